@@ -1,0 +1,126 @@
+package council
+
+// Label names an answer on a slate: "Response A".
+type Label string
+
+// Slate is a list of anonymised answers in the order in which one reader is
+// shown them. Labels run "Response A", "Response B", ... in that order, on every
+// slate (the invariant of ADR-015 and ADR-017).
+type Slate []Shown
+
+// Shown is one answer on a slate. Its index on the slate is its position.
+type Shown struct {
+	Label  Label
+	Member string // the id of the member who wrote it
+}
+
+// Seat says who stands behind a label, and at which place it was shown.
+type Seat struct {
+	Model        string `json:"model"`
+	DisplayIndex int    `json:"display_index"` // 0 is the first
+}
+
+// LabelToModel returns the slate in the design records' enhanced form.
+func (s Slate) LabelToModel() map[Label]Seat {
+	m := make(map[Label]Seat, len(s))
+	for i, shown := range s {
+		m[shown.Label] = Seat{Model: shown.Member, DisplayIndex: i}
+	}
+	return m
+}
+
+// Positions returns the position at which each member's answer was shown.
+func (s Slate) Positions() map[string]int {
+	m := make(map[string]int, len(s))
+	for i, shown := range s {
+		m[shown.Member] = i
+	}
+	return m
+}
+
+// Labels returns the labels in the order shown.
+func (s Slate) Labels() []Label {
+	labels := make([]Label, len(s))
+	for i, shown := range s {
+		labels[i] = shown.Label
+	}
+	return labels
+}
+
+// Ballot is what a reviewer's reply says, over the labels of its own slate.
+type Ballot struct {
+	// Ranking holds the ranked labels, best first, each at most once. Labels the
+	// reviewer did not rank are not in it.
+	Ranking []Label `json:"ranking"`
+	// Tied lists the groups of two or more labels that share a place; a group's
+	// labels are adjacent in Ranking.
+	Tied   [][]Label         `json:"tied"`
+	Scores map[Label]float64 `json:"scores"` // 1 to 10; only labels that were scored
+	// Abstained is true when the reviewer declined to rank; Reason then says why,
+	// in the reviewer's words. For an invalid ballot Reason is why it is none.
+	Abstained bool   `json:"abstained"`
+	Reason    string `json:"reason"`
+	// Source says how the ballot was read: see BallotSource.
+	Source BallotSource `json:"source"`
+	// ScoreRankMismatch marks a ranking that contradicts its own scores. The
+	// ranking is trusted (ADR-007).
+	ScoreRankMismatch bool `json:"score_rank_mismatch"`
+}
+
+// Groups returns the ranking as places from best to worst, each a group of one
+// or more labels that share it.
+func (b Ballot) Groups() [][]Label {
+	first := make(map[Label]int, len(b.Ranking))
+	for i, group := range b.Tied {
+		for _, l := range group {
+			first[l] = i + 1
+		}
+	}
+	var groups [][]Label
+	previous := 0
+	for _, l := range b.Ranking {
+		tie := first[l]
+		if tie != 0 && tie == previous {
+			groups[len(groups)-1] = append(groups[len(groups)-1], l)
+		} else {
+			groups = append(groups, []Label{l})
+		}
+		previous = tie
+	}
+	return groups
+}
+
+// BallotSource is the part of a reply that a ballot was read from.
+type BallotSource string
+
+// The sources of a ballot.
+const (
+	SourceNone         BallotSource = ""              // nothing was read
+	SourceJSON         BallotSource = "json"          // a "ranking" in a JSON value
+	SourceScores       BallotSource = "scores"        // the ranking was derived from JSON scores
+	SourceFinalRanking BallotSource = "final_ranking" // a list under a "FINAL RANKING" line
+	SourceTable        BallotSource = "table"         // a table with a rank column
+	SourceScoreList    BallotSource = "score_list"    // a table or list of "n/10" scores
+	SourceProse        BallotSource = "prose"         // a refusal in prose
+)
+
+// Standing is one candidate's place in the session's ranking (ADR-007).
+type Standing struct {
+	Model string `json:"model"`
+	// BordaScore is the mean over the ballots that ranked the candidate, 0 to N-1
+	// for N candidates.
+	BordaScore      float64 `json:"borda_score"`
+	BordaNormalized float64 `json:"borda_normalized"` // BordaScore / (N-1), 0 to 1
+	VoteCount       int     `json:"vote_count"`
+	WinCount        float64 `json:"win_count"` // a shared first place counts its share
+	FinalRank       int     `json:"final_rank"`
+	// Confidence is "high", "medium" or "low": how many of those asked to review
+	// the candidate did.
+	Confidence string `json:"confidence"`
+}
+
+// Agreement is how far the ballots agree with each other.
+type Agreement struct {
+	KendallW *float64 `json:"kendall_w"` // 0 to 1; null when it is undefined
+	Ballots  int      `json:"ballots"`   // counted ballots
+}

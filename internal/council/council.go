@@ -1,0 +1,102 @@
+// Package council is the vocabulary of councild: the words that every other
+// package uses, and nothing that does anything.
+//
+// A question is a [Request]; once validated and completed it is a [Plan]. The
+// [Member]s of a council write [Answer]s (stage 1), reviewers read them on a
+// [Slate] and return a [Review] with a [Ballot] (stage 2), the ballots add up to
+// [Standing]s, and a chairman writes the [Synthesis] (stage 3). All of it is one
+// [Session]. What the reviews revealed is kept as [BiasMetricRecord]s.
+//
+// The structs of this package are the JSON of the HTTP interface: a field that
+// may be missing is a pointer and null in JSON, never zero.
+package council
+
+import "context"
+
+// Stage names one step of a run in failures, events and usage figures.
+type Stage string
+
+// The stages of a run.
+const (
+	Stage1 Stage = "stage1" // the members answer
+	Stage2 Stage = "stage2" // the reviewers rank
+	Stage3 Stage = "stage3" // the chairman writes
+)
+
+// Member is one seat of the council.
+type Member struct {
+	// ID names the seat everywhere: it is the model, with "#2", "#3" behind it
+	// for further instances of the same model.
+	ID string
+	// Model is the configured model name, which a Completer understands.
+	Model string
+}
+
+// Call is one request for a completion.
+type Call struct {
+	Stage    Stage
+	Model    string // as in Member.Model
+	Messages []Message
+	// Temperature and MaxOutputTokens are sent only when set: nil leaves the
+	// provider's own default in force.
+	Temperature     *float64
+	MaxOutputTokens *int
+}
+
+// Completion is a model's reply to a Call.
+type Completion struct {
+	Text         string // never empty
+	FinishReason string // the provider's word for why the model stopped; "" when it gave none
+	Spent
+}
+
+// Finish returns the finish reason, or nil when the provider gave none.
+func (c Completion) Finish() *string {
+	if c.FinishReason == "" {
+		return nil
+	}
+	return &c.FinishReason
+}
+
+// Completer performs one Call. A failure is always a *Failure, also when ctx
+// ends; the Completion then still says what was spent. Implementations are safe
+// for concurrent use.
+type Completer interface {
+	Complete(ctx context.Context, call Call) (Completion, error)
+}
+
+// EventType names what an Event reports.
+type EventType string
+
+// The events of a run, in the order in which they can occur. Data is the element
+// as it stands in the finished Session, of the Go type named here.
+const (
+	EventStarted EventType = "session.started" // Started
+	EventAnswer  EventType = "stage1.answer"   // Answer, one per member as it lands
+	EventStage1  EventType = "stage1.done"     // []Answer
+	EventBallot  EventType = "stage2.ballot"   // Review, one per reviewer as it lands
+	EventStage2  EventType = "stage2.done"     // Tally
+	EventStage3  EventType = "stage3.done"     // Synthesis
+	EventDone    EventType = "session.done"    // *Session
+	EventFailed  EventType = "session.failed"  // *Error
+)
+
+// Event is one step of a running session.
+type Event struct {
+	Type      EventType
+	SessionID string
+	Data      any
+}
+
+// Observer is told of every Event of a run. Calls for one session come one at a
+// time, in order; calls for different sessions may be concurrent. It must not
+// block: the run waits for it.
+type Observer interface {
+	Observe(Event)
+}
+
+// ObserverFunc makes an Observer of a function.
+type ObserverFunc func(Event)
+
+// Observe calls f.
+func (f ObserverFunc) Observe(e Event) { f(e) }

@@ -1,0 +1,112 @@
+package council
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Code is the closed list of reasons why a request has no result.
+type Code string
+
+// The codes. One table in httpapi maps each to its HTTP status.
+const (
+	CodeMalformed            Code = "malformed"
+	CodeUnauthorized         Code = "unauthorized"
+	CodeForbidden            Code = "forbidden"
+	CodeNotFound             Code = "not_found"
+	CodeMethodNotAllowed     Code = "method_not_allowed"
+	CodeTooLarge             Code = "too_large"
+	CodeUnsupportedMediaType Code = "unsupported_media_type"
+	CodeInvalid              Code = "invalid"
+	CodeInternal             Code = "internal"
+	CodeNoQuorum             Code = "no_quorum"       // fewer answers than the quorum
+	CodePartialRefused       Code = "partial_refused" // degraded, and the request refuses that
+	CodeUnavailable          Code = "unavailable"     // draining or full
+	CodeDeadline             Code = "deadline"        // time ran out before a quorum answered
+	CodeCancelled            Code = "cancelled"
+)
+
+// Error is why a request has no result. Detail and Fields are for the caller;
+// Cause is for the log only.
+type Error struct {
+	Code       Code
+	Detail     string
+	Fields     []FieldError
+	RetryAfter time.Duration // 0: none
+	SessionID  string        // set once a session began
+	Cause      error
+}
+
+// FieldError is one problem with one part of a request, or one member's reason.
+type FieldError struct {
+	Field   string `json:"field"`
+	Message string `json:"message"`
+	Fix     string `json:"fix"`
+}
+
+// Error returns the code, the detail and the cause.
+func (e *Error) Error() string {
+	if e.Cause != nil {
+		return fmt.Sprintf("%s: %s: %v", e.Code, e.Detail, e.Cause)
+	}
+	return fmt.Sprintf("%s: %s", e.Code, e.Detail)
+}
+
+// Unwrap returns the private cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// FailureCode is the closed list of reasons why a seat did not deliver.
+type FailureCode string
+
+// The failure codes.
+const (
+	FailTimeout         FailureCode = "timeout"          // the attempt or its stage ran out of time
+	FailCancelled       FailureCode = "cancelled"        // the run was cancelled
+	FailConnection      FailureCode = "connection"       // no connection, or it broke before the reply began
+	FailReset           FailureCode = "reset"            // the connection broke in the middle of the reply
+	FailTruncated       FailureCode = "truncated"        // the reply ended before it was complete
+	FailTooLarge        FailureCode = "too_large"        // the reply is over the size limit
+	FailRateLimited     FailureCode = "rate_limited"     // HTTP 429
+	FailUnauthorized    FailureCode = "unauthorized"     // HTTP 401 or 403
+	FailUnknownModel    FailureCode = "unknown_model"    // HTTP 404
+	FailRejected        FailureCode = "rejected"         // any other HTTP 4xx
+	FailUnavailable     FailureCode = "unavailable"      // HTTP 5xx
+	FailBadResponse     FailureCode = "bad_response"     // HTTP 200 with something else than a completion
+	FailEmpty           FailureCode = "empty"            // a completion without text
+	FailRefused         FailureCode = "refused"          // the model declined
+	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped it
+	FailLength          FailureCode = "length"           // it ended at the token limit
+	FailBudget          FailureCode = "budget"           // not called: the budget is spent
+	FailNoAnswer        FailureCode = "no_answer"        // not called: there was nothing to work on
+	FailInvalidBallot   FailureCode = "invalid_ballot"   // the reply holds no ballot
+	FailAbstained       FailureCode = "abstained"        // the reviewer declined to rank
+	FailUnknownProvider FailureCode = "unknown_provider" // not called: the model names no configured provider
+	FailInternal        FailureCode = "internal"         // a defect of councild
+)
+
+// Failure is why a seat did not deliver. Message may hold the provider's words,
+// at most 1 KiB, never a key.
+type Failure struct {
+	Code        FailureCode `json:"code"`
+	Message     string      `json:"message"`
+	HTTPStatus  *int        `json:"http_status"`
+	RetryAfterS *float64    `json:"retry_after_s"`
+}
+
+// Error returns the code and the message.
+func (f *Failure) Error() string { return fmt.Sprintf("%s: %s", f.Code, f.Message) }
+
+// AsFailure returns err as the Failure that it is or wraps. An error that is none
+// is a defect of the Completer that returned it, and becomes FailInternal.
+func AsFailure(err error) *Failure {
+	if f, ok := errors.AsType[*Failure](err); ok {
+		return f
+	}
+	return &Failure{Code: FailInternal, Message: "internal error: " + err.Error()}
+}
+
+// Panicked returns the Failure of a seat whose code panicked with v.
+func Panicked(v any) *Failure {
+	return &Failure{Code: FailInternal, Message: fmt.Sprintf("internal error: %v", v)}
+}

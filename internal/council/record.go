@@ -1,0 +1,80 @@
+package council
+
+import "time"
+
+// RecordSchema is the schema version of the records this program writes.
+const RecordSchema = "1.2.0"
+
+// ScoreScale is the scale of the scores it asks for.
+const ScoreScale = "1-10"
+
+// BiasMetricRecord is what one reviewer made of one candidate in one session
+// (ADR-018). There is one for every reviewer asked and candidate on its slate,
+// whatever came back. No text of a query or an answer is ever in it.
+type BiasMetricRecord struct {
+	SchemaVersion string        `json:"schema_version"`
+	SessionID     string        `json:"session_id"`
+	Timestamp     time.Time     `json:"timestamp"` // start of the session, UTC
+	ConsentLevel  int           `json:"consent_level"`
+	QueryMetadata QueryMetadata `json:"query_metadata"`
+	ReviewerID    string        `json:"reviewer_id"`
+	ModelID       string        `json:"model_id"`
+	// Position is the 0-based place at which this reviewer was shown the
+	// candidate; nil in records before schema 1.2.0, which do not know it.
+	Position            *int     `json:"position"`
+	ResponseLengthChars int      `json:"response_length_chars"` // Unicode code points
+	ScoreValue          *float64 `json:"score_value"`           // on ScoreScale
+	ScoreScale          string   `json:"score_scale"`           // "min-max"
+	CouncilConfig       string   `json:"council_config_version"`
+	QueryHash           *string  `json:"query_hash"`
+
+	Own         bool         `json:"own"`          // the reviewer wrote this candidate
+	NShown      int          `json:"n_shown"`      // size of the slate; 0 when the record does not tell
+	OrderDesign Order        `json:"order_design"` // "" when the record does not tell
+	RankValue   *float64     `json:"rank_value"`   // mean 0-based place on the ballot after closing up the own answer
+	Status      BallotStatus `json:"ballot_status"`
+	Provider    ProviderPair `json:"provider"`
+	BlockID     *string      `json:"block_id"` // the frozen answers of a probe
+}
+
+// QueryMetadata is what the caller said about the question; nothing in it is
+// derived from the text.
+type QueryMetadata struct {
+	Category         *string `json:"category"`
+	TokenCountBucket *string `json:"token_count_bucket"` // see TokenBucket
+	Language         *string `json:"language"`           // ISO 639-1
+}
+
+// ProviderPair names who makes the reviewer and the candidate.
+type ProviderPair struct {
+	Reviewer  string `json:"reviewer"`
+	Candidate string `json:"candidate"`
+}
+
+// BallotStatus says what came back from the reviewer of a record.
+type BallotStatus string
+
+// The ballot statuses.
+const (
+	BallotOK        BallotStatus = "ok"
+	BallotPartial   BallotStatus = "partial" // some labels of the slate are not ranked
+	BallotAbstained BallotStatus = "abstained"
+	BallotInvalid   BallotStatus = "invalid"
+	BallotError     BallotStatus = "error" // the call failed
+	BallotCut       BallotStatus = "cut"   // the stage did not wait for it
+)
+
+// TokenBucket returns the bucket of ADR-018 that a prompt of n tokens falls in;
+// a bucket includes its lower bound.
+func TokenBucket(n int64) string {
+	switch {
+	case n < 100:
+		return "0-100"
+	case n < 500:
+		return "100-500"
+	case n < 2000:
+		return "500-2000"
+	default:
+		return "2000+"
+	}
+}

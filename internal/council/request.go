@@ -1,0 +1,96 @@
+package council
+
+import (
+	"strings"
+	"time"
+)
+
+// MaxSeed is the largest session seed: the largest integer that JSON numbers
+// carry exactly everywhere (2^53 - 1).
+const MaxSeed = 1<<53 - 1
+
+// Message is one turn of a conversation.
+type Message struct {
+	Role    string `json:"role"` // "system", "user" or "assistant"
+	Content string `json:"content"`
+}
+
+// The roles of a Message.
+const (
+	RoleSystem    = "system"
+	RoleUser      = "user"
+	RoleAssistant = "assistant"
+)
+
+// Order is how the reviewers' presentation orders are drawn (ADR-017).
+type Order string
+
+// The orders.
+const (
+	OrderBalanced    Order = "balanced"     // every answer stands in every place as evenly as possible
+	OrderPerReviewer Order = "per_reviewer" // an independent shuffle for each reviewer
+	OrderShared      Order = "shared"       // one order for all
+)
+
+// OnPartial says whether a degraded result may be returned.
+type OnPartial string
+
+// The values of OnPartial.
+const (
+	PartialAccept OnPartial = "accept"
+	PartialRefuse OnPartial = "refuse"
+)
+
+// Request is a question as a caller asks it. The zero value of every field but
+// the question stands for the configured default.
+type Request struct {
+	Query          string    `json:"query,omitempty"`
+	Messages       []Message `json:"messages,omitempty"`
+	Models         []string  `json:"models,omitempty"`
+	Chairman       string    `json:"chairman,omitempty"`
+	Seed           *int64    `json:"seed,omitempty"`  // 0 to MaxSeed
+	Order          Order     `json:"order,omitempty"` // default balanced
+	TimeoutSeconds *float64  `json:"timeout_seconds,omitempty"`
+	MaxCostUSD     *float64  `json:"max_cost_usd,omitempty"`
+	MaxTotalTokens *int64    `json:"max_total_tokens,omitempty"`
+	OnPartial      OnPartial `json:"on_partial,omitempty"` // default accept
+	Category       string    `json:"category,omitempty"`
+	Language       string    `json:"language,omitempty"` // ISO 639-1
+}
+
+// Plan is a Request that was validated and completed: everything a run needs is
+// in it, and the same plan gives the same labels and orders.
+type Plan struct {
+	SessionID    string
+	Conversation []Message // at least one, the last from the user
+	Members      []Member
+	Reviewers    []Member
+	Chairmen     []Member // in the order in which they are tried; empty: by rank
+	Seed         int64
+	Order        Order
+	Timeout      time.Duration
+	MaxCostUSD   *float64
+	// MaxTotalTokens counts input and output tokens of all calls.
+	MaxTotalTokens *int64
+	OnPartial      OnPartial
+	Category       string
+	Language       string
+}
+
+// Question returns the conversation as one text: the question alone when there
+// is nothing else, else every turn under its role.
+func (p Plan) Question() string {
+	if len(p.Conversation) == 1 {
+		return p.Conversation[0].Content
+	}
+	var b strings.Builder
+	for i, m := range p.Conversation {
+		if i > 0 {
+			b.WriteString("\n\n")
+		}
+		b.WriteString(m.Role)
+		b.WriteString(":\n")
+		b.WriteString(m.Content)
+	}
+	return b.String()
+}

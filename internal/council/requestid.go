@@ -1,0 +1,17 @@
+package council
+
+import "context"
+
+type requestIDKey struct{}
+
+// WithRequestID returns a context that carries the id of the request that it
+// serves, for log lines.
+func WithRequestID(ctx context.Context, id string) context.Context {
+	return context.WithValue(ctx, requestIDKey{}, id)
+}
+
+// RequestID returns the id of the request that ctx serves, or "".
+func RequestID(ctx context.Context) string {
+	id, _ := ctx.Value(requestIDKey{}).(string)
+	return id
+}

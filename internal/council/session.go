@@ -1,0 +1,235 @@
+package council
+
+// Status is where a session stands.
+type Status string
+
+// The states of a session.
+const (
+	StatusRunning   Status = "running"
+	StatusComplete  Status = "complete"
+	StatusDegraded  Status = "degraded"
+	StatusFailed    Status = "failed"
+	StatusCancelled Status = "cancelled"
+)
+
+// Session is one council run from question to answer: the body that
+// POST /v1/council returns.
+type Session struct {
+	ID          string        `json:"session_id"`
+	Status      Status        `json:"status"`
+	Answer      string        `json:"answer"`
+	Persisted   bool          `json:"persisted"` // the records are on disk
+	Degradation []Degradation `json:"degradation"`
+	Stage1      []Answer      `json:"stage1"` // in the order of the members
+	Stage2      []Review      `json:"stage2"` // in the order of the reviewers
+	Stage3      *Synthesis    `json:"stage3"`
+	Metadata    Metadata      `json:"metadata"`
+}
+
+// Degradation is one thing that is missing from a session, and why.
+type Degradation struct {
+	Stage   Stage       `json:"stage"`
+	Model   string      `json:"model"`
+	Code    FailureCode `json:"code"`
+	Message string      `json:"message"`
+}
+
+// Usage is what calls consumed. A figure is null when a provider did not tell
+// it; a sum is null when one of its parts is.
+type Usage struct {
+	InputTokens  *int64   `json:"input_tokens"`
+	OutputTokens *int64   `json:"output_tokens"`
+	CostUSD      *float64 `json:"cost_usd"`
+}
+
+// Plus returns the sum of u and v.
+func (u Usage) Plus(v Usage) Usage {
+	return Usage{
+		InputTokens:  plus(u.InputTokens, v.InputTokens),
+		OutputTokens: plus(u.OutputTokens, v.OutputTokens),
+		CostUSD:      plus(u.CostUSD, v.CostUSD),
+	}
+}
+
+// NoUsage is the usage of no call at all: known to be zero.
+func NoUsage() Usage {
+	return Usage{InputTokens: new(int64), OutputTokens: new(int64), CostUSD: new(float64)}
+}
+
+func plus[T int64 | float64](a, b *T) *T {
+	if a == nil || b == nil {
+		return nil
+	}
+	return new(*a + *b)
+}
+
+// Spent is what one seat's calls took.
+type Spent struct {
+	LatencyMS float64 `json:"latency_ms"` // wall time, all attempts
+	Attempts  int     `json:"attempts"`   // requests sent
+	Usage     Usage   `json:"usage"`
+}
+
+// Outcome says whether a seat delivered.
+type Outcome string
+
+// The outcomes of a seat. Abstained and invalid exist in stage 2 only, fallback
+// in stage 3 only.
+const (
+	OutcomeOK        Outcome = "ok"
+	OutcomeError     Outcome = "error"
+	OutcomeAbstained Outcome = "abstained" // the reviewer declined to rank
+	OutcomeInvalid   Outcome = "invalid"   // the reply holds no ballot
+	OutcomeFallback  Outcome = "fallback"  // the chairman failed, somebody stood in
+)
+
+// Answer is a member's answer to the question.
+type Answer struct {
+	Model        string  `json:"model"`
+	Status       Outcome `json:"status"`
+	Response     *string `json:"response"`
+	FinishReason *string `json:"finish_reason"`
+	Spent
+	Error *Failure `json:"error"`
+}
+
+// Review is a reviewer's reading of the answers on its slate.
+type Review struct {
+	Model         string         `json:"model"`
+	Status        Outcome        `json:"status"`
+	LabelToModel  map[Label]Seat `json:"label_to_model"`
+	Ranking       *string        `json:"ranking"` // the reply as it came
+	ParsedRanking *Ballot        `json:"parsed_ranking"`
+	FinishReason  *string        `json:"finish_reason"`
+	Spent
+	Error *Failure `json:"error"`
+
+	Slate Slate `json:"-"` // what LabelToModel was made from
+}
+
+// Fallback says who stood in for the chairman.
+type Fallback string
+
+// The fallbacks, in the order in which they are tried.
+const (
+	FallbackSecondChairman Fallback = "second_chairman" // another model wrote the synthesis
+	FallbackTopRanked      Fallback = "top_ranked"      // the best answer, as it stands
+	FallbackFirstAnswer    Fallback = "first_answer"    // there is no ranking: the first answer
+)
+
+// Synthesis is the final answer and how it came about.
+type Synthesis struct {
+	Model        string    `json:"model"` // who wrote the response
+	Response     string    `json:"response"`
+	Status       Outcome   `json:"status"`   // ok or fallback
+	Fallback     *Fallback `json:"fallback"` // null when the chairman wrote it
+	FinishReason *string   `json:"finish_reason"`
+	Spent
+	Error *Failure `json:"error"` // why the chairman did not
+}
+
+// Metadata is everything about a session besides its texts.
+type Metadata struct {
+	LabelToModel map[Label]Seat `json:"label_to_model"`
+	// ReviewerPositionMapping holds, for each reviewer, where it saw each answer.
+	ReviewerPositionMapping map[string]map[string]int `json:"reviewer_position_mapping"`
+	Tally
+	Seed     int64      `json:"seed"`
+	Order    Order      `json:"order"`
+	Usage    TotalUsage `json:"usage"`
+	Timing   Timing     `json:"timing"`
+	Warnings []Warning  `json:"warnings"`
+	Versions Versions   `json:"versions"`
+}
+
+// Tally is what stage 2 adds up to.
+type Tally struct {
+	AggregateRankings []Standing `json:"aggregate_rankings"`
+	Agreement         Agreement  `json:"agreement"`
+	BiasAudit         *BiasAudit `json:"bias_audit"` // null when it is switched off
+}
+
+// BiasAudit holds ADR-015's indicators of one session. One session cannot prove
+// a bias: every figure is an indicator. A figure that is undefined is null.
+type BiasAudit struct {
+	LengthScoreCorrelation *float64           `json:"length_score_correlation"` // Pearson r of word count and mean score
+	LengthScorePValue      *float64           `json:"length_score_p_value"`     // exact, Student t
+	LengthBiasDetected     *bool              `json:"length_bias_detected"`
+	PositionScoreVariance  *float64           `json:"position_score_variance"` // population variance of the means per position
+	PositionBiasDetected   *bool              `json:"position_bias_detected"`
+	ReviewerMeanScores     map[string]float64 `json:"reviewer_mean_scores"`
+	ReviewerScoreVariance  map[string]float64 `json:"reviewer_score_variance"` // population standard deviation, under the seed's name
+	HarshReviewers         []string           `json:"harsh_reviewers"`
+	GenerousReviewers      []string           `json:"generous_reviewers"`
+	// OverallBiasRisk is "low", "medium" or "high", or "indeterminate" where no
+	// flag could be judged.
+	OverallBiasRisk string       `json:"overall_bias_risk"`
+	SampleSizes     AuditSamples `json:"sample_sizes"`
+	IndicatorOnly   bool         `json:"indicator_only"` // always true
+}
+
+// AuditSamples holds the N behind each figure of a BiasAudit.
+type AuditSamples struct {
+	Answers   int            `json:"answers"`   // scored answers behind the length correlation
+	Positions int            `json:"positions"` // positions with a score
+	Scores    int            `json:"scores"`    // scores in all
+	Reviewers map[string]int `json:"reviewers"` // scores per reviewer
+}
+
+// TotalUsage is a session's usage, summed three ways.
+type TotalUsage struct {
+	ByStage map[Stage]Usage  `json:"by_stage"`
+	ByModel map[string]Usage `json:"by_model"` // without the instance suffix
+	Total   Usage            `json:"total"`
+	CostUSD *float64         `json:"cost_usd"` // Total's
+}
+
+// Timing holds wall times in milliseconds.
+type Timing struct {
+	Stage1MS float64 `json:"stage1_ms"`
+	Stage2MS float64 `json:"stage2_ms"`
+	Stage3MS float64 `json:"stage3_ms"`
+	TotalMS  float64 `json:"total_ms"`
+	// OverheadMS is the total less the slowest call of each stage: what councild
+	// itself added.
+	OverheadMS float64 `json:"overhead_ms"`
+}
+
+// Warning is something a reader of the result should know.
+type Warning struct {
+	Code    WarningCode `json:"code"`
+	Message string      `json:"message"`
+}
+
+// WarningCode is the closed list of warnings.
+type WarningCode string
+
+// The warnings.
+const (
+	WarnNoRanking      WarningCode = "no_ranking"       // no ballot could be counted
+	WarnPartialPolicy  WarningCode = "partial_policy"   // the two policies for partial ballots elect different winners
+	WarnPartialBallot  WarningCode = "partial_ballot"   // a ballot leaves out answers
+	WarnOneCandidate   WarningCode = "one_candidate"    // a reviewer had one answer to read: nothing to rank
+	WarnCostUnknown    WarningCode = "cost_unknown"     // a cost limit is set, but a provider does not tell the cost
+	WarnTokensUnknown  WarningCode = "tokens_unknown"   // a token limit is set, but a provider does not tell the tokens
+	WarnNotPersisted   WarningCode = "not_persisted"    // the records could not be written
+	WarnReviewSkipped  WarningCode = "review_skipped"   // there was nothing to compare
+	WarnAnswerCutShort WarningCode = "answer_cut_short" // an answer ended at its token limit
+)
+
+// Versions says what produced a session.
+type Versions struct {
+	Councild      string `json:"councild"`
+	CouncilConfig string `json:"council_config"` // council_config_version of the records
+	RecordSchema  string `json:"record_schema"`
+}
+
+// Started is the data of EventStarted.
+type Started struct {
+	SessionID string   `json:"session_id"`
+	Models    []string `json:"models"`
+	Reviewers []string `json:"reviewers"`
+	Chairman  string   `json:"chairman"`
+	Seed      int64    `json:"seed"`
+	Order     Order    `json:"order"`
+}
