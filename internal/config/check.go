@@ -1,0 +1,221 @@
+package config
+
+import (
+	"cmp"
+	"log/slog"
+	"math"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/councild/councild/internal/council"
+)
+
+const (
+	useLevel     = "use debug, info, warn or error"
+	useURL       = "is not an absolute http or https URL: write it as in https://host/v1, without user, query or fragment"
+	useVisible   = "holds a character that is not visible ASCII, which no HTTP header can carry"
+	keyAlone     = ": write the key alone, without blanks or line breaks"
+	outOfRange   = "is out of range: "
+	minTokenSize = 16 // characters; 16 hexadecimal digits are 64 bits
+)
+
+// complete brings the values into the form that the others expect.
+func (c *Config) complete(p *problems) {
+	trim(p, "LLM_COUNCIL_API_TOKENS", c.APITokens)
+	trim(p, "LLM_COUNCIL_MODELS", c.Models)
+	trim(p, "LLM_COUNCIL_CHAIRMAN_FALLBACKS", c.ChairmanFallbacks)
+	trim(p, "LLM_COUNCIL_REVIEWERS", c.Reviewers)
+	trim(p, "LLM_COUNCIL_ALLOWED_MODELS", c.AllowedModels)
+
+	// Paths are appended to these, and a double slash is another path.
+	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
+	for i := range c.Providers {
+		c.Providers[i].BaseURL = strings.TrimRight(c.Providers[i].BaseURL, "/")
+	}
+	if rest, ok := strings.CutPrefix(c.BiasStore, "~"); ok {
+		home, err := os.UserHomeDir()
+		if err != nil || !strings.HasPrefix(rest, "/") {
+			p.add("LLM_COUNCIL_BIAS_STORE", "%q has no known home directory: write an absolute path", c.BiasStore)
+		}
+		c.BiasStore = filepath.Join(home, rest)
+	}
+}
+
+// trim removes the blanks around the entries of a comma list.
+func trim[T ~string](p *problems, variable string, list []T) {
+	for i := range list {
+		list[i] = T(strings.TrimSpace(string(list[i])))
+		if list[i] == "" {
+			p.add(variable, "entry %d is empty: remove the comma, or write what belongs there", i+1)
+		}
+	}
+}
+
+// check reports every value that is out of its range or at odds with another.
+func (c *Config) check(p *problems) {
+	require := func(ok bool, variable, problem string) {
+		if !ok {
+			p.invalid(variable, problem)
+		}
+	}
+
+	require(isHostPort(c.Addr), "LLM_COUNCIL_ADDR", "is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080")
+	c.checkProviders(p)
+	c.checkSecrets(p)
+	c.checkCouncil(p)
+
+	require(c.MaxModels >= 2, "LLM_COUNCIL_MAX_MODELS", outOfRange+"use 2 or more")
+	require(c.MaxSessions >= 1, "LLM_COUNCIL_MAX_SESSIONS", outOfRange+"use 1 or more")
+	require(c.MaxCallsPerProvider >= 1, "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER", outOfRange+"use 1 or more")
+
+	require(c.Timeout > 0, "LLM_COUNCIL_TIMEOUT", outOfRange+"use a time above 0")
+	require(c.AttemptTimeout > 0, "LLM_COUNCIL_ATTEMPT_TIMEOUT", outOfRange+"use a time above 0")
+	require(c.DialTimeout > 0, "LLM_COUNCIL_DIAL_TIMEOUT", outOfRange+"use a time above 0")
+	require(c.DrainTimeout >= 0, "LLM_COUNCIL_DRAIN_TIMEOUT", outOfRange+"use a time of 0 or more")
+
+	require(within(c.MaxCostUSD, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD", outOfRange+"use an amount above 0")
+	require(within(c.MaxTotalTokens, 1, math.MaxInt64), "LLM_COUNCIL_MAX_TOTAL_TOKENS", outOfRange+"use 1 or more")
+	require(within(c.MaxOutputTokens, 1, math.MaxInt), "LLM_COUNCIL_MAX_OUTPUT_TOKENS", outOfRange+"use 1 or more")
+	require(within(c.Temperature, 0, 2), "LLM_COUNCIL_TEMPERATURE", outOfRange+"use 0 to 2")
+	require(within(c.ReviewTemperature, 0, 2), "LLM_COUNCIL_REVIEW_TEMPERATURE", outOfRange+"use 0 to 2")
+
+	orders := []council.Order{council.OrderBalanced, council.OrderPerReviewer, council.OrderShared}
+	require(slices.Contains(orders, c.Order), "LLM_COUNCIL_ORDER", "is not an order: use balanced, per_reviewer or shared")
+	require(within(&c.SelfReviewRate, 0, 1), "LLM_COUNCIL_SELF_REVIEW_RATE", outOfRange+"use 0 to 1")
+	policies := []string{"available", "tied_last"}
+	require(slices.Contains(policies, c.PartialBallots), "LLM_COUNCIL_PARTIAL_BALLOTS", "is not a policy: use available or tied_last")
+
+	require(within(&c.LengthCorrelationThreshold, 0, 1), "LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD", outOfRange+"use 0 to 1")
+	require(within(&c.PositionVarianceThreshold, 0, math.MaxFloat64), "LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD", outOfRange+"use 0 or more")
+	require(within(&c.BiasConsent, 0, 4), "LLM_COUNCIL_BIAS_CONSENT", outOfRange+"use 0 to 4")
+	require(c.BiasWindowSessions >= 0, "LLM_COUNCIL_BIAS_WINDOW_SESSIONS", outOfRange+"use 0 or more")
+	require(c.BiasWindowDays >= 0, "LLM_COUNCIL_BIAS_WINDOW_DAYS", outOfRange+"use 0 or more")
+	require(c.MinBiasSessions >= 10, "LLM_COUNCIL_MIN_BIAS_SESSIONS", outOfRange+"use 10 or more")
+
+	require(c.MaxBodyBytes >= 1, "LLM_COUNCIL_MAX_BODY_BYTES", outOfRange+"use 1 or more")
+	require(c.MaxQueryBytes >= 1, "LLM_COUNCIL_MAX_QUERY_BYTES", outOfRange+"use 1 or more")
+	require(c.MaxUpstreamBytes >= 1, "LLM_COUNCIL_MAX_UPSTREAM_BYTES", outOfRange+"use 1 or more")
+
+	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
+	require(slices.Contains(levels, c.LogLevel), "LLM_COUNCIL_LOG_LEVEL", "is not a level: "+useLevel)
+	formats := []string{"auto", "text", "json"}
+	require(slices.Contains(formats, c.LogFormat), "LLM_COUNCIL_LOG_FORMAT", "is not a format: use auto, text or json")
+}
+
+// within says whether a value lies in a range, bounds included. Nil, a setting
+// without a value, does; NaN does not.
+func within[T cmp.Ordered](value *T, least, most T) bool {
+	return value == nil || (least <= *value && *value <= most)
+}
+
+func isHostPort(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	_, err = strconv.ParseUint(port, 10, 16)
+	return err == nil
+}
+
+// isBaseURL refuses user, query and fragment: they would be shown with the other
+// settings, and often hold a key.
+func isBaseURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" &&
+		u.User == nil && !strings.ContainsAny(text, "?#")
+}
+
+// checkProviders quotes neither names nor URLs: a bad one may hold a key.
+func (c *Config) checkProviders(p *problems) {
+	if !isBaseURL(c.BaseURL) {
+		p.add("LLM_COUNCIL_BASE_URL", useURL)
+	}
+	name := regexp.MustCompile(`^[a-z0-9_-]+$`)
+	seen := map[string]bool{}
+	for i, provider := range c.Providers {
+		if !name.MatchString(provider.Name) {
+			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has no valid name: write name=url, the name of a to z, 0 to 9, _ and -", i+1)
+			continue // without a name, what the URL is cannot be told
+		}
+		key := provider.keyVariable()
+		switch {
+		case provider.Name == SimProvider:
+			p.add("LLM_COUNCIL_PROVIDERS", "entry %d is named sim, which is built in: choose another name", i+1)
+		case strings.HasSuffix(key, fileSuffix):
+			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has a name that ends in \"file\", which its key's variable cannot: choose another name", i+1)
+		case seen[key]:
+			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has the name of an earlier one (- and _ count as equal): choose another name", i+1)
+		}
+		seen[key] = true
+		if !isBaseURL(provider.BaseURL) {
+			p.add("LLM_COUNCIL_PROVIDERS", "the URL of entry %d "+useURL, i+1)
+		}
+	}
+}
+
+func (c *Config) checkSecrets(p *problems) {
+	for i, token := range c.APITokens {
+		switch {
+		case !isVisible(token):
+			p.add("LLM_COUNCIL_API_TOKENS", "entry %d "+useVisible+": separate tokens by commas", i+1)
+		case token != "" && len(token) < minTokenSize:
+			p.add("LLM_COUNCIL_API_TOKENS", "entry %d has less than %d characters: use a long random text, such as openssl rand -hex 32 prints", i+1, minTokenSize)
+		}
+	}
+	if !isVisible(c.APIKey) {
+		p.add("LLM_COUNCIL_API_KEY", useVisible+keyAlone)
+	}
+	for _, provider := range c.Providers {
+		if !isVisible(provider.APIKey) {
+			p.add(provider.keyVariable(), useVisible+keyAlone)
+		}
+	}
+	unreadable := p.texts["LLM_COUNCIL_HASH_SECRET_FILE"] != "" // reported by readFiles
+	if c.BiasConsent == 4 && c.HashSecret == "" && !unreadable {
+		p.add("LLM_COUNCIL_HASH_SECRET", "is not set, and LLM_COUNCIL_BIAS_CONSENT is 4: set it to a long random text, or choose a lower consent level")
+	}
+}
+
+// isVisible says whether an HTTP header can carry the secret.
+func isVisible(s Secret) bool {
+	return !strings.ContainsFunc(string(s), func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+func (c *Config) checkCouncil(p *problems) {
+	if len(c.Models) == 1 {
+		p.add("LLM_COUNCIL_MODELS", "names one model: list two or more, separated by commas")
+	}
+	if n := len(c.Models); n > c.MaxModels {
+		p.add("LLM_COUNCIL_MODELS", "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", n, c.MaxModels)
+	}
+	if n := len(c.Reviewers); n > c.MaxModels {
+		p.add("LLM_COUNCIL_REVIEWERS", "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", n, c.MaxModels)
+	}
+	if c.Quorum < 0 || (len(c.Models) > 0 && c.Quorum > len(c.Models)) {
+		p.invalid("LLM_COUNCIL_QUORUM", outOfRange+"use 1 to the number of LLM_COUNCIL_MODELS, or 0 for more than half of them")
+	}
+}
+
+// RequireCouncil returns an error, joined and worded as Load's, when the settings
+// cannot run a council: no models are named, or one of them goes to OpenRouter
+// without a key. Commands that call no model do without it.
+func (c Config) RequireCouncil() error {
+	p := &problems{}
+	if len(c.Models) == 0 {
+		p.add("LLM_COUNCIL_MODELS", "is not set: list two or more models, separated by commas, and set LLM_COUNCIL_API_KEY for the default provider, "+
+			"or run \"councild demo\", which needs neither")
+	}
+	named := slices.Concat(c.Models, []string{c.Chairman}, c.ChairmanFallbacks, c.Reviewers, c.AllowedModels)
+	needs := func(model string) bool { return model != "" && c.ProviderOf(model) == "" }
+	if i := slices.IndexFunc(named, needs); i >= 0 && c.BaseURL == openRouter && c.APIKey == "" {
+		p.add("LLM_COUNCIL_API_KEY", "is not set, and %q goes to %s, which asks for a key: set it, or set LLM_COUNCIL_BASE_URL to another provider, "+
+			"or run \"councild demo\", which needs no key", named[i], openRouter)
+	}
+	return p.err()
+}

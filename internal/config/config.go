@@ -1,0 +1,161 @@
+// Package config reads the LLM_COUNCIL_* environment variables into a [Config].
+// [Load] reports everything that is wrong with them at once, and never shows a
+// secret. It leaves to others what the settings do: nothing is opened, listened
+// on or called here, besides the files that hold secrets.
+//
+// The struct Config is the only table of settings. The tags of a field give the
+// variable, the default and the meaning; its type says how the text is read. A
+// range or a relation to another setting stands in Config.check.
+//
+// Blanks around a value are ignored, and a variable that is empty counts as
+// unset. Every secret may come from a file instead: LLM_COUNCIL_API_KEY_FILE
+// names the file that holds the value of LLM_COUNCIL_API_KEY. One line break at
+// the end of the file is ignored.
+package config
+
+import (
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+const (
+	prefix     = "LLM_COUNCIL_"
+	keyPrefix  = prefix + "API_KEY_"
+	keyPattern = keyPrefix + "<NAME>"
+	fileSuffix = "_FILE"
+
+	// openRouter is the default of BaseURL, which is of no use without a key.
+	openRouter = "https://openrouter.ai/api/v1"
+)
+
+// SimProvider is the name of the built-in simulated provider. PROVIDERS cannot
+// name it.
+const SimProvider = "sim"
+
+// Config holds the settings. What a field means, its unit and its range are in
+// its desc tag. A nil pointer or slice and an empty string stand for a setting
+// that has no value.
+//
+// The envconfig tags hold whole names, and no prefix is given to envconfig: with
+// a prefix it would also take a variable that lacks it.
+type Config struct {
+	Addr      string   `envconfig:"LLM_COUNCIL_ADDR" default:"127.0.0.1:8080" desc:"where to listen, host:port; port 0 takes a free one, an empty host means every interface"`
+	APITokens []Secret `envconfig:"LLM_COUNCIL_API_TOKENS" desc:"comma list of bearer tokens that clients may use, each of 16 or more visible ASCII characters"`
+
+	BaseURL   string    `envconfig:"LLM_COUNCIL_BASE_URL" default:"https://openrouter.ai/api/v1" desc:"OpenAI-compatible endpoint of the default provider"`
+	APIKey    Secret    `envconfig:"LLM_COUNCIL_API_KEY" desc:"key of the default provider"`
+	Providers Providers `envconfig:"LLM_COUNCIL_PROVIDERS" desc:"further providers, comma list of name=url; a model name:id goes to the provider of that name, sim is built in"`
+	_         Secret    `envconfig:"LLM_COUNCIL_API_KEY_<NAME>" desc:"key of a provider in PROVIDERS; NAME is its name in upper case with _ for -"`
+
+	Models            []string `envconfig:"LLM_COUNCIL_MODELS" desc:"the council, comma list of two or more models; a model may stand twice"`
+	Chairman          string   `envconfig:"LLM_COUNCIL_CHAIRMAN" desc:"model that writes the final answer; unset: the first of MODELS"`
+	ChairmanFallbacks []string `envconfig:"LLM_COUNCIL_CHAIRMAN_FALLBACKS" desc:"comma list of models that write it if the chairman fails; unset: the other members by rank"`
+	Reviewers         []string `envconfig:"LLM_COUNCIL_REVIEWERS" desc:"comma list of models that review; unset: the members"`
+	AllowedModels     []string `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
+
+	MaxModels           int `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
+	MaxSessions         int `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
+	MaxCallsPerProvider int `envconfig:"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER" default:"64" desc:"most calls in flight to one provider; at least 1"`
+
+	Timeout        time.Duration `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
+	AttemptTimeout time.Duration `envconfig:"LLM_COUNCIL_ATTEMPT_TIMEOUT" default:"3m" desc:"most time that one call may take; never more than TIMEOUT"`
+	DialTimeout    time.Duration `envconfig:"LLM_COUNCIL_DIAL_TIMEOUT" default:"5s" desc:"most time that connecting to a provider may take"`
+
+	Quorum         int      `envconfig:"LLM_COUNCIL_QUORUM" default:"0" desc:"least answers for going on to the review, 1 to the number of MODELS; 0: more than half of the members"`
+	MaxCostUSD     *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD" desc:"cost limit of one session in US dollars; unset: none"`
+	MaxTotalTokens *int64   `envconfig:"LLM_COUNCIL_MAX_TOTAL_TOKENS" desc:"limit of one session's input and output tokens; unset: none"`
+
+	Temperature       *float64 `envconfig:"LLM_COUNCIL_TEMPERATURE" desc:"sampling temperature of answers, 0 to 2; unset: the provider's own"`
+	ReviewTemperature *float64 `envconfig:"LLM_COUNCIL_REVIEW_TEMPERATURE" desc:"sampling temperature of reviews, 0 to 2; unset: the provider's own"`
+	MaxOutputTokens   *int     `envconfig:"LLM_COUNCIL_MAX_OUTPUT_TOKENS" desc:"most output tokens of one call; unset: the provider's own"`
+
+	Order          council.Order `envconfig:"LLM_COUNCIL_ORDER" default:"balanced" desc:"how the orders are drawn in which reviewers see the answers: balanced, per_reviewer or shared"`
+	RandomSeed     *int64        `envconfig:"LLM_COUNCIL_RANDOM_SEED" desc:"whole number that makes labels and orders reproducible; unset: every session draws its own"`
+	SelfReviewRate float64       `envconfig:"LLM_COUNCIL_SELF_REVIEW_RATE" default:"0" desc:"share of sessions in which reviewers also see their own answer, 0 to 1; such votes are never counted"`
+	PartialBallots string        `envconfig:"LLM_COUNCIL_PARTIAL_BALLOTS" default:"available" desc:"what answers get that a ballot leaves out: available (nothing) or tied_last (the shared last places)"`
+	ConfigVersion  string        `envconfig:"LLM_COUNCIL_CONFIG_VERSION" desc:"council_config_version of the records; unset: the version of the review prompt"`
+
+	BiasAudit                  bool    `envconfig:"LLM_COUNCIL_BIAS_AUDIT" default:"true" desc:"audit each session for bias (ADR-015)"`
+	LengthCorrelationThreshold float64 `envconfig:"LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD" default:"0.3" desc:"correlation of length and score from which the audit reports length bias, 0 to 1"`
+	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per position from which the audit reports position bias, 0 or more"`
+
+	BiasPersistence    bool   `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
+	BiasStore          string `envconfig:"LLM_COUNCIL_BIAS_STORE" default:"~/.llm-council/bias_metrics.jsonl" desc:"file of the bias records; ~ is the home directory"`
+	BiasConsent        int    `envconfig:"LLM_COUNCIL_BIAS_CONSENT" default:"1" desc:"consent level of the records, 0 to 4 (ADR-018); 0 keeps none, 4 adds a keyed hash of the question"`
+	BiasWindowSessions int    `envconfig:"LLM_COUNCIL_BIAS_WINDOW_SESSIONS" default:"100" desc:"sessions that the bias report looks back; 0: no limit"`
+	BiasWindowDays     int    `envconfig:"LLM_COUNCIL_BIAS_WINDOW_DAYS" default:"30" desc:"days that the bias report looks back; 0: no limit"`
+	MinBiasSessions    int    `envconfig:"LLM_COUNCIL_MIN_BIAS_SESSIONS" default:"20" desc:"least sessions for a verdict in the bias report; at least 10"`
+	HashSecret         Secret `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hash of the question; required for consent level 4"`
+
+	MaxBodyBytes     Bytes `envconfig:"LLM_COUNCIL_MAX_BODY_BYTES" default:"1MiB" desc:"most bytes of a request's body"`
+	MaxQueryBytes    Bytes `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
+	MaxUpstreamBytes Bytes `envconfig:"LLM_COUNCIL_MAX_UPSTREAM_BYTES" default:"8MiB" desc:"most bytes of a provider's reply"`
+
+	LogLevel     slog.Level    `envconfig:"LLM_COUNCIL_LOG_LEVEL" default:"info" desc:"least level that is logged: debug, info, warn or error"`
+	LogFormat    string        `envconfig:"LLM_COUNCIL_LOG_FORMAT" default:"auto" desc:"auto, text or json; auto: text on a terminal, else json"`
+	DrainTimeout time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`
+
+	settings []Setting
+}
+
+// ProviderOf returns the name of the provider that a model goes to: the text
+// before the first colon if it is SimProvider or in Providers, else "", which is
+// the default provider. A colon behind anything else belongs to the model's own
+// id, as in llama3:8b.
+func (c Config) ProviderOf(model string) string {
+	name, _, found := strings.Cut(model, ":")
+	if found && (name == SimProvider || slices.ContainsFunc(c.Providers, func(p Provider) bool { return p.Name == name })) {
+		return name
+	}
+	return ""
+}
+
+// Source says where a setting's value comes from.
+type Source string
+
+// The sources of a value.
+const (
+	SourceDefault     Source = "default"
+	SourceEnvironment Source = "environment"
+	SourceFile        Source = "file" // the _FILE form of a secret
+)
+
+// Setting is one variable, for people to read.
+type Setting struct {
+	Name    string // with the prefix LLM_COUNCIL_
+	Value   string // as it was written, or Default; a secret that is set is [redacted]
+	Default string // "" when there is none
+	Source  Source
+	Meaning string // one line
+	Secret  bool   // it may also be given as Name with _FILE behind it
+}
+
+// Settings returns every setting in the order of Config. The keys of further
+// providers follow Providers, one for each; as long as there is none,
+// LLM_COUNCIL_API_KEY_<NAME> stands for them. The zero Config gives the defaults.
+func (c Config) Settings() []Setting {
+	if c.settings == nil {
+		return table()
+	}
+	return slices.Clone(c.settings)
+}
+
+// table returns what the tags of Config say.
+func table() []Setting {
+	var rows []Setting
+	for f := range reflect.TypeFor[Config]().Fields() {
+		if name, ok := f.Tag.Lookup("envconfig"); ok {
+			value := f.Tag.Get("default")
+			rows = append(rows, Setting{
+				Name: name, Value: value, Default: value, Source: SourceDefault, Meaning: f.Tag.Get("desc"),
+				Secret: f.Type == reflect.TypeFor[Secret]() || f.Type == reflect.TypeFor[[]Secret](),
+			})
+		}
+	}
+	return rows
+}

@@ -1,0 +1,609 @@
+package config_test
+
+import (
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+const home = "/home/somebody"
+
+type vars map[string]string
+
+// with returns v and more together.
+func with(v, more vars) vars {
+	all := vars{}
+	maps.Copy(all, v)
+	maps.Copy(all, more)
+	return all
+}
+
+// load calls Load with no other setting than v, by names without their prefix.
+func load(t *testing.T, v vars) (config.Config, error) {
+	t.Helper()
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "LLM_COUNCIL_") {
+			t.Setenv(name, "")
+		}
+	}
+	t.Setenv("HOME", home)
+	for name, value := range v {
+		t.Setenv("LLM_COUNCIL_"+name, value)
+	}
+	return config.Load()
+}
+
+func mustLoad(t *testing.T, v vars) config.Config {
+	t.Helper()
+	c, err := load(t, v)
+	if err != nil {
+		t.Fatalf("Load: %v", err)
+	}
+	return c
+}
+
+// diff compares what others can see of two Configs.
+func diff(want, got config.Config) string {
+	return cmp.Diff(want, got, cmpopts.IgnoreUnexported(config.Config{}))
+}
+
+func defaults() config.Config {
+	return config.Config{
+		Addr:                       "127.0.0.1:8080",
+		BaseURL:                    "https://openrouter.ai/api/v1",
+		MaxModels:                  12,
+		MaxSessions:                64,
+		MaxCallsPerProvider:        64,
+		Timeout:                    10 * time.Minute,
+		AttemptTimeout:             3 * time.Minute,
+		DialTimeout:                5 * time.Second,
+		Order:                      council.OrderBalanced,
+		PartialBallots:             "available",
+		BiasAudit:                  true,
+		LengthCorrelationThreshold: 0.3,
+		PositionVarianceThreshold:  0.5,
+		BiasPersistence:            true,
+		BiasStore:                  home + "/.llm-council/bias_metrics.jsonl",
+		BiasConsent:                1,
+		BiasWindowSessions:         100,
+		BiasWindowDays:             30,
+		MinBiasSessions:            20,
+		MaxBodyBytes:               1 << 20,
+		MaxQueryBytes:              256 << 10,
+		MaxUpstreamBytes:           8 << 20,
+		LogLevel:                   slog.LevelInfo,
+		LogFormat:                  "auto",
+		DrainTimeout:               30 * time.Second,
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	if d := diff(defaults(), mustLoad(t, nil)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestEveryVariableChangesItsField(t *testing.T) {
+	const token = "0123456789abcdef"
+	tests := []struct {
+		name, value string
+		also        vars // what the variable needs to be valid
+		change      func(*config.Config)
+	}{
+		{"ADDR", "[::1]:0", nil, func(c *config.Config) { c.Addr = "[::1]:0" }},
+		{"API_TOKENS", token + ", " + token + "g", nil, func(c *config.Config) { c.APITokens = []config.Secret{token, token + "g"} }},
+		{"BASE_URL", "http://localhost:11434/v1/", nil, func(c *config.Config) { c.BaseURL = "http://localhost:11434/v1" }},
+		{"API_KEY", "sk-1", nil, func(c *config.Config) { c.APIKey = "sk-1" }},
+		{"PROVIDERS", "openai = https://api.openai.com/v1/ ,my-llm=http://10.0.0.1:8000/v1", nil, func(c *config.Config) {
+			c.Providers = config.Providers{
+				{Name: "openai", BaseURL: "https://api.openai.com/v1"}, {Name: "my-llm", BaseURL: "http://10.0.0.1:8000/v1"},
+			}
+		}},
+		{"API_KEY_<NAME>", "", vars{"PROVIDERS": "my-llm=http://10.0.0.1:8000/v1", "API_KEY_MY_LLM": "sk-2"}, func(c *config.Config) {
+			c.Providers = config.Providers{{Name: "my-llm", BaseURL: "http://10.0.0.1:8000/v1", APIKey: "sk-2"}}
+		}},
+		{"MODELS", " llama3:8b,x/y:free , llama3:8b", nil, func(c *config.Config) { c.Models = []string{"llama3:8b", "x/y:free", "llama3:8b"} }},
+		{"CHAIRMAN", " a/b ", nil, func(c *config.Config) { c.Chairman = "a/b" }},
+		{"CHAIRMAN_FALLBACKS", "a, b", nil, func(c *config.Config) { c.ChairmanFallbacks = []string{"a", "b"} }},
+		{"REVIEWERS", "a, b", nil, func(c *config.Config) { c.Reviewers = []string{"a", "b"} }},
+		{"ALLOWED_MODELS", "a, b", nil, func(c *config.Config) { c.AllowedModels = []string{"a", "b"} }},
+		{"MAX_MODELS", "2", nil, func(c *config.Config) { c.MaxModels = 2 }},
+		{"MAX_SESSIONS", "1", nil, func(c *config.Config) { c.MaxSessions = 1 }},
+		{"MAX_CALLS_PER_PROVIDER", "1", nil, func(c *config.Config) { c.MaxCallsPerProvider = 1 }},
+		{"TIMEOUT", "1m", nil, func(c *config.Config) { c.Timeout, c.AttemptTimeout = time.Minute, time.Minute }},
+		{"ATTEMPT_TIMEOUT", "1m30s", nil, func(c *config.Config) { c.AttemptTimeout = 90 * time.Second }},
+		{"DIAL_TIMEOUT", "100ms", nil, func(c *config.Config) { c.DialTimeout = 100 * time.Millisecond }},
+		{"QUORUM", "2", nil, func(c *config.Config) { c.Quorum = 2 }},
+		{"MAX_COST_USD", "0.25", nil, func(c *config.Config) { c.MaxCostUSD = new(0.25) }},
+		{"MAX_TOTAL_TOKENS", "100000", nil, func(c *config.Config) { c.MaxTotalTokens = new(int64(100000)) }},
+		{"TEMPERATURE", "0", nil, func(c *config.Config) { c.Temperature = new(0.0) }},
+		{"REVIEW_TEMPERATURE", "2", nil, func(c *config.Config) { c.ReviewTemperature = new(2.0) }},
+		{"MAX_OUTPUT_TOKENS", "4096", nil, func(c *config.Config) { c.MaxOutputTokens = new(4096) }},
+		{"ORDER", "per_reviewer", nil, func(c *config.Config) { c.Order = council.OrderPerReviewer }},
+		{"RANDOM_SEED", "-7", nil, func(c *config.Config) { c.RandomSeed = new(int64(-7)) }},
+		{"SELF_REVIEW_RATE", "1", nil, func(c *config.Config) { c.SelfReviewRate = 1 }},
+		{"PARTIAL_BALLOTS", "tied_last", nil, func(c *config.Config) { c.PartialBallots = "tied_last" }},
+		{"CONFIG_VERSION", "2026-07", nil, func(c *config.Config) { c.ConfigVersion = "2026-07" }},
+		{"BIAS_AUDIT", "false", nil, func(c *config.Config) { c.BiasAudit = false }},
+		{"LENGTH_CORRELATION_THRESHOLD", "1", nil, func(c *config.Config) { c.LengthCorrelationThreshold = 1 }},
+		{"POSITION_VARIANCE_THRESHOLD", "1.5", nil, func(c *config.Config) { c.PositionVarianceThreshold = 1.5 }},
+		{"BIAS_PERSISTENCE", "0", nil, func(c *config.Config) { c.BiasPersistence = false }},
+		{"BIAS_STORE", "~/records.jsonl", nil, func(c *config.Config) { c.BiasStore = home + "/records.jsonl" }},
+		{"BIAS_CONSENT", "4", vars{"HASH_SECRET": "s3cret"}, func(c *config.Config) { c.BiasConsent, c.HashSecret = 4, "s3cret" }},
+		{"BIAS_WINDOW_SESSIONS", "0", nil, func(c *config.Config) { c.BiasWindowSessions = 0 }},
+		{"BIAS_WINDOW_DAYS", "0", nil, func(c *config.Config) { c.BiasWindowDays = 0 }},
+		{"MIN_BIAS_SESSIONS", "10", nil, func(c *config.Config) { c.MinBiasSessions = 10 }},
+		{"HASH_SECRET", "s3cret", nil, func(c *config.Config) { c.HashSecret = "s3cret" }},
+		{"MAX_BODY_BYTES", "2 MB", nil, func(c *config.Config) { c.MaxBodyBytes = 2e6 }},
+		{"MAX_QUERY_BYTES", "1", nil, func(c *config.Config) { c.MaxQueryBytes = 1 }},
+		{"MAX_UPSTREAM_BYTES", "1GiB", nil, func(c *config.Config) { c.MaxUpstreamBytes = 1 << 30 }},
+		{"LOG_LEVEL", "debug", nil, func(c *config.Config) { c.LogLevel = slog.LevelDebug }},
+		{"LOG_FORMAT", "json", nil, func(c *config.Config) { c.LogFormat = "json" }},
+		{"DRAIN_TIMEOUT", "0s", nil, func(c *config.Config) { c.DrainTimeout = 0 }},
+	}
+	tested := make([]string, 0, len(tests))
+	for _, tt := range tests {
+		tested = append(tested, "LLM_COUNCIL_"+tt.name)
+		t.Run(tt.name, func(t *testing.T) {
+			want := defaults()
+			tt.change(&want)
+			if diff(defaults(), want) == "" {
+				t.Fatal("the case changes nothing")
+			}
+			if d := diff(want, mustLoad(t, with(vars{tt.name: tt.value}, tt.also))); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+	settings := (config.Config{}).Settings()
+	known := make([]string, len(settings))
+	for i, s := range settings {
+		known[i] = s.Name
+	}
+	if d := cmp.Diff(known, tested); d != "" {
+		t.Errorf("the cases are not the settings in their order:\n%s", d)
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	const (
+		hostPort  = " is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"
+		baseURL   = "is not an absolute http or https URL: write it as in https://host/v1, without user, query or fragment"
+		entry1    = "the URL of entry 1 " + baseURL
+		badName   = "entry 1 has no valid name: write name=url, the name of a to z, 0 to 9, _ and -"
+		whole     = " is not a whole number of at most 64 bits: write digits only"
+		number    = " is not a number: write it as in 0.5"
+		duration  = " is not a duration: write a number and a unit, such as 30s or 10m"
+		size      = " is not a size: write a whole number of bytes, or one with KiB, MiB or GiB, such as 8MiB"
+		level     = " is not a level: use debug, info, warn or error"
+		above0    = " is out of range: use a time above 0"
+		unit      = " is out of range: use 0 to 1"
+		atLeast0  = " is out of range: use 0 or more"
+		atLeast1  = " is out of range: use 1 or more"
+		invisible = "holds a character that is not visible ASCII, which no HTTP header can carry"
+		nameEnds  = "has a name that ends in \"file\", which its key's variable cannot: choose another name"
+	)
+	// quoted is the usual wording: the text, then what is wrong with it.
+	quoted := func(name, value, problem string) [3]string {
+		return [3]string{name, value, `"` + value + `"` + problem}
+	}
+	tests := [][3]string{
+		quoted("ADDR", "localhost", hostPort),
+		quoted("ADDR", "127.0.0.1:65536", hostPort),
+		quoted("ADDR", "127.0.0.1:http", hostPort),
+		{"API_TOKENS", "0123456789abcde", "entry 1 has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints"},
+		{"API_TOKENS", "0123456789abcdef,,0123456789abcdef", "entry 2 is empty: remove the comma, or write what belongs there"},
+		{"API_TOKENS", "0123456789abcdef\n0123456789abcdef", "entry 1 " + invisible + ": separate tokens by commas"},
+		{"API_TOKENS", "0123456789abcdefé", "entry 1 " + invisible + ": separate tokens by commas"},
+		{"API_KEY", "sk 1", invisible + ": write the key alone, without blanks or line breaks"},
+		{"BASE_URL", "openrouter.ai/api/v1", baseURL},
+		{"BASE_URL", "ftp://host/v1", baseURL},
+		{"BASE_URL", "https://", baseURL},
+		{"BASE_URL", "https://user:pass@host/v1", baseURL},
+		{"BASE_URL", "https://host/v1?key=1", baseURL},
+		{"BASE_URL", "https://host/v1?", baseURL},
+		{"BASE_URL", "https://host/v1#a", baseURL},
+		{"BASE_URL", "https://host/v1#", baseURL},
+		{"BASE_URL", "https://host/%zz", baseURL},
+		{"PROVIDERS", "https://host/v1", badName},
+		{"PROVIDERS", "=https://host/v1", badName},
+		{"PROVIDERS", "OpenAI=https://host/v1", badName},
+		{"PROVIDERS", "openai", entry1},
+		{"PROVIDERS", "openai=host", entry1},
+		{"PROVIDERS", "sim=https://host/v1", "entry 1 is named sim, which is built in: choose another name"},
+		{"PROVIDERS", "file=https://host/v1", "entry 1 " + nameEnds},
+		{"PROVIDERS", "a=https://host/v1,a-file=https://host/v1", "entry 2 " + nameEnds},
+		{"PROVIDERS", "a_b=https://host/v1,a-b=https://host/v1", "entry 2 has the name of an earlier one (- and _ count as equal): choose another name"},
+		{"MODELS", "a", "names one model: list two or more, separated by commas"},
+		{"MODELS", "a,b,", "entry 3 is empty: remove the comma, or write what belongs there"},
+		{"MODELS", strings.Repeat("a,", 12) + "a", "names 13 models, and LLM_COUNCIL_MAX_MODELS is 12: raise it, or list fewer"},
+		{"REVIEWERS", strings.Repeat("a,", 12) + "a", "names 13 models, and LLM_COUNCIL_MAX_MODELS is 12: raise it, or list fewer"},
+		{"REVIEWERS", ",a", "entry 1 is empty: remove the comma, or write what belongs there"},
+		{"CHAIRMAN_FALLBACKS", "a, ,b", "entry 2 is empty: remove the comma, or write what belongs there"},
+		{"ALLOWED_MODELS", ",a", "entry 1 is empty: remove the comma, or write what belongs there"},
+		quoted("MAX_MODELS", "many", whole),
+		quoted("MAX_MODELS", "1", " is out of range: use 2 or more"),
+		quoted("MAX_SESSIONS", "1.5", whole),
+		quoted("MAX_SESSIONS", "0", atLeast1),
+		quoted("MAX_CALLS_PER_PROVIDER", "99999999999999999999", whole),
+		quoted("MAX_CALLS_PER_PROVIDER", "-1", atLeast1),
+		quoted("TIMEOUT", "10", duration),
+		quoted("TIMEOUT", "0", above0),
+		quoted("ATTEMPT_TIMEOUT", "1 m", duration),
+		quoted("ATTEMPT_TIMEOUT", "-1s", above0),
+		quoted("DIAL_TIMEOUT", "soon", duration),
+		quoted("DIAL_TIMEOUT", "0", above0),
+		quoted("DRAIN_TIMEOUT", "30", duration),
+		quoted("DRAIN_TIMEOUT", "-1s", " is out of range: use a time of 0 or more"),
+		quoted("QUORUM", "most", whole),
+		quoted("QUORUM", "-1", " is out of range: use 1 to the number of LLM_COUNCIL_MODELS, or 0 for more than half of them"),
+		quoted("MAX_COST_USD", "1$", number),
+		quoted("MAX_COST_USD", "0", " is out of range: use an amount above 0"),
+		quoted("MAX_COST_USD", "Inf", " is out of range: use an amount above 0"),
+		quoted("MAX_TOTAL_TOKENS", "1e6", whole),
+		quoted("MAX_TOTAL_TOKENS", "0", atLeast1),
+		quoted("MAX_OUTPUT_TOKENS", "1k", whole),
+		quoted("MAX_OUTPUT_TOKENS", "0", atLeast1),
+		quoted("TEMPERATURE", "hot", number),
+		quoted("TEMPERATURE", "2.1", " is out of range: use 0 to 2"),
+		quoted("TEMPERATURE", "NaN", " is out of range: use 0 to 2"),
+		quoted("REVIEW_TEMPERATURE", "0,5", number),
+		quoted("REVIEW_TEMPERATURE", "-0.1", " is out of range: use 0 to 2"),
+		quoted("ORDER", "Shared", " is not an order: use balanced, per_reviewer or shared"),
+		quoted("RANDOM_SEED", "random", whole),
+		quoted("SELF_REVIEW_RATE", "10%", number),
+		quoted("SELF_REVIEW_RATE", "1.1", unit),
+		quoted("PARTIAL_BALLOTS", "drop", " is not a policy: use available or tied_last"),
+		quoted("BIAS_AUDIT", "on", " is neither true nor false: write one of them"),
+		quoted("LENGTH_CORRELATION_THRESHOLD", "x", number),
+		quoted("LENGTH_CORRELATION_THRESHOLD", "-0.3", unit),
+		quoted("POSITION_VARIANCE_THRESHOLD", "x", number),
+		quoted("POSITION_VARIANCE_THRESHOLD", "-1", atLeast0),
+		quoted("BIAS_PERSISTENCE", "yes", " is neither true nor false: write one of them"),
+		quoted("BIAS_STORE", "~root/x", " has no known home directory: write an absolute path"),
+		quoted("BIAS_CONSENT", "research", whole),
+		quoted("BIAS_CONSENT", "5", " is out of range: use 0 to 4"),
+		quoted("BIAS_CONSENT", "-1", " is out of range: use 0 to 4"),
+		quoted("BIAS_WINDOW_SESSIONS", "all", whole),
+		quoted("BIAS_WINDOW_SESSIONS", "-1", atLeast0),
+		quoted("BIAS_WINDOW_DAYS", "30d", whole),
+		quoted("BIAS_WINDOW_DAYS", "-1", atLeast0),
+		quoted("MIN_BIAS_SESSIONS", "few", whole),
+		quoted("MIN_BIAS_SESSIONS", "9", " is out of range: use 10 or more"),
+		quoted("MAX_BODY_BYTES", "1.5MiB", size),
+		quoted("MAX_BODY_BYTES", "0", atLeast1),
+		quoted("MAX_QUERY_BYTES", "lots", size),
+		quoted("MAX_QUERY_BYTES", "0KiB", atLeast1),
+		quoted("MAX_UPSTREAM_BYTES", "-1", size),
+		quoted("MAX_UPSTREAM_BYTES", "0", atLeast1),
+		quoted("LOG_LEVEL", "trace", level),
+		quoted("LOG_LEVEL", "info+1", level),
+		quoted("LOG_FORMAT", "xml", " is not a format: use auto, text or json"),
+	}
+	for _, tt := range tests {
+		name, value, problem := tt[0], tt[1], tt[2]
+		t.Run(name+"="+value, func(t *testing.T) {
+			c, err := load(t, vars{name: value})
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if d := cmp.Diff("LLM_COUNCIL_"+name+": "+problem, err.Error()); d != "" {
+				t.Error(d)
+			}
+			if d := diff(config.Config{}, c); d != "" {
+				t.Errorf("a Config beside the error:\n%s", d)
+			}
+		})
+	}
+}
+
+func TestRelations(t *testing.T) {
+	tests := []struct {
+		name string
+		vars vars
+		want string
+	}{
+		{"models and reviewers up to the maximum", vars{"MAX_MODELS": "2", "MODELS": "a,b", "REVIEWERS": "c,d"}, ""},
+		{"a quorum of all", vars{"MODELS": "a,b", "QUORUM": "2"}, ""},
+		{
+			"a quorum of more than all",
+			vars{"MODELS": "a,b", "QUORUM": "3"},
+			`LLM_COUNCIL_QUORUM: "3" is out of range: use 1 to the number of LLM_COUNCIL_MODELS, or 0 for more than half of them`,
+		},
+		{
+			"consent 4 without a secret",
+			vars{"BIAS_CONSENT": "4"},
+			"LLM_COUNCIL_HASH_SECRET: is not set, and LLM_COUNCIL_BIAS_CONSENT is 4: set it to a long random text, or choose a lower consent level",
+		},
+		{"consent 3 without a secret", vars{"BIAS_CONSENT": "3"}, ""},
+		{
+			"a key without a provider",
+			vars{"PROVIDERS": "a=https://host/v1", "API_KEY_A": "k", "API_KEY_B": "k"},
+			"LLM_COUNCIL_API_KEY_B: LLM_COUNCIL_PROVIDERS names no provider with this key: add name=url there, or unset this variable",
+		},
+		{
+			"a provider's key that no header can carry",
+			vars{"PROVIDERS": "a=https://host/v1", "API_KEY_A": "k\nl"},
+			"LLM_COUNCIL_API_KEY_A: holds a character that is not visible ASCII, which no HTTP header can carry: write the key alone, without blanks or line breaks",
+		},
+		{
+			"the placeholder of the documentation",
+			vars{"API_KEY_<NAME>": "k"},
+			"LLM_COUNCIL_API_KEY_<NAME>: LLM_COUNCIL_PROVIDERS names no provider with this key: add name=url there, or unset this variable",
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := load(t, tt.vars)
+			if d := cmp.Diff(tt.want, text(err)); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestAttemptTimeoutIsCapped(t *testing.T) {
+	c := mustLoad(t, vars{"TIMEOUT": "2m", "ATTEMPT_TIMEOUT": "5m"})
+	if c.AttemptTimeout != 2*time.Minute {
+		t.Errorf("AttemptTimeout = %v, want that of Timeout, 2m", c.AttemptTimeout)
+	}
+}
+
+func TestHomeUnknown(t *testing.T) {
+	mustLoad(t, nil) // clears the settings
+	t.Setenv("HOME", "")
+	_, err := config.Load()
+	if want := `LLM_COUNCIL_BIAS_STORE: "~/.llm-council/bias_metrics.jsonl" has no known home directory: write an absolute path`; text(err) != want {
+		t.Errorf("got %q, want %q", text(err), want)
+	}
+	t.Setenv("LLM_COUNCIL_BIAS_STORE", "/data/x.jsonl")
+	if _, err := config.Load(); err != nil {
+		t.Errorf("with an absolute path: %v", err)
+	}
+}
+
+// Every problem is reported once, whatever the stage of Load that finds it, and
+// a value that does not parse is not reported a second time by a range.
+func TestAllProblemsAtOnce(t *testing.T) {
+	_, err := load(t, vars{
+		"TIMEOUT": "10", "MAX_SESSIONS": "x", "MAX_COST_USD": "free", "BIAS_CONSENT": "9", "MODELS": "one", "TIMOUT": "1m",
+		"API_KEY_FILE": "/nonexistent/key", "API_TOKENS": "short", "ADDR": "x",
+	})
+	want := `LLM_COUNCIL_ADDR: "x" is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080
+LLM_COUNCIL_API_KEY_FILE: "/nonexistent/key" cannot be read (no such file or directory): write the path of a file that councild can read
+LLM_COUNCIL_API_TOKENS: entry 1 has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints
+LLM_COUNCIL_BIAS_CONSENT: "9" is out of range: use 0 to 4
+LLM_COUNCIL_MAX_COST_USD: "free" is not a number: write it as in 0.5
+LLM_COUNCIL_MAX_SESSIONS: "x" is not a whole number of at most 64 bits: write digits only
+LLM_COUNCIL_MODELS: names one model: list two or more, separated by commas
+LLM_COUNCIL_TIMEOUT: "10" is not a duration: write a number and a unit, such as 30s or 10m
+LLM_COUNCIL_TIMOUT: there is no such setting: did you mean LLM_COUNCIL_TIMEOUT?`
+	if d := cmp.Diff(want, text(err)); d != "" {
+		t.Error(d)
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok || len(joined.Unwrap()) != 9 {
+		t.Errorf("the error is not nine joined ones: %T", err)
+	}
+}
+
+func TestUnknown(t *testing.T) {
+	tests := []struct{ name, suggestion string }{
+		{"MODEL", "MODELS"},
+		{"TIMOEUT", "TIMEOUT"},
+		{"API_TOKEN", "API_TOKENS"},
+		{"APIKEY", "API_KEY"},
+		{"HASH_SECRET_FIEL", "HASH_SECRET_FILE"},
+		{"ADDR_FILE", ""}, // not a secret
+		{"METRICS", ""},
+		{"", ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			want := "LLM_COUNCIL_" + tt.name + ": there is no such setting: unset it"
+			if tt.suggestion != "" {
+				want = "LLM_COUNCIL_" + tt.name + ": there is no such setting: did you mean LLM_COUNCIL_" + tt.suggestion + "?"
+			}
+			_, err := load(t, vars{tt.name: "sk-misplaced"})
+			if d := cmp.Diff(want, text(err)); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestUnprefixedVariablesAreNotRead(t *testing.T) {
+	t.Setenv("ADDR", "0.0.0.0:1")
+	t.Setenv("API_KEY", "sk-1")
+	t.Setenv("MODELS", "a,b")
+	if d := diff(defaults(), mustLoad(t, nil)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestEmptyCountsAsUnset(t *testing.T) {
+	for _, blank := range []string{"", " ", "\r\n\t"} {
+		v := vars{"NO_SUCH_SETTING": blank, "API_KEY_NOBODY": blank}
+		for _, s := range (config.Config{}).Settings() {
+			name := strings.TrimPrefix(s.Name, "LLM_COUNCIL_")
+			v[name] = blank
+			v[name+"_FILE"] = blank
+		}
+		if d := diff(defaults(), mustLoad(t, v)); d != "" {
+			t.Errorf("with %q:\n%s", blank, d)
+		}
+	}
+}
+
+func TestLoadLeavesTheEnvironmentAsItWas(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("sk-1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, v := range map[string]vars{
+		"valid":   {"TIMEOUT": " 1m ", "ADDR": "", "API_KEY_FILE": key},
+		"invalid": {"TIMEOUT": " 1 ", "ADDR": "", "API_KEY_FILE": key, "NO_SUCH": "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, _ = load(t, v) // sets the variables
+			before := slices.Sorted(slices.Values(os.Environ()))
+			_, _ = config.Load()
+			if d := cmp.Diff(before, slices.Sorted(slices.Values(os.Environ()))); d != "" {
+				t.Error(d)
+			}
+			if got := os.Getenv("LLM_COUNCIL_TIMEOUT"); got != v["TIMEOUT"] {
+				t.Errorf("LLM_COUNCIL_TIMEOUT is %q, was %q", got, v["TIMEOUT"])
+			}
+		})
+	}
+}
+
+func TestProviderOf(t *testing.T) {
+	c := mustLoad(t, vars{"PROVIDERS": "openai=https://api.openai.com/v1"})
+	for model, want := range map[string]string{
+		"openai:gpt-5":     "openai",
+		"openai/gpt-5":     "",
+		"openai":           "",
+		"sim:alice":        "sim",
+		"sim":              "",
+		"llama3:8b":        "",
+		"x/y:free":         "",
+		":x":               "",
+		"openai:x/y:free":  "openai",
+		"anthropic:claude": "",
+	} {
+		if got := c.ProviderOf(model); got != want {
+			t.Errorf("ProviderOf(%q) = %q, want %q", model, got, want)
+		}
+	}
+}
+
+func TestRequireCouncil(t *testing.T) {
+	const (
+		noModels = "LLM_COUNCIL_MODELS: is not set: list two or more models, separated by commas, and set LLM_COUNCIL_API_KEY for the default provider, " +
+			`or run "councild demo", which needs neither`
+		noKey = `LLM_COUNCIL_API_KEY: is not set, and "x" goes to https://openrouter.ai/api/v1, which asks for a key: ` +
+			`set it, or set LLM_COUNCIL_BASE_URL to another provider, or run "councild demo", which needs no key`
+	)
+	provider := vars{"PROVIDERS": "p=http://localhost:1/v1", "MODELS": "p:a,sim:b"}
+	tests := []struct {
+		name string
+		vars vars
+		want string
+	}{
+		{"nothing", nil, noModels},
+		{"a chairman alone", vars{"CHAIRMAN": "x"}, noKey + "\n" + noModels},
+		{"no key", vars{"MODELS": "sim:a,x,y"}, noKey},
+		{"the default written out", vars{"MODELS": "x,y", "BASE_URL": "https://openrouter.ai/api/v1/"}, noKey},
+		{"a key", vars{"MODELS": "x,y", "API_KEY": "k"}, ""},
+		{"another default provider", vars{"MODELS": "x,y", "BASE_URL": "http://localhost:11434/v1"}, ""},
+		{"other providers only", provider, ""},
+		{"chairman without key", with(provider, vars{"CHAIRMAN": "x"}), noKey},
+		{"fallback without key", with(provider, vars{"CHAIRMAN_FALLBACKS": "p:a,x"}), noKey},
+		{"reviewer without key", with(provider, vars{"REVIEWERS": "sim:a,x"}), noKey},
+		{"allowed model without key", with(provider, vars{"ALLOWED_MODELS": "x"}), noKey},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if d := cmp.Diff(tt.want, text(mustLoad(t, tt.vars).RequireCouncil())); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestSettings(t *testing.T) {
+	seen := map[string]bool{}
+	for _, s := range (config.Config{}).Settings() {
+		if seen[s.Name] || !strings.HasPrefix(s.Name, "LLM_COUNCIL_") || s.Meaning == "" || strings.Contains(s.Meaning, "\n") {
+			t.Errorf("not a setting of its own with a meaning of one line: %+v", s)
+		}
+		if s.Value != s.Default || s.Source != config.SourceDefault {
+			t.Errorf("not the default: %+v", s)
+		}
+		seen[s.Name] = true
+	}
+
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte("from a file"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := mustLoad(t, vars{
+		"PROVIDERS": "a-b=http://localhost:1/v1,c=http://localhost:2/v1", "API_KEY_A_B": "k", "API_KEY": "k",
+		"TIMEOUT": "60s", "HASH_SECRET_FILE": file,
+	})
+	type row struct {
+		Name, Value string
+		Source      config.Source
+		Secret      bool
+	}
+	var got []row
+	for _, s := range c.Settings() {
+		if s.Source != config.SourceDefault || s.Secret {
+			got = append(got, row{s.Name, s.Value, s.Source, s.Secret})
+		}
+	}
+	want := []row{
+		{"LLM_COUNCIL_API_TOKENS", "", config.SourceDefault, true},
+		{"LLM_COUNCIL_API_KEY", "[redacted]", config.SourceEnvironment, true},
+		{"LLM_COUNCIL_PROVIDERS", "a-b=http://localhost:1/v1,c=http://localhost:2/v1", config.SourceEnvironment, false},
+		{"LLM_COUNCIL_API_KEY_A_B", "[redacted]", config.SourceEnvironment, true},
+		{"LLM_COUNCIL_API_KEY_C", "", config.SourceDefault, true},
+		{"LLM_COUNCIL_TIMEOUT", "60s", config.SourceEnvironment, false},
+		{"LLM_COUNCIL_HASH_SECRET", "[redacted]", config.SourceFile, true},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// FuzzLoad gives any text to any setting: Load must return, name the setting in
+// whatever it reports, and never show a secret.
+func FuzzLoad(f *testing.F) {
+	settings := (config.Config{}).Settings()
+	for i, s := range settings {
+		f.Add(uint(i), s.Default)
+		f.Add(uint(i), "1, =x:\x7f%")
+	}
+	f.Fuzz(func(t *testing.T, i uint, value string) {
+		if strings.Contains(value, "\x00") {
+			return // no variable can hold it
+		}
+		s := settings[i%uint(len(settings))]
+		c, err := load(t, vars{"HASH_SECRET": "for consent 4", strings.TrimPrefix(s.Name, "LLM_COUNCIL_"): value})
+		if err != nil {
+			for line := range strings.Lines(err.Error()) {
+				if !strings.HasPrefix(line, s.Name+": ") {
+					t.Errorf("%s=%q: unexpected line %q", s.Name, value, line)
+				}
+			}
+			// A short text may be part of the wording.
+			if s.Secret && len(value) > 8 && strings.Contains(err.Error(), value) {
+				t.Errorf("%s=%q: the error shows the secret: %v", s.Name, value, err)
+			}
+			return
+		}
+		for _, row := range c.Settings() {
+			if row.Secret && row.Value != "" && row.Value != "[redacted]" {
+				t.Errorf("%s=%q: shown as %q", s.Name, value, row.Value)
+			}
+		}
+	})
+}

@@ -1,0 +1,263 @@
+package config
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/kelseyhightower/envconfig"
+)
+
+// Load reads the environment of the process. Its error joins one error of one
+// line for every problem: the variable, what is wrong with it and how to mend
+// it, never a secret. A variable that begins with LLM_COUNCIL_ and is no setting
+// is a problem too.
+//
+// envconfig reads nothing but the process's own variables. Load therefore
+// replaces those that begin with LLM_COUNCIL_ while it works and puts them back
+// before it returns: call it before there is a goroutine that reads or sets them.
+func Load() (Config, error) {
+	given := map[string]string{}
+	for variable, text := range environ() {
+		if text = strings.TrimSpace(text); text != "" {
+			given[variable] = text
+		}
+	}
+	p := &problems{texts: maps.Clone(given)}
+	p.readFiles(given)
+
+	c, err := p.process()
+	if err != nil {
+		return Config{}, fmt.Errorf("reading the environment: %w", err)
+	}
+	for i, provider := range c.Providers {
+		c.Providers[i].APIKey = Secret(p.texts[provider.keyVariable()])
+	}
+	c.settings = p.settings(c.Providers, given)
+	p.unknown(given, c.settings)
+	c.complete(p)
+	c.check(p)
+	if err := p.err(); err != nil {
+		return Config{}, err
+	}
+	c.AttemptTimeout = min(c.AttemptTimeout, c.Timeout)
+	return c, nil
+}
+
+// environ returns the variables of the process that have the prefix.
+func environ() map[string]string {
+	vars := map[string]string{}
+	for _, entry := range os.Environ() {
+		if name, value, _ := strings.Cut(entry, "="); strings.HasPrefix(name, prefix) {
+			vars[name] = value
+		}
+	}
+	return vars
+}
+
+// problems collects what is wrong with the texts of the variables.
+type problems struct {
+	texts map[string]string // by variable, none empty, the files' contents among them
+	errs  []error
+}
+
+// add reports a problem of one variable.
+func (p *problems) add(variable, format string, args ...any) {
+	p.errs = append(p.errs, errors.New(variable+": "+fmt.Sprintf(format, args...)))
+}
+
+// invalid reports a problem and quotes the variable's text, which must be no
+// secret.
+func (p *problems) invalid(variable, problem string) {
+	p.add(variable, "%q %s", p.texts[variable], problem)
+}
+
+// err returns all problems, sorted by variable, or nil.
+func (p *problems) err() error {
+	slices.SortFunc(p.errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	return errors.Join(p.errs...)
+}
+
+// readFiles gives every secret that has a _FILE variable the content of its file.
+func (p *problems) readFiles(given map[string]string) {
+	for variable, path := range given {
+		secret, ok := strings.CutSuffix(variable, fileSuffix)
+		if !ok || !isSecret(secret) {
+			continue
+		}
+		if given[secret] != "" {
+			p.add(variable, "%s is set as well: unset one of them", secret)
+			continue
+		}
+		content, err := os.ReadFile(path)
+		content = bytes.TrimSuffix(bytes.TrimSuffix(content, []byte("\n")), []byte("\r"))
+		switch {
+		case err != nil && !strings.Contains(path, "/"):
+			// It may be the secret itself, written into the wrong variable.
+			p.add(variable, "names no file that councild can read (%v): write its whole path", errors.Unwrap(err))
+		case err != nil:
+			p.add(variable, "%q cannot be read (%v): write the path of a file that councild can read", path, errors.Unwrap(err))
+		case len(bytes.TrimSpace(content)) == 0:
+			p.add(variable, "%q is empty: write the secret into it", path)
+		case bytes.ContainsRune(content, 0):
+			p.add(variable, "%q holds a NUL character: write the secret as text", path)
+		default:
+			p.texts[secret] = string(content)
+		}
+	}
+}
+
+func isSecret(variable string) bool {
+	return strings.HasPrefix(variable, keyPrefix) ||
+		slices.ContainsFunc(table(), func(s Setting) bool { return s.Secret && s.Name == variable })
+}
+
+// process has envconfig read the texts. envconfig stops at the first that does
+// not parse; it is reported, and the rest is read without it. A setting that was
+// reported has its default, so that no later check reports it again.
+func (p *problems) process() (c Config, err error) {
+	own := environ()
+	defer func() { err = errors.Join(err, replaceEnviron(own)) }()
+	for {
+		if err := replaceEnviron(p.texts); err != nil {
+			return Config{}, err
+		}
+		c = Config{}
+		err := envconfig.Process("", &c)
+		failed, _ := errors.AsType[*envconfig.ParseError](err)
+		if failed == nil || p.texts[failed.KeyName] == "" {
+			return c, err
+		}
+		p.invalid(failed.KeyName, unparsable(failed))
+		delete(p.texts, failed.KeyName)
+	}
+}
+
+// replaceEnviron makes vars the only variables with the prefix.
+func replaceEnviron(vars map[string]string) error {
+	for variable := range environ() {
+		if err := os.Unsetenv(variable); err != nil {
+			return err
+		}
+	}
+	for variable, text := range vars {
+		if err := os.Setenv(variable, text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unparsable says what is wrong with a text that envconfig could not read.
+func unparsable(e *envconfig.ParseError) string {
+	switch strings.TrimPrefix(e.TypeName, "*") {
+	case "bool":
+		return "is neither true nor false: write one of them"
+	case "int", "int64":
+		return "is not a whole number of at most 64 bits: write digits only"
+	case "float64":
+		return "is not a number: write it as in 0.5"
+	case "time.Duration":
+		return "is not a duration: write a number and a unit, such as 30s or 10m"
+	case "slog.Level":
+		return "is not a level: " + useLevel
+	default:
+		return e.Err.Error()
+	}
+}
+
+// settings returns the table with the values in it and a row for every
+// provider's key.
+func (p *problems) settings(providers Providers, given map[string]string) []Setting {
+	var rows []Setting
+	for _, row := range table() {
+		if row.Name != keyPattern || len(providers) == 0 {
+			rows = append(rows, row)
+			continue
+		}
+		for _, provider := range providers {
+			row.Name = provider.keyVariable()
+			rows = append(rows, row)
+		}
+	}
+	for i := range rows {
+		row := &rows[i]
+		text := p.texts[row.Name]
+		if text == "" {
+			continue
+		}
+		row.Value, row.Source = text, SourceEnvironment
+		if row.Secret {
+			row.Value = redacted
+		}
+		if given[row.Name] == "" {
+			row.Source = SourceFile
+		}
+	}
+	return rows
+}
+
+// unknown reports every given variable that is no setting.
+func (p *problems) unknown(given map[string]string, rows []Setting) {
+	var known []string
+	for _, row := range rows {
+		if row.Name == keyPattern {
+			continue // stands for no variable while there are no providers
+		}
+		known = append(known, row.Name)
+		if row.Secret {
+			known = append(known, row.Name+fileSuffix)
+		}
+	}
+	for variable := range given {
+		if slices.Contains(known, variable) {
+			continue
+		}
+		if strings.HasPrefix(variable, keyPrefix) {
+			p.add(variable, "LLM_COUNCIL_PROVIDERS names no provider with this key: add name=url there, or unset this variable")
+		} else if name := nearest(variable, known); name != "" {
+			p.add(variable, "there is no such setting: did you mean %s?", name)
+		} else {
+			p.add(variable, "there is no such setting: unset it")
+		}
+	}
+}
+
+// nearest returns the first of names that is at most two edits away from name
+// and nearer than the others, or "".
+func nearest(name string, names []string) string {
+	best, least := "", 3
+	for _, candidate := range names {
+		if d := distance(name, candidate); d < least {
+			best, least = candidate, d
+		}
+	}
+	return best
+}
+
+// distance is the Levenshtein distance of a and b in bytes, computed row by row
+// (Wagner and Fischer 1974).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			substituted := diagonal
+			if a[i] != b[j] {
+				substituted++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(substituted, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

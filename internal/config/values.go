@@ -1,0 +1,84 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Secret is a text that shows itself to nobody who does not ask with Reveal:
+// printed, logged or encoded it is "[redacted]", or "" when it is empty. Any text
+// is a Secret, so reading one cannot fail with an error that quotes it.
+type Secret string
+
+const redacted = "[redacted]"
+
+// Reveal returns the secret itself.
+func (s Secret) Reveal() string { return string(s) }
+
+// String returns the redacted form.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return redacted
+}
+
+// Format prints the redacted form for every verb: fmt asks String for some of
+// them only.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
+
+// MarshalText returns the redacted form. It never fails.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// LogValue returns the redacted form.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// Bytes is a size in bytes.
+type Bytes int64
+
+// Set reads a whole number of bytes, or one with a unit behind it: KiB, MiB and
+// GiB are powers of 1024, KB, MB and GB powers of 1000 (IEC 80000-13), in either
+// case. It implements envconfig.Setter.
+func (b *Bytes) Set(text string) error {
+	number := strings.TrimRightFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+	n, err := strconv.ParseUint(number, 10, 63)
+	unit, known := map[string]uint64{
+		"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30,
+	}[strings.ToUpper(strings.TrimSpace(text[len(number):]))]
+	if err != nil || !known || n > math.MaxInt64/unit {
+		return errors.New("is not a size: write a whole number of bytes, or one with KiB, MiB or GiB, such as 8MiB")
+	}
+	*b = Bytes(n * unit)
+	return nil
+}
+
+// Provider is an OpenAI-compatible endpoint besides the default one.
+type Provider struct {
+	Name    string // a to z, 0 to 9, _ and -; unique
+	BaseURL string // absolute, http or https, without a slash at the end
+	APIKey  Secret // "" when the provider needs none
+}
+
+// keyVariable returns the name of the variable that holds the provider's key.
+func (p Provider) keyVariable() string {
+	return keyPrefix + strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_"))
+}
+
+// Providers are the providers besides the default one.
+type Providers []Provider
+
+// Set splits a comma list of name=url. It implements envconfig.Setter and never
+// fails: Load judges the entries, so that it can report every bad one.
+func (p *Providers) Set(text string) error {
+	*p = nil
+	for entry := range strings.SplitSeq(text, ",") {
+		name, url, _ := strings.Cut(entry, "=")
+		*p = append(*p, Provider{Name: strings.TrimSpace(name), BaseURL: strings.TrimSpace(url)})
+	}
+	return nil
+}
