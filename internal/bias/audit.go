@@ -1,0 +1,187 @@
+package bias
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/councild/councild/internal/council"
+)
+
+const (
+	// minScoredAnswers is ADR-015's least number of answers for judging the
+	// length correlation of one session.
+	minScoredAnswers = 10
+	// minScoresPerPosition keeps noise from passing the default position
+	// threshold: where scores scatter by 0.8 points and are whole numbers, means
+	// over two pass it in some 13 % of sessions, means over three in under 5 %.
+	minScoresPerPosition = 3
+	// significance is ADR-015's level for the length correlation.
+	significance = 0.05
+)
+
+// Thresholds are ADR-015's limits, above which a figure raises its flag.
+type Thresholds struct {
+	LengthCorrelation float64 // of |r|, 0 to 1; ADR-015 suggests 0.3
+	PositionVariance  float64 // in squared points, 0 or more; ADR-015 suggests 0.5
+}
+
+// Score is what one reviewer gave one candidate.
+type Score struct {
+	Reviewer  string // member id
+	Candidate string // member id
+	Position  int    // 0-based place at which this reviewer was shown the candidate
+	Own       bool   // the reviewer wrote the candidate
+	Value     float64
+}
+
+// AuditInput is what one session's reviews came to.
+type AuditInput struct {
+	Order      council.Order // how the reviewers' orders were drawn
+	Thresholds Thresholds
+	Words      map[string]int // words of each answer, by member id
+	Scores     []Score        // only scores that were given, each finite
+}
+
+// Audit computes ADR-015's indicators of one session. It follows that record
+// with these decisions:
+//
+//   - Own reviews never enter.
+//   - Figures are not rounded.
+//   - The p of the length correlation is exact (Student t on n-2 degrees of
+//     freedom, n answers); below three answers, or where lengths or scores do
+//     not vary, correlation and p are nil. Its flag is nil below ten answers.
+//   - The position variance is nil where position cannot be told from quality:
+//     under a shared order, and with fewer than two reviewers or positions. Its
+//     flag is nil unless the orders are balanced, the scores that came back
+//     still are (each reviewer and each candidate equally often in every
+//     position), and every position holds at least three: otherwise answers of
+//     unequal quality, or noise, raise it too often.
+//   - Harsh and generous reviewers are listed, but never enter the risk.
+//   - The risk is "low" when no judged flag is up and "medium" when one or two
+//     are. ADR-015's "high" takes three, which no longer occur together.
+//     Where no flag could be judged the risk is "indeterminate".
+func Audit(in AuditInput) council.BiasAudit {
+	byReviewer, byCandidate, byPosition := map[string][]float64{}, map[string][]float64{}, map[int][]float64{}
+	var scores []Score
+	for _, s := range in.Scores {
+		if s.Own {
+			continue
+		}
+		scores = append(scores, s)
+		byReviewer[s.Reviewer] = append(byReviewer[s.Reviewer], s.Value)
+		byCandidate[s.Candidate] = append(byCandidate[s.Candidate], s.Value)
+		byPosition[s.Position] = append(byPosition[s.Position], s.Value)
+	}
+	a := council.BiasAudit{
+		SampleSizes:   council.AuditSamples{Positions: len(byPosition), Scores: len(scores)},
+		IndicatorOnly: true,
+	}
+	auditLength(&a, in, byCandidate)
+	if in.Order != council.OrderShared && len(byReviewer) > 1 && len(byPosition) > 1 {
+		auditPosition(&a, in, scores, byPosition)
+	}
+	auditReviewers(&a, byReviewer)
+	a.OverallBiasRisk = risk(a.LengthBiasDetected, a.PositionBiasDetected)
+	return a
+}
+
+func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]float64) {
+	var words, means []float64
+	for _, candidate := range slices.Sorted(maps.Keys(byCandidate)) {
+		if n, ok := in.Words[candidate]; ok {
+			words = append(words, float64(n))
+			means = append(means, stat.Mean(byCandidate[candidate], nil))
+		}
+	}
+	a.SampleSizes.Answers = len(words)
+	r, ok := pearson(words, means)
+	if !ok {
+		return
+	}
+	p := pearsonP(r, len(words))
+	a.LengthScoreCorrelation, a.LengthScorePValue = &r, &p
+	if len(words) >= minScoredAnswers {
+		a.LengthBiasDetected = new(math.Abs(r) > in.Thresholds.LengthCorrelation && p < significance)
+	}
+}
+
+func auditPosition(a *council.BiasAudit, in AuditInput, scores []Score, byPosition map[int][]float64) {
+	means := make([]float64, 0, len(byPosition))
+	for _, position := range slices.Sorted(maps.Keys(byPosition)) {
+		means = append(means, stat.Mean(byPosition[position], nil))
+	}
+	variance := stat.PopVariance(means, nil)
+	a.PositionScoreVariance = &variance
+	if in.Order == council.OrderBalanced && len(scores) >= minScoresPerPosition*len(means) &&
+		spread(scores, len(means), func(s Score) string { return s.Candidate }) &&
+		spread(scores, len(means), func(s Score) string { return s.Reviewer }) {
+		a.PositionBiasDetected = new(variance > in.Thresholds.PositionVariance)
+	}
+}
+
+// spread reports whether everyone that who names stands equally often in each
+// of the positions.
+func spread(scores []Score, positions int, who func(Score) string) bool {
+	type cell struct {
+		who      string
+		position int
+	}
+	cells, totals := map[cell]int{}, map[string]int{}
+	for _, s := range scores {
+		cells[cell{who(s), s.Position}]++
+		totals[who(s)]++
+	}
+	for c, n := range cells {
+		if n*positions != totals[c.who] {
+			return false
+		}
+	}
+	return true
+}
+
+func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
+	a.ReviewerMeanScores, a.ReviewerScoreVariance = map[string]float64{}, map[string]float64{}
+	a.SampleSizes.Reviewers = map[string]int{}
+	a.HarshReviewers, a.GenerousReviewers = []string{}, []string{}
+	reviewers := slices.Sorted(maps.Keys(byReviewer))
+	means := make([]float64, 0, len(reviewers))
+	for _, reviewer := range reviewers {
+		mean, std := stat.PopMeanStdDev(byReviewer[reviewer], nil)
+		a.ReviewerMeanScores[reviewer], a.ReviewerScoreVariance[reviewer] = mean, std
+		a.SampleSizes.Reviewers[reviewer] = len(byReviewer[reviewer])
+		means = append(means, mean)
+	}
+	if len(means) < 2 {
+		return
+	}
+	// Two reviewers stand exactly one deviation from their median; the slack
+	// keeps rounding from naming them.
+	const slack = 1e-9
+	limit := stat.PopStdDev(means, nil) + slack
+	centre := median(means)
+	for i, reviewer := range reviewers {
+		switch {
+		case means[i] < centre-limit:
+			a.HarshReviewers = append(a.HarshReviewers, reviewer)
+		case means[i] > centre+limit:
+			a.GenerousReviewers = append(a.GenerousReviewers, reviewer)
+		}
+	}
+}
+
+func risk(flags ...*bool) string {
+	level := "indeterminate"
+	for _, flag := range flags {
+		switch {
+		case flag == nil:
+		case *flag:
+			return "medium"
+		default:
+			level = "low"
+		}
+	}
+	return level
+}

@@ -1,0 +1,181 @@
+package bias
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+const (
+	// clockTolerance is how far in the future a session may have started, for
+	// stores that were written under another clock.
+	clockTolerance = 5 * time.Minute
+	// defaultMinSessions is ADR-018's MIN_SESSIONS_FOR_AGGREGATION.
+	defaultMinSessions = 20
+)
+
+// Options are the settings of a Collector.
+type Options struct {
+	Now            time.Time // the report's date and the end of its window; required
+	WindowSessions int       // the newest this many sessions; 0: no limit
+	WindowDays     int       // sessions started within this many times 24 h before Now; 0: no limit
+	// MinSessions is how many sessions a verdict takes; below it figures count as
+	// preliminary. 0 stands for ADR-018's 20.
+	MinSessions int
+}
+
+// Collector takes BiasMetricRecords in one pass and keeps those of the sessions
+// in the window (ADR-018): the newest WindowSessions sessions that started in the
+// last WindowDays days. Of sessions that start at the same instant the greater
+// id counts as newer, so that the order of the records never decides. A session
+// starts when the first of its records says.
+//
+// Memory is bounded by twice the window's sessions and the member ids met; without
+// a limit on sessions it grows with them, by 24 bytes a record and what a session
+// takes itself. A Collector is for one goroutine.
+type Collector struct {
+	o        Options
+	oldest   time.Time // earliest start in the window; zero: no limit
+	sessions map[string]*session
+	order    []*session // those of sessions, in no particular order
+	members  map[string]int32
+	names    []string // member ids by the value of members
+	skipped  map[string]Skipped
+}
+
+// session is what is kept of one session.
+type session struct {
+	id    string
+	start time.Time
+	rows  []row
+}
+
+// row is one record, kept small because a million of them may be held.
+type row struct {
+	score               float64 // 1 to 10; NaN when none was given
+	reviewer, candidate int32   // indices into Collector.names
+	length              int32   // of the answer, in code points
+	position            int32   // 0-based; -1 when the record does not tell
+}
+
+func compareSessions(a, b *session) int {
+	return cmp.Or(a.start.Compare(b.start), strings.Compare(a.id, b.id))
+}
+
+// NewCollector returns an empty Collector.
+func NewCollector(o Options) *Collector {
+	o.MinSessions = cmp.Or(o.MinSessions, defaultMinSessions)
+	c := &Collector{o: o, sessions: map[string]*session{}, members: map[string]int32{}, skipped: map[string]Skipped{}}
+	if o.WindowDays > 0 {
+		c.oldest = o.Now.UTC().AddDate(0, 0, -o.WindowDays)
+	}
+	return c
+}
+
+// Add takes one record. Records of several sessions may be interleaved and come
+// in any order. A record of a session outside the window is dropped. One that
+// lies more than five minutes in the future, or holds a score that its scale does
+// not explain, is counted as skipped; so is, in the report, every further record
+// of the same session, reviewer and candidate.
+func (c *Collector) Add(record council.BiasMetricRecord) {
+	if record.Timestamp.After(c.o.Now.Add(clockTolerance)) {
+		c.skip(Skipped{Reason: reasonFuture, Count: 1})
+		return
+	}
+	if record.Timestamp.Before(c.oldest) {
+		return
+	}
+	r := row{score: math.NaN(), length: clamp(record.ResponseLengthChars), position: -1}
+	if record.ScoreValue != nil {
+		score, ok := rescale(*record.ScoreValue, record.ScoreScale)
+		if !ok {
+			c.skip(Skipped{Reason: reasonScore, Count: 1})
+			return
+		}
+		r.score = score
+	}
+	if record.Position != nil {
+		r.position = clamp(*record.Position)
+	}
+	s := c.session(record.SessionID, record.Timestamp)
+	r.reviewer, r.candidate = c.member(record.ReviewerID), c.member(record.ModelID)
+	s.rows = append(s.rows, r)
+}
+
+// Skip counts a line that the reader of the store could not take: its 1-based
+// number and the reader's reason.
+func (c *Collector) Skip(line int64, reason string) {
+	c.skip(Skipped{Reason: reason, Count: 1, FirstLine: &line})
+}
+
+func (c *Collector) skip(s Skipped) {
+	known := c.skipped[s.Reason]
+	s.Count += known.Count
+	if known.FirstLine != nil {
+		s.FirstLine = known.FirstLine
+	}
+	c.skipped[s.Reason] = s
+}
+
+// session returns the session of that id. One that was dropped may come back; it
+// is then dropped again, for those that drove it out are newer.
+func (c *Collector) session(id string, start time.Time) *session {
+	if s, ok := c.sessions[id]; ok {
+		return s
+	}
+	// Making room only at twice the limit keeps its cost per session small.
+	if c.o.WindowSessions > 0 && len(c.order)/2 >= c.o.WindowSessions {
+		c.trim()
+	}
+	s := &session{id: id, start: start}
+	c.sessions[id] = s
+	c.order = append(c.order, s)
+	return s
+}
+
+// trim sorts the sessions by start and drops those before the window.
+func (c *Collector) trim() {
+	slices.SortFunc(c.order, compareSessions)
+	excess := len(c.order) - c.o.WindowSessions
+	if c.o.WindowSessions <= 0 || excess <= 0 {
+		return
+	}
+	for _, s := range c.order[:excess] {
+		delete(c.sessions, s.id)
+	}
+	c.order = slices.Delete(c.order, 0, excess)
+}
+
+func (c *Collector) member(id string) int32 {
+	index, ok := c.members[id]
+	if !ok {
+		index = int32(len(c.names))
+		c.members[id] = index
+		c.names = append(c.names, id)
+	}
+	return index
+}
+
+func clamp(n int) int32 { return int32(max(-1, min(n, math.MaxInt32))) }
+
+// rescale maps a score affinely from its scale, "min-max", to 1-10. It reports
+// false for a scale that is none and for a score outside its scale.
+func rescale(score float64, scale string) (float64, bool) {
+	if scale == council.ScoreScale {
+		return score, 1 <= score && score <= 10
+	}
+	// A minus sign may stand before either number.
+	sign := len(scale) - len(strings.TrimPrefix(scale, "-"))
+	before, after, _ := strings.Cut(scale[sign:], "-")
+	low, errLow := strconv.ParseFloat(scale[:sign]+before, 64)
+	high, errHigh := strconv.ParseFloat(after, 64)
+	if errLow != nil || errHigh != nil || math.IsInf(high-low, 0) || !(low < high && low <= score && score <= high) {
+		return 0, false
+	}
+	return 1 + 9*((score-low)/(high-low)), true
+}

@@ -1,0 +1,12 @@
+// Package bias looks for signs that reviewers were swayed by something other
+// than quality.
+//
+// [Audit] computes the indicators of one session (ADR-015). A [Collector] takes
+// the records of many sessions in one pass and computes the cross-session
+// [Report] (ADR-018) over a rolling window. Everything in this release
+// describes: records of one session share its question, its answers and its
+// reviewers, so no test is made across them and no figure is called a bias.
+//
+// The package works on values alone. Reading the record store, the clock,
+// settings and HTTP are left to others, and nothing here ever changes a vote.
+package bias

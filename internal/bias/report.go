@@ -1,0 +1,286 @@
+package bias
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"gonum.org/v1/gonum/stat"
+)
+
+// ReportSchema is the schema version of a Report.
+const ReportSchema = "1.0.0"
+
+// The limits of ADR-018's tiers, in sessions.
+const (
+	preliminaryFrom = 10
+	moderateFrom    = 20
+	highFrom        = 50
+)
+
+// Why the Collector itself skips a record.
+const (
+	reasonFuture    = "future_timestamp"
+	reasonScore     = "bad_score"
+	reasonDuplicate = "duplicate"
+)
+
+// Report is the cross-session bias report of ADR-018. A figure that is undefined
+// is null in JSON.
+type Report struct {
+	SchemaVersion string    `json:"schema_version"`
+	GeneratedAt   time.Time `json:"generated_at"`
+	Status        Status    `json:"status"`
+	Window        Window    `json:"window"`
+	// SessionsNeeded is how many sessions are still missing until figures are
+	// shown, 0 once they are.
+	SessionsNeeded int        `json:"sessions_needed"`
+	Skipped        []Skipped  `json:"skipped"` // by reason
+	Metrics        []Metric   `json:"metrics"`
+	Reviewers      []Profile  `json:"reviewers"` // by reviewer id; those that gave a score
+	Positions      []Position `json:"positions"` // by position; those that hold a score
+}
+
+// Status says whether a Report holds figures.
+type Status string
+
+// The states of a Report.
+const (
+	StatusOK         Status = "ok"
+	StatusCollecting Status = "collecting" // under ten sessions: nothing but the count
+)
+
+// Window is what a Report was computed from.
+type Window struct {
+	Start    *time.Time `json:"start"` // of the first session; null without one
+	End      *time.Time `json:"end"`   // start of the last session
+	Sessions int        `json:"sessions"`
+	Records  int        `json:"records"` // with or without a score
+}
+
+// Skipped counts records that could not be used. Reason is the store reader's,
+// or one of the Collector's own: "future_timestamp", "bad_score", "duplicate".
+type Skipped struct {
+	Reason    string `json:"reason"`
+	Count     int    `json:"count"`
+	FirstLine *int64 `json:"first_line"` // 1-based; null for the Collector's reasons
+}
+
+// Metric is one figure with everything ADR-018 wants beside it.
+type Metric struct {
+	Name          string     `json:"metric_name"`
+	Unit          string     `json:"unit"`
+	PointEstimate *float64   `json:"point_estimate"`
+	CILower       *float64   `json:"ci_lower"` // of the 95 % interval
+	CIUpper       *float64   `json:"ci_upper"`
+	SampleSize    int        `json:"sample_size"` // sessions with a record that entered
+	Records       int        `json:"records"`     // records that entered
+	WindowStart   *time.Time `json:"window_start"`
+	WindowEnd     *time.Time `json:"window_end"`
+	Method        string     `json:"method"`
+	Confidence    Confidence `json:"statistical_confidence"`
+	// Verdict is null for a figure that describes and is not tested.
+	Verdict *Verdict `json:"verdict"`
+	Reason  string   `json:"reason"` // for the verdict, or for there being none
+
+	// No metric of this release is tested, so these are null.
+	PValue                  *float64 `json:"p_value"`
+	QValue                  *float64 `json:"q_value"`
+	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
+}
+
+// Confidence is ADR-018's tier of a metric, by the sessions behind it.
+type Confidence string
+
+// The tiers. Below the minimum number of sessions for a verdict, the tier is
+// preliminary at most.
+const (
+	ConfidenceInsufficient Confidence = "insufficient" // under 10 sessions: no figure
+	ConfidencePreliminary  Confidence = "preliminary"  // 10 to 19
+	ConfidenceModerate     Confidence = "moderate"     // 20 to 49
+	ConfidenceHigh         Confidence = "high"         // 50 and more
+)
+
+// Verdict is what a metric says about bias.
+type Verdict string
+
+// VerdictInsufficient means that there are too few sessions for any verdict. It
+// is the only one this release gives.
+const VerdictInsufficient Verdict = "insufficient"
+
+// Profile describes the scores that one reviewer gave, own reviews included.
+type Profile struct {
+	ReviewerID string   `json:"reviewer_id"`
+	Mean       float64  `json:"mean"` // 1 to 10
+	Std        *float64 `json:"std"`  // with n-1; null for a single score
+	// HarshnessZ is (this mean - mean of all reviewers' means) / their standard
+	// deviation with n-1 (ADR-018): below 0 for a reviewer harsher than the others.
+	// It is null for a single reviewer and where the means do not differ.
+	HarshnessZ *float64 `json:"harshness_z"`
+	Reviews    int      `json:"reviews"` // scores given
+}
+
+// Position describes the scores that answers got at one place (ADR-017).
+type Position struct {
+	Position int     `json:"position"` // 0 is shown first
+	Mean     float64 `json:"mean"`     // 1 to 10
+	Count    int     `json:"count"`
+}
+
+// pairs are the values behind a correlation, and how many sessions gave any.
+type pairs struct {
+	x, y     []float64
+	sessions int
+}
+
+// Report computes the report over what was added so far. More may be added, and
+// Report called again, afterwards.
+func (c *Collector) Report() Report {
+	c.trim()
+	r := Report{
+		SchemaVersion: ReportSchema, GeneratedAt: c.o.Now.UTC(), Status: StatusOK,
+		Window:         Window{Sessions: len(c.order)},
+		SessionsNeeded: max(0, preliminaryFrom-len(c.order)),
+		Metrics:        []Metric{}, Reviewers: []Profile{}, Positions: []Position{},
+	}
+	if n := len(c.order); n > 0 {
+		r.Window.Start, r.Window.End = new(c.order[0].start), new(c.order[n-1].start)
+	}
+
+	var length, position pairs
+	byReviewer, byPosition := make([][]float64, len(c.names)), map[int32][]float64{}
+	duplicates := 0
+	c.sortRows()
+	for _, s := range c.order {
+		lengths, positions := len(length.x), len(position.x)
+		for i, row := range s.rows {
+			if i > 0 && row.reviewer == s.rows[i-1].reviewer && row.candidate == s.rows[i-1].candidate {
+				duplicates++
+				continue
+			}
+			r.Window.Records++
+			if math.IsNaN(row.score) {
+				continue
+			}
+			length.x, length.y = append(length.x, float64(row.length)), append(length.y, row.score)
+			byReviewer[row.reviewer] = append(byReviewer[row.reviewer], row.score)
+			if row.position >= 0 {
+				position.x, position.y = append(position.x, float64(row.position)), append(position.y, row.score)
+				byPosition[row.position] = append(byPosition[row.position], row.score)
+			}
+		}
+		length.sessions += min(1, len(length.x)-lengths)
+		position.sessions += min(1, len(position.x)-positions)
+	}
+	r.Skipped = c.skips(duplicates)
+	if r.SessionsNeeded > 0 {
+		r.Status = StatusCollecting
+		return r
+	}
+	r.Metrics = []Metric{
+		c.correlation("pooled_length_score_correlation", "length", length, r.Window),
+		c.correlation("position_score_correlation", "position", position, r.Window),
+	}
+	r.Reviewers = c.profiles(byReviewer)
+	for _, p := range slices.Sorted(maps.Keys(byPosition)) {
+		scores := byPosition[p]
+		r.Positions = append(r.Positions, Position{Position: int(p), Mean: stat.Mean(scores, nil), Count: len(scores)})
+	}
+	return r
+}
+
+// sortRows sorts the rows of each session by reviewer and candidate: sums then do
+// not depend on the order in which records were added. Of rows for the same pair
+// the first added stays first.
+func (c *Collector) sortRows() {
+	rank := make([]int, len(c.names))
+	for i, name := range slices.Sorted(maps.Keys(c.members)) {
+		rank[c.members[name]] = i
+	}
+	for _, s := range c.order {
+		slices.SortStableFunc(s.rows, func(a, b row) int {
+			return cmp.Or(rank[a.reviewer]-rank[b.reviewer], rank[a.candidate]-rank[b.candidate])
+		})
+	}
+}
+
+func (c *Collector) skips(duplicates int) []Skipped {
+	skipped := slices.AppendSeq([]Skipped{}, maps.Values(c.skipped))
+	if duplicates > 0 {
+		skipped = append(skipped, Skipped{Reason: reasonDuplicate, Count: duplicates})
+	}
+	slices.SortFunc(skipped, func(a, b Skipped) int { return strings.Compare(a.Reason, b.Reason) })
+	return skipped
+}
+
+// correlation returns Pearson's r of the pairs, named after what x is, with
+// Fisher's interval as ADR-018 has it.
+func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
+	m := Metric{
+		Name: name, Unit: "correlation", SampleSize: p.sessions, Records: len(p.x), WindowStart: w.Start, WindowEnd: w.End,
+		Method:     "Pearson r over records with a Fisher z interval, descriptive",
+		Confidence: c.confidence(p.sessions),
+	}
+	switch {
+	case p.sessions < preliminaryFrom:
+		m.Verdict = new(VerdictInsufficient)
+		m.Reason = fmt.Sprintf("%d sessions hold a score and a %s: %d are needed", p.sessions, x, preliminaryFrom)
+		return m
+	case p.sessions < c.o.MinSessions:
+		m.Verdict = new(VerdictInsufficient)
+		m.Reason = fmt.Sprintf("%d of the %d sessions that a verdict takes", p.sessions, c.o.MinSessions)
+	default:
+		m.Reason = "descriptive: records of a session are not independent, so no test is made"
+	}
+	r, ok := pearson(p.x, p.y)
+	if !ok {
+		m.Reason = fmt.Sprintf("undefined: the scores do not vary, or the %ss do not", x)
+		return m
+	}
+	m.PointEstimate = &r
+	if low, high, ok := fisherInterval(r, len(p.x)); ok {
+		m.CILower, m.CIUpper = &low, &high
+	}
+	return m
+}
+
+func (c *Collector) confidence(sessions int) Confidence {
+	switch {
+	case sessions < preliminaryFrom:
+		return ConfidenceInsufficient
+	case sessions < moderateFrom || sessions < c.o.MinSessions:
+		return ConfidencePreliminary
+	case sessions < highFrom:
+		return ConfidenceModerate
+	default:
+		return ConfidenceHigh
+	}
+}
+
+func (c *Collector) profiles(byReviewer [][]float64) []Profile {
+	profiles := []Profile{}
+	var means []float64
+	for _, id := range slices.Sorted(maps.Keys(c.members)) {
+		scores := byReviewer[c.members[id]]
+		if len(scores) == 0 {
+			continue
+		}
+		p := Profile{ReviewerID: id, Mean: stat.Mean(scores, nil), Reviews: len(scores)}
+		if len(scores) > 1 {
+			p.Std = new(stat.StdDev(scores, nil))
+		}
+		profiles, means = append(profiles, p), append(means, p.Mean)
+	}
+	if len(means) < 2 || constant(means) {
+		return profiles
+	}
+	centre, std := stat.MeanStdDev(means, nil)
+	for i := range profiles {
+		profiles[i].HarshnessZ = new((profiles[i].Mean - centre) / std)
+	}
+	return profiles
+}

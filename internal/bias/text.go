@@ -1,0 +1,118 @@
+package bias
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
+)
+
+const noSessions = `Either nothing was recorded yet, or every session is older than the window.
+Sessions are recorded while LLM_COUNCIL_BIAS_PERSISTENCE is true and
+LLM_COUNCIL_BIAS_CONSENT is 1 or more: ask the council some questions. A window
+of 0 days (LLM_COUNCIL_BIAS_WINDOW_DAYS) reaches back without a limit.
+`
+
+// WriteText writes the report for people, in at most 80 columns: the headline
+// first, then the metrics and what was skipped. Verbose adds the reviewers'
+// profiles and the positions. It fails only where w does.
+func (r Report) WriteText(w io.Writer, verbose bool) error {
+	var b bytes.Buffer
+	if r.Status == StatusCollecting {
+		fmt.Fprintf(&b, "Collecting data (%d of %d sessions)\n\n", r.Window.Sessions, preliminaryFrom)
+		if r.Window.Sessions == 0 {
+			b.WriteString(noSessions)
+		} else {
+			b.WriteString("With so few sessions any figure would be chance, so none is shown.\n")
+		}
+	} else {
+		r.writeFigures(&b, verbose)
+	}
+	if len(r.Skipped) > 0 {
+		b.WriteString("\nSkipped records:\n\n")
+		t := newTable(&b)
+		fmt.Fprintln(t, "REASON\tCOUNT\tFIRST LINE")
+		for _, s := range r.Skipped {
+			line := "-"
+			if s.FirstLine != nil {
+				line = strconv.FormatInt(*s.FirstLine, 10)
+			}
+			fmt.Fprintf(t, "%s\t%d\t%s\n", s.Reason, s.Count, line)
+		}
+		t.Flush()
+	}
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
+func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
+	fmt.Fprintf(b, "Bias report: %d sessions, %d records, %s to %s\n\n", r.Window.Sessions, r.Window.Records,
+		r.Window.Start.Format("2006-01-02"), r.Window.End.Format("2006-01-02"))
+	b.WriteString("These figures describe the records. None proves a bias or rules one out.\n\n")
+
+	t := newTable(b)
+	fmt.Fprintln(t, "METRIC\tESTIMATE\t95 % INTERVAL\tSESSIONS\tRECORDS")
+	for _, m := range r.Metrics {
+		interval := "-"
+		if m.CILower != nil {
+			interval = fmt.Sprintf("%+.3f to %+.3f", *m.CILower, *m.CIUpper)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\n", m.Name, figure("%+.3f", m.PointEstimate), interval, m.SampleSize, m.Records)
+	}
+	t.Flush()
+	for _, m := range r.Metrics {
+		fmt.Fprintf(b, "\n%s: %s confidence\n", m.Name, m.Confidence)
+		if m.Confidence == ConfidencePreliminary {
+			b.WriteString("  high volatility: a few more sessions may change this figure a lot\n")
+		}
+		fmt.Fprintf(b, "  %s\n", m.Reason)
+	}
+	if verbose && len(r.Reviewers) > 0 {
+		b.WriteString("\nReviewers (a harshness z below 0 is harsher than the others):\n\n")
+		fmt.Fprintln(t, "REVIEWER\tMEAN\tSTD\tHARSHNESS Z\tREVIEWS")
+		for _, p := range r.Reviewers {
+			fmt.Fprintf(t, "%s\t%.2f\t%s\t%s\t%d\n", clip(p.ReviewerID), p.Mean, figure("%.2f", p.Std), figure("%+.2f", p.HarshnessZ), p.Reviews)
+		}
+		t.Flush()
+	}
+	if verbose && len(r.Positions) > 0 {
+		b.WriteString("\nPositions (0 is shown first):\n\n")
+		fmt.Fprintln(t, "POSITION\tMEAN\tSCORES")
+		for _, p := range r.Positions {
+			fmt.Fprintf(t, "%d\t%.2f\t%d\n", p.Position, p.Mean, p.Count)
+		}
+		t.Flush()
+	}
+}
+
+// newTable aligns tab-separated columns. Writing to a buffer cannot fail.
+func newTable(b *bytes.Buffer) *tabwriter.Writer { return tabwriter.NewWriter(b, 0, 0, 2, ' ', 0) }
+
+func figure(format string, x *float64) string {
+	if x == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *x)
+}
+
+// clip makes an id from a file fit its column and unable to steer a terminal. The
+// end is kept, where versions and instances differ.
+func clip(id string) string {
+	const width = 40
+	id = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, id)
+	if n := utf8.RuneCountInString(id); n > width {
+		id = "…" + string([]rune(id)[n-width+1:])
+	}
+	return id
+}
