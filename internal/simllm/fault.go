@@ -1,0 +1,207 @@
+package simllm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// Fault is one thing that goes wrong with a model. It waits out the model's
+// latency like any reply.
+type Fault struct {
+	Kind FaultKind
+	// Rate is the share of requests that it strikes, above 0 up to 1. Whether it
+	// strikes is drawn from the request's content, so a request that is repeated
+	// is struck again.
+	Rate float64
+	// Tasks limits it to requests of these kinds; empty means all.
+	Tasks []TaskKind
+	// Times is how often it strikes before it is over; 0 means for ever.
+	Times int
+
+	Status     int    // of FaultStatus, FaultHugeError: 400 to 599; 0 stands for 500
+	RetryAfter string // of FaultStatus: the header as it is sent, seconds or a date; "" sends none
+	// Size is an amount that the kind explains; 0 stands for the amount named there.
+	Size int64
+	// Delay is a duration that the kind explains; 0 lasts until the client goes away.
+	Delay time.Duration
+}
+
+// FaultKind says what goes wrong.
+type FaultKind string
+
+// Faults of the response as a whole. Those with a body send it for streams too.
+const (
+	FaultStatus      FaultKind = "status"       // an HTTP error with an OpenAI error body
+	FaultHugeError   FaultKind = "huge_error"   // the same with a message of Size bytes (8 MiB)
+	FaultHTML        FaultKind = "html"         // HTTP 200 with a page of HTML
+	FaultHalfJSON    FaultKind = "half_json"    // HTTP 200 with the first half of a completion
+	FaultErrorIn200  FaultKind = "error_in_200" // HTTP 200 with an error object
+	FaultEmptyObject FaultKind = "empty_object" // HTTP 200 with {}
+	FaultNull        FaultKind = "null"         // HTTP 200 with null
+	FaultNoChoices   FaultKind = "no_choices"   // a completion with an empty list of choices
+	FaultHugeBody    FaultKind = "huge_body"    // a completion with a text of Size bytes (1 GiB)
+)
+
+// Faults of the completion's message.
+const (
+	FaultNullContent   FaultKind = "null_content"
+	FaultEmptyContent  FaultKind = "empty_content"
+	FaultReasoningOnly FaultKind = "reasoning_only" // reasoning_content and an empty text
+	FaultRefusalField  FaultKind = "refusal_field"  // refusal and no text
+	FaultRefusal       FaultKind = "refusal"        // the text declines the task
+	FaultLength        FaultKind = "length"         // half the text, finish_reason "length"
+	FaultContentFilter FaultKind = "content_filter" // half the text, finish_reason "content_filter"
+)
+
+// Faults of the connection.
+const (
+	FaultReset     FaultKind = "reset"      // a reset before the headers
+	FaultResetBody FaultKind = "reset_body" // a reset after half the body
+	FaultEOFBody   FaultKind = "eof_body"   // the connection is closed after half the body
+	FaultHang      FaultKind = "hang"       // the headers never come
+	FaultSlowBody  FaultKind = "slow_body"  // the body comes at Size bytes a second (1)
+	FaultStall     FaultKind = "stall"      // a pause of Delay after half the body
+	FaultLateEnd   FaultKind = "late_end"   // the whole body, and its end Delay later
+)
+
+// Faults of streams; they strike no other request.
+const (
+	StreamComments  FaultKind = "stream_comments"   // Size comments (10,000) before the first chunk
+	StreamEmptyData FaultKind = "stream_empty_data" // Size empty data lines (100) before the first chunk
+	StreamError     FaultKind = "stream_error"      // an error object after half the chunks, and nothing more
+	StreamNoEnd     FaultKind = "stream_no_end"     // neither finish_reason nor [DONE]
+	StreamHugeLine  FaultKind = "stream_huge_line"  // a first chunk with a text of Size bytes (10 MiB)
+)
+
+// Faults of ballots; they strike reviews only.
+const (
+	BallotAbstain       FaultKind = "ballot_abstain"        // {"abstain": reason}
+	BallotProse         FaultKind = "ballot_prose"          // the critique without a ballot
+	BallotTruncated     FaultKind = "ballot_truncated"      // ends after the first label of the ranking
+	BallotUnknownLabels FaultKind = "ballot_unknown_labels" // ranks labels that are not on the slate
+	BallotTemplate      FaultKind = "ballot_template"       // repeats the instructions
+	BallotDuplicates    FaultKind = "ballot_duplicates"     // ranks every label twice
+	BallotSingleQuotes  FaultKind = "ballot_single_quotes"  // JSON but for its quotes
+	BallotEmpty         FaultKind = "ballot_empty"          // an empty ranking
+	BallotPartial       FaultKind = "ballot_partial"        // leaves out the worst answer
+	BallotMismatch      FaultKind = "ballot_mismatch"       // scores the best answer 1 and the worst 10
+	BallotBadScores     FaultKind = "ballot_bad_scores"     // every score is 42
+)
+
+// responseKinds returns the kinds that strike any request.
+func responseKinds() []FaultKind {
+	return []FaultKind{
+		FaultStatus, FaultHugeError, FaultHTML, FaultHalfJSON, FaultErrorIn200, FaultEmptyObject, FaultNull,
+		FaultNoChoices, FaultHugeBody, FaultNullContent, FaultEmptyContent, FaultReasoningOnly, FaultRefusalField,
+		FaultRefusal, FaultLength, FaultContentFilter, FaultReset, FaultResetBody, FaultEOFBody, FaultHang,
+		FaultSlowBody, FaultStall, FaultLateEnd,
+	}
+}
+
+func streamKinds() []FaultKind {
+	return []FaultKind{StreamComments, StreamEmptyData, StreamError, StreamNoEnd, StreamHugeLine}
+}
+
+// BallotKinds returns the faults of ballots.
+func BallotKinds() []FaultKind {
+	return []FaultKind{
+		BallotAbstain, BallotProse, BallotTruncated, BallotUnknownLabels, BallotTemplate, BallotDuplicates,
+		BallotSingleQuotes, BallotEmpty, BallotPartial, BallotMismatch, BallotBadScores,
+	}
+}
+
+func (f Fault) validate() error {
+	var errs []error
+	if !slices.Contains(slices.Concat(responseKinds(), streamKinds(), BallotKinds()), f.Kind) {
+		errs = append(errs, fmt.Errorf("unknown kind %q", f.Kind))
+	}
+	if !(f.Rate > 0 && f.Rate <= 1) { // also refuses NaN
+		errs = append(errs, fmt.Errorf("the rate is %v, not above 0 and up to 1", f.Rate))
+	}
+	for _, kind := range f.Tasks {
+		if kind != Question && kind != Review && kind != Synthesis {
+			errs = append(errs, fmt.Errorf("unknown task %q", kind))
+		}
+	}
+	if f.Status != 0 && (f.Status < 400 || f.Status > 599) {
+		errs = append(errs, fmt.Errorf("the status is %d, not 400 to 599", f.Status))
+	}
+	if f.Times < 0 || f.Size < 0 || f.Delay < 0 {
+		errs = append(errs, errors.New("times, size and delay must not be negative"))
+	}
+	return errors.Join(errs...)
+}
+
+// can tells whether f could strike the request.
+func (f Fault) can(q *request) bool {
+	return (len(f.Tasks) == 0 || slices.Contains(f.Tasks, q.task.Kind)) &&
+		(q.body.Stream || !slices.Contains(streamKinds(), f.Kind)) &&
+		(q.task.Kind == Review || !slices.Contains(BallotKinds(), f.Kind))
+}
+
+// status returns the HTTP status of an error.
+func (f Fault) status() int {
+	if f.Status == 0 {
+		return 500
+	}
+	return f.Status
+}
+
+// forever is longer than any client waits.
+const forever = time.Duration(math.MaxInt64)
+
+// delay returns the duration of the fault.
+func (f Fault) delay() time.Duration {
+	if f.Delay == 0 {
+		return forever
+	}
+	return f.Delay
+}
+
+// size returns the amount of the fault.
+func (f Fault) size() int64 {
+	if f.Size > 0 {
+		return f.Size
+	}
+	switch f.Kind {
+	case FaultHugeError:
+		return 8 << 20
+	case FaultHugeBody:
+		return 1 << 30
+	case StreamComments:
+		return 10_000
+	case StreamEmptyData:
+		return 100
+	case StreamHugeLine:
+		return 10 << 20
+	default:
+		return 1
+	}
+}
+
+// fault is a Fault with the count of how often it struck, kept when that is
+// limited.
+type fault struct {
+	Fault
+	struck atomic.Int64
+}
+
+// strike returns the fault that strikes the request; its kind is empty when none
+// does.
+func (m *model) strike(q *request) *fault {
+	for i := range m.faults {
+		f := &m.faults[i]
+		if !f.can(q) ||
+			(f.Rate < 1 && m.draws("fault", q.key, strconv.Itoa(i)).Float64() >= f.Rate) ||
+			(f.Times > 0 && f.struck.Add(1) > int64(f.Times)) {
+			continue
+		}
+		return f
+	}
+	return &fault{}
+}

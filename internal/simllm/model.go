@@ -1,0 +1,169 @@
+package simllm
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Model is one simulated model. Effects are in points on the scale of 1 to 10.
+// The zero value of every field but Name is valid.
+type Model struct {
+	Name string // what requests call it; not empty, unique in a server
+
+	// Quality is the mean quality of its answers, -4 to 4; 0 is mediocre. Spread
+	// is the standard deviation of the quality over questions, 0 to 4. A quality
+	// outside -4 to 4 is clamped.
+	Quality, Spread float64
+	// Length is the median length of its answers in units of 2000 characters, 0.4
+	// to 100; 0 stands for 1. LengthSigma is the standard deviation of the natural
+	// logarithm of the length over questions, 0 to 2. No answer is shorter than
+	// its six points, about 800 characters.
+	Length, LengthSigma float64
+
+	// Harshness is added to every score it gives, -10 to 10. Below 0 it is harsh,
+	// as in the reviewer profiles of ADR-018.
+	Harshness float64
+	// Affinity is added to the scores of answers that it recognises as those of
+	// the named model, -10 to 10: under its own name it is self-preference.
+	Affinity map[string]float64
+	// LengthBias is added for each doubling of an answer's length, -10 to 10.
+	LengthBias float64
+	// Position is added by the place at which an answer is shown, the first place
+	// first; places beyond the list get nothing. Last is added at the last place,
+	// where there are several. Each is -10 to 10.
+	Position []float64
+	Last     float64
+	// Noise is the standard deviation of its scores, 0 to 10.
+	Noise float64
+
+	// Latency is the time from the request read to the first byte of the reply.
+	Latency Latency
+	// FirstChunk takes the place of Latency in a stream; 0 keeps Latency.
+	// ChunkDelay is the time between the chunks of a stream.
+	FirstChunk, ChunkDelay time.Duration
+
+	// Price makes the usage figures hold a cost (OpenRouter's extension); without
+	// a price they hold none.
+	Price Price
+
+	// Faults are tried in order, and the first that strikes is played.
+	Faults []Fault
+	// Reply, when set, is asked for the text of a reply first. When it returns
+	// false the model writes its own. It is called concurrently. Faults are played
+	// on top of its text.
+	Reply func(Task) (text string, ok bool)
+}
+
+// Latency is a log-normal distribution of durations, drawn for each request from
+// its content. Sigma is the standard deviation of the natural logarithm, 0 to 2;
+// with 0 every request takes the Median.
+type Latency struct {
+	Median time.Duration
+	Sigma  float64
+}
+
+// Price is in US dollars per million tokens, not negative.
+type Price struct {
+	Input, Output float64
+}
+
+// validate returns every problem of the model at once.
+func (m Model) validate() error {
+	var errs []error
+	within := func(field string, value, low, high float64) {
+		if !(value >= low && value <= high) { // also refuses NaN
+			errs = append(errs, fmt.Errorf("model %q: %s is %v, not %v to %v", m.Name, field, value, low, high))
+		}
+	}
+	positive := func(field string, d time.Duration) {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("model %q: %s is negative", m.Name, field))
+		}
+	}
+	if m.Name == "" {
+		errs = append(errs, errors.New("a model has no name"))
+	}
+	within("Quality", m.Quality, -4, 4)
+	within("Spread", m.Spread, 0, 4)
+	if m.Length != 0 {
+		within("Length", m.Length, 0.4, 100)
+	}
+	within("LengthSigma", m.LengthSigma, 0, 2)
+	within("Harshness", m.Harshness, -10, 10)
+	for _, name := range slices.Sorted(maps.Keys(m.Affinity)) {
+		within(fmt.Sprintf("Affinity[%q]", name), m.Affinity[name], -10, 10)
+	}
+	within("LengthBias", m.LengthBias, -10, 10)
+	for place, effect := range m.Position {
+		within(fmt.Sprintf("Position[%d]", place), effect, -10, 10)
+	}
+	within("Last", m.Last, -10, 10)
+	within("Noise", m.Noise, 0, 10)
+	positive("Latency.Median", m.Latency.Median)
+	within("Latency.Sigma", m.Latency.Sigma, 0, 2)
+	positive("FirstChunk", m.FirstChunk)
+	positive("ChunkDelay", m.ChunkDelay)
+	within("Price.Input", m.Price.Input, 0, 1e6)
+	within("Price.Output", m.Price.Output, 0, 1e6)
+	for i, f := range m.Faults {
+		if err := f.validate(); err != nil {
+			errs = append(errs, fmt.Errorf("model %q: fault %d: %w", m.Name, i, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Council returns four models of different character for demonstrations: amber
+// is good and likes its own answers, birch is long-winded and likes length,
+// cedar is terse, harsh and favours what it reads first, dune is weak, erratic
+// and favours what it reads last. They answer within a second.
+func Council() []Model {
+	return []Model{
+		{
+			Name: "amber", Quality: 1.2, Spread: 0.8, Length: 1, LengthSigma: 0.25,
+			Harshness: 0.2, Affinity: map[string]float64{"amber": 0.5}, Noise: 0.6,
+			Latency:    Latency{Median: 350 * time.Millisecond, Sigma: 0.25},
+			FirstChunk: 120 * time.Millisecond, ChunkDelay: 8 * time.Millisecond,
+			Price: Price{Input: 2.5, Output: 10},
+		},
+		{
+			Name: "birch", Quality: 0.8, Spread: 0.8, Length: 1.6, LengthSigma: 0.3,
+			Harshness: 0.4, Affinity: map[string]float64{"birch": 0.2}, LengthBias: 0.4, Noise: 0.7,
+			Latency:    Latency{Median: 500 * time.Millisecond, Sigma: 0.25},
+			FirstChunk: 180 * time.Millisecond, ChunkDelay: 6 * time.Millisecond,
+			Price: Price{Input: 3, Output: 15},
+		},
+		{
+			Name: "cedar", Quality: 0.5, Spread: 0.9, Length: 0.6, LengthSigma: 0.2,
+			Harshness: -0.9, Affinity: map[string]float64{"cedar": 0.2}, Position: []float64{0.4}, Noise: 0.6,
+			Latency:    Latency{Median: 200 * time.Millisecond, Sigma: 0.2},
+			FirstChunk: 80 * time.Millisecond, ChunkDelay: 10 * time.Millisecond,
+			Price: Price{Input: 0.8, Output: 4},
+		},
+		{
+			Name: "dune", Quality: -0.5, Spread: 1, Length: 1.1, LengthSigma: 0.35,
+			Affinity: map[string]float64{"dune": 0.3}, Last: 0.3, Noise: 1.1,
+			Latency:    Latency{Median: 280 * time.Millisecond, Sigma: 0.35},
+			FirstChunk: 60 * time.Millisecond, ChunkDelay: 5 * time.Millisecond,
+			Price: Price{Input: 0.15, Output: 0.6},
+		},
+	}
+}
+
+// Troubled returns models that each have one trouble: down always fails with
+// HTTP 500, limited with 429 and Retry-After, silent sends empty texts,
+// abstainer answers but declines to rank, garbler answers but its ballots are
+// cut off, slow takes 3 seconds.
+func Troubled() []Model {
+	return []Model{
+		{Name: "down", Faults: []Fault{{Kind: FaultStatus, Rate: 1, Status: 500}}},
+		{Name: "limited", Faults: []Fault{{Kind: FaultStatus, Rate: 1, Status: 429, RetryAfter: "2"}}},
+		{Name: "silent", Faults: []Fault{{Kind: FaultEmptyContent, Rate: 1}}},
+		{Name: "abstainer", Noise: 0.6, Faults: []Fault{{Kind: BallotAbstain, Rate: 1}}},
+		{Name: "garbler", Noise: 0.6, Faults: []Fault{{Kind: BallotTruncated, Rate: 1}}},
+		{Name: "slow", Noise: 0.6, Latency: Latency{Median: 3 * time.Second}},
+	}
+}

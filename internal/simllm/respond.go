@@ -1,0 +1,202 @@
+package simllm
+
+import (
+	"bytes"
+	"encoding/hex"
+	"net/http"
+	"slices"
+)
+
+// request is a request for a completion, understood.
+type request struct {
+	body chatRequest
+	task Task
+	key  string // everything that is drawn for the request comes from it
+
+	promptBytes int
+}
+
+// response is what goes over the wire in the end.
+type response struct {
+	status      int
+	contentType string
+	retryAfter  string
+	pieces      [][]byte // sent one by one
+	flood       int64    // bytes of filling behind the first piece
+}
+
+func jsonResponse(status int, v any) response {
+	return response{status: status, contentType: "application/json", pieces: [][]byte{encode(v)}}
+}
+
+// text returns what the model writes.
+func (m *model) text(q *request, fault FaultKind) string {
+	if fault == FaultRefusal {
+		return "I'm sorry, but I can't help with that. (Simulated refusal.)"
+	}
+	if m.Reply != nil && !slices.Contains(BallotKinds(), fault) {
+		if text, ok := m.Reply(q.task); ok {
+			return text
+		}
+	}
+	switch q.task.Kind {
+	case Review:
+		return m.review(q, fault)
+	case Synthesis:
+		return m.synthesis(q)
+	default:
+		return m.answer(q)
+	}
+}
+
+// respond returns the response to a request, with fault played as far as it
+// concerns the content.
+func (m *model) respond(q *request, fault *fault) response {
+	switch fault.Kind {
+	case FaultStatus:
+		status := fault.status()
+		r := jsonResponse(status, newError(status, "simulated failure: "+http.StatusText(status)))
+		r.retryAfter = fault.RetryAfter
+		return r
+	case FaultHugeError:
+		return jsonResponse(fault.status(), newError(fault.status(), flooded)).filled(fault.size())
+	case FaultHTML:
+		page := []byte("<!doctype html><title>Simulated page</title><p>Please sign in.</p>\n")
+		return response{status: 200, contentType: "text/html", pieces: [][]byte{page}}
+	case FaultErrorIn200:
+		return jsonResponse(200, newError(500, "simulated failure behind HTTP 200"))
+	case FaultEmptyObject:
+		return jsonResponse(200, struct{}{})
+	case FaultNull:
+		return jsonResponse(200, nil)
+	case FaultNoChoices:
+		return jsonResponse(200, m.completion(q, "chat.completion"))
+	case FaultHugeBody:
+		return jsonResponse(200, m.whole(q, message{Role: "assistant", Content: new(flooded)}, "stop")).filled(fault.size())
+	case FaultHalfJSON:
+		r := jsonResponse(200, m.whole(q, message{Role: "assistant", Content: new(m.text(q, fault.Kind))}, "stop"))
+		r.pieces[0] = r.pieces[0][:len(r.pieces[0])/2]
+		return r
+	default:
+		msg, finish := m.message(q, fault.Kind)
+		if q.body.Stream {
+			return m.stream(q, fault, msg, finish)
+		}
+		return jsonResponse(200, m.whole(q, msg, finish))
+	}
+}
+
+// filled returns r with n bytes of filling in the place of flooded.
+func (r response) filled(n int64) response {
+	before, after, _ := bytes.Cut(r.pieces[0], []byte(flooded))
+	r.pieces = slices.Replace(r.pieces, 0, 1, before, after)
+	r.flood = n
+	return r
+}
+
+// message returns the model's message and its finish reason.
+func (m *model) message(q *request, fault FaultKind) (msg message, finish string) {
+	msg, finish = message{Role: "assistant"}, "stop"
+	switch fault {
+	case FaultNullContent:
+	case FaultEmptyContent:
+		msg.Content = new("")
+	case FaultReasoningOnly:
+		msg.Content, msg.ReasoningContent = new(""), "Simulated reasoning that comes to no answer."
+	case FaultRefusalField:
+		msg.Refusal = new("Simulated refusal.")
+	default:
+		text := m.text(q, fault)
+		if n := q.body.maxTokens(); n >= 0 && n < tokens(len(text)) {
+			text, finish = cut(text, bytesPerToken*n), "length"
+		}
+		if fault == FaultLength || fault == FaultContentFilter {
+			text, finish = cut(text, len(text)/2), string(fault)
+		}
+		msg.Content = &text
+	}
+	return msg, finish
+}
+
+// completion returns a completion without a choice.
+func (m *model) completion(q *request, object string) completion {
+	id := hash(m.Name, q.key)
+	return completion{
+		ID: "simulated-" + hex.EncodeToString(id[:12]), Object: object, Model: m.Name, SystemFingerprint: fingerprint,
+		Choices: []choice{},
+	}
+}
+
+// whole returns a completion in one piece.
+func (m *model) whole(q *request, msg message, finish string) completion {
+	c := m.completion(q, "chat.completion")
+	c.Choices = []choice{{Message: &msg, FinishReason: &finish}}
+	c.Usage = m.usage(q, msg)
+	return c
+}
+
+// usage estimates what a call consumed.
+func (m *model) usage(q *request, msg message) *usage {
+	written := len(msg.ReasoningContent)
+	for _, text := range []*string{msg.Content, msg.Refusal} {
+		if text != nil {
+			written += len(*text)
+		}
+	}
+	u := usage{PromptTokens: tokens(q.promptBytes), CompletionTokens: tokens(written)}
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens
+	if m.Price != (Price{}) {
+		u.Cost = new((float64(u.PromptTokens)*m.Price.Input + float64(u.CompletionTokens)*m.Price.Output) / 1e6)
+	}
+	return &u
+}
+
+// stream returns a completion as a stream of events: the role, the text in
+// pieces, the finish reason, the usage when it is asked for, and [DONE].
+func (m *model) stream(q *request, fault *fault, msg message, finish string) response {
+	r := response{status: 200, contentType: "text/event-stream"}
+	chunk := m.completion(q, "chat.completion.chunk")
+	send := func(d delta, finish *string) {
+		chunk.Choices = []choice{{Delta: &d, FinishReason: finish}}
+		r.pieces = append(r.pieces, event(chunk))
+	}
+
+	send(delta{Role: msg.Role, Content: new("")}, nil)
+	if msg.ReasoningContent != "" {
+		send(delta{ReasoningContent: msg.ReasoningContent}, nil)
+	}
+	if msg.Refusal != nil {
+		send(delta{Refusal: msg.Refusal}, nil)
+	}
+	if msg.Content != nil {
+		for _, shard := range shards(*msg.Content) {
+			send(delta{Content: &shard}, nil)
+		}
+	}
+	if fault.Kind == StreamNoEnd {
+		return r
+	}
+	if fault.Kind == StreamError {
+		r.pieces = append(r.pieces[:(len(r.pieces)+1)/2], event(newError(500, "simulated failure in the middle of the stream")))
+		return r
+	}
+	send(delta{}, &finish)
+	if q.body.StreamOptions.IncludeUsage {
+		chunk.Choices, chunk.Usage = []choice{}, m.usage(q, msg)
+		r.pieces = append(r.pieces, event(chunk))
+	}
+	r.pieces = append(r.pieces, []byte("data: [DONE]\n\n"))
+
+	switch fault.Kind {
+	case StreamComments:
+		r.pieces = slices.Insert(r.pieces, 0, bytes.Repeat([]byte(": simulated keep-alive\n\n"), int(fault.size())))
+	case StreamEmptyData:
+		r.pieces = slices.Insert(r.pieces, 0, bytes.Repeat([]byte("data:\n\n"), int(fault.size())))
+	case StreamHugeLine:
+		chunk.Choices, chunk.Usage = []choice{{Delta: &delta{Content: new(flooded)}}}, nil
+		r.pieces = slices.Insert(r.pieces, 0, event(chunk))
+		return r.filled(fault.size())
+	default: // no other fault puts anything before the first chunk
+	}
+	return r
+}

@@ -1,0 +1,140 @@
+package simllm
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// baseScore is the score of an answer of quality 0 from a reviewer without bias.
+const baseScore = 6
+
+// verdict is what a reviewer makes of one answer.
+type verdict struct {
+	Answer
+	latent float64
+	score  int // latent, rounded and clamped to 1 to 10
+}
+
+// judge returns the verdicts on the answers, in the order shown. The package
+// comment has the formula.
+func (m *model) judge(t Task) []verdict {
+	verdicts := make([]verdict, len(t.Answers))
+	for place, a := range t.Answers {
+		v := baseScore + m.phrases.quality(a.Text) + m.Harshness
+		for _, author := range m.liked {
+			if strings.Contains(a.Text, author.signature) {
+				v += author.points
+			}
+		}
+		if m.LengthBias != 0 {
+			characters := max(utf8.RuneCountInString(a.Text), 1)
+			v += m.LengthBias * math.Log2(float64(characters)/typicalLength)
+		}
+		if place < len(m.Position) {
+			v += m.Position[place]
+		}
+		if place > 0 && place == len(t.Answers)-1 {
+			v += m.Last
+		}
+		if m.Noise != 0 {
+			v += m.Noise * m.draws("noise", t.Question, a.Text, strconv.Itoa(place)).NormFloat64()
+		}
+		verdicts[place] = verdict{Answer: a, latent: v, score: min(max(int(math.Round(v)), 1), 10)}
+	}
+	return verdicts
+}
+
+// ballot is the JSON object at the end of a review. A place of the ranking is a
+// label, or a list of labels that share it.
+type ballot struct {
+	Ranking []any          `json:"ranking"`
+	Scores  map[string]int `json:"scores"`
+}
+
+// review writes the model's review. Its ballot is spoilt when fault is one of
+// ballots.
+func (m *model) review(q *request, fault FaultKind) string {
+	verdicts := m.judge(q.task)
+	critique := m.critique(q, verdicts)
+	slices.SortStableFunc(verdicts, func(a, b verdict) int { return cmp.Compare(b.latent, a.latent) })
+	best, worst := verdicts[0].Label, verdicts[len(verdicts)-1].Label
+	b := newBallot(verdicts)
+	switch fault {
+	case BallotAbstain:
+		return critique + fence(`{"abstain": "the simulated reviewer declines to rank these answers"}`)
+	case BallotProse:
+		return critique + "All in all " + best + " reads best.\n"
+	case BallotTruncated:
+		return critique + "```json\n{\"ranking\": [" + string(encode(best)) + ", "
+	case BallotTemplate:
+		return q.task.instructions
+	case BallotSingleQuotes:
+		return critique + fence(strings.ReplaceAll(string(encode(b)), `"`, `'`))
+	case BallotUnknownLabels:
+		b = ballot{Ranking: []any{"Model 1", "Model 2"}, Scores: map[string]int{"Model 1": 8, "Model 2": 5}}
+	case BallotDuplicates:
+		b.Ranking = slices.Concat(b.Ranking, b.Ranking)
+	case BallotEmpty:
+		b = newBallot(nil)
+	case BallotPartial:
+		b = newBallot(verdicts[:len(verdicts)-1])
+	case BallotMismatch:
+		b.Scores[best], b.Scores[worst] = 1, 10
+	case BallotBadScores:
+		for label := range b.Scores {
+			b.Scores[label] = 42
+		}
+	default: // no other fault concerns the ballot
+	}
+	return critique + fence(string(encode(b)))
+}
+
+// newBallot returns the ballot of verdicts that are sorted, the best first.
+func newBallot(verdicts []verdict) ballot {
+	b := ballot{Ranking: []any{}, Scores: map[string]int{}}
+	for len(verdicts) > 0 {
+		n := 1
+		for n < len(verdicts) && verdicts[n].latent == verdicts[0].latent {
+			n++
+		}
+		place := make([]string, n)
+		for i, v := range verdicts[:n] {
+			place[i] = v.Label
+			b.Scores[v.Label] = v.score
+		}
+		if n == 1 {
+			b.Ranking = append(b.Ranking, place[0])
+		} else {
+			b.Ranking = append(b.Ranking, place)
+		}
+		verdicts = verdicts[n:]
+	}
+	return b
+}
+
+// critique writes a few sentences about each answer.
+func (m *model) critique(q *request, verdicts []verdict) string {
+	rng := m.draws("critique", q.key)
+	pick := func(from []string) string { return from[rng.IntN(len(from))] }
+	var b strings.Builder
+	b.WriteString("Simulated review.\n\n")
+	for _, v := range verdicts {
+		tier := min(max((v.score-1)/2-1, 0), 3) // 1-4, 5-6, 7-8, 9-10
+		length := m.phrases.length[1]
+		switch {
+		case len(v.Text) < typicalLength*2/3:
+			length = m.phrases.length[0]
+		case len(v.Text) > typicalLength*3/2:
+			length = m.phrases.length[2]
+		}
+		fmt.Fprintf(&b, "**%s** %s %s %s\n\n", v.Label, pick(m.phrases.opinion[tier]), length, pick(m.phrases.closing))
+	}
+	return b.String()
+}
+
+func fence(object string) string { return "```json\n" + object + "\n```\n" }

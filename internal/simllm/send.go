@@ -1,0 +1,141 @@
+package simllm
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// send writes a response, with fault played as far as it concerns the
+// connection. The error says that the response was not sent as intended;
+// http.ErrAbortHandler asks for the connection to be closed.
+func (m *model) send(ctx context.Context, w http.ResponseWriter, r response, f *fault, start time.Time) error {
+	if f.Kind == FaultHang {
+		return sleep(ctx, forever)
+	}
+	if f.Kind == FaultReset {
+		return reset(w)
+	}
+	header := w.Header()
+	header.Set("Content-Type", r.contentType)
+	if r.retryAfter != "" {
+		header.Set("Retry-After", r.retryAfter)
+	}
+	if len(r.pieces) == 1 && f.Kind != FaultLateEnd {
+		header.Set("Content-Length", strconv.Itoa(len(r.pieces[0])))
+	}
+	header.Set("X-Simulated-Dwell-Us", strconv.FormatInt(time.Since(start).Microseconds(), 10))
+	w.WriteHeader(r.status)
+
+	whole := bytes.Join(r.pieces, nil)
+	half := len(whole) / 2
+	out := output{w: w, control: http.NewResponseController(w)}
+	switch f.Kind {
+	case FaultResetBody:
+		out.write(whole[:half])
+		if out.err == nil {
+			out.err = reset(w)
+		}
+	case FaultEOFBody:
+		out.write(whole[:half])
+		if out.err == nil {
+			out.err = http.ErrAbortHandler
+		}
+	case FaultStall:
+		out.write(whole[:half])
+		out.wait(ctx, f.delay())
+		out.write(whole[half:])
+	case FaultLateEnd:
+		out.write(whole)
+		out.wait(ctx, f.delay())
+	case FaultSlowBody:
+		out.trickle(ctx, whole, f.size())
+	default:
+		if len(r.pieces) == 1 {
+			_, err := w.Write(whole) // without a flush it leaves together with the headers
+			return err
+		}
+		for i, piece := range r.pieces {
+			if i > 0 {
+				out.wait(ctx, m.ChunkDelay)
+			}
+			out.write(piece)
+			if i == 0 {
+				out.fill(r.flood)
+			}
+		}
+	}
+	return out.err
+}
+
+// output writes a body bit by bit. After its first error it does nothing more.
+type output struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	err     error
+}
+
+func (o *output) write(p []byte) {
+	if o.err == nil {
+		_, o.err = o.w.Write(p)
+	}
+	if o.err == nil {
+		o.err = o.control.Flush()
+	}
+}
+
+func (o *output) wait(ctx context.Context, d time.Duration) {
+	if o.err == nil {
+		o.err = sleep(ctx, d)
+	}
+}
+
+// fill writes n bytes of filling.
+func (o *output) fill(n int64) {
+	block := bytes.Repeat([]byte("x"), int(min(n, 64<<10)))
+	for ; n > 0 && o.err == nil; n -= int64(len(block)) {
+		o.write(block[:min(n, int64(len(block)))])
+	}
+}
+
+// trickle writes p at a rate in bytes per second, in up to 20 writes a second.
+func (o *output) trickle(ctx context.Context, p []byte, rate int64) {
+	for len(p) > 0 && o.err == nil {
+		n := min(max(rate/20, 1), int64(len(p)))
+		o.write(p[:n])
+		if p = p[n:]; len(p) > 0 {
+			o.wait(ctx, time.Duration(n)*time.Second/time.Duration(rate))
+		}
+	}
+}
+
+// reset ends the connection of a response with a TCP reset, or closes it where
+// that is not to be had.
+func reset(w http.ResponseWriter) error {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return http.ErrAbortHandler
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // unsent data is thrown away, which is what sends the reset
+	}
+	return conn.Close()
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

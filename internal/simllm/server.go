@@ -1,0 +1,329 @@
+package simllm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxRequestBytes limits a request's body.
+const maxRequestBytes = 16 << 20
+
+// Options configure a Server. They must not be changed while it is in use.
+type Options struct {
+	Seed   uint64
+	APIKey string  // required as the bearer token of every request; "" requires none
+	Models []Model // at least one
+}
+
+// Server is a simulated provider. It is an http.Handler for
+//
+//	POST /chat/completions
+//	GET  /models
+//
+// and the same below /v1. Every error has OpenAI's form,
+// {"error": {message, type, param, code}}.
+type Server struct {
+	apiKey      string
+	names       []string // in the order configured
+	models      map[string]*model
+	connections atomic.Int64
+}
+
+// model is a Model at work.
+type model struct {
+	Model
+	seed      string
+	phrases   *phrases
+	signature string
+	layout    string
+	liked     []author
+	faults    []fault
+
+	mu    sync.Mutex // guards stats
+	stats ModelStats
+}
+
+// author is an author of whom a reviewer thinks better or worse.
+type author struct {
+	signature string
+	points    float64
+}
+
+// New returns a server, or every problem of the options at once.
+func New(o Options) (*Server, error) {
+	s := &Server{apiKey: o.APIKey, models: make(map[string]*model, len(o.Models))}
+	p := newPhrases()
+	var errs []error
+	if len(o.Models) == 0 {
+		errs = append(errs, errors.New("no models"))
+	}
+	signatures := map[string]string{}
+	for _, configured := range o.Models {
+		errs = append(errs, configured.validate())
+		m := newModel(configured, o.Seed, p)
+		if other, taken := signatures[m.signature]; s.models[m.Name] != nil {
+			errs = append(errs, fmt.Errorf("model %q: the name is taken", m.Name))
+		} else if taken {
+			errs = append(errs, fmt.Errorf("model %q: the name gives it the signature of %q: choose another", m.Name, other))
+		}
+		signatures[m.signature] = m.Name
+		s.models[m.Name] = m
+		s.names = append(s.names, m.Name)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func newModel(configured Model, seed uint64, p *phrases) *model {
+	m := &model{
+		Model: configured, seed: strconv.FormatUint(seed, 10), phrases: p,
+		signature: p.signature(configured.Name),
+		faults:    make([]fault, len(configured.Faults)),
+	}
+	h := hash("layout", m.Name)
+	m.layout = layouts()[int(h[0])%len(layouts())]
+	for _, name := range slices.Sorted(maps.Keys(m.Affinity)) { // sorted: sums of floats depend on the order
+		m.liked = append(m.liked, author{p.signature(name), m.Affinity[name]})
+	}
+	for i, f := range configured.Faults {
+		m.faults[i].Fault = f
+	}
+	return m
+}
+
+// draws returns the model's source of randomness for a purpose.
+func (m *model) draws(purpose string, content ...string) *rand.Rand {
+	return draws(append([]string{m.seed, m.Name, purpose}, content...)...)
+}
+
+// Stats is what a server has seen since it began.
+type Stats struct {
+	// Connections is how many connections were opened. They are counted by
+	// ConnState.
+	Connections int64
+	Models      map[string]ModelStats
+}
+
+// ModelStats is what one model has seen.
+type ModelStats struct {
+	Requests  int // completions asked for, those in flight included
+	InFlight  int
+	Faults    int // requests that a fault struck
+	Cancelled int // requests whose client went away before the reply was sent
+	// Dwell is the time that finished requests spent here, from the body read to
+	// the last byte handed to the network, summed up.
+	Dwell time.Duration
+}
+
+// Stats returns the figures so far.
+func (s *Server) Stats() Stats {
+	stats := Stats{Connections: s.connections.Load(), Models: make(map[string]ModelStats, len(s.models))}
+	for name, m := range s.models {
+		m.mu.Lock()
+		stats.Models[name] = m.stats
+		m.mu.Unlock()
+	}
+	return stats
+}
+
+// ConnState counts connections. It belongs into the field of the same name of
+// the http.Server that serves s; Start puts it there.
+func (s *Server) ConnState(_ net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		s.connections.Add(1)
+	}
+}
+
+// ServeHTTP serves one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("X-Simulated", "true")
+	method, handle := http.MethodPost, s.chat
+	switch strings.TrimPrefix(r.URL.Path, "/v1") {
+	case "/chat/completions":
+	case "/models":
+		method, handle = http.MethodGet, s.list
+	default:
+		refuse(w, newError(404, "no such path: "+r.URL.Path))
+		return
+	}
+	if r.Method != method {
+		w.Header().Set("Allow", method)
+		refuse(w, newError(405, "use "+method))
+		return
+	}
+	if s.apiKey != "" && r.Header.Get("Authorization") != "Bearer "+s.apiKey {
+		refuse(w, newError(401, "the API key is missing or wrong"))
+		return
+	}
+	handle(w, r)
+}
+
+// refuse writes an error.
+func refuse(w http.ResponseWriter, e errorBody) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.status)
+	_, _ = w.Write(encode(e)) // nobody is left to hear of a failure
+}
+
+func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
+	models := modelList{Object: "list"}
+	for _, name := range s.names {
+		models.Data = append(models.Data, modelCard{ID: name, Object: "model", OwnedBy: fingerprint})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(encode(models))
+}
+
+func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
+	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequestBytes))
+	if err != nil {
+		status := 400
+		if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+			status = 413
+		}
+		refuse(w, newError(status, "reading the request: "+err.Error()))
+		return
+	}
+	start := time.Now()
+	var body chatRequest
+	if err := json.Unmarshal(raw, &body); err != nil {
+		refuse(w, newError(400, "the request is not the JSON of a chat completion: "+err.Error()))
+		return
+	}
+	m := s.models[body.Model]
+	switch {
+	case m == nil:
+		e := newError(404, fmt.Sprintf("the model %q does not exist", body.Model)).about("model")
+		e.Error.Code = "model_not_found"
+		refuse(w, e)
+		return
+	case len(body.Messages) == 0:
+		refuse(w, newError(400, "there must be at least one message").about("messages"))
+		return
+	case body.N != nil && *body.N != 1:
+		refuse(w, newError(400, "n must be 1").about("n"))
+		return
+	}
+	m.serve(r.Context(), w, body, start)
+}
+
+// serve replies to a request for a completion and keeps count of it.
+func (m *model) serve(ctx context.Context, w http.ResponseWriter, body chatRequest, start time.Time) {
+	conversation := body.conversation()
+	q := &request{body: body, task: readTask(m.Name, conversation)}
+	q.key = q.task.key(conversation)
+	for _, t := range conversation {
+		q.promptBytes += len(t.text)
+	}
+	f := m.strike(q)
+
+	m.mu.Lock()
+	m.stats.Requests++
+	m.stats.InFlight++
+	if f.Kind != "" {
+		m.stats.Faults++
+	}
+	m.mu.Unlock()
+	var err error
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.stats.InFlight--
+		m.stats.Dwell += time.Since(start)
+		if err != nil && !errors.Is(err, http.ErrAbortHandler) {
+			m.stats.Cancelled++
+		}
+	}()
+
+	response := m.respond(q, f)
+	if err = sleep(ctx, m.latency(q)-time.Since(start)); err != nil {
+		return
+	}
+	err = m.send(ctx, w, response, f, start)
+	if errors.Is(err, http.ErrAbortHandler) {
+		panic(err)
+	}
+}
+
+// latency returns the time to the first byte.
+func (m *model) latency(q *request) time.Duration {
+	switch {
+	case q.body.Stream && m.FirstChunk > 0:
+		return m.FirstChunk
+	case m.Latency.Sigma == 0:
+		return m.Latency.Median
+	default:
+		factor := math.Exp(m.Latency.Sigma * m.draws("latency", q.key).NormFloat64())
+		return time.Duration(float64(m.Latency.Median) * factor)
+	}
+}
+
+// Running is a server that listens.
+type Running struct {
+	*Server
+	url  string
+	http *http.Server
+	wg   sync.WaitGroup // the accepting goroutine, connections, requests
+}
+
+// Start returns a server that listens on a free port of 127.0.0.1. The context
+// limits the setting up only: the server runs until Close.
+func Start(ctx context.Context, o Options) (*Running, error) {
+	s, err := New(o)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("starting the simulated provider: %w", err)
+	}
+	r := &Running{Server: s, url: "http://" + listener.Addr().String() + "/v1"}
+	r.http = &http.Server{
+		ReadHeaderTimeout: time.Minute,
+		// A connection counts until it is closed or handed to the request that
+		// resets it, and that request counts by itself.
+		ConnState: func(c net.Conn, state http.ConnState) {
+			s.ConnState(c, state)
+			switch state {
+			case http.StateNew:
+				r.wg.Add(1)
+			case http.StateClosed, http.StateHijacked:
+				r.wg.Done()
+			default: // it stays open
+			}
+		},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			r.wg.Add(1)
+			defer r.wg.Done()
+			s.ServeHTTP(w, req)
+		}),
+	}
+	r.wg.Go(func() { _ = r.http.Serve(listener) }) // it ends by Close alone
+	return r, nil
+}
+
+// URL returns the base URL, which ends in /v1.
+func (r *Running) URL() string { return r.url }
+
+// Close cuts all connections, and returns when nothing of the server is left
+// running. It may be called more than once.
+func (r *Running) Close() {
+	_ = r.http.Close() // the listener is gone either way
+	r.wg.Wait()
+}

@@ -1,0 +1,152 @@
+package simllm
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math/rand/v2"
+	"strings"
+)
+
+// TaskKind says what a request asks for.
+type TaskKind string
+
+// The kinds of task.
+const (
+	Question  TaskKind = "question"  // write an answer
+	Review    TaskKind = "review"    // rank and score answers
+	Synthesis TaskKind = "synthesis" // write one answer from several
+)
+
+// Task is what a request asks for.
+type Task struct {
+	Kind     TaskKind
+	Model    string
+	Question string
+	Answers  []Answer // in the order shown; none for a question
+
+	instructions string // what stands behind the last marker
+}
+
+// Answer is an answer to review, or to write the synthesis from.
+type Answer struct {
+	Label string
+	Text  string
+}
+
+// turn is one message of a conversation, its content as plain text.
+type turn struct {
+	role, text string
+}
+
+// readTask finds out what a conversation asks of a model.
+func readTask(model string, conversation []turn) Task {
+	question := ""
+	for _, t := range conversation {
+		if t.role == "user" {
+			question = t.text
+		}
+	}
+	if task, ok := readBrief(question); ok {
+		task.Model = model
+		return task
+	}
+	return Task{Kind: Question, Model: model, Question: question}
+}
+
+// readBrief reads a review or a synthesis from a text in the form that the
+// package comment describes. Markers without the token of the question's own
+// marker are ordinary text.
+func readBrief(text string) (Task, bool) {
+	token, ok := findToken(text)
+	if !ok {
+		return Task{}, false
+	}
+	var task Task
+	_, task.Question, text, ok = cutBlock(text, "QUESTION "+token)
+	if !ok {
+		return Task{}, false
+	}
+	for {
+		name, answer, rest, ok := cutBlock(text, "ANSWER "+token)
+		if !ok {
+			break
+		}
+		task.Answers = append(task.Answers, Answer{Label: name, Text: answer})
+		text = rest
+	}
+	if len(task.Answers) == 0 {
+		return Task{}, false
+	}
+	if i := strings.LastIndex(text, token); i >= 0 { // reviews stand between
+		_, text, _ = strings.Cut(text[i:], "\n")
+	}
+	task.instructions = strings.TrimSpace(text)
+	task.Kind = Synthesis
+	if strings.Contains(task.instructions, `"ranking"`) {
+		task.Kind = Review
+	}
+	return task, true
+}
+
+// findToken returns the token of the first marker that begins a question.
+func findToken(text string) (string, bool) {
+	const begin = "=== BEGIN QUESTION "
+	for text != "" {
+		if rest, ok := strings.CutPrefix(text, begin); ok {
+			token, _, ok := strings.Cut(rest, " ===\n")
+			if ok && len(token) == 16 && strings.Trim(token, "0123456789abcdef") == "" {
+				return token, true
+			}
+		}
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	return "", false
+}
+
+// cutBlock returns the name and the content of the first block of text whose
+// markers carry tag, and what follows it.
+func cutBlock(text, tag string) (name, content, rest string, ok bool) {
+	_, rest, _ = strings.Cut(text, "=== BEGIN "+tag)
+	head, rest, ok := strings.Cut(rest, " ===\n")
+	if !ok || strings.Contains(head, "\n") {
+		return "", "", "", false
+	}
+	content, rest, ok = strings.Cut(rest, "\n=== END "+tag+head+" ===")
+	return strings.TrimPrefix(head, ": "), content, rest, ok
+}
+
+// key returns a hash of everything that the reply to a request may depend on.
+func (t Task) key(conversation []turn) string {
+	parts := []string{string(t.Kind)}
+	if t.Kind == Question {
+		for _, turn := range conversation {
+			parts = append(parts, turn.role, turn.text)
+		}
+	} else {
+		parts = append(parts, t.Question)
+		for _, a := range t.Answers {
+			parts = append(parts, a.Text)
+		}
+	}
+	sum := hash(parts...)
+	return string(sum[:])
+}
+
+// hash returns the SHA-256 of the parts, each with its length before it.
+func hash(parts ...string) [32]byte {
+	size := 0
+	for _, part := range parts {
+		size += len(part) + binary.MaxVarintLen64
+	}
+	b := make([]byte, 0, size)
+	for _, part := range parts {
+		b = binary.AppendUvarint(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	return sha256.Sum256(b)
+}
+
+// draws returns a source of randomness that is a function of the parts.
+func draws(parts ...string) *rand.Rand {
+	return rand.New(rand.NewChaCha8(hash(parts...)))
+}

@@ -1,0 +1,190 @@
+package simllm
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// fingerprint marks completions and models as simulated.
+const fingerprint = "simulated"
+
+// chatRequest is the part of a request for a completion that is read.
+type chatRequest struct {
+	Model    string `json:"model"`
+	Messages []struct {
+		Role    string `json:"role"`
+		Content any    `json:"content"` // a string, a list of parts, or null
+	} `json:"messages"`
+	N                   *int `json:"n"`
+	MaxTokens           *int `json:"max_tokens"`
+	MaxCompletionTokens *int `json:"max_completion_tokens"`
+	Stream              bool `json:"stream"`
+	StreamOptions       struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+}
+
+// conversation returns the messages as plain text.
+func (r chatRequest) conversation() []turn {
+	turns := make([]turn, len(r.Messages))
+	for i, m := range r.Messages {
+		turns[i].role = m.Role
+		switch content := m.Content.(type) {
+		case string:
+			turns[i].text = content
+		case []any:
+			for _, part := range content {
+				if fields, ok := part.(map[string]any); ok {
+					text, _ := fields["text"].(string)
+					turns[i].text += text
+				}
+			}
+		}
+	}
+	return turns
+}
+
+// maxTokens returns the limit of the completion in tokens, or -1.
+func (r chatRequest) maxTokens() int {
+	switch {
+	case r.MaxCompletionTokens != nil:
+		return max(*r.MaxCompletionTokens, 0)
+	case r.MaxTokens != nil:
+		return max(*r.MaxTokens, 0)
+	default:
+		return -1
+	}
+}
+
+type errorBody struct {
+	status int         // of the HTTP response
+	Error  errorObject `json:"error"`
+}
+
+type errorObject struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    string  `json:"code"`
+}
+
+// newError returns the error object that belongs to an HTTP status.
+func newError(status int, message string) errorBody {
+	e := errorObject{Message: message, Type: "invalid_request_error"}
+	switch {
+	case status == 401:
+		e.Code = "invalid_api_key"
+	case status == 429:
+		e.Type, e.Code = "requests", "rate_limit_exceeded"
+	case status >= 500:
+		e.Type, e.Code = "server_error", "server_error"
+	default:
+		e.Code = "invalid_request"
+	}
+	return errorBody{status, e}
+}
+
+// about returns e with the name of the request's field that it is about.
+func (e errorBody) about(param string) errorBody {
+	e.Error.Param = &param
+	return e
+}
+
+type modelList struct {
+	Object string      `json:"object"`
+	Data   []modelCard `json:"data"`
+}
+
+type modelCard struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+// completion is the reply to a request, or one chunk of it. Created is always 0,
+// because equal requests have equal replies.
+type completion struct {
+	ID                string   `json:"id"`
+	Object            string   `json:"object"`
+	Created           int64    `json:"created"`
+	Model             string   `json:"model"`
+	SystemFingerprint string   `json:"system_fingerprint"`
+	Choices           []choice `json:"choices"`
+	Usage             *usage   `json:"usage,omitempty"`
+}
+
+type choice struct {
+	Index        int      `json:"index"`
+	Message      *message `json:"message,omitempty"`
+	Delta        *delta   `json:"delta,omitempty"`
+	FinishReason *string  `json:"finish_reason"`
+}
+
+type message struct {
+	Role             string  `json:"role"`
+	Content          *string `json:"content"`
+	ReasoningContent string  `json:"reasoning_content,omitempty"`
+	Refusal          *string `json:"refusal,omitempty"`
+}
+
+type delta struct {
+	Role             string  `json:"role,omitempty"`
+	Content          *string `json:"content,omitempty"`
+	ReasoningContent string  `json:"reasoning_content,omitempty"`
+	Refusal          *string `json:"refusal,omitempty"`
+}
+
+type usage struct {
+	PromptTokens     int      `json:"prompt_tokens"`
+	CompletionTokens int      `json:"completion_tokens"`
+	TotalTokens      int      `json:"total_tokens"`
+	Cost             *float64 `json:"cost,omitempty"` // US dollars
+}
+
+// bytesPerToken is the estimate behind the usage figures.
+const bytesPerToken = 4
+
+func tokens(n int) int { return (n + bytesPerToken - 1) / bytesPerToken }
+
+// cut returns the first n bytes of text, less what would be half a character.
+func cut(text string, n int) string {
+	n = min(n, len(text))
+	for n > 0 && n < len(text) && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return text[:n]
+}
+
+// shards splits a text into the pieces that a stream sends: a few words each.
+func shards(text string) []string {
+	var all []string
+	for text != "" {
+		n := len(text)
+		if n > 16 {
+			if space := strings.IndexByte(text[16:], ' '); space >= 0 {
+				n = 16 + space + 1
+			}
+		}
+		all = append(all, text[:n])
+		text = text[n:]
+	}
+	return all
+}
+
+// event returns v as one event of a stream.
+func event(v any) []byte { return slices.Concat([]byte("data: "), encode(v), []byte("\n\n")) }
+
+// encode returns the JSON of a value that always has one.
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// flooded stands in a body for a huge text that is made while it is sent.
+const flooded = "{flooded}"

@@ -1,0 +1,148 @@
+package simllm
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	pointCount    = 6
+	typicalLength = 2000 // characters
+)
+
+// answer writes the model's answer to a question.
+func (m *model) answer(q *request) string {
+	rng := m.draws("answer", q.key)
+	quality := m.Quality + m.Spread*rng.NormFloat64()
+	// The grades are as equal as they can be: all are the lower grade but for the
+	// first few, before they are shuffled.
+	total := min(max(int(math.Round((quality/2+2)*pointCount)), 0), 4*pointCount)
+	points := make([]string, pointCount)
+	for grade, bank := range m.phrases.points {
+		order := rng.Perm(len(bank))
+		for i := range points {
+			if (total+pointCount-1-i)/pointCount == grade {
+				points[i] = bank[order[i]]
+			}
+		}
+	}
+	rng.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	return m.compose("Simulated answer.", q.task.Question, points, rng)
+}
+
+// synthesis writes one answer from the best points of the answers shown. It
+// quotes nothing but points, so that no label gets in.
+func (m *model) synthesis(q *request) string {
+	var points []string
+	for _, a := range q.task.Answers {
+		for line := range strings.Lines(a.Text) {
+			if point, _, ok := m.phrases.point(line); ok && !slices.Contains(points, point) {
+				points = append(points, point)
+			}
+		}
+	}
+	slices.SortStableFunc(points, func(a, b string) int { return m.phrases.grades[b] - m.phrases.grades[a] })
+	points = points[:min(len(points), pointCount)]
+	return m.compose("Simulated synthesis.", q.task.Question, points, m.draws("synthesis", q.key))
+}
+
+// point returns the point that a line of an answer makes, and its grade.
+func (p *phrases) point(line string) (string, int, bool) {
+	_, point, _ := strings.Cut(strings.TrimSpace(line), ": ")
+	grade, ok := p.grades[point]
+	return point, grade, ok
+}
+
+// quality returns the quality of an answer, in points.
+func (p *phrases) quality(text string) float64 {
+	sum, n := 0, 0
+	for line := range strings.Lines(text) {
+		if _, grade, ok := p.point(line); ok {
+			sum += grade
+			n++
+		}
+	}
+	if n == 0 {
+		return draws("quality", text).NormFloat64()
+	}
+	return (float64(sum)/float64(n) - 2) * 2
+}
+
+// compose writes a text around points, in the model's style and length.
+func (m *model) compose(title, question string, points []string, rng *rand.Rand) string {
+	words := m.phrases.keyWords(question)
+	length := m.Length
+	if length == 0 {
+		length = 1
+	}
+	target := int(typicalLength * length * math.Exp(m.LengthSigma*rng.NormFloat64()))
+
+	var b strings.Builder
+	b.Grow(target + 200)
+	fmt.Fprintf(&b, "%s\n\nThe question is about %s. %s\n\n", title, enumerate(words), m.signature)
+	for i, point := range points {
+		fmt.Fprintf(&b, m.layout, i+1, words[i%len(words)], point)
+	}
+	order := rng.Perm(len(m.phrases.filler))
+	for i := 0; ; i++ {
+		sentence := m.phrases.filler[order[i%len(order)]]
+		if b.Len()+len(sentence)/2 >= target {
+			break
+		}
+		if i%4 == 0 {
+			b.WriteString("\n")
+		} else {
+			b.WriteString(" ")
+		}
+		b.WriteString(sentence)
+		if i%4 == 3 {
+			b.WriteString("\n")
+		}
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// layouts returns the forms in which models set their points: verbs for the
+// number, the key word and the point.
+func layouts() []string {
+	return []string{
+		"- **%[2]s**: %[3]s\n",
+		"%[1]d. %[2]s: %[3]s\n",
+		"* On %[2]s: %[3]s\n",
+		"Regarding %[2]s: %[3]s\n",
+		"%[1]d) *%[2]s*: %[3]s\n",
+	}
+}
+
+// keyWords returns up to six different words of a question that seem to carry
+// its meaning, and never none.
+func (p *phrases) keyWords(question string) []string {
+	var words []string
+	for word := range strings.FieldsFuncSeq(question, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		same := func(w string) bool { return strings.EqualFold(w, word) }
+		if n := utf8.RuneCountInString(word); n < 3 || n > 24 || p.stop[strings.ToLower(word)] || slices.ContainsFunc(words, same) {
+			continue
+		}
+		words = append(words, word)
+		if len(words) == pointCount {
+			break
+		}
+	}
+	if len(words) == 0 {
+		return []string{"the subject"}
+	}
+	return words
+}
+
+func enumerate(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " and " + words[last]
+}
