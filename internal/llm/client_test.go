@@ -1,0 +1,428 @@
+package llm_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/llm"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// options returns options that suit most tests.
+func options(providers ...llm.Provider) llm.Options {
+	return llm.Options{
+		Providers: providers, AttemptTimeout: 30 * time.Second, DialTimeout: 5 * time.Second,
+		MaxCallsPerProvider: 64, MaxReplyBytes: 1 << 20,
+	}
+}
+
+func newClient(t *testing.T, o llm.Options) *llm.Client {
+	t.Helper()
+	c, err := llm.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// startSim starts a simulated provider.
+func startSim(t *testing.T, o simllm.Options) *simllm.Running {
+	t.Helper()
+	sim, err := simllm.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	return sim
+}
+
+// serve starts a provider that is one handler.
+func serve(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func question(model string) council.Call {
+	return council.Call{
+		Stage: council.Stage1, Model: model,
+		Messages: []council.Message{{Role: council.RoleUser, Content: "Why is the sky blue?"}},
+	}
+}
+
+// failed calls the model and returns its failure.
+func failed(t *testing.T, c *llm.Client, call council.Call) (council.Completion, *council.Failure) {
+	t.Helper()
+	completion, err := c.Complete(t.Context(), call)
+	f, ok := errors.AsType[*council.Failure](err)
+	if !ok {
+		t.Fatalf("got %v, want a failure", err)
+	}
+	return completion, f
+}
+
+func TestComplete(t *testing.T) {
+	sim := startSim(t, simllm.Options{APIKey: "k", Models: []simllm.Model{{Name: "m", Price: simllm.Price{Input: 1, Output: 1}}}})
+	c := newClient(t, options(llm.Provider{BaseURL: sim.URL(), APIKey: "k"}))
+	got, err := c.Complete(t.Context(), question("m"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(got.Text, "Simulated answer.") || got.FinishReason != "stop" || got.Attempts != 1 || got.LatencyMS <= 0 {
+		t.Errorf("got %+v", got)
+	}
+	u := got.Usage
+	if u.InputTokens == nil || u.OutputTokens == nil || u.CostUSD == nil || *u.InputTokens < 1 || *u.OutputTokens < 1 || *u.CostUSD <= 0 {
+		t.Errorf("usage %+v", u)
+	}
+}
+
+func TestUnknownCostIsNull(t *testing.T) {
+	sim := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m"}}})
+	c := newClient(t, options(llm.Provider{BaseURL: sim.URL()}))
+	got, err := c.Complete(t.Context(), question("m"))
+	if err != nil || got.Usage.CostUSD != nil || got.Usage.InputTokens == nil {
+		t.Errorf("got %+v, %v", got.Usage, err)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	tests := []struct {
+		fault       simllm.Fault
+		want        council.FailureCode
+		status      int
+		retryAfter  float64
+		message     string
+		usageIsZero bool
+	}{
+		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 400}, want: council.FailRejected, status: 400, message: "simulated", usageIsZero: true},
+		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 401}, want: council.FailUnauthorized, status: 401, usageIsZero: true},
+		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 403}, want: council.FailUnauthorized, status: 403, usageIsZero: true},
+		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 404}, want: council.FailUnknownModel, status: 404, usageIsZero: true},
+		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "2"}, want: council.FailRateLimited, status: 429, retryAfter: 2, usageIsZero: true},
+		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 500}, want: council.FailUnavailable, status: 500},
+		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 529}, want: council.FailUnavailable, status: 529},
+		{fault: simllm.Fault{Kind: simllm.FaultHugeError}, want: council.FailUnavailable, status: 500},
+		{fault: simllm.Fault{Kind: simllm.FaultHTML}, want: council.FailBadResponse, status: 200},
+		{fault: simllm.Fault{Kind: simllm.FaultHalfJSON}, want: council.FailBadResponse, status: 200},
+		{fault: simllm.Fault{Kind: simllm.FaultErrorIn200}, want: council.FailBadResponse, status: 200, message: "simulated"},
+		{fault: simllm.Fault{Kind: simllm.FaultEmptyObject}, want: council.FailBadResponse, status: 200},
+		{fault: simllm.Fault{Kind: simllm.FaultNull}, want: council.FailBadResponse, status: 200},
+		{fault: simllm.Fault{Kind: simllm.FaultNoChoices}, want: council.FailBadResponse, status: 200},
+		{fault: simllm.Fault{Kind: simllm.FaultHugeBody, Size: 2 << 20}, want: council.FailTooLarge},
+		{fault: simllm.Fault{Kind: simllm.FaultNullContent}, want: council.FailEmpty},
+		{fault: simllm.Fault{Kind: simllm.FaultEmptyContent}, want: council.FailEmpty},
+		{fault: simllm.Fault{Kind: simllm.FaultReasoningOnly}, want: council.FailEmpty},
+		{fault: simllm.Fault{Kind: simllm.FaultRefusalField}, want: council.FailRefused},
+		{fault: simllm.Fault{Kind: simllm.FaultContentFilter}, want: council.FailContentFilter},
+		{fault: simllm.Fault{Kind: simllm.FaultReset}, want: council.FailConnection},
+		{fault: simllm.Fault{Kind: simllm.FaultResetBody}, want: council.FailReset},
+		{fault: simllm.Fault{Kind: simllm.FaultEOFBody}, want: council.FailTruncated},
+	}
+	for _, tt := range tests {
+		t.Run(fmt.Sprint(tt.fault.Kind, tt.fault.Status), func(t *testing.T) {
+			tt.fault.Rate = 1
+			sim := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m", Faults: []simllm.Fault{tt.fault}}}})
+			completion, got := failed(t, newClient(t, options(llm.Provider{BaseURL: sim.URL()})), question("m"))
+			if got.Code != tt.want {
+				t.Errorf("code %s, want %s (%s)", got.Code, tt.want, got.Message)
+			}
+			if status := deref(got.HTTPStatus); status != tt.status {
+				t.Errorf("HTTP status %d, want %d", status, tt.status)
+			}
+			if wait := deref(got.RetryAfterS); wait != tt.retryAfter {
+				t.Errorf("retry after %v, want %v", wait, tt.retryAfter)
+			}
+			if !strings.Contains(strings.ToLower(got.Message), tt.message) || got.Message == "" || len(got.Message) > 1<<10 {
+				t.Errorf("message of %d bytes: %.100q", len(got.Message), got.Message)
+			}
+			if zero := cmp.Equal(completion.Usage, council.NoUsage()); zero != tt.usageIsZero {
+				t.Errorf("usage %+v", completion.Usage)
+			}
+			if completion.Attempts != 1 {
+				t.Errorf("%d attempts", completion.Attempts)
+			}
+			// Whatever came, the next call must not read what is left of it.
+			if n := sim.Stats().Models["m"].Requests; n != 1 {
+				t.Errorf("the provider saw %d requests, want 1", n)
+			}
+		})
+	}
+}
+
+// An answer that ends at the token limit is an answer: who uses it decides.
+func TestLength(t *testing.T) {
+	sim := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}}}})
+	got, err := newClient(t, options(llm.Provider{BaseURL: sim.URL()})).Complete(t.Context(), question("m"))
+	if err != nil || got.FinishReason != "length" || got.Text == "" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestRouting(t *testing.T) {
+	here := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "llama3:8b"}, {Name: "x/y:free"}, {Name: ":odd"}}})
+	there := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "llama3:8b"}}})
+	c := newClient(t, options(llm.Provider{BaseURL: here.URL()}, llm.Provider{Name: "other", BaseURL: there.URL()}))
+	for _, model := range []string{"llama3:8b", "x/y:free", ":odd", "other:llama3:8b"} {
+		if _, err := c.Complete(t.Context(), question(model)); err != nil {
+			t.Errorf("%s: %v", model, err)
+		}
+	}
+	if n := there.Stats().Models["llama3:8b"].Requests; n != 1 {
+		t.Errorf("the named provider saw %d requests, want 1", n)
+	}
+	only := newClient(t, options(llm.Provider{Name: "other", BaseURL: there.URL()}))
+	completion, f := failed(t, only, question("llama3:8b"))
+	if f.Code != council.FailUnknownProvider || completion.Attempts != 0 {
+		t.Errorf("got %v, %d attempts", f, completion.Attempts)
+	}
+}
+
+func TestRequestBody(t *testing.T) {
+	var body map[string]any
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		body = nil
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		if got := r.Header.Get("Authorization"); got != "" {
+			t.Errorf("a provider without key was sent %q", got)
+		}
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"x"}}]}`)
+	})
+	c := newClient(t, options(llm.Provider{BaseURL: url}))
+	// The library would drop a temperature of 0, and refuse one for this model.
+	call := question("gpt-5")
+	call.Temperature, call.MaxOutputTokens = new(0.0), new(7)
+	completion, err := c.Complete(t.Context(), call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"model": "gpt-5", "temperature": 0.0, "max_tokens": 7.0, "stream": false,
+		"messages": []any{map[string]any{"role": "user", "content": "Why is the sky blue?"}},
+	}
+	if diff := cmp.Diff(want, body); diff != "" {
+		t.Error(diff)
+	}
+	if completion.Usage != (council.Usage{}) || completion.FinishReason != "" || completion.Finish() != nil {
+		t.Errorf("what the provider did not tell was made up: %+v", completion)
+	}
+	if _, err := c.Complete(t.Context(), question("m")); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := body["temperature"]; ok || body["max_tokens"] != nil {
+		t.Errorf("sampling parameters were sent unasked: %v", body)
+	}
+}
+
+func TestKeyIsRedacted(t *testing.T) {
+	const key = "sk-very-secret"
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"error":{"message":"Incorrect API key provided: `+key+`, `+strings.Repeat("ä", 2000)+`"}}`)
+	})
+	_, f := failed(t, newClient(t, options(llm.Provider{BaseURL: url, APIKey: key})), question("m"))
+	if strings.Contains(f.Message, key) || !strings.Contains(f.Message, "[key]") || len(f.Message) > 1<<10 || strings.ToValidUTF8(f.Message, "") != f.Message {
+		t.Errorf("message of %d bytes: %q", len(f.Message), f.Message)
+	}
+}
+
+func TestErrorBodies(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"error":{"message":"one"}}`: "the provider answered 503 Service Unavailable: one",
+		`{"error":"two"}`:             "the provider answered 503 Service Unavailable: two",
+		`{"message":"three"}`:         "the provider answered 503 Service Unavailable: three",
+		`<html>`:                      "the provider answered 503 Service Unavailable",
+		``:                            "the provider answered 503 Service Unavailable",
+	} {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, body)
+		})
+		if _, f := failed(t, newClient(t, options(llm.Provider{BaseURL: url})), question("m")); f.Message != want {
+			t.Errorf("%s: got %q", body, f.Message)
+		}
+	}
+}
+
+func TestRedirectIsNotFollowed(t *testing.T) {
+	var followed atomic.Bool
+	elsewhere := serve(t, func(http.ResponseWriter, *http.Request) { followed.Store(true) })
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere, http.StatusTemporaryRedirect)
+	})
+	_, f := failed(t, newClient(t, options(llm.Provider{BaseURL: url, APIKey: "k"})), question("m"))
+	if f.Code != council.FailRejected || deref(f.HTTPStatus) != 307 || followed.Load() {
+		t.Errorf("got %v, followed: %v", f, followed.Load())
+	}
+}
+
+func TestNoConnection(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	completion, f := failed(t, newClient(t, options(llm.Provider{BaseURL: "http://" + address})), question("m"))
+	if f.Code != council.FailConnection || strings.Contains(f.Message, address) || !cmp.Equal(completion.Usage, council.NoUsage()) {
+		t.Errorf("got %v, usage %+v", f, completion.Usage)
+	}
+}
+
+func TestTimeoutAndCancel(t *testing.T) {
+	sim := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}}}})
+	o := options(llm.Provider{BaseURL: sim.URL()})
+	o.AttemptTimeout = 50 * time.Millisecond
+	_, f := failed(t, newClient(t, o), question("m"))
+	if f.Code != council.FailTimeout || f.Message != "the attempt timed out" {
+		t.Errorf("got %v", f)
+	}
+
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("the stage is over"))
+	defer cancel()
+	c := newClient(t, options(llm.Provider{BaseURL: sim.URL()}))
+	completion, err := c.Complete(ctx, question("m"))
+	if f := council.AsFailure(err); f.Code != council.FailTimeout || f.Message != "the stage is over" {
+		t.Errorf("got %v", f)
+	}
+	if completion.Usage != (council.Usage{}) {
+		t.Errorf("the usage of a call that was cut off is unknown, got %+v", completion.Usage)
+	}
+
+	arrived, closed := make(chan struct{}), make(chan struct{})
+	c = newClient(t, options(llm.Provider{BaseURL: serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then is the client's going noticed
+		arrived <- struct{}{}
+		<-r.Context().Done()
+		close(closed)
+	})}))
+	cancelled, stop := context.WithCancelCause(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Complete(cancelled, question("m"))
+		done <- err
+	}()
+	<-arrived
+	stop(errors.New("the client is gone"))
+	if f := council.AsFailure(<-done); f.Code != council.FailCancelled || !strings.Contains(f.Message, "the client is gone") {
+		t.Errorf("got %v", f)
+	}
+	<-closed // the provider sees it
+}
+
+func TestConnectionsAreReused(t *testing.T) {
+	for _, fault := range []simllm.FaultKind{"", simllm.FaultStatus, simllm.FaultLateEnd} {
+		t.Run("fault "+string(fault), func(t *testing.T) {
+			m := simllm.Model{Name: "m"}
+			if fault != "" {
+				m.Faults = []simllm.Fault{{Kind: fault, Rate: 1, Delay: time.Millisecond}}
+			}
+			sim := startSim(t, simllm.Options{Models: []simllm.Model{m}})
+			c := newClient(t, options(llm.Provider{BaseURL: sim.URL()}))
+			const parallel = 4
+			for range 10 {
+				var wg sync.WaitGroup
+				for range parallel {
+					wg.Go(func() { _, _ = c.Complete(t.Context(), question("m")) })
+				}
+				wg.Wait()
+			}
+			stats := sim.Stats()
+			if stats.Models["m"].Requests != 10*parallel || stats.Connections > 2*parallel { // a dial may win against a connection that is just coming back
+				t.Errorf("%d requests over %d connections, want at most %d", stats.Models["m"].Requests, stats.Connections, 2*parallel)
+			}
+		})
+	}
+}
+
+func TestCallsInFlightAreLimited(t *testing.T) {
+	const calls, limit = 12, 3
+	var now, most atomic.Int64
+	arrived, release := make(chan struct{}, calls), make(chan struct{})
+	o := options(llm.Provider{BaseURL: serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		n := now.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		arrived <- struct{}{}
+		<-release
+		now.Add(-1)
+		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"x"}}]}`)
+	})})
+	o.MaxCallsPerProvider = limit
+	c := newClient(t, o)
+	var wg sync.WaitGroup
+	for range calls {
+		wg.Go(func() {
+			if _, err := c.Complete(t.Context(), question("m")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range limit {
+		<-arrived
+	}
+	// All places are taken: a call that waits for one ends with its context.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	completion, err := c.Complete(ctx, question("m"))
+	if council.AsFailure(err).Code != council.FailCancelled || completion.Attempts != 0 {
+		t.Errorf("got %v after %d attempts", err, completion.Attempts)
+	}
+	for range calls - limit {
+		release <- struct{}{}
+		<-arrived
+	}
+	close(release)
+	wg.Wait()
+	if most.Load() != limit {
+		t.Errorf("%d calls at once, want %d", most.Load(), limit)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	valid := options(llm.Provider{BaseURL: "http://127.0.0.1:1"})
+	for name, mutate := range map[string]func(*llm.Options){
+		"no providers":    func(o *llm.Options) { o.Providers = nil },
+		"a name twice":    func(o *llm.Options) { o.Providers = append(o.Providers, o.Providers[0]) },
+		"no absolute URL": func(o *llm.Options) { o.Providers = []llm.Provider{{BaseURL: "/v1"}} },
+		"no time":         func(o *llm.Options) { o.AttemptTimeout = 0 },
+		"no calls":        func(o *llm.Options) { o.MaxCallsPerProvider = 0 },
+	} {
+		o := valid
+		mutate(&o)
+		if _, err := llm.New(o); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if _, err := llm.New(valid); err != nil {
+		t.Error(err)
+	}
+}
+
+func deref[T any](p *T) T {
+	var zero T
+	if p == nil {
+		return zero
+	}
+	return *p
+}
