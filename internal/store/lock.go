@@ -1,0 +1,56 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// HeldError means that another Store has the file open.
+type HeldError struct {
+	Path   string // the data file
+	Holder Holder // the zero value when the lock file does not tell
+}
+
+// Holder is the process that has a store open.
+type Holder struct {
+	PID   int       `json:"pid"`
+	Host  string    `json:"host"`  // a container's name for itself, where every daemon may be process 1
+	Since time.Time `json:"since"` // when it opened the store
+}
+
+// Error names the holder and says what to do.
+func (e *HeldError) Error() string {
+	holder := "another process"
+	if e.Holder.PID != 0 {
+		holder = fmt.Sprintf("process %d on %s since %s", e.Holder.PID, e.Holder.Host, e.Holder.Since.Format(time.RFC3339))
+	}
+	return fmt.Sprintf("the record store %s is held by %s; stop that process or name another file", e.Path, holder)
+}
+
+// acquire takes the lock of the data file at path and notes the holder in it.
+func acquire(path string) (*flock.Flock, error) {
+	lock := flock.New(path + ".lock")
+	locked, err := lock.TryLock()
+	if err != nil {
+		return nil, err
+	}
+	// The kernel holds the lock and the note only names its holder. So a note that
+	// cannot be written or read is no reason to fail.
+	if !locked {
+		var holder Holder
+		note, err := os.ReadFile(lock.Path())
+		if err != nil || json.Unmarshal(note, &holder) != nil {
+			holder = Holder{}
+		}
+		return nil, &HeldError{Path: path, Holder: holder}
+	}
+	host, _ := os.Hostname()
+	if note, err := json.Marshal(Holder{PID: os.Getpid(), Host: host, Since: time.Now().UTC()}); err == nil {
+		_ = os.WriteFile(lock.Path(), note, 0o600)
+	}
+	return lock, nil
+}

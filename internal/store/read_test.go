@@ -1,0 +1,331 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"math"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// collect returns the records of a reading and its skipped lines, as line and
+// reason. Any other error fails the test.
+func collect(t *testing.T, reading iter.Seq2[council.BiasMetricRecord, error]) (good []council.BiasMetricRecord, bad []string) {
+	t.Helper()
+	for record, err := range reading {
+		if err == nil {
+			good = append(good, record)
+			continue
+		}
+		line, ok := errors.AsType[*LineError](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		bad = append(bad, fmt.Sprintf("%d %s", line.Line, line.Reason))
+	}
+	return good, bad
+}
+
+// All kinds of bad lines stand between good ones and change nothing about them.
+func TestReadSkipsBadLines(t *testing.T) {
+	good := session("a")
+	line := func(i int) string { return string(marshal(t, good[i])) }
+	input := "\ufeff" + line(0) + "\r\n" + // 1
+		"\r\n" +
+		"\x00\x00\x00\x00\n" + // 3
+		strings.Repeat("x", 10<<20) + "\n" +
+		line(1)[:50] + "\n" +
+		"null\n" + // 6
+		"   \n" +
+		line(1) + "\n" +
+		"\xff" + line(1) + "\n" + // 9
+		strings.Repeat(" ", maxLine) + "\n" +
+		string(mutate(t, map[string]any{"schema_version": "9.0.0"})) + "\n" +
+		string(mutate(t, map[string]any{"timestamp": "yesterday"})) + "\n" + // 12
+		string(mutate(t, map[string]any{"score_value": 11})) + "\n" +
+		string(mutate(t, map[string]any{"session_id": ""})) + "\n" +
+		string(mutate(t, map[string]any{"position": -1})) + "\n" + // 15
+		"\ufeff" + line(1) + "\n" +
+		line(2) + "\r\n" +
+		line(2) // 18
+	records, bad := collect(t, Read(t.Context(), strings.NewReader(input)))
+	if diff := cmp.Diff(good, records); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{
+		"3 not_json", "4 too_long", "5 not_json", "6 not_an_object", "9 invalid_utf8", "10 too_long", "11 unknown_schema",
+		"12 bad_timestamp", "13 bad_score", "14 missing_field", "15 bad_field", "16 not_json", "18 unterminated",
+	}, bad); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestReadTheEnd(t *testing.T) {
+	for input, want := range map[string][]string{
+		"":                                  nil,
+		"\n":                                nil,
+		"\ufeff":                            nil,
+		"\ufeff\r\n":                        nil,
+		"  ":                                nil,
+		"{":                                 {"1 unterminated"},
+		"\n\n\x00":                          {"3 unterminated"},
+		strings.Repeat("x", maxLine-1):      {"1 unterminated"},
+		strings.Repeat("x", maxLine):        {"1 too_long"},
+		strings.Repeat("x", maxLine+1):      {"1 too_long"},
+		strings.Repeat("x", maxLine) + "\n": {"1 too_long"},
+	} {
+		good, bad := collect(t, Read(t.Context(), strings.NewReader(input)))
+		if diff := cmp.Diff(want, bad); diff != "" || len(good) > 0 {
+			t.Errorf("%.20q (%d bytes): %d records, %s", input, len(input), len(good), diff)
+		}
+	}
+}
+
+// growing is a file whose end is reached once before each further part.
+type growing []string
+
+func (g *growing) Read(p []byte) (int, error) {
+	if (*g)[0] == "" {
+		*g = (*g)[1:]
+		return 0, io.EOF
+	}
+	n := copy(p, (*g)[0])
+	(*g)[0] = (*g)[0][n:]
+	return n, nil
+}
+
+// Going on after the end would take the rest of a line being written for a line.
+func TestReadEndsWhereTheFileEnded(t *testing.T) {
+	whole := lines(t, "a")
+	for tail, want := range map[string][]string{"{": {"4 unterminated"}, "": nil, " ": nil} {
+		good, bad := collect(t, Read(t.Context(), &growing{whole + tail, "\n" + whole, ""}))
+		if diff := cmp.Diff(session("a"), good); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff(want, bad); diff != "" {
+			t.Errorf("tail %q: %s", tail, diff)
+		}
+	}
+}
+
+// zeros is an endless line.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+func TestReadHoldsNoLongLine(t *testing.T) {
+	input := io.MultiReader(io.LimitReader(zeros{}, 64<<20), strings.NewReader("\n"+lines(t, "a")))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	good, bad := collect(t, Read(t.Context(), input))
+	runtime.ReadMemStats(&after)
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 4<<20 {
+		t.Errorf("%d bytes were allocated for a line of 64 MiB", allocated)
+	}
+	if diff := cmp.Diff(session("a"), good); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"1 too_long"}, bad); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A reading that breaks off yields the error last, and no LineError for the line
+// that it was in.
+func TestReadFails(t *testing.T) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	path := newPath(t)
+	writeFile(t, path, lines(t, "a"))
+	for name, test := range map[string]struct {
+		reading iter.Seq2[council.BiasMetricRecord, error]
+		records int
+		want    error
+	}{
+		"broken disk": {Read(t.Context(), io.MultiReader(strings.NewReader(lines(t, "a")+"{"), iotest.ErrReader(syscall.EIO))), 3, syscall.EIO},
+		"cancelled":   {ReadFile(cancelled, path), 0, context.Canceled},
+		"no file":     {ReadFile(t.Context(), path+".none"), 0, fs.ErrNotExist},
+		"directory":   {ReadFile(t.Context(), t.TempDir()), 0, syscall.EISDIR},
+	} {
+		t.Run(name, func(t *testing.T) {
+			records, last := 0, error(nil)
+			for _, err := range test.reading {
+				if last != nil {
+					t.Fatalf("%v follows %v", err, last)
+				}
+				if last = err; err == nil {
+					records++
+				}
+			}
+			_, skipped := errors.AsType[*LineError](last)
+			if records != test.records || !errors.Is(last, test.want) || skipped {
+				t.Errorf("got %d records and %v, want %d and %v", records, last, test.records, test.want)
+			}
+		})
+	}
+}
+
+func TestReadStopsWhenAsked(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	records := 0
+	for _, err := range Read(ctx, strings.NewReader(lines(t, "a"))) {
+		if err != nil {
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			continue
+		}
+		if records++; records == 2 {
+			cancel()
+		}
+	}
+	if records != 2 {
+		t.Errorf("got %d records after the context ended, want 2", records)
+	}
+	for _, err := range Read(t.Context(), strings.NewReader("{\n{\n")) {
+		reasonFrom(t, err)
+		break // a reading that went on would panic
+	}
+}
+
+// A reader beside the writer sees whole sessions in their order, at least those
+// that were kept when it began, and at most one record or line being written.
+func TestReadWhileAnotherAppends(t *testing.T) {
+	const sessions = 30
+	path := newPath(t)
+	s := openStore(t, path)
+	var kept atomic.Int64
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := range sessions {
+			if err := s.Append(t.Context(), session(strconv.Itoa(n))); err != nil {
+				t.Error(err)
+			}
+			kept.Add(1)
+		}
+	}()
+	defer func() { <-done }()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		atLeast := 3 * int(kept.Load())
+		good, bad := collect(t, ReadFile(t.Context(), path))
+		if len(good) < atLeast {
+			t.Fatalf("got %d records, want at least %d", len(good), atLeast)
+		}
+		for i, r := range good {
+			if diff := cmp.Diff(session(strconv.Itoa(i / 3))[i%3], r); diff != "" {
+				t.Fatalf("record %d: %s", i, diff)
+			}
+		}
+		if len(bad) > 1 || len(bad) == 1 && bad[0] != fmt.Sprintf("%d unterminated", len(good)+1) {
+			t.Fatalf("skipped %v after %d records", bad, len(good))
+		}
+	}
+}
+
+// Records as other programs write them: another spacing, the old fields only.
+func TestReadForeignRecords(t *testing.T) {
+	const input = `{"schema_version": "1.2.0", "session_id": "s1", "timestamp": "2025-12-17T12:00:00Z", "reviewer_id": "one/a", "model_id": "one/a", "position": 1, "response_length_chars": 1789, "score_value": 7.0, "score_scale": "1-10", "council_config_version": "other", "query_hash": null}
+{"schema_version": "1.2.0", "session_id": "s1", "timestamp": "2025-12-17T12:00:00Z", "reviewer_id": "one/a", "model_id": "two/b", "position": 0, "response_length_chars": 1378, "score_value": 0.0, "score_scale": "0-1", "council_config_version": "other", "query_hash": null, "block_id": "b1"}
+{"schema_version": 1, "session_id": "s0", "timestamp": "2025-12-17T14:00:00+02:00", "reviewer_id": "one/a", "model_id": "b", "position": 0, "response_length_chars": 9, "score_value": null, "score_scale": "1-10", "council_config_version": "other", "query_hash": null}
+`
+	record := council.BiasMetricRecord{
+		SchemaVersion: "1.2.0", SessionID: "s1", Timestamp: noon, ReviewerID: "one/a", ModelID: "one/a", Position: new(1),
+		ResponseLengthChars: 1789, ScoreValue: new(7.0), ScoreScale: "1-10", CouncilConfig: "other",
+		Own: true, Provider: council.ProviderPair{Reviewer: "one", Candidate: "one"},
+	}
+	probe, old := record, record
+	probe.ModelID, probe.Position, probe.ResponseLengthChars, probe.ScoreValue, probe.ScoreScale = "two/b", new(0), 1378, new(0.0), "0-1"
+	probe.BlockID, probe.Own, probe.Provider.Candidate = new("b1"), false, "two"
+	old.SchemaVersion, old.SessionID, old.ModelID, old.Position, old.ResponseLengthChars, old.ScoreValue = "1.0.0", "s0", "b", nil, 9, nil
+	old.Own, old.Provider.Candidate = false, "b"
+
+	good, bad := collect(t, Read(t.Context(), strings.NewReader(input)))
+	if diff := cmp.Diff([]council.BiasMetricRecord{record, probe, old}, good); diff != "" {
+		t.Error(diff)
+	}
+	if len(bad) > 0 {
+		t.Errorf("skipped %v", bad)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	written, err := encode(session("a"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(written)
+	f.Add(slices.Concat([]byte("\ufeff"), written[:len(written)-1]))
+	f.Add([]byte("\r\n\n{}\nnull\n\xff\n\x00"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		// Long lines are rare in fuzzed data, so every x counts for many.
+		data = bytes.ReplaceAll(data, []byte("x"), bytes.Repeat([]byte("x"), maxLine/4))
+		elements, last := 0, int64(0)
+		for record, err := range Read(t.Context(), bytes.NewReader(data)) {
+			elements++
+			if err == nil {
+				if v := record.ScoreValue; record.SessionID == "" || v != nil && math.IsNaN(*v) {
+					t.Errorf("got %+v", record)
+				}
+				continue
+			}
+			bad, ok := errors.AsType[*LineError](err)
+			if !ok {
+				t.Fatal(err)
+			}
+			if bad.Line <= last {
+				t.Errorf("line %d follows line %d", bad.Line, last)
+			}
+			last = bad.Line
+		}
+		if lines := bytes.Count(data, []byte("\n")) + 1; elements > lines || last > int64(lines) {
+			t.Errorf("%d elements, the last bad line is %d, of %d lines", elements, last, lines)
+		}
+	})
+}
+
+func BenchmarkRead(b *testing.B) {
+	const sessions = 1000
+	batch := make([]council.BiasMetricRecord, 0, 3*sessions)
+	for n := range sessions {
+		batch = append(batch, session(strconv.Itoa(n))...)
+	}
+	data, err := encode(batch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(data)))
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, err := range Read(b.Context(), bytes.NewReader(data)) {
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(batch)), "ns/record")
+}
