@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -169,12 +168,8 @@ func rescale(score float64, scale string) (float64, bool) {
 	if scale == council.ScoreScale {
 		return score, 1 <= score && score <= 10
 	}
-	// A minus sign may stand before either number.
-	sign := len(scale) - len(strings.TrimPrefix(scale, "-"))
-	before, after, _ := strings.Cut(scale[sign:], "-")
-	low, errLow := strconv.ParseFloat(scale[:sign]+before, 64)
-	high, errHigh := strconv.ParseFloat(after, 64)
-	if errLow != nil || errHigh != nil || math.IsInf(high-low, 0) || !(low < high && low <= score && score <= high) {
+	low, high, ok := council.ParseScale(scale)
+	if !ok || !(low <= score && score <= high) { // also refuses NaN
 		return 0, false
 	}
 	return 1 + 9*((score-low)/(high-low)), true

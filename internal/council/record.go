@@ -1,12 +1,30 @@
 package council
 
-import "time"
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
 
 // RecordSchema is the schema version of the records this program writes.
 const RecordSchema = "1.2.0"
 
 // ScoreScale is the scale of the scores it asks for.
 const ScoreScale = "1-10"
+
+// ParseScale reads the bounds of a score scale, "min-max" with finite numbers of
+// which the first is the smaller. It reports false for anything else.
+func ParseScale(scale string) (low, high float64, ok bool) {
+	unsigned, negative := strings.CutPrefix(scale, "-")
+	lowText, highText, _ := strings.Cut(unsigned, "-") // a minus sign may stand before either number
+	low, errLow := strconv.ParseFloat(lowText, 64)
+	high, errHigh := strconv.ParseFloat(highText, 64)
+	if negative {
+		low = -low
+	}
+	return low, high, errLow == nil && errHigh == nil && low < high && !math.IsInf(high-low, 0)
+}
 
 // BiasMetricRecord is what one reviewer made of one candidate in one session
 // (ADR-018). There is one for every reviewer asked and candidate on its slate,

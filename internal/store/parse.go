@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -161,14 +160,8 @@ func checkScore(r *council.BiasMetricRecord) error {
 	if r.ScoreValue == nil {
 		return nil
 	}
-	unsigned, negative := strings.CutPrefix(r.ScoreScale, "-")
-	lowText, highText, _ := strings.Cut(unsigned, "-")
-	low, errLow := strconv.ParseFloat(lowText, 64)
-	high, errHigh := strconv.ParseFloat(highText, 64)
-	if negative {
-		low = -low
-	}
-	if errLow != nil || errHigh != nil || !(low < high) || math.IsInf(high-low, 0) {
+	low, high, ok := council.ParseScale(r.ScoreScale)
+	if !ok {
 		return fmt.Errorf("score_scale is %.40q, not min-max", r.ScoreScale)
 	}
 	if score := *r.ScoreValue; score < low || score > high {

@@ -30,8 +30,7 @@ const (
 	ReasonBadField      Reason = "bad_field"      // another field is of the wrong type, out of range or not on its closed list
 )
 
-// LineError is why a line holds no record. Its text quotes nothing longer than a
-// short value.
+// LineError is why a line holds no record.
 type LineError struct {
 	Line   int64 // 1-based; 0 when the line did not come from a file
 	Reason Reason
@@ -96,7 +95,9 @@ func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, 
 			case tooLong:
 				bad = &LineError{Reason: ReasonTooLong}
 			case len(bytes.TrimSpace(line)) == 0:
-				
+				if err != nil {
+					return
+				}
 				continue
 			case err != nil:
 				bad = &LineError{Reason: ReasonUnterminated}

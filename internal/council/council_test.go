@@ -1,0 +1,161 @@
+package council_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseScale(t *testing.T) {
+	tests := []struct {
+		scale     string
+		low, high float64
+		ok        bool
+	}{
+		{"1-10", 1, 10, true},
+		{"0-1", 0, 1, true},
+		{"-5-5", -5, 5, true},
+		{"-10--5", -10, -5, true},
+		{"0.5-1e2", 0.5, 100, true},
+		{"", 0, 0, false},
+		{"10", 0, 0, false},
+		{"10-1", 0, 0, false},
+		{"1-1", 0, 0, false},
+		{"a-b", 0, 0, false},
+		{"0-Inf", 0, 0, false},
+		{"NaN-1", 0, 0, false},
+		{"1-10-100", 0, 0, false},
+		{"-1e308-1e308", 0, 0, false},
+	}
+	for _, tt := range tests {
+		low, high, ok := council.ParseScale(tt.scale)
+		if ok != tt.ok || ok && (low != tt.low || high != tt.high) {
+			t.Errorf("%q: got %v to %v, %v", tt.scale, low, high, ok)
+		}
+	}
+}
+
+func TestGroups(t *testing.T) {
+	tests := []struct {
+		name   string
+		ballot council.Ballot
+		want   [][]council.Label
+	}{
+		{"nothing ranked", council.Ballot{}, nil},
+		{"a strict order", council.Ballot{Ranking: []council.Label{"A", "B"}}, [][]council.Label{{"A"}, {"B"}}},
+		{
+			"ties at both ends", council.Ballot{
+				Ranking: []council.Label{"A", "B", "C", "D", "E"}, Tied: [][]council.Label{{"B", "A"}, {"D", "E"}},
+			}, [][]council.Label{{"A", "B"}, {"C"}, {"D", "E"}},
+		},
+		{
+			"one tie behind another", council.Ballot{
+				Ranking: []council.Label{"A", "B", "C", "D"}, Tied: [][]council.Label{{"A", "B"}, {"C", "D"}},
+			}, [][]council.Label{{"A", "B"}, {"C", "D"}},
+		},
+	}
+	for _, tt := range tests {
+		if diff := cmp.Diff(tt.want, tt.ballot.Groups()); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	known := council.Usage{InputTokens: new(int64(1)), OutputTokens: new(int64(2)), CostUSD: new(0.5)}
+	want := council.Usage{InputTokens: new(int64(2)), OutputTokens: new(int64(4)), CostUSD: new(1.0)}
+	if diff := cmp.Diff(want, known.Plus(known)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(known, known.Plus(council.NoUsage())); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(council.Usage{OutputTokens: new(int64(2))}, known.Plus(council.Usage{OutputTokens: new(int64(0))})); diff != "" {
+		t.Errorf("a sum with an unknown part: %s", diff)
+	}
+}
+
+// What may be missing is null, never absent and never zero.
+func TestMissingIsNull(t *testing.T) {
+	record, err := json.Marshal(council.BiasMetricRecord{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(record, &fields); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"position", "score_value", "query_hash", "rank_value", "block_id"} {
+		if v, ok := fields[name]; !ok || v != nil {
+			t.Errorf("%s is %v", name, v)
+		}
+	}
+	session, err := json.Marshal(council.Answer{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"model":"","status":"","response":null,"finish_reason":null,"latency_ms":0,"attempts":0,"usage":{"input_tokens":null,"output_tokens":null,"cost_usd":null},"error":null}`
+	if string(session) != want {
+		t.Errorf("got %s", session)
+	}
+}
+
+func TestAsFailure(t *testing.T) {
+	f := &council.Failure{Code: council.FailTimeout, Message: "late"}
+	if got := council.AsFailure(fmt.Errorf("asking: %w", f)); got != f {
+		t.Errorf("got %v", got)
+	}
+	if got := council.AsFailure(errors.New("x")); got.Code != council.FailInternal {
+		t.Errorf("got %v", got)
+	}
+	if got := council.Panicked("x"); got.Code != council.FailInternal || got.Error() != "internal: internal error: x" {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestError(t *testing.T) {
+	cause := errors.New("a secret cause")
+	e := &council.Error{Code: council.CodeInternal, Detail: "sorry", Cause: cause}
+	if e.Error() != "internal: sorry: a secret cause" || !errors.Is(e, cause) {
+		t.Errorf("got %v", e)
+	}
+	if (&council.Error{Code: council.CodeInvalid, Detail: "no"}).Error() != "invalid: no" {
+		t.Error("an error without cause reads badly")
+	}
+}
+
+func TestTokenBucket(t *testing.T) {
+	for n, want := range map[int64]string{0: "0-100", 99: "0-100", 100: "100-500", 499: "100-500", 500: "500-2000", 1999: "500-2000", 2000: "2000+", 1 << 40: "2000+"} {
+		if got := council.TokenBucket(n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}
+
+func TestQuestion(t *testing.T) {
+	one := council.Plan{Conversation: []council.Message{{Role: "user", Content: "Why?"}}}
+	if one.Question() != "Why?" {
+		t.Errorf("got %q", one.Question())
+	}
+	two := council.Plan{Conversation: []council.Message{{Role: "assistant", Content: "Because."}, {Role: "user", Content: "Why?"}}}
+	if want := "assistant:\nBecause.\n\nuser:\nWhy?"; two.Question() != want {
+		t.Errorf("got %q", two.Question())
+	}
+}
+
+func TestSlate(t *testing.T) {
+	s := council.Slate{{Label: "Response A", Member: "x"}, {Label: "Response B", Member: "y"}}
+	if diff := cmp.Diff(map[council.Label]council.Seat{"Response A": {Model: "x"}, "Response B": {Model: "y", DisplayIndex: 1}}, s.LabelToModel()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(map[string]int{"x": 0, "y": 1}, s.Positions()); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]council.Label{"Response A", "Response B"}, s.Labels()); diff != "" {
+		t.Error(diff)
+	}
+}
