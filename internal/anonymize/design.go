@@ -1,0 +1,106 @@
+package anonymize
+
+import "slices"
+
+// searchLimit is the largest odd number of answers for which hiddenSteps searches:
+// the search takes some 65 ms there and seconds for the next.
+const searchLimit = 27
+
+// balanced returns the balanced order of each reviewer, without the own answer
+// where it is hidden.
+func balanced(o Options) [][]string {
+	n := len(o.Authors)
+	orders := make([][]string, len(o.Reviewers))
+	if n == 0 {
+		return orders
+	}
+	random := newStream(o.Seed, "balanced", "")
+	columns := pick(o.Authors, random.permutation(n))
+	var hidden []int
+	if !o.ShowOwn {
+		hidden = hiddenSteps(n)
+	}
+	if random.below(2) == 1 {
+		slices.Reverse(hidden)
+	}
+	shown := zigzag(n)
+	if n%2 == 1 && random.below(2) == 1 {
+		slices.Reverse(shown)
+	}
+	next := random.below(n)
+	for _, i := range random.permutation(len(o.Reviewers)) {
+		own := slices.Index(columns, o.Reviewers[i])
+		if own >= 0 && !o.ShowOwn {
+			orders[i] = row(columns, own, hidden)
+			continue
+		}
+		orders[i] = row(columns, next, shown)
+		next++
+	}
+	return orders
+}
+
+// row returns the row of a cyclic design that begins its count at start.
+func row(columns []string, start int, steps []int) []string {
+	order := make([]string, len(steps))
+	for k, step := range steps {
+		order[k] = columns[(start+step)%len(columns)]
+	}
+	return order
+}
+
+// zigzag returns 0, 1, n-1, 2, n-2, ...: the first row of the cyclic design of
+// Williams (1949). For even n its successive differences mod n are all distinct,
+// so that over the n rows each answer follows each other one exactly once; for odd
+// n it takes the n rows and their reverses to balance that.
+func zigzag(n int) []int {
+	steps := make([]int, n)
+	for k := range steps {
+		steps[k] = (k + 1) / 2
+		if k%2 == 0 {
+			steps[k] = (n - k/2) % n
+		}
+	}
+	return steps
+}
+
+// hiddenSteps returns an arrangement of 1 to n-1 with distinct successive
+// differences mod n. An author whose answer is in column e, shown the columns
+// e + steps mod n, never meets its own; over all authors every answer takes every
+// position once, and no ordered pair of neighbours occurs twice.
+//
+// For even n that is the zigzag without its 0. For odd n it is the first such
+// arrangement in lexicographic order; beyond searchLimit it is the zigzag again,
+// which keeps the positions balanced but repeats neighbours.
+func hiddenSteps(n int) []int {
+	if n%2 == 0 || n == 1 || n > searchLimit {
+		return zigzag(n)[1:]
+	}
+	steps := make([]int, 0, n-1)
+	used, differences := make([]bool, n), make([]bool, n)
+	var extend func() bool
+	extend = func() bool {
+		if len(steps) == n-1 {
+			return true
+		}
+		for c := 1; c < n; c++ {
+			d := 0 // before the first step, where there is none: never marked
+			if len(steps) > 0 {
+				d = (c - steps[len(steps)-1] + n) % n
+			}
+			if used[c] || differences[d] {
+				continue
+			}
+			used[c], differences[d] = true, d != 0
+			steps = append(steps, c)
+			if extend() {
+				return true
+			}
+			steps = steps[:len(steps)-1]
+			used[c], differences[d] = false, false
+		}
+		return false
+	}
+	extend()
+	return steps
+}

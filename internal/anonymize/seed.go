@@ -1,0 +1,61 @@
+package anonymize
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// SeedFor returns a session's seed, 0 to council.MaxSeed, where the operator has
+// fixed a random seed: reproducible, and yet another permutation for each
+// question. It is the low 53 bits of SHA-256 over the decimal text of randomSeed,
+// a zero byte and the question; the low bits are those of the last eight bytes of
+// the sum, read as one big-endian number.
+func SeedFor(randomSeed int64, question string) int64 {
+	sum := sha256.Sum256([]byte(strconv.FormatInt(randomSeed, 10) + "\x00" + question))
+	return int64(binary.BigEndian.Uint64(sum[sha256.Size-8:]) & council.MaxSeed)
+}
+
+// ShowOwn reports whether reviewers are shown their own answers in the session of
+// this seed. Over all seeds that is so in the given share of sessions, 0 to 1.
+func ShowOwn(seed int64, rate float64) bool {
+	u := newStream(seed, "own answers", "").chacha.Uint64() >> 11
+	return float64(u)/(1<<53) < rate
+}
+
+// stream is a sequence of random choices for one purpose. It draws bounded
+// numbers itself, because math/rand/v2 specifies its sources but does not promise
+// that what its methods make of them stays the same.
+type stream struct{ chacha *rand.ChaCha8 }
+
+// newStream derives a stream from a session's seed. Streams for different
+// purposes or names are independent of each other. A purpose holds no zero byte.
+func newStream(seed int64, purpose, name string) stream {
+	key := sha256.Sum256([]byte("councild " + purpose + "\x00" + strconv.FormatInt(seed, 10) + "\x00" + name))
+	return stream{rand.NewChaCha8(key)}
+}
+
+// below returns a number from 0 to n-1, n > 0. It draws again where the last,
+// incomplete run of n values would favour small numbers.
+func (s stream) below(n int) int {
+	m := uint64(n)
+	for {
+		if v := s.chacha.Uint64(); v < math.MaxUint64-math.MaxUint64%m {
+			return int(v % m)
+		}
+	}
+}
+
+// permutation returns the numbers 0 to n-1 in random order (Fisher and Yates).
+func (s stream) permutation(n int) []int {
+	p := make([]int, n)
+	for i := range p {
+		j := s.below(i + 1)
+		p[i], p[j] = p[j], i
+	}
+	return p
+}

@@ -1,0 +1,96 @@
+package anonymize
+
+import (
+	"slices"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// labelPrefix stands before the letters of every label.
+const labelPrefix = "Response "
+
+// LabelAt returns the label of position i, i >= 0: "Response A" to "Response Z",
+// then "Response AA", "Response AB" and so on.
+func LabelAt(i int) council.Label {
+	letters := ""
+	for i++; i > 0; i = (i - 1) / 26 {
+		letters = string(rune('A'+(i-1)%26)) + letters
+	}
+	return council.Label(labelPrefix + letters)
+}
+
+// Options say for whom slates are drawn. The zero Order is council.OrderBalanced.
+type Options struct {
+	Seed      int64
+	Order     council.Order
+	Authors   []string // ids of the members that answered, in configured order, each once
+	Reviewers []string // ids of the reviewers, each once; authors or not
+	ShowOwn   bool     // reviewers are shown their own answers too
+}
+
+// Slates are the orders of one session.
+type Slates struct {
+	Canonical council.Slate   // all answers, under the labels that the session uses
+	Reviewer  []council.Slate // slate i is what Reviewers[i] is shown
+}
+
+// Draw draws the canonical slate and one for each reviewer (ADR-017). The
+// canonical slate is a shuffle of all answers. A reviewer's slate holds all
+// answers but its own, or with ShowOwn all; it is empty where there is no other.
+//
+// With council.OrderShared all slates follow the canonical order. With
+// council.OrderPerReviewer each is an independent shuffle, from the session's seed
+// and the reviewer's id. With council.OrderBalanced they are spread evenly:
+//
+//   - Reviewers that do not see their own answer have that answer's row of a
+//     design in which every candidate takes every position exactly once, when all
+//     authors review. Up to 28 answers, and beyond for even numbers, no candidate
+//     comes directly after the same other one twice.
+//   - Everybody else, reviewers without an answer or with ShowOwn all, takes a row
+//     of a Williams design over all answers. They take, in random order, one row
+//     after another from a random start, so that the numbers of times that a
+//     candidate stands in two positions differ by at most one. An author's row has
+//     nothing to do with its own answer, which the design would otherwise show
+//     each author at the same place, so that self-preference could not be told
+//     from position.
+func Draw(o Options) Slates {
+	n := len(o.Authors)
+	canonical := pick(o.Authors, newStream(o.Seed, "canonical", "").permutation(n))
+	var orders [][]string
+	switch o.Order {
+	case council.OrderShared:
+		orders = slices.Repeat([][]string{canonical}, len(o.Reviewers))
+	case council.OrderPerReviewer:
+		for _, reviewer := range o.Reviewers {
+			orders = append(orders, pick(o.Authors, newStream(o.Seed, "reviewer", reviewer).permutation(n)))
+		}
+	default:
+		orders = balanced(o)
+	}
+	slates := Slates{Canonical: slate(canonical), Reviewer: make([]council.Slate, len(o.Reviewers))}
+	for i, reviewer := range o.Reviewers {
+		order := slices.Clone(orders[i])
+		if !o.ShowOwn {
+			order = slices.DeleteFunc(order, func(author string) bool { return author == reviewer })
+		}
+		slates.Reviewer[i] = slate(order)
+	}
+	return slates
+}
+
+// slate labels the answers in the order in which they are shown.
+func slate(authors []string) council.Slate {
+	s := make(council.Slate, len(authors))
+	for i, author := range authors {
+		s[i] = council.Shown{Label: LabelAt(i), Member: author}
+	}
+	return s
+}
+
+func pick(authors []string, order []int) []string {
+	picked := make([]string, len(order))
+	for i, a := range order {
+		picked[i] = authors[a]
+	}
+	return picked
+}
