@@ -1,0 +1,327 @@
+// Package ranking adds ballots up to standings, by Borda's count as ADR-007 has
+// it, and says how far the ballots agree and how firm the result is.
+//
+// Points and wins are whole multiples of a unit fraction, compared exactly and
+// rounded only for output. Nothing depends on the order in which the ballots or
+// the candidates come.
+//
+// It leaves to others how a ballot is read, and what the scores on it say about
+// the reviewer.
+package ranking
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Policy says what a ballot that leaves out candidates means for them.
+type Policy string
+
+// The policies for partial ballots. The zero Policy is Available.
+const (
+	Available Policy = "available" // nothing: they get no points and no vote (ADR-007)
+	TiedLast  Policy = "tied_last" // they share the last places, and it is a vote on them
+)
+
+// Vote is one reviewer's ballot, over members.
+type Vote struct {
+	Reviewer string
+	Shown    []string // the candidates on its slate: all, or all but its own
+	// Places holds what it ranked, best first; members at one place tie. Members
+	// that were not shown, the reviewer itself and repetitions are passed over, and
+	// the places behind them close up.
+	Places [][]string
+}
+
+// RankValues returns the rank_value of each candidate that the vote ranks: the
+// mean of the 0-based places that the candidate covers, the reviewer's own answer
+// left out. It has no entry for any other candidate.
+func RankValues(v Vote) map[string]float64 {
+	index := indexOf(v.Shown)
+	twice, _, ranked := v.places(index, Available)
+	values := make(map[string]float64, ranked)
+	for candidate, j := range index {
+		if twice[j] >= 0 {
+			values[candidate] = float64(twice[j]) / 2
+		}
+	}
+	return values
+}
+
+func indexOf(candidates []string) map[string]int {
+	index := make(map[string]int, len(candidates))
+	for _, candidate := range candidates {
+		if _, ok := index[candidate]; !ok {
+			index[candidate] = len(index)
+		}
+	}
+	return index
+}
+
+// places returns, by the index of the candidates, twice the mean place on the vote,
+// or -1; the number m of candidates that it could rank; and how many have a place.
+func (v Vote) places(index map[string]int, policy Policy) (twice []int, m, ranked int) {
+	twice = make([]int, len(index))
+	left := make([]bool, len(index)) // could be ranked and are not yet
+	for j := range twice {
+		twice[j] = -1
+	}
+	for _, candidate := range v.Shown {
+		if j, ok := index[candidate]; ok && candidate != v.Reviewer && !left[j] {
+			left[j] = true
+			m++
+		}
+	}
+	var tied []int
+	share := func() { // gives those tied the next places
+		for _, j := range tied {
+			twice[j] = ranked + (ranked + len(tied) - 1)
+			left[j] = false
+		}
+		ranked += len(tied)
+	}
+	for _, place := range v.Places {
+		tied = tied[:0]
+		for _, candidate := range place {
+			if j, ok := index[candidate]; ok && left[j] && !slices.Contains(tied, j) {
+				tied = append(tied, j)
+			}
+		}
+		share()
+	}
+	if policy == TiedLast && ranked > 0 {
+		tied = tied[:0]
+		for j := range left {
+			if left[j] {
+				tied = append(tied, j)
+			}
+		}
+		share()
+	}
+	return twice, m, ranked
+}
+
+// Options are what is counted.
+type Options struct {
+	Candidates []string // the members that answered, each once
+	// Votes holds the ballots of the reviewers that returned one, one each: no
+	// abstentions, nothing invalid.
+	Votes []Vote
+	// Asked says how many reviewers were asked to review each candidate, its author
+	// not counted, whatever came back. It is what Confidence refers to.
+	Asked  map[string]int
+	Policy Policy
+}
+
+// Result is what the votes add up to.
+type Result struct {
+	// Standings has one entry per candidate: those with votes by score, then wins,
+	// then name in code-point order; then those without. Candidates equal in score
+	// and wins share a rank, and the next one has the rank of its place (1, 2, 2, 4).
+	Standings []council.Standing
+	// Ballots is the number of votes counted. A vote is not counted that could rank
+	// less than two candidates, or ranks none but the reviewer's own.
+	Ballots int
+	// KendallW is the agreement of the counted votes that leave out nobody, 0 to 1:
+	// Kendall's coefficient of concordance with ties (Kendall and Babington Smith
+	// 1939), generalised to ballots that lack the reviewer's own answer (Durbin
+	// 1951). It is nil where there are less than two such votes, where none of them
+	// compares some two candidates, and where each of them is one tie.
+	KendallW *float64
+	// PolicyChangesWinner is true when the other policy for partial ballots makes
+	// others the winners: the candidates at rank 1.
+	PolicyChangesWinner bool
+}
+
+// Tally counts the votes by the rules of ADR-007. With N candidates in the session
+// and m of them to be ranked on a ballot, the candidate at 0-based place p gets
+// (N-1)(m-1-p)/(m-1) points, which is N-1-p where the ballot is over all; tied ones
+// share the mean of their places. The score is the mean over the votes on the
+// candidate. A shared first place is the same share of a win for each.
+//
+// Confidence is "high" where at least 0.8 of the reviewers asked voted on the
+// candidate, "medium" from 0.5 on, else "low", and low when only one ballot counts.
+func Tally(o Options) Result {
+	chosen, other := newCount(o, Available), newCount(o, TiedLast)
+	w := chosen.kendallW()
+	if o.Policy == TiedLast {
+		chosen, other = other, chosen
+	}
+	return Result{
+		Standings:           chosen.standings(o.Asked),
+		Ballots:             len(chosen.ballots),
+		KendallW:            w,
+		PolicyChangesWinner: !slices.Equal(winners(nil, chosen.sum()), winners(nil, other.sum())),
+	}
+}
+
+// count is the counted votes under one policy.
+type count struct {
+	candidates []string // by name
+	ballots    []ballot // by reviewer
+	unit       int64    // points are in 1/unit of N-1
+	winUnit    int64    // wins are in 1/winUnit
+}
+
+// ballot is a counted vote, by candidate.
+type ballot struct {
+	reviewer string
+	m        int   // candidates that it could rank, at least 2
+	ranked   int   // candidates that have a place
+	twice    []int // twice the mean place, or -1
+	marks    []mark
+}
+
+// firsts returns how many candidates share the first place. They cover the places
+// from 0 to firsts-1, and twice the mean of these is firsts-1.
+func (b ballot) firsts() int64 {
+	lowest := 2 * b.m
+	for _, p := range b.twice {
+		if p >= 0 {
+			lowest = min(lowest, p)
+		}
+	}
+	return int64(lowest) + 1
+}
+
+// mark is what one ballot or several give to a candidate.
+type mark struct{ points, wins, votes int64 }
+
+// newCount returns the votes that are counted under a policy. On a slate are all
+// candidates or all but one, so that m is N or N-1 and the units stay small: for 40
+// candidates, whatever the ties, sums over hundreds of ballots fit in 64 bits.
+func newCount(o Options, policy Policy) count {
+	c := count{candidates: slices.Sorted(slices.Values(o.Candidates)), unit: 1, winUnit: 1}
+	index := indexOf(c.candidates)
+	for _, v := range o.Votes {
+		twice, m, ranked := v.places(index, policy)
+		if m < 2 || ranked == 0 {
+			continue
+		}
+		b := ballot{reviewer: v.Reviewer, m: m, ranked: ranked, twice: twice}
+		c.ballots = append(c.ballots, b)
+		c.unit = lcm(c.unit, int64(2*(m-1)))
+		c.winUnit = lcm(c.winUnit, b.firsts())
+	}
+	slices.SortFunc(c.ballots, func(a, b ballot) int { return cmp.Compare(a.reviewer, b.reviewer) })
+	for i := range c.ballots {
+		c.ballots[i].marks = c.marks(c.ballots[i])
+	}
+	return c
+}
+
+// marks returns what a ballot gives to each candidate.
+func (c count) marks(b ballot) []mark {
+	marks := make([]mark, len(b.twice))
+	last, firsts := int64(2*(b.m-1)), b.firsts()
+	for j, p := range b.twice {
+		if p < 0 {
+			continue
+		}
+		marks[j] = mark{points: (last - int64(p)) * (c.unit / last), votes: 1}
+		if int64(p) == firsts-1 {
+			marks[j].wins = c.winUnit / firsts
+		}
+	}
+	return marks
+}
+
+func lcm(a, b int64) int64 {
+	g, r := a, b
+	for r != 0 {
+		g, r = r, g%r
+	}
+	return a / g * b
+}
+
+// sum returns what all ballots give together.
+func (c count) sum() []mark {
+	sum := make([]mark, len(c.candidates))
+	for _, b := range c.ballots {
+		add(sum, b, 1)
+	}
+	return sum
+}
+
+// add adds a ballot to sum so many times; a negative number takes it away.
+func add(sum []mark, b ballot, times int64) {
+	for j, m := range b.marks {
+		sum[j].points += times * m.points
+		sum[j].wins += times * m.wins
+		sum[j].votes += times * m.votes
+	}
+}
+
+// compare compares two candidates' standing, exactly: votes or none, then the mean
+// of the points, then wins.
+func compare(a, b mark) int {
+	if d := cmp.Compare(min(a.votes, 1), min(b.votes, 1)); d != 0 {
+		return d
+	}
+	if d := cmp.Compare(a.points*b.votes, b.points*a.votes); d != 0 {
+		return d
+	}
+	return cmp.Compare(a.wins, b.wins)
+}
+
+// winners appends to first, which is empty, who is first by sum, as indexes of
+// candidates: several where they are equal, none where nobody has a vote.
+func winners(first []int, sum []mark) []int {
+	for j, m := range sum {
+		if m.votes == 0 {
+			continue
+		}
+		better := 1
+		if len(first) > 0 {
+			better = compare(m, sum[first[0]])
+		}
+		if better > 0 {
+			first = first[:0]
+		}
+		if better >= 0 {
+			first = append(first, j)
+		}
+	}
+	return first
+}
+
+func (c count) standings(asked map[string]int) []council.Standing {
+	sum := c.sum()
+	order := make([]int, len(sum))
+	for j := range order {
+		order[j] = j
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return compare(sum[b], sum[a]) }) // stable: by name
+	standings := make([]council.Standing, len(order))
+	for i, j := range order {
+		s := council.Standing{
+			Model: c.candidates[j], VoteCount: int(sum[j].votes), WinCount: float64(sum[j].wins) / float64(c.winUnit),
+			FinalRank: i + 1, Confidence: c.confidence(int(sum[j].votes), asked[c.candidates[j]]),
+		}
+		if i > 0 && compare(sum[order[i-1]], sum[j]) == 0 {
+			s.FinalRank = standings[i-1].FinalRank
+		}
+		if points, of := sum[j].points, c.unit*sum[j].votes; of > 0 {
+			s.BordaNormalized = float64(points) / float64(of)
+			s.BordaScore = float64(points*int64(len(order)-1)) / float64(of)
+		}
+		standings[i] = s
+	}
+	return standings
+}
+
+// confidence returns how much a score rests on.
+func (c count) confidence(votes, asked int) string {
+	switch {
+	case votes == 0 || len(c.ballots) == 1:
+		return "low"
+	case 10*votes >= 8*asked:
+		return "high"
+	case 10*votes >= 5*asked:
+		return "medium"
+	default:
+		return "low"
+	}
+}
