@@ -1,0 +1,438 @@
+package stage2
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// InvalidReason is the closed list of reasons why a reply holds no ballot.
+type InvalidReason string
+
+// The reasons.
+const (
+	InvalidEmpty         InvalidReason = "empty"
+	InvalidReasoningOnly InvalidReason = "reasoning_only"
+	InvalidNoBallot      InvalidReason = "no_ballot"
+	InvalidNoKnownLabel  InvalidReason = "no_known_label"
+	InvalidUnclear       InvalidReason = "unclear"
+	InvalidCutOff        InvalidReason = "cut_off"
+)
+
+// Invalid is the error of a reply that holds no ballot.
+type Invalid struct{ Reason InvalidReason }
+
+// Error returns the reason in words.
+func (e Invalid) Error() string {
+	switch e.Reason {
+	case InvalidEmpty:
+		return "the reply is empty"
+	case InvalidReasoningOnly:
+		return "the reply holds nothing but reasoning"
+	case InvalidNoKnownLabel:
+		return "the ballot ranks no label of the slate"
+	case InvalidUnclear:
+		return "the ballot cannot be read without guessing"
+	case InvalidCutOff:
+		return "the ballot is cut off"
+	default:
+		return "the reply holds no ballot"
+	}
+}
+
+// ParseBallot reads a reviewer's reply into a ballot over the labels of its
+// slate, which have the form of [council.Label]. It is pure and total, and works
+// in time linear in the reply.
+//
+// The ballot is read from the last JSON value that ranks or scores a label of
+// the slate or abstains; without one, from the last FINAL RANKING line, from a
+// table with a rank column, or from a list that gives every label a score "n/10".
+// Prose is never a ballot. Text inside reasoning tags is not looked at.
+//
+// A reviewer that declined, in JSON or in prose, has an abstention: Abstained is
+// true and Reason holds its words. A reply that is neither is an [Invalid] error,
+// and the ballot returned beside it says why in Reason. Where two readings are
+// possible, the reply is invalid; nothing is guessed.
+//
+// Labels that are not on the slate are dropped, a label named twice keeps its
+// better place, and labels that are not named stay missing (see [Partial]). A
+// score outside 1 to 10 is dropped. A ranking that contradicts its scores is
+// trusted and marked (ADR-007): only a label placed strictly above another one
+// with a higher score contradicts.
+func ParseBallot(text string, labels []council.Label) (council.Ballot, error) {
+	b, reason := newLabelSet(labels).parse(strings.ToValidUTF8(text, string(utf8.RuneError)))
+	if reason == "" {
+		return b, nil
+	}
+	err := Invalid{Reason: reason}
+	b = emptyBallot()
+	b.Reason = err.Error()
+	return b, err
+}
+
+// Partial reports whether the ballot ranks some labels of its slate but not all.
+func Partial(b council.Ballot, labels []council.Label) bool {
+	return len(b.Ranking) > 0 && len(b.Ranking) < len(labels)
+}
+
+// parse returns the ballot, or the reason why there is none, as the methods for
+// the parts of a reply do.
+func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
+	if blank(text) {
+		return council.Ballot{}, InvalidEmpty
+	}
+	text = withoutReasoning(text)
+	if blank(text) {
+		return council.Ballot{}, InvalidReasoningOnly
+	}
+	b, reason := s.fromJSON(text)
+	if !goesOn(reason) {
+		return b, reason
+	}
+	b, inText := s.fromText(text)
+	if !goesOn(inText) {
+		return b, inText
+	}
+	if words, ok := refusal(text); ok {
+		return abstention(words, council.SourceProse), ""
+	}
+	if reason == InvalidNoBallot {
+		reason = inText
+	}
+	return council.Ballot{}, reason
+}
+
+// goesOn reports whether a part of a reply that was read without a result leaves
+// it to the next part.
+func goesOn(reason InvalidReason) bool {
+	return reason == InvalidNoBallot || reason == InvalidNoKnownLabel
+}
+
+// blank reports whether nothing in text shows.
+func blank(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		r = fold(r)
+		return r >= 0 && !unicode.IsSpace(r)
+	})
+}
+
+// reasoningTag matches a tag around a model's reasoning. The last form is the
+// channel header of the "harmony" response format: the analysis channel is closed
+// by the final one.
+var reasoningTag = regexp.MustCompile(
+	`^(?:<(/?)(?i:(think|thinking|thought|reasoning|reflection|scratchpad))>|\[(/?)(THINK)\]|<\|(channel)\|>(analysis|commentary|final)<\|message\|>)`)
+
+// withoutReasoning removes what stands inside reasoning tags. A tag that is never
+// closed hides the rest of the text, and one that was never opened (a chat
+// template did that) the text before it; but only at the edge of a line, because an
+// answer about such tags makes reviewers mention them in the middle of one.
+func withoutReasoning(text string) string {
+	type tag struct {
+		start, end int
+		name       string
+		closing    bool
+	}
+	var tags []tag
+	for i := 0; ; i++ {
+		next := strings.IndexAny(text[i:], "<[")
+		if next < 0 {
+			break
+		}
+		i += next
+		rest := text[i:min(len(text), i+40)] // longer than any tag
+		m := reasoningTag.FindStringSubmatch(rest)
+		if m != nil {
+			tags = append(tags, tag{
+				start: i, end: i + len(m[0]), name: strings.ToLower(m[2] + m[4] + m[5]),
+				closing: m[1] != "" || m[3] != "" || m[6] == "final",
+			})
+		}
+	}
+
+	var kept strings.Builder
+	from := 0 // what stands before is dealt with
+	unclosed := make(map[string]bool)
+	for i := 0; i < len(tags); i++ {
+		t := tags[i]
+		before := strings.TrimRight(text[:t.start], " \t")
+		startsLine := before == "" || strings.HasSuffix(before, "\n")
+		after := strings.TrimLeft(text[t.end:], " \t\r")
+		endsLine := after == "" || after[0] == '\n'
+		if t.closing {
+			if startsLine || endsLine {
+				kept.Reset()
+				from = t.end
+			}
+			continue
+		}
+		closing := -1
+		if !unclosed[t.name] {
+			closing = slices.IndexFunc(tags[i:], func(c tag) bool { return c.closing && c.name == t.name })
+		}
+		switch {
+		case closing >= 0:
+			kept.WriteString(text[from:t.start])
+			i += closing
+			from = tags[i].end
+		case startsLine:
+			kept.WriteString(text[from:t.start])
+			return kept.String()
+		default:
+			unclosed[t.name] = true
+		}
+	}
+	if from == 0 {
+		return text
+	}
+	kept.WriteString(text[from:])
+	return kept.String()
+}
+
+// labelSet finds the labels of a slate in what a reviewer wrote.
+type labelSet struct {
+	labels []council.Label
+	byName map[string]council.Label // by label, and by its letters in lower case
+}
+
+func newLabelSet(labels []council.Label) labelSet {
+	s := labelSet{labels: labels, byName: make(map[string]council.Label, 2*len(labels))}
+	for _, l := range labels {
+		s.byName[string(l)] = l
+		s.byName[strings.ToLower(strings.TrimPrefix(string(l), "Response "))] = l
+	}
+	return s
+}
+
+// entry is one line or element of a ranking.
+type entry struct {
+	rank   int             // -1 when it has no number
+	labels []council.Label // those that share the place; unknown ones are left out
+	note   string          // what the reviewer wrote behind the label
+}
+
+var (
+	numberBefore = regexp.MustCompile(`^(?:(?i:rank|place|no)\b\.?\s*)?[(\[]?(\d{1,3})(?i:st|nd|rd|th)?\b[)\]]?(?:\s+(?i:place)\b)?(?:\s*[.):=-]+)*\s*`)
+	numberAlone  = regexp.MustCompile(`^#?(\d{1,3})(?:st|nd|rd|th)?$`)
+	outOfTen     = regexp.MustCompile(`(\d{1,2}(?:[.,]\d{1,2})?)\s*/\s*10(?:[^\d/]|$)`)
+)
+
+// entry reads text, which is clean, as an optional number, a label or several
+// that tie, and an optional note. It is false when text has another form.
+func (s labelSet) entry(text string) (entry, bool) {
+	e := entry{rank: -1}
+	if m := numberBefore.FindStringSubmatch(text); m != nil {
+		e.rank, _ = strconv.Atoi(m[1]) // at most three digits
+		text = text[len(m[0]):]
+	}
+	var ok bool
+	e.labels, e.note, ok = s.place(text)
+	// "Response A: 2" may be a rank or a score.
+	if n := strings.TrimLeft(e.note, "#"); e.rank < 0 && n != "" && '0' <= n[0] && n[0] <= '9' && !outOfTen.MatchString(n) {
+		return entry{}, false
+	}
+	return e, ok
+}
+
+var (
+	labelForm = regexp.MustCompile(`^[\s'(\[{#]*(?:(?i:response|answer)[\s:#.'(\[{-]+([A-Za-z]{1,2})|(?:[Rr]esponse|[Aa]nswer)([A-Z]{1,2})|([A-Za-z]{1,2}))\b[')\]}]*`)
+	// A bare letter is a label only where a word of a sentence could not stand.
+	afterLetter = regexp.MustCompile(`^\s*(?:$|[:(\[|,;=&]|-\s|(?:and|tie[ds])\b)`)
+	noteStart   = regexp.MustCompile(`^\s*(?:$|[:(\[|]|-\s)`)
+	tieSign     = regexp.MustCompile(`^\s*(?:=+|&|and\b|tie[ds] with\b)\s*`)
+	orderSign   = regexp.MustCompile(`[-=]*>+`)
+	tieWord     = regexp.MustCompile(`(?i)\b(?:tie|tied|ties|equal to|joint)\b`)
+	mention     = regexp.MustCompile(`\b(?:(?i:response|answer)[\s:#.-]*([A-Za-z]{1,2})|([A-Z]{1,2}))\b`)
+)
+
+// label reads the label that text begins with. The letters are those of a label
+// that may be unknown; strong says that they cannot be anything else.
+func label(text string) (letters, rest string, strong, ok bool) {
+	m := labelForm.FindStringSubmatch(text)
+	if m == nil {
+		return "", "", false, false
+	}
+	letters, rest = m[1]+m[2]+m[3], text[len(m[0]):]
+	strong = m[3] == "" && letters == strings.ToUpper(letters)
+	if r, _ := utf8.DecodeRuneInString(rest); isWord(r) || !strong && !afterLetter.MatchString(rest) {
+		return "", "", false, false
+	}
+	return letters, rest, strong, true
+}
+
+// place reads text as one place of a ranking: a label, or several that tie, and
+// an optional note. It is false when text has another form, and also when the
+// note may be more of the ranking.
+func (s labelSet) place(text string) (labels []council.Label, note string, ok bool) {
+	if l, ok := s.byName[text]; ok {
+		return []council.Label{l}, "", true
+	}
+	strong := true
+	for first := true; ; first = false {
+		sign := tieSign.FindString(text)
+		letters, rest, sure, ok := label(text[len(sign):])
+		if !ok || first != (sign == "") {
+			if first {
+				return nil, "", false
+			}
+			break
+		}
+		if l, known := s.byName[strings.ToLower(letters)]; known {
+			labels = append(labels, l)
+		}
+		text, strong = rest, strong && sure
+	}
+	note = strings.TrimLeft(text, " ,;:.!-([|")
+	if _, _, _, again := label(note); again {
+		return nil, "", false
+	}
+	if noteStart.MatchString(text) {
+		return labels, note, true
+	}
+	next, _ := utf8.DecodeRuneInString(strings.TrimLeft(text, " "))
+	if !strong || isWord(next) || tieSign.MatchString(text) || s.mentions(text) {
+		return nil, "", false
+	}
+	return labels, note, true
+}
+
+// mentioned returns the labels of the slate that text names, in whatever form.
+func (s labelSet) mentioned(text string) []council.Label {
+	var labels []council.Label
+	for _, m := range mention.FindAllStringSubmatch(text, -1) {
+		if l, known := s.byName[strings.ToLower(m[1]+m[2])]; known {
+			labels = append(labels, l)
+		}
+	}
+	return labels
+}
+
+func (s labelSet) mentions(text string) bool { return len(s.mentioned(text)) > 0 }
+
+// order reads a ranking written on one line: "B > A = C", or "B, A, C". The two
+// signs together could mean anything.
+func (s labelSet) order(text string) ([]entry, bool) {
+	parts := orderSign.Split(text, -1)
+	commas := len(parts) == 1 && strings.Contains(text, ",")
+	if commas {
+		parts = strings.Split(text, ",")
+	}
+	entries := make([]entry, len(parts))
+	for i, part := range parts {
+		var ok bool
+		entries[i], ok = s.entry(clean(part))
+		if !ok || commas && len(entries[i].labels) > 1 { // "B, A and C"
+			return nil, false
+		}
+	}
+	return entries, true
+}
+
+// places brings entries into order, best place first. Without numbers they are in
+// order; with numbers, equal numbers tie. It is false where only some have a
+// number, where the numbers are no ranks (they begin with 0 or 1 and do not exceed
+// the number of candidates), and where a note adds something to the ranking.
+func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
+	entries = slices.Clone(entries)
+	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.rank, b.rank) })
+	var places [][]council.Label
+	sharing := make(map[int]int) // entries by rank
+	ranked := make(map[council.Label]bool)
+	for i, e := range entries {
+		if i > 0 && e.rank >= 0 && e.rank == entries[i-1].rank {
+			places[len(places)-1] = append(places[len(places)-1], e.labels...)
+		} else {
+			places = append(places, slices.Clone(e.labels))
+		}
+		sharing[e.rank]++
+		for _, l := range e.labels {
+			ranked[l] = true
+		}
+	}
+	for _, e := range entries {
+		alone := len(e.labels) < 2 && (e.rank < 0 || sharing[e.rank] == 1)
+		if alone && tieWord.MatchString(e.note) { // with which one?
+			return nil, false
+		}
+		for _, l := range s.mentioned(e.note) {
+			if !ranked[l] {
+				return nil, false
+			}
+		}
+	}
+	if len(entries) == 0 || entries[len(entries)-1].rank < 0 {
+		return places, true
+	}
+	lowest, highest := entries[0].rank, entries[len(entries)-1].rank
+	return places, 0 <= lowest && lowest <= 1 && highest <= max(len(s.labels), len(entries))
+}
+
+func unranked(e entry) bool { return e.rank < 0 }
+
+func emptyBallot() council.Ballot {
+	return council.Ballot{Ranking: []council.Label{}, Tied: [][]council.Label{}, Scores: map[council.Label]float64{}}
+}
+
+func abstention(words string, source council.BallotSource) council.Ballot {
+	b := emptyBallot()
+	b.Abstained, b.Reason, b.Source = true, words, source
+	return b
+}
+
+// ballot makes a ballot of places and scores that hold known labels only. A label
+// keeps its best place.
+func ballot(places [][]council.Label, scores map[council.Label]float64, source council.BallotSource) council.Ballot {
+	b := emptyBallot()
+	b.Source = source
+	maps.Copy(b.Scores, scores)
+	lowest := math.Inf(1) // of the scores of better places
+	for _, place := range places {
+		var group []council.Label
+		for _, l := range place {
+			if !slices.Contains(b.Ranking, l) {
+				b.Ranking = append(b.Ranking, l)
+				group = append(group, l)
+			}
+		}
+		if len(group) > 1 {
+			b.Tied = append(b.Tied, group)
+		}
+		worst := lowest
+		for _, l := range group {
+			if score, ok := scores[l]; ok {
+				b.ScoreRankMismatch = b.ScoreRankMismatch || score > lowest
+				worst = min(worst, score)
+			}
+		}
+		lowest = worst
+	}
+	return b
+}
+
+// scored makes a ballot whose ranking follows from the scores; equal scores tie
+// (ADR-007).
+func (s labelSet) scored(scores map[council.Label]float64, source council.BallotSource) council.Ballot {
+	var labels []council.Label // in the order of the slate
+	for _, l := range s.labels {
+		if _, ok := scores[l]; ok {
+			labels = append(labels, l)
+		}
+	}
+	slices.SortStableFunc(labels, func(a, b council.Label) int { return cmp.Compare(scores[b], scores[a]) })
+	var places [][]council.Label
+	for i, l := range labels {
+		if i > 0 && scores[l] == scores[labels[i-1]] {
+			places[len(places)-1] = append(places[len(places)-1], l)
+		} else {
+			places = append(places, []council.Label{l})
+		}
+	}
+	return ballot(places, scores, source)
+}

@@ -1,0 +1,636 @@
+package stage2
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// fromJSON reads the last JSON value of text that is a ballot.
+func (s labelSet) fromJSON(text string) (council.Ballot, InvalidReason) {
+	var found council.Ballot
+	reason := InvalidNoBallot
+	work := eachValue(text, func(v value, before string) bool {
+		b, r := s.read(v)
+		if v.kind == list && r == InvalidNoBallot {
+			b, r = s.bareList(v, before)
+		}
+		switch {
+		case !goesOn(r):
+			found, reason = b, r
+		case reason == InvalidNoBallot:
+			reason = r
+		}
+		// What follows a bracket left open in prose may still be a ballot.
+		return !v.cut || !goesOn(r)
+	})
+	if work > maxWork*len(text) {
+		return council.Ballot{}, InvalidUnclear
+	}
+	return found, reason
+}
+
+// eachValue calls visit for each value in text, in order, with the text before it.
+// Where visit returns false, and where a value turns out to be none, it goes on
+// inside. It stops when the bytes it has read, which it returns, are more than
+// maxWork times the length of text.
+func eachValue(text string, visit func(v value, before string) bool) (work int) {
+	for start := 0; start < len(text) && work <= maxWork*len(text); {
+		if !opens(text[start:]) {
+			start++
+			continue
+		}
+		p := scanner{text: text, pos: start}
+		v, ok := p.value(0)
+		work += p.pos - start
+		if ok && visit(v, text[:start]) {
+			start = p.pos
+		} else {
+			start++
+		}
+	}
+	return work
+}
+
+// read reads a value as a ballot object, or as one wrapped in other values: the
+// last of them.
+func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
+	reason := InvalidNoBallot
+	if v.kind == object {
+		abstain := v.get("abstain", "abstained", "abstention")
+		if abstain.cut {
+			return council.Ballot{}, InvalidCutOff
+		}
+		if words, ok := abstain.abstains(v.get("reason", "why", "explanation")); ok {
+			return abstention(words, council.SourceJSON), ""
+		}
+		if ranking := v.get(rankingKeys()...); ranking.kind != missing {
+			b, r := s.vote(ranking, v.get("scores"))
+			if !goesOn(r) {
+				return b, r
+			}
+			reason = r
+		}
+	}
+	for _, item := range slices.Backward(v.items) {
+		b, r := s.read(item)
+		if !goesOn(r) {
+			return b, r
+		}
+		if r == InvalidNoKnownLabel {
+			reason = r
+		}
+	}
+	// A ranking anywhere in the value counts before its scores (ADR-007).
+	if scores := v.get("scores"); scores.kind != missing {
+		return s.vote(value{}, scores)
+	}
+	return council.Ballot{}, reason
+}
+
+// vote reads a ballot from the values of "ranking" and "scores"; either may be
+// missing.
+func (s labelSet) vote(ranking, scores value) (council.Ballot, InvalidReason) {
+	if ranking.cut {
+		return council.Ballot{}, InvalidCutOff
+	}
+	given := s.scores(scores)
+	entries, ok := s.entries(ranking, given)
+	if !ok {
+		return council.Ballot{}, InvalidUnclear
+	}
+	places, ok := s.places(entries)
+	if !ok {
+		return council.Ballot{}, InvalidUnclear
+	}
+	if b := ballot(places, given, council.SourceJSON); len(b.Ranking) > 0 {
+		return b, ""
+	}
+	switch {
+	case scores.cut:
+		return council.Ballot{}, InvalidCutOff
+	case len(given) == 0:
+		return council.Ballot{}, InvalidNoKnownLabel
+	}
+	return s.scored(given, council.SourceScores), ""
+}
+
+// bareList reads a list that stands behind the text before. Lists occur in
+// critiques too: one that no key calls a ranking has to look like a whole ballot,
+// of at least two labels in quotes or of objects with ranks.
+func (s labelSet) bareList(v value, before string) (council.Ballot, InvalidReason) {
+	keyed, part := keyBefore(before)
+	if part || !keyed && !v.speaksForItself() {
+		return council.Ballot{}, InvalidNoBallot
+	}
+	b, r := s.vote(v, value{})
+	if !keyed && (r != "" || len(b.Ranking) < min(2, len(s.labels))) {
+		return council.Ballot{}, InvalidNoBallot
+	}
+	return b, r
+}
+
+// maxKey is how far keyBefore looks back, in bytes.
+const maxKey = 64
+
+// keyBefore tells what the text before a list makes of it: the value of a ranking
+// key, without braces or in a broken object, or else a part of something broken or
+// of code.
+func keyBefore(before string) (keyed, part bool) {
+	before = strings.ToValidUTF8(before[max(0, len(before)-maxKey):], "")
+	before = strings.TrimSpace(strings.Map(fold, before))
+	if before == "" {
+		return false, false
+	}
+	if worstFirst.MatchString(before) {
+		return false, true
+	}
+	sign := before[len(before)-1]
+	if sign != ':' && sign != '=' {
+		return false, strings.IndexByte("[({,", sign) >= 0
+	}
+	before = strings.TrimSpace(before[:len(before)-1])
+	key := strings.TrimRight(before, `"'`)
+	quoted := key != before
+	key = key[strings.LastIndexAny(key, "\"'{,\n")+1:]
+	if !quoted {
+		key = key[strings.LastIndexAny(key, " \t")+1:]
+	}
+	if slices.Contains(rankingKeys(), plainKey(key)) {
+		return true, false
+	}
+	return false, quoted || sign == '='
+}
+
+// entries reads the value of "ranking". Scores that stand beside labels are added
+// to scores.
+func (s labelSet) entries(v value, scores map[council.Label]float64) ([]entry, bool) {
+	var entries []entry
+	switch v.kind {
+	case list:
+		position := -1
+		for _, item := range v.items {
+			e, ok := s.element(item, scores)
+			// A position may be the place or where the answer was shown.
+			next, has := item.get("position").rank()
+			if !ok || has && next < position {
+				return nil, false
+			}
+			if has {
+				position = next
+			}
+			entries = append(entries, e)
+		}
+	case object:
+		for i, item := range v.items {
+			e, ok := s.pair(v.keys[i], item, scores)
+			if !ok {
+				return nil, false
+			}
+			if e.rank >= 0 { // what has no rank is not ranked
+				entries = append(entries, e)
+			}
+		}
+	default:
+		if v.nothing() {
+			return nil, true
+		}
+		text := clean(v.text)
+		entries, ok := s.order(text)
+		return entries, ok || !s.mentions(text)
+	}
+	return entries, true
+}
+
+// element reads one element of a list: a label, a group that ties, or an object
+// that names a label.
+func (s labelSet) element(v value, scores map[council.Label]float64) (entry, bool) {
+	group := entry{rank: -1}
+	switch v.kind {
+	case list:
+		for _, item := range v.items {
+			e, ok := s.element(item, scores)
+			if !ok || e.rank >= 0 {
+				return group, false
+			}
+			group.labels = append(group.labels, e.labels...)
+			group.note += " " + e.note
+		}
+		return group, true
+	case object:
+		return s.named(v, scores)
+	default:
+		text := clean(v.text)
+		if e, ok := s.entry(text); ok {
+			return e, true
+		}
+		return group, !s.mentions(text)
+	}
+}
+
+// named reads an object that names a label, and may give it a rank and a score.
+func (s labelSet) named(v value, scores map[council.Label]float64) (entry, bool) {
+	e := entry{rank: -1}
+	for _, key := range []string{"label", "id", "response", "answer"} {
+		var ok bool
+		if e, ok = s.element(value{kind: scalar, text: v.get(key).text}, scores); !ok {
+			return e, false
+		}
+		if len(e.labels) > 0 {
+			break
+		}
+	}
+	if len(e.labels) == 0 && s.mentionedIn(v) { // under some other key
+		return e, false
+	}
+	if rank := v.get(rankKeys()...); !rank.nothing() {
+		var ok bool
+		if e.rank, ok = rank.rank(); !ok {
+			return e, false
+		}
+	}
+	if score, ok := v.get("score").score(); ok && len(e.labels) == 1 {
+		scores[e.labels[0]] = score
+	}
+	return e, true
+}
+
+// mentionedIn reports whether a key or text in v names a label of the slate.
+func (s labelSet) mentionedIn(v value) bool {
+	return s.mentions(clean(v.text)) || slices.ContainsFunc(v.items, s.mentionedIn) ||
+		slices.ContainsFunc(v.keys, func(key string) bool { return s.mentions(clean(key)) })
+}
+
+// pair reads one member of a map label -> rank, or rank -> label.
+func (s labelSet) pair(key string, v value, scores map[council.Label]float64) (entry, bool) {
+	e, ok := s.entry(clean(key))
+	if ok && e.rank < 0 {
+		if v.nothing() {
+			return entry{rank: -1}, true
+		}
+		rank, ranked := v.rank()
+		e.rank = rank
+		return e, ranked || len(e.labels) == 0
+	}
+	rank, ok := value{kind: scalar, text: key}.rank()
+	if !ok {
+		return entry{rank: -1}, !s.mentions(clean(key))
+	}
+	e, ok = s.element(v, scores)
+	e.rank = rank
+	return e, ok
+}
+
+// scores reads the value of "scores".
+func (s labelSet) scores(v value) map[council.Label]float64 {
+	scores := make(map[council.Label]float64)
+	for i, key := range v.keys {
+		labels, note, ok := s.place(clean(key))
+		if !ok || note != "" || len(labels) != 1 {
+			continue
+		}
+		if score, ok := v.items[i].score(); ok {
+			scores[labels[0]] = score
+		} else {
+			delete(scores, labels[0]) // the last of two equal keys counts
+		}
+	}
+	return scores
+}
+
+// A value is a JSON value as a scanner reads it.
+type value struct {
+	kind   kind
+	text   string   // of a scalar
+	quoted bool     // a scalar in quotes
+	keys   []string // of an object: key i belongs to item i
+	items  []value
+	cut    bool // the text ended before the value did; the last item may be cut too
+}
+
+type kind int
+
+const (
+	missing kind = iota
+	scalar
+	list
+	object
+)
+
+// get returns the last member under one of the keys, without regard to case, as
+// encoding/json does.
+func (v value) get(keys ...string) value {
+	for i, key := range slices.Backward(v.keys) {
+		if slices.Contains(keys, plainKey(key)) {
+			return v.items[i]
+		}
+	}
+	return value{}
+}
+
+// rankingKeys returns the keys of a ranking in the form that plainKey gives them.
+func rankingKeys() []string { return []string{"ranking", "rankings", "finalranking"} }
+
+// rankKeys returns the keys of a place, in that form.
+func rankKeys() []string { return []string{"rank", "place"} }
+
+// plainKey returns the letters and digits of a key in lower case.
+func plainKey(key string) string {
+	return strings.Map(func(r rune) rune {
+		if isWord(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, strings.Map(fold, key))
+}
+
+// nothing reports whether the value is missing or says that there is none.
+func (v value) nothing() bool {
+	if v.kind != scalar {
+		return v.kind == missing
+	}
+	switch strings.ToLower(clean(v.text)) {
+	case "", "-", "false", "no", "none", "null", "undefined", "n/a", "na", "not applicable":
+		return true
+	}
+	return false
+}
+
+// abstains reads the value of "abstain": an explicit yes with its reason beside
+// it, or the reason itself. The prompt's template, sent back, is neither.
+func (v value) abstains(reason value) (words string, ok bool) {
+	if v.kind == object {
+		v = v.get("reason", "why", "explanation")
+	}
+	words = strings.TrimSpace(v.text)
+	switch {
+	case v.nothing(), v.kind != scalar:
+		return "", false
+	case strings.EqualFold(words, "true"), strings.EqualFold(words, "yes"):
+		return strings.TrimSpace(reason.text), true
+	case strings.HasPrefix(words, "<") && strings.HasSuffix(words, ">"):
+		return "", false
+	case !v.quoted && strings.Trim(words, "0123456789.+-") == "":
+		return "", false
+	}
+	return words, true
+}
+
+// rank returns the value as a place, 0 or more.
+func (v value) rank() (int, bool) {
+	m := numberAlone.FindStringSubmatch(clean(v.text))
+	if m == nil || v.cut {
+		return -1, false
+	}
+	rank, _ := strconv.Atoi(m[1]) // at most three digits
+	return rank, true
+}
+
+// score returns the value as a score on council.ScoreScale; "8" and "8/10" are
+// scores too.
+func (v value) score() (float64, bool) {
+	text := strings.TrimSuffix(strings.ReplaceAll(clean(v.text), " ", ""), "/10")
+	if v.cut || strings.Trim(text, "0123456789.eE+-") != "" {
+		return 0, false
+	}
+	score, err := strconv.ParseFloat(text, 64)
+	return score, err == nil && 1 <= score && score <= 10
+}
+
+// speaksForItself reports whether the list can be a ranking without being called
+// one: words without quotes may be a citation, and objects without ranks critiques
+// in the order of the slate.
+func (v value) speaksForItself() bool {
+	for _, item := range v.items {
+		switch item.kind {
+		case scalar:
+			if !item.quoted {
+				return false
+			}
+		case object:
+			if item.get(rankKeys()...).kind == missing {
+				return false
+			}
+		default:
+			if !item.speaksForItself() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// The bounds of the scanner. A broken value is begun again at each bracket inside
+// it: nesting alone makes that maxDepth times the text, and maxWork bounds what
+// quotes can add.
+const (
+	maxDepth  = 12
+	maxValues = 4096 // in one value; far more than a ballot over any slate
+	maxWork   = 2 * maxDepth
+)
+
+// A scanner reads one value of JSON as language models write it: comments, single
+// and typographic quotes, full-width punctuation, trailing commas, a comma missing
+// at the end of a line, and words without quotes are forgiven. The end of the text
+// or of a fenced block closes what is open.
+type scanner struct {
+	text    string
+	pos     int
+	width   int  // of the character that peek returned
+	newline bool // peek skipped the end of a line
+	values  int
+}
+
+// opens reports whether text begins with an opening bracket.
+func opens(text string) bool {
+	switch text[0] {
+	case '{', '[':
+		return true
+	case "｛"[0]: // the first byte of both full-width brackets
+		return strings.HasPrefix(text, "｛") || strings.HasPrefix(text, "［")
+	}
+	return false
+}
+
+// peek skips space and comments and returns the next character in its ASCII form;
+// 0 at the end of the text or of a fenced block.
+func (p *scanner) peek() rune {
+	for p.pos < len(p.text) {
+		rest := p.text[p.pos:]
+		r, width := utf8.DecodeRuneInString(rest)
+		r = fold(r)
+		switch {
+		case r == '\n':
+			p.newline = true
+			p.pos += width
+		case r < 0, unicode.IsSpace(r):
+			p.pos += width
+		case r == '#', strings.HasPrefix(rest, "//"):
+			p.skipTo("\n")
+		case strings.HasPrefix(rest, "/*"):
+			p.skipTo("*/")
+			p.pos = min(p.pos+2, len(p.text))
+		case strings.HasPrefix(rest, "```"), strings.HasPrefix(rest, "~~~"):
+			return 0
+		default:
+			p.width = width
+			return r
+		}
+	}
+	return 0
+}
+
+func (p *scanner) skipTo(end string) {
+	if i := strings.Index(p.text[p.pos:], end); i >= 0 {
+		p.pos += i
+	} else {
+		p.pos = len(p.text)
+	}
+}
+
+// value reads the value that begins at pos. It is false for what is no JSON.
+func (p *scanner) value(depth int) (value, bool) {
+	p.values++
+	if depth > maxDepth || p.values > maxValues {
+		return value{}, false
+	}
+	switch p.peek() {
+	case '{':
+		return p.container(object, '}', depth)
+	case '[':
+		return p.container(list, ']', depth)
+	case 0:
+		return value{kind: scalar, cut: true}, true
+	}
+	return p.scalar()
+}
+
+func (p *scanner) container(k kind, closing rune, depth int) (value, bool) {
+	v := value{kind: k}
+	p.pos += p.width
+	for separated := true; ; {
+		p.newline = false
+		switch c := p.peek(); {
+		case c == 0:
+			v.cut = true
+			return v, true
+		case c == closing:
+			p.pos += p.width
+			return v, true
+		case c == ',':
+			p.pos += p.width
+			separated = true
+			continue
+		case !separated && !p.newline:
+			return value{}, false
+		}
+		separated = false
+		if k == object {
+			key, ok := p.scalar()
+			if !ok {
+				return value{}, false
+			}
+			colon := p.peek()
+			if key.cut || colon == 0 {
+				v.cut = true
+				return v, true
+			}
+			if colon != ':' {
+				return value{}, false
+			}
+			p.pos += p.width
+			v.keys = append(v.keys, key.text)
+		}
+		item, ok := p.value(depth + 1)
+		if !ok {
+			return value{}, false
+		}
+		v.items = append(v.items, item)
+		if item.cut {
+			v.cut = true
+			return v, true
+		}
+	}
+}
+
+// scalar reads a string, or a word or number without quotes. It is called behind
+// peek.
+func (p *scanner) scalar() (value, bool) {
+	r, width := utf8.DecodeRuneInString(p.text[p.pos:])
+	switch r {
+	case '"', '＂':
+		p.pos += width
+		return p.quoted(string(r), false), true
+	case '“', '„', '”':
+		p.pos += width
+		return p.quoted("“”", false), true
+	case '\'':
+		p.pos += width
+		return p.quoted("'", true), true
+	case '‘', '‚', '’':
+		p.pos += width
+		return p.quoted("‘’", true), true
+	}
+	return p.word()
+}
+
+// quoted reads the rest of a string, which one of the closing quotes ends. An
+// apostrophe between two letters does not.
+func (p *scanner) quoted(closing string, apostrophe bool) value {
+	start := p.pos
+	escaped := false
+	for previous := rune(0); p.pos < len(p.text); {
+		r, width := utf8.DecodeRuneInString(p.text[p.pos:])
+		end := p.pos
+		p.pos += width
+		switch {
+		case r == '\\':
+			_, width = utf8.DecodeRuneInString(p.text[p.pos:])
+			p.pos += width
+			escaped = true
+		case strings.ContainsRune(closing, r):
+			next, _ := utf8.DecodeRuneInString(p.text[p.pos:])
+			if !apostrophe || !unicode.IsLetter(previous) || !unicode.IsLetter(next) {
+				text := p.text[start:end]
+				if escaped {
+					text = unescape(text)
+				}
+				return value{kind: scalar, text: text, quoted: true}
+			}
+		}
+		previous = r
+	}
+	return value{kind: scalar, text: p.text[start:], quoted: true, cut: true}
+}
+
+// unescape decodes the escapes of a string. Text with escapes that JSON does not
+// know stays as it is.
+func unescape(text string) string {
+	quoted := strings.NewReplacer(`\\`, `\\`, `\"`, `\"`, `\'`, `'`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(text)
+	var s string
+	if json.Unmarshal([]byte(`"`+quoted+`"`), &s) != nil {
+		return text
+	}
+	return s
+}
+
+// word reads letters, digits and what stands between them in numbers and labels.
+// At the very end of the text it may be cut: "1" of "10".
+func (p *scanner) word() (value, bool) {
+	start := p.pos
+	for p.pos < len(p.text) {
+		rest := p.text[p.pos:]
+		r, width := utf8.DecodeRuneInString(rest)
+		if !isWord(r) && !strings.ContainsRune(" \t_-.+/", r) || strings.HasPrefix(rest, "//") || strings.HasPrefix(rest, "/*") {
+			break
+		}
+		p.pos += width
+	}
+	text := strings.TrimSpace(p.text[start:p.pos])
+	return value{kind: scalar, text: text, cut: p.pos == len(p.text)}, text != ""
+}

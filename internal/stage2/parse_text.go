@@ -1,0 +1,461 @@
+package stage2
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// fold returns the ASCII form of full-width and typographic characters, so that
+// one spelling has to be known, and -1 for characters that do not show.
+func fold(r rune) rune {
+	switch {
+	case r == '\r':
+		return -1
+	case r < utf8.RuneSelf:
+		return r
+	case '！' <= r && r <= '～':
+		return r - '！' + '!'
+	}
+	switch r {
+	case '“', '”', '„', '«', '»':
+		return '"'
+	case '‘', '’', '‚':
+		return '\''
+	case '‐', '‑', '–', '—', '−':
+		return '-'
+	case '→', '⇒', '≻':
+		return '>'
+	case '≈':
+		return '='
+	case '、':
+		return ','
+	case '。':
+		return '.'
+	case '【', '「', '『':
+		return '['
+	case '】', '」', '』':
+		return ']'
+	case '│', '┃':
+		return '|'
+	case '\u2028', '\u2029':
+		return '\n'
+	case '\uFE0F', '\u20E3': // they make an emoji of a digit
+		return -1
+	}
+	switch {
+	case unicode.IsSpace(r):
+		return ' '
+	case unicode.Is(unicode.Cf, r): // zero-width and directional marks
+		return -1
+	}
+	return r
+}
+
+func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
+
+var (
+	htmlTag = regexp.MustCompile(`</?(?:[bipu]|strong|em|h[1-6]|br|li|ol|ul|code)\s*/?>`)
+	angled  = regexp.MustCompile(`<([^<>]*)>`)
+)
+
+// clean returns one line without markup, in folded form.
+func clean(text string) string {
+	text = strings.Map(func(r rune) rune {
+		switch r = fold(r); r {
+		case '*', '`', '"', '~', '\\':
+			return -1
+		case '_', '\t', '\n':
+			return ' '
+		}
+		return r
+	}, text)
+	if strings.ContainsRune(text, '<') {
+		text = angled.ReplaceAllString(htmlTag.ReplaceAllString(text, ""), "$1")
+	}
+	return strings.TrimRight(strings.TrimSpace(text), " .,;:!")
+}
+
+// unbullet removes what stands before the first word of a clean line, other than
+// brackets.
+func unbullet(text string) string {
+	return strings.TrimLeftFunc(text, func(r rune) bool { return !isWord(r) && !strings.ContainsRune("([{", r) })
+}
+
+// fromText reads a ballot from a reply without JSON.
+func (s labelSet) fromText(text string) (council.Ballot, InvalidReason) {
+	lines := strings.Split(strings.Map(fold, text)+"\n", "\n") // the last one is empty
+	scores := s.scoreList(lines)
+	source := council.SourceFinalRanking
+	places, reason := s.finalRanking(lines)
+	if goesOn(reason) {
+		source = council.SourceTable
+		places, reason = s.table(lines)
+	}
+	switch {
+	case goesOn(reason) && scores != nil:
+		return s.scored(scores, council.SourceScoreList), ""
+	case reason != "":
+		return council.Ballot{}, reason
+	}
+	return ballot(places, scores, source), ""
+}
+
+// known returns the places of entries if they rank a known label.
+func (s labelSet) known(entries []entry) ([][]council.Label, InvalidReason) {
+	places, ok := s.places(entries)
+	switch {
+	case !ok:
+		return nil, InvalidUnclear
+	case !slices.ContainsFunc(places, func(p []council.Label) bool { return len(p) > 0 }):
+		return nil, InvalidNoKnownLabel
+	}
+	return places, ""
+}
+
+// headline matches FINAL RANKING at the head of a line, with what may qualify it
+// and the sign, its group, that sets it off from a ranking on the same line.
+var headline = regexp.MustCompile(`(?i)^[^\pL]*final\s+rankings?\b` +
+	`(?:\s*\([^()]*\)|[\s,-]*\b(?:of|the|all|these|responses|answers|candidates|from|best|to|worst|first)\b)*\s*([:=-]*)`)
+
+// finalRanking reads the list behind or under the last line that begins with
+// FINAL RANKING.
+func (s labelSet) finalRanking(lines []string) ([][]council.Label, InvalidReason) {
+	for i, raw := range slices.Backward(lines) {
+		line := clean(raw)
+		head := headline.FindStringSubmatch(line)
+		if head == nil {
+			continue
+		}
+		behind := line[len(head[0]):]
+		_, list := s.first(behind)
+		switch {
+		case head[1] == "" && unbullet(behind) != "" && (!list || colon(raw)):
+			continue // "Final ranking is hard here" or "Final ranking rationale:"
+		case worstFirst.MatchString(line):
+			return nil, InvalidUnclear
+		}
+		return s.list(behind, lines[i+1:])
+	}
+	return nil, InvalidNoBallot
+}
+
+// worstFirst matches what says that a list runs from worst to best.
+var worstFirst = regexp.MustCompile(`(?i)\b(?:worst|weakest|lowest)\s*(?:to|first|through|-|>)|\b(?:ascending|reverse)\b`)
+
+// first reads the line that a ranking begins with: all of it with signs between
+// the labels, or its first entry.
+func (s labelSet) first(line string) ([]entry, bool) {
+	text := unbullet(clean(line))
+	if strings.Contains(text, "|") {
+		return nil, false
+	}
+	if entries, ok := s.order(text); ok {
+		return entries, true
+	}
+	e, ok := s.entry(text)
+	return []entry{e}, ok
+}
+
+// list reads the ranking that begins with what stands behind a headline or in the
+// lines under it.
+func (s labelSet) list(behind string, under []string) ([][]council.Label, InvalidReason) {
+	for i, line := range append([]string{behind}, under...) {
+		text := clean(line)
+		entries, ok := s.first(line)
+		switch {
+		case ok:
+			under = under[i:]
+			// The lines under a single label behind the headline are about it.
+			if len(entries) == 1 && (i > 0 || entries[0].rank >= 0) {
+				entries, ok = s.column(entries[0], line, under)
+			}
+			if !ok || s.leavesOut(entries, under) {
+				return nil, InvalidUnclear
+			}
+			return s.known(entries)
+		case worstFirst.MatchString(text):
+			return nil, InvalidUnclear
+		case unbullet(text) == "", fence(line), title(line): // an introduction
+		case s.mentions(text):
+			return nil, InvalidUnclear
+		case i > 0:
+			return nil, InvalidNoBallot
+		}
+	}
+	return nil, InvalidNoBallot
+}
+
+// column reads the entries under the first one, which stands on the line above.
+// Numbered ones may have text between them; others end at the first line that is
+// none, and plain ones at an empty line. It is false when an entry cannot be read.
+func (s labelSet) column(first entry, above string, under []string) ([]entry, bool) {
+	entries := []entry{first}
+	numbered := first.rank >= 0
+	plain := !numbered && unbullet(clean(above)) == clean(above)
+	direction := 0
+	for _, line := range under {
+		text := unbullet(clean(line))
+		e, ok := s.entry(text)
+		switch {
+		case text == "" && plain:
+			return entries, true
+		case text == "", indent(line) > indent(above)+1: // a note on the entry above
+		case ok && numbered == (e.rank >= 0):
+			turn := cmp.Compare(e.rank, entries[len(entries)-1].rank)
+			if turn*direction < 0 { // the numbers of another list
+				return entries, true
+			}
+			if turn != 0 {
+				direction = turn
+			}
+			entries = append(entries, e)
+		case !ok && s.mentions(text) && (numbered && numberBefore.MatchString(text) || !numbered && bullet.MatchString(line)):
+			return nil, false
+		case !numbered, fence(line), title(line):
+			return entries, true
+		}
+	}
+	return entries, true
+}
+
+// leavesOut reports whether a line begins with a label that entries do not rank:
+// it may be an entry that was not seen as one.
+func (s labelSet) leavesOut(entries []entry, lines []string) bool {
+	ranked := make(map[council.Label]bool)
+	for _, e := range entries {
+		for _, l := range e.labels {
+			ranked[l] = true
+		}
+	}
+	return slices.ContainsFunc(lines, func(line string) bool {
+		text := unbullet(clean(line))
+		letters, _, _, ok := label(text[len(numberBefore.FindString(text)):])
+		l, known := s.byName[strings.ToLower(letters)]
+		return ok && known && !ranked[l]
+	})
+}
+
+var bullet = regexp.MustCompile(`^\s*[-+*•·]\s`)
+
+func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }
+
+func fence(line string) bool {
+	line = strings.TrimSpace(line)
+	return strings.HasPrefix(line, "```") || strings.HasPrefix(line, "~~~")
+}
+
+func title(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "#") || colon(line) }
+
+// colon reports whether line ends in a colon.
+func colon(line string) bool { return strings.HasSuffix(strings.TrimRight(line, " \t*_"), ":") }
+
+// table reads the last table with a rank column.
+func (s labelSet) table(lines []string) ([][]council.Label, InvalidReason) {
+	var found [][]council.Label
+	reason := InvalidNoBallot
+	var rows [][]string
+	for _, line := range lines {
+		switch {
+		case unbullet(line) == "" && strings.TrimSpace(line) != "": // a rule
+		case strings.Contains(line, "|"):
+			rows = append(rows, cells(line))
+		default:
+			if places, r := s.ranked(rows); r != InvalidNoBallot {
+				found, reason = places, r
+			}
+			rows = nil
+		}
+	}
+	return found, reason
+}
+
+func cells(line string) []string {
+	line = strings.TrimSpace(line)
+	row := strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "|"), "|"), "|")
+	for i, cell := range row {
+		row[i] = clean(cell)
+	}
+	return row
+}
+
+// ranked reads a table whose first row is its head.
+func (s labelSet) ranked(rows [][]string) ([][]council.Label, InvalidReason) {
+	if len(rows) == 0 {
+		return nil, InvalidNoBallot
+	}
+	ranks := slices.IndexFunc(rows[0], func(cell string) bool {
+		return slices.Contains([]string{"rank", "ranking", "finalrank", "finalranking", "place"}, plainKey(cell))
+	})
+	if ranks < 0 {
+		return nil, InvalidNoBallot
+	}
+	if slices.ContainsFunc(rows, func(row []string) bool { return len(row) != len(rows[0]) }) {
+		if slices.ContainsFunc(rows, func(row []string) bool { return s.mentions(strings.Join(row, "|")) }) {
+			return nil, InvalidUnclear // which cell is missing?
+		}
+		return nil, InvalidNoKnownLabel
+	}
+	var entries []entry
+	for column := range rows[0] {
+		named := s.labelled(rows[1:], column)
+		if entries != nil && named != nil { // one of them may hold grades, A to F
+			return nil, InvalidUnclear
+		}
+		entries = append(entries, named...)
+	}
+	for i := range entries {
+		var ok bool
+		rank := value{kind: scalar, text: rows[i+1][ranks]}
+		if entries[i].rank, ok = rank.rank(); !ok && !rank.nothing() {
+			return nil, InvalidUnclear
+		}
+	}
+	return s.known(slices.DeleteFunc(entries, unranked))
+}
+
+// labelled returns an entry for each row if the column holds labels throughout,
+// some of them known; nil otherwise.
+func (s labelSet) labelled(rows [][]string, column int) []entry {
+	var entries []entry
+	known := false
+	for _, row := range rows {
+		e, ok := s.entry(row[column])
+		if !ok || e.rank >= 0 {
+			return nil
+		}
+		known = known || len(e.labels) > 0
+		entries = append(entries, e)
+	}
+	if !known {
+		return nil
+	}
+	return entries
+}
+
+// directScore matches a score that follows its label at once. "Response A: covers
+// 3/10 of the cases" is none.
+var directScore = regexp.MustCompile(`^(?i:(?:overall|final)\s+)?(?i:(?:score|rating|grade)\s*[:=]?\s*)?` + outOfTen.String())
+
+// scoreList reads the lines and table rows that give a label one score "n/10". It
+// is nil unless every label of the slate has one, and always the same.
+func (s labelSet) scoreList(lines []string) map[council.Label]float64 {
+	scores := make(map[council.Label]float64)
+	for _, line := range lines {
+		if !strings.Contains(line, "10") {
+			continue
+		}
+		l, text := s.scoreLine(line)
+		if l == "" {
+			continue
+		}
+		score, ok := value{kind: scalar, text: strings.ReplaceAll(text, ",", ".")}.score()
+		if given, again := scores[l]; !ok || again && given != score {
+			return nil
+		}
+		scores[l] = score
+	}
+	if len(scores) == 0 || len(scores) < len(s.labels) {
+		return nil
+	}
+	return scores
+}
+
+// scoreLine returns the label that a line or table row scores and its score as it
+// is written: several of them if there are several, which makes no score. The
+// label is empty for a line of another form.
+func (s labelSet) scoreLine(line string) (council.Label, string) {
+	var named council.Label
+	var scores []string
+	if row := cells(line); len(row) > 1 {
+		for _, cell := range row {
+			if labels, note, ok := s.place(cell); ok && note == "" && len(labels) == 1 && named == "" {
+				named = labels[0]
+			}
+			if directScore.MatchString(cell) {
+				scores = append(scores, scored(cell)...)
+			}
+		}
+	} else if e, ok := s.entry(unbullet(clean(line))); ok && len(e.labels) == 1 && directScore.MatchString(e.note) {
+		named, scores = e.labels[0], scored(e.note)
+	}
+	if len(scores) == 0 {
+		return "", ""
+	}
+	return named, strings.Join(scores, "|")
+}
+
+// scored returns the n of every "n/10" in text.
+func scored(text string) []string {
+	matches := outOfTen.FindAllStringSubmatch(text, -1)
+	scores := make([]string, len(matches))
+	for i, m := range matches {
+		scores[i] = m[1]
+	}
+	return scores
+}
+
+// refusalForm matches the ways in which a reviewer declines in prose. Each wants the
+// reviewer itself ("I"), a refusal, and what it refuses.
+var refusalForm = regexp.MustCompile(`(?i)` + strings.Join([]string{
+	`\bI(?:['’]m|['’]d| am)?(?: (?:really|simply|respectfully|unfortunately|also|must|will|would|have to|choose to|have chosen to))* ` +
+		`(?:cannot|can not|can['’]t|won['’]t(?: be able to)?|will not(?: be able to)?|(?:not|un)(?: ?able| ?willing) to|not (?:comfortable|going to|in a position to)|` +
+		`do(?: not|n['’]t) (?:feel comfortable|think I can)|rather not|declin(?:e|ing) to|refus(?:e|ing) to)` +
+		`(?: (?:in good conscience|fairly|reliably|meaningfully|responsibly|provide|give|offer|produce|take part in|participate in|a|an|any|the|these|this|with))* ` +
+		`(?:rank|judg|evaluat|assess|review|compar|scor|rat(?:e|ing)|ballot|vote|assist|help (?:you|with)|comply|participate|continue)`,
+	`\bI (?:must |have to |choose to |will |would rather |have chosen to )*abstain\b`,
+	// German.
+	`\b(?:ich (?:kann|möchte|werde|darf)|(?:kann|möchte|werde|darf) ich)\b[^.!?]{0,60}\bnicht (?:\pL+ )?(?:bewerten|beurteilen|einstufen|vergleichen|einordnen|helfen)`,
+	`\b(?:ich enthalte mich|enthalte ich mich)\b`,
+	// French.
+	`\bje ne (?:peux|souhaite|veux)(?: malheureusement)? pas (?:classer|évaluer|juger|comparer|noter|vous aider)`,
+	`\bje (?:m['’]abstiens|dois m['’]abstenir|préfère m['’]abstenir)`,
+	// Spanish.
+	`\bno puedo (?:clasificar|evaluar|juzgar|comparar|puntuar|ayudar)|\bme abstengo\b`,
+	// Portuguese.
+	`\bnão (?:posso|consigo) (?:classificar|avaliar|julgar|comparar|ajudar)|\b(?:abstenho-me|me abstenho)\b`,
+	// Russian.
+	`я не (?:могу|буду) (?:\pL+ )?(?:оцени|ранжиров|сравни|помо)|я воздержи`,
+	// Chinese.
+	`我(?:无法|不能|不便)[^，。！？]{0,20}(?:评价|评估|排名|排序|评判|比较|协助)|我(?:选择)?弃权`,
+	// Japanese.
+	`(?:評価|順位付け|判断|比較)(?:を?する)?(?:こと)?[はが]?でき(?:ません|かねます)|棄権(?:し|いた)`,
+}, "|"))
+
+var (
+	sentenceEnd = regexp.MustCompile(`[.!?。！？]`)
+	strongLabel = regexp.MustCompile(`\b(?i:response|answer) [A-Z]{1,2}\b`)
+	comparative = regexp.MustCompile(`(?i)\b(?:above|below|higher|lower|better|worse|over|than|enough)\b`)
+)
+
+// maxRefusal is the length in bytes of the longest reply that is searched for a
+// refusal: who writes more than that did review.
+const maxRefusal = 16 << 10
+
+// refusal returns the line of text in which the reviewer declines to rank. A
+// refusal that is quoted, or that is about one of the answers, is not the
+// reviewer's own.
+func refusal(text string) (string, bool) {
+	if len(text) > maxRefusal {
+		return "", false
+	}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, ">") {
+			continue
+		}
+		for _, sentence := range sentenceEnd.Split(line, -1) {
+			at := refusalForm.FindStringIndex(sentence)
+			if at != nil && !strings.ContainsAny(sentence[:at[0]], `"“”„«「`) &&
+				!strongLabel.MatchString(sentence) && !comparative.MatchString(sentence[at[1]:]) {
+				return line, true
+			}
+		}
+	}
+	return "", false
+}
