@@ -1,0 +1,112 @@
+package pipeline
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// meter is the Completer of one run: it starts no call once the budget is spent,
+// and adds up what the calls consumed.
+type meter struct {
+	council.Completer
+	plan council.Plan
+
+	mu            sync.Mutex // guards all below
+	cost          float64    // the known part
+	tokens        int64      // the known part
+	costUnknown   bool
+	tokensUnknown bool
+	byStage       map[council.Stage]council.Usage
+	byModel       map[string]council.Usage
+}
+
+func newMeter(c council.Completer, plan council.Plan) *meter {
+	return &meter{
+		Completer: c, plan: plan, byModel: map[string]council.Usage{},
+		byStage: map[council.Stage]council.Usage{
+			council.Stage1: council.NoUsage(), council.Stage2: council.NoUsage(), council.Stage3: council.NoUsage(),
+		},
+	}
+}
+
+// Complete performs call if the budget allows it. A call that was started may
+// overshoot the limit.
+func (m *meter) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	if m.spent() {
+		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}},
+			&council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
+	}
+	completion, err := m.Completer.Complete(ctx, call)
+	m.add(call, completion.Usage)
+	return completion, err
+}
+
+func (m *meter) spent() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.plan.MaxCostUSD != nil && m.cost >= *m.plan.MaxCostUSD ||
+		m.plan.MaxTotalTokens != nil && m.tokens >= *m.plan.MaxTotalTokens
+}
+
+func (m *meter) add(call council.Call, u council.Usage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if u.CostUSD != nil {
+		m.cost += *u.CostUSD
+	} else {
+		m.costUnknown = true
+	}
+	for _, n := range []*int64{u.InputTokens, u.OutputTokens} {
+		if n != nil {
+			m.tokens += *n
+		} else {
+			m.tokensUnknown = true
+		}
+	}
+	m.byStage[call.Stage] = m.byStage[call.Stage].Plus(u)
+	if before, ok := m.byModel[call.Model]; ok {
+		u = before.Plus(u)
+	}
+	m.byModel[call.Model] = u
+}
+
+// total returns the usage so far.
+func (m *meter) total() council.TotalUsage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := council.TotalUsage{ByStage: maps.Clone(m.byStage), ByModel: maps.Clone(m.byModel), Total: council.NoUsage()}
+	for _, stage := range []council.Stage{council.Stage1, council.Stage2, council.Stage3} {
+		t.Total = t.Total.Plus(t.ByStage[stage])
+	}
+	t.CostUSD = t.Total.CostUSD
+	return t
+}
+
+// warnings says which limits could not be watched.
+func (m *meter) warnings() []council.Warning {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var w []council.Warning
+	if m.plan.MaxCostUSD != nil && m.costUnknown {
+		w = append(w, council.Warning{Code: council.WarnCostUnknown, Message: "a cost limit is set, but not every provider says what its calls cost: unknown costs count as nothing"})
+	}
+	if m.plan.MaxTotalTokens != nil && m.tokensUnknown {
+		w = append(w, council.Warning{Code: council.WarnTokensUnknown, Message: "a token limit is set, but not every provider reports its tokens: unknown ones count as nothing"})
+	}
+	return w
+}
+
+// maker returns who makes a model: the part of its id before the first "/",
+// without the name of the provider that serves it, or the whole id.
+func maker(providers map[string]bool, member string) string {
+	member = instance.ReplaceAllString(member, "")
+	if name, id, ok := strings.Cut(member, ":"); ok && providers[name] {
+		member = id
+	}
+	name, _, _ := strings.Cut(member, "/")
+	return name
+}

@@ -1,0 +1,135 @@
+// Package pipeline runs one council from question to answer. [Pipeline.Prepare]
+// validates and completes a request before anything is paid for; [Pipeline.Run]
+// runs the stages in order, splits the time and money budget over them, judges
+// the quorum, and builds the Session and its records. Every front door calls
+// these two.
+//
+// It leaves HTTP to httpapi and the calls themselves to a council.Completer.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/stage2"
+	"github.com/google/uuid"
+)
+
+// Recorder keeps the records of a session. Append returns nil only when they are
+// durable.
+type Recorder interface {
+	Append(ctx context.Context, records []council.BiasMetricRecord) error
+}
+
+// Options configure a Pipeline. Fields whose zero value is not named have none
+// that is valid.
+type Options struct {
+	Completer council.Completer
+	Recorder  Recorder // nil: no records are kept
+	Log       *slog.Logger
+	Version   string // of councild
+
+	Models            []string
+	Chairman          string   // "": the first model
+	ChairmanFallbacks []string // nil: the other members by rank
+	Reviewers         []string // nil: the members
+	AllowedModels     []string // models that a request may name besides the configured ones
+	Providers         []string // names that send a model elsewhere: "name:model"
+	MaxModels         int
+	MaxQueryBytes     int64
+	Quorum            int // 0: more than half of the members
+
+	Timeout        time.Duration // the most a run may take
+	MaxCostUSD     *float64      // nil: no limit
+	MaxTotalTokens *int64        // nil: no limit
+
+	Temperature       *float64 // nil: the provider's own
+	ReviewTemperature *float64 // nil: the provider's own
+	MaxOutputTokens   *int     // nil: the provider's own
+
+	Order          council.Order
+	RandomSeed     *int64  // nil: every session draws its own seed
+	SelfReviewRate float64 // share of sessions in which own answers are reviewed, 0 to 1
+	PartialBallots ranking.Policy
+
+	ConfigVersion string           // "": the review prompt's version
+	Audit         *bias.Thresholds // nil: no per-session audit
+	Consent       int              // ADR-018's levels; 0 keeps no records
+	HashSecret    string           // keys query_hash; required for consent 4
+
+	// NewID and NewSeed are replaced in tests; nil is the real thing.
+	NewID   func() string
+	NewSeed func() int64
+}
+
+// instance matches the suffix of a second seat, which no model may carry.
+var instance = regexp.MustCompile(`#[0-9]+$`)
+
+func (o Options) validate() error {
+	var errs []error
+	if len(o.Models) < 2 {
+		errs = append(errs, errors.New("a council needs two or more models"))
+	}
+	if len(o.Models) > o.MaxModels || len(o.Reviewers) > o.MaxModels {
+		errs = append(errs, fmt.Errorf("more than %d models or reviewers", o.MaxModels))
+	}
+	if o.Quorum < 0 || o.Quorum > len(o.Models) {
+		errs = append(errs, fmt.Errorf("a quorum of %d with %d models", o.Quorum, len(o.Models)))
+	}
+	for _, m := range o.named() {
+		if instance.MatchString(m) {
+			errs = append(errs, fmt.Errorf("model %q: \"#\" and a number at the end name a second seat of a model; list the model twice instead", m))
+		}
+	}
+	if o.Consent == 4 && o.HashSecret == "" {
+		errs = append(errs, errors.New("consent 4 needs a hash secret"))
+	}
+	return errors.Join(errs...)
+}
+
+// named returns every model that the configuration names.
+func (o Options) named() []string {
+	return slices.Concat(o.Models, []string{o.Chairman}, o.ChairmanFallbacks, o.Reviewers, o.AllowedModels)
+}
+
+// Pipeline prepares and runs sessions. It is safe for concurrent use.
+type Pipeline struct {
+	o       Options
+	allowed map[string]bool
+}
+
+// New returns a Pipeline, or every reason why o describes none.
+func New(o Options) (*Pipeline, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	if o.Chairman == "" {
+		o.Chairman = o.Models[0]
+	}
+	if o.ConfigVersion == "" {
+		o.ConfigVersion = stage2.PromptVersion
+	}
+	if o.NewID == nil {
+		o.NewID = newID
+	}
+	if o.NewSeed == nil {
+		o.NewSeed = func() int64 { return rand.Int64N(council.MaxSeed + 1) }
+	}
+	p := &Pipeline{o: o, allowed: map[string]bool{}}
+	for _, m := range o.named() {
+		p.allowed[m] = true
+	}
+	return p, nil
+}
+
+// newID returns a UUID of version 7: ids of later sessions sort behind.
+func newID() string { return uuid.Must(uuid.NewV7()).String() }

@@ -1,0 +1,204 @@
+package pipeline
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/council"
+)
+
+// Categories are the values of a request's category.
+var categories = []string{"coding", "math", "writing", "reasoning", "knowledge", "other"} //nolint:gochecknoglobals // a constant list
+
+var language = regexp.MustCompile(`^[a-z]{2}$`)
+
+// Prepare turns a request into a Plan: it applies the defaults, validates
+// everything, and fixes the session's id and seed. No call is made. The error is
+// a *council.Error that lists every problem at once: CodeForbidden when the only
+// problem is a model that may not be named, else CodeInvalid.
+func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
+	v := &validation{}
+	plan := council.Plan{
+		SessionID:      p.o.NewID(),
+		Conversation:   p.conversation(v, r),
+		Members:        p.members(v, r.Models),
+		Order:          cmp.Or(r.Order, p.o.Order),
+		Timeout:        p.o.Timeout,
+		MaxCostUSD:     p.o.MaxCostUSD,
+		MaxTotalTokens: p.o.MaxTotalTokens,
+		OnPartial:      cmp.Or(r.OnPartial, council.PartialAccept),
+		Category:       r.Category,
+		Language:       r.Language,
+	}
+	plan.Reviewers = plan.Members
+	if len(p.o.Reviewers) > 0 {
+		plan.Reviewers = seats(p.o.Reviewers)
+	}
+	if r.Chairman != "" && !p.allowed[r.Chairman] {
+		v.forbid("chairman", r.Chairman)
+	}
+	plan.Chairmen = seats(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
+
+	switch plan.Order {
+	case council.OrderBalanced, council.OrderPerReviewer, council.OrderShared:
+	default:
+		v.add("order", fmt.Sprintf("%q is not an order", r.Order), "use balanced, per_reviewer or shared")
+	}
+	switch plan.OnPartial {
+	case council.PartialAccept, council.PartialRefuse:
+	default:
+		v.add("on_partial", fmt.Sprintf("%q is not a choice", r.OnPartial), "use accept or refuse")
+	}
+	if r.TimeoutSeconds != nil {
+		if *r.TimeoutSeconds <= 0 {
+			v.add("timeout_seconds", "the time budget is not positive", "give a number of seconds above 0, or leave the field out")
+		} else if *r.TimeoutSeconds < plan.Timeout.Seconds() {
+			plan.Timeout = time.Duration(*r.TimeoutSeconds * float64(time.Second))
+		}
+	}
+	if r.MaxCostUSD != nil {
+		if *r.MaxCostUSD <= 0 {
+			v.add("max_cost_usd", "the limit is not positive", "give a number above 0, or leave the field out")
+		}
+		plan.MaxCostUSD = lower(plan.MaxCostUSD, r.MaxCostUSD)
+	}
+	if r.MaxTotalTokens != nil {
+		if *r.MaxTotalTokens <= 0 {
+			v.add("max_total_tokens", "the limit is not positive", "give a whole number above 0, or leave the field out")
+		}
+		plan.MaxTotalTokens = lower(plan.MaxTotalTokens, r.MaxTotalTokens)
+	}
+	if r.Category != "" && !slices.Contains(categories, r.Category) {
+		v.add("category", fmt.Sprintf("%q is not a category", r.Category), "use "+strings.Join(categories, ", "))
+	}
+	if r.Language != "" && !language.MatchString(r.Language) {
+		v.add("language", fmt.Sprintf("%q is not a language code", r.Language), "use two lower-case letters of ISO 639-1, such as en")
+	}
+	switch {
+	case r.Seed == nil && p.o.RandomSeed != nil:
+		plan.Seed = anonymize.SeedFor(*p.o.RandomSeed, plan.Question())
+	case r.Seed == nil:
+		plan.Seed = p.o.NewSeed()
+	case *r.Seed < 0 || *r.Seed > council.MaxSeed:
+		v.add("seed", "the seed is out of range", fmt.Sprintf("give a whole number from 0 to %d", int64(council.MaxSeed)))
+	default:
+		plan.Seed = *r.Seed
+	}
+	if err := v.err(); err != nil {
+		return council.Plan{}, err
+	}
+	return plan, nil
+}
+
+// conversation returns the messages that the members are asked.
+func (p *Pipeline) conversation(v *validation, r council.Request) []council.Message {
+	var messages []council.Message
+	switch {
+	case r.Query != "" && len(r.Messages) > 0:
+		v.add("messages", "query and messages are both given", "give one of them")
+	case len(r.Messages) > 0:
+		messages = r.Messages
+		for i, m := range messages {
+			field := fmt.Sprintf("messages[%d]", i)
+			switch m.Role {
+			case council.RoleSystem, council.RoleUser, council.RoleAssistant:
+			default:
+				v.add(field+".role", fmt.Sprintf("%q is not a role", m.Role), "use system, user or assistant")
+			}
+			if strings.TrimSpace(m.Content) == "" {
+				v.add(field+".content", "the message is empty", "give it a text, or leave the message out")
+			}
+		}
+		if last := len(messages) - 1; messages[last].Role != council.RoleUser {
+			v.add(fmt.Sprintf("messages[%d].role", last), "the last message is not the user's", "end the conversation with the user's question")
+		}
+	case strings.TrimSpace(r.Query) == "":
+		v.add("query", "there is no question", "give a query, or messages")
+	default:
+		messages = []council.Message{{Role: council.RoleUser, Content: r.Query}}
+	}
+	var size int64
+	for _, m := range messages {
+		size += int64(len(m.Content))
+	}
+	if size > p.o.MaxQueryBytes {
+		v.add("query", fmt.Sprintf("the question has %d bytes, %d are allowed", size, p.o.MaxQueryBytes), "shorten it, or raise LLM_COUNCIL_MAX_QUERY_BYTES")
+	}
+	return messages
+}
+
+// members returns the seats of a run.
+func (p *Pipeline) members(v *validation, models []string) []council.Member {
+	if models == nil {
+		return seats(p.o.Models)
+	}
+	if len(models) < 2 {
+		v.add("models", fmt.Sprintf("%d given, a council needs at least 2", len(models)), "name two or more models, or leave the field out for the configured council")
+	}
+	if len(models) > p.o.MaxModels {
+		v.add("models", fmt.Sprintf("%d given, at most %d are allowed", len(models), p.o.MaxModels), "name fewer, or raise LLM_COUNCIL_MAX_MODELS")
+		return nil
+	}
+	for i, m := range models {
+		if !p.allowed[m] || m == "" {
+			v.forbid(fmt.Sprintf("models[%d]", i), m)
+		}
+	}
+	return seats(models)
+}
+
+// seats gives every model its member id.
+func seats(models []string) []council.Member {
+	members := make([]council.Member, len(models))
+	count := map[string]int{}
+	for i, m := range models {
+		count[m]++
+		members[i] = council.Member{ID: m, Model: m}
+		if n := count[m]; n > 1 {
+			members[i].ID = fmt.Sprintf("%s#%d", m, n)
+		}
+	}
+	return members
+}
+
+// lower returns the lower of two limits; a nil limit is none.
+func lower[T cmp.Ordered](a, b *T) *T {
+	if a != nil && (b == nil || *a < *b) {
+		return a
+	}
+	return b
+}
+
+// validation collects the problems of a request.
+type validation struct {
+	fields  []council.FieldError
+	invalid bool // there is another problem than a forbidden model
+}
+
+func (v *validation) add(field, message, fix string) {
+	v.invalid = true
+	v.fields = append(v.fields, council.FieldError{Field: field, Message: message, Fix: fix})
+}
+
+func (v *validation) forbid(field, model string) {
+	v.fields = append(v.fields, council.FieldError{
+		Field: field, Message: fmt.Sprintf("%q is not a model that this council may use", model),
+		Fix: "name a configured model, or add it to LLM_COUNCIL_ALLOWED_MODELS",
+	})
+}
+
+func (v *validation) err() error {
+	switch {
+	case v.invalid:
+		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: v.fields}
+	case len(v.fields) > 0:
+		return &council.Error{Code: council.CodeForbidden, Detail: "the request names a model that may not be used", Fields: v.fields}
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,189 @@
+package pipeline
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/stage2"
+)
+
+// vote returns a counted ballot in terms of members.
+func vote(v council.Review) ranking.Vote {
+	who := make(map[council.Label]string, len(v.Slate))
+	shown := make([]string, len(v.Slate))
+	for i, s := range v.Slate {
+		who[s.Label], shown[i] = s.Member, s.Member
+	}
+	groups := v.ParsedRanking.Groups()
+	places := make([][]string, len(groups))
+	for i, group := range groups {
+		for _, label := range group {
+			places[i] = append(places[i], who[label])
+		}
+	}
+	return ranking.Vote{Reviewer: v.Model, Shown: shown, Places: places}
+}
+
+// votes returns the ballots that count.
+func (r *run) votes() []ranking.Vote {
+	var votes []ranking.Vote
+	for _, v := range r.session.Stage2 {
+		if v.Status == council.OutcomeOK {
+			votes = append(votes, vote(v))
+		}
+	}
+	return votes
+}
+
+// asked returns how many reviewers were asked to review each candidate, its own
+// author not counted.
+func (r *run) asked() map[string]int {
+	asked := map[string]int{}
+	for _, v := range r.session.Stage2 {
+		for _, s := range v.Slate {
+			if s.Member != v.Model {
+				asked[s.Member]++
+			}
+		}
+	}
+	return asked
+}
+
+// persist appends the session's records beside what follows. The returned
+// function waits for it and notes the outcome in the session.
+func (r *run) persist(ctx context.Context) func() {
+	if r.p.o.Recorder == nil || r.p.o.Consent == 0 || len(r.session.Stage2) == 0 {
+		return func() {}
+	}
+	records := r.records()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
+	done := make(chan error, 1)
+	go func() { done <- r.p.o.Recorder.Append(ctx, records) }()
+	return func() {
+		defer cancel()
+		var err error
+		select {
+		case err = <-done:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			r.log().ErrorContext(ctx, "the session's records were not written", "error", err, "records", len(records))
+			r.warn(council.WarnNotPersisted, "the session's records could not be written; the log says why")
+			return
+		}
+		r.session.Persisted = true
+	}
+}
+
+// records returns one record for every reviewer asked and candidate on its slate.
+func (r *run) records() []council.BiasMetricRecord {
+	providers := map[string]bool{}
+	for _, name := range r.p.o.Providers {
+		providers[name] = true
+	}
+	metadata := council.QueryMetadata{
+		Category: optional(r.plan.Category), Language: optional(r.plan.Language), TokenCountBucket: r.tokenBucket(),
+	}
+	var records []council.BiasMetricRecord
+	for _, v := range r.session.Stage2 {
+		status := ballotStatus(v)
+		var ranks map[string]float64
+		if v.Status == council.OutcomeOK {
+			ranks = ranking.RankValues(vote(v))
+		}
+		for position, shown := range v.Slate {
+			record := council.BiasMetricRecord{
+				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.start.UTC(), ConsentLevel: r.p.o.Consent,
+				QueryMetadata: metadata, ReviewerID: v.Model, ModelID: shown.Member, Position: &position,
+				ResponseLengthChars: utf8.RuneCountInString(r.answers[shown.Member]), ScoreScale: council.ScoreScale,
+				CouncilConfig: r.p.o.ConfigVersion, QueryHash: r.queryHash(),
+				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order, Status: status,
+				Provider: council.ProviderPair{Reviewer: maker(providers, v.Model), Candidate: maker(providers, shown.Member)},
+			}
+			if v.Status == council.OutcomeOK {
+				if score, ok := v.ParsedRanking.Scores[shown.Label]; ok {
+					record.ScoreValue = &score
+				}
+				if rank, ok := ranks[shown.Member]; ok {
+					record.RankValue = &rank
+				}
+			}
+			records = append(records, record)
+		}
+	}
+	return records
+}
+
+func ballotStatus(v council.Review) council.BallotStatus {
+	switch v.Status {
+	case council.OutcomeOK:
+		if stage2.Partial(*v.ParsedRanking, v.Slate.Labels()) {
+			return council.BallotPartial
+		}
+		return council.BallotOK
+	case council.OutcomeAbstained:
+		return council.BallotAbstained
+	case council.OutcomeInvalid:
+		return council.BallotInvalid
+	default:
+		return council.BallotError
+	}
+}
+
+// tokenBucket sizes the question by the prompt tokens that a provider counted:
+// the first member's, in configured order, that tells them.
+func (r *run) tokenBucket() *string {
+	for _, a := range r.session.Stage1 {
+		if a.Status == council.OutcomeOK && a.Usage.InputTokens != nil {
+			return new(council.TokenBucket(*a.Usage.InputTokens))
+		}
+	}
+	return nil
+}
+
+// queryHash lets sessions with the same question be recognised, at ADR-018's
+// consent level 4 only: 16 hex digits of an HMAC-SHA-256 over the whole question.
+func (r *run) queryHash() *string {
+	if r.p.o.Consent < 4 {
+		return nil
+	}
+	mac := hmac.New(sha256.New, []byte(r.p.o.HashSecret))
+	mac.Write([]byte(r.plan.Question()))
+	return new(hex.EncodeToString(mac.Sum(nil))[:16])
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// auditInput hands the session's scores to the audit.
+func (r *run) auditInput() bias.AuditInput {
+	in := bias.AuditInput{Order: r.plan.Order, Thresholds: *r.p.o.Audit, Words: map[string]int{}}
+	for member, text := range r.answers {
+		in.Words[member] = len(strings.Fields(text))
+	}
+	for _, v := range r.session.Stage2 {
+		if v.Status != council.OutcomeOK {
+			continue
+		}
+		for position, shown := range v.Slate {
+			if score, ok := v.ParsedRanking.Scores[shown.Label]; ok {
+				in.Scores = append(in.Scores, bias.Score{
+					Reviewer: v.Model, Candidate: shown.Member, Position: position, Own: shown.Member == v.Model, Value: score,
+				})
+			}
+		}
+	}
+	return in
+}

@@ -1,0 +1,423 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/stage1"
+	"github.com/councild/councild/internal/stage2"
+	"github.com/councild/councild/internal/stage3"
+)
+
+// The shares of the time budget by whose end a stage is over. What a stage leaves
+// unused passes on to the next. Stage 3 ends a little before the budget does, so
+// that the fallback answer is still in time.
+const (
+	stage1Share = 0.4
+	stage2Share = 0.8
+)
+
+// appendTimeout bounds how long a session waits for its records to be written
+// once everything else is done.
+const appendTimeout = 10 * time.Second
+
+// run is the state of one session while it runs.
+type run struct {
+	p       *Pipeline
+	plan    council.Plan
+	start   time.Time
+	meter   *meter
+	session *council.Session
+	answers map[string]string // member id -> answer, of those that answered
+
+	mu       sync.Mutex // makes the observer's calls come one at a time
+	observer council.Observer
+}
+
+// Run carries out a plan and reports each step to the observer, which may be nil.
+// It returns the session, also beside an error: what was paid for stays readable.
+// The error is a *council.Error: CodeNoQuorum, CodeDeadline, CodePartialRefused, or
+// CodeCancelled when ctx ended first, by which all calls in flight are cancelled.
+func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.Observer) (*council.Session, error) {
+	r := &run{p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan), observer: observer, answers: map[string]string{}}
+	r.session = &council.Session{
+		ID: plan.SessionID, Status: council.StatusRunning,
+		Degradation: []council.Degradation{}, Stage1: []council.Answer{}, Stage2: []council.Review{},
+		Metadata: council.Metadata{
+			LabelToModel:            map[council.Label]council.Seat{},
+			ReviewerPositionMapping: map[string]map[string]int{},
+			Tally:                   council.Tally{AggregateRankings: []council.Standing{}},
+			Seed:                    plan.Seed, Order: plan.Order, Warnings: []council.Warning{},
+			Versions: council.Versions{Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, RecordSchema: council.RecordSchema},
+		},
+	}
+	r.log().InfoContext(ctx, "session started", "members", len(plan.Members), "reviewers", len(plan.Reviewers), "order", plan.Order)
+	r.observe(council.EventStarted, council.Started{
+		SessionID: plan.SessionID, Models: ids(plan.Members), Reviewers: ids(plan.Reviewers),
+		Chairman: plan.Chairmen[0].ID, Seed: plan.Seed, Order: plan.Order,
+	})
+	failure := r.stages(ctx)
+	r.finish(failure)
+	r.log().InfoContext(ctx, "session finished", "status", r.session.Status, "members", len(plan.Members), "answers", len(r.answers),
+		"ballots", r.session.Metadata.Agreement.Ballots, "persisted", r.session.Persisted, "total_ms", r.session.Metadata.Timing.TotalMS)
+	if failure != nil {
+		failure.SessionID = plan.SessionID
+		r.observe(council.EventFailed, failure)
+		return r.session, failure
+	}
+	r.observe(council.EventDone, r.session)
+	return r.session, nil
+}
+
+// stages runs the three stages. It returns why there is no result, or nil.
+func (r *run) stages(ctx context.Context) *council.Error {
+	if failure := r.ask(ctx); failure != nil {
+		return failure
+	}
+	slates := r.review(ctx)
+	if ctx.Err() != nil { // half of the reviews may be missing: no records
+		return r.stop(ctx)
+	}
+	persisted := r.persist(ctx)
+	defer persisted() // whatever comes now: the reviews were paid for
+	if failure := r.stop(ctx); failure != nil {
+		return failure
+	}
+	return r.synthesise(ctx, slates)
+}
+
+// ask runs stage 1 and judges the quorum.
+func (r *run) ask(ctx context.Context) *council.Error {
+	timing := &r.session.Metadata.Timing
+	defer r.clock(&timing.Stage1MS)()
+	stageCtx, cancel := r.until(ctx, stage1Share, council.Stage1)
+	defer cancel()
+	r.session.Stage1 = stage1.Ask(stageCtx, r.meter, r.plan.Members, r.plan.Conversation,
+		stage1.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens},
+		func(a council.Answer) { r.observe(council.EventAnswer, a) })
+
+	var failed []council.FieldError
+	var cut []string
+	for _, a := range r.session.Stage1 {
+		if a.Error != nil {
+			r.degrade(council.Stage1, a.Model, a.Error)
+			failed = append(failed, seatError(a.Model, a.Error))
+			continue
+		}
+		r.answers[a.Model] = *a.Response
+		if a.FinishReason != nil && *a.FinishReason == "length" {
+			cut = append(cut, a.Model)
+		}
+	}
+	r.observe(council.EventStage1, r.session.Stage1)
+	if len(cut) > 0 {
+		r.warn(council.WarnAnswerCutShort, "cut off at the token limit: the answers of "+strings.Join(cut, ", "))
+	}
+	if ctx.Err() != nil {
+		return r.stop(ctx)
+	}
+	if quorum := r.quorum(); len(r.answers) < quorum {
+		e := &council.Error{
+			Code: council.CodeNoQuorum, Fields: failed,
+			Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.answers), len(r.plan.Members), quorum),
+		}
+		if stageCtx.Err() != nil {
+			e.Code = council.CodeDeadline
+			e.Detail = "the time for the answers ran out: " + e.Detail
+		}
+		return e
+	}
+	return r.stop(ctx)
+}
+
+// quorum returns how many answers the run needs for going on.
+func (r *run) quorum() int {
+	if r.p.o.Quorum > 0 {
+		return min(r.p.o.Quorum, len(r.plan.Members))
+	}
+	return len(r.plan.Members)/2 + 1
+}
+
+// review runs stage 2: orders, ballots, standings, audit. With a single answer
+// there is nothing to compare.
+func (r *run) review(ctx context.Context) anonymize.Slates {
+	meta := &r.session.Metadata
+	defer r.clock(&meta.Timing.Stage2MS)()
+	authors := []string{}
+	for _, m := range r.plan.Members {
+		if _, ok := r.answers[m.ID]; ok {
+			authors = append(authors, m.ID)
+		}
+	}
+	slates := anonymize.Draw(anonymize.Options{
+		Seed: r.plan.Seed, Order: r.plan.Order, Authors: authors, Reviewers: ids(r.plan.Reviewers),
+		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.p.o.SelfReviewRate),
+	})
+	meta.LabelToModel = slates.Canonical.LabelToModel()
+	if len(authors) < 2 {
+		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
+		r.observe(council.EventStage2, meta.Tally)
+		return slates
+	}
+	for i, reviewer := range r.plan.Reviewers {
+		meta.ReviewerPositionMapping[reviewer.ID] = slates.Reviewer[i].Positions()
+	}
+
+	stageCtx, cancel := r.until(ctx, stage2Share, council.Stage2)
+	defer cancel()
+	temperature := r.p.o.ReviewTemperature
+	if temperature == nil {
+		temperature = r.p.o.Temperature
+	}
+	r.session.Stage2 = stage2.Ask(stageCtx, r.meter, stage2.Input{
+		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates.Reviewer,
+		Markers: anonymize.NewMarkers(r.plan.SessionID),
+	}, stage2.Options{Temperature: temperature, MaxOutputTokens: r.p.o.MaxOutputTokens},
+		func(v council.Review) { r.observe(council.EventBallot, v) })
+
+	var partial []string
+	for _, v := range r.session.Stage2 {
+		switch {
+		case v.Error != nil:
+			r.degrade(council.Stage2, v.Model, v.Error)
+		case v.Status == council.OutcomeAbstained:
+			r.degrade(council.Stage2, v.Model, &council.Failure{Code: council.FailAbstained, Message: v.ParsedRanking.Reason})
+		case stage2.Partial(*v.ParsedRanking, v.Slate.Labels()):
+			partial = append(partial, v.Model)
+		}
+	}
+	if len(partial) > 0 {
+		r.warn(council.WarnPartialBallot, "answers are missing from the ballots of "+strings.Join(partial, ", "))
+	}
+	r.tally(slates, authors)
+	r.observe(council.EventStage2, meta.Tally)
+	return slates
+}
+
+// tally counts the ballots and audits them.
+func (r *run) tally(slates anonymize.Slates, authors []string) {
+	meta := &r.session.Metadata
+	result := ranking.Tally(ranking.Options{
+		Candidates: authors, Votes: r.votes(), Asked: r.asked(), Policy: r.p.o.PartialBallots,
+	})
+	meta.AggregateRankings = result.Standings
+	meta.Agreement = council.Agreement{KendallW: result.KendallW, Ballots: result.Ballots}
+	if result.Ballots == 0 {
+		r.warn(council.WarnNoRanking, "no ballot could be counted: there is no ranking")
+	}
+	if result.PolicyChangesWinner {
+		r.warn(council.WarnPartialPolicy, "some ballots leave out answers, and how they are counted decides who wins: see LLM_COUNCIL_PARTIAL_BALLOTS")
+	}
+	for _, slate := range slates.Reviewer {
+		if len(slate) == 1 {
+			r.warn(council.WarnOneCandidate, "a reviewer that has one answer to read cannot rank: two members cannot rank each other")
+			break
+		}
+	}
+	if r.p.o.Audit != nil {
+		meta.BiasAudit = new(bias.Audit(r.auditInput()))
+	}
+}
+
+// synthesise runs stage 3.
+func (r *run) synthesise(ctx context.Context, slates anonymize.Slates) *council.Error {
+	meta := &r.session.Metadata
+	defer r.clock(&meta.Timing.Stage3MS)()
+	stageCtx, cancel := r.until(ctx, 1, council.Stage3)
+	defer cancel()
+	standings := meta.AggregateRankings
+	if meta.Agreement.Ballots == 0 {
+		standings = nil
+	}
+	var reviews []string
+	for _, v := range r.session.Stage2 {
+		if v.Status == council.OutcomeOK {
+			reviews = append(reviews, anonymize.Relabel(*v.Ranking, v.Slate, slates.Canonical))
+		}
+	}
+	synthesis, failed := stage3.Write(stageCtx, r.meter, stage3.Input{
+		Question: r.plan.Question(), Slate: slates.Canonical, Answers: r.answers, Standings: standings, Reviews: reviews,
+		Markers: anonymize.NewMarkers(r.plan.SessionID), Chairmen: r.chairmen(standings), First: r.first(),
+	}, stage3.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens})
+	if failure := r.stop(ctx); failure != nil && failure.Code == council.CodeCancelled {
+		return failure
+	}
+	r.session.Stage3, r.session.Answer = &synthesis, synthesis.Response
+	r.session.Degradation = append(r.session.Degradation, failed...)
+	r.observe(council.EventStage3, synthesis)
+	return r.stop(ctx)
+}
+
+// chairmen returns who may write, in the order in which they are tried: the
+// chairman, then the configured fallbacks, or else the other members that
+// answered, by rank, or in configured order where there is no ranking.
+func (r *run) chairmen(standings []council.Standing) []council.Member {
+	chairmen := slices.Clone(r.plan.Chairmen)
+	if len(chairmen) > 1 {
+		return chairmen
+	}
+	others := slices.DeleteFunc(slices.Clone(r.plan.Members), func(m council.Member) bool { return r.answers[m.ID] == "" })
+	rank := map[string]int{}
+	for i, st := range standings {
+		rank[st.Model] = i
+	}
+	slices.SortStableFunc(others, func(a, b council.Member) int { return cmp.Compare(rank[a.ID], rank[b.ID]) })
+	for _, m := range others {
+		if !slices.ContainsFunc(chairmen, func(c council.Member) bool { return c.Model == m.Model }) {
+			chairmen = append(chairmen, m)
+		}
+	}
+	return chairmen
+}
+
+// first returns the first member in configured order that answered.
+func (r *run) first() string {
+	for _, m := range r.plan.Members {
+		if _, ok := r.answers[m.ID]; ok {
+			return m.ID
+		}
+	}
+	return ""
+}
+
+// stop returns why the run must not go on, or nil: the caller is gone, or the
+// result is degraded and the request refuses that.
+func (r *run) stop(ctx context.Context) *council.Error {
+	if ctx.Err() != nil {
+		return &council.Error{Code: council.CodeCancelled, Detail: "the session was cancelled", Cause: context.Cause(ctx)}
+	}
+	if r.plan.OnPartial == council.PartialRefuse && len(r.session.Degradation) > 0 {
+		e := &council.Error{Code: council.CodePartialRefused, Detail: "part of the council is missing, and the request refuses a degraded result"}
+		for _, d := range r.session.Degradation {
+			e.Fields = append(e.Fields, council.FieldError{Field: string(d.Stage) + " " + d.Model, Message: string(d.Code), Fix: advice(d.Code)})
+		}
+		return e
+	}
+	return nil
+}
+
+// finish settles the status and the figures over the whole run.
+func (r *run) finish(failure *council.Error) {
+	s := r.session
+	switch {
+	case failure != nil && failure.Code == council.CodeCancelled:
+		s.Status = council.StatusCancelled
+	case failure != nil:
+		s.Status = council.StatusFailed
+	case len(s.Degradation) > 0:
+		s.Status = council.StatusDegraded
+	default:
+		s.Status = council.StatusComplete
+	}
+	s.Metadata.Warnings = append(s.Metadata.Warnings, r.meter.warnings()...)
+	s.Metadata.Usage = r.meter.total()
+	t := &s.Metadata.Timing
+	t.TotalMS = milliseconds(time.Since(r.start))
+	t.OverheadMS = max(0, t.TotalMS-slowest(s))
+}
+
+// slowest returns the time that the models took on the critical path: the
+// slowest call of each stage, in milliseconds.
+func slowest(s *council.Session) float64 {
+	var one, two, three float64
+	for _, a := range s.Stage1 {
+		one = max(one, a.LatencyMS)
+	}
+	for _, v := range s.Stage2 {
+		two = max(two, v.LatencyMS)
+	}
+	if s.Stage3 != nil {
+		three = s.Stage3.LatencyMS
+	}
+	return one + two + three
+}
+
+// until returns a context that ends with the given share of the time budget.
+func (r *run) until(ctx context.Context, share float64, stage council.Stage) (context.Context, context.CancelFunc) {
+	budget := time.Duration(share * float64(r.plan.Timeout))
+	if share == 1 {
+		budget -= min(time.Second, r.plan.Timeout/20)
+	}
+	return context.WithDeadlineCause(ctx, r.start.Add(budget), errors.New("the time for "+string(stage)+" ran out"))
+}
+
+// clock starts a stop watch; the returned function writes the milliseconds.
+func (r *run) clock(ms *float64) func() {
+	start := time.Now()
+	return func() { *ms = milliseconds(time.Since(start)) }
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func (r *run) observe(t council.EventType, data any) {
+	if r.observer == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.observer.Observe(council.Event{Type: t, SessionID: r.plan.SessionID, Data: data})
+}
+
+func (r *run) degrade(stage council.Stage, member string, f *council.Failure) {
+	r.session.Degradation = append(r.session.Degradation, council.Degradation{Stage: stage, Model: member, Code: f.Code, Message: f.Message})
+}
+
+func (r *run) warn(code council.WarningCode, message string) {
+	r.session.Metadata.Warnings = append(r.session.Metadata.Warnings, council.Warning{Code: code, Message: message})
+}
+
+func (r *run) log() *slog.Logger { return r.p.o.Log.With("session_id", r.plan.SessionID) }
+
+func ids(members []council.Member) []string {
+	out := make([]string, len(members))
+	for i, m := range members {
+		out[i] = m.ID
+	}
+	return out
+}
+
+// seatError says why a seat failed, without the provider's own words: they may
+// repeat what they should not, and this goes into an error that is logged and
+// shown elsewhere.
+func seatError(member string, f *council.Failure) council.FieldError {
+	message := string(f.Code)
+	if f.HTTPStatus != nil {
+		message = fmt.Sprintf("%s (the provider answered %d)", f.Code, *f.HTTPStatus)
+	}
+	return council.FieldError{Field: member, Message: message, Fix: advice(f.Code)}
+}
+
+// advice says what to do about a failure.
+func advice(code council.FailureCode) string {
+	switch code {
+	case council.FailTimeout:
+		return "allow more time (timeout_seconds, LLM_COUNCIL_ATTEMPT_TIMEOUT), or use a faster model"
+	case council.FailRateLimited:
+		return "wait, or ask the provider for a higher limit"
+	case council.FailUnauthorized:
+		return "check the provider's API key"
+	case council.FailUnknownModel, council.FailUnknownProvider:
+		return "check the model's name and LLM_COUNCIL_PROVIDERS"
+	case council.FailConnection:
+		return "check the provider's address, and that it is running"
+	case council.FailTooLarge:
+		return "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES"
+	case council.FailLength:
+		return "raise LLM_COUNCIL_MAX_OUTPUT_TOKENS"
+	case council.FailBudget:
+		return "raise the budget"
+	default:
+		return "try again; if it persists, replace the model"
+	}
+}

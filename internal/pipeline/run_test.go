@@ -1,0 +1,724 @@
+package pipeline_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/llm"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// notebook is a Recorder in memory.
+type notebook struct {
+	mu      sync.Mutex // guards all below
+	batches [][]council.BiasMetricRecord
+	err     error
+}
+
+func (n *notebook) Append(_ context.Context, records []council.BiasMetricRecord) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err == nil {
+		n.batches = append(n.batches, records)
+	}
+	return n.err
+}
+
+// house is a pipeline over a simulated provider, reached over HTTP.
+type house struct {
+	*pipeline.Pipeline
+	sim   *simllm.Running
+	notes *notebook
+}
+
+// build makes a house whose council is all of the models.
+func build(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Options)) house {
+	t.Helper()
+	sim, err := simllm.Start(t.Context(), simllm.Options{Models: models})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	client, err := llm.New(llm.Options{
+		Providers: []llm.Provider{{BaseURL: sim.URL()}}, AttemptTimeout: time.Minute, DialTimeout: time.Second,
+		MaxCallsPerProvider: 64, MaxReplyBytes: 1 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	notes := &notebook{}
+	o := pipeline.Options{
+		Completer: client, Recorder: notes, Log: slog.New(slog.DiscardHandler), Version: "test",
+		MaxModels: 12, MaxQueryBytes: 1 << 16, Timeout: time.Minute, Order: council.OrderBalanced, PartialBallots: ranking.Available,
+		Audit: &bias.Thresholds{LengthCorrelation: 0.3, PositionVariance: 0.5}, Consent: 1,
+	}
+	for _, m := range models {
+		o.Models = append(o.Models, m.Name)
+	}
+	for _, f := range mutate {
+		f(&o)
+	}
+	p, err := pipeline.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return house{Pipeline: p, sim: sim, notes: notes}
+}
+
+// members returns n models without trouble.
+func members(n int) []simllm.Model {
+	models := simllm.Council()
+	for len(models) < n {
+		models = append(models, simllm.Model{Name: "extra" + string(rune('a'+len(models))), Noise: 0.5})
+	}
+	for i := range models {
+		models[i].Latency = simllm.Latency{}
+	}
+	return models[:n]
+}
+
+// with adds a fault to a model.
+func with(m simllm.Model, faults ...simllm.Fault) simllm.Model {
+	for i := range faults {
+		if faults[i].Rate == 0 {
+			faults[i].Rate = 1
+		}
+	}
+	m.Faults = faults
+	return m
+}
+
+func (h house) plan(t *testing.T, r council.Request) council.Plan {
+	t.Helper()
+	if r.Query == "" && r.Messages == nil {
+		r.Query = "How do I split a monolith?"
+	}
+	plan, err := h.Prepare(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// run runs a session that must succeed.
+func (h house) run(t *testing.T, r council.Request) *council.Session {
+	t.Helper()
+	session, err := h.Run(t.Context(), h.plan(t, r), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+// refused runs a session that must fail.
+func (h house) refused(t *testing.T, r council.Request) (*council.Session, *council.Error) {
+	t.Helper()
+	session, err := h.Run(t.Context(), h.plan(t, r), nil)
+	e, ok := errors.AsType[*council.Error](err)
+	if !ok {
+		t.Fatalf("got %v, want an error with a code", err)
+	}
+	if e.SessionID != session.ID || session.ID == "" {
+		t.Errorf("the error names session %q, the session is %q", e.SessionID, session.ID)
+	}
+	return session, e
+}
+
+// requests returns how many calls the provider saw.
+func (h house) requests() int {
+	n := 0
+	for _, m := range h.sim.Stats().Models {
+		n += m.Requests
+	}
+	return n
+}
+
+func warned(s *council.Session, code council.WarningCode) bool {
+	return slices.ContainsFunc(s.Metadata.Warnings, func(w council.Warning) bool { return w.Code == code })
+}
+
+func missing(s *council.Session) []string {
+	var out []string
+	for _, d := range s.Degradation {
+		out = append(out, string(d.Stage)+" "+d.Model+" "+string(d.Code))
+	}
+	return out
+}
+
+func TestSession(t *testing.T) {
+	h := build(t, members(4))
+	s := h.run(t, council.Request{Category: "coding", Language: "en", Seed: new(int64(5))})
+	if s.Status != council.StatusComplete || !s.Persisted || len(s.Degradation) != 0 || len(s.Metadata.Warnings) != 0 {
+		t.Errorf("status %s, persisted %v, missing %v, warnings %v", s.Status, s.Persisted, s.Degradation, s.Metadata.Warnings)
+	}
+	if s.Answer == "" || s.Answer != s.Stage3.Response || s.Stage3.Status != council.OutcomeOK || s.Stage3.Model != "amber" {
+		t.Errorf("answer %.40q by %s (%s)", s.Answer, s.Stage3.Model, s.Stage3.Status)
+	}
+	if h.requests() != 9 {
+		t.Errorf("%d calls for 4 members, want 9", h.requests())
+	}
+	for i, name := range []string{"amber", "birch", "cedar", "dune"} {
+		if s.Stage1[i].Model != name || s.Stage2[i].Model != name {
+			t.Errorf("slot %d holds %s and %s, want %s", i, s.Stage1[i].Model, s.Stage2[i].Model, name)
+		}
+	}
+	if m := s.Metadata; m.Agreement.Ballots != 4 || m.BiasAudit == nil || len(m.AggregateRankings) != 4 || m.Seed != 5 ||
+		m.Order != council.OrderBalanced || m.Usage.Total.InputTokens == nil || *m.Usage.CostUSD <= 0 || len(m.Usage.ByModel) != 4 ||
+		m.Timing.TotalMS <= 0 || m.Timing.OverheadMS < 0 || m.Timing.OverheadMS > m.Timing.TotalMS {
+		t.Errorf("metadata %+v", m)
+	}
+
+	if len(h.notes.batches) != 1 || len(h.notes.batches[0]) != 12 {
+		t.Fatalf("%d batches, want one of 12 records", len(h.notes.batches))
+	}
+	seats := map[string]bool{}
+	for _, r := range h.notes.batches[0] {
+		seats[r.ReviewerID+" "+r.ModelID] = true
+		review := s.Stage2[slices.IndexFunc(s.Stage2, func(v council.Review) bool { return v.Model == r.ReviewerID })]
+		label := council.Label("")
+		for l, seat := range review.LabelToModel {
+			if seat.Model == r.ModelID {
+				label = l
+				if seat.DisplayIndex != *r.Position {
+					t.Errorf("%s saw %s at %d, the record says %d", r.ReviewerID, r.ModelID, seat.DisplayIndex, *r.Position)
+				}
+			}
+		}
+		if r.ScoreValue == nil || *r.ScoreValue != review.ParsedRanking.Scores[label] {
+			t.Errorf("%s gave %s %v, the record says %v", r.ReviewerID, r.ModelID, review.ParsedRanking.Scores[label], r.ScoreValue)
+		}
+		if rank := slices.Index(review.ParsedRanking.Ranking, label); r.RankValue == nil || *r.RankValue != float64(rank) {
+			t.Errorf("%s ranked %s at %d, the record says %v", r.ReviewerID, r.ModelID, rank, r.RankValue)
+		}
+		author := s.Stage1[slices.IndexFunc(s.Stage1, func(a council.Answer) bool { return a.Model == r.ModelID })]
+		if r.ResponseLengthChars != len([]rune(*author.Response)) {
+			t.Errorf("length %d", r.ResponseLengthChars)
+		}
+		if r.SchemaVersion != "1.2.0" || r.SessionID != s.ID || r.ConsentLevel != 1 || r.NShown != 3 || r.Own || r.Status != council.BallotOK ||
+			r.OrderDesign != council.OrderBalanced || r.ScoreScale != "1-10" || r.CouncilConfig != "review-1" || r.QueryHash != nil || r.BlockID != nil ||
+			*r.QueryMetadata.Category != "coding" || *r.QueryMetadata.Language != "en" || *r.QueryMetadata.TokenCountBucket != "0-100" ||
+			r.Provider != (council.ProviderPair{Reviewer: r.ReviewerID, Candidate: r.ModelID}) || r.Timestamp.Location() != time.UTC {
+			t.Errorf("record %+v", r)
+		}
+	}
+	if len(seats) != 12 {
+		t.Errorf("%d pairs of reviewer and candidate, want 12", len(seats))
+	}
+}
+
+// The same seed and question give the same labels, orders and, with the simulated
+// provider, the same ranking: always, and on every machine.
+func TestGoldenSession(t *testing.T) {
+	for _, order := range []council.Order{council.OrderBalanced, council.OrderPerReviewer, council.OrderShared} {
+		for range 2 {
+			s := build(t, members(5)).run(t, council.Request{Query: "What makes a good code review?", Seed: new(int64(20260501)), Order: order})
+			type review struct {
+				Model   string
+				Labels  map[council.Label]council.Seat
+				Ranking []council.Label
+				Scores  map[council.Label]float64
+			}
+			held := struct {
+				Labels    map[council.Label]council.Seat
+				Positions map[string]map[string]int
+				Reviews   []review
+				Rankings  []council.Standing
+				Agreement council.Agreement
+				Audit     *council.BiasAudit
+			}{
+				Labels: s.Metadata.LabelToModel, Positions: s.Metadata.ReviewerPositionMapping,
+				Rankings: s.Metadata.AggregateRankings, Agreement: s.Metadata.Agreement, Audit: s.Metadata.BiasAudit,
+			}
+			for _, v := range s.Stage2 {
+				held.Reviews = append(held.Reviews, review{v.Model, v.LabelToModel, v.ParsedRanking.Ranking, v.ParsedRanking.Scores})
+			}
+			got, err := json.MarshalIndent(held, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", "session_"+string(order)+".golden")
+			if *update {
+				if err := os.WriteFile(golden, append(got, '\n'), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.TrimSpace(string(want)), string(got)); diff != "" {
+				t.Errorf("%s: %s", order, diff)
+			}
+		}
+	}
+}
+
+func TestDegraded(t *testing.T) {
+	m := members(4)
+	h := build(t, []simllm.Model{
+		m[0],
+		with(m[1], simllm.Fault{Kind: simllm.FaultStatus, Status: 500}),
+		with(m[2], simllm.Fault{Kind: simllm.BallotAbstain}),
+		with(m[3], simllm.Fault{Kind: simllm.BallotTruncated}),
+	})
+	s := h.run(t, council.Request{})
+	want := []string{"stage1 birch unavailable", "stage2 birch unavailable", "stage2 cedar abstained"}
+	if s.Stage2[3].Status == council.OutcomeInvalid {
+		want = append(want, "stage2 dune invalid_ballot")
+	}
+	if diff := cmp.Diff(want, missing(s)); diff != "" {
+		t.Error(diff)
+	}
+	if s.Status != council.StatusDegraded || s.Stage1[1].Status != council.OutcomeError || s.Stage1[1].Response != nil || *s.Stage1[1].Error.HTTPStatus != 500 ||
+		s.Stage2[1].Status != council.OutcomeError || s.Stage2[1].Ranking != nil || s.Stage2[1].ParsedRanking != nil ||
+		s.Stage2[2].Status != council.OutcomeAbstained || s.Stage2[2].ParsedRanking.Reason == "" || s.Stage2[2].Error != nil ||
+		s.Stage2[3].Ranking == nil {
+		t.Errorf("stage 1: %+v\nstage 2: %+v", s.Stage1, s.Stage2)
+	}
+	if len(s.Metadata.AggregateRankings) != 3 || s.Metadata.Usage.CostUSD != nil {
+		t.Errorf("rankings %+v, cost %v", s.Metadata.AggregateRankings, s.Metadata.Usage.CostUSD)
+	}
+	// Every reviewer that was asked leaves its records, whatever came back.
+	statuses := map[council.BallotStatus]int{}
+	for _, r := range h.notes.batches[0] {
+		statuses[r.Status]++
+		if r.Status != council.BallotOK && r.Status != council.BallotPartial && (r.ScoreValue != nil || r.RankValue != nil) {
+			t.Errorf("a record of a missing ballot holds figures: %+v", r)
+		}
+	}
+	if statuses[council.BallotError] != 3 || statuses[council.BallotAbstained] != 2 || statuses[council.BallotOK] != 2 {
+		t.Errorf("records by status: %v", statuses)
+	}
+}
+
+func TestNoQuorum(t *testing.T) {
+	m := members(4)
+	down := simllm.Fault{Kind: simllm.FaultStatus, Status: 503}
+	h := build(t, []simllm.Model{m[0], m[1], with(m[2], down), with(m[3], down)})
+	s, e := h.refused(t, council.Request{})
+	if e.Code != council.CodeNoQuorum || len(e.Fields) != 2 || e.Fields[0].Field != "cedar" || !strings.Contains(e.Fields[0].Message, "503") {
+		t.Errorf("got %+v", e)
+	}
+	if h.requests() != 4 || len(h.notes.batches) != 0 || s.Status != council.StatusFailed || len(s.Stage1) != 4 {
+		t.Errorf("%d calls, %d batches, status %s", h.requests(), len(h.notes.batches), s.Status)
+	}
+	// With a lower quorum two answers are enough.
+	if s := build(t, []simllm.Model{m[0], m[1], with(m[2], down), with(m[3], down)}, func(o *pipeline.Options) { o.Quorum = 2 }).
+		run(t, council.Request{}); s.Status != council.StatusDegraded {
+		t.Errorf("status %s", s.Status)
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	m := members(3)
+	hang := simllm.Fault{Kind: simllm.FaultHang}
+	h := build(t, []simllm.Model{m[0], with(m[1], hang), with(m[2], hang)}, func(o *pipeline.Options) { o.Timeout = 300 * time.Millisecond })
+	_, e := h.refused(t, council.Request{})
+	if e.Code != council.CodeDeadline || !strings.Contains(e.Fields[0].Message, "timeout") {
+		t.Errorf("got %+v", e)
+	}
+	// A stage that runs out of time with a quorum goes on with what it has.
+	h = build(t, []simllm.Model{m[0], m[1], with(m[2], hang)}, func(o *pipeline.Options) { o.Timeout = time.Second })
+	s := h.run(t, council.Request{})
+	if diff := cmp.Diff([]string{"stage1 cedar timeout", "stage2 cedar timeout"}, missing(s)); diff != "" {
+		t.Error(diff)
+	}
+	if s.Metadata.Timing.TotalMS > 1000 {
+		t.Errorf("the run took %v ms of its 1000", s.Metadata.Timing.TotalMS)
+	}
+}
+
+func TestChairman(t *testing.T) {
+	synthesis := []simllm.TaskKind{simllm.Synthesis}
+	broken := simllm.Fault{Kind: simllm.FaultStatus, Status: 500, Tasks: synthesis}
+	prose := simllm.Fault{Kind: simllm.BallotProse}
+	tests := []struct {
+		name     string
+		faults   [3][]simllm.Fault // of amber, birch, cedar
+		options  func(*pipeline.Options)
+		model    string
+		fallback council.Fallback
+		missing  []string
+	}{
+		{name: "the first model by default", model: "amber"},
+		{name: "the configured one", options: func(o *pipeline.Options) { o.Chairman = "cedar" }, model: "cedar"},
+		{
+			name: "the next by rank", faults: [3][]simllm.Fault{{broken}}, model: "birch",
+			fallback: council.FallbackSecondChairman, missing: []string{"stage3 amber unavailable"},
+		},
+		{
+			name: "the configured fallback", faults: [3][]simllm.Fault{{broken}}, model: "cedar",
+			options:  func(o *pipeline.Options) { o.ChairmanFallbacks = []string{"cedar"} },
+			fallback: council.FallbackSecondChairman, missing: []string{"stage3 amber unavailable"},
+		},
+		{
+			name: "an empty synthesis", faults: [3][]simllm.Fault{{{Kind: simllm.FaultEmptyContent, Tasks: synthesis}}}, model: "birch",
+			fallback: council.FallbackSecondChairman, missing: []string{"stage3 amber empty"},
+		},
+		{
+			name: "a synthesis cut short", faults: [3][]simllm.Fault{{{Kind: simllm.FaultLength, Tasks: synthesis}}}, model: "birch",
+			fallback: council.FallbackSecondChairman, missing: []string{"stage3 amber length"},
+		},
+		{
+			name: "the best answer", faults: [3][]simllm.Fault{{broken}, {broken}, {broken}}, model: "birch", fallback: council.FallbackTopRanked,
+			missing: []string{"stage3 amber unavailable", "stage3 birch unavailable", "stage3 cedar unavailable"},
+		},
+		{
+			name: "the first answer", faults: [3][]simllm.Fault{{broken, prose}, {broken, prose}, {broken, prose}}, model: "amber", fallback: council.FallbackFirstAnswer,
+			missing: []string{
+				"stage2 amber invalid_ballot", "stage2 birch invalid_ballot", "stage2 cedar invalid_ballot",
+				"stage3 amber unavailable", "stage3 birch unavailable", "stage3 cedar unavailable",
+			},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := members(3)
+			// birch is clearly the best, so that "by rank" is known.
+			m[1].Quality, m[1].Spread = 4, 0
+			for i := range m {
+				m[i] = with(m[i], tt.faults[i]...)
+			}
+			var mutate []func(*pipeline.Options)
+			if tt.options != nil {
+				mutate = append(mutate, tt.options)
+			}
+			s := build(t, m, mutate...).run(t, council.Request{})
+			if s.Stage3.Model != tt.model || s.Answer != s.Stage3.Response {
+				t.Errorf("by %s, want %s", s.Stage3.Model, tt.model)
+			}
+			if !strings.HasPrefix(s.Answer, "Simulated ") {
+				t.Errorf("the answer is %.80q", s.Answer)
+			}
+			if diff := cmp.Diff(tt.missing, missing(s)); diff != "" {
+				t.Error(diff)
+			}
+			if tt.fallback == "" {
+				if s.Stage3.Fallback != nil || s.Stage3.Status != council.OutcomeOK || s.Stage3.Error != nil {
+					t.Errorf("got %+v", s.Stage3)
+				}
+				return
+			}
+			if s.Stage3.Fallback == nil || *s.Stage3.Fallback != tt.fallback || s.Stage3.Status != council.OutcomeFallback || s.Stage3.Error == nil || s.Status != council.StatusDegraded {
+				t.Errorf("got %+v, status %s", s.Stage3, s.Status)
+			}
+			if (tt.fallback == council.FallbackFirstAnswer) != warned(s, council.WarnNoRanking) {
+				t.Errorf("warnings %v", s.Metadata.Warnings)
+			}
+		})
+	}
+}
+
+func TestOneAnswer(t *testing.T) {
+	m := members(3)
+	down := simllm.Fault{Kind: simllm.FaultStatus, Status: 503}
+	h := build(t, []simllm.Model{with(m[0], down), m[1], with(m[2], down)}, func(o *pipeline.Options) { o.Quorum, o.Chairman = 1, "birch" })
+	s := h.run(t, council.Request{})
+	if !warned(s, council.WarnReviewSkipped) || len(s.Stage2) != 0 || s.Persisted || len(h.notes.batches) != 0 || s.Stage3.Model != "birch" || h.requests() != 4 {
+		t.Errorf("warnings %v, %d reviews, %d calls", s.Metadata.Warnings, len(s.Stage2), h.requests())
+	}
+}
+
+func TestTwoMembersCannotRankEachOther(t *testing.T) {
+	h := build(t, members(2))
+	s := h.run(t, council.Request{})
+	if !warned(s, council.WarnOneCandidate) || !warned(s, council.WarnNoRanking) || s.Metadata.Agreement.Ballots != 0 {
+		t.Errorf("warnings %v, %d ballots", s.Metadata.Warnings, s.Metadata.Agreement.Ballots)
+	}
+	if len(h.notes.batches[0]) != 2 || h.notes.batches[0][0].ScoreValue == nil {
+		t.Errorf("records %+v", h.notes.batches[0])
+	}
+}
+
+func TestOneModelTwice(t *testing.T) {
+	h := build(t, members(2))
+	s := h.run(t, council.Request{Models: []string{"amber", "birch", "amber"}})
+	if s.Stage1[2].Model != "amber#2" || len(h.notes.batches[0]) != 6 || len(s.Metadata.Usage.ByModel) != 2 {
+		t.Errorf("third member %s, %d records, usage of %d models", s.Stage1[2].Model, len(h.notes.batches[0]), len(s.Metadata.Usage.ByModel))
+	}
+	for _, r := range h.notes.batches[0] {
+		if strings.Contains(r.Provider.Candidate+r.Provider.Reviewer, "#") {
+			t.Errorf("provider %+v", r.Provider)
+		}
+	}
+}
+
+func TestReviewersFromOutside(t *testing.T) {
+	m := members(5)
+	h := build(t, m, func(o *pipeline.Options) {
+		o.Models, o.Reviewers = []string{"amber", "birch", "cedar"}, []string{"dune", m[4].Name, "amber"}
+	})
+	s := h.run(t, council.Request{})
+	if got := []int{len(s.Stage2[0].LabelToModel), len(s.Stage2[1].LabelToModel), len(s.Stage2[2].LabelToModel)}; !slices.Equal(got, []int{3, 3, 2}) {
+		t.Errorf("slates of %v answers", got)
+	}
+	if len(h.notes.batches[0]) != 8 || h.requests() != 7 {
+		t.Errorf("%d records, %d calls", len(h.notes.batches[0]), h.requests())
+	}
+}
+
+func TestOwnAnswersAreShownButNotCounted(t *testing.T) {
+	m := members(4)
+	for i := range m {
+		m[i].Affinity = map[string]float64{m[i].Name: 10} // everybody puts itself first
+	}
+	h := build(t, m, func(o *pipeline.Options) { o.SelfReviewRate = 1 })
+	s := h.run(t, council.Request{})
+	own := 0
+	for _, r := range h.notes.batches[0] {
+		if r.Own {
+			own++
+			if r.ScoreValue == nil || r.RankValue != nil {
+				t.Errorf("own record %+v", r)
+			}
+		}
+	}
+	if own != 4 || len(h.notes.batches[0]) != 16 {
+		t.Errorf("%d own records of %d", own, len(h.notes.batches[0]))
+	}
+	for _, st := range s.Metadata.AggregateRankings {
+		if st.VoteCount != 3 {
+			t.Errorf("%s has %d votes", st.Model, st.VoteCount)
+		}
+	}
+}
+
+func TestBudget(t *testing.T) {
+	h := build(t, members(3))
+	s := h.run(t, council.Request{MaxTotalTokens: new(int64(1))})
+	// The answers were started together; then the budget is spent.
+	if h.requests() != 3 || s.Status != council.StatusDegraded || *s.Stage3.Fallback != council.FallbackFirstAnswer ||
+		s.Stage2[0].Error.Code != council.FailBudget || s.Stage2[0].Attempts != 0 {
+		t.Errorf("%d calls, status %s, stage 3 %+v, review %+v", h.requests(), s.Status, s.Stage3, s.Stage2[0])
+	}
+	if s := build(t, members(3)).run(t, council.Request{MaxCostUSD: new(0.000001)}); s.Stage3.Error.Code != council.FailBudget {
+		t.Errorf("stage 3 %+v", s.Stage3)
+	}
+	if s := build(t, members(3)).run(t, council.Request{MaxCostUSD: new(10.0), MaxTotalTokens: new(int64(1e9))}); s.Status != council.StatusComplete || len(s.Metadata.Warnings) > 0 {
+		t.Errorf("status %s, warnings %v", s.Status, s.Metadata.Warnings)
+	}
+	free := members(3)
+	for i := range free {
+		free[i].Price = simllm.Price{}
+	}
+	if s := build(t, free, func(o *pipeline.Options) { o.MaxCostUSD = new(1.0) }).run(t, council.Request{}); !warned(s, council.WarnCostUnknown) || s.Metadata.Usage.CostUSD != nil {
+		t.Errorf("warnings %v, cost %v", s.Metadata.Warnings, s.Metadata.Usage.CostUSD)
+	}
+}
+
+func TestPartialBallot(t *testing.T) {
+	m := members(4)
+	m[2] = with(m[2], simllm.Fault{Kind: simllm.BallotPartial})
+	h := build(t, m)
+	s := h.run(t, council.Request{})
+	if s.Status != council.StatusComplete || !warned(s, council.WarnPartialBallot) {
+		t.Errorf("status %s, warnings %v", s.Status, s.Metadata.Warnings)
+	}
+	unranked := 0
+	for _, r := range h.notes.batches[0] {
+		if (r.Status == council.BallotPartial) != (r.ReviewerID == "cedar") {
+			t.Errorf("%s: %s", r.ReviewerID, r.Status)
+		}
+		if r.RankValue == nil {
+			unranked++
+		}
+	}
+	if unranked != 1 {
+		t.Errorf("%d records without a rank, want 1", unranked)
+	}
+}
+
+func TestRefusePartial(t *testing.T) {
+	m := members(4)
+	h := build(t, []simllm.Model{m[0], with(m[1], simllm.Fault{Kind: simllm.FaultStatus, Tasks: []simllm.TaskKind{simllm.Question}}), m[2], m[3]})
+	if _, e := h.refused(t, council.Request{OnPartial: council.PartialRefuse}); e.Code != council.CodePartialRefused || len(e.Fields) != 1 || h.requests() != 4 {
+		t.Errorf("got %+v after %d calls: nothing more should be paid for", e, h.requests())
+	}
+	h = build(t, []simllm.Model{m[0], with(m[1], simllm.Fault{Kind: simllm.BallotProse}), m[2], m[3]})
+	s, e := h.refused(t, council.Request{OnPartial: council.PartialRefuse})
+	if e.Code != council.CodePartialRefused || h.requests() != 8 || !s.Persisted || len(h.notes.batches) != 1 {
+		t.Errorf("got %+v after %d calls, persisted %v: the reviews were paid for", e, h.requests(), s.Persisted)
+	}
+}
+
+func TestRecords(t *testing.T) {
+	h := build(t, members(3))
+	h.notes.err = errors.New("the disk is full")
+	if s := h.run(t, council.Request{}); s.Persisted || !warned(s, council.WarnNotPersisted) || s.Answer == "" || s.Status != council.StatusComplete {
+		t.Errorf("persisted %v, warnings %v, status %s", s.Persisted, s.Metadata.Warnings, s.Status)
+	}
+	h = build(t, members(3), func(o *pipeline.Options) { o.Consent = 0 })
+	if s := h.run(t, council.Request{}); s.Persisted || len(s.Metadata.Warnings) > 0 || len(h.notes.batches) > 0 {
+		t.Errorf("persisted %v, warnings %v, batches %v", s.Persisted, s.Metadata.Warnings, h.notes.batches)
+	}
+	h = build(t, members(3), func(o *pipeline.Options) { o.Recorder = nil })
+	if s := h.run(t, council.Request{}); s.Persisted || len(s.Metadata.Warnings) > 0 {
+		t.Errorf("persisted %v, warnings %v", s.Persisted, s.Metadata.Warnings)
+	}
+	h = build(t, members(3), func(o *pipeline.Options) { o.Consent, o.HashSecret, o.ConfigVersion = 4, "secret", "mine" })
+	h.run(t, council.Request{Query: "abc"})
+	// printf abc | openssl dgst -sha256 -hmac secret
+	if r := h.notes.batches[0][0]; r.QueryHash == nil || *r.QueryHash != "9946dad4e00e913f" || r.ConsentLevel != 4 || r.CouncilConfig != "mine" {
+		t.Errorf("record %+v, hash %v", r, r.QueryHash)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	for _, tt := range []struct {
+		task    simllm.TaskKind
+		calls   int // most calls that may have been started
+		records int // batches
+	}{{simllm.Question, 3, 0}, {simllm.Review, 6, 0}, {simllm.Synthesis, 7, 1}} {
+		t.Run(string(tt.task), func(t *testing.T) {
+			m := members(3)
+			arrived := make(chan struct{}, 3)
+			for i := range m {
+				m[i].Reply = func(task simllm.Task) (string, bool) {
+					if task.Kind == tt.task {
+						arrived <- struct{}{}
+					}
+					return "", false
+				}
+				m[i] = with(m[i], simllm.Fault{Kind: simllm.FaultHang, Tasks: []simllm.TaskKind{tt.task}})
+			}
+			h := build(t, m)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				<-arrived
+				cancel()
+			}()
+			s, err := h.Run(ctx, h.plan(t, council.Request{}), nil)
+			if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeCancelled || s.Status != council.StatusCancelled || s.Answer != "" {
+				t.Errorf("got %v, status %s, answer %.20q", err, s.Status, s.Answer)
+			}
+			if h.requests() > tt.calls || len(h.notes.batches) != tt.records {
+				t.Errorf("%d calls, %d batches", h.requests(), len(h.notes.batches))
+			}
+		})
+	}
+}
+
+func TestObserver(t *testing.T) {
+	m := members(3)
+	m[2] = with(m[2], simllm.Fault{Kind: simllm.BallotProse})
+	h := build(t, m)
+	var types []council.EventType
+	var events []council.Event
+	s, err := h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) {
+		types = append(types, e.Type)
+		events = append(events, e)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []council.EventType{
+		council.EventStarted, council.EventAnswer, council.EventAnswer, council.EventAnswer, council.EventStage1,
+		council.EventBallot, council.EventBallot, council.EventBallot, council.EventStage2, council.EventStage3, council.EventDone,
+	}
+	if diff := cmp.Diff(want, types); diff != "" {
+		t.Fatal(diff)
+	}
+	for _, e := range events {
+		if e.SessionID != s.ID {
+			t.Errorf("%s names session %q", e.Type, e.SessionID)
+		}
+		var same bool
+		switch data := e.Data.(type) {
+		case council.Started:
+			same = data.SessionID == s.ID && data.Chairman == "amber" && len(data.Models) == 3
+		case council.Answer:
+			same = slices.ContainsFunc(s.Stage1, func(a council.Answer) bool { return cmp.Equal(a, data) })
+		case []council.Answer:
+			same = cmp.Equal(data, s.Stage1)
+		case council.Review:
+			same = slices.ContainsFunc(s.Stage2, func(v council.Review) bool { return cmp.Equal(v, data) })
+		case council.Tally:
+			same = cmp.Equal(data, s.Metadata.Tally)
+		case council.Synthesis:
+			same = cmp.Equal(data, *s.Stage3)
+		case *council.Session:
+			same = data == s
+		}
+		if !same {
+			t.Errorf("the data of %s is not what stands in the session", e.Type)
+		}
+	}
+	// A run that fails ends with exactly one session.failed.
+	types = nil
+	down := simllm.Fault{Kind: simllm.FaultStatus}
+	h = build(t, []simllm.Model{with(m[0], down), with(m[1], down)})
+	_, err = h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) { types = append(types, e.Type) }))
+	if err == nil || types[len(types)-1] != council.EventFailed || slices.Contains(types, council.EventDone) {
+		t.Errorf("events %v", types)
+	}
+}
+
+// panicking is a Completer with a defect.
+type panicking struct{ council.Completer }
+
+func (p panicking) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	if call.Model == "cedar" {
+		panic("a defect")
+	}
+	return p.Completer.Complete(ctx, call)
+}
+
+func TestPanicStaysInItsSlot(t *testing.T) {
+	h := build(t, members(3), func(o *pipeline.Options) { o.Completer = panicking{o.Completer} })
+	s := h.run(t, council.Request{Chairman: "cedar"})
+	want := []string{"stage1 cedar internal", "stage2 cedar internal", "stage3 cedar internal"}
+	if diff := cmp.Diff(want, missing(s)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestConversation(t *testing.T) {
+	m := members(3)
+	var mu sync.Mutex
+	var tasks []simllm.Task
+	for i := range m {
+		m[i].Reply = func(task simllm.Task) (string, bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			tasks = append(tasks, task)
+			return "", false
+		}
+	}
+	build(t, m).run(t, council.Request{Messages: []council.Message{
+		{Role: "system", Content: "Be brief."},
+		{Role: "user", Content: "What is Go?"},
+		{Role: "assistant", Content: "A language."},
+		{Role: "user", Content: "Who made it?"},
+	}})
+	kinds := map[simllm.TaskKind]int{}
+	for _, task := range tasks {
+		kinds[task.Kind]++
+		if task.Kind != simllm.Question && !strings.Contains(task.Question, "What is Go?") {
+			t.Errorf("the %s was shown the question %q", task.Kind, task.Question)
+		}
+	}
+	if kinds[simllm.Question] != 3 || kinds[simllm.Review] != 3 || kinds[simllm.Synthesis] != 1 {
+		t.Errorf("tasks %v", kinds)
+	}
+}
