@@ -1,0 +1,153 @@
+// Package httpapi is councild's HTTP interface: routes, strict decoding, problem
+// documents (RFC 9457). It decides nothing about a run: that is the pipeline's.
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/councild/councild/api"
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/go-chi/chi/v5"
+)
+
+// Council prepares and runs sessions; the pipeline satisfies it.
+type Council interface {
+	Prepare(r council.Request) (council.Plan, error)
+	Run(ctx context.Context, plan council.Plan, observer council.Observer) (*council.Session, error)
+}
+
+// Daemon is what the interface asks the daemon around it.
+type Daemon interface {
+	// Report computes the bias report over the record store.
+	Report(ctx context.Context, q ReportQuery) (bias.Report, error)
+	// NotReady returns why no session should be sent here; none when all is well.
+	NotReady() []Reason
+	// Draining reports whether the daemon is shutting down and takes no session.
+	Draining() bool
+}
+
+// ReportQuery narrows a bias report. Nil fields stand for the configured window.
+type ReportQuery struct {
+	Sessions *int // 0: no limit
+	Days     *int // 0: no limit
+}
+
+// Reason says why the daemon is not ready.
+type Reason struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// Options configure the interface. Every field but Tokens is required.
+type Options struct {
+	Council      Council
+	Daemon       Daemon
+	Tokens       []string // bearer tokens; none: everybody may call
+	MaxSessions  int      // sessions at once; further ones are refused
+	MaxBodyBytes int64
+	Log          *slog.Logger
+	Version      string
+}
+
+// API is the HTTP handler.
+type API struct {
+	o        Options
+	tokens   [][sha256.Size]byte
+	sessions chan struct{} // one element per session that runs
+	kept     int           // places that Idle holds
+	router   *chi.Mux
+}
+
+// New returns the handler of all routes.
+func New(o Options) (*API, error) {
+	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 {
+		return nil, errors.New("httpapi: an option is missing")
+	}
+	a := &API{o: o, sessions: make(chan struct{}, o.MaxSessions)}
+	for _, t := range o.Tokens {
+		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))
+	}
+	a.router = a.routes()
+	return a, nil
+}
+
+// routes is the whole interface. A test holds it equal to openapi.yaml.
+func (a *API) routes() *chi.Mux {
+	r := chi.NewRouter()
+	r.Use(a.identify, a.recover, a.sameOrigin)
+	r.NotFound(a.handler(a.notFound))
+	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
+
+	r.Get("/healthz", a.handler(a.health))
+	r.Get("/readyz", a.handler(a.ready))
+	r.Get("/openapi.yaml", a.handler(a.contract))
+	r.Group(func(r chi.Router) {
+		r.Use(a.authenticate)
+		r.Post("/v1/council", a.handler(a.runCouncil))
+		r.Get("/v1/bias-report", a.handler(a.biasReport))
+	})
+	return r
+}
+
+// Routes returns the routes, for comparing them with the contract.
+func (a *API) Routes() chi.Routes { return a.router }
+
+// ServeHTTP serves a request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
+
+// handler turns a function that returns an error into a handler that writes it.
+func (a *API) handler(f func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := f(w, r); err != nil {
+			a.writeProblem(w, r, err)
+		}
+	}
+}
+
+func (a *API) notFound(_ http.ResponseWriter, r *http.Request) error {
+	return &council.Error{Code: council.CodeNotFound, Detail: "there is nothing at " + r.URL.Path + "; the routes are in /openapi.yaml"}
+}
+
+func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		if a.router.Match(chi.NewRouteContext(), method, r.URL.Path) {
+			w.Header().Add("Allow", method)
+		}
+	}
+	return &council.Error{Code: council.CodeMethodNotAllowed, Detail: r.Method + " is not for " + r.URL.Path + "; the Allow header says what is"}
+}
+
+func (a *API) contract(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(api.OpenAPI) // a client that went away needs no answer
+	return nil
+}
+
+// Health is the body of GET /healthz.
+type Health struct {
+	Status  string `json:"status"` // "ok"
+	Version string `json:"version"`
+}
+
+func (a *API) health(w http.ResponseWriter, _ *http.Request) error {
+	return writeJSON(w, http.StatusOK, Health{Status: "ok", Version: a.o.Version})
+}
+
+// Readiness is the body of GET /readyz.
+type Readiness struct {
+	Ready   bool     `json:"ready"`
+	Reasons []Reason `json:"reasons"`
+}
+
+func (a *API) ready(w http.ResponseWriter, _ *http.Request) error {
+	reasons := a.o.Daemon.NotReady()
+	if len(reasons) > 0 {
+		return writeJSON(w, http.StatusServiceUnavailable, Readiness{Reasons: reasons})
+	}
+	return writeJSON(w, http.StatusOK, Readiness{Ready: true, Reasons: []Reason{}})
+}

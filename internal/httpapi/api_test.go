@@ -1,0 +1,523 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/llm"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeDaemon is the daemon around the interface. A nil function stands for a
+// daemon in good health.
+type fakeDaemon struct {
+	report   func(httpapi.ReportQuery) (bias.Report, error)
+	notReady func() []httpapi.Reason
+	draining atomic.Bool
+}
+
+func (d *fakeDaemon) Report(_ context.Context, q httpapi.ReportQuery) (bias.Report, error) {
+	if d.report != nil {
+		return d.report(q)
+	}
+	return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
+}
+
+func (d *fakeDaemon) NotReady() []httpapi.Reason {
+	if d.notReady != nil {
+		return d.notReady()
+	}
+	return nil
+}
+
+func (d *fakeDaemon) Draining() bool { return d.draining.Load() }
+
+// server is the interface over a real pipeline and a simulated provider.
+type server struct {
+	*httptest.Server
+	api    *httpapi.API
+	daemon *fakeDaemon
+	log    *bytes.Buffer
+	sim    *simllm.Running
+}
+
+const secret = "a-token-of-sixteen-and-more"
+
+// start starts a server. The council is amber, birch, cedar; dune and the models
+// given are allowed.
+func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options, *pipeline.Options)) *server {
+	t.Helper()
+	all := slices.Concat(simllm.Council(), models)
+	for i := range all {
+		all[i].Latency = simllm.Latency{}
+	}
+	sim, err := simllm.Start(t.Context(), simllm.Options{Models: all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	client, err := llm.New(llm.Options{
+		Providers: []llm.Provider{{BaseURL: sim.URL()}}, AttemptTimeout: time.Minute, DialTimeout: time.Second,
+		MaxCallsPerProvider: 64, MaxReplyBytes: 1 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	s := &server{daemon: &fakeDaemon{}, log: &bytes.Buffer{}, sim: sim}
+	log := slog.New(slog.NewJSONHandler(s.log, nil))
+	p := pipeline.Options{
+		Completer: client, Log: log, Models: []string{"amber", "birch", "cedar"}, MaxModels: 4, MaxQueryBytes: 1 << 18,
+		Timeout: time.Minute, Order: council.OrderBalanced, Audit: &bias.Thresholds{LengthCorrelation: 0.3, PositionVariance: 0.5},
+	}
+	for _, m := range all {
+		p.AllowedModels = append(p.AllowedModels, m.Name)
+	}
+	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, MaxBodyBytes: 1 << 20, Log: log, Version: "test"}
+	for _, f := range mutate {
+		f(&o, &p)
+	}
+	if o.Council == nil {
+		if o.Council, err = pipeline.New(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.api, err = httpapi.New(o); err != nil {
+		t.Fatal(err)
+	}
+	s.Server = httptest.NewServer(s.api)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// call sends a request with a JSON body, or none, and returns the response with
+// its body read. Headers are pairs of name and value.
+func (s *server) call(t *testing.T, method, path, body string, headers ...string) (*http.Response, []byte) {
+	t.Helper()
+	var reader io.Reader = http.NoBody
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for pair := range slices.Chunk(headers, 2) {
+		req.Header.Set(pair[0], pair[1])
+	}
+	resp, err := s.Client().Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, data
+}
+
+type problem struct {
+	Type      string               `json:"type"`
+	Title     string               `json:"title"`
+	Status    int                  `json:"status"`
+	Detail    string               `json:"detail"`
+	Code      string               `json:"code"`
+	Errors    []council.FieldError `json:"errors"`
+	RequestID string               `json:"request_id"`
+	SessionID string               `json:"session_id"`
+}
+
+// askForProblem sends a request that must fail, and checks the form of the
+// problem.
+func (s *server) askForProblem(t *testing.T, method, path, body string, headers ...string) (*http.Response, problem) {
+	t.Helper()
+	resp, data := s.call(t, method, path, body, headers...)
+	var p problem
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&p); err != nil {
+		t.Fatalf("%s is no problem document: %v", data, err)
+	}
+	if resp.Header.Get("Content-Type") != "application/problem+json" || p.Status != resp.StatusCode || p.Title == "" || p.Detail == "" ||
+		p.Type != "urn:councild:problem:"+p.Code || p.Errors == nil || p.RequestID == "" || p.RequestID != resp.Header.Get("X-Request-Id") {
+		t.Errorf("%s: %+v", resp.Header.Get("Content-Type"), p)
+	}
+	if strings.Contains(string(data), "goroutine") || strings.Contains(string(data), ".go:") {
+		t.Errorf("a stack trace: %s", data)
+	}
+	return resp, p
+}
+
+func TestCouncil(t *testing.T) {
+	s := start(t, nil)
+	// curl -d declares a form unless told otherwise.
+	for _, media := range []string{"application/json", "application/json; charset=UTF-8", "application/x-www-form-urlencoded", ""} {
+		resp, data := s.call(t, "POST", "/v1/council", `{"query":"What is <b>Go</b>?","seed":9007199254740991}`, "Content-Type", media)
+		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" || resp.Header.Get("X-Request-Id") == "" {
+			t.Fatalf("%s: %d %s", media, resp.StatusCode, data)
+		}
+		var session council.Session
+		if err := json.Unmarshal(data, &session); err != nil {
+			t.Fatal(err)
+		}
+		if session.Status != council.StatusComplete || session.Metadata.Seed != council.MaxSeed || len(session.Stage2) != 3 {
+			t.Errorf("got %s", data)
+		}
+	}
+}
+
+// badInput is the table of docs/errors.md: each row is sent for real.
+var badInput = []struct {
+	name    string
+	method  string
+	path    string
+	body    string
+	headers []string
+	status  int
+	code    string
+	fields  []string // of errors
+}{
+	{"no body", "POST", "/v1/council", "", []string{"Content-Type", "application/json"}, 400, "malformed", nil},
+	{"a body of blanks", "POST", "/v1/council", " \n", nil, 400, "malformed", nil},
+	{"bad JSON", "POST", "/v1/council", `{"query": "x"`, nil, 400, "malformed", nil},
+	{"single quotes", "POST", "/v1/council", `{'query': 'x'}`, nil, 400, "malformed", nil},
+	{"an array", "POST", "/v1/council", `["x"]`, nil, 400, "malformed", nil},
+	{"`null`", "POST", "/v1/council", `null`, nil, 400, "malformed", nil},
+	{"trailing data", "POST", "/v1/council", `{"query": "x"} {}`, nil, 400, "malformed", nil},
+	{"bytes that are not UTF-8", "POST", "/v1/council", "{\"query\": \"\xff\"}", nil, 400, "malformed", nil},
+	{"a wrong media type", "POST", "/v1/council", `{"query": "x"}`, []string{"Content-Type", "text/plain"}, 415, "unsupported_media_type", nil},
+	{"another character set", "POST", "/v1/council", `{"query": "x"}`, []string{"Content-Type", "application/json; charset=latin1"}, 415, "unsupported_media_type", nil},
+	{"2 MiB", "POST", "/v1/council", `{"query": "` + strings.Repeat("x", 2<<20) + `"}`, nil, 413, "too_large", nil},
+	{"an unknown field", "POST", "/v1/council", `{"query": "x", "querry": "y"}`, nil, 422, "invalid", []string{"querry"}},
+	{"a field in another case", "POST", "/v1/council", `{"Query": "x"}`, nil, 422, "invalid", []string{"Query"}},
+	{"a field twice", "POST", "/v1/council", `{"query": "x", "query": "y"}`, nil, 422, "invalid", []string{"query"}},
+	{"an unknown field of a message", "POST", "/v1/council", `{"messages": [{"role": "user", "content": "x", "name": "y"}]}`, nil, 422, "invalid", []string{"name"}},
+	{"an empty query", "POST", "/v1/council", `{"query": ""}`, nil, 422, "invalid", []string{"query"}},
+	{"a query over its limit", "POST", "/v1/council", `{"query": "` + strings.Repeat("x", 1<<18+1) + `"}`, nil, 422, "invalid", []string{"query"}},
+	{"a query that is a number", "POST", "/v1/council", `{"query": 1}`, nil, 422, "invalid", []string{"query"}},
+	{"one model", "POST", "/v1/council", `{"query": "x", "models": ["amber"]}`, nil, 422, "invalid", []string{"models"}},
+	{"too many models", "POST", "/v1/council", `{"query": "x", "models": ["amber", "birch", "cedar", "dune", "amber"]}`, nil, 422, "invalid", []string{"models"}},
+	{"an unknown model", "POST", "/v1/council", `{"query": "x", "models": ["amber", "nobody"]}`, nil, 403, "forbidden", []string{"models[1]"}},
+	{"an unknown chairman", "POST", "/v1/council", `{"query": "x", "chairman": "nobody"}`, nil, 403, "forbidden", []string{"chairman"}},
+	{"a negative seed", "POST", "/v1/council", `{"query": "x", "seed": -1}`, nil, 422, "invalid", []string{"seed"}},
+	{"a seed that is too large", "POST", "/v1/council", `{"query": "x", "seed": 9007199254740992}`, nil, 422, "invalid", []string{"seed"}},
+	{"a seed that is not whole", "POST", "/v1/council", `{"query": "x", "seed": 1.5}`, nil, 422, "invalid", []string{"seed"}},
+	{"a seed that is a text", "POST", "/v1/council", `{"query": "x", "seed": "1"}`, nil, 422, "invalid", []string{"seed"}},
+	{"several problems", "POST", "/v1/council", `{"query": "", "seed": -1, "order": "random"}`, nil, 422, "invalid", []string{"order", "query", "seed"}},
+	{"a page of another origin", "POST", "/v1/council", `{"query": "x"}`, []string{"Origin", "https://elsewhere.example"}, 403, "forbidden", nil},
+	{"a wrong method", "GET", "/v1/council", "", nil, 405, "method_not_allowed", nil},
+	{"a wrong method", "POST", "/v1/bias-report", "{}", nil, 405, "method_not_allowed", nil},
+	{"a wrong method", "DELETE", "/healthz", "", nil, 405, "method_not_allowed", nil},
+	{"a wrong method", "POST", "/readyz", "{}", nil, 405, "method_not_allowed", nil},
+	{"a wrong method", "POST", "/openapi.yaml", "{}", nil, 405, "method_not_allowed", nil},
+	{"a wrong path", "POST", "/v1/councils", `{"query": "x"}`, nil, 404, "not_found", nil},
+	{"an unknown parameter", "GET", "/v1/bias-report?session=3", "", nil, 422, "invalid", []string{"session"}},
+	{"a bad parameter", "GET", "/v1/bias-report?sessions=-1&days=x&format=xml", "", nil, 422, "invalid", []string{"days", "format", "sessions"}},
+}
+
+func TestBadInput(t *testing.T) {
+	s := start(t, nil)
+	for _, tt := range badInput {
+		t.Run(tt.name+" "+tt.path, func(t *testing.T) {
+			resp, p := s.askForProblem(t, tt.method, tt.path, tt.body, tt.headers...)
+			if p.Status != tt.status || p.Code != tt.code {
+				t.Errorf("got %d %s: %s", p.Status, p.Code, p.Detail)
+			}
+			var fields []string
+			for _, f := range p.Errors {
+				fields = append(fields, f.Field)
+				if f.Message == "" || f.Fix == "" {
+					t.Errorf("%+v does not say what is wrong and how to mend it", f)
+				}
+			}
+			slices.Sort(fields)
+			if diff := cmp.Diff(tt.fields, fields); diff != "" {
+				t.Error(diff)
+			}
+			if (p.Status == 405) != (resp.Header.Get("Allow") != "") {
+				t.Errorf("Allow: %q", resp.Header.Get("Allow"))
+			}
+		})
+	}
+	if n := s.sim.Stats().Models["amber"].Requests; n != 0 {
+		t.Errorf("bad requests cost %d calls", n)
+	}
+}
+
+// docs/errors.md holds exactly the rows that are tested.
+func TestBadInputIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got []string
+	for _, tt := range badInput {
+		path, _, _ := strings.Cut(tt.path, "?")
+		want = append(want, fmt.Sprintf("| %s %s | %s | %d | `%s` |", tt.method, path, tt.name, tt.status, tt.code))
+	}
+	for line := range strings.Lines(string(page)) {
+		if strings.HasPrefix(line, "| GET ") || strings.HasPrefix(line, "| POST ") || strings.HasPrefix(line, "| DELETE ") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRunFailures(t *testing.T) {
+	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 500}}}
+	hang := simllm.Model{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}}
+	s := start(t, []simllm.Model{down, hang})
+	resp, p := s.askForProblem(t, "POST", "/v1/council", `{"query":"x","models":["down","amber","down"]}`)
+	if resp.StatusCode != 502 || p.Code != "no_quorum" || p.SessionID == "" || len(p.Errors) != 2 || p.Errors[0].Field != "down" || p.Errors[1].Field != "down#2" {
+		t.Errorf("got %+v", p)
+	}
+	if strings.Contains(p.Errors[0].Message, "imulated") {
+		t.Errorf("the provider's own words are passed on: %s", p.Errors[0].Message)
+	}
+	if _, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x","models":["down","amber","birch"],"on_partial":"refuse"}`); p.Status != 502 || p.Code != "partial_refused" {
+		t.Errorf("got %+v", p)
+	}
+	if _, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x","models":["hang","hang"],"timeout_seconds":0.2}`); p.Status != 504 || p.Code != "deadline" {
+		t.Errorf("got %+v", p)
+	}
+}
+
+func TestFullAndDraining(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	slow := simllm.Model{Name: "slow", Reply: func(task simllm.Task) (string, bool) {
+		if task.Kind == simllm.Question {
+			arrived <- struct{}{}
+			<-release
+		}
+		return "", false
+	}}
+	s := start(t, []simllm.Model{slow}, func(o *httpapi.Options, _ *pipeline.Options) { o.MaxSessions = 1 })
+	done := make(chan int, 1)
+	go func() {
+		resp, _ := s.call(t, "POST", "/v1/council", `{"query":"x","models":["slow","amber"]}`)
+		done <- resp.StatusCode
+	}()
+	<-arrived
+	resp, p := s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`)
+	if p.Status != 503 || p.Code != "unavailable" || resp.Header.Get("Retry-After") != "1" {
+		t.Errorf("got %+v, Retry-After %q", p, resp.Header.Get("Retry-After"))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.api.Idle(ctx); err == nil {
+		t.Error("idle while a session runs")
+	}
+	close(release)
+	if status := <-done; status != 200 {
+		t.Errorf("the running session answered %d", status)
+	}
+	if err := s.api.Idle(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`); p.Status != 503 {
+		t.Errorf("a session began after Idle: %+v", p)
+	}
+	s.daemon.draining.Store(true)
+	if resp, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`); p.Status != 503 || !strings.Contains(p.Detail, "shutting down") || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("got %+v", p)
+	}
+}
+
+func TestClientGone(t *testing.T) {
+	arrived, cancelled := make(chan struct{}, 3), make(chan error, 1)
+	waiting := simllm.Model{Name: "waiting", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}, Reply: func(simllm.Task) (string, bool) {
+		arrived <- struct{}{}
+		return "", false
+	}}
+	s := start(t, []simllm.Model{waiting}, func(o *httpapi.Options, p *pipeline.Options) {
+		inner, err := pipeline.New(*p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Council = watched{inner, cancelled}
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/council", strings.NewReader(`{"query":"x","models":["waiting","waiting"]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		<-arrived
+		leave()
+	}()
+	if resp, err := s.Client().Do(req); err == nil {
+		_ = resp.Body.Close()
+		t.Error("the call that was left has an answer")
+	}
+	if e, ok := errors.AsType[*council.Error](<-cancelled); !ok || e.Code != council.CodeCancelled {
+		t.Errorf("the run ended with %v", e)
+	}
+}
+
+// watched tells how a run ended.
+type watched struct {
+	httpapi.Council
+	ended chan error
+}
+
+func (w watched) Run(ctx context.Context, plan council.Plan, o council.Observer) (*council.Session, error) {
+	session, err := w.Council.Run(ctx, plan, o)
+	w.ended <- err
+	return session, err
+}
+
+func TestTokens(t *testing.T) {
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret, "another-token-of-sixteen"} })
+	for _, header := range []string{"", "Bearer ", "Bearer wrong", "Basic " + secret, secret, "Bearer " + secret + "x", "Bearer " + strings.Repeat("x", 10_000)} {
+		for _, path := range []string{"/v1/council", "/v1/bias-report"} {
+			method := "POST"
+			if path == "/v1/bias-report" {
+				method = "GET"
+			}
+			resp, p := s.askForProblem(t, method, path, "", "Authorization", header)
+			if p.Status != 401 || p.Code != "unauthorized" || !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer") {
+				t.Errorf("%.40q on %s: got %+v", header, path, p)
+			}
+		}
+	}
+	for _, header := range []string{"Bearer " + secret, "bearer  another-token-of-sixteen"} {
+		if resp, data := s.call(t, "GET", "/v1/bias-report", "", "Authorization", header); resp.StatusCode != 200 {
+			t.Errorf("%s: %d %s", header, resp.StatusCode, data)
+		}
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/openapi.yaml"} {
+		if resp, _ := s.call(t, "GET", path, ""); resp.StatusCode != 200 {
+			t.Errorf("%s asks for a token", path)
+		}
+	}
+	if strings.Contains(s.log.String(), secret) {
+		t.Error("a token is in the log")
+	}
+}
+
+func TestBiasReport(t *testing.T) {
+	s := start(t, nil)
+	var asked httpapi.ReportQuery
+	s.daemon.report = func(q httpapi.ReportQuery) (bias.Report, error) {
+		asked = q
+		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
+	}
+	tests := []struct{ query, accept, media string }{
+		{"", "", "application/json"},
+		{"", "*/*", "application/json"},
+		{"", "text/plain", "text/plain; charset=utf-8"},
+		{"", "application/json, text/plain;q=0.5", "application/json"},
+		{"?format=text", "application/json", "text/plain; charset=utf-8"},
+		{"?format=json", "text/plain", "application/json"},
+	}
+	for _, tt := range tests {
+		resp, data := s.call(t, "GET", "/v1/bias-report"+tt.query, "", "Accept", tt.accept)
+		if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || got != tt.media || len(data) == 0 {
+			t.Errorf("%+v: %d %s", tt, resp.StatusCode, got)
+		}
+		if asked.Sessions != nil || asked.Days != nil {
+			t.Errorf("asked %+v", asked)
+		}
+	}
+	s.call(t, "GET", "/v1/bias-report?sessions=7&days=0", "")
+	if diff := cmp.Diff(httpapi.ReportQuery{Sessions: new(7), Days: new(0)}, asked); diff != "" {
+		t.Error(diff)
+	}
+	s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+		return bias.Report{}, errors.New("open /secret/path: permission denied")
+	}
+	if _, p := s.askForProblem(t, "GET", "/v1/bias-report", ""); p.Status != 500 || p.Code != "internal" || strings.Contains(p.Detail, "secret") {
+		t.Errorf("got %+v", p)
+	}
+	if !strings.Contains(s.log.String(), "permission denied") {
+		t.Errorf("the cause is not in the log: %s", s.log)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	s := start(t, nil)
+	if resp, data := s.call(t, "GET", "/healthz", ""); resp.StatusCode != 200 || strings.TrimSpace(string(data)) != `{"status":"ok","version":"test"}` {
+		t.Errorf("%d %s", resp.StatusCode, data)
+	}
+	if resp, data := s.call(t, "GET", "/readyz", ""); resp.StatusCode != 200 || strings.TrimSpace(string(data)) != `{"ready":true,"reasons":[]}` {
+		t.Errorf("%d %s", resp.StatusCode, data)
+	}
+	s.daemon.notReady = func() []httpapi.Reason { return []httpapi.Reason{{Code: "store", Message: "full"}} }
+	if resp, data := s.call(t, "GET", "/readyz", ""); resp.StatusCode != 503 || strings.TrimSpace(string(data)) != `{"ready":false,"reasons":[{"code":"store","message":"full"}]}` {
+		t.Errorf("%d %s", resp.StatusCode, data)
+	}
+	// A daemon that is not ready still answers what it can.
+	if resp, _ := s.call(t, "POST", "/v1/council", `{"query":"x"}`); resp.StatusCode != 200 {
+		t.Errorf("%d", resp.StatusCode)
+	}
+}
+
+func TestRequestID(t *testing.T) {
+	s := start(t, nil)
+	if resp, _ := s.call(t, "GET", "/healthz", "", "X-Request-Id", "mine-1"); resp.Header.Get("X-Request-Id") != "mine-1" {
+		t.Errorf("got %q", resp.Header.Get("X-Request-Id"))
+	}
+	for _, bad := range []string{"", "two words", strings.Repeat("x", 129), "ü"} {
+		resp, _ := s.call(t, "GET", "/healthz", "", "X-Request-Id", bad)
+		if id := resp.Header.Get("X-Request-Id"); id == bad || len(id) < 16 {
+			t.Errorf("%.20q: got %q", bad, id)
+		}
+	}
+}
+
+// broken is a Council with a defect.
+type broken struct{}
+
+func (broken) Prepare(council.Request) (council.Plan, error) { panic("a defect with a secret") }
+
+func (broken) Run(context.Context, council.Plan, council.Observer) (*council.Session, error) {
+	return nil, nil
+}
+
+func TestPanic(t *testing.T) {
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Council, o.MaxSessions = broken{}, 1 })
+	for range 2 { // the place of the session is free again
+		_, p := s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`)
+		if p.Status != 500 || p.Code != "internal" || strings.Contains(p.Detail, "secret") {
+			t.Errorf("got %+v", p)
+		}
+	}
+	if !strings.Contains(s.log.String(), "a defect with a secret") {
+		t.Error("the panic is not in the log")
+	}
+}
+
+func TestNoContentInTheLog(t *testing.T) {
+	s := start(t, nil)
+	_, data := s.call(t, "POST", "/v1/council", `{"query":"the unmistakable question"}`)
+	if !strings.Contains(string(data), "unmistakable") || strings.Contains(s.log.String(), "unmistakable") || s.log.Len() == 0 {
+		t.Errorf("log: %s", s.log)
+	}
+}

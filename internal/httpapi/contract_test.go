@@ -1,0 +1,421 @@
+package httpapi_test
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/api"
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/go-chi/chi/v5"
+	"github.com/google/go-cmp/cmp"
+)
+
+// contract loads openapi.yaml.
+func contract(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(api.OpenAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestContractHasTheRoutes(t *testing.T) {
+	var want, got []string
+	for path, item := range contract(t).Paths.Map() {
+		for method := range item.Operations() {
+			want = append(want, method+" "+path)
+		}
+	}
+	err := chi.Walk(start(t, nil).api.Routes(), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		got = append(got, method+" "+route)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	served, data := start(t, nil).call(t, "GET", "/openapi.yaml", "")
+	if string(data) != string(api.OpenAPI) || served.Header.Get("Content-Type") != "application/yaml" {
+		t.Error("the contract served is another")
+	}
+}
+
+// schemas are the Go types behind the schemas of the contract.
+var schemas = map[string]reflect.Type{
+	"Request": reflect.TypeFor[council.Request](), "Message": reflect.TypeFor[council.Message](),
+	"Session": reflect.TypeFor[council.Session](), "Degradation": reflect.TypeFor[council.Degradation](),
+	"Failure": reflect.TypeFor[council.Failure](), "Usage": reflect.TypeFor[council.Usage](),
+	"Answer": reflect.TypeFor[council.Answer](), "Review": reflect.TypeFor[council.Review](),
+	"LabelToModel": reflect.TypeFor[map[council.Label]council.Seat](), "Seat": reflect.TypeFor[council.Seat](),
+	"Ballot": reflect.TypeFor[council.Ballot](), "Synthesis": reflect.TypeFor[council.Synthesis](),
+	"Metadata": reflect.TypeFor[council.Metadata](), "Standing": reflect.TypeFor[council.Standing](),
+	"Agreement": reflect.TypeFor[council.Agreement](), "BiasAudit": reflect.TypeFor[council.BiasAudit](),
+	"AuditSamples": reflect.TypeFor[council.AuditSamples](), "TotalUsage": reflect.TypeFor[council.TotalUsage](),
+	"Timing": reflect.TypeFor[council.Timing](), "Warning": reflect.TypeFor[council.Warning](),
+	"Versions": reflect.TypeFor[council.Versions](), "FieldError": reflect.TypeFor[council.FieldError](),
+	"Order": reflect.TypeFor[council.Order](), "Stage": reflect.TypeFor[council.Stage](), "FailureCode": reflect.TypeFor[council.FailureCode](),
+	"Report": reflect.TypeFor[bias.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
+	"Metric": reflect.TypeFor[bias.Metric](), "Profile": reflect.TypeFor[bias.Profile](), "Position": reflect.TypeFor[bias.Position](),
+	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](), "Readiness": reflect.TypeFor[httpapi.Readiness](),
+	"Problem": reflect.TypeFor[httpapi.Problem](),
+}
+
+// subsets are string types of which one field uses only some values.
+var subsets = map[string]bool{"Answer.status": true, "Review.status": true, "Synthesis.status": true}
+
+// Every schema is exactly what encoding/json makes of its Go type, both ways:
+// names, types, what may be null, what may be missing, and the closed lists.
+func TestContractHasTheStructs(t *testing.T) {
+	doc := contract(t)
+	constants := stringConstants(t, "../council", "../bias")
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(schemas)), slices.Sorted(maps.Keys(doc.Components.Schemas))); diff != "" {
+		t.Fatalf("schemas and types: %s", diff)
+	}
+	names := map[reflect.Type]string{}
+	for name, typ := range schemas {
+		names[typ] = name
+	}
+	for name, typ := range schemas {
+		c := comparison{t: t, names: names, constants: constants}
+		c.value(name, typ, &openapi3.SchemaRef{Value: doc.Components.Schemas[name].Value}, true)
+	}
+}
+
+type comparison struct {
+	t         *testing.T
+	names     map[reflect.Type]string // types with a schema of their own
+	constants map[string][]string     // values of string types, by package and name
+}
+
+// value compares the schema at path with a type. A type with a schema of its own
+// must be referred to by it, unless that schema itself is looked at.
+func (c comparison) value(path string, typ reflect.Type, ref *openapi3.SchemaRef, top bool) {
+	nullable := typ.Kind() == reflect.Pointer
+	if nullable {
+		typ = typ.Elem()
+	}
+	if name, ok := c.names[typ]; ok && !top {
+		want := "#/components/schemas/" + name
+		if nullable {
+			if len(ref.Value.AnyOf) != 2 || ref.Value.AnyOf[0].Ref != want || !ref.Value.AnyOf[1].Value.Type.Is("null") {
+				c.t.Errorf("%s: want anyOf %s and null", path, want)
+			}
+		} else if ref.Ref != want {
+			c.t.Errorf("%s: want a reference to %s, got %q", path, want, ref.Ref)
+		}
+		return
+	}
+	schema := ref.Value
+	want := []string{jsonType(typ)}
+	if nullable {
+		want = append(want, "null")
+	}
+	if diff := cmp.Diff(want, schema.Type.Slice()); diff != "" {
+		c.t.Errorf("%s: type %s", path, diff)
+	}
+	switch {
+	case typ == reflect.TypeFor[time.Time]():
+		if schema.Format != "date-time" {
+			c.t.Errorf("%s: format %q", path, schema.Format)
+		}
+	case typ.Kind() == reflect.String && typ.Name() != "string":
+		c.enum(path, typ, schema, nullable)
+	case typ.Kind() == reflect.Slice:
+		c.value(path+"[]", typ.Elem(), schema.Items, false)
+	case typ.Kind() == reflect.Map:
+		c.value(path+"{}", typ.Elem(), schema.AdditionalProperties.Schema, false)
+	case typ.Kind() == reflect.Struct:
+		c.structure(path, typ, schema)
+	}
+}
+
+func (c comparison) enum(path string, typ reflect.Type, schema *openapi3.Schema, nullable bool) {
+	want := slices.Clone(c.constants[typ.String()])
+	if len(want) == 0 {
+		return // an open type, such as a label
+	}
+	var got []string
+	null := false
+	for _, v := range schema.Enum {
+		if text, ok := v.(string); ok {
+			got = append(got, text)
+		} else {
+			null = true
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if subsets[path] {
+		want = slices.DeleteFunc(want, func(v string) bool { return !slices.Contains(got, v) })
+	}
+	if diff := cmp.Diff(want, got); diff != "" || null != nullable {
+		c.t.Errorf("%s: enum, null %v: %s", path, null, diff)
+	}
+}
+
+func (c comparison) structure(path string, typ reflect.Type, schema *openapi3.Schema) {
+	var fields, required []string
+	var walk func(reflect.Type)
+	walk = func(typ reflect.Type) {
+		for f := range typ.Fields() {
+			if f.Anonymous {
+				walk(f.Type)
+				continue
+			}
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if name == "-" {
+				continue
+			}
+			fields = append(fields, name)
+			optional := strings.Contains(options, "omitempty")
+			if !optional {
+				required = append(required, name)
+			}
+			property := schema.Properties[name]
+			if property == nil {
+				c.t.Errorf("%s.%s: not in the contract", path, name)
+				continue
+			}
+			field := f.Type
+			if optional && field.Kind() == reflect.Pointer {
+				field = field.Elem() // missing, not null
+			}
+			c.value(path+"."+name, field, property, false)
+		}
+	}
+	walk(typ)
+	if path == "Request" || path == "Message" {
+		required = schema.Required // what must be there is decided by Prepare
+	}
+	slices.Sort(fields)
+	slices.Sort(required)
+	if diff := cmp.Diff(fields, slices.Sorted(maps.Keys(schema.Properties))); diff != "" {
+		c.t.Errorf("%s: fields: %s", path, diff)
+	}
+	if diff := cmp.Diff(required, slices.Sorted(slices.Values(schema.Required))); diff != "" {
+		c.t.Errorf("%s: required: %s", path, diff)
+	}
+	if schema.AdditionalProperties.Has == nil || *schema.AdditionalProperties.Has {
+		c.t.Errorf("%s: additionalProperties is not false", path)
+	}
+}
+
+func jsonType(typ reflect.Type) string {
+	switch typ.Kind() {
+	case reflect.String:
+		return "string"
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Int, reflect.Int64:
+		return "integer"
+	case reflect.Float64:
+		return "number"
+	case reflect.Slice:
+		return "array"
+	case reflect.Struct:
+		if typ == reflect.TypeFor[time.Time]() {
+			return "string"
+		}
+		return "object"
+	case reflect.Map:
+		return "object"
+	default:
+		return "unknown"
+	}
+}
+
+// stringConstants reads the values of every named string type from the source.
+func stringConstants(t *testing.T, dirs ...string) map[string][]string {
+	t.Helper()
+	values := map[string][]string{}
+	for _, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(parsed, func(n ast.Node) bool {
+				spec, ok := n.(*ast.ValueSpec)
+				if !ok || len(spec.Values) != 1 {
+					return true
+				}
+				typ, ok := spec.Type.(*ast.Ident)
+				literal, isLiteral := spec.Values[0].(*ast.BasicLit)
+				if ok && isLiteral && literal.Kind == token.STRING {
+					value, err := strconv.Unquote(literal.Value)
+					if err != nil {
+						t.Fatal(err)
+					}
+					name := parsed.Name.Name + "." + typ.Name
+					values[name] = append(values[name], value)
+				}
+				return true
+			})
+		}
+	}
+	if len(values["council.FailureCode"]) < 20 {
+		t.Fatalf("found %d failure codes", len(values["council.FailureCode"]))
+	}
+	return values
+}
+
+// moody is a Council that panics when it is asked to.
+type moody struct{ httpapi.Council }
+
+func (m moody) Prepare(r council.Request) (council.Plan, error) {
+	if r.Query == "panic" {
+		panic("asked to")
+	}
+	return m.Council.Prepare(r)
+}
+
+// fullReport is a report in which nothing is empty.
+func fullReport(httpapi.ReportQuery) (bias.Report, error) {
+	now := time.Now()
+	c := bias.NewCollector(bias.Options{Now: now})
+	c.Skip(3, "not_json")
+	for i := range 60 {
+		for j := range 3 {
+			c.Add(council.BiasMetricRecord{
+				SessionID: strconv.Itoa(i), Timestamp: now.Add(-time.Hour), ReviewerID: "r" + strconv.Itoa(j%2), ModelID: "c" + strconv.Itoa(j),
+				Position: &j, ResponseLengthChars: 100 * (i + j), ScoreValue: new(float64(1 + (i*j)%10)), ScoreScale: "1-10",
+			})
+		}
+	}
+	return c.Report(), nil
+}
+
+// Every status that the contract documents for a route is produced here, with a
+// body that the contract describes.
+func TestContractHasTheStatuses(t *testing.T) {
+	doc := contract(t)
+	s := start(t, []simllm.Model{
+		{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}},
+		{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}},
+	}, func(o *httpapi.Options, p *pipeline.Options) {
+		o.Tokens = []string{secret}
+		inner, err := pipeline.New(*p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Council = moody{inner}
+	})
+	auth := []string{"Authorization", "Bearer " + secret}
+	type call struct {
+		method, path, body string
+		headers            []string
+		prepare            func()
+	}
+	ready := func() { s.daemon.notReady, s.daemon.report = nil, nil; s.daemon.draining.Store(false) }
+	calls := []call{
+		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth},
+		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["down","amber","birch"]}`, headers: auth},
+		{method: "POST", path: "/v1/council", body: `{`, headers: auth},
+		{method: "POST", path: "/v1/council", body: `{"query":"x"}`},
+		{method: "POST", path: "/v1/council", body: `{"query":"x","chairman":"y"}`, headers: auth},
+		{method: "GET", path: "/v1/council", headers: auth},
+		{method: "POST", path: "/v1/council", body: strings.Repeat(" ", 2<<20), headers: auth},
+		{method: "POST", path: "/v1/council", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
+		{method: "POST", path: "/v1/council", body: `{"query":""}`, headers: auth},
+		{method: "POST", path: "/v1/council", body: `{"query":"panic"}`, headers: auth},
+		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["down","down"]}`, headers: auth},
+		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["hang","hang"],"timeout_seconds":0.1}`, headers: auth},
+		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth, prepare: func() { s.daemon.draining.Store(true) }},
+		{method: "GET", path: "/v1/bias-report", headers: auth},
+		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() { s.daemon.report = fullReport }},
+		{method: "GET", path: "/v1/bias-report?format=text", headers: auth},
+		{method: "GET", path: "/v1/bias-report"},
+		{method: "DELETE", path: "/v1/bias-report", headers: auth},
+		{method: "GET", path: "/v1/bias-report?days=x", headers: auth},
+		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() {
+			s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
+		}},
+		{method: "GET", path: "/healthz"},
+		{method: "PUT", path: "/healthz"},
+		{method: "GET", path: "/readyz"},
+		{method: "PUT", path: "/readyz"},
+		{method: "GET", path: "/readyz", prepare: func() {
+			s.daemon.notReady = func() []httpapi.Reason { return []httpapi.Reason{{Code: "store", Message: "full"}} }
+		}},
+		{method: "GET", path: "/openapi.yaml"},
+		{method: "PUT", path: "/openapi.yaml"},
+	}
+	produced := map[string]bool{}
+	for _, k := range calls {
+		ready()
+		if k.prepare != nil {
+			k.prepare()
+		}
+		resp, data := s.call(t, k.method, k.path, k.body, k.headers...)
+		path, _, _ := strings.Cut(k.path, "?")
+		item := doc.Paths.Value(path)
+		operation := item.GetOperation(k.method)
+		if operation == nil { // a 405: it is documented with the path's own operation
+			operation = slices.Collect(maps.Values(item.Operations()))[0]
+		}
+		response := operation.Responses.Status(resp.StatusCode)
+		if response == nil {
+			t.Errorf("%s %s answered %d, which is not documented: %s", k.method, path, resp.StatusCode, data)
+			continue
+		}
+		produced[path+" "+strconv.Itoa(resp.StatusCode)] = true
+		media := response.Value.Content.Get(resp.Header.Get("Content-Type"))
+		if media == nil {
+			t.Errorf("%s %s %d: the media type %q is not documented", k.method, path, resp.StatusCode, resp.Header.Get("Content-Type"))
+			continue
+		}
+		if !strings.Contains(resp.Header.Get("Content-Type"), "json") {
+			continue
+		}
+		var body any
+		if err := json.Unmarshal(data, &body); err != nil {
+			t.Fatal(err)
+		}
+		if err := media.Schema.Value.VisitJSON(body); err != nil {
+			t.Errorf("%s %s %d: %v", k.method, path, resp.StatusCode, err)
+		}
+		for name := range response.Value.Headers {
+			if resp.Header.Get(name) == "" {
+				t.Errorf("%s %s %d: the header %s is documented, but missing", k.method, path, resp.StatusCode, name)
+			}
+		}
+	}
+	for path, item := range doc.Paths.Map() {
+		for method, operation := range item.Operations() {
+			for status := range operation.Responses.Map() {
+				if !produced[path+" "+status] {
+					t.Errorf("%s %s: the status %s is documented, but not tested", method, path, status)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// runCouncil is POST /v1/council: it waits for the session and returns it. A
+// client that goes away ends the request's context, and so the run.
+func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
+	release, err := a.admit()
+	if err != nil {
+		return err
+	}
+	defer release()
+	var request council.Request
+	if err := a.decode(w, r, &request); err != nil {
+		return err
+	}
+	plan, err := a.o.Council.Prepare(request)
+	if err != nil {
+		return err
+	}
+	session, err := a.o.Council.Run(r.Context(), plan, nil)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, session)
+}
+
+// admit takes a place for a session, or refuses at once: a queue would only hide
+// that the daemon is full.
+func (a *API) admit() (release func(), err error) {
+	if a.o.Daemon.Draining() {
+		return nil, &council.Error{Code: council.CodeUnavailable, Detail: "the daemon is shutting down", RetryAfter: 5 * time.Second}
+	}
+	select {
+	case a.sessions <- struct{}{}:
+		return func() { <-a.sessions }, nil
+	default:
+		return nil, &council.Error{
+			Code: council.CodeUnavailable, RetryAfter: time.Second,
+			Detail: "as many sessions run as may at once; try again in a moment, or raise LLM_COUNCIL_MAX_SESSIONS",
+		}
+	}
+}
+
+// Idle waits until no session runs. It then keeps all places, so that none
+// begins any more: it is for shutting down.
+func (a *API) Idle(ctx context.Context) error {
+	for range cap(a.sessions) - a.kept {
+		select {
+		case a.sessions <- struct{}{}:
+			a.kept++
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

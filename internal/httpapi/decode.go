@@ -1,0 +1,134 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// decode reads the request's body, one JSON object, into v: the right media type,
+// within the size limit, UTF-8, no unknown or repeated field, nothing behind it.
+func (a *API) decode(w http.ResponseWriter, r *http.Request, v any) error {
+	if err := mediaType(r); err != nil {
+		return err
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &council.Error{
+			Code:   council.CodeTooLarge,
+			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise LLM_COUNCIL_MAX_BODY_BYTES", tooLarge.Limit),
+		}
+	}
+	if err != nil {
+		return &council.Error{Code: council.CodeMalformed, Detail: "the body could not be read to its end; send it again", Cause: err}
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return &council.Error{Code: council.CodeMalformed, Detail: `there is no body; send a JSON object such as {"query": "..."}`}
+	}
+	if !utf8.Valid(body) {
+		return &council.Error{Code: council.CodeMalformed, Detail: "the body is not UTF-8; encode it so"}
+	}
+	if err := checkFields(body, reflect.TypeOf(v).Elem()); err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	decoder.DisallowUnknownFields() // those of nested objects
+	if err := decoder.Decode(v); err != nil {
+		return jsonError(err)
+	}
+	return nil
+}
+
+// mediaType accepts JSON, and what curl -d says when it is not told: a browser
+// form could send that too, but not past the check of its origin.
+func mediaType(r *http.Request) error {
+	header := r.Header.Get("Content-Type")
+	media, params, err := mime.ParseMediaType(header)
+	charset := params["charset"]
+	if header == "" || err == nil && (media == "application/json" || media == "application/x-www-form-urlencoded") &&
+		(charset == "" || strings.EqualFold(charset, "utf-8")) {
+		return nil
+	}
+	return &council.Error{Code: council.CodeUnsupportedMediaType, Detail: fmt.Sprintf("the body is %q; send application/json in UTF-8", header)}
+}
+
+// checkFields checks what encoding/json would let pass: that body is one object
+// and nothing more, and that each of its keys is a field of t, spelt exactly so,
+// and there once.
+func checkFields(body []byte, t reflect.Type) error {
+	known := map[string]bool{}
+	for f := range t.Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
+			known[name] = true
+		}
+	}
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if token, err := decoder.Token(); err != nil {
+		return jsonError(err)
+	} else if token != json.Delim('{') {
+		return &council.Error{Code: council.CodeMalformed, Detail: "the body is not a JSON object; send one, such as {\"query\": \"...\"}"}
+	}
+	var fields []council.FieldError
+	seen := map[string]bool{}
+	for decoder.More() {
+		token, err := decoder.Token()
+		if err != nil {
+			return jsonError(err)
+		}
+		key, _ := token.(string)
+		switch {
+		case !known[key]:
+			fields = append(fields, council.FieldError{Field: key, Message: "there is no such field", Fix: "remove it, or correct its spelling: see /openapi.yaml"})
+		case seen[key]:
+			fields = append(fields, council.FieldError{Field: key, Message: "the field stands more than once", Fix: "give it once"})
+		}
+		seen[key] = true
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			return jsonError(err)
+		}
+	}
+	if _, err := decoder.Token(); err != nil { // the closing brace
+		return jsonError(err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return &council.Error{Code: council.CodeMalformed, Detail: "something stands behind the JSON object; send the object alone"}
+	}
+	if len(fields) > 0 {
+		return &council.Error{Code: council.CodeInvalid, Detail: "the body holds fields that do not belong there", Fields: fields}
+	}
+	return nil
+}
+
+// jsonError says what is wrong with a body, and where.
+func jsonError(err error) error {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		want := wrong.Type.String()
+		if wrong.Type.Kind() == reflect.Int64 {
+			want = "whole number"
+		}
+		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
+			Field: wrong.Field, Message: fmt.Sprintf("a %s does not fit here", wrong.Value), Fix: "give a " + want,
+		}}}
+	}
+	detail := "the body is not valid JSON"
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		detail += fmt.Sprintf(" (byte %d: %v)", syntax.Offset, syntax)
+	} else if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		detail += " (it ends too early)"
+	} else if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
+		return &council.Error{Code: council.CodeInvalid, Detail: "the body holds fields that do not belong there", Fields: []council.FieldError{{
+			Field: strings.Trim(field, `"`), Message: "there is no such field", Fix: "remove it, or correct its spelling: see /openapi.yaml",
+		}}}
+	}
+	return &council.Error{Code: council.CodeMalformed, Detail: detail + `; send an object such as {"query": "..."}`}
+}

@@ -1,0 +1,113 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Problem is an RFC 9457 problem document.
+type Problem struct {
+	Type      string               `json:"type"`
+	Title     string               `json:"title"`
+	Status    int                  `json:"status"`
+	Detail    string               `json:"detail"`
+	Code      council.Code         `json:"code"`
+	Errors    []council.FieldError `json:"errors"`
+	RequestID string               `json:"request_id"`
+	SessionID string               `json:"session_id,omitempty"`
+}
+
+// meaning maps each code to its HTTP status and title. It is the only such table.
+func meaning(code council.Code) (status int, title string) {
+	switch code {
+	case council.CodeMalformed:
+		return http.StatusBadRequest, "The request cannot be read"
+	case council.CodeUnauthorized:
+		return http.StatusUnauthorized, "A valid token is needed"
+	case council.CodeForbidden:
+		return http.StatusForbidden, "Not allowed"
+	case council.CodeNotFound:
+		return http.StatusNotFound, "Nothing here"
+	case council.CodeMethodNotAllowed:
+		return http.StatusMethodNotAllowed, "Wrong method"
+	case council.CodeTooLarge:
+		return http.StatusRequestEntityTooLarge, "The body is too large"
+	case council.CodeUnsupportedMediaType:
+		return http.StatusUnsupportedMediaType, "Wrong media type"
+	case council.CodeInvalid:
+		return http.StatusUnprocessableEntity, "The request is not valid"
+	case council.CodeNoQuorum:
+		return http.StatusBadGateway, "Too few members answered"
+	case council.CodePartialRefused:
+		return http.StatusBadGateway, "The result is degraded"
+	case council.CodeUnavailable:
+		return http.StatusServiceUnavailable, "Not now"
+	case council.CodeCancelled:
+		return http.StatusServiceUnavailable, "The session was cancelled"
+	case council.CodeDeadline:
+		return http.StatusGatewayTimeout, "Out of time"
+	case council.CodeInternal:
+	}
+	return http.StatusInternalServerError, "Internal error"
+}
+
+// writeProblem answers with an error. One that carries no code is a defect: its
+// text goes to the log only.
+func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+	e, ok := errors.AsType[*council.Error](err)
+	if !ok {
+		e = &council.Error{Code: council.CodeInternal, Detail: "something went wrong inside councild; the log tells more under this request_id", Cause: err}
+	}
+	status, title := meaning(e.Code)
+	if status >= 500 {
+		a.o.Log.ErrorContext(r.Context(), "request failed", "code", e.Code, "error", e, "session_id", e.SessionID)
+	}
+	if e.Code == council.CodeUnauthorized {
+		w.Header().Set("WWW-Authenticate", `Bearer realm="councild"`)
+	}
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+	p := Problem{
+		Type: "urn:councild:problem:" + string(e.Code), Title: title, Status: status, Detail: e.Detail, Code: e.Code,
+		Errors: e.Fields, RequestID: council.RequestID(r.Context()), SessionID: e.SessionID,
+	}
+	if p.Errors == nil {
+		p.Errors = []council.FieldError{}
+	}
+	if err := write(w, status, "application/problem+json", p); err != nil {
+		a.o.Log.ErrorContext(r.Context(), "the problem could not be written", "error", err)
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	return write(w, status, "application/json", v)
+}
+
+// write encodes v to a buffer first: once a status is out it cannot be taken back.
+func write(w http.ResponseWriter, status int, media string, v any) error {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return fmt.Errorf("encoding the response: %w", err)
+	}
+	send(w, status, media, b.Bytes())
+	return nil
+}
+
+// send writes a whole response. An error means that the client is gone, and
+// nobody is left to tell.
+func send(w http.ResponseWriter, status int, media string, body []byte) {
+	w.Header().Set("Content-Type", media)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
