@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/councild/councild"
+
+// floors is the house, from the bottom to the top. A package imports only from
+// floors below its own; packages on one floor never import each other.
+var floors = [][]string{
+	{"internal/council"},
+	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/llm", "internal/store", "internal/config", "internal/simllm", "api"},
+	{"internal/stage1", "internal/stage2", "internal/stage3"},
+	{"internal/httpapi", "internal/pipeline"},
+	{"internal/cli"},
+	{"cmd/councild"},
+}
+
+// forbidden are imports that the floors would allow: what a run needs is handed
+// to it.
+var forbidden = map[string][]string{
+	"internal/stage1":   {"internal/llm", "internal/store", "internal/config"},
+	"internal/stage2":   {"internal/llm", "internal/store", "internal/config"},
+	"internal/stage3":   {"internal/llm", "internal/store", "internal/config"},
+	"internal/pipeline": {"internal/llm", "internal/store", "internal/config", "internal/simllm"},
+	"internal/httpapi":  {"internal/llm", "internal/store", "internal/config", "internal/simllm"},
+	"cmd/councild":      {"internal/council", "internal/config", "internal/pipeline", "internal/httpapi", "internal/store", "internal/llm", "internal/bias"},
+}
+
+// owners are the packages that alone may import a library.
+var owners = map[string]string{
+	"github.com/sashabaranov/go-openai":    "internal/llm",
+	"github.com/go-chi/chi/v5":             "internal/httpapi",
+	"github.com/kelseyhightower/envconfig": "internal/config",
+	"github.com/lmittmann/tint":            "internal/cli",
+	"github.com/alecthomas/kong":           "internal/cli",
+	"golang.org/x/term":                    "internal/cli",
+	"github.com/google/uuid":               "internal/pipeline",
+	"github.com/gofrs/flock":               "internal/store",
+	"gonum.org/v1/gonum":                   "internal/bias",
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Module     *struct{ Path string }
+}
+
+// list returns the packages of this module.
+func list(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Module", module+"/...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packages []listed
+	for decoder := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+func TestLayering(t *testing.T) {
+	floor := map[string]int{}
+	for i, names := range floors {
+		for _, name := range names {
+			floor[name] = i
+		}
+	}
+	seen := map[string]bool{}
+	used := map[string]bool{}
+	for _, p := range list(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		own, ok := floor[name]
+		if !ok {
+			t.Errorf("%s stands on no floor: give it one in this test and in ARCHITECTURE.md", name)
+			continue
+		}
+		seen[name] = true
+		for _, imported := range p.Imports {
+			if inside, ok := strings.CutPrefix(imported, module+"/"); ok {
+				if below, known := floor[inside]; !known || below >= own {
+					t.Errorf("%s imports %s, which is not on a lower floor", name, inside)
+				}
+				if slices.Contains(forbidden[name], inside) {
+					t.Errorf("%s imports %s: it is to be handed what it needs", name, inside)
+				}
+				continue
+			}
+			if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
+				continue // the standard library
+			}
+			if own == 0 {
+				t.Errorf("%s imports %s: the bottom floor has the standard library only", name, imported)
+			}
+			library := owned(imported)
+			if library == "" {
+				t.Errorf("%s imports %s, which has no owner: name one in this test", name, imported)
+			} else if owners[library] != name {
+				t.Errorf("%s imports %s, which belongs to %s", name, imported, owners[library])
+			}
+			used[library] = true
+		}
+	}
+	for name := range floor {
+		if !seen[name] {
+			t.Errorf("%s is on a floor, but there is no such package", name)
+		}
+	}
+	for library := range owners {
+		if !used[library] {
+			t.Errorf("%s has an owner, but nobody imports it", library)
+		}
+	}
+}
+
+// owned returns the library with an owner that a package belongs to, or "".
+func owned(path string) string {
+	for library := range owners {
+		if path == library || strings.HasPrefix(path, library+"/") {
+			return library
+		}
+	}
+	return ""
+}

@@ -1,0 +1,43 @@
+// Command councild is an LLM council: an HTTP daemon and its command line.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/councild/councild/internal/cli"
+)
+
+// version is set by the linker for releases.
+var version string
+
+// exitInterrupted is the exit code when a second signal ends the process at once.
+const exitInterrupted = 130
+
+func main() { os.Exit(run()) }
+
+// run runs one command. The first signal ends its context, and so asks it to
+// stop in good order; a second one does not wait for that.
+func run() int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan int, 1)
+	go func() {
+		done <- cli.Main(ctx, cli.IO{Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr, Version: version})
+	}()
+	for {
+		select {
+		case code := <-done:
+			return code
+		case <-signals:
+			if ctx.Err() != nil {
+				return exitInterrupted
+			}
+			cancel()
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestMain lets the test binary stand in for councild: a test starts itself with
+// this variable set.
+func TestMain(m *testing.M) {
+	if os.Getenv("COUNCILD_TEST_MAIN") == "1" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// process is a councild of its own.
+type process struct {
+	*exec.Cmd
+	stdout, stderr *bufio.Reader // to be read before Wait
+}
+
+// start starts councild with arguments and variables.
+func start(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.CommandContext(t.Context(), self, args...)}
+	p.Env = append(os.Environ(), "COUNCILD_TEST_MAIN=1", "TMPDIR="+t.TempDir(), "HOME="+t.TempDir())
+	for _, entry := range os.Environ() {
+		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "LLM_COUNCIL_") {
+			p.Env = append(p.Env, name+"=")
+		}
+	}
+	p.Env = append(p.Env, env...)
+	out, err := p.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := p.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.stdout, p.stderr = bufio.NewReader(out), bufio.NewReader(log)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// line reads up to the line that holds text, and returns what stands behind it.
+func line(t *testing.T, r *bufio.Reader, text string) string {
+	t.Helper()
+	for {
+		line, err := r.ReadString('\n')
+		if _, rest, ok := strings.Cut(line, text); ok {
+			return strings.TrimSpace(rest)
+		}
+		if err != nil {
+			t.Fatalf("no line with %q: %v", text, err)
+		}
+	}
+}
+
+func post(t *testing.T, url, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(data)
+}
+
+func TestSignalStopsTheDemo(t *testing.T) {
+	for _, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
+		p := start(t, nil, "demo", "--addr", "127.0.0.1:0")
+		url := line(t, p.stdout, "answers at ")
+		if status, body := post(t, url+"/v1/council", `{"query":"Why is the sky blue?"}`); status != http.StatusOK || !strings.Contains(body, `"persisted":true`) {
+			t.Errorf("%d %s", status, body)
+		}
+		if err := p.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Wait(); err != nil {
+			t.Errorf("%v: %v", signal, err)
+		}
+	}
+}
+
+func TestSecondSignalEndsAtOnce(t *testing.T) {
+	// A member that takes 3 seconds keeps the session, and so the drain, going.
+	p := start(t, []string{"LLM_COUNCIL_DRAIN_TIMEOUT=1h"}, "demo", "--addr", "127.0.0.1:0")
+	url := line(t, p.stdout, "answers at ")
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council", strings.NewReader(`{"query":"x","models":["sim:slow","sim:slow"]}`))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+			t.Errorf("the session answered %s", resp.Status)
+		}
+	}()
+	line(t, p.stderr, "session started")
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	line(t, p.stderr, "a second signal ends at once")
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	err := p.Wait()
+	if p.ProcessState.ExitCode() != exitInterrupted {
+		t.Errorf("ended with %v", err)
+	}
+	<-gone
+}
+
+func TestSecondProcessIsRefused(t *testing.T) {
+	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=sim:amber,sim:birch", "LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl")}
+	first := start(t, env, "serve")
+	defer func() {
+		_ = first.Process.Signal(os.Interrupt)
+		_ = first.Wait()
+	}()
+	line(t, first.stderr, "listening")
+	second := start(t, env, "serve")
+	said, err := io.ReadAll(second.stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = second.Wait()
+	if second.ProcessState.ExitCode() != 1 || !strings.Contains(string(said), "is held by process "+strconv.Itoa(first.Process.Pid)) {
+		t.Errorf("%v: %s", err, said)
+	}
+}

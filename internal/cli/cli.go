@@ -1,0 +1,85 @@
+// Package cli is the command line of councild: it reads the configuration, wires
+// the packages below into a council, and runs the daemon from start to stop.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"github.com/alecthomas/kong"
+)
+
+// IO is what a command is given by its process.
+type IO struct {
+	Args           []string // without the program's name
+	Stdout, Stderr io.Writer
+	Version        string // "": as the Go toolchain recorded it
+}
+
+// The exit codes.
+const (
+	exitOK    = 0
+	exitError = 1 // the command failed
+	exitUsage = 2 // the command line or the environment is wrong
+)
+
+type commands struct {
+	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
+	Demo        demoCmd        `cmd:"" help:"Run the daemon with a simulated council: no key and no network needed."`
+	Ask         askCmd         `cmd:"" help:"Put one question to the council."`
+	BiasReport  biasReportCmd  `cmd:"" help:"Report what the reviews of many sessions reveal."`
+	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
+	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
+	Healthcheck healthcheckCmd `cmd:"" help:"Ask the daemon on this machine whether it is alive."`
+	Version     versionCmd     `cmd:"" help:"Print the version."`
+}
+
+// usageError is an error of the command line or the environment.
+type usageError struct{ error }
+
+// exited is how kong's own exit, as after --help, leaves the parser.
+type exited int
+
+// Main runs one command and returns the process's exit code. When ctx ends, the
+// command stops in good order.
+func Main(ctx context.Context, std IO) (code int) {
+	if std.Version == "" {
+		std.Version = "dev"
+		if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+			std.Version = info.Main.Version
+		}
+	}
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case exited:
+			code = int(v)
+		default:
+			panic(v)
+		}
+	}()
+	parser, err := kong.New(&commands{}, kong.Name("councild"),
+		kong.Description("A council of language models: they answer, review each other's anonymised answers, and a chairman writes the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config lists them."),
+		kong.Writers(std.Stdout, std.Stderr), kong.Exit(func(code int) { panic(exited(code)) }),
+		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err != nil {
+		_, _ = fmt.Fprintln(std.Stderr, "councild:", err)
+		return exitError
+	}
+	command, err := parser.Parse(std.Args)
+	if err != nil {
+		_, _ = fmt.Fprintf(std.Stderr, "councild: %v\nTry councild --help.\n", err)
+		return exitUsage
+	}
+	if err := command.Run(); err != nil {
+		_, _ = fmt.Fprintln(std.Stderr, "councild:", err)
+		if _, ok := errors.AsType[usageError](err); ok {
+			return exitUsage
+		}
+		return exitError
+	}
+	return exitOK
+}

@@ -1,0 +1,270 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/store"
+)
+
+// command runs councild with arguments and returns its exit code and output.
+func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, log bytes.Buffer
+	code = Main(t.Context(), IO{Args: args, Stdout: &out, Stderr: &log, Version: "v1.2.3"})
+	return code, out.String(), log.String()
+}
+
+func TestCommandLine(t *testing.T) {
+	tests := []struct {
+		name   string
+		args   []string
+		env    map[string]string
+		code   int
+		stdout string // parts, separated by "|"
+		stderr string
+	}{
+		{name: "help", args: []string{"--help"}, stdout: "serve|demo|ask|bias-report|config|simulate|healthcheck|version"},
+		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
+		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
+		{name: "no command", code: 2, stderr: "expected one of|--help"},
+		{name: "an unknown command", args: []string{"serv"}, code: 2, stderr: "unexpected argument serv|--help"},
+		{name: "an unknown flag", args: []string{"serve", "--port", "1"}, code: 2, stderr: "unknown flag --port"},
+		{
+			name: "serve without settings", args: []string{"serve"}, env: map[string]string{"MODELS": ""}, code: 2,
+			stderr: "LLM_COUNCIL_MODELS: is not set|LLM_COUNCIL_API_KEY|councild demo",
+		},
+		{name: "ask without settings", args: []string{"ask", "x"}, env: map[string]string{"MODELS": ""}, code: 2, stderr: "LLM_COUNCIL_MODELS: is not set"},
+		{
+			name: "every wrong setting at once", args: []string{"serve"}, code: 2,
+			env:    map[string]string{"MODLES": "a,b", "TIMEOUT": "10", "MAX_MODELS": "many", "API_TOKENS": "short"},
+			stderr: "LLM_COUNCIL_MODLES|LLM_COUNCIL_MODELS|LLM_COUNCIL_TIMEOUT|10m|LLM_COUNCIL_MAX_MODELS|LLM_COUNCIL_API_TOKENS",
+		},
+		{name: "config", args: []string{"config"}, env: map[string]string{"API_KEY": "sk-secret"}, stdout: "LLM_COUNCIL_API_KEY |[redacted]|environment|LLM_COUNCIL_DRAIN_TIMEOUT|30s|default"},
+		{name: "config that is wrong", args: []string{"config"}, env: map[string]string{"ORDER": "random"}, code: 2, stderr: "LLM_COUNCIL_ORDER"},
+		{name: "a report on nothing", args: []string{"bias-report"}, stdout: "Collecting data (0 of 10 sessions)"},
+		{name: "a report on a missing file", args: []string{"bias-report", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
+		{name: "a report on a folder", args: []string{"bias-report", "--input", "."}, code: 1, stderr: "is a directory"},
+		{name: "a report in no form", args: []string{"bias-report", "--format", "pdf"}, code: 2, stderr: "--format must be one of"},
+		{name: "a report on a negative window", args: []string{"bias-report", "--sessions=-1"}, code: 2, stderr: "0 for no limit"},
+		{name: "simulate without a file", args: []string{"simulate"}, code: 2, stderr: "--out"},
+		{name: "simulate nothing", args: []string{"simulate", "--out", "x.jsonl", "--sessions", "0"}, code: 2, stderr: "--sessions"},
+		{name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1, stderr: "refused"},
+		{name: "ask a daemon that is not there", args: []string{"ask", "--server", "http://127.0.0.1:1", "x"}, code: 1, stderr: "refused"},
+		{name: "ask at no URL", args: []string{"ask", "--server", "http://[", "x"}, code: 2, stderr: "--server"},
+		{name: "ask nothing", args: []string{"ask", " "}, code: 1, stderr: "query: there is no question; give a query"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			setenv(t, tt.env)
+			t.Chdir(t.TempDir())
+			code, stdout, stderr := command(t, tt.args...)
+			if code != tt.code {
+				t.Errorf("exit %d, want %d: %s", code, tt.code, stderr)
+			}
+			for part := range strings.SplitSeq(tt.stdout, "|") {
+				if !strings.Contains(stdout, part) {
+					t.Errorf("stdout lacks %q: %s", part, stdout)
+				}
+			}
+			for part := range strings.SplitSeq(tt.stderr, "|") {
+				if !strings.Contains(stderr, part) {
+					t.Errorf("stderr lacks %q: %s", part, stderr)
+				}
+			}
+			if strings.Contains(stdout+stderr, "sk-secret") || strings.Contains(stdout+stderr, "goroutine") {
+				t.Errorf("a secret or a stack trace: %s%s", stdout, stderr)
+			}
+			if files, _ := os.ReadDir("."); len(files) != 0 {
+				t.Errorf("left behind: %v", files)
+			}
+		})
+	}
+}
+
+func TestAskInProcess(t *testing.T) {
+	setenv(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c"})
+	code, stdout, stderr := command(t, "ask", "Which way?")
+	if code != 0 || !strings.HasPrefix(stdout, "Simulated synthesis.") || !strings.Contains(stdout, "RANK  MODEL  BORDA") || !strings.Contains(stdout, ": complete\n") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	if n := len(readRecords(t, os.Getenv("LLM_COUNCIL_BIAS_STORE"))); n != 6 {
+		t.Errorf("%d records, want 6", n)
+	}
+}
+
+func TestAskJSON(t *testing.T) {
+	setenv(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c"})
+	_, stdout, _ := command(t, "ask", "--json", "Which way?")
+	var s council.Session
+	if err := json.Unmarshal([]byte(stdout), &s); err != nil || s.Status != council.StatusComplete || !s.Persisted {
+		t.Errorf("%v: %s", err, stdout)
+	}
+}
+
+func TestAskADaemon(t *testing.T) {
+	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c", "API_TOKENS": "0123456789abcdef"})
+	code, stdout, stderr := command(t, "ask", "--json", "--server", d.url()+"/", "Which way?")
+	var s council.Session
+	if err := json.Unmarshal([]byte(stdout), &s); code != 0 || err != nil || !s.Persisted || len(d.records(t)) != 6 {
+		t.Errorf("exit %d, %v: %s%s", code, err, stdout, stderr)
+	}
+	t.Setenv("LLM_COUNCIL_API_TOKENS", "another-token-000")
+	if code, _, stderr := command(t, "ask", "--server", d.url(), "Which way?"); code != 1 || !strings.Contains(stderr, "401") || !strings.Contains(stderr, "Authorization: Bearer") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+// A daemon holds the store: the question is answered all the same, without records.
+func TestAskBesideADaemon(t *testing.T) {
+	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c"})
+	code, stdout, stderr := command(t, "ask", "--json", "Which way?")
+	var s council.Session
+	if err := json.Unmarshal([]byte(stdout), &s); code != 0 || err != nil {
+		t.Fatalf("exit %d, %v: %s%s", code, err, stdout, stderr)
+	}
+	if s.Persisted || s.Answer == "" || len(s.Metadata.Warnings) != 1 || s.Metadata.Warnings[0].Code != council.WarnNotPersisted || !strings.Contains(s.Metadata.Warnings[0].Message, "--server") {
+		t.Errorf("persisted %v, warnings %v", s.Persisted, s.Metadata.Warnings)
+	}
+	if _, err := os.Stat(d.cfg.BiasStore); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(d.records(t)); n != 0 {
+		t.Errorf("%d records in the daemon's store", n)
+	}
+}
+
+func TestAskSaysWhatIsMissing(t *testing.T) {
+	setenv(t, map[string]string{"MODELS": "sim:cedar,sim:amber,sim:down", "CHAIRMAN": "sim:silent"})
+	code, stdout, stderr := command(t, "ask", "Which way?")
+	for _, part := range []string{": degraded\n", "missing: stage1 of sim:down: unavailable", "the chairman failed: the answer is by sim:", "(second_chairman)"} {
+		if !strings.Contains(stdout, part) {
+			t.Errorf("stdout lacks %q: %s", part, stdout)
+		}
+	}
+	if code != 0 {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	t.Setenv("LLM_COUNCIL_MODELS", "sim:down,sim:silent")
+	if code, _, stderr := command(t, "ask", "Which way?"); code != 1 || !strings.Contains(stderr, "0 of 2 members answered") || !strings.Contains(stderr, "sim:silent: empty") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	var out bytes.Buffer
+	p := progress{w: &out}
+	text := "x"
+	for _, data := range []any{
+		council.Started{Models: []string{"a", "b"}},
+		council.Answer{Model: "a", Response: &text, Spent: council.Spent{LatencyMS: 1234}},
+		council.Answer{Model: "b", Error: &council.Failure{Code: council.FailTimeout}, Spent: council.Spent{LatencyMS: 10}},
+		council.Review{Model: "a", Status: council.OutcomeOK},
+		council.Review{Model: "b", Status: council.OutcomeAbstained},
+		[]council.Answer{},
+		council.Tally{},
+		council.Synthesis{Model: "a", Spent: council.Spent{LatencyMS: 2000}},
+	} {
+		p.Observe(council.Event{Data: data})
+	}
+	want := `asking 2 models ...
+  a answered in 1.2 s
+  b failed after 0.0 s: timeout
+  a reviewed in 0.0 s
+  b declined to rank in 0.0 s
+the chairman writes ...
+  a wrote the answer in 2.0 s
+`
+	if out.String() != want {
+		t.Errorf("got\n%s", out.String())
+	}
+}
+
+func TestSimulate(t *testing.T) {
+	setenv(t, nil)
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "one.jsonl"), filepath.Join(dir, "two.jsonl")
+	for _, path := range []string{one, two} {
+		if code, stdout, stderr := command(t, "simulate", "--out", path, "--sessions", "12", "--seed", "4"); code != 0 || !strings.Contains(stdout, "councild bias-report --input "+path) {
+			t.Fatalf("exit %d: %s%s", code, stdout, stderr)
+		}
+	}
+	first, second := readRecords(t, one), readRecords(t, two)
+	if len(first) != 12*4*3 || len(second) != len(first) {
+		t.Fatalf("%d and %d records, want 144", len(first), len(second))
+	}
+	for i := range first {
+		a, b := first[i], second[i]
+		if a.ReviewerID != b.ReviewerID || a.ModelID != b.ModelID || *a.Position != *b.Position || *a.ScoreValue != *b.ScoreValue || a.ResponseLengthChars != b.ResponseLengthChars {
+			t.Fatalf("record %d: the seed does not replay %+v, but gives %+v", i, a, b)
+		}
+	}
+	if code, _, stderr := command(t, "simulate", "--out", one); code != 2 || !strings.Contains(stderr, "new file") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if _, err := os.Stat(os.Getenv("LLM_COUNCIL_BIAS_STORE")); !os.IsNotExist(err) {
+		t.Errorf("simulate touched the store: %v", err)
+	}
+
+	code, stdout, stderr := command(t, "bias-report", "--input", one, "--format", "json", "--sessions", "11")
+	var r bias.Report
+	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil || r.Window.Sessions != 11 || r.Window.Records != 132 {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	_, brief, _ := command(t, "bias-report", "--input", one)
+	_, verbose, _ := command(t, "bias-report", "--input", one, "--verbose")
+	if !strings.Contains(strings.ToLower(brief), "volatil") || len(verbose) <= len(brief) || !strings.Contains(verbose, "sim:dune") {
+		t.Errorf("brief: %s\nverbose: %s", brief, verbose)
+	}
+}
+
+func TestReportCountsBadLines(t *testing.T) {
+	setenv(t, nil)
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "10"); code != 0 {
+		t.Fatal(stderr)
+	}
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(good), "\n")
+	broken := strings.Join(lines[:5], "") + "[]\n\xff\n{\n" + strings.Join(lines[5:], "") + `{"torn`
+	if err := os.WriteFile(path, []byte(broken), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stdout, _ := command(t, "bias-report", "--input", path, "--format", "json")
+	var r bias.Report
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatal(err)
+	}
+	skipped := map[string]int64{}
+	for _, s := range r.Skipped {
+		skipped[s.Reason] = *s.FirstLine
+	}
+	if r.Window.Records != 120 || skipped[string(store.ReasonNotAnObject)] != 6 || skipped[string(store.ReasonInvalidUTF8)] != 7 ||
+		skipped[string(store.ReasonNotJSON)] != 8 || skipped[string(store.ReasonUnterminated)] != 124 {
+		t.Errorf("%d records, skipped %v", r.Window.Records, skipped)
+	}
+}
+
+func TestHealthcheck(t *testing.T) {
+	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b"})
+	t.Setenv("LLM_COUNCIL_ADDR", d.listener.Addr().String())
+	if code, stdout, stderr := command(t, "healthcheck"); code != 0 || stdout != "ok\n" {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	for address, want := range map[string]string{
+		"0.0.0.0:8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "[::]:8080": "127.0.0.1:8080", "10.0.0.1:80": "10.0.0.1:80", "[::1]:80": "[::1]:80", "host:1": "host:1",
+	} {
+		if got := reachable(address); got != want {
+			t.Errorf("%s: %s", address, got)
+		}
+	}
+}

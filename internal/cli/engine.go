@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/llm"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// engine is a pipeline with the clients, and the simulated provider, under it.
+type engine struct {
+	*pipeline.Pipeline
+	client *llm.Client
+	sim    *simllm.Running // nil when no model is simulated
+}
+
+// newEngine wires a pipeline as cfg says. The simulated provider, of the given
+// models or else of the built-in ones, is started when a model's name points at
+// it. A nil recorder keeps no records.
+func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recorder pipeline.Recorder, log *slog.Logger, version string) (*engine, error) {
+	var err error
+	e := &engine{}
+	providers := []llm.Provider{{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey.Reveal()}}
+	for _, p := range cfg.Providers {
+		providers = append(providers, llm.Provider{Name: p.Name, BaseURL: p.BaseURL, APIKey: p.APIKey.Reveal()})
+	}
+	if usesSim(cfg) {
+		if sim.Models == nil {
+			sim.Models = slices.Concat(simllm.Council(), simllm.Troubled())
+		}
+		if e.sim, err = simllm.Start(ctx, sim); err != nil {
+			return nil, err
+		}
+		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: e.sim.URL()})
+	}
+	e.client, err = llm.New(llm.Options{
+		Providers: providers, AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout,
+		MaxCallsPerProvider: cfg.MaxCallsPerProvider, MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
+	})
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	var audit *bias.Thresholds
+	if cfg.BiasAudit {
+		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
+	}
+	var names []string
+	for _, p := range providers {
+		if p.Name != "" {
+			names = append(names, p.Name)
+		}
+	}
+	e.Pipeline, err = pipeline.New(pipeline.Options{
+		Completer: e.client, Recorder: recorder, Log: log, Version: version,
+		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
+		AllowedModels: cfg.AllowedModels, Providers: names, MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), Quorum: cfg.Quorum,
+		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
+		Temperature: cfg.Temperature, ReviewTemperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens,
+		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: ranking.Policy(cfg.PartialBallots),
+		ConfigVersion: cfg.ConfigVersion, Audit: audit, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
+	})
+	if err != nil {
+		e.Close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// usesSim reports whether any configured model is simulated.
+func usesSim(cfg config.Config) bool {
+	return slices.ContainsFunc(slices.Concat(cfg.Models, []string{cfg.Chairman}, cfg.ChairmanFallbacks, cfg.Reviewers, cfg.AllowedModels),
+		func(model string) bool { return strings.HasPrefix(model, config.SimProvider+":") })
+}
+
+// simulated returns the names by which a configuration calls simulated models.
+func simulated(models []simllm.Model) []string {
+	names := make([]string, len(models))
+	for i, m := range models {
+		names[i] = config.SimProvider + ":" + m.Name
+	}
+	return names
+}
+
+// Close releases what the engine holds. Runs must be over.
+func (e *engine) Close() {
+	if e.client != nil {
+		e.client.Close()
+	}
+	if e.sim != nil {
+		e.sim.Close()
+	}
+}

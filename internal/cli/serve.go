@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"text/tabwriter"
+	"time"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/simllm"
+)
+
+type serveCmd struct{}
+
+// Run runs the daemon.
+func (serveCmd) Run(ctx context.Context, std IO) error {
+	cfg, err := config.Load()
+	if err == nil {
+		err = cfg.RequireCouncil()
+	}
+	if err != nil {
+		return usageError{err}
+	}
+	d, err := newDaemon(ctx, cfg, newLog(std.Stderr, cfg), std.Version)
+	if err != nil {
+		return err
+	}
+	return d.serve(ctx)
+}
+
+type demoCmd struct {
+	Addr string `help:"Where to listen; port 0 takes a free one." default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+}
+
+// Run runs a daemon whose members are simulated and whose records go to a new
+// directory.
+func (c demoCmd) Run(ctx context.Context, std IO) error {
+	cfg, err := config.Load()
+	if err != nil {
+		return usageError{err}
+	}
+	dir, err := os.MkdirTemp("", "councild-demo-")
+	if err != nil {
+		return fmt.Errorf("making a directory for the records: %w", err)
+	}
+	cfg = simulatedConfig(cfg, filepath.Join(dir, "bias_metrics.jsonl"))
+	cfg.Addr, cfg.APITokens = c.Addr, nil
+	d, err := newDaemon(ctx, cfg, newLog(std.Stderr, cfg), std.Version)
+	if err != nil {
+		return fmt.Errorf("%w (another address: councild demo --addr 127.0.0.1:0)", err)
+	}
+	auth := ""
+	if len(d.tokens) > 0 { // the address is open to others
+		auth = fmt.Sprintf(" -H 'Authorization: Bearer %s'", d.tokens[0])
+	}
+	_, err = fmt.Fprintf(std.Stdout, `A council of four simulated models answers at %[1]s
+Nothing here is real: no model is asked, no key is used, nothing leaves this machine.
+Records go to %[2]s
+
+Ask it:
+
+  curl -s%[3]s -H 'Content-Type: application/json' -d '{"query": "Why is the sky blue?"}' %[1]s/v1/council
+
+Then see what the reviews reveal:
+
+  curl -s%[3]s '%[1]s/v1/bias-report?format=text'
+
+Ctrl-C stops it.
+`, d.url(), cfg.BiasStore, auth)
+	if err != nil {
+		return errors.Join(err, d.close())
+	}
+	return d.serve(ctx)
+}
+
+// simulatedConfig replaces the council and the store of a configuration: four
+// simulated members, records in the given file and nowhere else.
+func simulatedConfig(cfg config.Config, records string) config.Config {
+	cfg.Models = simulated(simllm.Council())
+	cfg.AllowedModels = simulated(simllm.Troubled())
+	cfg.Chairman, cfg.ChairmanFallbacks, cfg.Reviewers = "", nil, nil
+	cfg.Quorum = 0
+	cfg.MaxModels = max(cfg.MaxModels, len(cfg.Models))
+	cfg.BiasPersistence, cfg.BiasStore = true, records
+	cfg.BiasConsent = max(cfg.BiasConsent, 1)
+	return cfg
+}
+
+type configCmd struct{}
+
+// Run prints every setting.
+func (configCmd) Run(std IO) error {
+	cfg, err := config.Load()
+	if err != nil {
+		return usageError{err}
+	}
+	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "VARIABLE\tVALUE\tFROM\tMEANING") // errors come with Flush
+	for _, s := range cfg.Settings() {
+		value := s.Value
+		if value == "" {
+			value = "-"
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, value, s.Source, s.Meaning)
+	}
+	return w.Flush()
+}
+
+type versionCmd struct{}
+
+// Run prints the version.
+func (versionCmd) Run(std IO) error {
+	_, err := fmt.Fprintf(std.Stdout, "councild %s (%s, %s/%s)\n", std.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}
+
+type healthcheckCmd struct{}
+
+// Run asks the daemon at the configured address whether it is alive.
+func (healthcheckCmd) Run(ctx context.Context, std IO) error {
+	cfg, err := config.Load()
+	if err != nil {
+		return usageError{err}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+reachable(cfg.Addr)+"/healthz", http.NoBody)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var health struct {
+		Status string `json:"status"`
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<10)).Decode(&health); err != nil || resp.StatusCode != http.StatusOK || health.Status != "ok" {
+		return fmt.Errorf("the daemon at %s answered %s", cfg.Addr, resp.Status)
+	}
+	_, err = fmt.Fprintln(std.Stdout, "ok")
+	return err
+}
+
+// fileInfo is os.Stat for a file that is to be read: a directory is an error.
+func fileInfo(path string) (fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
+		err = fmt.Errorf("%s is a directory", path)
+	}
+	return info, err
+}

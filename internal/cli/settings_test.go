@@ -1,0 +1,428 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// tapped is a provider that remembers the requests it gets.
+type tapped struct {
+	url string
+
+	mu       sync.Mutex // guards what follows
+	bodies   []map[string]any
+	keys     map[string]bool // Authorization headers
+	now, max int             // requests in flight
+}
+
+// tap starts a provider with models a to d, of which d may be given faults.
+func tap(t *testing.T, faults ...simllm.Fault) *tapped {
+	t.Helper()
+	var models []simllm.Model
+	for _, name := range []string{"a", "b", "c"} {
+		models = append(models, simllm.Model{Name: name, Spread: 1, LengthSigma: 0.3, Noise: 0.5, Price: simllm.Price{Input: 1, Output: 1}})
+	}
+	models = append(models, simllm.Model{Name: "d", Noise: 0.5, Faults: faults})
+	sim, err := simllm.New(simllm.Options{Models: models})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &tapped{keys: map[string]bool{}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		raw, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		var body map[string]any
+		if err := json.Unmarshal(raw, &body); err != nil {
+			t.Error(err)
+		}
+		p.mu.Lock()
+		p.bodies = append(p.bodies, body)
+		p.keys[r.Header.Get("Authorization")] = true
+		p.now++
+		p.max = max(p.max, p.now)
+		p.mu.Unlock()
+		r.Body = io.NopCloser(strings.NewReader(string(raw)))
+		sim.ServeHTTP(w, r)
+		p.mu.Lock()
+		p.now--
+		p.mu.Unlock()
+	}))
+	t.Cleanup(server.Close)
+	p.url = server.URL
+	return p
+}
+
+const anyQuestion = `{"query":"What would change?","seed":3}`
+
+// onTap starts a daemon whose members are a, b and c of p.
+func onTap(t *testing.T, p *tapped, name, value string) *running {
+	t.Helper()
+	env := map[string]string{"BASE_URL": p.url, "MODELS": "a,b,c"}
+	env[name] = value
+	return serve(t, env)
+}
+
+// session runs one session of a, b and c with a setting.
+func session(t *testing.T, name, value string) council.Session {
+	t.Helper()
+	return onTap(t, tap(t), name, value).ask(t, anyQuestion)
+}
+
+// status returns what a request is answered with under a setting.
+func status(t *testing.T, name, value, body string) int {
+	t.Helper()
+	code, _ := onTap(t, tap(t), name, value).call(t, "POST", "/v1/council", body)
+	return code
+}
+
+// report returns the bias report over 25 sessions, one a day, under a setting.
+func reportUnder(t *testing.T, name, value string) bias.Report {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoder := json.NewEncoder(f)
+	for i := range 25 {
+		for j := range 4 {
+			err := encoder.Encode(council.BiasMetricRecord{
+				SchemaVersion: council.RecordSchema, SessionID: strconv.Itoa(i), Timestamp: time.Now().AddDate(0, 0, -i).Add(-time.Minute), ReviewerID: fmt.Sprint("r", j%2),
+				ModelID: fmt.Sprint("m", j), Position: &j, ResponseLengthChars: 100 * (i + j), ScoreValue: new(float64(1 + (i+j)%10)), ScoreScale: council.ScoreScale,
+				OrderDesign: council.OrderBalanced, Status: council.BallotOK,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	env := map[string]string{"BIAS_STORE": path}
+	env[name] = value
+	code, data := serve(t, env).call(t, "GET", "/v1/bias-report", "")
+	var r bias.Report
+	if err := json.Unmarshal(data, &r); code != http.StatusOK || err != nil {
+		t.Fatalf("%d %s", code, data)
+	}
+	return r
+}
+
+// differ fails the test unless the setting makes the difference.
+func differ[T comparable](t *testing.T, without, with, wantWithout, wantWith T) {
+	t.Helper()
+	if without != wantWithout || with != wantWith {
+		t.Errorf("without the setting %v, with it %v; want %v and %v", without, with, wantWithout, wantWith)
+	}
+}
+
+// is fails the test unless got is what it should be under the setting.
+func is[T comparable](t *testing.T, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// settings has one test for each setting: that it changes what the daemon does.
+// A setting named "" is the default.
+var settings = map[string]func(t *testing.T){
+	"ADDR": func(t *testing.T) {
+		is(t, strings.HasPrefix(serve(t, map[string]string{"ADDR": "127.0.0.2:0"}).url(), "http://127.0.0.2:"), true)
+	},
+	"API_TOKENS": func(t *testing.T) {
+		differ(t, status(t, "", "", anyQuestion), status(t, "API_TOKENS", "0123456789abcdef", anyQuestion), 200, 401)
+	},
+	"BASE_URL": func(t *testing.T) {
+		p := tap(t)
+		onTap(t, p, "", "").ask(t, anyQuestion)
+		is(t, len(p.bodies), 7)
+	},
+	"API_KEY": func(t *testing.T) {
+		p := tap(t)
+		onTap(t, p, "API_KEY", "sk-1").ask(t, anyQuestion)
+		is(t, p.keys["Bearer sk-1"], true)
+		is(t, p.keys[""], false)
+	},
+	"PROVIDERS": func(t *testing.T) {
+		p, other := tap(t), tap(t)
+		serve(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c"}).ask(t, anyQuestion)
+		is(t, len(p.bodies), 5)
+		is(t, len(other.bodies), 2)
+	},
+	"API_KEY_<NAME>": func(t *testing.T) {
+		p, other := tap(t), tap(t)
+		serve(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c", "API_KEY_OTHER": "sk-2"}).ask(t, anyQuestion)
+		is(t, p.keys["Bearer sk-2"], false)
+		is(t, other.keys["Bearer sk-2"], true)
+	},
+	"MODELS": func(t *testing.T) {
+		differ(t, len(session(t, "", "").Stage1), len(session(t, "MODELS", "a,b,c,a").Stage1), 3, 4)
+	},
+	"CHAIRMAN": func(t *testing.T) {
+		differ(t, session(t, "", "").Stage3.Model, session(t, "CHAIRMAN", "c").Stage3.Model, "a", "c")
+	},
+	"CHAIRMAN_FALLBACKS": func(t *testing.T) {
+		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}
+		wrote := func(fallbacks string) bool {
+			s := serve(t, map[string]string{"BASE_URL": tap(t, down).url, "MODELS": "a,b,c", "CHAIRMAN": "d", "CHAIRMAN_FALLBACKS": fallbacks}).ask(t, anyQuestion)
+			return s.Stage3.Model == s.Metadata.AggregateRankings[0].Model
+		}
+		first := session(t, "", "").Metadata.AggregateRankings[2].Model // not the one that would stand in by rank
+		differ(t, wrote(""), wrote(first), true, false)
+	},
+	"REVIEWERS": func(t *testing.T) {
+		differ(t, len(session(t, "", "").Stage2), len(session(t, "REVIEWERS", "d").Stage2), 3, 1)
+	},
+	"ALLOWED_MODELS": func(t *testing.T) {
+		const other = `{"query":"x","models":["a","b","d"]}`
+		differ(t, status(t, "", "", other), status(t, "ALLOWED_MODELS", "d", other), 403, 200)
+	},
+	"MAX_MODELS": func(t *testing.T) {
+		const four = `{"query":"x","models":["a","b","c","a"]}`
+		differ(t, status(t, "", "", four), status(t, "MAX_MODELS", "3", four), 200, 422)
+	},
+	"MAX_SESSIONS": func(t *testing.T) {
+		second := func(most string) int {
+			url, arrived, release := held(t)
+			d := serve(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "ALLOWED_MODELS": "quick", "MAX_SESSIONS": most})
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, _, _ = d.try(t.Context(), "POST", "/v1/council", anyQuestion)
+			}()
+			<-arrived
+			code, _ := d.call(t, "POST", "/v1/council", `{"query":"x","models":["quick","quick"]}`)
+			release()
+			<-done
+			return code
+		}
+		differ(t, second("2"), second("1"), 200, 503)
+	},
+	"MAX_CALLS_PER_PROVIDER": func(t *testing.T) {
+		p := tap(t)
+		onTap(t, p, "MAX_CALLS_PER_PROVIDER", "1").ask(t, anyQuestion)
+		is(t, p.max, 1)
+	},
+	"TIMEOUT": func(t *testing.T) {
+		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
+		d := serve(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "d,d", "TIMEOUT": "100ms"})
+		code, _ := d.call(t, "POST", "/v1/council", anyQuestion)
+		is(t, code, 504)
+	},
+	"ATTEMPT_TIMEOUT": func(t *testing.T) {
+		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
+		d := serve(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "a,b,c,d", "ATTEMPT_TIMEOUT": "500ms"})
+		s := d.ask(t, anyQuestion)
+		is(t, s.Stage1[3].Error.Code, council.FailTimeout)
+	},
+	"DIAL_TIMEOUT": func(t *testing.T) {
+		// A server that never says a word stalls the TLS handshake.
+		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		d := serve(t, map[string]string{
+			"BASE_URL": tap(t).url, "PROVIDERS": "mute=https://" + listener.Addr().String(), "MODELS": "a,b,mute:m", "DIAL_TIMEOUT": "50ms",
+		})
+		s := d.ask(t, anyQuestion)
+		is(t, s.Stage1[2].Error.Code, council.FailConnection)
+	},
+	"QUORUM": func(t *testing.T) {
+		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1}
+		answered := func(quorum string) int {
+			d := serve(t, map[string]string{"BASE_URL": tap(t, down).url, "MODELS": "a,b,d", "QUORUM": quorum})
+			code, _ := d.call(t, "POST", "/v1/council", anyQuestion)
+			return code
+		}
+		differ(t, answered(""), answered("3"), 200, 502)
+	},
+	"MAX_COST_USD": func(t *testing.T) {
+		differ(t, session(t, "", "").Status, session(t, "MAX_COST_USD", "0.0001").Status, council.StatusComplete, council.StatusDegraded)
+	},
+	"MAX_TOTAL_TOKENS": func(t *testing.T) {
+		differ(t, session(t, "", "").Status, session(t, "MAX_TOTAL_TOKENS", "1").Status, council.StatusComplete, council.StatusDegraded)
+	},
+	"TEMPERATURE": func(t *testing.T) {
+		differ(t, count(t, "", "", "temperature", 0.25), count(t, "TEMPERATURE", "0.25", "temperature", 0.25), 0, 7)
+	},
+	"REVIEW_TEMPERATURE": func(t *testing.T) {
+		differ(t, count(t, "", "", "temperature", 0), count(t, "REVIEW_TEMPERATURE", "0", "temperature", 0), 0, 3)
+	},
+	"MAX_OUTPUT_TOKENS": func(t *testing.T) {
+		differ(t, count(t, "", "", "max_tokens", 5000), count(t, "MAX_OUTPUT_TOKENS", "5000", "max_tokens", 5000), 0, 7)
+	},
+	"ORDER": func(t *testing.T) {
+		differ(t, session(t, "", "").Metadata.Order, session(t, "ORDER", "shared").Metadata.Order, council.OrderBalanced, council.OrderShared)
+	},
+	"RANDOM_SEED": func(t *testing.T) {
+		seed := func(value string) int64 {
+			return onTap(t, tap(t), "RANDOM_SEED", value).ask(t, `{"query":"What would change?"}`).Metadata.Seed
+		}
+		five, again := seed("5"), seed("5")
+		differ(t, five == seed("6"), five == again, false, true)
+	},
+	"SELF_REVIEW_RATE": func(t *testing.T) {
+		differ(t, len(session(t, "", "").Stage2[0].LabelToModel), len(session(t, "SELF_REVIEW_RATE", "1").Stage2[0].LabelToModel), 2, 3)
+	},
+	"PARTIAL_BALLOTS": func(t *testing.T) {
+		votes := func(policy string) int {
+			partial := simllm.Fault{Kind: simllm.BallotPartial, Rate: 1}
+			s := serve(t, map[string]string{"BASE_URL": tap(t, partial).url, "MODELS": "a,b,c", "REVIEWERS": "d", "PARTIAL_BALLOTS": policy}).ask(t, anyQuestion)
+			n := 0
+			for _, st := range s.Metadata.AggregateRankings {
+				n += st.VoteCount
+			}
+			return n
+		}
+		differ(t, votes(""), votes("tied_last"), 2, 3)
+	},
+	"CONFIG_VERSION": func(t *testing.T) {
+		d := onTap(t, tap(t), "CONFIG_VERSION", "mine-2")
+		s := d.ask(t, anyQuestion)
+		is(t, s.Metadata.Versions.CouncilConfig, "mine-2")
+		is(t, d.records(t)[0].CouncilConfig, "mine-2")
+	},
+	"BIAS_AUDIT": func(t *testing.T) {
+		differ(t, session(t, "", "").Metadata.BiasAudit == nil, session(t, "BIAS_AUDIT", "false").Metadata.BiasAudit == nil, false, true)
+	},
+	"LENGTH_CORRELATION_THRESHOLD": func(t *testing.T) {
+		// Twelve members whose lengths differ, reviewed by one that loves length.
+		detected := func(threshold string) bool {
+			var models []simllm.Model
+			var names []string
+			for i := range 12 {
+				models = append(models, simllm.Model{Name: fmt.Sprintf("m%d", i), Length: 0.5 + float64(i)/4})
+				names = append(names, models[i].Name)
+			}
+			sim := provider(t, append(models, simllm.Model{Name: "fan", LengthBias: 1.5, Harshness: -1})...)
+			s := serve(t, map[string]string{
+				"BASE_URL": sim.URL(), "MODELS": strings.Join(names, ","), "REVIEWERS": "fan", "LENGTH_CORRELATION_THRESHOLD": threshold,
+			}).ask(t, anyQuestion)
+			return *s.Metadata.BiasAudit.LengthBiasDetected
+		}
+		differ(t, detected(""), detected("1"), true, false)
+	},
+	"POSITION_VARIANCE_THRESHOLD": func(t *testing.T) {
+		detected := func(threshold string) bool {
+			s := onTap(t, tap(t), "POSITION_VARIANCE_THRESHOLD", threshold)
+			return *s.ask(t, `{"query":"x","seed":3,"models":["a","b","c","a"]}`).Metadata.BiasAudit.PositionBiasDetected
+		}
+		differ(t, detected("100"), detected("0"), false, true)
+	},
+	"BIAS_PERSISTENCE": func(t *testing.T) {
+		differ(t, session(t, "", "").Persisted, session(t, "BIAS_PERSISTENCE", "false").Persisted, true, false)
+	},
+	"BIAS_STORE": func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "deep", "er.jsonl")
+		onTap(t, tap(t), "BIAS_STORE", path).ask(t, anyQuestion)
+		is(t, len(readRecords(t, path)), 6)
+	},
+	"BIAS_CONSENT": func(t *testing.T) {
+		d := onTap(t, tap(t), "BIAS_CONSENT", "2")
+		d.ask(t, anyQuestion)
+		differ(t, session(t, "BIAS_CONSENT", "0").Persisted, d.records(t)[0].ConsentLevel == 2, false, true)
+	},
+	"BIAS_WINDOW_SESSIONS": func(t *testing.T) {
+		differ(t, reportUnder(t, "", "").Window.Sessions, reportUnder(t, "BIAS_WINDOW_SESSIONS", "12").Window.Sessions, 25, 12)
+	},
+	"BIAS_WINDOW_DAYS": func(t *testing.T) {
+		differ(t, reportUnder(t, "", "").Window.Sessions, reportUnder(t, "BIAS_WINDOW_DAYS", "12").Window.Sessions, 25, 12)
+	},
+	"MIN_BIAS_SESSIONS": func(t *testing.T) {
+		differ(t, reportUnder(t, "", "").Metrics[0].Confidence, reportUnder(t, "MIN_BIAS_SESSIONS", "40").Metrics[0].Confidence, bias.ConfidenceModerate, bias.ConfidencePreliminary)
+	},
+	"HASH_SECRET": func(t *testing.T) {
+		hash := func(secret string) string {
+			d := serve(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b", "BIAS_CONSENT": "4", "HASH_SECRET": secret})
+			d.ask(t, anyQuestion)
+			return *d.records(t)[0].QueryHash
+		}
+		one, again := hash("one"), hash("one")
+		differ(t, one == hash("two"), one == again, false, true)
+	},
+	"MAX_BODY_BYTES": func(t *testing.T) {
+		differ(t, status(t, "", "", anyQuestion), status(t, "MAX_BODY_BYTES", "20", anyQuestion), 200, 413)
+	},
+	"MAX_QUERY_BYTES": func(t *testing.T) {
+		differ(t, status(t, "", "", anyQuestion), status(t, "MAX_QUERY_BYTES", "10", anyQuestion), 200, 422)
+	},
+	"MAX_UPSTREAM_BYTES": func(t *testing.T) {
+		code, data := onTap(t, tap(t), "MAX_UPSTREAM_BYTES", "500").call(t, "POST", "/v1/council", anyQuestion)
+		is(t, code, 502)
+		is(t, strings.Count(string(data), "too_large"), 3)
+	},
+	"LOG_LEVEL": func(t *testing.T) {
+		lines := func(level string) bool {
+			d := onTap(t, tap(t), "LOG_LEVEL", level)
+			d.ask(t, anyQuestion)
+			return strings.Contains(d.log.String(), "session finished")
+		}
+		differ(t, lines("info"), lines("warn"), true, false)
+	},
+	"LOG_FORMAT": func(t *testing.T) {
+		isJSON := func(format string) bool {
+			d := onTap(t, tap(t), "LOG_FORMAT", format)
+			d.ask(t, anyQuestion)
+			return json.Valid([]byte(strings.SplitN(d.log.String(), "\n", 2)[0]))
+		}
+		differ(t, isJSON("auto"), isJSON("text"), true, false)
+	},
+	"DRAIN_TIMEOUT": TestDrainTimeout, // and TestDrain shows the default
+}
+
+// count returns how many requests of one session hold the value in a field.
+func count(t *testing.T, name, value, field string, want float64) int {
+	t.Helper()
+	p := tap(t)
+	onTap(t, p, name, value).ask(t, anyQuestion)
+	n := 0
+	for _, body := range p.bodies {
+		if body[field] == want {
+			n++
+		}
+	}
+	return n
+}
+
+func TestEverySettingChangesSomething(t *testing.T) {
+	var known []string
+	for _, s := range (config.Config{}).Settings() {
+		known = append(known, strings.TrimPrefix(s.Name, "LLM_COUNCIL_"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		if !slices.Contains(known, name) {
+			t.Errorf("%s is tested, but is no setting", name)
+		}
+	}
+	for _, name := range known {
+		test, ok := settings[name]
+		if !ok {
+			t.Errorf("%s has no test that changing it changes behaviour", name)
+			continue
+		}
+		t.Run(name, test)
+	}
+}

@@ -1,0 +1,84 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/store"
+)
+
+type simulateCmd struct {
+	Out      string `help:"New file for the records." required:"" placeholder:"FILE"`
+	Sessions int    `help:"How many sessions." default:"100" placeholder:"N"`
+	Seed     uint64 `help:"Replays questions, labels, orders and replies." default:"1" placeholder:"N"`
+}
+
+// Run runs simulated sessions through the real pipeline, over HTTP, and writes
+// their records.
+func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
+	cfg, err := config.Load()
+	if err != nil {
+		return usageError{err}
+	}
+	if c.Sessions < 1 {
+		return usageError{errors.New("--sessions takes a whole number above 0")}
+	}
+	if _, err := os.Lstat(c.Out); !errors.Is(err, fs.ErrNotExist) {
+		return usageError{fmt.Errorf("%s is there already, or cannot be looked at: --out names a new file, so that simulated records never mix with others", c.Out)}
+	}
+	cfg = simulatedConfig(cfg, c.Out)
+	cfg.AllowedModels = nil
+	out, _, err := store.Open(store.Options{Path: c.Out})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+
+	models := simllm.Council()
+	for i := range models {
+		models[i].Latency = simllm.Latency{}
+	}
+	log := slog.New(slog.DiscardHandler)
+	e, err := newEngine(ctx, cfg, simllm.Options{Seed: c.Seed, Models: models}, out, log, std.Version)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	draws := rand.New(rand.NewPCG(c.Seed, 0))
+	start := time.Now()
+	for i := range c.Sessions {
+		plan, err := e.Prepare(council.Request{
+			Query: fmt.Sprintf("Simulated question %d: how would you go about %s?", i+1, topics()[draws.IntN(len(topics()))]),
+			Seed:  new(draws.Int64N(council.MaxSeed + 1)),
+		})
+		if err != nil {
+			return err
+		}
+		session, err := e.Run(ctx, plan, nil)
+		if err != nil {
+			return err
+		}
+		if !session.Persisted {
+			return fmt.Errorf("writing the records of session %d failed: %v", i+1, session.Metadata.Warnings)
+		}
+	}
+	_, err = fmt.Fprintf(std.Stdout, "%d simulated sessions of %d members in %s\nRecords: %s\nReport:  councild bias-report --input %s\n",
+		c.Sessions, len(cfg.Models), time.Since(start).Round(time.Millisecond), c.Out, c.Out)
+	return err
+}
+
+func topics() []string {
+	return []string{
+		"splitting a monolith", "learning a language as an adult", "reading a paper with care", "choosing a database", "planning a garden",
+		"estimating a project", "teaching recursion", "finding a memory leak", "writing a short story", "preparing a long hike",
+	}
+}
