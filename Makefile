@@ -1,0 +1,54 @@
+# make help lists what there is to make.
+
+GO      ?= go
+TOOL    := $(GO) tool -modfile=tools/go.mod
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+IMAGE   ?= councild:$(VERSION)
+FUZZTIME ?= 10s
+
+.PHONY: help run demo build test bench fuzz lint format ci image image-test
+
+help: ## List the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: ## Run the daemon with the settings of the environment.
+	$(GO) run ./cmd/councild serve
+
+demo: ## Run the daemon with a simulated council: no key, no network.
+	$(GO) run ./cmd/councild demo
+
+build: ## Build the binary ./councild.
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o councild ./cmd/councild
+
+test: ## Run every test.
+	$(GO) test -race -shuffle=on ./...
+
+bench: ## Run the benchmarks.
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+fuzz: ## Fuzz every parser, each for FUZZTIME.
+	@set -e; grep -rlE '^func Fuzz' --include='*_test.go' internal | sort | while read -r file; do \
+		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9]+)\(.*/\1/p' "$$file"); do \
+			echo "fuzz $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
+		done; \
+	done
+
+lint: ## Check format, vet, linters, and that go.mod is tidy.
+	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	$(GO) mod tidy -diff
+	$(GO) vet ./...
+	$(TOOL) staticcheck ./...
+	$(TOOL) golangci-lint run ./...
+
+format: ## Format the code.
+	$(TOOL) golangci-lint fmt ./...
+
+ci: ## Everything that must hold before a change lands.
+	.ci/run
+
+image: ## Build the container image.
+	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+
+image-test: ## Build and run the image without a Docker engine, on stand-in base images.
+	tools/image-test.sh
