@@ -266,7 +266,7 @@ var settings = map[string]func(t *testing.T){
 		differ(t, session(t, "", "").Status, session(t, "MAX_TOTAL_TOKENS", "1").Status, council.StatusComplete, council.StatusDegraded)
 	},
 	"TEMPERATURE": func(t *testing.T) {
-		differ(t, count(t, "", "", "temperature", 0.25), count(t, "TEMPERATURE", "0.25", "temperature", 0.25), 0, 7)
+		differ(t, count(t, "", "", "temperature", 0.25), count(t, "TEMPERATURE", "0.25", "temperature", 0.25), 0, 4)
 	},
 	"REVIEW_TEMPERATURE": func(t *testing.T) {
 		differ(t, count(t, "", "", "temperature", 0), count(t, "REVIEW_TEMPERATURE", "0", "temperature", 0), 0, 3)

@@ -52,8 +52,8 @@ type Options struct {
 	MaxCostUSD     *float64      // nil: no limit
 	MaxTotalTokens *int64        // nil: no limit
 
-	Temperature       *float64 // nil: the provider's own
-	ReviewTemperature *float64 // nil: the provider's own
+	Temperature       *float64 // of answers and the synthesis; nil: the provider's own
+	ReviewTemperature *float64 // of reviews; nil: the provider's own
 	MaxOutputTokens   *int     // nil: the provider's own
 
 	Order          council.Order

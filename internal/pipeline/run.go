@@ -176,14 +176,10 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 
 	stageCtx, cancel := r.until(ctx, stage2Share, council.Stage2)
 	defer cancel()
-	temperature := r.p.o.ReviewTemperature
-	if temperature == nil {
-		temperature = r.p.o.Temperature
-	}
 	r.session.Stage2 = stage2.Ask(stageCtx, r.meter, stage2.Input{
 		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates.Reviewer,
 		Markers: anonymize.NewMarkers(r.plan.SessionID),
-	}, stage2.Options{Temperature: temperature, MaxOutputTokens: r.p.o.MaxOutputTokens},
+	}, stage2.Options{Temperature: r.p.o.ReviewTemperature, MaxOutputTokens: r.p.o.MaxOutputTokens},
 		func(v council.Review) { r.observe(council.EventBallot, v) })
 
 	var partial []string

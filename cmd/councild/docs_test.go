@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/google/go-cmp/cmp"
+)
+
+// page reads a file of the repository.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// README.md and .env.example hold every setting, with its default and meaning.
+func TestSettingsAreDocumented(t *testing.T) {
+	var rows, blocks []string
+	for _, s := range (config.Config{}).Settings() {
+		value := "-"
+		if s.Default != "" {
+			value = "`" + s.Default + "`"
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", strings.TrimPrefix(s.Name, "LLM_COUNCIL_"), value, s.Meaning))
+		blocks = append(blocks, fmt.Sprintf("# %s\n#%s=%s", s.Meaning, s.Name, s.Default))
+	}
+	_, table, _ := strings.Cut(page(t, "README.md"), "| variable | default | meaning |\n|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	if diff := cmp.Diff(rows, strings.Split(table, "\n")); diff != "" {
+		t.Errorf("README.md: %s", diff)
+	}
+	parts := strings.Split(strings.TrimSpace(page(t, ".env.example")), "\n\n")
+	if diff := cmp.Diff(blocks, parts[1:]); diff != "" {
+		t.Errorf(".env.example: %s", diff)
+	}
+}
+
+// Every variable that a page names is a setting.
+func TestPagesNameKnownVariables(t *testing.T) {
+	known := map[string]bool{}
+	for _, s := range (config.Config{}).Settings() {
+		known[s.Name] = true
+		if s.Secret {
+			known[s.Name+"_FILE"] = true
+		}
+	}
+	for _, name := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md", "api/openapi.yaml"} {
+		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)
+		for _, variable := range found {
+			if !known[variable] && !strings.HasPrefix(variable, "LLM_COUNCIL_API_KEY_") {
+				t.Errorf("%s names %s, which is no setting", name, variable)
+			}
+		}
+	}
+}
+
+// The commands of README.md are those of the binary, and its make targets exist.
+func TestCommandsAreDocumented(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "--help")
+	cmd.Env = append(os.Environ(), "COUNCILD_TEST_MAIN=1")
+	help, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, commands, _ := strings.Cut(string(help), "Commands:\n")
+	want := firsts(regexp.MustCompile(`(?m)^  ([a-z-]+)`).FindAllStringSubmatch(commands, -1))
+	readme := page(t, "README.md")
+	got := firsts(regexp.MustCompile("(?m)^\\| `councild ([a-z-]+)` \\|").FindAllStringSubmatch(readme, -1))
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" || len(want) < 8 {
+		t.Errorf("commands: %s", diff)
+	}
+	targets := firsts(regexp.MustCompile(`(?m)^([a-z-]+):.*## `).FindAllStringSubmatch(page(t, "Makefile"), -1))
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", ".ci/run", "docs/benchmarks.md"} {
+		for _, target := range firsts(regexp.MustCompile(`(?m)(?:^|\x60)make ([a-z-]+)`).FindAllStringSubmatch(page(t, name), -1)) {
+			if !slices.Contains(targets, target) {
+				t.Errorf("%s says make %s, which is no target", name, target)
+			}
+		}
+	}
+}
+
+func firsts(matches [][]string) []string {
+	var out []string
+	for _, m := range matches {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// Links between the pages lead somewhere.
+func TestLinks(t *testing.T) {
+	pages, err := filepath.Glob("../../*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pages = append(pages, more...); len(pages) < 7 {
+		t.Fatalf("found %d pages", len(pages))
+	}
+	for _, path := range pages {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\]\(([^)#]+)`).FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+				t.Errorf("%s links to %s: %v", filepath.Base(path), m[1], err)
+			}
+		}
+	}
+}
+
+// ARCHITECTURE.md has the floors that the code has.
+func TestFloorsAreDocumented(t *testing.T) {
+	text := page(t, "ARCHITECTURE.md")
+	for i, names := range floors {
+		for _, name := range names {
+			if !strings.Contains(text, fmt.Sprintf("| %d | `%s` |", i, name)) {
+				t.Errorf("ARCHITECTURE.md does not put %s on floor %d", name, i)
+			}
+		}
+	}
+}
