@@ -64,7 +64,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		AllowedModels: cfg.AllowedModels, Providers: names, MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), Quorum: cfg.Quorum,
 		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
 		Temperature: cfg.Temperature, ReviewTemperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens,
-		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: ranking.Policy(cfg.PartialBallots),
+		BallotRepair: cfg.BallotRepair, Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: ranking.Policy(cfg.PartialBallots),
 		ConfigVersion: cfg.ConfigVersion, Audit: audit, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
 	})
 	if err != nil {

@@ -274,6 +274,14 @@ var settings = map[string]func(t *testing.T){
 	"MAX_OUTPUT_TOKENS": func(t *testing.T) {
 		differ(t, count(t, "", "", "max_tokens", 5000), count(t, "MAX_OUTPUT_TOKENS", "5000", "max_tokens", 5000), 0, 7)
 	},
+	"BALLOT_REPAIR": func(t *testing.T) {
+		invalid := func(repair string) council.Outcome {
+			prose := simllm.Fault{Kind: simllm.BallotProse, Rate: 1, Times: 1}
+			s := serve(t, map[string]string{"BASE_URL": tap(t, prose).url, "MODELS": "a,b,c", "REVIEWERS": "d", "BALLOT_REPAIR": repair}).ask(t, anyQuestion)
+			return s.Stage2[0].Status
+		}
+		differ(t, invalid(""), invalid("true"), council.OutcomeInvalid, council.OutcomeOK)
+	},
 	"ORDER": func(t *testing.T) {
 		differ(t, session(t, "", "").Metadata.Order, session(t, "ORDER", "shared").Metadata.Order, council.OrderBalanced, council.OrderShared)
 	},

@@ -74,6 +74,8 @@ type Config struct {
 	ReviewTemperature *float64 `envconfig:"LLM_COUNCIL_REVIEW_TEMPERATURE" desc:"sampling temperature of reviews, 0 to 2; unset: the provider's own"`
 	MaxOutputTokens   *int     `envconfig:"LLM_COUNCIL_MAX_OUTPUT_TOKENS" desc:"most output tokens of one call; unset: the provider's own"`
 
+	BallotRepair bool `envconfig:"LLM_COUNCIL_BALLOT_REPAIR" default:"false" desc:"one more call when a review holds no ballot, or one that leaves out answers"`
+
 	Order          council.Order `envconfig:"LLM_COUNCIL_ORDER" default:"balanced" desc:"how the orders are drawn in which reviewers see the answers: balanced, per_reviewer or shared"`
 	RandomSeed     *int64        `envconfig:"LLM_COUNCIL_RANDOM_SEED" desc:"whole number that makes labels and orders reproducible; unset: every session draws its own"`
 	SelfReviewRate float64       `envconfig:"LLM_COUNCIL_SELF_REVIEW_RATE" default:"0" desc:"share of sessions in which reviewers also see their own answer, 0 to 1; such votes are never counted"`

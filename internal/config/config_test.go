@@ -129,6 +129,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"TEMPERATURE", "0", nil, func(c *config.Config) { c.Temperature = new(0.0) }},
 		{"REVIEW_TEMPERATURE", "2", nil, func(c *config.Config) { c.ReviewTemperature = new(2.0) }},
 		{"MAX_OUTPUT_TOKENS", "4096", nil, func(c *config.Config) { c.MaxOutputTokens = new(4096) }},
+		{"BALLOT_REPAIR", "true", nil, func(c *config.Config) { c.BallotRepair = true }},
 		{"ORDER", "per_reviewer", nil, func(c *config.Config) { c.Order = council.OrderPerReviewer }},
 		{"RANDOM_SEED", "-7", nil, func(c *config.Config) { c.RandomSeed = new(int64(-7)) }},
 		{"SELF_REVIEW_RATE", "1", nil, func(c *config.Config) { c.SelfReviewRate = 1 }},

@@ -119,8 +119,35 @@ type Standing struct {
 	Confidence string `json:"confidence"`
 }
 
-// Agreement is how far the ballots agree with each other.
+// Agreement is how far the ballots agree with each other, and how firm the
+// ranking is. It is for reading: nothing in it changes the vote.
 type Agreement struct {
 	KendallW *float64 `json:"kendall_w"` // 0 to 1; null when it is undefined
 	Ballots  int      `json:"ballots"`   // counted ballots
+	// CondorcetWinner is preferred to each other answer by more ballots than the
+	// other way round; null where there is none.
+	CondorcetWinner *string `json:"condorcet_winner"`
+	// Copeland is, by model, over how many others it is preferred, a draw counting
+	// one half.
+	Copeland map[string]float64 `json:"copeland"`
+	// Pairwise is, by model and other model, how many ballots rank the first above
+	// the second.
+	Pairwise map[string]map[string]int `json:"pairwise"`
+	// WinnerSupport is the share of resamples of the ballots that each model wins.
+	WinnerSupport []Support `json:"winner_support"`
+	// LeaveOneOut says who wins without each ballot.
+	LeaveOneOut []Omission `json:"leave_one_out"`
+}
+
+// Support is how firmly a model wins.
+type Support struct {
+	Model   string  `json:"model"`
+	Support float64 `json:"support"` // 0 to 1
+}
+
+// Omission is who wins when one ballot is left out.
+type Omission struct {
+	Reviewer string   `json:"reviewer"`
+	Winners  []string `json:"winners"` // more than one when they are equal
+	Changes  bool     `json:"changes"` // others win than with all ballots
 }

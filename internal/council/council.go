@@ -41,6 +41,15 @@ type Call struct {
 	// provider's own default in force.
 	Temperature     *float64
 	MaxOutputTokens *int
+	// Format asks for a reply of this form, where the provider supports that: the
+	// prompt must ask for it too. Nil leaves the form open.
+	Format *Format
+}
+
+// Format is the form of a structured reply.
+type Format struct {
+	Name   string // letters, digits and underscores
+	Schema []byte // a JSON Schema of an object
 }
 
 // Completion is a model's reply to a Call.

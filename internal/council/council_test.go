@@ -109,6 +109,9 @@ func TestAsFailure(t *testing.T) {
 	if got := council.AsFailure(fmt.Errorf("asking: %w", f)); got != f {
 		t.Errorf("got %v", got)
 	}
+	if got := council.AsFailure(nil); got != nil {
+		t.Errorf("got %v", got)
+	}
 	if got := council.AsFailure(errors.New("x")); got.Code != council.FailInternal {
 		t.Errorf("got %v", got)
 	}

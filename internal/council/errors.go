@@ -97,9 +97,13 @@ type Failure struct {
 // Error returns the code and the message.
 func (f *Failure) Error() string { return fmt.Sprintf("%s: %s", f.Code, f.Message) }
 
-// AsFailure returns err as the Failure that it is or wraps. An error that is none
-// is a defect of the Completer that returned it, and becomes FailInternal.
+// AsFailure returns err as the Failure that it is or wraps, nil for nil. An error
+// that is none is a defect of the Completer that returned it, and becomes
+// FailInternal.
 func AsFailure(err error) *Failure {
+	if err == nil {
+		return nil
+	}
 	if f, ok := errors.AsType[*Failure](err); ok {
 		return f
 	}

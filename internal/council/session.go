@@ -95,12 +95,16 @@ type Answer struct {
 
 // Review is a reviewer's reading of the answers on its slate.
 type Review struct {
-	Model         string         `json:"model"`
-	Status        Outcome        `json:"status"`
-	LabelToModel  map[Label]Seat `json:"label_to_model"`
-	Ranking       *string        `json:"ranking"` // the reply as it came
-	ParsedRanking *Ballot        `json:"parsed_ranking"`
-	FinishReason  *string        `json:"finish_reason"`
+	Model        string         `json:"model"`
+	Status       Outcome        `json:"status"`
+	LabelToModel map[Label]Seat `json:"label_to_model"`
+	Ranking      *string        `json:"ranking"` // the reply as it came
+	// Repair is the reply to the repair call, null when there was none. Repaired
+	// says that ParsedRanking was read from it.
+	Repair        *string `json:"repair"`
+	Repaired      bool    `json:"repaired"`
+	ParsedRanking *Ballot `json:"parsed_ranking"`
+	FinishReason  *string `json:"finish_reason"`
 	Spent
 	Error *Failure `json:"error"`
 

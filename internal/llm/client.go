@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -72,6 +73,9 @@ type provider struct {
 	host      string
 	slots     chan struct{}
 	transport *http.Transport
+
+	mu    sync.Mutex      // guards plain
+	plain map[string]bool // models that refuse a reply format
 }
 
 // New returns a Client for the given providers. It opens no connection.
@@ -95,7 +99,7 @@ func New(o Options) (*Client, error) {
 		}
 		c.providers[p.Name] = &provider{
 			api: openai.NewClientWithConfig(config), key: p.APIKey, host: u.Hostname(),
-			slots: make(chan struct{}, o.MaxCallsPerProvider), transport: pool,
+			slots: make(chan struct{}, o.MaxCallsPerProvider), transport: pool, plain: map[string]bool{},
 		}
 	}
 	return c, nil
@@ -124,12 +128,14 @@ func (c *Client) Close() {
 
 var errAttemptTimeout = errors.New("the attempt timed out")
 
-// Complete performs call with one HTTP request. It implements council.Completer.
+// Complete performs call with one HTTP request. A model that refuses the reply
+// format is asked a second time without it, and never asked for one again. It
+// implements council.Completer.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	start := time.Now()
 	p, model := c.route(call.Model)
 	if p == nil {
-		return council.Completion{Spent: spent(start, 0, council.NoUsage())}, &council.Failure{
+		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, &council.Failure{
 			Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider",
 		}
 	}
@@ -137,19 +143,41 @@ func (c *Client) Complete(ctx context.Context, call council.Call) (council.Compl
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():
-		return council.Completion{Spent: spent(start, 0, council.NoUsage())}, ended(ctx)
+		return council.Completion{Spent: council.Spent{LatencyMS: milliseconds(start), Usage: council.NoUsage()}}, ended(ctx)
 	}
 
+	format := call.Format
+	if p.refuses(model) {
+		format = nil
+	}
+	completion, failure := c.attempt(ctx, p, model, call, format)
+	if failure != nil && format != nil && mayBeTheFormat(failure) {
+		first := completion.Usage
+		completion, failure = c.attempt(ctx, p, model, call, nil)
+		completion.Attempts, completion.Usage = 2, completion.Usage.Plus(first)
+		if failure == nil {
+			p.refuse(model)
+		}
+	}
+	completion.LatencyMS = milliseconds(start)
+	if failure != nil {
+		return completion, failure
+	}
+	return completion, nil
+}
+
+// attempt sends one request.
+func (c *Client) attempt(ctx context.Context, p *provider, model string, call council.Call, format *council.Format) (council.Completion, *council.Failure) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.attemptTimeout, errAttemptTimeout)
 	defer cancel()
-	x := &exchange{extra: extraFields(p.host, call)}
+	x := &exchange{extra: extraFields(p.host, call, format)}
 	messages := make([]openai.ChatCompletionMessage, len(call.Messages))
 	for i, m := range call.Messages {
 		messages[i] = openai.ChatCompletionMessage{Role: m.Role, Content: m.Content}
 	}
 	resp, err := p.api.CreateChatCompletion(withExchange(ctx, x), openai.ChatCompletionRequest{Model: model, Messages: messages})
 
-	completion := council.Completion{Spent: spent(start, 1, usage(x, resp))}
+	completion := council.Completion{Spent: council.Spent{Attempts: 1, Usage: usage(x, resp)}}
 	if failure := judge(ctx, x, resp, err); failure != nil {
 		failure.Message = redact(failure.Message, p.key)
 		return completion, failure
@@ -157,6 +185,24 @@ func (c *Client) Complete(ctx context.Context, call council.Call) (council.Compl
 	completion.Text = resp.Choices[0].Message.Content
 	completion.FinishReason = string(resp.Choices[0].FinishReason)
 	return completion, nil
+}
+
+// mayBeTheFormat reports whether a request may have failed for its reply format:
+// providers use different statuses for that, and none of their own.
+func mayBeTheFormat(f *council.Failure) bool {
+	return f.HTTPStatus != nil && (*f.HTTPStatus == http.StatusBadRequest || *f.HTTPStatus == http.StatusNotFound || *f.HTTPStatus == http.StatusUnprocessableEntity)
+}
+
+func (p *provider) refuses(model string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.plain[model]
+}
+
+func (p *provider) refuse(model string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.plain[model] = true
 }
 
 // route returns the provider that a model's name points at, and the name that
@@ -171,8 +217,8 @@ func (c *Client) route(model string) (*provider, string) {
 	return c.providers[""], model
 }
 
-func spent(start time.Time, attempts int, u council.Usage) council.Spent {
-	return council.Spent{LatencyMS: float64(time.Since(start)) / float64(time.Millisecond), Attempts: attempts, Usage: u}
+func milliseconds(start time.Time) float64 {
+	return float64(time.Since(start)) / float64(time.Millisecond)
 }
 
 // usage reads what a call consumed. A provider that refused the request, or was

@@ -1,6 +1,7 @@
 package llm_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -231,6 +232,60 @@ func TestRequestBody(t *testing.T) {
 	}
 	if _, ok := body["temperature"]; ok || body["max_tokens"] != nil {
 		t.Errorf("sampling parameters were sent unasked: %v", body)
+	}
+}
+
+func TestReplyFormat(t *testing.T) {
+	var mu sync.Mutex
+	var formats []any
+	sim, err := simllm.New(simllm.Options{Models: []simllm.Model{
+		{Name: "takes", ResponseFormat: simllm.FormatHonoured},
+		{Name: "refuses", ResponseFormat: simllm.FormatRefused},
+		{Name: "fails", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400, Rate: 1}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newClient(t, options(llm.Provider{BaseURL: serve(t, func(w http.ResponseWriter, r *http.Request) {
+		raw, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		var body map[string]any
+		if err := json.Unmarshal(raw, &body); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		formats = append(formats, body["response_format"])
+		mu.Unlock()
+		r.Body = io.NopCloser(bytes.NewReader(raw))
+		sim.ServeHTTP(w, r)
+	})}))
+	call := func(model string) (council.Completion, error) {
+		formats = nil
+		k := question(model)
+		k.Format = &council.Format{Name: "ballot", Schema: []byte(`{"type":"object"}`)}
+		return c.Complete(t.Context(), k)
+	}
+	want := map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "ballot", "strict": true, "schema": map[string]any{"type": "object"}}}
+	if _, err := call("takes"); err != nil || !cmp.Equal(formats, []any{want}) {
+		t.Errorf("%v: sent %v", err, formats)
+	}
+	// Refused once, it is never sent to that model again.
+	if got, err := call("refuses"); err != nil || got.Attempts != 2 || !cmp.Equal(formats, []any{want, nil}) || got.Text == "" {
+		t.Errorf("%v: sent %v, %d attempts", err, formats, got.Attempts)
+	}
+	if got, err := call("refuses"); err != nil || got.Attempts != 1 || !cmp.Equal(formats, []any{nil}) {
+		t.Errorf("%v: sent %v, %d attempts", err, formats, got.Attempts)
+	}
+	if _, err := call("takes"); err != nil || !cmp.Equal(formats, []any{want}) {
+		t.Errorf("%v: sent %v", err, formats)
+	}
+	// A model that fails either way has not refused the format.
+	for range 2 {
+		if got, err := call("fails"); council.AsFailure(err).Code != council.FailRejected || got.Attempts != 2 || !cmp.Equal(formats, []any{want, nil}) {
+			t.Errorf("%v: sent %v, %d attempts", err, formats, got.Attempts)
+		}
 	}
 }
 

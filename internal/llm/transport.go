@@ -39,7 +39,7 @@ func withExchange(ctx context.Context, x *exchange) context.Context {
 // extraFields renders the request fields that go-openai would drop (a
 // temperature of 0), refuse (sampling parameters of models it knows by name), or
 // does not have.
-func extraFields(host string, call council.Call) []byte {
+func extraFields(host string, call council.Call, format *council.Format) []byte {
 	var b []byte
 	if call.Temperature != nil {
 		b = append(b, `"temperature":`...)
@@ -56,6 +56,11 @@ func extraFields(host string, call council.Call) []byte {
 		b = append(b, name...)
 		b = strconv.AppendInt(b, int64(*call.MaxOutputTokens), 10)
 		b = append(b, ',')
+	}
+	if format != nil {
+		b = append(b, `"response_format":{"type":"json_schema","json_schema":{"name":"`+format.Name+`","strict":true,"schema":`...)
+		b = append(b, format.Schema...)
+		b = append(b, "}},"...)
 	}
 	if host == "openrouter.ai" {
 		b = append(b, `"usage":{"include":true},`...) // asks for the cost

@@ -55,6 +55,7 @@ type Options struct {
 	Temperature       *float64 // of answers and the synthesis; nil: the provider's own
 	ReviewTemperature *float64 // of reviews; nil: the provider's own
 	MaxOutputTokens   *int     // nil: the provider's own
+	BallotRepair      bool     // one more call when a reply holds no ballot or a partial one
 
 	Order          council.Order
 	RandomSeed     *int64  // nil: every session draws its own seed

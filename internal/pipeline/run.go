@@ -57,7 +57,7 @@ func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.
 		Metadata: council.Metadata{
 			LabelToModel:            map[council.Label]council.Seat{},
 			ReviewerPositionMapping: map[string]map[string]int{},
-			Tally:                   council.Tally{AggregateRankings: []council.Standing{}},
+			Tally:                   council.Tally{AggregateRankings: []council.Standing{}, Agreement: noAgreement()},
 			Seed:                    plan.Seed, Order: plan.Order, Warnings: []council.Warning{},
 			Versions: council.Versions{Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, RecordSchema: council.RecordSchema},
 		},
@@ -179,7 +179,7 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 	r.session.Stage2 = stage2.Ask(stageCtx, r.meter, stage2.Input{
 		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates.Reviewer,
 		Markers: anonymize.NewMarkers(r.plan.SessionID),
-	}, stage2.Options{Temperature: r.p.o.ReviewTemperature, MaxOutputTokens: r.p.o.MaxOutputTokens},
+	}, stage2.Options{Temperature: r.p.o.ReviewTemperature, MaxOutputTokens: r.p.o.MaxOutputTokens, Repair: r.p.o.BallotRepair},
 		func(v council.Review) { r.observe(council.EventBallot, v) })
 
 	var partial []string
@@ -204,11 +204,10 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 // tally counts the ballots and audits them.
 func (r *run) tally(slates anonymize.Slates, authors []string) {
 	meta := &r.session.Metadata
-	result := ranking.Tally(ranking.Options{
-		Candidates: authors, Votes: r.votes(), Asked: r.asked(), Policy: r.p.o.PartialBallots,
-	})
+	o := ranking.Options{Candidates: authors, Votes: r.votes(), Asked: r.asked(), Policy: r.p.o.PartialBallots}
+	result := ranking.Tally(o)
 	meta.AggregateRankings = result.Standings
-	meta.Agreement = council.Agreement{KendallW: result.KendallW, Ballots: result.Ballots}
+	meta.Agreement = agreement(o, result, r.plan.Seed)
 	if result.Ballots == 0 {
 		r.warn(council.WarnNoRanking, "no ballot could be counted: there is no ranking")
 	}
@@ -223,6 +222,42 @@ func (r *run) tally(slates anonymize.Slates, authors []string) {
 	}
 	if r.p.o.Audit != nil {
 		meta.BiasAudit = new(bias.Audit(r.auditInput()))
+	}
+}
+
+// agreement says how far the ballots agree and how firm the ranking is.
+func agreement(o ranking.Options, result ranking.Result, seed int64) council.Agreement {
+	a := noAgreement()
+	if result.Ballots == 0 {
+		return a
+	}
+	a.KendallW, a.Ballots = result.KendallW, result.Ballots
+	pairs := ranking.Pairs(o)
+	a.CondorcetWinner = optional(pairs.Condorcet)
+	for i, model := range pairs.Candidates {
+		a.Copeland[model] = pairs.Copeland[i]
+		a.Pairwise[model] = map[string]int{}
+		for j, other := range pairs.Candidates {
+			if i != j {
+				a.Pairwise[model][other] = pairs.Preferred[i][j]
+			}
+		}
+	}
+	for _, share := range ranking.Support(o, seed) {
+		a.WinnerSupport = append(a.WinnerSupport, council.Support(share))
+	}
+	for _, omission := range ranking.LeaveOneOut(o) {
+		omission.Winners = append([]string{}, omission.Winners...) // none is [], not null
+		a.LeaveOneOut = append(a.LeaveOneOut, council.Omission(omission))
+	}
+	return a
+}
+
+// noAgreement is the agreement of no ballots.
+func noAgreement() council.Agreement {
+	return council.Agreement{
+		Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{},
+		WinnerSupport: []council.Support{}, LeaveOneOut: []council.Omission{},
 	}
 }
 

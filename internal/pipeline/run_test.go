@@ -549,6 +549,54 @@ func TestPartialBallot(t *testing.T) {
 	}
 }
 
+func TestBallotRepair(t *testing.T) {
+	once := func(kind simllm.FaultKind, times int) []simllm.Model {
+		m := members(4)
+		m[2] = with(m[2], simllm.Fault{Kind: kind, Times: times})
+		return m
+	}
+	repairing := func(o *pipeline.Options) { o.BallotRepair = true }
+	for _, kind := range []simllm.FaultKind{simllm.BallotProse, simllm.BallotTruncated, simllm.BallotPartial} {
+		h := build(t, once(kind, 1), repairing)
+		s := h.run(t, council.Request{})
+		if v := s.Stage2[2]; v.Status != council.OutcomeOK || !v.Repaired || v.Repair == nil || v.Attempts != 2 || len(v.ParsedRanking.Ranking) != 3 || *v.Ranking == *v.Repair {
+			t.Errorf("%s: review %+v", kind, v)
+		}
+		if s.Status != council.StatusComplete || h.requests() != 10 || s.Stage2[0].Repair != nil || s.Stage2[0].Repaired {
+			t.Errorf("%s: status %s after %d calls", kind, s.Status, h.requests())
+		}
+	}
+	// One call is all: what it cannot mend stays what it was.
+	h := build(t, once(simllm.BallotProse, 0), repairing)
+	if v := h.run(t, council.Request{}).Stage2[2]; v.Status != council.OutcomeInvalid || v.Repaired || v.Repair == nil || h.requests() != 10 {
+		t.Errorf("review %+v after %d calls", v, h.requests())
+	}
+	h = build(t, once(simllm.BallotPartial, 0), repairing)
+	if v := h.run(t, council.Request{}).Stage2[2]; v.Status != council.OutcomeOK || v.Repaired || len(v.ParsedRanking.Ranking) != 2 {
+		t.Errorf("review %+v", v)
+	}
+	// An abstention is an answer, and needs no repair.
+	h = build(t, once(simllm.BallotAbstain, 0), repairing)
+	if v := h.run(t, council.Request{}).Stage2[2]; v.Status != council.OutcomeAbstained || v.Repair != nil || h.requests() != 9 {
+		t.Errorf("review %+v after %d calls", v, h.requests())
+	}
+}
+
+func TestAgreement(t *testing.T) {
+	m := members(4)
+	m[1].Quality, m[1].Spread = 4, 0 // birch wins
+	a := build(t, m).run(t, council.Request{}).Metadata.Agreement
+	if a.KendallW == nil || a.Ballots != 4 || a.CondorcetWinner == nil || *a.CondorcetWinner != "birch" || a.Copeland["birch"] != 3 ||
+		a.Pairwise["birch"]["amber"] <= a.Pairwise["amber"]["birch"] || a.WinnerSupport[0].Model != "birch" || a.WinnerSupport[0].Support < 0.9 || len(a.LeaveOneOut) != 4 {
+		t.Errorf("got %+v", a)
+	}
+	for _, o := range a.LeaveOneOut {
+		if o.Changes || !slices.Equal(o.Winners, []string{"birch"}) {
+			t.Errorf("got %+v", o)
+		}
+	}
+}
+
 func TestRefusePartial(t *testing.T) {
 	m := members(4)
 	h := build(t, []simllm.Model{m[0], with(m[1], simllm.Fault{Kind: simllm.FaultStatus, Tasks: []simllm.TaskKind{simllm.Question}}), m[2], m[3]})

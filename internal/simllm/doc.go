@@ -14,7 +14,10 @@
 // hexadecimal digits) and, under the same token, answers between
 // "=== BEGIN ANSWER token: label ===" and "=== END ANSWER token: label ===" is a
 // review when the text behind the last marker contains "ranking" in double
-// quotes, and a synthesis otherwise. Every other conversation is a question.
+// quotes, and a synthesis otherwise. When it is no such message but holds
+// "ranking" in double quotes, and the user's message before it was a review, that
+// review's ballot is asked for again. Every other conversation is a question.
+// A review whose response_format is honoured is one JSON object.
 // Sampling parameters are accepted and ignored, but for max_tokens and
 // max_completion_tokens, which cut the text.
 //

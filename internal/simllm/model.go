@@ -45,6 +45,9 @@ type Model struct {
 	// ChunkDelay is the time between the chunks of a stream.
 	FirstChunk, ChunkDelay time.Duration
 
+	// ResponseFormat says what it makes of a request's response_format.
+	ResponseFormat ResponseFormat
+
 	// Price makes the usage figures hold a cost (OpenRouter's extension); without
 	// a price they hold none.
 	Price Price
@@ -56,6 +59,16 @@ type Model struct {
 	// on top of its text.
 	Reply func(Task) (text string, ok bool)
 }
+
+// ResponseFormat says what a model makes of a response_format.
+type ResponseFormat string
+
+// The ways to treat a response_format.
+const (
+	FormatIgnored  ResponseFormat = ""         // the reply is written as without
+	FormatHonoured ResponseFormat = "honoured" // a review is one JSON object, its critiques inside
+	FormatRefused  ResponseFormat = "refused"  // HTTP 400
+)
 
 // Latency is a log-normal distribution of durations, drawn for each request from
 // its content. Sigma is the standard deviation of the natural logarithm, 0 to 2;
@@ -108,6 +121,9 @@ func (m Model) validate() error {
 	positive("ChunkDelay", m.ChunkDelay)
 	within("Price.Input", m.Price.Input, 0, 1e6)
 	within("Price.Output", m.Price.Output, 0, 1e6)
+	if !slices.Contains([]ResponseFormat{FormatIgnored, FormatHonoured, FormatRefused}, m.ResponseFormat) {
+		errs = append(errs, fmt.Errorf("model %q: unknown treatment of response_format %q", m.Name, m.ResponseFormat))
+	}
 	for i, f := range m.Faults {
 		if err := f.validate(); err != nil {
 			errs = append(errs, fmt.Errorf("model %q: fault %d: %w", m.Name, i, err))
@@ -124,7 +140,7 @@ func Council() []Model {
 	return []Model{
 		{
 			Name: "amber", Quality: 1.2, Spread: 0.8, Length: 1, LengthSigma: 0.25,
-			Harshness: 0.2, Affinity: map[string]float64{"amber": 0.5}, Noise: 0.6,
+			Harshness: 0.2, Affinity: map[string]float64{"amber": 0.5}, Noise: 0.6, ResponseFormat: FormatHonoured,
 			Latency:    Latency{Median: 350 * time.Millisecond, Sigma: 0.25},
 			FirstChunk: 120 * time.Millisecond, ChunkDelay: 8 * time.Millisecond,
 			Price: Price{Input: 2.5, Output: 10},

@@ -2,7 +2,6 @@ package simllm
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -56,14 +55,35 @@ type ballot struct {
 	Scores  map[string]int `json:"scores"`
 }
 
+// structuredReview is a review in the form that a response_format asks for.
+type structuredReview struct {
+	Critiques map[string]string `json:"critiques"`
+	ballot
+	Abstain *string `json:"abstain"`
+}
+
 // review writes the model's review. Its ballot is spoilt when fault is one of
 // ballots.
 func (m *model) review(q *request, fault FaultKind) string {
 	verdicts := m.judge(q.task)
-	critique := m.critique(q, verdicts)
+	critiques := m.critiques(q, verdicts)
+	critique := "Simulated review.\n\n"
+	for i, v := range verdicts {
+		critique += "**" + v.Label + "** " + critiques[i] + "\n\n"
+	}
+	if q.task.Again {
+		critique = "Simulated ballot.\n\n"
+	}
 	slices.SortStableFunc(verdicts, func(a, b verdict) int { return cmp.Compare(b.latent, a.latent) })
 	best, worst := verdicts[0].Label, verdicts[len(verdicts)-1].Label
 	b := newBallot(verdicts)
+	if fault == "" && q.body.ResponseFormat != nil && m.ResponseFormat == FormatHonoured {
+		s := structuredReview{Critiques: map[string]string{}, ballot: b}
+		for i, answer := range q.task.Answers {
+			s.Critiques[answer.Label] = "Simulated: " + critiques[i]
+		}
+		return string(encode(s))
+	}
 	switch fault {
 	case BallotAbstain:
 		return critique + fence(`{"abstain": "the simulated reviewer declines to rank these answers"}`)
@@ -117,13 +137,12 @@ func newBallot(verdicts []verdict) ballot {
 	return b
 }
 
-// critique writes a few sentences about each answer.
-func (m *model) critique(q *request, verdicts []verdict) string {
+// critiques writes a few sentences about each answer, in the order shown.
+func (m *model) critiques(q *request, verdicts []verdict) []string {
 	rng := m.draws("critique", q.key)
 	pick := func(from []string) string { return from[rng.IntN(len(from))] }
-	var b strings.Builder
-	b.WriteString("Simulated review.\n\n")
-	for _, v := range verdicts {
+	critiques := make([]string, len(verdicts))
+	for i, v := range verdicts {
 		tier := min(max((v.score-1)/2-1, 0), 3) // 1-4, 5-6, 7-8, 9-10
 		length := m.phrases.length[1]
 		switch {
@@ -132,9 +151,9 @@ func (m *model) critique(q *request, verdicts []verdict) string {
 		case len(v.Text) > typicalLength*3/2:
 			length = m.phrases.length[2]
 		}
-		fmt.Fprintf(&b, "**%s** %s %s %s\n\n", v.Label, pick(m.phrases.opinion[tier]), length, pick(m.phrases.closing))
+		critiques[i] = pick(m.phrases.opinion[tier]) + " " + length + " " + pick(m.phrases.closing)
 	}
-	return b.String()
+	return critiques
 }
 
 func fence(object string) string { return "```json\n" + object + "\n```\n" }

@@ -1,6 +1,7 @@
 package simllm
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -265,5 +266,27 @@ func TestScoresStayOnTheScale(t *testing.T) {
 		if len(b.Ranking) != 2 {
 			t.Errorf("the ranking has %d places although the latent scores differ", len(b.Ranking))
 		}
+	}
+}
+
+// A review in a structured form says the same as one in free form.
+func TestStructuredReview(t *testing.T) {
+	server, err := New(Options{Models: []Model{{Name: "m", Noise: 1, ResponseFormat: FormatHonoured}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := Task{Kind: Review, Model: "m", Question: "q", Answers: []Answer{{"Response A", "one"}, {"Response B", "two"}, {"Response C", "three"}}}
+	free := server.models["m"].review(&request{task: task}, "")
+	structured := server.models["m"].review(&request{task: task, body: chatRequest{ResponseFormat: map[string]any{}}}, "")
+	var got structuredReview
+	if err := json.Unmarshal([]byte(structured), &got); err != nil {
+		t.Fatalf("%v: %s", err, structured)
+	}
+	if !strings.Contains(free, string(encode(got.ballot))) || len(got.Critiques) != 3 || got.Abstain != nil || !strings.Contains(structured, "Simulated: ") {
+		t.Errorf("structured %s\nfree %s", structured, free)
+	}
+	task.Again = true
+	if again := server.models["m"].review(&request{task: task}, ""); !strings.HasPrefix(again, "Simulated ballot.") || !strings.HasSuffix(again, fence(string(encode(got.ballot)))) {
+		t.Errorf("asked again it says %s", again)
 	}
 }

@@ -216,6 +216,9 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	case len(body.Messages) == 0:
 		refuse(w, newError(400, "there must be at least one message").about("messages"))
 		return
+	case body.ResponseFormat != nil && m.ResponseFormat == FormatRefused:
+		refuse(w, newError(400, "this model does not support it").about("response_format"))
+		return
 	case body.N != nil && *body.N != 1:
 		refuse(w, newError(400, "n must be 1").about("n"))
 		return

@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// ballotWord is what the instructions of a review hold, and no others.
+const ballotWord = `"ranking"`
+
 // TaskKind says what a request asks for.
 type TaskKind string
 
@@ -23,6 +26,7 @@ type Task struct {
 	Model    string
 	Question string
 	Answers  []Answer // in the order shown; none for a question
+	Again    bool     // a review asked for a second time: only the ballot is wanted
 
 	instructions string // what stands behind the last marker
 }
@@ -40,17 +44,27 @@ type turn struct {
 
 // readTask finds out what a conversation asks of a model.
 func readTask(model string, conversation []turn) Task {
-	question := ""
+	var asked []string
 	for _, t := range conversation {
 		if t.role == "user" {
-			question = t.text
+			asked = append(asked, t.text)
 		}
 	}
-	if task, ok := readBrief(question); ok {
+	if len(asked) == 0 {
+		return Task{Kind: Question, Model: model}
+	}
+	last := asked[len(asked)-1]
+	if task, ok := readBrief(last); ok {
 		task.Model = model
 		return task
 	}
-	return Task{Kind: Question, Model: model, Question: question}
+	if len(asked) > 1 && strings.Contains(last, ballotWord) {
+		if task, ok := readBrief(asked[len(asked)-2]); ok && task.Kind == Review {
+			task.Model, task.Again = model, true
+			return task
+		}
+	}
+	return Task{Kind: Question, Model: model, Question: last}
 }
 
 // readBrief reads a review or a synthesis from a text in the form that the
@@ -82,7 +96,7 @@ func readBrief(text string) (Task, bool) {
 	}
 	task.instructions = strings.TrimSpace(text)
 	task.Kind = Synthesis
-	if strings.Contains(task.instructions, `"ranking"`) {
+	if strings.Contains(task.instructions, ballotWord) {
 		task.Kind = Review
 	}
 	return task, true

@@ -20,6 +20,7 @@ type chatRequest struct {
 	N                   *int `json:"n"`
 	MaxTokens           *int `json:"max_tokens"`
 	MaxCompletionTokens *int `json:"max_completion_tokens"`
+	ResponseFormat      any  `json:"response_format"`
 	Stream              bool `json:"stream"`
 	StreamOptions       struct {
 		IncludeUsage bool `json:"include_usage"`

@@ -1,8 +1,11 @@
 package stage2
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
@@ -27,7 +30,8 @@ const instructions = "First write a short critique of each answer, naming it by 
 	"\n```\n\n" +
 	"`\"ranking\"` names every label exactly as its marker does, best first; a list inside the list holds labels that tie. " +
 	"`\"scores\"` gives every answer a number from 1 (very poor) to 10 (excellent). " +
-	"If you cannot judge the answers, end with {\"abstain\": \"<the reason>\"} instead."
+	"If you cannot judge the answers, end with {\"abstain\": \"<the reason>\"} instead. " +
+	"Where only a JSON object can be returned, the critiques stand in it under `\"critiques\"`."
 
 // prompt returns the messages that show a reviewer its slate.
 func prompt(question string, slate council.Slate, answers map[string]string, markers anonymize.Markers) []council.Message {
@@ -42,4 +46,86 @@ func prompt(question string, slate council.Slate, answers map[string]string, mar
 		{Role: council.RoleSystem, Content: system},
 		{Role: council.RoleUser, Content: b.String()},
 	}
+}
+
+// schema is the part of JSON Schema that a ballot needs. Its field order is the
+// order in which models write: first the critiques, then what follows from them.
+type schema struct {
+	Type                 any      `json:"type,omitempty"`
+	Enum                 []any    `json:"enum,omitempty"`
+	AnyOf                []schema `json:"anyOf,omitempty"`
+	Items                *schema  `json:"items,omitempty"`
+	Properties           any      `json:"properties,omitempty"`
+	Required             []string `json:"required,omitempty"`
+	AdditionalProperties *bool    `json:"additionalProperties,omitempty"`
+}
+
+type ballotProperties struct {
+	Critiques schema `json:"critiques"`
+	Ranking   schema `json:"ranking"`
+	Scores    schema `json:"scores"`
+	Abstain   schema `json:"abstain"`
+}
+
+// format returns the form of a ballot over the labels, within what providers
+// support in strict mode: every property is required, none is added.
+func format(labels []council.Label) *council.Format {
+	names, label, perLabel := make([]string, len(labels)), schema{Type: "string"}, func(s schema) schema {
+		properties := make(map[string]schema, len(labels))
+		for _, l := range labels {
+			properties[string(l)] = s
+		}
+		return schema{Type: "object", Properties: properties, AdditionalProperties: new(false)}
+	}
+	for i, l := range labels {
+		names[i] = string(l)
+		label.Enum = append(label.Enum, l)
+	}
+	score := schema{Type: "integer"}
+	for n := range 10 {
+		score.Enum = append(score.Enum, n+1)
+	}
+	critiques, scores := perLabel(schema{Type: "string"}), perLabel(score)
+	critiques.Required, scores.Required = names, names
+	ballot := schema{
+		Type: "object", Required: []string{"critiques", "ranking", "scores", "abstain"}, AdditionalProperties: new(false),
+		Properties: ballotProperties{
+			Critiques: critiques,
+			Ranking:   schema{Type: "array", Items: &schema{AnyOf: []schema{label, {Type: "array", Items: &label}}}},
+			Scores:    scores,
+			Abstain:   schema{Type: []string{"string", "null"}},
+		},
+	}
+	text, err := json.Marshal(ballot)
+	if err != nil {
+		panic(err) // it holds strings and numbers only
+	}
+	return &council.Format{Name: "ballot", Schema: text}
+}
+
+// maxRepaired bounds how much of a reply is sent back for repair: its end, where
+// a ballot stands.
+const maxRepaired = 16 << 10
+
+// repairPrompt returns the messages that ask a reviewer once more for its ballot.
+func repairPrompt(asked []council.Message, reply string, b council.Ballot, labels []council.Label) []council.Message {
+	problem := "No ballot could be read from your reply: " + b.Reason + "."
+	if Partial(b, labels) {
+		var left []string
+		for _, l := range labels {
+			if !slices.Contains(b.Ranking, l) {
+				left = append(left, string(l))
+			}
+		}
+		problem = "Your ballot leaves out " + strings.Join(left, ", ") + "."
+	}
+	if cut := len(reply) - maxRepaired; cut > 0 {
+		for !utf8.RuneStart(reply[cut]) {
+			cut++
+		}
+		reply = reply[cut:]
+	}
+	return append(slices.Clone(asked),
+		council.Message{Role: council.RoleAssistant, Content: reply},
+		council.Message{Role: council.RoleUser, Content: problem + " Reply with nothing but the JSON object that was asked for, `\"ranking\"` and `\"scores\"` over every label, or `\"abstain\"`."})
 }

@@ -17,11 +17,12 @@ type Input struct {
 	Markers   anonymize.Markers
 }
 
-// Options are the sampling parameters of the reviewers' calls; nil leaves the
-// provider's own.
+// Options say how the reviewers are called.
 type Options struct {
-	Temperature     *float64
-	MaxOutputTokens *int
+	Temperature     *float64 // nil: the provider's own
+	MaxOutputTokens *int     // nil: the provider's own
+	// Repair allows one more call when a reply holds no ballot or a partial one.
+	Repair bool
 }
 
 // Ask has every reviewer read its slate, at once, and waits for all of them.
@@ -47,19 +48,51 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 			r.Status, r.Error = council.OutcomeError, council.Panicked(v)
 		}
 	}()
-	completion, err := c.Complete(ctx, council.Call{
+	labels := r.Slate.Labels()
+	call := council.Call{
 		Stage: council.Stage2, Model: in.Reviewers[i].Model,
 		Messages:    prompt(in.Question, r.Slate, in.Answers, in.Markers),
-		Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens,
-	})
-	r.Spent = completion.Spent
-	if err != nil {
-		r.Status, r.Error = council.OutcomeError, council.AsFailure(err)
-		return r
+		Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens, Format: format(labels),
 	}
+	completion, err := c.Complete(ctx, call)
+	r.Spent = completion.Spent
+	if failure := council.AsFailure(err); failure != nil && failure.Code != council.FailEmpty {
+		r.Status, r.Error = council.OutcomeError, failure
+		return r
+	} // a reply without text is a reply without a ballot
 	r.Ranking, r.FinishReason = &completion.Text, completion.Finish()
+	ballot, err := ParseBallot(completion.Text, labels)
+	if o.Repair && (err != nil || Partial(ballot, labels)) {
+		call.Messages = repairPrompt(call.Messages, completion.Text, ballot, labels)
+		if better, ok := repair(ctx, c, call, &r, len(ballot.Ranking)); ok {
+			ballot, err = better, nil
+		}
+	}
+	settle(&r, ballot, err)
+	return r
+}
 
+// repair asks the reviewer once more. It reports whether that brought a ballot
+// with more labels than the ranked ones of the first reply, or an abstention.
+func repair(ctx context.Context, c council.Completer, call council.Call, r *council.Review, ranked int) (council.Ballot, bool) {
+	completion, err := c.Complete(ctx, call)
+	r.LatencyMS += completion.LatencyMS
+	r.Attempts += completion.Attempts
+	r.Usage = r.Usage.Plus(completion.Usage)
+	if err != nil {
+		return council.Ballot{}, false
+	}
+	r.Repair = &completion.Text
 	ballot, err := ParseBallot(completion.Text, r.Slate.Labels())
+	if err != nil || !(ballot.Abstained && ranked == 0) && len(ballot.Ranking) <= ranked {
+		return council.Ballot{}, false
+	}
+	r.Repaired = true
+	return ballot, true
+}
+
+// settle notes what a reply came to.
+func settle(r *council.Review, ballot council.Ballot, err error) {
 	r.ParsedRanking = &ballot
 	switch {
 	case err != nil:
@@ -69,5 +102,4 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 	default:
 		r.Status = council.OutcomeOK
 	}
-	return r
 }
