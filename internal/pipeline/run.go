@@ -188,7 +188,7 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 		case v.Error != nil:
 			r.degrade(council.Stage2, v.Model, v.Error)
 		case v.Status == council.OutcomeAbstained:
-			r.degrade(council.Stage2, v.Model, &council.Failure{Code: council.FailAbstained, Message: v.ParsedRanking.Reason})
+			r.degrade(council.Stage2, v.Model, &council.Failure{Code: council.FailAbstained, Message: cmp.Or(v.ParsedRanking.Reason, "the reviewer gave no reason")})
 		case stage2.Partial(*v.ParsedRanking, v.Slate.Labels()):
 			partial = append(partial, v.Model)
 		}

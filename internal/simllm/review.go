@@ -67,12 +67,9 @@ type structuredReview struct {
 func (m *model) review(q *request, fault FaultKind) string {
 	verdicts := m.judge(q.task)
 	critiques := m.critiques(q, verdicts)
-	critique := "Simulated review.\n\n"
-	for i, v := range verdicts {
-		critique += "**" + v.Label + "** " + critiques[i] + "\n\n"
-	}
-	if q.task.Again {
-		critique = "Simulated ballot.\n\n"
+	critique := "Simulated ballot.\n\n"
+	if !q.task.Again {
+		critique = prose(verdicts, critiques)
 	}
 	slices.SortStableFunc(verdicts, func(a, b verdict) int { return cmp.Compare(b.latent, a.latent) })
 	best, worst := verdicts[0].Label, verdicts[len(verdicts)-1].Label
@@ -135,6 +132,16 @@ func newBallot(verdicts []verdict) ballot {
 		verdicts = verdicts[n:]
 	}
 	return b
+}
+
+// prose is the part of a review that people read.
+func prose(verdicts []verdict, critiques []string) string {
+	var b strings.Builder
+	b.WriteString("Simulated review.\n\n")
+	for i, v := range verdicts {
+		b.WriteString("**" + v.Label + "** " + critiques[i] + "\n\n")
+	}
+	return b.String()
 }
 
 // critiques writes a few sentences about each answer, in the order shown.

@@ -84,11 +84,8 @@ func repair(ctx context.Context, c council.Completer, call council.Call, r *coun
 	}
 	r.Repair = &completion.Text
 	ballot, err := ParseBallot(completion.Text, r.Slate.Labels())
-	if err != nil || !(ballot.Abstained && ranked == 0) && len(ballot.Ranking) <= ranked {
-		return council.Ballot{}, false
-	}
-	r.Repaired = true
-	return ballot, true
+	r.Repaired = err == nil && (len(ballot.Ranking) > ranked || ballot.Abstained && ranked == 0)
+	return ballot, r.Repaired
 }
 
 // settle notes what a reply came to.
