@@ -27,12 +27,7 @@ bench: ## Run the benchmarks.
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 fuzz: ## Fuzz every parser, each for FUZZTIME.
-	@set -e; grep -rlE '^func Fuzz' --include='*_test.go' internal | sort | while read -r file; do \
-		for target in $$(sed -nE 's/^func (Fuzz[A-Za-z0-9]+)\(.*/\1/p' "$$file"); do \
-			echo "fuzz $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
-		done; \
-	done
+	tools/fuzz.sh $(FUZZTIME)
 
 lint: ## Check format, vet, linters, and that go.mod is tidy.
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
