@@ -16,7 +16,7 @@ const module = "github.com/councild/councild"
 // floors below its own; packages on one floor never import each other.
 var floors = [][]string{
 	{"internal/council"},
-	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/llm", "internal/store", "internal/config", "internal/simllm", "api"},
+	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/llm", "internal/store", "internal/config", "internal/simllm", "internal/telemetry", "api"},
 	{"internal/stage1", "internal/stage2", "internal/stage3"},
 	{"internal/httpapi", "internal/pipeline"},
 	{"internal/cli"},
@@ -26,11 +26,11 @@ var floors = [][]string{
 // forbidden are imports that the floors would allow: what a run needs is handed
 // to it.
 var forbidden = map[string][]string{
-	"internal/stage1":   {"internal/llm", "internal/store", "internal/config"},
-	"internal/stage2":   {"internal/llm", "internal/store", "internal/config"},
-	"internal/stage3":   {"internal/llm", "internal/store", "internal/config"},
-	"internal/pipeline": {"internal/llm", "internal/store", "internal/config", "internal/simllm"},
-	"internal/httpapi":  {"internal/llm", "internal/store", "internal/config", "internal/simllm"},
+	"internal/stage1":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
+	"internal/stage2":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
+	"internal/stage3":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
+	"internal/pipeline": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
+	"internal/httpapi":  {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
 	"cmd/councild":      {"internal/council", "internal/config", "internal/pipeline", "internal/httpapi", "internal/store", "internal/llm", "internal/bias"},
 }
 
@@ -44,6 +44,8 @@ var owners = map[string]string{
 	"golang.org/x/term":                    "internal/cli",
 	"github.com/google/uuid":               "internal/pipeline",
 	"github.com/gofrs/flock":               "internal/store",
+	"github.com/prometheus/client_golang":  "internal/telemetry",
+	"go.opentelemetry.io":                  "internal/telemetry",
 	"gonum.org/v1/gonum":                   "internal/bias",
 }
 

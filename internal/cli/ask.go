@@ -73,7 +73,7 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (*coun
 	if err != nil {
 		return nil, err
 	}
-	defer e.Close()
+	defer e.Close(ctx)
 	plan, err := e.Prepare(council.Request{Query: c.Question})
 	if err != nil {
 		return nil, readable(err)

@@ -44,7 +44,7 @@ func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version
 	d := &daemon{cfg: cfg, log: log}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.close())
+			err = errors.Join(err, d.close(ctx))
 		}
 	}()
 	var recorder pipeline.Recorder
@@ -65,11 +65,17 @@ func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version
 		return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
 	}
 	d.tokens = d.requireTokens(ctx)
-	d.api, err = httpapi.New(httpapi.Options{
+	o := httpapi.Options{
 		Council: d.engine, Daemon: d, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), Log: log, Version: version,
-	})
-	if err != nil {
+	}
+	if cfg.Metrics {
+		o.Metrics = d.engine.metrics.Handler()
+	}
+	if d.engine.tracing != nil {
+		o.Middleware = d.engine.tracing.Middleware
+	}
+	if d.api, err = httpapi.New(o); err != nil {
 		return nil, err
 	}
 	d.server = &http.Server{
@@ -113,7 +119,7 @@ func reachable(address string) string {
 // everything.
 func (d *daemon) serve(ctx context.Context) error {
 	defer func() {
-		if err := d.close(); err != nil {
+		if err := d.close(ctx); err != nil {
 			d.log.ErrorContext(ctx, "closing", "error", err)
 		}
 	}()
@@ -155,7 +161,7 @@ func within(ctx context.Context, timeout time.Duration, f func(context.Context) 
 }
 
 // close releases what newDaemon took, the last first.
-func (d *daemon) close() error {
+func (d *daemon) close(ctx context.Context) error {
 	var errs []error
 	if d.listener != nil {
 		if err := d.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
@@ -163,7 +169,7 @@ func (d *daemon) close() error {
 		}
 	}
 	if d.engine != nil {
-		d.engine.Close()
+		d.engine.Close(ctx)
 	}
 	if d.store != nil {
 		errs = append(errs, d.store.Close())

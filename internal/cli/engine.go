@@ -8,10 +8,12 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/telemetry"
 )
 
 // engine is a pipeline with the clients, and the simulated provider, under it.
@@ -19,6 +21,9 @@ type engine struct {
 	*pipeline.Pipeline
 	client *llm.Client
 	sim    *simllm.Running // nil when no model is simulated
+
+	metrics *telemetry.Metrics
+	tracing *telemetry.Tracing // nil when it is off
 }
 
 // newEngine wires a pipeline as cfg says. The simulated provider, of the given
@@ -45,9 +50,18 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		MaxCallsPerProvider: cfg.MaxCallsPerProvider, MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
 	})
 	if err != nil {
-		e.Close()
+		e.Close(ctx)
 		return nil, err
 	}
+	var completer council.Completer = e.client
+	if e.tracing, err = telemetry.NewTracing(ctx, version); err != nil {
+		e.Close(ctx)
+		return nil, err
+	}
+	if e.tracing != nil {
+		completer = e.tracing.Completer(completer, cfg.ProviderOf)
+	}
+	e.metrics = telemetry.NewMetrics(version, nil)
 	var audit *bias.Thresholds
 	if cfg.BiasAudit {
 		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
@@ -59,7 +73,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		}
 	}
 	e.Pipeline, err = pipeline.New(pipeline.Options{
-		Completer: e.client, Recorder: recorder, Log: log, Version: version,
+		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: log, Version: version,
 		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
 		AllowedModels: cfg.AllowedModels, Providers: names, MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), Quorum: cfg.Quorum,
 		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
@@ -68,7 +82,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		ConfigVersion: cfg.ConfigVersion, Audit: audit, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
 	})
 	if err != nil {
-		e.Close()
+		e.Close(ctx)
 		return nil, err
 	}
 	return e, nil
@@ -90,7 +104,13 @@ func simulated(models []simllm.Model) []string {
 }
 
 // Close releases what the engine holds. Runs must be over.
-func (e *engine) Close() {
+func (e *engine) Close(ctx context.Context) {
+	if e.tracing != nil {
+		// What the collector does not take in time is lost: traces are no records.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
+		defer cancel()
+		_ = e.tracing.Close(ctx)
+	}
 	if e.client != nil {
 		e.client.Close()
 	}

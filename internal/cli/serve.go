@@ -76,7 +76,7 @@ Then see what the reviews reveal:
 Ctrl-C stops it.
 `, d.url(), cfg.BiasStore, auth)
 	if err != nil {
-		return errors.Join(err, d.close())
+		return errors.Join(err, d.close(ctx))
 	}
 	return d.serve(ctx)
 }

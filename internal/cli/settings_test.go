@@ -382,6 +382,18 @@ var settings = map[string]func(t *testing.T){
 		is(t, code, 502)
 		is(t, strings.Count(string(data), "too_large"), 3)
 	},
+	"METRICS": func(t *testing.T) {
+		scrape := func(on string) (int, string) {
+			d := onTap(t, tap(t), "METRICS", on)
+			d.ask(t, anyQuestion)
+			code, data := d.call(t, "GET", "/metrics", "")
+			return code, string(data)
+		}
+		code, text := scrape("")
+		off, _ := scrape("false")
+		differ(t, code, off, 200, 404)
+		is(t, strings.Contains(text, `councild_sessions_total{status="complete"} 1`), true)
+	},
 	"LOG_LEVEL": func(t *testing.T) {
 		lines := func(level string) bool {
 			d := onTap(t, tap(t), "LOG_LEVEL", level)

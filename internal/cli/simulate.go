@@ -52,7 +52,7 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	if err != nil {
 		return err
 	}
-	defer e.Close()
+	defer e.Close(ctx)
 	draws := rand.New(rand.NewPCG(c.Seed, 0))
 	start := time.Now()
 	for i := range c.Sessions {

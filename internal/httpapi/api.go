@@ -43,13 +43,15 @@ type Reason struct {
 	Message string `json:"message"`
 }
 
-// Options configure the interface. Every field but Tokens is required.
+// Options configure the interface. A field whose absence is not named is required.
 type Options struct {
 	Council      Council
 	Daemon       Daemon
 	Tokens       []string // bearer tokens; none: everybody may call
 	MaxSessions  int      // sessions at once; further ones are refused
 	MaxBodyBytes int64
+	Metrics      http.Handler                    // serves GET /metrics; nil: there is none
+	Middleware   func(http.Handler) http.Handler // around everything; nil: none
 	Log          *slog.Logger
 	Version      string
 }
@@ -79,6 +81,9 @@ func New(o Options) (*API, error) {
 // routes is the whole interface. A test holds it equal to openapi.yaml.
 func (a *API) routes() *chi.Mux {
 	r := chi.NewRouter()
+	if a.o.Middleware != nil {
+		r.Use(a.o.Middleware)
+	}
 	r.Use(a.identify, a.recover, a.sameOrigin)
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
@@ -86,6 +91,9 @@ func (a *API) routes() *chi.Mux {
 	r.Get("/healthz", a.handler(a.health))
 	r.Get("/readyz", a.handler(a.ready))
 	r.Get("/openapi.yaml", a.handler(a.contract))
+	if a.o.Metrics != nil {
+		r.Method(http.MethodGet, "/metrics", a.o.Metrics)
+	}
 	r.Group(func(r chi.Router) {
 		r.Use(a.authenticate)
 		r.Post("/v1/council", a.handler(a.runCouncil))

@@ -94,7 +94,10 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	for _, m := range all {
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
-	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, MaxBodyBytes: 1 << 20, Log: log, Version: "test"}
+	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, MaxBodyBytes: 1 << 20, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		_, _ = io.WriteString(w, "metric 1\n")
+	})}
 	for _, f := range mutate {
 		f(&o, &p)
 	}

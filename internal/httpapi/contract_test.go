@@ -367,6 +367,8 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/readyz", prepare: func() {
 			s.daemon.notReady = func() []httpapi.Reason { return []httpapi.Reason{{Code: "store", Message: "full"}} }
 		}},
+		{method: "GET", path: "/metrics"},
+		{method: "PUT", path: "/metrics"},
 		{method: "GET", path: "/openapi.yaml"},
 		{method: "PUT", path: "/openapi.yaml"},
 	}

@@ -35,6 +35,7 @@ type Recorder interface {
 type Options struct {
 	Completer council.Completer
 	Recorder  Recorder // nil: no records are kept
+	Observer  council.Observer // of every session; nil: nobody
 	Log       *slog.Logger
 	Version   string // of councild
 

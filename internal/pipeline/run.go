@@ -41,7 +41,7 @@ type run struct {
 	session *council.Session
 	answers map[string]string // member id -> answer, of those that answered
 
-	mu       sync.Mutex // makes the observer's calls come one at a time
+	mu       sync.Mutex // makes the observers' calls come one at a time
 	observer council.Observer
 }
 
@@ -392,12 +392,13 @@ func (r *run) clock(ms *float64) func() {
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 func (r *run) observe(t council.EventType, data any) {
-	if r.observer == nil {
-		return
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.observer.Observe(council.Event{Type: t, SessionID: r.plan.SessionID, Data: data})
+	for _, o := range []council.Observer{r.p.o.Observer, r.observer} {
+		if o != nil {
+			o.Observe(council.Event{Type: t, SessionID: r.plan.SessionID, Data: data})
+		}
+	}
 }
 
 func (r *run) degrade(stage council.Stage, member string, f *council.Failure) {

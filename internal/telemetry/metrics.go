@@ -1,0 +1,143 @@
+package telemetry
+
+import (
+	"net/http"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Metrics counts what sessions do. It is a council.Observer.
+type Metrics struct {
+	registry *prometheus.Registry
+	sessions *prometheus.CounterVec   // by status
+	running  prometheus.Gauge         // sessions
+	stages   *prometheus.HistogramVec // seconds, by stage
+	overhead prometheus.Histogram     // seconds
+	calls    *prometheus.CounterVec   // by stage, model, outcome
+	latency  *prometheus.HistogramVec // seconds, by stage
+	retries  *prometheus.CounterVec   // by stage, model
+	ballots  *prometheus.CounterVec   // by status
+	records  *prometheus.CounterVec   // by outcome
+	breakers *prometheus.Desc         // by provider, model
+	states   func() []Breaker
+}
+
+// Breaker is the state of one circuit breaker.
+type Breaker struct {
+	Provider, Model string
+	// State is "closed" (calls pass), "half_open" (one is let through to try) or
+	// "open" (none passes).
+	State string
+}
+
+// NewMetrics returns metrics that have counted nothing. states is asked for the
+// breakers at each scrape; nil stands for none.
+func NewMetrics(version string, states func() []Breaker) *Metrics {
+	seconds := []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600}
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_sessions_total", Help: "Sessions that ended, by status."}, []string{"status"}),
+		running:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "councild_sessions_running", Help: "Sessions that run."}),
+		stages:   prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "councild_stage_seconds", Help: "Wall time of a stage.", Buckets: seconds}, []string{"stage"}),
+		overhead: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "councild_overhead_seconds", Help: "Time of a session that its slowest calls do not explain.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
+		}),
+		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_calls_total", Help: "Seats that were asked, by what came of it: ok, abstained, invalid, fallback, or the failure's code."}, []string{"stage", "model", "outcome"}),
+		latency:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "councild_call_seconds", Help: "Time that a seat took, all attempts.", Buckets: seconds}, []string{"stage"}),
+		retries:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_retries_total", Help: "Requests to providers beyond the first of a seat."}, []string{"stage", "model"}),
+		ballots:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_ballots_total", Help: "Reviews, by status."}, []string{"status"}),
+		records:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_records_total", Help: "Bias records, by whether they are on disk: persisted or not_persisted."}, []string{"outcome"}),
+		breakers: prometheus.NewDesc("councild_breaker_open", "Circuit breakers: 0 closed, 0.5 half open, 1 open.", []string{"provider", "model"}, nil),
+		states:   states,
+	}
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "councild_build_info", Help: "Always 1.", ConstLabels: prometheus.Labels{"version": version}})
+	info.Set(1)
+	m.registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info,
+		m.sessions, m.running, m.stages, m.overhead, m.calls, m.latency, m.retries, m.ballots, m.records, breakerCollector{m},
+	)
+	return m
+}
+
+// breakerCollector asks for the breakers when it is scraped.
+type breakerCollector struct{ *Metrics }
+
+// Describe implements prometheus.Collector.
+func (c breakerCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.breakers }
+
+// Collect implements prometheus.Collector.
+func (c breakerCollector) Collect(metrics chan<- prometheus.Metric) {
+	if c.states == nil {
+		return
+	}
+	for _, b := range c.states() {
+		value := map[string]float64{"half_open": 0.5, "open": 1}[b.State]
+		metrics <- prometheus.MustNewConstMetric(c.breakers, prometheus.GaugeValue, value, b.Provider, b.Model)
+	}
+}
+
+// Handler serves the metrics in Prometheus's text format.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// Observe counts an event. It implements council.Observer.
+func (m *Metrics) Observe(e council.Event) {
+	switch data := e.Data.(type) {
+	case council.Started:
+		m.running.Inc()
+	case council.Answer:
+		m.call(council.Stage1, data.Model, data.Status, data.Error, data.Spent)
+	case council.Review:
+		m.call(council.Stage2, data.Model, data.Status, data.Error, data.Spent)
+		m.ballots.WithLabelValues(string(data.Status)).Inc()
+	case council.Synthesis:
+		m.call(council.Stage3, data.Model, data.Status, nil, data.Spent)
+	case *council.Session:
+		m.running.Dec()
+		m.sessions.WithLabelValues(string(data.Status)).Inc()
+		m.session(data)
+	case *council.Error:
+		m.running.Dec()
+		status := council.StatusFailed
+		if data.Code == council.CodeCancelled {
+			status = council.StatusCancelled
+		}
+		m.sessions.WithLabelValues(string(status)).Inc()
+	}
+}
+
+// call counts what one seat did. Every member is a configured model, so the
+// labels stay few.
+func (m *Metrics) call(stage council.Stage, member string, outcome council.Outcome, failure *council.Failure, spent council.Spent) {
+	word := string(outcome)
+	if outcome == council.OutcomeError && failure != nil {
+		word = string(failure.Code)
+	}
+	m.calls.WithLabelValues(string(stage), member, word).Inc()
+	m.latency.WithLabelValues(string(stage)).Observe(spent.LatencyMS / 1000)
+	if spent.Attempts > 1 {
+		m.retries.WithLabelValues(string(stage), member).Add(float64(spent.Attempts - 1))
+	}
+}
+
+func (m *Metrics) session(s *council.Session) {
+	t := s.Metadata.Timing
+	for stage, ms := range map[council.Stage]float64{council.Stage1: t.Stage1MS, council.Stage2: t.Stage2MS, council.Stage3: t.Stage3MS} {
+		m.stages.WithLabelValues(string(stage)).Observe(ms / 1000)
+	}
+	m.overhead.Observe(t.OverheadMS / 1000)
+	outcome := "not_persisted"
+	if s.Persisted {
+		outcome = "persisted"
+	}
+	records := 0
+	for _, v := range s.Stage2 {
+		records += len(v.LabelToModel)
+	}
+	m.records.WithLabelValues(outcome).Add(float64(records))
+}

@@ -1,0 +1,163 @@
+package telemetry
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+)
+
+// scrape returns the lines of the metrics that begin with councild_.
+func scrape(t *testing.T, m *Metrics) map[string]bool {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	if w.Code != http.StatusOK {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	lines := map[string]bool{}
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "councild_") {
+			lines[strings.TrimSpace(line)] = true
+		}
+	}
+	return lines
+}
+
+func TestMetrics(t *testing.T) {
+	m := NewMetrics("v1", func() []Breaker {
+		return []Breaker{{"one", "a", "closed"}, {"one", "b", "open"}, {"two", "a", "half_open"}}
+	})
+	spent := council.Spent{LatencyMS: 1500, Attempts: 3}
+	limited := &council.Failure{Code: council.FailRateLimited, Message: "a secret"}
+	session := &council.Session{Status: council.StatusDegraded, Persisted: true, Stage2: []council.Review{{LabelToModel: map[council.Label]council.Seat{"Response A": {}, "Response B": {}}}}}
+	session.Metadata.Timing = council.Timing{Stage1MS: 2000, OverheadMS: 3}
+	for _, data := range []any{
+		council.Started{},
+		council.Answer{Model: "a", Status: council.OutcomeOK, Spent: spent},
+		council.Answer{Model: "b", Status: council.OutcomeError, Error: limited, Spent: council.Spent{Attempts: 1}},
+		[]council.Answer{},
+		council.Review{Model: "a", Status: council.OutcomeInvalid, Error: &council.Failure{Code: council.FailInvalidBallot}, Spent: council.Spent{Attempts: 1}},
+		council.Tally{},
+		council.Synthesis{Model: "a", Status: council.OutcomeFallback},
+		session,
+		council.Started{},
+		&council.Error{Code: council.CodeCancelled},
+		council.Started{},
+		&council.Error{Code: council.CodeNoQuorum},
+		council.Started{},
+	} {
+		m.Observe(council.Event{Data: data})
+	}
+	got := scrape(t, m)
+	for _, want := range []string{
+		`councild_sessions_running 1`,
+		`councild_sessions_total{status="degraded"} 1`, `councild_sessions_total{status="cancelled"} 1`, `councild_sessions_total{status="failed"} 1`,
+		`councild_calls_total{model="a",outcome="ok",stage="stage1"} 1`, `councild_calls_total{model="b",outcome="rate_limited",stage="stage1"} 1`,
+		`councild_calls_total{model="a",outcome="invalid",stage="stage2"} 1`, `councild_calls_total{model="a",outcome="fallback",stage="stage3"} 1`,
+		`councild_retries_total{model="a",stage="stage1"} 2`, `councild_ballots_total{status="invalid"} 1`,
+		`councild_records_total{outcome="persisted"} 2`, `councild_call_seconds_sum{stage="stage1"} 1.5`,
+		`councild_stage_seconds_sum{stage="stage1"} 2`, `councild_overhead_seconds_sum 0.003`,
+		`councild_breaker_open{model="a",provider="one"} 0`, `councild_breaker_open{model="b",provider="one"} 1`, `councild_breaker_open{model="a",provider="two"} 0.5`,
+		`councild_build_info{version="v1"} 1`,
+	} {
+		if !got[want] {
+			t.Errorf("missing: %s", want)
+		}
+	}
+	for line := range got {
+		if strings.Contains(line, "secret") {
+			t.Errorf("content in a metric: %s", line)
+		}
+	}
+}
+
+type fixed struct {
+	completion council.Completion
+	err        error
+}
+
+func (f fixed) Complete(context.Context, council.Call) (council.Completion, error) {
+	return f.completion, f.err
+}
+
+func TestTracing(t *testing.T) {
+	spans := tracetest.NewInMemoryExporter()
+	tracing := newTracing(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)))
+	defer func() {
+		if err := tracing.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	call := council.Call{Stage: council.Stage1, Model: "acme/x", Messages: []council.Message{{Role: "user", Content: "a secret question"}}}
+	good := fixed{completion: council.Completion{Text: "a secret answer", FinishReason: "stop", Spent: council.Spent{Attempts: 2, Usage: council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(5))}}}}
+	bad := fixed{err: &council.Failure{Code: council.FailUnavailable, Message: "a secret message"}}
+	handler := tracing.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		for _, inner := range []council.Completer{good, bad} {
+			_, _ = tracing.Completer(inner, func(string) string { return "acme" }).Complete(r.Context(), call)
+		}
+	}))
+	r := httptest.NewRequest(http.MethodPost, "/v1/council", strings.NewReader("{}"))
+	r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+	handler.ServeHTTP(httptest.NewRecorder(), r)
+
+	got := spans.GetSpans()
+	if len(got) != 3 || got[2].Name != "POST /v1/council" || got[2].SpanContext.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" {
+		t.Fatalf("spans %+v", got)
+	}
+	want := []attribute.KeyValue{
+		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", "acme"), attribute.String("gen_ai.request.model", "acme/x"),
+		attribute.String("councild.stage", "stage1"), attribute.Int64("gen_ai.usage.input_tokens", 3), attribute.Int64("gen_ai.usage.output_tokens", 5),
+		attribute.StringSlice("gen_ai.response.finish_reasons", []string{"stop"}), attribute.Int("councild.attempts", 2),
+	}
+	if diff := cmp.Diff(want, got[0].Attributes, cmp.Comparer(func(a, b attribute.KeyValue) bool { return a.Key == b.Key && a.Value.String() == b.Value.String() })); diff != "" {
+		t.Error(diff)
+	}
+	if got[0].Name != "chat acme/x" || got[0].Parent.SpanID() != got[2].SpanContext.SpanID() || got[1].Status.Description != "unavailable" {
+		t.Errorf("spans %+v", got)
+	}
+	for _, s := range got {
+		for _, a := range s.Attributes {
+			if strings.Contains(a.Value.String(), "secret") {
+				t.Errorf("content in %s", a.Key)
+			}
+		}
+		if strings.Contains(s.Status.Description, "secret") {
+			t.Errorf("content in the status %q", s.Status.Description)
+		}
+	}
+}
+
+func TestTracingIsOffByDefault(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+	if tracing, err := NewTracing(t.Context(), "v1"); tracing != nil || err != nil {
+		t.Errorf("got %v, %v", tracing, err)
+	}
+	received := make(chan string, 1)
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		received <- r.URL.Path
+	}))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	tracing, err := NewTracing(t.Context(), "v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = tracing.Completer(fixed{}, func(string) string { return "" }).Complete(t.Context(), council.Call{})
+	if err := tracing.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if path := <-received; path != "/v1/traces" {
+		t.Errorf("exported to %s", path)
+	}
+}

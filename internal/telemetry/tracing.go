@@ -1,0 +1,105 @@
+package telemetry
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/councild/councild/internal/council"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// The attribute names of OpenTelemetry's semantic conventions for generative AI,
+// which are still in development: they stand here and nowhere else.
+const (
+	genAIOperation     = "gen_ai.operation.name"
+	genAIProvider      = "gen_ai.provider.name"
+	genAIRequestModel  = "gen_ai.request.model"
+	genAIInputTokens   = "gen_ai.usage.input_tokens"
+	genAIOutputTokens  = "gen_ai.usage.output_tokens"
+	genAIFinishReasons = "gen_ai.response.finish_reasons"
+	errorType          = "error.type"
+	operationChat      = "chat"
+)
+
+// Tracing exports spans over OTLP: one for each request to the daemon, and one
+// for each call to a model.
+type Tracing struct {
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+}
+
+// NewTracing returns the tracing that OpenTelemetry's standard variables ask for,
+// or nil when neither OTEL_EXPORTER_OTLP_ENDPOINT nor its form for traces is set.
+func NewTracing(ctx context.Context, version string) (*Tracing, error) {
+	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
+		return nil, nil //nolint:nilnil // no tracing is not an error
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("setting up traces: %w", err)
+	}
+	described, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(),
+		resource.WithAttributes(attribute.String("service.name", "councild"), attribute.String("service.version", version)))
+	if err != nil {
+		return nil, fmt.Errorf("setting up traces: %w", err)
+	}
+	return newTracing(sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(described))), nil
+}
+
+func newTracing(provider *sdktrace.TracerProvider) *Tracing {
+	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/councild/councild")}
+}
+
+// Close exports what is left and ends the tracing.
+func (t *Tracing) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
+
+// Middleware gives each request its span, below the caller's where it sent one.
+func (t *Tracing) Middleware(next http.Handler) http.Handler {
+	return otelhttp.NewHandler(next, "councild", otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
+		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return r.Method + " " + r.URL.Path }))
+}
+
+// Completer gives each call to a model its span. providerOf names the provider
+// that a model goes to.
+func (t *Tracing) Completer(c council.Completer, providerOf func(model string) string) council.Completer {
+	return traced{c, t.tracer, providerOf}
+}
+
+type traced struct {
+	council.Completer
+	tracer     trace.Tracer
+	providerOf func(model string) string
+}
+
+// Complete implements council.Completer.
+func (c traced) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	ctx, span := c.tracer.Start(ctx, operationChat+" "+call.Model, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String(genAIOperation, operationChat), attribute.String(genAIProvider, c.providerOf(call.Model)),
+		attribute.String(genAIRequestModel, call.Model), attribute.String("councild.stage", string(call.Stage))))
+	defer span.End()
+	completion, err := c.Completer.Complete(ctx, call)
+	if n := completion.Usage.InputTokens; n != nil {
+		span.SetAttributes(attribute.Int64(genAIInputTokens, *n))
+	}
+	if n := completion.Usage.OutputTokens; n != nil {
+		span.SetAttributes(attribute.Int64(genAIOutputTokens, *n))
+	}
+	if completion.FinishReason != "" {
+		span.SetAttributes(attribute.StringSlice(genAIFinishReasons, []string{completion.FinishReason}))
+	}
+	span.SetAttributes(attribute.Int("councild.attempts", completion.Attempts))
+	if failure := council.AsFailure(err); failure != nil {
+		span.SetAttributes(attribute.String(errorType, string(failure.Code)))
+		span.SetStatus(codes.Error, string(failure.Code)) // the message may hold the provider's words
+	}
+	return completion, err
+}
