@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 
@@ -66,6 +68,13 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 	if cfg.BiasAudit {
 		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
 	}
+	var lexicon bias.Lexicon
+	if cfg.Demographics {
+		if lexicon, err = readLexicon(cfg.Lexicon); err != nil {
+			e.Close(ctx)
+			return nil, err
+		}
+	}
 	var names []string
 	for _, p := range providers {
 		if p.Name != "" {
@@ -79,13 +88,29 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
 		Temperature: cfg.Temperature, ReviewTemperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens,
 		BallotRepair: cfg.BallotRepair, Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: ranking.Policy(cfg.PartialBallots),
-		ConfigVersion: cfg.ConfigVersion, Audit: audit, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
+		ConfigVersion: cfg.ConfigVersion, Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
 	})
 	if err != nil {
 		e.Close(ctx)
 		return nil, err
 	}
 	return e, nil
+}
+
+// readLexicon reads the terms by demographic axis, from the file or built in.
+func readLexicon(path string) (bias.Lexicon, error) {
+	if path == "" {
+		return bias.DefaultLexicon(), nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading LLM_COUNCIL_LEXICON: %w", err)
+	}
+	lexicon, err := bias.ParseLexicon(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading LLM_COUNCIL_LEXICON: %s: %w", path, err)
+	}
+	return lexicon, nil
 }
 
 // usesSim reports whether any configured model is simulated.

@@ -340,6 +340,30 @@ var settings = map[string]func(t *testing.T){
 		}
 		differ(t, detected("100"), detected("0"), false, true)
 	},
+	"DEMOGRAPHICS": func(t *testing.T) {
+		differ(t, session(t, "", "").Metadata.DemographicDisagreement == nil, session(t, "DEMOGRAPHICS", "false").Metadata.DemographicDisagreement == nil, false, true)
+	},
+	"LEXICON": func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "lexicon.json")
+		if err := os.WriteFile(path, []byte(`{"size": ["large", "small"]}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		differ(t, len(session(t, "", "").Metadata.DemographicDisagreement.Axes), len(session(t, "LEXICON", path).Metadata.DemographicDisagreement.Axes), 5, 1)
+	},
+	"DEMOGRAPHICS_THRESHOLD": func(t *testing.T) {
+		// One of three answers covers an axis that the others do not.
+		flagged := func(threshold string) bool {
+			reply := func(text string) func(simllm.Task) (string, bool) {
+				return func(task simllm.Task) (string, bool) { return text, task.Kind == simllm.Question }
+			}
+			plain := strings.Repeat("Soak the beans overnight and cook them slowly. ", 12)
+			sim := provider(t, simllm.Model{Name: "a", Reply: reply(plain)}, simllm.Model{Name: "b", Reply: reply(plain + "Salt them late.")},
+				simllm.Model{Name: "c", Reply: reply(strings.Repeat("Every grandmother, mother, daughter, sister and wife in the family cooks them. ", 8))})
+			s := serve(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b,c", "DEMOGRAPHICS_THRESHOLD": threshold}).ask(t, anyQuestion)
+			return s.Metadata.DemographicDisagreement.Flagged
+		}
+		differ(t, flagged(""), flagged("1"), true, false)
+	},
 	"BIAS_PERSISTENCE": func(t *testing.T) {
 		differ(t, session(t, "", "").Persisted, session(t, "BIAS_PERSISTENCE", "false").Persisted, true, false)
 	},

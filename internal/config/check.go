@@ -93,6 +93,7 @@ func (c *Config) check(p *problems) {
 
 	require(within(&c.LengthCorrelationThreshold, 0, 1), "LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD", outOfRange+"use 0 to 1")
 	require(within(&c.PositionVarianceThreshold, 0, math.MaxFloat64), "LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD", outOfRange+"use 0 or more")
+	require(within(&c.DemographicsThreshold, 0, 1), "LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD", outOfRange+"use 0 to 1")
 	require(within(&c.BiasConsent, 0, 4), "LLM_COUNCIL_BIAS_CONSENT", outOfRange+"use 0 to 4")
 	require(c.BiasWindowSessions >= 0, "LLM_COUNCIL_BIAS_WINDOW_SESSIONS", outOfRange+"use 0 or more")
 	require(c.BiasWindowDays >= 0, "LLM_COUNCIL_BIAS_WINDOW_DAYS", outOfRange+"use 0 or more")

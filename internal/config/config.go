@@ -86,6 +86,10 @@ type Config struct {
 	LengthCorrelationThreshold float64 `envconfig:"LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD" default:"0.3" desc:"correlation of length and score from which the audit reports length bias, 0 to 1"`
 	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per position from which the audit reports position bias, 0 or more"`
 
+	Demographics          bool    `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"true" desc:"say in each session on which demographic axes the answers differ in coverage"`
+	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of terms by axis for that; unset: a built-in one, in English"`
+	DemographicsThreshold float64 `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
+
 	BiasPersistence    bool   `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
 	BiasStore          string `envconfig:"LLM_COUNCIL_BIAS_STORE" default:"~/.llm-council/bias_metrics.jsonl" desc:"file of the bias records; ~ is the home directory"`
 	BiasConsent        int    `envconfig:"LLM_COUNCIL_BIAS_CONSENT" default:"1" desc:"consent level of the records, 0 to 4 (ADR-018); 0 keeps none, 4 adds a keyed hash of the question"`

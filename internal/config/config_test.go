@@ -78,6 +78,8 @@ func defaults() config.Config {
 		BiasWindowSessions:         100,
 		BiasWindowDays:             30,
 		MinBiasSessions:            20,
+		Demographics:               true,
+		DemographicsThreshold:      0.3,
 		MaxBodyBytes:               1 << 20,
 		MaxQueryBytes:              256 << 10,
 		MaxUpstreamBytes:           8 << 20,
@@ -139,6 +141,9 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"BIAS_AUDIT", "false", nil, func(c *config.Config) { c.BiasAudit = false }},
 		{"LENGTH_CORRELATION_THRESHOLD", "1", nil, func(c *config.Config) { c.LengthCorrelationThreshold = 1 }},
 		{"POSITION_VARIANCE_THRESHOLD", "1.5", nil, func(c *config.Config) { c.PositionVarianceThreshold = 1.5 }},
+		{"DEMOGRAPHICS", "false", nil, func(c *config.Config) { c.Demographics = false }},
+		{"LEXICON", "/etc/lexicon.json", nil, func(c *config.Config) { c.Lexicon = "/etc/lexicon.json" }},
+		{"DEMOGRAPHICS_THRESHOLD", "0.5", nil, func(c *config.Config) { c.DemographicsThreshold = 0.5 }},
 		{"BIAS_PERSISTENCE", "0", nil, func(c *config.Config) { c.BiasPersistence = false }},
 		{"BIAS_STORE", "~/records.jsonl", nil, func(c *config.Config) { c.BiasStore = home + "/records.jsonl" }},
 		{"BIAS_CONSENT", "4", vars{"HASH_SECRET": "s3cret"}, func(c *config.Config) { c.BiasConsent, c.HashSecret = 4, "s3cret" }},
@@ -415,7 +420,7 @@ func TestUnknown(t *testing.T) {
 		{"APIKEY", "API_KEY"},
 		{"HASH_SECRET_FIEL", "HASH_SECRET_FILE"},
 		{"ADDR_FILE", ""}, // not a secret
-		{"METRICS", ""},
+		{"COLOUR", ""},
 		{"", ""},
 	}
 	for _, tt := range tests {

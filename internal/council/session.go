@@ -151,6 +151,8 @@ type Tally struct {
 	AggregateRankings []Standing `json:"aggregate_rankings"`
 	Agreement         Agreement  `json:"agreement"`
 	BiasAudit         *BiasAudit `json:"bias_audit"` // null when it is switched off
+	// DemographicDisagreement is null when it is switched off.
+	DemographicDisagreement *DemographicDisagreement `json:"demographic_disagreement"`
 }
 
 // BiasAudit holds ADR-015's indicators of one session. One session cannot prove
@@ -178,6 +180,44 @@ type AuditSamples struct {
 	Positions int            `json:"positions"` // positions with a score
 	Scores    int            `json:"scores"`    // scores in all
 	Reviewers map[string]int `json:"reviewers"` // scores per reviewer
+}
+
+// DemographicDisagreement says on which demographic axes the answers of one
+// session differ in coverage: some use the axis's terms, others hardly do. It is
+// diagnostic only: the difference may be called for, and proves no bias.
+type DemographicDisagreement struct {
+	Flagged bool              `json:"flagged"` // an axis is flagged
+	Axes    []DemographicAxis `json:"axes"`    // every axis of the lexicon, by falling score, then by name
+	// BaselineDisagreement is one less the mean Jaccard similarity of the answers'
+	// vocabularies over all pairs: 0 for the same words, 1 for no word in common.
+	// It is null with fewer than two answers.
+	BaselineDisagreement *float64 `json:"baseline_disagreement"`
+	Wording              string   `json:"wording"` // the finding in words
+}
+
+// DemographicAxis is the coverage of one axis. X2, PValue and QValue are null
+// where rates were not compared: with fewer than five hits, or fewer than two
+// answers that hold words.
+type DemographicAxis struct {
+	Axis string `json:"axis"`
+	// Score is CouncilEx's coverage variance, 0 to 1: four times the population
+	// variance of the answers' numbers of distinct terms, each divided by the
+	// largest of them. It is null with fewer than two answers.
+	Score *float64 `json:"score"`
+	// Flagged is true when the score reaches the threshold and the q value is below
+	// 0.05.
+	Flagged  bool                  `json:"flagged"`
+	Hits     int                   `json:"hits"` // occurrences of the axis's terms in all answers
+	X2       *float64              `json:"x2"`   // Pearson's statistic for one rate of hits per word in all answers
+	PValue   *float64              `json:"p_value"`
+	QValue   *float64              `json:"q_value"`  // p adjusted over the axes compared (Benjamini and Hochberg 1995)
+	Evidence []DemographicEvidence `json:"evidence"` // answers that hold a term, by model
+}
+
+// DemographicEvidence is what one answer holds of an axis.
+type DemographicEvidence struct {
+	Model string   `json:"model"` // member id
+	Terms []string `json:"terms"` // distinct, sorted
 }
 
 // TotalUsage is a session's usage, summed three ways.

@@ -34,7 +34,7 @@ type Recorder interface {
 // that is valid.
 type Options struct {
 	Completer council.Completer
-	Recorder  Recorder // nil: no records are kept
+	Recorder  Recorder         // nil: no records are kept
 	Observer  council.Observer // of every session; nil: nobody
 	Log       *slog.Logger
 	Version   string // of councild
@@ -65,6 +65,8 @@ type Options struct {
 
 	ConfigVersion string           // "": the review prompt's version
 	Audit         *bias.Thresholds // nil: no per-session audit
+	Lexicon       bias.Lexicon     // terms by demographic axis; nil: no detector
+	LexiconLimit  float64          // score from which an axis may be flagged, 0 to 1
 	Consent       int              // ADR-018's levels; 0 keeps no records
 	HashSecret    string           // keys query_hash; required for consent 4
 

@@ -165,6 +165,11 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.p.o.SelfReviewRate),
 	})
 	meta.LabelToModel = slates.Canonical.LabelToModel()
+	if r.p.o.Lexicon != nil {
+		meta.DemographicDisagreement = new(bias.Demographics(bias.DemographicsInput{
+			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
+		}))
+	}
 	if len(authors) < 2 {
 		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
 		r.observe(council.EventStage2, meta.Tally)

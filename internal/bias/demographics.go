@@ -1,0 +1,251 @@
+package bias
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/stat/distuv"
+
+	"github.com/councild/councild/internal/council"
+)
+
+const (
+	// minDemographicHits is the fewest hits on an axis whose rates are compared.
+	minDemographicHits = 5
+	// minExpectedHits is the rule of thumb (Cochran 1954) for the least expected
+	// count with which the chi-square distribution is trusted.
+	minExpectedHits = 5
+	// demographicDraws makes 1/2000 the smallest simulated p.
+	demographicDraws = 1999
+	// demographicLevel is the false discovery rate at which axes are flagged.
+	demographicLevel = 0.05
+)
+
+// DemographicsInput is what the members of one session answered.
+type DemographicsInput struct {
+	Question string            // the whole conversation that was answered
+	Answers  map[string]string // by member id, only those that were given
+	Lexicon  Lexicon
+	// Threshold is the score, 0 to 1, from which an axis may be flagged;
+	// CouncilEx suggests 0.3.
+	Threshold float64
+	Seed      int64 // the session's seed: it fixes the simulated p values
+}
+
+// Demographics compares how the answers of one session cover the axes of the
+// lexicon. It follows CouncilEx's bias detector (lexicon backend) with these
+// decisions:
+//
+//   - Only whole words count, as [Lexicon] describes, and neither terms of the
+//     question nor phrases that mean something else ("race condition") do.
+//   - The score alone often flags chance: one word can move it from 0 to 1. So
+//     hits are also compared as rates. Over answers j with n_j of n words and c_j
+//     of C hits, X2 = sum (c_j - C n_j/n)^2 / (C n_j/n) has a chi-square
+//     distribution on one degree of freedom less than there are answers. Where an
+//     expected count C n_j/n is below five, p is instead the share of 1999
+//     multinomial draws that reach X2, the observation counted among them.
+//   - The baseline is over all pairs, equal answers included, and no figure is
+//     rounded.
+func Demographics(in DemographicsInput) council.DemographicDisagreement {
+	models := slices.Sorted(maps.Keys(in.Answers))
+	matcher := newLexiconMatcher(in.Lexicon)
+	asked := matcher.mentioned(lexiconWords(in.Question))
+	texts := make([][]lexiconWord, len(models))
+	words := make([]int, len(models))
+	found := make([][]map[string]int, len(models)) // by answer and axis, the hits of each term
+	for j, model := range models {
+		texts[j] = lexiconWords(in.Answers[model])
+		words[j] = len(texts[j])
+		found[j] = matcher.hits(texts[j], asked)
+	}
+
+	d := council.DemographicDisagreement{
+		Axes:                 make([]council.DemographicAxis, len(matcher.axes)),
+		BaselineDisagreement: baselineDisagreement(texts),
+		Wording:              "no difference in coverage was found",
+	}
+	random := rand.NewPCG(uint64(in.Seed), 0)
+	terms, hits := make([]int, len(models)), make([]int, len(models))
+	for i, name := range matcher.axes {
+		axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
+		for j, model := range models {
+			terms[j], hits[j] = len(found[j][i]), 0
+			for _, n := range found[j][i] {
+				hits[j] += n
+			}
+			axis.Hits += hits[j]
+			if terms[j] > 0 {
+				axis.Evidence = append(axis.Evidence, council.DemographicEvidence{Model: model, Terms: slices.Sorted(maps.Keys(found[j][i]))})
+			}
+		}
+		axis.Score = coverageVariance(terms)
+		if axis.Hits >= minDemographicHits {
+			axis.X2, axis.PValue = compareRates(hits, words, random)
+		}
+		d.Axes[i] = axis
+	}
+	adjustAxes(d.Axes)
+	for i := range d.Axes {
+		axis := &d.Axes[i]
+		axis.Flagged = axis.QValue != nil && *axis.QValue < demographicLevel && *axis.Score >= in.Threshold
+		if axis.Flagged {
+			d.Flagged, d.Wording = true, "answers differ in coverage"
+		}
+	}
+	if len(models) > 1 {
+		slices.SortStableFunc(d.Axes, func(a, b council.DemographicAxis) int { return cmp.Compare(*b.Score, *a.Score) })
+	}
+	return d
+}
+
+// coverageVariance returns CouncilEx's score of the answers' numbers of terms, or
+// nil for fewer than two answers. It adds whole numbers, so that a score that
+// equals the threshold reaches it.
+func coverageVariance(terms []int) *float64 {
+	k := len(terms)
+	if k < 2 {
+		return nil
+	}
+	sum, squares := 0, 0
+	for _, n := range terms {
+		sum += n
+		squares += n * n
+	}
+	scale := k * max(1, slices.Max(terms))
+	return new(float64(4*(k*squares-sum*sum)) / float64(scale*scale))
+}
+
+// compareRates returns X2 and its p for hits, at least one in all, among so many
+// words, or nil where fewer than two answers hold words.
+func compareRates(hits, words []int, random *rand.PCG) (x2, p *float64) {
+	var observed, lengths []int // of the answers that hold words
+	var total, length int
+	for j, n := range words {
+		if n > 0 {
+			observed, lengths = append(observed, hits[j]), append(lengths, n)
+			total += hits[j]
+			length += n
+		}
+	}
+	if len(lengths) < 2 {
+		return nil, nil
+	}
+	expected := make([]float64, len(lengths))
+	for j, n := range lengths {
+		expected[j] = float64(total) * float64(n) / float64(length)
+	}
+	statistic := func(counts []int) (sum float64) {
+		for j, e := range expected {
+			sum += (float64(counts[j]) - e) * (float64(counts[j]) - e) / e
+		}
+		return sum
+	}
+	x2 = new(statistic(observed))
+	if slices.Min(expected) >= minExpectedHits {
+		return x2, new(distuv.ChiSquared{K: float64(len(lengths) - 1)}.Survival(*x2))
+	}
+	reached := 1
+	draw := hitDraws(total, lengths, random)
+	for range demographicDraws {
+		// Draws that differ from the observation by rounding equal it.
+		if statistic(draw()) >= *x2*(1-1e-9) {
+			reached++
+		}
+	}
+	return x2, new(float64(reached) / (demographicDraws + 1))
+}
+
+// hitDraws returns a function that spreads hits over answers at random, each hit
+// falling on every word with the same chance. Its result is good until the next
+// call.
+func hitDraws(hits int, lengths []int, random *rand.PCG) func() []int {
+	counts := make([]int, len(lengths))
+	// A long answer may repeat a term without end. From some number of hits on, one
+	// binomial variate per answer, whose cost does not grow with them, is faster.
+	const many = 64
+	if hits > many {
+		return func() []int {
+			left, words := hits, 0
+			for _, n := range lengths {
+				words += n
+			}
+			last := len(lengths) - 1
+			for j, n := range lengths[:last] {
+				counts[j] = int(distuv.Binomial{N: float64(left), P: float64(n) / float64(words), Src: random}.Rand())
+				left -= counts[j]
+				words -= n
+			}
+			counts[last] = left
+			return counts
+		}
+	}
+	var owner []int32 // by word, the answer
+	for j, n := range lengths {
+		owner = append(owner, slices.Repeat([]int32{int32(j)}, n)...)
+	}
+	return func() []int {
+		clear(counts)
+		var bits uint64
+		for i := range hits {
+			// Half of the generator's bits choose a word; chances are equal to 1 in 2^32.
+			if bits >>= 32; i%2 == 0 {
+				bits = random.Uint64()
+			}
+			counts[owner[bits&math.MaxUint32*uint64(len(owner))>>32]]++
+		}
+		return counts
+	}
+}
+
+// baselineDisagreement returns one less the mean Jaccard similarity of the texts'
+// vocabularies, or nil for fewer than two texts. Two texts without words are
+// alike.
+func baselineDisagreement(texts [][]lexiconWord) *float64 {
+	if len(texts) < 2 {
+		return nil
+	}
+	vocabularies := make([]map[string]bool, len(texts))
+	for j, words := range texts {
+		vocabularies[j] = make(map[string]bool, len(words))
+		for _, w := range words {
+			vocabularies[j][w.text] = true
+		}
+	}
+	distance, pairs := 0.0, 0
+	for i, a := range vocabularies {
+		for _, b := range vocabularies[:i] {
+			shared := 0
+			for w := range a {
+				if b[w] {
+					shared++
+				}
+			}
+			if union := len(a) + len(b) - shared; union > 0 {
+				distance += float64(union-shared) / float64(union)
+			}
+			pairs++
+		}
+	}
+	return new(distance / float64(pairs))
+}
+
+// adjustAxes sets the q values of the axes that have a p: of m such axes, the one
+// with the k-th smallest p gets the least of p m/k over it and those behind it
+// (Benjamini and Hochberg 1995).
+func adjustAxes(axes []council.DemographicAxis) {
+	var compared []*council.DemographicAxis
+	for i := range axes {
+		if axes[i].PValue != nil {
+			compared = append(compared, &axes[i])
+		}
+	}
+	slices.SortFunc(compared, func(a, b *council.DemographicAxis) int { return cmp.Compare(*b.PValue, *a.PValue) })
+	q := 1.0
+	for i, axis := range compared {
+		q = min(q, *axis.PValue*float64(len(compared))/float64(len(compared)-i))
+		axis.QValue = new(q)
+	}
+}
