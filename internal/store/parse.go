@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,15 +67,10 @@ func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 		return reject(ReasonMissingField, errors.New("response_length_chars"))
 	}
 	record.ResponseLengthChars = *w.Length
-	start, err := time.Parse(time.RFC3339, w.Timestamp)
-	if err != nil {
-		return reject(ReasonBadTimestamp, fmt.Errorf("%.40q is not RFC 3339 with an offset", w.Timestamp))
+	if record.Timestamp, err = parseTime(w.Timestamp); err != nil {
+		return reject(ReasonBadTimestamp, err)
 	}
-	record.Timestamp = start.UTC()
-	if year := record.Timestamp.Year(); year < 0 || year > 9999 { // only an offset can lead there
-		return reject(ReasonBadTimestamp, errors.New("the year in UTC is not one of 0 to 9999"))
-	}
-	if strings.HasPrefix(record.SchemaVersion, "1.0.") || strings.HasPrefix(record.SchemaVersion, "1.1.") {
+	if !knowsPosition(record.SchemaVersion) {
 		record.Position = nil
 	}
 	if err := checkFields(&record); err != nil {
@@ -86,12 +80,10 @@ func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 		return reject(ReasonBadScore, err)
 	}
 
-	record.Own = record.ReviewerID == record.ModelID
 	if w.Own != nil {
 		record.Own = *w.Own
 	}
-	record.Provider.Reviewer = cmp.Or(record.Provider.Reviewer, provider(record.ReviewerID))
-	record.Provider.Candidate = cmp.Or(record.Provider.Candidate, provider(record.ModelID))
+	derive(&record, w.Own != nil)
 	return record, nil
 }
 
@@ -116,6 +108,23 @@ func schema(version any) string {
 		}
 	}
 	return ""
+}
+
+// knowsPosition reports whether the position in a record of that schema is the
+// place shown to this reviewer.
+func knowsPosition(schema string) bool { return strings.HasPrefix(schema, "1.2.") }
+
+// parseTime returns the time in UTC.
+func parseTime(text string) (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%.40q is not RFC 3339 with an offset", text)
+	}
+	t = t.UTC()
+	if year := t.Year(); year < 0 || year > 9999 { // only an offset can lead there
+		return time.Time{}, errors.New("the year in UTC is not one of 0 to 9999")
+	}
+	return t, nil
 }
 
 // reasonOf returns the reason for a value of the wrong type. Before the field's
@@ -168,6 +177,19 @@ func checkScore(r *council.BiasMetricRecord) error {
 		return fmt.Errorf("score_value is %v, outside %.40s", score, r.ScoreScale)
 	}
 	return nil
+}
+
+// derive sets what a record does not tell; a provider that is empty is not told.
+func derive(r *council.BiasMetricRecord, ownGiven bool) {
+	if !ownGiven {
+		r.Own = r.ReviewerID == r.ModelID
+	}
+	if r.Provider.Reviewer == "" {
+		r.Provider.Reviewer = provider(r.ReviewerID)
+	}
+	if r.Provider.Candidate == "" {
+		r.Provider.Candidate = provider(r.ModelID)
+	}
 }
 
 // provider returns who makes a model, as far as its id tells.

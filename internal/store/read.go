@@ -73,9 +73,13 @@ func ReadFile(ctx context.Context, path string) iter.Seq2[council.BiasMetricReco
 // ctx's among them, is the last element. Empty lines, a byte order mark at the
 // start and carriage returns at the ends of lines are passed over. Memory does
 // not depend on the length of r or of its lines.
+//
+// A record may be kept and its fields may be set, but not what its pointers lead
+// to: records share that.
 func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, error] {
 	return func(yield func(council.BiasMetricRecord, error) bool) {
 		lines := bufio.NewReaderSize(r, maxLine)
+		scanner := newScanner()
 		for n := int64(1); ; n++ {
 			if err := ctx.Err(); err != nil {
 				yield(council.BiasMetricRecord{}, err)
@@ -102,7 +106,7 @@ func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, 
 			case err != nil:
 				bad = &LineError{Reason: ReasonUnterminated}
 			default:
-				record, bad = ParseRecord(line)
+				record, bad = scanner.parse(line)
 			}
 			if lineErr, ok := errors.AsType[*LineError](bad); ok {
 				lineErr.Line = n

@@ -307,25 +307,3 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
-
-func BenchmarkRead(b *testing.B) {
-	const sessions = 1000
-	batch := make([]council.BiasMetricRecord, 0, 3*sessions)
-	for n := range sessions {
-		batch = append(batch, session(strconv.Itoa(n))...)
-	}
-	data, err := encode(batch)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.SetBytes(int64(len(data)))
-	b.ReportAllocs()
-	for b.Loop() {
-		for _, err := range Read(b.Context(), bytes.NewReader(data)) {
-			if err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(batch)), "ns/record")
-}

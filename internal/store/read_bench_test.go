@@ -1,0 +1,134 @@
+package store
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// writeRecords writes at least n records as a Store does, and returns how many:
+// sessions of four members that review each other, twelve records each.
+func writeRecords(b *testing.B, path string, n int) (written int) {
+	b.Helper()
+	file, err := os.Create(path)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	rng := rand.New(rand.NewPCG(1, 2))
+	members := []string{"openai/gpt-5.1", "anthropic/claude-opus-4.5", "google/gemini-3-pro-preview", "x-ai/grok-4"}
+	record := valid()
+	record.QueryMetadata, record.ConsentLevel, record.QueryHash, record.BlockID = council.QueryMetadata{}, 1, nil, nil
+	for written < n {
+		record.SessionID = fmt.Sprintf("%08x-%04x-7000-8000-%012x", rng.Uint32(), rng.IntN(1<<16), rng.Int64N(1<<48))
+		record.Timestamp = record.Timestamp.Add(time.Duration(rng.Int64N(int64(time.Minute))))
+		record.QueryMetadata.TokenCountBucket = new(council.TokenBucket(rng.Int64N(3000)))
+		lengths := [4]int{rng.IntN(4000), rng.IntN(4000), rng.IntN(4000), rng.IntN(4000)}
+		var session []council.BiasMetricRecord
+		for i, reviewer := range members {
+			for position, k := range rng.Perm(3) {
+				j := (i + 1 + k) % len(members)
+				record.ReviewerID, record.ModelID, record.Provider = reviewer, members[j], council.ProviderPair{}
+				derive(&record, true)
+				record.Position, record.ResponseLengthChars = &position, lengths[j]
+				record.ScoreValue, record.RankValue = new(1+float64(rng.IntN(19))/2), new(float64(rng.IntN(3)))
+				session = append(session, record)
+			}
+		}
+		lines, err := encode(session)
+		if err == nil {
+			_, err = file.Write(lines)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		written += len(session)
+	}
+	return written
+}
+
+// BenchmarkRead reads a million records, beside two other readers of the same
+// file: encoding/json, which checks and derives nothing, and one that does no more
+// than touch every byte. Compare within one run only. The metric cpu-ns/record
+// counts every thread, the garbage collector's too.
+func BenchmarkRead(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "records.jsonl")
+	written := writeRecords(b, path, 1_000_000)
+	for _, reader := range []struct {
+		name  string
+		count func(context.Context, io.Reader) (int, error)
+	}{{"encoding/json", countDecoded}, {"bytes", countNewlines}, {"read", countRead}} {
+		b.Run(reader.name, func(b *testing.B) {
+			b.ReportAllocs()
+			before := cpu(b)
+			for b.Loop() {
+				file, err := os.Open(path)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if n, err := reader.count(b.Context(), file); n != written || err != nil {
+					b.Fatalf("got %d records and %v, want %d", n, err, written)
+				}
+				file.Close()
+			}
+			b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(b.N*written), "cpu-ns/record")
+		})
+	}
+}
+
+func countDecoded(_ context.Context, r io.Reader) (n int, err error) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var record council.BiasMetricRecord
+		if err := json.Unmarshal(lines.Bytes(), &record); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, lines.Err()
+}
+
+func countNewlines(_ context.Context, r io.Reader) (n int, err error) {
+	block := make([]byte, maxLine)
+	for err == nil {
+		var length int
+		length, err = r.Read(block)
+		n += bytes.Count(block[:length], []byte("\n"))
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return n, err
+}
+
+func countRead(ctx context.Context, r io.Reader) (n int, err error) {
+	for _, err := range Read(ctx, r) {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+// cpu returns the CPU time that this process has taken.
+func cpu(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,342 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// outcomes returns what becomes of lines: the record, as JSON, or the error. All
+// lines are parsed before the first record is looked at, so that a later line
+// which changes an earlier record is noticed.
+func outcomes(parse func([]byte) (council.BiasMetricRecord, error), lines [][]byte) []string {
+	records, errs := make([]council.BiasMetricRecord, len(lines)), make([]error, len(lines))
+	buf := make([]byte, maxLine) // used again for each line, as when a file is read
+	for i, line := range lines {
+		records[i], errs[i] = parse(buf[:copy(buf, line)])
+	}
+	all := make([]string, len(lines))
+	for i := range lines {
+		text, err := json.Marshal(&records[i])
+		all[i] = fmt.Sprintf("%s, %v, %v", text, errs[i], err)
+	}
+	return all
+}
+
+// unlike returns how a scanner differs from ParseRecord on the lines, "" when it
+// does not.
+func unlike(lines ...[]byte) string {
+	want, got := outcomes(ParseRecord, lines), outcomes(newScanner().parse, lines)
+	if slices.Equal(want, got) { // much faster than cmp.Diff
+		return ""
+	}
+	return cmp.Diff(want, got)
+}
+
+// takes reports whether a scanner that knows the layout of the line before takes
+// the line without ParseRecord, and whether it had to learn another layout.
+func takes(before, line []byte) (taken, learnt bool) {
+	s := newScanner()
+	s.learn(before)
+	if s.match(line) {
+		return true, false
+	}
+	return s.learn(line), true
+}
+
+// written returns records as this program writes them, in which every field
+// varies as it may.
+func written(t *testing.T) [][]byte {
+	t.Helper()
+	var batch []council.BiasMetricRecord
+	for i, r := range slices.Repeat(session("a"), 100) {
+		r.SessionID = fmt.Sprint("session-", i/7)
+		r.Timestamp = noon.AddDate(0, 0, i/7).Add(1_234_567)
+		r.ConsentLevel = 1 + i%4
+		r.ReviewerID, r.ModelID = fmt.Sprint("a/", i%5), fmt.Sprint("é/", i%6)
+		r.Position, r.ResponseLengthChars = new(i%3), i*i
+		r.ScoreValue, r.RankValue = new(1+float64(i%90)/10), new(float64(i%8)/2)
+		r.CouncilConfig, r.QueryHash = fmt.Sprint("review-", i/50), new(fmt.Sprintf("%016x", i))
+		r.Own, r.NShown = i%5 == i%6, 3+i%2
+		r.Provider = council.ProviderPair{Reviewer: "a", Candidate: "<é>"}
+		r.QueryMetadata.Category = new("R&D \"new\" \u2028")
+		switch i % 10 {
+		case 3:
+			r.Status, r.ScoreValue, r.RankValue, r.BlockID = council.BallotError, nil, nil, nil
+		case 4:
+			r.QueryMetadata, r.QueryHash, r.OrderDesign = council.QueryMetadata{}, nil, council.OrderShared
+		case 5:
+			r.ScoreValue, r.RankValue = new(10.0/3), new(0.0)
+		}
+		batch = append(batch, r)
+	}
+	lines, err := encode(batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Collect(bytes.Lines(lines))
+}
+
+// foreign is a record as another program writes it.
+const foreign = `{"schema_version": "1.2.0", "session_id": "s1", "timestamp": "2025-12-17T12:00:00+02:00", "reviewer_id": "one/a", "model_id": "one/a", "position": 1, "response_length_chars": 1789, "score_value": 7.0, "score_scale": "1-10", "council_config_version": "other", "query_hash": null}` + "\n"
+
+func TestScannerTakesWhatIsWritten(t *testing.T) {
+	lines := written(t)
+	s := newScanner()
+	s.learn(lines[0])
+	for _, line := range lines {
+		if !s.match(line) {
+			t.Fatalf("not taken: %s", line)
+		}
+	}
+	if diff := unlike(lines...); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestScannerTakesPlainLines(t *testing.T) {
+	first := written(t)[0]
+	var spaced bytes.Buffer
+	if err := json.Indent(&spaced, marshal(t, valid()), " \t", "  "); err != nil {
+		t.Fatal(err)
+	}
+	for name, line := range map[string]string{
+		"another program's":     foreign,
+		"carriage return":       strings.Replace(foreign, "\n", "\r\n", 1),
+		"no newline":            strings.TrimSpace(foreign),
+		"space everywhere":      "\t" + spaced.String() + "\r\n",
+		"first schema":          strings.Replace(foreign, `"1.2.0"`, "1", 1),
+		"first schema, as 1.":   strings.Replace(foreign, `"1.2.0"`, "1.0", 1),
+		"schema 1.1.0":          strings.Replace(foreign, `"1.2.0"`, `"1.1.0"`, 1),
+		"own answer":            strings.Replace(foreign, "{", `{"own": true,`, 1),
+		"objects that are null": strings.Replace(foreign, "{", `{"query_metadata": null, "provider" : null,`, 1),
+		"half a provider":       strings.Replace(foreign, "{", `{"provider": {"candidate": "two"}, `, 1),
+		"empty provider":        strings.Replace(foreign, "{", `{"provider": {"candidate": "", "reviewer": ""}, `, 1),
+		"two halves":            strings.Replace(foreign, "{", `{"provider": {"candidate": "two"}, "provider": {"reviewer": "three"}, `, 1),
+		"no score":              strings.Replace(foreign, `"score_value": 7.0, "score_scale": "1-10", `, "", 1),
+		"score of many digits":  strings.Replace(foreign, "7.0", "7.333333333333333", 1),
+		"score with exponent":   strings.Replace(foreign, "7.0", "70E-1", 1),
+		"whole exponent":        strings.Replace(foreign, "7.0", "1e1", 1),
+		"score of many zeros":   strings.Replace(foreign, "7.0", "7.00000000000000000000000000000000000", 1),
+		"negative score":        strings.NewReplacer("7.0", "-7.25", "1-10", "-10--1").Replace(foreign),
+		"negative zero":         strings.NewReplacer("7.0", "-0", "1-10", "-1-1").Replace(foreign),
+		"escapes":               strings.Replace(foreign, "one/a", `\u006fne\/\ud83d\ude00\n\\`, 1),
+		"half a surrogate":      strings.Replace(foreign, "one/a", `\ud83d`, 1),
+		"escaped key":           strings.Replace(foreign, "position", `p\u006fsition`, 1),
+		"delete character":      strings.Replace(foreign, "one/a", "\x7f", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			line := []byte(line)
+			if taken, learnt := takes(first, line); !taken || !learnt {
+				t.Errorf("taken: %v, with another layout: %v", taken, learnt)
+			}
+			if taken, learnt := takes(line, line); !taken || learnt {
+				t.Errorf("at the second time taken: %v, with another layout: %v", taken, learnt)
+			}
+			if diff := unlike(first, line, line, first, line); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestScannerLeavesOtherLines(t *testing.T) {
+	for name, change := range map[string][2]string{
+		"unknown field":          {"{", `{"reasoning": 1, `},
+		"key in another case":    {"position", "Position"},
+		"equal keys":             {"{", `{"position": 0, `},
+		"equal keys but case":    {"{", `{"POSITION": 0, `},
+		"member as a field":      {"{", `{"query_metadata.category": "x", `},
+		"object in an object":    {"{", `{"query_metadata": {"provider": {"reviewer": "x"}}, `},
+		"field as an object":     {`"position": 1`, `"position": {"position": 1}`},
+		"object as a value":      {"{", `{"query_metadata": "x", `},
+		"empty object":           {"{", `{"provider": {}, `},
+		"array":                  {"{", `[{`},
+		"key without quotes":     {`"position"`, `position`},
+		"key without a colon":    {`"position":`, `"position"`},
+		"no key":                 {`"position":`, `:`},
+		"key only":               {`"position": 1, `, `"position", `},
+		"no comma":               {`1, "resp`, `1 "resp`},
+		"comma at the end":       {"}", ",}"},
+		"comma at the start":     {"{", "{,"},
+		"two commas":             {`1, "resp`, `1,, "resp`},
+		"open object":            {"}", ""},
+		"closed twice":           {"}", "}}"},
+		"two records":            {"}", "}{}"},
+		"form feed":              {"{", "{\f"},
+		"integer with fraction":  {"1789", "1789.0"},
+		"integer with exponent":  {"1789", "1789e0"},
+		"negative length":        {"1789", "-1789"},
+		"integer of 20 digits":   {"1789", "17890000000000000000"},
+		"leading zero":           {"1789", "01789"},
+		"two zeros":              {"1789", "00"},
+		"leading plus":           {"1789", "+1789"},
+		"hexadecimal":            {"1789", "0x1789"},
+		"underscore":             {"1789", "1_789"},
+		"score without fraction": {"7.0", "7."},
+		"score without a whole":  {"7.0", ".7"},
+		"score of two points":    {"7.0", "7.0.0"},
+		"score with half an exp": {"7.0", "7e"},
+		"score minus":            {"7.0", "-"},
+		"score -00":              {"7.0", "-00"},
+		"score infinite":         {"7.0", "Infinity"},
+		"score NaN":              {"7.0", "NaN"},
+		"score beyond float64":   {"7.0", "1e999"},
+		"score beyond its scale": {"7.0", "10.000000000000002"},
+		"score below its scale":  {"7.0", "0.999"},
+		"score as text":          {"7.0", `"7.0"`},
+		"score true":             {"7.0", "true"},
+		"score nulls":            {"7.0", "nulls"},
+		"score without a scale":  {`"score_scale": "1-10", `, ""},
+		"scale in words":         {"1-10", "good-bad"},
+		"scale null":             {`"1-10"`, "null"},
+		"negative rank":          {"{", `{"rank_value": -0.5, `},
+		"rank beyond float64":    {"{", `{"rank_value": 1e999, `},
+		"own null":               {"{", `{"own": null, `},
+		"own as a number":        {"{", `{"own": 1, `},
+		"own in capitals":        {"{", `{"own": True, `},
+		"own truer":              {"{", `{"own": truer, `},
+		"unknown order":          {"{", `{"order_design": "random", `},
+		"unknown status":         {"{", `{"ballot_status": "fine", `},
+		"later schema":           {"1.2.0", "1.3.0"},
+		"schema as a number":     {`"1.2.0"`, "1.2"},
+		"schema 2":               {`"1.2.0"`, "2"},
+		"schema null":            {`"1.2.0"`, "null"},
+		"no schema":              {`"schema_version": "1.2.0", `, ""},
+		"no timestamp":           {`"timestamp": "2025-12-17T12:00:00+02:00", `, ""},
+		"no length":              {`"response_length_chars": 1789, `, ""},
+		"no reviewer":            {`"reviewer_id": "one/a", `, ""},
+		"empty model":            {`"model_id": "one/a"`, `"model_id": ""`},
+		"null session":           {`"s1"`, "null"},
+		"session as a number":    {`"s1"`, "1"},
+		"naive time":             {"+02:00", ""},
+		"year -1 in UTC":         {"2025-12-17T12:00:00+02:00", "0000-01-01T00:00:00+01:00"},
+		"unknown escape":         {"one/a", `\a`},
+		"half an escape":         {"one/a", `\u12`},
+		"string without an end":  {`null}`, `"x}`},
+		"escaped end":            {`null}`, `"x\"}`},
+		"single quotes":          {`"s1"`, `'s1'`},
+		"control character":      {"one/a", "one\ta"},
+		"zero byte":              {"one/a", "one\x00a"},
+		"not UTF-8":              {"one/a", "one\xffa"},
+		"not UTF-8, escaped":     {"one/a", "\\none\xffa"},
+		"half a character":       {"one/a", "\xc3"},
+		"surrogate in UTF-8":     {"one/a", "\xed\xa0\x80"},
+		"byte order mark":        {"{", "\ufeff{"},
+		"nothing but space":      {strings.TrimSpace(foreign), " \n"},
+		"nothing":                {strings.TrimSpace(foreign), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := strings.TrimSpace(foreign) // so that anything may follow
+			if !strings.Contains(text, change[0]) {
+				t.Fatalf("no %q to change", change[0])
+			}
+			good, line := []byte(text), []byte(strings.Replace(text, change[0], change[1], 1))
+			if taken, _ := takes(good, line); taken {
+				t.Error("taken")
+			}
+			if diff := unlike(line, nil, good, line, line, good, good); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Strings that could be taken for one another.
+func TestScannerTellsStringsApart(t *testing.T) {
+	ids := []string{`a\u0022b`, `a`, `a\u0022`, `ab`, "aXcd", "aYcd", "aXcd", `aXcd\u0000`, "é", `\u00e9`, `\\`, `\"`, strings.Repeat("x", 300)}
+	// What one stands for is how the other is written; somewhere among them are two
+	// of the same hash.
+	for x := 'a'; x <= 'z'; x++ {
+		for y := 'a'; y <= 'z'; y++ {
+			ids = append(ids, fmt.Sprintf(`\\n%c%czz`, x, y), fmt.Sprintf(`\n%c%czz`, x, y))
+		}
+	}
+	var lines [][]byte
+	for _, id := range ids {
+		lines = append(lines, []byte(strings.ReplaceAll(foreign, "one/a", id)))
+	}
+	if diff := unlike(lines...); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// No byte that is changed, added or missing anywhere makes a difference to what
+// ParseRecord says.
+func TestScannerMindsEveryByte(t *testing.T) {
+	record := valid()
+	record.QueryMetadata.Category = new("é\n")
+	for _, good := range [][]byte{append(marshal(t, record), '\n'), []byte(foreign)} {
+		var lines [][]byte
+		for i := range good {
+			for _, c := range []byte("0\"\\,}\xff") {
+				lines = append(lines, good, slices.Concat(good[:i], []byte{c}, good[i+1:]), slices.Concat(good[:i], []byte{c}, good[i:]))
+			}
+			lines = append(lines, good, slices.Concat(good[:i], good[i+1:]), good[:i])
+		}
+		if diff := unlike(lines...); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// mutated draws a line with some changes that know nothing of JSON.
+func mutated(line []byte) *rapid.Generator[[]byte] {
+	return rapid.Custom(func(t *rapid.T) []byte {
+		changed := slices.Clone(line)
+		for range rapid.IntRange(0, 3).Draw(t, "changes") {
+			from := rapid.IntRange(0, len(changed)).Draw(t, "from")
+			to := rapid.IntRange(from, min(len(changed), from+12)).Draw(t, "to")
+			with := rapid.OneOf(
+				rapid.SampledFrom([]string{"", "0", "null", "true", `"`, `\`, "{", "}", ",", ":", `,"own":true`, `"Own":null,`, "é"}),
+				rapid.Just(string(changed[from:to])+string(changed[from:to])),
+			).Draw(t, "with")
+			changed = slices.Replace(changed, from, to, []byte(with)...)
+		}
+		return changed
+	})
+}
+
+func TestScannerIsParseRecord(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var lines [][]byte
+		for _, r := range rapid.SliceOfN(records(), 1, 5).Draw(t, "records") {
+			line, err := encode([]council.BiasMetricRecord{r})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines = append(lines, line)
+		}
+		lines = append(lines, []byte(foreign))
+		sequence := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) []byte {
+			return mutated(rapid.SampledFrom(lines).Draw(t, "line")).Draw(t, "mutated")
+		}), 0, 20).Draw(t, "sequence")
+		if diff := unlike(sequence...); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func FuzzScanner(f *testing.F) {
+	r := valid()
+	known, err := json.Marshal(&r)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(known)
+	f.Add([]byte(foreign))
+	f.Add([]byte(`{"schema_version":1,"session_id":"\u0061","timestamp":"2025-12-17T12:00:00+02:00","reviewer_id":"a/b","model_id":"a/b","position":2,"response_length_chars":0,"score_value":-0,"score_scale":"-1-1","query_metadata":null}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if diff := unlike(known, line, line, known); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
