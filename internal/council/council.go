@@ -44,6 +44,11 @@ type Call struct {
 	// Format asks for a reply of this form, where the provider supports that: the
 	// prompt must ask for it too. Nil leaves the form open.
 	Format *Format
+	// OnDelta, when it is set, is told the text bit by bit as it arrives: what it
+	// was told adds up to Completion.Text, or to the beginning of a reply that
+	// failed. It is called one call at a time, by the goroutine that called
+	// Complete, and never after Complete returned; the reply waits for it.
+	OnDelta func(text string)
 }
 
 // Format is the form of a structured reply.

@@ -1,13 +1,38 @@
-// Package llm performs one completion call against an OpenAI-compatible provider
-// and says in typed form what came of it: text, usage and cost, or a
+// Package llm performs completion calls against OpenAI-compatible providers and
+// says in typed form what came of each: text, usage and cost, or a
 // council.Failure. It is the only importer of go-openai, and cures in one
 // RoundTripper what that library leaves open: unbounded bodies, errors inside
-// HTTP 200, lost headers, parameters that its structs cannot carry.
+// HTTP 200, lost headers, parameters that its structs cannot carry, streams that
+// end like an answer without being one.
 //
-// It leaves to others what is asked and what a reply means.
+// # Faults
+//
+// A call is one request, and up to Options.MaxAttempts of them when a request
+// failed in a way that another one may not: HTTP 408, 409, 425, 429 and 5xx, no
+// connection, a connection that broke, a reply that was cut off. Whatever came of
+// a whole reply is final, and so is a reply of which a part was passed on already.
+// So is a request that ran out of time, be it while connecting: a slow model is
+// usually slow again, and its tokens cost money. A request that is repeated
+// without its reply format, because the model may have refused that, is no retry.
+//
+// The wait before retry n is drawn between 0 and 500 ms * 2^(n-1), 8 s at most
+// (exponential backoff with full jitter: Brooker, "Exponential Backoff And
+// Jitter", 2015). When the provider names a time, it is waited out in full, and up
+// to 250 ms more. A wait that does not end before the caller's deadline, or lasts
+// longer than an attempt may, is not begun: the call then ends at once with the
+// provider's own error.
+//
+// Retries of all calls to one provider share a budget: in any 10 s they are at
+// most 10, or 10 % of the calls begun in that time if that is more. Every model of
+// a provider has a circuit breaker (Nygard, "Release It!", 2007), which refuses
+// calls while the model is out of order: see Breaker.
+//
+// It leaves to others what is asked, what a reply means, and whether another
+// model is asked instead.
 package llm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,13 +56,16 @@ type Provider struct {
 	APIKey  string // "" sends no Authorization header
 }
 
-// Options configure a Client. All fields but Providers must be positive.
+// Options configure a Client. All fields must be positive but for Providers and
+// those whose zero is explained.
 type Options struct {
 	Providers           []Provider
-	AttemptTimeout      time.Duration // one call, from the first byte sent to the last received
+	AttemptTimeout      time.Duration // one request, from the first byte sent to the last received
+	MaxAttempts         int           // requests per call, the first included; 0 stands for 1
 	DialTimeout         time.Duration // connecting, and the TLS handshake
-	MaxCallsPerProvider int           // calls in flight; further ones wait
-	MaxReplyBytes       int64         // size limit of one reply
+	IdleTimeout         time.Duration // silence between bytes of a reply once its headers came; 0: only AttemptTimeout limits it
+	MaxCallsPerProvider int           // requests in flight; further ones wait
+	MaxReplyBytes       int64         // size limit of one reply; of a stream: of its text, and of each line
 }
 
 func (o Options) validate() error {
@@ -58,6 +86,9 @@ func (o Options) validate() error {
 	if o.AttemptTimeout <= 0 || o.DialTimeout <= 0 || o.MaxCallsPerProvider <= 0 || o.MaxReplyBytes <= 0 {
 		errs = append(errs, errors.New("timeouts and limits must be positive"))
 	}
+	if o.MaxAttempts < 0 || o.IdleTimeout < 0 {
+		errs = append(errs, errors.New("attempts and the idle timeout must not be negative"))
+	}
 	return errors.Join(errs...)
 }
 
@@ -65,17 +96,30 @@ func (o Options) validate() error {
 type Client struct {
 	providers      map[string]*provider
 	attemptTimeout time.Duration
+	maxAttempts    int
 }
 
 type provider struct {
-	api       *openai.Client
-	key       string
+	Provider
 	host      string
+	api       *openai.Client
+	transport *transport
+	pool      *http.Transport
 	slots     chan struct{}
-	transport *http.Transport
+	start     time.Time // what budget and breakers count their time from
+	budget    *budget
 
-	mu    sync.Mutex      // guards plain
-	plain map[string]bool // models that refuse a reply format
+	mu     sync.Mutex // guards models
+	models map[string]*model
+}
+
+// model is what is kept of a model from call to call.
+type model struct {
+	name    string
+	breaker *breaker
+
+	mu    sync.Mutex // guards plain
+	plain bool       // it refuses reply formats
 }
 
 // New returns a Client for the given providers. It opens no connection.
@@ -83,23 +127,24 @@ func New(o Options) (*Client, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout}
+	c := &Client{providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout, maxAttempts: max(o.MaxAttempts, 1)}
 	for _, p := range o.Providers {
 		u, err := url.Parse(p.BaseURL)
 		if err != nil {
 			return nil, err
 		}
 		pool := newPool(o)
+		t := &transport{base: pool, maxBytes: o.MaxReplyBytes, idle: o.IdleTimeout}
 		config := openai.DefaultConfig(p.APIKey)
 		config.BaseURL = p.BaseURL
 		config.HTTPClient = &http.Client{
-			Transport: &transport{base: pool, maxBytes: o.MaxReplyBytes},
+			Transport: t,
 			// A redirected POST would lose its body, and its key could go to a stranger.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		c.providers[p.Name] = &provider{
-			api: openai.NewClientWithConfig(config), key: p.APIKey, host: u.Hostname(),
-			slots: make(chan struct{}, o.MaxCallsPerProvider), transport: pool, plain: map[string]bool{},
+			Provider: p, host: u.Hostname(), api: openai.NewClientWithConfig(config), transport: t, pool: pool,
+			slots: make(chan struct{}, o.MaxCallsPerProvider), start: time.Now(), budget: newBudget(), models: map[string]*model{},
 		}
 	}
 	return c, nil
@@ -122,69 +167,162 @@ func newPool(o Options) *http.Transport {
 // Close closes the idle connections. Calls in flight are not cut.
 func (c *Client) Close() {
 	for _, p := range c.providers {
-		p.transport.CloseIdleConnections()
+		p.pool.CloseIdleConnections()
 	}
 }
 
-var errAttemptTimeout = errors.New("the attempt timed out")
-
-// Complete performs call with one HTTP request. A model that refuses the reply
-// format is asked a second time without it, and never asked for one again. It
-// implements council.Completer.
+// Complete performs call, with retries as the package comment says. A model that
+// refuses the reply format is asked again without it, and never asked for one
+// from then on. Attempts and usage are those of all requests; the usage of a
+// request whose fate is unknown is unknown. It implements council.Completer.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	start := time.Now()
-	p, model := c.route(call.Model)
-	if p == nil {
-		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, &council.Failure{
-			Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider",
-		}
-	}
-	select {
-	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
-	case <-ctx.Done():
-		return council.Completion{Spent: council.Spent{LatencyMS: milliseconds(start), Usage: council.NoUsage()}}, ended(ctx)
-	}
-
-	format := call.Format
-	if p.refuses(model) {
-		format = nil
-	}
-	completion, failure := c.attempt(ctx, p, model, call, format)
-	if failure != nil && format != nil && mayBeTheFormat(failure) {
-		first := completion.Usage
-		completion, failure = c.attempt(ctx, p, model, call, nil)
-		completion.Attempts, completion.Usage = 2, completion.Usage.Plus(first)
-		if failure == nil {
-			p.refuse(model)
-		}
-	}
-	completion.LatencyMS = milliseconds(start)
+	completion := council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}
+	failure := c.complete(ctx, call, &completion)
+	completion.LatencyMS = float64(time.Since(start)) / float64(time.Millisecond)
 	if failure != nil {
 		return completion, failure
 	}
 	return completion, nil
 }
 
-// attempt sends one request.
-func (c *Client) attempt(ctx context.Context, p *provider, model string, call council.Call, format *council.Format) (council.Completion, *council.Failure) {
-	ctx, cancel := context.WithTimeoutCause(ctx, c.attemptTimeout, errAttemptTimeout)
-	defer cancel()
-	x := &exchange{extra: extraFields(p.host, call, format)}
-	messages := make([]openai.ChatCompletionMessage, len(call.Messages))
-	for i, m := range call.Messages {
-		messages[i] = openai.ChatCompletionMessage{Role: m.Role, Content: m.Content}
+// complete adds up in total what comes of the call's requests.
+func (c *Client) complete(ctx context.Context, call council.Call, total *council.Completion) *council.Failure {
+	p, m := c.route(call.Model)
+	if p == nil {
+		return &council.Failure{Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider"}
 	}
-	resp, err := p.api.CreateChatCompletion(withExchange(ctx, x), openai.ChatCompletionRequest{Model: model, Messages: messages})
+	format := call.Format
+	if m.refusesFormat() {
+		format = nil
+	}
+	refused := false // the reply format, perhaps
+	next := firstRequest
+	var last *council.Failure
+	for retries := 0; ; {
+		ticket, failure := p.admit(ctx, m, next, last)
+		if failure != nil {
+			return failure
+		}
+		reply, again, failure := c.attempt(ctx, p, m, call, format, ticket)
+		total.Attempts++
+		total.Usage = total.Usage.Plus(reply.Usage)
+		if failure == nil {
+			if refused {
+				m.refuseFormat()
+			}
+			total.Text, total.FinishReason = reply.Text, reply.FinishReason
+			return nil
+		}
+		last = failure
+		if format != nil && mayBeTheFormat(failure) {
+			format, refused, next = nil, true, sameAgain
+			continue
+		}
+		retries++
+		if !again || retries == c.maxAttempts {
+			return failure
+		}
+		wait, ok := c.backoff(ctx, retries, failure)
+		if !ok || !m.breaker.admits(p.now()+wait) || !p.budget.reserve(p.now()) {
+			return failure
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			p.budget.release()
+			return ended(ctx)
+		}
+		next = retry
+	}
+}
 
-	completion := council.Completion{Spent: council.Spent{Attempts: 1, Usage: usage(x, resp)}}
-	if failure := judge(ctx, x, resp, err); failure != nil {
-		failure.Message = redact(failure.Message, p.key)
-		return completion, failure
+// request says what a request is to the retry budget.
+type request int
+
+const (
+	firstRequest request = iota
+	sameAgain            // once more without the reply format: neither a first one nor a retry
+	retry                // holds a reservation
+)
+
+// admit waits for one of the provider's slots and asks breaker and budget. The
+// slot is given back with the ticket, by leave. When the request may not be sent,
+// the failure of the one before it is what is reported, unless the call was
+// cancelled.
+func (p *provider) admit(ctx context.Context, m *model, r request, last *council.Failure) (ticket, *council.Failure) {
+	if r == firstRequest && !m.breaker.admits(p.now()) {
+		return 0, m.breaker.failure(p.now()) // at once, also while all slots are taken
 	}
-	completion.Text = resp.Choices[0].Message.Content
-	completion.FinishReason = string(resp.Choices[0].FinishReason)
-	return completion, nil
+	select {
+	case p.slots <- struct{}{}:
+	case <-ctx.Done():
+		if r == retry {
+			p.budget.release()
+		}
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return 0, ended(ctx)
+		}
+		return 0, cmp.Or(last, ended(ctx))
+	}
+	t, ok := m.breaker.enter(p.now())
+	if !ok {
+		<-p.slots
+		if r == retry {
+			p.budget.release()
+		}
+		return 0, cmp.Or(last, m.breaker.failure(p.now()))
+	}
+	if !p.budget.spend(p.now(), r) {
+		p.leave(m, t, unclear)
+		return 0, last
+	}
+	return t, nil
+}
+
+// leave gives back what admit took.
+func (p *provider) leave(m *model, t ticket, v verdict) {
+	m.breaker.leave(p.now(), t, v)
+	<-p.slots
+}
+
+// now returns the time on the clock of budget and breakers. It is monotonic:
+// setting the machine's clock does not move it.
+func (p *provider) now() time.Duration { return time.Since(p.start) }
+
+// attempt sends one request. It reports whether another one may do better.
+func (c *Client) attempt(caller context.Context, p *provider, m *model, call council.Call, format *council.Format, t ticket) (reply council.Completion, again bool, failure *council.Failure) {
+	judgement := unclear
+	defer func() { p.leave(m, t, judgement) }() // also when OnDelta panics
+	ctx, cut := context.WithCancelCause(caller)
+	defer cut(nil)
+	timer := time.AfterFunc(c.attemptTimeout, func() { cut(errAttemptTimeout) })
+	defer timer.Stop()
+
+	x := &exchange{extra: extraFields(p.host, call, format), cut: cut, onDelta: call.OnDelta}
+	request := openai.ChatCompletionRequest{Model: m.name, Messages: make([]openai.ChatCompletionMessage, len(call.Messages))}
+	for i, message := range call.Messages {
+		request.Messages[i] = openai.ChatCompletionMessage{Role: message.Role, Content: message.Content}
+	}
+	var resp openai.ChatCompletionResponse
+	var err error
+	if call.OnDelta == nil {
+		resp, err = p.api.CreateChatCompletion(withExchange(ctx, x), request)
+	} else {
+		resp, err = p.stream(withExchange(ctx, x), x, request)
+	}
+	reply.Usage = usage(x, resp)
+	failure = judge(ctx, x, resp, err)
+	judgement = diagnose(caller, failure)
+	if failure != nil {
+		failure.Message = redact(failure.Message, p.APIKey)
+		return reply, retryable(x, failure), failure
+	}
+	reply.Text, reply.FinishReason = textOf(resp.Choices[0].Message), string(resp.Choices[0].FinishReason)
+	if call.OnDelta != nil && !x.passedOn {
+		call.OnDelta(reply.Text) // the provider does not stream
+	}
+	return reply, false, nil
 }
 
 // mayBeTheFormat reports whether a request may have failed for its reply format:
@@ -193,38 +331,49 @@ func mayBeTheFormat(f *council.Failure) bool {
 	return f.HTTPStatus != nil && (*f.HTTPStatus == http.StatusBadRequest || *f.HTTPStatus == http.StatusNotFound || *f.HTTPStatus == http.StatusUnprocessableEntity)
 }
 
-func (p *provider) refuses(model string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.plain[model]
+func (m *model) refusesFormat() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.plain
 }
 
-func (p *provider) refuse(model string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.plain[model] = true
+func (m *model) refuseFormat() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.plain = true
 }
 
-// route returns the provider that a model's name points at, and the name that
-// the provider knows the model by. A colon that follows no provider's name
-// belongs to the model ("llama3:8b").
-func (c *Client) route(model string) (*provider, string) {
-	if name, id, ok := strings.Cut(model, ":"); ok && name != "" {
-		if p := c.providers[name]; p != nil {
-			return p, id
+// route returns the provider that a model's name points at, and the model as the
+// provider knows it. A colon that follows no provider's name belongs to the model
+// ("llama3:8b").
+func (c *Client) route(name string) (*provider, *model) {
+	if prefix, id, ok := strings.Cut(name, ":"); ok && prefix != "" {
+		if p := c.providers[prefix]; p != nil {
+			return p, p.model(id)
 		}
 	}
-	return c.providers[""], model
+	p := c.providers[""]
+	if p == nil {
+		return nil, nil
+	}
+	return p, p.model(name)
 }
 
-func milliseconds(start time.Time) float64 {
-	return float64(time.Since(start)) / float64(time.Millisecond)
+func (p *provider) model(name string) *model {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	m := p.models[name]
+	if m == nil {
+		m = &model{name: name, breaker: newBreaker()}
+		p.models[name] = m
+	}
+	return m
 }
 
-// usage reads what a call consumed. A provider that refused the request, or was
-// never reached, consumed nothing; one that answered without figures, or broke
-// off, leaves them unknown. A completion has at least one token on either side,
-// so a zero is a figure that was not given.
+// usage reads what a request consumed. A provider that refused it, or was never
+// reached, consumed nothing; one that answered without figures, or broke off,
+// leaves them unknown. A completion has at least one token on either side, so a
+// zero is a figure that was not given.
 func usage(x *exchange, resp openai.ChatCompletionResponse) council.Usage {
 	if !x.sent || (x.status >= 400 && x.status < 500) {
 		return council.NoUsage()

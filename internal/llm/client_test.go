@@ -390,7 +390,7 @@ func TestConnectionsAreReused(t *testing.T) {
 		t.Run("fault "+string(fault), func(t *testing.T) {
 			m := simllm.Model{Name: "m"}
 			if fault != "" {
-				m.Faults = []simllm.Fault{{Kind: fault, Rate: 1, Delay: time.Millisecond}}
+				m.Faults = []simllm.Fault{{Kind: fault, Rate: 1, Status: 400, Delay: time.Millisecond}}
 			}
 			sim := startSim(t, simllm.Options{Models: []simllm.Model{m}})
 			c := newClient(t, options(llm.Provider{BaseURL: sim.URL()}))

@@ -1,13 +1,16 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -20,34 +23,73 @@ import (
 // maxMessageBytes bounds a Failure's message.
 const maxMessageBytes = 1 << 10
 
-// judge returns why a call brought no text, or nil when it did.
+// The causes that end one request and not the call.
+var (
+	errAttemptTimeout = errors.New("the attempt timed out")
+	errIdle           = errors.New("the provider fell silent in the middle of its reply")
+	errDrained        = errors.New("the reply is complete")
+)
+
+// judge returns why a request brought no text, or nil when it did.
 func judge(ctx context.Context, x *exchange, resp openai.ChatCompletionResponse, err error) *council.Failure {
-	if failure, ok := errors.AsType[*council.Failure](err); ok {
-		return failure
-	}
 	if x.status >= 300 {
 		return refusedBy(x, err)
 	}
-	if ctx.Err() != nil && x.status == 0 {
+	if err != nil && ctx.Err() != nil {
 		return ended(ctx)
 	}
+	if failure, ok := errors.AsType[*council.Failure](err); ok {
+		return failure
+	}
+	if err != nil && x.status == 0 {
+		if _, ok := errors.AsType[*url.Error](err); !ok {
+			return &council.Failure{Code: council.FailRejected, Message: "the request could not be made: " + err.Error()}
+		}
+		return &council.Failure{Code: council.FailConnection, Message: "no connection to the provider: " + reason(err)}
+	}
 	if err != nil {
-		if x.status == 0 {
-			return &council.Failure{Code: council.FailConnection, Message: "no connection to the provider: " + reason(err)}
-		}
-		if ctx.Err() != nil {
-			return ended(ctx)
-		}
 		return &council.Failure{Code: council.FailBadResponse, Message: "the reply is not the JSON of a completion", HTTPStatus: &x.status}
 	}
 	if len(resp.Choices) == 0 {
-		failure := &council.Failure{Code: council.FailBadResponse, Message: "the reply holds no choices", HTTPStatus: &x.status}
-		if message := errorMessage(x.body); message != "" {
-			failure.Message = "the provider reports an error: " + message
-		}
-		return failure
+		return reported(x, x.body)
 	}
 	return unusable(resp.Choices[0])
+}
+
+// reported returns the Failure of a reply that is an error behind HTTP 200.
+func reported(x *exchange, body []byte) *council.Failure {
+	failure := &council.Failure{Code: council.FailBadResponse, Message: "the reply holds neither an answer nor why there is none", HTTPStatus: &x.status}
+	if message := errorMessage(body); message != "" {
+		failure.Message = "the provider reports an error: " + message
+	}
+	return failure
+}
+
+// broken returns the Failure of a reply whose body could not be read to its end.
+func broken(err error) *council.Failure {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return truncated()
+	}
+	return &council.Failure{Code: council.FailReset, Message: "the connection broke in the middle of the reply"}
+}
+
+func truncated() *council.Failure {
+	return &council.Failure{Code: council.FailTruncated, Message: "the reply ended before it was complete"}
+}
+
+func tooLarge(limit int64) *council.Failure {
+	return &council.Failure{Code: council.FailTooLarge, Message: fmt.Sprintf("the reply is larger than %d bytes", limit)}
+}
+
+// textOf returns the text of a message, which some providers give in parts.
+func textOf(m openai.ChatCompletionMessage) string { return cmp.Or(m.Content, joined(m.MultiContent)) }
+
+func joined(parts []openai.ChatMessagePart) string {
+	var b strings.Builder
+	for _, part := range parts {
+		b.WriteString(part.Text)
+	}
+	return b.String()
 }
 
 // unusable returns why a choice holds no text that could be used, or nil.
@@ -55,7 +97,9 @@ func unusable(choice openai.ChatCompletionChoice) *council.Failure {
 	switch {
 	case choice.FinishReason == openai.FinishReasonContentFilter:
 		return &council.Failure{Code: council.FailContentFilter, Message: "the provider's content filter stopped the reply"}
-	case strings.TrimSpace(choice.Message.Content) != "":
+	case choice.FinishReason == "error": // OpenRouter's, with the text up to there
+		return &council.Failure{Code: council.FailBadResponse, Message: "the provider broke the reply off with an error"}
+	case strings.TrimSpace(textOf(choice.Message)) != "":
 		return nil
 	case choice.Message.Refusal != "":
 		return &council.Failure{Code: council.FailRefused, Message: "the model refused: " + choice.Message.Refusal}
@@ -138,12 +182,13 @@ func retryAfter(h http.Header, now time.Time) *float64 {
 	return &seconds
 }
 
-// ended returns the Failure of a call whose context is done.
+// ended returns the Failure of a call or a request whose context is done.
 func ended(ctx context.Context) *council.Failure {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return &council.Failure{Code: council.FailTimeout, Message: context.Cause(ctx).Error()}
+	cause := context.Cause(ctx)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errIdle) {
+		return &council.Failure{Code: council.FailTimeout, Message: cause.Error()}
 	}
-	return &council.Failure{Code: council.FailCancelled, Message: "cancelled: " + context.Cause(ctx).Error()}
+	return &council.Failure{Code: council.FailCancelled, Message: "cancelled: " + cause.Error()}
 }
 
 func isDial(err error) bool {

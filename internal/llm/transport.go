@@ -1,15 +1,18 @@
 package llm
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -22,12 +25,17 @@ const maxErrorBytes = 64 << 10
 // cannot: fields for the request on the way in; status, headers and the body on
 // the way out.
 type exchange struct {
-	extra []byte // JSON members, each with a comma behind it, put first in the body
+	extra   []byte                  // JSON members, each with a comma behind it, put first in the body
+	cut     context.CancelCauseFunc // ends the request
+	onDelta func(text string)       // nil: the reply is wanted in one piece
 
-	sent   bool // the request left, at least in part
-	status int  // 0 when no response came
-	header http.Header
-	body   []byte
+	sent     bool // the request left, at least in part
+	timedOut bool // no connection came about in time
+	status   int  // 0 when no response came
+	header   http.Header
+	body     []byte  // of a stream: the chunk with the usage
+	events   *events // nil when the reply is no stream
+	passedOn bool    // onDelta was called
 }
 
 type exchangeKey struct{}
@@ -70,10 +78,12 @@ func extraFields(host string, call council.Call, format *council.Format) []byte 
 
 // transport is the RoundTripper under go-openai. It hands the library a body
 // that was read to its end within the limit, so that the connection is free
-// again and a broken reply can never look like a whole one.
+// again and a broken reply can never look like a whole one; or else a stream, as
+// events normalises it.
 type transport struct {
 	base     http.RoundTripper
 	maxBytes int64
+	idle     time.Duration // 0: no limit
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -92,31 +102,59 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if isDial(err) {
 			x.sent = false
 		}
+		timeout, ok := errors.AsType[net.Error](err)
+		x.timedOut = ok && timeout.Timeout()
 		return nil, err
 	}
-	defer resp.Body.Close()
 	x.status, x.header = resp.StatusCode, resp.Header
+	body := resp.Body
+	if t.idle > 0 {
+		body = &watched{ReadCloser: body, idle: t.idle, cut: x.cut}
+	}
+	if x.onDelta != nil && resp.StatusCode < 300 && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		x.events = &events{Closer: body, in: bufio.NewReader(body), cut: x.cut, max: t.maxBytes}
+		resp.Body = x.events
+		return resp, nil
+	}
+	defer body.Close()
 
 	limit := t.maxBytes
 	if resp.StatusCode >= 300 {
 		limit = min(limit, maxErrorBytes)
 	}
-	x.body, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	var b bytes.Buffer
+	b.Grow(int(min(max(resp.ContentLength, 0), limit)) + bytes.MinRead)
+	_, err = b.ReadFrom(io.LimitReader(body, limit+1))
+	x.body = b.Bytes()
 	switch {
+	case resp.StatusCode >= 300: // the status says enough, whatever there is of a body
+		x.body = x.body[:min(int64(len(x.body)), limit)]
 	case int64(len(x.body)) > limit:
-		if resp.StatusCode < 300 {
-			return nil, &council.Failure{Code: council.FailTooLarge, Message: fmt.Sprintf("the reply is larger than %d bytes", limit)}
-		}
-		x.body = x.body[:limit] // an error's body may be cut: the status says enough
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, &council.Failure{Code: council.FailTruncated, Message: "the reply ended before it was complete"}
-	case err != nil && req.Context().Err() == nil:
-		return nil, &council.Failure{Code: council.FailReset, Message: "the connection broke in the middle of the reply"}
+		return nil, tooLarge(limit)
 	case err != nil:
-		return nil, err
+		return nil, broken(err)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(x.body))
 	return resp, nil
+}
+
+// watched cuts the request when its reader waits too long for bytes.
+type watched struct {
+	io.ReadCloser
+	idle  time.Duration
+	cut   context.CancelCauseFunc
+	timer *time.Timer
+}
+
+// Read implements io.Reader.
+func (w *watched) Read(p []byte) (int, error) {
+	if w.timer == nil {
+		w.timer = time.AfterFunc(w.idle, func() { w.cut(errIdle) })
+	} else {
+		w.timer.Reset(w.idle)
+	}
+	defer w.timer.Stop()
+	return w.ReadCloser.Read(p)
 }
 
 // prepend puts extra members first in the request's JSON object.
@@ -137,7 +175,7 @@ func prepend(req *http.Request, extra []byte) error {
 	return err
 }
 
-// cost returns what the provider says the call cost in US dollars (OpenRouter's
+// cost returns what the provider says the request cost in US dollars (OpenRouter's
 // extension of usage), or nil.
 func (x *exchange) cost() *float64 {
 	if !bytes.Contains(x.body, []byte(`"cost"`)) {

@@ -1,0 +1,194 @@
+package llm
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+const (
+	// A breaker opens when half of the requests of the last 30 s failed. Below 10
+	// of them a share says little: two bad sessions must not shut a model out.
+	breakerSpan     = 30 * time.Second
+	breakerRequests = 10
+	breakerShare    = 0.5
+	// breakerPause is how long it stays open before it tries again. The request
+	// that tries would have been refused otherwise, so trying often costs little.
+	breakerPause = 10 * time.Second
+)
+
+// BreakerState is where a Breaker stands.
+type BreakerState string
+
+// The states of a Breaker.
+const (
+	BreakerClosed   BreakerState = "closed"    // requests are sent
+	BreakerOpen     BreakerState = "open"      // calls fail at once with council.FailBreakerOpen
+	BreakerHalfOpen BreakerState = "half_open" // one request at a time is sent to see how the model is
+)
+
+// Breaker is the circuit breaker of one model. It opens when at least 10 of its
+// requests ended within 30 s and at least half of them failed; after 10 s it is
+// half open; the first request that is answered then closes it, and one that
+// fails opens it again. A failure is an HTTP 5xx, no connection, a connection
+// that broke, a reply that was cut off, a request that ran out of its own time.
+// A reply of the model is a success, whatever it says. All else tells nothing of
+// the model's health: other statuses come from what stands in front of it, and a
+// caller's deadline may be short.
+type Breaker struct {
+	Provider   string // its name, "" for the default one
+	Model      string // as the provider knows it
+	State      BreakerState
+	RetryAfter time.Duration // until it is half open, when it is open
+}
+
+// Breakers returns the breakers of all models that were asked so far, by provider
+// and model.
+func (c *Client) Breakers() []Breaker {
+	var all []Breaker
+	for name, p := range c.providers {
+		p.mu.Lock()
+		models := slices.Collect(maps.Values(p.models))
+		p.mu.Unlock()
+		for _, m := range models {
+			state, wait := m.breaker.state(p.now())
+			all = append(all, Breaker{Provider: name, Model: m.name, State: state, RetryAfter: wait})
+		}
+	}
+	slices.SortFunc(all, func(a, b Breaker) int {
+		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Model, b.Model))
+	})
+	return all
+}
+
+// verdict is what the end of a request says about the health of the model.
+type verdict int
+
+const (
+	unclear verdict = iota
+	well
+	sick
+)
+
+// diagnose judges a request that ended with f, nil when it brought a text.
+func diagnose(caller context.Context, f *council.Failure) verdict {
+	switch {
+	case f == nil:
+		return well
+	case caller.Err() != nil:
+		return unclear
+	}
+	switch f.Code {
+	case council.FailUnavailable, council.FailConnection, council.FailReset, council.FailTruncated, council.FailTimeout:
+		return sick
+	case council.FailEmpty, council.FailRefused, council.FailContentFilter, council.FailLength, council.FailTooLarge:
+		return well
+	default:
+		return unclear
+	}
+}
+
+// ticket admits one request. It holds the number of the breaker's state, so that
+// a request that was admitted in an earlier one is not held against this one.
+type ticket int
+
+type breaker struct {
+	mu      sync.Mutex // guards all below
+	number  ticket     // goes up whenever it opens or closes
+	ended   window     // requests while it is closed, and how many of them failed
+	opened  bool       // open or half open
+	until   time.Duration
+	probing bool // half open, and a request is under way
+}
+
+func newBreaker() *breaker { return &breaker{ended: window{span: breakerSpan}} }
+
+func (b *breaker) stateLocked(now time.Duration) BreakerState {
+	switch {
+	case !b.opened:
+		return BreakerClosed
+	case now < b.until:
+		return BreakerOpen
+	default:
+		return BreakerHalfOpen
+	}
+}
+
+// state returns the state, and how long it stays open.
+func (b *breaker) state(now time.Duration) (BreakerState, time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	state := b.stateLocked(now)
+	if state != BreakerOpen {
+		return state, 0
+	}
+	return state, b.until - now
+}
+
+// admits reports whether a request could enter.
+func (b *breaker) admits(now time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.admitsLocked(now)
+}
+
+func (b *breaker) admitsLocked(now time.Duration) bool {
+	state := b.stateLocked(now)
+	return state == BreakerClosed || (state == BreakerHalfOpen && !b.probing)
+}
+
+// enter admits a request. Leave follows.
+func (b *breaker) enter(now time.Duration) (ticket, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.admitsLocked(now) {
+		return 0, false
+	}
+	b.probing = b.opened
+	return b.number, true
+}
+
+// leave tells how an admitted request ended.
+func (b *breaker) leave(now time.Duration, t ticket, v verdict) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case t != b.number: // of an earlier state
+	case v == unclear:
+		b.probing = false
+	case !b.opened:
+		failed := 0
+		if v == sick {
+			failed = 1
+		}
+		b.ended.add(now, 1, failed)
+		all, failed := b.ended.sum(now, windowSlots)
+		if all >= breakerRequests && float64(failed) >= breakerShare*float64(all) {
+			b.turnLocked(true, now)
+		}
+	default:
+		b.turnLocked(v == sick, now)
+	}
+}
+
+// turnLocked opens or closes the breaker.
+func (b *breaker) turnLocked(open bool, now time.Duration) {
+	b.number++
+	b.opened, b.until, b.probing = open, now+breakerPause, false
+	b.ended = window{span: breakerSpan}
+}
+
+// failure returns why a request may not enter. While another request is trying
+// the model, nobody knows when the next one may.
+func (b *breaker) failure(now time.Duration) *council.Failure {
+	f := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late"}
+	if state, wait := b.state(now); state == BreakerOpen {
+		f.RetryAfterS = new(wait.Seconds())
+	}
+	return f
+}

@@ -1,0 +1,153 @@
+package llm
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+const (
+	// backoffBase and backoffDoublings bound the jitter: 500 ms at first and 8 s in
+	// the end, as in OpenAI's own clients.
+	backoffBase      = 500 * time.Millisecond
+	backoffDoublings = 4
+	// retryAfterSpread keeps the calls that a provider put off together from
+	// coming back together.
+	retryAfterSpread = 250 * time.Millisecond
+)
+
+// retryable reports whether another request may do better than one that ended
+// with f.
+func retryable(x *exchange, f *council.Failure) bool {
+	if x.passedOn || x.timedOut {
+		return false
+	}
+	switch f.Code {
+	case council.FailConnection, council.FailReset, council.FailTruncated, council.FailRateLimited, council.FailUnavailable:
+		return true
+	case council.FailRejected:
+		return x.status == http.StatusRequestTimeout || x.status == http.StatusConflict || x.status == http.StatusTooEarly
+	default:
+		return false
+	}
+}
+
+// backoff returns how long to wait before the nth retry, from 1, and whether that
+// wait is worth beginning.
+func (c *Client) backoff(ctx context.Context, n int, f *council.Failure) (wait time.Duration, ok bool) {
+	if after := f.RetryAfterS; after == nil {
+		wait = rand.N(backoffBase << min(n-1, backoffDoublings))
+	} else if *after > c.attemptTimeout.Seconds() { // also guards the conversion against far dates
+		return 0, false
+	} else {
+		wait = time.Duration(math.Ceil(*after*float64(time.Second))) + rand.N(retryAfterSpread)
+	}
+	deadline, limited := ctx.Deadline()
+	return wait, !limited || wait < time.Until(deadline)
+}
+
+const (
+	budgetSpan  = 10 * time.Second
+	budgetFloor = 10 // retries that are always allowed per span
+	budgetShare = 10 // one retry for so many first requests
+)
+
+// budget limits the retries to one provider, so that a provider in trouble is
+// not asked more, the more it fails.
+type budget struct {
+	mu       sync.Mutex // guards all below
+	sent     window     // first requests, and retries
+	reserved int        // retries that wait for their time
+}
+
+func newBudget() *budget { return &budget{sent: window{span: budgetSpan}} }
+
+// leftLocked returns how many retries may still be sent. The slots make it err on
+// the strict side only: first requests count for at most the span, retries for at
+// least the span.
+func (b *budget) leftLocked(now time.Duration) int {
+	first, _ := b.sent.sum(now, windowSlots)
+	_, retries := b.sent.sum(now, windowSlots+1)
+	return max(budgetFloor, first/budgetShare) - retries
+}
+
+// reserve holds a place in the budget for a retry that is to be sent after a
+// wait. Spend or release follows.
+func (b *budget) reserve(now time.Duration) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.leftLocked(now) <= b.reserved {
+		return false
+	}
+	b.reserved++
+	return true
+}
+
+// release gives a reservation back.
+func (b *budget) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reserved--
+}
+
+// spend counts a request that is about to be sent. It refuses a retry when the
+// budget has become smaller than it was when the retry was reserved.
+func (b *budget) spend(now time.Duration, r request) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch r {
+	case firstRequest:
+		b.sent.add(now, 1, 0)
+	case retry:
+		b.reserved--
+		if b.leftLocked(now) <= 0 {
+			return false
+		}
+		b.sent.add(now, 0, 1)
+	default: // counts as nothing
+	}
+	return true
+}
+
+// windowSlots is how many slots make up the span of a window.
+const windowSlots = 10
+
+// window counts two kinds of events over the latest span of time, in slots that
+// are forgotten as a whole. There is one slot more than the span needs, because
+// the newest is not over.
+type window struct {
+	span  time.Duration
+	slots [windowSlots + 1]struct {
+		number int64
+		counts [2]int
+	}
+}
+
+func (w *window) number(now time.Duration) int64 { return int64(now / (w.span / windowSlots)) }
+
+func (w *window) add(now time.Duration, a, b int) {
+	n := w.number(now)
+	slot := &w.slots[n%int64(len(w.slots))]
+	if slot.number != n {
+		slot.number, slot.counts = n, [2]int{}
+	}
+	slot.counts[0] += a
+	slot.counts[1] += b
+}
+
+// sum returns the counts of the newest slots, up to n of them.
+func (w *window) sum(now time.Duration, n int64) (a, b int) {
+	newest := w.number(now)
+	for _, slot := range w.slots {
+		if slot.number > newest-n && slot.number <= newest {
+			a += slot.counts[0]
+			b += slot.counts[1]
+		}
+	}
+	return a, b
+}

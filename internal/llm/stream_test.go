@@ -1,0 +1,343 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/google/go-cmp/cmp"
+)
+
+// streamed performs a streamed call and returns the deltas too.
+func streamed(ctx context.Context, c *Client) (completion council.Completion, deltas []string, f *council.Failure) {
+	call := aCall()
+	call.OnDelta = func(text string) { deltas = append(deltas, text) }
+	completion, err := c.Complete(ctx, call)
+	return completion, deltas, council.AsFailure(err)
+}
+
+func TestStream(t *testing.T) {
+	const (
+		a     = `data: {"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}` + "\n\n"
+		stop  = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n"
+		usage = `data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"cost":0.5}}` + "\n\n"
+		done  = "data: [DONE]\n\n"
+	)
+	delta := func(delta string) string { return `data: {"choices":[{"delta":` + delta + `}]}` + "\n\n" }
+	tests := []struct {
+		name    string
+		body    string
+		want    []string // deltas
+		finish  string
+		failure council.FailureCode
+		message string
+	}{
+		{name: "a whole one", body: a + stop + usage + done, want: []string{"a"}, finish: "stop"},
+		{name: "text in the last chunk", body: a + strings.Replace(stop, "{}", `{"content":"b"}`, 1) + done, want: []string{"a", "b"}, finish: "stop"},
+		{name: "no [DONE]", body: a + stop, want: []string{"a"}, finish: "stop"},
+		{name: "no finish reason", body: a + done, want: []string{"a"}},
+		{name: "what follows [DONE]", body: a + done + a, want: []string{"a"}},
+		{name: "[DONE] without a newline", body: a + "data: [DONE]", want: []string{"a"}},
+		{name: "the last chunk without a newline", body: a + strings.TrimSpace(stop), want: []string{"a"}, finish: "stop"},
+		{name: "comments and other fields", body: ": hi\n\n:\n\nevent: x\nid: 1\nretry: 5\nunknown\n" + a + strings.Repeat(": still here\n\n", 10_000) + a + stop + done, want: []string{"a", "a"}, finish: "stop"},
+		{name: "empty data", body: strings.Repeat("data:\n\n", 1000) + a + strings.Repeat("data: \n\n", 1000) + done, want: []string{"a"}},
+		{name: "no blank between field and value", body: strings.ReplaceAll(a+done, "data: ", "data:"), want: []string{"a"}},
+		{name: "no blank lines", body: strings.ReplaceAll(a+a+done, "\n\n", "\n"), want: []string{"a", "a"}},
+		{name: "CRLF", body: strings.ReplaceAll(a+stop+done, "\n", "\r\n"), want: []string{"a"}, finish: "stop"},
+		{name: "escapes", body: delta(`{"content":"\"\\\n\u00e9\ud83d\ude00"}`) + done, want: []string{"\"\\\né😀"}},
+		{name: "parts", body: delta(`{"content":[{"type":"thinking","thinking":"x"},{"type":"text","text":"a"},{"type":"text","text":"b"}]}`) + done, want: []string{"ab"}},
+		{name: "reasoning", body: delta(`{"reasoning_content":"x","content":null}`) + delta(`{"reasoning":"x","content":""}`) + a + done, want: []string{"a"}},
+		{name: "the role first", body: delta(`{"role":"assistant","content":""}`) + a + done, want: []string{"a"}},
+		{name: "null for all", body: "data: null\n\n" + a + done, want: []string{"a"}},
+		{name: "the limit", body: a + strings.Replace(stop, "stop", "length", 1) + done, want: []string{"a"}, finish: "length"},
+
+		{name: "nothing", body: "", failure: council.FailTruncated},
+		{name: "comments alone", body: strings.Repeat(": hi\n\n", 400), failure: council.FailTruncated},
+		{name: "no end", body: a + a, want: []string{"a", "a"}, failure: council.FailTruncated},
+		{name: "cut in a chunk", body: a + a[:40], want: []string{"a"}, failure: council.FailTruncated},
+		{name: "cut in the end", body: a + "data: [DO", want: []string{"a"}, failure: council.FailTruncated},
+		{name: "no JSON", body: a + "data: {nope}\n\n" + done, want: []string{"a"}, failure: council.FailBadResponse},
+		{name: "another JSON", body: a + `data: {"choices":"x"}` + "\n\n" + done, want: []string{"a"}, failure: council.FailBadResponse},
+		{name: "an error first", body: `data: {"error":{"message":"boom"}}` + "\n\n", failure: council.FailBadResponse, message: "boom"},
+		{name: "an error after a comment", body: ": hi\n\n" + `data: {"error":{"message":"boom"}}` + "\n\n" + done, failure: council.FailBadResponse, message: "boom"},
+		{name: "an error in the middle", body: a + `data: {"error":"boom"}` + "\n\n" + a + stop + done, want: []string{"a"}, failure: council.FailBadResponse, message: "boom"},
+		{name: "an error with choices", body: a + `data: {"id":"x","choices":[{"delta":{"content":""},"finish_reason":"error"}],"error":{"code":502,"message":"boom"}}` + "\n\n" + done, want: []string{"a"}, failure: council.FailBadResponse, message: "boom"},
+		{name: "an error event", body: a + "event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"boom\"}}\n\n", want: []string{"a"}, failure: council.FailBadResponse, message: "boom"},
+		{name: "an error after the text", body: a + stop + `data: {"error":{"message":"boom"}}` + "\n\n", want: []string{"a"}, failure: council.FailBadResponse, message: "boom"},
+		{name: "an error without a message", body: `data: {"error":{}}` + "\n\n", failure: council.FailBadResponse},
+		{name: "an error as the reason", body: a + strings.Replace(stop, "stop", "error", 1) + done, want: []string{"a"}, failure: council.FailBadResponse},
+		{name: "the filter", body: a + strings.Replace(stop, "stop", "content_filter", 1) + done, want: []string{"a"}, failure: council.FailContentFilter},
+		{name: "a refusal", body: delta(`{"refusal":"I "}`) + delta(`{"refusal":"won't"}`) + done, failure: council.FailRefused, message: "I won't"},
+		{name: "no room", body: strings.Replace(stop, "stop", "length", 1) + done, failure: council.FailLength},
+		{name: "no text", body: stop + done, failure: council.FailEmpty},
+		{name: "blanks", body: delta(`{"content":" \n"}`) + done, want: []string{" \n"}, failure: council.FailEmpty},
+		{name: "too much text", body: strings.Repeat(delta(`{"content":"`+strings.Repeat("x", 600<<10)+`"}`), 2), want: []string{strings.Repeat("x", 600<<10)}, failure: council.FailTooLarge},
+		{name: "too long a line", body: a + "data: " + strings.Repeat("x", 1<<20), want: []string{"a"}, failure: council.FailTooLarge},
+		{name: "too long a comment", body: a + ":" + strings.Repeat("x", 1<<20), want: []string{"a"}, failure: council.FailTooLarge},
+		{name: "a long line", body: delta(`{"x":"`+strings.Repeat("y", 900<<10)+`","content":"a"}`) + done, want: []string{"a"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &sequence{plays: []roundTripper{eventStream(tt.body)}}
+			got, deltas, f := streamed(t.Context(), fakeClient(t, once(), s.RoundTrip))
+			if diff := cmp.Diff(tt.want, deltas); diff != "" {
+				t.Error(diff)
+			}
+			if tt.failure != "" {
+				if f == nil || f.Code != tt.failure || !strings.Contains(f.Message, tt.message) {
+					t.Errorf("got %v, want %s: %s", f, tt.failure, tt.message)
+				}
+				return
+			}
+			if f != nil || got.Text != strings.Join(tt.want, "") || got.FinishReason != tt.finish {
+				t.Errorf("got %+v, %v", got, f)
+			}
+			if wantUsage := strings.Contains(tt.body, "cost"); wantUsage != cmp.Equal(got.Usage, council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(2)), CostUSD: new(0.5)}) {
+				t.Errorf("usage %+v", got.Usage)
+			}
+		})
+	}
+}
+
+// A stream may be asked for again only while nothing of it was passed on.
+func TestStreamIsRetriedBeforeTheFirstDelta(t *testing.T) {
+	const start = `data: {"choices":[{"delta":{"role":"assistant","content":""}}]}` + "\n\n"
+	for _, first := range []roundTripper{status(503), refuses(), eventStream(start), eventStream("")} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &sequence{plays: []roundTripper{first, eventStream(chunks("a", "b"))}}
+			got, deltas, f := streamed(t.Context(), fakeClient(t, fakeOptions(), s.RoundTrip))
+			if f != nil || got.Attempts != 2 || got.Text != "ab" || len(deltas) != 2 {
+				t.Errorf("got %+v, %q, %v", got, deltas, f)
+			}
+		})
+	}
+	cut, _, _ := strings.Cut(chunks("a", "b"), `data: {"choices":[{"index":0,"delta":{},`)
+	s := &sequence{plays: []roundTripper{eventStream(cut), eventStream(chunks("a", "b"))}}
+	got, deltas, f := streamed(t.Context(), fakeClient(t, fakeOptions(), s.RoundTrip))
+	if f == nil || f.Code != council.FailTruncated || got.Attempts != 1 || len(deltas) != 2 {
+		t.Errorf("got %+v, %q, %v", got, deltas, f)
+	}
+}
+
+func TestStreamThatIsNone(t *testing.T) {
+	const parts = `{"choices":[{"message":{"content":[{"type":"text","text":"te"},{"type":"text","text":"xt"}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2,"cost":0.5}}`
+	for _, body := range []string{goodBody, parts} {
+		got, deltas, f := streamed(t.Context(), fakeClient(t, once(), reply(200, body, "Content-Type", "application/json")))
+		if f != nil || got.Text != "text" || got.FinishReason != "stop" || *got.Usage.CostUSD != 0.5 || !cmp.Equal(deltas, []string{"text"}) {
+			t.Errorf("got %+v, %q, %v", got, deltas, f)
+		}
+	}
+}
+
+func TestStreamRequest(t *testing.T) {
+	var body map[string]any
+	c := fakeClient(t, once(), func(r *http.Request) (*http.Response, error) {
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			t.Error(err)
+		}
+		return eventStream(chunks("a"))(r)
+	})
+	if _, _, f := streamed(t.Context(), c); f != nil {
+		t.Error(f)
+	}
+	want := map[string]any{
+		"model": "m", "stream": true, "stream_options": map[string]any{"include_usage": true},
+		"messages": []any{map[string]any{"role": "user", "content": "Why?"}},
+	}
+	if diff := cmp.Diff(want, body); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A text that is whole is not lost to what happens to its connection afterwards.
+func TestStreamThatBreaksAfterItsEnd(t *testing.T) {
+	whole, _, _ := strings.Cut(chunks("a"), "data: [DONE]")
+	c := fakeClient(t, once(), func(*http.Request) (*http.Response, error) {
+		body := io.MultiReader(strings.NewReader(whole), failing{syscall.ECONNRESET})
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(body)}, nil
+	})
+	if got, _, f := streamed(t.Context(), c); f != nil || got.Text != "a" || got.Usage.InputTokens != nil {
+		t.Errorf("got %+v, %v", got, f)
+	}
+}
+
+func TestTimeLimits(t *testing.T) {
+	const json, sse = "application/json", "text/event-stream"
+	pieces := func(body string, n int) []string {
+		var all []string
+		for len(body) > n {
+			all, body = append(all, body[:n]), body[n:]
+		}
+		return append(all, body)
+	}
+	late := func(f roundTripper, d time.Duration) roundTripper {
+		return func(r *http.Request) (*http.Response, error) {
+			time.Sleep(d)
+			return f(r)
+		}
+	}
+	tests := []struct {
+		name    string
+		stream  bool
+		play    roundTripper
+		failure string // the message, "" for a text
+		after   time.Duration
+	}{
+		{"late headers", false, late(good(), 179*time.Second), "", 179 * time.Second},
+		{"late headers of a stream", true, late(eventStream(chunks("a")), 179*time.Second), "", 179 * time.Second},
+		{"no headers", false, hangs, "the attempt timed out", 180 * time.Second},
+		{"pauses", false, slowly(json, 59*time.Second, pieces(goodBody, 70)...), "", 2 * 59 * time.Second},
+		{"a pause too long", false, slowly(json, 61*time.Second, goodBody), "the provider fell silent in the middle of its reply", time.Minute},
+		{"byte by byte", false, slowly(json, 10*time.Second, pieces(goodBody, 1)...), "the attempt timed out", 180 * time.Second},
+		{"a stream byte by byte", true, slowly(sse, 10*time.Second, pieces(chunks("a"), 1)...), "the attempt timed out", 180 * time.Second},
+		{"a stream with a pause too long", true, slowly(sse, 61*time.Second, chunks("a")), "the provider fell silent in the middle of its reply", time.Minute},
+		{"comments are activity", true, slowly(sse, 50*time.Second, ": hi\n", ": hi\n", chunks("a")), "", 150 * time.Second},
+		{"silence after [DONE]", true, slowly(sse, 50*time.Second, chunks("a"), "late"), "", 50*time.Second + drainTimeout},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				call := aCall()
+				if tt.stream {
+					call.OnDelta = func(string) {}
+				}
+				s := &sequence{plays: []roundTripper{tt.play}}
+				start := time.Now()
+				_, err := fakeClient(t, fakeOptions(), s.RoundTrip).Complete(t.Context(), call)
+				f := council.AsFailure(err)
+				if (f == nil) != (tt.failure == "") || f != nil && (f.Code != council.FailTimeout || f.Message != tt.failure) {
+					t.Errorf("got %v, want %q", err, tt.failure)
+				}
+				if got := time.Since(start); got != tt.after || len(s.times) != 1 {
+					t.Errorf("after %s and %d requests, want %s", got, len(s.times), tt.after)
+				}
+			})
+		})
+	}
+}
+
+// A listener that takes its time is not the provider's silence.
+func TestSlowListener(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		call := aCall()
+		call.OnDelta = func(string) { time.Sleep(70 * time.Second) }
+		s := &sequence{plays: []roundTripper{slowly("text/event-stream", time.Second, chunks("a"), chunks("b"))}}
+		if got, err := fakeClient(t, fakeOptions(), s.RoundTrip).Complete(t.Context(), call); err != nil || got.Text != "a" {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	})
+}
+
+// The caller's deadline and cancellation end a stream with their own causes.
+func TestStreamEndsWithItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := fakeClient(t, fakeOptions(), slowly("text/event-stream", 10*time.Second, chunks("a")[:90], "x", "x", "x"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 15*time.Second, errors.New("the stage is over"))
+		defer cancel()
+		if _, deltas, f := streamed(ctx, c); f == nil || f.Code != council.FailTimeout || f.Message != "the stage is over" || len(deltas) != 1 {
+			t.Errorf("got %v after %q", f, deltas)
+		}
+		ctx, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(15*time.Second, func() { stop(errors.New("the client is gone")) })
+		if _, deltas, f := streamed(ctx, c); f == nil || f.Code != council.FailCancelled || len(deltas) != 1 {
+			t.Errorf("got %v after %q", f, deltas)
+		}
+	})
+}
+
+func FuzzStream(f *testing.F) {
+	f.Add([]byte(chunks("a", "b")))
+	f.Add([]byte(": hi\r\n\r\ndata:\ndata: {\"error\":{\"message\":\"x\"}}\n\n"))
+	f.Add([]byte(`data: {"choices":[{"delta":{"content":[{"type":"text","text":"a"}]}}]}` + "\n" + `data: {"usage":{"prompt_tokens":1}}` + "\ndata: [DONE]"))
+	f.Add([]byte(`data: {"id":"x\"","choices":[{"index":0,"delta":{"content":"\u00e9\\"},"logprobs":{"a":[1,{}]},"finish_reason":null}],"usage":null,"p":"ab"}` + "\n"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		o := once()
+		o.MaxReplyBytes = 1 << 10
+		got, deltas, failure := streamed(t.Context(), fakeClient(t, o, eventStream(string(body))))
+		text := strings.Join(deltas, "")
+		if failure == nil && (got.Text != text || text == "") {
+			t.Errorf("deltas %q, text %q", deltas, got.Text)
+		}
+		if failure != nil && (failure.Code == "" || failure.Message == "" || len(failure.Message) > maxMessageBytes) {
+			t.Errorf("failure %+v", failure)
+		}
+		if len(text) > 1<<10 {
+			t.Errorf("%d bytes of text", len(text))
+		}
+	})
+}
+
+func FuzzReply(f *testing.F) {
+	f.Add([]byte(goodBody), false)
+	f.Add([]byte(`{"choices":[{"message":{"content":[{"text":"a"}]},"finish_reason":"length"}]}`), true)
+	f.Add([]byte(`{"error":{"message":"x"}}`), true)
+	f.Fuzz(func(t *testing.T, body []byte, stream bool) {
+		o := once()
+		o.MaxReplyBytes = 1 << 10
+		call := aCall()
+		var deltas strings.Builder
+		if stream {
+			call.OnDelta = func(text string) { deltas.WriteString(text) }
+		}
+		got, err := fakeClient(t, o, reply(200, string(body), "Content-Type", "application/json")).Complete(t.Context(), call)
+		failure, typed := errors.AsType[*council.Failure](err)
+		switch {
+		case err == nil && (strings.TrimSpace(got.Text) == "" || stream && deltas.String() != got.Text):
+			t.Errorf("text %q, deltas %q", got.Text, deltas.String())
+		case err != nil && (!typed || failure.Message == "" || len(failure.Message) > maxMessageBytes || got.Text != "" || deltas.Len() > 0):
+			t.Errorf("%+v with %v", got, err)
+		}
+	})
+}
+
+// What the quick way says of a chunk is what the whole decoder says.
+func FuzzQuickDelta(f *testing.F) {
+	for _, line := range []string{
+		`{"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"Hi \"you\"\n"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"abc"}`,
+		`{"choices":[{"delta":{"content":"a"},"x":{"delta":{"content":"b"}}}],"y":[{"choices":[]}]}`,
+		`{"choices":[{"delta":{"content":"a","refusal":null},"finish_reason":"stop"}]}`,
+		`{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}`,
+		`{"Choices":[{"delta":{"CONTENT":"a"}}],"choices":[{"delta":{"content":"b"}}]}`,
+		`{"choices":[{"delta":{"content":"a","content":"b"},"delta":{}}]}`,
+		`{"choices":[{"delta":{"content":"` + "\xff" + `\ud800"}}]}`,
+		`{ "choices" : [ { "delta" : { "content" : "a" } } ] }`,
+		`{"error":null,"choices":[{"delta":{"cont\u0065nt":"a","content":"b"}}]}`,
+	} {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		delta, ok := quickDelta(line)
+		var c chunk
+		if !ok || !json.Valid(line) {
+			return
+		}
+		if err := json.Unmarshal(line, &c); err != nil || len(c.Choices) == 0 || string(c.Choices[0].Delta.Content) != delta {
+			t.Fatalf("quick %q, whole %+v, %v", delta, c, err)
+		}
+		c.Choices[0].Delta.Content = ""
+		if first := c.Choices[0]; first.Delta.Refusal != "" || first.FinishReason != "" || c.Usage != nil || c.Error != nil {
+			t.Errorf("the chunk says more: %+v", c)
+		}
+	})
+}
+
+// The quick way is taken for what the big providers send.
+func TestQuickDelta(t *testing.T) {
+	for _, line := range []string{
+		`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt","service_tier":"default","system_fingerprint":"fp","choices":[{"index":0,"delta":{"content":"a"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"R2d"}`,
+		`{"id":"gen-1","provider":"X","model":"x/y","object":"chat.completion.chunk","created":1,"choices":[{"index":0,"delta":{"role":"assistant","content":"a"},"finish_reason":null,"native_finish_reason":null,"logprobs":null}]}`,
+		`{"id":"1","choices":[{"index":0,"text":"a","logprobs":{"tokens":["a"],"token_ids":[1]},"delta":{"token_id":1,"role":"assistant","content":"a","tool_calls":null},"finish_reason":null}],"usage":null}`,
+	} {
+		if got, ok := quickDelta([]byte(line)); got != "a" || !ok {
+			t.Errorf("got %q, %v for %s", got, ok, line)
+		}
+	}
+}
