@@ -80,6 +80,9 @@ type Plan struct {
 	OnPartial      OnPartial
 	Category       string
 	Language       string
+	// Deltas has the observer told of the synthesis as it arrives. Nothing in a
+	// Request asks for it: the front door that passes it on does.
+	Deltas bool
 }
 
 // Question returns the conversation as one text: the question alone when there
