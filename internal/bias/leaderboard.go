@@ -71,7 +71,6 @@ type tally struct{ points, wins, votes float64 }
 // Leaderboard computes the leaderboard over what was added so far. It reads
 // ranks alone: records of a schema without rank_value say nothing here.
 func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
-	c.trim()
 	c.sortRows()
 	l := Leaderboard{
 		GeneratedAt: c.o.Now.UTC(), Window: Window{Sessions: len(c.order)}, PartialBallots: "available",
@@ -90,8 +89,8 @@ func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
 	byCategory := map[string][]map[int32]tally{}
 	duplicates, bad := 0, 0
 	for _, s := range c.order {
-		rows := slices.CompactFunc(slices.Clone(s.rows), func(a, b row) bool { return a.reviewer == b.reviewer && a.candidate == b.candidate })
-		duplicates += len(s.rows) - len(rows)
+		rows := s.rows
+		duplicates += s.duplicates
 		l.Window.Records += len(rows)
 		tallies := map[int32]tally{}
 		for len(rows) > 0 {
