@@ -299,10 +299,18 @@ func (r *run) synthesise(ctx context.Context, slates anonymize.Slates) *council.
 			reviews = append(reviews, anonymize.Relabel(*v.Ranking, v.Slate, slates.Canonical))
 		}
 	}
+	o := stage3.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens}
+	if r.plan.Deltas {
+		o.Observe = func(t council.EventType, data any) {
+			if ctx.Err() == nil { // a cancelled run has no fallback
+				r.observe(t, data)
+			}
+		}
+	}
 	synthesis, failed := stage3.Write(stageCtx, r.meter, stage3.Input{
 		Question: r.plan.Question(), Slate: slates.Canonical, Answers: r.answers, Standings: standings, Reviews: reviews,
 		Markers: anonymize.NewMarkers(r.plan.SessionID), Chairmen: r.chairmen(standings), First: r.first(),
-	}, stage3.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens})
+	}, o)
 	if failure := r.stop(ctx); failure != nil && failure.Code == council.CodeCancelled {
 		return failure
 	}
