@@ -15,13 +15,12 @@ import (
 //
 // Each round is a session of its own, named after the plan's with "-1", "-2", ...
 // behind it, with the whole time and money budget of one. Its records carry the
-// plan's session id as block_id and go to the Recorder, without which, or with
-// consent 0, no probe is possible.
+// plan's session id as block_id and go to out, never to the pipeline's Recorder.
 //
-// It returns the session of the answers and one for each round. The error is a
-// *council.Error as from Run: CodeNoQuorum with fewer than two answers too, and
-// CodeInternal when records could not be written.
-func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int) ([]*council.Session, error) {
+// It returns the session of the answers and one for each round. An error is a
+// *council.Error as from Run, CodeNoQuorum with fewer than two answers too, or
+// out's.
+func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, out Recorder) ([]*council.Session, error) {
 	asked := p.newRun(plan, nil)
 	failure := asked.ask(ctx)
 	asked.finish(failure)
@@ -38,29 +37,22 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int) ([
 		round.SessionID = fmt.Sprintf("%s-%d", plan.SessionID, n+1)
 		r := p.newRun(round, nil)
 		r.block, r.session.Stage1, r.answers = &plan.SessionID, asked.session.Stage1, asked.answers
-		failure := r.round(ctx, slates.Reviewer)
-		r.finish(failure)
 		sessions = append(sessions, r.session)
+		stop := r.clock(&r.session.Metadata.Timing.Stage2MS)
+		r.read(ctx, slates.Reviewer)
+		stop()
+		failure := r.stop(ctx)
+		r.finish(failure)
 		if failure != nil {
 			return sessions, failure
 		}
+		if err := out.Append(ctx, r.records()); err != nil {
+			return sessions, err
+		}
+		r.session.Persisted = true
 		slates.Reviewer = reversed(slates.Reviewer)
 	}
 	return sessions, nil
-}
-
-// round runs stage 2 alone and keeps its records.
-func (r *run) round(ctx context.Context, slates []council.Slate) *council.Error {
-	defer r.clock(&r.session.Metadata.Timing.Stage2MS)()
-	r.read(ctx, slates)
-	if failure := r.stop(ctx); failure != nil {
-		return failure
-	}
-	r.persist(ctx)()
-	if !r.session.Persisted {
-		return &council.Error{Code: council.CodeInternal, Detail: "the records could not be written"}
-	}
-	return nil
 }
 
 // reversed returns the slates in reversed order, labelled anew.

@@ -13,9 +13,9 @@ import (
 
 func TestProbe(t *testing.T) {
 	const repeats = 3
-	h := build(t, members(4))
+	h := build(t, members(4), func(o *pipeline.Options) { o.Recorder = &notebook{err: errors.New("a probe must not write here")} })
 	plan := h.plan(t, council.Request{})
-	sessions, err := h.Probe(t.Context(), plan, repeats)
+	sessions, err := h.Probe(t.Context(), plan, repeats, h.notes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,13 +70,11 @@ func TestProbeThatFails(t *testing.T) {
 	}{
 		{"no quorum", append(members(1), simllm.Troubled()[:2]...), func(*pipeline.Options) {}, council.CodeNoQuorum, 1},
 		{"one answer", append(members(1), simllm.Troubled()[:2]...), func(o *pipeline.Options) { o.Quorum = 1 }, council.CodeNoQuorum, 1},
-		{"no consent", members(3), func(o *pipeline.Options) { o.Consent = 0 }, council.CodeInternal, 2},
-		{"records that are not written", members(3), func(o *pipeline.Options) { o.Recorder = &notebook{err: errors.New("full")} }, council.CodeInternal, 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			h := build(t, tt.models, tt.mutate)
-			sessions, err := h.Probe(t.Context(), h.plan(t, council.Request{}), 2)
+			sessions, err := h.Probe(t.Context(), h.plan(t, council.Request{}), 2, h.notes)
 			e, ok := errors.AsType[*council.Error](err)
 			if !ok || e.Code != tt.code || len(sessions) != tt.sessions {
 				t.Errorf("%d sessions, %v", len(sessions), err)
@@ -85,12 +83,20 @@ func TestProbeThatFails(t *testing.T) {
 	}
 }
 
+func TestProbeThatCannotWrite(t *testing.T) {
+	h := build(t, members(3))
+	full := &notebook{err: errors.New("full")}
+	if sessions, err := h.Probe(t.Context(), h.plan(t, council.Request{}), 2, full); !errors.Is(err, full.err) || len(sessions) != 2 || sessions[1].Persisted {
+		t.Errorf("%d sessions, %v", len(sessions), err)
+	}
+}
+
 // A reviewer that fails is a record without a score, and the probe goes on.
 func TestProbeWithAFailingReviewer(t *testing.T) {
 	models := members(3)
 	models[1] = with(models[1], simllm.Fault{Kind: simllm.BallotProse})
 	h := build(t, models)
-	sessions, err := h.Probe(t.Context(), h.plan(t, council.Request{}), 2)
+	sessions, err := h.Probe(t.Context(), h.plan(t, council.Request{}), 2, h.notes)
 	if err != nil {
 		t.Fatal(err)
 	}
