@@ -770,3 +770,105 @@ func TestConversation(t *testing.T) {
 		t.Errorf("tasks %v", kinds)
 	}
 }
+
+// What observers are told of the synthesis, less what was voided, is the answer.
+func TestDeltas(t *testing.T) {
+	tests := []struct {
+		name     string
+		faults   []simllm.Fault // of every chairman
+		restarts []council.Restart
+		pieces   bool // the answer came in more than one
+	}{
+		{name: "as they arrive", pieces: true},
+		{name: "the second chairman's", faults: []simllm.Fault{{Kind: simllm.StreamError, Times: 1}}, pieces: true, restarts: []council.Restart{{Model: "amber", Reason: council.FailBadResponse}}},
+		{name: "nothing to void", faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400}}},
+		{
+			name: "the best answer", faults: []simllm.Fault{{Kind: simllm.FaultLength}},
+			restarts: []council.Restart{{Model: "amber", Reason: council.FailLength}, {Model: "birch", Reason: council.FailLength}, {Model: "cedar", Reason: council.FailLength}},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := members(3)
+			m[1].Quality, m[1].Spread = 4, 0 // birch is the second to write
+			for i := range m {
+				m[i].FirstChunk, m[i].ChunkDelay = 0, 0
+				faults := slices.Clone(tt.faults)
+				for j := range faults {
+					faults[j].Tasks = []simllm.TaskKind{simllm.Synthesis}
+				}
+				if i == 0 || len(faults) == 0 || faults[0].Times == 0 {
+					m[i] = with(m[i], faults...)
+				}
+			}
+			h := build(t, m)
+			plan := h.plan(t, council.Request{})
+			plan.Deltas = true
+			var pieces []string
+			var restarts []council.Restart
+			s, err := h.Run(t.Context(), plan, council.ObserverFunc(func(e council.Event) {
+				switch data := e.Data.(type) {
+				case council.Delta:
+					pieces = append(pieces, data.Text)
+				case council.Restart:
+					pieces, restarts = nil, append(restarts, data)
+				case council.Synthesis:
+					pieces = append(pieces, "") // nothing may follow
+				}
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Join(pieces, "") != s.Answer || pieces[len(pieces)-1] != "" || (len(pieces) > 2) != tt.pieces {
+				t.Errorf("%d pieces, %.60q is not %.60q", len(pieces), strings.Join(pieces, ""), s.Answer)
+			}
+			if diff := cmp.Diff(tt.restarts, restarts); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	// Nobody is told, and nothing is streamed, unless the plan asks for it.
+	m := members(3)
+	m[0] = with(m[0], simllm.Fault{Kind: simllm.StreamError})
+	h := build(t, m)
+	s, err := h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) {
+		if e.Type == council.EventDelta {
+			t.Error("a delta that nobody asked for")
+		}
+	}))
+	if err != nil || s.Status != council.StatusComplete {
+		t.Errorf("got %v, missing %v", err, missing(s))
+	}
+}
+
+// A run that is cancelled while the synthesis arrives tells of nothing after it.
+func TestCancelAmongDeltas(t *testing.T) {
+	m := members(3)
+	for i := range m {
+		m[i].FirstChunk, m[i].ChunkDelay = 0, 0
+		m[i] = with(m[i], simllm.Fault{Kind: simllm.FaultStall, Tasks: []simllm.TaskKind{simllm.Synthesis}})
+	}
+	h := build(t, m)
+	plan := h.plan(t, council.Request{})
+	plan.Deltas = true
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var types []council.EventType
+	_, err := h.Run(ctx, plan, council.ObserverFunc(func(e council.Event) {
+		if e.Type == council.EventDelta {
+			cancel()
+		}
+		if ctx.Err() != nil {
+			types = append(types, e.Type)
+		}
+	}))
+	if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeCancelled {
+		t.Errorf("got %v", err)
+	}
+	if diff := cmp.Diff([]council.EventType{council.EventDelta, council.EventFailed}, types); diff != "" {
+		t.Error(diff)
+	}
+	if h.requests() != 7 {
+		t.Errorf("%d calls, want 7", h.requests())
+	}
+}
