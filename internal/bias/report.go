@@ -1,7 +1,6 @@
 package bias
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -140,43 +139,38 @@ type pairs struct {
 // Report computes the report over what was added so far. More may be added, and
 // Report called again, afterwards.
 func (c *Collector) Report() Report {
-	c.trim()
+	w := c.window()
 	r := Report{
 		SchemaVersion: ReportSchema, GeneratedAt: c.o.Now.UTC(), Status: StatusOK,
-		Window:         Window{Sessions: len(c.order)},
-		SessionsNeeded: max(0, preliminaryFrom-len(c.order)),
+		Window:         Window{Sessions: len(w.sessions), Records: w.records},
+		SessionsNeeded: max(0, preliminaryFrom-len(w.sessions)),
 		Metrics:        []Metric{}, Reviewers: []Profile{}, Positions: []Position{},
 	}
-	if n := len(c.order); n > 0 {
-		r.Window.Start, r.Window.End = new(c.order[0].start), new(c.order[n-1].start)
+	if n := len(w.sessions); n > 0 {
+		r.Window.Start, r.Window.End = new(w.sessions[0].start), new(w.sessions[n-1].start)
 	}
 
 	var length, position pairs
-	byReviewer, byPosition := make([][]float64, len(c.names)), map[int32][]float64{}
-	duplicates := 0
-	c.sortRows()
-	for _, s := range c.order {
+	byReviewer, byPosition := make([][]float64, len(w.names)), map[int][]float64{}
+	for _, s := range w.sessions {
 		lengths, positions := len(length.x), len(position.x)
-		for i, row := range s.rows {
-			if i > 0 && row.reviewer == s.rows[i-1].reviewer && row.candidate == s.rows[i-1].candidate {
-				duplicates++
-				continue
-			}
-			r.Window.Records++
-			if math.IsNaN(row.score) {
-				continue
-			}
-			length.x, length.y = append(length.x, float64(row.length)), append(length.y, row.score)
-			byReviewer[row.reviewer] = append(byReviewer[row.reviewer], row.score)
-			if row.position >= 0 {
-				position.x, position.y = append(position.x, float64(row.position)), append(position.y, row.score)
-				byPosition[row.position] = append(byPosition[row.position], row.score)
+		for i, reviewer := range s.reviewers {
+			for j, y := range s.y[i] {
+				if math.IsNaN(y) {
+					continue
+				}
+				length.x, length.y = append(length.x, s.length[i][j]), append(length.y, y)
+				byReviewer[reviewer] = append(byReviewer[reviewer], y)
+				if p := s.position[i][j]; p >= 0 {
+					position.x, position.y = append(position.x, float64(p)), append(position.y, y)
+					byPosition[p] = append(byPosition[p], y)
+				}
 			}
 		}
 		length.sessions += min(1, len(length.x)-lengths)
 		position.sessions += min(1, len(position.x)-positions)
 	}
-	r.Skipped = c.skips(duplicates)
+	r.Skipped = c.skips(w.duplicates)
 	if r.SessionsNeeded > 0 {
 		r.Status = StatusCollecting
 		return r
@@ -185,27 +179,12 @@ func (c *Collector) Report() Report {
 		c.correlation("pooled_length_score_correlation", "length", length, r.Window),
 		c.correlation("position_score_correlation", "position", position, r.Window),
 	}
-	r.Reviewers = c.profiles(byReviewer)
+	r.Reviewers = profiles(w.names, byReviewer)
 	for _, p := range slices.Sorted(maps.Keys(byPosition)) {
 		scores := byPosition[p]
-		r.Positions = append(r.Positions, Position{Position: int(p), Mean: stat.Mean(scores, nil), Count: len(scores)})
+		r.Positions = append(r.Positions, Position{Position: p, Mean: stat.Mean(scores, nil), Count: len(scores)})
 	}
 	return r
-}
-
-// sortRows sorts the rows of each session by reviewer and candidate: sums then do
-// not depend on the order in which records were added. Of rows for the same pair
-// the first added stays first.
-func (c *Collector) sortRows() {
-	rank := make([]int, len(c.names))
-	for i, name := range slices.Sorted(maps.Keys(c.members)) {
-		rank[c.members[name]] = i
-	}
-	for _, s := range c.order {
-		slices.SortStableFunc(s.rows, func(a, b row) int {
-			return cmp.Or(rank[a.reviewer]-rank[b.reviewer], rank[a.candidate]-rank[b.candidate])
-		})
-	}
 }
 
 func (c *Collector) skips(duplicates int) []Skipped {
@@ -261,11 +240,11 @@ func (c *Collector) confidence(sessions int) Confidence {
 	}
 }
 
-func (c *Collector) profiles(byReviewer [][]float64) []Profile {
+func profiles(names []string, byReviewer [][]float64) []Profile {
 	profiles := []Profile{}
 	var means []float64
-	for _, id := range slices.Sorted(maps.Keys(c.members)) {
-		scores := byReviewer[c.members[id]]
+	for i, id := range names {
+		scores := byReviewer[i]
 		if len(scores) == 0 {
 			continue
 		}

@@ -45,6 +45,7 @@ type run struct {
 	meter   *meter
 	session *council.Session
 	answers map[string]string // member id -> answer, of those that answered
+	block   *string           // block_id of the records; nil outside a probe
 
 	mu       sync.Mutex // makes the observers' calls come one at a time
 	observer council.Observer
@@ -55,18 +56,7 @@ type run struct {
 // The error is a *council.Error: CodeNoQuorum, CodeDeadline, CodePartialRefused, or
 // CodeCancelled when ctx ended first, by which all calls in flight are cancelled.
 func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.Observer) (*council.Session, error) {
-	r := &run{p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan), observer: observer, answers: map[string]string{}}
-	r.session = &council.Session{
-		ID: plan.SessionID, Status: council.StatusRunning,
-		Degradation: []council.Degradation{}, Stage1: []council.Answer{}, Stage2: []council.Review{},
-		Metadata: council.Metadata{
-			LabelToModel:            map[council.Label]council.Seat{},
-			ReviewerPositionMapping: map[string]map[string]int{},
-			Tally:                   council.Tally{AggregateRankings: []council.Standing{}, Agreement: noAgreement()},
-			Seed:                    plan.Seed, Order: plan.Order, Warnings: []council.Warning{},
-			Versions: council.Versions{Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, RecordSchema: council.RecordSchema},
-		},
-	}
+	r := p.newRun(plan, observer)
 	r.log().InfoContext(ctx, "session started", "members", len(plan.Members), "reviewers", len(plan.Reviewers), "order", plan.Order)
 	r.observe(council.EventStarted, council.Started{
 		SessionID: plan.SessionID, Models: ids(plan.Members), Reviewers: ids(plan.Reviewers),
@@ -83,6 +73,24 @@ func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.
 	}
 	r.observe(council.EventDone, r.session)
 	return r.session, nil
+}
+
+// newRun returns a run that has done nothing yet.
+func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
+	return &run{
+		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan), observer: observer, answers: map[string]string{},
+		session: &council.Session{
+			ID: plan.SessionID, Status: council.StatusRunning,
+			Degradation: []council.Degradation{}, Stage1: []council.Answer{}, Stage2: []council.Review{},
+			Metadata: council.Metadata{
+				LabelToModel:            map[council.Label]council.Seat{},
+				ReviewerPositionMapping: map[string]map[string]int{},
+				Tally:                   council.Tally{AggregateRankings: []council.Standing{}, Agreement: noAgreement()},
+				Seed:                    plan.Seed, Order: plan.Order, Warnings: []council.Warning{},
+				Versions: council.Versions{Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, RecordSchema: council.RecordSchema},
+			},
+		},
+	}
 }
 
 // stages runs the three stages. It returns why there is no result, or nil.
@@ -182,16 +190,7 @@ func Quorum(setting, n int) int {
 func (r *run) review(ctx context.Context) anonymize.Slates {
 	meta := &r.session.Metadata
 	defer r.clock(&meta.Timing.Stage2MS)()
-	authors := []string{}
-	for _, m := range r.plan.Members {
-		if _, ok := r.answers[m.ID]; ok {
-			authors = append(authors, m.ID)
-		}
-	}
-	slates := anonymize.Draw(anonymize.Options{
-		Seed: r.plan.Seed, Order: r.plan.Order, Authors: authors, Reviewers: ids(r.plan.Reviewers),
-		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.p.o.SelfReviewRate),
-	})
+	authors, slates := r.draw()
 	meta.LabelToModel = slates.Canonical.LabelToModel()
 	if r.p.o.Lexicon != nil {
 		meta.DemographicDisagreement = new(bias.Demographics(bias.DemographicsInput{
@@ -203,16 +202,37 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 		r.observe(council.EventStage2, meta.Tally)
 		return slates
 	}
-	for i, reviewer := range r.plan.Reviewers {
-		meta.ReviewerPositionMapping[reviewer.ID] = slates.Reviewer[i].Positions()
-	}
+	r.read(ctx, slates.Reviewer)
+	r.tally(slates, authors)
+	r.observe(council.EventStage2, meta.Tally)
+	return slates
+}
 
+// draw returns the members that answered and what the reviewers are shown.
+func (r *run) draw() (authors []string, slates anonymize.Slates) {
+	authors = []string{}
+	for _, m := range r.plan.Members {
+		if _, ok := r.answers[m.ID]; ok {
+			authors = append(authors, m.ID)
+		}
+	}
+	return authors, anonymize.Draw(anonymize.Options{
+		Seed: r.plan.Seed, Order: r.plan.Order, Authors: authors, Reviewers: ids(r.plan.Reviewers),
+		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.p.o.SelfReviewRate),
+	})
+}
+
+// read has the reviewers read their slates, and says what is missing.
+func (r *run) read(ctx context.Context, slates []council.Slate) {
+	for i, reviewer := range r.plan.Reviewers {
+		r.session.Metadata.ReviewerPositionMapping[reviewer.ID] = slates[i].Positions()
+	}
 	stageCtx, cancel := r.until(ctx, stage2Share, council.Stage2)
 	defer cancel()
 	stageCtx, delivered, stop := r.patience(stageCtx, len(r.plan.Reviewers))
 	defer stop()
 	r.session.Stage2 = stage2.Ask(stageCtx, r.meter, stage2.Input{
-		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates.Reviewer,
+		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
 		Markers: anonymize.NewMarkers(r.plan.SessionID),
 	}, stage2.Options{Temperature: r.p.o.ReviewTemperature, MaxOutputTokens: r.p.o.MaxOutputTokens, Repair: r.p.o.BallotRepair},
 		func(v council.Review) {
@@ -235,9 +255,6 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 		r.warn(council.WarnPartialBallot, "answers are missing from the ballots of "+strings.Join(partial, ", "))
 	}
 	r.warnOfHaste(council.Stage2)
-	r.tally(slates, authors)
-	r.observe(council.EventStage2, meta.Tally)
-	return slates
 }
 
 // tally counts the ballots and audits them.
