@@ -250,6 +250,24 @@ var settings = map[string]func(t *testing.T){
 		s := d.ask(t, anyQuestion)
 		is(t, s.Stage1[2].Error.Code, council.FailConnection)
 	},
+	"MAX_ATTEMPTS": func(t *testing.T) {
+		// The second attempt would succeed.
+		code := func(most string) council.Outcome {
+			once := simllm.Fault{Kind: simllm.FaultStatus, Status: 503, Rate: 1, Times: 1}
+			return serve(t, map[string]string{"BASE_URL": tap(t, once).url, "MODELS": "a,b,c,d", "MAX_ATTEMPTS": most}).ask(t, anyQuestion).Stage1[3].Status
+		}
+		differ(t, code(""), code("1"), council.OutcomeOK, council.OutcomeError)
+	},
+	"IDLE_TIMEOUT": func(t *testing.T) {
+		stall := simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: []simllm.TaskKind{simllm.Question}}
+		d := serve(t, map[string]string{"BASE_URL": tap(t, stall).url, "MODELS": "a,b,c,d", "IDLE_TIMEOUT": "100ms"})
+		is(t, strings.Contains(d.ask(t, anyQuestion).Stage1[3].Error.Message, "silent"), true)
+	},
+	"STRAGGLER_GRACE": func(t *testing.T) {
+		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
+		d := serve(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "a,b,c,d", "STRAGGLER_GRACE": "1s"})
+		is(t, strings.Join(missing(d.ask(t, anyQuestion)), ","), "stage1 d cut,stage2 d cut")
+	},
 	"QUORUM": func(t *testing.T) {
 		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1}
 		answered := func(quorum string) int {
