@@ -3,7 +3,6 @@ package bias
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -19,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/store"
 )
 
 var now = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
@@ -164,8 +164,8 @@ func readRecords(t *testing.T, name string) []council.BiasMetricRecord {
 	}
 	var records []council.BiasMetricRecord
 	for lines := bufio.NewScanner(bytes.NewReader(body)); lines.Scan(); {
-		var r council.BiasMetricRecord
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+		r, err := store.ParseRecord(lines.Bytes())
+		if err != nil {
 			t.Fatal(err)
 		}
 		records = append(records, r)
