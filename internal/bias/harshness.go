@@ -2,7 +2,6 @@ package bias
 
 import (
 	"math"
-	"slices"
 
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
@@ -15,8 +14,9 @@ type severity struct {
 	// 0 for one harsher than the others. It is by member of the window, NaN for those
 	// without a score that counts.
 	harshness []float64
-	residuals [][]float64 // as scores.y; NaN where no score counts
-	df        int         // residual degrees of freedom
+	leverage  []float64 // variance of harshness by chance over that of one score
+	squares   float64   // sum of squared residuals
+	df        int       // their degrees of freedom
 }
 
 // severities returns the fit of each session. A session in which the reviewers
@@ -26,16 +26,17 @@ func severities(w window) []severity {
 	fits := make([]severity, len(w.sessions))
 	for s := range fits {
 		fits[s] = w.sessions[s].severity()
-		relative := slices.Repeat([]float64{math.NaN()}, len(w.names))
+		by := matrix(2, len(w.names), math.NaN())
 		for i, h := range fits[s].harshness {
-			relative[w.sessions[s].reviewers[i]] = h
+			member := w.sessions[s].reviewers[i]
+			by[0][member], by[1][member] = h, fits[s].leverage[i]
 		}
-		fits[s].harshness = relative
+		fits[s].harshness, fits[s].leverage = by[0], by[1]
 	}
 	return fits
 }
 
-// severity returns the fit of one session, with harshness by its own reviewers.
+// severity returns the fit of one session, by its own reviewers.
 func (x *scores) severity() severity {
 	y := matrix(len(x.reviewers), len(x.candidates), math.NaN())
 	present, n := make([]int, 0, len(x.reviewers)), 0 // reviewers with a score
@@ -80,23 +81,30 @@ func (x *scores) severity() severity {
 		return severity{}
 	}
 	var solution mat.VecDense
-	if err := chol.SolveVecTo(&solution, sums); err != nil {
+	var inverse mat.SymDense
+	if chol.SolveVecTo(&solution, sums) != nil || chol.InverseTo(&inverse) != nil {
 		return severity{}
 	}
-	fit := severity{harshness: make([]float64, len(x.reviewers)), residuals: y, df: n - len(present) + 1}
-	for i := range fit.harshness {
-		fit.harshness[i] = math.NaN()
-	}
+	fit := severity{df: n - len(present) + 1}
+	both := matrix(2, len(y), math.NaN())
+	fit.harshness, fit.leverage = both[0], both[1]
 	for a, i := range present {
-		fit.harshness[i] = solution.AtVec(a)
+		m := float64(len(present))
+		fit.harshness[i], fit.leverage[i] = solution.AtVec(a), inverse.At(a, a)-1/(m*m)
 		for j := range y[i] {
-			y[i][j] -= solution.AtVec(a)
+			y[i][j] -= fit.harshness[i]
 		}
 	}
-	centre(y)
-	for _, count := range candidates {
+	for _, count := range centre(y) {
 		if count > 0 {
 			fit.df--
+		}
+	}
+	for _, row := range y {
+		for _, e := range row {
+			if !math.IsNaN(e) {
+				fit.squares += e * e
+			}
 		}
 	}
 	return fit

@@ -74,12 +74,8 @@ func TestSeverity(t *testing.T) {
 			if fit.df != tc.df {
 				t.Errorf("%d degrees of freedom, want %d", fit.df, tc.df)
 			}
-			for i, row := range fit.residuals {
-				for j, e := range row {
-					if math.Abs(e) > 1e-12 { // all cases are additive
-						t.Errorf("residual %d, %d is %v", i, j, e)
-					}
-				}
+			if fit.squares > 1e-24 { // all cases are additive
+				t.Errorf("sum of squares %v", fit.squares)
 			}
 		})
 	}
