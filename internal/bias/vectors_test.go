@@ -2,7 +2,6 @@ package bias
 
 import (
 	"encoding/json"
-	"errors"
 	"math"
 	"path/filepath"
 	"testing"
@@ -10,23 +9,21 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/store"
 )
 
-// readStore returns a Collector that holds a file of testdata.
-func readStore(t *testing.T, name string) *Collector {
+// readRecords returns the records in a file of testdata, as the store reads them.
+func readRecords(t *testing.T, name string) []council.BiasMetricRecord {
 	t.Helper()
-	c := NewCollector(unlimited)
+	var records []council.BiasMetricRecord
 	for record, err := range store.ReadFile(t.Context(), filepath.Join("testdata", name)) {
-		if bad, ok := errors.AsType[*store.LineError](err); ok {
-			c.Skip(bad.Line, string(bad.Reason))
-		} else if err != nil {
+		if err != nil {
 			t.Fatal(err)
-		} else {
-			c.Add(record)
 		}
+		records = append(records, record)
 	}
-	return c
+	return records
 }
 
 // byName returns the metrics of a report and their members.
@@ -63,7 +60,7 @@ func TestDescriptiveVectors(t *testing.T) {
 				}
 			}
 			readVectors(t, name+".expected.json", &want)
-			report := readStore(t, name+".jsonl").Report()
+			report := collect(unlimited, readRecords(t, name+".jsonl")).Report()
 			metrics := byName(report.Metrics)
 			tolerance := cmpopts.EquateApprox(want.Tol, 0)
 
@@ -111,7 +108,7 @@ func TestEstimateVectors(t *testing.T) {
 			}
 			readVectors(t, name+".expected.json", &want)
 			tolerance := cmpopts.EquateApprox(want.Tol, 1e-12)
-			metrics := byName(readStore(t, name+".jsonl").Report().Metrics)
+			metrics := byName(collect(unlimited, readRecords(t, name+".jsonl")).Report().Metrics)
 			compared := 0
 			for key, raw := range want.Estimates {
 				var reference coefficient
