@@ -15,8 +15,7 @@ import (
 const (
 	// bootstrapFrom is how many sessions a bootstrap takes: below, its percentiles
 	// say more about the few sessions than about others.
-	bootstrapFrom  = 20
-	bootstrapDraws = 2000
+	bootstrapFrom = 20
 
 	// reasonRank is a rank_value that no place on its ballot has.
 	reasonRank = "bad_rank"
