@@ -26,6 +26,7 @@ type Options struct {
 	// MinSessions is how many sessions a verdict takes; below it figures count as
 	// preliminary. 0 stands for ADR-018's 20.
 	MinSessions int
+	Category    string // only sessions whose caller named this category; "": all
 }
 
 // Collector takes BiasMetricRecords in one pass and keeps those of the sessions
@@ -35,7 +36,7 @@ type Options struct {
 // starts when the first of its records says.
 //
 // Memory is bounded by twice the window's sessions and the member ids met; without
-// a limit on sessions it grows with them, by 24 bytes a record and what a session
+// a limit on sessions it grows with them, by 40 bytes a record and what a session
 // takes itself. A Collector is for one goroutine.
 type Collector struct {
 	o        Options
@@ -49,9 +50,10 @@ type Collector struct {
 
 // session is what is kept of one session.
 type session struct {
-	id    string
-	start time.Time
-	rows  []row
+	id       string
+	start    time.Time
+	category string // "" when none was named
+	rows     []row
 }
 
 // row is one record, kept small because a million of them may be held.
@@ -60,6 +62,9 @@ type row struct {
 	reviewer, candidate int32   // indices into Collector.names
 	length              int32   // of the answer, in code points
 	position            int32   // 0-based; -1 when the record does not tell
+	rank                float64 // place on the ballot, the own answer closed up; NaN when it was not ranked
+	shown               int32   // answers on the slate; 0 when the record does not tell
+	own                 bool
 }
 
 func compareSessions(a, b *session) int {
@@ -86,10 +91,17 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		c.skip(Skipped{Reason: reasonFuture, Count: 1})
 		return
 	}
-	if record.Timestamp.Before(c.oldest) {
+	category := ""
+	if record.QueryMetadata.Category != nil {
+		category = *record.QueryMetadata.Category
+	}
+	if record.Timestamp.Before(c.oldest) || c.o.Category != "" && category != c.o.Category {
 		return
 	}
-	r := row{score: math.NaN(), length: clamp(record.ResponseLengthChars), position: -1}
+	r := row{
+		score: math.NaN(), length: clamp(record.ResponseLengthChars), position: -1,
+		rank: math.NaN(), shown: clamp(record.NShown), own: record.Own,
+	}
 	if record.ScoreValue != nil {
 		score, ok := rescale(*record.ScoreValue, record.ScoreScale)
 		if !ok {
@@ -101,7 +113,11 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	if record.Position != nil {
 		r.position = clamp(*record.Position)
 	}
+	if record.RankValue != nil {
+		r.rank = *record.RankValue
+	}
 	s := c.session(record.SessionID, record.Timestamp)
+	s.category = category
 	r.reviewer, r.candidate = c.member(record.ReviewerID), c.member(record.ModelID)
 	s.rows = append(s.rows, r)
 }

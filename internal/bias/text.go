@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -32,23 +33,71 @@ func (r Report) WriteText(w io.Writer, verbose bool) error {
 	} else {
 		r.writeFigures(&b, verbose)
 	}
-	if len(r.Skipped) > 0 {
-		b.WriteString("\nSkipped records:\n\n")
-		t := newTable(&b)
-		fmt.Fprintln(t, "REASON\tCOUNT\tFIRST LINE")
-		for _, s := range r.Skipped {
-			line := "-"
-			if s.FirstLine != nil {
-				line = strconv.FormatInt(*s.FirstLine, 10)
-			}
-			fmt.Fprintf(t, "%s\t%d\t%s\n", s.Reason, s.Count, line)
-		}
-		t.Flush()
-	}
+	writeSkipped(&b, r.Skipped)
 	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil
+}
+
+func writeSkipped(b *bytes.Buffer, skipped []Skipped) {
+	if len(skipped) == 0 {
+		return
+	}
+	b.WriteString("\nSkipped records:\n\n")
+	t := newTable(b)
+	fmt.Fprintln(t, "REASON\tCOUNT\tFIRST LINE")
+	for _, s := range skipped {
+		line := "-"
+		if s.FirstLine != nil {
+			line = strconv.FormatInt(*s.FirstLine, 10)
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\n", s.Reason, s.Count, line)
+	}
+	t.Flush()
+}
+
+// WriteText writes the leaderboard for people, in at most 80 columns but for long
+// names. It fails only where w does.
+func (l Leaderboard) WriteText(w io.Writer) error {
+	var b bytes.Buffer
+	if l.Sessions == 0 {
+		fmt.Fprintf(&b, "No ballots in %d sessions\n\n", l.Window.Sessions)
+		b.WriteString(noSessions)
+	} else {
+		of := "all categories"
+		if l.Category != nil {
+			of = clip(*l.Category)
+		}
+		fmt.Fprintf(&b, "Leaderboard, %s: %d sessions with ballots, %s to %s\n\n", of, l.Sessions,
+			l.Window.Start.Format(time.DateOnly), l.Window.End.Format(time.DateOnly))
+		writeEntries(&b, l.Entries)
+		if l.Category == nil {
+			for _, c := range l.Categories {
+				fmt.Fprintf(&b, "\n%s: %d sessions\n\n", clip(c.Category), c.Sessions)
+				writeEntries(&b, c.Entries)
+			}
+		}
+		fmt.Fprintf(&b, "\nScore: mean over sessions, 1 always first, 0 always last. Intervals (95 %%) from\n%d sessions on.\n", bootstrapFrom)
+	}
+	writeSkipped(&b, l.Skipped)
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("writing the leaderboard: %w", err)
+	}
+	return nil
+}
+
+func writeEntries(b *bytes.Buffer, entries []Entry) {
+	t := newTable(b)
+	fmt.Fprintln(t, "RANK\tMODEL\tSCORE\tINTERVAL\tSESSIONS\tVOTES\tWINS")
+	for _, e := range entries {
+		interval := "-"
+		if e.CILower != nil {
+			interval = fmt.Sprintf("%.3f to %.3f", *e.CILower, *e.CIUpper)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%.3f\t%s\t%d\t%d\t%.4g\n", e.Rank, clip(e.Model), e.BordaNormalized, interval, e.Appearances, e.VoteCount, e.WinCount)
+	}
+	t.Flush()
 }
 
 func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {

@@ -189,6 +189,11 @@ func (d *daemon) Report(ctx context.Context, q httpapi.ReportQuery) (bias.Report
 	return report(ctx, d.cfg, d.cfg.BiasStore, q)
 }
 
+// Leaderboard implements httpapi.Daemon.
+func (d *daemon) Leaderboard(ctx context.Context, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+	return leaderboard(ctx, d.cfg, d.cfg.BiasStore, q)
+}
+
 // Draining implements httpapi.Daemon.
 func (d *daemon) Draining() bool { return d.draining.Load() }
 

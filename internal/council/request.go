@@ -41,6 +41,11 @@ const (
 	PartialRefuse OnPartial = "refuse"
 )
 
+// Categories returns what a question can be about, as its caller says.
+func Categories() []string {
+	return []string{"coding", "math", "writing", "reasoning", "knowledge", "other"}
+}
+
 // Request is a question as a caller asks it. The zero value of every field but
 // the question stands for the configured default.
 type Request struct {

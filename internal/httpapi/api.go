@@ -25,6 +25,8 @@ type Council interface {
 type Daemon interface {
 	// Report computes the bias report over the record store.
 	Report(ctx context.Context, q ReportQuery) (bias.Report, error)
+	// Leaderboard computes the leaderboard over the record store.
+	Leaderboard(ctx context.Context, q LeaderboardQuery) (bias.Leaderboard, error)
 	// NotReady returns why no session should be sent here; none when all is well.
 	NotReady() []Reason
 	// Draining reports whether the daemon is shutting down and takes no session.
@@ -35,6 +37,13 @@ type Daemon interface {
 type ReportQuery struct {
 	Sessions *int // 0: no limit
 	Days     *int // 0: no limit
+}
+
+// LeaderboardQuery narrows a leaderboard. Nil fields stand for the configured window.
+type LeaderboardQuery struct {
+	Sessions *int   // 0: no limit
+	Days     *int   // 0: no limit
+	Category string // "": all
 }
 
 // Reason says why the daemon is not ready.
@@ -98,6 +107,7 @@ func (a *API) routes() *chi.Mux {
 		r.Use(a.authenticate)
 		r.Post("/v1/council", a.handler(a.runCouncil))
 		r.Get("/v1/bias-report", a.handler(a.biasReport))
+		r.Get("/v1/leaderboard", a.handler(a.leaderboard))
 	})
 	return r
 }

@@ -84,6 +84,7 @@ var schemas = map[string]reflect.Type{
 	"Order": reflect.TypeFor[council.Order](), "Stage": reflect.TypeFor[council.Stage](), "FailureCode": reflect.TypeFor[council.FailureCode](),
 	"Report": reflect.TypeFor[bias.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
 	"Metric": reflect.TypeFor[bias.Metric](), "Profile": reflect.TypeFor[bias.Profile](), "Position": reflect.TypeFor[bias.Position](),
+	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](), "Entry": reflect.TypeFor[bias.Entry](),
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](), "Readiness": reflect.TypeFor[httpapi.Readiness](),
 	"Problem": reflect.TypeFor[httpapi.Problem](),
 }
@@ -302,7 +303,13 @@ func (m moody) Prepare(r council.Request) (council.Plan, error) {
 }
 
 // fullReport is a report in which nothing is empty.
-func fullReport(httpapi.ReportQuery) (bias.Report, error) {
+func fullReport(httpapi.ReportQuery) (bias.Report, error) { return manySessions().Report(), nil }
+
+func fullLeaderboard(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+	return manySessions().Leaderboard(false), nil
+}
+
+func manySessions() *bias.Collector {
 	now := time.Now()
 	c := bias.NewCollector(bias.Options{Now: now})
 	c.Skip(3, "not_json")
@@ -311,10 +318,11 @@ func fullReport(httpapi.ReportQuery) (bias.Report, error) {
 			c.Add(council.BiasMetricRecord{
 				SessionID: strconv.Itoa(i), Timestamp: now.Add(-time.Hour), ReviewerID: "r" + strconv.Itoa(j%2), ModelID: "c" + strconv.Itoa(j),
 				Position: &j, ResponseLengthChars: 100 * (i + j), ScoreValue: new(float64(1 + (i*j)%10)), ScoreScale: "1-10",
+				NShown: 3, RankValue: new(float64(j)), QueryMetadata: council.QueryMetadata{Category: new("math")},
 			})
 		}
 	}
-	return c.Report(), nil
+	return c
 }
 
 // Every status that the contract documents for a route is produced here, with a
@@ -338,7 +346,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 		headers            []string
 		prepare            func()
 	}
-	ready := func() { s.daemon.notReady, s.daemon.report = nil, nil; s.daemon.draining.Store(false) }
+	ready := func() {
+		s.daemon.notReady, s.daemon.report, s.daemon.board = nil, nil, nil
+		s.daemon.draining.Store(false)
+	}
 	calls := []call{
 		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["down","amber","birch"]}`, headers: auth},
@@ -361,6 +372,16 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/v1/bias-report?days=x", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() {
 			s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
+		}},
+		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() { s.daemon.board = fullLeaderboard }},
+		{method: "GET", path: "/v1/leaderboard?format=text", headers: auth},
+		{method: "GET", path: "/v1/leaderboard"},
+		{method: "DELETE", path: "/v1/leaderboard", headers: auth},
+		{method: "GET", path: "/v1/leaderboard?days=x", headers: auth},
+		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() {
+			s.daemon.board = func(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+				return bias.Leaderboard{}, errors.New("no disk")
+			}
 		}},
 		{method: "GET", path: "/healthz"},
 		{method: "PUT", path: "/healthz"},
