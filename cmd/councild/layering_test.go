@@ -42,6 +42,7 @@ var owners = map[string]string{
 	"github.com/lmittmann/tint":            "internal/cli",
 	"github.com/alecthomas/kong":           "internal/cli",
 	"golang.org/x/term":                    "internal/cli",
+	"golang.org/x/time":                    "internal/httpapi",
 	"github.com/google/uuid":               "internal/pipeline",
 	"github.com/gofrs/flock":               "internal/store",
 	"github.com/prometheus/client_golang":  "internal/telemetry",

@@ -103,7 +103,7 @@ func writeEntries(b *bytes.Buffer, entries []Entry) {
 func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 	fmt.Fprintf(b, "Bias report: %d sessions, %d records, %s to %s\n\n", r.Window.Sessions, r.Window.Records,
 		r.Window.Start.Format("2006-01-02"), r.Window.End.Format("2006-01-02"))
-	b.WriteString("These figures describe the records. None proves a bias or rules one out.\n\n")
+	fmt.Fprintf(b, "%s.\n\n", wrap(r.Headline, ""))
 
 	t := newTable(b)
 	fmt.Fprintln(t, "METRIC\tESTIMATE\t95 % INTERVAL\tSESSIONS\tRECORDS")
@@ -116,11 +116,15 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 	}
 	t.Flush()
 	for _, m := range r.Metrics {
-		fmt.Fprintf(b, "\n%s: %s confidence\n", m.Name, m.Confidence)
+		fmt.Fprintf(b, "\n%s: ", m.Name)
+		if m.Verdict != nil {
+			fmt.Fprintf(b, "%s, ", *m.Verdict)
+		}
+		fmt.Fprintf(b, "%s confidence\n", m.Confidence)
 		if m.Confidence == ConfidencePreliminary {
 			b.WriteString("  high volatility: a few more sessions may change this figure a lot\n")
 		}
-		fmt.Fprintf(b, "  %s\n", m.Reason)
+		fmt.Fprintf(b, "%s\n", wrap(m.Reason, "  "))
 	}
 	if verbose && len(r.Reviewers) > 0 {
 		b.WriteString("\nReviewers (a harshness z below 0 is harsher than the others):\n\n")
@@ -150,16 +154,38 @@ func figure(format string, x *float64) string {
 	return fmt.Sprintf(format, *x)
 }
 
-// clip makes an id from a file fit its column and unable to steer a terminal. The
-// end is kept, where versions and instances differ.
-func clip(id string) string {
-	const width = 40
-	id = strings.Map(func(r rune) rune {
+// wrap breaks a text between words into indented lines of at most 78 columns.
+// Words that are longer get lines of their own, without their ends.
+func wrap(text, indent string) string {
+	const width = 78
+	lines, column := indent, len(indent)
+	for i, word := range strings.Fields(printable(text)) {
+		letters := []rune(word)
+		letters = letters[:min(len(letters), width-len(indent))]
+		if i > 0 && column+1+len(letters) > width {
+			lines, column = lines+"\n"+indent, len(indent)
+		} else if i > 0 {
+			lines, column = lines+" ", column+1
+		}
+		lines, column = lines+string(letters), column+len(letters)
+	}
+	return lines
+}
+
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
 		return '?'
-	}, id)
+	}, text)
+}
+
+// clip makes an id from a file fit its column and unable to steer a terminal. The
+// end is kept, where versions and instances differ.
+func clip(id string) string {
+	const width = 40
+	id = printable(id)
 	if n := utf8.RuneCountInString(id); n > width {
 		id = "…" + string([]rune(id)[n-width+1:])
 	}

@@ -46,7 +46,7 @@ func trialOf(t *testing.T, p *tapped, models string, env map[string]string) *tri
 	maps.Copy(all, env)
 	f := &trial{running: serve(t, all), provider: p, persisted: map[string]int{}}
 	f.call(t, "GET", "/healthz", "")
-	f.goroutines, f.descriptors = runtime.NumGoroutine(), descriptors()
+	f.goroutines, f.descriptors = runtime.NumGoroutine(), openDescriptors()
 	t.Cleanup(func() {
 		if !t.Failed() {
 			f.settle(t)
@@ -55,8 +55,8 @@ func trialOf(t *testing.T, p *tapped, models string, env map[string]string) *tri
 	return f
 }
 
-// descriptors counts the open ones of this process, where that can be known.
-func descriptors() int {
+// openDescriptors counts the open ones of this process, where that can be known.
+func openDescriptors() int {
 	open, _ := os.ReadDir("/proc/self/fd")
 	return len(open)
 }
@@ -142,7 +142,7 @@ func (f *trial) settle(t *testing.T) {
 	f.engine.client.Close() // idle connections are kept on purpose
 	var goroutines, open int
 	eventually(t, "goroutines and descriptors back to what they were", slack*2*time.Second, func() bool {
-		goroutines, open = runtime.NumGoroutine(), descriptors()
+		goroutines, open = runtime.NumGoroutine(), openDescriptors()
 		return goroutines <= f.goroutines && open <= f.descriptors
 	})
 

@@ -72,6 +72,8 @@ func (c *Config) check(p *problems) {
 
 	require(c.MaxModels >= 2, "LLM_COUNCIL_MAX_MODELS", outOfRange+"use 2 or more")
 	require(c.MaxSessions >= 1, "LLM_COUNCIL_MAX_SESSIONS", outOfRange+"use 1 or more")
+	require(within(c.MaxSessionsPerToken, 1, math.MaxInt), "LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN", outOfRange+"use 1 or more")
+	require(within(c.RateLimit, 1, math.MaxInt), "LLM_COUNCIL_RATE_LIMIT", outOfRange+"use 1 or more")
 	require(c.MaxCallsPerProvider >= 1, "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER", outOfRange+"use 1 or more")
 
 	require(c.Timeout > 0, "LLM_COUNCIL_TIMEOUT", outOfRange+"use a time above 0")

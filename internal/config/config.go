@@ -58,9 +58,11 @@ type Config struct {
 	Reviewers         []string `envconfig:"LLM_COUNCIL_REVIEWERS" desc:"comma list of models that review; unset: the members"`
 	AllowedModels     []string `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
 
-	MaxModels           int `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
-	MaxSessions         int `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
-	MaxCallsPerProvider int `envconfig:"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER" default:"64" desc:"most calls in flight to one provider; at least 1"`
+	MaxModels           int  `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
+	MaxSessions         int  `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
+	MaxSessionsPerToken *int `envconfig:"LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN" desc:"most sessions at once of one token; unset: MAX_SESSIONS"`
+	RateLimit           *int `envconfig:"LLM_COUNCIL_RATE_LIMIT" desc:"most sessions a minute of one token, which may all come at once; unset: no limit"`
+	MaxCallsPerProvider int  `envconfig:"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER" default:"64" desc:"most calls in flight to one provider; at least 1"`
 
 	Timeout        time.Duration `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
 	AttemptTimeout time.Duration `envconfig:"LLM_COUNCIL_ATTEMPT_TIMEOUT" default:"3m" desc:"most time that one call may take; never more than TIMEOUT"`

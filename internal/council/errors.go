@@ -16,9 +16,11 @@ const (
 	CodeForbidden            Code = "forbidden"
 	CodeNotFound             Code = "not_found"
 	CodeMethodNotAllowed     Code = "method_not_allowed"
+	CodeTooSlow              Code = "too_slow" // the body did not arrive in time
 	CodeTooLarge             Code = "too_large"
 	CodeUnsupportedMediaType Code = "unsupported_media_type"
 	CodeInvalid              Code = "invalid"
+	CodeOverLimit            Code = "over_limit" // of the caller's token
 	CodeInternal             Code = "internal"
 	CodeNoQuorum             Code = "no_quorum"       // fewer answers than the quorum
 	CodePartialRefused       Code = "partial_refused" // degraded, and the request refuses that

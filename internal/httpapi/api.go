@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/councild/councild/api"
 	"github.com/councild/councild/internal/bias"
@@ -59,9 +60,11 @@ type Reason struct {
 type Options struct {
 	Council      Council
 	Daemon       Daemon
-	Tokens       []string // bearer tokens; none: everybody may call
+	Tokens       []string // bearer tokens; none: everybody may call, under a loopback name
 	MaxSessions  int      // sessions at once; further ones are refused
+	Limits       Limits   // of each token
 	MaxBodyBytes int64
+	BodyTimeout  time.Duration                   // how long a client may take to send a body
 	Metrics      http.Handler                    // serves GET /metrics; nil: there is none
 	Middleware   func(http.Handler) http.Handler // around everything; nil: none
 	Log          *slog.Logger
@@ -72,6 +75,7 @@ type Options struct {
 type API struct {
 	o        Options
 	tokens   [][sha256.Size]byte
+	callers  []caller      // one per token, or one for everybody
 	sessions chan struct{} // one element per session that runs
 	kept     int           // places that Idle holds
 	router   *chi.Mux
@@ -79,12 +83,15 @@ type API struct {
 
 // New returns the handler of all routes.
 func New(o Options) (*API, error) {
-	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 {
+	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
 	a := &API{o: o, sessions: make(chan struct{}, o.MaxSessions)}
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))
+	}
+	for range max(1, len(o.Tokens)) {
+		a.callers = append(a.callers, newCaller(o.Limits, o.MaxSessions))
 	}
 	a.router = a.routes()
 	return a, nil
@@ -96,7 +103,7 @@ func (a *API) routes() *chi.Mux {
 	if a.o.Middleware != nil {
 		r.Use(a.o.Middleware)
 	}
-	r.Use(a.identify, a.recover, a.sameOrigin)
+	r.Use(a.identify, a.recover, a.hurry, a.sameOrigin)
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
 
@@ -144,8 +151,7 @@ func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) contract(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = w.Write(api.OpenAPI) // a client that went away needs no answer
+	send(w, http.StatusOK, "application/yaml", api.OpenAPI)
 	return nil
 }
 

@@ -102,7 +102,7 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	for _, m := range all {
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
-	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, MaxBodyBytes: 1 << 20, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, MaxBodyBytes: 1 << 20, BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = io.WriteString(w, "metric 1\n")
 	})}
@@ -126,15 +126,28 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 // its body read. Headers are pairs of name and value.
 func (s *server) call(t *testing.T, method, path, body string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
-	var reader io.Reader = http.NoBody
-	if body != "" {
-		reader = strings.NewReader(body)
+	if body == "" {
+		return s.send(t, method, path, http.NoBody, headers...)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, reader)
+	return s.send(t, method, path, strings.NewReader(body), headers...)
+}
+
+// stalled sends a request whose body begins and never ends.
+func (s *server) stalled(t *testing.T, method, path string, headers ...string) (*http.Response, []byte) {
+	t.Helper()
+	reader, writer := io.Pipe()
+	defer writer.Close()
+	go func() { _, _ = io.WriteString(writer, `{"query":`) }()
+	return s.send(t, method, path, reader, headers...)
+}
+
+func (s *server) send(t *testing.T, method, path string, body io.Reader, headers ...string) (*http.Response, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body != "" {
+	if body != http.NoBody {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	for pair := range slices.Chunk(headers, 2) {

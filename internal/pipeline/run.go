@@ -66,7 +66,7 @@ func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.
 	r.log().InfoContext(ctx, "session started", "members", len(plan.Members), "reviewers", len(plan.Reviewers), "order", plan.Order)
 	r.observe(council.EventStarted, council.Started{
 		SessionID: plan.SessionID, Models: ids(plan.Members), Reviewers: ids(plan.Reviewers),
-		Chairman: plan.Chairmen[0].ID, Seed: plan.Seed, Order: plan.Order,
+		Chairman: plan.Chairmen[0].ID, Seed: plan.Seed, Order: plan.Order, Versions: r.session.Metadata.Versions,
 	})
 	failure := r.stages(ctx)
 	r.finish(failure)
@@ -83,19 +83,10 @@ func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.
 
 // newRun returns a run that has done nothing yet.
 func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
+	session := plan.Session()
+	session.Metadata.Versions = council.Versions{Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, RecordSchema: council.RecordSchema}
 	return &run{
-		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan), observer: observer, answers: map[string]string{},
-		session: &council.Session{
-			ID: plan.SessionID, Status: council.StatusRunning,
-			Degradation: []council.Degradation{}, Stage1: []council.Answer{}, Stage2: []council.Review{},
-			Metadata: council.Metadata{
-				LabelToModel:            map[council.Label]council.Seat{},
-				ReviewerPositionMapping: map[string]map[string]int{},
-				Tally:                   council.Tally{AggregateRankings: []council.Standing{}, Agreement: noAgreement()},
-				Seed:                    plan.Seed, Order: plan.Order, Warnings: []council.Warning{},
-				Versions: council.Versions{Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, RecordSchema: council.RecordSchema},
-			},
-		},
+		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan), session: session, observer: observer, answers: map[string]string{},
 	}
 }
 
@@ -269,7 +260,7 @@ func (r *run) tally(slates anonymize.Slates, authors []string) {
 	o := ranking.Options{Candidates: authors, Votes: r.votes(), Asked: r.asked(), Policy: r.p.o.PartialBallots}
 	result := ranking.Tally(o)
 	meta.AggregateRankings = result.Standings
-	meta.Agreement = agreement(o, result, r.plan.Seed)
+	meta.Agreement = agreement(meta.Agreement, o, result, r.plan.Seed)
 	if result.Ballots == 0 {
 		r.warn(council.WarnNoRanking, "no ballot could be counted: there is no ranking")
 	}
@@ -287,9 +278,9 @@ func (r *run) tally(slates anonymize.Slates, authors []string) {
 	}
 }
 
-// agreement says how far the ballots agree and how firm the ranking is.
-func agreement(o ranking.Options, result ranking.Result, seed int64) council.Agreement {
-	a := noAgreement()
+// agreement fills in a, the agreement of no ballots: how far the ballots agree and
+// how firm the ranking is.
+func agreement(a council.Agreement, o ranking.Options, result ranking.Result, seed int64) council.Agreement {
 	if result.Ballots == 0 {
 		return a
 	}
@@ -313,14 +304,6 @@ func agreement(o ranking.Options, result ranking.Result, seed int64) council.Agr
 		a.LeaveOneOut = append(a.LeaveOneOut, council.Omission(omission))
 	}
 	return a
-}
-
-// noAgreement is the agreement of no ballots.
-func noAgreement() council.Agreement {
-	return council.Agreement{
-		Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{},
-		WinnerSupport: []council.Support{}, LeaveOneOut: []council.Omission{},
-	}
 }
 
 // synthesise runs stage 3.
