@@ -970,11 +970,16 @@ func TestStragglers(t *testing.T) {
 
 // The deadline of a run is kept whatever the providers do, in whichever stage.
 func TestDeadlineIsKept(t *testing.T) {
+	t.Parallel()
 	const timeout, promised, slack = time.Second, 100 * time.Millisecond, 5
 	for _, task := range []simllm.TaskKind{simllm.Question, simllm.Review, simllm.Synthesis} {
 		for _, fault := range []simllm.Fault{
-			{Kind: simllm.FaultHang}, {Kind: simllm.FaultSlowBody}, {Kind: simllm.FaultStall}, {Kind: simllm.FaultLateEnd},
-			{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "1"}, {Kind: simllm.FaultStatus, Status: 503},
+			{Kind: simllm.FaultHang},
+			{Kind: simllm.FaultSlowBody},
+			{Kind: simllm.FaultStall},
+			{Kind: simllm.FaultLateEnd},
+			{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "1"},
+			{Kind: simllm.FaultStatus, Status: 503},
 		} {
 			t.Run(string(task)+" "+string(fault.Kind), func(t *testing.T) {
 				t.Parallel()
