@@ -79,6 +79,7 @@ const (
 	FailRefused         FailureCode = "refused"          // the model declined
 	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped it
 	FailLength          FailureCode = "length"           // it ended at the token limit
+	FailCut             FailureCode = "cut"              // not waited for: a quorum was there, and LLM_COUNCIL_STRAGGLER_GRACE over
 	FailBreakerOpen     FailureCode = "breaker_open"     // not called: the model failed too often of late
 	FailBudget          FailureCode = "budget"           // not called: the budget is spent
 	FailNoAnswer        FailureCode = "no_answer"        // not called: there was nothing to work on
