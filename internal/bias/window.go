@@ -104,6 +104,16 @@ func (c *Collector) only(id string, rank []int) int {
 	return len(rank)
 }
 
+// byCluster returns the indices of the sessions, those of one cluster together.
+func (w *window) byCluster() []int {
+	order := make([]int, len(w.sessions))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return w.sessions[a].cluster - w.sessions[b].cluster })
+	return order
+}
+
 // scores returns the scores of one session, whose rows are sorted and of which
 // none is there twice. Rank holds the place of each member among the window's
 // names.

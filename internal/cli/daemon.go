@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -231,6 +232,12 @@ func (d *daemon) NotReady() []httpapi.Reason {
 			}
 			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
 		}
+	}
+	if models, quorum := d.engine.outOfOrder(d.cfg); len(models) > 0 {
+		// With a quorum left, sessions are as well off here as anywhere: degraded.
+		reasons = append(reasons, httpapi.Reason{
+			Code: "breaker_open", Message: "not called, because they failed too often of late: " + strings.Join(models, ", "), Bearable: quorum,
+		})
 	}
 	return reasons
 }

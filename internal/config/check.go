@@ -78,7 +78,10 @@ func (c *Config) check(p *problems) {
 
 	require(c.Timeout > 0, "LLM_COUNCIL_TIMEOUT", outOfRange+"use a time above 0")
 	require(c.AttemptTimeout > 0, "LLM_COUNCIL_ATTEMPT_TIMEOUT", outOfRange+"use a time above 0")
+	require(c.MaxAttempts >= 1, "LLM_COUNCIL_MAX_ATTEMPTS", outOfRange+"use 1 or more")
 	require(c.DialTimeout > 0, "LLM_COUNCIL_DIAL_TIMEOUT", outOfRange+"use a time above 0")
+	require(c.IdleTimeout > 0, "LLM_COUNCIL_IDLE_TIMEOUT", outOfRange+"use a time above 0")
+	require(within(c.StragglerGrace, 0, math.MaxInt64), "LLM_COUNCIL_STRAGGLER_GRACE", outOfRange+"use a time of 0 or more, or off")
 	require(c.DrainTimeout >= 0, "LLM_COUNCIL_DRAIN_TIMEOUT", outOfRange+"use a time of 0 or more")
 
 	require(within(c.MaxCostUSD, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD", outOfRange+"use an amount above 0")

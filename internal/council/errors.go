@@ -79,6 +79,7 @@ const (
 	FailRefused         FailureCode = "refused"          // the model declined
 	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped it
 	FailLength          FailureCode = "length"           // it ended at the token limit
+	FailCut             FailureCode = "cut"              // not waited for: a quorum was there, and LLM_COUNCIL_STRAGGLER_GRACE over
 	FailBreakerOpen     FailureCode = "breaker_open"     // not called: the model failed too often of late
 	FailBudget          FailureCode = "budget"           // not called: the budget is spent
 	FailNoAnswer        FailureCode = "no_answer"        // not called: there was nothing to work on
@@ -87,6 +88,10 @@ const (
 	FailUnknownProvider FailureCode = "unknown_provider" // not called: the model names no configured provider
 	FailInternal        FailureCode = "internal"         // a defect of councild
 )
+
+// ErrCut is the cause of a context whose calls are not waited for any longer. A
+// Completer reports FailCut then.
+var ErrCut = errors.New("not waited for: a quorum was there, and LLM_COUNCIL_STRAGGLER_GRACE was over")
 
 // Failure is why a seat did not deliver. Message may hold the provider's words,
 // at most 1 KiB, never a key.

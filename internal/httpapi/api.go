@@ -8,6 +8,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/councild/councild/api"
@@ -28,16 +29,21 @@ type Daemon interface {
 	Report(ctx context.Context, q ReportQuery) (bias.Report, error)
 	// Leaderboard computes the leaderboard over the record store.
 	Leaderboard(ctx context.Context, q LeaderboardQuery) (bias.Leaderboard, error)
-	// NotReady returns why no session should be sent here; none when all is well.
+	// NotReady returns why no session should be sent here, and what is wrong
+	// besides; nothing when all is well.
 	NotReady() []Reason
 	// Draining reports whether the daemon is shutting down and takes no session.
 	Draining() bool
 }
 
-// ReportQuery narrows a bias report. Nil fields stand for the configured window.
+// ReportQuery narrows a bias report. Nil numbers stand for the configured window,
+// zero values of the others for no limit.
 type ReportQuery struct {
-	Sessions *int // 0: no limit
-	Days     *int // 0: no limit
+	Sessions        *int      // 0: no limit
+	Days            *int      // 0: no limit
+	Since, Until    time.Time // start of the sessions, until exclusive
+	Reviewer, Model string    // member ids
+	ConfigVersion   string    // council_config_version
 }
 
 // LeaderboardQuery narrows a leaderboard. Nil fields stand for the configured window.
@@ -47,10 +53,11 @@ type LeaderboardQuery struct {
 	Category string // "": all
 }
 
-// Reason says why the daemon is not ready.
+// Reason says what is wrong with the daemon.
 type Reason struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	Code     string `json:"code"`
+	Message  string `json:"message"`
+	Bearable bool   `json:"-"` // sessions can be sent here all the same
 }
 
 // Options configure the interface. A field whose absence is not named is required.
@@ -169,9 +176,10 @@ type Readiness struct {
 }
 
 func (a *API) ready(w http.ResponseWriter, _ *http.Request) error {
-	reasons := a.o.Daemon.NotReady()
-	if len(reasons) > 0 {
-		return writeJSON(w, http.StatusServiceUnavailable, Readiness{Reasons: reasons})
+	readiness := Readiness{Ready: true, Reasons: append([]Reason{}, a.o.Daemon.NotReady()...)} // none is [], not null
+	status := http.StatusOK
+	if slices.ContainsFunc(readiness.Reasons, func(r Reason) bool { return !r.Bearable }) {
+		readiness.Ready, status = false, http.StatusServiceUnavailable
 	}
-	return writeJSON(w, http.StatusOK, Readiness{Ready: true, Reasons: []Reason{}})
+	return writeJSON(w, status, readiness)
 }

@@ -135,6 +135,9 @@ func ballotStatus(v council.Review) council.BallotStatus {
 	case council.OutcomeInvalid:
 		return council.BallotInvalid
 	default:
+		if v.Error.Code == council.FailCut {
+			return council.BallotCut
+		}
 		return council.BallotError
 	}
 }
