@@ -33,6 +33,7 @@ type Options struct {
 	// Reviewer and Model narrow the sessions of the window to the records of one
 	// reviewer and of one candidate, by member id; "": all.
 	Reviewer, Model string
+	Category        string // sessions whose caller named this category; "": all
 }
 
 // Collector takes BiasMetricRecords in one pass and keeps those of the sessions
@@ -42,7 +43,7 @@ type Options struct {
 // starts when the first of its records says.
 //
 // Memory is bounded by twice the window's sessions and the member ids met; without
-// a limit on sessions it grows with them, by 32 bytes a record and what a session
+// a limit on sessions it grows with them, by 40 bytes a record and what a session
 // takes itself. A Collector is for one goroutine.
 type Collector struct {
 	o        Options
@@ -64,7 +65,8 @@ type session struct {
 	config string        // council_config_version
 	order  council.Order // "" when the records do not tell
 
-	duplicates int // rows that were dropped for one before them
+	category   string // that the caller named; "" for none
+	duplicates int    // rows that were dropped for one before them
 }
 
 // row is one record, kept small because a million of them may be held.
@@ -74,6 +76,7 @@ type row struct {
 	length              int32   // of the answer, in code points
 	position            int32   // 0-based; -1 when the record does not tell
 	shown               int32   // size of the slate; 0 when the record does not tell
+	rank                float64 // place on the ballot, the own answer closed up; NaN when it was not ranked
 	own, family         bool
 }
 
@@ -104,12 +107,16 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		c.skip(Skipped{Reason: reasonFuture, Count: 1})
 		return
 	}
+	category := ""
+	if record.QueryMetadata.Category != nil {
+		category = *record.QueryMetadata.Category
+	}
 	if record.Timestamp.Before(c.oldest) || !c.o.Until.IsZero() && !record.Timestamp.Before(c.o.Until) ||
-		c.o.ConfigVersion != "" && record.CouncilConfig != c.o.ConfigVersion {
+		c.o.ConfigVersion != "" && record.CouncilConfig != c.o.ConfigVersion || c.o.Category != "" && category != c.o.Category {
 		return
 	}
 	r := row{
-		score: math.NaN(), length: clamp(record.ResponseLengthChars), position: -1, shown: clamp(record.NShown), own: record.Own,
+		score: math.NaN(), length: clamp(record.ResponseLengthChars), position: -1, shown: clamp(record.NShown), rank: math.NaN(), own: record.Own,
 		family: !record.Own && record.Provider.Reviewer != "" && record.Provider.Reviewer == record.Provider.Candidate,
 	}
 	if record.ScoreValue != nil {
@@ -123,8 +130,12 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	if record.Position != nil {
 		r.position = clamp(*record.Position)
 	}
+	if record.RankValue != nil {
+		r.rank = *record.RankValue
+	}
 	s := c.session(record.SessionID, record.Timestamp)
 	s.config, s.order = cmp.Or(s.config, record.CouncilConfig), cmp.Or(s.order, record.OrderDesign)
+	s.category = cmp.Or(s.category, category)
 	if s.query == "" {
 		// The frozen answers of a probe answer one question too.
 		if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -32,29 +33,77 @@ func (r Report) WriteText(w io.Writer, verbose bool) error {
 	} else {
 		r.writeFigures(&b, verbose)
 	}
-	if len(r.Skipped) > 0 {
-		b.WriteString("\nSkipped records:\n\n")
-		t := newTable(&b)
-		fmt.Fprintln(t, "REASON\tCOUNT\tFIRST LINE")
-		for _, s := range r.Skipped {
-			line := "-"
-			if s.FirstLine != nil {
-				line = strconv.FormatInt(*s.FirstLine, 10)
-			}
-			fmt.Fprintf(t, "%s\t%d\t%s\n", s.Reason, s.Count, line)
-		}
-		t.Flush()
-	}
+	writeSkipped(&b, r.Skipped)
 	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil
 }
 
+func writeSkipped(b *bytes.Buffer, skipped []Skipped) {
+	if len(skipped) == 0 {
+		return
+	}
+	b.WriteString("\nSkipped records:\n\n")
+	t := newTable(b)
+	fmt.Fprintln(t, "REASON\tCOUNT\tFIRST LINE")
+	for _, s := range skipped {
+		line := "-"
+		if s.FirstLine != nil {
+			line = strconv.FormatInt(*s.FirstLine, 10)
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\n", s.Reason, s.Count, line)
+	}
+	t.Flush()
+}
+
+// WriteText writes the leaderboard for people, in at most 80 columns but for long
+// names. It fails only where w does.
+func (l Leaderboard) WriteText(w io.Writer) error {
+	var b bytes.Buffer
+	if l.Sessions == 0 {
+		fmt.Fprintf(&b, "No ballots in %d sessions\n\n", l.Window.Sessions)
+		b.WriteString(noSessions)
+	} else {
+		of := "all categories"
+		if l.Category != nil {
+			of = clip(*l.Category)
+		}
+		fmt.Fprintf(&b, "Leaderboard, %s: %d sessions with ballots, %s to %s\n\n", of, l.Sessions,
+			l.Window.Start.Format(time.DateOnly), l.Window.End.Format(time.DateOnly))
+		writeEntries(&b, l.Entries)
+		if l.Category == nil {
+			for _, c := range l.Categories {
+				fmt.Fprintf(&b, "\n%s: %d sessions\n\n", clip(c.Category), c.Sessions)
+				writeEntries(&b, c.Entries)
+			}
+		}
+		fmt.Fprintf(&b, "\nScore: mean over sessions, 1 always first, 0 always last. Intervals (95 %%) from\n%d sessions on.\n", bootstrapFrom)
+	}
+	writeSkipped(&b, l.Skipped)
+	if _, err := w.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("writing the leaderboard: %w", err)
+	}
+	return nil
+}
+
+func writeEntries(b *bytes.Buffer, entries []Entry) {
+	t := newTable(b)
+	fmt.Fprintln(t, "RANK\tMODEL\tSCORE\tINTERVAL\tSESSIONS\tVOTES\tWINS")
+	for _, e := range entries {
+		interval := "-"
+		if e.CILower != nil {
+			interval = fmt.Sprintf("%.3f to %.3f", *e.CILower, *e.CIUpper)
+		}
+		fmt.Fprintf(t, "%d\t%s\t%.3f\t%s\t%d\t%d\t%.4g\n", e.Rank, clip(e.Model), e.BordaNormalized, interval, e.Appearances, e.VoteCount, e.WinCount)
+	}
+	t.Flush()
+}
+
 func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 	fmt.Fprintf(b, "Bias report: %d sessions, %d records, %s to %s\n\n", r.Window.Sessions, r.Window.Records,
 		r.Window.Start.Format("2006-01-02"), r.Window.End.Format("2006-01-02"))
-	b.WriteString("These figures describe the records. None proves a bias or rules one out.\n\n")
+	fmt.Fprintf(b, "%s.\n\n", wrap(r.Headline, ""))
 
 	t := newTable(b)
 	fmt.Fprintln(t, "METRIC\tESTIMATE\t95 % INTERVAL\tSESSIONS\tRECORDS")
@@ -67,11 +116,15 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 	}
 	t.Flush()
 	for _, m := range r.Metrics {
-		fmt.Fprintf(b, "\n%s: %s confidence\n", m.Name, m.Confidence)
+		fmt.Fprintf(b, "\n%s: ", m.Name)
+		if m.Verdict != nil {
+			fmt.Fprintf(b, "%s, ", *m.Verdict)
+		}
+		fmt.Fprintf(b, "%s confidence\n", m.Confidence)
 		if m.Confidence == ConfidencePreliminary {
 			b.WriteString("  high volatility: a few more sessions may change this figure a lot\n")
 		}
-		fmt.Fprintf(b, "  %s\n", m.Reason)
+		fmt.Fprintf(b, "%s\n", wrap(m.Reason, "  "))
 	}
 	if verbose && len(r.Reviewers) > 0 {
 		b.WriteString("\nReviewers (a harshness z below 0 is harsher than the others):\n\n")
@@ -101,16 +154,38 @@ func figure(format string, x *float64) string {
 	return fmt.Sprintf(format, *x)
 }
 
-// clip makes an id from a file fit its column and unable to steer a terminal. The
-// end is kept, where versions and instances differ.
-func clip(id string) string {
-	const width = 40
-	id = strings.Map(func(r rune) rune {
+// wrap breaks a text between words into indented lines of at most 78 columns.
+// Words that are longer get lines of their own, without their ends.
+func wrap(text, indent string) string {
+	const width = 78
+	lines, column := indent, len(indent)
+	for i, word := range strings.Fields(printable(text)) {
+		letters := []rune(word)
+		letters = letters[:min(len(letters), width-len(indent))]
+		if i > 0 && column+1+len(letters) > width {
+			lines, column = lines+"\n"+indent, len(indent)
+		} else if i > 0 {
+			lines, column = lines+" ", column+1
+		}
+		lines, column = lines+string(letters), column+len(letters)
+	}
+	return lines
+}
+
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
 		return '?'
-	}, id)
+	}, text)
+}
+
+// clip makes an id from a file fit its column and unable to steer a terminal. The
+// end is kept, where versions and instances differ.
+func clip(id string) string {
+	const width = 40
+	id = printable(id)
 	if n := utf8.RuneCountInString(id); n > width {
 		id = "…" + string([]rune(id)[n-width+1:])
 	}

@@ -44,21 +44,11 @@ type scores struct {
 // records were added does not show in it, but that of records for the same
 // session, reviewer and candidate the first added counts.
 func (c *Collector) window() window {
-	c.trim()
-	w := window{names: slices.Sorted(maps.Keys(c.members))}
-	rank := make([]int, len(c.names))
-	for i, name := range w.names {
-		rank[c.members[name]] = i
-	}
+	names, rank := c.sortRows()
+	w := window{names: names}
 	reviewer, candidate := c.only(c.o.Reviewer, rank), c.only(c.o.Model, rank)
 	clusters := map[string]int{}
 	for _, s := range c.order {
-		slices.SortStableFunc(s.rows, func(a, b row) int {
-			return cmp.Or(rank[a.reviewer]-rank[b.reviewer], rank[a.candidate]-rank[b.candidate])
-		})
-		n := len(s.rows)
-		s.rows = slices.CompactFunc(s.rows, func(a, b row) bool { return a.reviewer == b.reviewer && a.candidate == b.candidate })
-		s.duplicates += n - len(s.rows)
 		w.duplicates += s.duplicates
 
 		x := s.scores(rank)
@@ -81,6 +71,27 @@ func (c *Collector) window() window {
 	return w
 }
 
+// sortRows drops the sessions before the window and sorts the rows of the others by
+// reviewer and candidate, none twice: of rows for the same pair the first added
+// stays. It returns the member ids, sorted, and the place of each member among them.
+func (c *Collector) sortRows() (names []string, rank []int) {
+	c.trim()
+	names = slices.Sorted(maps.Keys(c.members))
+	rank = make([]int, len(names))
+	for i, name := range names {
+		rank[c.members[name]] = i
+	}
+	for _, s := range c.order {
+		slices.SortStableFunc(s.rows, func(a, b row) int {
+			return cmp.Or(rank[a.reviewer]-rank[b.reviewer], rank[a.candidate]-rank[b.candidate])
+		})
+		n := len(s.rows)
+		s.rows = slices.CompactFunc(s.rows, func(a, b row) bool { return a.reviewer == b.reviewer && a.candidate == b.candidate })
+		s.duplicates += n - len(s.rows)
+	}
+	return names, rank
+}
+
 // only returns the place of a member that the report is narrowed to, -1 for all
 // members. One that was never met has a place that no member has.
 func (c *Collector) only(id string, rank []int) int {
@@ -91,6 +102,16 @@ func (c *Collector) only(id string, rank []int) int {
 		return rank[member]
 	}
 	return len(rank)
+}
+
+// byCluster returns the indices of the sessions, those of one cluster together.
+func (w *window) byCluster() []int {
+	order := make([]int, len(w.sessions))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return w.sessions[a].cluster - w.sessions[b].cluster })
+	return order
 }
 
 // scores returns the scores of one session, whose rows are sorted and of which

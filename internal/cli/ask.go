@@ -39,10 +39,7 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	if c.JSON {
-		encoder := json.NewEncoder(std.Stdout)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(session)
+		return writeIndented(std.Stdout, session)
 	}
 	return printSession(std.Stdout, session)
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +31,7 @@ func TestCommandLine(t *testing.T) {
 		stdout string // parts, separated by "|"
 		stderr string
 	}{
-		{name: "help", args: []string{"--help"}, stdout: "serve|demo|ask|bias-report|config|simulate|healthcheck|version"},
+		{name: "help", args: []string{"--help"}, stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|healthcheck|version"},
 		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
 		{name: "no command", code: 2, stderr: "expected one of|--help"},
@@ -51,10 +52,20 @@ func TestCommandLine(t *testing.T) {
 		{name: "a report on nothing", args: []string{"bias-report"}, stdout: "Collecting data (0 of 10 sessions)"},
 		{name: "a report on a missing file", args: []string{"bias-report", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
 		{name: "a report on a folder", args: []string{"bias-report", "--input", "."}, code: 1, stderr: "is a directory"},
+		{name: "a leaderboard of nothing", args: []string{"leaderboard"}, stdout: "No ballots in 0 sessions"},
+		{name: "a leaderboard of no category", args: []string{"leaderboard", "--category", "poetry"}, code: 2, stderr: "--category must be one of"},
+		{name: "a leaderboard of a missing file", args: []string{"leaderboard", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
 		{name: "a report in no form", args: []string{"bias-report", "--format", "pdf"}, code: 2, stderr: "--format must be one of"},
 		{name: "a report on a negative window", args: []string{"bias-report", "--sessions=-1"}, code: 2, stderr: "0 for no limit"},
 		{name: "simulate without a file", args: []string{"simulate"}, code: 2, stderr: "--out"},
 		{name: "simulate nothing", args: []string{"simulate", "--out", "x.jsonl", "--sessions", "0"}, code: 2, stderr: "--sessions"},
+		{name: "a probe without a file", args: []string{"probe", "x"}, code: 2, stderr: "--out"},
+		{name: "a probe without a question", args: []string{"probe", "--out", "x.jsonl"}, code: 2, stderr: "there is no question"},
+		{name: "a probe of an empty question", args: []string{"probe", "--out", "x.jsonl", "y", " "}, code: 2, stderr: "question 2: the request is not valid|query"},
+		{name: "a probe that repeats nothing", args: []string{"probe", "--out", "x.jsonl", "--repeats", "1", "x"}, code: 2, stderr: "--repeats"},
+		{name: "a probe into the store", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"BIAS_STORE": "x.jsonl"}, code: 2, stderr: "LLM_COUNCIL_BIAS_STORE"},
+		{name: "a probe without settings", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"MODELS": ""}, code: 2, stderr: "LLM_COUNCIL_MODELS: is not set"},
+		{name: "a probe of missing questions", args: []string{"probe", "--out", "x.jsonl", "--file", "missing.txt"}, code: 1, stderr: "missing.txt"},
 		{name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1, stderr: "refused"},
 		{name: "ask a daemon that is not there", args: []string{"ask", "--server", "http://127.0.0.1:1", "x"}, code: 1, stderr: "refused"},
 		{name: "ask at no URL", args: []string{"ask", "--server", "http://[", "x"}, code: 2, stderr: "--server"},
@@ -221,6 +232,33 @@ func TestSimulate(t *testing.T) {
 	_, verbose, _ := command(t, "bias-report", "--input", one, "--verbose")
 	if !strings.Contains(strings.ToLower(brief), "volatil") || len(verbose) <= len(brief) || !strings.Contains(verbose, "sim:dune") {
 		t.Errorf("brief: %s\nverbose: %s", brief, verbose)
+	}
+}
+
+func TestLeaderboard(t *testing.T) {
+	setenv(t, nil)
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "21"); code != 0 {
+		t.Fatal(stderr)
+	}
+	code, stdout, stderr := command(t, "leaderboard", "--input", path, "--format", "json")
+	var l bias.Leaderboard
+	if err := json.Unmarshal([]byte(stdout), &l); code != 0 || err != nil || l.Sessions != 21 || len(l.Entries) != 4 {
+		t.Fatalf("exit %d: %s%s", code, stdout, stderr)
+	}
+	votes, wins := 0, 0.0
+	for i, e := range l.Entries {
+		votes, wins = votes+e.VoteCount, wins+e.WinCount
+		if e.Appearances != 21 || e.CILower == nil || *e.CILower > e.BordaNormalized || *e.CIUpper < e.BordaNormalized || i > 0 && e.BordaNormalized > l.Entries[i-1].BordaNormalized {
+			t.Errorf("%+v", e)
+		}
+	}
+	if votes != 21*12 || math.Abs(wins-21*4) > 1e-9 {
+		t.Errorf("%d votes and %v wins, want 252 and 84", votes, wins)
+	}
+	code, stdout, stderr = command(t, "leaderboard", "--input", path, "--sessions", "20")
+	if lines := strings.Split(stdout, "\n"); code != 0 || !strings.Contains(lines[0], "20 sessions") || !strings.HasPrefix(lines[3], "1     "+l.Entries[0].Model) {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }
 

@@ -435,6 +435,34 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// An open breaker is shown, and keeps sessions away only when no quorum is left.
+func TestReadinessUnderBreakers(t *testing.T) {
+	for _, tt := range []struct {
+		models string // of which d is down
+		want   int
+	}{{"a,b,d", 200}, {"a,b,d,d", 503}} {
+		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1}
+		d := serve(t, map[string]string{"BASE_URL": "http://unused.invalid", "PROVIDERS": "p=" + tap(t, down).url, "MODELS": "p:" + strings.ReplaceAll(tt.models, ",", ",p:"), "MAX_ATTEMPTS": "1"})
+		if code, data := d.call(t, "GET", "/readyz", ""); code != http.StatusOK || strings.TrimSpace(string(data)) != `{"ready":true,"reasons":[]}` {
+			t.Errorf("%d %s", code, data)
+		}
+		for range 10 {
+			d.call(t, "POST", "/v1/council", anyQuestion)
+		}
+		code, data := d.call(t, "GET", "/readyz", "")
+		want := fmt.Sprintf(`{"ready":%v,"reasons":[{"code":"breaker_open","message":"not called, because they failed too often of late: p:d"}]}`, tt.want == 200)
+		if code != tt.want || strings.TrimSpace(string(data)) != want {
+			t.Errorf("%s: %d %s", tt.models, code, data)
+		}
+		_, data = d.call(t, "GET", "/metrics", "")
+		for _, line := range []string{`councild_breaker_open{model="d",provider="p"} 1`, `councild_calls_total{model="p:d",outcome="breaker_open",stage="stage1"}`} {
+			if !strings.Contains(string(data), line) {
+				t.Errorf("the metrics lack %s", line)
+			}
+		}
+	}
+}
+
 // A run of the demo from start to stop, as its user sees it.
 func TestDemo(t *testing.T) {
 	setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": ""})

@@ -5,27 +5,34 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"time"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/store"
 )
 
-// report computes the bias report over the store at path in one pass. A store
-// that does not exist yet holds no sessions.
-func report(ctx context.Context, cfg config.Config, path string, q httpapi.ReportQuery) (bias.Report, error) {
+// window returns what is collected by default, or as the pointers say.
+func window(cfg config.Config, sessions, days *int) bias.Options {
 	o := bias.Options{
 		Now: time.Now(), WindowSessions: cfg.BiasWindowSessions, WindowDays: cfg.BiasWindowDays, MinSessions: cfg.MinBiasSessions,
 	}
-	if q.Sessions != nil {
-		o.WindowSessions = *q.Sessions
+	if sessions != nil {
+		o.WindowSessions = *sessions
 	}
-	if q.Days != nil {
-		o.WindowDays = *q.Days
+	if days != nil {
+		o.WindowDays = *days
 	}
+	return o
+}
+
+// collect reads the store at path in one pass. A store that does not exist yet
+// holds no sessions.
+func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector, error) {
 	collector := bias.NewCollector(o)
 	for record, err := range store.ReadFile(ctx, path) {
 		bad, ok := errors.AsType[*store.LineError](err)
@@ -36,44 +43,102 @@ func report(ctx context.Context, cfg config.Config, path string, q httpapi.Repor
 			collector.Skip(bad.Line, string(bad.Reason))
 		case errors.Is(err, fs.ErrNotExist):
 		default:
-			return bias.Report{}, err
+			return nil, err
 		}
+	}
+	return collector, nil
+}
+
+func report(ctx context.Context, cfg config.Config, path string, q httpapi.ReportQuery) (bias.Report, error) {
+	collector, err := collect(ctx, path, window(cfg, q.Sessions, q.Days))
+	if err != nil {
+		return bias.Report{}, err
 	}
 	return collector.Report(), nil
 }
 
-type biasReportCmd struct {
+func leaderboard(ctx context.Context, cfg config.Config, path string, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+	o := window(cfg, q.Sessions, q.Days)
+	o.Category = q.Category
+	collector, err := collect(ctx, path, o)
+	if err != nil {
+		return bias.Leaderboard{}, err
+	}
+	return collector.Leaderboard(ranking.Policy(cfg.PartialBallots) == ranking.TiedLast), nil
+}
+
+// recordFile says which records a command reads, and how many of them.
+type recordFile struct {
 	Input    string `help:"Record file to read; default LLM_COUNCIL_BIAS_STORE." placeholder:"FILE"`
-	Format   string `help:"Form of the report: ${enum}." enum:"text,json" default:"text"`
 	Sessions *int   `help:"How many of the newest sessions to look at, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_SESSIONS." placeholder:"N"`
 	Days     *int   `help:"How many days to look back, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_DAYS." placeholder:"N"`
-	Verbose  bool   `help:"Show the reviewers' profiles and the positions in full."`
+}
+
+// load returns the configuration and the file to read.
+func (f recordFile) load() (config.Config, string, error) {
+	cfg, err := config.Load()
+	if err != nil {
+		return cfg, "", usageError{err}
+	}
+	if f.Sessions != nil && *f.Sessions < 0 || f.Days != nil && *f.Days < 0 {
+		return cfg, "", usageError{errors.New("--sessions and --days take a whole number, 0 for no limit")}
+	}
+	if f.Input == "" {
+		return cfg, cfg.BiasStore, nil
+	}
+	if _, err := fileInfo(f.Input); err != nil {
+		return cfg, "", fmt.Errorf("reading the records: %w", err)
+	}
+	return cfg, f.Input, nil
+}
+
+func writeIndented(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+type biasReportCmd struct {
+	recordFile
+	Format  string `help:"Form of the report: ${enum}." enum:"text,json" default:"text"`
+	Verbose bool   `help:"Show the reviewers' profiles and the positions in full."`
 }
 
 // Run runs the command.
 func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
-	cfg, err := config.Load()
+	cfg, path, err := c.load()
 	if err != nil {
-		return usageError{err}
-	}
-	if c.Sessions != nil && *c.Sessions < 0 || c.Days != nil && *c.Days < 0 {
-		return usageError{errors.New("--sessions and --days take a whole number, 0 for no limit")}
-	}
-	path := cfg.BiasStore
-	if c.Input != "" {
-		path = c.Input
-		if _, err := fileInfo(path); err != nil {
-			return fmt.Errorf("reading the records: %w", err)
-		}
+		return err
 	}
 	r, err := report(ctx, cfg, path, httpapi.ReportQuery{Sessions: c.Sessions, Days: c.Days})
 	if err != nil {
 		return err
 	}
 	if c.Format == "json" {
-		encoder := json.NewEncoder(std.Stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(r)
+		return writeIndented(std.Stdout, r)
 	}
 	return r.WriteText(std.Stdout, c.Verbose)
+}
+
+type leaderboardCmd struct {
+	recordFile
+	Format   string `help:"Form of the leaderboard: ${enum}." enum:"text,json" default:"text"`
+	Category string `help:"Only sessions of this category: ${enum}." enum:",coding,math,writing,reasoning,knowledge,other" default:""`
+}
+
+// Run runs the command.
+func (c *leaderboardCmd) Run(ctx context.Context, std IO) error {
+	cfg, path, err := c.load()
+	if err != nil {
+		return err
+	}
+	l, err := leaderboard(ctx, cfg, path, httpapi.LeaderboardQuery{Sessions: c.Sessions, Days: c.Days, Category: c.Category})
+	if err != nil {
+		return err
+	}
+	if c.Format == "json" {
+		return writeIndented(std.Stdout, l)
+	}
+	return l.WriteText(std.Stdout)
 }

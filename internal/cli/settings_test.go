@@ -95,6 +95,24 @@ func status(t *testing.T, name, value, body string) int {
 	return code
 }
 
+// besideAnother returns what a request is answered with while a session of the
+// same caller runs, under a setting.
+func besideAnother(t *testing.T, name, value string) int {
+	t.Helper()
+	url, arrived, release := held(t)
+	d := serve(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "ALLOWED_MODELS": "quick", name: value})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _, _ = d.try(t.Context(), "POST", "/v1/council", anyQuestion)
+	}()
+	<-arrived
+	code, _ := d.call(t, "POST", "/v1/council", `{"query":"x","models":["quick","quick"]}`)
+	release()
+	<-done
+	return code
+}
+
 // report returns the bias report over 25 sessions, one a day, under a setting.
 func reportUnder(t *testing.T, name, value string) bias.Report {
 	t.Helper()
@@ -204,21 +222,19 @@ var settings = map[string]func(t *testing.T){
 		differ(t, status(t, "", "", four), status(t, "MAX_MODELS", "3", four), 200, 422)
 	},
 	"MAX_SESSIONS": func(t *testing.T) {
-		second := func(most string) int {
-			url, arrived, release := held(t)
-			d := serve(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "ALLOWED_MODELS": "quick", "MAX_SESSIONS": most})
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				_, _, _ = d.try(t.Context(), "POST", "/v1/council", anyQuestion)
-			}()
-			<-arrived
-			code, _ := d.call(t, "POST", "/v1/council", `{"query":"x","models":["quick","quick"]}`)
-			release()
-			<-done
+		differ(t, besideAnother(t, "MAX_SESSIONS", "2"), besideAnother(t, "MAX_SESSIONS", "1"), 200, 503)
+	},
+	"MAX_SESSIONS_PER_TOKEN": func(t *testing.T) {
+		differ(t, besideAnother(t, "MAX_SESSIONS_PER_TOKEN", ""), besideAnother(t, "MAX_SESSIONS_PER_TOKEN", "1"), 200, 429)
+	},
+	"RATE_LIMIT": func(t *testing.T) {
+		second := func(limit string) int {
+			d := onTap(t, tap(t), "RATE_LIMIT", limit)
+			d.ask(t, anyQuestion)
+			code, _ := d.call(t, "POST", "/v1/council", anyQuestion)
 			return code
 		}
-		differ(t, second("2"), second("1"), 200, 503)
+		differ(t, second(""), second("1"), 200, 429)
 	},
 	"MAX_CALLS_PER_PROVIDER": func(t *testing.T) {
 		p := tap(t)
@@ -249,6 +265,24 @@ var settings = map[string]func(t *testing.T){
 		})
 		s := d.ask(t, anyQuestion)
 		is(t, s.Stage1[2].Error.Code, council.FailConnection)
+	},
+	"MAX_ATTEMPTS": func(t *testing.T) {
+		// The second attempt would succeed.
+		code := func(most string) council.Outcome {
+			once := simllm.Fault{Kind: simllm.FaultStatus, Status: 503, Rate: 1, Times: 1}
+			return serve(t, map[string]string{"BASE_URL": tap(t, once).url, "MODELS": "a,b,c,d", "MAX_ATTEMPTS": most}).ask(t, anyQuestion).Stage1[3].Status
+		}
+		differ(t, code(""), code("1"), council.OutcomeOK, council.OutcomeError)
+	},
+	"IDLE_TIMEOUT": func(t *testing.T) {
+		stall := simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: []simllm.TaskKind{simllm.Question}}
+		d := serve(t, map[string]string{"BASE_URL": tap(t, stall).url, "MODELS": "a,b,c,d", "IDLE_TIMEOUT": "100ms"})
+		is(t, strings.Contains(d.ask(t, anyQuestion).Stage1[3].Error.Message, "silent"), true)
+	},
+	"STRAGGLER_GRACE": func(t *testing.T) {
+		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
+		d := serve(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "a,b,c,d", "STRAGGLER_GRACE": "1s"})
+		is(t, strings.Join(missing(d.ask(t, anyQuestion)), ","), "stage1 d cut,stage2 d cut")
 	},
 	"QUORUM": func(t *testing.T) {
 		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1}

@@ -90,6 +90,8 @@ const (
 	EventStage1  EventType = "stage1.done"     // []Answer
 	EventBallot  EventType = "stage2.ballot"   // Review, one per reviewer as it lands
 	EventStage2  EventType = "stage2.done"     // Tally
+	EventDelta   EventType = "stage3.delta"    // Delta, when Plan.Deltas asks for it
+	EventRestart EventType = "stage3.restart"  // Restart
 	EventStage3  EventType = "stage3.done"     // Synthesis
 	EventDone    EventType = "session.done"    // *Session
 	EventFailed  EventType = "session.failed"  // *Error

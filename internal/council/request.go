@@ -41,6 +41,11 @@ const (
 	PartialRefuse OnPartial = "refuse"
 )
 
+// Categories returns what a question can be about, as its caller says.
+func Categories() []string {
+	return []string{"coding", "math", "writing", "reasoning", "knowledge", "other"}
+}
+
 // Request is a question as a caller asks it. The zero value of every field but
 // the question stands for the configured default.
 type Request struct {
@@ -75,6 +80,9 @@ type Plan struct {
 	OnPartial      OnPartial
 	Category       string
 	Language       string
+	// Deltas has the observer told of the synthesis as it arrives. Nothing in a
+	// Request asks for it: the front door that passes it on does.
+	Deltas bool
 }
 
 // Question returns the conversation as one text: the question alone when there

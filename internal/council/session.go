@@ -132,6 +132,19 @@ type Synthesis struct {
 	Error *Failure `json:"error"` // why the chairman did not
 }
 
+// Delta is a piece of the synthesis as it arrives. The pieces since the last
+// Restart add up to Synthesis.Response.
+type Delta struct {
+	Text string `json:"text"` // never empty
+}
+
+// Restart voids all Deltas so far: who wrote them failed, and somebody else stands
+// in.
+type Restart struct {
+	Model  string      `json:"model"`  // who failed
+	Reason FailureCode `json:"reason"` // why
+}
+
 // Metadata is everything about a session besides its texts.
 type Metadata struct {
 	LabelToModel map[Label]Seat `json:"label_to_model"`
@@ -259,6 +272,7 @@ const (
 	WarnNotPersisted   WarningCode = "not_persisted"    // the records could not be written
 	WarnReviewSkipped  WarningCode = "review_skipped"   // there was nothing to compare
 	WarnAnswerCutShort WarningCode = "answer_cut_short" // an answer ended at its token limit
+	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: the fastest decided alone
 )
 
 // Versions says what produced a session.

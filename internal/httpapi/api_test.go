@@ -33,6 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // daemon in good health.
 type fakeDaemon struct {
 	report   func(httpapi.ReportQuery) (bias.Report, error)
+	board    func(httpapi.LeaderboardQuery) (bias.Leaderboard, error)
 	notReady func() []httpapi.Reason
 	draining atomic.Bool
 }
@@ -42,6 +43,13 @@ func (d *fakeDaemon) Report(_ context.Context, q httpapi.ReportQuery) (bias.Repo
 		return d.report(q)
 	}
 	return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
+}
+
+func (d *fakeDaemon) Leaderboard(_ context.Context, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+	if d.board != nil {
+		return d.board(q)
+	}
+	return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(false), nil
 }
 
 func (d *fakeDaemon) NotReady() []httpapi.Reason {
@@ -94,7 +102,7 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	for _, m := range all {
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
-	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, MaxBodyBytes: 1 << 20, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, MaxBodyBytes: 1 << 20, BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = io.WriteString(w, "metric 1\n")
 	})}
@@ -118,15 +126,28 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 // its body read. Headers are pairs of name and value.
 func (s *server) call(t *testing.T, method, path, body string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
-	var reader io.Reader = http.NoBody
-	if body != "" {
-		reader = strings.NewReader(body)
+	if body == "" {
+		return s.send(t, method, path, http.NoBody, headers...)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, reader)
+	return s.send(t, method, path, strings.NewReader(body), headers...)
+}
+
+// stalled sends a request whose body begins and never ends.
+func (s *server) stalled(t *testing.T, method, path string, headers ...string) (*http.Response, []byte) {
+	t.Helper()
+	reader, writer := io.Pipe()
+	defer writer.Close()
+	go func() { _, _ = io.WriteString(writer, `{"query":`) }()
+	return s.send(t, method, path, reader, headers...)
+}
+
+func (s *server) send(t *testing.T, method, path string, body io.Reader, headers ...string) (*http.Response, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body != "" {
+	if body != http.NoBody {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	for pair := range slices.Chunk(headers, 2) {
@@ -241,6 +262,9 @@ var badInput = []struct {
 	{"a wrong path", "POST", "/v1/councils", `{"query": "x"}`, nil, 404, "not_found", nil},
 	{"an unknown parameter", "GET", "/v1/bias-report?session=3", "", nil, 422, "invalid", []string{"session"}},
 	{"a bad parameter", "GET", "/v1/bias-report?sessions=-1&days=x&format=xml", "", nil, 422, "invalid", []string{"days", "format", "sessions"}},
+	{"a wrong method", "POST", "/v1/leaderboard", "{}", nil, 405, "method_not_allowed", nil},
+	{"an unknown parameter", "GET", "/v1/leaderboard?model=a", "", nil, 422, "invalid", []string{"model"}},
+	{"a bad parameter", "GET", "/v1/leaderboard?sessions=x&category=poetry", "", nil, 422, "invalid", []string{"category", "sessions"}},
 }
 
 func TestBadInput(t *testing.T) {
@@ -399,10 +423,10 @@ func (w watched) Run(ctx context.Context, plan council.Plan, o council.Observer)
 func TestTokens(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret, "another-token-of-sixteen"} })
 	for _, header := range []string{"", "Bearer ", "Bearer wrong", "Basic " + secret, secret, "Bearer " + secret + "x", "Bearer " + strings.Repeat("x", 10_000)} {
-		for _, path := range []string{"/v1/council", "/v1/bias-report"} {
-			method := "POST"
-			if path == "/v1/bias-report" {
-				method = "GET"
+		for _, path := range []string{"/v1/council", "/v1/bias-report", "/v1/leaderboard"} {
+			method := "GET"
+			if path == "/v1/council" {
+				method = "POST"
 			}
 			resp, p := s.askForProblem(t, method, path, "", "Authorization", header)
 			if p.Status != 401 || p.Code != "unauthorized" || !strings.HasPrefix(resp.Header.Get("WWW-Authenticate"), "Bearer") {
@@ -461,6 +485,28 @@ func TestBiasReport(t *testing.T) {
 	}
 	if !strings.Contains(s.log.String(), "permission denied") {
 		t.Errorf("the cause is not in the log: %s", s.log)
+	}
+}
+
+func TestLeaderboard(t *testing.T) {
+	s := start(t, nil)
+	var asked httpapi.LeaderboardQuery
+	s.daemon.board = func(q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+		asked = q
+		return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(false), nil
+	}
+	resp, data := s.call(t, "GET", "/v1/leaderboard?sessions=0&days=7&category=math", "")
+	if resp.StatusCode != 200 || !strings.Contains(string(data), `"entries":[]`) {
+		t.Errorf("%d %s", resp.StatusCode, data)
+	}
+	if diff := cmp.Diff(httpapi.LeaderboardQuery{Sessions: new(0), Days: new(7), Category: "math"}, asked); diff != "" {
+		t.Error(diff)
+	}
+	if resp, data = s.call(t, "GET", "/v1/leaderboard", "", "Accept", "text/plain"); resp.StatusCode != 200 || !strings.HasPrefix(string(data), "No ballots") {
+		t.Errorf("%d %s", resp.StatusCode, data)
+	}
+	if asked != (httpapi.LeaderboardQuery{}) {
+		t.Errorf("asked %+v", asked)
 	}
 }
 

@@ -83,7 +83,9 @@ var schemas = map[string]reflect.Type{
 	"Versions": reflect.TypeFor[council.Versions](), "FieldError": reflect.TypeFor[council.FieldError](),
 	"Order": reflect.TypeFor[council.Order](), "Stage": reflect.TypeFor[council.Stage](), "FailureCode": reflect.TypeFor[council.FailureCode](),
 	"Report": reflect.TypeFor[bias.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
+	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
 	"Metric": reflect.TypeFor[bias.Metric](), "Profile": reflect.TypeFor[bias.Profile](), "Position": reflect.TypeFor[bias.Position](),
+	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](), "Entry": reflect.TypeFor[bias.Entry](),
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](), "Readiness": reflect.TypeFor[httpapi.Readiness](),
 	"Problem": reflect.TypeFor[httpapi.Problem](),
 }
@@ -302,7 +304,13 @@ func (m moody) Prepare(r council.Request) (council.Plan, error) {
 }
 
 // fullReport is a report in which nothing is empty.
-func fullReport(httpapi.ReportQuery) (bias.Report, error) {
+func fullReport(httpapi.ReportQuery) (bias.Report, error) { return manySessions().Report(), nil }
+
+func fullLeaderboard(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+	return manySessions().Leaderboard(false), nil
+}
+
+func manySessions() *bias.Collector {
 	now := time.Now()
 	c := bias.NewCollector(bias.Options{Now: now})
 	c.Skip(3, "not_json")
@@ -311,21 +319,23 @@ func fullReport(httpapi.ReportQuery) (bias.Report, error) {
 			c.Add(council.BiasMetricRecord{
 				SessionID: strconv.Itoa(i), Timestamp: now.Add(-time.Hour), ReviewerID: "r" + strconv.Itoa(j%2), ModelID: "c" + strconv.Itoa(j),
 				Position: &j, ResponseLengthChars: 100 * (i + j), ScoreValue: new(float64(1 + (i*j)%10)), ScoreScale: "1-10",
+				NShown: 3, RankValue: new(float64(j)), QueryMetadata: council.QueryMetadata{Category: new("math")},
 			})
 		}
 	}
-	return c.Report(), nil
+	return c
 }
 
 // Every status that the contract documents for a route is produced here, with a
 // body that the contract describes.
 func TestContractHasTheStatuses(t *testing.T) {
+	const perMinute = 40 // sessions, more than the rows take
 	doc := contract(t)
 	s := start(t, []simllm.Model{
 		{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}},
 		{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}},
 	}, func(o *httpapi.Options, p *pipeline.Options) {
-		o.Tokens = []string{secret}
+		o.Tokens, o.Limits.PerMinute = []string{secret}, new(perMinute)
 		inner, err := pipeline.New(*p)
 		if err != nil {
 			t.Fatal(err)
@@ -337,8 +347,12 @@ func TestContractHasTheStatuses(t *testing.T) {
 		method, path, body string
 		headers            []string
 		prepare            func()
+		send               func() (*http.Response, []byte) // nil: once, with the body
 	}
-	ready := func() { s.daemon.notReady, s.daemon.report = nil, nil; s.daemon.draining.Store(false) }
+	ready := func() {
+		s.daemon.notReady, s.daemon.report, s.daemon.board = nil, nil, nil
+		s.daemon.draining.Store(false)
+	}
 	calls := []call{
 		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["down","amber","birch"]}`, headers: auth},
@@ -353,6 +367,15 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["down","down"]}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["hang","hang"],"timeout_seconds":0.1}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth, prepare: func() { s.daemon.draining.Store(true) }},
+		{method: "POST", path: "/v1/council", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/council", auth...) }},
+		{method: "POST", path: "/v1/council", send: func() (resp *http.Response, data []byte) {
+			for range 2 * perMinute {
+				if resp, data = s.call(t, "POST", "/v1/council", `{`, auth...); resp.StatusCode == http.StatusTooManyRequests {
+					break
+				}
+			}
+			return resp, data
+		}},
 		{method: "GET", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() { s.daemon.report = fullReport }},
 		{method: "GET", path: "/v1/bias-report?format=text", headers: auth},
@@ -361,6 +384,16 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/v1/bias-report?days=x", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() {
 			s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
+		}},
+		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() { s.daemon.board = fullLeaderboard }},
+		{method: "GET", path: "/v1/leaderboard?format=text", headers: auth},
+		{method: "GET", path: "/v1/leaderboard"},
+		{method: "DELETE", path: "/v1/leaderboard", headers: auth},
+		{method: "GET", path: "/v1/leaderboard?days=x", headers: auth},
+		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() {
+			s.daemon.board = func(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+				return bias.Leaderboard{}, errors.New("no disk")
+			}
 		}},
 		{method: "GET", path: "/healthz"},
 		{method: "PUT", path: "/healthz"},
@@ -380,7 +413,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 		if k.prepare != nil {
 			k.prepare()
 		}
-		resp, data := s.call(t, k.method, k.path, k.body, k.headers...)
+		if k.send == nil {
+			k.send = func() (*http.Response, []byte) { return s.call(t, k.method, k.path, k.body, k.headers...) }
+		}
+		resp, data := k.send()
 		path, _, _ := strings.Cut(k.path, "?")
 		item := doc.Paths.Value(path)
 		operation := item.GetOperation(k.method)

@@ -12,9 +12,6 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Categories are the values of a request's category.
-var categories = []string{"coding", "math", "writing", "reasoning", "knowledge", "other"} //nolint:gochecknoglobals // a constant list
-
 var language = regexp.MustCompile(`^[a-z]{2}$`)
 
 // Prepare turns a request into a Plan: it applies the defaults, validates
@@ -73,8 +70,8 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		}
 		plan.MaxTotalTokens = lower(plan.MaxTotalTokens, r.MaxTotalTokens)
 	}
-	if r.Category != "" && !slices.Contains(categories, r.Category) {
-		v.add("category", fmt.Sprintf("%q is not a category", r.Category), "use "+strings.Join(categories, ", "))
+	if r.Category != "" && !slices.Contains(council.Categories(), r.Category) {
+		v.add("category", fmt.Sprintf("%q is not a category", r.Category), "use "+strings.Join(council.Categories(), ", "))
 	}
 	if r.Language != "" && !language.MatchString(r.Language) {
 		v.add("language", fmt.Sprintf("%q is not a language code", r.Language), "use two lower-case letters of ISO 639-1, such as en")

@@ -330,6 +330,34 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
+// A caller learns when enough members may answer again, as far as that is known.
+func TestNoQuorumRetryAfter(t *testing.T) {
+	busy := func(after string) simllm.Fault {
+		return simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: after}
+	}
+	for _, tt := range []struct {
+		name  string
+		after [3]string // of birch, cedar and dune; one of them is needed
+		want  time.Duration
+	}{
+		{"the first to be back", [3]string{"300", "200", "400"}, 200 * time.Second},
+		{"one that says when", [3]string{"", "200", ""}, 200 * time.Second},
+		{"nobody says", [3]string{"", "", ""}, 0},
+		{"a far date", [3]string{"Fri, 31 Dec 9999 23:59:59 GMT", "", ""}, time.Hour},
+		{"a date gone by", [3]string{"Fri, 31 Dec 1999 23:59:59 GMT", "", ""}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := members(4)
+			for i, after := range tt.after {
+				m[i+1] = with(m[i+1], busy(after))
+			}
+			if _, e := build(t, m, func(o *pipeline.Options) { o.Quorum = 2 }).refused(t, council.Request{}); e.RetryAfter != tt.want {
+				t.Errorf("retry after %v, want %v", e.RetryAfter, tt.want)
+			}
+		})
+	}
+}
+
 func TestDeadline(t *testing.T) {
 	m := members(3)
 	hang := simllm.Fault{Kind: simllm.FaultHang}
@@ -343,6 +371,9 @@ func TestDeadline(t *testing.T) {
 	s := h.run(t, council.Request{})
 	if diff := cmp.Diff([]string{"stage1 cedar timeout", "stage2 cedar timeout"}, missing(s)); diff != "" {
 		t.Error(diff)
+	}
+	if !warned(s, council.WarnFastestOnly) {
+		t.Errorf("warnings %v", s.Metadata.Warnings)
 	}
 	if s.Metadata.Timing.TotalMS > 1000 {
 		t.Errorf("the run took %v ms of its 1000", s.Metadata.Timing.TotalMS)
@@ -768,5 +799,171 @@ func TestConversation(t *testing.T) {
 	}
 	if kinds[simllm.Question] != 3 || kinds[simllm.Review] != 3 || kinds[simllm.Synthesis] != 1 {
 		t.Errorf("tasks %v", kinds)
+	}
+}
+
+// What observers are told of the synthesis, less what was voided, is the answer.
+func TestDeltas(t *testing.T) {
+	tests := []struct {
+		name     string
+		faults   []simllm.Fault // of every chairman
+		restarts []council.Restart
+		pieces   bool // the answer came in more than one
+	}{
+		{name: "as they arrive", pieces: true},
+		{name: "the second chairman's", faults: []simllm.Fault{{Kind: simllm.StreamError, Times: 1}}, pieces: true, restarts: []council.Restart{{Model: "amber", Reason: council.FailBadResponse}}},
+		{name: "nothing to void", faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400}}},
+		{
+			name: "the best answer", faults: []simllm.Fault{{Kind: simllm.FaultLength}},
+			restarts: []council.Restart{{Model: "amber", Reason: council.FailLength}, {Model: "birch", Reason: council.FailLength}, {Model: "cedar", Reason: council.FailLength}},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := members(3)
+			m[1].Quality, m[1].Spread = 4, 0 // birch is the second to write
+			for i := range m {
+				m[i].FirstChunk, m[i].ChunkDelay = 0, 0
+				faults := slices.Clone(tt.faults)
+				for j := range faults {
+					faults[j].Tasks = []simllm.TaskKind{simllm.Synthesis}
+				}
+				if i == 0 || len(faults) == 0 || faults[0].Times == 0 {
+					m[i] = with(m[i], faults...)
+				}
+			}
+			h := build(t, m)
+			plan := h.plan(t, council.Request{})
+			plan.Deltas = true
+			var pieces []string
+			var restarts []council.Restart
+			s, err := h.Run(t.Context(), plan, council.ObserverFunc(func(e council.Event) {
+				switch data := e.Data.(type) {
+				case council.Delta:
+					pieces = append(pieces, data.Text)
+				case council.Restart:
+					pieces, restarts = nil, append(restarts, data)
+				case council.Synthesis:
+					pieces = append(pieces, "") // nothing may follow
+				}
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Join(pieces, "") != s.Answer || pieces[len(pieces)-1] != "" || (len(pieces) > 2) != tt.pieces {
+				t.Errorf("%d pieces, %.60q is not %.60q", len(pieces), strings.Join(pieces, ""), s.Answer)
+			}
+			if diff := cmp.Diff(tt.restarts, restarts); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	// Nobody is told, and nothing is streamed, unless the plan asks for it.
+	m := members(3)
+	m[0] = with(m[0], simllm.Fault{Kind: simllm.StreamError})
+	h := build(t, m)
+	s, err := h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) {
+		if e.Type == council.EventDelta {
+			t.Error("a delta that nobody asked for")
+		}
+	}))
+	if err != nil || s.Status != council.StatusComplete {
+		t.Errorf("got %v, missing %v", err, missing(s))
+	}
+}
+
+// A run that is cancelled while the synthesis arrives tells of nothing after it.
+func TestCancelAmongDeltas(t *testing.T) {
+	m := members(3)
+	for i := range m {
+		m[i].FirstChunk, m[i].ChunkDelay = 0, 0
+		m[i] = with(m[i], simllm.Fault{Kind: simllm.FaultStall, Tasks: []simllm.TaskKind{simllm.Synthesis}})
+	}
+	h := build(t, m)
+	plan := h.plan(t, council.Request{})
+	plan.Deltas = true
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var types []council.EventType
+	_, err := h.Run(ctx, plan, council.ObserverFunc(func(e council.Event) {
+		if e.Type == council.EventDelta {
+			cancel()
+		}
+		if ctx.Err() != nil {
+			types = append(types, e.Type)
+		}
+	}))
+	if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeCancelled {
+		t.Errorf("got %v", err)
+	}
+	if diff := cmp.Diff([]council.EventType{council.EventDelta, council.EventFailed}, types); diff != "" {
+		t.Error(diff)
+	}
+	if h.requests() != 7 {
+		t.Errorf("%d calls, want 7", h.requests())
+	}
+}
+
+func TestStragglers(t *testing.T) {
+	question, review := []simllm.TaskKind{simllm.Question}, []simllm.TaskKind{simllm.Review}
+	tests := []struct {
+		name    string
+		grace   *time.Duration
+		fault   simllm.Fault // of dune
+		latency time.Duration
+		missing []string
+		records map[council.BallotStatus]int
+	}{
+		{name: "everybody is waited for", latency: 100 * time.Millisecond, records: map[council.BallotStatus]int{council.BallotOK: 12}},
+		{name: "in time", grace: new(time.Minute), latency: 100 * time.Millisecond, records: map[council.BallotStatus]int{council.BallotOK: 12}},
+		{
+			name: "an answer is cut", grace: new(time.Second), fault: simllm.Fault{Kind: simllm.FaultHang, Tasks: question},
+			missing: []string{"stage1 dune cut"}, records: map[council.BallotStatus]int{council.BallotOK: 9},
+		},
+		{
+			name: "a review is cut", grace: new(time.Second), fault: simllm.Fault{Kind: simllm.FaultHang, Tasks: review},
+			missing: []string{"stage2 dune cut"}, records: map[council.BallotStatus]int{council.BallotOK: 9, council.BallotCut: 3},
+		},
+		{
+			name: "who failed was not cut", grace: new(time.Second), fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 400, Tasks: review},
+			missing: []string{"stage2 dune rejected"}, records: map[council.BallotStatus]int{council.BallotOK: 9, council.BallotError: 3},
+		},
+		{
+			name: "abstentions make no quorum", grace: new(time.Duration(0)), fault: simllm.Fault{Kind: simllm.BallotAbstain}, latency: 100 * time.Millisecond,
+			missing: []string{"stage2 dune abstained"}, records: map[council.BallotStatus]int{council.BallotOK: 9, council.BallotAbstained: 3},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := members(4)
+			m[3].Latency.Median = tt.latency
+			if tt.fault.Kind != "" {
+				m[3] = with(m[3], tt.fault)
+			}
+			h := build(t, m, func(o *pipeline.Options) {
+				o.StragglerGrace, o.Quorum = tt.grace, 3
+				if tt.fault.Kind == simllm.BallotAbstain {
+					o.Quorum = 4
+				}
+			})
+			s := h.run(t, council.Request{})
+			if diff := cmp.Diff(tt.missing, missing(s)); diff != "" {
+				t.Error(diff)
+			}
+			records := map[council.BallotStatus]int{}
+			for _, r := range h.notes.batches[0] {
+				records[r.Status]++
+			}
+			if diff := cmp.Diff(tt.records, records); diff != "" {
+				t.Error(diff)
+			}
+			cut := len(tt.missing) > 0 && strings.HasSuffix(tt.missing[0], "cut")
+			if warned(s, council.WarnFastestOnly) != cut {
+				t.Errorf("warnings %v", s.Metadata.Warnings)
+			}
+			if tt.grace != nil && s.Metadata.Timing.TotalMS > 20_000 {
+				t.Errorf("the session took %v ms", s.Metadata.Timing.TotalMS)
+			}
+		})
 	}
 }

@@ -26,11 +26,13 @@ type Input struct {
 	First    string // member id
 }
 
-// Options are the sampling parameters of the chairman's call; nil leaves the
-// provider's own.
+// Options say how the chairman is called.
 type Options struct {
-	Temperature     *float64
-	MaxOutputTokens *int
+	Temperature     *float64 // nil: the provider's own
+	MaxOutputTokens *int     // nil: the provider's own
+	// Observe is told of the synthesis as it arrives, in EventDelta and
+	// EventRestart. Nil asks for it in one piece, which is cheaper.
+	Observe func(council.EventType, any)
 }
 
 const system = `You are the chairman of a council of language models. You are shown a question, the answers of several authors whose names are hidden, and what reviewers made of them.
@@ -47,10 +49,18 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 	messages := prompt(in)
 	s := council.Synthesis{Spent: council.Spent{Usage: council.NoUsage()}}
 	var failed []council.Degradation
+	told := false // of text that is not void
+	var onDelta func(string)
+	if o.Observe != nil {
+		onDelta = func(text string) {
+			told = true
+			o.Observe(council.EventDelta, council.Delta{Text: text})
+		}
+	}
 	for i, chairman := range in.Chairmen {
 		completion, failure := call(ctx, c, council.Call{
 			Stage: council.Stage3, Model: chairman.Model, Messages: messages,
-			Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens,
+			Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens, OnDelta: onDelta,
 		})
 		s.LatencyMS += completion.LatencyMS
 		s.Attempts += completion.Attempts
@@ -66,6 +76,13 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 			s.Error = failure
 		}
 		failed = append(failed, council.Degradation{Stage: council.Stage3, Model: chairman.ID, Code: failure.Code, Message: failure.Message})
+		if told {
+			o.Observe(council.EventRestart, council.Restart{Model: chairman.ID, Reason: failure.Code})
+			told = false
+		}
+		if ctx.Err() != nil { // nobody else could be asked
+			break
+		}
 	}
 	s.Status = council.OutcomeFallback
 	if len(in.Standings) > 0 {
@@ -74,6 +91,9 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		s.Model, s.Fallback = in.First, new(council.FallbackFirstAnswer)
 	}
 	s.Response = in.Answers[s.Model]
+	if onDelta != nil {
+		onDelta(s.Response)
+	}
 	return s, failed
 }
 

@@ -1,0 +1,256 @@
+package bias
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"gonum.org/v1/gonum/stat"
+)
+
+const (
+	// bootstrapFrom is how many sessions a bootstrap takes: below, its percentiles
+	// say more about the few sessions than about others.
+	bootstrapFrom = 20
+
+	// reasonRank is a rank_value that no place on its ballot has.
+	reasonRank = "bad_rank"
+)
+
+// Leaderboard ranks models over the sessions of a window (ADR-007). In it every
+// session counts alike, however many reviewers it had.
+type Leaderboard struct {
+	GeneratedAt time.Time `json:"generated_at"`
+	Window      Window    `json:"window"`
+	Category    *string   `json:"category"` // the one asked for; null: all sessions
+	// PartialBallots is what a ballot counts for a candidate that it leaves out:
+	// "available", nothing; "tied_last", a share of the last places.
+	PartialBallots string     `json:"partial_ballots"`
+	Skipped        []Skipped  `json:"skipped"`
+	Sessions       int        `json:"sessions"` // those with a ballot that counts
+	Entries        []Entry    `json:"entries"`
+	Categories     []Category `json:"categories"` // by name; sessions of no category are in none
+}
+
+// Category is the leaderboard of the sessions of one category.
+type Category struct {
+	Category string  `json:"category"`
+	Sessions int     `json:"sessions"`
+	Entries  []Entry `json:"entries"`
+}
+
+// Entry is one model's place on a Leaderboard.
+type Entry struct {
+	// Rank is from 1, by score and then wins; who is equal in both shares a rank,
+	// and the next one has that of its place.
+	Rank  int    `json:"rank"`
+	Model string `json:"model"`
+	// BordaNormalized is the mean over sessions of the session's mean over ballots
+	// of (m-1-p)/(m-1), with the model at place p of the m that the ballot could
+	// rank: 1 is always first, 0 always last.
+	BordaNormalized float64 `json:"borda_normalized"`
+	// CILower and CIUpper are the percentile interval (95 %) over 2,000 bootstrap
+	// samples of the leaderboard's sessions; null for a model with less than 20.
+	CILower     *float64 `json:"ci_lower"`
+	CIUpper     *float64 `json:"ci_upper"`
+	Appearances int      `json:"appearances"` // sessions that voted on it
+	VoteCount   int      `json:"vote_count"`  // ballots that ranked it
+	WinCount    float64  `json:"win_count"`   // first places; a shared one counts its share
+	// Confidence is ADR-018's tier, by Appearances.
+	Confidence Confidence `json:"statistical_confidence"`
+}
+
+// standing is what one session says of one model.
+type standing struct{ points, wins, votes float64 }
+
+// Leaderboard computes the leaderboard over what was added so far. It reads
+// ranks alone: records of a schema without rank_value say nothing here.
+func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
+	c.sortRows()
+	l := Leaderboard{
+		GeneratedAt: c.o.Now.UTC(), Window: Window{Sessions: len(c.order)}, PartialBallots: "available",
+		Entries: []Entry{}, Categories: []Category{},
+	}
+	if tiedLast {
+		l.PartialBallots = "tied_last"
+	}
+	if c.o.Category != "" {
+		l.Category = &c.o.Category
+	}
+	if n := len(c.order); n > 0 {
+		l.Window.Start, l.Window.End = new(c.order[0].start), new(c.order[n-1].start)
+	}
+	var all []map[int32]standing
+	byCategory := map[string][]map[int32]standing{}
+	duplicates, bad := 0, 0
+	for _, s := range c.order {
+		rows := s.rows
+		duplicates += s.duplicates
+		l.Window.Records += len(rows)
+		standings := map[int32]standing{}
+		for len(rows) > 0 {
+			n := slices.IndexFunc(rows, func(r row) bool { return r.reviewer != rows[0].reviewer })
+			if n < 0 {
+				n = len(rows)
+			}
+			if !count(rows[:n], tiedLast, standings) {
+				bad += n
+			}
+			rows = rows[n:]
+		}
+		if len(standings) == 0 {
+			continue
+		}
+		all = append(all, standings)
+		if s.category != "" {
+			byCategory[s.category] = append(byCategory[s.category], standings)
+		}
+	}
+	l.Sessions, l.Entries = len(all), c.entries(all)
+	for _, name := range slices.Sorted(maps.Keys(byCategory)) {
+		sessions := byCategory[name]
+		l.Categories = append(l.Categories, Category{Category: name, Sessions: len(sessions), Entries: c.entries(sessions)})
+	}
+	l.Skipped = c.skips(duplicates)
+	if bad > 0 {
+		l.Skipped = append(l.Skipped, Skipped{Reason: reasonRank, Count: bad})
+		slices.SortFunc(l.Skipped, func(a, b Skipped) int { return strings.Compare(a.Reason, b.Reason) })
+	}
+	return l
+}
+
+// count adds one reviewer's ballot to the session's standings. It reports false for
+// ranks that are none; nothing is then added.
+func count(rows []row, tiedLast bool, standings map[int32]standing) bool {
+	m, ranked, best := 0, 0, math.Inf(1)
+	for _, r := range rows {
+		if r.own {
+			continue
+		}
+		m++
+		if !math.IsNaN(r.rank) {
+			ranked++
+			best = min(best, r.rank)
+		}
+	}
+	// A slate may hold more than the records that could be read.
+	if shown := int(rows[0].shown); shown > 0 {
+		if slices.ContainsFunc(rows, func(r row) bool { return r.own }) {
+			shown--
+		}
+		m = max(m, shown)
+	}
+	last := float64(m - 1)
+	if slices.ContainsFunc(rows, func(r row) bool { return !r.own && (r.rank < 0 || r.rank > last) }) {
+		return false
+	}
+	if m < 2 || ranked == 0 {
+		return true
+	}
+	firsts := 2*best + 1 // that many cover the places from 0 on, and best is their mean
+	for _, r := range rows {
+		rank := r.rank
+		switch {
+		case r.own, math.IsNaN(rank) && !tiedLast:
+			continue
+		case math.IsNaN(rank):
+			rank = (float64(ranked) + last) / 2
+		}
+		t := standings[r.candidate]
+		t.points += (last - rank) / last
+		t.votes++
+		if rank == best {
+			t.wins += 1 / firsts
+		}
+		standings[r.candidate] = t
+	}
+	return true
+}
+
+// entries returns the board of some sessions.
+func (c *Collector) entries(sessions []map[int32]standing) []Entry {
+	means := make([][]float64, len(c.names)) // by member and session; NaN where it has no vote
+	entries := make([]Entry, len(c.names))
+	for member := range entries {
+		e := &entries[member]
+		e.Model = c.names[member]
+		means[member] = make([]float64, len(sessions))
+		sum := 0.0
+		for i, s := range sessions {
+			t, ok := s[int32(member)]
+			if !ok {
+				means[member][i] = math.NaN()
+				continue
+			}
+			means[member][i] = t.points / t.votes
+			sum += means[member][i]
+			e.Appearances++
+			e.VoteCount += int(t.votes)
+			e.WinCount += t.wins
+		}
+		if e.Appearances > 0 {
+			e.BordaNormalized, e.WinCount = settle(sum/float64(e.Appearances)), settle(e.WinCount)
+		}
+		e.Confidence = c.confidence(e.Appearances)
+	}
+	resample(means, entries)
+	entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Appearances == 0 })
+	slices.SortFunc(entries, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(b.BordaNormalized, a.BordaNormalized), cmp.Compare(b.WinCount, a.WinCount), strings.Compare(a.Model, b.Model))
+	})
+	for i := range entries {
+		entries[i].Rank = i + 1
+		if i > 0 && entries[i].BordaNormalized == entries[i-1].BordaNormalized && entries[i].WinCount == entries[i-1].WinCount {
+			entries[i].Rank = entries[i-1].Rank
+		}
+	}
+	return entries
+}
+
+// settle rounds off what additions leave behind, so that equal figures are equal.
+func settle(x float64) float64 { return math.Round(x*1e12) / 1e12 }
+
+// resample sets the intervals: the percentiles of the means over samples of whole
+// sessions, drawn with replacement (Efron 1979). The draws have a fixed seed, so
+// that the same records give the same figures.
+func resample(means [][]float64, entries []Entry) {
+	var members []int
+	for member, e := range entries {
+		if e.Appearances >= bootstrapFrom {
+			members = append(members, member)
+		}
+	}
+	if len(members) == 0 {
+		return
+	}
+	rng := rand.New(rand.NewPCG(7, 0))
+	draws := make([][]float64, len(members))
+	times := make([]float64, len(means[0]))
+	for range bootstrapDraws {
+		clear(times)
+		for range times {
+			times[rng.IntN(len(times))]++
+		}
+		for i, member := range members {
+			sum, n := 0.0, 0.0
+			for s, mean := range means[member] {
+				if !math.IsNaN(mean) {
+					sum += times[s] * mean
+					n += times[s]
+				}
+			}
+			if n > 0 {
+				draws[i] = append(draws[i], sum/n)
+			}
+		}
+	}
+	for i, member := range members {
+		slices.Sort(draws[i])
+		entries[member].CILower = new(stat.Quantile(0.025, stat.LinInterp, draws[i], nil))
+		entries[member].CIUpper = new(stat.Quantile(0.975, stat.LinInterp, draws[i], nil))
+	}
+}

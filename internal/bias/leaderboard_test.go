@@ -1,0 +1,197 @@
+package bias_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/ranking"
+)
+
+var today = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
+
+// ballot is one reviewer's records: who was shown, and what it ranked.
+func ballot(session, category string, start time.Time, v ranking.Vote) []council.BiasMetricRecord {
+	ranks := ranking.RankValues(v)
+	records := make([]council.BiasMetricRecord, 0, len(v.Shown))
+	for position, candidate := range v.Shown {
+		r := council.BiasMetricRecord{
+			SchemaVersion: council.RecordSchema, SessionID: session, Timestamp: start, ReviewerID: v.Reviewer, ModelID: candidate,
+			Position: &position, ScoreScale: council.ScoreScale, Own: candidate == v.Reviewer, NShown: len(v.Shown), Status: council.BallotOK,
+		}
+		if category != "" {
+			r.QueryMetadata.Category = &category
+		}
+		if rank, ok := ranks[candidate]; ok {
+			r.RankValue = &rank
+		}
+		records = append(records, r)
+	}
+	return records
+}
+
+func board(o bias.Options, tiedLast bool, records []council.BiasMetricRecord) bias.Leaderboard {
+	o.Now = today
+	c := bias.NewCollector(o)
+	for _, r := range records {
+		c.Add(r)
+	}
+	return c.Leaderboard(tiedLast)
+}
+
+func TestLeaderboardByHand(t *testing.T) {
+	at := func(hour int) time.Time { return today.Add(time.Duration(hour-24) * time.Hour) }
+	var records []council.BiasMetricRecord
+	add := func(session, category string, hour int, reviewer string, shown []string, places ...[]string) {
+		records = append(records, ballot(session, category, at(hour), ranking.Vote{Reviewer: reviewer, Shown: shown, Places: places})...)
+	}
+	// Session 1: a gets 1 and 1/2, b 1 and 0, c 0 from a; its own answer is not counted on c's ballot.
+	add("1", "math", 1, "a", []string{"c", "b"}, []string{"b"}, []string{"c"})
+	add("1", "math", 1, "b", []string{"a", "c"}, []string{"a"}, []string{"c"})
+	add("1", "math", 1, "c", []string{"a", "b", "c"}, []string{"c"}, []string{"a", "b"})
+	// Session 2: one ballot, which leaves out c.
+	add("2", "", 2, "x", []string{"a", "b", "c"}, []string{"b"}, []string{"a"})
+	// Session 3: nothing that counts: an abstention, and a ballot over one answer.
+	add("3", "math", 3, "a", []string{"b", "c"})
+	add("3", "math", 3, "d", []string{"b"}, []string{"b"})
+
+	math1 := []bias.Entry{
+		{Rank: 1, Model: "a", BordaNormalized: 0.75, Appearances: 1, VoteCount: 2, WinCount: 1.5, Confidence: "insufficient"},
+		{Rank: 1, Model: "b", BordaNormalized: 0.75, Appearances: 1, VoteCount: 2, WinCount: 1.5, Confidence: "insufficient"},
+		{Rank: 3, Model: "c", BordaNormalized: 0, Appearances: 1, VoteCount: 2, Confidence: "insufficient"},
+	}
+	// Over both: a (3/4 + 1/2) / 2, b (3/4 + 1) / 2, c 0.
+	both := []bias.Entry{
+		{Rank: 1, Model: "b", BordaNormalized: 0.875, Appearances: 2, VoteCount: 3, WinCount: 2.5, Confidence: "insufficient"},
+		{Rank: 2, Model: "a", BordaNormalized: 0.625, Appearances: 2, VoteCount: 3, WinCount: 1.5, Confidence: "insufficient"},
+		{Rank: 3, Model: "c", BordaNormalized: 0, Appearances: 1, VoteCount: 2, Confidence: "insufficient"},
+	}
+	want := bias.Leaderboard{
+		GeneratedAt: today, Window: bias.Window{Start: new(at(1)), End: new(at(3)), Sessions: 3, Records: 13}, PartialBallots: "available",
+		Skipped: []bias.Skipped{}, Sessions: 2, Entries: both,
+		Categories: []bias.Category{{Category: "math", Sessions: 1, Entries: math1}},
+	}
+	if diff := cmp.Diff(want, board(bias.Options{}, false, records)); diff != "" {
+		t.Error(diff)
+	}
+
+	tied := slices.Clone(both)
+	tied[2].Appearances, tied[2].VoteCount = 2, 3
+	if diff := cmp.Diff(tied, board(bias.Options{}, true, records).Entries); diff != "" {
+		t.Errorf("tied_last: %s", diff)
+	}
+	got := board(bias.Options{Category: "math"}, false, records)
+	if diff := cmp.Diff(math1, got.Entries); diff != "" || *got.Category != "math" || got.Window.Sessions != 2 {
+		t.Errorf("math alone: %+v %s", got, diff)
+	}
+	if got = board(bias.Options{WindowSessions: 2}, false, records); got.Window.Sessions != 2 || got.Sessions != 1 || got.Entries[0].Model != "b" {
+		t.Errorf("the last two sessions: %+v", got)
+	}
+	if got = board(bias.Options{}, false, nil); got.Sessions != 0 || got.Entries == nil || got.Window.Start != nil {
+		t.Errorf("no sessions: %+v", got)
+	}
+}
+
+// What a record file from elsewhere may hold: ranks that are no places, a slate of
+// unknown size, a record twice, no ranks at all.
+func TestLeaderboardOddRecords(t *testing.T) {
+	good := ballot("s", "", today, ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: [][]string{{"a"}, {"b"}}})
+	for i := range good {
+		good[i].NShown = 0
+	}
+	bad := ballot("s", "", today, ranking.Vote{Reviewer: "y", Shown: []string{"a", "b"}, Places: [][]string{{"b"}, {"a"}}})
+	bad[0].RankValue = new(2.0)
+	old := ballot("t", "", today, ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}})
+	got := board(bias.Options{}, false, slices.Concat(good, good[:1], bad, old))
+	want := []bias.Entry{
+		{Rank: 1, Model: "a", BordaNormalized: 1, Appearances: 1, VoteCount: 1, WinCount: 1, Confidence: "insufficient"},
+		{Rank: 2, Model: "b", Appearances: 1, VoteCount: 1, Confidence: "insufficient"},
+	}
+	if diff := cmp.Diff(want, got.Entries); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]bias.Skipped{{Reason: "bad_rank", Count: 2}, {Reason: "duplicate", Count: 1}}, got.Skipped); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// One session's leaderboard, from its records, is that session's ranking.
+func TestLeaderboardIsTheRanking(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		members := []string{"a", "b", "c", "d", "e"}[:rapid.IntRange(2, 5).Draw(t, "members")]
+		var votes []ranking.Vote
+		var records []council.BiasMetricRecord
+		for _, reviewer := range members {
+			shown := rapid.Permutation(members).Draw(t, "slate")
+			if rapid.Bool().Draw(t, "own hidden") {
+				shown = slices.DeleteFunc(slices.Clone(shown), func(m string) bool { return m == reviewer })
+			}
+			v := ranking.Vote{Reviewer: reviewer, Shown: shown}
+			for _, candidate := range rapid.Permutation(members).Draw(t, "ballot")[:rapid.IntRange(0, len(members)).Draw(t, "ranked")] {
+				if len(v.Places) == 0 || rapid.Bool().Draw(t, "next place") {
+					v.Places = append(v.Places, nil)
+				}
+				last := len(v.Places) - 1
+				v.Places[last] = append(v.Places[last], candidate)
+			}
+			votes = append(votes, v)
+			records = append(records, ballot("s", "", today, v)...)
+		}
+		for _, policy := range []ranking.Policy{ranking.Available, ranking.TiedLast} {
+			want := map[string]bias.Entry{}
+			for _, s := range ranking.Tally(ranking.Options{Candidates: members, Votes: votes, Policy: policy}).Standings {
+				if s.VoteCount > 0 {
+					want[s.Model] = bias.Entry{Model: s.Model, BordaNormalized: s.BordaNormalized, Appearances: 1, VoteCount: s.VoteCount, WinCount: s.WinCount}
+				}
+			}
+			got := map[string]bias.Entry{}
+			for _, e := range board(bias.Options{}, policy == ranking.TiedLast, records).Entries {
+				got[e.Model] = e
+			}
+			if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-11), cmpopts.IgnoreFields(bias.Entry{}, "Rank", "Confidence")); diff != "" {
+				t.Fatalf("%s: %s", policy, diff)
+			}
+		}
+	})
+}
+
+// The bootstrap's interval is, for many sessions, the normal one; few have none;
+// and neither it nor anything else depends on the order of the records.
+func TestLeaderboardInterval(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var records []council.BiasMetricRecord
+	const n = 400
+	first := 0.0 // how often a stands first
+	for s := range n {
+		order := [][]string{{"a"}, {"b"}}
+		if rng.Float64() < 0.7 {
+			first++
+		} else {
+			slices.Reverse(order)
+		}
+		records = append(records, ballot(fmt.Sprintf("%03d", s), "", today.Add(time.Duration(s-n)*time.Minute), ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: order})...)
+	}
+	got := board(bias.Options{}, false, records)
+	p := first / n
+	se := math.Sqrt(p * (1 - p) / n)
+	a := got.Entries[0]
+	if a.Model != "a" || a.BordaNormalized != p || math.Abs(*a.CILower-(p-1.96*se)) > se/5 || math.Abs(*a.CIUpper-(p+1.96*se)) > se/5 {
+		t.Errorf("%+v with interval %v to %v, want %v and %v to %v", a, *a.CILower, *a.CIUpper, p, p-1.96*se, p+1.96*se)
+	}
+	rng.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
+	if diff := cmp.Diff(got, board(bias.Options{}, false, records)); diff != "" {
+		t.Errorf("another order of records: %s", diff)
+	}
+	if few := board(bias.Options{WindowSessions: 19}, false, records); few.Entries[0].CILower != nil || few.Entries[0].Confidence != bias.ConfidencePreliminary {
+		t.Errorf("19 sessions: %+v", few.Entries[0])
+	}
+}
