@@ -138,7 +138,7 @@ func (m *Metric) headline(members []Metric, otherwise string) {
 		return
 	}
 	best := slices.MinFunc(tested, func(a, b *Metric) int { return cmp.Compare(*a.PValue, *b.PValue) })
-	m.take(best)
+	m.take(best, len(tested))
 	m.Test, m.Records, m.SampleSize, m.Clusters, m.Confidence = best.Test, best.Records, best.SampleSize, best.Clusters, best.Confidence
 	m.PValue, m.MinimumDetectableEffect = best.QValue, best.MinimumDetectableEffect
 	for _, member := range tested {
@@ -146,10 +146,14 @@ func (m *Metric) headline(members []Metric, otherwise string) {
 	}
 }
 
-// take takes over the figure of a member.
-func (m *Metric) take(from *Metric) {
-	m.Subject, m.PointEstimate, m.CILower, m.CIUpper = from.Subject, from.PointEstimate, from.CILower, from.CIUpper
-	m.StandardError, m.StandardErrorCR1 = from.StandardError, from.StandardErrorCR1
+// take takes over the figure of a member that stands out among so many. Because it
+// was picked, the interval is wider than its own: it holds for all of them at once
+// (Bonferroni).
+func (m *Metric) take(from *Metric, among int) {
+	m.Subject, m.PointEstimate, m.StandardError, m.StandardErrorCR1 = from.Subject, from.PointEstimate, from.StandardError, from.StandardErrorCR1
+	e := effect{estimate: *from.PointEstimate, se: *from.StandardError, df: from.Test.DF[0]}
+	half := e.interval(1 - 0.05/float64(among))
+	m.CILower, m.CIUpper = new(e.estimate-half), new(e.estimate+half)
 }
 
 // findings makes metrics of the models of a window.
@@ -319,7 +323,7 @@ func (h *findings) position() Metric {
 			return m
 		}
 	}
-	m.take(largest(m.Members))
+	m.take(largest(m.Members), len(m.Members))
 	m.MinimumDetectableEffect = new(0.)
 	for _, effect := range m.Members {
 		m.MinimumDetectableEffect = new(max(*m.MinimumDetectableEffect, *effect.MinimumDetectableEffect))
@@ -505,16 +509,16 @@ func (h *findings) sharedOrder() []Metric {
 	}
 	m := h.metric("position_under_shared_order", points, "largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares, all, deltaPosition)
 	m.Members = h.effects(m, m.Name, h.shared[:], sizes, fits)
+	m.Delta, m.Reason = nil, sharedOrder
+	if best := largest(m.Members); best != nil {
+		m.take(best, len(m.Members))
+	}
 	for i := range m.Members {
 		effect := &m.Members[i]
 		effect.PValue, effect.Test, effect.MinimumDetectableEffect, effect.Delta = nil, nil, nil, nil
 		if effect.PointEstimate != nil {
 			effect.Reason = sharedOrder
 		}
-	}
-	m.Delta, m.Reason = nil, sharedOrder
-	if best := largest(m.Members); best != nil {
-		m.take(best)
 	}
 	return []Metric{m}
 }
