@@ -88,7 +88,9 @@ func TestReportByHand(t *testing.T) {
 		}
 	}
 	want := Report{
-		SchemaVersion: "1.1.0", GeneratedAt: now, Status: StatusOK, Headline: "These records identify no bias",
+		SchemaVersion: "1.1.0", GeneratedAt: now, Status: StatusOK,
+		Headline: "These records cannot tell any bias; not tested: length points per doubling, position, length slope deviation, self preference, family affinity, harshness, affinity, anchoring, drift",
+
 		Window:  Window{Start: &start, End: &end, Sessions: 10, Records: 50},
 		Levels:  Levels{BelowHigh: 0.03, High: 0.05},
 		Skipped: []Skipped{},

@@ -614,7 +614,7 @@ func summary(family []Metric) string {
 	var found, untested []string
 	var sessions int
 	var finest, coarsest *Metric
-	short := ""
+	short, association := "", ""
 	for i := range family {
 		m := &family[i]
 		name := strings.ReplaceAll(m.Name, "_", " ")
@@ -629,7 +629,12 @@ func summary(family []Metric) string {
 			untested = append(untested, name)
 		case VerdictNotIdentified:
 			untested = append(untested, name)
+		case VerdictAssociation:
+			association = fmt.Sprintf("; %+.2f %s, which better answers may explain", *m.PointEstimate, m.Unit)
 		default:
+			if m.Name == lengthAssociation {
+				continue // it could not have been called a bias
+			}
 			sessions = max(sessions, m.Clusters)
 			if m.Unit != points {
 				continue
@@ -645,7 +650,7 @@ func summary(family []Metric) string {
 	text := "No verdict yet: " + short
 	switch {
 	case len(found) > 0:
-		return "Bias found: " + strings.Join(found, ", ")
+		return "Bias found: " + strings.Join(found, ", ") + association
 	case sessions > 0:
 		text = "No bias found"
 		if finest != nil {
@@ -656,9 +661,10 @@ func summary(family []Metric) string {
 			text += " would have been seen"
 		}
 	case short == "":
-		text = "These records identify no bias"
+		text = "These records cannot tell any bias"
 	}
-	if len(untested) > 0 && sessions > 0 {
+	text += association
+	if len(untested) > 0 && (sessions > 0 || short == "") {
 		text += "; not tested: " + strings.Join(untested, ", ")
 	}
 	return text
