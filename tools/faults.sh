@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the test of every fault row (TestFaultF01 and so on, in whichever package)
 # and prints what each measured against what is promised. It fails when a row
-# fails or has no test.
+# fails or has no test, less F13, F17 and F30, which belong to streams.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 log=$(mktemp)
@@ -23,7 +23,7 @@ awk '
 			mark = "ok  "
 			if (id in failed) mark = "FAIL"
 			if (!(id in tested)) mark = "NONE"
-			if (mark != "ok  ") bad = 1
+			if (mark != "ok  " && (id in tested || id !~ /^F(13|17|30)$/)) bad = 1
 			printf "%s  %s%s\n", mark, id, measured[id]
 		}
 		exit bad
