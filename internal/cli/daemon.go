@@ -27,7 +27,7 @@ const (
 	// headerTimeout and bodyTimeout are how long a client may take to send the
 	// headers and the body of a request.
 	headerTimeout = 10 * time.Second
-	bodyTimeout   = 30 * time.Second
+	bodyTimeout   = 15 * time.Second
 )
 
 var errShutdown = errors.New("the daemon shuts down")
