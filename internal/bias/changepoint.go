@@ -85,21 +85,18 @@ func cusum(y []float64) (statistic float64, at int) {
 // permute returns for each of several series of n deviations from their means the
 // p of the largest absolute partial sum under permutation, all series alike.
 func permute(deviations [][]float64, n int, random *rand.PCG) []float64 {
-	order := make([]int, n)
+	order := make([]int32, n)
 	for s := range order {
-		order[s] = s
+		order[s] = int32(s)
 	}
-	largest := func(d []float64) float64 {
-		sum, low, high := 0.0, 0.0, 0.0
-		for _, s := range order {
-			sum += d[s]
-			low, high = min(low, sum), max(high, sum)
-		}
-		return max(-low, high)
-	}
-	observed, reached := make([]float64, len(deviations)), slices.Repeat([]int{1}, len(deviations))
+	limits, reached := make([]float64, len(deviations)), slices.Repeat([]int{1}, len(deviations))
 	for i, d := range deviations {
-		observed[i] = largest(d) * (1 - 1e-9) // orders that differ by rounding are equal
+		sum := 0.0
+		for _, v := range d {
+			sum += v
+			limits[i] = max(limits[i], math.Abs(sum))
+		}
+		limits[i] *= 1 - 1e-9 // orders that differ by rounding are equal
 	}
 	for range permutations {
 		for s := n - 1; s > 0; s-- {
@@ -109,8 +106,13 @@ func permute(deviations [][]float64, n int, random *rand.PCG) []float64 {
 			order[s], order[other] = order[other], order[s]
 		}
 		for i, d := range deviations {
-			if largest(d) >= observed[i] {
-				reached[i]++
+			sum, limit := 0.0, limits[i]
+			for _, s := range order {
+				sum += d[s]
+				if sum >= limit || sum <= -limit {
+					reached[i]++
+					break
+				}
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -46,6 +47,7 @@ const (
 	notReviewers  = "fewer than two reviewers gave scores in enough sessions"
 	lengthIsMixed = "longer answers may be better answers, so this is an association and proves no bias"
 	notConfirmed  = "the scores standardised within each reviewer do not confirm it"
+	noTrend       = "no reviewer took part in enough comparable sessions"
 	fewSessions   = "there are fewer sessions than positions"
 )
 
@@ -136,7 +138,7 @@ func (m *Metric) headline(members []Metric, otherwise string) {
 		return
 	}
 	best := slices.MinFunc(tested, func(a, b *Metric) int { return cmp.Compare(*a.PValue, *b.PValue) })
-	m.take(best)
+	m.take(best, len(tested))
 	m.Test, m.Records, m.SampleSize, m.Clusters, m.Confidence = best.Test, best.Records, best.SampleSize, best.Clusters, best.Confidence
 	m.PValue, m.MinimumDetectableEffect = best.QValue, best.MinimumDetectableEffect
 	for _, member := range tested {
@@ -144,10 +146,14 @@ func (m *Metric) headline(members []Metric, otherwise string) {
 	}
 }
 
-// take takes over the figure of a member.
-func (m *Metric) take(from *Metric) {
-	m.Subject, m.PointEstimate, m.CILower, m.CIUpper = from.Subject, from.PointEstimate, from.CILower, from.CIUpper
-	m.StandardError, m.StandardErrorCR1 = from.StandardError, from.StandardErrorCR1
+// take takes over the figure of a member that stands out among so many. Because it
+// was picked, the interval is wider than its own: it holds for all of them at once
+// (Bonferroni).
+func (m *Metric) take(from *Metric, among int) {
+	m.Subject, m.PointEstimate, m.StandardError, m.StandardErrorCR1 = from.Subject, from.PointEstimate, from.StandardError, from.StandardErrorCR1
+	e := effect{estimate: *from.PointEstimate, se: *from.StandardError, df: from.Test.DF[0]}
+	half := e.interval(1 - 0.05/float64(among))
+	m.CILower, m.CIUpper = new(e.estimate-half), new(e.estimate+half)
 }
 
 // findings makes metrics of the models of a window.
@@ -163,7 +169,7 @@ func (c *Collector) headlines(w *window, span Window) (metrics []Metric, text st
 	h := findings{newModels(w), c, span}
 	family := []Metric{h.length(), h.position(), h.slopes()}
 	family = append(family, h.favours()...)
-	family = append(family, h.harshness(), h.affinity())
+	family = append(family, h.harshness(), h.affinity(), h.anchoring(), h.drift(severities(*w), stretches(w.sessions)))
 	c.judge(family)
 	return append(family, h.sharedOrder()...), summary(family)
 }
@@ -307,14 +313,7 @@ func (h *findings) position() Metric {
 		}
 	}
 	if len(sizes) == 0 {
-		switch {
-		case h.ordered.records > 0:
-			m.missing(notTold)
-		case slices.ContainsFunc(h.shared[:], func(t tally) bool { return t.records > 0 }):
-			m.missing(sharedOrder)
-		default:
-			m.missing(noPositions)
-		}
+		m.missing(h.withoutOrders())
 		return m
 	}
 	m.Members = h.effects(m, "position_effect", h.randomised[:], sizes, fits)
@@ -324,7 +323,7 @@ func (h *findings) position() Metric {
 			return m
 		}
 	}
-	m.take(largest(m.Members))
+	m.take(largest(m.Members), len(m.Members))
 	m.MinimumDetectableEffect = new(0.)
 	for _, effect := range m.Members {
 		m.MinimumDetectableEffect = new(max(*m.MinimumDetectableEffect, *effect.MinimumDetectableEffect))
@@ -446,6 +445,53 @@ func shapeWeights(shape string, size int) []float64 {
 	return weights
 }
 
+func (h *findings) anchoring() Metric {
+	m := h.metric("anchoring", "points per point that the first answer is better",
+		"products of the first answer's score by others and the scores behind it, against those of the other answers; t test between sessions", h.ordered, deltaAnchoring)
+	a, ok := anchor(*h.w)
+	m.SampleSize, m.Clusters, m.Records, m.Confidence = a.sessions, a.sessions, a.records, h.c.confidence(a.sessions)
+	if ok && m.Clusters >= preliminaryFrom {
+		m.set(effect{estimate: a.kappa, se: a.se, df: float64(a.sessions - 1)})
+	} else {
+		m.missing(h.withoutOrders())
+	}
+	return m
+}
+
+// withoutOrders says why there is no figure that takes orders of each reviewer's
+// own.
+func (h *findings) withoutOrders() string {
+	switch {
+	case h.ordered.records > 0:
+		return notTold
+	case slices.ContainsFunc(h.shared[:], func(t tally) bool { return t.records > 0 }):
+		return sharedOrder
+	default:
+		return noPositions
+	}
+}
+
+// drift returns the trends of the reviewers' relative harshness, within each
+// stretch in which the council stayed the same.
+func (h *findings) drift(fits []severity, split []stretch) Metric {
+	m := h.metric("drift", "points over the window", "trend of relative harshness over sessions, by least squares; t test with two degrees of freedom less than sessions", h.scored, deltaDrift)
+	trends := drifts(fits, split)
+	members := make([]Metric, 0, len(trends))
+	for _, d := range trends {
+		subject := h.w.names[d.reviewer]
+		from, to := h.w.sessions[d.from].start, h.w.sessions[d.to-1].start
+		if len(split) > 1 {
+			subject += " from " + from.Format(time.RFC3339)
+		}
+		member := h.member(m, subject, tally{sessions: d.sessions, clusters: d.sessions})
+		member.WindowStart, member.WindowEnd = &from, &to
+		member.set(effect{estimate: d.change, se: d.se, df: d.df()})
+		members = append(members, member)
+	}
+	m.headline(members, noTrend)
+	return m
+}
+
 // sharedOrder returns what the positions of sessions look like whose reviewers saw
 // one order: a description, because quality may stand in it.
 func (h *findings) sharedOrder() []Metric {
@@ -463,16 +509,16 @@ func (h *findings) sharedOrder() []Metric {
 	}
 	m := h.metric("position_under_shared_order", points, "largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares, all, deltaPosition)
 	m.Members = h.effects(m, m.Name, h.shared[:], sizes, fits)
+	m.Delta, m.Reason = nil, sharedOrder
+	if best := largest(m.Members); best != nil {
+		m.take(best, len(m.Members))
+	}
 	for i := range m.Members {
 		effect := &m.Members[i]
 		effect.PValue, effect.Test, effect.MinimumDetectableEffect, effect.Delta = nil, nil, nil, nil
 		if effect.PointEstimate != nil {
 			effect.Reason = sharedOrder
 		}
-	}
-	m.Delta, m.Reason = nil, sharedOrder
-	if best := largest(m.Members); best != nil {
-		m.take(best)
 	}
 	return []Metric{m}
 }
