@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -126,6 +127,7 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 		}
 		fmt.Fprintf(b, "%s\n", wrap(m.Reason, "  "))
 	}
+	r.writeEvents(b)
 	if verbose && len(r.Reviewers) > 0 {
 		b.WriteString("\nReviewers (a harshness z below 0 is harsher than the others):\n\n")
 		fmt.Fprintln(t, "REVIEWER\tMEAN\tSTD\tHARSHNESS Z\tREVIEWS")
@@ -139,6 +141,31 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 		fmt.Fprintln(t, "POSITION\tMEAN\tSCORES")
 		for _, p := range r.Positions {
 			fmt.Fprintf(t, "%d\t%.2f\t%d\n", p.Position, p.Mean, p.Count)
+		}
+		t.Flush()
+	}
+}
+
+// writeEvents writes the change points that are flagged, and the anomalies.
+func (r Report) writeEvents(b *bytes.Buffer) {
+	t := newTable(b)
+	if changes := slices.DeleteFunc(slices.Clone(r.ChangePoints), func(c ChangePoint) bool { return !c.Flagged }); len(changes) > 0 {
+		b.WriteString("\nReviewers that changed (below 0 is harsher than the others):\n\n")
+		fmt.Fprintln(t, "REVIEWER\tFROM\tBEFORE\tAFTER")
+		for _, c := range changes {
+			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", clip(c.ReviewerID), c.Start.Format(time.DateOnly), c.Before, c.After)
+		}
+		t.Flush()
+	}
+	if len(r.Anomalies.Found) > 0 {
+		b.WriteString("\nUnusual sessions (harshness of a reviewer, or scatter of all scores):\n\n")
+		fmt.Fprintln(t, "SESSION OF\tREVIEWER\tVALUE\tUSUAL")
+		for _, a := range r.Anomalies.Found {
+			who := "scatter"
+			if a.ReviewerID != nil {
+				who = clip(*a.ReviewerID)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", a.Start.Format(time.DateTime), who, a.Value, a.Usual)
 		}
 		t.Flush()
 	}
