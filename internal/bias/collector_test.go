@@ -89,7 +89,9 @@ func TestReportByHand(t *testing.T) {
 	// Student's t with 12 degrees of freedom; shape 6, scale 1 + 10/11/8, weight 11.
 	half := 2.178812829667229 * math.Sqrt((1+10./88)/6/11)
 	want := Report{
-		SchemaVersion: "1.1.0", GeneratedAt: now, Status: StatusOK, Headline: "These records identify no bias",
+		SchemaVersion: "1.1.0", GeneratedAt: now, Status: StatusOK,
+		Headline: "These records cannot tell any bias; not tested: length points per doubling, position, length slope deviation, self preference, family affinity, harshness, affinity, anchoring, drift",
+
 		Window:  Window{Start: &start, End: &end, Sessions: 10, Records: 50},
 		Levels:  Levels{BelowHigh: 0.03, High: 0.05},
 		Skipped: []Skipped{},

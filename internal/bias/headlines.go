@@ -147,7 +147,7 @@ func (m *Metric) headline(members []Metric, otherwise string) {
 		return
 	}
 	best := slices.MinFunc(tested, func(a, b *Metric) int { return cmp.Compare(*a.PValue, *b.PValue) })
-	m.take(best)
+	m.take(best, len(tested))
 	m.Test, m.Records, m.SampleSize, m.Clusters, m.Confidence = best.Test, best.Records, best.SampleSize, best.Clusters, best.Confidence
 	m.PValue, m.MinimumDetectableEffect = best.QValue, best.MinimumDetectableEffect
 	for _, member := range tested {
@@ -155,10 +155,14 @@ func (m *Metric) headline(members []Metric, otherwise string) {
 	}
 }
 
-// take takes over the figure of a member.
-func (m *Metric) take(from *Metric) {
-	m.Subject, m.PointEstimate, m.CILower, m.CIUpper = from.Subject, from.PointEstimate, from.CILower, from.CIUpper
-	m.StandardError, m.StandardErrorCR1 = from.StandardError, from.StandardErrorCR1
+// take takes over the figure of a member that stands out among so many. Because it
+// was picked, the interval is wider than its own: it holds for all of them at once
+// (Bonferroni).
+func (m *Metric) take(from *Metric, among int) {
+	m.Subject, m.PointEstimate, m.StandardError, m.StandardErrorCR1 = from.Subject, from.PointEstimate, from.StandardError, from.StandardErrorCR1
+	e := effect{estimate: *from.PointEstimate, se: *from.StandardError, df: from.Test.DF[0]}
+	half := e.interval(1 - 0.05/float64(among))
+	m.CILower, m.CIUpper = new(e.estimate-half), new(e.estimate+half)
 }
 
 // findings makes metrics of the models of a window.
@@ -328,7 +332,7 @@ func (h *findings) position() Metric {
 			return m
 		}
 	}
-	m.take(largest(m.Members))
+	m.take(largest(m.Members), len(m.Members))
 	m.MinimumDetectableEffect = new(0.)
 	for _, effect := range m.Members {
 		m.MinimumDetectableEffect = new(max(*m.MinimumDetectableEffect, *effect.MinimumDetectableEffect))
@@ -514,16 +518,16 @@ func (h *findings) sharedOrder() []Metric {
 	}
 	m := h.metric("position_under_shared_order", points, "largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares, all, deltaPosition)
 	m.Members = h.effects(m, m.Name, h.shared[:], sizes, fits)
+	m.Delta, m.Reason = nil, sharedOrder
+	if best := largest(m.Members); best != nil {
+		m.take(best, len(m.Members))
+	}
 	for i := range m.Members {
 		effect := &m.Members[i]
 		effect.PValue, effect.Test, effect.MinimumDetectableEffect, effect.Delta = nil, nil, nil, nil
 		if effect.PointEstimate != nil {
 			effect.Reason = sharedOrder
 		}
-	}
-	m.Delta, m.Reason = nil, sharedOrder
-	if best := largest(m.Members); best != nil {
-		m.take(best)
 	}
 	return []Metric{m}
 }
@@ -616,7 +620,7 @@ func summary(family []Metric) string {
 	var found, untested []string
 	var sessions int
 	var finest, coarsest *Metric
-	short := ""
+	short, association := "", ""
 	for i := range family {
 		m := &family[i]
 		name := strings.ReplaceAll(m.Name, "_", " ")
@@ -631,7 +635,12 @@ func summary(family []Metric) string {
 			untested = append(untested, name)
 		case VerdictNotIdentified:
 			untested = append(untested, name)
+		case VerdictAssociation:
+			association = fmt.Sprintf("; %+.2f %s, which better answers may explain", *m.PointEstimate, m.Unit)
 		default:
+			if m.Name == lengthAssociation {
+				continue // it could not have been called a bias
+			}
 			sessions = max(sessions, m.Clusters)
 			if m.Unit != points {
 				continue
@@ -647,7 +656,7 @@ func summary(family []Metric) string {
 	text := "No verdict yet: " + short
 	switch {
 	case len(found) > 0:
-		return "Bias found: " + strings.Join(found, ", ")
+		return "Bias found: " + strings.Join(found, ", ") + association
 	case sessions > 0:
 		text = "No bias found"
 		if finest != nil {
@@ -658,9 +667,10 @@ func summary(family []Metric) string {
 			text += " would have been seen"
 		}
 	case short == "":
-		text = "These records identify no bias"
+		text = "These records cannot tell any bias"
 	}
-	if len(untested) > 0 && sessions > 0 {
+	text += association
+	if len(untested) > 0 && (sessions > 0 || short == "") {
 		text += "; not tested: " + strings.Join(untested, ", ")
 	}
 	return text

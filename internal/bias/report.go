@@ -99,7 +99,7 @@ type Metric struct {
 	// headline, the member that the figure is taken from; "" where there is none.
 	Subject       string     `json:"subject"`
 	PointEstimate *float64   `json:"point_estimate"`
-	CILower       *float64   `json:"ci_lower"` // of the 95 % interval
+	CILower       *float64   `json:"ci_lower"` // of the 95 % interval; of a headline with members, one that holds for all at once
 	CIUpper       *float64   `json:"ci_upper"`
 	SampleSize    int        `json:"sample_size"` // sessions with a record that entered
 	Records       int        `json:"records"`     // records that entered
