@@ -125,9 +125,9 @@ func TestReportOfUnbiasedSessionsFlagsNothing(t *testing.T) {
 
 func TestAgreement(t *testing.T) {
 	noisy := simulation{sessions: 60, hidden: true, noise: func(int, int) float64 { return 3 }}
-	clear := simulation{sessions: 60, hidden: true, noise: func(int, int) float64 { return 0.2 }}
+	plain := simulation{sessions: 60, hidden: true, noise: func(int, int) float64 { return 0.2 }}
 	var w []float64
-	for _, o := range []simulation{noisy, clear} {
+	for _, o := range []simulation{noisy, plain} {
 		m := reportOf(o, 2).Metrics[2]
 		if m.Name != "agreement" || m.SampleSize != 60 || m.Records != 1200 || m.Verdict != nil || !(*m.CILower < *m.PointEstimate && *m.PointEstimate < *m.CIUpper) {
 			t.Errorf("metric %+v", m)
