@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -28,7 +27,7 @@ const (
 	// headerTimeout and bodyTimeout are how long a client may take to send the
 	// headers and the body of a request.
 	headerTimeout = 10 * time.Second
-	bodyTimeout   = 30 * time.Second
+	bodyTimeout   = 15 * time.Second
 )
 
 var errShutdown = errors.New("the daemon shuts down")
@@ -237,7 +236,7 @@ func (d *daemon) NotReady() []httpapi.Reason {
 	if models, quorum := d.engine.outOfOrder(d.cfg); len(models) > 0 {
 		// With a quorum left, sessions are as well off here as anywhere: degraded.
 		reasons = append(reasons, httpapi.Reason{
-			Code: "breaker_open", Message: "not called, because they failed too often of late: " + strings.Join(slices.Compact(slices.Sorted(slices.Values(models))), ", "), Bearable: quorum,
+			Code: "breaker_open", Message: "not called, because they failed too often of late: " + strings.Join(models, ", "), Bearable: quorum,
 		})
 	}
 	return reasons

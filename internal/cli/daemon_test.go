@@ -111,9 +111,18 @@ func (r *running) call(t *testing.T, method, path, body string, headers ...strin
 }
 
 func (r *running) try(ctx context.Context, method, path, body string, headers ...string) (int, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, r.url()+path, strings.NewReader(body))
+	resp, data, err := r.send(ctx, method, path, body, headers...)
 	if err != nil {
 		return 0, nil, err
+	}
+	return resp.StatusCode, data, nil
+}
+
+// send sends a request and reads the whole response.
+func (r *running) send(ctx context.Context, method, path, body string, headers ...string) (*http.Response, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, r.url()+path, strings.NewReader(body))
+	if err != nil {
+		return nil, nil, err
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -125,11 +134,11 @@ func (r *running) try(ctx context.Context, method, path, body string, headers ..
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, data, err
+	return resp, data, err
 }
 
 // ask runs a session that must answer 200.
@@ -155,7 +164,7 @@ func (r *running) records(t *testing.T) []council.BiasMetricRecord {
 func readRecords(t *testing.T, path string) []council.BiasMetricRecord {
 	t.Helper()
 	var records []council.BiasMetricRecord
-	for record, err := range store.ReadFile(t.Context(), path) {
+	for record, err := range store.ReadFile(context.WithoutCancel(t.Context()), path) {
 		if err != nil {
 			t.Fatal(err)
 		}

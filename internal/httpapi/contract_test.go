@@ -381,6 +381,8 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() { s.daemon.report = fullReport }},
 		{method: "GET", path: "/v1/bias-report?format=text", headers: auth},
+		{method: "GET", path: "/v1/bias-report?format=csv", headers: auth},
+		{method: "GET", path: "/v1/bias-report?format=html", headers: auth},
 		{method: "GET", path: "/v1/bias-report"},
 		{method: "DELETE", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report?days=x", headers: auth},
