@@ -135,6 +135,7 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 			writeReason(b, m, verbose)
 		}
 	}
+	r.writeEvents(b)
 	t := newTable(b)
 	if verbose && len(r.Reviewers) > 0 {
 		b.WriteString("\nReviewers (a harshness z below 0 is harsher than the others):\n\n")
@@ -192,6 +193,31 @@ func writeReason(b *bytes.Buffer, m Metric, verbose bool) {
 	b.WriteString(wrap(m.Reason, "  ") + "\n")
 	if verbose && m.Method != "" {
 		b.WriteString(wrap(m.Method, "  ") + "\n")
+	}
+}
+
+// writeEvents writes the change points that are flagged, and the anomalies.
+func (r Report) writeEvents(b *bytes.Buffer) {
+	t := newTable(b)
+	if changes := slices.DeleteFunc(slices.Clone(r.ChangePoints), func(c ChangePoint) bool { return !c.Flagged }); len(changes) > 0 {
+		b.WriteString("\nReviewers that changed (below 0 is harsher than the others):\n\n")
+		fmt.Fprintln(t, "REVIEWER\tFROM\tBEFORE\tAFTER")
+		for _, c := range changes {
+			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", clip(c.ReviewerID), c.Start.Format(time.DateOnly), c.Before, c.After)
+		}
+		t.Flush()
+	}
+	if len(r.Anomalies.Found) > 0 {
+		b.WriteString("\nUnusual sessions (harshness of a reviewer, or scatter of all scores):\n\n")
+		fmt.Fprintln(t, "SESSION OF\tREVIEWER\tVALUE\tUSUAL")
+		for _, a := range r.Anomalies.Found {
+			who := "scatter"
+			if a.ReviewerID != nil {
+				who = clip(*a.ReviewerID)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", a.Start.Format(time.DateTime), who, a.Value, a.Usual)
+		}
+		t.Flush()
 	}
 }
 
