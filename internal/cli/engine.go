@@ -10,7 +10,6 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/ranking"
@@ -48,14 +47,18 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: e.sim.URL()})
 	}
 	e.client, err = llm.New(llm.Options{
-		Providers: providers, AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout,
+		Providers: providers, AttemptTimeout: cfg.AttemptTimeout, MaxAttempts: cfg.MaxAttempts, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
 		MaxCallsPerProvider: cfg.MaxCallsPerProvider, MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
 	})
 	if err != nil {
 		e.Close(ctx)
 		return nil, err
 	}
-	var completer council.Completer = e.client
+	e.metrics = telemetry.NewMetrics(version, e.breakers)
+	completer := e.metrics.Completer(e.client)
+	if recorder != nil {
+		recorder = e.metrics.Recorder(recorder)
+	}
 	if e.tracing, err = telemetry.NewTracing(ctx, version); err != nil {
 		e.Close(ctx)
 		return nil, err
@@ -63,7 +66,6 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 	if e.tracing != nil {
 		completer = e.tracing.Completer(completer, cfg.ProviderOf)
 	}
-	e.metrics = telemetry.NewMetrics(version, nil)
 	var audit *bias.Thresholds
 	if cfg.BiasAudit {
 		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
@@ -85,7 +87,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: log, Version: version,
 		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
 		AllowedModels: cfg.AllowedModels, Providers: names, MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), Quorum: cfg.Quorum,
-		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
+		StragglerGrace: cfg.StragglerGrace, Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
 		Temperature: cfg.Temperature, ReviewTemperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens,
 		BallotRepair: cfg.BallotRepair, Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: ranking.Policy(cfg.PartialBallots),
 		ConfigVersion: cfg.ConfigVersion, Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
@@ -95,6 +97,28 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		return nil, err
 	}
 	return e, nil
+}
+
+// breakers returns the circuit breakers as the metrics show them.
+func (e *engine) breakers() []telemetry.Breaker {
+	breakers := e.client.Breakers()
+	all := make([]telemetry.Breaker, len(breakers))
+	for i, b := range breakers {
+		all[i] = telemetry.Breaker{Provider: b.Provider, Model: b.Model, State: string(b.State)}
+	}
+	return all
+}
+
+// outOfOrder returns the models that are not called at the moment, because they
+// failed too often of late, and whether the members that are left can be a quorum.
+func (e *engine) outOfOrder(cfg config.Config) (models []string, quorum bool) {
+	for _, b := range e.client.Breakers() {
+		if b.State == llm.BreakerOpen {
+			models = append(models, b.Name())
+		}
+	}
+	left := slices.DeleteFunc(slices.Clone(cfg.Models), func(m string) bool { return slices.Contains(models, m) })
+	return models, len(left) >= pipeline.Quorum(cfg.Quorum, len(cfg.Models))
 }
 
 // readLexicon reads the terms by demographic axis, from the file or built in.

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -11,7 +10,7 @@ import (
 // runCouncil is POST /v1/council: it waits for the session and returns it. A
 // client that goes away ends the request's context, and so the run.
 func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
-	release, err := a.admit()
+	release, err := a.admit(r)
 	if err != nil {
 		return err
 	}
@@ -29,23 +28,6 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, session)
-}
-
-// admit takes a place for a session, or refuses at once: a queue would only hide
-// that the daemon is full.
-func (a *API) admit() (release func(), err error) {
-	if a.o.Daemon.Draining() {
-		return nil, &council.Error{Code: council.CodeUnavailable, Detail: "the daemon is shutting down", RetryAfter: 5 * time.Second}
-	}
-	select {
-	case a.sessions <- struct{}{}:
-		return func() { <-a.sessions }, nil
-	default:
-		return nil, &council.Error{
-			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "as many sessions run as may at once; try again in a moment, or raise LLM_COUNCIL_MAX_SESSIONS",
-		}
-	}
 }
 
 // Idle waits until no session runs. It then keeps all places, so that none
