@@ -127,7 +127,7 @@ func idleConnections(t *testing.T, d *daemon, address string) (opened int, memor
 		t.Errorf("%d %s", resp.StatusCode, answer)
 	}
 	memory = d.usage(t).memory - before
-	if memory > 5*64<<20 {
+	if memory > 5*128<<20 {
 		t.Errorf("%d idle connections cost %.0f MiB", connected.Load(), memory/(1<<20))
 	}
 	cancel()

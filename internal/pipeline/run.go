@@ -189,20 +189,41 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 	defer r.clock(&meta.Timing.Stage2MS)()
 	authors, slates := r.draw()
 	meta.LabelToModel = slates.Canonical.LabelToModel()
-	if r.p.o.Lexicon != nil {
-		meta.DemographicDisagreement = new(bias.Demographics(bias.DemographicsInput{
-			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
-		}))
-	}
-	if len(authors) < 2 {
+	demographics := r.demographics()
+	if len(authors) >= 2 {
+		r.read(ctx, slates.Reviewer)
+		r.tally(slates, authors)
+	} else {
 		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
-		r.observe(council.EventStage2, meta.Tally)
-		return slates
 	}
-	r.read(ctx, slates.Reviewer)
-	r.tally(slates, authors)
+	meta.DemographicDisagreement = demographics()
 	r.observe(council.EventStage2, meta.Tally)
 	return slates
+}
+
+// demographics looks for demographic disagreement beside the reviewers, who take
+// longer. The returned function waits for what was found.
+func (r *run) demographics() (wait func() *council.DemographicDisagreement) {
+	if r.p.o.Lexicon == nil {
+		return func() *council.DemographicDisagreement { return nil }
+	}
+	var found council.DemographicDisagreement
+	var panicked any
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { panicked = recover() }()
+		found = bias.Demographics(bias.DemographicsInput{
+			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
+		})
+	}()
+	return func() *council.DemographicDisagreement {
+		<-done
+		if panicked != nil {
+			panic(panicked) // where it would have been without the goroutine
+		}
+		return &found
+	}
 }
 
 // draw returns the members that answered and what the reviewers are shown.
