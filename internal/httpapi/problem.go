@@ -71,7 +71,7 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 		e = &council.Error{Code: council.CodeInternal, Detail: "something went wrong inside councild; the log tells more under this request_id", Cause: err}
 	}
 	status, title := meaning(e.Code)
-	if status >= 500 {
+	if status >= 500 && e.Code != council.CodeUnavailable { // refusing is no failure, and under overload there are many
 		a.o.Log.ErrorContext(r.Context(), "request failed", "code", e.Code, "error", e, "session_id", e.SessionID)
 	}
 	if e.Code == council.CodeUnauthorized {
