@@ -16,6 +16,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
@@ -67,6 +68,7 @@ func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version
 	d.tokens = d.requireTokens(ctx)
 	o := httpapi.Options{
 		Council: d.engine, Daemon: d, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
+		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), Log: log, Version: version,
 	}
 	if cfg.Metrics {
@@ -140,10 +142,11 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.log.InfoContext(ctx, "stopping: no new sessions; a second signal ends at once", "drain_timeout", d.cfg.DrainTimeout.String())
 	if err := within(ctx, d.cfg.DrainTimeout, d.api.Idle); err != nil {
 		d.log.WarnContext(ctx, "the drain time is over: cancelling the running sessions")
-		cancel(errShutdown)
+		d.api.Cancel(errShutdown)
 		_ = within(ctx, cancelGrace, d.api.Idle) // what is still there is cut off below
 	}
 	if err := within(ctx, cancelGrace, d.server.Shutdown); err != nil {
+		cancel(errShutdown)
 		_ = d.server.Close() // nothing more can be waited for
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {

@@ -16,6 +16,7 @@ const (
 	CodeForbidden            Code = "forbidden"
 	CodeNotFound             Code = "not_found"
 	CodeMethodNotAllowed     Code = "method_not_allowed"
+	CodeConflict             Code = "conflict" // an idempotency key given with another request, or a session that is over
 	CodeTooLarge             Code = "too_large"
 	CodeUnsupportedMediaType Code = "unsupported_media_type"
 	CodeInvalid              Code = "invalid"

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
 )
 
 // maxRequestID bounds the length of an X-Request-Id that is taken over.
@@ -87,4 +88,14 @@ func (a *API) known(authorization string) bool {
 		found |= subtle.ConstantTimeCompare(sum[:], t[:])
 	}
 	return found == 1
+}
+
+// owner returns whose sessions a request is about: its token's, or everybody's
+// where no token is asked for.
+func (a *API) owner(r *http.Request) sessions.Owner {
+	if len(a.tokens) == 0 {
+		return sessions.Owner{}
+	}
+	_, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return sha256.Sum256([]byte(strings.TrimSpace(token)))
 }

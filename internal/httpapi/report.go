@@ -114,7 +114,7 @@ func (p *parameters) category(name string) string {
 func (p *parameters) text() bool {
 	switch value, given := p.get("format"); {
 	case !given:
-		return prefersText(p.r.Header.Values("Accept"))
+		return prefers(p.r.Header.Values("Accept"), "text/plain")
 	case value == "text":
 		return true
 	case value != "json":
@@ -131,12 +131,12 @@ func (p *parameters) err() error {
 	return &council.Error{Code: council.CodeInvalid, Detail: "the parameters are not valid", Fields: p.problem}
 }
 
-// prefersText reports whether an Accept header names plain text before JSON and
+// prefers reports whether an Accept header names a media type before JSON and
 // before anything at all.
-func prefersText(accept []string) bool {
+func prefers(accept []string, wanted string) bool {
 	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
 		switch media, _, _ := mime.ParseMediaType(part); media {
-		case "text/plain":
+		case wanted:
 			return true
 		case "application/json", "*/*":
 			return false
