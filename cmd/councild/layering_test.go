@@ -16,7 +16,7 @@ const module = "github.com/councild/councild"
 // floors below its own; packages on one floor never import each other.
 var floors = [][]string{
 	{"internal/council"},
-	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/llm", "internal/store", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api"},
+	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api"},
 	{"internal/stage1", "internal/stage2", "internal/stage3"},
 	{"internal/httpapi", "internal/pipeline"},
 	{"internal/cli"},
@@ -42,6 +42,7 @@ var owners = map[string]string{
 	"github.com/lmittmann/tint":            "internal/cli",
 	"github.com/alecthomas/kong":           "internal/cli",
 	"golang.org/x/term":                    "internal/cli",
+	"golang.org/x/time":                    "internal/httpapi",
 	"github.com/google/uuid":               "internal/pipeline",
 	"github.com/gofrs/flock":               "internal/store",
 	"github.com/prometheus/client_golang":  "internal/telemetry",

@@ -26,7 +26,14 @@ type Options struct {
 	// MinSessions is how many sessions a verdict takes; below it figures count as
 	// preliminary. 0 stands for ADR-018's 20.
 	MinSessions int
-	Category    string // only sessions whose caller named this category; "": all
+
+	Since         time.Time // sessions that started then or later; zero: no limit
+	Until         time.Time // sessions that started before then; zero: no limit
+	ConfigVersion string    // records of this council_config_version; "": all
+	// Reviewer and Model narrow the sessions of the window to the records of one
+	// reviewer and of one candidate, by member id; "": all.
+	Reviewer, Model string
+	Category        string // sessions whose caller named this category; "": all
 }
 
 // Collector takes BiasMetricRecords in one pass and keeps those of the sessions
@@ -48,12 +55,18 @@ type Collector struct {
 	skipped  map[string]Skipped
 }
 
-// session is what is kept of one session.
+// session is what is kept of one session. What its records do not agree on, the
+// first that tells decides.
 type session struct {
-	id       string
-	start    time.Time
-	category string // "" when none was named
-	rows     []row
+	id     string
+	start  time.Time
+	rows   []row
+	query  string        // what the sessions of one question share; "" when the records do not tell
+	config string        // council_config_version
+	order  council.Order // "" when the records do not tell
+
+	category   string // that the caller named; "" for none
+	duplicates int    // rows that were dropped for one before them
 }
 
 // row is one record, kept small because a million of them may be held.
@@ -62,9 +75,9 @@ type row struct {
 	reviewer, candidate int32   // indices into Collector.names
 	length              int32   // of the answer, in code points
 	position            int32   // 0-based; -1 when the record does not tell
+	shown               int32   // size of the slate; 0 when the record does not tell
 	rank                float64 // place on the ballot, the own answer closed up; NaN when it was not ranked
-	shown               int32   // answers on the slate; 0 when the record does not tell
-	own                 bool
+	own, family         bool
 }
 
 func compareSessions(a, b *session) int {
@@ -78,12 +91,15 @@ func NewCollector(o Options) *Collector {
 	if o.WindowDays > 0 {
 		c.oldest = o.Now.UTC().AddDate(0, 0, -o.WindowDays)
 	}
+	if o.Since.After(c.oldest) {
+		c.oldest = o.Since
+	}
 	return c
 }
 
 // Add takes one record. Records of several sessions may be interleaved and come
-// in any order. A record of a session outside the window is dropped. One that
-// lies more than five minutes in the future, or holds a score that its scale does
+// in any order. A record of a session outside the window, or that the options
+// leave out, is dropped. One that lies more than five minutes in the future, or holds a score that its scale does
 // not explain, is counted as skipped; so is, in the report, every further record
 // of the same session, reviewer and candidate.
 func (c *Collector) Add(record council.BiasMetricRecord) {
@@ -95,12 +111,13 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	if record.QueryMetadata.Category != nil {
 		category = *record.QueryMetadata.Category
 	}
-	if record.Timestamp.Before(c.oldest) || c.o.Category != "" && category != c.o.Category {
+	if record.Timestamp.Before(c.oldest) || !c.o.Until.IsZero() && !record.Timestamp.Before(c.o.Until) ||
+		c.o.ConfigVersion != "" && record.CouncilConfig != c.o.ConfigVersion || c.o.Category != "" && category != c.o.Category {
 		return
 	}
 	r := row{
-		score: math.NaN(), length: clamp(record.ResponseLengthChars), position: -1,
-		rank: math.NaN(), shown: clamp(record.NShown), own: record.Own,
+		score: math.NaN(), length: clamp(record.ResponseLengthChars), position: -1, shown: clamp(record.NShown), rank: math.NaN(), own: record.Own,
+		family: !record.Own && record.Provider.Reviewer != "" && record.Provider.Reviewer == record.Provider.Candidate,
 	}
 	if record.ScoreValue != nil {
 		score, ok := rescale(*record.ScoreValue, record.ScoreScale)
@@ -117,7 +134,14 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		r.rank = *record.RankValue
 	}
 	s := c.session(record.SessionID, record.Timestamp)
-	s.category = category
+	s.config, s.order = cmp.Or(s.config, record.CouncilConfig), cmp.Or(s.order, record.OrderDesign)
+	s.category = cmp.Or(s.category, category)
+	if s.query == "" {
+		// The frozen answers of a probe answer one question too.
+		if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {
+			s.query = *hash
+		}
+	}
 	r.reviewer, r.candidate = c.member(record.ReviewerID), c.member(record.ModelID)
 	s.rows = append(s.rows, r)
 }

@@ -232,20 +232,18 @@ func baselineDisagreement(texts [][]lexiconWord) *float64 {
 	return new(distance / float64(pairs))
 }
 
-// adjustAxes sets the q values of the axes that have a p: of m such axes, the one
-// with the k-th smallest p gets the least of p m/k over it and those behind it
-// (Benjamini and Hochberg 1995).
+// adjustAxes sets the q values of the axes that have a p.
 func adjustAxes(axes []council.DemographicAxis) {
-	var compared []*council.DemographicAxis
-	for i := range axes {
-		if axes[i].PValue != nil {
-			compared = append(compared, &axes[i])
+	var p []float64
+	for _, axis := range axes {
+		if axis.PValue != nil {
+			p = append(p, *axis.PValue)
 		}
 	}
-	slices.SortFunc(compared, func(a, b *council.DemographicAxis) int { return cmp.Compare(*b.PValue, *a.PValue) })
-	q := 1.0
-	for i, axis := range compared {
-		q = min(q, *axis.PValue*float64(len(compared))/float64(len(compared)-i))
-		axis.QValue = new(q)
+	q := benjaminiHochberg(p)
+	for i := range axes {
+		if axes[i].PValue != nil {
+			axes[i].QValue, q = &q[0], q[1:]
+		}
 	}
 }

@@ -3,9 +3,11 @@
 //
 // [Audit] computes the indicators of one session (ADR-015). A [Collector] takes
 // the records of many sessions in one pass and computes the cross-session
-// [Report] (ADR-018) over a rolling window. Everything in this release
-// describes: records of one session share its question, its answers and its
-// reviewers, so no test is made across them and no figure is called a bias.
+// [Report] (ADR-018) over a rolling window. Records of one session share its
+// question, its answers and its reviewers, so the figures that treat them as
+// independent only describe. Biases are estimated within sessions, by least
+// squares with what sessions, answers and reviewers differ in absorbed, and tested
+// between sessions.
 //
 // The package works on values alone. Reading the record store, the clock,
 // settings and HTTP are left to others, and nothing here ever changes a vote.

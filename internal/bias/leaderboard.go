@@ -15,8 +15,7 @@ import (
 const (
 	// bootstrapFrom is how many sessions a bootstrap takes: below, its percentiles
 	// say more about the few sessions than about others.
-	bootstrapFrom  = 20
-	bootstrapDraws = 2000
+	bootstrapFrom = 20
 
 	// reasonRank is a rank_value that no place on its ballot has.
 	reasonRank = "bad_rank"
@@ -65,13 +64,12 @@ type Entry struct {
 	Confidence Confidence `json:"statistical_confidence"`
 }
 
-// tally is what one session says of one model.
-type tally struct{ points, wins, votes float64 }
+// standing is what one session says of one model.
+type standing struct{ points, wins, votes float64 }
 
 // Leaderboard computes the leaderboard over what was added so far. It reads
 // ranks alone: records of a schema without rank_value say nothing here.
 func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
-	c.trim()
 	c.sortRows()
 	l := Leaderboard{
 		GeneratedAt: c.o.Now.UTC(), Window: Window{Sessions: len(c.order)}, PartialBallots: "available",
@@ -86,30 +84,30 @@ func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
 	if n := len(c.order); n > 0 {
 		l.Window.Start, l.Window.End = new(c.order[0].start), new(c.order[n-1].start)
 	}
-	var all []map[int32]tally
-	byCategory := map[string][]map[int32]tally{}
+	var all []map[int32]standing
+	byCategory := map[string][]map[int32]standing{}
 	duplicates, bad := 0, 0
 	for _, s := range c.order {
-		rows := slices.CompactFunc(slices.Clone(s.rows), func(a, b row) bool { return a.reviewer == b.reviewer && a.candidate == b.candidate })
-		duplicates += len(s.rows) - len(rows)
+		rows := s.rows
+		duplicates += s.duplicates
 		l.Window.Records += len(rows)
-		tallies := map[int32]tally{}
+		standings := map[int32]standing{}
 		for len(rows) > 0 {
 			n := slices.IndexFunc(rows, func(r row) bool { return r.reviewer != rows[0].reviewer })
 			if n < 0 {
 				n = len(rows)
 			}
-			if !count(rows[:n], tiedLast, tallies) {
+			if !count(rows[:n], tiedLast, standings) {
 				bad += n
 			}
 			rows = rows[n:]
 		}
-		if len(tallies) == 0 {
+		if len(standings) == 0 {
 			continue
 		}
-		all = append(all, tallies)
+		all = append(all, standings)
 		if s.category != "" {
-			byCategory[s.category] = append(byCategory[s.category], tallies)
+			byCategory[s.category] = append(byCategory[s.category], standings)
 		}
 	}
 	l.Sessions, l.Entries = len(all), c.entries(all)
@@ -125,9 +123,9 @@ func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
 	return l
 }
 
-// count adds one reviewer's ballot to the session's tallies. It reports false for
+// count adds one reviewer's ballot to the session's standings. It reports false for
 // ranks that are none; nothing is then added.
-func count(rows []row, tiedLast bool, tallies map[int32]tally) bool {
+func count(rows []row, tiedLast bool, standings map[int32]standing) bool {
 	m, ranked, best := 0, 0, math.Inf(1)
 	for _, r := range rows {
 		if r.own {
@@ -162,19 +160,19 @@ func count(rows []row, tiedLast bool, tallies map[int32]tally) bool {
 		case math.IsNaN(rank):
 			rank = (float64(ranked) + last) / 2
 		}
-		t := tallies[r.candidate]
+		t := standings[r.candidate]
 		t.points += (last - rank) / last
 		t.votes++
 		if rank == best {
 			t.wins += 1 / firsts
 		}
-		tallies[r.candidate] = t
+		standings[r.candidate] = t
 	}
 	return true
 }
 
 // entries returns the board of some sessions.
-func (c *Collector) entries(sessions []map[int32]tally) []Entry {
+func (c *Collector) entries(sessions []map[int32]standing) []Entry {
 	means := make([][]float64, len(c.names)) // by member and session; NaN where it has no vote
 	entries := make([]Entry, len(c.names))
 	for member := range entries {

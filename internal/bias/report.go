@@ -1,7 +1,6 @@
 package bias
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -13,7 +12,7 @@ import (
 )
 
 // ReportSchema is the schema version of a Report.
-const ReportSchema = "1.0.0"
+const ReportSchema = "1.1.0"
 
 // The limits of ADR-018's tiers, in sessions.
 const (
@@ -38,11 +37,16 @@ type Report struct {
 	Window        Window    `json:"window"`
 	// SessionsNeeded is how many sessions are still missing until figures are
 	// shown, 0 once they are.
-	SessionsNeeded int        `json:"sessions_needed"`
-	Skipped        []Skipped  `json:"skipped"` // by reason
-	Metrics        []Metric   `json:"metrics"`
-	Reviewers      []Profile  `json:"reviewers"` // by reviewer id; those that gave a score
-	Positions      []Position `json:"positions"` // by position; those that hold a score
+	SessionsNeeded int `json:"sessions_needed"`
+	// Headline says what was found in one sentence.
+	Headline    string        `json:"headline"`
+	Levels      Levels        `json:"levels"`
+	NotMeasured []NotMeasured `json:"not_measured"`
+
+	Skipped   []Skipped  `json:"skipped"` // by reason
+	Metrics   []Metric   `json:"metrics"`
+	Reviewers []Profile  `json:"reviewers"` // by reviewer id; those that gave a score
+	Positions []Position `json:"positions"` // by position; those that hold a score
 }
 
 // Status says whether a Report holds figures.
@@ -53,6 +57,18 @@ const (
 	StatusOK         Status = "ok"
 	StatusCollecting Status = "collecting" // under ten sessions: nothing but the count
 )
+
+// Levels are the false discovery rates at which a headline is flagged.
+type Levels struct {
+	BelowHigh float64 `json:"below_50_sessions"`
+	High      float64 `json:"from_50_sessions"`
+}
+
+// NotMeasured names a bias that the report does not look for, and why.
+type NotMeasured struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
+}
 
 // Window is what a Report was computed from.
 type Window struct {
@@ -72,8 +88,11 @@ type Skipped struct {
 
 // Metric is one figure with everything ADR-018 wants beside it.
 type Metric struct {
-	Name          string     `json:"metric_name"`
-	Unit          string     `json:"unit"`
+	Name string `json:"metric_name"` // of a member: its headline's, a bar, and the subject
+	Unit string `json:"unit"`
+	// Subject is who or what the figure is about where the metric has members: of a
+	// headline, the member that the figure is taken from; "" where there is none.
+	Subject       string     `json:"subject"`
 	PointEstimate *float64   `json:"point_estimate"`
 	CILower       *float64   `json:"ci_lower"` // of the 95 % interval
 	CIUpper       *float64   `json:"ci_upper"`
@@ -83,14 +102,36 @@ type Metric struct {
 	WindowEnd     *time.Time `json:"window_end"`
 	Method        string     `json:"method"`
 	Confidence    Confidence `json:"statistical_confidence"`
-	// Verdict is null for a figure that describes and is not tested.
+	// Verdict is null for a figure that describes and is not tested, and for a
+	// member unless its headline is flagged.
 	Verdict *Verdict `json:"verdict"`
 	Reason  string   `json:"reason"` // for the verdict, or for there being none
 
-	// No metric of this release is tested, so these are null.
-	PValue                  *float64 `json:"p_value"`
-	QValue                  *float64 `json:"q_value"`
+	// PValue is that of the metric's own test; of a headline with members, the least
+	// of theirs after Benjamini and Hochberg. QValue is p among the headlines, and of
+	// a member among the members of its headline.
+	PValue *float64 `json:"p_value"`
+	QValue *float64 `json:"q_value"`
+	// MinimumDetectableEffect is found with a probability of 80 %: (t.975 + t.80) se.
+	// Of a headline with members it is the largest of theirs.
 	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
+	Delta                   *float64 `json:"delta"` // the least effect that counts as a bias, in the metric's unit
+
+	Clusters         int      `json:"clusters"` // sessions, those that answered one question counted once
+	StandardError    *float64 `json:"standard_error"`
+	StandardErrorCR1 *float64 `json:"standard_error_cr1"` // the usual clustered one, for comparison
+	Test             *Test    `json:"test"`
+	// Members are what a headline is made of, such as its reviewers. They are for
+	// drilling down under a flagged headline; by themselves they prove nothing.
+	Members []Metric `json:"members"`
+}
+
+// Test is a test statistic: "t" with its degrees of freedom, "F" with both, or "z"
+// without any.
+type Test struct {
+	Name  string    `json:"name"`
+	Value float64   `json:"value"`
+	DF    []float64 `json:"df"`
 }
 
 // Confidence is ADR-018's tier of a metric, by the sessions behind it.
@@ -108,9 +149,15 @@ const (
 // Verdict is what a metric says about bias.
 type Verdict string
 
-// VerdictInsufficient means that there are too few sessions for any verdict. It
-// is the only one this release gives.
-const VerdictInsufficient Verdict = "insufficient"
+// The verdicts.
+const (
+	VerdictInsufficient  Verdict = "insufficient"   // too few sessions
+	VerdictNotIdentified Verdict = "not_identified" // these records cannot tell
+	VerdictBias          Verdict = "bias"           // significant, and at least delta
+	VerdictAssociation   Verdict = "association"    // as bias, where quality may explain it
+	VerdictNegligible    Verdict = "negligible"     // the 90 % interval lies inside +-delta
+	VerdictInconclusive  Verdict = "inconclusive"   // none of these
+)
 
 // Profile describes the scores that one reviewer gave, own reviews included.
 type Profile struct {
@@ -131,81 +178,69 @@ type Position struct {
 	Count    int     `json:"count"`
 }
 
-// pairs are the values behind a correlation, and how many sessions gave any.
+// pairs are the values behind a correlation.
 type pairs struct {
-	x, y     []float64
-	sessions int
+	tally
+	x, y []float64
 }
 
 // Report computes the report over what was added so far. More may be added, and
 // Report called again, afterwards.
 func (c *Collector) Report() Report {
-	c.trim()
+	w := c.window()
 	r := Report{
 		SchemaVersion: ReportSchema, GeneratedAt: c.o.Now.UTC(), Status: StatusOK,
-		Window:         Window{Sessions: len(c.order)},
-		SessionsNeeded: max(0, preliminaryFrom-len(c.order)),
-		Metrics:        []Metric{}, Reviewers: []Profile{}, Positions: []Position{},
+		Window:         Window{Sessions: len(w.sessions), Records: w.records},
+		SessionsNeeded: max(0, preliminaryFrom-len(w.sessions)),
+		Levels:         Levels{BelowHigh: levelBelowHigh, High: levelHigh},
+		NotMeasured: []NotMeasured{
+			{"style_mimicry", "it takes embeddings of the answers, and no text is recorded (ADR-018)"},
+			{"reasoning_length", "most providers do not return it"},
+		},
+		Metrics: []Metric{}, Reviewers: []Profile{}, Positions: []Position{},
 	}
-	if n := len(c.order); n > 0 {
-		r.Window.Start, r.Window.End = new(c.order[0].start), new(c.order[n-1].start)
+	if n := len(w.sessions); n > 0 {
+		r.Window.Start, r.Window.End = new(w.sessions[0].start), new(w.sessions[n-1].start)
 	}
 
 	var length, position pairs
-	byReviewer, byPosition := make([][]float64, len(c.names)), map[int32][]float64{}
-	duplicates := 0
-	c.sortRows()
-	for _, s := range c.order {
-		lengths, positions := len(length.x), len(position.x)
-		for i, row := range s.rows {
-			if i > 0 && row.reviewer == s.rows[i-1].reviewer && row.candidate == s.rows[i-1].candidate {
-				duplicates++
-				continue
-			}
-			r.Window.Records++
-			if math.IsNaN(row.score) {
-				continue
-			}
-			length.x, length.y = append(length.x, float64(row.length)), append(length.y, row.score)
-			byReviewer[row.reviewer] = append(byReviewer[row.reviewer], row.score)
-			if row.position >= 0 {
-				position.x, position.y = append(position.x, float64(row.position)), append(position.y, row.score)
-				byPosition[row.position] = append(byPosition[row.position], row.score)
+	byReviewer, byPosition := make([][]float64, len(w.names)), map[int][]float64{}
+	for _, k := range w.byCluster() {
+		s := &w.sessions[k]
+		for i, reviewer := range s.reviewers {
+			for j, y := range s.y[i] {
+				if math.IsNaN(y) {
+					continue
+				}
+				length.add(s.cluster, k)
+				length.x, length.y = append(length.x, s.length[i][j]), append(length.y, y)
+				byReviewer[reviewer] = append(byReviewer[reviewer], y)
+				if p := s.position[i][j]; p >= 0 {
+					position.add(s.cluster, k)
+					position.x, position.y = append(position.x, float64(p)), append(position.y, y)
+					byPosition[p] = append(byPosition[p], y)
+				}
 			}
 		}
-		length.sessions += min(1, len(length.x)-lengths)
-		position.sessions += min(1, len(position.x)-positions)
 	}
-	r.Skipped = c.skips(duplicates)
+	r.Skipped = c.skips(w.duplicates)
 	if r.SessionsNeeded > 0 {
 		r.Status = StatusCollecting
+		r.Headline = fmt.Sprintf("Collecting data (%d of %d sessions)", r.Window.Sessions, preliminaryFrom)
 		return r
 	}
 	r.Metrics = []Metric{
 		c.correlation("pooled_length_score_correlation", "length", length, r.Window),
 		c.correlation("position_score_correlation", "position", position, r.Window),
 	}
-	r.Reviewers = c.profiles(byReviewer)
+	metrics, headline := c.headlines(&w, r.Window)
+	r.Metrics, r.Headline = append(r.Metrics, metrics...), headline
+	r.Reviewers = profiles(w.names, byReviewer)
 	for _, p := range slices.Sorted(maps.Keys(byPosition)) {
 		scores := byPosition[p]
-		r.Positions = append(r.Positions, Position{Position: int(p), Mean: stat.Mean(scores, nil), Count: len(scores)})
+		r.Positions = append(r.Positions, Position{Position: p, Mean: stat.Mean(scores, nil), Count: len(scores)})
 	}
 	return r
-}
-
-// sortRows sorts the rows of each session by reviewer and candidate: sums then do
-// not depend on the order in which records were added. Of rows for the same pair
-// the first added stays first.
-func (c *Collector) sortRows() {
-	rank := make([]int, len(c.names))
-	for i, name := range slices.Sorted(maps.Keys(c.members)) {
-		rank[c.members[name]] = i
-	}
-	for _, s := range c.order {
-		slices.SortStableFunc(s.rows, func(a, b row) int {
-			return cmp.Or(rank[a.reviewer]-rank[b.reviewer], rank[a.candidate]-rank[b.candidate])
-		})
-	}
 }
 
 func (c *Collector) skips(duplicates int) []Skipped {
@@ -220,19 +255,15 @@ func (c *Collector) skips(duplicates int) []Skipped {
 // correlation returns Pearson's r of the pairs, named after what x is, with
 // Fisher's interval as ADR-018 has it.
 func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
-	m := Metric{
-		Name: name, Unit: "correlation", SampleSize: p.sessions, Records: len(p.x), WindowStart: w.Start, WindowEnd: w.End,
-		Method:     "Pearson r over records with a Fisher z interval, descriptive",
-		Confidence: c.confidence(p.sessions),
-	}
+	m := c.metric(name, "correlation", "Pearson r over records with a Fisher z interval, descriptive", p.tally, w)
 	switch {
-	case p.sessions < preliminaryFrom:
+	case p.clusters < preliminaryFrom:
 		m.Verdict = new(VerdictInsufficient)
-		m.Reason = fmt.Sprintf("%d sessions hold a score and a %s: %d are needed", p.sessions, x, preliminaryFrom)
+		m.Reason = fmt.Sprintf("%d sessions hold a score and a %s: %d are needed", p.clusters, x, preliminaryFrom)
 		return m
-	case p.sessions < c.o.MinSessions:
+	case p.clusters < c.o.MinSessions:
 		m.Verdict = new(VerdictInsufficient)
-		m.Reason = fmt.Sprintf("%d of the %d sessions that a verdict takes", p.sessions, c.o.MinSessions)
+		m.Reason = fmt.Sprintf("%d of the %d sessions that a verdict takes", p.clusters, c.o.MinSessions)
 	default:
 		m.Reason = "descriptive: records of a session are not independent, so no test is made"
 	}
@@ -261,11 +292,11 @@ func (c *Collector) confidence(sessions int) Confidence {
 	}
 }
 
-func (c *Collector) profiles(byReviewer [][]float64) []Profile {
+func profiles(names []string, byReviewer [][]float64) []Profile {
 	profiles := []Profile{}
 	var means []float64
-	for _, id := range slices.Sorted(maps.Keys(c.members)) {
-		scores := byReviewer[c.members[id]]
+	for i, id := range names {
+		scores := byReviewer[i]
 		if len(scores) == 0 {
 			continue
 		}

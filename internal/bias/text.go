@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -101,27 +102,40 @@ func writeEntries(b *bytes.Buffer, entries []Entry) {
 }
 
 func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
-	fmt.Fprintf(b, "Bias report: %d sessions, %d records, %s to %s\n\n", r.Window.Sessions, r.Window.Records,
-		r.Window.Start.Format("2006-01-02"), r.Window.End.Format("2006-01-02"))
-	b.WriteString("These figures describe the records. None proves a bias or rules one out.\n\n")
+	b.WriteString(wrap(r.Headline+".", "") + "\n\n")
+	fmt.Fprintf(b, "%d sessions, %d records, %s to %s\n", r.Window.Sessions, r.Window.Records,
+		r.Window.Start.Format(time.DateOnly), r.Window.End.Format(time.DateOnly))
 
+	var tested, described []Metric
+	if slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.Confidence == ConfidencePreliminary }) {
+		b.WriteString("High volatility: a few more sessions may change these figures a lot.\n")
+	}
+	for _, m := range r.Metrics {
+		if m.Delta != nil {
+			tested = append(tested, m)
+		} else {
+			described = append(described, m)
+		}
+	}
+	b.WriteString("\nTested (FINDS: the effect that these sessions would have shown):\n\n")
+	writeMetrics(b, tested)
+	for _, m := range tested {
+		writeReason(b, m, verbose)
+	}
+	for _, m := range tested {
+		if m.flagged() && len(m.Members) > 0 {
+			fmt.Fprintf(b, "\n%s, one by one:\n\n", words(m.Name))
+			writeMetrics(b, m.Members)
+		}
+	}
+	b.WriteString("\nDescribed, not tested: none of these proves a bias or rules one out.\n\n")
+	writeMetrics(b, described)
+	if verbose {
+		for _, m := range described {
+			writeReason(b, m, verbose)
+		}
+	}
 	t := newTable(b)
-	fmt.Fprintln(t, "METRIC\tESTIMATE\t95 % INTERVAL\tSESSIONS\tRECORDS")
-	for _, m := range r.Metrics {
-		interval := "-"
-		if m.CILower != nil {
-			interval = fmt.Sprintf("%+.3f to %+.3f", *m.CILower, *m.CIUpper)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\n", m.Name, figure("%+.3f", m.PointEstimate), interval, m.SampleSize, m.Records)
-	}
-	t.Flush()
-	for _, m := range r.Metrics {
-		fmt.Fprintf(b, "\n%s: %s confidence\n", m.Name, m.Confidence)
-		if m.Confidence == ConfidencePreliminary {
-			b.WriteString("  high volatility: a few more sessions may change this figure a lot\n")
-		}
-		fmt.Fprintf(b, "  %s\n", m.Reason)
-	}
 	if verbose && len(r.Reviewers) > 0 {
 		b.WriteString("\nReviewers (a harshness z below 0 is harsher than the others):\n\n")
 		fmt.Fprintln(t, "REVIEWER\tMEAN\tSTD\tHARSHNESS Z\tREVIEWS")
@@ -138,6 +152,47 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 		}
 		t.Flush()
 	}
+	if verbose {
+		r.writeNotMeasured(b)
+	}
+}
+
+// writeNotMeasured says what the report does not look for.
+func (r Report) writeNotMeasured(b *bytes.Buffer) {
+	b.WriteString("\nNot measured:\n\n")
+	for _, n := range r.NotMeasured {
+		b.WriteString(wrap(words(n.Name)+": "+n.Reason, "  ") + "\n")
+	}
+}
+
+// writeMetrics writes a table that holds no reasons.
+func writeMetrics(b *bytes.Buffer, metrics []Metric) {
+	t := newTable(b)
+	fmt.Fprintln(t, "METRIC\tESTIMATE\t95 % INTERVAL\tFINDS\tVERDICT")
+	for _, m := range metrics {
+		interval, verdict := "-", "-"
+		if m.CILower != nil && m.CIUpper != nil {
+			interval = fmt.Sprintf("%+.2f to %+.2f", *m.CILower, *m.CIUpper)
+		}
+		if m.Verdict != nil {
+			verdict = words(string(*m.Verdict))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", label(m), figure("%+.2f", m.PointEstimate), interval, figure("%.2f", m.MinimumDetectableEffect), verdict)
+	}
+	t.Flush()
+}
+
+// writeReason says why the verdict is what it is: always where something was found
+// or could not be looked for.
+func writeReason(b *bytes.Buffer, m Metric, verbose bool) {
+	if !verbose && !m.flagged() && m.PointEstimate != nil {
+		return
+	}
+	fmt.Fprintf(b, "\n%s (%d sessions, %s confidence)\n", label(m), m.SampleSize, m.Confidence)
+	b.WriteString(wrap(m.Reason, "  ") + "\n")
+	if verbose && m.Method != "" {
+		b.WriteString(wrap(m.Method, "  ") + "\n")
+	}
 }
 
 // newTable aligns tab-separated columns. Writing to a buffer cannot fail.
@@ -150,16 +205,38 @@ func figure(format string, x *float64) string {
 	return fmt.Sprintf(format, *x)
 }
 
-// clip makes an id from a file fit its column and unable to steer a terminal. The
-// end is kept, where versions and instances differ.
-func clip(id string) string {
-	const width = 40
-	id = strings.Map(func(r rune) rune {
+// wrap breaks a text between words into indented lines of at most 78 columns.
+// Words that are longer get lines of their own, without their ends.
+func wrap(text, indent string) string {
+	const width = 78
+	lines, column := indent, len(indent)
+	for i, word := range strings.Fields(printable(text)) {
+		letters := []rune(word)
+		letters = letters[:min(len(letters), width-len(indent))]
+		if i > 0 && column+1+len(letters) > width {
+			lines, column = lines+"\n"+indent, len(indent)
+		} else if i > 0 {
+			lines, column = lines+" ", column+1
+		}
+		lines, column = lines+string(letters), column+len(letters)
+	}
+	return lines
+}
+
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
 		return '?'
-	}, id)
+	}, text)
+}
+
+// clip makes an id from a file fit its column and unable to steer a terminal. The
+// end is kept, where versions and instances differ.
+func clip(id string) string {
+	const width = 40
+	id = printable(id)
 	if n := utf8.RuneCountInString(id); n > width {
 		id = "…" + string([]rune(id)[n-width+1:])
 	}

@@ -33,6 +33,7 @@ type commands struct {
 	BiasReport  biasReportCmd  `cmd:"" help:"Report what the reviews of many sessions reveal."`
 	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
+	Probe       probeCmd       `cmd:"" help:"Have reviewers read the same answers again and again, and see how far they agree with themselves."`
 	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask the daemon on this machine whether it is alive."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`

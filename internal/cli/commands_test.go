@@ -31,7 +31,7 @@ func TestCommandLine(t *testing.T) {
 		stdout string // parts, separated by "|"
 		stderr string
 	}{
-		{name: "help", args: []string{"--help"}, stdout: "serve|demo|ask|bias-report|leaderboard|config|simulate|healthcheck|version"},
+		{name: "help", args: []string{"--help"}, stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|healthcheck|version"},
 		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
 		{name: "no command", code: 2, stderr: "expected one of|--help"},
@@ -55,10 +55,18 @@ func TestCommandLine(t *testing.T) {
 		{name: "a leaderboard of nothing", args: []string{"leaderboard"}, stdout: "No ballots in 0 sessions"},
 		{name: "a leaderboard of no category", args: []string{"leaderboard", "--category", "poetry"}, code: 2, stderr: "--category must be one of"},
 		{name: "a leaderboard of a missing file", args: []string{"leaderboard", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
+		{name: "a report since no day", args: []string{"bias-report", "--since", "yesterday"}, code: 2, stderr: "nor RFC 3339"},
 		{name: "a report in no form", args: []string{"bias-report", "--format", "pdf"}, code: 2, stderr: "--format must be one of"},
 		{name: "a report on a negative window", args: []string{"bias-report", "--sessions=-1"}, code: 2, stderr: "0 for no limit"},
 		{name: "simulate without a file", args: []string{"simulate"}, code: 2, stderr: "--out"},
 		{name: "simulate nothing", args: []string{"simulate", "--out", "x.jsonl", "--sessions", "0"}, code: 2, stderr: "--sessions"},
+		{name: "a probe without a file", args: []string{"probe", "x"}, code: 2, stderr: "--out"},
+		{name: "a probe without a question", args: []string{"probe", "--out", "x.jsonl"}, code: 2, stderr: "there is no question"},
+		{name: "a probe of an empty question", args: []string{"probe", "--out", "x.jsonl", "y", " "}, code: 2, stderr: "question 2: the request is not valid|query"},
+		{name: "a probe that repeats nothing", args: []string{"probe", "--out", "x.jsonl", "--repeats", "1", "x"}, code: 2, stderr: "--repeats"},
+		{name: "a probe into the store", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"BIAS_STORE": "x.jsonl"}, code: 2, stderr: "LLM_COUNCIL_BIAS_STORE"},
+		{name: "a probe without settings", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"MODELS": ""}, code: 2, stderr: "LLM_COUNCIL_MODELS: is not set"},
+		{name: "a probe of missing questions", args: []string{"probe", "--out", "x.jsonl", "--file", "missing.txt"}, code: 1, stderr: "missing.txt"},
 		{name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1, stderr: "refused"},
 		{name: "ask a daemon that is not there", args: []string{"ask", "--server", "http://127.0.0.1:1", "x"}, code: 1, stderr: "refused"},
 		{name: "ask at no URL", args: []string{"ask", "--server", "http://[", "x"}, code: 2, stderr: "--server"},
@@ -220,6 +228,19 @@ func TestSimulate(t *testing.T) {
 	var r bias.Report
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil || r.Window.Sessions != 11 || r.Window.Records != 132 {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	for _, tt := range []struct{ flag, value, want string }{
+		{"--format", "csv", "metric_name,subject,"},
+		{"--format", "html", "<!doctype html>"},
+		{"--since", "2999-01-01", "Collecting data (0 of 10 sessions)"},
+		{"--until", "1999-01-01T00:00:00Z", "Collecting data (0 of 10 sessions)"},
+		{"--reviewer", "nobody", "Collecting data (0 of 10 sessions)"},
+		{"--model", "nobody", "Collecting data (0 of 10 sessions)"},
+		{"--config-version", "none", "Collecting data (0 of 10 sessions)"},
+	} {
+		if code, stdout, stderr := command(t, "bias-report", "--input", one, tt.flag, tt.value); code != 0 || !strings.HasPrefix(stdout, tt.want) {
+			t.Errorf("%s %s: exit %d: %.80s%s", tt.flag, tt.value, code, stdout, stderr)
+		}
 	}
 	_, brief, _ := command(t, "bias-report", "--input", one)
 	_, verbose, _ := command(t, "bias-report", "--input", one, "--verbose")

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -21,8 +23,14 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// cancelGrace is how long cancelled sessions have to answer after the drain time.
-const cancelGrace = 5 * time.Second
+const (
+	// cancelGrace is how long cancelled sessions have to answer after the drain time.
+	cancelGrace = 5 * time.Second
+	// headerTimeout and bodyTimeout are how long a client may take to send the
+	// headers and the body of a request.
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = 30 * time.Second
+)
 
 var errShutdown = errors.New("the daemon shuts down")
 
@@ -62,14 +70,18 @@ func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version
 	if d.engine, err = newEngine(ctx, cfg, simllm.Options{}, recorder, log, version); err != nil {
 		return nil, err
 	}
-	if d.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr); err != nil {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr)
+	if err != nil {
 		return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
 	}
+	bounded := newBoundedListener(listener, maxConnections(cfg, descriptors()))
+	d.listener = bounded
 	d.tokens = d.requireTokens(ctx)
 	o := httpapi.Options{
 		Council: d.engine, Daemon: d, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
+		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
-		MaxBodyBytes: int64(cfg.MaxBodyBytes), Log: log, Version: version,
+		MaxBodyBytes: int64(cfg.MaxBodyBytes), BodyTimeout: bodyTimeout, Log: log, Version: version,
 	}
 	if cfg.Metrics {
 		o.Metrics = d.engine.metrics.Handler()
@@ -81,8 +93,18 @@ func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version
 		return nil, err
 	}
 	d.server = &http.Server{
-		Handler: d.api, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		Handler: d.api, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		WriteTimeout: cfg.Timeout + time.Minute, // a run, and its answer
+		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed {
+				bounded.leave()
+			}
+		},
+	}
+	bounded.evict = func() {
+		d.server.SetKeepAlivesEnabled(false) // closes what is idle
+		d.server.SetKeepAlivesEnabled(true)
 	}
 	return d, nil
 }
@@ -214,6 +236,12 @@ func (d *daemon) NotReady() []httpapi.Reason {
 			}
 			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
 		}
+	}
+	if models, quorum := d.engine.outOfOrder(d.cfg); len(models) > 0 {
+		// With a quorum left, sessions are as well off here as anywhere: degraded.
+		reasons = append(reasons, httpapi.Reason{
+			Code: "breaker_open", Message: "not called, because they failed too often of late: " + strings.Join(slices.Compact(slices.Sorted(slices.Values(models))), ", "), Bearable: quorum,
+		})
 	}
 	return reasons
 }

@@ -111,9 +111,18 @@ func (r *running) call(t *testing.T, method, path, body string, headers ...strin
 }
 
 func (r *running) try(ctx context.Context, method, path, body string, headers ...string) (int, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, r.url()+path, strings.NewReader(body))
+	resp, data, err := r.send(ctx, method, path, body, headers...)
 	if err != nil {
 		return 0, nil, err
+	}
+	return resp.StatusCode, data, nil
+}
+
+// send sends a request and reads the whole response.
+func (r *running) send(ctx context.Context, method, path, body string, headers ...string) (*http.Response, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, r.url()+path, strings.NewReader(body))
+	if err != nil {
+		return nil, nil, err
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -125,11 +134,11 @@ func (r *running) try(ctx context.Context, method, path, body string, headers ..
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, data, err
+	return resp, data, err
 }
 
 // ask runs a session that must answer 200.
@@ -155,7 +164,7 @@ func (r *running) records(t *testing.T) []council.BiasMetricRecord {
 func readRecords(t *testing.T, path string) []council.BiasMetricRecord {
 	t.Helper()
 	var records []council.BiasMetricRecord
-	for record, err := range store.ReadFile(t.Context(), path) {
+	for record, err := range store.ReadFile(context.WithoutCancel(t.Context()), path) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -432,6 +441,34 @@ func TestFullDisk(t *testing.T) {
 	status, data := d.call(t, "GET", "/readyz", "")
 	if status != http.StatusServiceUnavailable || !strings.Contains(string(data), `"code":"store"`) || strings.Contains(string(data), d.cfg.BiasStore) {
 		t.Errorf("%d %s", status, data)
+	}
+}
+
+// An open breaker is shown, and keeps sessions away only when no quorum is left.
+func TestReadinessUnderBreakers(t *testing.T) {
+	for _, tt := range []struct {
+		models string // of which d is down
+		want   int
+	}{{"a,b,d", 200}, {"a,b,d,d", 503}} {
+		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1}
+		d := serve(t, map[string]string{"BASE_URL": "http://unused.invalid", "PROVIDERS": "p=" + tap(t, down).url, "MODELS": "p:" + strings.ReplaceAll(tt.models, ",", ",p:"), "MAX_ATTEMPTS": "1"})
+		if code, data := d.call(t, "GET", "/readyz", ""); code != http.StatusOK || strings.TrimSpace(string(data)) != `{"ready":true,"reasons":[]}` {
+			t.Errorf("%d %s", code, data)
+		}
+		for range 10 {
+			d.call(t, "POST", "/v1/council", anyQuestion)
+		}
+		code, data := d.call(t, "GET", "/readyz", "")
+		want := fmt.Sprintf(`{"ready":%v,"reasons":[{"code":"breaker_open","message":"not called, because they failed too often of late: p:d"}]}`, tt.want == 200)
+		if code != tt.want || strings.TrimSpace(string(data)) != want {
+			t.Errorf("%s: %d %s", tt.models, code, data)
+		}
+		_, data = d.call(t, "GET", "/metrics", "")
+		for _, line := range []string{`councild_breaker_open{model="d",provider="p"} 1`, `councild_calls_total{model="p:d",outcome="breaker_open",stage="stage1"}`} {
+			if !strings.Contains(string(data), line) {
+				t.Errorf("the metrics lack %s", line)
+			}
+		}
 	}
 }
 

@@ -48,7 +48,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: e.sim.URL()})
 	}
 	e.client, err = llm.New(llm.Options{
-		Providers: providers, AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout,
+		Providers: providers, AttemptTimeout: cfg.AttemptTimeout, MaxAttempts: cfg.MaxAttempts, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
 		MaxCallsPerProvider: cfg.MaxCallsPerProvider, MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
 	})
 	if err != nil {
@@ -63,7 +63,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 	if e.tracing != nil {
 		completer = e.tracing.Completer(completer, cfg.ProviderOf)
 	}
-	e.metrics = telemetry.NewMetrics(version, nil)
+	e.metrics = telemetry.NewMetrics(version, e.breakers)
 	var audit *bias.Thresholds
 	if cfg.BiasAudit {
 		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
@@ -85,7 +85,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: log, Version: version,
 		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
 		AllowedModels: cfg.AllowedModels, Providers: names, MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), Quorum: cfg.Quorum,
-		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
+		StragglerGrace: cfg.StragglerGrace, Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
 		Temperature: cfg.Temperature, ReviewTemperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens,
 		BallotRepair: cfg.BallotRepair, Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: ranking.Policy(cfg.PartialBallots),
 		ConfigVersion: cfg.ConfigVersion, Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
@@ -95,6 +95,32 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		return nil, err
 	}
 	return e, nil
+}
+
+// breakers returns the circuit breakers as the metrics show them.
+func (e *engine) breakers() []telemetry.Breaker {
+	breakers := e.client.Breakers()
+	all := make([]telemetry.Breaker, len(breakers))
+	for i, b := range breakers {
+		all[i] = telemetry.Breaker{Provider: b.Provider, Model: b.Model, State: string(b.State)}
+	}
+	return all
+}
+
+// outOfOrder returns the models of the council that are not called at the moment,
+// because they failed too often of late, and whether those that are left can be a
+// quorum.
+func (e *engine) outOfOrder(cfg config.Config) (models []string, quorum bool) {
+	open := map[string]bool{}
+	for _, b := range e.client.Breakers() {
+		open[b.Name()] = b.State == llm.BreakerOpen
+	}
+	for _, m := range cfg.Models {
+		if open[m] {
+			models = append(models, m)
+		}
+	}
+	return models, len(cfg.Models)-len(models) >= pipeline.Quorum(cfg.Quorum, len(cfg.Models))
 }
 
 // readLexicon reads the terms by demographic axis, from the file or built in.

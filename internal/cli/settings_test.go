@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,49 +30,103 @@ import (
 type tapped struct {
 	url string
 
-	mu       sync.Mutex // guards what follows
-	bodies   []map[string]any
-	keys     map[string]bool // Authorization headers
-	now, max int             // requests in flight
+	mu          sync.Mutex // guards what follows
+	bodies      []map[string]any
+	keys        map[string]bool // Authorization headers
+	now, max    int             // requests in flight
+	seen        []*seen         // in the order in which they came
+	connections int
+}
+
+// seen is one request.
+type seen struct {
+	model      string
+	task       simllm.TaskKind
+	sum        [sha256.Size]byte // of its body
+	connection string
+	begun      time.Time
+	ended      time.Time // zero while it is in flight
+	cut        bool      // the client went away before the reply was sent
 }
 
 // tap starts a provider with models a to d, of which d may be given faults.
 func tap(t *testing.T, faults ...simllm.Fault) *tapped {
 	t.Helper()
+	return tapAll(t, map[string][]simllm.Fault{"d": faults})
+}
+
+// tapAll starts a provider with models a to d, with faults by model. A fault
+// without a rate strikes always.
+func tapAll(t *testing.T, faults map[string][]simllm.Fault) *tapped {
+	t.Helper()
 	var models []simllm.Model
-	for _, name := range []string{"a", "b", "c"} {
-		models = append(models, simllm.Model{Name: name, Spread: 1, LengthSigma: 0.3, Noise: 0.5, Price: simllm.Price{Input: 1, Output: 1}})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		m := simllm.Model{Name: name, Spread: 1, LengthSigma: 0.3, Noise: 0.5, Price: simllm.Price{Input: 1, Output: 1}}
+		for _, f := range faults[name] {
+			f.Rate = cmp.Or(f.Rate, 1)
+			m.Faults = append(m.Faults, f)
+		}
+		models = append(models, m)
 	}
-	models = append(models, simllm.Model{Name: "d", Noise: 0.5, Faults: faults})
+	return tapModels(t, models...)
+}
+
+func tapModels(t *testing.T, models ...simllm.Model) *tapped {
+	t.Helper()
 	sim, err := simllm.New(simllm.Options{Models: models})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &tapped{keys: map[string]bool{}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		var body map[string]any
-		if err := json.Unmarshal(raw, &body); err != nil {
-			t.Error(err)
-		}
-		p.mu.Lock()
-		p.bodies = append(p.bodies, body)
-		p.keys[r.Header.Get("Authorization")] = true
-		p.now++
-		p.max = max(p.max, p.now)
-		p.mu.Unlock()
-		r.Body = io.NopCloser(strings.NewReader(string(raw)))
+		defer p.note(t, r, raw)()
+		r.Body = io.NopCloser(bytes.NewReader(raw))
 		sim.ServeHTTP(w, r)
-		p.mu.Lock()
-		p.now--
-		p.mu.Unlock()
 	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.connections++
+		}
+	}
+	server.Start()
 	t.Cleanup(server.Close)
 	p.url = server.URL
 	return p
+}
+
+// note notes a request; the returned function notes its end.
+func (p *tapped) note(t *testing.T, r *http.Request, raw []byte) (ended func()) {
+	t.Helper()
+	var body map[string]any
+	if err := json.Unmarshal(raw, &body); err != nil {
+		t.Error(err)
+	}
+	s := &seen{model: fmt.Sprint(body["model"]), task: simllm.Question, sum: sha256.Sum256(raw), connection: r.RemoteAddr, begun: time.Now()}
+	switch {
+	case bytes.Contains(raw, []byte("You are the chairman")):
+		s.task = simllm.Synthesis
+	case bytes.Contains(raw, []byte("=== BEGIN ANSWER")):
+		s.task = simllm.Review
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bodies = append(p.bodies, body)
+	p.keys[r.Header.Get("Authorization")] = true
+	p.now++
+	p.max = max(p.max, p.now)
+	p.seen = append(p.seen, s)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.now--
+		s.ended, s.cut = time.Now(), r.Context().Err() != nil
+	}
 }
 
 const anyQuestion = `{"query":"What would change?","seed":3}`
@@ -103,6 +160,24 @@ func first(t *testing.T, name, value string) int {
 	id := d.ask(t, anyQuestion).ID
 	d.ask(t, anyQuestion)
 	code, _ := d.call(t, "GET", "/v1/council/"+id, "")
+	return code
+}
+
+// besideAnother returns what a request is answered with while a session of the
+// same caller runs, under a setting.
+func besideAnother(t *testing.T, name, value string) int {
+	t.Helper()
+	url, arrived, release := held(t)
+	d := serve(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "ALLOWED_MODELS": "quick", name: value})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _, _ = d.try(t.Context(), "POST", "/v1/council", anyQuestion)
+	}()
+	<-arrived
+	code, _ := d.call(t, "POST", "/v1/council", `{"query":"x","models":["quick","quick"]}`)
+	release()
+	<-done
 	return code
 }
 
@@ -215,21 +290,19 @@ var settings = map[string]func(t *testing.T){
 		differ(t, status(t, "", "", four), status(t, "MAX_MODELS", "3", four), 200, 422)
 	},
 	"MAX_SESSIONS": func(t *testing.T) {
-		second := func(most string) int {
-			url, arrived, release := held(t)
-			d := serve(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "ALLOWED_MODELS": "quick", "MAX_SESSIONS": most})
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				_, _, _ = d.try(t.Context(), "POST", "/v1/council", anyQuestion)
-			}()
-			<-arrived
-			code, _ := d.call(t, "POST", "/v1/council", `{"query":"x","models":["quick","quick"]}`)
-			release()
-			<-done
+		differ(t, besideAnother(t, "MAX_SESSIONS", "2"), besideAnother(t, "MAX_SESSIONS", "1"), 200, 503)
+	},
+	"MAX_SESSIONS_PER_TOKEN": func(t *testing.T) {
+		differ(t, besideAnother(t, "MAX_SESSIONS_PER_TOKEN", ""), besideAnother(t, "MAX_SESSIONS_PER_TOKEN", "1"), 200, 429)
+	},
+	"RATE_LIMIT": func(t *testing.T) {
+		second := func(limit string) int {
+			d := onTap(t, tap(t), "RATE_LIMIT", limit)
+			d.ask(t, anyQuestion)
+			code, _ := d.call(t, "POST", "/v1/council", anyQuestion)
 			return code
 		}
-		differ(t, second("2"), second("1"), 200, 503)
+		differ(t, second(""), second("1"), 200, 429)
 	},
 	"MAX_CALLS_PER_PROVIDER": func(t *testing.T) {
 		p := tap(t)
@@ -260,6 +333,24 @@ var settings = map[string]func(t *testing.T){
 		})
 		s := d.ask(t, anyQuestion)
 		is(t, s.Stage1[2].Error.Code, council.FailConnection)
+	},
+	"MAX_ATTEMPTS": func(t *testing.T) {
+		// The second attempt would succeed.
+		code := func(most string) council.Outcome {
+			once := simllm.Fault{Kind: simllm.FaultStatus, Status: 503, Rate: 1, Times: 1}
+			return serve(t, map[string]string{"BASE_URL": tap(t, once).url, "MODELS": "a,b,c,d", "MAX_ATTEMPTS": most}).ask(t, anyQuestion).Stage1[3].Status
+		}
+		differ(t, code(""), code("1"), council.OutcomeOK, council.OutcomeError)
+	},
+	"IDLE_TIMEOUT": func(t *testing.T) {
+		stall := simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: []simllm.TaskKind{simllm.Question}}
+		d := serve(t, map[string]string{"BASE_URL": tap(t, stall).url, "MODELS": "a,b,c,d", "IDLE_TIMEOUT": "100ms"})
+		is(t, strings.Contains(d.ask(t, anyQuestion).Stage1[3].Error.Message, "silent"), true)
+	},
+	"STRAGGLER_GRACE": func(t *testing.T) {
+		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
+		d := serve(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "a,b,c,d", "STRAGGLER_GRACE": "1s"})
+		is(t, strings.Join(missing(d.ask(t, anyQuestion)), ","), "stage1 d cut,stage2 d cut")
 	},
 	"QUORUM": func(t *testing.T) {
 		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1}

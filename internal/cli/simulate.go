@@ -32,8 +32,8 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	if c.Sessions < 1 {
 		return usageError{errors.New("--sessions takes a whole number above 0")}
 	}
-	if _, err := os.Lstat(c.Out); !errors.Is(err, fs.ErrNotExist) {
-		return usageError{fmt.Errorf("%s is there already, or cannot be looked at: --out names a new file, so that simulated records never mix with others", c.Out)}
+	if err := newFile(c.Out); err != nil {
+		return err
 	}
 	cfg = simulatedConfig(cfg, c.Out)
 	cfg.AllowedModels = nil
@@ -74,6 +74,14 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	_, err = fmt.Fprintf(std.Stdout, "%d simulated sessions of %d members in %s\nRecords: %s\nReport:  councild bias-report --input %s\n",
 		c.Sessions, len(cfg.Models), time.Since(start).Round(time.Millisecond), c.Out, c.Out)
 	return err
+}
+
+// newFile returns an error when there is a file at path.
+func newFile(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return usageError{fmt.Errorf("%s is there already, or cannot be looked at: --out names a new file, so that these records never mix with others", path)}
+	}
+	return nil
 }
 
 func topics() []string {

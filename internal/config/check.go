@@ -72,11 +72,16 @@ func (c *Config) check(p *problems) {
 
 	require(c.MaxModels >= 2, "LLM_COUNCIL_MAX_MODELS", outOfRange+"use 2 or more")
 	require(c.MaxSessions >= 1, "LLM_COUNCIL_MAX_SESSIONS", outOfRange+"use 1 or more")
+	require(within(c.MaxSessionsPerToken, 1, math.MaxInt), "LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN", outOfRange+"use 1 or more")
+	require(within(c.RateLimit, 1, math.MaxInt), "LLM_COUNCIL_RATE_LIMIT", outOfRange+"use 1 or more")
 	require(c.MaxCallsPerProvider >= 1, "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER", outOfRange+"use 1 or more")
 
 	require(c.Timeout > 0, "LLM_COUNCIL_TIMEOUT", outOfRange+"use a time above 0")
 	require(c.AttemptTimeout > 0, "LLM_COUNCIL_ATTEMPT_TIMEOUT", outOfRange+"use a time above 0")
+	require(c.MaxAttempts >= 1, "LLM_COUNCIL_MAX_ATTEMPTS", outOfRange+"use 1 or more")
 	require(c.DialTimeout > 0, "LLM_COUNCIL_DIAL_TIMEOUT", outOfRange+"use a time above 0")
+	require(c.IdleTimeout > 0, "LLM_COUNCIL_IDLE_TIMEOUT", outOfRange+"use a time above 0")
+	require(within(c.StragglerGrace, 0, math.MaxInt64), "LLM_COUNCIL_STRAGGLER_GRACE", outOfRange+"use a time of 0 or more, or off")
 	require(c.DrainTimeout >= 0, "LLM_COUNCIL_DRAIN_TIMEOUT", outOfRange+"use a time of 0 or more")
 
 	require(within(c.MaxCostUSD, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD", outOfRange+"use an amount above 0")

@@ -39,7 +39,7 @@ const SimProvider = "sim"
 
 // Config holds the settings. What a field means, its unit and its range are in
 // its desc tag. A nil pointer or slice and an empty string stand for a setting
-// that has no value.
+// that has no value; the word "off" gives a pointer none.
 //
 // The envconfig tags hold whole names, and no prefix is given to envconfig: with
 // a prefix it would also take a variable that lacks it.
@@ -58,17 +58,22 @@ type Config struct {
 	Reviewers         []string `envconfig:"LLM_COUNCIL_REVIEWERS" desc:"comma list of models that review; unset: the members"`
 	AllowedModels     []string `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
 
-	MaxModels           int `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
-	MaxSessions         int `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
-	MaxCallsPerProvider int `envconfig:"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER" default:"64" desc:"most calls in flight to one provider; at least 1"`
+	MaxModels           int  `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
+	MaxSessions         int  `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
+	MaxSessionsPerToken *int `envconfig:"LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN" desc:"most sessions at once of one token; unset: MAX_SESSIONS"`
+	RateLimit           *int `envconfig:"LLM_COUNCIL_RATE_LIMIT" desc:"most sessions a minute of one token, which may all come at once; unset: no limit"`
+	MaxCallsPerProvider int  `envconfig:"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER" default:"64" desc:"most calls in flight to one provider; at least 1"`
 
 	Timeout        time.Duration `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
 	AttemptTimeout time.Duration `envconfig:"LLM_COUNCIL_ATTEMPT_TIMEOUT" default:"3m" desc:"most time that one call may take; never more than TIMEOUT"`
+	MaxAttempts    int           `envconfig:"LLM_COUNCIL_MAX_ATTEMPTS" default:"3" desc:"most attempts of one call, the first included; at least 1"`
 	DialTimeout    time.Duration `envconfig:"LLM_COUNCIL_DIAL_TIMEOUT" default:"5s" desc:"most time that connecting to a provider may take"`
+	IdleTimeout    time.Duration `envconfig:"LLM_COUNCIL_IDLE_TIMEOUT" default:"60s" desc:"most silence between bytes of a provider's reply once it has begun"`
 
-	Quorum         int      `envconfig:"LLM_COUNCIL_QUORUM" default:"0" desc:"least answers for going on to the review, 1 to the number of MODELS; 0: more than half of the members"`
-	MaxCostUSD     *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD" desc:"cost limit of one session in US dollars; unset: none"`
-	MaxTotalTokens *int64   `envconfig:"LLM_COUNCIL_MAX_TOTAL_TOKENS" desc:"limit of one session's input and output tokens; unset: none"`
+	Quorum         int            `envconfig:"LLM_COUNCIL_QUORUM" default:"0" desc:"least answers for going on to the review, 1 to the number of MODELS; 0: more than half of the members"`
+	StragglerGrace *time.Duration `envconfig:"LLM_COUNCIL_STRAGGLER_GRACE" desc:"how long answers and reviews are waited for once a quorum of them is there, 0 or more; off: until the stage's time is over, because cutting the slowest models biases the report"`
+	MaxCostUSD     *float64       `envconfig:"LLM_COUNCIL_MAX_COST_USD" desc:"cost limit of one session in US dollars; off: none"`
+	MaxTotalTokens *int64         `envconfig:"LLM_COUNCIL_MAX_TOTAL_TOKENS" desc:"limit of one session's input and output tokens; off: none"`
 
 	Temperature       *float64 `envconfig:"LLM_COUNCIL_TEMPERATURE" desc:"sampling temperature of answers and the synthesis, 0 to 2; unset: the provider's own"`
 	ReviewTemperature *float64 `envconfig:"LLM_COUNCIL_REVIEW_TEMPERATURE" desc:"sampling temperature of reviews, 0 to 2; unset: the provider's own"`

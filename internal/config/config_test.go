@@ -66,7 +66,9 @@ func defaults() config.Config {
 		MaxCallsPerProvider:        64,
 		Timeout:                    10 * time.Minute,
 		AttemptTimeout:             3 * time.Minute,
+		MaxAttempts:                3,
 		DialTimeout:                5 * time.Second,
+		IdleTimeout:                time.Minute,
 		Order:                      council.OrderBalanced,
 		PartialBallots:             "available",
 		BiasAudit:                  true,
@@ -125,11 +127,16 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"ALLOWED_MODELS", "a, b", nil, func(c *config.Config) { c.AllowedModels = []string{"a", "b"} }},
 		{"MAX_MODELS", "2", nil, func(c *config.Config) { c.MaxModels = 2 }},
 		{"MAX_SESSIONS", "1", nil, func(c *config.Config) { c.MaxSessions = 1 }},
+		{"MAX_SESSIONS_PER_TOKEN", "1", nil, func(c *config.Config) { c.MaxSessionsPerToken = new(1) }},
+		{"RATE_LIMIT", "6", nil, func(c *config.Config) { c.RateLimit = new(6) }},
 		{"MAX_CALLS_PER_PROVIDER", "1", nil, func(c *config.Config) { c.MaxCallsPerProvider = 1 }},
 		{"TIMEOUT", "1m", nil, func(c *config.Config) { c.Timeout, c.AttemptTimeout = time.Minute, time.Minute }},
 		{"ATTEMPT_TIMEOUT", "1m30s", nil, func(c *config.Config) { c.AttemptTimeout = 90 * time.Second }},
+		{"MAX_ATTEMPTS", "1", nil, func(c *config.Config) { c.MaxAttempts = 1 }},
 		{"DIAL_TIMEOUT", "100ms", nil, func(c *config.Config) { c.DialTimeout = 100 * time.Millisecond }},
+		{"IDLE_TIMEOUT", "1ms", nil, func(c *config.Config) { c.IdleTimeout = time.Millisecond }},
 		{"QUORUM", "2", nil, func(c *config.Config) { c.Quorum = 2 }},
+		{"STRAGGLER_GRACE", "0", nil, func(c *config.Config) { c.StragglerGrace = new(time.Duration(0)) }},
 		{"MAX_COST_USD", "0.25", nil, func(c *config.Config) { c.MaxCostUSD = new(0.25) }},
 		{"MAX_TOTAL_TOKENS", "100000", nil, func(c *config.Config) { c.MaxTotalTokens = new(int64(100000)) }},
 		{"TEMPERATURE", "0", nil, func(c *config.Config) { c.Temperature = new(0.0) }},
@@ -249,6 +256,8 @@ func TestInvalid(t *testing.T) {
 		quoted("MAX_MODELS", "1", " is out of range: use 2 or more"),
 		quoted("MAX_SESSIONS", "1.5", whole),
 		quoted("MAX_SESSIONS", "0", atLeast1),
+		quoted("MAX_SESSIONS_PER_TOKEN", "0", atLeast1),
+		quoted("RATE_LIMIT", "0", atLeast1),
 		quoted("MAX_CALLS_PER_PROVIDER", "99999999999999999999", whole),
 		quoted("MAX_CALLS_PER_PROVIDER", "-1", atLeast1),
 		quoted("TIMEOUT", "10", duration),
@@ -257,6 +266,13 @@ func TestInvalid(t *testing.T) {
 		quoted("ATTEMPT_TIMEOUT", "-1s", above0),
 		quoted("DIAL_TIMEOUT", "soon", duration),
 		quoted("DIAL_TIMEOUT", "0", above0),
+		quoted("MAX_ATTEMPTS", "3x", whole),
+		quoted("MAX_ATTEMPTS", "0", atLeast1),
+		quoted("IDLE_TIMEOUT", "never", duration),
+		quoted("IDLE_TIMEOUT", "0", above0),
+		quoted("STRAGGLER_GRACE", "2", duration),
+		quoted("STRAGGLER_GRACE", "-1s", " is out of range: use a time of 0 or more, or off"),
+		quoted("TIMEOUT", "off", duration),
 		quoted("DRAIN_TIMEOUT", "30", duration),
 		quoted("DRAIN_TIMEOUT", "-1s", " is out of range: use a time of 0 or more"),
 		quoted("QUORUM", "most", whole),
@@ -452,6 +468,17 @@ func TestUnprefixedVariablesAreNotRead(t *testing.T) {
 	t.Setenv("MODELS", "a,b")
 	if d := diff(defaults(), mustLoad(t, nil)); d != "" {
 		t.Error(d)
+	}
+}
+
+func TestOff(t *testing.T) {
+	c := mustLoad(t, vars{"STRAGGLER_GRACE": "off", "MAX_COST_USD": "off", "MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off"})
+	if d := diff(defaults(), c); d != "" {
+		t.Error(d)
+	}
+	i := slices.IndexFunc(c.Settings(), func(s config.Setting) bool { return s.Name == "LLM_COUNCIL_STRAGGLER_GRACE" })
+	if s := c.Settings()[i]; s.Value != "off" || s.Source != config.SourceEnvironment {
+		t.Errorf("shown as %+v", s)
 	}
 }
 

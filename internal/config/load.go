@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -124,7 +125,7 @@ func (p *problems) process() (c Config, err error) {
 	own := environ()
 	defer func() { err = errors.Join(err, replaceEnviron(own)) }()
 	for {
-		if err := replaceEnviron(p.texts); err != nil {
+		if err := replaceEnviron(p.without("off")); err != nil {
 			return Config{}, err
 		}
 		c = Config{}
@@ -136,6 +137,17 @@ func (p *problems) process() (c Config, err error) {
 		p.invalid(failed.KeyName, unparsable(failed))
 		delete(p.texts, failed.KeyName)
 	}
+}
+
+// without returns the texts less those of pointers that are word.
+func (p *problems) without(word string) map[string]string {
+	texts := maps.Clone(p.texts)
+	for f := range reflect.TypeFor[Config]().Fields() {
+		if name := f.Tag.Get("envconfig"); f.Type.Kind() == reflect.Pointer && texts[name] == word {
+			delete(texts, name)
+		}
+	}
+	return texts
 }
 
 // replaceEnviron makes vars the only variables with the prefix.

@@ -16,10 +16,12 @@ const (
 	CodeForbidden            Code = "forbidden"
 	CodeNotFound             Code = "not_found"
 	CodeMethodNotAllowed     Code = "method_not_allowed"
+	CodeTooSlow              Code = "too_slow" // the body did not arrive in time
 	CodeConflict             Code = "conflict" // an idempotency key given with another request, or a session that is over
 	CodeTooLarge             Code = "too_large"
 	CodeUnsupportedMediaType Code = "unsupported_media_type"
 	CodeInvalid              Code = "invalid"
+	CodeOverLimit            Code = "over_limit" // of the caller's token
 	CodeInternal             Code = "internal"
 	CodeNoQuorum             Code = "no_quorum"       // fewer answers than the quorum
 	CodePartialRefused       Code = "partial_refused" // degraded, and the request refuses that
@@ -78,6 +80,7 @@ const (
 	FailRefused         FailureCode = "refused"          // the model declined
 	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped it
 	FailLength          FailureCode = "length"           // it ended at the token limit
+	FailCut             FailureCode = "cut"              // not waited for: a quorum was there, and LLM_COUNCIL_STRAGGLER_GRACE over
 	FailBreakerOpen     FailureCode = "breaker_open"     // not called: the model failed too often of late
 	FailBudget          FailureCode = "budget"           // not called: the budget is spent
 	FailNoAnswer        FailureCode = "no_answer"        // not called: there was nothing to work on

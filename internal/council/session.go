@@ -272,6 +272,7 @@ const (
 	WarnNotPersisted   WarningCode = "not_persisted"    // the records could not be written
 	WarnReviewSkipped  WarningCode = "review_skipped"   // there was nothing to compare
 	WarnAnswerCutShort WarningCode = "answer_cut_short" // an answer ended at its token limit
+	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: the fastest decided alone
 )
 
 // Versions says what produced a session.

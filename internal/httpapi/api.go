@@ -9,6 +9,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/councild/councild/api"
 	"github.com/councild/councild/internal/bias"
@@ -29,16 +31,21 @@ type Daemon interface {
 	Report(ctx context.Context, q ReportQuery) (bias.Report, error)
 	// Leaderboard computes the leaderboard over the record store.
 	Leaderboard(ctx context.Context, q LeaderboardQuery) (bias.Leaderboard, error)
-	// NotReady returns why no session should be sent here; none when all is well.
+	// NotReady returns why no session should be sent here, and what is wrong
+	// besides; nothing when all is well.
 	NotReady() []Reason
 	// Draining reports whether the daemon is shutting down and takes no session.
 	Draining() bool
 }
 
-// ReportQuery narrows a bias report. Nil fields stand for the configured window.
+// ReportQuery narrows a bias report. Nil numbers stand for the configured window,
+// zero values of the others for no limit.
 type ReportQuery struct {
-	Sessions *int // 0: no limit
-	Days     *int // 0: no limit
+	Sessions        *int      // 0: no limit
+	Days            *int      // 0: no limit
+	Since, Until    time.Time // start of the sessions, until exclusive
+	Reviewer, Model string    // member ids
+	ConfigVersion   string    // council_config_version
 }
 
 // LeaderboardQuery narrows a leaderboard. Nil fields stand for the configured window.
@@ -48,20 +55,23 @@ type LeaderboardQuery struct {
 	Category string // "": all
 }
 
-// Reason says why the daemon is not ready.
+// Reason says what is wrong with the daemon.
 type Reason struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
+	Code     string `json:"code"`
+	Message  string `json:"message"`
+	Bearable bool   `json:"-"` // sessions can be sent here all the same
 }
 
 // Options configure the interface. A field whose absence is not named is required.
 type Options struct {
 	Council      Council
 	Daemon       Daemon
-	Tokens       []string         // bearer tokens; none: everybody may call
+	Tokens       []string         // bearer tokens; none: everybody may call, under a loopback name
 	MaxSessions  int              // sessions at once; further ones are refused
+	Limits       Limits           // of each token
 	Kept         sessions.Options // of finished sessions; zero keeps none
 	MaxBodyBytes int64
+	BodyTimeout  time.Duration                   // how long a client may take to send a body
 	Metrics      http.Handler                    // serves GET /metrics; nil: there is none
 	Middleware   func(http.Handler) http.Handler // around everything; nil: none
 	Log          *slog.Logger
@@ -72,6 +82,7 @@ type Options struct {
 type API struct {
 	o        Options
 	tokens   [][sha256.Size]byte
+	callers  []caller      // one per token, or one for everybody
 	places   chan struct{} // one element per session that runs
 	taken    int           // places that Idle holds
 	sessions *sessions.Store
@@ -80,12 +91,15 @@ type API struct {
 
 // New returns the handler of all routes.
 func New(o Options) (*API, error) {
-	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 {
+	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
 	a := &API{o: o, places: make(chan struct{}, o.MaxSessions), sessions: sessions.New(o.Kept)}
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))
+	}
+	for range max(1, len(o.Tokens)) {
+		a.callers = append(a.callers, newCaller(o.Limits, o.MaxSessions))
 	}
 	a.router = a.routes()
 	return a, nil
@@ -97,7 +111,7 @@ func (a *API) routes() *chi.Mux {
 	if a.o.Middleware != nil {
 		r.Use(a.o.Middleware)
 	}
-	r.Use(a.identify, a.recover, a.sameOrigin)
+	r.Use(a.identify, a.recover, a.hurry, a.sameOrigin)
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
 
@@ -149,8 +163,7 @@ func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) contract(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/yaml")
-	_, _ = w.Write(api.OpenAPI) // a client that went away needs no answer
+	send(w, http.StatusOK, "application/yaml", api.OpenAPI)
 	return nil
 }
 
@@ -171,9 +184,10 @@ type Readiness struct {
 }
 
 func (a *API) ready(w http.ResponseWriter, _ *http.Request) error {
-	reasons := a.o.Daemon.NotReady()
-	if len(reasons) > 0 {
-		return writeJSON(w, http.StatusServiceUnavailable, Readiness{Reasons: reasons})
+	readiness := Readiness{Ready: true, Reasons: append([]Reason{}, a.o.Daemon.NotReady()...)} // none is [], not null
+	status := http.StatusOK
+	if slices.ContainsFunc(readiness.Reasons, func(r Reason) bool { return !r.Bearable }) {
+		readiness.Ready, status = false, http.StatusServiceUnavailable
 	}
-	return writeJSON(w, http.StatusOK, Readiness{Ready: true, Reasons: []Reason{}})
+	return writeJSON(w, status, readiness)
 }

@@ -103,7 +103,7 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	for _, m := range all {
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
-	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20, BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = io.WriteString(w, "metric 1\n")
 	})}
@@ -133,15 +133,28 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 // its body read. Headers are pairs of name and value.
 func (s *server) call(t *testing.T, method, path, body string, headers ...string) (*http.Response, []byte) {
 	t.Helper()
-	var reader io.Reader = http.NoBody
-	if body != "" {
-		reader = strings.NewReader(body)
+	if body == "" {
+		return s.send(t, method, path, http.NoBody, headers...)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, reader)
+	return s.send(t, method, path, strings.NewReader(body), headers...)
+}
+
+// stalled sends a request whose body begins and never ends.
+func (s *server) stalled(t *testing.T, method, path string, headers ...string) (*http.Response, []byte) {
+	t.Helper()
+	reader, writer := io.Pipe()
+	defer writer.Close()
+	go func() { _, _ = io.WriteString(writer, `{"query":`) }()
+	return s.send(t, method, path, reader, headers...)
+}
+
+func (s *server) send(t *testing.T, method, path string, body io.Reader, headers ...string) (*http.Response, []byte) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if body != "" {
+	if body != http.NoBody {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	for pair := range slices.Chunk(headers, 2) {
@@ -264,7 +277,7 @@ var badInput = []struct {
 	{"a wrong method", "POST", "/openapi.yaml", "{}", nil, 405, "method_not_allowed", nil},
 	{"a wrong path", "POST", "/v1/councils", `{"query": "x"}`, nil, 404, "not_found", nil},
 	{"an unknown parameter", "GET", "/v1/bias-report?session=3", "", nil, 422, "invalid", []string{"session"}},
-	{"a bad parameter", "GET", "/v1/bias-report?sessions=-1&days=x&format=xml", "", nil, 422, "invalid", []string{"days", "format", "sessions"}},
+	{"a bad parameter", "GET", "/v1/bias-report?sessions=-1&days=x&format=xml&since=now", "", nil, 422, "invalid", []string{"days", "format", "sessions", "since"}},
 	{"a wrong method", "POST", "/v1/leaderboard", "{}", nil, 405, "method_not_allowed", nil},
 	{"an unknown parameter", "GET", "/v1/leaderboard?model=a", "", nil, 422, "invalid", []string{"model"}},
 	{"a bad parameter", "GET", "/v1/leaderboard?sessions=x&category=poetry", "", nil, 422, "invalid", []string{"category", "sessions"}},
@@ -466,18 +479,27 @@ func TestBiasReport(t *testing.T) {
 		{"", "application/json, text/plain;q=0.5", "application/json"},
 		{"?format=text", "application/json", "text/plain; charset=utf-8"},
 		{"?format=json", "text/plain", "application/json"},
+		{"?format=csv", "", "text/csv; charset=utf-8"},
+		{"", "text/html,application/xhtml+xml,*/*;q=0.8", "text/html; charset=utf-8"},
 	}
 	for _, tt := range tests {
 		resp, data := s.call(t, "GET", "/v1/bias-report"+tt.query, "", "Accept", tt.accept)
 		if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || got != tt.media || len(data) == 0 {
 			t.Errorf("%+v: %d %s", tt, resp.StatusCode, got)
 		}
-		if asked.Sessions != nil || asked.Days != nil {
+		if asked != (httpapi.ReportQuery{}) {
 			t.Errorf("asked %+v", asked)
 		}
+		if policy := resp.Header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "script") {
+			t.Errorf("%+v: Content-Security-Policy %q", tt, policy)
+		}
 	}
-	s.call(t, "GET", "/v1/bias-report?sessions=7&days=0", "")
-	if diff := cmp.Diff(httpapi.ReportQuery{Sessions: new(7), Days: new(0)}, asked); diff != "" {
+	s.call(t, "GET", "/v1/bias-report?sessions=7&days=0&since=2026-11-01&until=2026-11-20T09:00:00%2B01:00&reviewer=a&model=b%232&config_version=review-1", "")
+	want := httpapi.ReportQuery{
+		Sessions: new(7), Days: new(0), Since: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC),
+		Reviewer: "a", Model: "b#2", ConfigVersion: "review-1",
+	}
+	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Error(diff)
 	}
 	s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {

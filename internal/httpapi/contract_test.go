@@ -85,6 +85,7 @@ var schemas = map[string]reflect.Type{
 	"Versions": reflect.TypeFor[council.Versions](), "FieldError": reflect.TypeFor[council.FieldError](),
 	"Order": reflect.TypeFor[council.Order](), "Stage": reflect.TypeFor[council.Stage](), "FailureCode": reflect.TypeFor[council.FailureCode](),
 	"Report": reflect.TypeFor[bias.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
+	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
 	"Metric": reflect.TypeFor[bias.Metric](), "Profile": reflect.TypeFor[bias.Profile](), "Position": reflect.TypeFor[bias.Position](),
 	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](), "Entry": reflect.TypeFor[bias.Entry](),
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](), "Readiness": reflect.TypeFor[httpapi.Readiness](),
@@ -332,12 +333,13 @@ func manySessions() *bias.Collector {
 // Every status that the contract documents for a route is produced here, with a
 // body that the contract describes.
 func TestContractHasTheStatuses(t *testing.T) {
+	const perMinute = 40 // sessions, more than the rows take
 	doc := contract(t)
 	s := start(t, []simllm.Model{
 		{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}},
 		{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}},
 	}, func(o *httpapi.Options, p *pipeline.Options) {
-		o.Tokens = []string{secret}
+		o.Tokens, o.Limits.PerMinute = []string{secret}, new(perMinute)
 		inner, err := pipeline.New(*p)
 		if err != nil {
 			t.Fatal(err)
@@ -350,6 +352,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		headers            []string
 		id                 func() string // what stands for {id}; nil: nothing that there is
 		prepare            func()
+		send               func() (*http.Response, []byte) // nil: once, with the body
 	}
 	inBackground := func(models string) string {
 		_, data := s.call(t, "POST", "/v1/council", `{"query":"x","background":true,"models":`+models+`}`, auth...)
@@ -408,9 +411,20 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["down","down"]}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["hang","hang"],"timeout_seconds":0.1}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth, prepare: func() { s.daemon.draining.Store(true) }},
+		{method: "POST", path: "/v1/council", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/council", auth...) }},
+		{method: "POST", path: "/v1/council", send: func() (resp *http.Response, data []byte) {
+			for range 2 * perMinute {
+				if resp, data = s.call(t, "POST", "/v1/council", `{"query":""}`, auth...); resp.StatusCode == http.StatusTooManyRequests {
+					break
+				}
+			}
+			return resp, data
+		}},
 		{method: "GET", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() { s.daemon.report = fullReport }},
 		{method: "GET", path: "/v1/bias-report?format=text", headers: auth},
+		{method: "GET", path: "/v1/bias-report?format=csv", headers: auth},
+		{method: "GET", path: "/v1/bias-report?format=html", headers: auth},
 		{method: "GET", path: "/v1/bias-report"},
 		{method: "DELETE", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report?days=x", headers: auth},
@@ -449,7 +463,12 @@ func TestContractHasTheStatuses(t *testing.T) {
 		if k.id != nil {
 			id = k.id()
 		}
-		resp, data := s.call(t, k.method, strings.Replace(k.path, "{id}", id, 1), k.body, k.headers...)
+		if k.send == nil {
+			k.send = func() (*http.Response, []byte) {
+				return s.call(t, k.method, strings.Replace(k.path, "{id}", id, 1), k.body, k.headers...)
+			}
+		}
+		resp, data := k.send()
 		path, _, _ := strings.Cut(k.path, "?")
 		item := doc.Paths.Value(path)
 		methods := []string{k.method}

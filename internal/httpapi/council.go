@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
@@ -27,7 +26,7 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	if err := a.decode(w, r, &submission); err != nil {
 		return err
 	}
-	stream := submission.Stream || prefers(r.Header.Values("Accept"), "text/event-stream")
+	stream := submission.Stream || accepted(r, "application/json", "text/event-stream") == "text/event-stream"
 	if stream && submission.Background {
 		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
 			Field: "background", Message: "the session is to be streamed and to go on in the background",
@@ -43,7 +42,7 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	case err != nil:
 		return err
 	case submission.Background:
-		w.Header().Set("Location", "/v1/council/"+s.Plan.SessionID)
+		w.Header().Set("Location", "/v1/council/"+s.ID)
 		return writeJSON(w, http.StatusAccepted, s.Summary())
 	case stream:
 		release := s.Hold()
@@ -65,7 +64,7 @@ func (a *API) begin(r *http.Request, request any, background bool, prepare func(
 	if s := a.sessions.Find(start.Owner, start.Key); s != nil {
 		return s, checkDigest(s, start)
 	}
-	release, err := a.admit()
+	release, err := a.admit(r)
 	if err != nil {
 		return nil, err
 	}
@@ -87,19 +86,20 @@ func (a *API) begin(r *http.Request, request any, background bool, prepare func(
 	}
 	begun = true
 	go func() {
-		defer release()
 		defer cancel(nil)
-		a.run(ctx, s)
+		a.run(ctx, s, start.Plan, release)
 	}()
 	return s, nil
 }
 
-// run carries out a session from its first event to its last.
-func (a *API) run(ctx context.Context, s *sessions.Session) {
-	session, err := a.perform(ctx, s)
+// run carries out a session from its first event to its last. Its place is free
+// again when a client learns that it is over.
+func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, release func()) {
+	session, err := a.perform(ctx, plan, s)
+	release()
 	if err = finish(ctx, s, session, err); err != nil { // it has no JSON
-		a.o.Log.ErrorContext(ctx, "a session could not be written", "error", err, "session_id", s.Plan.SessionID)
-		session = s.Plan.Session()
+		a.o.Log.ErrorContext(ctx, "a session could not be written", "error", err, "session_id", s.ID)
+		session = plan.Session()
 		session.Status = council.StatusFailed
 		_ = finish(ctx, s, session, err) // this one has
 	}
@@ -111,19 +111,19 @@ func finish(ctx context.Context, s *sessions.Session, session *council.Session, 
 		return s.Finish(session, nil, nil)
 	}
 	failure := coded(err)
-	failure.SessionID = s.Plan.SessionID
+	failure.SessionID = s.ID
 	return s.Finish(session, failure, problem(ctx, failure))
 }
 
 // perform runs the council. A panic becomes an error.
-func (a *API) perform(ctx context.Context, s *sessions.Session) (session *council.Session, err error) {
+func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Session) (session *council.Session, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			a.o.Log.ErrorContext(ctx, "panic in a session", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 			err = errors.New("panic")
 		}
 	}()
-	return a.o.Council.Run(ctx, s.Plan, s)
+	return a.o.Council.Run(ctx, plan, s)
 }
 
 // await answers with a session when it is over.
@@ -144,23 +144,6 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, s *sessions.Session)
 	}
 	send(w, http.StatusOK, "application/json", body)
 	return nil
-}
-
-// admit takes a place for a session, or refuses at once: a queue would only hide
-// that the daemon is full.
-func (a *API) admit() (release func(), err error) {
-	if a.o.Daemon.Draining() {
-		return nil, &council.Error{Code: council.CodeUnavailable, Detail: "the daemon is shutting down", RetryAfter: 5 * time.Second}
-	}
-	select {
-	case a.places <- struct{}{}:
-		return func() { <-a.places }, nil
-	default:
-		return nil, &council.Error{
-			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "as many sessions run as may at once; try again in a moment, or raise LLM_COUNCIL_MAX_SESSIONS",
-		}
-	}
 }
 
 // Idle waits until no session runs. It then keeps all places, so that none

@@ -8,8 +8,10 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"reflect"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
@@ -28,8 +30,17 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any) error {
 			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise LLM_COUNCIL_MAX_BODY_BYTES", tooLarge.Limit),
 		}
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &council.Error{
+			Code:   council.CodeTooSlow,
+			Detail: fmt.Sprintf("the body did not arrive within %s; send it faster, or send less", a.o.BodyTimeout),
+		}
+	}
 	if err != nil {
 		return &council.Error{Code: council.CodeMalformed, Detail: "the body could not be read to its end; send it again", Cause: err}
+	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("lifting the read deadline: %w", err)
 	}
 	if len(bytes.TrimSpace(body)) == 0 {
 		return &council.Error{Code: council.CodeMalformed, Detail: `there is no body; send a JSON object such as {"query": "..."}`}

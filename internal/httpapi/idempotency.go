@@ -42,7 +42,7 @@ func checkDigest(s *sessions.Session, start sessions.Start) error {
 		return nil
 	}
 	return &council.Error{
-		Code: council.CodeConflict, SessionID: s.Plan.SessionID,
+		Code: council.CodeConflict, SessionID: s.ID,
 		Detail: "the Idempotency-Key was given with another request before; send a new key with a new request",
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -38,6 +39,8 @@ func meaning(code council.Code) (status int, title string) {
 		return http.StatusNotFound, "Nothing here"
 	case council.CodeMethodNotAllowed:
 		return http.StatusMethodNotAllowed, "Wrong method"
+	case council.CodeTooSlow:
+		return http.StatusRequestTimeout, "The body came too slowly"
 	case council.CodeConflict:
 		return http.StatusConflict, "In conflict with what is there"
 	case council.CodeTooLarge:
@@ -46,6 +49,8 @@ func meaning(code council.Code) (status int, title string) {
 		return http.StatusUnsupportedMediaType, "Wrong media type"
 	case council.CodeInvalid:
 		return http.StatusUnprocessableEntity, "The request is not valid"
+	case council.CodeOverLimit:
+		return http.StatusTooManyRequests, "Over a limit"
 	case council.CodeNoQuorum:
 		return http.StatusBadGateway, "Too few members answered"
 	case council.CodePartialRefused:
@@ -117,9 +122,13 @@ func write(w http.ResponseWriter, status int, media string, v any) error {
 	return nil
 }
 
-// send writes a whole response. An error means that the client is gone, and
-// nobody is left to tell.
+// responseTimeout is how long a client may take to read a response.
+const responseTimeout = time.Minute
+
+// send writes a whole response. An error means that the client is gone, or does
+// not read, and nobody is left to tell.
 func send(w http.ResponseWriter, status int, media string, body []byte) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(responseTimeout)) // else the server's own stands
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)

@@ -630,7 +630,7 @@ func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (
 	t.Helper()
 	s := &server{}
 	o := httpapi.Options{
-		Council: scripted{run}, Daemon: &fakeDaemon{}, MaxSessions: 4, MaxBodyBytes: 1 << 20, Log: slog.New(slog.DiscardHandler),
+		Council: scripted{run}, Daemon: &fakeDaemon{}, MaxSessions: 4, MaxBodyBytes: 1 << 20, BodyTimeout: time.Minute, Log: slog.New(slog.DiscardHandler),
 		Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30},
 	}
 	var err error
@@ -659,7 +659,7 @@ func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (
 // request sends a request on a connection.
 func request(t *testing.T, c net.Conn, method, path, body string) {
 	t.Helper()
-	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body); err != nil {
+	if _, err := fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -47,6 +47,14 @@ type Breaker struct {
 	RetryAfter time.Duration // until it is half open, when it is open
 }
 
+// Name returns the model as a council.Call names it.
+func (b Breaker) Name() string {
+	if b.Provider == "" {
+		return b.Model
+	}
+	return b.Provider + ":" + b.Model
+}
+
 // Breakers returns the breakers of all models that were asked so far, by provider
 // and model.
 func (c *Client) Breakers() []Breaker {

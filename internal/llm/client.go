@@ -188,6 +188,9 @@ func (c *Client) Complete(ctx context.Context, call council.Call) (council.Compl
 
 // complete adds up in total what comes of the call's requests.
 func (c *Client) complete(ctx context.Context, call council.Call, total *council.Completion) *council.Failure {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
 	p, m := c.route(call.Model)
 	if p == nil {
 		return &council.Failure{Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider"}

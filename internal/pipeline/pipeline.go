@@ -47,7 +47,8 @@ type Options struct {
 	Providers         []string // names that send a model elsewhere: "name:model"
 	MaxModels         int
 	MaxQueryBytes     int64
-	Quorum            int // 0: more than half of the members
+	Quorum            int            // 0: more than half of the members
+	StragglerGrace    *time.Duration // how long a stage waits once a quorum is there; nil: for everybody
 
 	Timeout        time.Duration // the most a run may take
 	MaxCostUSD     *float64      // nil: no limit

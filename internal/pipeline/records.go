@@ -107,6 +107,7 @@ func (r *run) records() []council.BiasMetricRecord {
 				CouncilConfig: r.p.o.ConfigVersion, QueryHash: r.queryHash(),
 				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order, Status: status,
 				Provider: council.ProviderPair{Reviewer: maker(providers, v.Model), Candidate: maker(providers, shown.Member)},
+				BlockID:  r.block,
 			}
 			if v.Status == council.OutcomeOK {
 				if score, ok := v.ParsedRanking.Scores[shown.Label]; ok {
@@ -134,6 +135,9 @@ func ballotStatus(v council.Review) council.BallotStatus {
 	case council.OutcomeInvalid:
 		return council.BallotInvalid
 	default:
+		if v.Error.Code == council.FailCut {
+			return council.BallotCut
+		}
 		return council.BallotError
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/councild/councild/internal/anonymize"
@@ -32,6 +33,10 @@ const (
 // once everything else is done.
 const appendTimeout = 10 * time.Second
 
+// maxRetryAfter bounds what a caller is told to wait: providers name dates that
+// are years away.
+const maxRetryAfter = time.Hour
+
 // run is the state of one session while it runs.
 type run struct {
 	p       *Pipeline
@@ -40,6 +45,7 @@ type run struct {
 	meter   *meter
 	session *council.Session
 	answers map[string]string // member id -> answer, of those that answered
+	block   *string           // block_id of the records; nil outside a probe
 
 	mu       sync.Mutex // makes the observers' calls come one at a time
 	observer council.Observer
@@ -50,10 +56,7 @@ type run struct {
 // The error is a *council.Error: CodeNoQuorum, CodeDeadline, CodePartialRefused, or
 // CodeCancelled when ctx ended first, by which all calls in flight are cancelled.
 func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.Observer) (*council.Session, error) {
-	r := &run{
-		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan), session: plan.Session(), observer: observer, answers: map[string]string{},
-	}
-	r.session.Metadata.Versions = council.Versions{Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, RecordSchema: council.RecordSchema}
+	r := p.newRun(plan, observer)
 	r.log().InfoContext(ctx, "session started", "members", len(plan.Members), "reviewers", len(plan.Reviewers), "order", plan.Order)
 	r.observe(council.EventStarted, council.Started{
 		SessionID: plan.SessionID, Models: ids(plan.Members), Reviewers: ids(plan.Reviewers),
@@ -70,6 +73,15 @@ func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.
 	}
 	r.observe(council.EventDone, r.session)
 	return r.session, nil
+}
+
+// newRun returns a run that has done nothing yet.
+func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
+	session := plan.Session()
+	session.Metadata.Versions = council.Versions{Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, RecordSchema: council.RecordSchema}
+	return &run{
+		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan), session: session, observer: observer, answers: map[string]string{},
+	}
 }
 
 // stages runs the three stages. It returns why there is no result, or nil.
@@ -95,12 +107,17 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	defer r.clock(&timing.Stage1MS)()
 	stageCtx, cancel := r.until(ctx, stage1Share, council.Stage1)
 	defer cancel()
+	stageCtx, delivered, stop := r.patience(stageCtx, len(r.plan.Members))
+	defer stop()
 	r.session.Stage1 = stage1.Ask(stageCtx, r.meter, r.plan.Members, r.plan.Conversation,
 		stage1.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens},
-		func(a council.Answer) { r.observe(council.EventAnswer, a) })
+		func(a council.Answer) {
+			r.observe(council.EventAnswer, a)
+			delivered(a.Status)
+		})
 
 	var failed []council.FieldError
-	var cut []string
+	var short []string
 	for _, a := range r.session.Stage1 {
 		if a.Error != nil {
 			r.degrade(council.Stage1, a.Model, a.Error)
@@ -109,19 +126,19 @@ func (r *run) ask(ctx context.Context) *council.Error {
 		}
 		r.answers[a.Model] = *a.Response
 		if a.FinishReason != nil && *a.FinishReason == "length" {
-			cut = append(cut, a.Model)
+			short = append(short, a.Model)
 		}
 	}
 	r.observe(council.EventStage1, r.session.Stage1)
-	if len(cut) > 0 {
-		r.warn(council.WarnAnswerCutShort, "cut off at the token limit: the answers of "+strings.Join(cut, ", "))
+	if len(short) > 0 {
+		r.warn(council.WarnAnswerCutShort, "cut off at the token limit: the answers of "+strings.Join(short, ", "))
 	}
 	if ctx.Err() != nil {
 		return r.stop(ctx)
 	}
-	if quorum := r.quorum(); len(r.answers) < quorum {
+	if quorum := Quorum(r.p.o.Quorum, len(r.plan.Members)); len(r.answers) < quorum {
 		e := &council.Error{
-			Code: council.CodeNoQuorum, Fields: failed,
+			Code: council.CodeNoQuorum, Fields: failed, RetryAfter: r.retryAfter(quorum - len(r.answers)),
 			Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.answers), len(r.plan.Members), quorum),
 		}
 		if stageCtx.Err() != nil {
@@ -130,15 +147,33 @@ func (r *run) ask(ctx context.Context) *council.Error {
 		}
 		return e
 	}
+	r.warnOfHaste(council.Stage1)
 	return r.stop(ctx)
 }
 
-// quorum returns how many answers the run needs for going on.
-func (r *run) quorum() int {
-	if r.p.o.Quorum > 0 {
-		return min(r.p.o.Quorum, len(r.plan.Members))
+// retryAfter returns when as many of the members that failed may answer as are
+// lacking, at most maxRetryAfter; 0 when too few of their providers say.
+func (r *run) retryAfter(lacking int) time.Duration {
+	var seconds []float64
+	for _, a := range r.session.Stage1 {
+		if a.Error != nil && a.Error.RetryAfterS != nil {
+			seconds = append(seconds, *a.Error.RetryAfterS)
+		}
 	}
-	return len(r.plan.Members)/2 + 1
+	if len(seconds) < lacking {
+		return 0
+	}
+	slices.Sort(seconds)
+	return time.Duration(min(seconds[lacking-1], maxRetryAfter.Seconds()) * float64(time.Second))
+}
+
+// Quorum returns how many of n seats are enough under the given setting, of which
+// 0 stands for more than half of them.
+func Quorum(setting, n int) int {
+	if setting > 0 {
+		return min(setting, n)
+	}
+	return n/2 + 1
 }
 
 // review runs stage 2: orders, ballots, standings, audit. With a single answer
@@ -146,16 +181,7 @@ func (r *run) quorum() int {
 func (r *run) review(ctx context.Context) anonymize.Slates {
 	meta := &r.session.Metadata
 	defer r.clock(&meta.Timing.Stage2MS)()
-	authors := []string{}
-	for _, m := range r.plan.Members {
-		if _, ok := r.answers[m.ID]; ok {
-			authors = append(authors, m.ID)
-		}
-	}
-	slates := anonymize.Draw(anonymize.Options{
-		Seed: r.plan.Seed, Order: r.plan.Order, Authors: authors, Reviewers: ids(r.plan.Reviewers),
-		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.p.o.SelfReviewRate),
-	})
+	authors, slates := r.draw()
 	meta.LabelToModel = slates.Canonical.LabelToModel()
 	if r.p.o.Lexicon != nil {
 		meta.DemographicDisagreement = new(bias.Demographics(bias.DemographicsInput{
@@ -167,17 +193,43 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 		r.observe(council.EventStage2, meta.Tally)
 		return slates
 	}
-	for i, reviewer := range r.plan.Reviewers {
-		meta.ReviewerPositionMapping[reviewer.ID] = slates.Reviewer[i].Positions()
-	}
+	r.read(ctx, slates.Reviewer)
+	r.tally(slates, authors)
+	r.observe(council.EventStage2, meta.Tally)
+	return slates
+}
 
+// draw returns the members that answered and what the reviewers are shown.
+func (r *run) draw() (authors []string, slates anonymize.Slates) {
+	authors = []string{}
+	for _, m := range r.plan.Members {
+		if _, ok := r.answers[m.ID]; ok {
+			authors = append(authors, m.ID)
+		}
+	}
+	return authors, anonymize.Draw(anonymize.Options{
+		Seed: r.plan.Seed, Order: r.plan.Order, Authors: authors, Reviewers: ids(r.plan.Reviewers),
+		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.p.o.SelfReviewRate),
+	})
+}
+
+// read has the reviewers read their slates, and says what is missing.
+func (r *run) read(ctx context.Context, slates []council.Slate) {
+	for i, reviewer := range r.plan.Reviewers {
+		r.session.Metadata.ReviewerPositionMapping[reviewer.ID] = slates[i].Positions()
+	}
 	stageCtx, cancel := r.until(ctx, stage2Share, council.Stage2)
 	defer cancel()
+	stageCtx, delivered, stop := r.patience(stageCtx, len(r.plan.Reviewers))
+	defer stop()
 	r.session.Stage2 = stage2.Ask(stageCtx, r.meter, stage2.Input{
-		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates.Reviewer,
+		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
 		Markers: anonymize.NewMarkers(r.plan.SessionID),
 	}, stage2.Options{Temperature: r.p.o.ReviewTemperature, MaxOutputTokens: r.p.o.MaxOutputTokens, Repair: r.p.o.BallotRepair},
-		func(v council.Review) { r.observe(council.EventBallot, v) })
+		func(v council.Review) {
+			r.observe(council.EventBallot, v)
+			delivered(v.Status)
+		})
 
 	var partial []string
 	for _, v := range r.session.Stage2 {
@@ -193,9 +245,7 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 	if len(partial) > 0 {
 		r.warn(council.WarnPartialBallot, "answers are missing from the ballots of "+strings.Join(partial, ", "))
 	}
-	r.tally(slates, authors)
-	r.observe(council.EventStage2, meta.Tally)
-	return slates
+	r.warnOfHaste(council.Stage2)
 }
 
 // tally counts the ballots and audits them.
@@ -380,6 +430,30 @@ func (r *run) until(ctx context.Context, share float64, stage council.Stage) (co
 	return context.WithDeadlineCause(ctx, r.start.Add(budget), errors.New("the time for "+string(stage)+" ran out"))
 }
 
+// errCut ends the calls of a stage that are not waited for any longer.
+var errCut = errors.New("not waited for: a quorum was there, and LLM_COUNCIL_STRAGGLER_GRACE was over")
+
+// patience returns a context that ends, with errCut, when the stragglers among n
+// seats have had their grace, which begins when delivered has been told of a quorum
+// that is ok.
+func (r *run) patience(ctx context.Context, n int) (_ context.Context, delivered func(council.Outcome), stop func()) {
+	if r.p.o.StragglerGrace == nil {
+		return ctx, func(council.Outcome) {}, func() {}
+	}
+	ctx, cut := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(r.plan.Timeout, func() { cut(errCut) }) // the stage is over by then
+	var ok atomic.Int64
+	delivered = func(o council.Outcome) {
+		if o == council.OutcomeOK && ok.Add(1) == int64(Quorum(r.p.o.Quorum, n)) {
+			timer.Reset(*r.p.o.StragglerGrace)
+		}
+	}
+	return ctx, delivered, func() {
+		timer.Stop()
+		cut(nil)
+	}
+}
+
 // clock starts a stop watch; the returned function writes the milliseconds.
 func (r *run) clock(ms *float64) func() {
 	start := time.Now()
@@ -404,6 +478,19 @@ func (r *run) degrade(stage council.Stage, member string, f *council.Failure) {
 
 func (r *run) warn(code council.WarningCode, message string) {
 	r.session.Metadata.Warnings = append(r.session.Metadata.Warnings, council.Warning{Code: code, Message: message})
+}
+
+// warnOfHaste says when the models that were too slow are missing from a stage.
+func (r *run) warnOfHaste(stage council.Stage) {
+	var slow []string
+	for _, d := range r.session.Degradation {
+		if d.Stage == stage && (d.Code == council.FailCut || d.Code == council.FailTimeout) {
+			slow = append(slow, d.Model)
+		}
+	}
+	if len(slow) > 0 {
+		r.warn(council.WarnFastestOnly, fmt.Sprintf("%s was decided by the models that are fastest: too slow, or not waited for, were %s", stage, strings.Join(slow, ", ")))
+	}
 }
 
 func (r *run) log() *slog.Logger { return r.p.o.Log.With("session_id", r.plan.SessionID) }

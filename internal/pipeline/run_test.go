@@ -330,6 +330,34 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
+// A caller learns when enough members may answer again, as far as that is known.
+func TestNoQuorumRetryAfter(t *testing.T) {
+	busy := func(after string) simllm.Fault {
+		return simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: after}
+	}
+	for _, tt := range []struct {
+		name  string
+		after [3]string // of birch, cedar and dune; one of them is needed
+		want  time.Duration
+	}{
+		{"the first to be back", [3]string{"300", "200", "400"}, 200 * time.Second},
+		{"one that says when", [3]string{"", "200", ""}, 200 * time.Second},
+		{"nobody says", [3]string{"", "", ""}, 0},
+		{"a far date", [3]string{"Fri, 31 Dec 9999 23:59:59 GMT", "", ""}, time.Hour},
+		{"a date gone by", [3]string{"Fri, 31 Dec 1999 23:59:59 GMT", "", ""}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := members(4)
+			for i, after := range tt.after {
+				m[i+1] = with(m[i+1], busy(after))
+			}
+			if _, e := build(t, m, func(o *pipeline.Options) { o.Quorum = 2 }).refused(t, council.Request{}); e.RetryAfter != tt.want {
+				t.Errorf("retry after %v, want %v", e.RetryAfter, tt.want)
+			}
+		})
+	}
+}
+
 func TestDeadline(t *testing.T) {
 	m := members(3)
 	hang := simllm.Fault{Kind: simllm.FaultHang}
@@ -343,6 +371,9 @@ func TestDeadline(t *testing.T) {
 	s := h.run(t, council.Request{})
 	if diff := cmp.Diff([]string{"stage1 cedar timeout", "stage2 cedar timeout"}, missing(s)); diff != "" {
 		t.Error(diff)
+	}
+	if !warned(s, council.WarnFastestOnly) {
+		t.Errorf("warnings %v", s.Metadata.Warnings)
 	}
 	if s.Metadata.Timing.TotalMS > 1000 {
 		t.Errorf("the run took %v ms of its 1000", s.Metadata.Timing.TotalMS)
@@ -870,5 +901,69 @@ func TestCancelAmongDeltas(t *testing.T) {
 	}
 	if h.requests() != 7 {
 		t.Errorf("%d calls, want 7", h.requests())
+	}
+}
+
+func TestStragglers(t *testing.T) {
+	question, review := []simllm.TaskKind{simllm.Question}, []simllm.TaskKind{simllm.Review}
+	tests := []struct {
+		name    string
+		grace   *time.Duration
+		fault   simllm.Fault // of dune
+		latency time.Duration
+		missing []string
+		records map[council.BallotStatus]int
+	}{
+		{name: "everybody is waited for", latency: 100 * time.Millisecond, records: map[council.BallotStatus]int{council.BallotOK: 12}},
+		{name: "in time", grace: new(time.Minute), latency: 100 * time.Millisecond, records: map[council.BallotStatus]int{council.BallotOK: 12}},
+		{
+			name: "an answer is cut", grace: new(time.Second), fault: simllm.Fault{Kind: simllm.FaultHang, Tasks: question},
+			missing: []string{"stage1 dune cut"}, records: map[council.BallotStatus]int{council.BallotOK: 9},
+		},
+		{
+			name: "a review is cut", grace: new(time.Second), fault: simllm.Fault{Kind: simllm.FaultHang, Tasks: review},
+			missing: []string{"stage2 dune cut"}, records: map[council.BallotStatus]int{council.BallotOK: 9, council.BallotCut: 3},
+		},
+		{
+			name: "who failed was not cut", grace: new(time.Second), fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 400, Tasks: review},
+			missing: []string{"stage2 dune rejected"}, records: map[council.BallotStatus]int{council.BallotOK: 9, council.BallotError: 3},
+		},
+		{
+			name: "abstentions make no quorum", grace: new(time.Duration(0)), fault: simllm.Fault{Kind: simllm.BallotAbstain}, latency: 100 * time.Millisecond,
+			missing: []string{"stage2 dune abstained"}, records: map[council.BallotStatus]int{council.BallotOK: 9, council.BallotAbstained: 3},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := members(4)
+			m[3].Latency.Median = tt.latency
+			if tt.fault.Kind != "" {
+				m[3] = with(m[3], tt.fault)
+			}
+			h := build(t, m, func(o *pipeline.Options) {
+				o.StragglerGrace, o.Quorum = tt.grace, 3
+				if tt.fault.Kind == simllm.BallotAbstain {
+					o.Quorum = 4
+				}
+			})
+			s := h.run(t, council.Request{})
+			if diff := cmp.Diff(tt.missing, missing(s)); diff != "" {
+				t.Error(diff)
+			}
+			records := map[council.BallotStatus]int{}
+			for _, r := range h.notes.batches[0] {
+				records[r.Status]++
+			}
+			if diff := cmp.Diff(tt.records, records); diff != "" {
+				t.Error(diff)
+			}
+			cut := len(tt.missing) > 0 && strings.HasSuffix(tt.missing[0], "cut")
+			if warned(s, council.WarnFastestOnly) != cut {
+				t.Errorf("warnings %v", s.Metadata.Warnings)
+			}
+			if tt.grace != nil && s.Metadata.Timing.TotalMS > 20_000 {
+				t.Errorf("the session took %v ms", s.Metadata.Timing.TotalMS)
+			}
+		})
 	}
 }

@@ -37,10 +37,13 @@ type Summary struct {
 // Session is one session that is kept. It is the council.Observer of its run, and
 // safe for concurrent use.
 type Session struct {
-	Start
-	Created time.Time
-	store   *Store
-	done    chan struct{} // closed at the end
+	ID         string
+	Digest     [32]byte // as in Start
+	Created    time.Time
+	key        key
+	background bool
+	store      *Store
+	done       chan struct{} // closed at the end
 
 	mu      sync.Mutex       // guards all below
 	pending []council.Event  // the events that nobody has asked for yet
@@ -52,6 +55,7 @@ type Session struct {
 	status  council.Status
 	body    []byte // the session at the end, as JSON and a line break
 	failure *council.Error
+	cancel  context.CancelCauseFunc // nil at the end, as all that would keep the run in memory
 	clients int
 	ended   time.Time
 	size    int64 // about how many bytes it takes, at the end
@@ -130,9 +134,10 @@ func (s *Session) finishLocked(session *council.Session, failure *council.Error,
 	}
 	var body bytes.Buffer
 	if err := newEncoder(&body).Encode(session); err != nil {
-		return fmt.Errorf("encoding session %s: %w", s.Plan.SessionID, err)
+		return fmt.Errorf("encoding session %s: %w", s.ID, err)
 	}
-	s.body, s.status, s.failure, s.ended, s.state = body.Bytes(), session.Status, failure, time.Now(), nil
+	s.body, s.status, s.failure, s.ended, s.state = bytes.Clone(body.Bytes()), session.Status, failure, time.Now(), nil
+	s.cancel = nil
 	if failure != nil {
 		s.addLocked(council.Event{Type: council.EventFailed, Data: problem})
 	} else {
@@ -198,7 +203,16 @@ func (s *Session) Failure() *council.Error {
 func (s *Session) Summary() Summary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Summary{ID: s.Plan.SessionID, Status: s.status, Created: s.Created}
+	return Summary{ID: s.ID, Status: s.status, Created: s.Created}
+}
+
+// Cancel cancels the run of a session, if it has not ended.
+func (s *Session) Cancel(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cancel != nil {
+		s.cancel(cause)
+	}
 }
 
 // Hold counts a client that waits for the session. The returned function takes
@@ -213,7 +227,7 @@ func (s *Session) Hold() (release func(cause error)) {
 		s.clients--
 		last := s.clients == 0
 		s.mu.Unlock()
-		if last && !s.Background {
+		if last && !s.background {
 			s.Cancel(cause)
 		}
 	}

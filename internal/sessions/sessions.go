@@ -57,14 +57,18 @@ func (st *Store) Add(start Start) (s *Session, added bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.evictLocked()
-	if old := st.keys[key{start.Owner, start.Key}]; start.Key != "" && old != nil {
+	k := key{start.Owner, start.Key}
+	if old := st.keys[k]; old != nil {
 		return old, false
 	}
-	s = &Session{Start: start, Created: time.Now().UTC(), store: st, done: make(chan struct{}), state: start.Plan.Session(), status: council.StatusRunning}
+	s = &Session{
+		ID: start.Plan.SessionID, Digest: start.Digest, Created: time.Now().UTC(), key: k, background: start.Background, store: st, done: make(chan struct{}),
+		state: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
+	}
 	s.encoder = newEncoder(&s.log)
-	st.sessions[start.Plan.SessionID] = s
-	if start.Key != "" {
-		st.keys[key{start.Owner, start.Key}] = s
+	st.sessions[s.ID] = s
+	if k.key != "" {
+		st.keys[k] = s
 	}
 	return s, true
 }
@@ -74,7 +78,7 @@ func (st *Store) Get(owner Owner, id string) *Session {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.evictLocked()
-	if s := st.sessions[id]; s != nil && s.Owner == owner {
+	if s := st.sessions[id]; s != nil && s.key.owner == owner {
 		return s
 	}
 	return nil
@@ -92,7 +96,7 @@ func (st *Store) Find(owner Owner, k string) *Session {
 func (st *Store) List(owner Owner) []Summary {
 	list := []Summary{}
 	for _, s := range st.all() {
-		if s.Owner == owner {
+		if s.key.owner == owner {
 			list = append(list, s.Summary())
 		}
 	}
@@ -138,8 +142,8 @@ func (st *Store) evictLocked() {
 		}
 		n++
 		st.bytes -= s.size
-		delete(st.sessions, s.Plan.SessionID)
-		delete(st.keys, key{s.Owner, s.Key})
+		delete(st.sessions, s.ID)
+		delete(st.keys, s.key)
 	}
 	st.finished = slices.Delete(st.finished, 0, n)
 }

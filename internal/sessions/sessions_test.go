@@ -43,7 +43,7 @@ func add(t *testing.T, st *sessions.Store, id string, change ...func(*sessions.S
 // finish ends a session as complete.
 func finish(t *testing.T, s *sessions.Session) {
 	t.Helper()
-	done := s.Plan.Session()
+	done := start(s.ID).Plan.Session()
 	done.Status = council.StatusComplete
 	if err := s.Finish(done, nil, nil); err != nil {
 		t.Fatal(err)
@@ -90,7 +90,7 @@ func TestSnapshot(t *testing.T) {
 	s := add(t, sessions.New(generous()), "one")
 	versions := council.Versions{Councild: "v1"}
 	text := "x"
-	want := s.Plan.Session()
+	want := start(s.ID).Plan.Session()
 	want.Metadata.Versions = versions
 	for _, step := range []struct {
 		data   any
@@ -131,7 +131,7 @@ func TestSnapshot(t *testing.T) {
 // A session without JSON goes on until it is ended with one that has.
 func TestNoJSON(t *testing.T) {
 	s := add(t, sessions.New(generous()), "one")
-	bad := s.Plan.Session()
+	bad := start(s.ID).Plan.Session()
 	bad.Metadata.Timing.TotalMS = math.NaN()
 	s.Observe(council.Event{Type: council.EventStage3, Data: council.Synthesis{Spent: council.Spent{LatencyMS: math.NaN()}}})
 	for _, failure := range []*council.Error{nil, {Code: council.CodeInternal}} {

@@ -1,0 +1,174 @@
+package bias
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/stat"
+)
+
+// anchoring says how the quality of the answer shown first moves the scores of
+// those behind it.
+type anchoring struct {
+	kappa    float64 // points per point that the first answer is better than the slate
+	se       float64 // the test is Student's t with one degree of freedom less than sessions
+	sessions int
+	records  int // scores that entered
+}
+
+// anchor estimates anchoring from the sessions whose reviewers had orders of
+// their own. With
+//
+//	A_si(f)   what the other reviewers of session s gave f on average, less its
+//	          mean over the answers that i was shown,
+//	r_sij     the score without means of candidates in the session, of reviewers
+//	          over the window and of positions,
+//	G_s[i,f]  A_si(f) times the sum of r_sij over j other than f,
+//
+// U_s is the sum over reviewers of G_s[i,f] for the answer f shown first, less
+// the mean of G_s[i,f] over the answers shown. Whatever the scores are, the
+// expectation of U_s is 0 when chance decides which answer stands first; so the
+// test is that of its mean over sessions. A regression of scores on the first
+// answer's quality would be biased: that quality is estimated from the same scores.
+//
+// Kappa is sum U / sum W, W_s being the sum over reviewers of A_si(f) for the first
+// answer times what an effect of one, x_sij = A_si(f) behind it, leaves of itself
+// in the residuals of all answers; its standard error takes sum W for given. False
+// is returned for fewer than two sessions and where U does not vary.
+func anchor(w window) (anchoring, bool) {
+	var sessions []*scores
+	var leads [][][]float64
+	for s := range w.sessions {
+		if x := &w.sessions[s]; !x.shared {
+			sessions, leads = append(sessions, x), append(leads, x.leads())
+		}
+	}
+	raw := residuals(sessions, len(w.names), func(s, i, j int) float64 { return sessions[s].y[i][j] })
+	places := map[int][]float64{} // residuals by position
+	for s, x := range sessions {
+		for i, row := range raw[s] {
+			for j, r := range row {
+				if p := x.position[i][j]; !math.IsNaN(r) {
+					places[p] = append(places[p], r)
+				}
+			}
+		}
+	}
+	effects, records := map[int]float64{}, 0
+	for p, r := range places {
+		effects[p] = stat.Mean(r, nil)
+		records += len(r)
+	}
+	left := residuals(sessions, len(w.names), func(s, i, j int) float64 {
+		return sessions[s].y[i][j] - effects[sessions[s].position[i][j]]
+	})
+	moved := residuals(sessions, len(w.names), func(s, i, j int) float64 {
+		f := slices.Index(sessions[s].position[i], 0)
+		if j == f || f < 0 || math.IsNaN(leads[s][i][f]) {
+			return 0
+		}
+		return leads[s][i][f]
+	})
+
+	var u []float64
+	weight := 0.0
+	for s, x := range sessions {
+		sum, used := 0.0, false
+		for i, lead := range leads[s] {
+			f := slices.Index(x.position[i], 0)
+			if f < 0 || math.IsNaN(lead[f]) {
+				continue
+			}
+			all, mean, shown := nansum(left[s][i]), 0.0, 0.0
+			behind := func(j int) float64 { return lead[j] * (all - nansum(left[s][i][j:j+1])) }
+			for j := range lead {
+				if !math.IsNaN(lead[j]) {
+					mean += behind(j)
+					shown++
+				}
+			}
+			sum += behind(f) - mean/shown
+			weight += lead[f] * nansum(moved[s][i])
+			used = true
+		}
+		if used {
+			u = append(u, sum)
+		}
+	}
+	if len(u) < 2 || constant(u) || weight == 0 {
+		return anchoring{}, false
+	}
+	mean, sd := stat.MeanStdDev(u, nil)
+	n := float64(len(u))
+	return anchoring{kappa: n * mean / weight, se: math.Sqrt(n) * sd / math.Abs(weight), sessions: len(u), records: records}, true
+}
+
+// leads returns for each reviewer and answer what the other reviewers gave the
+// answer on average, its author among them, less the mean of that over the answers
+// shown to the reviewer. It is NaN for an answer that was not shown or that nobody
+// else scored.
+func (x *scores) leads() [][]float64 {
+	leads := matrix(len(x.reviewers), len(x.candidates), math.NaN())
+	for j := range x.candidates {
+		sum, n := 0.0, 0.0
+		for i := range leads {
+			if y := x.y[i][j]; !math.IsNaN(y) {
+				sum += y
+				n++
+			}
+		}
+		for i := range leads {
+			if x.position[i][j] < 0 {
+				continue
+			}
+			if y := x.y[i][j]; math.IsNaN(y) {
+				leads[i][j] = sum / n
+			} else {
+				leads[i][j] = (sum - y) / (n - 1)
+			}
+		}
+	}
+	for _, lead := range leads {
+		shown := slices.DeleteFunc(slices.Clone(lead), math.IsNaN)
+		for j := range lead {
+			lead[j] -= stat.Mean(shown, nil)
+		}
+	}
+	return leads
+}
+
+// residuals returns the values of all scores with a known position less the mean
+// over each session's candidate, then less what of it is the mean over each
+// reviewer. Other cells are NaN.
+func residuals(sessions []*scores, members int, value func(s, i, j int) float64) [][][]float64 {
+	all := make([][][]float64, len(sessions))
+	sums, counts := make([]float64, members), make([]float64, members)
+	for s, x := range sessions {
+		r := matrix(len(x.reviewers), len(x.candidates), math.NaN())
+		for i := range r {
+			for j := range r[i] {
+				if x.position[i][j] >= 0 && !math.IsNaN(x.y[i][j]) {
+					r[i][j] = value(s, i, j)
+				}
+			}
+		}
+		centre(r)
+		for i, reviewer := range x.reviewers {
+			for _, v := range r[i] {
+				if !math.IsNaN(v) {
+					sums[reviewer] += v
+					counts[reviewer]++
+				}
+			}
+		}
+		all[s] = r
+	}
+	for s, x := range sessions {
+		for i, reviewer := range x.reviewers {
+			for j := range all[s][i] {
+				all[s][i][j] -= sums[reviewer] / counts[reviewer]
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,245 @@
+package bias
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// estimate is an Estimate for comparing.
+func estimate(value, lower, upper float64) Estimate {
+	return Estimate{Value: &value, Lower: &lower, Upper: &upper}
+}
+
+func TestReliabilityVectors(t *testing.T) {
+	var vectors struct {
+		Tol   float64
+		Cases []struct {
+			Scores   [][]float64
+			ICC      float64    `json:"icc1"`
+			ICCCI    [2]float64 `json:"icc1_ci95"`
+			Within   float64    `json:"within_sd"`
+			WithinCI [2]float64 `json:"within_sd_ci95"`
+		}
+	}
+	readVectors(t, "icc.json", &vectors)
+	if len(vectors.Cases) != 1 {
+		t.Fatalf("%d cases in the file", len(vectors.Cases))
+	}
+	for _, v := range vectors.Cases {
+		icc, within := reliability(v.Scores)
+		want := []Estimate{estimate(v.ICC, v.ICCCI[0], v.ICCCI[1]), estimate(v.Within, v.WithinCI[0], v.WithinCI[1])}
+		if diff := cmp.Diff(want, []Estimate{icc, within}, cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestProportionVectors(t *testing.T) {
+	var vectors struct {
+		Tol   float64
+		Cases []struct {
+			K, N int
+			P    float64    `json:"p_exact_two_sided"`
+			CI   [2]float64 `json:"wilson95"`
+		}
+	}
+	readVectors(t, "proportions.json", &vectors)
+	if len(vectors.Cases) != 8 {
+		t.Fatalf("%d cases in the file", len(vectors.Cases))
+	}
+	for _, v := range vectors.Cases {
+		want := estimate(float64(v.K)/float64(v.N), v.CI[0], v.CI[1])
+		if diff := cmp.Diff(want, wilson(v.K, v.N), cmpopts.EquateApprox(vectors.Tol, 1e-15)); diff != "" {
+			t.Errorf("%d of %d (-want +got):\n%s", v.K, v.N, diff)
+		}
+		if got := signTest(v.K, v.N); math.Abs(got-v.P) > vectors.Tol*v.P {
+			t.Errorf("%d of %d: p = %v, want %v", v.K, v.N, got, v.P)
+		}
+	}
+	if got := signTest(3, 6); got != 1 {
+		t.Errorf("3 of 6: p = %v, want 1", got)
+	}
+}
+
+func TestKendallTauVectors(t *testing.T) {
+	var vectors struct {
+		Tol   float64
+		Cases []struct {
+			Name string
+			X, Y []float64
+			Tau  *float64 `json:"kendall_tau_b"`
+		}
+	}
+	readVectors(t, "correlation.json", &vectors)
+	compared := 0
+	for _, v := range vectors.Cases {
+		if v.X == nil {
+			continue
+		}
+		a, b := map[string]float64{"in a only": 1}, map[string]float64{"in b only": 1}
+		for i := range v.X {
+			a[strconv.Itoa(i)], b[strconv.Itoa(i)] = v.X[i], v.Y[i]
+		}
+		var got *float64
+		if tau, ok := kendallTau(a, b); ok {
+			got = &tau
+		}
+		if diff := cmp.Diff(v.Tau, got, cmpopts.EquateApprox(vectors.Tol, 1e-15)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", v.Name, diff)
+		}
+		compared++
+	}
+	if compared < 8 {
+		t.Fatalf("%d cases in the file", compared)
+	}
+}
+
+func TestReliabilityEdges(t *testing.T) {
+	for _, tc := range []struct {
+		name        string
+		items       [][]float64
+		icc, within *float64
+		intervals   bool
+	}{
+		{"none", nil, nil, nil, false},
+		{"one item", [][]float64{{3, 5}}, nil, new(math.Sqrt2), true},
+		{"no difference", [][]float64{{4, 4}, {4, 4}}, nil, new(0.0), false},
+		{"repeats identical", [][]float64{{0.1, 0.1, 0.1}, {7, 7, 7}}, new(1.0), new(0.0), false},
+		// MSB = 6 * 1.5^2 / ... by hand: means 2 and 5, grand mean 19/5, SSB = 2*1.8^2 +
+		// 3*1.2^2 = 10.8, SSW = 2 + 2 = 4 on 3 df, k = 5 - 13/5 = 2.4.
+		{"unequal repeats", [][]float64{{1, 3}, {4, 5, 6}}, new((10.8 - 4./3) / (10.8 + 1.4*4/3)), new(math.Sqrt(4. / 3)), true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			icc, within := reliability(tc.items)
+			approx := cmpopts.EquateApprox(1e-12, 0)
+			if diff := cmp.Diff([]*float64{tc.icc, tc.within}, []*float64{icc.Value, within.Value}, approx); diff != "" {
+				t.Errorf("ICC and deviation (-want +got):\n%s", diff)
+			}
+			if got := within.Lower != nil && within.Upper != nil; got != tc.intervals {
+				t.Errorf("interval of the deviation: %t", got)
+			}
+			if got := icc.Lower != nil && icc.Upper != nil; got != (tc.intervals && tc.icc != nil) {
+				t.Errorf("interval of the ICC: %t", got)
+			}
+		})
+	}
+}
+
+// frozen returns the records of one review of block b: scores of candidates in the
+// order in which they were shown, NaN where none was given.
+func frozen(block, session, reviewer string, candidates []string, scores ...float64) []council.BiasMetricRecord {
+	records := make([]council.BiasMetricRecord, len(candidates))
+	for p, candidate := range candidates {
+		records[p] = record(session, now, reviewer, candidate, scores[p])
+		records[p].Position, records[p].BlockID = &p, &block
+		if math.IsNaN(scores[p]) {
+			records[p].ScoreValue = nil
+		}
+	}
+	return records
+}
+
+func TestConsistencyByHand(t *testing.T) {
+	ab, ba, abc := []string{"a", "b"}, []string{"b", "a"}, []string{"a", "b", "c"}
+	records := slices.Concat(
+		// Block 1: identical in order ab, not in ba; the first one shown wins: primacy.
+		frozen("1", "1", "r", ab, 8, 6), frozen("1", "2", "r", ab, 8, 6),
+		frozen("1", "3", "r", ba, 8, 6), frozen("1", "4", "r", ba, 7, 7),
+		// Block 2: one repeat each, the second one shown wins: recency.
+		frozen("2", "1", "r", ab, 3, 6), frozen("2", "2", "r", ba, 3, 6),
+		// Block 3: a tie in one order contradicts nothing.
+		frozen("3", "1", "r", ab, 5, 5), frozen("3", "2", "r", ba, 3, 6),
+		// Block 4: three answers, one of them scored once only, in one order; the third
+		// repeat gave nothing at all.
+		frozen("4", "1", "r", abc, 2, 4, 9), frozen("4", "2", "r", abc, 4, 2, math.NaN()),
+		frozen("4", "3", "r", abc, math.NaN(), math.NaN(), math.NaN()),
+		// A duplicate, and a review outside every block, change nothing.
+		frozen("1", "1", "r", ab, 1, 1), []council.BiasMetricRecord{record("5", now, "r", "a", 1)},
+		frozen("1", "1", "alone", ab, 8, 6),
+	)
+	conflicts := wilson(2, 3)
+	// Items: a and b of block 1 in ab: 8 8, 6 6; in ba: b 8 7, a 6 7; of block 4: 2 4, 4 2.
+	icc, within := reliability([][]float64{{8, 8}, {6, 6}, {8, 7}, {6, 7}, {2, 4}, {4, 2}})
+	want := []SelfConsistency{
+		{ReviewerID: "alone", Blocks: 1},
+		{
+			ReviewerID: "r", Blocks: 4, Repeated: 3, Identical: new(1. / 3), Modal: new((1 + 0.5 + 0.5) / 3),
+			ICC: icc, WithinSD: within,
+			// 1 in ab of block 1, undefined in ba, -1 in block 4.
+			TauB: new(0.0), TauPairs: 2,
+			Comparisons: 3, Primacy: 1, Recency: 1, ConflictRate: conflicts, PValue: new(1.0),
+		},
+	}
+	if diff := cmp.Diff(want, Consistency(slices.Values(records)), approx); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestConsistencyFindsWhatIsPlanted simulates verdicts between two frozen answers
+// as pairwise judges give them: three repeats in each order, 0 or 1 each.
+func TestConsistencyFindsWhatIsPlanted(t *testing.T) {
+	const blocks, repeats = 400, 3
+	simulate := func(reviewer string, repeat, primacy float64) []council.BiasMetricRecord {
+		rng := rand.New(rand.NewPCG(15, 0))
+		var records []council.BiasMetricRecord
+		for b := range blocks {
+			better := rng.IntN(2)
+			captured := rng.Float64() < primacy // whatever is shown first wins
+			for order, candidates := range [][]string{{"a", "b"}, {"b", "a"}} {
+				winner := (better + order) % 2 // place of the better one
+				if captured {
+					winner = 0
+				}
+				for r := range repeats {
+					verdict := []float64{0, 0}
+					if rng.Float64() < repeat {
+						verdict[winner] = 1
+					} else {
+						verdict[1-winner] = 1
+					}
+					review := frozen(strconv.Itoa(b), fmt.Sprint(order, r), reviewer, candidates, verdict...)
+					for i := range review {
+						review[i].ScoreScale = "0-1"
+					}
+					records = append(records, review...)
+				}
+			}
+		}
+		return records
+	}
+	got := Consistency(slices.Values(slices.Concat(simulate("firm", 1, 0), simulate("primacy", 0.97, 0.3), simulate("unsteady", 0.9, 0))))
+
+	firm := got[0]
+	if *firm.Identical != 1 || *firm.Modal != 1 || *firm.ICC.Value != 1 || *firm.WithinSD.Value != 0 || *firm.TauB != 1 || *firm.ConflictRate.Value != 0 || firm.PValue != nil {
+		t.Errorf("firm reviewer: %+v", firm)
+	}
+	// 30 % of the blocks are conflicts, all for primacy.
+	swayed := got[1]
+	if low, high := *swayed.ConflictRate.Lower, *swayed.ConflictRate.Upper; low > 0.3 || high < 0.3 || *swayed.PValue > 1e-6 || swayed.Primacy <= 10*swayed.Recency {
+		t.Errorf("primacy: %d of %d for primacy, %d for recency, rate in [%v, %v], p = %v", swayed.Primacy, swayed.Comparisons, swayed.Recency, low, high, *swayed.PValue)
+	}
+	// Verdicts hold with chance .9: all three with .9^3 + .1^3 = .73, the most frequent
+	// is given by (3 .73 + 2 .27) / 3, and two agree with .9^2 + .1^2 = .82, so tau is
+	// .64 and so is the ICC. A majority is wrong with .028, so 2 .028 .972 conflict.
+	unsteady := got[2]
+	for name, d := range map[string]float64{
+		"identical": *unsteady.Identical - 0.73, "modal": *unsteady.Modal - 0.91, "tau": *unsteady.TauB - 0.64,
+		"ICC": *unsteady.ICC.Value - 0.64, "conflicts": *unsteady.ConflictRate.Value - 0.0544,
+	} {
+		if math.Abs(d) > 0.05 { // over three standard errors, for 800 items
+			t.Errorf("unsteady reviewer: %s is off by %v", name, d)
+		}
+	}
+	if *unsteady.PValue < 0.01 {
+		t.Errorf("unsteady reviewer: %d for primacy, %d for recency, p = %v", unsteady.Primacy, unsteady.Recency, *unsteady.PValue)
+	}
+}

@@ -1,0 +1,106 @@
+package bias
+
+import (
+	"math"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func TestDriftVectors(t *testing.T) {
+	type change struct {
+		Change float64 `json:"change_over_window"`
+		SE     float64
+		P      float64
+	}
+	var want struct {
+		Tol       float64
+		Estimates struct{ Drift map[string]change }
+	}
+	readVectors(t, "e2e_planted.expected.json", &want)
+	if len(want.Estimates.Drift) != 5 {
+		t.Fatalf("%d reviewers in the file", len(want.Estimates.Drift))
+	}
+	w := windowOf(t, "e2e_planted.jsonl")
+	got := map[string]change{}
+	for _, d := range drifts(severities(w), stretches(w.sessions)) {
+		got[w.names[d.reviewer]] = change{d.change, d.se, studentP(d.change/d.se, d.df())}
+	}
+	if diff := cmp.Diff(want.Estimates.Drift, got, cmpopts.EquateApprox(want.Tol, 0)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestStretches(t *testing.T) {
+	const n = 40
+	whole := []stretch{{0, n}}
+	for _, tc := range []struct {
+		name    string
+		config  func(s int) string
+		members func(s int) []int // beside 0 and 1
+		want    []stretch
+	}{
+		{"nothing changes", nil, nil, whole},
+		{"version", func(s int) string { return strconv.Itoa(s / 25) }, nil, []stretch{{0, 25}, {25, n}}},
+		{"version unknown at times", func(s int) string { return []string{"", "a"}[s%2] }, nil, whole},
+		{"version after unknown ones", func(s int) string { return map[int]string{3: "a", 20: "b"}[s] }, nil, []stretch{{0, 20}, {20, n}}},
+		{"one comes", nil, func(s int) []int { return []int{2}[:s/30] }, []stretch{{0, 30}, {30, n}}},
+		{"one goes", nil, func(s int) []int { return []int{2}[:1-s/30] }, []stretch{{0, 30}, {30, n}}},
+		{"one for another", nil, func(s int) []int { return []int{2 + s/20} }, []stretch{{0, 20}, {20, n}}},
+		{"one is missing at times", nil, func(s int) []int { return []int{2}[:(s+1)%2] }, []stretch{{0, n - 1}, {n - 1, n}}},
+		{"a guest", nil, func(s int) []int { return map[int][]int{12: {2}, 20: {2}}[s] }, whole},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			sessions := make([]scores, n)
+			for s := range sessions {
+				sessions[s].reviewers, sessions[s].candidates = []int{0}, []int{1}
+				if tc.config != nil {
+					sessions[s].config = tc.config(s)
+				}
+				if tc.members != nil {
+					sessions[s].candidates = append(sessions[s].candidates, tc.members(s)...)
+				}
+			}
+			if diff := cmp.Diff(tc.want, stretches(sessions), cmp.AllowUnexported(stretch{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+	if got := stretches(nil); len(got) != 0 {
+		t.Errorf("of no session: %v", got)
+	}
+}
+
+// fitsOf returns fits with the given relative harshness of two reviewers.
+func fitsOf(h ...[2]float64) []severity {
+	fits := make([]severity, len(h))
+	for s, v := range h {
+		fits[s].harshness = v[:]
+	}
+	return fits
+}
+
+func TestDriftNeedsTenSessions(t *testing.T) {
+	var h [][2]float64
+	for s := range 20 {
+		v := [2]float64{float64(s%3) - 1, float64(s % 2)}
+		if s > 8 {
+			v[1] = math.NaN()
+		}
+		h = append(h, v)
+	}
+	// The second reviewer has nine sessions, and so has the second stretch.
+	for _, tc := range []struct {
+		split []stretch
+		want  int
+	}{{[]stretch{{0, 20}}, 1}, {[]stretch{{0, 11}, {11, 20}}, 1}, {[]stretch{{0, 10}, {10, 20}}, 2}, {[]stretch{{0, 9}}, 0}} {
+		if got := drifts(fitsOf(h...), tc.split); len(got) != tc.want {
+			t.Errorf("%v: drifts %+v", tc.split, got)
+		}
+		if got := changePoints(fitsOf(h...), tc.split); len(got) != tc.want {
+			t.Errorf("%v: change points %+v", tc.split, got)
+		}
+	}
+}

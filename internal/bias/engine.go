@@ -1,0 +1,479 @@
+package bias
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mathext"
+)
+
+// dependent is the share of its own square that a column must keep beside the
+// others, or it is taken for a combination of them.
+const dependent = 1e-9
+
+// explained is the share of its square that rounding leaves of a column that
+// consists of absorbed effects.
+const explained = 1e-18
+
+// design is a linear model of scores with fixed effects that are absorbed inside
+// each session: columns and scores enter as deviations from what the dummies of
+// those effects explain.
+type design struct {
+	candidates bool // absorb an effect of each candidate in each session
+	reviewers  bool // absorb an effect of each reviewer in each session
+	columns    int  // regressors that enter together
+	solos      int  // further regressors, of which a fit takes one or none
+	// row returns the score of a cell and sets its regressors in x, which is zero
+	// before: first the columns, then the solos. It reports false for a cell that
+	// does not enter; one without a score never does.
+	row func(s *scores, i, j int, x []float64) (y float64, ok bool)
+}
+
+// sums are the sufficient statistics of a design, by cluster: A_s = Xd'Xd and b_s
+// = Xd'yd, with X and y as deviations. They add up over sessions.
+type sums struct {
+	columns, solos int
+	clusters       [][]float64 // those with a row in the design
+	total          []float64   // over all clusters
+}
+
+// Each vector of sums holds the lower triangle of A over the columns, then b of
+// the columns, then for each solo its products with the columns, with itself and
+// with y.
+func (d *sums) stride() int { return d.columns*(d.columns+3)/2 + d.solos*(d.columns+2) }
+
+// sums computes the sufficient statistics of a design.
+func (w *window) sums(d design) *sums {
+	out := &sums{columns: d.columns, solos: d.solos}
+	out.total = make([]float64, out.stride())
+	byCluster := make([][]float64, w.clusters)
+	a := absorber{design: d}
+	for k := range w.sessions {
+		s := &w.sessions[k]
+		if !a.load(s) {
+			continue
+		}
+		a.absorb(len(s.reviewers), len(s.candidates))
+		if byCluster[s.cluster] == nil {
+			byCluster[s.cluster] = make([]float64, out.stride())
+			out.clusters = append(out.clusters, byCluster[s.cluster])
+		}
+		a.add(byCluster[s.cluster])
+	}
+	for _, c := range out.clusters {
+		for k, v := range c {
+			out.total[k] += v
+		}
+	}
+	return out
+}
+
+// absorber turns the cells of one session after the other into deviations.
+type absorber struct {
+	design
+	reviewer, candidate []int       // of each row
+	x                   [][]float64 // by column, of each row; the last column is y
+	cell                []float64   // regressors of one row
+	squares             []float64   // of each column, before
+	means, counts       []float64   // by group
+	laplacian           []float64
+	effects             []float64
+}
+
+// load takes the rows of a session and reports whether there are any.
+func (a *absorber) load(s *scores) bool {
+	n := a.columns + a.solos
+	if a.x == nil {
+		a.x, a.cell = make([][]float64, n+1), make([]float64, n)
+	}
+	a.reviewer, a.candidate = a.reviewer[:0], a.candidate[:0]
+	for k := range a.x {
+		a.x[k] = a.x[k][:0]
+	}
+	for i := range s.reviewers {
+		for j, y := range s.y[i] {
+			if math.IsNaN(y) {
+				continue
+			}
+			clear(a.cell)
+			y, ok := a.row(s, i, j, a.cell)
+			if !ok {
+				continue
+			}
+			a.reviewer, a.candidate = append(a.reviewer, i), append(a.candidate, j)
+			for k, v := range a.cell {
+				a.x[k] = append(a.x[k], v)
+			}
+			a.x[n] = append(a.x[n], y)
+		}
+	}
+	return len(a.reviewer) > 0
+}
+
+// absorb takes what the dummies explain out of every column, and leaves zeros of
+// one that they explain but for rounding. The candidates' dummies are orthogonal, so they leave deviations from means. What the reviewers'
+// dummies explain beside them follows from the normal equations, whose matrix is
+// the Laplacian of the graph of reviewers that share candidates; it has one
+// dependent row for each connected part.
+func (a *absorber) absorb(reviewers, candidates int) {
+	a.squares = a.squares[:0]
+	for _, x := range a.x {
+		a.squares = append(a.squares, dot(x, x))
+	}
+	switch {
+	case a.candidates && a.reviewers:
+		a.centreBoth(reviewers, candidates)
+	case a.candidates:
+		a.centre(a.candidate, candidates)
+	default:
+		a.centre(a.reviewer, reviewers)
+	}
+	for k, x := range a.x {
+		if dot(x, x) <= explained*a.squares[k] {
+			clear(x)
+		}
+	}
+}
+
+func (a *absorber) centreBoth(reviewers, candidates int) {
+	m := reviewers
+	a.laplacian = grow(a.laplacian, m*m)
+	counts := a.count(a.candidate, candidates)
+	for r, i := range a.reviewer {
+		a.laplacian[i*m+i]++
+		for q, other := range a.reviewer {
+			if a.candidate[q] == a.candidate[r] {
+				a.laplacian[i*m+other] -= 1 / counts[a.candidate[r]]
+			}
+		}
+	}
+	factor(a.laplacian, m, nil)
+	a.centre(a.candidate, candidates)
+	for _, x := range a.x {
+		if zero(x) {
+			continue
+		}
+		a.effects = grow(a.effects, m)
+		for r, i := range a.reviewer {
+			a.effects[i] += x[r]
+		}
+		solve(a.laplacian, m, a.effects)
+		a.means = grow(a.means, candidates)
+		for r, i := range a.reviewer {
+			a.means[a.candidate[r]] += a.effects[i] / counts[a.candidate[r]]
+		}
+		for r, i := range a.reviewer {
+			x[r] -= a.effects[i] - a.means[a.candidate[r]]
+		}
+	}
+}
+
+// centre takes the mean of each group out of every column.
+func (a *absorber) centre(group []int, groups int) {
+	counts := a.count(group, groups)
+	for _, x := range a.x {
+		if zero(x) {
+			continue
+		}
+		a.means = grow(a.means, groups)
+		for r, g := range group {
+			a.means[g] += x[r] / counts[g]
+		}
+		for r, g := range group {
+			x[r] -= a.means[g]
+		}
+	}
+}
+
+func (a *absorber) count(group []int, groups int) []float64 {
+	a.counts = grow(a.counts, groups)
+	for _, g := range group {
+		a.counts[g]++
+	}
+	return a.counts
+}
+
+// add adds the products of the columns to the sums of a cluster.
+func (a *absorber) add(to []float64) {
+	m := a.columns
+	y := a.x[m+a.solos]
+	k := 0
+	for i := range m {
+		for j := range i + 1 {
+			to[k] += dot(a.x[i], a.x[j])
+			k++
+		}
+	}
+	for i := range m {
+		to[k] += dot(a.x[i], y)
+		k++
+	}
+	for _, x := range a.x[m : m+a.solos] {
+		if !zero(x) {
+			for j := range m {
+				to[k+j] += dot(x, a.x[j])
+			}
+			to[k+m] += dot(x, x)
+			to[k+m+1] += dot(x, y)
+		}
+		k += m + 2
+	}
+}
+
+// fit is the least-squares fit of a design, its covariances by leaving out one
+// cluster at a time.
+type fit struct {
+	n        int // coefficients
+	clusters int
+	beta     []float64
+	cv3, cr1 []float64 // n x n
+	// Combinations of coefficients that do not change the fit, as a sum of vv': of
+	// all clusters, and of those that are left when one is left out.
+	unknown, fragile []float64
+}
+
+// fit fits the columns and, unless solo is negative, that solo as the last
+// coefficient. With G clusters, V = (G-1)/G sum (beta(-s) - beta)(beta(-s) -
+// beta)' (CV3; MacKinnon, Nielsen and Webb 2023).
+func (d *sums) fit(solo int) *fit {
+	n := d.columns
+	if solo >= 0 {
+		n++
+	}
+	f := &fit{
+		n: n, clusters: len(d.clusters), beta: make([]float64, n), cv3: make([]float64, n*n), cr1: make([]float64, n*n),
+		unknown: make([]float64, n*n), fragile: make([]float64, n*n),
+	}
+	scale, a, part := make([]float64, n), make([]float64, n*n), make([]float64, n*n)
+	b := make([]float64, n)
+	d.unpack(d.total, solo, a, f.beta)
+	for i := range n {
+		scale[i] = a[i*n+i]
+	}
+	total, score := slices.Clone(a), slices.Clone(f.beta)
+	factor(a, n, scale)
+	addNull(f.unknown, a, n)
+	solve(a, n, f.beta)
+
+	meat, u := make([]float64, n*n), make([]float64, n)
+	for _, c := range d.clusters {
+		d.unpack(c, solo, part, b)
+		for i := range n {
+			u[i] = b[i]
+			for j := range n {
+				u[i] -= part[max(i, j)*n+min(i, j)] * f.beta[j]
+			}
+			b[i] = score[i] - b[i]
+		}
+		addOuter(meat, u)
+		for k, v := range part {
+			part[k] = total[k] - v
+		}
+		factor(part, n, scale)
+		addNull(f.fragile, part, n)
+		solve(part, n, b)
+		for i := range n {
+			b[i] -= f.beta[i]
+		}
+		addOuter(f.cv3, b)
+	}
+	g := float64(f.clusters)
+	for k := range f.cv3 {
+		f.cv3[k] *= (g - 1) / g
+	}
+	f.sandwich(a, meat, g/(g-1))
+	return f
+}
+
+// sandwich sets CR1 = factor A^-1 meat A^-1, from the factored A.
+func (f *fit) sandwich(a, meat []float64, factor float64) {
+	n := f.n
+	for range 2 { // A^-1 (A^-1 meat)', which is A^-1 meat A^-1
+		for i := range n {
+			solve(a, n, meat[i*n:(i+1)*n])
+		}
+		for i := range n {
+			for j := range i {
+				meat[i*n+j], meat[j*n+i] = meat[j*n+i], meat[i*n+j]
+			}
+		}
+	}
+	for k, v := range meat {
+		f.cr1[k] = factor * v
+	}
+}
+
+// unpack sets A, of which the lower triangle is kept, and b.
+func (d *sums) unpack(from []float64, solo int, a, b []float64) {
+	m, n := d.columns, len(b)
+	k := 0
+	for i := range m {
+		for j := range i + 1 {
+			a[i*n+j] = from[k]
+			k++
+		}
+	}
+	k += copy(b, from[k:k+m])
+	if solo >= 0 {
+		k += solo * (m + 2)
+		copy(a[m*n:], from[k:k+m+1])
+		b[m] = from[k+m+1]
+	}
+}
+
+// estimable reports whether the contrast c of the coefficients is determined by
+// the records, and whether it still is whichever cluster is left out.
+func (f *fit) estimable(c []float64) (estimable, robust bool) {
+	const slack = 1e-8 // rounding, of the square of a coefficient of about 1
+	return quadratic(f.unknown, c) < slack, quadratic(f.fragile, c) < slack
+}
+
+// wald returns the F statistic of the hypothesis that all contrasts, of which
+// there are fewer than clusters, are zero: (G-q)/(q(G-1)) (C beta)'(C V C')^-1 (C
+// beta) on q and G-q degrees of freedom, with its p.
+func (f *fit) wald(contrasts [][]float64) (stat Test, p float64) {
+	q := len(contrasts)
+	v, b := make([]float64, q*q), make([]float64, q)
+	for i, c := range contrasts {
+		b[i] = dot(c, f.beta)
+		for j, e := range contrasts[:i+1] {
+			v[i*q+j] = bilinear(f.cv3, c, e)
+		}
+	}
+	z := slices.Clone(b)
+	factor(v, q, nil)
+	solve(v, q, z)
+	g, df := float64(f.clusters), float64(q)
+	stat = Test{Name: "F", Value: (g - df) / (df * (g - 1)) * dot(b, z), DF: []float64{df, g - df}}
+	return stat, fisherP(stat.Value, df, g-df)
+}
+
+// fisherP returns the upper tail probability of the F distribution, small ones
+// too without loss of digits.
+func fisherP(f, d1, d2 float64) float64 { return mathext.RegIncBeta(d2/2, d1/2, d2/(d2+d1*f)) }
+
+// factor turns the lower triangle of the symmetric n x n matrix a into its Cholesky
+// factor. A row that is a combination of those before it, which it is when no more
+// than [dependent] of its scale is left of its diagonal, becomes zero on the
+// diagonal and below. Scale is the diagonal of a itself when nil.
+func factor(a []float64, n int, scale []float64) {
+	for k := range n {
+		row := a[k*n : k*n+k+1]
+		whole := row[k]
+		if scale != nil {
+			whole = scale[k]
+		}
+		d := row[k] - dot(row[:k], row[:k])
+		if d <= dependent*whole {
+			d = 0
+		}
+		row[k] = math.Sqrt(d)
+		for i := k + 1; i < n; i++ {
+			below := a[i*n : i*n+k+1]
+			if d == 0 {
+				below[k] = 0
+			} else {
+				below[k] = (below[k] - dot(below[:k], row[:k])) / row[k]
+			}
+		}
+	}
+}
+
+// solve turns b into a solution of the system that was factored, zero where a row
+// was dependent.
+func solve(l []float64, n int, b []float64) {
+	for i := range n {
+		if l[i*n+i] == 0 {
+			b[i] = 0
+			continue
+		}
+		b[i] = (b[i] - dot(l[i*n:i*n+i], b[:i])) / l[i*n+i]
+	}
+	back(l, n, n, b)
+}
+
+// back solves with the transpose of the first m rows and columns of the factor.
+func back(l []float64, n, m int, b []float64) {
+	for i := m - 1; i >= 0; i-- {
+		if l[i*n+i] == 0 {
+			b[i] = 0
+			continue
+		}
+		for k := i + 1; k < m; k++ {
+			b[i] -= l[k*n+i] * b[k]
+		}
+		b[i] /= l[i*n+i]
+	}
+}
+
+// addNull adds vv' for each combination v of the columns that a factored matrix
+// shows to be zero, scaled to a largest coefficient of 1.
+func addNull(to, l []float64, n int) {
+	for d := range n {
+		if l[d*n+d] != 0 {
+			continue
+		}
+		v := make([]float64, n)
+		largest := 1.
+		for k := range d {
+			v[k] = -l[d*n+k]
+		}
+		back(l, n, d, v)
+		for k := range d {
+			largest = max(largest, math.Abs(v[k]))
+		}
+		v[d] = 1
+		for k := range v {
+			v[k] /= largest
+		}
+		addOuter(to, v)
+	}
+}
+
+func addOuter(to, v []float64) {
+	n := len(v)
+	for i, x := range v {
+		for j, y := range v {
+			to[i*n+j] += x * y
+		}
+	}
+}
+
+func dot(x, y []float64) float64 {
+	sum := 0.
+	for k, v := range x {
+		sum += v * y[k]
+	}
+	return sum
+}
+
+// bilinear returns x'Ay.
+func bilinear(a, x, y []float64) float64 {
+	sum := 0.
+	for i, v := range x {
+		if v != 0 {
+			sum += v * dot(a[i*len(x):(i+1)*len(x)], y)
+		}
+	}
+	return sum
+}
+
+func quadratic(a, x []float64) float64 { return bilinear(a, x, x) }
+
+// grow returns n zeros, in x where they fit.
+func grow(x []float64, n int) []float64 {
+	if cap(x) < n {
+		return make([]float64, n)
+	}
+	clear(x[:n])
+	return x[:n]
+}
+
+func zero(x []float64) bool {
+	for _, v := range x {
+		if v != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,113 @@
+package bias
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// windowOf returns the window of a file of records.
+func windowOf(t *testing.T, name string) window {
+	t.Helper()
+	return collect(unlimited, readRecords(t, name)).window()
+}
+
+func TestRelativeHarshnessVectors(t *testing.T) {
+	var want struct {
+		Tol       float64
+		Estimates struct {
+			Series [][]float64 `json:"relative_harshness_series_first3"`
+		}
+	}
+	readVectors(t, "e2e_planted.expected.json", &want)
+	if len(want.Estimates.Series) != 3 {
+		t.Fatalf("%d sessions in the file", len(want.Estimates.Series))
+	}
+	w := windowOf(t, "e2e_planted.jsonl")
+	fits := severities(w)
+	// The file has the reviewers in the order of their first record.
+	order := []string{"openai/m0", "openai/m1", "anthropic/m2", "google/m3", "meta/m4"}
+	for s, series := range want.Estimates.Series {
+		expected, got := map[string]float64{}, map[string]float64{}
+		for i, name := range order {
+			expected[name] = series[i]
+			got[w.names[i]] = fits[s].harshness[i]
+		}
+		if diff := cmp.Diff(expected, got, cmpopts.EquateApprox(want.Tol, 0)); diff != "" {
+			t.Errorf("session %d (-want +got):\n%s", s, diff)
+		}
+	}
+}
+
+func TestSeverity(t *testing.T) {
+	nan := math.NaN()
+	for _, tc := range []struct {
+		name      string
+		y         [][]float64
+		own       [][2]int
+		harshness []float64
+		df        int
+	}{
+		{"complete", [][]float64{{3, 7, 5}, {4, 8, 6}}, nil, []float64{-0.5, 0.5}, 2},
+		{"own does not count", [][]float64{{10, 7, 5}, {4, 10, 6}}, [][2]int{{0, 0}, {1, 1}}, []float64{-0.5, 0.5}, 0},
+		{"linked by a third", [][]float64{{3, nan}, {4, 5}, {nan, 8}}, nil, []float64{-5. / 3, -2. / 3, 7. / 3}, 0},
+		{"in two groups", [][]float64{{3, nan}, {4, nan}, {nan, 8}, {nan, 2}}, nil, nil, 0},
+		{"nobody twice", [][]float64{{3, nan}, {nan, 8}}, nil, nil, 0},
+		{"one silent", [][]float64{{3, 7}, {nan, nan}, {4, 8}}, nil, []float64{-0.5, nan, 0.5}, 1},
+		{"one reviewer", [][]float64{{3, 7}}, nil, nil, 0},
+		{"none", nil, nil, nil, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			x := scores{y: tc.y, own: matrix(len(tc.y), 3, false), reviewers: make([]int, len(tc.y))}
+			if len(tc.y) > 0 {
+				x.candidates = make([]int, len(tc.y[0]))
+			}
+			for _, cell := range tc.own {
+				x.own[cell[0]][cell[1]] = true
+			}
+			fit := x.severity()
+			if diff := cmp.Diff(tc.harshness, fit.harshness, approx, cmpopts.EquateNaNs()); diff != "" {
+				t.Errorf("harshness (-want +got):\n%s", diff)
+			}
+			if fit.df != tc.df {
+				t.Errorf("%d degrees of freedom, want %d", fit.df, tc.df)
+			}
+			if fit.squares > 1e-24 { // all cases are additive
+				t.Errorf("sum of squares %v", fit.squares)
+			}
+		})
+	}
+}
+
+func TestTrendVectors(t *testing.T) {
+	var vectors struct {
+		Tol   float64
+		Cases []struct {
+			Name         string
+			T, Y         []float64
+			Slope, SE, P float64
+		}
+	}
+	readVectors(t, "trend.json", &vectors)
+	if len(vectors.Cases) != 3 {
+		t.Fatalf("%d cases in the file", len(vectors.Cases))
+	}
+	for _, v := range vectors.Cases {
+		slope, se, ok := trend(v.T, v.Y)
+		got := []float64{slope, se, studentP(slope/se, float64(len(v.T)-2))}
+		if diff := cmp.Diff([]float64{v.Slope, v.SE, v.P}, got, cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" || !ok {
+			t.Errorf("%s: %t (-want +got):\n%s", v.Name, ok, diff)
+		}
+	}
+	for name, points := range map[string][2][]float64{
+		"two points":  {{0, 1}, {0, 2}},
+		"one time":    {{2, 2, 2}, {0, 1, 5}},
+		"on the line": {{0, 1, 2, 3}, {0.1, 0.3, 0.5, 0.7}},
+	} {
+		if _, _, ok := trend(points[0], points[1]); ok {
+			t.Errorf("%s: a trend", name)
+		}
+	}
+}

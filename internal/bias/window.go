@@ -1,0 +1,215 @@
+package bias
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// window is what a report is computed from.
+type window struct {
+	names      []string // member ids, sorted
+	sessions   []scores // oldest first
+	clusters   int      // of sessions that answered one question
+	records    int      // with or without a score
+	duplicates int      // records dropped because an earlier one says the same
+}
+
+// scores are the scores of one session as the estimators see them. Reviewers and
+// candidates are indices into the window's names, ascending; those without any
+// record in the session do not occur.
+type scores struct {
+	id         string
+	start      time.Time
+	cluster    int    // from 0; sessions that answered one question share it
+	config     string // council_config_version; "" when the records do not tell
+	shared     bool   // the reviewers saw one order, so that position cannot be told from quality
+	reviewers  []int
+	candidates []int
+	shown      []int // size of each reviewer's slate
+
+	// By reviewer and candidate, as they stand in reviewers and candidates.
+	y        [][]float64 // 1 to 10; NaN when no score was given
+	length   [][]float64 // of the answer, in code points; NaN without a record
+	position [][]int     // 0-based place shown; -1 when unknown or not shown
+	own      [][]bool    // the reviewer wrote the candidate
+	family   [][]bool    // another model of the reviewer's provider wrote it
+}
+
+// window returns the scores of the sessions in the window. The order in which the
+// records were added does not show in it, but that of records for the same
+// session, reviewer and candidate the first added counts.
+func (c *Collector) window() window {
+	names, rank := c.sortRows()
+	w := window{names: names}
+	reviewer, candidate := c.only(c.o.Reviewer, rank), c.only(c.o.Model, rank)
+	clusters := map[string]int{}
+	for _, s := range c.order {
+		w.duplicates += s.duplicates
+
+		x := s.scores(rank)
+		x.narrow(reviewer, candidate)
+		kept := x.records()
+		if kept == 0 {
+			continue
+		}
+		w.records += kept
+		// Sessions of unknown questions are clusters of their own.
+		known, ok := clusters[s.query]
+		if !ok || s.query == "" {
+			known = w.clusters
+			clusters[s.query] = known
+			w.clusters++
+		}
+		x.cluster = known
+		w.sessions = append(w.sessions, x)
+	}
+	return w
+}
+
+// sortRows drops the sessions before the window and sorts the rows of the others by
+// reviewer and candidate, none twice: of rows for the same pair the first added
+// stays. It returns the member ids, sorted, and the place of each member among them.
+func (c *Collector) sortRows() (names []string, rank []int) {
+	c.trim()
+	names = slices.Sorted(maps.Keys(c.members))
+	rank = make([]int, len(names))
+	for i, name := range names {
+		rank[c.members[name]] = i
+	}
+	for _, s := range c.order {
+		slices.SortStableFunc(s.rows, func(a, b row) int {
+			return cmp.Or(rank[a.reviewer]-rank[b.reviewer], rank[a.candidate]-rank[b.candidate])
+		})
+		n := len(s.rows)
+		s.rows = slices.CompactFunc(s.rows, func(a, b row) bool { return a.reviewer == b.reviewer && a.candidate == b.candidate })
+		s.duplicates += n - len(s.rows)
+	}
+	return names, rank
+}
+
+// only returns the place of a member that the report is narrowed to, -1 for all
+// members. One that was never met has a place that no member has.
+func (c *Collector) only(id string, rank []int) int {
+	if id == "" {
+		return -1
+	}
+	if member, ok := c.members[id]; ok {
+		return rank[member]
+	}
+	return len(rank)
+}
+
+// byCluster returns the indices of the sessions, those of one cluster together.
+func (w *window) byCluster() []int {
+	order := make([]int, len(w.sessions))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return w.sessions[a].cluster - w.sessions[b].cluster })
+	return order
+}
+
+// scores returns the scores of one session, whose rows are sorted and of which
+// none is there twice. Rank holds the place of each member among the window's
+// names.
+func (s *session) scores(rank []int) scores {
+	x := scores{id: s.id, start: s.start, config: s.config, shared: s.order == council.OrderShared}
+	for k, r := range s.rows {
+		if k == 0 || r.reviewer != s.rows[k-1].reviewer {
+			x.reviewers, x.shown = append(x.reviewers, rank[r.reviewer]), append(x.shown, 0)
+		}
+		x.shown[len(x.shown)-1]++
+		x.candidates = append(x.candidates, rank[r.candidate])
+	}
+	slices.Sort(x.candidates)
+	x.candidates = slices.Compact(x.candidates)
+	m, n := len(x.reviewers), len(x.candidates)
+	x.y, x.length, x.position = matrix(m, n, math.NaN()), matrix(m, n, math.NaN()), matrix(m, n, -1)
+	x.own, x.family = matrix(m, n, false), matrix(m, n, false)
+	i := -1
+	for k, r := range s.rows {
+		if k == 0 || r.reviewer != s.rows[k-1].reviewer {
+			i++
+		}
+		j, _ := slices.BinarySearch(x.candidates, rank[r.candidate])
+		x.y[i][j], x.length[i][j], x.position[i][j] = r.score, float64(r.length), int(r.position)
+		x.own[i][j], x.family[i][j] = r.own, r.family
+		if r.shown > 0 {
+			x.shown[i] = int(r.shown)
+		}
+	}
+	if s.order == "" {
+		x.shared = oneOrder(x.position)
+	}
+	return x
+}
+
+// narrow leaves the reviewer and the candidate of those indices, -1 for all.
+func (x *scores) narrow(reviewer, candidate int) {
+	if reviewer >= 0 {
+		i, j := span(x.reviewers, reviewer)
+		x.reviewers, x.shown, x.y, x.length = x.reviewers[i:j], x.shown[i:j], x.y[i:j], x.length[i:j]
+		x.position, x.own, x.family = x.position[i:j], x.own[i:j], x.family[i:j]
+	}
+	if candidate >= 0 {
+		j, k := span(x.candidates, candidate)
+		x.candidates = x.candidates[j:k]
+		for i := range x.y {
+			x.y[i], x.length[i], x.position[i] = x.y[i][j:k], x.length[i][j:k], x.position[i][j:k]
+			x.own[i], x.family[i] = x.own[i][j:k], x.family[i][j:k]
+		}
+	}
+}
+
+// span returns where a level stands among the sorted levels, as a range that is
+// empty when it is not there.
+func span(levels []int, level int) (from, to int) {
+	from, ok := slices.BinarySearch(levels, level)
+	if !ok {
+		return from, from
+	}
+	return from, from + 1
+}
+
+// records returns how many records the scores were taken from.
+func (x *scores) records() int {
+	n := 0
+	for _, row := range x.length {
+		for _, length := range row {
+			if !math.IsNaN(length) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// oneOrder reports whether no two reviewers were shown any two answers in
+// different orders.
+func oneOrder(position [][]int) bool {
+	for i, a := range position {
+		for _, b := range position[:i] {
+			for j := range a {
+				for k := range j {
+					if a[j] >= 0 && a[k] >= 0 && b[j] >= 0 && b[k] >= 0 && (a[j] < a[k]) != (b[j] < b[k]) {
+						return false
+					}
+				}
+			}
+		}
+	}
+	return true
+}
+
+func matrix[T any](m, n int, value T) [][]T {
+	rows, cells := make([][]T, m), slices.Repeat([]T{value}, m*n)
+	for i := range rows {
+		rows[i] = cells[i*n : (i+1)*n : (i+1)*n]
+	}
+	return rows
+}

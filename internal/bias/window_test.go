@@ -1,0 +1,133 @@
+package bias
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/councild/councild/internal/council"
+)
+
+func TestScoresOfASession(t *testing.T) {
+	ab := record("s", now, "b", "a", 7)
+	ab.Position, ab.Provider = new(1), council.ProviderPair{Reviewer: "x", Candidate: "x"}
+	own := record("s", now, "b", "b", 9)
+	own.Own, own.NShown, own.Provider = true, 3, council.ProviderPair{Reviewer: "x", Candidate: "x"}
+	silent := record("s", now, "a", "b", 0)
+	silent.ScoreValue, silent.Position = nil, nil
+	again := record("s", now, "b", "a", 2)
+	got := collect(unlimited, []council.BiasMetricRecord{ab, own, silent, again}).window()
+	nan := math.NaN()
+	want := window{
+		names: []string{"a", "b"}, clusters: 1, records: 3, duplicates: 1,
+		sessions: []scores{{
+			id: "s", start: now, shared: true, reviewers: []int{0, 1}, candidates: []int{0, 1}, shown: []int{1, 3},
+			y: [][]float64{{nan, nan}, {7, 9}}, length: [][]float64{{nan, 1000}, {1000, 1000}}, position: [][]int{{-1, -1}, {1, 0}},
+			own: [][]bool{{false, false}, {false, true}}, family: [][]bool{{false, false}, {true, false}},
+		}},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(window{}, scores{}), cmpopts.EquateNaNs()); diff != "" {
+		t.Errorf("window (-want +got):\n%s", diff)
+	}
+}
+
+// TestOrderDesign holds what a session whose records do not tell the design is
+// taken for, and that records which tell it are believed.
+func TestOrderDesign(t *testing.T) {
+	const none = -1
+	for _, tc := range []struct {
+		name   string
+		order  council.Order
+		places [][]int // by reviewer, of the candidates a, b and c
+		shared bool
+	}{
+		{"one reviewer", "", [][]int{{0, 1, 2}}, true},
+		{"one order", "", [][]int{{0, 1, 2}, {0, 1, 2}}, true},
+		{"one order with gaps", "", [][]int{{0, none, 1}, {0, 1, 2}, {none, 0, 1}}, true},
+		{"two orders", "", [][]int{{0, 1, 2}, {0, 1, 2}, {1, 0, 2}}, false},
+		{"nothing in common", "", [][]int{{0, none, none}, {none, 0, 1}}, true},
+		{"one order by chance", council.OrderPerReviewer, [][]int{{0, 1, 2}, {0, 1, 2}}, false},
+		{"shared", council.OrderShared, [][]int{{0, 1, 2}, {1, 0, 2}}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := NewCollector(unlimited)
+			for i, places := range tc.places {
+				for j, place := range places {
+					if place == none {
+						continue
+					}
+					r := record("s", now, string(rune('r'+i)), string(rune('a'+j)), 5)
+					r.Position, r.OrderDesign = &place, tc.order
+					c.Add(r)
+				}
+			}
+			if got := c.window().sessions[0].shared; got != tc.shared {
+				t.Errorf("shared = %v, want %v", got, tc.shared)
+			}
+		})
+	}
+}
+
+func TestClusters(t *testing.T) {
+	ask := func(session string, hash, block *string) council.BiasMetricRecord {
+		r := record(session, now, "a", "b", 5)
+		r.QueryHash, r.BlockID = hash, block
+		return r
+	}
+	records := []council.BiasMetricRecord{
+		ask("1", new("x"), nil), ask("2", nil, nil), ask("3", new("y"), new("z")), ask("4", nil, nil), ask("5", new("x"), nil), ask("6", nil, new("z")), ask("7", nil, new("z")),
+	}
+	var got []int
+	w := collect(unlimited, records).window()
+	for _, s := range w.sessions {
+		got = append(got, s.cluster)
+	}
+	if diff := cmp.Diff([]int{0, 1, 2, 3, 0, 4, 4}, got); diff != "" || w.clusters != 5 {
+		t.Errorf("%d clusters (-want +got):\n%s", w.clusters, diff)
+	}
+}
+
+func TestFilters(t *testing.T) {
+	records := recordsOf(20)
+	for i := range records {
+		records[i].CouncilConfig = "v" + string(rune('1'+i/120))
+	}
+	for _, tc := range []struct {
+		name              string
+		o                 Options
+		sessions, records int
+	}{
+		{"none", Options{}, 20, 240},
+		{"since", Options{Since: now.Add(-3 * time.Hour)}, 3, 36},
+		{"since, and more days", Options{Since: now.Add(-3 * time.Hour), WindowDays: 30}, 3, 36},
+		{"since, and fewer days", Options{Since: now.AddDate(0, 0, -3), WindowDays: 1}, 20, 240},
+		{"until", Options{Until: now.Add(-3 * time.Hour)}, 17, 204},
+		{"the newest until", Options{Until: now.Add(-3 * time.Hour), WindowSessions: 5}, 5, 60},
+		{"config version", Options{ConfigVersion: "v1"}, 10, 120},
+		{"the newest of a config version", Options{ConfigVersion: "v1", WindowSessions: 4}, 4, 48},
+		{"reviewer", Options{Reviewer: "bob/two"}, 20, 60},
+		{"model", Options{Model: "bob/two"}, 20, 60},
+		{"reviewer and model", Options{Reviewer: "bob/two", Model: "dan/four"}, 20, 20},
+		{"reviewer of own answers that are hidden", Options{Reviewer: "bob/two", Model: "bob/two"}, 0, 0},
+		{"stranger", Options{Reviewer: "eve/five"}, 0, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.o.Now = now
+			if w := collect(tc.o, records).Report().Window; w.Sessions != tc.sessions || w.Records != tc.records {
+				t.Errorf("%d sessions, %d records, want %d and %d", w.Sessions, w.Records, tc.sessions, tc.records)
+			}
+		})
+	}
+}
+
+// TestNarrowingKeepsTheSlate holds that a filter does not make slates smaller or
+// several reviewers' orders one.
+func TestNarrowingKeepsTheSlate(t *testing.T) {
+	s := collect(Options{Now: now, Reviewer: "bob/two", Model: "dan/four"}, recordsOf(1)).window().sessions[0]
+	if s.shared || len(s.reviewers) != 1 || len(s.candidates) != 1 || s.shown[0] != 3 {
+		t.Errorf("scores = %+v, want one of a slate of three in orders of their own", s)
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package cli
+
+import "math"
+
+// descriptors returns how many files and sockets the process may have open.
+func descriptors() int { return math.MaxInt32 }

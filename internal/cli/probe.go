@@ -1,0 +1,231 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/store"
+)
+
+type probeCmd struct {
+	Questions []string `arg:"" optional:"" help:"The questions."`
+	File      string   `help:"File of more questions, one a line." placeholder:"FILE"`
+	Out       string   `help:"New file for the records." required:"" placeholder:"FILE"`
+	Repeats   int      `help:"How often each reviewer reads the same answers, every second time in reversed order." default:"4" placeholder:"N"`
+	Sessions  int      `help:"How many questions to ask, from the first again when there are fewer; 0 for each once." placeholder:"N"`
+	Simulate  bool     `help:"Ask four simulated models: no key and no network needed."`
+	Yes       bool     `help:"Start: without it the command says what it would cost, and ends."`
+	JSON      bool     `name:"json" help:"Print the figures as JSON."`
+}
+
+// probed is what a probe found.
+type probed struct {
+	Questions int                    `json:"questions"`
+	Repeats   int                    `json:"repeats"`
+	Usage     council.Usage          `json:"usage"`
+	Failed    int                    `json:"failed"` // answers and reviews that did not come back
+	Reviewers []bias.SelfConsistency `json:"reviewers"`
+}
+
+// Run has reviewers read the same answers again and again, and says how far they
+// agree with themselves.
+func (c probeCmd) Run(ctx context.Context, std IO) error {
+	cfg, err := config.Load()
+	if err != nil {
+		return usageError{err}
+	}
+	if err := c.check(cfg); err != nil {
+		return err
+	}
+	questions, err := c.questions()
+	if err != nil {
+		return err
+	}
+	var sim simllm.Options
+	if c.Simulate {
+		cfg = simulatedConfig(cfg, c.Out)
+		sim.Models = simllm.Council()
+		for i := range sim.Models {
+			sim.Models[i].Latency = simllm.Latency{}
+		}
+	} else if err := cfg.RequireCouncil(); err != nil {
+		return usageError{err}
+	}
+	cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
+	e, err := newEngine(ctx, cfg, sim, nil, slog.New(slog.DiscardHandler), std.Version)
+	if err != nil {
+		return err
+	}
+	defer e.Close(ctx)
+	plans := make([]council.Plan, len(questions))
+	for i, question := range questions {
+		if plans[i], err = e.Prepare(council.Request{Query: question}); err != nil {
+			return usageError{fmt.Errorf("question %d: %w", i+1, readable(err))}
+		}
+	}
+	_, _ = fmt.Fprint(std.Stderr, c.cost(cfg, plans))
+	if !c.Yes && !c.Simulate {
+		return usageError{errors.New("nothing was asked: the same command with --yes starts it")}
+	}
+	p, err := c.probe(ctx, std, e, plans)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		encoder := json.NewEncoder(std.Stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(p)
+	}
+	return p.write(std.Stdout, c.Out)
+}
+
+func (c probeCmd) check(cfg config.Config) error {
+	if c.Repeats < 2 || c.Sessions < 0 {
+		return usageError{errors.New("--repeats takes a whole number from 2 on, --sessions one from 0 on")}
+	}
+	if err := newFile(c.Out); err != nil {
+		return err
+	}
+	out, err := filepath.Abs(c.Out)
+	if err != nil {
+		return err
+	}
+	if kept, err := filepath.Abs(cfg.BiasStore); err != nil || out == kept {
+		return usageError{errors.New("--out is LLM_COUNCIL_BIAS_STORE: a probe's records do not belong with those of sessions")}
+	}
+	return nil
+}
+
+// questions returns what is asked, one question for each block of the probe.
+func (c probeCmd) questions() ([]string, error) {
+	questions := c.Questions
+	if c.File != "" {
+		text, err := os.ReadFile(c.File)
+		if err != nil {
+			return nil, fmt.Errorf("reading the questions: %w", err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" {
+				questions = append(questions, line)
+			}
+		}
+	}
+	if len(questions) == 0 && c.Simulate {
+		for _, topic := range topics() {
+			questions = append(questions, "How would you go about "+topic+"?")
+		}
+	}
+	if len(questions) == 0 {
+		return nil, usageError{errors.New("there is no question: give some, or --file, or --simulate")}
+	}
+	if c.Sessions > 0 {
+		questions = slices.Repeat(questions, c.Sessions/len(questions)+1)[:c.Sessions]
+	}
+	return questions, nil
+}
+
+// cost says what the probe takes.
+func (c probeCmd) cost(cfg config.Config, plans []council.Plan) string {
+	members, reviewers := len(plans[0].Members), len(plans[0].Reviewers)
+	text := fmt.Sprintf("%d questions, answered by %d members and reviewed %d times by %d reviewers: %d calls.\n",
+		len(plans), members, c.Repeats, reviewers, len(plans)*(members+c.Repeats*reviewers))
+	switch {
+	case c.Simulate:
+		return text + "They cost nothing: the members are simulated, and so are their prices.\n"
+	case cfg.MaxCostUSD != nil:
+		text += fmt.Sprintf("LLM_COUNCIL_MAX_COST_USD lets no call start once the answers to a question, or a round of reviews, have cost $%g: about $%g in all.\n",
+			*cfg.MaxCostUSD, *cfg.MaxCostUSD*float64(len(plans)*(1+c.Repeats)))
+	default:
+		text += "What they will cost is not known: providers tell it with the reply, or not at all.\n"
+	}
+	return text + "Calls that are tried again, and ballots that are asked for once more, come on top.\n"
+}
+
+// probe asks, writes the records to a new file, and computes the figures from it.
+func (c probeCmd) probe(ctx context.Context, std IO, e *engine, plans []council.Plan) (p probed, err error) {
+	out, _, err := store.Open(store.Options{Path: c.Out})
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	p = probed{Questions: len(plans), Repeats: c.Repeats, Usage: council.NoUsage()}
+	for i, plan := range plans {
+		sessions, err := e.Probe(ctx, plan, c.Repeats, out)
+		for _, s := range sessions {
+			p.Usage = p.Usage.Plus(s.Metadata.Usage.Total)
+			p.Failed += len(s.Degradation)
+		}
+		if err != nil {
+			return p, fmt.Errorf("question %d of %d: %w; %s holds the records so far", i+1, len(plans), readable(err), c.Out)
+		}
+		if isTerminal(std.Stderr) {
+			_, _ = fmt.Fprintf(std.Stderr, "%d of %d questions done\n", i+1, len(plans))
+		}
+	}
+	var records []council.BiasMetricRecord
+	for record, err := range store.ReadFile(ctx, c.Out) {
+		if err != nil {
+			return p, err
+		}
+		records = append(records, record)
+	}
+	p.Reviewers = bias.Consistency(slices.Values(records))
+	return p, nil
+}
+
+// write writes the figures for people.
+func (p probed) write(w io.Writer, path string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "THE SAME ANSWERS IN THE SAME ORDER\nREVIEWER\tREPEATED\tIDENTICAL\tICC(1)\tWITHIN SD\tTAU-B") // errors come with Flush
+	for _, r := range p.Reviewers {
+		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", r.ReviewerID, r.Repeated, figure(r.Identical), interval(r.ICC), interval(r.WithinSD), figure(r.TauB))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(t, "\nTHE SAME ANSWERS IN REVERSED ORDER\nREVIEWER\tPAIRS\tIN CONFLICT\tFIRST WINS\tLAST WINS\tP")
+	for _, r := range p.Reviewers {
+		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%s\n", r.ReviewerID, r.Comparisons, interval(r.ConflictRate), r.Primacy, r.Recency, figure(r.PValue))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	cost := "cost unknown"
+	if p.Usage.CostUSD != nil {
+		cost = fmt.Sprintf("$%.4f", *p.Usage.CostUSD)
+	}
+	_, err := fmt.Fprintf(w, `
+%d questions, %d rounds each; %d answers or reviews missing; %s
+Records: %s
+In brackets 95 %% intervals. A pair is in conflict when the order decides which of its two answers
+scores higher. P is that of as many conflicts either way, exact, one test a reviewer.
+`, p.Questions, p.Repeats, p.Failed, cost, path)
+	return err
+}
+
+func figure(x *float64) string {
+	if x == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", *x)
+}
+
+func interval(e bias.Estimate) string {
+	if e.Lower == nil || e.Upper == nil {
+		return figure(e.Value)
+	}
+	return fmt.Sprintf("%.2f [%.2f, %.2f]", *e.Value, *e.Lower, *e.Upper)
+}

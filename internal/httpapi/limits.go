@@ -1,0 +1,76 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"golang.org/x/time/rate"
+)
+
+// Limits are those of one token.
+type Limits struct {
+	Sessions  *int // at once; nil: as many as there are places
+	PerMinute *int // sessions; that many may also come at once; nil: no limit
+}
+
+// caller is who may call with one token. There are as many as tokens, from the
+// start, so that no flood of requests makes more.
+type caller struct {
+	sessions chan struct{} // one element per session that runs
+	rate     *rate.Limiter
+}
+
+func newCaller(limits Limits, places int) caller {
+	c := caller{rate: rate.NewLimiter(rate.Inf, 0)}
+	if limits.Sessions != nil {
+		places = min(places, *limits.Sessions)
+	}
+	c.sessions = make(chan struct{}, places)
+	if limits.PerMinute != nil {
+		c.rate = rate.NewLimiter(rate.Limit(float64(*limits.PerMinute)/time.Minute.Seconds()), *limits.PerMinute)
+	}
+	return c
+}
+
+// admit takes a place for a session, or refuses at once: a queue would only hide
+// that the daemon is full. A session that is refused does not count against the
+// rate; one that is let in does, whatever comes of it.
+func (a *API) admit(r *http.Request) (release func(), err error) {
+	if a.o.Daemon.Draining() {
+		return nil, &council.Error{Code: council.CodeUnavailable, Detail: "the daemon is shutting down", RetryAfter: 5 * time.Second}
+	}
+	number, _ := r.Context().Value(callerKey{}).(int)
+	c := a.callers[number]
+	select {
+	case a.places <- struct{}{}:
+	default:
+		return nil, &council.Error{
+			Code: council.CodeUnavailable, RetryAfter: time.Second,
+			Detail: "as many sessions run as may at once; try again in a moment, or raise LLM_COUNCIL_MAX_SESSIONS",
+		}
+	}
+	select {
+	case c.sessions <- struct{}{}:
+	default:
+		<-a.places
+		return nil, &council.Error{
+			Code: council.CodeOverLimit, RetryAfter: time.Second,
+			Detail: "as many sessions of this token run as may at once; wait for one to end, or raise LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN",
+		}
+	}
+	release = func() {
+		<-c.sessions
+		<-a.places
+	}
+	reservation := c.rate.Reserve()
+	if wait := reservation.Delay(); wait > 0 {
+		reservation.Cancel()
+		release()
+		return nil, &council.Error{
+			Code: council.CodeOverLimit, RetryAfter: wait,
+			Detail: "this token has begun as many sessions as it may in a minute; wait, or raise LLM_COUNCIL_RATE_LIMIT",
+		}
+	}
+	return release, nil
+}

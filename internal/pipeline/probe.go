@@ -1,0 +1,68 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Probe measures how far the reviewers agree with themselves (ADR-015, phase 2).
+// It asks the members once, freezes their answers, and has the reviewers read
+// them repeats times over: the orders are drawn as for a session, and reversed
+// from one round to the next. Nothing is counted or synthesised. That takes
+// len(plan.Members) + repeats * len(plan.Reviewers) calls, repairs not counted.
+//
+// Each round is a session of its own, named after the plan's with "-1", "-2", ...
+// behind it, with the whole time and money budget of one. Its records carry the
+// plan's session id as block_id and go to out, never to the pipeline's Recorder.
+//
+// It returns the session of the answers and one for each round. An error is a
+// *council.Error as from Run, CodeNoQuorum with fewer than two answers too, or
+// out's.
+func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, out Recorder) ([]*council.Session, error) {
+	asked := p.newRun(plan, nil)
+	failure := asked.ask(ctx)
+	asked.finish(failure)
+	sessions := []*council.Session{asked.session}
+	if failure != nil {
+		return sessions, failure
+	}
+	authors, slates := asked.draw()
+	if len(authors) < 2 {
+		return sessions, &council.Error{Code: council.CodeNoQuorum, Detail: "there is one answer: nothing to compare"}
+	}
+	for n := range repeats {
+		round := plan
+		round.SessionID = fmt.Sprintf("%s-%d", plan.SessionID, n+1)
+		r := p.newRun(round, nil)
+		r.block, r.session.Stage1, r.answers = &plan.SessionID, asked.session.Stage1, asked.answers
+		sessions = append(sessions, r.session)
+		stop := r.clock(&r.session.Metadata.Timing.Stage2MS)
+		r.read(ctx, slates.Reviewer)
+		stop()
+		failure := r.stop(ctx)
+		r.finish(failure)
+		if failure != nil {
+			return sessions, failure
+		}
+		if err := out.Append(ctx, r.records()); err != nil {
+			return sessions, err
+		}
+		r.session.Persisted = true
+		slates.Reviewer = reversed(slates.Reviewer)
+	}
+	return sessions, nil
+}
+
+// reversed returns the slates in reversed order, labelled anew.
+func reversed(slates []council.Slate) []council.Slate {
+	turned := make([]council.Slate, len(slates))
+	for i, slate := range slates {
+		turned[i] = make(council.Slate, len(slate))
+		for p, shown := range slate {
+			turned[i][p] = council.Shown{Label: shown.Label, Member: slate[len(slate)-1-p].Member}
+		}
+	}
+	return turned
+}
