@@ -463,7 +463,7 @@ func TestUnprefixedVariablesAreNotRead(t *testing.T) {
 }
 
 func TestOff(t *testing.T) {
-	c := mustLoad(t, vars{"STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off", "MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off"})
+	c := mustLoad(t, vars{"STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "MAX_COST_USD": "off", "MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off"})
 	if d := diff(defaults(), c); d != "" {
 		t.Error(d)
 	}
