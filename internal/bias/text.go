@@ -144,7 +144,7 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 			fmt.Fprintf(t, "%s\t%.2f\t%s\t%s\t%d\n", clip(p.ReviewerID), p.Mean, figure("%.2f", p.Std), figure("%+.2f", p.HarshnessZ), p.Reviews)
 		}
 		t.Flush()
-		b.WriteString("\nPoints that each adds, and drift of the scores in standard deviations:\n\n")
+		fmt.Fprintf(b, "\nPoints that each adds (prior: %g session at %+g), drift of the scores in SD:\n\n", r.Prior.Sessions, r.Prior.Mean)
 		fmt.Fprintln(t, "REVIEWER\tADDS\t95 % CREDIBLE\tDRIFT")
 		for _, p := range r.Reviewers {
 			credible := "-"
