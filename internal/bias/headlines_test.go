@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -164,7 +165,7 @@ func oneReviewer() []council.BiasMetricRecord {
 		for other, quality := range []float64{5, 6, 7} {
 			for p, model := range []string{fmt.Sprint("other/m", other), "second/best"} {
 				r := record(fmt.Sprintf("q%02d-%d", question, other), now, "judge/one", model, math.Round(min(10, quality+float64(p)*1.2+rng.NormFloat64())))
-				r.Position, r.QueryHash = new(p), new(fmt.Sprint(question))
+				r.Position, r.QueryHash = new(p), new(strconv.Itoa(question))
 				r.ResponseLengthChars = 200 + rng.IntN(2000)
 				records = append(records, r)
 			}
@@ -371,23 +372,27 @@ func TestBadLinesChangeNothing(t *testing.T) {
 		t.Fatalf("the good lines: %s, skipped %v", want.Status, want.Skipped)
 	}
 	mend := func(old, with string) string { return strings.Replace(string(good[40]), old, with, 1) }
-	score := fmt.Sprintf(`"score_value":%s`, strings.SplitN(strings.SplitN(string(good[40]), `"score_value":`, 2)[1], ",", 2)[0])
-	stamp := strings.SplitN(strings.SplitN(string(good[40]), `"timestamp":`, 2)[1], ",", 2)[0]
+	written := func(key string) string { // the key and its value, as the line has it
+		_, value, _ := strings.Cut(string(good[40]), key)
+		value, _, _ = strings.Cut(value, ",")
+		return key + value
+	}
+	score, stamp := written(`"score_value":`), written(`"timestamp":`)
 	for name, tc := range map[string]struct{ line, reason string }{
 		"not JSON":           {"{\"torn\n", "not_json"},
 		"array":              {"[]\n", "not_an_object"},
 		"null":               {"null\n", "not_an_object"},
 		"invalid UTF-8":      {"\xff\xfe\n", "invalid_utf8"},
-		"null timestamp":     {mend(stamp, "null"), "bad_timestamp"},
-		"numeric timestamp":  {mend(stamp, "1767225600"), "bad_timestamp"},
-		"naive time":         {mend(stamp, `"2026-01-01T00:00:00"`), "bad_timestamp"},
+		"null timestamp":     {mend(stamp, `"timestamp":null`), "bad_timestamp"},
+		"numeric timestamp":  {mend(stamp, `"timestamp":1767225600`), "bad_timestamp"},
+		"naive time":         {mend(stamp, `"timestamp":"2026-01-01T00:00:00"`), "bad_timestamp"},
 		"string score":       {mend(score, `"score_value":"7"`), "bad_score"},
 		"NaN":                {mend(score, `"score_value":NaN`), "not_json"},
 		"score off scale":    {mend(score, `"score_value":70`), "bad_score"},
 		"unknown schema":     {mend(`"1.2.0"`, `"9.0.0"`), "unknown_schema"},
 		"no reviewer":        {mend(`"reviewer_id"`, `"reviewer"`), "missing_field"},
 		"position of string": {mend(`"position":`, `"position":"first","was":`), "bad_field"},
-		"from the future":    {mend(stamp, `"2036-01-01T00:00:00Z"`), "future_timestamp"},
+		"from the future":    {mend(stamp, `"timestamp":"2036-01-01T00:00:00Z"`), "future_timestamp"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, at := range []int{0, 41, len(good)} {
