@@ -51,6 +51,15 @@ const (
 	fewSessions   = "there are fewer sessions than positions"
 )
 
+// level returns the false discovery rate at which a figure of that many sessions is
+// flagged.
+func level(sessions int) float64 {
+	if sessions < highFrom {
+		return levelBelowHigh
+	}
+	return levelHigh
+}
+
 // effect is an estimate with its standard errors and degrees of freedom.
 type effect struct{ estimate, se, cr1, df float64 }
 
@@ -165,11 +174,11 @@ type findings struct {
 
 // headlines returns the headline family of a window, judged, with what positions
 // under a shared order look like, and what it all comes to.
-func (c *Collector) headlines(w *window, span Window) (metrics []Metric, text string) {
+func (c *Collector) headlines(w *window, span Window, fits []severity, split []stretch) (metrics []Metric, text string) {
 	h := findings{newModels(w), c, span}
 	family := []Metric{h.length(), h.position(), h.slopes()}
 	family = append(family, h.favours()...)
-	family = append(family, h.harshness(), h.affinity(), h.anchoring(), h.drift(severities(*w), stretches(w.sessions)))
+	family = append(family, h.harshness(), h.affinity(), h.anchoring(), h.drift(fits, split))
 	c.judge(family)
 	return append(family, h.sharedOrder()...), summary(family)
 }
@@ -552,10 +561,7 @@ func (c *Collector) judge(family []Metric) {
 
 // setVerdict judges a metric that has a p and a q.
 func (c *Collector) setVerdict(m *Metric) {
-	level := levelHigh
-	if m.Clusters < highFrom {
-		level = levelBelowHigh
-	}
+	level := level(m.Clusters)
 	significant, large := *m.QValue < level, math.Abs(*m.PointEstimate) >= *m.Delta
 	verdict, reason := VerdictInconclusive, fmt.Sprintf("no effect shown; one of %.2f %s would have been seen", *m.MinimumDetectableEffect, m.Unit)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -101,31 +102,41 @@ func writeEntries(b *bytes.Buffer, entries []Entry) {
 }
 
 func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
-	fmt.Fprintf(b, "Bias report: %d sessions, %d records, %s to %s\n\n", r.Window.Sessions, r.Window.Records,
-		r.Window.Start.Format("2006-01-02"), r.Window.End.Format("2006-01-02"))
-	fmt.Fprintf(b, "%s.\n\n", wrap(r.Headline, ""))
+	b.WriteString(wrap(r.Headline+".", "") + "\n\n")
+	fmt.Fprintf(b, "%d sessions, %d records, %s to %s\n", r.Window.Sessions, r.Window.Records,
+		r.Window.Start.Format(time.DateOnly), r.Window.End.Format(time.DateOnly))
 
+	var tested, described []Metric
+	if slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.Confidence == ConfidencePreliminary }) {
+		b.WriteString("High volatility: a few more sessions may change these figures a lot.\n")
+	}
+	for _, m := range r.Metrics {
+		if m.Delta != nil {
+			tested = append(tested, m)
+		} else {
+			described = append(described, m)
+		}
+	}
+	b.WriteString("\nTested (FINDS: the effect that these sessions would have shown):\n\n")
+	writeMetrics(b, tested)
+	for _, m := range tested {
+		writeReason(b, m, verbose)
+	}
+	for _, m := range tested {
+		if m.flagged() && len(m.Members) > 0 {
+			fmt.Fprintf(b, "\n%s, one by one:\n\n", words(m.Name))
+			writeMetrics(b, m.Members)
+		}
+	}
+	b.WriteString("\nDescribed, not tested: none of these proves a bias or rules one out.\n\n")
+	writeMetrics(b, described)
+	if verbose {
+		for _, m := range described {
+			writeReason(b, m, verbose)
+		}
+	}
+	r.writeEvents(b)
 	t := newTable(b)
-	fmt.Fprintln(t, "METRIC\tESTIMATE\t95 % INTERVAL\tSESSIONS\tRECORDS")
-	for _, m := range r.Metrics {
-		interval := "-"
-		if m.CILower != nil {
-			interval = fmt.Sprintf("%+.3f to %+.3f", *m.CILower, *m.CIUpper)
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\n", m.Name, figure("%+.3f", m.PointEstimate), interval, m.SampleSize, m.Records)
-	}
-	t.Flush()
-	for _, m := range r.Metrics {
-		fmt.Fprintf(b, "\n%s: ", m.Name)
-		if m.Verdict != nil {
-			fmt.Fprintf(b, "%s, ", *m.Verdict)
-		}
-		fmt.Fprintf(b, "%s confidence\n", m.Confidence)
-		if m.Confidence == ConfidencePreliminary {
-			b.WriteString("  high volatility: a few more sessions may change this figure a lot\n")
-		}
-		fmt.Fprintf(b, "%s\n", wrap(m.Reason, "  "))
-	}
 	if verbose && len(r.Reviewers) > 0 {
 		b.WriteString("\nReviewers (a harshness z below 0 is harsher than the others):\n\n")
 		fmt.Fprintln(t, "REVIEWER\tMEAN\tSTD\tHARSHNESS Z\tREVIEWS")
@@ -134,11 +145,89 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 		}
 		t.Flush()
 	}
+	if verbose && len(r.Reviewers) > 0 {
+		b.WriteString("\nOn the same answers (points; credible interval; drift in standard deviations):\n\n")
+		fmt.Fprintln(t, "REVIEWER\tRELATIVE HARSHNESS\tDRIFT")
+		for _, p := range r.Reviewers {
+			harshness := figure("%+.2f", p.RelativeHarshness.Value)
+			if e := p.RelativeHarshness; e.Lower != nil && e.Upper != nil {
+				harshness += fmt.Sprintf(" (%+.2f to %+.2f)", *e.Lower, *e.Upper)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\n", clip(p.ReviewerID), harshness, figure("%+.2f", p.DriftSD))
+		}
+		t.Flush()
+	}
 	if verbose && len(r.Positions) > 0 {
 		b.WriteString("\nPositions (0 is shown first):\n\n")
 		fmt.Fprintln(t, "POSITION\tMEAN\tSCORES")
 		for _, p := range r.Positions {
 			fmt.Fprintf(t, "%d\t%.2f\t%d\n", p.Position, p.Mean, p.Count)
+		}
+		t.Flush()
+	}
+	if verbose {
+		r.writeNotMeasured(b)
+	}
+}
+
+// writeNotMeasured says what the report does not look for.
+func (r Report) writeNotMeasured(b *bytes.Buffer) {
+	b.WriteString("\nNot measured:\n\n")
+	for _, n := range r.NotMeasured {
+		b.WriteString(wrap(words(n.Name)+": "+n.Reason, "  ") + "\n")
+	}
+}
+
+// writeMetrics writes a table that holds no reasons.
+func writeMetrics(b *bytes.Buffer, metrics []Metric) {
+	t := newTable(b)
+	fmt.Fprintln(t, "METRIC\tESTIMATE\t95 % INTERVAL\tFINDS\tVERDICT")
+	for _, m := range metrics {
+		interval, verdict := "-", "-"
+		if m.CILower != nil && m.CIUpper != nil {
+			interval = fmt.Sprintf("%+.2f to %+.2f", *m.CILower, *m.CIUpper)
+		}
+		if m.Verdict != nil {
+			verdict = words(string(*m.Verdict))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", label(m), figure("%+.2f", m.PointEstimate), interval, figure("%.2f", m.MinimumDetectableEffect), verdict)
+	}
+	t.Flush()
+}
+
+// writeReason says why the verdict is what it is: always where something was found
+// or could not be looked for.
+func writeReason(b *bytes.Buffer, m Metric, verbose bool) {
+	if !verbose && !m.flagged() && m.PointEstimate != nil {
+		return
+	}
+	fmt.Fprintf(b, "\n%s (%d sessions, %s confidence)\n", label(m), m.SampleSize, m.Confidence)
+	b.WriteString(wrap(m.Reason, "  ") + "\n")
+	if verbose && m.Method != "" {
+		b.WriteString(wrap(m.Method, "  ") + "\n")
+	}
+}
+
+// writeEvents writes the change points that are flagged, and the anomalies.
+func (r Report) writeEvents(b *bytes.Buffer) {
+	t := newTable(b)
+	if changes := slices.DeleteFunc(slices.Clone(r.ChangePoints), func(c ChangePoint) bool { return !c.Flagged }); len(changes) > 0 {
+		b.WriteString("\nReviewers that changed (below 0 is harsher than the others):\n\n")
+		fmt.Fprintln(t, "REVIEWER\tFROM\tBEFORE\tAFTER")
+		for _, c := range changes {
+			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", clip(c.ReviewerID), c.Start.Format(time.DateOnly), c.Before, c.After)
+		}
+		t.Flush()
+	}
+	if len(r.Anomalies.Found) > 0 {
+		b.WriteString("\nUnusual sessions (harshness of a reviewer, or scatter of all scores):\n\n")
+		fmt.Fprintln(t, "SESSION OF\tREVIEWER\tVALUE\tUSUAL")
+		for _, a := range r.Anomalies.Found {
+			who := "scatter"
+			if a.ReviewerID != nil {
+				who = clip(*a.ReviewerID)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", a.Start.Format(time.DateTime), who, a.Value, a.Usual)
 		}
 		t.Flush()
 	}

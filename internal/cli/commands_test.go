@@ -55,6 +55,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "a leaderboard of nothing", args: []string{"leaderboard"}, stdout: "No ballots in 0 sessions"},
 		{name: "a leaderboard of no category", args: []string{"leaderboard", "--category", "poetry"}, code: 2, stderr: "--category must be one of"},
 		{name: "a leaderboard of a missing file", args: []string{"leaderboard", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
+		{name: "a report since no day", args: []string{"bias-report", "--since", "yesterday"}, code: 2, stderr: "nor RFC 3339"},
 		{name: "a report in no form", args: []string{"bias-report", "--format", "pdf"}, code: 2, stderr: "--format must be one of"},
 		{name: "a report on a negative window", args: []string{"bias-report", "--sessions=-1"}, code: 2, stderr: "0 for no limit"},
 		{name: "simulate without a file", args: []string{"simulate"}, code: 2, stderr: "--out"},
@@ -227,6 +228,19 @@ func TestSimulate(t *testing.T) {
 	var r bias.Report
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil || r.Window.Sessions != 11 || r.Window.Records != 132 {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	for _, tt := range []struct{ flag, value, want string }{
+		{"--format", "csv", "metric_name,subject,"},
+		{"--format", "html", "<!doctype html>"},
+		{"--since", "2999-01-01", "Collecting data (0 of 10 sessions)"},
+		{"--until", "1999-01-01T00:00:00Z", "Collecting data (0 of 10 sessions)"},
+		{"--reviewer", "nobody", "Collecting data (0 of 10 sessions)"},
+		{"--model", "nobody", "Collecting data (0 of 10 sessions)"},
+		{"--config-version", "none", "Collecting data (0 of 10 sessions)"},
+	} {
+		if code, stdout, stderr := command(t, "bias-report", "--input", one, tt.flag, tt.value); code != 0 || !strings.HasPrefix(stdout, tt.want) {
+			t.Errorf("%s %s: exit %d: %.80s%s", tt.flag, tt.value, code, stdout, stderr)
+		}
 	}
 	_, brief, _ := command(t, "bias-report", "--input", one)
 	_, verbose, _ := command(t, "bias-report", "--input", one, "--verbose")

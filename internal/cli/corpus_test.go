@@ -3,7 +3,6 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -63,7 +62,8 @@ func readCorpus(t *testing.T) map[int][]corpusReply {
 
 // Whatever a reviewer replies, the session is answered, and the review is a
 // ballot, an abstention, or invalid with the reason.
-func TestEveryReplyThroughTheDaemon(t *testing.T) {
+func TestFaultF14(t *testing.T) {
+	outcomes := map[council.Outcome]int{}
 	for n, replies := range readCorpus(t) {
 		if n == 0 {
 			continue // no session has a slate without answers
@@ -82,20 +82,13 @@ func TestEveryReplyThroughTheDaemon(t *testing.T) {
 				models = append(models, simllm.Model{Name: fmt.Sprintf("m%d", i)})
 				members = append(members, models[i+1].Name)
 			}
-			env := map[string]string{"MAX_MODELS": "64", "REVIEWERS": "reviewer", "BIAS_PERSISTENCE": "false", "LOG_LEVEL": "error"}
 			if n < 2 { // nobody reviews itself: of two members, each sees one answer
 				members = append([]string{"reviewer"}, members...)
 			}
-			env["BASE_URL"], env["MODELS"] = provider(t, models...).URL(), strings.Join(members, ",")
-			d := serve(t, env)
+			f := trialOf(t, tapModels(t, models...), strings.Join(members, ","), map[string]string{"MAX_MODELS": "64", "REVIEWERS": "reviewer"})
 			for _, c := range replies {
 				reply.Store(&c.reply)
-				status, data := d.call(t, "POST", "/v1/council", `{"query":"Which is best?","chairman":"m0"}`)
-				var s council.Session
-				if err := json.Unmarshal(data, &s); status != http.StatusOK || err != nil {
-					t.Errorf("%s: %d %s", c.name, status, data)
-					continue
-				}
+				s := f.session(t, `,"chairman":"m0"`)
 				v, want := s.Stage2[0], council.OutcomeOK
 				switch {
 				case c.want.Invalid != "":
@@ -103,6 +96,7 @@ func TestEveryReplyThroughTheDaemon(t *testing.T) {
 				case c.want.Abstained:
 					want = council.OutcomeAbstained
 				}
+				outcomes[v.Status]++
 				if v.Status != want || v.ParsedRanking == nil || len(v.LabelToModel) != n {
 					t.Errorf("%s: %s, want %s: %+v", c.name, v.Status, want, v)
 					continue
@@ -116,4 +110,5 @@ func TestEveryReplyThroughTheDaemon(t *testing.T) {
 			}
 		})
 	}
+	measured(t, "F14", "200; each ballot ok, abstained or invalid, with its reason", "replies %v", outcomes)
 }

@@ -13,10 +13,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
@@ -100,6 +102,26 @@ func serve(t *testing.T, env map[string]string) *running {
 	return r
 }
 
+// end stops the daemon and waits for it.
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	r.stop()
+	if err := <-r.served; err != nil {
+		t.Error(err)
+	}
+	r.served <- nil // for who asks again
+}
+
+// until waits for something that happens by itself.
+func until(t *testing.T, happened func() bool) {
+	t.Helper()
+	for start := time.Now(); !happened(); runtime.Gosched() {
+		if time.Since(start) > time.Minute {
+			t.Fatal("it did not happen within a minute")
+		}
+	}
+}
+
 // call sends a request and returns status and body.
 func (r *running) call(t *testing.T, method, path, body string, headers ...string) (int, []byte) {
 	t.Helper()
@@ -111,9 +133,18 @@ func (r *running) call(t *testing.T, method, path, body string, headers ...strin
 }
 
 func (r *running) try(ctx context.Context, method, path, body string, headers ...string) (int, []byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, r.url()+path, strings.NewReader(body))
+	resp, data, err := r.send(ctx, method, path, body, headers...)
 	if err != nil {
 		return 0, nil, err
+	}
+	return resp.StatusCode, data, nil
+}
+
+// send sends a request and reads the whole response.
+func (r *running) send(ctx context.Context, method, path, body string, headers ...string) (*http.Response, []byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, r.url()+path, strings.NewReader(body))
+	if err != nil {
+		return nil, nil, err
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -125,11 +156,11 @@ func (r *running) try(ctx context.Context, method, path, body string, headers ..
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return 0, nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, data, err
+	return resp, data, err
 }
 
 // ask runs a session that must answer 200.
@@ -155,7 +186,7 @@ func (r *running) records(t *testing.T) []council.BiasMetricRecord {
 func readRecords(t *testing.T, path string) []council.BiasMetricRecord {
 	t.Helper()
 	var records []council.BiasMetricRecord
-	for record, err := range store.ReadFile(t.Context(), path) {
+	for record, err := range store.ReadFile(context.WithoutCancel(t.Context()), path) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +317,7 @@ func TestTornTailIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := serve(t, map[string]string{"BIAS_STORE": path, "BASE_URL": quick(t), "MODELS": "a,b,c,d"})
-	if !strings.Contains(d.log.String(), "unterminated last line") || !strings.Contains(d.log.String(), `"bytes":12`) {
+	if !strings.Contains(d.log.String(), "unfinished last session") || !strings.Contains(d.log.String(), `"bytes":12`) {
 		t.Errorf("log: %s", d.log)
 	}
 	d.ask(t, `{"query":"And now?"}`)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/store"
@@ -50,7 +51,9 @@ func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector,
 }
 
 func report(ctx context.Context, cfg config.Config, path string, q httpapi.ReportQuery) (bias.Report, error) {
-	collector, err := collect(ctx, path, window(cfg, q.Sessions, q.Days))
+	o := window(cfg, q.Sessions, q.Days)
+	o.Since, o.Until, o.Reviewer, o.Model, o.ConfigVersion = q.Since, q.Until, q.Reviewer, q.Model, q.ConfigVersion
+	collector, err := collect(ctx, path, o)
 	if err != nil {
 		return bias.Report{}, err
 	}
@@ -101,8 +104,13 @@ func writeIndented(w io.Writer, v any) error {
 
 type biasReportCmd struct {
 	recordFile
-	Format  string `help:"Form of the report: ${enum}." enum:"text,json" default:"text"`
-	Verbose bool   `help:"Show the reviewers' profiles and the positions in full."`
+	Since         day    `help:"Only sessions that started then or later: a day in UTC, or RFC 3339." placeholder:"TIME"`
+	Until         day    `help:"Only sessions that started before then." placeholder:"TIME"`
+	Reviewer      string `help:"Only what this reviewer scored." placeholder:"MEMBER"`
+	Model         string `help:"Only how this member was scored." placeholder:"MEMBER"`
+	ConfigVersion string `help:"Only sessions of this council_config_version." placeholder:"VERSION"`
+	Format        string `help:"Form of the report: ${enum}." enum:"text,json,csv,html" default:"text"`
+	Verbose       bool   `help:"Show the reviewers' profiles and the positions in full."`
 }
 
 // Run runs the command.
@@ -111,14 +119,32 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	r, err := report(ctx, cfg, path, httpapi.ReportQuery{Sessions: c.Sessions, Days: c.Days})
+	r, err := report(ctx, cfg, path, httpapi.ReportQuery{
+		Sessions: c.Sessions, Days: c.Days, Since: c.Since.Time, Until: c.Until.Time,
+		Reviewer: c.Reviewer, Model: c.Model, ConfigVersion: c.ConfigVersion,
+	})
 	if err != nil {
 		return err
 	}
-	if c.Format == "json" {
+	switch c.Format {
+	case "json":
 		return writeIndented(std.Stdout, r)
+	case "csv":
+		return r.WriteCSV(std.Stdout)
+	case "html":
+		return r.WriteHTML(std.Stdout)
+	default:
+		return r.WriteText(std.Stdout, c.Verbose)
 	}
-	return r.WriteText(std.Stdout, c.Verbose)
+}
+
+// day is a time on the command line.
+type day struct{ time.Time }
+
+// UnmarshalText reads a day in UTC, or an instant with its offset.
+func (d *day) UnmarshalText(text []byte) (err error) {
+	d.Time, err = council.ParseTime(string(text))
+	return err
 }
 
 type leaderboardCmd struct {

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,49 +30,103 @@ import (
 type tapped struct {
 	url string
 
-	mu       sync.Mutex // guards what follows
-	bodies   []map[string]any
-	keys     map[string]bool // Authorization headers
-	now, max int             // requests in flight
+	mu          sync.Mutex // guards what follows
+	bodies      []map[string]any
+	keys        map[string]bool // Authorization headers
+	now, max    int             // requests in flight
+	seen        []*seen         // in the order in which they came
+	connections int
+}
+
+// seen is one request.
+type seen struct {
+	model      string
+	task       simllm.TaskKind
+	sum        [sha256.Size]byte // of its body
+	connection string
+	begun      time.Time
+	ended      time.Time // zero while it is in flight
+	cut        bool      // the client went away before the reply was sent
 }
 
 // tap starts a provider with models a to d, of which d may be given faults.
 func tap(t *testing.T, faults ...simllm.Fault) *tapped {
 	t.Helper()
+	return tapAll(t, map[string][]simllm.Fault{"d": faults})
+}
+
+// tapAll starts a provider with models a to d, with faults by model. A fault
+// without a rate strikes always.
+func tapAll(t *testing.T, faults map[string][]simllm.Fault) *tapped {
+	t.Helper()
 	var models []simllm.Model
-	for _, name := range []string{"a", "b", "c"} {
-		models = append(models, simllm.Model{Name: name, Spread: 1, LengthSigma: 0.3, Noise: 0.5, Price: simllm.Price{Input: 1, Output: 1}})
+	for _, name := range []string{"a", "b", "c", "d"} {
+		m := simllm.Model{Name: name, Spread: 1, LengthSigma: 0.3, Noise: 0.5, Price: simllm.Price{Input: 1, Output: 1}}
+		for _, f := range faults[name] {
+			f.Rate = cmp.Or(f.Rate, 1)
+			m.Faults = append(m.Faults, f)
+		}
+		models = append(models, m)
 	}
-	models = append(models, simllm.Model{Name: "d", Noise: 0.5, Faults: faults})
+	return tapModels(t, models...)
+}
+
+func tapModels(t *testing.T, models ...simllm.Model) *tapped {
+	t.Helper()
 	sim, err := simllm.New(simllm.Options{Models: models})
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &tapped{keys: map[string]bool{}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
 		}
-		var body map[string]any
-		if err := json.Unmarshal(raw, &body); err != nil {
-			t.Error(err)
-		}
-		p.mu.Lock()
-		p.bodies = append(p.bodies, body)
-		p.keys[r.Header.Get("Authorization")] = true
-		p.now++
-		p.max = max(p.max, p.now)
-		p.mu.Unlock()
-		r.Body = io.NopCloser(strings.NewReader(string(raw)))
+		defer p.note(t, r, raw)()
+		r.Body = io.NopCloser(bytes.NewReader(raw))
 		sim.ServeHTTP(w, r)
-		p.mu.Lock()
-		p.now--
-		p.mu.Unlock()
 	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.connections++
+		}
+	}
+	server.Start()
 	t.Cleanup(server.Close)
 	p.url = server.URL
 	return p
+}
+
+// note notes a request; the returned function notes its end.
+func (p *tapped) note(t *testing.T, r *http.Request, raw []byte) (ended func()) {
+	t.Helper()
+	var body map[string]any
+	if err := json.Unmarshal(raw, &body); err != nil {
+		t.Error(err)
+	}
+	s := &seen{model: fmt.Sprint(body["model"]), task: simllm.Question, sum: sha256.Sum256(raw), connection: r.RemoteAddr, begun: time.Now()}
+	switch {
+	case bytes.Contains(raw, []byte("You are the chairman")):
+		s.task = simllm.Synthesis
+	case bytes.Contains(raw, []byte("=== BEGIN ANSWER")):
+		s.task = simllm.Review
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bodies = append(p.bodies, body)
+	p.keys[r.Header.Get("Authorization")] = true
+	p.now++
+	p.max = max(p.max, p.now)
+	p.seen = append(p.seen, s)
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.now--
+		s.ended, s.cut = time.Now(), r.Context().Err() != nil
+	}
 }
 
 const anyQuestion = `{"query":"What would change?","seed":3}`
@@ -145,6 +202,19 @@ func reportUnder(t *testing.T, name, value string) bias.Report {
 		t.Fatalf("%d %s", code, data)
 	}
 	return r
+}
+
+// synced reports whether records were synced to disk before the answer or, with an
+// interval below a second, soon after it.
+func synced(t *testing.T, fsync, interval string) bool {
+	t.Helper()
+	d := serve(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b,c", "BIAS_FSYNC": fsync, "BIAS_FSYNC_INTERVAL": interval, "LOG_LEVEL": "debug"})
+	d.ask(t, anyQuestion)
+	onDisk := func() bool { return strings.Contains(d.log.String(), "records are on disk") }
+	if strings.HasSuffix(interval, "ms") {
+		until(t, onDisk)
+	}
+	return onDisk()
 }
 
 // differ fails the test unless the setting makes the difference.
@@ -419,6 +489,41 @@ var settings = map[string]func(t *testing.T){
 	},
 	"MIN_BIAS_SESSIONS": func(t *testing.T) {
 		differ(t, reportUnder(t, "", "").Metrics[0].Confidence, reportUnder(t, "MIN_BIAS_SESSIONS", "40").Metrics[0].Confidence, bias.ConfidenceModerate, bias.ConfidencePreliminary)
+	},
+	"BIAS_FSYNC": func(t *testing.T) {
+		differ(t, synced(t, "session", ""), synced(t, "off", ""), true, false)
+	},
+	"BIAS_FSYNC_INTERVAL": func(t *testing.T) {
+		differ(t, synced(t, "interval", "1h"), synced(t, "interval", "1ms"), false, true)
+	},
+	"BIAS_ROTATE_BYTES": func(t *testing.T) {
+		closed := func(size string) int {
+			d := onTap(t, tap(t), "BIAS_ROTATE_BYTES", size)
+			d.ask(t, anyQuestion)
+			d.end(t)
+			found, err := filepath.Glob(d.cfg.BiasStore + ".0*")
+			is(t, err, nil)
+			return len(found)
+		}
+		differ(t, closed(""), closed("1"), 0, 1)
+	},
+	"BIAS_RETENTION_DAYS": func(t *testing.T) {
+		kept := func(days string) int {
+			path := filepath.Join(t.TempDir(), "records.jsonl")
+			old := fmt.Sprintf(`{"schema_version": 1, "session_id": "old", "timestamp": %q, "reviewer_id": "a", "model_id": "b", "response_length_chars": 9}`+"\n",
+				time.Now().AddDate(0, 0, -40).Format(time.RFC3339))
+			if err := os.WriteFile(path+".000001", []byte(old), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d := serve(t, map[string]string{"BIAS_STORE": path, "BIAS_RETENTION_DAYS": days})
+			until(t, func() bool { // the first look after the segments is over
+				_, err := os.Stat(path + ".000001")
+				return os.IsNotExist(err)
+			})
+			d.end(t)
+			return len(d.records(t))
+		}
+		differ(t, kept("41"), kept("39"), 1, 0)
 	},
 	"HASH_SECRET": func(t *testing.T) {
 		hash := func(secret string) string {

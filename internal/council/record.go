@@ -1,6 +1,7 @@
 package council
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -81,6 +82,19 @@ const (
 	BallotError     BallotStatus = "error" // the call failed
 	BallotCut       BallotStatus = "cut"   // the stage did not wait for it
 )
+
+// ParseTime reads a time that somebody typed: RFC 3339 with an offset, or a day,
+// which begins at midnight UTC.
+func ParseTime(text string) (time.Time, error) {
+	if t, err := time.Parse(time.DateOnly, text); err == nil {
+		return t, nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return t, fmt.Errorf("%.40q is neither a day as 2026-11-20 nor RFC 3339 with an offset", text)
+	}
+	return t.UTC(), nil
+}
 
 // TokenBucket returns the bucket of ADR-018 that a prompt of n tokens falls in;
 // a bucket includes its lower bound.

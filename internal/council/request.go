@@ -102,3 +102,19 @@ func (p Plan) Question() string {
 	}
 	return b.String()
 }
+
+// Session returns the session of a plan before anything has happened in it.
+func (p Plan) Session() *Session {
+	return &Session{
+		ID: p.SessionID, Status: StatusRunning, Degradation: []Degradation{}, Stage1: []Answer{}, Stage2: []Review{},
+		Metadata: Metadata{
+			LabelToModel:            map[Label]Seat{},
+			ReviewerPositionMapping: map[string]map[string]int{},
+			Tally: Tally{AggregateRankings: []Standing{}, Agreement: Agreement{
+				Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{}, WinnerSupport: []Support{}, LeaveOneOut: []Omission{},
+			}},
+			Seed: p.Seed, Order: p.Order, Warnings: []Warning{},
+			Usage: TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},
+		},
+	}
+}

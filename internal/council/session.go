@@ -290,4 +290,5 @@ type Started struct {
 	Chairman  string   `json:"chairman"`
 	Seed      int64    `json:"seed"`
 	Order     Order    `json:"order"`
+	Versions  Versions `json:"versions"`
 }

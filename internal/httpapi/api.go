@@ -36,10 +36,14 @@ type Daemon interface {
 	Draining() bool
 }
 
-// ReportQuery narrows a bias report. Nil fields stand for the configured window.
+// ReportQuery narrows a bias report. Nil numbers stand for the configured window,
+// zero values of the others for no limit.
 type ReportQuery struct {
-	Sessions *int // 0: no limit
-	Days     *int // 0: no limit
+	Sessions        *int      // 0: no limit
+	Days            *int      // 0: no limit
+	Since, Until    time.Time // start of the sessions, until exclusive
+	Reviewer, Model string    // member ids
+	ConfigVersion   string    // council_config_version
 }
 
 // LeaderboardQuery narrows a leaderboard. Nil fields stand for the configured window.

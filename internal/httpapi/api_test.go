@@ -261,7 +261,7 @@ var badInput = []struct {
 	{"a wrong method", "POST", "/openapi.yaml", "{}", nil, 405, "method_not_allowed", nil},
 	{"a wrong path", "POST", "/v1/councils", `{"query": "x"}`, nil, 404, "not_found", nil},
 	{"an unknown parameter", "GET", "/v1/bias-report?session=3", "", nil, 422, "invalid", []string{"session"}},
-	{"a bad parameter", "GET", "/v1/bias-report?sessions=-1&days=x&format=xml", "", nil, 422, "invalid", []string{"days", "format", "sessions"}},
+	{"a bad parameter", "GET", "/v1/bias-report?sessions=-1&days=x&format=xml&since=now", "", nil, 422, "invalid", []string{"days", "format", "sessions", "since"}},
 	{"a wrong method", "POST", "/v1/leaderboard", "{}", nil, 405, "method_not_allowed", nil},
 	{"an unknown parameter", "GET", "/v1/leaderboard?model=a", "", nil, 422, "invalid", []string{"model"}},
 	{"a bad parameter", "GET", "/v1/leaderboard?sessions=x&category=poetry", "", nil, 422, "invalid", []string{"category", "sessions"}},
@@ -463,18 +463,27 @@ func TestBiasReport(t *testing.T) {
 		{"", "application/json, text/plain;q=0.5", "application/json"},
 		{"?format=text", "application/json", "text/plain; charset=utf-8"},
 		{"?format=json", "text/plain", "application/json"},
+		{"?format=csv", "", "text/csv; charset=utf-8"},
+		{"", "text/html,application/xhtml+xml,*/*;q=0.8", "text/html; charset=utf-8"},
 	}
 	for _, tt := range tests {
 		resp, data := s.call(t, "GET", "/v1/bias-report"+tt.query, "", "Accept", tt.accept)
 		if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || got != tt.media || len(data) == 0 {
 			t.Errorf("%+v: %d %s", tt, resp.StatusCode, got)
 		}
-		if asked.Sessions != nil || asked.Days != nil {
+		if asked != (httpapi.ReportQuery{}) {
 			t.Errorf("asked %+v", asked)
 		}
+		if policy := resp.Header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "script") {
+			t.Errorf("%+v: Content-Security-Policy %q", tt, policy)
+		}
 	}
-	s.call(t, "GET", "/v1/bias-report?sessions=7&days=0", "")
-	if diff := cmp.Diff(httpapi.ReportQuery{Sessions: new(7), Days: new(0)}, asked); diff != "" {
+	s.call(t, "GET", "/v1/bias-report?sessions=7&days=0&since=2026-11-01&until=2026-11-20T09:00:00%2B01:00&reviewer=a&model=b%232&config_version=review-1", "")
+	want := httpapi.ReportQuery{
+		Sessions: new(7), Days: new(0), Since: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC),
+		Reviewer: "a", Model: "b#2", ConfigVersion: "review-1",
+	}
+	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Error(diff)
 	}
 	s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {

@@ -9,15 +9,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 )
 
 // biasReport is GET /v1/bias-report.
 func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
-	p := newParameters(r, "sessions", "days", "format")
-	query := ReportQuery{Sessions: p.count("sessions"), Days: p.count("days")}
-	text := p.text()
+	p := newParameters(r, "sessions", "days", "since", "until", "reviewer", "model", "config_version", "format")
+	query := ReportQuery{
+		Sessions: p.count("sessions"), Days: p.count("days"), Since: p.time("since"), Until: p.time("until"),
+		Reviewer: p.get("reviewer"), Model: p.get("model"), ConfigVersion: p.get("config_version"),
+	}
+	format := p.format("json", "text", "csv", "html")
 	if err := p.err(); err != nil {
 		return err
 	}
@@ -25,17 +29,25 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !text {
+	switch format {
+	case "text":
+		return render(w, format, func(w io.Writer) error { return report.WriteText(w, true) })
+	case "csv":
+		return render(w, format, report.WriteCSV)
+	case "html":
+		// The page brings its own style, and neither needs nor gets anything else.
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+		return render(w, format, report.WriteHTML)
+	default:
 		return writeJSON(w, http.StatusOK, report)
 	}
-	return writeText(w, func(w io.Writer) error { return report.WriteText(w, true) })
 }
 
 // leaderboard is GET /v1/leaderboard.
 func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r, "sessions", "days", "category", "format")
 	query := LeaderboardQuery{Sessions: p.count("sessions"), Days: p.count("days"), Category: p.category("category")}
-	text := p.text()
+	format := p.format("json", "text")
 	if err := p.err(); err != nil {
 		return err
 	}
@@ -43,18 +55,22 @@ func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if !text {
-		return writeJSON(w, http.StatusOK, board)
+	if format == "text" {
+		return render(w, format, board.WriteText)
 	}
-	return writeText(w, board.WriteText)
+	return writeJSON(w, http.StatusOK, board)
 }
 
-func writeText(w http.ResponseWriter, write func(io.Writer) error) error {
+// mediaTypes are the media types of the forms a report has.
+var mediaTypes = map[string]string{"json": "application/json", "text": "text/plain", "csv": "text/csv", "html": "text/html"} //nolint:gochecknoglobals // a constant table
+
+// render sends what write writes, whole or not at all.
+func render(w http.ResponseWriter, format string, write func(io.Writer) error) error {
 	var b bytes.Buffer
 	if err := write(&b); err != nil {
 		return err
 	}
-	send(w, http.StatusOK, "text/plain; charset=utf-8", b.Bytes())
+	send(w, http.StatusOK, mediaTypes[format]+"; charset=utf-8", b.Bytes())
 	return nil
 }
 
@@ -75,13 +91,14 @@ func newParameters(r *http.Request, known ...string) *parameters {
 	return p
 }
 
-// get returns the value of a parameter, the last where it is given several times.
-func (p *parameters) get(name string) (value string, given bool) {
+// get returns the value of a parameter, the last where it is given several times;
+// an empty one counts as not given.
+func (p *parameters) get(name string) string {
 	values := p.r.URL.Query()[name]
 	if len(values) == 0 {
-		return "", false
+		return ""
 	}
-	return values[len(values)-1], true
+	return values[len(values)-1]
 }
 
 func (p *parameters) refuse(field, message, fix string) {
@@ -90,8 +107,8 @@ func (p *parameters) refuse(field, message, fix string) {
 
 // count returns a number of something, nil when it is not given.
 func (p *parameters) count(name string) *int {
-	value, given := p.get(name)
-	if !given {
+	value := p.get(name)
+	if value == "" {
 		return nil
 	}
 	n, err := strconv.Atoi(value)
@@ -103,24 +120,47 @@ func (p *parameters) count(name string) *int {
 }
 
 func (p *parameters) category(name string) string {
-	value, given := p.get(name)
-	if given && !slices.Contains(council.Categories(), value) {
+	value := p.get(name)
+	if value != "" && !slices.Contains(council.Categories(), value) {
 		p.refuse(name, fmt.Sprintf("%q is not a category", value), "use one of "+strings.Join(council.Categories(), ", "))
 	}
 	return value
 }
 
-// text reports whether plain text is wanted: by format, or else by the Accept header.
-func (p *parameters) text() bool {
-	switch value, given := p.get("format"); {
-	case !given:
-		return prefersText(p.r.Header.Values("Accept"))
-	case value == "text":
-		return true
-	case value != "json":
-		p.refuse("format", fmt.Sprintf("%q is not a format", value), "use json or text")
+// time returns a day, or an instant with its offset; the zero time when it is not given.
+func (p *parameters) time(name string) time.Time {
+	value := p.get(name)
+	if value == "" {
+		return time.Time{}
 	}
-	return false
+	t, err := council.ParseTime(value)
+	if err != nil {
+		p.refuse(name, fmt.Sprintf("%q is not a time", value), "use RFC 3339, as 2026-11-20T09:00:00Z, or a day in UTC, as 2026-11-20")
+	}
+	return t
+}
+
+// format returns the form that is wanted, one of known: by format, or else the
+// first that the Accept header names. The first one known is the default.
+func (p *parameters) format(known ...string) string {
+	if value := p.get("format"); value != "" {
+		if !slices.Contains(known, value) {
+			p.refuse("format", fmt.Sprintf("%q is not a format", value), "use "+strings.Join(known, ", "))
+		}
+		return value
+	}
+	for part := range strings.SplitSeq(strings.Join(p.r.Header.Values("Accept"), ","), ",") {
+		media, _, _ := mime.ParseMediaType(part)
+		for _, format := range known {
+			if media == mediaTypes[format] {
+				return format
+			}
+		}
+		if media == "*/*" {
+			break
+		}
+	}
+	return known[0]
 }
 
 func (p *parameters) err() error {
@@ -129,18 +169,4 @@ func (p *parameters) err() error {
 	}
 	slices.SortFunc(p.problem, func(a, b council.FieldError) int { return strings.Compare(a.Field, b.Field) })
 	return &council.Error{Code: council.CodeInvalid, Detail: "the parameters are not valid", Fields: p.problem}
-}
-
-// prefersText reports whether an Accept header names plain text before JSON and
-// before anything at all.
-func prefersText(accept []string) bool {
-	for part := range strings.SplitSeq(strings.Join(accept, ","), ",") {
-		switch media, _, _ := mime.ParseMediaType(part); media {
-		case "text/plain":
-			return true
-		case "application/json", "*/*":
-			return false
-		}
-	}
-	return false
 }

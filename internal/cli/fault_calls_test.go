@@ -1,0 +1,343 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	questions = []simllm.TaskKind{simllm.Question}
+	reviews   = []simllm.TaskKind{simllm.Review}
+)
+
+// A provider's Retry-After is waited out in full, or not at all.
+func TestFaultF01(t *testing.T) {
+	busy := func(after string) simllm.Fault {
+		return simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: after, Tasks: reviews, Times: 1}
+	}
+	f := trialOf(t, tap(t, busy("2")), "a,b,c,d", nil)
+	if s := f.session(t, ""); s.Status != council.StatusComplete || s.Stage2[3].Attempts != 2 {
+		t.Errorf("status %s, %d attempts", s.Status, s.Stage2[3].Attempts)
+	}
+	asked := f.requests("d", simllm.Review)
+	if len(asked) != 2 {
+		t.Fatalf("%d requests, want 2", len(asked))
+	}
+	wait := asked[1].begun.Sub(asked[0].begun)
+	if wait < 2*time.Second {
+		t.Errorf("the retry came after %v", wait)
+	}
+	waited := atMost(t, "the retry", wait-2*time.Second, 500*time.Millisecond)
+
+	f = trialOf(t, tap(t, busy("30")), "a,b,c,d", nil)
+	start := time.Now()
+	s := f.session(t, `,"timeout_seconds":20`)
+	refused := atMost(t, "a session that does not wait", time.Since(start), time.Second)
+	if diff := cmp.Diff([]string{"stage2 d rate_limited"}, missing(s)); diff != "" || s.Stage2[3].Attempts != 1 {
+		t.Errorf("%d attempts: %s", s.Stage2[3].Attempts, diff)
+	}
+	measured(t, "F01", "one retry after 2.0 to 2.5 s; no wait where it does not fit", "one retry after 2 s and %s; no wait where it does not fit: session in %s", waited, refused)
+}
+
+// A provider that limits everybody is not asked more, the more it refuses.
+func TestFaultF02(t *testing.T) {
+	const clients, lasts = 16, 3 * time.Second
+	busy := []simllm.Fault{{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "1"}}
+	p := tapAll(t, map[string][]simllm.Fault{"a": busy, "b": busy, "c": busy, "d": busy})
+	f := trialOf(t, p, "a,b,c,d", map[string]string{"LOG_LEVEL": "error"})
+	f.problem(t, http.StatusBadGateway, council.CodeNoQuorum) // what is set up once is set up
+	before := heap()
+
+	var wg sync.WaitGroup
+	var sessions, wrong atomic.Int64
+	start := time.Now()
+	for range clients {
+		wg.Go(func() {
+			for time.Since(start) < lasts {
+				status, data, err := f.try(t.Context(), "POST", "/v1/council", anyQuestion)
+				if err != nil || status != http.StatusBadGateway || strings.Count(string(data), "rate_limited") != 4 {
+					wrong.Add(1)
+				}
+				sessions.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	p.mu.Lock()
+	windows := 1 + int(time.Since(start)/(10*time.Second)) // one, unless the machine is very busy
+	first, all := 4*(int(sessions.Load())+1), len(p.seen)
+	p.bodies, p.seen = nil, nil
+	p.mu.Unlock()
+	if most := first + max(10*windows, first/10); all > most || wrong.Load() > 0 {
+		t.Errorf("%d requests for %d calls, at most %d are promised; %d answers are not as they should be", all, first, most, wrong.Load())
+	}
+	problem, header := f.problem(t, http.StatusBadGateway, council.CodeNoQuorum)
+	if len(problem.Errors) != 4 || header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After %q, reasons %+v", header.Get("Retry-After"), problem.Errors)
+	}
+	grown := heap() - before
+	if grown > 4<<20 {
+		t.Errorf("the heap grew by %d bytes", grown)
+	}
+	measured(t, "F02", "at most 1.1 x + 10; memory flat", "%d requests for %d calls (%.2f x) in %v of load, 502 with Retry-After; heap %+.1f MiB", all, first, float64(all)/float64(first), lasts, float64(grown)/(1<<20))
+}
+
+// heap returns the bytes that are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestFaultF03(t *testing.T) {
+	var longest time.Duration
+	for _, status := range []int{500, 502, 503, 529} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultStatus, Status: status, Tasks: questions, Times: 1}), "a,b,c,d", nil)
+			s := f.session(t, "")
+			asked := f.requests("d", simllm.Question)
+			if s.Status != council.StatusComplete || len(asked) != 2 || s.Stage1[3].Attempts != 2 {
+				t.Fatalf("status %s after %d requests", s.Status, len(asked))
+			}
+			longest = max(longest, asked[1].begun.Sub(asked[0].begun))
+		})
+	}
+	measured(t, "F03", "exactly one retry within 500 ms; 200, complete", "one retry each, the latest after %s; complete", atMost(t, "a retry", longest, 500*time.Millisecond))
+}
+
+// A model that is down is left alone after a while, and tried by one request.
+func TestFaultF04(t *testing.T) {
+	f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultStatus, Status: 500}), "a,b,c,d", nil)
+	s := f.session(t, "")
+	if diff := cmp.Diff([]string{"stage1 d unavailable", "stage2 d unavailable"}, missing(s)); diff != "" || s.Status != council.StatusDegraded {
+		t.Errorf("status %s: %s", s.Status, diff)
+	}
+	failed := 0
+	for _, r := range f.records(t) {
+		if r.ReviewerID == "d" {
+			failed++
+			if r.Status != council.BallotError || r.ScoreValue != nil || r.RankValue != nil {
+				t.Errorf("record %+v", r)
+			}
+		}
+	}
+	if failed != 3 {
+		t.Errorf("%d records of the missing reviewer, want 3", failed)
+	}
+	for s.Stage1[3].Error.Code != council.FailBreakerOpen {
+		s = f.session(t, "")
+	}
+	asked := len(f.requests("d"))
+	if s = f.session(t, ""); len(f.requests("d")) != asked || s.Stage1[3].Attempts != 0 || s.Status != council.StatusDegraded {
+		t.Errorf("%d requests while the breaker is open, status %s", len(f.requests("d"))-asked, s.Status)
+	}
+	if _, data := f.call(t, "GET", "/readyz", ""); !strings.Contains(string(data), `"ready":true`) || !strings.Contains(string(data), "breaker_open") {
+		t.Errorf("readiness %s", data)
+	}
+	pause := eventually(t, "the breaker is half open", slack*10*time.Second, func() bool {
+		_, data := f.call(t, "GET", "/readyz", "")
+		return !strings.Contains(string(data), "breaker_open")
+	})
+	f.session(t, "") // two stages would ask it
+	if probes := len(f.requests("d")) - asked; probes != 1 {
+		t.Errorf("%d requests when half open, want 1", probes)
+	}
+	measured(t, "F04", "200, degraded; records with status error; breaker opens; one probe", "degraded; 3 records; open after %d requests, one probe after %.1f s", asked, pause.Seconds())
+}
+
+func TestFaultF05(t *testing.T) {
+	down := []simllm.Fault{{Kind: simllm.FaultStatus, Status: 503}}
+	f := trialOf(t, tapAll(t, map[string][]simllm.Fault{"c": down, "d": {{Kind: simllm.FaultEmptyContent}}}), "a,b,c,d", nil)
+	problem, _ := f.problem(t, http.StatusBadGateway, council.CodeNoQuorum)
+	var reasons []string
+	for _, e := range problem.Errors {
+		reasons = append(reasons, e.Field+": "+e.Message)
+	}
+	if diff := cmp.Diff([]string{"c: unavailable (the provider answered 503)", "d: empty"}, reasons); diff != "" {
+		t.Error(diff)
+	}
+	for _, model := range []string{"a", "b", "c", "d"} {
+		if n := len(f.requests(model, simllm.Review, simllm.Synthesis)); n != 0 {
+			t.Errorf("%s was asked %d times more", model, n)
+		}
+	}
+	if n := len(f.records(t)); n != 0 {
+		t.Errorf("%d records", n)
+	}
+	measured(t, "F05", "502 with the reason per model; nothing more paid for; no records", "502, %d reasons; 0 further calls; 0 records", len(reasons))
+}
+
+func TestFaultF07(t *testing.T) {
+	f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultHang, Tasks: questions}), "a,b,c,d", nil)
+	start := time.Now()
+	s := f.session(t, `,"timeout_seconds":2`)
+	elapsed := time.Since(start)
+	if diff := cmp.Diff([]string{"stage1 d timeout"}, missing(s)); diff != "" {
+		t.Error(diff)
+	}
+	const deadline = 800 * time.Millisecond // 40 % of the budget
+	if elapsed < deadline {
+		t.Errorf("the stage was over before its deadline, after %v", elapsed)
+	}
+	latency := time.Duration(s.Stage1[3].LatencyMS * float64(time.Millisecond))
+	f.idle(t)
+	asked := f.requests("d", simllm.Question)
+	if len(asked) != 1 || !asked[0].cut {
+		t.Fatalf("requests %+v", asked)
+	}
+	// The request came a little after the run had begun, whose deadline this is.
+	closed := asked[0].ended.Sub(asked[0].begun.Add(deadline))
+	measured(t, "F07", "deadline +-50 ms; the provider sees the close within 100 ms", "call over at %+.0f ms; provider saw it at %+.0f ms", milliseconds(latency-deadline), milliseconds(closed))
+	atMost(t, "the call", max(latency-deadline, 0), 50*time.Millisecond)
+	atMost(t, "the close", closed, 100*time.Millisecond)
+}
+
+func TestFaultF08(t *testing.T) {
+	var figures []string
+	for _, tt := range []struct {
+		name, setting string
+		fault         simllm.FaultKind
+		message       string
+	}{
+		{"1 byte/s", "ATTEMPT_TIMEOUT", simllm.FaultSlowBody, "attempt"},
+		{"stall", "IDLE_TIMEOUT", simllm.FaultStall, "silent"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			const limit = 400 * time.Millisecond
+			f := trialOf(t, tap(t, simllm.Fault{Kind: tt.fault, Tasks: questions}), "a,b,c,d", map[string]string{tt.setting: limit.String()})
+			s := f.session(t, "")
+			a := s.Stage1[3]
+			if a.Error == nil || a.Error.Code != council.FailTimeout || !strings.Contains(a.Error.Message, tt.message) || a.Attempts != 1 {
+				t.Fatalf("%s: %d attempts, %+v", tt.name, a.Attempts, a.Error)
+			}
+			latency := time.Duration(a.LatencyMS * float64(time.Millisecond))
+			if latency < limit {
+				t.Errorf("%s: cut after %v", tt.name, latency)
+			}
+			figures = append(figures, fmt.Sprintf("%s: %s after %s", tt.name, atMost(t, tt.name, latency-limit, 100*time.Millisecond), tt.setting))
+			broken := f.requests("d", simllm.Question)[0].connection
+			for _, model := range []string{"a", "b", "c", "d"} {
+				if slices.ContainsFunc(f.requests(model, simllm.Review, simllm.Synthesis), func(s seen) bool { return s.connection == broken }) {
+					t.Errorf("%s: the connection was used again", tt.name)
+				}
+			}
+		})
+	}
+	measured(t, "F08", "cut at ATTEMPT_TIMEOUT, at IDLE_TIMEOUT; connection not reused", "%s; not reused", strings.Join(figures, ", "))
+}
+
+func TestFaultF09(t *testing.T) {
+	for kind, code := range map[simllm.FaultKind]council.FailureCode{simllm.FaultResetBody: council.FailReset, simllm.FaultEOFBody: council.FailTruncated} {
+		t.Run(string(kind), func(t *testing.T) {
+			once := simllm.Fault{Kind: kind, Tasks: questions, Times: 1}
+			f := trialOf(t, tap(t, once), "a,b,c,d", nil)
+			if s := f.session(t, ""); s.Status != council.StatusComplete || s.Stage1[3].Attempts != 2 {
+				t.Errorf("%s once: status %s after %d attempts", kind, s.Status, s.Stage1[3].Attempts)
+			}
+			once.Times = 0
+			f = trialOf(t, tap(t, once), "a,b,c,d", map[string]string{"MAX_ATTEMPTS": "2"})
+			a := f.session(t, "").Stage1[3]
+			if a.Response != nil || a.Error == nil || a.Error.Code != code || a.Attempts != 2 {
+				t.Errorf("%s: %d attempts, %+v", kind, a.Attempts, a)
+			}
+		})
+	}
+	measured(t, "F09", "reset / truncated, never success; retried while nothing was passed on", "reset, truncated; one retry mends it")
+}
+
+func TestFaultF10(t *testing.T) {
+	replies := []struct {
+		kind simllm.FaultKind
+		want council.FailureCode // "" for an answer
+	}{
+		{simllm.FaultHTML, council.FailBadResponse},
+		{simllm.FaultHalfJSON, council.FailBadResponse},
+		{simllm.FaultErrorIn200, council.FailBadResponse},
+		{simllm.FaultEmptyObject, council.FailBadResponse},
+		{simllm.FaultNull, council.FailBadResponse},
+		{simllm.FaultNoChoices, council.FailBadResponse},
+		{simllm.FaultNullContent, council.FailEmpty},
+		{simllm.FaultEmptyContent, council.FailEmpty},
+		{simllm.FaultReasoningOnly, council.FailEmpty},
+		{simllm.FaultRefusalField, council.FailRefused},
+		{simllm.FaultContentFilter, council.FailContentFilter},
+		{simllm.FaultRefusal, ""}, // a text is a text
+		{simllm.FaultLength, ""},  // half a text, with a warning
+	}
+	for _, tt := range replies {
+		t.Run(string(tt.kind), func(t *testing.T) {
+			f := trialOf(t, tap(t, simllm.Fault{Kind: tt.kind, Tasks: questions}), "a,b,c,d", nil)
+			s := f.session(t, "")
+			a := s.Stage1[3]
+			var got council.FailureCode
+			if a.Error != nil {
+				got = a.Error.Code
+			}
+			if got != tt.want || (got == "") != (a.Response != nil) || a.Attempts != 1 || len(f.requests("d", simllm.Question)) != 1 {
+				t.Errorf("%s: %q after %d attempts, want %q after one", tt.kind, got, a.Attempts, tt.want)
+			}
+			cut := slices.ContainsFunc(s.Metadata.Warnings, func(w council.Warning) bool { return w.Code == council.WarnAnswerCutShort })
+			if cut != (tt.kind == simllm.FaultLength) {
+				t.Errorf("%s: warnings %v", tt.kind, s.Metadata.Warnings)
+			}
+		})
+	}
+	measured(t, "F10", "typed outcome, no panic, no retry storm", "%d replies, each typed, one request each", len(replies))
+}
+
+func TestFaultF11(t *testing.T) {
+	// A buffer that grows to the limit is allocated several times over, and twice
+	// that under the race detector.
+	const limit, most = 8 << 20, 16 * 8 << 20
+	f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultHugeBody, Tasks: questions}), "a,b,c,d", nil)
+	f.session(t, "") // what is set up once is set up
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s := f.session(t, "")
+	runtime.ReadMemStats(&after)
+	if a := s.Stage1[3]; a.Error == nil || a.Error.Code != council.FailTooLarge || a.Attempts != 1 {
+		t.Errorf("%+v", a)
+	}
+	allocated := after.TotalAlloc - before.TotalAlloc
+	if allocated > most {
+		t.Errorf("a body of 1 GiB made the process allocate %d bytes", allocated)
+	}
+	f = trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultHugeError, Tasks: questions}), "a,b,c,d", nil)
+	a := f.session(t, "").Stage1[3]
+	if a.Error == nil || a.Error.Code != council.FailUnavailable || len(a.Error.Message) > 1<<10 {
+		t.Errorf("%+v", a.Error)
+	}
+	measured(t, "F11", "stops at 8 MiB; error text <= 1 KiB; memory per call bounded", "too_large, %d MiB allocated for a limit of %d; error text %d bytes", allocated>>20, limit>>20, len(a.Error.Message))
+}
+
+func TestFaultF12(t *testing.T) {
+	late := []simllm.Fault{{Kind: simllm.FaultLateEnd, Delay: 20 * time.Millisecond}}
+	f := trialOf(t, tapAll(t, map[string][]simllm.Fault{"a": late, "b": late, "c": late, "d": late}), "a,b,c,d", nil)
+	calls := 0
+	for calls < 50 {
+		if s := f.session(t, ""); s.Status != council.StatusComplete {
+			t.Fatalf("status %s", s.Status)
+		}
+		calls += 9
+	}
+	f.provider.mu.Lock()
+	connections := f.provider.connections
+	f.provider.mu.Unlock()
+	if connections > 4 {
+		t.Errorf("%d connections", connections)
+	}
+	measured(t, "F12", "at most 4 connections for 50 calls", "%d connections for %d calls", connections, calls)
+}

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// slack is by how much a promised upper bound may be missed on a machine that is
+// busy with other tests. The measured figure is logged beside the promised one.
+const slack = 5
+
+const secretKey = "sk-a-secret-key"
+
+// trial is a daemon whose providers are in trouble. Whatever the trouble, what
+// settle checks holds afterwards.
+type trial struct {
+	*running
+	provider    *tapped
+	goroutines  int
+	descriptors int
+	asked       int            // questions
+	persisted   map[string]int // records by session, of those that were answered so
+	problems    []byte         // every body that was no session
+}
+
+// trialOf starts a daemon over p, whose members are models.
+func trialOf(t *testing.T, p *tapped, models string, env map[string]string) *trial {
+	t.Helper()
+	all := map[string]string{"BASE_URL": p.url, "MODELS": models, "API_KEY": secretKey, "LOG_LEVEL": "debug"}
+	maps.Copy(all, env)
+	f := &trial{running: serve(t, all), provider: p, persisted: map[string]int{}}
+	f.call(t, "GET", "/healthz", "")
+	f.goroutines, f.descriptors = runtime.NumGoroutine(), openDescriptors()
+	t.Cleanup(func() {
+		if !t.Failed() {
+			f.settle(t)
+		}
+	})
+	return f
+}
+
+// openDescriptors counts the open ones of this process, where that can be known.
+func openDescriptors() int {
+	open, _ := os.ReadDir("/proc/self/fd")
+	return len(open)
+}
+
+// post asks a question of its own, with further fields of the request, such as
+// `,"seed":1`.
+func (f *trial) post(ctx context.Context, fields string) (*http.Response, []byte, error) {
+	f.asked++
+	return f.send(ctx, "POST", "/v1/council", fmt.Sprintf(`{"query":"the unmistakable question %d"%s}`, f.asked, fields))
+}
+
+// session asks a question that must be answered with a session.
+func (f *trial) session(t *testing.T, fields string) council.Session {
+	t.Helper()
+	resp, data, err := f.post(t.Context(), fields)
+	var s council.Session
+	if err != nil || resp.StatusCode != http.StatusOK || json.Unmarshal(data, &s) != nil {
+		t.Fatalf("%.500s, %v", data, err)
+	}
+	if s.Persisted {
+		for _, v := range s.Stage2 {
+			f.persisted[s.ID] += len(v.LabelToModel)
+		}
+	}
+	return s
+}
+
+// problem asks a question that must be answered with this problem.
+func (f *trial) problem(t *testing.T, status int, code council.Code) (httpapi.Problem, http.Header) {
+	t.Helper()
+	resp, data, err := f.post(t.Context(), "")
+	var problem httpapi.Problem
+	if err != nil || resp.StatusCode != status || json.Unmarshal(data, &problem) != nil || problem.Code != code {
+		t.Fatalf("%.500s, %v", data, err)
+	}
+	f.problems = append(f.problems, data...)
+	return problem, resp.Header
+}
+
+// requests returns what the provider was asked by a model, for the kind of task
+// where one is named.
+func (f *trial) requests(model string, tasks ...simllm.TaskKind) []seen {
+	f.provider.mu.Lock()
+	defer f.provider.mu.Unlock()
+	var some []seen
+	for _, s := range f.provider.seen {
+		if s.model == model && (len(tasks) == 0 || slices.Contains(tasks, s.task)) {
+			some = append(some, *s)
+		}
+	}
+	return some
+}
+
+// idle waits until the provider has no request in flight.
+func (f *trial) idle(t *testing.T) {
+	t.Helper()
+	eventually(t, "the provider is idle", slack*2*time.Second, func() bool {
+		f.provider.mu.Lock()
+		defer f.provider.mu.Unlock()
+		return f.provider.now == 0
+	})
+}
+
+// eventually waits until a condition holds that nothing else tells of, and fails
+// the test after a while. It returns how long that took.
+func eventually(t *testing.T, what string, within time.Duration, holds func() bool) time.Duration {
+	t.Helper()
+	start := time.Now()
+	for !holds() {
+		if time.Since(start) > within {
+			t.Fatalf("%s: not within %v", what, within)
+		}
+		runtime.Gosched()
+		time.Sleep(time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// settle stops the daemon, starts it again on its store, and checks what must
+// hold after every fault.
+func (f *trial) settle(t *testing.T) {
+	t.Helper()
+	f.engine.client.Close() // idle connections are kept on purpose
+	var goroutines, open int
+	eventually(t, "goroutines and descriptors back to what they were", slack*2*time.Second, func() bool {
+		goroutines, open = runtime.NumGoroutine(), openDescriptors()
+		return goroutines <= f.goroutines && open <= f.descriptors
+	})
+
+	bodies := map[[sha256.Size]byte]bool{}
+	for _, s := range f.provider.seen {
+		bodies[s.sum] = true
+	}
+	if retries := len(f.provider.seen) - len(bodies); retries > max(10, len(bodies)/10) {
+		t.Errorf("%d retries of %d calls", retries, len(bodies))
+	}
+	for _, secret := range []string{"unmistakable", "Simulated", secretKey} {
+		if strings.Contains(f.log.String(), secret) {
+			t.Errorf("the log holds %q", secret)
+		}
+		if bytes.Contains(f.problems, []byte(secret)) {
+			t.Errorf("an error holds %q", secret)
+		}
+	}
+
+	f.stop()
+	if err := <-f.served; err != nil {
+		t.Error(err)
+	}
+	f.served <- nil
+	again, err := newDaemon(context.Background(), f.cfg, slog.New(slog.DiscardHandler), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := map[string]int{}
+	for _, r := range readRecords(t, f.cfg.BiasStore) {
+		records[r.SessionID]++
+	}
+	for id, n := range f.persisted {
+		if records[id] != n {
+			t.Errorf("session %s has %d records after a restart, want %d", id, records[id], n)
+		}
+	}
+	if err := again.close(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// measured logs what a fault came to, in the form that tools/faults.sh reads.
+func measured(t *testing.T, row, promised, format string, args ...any) {
+	t.Helper()
+	t.Logf("fault %s: %s (promised %s)", row, fmt.Sprintf(format, args...), promised)
+}
+
+// atMost fails the test when a duration is over what is promised, slack included,
+// and returns it in milliseconds for the log.
+func atMost(t *testing.T, what string, got, promised time.Duration) string {
+	t.Helper()
+	if got > slack*promised {
+		t.Errorf("%s: %v, promised are %v", what, got, promised)
+	}
+	return fmt.Sprintf("%.0f ms", milliseconds(got))
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
