@@ -241,6 +241,14 @@ func TestSlatesOfSeveralSizes(t *testing.T) {
 	if position.Test.Name != "z" || *position.PValue > min(*a["position"].PValue, *b["position"].PValue) || !strings.HasPrefix(position.Subject, "0 of ") {
 		t.Errorf("position: %+v", position)
 	}
+	strong := slices.Concat(
+		generated(3, 300, council.OrderBalanced, false, biassim.Effects{Position: []float64{4}}), generated(4, 300, council.OrderBalanced, true, biassim.Effects{Position: []float64{4}}))
+	for i := 300 * 20; i < len(strong); i++ {
+		strong[i].SessionID = "t" + strong[i].SessionID
+	}
+	if m := byName(collect(unlimited, strong).Report().Metrics)["position"]; math.IsInf(m.Test.Value, 0) || *m.PValue > 1e-15 {
+		t.Errorf("effects beyond any doubt: %+v", m.Test)
+	}
 	if m := both["position_effect|0 of 4"]; *m.PointEstimate != *a["position_effect|0"].PointEstimate || m.SampleSize != 30 {
 		t.Errorf("of slates of four: %+v", m)
 	}
@@ -267,6 +275,24 @@ func TestGuests(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	if m := metrics["harshness|openai/m0"]; m.Clusters != 40 || m.Test.DF[0] != 39 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestNewcomersStandBack holds that a member with too few sessions for a verdict
+// does not hide what the others have enough for, however much it stands out.
+func TestNewcomersStandBack(t *testing.T) {
+	records := generated(8, 60, council.OrderBalanced, false, biassim.Effects{Harshness: []float64{-1, 0, 0, 0, 0}})
+	for i := range records[:12*20] {
+		if r := &records[i]; r.ReviewerID == "meta/m4" {
+			r.ReviewerID, r.ScoreValue = "new/n", new(max(1, *r.ScoreValue-4))
+		}
+	}
+	metrics := byName(collect(unlimited, records).Report().Metrics)
+	if m := metrics["harshness"]; m.Subject != "openai/m0" || *m.Verdict != VerdictBias || m.Clusters != 60 {
+		t.Errorf("%+v", m)
+	}
+	if m := metrics["harshness|new/n"]; m.Clusters != 12 || *m.PValue > 1e-6 || m.QValue != nil || m.Verdict != nil {
 		t.Errorf("%+v", m)
 	}
 }
