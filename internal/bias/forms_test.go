@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// flaggedReport has a headline with members under it.
+// flaggedReport has a headline with members under it, a change and two anomalies.
 func flaggedReport() Report {
 	records := recordsOf(60)
 	for i := range records {
@@ -20,7 +20,10 @@ func flaggedReport() Report {
 			records[i].ReviewerID = `=cmd|'<script>alert(1)</script>'`
 		}
 	}
-	return collect(unlimited, records).Report()
+	r := collect(unlimited, records).Report()
+	r.ChangePoints[0].Flagged = true
+	r.Anomalies.Found = []Anomaly{{SessionID: "harsh", ReviewerID: &r.Reviewers[0].ReviewerID}, {SessionID: "scattered"}}
+	return r
 }
 
 func TestWriteCSV(t *testing.T) {
@@ -134,8 +137,14 @@ func TestWriteHTML(t *testing.T) {
 			}
 		})
 	}
-	if page := new(bytes.Buffer); flaggedReport().WriteHTML(page) != nil || !strings.Contains(page.String(), "&lt;script&gt;") || !strings.Contains(page.String(), "one by one") {
-		t.Errorf("the flagged report:\n%s", page)
+	page := new(bytes.Buffer)
+	if err := flaggedReport().WriteHTML(page); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"&lt;script&gt;", "one by one", "Reviewers that changed", "harshness of", "scattered", "Calibrated view"} {
+		if !strings.Contains(page.String(), text) {
+			t.Errorf("the flagged report lacks %q:\n%s", text, page)
+		}
 	}
 	if err := flaggedReport().WriteHTML(broken{}); err == nil {
 		t.Error("no error from a broken writer")

@@ -57,12 +57,12 @@ func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version
 	var recorder pipeline.Recorder
 	if cfg.BiasPersistence && cfg.BiasConsent > 0 {
 		var recovery store.Recovery
-		if d.store, recovery, err = store.Open(store.Options{Path: cfg.BiasStore}); err != nil {
+		if d.store, recovery, err = openStore(cfg, log); err != nil { //nolint:contextcheck // a store lives until it is closed
 			return nil, err
 		}
 		recorder = d.store
 		if recovery.CutBytes > 0 {
-			log.WarnContext(ctx, "cut an unterminated last line off the record store, left by a crash", "bytes", recovery.CutBytes)
+			log.WarnContext(ctx, "cut an unfinished last session off the record store, left by a crash", "bytes", recovery.CutBytes)
 		}
 	}
 	if d.engine, err = newEngine(ctx, cfg, simllm.Options{}, recorder, log, version); err != nil {
@@ -226,9 +226,9 @@ func (d *daemon) NotReady() []httpapi.Reason {
 	}
 	if d.store != nil {
 		if err := d.store.Healthy(); err != nil {
-			message := "the last session's records could not be written; the log says why"
+			message := "records could not be written and wait for the next try; the log says why"
 			if errno, ok := errors.AsType[syscall.Errno](err); ok { // it holds no path
-				message = "the last session's records could not be written: " + errno.Error()
+				message = "records could not be written and wait for the next try: " + errno.Error()
 			}
 			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
 		}
