@@ -2,16 +2,21 @@ package cli
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/store"
+	"github.com/google/go-cmp/cmp"
 )
 
 // command runs councild with arguments and returns its exit code and output.
@@ -274,6 +279,75 @@ func TestLeaderboard(t *testing.T) {
 	code, stdout, stderr = command(t, "leaderboard", "--input", path, "--sessions", "20")
 	if lines := strings.Split(stdout, "\n"); code != 0 || !strings.Contains(lines[0], "20 sessions") || !strings.HasPrefix(lines[3], "1     "+l.Entries[0].Model) {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestStoreVerify(t *testing.T) {
+	setenv(t, nil)
+	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
+	if code, _, stderr := command(t, "store", "verify"); code != 1 || !strings.Contains(stderr, "no such file") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if err := os.Rename(path, path+".000001"); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := command(t, "store", "verify"); code != 0 || strings.Count(stdout, "  3         36       0\n") != 2 {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	if err := os.WriteFile(path, []byte("[]\nnull\n{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := command(t, "store", "verify", path)
+	for _, part := range []string{"records.jsonl.000001 ", "records.jsonl: not_an_object: 2, at line 1 2\n", "records.jsonl: unterminated: 1, at line 3\n"} {
+		if !strings.Contains(stdout, part) {
+			t.Errorf("stdout lacks %q: %s", part, stdout)
+		}
+	}
+	if code != 1 || !strings.Contains(stderr, "hold no record") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+func TestStoreExport(t *testing.T) {
+	setenv(t, nil)
+	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+		t.Fatal(stderr)
+	}
+	want := readRecords(t, path)
+	if err := os.Rename(path, path+".000001"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("[]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "all.jsonl")
+	if code, stdout, stderr := command(t, "store", "export", "--out", out); code != 0 || stdout != "" || !strings.Contains(stderr, "1 lines hold no record") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	if diff := cmp.Diff(want, readRecords(t, out)); diff != "" {
+		t.Error(diff)
+	}
+	if code, _, stderr := command(t, "store", "export", "--out", out); code != 2 || !strings.Contains(stderr, "new file") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	code, stdout, stderr := command(t, "store", "export", path, "--format", "csv")
+	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
+	if code != 0 || err != nil || len(rows) != 37 {
+		t.Fatalf("exit %d, %v, %d rows: %s", code, err, len(rows), stderr)
+	}
+	last := want[35]
+	column := func(name string) string { return rows[36][slices.Index(rows[0], name)] }
+	for name, value := range map[string]string{
+		"session_id": last.SessionID, "reviewer_id": last.ReviewerID, "model_id": last.ModelID, "position": strconv.Itoa(*last.Position),
+		"score_value": fmt.Sprint(*last.ScoreValue), "query_hash": "", "own": "false", "provider_candidate": last.Provider.Candidate, "block_id": "",
+	} {
+		if column(name) != value {
+			t.Errorf("%s is %q, want %q", name, column(name), value)
+		}
 	}
 }
 
