@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 10s
 
-.PHONY: help run demo build test bench faults fuzz lint format ci image image-test
+.PHONY: help run demo build test bench faults soak fuzz lint format ci image image-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ bench: ## Run the benchmarks.
 
 faults: ## Play every fault; print what was measured against what is promised.
 	tools/faults.sh
+
+soak: ## Ten minutes of load with faults, then 30 seconds of twice the capacity.
+	$(GO) test -count=1 -timeout 20m -run '^(TestSoak|TestFaultF19)$$' -v ./cmd/councild -soak 10m -overload 30s
 
 fuzz: ## Fuzz every parser, each for FUZZTIME.
 	tools/fuzz.sh $(FUZZTIME)

@@ -78,9 +78,9 @@ func TestCommandsAreDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, commands, _ := strings.Cut(string(help), "Commands:\n")
-	want := firsts(regexp.MustCompile(`(?m)^  ([a-z-]+)`).FindAllStringSubmatch(commands, -1))
+	want := firsts(regexp.MustCompile(`(?m)^  ([a-z-]+(?: [a-z]+)?)  `).FindAllStringSubmatch(commands, -1))
 	readme := page(t, "README.md")
-	got := firsts(regexp.MustCompile("(?m)^\\| `councild ([a-z-]+)` \\|").FindAllStringSubmatch(readme, -1))
+	got := firsts(regexp.MustCompile("(?m)^\\| `councild ([a-z -]+)` \\|").FindAllStringSubmatch(readme, -1))
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" || len(want) < 8 {

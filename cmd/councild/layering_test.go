@@ -45,6 +45,7 @@ var owners = map[string]string{
 	"golang.org/x/time":                    "internal/httpapi",
 	"github.com/google/uuid":               "internal/pipeline",
 	"github.com/gofrs/flock":               "internal/store",
+	"github.com/klauspost/compress":        "internal/store",
 	"github.com/prometheus/client_golang":  "internal/telemetry",
 	"go.opentelemetry.io":                  "internal/telemetry",
 	"gonum.org/v1/gonum":                   "internal/bias",

@@ -14,9 +14,14 @@ import (
 )
 
 // TestMain lets the test binary stand in for councild: a test starts itself with
-// this variable set.
+// the first of these variables set. The second limits its descriptors.
 func TestMain(m *testing.M) {
 	if os.Getenv("COUNCILD_TEST_MAIN") == "1" {
+		if n, err := strconv.ParseUint(os.Getenv("COUNCILD_TEST_DESCRIPTORS"), 10, 64); err == nil {
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
+				panic(err)
+			}
+		}
 		main()
 		return
 	}

@@ -2,15 +2,60 @@ package bias
 
 import (
 	"math"
+	"slices"
+	"time"
 
 	"gonum.org/v1/gonum/stat"
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
+// Anomalies are the cells, one reviewer in one session or one session, that do not
+// fit the others.
+type Anomalies struct {
+	Cells int       `json:"cells"` // that were tested, all in one family
+	Found []Anomaly `json:"found"` // by time
+}
+
+// Anomaly is one cell whose q lies below the level for its number of sessions.
+type Anomaly struct {
+	SessionID string    `json:"session_id"`
+	Start     time.Time `json:"start"` // of the session
+	// ReviewerID is null where the session's scores scatter more than usual.
+	ReviewerID *string `json:"reviewer_id"`
+	// Value is, in points, the reviewer's relative harshness in the session, or the
+	// standard deviation of what reviewers and candidates leave of the session's
+	// scores. Usual is its mean, of the latter the geometric one.
+	Value  float64 `json:"value"`
+	Usual  float64 `json:"usual"`
+	T      float64 `json:"t"` // externally studentised
+	PValue float64 `json:"p_value"`
+	QValue float64 `json:"q_value"` // after Benjamini and Hochberg among the cells
+}
+
+// anomalies returns the anomalies of a report.
+func (w *window) anomalies(fits []severity, split []stretch) Anomalies {
+	cells := anomalies(fits, split)
+	all := Anomalies{Cells: len(cells), Found: []Anomaly{}}
+	for _, c := range cells {
+		if c.q >= level(c.sessions) {
+			continue
+		}
+		x := w.sessions[c.session]
+		a := Anomaly{SessionID: x.id, Start: x.start, Value: c.value, Usual: c.usual, T: c.t, PValue: c.p, QValue: c.q}
+		if c.reviewer >= 0 {
+			a.ReviewerID = &w.names[c.reviewer]
+		}
+		all.Found = append(all.Found, a)
+	}
+	slices.SortStableFunc(all.Found, func(a, b Anomaly) int { return a.Start.Compare(b.Start) })
+	return all
+}
+
 // anomaly is one cell that does not fit the rest of its stretch: how harsh one
 // reviewer was in one session, or how far the scores of a session scatter.
 type anomaly struct {
 	session  int
+	sessions int     // that it was compared with, itself among them
 	reviewer int     // -1 for the scatter of the session's scores
 	value    float64 // relative harshness, or the standard deviation of residuals, in points
 	usual    float64 // mean of the former, geometric mean of the latter, over the stretch
@@ -57,7 +102,7 @@ func anomalies(fits []severity, split []stretch) []anomaly {
 			}
 			for k, t := range studentized(scaled) {
 				cells = append(cells, anomaly{
-					session: part.from + int(at[k]), reviewer: reviewer, value: h[k], usual: mean,
+					session: part.from + int(at[k]), sessions: len(h), reviewer: reviewer, value: h[k], usual: mean,
 					t: t, p: studentP(t, float64(len(h)-2)),
 				})
 			}
@@ -76,7 +121,7 @@ func anomalies(fits []severity, split []stretch) []anomaly {
 		usual := math.Exp(stat.Mean(scatter, nil) / 2)
 		for k, t := range studentized(scatter) {
 			cells = append(cells, anomaly{
-				session: at[k], reviewer: -1, value: math.Exp(scatter[k] / 2), usual: usual,
+				session: at[k], sessions: len(scatter), reviewer: -1, value: math.Exp(scatter[k] / 2), usual: usual,
 				t: t, p: distuv.StudentsT{Sigma: 1, Nu: float64(len(scatter) - 2)}.Survival(t),
 			})
 		}

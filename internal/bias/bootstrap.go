@@ -10,13 +10,32 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// bootstrapDraws is how many resamples of the sessions an interval rests on.
-const bootstrapDraws = 2000
+const (
+	// bootstrapDraws is how many resamples of the sessions an interval rests on.
+	bootstrapDraws = 2000
+	// drawnUnits is how many units are resampled or permuted at most.
+	drawnUnits = 256
+)
+
+// resampled is the method of an interval by bootstrap.
+const resampled = "BCa interval over sessions from 20 on, descriptive"
+
+// resample sets the interval of a metric that is a statistic of the sums of the
+// terms of clusters, where there are enough of them (see bootstrap).
+func (m *Metric) resample(terms [][]float64, statistic func(sums []float64) float64) {
+	if len(terms) < bootstrapFrom {
+		return
+	}
+	if low, high, ok := bootstrap(terms, statistic); ok {
+		m.CILower, m.CIUpper = &low, &high
+	}
+}
 
 // bootstrap returns the 95 % interval of a statistic of the sums of the terms of
 // clusters, at least one, by resampling clusters. It reports false where the
 // statistic is undefined, NaN, without some cluster or for some resample.
 func bootstrap(terms [][]float64, statistic func(sums []float64) float64) (low, high float64, ok bool) {
+	terms = runs(terms)
 	n := len(terms)
 	sums, all := make([]float64, len(terms[0])), make([]float64, len(terms[0]))
 	for _, term := range terms {
@@ -44,6 +63,25 @@ func bootstrap(terms [][]float64, statistic func(sums []float64) float64) (low, 
 		replicates[draw] = statistic(sums)
 	}
 	return bca(statistic(all), left, replicates)
+}
+
+// runs returns the terms of units, or, where these are many, the sums over runs of
+// neighbours: they are independent just as well, and the work stays bounded.
+func runs(terms [][]float64) [][]float64 {
+	if len(terms) <= drawnUnits {
+		return terms
+	}
+	var sums [][]float64
+	for run := range slices.Chunk(terms, (len(terms)+drawnUnits-1)/drawnUnits) {
+		sum := make([]float64, len(run[0]))
+		for _, term := range run {
+			for k, v := range term {
+				sum[k] += v
+			}
+		}
+		sums = append(sums, sum)
+	}
+	return sums
 }
 
 // bca returns the 95 % bias-corrected and accelerated interval of an estimate, from

@@ -74,3 +74,18 @@ func TestBootstrapUndefined(t *testing.T) {
 		}
 	}
 }
+
+func TestRuns(t *testing.T) {
+	terms := make([][]float64, 2*drawnUnits+1)
+	for i := range terms {
+		terms[i] = []float64{1, float64(i)}
+	}
+	if got := runs(terms[:drawnUnits]); len(got) != drawnUnits {
+		t.Errorf("%d runs of %d terms", len(got), drawnUnits)
+	}
+	got := runs(terms)
+	want := []float64{3, 3 + 4 + 5} // of runs of three, the second
+	if len(got) != 171 || got[1][0] != want[0] || got[1][1] != want[1] || got[170][0] != 3 {
+		t.Errorf("%d runs, the second %v, the last %v", len(got), got[1], got[len(got)-1])
+	}
+}

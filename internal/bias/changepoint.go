@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"gonum.org/v1/gonum/stat"
 )
@@ -17,8 +18,26 @@ const (
 	reportSeed = 18
 )
 
-// changePoint is where a reviewer's relative harshness departs furthest from its
-// mean over a stretch.
+// ChangePoint is where a reviewer's relative harshness departs furthest from its
+// mean, over sessions in which the council stayed the same.
+type ChangePoint struct {
+	ReviewerID string    `json:"reviewer_id"`
+	SessionID  string    `json:"session_id"` // with which the new level begins
+	Start      time.Time `json:"start"`      // of that session
+	Before     float64   `json:"before"`     // mean relative harshness, in points
+	After      float64   `json:"after"`
+	Statistic  float64   `json:"statistic"` // largest absolute partial sum of deviations, over SD sqrt(n)
+	PValue     float64   `json:"p_value"`   // by permuting sessions
+	QValue     float64   `json:"q_value"`   // after Benjamini and Hochberg among change points
+	// Flagged means that q lies below the level for this number of sessions, and that
+	// the levels are at least as far apart as the drift that counts.
+	Flagged     bool      `json:"flagged"`
+	Sessions    int       `json:"sessions"` // that the reviewer took part in
+	WindowStart time.Time `json:"window_start"`
+	WindowEnd   time.Time `json:"window_end"`
+}
+
+// changePoint is a ChangePoint by indices into the window.
 type changePoint struct {
 	stretch
 	reviewer      int
@@ -29,37 +48,54 @@ type changePoint struct {
 	p             float64
 }
 
+// changePoints returns the change points of a report.
+func (w *window) changePoints(fits []severity, split []stretch) []ChangePoint {
+	found := changePoints(fits, split)
+	points, p := make([]ChangePoint, len(found)), make([]float64, len(found))
+	for i, c := range found {
+		at := w.sessions[c.at]
+		points[i] = ChangePoint{
+			ReviewerID: w.names[c.reviewer], SessionID: at.id, Start: at.start, Before: c.before, After: c.after,
+			Statistic: c.statistic, PValue: c.p, Sessions: c.sessions,
+			WindowStart: w.sessions[c.from].start, WindowEnd: w.sessions[c.to-1].start,
+		}
+		p[i] = c.p
+	}
+	for i, q := range benjaminiHochberg(p) {
+		c := &points[i]
+		c.QValue = q
+		c.Flagged = q < level(c.Sessions) && math.Abs(c.After-c.Before) >= deltaDrift
+	}
+	return points
+}
+
 // changePoints returns the change point of each stretch and reviewer with at least
 // ten sessions. The p value is the share of random orders of the sessions, the
 // given one among them, whose statistic is as large (Good, Permutation Tests,
-// 2000): sessions in which the council stayed the same are exchangeable.
+// 2000): sessions in which the council stayed the same are exchangeable. Beyond 256
+// of them, runs of neighbours are moved together.
 func changePoints(fits []severity, split []stretch) []changePoint {
 	random := rand.NewPCG(reportSeed, 0)
 	var all []changePoint
 	for _, part := range split {
 		from := len(all)
-		var deviations [][]float64 // by reviewer, then session; 0 where not taken part
+		deviations := matrix(part.to-part.from, len(fits[part.from].harshness), 0.) // 0 where not taken part
 		for reviewer := range fits[part.from].harshness {
 			at, h := series(fits[part.from:part.to], reviewer)
 			if len(h) < preliminaryFrom || constant(h) {
 				continue
 			}
 			statistic, k := cusum(h)
-			point := changePoint{
+			mean := stat.Mean(h, nil)
+			for i, s := range at {
+				deviations[int(s)][len(all)-from] = h[i] - mean
+			}
+			all = append(all, changePoint{
 				stretch: part, reviewer: reviewer, sessions: len(h), at: part.from + int(at[k]),
 				before: stat.Mean(h[:k], nil), after: stat.Mean(h[k:], nil), statistic: statistic,
-			}
-			all = append(all, point)
-			d, mean := make([]float64, part.to-part.from), stat.Mean(h, nil)
-			for i, s := range at {
-				d[int(s)] = h[i] - mean
-			}
-			deviations = append(deviations, d)
+			})
 		}
-		if len(deviations) == 0 {
-			continue
-		}
-		for i, p := range permute(deviations, part.to-part.from, random) {
+		for i, p := range permute(runs(deviations), len(all)-from, random) {
 			all[from+i].p = p
 		}
 	}
@@ -82,41 +118,41 @@ func cusum(y []float64) (statistic float64, at int) {
 	return statistic / (sd * math.Sqrt(float64(len(y)))), at
 }
 
-// permute returns for each of several series of n deviations from their means the
-// p of the largest absolute partial sum under permutation, all series alike.
+// permute returns, for the first n of the columns that hold deviations from a mean
+// of 0, the p of the largest absolute partial sum under permutation of the rows.
 func permute(deviations [][]float64, n int, random *rand.PCG) []float64 {
-	order := make([]int, n)
-	for s := range order {
-		order[s] = s
-	}
-	largest := func(d []float64) float64 {
-		sum, low, high := 0.0, 0.0, 0.0
-		for _, s := range order {
-			sum += d[s]
-			low, high = min(low, sum), max(high, sum)
+	order := make([][]float64, len(deviations))
+	copy(order, deviations)
+	limits, reached := make([]float64, n), slices.Repeat([]int{1}, n)
+	for i := range limits {
+		sum := 0.0
+		for _, row := range order {
+			sum += row[i]
+			limits[i] = max(limits[i], math.Abs(sum))
 		}
-		return max(-low, high)
-	}
-	observed, reached := make([]float64, len(deviations)), slices.Repeat([]int{1}, len(deviations))
-	for i, d := range deviations {
-		observed[i] = largest(d) * (1 - 1e-9) // orders that differ by rounding are equal
+		limits[i] *= 1 - 1e-9 // orders that differ by rounding are equal
 	}
 	for range permutations {
-		for s := n - 1; s > 0; s-- {
-			// The high half of the product: as good as uniform for so few sessions, and
-			// the same on every platform.
+		for s := len(order) - 1; s > 0; s-- {
+			// The high half of the product: as good as uniform for so few rows, and the
+			// same on every platform.
 			other, _ := bits.Mul64(random.Uint64(), uint64(s+1))
 			order[s], order[other] = order[other], order[s]
 		}
-		for i, d := range deviations {
-			if largest(d) >= observed[i] {
-				reached[i]++
+		for i, limit := range limits {
+			sum := 0.0
+			for _, row := range order {
+				sum += row[i]
+				if sum >= limit || sum <= -limit {
+					reached[i]++
+					break
+				}
 			}
 		}
 	}
-	p := make([]float64, len(deviations))
-	for i, n := range reached {
-		p[i] = float64(n) / (permutations + 1)
+	p := make([]float64, n)
+	for i, times := range reached {
+		p[i] = float64(times) / (permutations + 1)
 	}
 	return p
 }

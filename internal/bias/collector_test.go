@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
@@ -78,40 +79,58 @@ func TestReportByHand(t *testing.T) {
 	}
 	lengthR, positionR := 5/math.Sqrt(55), 6/math.Sqrt(44)
 	lengthLow, lengthHigh := interval(lengthR)
-	positionLow, positionHigh := interval(positionR)
-	described := func(name string, r, low, high *float64) Metric {
+	described := func(name, unit, method string, figure, low, high *float64) Metric {
 		return Metric{
-			Name: name, Unit: "correlation", PointEstimate: r, CILower: low, CIUpper: high,
+			Name: name, Unit: unit, Method: method, PointEstimate: figure, CILower: low, CIUpper: high,
 			SampleSize: 10, Records: 40, Clusters: 10, WindowStart: &start, WindowEnd: &end,
-			Method:     "Pearson r over records with a Fisher z interval, descriptive",
 			Confidence: ConfidencePreliminary, Verdict: new(VerdictInsufficient), Reason: "10 of the 20 sessions that a verdict takes", Members: []Metric{},
 		}
 	}
+	// Student's t with 12 degrees of freedom; shape 6, scale 1 + 10/11/8, weight 11.
+	half := 2.178812829667229 * math.Sqrt((1+10./88)/6/11)
 	want := Report{
-		SchemaVersion: "1.1.0", GeneratedAt: now, Status: StatusOK, Headline: "These records identify no bias",
+		SchemaVersion: "1.1.0", GeneratedAt: now, Status: StatusOK,
+		Headline: "These records cannot tell any bias; not tested: length points per doubling, position, length slope deviation, self preference, family affinity, harshness, affinity, anchoring, drift",
+
 		Window:  Window{Start: &start, End: &end, Sessions: 10, Records: 50},
 		Levels:  Levels{BelowHigh: 0.03, High: 0.05},
 		Skipped: []Skipped{},
 		Metrics: []Metric{
-			described("pooled_length_score_correlation", &lengthR, lengthLow, lengthHigh),
-			described("position_score_correlation", &positionR, positionLow, positionHigh),
+			described("pooled_length_score_correlation", "correlation", "Pearson r over records with a Fisher z interval, descriptive", &lengthR, lengthLow, lengthHigh),
+			described("position_score_correlation", "correlation", "Pearson r over records, BCa interval over sessions from 20 on, descriptive", &positionR, nil, nil),
+			described("agreement", "Kendall's W", "mean over sessions of Kendall's W of the scores, own answers left out, BCa interval over sessions from 20 on, descriptive", new(1.), nil, nil),
 		},
 		// Means 6 and 7: one half either side of 6.5, over sqrt(1/2). Each
-		// reviewer's 20 scores lie 2, or 1, from their mean.
+		// reviewer's 20 scores lie 2, or 1, from their mean. In each session x is half a
+		// point below both, y above.
 		Reviewers: []Profile{
-			{ReviewerID: "x", Mean: 6, Std: new(2 * math.Sqrt(20./19)), HarshnessZ: new(-math.Sqrt(0.5)), Reviews: 20},
-			{ReviewerID: "y", Mean: 7, Std: new(math.Sqrt(20. / 19)), HarshnessZ: new(math.Sqrt(0.5)), Reviews: 20},
+			{
+				ReviewerID: "x", Mean: 6, Std: new(2 * math.Sqrt(20./19)), HarshnessZ: new(-math.Sqrt(0.5)), Reviews: 20,
+				RelativeHarshness: estimate(-5./11, -5./11-half, -5./11+half), DriftSD: new(0.),
+			},
+			{
+				ReviewerID: "y", Mean: 7, Std: new(math.Sqrt(20. / 19)), HarshnessZ: new(math.Sqrt(0.5)), Reviews: 20,
+				RelativeHarshness: estimate(5./11, 5./11-half, 5./11+half), DriftSD: new(0.),
+			},
 		},
+		Prior: Prior{Mean: 0, Sessions: 1, Shape: 1, Scale: 1},
+		Calibrated: []Calibrated{
+			{ReviewerID: "x", ModelID: "a", Z: new(-math.Sqrt(19. / 20)), Reviews: 10},
+			{ReviewerID: "x", ModelID: "b", Z: new(math.Sqrt(19. / 20)), Reviews: 10},
+			{ReviewerID: "y", ModelID: "a", Z: new(-math.Sqrt(19. / 20)), Reviews: 10},
+			{ReviewerID: "y", ModelID: "b", Z: new(math.Sqrt(19. / 20)), Reviews: 10},
+		},
+		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}},
 		Positions: []Position{{Position: 0, Mean: 5, Count: 20}, {Position: 1, Mean: 8, Count: 20}},
 	}
 	got := collect(unlimited, records).Report()
 	// The scores of a session do not vary beside its answers, so nothing can be fitted.
-	for _, m := range got.Metrics[2:] {
+	for _, m := range got.Metrics[3:] {
 		if m.PointEstimate != nil || m.Verdict != nil && *m.Verdict != VerdictNotIdentified {
 			t.Errorf("%s = %v, verdict %v", m.Name, m.PointEstimate, *m.Verdict)
 		}
 	}
-	got.Metrics, got.NotMeasured = got.Metrics[:2], nil
+	got.Metrics, got.NotMeasured = got.Metrics[:3], nil
 	if diff := cmp.Diff(want, got, approx); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
@@ -332,12 +351,13 @@ func TestTiers(t *testing.T) {
 		{60, 60, ConfidenceHigh, nil},
 	} {
 		report := collect(Options{Now: now, MinSessions: tc.minSessions}, recordsOf(tc.sessions)).Report()
-		if report.Status != StatusOK || report.SessionsNeeded != 0 || len(report.Metrics) < 2 {
+		if report.Status != StatusOK || report.SessionsNeeded != 0 || len(report.Metrics) < 3 {
 			t.Fatalf("%d sessions: status %q, %d needed, %d metrics", tc.sessions, report.Status, report.SessionsNeeded, len(report.Metrics))
 		}
-		for _, m := range report.Metrics[:2] {
-			if m.PointEstimate == nil || m.CILower == nil || m.CIUpper == nil {
-				t.Errorf("%d sessions: %s has no figure", tc.sessions, m.Name)
+		for i, m := range report.Metrics[:3] {
+			interval := i == 0 || tc.sessions >= bootstrapFrom
+			if m.PointEstimate == nil || (m.CILower != nil) != interval || (m.CIUpper != nil) != interval {
+				t.Errorf("%d sessions: %s is %v in [%v, %v]", tc.sessions, m.Name, m.PointEstimate, m.CILower, m.CIUpper)
 			}
 			if m.Confidence != tc.want {
 				t.Errorf("%d sessions, minimum %d: confidence %q, want %q", tc.sessions, tc.minSessions, m.Confidence, tc.want)
@@ -446,7 +466,8 @@ func TestProfiles(t *testing.T) {
 					c.Add(record(strconv.Itoa(s), now, reviewer, "x", score))
 				}
 			}
-			if diff := cmp.Diff(tc.want, c.Report().Reviewers, approx); diff != "" {
+			others := cmpopts.IgnoreFields(Profile{}, "RelativeHarshness", "DriftSD")
+			if diff := cmp.Diff(tc.want, c.Report().Reviewers, approx, others); diff != "" {
 				t.Errorf("profiles (-want +got):\n%s", diff)
 			}
 		})

@@ -72,24 +72,6 @@ func TestCorrelationVectors(t *testing.T) {
 	}
 }
 
-func TestStudentVectors(t *testing.T) {
-	var vectors struct {
-		Tol   float64
-		Cases []struct{ DF, X, V float64 }
-	}
-	readVectors(t, "distributions.json", &vectors)
-	if len(vectors.Cases) != 54 {
-		t.Fatalf("%d cases in the file", len(vectors.Cases))
-	}
-	for _, v := range vectors.Cases {
-		for _, x := range []float64{v.X, -v.X} {
-			if got := studentP(x, v.DF); math.Abs(got-v.V) > vectors.Tol*v.V {
-				t.Errorf("P(|t| > %v) on %v df = %v, want %v", x, v.DF, got, v.V)
-			}
-		}
-	}
-}
-
 func TestFisherIntervalOfPerfectCorrelation(t *testing.T) {
 	for _, r := range []float64{-1, 1} {
 		if low, high, ok := fisherInterval(r, 20); ok {

@@ -38,13 +38,12 @@ func severities(w window) []severity {
 
 // severity returns the fit of one session, by its own reviewers.
 func (x *scores) severity() severity {
-	y := matrix(len(x.reviewers), len(x.candidates), math.NaN())
-	present, n := make([]int, 0, len(x.reviewers)), 0 // reviewers with a score
+	y := x.others()
+	present, n := make([]int, 0, len(y)), 0 // reviewers with a score
 	for i := range y {
 		before := n
-		for j := range y[i] {
-			if !x.own[i][j] && !math.IsNaN(x.y[i][j]) {
-				y[i][j] = x.y[i][j]
+		for _, v := range y[i] {
+			if !math.IsNaN(v) {
 				n++
 			}
 		}
@@ -108,6 +107,19 @@ func (x *scores) severity() severity {
 		}
 	}
 	return fit
+}
+
+// others returns a copy of the scores without those of own answers.
+func (x *scores) others() [][]float64 {
+	y := matrix(len(x.reviewers), len(x.candidates), math.NaN())
+	for i := range y {
+		for j := range y[i] {
+			if !x.own[i][j] {
+				y[i][j] = x.y[i][j]
+			}
+		}
+	}
+	return y
 }
 
 // centre subtracts from the values of each column their mean and returns their

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"gonum.org/v1/gonum/stat/distuv"
 )
@@ -46,8 +47,18 @@ const (
 	notReviewers  = "fewer than two reviewers gave scores in enough sessions"
 	lengthIsMixed = "longer answers may be better answers, so this is an association and proves no bias"
 	notConfirmed  = "the scores standardised within each reviewer do not confirm it"
+	noTrend       = "no reviewer took part in enough comparable sessions"
 	fewSessions   = "there are fewer sessions than positions"
 )
+
+// level returns the false discovery rate at which a figure of that many sessions is
+// flagged.
+func level(sessions int) float64 {
+	if sessions < highFrom {
+		return levelBelowHigh
+	}
+	return levelHigh
+}
 
 // effect is an estimate with its standard errors and degrees of freedom.
 type effect struct{ estimate, se, cr1, df float64 }
@@ -136,7 +147,7 @@ func (m *Metric) headline(members []Metric, otherwise string) {
 		return
 	}
 	best := slices.MinFunc(tested, func(a, b *Metric) int { return cmp.Compare(*a.PValue, *b.PValue) })
-	m.take(best)
+	m.take(best, len(tested))
 	m.Test, m.Records, m.SampleSize, m.Clusters, m.Confidence = best.Test, best.Records, best.SampleSize, best.Clusters, best.Confidence
 	m.PValue, m.MinimumDetectableEffect = best.QValue, best.MinimumDetectableEffect
 	for _, member := range tested {
@@ -144,10 +155,14 @@ func (m *Metric) headline(members []Metric, otherwise string) {
 	}
 }
 
-// take takes over the figure of a member.
-func (m *Metric) take(from *Metric) {
-	m.Subject, m.PointEstimate, m.CILower, m.CIUpper = from.Subject, from.PointEstimate, from.CILower, from.CIUpper
-	m.StandardError, m.StandardErrorCR1 = from.StandardError, from.StandardErrorCR1
+// take takes over the figure of a member that stands out among so many. Because it
+// was picked, the interval is wider than its own: it holds for all of them at once
+// (Bonferroni).
+func (m *Metric) take(from *Metric, among int) {
+	m.Subject, m.PointEstimate, m.StandardError, m.StandardErrorCR1 = from.Subject, from.PointEstimate, from.StandardError, from.StandardErrorCR1
+	e := effect{estimate: *from.PointEstimate, se: *from.StandardError, df: from.Test.DF[0]}
+	half := e.interval(1 - 0.05/float64(among))
+	m.CILower, m.CIUpper = new(e.estimate-half), new(e.estimate+half)
 }
 
 // findings makes metrics of the models of a window.
@@ -159,11 +174,11 @@ type findings struct {
 
 // headlines returns the headline family of a window, judged, with what positions
 // under a shared order look like, and what it all comes to.
-func (c *Collector) headlines(w *window, span Window) (metrics []Metric, text string) {
+func (c *Collector) headlines(w *window, span Window, fits []severity, split []stretch) (metrics []Metric, text string) {
 	h := findings{newModels(w), c, span}
 	family := []Metric{h.length(), h.position(), h.slopes()}
 	family = append(family, h.favours()...)
-	family = append(family, h.harshness(), h.affinity())
+	family = append(family, h.harshness(), h.affinity(), h.anchoring(), h.drift(fits, split))
 	c.judge(family)
 	return append(family, h.sharedOrder()...), summary(family)
 }
@@ -307,14 +322,7 @@ func (h *findings) position() Metric {
 		}
 	}
 	if len(sizes) == 0 {
-		switch {
-		case h.ordered.records > 0:
-			m.missing(notTold)
-		case slices.ContainsFunc(h.shared[:], func(t tally) bool { return t.records > 0 }):
-			m.missing(sharedOrder)
-		default:
-			m.missing(noPositions)
-		}
+		m.missing(h.withoutOrders())
 		return m
 	}
 	m.Members = h.effects(m, "position_effect", h.randomised[:], sizes, fits)
@@ -324,7 +332,7 @@ func (h *findings) position() Metric {
 			return m
 		}
 	}
-	m.take(largest(m.Members))
+	m.take(largest(m.Members), len(m.Members))
 	m.MinimumDetectableEffect = new(0.)
 	for _, effect := range m.Members {
 		m.MinimumDetectableEffect = new(max(*m.MinimumDetectableEffect, *effect.MinimumDetectableEffect))
@@ -446,6 +454,53 @@ func shapeWeights(shape string, size int) []float64 {
 	return weights
 }
 
+func (h *findings) anchoring() Metric {
+	m := h.metric("anchoring", "points per point that the first answer is better",
+		"products of the first answer's score by others and the scores behind it, against those of the other answers; t test between sessions", h.ordered, deltaAnchoring)
+	a, ok := anchor(*h.w)
+	m.SampleSize, m.Clusters, m.Records, m.Confidence = a.sessions, a.sessions, a.records, h.c.confidence(a.sessions)
+	if ok && m.Clusters >= preliminaryFrom {
+		m.set(effect{estimate: a.kappa, se: a.se, df: float64(a.sessions - 1)})
+	} else {
+		m.missing(h.withoutOrders())
+	}
+	return m
+}
+
+// withoutOrders says why there is no figure that takes orders of each reviewer's
+// own.
+func (h *findings) withoutOrders() string {
+	switch {
+	case h.ordered.records > 0:
+		return notTold
+	case slices.ContainsFunc(h.shared[:], func(t tally) bool { return t.records > 0 }):
+		return sharedOrder
+	default:
+		return noPositions
+	}
+}
+
+// drift returns the trends of the reviewers' relative harshness, within each
+// stretch in which the council stayed the same.
+func (h *findings) drift(fits []severity, split []stretch) Metric {
+	m := h.metric("drift", "points over the window", "trend of relative harshness over sessions, by least squares; t test with two degrees of freedom less than sessions", h.scored, deltaDrift)
+	trends := drifts(fits, split)
+	members := make([]Metric, 0, len(trends))
+	for _, d := range trends {
+		subject := h.w.names[d.reviewer]
+		from, to := h.w.sessions[d.from].start, h.w.sessions[d.to-1].start
+		if len(split) > 1 {
+			subject += " from " + from.Format(time.RFC3339)
+		}
+		member := h.member(m, subject, tally{sessions: d.sessions, clusters: d.sessions})
+		member.WindowStart, member.WindowEnd = &from, &to
+		member.set(effect{estimate: d.change, se: d.se, df: d.df()})
+		members = append(members, member)
+	}
+	m.headline(members, noTrend)
+	return m
+}
+
 // sharedOrder returns what the positions of sessions look like whose reviewers saw
 // one order: a description, because quality may stand in it.
 func (h *findings) sharedOrder() []Metric {
@@ -463,16 +518,16 @@ func (h *findings) sharedOrder() []Metric {
 	}
 	m := h.metric("position_under_shared_order", points, "largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares, all, deltaPosition)
 	m.Members = h.effects(m, m.Name, h.shared[:], sizes, fits)
+	m.Delta, m.Reason = nil, sharedOrder
+	if best := largest(m.Members); best != nil {
+		m.take(best, len(m.Members))
+	}
 	for i := range m.Members {
 		effect := &m.Members[i]
 		effect.PValue, effect.Test, effect.MinimumDetectableEffect, effect.Delta = nil, nil, nil, nil
 		if effect.PointEstimate != nil {
 			effect.Reason = sharedOrder
 		}
-	}
-	m.Delta, m.Reason = nil, sharedOrder
-	if best := largest(m.Members); best != nil {
-		m.take(best)
 	}
 	return []Metric{m}
 }
@@ -506,10 +561,7 @@ func (c *Collector) judge(family []Metric) {
 
 // setVerdict judges a metric that has a p and a q.
 func (c *Collector) setVerdict(m *Metric) {
-	level := levelHigh
-	if m.Clusters < highFrom {
-		level = levelBelowHigh
-	}
+	level := level(m.Clusters)
 	significant, large := *m.QValue < level, math.Abs(*m.PointEstimate) >= *m.Delta
 	verdict, reason := VerdictInconclusive, fmt.Sprintf("no effect shown; one of %.2f %s would have been seen", *m.MinimumDetectableEffect, m.Unit)
 	switch {
@@ -568,7 +620,7 @@ func summary(family []Metric) string {
 	var found, untested []string
 	var sessions int
 	var finest, coarsest *Metric
-	short := ""
+	short, association := "", ""
 	for i := range family {
 		m := &family[i]
 		name := strings.ReplaceAll(m.Name, "_", " ")
@@ -583,7 +635,12 @@ func summary(family []Metric) string {
 			untested = append(untested, name)
 		case VerdictNotIdentified:
 			untested = append(untested, name)
+		case VerdictAssociation:
+			association = fmt.Sprintf("; %+.2f %s, which better answers may explain", *m.PointEstimate, m.Unit)
 		default:
+			if m.Name == lengthAssociation {
+				continue // it could not have been called a bias
+			}
 			sessions = max(sessions, m.Clusters)
 			if m.Unit != points {
 				continue
@@ -599,7 +656,7 @@ func summary(family []Metric) string {
 	text := "No verdict yet: " + short
 	switch {
 	case len(found) > 0:
-		return "Bias found: " + strings.Join(found, ", ")
+		return "Bias found: " + strings.Join(found, ", ") + association
 	case sessions > 0:
 		text = "No bias found"
 		if finest != nil {
@@ -610,9 +667,10 @@ func summary(family []Metric) string {
 			text += " would have been seen"
 		}
 	case short == "":
-		text = "These records identify no bias"
+		text = "These records cannot tell any bias"
 	}
-	if len(untested) > 0 && sessions > 0 {
+	text += association
+	if len(untested) > 0 && (sessions > 0 || short == "") {
 		text += "; not tested: " + strings.Join(untested, ", ")
 	}
 	return text

@@ -16,7 +16,7 @@ func benjaminiHochberg(p []float64) []float64 {
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(p[b], p[a]) })
 	q, least := make([]float64, len(p)), 1.0
 	for rank, i := range order {
-		least = min(least, p[i]*float64(len(p))/float64(len(p)-rank))
+		least = min(least, p[i]*(float64(len(p))/float64(len(p)-rank))) // never below p
 		q[i] = least
 	}
 	return q

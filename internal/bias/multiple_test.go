@@ -24,6 +24,12 @@ func TestBenjaminiHochbergVectors(t *testing.T) {
 			t.Errorf("case %d (-want +got):\n%s", i, diff)
 		}
 	}
+	for p := range 1000 { // also where 5p/5 rounds below p
+		x := float64(p) / 2000
+		if q := benjaminiHochberg([]float64{0, 0, 0, 0, x}); q[4] < x {
+			t.Fatalf("q = %v of p = %v", q[4], x)
+		}
+	}
 	if q := benjaminiHochberg(nil); len(q) != 0 {
 		t.Errorf("q values of no test: %v", q)
 	}

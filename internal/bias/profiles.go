@@ -17,9 +17,52 @@ type Calibrated struct {
 	Reviews int      `json:"reviews"` // scores given to this candidate
 }
 
+// given returns the scores that each member gave, own reviews included, by session.
+func (w *window) given() [][]float64 {
+	all := make([][]float64, len(w.names))
+	for _, x := range w.sessions {
+		for i, reviewer := range x.reviewers {
+			for _, y := range x.y[i] {
+				if !math.IsNaN(y) {
+					all[reviewer] = append(all[reviewer], y)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// profiles returns the profile of each member that gave a score.
+func profiles(names []string, given [][]float64, fits []severity) []Profile {
+	profiles := []Profile{}
+	var means []float64
+	for i, id := range names {
+		scores := given[i]
+		if len(scores) == 0 {
+			continue
+		}
+		p := Profile{ReviewerID: id, Mean: stat.Mean(scores, nil), Reviews: len(scores), DriftSD: profileDrift(scores)}
+		if len(scores) > 1 {
+			p.Std = new(stat.StdDev(scores, nil))
+		}
+		if _, h := series(fits, i); len(h) > 0 {
+			p.RelativeHarshness = weakPrior().posterior(h)
+		}
+		profiles, means = append(profiles, p), append(means, p.Mean)
+	}
+	if len(means) < 2 || constant(means) {
+		return profiles
+	}
+	centre, std := stat.MeanStdDev(means, nil)
+	for i := range profiles {
+		profiles[i].HarshnessZ = new((profiles[i].Mean - centre) / std)
+	}
+	return profiles
+}
+
 // calibrate returns the calibrated view by reviewer and candidate, of those pairs
-// that have a score; byReviewer holds all scores of each member.
-func calibrate(w *window, byReviewer [][]float64) []Calibrated {
+// that have a score, from all scores that each member gave.
+func calibrate(w *window, given [][]float64) []Calibrated {
 	sums, counts := matrix(len(w.names), len(w.names), 0.), matrix(len(w.names), len(w.names), 0)
 	for _, x := range w.sessions {
 		for i, reviewer := range x.reviewers {
@@ -32,7 +75,7 @@ func calibrate(w *window, byReviewer [][]float64) []Calibrated {
 		}
 	}
 	view := []Calibrated{}
-	for reviewer, scores := range byReviewer {
+	for reviewer, scores := range given {
 		for candidate, n := range counts[reviewer] {
 			if n == 0 {
 				continue

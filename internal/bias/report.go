@@ -46,7 +46,12 @@ type Report struct {
 	Skipped   []Skipped  `json:"skipped"` // by reason
 	Metrics   []Metric   `json:"metrics"`
 	Reviewers []Profile  `json:"reviewers"` // by reviewer id; those that gave a score
+	Prior     Prior      `json:"prior"`     // of the reviewers' relative harshness
 	Positions []Position `json:"positions"` // by position; those that hold a score
+
+	ChangePoints []ChangePoint `json:"change_points"` // by time and reviewer id
+	Anomalies    Anomalies     `json:"anomalies"`
+	Calibrated   []Calibrated  `json:"calibrated"` // by reviewer and candidate id
 }
 
 // Status says whether a Report holds figures.
@@ -94,7 +99,7 @@ type Metric struct {
 	// headline, the member that the figure is taken from; "" where there is none.
 	Subject       string     `json:"subject"`
 	PointEstimate *float64   `json:"point_estimate"`
-	CILower       *float64   `json:"ci_lower"` // of the 95 % interval
+	CILower       *float64   `json:"ci_lower"` // of the 95 % interval; of a headline with members, one that holds for all at once
 	CIUpper       *float64   `json:"ci_upper"`
 	SampleSize    int        `json:"sample_size"` // sessions with a record that entered
 	Records       int        `json:"records"`     // records that entered
@@ -169,6 +174,13 @@ type Profile struct {
 	// It is null for a single reviewer and where the means do not differ.
 	HarshnessZ *float64 `json:"harshness_z"`
 	Reviews    int      `json:"reviews"` // scores given
+	// RelativeHarshness is what the reviewer adds to an answer's score, in points: the
+	// posterior mean over sessions, with its 95 % credible interval, under the prior
+	// that the report states. It is null for one never compared with others.
+	RelativeHarshness Estimate `json:"relative_harshness"`
+	// DriftSD is how far the later half of the scores lies from the earlier one in
+	// mean, in standard deviations; ADR-018 calls a profile stable below 0.5.
+	DriftSD *float64 `json:"drift_sd"`
 }
 
 // Position describes the scores that answers got at one place (ADR-017).
@@ -181,7 +193,19 @@ type Position struct {
 // pairs are the values behind a correlation.
 type pairs struct {
 	tally
-	x, y []float64
+	x, y    []float64
+	moments [][]float64 // by cluster: n and the sums of x, y, x^2, y^2 and xy
+}
+
+func (p *pairs) append(cluster, session int, x, y float64) {
+	p.add(cluster, session)
+	p.x, p.y = append(p.x, x), append(p.y, y)
+	if len(p.moments) < p.clusters {
+		p.moments = append(p.moments, make([]float64, 6))
+	}
+	for k, v := range [...]float64{1, x, y, x * x, y * y, x * y} {
+		p.moments[len(p.moments)-1][k] += v
+	}
 }
 
 // Report computes the report over what was added so far. More may be added, and
@@ -197,27 +221,25 @@ func (c *Collector) Report() Report {
 			{"style_mimicry", "it takes embeddings of the answers, and no text is recorded (ADR-018)"},
 			{"reasoning_length", "most providers do not return it"},
 		},
-		Metrics: []Metric{}, Reviewers: []Profile{}, Positions: []Position{},
+		Metrics: []Metric{}, Reviewers: []Profile{}, Prior: weakPrior(), Positions: []Position{},
+		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}}, Calibrated: []Calibrated{},
 	}
 	if n := len(w.sessions); n > 0 {
 		r.Window.Start, r.Window.End = new(w.sessions[0].start), new(w.sessions[n-1].start)
 	}
 
 	var length, position pairs
-	byReviewer, byPosition := make([][]float64, len(w.names)), map[int][]float64{}
+	byPosition := map[int][]float64{}
 	for _, k := range w.byCluster() {
 		s := &w.sessions[k]
-		for i, reviewer := range s.reviewers {
+		for i := range s.reviewers {
 			for j, y := range s.y[i] {
 				if math.IsNaN(y) {
 					continue
 				}
-				length.add(s.cluster, k)
-				length.x, length.y = append(length.x, s.length[i][j]), append(length.y, y)
-				byReviewer[reviewer] = append(byReviewer[reviewer], y)
+				length.append(s.cluster, k, s.length[i][j], y)
 				if p := s.position[i][j]; p >= 0 {
-					position.add(s.cluster, k)
-					position.x, position.y = append(position.x, float64(p)), append(position.y, y)
+					position.append(s.cluster, k, float64(p), y)
 					byPosition[p] = append(byPosition[p], y)
 				}
 			}
@@ -231,11 +253,15 @@ func (c *Collector) Report() Report {
 	}
 	r.Metrics = []Metric{
 		c.correlation("pooled_length_score_correlation", "length", length, r.Window),
-		c.correlation("position_score_correlation", "position", position, r.Window),
+		c.positionCorrelation(position, r.Window),
+		c.agreement(&w, r.Window),
 	}
-	metrics, headline := c.headlines(&w, r.Window)
+	fits, split, given := severities(w), stretches(w.sessions), w.given()
+	metrics, headline := c.headlines(&w, r.Window, fits, split)
 	r.Metrics, r.Headline = append(r.Metrics, metrics...), headline
-	r.Reviewers = profiles(w.names, byReviewer)
+	r.Reviewers = profiles(w.names, given, fits)
+	r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split)
+	r.Calibrated = calibrate(&w, given)
 	for _, p := range slices.Sorted(maps.Keys(byPosition)) {
 		scores := byPosition[p]
 		r.Positions = append(r.Positions, Position{Position: p, Mean: stat.Mean(scores, nil), Count: len(scores)})
@@ -256,16 +282,8 @@ func (c *Collector) skips(duplicates int) []Skipped {
 // Fisher's interval as ADR-018 has it.
 func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
 	m := c.metric(name, "correlation", "Pearson r over records with a Fisher z interval, descriptive", p.tally, w)
-	switch {
-	case p.clusters < preliminaryFrom:
-		m.Verdict = new(VerdictInsufficient)
-		m.Reason = fmt.Sprintf("%d sessions hold a score and a %s: %d are needed", p.clusters, x, preliminaryFrom)
+	if !c.describe(&m, "a score and a "+x) {
 		return m
-	case p.clusters < c.o.MinSessions:
-		m.Verdict = new(VerdictInsufficient)
-		m.Reason = fmt.Sprintf("%d of the %d sessions that a verdict takes", p.clusters, c.o.MinSessions)
-	default:
-		m.Reason = "descriptive: records of a session are not independent, so no test is made"
 	}
 	r, ok := pearson(p.x, p.y)
 	if !ok {
@@ -279,6 +297,37 @@ func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
 	return m
 }
 
+// positionCorrelation returns the correlation of score and position (ADR-017), with
+// an interval by resampling sessions.
+func (c *Collector) positionCorrelation(p pairs, w Window) Metric {
+	m := c.correlation("position_score_correlation", "position", p, w)
+	m.Method, m.CILower, m.CIUpper = "Pearson r over records, "+resampled, nil, nil
+	if m.PointEstimate != nil {
+		m.resample(p.moments, func(sums []float64) float64 {
+			n, x, y := sums[0], sums[1], sums[2]
+			return (n*sums[5] - x*y) / math.Sqrt((n*sums[3]-x*x)*(n*sums[4]-y*y))
+		})
+	}
+	return m
+}
+
+// describe gives a metric that is not tested its reason, and reports whether enough
+// sessions hold what it takes for its figure to be shown.
+func (c *Collector) describe(m *Metric, what string) bool {
+	switch {
+	case m.Clusters < preliminaryFrom:
+		m.Verdict = new(VerdictInsufficient)
+		m.Reason = fmt.Sprintf("%d sessions hold %s: %d are needed", m.Clusters, what, preliminaryFrom)
+		return false
+	case m.Clusters < c.o.MinSessions:
+		m.Verdict = new(VerdictInsufficient)
+		m.Reason = fmt.Sprintf("%d of the %d sessions that a verdict takes", m.Clusters, c.o.MinSessions)
+	default:
+		m.Reason = "descriptive: records of a session are not independent, so no test is made"
+	}
+	return true
+}
+
 func (c *Collector) confidence(sessions int) Confidence {
 	switch {
 	case sessions < preliminaryFrom:
@@ -290,28 +339,4 @@ func (c *Collector) confidence(sessions int) Confidence {
 	default:
 		return ConfidenceHigh
 	}
-}
-
-func profiles(names []string, byReviewer [][]float64) []Profile {
-	profiles := []Profile{}
-	var means []float64
-	for i, id := range names {
-		scores := byReviewer[i]
-		if len(scores) == 0 {
-			continue
-		}
-		p := Profile{ReviewerID: id, Mean: stat.Mean(scores, nil), Reviews: len(scores)}
-		if len(scores) > 1 {
-			p.Std = new(stat.StdDev(scores, nil))
-		}
-		profiles, means = append(profiles, p), append(means, p.Mean)
-	}
-	if len(means) < 2 || constant(means) {
-		return profiles
-	}
-	centre, std := stat.MeanStdDev(means, nil)
-	for i := range profiles {
-		profiles[i].HarshnessZ = new((profiles[i].Mean - centre) / std)
-	}
-	return profiles
 }

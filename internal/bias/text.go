@@ -135,12 +135,25 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 			writeReason(b, m, verbose)
 		}
 	}
+	r.writeEvents(b)
 	t := newTable(b)
 	if verbose && len(r.Reviewers) > 0 {
 		b.WriteString("\nReviewers (a harshness z below 0 is harsher than the others):\n\n")
 		fmt.Fprintln(t, "REVIEWER\tMEAN\tSTD\tHARSHNESS Z\tREVIEWS")
 		for _, p := range r.Reviewers {
 			fmt.Fprintf(t, "%s\t%.2f\t%s\t%s\t%d\n", clip(p.ReviewerID), p.Mean, figure("%.2f", p.Std), figure("%+.2f", p.HarshnessZ), p.Reviews)
+		}
+		t.Flush()
+	}
+	if verbose && len(r.Reviewers) > 0 {
+		b.WriteString("\nOn the same answers (points; credible interval; drift in standard deviations):\n\n")
+		fmt.Fprintln(t, "REVIEWER\tRELATIVE HARSHNESS\tDRIFT")
+		for _, p := range r.Reviewers {
+			harshness := figure("%+.2f", p.RelativeHarshness.Value)
+			if e := p.RelativeHarshness; e.Lower != nil && e.Upper != nil {
+				harshness += fmt.Sprintf(" (%+.2f to %+.2f)", *e.Lower, *e.Upper)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\n", clip(p.ReviewerID), harshness, figure("%+.2f", p.DriftSD))
 		}
 		t.Flush()
 	}
@@ -192,6 +205,31 @@ func writeReason(b *bytes.Buffer, m Metric, verbose bool) {
 	b.WriteString(wrap(m.Reason, "  ") + "\n")
 	if verbose && m.Method != "" {
 		b.WriteString(wrap(m.Method, "  ") + "\n")
+	}
+}
+
+// writeEvents writes the change points that are flagged, and the anomalies.
+func (r Report) writeEvents(b *bytes.Buffer) {
+	t := newTable(b)
+	if changes := slices.DeleteFunc(slices.Clone(r.ChangePoints), func(c ChangePoint) bool { return !c.Flagged }); len(changes) > 0 {
+		b.WriteString("\nReviewers that changed (below 0 is harsher than the others):\n\n")
+		fmt.Fprintln(t, "REVIEWER\tFROM\tBEFORE\tAFTER")
+		for _, c := range changes {
+			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", clip(c.ReviewerID), c.Start.Format(time.DateOnly), c.Before, c.After)
+		}
+		t.Flush()
+	}
+	if len(r.Anomalies.Found) > 0 {
+		b.WriteString("\nUnusual sessions (harshness of a reviewer, or scatter of all scores):\n\n")
+		fmt.Fprintln(t, "SESSION OF\tREVIEWER\tVALUE\tUSUAL")
+		for _, a := range r.Anomalies.Found {
+			who := "scatter"
+			if a.ReviewerID != nil {
+				who = clip(*a.ReviewerID)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", a.Start.Format(time.DateTime), who, a.Value, a.Usual)
+		}
+		t.Flush()
 	}
 }
 

@@ -38,9 +38,14 @@ func byName(metrics []Metric) map[string]Metric {
 	return all
 }
 
-// TestDescriptiveVectors compares ADR-018's own figures, and the test of all
-// positions.
-func TestDescriptiveVectors(t *testing.T) {
+type change struct {
+	Change float64 `json:"change_over_window"`
+	SE, P  float64
+}
+
+// TestOtherVectors compares ADR-018's own figures, the test of all positions,
+// anchoring and drift.
+func TestOtherVectors(t *testing.T) {
 	for _, name := range []string{"e2e_planted", "e2e_null"} {
 		t.Run(name, func(t *testing.T) {
 			var want struct {
@@ -57,6 +62,8 @@ func TestDescriptiveVectors(t *testing.T) {
 						DF []float64
 						P  float64
 					} `json:"position_omnibus"`
+					Anchoring struct{ Kappa, T, P, DF float64 }
+					Drift     map[string]change
 				}
 			}
 			readVectors(t, name+".expected.json", &want)
@@ -70,11 +77,19 @@ func TestDescriptiveVectors(t *testing.T) {
 			got.Estimates.Pooled.CI = [2]float64{*m.CILower, *m.CIUpper}
 			position := metrics["position"]
 			got.Estimates.Omnibus.F, got.Estimates.Omnibus.DF, got.Estimates.Omnibus.P = position.Test.Value, position.Test.DF, *position.PValue
+			anchoring := metrics["anchoring"]
+			got.Estimates.Anchoring.Kappa, got.Estimates.Anchoring.T = *anchoring.PointEstimate, anchoring.Test.Value
+			got.Estimates.Anchoring.P, got.Estimates.Anchoring.DF = *anchoring.PValue, anchoring.Test.DF[0]
+			got.Estimates.Drift = map[string]change{}
+			for reviewer := range want.Estimates.Drift {
+				drift := metrics["drift|"+reviewer]
+				got.Estimates.Drift[reviewer] = change{*drift.PointEstimate, *drift.StandardError, *drift.PValue}
+			}
 			got.Estimates.Z = map[string]float64{}
 			for _, p := range report.Reviewers {
 				got.Estimates.Z[p.ReviewerID] = *p.HarshnessZ
 			}
-			if diff := cmp.Diff(want, got, tolerance); diff != "" {
+			if diff := cmp.Diff(want, got, tolerance, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if m.SampleSize != 40 {

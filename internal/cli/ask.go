@@ -54,7 +54,7 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (*coun
 	var recorder pipeline.Recorder
 	var warnings []council.Warning
 	if cfg.BiasPersistence && cfg.BiasConsent > 0 {
-		s, _, err := store.Open(store.Options{Path: cfg.BiasStore})
+		s, _, err := openStore(cfg, log) //nolint:contextcheck // a store lives until it is closed
 		held, isHeld := errors.AsType[*store.HeldError](err)
 		switch {
 		case err == nil:

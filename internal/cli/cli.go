@@ -32,6 +32,7 @@ type commands struct {
 	Ask         askCmd         `cmd:"" help:"Put one question to the council."`
 	BiasReport  biasReportCmd  `cmd:"" help:"Report what the reviews of many sessions reveal."`
 	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`
+	Store       storeCmd       `cmd:"" help:"Look into the record store."`
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
 	Probe       probeCmd       `cmd:"" help:"Have reviewers read the same answers again and again, and see how far they agree with themselves."`
 	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`

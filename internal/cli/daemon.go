@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -29,7 +28,7 @@ const (
 	// headerTimeout and bodyTimeout are how long a client may take to send the
 	// headers and the body of a request.
 	headerTimeout = 10 * time.Second
-	bodyTimeout   = 30 * time.Second
+	bodyTimeout   = 15 * time.Second
 )
 
 var errShutdown = errors.New("the daemon shuts down")
@@ -59,12 +58,12 @@ func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version
 	var recorder pipeline.Recorder
 	if cfg.BiasPersistence && cfg.BiasConsent > 0 {
 		var recovery store.Recovery
-		if d.store, recovery, err = store.Open(store.Options{Path: cfg.BiasStore}); err != nil {
+		if d.store, recovery, err = openStore(cfg, log); err != nil { //nolint:contextcheck // a store lives until it is closed
 			return nil, err
 		}
 		recorder = d.store
 		if recovery.CutBytes > 0 {
-			log.WarnContext(ctx, "cut an unterminated last line off the record store, left by a crash", "bytes", recovery.CutBytes)
+			log.WarnContext(ctx, "cut an unfinished last session off the record store, left by a crash", "bytes", recovery.CutBytes)
 		}
 	}
 	if d.engine, err = newEngine(ctx, cfg, simllm.Options{}, recorder, log, version); err != nil {
@@ -230,9 +229,9 @@ func (d *daemon) NotReady() []httpapi.Reason {
 	}
 	if d.store != nil {
 		if err := d.store.Healthy(); err != nil {
-			message := "the last session's records could not be written; the log says why"
+			message := "records could not be written and wait for the next try; the log says why"
 			if errno, ok := errors.AsType[syscall.Errno](err); ok { // it holds no path
-				message = "the last session's records could not be written: " + errno.Error()
+				message = "records could not be written and wait for the next try: " + errno.Error()
 			}
 			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
 		}
@@ -240,7 +239,7 @@ func (d *daemon) NotReady() []httpapi.Reason {
 	if models, quorum := d.engine.outOfOrder(d.cfg); len(models) > 0 {
 		// With a quorum left, sessions are as well off here as anywhere: degraded.
 		reasons = append(reasons, httpapi.Reason{
-			Code: "breaker_open", Message: "not called, because they failed too often of late: " + strings.Join(slices.Compact(slices.Sorted(slices.Values(models))), ", "), Bearable: quorum,
+			Code: "breaker_open", Message: "not called, because they failed too often of late: " + strings.Join(models, ", "), Bearable: quorum,
 		})
 	}
 	return reasons

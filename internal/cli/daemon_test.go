@@ -13,10 +13,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
@@ -98,6 +100,26 @@ func serve(t *testing.T, env map[string]string) *running {
 		r.served <- nil // for who asks again
 	})
 	return r
+}
+
+// end stops the daemon and waits for it.
+func (r *running) end(t *testing.T) {
+	t.Helper()
+	r.stop()
+	if err := <-r.served; err != nil {
+		t.Error(err)
+	}
+	r.served <- nil // for who asks again
+}
+
+// until waits for something that happens by itself.
+func until(t *testing.T, happened func() bool) {
+	t.Helper()
+	for start := time.Now(); !happened(); runtime.Gosched() {
+		if time.Since(start) > time.Minute {
+			t.Fatal("it did not happen within a minute")
+		}
+	}
 }
 
 // call sends a request and returns status and body.
@@ -295,7 +317,7 @@ func TestTornTailIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := serve(t, map[string]string{"BIAS_STORE": path, "BASE_URL": quick(t), "MODELS": "a,b,c,d"})
-	if !strings.Contains(d.log.String(), "unterminated last line") || !strings.Contains(d.log.String(), `"bytes":12`) {
+	if !strings.Contains(d.log.String(), "unfinished last session") || !strings.Contains(d.log.String(), `"bytes":12`) {
 		t.Errorf("log: %s", d.log)
 	}
 	d.ask(t, `{"query":"And now?"}`)

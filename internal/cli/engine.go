@@ -10,7 +10,6 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/ranking"
@@ -55,7 +54,11 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		e.Close(ctx)
 		return nil, err
 	}
-	var completer council.Completer = e.client
+	e.metrics = telemetry.NewMetrics(version, e.breakers)
+	completer := e.metrics.Completer(e.client)
+	if recorder != nil {
+		recorder = e.metrics.Recorder(recorder)
+	}
 	if e.tracing, err = telemetry.NewTracing(ctx, version); err != nil {
 		e.Close(ctx)
 		return nil, err
@@ -63,7 +66,6 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 	if e.tracing != nil {
 		completer = e.tracing.Completer(completer, cfg.ProviderOf)
 	}
-	e.metrics = telemetry.NewMetrics(version, e.breakers)
 	var audit *bias.Thresholds
 	if cfg.BiasAudit {
 		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
@@ -107,20 +109,16 @@ func (e *engine) breakers() []telemetry.Breaker {
 	return all
 }
 
-// outOfOrder returns the models of the council that are not called at the moment,
-// because they failed too often of late, and whether those that are left can be a
-// quorum.
+// outOfOrder returns the models that are not called at the moment, because they
+// failed too often of late, and whether the members that are left can be a quorum.
 func (e *engine) outOfOrder(cfg config.Config) (models []string, quorum bool) {
-	open := map[string]bool{}
 	for _, b := range e.client.Breakers() {
-		open[b.Name()] = b.State == llm.BreakerOpen
-	}
-	for _, m := range cfg.Models {
-		if open[m] {
-			models = append(models, m)
+		if b.State == llm.BreakerOpen {
+			models = append(models, b.Name())
 		}
 	}
-	return models, len(cfg.Models)-len(models) >= pipeline.Quorum(cfg.Quorum, len(cfg.Models))
+	left := slices.DeleteFunc(slices.Clone(cfg.Models), func(m string) bool { return slices.Contains(models, m) })
+	return models, len(left) >= pipeline.Quorum(cfg.Quorum, len(cfg.Models))
 }
 
 // readLexicon reads the terms by demographic axis, from the file or built in.

@@ -96,7 +96,7 @@ func TestFaultF16(t *testing.T) {
 			f.idle(t)
 			eventually(t, "the session is counted as cancelled", 10*time.Second, func() bool {
 				_, data := f.call(t, "GET", "/metrics", "")
-				return strings.Contains(string(data), `councild_sessions_total{status="cancelled"} 1`) && strings.Contains(string(data), "councild_sessions_running 0")
+				return strings.Contains(string(data), `councild_sessions_total{status="cancelled"} 1`) && strings.Contains(string(data), fmt.Sprintf(`outcome="persisted"} %d`, tt.records)) == (tt.records > 0) && strings.Contains(string(data), "councild_sessions_running 0")
 			})
 			var last time.Time
 			f.provider.mu.Lock()

@@ -215,6 +215,19 @@ func reportUnder(t *testing.T, name, value string) bias.Report {
 	return r
 }
 
+// synced reports whether records were synced to disk before the answer or, with an
+// interval below a second, soon after it.
+func synced(t *testing.T, fsync, interval string) bool {
+	t.Helper()
+	d := serve(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b,c", "BIAS_FSYNC": fsync, "BIAS_FSYNC_INTERVAL": interval, "LOG_LEVEL": "debug"})
+	d.ask(t, anyQuestion)
+	onDisk := func() bool { return strings.Contains(d.log.String(), "records are on disk") }
+	if strings.HasSuffix(interval, "ms") {
+		until(t, onDisk)
+	}
+	return onDisk()
+}
+
 // differ fails the test unless the setting makes the difference.
 func differ[T comparable](t *testing.T, without, with, wantWithout, wantWith T) {
 	t.Helper()
@@ -487,6 +500,41 @@ var settings = map[string]func(t *testing.T){
 	},
 	"MIN_BIAS_SESSIONS": func(t *testing.T) {
 		differ(t, reportUnder(t, "", "").Metrics[0].Confidence, reportUnder(t, "MIN_BIAS_SESSIONS", "40").Metrics[0].Confidence, bias.ConfidenceModerate, bias.ConfidencePreliminary)
+	},
+	"BIAS_FSYNC": func(t *testing.T) {
+		differ(t, synced(t, "session", ""), synced(t, "off", ""), true, false)
+	},
+	"BIAS_FSYNC_INTERVAL": func(t *testing.T) {
+		differ(t, synced(t, "interval", "1h"), synced(t, "interval", "1ms"), false, true)
+	},
+	"BIAS_ROTATE_BYTES": func(t *testing.T) {
+		closed := func(size string) int {
+			d := onTap(t, tap(t), "BIAS_ROTATE_BYTES", size)
+			d.ask(t, anyQuestion)
+			d.end(t)
+			found, err := filepath.Glob(d.cfg.BiasStore + ".0*")
+			is(t, err, nil)
+			return len(found)
+		}
+		differ(t, closed(""), closed("1"), 0, 1)
+	},
+	"BIAS_RETENTION_DAYS": func(t *testing.T) {
+		kept := func(days string) int {
+			path := filepath.Join(t.TempDir(), "records.jsonl")
+			old := fmt.Sprintf(`{"schema_version": 1, "session_id": "old", "timestamp": %q, "reviewer_id": "a", "model_id": "b", "response_length_chars": 9}`+"\n",
+				time.Now().AddDate(0, 0, -40).Format(time.RFC3339))
+			if err := os.WriteFile(path+".000001", []byte(old), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d := serve(t, map[string]string{"BIAS_STORE": path, "BIAS_RETENTION_DAYS": days})
+			until(t, func() bool { // the first look after the segments is over
+				_, err := os.Stat(path + ".000001")
+				return os.IsNotExist(err)
+			})
+			d.end(t)
+			return len(d.records(t))
+		}
+		differ(t, kept("41"), kept("39"), 1, 0)
 	},
 	"HASH_SECRET": func(t *testing.T) {
 		hash := func(secret string) string {

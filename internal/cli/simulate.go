@@ -37,7 +37,7 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	}
 	cfg = simulatedConfig(cfg, c.Out)
 	cfg.AllowedModels = nil
-	out, _, err := store.Open(store.Options{Path: c.Out})
+	out, _, err := store.Open(store.Options{Path: c.Out}) //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ type Config struct {
 	MaxModels           int  `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
 	MaxSessions         int  `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
 	MaxSessionsPerToken *int `envconfig:"LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN" desc:"most sessions at once of one token; unset: MAX_SESSIONS"`
-	RateLimit           *int `envconfig:"LLM_COUNCIL_RATE_LIMIT" desc:"most sessions a minute of one token, which may all come at once; unset: no limit"`
+	RateLimit           *int `envconfig:"LLM_COUNCIL_RATE_LIMIT" desc:"most sessions a minute of one token, which may all come at once; off: no limit"`
 	MaxCallsPerProvider int  `envconfig:"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER" default:"64" desc:"most calls in flight to one provider; at least 1"`
 
 	Timeout        time.Duration `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
@@ -95,13 +95,17 @@ type Config struct {
 	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of terms by axis for that; unset: a built-in one, in English"`
 	DemographicsThreshold float64 `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
 
-	BiasPersistence    bool   `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
-	BiasStore          string `envconfig:"LLM_COUNCIL_BIAS_STORE" default:"~/.llm-council/bias_metrics.jsonl" desc:"file of the bias records; ~ is the home directory"`
-	BiasConsent        int    `envconfig:"LLM_COUNCIL_BIAS_CONSENT" default:"1" desc:"consent level of the records, 0 to 4 (ADR-018); 0 keeps none, 4 adds a keyed hash of the question"`
-	BiasWindowSessions int    `envconfig:"LLM_COUNCIL_BIAS_WINDOW_SESSIONS" default:"100" desc:"sessions that the bias report looks back; 0: no limit"`
-	BiasWindowDays     int    `envconfig:"LLM_COUNCIL_BIAS_WINDOW_DAYS" default:"30" desc:"days that the bias report looks back; 0: no limit"`
-	MinBiasSessions    int    `envconfig:"LLM_COUNCIL_MIN_BIAS_SESSIONS" default:"20" desc:"least sessions for a verdict in the bias report; at least 10"`
-	HashSecret         Secret `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hash of the question; required for consent level 4"`
+	BiasPersistence    bool          `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
+	BiasStore          string        `envconfig:"LLM_COUNCIL_BIAS_STORE" default:"~/.llm-council/bias_metrics.jsonl" desc:"file of the bias records; ~ is the home directory"`
+	BiasConsent        int           `envconfig:"LLM_COUNCIL_BIAS_CONSENT" default:"1" desc:"consent level of the records, 0 to 4 (ADR-018); 0 keeps none, 4 adds a keyed hash of the question"`
+	BiasWindowSessions int           `envconfig:"LLM_COUNCIL_BIAS_WINDOW_SESSIONS" default:"100" desc:"sessions that the bias report looks back; 0: no limit"`
+	BiasWindowDays     int           `envconfig:"LLM_COUNCIL_BIAS_WINDOW_DAYS" default:"30" desc:"days that the bias report looks back; 0: no limit"`
+	MinBiasSessions    int           `envconfig:"LLM_COUNCIL_MIN_BIAS_SESSIONS" default:"20" desc:"least sessions for a verdict in the bias report; at least 10"`
+	BiasFsync          string        `envconfig:"LLM_COUNCIL_BIAS_FSYNC" default:"session" desc:"when records are synced to disk: session (before the answer), interval, or off (when the operating system likes)"`
+	BiasFsyncInterval  time.Duration `envconfig:"LLM_COUNCIL_BIAS_FSYNC_INTERVAL" default:"1s" desc:"most time between the answer and the sync, above 0, if BIAS_FSYNC is interval"`
+	BiasRotateBytes    Bytes         `envconfig:"LLM_COUNCIL_BIAS_ROTATE_BYTES" default:"64MiB" desc:"size from which the record file becomes a closed, compressed segment, 1 or more"`
+	BiasRetentionDays  *int          `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; unset: never"`
+	HashSecret         Secret        `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hash of the question; required for consent level 4"`
 
 	SessionRetention  time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"1h" desc:"how long a finished session can be fetched; 0: not at all"`
 	SessionsKept      int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, the oldest go first; 0: none"`

@@ -77,6 +77,9 @@ func defaults() config.Config {
 		BiasPersistence:            true,
 		BiasStore:                  home + "/.llm-council/bias_metrics.jsonl",
 		BiasConsent:                1,
+		BiasFsync:                  "session",
+		BiasFsyncInterval:          time.Second,
+		BiasRotateBytes:            64 << 20,
 		BiasWindowSessions:         100,
 		BiasWindowDays:             30,
 		MinBiasSessions:            20,
@@ -160,6 +163,10 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"BIAS_WINDOW_SESSIONS", "0", nil, func(c *config.Config) { c.BiasWindowSessions = 0 }},
 		{"BIAS_WINDOW_DAYS", "0", nil, func(c *config.Config) { c.BiasWindowDays = 0 }},
 		{"MIN_BIAS_SESSIONS", "10", nil, func(c *config.Config) { c.MinBiasSessions = 10 }},
+		{"BIAS_FSYNC", "interval", nil, func(c *config.Config) { c.BiasFsync = "interval" }},
+		{"BIAS_FSYNC_INTERVAL", "10ms", nil, func(c *config.Config) { c.BiasFsyncInterval = 10 * time.Millisecond }},
+		{"BIAS_ROTATE_BYTES", "1MB", nil, func(c *config.Config) { c.BiasRotateBytes = 1e6 }},
+		{"BIAS_RETENTION_DAYS", "90", nil, func(c *config.Config) { c.BiasRetentionDays = new(90) }},
 		{"HASH_SECRET", "s3cret", nil, func(c *config.Config) { c.HashSecret = "s3cret" }},
 		{"SESSION_RETENTION", "0s", nil, func(c *config.Config) { c.SessionRetention = 0 }},
 		{"SESSIONS_KEPT", "0", nil, func(c *config.Config) { c.SessionsKept = 0 }},
@@ -313,6 +320,14 @@ func TestInvalid(t *testing.T) {
 		quoted("SESSION_RETENTION", "-1s", " is out of range: use a time of 0 or more"),
 		quoted("SESSIONS_KEPT", "-1", " is out of range: use 0 or more"),
 		quoted("SESSIONS_KEPT_BYTES", "-1", size),
+		quoted("BIAS_FSYNC", "always", " is not a mode: use session, interval or off"),
+		quoted("BIAS_FSYNC_INTERVAL", "1", duration),
+		quoted("BIAS_FSYNC_INTERVAL", "0s", above0),
+		quoted("BIAS_ROTATE_BYTES", "64M", size),
+		quoted("BIAS_ROTATE_BYTES", "0", atLeast1),
+		quoted("BIAS_RETENTION_DAYS", "30d", whole),
+		quoted("BIAS_RETENTION_DAYS", "0", " is out of range: use 1 to 36500"),
+		quoted("BIAS_RETENTION_DAYS", "36501", " is out of range: use 1 to 36500"),
 		quoted("MAX_BODY_BYTES", "1.5MiB", size),
 		quoted("MAX_BODY_BYTES", "0", atLeast1),
 		quoted("MAX_QUERY_BYTES", "lots", size),
@@ -472,7 +487,7 @@ func TestUnprefixedVariablesAreNotRead(t *testing.T) {
 }
 
 func TestOff(t *testing.T) {
-	c := mustLoad(t, vars{"STRAGGLER_GRACE": "off", "MAX_COST_USD": "off", "MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off"})
+	c := mustLoad(t, vars{"STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off", "MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off"})
 	if d := diff(defaults(), c); d != "" {
 		t.Error(d)
 	}

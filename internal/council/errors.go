@@ -90,6 +90,10 @@ const (
 	FailInternal        FailureCode = "internal"         // a defect of councild
 )
 
+// ErrCut is the cause of a context whose calls are not waited for any longer. A
+// Completer reports FailCut then.
+var ErrCut = errors.New("not waited for: a quorum was there, and LLM_COUNCIL_STRAGGLER_GRACE was over")
+
 // Failure is why a seat did not deliver. Message may hold the provider's words,
 // at most 1 KiB, never a key.
 type Failure struct {

@@ -87,6 +87,8 @@ var schemas = map[string]reflect.Type{
 	"Report": reflect.TypeFor[bias.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
 	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
 	"Metric": reflect.TypeFor[bias.Metric](), "Profile": reflect.TypeFor[bias.Profile](), "Position": reflect.TypeFor[bias.Position](),
+	"Estimate": reflect.TypeFor[bias.Estimate](), "Prior": reflect.TypeFor[bias.Prior](), "ChangePoint": reflect.TypeFor[bias.ChangePoint](),
+	"Anomalies": reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](), "Calibrated": reflect.TypeFor[bias.Calibrated](),
 	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](), "Entry": reflect.TypeFor[bias.Entry](),
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](), "Readiness": reflect.TypeFor[httpapi.Readiness](),
 	"Problem": reflect.TypeFor[httpapi.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](), "Summary": reflect.TypeFor[sessions.Summary](),

@@ -188,6 +188,9 @@ func ended(ctx context.Context) *council.Failure {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errIdle) {
 		return &council.Failure{Code: council.FailTimeout, Message: cause.Error()}
 	}
+	if errors.Is(cause, council.ErrCut) {
+		return &council.Failure{Code: council.FailCut, Message: cause.Error()}
+	}
 	return &council.Failure{Code: council.FailCancelled, Message: "cancelled: " + cause.Error()}
 }
 

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"strings"
 	"sync"
@@ -43,9 +42,6 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (council.Comple
 	}
 	completion, err := m.Completer.Complete(ctx, call)
 	m.add(call, completion.Usage)
-	if failure := council.AsFailure(err); failure != nil && failure.Code == council.FailCancelled && errors.Is(context.Cause(ctx), errCut) {
-		err = &council.Failure{Code: council.FailCut, Message: errCut.Error()}
-	}
 	return completion, err
 }
 

@@ -21,13 +21,19 @@ import (
 	"github.com/councild/councild/internal/stage3"
 )
 
-// The shares of the time budget by whose end a stage is over. What a stage leaves
-// unused passes on to the next. Stage 3 ends a little before the budget does, so
-// that the fallback answer is still in time.
-const (
-	stage1Share = 0.4
-	stage2Share = 0.8
-)
+// stageEnd returns how long after its beginning a run has a stage behind it. What a
+// stage leaves unused passes on to the next. Stage 3 ends a little before the time
+// budget does, so that the fallback answer is still in time.
+func stageEnd(stage council.Stage, timeout time.Duration) time.Duration {
+	switch stage {
+	case council.Stage1:
+		return timeout * 2 / 5
+	case council.Stage2:
+		return timeout * 4 / 5
+	default:
+		return timeout - min(time.Second, timeout/20)
+	}
+}
 
 // appendTimeout bounds how long a session waits for its records to be written
 // once everything else is done.
@@ -105,7 +111,7 @@ func (r *run) stages(ctx context.Context) *council.Error {
 func (r *run) ask(ctx context.Context) *council.Error {
 	timing := &r.session.Metadata.Timing
 	defer r.clock(&timing.Stage1MS)()
-	stageCtx, cancel := r.until(ctx, stage1Share, council.Stage1)
+	stageCtx, cancel := r.until(ctx, council.Stage1)
 	defer cancel()
 	stageCtx, delivered, stop := r.patience(stageCtx, len(r.plan.Members))
 	defer stop()
@@ -183,20 +189,41 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 	defer r.clock(&meta.Timing.Stage2MS)()
 	authors, slates := r.draw()
 	meta.LabelToModel = slates.Canonical.LabelToModel()
-	if r.p.o.Lexicon != nil {
-		meta.DemographicDisagreement = new(bias.Demographics(bias.DemographicsInput{
-			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
-		}))
-	}
-	if len(authors) < 2 {
+	demographics := r.demographics()
+	if len(authors) >= 2 {
+		r.read(ctx, slates.Reviewer)
+		r.tally(slates, authors)
+	} else {
 		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
-		r.observe(council.EventStage2, meta.Tally)
-		return slates
 	}
-	r.read(ctx, slates.Reviewer)
-	r.tally(slates, authors)
+	meta.DemographicDisagreement = demographics()
 	r.observe(council.EventStage2, meta.Tally)
 	return slates
+}
+
+// demographics looks for demographic disagreement beside the reviewers, who take
+// longer. The returned function waits for what was found.
+func (r *run) demographics() (wait func() *council.DemographicDisagreement) {
+	if r.p.o.Lexicon == nil {
+		return func() *council.DemographicDisagreement { return nil }
+	}
+	var found council.DemographicDisagreement
+	var panicked any
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() { panicked = recover() }()
+		found = bias.Demographics(bias.DemographicsInput{
+			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
+		})
+	}()
+	return func() *council.DemographicDisagreement {
+		<-done
+		if panicked != nil {
+			panic(panicked) // where it would have been without the goroutine
+		}
+		return &found
+	}
 }
 
 // draw returns the members that answered and what the reviewers are shown.
@@ -218,7 +245,7 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	for i, reviewer := range r.plan.Reviewers {
 		r.session.Metadata.ReviewerPositionMapping[reviewer.ID] = slates[i].Positions()
 	}
-	stageCtx, cancel := r.until(ctx, stage2Share, council.Stage2)
+	stageCtx, cancel := r.until(ctx, council.Stage2)
 	defer cancel()
 	stageCtx, delivered, stop := r.patience(stageCtx, len(r.plan.Reviewers))
 	defer stop()
@@ -304,7 +331,7 @@ func agreement(a council.Agreement, o ranking.Options, result ranking.Result, se
 func (r *run) synthesise(ctx context.Context, slates anonymize.Slates) *council.Error {
 	meta := &r.session.Metadata
 	defer r.clock(&meta.Timing.Stage3MS)()
-	stageCtx, cancel := r.until(ctx, 1, council.Stage3)
+	stageCtx, cancel := r.until(ctx, council.Stage3)
 	defer cancel()
 	standings := meta.AggregateRankings
 	if meta.Agreement.Ballots == 0 {
@@ -421,19 +448,12 @@ func slowest(s *council.Session) float64 {
 	return one + two + three
 }
 
-// until returns a context that ends with the given share of the time budget.
-func (r *run) until(ctx context.Context, share float64, stage council.Stage) (context.Context, context.CancelFunc) {
-	budget := time.Duration(share * float64(r.plan.Timeout))
-	if share == 1 {
-		budget -= min(time.Second, r.plan.Timeout/20)
-	}
-	return context.WithDeadlineCause(ctx, r.start.Add(budget), errors.New("the time for "+string(stage)+" ran out"))
+// until returns a context that ends with the stage's time.
+func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, r.start.Add(stageEnd(stage, r.plan.Timeout)), errors.New("the time for "+string(stage)+" ran out"))
 }
 
-// errCut ends the calls of a stage that are not waited for any longer.
-var errCut = errors.New("not waited for: a quorum was there, and LLM_COUNCIL_STRAGGLER_GRACE was over")
-
-// patience returns a context that ends, with errCut, when the stragglers among n
+// patience returns a context that ends, with ErrCut, when the stragglers among n
 // seats have had their grace, which begins when delivered has been told of a quorum
 // that is ok.
 func (r *run) patience(ctx context.Context, n int) (_ context.Context, delivered func(council.Outcome), stop func()) {
@@ -441,7 +461,7 @@ func (r *run) patience(ctx context.Context, n int) (_ context.Context, delivered
 		return ctx, func(council.Outcome) {}, func() {}
 	}
 	ctx, cut := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(r.plan.Timeout, func() { cut(errCut) }) // the stage is over by then
+	timer := time.AfterFunc(r.plan.Timeout, func() { cut(council.ErrCut) }) // the stage is over by then
 	var ok atomic.Int64
 	delivered = func(o council.Outcome) {
 		if o == council.OutcomeOK && ok.Add(1) == int64(Quorum(r.p.o.Quorum, n)) {

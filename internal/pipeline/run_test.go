@@ -967,3 +967,37 @@ func TestStragglers(t *testing.T) {
 		})
 	}
 }
+
+// The deadline of a run is kept whatever the providers do, in whichever stage.
+func TestDeadlineIsKept(t *testing.T) {
+	t.Parallel()
+	const timeout, promised, slack = time.Second, 100 * time.Millisecond, 5
+	for _, task := range []simllm.TaskKind{simllm.Question, simllm.Review, simllm.Synthesis} {
+		for _, fault := range []simllm.Fault{
+			{Kind: simllm.FaultHang},
+			{Kind: simllm.FaultSlowBody},
+			{Kind: simllm.FaultStall},
+			{Kind: simllm.FaultLateEnd},
+			{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "1"},
+			{Kind: simllm.FaultStatus, Status: 503},
+		} {
+			t.Run(string(task)+" "+string(fault.Kind), func(t *testing.T) {
+				t.Parallel()
+				fault.Tasks = []simllm.TaskKind{task}
+				m := members(4)
+				for i := range m {
+					m[i] = with(m[i], fault)
+				}
+				h := build(t, m)
+				start := time.Now()
+				s, err := h.Run(t.Context(), h.plan(t, council.Request{TimeoutSeconds: new(timeout.Seconds())}), nil)
+				if took := time.Since(start); took > timeout+slack*promised {
+					t.Errorf("the run took %v of its %v", took, timeout)
+				}
+				if (err == nil) != (task != simllm.Question) || (s.Answer == "") != (err != nil) {
+					t.Errorf("answer %.20q, %v", s.Answer, err)
+				}
+			})
+		}
+	}
+}

@@ -93,8 +93,8 @@ const (
 	BallotBadScores     FaultKind = "ballot_bad_scores"     // every score is 42
 )
 
-// responseKinds returns the kinds that strike any request.
-func responseKinds() []FaultKind {
+// ResponseKinds returns the faults that strike any request.
+func ResponseKinds() []FaultKind {
 	return []FaultKind{
 		FaultStatus, FaultHugeError, FaultHTML, FaultHalfJSON, FaultErrorIn200, FaultEmptyObject, FaultNull,
 		FaultNoChoices, FaultHugeBody, FaultNullContent, FaultEmptyContent, FaultReasoningOnly, FaultRefusalField,
@@ -117,7 +117,7 @@ func BallotKinds() []FaultKind {
 
 func (f Fault) validate() error {
 	var errs []error
-	if !slices.Contains(slices.Concat(responseKinds(), streamKinds(), BallotKinds()), f.Kind) {
+	if !slices.Contains(slices.Concat(ResponseKinds(), streamKinds(), BallotKinds()), f.Kind) {
 		errs = append(errs, fmt.Errorf("unknown kind %q", f.Kind))
 	}
 	if !(f.Rate > 0 && f.Rate <= 1) { // also refuses NaN

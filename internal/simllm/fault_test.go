@@ -97,7 +97,7 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-	for _, kind := range responseKinds() {
+	for _, kind := range ResponseKinds() {
 		if !covered[kind] {
 			t.Errorf("no case for %s", kind)
 		}

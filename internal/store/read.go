@@ -7,8 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"iter"
 	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -19,7 +24,8 @@ type Reason string
 // The reasons. A line with several faults has the reason of one.
 const (
 	ReasonTooLong       Reason = "too_long"       // over 64 KiB
-	ReasonUnterminated  Reason = "unterminated"   // the last line, without a newline: being written, or torn by a crash
+	ReasonUnterminated  Reason = "unterminated"   // the last session or line has no end: being written, or torn by a crash
+	ReasonDamaged       Reason = "damaged"        // a compressed segment from here on, as its checksum or layout tells
 	ReasonInvalidUTF8   Reason = "invalid_utf8"   // not UTF-8
 	ReasonNotJSON       Reason = "not_json"       // not a JSON value, or more than one
 	ReasonNotAnObject   Reason = "not_an_object"  // JSON, but not an object
@@ -32,7 +38,8 @@ const (
 
 // LineError is why a line holds no record.
 type LineError struct {
-	Line   int64 // 1-based; 0 when the line did not come from a file
+	File   string // the name of its file, without directories; "" when it is not known
+	Line   int64  // 1-based, in its file; 0 when the line did not come from a file
 	Reason Reason
 	Err    error // the detail; nil when the reason says it all
 }
@@ -43,6 +50,9 @@ func (e *LineError) Error() string {
 	if e.Line > 0 {
 		text = fmt.Sprintf("line %d: %s", e.Line, text)
 	}
+	if e.File != "" {
+		text = e.File + ": " + text
+	}
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}
@@ -52,20 +62,143 @@ func (e *LineError) Error() string {
 // Unwrap returns the detail.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// ReadFile reads the store at path as [Read] does. The file is opened when the
-// iteration begins; one that does not exist is an error that matches
-// fs.ErrNotExist. No lock is taken: while another process appends, what is read
-// is everything up to some point of its writing.
+// ReadFile reads the store at path as [Read] does: its closed segments, then the
+// data file. Of a single closed segment, path may be that file. The files are
+// opened while the iteration goes on; when there is none, that is an error that
+// matches fs.ErrNotExist. No lock is taken: while another process appends, what is
+// read are the sessions up to some point of its writing.
+//
+// Of a session that has no end nothing is returned but one *LineError.
 func ReadFile(ctx context.Context, path string) iter.Seq2[council.BiasMetricRecord, error] {
 	return func(yield func(council.BiasMetricRecord, error) bool) {
-		f, err := os.Open(path)
+		for part, err := range parts(path) {
+			if err != nil {
+				yield(council.BiasMetricRecord{}, fmt.Errorf("opening the record store: %w", err))
+				return
+			}
+			for record, err := range part.records(ctx) {
+				if !yield(record, err) || err != nil && !isLine(err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// isLine reports whether reading goes on after the error.
+func isLine(err error) bool {
+	_, ok := errors.AsType[*LineError](err)
+	return ok
+}
+
+// part is one file of a store. What it holds can be read once.
+type part struct {
+	*os.File
+}
+
+// parts returns the files of the store at path in the order of their records. Each
+// is closed when the iteration goes on.
+func parts(path string) iter.Seq2[part, error] {
+	return func(yield func(part, error) bool) {
+		closed, data, err := snapshot(resolve(path))
 		if err != nil {
-			yield(council.BiasMetricRecord{}, fmt.Errorf("opening the record store: %w", err))
+			yield(part{}, err)
 			return
 		}
-		defer f.Close()
-		Read(ctx, f)(yield)
+		if data != nil {
+			defer data.Close()
+		}
+		for _, s := range closed {
+			p, err := s.open()
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // it has become too old
+			}
+			more := yield(p, err)
+			_ = p.Close()
+			if !more || err != nil {
+				return
+			}
+		}
+		if data != nil {
+			yield(part{data}, nil)
+		}
 	}
+}
+
+// snapshot returns the closed segments of the store at path and the data file that
+// followed them at one moment. The file is nil when there was none.
+func snapshot(path string) ([]segment, *os.File, error) {
+	closed, err := closedSegments(path)
+	for err == nil {
+		data, openErr := os.Open(path)
+		if openErr != nil && (!errors.Is(openErr, fs.ErrNotExist) || len(closed) == 0) {
+			return nil, nil, openErr
+		}
+		var after []segment
+		after, err = closedSegments(path)
+		if err == nil && lastNumber(after) == lastNumber(closed) {
+			return after, data, nil
+		}
+		if data != nil { // it may be a closed segment by now
+			_ = data.Close()
+		}
+		closed = after
+	}
+	return nil, nil, err
+}
+
+// open opens the file of the segment, which may be compressed meanwhile.
+func (s segment) open() (part, error) {
+	f, err := os.Open(s.file())
+	if errors.Is(err, fs.ErrNotExist) {
+		f, err = os.Open(s.name + compressedSuffix)
+	}
+	return part{f}, err
+}
+
+// records returns what the file holds, as Read does.
+func (p part) records(ctx context.Context) iter.Seq2[council.BiasMetricRecord, error] {
+	return func(yield func(council.BiasMetricRecord, error) bool) {
+		name := filepath.Base(p.Name())
+		if strings.HasSuffix(name, compressedSuffix) {
+			decompressor, err := zstd.NewReader(p.File, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+			if err != nil {
+				yield(council.BiasMetricRecord{}, err)
+				return
+			}
+			defer decompressor.Close()
+			read(ctx, compressed{decompressor}, name, false, yield)
+			return
+		}
+		info, err := p.Stat()
+		if err != nil {
+			yield(council.BiasMetricRecord{}, err)
+			return
+		}
+		if !info.Mode().IsRegular() { // a pipe has no end to look at
+			read(ctx, p, name, false, yield)
+			return
+		}
+		end, err := afterLastSession(p, info.Size())
+		if err != nil {
+			yield(council.BiasMetricRecord{}, err)
+			return
+		}
+		read(ctx, io.NewSectionReader(p, 0, end), name, end < info.Size(), yield)
+	}
+}
+
+var errDamaged = errors.New("the compressed data is damaged")
+
+// compressed tells damage from a disk that cannot be read.
+type compressed struct{ *zstd.Decoder }
+
+func (c compressed) Read(p []byte) (int, error) {
+	n, err := c.Decoder.Read(p)
+	if _, disk := errors.AsType[*fs.PathError](err); err != nil && !errors.Is(err, io.EOF) && !disk {
+		err = fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return n, err
 }
 
 // Read returns the records of r in their order, each with a nil error. A line
@@ -78,42 +211,48 @@ func ReadFile(ctx context.Context, path string) iter.Seq2[council.BiasMetricReco
 // to: records share that.
 func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, error] {
 	return func(yield func(council.BiasMetricRecord, error) bool) {
-		lines := bufio.NewReaderSize(r, maxLine)
-		scanner := newScanner()
-		for n := int64(1); ; n++ {
-			if err := ctx.Err(); err != nil {
-				yield(council.BiasMetricRecord{}, err)
-				return
-			}
-			line, tooLong, err := readLine(lines)
-			if err != nil && !errors.Is(err, io.EOF) {
-				yield(council.BiasMetricRecord{}, fmt.Errorf("reading line %d of the record store: %w", n, err))
-				return
-			}
-			if n == 1 {
-				line = bytes.TrimPrefix(line, []byte("\ufeff"))
-			}
-			var record council.BiasMetricRecord
-			var bad error
-			switch {
-			case tooLong:
-				bad = &LineError{Reason: ReasonTooLong}
-			case len(bytes.TrimSpace(line)) == 0:
-				if err != nil {
-					return
-				}
-				continue
-			case err != nil:
-				bad = &LineError{Reason: ReasonUnterminated}
-			default:
-				record, bad = scanner.parse(line)
-			}
-			if lineErr, ok := errors.AsType[*LineError](bad); ok {
-				lineErr.Line = n
-			}
-			if !yield(record, bad) || err != nil {
-				return
-			}
+		read(ctx, r, "", false, yield)
+	}
+}
+
+// read reads the file of that name as Read does. When it is torn, an unterminated
+// line follows what r holds.
+func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(council.BiasMetricRecord, error) bool) {
+	lines := bufio.NewReaderSize(r, maxLine)
+	scanner := newScanner()
+	for n := int64(1); ; n++ {
+		if err := ctx.Err(); err != nil {
+			yield(council.BiasMetricRecord{}, err)
+			return
+		}
+		line, tooLong, err := readLine(lines)
+		if n == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		var record council.BiasMetricRecord
+		var bad error
+		switch {
+		case errors.Is(err, errDamaged):
+			bad = &LineError{Reason: ReasonDamaged, Err: err}
+		case err != nil && !errors.Is(err, io.EOF):
+			yield(council.BiasMetricRecord{}, fmt.Errorf("reading line %d of the record store: %w", n, err))
+			return
+		case tooLong:
+			bad = &LineError{Reason: ReasonTooLong}
+		case len(bytes.TrimSpace(line)) == 0 && err == nil:
+			continue
+		case len(bytes.TrimSpace(line)) == 0 && !torn:
+			return
+		case err != nil:
+			bad = &LineError{Reason: ReasonUnterminated}
+		default:
+			record, bad = scanner.parse(bytes.TrimRight(line, "\t\r\n"))
+		}
+		if lineErr, ok := errors.AsType[*LineError](bad); ok {
+			lineErr.File, lineErr.Line = file, n
+		}
+		if !yield(record, bad) || err != nil {
+			return
 		}
 	}
 }

@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/gofrs/flock"
 
@@ -21,71 +24,136 @@ import (
 // its newline included. A record of this program has well under 1 KiB.
 const maxLine = 64 << 10
 
+// goesOn stands before the newline of every record of a session but the last. It
+// is space to a reader of JSON. What a crash left of a session ends in such a line
+// or within one.
+const goesOn = '\t'
+
+// Fsync says when records count as kept.
+type Fsync string
+
+// The values of Fsync.
+const (
+	FsyncSession  Fsync = "session"  // once they are on disk
+	FsyncInterval Fsync = "interval" // once they are written; they are on disk at most Options.Interval later
+	FsyncOff      Fsync = "off"      // once they are written; the operating system chooses when they are on disk
+)
+
 // Options are the settings of a Store.
 type Options struct {
-	Path string // the data file; required
+	Path        string        // the data file; required
+	Fsync       Fsync         // "": FsyncSession
+	Interval    time.Duration // for FsyncInterval, above 0
+	RotateBytes int64         // size from which the data file becomes a closed segment; 0: never
+	Retention   time.Duration // age of its newest record from which a closed segment is deleted; 0: never
+	Log         *slog.Logger  // nil: nothing is logged
+
+	disk disk // nil: the operating system's
 }
 
 // Recovery says what Open had to mend.
 type Recovery struct {
-	CutBytes int64 // the length of the unterminated last line that was cut; 0: there was none
+	CutBytes int64 // the length of the unfinished last session that was cut; 0: there was none
 }
 
 // Store appends records to a file that no other Store has open. It is safe for
 // concurrent use.
 type Store struct {
-	path string
-	lock *flock.Flock
+	path     string
+	lock     *flock.Flock
+	segments *housekeeper
+	wake     chan struct{}      // of capacity 1: there is something to write, or the store closes
+	stop     context.CancelFunc // ends the housekeeping
+	done     sync.WaitGroup     // the writer and the housekeeping
 
 	mu     sync.Mutex // guards what follows
-	file   file       // nil once closed
-	err    error      // why the last append failed; nil when it did not
-	sealed bool       // no append may follow, because of err
+	queue  []*batch   // to be written
+	err    error      // why the last attempt to write failed, or some records still wait; nil when all is well
+	closed bool
+	lost   error // what Close could not write
 }
 
-// file is what a Store needs of its data file. Tests put a faulty one in place.
-type file interface {
-	io.WriteCloser
-	Stat() (fs.FileInfo, error)
-	Truncate(size int64) error
-	Sync() error
+// batch is the records of a session on their way to disk.
+type batch struct {
+	lines  []byte
+	result chan error // of capacity 1, for the first outcome
 }
 
 // Open opens the store for appending. It creates the file and missing
-// directories, readable by this user only, and cuts an unterminated last line.
+// directories, readable by this user only, and cuts an unfinished last session.
 // While another Store has the file open, in this or another process, the error is
 // a *HeldError; Open does not wait.
 func Open(o Options) (*Store, Recovery, error) {
-	if o.Path == "" {
-		return nil, Recovery{}, errors.New("opening the record store: no path is given")
+	if err := o.complete(); err != nil {
+		return nil, Recovery{}, fmt.Errorf("opening the record store: %w", err)
 	}
-	path := o.Path
-	// Two names of one file must lead to one lock. A file that does not exist yet
-	// has one name.
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	s, recovery, err := open(path)
+	s, recovery, err := open(o)
 	if _, held := errors.AsType[*HeldError](err); err != nil && !held {
-		err = fmt.Errorf("opening the record store %s: %w; name a file in a directory that this user can write to, or switch the records off", path, err)
+		err = fmt.Errorf("opening the record store %s: %w; name a file in a directory that this user can write to, or switch the records off", o.Path, err)
 	}
 	return s, recovery, err
 }
 
-func open(path string) (*Store, Recovery, error) {
-	if err := makeDir(filepath.Dir(path)); err != nil {
+// complete checks the options and sets what is left out.
+func (o *Options) complete() error {
+	if o.Fsync == "" {
+		o.Fsync = FsyncSession
+	}
+	switch {
+	case o.Path == "":
+		return errors.New("no path is given")
+	case o.Fsync == FsyncInterval && o.Interval <= 0:
+		return errors.New("no interval is given")
+	case o.Fsync != FsyncSession && o.Fsync != FsyncInterval && o.Fsync != FsyncOff:
+		return fmt.Errorf("fsync is %q", o.Fsync)
+	}
+	o.Path = resolve(o.Path)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.disk == nil {
+		o.disk = osDisk{}
+	}
+	return nil
+}
+
+// resolve follows symbolic links: two names of one file must lead to one lock and
+// to the same segments. A file that does not exist yet has one name.
+func resolve(path string) string {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target
+	}
+	return path
+}
+
+func open(o Options) (*Store, Recovery, error) {
+	if err := makeDir(filepath.Dir(o.Path)); err != nil {
 		return nil, Recovery{}, err
 	}
-	lock, err := acquire(path)
+	lock, err := acquire(o.Path)
 	if err != nil {
 		return nil, Recovery{}, err
 	}
-	f, cut, err := openData(path)
+	var f file
+	var cut int64
+	// A segment can be closed only where files can be made. This also removes what a
+	// crash left.
+	temporary, err := o.disk.OpenFile(o.Path+temporarySuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err == nil {
+		err = errors.Join(temporary.Close(), o.disk.Remove(o.Path+temporarySuffix))
+	}
+	if err == nil {
+		f, cut, err = openData(o)
+	}
 	if err != nil {
 		_ = lock.Close()
 		return nil, Recovery{}, err
 	}
-	return &Store{path: path, lock: lock, file: f}, Recovery{CutBytes: cut}, nil
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Store{path: o.Path, lock: lock, segments: newHousekeeper(o), wake: make(chan struct{}, 1), stop: stop}
+	s.done.Go(func() { s.segments.run(ctx) })
+	s.done.Go(newWriter(s, o, f).run)
+	return s, Recovery{CutBytes: cut}, nil
 }
 
 // makeDir creates dir and its missing parents. Each new one is synced into its
@@ -101,26 +169,17 @@ func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return syncDir(parent)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return osDisk{}.SyncDir(parent)
 }
 
 // openData opens the data file and returns how many bytes were cut from its end.
-func openData(path string) (f *os.File, cut int64, err error) {
-	f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+func openData(o Options) (f file, cut int64, err error) {
+	f, err = o.disk.OpenFile(o.Path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, 0, err
 	}
 	if cut, err = cutTail(f); err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = o.disk.SyncDir(filepath.Dir(o.Path))
 	}
 	if err != nil {
 		_ = f.Close()
@@ -129,8 +188,8 @@ func openData(path string) (f *os.File, cut int64, err error) {
 	return f, cut, nil
 }
 
-// cutTail removes what follows the last newline and returns its length in bytes.
-func cutTail(f *os.File) (int64, error) {
+// cutTail removes an unfinished last session and returns its length in bytes.
+func cutTail(f file) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -138,7 +197,7 @@ func cutTail(f *os.File) (int64, error) {
 	if !info.Mode().IsRegular() {
 		return 0, errors.New("not a regular file")
 	}
-	end, err := afterLastNewline(f, info.Size())
+	end, err := afterLastSession(f, info.Size())
 	if err != nil || end == info.Size() {
 		return 0, err
 	}
@@ -146,6 +205,19 @@ func cutTail(f *os.File) (int64, error) {
 		return 0, err
 	}
 	return info.Size() - end, f.Sync()
+}
+
+// afterLastSession returns the offset behind the last line in the first size bytes
+// of r after which the session does not go on, 0 when there is none.
+func afterLastSession(r io.ReaderAt, size int64) (int64, error) {
+	end, err := afterLastNewline(r, size)
+	for mark := make([]byte, 1); err == nil && end > 1; {
+		if _, err = r.ReadAt(mark, end-2); err != nil || mark[0] != goesOn {
+			break
+		}
+		end, err = afterLastNewline(r, end-1)
+	}
+	return end, err
 }
 
 // afterLastNewline returns the offset behind the last newline in the first size
@@ -167,20 +239,19 @@ func afterLastNewline(r io.ReaderAt, size int64) (int64, error) {
 	return 0, nil
 }
 
-// Append writes the records with one write and returns nil once they are on
-// disk. With any error none of them counts as kept. An error of ctx is returned
-// only when nothing was written: a write that has begun is finished.
+// Append returns nil once the records are kept, which Options.Fsync defines. With
+// any error none of them counts as kept. An error of ctx is returned only when
+// nothing was written: a write that has begun is finished.
 //
-// When the write fails, for want of space for one, the file is cut back to where
-// it was and the next Append may succeed. After a failed fsync every further
-// Append fails with the same cause.
+// Records that could not be written wait in memory, and are written by and by as
+// soon as the disk takes them again. Append does not wait for that.
 func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) error {
 	if len(records) == 0 {
 		return nil
 	}
 	lines, err := encode(records)
 	if err == nil {
-		err = s.write(ctx, lines)
+		err = s.commit(ctx, lines)
 	}
 	if err != nil {
 		return fmt.Errorf("appending to the record store %s: %w", s.path, err)
@@ -198,6 +269,10 @@ func encode(records []council.BiasMetricRecord) ([]byte, error) {
 		if err := encoder.Encode(&records[i]); err != nil {
 			return nil, fmt.Errorf("encoding record %d: %w", i, err)
 		}
+		if i < len(records)-1 {
+			lines.Truncate(lines.Len() - len("\n"))
+			lines.Write([]byte{goesOn, '\n'})
+		}
 		if n := lines.Len() - before; n > maxLine {
 			return nil, fmt.Errorf("encoding record %d: %d bytes are more than the %d that a line may have", i, n, maxLine)
 		}
@@ -205,63 +280,96 @@ func encode(records []council.BiasMetricRecord) ([]byte, error) {
 	return lines.Bytes(), nil
 }
 
-func (s *Store) write(ctx context.Context, lines []byte) error {
+// commit has the writer write the lines, and waits for the outcome.
+func (s *Store) commit(ctx context.Context, lines []byte) error {
+	b := &batch{lines: lines, result: make(chan error, 1)}
+	if err := s.enqueue(ctx, b); err != nil {
+		return err
+	}
+	select {
+	case err := <-b.result:
+		return err
+	case <-ctx.Done():
+		if s.withdraw(b) {
+			return ctx.Err()
+		}
+		return <-b.result
+	}
+}
+
+func (s *Store) enqueue(ctx context.Context, b *batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.sealed {
-		return fmt.Errorf("refused, the store must be opened anew: %w", s.err)
+	if s.closed {
+		return fs.ErrClosed
 	}
-	s.err = s.writeLocked(lines)
-	return s.err
-}
-
-func (s *Store) writeLocked(lines []byte) error {
-	// The size is asked for and not remembered: if somebody emptied the file to
-	// make room, cutting it to an older size would fill it with zeros.
-	before, err := s.file.Stat()
-	if err != nil {
-		return err
-	}
-	if _, err := s.file.Write(lines); err != nil {
-		if cutErr := s.file.Truncate(before.Size()); cutErr != nil {
-			s.sealed = true
-			return fmt.Errorf("%w; rolling back: %w", err, cutErr)
-		}
-		return err
-	}
-	// The kernel may drop the pages that it could not write and report success
-	// the next time, so a failed fsync is final.
-	if err := s.file.Sync(); err != nil {
-		s.sealed = true
-		return err
-	}
+	s.queue = append(s.queue, b)
+	s.wakeLocked()
 	return nil
 }
 
-// Healthy returns nil while records can be kept, as far as the last Append
-// showed, else why they cannot. An Append that succeeds clears the error of one
-// that was rolled back. A closed store returns an error that matches
-// fs.ErrClosed.
+func (s *Store) wakeLocked() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // the writer has yet to look
+	}
+}
+
+// withdraw takes the batch back, and reports whether it was still queued.
+func (s *Store) withdraw(b *batch) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := slices.Index(s.queue, b)
+	if i >= 0 {
+		s.queue = slices.Delete(s.queue, i, i+1)
+	}
+	return i >= 0
+}
+
+// take hands the writer what is queued. Nothing comes after closed.
+func (s *Store) take() (queue []*batch, closed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	queue, s.queue = s.queue, nil
+	return queue, s.closed
+}
+
+// report notes how the last attempt to write went.
+func (s *Store) report(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// Healthy returns nil while records can be kept, as far as the last attempt
+// showed, and none waits to be written; else why. A closed store returns an error
+// that matches fs.ErrClosed.
 func (s *Store) Healthy() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return fs.ErrClosed
+	}
 	return s.err
 }
 
-// Close closes the file and lets others open the store. It waits for an Append
-// that is under way; calling it again does nothing.
+// Close writes what waits, closes the file and lets others open the store.
+// Calling it again does nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.file == nil {
+	if s.closed {
+		s.mu.Unlock()
 		return nil
 	}
-	err := errors.Join(s.file.Close(), s.lock.Close())
-	s.file, s.err, s.sealed = nil, fs.ErrClosed, true
-	if err != nil {
+	s.closed = true
+	s.wakeLocked()
+	s.mu.Unlock()
+	s.stop()
+	s.done.Wait()
+	if err := errors.Join(s.lost, s.lock.Close()); err != nil {
 		return fmt.Errorf("closing the record store %s: %w", s.path, err)
 	}
 	return nil

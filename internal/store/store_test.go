@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"math"
 	"os"
 	"os/exec"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
@@ -37,7 +39,8 @@ const (
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m)
+		return
 	}
 	s, _, err := Open(Options{Path: os.Getenv(pathVariable)})
 	if err != nil {
@@ -103,10 +106,11 @@ func lines(t *testing.T, ids ...string) string {
 	t.Helper()
 	var all strings.Builder
 	for _, id := range ids {
-		for _, r := range session(id) {
-			all.Write(marshal(t, r))
-			all.WriteByte('\n')
+		written, err := encode(session(id))
+		if err != nil {
+			t.Fatal(err)
 		}
+		all.Write(written)
 	}
 	return all.String()
 }
@@ -114,7 +118,13 @@ func lines(t *testing.T, ids ...string) string {
 // openStore opens the store at path, which has nothing to mend, until the test ends.
 func openStore(t *testing.T, path string) *Store {
 	t.Helper()
-	s, recovery, err := Open(Options{Path: path})
+	return openWith(t, Options{Path: path})
+}
+
+// openWith is openStore with options.
+func openWith(t *testing.T, o Options) *Store {
+	t.Helper()
+	s, recovery, err := Open(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,200 +357,82 @@ func TestConcurrentAppendsStayWhole(t *testing.T) {
 	}
 }
 
-// faulty is a data file with faults. A nil function leaves the file's own.
-type faulty struct {
-	file
-	stat     func() (fs.FileInfo, error)
-	write    func(f file, data []byte) (int, error)
-	truncate func() error
-	sync     func() error
-
-	writes, syncs int
-}
-
-func (f *faulty) Stat() (fs.FileInfo, error) {
-	if f.stat != nil {
-		return f.stat()
-	}
-	return f.file.Stat()
-}
-
-func (f *faulty) Write(data []byte) (int, error) {
-	f.writes++
-	if f.write != nil {
-		return f.write(f.file, data)
-	}
-	return f.file.Write(data)
-}
-
-func (f *faulty) Truncate(size int64) error {
-	if f.truncate != nil {
-		return f.truncate()
-	}
-	return f.file.Truncate(size)
-}
-
-func (f *faulty) Sync() error {
-	f.syncs++
-	if f.sync != nil {
-		return f.sync()
-	}
-	return f.file.Sync()
-}
-
-// openFaulty opens the store at path on a file without faults so far.
-func openFaulty(t *testing.T, path string) (*Store, *faulty) {
+// openTestDisk opens the store at a new path on a disk without faults so far.
+func openTestDisk(t *testing.T) (*Store, *testDisk) {
 	t.Helper()
-	s := openStore(t, path)
-	f := &faulty{file: s.file}
-	s.file = f
-	return s, f
-}
-
-// diskFull writes half of the data.
-func diskFull(f file, data []byte) (int, error) {
-	n, err := f.Write(data[:len(data)/2])
-	if err != nil {
-		return n, err
-	}
-	return n, syscall.ENOSPC
+	d := &testDisk{}
+	return openWith(t, Options{Path: newPath(t), disk: d}), d
 }
 
 func TestAppendWritesAndSyncsOnce(t *testing.T) {
-	s, f := openFaulty(t, newPath(t))
+	s, d := openTestDisk(t)
 	if err := s.Append(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if f.writes != 0 || f.syncs != 0 {
-		t.Errorf("for no records: %d writes, %d syncs", f.writes, f.syncs)
+	if did := d.done(opWrite, opSync); len(did) > 0 {
+		t.Errorf("for no records: %v", did)
 	}
 	appendSessions(t, s, "a")
-	if f.writes != 1 || f.syncs != 1 {
-		t.Errorf("for a session: %d writes, %d syncs, want one of each", f.writes, f.syncs)
+	if did := d.done(opWrite, opSync); len(did) != 2 || did[0].kind != opWrite || did[1].kind != opSync {
+		t.Errorf("for a session: %v, want a write and a sync", did)
 	}
 }
 
-func TestFailedWriteIsRolledBack(t *testing.T) {
-	path := newPath(t)
-	s, f := openFaulty(t, path)
-	appendSessions(t, s, "a")
-	for name, fault := range map[string]faulty{
-		"disk full": {write: diskFull},
-		"nothing was written": {write: func(file, []byte) (int, error) {
-			return 0, syscall.ENOSPC
-		}},
-		"size unknown": {stat: func() (fs.FileInfo, error) { return nil, syscall.ENOSPC }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := content(t, path)
-			f.stat, f.write = fault.stat, fault.write
-			if err := s.Append(t.Context(), session("lost")); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), path) {
-				t.Errorf("got error %v", err)
-			}
-			if err := s.Healthy(); !errors.Is(err, syscall.ENOSPC) {
-				t.Errorf("got health %v", err)
-			}
-			if got := content(t, path); got != before {
-				t.Errorf("the file holds %q", got)
-			}
-			f.stat, f.write = nil, nil
-			appendSessions(t, s, "b")
-			if err := s.Healthy(); err != nil {
-				t.Errorf("got health %v after a success", err)
-			}
-			if got, want := content(t, path), before+lines(t, "b"); got != want {
-				t.Errorf("the file holds %q, want %q", got, want)
-			}
-		})
-	}
+// blockWrites has the first write wait until the test calls finish.
+func blockWrites(t *testing.T, d *testDisk) (writing chan struct{}, finish func()) {
+	t.Helper()
+	writing, gate := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	d.fail(func(o op, bytes int) (int, error) {
+		if o.kind == opWrite {
+			once.Do(func() {
+				close(writing)
+				<-gate
+			})
+		}
+		return bytes, nil
+	})
+	finish = sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(finish)
+	return writing, finish
 }
 
-// When the disk is full somebody may empty the file. Rolling back must not bring
-// the old size back.
-func TestRollBackMindsAFileThatWasEmptied(t *testing.T) {
-	path := newPath(t)
-	s, f := openFaulty(t, path)
-	appendSessions(t, s, "a")
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
+// What comes while the store writes and syncs is written and synced together.
+func TestAppendsShareASync(t *testing.T) {
+	s, d := openTestDisk(t)
+	writing, finish := blockWrites(t, d)
+	var done sync.WaitGroup
+	ids := []string{"a", "b", "c", "d", "e"}
+	for i, id := range ids {
+		done.Go(func() { appendSessions(t, s, id) })
+		if i == 0 {
+			<-writing
+		}
 	}
-	f.write = diskFull
-	if err := s.Append(t.Context(), session("lost")); err == nil {
-		t.Error("kept on a full disk")
+	for queued := 0; queued < 4; {
+		s.mu.Lock()
+		queued = len(s.queue)
+		s.mu.Unlock()
 	}
-	f.write = nil
-	appendSessions(t, s, "b")
-	if got, want := content(t, path), lines(t, "b"); got != want {
-		t.Errorf("the file holds %q, want %q", got, want)
+	finish()
+	done.Wait()
+	if did := d.done(opWrite, opSync); len(did) != 4 {
+		t.Errorf("%d writes and syncs for one session and then four at once, want 4", len(did))
 	}
-}
-
-func TestAFaultThatLeavesTheFileUncertainSealsTheStore(t *testing.T) {
-	eio := func() error { return syscall.EIO }
-	for name, fault := range map[string]faulty{
-		"failed fsync":     {sync: eio},
-		"failed roll-back": {write: diskFull, truncate: eio},
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := newPath(t)
-			s, f := openFaulty(t, path)
-			appendSessions(t, s, "a")
-			f.write, f.truncate, f.sync = fault.write, fault.truncate, fault.sync
-			if err := s.Append(t.Context(), session("lost")); !errors.Is(err, syscall.EIO) {
-				t.Errorf("got error %v", err)
-			}
-
-			f.write, f.truncate, f.sync = nil, nil, nil
-			writes, syncs, before := f.writes, f.syncs, content(t, path)
-			if err := s.Append(t.Context(), session("refused")); !errors.Is(err, syscall.EIO) {
-				t.Errorf("then got error %v", err)
-			}
-			if err := s.Healthy(); !errors.Is(err, syscall.EIO) {
-				t.Errorf("got health %v", err)
-			}
-			if f.writes != writes || f.syncs != syncs || content(t, path) != before {
-				t.Error("the file was touched again")
-			}
-
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
-			s, _, err := Open(Options{Path: path})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			appendSessions(t, s, "b")
-			got, bad := collect(t, ReadFile(t.Context(), path))
-			if len(bad) > 0 {
-				t.Errorf("skipped %v", bad)
-			}
-			if diff := cmp.Diff(slices.Concat(session("a"), session("b")), slices.DeleteFunc(got, func(r council.BiasMetricRecord) bool {
-				return r.SessionID == "lost"
-			})); diff != "" {
-				t.Error(diff)
-			}
-		})
+	for _, id := range ids {
+		if !strings.Contains(content(t, s.path), lines(t, id)) {
+			t.Errorf("session %s is not there as it was given", id)
+		}
 	}
 }
 
 func TestAppendMindsTheContext(t *testing.T) {
-	path := newPath(t)
-	s, f := openFaulty(t, path)
+	s, d := openTestDisk(t)
 
 	// While one append writes, the context of the next one ends.
-	writing, finish := make(chan struct{}), make(chan struct{})
-	f.write = func(f file, data []byte) (int, error) {
-		close(writing)
-		<-finish
-		return f.Write(data)
-	}
+	writing, finish := blockWrites(t, d)
 	var done sync.WaitGroup
-	done.Go(func() {
-		if err := s.Append(t.Context(), session("a")); err != nil {
-			t.Error(err)
-		}
-	})
+	done.Go(func() { appendSessions(t, s, "a") })
 	<-writing
 	ctx, cancel := context.WithCancel(t.Context())
 	done.Go(func() {
@@ -549,19 +441,21 @@ func TestAppendMindsTheContext(t *testing.T) {
 		}
 	})
 	cancel()
-	close(finish)
+	finish()
 	done.Wait()
 
 	// A write that has begun is finished.
 	ctx, cancel = context.WithCancel(t.Context())
-	f.write = func(f file, data []byte) (int, error) {
-		cancel()
-		return f.Write(data)
-	}
+	d.fail(func(o op, bytes int) (int, error) {
+		if o.kind == opWrite {
+			cancel()
+		}
+		return bytes, nil
+	})
 	if err := s.Append(ctx, session("b")); err != nil {
 		t.Error(err)
 	}
-	if got, want := content(t, path), lines(t, "a", "b"); got != want {
+	if got, want := content(t, s.path), lines(t, "a", "b"); got != want {
 		t.Errorf("the file holds %q, want %q", got, want)
 	}
 	if err := s.Healthy(); err != nil {
@@ -709,38 +603,10 @@ func TestKilledProcessLosesNoSession(t *testing.T) {
 	}
 }
 
-// Wherever a crash cut the last session short, the file opens, the sessions
-// before it are whole and the next one is not damaged.
-func TestTornTailIsCut(t *testing.T) {
-	path := newPath(t)
-	before, last, next := lines(t, "a", "b"), lines(t, "torn"), lines(t, "c")
-	last = last[:len(last)*2/3] // two of its three records are enough
-	for kept := range len(last) + 1 {
-		whole := last[:strings.LastIndexByte(last[:kept], '\n')+1]
-		writeFile(t, path, before+last[:kept])
-		s, recovery, err := Open(Options{Path: path})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := int64(kept - len(whole)); recovery.CutBytes != want {
-			t.Errorf("torn after %d bytes: %d were cut, want %d", kept, recovery.CutBytes, want)
-		}
-		appendSessions(t, s, "c")
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if got := content(t, path); got != before+whole+next {
-			t.Errorf("torn after %d bytes: the file holds %q", kept, got)
-		}
-		// New files are faster than overwritten ones, which some file systems flush.
-		if err := errors.Join(os.Remove(path), os.Remove(path+".lock")); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestOpenCutsNothingButAnUnterminatedLine(t *testing.T) {
+func TestOpenCutsNothingButAnUnfinishedSession(t *testing.T) {
 	good := lines(t, "a")
+	first := good[:strings.IndexByte(good, '\n')+1]
+	foreign := strings.ReplaceAll(good, "\t\n", "\n") // as another program writes a session
 	for name, test := range map[string]struct{ data, want string }{
 		"empty":                                 {"", ""},
 		"whole":                                 {good, good},
@@ -749,6 +615,10 @@ func TestOpenCutsNothingButAnUnterminatedLine(t *testing.T) {
 		"empty line":                            {good + "\n", good + "\n"},
 		"zeros":                                 {good + "\x00\x00\x00", good},
 		"no newline at all":                     {"{", ""},
+		"a session that goes on":                {good + first, good},
+		"a session that goes on, alone":         {first, ""},
+		"a session that goes on, and a tail":    {good + first + first[:9], good},
+		"a session of another program":          {foreign + foreign[:len(first)-1], foreign + foreign[:len(first)-1]},
 		"longer than a block":                   {good + strings.Repeat("x", maxLine+1), good},
 		"of several blocks":                     {good + strings.Repeat("x", 3*maxLine), good},
 		"several blocks and no end":             {strings.Repeat("x", 2*maxLine), ""},
@@ -772,3 +642,5 @@ func TestOpenCutsNothingButAnUnterminatedLine(t *testing.T) {
 		})
 	}
 }
+
+func newTestLog(w io.Writer) *slog.Logger { return slog.New(slog.NewJSONHandler(w, nil)) }

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"context"
 	"net/http"
 
 	"github.com/councild/councild/internal/council"
@@ -46,9 +47,9 @@ func NewMetrics(version string, states func() []Breaker) *Metrics {
 			Name: "councild_overhead_seconds", Help: "Time of a session that its slowest calls do not explain.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 		}),
-		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_calls_total", Help: "Seats that were asked, by what came of it: ok, abstained, invalid, fallback, or the failure's code."}, []string{"stage", "model", "outcome"}),
-		latency:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "councild_call_seconds", Help: "Time that a seat took, all attempts.", Buckets: seconds}, []string{"stage"}),
-		retries:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_retries_total", Help: "Requests to providers beyond the first of a seat."}, []string{"stage", "model"}),
+		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_calls_total", Help: "Calls to models, by what came of them: ok, or the failure's code."}, []string{"stage", "model", "outcome"}),
+		latency:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "councild_call_seconds", Help: "Time of a call, all attempts.", Buckets: seconds}, []string{"stage"}),
+		retries:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_retries_total", Help: "Requests to providers beyond the first of a call."}, []string{"stage", "model"}),
 		ballots:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_ballots_total", Help: "Reviews, by status."}, []string{"status"}),
 		records:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_records_total", Help: "Bias records, by whether they are on disk: persisted or not_persisted."}, []string{"outcome"}),
 		breakers: prometheus.NewDesc("councild_breaker_open", "Circuit breakers: 0 closed, 0.5 half open, 1 open.", []string{"provider", "model"}, nil),
@@ -90,17 +91,16 @@ func (m *Metrics) Observe(e council.Event) {
 	switch data := e.Data.(type) {
 	case council.Started:
 		m.running.Inc()
-	case council.Answer:
-		m.call(council.Stage1, data.Model, data.Status, data.Error, data.Spent)
 	case council.Review:
-		m.call(council.Stage2, data.Model, data.Status, data.Error, data.Spent)
 		m.ballots.WithLabelValues(string(data.Status)).Inc()
-	case council.Synthesis:
-		m.call(council.Stage3, data.Model, data.Status, nil, data.Spent)
 	case *council.Session:
 		m.running.Dec()
 		m.sessions.WithLabelValues(string(data.Status)).Inc()
-		m.session(data)
+		t := data.Metadata.Timing
+		for stage, ms := range map[council.Stage]float64{council.Stage1: t.Stage1MS, council.Stage2: t.Stage2MS, council.Stage3: t.Stage3MS} {
+			m.stages.WithLabelValues(string(stage)).Observe(ms / 1000)
+		}
+		m.overhead.Observe(t.OverheadMS / 1000)
 	case *council.Error:
 		m.running.Dec()
 		status := council.StatusFailed
@@ -111,33 +111,49 @@ func (m *Metrics) Observe(e council.Event) {
 	}
 }
 
-// call counts what one seat did. Every member is a configured model, so the
-// labels stay few.
-func (m *Metrics) call(stage council.Stage, member string, outcome council.Outcome, failure *council.Failure, spent council.Spent) {
-	word := string(outcome)
-	if outcome == council.OutcomeError && failure != nil {
-		word = string(failure.Code)
-	}
-	m.calls.WithLabelValues(string(stage), member, word).Inc()
-	m.latency.WithLabelValues(string(stage)).Observe(spent.LatencyMS / 1000)
-	if spent.Attempts > 1 {
-		m.retries.WithLabelValues(string(stage), member).Add(float64(spent.Attempts - 1))
-	}
+// Completer counts the calls that pass through it to c.
+func (m *Metrics) Completer(c council.Completer) council.Completer { return counted{c, m} }
+
+type counted struct {
+	council.Completer
+	*Metrics
 }
 
-func (m *Metrics) session(s *council.Session) {
-	t := s.Metadata.Timing
-	for stage, ms := range map[council.Stage]float64{council.Stage1: t.Stage1MS, council.Stage2: t.Stage2MS, council.Stage3: t.Stage3MS} {
-		m.stages.WithLabelValues(string(stage)).Observe(ms / 1000)
+// Complete implements council.Completer. Every model that is called is a configured
+// one, so the labels stay few.
+func (c counted) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	completion, err := c.Completer.Complete(ctx, call)
+	outcome := "ok"
+	if failure := council.AsFailure(err); failure != nil {
+		outcome = string(failure.Code)
 	}
-	m.overhead.Observe(t.OverheadMS / 1000)
-	outcome := "not_persisted"
-	if s.Persisted {
-		outcome = "persisted"
+	c.calls.WithLabelValues(string(call.Stage), call.Model, outcome).Inc()
+	c.latency.WithLabelValues(string(call.Stage)).Observe(completion.LatencyMS / 1000)
+	c.retries.WithLabelValues(string(call.Stage), call.Model).Add(float64(max(0, completion.Attempts-1)))
+	return completion, err
+}
+
+// appender keeps records.
+type appender interface {
+	Append(ctx context.Context, records []council.BiasMetricRecord) error
+}
+
+// Recorder counts the records that pass through it.
+type Recorder struct {
+	appender
+	records *prometheus.CounterVec
+}
+
+// Recorder returns a Recorder in front of a.
+func (m *Metrics) Recorder(a appender) Recorder { return Recorder{a, m.records} }
+
+// Append hands records on.
+func (r Recorder) Append(ctx context.Context, records []council.BiasMetricRecord) error {
+	err := r.appender.Append(ctx, records)
+	outcome := "persisted"
+	if err != nil {
+		outcome = "not_persisted"
 	}
-	records := 0
-	for _, v := range s.Stage2 {
-		records += len(v.LabelToModel)
-	}
-	m.records.WithLabelValues(outcome).Add(float64(records))
+	r.records.WithLabelValues(outcome).Add(float64(len(records)))
+	return err
 }

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -36,16 +37,27 @@ func TestMetrics(t *testing.T) {
 	m := NewMetrics("v1", func() []Breaker {
 		return []Breaker{{"one", "a", "closed"}, {"one", "b", "open"}, {"two", "a", "half_open"}}
 	})
-	spent := council.Spent{LatencyMS: 1500, Attempts: 3}
-	limited := &council.Failure{Code: council.FailRateLimited, Message: "a secret"}
-	session := &council.Session{Status: council.StatusDegraded, Persisted: true, Stage2: []council.Review{{LabelToModel: map[council.Label]council.Seat{"Response A": {}, "Response B": {}}}}}
+	call := council.Call{Stage: council.Stage1, Model: "a", Messages: []council.Message{{Role: "user", Content: "a secret"}}}
+	good := fixed{completion: council.Completion{Text: "a secret", Spent: council.Spent{LatencyMS: 1500, Attempts: 3}}}
+	limited := fixed{err: &council.Failure{Code: council.FailRateLimited, Message: "a secret"}}
+	for _, c := range []fixed{good, limited} {
+		if got, err := m.Completer(c).Complete(t.Context(), call); !cmp.Equal(got, c.completion) || !errors.Is(err, c.err) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	full := errors.New("the disk is full")
+	for _, want := range []error{nil, full} {
+		if err := m.Recorder(disk{want}).Append(t.Context(), make([]council.BiasMetricRecord, 2)); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
+		}
+	}
+	session := &council.Session{Status: council.StatusDegraded}
 	session.Metadata.Timing = council.Timing{Stage1MS: 2000, OverheadMS: 3}
 	for _, data := range []any{
 		council.Started{},
-		council.Answer{Model: "a", Status: council.OutcomeOK, Spent: spent},
-		council.Answer{Model: "b", Status: council.OutcomeError, Error: limited, Spent: council.Spent{Attempts: 1}},
+		council.Answer{Model: "a", Status: council.OutcomeOK},
 		[]council.Answer{},
-		council.Review{Model: "a", Status: council.OutcomeInvalid, Error: &council.Failure{Code: council.FailInvalidBallot}, Spent: council.Spent{Attempts: 1}},
+		council.Review{Model: "a", Status: council.OutcomeInvalid, Error: &council.Failure{Code: council.FailInvalidBallot, Message: "a secret"}},
 		council.Tally{},
 		council.Synthesis{Model: "a", Status: council.OutcomeFallback},
 		session,
@@ -61,10 +73,9 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{
 		`councild_sessions_running 1`,
 		`councild_sessions_total{status="degraded"} 1`, `councild_sessions_total{status="cancelled"} 1`, `councild_sessions_total{status="failed"} 1`,
-		`councild_calls_total{model="a",outcome="ok",stage="stage1"} 1`, `councild_calls_total{model="b",outcome="rate_limited",stage="stage1"} 1`,
-		`councild_calls_total{model="a",outcome="invalid",stage="stage2"} 1`, `councild_calls_total{model="a",outcome="fallback",stage="stage3"} 1`,
+		`councild_calls_total{model="a",outcome="ok",stage="stage1"} 1`, `councild_calls_total{model="a",outcome="rate_limited",stage="stage1"} 1`,
 		`councild_retries_total{model="a",stage="stage1"} 2`, `councild_ballots_total{status="invalid"} 1`,
-		`councild_records_total{outcome="persisted"} 2`, `councild_call_seconds_sum{stage="stage1"} 1.5`,
+		`councild_records_total{outcome="persisted"} 2`, `councild_records_total{outcome="not_persisted"} 2`, `councild_call_seconds_sum{stage="stage1"} 1.5`,
 		`councild_stage_seconds_sum{stage="stage1"} 2`, `councild_overhead_seconds_sum 0.003`,
 		`councild_breaker_open{model="a",provider="one"} 0`, `councild_breaker_open{model="b",provider="one"} 1`, `councild_breaker_open{model="a",provider="two"} 0.5`,
 		`councild_build_info{version="v1"} 1`,
@@ -79,6 +90,10 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+type disk struct{ err error }
+
+func (d disk) Append(context.Context, []council.BiasMetricRecord) error { return d.err }
 
 type fixed struct {
 	completion council.Completion

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/store"
+)
+
+const (
+	token    = "a-token-of-sixteen-and-more"
+	marker   = "unmistakable"
+	question = `{"query":"Which is the ` + marker + ` one?"}`
+)
+
+// daemon is a councild serve of its own process, over a provider in this one.
+type daemon struct {
+	*process
+	url     string
+	records string
+	sim     *simllm.Running
+	client  *http.Client
+	log     strings.Builder // to be read when the process has ended
+	logged  chan struct{}
+	before  usage
+
+	sessions map[string]bool // those with records, when the process has ended
+}
+
+// usage is what a process has open.
+type usage struct {
+	goroutines, descriptors, memory float64 // memory in bytes; 0: the system does not tell
+}
+
+// startDaemon starts a daemon whose members are the models given. A test ends it
+// with finish or ended; one that gives up before has it killed.
+func startDaemon(t *testing.T, models []simllm.Model, env ...string) *daemon {
+	t.Helper()
+	sim, err := simllm.Start(t.Context(), simllm.Options{Models: models})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	names := make([]string, len(models))
+	for i, m := range models {
+		names[i] = m.Name
+	}
+	d := &daemon{
+		records: filepath.Join(t.TempDir(), "records.jsonl"), sim: sim, logged: make(chan struct{}), sessions: map[string]bool{},
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}},
+	}
+	d.process = start(t, append([]string{
+		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=" + strings.Join(names, ","),
+		"LLM_COUNCIL_BIAS_STORE=" + d.records, "LLM_COUNCIL_API_TOKENS=" + token, "LLM_COUNCIL_API_KEY=sk-a-secret-key", "LLM_COUNCIL_LOG_LEVEL=debug",
+	}, env...), "serve")
+	d.url, _, _ = strings.Cut(line(t, d.stderr, `"msg":"listening","url":"`), `"`)
+	go func() {
+		defer close(d.logged)
+		_, _ = d.stderr.WriteTo(&d.log)
+	}()
+	d.before = d.usage(t)
+	return d
+}
+
+// send sends a request and returns the response with its body read.
+func (d *daemon) send(ctx context.Context, method, path, body string, headers ...string) (*http.Response, string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, d.url+path, strings.NewReader(body))
+	if err != nil {
+		return nil, "", err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	req.Header.Set("Content-Type", "application/json")
+	for pair := range slices.Chunk(headers, 2) {
+		req.Header.Set(pair[0], pair[1])
+	}
+	resp, err := d.client.Do(req)
+	if err != nil {
+		return nil, "", err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return resp, string(data), err
+}
+
+// call is send for a request that must have an answer.
+func (d *daemon) call(t *testing.T, method, path, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	resp, data, err := d.send(t.Context(), method, path, body, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, data
+}
+
+// usage asks the daemon's own metrics.
+func (d *daemon) usage(t *testing.T) usage {
+	t.Helper()
+	return usage{d.figure(t, "go_goroutines"), d.figure(t, "process_open_fds"), d.figure(t, "process_resident_memory_bytes")}
+}
+
+// figure returns a metric without labels, 0 where the system does not tell it.
+func (d *daemon) figure(t *testing.T, name string) float64 {
+	t.Helper()
+	_, text := d.call(t, "GET", "/metrics", "")
+	_, rest, _ := strings.Cut(text, "\n"+name+" ")
+	value, _, _ := strings.Cut(rest, "\n")
+	f, err := strconv.ParseFloat(value, 64)
+	if err != nil && runtime.GOOS == "linux" {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return f
+}
+
+// settles waits until the daemon has no more open than before. The provider is
+// closed first, for the daemon may keep idle connections to it.
+func (d *daemon) settles(t *testing.T) time.Duration {
+	t.Helper()
+	d.sim.Close()
+	d.client.CloseIdleConnections()
+	begun := time.Now()
+	for {
+		now := d.usage(t)
+		if now.descriptors <= d.before.descriptors && now.goroutines <= d.before.goroutines {
+			return time.Since(begun)
+		}
+		if time.Since(begun) > 10*time.Second { // five times the figure
+			t.Errorf("goroutines and descriptors do not return: before %+v, now %+v", d.before, now)
+			return time.Since(begun)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+// finish stops the daemon when it has settled.
+func (d *daemon) finish(t *testing.T) {
+	t.Helper()
+	d.settles(t)
+	d.terminate(t)
+	d.ended(t, 0)
+}
+
+// terminate sends SIGTERM.
+func (d *daemon) terminate(t *testing.T) {
+	t.Helper()
+	if err := d.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ended waits for the process to end, with this code, and looks at what it leaves
+// behind: a store that can be read, and no content in the log.
+func (d *daemon) ended(t *testing.T, code int) {
+	t.Helper()
+	<-d.logged
+	err := d.Wait()
+	if got := d.ProcessState.ExitCode(); got != code {
+		t.Errorf("ended with %d (%v), want %d: %s", got, err, code, &d.log)
+	}
+	d.client.CloseIdleConnections()
+	for r, err := range store.ReadFile(t.Context(), d.records) {
+		if err != nil {
+			t.Errorf("the store: %v", err)
+		}
+		d.sessions[r.SessionID] = true
+	}
+	for _, secret := range []string{marker, token, "sk-a-secret-key", "Simulated", "panic"} {
+		if strings.Contains(d.log.String(), secret) {
+			t.Errorf("the log holds %q: %s", secret, &d.log)
+		}
+	}
+	if d.log.Len() == 0 {
+		t.Error("there is no log")
+	}
+}
+
+// steady are two models that answer after a time.
+func steady(latency time.Duration) []simllm.Model {
+	return []simllm.Model{
+		{Name: "one", Noise: 0.5, Latency: simllm.Latency{Median: latency}}, {Name: "two", Noise: 0.5, Latency: simllm.Latency{Median: latency}},
+	}
+}
+
+// waiting are two models that answer when they are let, and tell who asks.
+func waiting() (models []simllm.Model, arrived chan struct{}, release func()) {
+	arrived = make(chan struct{}, 1000)
+	gate := make(chan struct{})
+	reply := func(simllm.Task) (string, bool) {
+		arrived <- struct{}{}
+		<-gate
+		return "", false
+	}
+	return []simllm.Model{{Name: "one", Noise: 0.5, Reply: reply}, {Name: "two", Noise: 0.5, Reply: reply}}, arrived, sync.OnceFunc(func() { close(gate) })
+}
+
+// quantile returns the q-quantile of durations, which it sorts.
+func quantile(d []time.Duration, q float64) time.Duration {
+	if len(d) == 0 {
+		return 0
+	}
+	slices.Sort(d)
+	return d[min(int(q*float64(len(d))), len(d)-1)]
+}
+
+// fault reports a row of the fault table.
+func fault(t *testing.T, row, promised, format string, args ...any) {
+	t.Helper()
+	t.Logf("fault %s: %s (promised %s)", row, fmt.Sprintf(format, args...), promised)
+}

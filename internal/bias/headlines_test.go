@@ -1,0 +1,405 @@
+package bias
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/store"
+)
+
+// generated returns the records of sessions of biassim's five members.
+func generated(seed uint64, sessions int, order council.Order, showOwn bool, effects biassim.Effects) []council.BiasMetricRecord {
+	return biassim.Generate(biassim.Options{
+		Seed: seed, Sessions: sessions, Start: now.AddDate(0, -6, 0), Order: order, Effects: effects,
+		Slates: func(session int) []council.Slate {
+			return anonymize.Draw(anonymize.Options{
+				Seed: int64(seed)<<20 + int64(session), Order: order, Authors: biassim.Members(), Reviewers: biassim.Members(), ShowOwn: showOwn,
+			}).Reviewer
+		},
+	})
+}
+
+// verdicts returns the verdict of each headline, "" for none.
+func verdicts(r Report) map[string]Verdict {
+	found := map[string]Verdict{}
+	for _, m := range r.Metrics {
+		if m.Verdict != nil {
+			found[m.Name] = *m.Verdict
+		}
+	}
+	return found
+}
+
+func TestVerdictsOnVectors(t *testing.T) {
+	planted := collect(unlimited, readRecords(t, "e2e_planted.jsonl")).Report()
+	want := map[string]Verdict{
+		"length_points_per_doubling": VerdictInconclusive, "position": VerdictBias, "length_slope_deviation": VerdictInconclusive,
+		"self_preference": VerdictBias, "family_affinity": VerdictInconclusive, "harshness": VerdictBias, "affinity": VerdictInconclusive,
+		"anchoring": VerdictBias, "drift": VerdictBias,
+	}
+	if diff := cmp.Diff(want, verdicts(planted)); diff != "" {
+		t.Errorf("planted (-want +got):\n%s", diff)
+	}
+	const headline = "Bias found: position (0) +0.39 points, self preference +0.54 points, harshness (openai/m0) -0.61 points, " +
+		"anchoring -0.25 points per point that the first answer is better, drift (google/m3) +1.10 points over the window"
+	if planted.Headline != headline {
+		t.Errorf("headline: %s", planted.Headline)
+	}
+	null := collect(unlimited, readRecords(t, "e2e_null.jsonl")).Report()
+	for name, verdict := range verdicts(null) {
+		if verdict != VerdictInconclusive && verdict != VerdictNegligible {
+			t.Errorf("without a bias: %s is %q", name, verdict)
+		}
+	}
+	if want := "No bias found; with 40 sessions an effect of 0.18 points (position) to 0.62 points (affinity) would have been seen"; null.Headline != want {
+		t.Errorf("headline: %s", null.Headline)
+	}
+}
+
+// TestMembersOfUnflaggedHeadlines holds that nothing below a headline has a verdict
+// on bias unless the headline does, and that what is flagged names who it is.
+func TestMembersOfUnflaggedHeadlines(t *testing.T) {
+	flagged := map[string]Verdict{}
+	for _, m := range collect(unlimited, readRecords(t, "e2e_planted.jsonl")).Report().Metrics {
+		for _, member := range m.Members {
+			if member.Verdict == nil {
+				continue
+			}
+			if m.Verdict == nil || *m.Verdict != VerdictBias {
+				t.Errorf("%s: %q below an unflagged headline", member.Name, *member.Verdict)
+			}
+			flagged[member.Name] = *member.Verdict
+		}
+	}
+	for name, want := range map[string]Verdict{
+		"harshness|openai/m0": VerdictBias, "harshness|google/m3": VerdictBias, "harshness|anthropic/m2": VerdictNegligible,
+		"self_preference|openai/m0": VerdictBias, "drift|google/m3": VerdictBias, "drift|openai/m0": VerdictInconclusive,
+	} {
+		if flagged[name] != want {
+			t.Errorf("%s: %q, want %q", name, flagged[name], want)
+		}
+	}
+}
+
+// TestUnbiasedReportsStayQuiet counts reports with any flag on data without a bias:
+// 5 % are promised below 50 sessions with the least effects, and the bound adds 3.3
+// standard errors of 120 reports.
+func TestUnbiasedReportsStayQuiet(t *testing.T) {
+	for _, showOwn := range []bool{false, true} {
+		flagged := 0
+		for seed := range uint64(120) {
+			found := verdicts(collect(unlimited, generated(seed, 20, council.OrderBalanced, showOwn, biassim.Effects{})).Report())
+			for _, verdict := range found {
+				if verdict == VerdictBias {
+					flagged++
+					break
+				}
+			}
+		}
+		if flagged > 14 {
+			t.Errorf("own answers shown %v: %d of 120 reports flag something", showOwn, flagged)
+		}
+	}
+}
+
+// TestPlantedBiasesAreFound plants one bias at a time, large enough to be found
+// always, and holds that it is found and nothing unrelated is.
+func TestPlantedBiasesAreFound(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		effects biassim.Effects
+		want    string // headline and subject
+		verdict Verdict
+	}{
+		{"position", biassim.Effects{Position: []float64{0.5}}, "position 0", VerdictBias},
+		{"length", biassim.Effects{Length: 0.9}, "length_points_per_doubling ", VerdictAssociation},
+		{"slope", biassim.Effects{LengthSlope: []float64{0, 0, 0.9}}, "length_slope_deviation anthropic/m2", VerdictBias},
+		{"self", biassim.Effects{Self: 0.6}, "self_preference ", VerdictBias},
+		{"family", biassim.Effects{Family: 0.8}, "family_affinity ", VerdictBias},
+		{"harshness", biassim.Effects{Harshness: []float64{0, 0, 0, -1}}, "harshness google/m3", VerdictBias},
+		{"pair", biassim.Effects{Pair: map[[2]int]float64{{2, 4}: 1.5}}, "affinity anthropic/m2>meta/m4", VerdictBias},
+		{"anchoring", biassim.Effects{Anchoring: -0.4}, "anchoring ", VerdictBias},
+		{"drift", biassim.Effects{Drift: []float64{0, 2}}, "drift openai/m1", VerdictBias},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := collect(unlimited, generated(1, 100, council.OrderBalanced, true, tc.effects)).Report()
+			for _, m := range r.Metrics {
+				switch {
+				case m.Name+" "+m.Subject == tc.want:
+					if m.Verdict == nil || *m.Verdict != tc.verdict {
+						t.Errorf("%s: %+v", m.Name, m)
+					}
+				case strings.HasPrefix(tc.want, m.Name+" "):
+					t.Errorf("%s is about %q", m.Name, m.Subject)
+				}
+			}
+			if tc.verdict == VerdictAssociation && !strings.HasPrefix(r.Headline, "No bias found; with 100 sessions ") {
+				t.Errorf("headline: %s", r.Headline)
+			}
+			said := strings.Contains(r.Headline, strings.ReplaceAll(strings.Fields(tc.want)[0], "_", " "))
+			if said != (tc.verdict == VerdictBias) || said != strings.HasPrefix(r.Headline, "Bias found: ") {
+				t.Errorf("headline: %s", r.Headline)
+			}
+		})
+	}
+}
+
+// oneReviewer returns records as a public data set has them: one reviewer scores
+// pairs of answers to many questions, and one model always stands second.
+func oneReviewer() []council.BiasMetricRecord {
+	rng := rand.New(rand.NewPCG(80, 0))
+	var records []council.BiasMetricRecord
+	for question := range 60 {
+		for other, quality := range []float64{5, 6, 7} {
+			for p, model := range []string{fmt.Sprint("other/m", other), "second/best"} {
+				r := record(fmt.Sprintf("q%02d-%d", question, other), now, "judge/one", model, math.Round(min(10, quality+float64(p)*1.2+rng.NormFloat64())))
+				r.Position, r.QueryHash = new(p), new(fmt.Sprint(question))
+				r.ResponseLengthChars = 200 + rng.IntN(2000)
+				records = append(records, r)
+			}
+		}
+	}
+	return records
+}
+
+// TestOneOrderIdentifiesNoPosition holds that a model which always stands second,
+// and is better, is not taken for an effect of standing second.
+func TestOneOrderIdentifiesNoPosition(t *testing.T) {
+	report := collect(unlimited, oneReviewer()).Report()
+	if !strings.HasPrefix(report.Headline, "These records cannot tell any bias; not tested: position,") {
+		t.Errorf("headline: %s", report.Headline)
+	}
+	metrics := byName(report.Metrics)
+	for name, reason := range map[string]string{
+		"position": sharedOrder, "anchoring": sharedOrder, "harshness": notReviewers, "length_slope_deviation": notReviewers, "self_preference": noOwn, "family_affinity": noOwn,
+	} {
+		m := metrics[name]
+		if m.Verdict == nil || *m.Verdict != VerdictNotIdentified || m.Reason != reason || m.PointEstimate != nil || m.PValue != nil {
+			t.Errorf("%s: verdict %v, %q, estimate %v", name, *m.Verdict, m.Reason, m.PointEstimate)
+		}
+	}
+	described := metrics["position_under_shared_order"]
+	if described.Verdict != nil || described.PValue != nil || described.SampleSize != 180 || described.Clusters != 60 {
+		t.Errorf("positions under one order: %+v", described)
+	}
+	// The models' own dummies take up the place, which only they have.
+	for _, m := range described.Members {
+		if m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified {
+			t.Errorf("%s: %+v", m.Name, m)
+		}
+	}
+}
+
+// TestSharedOrderDescribes holds that shared orders which change between sessions
+// describe positions, without a verdict.
+func TestSharedOrderDescribes(t *testing.T) {
+	records := generated(2, 60, council.OrderShared, false, biassim.Effects{Position: []float64{1}})
+	metrics := byName(collect(unlimited, records).Report().Metrics)
+	if m := metrics["position"]; *m.Verdict != VerdictNotIdentified || m.Reason != sharedOrder {
+		t.Errorf("position: %q, %s", *m.Verdict, m.Reason)
+	}
+	m := metrics["position_under_shared_order"]
+	if m.Verdict != nil || m.PValue != nil || m.Subject != "0" || *m.PointEstimate < 0.3 || *m.CILower >= *m.PointEstimate || m.Reason != sharedOrder {
+		t.Errorf("described: %+v", m)
+	}
+	if len(m.Members) != 4 || m.Members[0].PValue != nil || m.Members[0].Verdict != nil {
+		t.Errorf("members: %+v", m.Members)
+	}
+}
+
+// TestSlatesOfSeveralSizes holds that shapes of different slates are combined by
+// inverse variance, and that their tests are combined.
+func TestSlatesOfSeveralSizes(t *testing.T) {
+	effects := biassim.Effects{Position: []float64{0.4}}
+	four, five := generated(3, 30, council.OrderBalanced, false, effects), generated(4, 40, council.OrderBalanced, true, effects)
+	for i := range five {
+		five[i].SessionID = "t" + five[i].SessionID
+	}
+	a, b := byName(collect(unlimited, four).Report().Metrics), byName(collect(unlimited, five).Report().Metrics)
+	both := byName(collect(unlimited, slices.Concat(four, five)).Report().Metrics)
+	for _, shape := range []string{"primacy", "recency", "ends_minus_middle", "linear_per_step"} {
+		wa, wb := math.Pow(*a[shape].StandardError, -2), math.Pow(*b[shape].StandardError, -2)
+		got := both[shape]
+		want := effect{estimate: (wa**a[shape].PointEstimate + wb**b[shape].PointEstimate) / (wa + wb), se: 1 / math.Sqrt(wa+wb), df: 29 + 39}
+		if diff := cmp.Diff(want, effect{estimate: *got.PointEstimate, se: *got.StandardError, df: got.Test.DF[0]}, cmp.AllowUnexported(effect{}), approx); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", shape, diff)
+		}
+	}
+	position := both["position"]
+	if position.Test.Name != "z" || *position.PValue > min(*a["position"].PValue, *b["position"].PValue) || !strings.HasPrefix(position.Subject, "0 of ") {
+		t.Errorf("position: %+v", position)
+	}
+	if m := both["position_effect|0 of 4"]; *m.PointEstimate != *a["position_effect|0"].PointEstimate || m.SampleSize != 30 {
+		t.Errorf("of slates of four: %+v", m)
+	}
+}
+
+// TestGuests holds that a member met in few sessions is neither tested nor changes
+// what is said of the others' number.
+func TestGuests(t *testing.T) {
+	records := generated(5, 40, council.OrderBalanced, true, biassim.Effects{})
+	for s := range 9 {
+		for i := s * 25; i < (s+1)*25; i++ {
+			if records[i].ReviewerID == "meta/m4" {
+				records[i].ReviewerID, records[i].Own = "guest/g", false
+			}
+		}
+	}
+	metrics := byName(collect(unlimited, records).Report().Metrics)
+	for _, name := range []string{"harshness|guest/g", "length_slope_deviation|guest/g", "pair|guest/g>openai/m0"} {
+		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictInsufficient || m.Clusters != 9 || m.Reason != "9 of the 10 sessions that a test takes" {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+	if m := metrics["self_preference|meta/m4"]; m.Clusters != 31 || m.Test.DF[0] != 30 {
+		t.Errorf("%+v", m)
+	}
+	if m := metrics["harshness|openai/m0"]; m.Clusters != 40 || m.Test.DF[0] != 39 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestStrangersAreNotCompared holds that reviewers who never score the same answer
+// have no harshness beside each other.
+func TestStrangersAreNotCompared(t *testing.T) {
+	var records []council.BiasMetricRecord
+	for _, r := range generated(6, 30, council.OrderBalanced, false, biassim.Effects{}) {
+		low := func(id string) bool { return id < "m" } // anthropic and google
+		if low(r.ReviewerID) == low(r.ModelID) {
+			records = append(records, r)
+		}
+	}
+	m := byName(collect(unlimited, records).Report().Metrics)["harshness"]
+	if m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != notComparable || len(m.Members) != 5 {
+		t.Errorf("%+v", m)
+	}
+}
+
+func TestSetVerdict(t *testing.T) {
+	base := func() Metric {
+		return Metric{
+			Name: "x", Unit: points, PointEstimate: new(0.5), StandardError: new(0.1), Test: &Test{Name: "t", DF: []float64{59}}, QValue: new(0.001),
+			MinimumDetectableEffect: new(0.28), Delta: new(0.25), Clusters: 60, Members: []Metric{},
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		mutate func(*Metric)
+		want   Verdict
+	}{
+		{"large and significant", func(*Metric) {}, VerdictBias},
+		{"negative", func(m *Metric) { m.PointEstimate = new(-0.5) }, VerdictBias},
+		{"at delta", func(m *Metric) { m.PointEstimate = new(0.25) }, VerdictBias},
+		{"below delta", func(m *Metric) { m.PointEstimate = new(0.24) }, VerdictInconclusive},
+		{"not significant", func(m *Metric) { m.QValue = new(0.05) }, VerdictInconclusive},
+		{"q of .04 from 50 sessions", func(m *Metric) { m.QValue, m.Clusters = new(0.04), 50 }, VerdictBias},
+		{"q of .04 below", func(m *Metric) { m.QValue, m.Clusters = new(0.04), 49 }, VerdictInconclusive},
+		{"q of .02 below", func(m *Metric) { m.QValue, m.Clusters = new(0.02), 20 }, VerdictBias},
+		{"under the minimum", func(m *Metric) { m.Clusters = 19 }, VerdictInsufficient},
+		{"length", func(m *Metric) { m.Name = lengthAssociation }, VerdictAssociation},
+		// 1.671 standard errors on either side: the 90 % interval on 59 degrees of freedom.
+		{"inside delta", func(m *Metric) { m.PointEstimate, m.QValue = new(0.08), new(0.4) }, VerdictNegligible},
+		{"just not inside", func(m *Metric) { m.PointEstimate, m.QValue = new(0.084), new(0.4) }, VerdictInconclusive},
+		{"significant inside delta", func(m *Metric) { m.PointEstimate, m.StandardError = new(0.1), new(0.02) }, VerdictNegligible},
+		{"a member outside", func(m *Metric) {
+			m.Subject, m.PointEstimate, m.QValue = "a", new(0.01), new(0.4)
+			outside := *m
+			outside.PointEstimate = new(0.2)
+			m.Members = []Metric{*m, outside}
+		}, VerdictInconclusive},
+		{"all members inside", func(m *Metric) {
+			m.Subject, m.PointEstimate, m.QValue = "a", new(0.01), new(0.4)
+			m.Members = []Metric{*m, *m}
+		}, VerdictNegligible},
+		{"confirmed", func(m *Metric) {
+			m.Members = []Metric{{Name: "x_standardised", PointEstimate: new(0.1), PValue: new(0.01)}}
+		}, VerdictBias},
+		{"confirmed by chance only", func(m *Metric) {
+			m.Members = []Metric{{Name: "x_standardised", PointEstimate: new(0.1), PValue: new(0.06)}}
+		}, VerdictInconclusive},
+		{"contradicted", func(m *Metric) {
+			m.Members = []Metric{{Name: "x_standardised", PointEstimate: new(-0.1), PValue: new(0.01)}}
+		}, VerdictInconclusive},
+		{"not standardised", func(m *Metric) { m.Members = []Metric{{Name: "x_standardised"}} }, VerdictInconclusive},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := base()
+			tc.mutate(&m)
+			NewCollector(unlimited).setVerdict(&m)
+			if *m.Verdict != tc.want || m.Reason == "" {
+				t.Errorf("verdict %q, %s", *m.Verdict, m.Reason)
+			}
+		})
+	}
+}
+
+// TestBadLinesChangeNothing holds that one line of any kind that is no record, at
+// any place, is counted and leaves every figure as it was.
+func TestBadLinesChangeNothing(t *testing.T) {
+	var good [][]byte
+	for _, r := range generated(7, 12, council.OrderBalanced, true, biassim.Effects{}) {
+		line := fmt.Appendf(nil, `{"schema_version":"1.2.0","session_id":%q,"timestamp":%q,"reviewer_id":%q,"model_id":%q,"position":%d,"response_length_chars":%d,"score_value":%g,"score_scale":"1-10"}`+"\n",
+			r.SessionID, r.Timestamp.Format("2006-01-02T15:04:05Z"), r.ReviewerID, r.ModelID, *r.Position, r.ResponseLengthChars, *r.ScoreValue)
+		good = append(good, line)
+	}
+	read := func(lines [][]byte) Report {
+		c := NewCollector(unlimited)
+		for r, err := range store.Read(t.Context(), bytes.NewReader(bytes.Join(lines, nil))) {
+			if bad, ok := errors.AsType[*store.LineError](err); ok {
+				c.Skip(bad.Line, string(bad.Reason))
+			} else if err != nil {
+				t.Fatal(err)
+			} else {
+				c.Add(r)
+			}
+		}
+		return c.Report()
+	}
+	want := read(good)
+	if want.Status != StatusOK || len(want.Skipped) != 0 {
+		t.Fatalf("the good lines: %s, skipped %v", want.Status, want.Skipped)
+	}
+	mend := func(old, with string) string { return strings.Replace(string(good[40]), old, with, 1) }
+	score := fmt.Sprintf(`"score_value":%s`, strings.SplitN(strings.SplitN(string(good[40]), `"score_value":`, 2)[1], ",", 2)[0])
+	stamp := strings.SplitN(strings.SplitN(string(good[40]), `"timestamp":`, 2)[1], ",", 2)[0]
+	for name, tc := range map[string]struct{ line, reason string }{
+		"not JSON":           {"{\"torn\n", "not_json"},
+		"array":              {"[]\n", "not_an_object"},
+		"null":               {"null\n", "not_an_object"},
+		"invalid UTF-8":      {"\xff\xfe\n", "invalid_utf8"},
+		"null timestamp":     {mend(stamp, "null"), "bad_timestamp"},
+		"numeric timestamp":  {mend(stamp, "1767225600"), "bad_timestamp"},
+		"naive time":         {mend(stamp, `"2026-01-01T00:00:00"`), "bad_timestamp"},
+		"string score":       {mend(score, `"score_value":"7"`), "bad_score"},
+		"NaN":                {mend(score, `"score_value":NaN`), "not_json"},
+		"score off scale":    {mend(score, `"score_value":70`), "bad_score"},
+		"unknown schema":     {mend(`"1.2.0"`, `"9.0.0"`), "unknown_schema"},
+		"no reviewer":        {mend(`"reviewer_id"`, `"reviewer"`), "missing_field"},
+		"position of string": {mend(`"position":`, `"position":"first","was":`), "bad_field"},
+		"from the future":    {mend(stamp, `"2036-01-01T00:00:00Z"`), "future_timestamp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, at := range []int{0, 41, len(good)} {
+				got := read(slices.Insert(slices.Clone(good), at, []byte(tc.line)))
+				if len(got.Skipped) != 1 || got.Skipped[0].Reason != tc.reason || got.Skipped[0].Count != 1 {
+					t.Errorf("skipped %+v, want one %s", got.Skipped, tc.reason)
+				}
+				got.Skipped = want.Skipped
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("a bad line before line %d changes the report:\n%s", at, diff)
+				}
+			}
+		})
+	}
+}

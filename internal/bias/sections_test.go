@@ -1,0 +1,140 @@
+package bias
+
+import (
+	"bytes"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// reportOf returns the report of what a simulation gives, from its records.
+func reportOf(o simulation, seed uint64) Report {
+	w := o.window(rand.New(rand.NewPCG(seed, 0)))
+	c := NewCollector(unlimited)
+	for s, x := range w.sessions {
+		for i, reviewer := range x.reviewers {
+			for j, candidate := range x.candidates {
+				if x.position[i][j] < 0 {
+					continue
+				}
+				r := record("s"+strconv.Itoa(s), now.Add(time.Duration(s-o.sessions)*time.Hour), w.names[reviewer], w.names[candidate], x.y[i][j])
+				r.Position, r.Own, r.OrderDesign = &x.position[i][j], x.own[i][j], council.OrderPerReviewer
+				if math.IsNaN(x.y[i][j]) {
+					r.ScoreValue = nil
+				}
+				c.Add(r)
+			}
+		}
+	}
+	return c.Report()
+}
+
+func TestReportFindsAChangeAndAnAnomaly(t *testing.T) {
+	o := simulation{sessions: 80, hidden: true, effect: func(s, reviewer int) float64 {
+		switch {
+		case reviewer == 2 && s >= 50:
+			return -1.5
+		case reviewer == 4 && s == 20:
+			return -5
+		default:
+			return 0
+		}
+	}}
+	r := reportOf(o, 1)
+	flagged := 0
+	for _, c := range r.ChangePoints {
+		if !c.Flagged {
+			continue
+		}
+		flagged++
+		// All others seem to become more generous by a quarter of what one loses.
+		if c.ReviewerID == "c" && (c.SessionID != "s50" || !c.Start.Equal(now.Add(-30*time.Hour)) || c.After-c.Before > -0.8 || c.QValue > 0.01 || c.Sessions != 80) {
+			t.Errorf("change point %+v", c)
+		}
+		if c.ReviewerID != "c" && c.After-c.Before < 0 {
+			t.Errorf("change point %+v", c)
+		}
+	}
+	if flagged == 0 || len(r.ChangePoints) != 5 {
+		t.Errorf("change points %+v", r.ChangePoints)
+	}
+	if r.Anomalies.Cells != 6*80 || len(r.Anomalies.Found) == 0 {
+		t.Fatalf("anomalies %+v", r.Anomalies)
+	}
+	if a := r.Anomalies.Found[0]; a.SessionID != "s20" || a.ReviewerID == nil || *a.ReviewerID != "e" || a.Value > -2 || a.T > -5 || !a.Start.Equal(now.Add(-60*time.Hour)) {
+		t.Errorf("anomaly %+v", a)
+	}
+	if p := r.Reviewers[2]; *p.DriftSD > -0.3 || *p.RelativeHarshness.Upper > -0.1 || *p.RelativeHarshness.Lower < -1.2 {
+		t.Errorf("profile %+v", p)
+	}
+	if len(r.Calibrated) != 20 {
+		t.Errorf("%d calibrated scores", len(r.Calibrated))
+	}
+}
+
+func TestWriteEvents(t *testing.T) {
+	name := strings.Repeat("name ", 12)
+	r := Report{
+		ChangePoints: []ChangePoint{{ReviewerID: name, Start: now, Before: -0.25, After: 1, Flagged: true}, {ReviewerID: "unflagged", Start: now}},
+		Anomalies:    Anomalies{Found: []Anomaly{{Start: now, ReviewerID: &name, Value: -3.125, Usual: 0.5}, {Start: now, Value: 2, Usual: 0.75}}},
+	}
+	const want = `
+Reviewers that changed (below 0 is harsher than the others):
+
+REVIEWER                                  FROM        BEFORE  AFTER
+…ame name name name name name name name   2026-03-31  -0.25   +1.00
+
+Unusual sessions (harshness of a reviewer, or scatter of all scores):
+
+SESSION OF           REVIEWER                                  VALUE  USUAL
+2026-03-31 12:00:00  …ame name name name name name name name   -3.12  +0.50
+2026-03-31 12:00:00  scatter                                   +2.00  +0.75
+`
+	var b bytes.Buffer
+	r.writeEvents(&b)
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestReportOfUnbiasedSessionsFlagsNothing holds the sections beside the metrics to
+// the rates of their tests: 5 % of 100 reports each, and 3.3 standard errors.
+func TestReportOfUnbiasedSessionsFlagsNothing(t *testing.T) {
+	changes, anomalous := 0, 0
+	for seed := range uint64(100) {
+		r := reportOf(simulation{sessions: 50}, seed)
+		for _, c := range r.ChangePoints {
+			if c.Flagged {
+				changes++
+				break
+			}
+		}
+		anomalous += min(1, len(r.Anomalies.Found))
+	}
+	if changes > 12 || anomalous > 12 {
+		t.Errorf("of 100 reports %d show a change, %d an anomaly", changes, anomalous)
+	}
+}
+
+func TestAgreement(t *testing.T) {
+	noisy := simulation{sessions: 60, hidden: true, noise: func(int, int) float64 { return 3 }}
+	plain := simulation{sessions: 60, hidden: true, noise: func(int, int) float64 { return 0.2 }}
+	var w []float64
+	for _, o := range []simulation{noisy, plain} {
+		m := reportOf(o, 2).Metrics[2]
+		if m.Name != "agreement" || m.SampleSize != 60 || m.Records != 1200 || m.Verdict != nil || !(*m.CILower < *m.PointEstimate && *m.PointEstimate < *m.CIUpper) {
+			t.Errorf("metric %+v", m)
+		}
+		w = append(w, *m.PointEstimate)
+	}
+	if w[0] > 0.6 || w[1] < 0.8 {
+		t.Errorf("agreement %v", w)
+	}
+}

@@ -1,0 +1,31 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/councild/councild/internal/config"
+)
+
+func TestMaxConnections(t *testing.T) {
+	few := config.Config{MaxSessions: 64, MaxCallsPerProvider: 64}
+	two := few
+	two.Providers = config.Providers{{Name: "second"}}
+	sim := few
+	sim.Models = []string{"sim:amber", "sim:birch"}
+	for name, tt := range map[string]struct {
+		cfg         config.Config
+		descriptors int
+		want        int
+	}{
+		"plenty":               {few, 1 << 20, 4224},
+		"few":                  {few, 256, 160},
+		"two providers":        {two, 256, 96},
+		"a simulated provider": {sim, 1024, 800},
+		"too few":              {sim, 256, 64},
+		"many sessions":        {config.Config{MaxSessions: 5000, MaxCallsPerProvider: 64}, 1 << 20, 14096},
+	} {
+		if got := maxConnections(tt.cfg, tt.descriptors); got != tt.want {
+			t.Errorf("%s: %d connections, want %d", name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/store"
+)
+
+// openStore opens the record store as cfg says.
+func openStore(cfg config.Config, log *slog.Logger) (*store.Store, store.Recovery, error) {
+	o := store.Options{
+		Path: cfg.BiasStore, Fsync: store.Fsync(cfg.BiasFsync), Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes), Log: log,
+	}
+	if cfg.BiasRetentionDays != nil {
+		o.Retention = time.Duration(*cfg.BiasRetentionDays) * 24 * time.Hour
+	}
+	return store.Open(o)
+}
+
+type storeCmd struct {
+	Verify verifyCmd `cmd:"" help:"Say what is in the record store, and what cannot be read."`
+	Export exportCmd `cmd:"" help:"Write the records of the record store, closed segments included, as one stream."`
+}
+
+// storeFile is the record store that a command reads.
+type storeFile struct {
+	File string `arg:"" optional:"" help:"Record file to read; default LLM_COUNCIL_BIAS_STORE."`
+}
+
+func (c storeFile) path() (string, error) {
+	cfg, err := config.Load()
+	if err != nil {
+		return "", usageError{err}
+	}
+	if c.File != "" {
+		return c.File, nil
+	}
+	return cfg.BiasStore, nil
+}
+
+type verifyCmd struct {
+	storeFile
+}
+
+// Run runs the command. Anything that holds no record is an error.
+func (c verifyCmd) Run(ctx context.Context, std IO) error {
+	path, err := c.path()
+	if err != nil {
+		return err
+	}
+	parts, err := store.Verify(ctx, path)
+	if err != nil {
+		return fmt.Errorf("reading the records: %w", err)
+	}
+	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "FILE\tBYTES\tSESSIONS\tRECORDS\tSKIPPED") // errors come with Flush
+	var all store.Part
+	skipped := 0
+	for _, p := range parts {
+		n := 0
+		for _, s := range p.Skipped {
+			n += s.Count
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", p.File, p.Bytes, p.Sessions, p.Records, n)
+		all.Bytes, all.Sessions, all.Records, skipped = all.Bytes+p.Bytes, all.Sessions+p.Sessions, all.Records+p.Records, skipped+n
+	}
+	_, _ = fmt.Fprintf(w, "all\t%d\t%d\t%d\t%d\n", all.Bytes, all.Sessions, all.Records, skipped)
+	for _, p := range parts {
+		for _, s := range p.Skipped {
+			lines := strings.Trim(fmt.Sprint(s.Lines), "[]")
+			if s.Count > len(s.Lines) {
+				lines += " ..."
+			}
+			_, _ = fmt.Fprintf(w, "%s: %s: %d, at line %s\n", p.File, s.Reason, s.Count, lines)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if skipped > 0 {
+		return errors.New("the record store has lines that hold no record (an unterminated one at the very end may be a session being written)")
+	}
+	return nil
+}
+
+type exportCmd struct {
+	storeFile
+	Format string `help:"Form of the records: ${enum}." enum:"jsonl,csv" default:"jsonl"`
+	Out    string `help:"New file to write to; default the standard output." placeholder:"FILE"`
+}
+
+// Run runs the command.
+func (c exportCmd) Run(ctx context.Context, std IO) (err error) {
+	path, err := c.path()
+	if err != nil {
+		return err
+	}
+	out := std.Stdout
+	if c.Out != "" {
+		f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return usageError{fmt.Errorf("--out names a new file: %w", err)}
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		out = f
+	}
+	buffered := bufio.NewWriter(out)
+	encoder, rows := json.NewEncoder(buffered), csv.NewWriter(buffered)
+	write := func(r council.BiasMetricRecord) error { return encoder.Encode(r) }
+	if c.Format == "csv" {
+		write = func(r council.BiasMetricRecord) error { return rows.Write(row(r)) }
+		err = rows.Write(columns())
+	}
+	skipped := 0
+	for record, readErr := range store.ReadFile(ctx, path) {
+		if _, ok := errors.AsType[*store.LineError](readErr); ok {
+			skipped++
+			continue
+		}
+		if err = errors.Join(err, readErr); err == nil {
+			err = write(record)
+		}
+		if err != nil {
+			return fmt.Errorf("exporting the records: %w", err)
+		}
+	}
+	if skipped > 0 {
+		_, _ = fmt.Fprintf(std.Stderr, "councild: %d lines hold no record and were left out; councild store verify says which\n", skipped)
+	}
+	rows.Flush()
+	return errors.Join(rows.Error(), buffered.Flush())
+}
+
+// columns are the names of what row returns.
+func columns() []string {
+	return []string{
+		"schema_version", "session_id", "timestamp", "consent_level", "category", "token_count_bucket", "language", "reviewer_id", "model_id", "position",
+		"response_length_chars", "score_value", "score_scale", "council_config_version", "query_hash", "own", "n_shown", "order_design", "rank_value",
+		"ballot_status", "provider_reviewer", "provider_candidate", "block_id",
+	}
+}
+
+// row returns a record as a row of a table. What is null is an empty field.
+func row(r council.BiasMetricRecord) []string {
+	return []string{
+		r.SchemaVersion, r.SessionID, r.Timestamp.Format(time.RFC3339Nano), strconv.Itoa(r.ConsentLevel),
+		field(r.QueryMetadata.Category), field(r.QueryMetadata.TokenCountBucket), field(r.QueryMetadata.Language), r.ReviewerID, r.ModelID, field(r.Position),
+		strconv.Itoa(r.ResponseLengthChars), field(r.ScoreValue), r.ScoreScale, r.CouncilConfig, field(r.QueryHash), strconv.FormatBool(r.Own),
+		strconv.Itoa(r.NShown), string(r.OrderDesign), field(r.RankValue), string(r.Status), r.Provider.Reviewer, r.Provider.Candidate, field(r.BlockID),
+	}
+}
+
+// field returns a value that may be missing.
+func field[T any](v *T) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprint(*v)
+}

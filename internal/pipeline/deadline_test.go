@@ -1,0 +1,21 @@
+package pipeline
+
+import (
+	"testing"
+	"testing/quick"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Whatever the time budget, the stages end one after the other and before it does.
+func TestStagesEndBeforeTheRun(t *testing.T) {
+	ends := func(ms uint32) bool {
+		timeout := time.Millisecond + time.Duration(ms)*time.Millisecond
+		one, two, three := stageEnd(council.Stage1, timeout), stageEnd(council.Stage2, timeout), stageEnd(council.Stage3, timeout)
+		return 0 < one && one < two && two < three && three < timeout
+	}
+	if err := quick.Check(ends, nil); err != nil || !ends(0) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,639 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// whole reads the store at path and returns its sessions in their order. It fails
+// the test for a session that is not whole or there twice, and for skipped lines.
+func whole(t *testing.T, path string) (ids []string) {
+	t.Helper()
+	records, bad := collect(t, ReadFile(t.Context(), path))
+	if len(bad) > 0 {
+		t.Errorf("skipped %v", bad)
+	}
+	seen := map[string]bool{}
+	for batch := range slices.Chunk(records, 3) {
+		id := batch[0].SessionID
+		if want := session(id); !reflect.DeepEqual(want, batch) {
+			t.Errorf("session %s is not whole: %s", id, cmp.Diff(want, batch))
+		}
+		if seen[id] {
+			t.Errorf("session %s is there twice", id)
+		}
+		seen[id] = true
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// recovered waits until nothing waits to be written.
+func recovered(t *testing.T, s *Store) {
+	t.Helper()
+	for start := time.Now(); s.Healthy() != nil; runtime.Gosched() {
+		if time.Since(start) > time.Minute {
+			t.Fatal(s.Healthy())
+		}
+	}
+}
+
+// holds fails the test unless the store at path holds exactly these sessions, in
+// any order.
+func holds(t *testing.T, path string, want ...string) {
+	t.Helper()
+	got := whole(t, path)
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Wherever a crash cut the last session short, nobody reads a part of it, the file
+// opens, the sessions before it are whole and the next one is not damaged.
+func TestFaultF22CutAtEveryByte(t *testing.T) {
+	path := newPath(t)
+	before, last := lines(t, "a", "b"), lines(t, "torn")
+	for kept := range len(last) + 1 {
+		sessions := []string{"a", "b"}
+		if kept == len(last) {
+			sessions = append(sessions, "torn")
+		}
+		writeFile(t, path, before+last[:kept])
+		records, bad := collect(t, ReadFile(t.Context(), path))
+		torn := kept > 0 && kept < len(last)
+		if len(records) != 3*len(sessions) || len(bad) != 0 && !torn || torn && !slices.Equal(bad, []string{"7 unterminated"}) {
+			t.Fatalf("cut after %d bytes: %d records, skipped %v", kept, len(records), bad)
+		}
+		s, recovery, err := Open(Options{Path: path, disk: &testDisk{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if torn && recovery.CutBytes != int64(kept) || !torn && recovery.CutBytes != 0 {
+			t.Errorf("cut after %d bytes: %d were cut", kept, recovery.CutBytes)
+		}
+		appendSessions(t, s, "next")
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if holds(t, path, append(sessions, "next")...); t.Failed() {
+			t.Fatalf("cut after %d bytes", kept)
+		}
+	}
+	t.Logf("fault F22: a session cut at each of %d offsets: 0 sessions lost, 0 read in part (promised 0 and 0)", len(last))
+}
+
+// kept are sessions that a store called kept, and when: after so many operations
+// of the disk, at that time.
+type kept struct {
+	mu  sync.Mutex // guards what follows
+	ops map[string]int
+	at  map[string]time.Time
+}
+
+func (k *kept) append(t *testing.T, s *Store, d *testDisk, id string) {
+	t.Helper()
+	if err := s.Append(t.Context(), session(id)); err != nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ops[id], k.at[id] = len(d.done()), time.Now()
+}
+
+// survives crashes the machine after every operation of d in every way, and
+// reports how many different states of the disk that gave. must says what may not
+// be missing after the first n operations.
+func survives(t *testing.T, d *testDisk, must func(n int) []string) (states int) {
+	t.Helper()
+	ops := d.done()
+	seen := map[string]bool{}
+	for n := range len(ops) + 1 {
+		for _, c := range crashes() {
+			files, required := c.after(ops[:n]), must(n)
+			state := fmt.Sprint(files, required)
+			if seen[state] {
+				continue
+			}
+			seen[state] = true
+			path := restore(t, files)
+			s, _, err := Open(Options{Path: path, disk: &testDisk{}})
+			if err != nil {
+				t.Fatalf("after %d operations, %+v: %v", n, c, err)
+			}
+			appendSessions(t, s, "next")
+			for range 2 { // as it is, and with every closed segment compressed
+				ids := whole(t, path)
+				for _, id := range append(required, "next") {
+					if !slices.Contains(ids, id) {
+						t.Errorf("session %s is missing", id)
+					}
+				}
+				if err := s.segments.tidy(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if t.Failed() {
+				t.Fatalf("after %d operations, the last of them %+v, %+v", n, ops[max(0, n-1)], c)
+			}
+			if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return len(seen)
+}
+
+// A store rotates, compresses, fails and goes on; the machine crashes at every
+// moment of that, and what was not synced is there or not. Nothing that was
+// acknowledged is missing, nothing is there in part or twice.
+func TestFaultF23SyncedIsThere(t *testing.T) {
+	d := &testDisk{}
+	path := newPath(t)
+	s := openWith(t, Options{Path: path, RotateBytes: int64(len(lines(t, "00", "01"))), disk: d})
+	k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
+	syncs := 0
+	d.fail(func(o op, bytes int) (int, error) {
+		switch {
+		case o.kind == opSync && o.name == filepath.Base(path):
+			if syncs++; syncs == 4 || syncs == 5 || syncs == 9 {
+				return 0, syscall.EIO
+			}
+		case o.kind == opWrite && syncs == 12 && bytes > 1:
+			syncs++ // once
+			return bytes / 2, syscall.ENOSPC
+		}
+		return bytes, nil
+	})
+	for i := range 16 {
+		k.append(t, s, d, fmt.Sprintf("%02d", i))
+	}
+	d.fail(nil)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(whole(t, path)); n != 16 || len(k.ops) > 13 {
+		t.Errorf("%d sessions in the end, want 16; %d acknowledged at once, want some to have failed", n, len(k.ops))
+	}
+	states := survives(t, d, func(n int) (must []string) {
+		for id, ops := range k.ops {
+			if ops <= n {
+				must = append(must, id)
+			}
+		}
+		slices.Sort(must)
+		return must
+	})
+	t.Logf("fault F23: %d states of the disk after a crash: 0 acknowledged sessions lost (promised 0)", states)
+}
+
+func TestFaultF23Interval(t *testing.T) {
+	const interval = time.Second
+	d := &testDisk{}
+	k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
+	path := newPath(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := openWith(t, Options{Path: path, Fsync: FsyncInterval, Interval: interval, RotateBytes: int64(len(lines(t, "00", "01", "02"))), disk: d})
+		for i := range 12 {
+			k.append(t, s, d, fmt.Sprintf("%02d", i))
+			time.Sleep(interval / 4)
+		}
+	})
+	if len(k.at) != 12 {
+		t.Fatalf("%d sessions acknowledged", len(k.at))
+	}
+	ops := d.done()
+	var oldest time.Duration // the age of the oldest session that a crash may take
+	states := survives(t, d, func(n int) (must []string) {
+		if n == len(ops) {
+			return must
+		}
+		at := ops[n].at
+		for id, when := range k.at {
+			if age := at.Sub(when); age > interval {
+				must = append(must, id)
+			}
+		}
+		onDisk := crash{}.after(ops[:n])
+		for id, when := range k.at {
+			if at.After(when) && !strings.Contains(fmt.Sprint(onDisk), `"`+id+`"`) && !compressedHolds(t, onDisk, id) {
+				oldest = max(oldest, at.Sub(when))
+			}
+		}
+		slices.Sort(must)
+		return must
+	})
+	t.Logf("fault F23: interval: %d states of the disk after a crash: lost sessions were acknowledged at most %v before (promised %v)", states, oldest, interval)
+}
+
+// compressedHolds reports whether a compressed file holds the session.
+func compressedHolds(t *testing.T, files map[string]string, id string) bool {
+	t.Helper()
+	for name, data := range files {
+		if !strings.HasSuffix(name, compressedSuffix) {
+			continue
+		}
+		path := filepath.Join(t.TempDir(), name)
+		writeFile(t, path, data)
+		for r, err := range ReadFile(t.Context(), path) {
+			if err == nil && r.SessionID == id {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// full is a disk that has room for half of each write.
+func full(o op, bytes int) (int, error) {
+	if o.kind == opWrite {
+		return bytes / 2, syscall.ENOSPC
+	}
+	return bytes, nil
+}
+
+func TestFaultF24DiskFull(t *testing.T) {
+	for name, f := range map[string]fault{
+		"half of it fits": full,
+		"nothing fits":    func(o op, _ int) (int, error) { return 0, onlyIf(o.kind == opWrite, syscall.ENOSPC) },
+		"size unknown":    func(o op, n int) (int, error) { return n, onlyIf(o.kind == opStat, syscall.EIO) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, d := openTestDisk(t)
+				appendSessions(t, s, "a")
+				before := content(t, s.path)
+				d.fail(f)
+				err := s.Append(t.Context(), session("b"))
+				cause, _ := errors.AsType[syscall.Errno](err)
+				if cause != syscall.ENOSPC && cause != syscall.EIO || !strings.Contains(err.Error(), s.path) {
+					t.Errorf("got error %v", err)
+				}
+				if err := s.Healthy(); !errors.Is(err, cause) {
+					t.Errorf("got health %v", err)
+				}
+				time.Sleep(time.Minute)
+				if got := content(t, s.path); got != before {
+					t.Errorf("the file holds %q", got)
+				}
+
+				// Space returns, and nobody asks for anything.
+				d.fail(nil)
+				start := time.Now()
+				for s.Healthy() != nil {
+					time.Sleep(10 * time.Millisecond)
+				}
+				holds(t, s.path, "a", "b")
+				took := time.Since(start)
+				if took > lastPause {
+					t.Errorf("it took %v", took)
+				}
+				appendSessions(t, s, "c")
+				holds(t, s.path, "a", "b", "c")
+				t.Logf("fault F24: write failed (%s): rolled back, written %v after space returned (promised %v, without any traffic)", name, took, lastPause)
+			})
+		})
+	}
+}
+
+func onlyIf(is bool, err error) error {
+	if is {
+		return err
+	}
+	return nil
+}
+
+// Of several sessions in one write those that fit are kept.
+func TestFaultF24KeepsWhatFits(t *testing.T) {
+	s, d := openTestDisk(t)
+	writing, finish := blockWrites(t, d)
+	var done sync.WaitGroup
+	done.Go(func() { appendSessions(t, s, "a") })
+	<-writing
+	var mu sync.Mutex // guards failed
+	var failed []string
+	for _, id := range []string{"b", "c", "d"} {
+		done.Go(func() {
+			if err := s.Append(t.Context(), session(id)); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, id)
+			}
+		})
+	}
+	for queued := 0; queued < 3; {
+		s.mu.Lock()
+		queued = len(s.queue)
+		s.mu.Unlock()
+	}
+	room := len(lines(t, "a", "b")) // of which the write under way takes the first half
+	d.fail(func(o op, bytes int) (int, error) {
+		if o.kind == opWrite && o.name == filepath.Base(s.path) {
+			return min(bytes, room), onlyIf(bytes > room, syscall.ENOSPC)
+		}
+		return bytes, nil
+	})
+	finish()
+	done.Wait()
+	if len(failed) != 1 {
+		t.Errorf("%d sessions failed, want one of three", len(failed))
+	}
+	d.fail(nil)
+	appendSessions(t, s, "e")
+	recovered(t, s)
+	holds(t, s.path, "a", "b", "c", "d", "e")
+}
+
+// When the disk is full somebody may empty the file. Rolling back must not bring
+// the old size back.
+func TestRollBackMindsAFileThatWasEmptied(t *testing.T) {
+	s, d := openTestDisk(t)
+	appendSessions(t, s, "a")
+	if err := os.Truncate(s.path, 0); err != nil {
+		t.Fatal(err)
+	}
+	d.fail(full)
+	if err := s.Append(t.Context(), session("b")); err == nil {
+		t.Error("kept on a full disk")
+	}
+	d.fail(nil)
+	appendSessions(t, s, "c")
+	recovered(t, s)
+	holds(t, s.path, "b", "c")
+}
+
+// What waits for space is bounded. What does not fit is lost, as its caller was
+// told, and the rest is written.
+func TestFaultF24WaitingIsBounded(t *testing.T) {
+	d := &testDisk{}
+	var log strings.Builder
+	s := openWith(t, Options{Path: newPath(t), Log: newTestLog(&log), disk: d})
+	large := session("large")
+	for i := range large {
+		large[i].CouncilConfig = strings.Repeat("x", maxLine-1000)
+	}
+	d.fail(full)
+	for range maxWaiting/(3*maxLine) + 10 {
+		if err := s.Append(t.Context(), large); !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+	}
+	d.fail(nil)
+	appendSessions(t, s, "a")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := info.Size(); n > maxWaiting+int64(len(lines(t, "a"))) || n < maxWaiting-3*maxLine {
+		t.Errorf("%d bytes were written in the end, want nearly %d", n, maxWaiting)
+	}
+	if !strings.Contains(log.String(), "sessions are lost") || strings.Contains(log.String(), "xxx") {
+		t.Errorf("log: %.500s", log.String())
+	}
+}
+
+func TestCloseSaysWhatIsLost(t *testing.T) {
+	d := &testDisk{}
+	s, _, err := Open(Options{Path: newPath(t), disk: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.fail(func(o op, _ int) (int, error) { return 0, onlyIf(o.kind == opWrite, syscall.ENOSPC) })
+	for _, id := range []string{"a", "b"} {
+		if err := s.Append(t.Context(), session(id)); err == nil {
+			t.Error("kept on a full disk")
+		}
+	}
+	if err := s.Close(); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "2 sessions are lost") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFaultF25FsyncFails(t *testing.T) {
+	for _, mode := range []Fsync{FsyncSession, FsyncInterval} {
+		t.Run(string(mode), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &testDisk{}
+				s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: time.Second, disk: d})
+				appendSessions(t, s, "a")
+				time.Sleep(2 * time.Second)
+				d.fail(func(o op, n int) (int, error) {
+					return n, onlyIf(o.kind == opSync && o.name == filepath.Base(s.path), syscall.EIO)
+				})
+				// With an interval the session counts as kept before.
+				if err := s.Append(t.Context(), session("b")); errors.Is(err, syscall.EIO) != (mode == FsyncSession) {
+					t.Errorf("got error %v", err)
+				}
+				time.Sleep(time.Second + time.Millisecond)
+				for range 600 {
+					if err := s.Healthy(); !errors.Is(err, syscall.EIO) {
+						t.Fatalf("got health %v", err)
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				d.fail(nil)
+				time.Sleep(lastPause + 2*time.Second)
+				if err := s.Healthy(); err != nil {
+					t.Errorf("got health %v", err)
+				}
+				appendSessions(t, s, "c")
+				holds(t, s.path, "a", "b", "c")
+				if diff := cmp.Diff([]string{"", ".000001.zst"}, names(t, s.path)); diff != "" {
+					t.Error(diff)
+				}
+
+				// A file whose fsync failed is never written to or synced again.
+				given := map[int]bool{}
+				retried := 0
+				for _, o := range d.done() {
+					if given[o.inode] && (o.kind == opWrite || o.kind == opSync) {
+						retried++
+					}
+					if o.kind == opSync && o.failed {
+						given[o.inode] = true
+					}
+				}
+				if retried > 0 || len(given) < 2 {
+					t.Errorf("%d files were given up, %d writes and syncs went to one of them", len(given), retried)
+				}
+				t.Logf("fault F25: fsync failed (%s) on %d files: %d retries on one of them, segment closed, 0 sessions lost (promised 0 retries, a new file)", mode, len(given), retried)
+			})
+		})
+	}
+}
+
+// A roll-back that fails leaves a file that nobody can trust.
+func TestFaultF25RollBackFails(t *testing.T) {
+	for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
+		t.Run(string(mode), func(t *testing.T) {
+			d := &testDisk{}
+			s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: time.Hour, disk: d})
+			appendSessions(t, s, "a")
+			var mu sync.Mutex // guards writes
+			writes := 0
+			d.fail(func(o op, n int) (int, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case o.kind == opTruncate:
+					return n, syscall.EIO
+				case o.kind == opWrite && o.name == filepath.Base(s.path):
+					if writes++; writes == 1 {
+						return n / 2, syscall.ENOSPC
+					}
+				}
+				return n, nil
+			})
+			if err := s.Append(t.Context(), session("b")); !errors.Is(err, syscall.ENOSPC) || !errors.Is(err, syscall.EIO) {
+				t.Errorf("got error %v", err)
+			}
+			appendSessions(t, s, "c")
+			recovered(t, s)
+			holds(t, s.path, "a", "b", "c")
+		})
+	}
+}
+
+// A store whose directory takes no new file waits for that too.
+func TestFaultF25NoNewFile(t *testing.T) {
+	for _, kind := range []kind{opOpen, opRename, opSyncDir} {
+		t.Run(string(kind), func(t *testing.T) {
+			s, d := openTestDisk(t)
+			appendSessions(t, s, "a")
+			d.fail(func(o op, n int) (int, error) { return n, onlyIf(o.kind == opSync || o.kind == kind, syscall.EROFS) })
+			for _, id := range []string{"b", "c"} {
+				if err := s.Append(t.Context(), session(id)); !errors.Is(err, syscall.EROFS) {
+					t.Errorf("got error %v", err)
+				}
+			}
+			d.fail(nil)
+			appendSessions(t, s, "d")
+			recovered(t, s)
+			holds(t, s.path, "a", "b", "c", "d")
+		})
+	}
+}
+
+// A store with everything in it that does not belong there.
+func TestFaultF26Garbage(t *testing.T) {
+	path := newPath(t)
+	s := openWith(t, Options{Path: path, RotateBytes: 1})
+	appendSessions(t, s, "closed")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{".000001"}, names(t, path)); diff != "" && !strings.Contains(diff, compressedSuffix) {
+		t.Error(diff)
+	}
+	old := `{"schema_version": 1, "session_id": "old", "timestamp": "2025-12-17T14:00:00+02:00", "reviewer_id": "a", "model_id": "b", "position": 0, "response_length_chars": 9, "score_value": null}`
+	garbage := "\ufeff" + old + "\r\n" + strings.Repeat("\x00", 4096) + "\n" + strings.Repeat("x", 10<<20) + "\n" +
+		strings.ReplaceAll(lines(t, "crlf"), "\n", "\r\n") + `{"schema_version":"9.0.0"}` + "\n" + lines(t, "good") + lines(t, "torn")[:1000]
+	writeFile(t, path, garbage)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	records, bad := collect(t, ReadFile(t.Context(), path))
+	runtime.ReadMemStats(&after)
+	var ids []string
+	for _, r := range records {
+		ids = append(ids, r.SessionID)
+	}
+	if diff := cmp.Diff([]string{"closed", "old", "crlf", "good"}, slices.Compact(ids)); diff != "" || len(ids) != 10 {
+		t.Errorf("%d records: %s", len(ids), diff)
+	}
+	if diff := cmp.Diff([]string{"2 not_json", "3 too_long", "7 unknown_schema", "11 unterminated"}, bad); diff != "" {
+		t.Error(diff)
+	}
+	allocated := after.TotalAlloc - before.TotalAlloc
+	if allocated > 16<<20 {
+		t.Errorf("%d bytes were allocated", allocated)
+	}
+	t.Logf("fault F26: %d lines skipped with their reasons, %d records read, %d KiB allocated (promised all, bounded)", len(bad), len(records), allocated>>10)
+}
+
+// A closed segment that is damaged costs what follows in it, and nothing else.
+func TestFaultF26DamagedSegment(t *testing.T) {
+	path := newPath(t)
+	s := openWith(t, Options{Path: path, RotateBytes: int64(len(lines(t, "00"))) * 100})
+	for i := range 250 {
+		appendSessions(t, s, fmt.Sprintf("%02d", i))
+	}
+	if err := s.segments.tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first := path + ".000001.zst"
+	good := content(t, first)
+	for name, damaged := range map[string]string{
+		"changed": good[:len(good)/2] + "!?!" + good[len(good)/2+3:],
+		"cut":     good[:len(good)/2],
+		"foreign": "not compressed at all\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			writeFile(t, first, damaged)
+			records, bad := collect(t, ReadFile(t.Context(), path))
+			if n := len(records); n < 3*150 || n >= 3*250 {
+				t.Errorf("%d records of 750", n)
+			}
+			if len(bad) != 1 || !strings.HasSuffix(bad[0], string(ReasonDamaged)) {
+				t.Errorf("skipped %v", bad)
+			}
+		})
+	}
+}
+
+// Reading goes on beside a store that rotates and compresses all the time: always
+// whole sessions, from the first one on, none twice.
+func TestFaultF27ReadWhileItRotates(t *testing.T) {
+	const sessions = 60
+	path := newPath(t)
+	s := openWith(t, Options{Path: path, RotateBytes: int64(len(lines(t, "0"))) * 2})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := range sessions {
+			if err := s.Append(context.WithoutCancel(t.Context()), session(strconv.Itoa(n))); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	defer func() { <-done }()
+	readings := 0
+	for running := true; running; readings++ {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		records, bad := collect(t, ReadFile(t.Context(), path))
+		for i, r := range records {
+			if want := session(strconv.Itoa(i / 3))[i%3]; !reflect.DeepEqual(want, r) {
+				t.Fatalf("record %d: %s", i, cmp.Diff(want, r))
+			}
+		}
+		if len(records)%3 != 0 || len(bad) > 1 || !running && len(records) != 3*sessions {
+			t.Fatalf("%d records, skipped %v", len(records), bad)
+		}
+	}
+	t.Logf("fault F27: %d readings beside a store that rotates: each a prefix of whole sessions (promised)", readings)
+}

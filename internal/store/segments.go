@@ -1,0 +1,261 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// The names of the files beside the data file end in these, a closed segment's in
+// its number, to which compressedSuffix is added.
+const (
+	numberDigits     = 6
+	compressedSuffix = ".zst"
+	temporarySuffix  = ".tmp"
+)
+
+// maxWindow bounds the memory for reading a compressed file, in bytes.
+const maxWindow = 32 << 20
+
+// segment is a closed segment of a store.
+type segment struct {
+	number     int
+	name       string // of the file before it was compressed
+	compressed bool
+}
+
+// file returns the name of the segment's file.
+func (s segment) file() string {
+	if s.compressed {
+		return s.name + compressedSuffix
+	}
+	return s.name
+}
+
+// closedSegments returns the closed segments of the store at path, the oldest
+// first. One that is there twice, because it has just been compressed, is
+// returned as compressed.
+func closedSegments(path string) ([]segment, error) {
+	entries, err := os.ReadDir(filepath.Dir(path)) // sorted by name
+	if err != nil {
+		return nil, err
+	}
+	var all []segment
+	for _, e := range entries {
+		digits, ours := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
+		digits, compressed := strings.CutSuffix(digits, compressedSuffix)
+		number, err := strconv.ParseUint(digits, 10, 32)
+		if !ours || err != nil || len(digits) != numberDigits {
+			continue
+		}
+		s := segment{int(number), path + "." + digits, compressed}
+		if last := len(all) - 1; last >= 0 && all[last].number == s.number {
+			all[last] = s
+			continue
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// lastNumber returns the number of the newest segment, 0 when there is none.
+func lastNumber(all []segment) int {
+	if len(all) == 0 {
+		return 0
+	}
+	return all[len(all)-1].number
+}
+
+// housekeeper looks after the closed segments of a store.
+type housekeeper struct {
+	o     Options
+	added chan struct{} // of capacity 1: there is a segment to compress
+
+	mu     sync.Mutex        // held while segments are compressed or deleted; guards what follows
+	newest map[int]time.Time // the newest record of a segment by number; zero where there is none
+}
+
+func newHousekeeper(o Options) *housekeeper {
+	return &housekeeper{o: o, added: make(chan struct{}, 1), newest: map[int]time.Time{}}
+}
+
+// run compresses what is closed and deletes what is old, until ctx ends.
+func (h *housekeeper) run(ctx context.Context) {
+	hourly := time.NewTicker(time.Hour)
+	defer hourly.Stop()
+	for {
+		if err := h.tidy(ctx); err != nil && ctx.Err() == nil {
+			h.o.Log.Error("looking after the closed segments of the record store failed; the next try is in an hour at the latest", "error", err)
+		}
+		select {
+		case <-h.added:
+		case <-hourly.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// add makes the data file, of which so many bytes are good, the newest closed
+// segment. One that is sealed is compressed at once: what a crash brought back of
+// its end would be there twice, once the sessions in it are written again.
+func (h *housekeeper) add(length int64, sealed bool) error {
+	if sealed {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+	}
+	all, err := closedSegments(h.o.Path)
+	if err != nil {
+		return err
+	}
+	number := lastNumber(all) + 1
+	s := segment{number: number, name: fmt.Sprintf("%s.%0*d", h.o.Path, numberDigits, number)}
+	if len(s.name) != len(h.o.Path)+len(".")+numberDigits {
+		return errors.New("there is no number left for a segment")
+	}
+	if err := h.o.disk.Rename(h.o.Path, s.name); err != nil {
+		return err
+	}
+	if sealed {
+		if err := h.compressLocked(context.Background(), s, length); err != nil {
+			h.o.Log.Error("compressing a segment that was given up failed", "file", s.name, "error", err)
+		}
+		return nil
+	}
+	select {
+	case h.added <- struct{}{}:
+	default: // the housekeeper has yet to look
+	}
+	return nil
+}
+
+// tidy compresses and deletes what is due.
+func (h *housekeeper) tidy(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all, err := closedSegments(h.o.Path)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range all {
+		if s.compressed {
+			err = h.remove(s.name) // a crash may have left it
+		} else {
+			err = h.compressLocked(ctx, s, -1)
+		}
+		errs = append(errs, err, h.expireLocked(ctx, s))
+	}
+	return errors.Join(errs...)
+}
+
+// compressLocked replaces the file of a segment by a compressed one that holds its
+// first length bytes, or whole sessions with a negative length. At every moment
+// one of the two is complete, and readers prefer the compressed one.
+func (h *housekeeper) compressLocked(ctx context.Context, s segment, length int64) error {
+	from, err := os.Open(s.name)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if length < 0 {
+		info, err := from.Stat()
+		if err != nil {
+			return err
+		}
+		if length, err = afterLastSession(from, info.Size()); err != nil {
+			return err
+		}
+	}
+	temporary := h.o.Path + temporarySuffix
+	if err := h.writeCompressed(ctx, temporary, io.NewSectionReader(from, 0, length)); err != nil {
+		_ = h.o.disk.Remove(temporary)
+		return fmt.Errorf("compressing %s: %w", s.name, err)
+	}
+	if err := h.o.disk.Rename(temporary, s.name+compressedSuffix); err != nil {
+		return err
+	}
+	if err := h.o.disk.SyncDir(filepath.Dir(s.name)); err != nil {
+		return err
+	}
+	return h.o.disk.Remove(s.name)
+}
+
+// writeCompressed makes a file of what r holds, on disk when it returns nil.
+func (h *housekeeper) writeCompressed(ctx context.Context, name string, r io.Reader) error {
+	to, err := h.o.disk.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	compressor, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return errors.Join(err, to.Close())
+	}
+	_, err = io.Copy(compressor, readerFunc(func(p []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return r.Read(p)
+	}))
+	if err = errors.Join(err, compressor.Close()); err == nil {
+		err = to.Sync()
+	}
+	return errors.Join(err, to.Close())
+}
+
+// readerFunc is an io.Reader.
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// expireLocked deletes the segment if its newest record is old enough. One without
+// any record stays: nobody knows what it is.
+func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
+	if h.o.Retention == 0 {
+		return nil
+	}
+	newest, known := h.newest[s.number]
+	if !known {
+		part, err := s.open()
+		if err != nil {
+			return err
+		}
+		defer part.Close()
+		for record, err := range part.records(ctx) {
+			if err != nil && !isLine(err) {
+				return err
+			}
+			if err == nil && record.Timestamp.After(newest) {
+				newest = record.Timestamp
+			}
+		}
+		h.newest[s.number] = newest
+	}
+	if newest.IsZero() || time.Since(newest) < h.o.Retention {
+		return nil
+	}
+	if err := errors.Join(h.remove(s.name), h.remove(s.name+compressedSuffix)); err != nil {
+		return err
+	}
+	delete(h.newest, s.number)
+	h.o.Log.Info("deleted a closed segment of the record store, as LLM_COUNCIL_BIAS_RETENTION_DAYS says", "file", s.name, "newest", newest)
+	return nil
+}
+
+// remove removes a file that may be missing.
+func (h *housekeeper) remove(name string) error {
+	if err := h.o.disk.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
