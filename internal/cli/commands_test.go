@@ -175,35 +175,6 @@ func TestAskSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestProgress(t *testing.T) {
-	var out bytes.Buffer
-	p := progress{w: &out}
-	text := "x"
-	for _, data := range []any{
-		council.Started{Models: []string{"a", "b"}},
-		council.Answer{Model: "a", Response: &text, Spent: council.Spent{LatencyMS: 1234}},
-		council.Answer{Model: "b", Error: &council.Failure{Code: council.FailTimeout}, Spent: council.Spent{LatencyMS: 10}},
-		council.Review{Model: "a", Status: council.OutcomeOK},
-		council.Review{Model: "b", Status: council.OutcomeAbstained},
-		[]council.Answer{},
-		council.Tally{},
-		council.Synthesis{Model: "a", Spent: council.Spent{LatencyMS: 2000}},
-	} {
-		p.Observe(council.Event{Data: data})
-	}
-	want := `asking 2 models ...
-  a answered in 1.2 s
-  b failed after 0.0 s: timeout
-  a reviewed in 0.0 s
-  b declined to rank in 0.0 s
-the chairman writes ...
-  a wrote the answer in 2.0 s
-`
-	if out.String() != want {
-		t.Errorf("got\n%s", out.String())
-	}
-}
-
 func TestSimulate(t *testing.T) {
 	setenv(t, nil)
 	dir := t.TempDir()
