@@ -56,7 +56,7 @@ func TestFaultF02(t *testing.T) {
 	const clients, lasts = 16, 3 * time.Second
 	busy := []simllm.Fault{{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "1"}}
 	p := tapAll(t, map[string][]simllm.Fault{"a": busy, "b": busy, "c": busy, "d": busy})
-	f := trialOf(t, p, "a,b,c,d", map[string]string{"LOG_LEVEL": "error"})
+	f := trialOf(t, p, "a,b,c,d", map[string]string{"LOG_LEVEL": "error", "SESSIONS_KEPT": "0"})
 	f.problem(t, http.StatusBadGateway, council.CodeNoQuorum) // what is set up once is set up
 	before := heap()
 

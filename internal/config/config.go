@@ -107,6 +107,10 @@ type Config struct {
 	BiasRetentionDays  *int          `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; unset: never"`
 	HashSecret         Secret        `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hash of the question; required for consent level 4"`
 
+	SessionRetention  time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"1h" desc:"how long a finished session can be fetched; 0: not at all"`
+	SessionsKept      int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, the oldest go first; 0: none"`
+	SessionsKeptBytes Bytes         `envconfig:"LLM_COUNCIL_SESSIONS_KEPT_BYTES" default:"256MiB" desc:"most bytes of finished sessions that can be fetched, the oldest go first; 0: none"`
+
 	MaxBodyBytes     Bytes `envconfig:"LLM_COUNCIL_MAX_BODY_BYTES" default:"1MiB" desc:"most bytes of a request's body"`
 	MaxQueryBytes    Bytes `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
 	MaxUpstreamBytes Bytes `envconfig:"LLM_COUNCIL_MAX_UPSTREAM_BYTES" default:"8MiB" desc:"most bytes of a provider's reply"`
