@@ -2,10 +2,10 @@ package bias
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,9 +24,9 @@ func patchy(rng *rand.Rand, sessions int) window {
 				if rng.Float64() < 0.3 && i+j > 0 {
 					continue
 				}
-				r := record(fmt.Sprint(100+s), now, string(rune('r'+i)), string(rune('a'+j)), 1+9*rng.Float64())
+				r := record(strconv.Itoa(100+s), now, string(rune('r'+i)), string(rune('a'+j)), 1+9*rng.Float64())
 				r.ResponseLengthChars = rng.IntN(1000)
-				r.QueryHash = new(fmt.Sprint(s * 3 / 4))
+				r.QueryHash = new(strconv.Itoa(s * 3 / 4))
 				c.Add(r)
 			}
 		}
@@ -39,8 +39,8 @@ func hashed(s *scores, i, j, salt int) float64 { return math.Sin(s.length[i][j] 
 
 // dense fits a design by least squares on a matrix that holds every dummy, leaving
 // out one cluster, or none when negative, and returns the coefficients of x.
-func dense(t testing.TB, w *window, d design, leave int) []float64 {
-	t.Helper()
+func dense(tb testing.TB, w *window, d design, leave int) []float64 {
+	tb.Helper()
 	n := d.columns + d.solos
 	var rows [][]float64
 	var y []float64
@@ -77,7 +77,7 @@ func dense(t testing.TB, w *window, d design, leave int) []float64 {
 	}
 	var svd mat.SVD
 	if !svd.Factorize(m, mat.SVDThin) {
-		t.Fatal("no singular values")
+		tb.Fatal("no singular values")
 	}
 	var beta mat.VecDense
 	svd.SolveVecTo(&beta, mat.NewVecDense(len(y), y), svd.Rank(1e-10))
@@ -206,7 +206,8 @@ func TestDistributionVectors(t *testing.T) {
 	readVectors(t, "distributions.json", &vectors)
 	compared := map[string]int{}
 	for _, v := range vectors.Cases {
-		got, tolerance := 0., vectors.Tol
+		tolerance := vectors.Tol
+		var got float64
 		switch v.F {
 		case "t_sf2":
 			got = studentP(v.X, v.DF)

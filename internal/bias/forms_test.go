@@ -11,22 +11,19 @@ import (
 	"testing"
 )
 
-// flaggedReport has headlines with members under them, a change point and an
-// unusual session.
+// flaggedReport has a headline with members under it, a change and two anomalies.
 func flaggedReport() Report {
 	records := recordsOf(60)
 	for i := range records {
-		switch r := &records[i]; {
-		case r.ReviewerID == "bob/two" && r.SessionID == "s000007":
-			r.ScoreValue = new(1.0)
-		case r.ReviewerID == "ann/one":
-			r.ReviewerID = `=cmd|'<script>alert(1)</script>'`
-			if i >= len(records)/2 {
-				r.ScoreValue = new(max(1, *r.ScoreValue-3))
-			}
+		if records[i].ReviewerID == "ann/one" {
+			records[i].ScoreValue = new(max(1, *records[i].ScoreValue-3))
+			records[i].ReviewerID = `=cmd|'<script>alert(1)</script>'`
 		}
 	}
-	return collect(unlimited, records).Report()
+	r := collect(unlimited, records).Report()
+	r.ChangePoints[0].Flagged = true
+	r.Anomalies.Found = []Anomaly{{SessionID: "harsh", ReviewerID: &r.Reviewers[0].ReviewerID}, {SessionID: "scattered"}}
+	return r
 }
 
 func TestWriteCSV(t *testing.T) {
@@ -140,9 +137,14 @@ func TestWriteHTML(t *testing.T) {
 			}
 		})
 	}
-	if page := new(bytes.Buffer); flaggedReport().WriteHTML(page) != nil || !strings.Contains(page.String(), "&lt;script&gt;") || !strings.Contains(page.String(), "one by one") ||
-		!strings.Contains(page.String(), `<b class="bias">change</b>`) || !strings.Contains(page.String(), "Unusual sessions") || !strings.Contains(page.String(), "s000007") {
-		t.Errorf("the flagged report:\n%s", page)
+	page := new(bytes.Buffer)
+	if err := flaggedReport().WriteHTML(page); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"&lt;script&gt;", "one by one", "Reviewers that changed", "harshness of", "scattered", "Calibrated view"} {
+		if !strings.Contains(page.String(), text) {
+			t.Errorf("the flagged report lacks %q:\n%s", text, page)
+		}
 	}
 	if err := flaggedReport().WriteHTML(broken{}); err == nil {
 		t.Error("no error from a broken writer")

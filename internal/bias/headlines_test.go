@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -164,7 +165,7 @@ func oneReviewer() []council.BiasMetricRecord {
 		for other, quality := range []float64{5, 6, 7} {
 			for p, model := range []string{fmt.Sprint("other/m", other), "second/best"} {
 				r := record(fmt.Sprintf("q%02d-%d", question, other), now, "judge/one", model, math.Round(min(10, quality+float64(p)*1.2+rng.NormFloat64())))
-				r.Position, r.QueryHash = new(p), new(fmt.Sprint(question))
+				r.Position, r.QueryHash = new(p), new(strconv.Itoa(question))
 				r.ResponseLengthChars = 200 + rng.IntN(2000)
 				records = append(records, r)
 			}
@@ -372,7 +373,8 @@ func TestBadLinesChangeNothing(t *testing.T) {
 	}
 	mend := func(old, with string) string { return strings.Replace(string(good[40]), old, with, 1) }
 	score := fmt.Sprintf(`"score_value":%s`, strings.SplitN(strings.SplitN(string(good[40]), `"score_value":`, 2)[1], ",", 2)[0])
-	stamp := strings.SplitN(strings.SplitN(string(good[40]), `"timestamp":`, 2)[1], ",", 2)[0]
+	_, stamp, _ := strings.Cut(string(good[40]), `"timestamp":`)
+	stamp, _, _ = strings.Cut(stamp, ",")
 	for name, tc := range map[string]struct{ line, reason string }{
 		"not JSON":           {"{\"torn\n", "not_json"},
 		"array":              {"[]\n", "not_an_object"},

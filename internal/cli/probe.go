@@ -156,7 +156,7 @@ func (c probeCmd) cost(cfg config.Config, plans []council.Plan) string {
 
 // probe asks, writes the records to a new file, and computes the figures from it.
 func (c probeCmd) probe(ctx context.Context, std IO, e *engine, plans []council.Plan) (p probed, err error) {
-	out, _, err := store.Open(store.Options{Path: c.Out})
+	out, _, err := store.Open(store.Options{Path: c.Out}) //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
 		return p, err
 	}
