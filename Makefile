@@ -36,13 +36,14 @@ soak: ## Ten minutes of load with faults, then 30 seconds of twice the capacity.
 fuzz: ## Fuzz every parser, each for FUZZTIME.
 	tools/fuzz.sh $(FUZZTIME)
 
-lint: ## Check format, vet, linters, and that go.mod is tidy.
+lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is tidy.
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
 	$(GO) mod tidy -diff
 	$(GO) vet ./...
 	$(TOOL) staticcheck ./...
 	$(TOOL) golangci-lint run ./...
 	linter=$$($(TOOL) -n golangci-lint) && cd e2e && $(GO) vet . && $$linter run .
+	tools/vulncheck.sh
 
 format: ## Format the code.
 	$(TOOL) golangci-lint fmt ./...

@@ -371,9 +371,12 @@ func TestReport(t *testing.T) {
 		Members  []metric
 	}
 	report := get[struct {
-		Headline             string
-		Metrics              []metric
-		Reviewers, Positions []any
+		Headline  string
+		Metrics   []metric
+		Reviewers []struct {
+			Harshness metric `json:"relative_harshness"`
+		}
+		Positions []any
 	}](t, p.origin+"/v1/bias-report")
 	shown := slices.Clone(report.Metrics)
 	for _, m := range report.Metrics {
@@ -381,8 +384,13 @@ func TestReport(t *testing.T) {
 			shown = append(shown, m.Members...)
 		}
 	}
-	rows := len(shown) + len(report.Reviewers) + len(report.Positions)
-	points, intervals := len(report.Reviewers)+len(report.Positions), len(report.Reviewers)
+	if len(shown) == len(report.Metrics) {
+		t.Fatal("the report flags nothing")
+	}
+	for _, r := range report.Reviewers {
+		shown = append(shown, r.Harshness)
+	}
+	rows, points, intervals := len(shown)+len(report.Positions), len(report.Positions), 0
 	for _, m := range shown {
 		if m.Estimate != nil {
 			points++
@@ -391,8 +399,8 @@ func TestReport(t *testing.T) {
 			intervals++
 		}
 	}
-	if len(shown) == len(report.Metrics) || points == rows {
-		t.Fatal("the report flags nothing, or leaves nothing open")
+	if points == rows || intervals == 0 {
+		t.Fatal("the report leaves nothing open, or everything")
 	}
 	for what, want := range map[string]int{`.estimate`: points, `.interval`: intervals, `.figure tbody tr`: rows} {
 		if got := value[int](p, `document.querySelectorAll("#report `+what+`").length`); got != want {

@@ -151,10 +151,10 @@ func TestSoak(t *testing.T) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(client)))
 			for i := 0; ; i++ {
-				// Each thinks for 2 to 6 seconds before it asks, at first for 0 to 4.
-				think := time.Duration((2 + 4*random.Float64()) * float64(time.Second))
+				// Each thinks for 4 to 12 seconds before it asks, at first for 0 to 8.
+				think := time.Duration((4 + 8*random.Float64()) * float64(time.Second))
 				if i == 0 {
-					think -= 2 * time.Second
+					think -= 4 * time.Second
 				}
 				if time.Since(begun)+think > *soakTime {
 					return

@@ -39,8 +39,8 @@ func hashed(s *scores, i, j, salt int) float64 { return math.Sin(s.length[i][j] 
 
 // dense fits a design by least squares on a matrix that holds every dummy, leaving
 // out one cluster, or none when negative, and returns the coefficients of x.
-func dense(tb testing.TB, w *window, d design, leave int) []float64 {
-	tb.Helper()
+func dense(t *testing.T, w *window, d design, leave int) []float64 {
+	t.Helper()
 	n := d.columns + d.solos
 	var rows [][]float64
 	var y []float64
@@ -77,7 +77,7 @@ func dense(tb testing.TB, w *window, d design, leave int) []float64 {
 	}
 	var svd mat.SVD
 	if !svd.Factorize(m, mat.SVDThin) {
-		tb.Fatal("no singular values")
+		t.Fatal("no singular values")
 	}
 	var beta mat.VecDense
 	svd.SolveVecTo(&beta, mat.NewVecDense(len(y), y), svd.Rank(1e-10))
@@ -206,8 +206,8 @@ func TestDistributionVectors(t *testing.T) {
 	readVectors(t, "distributions.json", &vectors)
 	compared := map[string]int{}
 	for _, v := range vectors.Cases {
-		tolerance := vectors.Tol
 		var got float64
+		tolerance := vectors.Tol
 		switch v.F {
 		case "t_sf2":
 			got = studentP(v.X, v.DF)

@@ -11,8 +11,9 @@ export async function report(section, signal) {
   section.append(el("div", {},
     el("p", { class: "lead" }, r.headline),
     covered(r), r.status === "collecting" ? [el("p", {}, `${count(r.sessions_needed, "more session")} needed: any figure before that would be chance.`)] : [
-      el("p", { class: "hint" }, `A figure is called a bias when its q is below ${number(r.levels.below_50_sessions)} (${number(r.levels.from_50_sessions)} from 50 sessions on) and it leaves the band: the least effect that counts.`),
-      units(r.metrics).map(([unit, metrics]) => measured(unit, metrics)), profiles(r.reviewers), positions(r.positions),
+      el("p", { class: "hint" }, `A figure is called a bias when its q is below ${number(r.levels.below_50_sessions)} (${number(r.levels.from_50_sessions)} from 50 sessions on) and it leaves the band: the least effect that counts. What would be found is an effect that shows with a probability of 80 %.`),
+      units(r.metrics).map(([unit, metrics]) => measured(unit, metrics)), profiles(r), positions(r.positions),
+      changes(r.change_points), anomalies(r.anomalies), calibrated(r.calibrated),
     ], skipped(r.skipped), notMeasured(r.not_measured)));
 }
 
@@ -61,7 +62,7 @@ function units(metrics) {
 function measured(unit, metrics) {
   const flagged = metrics.filter((m) => m.verdict === "bias" || m.verdict === "association");
   return el("section", { class: "figure" }, el("h2", {}, title(unit)), figure(unit, metrics, name),
-    flagged.filter((m) => m.members.length).map((m) => [el("h3", {}, `${name(m)}: its members`), figure(`${name(m)}, members`, m.members, (x) => x.subject || name(x))]));
+    flagged.filter((m) => m.members.length).map((m) => [el("h3", {}, `${title(m.metric_name)}, one by one`), figure(`${name(m)}, members`, m.members, (x) => x.subject || name(x))]));
 }
 
 const title = (unit) => unit[0].toUpperCase() + unit.slice(1).replaceAll("_", " ");
@@ -80,8 +81,8 @@ function figure(title, metrics, label) {
       { title: "Estimate", numeric: true, cell: (m) => number(m.point_estimate) },
       { title: "95 % interval", numeric: true, cell: (m) => interval(m.ci_lower, m.ci_upper) },
       { title: "Verdict", cell: (m) => verdicts[m.verdict] ?? "describes" },
-      { title: "q", numeric: true, cell: (m) => number(m.q_value, 3) },
-      { title: "Would have seen", numeric: true, cell: (m) => number(m.minimum_detectable_effect) },
+      { title: "q", numeric: true, cell: (m) => chance(m.q_value) },
+      { title: "Would be found", numeric: true, cell: (m) => number(m.minimum_detectable_effect) },
       { title: "Sessions", numeric: true, cell: (m) => String(m.sample_size) },
       { title: "Records", numeric: true, cell: (m) => String(m.records) },
       { title: "Confidence", cell: (m) => m.statistical_confidence },
@@ -91,17 +92,21 @@ function figure(title, metrics, label) {
   ];
 }
 
-function profiles(reviewers) {
-  return reviewers.length === 0 ? null : el("section", { class: "figure" }, el("h2", {}, "Reviewers"),
-    plot("Mean score that each reviewer gave, with one standard deviation to both sides", reviewers.map((r) => ({
-      label: r.reviewer_id, estimate: r.mean, lower: r.std == null ? null : r.mean - r.std, upper: r.std == null ? null : r.mean + r.std,
-    })), { low: 1, high: 10, parts: 3 }),
-    el("p", { class: "hint" }, "The lines are one standard deviation of the scores to both sides: their spread, not the uncertainty of the mean."),
-    table("Scores that each reviewer gave", [
+function profiles({ reviewers, prior }) {
+  if (reviewers.length === 0) return null;
+  return el("section", { class: "figure" }, el("h2", {}, "Reviewers"),
+    plot("Relative harshness of each reviewer in points, with its 95 % credible interval", reviewers.map(({ reviewer_id: label, relative_harshness: h }) => (
+      { label, estimate: h.point_estimate, lower: h.ci_lower, upper: h.ci_upper }))),
+    el("p", { class: "hint" }, `Relative harshness compares scores of the same answers, under a prior worth ${count(prior.sessions, "session")}; left of 0 is harsher. `,
+      "Drift is how far the later half of the scores lies from the earlier one, in standard deviations. These figures describe."),
+    table("What each reviewer gave, own reviews included", [
       { title: "Reviewer", cell: (r) => r.reviewer_id },
+      { title: "Relative harshness", numeric: true, cell: (r) => number(r.relative_harshness.point_estimate) },
+      { title: "95 % interval", numeric: true, cell: (r) => interval(r.relative_harshness.ci_lower, r.relative_harshness.ci_upper) },
       { title: "Mean", numeric: true, cell: (r) => number(r.mean) },
       { title: "Spread (SD)", numeric: true, cell: (r) => number(r.std) },
       { title: "Harshness z", numeric: true, cell: (r) => number(r.harshness_z) },
+      { title: "Drift", numeric: true, cell: (r) => number(r.drift_sd) },
       { title: "Scores", numeric: true, cell: (r) => String(r.reviews) },
     ], reviewers));
 }
@@ -109,12 +114,45 @@ function profiles(reviewers) {
 function positions(rows) {
   if (rows.length === 0) return null;
   const low = Math.floor(Math.min(...rows.map((p) => p.mean)) - 0.25), high = Math.ceil(Math.max(...rows.map((p) => p.mean)) + 0.25);
-  return el("section", { class: "figure" }, el("h2", {}, "Places on the slate"),
-    plot("Mean score at each place", rows.map((p) => ({ label: `Place ${p.position + 1}`, estimate: p.mean })), { low, high, parts: high - low }),
-    table("Scores at each place", [
-      { title: "Place", cell: (p) => String(p.position + 1) },
+  return el("section", { class: "figure" }, el("h2", {}, "Positions on the slate"),
+    plot("Mean score at each position", rows.map((p) => ({ label: `Position ${p.position}`, estimate: p.mean })), { low, high, parts: high - low }),
+    table("Scores at each position, 0 being shown first", [
+      { title: "Position", cell: (p) => String(p.position) },
       { title: "Mean", numeric: true, cell: (p) => number(p.mean) },
       { title: "Scores", numeric: true, cell: (p) => String(p.count) },
+    ], rows));
+}
+
+function changes(rows) {
+  return rows.length === 0 ? null : el("section", {}, el("h2", {}, "Change points"), table("Where a reviewer’s relative harshness may have taken a new level", [
+    { title: "Reviewer", cell: (c) => c.reviewer_id },
+    { title: "From", cell: (c) => moment(c.start) },
+    { title: "Before", numeric: true, cell: (c) => number(c.before) },
+    { title: "After", numeric: true, cell: (c) => number(c.after) },
+    { title: "q", numeric: true, cell: (c) => chance(c.q_value) },
+    { title: "Verdict", cell: (c) => (c.flagged ? "change" : "no more than chance") },
+  ], rows));
+}
+
+function anomalies({ cells, found }) {
+  return found.length === 0 ? null : el("section", {}, el("h2", {}, "Unusual sessions"), table(`Of ${cells} reviewers and sessions looked at`, [
+    { title: "Session", cell: (a) => a.session_id },
+    { title: "Time", cell: (a) => moment(a.start) },
+    { title: "Reviewer", cell: (a) => a.reviewer_id ?? "all: the scatter" },
+    { title: "Points", numeric: true, cell: (a) => number(a.value) },
+    { title: "Usual", numeric: true, cell: (a) => number(a.usual) },
+    { title: "q", numeric: true, cell: (a) => chance(a.q_value) },
+  ], found));
+}
+
+function calibrated(rows) {
+  return rows.length === 0 ? null : el("section", {}, el("h2", {}, "Calibrated view"),
+    el("p", { class: "hint" }, "How each reviewer places each model, in standard deviations of its own scores. For reading only: no vote is changed by it."),
+    table("Calibrated scores", [
+      { title: "Reviewer", cell: (c) => c.reviewer_id },
+      { title: "Model", cell: (c) => c.model_id },
+      { title: "z", numeric: true, cell: (c) => number(c.z) },
+      { title: "Scores", numeric: true, cell: (c) => String(c.reviews) },
     ], rows));
 }
 
@@ -130,6 +168,9 @@ function notMeasured(rows) {
   return rows.length === 0 ? null : el("section", {}, el("h2", {}, "Not measured"),
     el("dl", {}, rows.map((n) => el("div", {}, el("dt", {}, n.name.replaceAll("_", " ")), el("dd", {}, n.reason)))));
 }
+
+// chance writes a p or q value as papers do.
+const chance = (p) => (p != null && p < 0.001 ? "< 0.001" : number(p, 3));
 
 const interval = (low, high) => (low == null || high == null ? "–" : `${number(low)} to ${number(high)}`);
 
