@@ -20,8 +20,9 @@ demo: ## Run the daemon with a simulated council: no key, no network.
 build: ## Build the binary ./councild.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o councild ./cmd/councild
 
-test: ## Run every test.
+test: ## Run every test; ARTIFACTS=DIR keeps the screenshots of the page.
 	$(GO) test -race -shuffle=on ./...
+	$(GO) -C e2e test -race -shuffle=on $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 
 bench: ## Run the benchmarks.
 	$(GO) test -run '^$$' -bench . -benchmem ./...
@@ -47,6 +48,7 @@ lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is t
 	$(GO) vet ./...
 	$(TOOL) staticcheck ./...
 	$(TOOL) golangci-lint run ./...
+	linter=$$($(TOOL) -n golangci-lint) && cd e2e && $(GO) vet . && $$linter run .
 	tools/vulncheck.sh
 
 format: ## Format the code.
