@@ -11,19 +11,22 @@ import (
 	"testing"
 )
 
-// flaggedReport has a headline with members under it, a change and two anomalies.
+// flaggedReport has headlines with members under them, a change point and an
+// unusual session.
 func flaggedReport() Report {
 	records := recordsOf(60)
 	for i := range records {
-		if records[i].ReviewerID == "ann/one" {
-			records[i].ScoreValue = new(max(1, *records[i].ScoreValue-3))
-			records[i].ReviewerID = `=cmd|'<script>alert(1)</script>'`
+		switch r := &records[i]; {
+		case r.ReviewerID == "bob/two" && r.SessionID == "s000007":
+			r.ScoreValue = new(1.0)
+		case r.ReviewerID == "ann/one":
+			r.ReviewerID = `=cmd|'<script>alert(1)</script>'`
+			if i >= len(records)/2 {
+				r.ScoreValue = new(max(1, *r.ScoreValue-3))
+			}
 		}
 	}
-	r := collect(unlimited, records).Report()
-	r.ChangePoints[0].Flagged = true
-	r.Anomalies.Found = []Anomaly{{SessionID: "harsh", ReviewerID: &r.Reviewers[0].ReviewerID}, {SessionID: "scattered"}}
-	return r
+	return collect(unlimited, records).Report()
 }
 
 func TestWriteCSV(t *testing.T) {
@@ -137,14 +140,9 @@ func TestWriteHTML(t *testing.T) {
 			}
 		})
 	}
-	page := new(bytes.Buffer)
-	if err := flaggedReport().WriteHTML(page); err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range []string{"&lt;script&gt;", "one by one", "Reviewers that changed", "harshness of", "scattered", "Calibrated view"} {
-		if !strings.Contains(page.String(), text) {
-			t.Errorf("the flagged report lacks %q:\n%s", text, page)
-		}
+	if page := new(bytes.Buffer); flaggedReport().WriteHTML(page) != nil || !strings.Contains(page.String(), "&lt;script&gt;") || !strings.Contains(page.String(), "one by one") ||
+		!strings.Contains(page.String(), `<b class="bias">change</b>`) || !strings.Contains(page.String(), "Unusual sessions") || !strings.Contains(page.String(), "s000007") {
+		t.Errorf("the flagged report:\n%s", page)
 	}
 	if err := flaggedReport().WriteHTML(broken{}); err == nil {
 		t.Error("no error from a broken writer")

@@ -37,9 +37,8 @@ var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{ //
 func (r Report) WriteHTML(w io.Writer) error {
 	if err := reportPage.Execute(w, struct {
 		Report
-		Plots   []plot
-		Changes []ChangePoint
-	}{r, r.plots(), r.changes()}); err != nil {
+		Plots []plot
+	}{r, r.plots()}); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil

@@ -144,14 +144,16 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 			fmt.Fprintf(t, "%s\t%.2f\t%s\t%s\t%d\n", clip(p.ReviewerID), p.Mean, figure("%.2f", p.Std), figure("%+.2f", p.HarshnessZ), p.Reviews)
 		}
 		t.Flush()
-		b.WriteString("\nPoints that each adds, and drift of the scores in standard deviations:\n\n")
-		fmt.Fprintln(t, "REVIEWER\tADDS\t95 % CREDIBLE\tDRIFT")
+	}
+	if verbose && len(r.Reviewers) > 0 {
+		b.WriteString("\nOn the same answers (points; credible interval; drift in standard deviations):\n\n")
+		fmt.Fprintln(t, "REVIEWER\tRELATIVE HARSHNESS\tDRIFT")
 		for _, p := range r.Reviewers {
-			credible := "-"
-			if h := p.RelativeHarshness; h.Lower != nil {
-				credible = fmt.Sprintf("%+.2f to %+.2f", *h.Lower, *h.Upper)
+			harshness := figure("%+.2f", p.RelativeHarshness.Value)
+			if e := p.RelativeHarshness; e.Lower != nil && e.Upper != nil {
+				harshness += fmt.Sprintf(" (%+.2f to %+.2f)", *e.Lower, *e.Upper)
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", clip(p.ReviewerID), figure("%+.2f", p.RelativeHarshness.Value), credible, figure("%+.2f", p.DriftSD))
+			fmt.Fprintf(t, "%s\t%s\t%s\n", clip(p.ReviewerID), harshness, figure("%+.2f", p.DriftSD))
 		}
 		t.Flush()
 	}
@@ -206,15 +208,10 @@ func writeReason(b *bytes.Buffer, m Metric, verbose bool) {
 	}
 }
 
-// changes returns the change points that are flagged.
-func (r Report) changes() []ChangePoint {
-	return slices.DeleteFunc(slices.Clone(r.ChangePoints), func(c ChangePoint) bool { return !c.Flagged })
-}
-
 // writeEvents writes the change points that are flagged, and the anomalies.
 func (r Report) writeEvents(b *bytes.Buffer) {
 	t := newTable(b)
-	if changes := r.changes(); len(changes) > 0 {
+	if changes := slices.DeleteFunc(slices.Clone(r.ChangePoints), func(c ChangePoint) bool { return !c.Flagged }); len(changes) > 0 {
 		b.WriteString("\nReviewers that changed (below 0 is harsher than the others):\n\n")
 		fmt.Fprintln(t, "REVIEWER\tFROM\tBEFORE\tAFTER")
 		for _, c := range changes {

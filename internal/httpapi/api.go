@@ -115,6 +115,8 @@ func (a *API) routes() *chi.Mux {
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
 
+	r.Get("/", a.handler(a.page))
+	r.Get("/assets/{name}", a.handler(a.page))
 	r.Get("/healthz", a.handler(a.health))
 	r.Get("/readyz", a.handler(a.ready))
 	r.Get("/openapi.yaml", a.handler(a.contract))

@@ -213,12 +213,12 @@ func TestFaultF23Interval(t *testing.T) {
 	path := newPath(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := openWith(t, Options{Path: path, Fsync: FsyncInterval, Interval: interval, RotateBytes: int64(len(lines(t, "00", "01", "02"))), disk: d})
-		for i := range 12 {
+		for i := range 8 {
 			k.append(t, s, d, fmt.Sprintf("%02d", i))
 			time.Sleep(interval / 4)
 		}
 	})
-	if len(k.at) != 12 {
+	if len(k.at) != 8 {
 		t.Fatalf("%d sessions acknowledged", len(k.at))
 	}
 	ops := d.done()

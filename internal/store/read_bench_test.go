@@ -20,11 +20,11 @@ import (
 
 // writeRecords writes at least n records as a Store does, and returns how many:
 // sessions of four members that review each other, twelve records each.
-func writeRecords(b *testing.B, path string, n int) (written int) {
-	b.Helper()
+func writeRecords(tb testing.TB, path string, n int) (written int) {
+	tb.Helper()
 	file, err := os.Create(path)
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer file.Close()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -52,7 +52,7 @@ func writeRecords(b *testing.B, path string, n int) (written int) {
 			_, err = file.Write(lines)
 		}
 		if err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 		written += len(session)
 	}
