@@ -16,7 +16,7 @@ const module = "github.com/councild/councild"
 // floors below its own; packages on one floor never import each other.
 var floors = [][]string{
 	{"internal/council"},
-	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store", "internal/config", "internal/simllm", "internal/telemetry", "api"},
+	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api", "web"},
 	{"internal/stage1", "internal/stage2", "internal/stage3"},
 	{"internal/httpapi", "internal/pipeline"},
 	{"internal/cli"},
@@ -29,7 +29,7 @@ var forbidden = map[string][]string{
 	"internal/stage1":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
 	"internal/stage2":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
 	"internal/stage3":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
-	"internal/pipeline": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
+	"internal/pipeline": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm", "internal/sessions"},
 	"internal/httpapi":  {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
 	"cmd/councild":      {"internal/council", "internal/config", "internal/pipeline", "internal/httpapi", "internal/store", "internal/llm", "internal/bias"},
 }

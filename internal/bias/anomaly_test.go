@@ -31,7 +31,7 @@ func flaggedIn(w window) []anomaly {
 }
 
 // TestAnomaliesOfUnbiasedWindows counts windows with an anomaly among those with
-// none: 5 % are promised, and the bound adds 3.3 standard errors of 300 windows.
+// none: 5 % are promised, and the bound adds 3.3 standard errors of 150 windows.
 func TestAnomaliesOfUnbiasedWindows(t *testing.T) {
 	for name, o := range map[string]simulation{
 		"complete":       {sessions: 50},
@@ -39,11 +39,11 @@ func TestAnomaliesOfUnbiasedWindows(t *testing.T) {
 		"hard sessions":  {sessions: 30, effect: func(s, _ int) float64 { return -2 * float64(s%2) }},
 	} {
 		found := 0
-		for seed := range uint64(300) {
+		for seed := range uint64(150) {
 			found += min(1, len(flaggedIn(o.window(rand.New(rand.NewPCG(seed, 0))))))
 		}
-		if found > 27 {
-			t.Errorf("%s: %d of 300 windows", name, found)
+		if found > 16 {
+			t.Errorf("%s: %d of 150 windows", name, found)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package bias
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -94,5 +95,25 @@ func TestChangePointFindsAJump(t *testing.T) {
 	c := points[0]
 	if c.at != 50 || c.p != 1./2000 || c.sessions != 69 || math.Abs(c.before) > 0.2 || math.Abs(c.after-1) > 0.2 {
 		t.Errorf("%+v", c)
+	}
+}
+
+// TestChangePointsOfUnbiasedWindows counts windows with a significant change point
+// among those with none: 5 % of 100, and 3.3 standard errors. Flagged are fewer,
+// because small changes do not count.
+func TestChangePointsOfUnbiasedWindows(t *testing.T) {
+	significant, flagged := 0, 0
+	for seed := range uint64(100) {
+		w := simulation{sessions: 50}.window(rand.New(rand.NewPCG(seed, 0)))
+		points := w.changePoints(severities(w), stretches(w.sessions))
+		if slices.ContainsFunc(points, func(c ChangePoint) bool { return c.QValue < 0.05 }) {
+			significant++
+		}
+		if slices.ContainsFunc(points, func(c ChangePoint) bool { return c.Flagged }) {
+			flagged++
+		}
+	}
+	if significant > 12 || flagged > significant {
+		t.Errorf("of 100 windows %d have a significant change, %d a flagged one", significant, flagged)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -199,15 +198,15 @@ func TestReportAnyOrder(t *testing.T) {
 	}
 	for _, o := range []Options{unlimited, {Now: now, WindowSessions: 12}, {Now: now, WindowDays: 1}} {
 		want := collect(o, records).Report()
-		rapid.Check(t, func(t *rapid.T) {
+		for seed := range uint64(20) {
 			shuffled := slices.Clone(records)
-			rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0)).Shuffle(len(shuffled), func(i, j int) {
+			rand.New(rand.NewPCG(seed, 0)).Shuffle(len(shuffled), func(i, j int) {
 				shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
 			})
 			if diff := cmp.Diff(want, collect(o, shuffled).Report()); diff != "" {
 				t.Fatalf("another order, another report:\n%s", diff)
 			}
-		})
+		}
 	}
 }
 

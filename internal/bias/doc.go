@@ -7,7 +7,8 @@
 // question, its answers and its reviewers, so the figures that treat them as
 // independent only describe. Biases are estimated within sessions, by least
 // squares with what sessions, answers and reviewers differ in absorbed, and tested
-// between sessions.
+// between sessions. [Consistency] says how far reviewers agree with themselves when
+// they review the same answers again (ADR-015, phase 2).
 //
 // The package works on values alone. Reading the record store, the clock,
 // settings and HTTP are left to others, and nothing here ever changes a vote.

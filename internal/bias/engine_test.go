@@ -2,10 +2,10 @@ package bias
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,9 +24,9 @@ func patchy(rng *rand.Rand, sessions int) window {
 				if rng.Float64() < 0.3 && i+j > 0 {
 					continue
 				}
-				r := record(fmt.Sprint(100+s), now, string(rune('r'+i)), string(rune('a'+j)), 1+9*rng.Float64())
+				r := record(strconv.Itoa(100+s), now, string(rune('r'+i)), string(rune('a'+j)), 1+9*rng.Float64())
 				r.ResponseLengthChars = rng.IntN(1000)
-				r.QueryHash = new(fmt.Sprint(s * 3 / 4))
+				r.QueryHash = new(strconv.Itoa(s * 3 / 4))
 				c.Add(r)
 			}
 		}
@@ -39,9 +39,9 @@ func hashed(s *scores, i, j, salt int) float64 { return math.Sin(s.length[i][j] 
 
 // dense fits a design by least squares on a matrix that holds every dummy, leaving
 // out one cluster, or none when negative, and returns the coefficients of x.
-func dense(t testing.TB, w *window, d design, leave int) []float64 {
+func dense(t *testing.T, w *window, d design, leave int) []float64 {
 	t.Helper()
-	n := d.columns + d.solos
+	n := d.columns
 	var rows [][]float64
 	var y []float64
 	dummies := map[[3]int]int{}
@@ -119,20 +119,47 @@ func TestFitsAreDenseFits(t *testing.T) {
 					t.Errorf("covariances (-want +got):\n%s", diff)
 				}
 
-				// A solo stands beside the columns as if it were one of them, and the other
-				// solos did not exist.
-				d.columns, d.solos = 1, 3
-				alone := d
-				alone.columns, alone.solos = 2, 0
-				alone.row = func(s *scores, i, j int, x []float64) (float64, bool) {
-					x[0], x[1] = hashed(s, i, j, 0), hashed(s, i, j, 2)
-					return s.y[i][j], s.length[i][j] > 20
-				}
-				if diff := cmp.Diff(w.sums(alone).fit(-1), w.sums(d).fit(1), cmp.AllowUnexported(fit{}), cmpopts.EquateApprox(1e-9, 1e-12)); diff != "" {
-					t.Errorf("solo (-want +got):\n%s", diff)
-				}
 			}
 		})
+	}
+}
+
+// TestSolosAreColumns holds that a solo stands beside the columns as if it were one
+// of them, and the other solos did not exist.
+func TestSolosAreColumns(t *testing.T) {
+	for seed := range uint64(30) {
+		w := patchy(rand.New(rand.NewPCG(seed, 1)), 16)
+		enters := func(s *scores, i, j int) bool { return s.length[i][j] > 20 }
+		solo := func(s *scores, i, j int) int {
+			return slices.Index([]string{"rb", "sa", "tb"}, w.names[s.reviewers[i]]+w.names[s.candidates[j]])
+		}
+		d := design{
+			candidates: true, reviewers: true, columns: 1, solos: 3,
+			row: func(s *scores, i, j int, x []float64) (float64, bool) {
+				x[0] = hashed(s, i, j, 0)
+				return s.y[i][j], enters(s, i, j)
+			},
+			solo: solo,
+		}
+		for k := range 3 {
+			alone := design{
+				candidates: true, reviewers: true, columns: 2,
+				row: func(s *scores, i, j int, x []float64) (float64, bool) {
+					x[0] = hashed(s, i, j, 0)
+					if solo(s, i, j) == k {
+						x[1] = 1
+					}
+					return s.y[i][j], enters(s, i, j)
+				},
+			}
+			want, got := w.sums(alone).fit(-1), w.sums(d).fit(k)
+			if estimable, _ := got.estimable([]float64{0, 1}); !estimable {
+				t.Errorf("seed %d: solo %d cannot be told", seed, k)
+			}
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(fit{}), cmpopts.EquateApprox(1e-9, 1e-12)); diff != "" {
+				t.Errorf("seed %d, solo %d (-want +got):\n%s", seed, k, diff)
+			}
+		}
 	}
 }
 
@@ -206,7 +233,8 @@ func TestDistributionVectors(t *testing.T) {
 	readVectors(t, "distributions.json", &vectors)
 	compared := map[string]int{}
 	for _, v := range vectors.Cases {
-		got, tolerance := 0., vectors.Tol
+		var got float64
+		tolerance := vectors.Tol
 		switch v.F {
 		case "t_sf2":
 			got = studentP(v.X, v.DF)

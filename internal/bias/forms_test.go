@@ -11,13 +11,19 @@ import (
 	"testing"
 )
 
-// flaggedReport has a headline with members under it.
+// flaggedReport has headlines with members under them, a change point and an
+// unusual session.
 func flaggedReport() Report {
 	records := recordsOf(60)
 	for i := range records {
-		if records[i].ReviewerID == "ann/one" {
-			records[i].ScoreValue = new(max(1, *records[i].ScoreValue-3))
-			records[i].ReviewerID = `=cmd|'<script>alert(1)</script>'`
+		switch r := &records[i]; {
+		case r.ReviewerID == "bob/two" && r.SessionID == "s000007":
+			r.ScoreValue = new(1.0)
+		case r.ReviewerID == "ann/one":
+			r.ReviewerID = `=cmd|'<script>alert(1)</script>'`
+			if i >= len(records)/2 {
+				r.ScoreValue = new(max(1, *r.ScoreValue-3))
+			}
 		}
 	}
 	return collect(unlimited, records).Report()
@@ -134,7 +140,8 @@ func TestWriteHTML(t *testing.T) {
 			}
 		})
 	}
-	if page := new(bytes.Buffer); flaggedReport().WriteHTML(page) != nil || !strings.Contains(page.String(), "&lt;script&gt;") || !strings.Contains(page.String(), "one by one") {
+	if page := new(bytes.Buffer); flaggedReport().WriteHTML(page) != nil || !strings.Contains(page.String(), "&lt;script&gt;") || !strings.Contains(page.String(), "one by one") ||
+		!strings.Contains(page.String(), `<b class="bias">change</b>`) || !strings.Contains(page.String(), "Unusual sessions") || !strings.Contains(page.String(), "s000007") {
 		t.Errorf("the flagged report:\n%s", page)
 	}
 	if err := flaggedReport().WriteHTML(broken{}); err == nil {

@@ -2,10 +2,13 @@ package bias
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"gonum.org/v1/gonum/mat"
 )
 
 // windowOf returns the window of a file of records.
@@ -78,6 +81,86 @@ func TestSeverity(t *testing.T) {
 				t.Errorf("sum of squares %v", fit.squares)
 			}
 		})
+	}
+}
+
+// TestRoundingIsNoHarshness holds that reviewers whose scores of a session always
+// add up to the same are equally harsh, and not by the last digits of the sums.
+func TestRoundingIsNoHarshness(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 0))
+	w := window{names: []string{"a", "b", "c"}}
+	for range 30 {
+		x := scores{reviewers: []int{0, 1, 2}, candidates: []int{0, 1}, y: matrix(3, 2, 0.), own: matrix(3, 2, false)}
+		for _, row := range x.y {
+			row[0] = 1 + 9*rng.Float64()
+			row[1] = 11 - row[0]
+		}
+		w.sessions = append(w.sessions, x)
+	}
+	fits, split := severities(w), stretches(w.sessions)
+	if d, c := drifts(fits, split), changePoints(fits, split); len(d) > 0 || len(c) > 0 {
+		t.Errorf("drifts %+v, change points %+v", d, c)
+	}
+	for _, a := range anomalies(fits, split) {
+		if a.reviewer >= 0 {
+			t.Fatalf("anomaly %+v", a)
+		}
+	}
+}
+
+// TestSeverityIsLeastSquares compares with a dense fit of the dummies of candidates
+// and, with sum zero, reviewers.
+func TestSeverityIsLeastSquares(t *testing.T) {
+	w := simulation{sessions: 200, missing: 0.15, hidden: true}.window(rand.New(rand.NewPCG(8, 0)))
+	compared := 0
+	for _, x := range w.sessions {
+		const members = 5
+		design, y := mat.NewDense(members*members, 2*members-1, nil), mat.NewVecDense(members*members, nil)
+		n := 0
+		for i := range members {
+			for j := range members {
+				if math.IsNaN(x.y[i][j]) {
+					continue
+				}
+				design.Set(n, j, 1)
+				for k := range members - 1 {
+					switch i {
+					case k:
+						design.Set(n, members+k, 1)
+					case members - 1:
+						design.Set(n, members+k, -1)
+					}
+				}
+				y.SetVec(n, x.y[i][j])
+				n++
+			}
+		}
+		fit := x.severity()
+		var normal, inverse mat.Dense
+		normal.Mul(design.T(), design)
+		if inverse.Inverse(&normal) != nil || slices.ContainsFunc(fit.harshness, math.IsNaN) {
+			continue // someone gave or got no score
+		}
+		compared++
+		var moments, beta, fitted mat.VecDense
+		moments.MulVec(design.T(), y)
+		beta.MulVec(&inverse, &moments)
+		fitted.MulVec(design, &beta)
+		fitted.SubVec(y, &fitted)
+		if squares := mat.Dot(&fitted, &fitted); math.Abs(fit.squares-squares) > 1e-9 || fit.df != n-9 {
+			t.Errorf("sum of squares %v on %d, want %v on %d", fit.squares, fit.df, squares, n-9)
+		}
+		for i := range members - 1 {
+			if want := beta.AtVec(members + i); math.Abs(fit.harshness[i]-want) > 1e-9 {
+				t.Errorf("harshness %v, want %v", fit.harshness[i], want)
+			}
+			if want := inverse.At(members+i, members+i); math.Abs(fit.leverage[i]-want) > 1e-9 {
+				t.Errorf("leverage %v, want %v", fit.leverage[i], want)
+			}
+		}
+	}
+	if compared < 100 {
+		t.Errorf("%d sessions compared", compared)
 	}
 }
 

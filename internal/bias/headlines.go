@@ -38,7 +38,7 @@ const (
 	leastSquares  = "least squares within sessions; errors by leaving out one session at a time (CV3)"
 	noPositions   = "no session tells the position at which each answer was shown"
 	sharedOrder   = "the reviewers of each session saw one order, so position cannot be told from quality"
-	noOwn         = "no own answer was reviewed: own answers are shown when LLM_COUNCIL_SELF_REVIEW_RATE is above 0"
+	noOwn         = "own answers were not reviewed in enough sessions: LLM_COUNCIL_SELF_REVIEW_RATE says in how many they are"
 	noFamily      = "no reviewer scored another model of its provider"
 	notTold       = "the records cannot tell it from the other effects"
 	oneSession    = "it rests on a single session"
@@ -121,13 +121,13 @@ func (f *fit) effect(c []float64, clusters int) effect {
 	return effect{dot(c, f.beta), math.Sqrt(quadratic(f.cv3, c)), math.Sqrt(quadratic(f.cr1, c)), float64(clusters - 1)}
 }
 
-// adjust sets the q values of the metrics that have a p, as one family, and returns
-// those.
-func adjust(metrics []Metric) []*Metric {
+// adjust sets the q values of the metrics that have a p and belong, as one family,
+// and returns those.
+func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	var tested []*Metric
 	var p []float64
 	for i := range metrics {
-		if metrics[i].PValue != nil {
+		if metrics[i].PValue != nil && belongs(metrics[i]) {
 			tested, p = append(tested, &metrics[i]), append(p, *metrics[i].PValue)
 		}
 	}
@@ -137,11 +137,16 @@ func adjust(metrics []Metric) []*Metric {
 	return tested
 }
 
+func all(Metric) bool { return true }
+
 // headline turns a metric into the headline of its members: it takes the figure of
-// the one with the smallest p, and that p after Benjamini and Hochberg.
-func (m *Metric) headline(members []Metric, otherwise string) {
+// the one with the smallest p, and that p after Benjamini and Hochberg. Members with
+// too few sessions for a verdict stand back where others have enough.
+func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	m.Members = members
-	tested := adjust(members)
+	enough := func(m Metric) bool { return m.PValue != nil && m.Clusters >= h.c.o.MinSessions }
+	some := slices.ContainsFunc(members, enough)
+	tested := adjust(members, func(m Metric) bool { return !some || enough(m) })
 	if len(tested) == 0 {
 		m.missing(otherwise)
 		return
@@ -236,7 +241,7 @@ func (h *findings) slopes() Metric {
 		return m
 	}
 	f := h.models.slopes(level, n)
-	m.headline(h.each(m, h.reviewers, f, func(member int) []float64 { return contrast(f.n, n-1, only(n, level[member])) }), notTold)
+	h.headline(&m, h.each(m, h.reviewers, f, func(member int) []float64 { return contrast(f.n, n-1, only(n, level[member])) }), notTold)
 	return m
 }
 
@@ -249,7 +254,7 @@ func (h *findings) harshness() Metric {
 		return m
 	}
 	f := h.models.harshness(level, n)
-	m.headline(h.each(m, h.judges, f, func(member int) []float64 { return contrast(f.n, 0, only(n, level[member])) }), notComparable)
+	h.headline(&m, h.each(m, h.judges, f, func(member int) []float64 { return contrast(f.n, 0, only(n, level[member])) }), notComparable)
 	return m
 }
 
@@ -264,8 +269,8 @@ func (h *findings) favours() []Metric {
 		family.missing(noOwn)
 		return []Metric{self, family}
 	}
-	all := make([]int, len(h.w.names))
-	raw, standardised := h.favour(all, 1, false), h.favour(all, 1, true)
+	common := make([]int, len(h.w.names))
+	raw, standardised := h.favour(common, 1, false), h.favour(common, 1, true)
 	for k, m := range []*Metric{&self, &family} {
 		again := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method, tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
 		m.setContrast(raw, only(raw.n, k))
@@ -278,7 +283,7 @@ func (h *findings) favours() []Metric {
 	owners, level := testable(h.own)
 	f := h.favour(level, len(owners), false)
 	each := h.each(self, h.own, f, func(member int) []float64 { return only(f.n, level[member]) })
-	adjust(each)
+	adjust(each, all)
 	self.Members = append(self.Members, each...)
 	return []Metric{self, family}
 }
@@ -306,7 +311,7 @@ func (h *findings) affinity() Metric {
 		}
 		members = append(members, member)
 	}
-	m.headline(members, notTold)
+	h.headline(&m, members, notTold)
 	return m
 }
 
@@ -378,7 +383,8 @@ func omnibus(fits []*fit) (test *Test, p *float64) {
 		if len(fits) == 1 {
 			return &t, &single
 		}
-		sum -= math.Sqrt(float64(f.clusters)) * distuv.UnitNormal.Quantile(single)
+		const tail = 1e-15 // beyond, a p that rounding makes 0 or 1 would be infinite
+		sum -= math.Sqrt(float64(f.clusters)) * distuv.UnitNormal.Quantile(max(tail, min(single, 1-tail)))
 		squares += float64(f.clusters)
 	}
 	z := sum / math.Sqrt(squares)
@@ -497,7 +503,7 @@ func (h *findings) drift(fits []severity, split []stretch) Metric {
 		member.set(effect{estimate: d.change, se: d.se, df: d.df()})
 		members = append(members, member)
 	}
-	m.headline(members, noTrend)
+	h.headline(&m, members, noTrend)
 	return m
 }
 
@@ -546,7 +552,7 @@ func largest(metrics []Metric) *Metric {
 // judge gives the headline family its q values and verdicts, and the members of a
 // flagged headline theirs.
 func (c *Collector) judge(family []Metric) {
-	for _, m := range adjust(family) {
+	for _, m := range adjust(family, all) {
 		c.setVerdict(m)
 		if *m.Verdict != VerdictBias {
 			continue

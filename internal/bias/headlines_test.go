@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -164,7 +165,7 @@ func oneReviewer() []council.BiasMetricRecord {
 		for other, quality := range []float64{5, 6, 7} {
 			for p, model := range []string{fmt.Sprint("other/m", other), "second/best"} {
 				r := record(fmt.Sprintf("q%02d-%d", question, other), now, "judge/one", model, math.Round(min(10, quality+float64(p)*1.2+rng.NormFloat64())))
-				r.Position, r.QueryHash = new(p), new(fmt.Sprint(question))
+				r.Position, r.QueryHash = new(p), new(strconv.Itoa(question))
 				r.ResponseLengthChars = 200 + rng.IntN(2000)
 				records = append(records, r)
 			}
@@ -240,6 +241,14 @@ func TestSlatesOfSeveralSizes(t *testing.T) {
 	if position.Test.Name != "z" || *position.PValue > min(*a["position"].PValue, *b["position"].PValue) || !strings.HasPrefix(position.Subject, "0 of ") {
 		t.Errorf("position: %+v", position)
 	}
+	strong := slices.Concat(
+		generated(3, 300, council.OrderBalanced, false, biassim.Effects{Position: []float64{4}}), generated(4, 300, council.OrderBalanced, true, biassim.Effects{Position: []float64{4}}))
+	for i := 300 * 20; i < len(strong); i++ {
+		strong[i].SessionID = "t" + strong[i].SessionID
+	}
+	if m := byName(collect(unlimited, strong).Report().Metrics)["position"]; math.IsInf(m.Test.Value, 0) || *m.PValue > 1e-15 {
+		t.Errorf("effects beyond any doubt: %+v", m.Test)
+	}
 	if m := both["position_effect|0 of 4"]; *m.PointEstimate != *a["position_effect|0"].PointEstimate || m.SampleSize != 30 {
 		t.Errorf("of slates of four: %+v", m)
 	}
@@ -266,6 +275,24 @@ func TestGuests(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	if m := metrics["harshness|openai/m0"]; m.Clusters != 40 || m.Test.DF[0] != 39 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// TestNewcomersStandBack holds that a member with too few sessions for a verdict
+// does not hide what the others have enough for, however much it stands out.
+func TestNewcomersStandBack(t *testing.T) {
+	records := generated(8, 60, council.OrderBalanced, false, biassim.Effects{Harshness: []float64{-1, 0, 0, 0, 0}})
+	for i := range records[:12*20] {
+		if r := &records[i]; r.ReviewerID == "meta/m4" {
+			r.ReviewerID, r.ScoreValue = "new/n", new(max(1, *r.ScoreValue-4))
+		}
+	}
+	metrics := byName(collect(unlimited, records).Report().Metrics)
+	if m := metrics["harshness"]; m.Subject == "new/n" || *m.Verdict != VerdictBias || m.Clusters != 60 {
+		t.Errorf("about %s: %q, %d sessions", m.Subject, *m.Verdict, m.Clusters)
+	}
+	if m := metrics["harshness|new/n"]; m.Clusters != 12 || *m.PValue > 1e-6 || m.QValue != nil || m.Verdict != nil {
 		t.Errorf("%+v", m)
 	}
 }
@@ -371,23 +398,27 @@ func TestBadLinesChangeNothing(t *testing.T) {
 		t.Fatalf("the good lines: %s, skipped %v", want.Status, want.Skipped)
 	}
 	mend := func(old, with string) string { return strings.Replace(string(good[40]), old, with, 1) }
-	score := fmt.Sprintf(`"score_value":%s`, strings.SplitN(strings.SplitN(string(good[40]), `"score_value":`, 2)[1], ",", 2)[0])
-	stamp := strings.SplitN(strings.SplitN(string(good[40]), `"timestamp":`, 2)[1], ",", 2)[0]
+	written := func(key string) string { // the key and its value, as the line has it
+		_, value, _ := strings.Cut(string(good[40]), key)
+		value, _, _ = strings.Cut(value, ",")
+		return key + value
+	}
+	score, stamp := written(`"score_value":`), written(`"timestamp":`)
 	for name, tc := range map[string]struct{ line, reason string }{
 		"not JSON":           {"{\"torn\n", "not_json"},
 		"array":              {"[]\n", "not_an_object"},
 		"null":               {"null\n", "not_an_object"},
 		"invalid UTF-8":      {"\xff\xfe\n", "invalid_utf8"},
-		"null timestamp":     {mend(stamp, "null"), "bad_timestamp"},
-		"numeric timestamp":  {mend(stamp, "1767225600"), "bad_timestamp"},
-		"naive time":         {mend(stamp, `"2026-01-01T00:00:00"`), "bad_timestamp"},
+		"null timestamp":     {mend(stamp, `"timestamp":null`), "bad_timestamp"},
+		"numeric timestamp":  {mend(stamp, `"timestamp":1767225600`), "bad_timestamp"},
+		"naive time":         {mend(stamp, `"timestamp":"2026-01-01T00:00:00"`), "bad_timestamp"},
 		"string score":       {mend(score, `"score_value":"7"`), "bad_score"},
 		"NaN":                {mend(score, `"score_value":NaN`), "not_json"},
 		"score off scale":    {mend(score, `"score_value":70`), "bad_score"},
 		"unknown schema":     {mend(`"1.2.0"`, `"9.0.0"`), "unknown_schema"},
 		"no reviewer":        {mend(`"reviewer_id"`, `"reviewer"`), "missing_field"},
 		"position of string": {mend(`"position":`, `"position":"first","was":`), "bad_field"},
-		"from the future":    {mend(stamp, `"2036-01-01T00:00:00Z"`), "future_timestamp"},
+		"from the future":    {mend(stamp, `"timestamp":"2036-01-01T00:00:00Z"`), "future_timestamp"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, at := range []int{0, 41, len(good)} {

@@ -104,25 +104,6 @@ SESSION OF           REVIEWER                                  VALUE  USUAL
 	}
 }
 
-// TestReportOfUnbiasedSessionsFlagsNothing holds the sections beside the metrics to
-// the rates of their tests: 5 % of 100 reports each, and 3.3 standard errors.
-func TestReportOfUnbiasedSessionsFlagsNothing(t *testing.T) {
-	changes, anomalous := 0, 0
-	for seed := range uint64(100) {
-		r := reportOf(simulation{sessions: 50}, seed)
-		for _, c := range r.ChangePoints {
-			if c.Flagged {
-				changes++
-				break
-			}
-		}
-		anomalous += min(1, len(r.Anomalies.Found))
-	}
-	if changes > 12 || anomalous > 12 {
-		t.Errorf("of 100 reports %d show a change, %d an anomaly", changes, anomalous)
-	}
-}
-
 func TestAgreement(t *testing.T) {
 	noisy := simulation{sessions: 60, hidden: true, noise: func(int, int) float64 { return 3 }}
 	plain := simulation{sessions: 60, hidden: true, noise: func(int, int) float64 { return 0.2 }}

@@ -145,6 +145,18 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 		}
 		t.Flush()
 	}
+	if verbose && len(r.Reviewers) > 0 {
+		b.WriteString("\nOn the same answers (points; credible interval; drift in standard deviations):\n\n")
+		fmt.Fprintln(t, "REVIEWER\tRELATIVE HARSHNESS\tDRIFT")
+		for _, p := range r.Reviewers {
+			harshness := figure("%+.2f", p.RelativeHarshness.Value)
+			if e := p.RelativeHarshness; e.Lower != nil && e.Upper != nil {
+				harshness += fmt.Sprintf(" (%+.2f to %+.2f)", *e.Lower, *e.Upper)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\n", clip(p.ReviewerID), harshness, figure("%+.2f", p.DriftSD))
+		}
+		t.Flush()
+	}
 	if verbose && len(r.Positions) > 0 {
 		b.WriteString("\nPositions (0 is shown first):\n\n")
 		fmt.Fprintln(t, "POSITION\tMEAN\tSCORES")

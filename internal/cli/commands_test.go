@@ -36,7 +36,7 @@ func TestCommandLine(t *testing.T) {
 		stdout string // parts, separated by "|"
 		stderr string
 	}{
-		{name: "help", args: []string{"--help"}, stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|healthcheck|version"},
+		{name: "help", args: []string{"--help"}, stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|validate-statistics|healthcheck|version"},
 		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
 		{name: "no command", code: 2, stderr: "expected one of|--help"},
@@ -72,6 +72,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "a probe into the store", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"BIAS_STORE": "x.jsonl"}, code: 2, stderr: "LLM_COUNCIL_BIAS_STORE"},
 		{name: "a probe without settings", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"MODELS": ""}, code: 2, stderr: "LLM_COUNCIL_MODELS: is not set"},
 		{name: "a probe of missing questions", args: []string{"probe", "--out", "x.jsonl", "--file", "missing.txt"}, code: 1, stderr: "missing.txt"},
+		{name: "a validation of nothing", args: []string{"validate-statistics", "--replicates", "0"}, code: 2, stderr: "--replicates"},
 		{name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1, stderr: "refused"},
 		{name: "ask a daemon that is not there", args: []string{"ask", "--server", "http://127.0.0.1:1", "x"}, code: 1, stderr: "refused"},
 		{name: "ask at no URL", args: []string{"ask", "--server", "http://[", "x"}, code: 2, stderr: "--server"},
@@ -171,35 +172,6 @@ func TestAskSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("LLM_COUNCIL_MODELS", "sim:down,sim:silent")
 	if code, _, stderr := command(t, "ask", "Which way?"); code != 1 || !strings.Contains(stderr, "0 of 2 members answered") || !strings.Contains(stderr, "sim:silent: empty") {
 		t.Errorf("exit %d: %s", code, stderr)
-	}
-}
-
-func TestProgress(t *testing.T) {
-	var out bytes.Buffer
-	p := progress{w: &out}
-	text := "x"
-	for _, data := range []any{
-		council.Started{Models: []string{"a", "b"}},
-		council.Answer{Model: "a", Response: &text, Spent: council.Spent{LatencyMS: 1234}},
-		council.Answer{Model: "b", Error: &council.Failure{Code: council.FailTimeout}, Spent: council.Spent{LatencyMS: 10}},
-		council.Review{Model: "a", Status: council.OutcomeOK},
-		council.Review{Model: "b", Status: council.OutcomeAbstained},
-		[]council.Answer{},
-		council.Tally{},
-		council.Synthesis{Model: "a", Spent: council.Spent{LatencyMS: 2000}},
-	} {
-		p.Observe(council.Event{Data: data})
-	}
-	want := `asking 2 models ...
-  a answered in 1.2 s
-  b failed after 0.0 s: timeout
-  a reviewed in 0.0 s
-  b declined to rank in 0.0 s
-the chairman writes ...
-  a wrote the answer in 2.0 s
-`
-	if out.String() != want {
-		t.Errorf("got\n%s", out.String())
 	}
 }
 

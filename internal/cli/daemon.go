@@ -17,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
@@ -78,6 +79,7 @@ func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version
 	o := httpapi.Options{
 		Council: d.engine, Daemon: d, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
+		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), BodyTimeout: bodyTimeout, Log: log, Version: version,
 	}
 	if cfg.Metrics {
@@ -161,10 +163,11 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.log.InfoContext(ctx, "stopping: no new sessions; a second signal ends at once", "drain_timeout", d.cfg.DrainTimeout.String())
 	if err := within(ctx, d.cfg.DrainTimeout, d.api.Idle); err != nil {
 		d.log.WarnContext(ctx, "the drain time is over: cancelling the running sessions")
-		cancel(errShutdown)
+		d.api.Cancel(errShutdown)
 		_ = within(ctx, cancelGrace, d.api.Idle) // what is still there is cut off below
 	}
 	if err := within(ctx, cancelGrace, d.server.Shutdown); err != nil {
+		cancel(errShutdown)
 		_ = d.server.Close() // nothing more can be waited for
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {

@@ -65,7 +65,7 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 Nothing here is real: no model is asked, no key is used, nothing leaves this machine.
 Records go to %[2]s
 
-Ask it:
+Open that address in a browser, or ask here:
 
   curl -s%[3]s -H 'Content-Type: application/json' -d '{"query": "Why is the sky blue?"}' %[1]s/v1/council
 

@@ -152,6 +152,17 @@ func status(t *testing.T, name, value, body string) int {
 	return code
 }
 
+// first returns what fetching the first of two finished sessions is answered with
+// under a setting.
+func first(t *testing.T, name, value string) int {
+	t.Helper()
+	d := onTap(t, tap(t), name, value)
+	id := d.ask(t, anyQuestion).ID
+	d.ask(t, anyQuestion)
+	code, _ := d.call(t, "GET", "/v1/council/"+id, "")
+	return code
+}
+
 // besideAnother returns what a request is answered with while a session of the
 // same caller runs, under a setting.
 func besideAnother(t *testing.T, name, value string) int {
@@ -533,6 +544,15 @@ var settings = map[string]func(t *testing.T){
 		}
 		one, again := hash("one"), hash("one")
 		differ(t, one == hash("two"), one == again, false, true)
+	},
+	"SESSION_RETENTION": func(t *testing.T) {
+		differ(t, first(t, "", ""), first(t, "SESSION_RETENTION", "0s"), 200, 404)
+	},
+	"SESSIONS_KEPT": func(t *testing.T) {
+		differ(t, first(t, "", ""), first(t, "SESSIONS_KEPT", "1"), 200, 404)
+	},
+	"SESSIONS_KEPT_BYTES": func(t *testing.T) {
+		differ(t, first(t, "", ""), first(t, "SESSIONS_KEPT_BYTES", "1KiB"), 200, 404)
 	},
 	"MAX_BODY_BYTES": func(t *testing.T) {
 		differ(t, status(t, "", "", anyQuestion), status(t, "MAX_BODY_BYTES", "20", anyQuestion), 200, 413)

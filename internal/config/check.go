@@ -109,6 +109,9 @@ func (c *Config) check(p *problems) {
 	require(c.BiasWindowDays >= 0, "LLM_COUNCIL_BIAS_WINDOW_DAYS", outOfRange+"use 0 or more")
 	require(c.MinBiasSessions >= 10, "LLM_COUNCIL_MIN_BIAS_SESSIONS", outOfRange+"use 10 or more")
 
+	require(c.SessionRetention >= 0, "LLM_COUNCIL_SESSION_RETENTION", outOfRange+"use a time of 0 or more")
+	require(c.SessionsKept >= 0, "LLM_COUNCIL_SESSIONS_KEPT", outOfRange+"use 0 or more")
+
 	require(c.MaxBodyBytes >= 1, "LLM_COUNCIL_MAX_BODY_BYTES", outOfRange+"use 1 or more")
 	require(c.MaxQueryBytes >= 1, "LLM_COUNCIL_MAX_QUERY_BYTES", outOfRange+"use 1 or more")
 	require(c.MaxUpstreamBytes >= 1, "LLM_COUNCIL_MAX_UPSTREAM_BYTES", outOfRange+"use 1 or more")

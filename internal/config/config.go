@@ -60,8 +60,8 @@ type Config struct {
 
 	MaxModels           int  `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
 	MaxSessions         int  `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
-	MaxSessionsPerToken *int `envconfig:"LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN" desc:"most sessions at once of one token; unset: MAX_SESSIONS"`
-	RateLimit           *int `envconfig:"LLM_COUNCIL_RATE_LIMIT" desc:"most sessions a minute of one token, which may all come at once; unset: no limit"`
+	MaxSessionsPerToken *int `envconfig:"LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN" desc:"most sessions at once of one token; off: MAX_SESSIONS"`
+	RateLimit           *int `envconfig:"LLM_COUNCIL_RATE_LIMIT" desc:"most sessions a minute of one token, which may all come at once; off: no limit"`
 	MaxCallsPerProvider int  `envconfig:"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER" default:"64" desc:"most calls in flight to one provider; at least 1"`
 
 	Timeout        time.Duration `envconfig:"LLM_COUNCIL_TIMEOUT" default:"10m" desc:"most time that a whole session may take"`
@@ -106,6 +106,10 @@ type Config struct {
 	BiasRotateBytes    Bytes         `envconfig:"LLM_COUNCIL_BIAS_ROTATE_BYTES" default:"64MiB" desc:"size from which the record file becomes a closed, compressed segment, 1 or more"`
 	BiasRetentionDays  *int          `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
 	HashSecret         Secret        `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hash of the question; required for consent level 4"`
+
+	SessionRetention  time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"1h" desc:"how long a finished session can be fetched; 0: not at all"`
+	SessionsKept      int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, the oldest go first; 0: none"`
+	SessionsKeptBytes Bytes         `envconfig:"LLM_COUNCIL_SESSIONS_KEPT_BYTES" default:"256MiB" desc:"most bytes of finished sessions that can be fetched, the oldest go first; 0: none"`
 
 	MaxBodyBytes     Bytes `envconfig:"LLM_COUNCIL_MAX_BODY_BYTES" default:"1MiB" desc:"most bytes of a request's body"`
 	MaxQueryBytes    Bytes `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`

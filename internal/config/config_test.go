@@ -85,6 +85,9 @@ func defaults() config.Config {
 		MinBiasSessions:            20,
 		Demographics:               true,
 		DemographicsThreshold:      0.3,
+		SessionRetention:           time.Hour,
+		SessionsKept:               1000,
+		SessionsKeptBytes:          256 << 20,
 		MaxBodyBytes:               1 << 20,
 		MaxQueryBytes:              256 << 10,
 		MaxUpstreamBytes:           8 << 20,
@@ -165,6 +168,9 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"BIAS_ROTATE_BYTES", "1MB", nil, func(c *config.Config) { c.BiasRotateBytes = 1e6 }},
 		{"BIAS_RETENTION_DAYS", "90", nil, func(c *config.Config) { c.BiasRetentionDays = new(90) }},
 		{"HASH_SECRET", "s3cret", nil, func(c *config.Config) { c.HashSecret = "s3cret" }},
+		{"SESSION_RETENTION", "0s", nil, func(c *config.Config) { c.SessionRetention = 0 }},
+		{"SESSIONS_KEPT", "0", nil, func(c *config.Config) { c.SessionsKept = 0 }},
+		{"SESSIONS_KEPT_BYTES", "0", nil, func(c *config.Config) { c.SessionsKeptBytes = 0 }},
 		{"MAX_BODY_BYTES", "2 MB", nil, func(c *config.Config) { c.MaxBodyBytes = 2e6 }},
 		{"MAX_QUERY_BYTES", "1", nil, func(c *config.Config) { c.MaxQueryBytes = 1 }},
 		{"MAX_UPSTREAM_BYTES", "1GiB", nil, func(c *config.Config) { c.MaxUpstreamBytes = 1 << 30 }},
@@ -319,6 +325,9 @@ func TestInvalid(t *testing.T) {
 		quoted("BIAS_RETENTION_DAYS", "30d", whole),
 		quoted("BIAS_RETENTION_DAYS", "0", " is out of range: use 1 to 36500"),
 		quoted("BIAS_RETENTION_DAYS", "36501", " is out of range: use 1 to 36500"),
+		quoted("SESSION_RETENTION", "-1s", " is out of range: use a time of 0 or more"),
+		quoted("SESSIONS_KEPT", "-1", " is out of range: use 0 or more"),
+		quoted("SESSIONS_KEPT_BYTES", "-1", size),
 		quoted("MAX_BODY_BYTES", "1.5MiB", size),
 		quoted("MAX_BODY_BYTES", "0", atLeast1),
 		quoted("MAX_QUERY_BYTES", "lots", size),
@@ -478,7 +487,7 @@ func TestUnprefixedVariablesAreNotRead(t *testing.T) {
 }
 
 func TestOff(t *testing.T) {
-	c := mustLoad(t, vars{"STRAGGLER_GRACE": "off", "MAX_COST_USD": "off", "MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off"})
+	c := mustLoad(t, vars{"STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off", "MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off"})
 	if d := diff(defaults(), c); d != "" {
 		t.Error(d)
 	}

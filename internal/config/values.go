@@ -53,7 +53,7 @@ func (b *Bytes) Set(text string) error {
 	if err != nil || !known || n > math.MaxInt64/unit {
 		return errors.New("is not a size: write a whole number of bytes, or one with KiB, MiB or GiB, such as 8MiB")
 	}
-	*b = Bytes(n * unit)
+	*b = Bytes(n * unit) //nolint:gosec // the product was compared with MaxInt64
 	return nil
 }
 

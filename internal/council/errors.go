@@ -17,6 +17,7 @@ const (
 	CodeNotFound             Code = "not_found"
 	CodeMethodNotAllowed     Code = "method_not_allowed"
 	CodeTooSlow              Code = "too_slow" // the body did not arrive in time
+	CodeConflict             Code = "conflict" // an idempotency key given with another request, or a session that is over
 	CodeTooLarge             Code = "too_large"
 	CodeUnsupportedMediaType Code = "unsupported_media_type"
 	CodeInvalid              Code = "invalid"

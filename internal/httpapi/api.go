@@ -1,5 +1,6 @@
 // Package httpapi is councild's HTTP interface: routes, strict decoding, problem
-// documents (RFC 9457). It decides nothing about a run: that is the pipeline's.
+// documents (RFC 9457), sessions that run on their own, and their events. It decides
+// nothing about a run: that is the pipeline's.
 package httpapi
 
 import (
@@ -14,6 +15,7 @@ import (
 	"github.com/councild/councild/api"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
 	"github.com/go-chi/chi/v5"
 )
 
@@ -64,9 +66,10 @@ type Reason struct {
 type Options struct {
 	Council      Council
 	Daemon       Daemon
-	Tokens       []string // bearer tokens; none: everybody may call, under a loopback name
-	MaxSessions  int      // sessions at once; further ones are refused
-	Limits       Limits   // of each token
+	Tokens       []string         // bearer tokens; none: everybody may call, under a loopback name
+	MaxSessions  int              // sessions at once; further ones are refused
+	Limits       Limits           // of each token
+	Kept         sessions.Options // of finished sessions; zero keeps none
 	MaxBodyBytes int64
 	BodyTimeout  time.Duration                   // how long a client may take to send a body
 	Metrics      http.Handler                    // serves GET /metrics; nil: there is none
@@ -80,8 +83,9 @@ type API struct {
 	o        Options
 	tokens   [][sha256.Size]byte
 	callers  []caller      // one per token, or one for everybody
-	sessions chan struct{} // one element per session that runs
-	kept     int           // places that Idle holds
+	places   chan struct{} // one element per session that runs
+	taken    int           // places that Idle holds
+	sessions *sessions.Store
 	router   *chi.Mux
 }
 
@@ -90,7 +94,7 @@ func New(o Options) (*API, error) {
 	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
-	a := &API{o: o, sessions: make(chan struct{}, o.MaxSessions)}
+	a := &API{o: o, places: make(chan struct{}, o.MaxSessions), sessions: sessions.New(o.Kept)}
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))
 	}
@@ -111,6 +115,8 @@ func (a *API) routes() *chi.Mux {
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
 
+	r.Get("/", a.handler(a.page))
+	r.Get("/assets/{name}", a.handler(a.page))
 	r.Get("/healthz", a.handler(a.health))
 	r.Get("/readyz", a.handler(a.ready))
 	r.Get("/openapi.yaml", a.handler(a.contract))
@@ -120,6 +126,10 @@ func (a *API) routes() *chi.Mux {
 	r.Group(func(r chi.Router) {
 		r.Use(a.authenticate)
 		r.Post("/v1/council", a.handler(a.runCouncil))
+		r.Get("/v1/council", a.handler(a.listSessions))
+		r.Get("/v1/council/{id}", a.handler(a.session))
+		r.Delete("/v1/council/{id}", a.handler(a.cancelSession))
+		r.Get("/v1/council/{id}/events", a.handler(a.events))
 		r.Get("/v1/bias-report", a.handler(a.biasReport))
 		r.Get("/v1/leaderboard", a.handler(a.leaderboard))
 	})
@@ -146,7 +156,7 @@ func (a *API) notFound(_ http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 		if a.router.Match(chi.NewRouteContext(), method, r.URL.Path) {
 			w.Header().Add("Allow", method)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -102,7 +103,7 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	for _, m := range all {
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
-	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, MaxBodyBytes: 1 << 20, BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20, BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = io.WriteString(w, "metric 1\n")
 	})}
@@ -119,6 +120,12 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	}
 	s.Server = httptest.NewServer(s.api)
 	t.Cleanup(s.Close)
+	t.Cleanup(func() {
+		s.api.Cancel(errors.New("the test is over"))
+		if err := s.api.Idle(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
 	return s
 }
 
@@ -254,7 +261,16 @@ var badInput = []struct {
 	{"a seed that is a text", "POST", "/v1/council", `{"query": "x", "seed": "1"}`, nil, 422, "invalid", []string{"seed"}},
 	{"several problems", "POST", "/v1/council", `{"query": "", "seed": -1, "order": "random"}`, nil, 422, "invalid", []string{"order", "query", "seed"}},
 	{"a page of another origin", "POST", "/v1/council", `{"query": "x"}`, []string{"Origin", "https://elsewhere.example"}, 403, "forbidden", nil},
-	{"a wrong method", "GET", "/v1/council", "", nil, 405, "method_not_allowed", nil},
+	{"streamed and in the background", "POST", "/v1/council", `{"query": "x", "stream": true, "background": true}`, nil, 422, "invalid", []string{"background"}},
+	{"in the background, events accepted", "POST", "/v1/council", `{"query": "x", "background": true}`, []string{"Accept", "text/event-stream"}, 422, "invalid", []string{"background"}},
+	{"an empty idempotency key", "POST", "/v1/council", `{"query": "x"}`, []string{"Idempotency-Key", ""}, 422, "invalid", []string{"Idempotency-Key"}},
+	{"an idempotency key that is too long", "POST", "/v1/council", `{"query": "x"}`, []string{"Idempotency-Key", strings.Repeat("x", 256)}, 422, "invalid", []string{"Idempotency-Key"}},
+	{"an unknown session", "GET", "/v1/council/x", "", nil, 404, "not_found", nil},
+	{"an unknown session", "GET", "/v1/council/x/events", "", nil, 404, "not_found", nil},
+	{"an unknown session", "DELETE", "/v1/council/x", "", nil, 404, "not_found", nil},
+	{"a wrong method", "DELETE", "/v1/council", "", nil, 405, "method_not_allowed", nil},
+	{"a wrong method", "POST", "/v1/council/x", "{}", nil, 405, "method_not_allowed", nil},
+	{"a wrong method", "DELETE", "/v1/council/x/events", "", nil, 405, "method_not_allowed", nil},
 	{"a wrong method", "POST", "/v1/bias-report", "{}", nil, 405, "method_not_allowed", nil},
 	{"a wrong method", "DELETE", "/healthz", "", nil, 405, "method_not_allowed", nil},
 	{"a wrong method", "POST", "/readyz", "{}", nil, 405, "method_not_allowed", nil},
@@ -374,6 +390,9 @@ func TestFullAndDraining(t *testing.T) {
 	s.daemon.draining.Store(true)
 	if resp, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`); p.Status != 503 || !strings.Contains(p.Detail, "shutting down") || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("got %+v", p)
+	}
+	if strings.Contains(s.log.String(), "request failed") {
+		t.Errorf("refusals are logged as failures: %s", s.log)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
@@ -67,7 +69,7 @@ func TestContractHasTheRoutes(t *testing.T) {
 
 // schemas are the Go types behind the schemas of the contract.
 var schemas = map[string]reflect.Type{
-	"Request": reflect.TypeFor[council.Request](), "Message": reflect.TypeFor[council.Message](),
+	"Request": reflect.TypeFor[httpapi.Submission](), "Message": reflect.TypeFor[council.Message](),
 	"Session": reflect.TypeFor[council.Session](), "Degradation": reflect.TypeFor[council.Degradation](),
 	"Failure": reflect.TypeFor[council.Failure](), "Usage": reflect.TypeFor[council.Usage](),
 	"Answer": reflect.TypeFor[council.Answer](), "Review": reflect.TypeFor[council.Review](),
@@ -89,7 +91,9 @@ var schemas = map[string]reflect.Type{
 	"Anomalies": reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](), "Calibrated": reflect.TypeFor[bias.Calibrated](),
 	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](), "Entry": reflect.TypeFor[bias.Entry](),
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](), "Readiness": reflect.TypeFor[httpapi.Readiness](),
-	"Problem": reflect.TypeFor[httpapi.Problem](),
+	"Problem": reflect.TypeFor[httpapi.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](), "Summary": reflect.TypeFor[sessions.Summary](),
+	"Started": reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
+	"Tally": reflect.TypeFor[council.Tally](),
 }
 
 // subsets are string types of which one field uses only some values.
@@ -348,9 +352,27 @@ func TestContractHasTheStatuses(t *testing.T) {
 	type call struct {
 		method, path, body string
 		headers            []string
+		id                 func() string // what stands for {id} or {name}; nil: nothing that there is
 		prepare            func()
 		send               func() (*http.Response, []byte) // nil: once, with the body
 	}
+	inBackground := func(models string) string {
+		_, data := s.call(t, "POST", "/v1/council", `{"query":"x","background":true,"models":`+models+`}`, auth...)
+		var started sessions.Summary
+		if err := json.Unmarshal(data, &started); err != nil {
+			t.Fatal(err)
+		}
+		return started.ID
+	}
+	over := func(models string) func() string {
+		return sync.OnceValue(func() string {
+			id := inBackground(models)
+			s.call(t, "GET", "/v1/council/"+id+"/events", "", auth...)
+			return id
+		})
+	}
+	finished, failed := over(`["amber","birch","cedar"]`), over(`["down","down"]`)
+	hanging := sync.OnceValue(func() string { return inBackground(`["hang","hang"]`) })
 	ready := func() {
 		s.daemon.notReady, s.daemon.report, s.daemon.board = nil, nil, nil
 		s.daemon.draining.Store(false)
@@ -361,7 +383,29 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council", body: `{`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x"}`},
 		{method: "POST", path: "/v1/council", body: `{"query":"x","chairman":"y"}`, headers: auth},
+		{method: "PUT", path: "/v1/council", headers: auth},
+		{method: "POST", path: "/v1/council", body: `{"query":"x","stream":true}`, headers: auth},
+		{method: "POST", path: "/v1/council", body: `{"query":"x","background":true}`, headers: append([]string{"Idempotency-Key", "1"}, auth...)},
+		{method: "POST", path: "/v1/council", body: `{"query":"y"}`, headers: append([]string{"Idempotency-Key", "1"}, auth...)},
 		{method: "GET", path: "/v1/council", headers: auth},
+		{method: "GET", path: "/v1/council"},
+		{method: "GET", path: "/v1/council/{id}", headers: auth, id: finished},
+		{method: "GET", path: "/v1/council/{id}", headers: auth, id: failed},
+		{method: "GET", path: "/v1/council/{id}", headers: auth, id: hanging},
+		{method: "GET", path: "/v1/council/{id}", id: finished},
+		{method: "GET", path: "/v1/council/{id}", headers: auth},
+		{method: "PUT", path: "/v1/council/{id}", headers: auth, id: finished},
+		{method: "DELETE", path: "/v1/council/{id}", headers: auth, id: hanging},
+		{method: "DELETE", path: "/v1/council/{id}", id: finished},
+		{method: "DELETE", path: "/v1/council/{id}", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...), id: finished},
+		{method: "DELETE", path: "/v1/council/{id}", headers: auth},
+		{method: "DELETE", path: "/v1/council/{id}", headers: auth, id: finished},
+		{method: "GET", path: "/v1/council/{id}/events", headers: auth, id: finished},
+		{method: "GET", path: "/v1/council/{id}/events", headers: append([]string{"Last-Event-ID", "5"}, auth...), id: failed},
+		{method: "GET", path: "/v1/council/{id}/events", headers: append([]string{"Last-Event-ID", "x"}, auth...), id: finished},
+		{method: "GET", path: "/v1/council/{id}/events", id: finished},
+		{method: "GET", path: "/v1/council/{id}/events", headers: auth},
+		{method: "PUT", path: "/v1/council/{id}/events", headers: auth, id: finished},
 		{method: "POST", path: "/v1/council", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/v1/council", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "POST", path: "/v1/council", body: `{"query":""}`, headers: auth},
@@ -372,7 +416,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/council", auth...) }},
 		{method: "POST", path: "/v1/council", send: func() (resp *http.Response, data []byte) {
 			for range 2 * perMinute {
-				if resp, data = s.call(t, "POST", "/v1/council", `{`, auth...); resp.StatusCode == http.StatusTooManyRequests {
+				if resp, data = s.call(t, "POST", "/v1/council", `{"query":""}`, auth...); resp.StatusCode == http.StatusTooManyRequests {
 					break
 				}
 			}
@@ -399,6 +443,13 @@ func TestContractHasTheStatuses(t *testing.T) {
 				return bias.Leaderboard{}, errors.New("no disk")
 			}
 		}},
+		{method: "GET", path: "/"},
+		{method: "GET", path: "/", headers: []string{"If-None-Match", "*"}},
+		{method: "PUT", path: "/"},
+		{method: "GET", path: "/assets/{name}", id: func() string { return "style.css" }},
+		{method: "GET", path: "/assets/{name}", headers: []string{"If-None-Match", "*"}, id: func() string { return "main.js" }},
+		{method: "GET", path: "/assets/{name}"},
+		{method: "PUT", path: "/assets/{name}"},
 		{method: "GET", path: "/healthz"},
 		{method: "PUT", path: "/healthz"},
 		{method: "GET", path: "/readyz"},
@@ -417,22 +468,38 @@ func TestContractHasTheStatuses(t *testing.T) {
 		if k.prepare != nil {
 			k.prepare()
 		}
+		id := "nothing"
+		if k.id != nil {
+			id = k.id()
+		}
 		if k.send == nil {
-			k.send = func() (*http.Response, []byte) { return s.call(t, k.method, k.path, k.body, k.headers...) }
+			k.send = func() (*http.Response, []byte) {
+				return s.call(t, k.method, strings.NewReplacer("{id}", id, "{name}", id).Replace(k.path), k.body, k.headers...)
+			}
 		}
 		resp, data := k.send()
 		path, _, _ := strings.Cut(k.path, "?")
 		item := doc.Paths.Value(path)
-		operation := item.GetOperation(k.method)
-		if operation == nil { // a 405: it is documented with the path's own operation
-			operation = slices.Collect(maps.Values(item.Operations()))[0]
+		methods := []string{k.method}
+		if item.GetOperation(k.method) == nil { // a 405: it is documented with the path's own operations
+			methods = slices.Collect(maps.Keys(item.Operations()))
 		}
-		response := operation.Responses.Status(resp.StatusCode)
+		response := item.GetOperation(methods[0]).Responses.Status(resp.StatusCode)
 		if response == nil {
 			t.Errorf("%s %s answered %d, which is not documented: %s", k.method, path, resp.StatusCode, data)
 			continue
 		}
-		produced[path+" "+strconv.Itoa(resp.StatusCode)] = true
+		for _, method := range methods {
+			produced[method+" "+path+" "+strconv.Itoa(resp.StatusCode)] = true
+		}
+		for name := range response.Value.Headers {
+			if resp.Header.Get(name) == "" {
+				t.Errorf("%s %s %d: the header %s is documented, but missing", k.method, path, resp.StatusCode, name)
+			}
+		}
+		if len(data) == 0 && len(response.Value.Content) == 0 {
+			continue
+		}
 		media := response.Value.Content.Get(resp.Header.Get("Content-Type"))
 		if media == nil {
 			t.Errorf("%s %s %d: the media type %q is not documented", k.method, path, resp.StatusCode, resp.Header.Get("Content-Type"))
@@ -448,16 +515,11 @@ func TestContractHasTheStatuses(t *testing.T) {
 		if err := media.Schema.Value.VisitJSON(body); err != nil {
 			t.Errorf("%s %s %d: %v", k.method, path, resp.StatusCode, err)
 		}
-		for name := range response.Value.Headers {
-			if resp.Header.Get(name) == "" {
-				t.Errorf("%s %s %d: the header %s is documented, but missing", k.method, path, resp.StatusCode, name)
-			}
-		}
 	}
 	for path, item := range doc.Paths.Map() {
 		for method, operation := range item.Operations() {
 			for status := range operation.Responses.Map() {
-				if !produced[path+" "+status] {
+				if !produced[method+" "+path+" "+status] {
 					t.Errorf("%s %s: the status %s is documented, but not tested", method, path, status)
 				}
 			}

@@ -77,8 +77,8 @@ func mediaType(r *http.Request) error {
 // and there once.
 func checkFields(body []byte, t reflect.Type) error {
 	known := map[string]bool{}
-	for f := range t.Fields() {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" && !f.Anonymous {
 			known[name] = true
 		}
 	}
@@ -128,7 +128,8 @@ func jsonError(err error) error {
 			want = "whole number"
 		}
 		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
-			Field: wrong.Field, Message: fmt.Sprintf("a %s does not fit here", wrong.Value), Fix: "give a " + want,
+			Field:   strings.TrimPrefix(wrong.Field, "Request."), // the embedded struct
+			Message: fmt.Sprintf("a %s does not fit here", wrong.Value), Fix: "give a " + want,
 		}}}
 	}
 	detail := "the body is not valid JSON"

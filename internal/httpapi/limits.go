@@ -43,7 +43,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 	number, _ := r.Context().Value(callerKey{}).(int)
 	c := a.callers[number]
 	select {
-	case a.sessions <- struct{}{}:
+	case a.places <- struct{}{}:
 	default:
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
@@ -53,7 +53,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 	select {
 	case c.sessions <- struct{}{}:
 	default:
-		<-a.sessions
+		<-a.places
 		return nil, &council.Error{
 			Code: council.CodeOverLimit, RetryAfter: time.Second,
 			Detail: "as many sessions of this token run as may at once; wait for one to end, or raise LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN",
@@ -61,7 +61,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 	}
 	release = func() {
 		<-c.sessions
-		<-a.sessions
+		<-a.places
 	}
 	reservation := c.rate.Reserve()
 	if wait := reservation.Delay(); wait > 0 {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
 )
 
 // maxRequestID bounds the length of an X-Request-Id that is taken over.
@@ -130,4 +131,14 @@ func isLoopback(host string) bool {
 	}
 	ip := net.ParseIP(name)
 	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// owner returns whose sessions a request is about: its token's, or everybody's
+// where no token is asked for.
+func (a *API) owner(r *http.Request) sessions.Owner {
+	if len(a.tokens) == 0 {
+		return sessions.Owner{}
+	}
+	number, _ := r.Context().Value(callerKey{}).(int)
+	return a.tokens[number]
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,6 +41,8 @@ func meaning(code council.Code) (status int, title string) {
 		return http.StatusMethodNotAllowed, "Wrong method"
 	case council.CodeTooSlow:
 		return http.StatusRequestTimeout, "The body came too slowly"
+	case council.CodeConflict:
+		return http.StatusConflict, "In conflict with what is there"
 	case council.CodeTooLarge:
 		return http.StatusRequestEntityTooLarge, "The body is too large"
 	case council.CodeUnsupportedMediaType:
@@ -63,15 +66,33 @@ func meaning(code council.Code) (status int, title string) {
 	return http.StatusInternalServerError, "Internal error"
 }
 
-// writeProblem answers with an error. One that carries no code is a defect: its
-// text goes to the log only.
-func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
-	e, ok := errors.AsType[*council.Error](err)
-	if !ok {
-		e = &council.Error{Code: council.CodeInternal, Detail: "something went wrong inside councild; the log tells more under this request_id", Cause: err}
+// coded returns err as what it means to a caller. One that carries no code is a
+// defect: its text is for the log only.
+func coded(err error) *council.Error {
+	if e, ok := errors.AsType[*council.Error](err); ok {
+		return e
 	}
+	return &council.Error{Code: council.CodeInternal, Detail: "something went wrong inside councild; the log tells more under this request_id", Cause: err}
+}
+
+// problem returns the document of an error.
+func problem(ctx context.Context, e *council.Error) Problem {
 	status, title := meaning(e.Code)
-	if status >= 500 {
+	p := Problem{
+		Type: "urn:councild:problem:" + string(e.Code), Title: title, Status: status, Detail: e.Detail, Code: e.Code,
+		Errors: e.Fields, RequestID: council.RequestID(ctx), SessionID: e.SessionID,
+	}
+	if p.Errors == nil {
+		p.Errors = []council.FieldError{}
+	}
+	return p
+}
+
+// writeProblem answers with an error.
+func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
+	e := coded(err)
+	p := problem(r.Context(), e)
+	if p.Status >= 500 && e.Code != council.CodeUnavailable { // refusing is no failure, and under overload there are many
 		a.o.Log.ErrorContext(r.Context(), "request failed", "code", e.Code, "error", e, "session_id", e.SessionID)
 	}
 	if e.Code == council.CodeUnauthorized {
@@ -80,14 +101,7 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
-	p := Problem{
-		Type: "urn:councild:problem:" + string(e.Code), Title: title, Status: status, Detail: e.Detail, Code: e.Code,
-		Errors: e.Fields, RequestID: council.RequestID(r.Context()), SessionID: e.SessionID,
-	}
-	if p.Errors == nil {
-		p.Errors = []council.FieldError{}
-	}
-	if err := write(w, status, "application/problem+json", p); err != nil {
+	if err := write(w, p.Status, "application/problem+json", p); err != nil {
 		a.o.Log.ErrorContext(r.Context(), "the problem could not be written", "error", err)
 	}
 }
@@ -118,5 +132,5 @@ func send(w http.ResponseWriter, status int, media string, body []byte) {
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) //nolint:gosec // who made the body escaped it for its media type, and browsers may not guess another
 }

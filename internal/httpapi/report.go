@@ -149,12 +149,20 @@ func (p *parameters) format(known ...string) string {
 		}
 		return value
 	}
-	for part := range strings.SplitSeq(strings.Join(p.r.Header.Values("Accept"), ","), ",") {
+	media := make([]string, len(known))
+	for i, format := range known {
+		media[i] = mediaTypes[format]
+	}
+	return known[slices.Index(media, accepted(p.r, media...))]
+}
+
+// accepted returns the media type, one of known, that the Accept header names
+// first; the first one known is the default.
+func accepted(r *http.Request, known ...string) string {
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		media, _, _ := mime.ParseMediaType(part)
-		for _, format := range known {
-			if media == mediaTypes[format] {
-				return format
-			}
+		if slices.Contains(known, media) {
+			return media
 		}
 		if media == "*/*" {
 			break

@@ -48,7 +48,7 @@ func judge(ctx context.Context, x *exchange, resp openai.ChatCompletionResponse,
 		return &council.Failure{Code: council.FailConnection, Message: "no connection to the provider: " + reason(err)}
 	}
 	if err != nil {
-		return &council.Failure{Code: council.FailBadResponse, Message: "the reply is not the JSON of a completion", HTTPStatus: &x.status}
+		return &council.Failure{Code: council.FailBadResponse, Message: "the reply is not the JSON of a completion", HTTPStatus: new(x.status)}
 	}
 	if len(resp.Choices) == 0 {
 		return reported(x, x.body)
@@ -58,7 +58,7 @@ func judge(ctx context.Context, x *exchange, resp openai.ChatCompletionResponse,
 
 // reported returns the Failure of a reply that is an error behind HTTP 200.
 func reported(x *exchange, body []byte) *council.Failure {
-	failure := &council.Failure{Code: council.FailBadResponse, Message: "the reply holds neither an answer nor why there is none", HTTPStatus: &x.status}
+	failure := &council.Failure{Code: council.FailBadResponse, Message: "the reply holds neither an answer nor why there is none", HTTPStatus: new(x.status)}
 	if message := errorMessage(body); message != "" {
 		failure.Message = "the provider reports an error: " + message
 	}
@@ -112,7 +112,7 @@ func unusable(choice openai.ChatCompletionChoice) *council.Failure {
 
 // refusedBy turns a response with an error status into a Failure.
 func refusedBy(x *exchange, err error) *council.Failure {
-	failure := &council.Failure{HTTPStatus: &x.status, RetryAfterS: retryAfter(x.header, time.Now())}
+	failure := &council.Failure{HTTPStatus: new(x.status), RetryAfterS: retryAfter(x.header, time.Now())}
 	switch {
 	case x.status == http.StatusTooManyRequests:
 		failure.Code = council.FailRateLimited

@@ -53,7 +53,7 @@ func (p *provider) stream(ctx context.Context, x *exchange, request openai.ChatC
 		if !ok {
 			var c chunk
 			if json.Unmarshal(line, &c) != nil {
-				return resp, &council.Failure{Code: council.FailBadResponse, Message: "a chunk of the stream is not the JSON of one", HTTPStatus: &x.status}
+				return resp, &council.Failure{Code: council.FailBadResponse, Message: "a chunk of the stream is not the JSON of one", HTTPStatus: new(x.status)}
 			}
 			if c.Error != nil {
 				return resp, reported(x, line)

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// start starts a session in the background and returns its id.
+func (r *running) background(t *testing.T, query string) string {
+	t.Helper()
+	status, data := r.call(t, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, query))
+	var started sessions.Summary
+	if err := json.Unmarshal(data, &started); err != nil || status != http.StatusAccepted {
+		t.Fatalf("%d %s", status, data)
+	}
+	return started.ID
+}
+
+// The chairman's stream is hostile: it survives, or fails as what it is, and never
+// passes for whole.
+func TestFaultF13(t *testing.T) {
+	for _, tt := range []struct {
+		kind   simllm.FaultKind
+		reason council.FailureCode // why the chairman was replaced; "": it was not
+		detail string
+	}{
+		{kind: simllm.StreamComments},
+		{kind: simllm.StreamEmptyData},
+		{kind: simllm.StreamError, reason: council.FailBadResponse, detail: "simulated failure in the middle of the stream"},
+		{kind: simllm.StreamNoEnd, reason: council.FailTruncated},
+	} {
+		t.Run(string(tt.kind), func(t *testing.T) {
+			fault := simllm.Fault{Kind: tt.kind, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}
+			d := serve(t, map[string]string{"BASE_URL": tap(t, fault).url, "MODELS": "a,b,c", "CHAIRMAN": "d"})
+			began := time.Now()
+			status, stream := d.call(t, "POST", "/v1/council", `{"query":"What would change?","stream":true}`)
+			if status != http.StatusOK {
+				t.Fatalf("%d %s", status, stream)
+			}
+			var answer strings.Builder
+			var restarts []council.Restart
+			var session council.Session
+			for block := range strings.SplitSeq(string(stream), "\n\n") {
+				_, data, _ := strings.Cut(block, "\ndata: ")
+				var into any
+				var delta council.Delta
+				var restart council.Restart
+				switch {
+				case strings.Contains(block, "\nevent: stage3.delta\n"):
+					into = &delta
+				case strings.Contains(block, "\nevent: stage3.restart\n"):
+					into = &restart
+				case strings.Contains(block, "\nevent: session.done\n"):
+					into = &session
+				default:
+					continue
+				}
+				if err := json.Unmarshal([]byte(data), into); err != nil {
+					t.Fatal(err)
+				}
+				answer.WriteString(delta.Text)
+				if restart.Model != "" {
+					restarts = append(restarts, restart)
+					answer.Reset()
+				}
+			}
+			if answer.String() != session.Answer || session.Answer == "" || session.Stage3 == nil {
+				t.Fatalf("the deltas are %q, the answer is %q", answer.String(), session.Answer)
+			}
+			if tt.reason == "" {
+				if session.Status != council.StatusComplete || session.Stage3.Model != "d" || len(restarts) > 0 {
+					t.Errorf("status %s, by %s, %v", session.Status, session.Stage3.Model, restarts)
+				}
+			} else if len(restarts) != 1 || restarts[0] != (council.Restart{Model: "d", Reason: tt.reason}) || session.Status != council.StatusDegraded ||
+				session.Stage3.Status != council.OutcomeFallback || session.Stage3.Error == nil || !strings.Contains(session.Stage3.Error.Message, tt.detail) {
+				t.Errorf("restarts %v, status %s, %+v", restarts, session.Status, session.Stage3)
+			}
+			t.Logf("fault F13: %s: %s, chairman %s, %d restarts after %s (promised: the stream survives, or a typed error with the provider's message)",
+				tt.kind, session.Status, session.Stage3.Status, len(restarts), time.Since(began).Round(time.Millisecond))
+		})
+	}
+}
+
+// The same request, sent again and again at once under one key, is one session.
+func TestFaultF30(t *testing.T) {
+	p := tap(t)
+	d := onTap(t, p, "", "")
+	const clients = 16
+	bodies := make([][]byte, clients)
+	var wg sync.WaitGroup
+	for i := range clients {
+		wg.Go(func() {
+			_, body, err := d.try(t.Context(), "POST", "/v1/council", `{"query":"Only once?"}`, "Idempotency-Key", "once")
+			if err != nil {
+				t.Error(err)
+			}
+			bodies[i] = body
+		})
+	}
+	wg.Wait()
+	for _, body := range bodies {
+		if !bytes.Equal(body, bodies[0]) || !bytes.Contains(body, []byte(`"persisted":true`)) {
+			t.Fatalf("got %s and %s", body, bodies[0])
+		}
+	}
+	if len(p.bodies) != 7 || len(d.records(t)) != 6 {
+		t.Errorf("%d calls and %d records, want 7 and 6", len(p.bodies), len(d.records(t)))
+	}
+	if status, data := d.call(t, "POST", "/v1/council", `{"query":"Another?"}`, "Idempotency-Key", "once"); status != http.StatusConflict {
+		t.Errorf("%d %s", status, data)
+	}
+	t.Logf("fault F30: %d requests, 1 session, %d records (promised: one session, one record set)", clients, len(d.records(t)))
+}
+
+// A daemon that stops waits for sessions in the background, and tells who watches
+// how they ended.
+func TestDrainInBackground(t *testing.T) {
+	for drain, want := range map[string]string{"": "session.done", "10ms": "session.failed"} {
+		url, arrived, release := held(t)
+		d := serve(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": drain})
+		id := d.background(t, "Wait for me?")
+		<-arrived
+		transport := &http.Transport{}
+		resp, err := (&http.Client{Transport: transport}).Get(d.url() + "/v1/council/" + id + "/events")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.stop()
+		for drain == "" {
+			if code, _ := d.call(t, "GET", "/readyz", ""); code == http.StatusServiceUnavailable {
+				release()
+				break
+			}
+		}
+		if data, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(data), "\nevent: "+want+"\n") {
+			t.Errorf("drain timeout %q: %s, %v", drain, data, err)
+		}
+		_ = resp.Body.Close()
+		transport.CloseIdleConnections()
+		release()
+		if err := <-d.served; err != nil {
+			t.Error(err)
+		}
+		d.served <- nil
+	}
+}

@@ -1,0 +1,48 @@
+package httpapi
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
+)
+
+// maxKey bounds the length of an Idempotency-Key.
+const maxKey = 255
+
+// readKey takes the header Idempotency-Key, and what it stands for: the decoded
+// request and the path that it came to. Blanks and the order of fields make no
+// difference.
+func readKey(r *http.Request, request any, start *sessions.Start) error {
+	keys := r.Header.Values("Idempotency-Key")
+	if len(keys) == 0 {
+		return nil
+	}
+	start.Key = keys[0]
+	if len(keys) > 1 || start.Key == "" || len(start.Key) > maxKey || strings.ContainsFunc(start.Key, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return &council.Error{Code: council.CodeInvalid, Detail: "the header Idempotency-Key is not valid", Fields: []council.FieldError{{
+			Field: "Idempotency-Key", Message: "it is no key", Fix: fmt.Sprintf("send one of 1 to %d visible ASCII characters, or none", maxKey),
+		}}}
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("encoding the request: %w", err)
+	}
+	start.Digest = sha256.Sum256(append([]byte(r.URL.Path+"\n"), body...))
+	return nil
+}
+
+// checkDigest refuses a key that stands for another request.
+func checkDigest(s *sessions.Session, start sessions.Start) error {
+	if s.Digest == start.Digest {
+		return nil
+	}
+	return &council.Error{
+		Code: council.CodeConflict, SessionID: s.ID,
+		Detail: "the Idempotency-Key was given with another request before; send a new key with a new request",
+	}
+}

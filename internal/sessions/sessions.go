@@ -1,0 +1,155 @@
+// Package sessions keeps sessions while they run and for some time afterwards:
+// what is known of each and its log of events, in memory and within limits. It
+// leaves running them to others.
+//
+// The log holds each event once, encoded as a server-sent event when it is first
+// asked for: whoever watches a session reads the same bytes. Sessions and idempotency keys belong to the owner that made
+// them.
+package sessions
+
+import (
+	"cmp"
+	"encoding/json"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Owner tells apart whose sessions are whose: the SHA-256 of a bearer token, or
+// zero where none is asked for.
+type Owner [32]byte
+
+// Options limit what is kept of finished sessions. The oldest go first.
+type Options struct {
+	Retention time.Duration // how long
+	Kept      int           // how many
+	KeptBytes int64         // how much: logs and bodies
+}
+
+// Store keeps sessions. It is safe for concurrent use.
+type Store struct {
+	o Options
+
+	mu       sync.Mutex          // guards all below
+	sessions map[string]*Session // by id
+	keys     map[key]*Session
+	finished []*Session // in the order in which they ended
+	bytes    int64      // of finished
+}
+
+type key struct {
+	owner Owner
+	key   string
+}
+
+// New returns an empty Store.
+func New(o Options) *Store {
+	return &Store{o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}}
+}
+
+// Add takes in a session that starts. Where the owner has given its key before,
+// it returns the session of that time instead, and false.
+func (st *Store) Add(start Start) (s *Session, added bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.evictLocked()
+	k := key{start.Owner, start.Key}
+	if old := st.keys[k]; old != nil {
+		return old, false
+	}
+	s = &Session{
+		ID: start.Plan.SessionID, Digest: start.Digest, Created: time.Now().UTC(), key: k, background: start.Background, store: st, done: make(chan struct{}),
+		state: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
+	}
+	s.encoder = newEncoder(&s.log)
+	st.sessions[s.ID] = s
+	if k.key != "" {
+		st.keys[k] = s
+	}
+	return s, true
+}
+
+// Get returns the owner's session with an id, or nil.
+func (st *Store) Get(owner Owner, id string) *Session {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.evictLocked()
+	if s := st.sessions[id]; s != nil && s.key.owner == owner {
+		return s
+	}
+	return nil
+}
+
+// Find returns the session for which the owner gave an idempotency key, or nil.
+func (st *Store) Find(owner Owner, k string) *Session {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.evictLocked()
+	return st.keys[key{owner, k}]
+}
+
+// List returns the owner's sessions, the newest first.
+func (st *Store) List(owner Owner) []Summary {
+	list := []Summary{}
+	for _, s := range st.all() {
+		if s.key.owner == owner {
+			list = append(list, s.Summary())
+		}
+	}
+	slices.SortFunc(list, func(a, b Summary) int {
+		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(b.ID, a.ID))
+	})
+	return list
+}
+
+// Cancel cancels every session that runs.
+func (st *Store) Cancel(cause error) {
+	for _, s := range st.all() {
+		s.Cancel(cause)
+	}
+}
+
+func (st *Store) all() []*Session {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.evictLocked()
+	all := make([]*Session, 0, len(st.sessions))
+	for _, s := range st.sessions {
+		all = append(all, s)
+	}
+	return all
+}
+
+// ended makes room for a session that is over.
+func (st *Store) ended(s *Session) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.finished = append(st.finished, s)
+	st.bytes += s.size
+	st.evictLocked()
+}
+
+// evictLocked forgets the finished sessions that are beyond a limit.
+func (st *Store) evictLocked() {
+	n := 0
+	for _, s := range st.finished {
+		if len(st.finished)-n <= st.o.Kept && st.bytes <= st.o.KeptBytes && time.Since(s.ended) < st.o.Retention {
+			break
+		}
+		n++
+		st.bytes -= s.size
+		delete(st.sessions, s.ID)
+		delete(st.keys, s.key)
+	}
+	st.finished = slices.Delete(st.finished, 0, n)
+}
+
+func newEncoder(w io.Writer) *json.Encoder {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	return e
+}

@@ -1,0 +1,298 @@
+package sessions_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
+	"github.com/google/go-cmp/cmp"
+)
+
+func generous() sessions.Options {
+	return sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}
+}
+
+// start returns what a session with an id starts from.
+func start(id string, change ...func(*sessions.Start)) sessions.Start {
+	s := sessions.Start{Plan: council.Plan{SessionID: id, Order: council.OrderShared}, Cancel: func(error) {}}
+	for _, f := range change {
+		f(&s)
+	}
+	return s
+}
+
+func add(t *testing.T, st *sessions.Store, id string, change ...func(*sessions.Start)) *sessions.Session {
+	t.Helper()
+	s, added := st.Add(start(id, change...))
+	if !added {
+		t.Fatalf("%s is there already", id)
+	}
+	return s
+}
+
+// finish ends a session as complete.
+func finish(t *testing.T, s *sessions.Session) {
+	t.Helper()
+	done := start(s.ID).Plan.Session()
+	done.Status = council.StatusComplete
+	if err := s.Finish(done, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLog(t *testing.T) {
+	s := add(t, sessions.New(generous()), "one")
+	if events, count, more := s.Since(0); len(events) != 0 || count != 0 || more == nil {
+		t.Errorf("%d events %s, more %v", count, events, more)
+	}
+	_, _, more := s.Since(0)
+	s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: "<a>\n\nid: 9"}})
+	<-more
+	s.Observe(council.Event{Type: council.EventRestart, Data: council.Restart{Model: "m", Reason: council.FailTimeout}})
+	s.Observe(council.Event{Type: council.EventDone, Data: "is left to Finish"})
+	first := "id: 1\nevent: stage3.delta\ndata: {\"text\":\"<a>\\n\\nid: 9\"}\n\n"
+	second := "id: 2\nevent: stage3.restart\ndata: {\"model\":\"m\",\"reason\":\"timeout\"}\n\n"
+	for n, want := range []string{first + second, second, "", ""} {
+		if events, count, _ := s.Since(n); string(events) != want || count != 2 {
+			t.Errorf("since %d: %q", n, events)
+		}
+	}
+	_, _, more = s.Since(2)
+	finish(t, s)
+	<-more
+	<-s.Done()
+	body, err := s.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, count, more := s.Since(2)
+	if want := fmt.Sprintf("id: 3\nevent: session.done\ndata: %s\n", body); string(events) != want || count != 3 || more != nil {
+		t.Errorf("got %q, want %q", events, want)
+	}
+	var session council.Session
+	if err := json.Unmarshal(body, &session); err != nil || session.Status != council.StatusComplete || s.Failure() != nil {
+		t.Errorf("%v: %s", err, body)
+	}
+}
+
+// While it runs, a session shows what is known of it.
+func TestSnapshot(t *testing.T) {
+	s := add(t, sessions.New(generous()), "one")
+	versions := council.Versions{Councild: "v1"}
+	text := "x"
+	want := start(s.ID).Plan.Session()
+	want.Metadata.Versions = versions
+	for _, step := range []struct {
+		data   any
+		change func()
+	}{
+		{council.Started{Versions: versions}, func() {}},
+		{council.Answer{Model: "b", Response: &text}, func() { want.Stage1 = []council.Answer{{Model: "b", Response: &text}} }},
+		{[]council.Answer{{Model: "a"}, {Model: "b"}}, func() { want.Stage1 = []council.Answer{{Model: "a"}, {Model: "b"}} }},
+		{council.Review{Model: "a"}, func() { want.Stage2 = []council.Review{{Model: "a"}} }},
+		{council.Tally{AggregateRankings: []council.Standing{{Model: "a"}}}, func() { want.Metadata.Tally = council.Tally{AggregateRankings: []council.Standing{{Model: "a"}}} }},
+		{council.Synthesis{Response: "y"}, func() { want.Stage3, want.Answer = &council.Synthesis{Response: "y"}, "y" }},
+	} {
+		s.Observe(council.Event{Data: step.data})
+		step.change()
+		body, err := s.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		expected, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(expected)+"\n", string(body)); diff != "" {
+			t.Errorf("%T: %s", step.data, diff)
+		}
+	}
+	if err := s.Finish(nil, &council.Error{Code: council.CodeInternal}, "a problem"); err != nil {
+		t.Fatal(err)
+	}
+	body, _ := s.JSON()
+	events, _, _ := s.Since(6)
+	if !strings.Contains(string(body), `"status":"failed"`) || !strings.Contains(string(body), `"answer":"y"`) ||
+		string(events) != "id: 7\nevent: session.failed\ndata: \"a problem\"\n\n" || s.Failure().Code != council.CodeInternal || s.Summary().Status != council.StatusFailed {
+		t.Errorf("%s%s", body, events)
+	}
+}
+
+// A session without JSON goes on until it is ended with one that has.
+func TestNoJSON(t *testing.T) {
+	s := add(t, sessions.New(generous()), "one")
+	bad := start(s.ID).Plan.Session()
+	bad.Metadata.Timing.TotalMS = math.NaN()
+	s.Observe(council.Event{Type: council.EventStage3, Data: council.Synthesis{Spent: council.Spent{LatencyMS: math.NaN()}}})
+	for _, failure := range []*council.Error{nil, {Code: council.CodeInternal}} {
+		if err := s.Finish(bad, failure, nil); err == nil {
+			t.Error("NaN has JSON")
+		}
+	}
+	if _, count, more := s.Since(0); count != 0 || more == nil {
+		t.Errorf("%d events", count)
+	}
+	finish(t, s)
+}
+
+func TestOwners(t *testing.T) {
+	st := sessions.New(generous())
+	mine := func(s *sessions.Start) { s.Key = "k" }
+	theirs := func(s *sessions.Start) { s.Owner, s.Key = sessions.Owner{1}, "k" }
+	one, two := add(t, st, "one", mine), add(t, st, "two", theirs)
+	if again, added := st.Add(start("three", mine)); added || again != one || st.Get(sessions.Owner{}, "three") != nil {
+		t.Error("a key gives two sessions")
+	}
+	if st.Get(sessions.Owner{}, "one") != one || st.Get(sessions.Owner{}, "two") != nil || st.Get(sessions.Owner{2}, "two") != nil ||
+		st.Find(sessions.Owner{1}, "k") != two || st.Find(sessions.Owner{2}, "k") != nil || st.Find(sessions.Owner{}, "") != nil {
+		t.Error("a session is not its owner's alone")
+	}
+	add(t, st, "four")
+	add(t, st, "five")
+	var ids []string
+	for _, s := range st.List(sessions.Owner{}) {
+		ids = append(ids, s.ID)
+	}
+	if diff := cmp.Diff([]string{"five", "four", "one"}, ids); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestEviction(t *testing.T) {
+	kept := func(st *sessions.Store) string {
+		var ids []string
+		for _, s := range st.List(sessions.Owner{}) {
+			ids = append(ids, s.ID)
+		}
+		return strings.Join(ids, " ")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		st := sessions.New(sessions.Options{Retention: time.Hour, Kept: 2, KeptBytes: 1 << 20})
+		running := add(t, st, "a", func(s *sessions.Start) { s.Key = "a" })
+		for _, id := range []string{"b", "c", "d"} {
+			time.Sleep(time.Minute)
+			finish(t, add(t, st, id, func(s *sessions.Start) { s.Key = id }))
+		}
+		if got := kept(st); got != "d c a" || st.Find(sessions.Owner{}, "b") != nil || st.Find(sessions.Owner{}, "c") == nil {
+			t.Errorf("kept %s", got)
+		}
+		time.Sleep(time.Hour - time.Minute)
+		if got := kept(st); got != "d a" {
+			t.Errorf("kept %s, a minute before d is due", got)
+		}
+		time.Sleep(time.Minute)
+		if got := kept(st); got != "a" || st.Get(sessions.Owner{}, "d") != nil {
+			t.Errorf("kept %s", got)
+		}
+		finish(t, running) // as long as it ran, it counts from now
+		if got := kept(st); got != "a" {
+			t.Errorf("kept %s", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		st := sessions.New(sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 10 << 10})
+		for i := range 20 {
+			s := add(t, st, strconv.Itoa(i))
+			s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: strings.Repeat("x", 1000)}})
+			if i < 18 {
+				s.Since(0) // somebody watches
+			}
+			if i%2 == 0 {
+				finish(t, s)
+			} else if err := s.Finish(nil, &council.Error{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if got := kept(st); !strings.HasPrefix(got, "19 18 17") || len(strings.Fields(got)) > 9 {
+			t.Errorf("kept %s in 10 KiB", got)
+		}
+		// One that is too large by itself is forgotten, but not cut off from who watches.
+		s := add(t, st, "large")
+		s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: strings.Repeat("x", 20<<10)}})
+		s.Since(0)
+		finish(t, s)
+		if events, count, _ := s.Since(0); kept(st) != "" || count != 2 || len(events) < 20<<10 {
+			t.Errorf("kept %s, %d events", kept(st), count)
+		}
+	})
+}
+
+func TestHold(t *testing.T) {
+	gone := errors.New("gone")
+	for _, background := range []bool{false, true} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		st := sessions.New(generous())
+		s := add(t, st, "one", func(s *sessions.Start) { s.Cancel, s.Background = cancel, background })
+		first, second := s.Hold(), s.Hold()
+		first(gone)
+		if ctx.Err() != nil {
+			t.Error("cancelled while somebody waits")
+		}
+		second(gone)
+		if errors.Is(context.Cause(ctx), gone) == background {
+			t.Errorf("background %v: cause %v", background, context.Cause(ctx))
+		}
+		st.Cancel(errors.New("all of them"))
+		if ctx.Err() == nil {
+			t.Error("not cancelled")
+		}
+	}
+}
+
+// Watchers that read at any time read the same.
+func TestManyWatchers(t *testing.T) {
+	s := add(t, sessions.New(generous()), "one")
+	var wg sync.WaitGroup
+	logs := make([]strings.Builder, 100)
+	for i := range logs {
+		wg.Go(func() {
+			for n := 0; ; {
+				events, count, more := s.Since(n)
+				logs[i].Write(events)
+				if n = count; more == nil {
+					return
+				}
+				<-more
+			}
+		})
+	}
+	for i := range 1000 {
+		s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: strconv.Itoa(i)}})
+		_, _ = s.JSON()
+	}
+	finish(t, s)
+	wg.Wait()
+	whole, _, _ := s.Since(0)
+	for i := range logs {
+		if logs[i].String() != string(whole) {
+			t.Fatalf("watcher %d read %d bytes of %d", i, logs[i].Len(), len(whole))
+		}
+	}
+}
+
+// A delta costs its encoding, whoever watches.
+func BenchmarkObserve(b *testing.B) {
+	st := sessions.New(generous())
+	s, _ := st.Add(start("one"))
+	e := council.Event{Type: council.EventDelta, Data: council.Delta{Text: " a few words"}}
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		if n++; n%10_000 == 0 {
+			s, _ = st.Add(start(strconv.Itoa(n)))
+		}
+		s.Observe(e)
+		s.Since(n) // which has it encoded
+	}
+}
