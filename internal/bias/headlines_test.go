@@ -254,6 +254,26 @@ func TestSlatesOfSeveralSizes(t *testing.T) {
 	}
 }
 
+// TestSizeThatTellsNothing holds that slates of a size which cannot tell positions,
+// here because one reviewer alone answered, take nothing from the others.
+func TestSizeThatTellsNothing(t *testing.T) {
+	records := generated(3, 40, council.OrderBalanced, true, biassim.Effects{Position: []float64{0.6}})
+	want := collect(unlimited, records).Report()
+	for _, r := range generated(4, 15, council.OrderBalanced, false, biassim.Effects{}) {
+		if r.SessionID = "t" + r.SessionID; r.ReviewerID == "openai/m0" {
+			records = append(records, r)
+		}
+	}
+	got := byName(collect(unlimited, records).Report().Metrics)["position"]
+	if m := byName(want.Metrics)["position"]; got.PValue == nil || *got.PValue != *m.PValue || *got.PointEstimate != *m.PointEstimate || *got.Verdict != VerdictBias {
+		t.Errorf("%+v", got)
+	}
+	alone := byName(collect(unlimited, records[40*25:]).Report().Metrics)["position"]
+	if alone.PValue != nil || *alone.Verdict != VerdictNotIdentified || alone.Reason != notTold {
+		t.Errorf("alone: %+v", alone)
+	}
+}
+
 // TestGuests holds that a member met in few sessions is neither tested nor changes
 // what is said of the others' number.
 func TestGuests(t *testing.T) {
