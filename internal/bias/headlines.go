@@ -515,14 +515,21 @@ func (h *findings) withoutOrders() string {
 func (h *findings) drift(fits []severity, split []stretch) Metric {
 	m := h.metric("drift", "points over the window", "trend of relative harshness over sessions, by least squares; t test with two degrees of freedom less than sessions", h.scored, deltaDrift)
 	trends := drifts(fits, split)
+	several := slices.ContainsFunc(trends, func(d drift) bool { return d.stretch != trends[0].stretch })
 	members := make([]Metric, 0, len(trends))
 	for _, d := range trends {
 		subject := h.w.names[d.reviewer]
 		from, to := h.w.sessions[d.from].start, h.w.sessions[d.to-1].start
-		if len(split) > 1 {
+		if several {
 			subject += " from " + from.Format(time.RFC3339)
 		}
-		member := h.member(m, subject, tally{sessions: d.sessions, clusters: d.sessions})
+		t := tally{sessions: d.sessions, clusters: d.sessions}
+		for s := d.from; s < d.to; s++ {
+			if !math.IsNaN(fits[s].harshness[d.reviewer]) {
+				t.records += h.w.sessions[s].judged(d.reviewer)
+			}
+		}
+		member := h.member(m, subject, t)
 		member.WindowStart, member.WindowEnd = &from, &to
 		member.set(effect{estimate: d.change, se: d.se, df: d.df()})
 		members = append(members, member)
