@@ -485,6 +485,30 @@ func TestFaultF25FsyncFails(t *testing.T) {
 	}
 }
 
+// The last fsync of a store that is closed may fail too.
+func TestFaultF25AtTheEnd(t *testing.T) {
+	d := &testDisk{}
+	s, _, err := Open(Options{Path: newPath(t), Fsync: FsyncInterval, Interval: time.Hour, disk: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendSessions(t, s, "a")
+	var once sync.Once
+	d.fail(func(o op, n int) (_ int, err error) {
+		if o.kind == opSync {
+			once.Do(func() { err = syscall.EIO })
+		}
+		return n, err
+	})
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	holds(t, s.path, "a")
+	if synced := d.done(opSync); len(synced) != 2 || synced[0].inode == synced[1].inode {
+		t.Errorf("the syncs: %+v", synced)
+	}
+}
+
 // A roll-back that fails leaves a file that nobody can trust.
 func TestFaultF25RollBackFails(t *testing.T) {
 	for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
