@@ -17,8 +17,9 @@ import (
 )
 
 var (
-	overloadTime = flag.Duration("overload", 3*time.Second, "how long TestFaultF19 offers twice the capacity; from 10s on it is bound by the processor, not by the provider")
-	soakTime     = flag.Duration("soak", 5*time.Second, "how long TestSoak runs; from 1m on it also judges how steady memory is")
+	overloadTime   = flag.Duration("overload", 3*time.Second, "how long TestFaultF19 offers twice the capacity")
+	overloadPlaces = flag.Int("places", 8, "how many sessions TestFaultF19 lets run at once, each of at least 300 ms")
+	soakTime       = flag.Duration("soak", 5*time.Second, "how long TestSoak runs; from 1m on it also judges how steady memory is")
 )
 
 // tally counts the answers to many requests.
@@ -67,17 +68,13 @@ func (c *tally) ask(ctx context.Context, d *daemon, body string) {
 // Twice the capacity is offered, come what may: sessions go on as before, and the
 // rest is told so at once.
 func TestFaultF19(t *testing.T) {
-	places, latency := 8, 100*time.Millisecond
-	if *overloadTime >= 10*time.Second {
-		places, latency = 64, 20*time.Millisecond
-	}
-	d := startDaemon(t, steady(latency), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(places), "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER="+strconv.Itoa(4*places))
+	d := startDaemon(t, steady(100*time.Millisecond), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(*overloadPlaces))
 
 	// The capacity: as many clients as places, each with its next question at once.
 	best := newTally()
 	var clients sync.WaitGroup
 	begun := time.Now()
-	for range places {
+	for range *overloadPlaces {
 		clients.Go(func() {
 			for time.Since(begun) < *overloadTime {
 				best.ask(t.Context(), d, question)

@@ -89,7 +89,7 @@ func (x *scores) severity() severity {
 	fit.harshness, fit.leverage = both[0], both[1]
 	for a, i := range present {
 		m := float64(len(present))
-		fit.harshness[i], fit.leverage[i] = solution.AtVec(a), inverse.At(a, a)-1/(m*m)
+		fit.harshness[i], fit.leverage[i] = settle(solution.AtVec(a)), inverse.At(a, a)-1/(m*m)
 		for j := range y[i] {
 			y[i][j] -= fit.harshness[i]
 		}

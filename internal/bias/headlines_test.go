@@ -93,9 +93,9 @@ func TestMembersOfUnflaggedHeadlines(t *testing.T) {
 	}
 }
 
-// TestUnbiasedReportsStayQuiet counts reports with any flag on data without a bias:
-// 5 % are promised below 50 sessions with the least effects, and the bound adds 3.3
-// standard errors of 120 reports.
+// TestUnbiasedReportsStayQuiet counts reports with any flag on data without a bias.
+// The bound is 5 %, which is promised from 50 sessions on, and 3.3 standard errors of
+// 120 reports.
 func TestUnbiasedReportsStayQuiet(t *testing.T) {
 	for _, showOwn := range []bool{false, true} {
 		flagged := 0

@@ -3,13 +3,12 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 	"text/tabwriter"
+	"unicode"
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
@@ -30,23 +29,36 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return usageError{err}
 	}
+	p := &progress{}
+	if isTerminal(std.Stderr) {
+		p.steps = std.Stderr
+	}
+	if isTerminal(std.Stdout) {
+		std.Stdout = terminal{std.Stdout}
+		if !c.JSON {
+			p.answer = std.Stdout
+		}
+	}
 	ask := c.inProcess
 	if c.Server != "" {
 		ask = c.daemon
 	}
-	session, err := ask(ctx, std, cfg)
+	session, err := ask(ctx, std, cfg, p)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
 		return writeIndented(std.Stdout, session)
 	}
+	if p.answer == nil {
+		_, _ = fmt.Fprintf(std.Stdout, "%s\n\n", strings.TrimSpace(session.Answer)) // errors come with what follows
+	}
 	return printSession(std.Stdout, session)
 }
 
 // inProcess runs the council in this process. When a daemon holds the record
 // store, the run goes on without records.
-func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (*council.Session, error) {
+func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *progress) (*council.Session, error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return nil, usageError{err}
 	}
@@ -75,11 +87,8 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (*coun
 	if err != nil {
 		return nil, readable(err)
 	}
-	var observer council.Observer
-	if isTerminal(std.Stderr) {
-		observer = &progress{w: std.Stderr}
-	}
-	session, err := e.Run(ctx, plan, observer)
+	plan.Deltas = p.answer != nil
+	session, err := e.Run(ctx, plan, p)
 	if err != nil {
 		return nil, readable(err)
 	}
@@ -88,48 +97,12 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (*coun
 }
 
 // daemon asks a running daemon.
-func (c askCmd) daemon(ctx context.Context, std IO, cfg config.Config) (*council.Session, error) {
-	body, err := json.Marshal(council.Request{Query: c.Question})
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimRight(c.Server, "/")+"/v1/council", bytes.NewReader(body))
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--server: %w", err)}
-	}
-	req.Header.Set("Content-Type", "application/json")
+func (c askCmd) daemon(ctx context.Context, _ IO, cfg config.Config, p *progress) (*council.Session, error) {
+	d := remote{url: strings.TrimRight(c.Server, "/")}
 	if len(cfg.APITokens) > 0 {
-		req.Header.Set("Authorization", "Bearer "+cfg.APITokens[0].Reveal())
+		d.token = cfg.APITokens[0].Reveal()
 	}
-	if isTerminal(std.Stderr) {
-		_, _ = fmt.Fprintln(std.Stderr, "the daemon at", c.Server, "asks its council ...")
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("asking the daemon: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, problemError(resp)
-	}
-	var session council.Session
-	if err := json.NewDecoder(resp.Body).Decode(&session); err != nil {
-		return nil, fmt.Errorf("reading the daemon's answer: %w", err)
-	}
-	return &session, nil
-}
-
-// problemError turns a daemon's problem document into an error.
-func problemError(resp *http.Response) error {
-	var p struct {
-		Detail string               `json:"detail"`
-		Errors []council.FieldError `json:"errors"`
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil || json.Unmarshal(body, &p) != nil || p.Detail == "" {
-		return fmt.Errorf("the daemon answered %s", resp.Status)
-	}
-	return readable(&council.Error{Detail: fmt.Sprintf("the daemon answered %s: %s", resp.Status, p.Detail), Fields: p.Errors})
+	return d.ask(ctx, c.Question, p)
 }
 
 // readable writes a council.Error as a person wants to read it, with every field.
@@ -146,9 +119,10 @@ func readable(err error) error {
 	return errors.New(b.String())
 }
 
-// progress shows on a terminal what the members do.
+// progress shows on a terminal what the members do, and the answer as it arrives.
 type progress struct {
-	w io.Writer
+	steps  io.Writer // nil: no terminal
+	answer io.Writer // nil: no terminal, or the answer is wanted in another form
 }
 
 // Observe implements council.Observer.
@@ -167,12 +141,39 @@ func (p *progress) Observe(e council.Event) {
 		line = fmt.Sprintf("  %s %s", data.Model, outcome(word, data.Error, data.LatencyMS))
 	case council.Tally:
 		line = "the chairman writes ..."
+	case council.Delta:
+		if p.answer != nil {
+			_, _ = io.WriteString(p.answer, data.Text)
+		}
+	case council.Restart:
+		if p.answer != nil {
+			_, _ = io.WriteString(p.answer, "\n\n")
+		}
+		line = fmt.Sprintf("  %s failed: %s; what it wrote is void, somebody else writes ...", data.Model, data.Reason)
 	case council.Synthesis:
+		if p.answer != nil {
+			_, _ = io.WriteString(p.answer, "\n\n")
+		}
 		line = fmt.Sprintf("  %s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000)
-	default:
-		return
 	}
-	_, _ = fmt.Fprintln(p.w, line)
+	if line != "" && p.steps != nil {
+		_, _ = fmt.Fprintln(p.steps, line)
+	}
+}
+
+// terminal keeps control characters off a terminal: what a model writes could
+// otherwise move the cursor, or worse.
+type terminal struct{ io.Writer }
+
+// Write implements io.Writer.
+func (t terminal) Write(p []byte) (int, error) {
+	_, err := t.Writer.Write(bytes.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, p))
+	return len(p), err
 }
 
 func outcome(word string, failure *council.Failure, ms float64) string {
@@ -182,9 +183,8 @@ func outcome(word string, failure *council.Failure, ms float64) string {
 	return fmt.Sprintf("%s in %.1f s", word, ms/1000)
 }
 
-// printSession prints the answer, the ranking, and what is to be known about it.
+// printSession prints the ranking, and what is to be known about the session.
 func printSession(w io.Writer, s *council.Session) error {
-	_, _ = fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(s.Answer)) // errors come with Flush
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(s.Metadata.AggregateRankings) > 0 {
 		_, _ = fmt.Fprintln(t, "RANK\tMODEL\tBORDA\tWINS\tVOTES\tCONFIDENCE")

@@ -39,7 +39,14 @@ const (
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
-		goleak.VerifyTestMain(m)
+		before := descriptors()
+		goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+			if after := descriptors(); code == 0 && after > before {
+				fmt.Printf("%d files were open before the tests, %d are now\n", before, after)
+				code = 1
+			}
+			os.Exit(code)
+		}))
 		return
 	}
 	s, _, err := Open(Options{Path: os.Getenv(pathVariable)})
@@ -65,6 +72,13 @@ func TestMain(m *testing.M) {
 		}
 		writers.Wait()
 	}
+}
+
+// descriptors returns how many files this process has open, 0 where the system does
+// not tell.
+func descriptors() int {
+	open, _ := os.ReadDir("/proc/self/fd")
+	return len(open)
 }
 
 // start runs the test binary in a role on path until the test ends.
