@@ -50,7 +50,7 @@ func long() string {
 // writing has a model write a final answer in chunks that take a while.
 func writing(m *simllm.Model, text string) {
 	inner := m.Reply
-	m.ChunkDelay = 10 * time.Millisecond
+	m.ChunkDelay = 20 * time.Millisecond
 	m.Reply = func(task simllm.Task) (string, bool) {
 		if inner != nil {
 			inner(task)
