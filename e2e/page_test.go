@@ -151,6 +151,7 @@ func TestReload(t *testing.T) {
 	p.until(seats(reviews) + half)
 	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
 	p.says("h1.question", "What survives a reload?")
+	p.says("title", "What survives a reload?")
 	release(simllm.Review, "amber", "birch", "cedar")
 	p.until(`document.querySelector('` + answer + `[aria-busy="true"]')?.textContent.includes("Sentence 1 ")`)
 	p.do(chromedp.Reload())
@@ -296,6 +297,9 @@ func TestTooFewAnswers(t *testing.T) {
 	}
 	if got := value[string](p, seats(answers)); got != "amber done, down failed, out failed" {
 		t.Errorf("the members read %q", got)
+	}
+	if got := value[string](p, seats(reviews)); got != "amber not reached, down not reached, out not reached" {
+		t.Errorf("the reviewers read %q", got)
 	}
 }
 
