@@ -248,7 +248,7 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
 		return err
 	}
 	delete(h.newest, s.number)
-	h.o.Log.Info("deleted a closed segment of the record store, as LLM_COUNCIL_BIAS_RETENTION_DAYS says", "file", s.name, "newest", newest)
+	h.o.Log.Info("deleted a closed segment of the record store: its newest record is older than the retention", "file", s.name, "newest", newest)
 	return nil
 }
 
