@@ -22,6 +22,7 @@ build: ## Build the binary ./councild.
 
 test: ## Run every test; ARTIFACTS=DIR keeps the screenshots of the page.
 	$(GO) test -race -shuffle=on ./...
+	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -race -shuffle=on $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 
 bench: ## Run the benchmarks.

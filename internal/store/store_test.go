@@ -39,11 +39,9 @@ const (
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
-		_, _ = os.ReadFile(os.DevNull) // the first file opens the runtime's poller, which stays open
-		before := descriptors()
 		goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-			if after := descriptors(); code == 0 && after > before {
-				fmt.Printf("%d files were open before the tests, %d are now\n", before, after)
+			if open := leftOpen(); code == 0 && len(open) > 0 {
+				fmt.Println("left open:", open)
 				code = 1
 			}
 			os.Exit(code)
@@ -75,11 +73,16 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// descriptors returns how many files this process has open, 0 where the system does
-// not tell.
-func descriptors() int {
+// leftOpen returns the files of tests that this process has open, none where the
+// system does not tell.
+func leftOpen() (names []string) {
 	open, _ := os.ReadDir("/proc/self/fd")
-	return len(open)
+	for _, fd := range open {
+		if name, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(name, filepath.Join(os.TempDir(), "Test")) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // start runs the test binary in a role on path until the test ends.

@@ -58,14 +58,14 @@ func (w *writer) run() {
 		var batches []*batch
 		batches, closed = w.store.take()
 		works := len(batches) > 0 && w.write(batches)
+		if len(w.unsynced) > 0 && (closed || !time.Now().Before(w.syncBy)) {
+			w.sync()
+		}
 		if len(w.failed) > 0 && (works || closed || !time.Now().Before(w.retryAt)) {
 			batches, w.failed = w.failed, nil
 			if w.write(batches) {
 				w.o.Log.Info("the record store works again: what waited is written", "sessions", len(batches))
 			}
-		}
-		if len(w.unsynced) > 0 && (closed || !time.Now().Before(w.syncBy)) {
-			w.sync()
 		}
 		w.rotateIfFull()
 		timer.Reset(w.idle())
@@ -137,7 +137,7 @@ func (w *writer) keep(batches []*batch) bool {
 	if w.o.Fsync != FsyncSession {
 		w.settle(batches, nil)
 	}
-	return w.o.Fsync != FsyncSession && total(w.unsynced) <= maxWaiting || w.sync()
+	return w.o.Fsync != FsyncSession && total(w.unsynced) <= maxWaiting/2 || w.sync()
 }
 
 // sync has the disk confirm the unsynced batches, and reports whether it did.
@@ -261,8 +261,11 @@ func (w *writer) rotateIfFull() {
 	}
 }
 
-// close closes the file.
+// close syncs and closes the file.
 func (w *writer) close() {
+	if len(w.unsynced) > 0 {
+		w.sync()
+	}
 	if n := len(w.failed); n > 0 {
 		w.store.lost = fmt.Errorf("the records of %d sessions are lost: %w", n, w.err)
 	}
