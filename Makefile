@@ -22,6 +22,7 @@ build: ## Build the binary ./councild.
 
 test: ## Run every test; ARTIFACTS=DIR keeps the screenshots of the page.
 	$(GO) test -race -shuffle=on ./...
+	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -race -shuffle=on $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 
 bench: ## Run the benchmarks.
@@ -31,7 +32,7 @@ faults: ## Play every fault; print what was measured against what is promised.
 	tools/faults.sh
 
 soak: ## Ten minutes of load with faults, then 30 seconds of twice the capacity.
-	$(GO) test -count=1 -timeout 20m -run '^(TestSoak|TestFaultF19)$$' -v ./cmd/councild -soak 10m -overload 30s -places 32
+	$(GO) test -count=1 -timeout 20m -run '^(TestSoak|TestFaultF19)$$' -v ./cmd/councild -soak 10m -overload 30s -places 16
 
 crash: ## Kill the daemon 200 times under load; nothing acknowledged may be missing.
 	$(GO) test -count=1 -timeout 30m -run '^TestFaultF22KillNine$$' -v ./cmd/councild -crash 200

@@ -193,14 +193,15 @@ func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 // look sets the size of the window and the colour scheme that the reader prefers.
 func (p *tab) look(width, height int64, scheme string) {
 	p.Helper()
-	p.media("", scheme)
+	p.prefer("", "prefers-color-scheme", scheme)
 	p.do(chromedp.EmulateViewport(width, height))
 }
 
-func (p *tab) media(media, scheme string) {
+// prefer sets one preference of the reader, and the medium: "" is the screen.
+func (p *tab) prefer(medium, feature, value string) {
 	p.Helper()
 	_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-		Media: media, Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+		Media: medium, Features: []*emulation.MediaFeature{{Name: feature, Value: value}},
 	})
 	if err != nil {
 		p.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,7 +51,7 @@ func long() string {
 // writing has a model write a final answer in chunks that take a while.
 func writing(m *simllm.Model, text string) {
 	inner := m.Reply
-	m.ChunkDelay = 10 * time.Millisecond
+	m.ChunkDelay = 20 * time.Millisecond
 	m.Reply = func(task simllm.Task) (string, bool) {
 		if inner != nil {
 			inner(task)
@@ -95,6 +96,9 @@ func TestAskAndWatch(t *testing.T) {
 	release(simllm.Review, "amber", "cedar", "dune")
 	p.until(`document.querySelectorAll('` + ranking + ` tbody tr').length === 4`)
 	p.until(`document.querySelector('` + answer + `[aria-busy="true"]')?.textContent.includes("Sentence 1 ")`)
+	if value[bool](p, `document.querySelector('`+answer+`').closest("[aria-live], [role=status], [role=alert]") !== null`) {
+		t.Error("a screen reader is told every token")
+	}
 	p.shot("2-writing")
 	p.says(said, "The answer is complete.")
 	p.until(`document.querySelector('` + answer + `').textContent.includes("Sentence 59")`)
@@ -147,6 +151,7 @@ func TestReload(t *testing.T) {
 	p.until(seats(reviews) + half)
 	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
 	p.says("h1.question", "What survives a reload?")
+	p.says("title", "What survives a reload?")
 	release(simllm.Review, "amber", "birch", "cedar")
 	p.until(`document.querySelector('` + answer + `[aria-busy="true"]')?.textContent.includes("Sentence 1 ")`)
 	p.do(chromedp.Reload())
@@ -157,13 +162,15 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// line is a proxy whose responses with events can be cut.
+// line is a proxy whose responses can be lost.
 type line struct {
 	http.Handler
 
+	lose atomic.Bool // the response to the next POST
+
 	mu    sync.Mutex // guards all below
-	first int        // bytes after which the first response is cut
-	cut   func()     // cuts the last response
+	first int        // bytes after which the first response with events is cut; 0: none
+	cut   func()     // cuts the last one
 	since []string   // the Last-Event-ID of each request for events
 }
 
@@ -175,12 +182,31 @@ func (l *line) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l.mu.Lock()
 		l.cut = cut
 		l.since = append(l.since, r.Header.Get("Last-Event-ID"))
-		if len(l.since) == 1 {
+		if len(l.since) == 1 && l.first > 0 {
 			w = &cutWriter{ResponseWriter: w, left: l.first}
 		}
 		l.mu.Unlock()
 	}
+	if r.Method == http.MethodPost && l.lose.Swap(false) {
+		l.Handler.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}
 	l.Handler.ServeHTTP(w, r)
+}
+
+// start puts the line before a daemon, and returns its address.
+func (l *line) start(t *testing.T, origin string) string {
+	t.Helper()
+	target, err := url.Parse(origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.FlushInterval = -1
+	l.Handler = proxy
+	server := httptest.NewServer(l)
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // cutWriter ends its response, as a connection that breaks does, after some bytes.
@@ -205,16 +231,8 @@ func (w *cutWriter) Write(b []byte) (int, error) {
 func TestCutLine(t *testing.T) {
 	models := council()
 	writing(&models[0], long())
-	target, err := url.Parse(daemon(t, nil, models...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	proxy.FlushInterval = -1
-	l := &line{Handler: proxy, first: 500}
-	server := httptest.NewServer(l)
-	t.Cleanup(server.Close)
-	p := open(t, server.URL, "")
+	l := &line{first: 500}
+	p := open(t, l.start(t, daemon(t, nil, models...)), "")
 	p.ask("What does a cut line lose?")
 	p.until(`document.querySelector('` + answer + `[aria-busy="true"]')?.textContent.includes("Sentence 1 ")`)
 	l.mu.Lock()
@@ -232,6 +250,19 @@ func TestCutLine(t *testing.T) {
 	defer l.mu.Unlock()
 	if len(l.since) != 3 || l.since[0] != "" || l.since[2] == "" {
 		t.Errorf("the page came back behind the events %q", l.since)
+	}
+}
+
+// A question whose answer of 202 is lost is asked again, and is one session.
+func TestLostReply(t *testing.T) {
+	l := &line{}
+	l.lose.Store(true)
+	p := open(t, l.start(t, daemon(t, nil, council()...)), "")
+	p.ask("Was I heard?")
+	p.says(said, "The answer is complete.")
+	list := get[struct{ Sessions []any }](t, p.origin+"/v1/council")
+	if len(list.Sessions) != 1 || l.lose.Load() {
+		t.Errorf("there are %d sessions", len(list.Sessions))
 	}
 }
 
@@ -266,6 +297,9 @@ func TestTooFewAnswers(t *testing.T) {
 	}
 	if got := value[string](p, seats(answers)); got != "amber done, down failed, out failed" {
 		t.Errorf("the members read %q", got)
+	}
+	if got := value[string](p, seats(reviews)); got != "amber not reached, down not reached, out not reached" {
+		t.Errorf("the reviewers read %q", got)
 	}
 }
 
@@ -411,7 +445,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("the page says %q, the report %q", text, report.Headline)
 	}
 	p.shot("report")
-	p.media("print", "dark")
+	p.prefer("print", "prefers-color-scheme", "dark")
 	if got := value[string](p, `getComputedStyle(document.body).color`); got != "rgb(28, 33, 36)" {
 		t.Errorf("on paper the text is %s", got)
 	}
@@ -489,6 +523,23 @@ func TestKeyboard(t *testing.T) {
 	p.until(`document.querySelector('` + answers + ` details').open`)
 	p.press("\r")
 	p.until(`!document.querySelector('` + answers + ` details').open`)
+}
+
+// Nothing moves for readers who want that.
+func TestReducedMotion(t *testing.T) {
+	models := council()
+	hold(t, models, simllm.Question)
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Does it move?")
+	p.until(seats(answers) + ` === "amber waiting, birch waiting, cedar waiting, dune waiting"`)
+	const animation = `getComputedStyle(document.querySelector(".state.waiting"), "::before").animationName`
+	if got := value[string](p, animation); got != "breathe" {
+		t.Errorf("the animation is %q", got)
+	}
+	p.prefer("", "prefers-reduced-motion", "reduce")
+	if got := value[string](p, animation); got != "none" {
+		t.Errorf("with reduced motion the animation is %q", got)
+	}
 }
 
 // axe-core finds nothing to object to in any view, light or dark.

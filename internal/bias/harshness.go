@@ -2,6 +2,7 @@ package bias
 
 import (
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
@@ -120,6 +121,19 @@ func (x *scores) others() [][]float64 {
 		}
 	}
 	return y
+}
+
+// judged returns how many scores a reviewer gave to answers of others.
+func (x *scores) judged(reviewer int) int {
+	n := 0
+	if i := slices.Index(x.reviewers, reviewer); i >= 0 {
+		for j, y := range x.y[i] {
+			if !x.own[i][j] && !math.IsNaN(y) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // centre subtracts from the values of each column their mean and returns their

@@ -441,7 +441,7 @@ func TestUnwritableStore(t *testing.T) {
 
 // A run of the demo from start to stop, as its user sees it.
 func TestDemo(t *testing.T) {
-	setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": ""})
+	setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": "127.0.0.1:0"})
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
 	reader, writer := io.Pipe()
@@ -449,7 +449,7 @@ func TestDemo(t *testing.T) {
 	exit := make(chan int, 1)
 	log := &logBuffer{}
 	go func() {
-		exit <- Main(ctx, IO{Args: []string{"demo", "--addr", "127.0.0.1:0"}, Stdout: writer, Stderr: log})
+		exit <- Main(ctx, IO{Args: []string{"demo"}, Stdout: writer, Stderr: log})
 	}()
 	var text []byte
 	for buf := make([]byte, 4096); !bytes.Contains(text, []byte("Ctrl-C")); {

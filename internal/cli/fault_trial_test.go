@@ -166,6 +166,7 @@ func (f *trial) settle(t *testing.T) {
 		return goroutines <= f.goroutines && open <= f.descriptors
 	})
 
+	f.provider.mu.Lock()
 	bodies := map[[sha256.Size]byte]bool{}
 	for _, s := range f.provider.seen {
 		bodies[s.sum] = true
@@ -173,6 +174,7 @@ func (f *trial) settle(t *testing.T) {
 	if retries := len(f.provider.seen) - len(bodies); retries > max(10, len(bodies)/10) {
 		t.Errorf("%d retries of %d calls", retries, len(bodies))
 	}
+	f.provider.mu.Unlock()
 	for _, secret := range []string{"unmistakable", "Simulated", secretKey} {
 		if strings.Contains(f.log.String(), secret) {
 			t.Errorf("the log holds %q", secret)

@@ -85,6 +85,7 @@ type API struct {
 	callers  []caller      // one per token, or one for everybody
 	places   chan struct{} // one element per session that runs
 	taken    int           // places that Idle holds
+	bodies   chan struct{} // one element per body that is read
 	sessions *sessions.Store
 	router   *chi.Mux
 }
@@ -94,7 +95,7 @@ func New(o Options) (*API, error) {
 	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
-	a := &API{o: o, places: make(chan struct{}, o.MaxSessions), sessions: sessions.New(o.Kept)}
+	a := &API{o: o, places: make(chan struct{}, o.MaxSessions), bodies: make(chan struct{}, 4*o.MaxSessions), sessions: sessions.New(o.Kept)}
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))
 	}

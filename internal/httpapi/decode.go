@@ -19,9 +19,17 @@ import (
 
 // decode reads the request's body, one JSON object, into v: the right media type,
 // within the size limit, UTF-8, no unknown or repeated field, nothing behind it.
+// So many are read at once that sessions never wait for one, and no more: bodies
+// are held in memory.
 func (a *API) decode(w http.ResponseWriter, r *http.Request, v any) error {
 	if err := mediaType(r); err != nil {
 		return err
+	}
+	select {
+	case a.bodies <- struct{}{}:
+		defer func() { <-a.bodies }()
+	default:
+		return &council.Error{Code: council.CodeUnavailable, RetryAfter: time.Second, Detail: "as many requests are being read as may at once; try again in a moment"}
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {

@@ -174,7 +174,7 @@ const chance = (p) => (p != null && p < 0.001 ? "< 0.001" : number(p, 3));
 
 const interval = (low, high) => (low == null || high == null ? "–" : `${number(low)} to ${number(high)}`);
 
-const side = 16, row = 44; // of a plot, in pixels
+const side = 22, row = 44; // of a plot, in pixels
 
 // plot draws estimates with their intervals over one axis: by default around 0,
 // which is then marked, with a band for the least effect that counts.
@@ -186,7 +186,7 @@ function plot(title, rows, axis) {
     const high = round(most * 1.05 || 1);
     axis = { low: -high, high };
   }
-  const width = Math.min(640, document.body.clientWidth - 2 * side); // texts keep their size on a phone
+  const width = Math.min(640, document.getElementById("main").clientWidth - 32); // texts keep their size on a phone
   const x = (value) => side + (Math.min(axis.high, Math.max(axis.low, value)) - axis.low) / (axis.high - axis.low) * (width - 2 * side);
   const height = drawn.length * row + 30;
   const parts = axis.parts ?? 4;

@@ -103,6 +103,7 @@ function layout(section, id) {
     "Each reviewer saw the other answers without names, in an order of its own. The labels in its words are those of its own slate."), reviews);
   const question = sessionStorage.getItem(`question ${id}`) ?? "A session of this daemon";
   const short = question.length > 240 ? `${question.slice(0, 200)}…` : question;
+  document.title = `${question.slice(0, 60)} · councild`;
   section.replaceChildren(
     el("p", { class: "kicker" }, `Session ${id}`), el("h1", { class: "question", tabindex: "-1" }, short),
     ...(short === question ? [] : [el("details", {}, el("summary", {}, "The whole question"), el("pre", { tabindex: "0" }, question))]),
@@ -123,8 +124,9 @@ function layout(section, id) {
   };
   const over = () => {
     stop.hidden = true;
-    for (const item of seats.values()) {
-      if (!item.querySelector("details")) item.querySelector(".state").textContent = "not reached";
+    for (const state of section.querySelectorAll(".state.waiting")) {
+      state.className = "state unreached";
+      state.textContent = "not reached";
     }
     for (const step of steps) step.removeAttribute("aria-current");
   };
