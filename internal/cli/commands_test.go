@@ -226,6 +226,45 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
+// The command's JSON holds what other programs estimate from the same file.
+func TestReportVectors(t *testing.T) {
+	setenv(t, nil)
+	for _, name := range []string{"e2e_planted", "e2e_null"} {
+		data, err := os.ReadFile("../bias/testdata/" + name + ".expected.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want struct {
+			Tol       float64
+			Estimates map[string]json.RawMessage
+		}
+		if err := json.Unmarshal(data, &want); err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := command(t, "bias-report", "--input", "../bias/testdata/"+name+".jsonl", "--sessions", "0", "--days", "0", "--format", "json")
+		var r bias.Report
+		if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
+			t.Fatalf("exit %d: %v %s", code, err, stderr)
+		}
+		compared := 0
+		for _, headline := range r.Metrics {
+			for _, m := range append(headline.Members, headline) {
+				var w struct{ Estimate, P *float64 }
+				if json.Unmarshal(want.Estimates[m.Name], &w) != nil || w.Estimate == nil {
+					continue // not there, or of another shape
+				}
+				compared++
+				if math.Abs(*m.PointEstimate-*w.Estimate) > want.Tol*math.Abs(*w.Estimate)+1e-12 || math.Abs(*m.PValue-*w.P) > want.Tol**w.P {
+					t.Errorf("%s: %s is %v with p = %v, want %v and %v", name, m.Name, *m.PointEstimate, *m.PValue, *w.Estimate, *w.P)
+				}
+			}
+		}
+		if compared != 47 {
+			t.Errorf("%s: %d estimates compared, want 47", name, compared)
+		}
+	}
+}
+
 func TestLeaderboard(t *testing.T) {
 	setenv(t, nil)
 	path := filepath.Join(t.TempDir(), "records.jsonl")

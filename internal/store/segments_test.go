@@ -226,6 +226,7 @@ func TestVerify(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for name, o := range map[string]Options{
 		"no path":             {},
+		"a compressed file":   {Path: newPath(t) + compressedSuffix},
 		"an unknown mode":     {Path: newPath(t), Fsync: "always"},
 		"no interval":         {Path: newPath(t), Fsync: FsyncInterval},
 		"a negative interval": {Path: newPath(t), Fsync: FsyncInterval, Interval: -1},

@@ -62,10 +62,7 @@ func (w *writer) run() {
 			w.sync()
 		}
 		if len(w.failed) > 0 && (works || closed || !time.Now().Before(w.retryAt)) {
-			batches, w.failed = w.failed, nil
-			if w.write(batches) {
-				w.o.Log.Info("the record store works again: what waited is written", "sessions", len(batches))
-			}
+			w.retry(closed)
 		}
 		w.rotateIfFull()
 		timer.Reset(w.idle())
@@ -83,6 +80,24 @@ func (w *writer) idle() time.Duration {
 		idle = min(idle, time.Until(w.retryAt))
 	}
 	return idle
+}
+
+// retry writes what waits, unless it may come back from a sealed file. At last that
+// does not matter.
+func (w *writer) retry(last bool) {
+	err := w.ready()
+	if err == nil {
+		err = w.store.segments.settle()
+	}
+	if err != nil && !last {
+		w.fail(nil, err)
+		return
+	}
+	batches := w.failed
+	w.failed = nil
+	if w.write(batches) {
+		w.o.Log.Info("the record store works again: what waited is written", "sessions", len(batches))
+	}
 }
 
 // write appends the batches with one write, and syncs them with FsyncSession. It
