@@ -4,7 +4,7 @@ GO      ?= go
 TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
-FUZZTIME ?= 10s
+FUZZTIME ?= 60s
 
 .PHONY: help run demo build test bench faults soak crash fuzz validate lint format ci image image-test
 
