@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 10s
 
-.PHONY: help run demo build test bench faults soak fuzz lint format ci image image-test
+.PHONY: help run demo build test bench faults soak crash fuzz validate lint format ci image image-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +20,10 @@ demo: ## Run the daemon with a simulated council: no key, no network.
 build: ## Build the binary ./councild.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o councild ./cmd/councild
 
-test: ## Run every test.
+test: ## Run every test; ARTIFACTS=DIR keeps the screenshots of the page.
 	$(GO) test -race -shuffle=on ./...
+	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
+	$(GO) -C e2e test -race -shuffle=on $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 
 bench: ## Run the benchmarks.
 	$(GO) test -run '^$$' -bench . -benchmem ./...
@@ -30,10 +32,16 @@ faults: ## Play every fault; print what was measured against what is promised.
 	tools/faults.sh
 
 soak: ## Ten minutes of load with faults, then 30 seconds of twice the capacity.
-	$(GO) test -count=1 -timeout 20m -run '^(TestSoak|TestFaultF19)$$' -v ./cmd/councild -soak 10m -overload 30s
+	$(GO) test -count=1 -timeout 20m -run '^(TestSoak|TestFaultF19)$$' -v ./cmd/councild -soak 10m -overload 30s -places 16
+
+crash: ## Kill the daemon 200 times under load; nothing acknowledged may be missing.
+	$(GO) test -count=1 -timeout 30m -run '^TestFaultF22KillNine$$' -v ./cmd/councild -crash 200
 
 fuzz: ## Fuzz every parser, each for FUZZTIME.
 	tools/fuzz.sh $(FUZZTIME)
+
+validate: ## Hold the statistics of the bias report against simulated truth: minutes.
+	$(GO) run ./cmd/councild validate-statistics
 
 lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is tidy.
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
@@ -41,6 +49,7 @@ lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is t
 	$(GO) vet ./...
 	$(TOOL) staticcheck ./...
 	$(TOOL) golangci-lint run ./...
+	linter=$$($(TOOL) -n golangci-lint) && cd e2e && $(GO) vet . && $$linter run .
 	tools/vulncheck.sh
 
 format: ## Format the code.

@@ -55,7 +55,7 @@ func TestPagesNameKnownVariables(t *testing.T) {
 			known[s.Name+"_FILE"] = true
 		}
 	}
-	for _, name := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md", "api/openapi.yaml"} {
+	for _, name := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md", "docs/faults.md", "api/openapi.yaml"} {
 		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)
 		for _, variable := range found {
 			if !known[variable] && !strings.HasPrefix(variable, "LLM_COUNCIL_API_KEY_") {
@@ -142,5 +142,26 @@ func TestFloorsAreDocumented(t *testing.T) {
 				t.Errorf("ARCHITECTURE.md does not put %s on floor %d", name, i)
 			}
 		}
+	}
+}
+
+// Every promise of docs/faults.md has its test, and every such test its promise.
+func TestFaultsAreTested(t *testing.T) {
+	files, err := filepath.Glob("../../*/*/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tested []string
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tested = append(tested, firsts(regexp.MustCompile(`(?m)^func TestFault(F[0-9]{2})`).FindAllStringSubmatch(string(text), -1))...)
+	}
+	slices.Sort(tested)
+	promised := firsts(regexp.MustCompile(`(?m)^\| (F[0-9]{2}) \|`).FindAllStringSubmatch(page(t, "docs/faults.md"), -1))
+	if diff := cmp.Diff(promised, slices.Compact(tested)); diff != "" || len(promised) < 30 {
+		t.Error(diff)
 	}
 }

@@ -16,7 +16,7 @@ const module = "github.com/councild/councild"
 // floors below its own; packages on one floor never import each other.
 var floors = [][]string{
 	{"internal/council"},
-	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api"},
+	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api", "web"},
 	{"internal/stage1", "internal/stage2", "internal/stage3"},
 	{"internal/httpapi", "internal/pipeline"},
 	{"internal/cli"},

@@ -17,8 +17,9 @@ import (
 )
 
 var (
-	overloadTime = flag.Duration("overload", 3*time.Second, "how long TestFaultF19 offers twice the capacity; from 10s on it is bound by the processor, not by the provider")
-	soakTime     = flag.Duration("soak", 5*time.Second, "how long TestSoak runs; from 1m on it also judges how steady memory is")
+	overloadTime   = flag.Duration("overload", 3*time.Second, "how long TestFaultF19 offers twice the capacity")
+	overloadPlaces = flag.Int("places", 8, "how many sessions TestFaultF19 lets run at once, each of at least 300 ms")
+	soakTime       = flag.Duration("soak", 5*time.Second, "how long TestSoak runs; from 1m on it also judges how steady memory is")
 )
 
 // tally counts the answers to many requests.
@@ -67,17 +68,13 @@ func (c *tally) ask(ctx context.Context, d *daemon, body string) {
 // Twice the capacity is offered, come what may: sessions go on as before, and the
 // rest is told so at once.
 func TestFaultF19(t *testing.T) {
-	places, latency := 8, 100*time.Millisecond
-	if *overloadTime >= 10*time.Second {
-		places, latency = 64, 20*time.Millisecond
-	}
-	d := startDaemon(t, steady(latency), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(places), "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER="+strconv.Itoa(4*places))
+	d := startDaemon(t, steady(100*time.Millisecond), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(*overloadPlaces))
 
 	// The capacity: as many clients as places, each with its next question at once.
 	best := newTally()
 	var clients sync.WaitGroup
 	begun := time.Now()
-	for range places {
+	for range *overloadPlaces {
 		clients.Go(func() {
 			for time.Since(begun) < *overloadTime {
 				best.ask(t.Context(), d, question)
@@ -99,7 +96,8 @@ func TestFaultF19(t *testing.T) {
 	clients.Wait()
 	accepted := float64(over.answers["200 complete"]) / time.Since(begun).Seconds()
 	refusals := over.took["503"]
-	median, slowest := quantile(refusals, 0.5), quantile(refusals, 0.99)
+	median := quantile(refusals, 0.5)
+	prompt, _ := slices.BinarySearch(refusals, 5*time.Millisecond) // quantile sorted them
 	d.finish(t)
 
 	if len(best.lost) > 0 || len(over.lost) > 0 {
@@ -117,8 +115,8 @@ func TestFaultF19(t *testing.T) {
 	if median > 25*time.Millisecond {
 		t.Errorf("half of the refusals took more than %s", median)
 	}
-	fault(t, "F19", "accepted >= 0.9 of the best rate, the rest refused within 5 ms", "best %.1f sessions/s; offered %.1f/s for %.0f s: accepted %.2f of the best rate, %d refused, p50 %.1f ms, p99 %.1f ms",
-		capacity, float64(offered)/offering.Seconds(), offering.Seconds(), accepted/capacity, len(refusals), 1000*median.Seconds(), 1000*slowest.Seconds())
+	fault(t, "F19", "accepted >= 0.9 of the best rate, the rest refused within 5 ms", "best %.1f sessions/s; offered %.1f/s for %.0f s: accepted %.2f of the best rate, %d refused, half within %.1f ms, %.1f %% within 5 ms",
+		capacity, float64(offered)/offering.Seconds(), offering.Seconds(), accepted/capacity, len(refusals), 1000*median.Seconds(), 100*float64(prompt)/float64(max(len(refusals), 1)))
 }
 
 // troubled are four models of whose replies one in ten goes wrong, in every way

@@ -11,6 +11,9 @@ import (
 )
 
 const (
+	// bootstrapFrom is how many sessions an interval takes: below, resamples say more
+	// about the few sessions than about others.
+	bootstrapFrom = 20
 	// bootstrapDraws is how many resamples of the sessions an interval rests on.
 	bootstrapDraws = 2000
 	// drawnUnits is how many units are resampled or permuted at most.

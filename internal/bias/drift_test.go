@@ -2,11 +2,15 @@ package bias
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/councild/councild/internal/council"
 )
 
 func TestDriftVectors(t *testing.T) {
@@ -102,5 +106,33 @@ func TestDriftNeedsTenSessions(t *testing.T) {
 		if got := changePoints(fitsOf(h...), tc.split); len(got) != tc.want {
 			t.Errorf("%v: change points %+v", tc.split, got)
 		}
+	}
+}
+
+// TestDriftMetrics holds what the report says of drift: sessions and records, and
+// the beginning of each stretch only where there are several.
+func TestDriftMetrics(t *testing.T) {
+	records := recordsOf(40)
+	// One member is missing in the last session: a stretch too short to be tested.
+	records = slices.DeleteFunc(records, func(r council.BiasMetricRecord) bool {
+		return r.SessionID == "s000039" && (r.ReviewerID == "dan/four" || r.ModelID == "dan/four")
+	})
+	for i := range records {
+		records[i].CouncilConfig = "a"
+	}
+	m := byName(collect(unlimited, records).Report().Metrics)
+	if d := m["drift|ann/one"]; d.SampleSize != 39 || d.Records != 117 || d.PValue == nil {
+		t.Errorf("one council: %+v", d)
+	}
+	for i := range records[:20*12] {
+		records[i].CouncilConfig = "b"
+	}
+	m = byName(collect(unlimited, records).Report().Metrics)
+	later := "drift|ann/one from " + now.Add(-20*time.Hour).Format(time.RFC3339)
+	if d := m[later]; d.SampleSize != 19 || d.Records != 57 || !d.WindowStart.Equal(now.Add(-20*time.Hour)) {
+		t.Errorf("%s: %+v", later, d)
+	}
+	if len(m["drift"].Members) != 8 {
+		t.Errorf("%d members", len(m["drift"].Members))
 	}
 }

@@ -22,11 +22,16 @@ type design struct {
 	candidates bool // absorb an effect of each candidate in each session
 	reviewers  bool // absorb an effect of each reviewer in each session
 	columns    int  // regressors that enter together
-	solos      int  // further regressors, of which a fit takes one or none
 	// row returns the score of a cell and sets its regressors in x, which is zero
-	// before: first the columns, then the solos. It reports false for a cell that
-	// does not enter; one without a score never does.
+	// before. It reports false for a cell that does not enter; one without a score
+	// never does.
 	row func(s *scores, i, j int, x []float64) (y float64, ok bool)
+
+	// Solos are further regressors, of which a fit takes one or none. Each is 1 for
+	// one cell of a session and 0 for the others; solo returns which of them the cell
+	// is that of, -1 for none. They take both effects absorbed.
+	solos int
+	solo  func(s *scores, i, j int) int
 }
 
 // sums are the sufficient statistics of a design, by cluster: A_s = Xd'Xd and b_s
@@ -72,6 +77,8 @@ func (w *window) sums(d design) *sums {
 type absorber struct {
 	design
 	reviewer, candidate []int       // of each row
+	cells               []int       // the solo that each row is the cell of; empty without solos
+	left                []float64   // of each row: what absorbing leaves of 1 there and 0 elsewhere
 	x                   [][]float64 // by column, of each row; the last column is y
 	cell                []float64   // regressors of one row
 	squares             []float64   // of each column, before
@@ -82,11 +89,11 @@ type absorber struct {
 
 // load takes the rows of a session and reports whether there are any.
 func (a *absorber) load(s *scores) bool {
-	n := a.columns + a.solos
+	n := a.columns
 	if a.x == nil {
 		a.x, a.cell = make([][]float64, n+1), make([]float64, n)
 	}
-	a.reviewer, a.candidate = a.reviewer[:0], a.candidate[:0]
+	a.reviewer, a.candidate, a.cells = a.reviewer[:0], a.candidate[:0], a.cells[:0]
 	for k := range a.x {
 		a.x[k] = a.x[k][:0]
 	}
@@ -105,6 +112,9 @@ func (a *absorber) load(s *scores) bool {
 				a.x[k] = append(a.x[k], v)
 			}
 			a.x[n] = append(a.x[n], y)
+			if a.solos > 0 {
+				a.cells = append(a.cells, a.solo(s, i, j))
+			}
 		}
 	}
 	return len(a.reviewer) > 0
@@ -148,6 +158,20 @@ func (a *absorber) centreBoth(reviewers, candidates int) {
 		}
 	}
 	factor(a.laplacian, m, nil)
+	// What is left of one row is 1 less its leverage.
+	a.left = grow(a.left, len(a.cells))
+	for r := range a.cells {
+		a.effects = grow(a.effects, m)
+		a.effects[a.reviewer[r]] = 1
+		share := 1 / counts[a.candidate[r]]
+		for q, other := range a.reviewer {
+			if a.candidate[q] == a.candidate[r] {
+				a.effects[other] -= share
+			}
+		}
+		forward(a.laplacian, m, a.effects)
+		a.left[r] = 1 - share - dot(a.effects, a.effects)
+	}
 	a.centre(a.candidate, candidates)
 	for _, x := range a.x {
 		if zero(x) {
@@ -196,7 +220,7 @@ func (a *absorber) count(group []int, groups int) []float64 {
 // add adds the products of the columns to the sums of a cluster.
 func (a *absorber) add(to []float64) {
 	m := a.columns
-	y := a.x[m+a.solos]
+	y := a.x[m]
 	k := 0
 	for i := range m {
 		for j := range i + 1 {
@@ -208,15 +232,17 @@ func (a *absorber) add(to []float64) {
 		to[k] += dot(a.x[i], y)
 		k++
 	}
-	for _, x := range a.x[m : m+a.solos] {
-		if !zero(x) {
-			for j := range m {
-				to[k+j] += dot(x, a.x[j])
-			}
-			to[k+m] += dot(x, x)
-			to[k+m+1] += dot(x, y)
+	// A solo's column is 1 in one row, so its products are what is left in that row.
+	for r, solo := range a.cells {
+		if solo < 0 || a.left[r] <= dependent {
+			continue
 		}
-		k += m + 2
+		at := to[k+solo*(m+2):]
+		for j := range m {
+			at[j] += a.x[j][r]
+		}
+		at[m] += a.left[r]
+		at[m+1] += y[r]
 	}
 }
 
@@ -382,6 +408,12 @@ func factor(a []float64, n int, scale []float64) {
 // solve turns b into a solution of the system that was factored, zero where a row
 // was dependent.
 func solve(l []float64, n int, b []float64) {
+	forward(l, n, b)
+	back(l, n, n, b)
+}
+
+// forward solves with the factor itself.
+func forward(l []float64, n int, b []float64) {
 	for i := range n {
 		if l[i*n+i] == 0 {
 			b[i] = 0
@@ -389,7 +421,6 @@ func solve(l []float64, n int, b []float64) {
 		}
 		b[i] = (b[i] - dot(l[i*n:i*n+i], b[:i])) / l[i*n+i]
 	}
-	back(l, n, n, b)
 }
 
 // back solves with the transpose of the first m rows and columns of the factor.

@@ -41,7 +41,7 @@ func hashed(s *scores, i, j, salt int) float64 { return math.Sin(s.length[i][j] 
 // out one cluster, or none when negative, and returns the coefficients of x.
 func dense(t *testing.T, w *window, d design, leave int) []float64 {
 	t.Helper()
-	n := d.columns + d.solos
+	n := d.columns
 	var rows [][]float64
 	var y []float64
 	dummies := map[[3]int]int{}
@@ -119,20 +119,47 @@ func TestFitsAreDenseFits(t *testing.T) {
 					t.Errorf("covariances (-want +got):\n%s", diff)
 				}
 
-				// A solo stands beside the columns as if it were one of them, and the other
-				// solos did not exist.
-				d.columns, d.solos = 1, 3
-				alone := d
-				alone.columns, alone.solos = 2, 0
-				alone.row = func(s *scores, i, j int, x []float64) (float64, bool) {
-					x[0], x[1] = hashed(s, i, j, 0), hashed(s, i, j, 2)
-					return s.y[i][j], s.length[i][j] > 20
-				}
-				if diff := cmp.Diff(w.sums(alone).fit(-1), w.sums(d).fit(1), cmp.AllowUnexported(fit{}), cmpopts.EquateApprox(1e-9, 1e-12)); diff != "" {
-					t.Errorf("solo (-want +got):\n%s", diff)
-				}
 			}
 		})
+	}
+}
+
+// TestSolosAreColumns holds that a solo stands beside the columns as if it were one
+// of them, and the other solos did not exist.
+func TestSolosAreColumns(t *testing.T) {
+	for seed := range uint64(30) {
+		w := patchy(rand.New(rand.NewPCG(seed, 1)), 16)
+		enters := func(s *scores, i, j int) bool { return s.length[i][j] > 20 }
+		solo := func(s *scores, i, j int) int {
+			return slices.Index([]string{"rb", "sa", "tb"}, w.names[s.reviewers[i]]+w.names[s.candidates[j]])
+		}
+		d := design{
+			candidates: true, reviewers: true, columns: 1, solos: 3,
+			row: func(s *scores, i, j int, x []float64) (float64, bool) {
+				x[0] = hashed(s, i, j, 0)
+				return s.y[i][j], enters(s, i, j)
+			},
+			solo: solo,
+		}
+		for k := range 3 {
+			alone := design{
+				candidates: true, reviewers: true, columns: 2,
+				row: func(s *scores, i, j int, x []float64) (float64, bool) {
+					x[0] = hashed(s, i, j, 0)
+					if solo(s, i, j) == k {
+						x[1] = 1
+					}
+					return s.y[i][j], enters(s, i, j)
+				},
+			}
+			want, got := w.sums(alone).fit(-1), w.sums(d).fit(k)
+			if estimable, _ := got.estimable([]float64{0, 1}); !estimable {
+				t.Errorf("seed %d: solo %d cannot be told", seed, k)
+			}
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(fit{}), cmpopts.EquateApprox(1e-9, 1e-12)); diff != "" {
+				t.Errorf("seed %d, solo %d (-want +got):\n%s", seed, k, diff)
+			}
+		}
 	}
 }
 

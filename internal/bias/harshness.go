@@ -2,6 +2,7 @@ package bias
 
 import (
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
 	"gonum.org/v1/gonum/stat"
@@ -89,7 +90,7 @@ func (x *scores) severity() severity {
 	fit.harshness, fit.leverage = both[0], both[1]
 	for a, i := range present {
 		m := float64(len(present))
-		fit.harshness[i], fit.leverage[i] = solution.AtVec(a), inverse.At(a, a)-1/(m*m)
+		fit.harshness[i], fit.leverage[i] = settle(solution.AtVec(a)), inverse.At(a, a)-1/(m*m)
 		for j := range y[i] {
 			y[i][j] -= fit.harshness[i]
 		}
@@ -120,6 +121,19 @@ func (x *scores) others() [][]float64 {
 		}
 	}
 	return y
+}
+
+// judged returns how many scores a reviewer gave to answers of others.
+func (x *scores) judged(reviewer int) int {
+	n := 0
+	if i := slices.Index(x.reviewers, reviewer); i >= 0 {
+		for j, y := range x.y[i] {
+			if !x.own[i][j] && !math.IsNaN(y) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // centre subtracts from the values of each column their mean and returns their

@@ -84,6 +84,30 @@ func TestSeverity(t *testing.T) {
 	}
 }
 
+// TestRoundingIsNoHarshness holds that reviewers whose scores of a session always
+// add up to the same are equally harsh, and not by the last digits of the sums.
+func TestRoundingIsNoHarshness(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 0))
+	w := window{names: []string{"a", "b", "c"}}
+	for range 30 {
+		x := scores{reviewers: []int{0, 1, 2}, candidates: []int{0, 1}, y: matrix(3, 2, 0.), own: matrix(3, 2, false)}
+		for _, row := range x.y {
+			row[0] = 1 + 9*rng.Float64()
+			row[1] = 11 - row[0]
+		}
+		w.sessions = append(w.sessions, x)
+	}
+	fits, split := severities(w), stretches(w.sessions)
+	if d, c := drifts(fits, split), changePoints(fits, split); len(d) > 0 || len(c) > 0 {
+		t.Errorf("drifts %+v, change points %+v", d, c)
+	}
+	for _, a := range anomalies(fits, split) {
+		if a.reviewer >= 0 {
+			t.Fatalf("anomaly %+v", a)
+		}
+	}
+}
+
 // TestSeverityIsLeastSquares compares with a dense fit of the dummies of candidates
 // and, with sum zero, reviewers.
 func TestSeverityIsLeastSquares(t *testing.T) {

@@ -60,6 +60,9 @@ func level(sessions int) float64 {
 	return levelHigh
 }
 
+// tiny is a standard error, in points, that is nothing but rounding.
+const tiny = 1e-10
+
 // effect is an estimate with its standard errors and degrees of freedom.
 type effect struct{ estimate, se, cr1, df float64 }
 
@@ -87,7 +90,7 @@ func (m *Metric) missing(reason string) {
 
 // set fills in the figure of an effect and its test.
 func (m *Metric) set(e effect) {
-	if !(e.se > 1e-10) {
+	if !(e.se > tiny) {
 		m.missing(noVariation)
 		return
 	}
@@ -319,23 +322,32 @@ func (h *findings) affinity() Metric {
 // shapes are the members.
 func (h *findings) position() Metric {
 	m := h.metric("position", points, "largest position effect, Wald test of all, every candidate and reviewer of a session absorbed (M1); "+leastSquares, h.ordered, deltaPosition)
-	var fits []*fit
-	var sizes []int
+	var fits, solid []*fit
+	var sizes, solidSizes []int
 	for size, t := range h.randomised {
-		if t.testable() {
-			fits, sizes = append(fits, h.positions(size)), append(sizes, size)
+		if !t.testable() {
+			continue
+		}
+		f := h.positions(size)
+		fits, sizes = append(fits, f), append(sizes, size)
+		if f.solid() {
+			solid, solidSizes = append(solid, f), append(solidSizes, size)
 		}
 	}
 	if len(sizes) == 0 {
 		m.missing(h.withoutOrders())
 		return m
 	}
+	// A size that tells nothing, such as one that few reviewers were shown, is left to
+	// the others.
+	if len(solid) > 0 {
+		fits, sizes = solid, solidSizes
+	}
 	m.Members = h.effects(m, "position_effect", h.randomised[:], sizes, fits)
-	for _, effect := range m.Members {
-		if effect.PointEstimate == nil {
-			m.missing(effect.Reason)
-			return m
-		}
+	if len(solid) == 0 {
+		unknown := slices.IndexFunc(m.Members, func(effect Metric) bool { return effect.PointEstimate == nil })
+		m.missing(m.Members[unknown].Reason)
+		return m
 	}
 	m.take(largest(m.Members), len(m.Members))
 	m.MinimumDetectableEffect = new(0.)
@@ -367,6 +379,18 @@ func (h *findings) effects(of Metric, name string, tallies []tally, sizes []int,
 		}
 	}
 	return effects
+}
+
+// solid reports whether every coefficient of a fit is determined, with a standard
+// error, and all of them can be tested at once.
+func (f *fit) solid() bool {
+	for k := range f.n {
+		estimable, robust := f.estimable(only(f.n, k))
+		if !estimable || !robust || !(f.cv3[k*f.n+k] > tiny*tiny) {
+			return false
+		}
+	}
+	return f.clusters > f.n
 }
 
 // omnibus returns the Wald test of all position effects and its p. Those of several
@@ -491,14 +515,21 @@ func (h *findings) withoutOrders() string {
 func (h *findings) drift(fits []severity, split []stretch) Metric {
 	m := h.metric("drift", "points over the window", "trend of relative harshness over sessions, by least squares; t test with two degrees of freedom less than sessions", h.scored, deltaDrift)
 	trends := drifts(fits, split)
+	several := slices.ContainsFunc(trends, func(d drift) bool { return d.stretch != trends[0].stretch })
 	members := make([]Metric, 0, len(trends))
 	for _, d := range trends {
 		subject := h.w.names[d.reviewer]
 		from, to := h.w.sessions[d.from].start, h.w.sessions[d.to-1].start
-		if len(split) > 1 {
+		if several {
 			subject += " from " + from.Format(time.RFC3339)
 		}
-		member := h.member(m, subject, tally{sessions: d.sessions, clusters: d.sessions})
+		t := tally{sessions: d.sessions, clusters: d.sessions}
+		for s := d.from; s < d.to; s++ {
+			if !math.IsNaN(fits[s].harshness[d.reviewer]) {
+				t.records += h.w.sessions[s].judged(d.reviewer)
+			}
+		}
+		member := h.member(m, subject, t)
 		member.WindowStart, member.WindowEnd = &from, &to
 		member.set(effect{estimate: d.change, se: d.se, df: d.df()})
 		members = append(members, member)

@@ -2,6 +2,7 @@ package bias
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -10,8 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/biassim"
@@ -93,9 +96,9 @@ func TestMembersOfUnflaggedHeadlines(t *testing.T) {
 	}
 }
 
-// TestUnbiasedReportsStayQuiet counts reports with any flag on data without a bias:
-// 5 % are promised below 50 sessions with the least effects, and the bound adds 3.3
-// standard errors of 120 reports.
+// TestUnbiasedReportsStayQuiet counts reports with any flag on data without a bias.
+// The bound is 5 %, which is promised from 50 sessions on, and 3.3 standard errors of
+// 120 reports.
 func TestUnbiasedReportsStayQuiet(t *testing.T) {
 	for _, showOwn := range []bool{false, true} {
 		flagged := 0
@@ -254,6 +257,26 @@ func TestSlatesOfSeveralSizes(t *testing.T) {
 	}
 }
 
+// TestSizeThatTellsNothing holds that slates of a size which cannot tell positions,
+// here because one reviewer alone answered, take nothing from the others.
+func TestSizeThatTellsNothing(t *testing.T) {
+	records := generated(3, 40, council.OrderBalanced, true, biassim.Effects{Position: []float64{0.6}})
+	want := collect(unlimited, records).Report()
+	for _, r := range generated(4, 15, council.OrderBalanced, false, biassim.Effects{}) {
+		if r.SessionID = "t" + r.SessionID; r.ReviewerID == "openai/m0" {
+			records = append(records, r)
+		}
+	}
+	got := byName(collect(unlimited, records).Report().Metrics)["position"]
+	if m := byName(want.Metrics)["position"]; got.PValue == nil || *got.PValue != *m.PValue || *got.PointEstimate != *m.PointEstimate || *got.Verdict != VerdictBias {
+		t.Errorf("%+v", got)
+	}
+	alone := byName(collect(unlimited, records[40*25:]).Report().Metrics)["position"]
+	if alone.PValue != nil || *alone.Verdict != VerdictNotIdentified || alone.Reason != notTold {
+		t.Errorf("alone: %+v", alone)
+	}
+}
+
 // TestGuests holds that a member met in few sessions is neither tested nor changes
 // what is said of the others' number.
 func TestGuests(t *testing.T) {
@@ -311,6 +334,60 @@ func TestStrangersAreNotCompared(t *testing.T) {
 	if m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != notComparable || len(m.Members) != 5 {
 		t.Errorf("%+v", m)
 	}
+}
+
+// TestReportOfAnything holds that the report of whatever is in a window can be
+// written, and that its figures are such as they must be.
+func TestReportOfAnything(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		sessions, members, levels := rapid.IntRange(10, 40).Draw(t, "sessions"), rapid.IntRange(1, 5).Draw(t, "members"), rapid.IntRange(1, 10).Draw(t, "levels")
+		missing, places := rapid.Float64Range(0, 0.8).Draw(t, "missing"), rapid.SampledFrom([]string{"none", "one order", "cyclic", "any"}).Draw(t, "places")
+		var records []council.BiasMetricRecord
+		for s := range sessions {
+			for i := range members {
+				for j := range members {
+					if rng.Float64() < missing {
+						continue
+					}
+					r := record(strconv.Itoa(s), now.Add(time.Duration(s-sessions)*time.Hour), fmt.Sprint("x/", i), fmt.Sprint("x/", j), float64(1+rng.IntN(levels)))
+					r.Own, r.ResponseLengthChars = i == j, rng.IntN(3*levels)
+					r.Provider = council.ProviderPair{Reviewer: strconv.Itoa(i % 2), Candidate: strconv.Itoa(j % 2)}
+					switch places {
+					case "none":
+						r.Position = nil
+					case "one order":
+						r.Position = &j
+					case "cyclic":
+						r.Position, r.NShown = new((j+i+s)%members), members
+					case "any":
+						r.Position, r.NShown = new(rng.IntN(7)), rng.IntN(7)
+					}
+					records = append(records, r)
+				}
+			}
+		}
+		report := collect(unlimited, records).Report()
+		if _, err := json.Marshal(report); err != nil {
+			t.Fatal(err)
+		}
+		for name, m := range byName(report.Metrics) {
+			if m.PointEstimate == nil {
+				if m.PValue != nil || m.CILower != nil || m.Verdict == nil && m.Reason == "" {
+					t.Fatalf("%s has no figure: %+v", name, m)
+				}
+				continue
+			}
+			if m.CILower != nil && (*m.CILower > *m.PointEstimate || *m.CIUpper < *m.PointEstimate) {
+				t.Fatalf("%s = %v in [%v, %v]", name, *m.PointEstimate, *m.CILower, *m.CIUpper)
+			}
+			for _, p := range []*float64{m.PValue, m.QValue} {
+				if p != nil && !(0 <= *p && *p <= 1) {
+					t.Fatalf("%s: p = %v", name, *p)
+				}
+			}
+		}
+	})
 }
 
 func TestSetVerdict(t *testing.T) {

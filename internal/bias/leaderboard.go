@@ -4,22 +4,13 @@ import (
 	"cmp"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
-
-	"gonum.org/v1/gonum/stat"
 )
 
-const (
-	// bootstrapFrom is how many sessions a bootstrap takes: below, its percentiles
-	// say more about the few sessions than about others.
-	bootstrapFrom = 20
-
-	// reasonRank is a rank_value that no place on its ballot has.
-	reasonRank = "bad_rank"
-)
+// reasonRank is a rank_value that no place on its ballot has.
+const reasonRank = "bad_rank"
 
 // Leaderboard ranks models over the sessions of a window (ADR-007). In it every
 // session counts alike, however many reviewers it had.
@@ -53,8 +44,8 @@ type Entry struct {
 	// of (m-1-p)/(m-1), with the model at place p of the m that the ballot could
 	// rank: 1 is always first, 0 always last.
 	BordaNormalized float64 `json:"borda_normalized"`
-	// CILower and CIUpper are the percentile interval (95 %) over 2,000 bootstrap
-	// samples of the leaderboard's sessions; null for a model with less than 20.
+	// CILower and CIUpper are the 95 % bootstrap interval (BCa) over the sessions that
+	// voted on it; null under 20 of them, and where the model's score never varies.
 	CILower     *float64 `json:"ci_lower"`
 	CIUpper     *float64 `json:"ci_upper"`
 	Appearances int      `json:"appearances"` // sessions that voted on it
@@ -173,32 +164,33 @@ func count(rows []row, tiedLast bool, standings map[int32]standing) bool {
 
 // entries returns the board of some sessions.
 func (c *Collector) entries(sessions []map[int32]standing) []Entry {
-	means := make([][]float64, len(c.names)) // by member and session; NaN where it has no vote
-	entries := make([]Entry, len(c.names))
-	for member := range entries {
-		e := &entries[member]
-		e.Model = c.names[member]
-		means[member] = make([]float64, len(sessions))
+	entries := []Entry{}
+	for member, name := range c.names {
+		e := Entry{Model: name}
+		var means [][]float64 // by session that voted on it: its mean, and 1
 		sum := 0.0
-		for i, s := range sessions {
+		for _, s := range sessions {
 			t, ok := s[int32(member)]
 			if !ok {
-				means[member][i] = math.NaN()
 				continue
 			}
-			means[member][i] = t.points / t.votes
-			sum += means[member][i]
-			e.Appearances++
+			means = append(means, []float64{t.points / t.votes, 1})
+			sum += t.points / t.votes
 			e.VoteCount += int(t.votes)
 			e.WinCount += t.wins
 		}
-		if e.Appearances > 0 {
-			e.BordaNormalized, e.WinCount = settle(sum/float64(e.Appearances)), settle(e.WinCount)
+		if len(means) == 0 {
+			continue
 		}
-		e.Confidence = c.confidence(e.Appearances)
+		e.Appearances, e.Confidence = len(means), c.confidence(len(means))
+		e.BordaNormalized, e.WinCount = settle(sum/float64(len(means))), settle(e.WinCount)
+		if len(means) >= bootstrapFrom {
+			if low, high, ok := bootstrap(means, ratio); ok {
+				e.CILower, e.CIUpper = &low, &high
+			}
+		}
+		entries = append(entries, e)
 	}
-	resample(means, entries)
-	entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Appearances == 0 })
 	slices.SortFunc(entries, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(b.BordaNormalized, a.BordaNormalized), cmp.Compare(b.WinCount, a.WinCount), strings.Compare(a.Model, b.Model))
 	})
@@ -213,44 +205,3 @@ func (c *Collector) entries(sessions []map[int32]standing) []Entry {
 
 // settle rounds off what additions leave behind, so that equal figures are equal.
 func settle(x float64) float64 { return math.Round(x*1e12) / 1e12 }
-
-// resample sets the intervals: the percentiles of the means over samples of whole
-// sessions, drawn with replacement (Efron 1979). The draws have a fixed seed, so
-// that the same records give the same figures.
-func resample(means [][]float64, entries []Entry) {
-	var members []int
-	for member, e := range entries {
-		if e.Appearances >= bootstrapFrom {
-			members = append(members, member)
-		}
-	}
-	if len(members) == 0 {
-		return
-	}
-	rng := rand.New(rand.NewPCG(7, 0))
-	draws := make([][]float64, len(members))
-	times := make([]float64, len(means[0]))
-	for range bootstrapDraws {
-		clear(times)
-		for range times {
-			times[rng.IntN(len(times))]++
-		}
-		for i, member := range members {
-			sum, n := 0.0, 0.0
-			for s, mean := range means[member] {
-				if !math.IsNaN(mean) {
-					sum += times[s] * mean
-					n += times[s]
-				}
-			}
-			if n > 0 {
-				draws[i] = append(draws[i], sum/n)
-			}
-		}
-	}
-	for i, member := range members {
-		slices.Sort(draws[i])
-		entries[member].CILower = new(stat.Quantile(0.025, stat.LinInterp, draws[i], nil))
-		entries[member].CIUpper = new(stat.Quantile(0.975, stat.LinInterp, draws[i], nil))
-	}
-}

@@ -169,7 +169,7 @@ func TestLeaderboardIsTheRanking(t *testing.T) {
 func TestLeaderboardInterval(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	var records []council.BiasMetricRecord
-	const n = 400
+	const n = 250
 	first := 0.0 // how often a stands first
 	for s := range n {
 		order := [][]string{{"a"}, {"b"}}

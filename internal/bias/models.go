@@ -322,11 +322,15 @@ func (m *models) affinities(pairs [][2]int) *sums {
 			if s.own[i][j] {
 				owner, _ := slices.BinarySearch(owners, s.reviewers[i])
 				x[owner] = 1
-			} else if k, ok := solo[[2]int{s.reviewers[i], s.candidates[j]}]; ok {
-				x[n+k] = 1
 			}
-			m.setPlace(x[len(owners):n], s, i, j)
+			m.setPlace(x[len(owners):], s, i, j)
 			return s.y[i][j], true
+		},
+		solo: func(s *scores, i, j int) int {
+			if k, ok := solo[[2]int{s.reviewers[i], s.candidates[j]}]; ok && !s.own[i][j] {
+				return k
+			}
+			return -1
 		},
 	})
 }

@@ -119,6 +119,7 @@ func (w *window) byCluster() []int {
 // names.
 func (s *session) scores(rank []int) scores {
 	x := scores{id: s.id, start: s.start, config: s.config, shared: s.order == council.OrderShared}
+	x.candidates = make([]int, 0, len(s.rows))
 	for k, r := range s.rows {
 		if k == 0 || r.reviewer != s.rows[k-1].reviewer {
 			x.reviewers, x.shown = append(x.reviewers, rank[r.reviewer]), append(x.shown, 0)

@@ -36,6 +36,7 @@ type commands struct {
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
 	Probe       probeCmd       `cmd:"" help:"Have reviewers read the same answers again and again, and see how far they agree with themselves."`
 	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
+	Validate    validateCmd    `cmd:"" name:"validate-statistics" help:"Run the bias report over simulated records whose truth is known, and see what it finds."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask the daemon on this machine whether it is alive."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }

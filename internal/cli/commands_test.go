@@ -2,16 +2,21 @@ package cli
 
 import (
 	"bytes"
+	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/store"
+	"github.com/google/go-cmp/cmp"
 )
 
 // command runs councild with arguments and returns its exit code and output.
@@ -31,7 +36,7 @@ func TestCommandLine(t *testing.T) {
 		stdout string // parts, separated by "|"
 		stderr string
 	}{
-		{name: "help", args: []string{"--help"}, stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|healthcheck|version"},
+		{name: "help", args: []string{"--help"}, stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|validate-statistics|healthcheck|version"},
 		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
 		{name: "no command", code: 2, stderr: "expected one of|--help"},
@@ -67,6 +72,7 @@ func TestCommandLine(t *testing.T) {
 		{name: "a probe into the store", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"BIAS_STORE": "x.jsonl"}, code: 2, stderr: "LLM_COUNCIL_BIAS_STORE"},
 		{name: "a probe without settings", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"MODELS": ""}, code: 2, stderr: "LLM_COUNCIL_MODELS: is not set"},
 		{name: "a probe of missing questions", args: []string{"probe", "--out", "x.jsonl", "--file", "missing.txt"}, code: 1, stderr: "missing.txt"},
+		{name: "a validation of nothing", args: []string{"validate-statistics", "--replicates", "0"}, code: 2, stderr: "--replicates"},
 		{name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1, stderr: "refused"},
 		{name: "ask a daemon that is not there", args: []string{"ask", "--server", "http://127.0.0.1:1", "x"}, code: 1, stderr: "refused"},
 		{name: "ask at no URL", args: []string{"ask", "--server", "http://[", "x"}, code: 2, stderr: "--server"},
@@ -220,6 +226,45 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
+// The command's JSON holds what other programs estimate from the same file.
+func TestReportVectors(t *testing.T) {
+	setenv(t, nil)
+	for _, name := range []string{"e2e_planted", "e2e_null"} {
+		data, err := os.ReadFile("../bias/testdata/" + name + ".expected.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want struct {
+			Tol       float64
+			Estimates map[string]json.RawMessage
+		}
+		if err := json.Unmarshal(data, &want); err != nil {
+			t.Fatal(err)
+		}
+		code, stdout, stderr := command(t, "bias-report", "--input", "../bias/testdata/"+name+".jsonl", "--sessions", "0", "--days", "0", "--format", "json")
+		var r bias.Report
+		if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
+			t.Fatalf("exit %d: %v %s", code, err, stderr)
+		}
+		compared := 0
+		for _, headline := range r.Metrics {
+			for _, m := range append(headline.Members, headline) {
+				var w struct{ Estimate, P *float64 }
+				if json.Unmarshal(want.Estimates[m.Name], &w) != nil || w.Estimate == nil {
+					continue // not there, or of another shape
+				}
+				compared++
+				if math.Abs(*m.PointEstimate-*w.Estimate) > want.Tol*math.Abs(*w.Estimate)+1e-12 || math.Abs(*m.PValue-*w.P) > want.Tol**w.P {
+					t.Errorf("%s: %s is %v with p = %v, want %v and %v", name, m.Name, *m.PointEstimate, *m.PValue, *w.Estimate, *w.P)
+				}
+			}
+		}
+		if compared != 47 {
+			t.Errorf("%s: %d estimates compared, want 47", name, compared)
+		}
+	}
+}
+
 func TestLeaderboard(t *testing.T) {
 	setenv(t, nil)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
@@ -244,6 +289,75 @@ func TestLeaderboard(t *testing.T) {
 	code, stdout, stderr = command(t, "leaderboard", "--input", path, "--sessions", "20")
 	if lines := strings.Split(stdout, "\n"); code != 0 || !strings.Contains(lines[0], "20 sessions") || !strings.HasPrefix(lines[3], "1     "+l.Entries[0].Model) {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+}
+
+func TestStoreVerify(t *testing.T) {
+	setenv(t, nil)
+	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
+	if code, _, stderr := command(t, "store", "verify"); code != 1 || !strings.Contains(stderr, "no such file") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if err := os.Rename(path, path+".000001"); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := command(t, "store", "verify"); code != 0 || strings.Count(stdout, "  3         36       0\n") != 2 {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	if err := os.WriteFile(path, []byte("[]\nnull\n{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := command(t, "store", "verify", path)
+	for _, part := range []string{"records.jsonl.000001 ", "records.jsonl: not_an_object: 2, at line 1 2\n", "records.jsonl: unterminated: 1, at line 3\n"} {
+		if !strings.Contains(stdout, part) {
+			t.Errorf("stdout lacks %q: %s", part, stdout)
+		}
+	}
+	if code != 1 || !strings.Contains(stderr, "hold no record") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+func TestStoreExport(t *testing.T) {
+	setenv(t, nil)
+	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+		t.Fatal(stderr)
+	}
+	want := readRecords(t, path)
+	if err := os.Rename(path, path+".000001"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("[]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "all.jsonl")
+	if code, stdout, stderr := command(t, "store", "export", "--out", out); code != 0 || stdout != "" || !strings.Contains(stderr, "1 lines hold no record") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	if diff := cmp.Diff(want, readRecords(t, out)); diff != "" {
+		t.Error(diff)
+	}
+	if code, _, stderr := command(t, "store", "export", "--out", out); code != 2 || !strings.Contains(stderr, "new file") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	code, stdout, stderr := command(t, "store", "export", path, "--format", "csv")
+	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
+	if code != 0 || err != nil || len(rows) != 37 {
+		t.Fatalf("exit %d, %v, %d rows: %s", code, err, len(rows), stderr)
+	}
+	last := want[35]
+	column := func(name string) string { return rows[36][slices.Index(rows[0], name)] }
+	for name, value := range map[string]string{
+		"session_id": last.SessionID, "reviewer_id": last.ReviewerID, "model_id": last.ModelID, "position": strconv.Itoa(*last.Position),
+		"score_value": fmt.Sprint(*last.ScoreValue), "query_hash": "", "own": "false", "provider_candidate": last.Provider.Candidate, "block_id": "",
+	} {
+		if column(name) != value {
+			t.Errorf("%s is %q, want %q", name, column(name), value)
+		}
 	}
 }
 

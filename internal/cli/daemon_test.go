@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -301,16 +300,6 @@ func TestReportOverHTTPIsTheCommands(t *testing.T) {
 	}
 }
 
-func TestSecondDaemonIsRefused(t *testing.T) {
-	d := serve(t, nil)
-	cfg := d.cfg
-	_, err := newDaemon(t.Context(), cfg, slog.New(slog.DiscardHandler), "test")
-	held, ok := errors.AsType[*store.HeldError](err)
-	if !ok || held.Holder.PID != os.Getpid() {
-		t.Errorf("got %v", err)
-	}
-}
-
 func TestTornTailIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	if err := os.WriteFile(path, []byte(`{"schema_ver`), 0o600); err != nil {
@@ -450,53 +439,9 @@ func TestUnwritableStore(t *testing.T) {
 	}
 }
 
-func TestFullDisk(t *testing.T) {
-	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c"})
-	// Closing the store under the daemon stands for a disk that takes no more.
-	if err := d.store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s := d.ask(t, `{"query":"Is there room?"}`)
-	if s.Persisted || s.Answer == "" || len(s.Metadata.Warnings) != 1 || s.Metadata.Warnings[0].Code != council.WarnNotPersisted {
-		t.Errorf("persisted %v, warnings %v", s.Persisted, s.Metadata.Warnings)
-	}
-	status, data := d.call(t, "GET", "/readyz", "")
-	if status != http.StatusServiceUnavailable || !strings.Contains(string(data), `"code":"store"`) || strings.Contains(string(data), d.cfg.BiasStore) {
-		t.Errorf("%d %s", status, data)
-	}
-}
-
-// An open breaker is shown, and keeps sessions away only when no quorum is left.
-func TestReadinessUnderBreakers(t *testing.T) {
-	for _, tt := range []struct {
-		models string // of which d is down
-		want   int
-	}{{"a,b,d", 200}, {"a,b,d,d", 503}} {
-		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1}
-		d := serve(t, map[string]string{"BASE_URL": "http://unused.invalid", "PROVIDERS": "p=" + tap(t, down).url, "MODELS": "p:" + strings.ReplaceAll(tt.models, ",", ",p:"), "MAX_ATTEMPTS": "1"})
-		if code, data := d.call(t, "GET", "/readyz", ""); code != http.StatusOK || strings.TrimSpace(string(data)) != `{"ready":true,"reasons":[]}` {
-			t.Errorf("%d %s", code, data)
-		}
-		for range 10 {
-			d.call(t, "POST", "/v1/council", anyQuestion)
-		}
-		code, data := d.call(t, "GET", "/readyz", "")
-		want := fmt.Sprintf(`{"ready":%v,"reasons":[{"code":"breaker_open","message":"not called, because they failed too often of late: p:d"}]}`, tt.want == 200)
-		if code != tt.want || strings.TrimSpace(string(data)) != want {
-			t.Errorf("%s: %d %s", tt.models, code, data)
-		}
-		_, data = d.call(t, "GET", "/metrics", "")
-		for _, line := range []string{`councild_breaker_open{model="d",provider="p"} 1`, `councild_calls_total{model="p:d",outcome="breaker_open",stage="stage1"}`} {
-			if !strings.Contains(string(data), line) {
-				t.Errorf("the metrics lack %s", line)
-			}
-		}
-	}
-}
-
 // A run of the demo from start to stop, as its user sees it.
 func TestDemo(t *testing.T) {
-	setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": ""})
+	setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": "127.0.0.1:0"})
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
 	reader, writer := io.Pipe()
@@ -504,7 +449,7 @@ func TestDemo(t *testing.T) {
 	exit := make(chan int, 1)
 	log := &logBuffer{}
 	go func() {
-		exit <- Main(ctx, IO{Args: []string{"demo", "--addr", "127.0.0.1:0"}, Stdout: writer, Stderr: log})
+		exit <- Main(ctx, IO{Args: []string{"demo"}, Stdout: writer, Stderr: log})
 	}()
 	var text []byte
 	for buf := make([]byte, 4096); !bytes.Contains(text, []byte("Ctrl-C")); {

@@ -253,9 +253,16 @@ func TestFaultF09(t *testing.T) {
 			if a.Response != nil || a.Error == nil || a.Error.Code != code || a.Attempts != 2 {
 				t.Errorf("%s: %d attempts, %+v", kind, a.Attempts, a)
 			}
+			// Half of a stream was passed on: somebody else begins anew.
+			once.Tasks, once.Times = syntheses, 1
+			f = trialOf(t, tap(t, once), "a,b,c,d", map[string]string{"CHAIRMAN": "d"})
+			s, restarts := f.streamed(t)
+			if restarts != 1 || len(f.requests("d", simllm.Synthesis)) != 1 || s.Stage3.Error.Code != code || !strings.HasPrefix(s.Answer, "Simulated synthesis.") {
+				t.Errorf("%s: %d restarts after %d requests, %+v", kind, restarts, len(f.requests("d", simllm.Synthesis)), s.Stage3)
+			}
 		})
 	}
-	measured(t, "F09", "reset / truncated, never success; retried while nothing was passed on", "reset, truncated; one retry mends it")
+	measured(t, "F09", "reset / truncated, never success; retried while nothing was passed on", "reset, truncated; one retry mends it; none once deltas were passed on")
 }
 
 func TestFaultF10(t *testing.T) {
@@ -301,26 +308,35 @@ func TestFaultF10(t *testing.T) {
 func TestFaultF11(t *testing.T) {
 	// A buffer that grows to the limit is allocated several times over, and twice
 	// that under the race detector.
-	const limit, most = 8 << 20, 16 * 8 << 20
+	const most = 16 * (8 << 20) // MAX_UPSTREAM_BYTES is 8 MiB
 	f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultHugeBody, Tasks: questions}), "a,b,c,d", nil)
-	f.session(t, "") // what is set up once is set up
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	s := f.session(t, "")
-	runtime.ReadMemStats(&after)
-	if a := s.Stage1[3]; a.Error == nil || a.Error.Code != council.FailTooLarge || a.Attempts != 1 {
+	before := allocated()
+	if a := f.session(t, "").Stage1[3]; a.Error == nil || a.Error.Code != council.FailTooLarge || a.Attempts != 1 {
 		t.Errorf("%+v", a)
 	}
-	allocated := after.TotalAlloc - before.TotalAlloc
-	if allocated > most {
-		t.Errorf("a body of 1 GiB made the process allocate %d bytes", allocated)
+	body := allocated() - before
+	f = trialOf(t, tap(t, simllm.Fault{Kind: simllm.StreamHugeLine, Tasks: syntheses}), "a,b,c,d", map[string]string{"CHAIRMAN": "d"})
+	before = allocated()
+	if s, restarts := f.streamed(t); s.Stage3.Error == nil || s.Stage3.Error.Code != council.FailTooLarge || restarts != 0 {
+		t.Errorf("%d restarts, %+v", restarts, s.Stage3)
+	}
+	line := allocated() - before
+	if body > most || line > most {
+		t.Errorf("the process allocated %d bytes for a body of 1 GiB, %d for a line of 10 MiB", body, line)
 	}
 	f = trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultHugeError, Tasks: questions}), "a,b,c,d", nil)
 	a := f.session(t, "").Stage1[3]
 	if a.Error == nil || a.Error.Code != council.FailUnavailable || len(a.Error.Message) > 1<<10 {
 		t.Errorf("%+v", a.Error)
 	}
-	measured(t, "F11", "stops at 8 MiB; error text <= 1 KiB; memory per call bounded", "too_large, %d MiB allocated for a limit of %d; error text %d bytes", allocated>>20, limit>>20, len(a.Error.Message))
+	measured(t, "F11", "stops at 8 MiB; error text <= 1 KiB; memory per call bounded", "too_large, %d MiB allocated for the body and %d for the line; error text %d bytes", body>>20, line>>20, len(a.Error.Message))
+}
+
+// allocated returns the bytes that the process allocated so far.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
 }
 
 func TestFaultF12(t *testing.T) {
@@ -328,10 +344,12 @@ func TestFaultF12(t *testing.T) {
 	f := trialOf(t, tapAll(t, map[string][]simllm.Fault{"a": late, "b": late, "c": late, "d": late}), "a,b,c,d", nil)
 	calls := 0
 	for calls < 50 {
-		if s := f.session(t, ""); s.Status != council.StatusComplete {
-			t.Fatalf("status %s", s.Status)
+		one := f.session(t, "")
+		other, _ := f.streamed(t)
+		if one.Status != council.StatusComplete || other.Status != council.StatusComplete {
+			t.Fatalf("status %s and %s", one.Status, other.Status)
 		}
-		calls += 9
+		calls += 2 * 9
 	}
 	f.provider.mu.Lock()
 	connections := f.provider.connections

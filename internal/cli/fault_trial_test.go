@@ -72,9 +72,29 @@ func (f *trial) post(ctx context.Context, fields string) (*http.Response, []byte
 func (f *trial) session(t *testing.T, fields string) council.Session {
 	t.Helper()
 	resp, data, err := f.post(t.Context(), fields)
-	var s council.Session
-	if err != nil || resp.StatusCode != http.StatusOK || json.Unmarshal(data, &s) != nil {
+	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Fatalf("%.500s, %v", data, err)
+	}
+	return f.answered(t, data)
+}
+
+// streamed asks a question whose answer is streamed. It returns the session, and how
+// often what had been streamed became void.
+func (f *trial) streamed(t *testing.T) (s council.Session, restarts int) {
+	t.Helper()
+	_, stream, err := f.post(t.Context(), `,"stream":true`)
+	_, done, ok := bytes.Cut(stream, []byte("\nevent: session.done\ndata: "))
+	if err != nil || !ok {
+		t.Fatalf("%.500s, %v", stream, err)
+	}
+	return f.answered(t, done), bytes.Count(stream, []byte("\nevent: stage3.restart\n"))
+}
+
+// answered reads a session and takes down the records that it says are kept.
+func (f *trial) answered(t *testing.T, data []byte) (s council.Session) {
+	t.Helper()
+	if err := json.Unmarshal(data, &s); err != nil {
+		t.Fatal(err)
 	}
 	if s.Persisted {
 		for _, v := range s.Stage2 {
@@ -146,6 +166,7 @@ func (f *trial) settle(t *testing.T) {
 		return goroutines <= f.goroutines && open <= f.descriptors
 	})
 
+	f.provider.mu.Lock()
 	bodies := map[[sha256.Size]byte]bool{}
 	for _, s := range f.provider.seen {
 		bodies[s.sum] = true
@@ -153,6 +174,7 @@ func (f *trial) settle(t *testing.T) {
 	if retries := len(f.provider.seen) - len(bodies); retries > max(10, len(bodies)/10) {
 		t.Errorf("%d retries of %d calls", retries, len(bodies))
 	}
+	f.provider.mu.Unlock()
 	for _, secret := range []string{"unmistakable", "Simulated", secretKey} {
 		if strings.Contains(f.log.String(), secret) {
 			t.Errorf("the log holds %q", secret)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,7 +38,7 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 }
 
 type demoCmd struct {
-	Addr string `help:"Where to listen; port 0 takes a free one." default:"127.0.0.1:8080" placeholder:"HOST:PORT"`
+	Addr string `help:"Where to listen, port 0 takes a free one; default LLM_COUNCIL_ADDR." placeholder:"HOST:PORT"`
 }
 
 // Run runs a daemon whose members are simulated and whose records go to a new
@@ -52,7 +53,7 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 		return fmt.Errorf("making a directory for the records: %w", err)
 	}
 	cfg = simulatedConfig(cfg, filepath.Join(dir, "bias_metrics.jsonl"))
-	cfg.Addr, cfg.APITokens = c.Addr, nil
+	cfg.Addr, cfg.APITokens = cmp.Or(c.Addr, cfg.Addr), nil // one is made where others can reach it
 	d, err := newDaemon(ctx, cfg, newLog(std.Stderr, cfg), std.Version)
 	if err != nil {
 		return fmt.Errorf("%w (another address: councild demo --addr 127.0.0.1:0)", err)
@@ -65,7 +66,7 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 Nothing here is real: no model is asked, no key is used, nothing leaves this machine.
 Records go to %[2]s
 
-Ask it:
+Open that address in a browser, or ask here:
 
   curl -s%[3]s -H 'Content-Type: application/json' -d '{"query": "Why is the sky blue?"}' %[1]s/v1/council
 

@@ -104,7 +104,7 @@ type Config struct {
 	BiasFsync          string        `envconfig:"LLM_COUNCIL_BIAS_FSYNC" default:"session" desc:"when records are synced to disk: session (before the answer), interval, or off (when the operating system likes)"`
 	BiasFsyncInterval  time.Duration `envconfig:"LLM_COUNCIL_BIAS_FSYNC_INTERVAL" default:"1s" desc:"most time between the answer and the sync, above 0, if BIAS_FSYNC is interval"`
 	BiasRotateBytes    Bytes         `envconfig:"LLM_COUNCIL_BIAS_ROTATE_BYTES" default:"64MiB" desc:"size from which the record file becomes a closed, compressed segment, 1 or more"`
-	BiasRetentionDays  *int          `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; unset: never"`
+	BiasRetentionDays  *int          `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
 	HashSecret         Secret        `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hash of the question; required for consent level 4"`
 
 	SessionRetention  time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"1h" desc:"how long a finished session can be fetched; 0: not at all"`

@@ -18,7 +18,7 @@ type Session struct {
 	ID          string        `json:"session_id"`
 	Status      Status        `json:"status"`
 	Answer      string        `json:"answer"`
-	Persisted   bool          `json:"persisted"` // the records are on disk
+	Persisted   bool          `json:"persisted"` // the records are kept, as BIAS_FSYNC defines
 	Degradation []Degradation `json:"degradation"`
 	Stage1      []Answer      `json:"stage1"` // in the order of the members
 	Stage2      []Review      `json:"stage2"` // in the order of the reviewers

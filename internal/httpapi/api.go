@@ -85,8 +85,9 @@ type API struct {
 	tokens   [][sha256.Size]byte
 	callers  []caller      // one per token, or one for everybody
 	places   chan struct{} // one element per session that runs
+	taken    int           // places that Idle holds
+	bodies   chan struct{} // one element per body that is read
 	started  time.Time
-	taken    int // places that Idle holds
 	sessions *sessions.Store
 	router   *chi.Mux
 }
@@ -96,7 +97,9 @@ func New(o Options) (*API, error) {
 	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
-	a := &API{o: o, places: make(chan struct{}, o.MaxSessions), started: time.Now(), sessions: sessions.New(o.Kept)}
+	a := &API{
+		o: o, places: make(chan struct{}, o.MaxSessions), bodies: make(chan struct{}, 4*o.MaxSessions), started: time.Now(), sessions: sessions.New(o.Kept),
+	}
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))
 	}
@@ -117,6 +120,8 @@ func (a *API) routes() *chi.Mux {
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
 
+	r.Get("/", a.handler(a.page))
+	r.Get("/assets/{name}", a.handler(a.page))
 	r.Get("/healthz", a.handler(a.health))
 	r.Get("/readyz", a.handler(a.ready))
 	r.Get("/openapi.yaml", a.handler(a.contract))

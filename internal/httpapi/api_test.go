@@ -391,6 +391,9 @@ func TestFullAndDraining(t *testing.T) {
 	if resp, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`); p.Status != 503 || !strings.Contains(p.Detail, "shutting down") || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("got %+v", p)
 	}
+	if strings.Contains(s.log.String(), "request failed") {
+		t.Errorf("refusals are logged as failures: %s", s.log)
+	}
 }
 
 func TestClientGone(t *testing.T) {

@@ -357,7 +357,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	type call struct {
 		method, path, body string
 		headers            []string
-		id                 func() string // what stands for {id}; nil: nothing that there is
+		id                 func() string // what stands for {id} or {name}; nil: nothing that there is
 		prepare            func()
 		send               func() (*http.Response, []byte) // nil: once, with the body
 	}
@@ -475,6 +475,13 @@ func TestContractHasTheStatuses(t *testing.T) {
 				return bias.Leaderboard{}, errors.New("no disk")
 			}
 		}},
+		{method: "GET", path: "/"},
+		{method: "GET", path: "/", headers: []string{"If-None-Match", "*"}},
+		{method: "PUT", path: "/"},
+		{method: "GET", path: "/assets/{name}", id: func() string { return "style.css" }},
+		{method: "GET", path: "/assets/{name}", headers: []string{"If-None-Match", "*"}, id: func() string { return "main.js" }},
+		{method: "GET", path: "/assets/{name}"},
+		{method: "PUT", path: "/assets/{name}"},
 		{method: "GET", path: "/healthz"},
 		{method: "PUT", path: "/healthz"},
 		{method: "GET", path: "/readyz"},
@@ -499,7 +506,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		}
 		if k.send == nil {
 			k.send = func() (*http.Response, []byte) {
-				return s.call(t, k.method, strings.Replace(k.path, "{id}", id, 1), k.body, k.headers...)
+				return s.call(t, k.method, strings.NewReplacer("{id}", id, "{name}", id).Replace(k.path), k.body, k.headers...)
 			}
 		}
 		resp, data := k.send()

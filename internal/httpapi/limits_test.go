@@ -1,10 +1,12 @@
 package httpapi_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,6 +75,34 @@ func TestSlowBody(t *testing.T) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 	if resp, data = s.call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", "Bearer "+secret); resp.StatusCode != 200 {
+		t.Errorf("%d %s", resp.StatusCode, data)
+	}
+}
+
+// Bodies are held in memory, so only so many are read at once.
+func TestManyBodies(t *testing.T) {
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.MaxSessions, o.BodyTimeout = 1, time.Minute })
+	reader, writer := io.Pipe()
+	var bodies sync.WaitGroup
+	for range 4 {
+		bodies.Go(func() {
+			if resp, _ := s.send(t, "POST", "/v1/council", io.NopCloser(reader)); resp.StatusCode != 400 {
+				t.Errorf("a body cut short: %d", resp.StatusCode)
+			}
+		})
+	}
+	for {
+		resp, p := s.askForProblem(t, "POST", "/v1/council", `{`)
+		if p.Status == 503 && p.Code == "unavailable" && resp.Header.Get("Retry-After") == "1" {
+			break
+		}
+		if p.Status != 400 {
+			t.Fatalf("got %+v", p)
+		}
+	}
+	_ = writer.Close()
+	bodies.Wait()
+	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`); resp.StatusCode != 200 {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
 }

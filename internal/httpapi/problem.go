@@ -92,7 +92,7 @@ func problem(ctx context.Context, e *council.Error) Problem {
 func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	e := coded(err)
 	p := problem(r.Context(), e)
-	if p.Status >= 500 {
+	if p.Status >= 500 && e.Code != council.CodeUnavailable { // refusing is no failure, and under overload there are many
 		a.o.Log.ErrorContext(r.Context(), "request failed", "code", e.Code, "error", e, "session_id", e.SessionID)
 	}
 	if e.Code == council.CodeUnauthorized {
@@ -137,5 +137,5 @@ func send(w http.ResponseWriter, status int, media string, body []byte) {
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body)
+	_, _ = w.Write(body) //nolint:gosec // who made the body escaped it for its media type, and browsers may not guess another
 }

@@ -383,6 +383,17 @@ func TestTimeoutAndCancel(t *testing.T) {
 		t.Errorf("got %v", f)
 	}
 	<-closed // the provider sees it
+
+	// No request is made for who is gone already, and a call that is not waited for is
+	// not a cancelled one.
+	for cause, want := range map[error]council.FailureCode{errors.New("the client is gone"): council.FailCancelled, council.ErrCut: council.FailCut} {
+		ctx, stop := context.WithCancelCause(t.Context())
+		stop(cause)
+		completion, err := c.Complete(ctx, question("m"))
+		if f := council.AsFailure(err); f.Code != want || completion.Attempts != 0 || !strings.Contains(f.Message, cause.Error()) {
+			t.Errorf("%v after %d attempts", f, completion.Attempts)
+		}
+	}
 }
 
 func TestConnectionsAreReused(t *testing.T) {

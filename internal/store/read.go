@@ -131,13 +131,16 @@ func snapshot(path string) ([]segment, *os.File, error) {
 	closed, err := closedSegments(path)
 	for err == nil {
 		data, openErr := os.Open(path)
-		if openErr != nil && (!errors.Is(openErr, fs.ErrNotExist) || len(closed) == 0) {
+		if openErr != nil && !errors.Is(openErr, fs.ErrNotExist) {
 			return nil, nil, openErr
 		}
 		var after []segment
 		after, err = closedSegments(path)
 		if err == nil && lastNumber(after) == lastNumber(closed) {
-			return after, data, nil
+			if len(after) == 0 {
+				err = openErr
+			}
+			return after, data, err
 		}
 		if data != nil { // it may be a closed segment by now
 			_ = data.Close()

@@ -20,11 +20,11 @@ import (
 
 // writeRecords writes at least n records as a Store does, and returns how many:
 // sessions of four members that review each other, twelve records each.
-func writeRecords(b *testing.B, path string, n int) (written int) {
-	b.Helper()
+func writeRecords(tb testing.TB, path string, n int) (written int) {
+	tb.Helper()
 	file, err := os.Create(path)
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer file.Close()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -52,29 +52,41 @@ func writeRecords(b *testing.B, path string, n int) (written int) {
 			_, err = file.Write(lines)
 		}
 		if err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 		written += len(session)
 	}
 	return written
 }
 
-// BenchmarkRead reads a million records, beside two other readers of the same
-// file: encoding/json, which checks and derives nothing, and one that does no more
-// than touch every byte. Compare within one run only. The metric cpu-ns/record
+// BenchmarkRead reads a million records, from the data file and from a closed
+// segment, beside two other readers of the same file: encoding/json, which checks
+// and derives nothing, and one that does no more than touch every byte. Compare within one run only. The metric cpu-ns/record
 // counts every thread, the garbage collector's too.
 func BenchmarkRead(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "records.jsonl")
 	written := writeRecords(b, path, 1_000_000)
+	h := newHousekeeper(Options{Path: path, disk: osDisk{}})
+	plain, err := os.Open(path)
+	if err == nil {
+		err = errors.Join(h.writeCompressed(b.Context(), path+compressedSuffix, plain), plain.Close())
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
 	for _, reader := range []struct {
 		name  string
-		count func(context.Context, io.Reader) (int, error)
-	}{{"encoding/json", countDecoded}, {"bytes", countNewlines}, {"read", countRead}} {
+		count func(context.Context, *os.File) (int, error)
+	}{{"encoding/json", countDecoded}, {"bytes", countNewlines}, {"read", countRead}, {"read closed", countRead}} {
 		b.Run(reader.name, func(b *testing.B) {
 			b.ReportAllocs()
 			before := cpu(b)
 			for b.Loop() {
-				file, err := os.Open(path)
+				name := path
+				if reader.name == "read closed" {
+					name += compressedSuffix
+				}
+				file, err := os.Open(name)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -88,7 +100,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-func countDecoded(_ context.Context, r io.Reader) (n int, err error) {
+func countDecoded(_ context.Context, r *os.File) (n int, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		var record council.BiasMetricRecord
@@ -100,7 +112,7 @@ func countDecoded(_ context.Context, r io.Reader) (n int, err error) {
 	return n, lines.Err()
 }
 
-func countNewlines(_ context.Context, r io.Reader) (n int, err error) {
+func countNewlines(_ context.Context, r *os.File) (n int, err error) {
 	block := make([]byte, maxLine)
 	for err == nil {
 		var length int
@@ -113,8 +125,8 @@ func countNewlines(_ context.Context, r io.Reader) (n int, err error) {
 	return n, err
 }
 
-func countRead(ctx context.Context, r io.Reader) (n int, err error) {
-	for _, err := range Read(ctx, r) {
+func countRead(ctx context.Context, r *os.File) (n int, err error) {
+	for _, err := range (part{r}).records(ctx) {
 		if err != nil {
 			return n, err
 		}

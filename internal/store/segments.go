@@ -82,11 +82,12 @@ type housekeeper struct {
 	added chan struct{} // of capacity 1: there is a segment to compress
 
 	mu     sync.Mutex        // held while segments are compressed or deleted; guards what follows
+	good   map[int]int64     // so many bytes are good of a segment that was sealed, by number, until it is compressed
 	newest map[int]time.Time // the newest record of a segment by number; zero where there is none
 }
 
 func newHousekeeper(o Options) *housekeeper {
-	return &housekeeper{o: o, added: make(chan struct{}, 1), newest: map[int]time.Time{}}
+	return &housekeeper{o: o, added: make(chan struct{}, 1), good: map[int]int64{}, newest: map[int]time.Time{}}
 }
 
 // run compresses what is closed and deletes what is old, until ctx ends.
@@ -107,34 +108,47 @@ func (h *housekeeper) run(ctx context.Context) {
 }
 
 // add makes the data file, of which so many bytes are good, the newest closed
-// segment. One that is sealed is compressed at once: what a crash brought back of
-// its end would be there twice, once the sessions in it are written again.
+// segment.
 func (h *housekeeper) add(length int64, sealed bool) error {
-	if sealed {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-	}
 	all, err := closedSegments(h.o.Path)
 	if err != nil {
 		return err
 	}
-	number := lastNumber(all) + 1
-	s := segment{number: number, name: fmt.Sprintf("%s.%0*d", h.o.Path, numberDigits, number)}
+	s := h.segment(lastNumber(all) + 1)
 	if len(s.name) != len(h.o.Path)+len(".")+numberDigits {
 		return errors.New("there is no number left for a segment")
+	}
+	if sealed { // others must not see the segment before they know what is good of it
+		h.mu.Lock()
+		defer h.mu.Unlock()
 	}
 	if err := h.o.disk.Rename(h.o.Path, s.name); err != nil {
 		return err
 	}
 	if sealed {
-		if err := h.compressLocked(context.Background(), s, length); err != nil {
-			h.o.Log.Error("compressing a segment that was given up failed", "file", s.name, "error", err)
-		}
-		return nil
+		h.good[s.number] = length
 	}
 	select {
 	case h.added <- struct{}{}:
 	default: // the housekeeper has yet to look
+	}
+	return nil
+}
+
+// segment returns the segment of that number, before it is compressed.
+func (h *housekeeper) segment(number int) segment {
+	return segment{number: number, name: fmt.Sprintf("%s.%0*d", h.o.Path, numberDigits, number)}
+}
+
+// settle compresses what was sealed. Until then a crash may bring back what is not
+// good of it, and sessions in that must not be written again.
+func (h *housekeeper) settle() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for number := range h.good {
+		if err := h.compressLocked(context.Background(), h.segment(number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	return nil
 }
@@ -150,25 +164,26 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 	var errs []error
 	for _, s := range all {
 		if s.compressed {
-			err = h.remove(s.name) // a crash may have left it
+			err = h.replaceLocked(s)
 		} else {
-			err = h.compressLocked(ctx, s, -1)
+			err = h.compressLocked(ctx, s)
 		}
 		errs = append(errs, err, h.expireLocked(ctx, s))
 	}
 	return errors.Join(errs...)
 }
 
-// compressLocked replaces the file of a segment by a compressed one that holds its
-// first length bytes, or whole sessions with a negative length. At every moment
-// one of the two is complete, and readers prefer the compressed one.
-func (h *housekeeper) compressLocked(ctx context.Context, s segment, length int64) error {
+// compressLocked replaces the file of a segment by a compressed one that holds what
+// is good of it, or its whole sessions. At every moment one of the two is complete,
+// and readers prefer the compressed one.
+func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
 	from, err := os.Open(s.name)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	if length < 0 {
+	length, sealed := h.good[s.number]
+	if !sealed {
 		info, err := from.Stat()
 		if err != nil {
 			return err
@@ -185,9 +200,19 @@ func (h *housekeeper) compressLocked(ctx context.Context, s segment, length int6
 	if err := h.o.disk.Rename(temporary, s.name+compressedSuffix); err != nil {
 		return err
 	}
+	return h.replaceLocked(s)
+}
+
+// replaceLocked removes the file that the segment was compressed from, if it is
+// there, once nothing can take the compressed one away.
+func (h *housekeeper) replaceLocked(s segment) error {
+	if _, err := os.Lstat(s.name); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err := h.o.disk.SyncDir(filepath.Dir(s.name)); err != nil {
 		return err
 	}
+	delete(h.good, s.number)
 	return h.o.disk.Remove(s.name)
 }
 
@@ -248,7 +273,7 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
 		return err
 	}
 	delete(h.newest, s.number)
-	h.o.Log.Info("deleted a closed segment of the record store, as LLM_COUNCIL_BIAS_RETENTION_DAYS says", "file", s.name, "newest", newest)
+	h.o.Log.Info("deleted a closed segment of the record store: its newest record is older than the retention", "file", s.name, "newest", newest)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -102,6 +103,8 @@ func (o *Options) complete() error {
 	switch {
 	case o.Path == "":
 		return errors.New("no path is given")
+	case strings.HasSuffix(o.Path, compressedSuffix):
+		return fmt.Errorf("%s ends in %s, as the names of compressed files do", o.Path, compressedSuffix)
 	case o.Fsync == FsyncInterval && o.Interval <= 0:
 		return errors.New("no interval is given")
 	case o.Fsync != FsyncSession && o.Fsync != FsyncInterval && o.Fsync != FsyncOff:

@@ -39,7 +39,13 @@ const (
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
-		goleak.VerifyTestMain(m)
+		goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+			if open := leftOpen(); code == 0 && len(open) > 0 {
+				fmt.Println("left open:", open)
+				code = 1
+			}
+			os.Exit(code)
+		}))
 		return
 	}
 	s, _, err := Open(Options{Path: os.Getenv(pathVariable)})
@@ -65,6 +71,18 @@ func TestMain(m *testing.M) {
 		}
 		writers.Wait()
 	}
+}
+
+// leftOpen returns the files of tests that this process has open, none where the
+// system does not tell.
+func leftOpen() (names []string) {
+	open, _ := os.ReadDir("/proc/self/fd")
+	for _, fd := range open {
+		if name, _ := os.Readlink("/proc/self/fd/" + fd.Name()); strings.HasPrefix(name, filepath.Join(os.TempDir(), "Test")) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // start runs the test binary in a role on path until the test ends.

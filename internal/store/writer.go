@@ -58,14 +58,11 @@ func (w *writer) run() {
 		var batches []*batch
 		batches, closed = w.store.take()
 		works := len(batches) > 0 && w.write(batches)
-		if len(w.failed) > 0 && (works || closed || !time.Now().Before(w.retryAt)) {
-			batches, w.failed = w.failed, nil
-			if w.write(batches) {
-				w.o.Log.Info("the record store works again: what waited is written", "sessions", len(batches))
-			}
-		}
 		if len(w.unsynced) > 0 && (closed || !time.Now().Before(w.syncBy)) {
 			w.sync()
+		}
+		if len(w.failed) > 0 && (works || closed || !time.Now().Before(w.retryAt)) {
+			w.retry(closed)
 		}
 		w.rotateIfFull()
 		timer.Reset(w.idle())
@@ -83,6 +80,24 @@ func (w *writer) idle() time.Duration {
 		idle = min(idle, time.Until(w.retryAt))
 	}
 	return idle
+}
+
+// retry writes what waits, unless it may come back from a sealed file. At last that
+// does not matter.
+func (w *writer) retry(last bool) {
+	err := w.ready()
+	if err == nil {
+		err = w.store.segments.settle()
+	}
+	if err != nil && !last {
+		w.fail(nil, err)
+		return
+	}
+	batches := w.failed
+	w.failed = nil
+	if w.write(batches) {
+		w.o.Log.Info("the record store works again: what waited is written", "sessions", len(batches))
+	}
 }
 
 // write appends the batches with one write, and syncs them with FsyncSession. It
@@ -137,7 +152,7 @@ func (w *writer) keep(batches []*batch) bool {
 	if w.o.Fsync != FsyncSession {
 		w.settle(batches, nil)
 	}
-	return w.o.Fsync != FsyncSession && total(w.unsynced) <= maxWaiting || w.sync()
+	return w.o.Fsync != FsyncSession && total(w.unsynced) <= maxWaiting/2 || w.sync()
 }
 
 // sync has the disk confirm the unsynced batches, and reports whether it did.
@@ -261,8 +276,11 @@ func (w *writer) rotateIfFull() {
 	}
 }
 
-// close closes the file.
+// close syncs and closes the file.
 func (w *writer) close() {
+	if len(w.unsynced) > 0 {
+		w.sync()
+	}
 	if n := len(w.failed); n > 0 {
 		w.store.lost = fmt.Errorf("the records of %d sessions are lost: %w", n, w.err)
 	}

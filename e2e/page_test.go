@@ -1,0 +1,669 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/councild/councild/internal/cli"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// The parts of a session on the page.
+const (
+	answers = `section[aria-labelledby="part-answers"]`
+	reviews = `section[aria-labelledby="part-reviews"]`
+	ranking = `section[aria-labelledby="part-ranking"]`
+	audit   = `section[aria-labelledby="part-audit"]`
+	answer  = `section[aria-labelledby="part-answer"] .prose`
+	said    = `#session [role="status"]`
+)
+
+// seats returns an expression for what a list says of each of its members.
+func seats(list string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll('%s .seats > li')].map((item) => item.querySelector(".model").textContent + " " + item.querySelector(".state").textContent).join(", ")`, list)
+}
+
+// long is a synthesis that takes a while to stream.
+func long() string {
+	var b strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&b, "Sentence %d of the final answer says what the council found.\n\n", i)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// writing has a model write a final answer in chunks that take a while.
+func writing(m *simllm.Model, text string) {
+	inner := m.Reply
+	m.ChunkDelay = 20 * time.Millisecond
+	m.Reply = func(task simllm.Task) (string, bool) {
+		if inner != nil {
+			inner(task)
+		}
+		return text, task.Kind == simllm.Synthesis
+	}
+}
+
+// paragraphs returns the final answer as it is shown.
+func paragraphs(p *tab) string {
+	return value[string](p, `[...document.querySelectorAll('`+answer+` p')].map((p) => p.textContent).join("\n\n")`)
+}
+
+// Somebody asks, watches each step as it happens, and reads the result.
+func TestAskAndWatch(t *testing.T) {
+	models := council()
+	release := hold(t, models, simllm.Question, simllm.Review)
+	writing(&models[0], long())
+	p := open(t, daemon(t, nil, models...), "")
+	p.do(chromedp.SendKeys(chromedp.ID("query"), "Should we split"))
+	p.press("\r", chromedp.KeyModifiers(chromedp.ModifierShift)) // a new line
+	p.ask("our monolith?")
+	if got := value[string](p, `document.querySelector("h1.question").textContent`); got != "Should we split\nour monolith?" {
+		t.Errorf("the question reads %q", got)
+	}
+
+	p.until(seats(answers) + ` === "amber waiting, birch waiting, cedar waiting, dune waiting"`)
+	release(simllm.Question, "cedar")
+	p.until(seats(answers) + ` === "amber waiting, birch waiting, cedar done, dune waiting"`)
+	p.says(".steps", "1 of 4")
+	p.says(said, "cedar has answered")
+	p.shot("1-answering")
+	release(simllm.Question, "amber", "birch", "dune")
+	p.until(seats(reviews) + ` === "amber waiting, birch waiting, cedar waiting, dune waiting"`)
+	p.says(`.steps [aria-current="step"]`, "Reviews0 of 4")
+	release(simllm.Review, "birch")
+	p.until(seats(reviews) + ` === "amber waiting, birch done, cedar waiting, dune waiting"`)
+	p.says(said, "birch has voted")
+	if value[bool](p, `document.querySelector('`+ranking+`').checkVisibility()`) {
+		t.Error("there is a ranking before the ballots are in")
+	}
+	release(simllm.Review, "amber", "cedar", "dune")
+	p.until(`document.querySelectorAll('` + ranking + ` tbody tr').length === 4`)
+	p.until(`document.querySelector('` + answer + `[aria-busy="true"]')?.textContent.includes("Sentence 1 ")`)
+	if value[bool](p, `document.querySelector('`+answer+`').closest("[aria-live], [role=status], [role=alert]") !== null`) {
+		t.Error("a screen reader is told every token")
+	}
+	p.shot("2-writing")
+	p.says(said, "The answer is complete.")
+	p.until(`document.querySelector('` + answer + `').textContent.includes("Sentence 59")`)
+	if got := paragraphs(p); got != long() {
+		t.Errorf("the answer reads %q", got)
+	}
+	p.shot("3-complete")
+
+	session := p.session()
+	var want []string
+	for _, s := range session["metadata"].(map[string]any)["aggregate_rankings"].([]any) {
+		standing := s.(map[string]any)
+		want = append(want, fmt.Sprintf("%v %v %.2f", standing["final_rank"], standing["model"], standing["borda_normalized"]))
+	}
+	got := value[[]string](p, `[...document.querySelectorAll('`+ranking+` tbody tr')].map((row) => [0, 1, 2].map((i) => row.cells[i].textContent).join(" "))`)
+	if !slices.Equal(got, want) {
+		t.Errorf("the ranking reads %q, want %q", got, want)
+	}
+
+	first := session["stage2"].([]any)[0].(map[string]any)
+	p.do(chromedp.Click(chromedp.CSS(reviews + " summary")))
+	p.until(`document.querySelector('` + reviews + ` details[open] tbody tr')`)
+	for _, row := range value[[][]string](p, `[...document.querySelector('`+reviews+` details[open] tbody').rows].map((row) => [...row.cells].map((cell) => cell.textContent))`) {
+		seat := first["label_to_model"].(map[string]any)[row[0]].(map[string]any)
+		ballot := first["parsed_ranking"].(map[string]any)
+		place := slices.Index(ballot["ranking"].([]any), any(row[0])) + 1
+		if row[1] != seat["model"] || row[2] != strconv.Itoa(place) || row[3] != fmt.Sprint(ballot["scores"].(map[string]any)[row[0]]) {
+			t.Errorf("the slate reads %q, the session has %v and %v", row, seat, ballot)
+		}
+	}
+	p.do(chromedp.Click(chromedp.CSS(answers + " summary")))
+	p.says(answers+" details[open]", strings.Fields(session["stage1"].([]any)[0].(map[string]any)["response"].(string))[0])
+	if text := p.text(audit); !strings.Contains(text, "One session cannot prove a bias") {
+		t.Errorf("the audit reads %q", text)
+	}
+}
+
+// A reload in the middle of the reviews, and one in the middle of the answer, goes
+// on where the session is.
+func TestReload(t *testing.T) {
+	models := council()
+	release := hold(t, models, simllm.Review)
+	writing(&models[0], long())
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("What survives a reload?")
+	release(simllm.Review, "dune")
+	const half = ` === "amber waiting, birch waiting, cedar waiting, dune done"`
+	p.until(seats(reviews) + half)
+	p.do(chromedp.Reload())
+	p.until(seats(reviews) + half)
+	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+	p.says("h1.question", "What survives a reload?")
+	p.says("title", "What survives a reload?")
+	release(simllm.Review, "amber", "birch", "cedar")
+	p.until(`document.querySelector('` + answer + `[aria-busy="true"]')?.textContent.includes("Sentence 1 ")`)
+	p.do(chromedp.Reload())
+	p.says(said, "The answer is complete.")
+	p.until(`document.querySelector('` + answer + `').textContent.includes("Sentence 59")`)
+	if got := paragraphs(p); got != long() {
+		t.Errorf("after the reloads the answer reads %q", got)
+	}
+}
+
+// line is a proxy whose responses can be lost.
+type line struct {
+	http.Handler
+
+	lose atomic.Bool // the response to the next POST
+
+	mu    sync.Mutex // guards all below
+	first int        // bytes after which the first response with events is cut; 0: none
+	cut   func()     // cuts the last one
+	since []string   // the Last-Event-ID of each request for events
+}
+
+func (l *line) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/events") {
+		ctx, cut := context.WithCancel(r.Context())
+		defer cut()
+		r = r.WithContext(ctx)
+		l.mu.Lock()
+		l.cut = cut
+		l.since = append(l.since, r.Header.Get("Last-Event-ID"))
+		if len(l.since) == 1 && l.first > 0 {
+			w = &cutWriter{ResponseWriter: w, left: l.first}
+		}
+		l.mu.Unlock()
+	}
+	if r.Method == http.MethodPost && l.lose.Swap(false) {
+		l.Handler.ServeHTTP(httptest.NewRecorder(), r)
+		panic(http.ErrAbortHandler)
+	}
+	l.Handler.ServeHTTP(w, r)
+}
+
+// start puts the line before a daemon, and returns its address.
+func (l *line) start(t *testing.T, origin string) string {
+	t.Helper()
+	target, err := url.Parse(origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.FlushInterval = -1
+	l.Handler = proxy
+	server := httptest.NewServer(l)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// cutWriter ends its response, as a connection that breaks does, after some bytes.
+type cutWriter struct {
+	http.ResponseWriter
+	left int
+}
+
+func (w *cutWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *cutWriter) Write(b []byte) (int, error) {
+	n, err := w.ResponseWriter.Write(b[:min(len(b), w.left)])
+	w.left -= n
+	if err == nil && w.left == 0 {
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	return n, err
+}
+
+// A line that is cut, also in the middle of an event, loses and repeats nothing.
+func TestCutLine(t *testing.T) {
+	models := council()
+	writing(&models[0], long())
+	l := &line{first: 500}
+	p := open(t, l.start(t, daemon(t, nil, models...)), "")
+	p.ask("What does a cut line lose?")
+	p.until(`document.querySelector('` + answer + `[aria-busy="true"]')?.textContent.includes("Sentence 1 ")`)
+	l.mu.Lock()
+	l.cut()
+	l.mu.Unlock()
+	p.says(said, "The answer is complete.")
+	p.until(`document.querySelector('` + answer + `').textContent.includes("Sentence 59")`)
+	if got := paragraphs(p); got != long() {
+		t.Errorf("the answer reads %q", got)
+	}
+	if value[bool](p, `[...document.querySelectorAll("#session .notice")].some((n) => n.checkVisibility())`) {
+		t.Errorf("the page still complains: %s", p.text("#session"))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.since) != 3 || l.since[0] != "" || l.since[2] == "" {
+		t.Errorf("the page came back behind the events %q", l.since)
+	}
+}
+
+// A question whose answer of 202 is lost is asked again, and is one session.
+func TestLostReply(t *testing.T) {
+	l := &line{}
+	l.lose.Store(true)
+	p := open(t, l.start(t, daemon(t, nil, council()...)), "")
+	p.ask("Was I heard?")
+	p.says(said, "The answer is complete.")
+	list := get[struct{ Sessions []any }](t, p.origin+"/v1/council")
+	if len(list.Sessions) != 1 || l.lose.Load() {
+		t.Errorf("there are %d sessions", len(list.Sessions))
+	}
+}
+
+// What is missing, and who stood in, is said at the top.
+func TestDegraded(t *testing.T) {
+	broken := []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}
+	origin := daemon(t, map[string]string{"CHAIRMAN": "down", "MODELS": "amber,birch,cedar,down"},
+		append(council(), simllm.Model{Name: "down", Faults: broken})...)
+	p := open(t, origin, "")
+	p.ask("Who is missing?")
+	p.says(said, "The answer is degraded.")
+	notice := p.text("#session .notice.warn")
+	for _, want := range []string{"Degraded", "Answers: down:", "Reviews: down:", "The chairman failed; ", "unauthorized"} {
+		if !strings.Contains(notice, want) {
+			t.Errorf("%q is not said in %q", want, notice)
+		}
+	}
+	if !value[bool](p, `document.querySelector("#session .notice.warn").getBoundingClientRect().top < document.querySelector('`+answer+`').getBoundingClientRect().top`) {
+		t.Error("it is not said above the answer")
+	}
+	p.says(answers+" .seats > li:last-child", "failed")
+	p.shot("degraded")
+}
+
+func TestTooFewAnswers(t *testing.T) {
+	broken := []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}
+	p := open(t, daemon(t, nil, simllm.Model{Name: "amber"}, simllm.Model{Name: "down", Faults: broken}, simllm.Model{Name: "out", Faults: broken}), "")
+	p.ask("Is there a quorum?")
+	p.says(said, "The session failed.")
+	if notice := p.text("#session .notice.bad"); !strings.Contains(notice, "Too few members answered") || !strings.Contains(notice, "down: ") {
+		t.Errorf("the failure reads %q", notice)
+	}
+	if got := value[string](p, seats(answers)); got != "amber done, down failed, out failed" {
+		t.Errorf("the members read %q", got)
+	}
+	if got := value[string](p, seats(reviews)); got != "amber not reached, down not reached, out not reached" {
+		t.Errorf("the reviewers read %q", got)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	models := council()
+	hold(t, models, simllm.Review)
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Shall we stop?")
+	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+	p.do(chromedp.Click(chromedp.CSS("#session button")))
+	p.says(said, "The session was cancelled.")
+	if status := p.session()["status"]; status != "cancelled" {
+		t.Errorf("the session is %v", status)
+	}
+	if value[bool](p, `document.querySelector("#session button").checkVisibility()`) {
+		t.Error("it can be cancelled again")
+	}
+}
+
+// The list has the sessions of this daemon, whoever began them, and opens them.
+func TestSessions(t *testing.T) {
+	models := council()
+	release := hold(t, models, simllm.Review)
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Which comes first?")
+	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+	p.do(chromedp.NavigateBack())
+	p.until(`document.querySelectorAll("#sessions li").length === 1`)
+	if text := p.text("#sessions li"); !strings.Contains(text, "Which comes first?") || !strings.Contains(text, "running") {
+		t.Errorf("the list reads %q", text)
+	}
+	p.do(chromedp.Click(chromedp.CSS("#sessions a")))
+	p.until(seats(reviews) + ` === "amber waiting, birch waiting, cedar waiting, dune waiting"`)
+	release(simllm.Review, "amber", "birch", "cedar", "dune")
+	p.says(said, "The answer is complete.")
+
+	other := open(t, p.origin, "")
+	other.until(`document.querySelectorAll("#sessions li").length === 1`)
+	other.says("#sessions li", "complete")
+	other.do(chromedp.Click(chromedp.CSS("#sessions a")))
+	other.says(said, "The answer is complete.")
+	other.do(chromedp.Navigate(p.origin + "/#/session/none-such"))
+	other.says("#session .notice.bad", "there is no session")
+}
+
+// A question that is refused stays in its field, with the reason under it.
+func TestRefusedQuestion(t *testing.T) {
+	p := open(t, daemon(t, map[string]string{"MAX_QUERY_BYTES": "10"}, council()...), "")
+	p.do(chromedp.SendKeys(chromedp.ID("query"), "This is more than ten bytes"))
+	p.press("\r")
+	p.says("#ask-problem", "query: ")
+	// The driver types the line break of Enter whatever the page makes of the key.
+	if kept := value[string](p, `document.getElementById("query").value.trim()`); kept != "This is more than ten bytes" {
+		t.Errorf("the field holds %q", kept)
+	}
+}
+
+// With tokens the page asks for one, again after a wrong one, and keeps it for the
+// tab only and out of the address.
+func TestToken(t *testing.T) {
+	const token = "a-token-of-sixteen-and-more"
+	p := open(t, daemon(t, map[string]string{"API_TOKENS": token}, council()...), "")
+	p.until(`document.getElementById("token").open`)
+	p.shot("token")
+	p.press("a-wrong-token-of-some-length\r")
+	p.says("#token-refused", "That token was refused.")
+	p.until(`document.getElementById("token").open && document.activeElement.id === "token-value"`)
+	p.press(token + "\r")
+	p.says("#sessions", "None yet.")
+	p.ask("Who am I?")
+	p.says(said, "The answer is complete.")
+	if address := value[string](p, `location.href + document.cookie + JSON.stringify(localStorage)`); strings.Contains(address, token) {
+		t.Errorf("the token is in %s", address)
+	}
+	p.do(chromedp.Reload())
+	p.says(said, "The answer is complete.")
+
+	second := newTab(p.ctx, t, p.origin) // of the same browser, with the same storage
+	second.do(chromedp.Navigate(p.origin + "/"))
+	second.until(`document.getElementById("token").open`)
+	second.press("\x1b")
+	second.says("#sessions", "A valid token is needed")
+}
+
+// simulated writes the records of 100 sessions.
+func simulated(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	if code := cli.Main(t.Context(), cli.IO{Args: []string{"simulate", "--out", path, "--sessions", "100"}, Stdout: io.Discard, Stderr: os.Stderr}); code != 0 {
+		t.Fatalf("simulate exited with %d", code)
+	}
+	return path
+}
+
+// The report draws each interval, and has the same figures as a table.
+func TestReport(t *testing.T) {
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, council()...), "#/report")
+	p.until(`document.querySelector("#report table")`)
+	type metric struct {
+		Estimate *float64 `json:"point_estimate"`
+		Lower    *float64 `json:"ci_lower"`
+		Verdict  *string
+		Members  []metric
+	}
+	report := get[struct {
+		Headline  string
+		Metrics   []metric
+		Reviewers []struct {
+			Harshness metric `json:"relative_harshness"`
+		}
+		Positions []any
+	}](t, p.origin+"/v1/bias-report")
+	shown := slices.Clone(report.Metrics)
+	for _, m := range report.Metrics {
+		if m.Verdict != nil && *m.Verdict == "bias" {
+			shown = append(shown, m.Members...)
+		}
+	}
+	if len(shown) == len(report.Metrics) {
+		t.Fatal("the report flags nothing")
+	}
+	for _, r := range report.Reviewers {
+		shown = append(shown, r.Harshness)
+	}
+	rows, points, intervals := len(shown)+len(report.Positions), len(report.Positions), 0
+	for _, m := range shown {
+		if m.Estimate != nil {
+			points++
+		}
+		if m.Lower != nil {
+			intervals++
+		}
+	}
+	if points == rows || intervals == 0 {
+		t.Fatal("the report leaves nothing open, or everything")
+	}
+	for what, want := range map[string]int{`.estimate`: points, `.interval`: intervals, `.figure tbody tr`: rows} {
+		if got := value[int](p, `document.querySelectorAll("#report `+what+`").length`); got != want {
+			t.Errorf("the page has %d %s, the report %d", got, what, want)
+		}
+	}
+	if text := p.text("#report .lead"); text != report.Headline {
+		t.Errorf("the page says %q, the report %q", text, report.Headline)
+	}
+	p.shot("report")
+	p.prefer("print", "prefers-color-scheme", "dark")
+	if got := value[string](p, `getComputedStyle(document.body).color`); got != "rgb(28, 33, 36)" {
+		t.Errorf("on paper the text is %s", got)
+	}
+	p.shot("report-print")
+
+	p.look(1100, 900, "dark")
+	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
+	p.until(`document.querySelector("#leaderboard tbody tr")`)
+	board := get[struct {
+		Entries []struct {
+			Model string
+			Borda float64 `json:"borda_normalized"`
+		}
+	}](t, p.origin+"/v1/leaderboard")
+	var want []string
+	for _, e := range board.Entries {
+		want = append(want, fmt.Sprintf("%s %.2f", e.Model, e.Borda))
+	}
+	got := value[[]string](p, `[...document.querySelector("#leaderboard tbody").rows].map((row) => row.cells[1].textContent + " " + row.cells[2].textContent)`)
+	if !slices.Equal(got, want) || len(want) == 0 {
+		t.Errorf("the leaderboard reads %q, want %q", got, want)
+	}
+	p.shot("leaderboard-dark")
+}
+
+func TestReportOfNothing(t *testing.T) {
+	p := open(t, daemon(t, nil, council()...), "#/report")
+	p.says("#report", "10 more sessions needed")
+	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
+	p.says("#leaderboard", "No session holds a ballot")
+}
+
+// Everything can be done without a mouse, in the order in which it stands.
+func TestKeyboard(t *testing.T) {
+	p := open(t, daemon(t, nil, council()...), "")
+	p.until(`!document.getElementById("ask").hidden`)
+	focused := func() string {
+		return value[string](p, `(document.activeElement.id || document.activeElement.textContent).trim()`)
+	}
+	tabTo := func(want ...string) {
+		t.Helper()
+		for _, w := range want {
+			p.press("\t")
+			if got := focused(); got != w {
+				t.Fatalf("the focus is on %q, not on %q", got, w)
+			}
+		}
+	}
+	tabTo("Skip to the content", "councild", "Ask", "Bias report", "Leaderboard")
+	p.do(chromedp.Reload())
+	p.until(`!document.getElementById("ask").hidden`)
+	tabTo("Skip to the content")
+	p.press("\r")
+	if got := focused(); got != "main" {
+		t.Fatalf("the link leads to %q", got)
+	}
+	tabTo("query")
+	p.press("Is there a keyboard?")
+	tabTo("category")
+	p.press("m") // math
+	tabTo("Ask")
+	p.press("\r")
+	p.says(said, "The answer is complete.")
+	if got := focused(); got != "Is there a keyboard?" {
+		t.Errorf("the focus is on %q, not on the question", got)
+	}
+	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+	for range 20 { // up to the first answer
+		p.press("\t")
+		if value[bool](p, `document.activeElement.matches('`+answers+` summary')`) {
+			break
+		}
+	}
+	p.press("\r")
+	p.until(`document.querySelector('` + answers + ` details').open`)
+	p.press("\r")
+	p.until(`!document.querySelector('` + answers + ` details').open`)
+}
+
+// Nothing moves for readers who want that.
+func TestReducedMotion(t *testing.T) {
+	models := council()
+	hold(t, models, simllm.Question)
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Does it move?")
+	p.until(seats(answers) + ` === "amber waiting, birch waiting, cedar waiting, dune waiting"`)
+	const animation = `getComputedStyle(document.querySelector(".state.waiting"), "::before").animationName`
+	if got := value[string](p, animation); got != "breathe" {
+		t.Errorf("the animation is %q", got)
+	}
+	p.prefer("", "prefers-reduced-motion", "reduce")
+	if got := value[string](p, animation); got != "none" {
+		t.Errorf("with reduced motion the animation is %q", got)
+	}
+}
+
+// axe-core finds nothing to object to in any view, light or dark.
+func TestAccessible(t *testing.T) {
+	axe, err := os.ReadFile("testdata/axe/axe.min.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}}
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, append(council(), down)...), "")
+	check := func(view string) {
+		t.Helper()
+		for _, scheme := range []string{"light", "dark"} {
+			p.look(1100, 900, scheme)
+			found := value[[]string](p, `axe.run().then((r) => r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html + ": " + n.failureSummary)).concat(r.passes.length < 10 ? ["hardly anything was checked"] : []))`)
+			for _, violation := range found {
+				t.Errorf("%s, %s: %s", view, scheme, violation)
+			}
+			p.shot(view + "-" + scheme)
+		}
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](string(axe)))
+	p.ask("Can everybody read this?")
+	p.says(said, "The answer is degraded.")
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = true; })`))
+	check("session")
+	for _, view := range []string{"ask", "report", "leaderboard"} {
+		p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + strings.TrimPrefix(view, "ask") + `"`))
+		p.until(`!document.getElementById("` + view + `").hidden && document.querySelector("#` + view + ` :is(table, #sessions li)")`)
+		check(view)
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("token").showModal()`))
+	check("token")
+}
+
+// Nothing is wider than a phone, except tables, which scroll by themselves.
+func TestPhone(t *testing.T) {
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, council()...), "")
+	p.look(360, 740, "light")
+	p.ask("Does it fit? " + strings.Repeat("Averylongwordwithoutanyspace", 10))
+	p.says(said, "The answer is complete.")
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = true; })`))
+	for _, view := range []string{"session", "ask", "report", "leaderboard"} {
+		if view != "session" {
+			p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + strings.TrimPrefix(view, "ask") + `"`))
+			p.until(`!document.getElementById("` + view + `").hidden && document.querySelector("#` + view + ` :is(table, #sessions li)")`)
+		}
+		if width := value[int](p, `document.scrollingElement.scrollWidth`); width > 360 {
+			t.Errorf("%s is %d pixels wide", view, width)
+		}
+		p.shot(view)
+	}
+}
+
+// Whatever models write stays text, wherever it is shown.
+func TestHostileText(t *testing.T) {
+	const line = `<script>window.harmed = 1</script><img src=x onerror="window.harmed = 1"><svg onload="window.harmed = 1"></svg>`
+	const hostile = line + "\n\n" + `**<b onmouseover="window.harmed = 1">bold</b>** [a link](javascript:window.harmed=1) ` + "`<i>code</i>`" +
+		"\n\n```<u>\n</code></pre><script>window.harmed = 1</script>\n```\n\n# <h1>x\n- <li>y\n"
+	models := council()
+	for i := range models {
+		models[i].Reply = func(task simllm.Task) (string, bool) {
+			if task.Kind != simllm.Review {
+				return hostile, true
+			}
+			var labels []string
+			for _, a := range task.Answers {
+				labels = append(labels, fmt.Sprintf("%q", a.Label))
+			}
+			return hostile + `{"ranking": [` + strings.Join(labels, ",") + `], "reason": "<script>window.harmed = 1</script>"}`, true
+		}
+	}
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask(line)
+	p.says(said, "The answer is complete.")
+	p.until(`document.querySelector('` + answer + `').textContent.includes("<script>window.harmed = 1</script>")`)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = true; })`))
+	if got := value[string](p, `document.querySelector("h1.question").textContent`); got != line {
+		t.Errorf("the question reads %q", got)
+	}
+	for _, list := range []string{answers, reviews} {
+		if n := value[int](p, `[...document.querySelectorAll('`+list+` details')].filter((d) => d.textContent.includes("<img src=x onerror=")).length`); n != 4 {
+			t.Errorf("%d of 4 texts are shown as written: %s", n, p.text(list))
+		}
+	}
+	if found := value[[]string](p, `[...document.querySelectorAll("main :is(script, img, svg:not(.bar), b, i, u, [onmouseover], [onerror], [onload], a[href^=javascript])")].map((n) => n.outerHTML)`); len(found) > 0 {
+		t.Errorf("texts became elements: %q", found)
+	}
+	if value[bool](p, `"harmed" in window`) {
+		t.Error("a text was run")
+	}
+	p.shot("hostile")
+}
+
+// The policy refuses what a mistake of the page would let in. It also shows that
+// the tests notice.
+func TestPolicy(t *testing.T) {
+	origin := daemon(t, nil, council()...)
+	elsewhere, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = elsewhere.Close() })
+	for name, attack := range map[string]string{
+		"inline script": `const s = document.createElement("script"); try { s.text = "window.harmed = 1"; } catch {} document.body.append(s);`,
+		"inline style":  `document.body.setAttribute("style", "color: red");`,
+		"markup":        `try { document.body.innerHTML = "<p>x</p>"; } catch {}`,
+		"image":         `new Image().src = "http://` + elsewhere.Addr().String() + `/x.png";`,
+		"call":          `fetch("http://` + elsewhere.Addr().String() + `/").catch(() => {});`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := open(t, origin, "")
+			p.until(`!document.getElementById("ask").hidden`)
+			p.do(chromedp.Evaluate[chromedp.Void](`{ addEventListener("securitypolicyviolation", () => { window.refused = true; }); ` + attack + ` }`))
+			p.until(`window.refused`)
+			if value[bool](p, `"harmed" in window || document.body.style.color === "red" || document.body.children.length < 3`) {
+				t.Error("the attack had an effect")
+			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if len(p.faults) == 0 {
+				t.Error("the test did not notice")
+			}
+			p.faults = nil
+		})
+	}
+}

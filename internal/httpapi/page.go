@@ -1,0 +1,35 @@
+package httpapi
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/councild/councild/web"
+	"github.com/go-chi/chi/v5"
+)
+
+// pagePolicy lets the page run its own files and call this daemon, and nothing
+// else. Trusted types have the browser refuse to parse a text as markup.
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// page is GET / and GET /assets/{name}, what it loads.
+func (a *API) page(w http.ResponseWriter, r *http.Request) error {
+	name := "index.html"
+	if asset := chi.URLParam(r, "name"); asset != "" {
+		name = "assets/" + asset
+	}
+	data, err := web.Files.ReadFile(name)
+	if err != nil {
+		return a.notFound(w, r)
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", pagePolicy)
+	h.Set("Cache-Control", "no-cache") // kept, but another daemon may have another page: its ETag is asked for
+	h.Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(data)))
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
+	return nil
+}

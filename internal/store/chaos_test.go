@@ -1,0 +1,91 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Many sessions come at once while every kind of operation fails now and then.
+// Nothing is lost or there twice, after a crash at some moments of all that either.
+func TestFaultF25Chaos(t *testing.T) {
+	for seed := range uint64(3) {
+		for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
+			path := newPath(t)
+			d := &testDisk{}
+			k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
+			var all []string
+			synctest.Test(t, func(t *testing.T) {
+				s := openWith(t, Options{Path: path, Fsync: mode, Interval: time.Second, RotateBytes: int64(5 * len(lines(t, "00"))), disk: d})
+				var mu sync.Mutex // guards rng
+				rng := rand.New(rand.NewPCG(seed, 0))
+				d.fail(func(o op, n int) (int, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					if o.kind != opTruncate && rng.IntN(7) == 0 {
+						if o.kind == opWrite {
+							return rng.IntN(n + 1), syscall.ENOSPC
+						}
+						return n, syscall.EIO
+					}
+					return n, nil
+				})
+				var done sync.WaitGroup
+				for w := range 4 {
+					for i := range 6 {
+						id := fmt.Sprintf("%d%d", w, i)
+						all = append(all, id)
+						done.Go(func() {
+							time.Sleep(time.Duration(i) * 150 * time.Millisecond)
+							k.append(t, s, d, id)
+						})
+					}
+				}
+				done.Wait()
+				time.Sleep(2 * time.Second)
+				d.fail(nil)
+				time.Sleep(lastPause + 2*time.Second)
+				synctest.Wait()
+				if err := s.Healthy(); err != nil {
+					t.Error(err)
+				}
+				holds(t, path, all...)
+			})
+			if t.Failed() {
+				t.Fatalf("seed %d, %s", seed, mode)
+			}
+			if mode != FsyncSession {
+				continue
+			}
+			ops := d.done()
+			rng := rand.New(rand.NewPCG(seed, 1))
+			for range 12 {
+				n := rng.IntN(len(ops) + 1)
+				for _, c := range crashes() {
+					p := restore(t, c.after(ops[:n]))
+					s, _, err := Open(Options{Path: p, disk: &testDisk{}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					ids := whole(t, p)
+					for id, at := range k.ops {
+						if at <= n && !slices.Contains(ids, id) {
+							t.Errorf("session %s is missing", id)
+						}
+					}
+					if err := s.Close(); err != nil {
+						t.Error(err)
+					}
+					if t.Failed() {
+						t.Fatalf("seed %d: after %d operations, %+v", seed, n, c)
+					}
+				}
+			}
+		}
+	}
+}

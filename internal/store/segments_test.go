@@ -1,0 +1,238 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// tidy compresses the closed segments of the store at path.
+func tidy(t *testing.T, path string) {
+	t.Helper()
+	s, _, err := Open(Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.segments.tidy(t.Context()), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A closed segment is small: ADR-018 wants less than 1 KB for a session.
+func TestClosedSegmentIsSmall(t *testing.T) {
+	path := newPath(t)
+	written := writeRecords(t, path+".000001", 12*1000)
+	plain, err := os.Stat(path + ".000001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tidy(t, path)
+	closed, err := os.Stat(path + ".000001.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	perSession := closed.Size() / int64(written/12)
+	if perSession >= 1000 {
+		t.Errorf("%d bytes per session of 4 members", perSession)
+	}
+	t.Logf("a session of 4 members has %d bytes as it is written, %d in a closed segment", plain.Size()/int64(written/12), perSession)
+	if diff := cmp.Diff([]string{"", ".000001.zst"}, names(t, path)); diff != "" {
+		t.Error(diff)
+	}
+	if records, bad := collect(t, ReadFile(t.Context(), path)); len(records) != written || len(bad) > 0 {
+		t.Errorf("%d records of %d, skipped %v", len(records), written, bad)
+	}
+}
+
+func TestReadFileTakesEveryForm(t *testing.T) {
+	path := newPath(t)
+	s := openWith(t, Options{Path: path, RotateBytes: int64(len(lines(t, "a")))})
+	for _, id := range []string{"a", "b", "c"} {
+		appendSessions(t, s, id)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(path, link); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, path, lines(t, "d"))
+	// Names that are like those of segments.
+	for _, name := range []string{".20251217", ".00001", ".000009.gz", ".000009.tmp", "-000009", ".000009.zst.zst"} {
+		writeFile(t, path+name, lines(t, "other"))
+	}
+	want := []string{"a", "b", "c", "d"}
+	for name, prepare := range map[string]func() string{
+		"as the last writer left it": func() string { return path },
+		"with all compressed": func() string {
+			tidy(t, path)
+			return path
+		},
+		"through a link": func() string { return link },
+	} {
+		if diff := cmp.Diff(want, whole(t, prepare())); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"b"}, whole(t, path+".000002.zst")); diff != "" {
+		t.Errorf("a closed segment alone: %s", diff)
+	}
+	// A crash between the end of one data file and the begin of the next.
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want[:3], whole(t, path)); diff != "" {
+		t.Errorf("without a data file: %s", diff)
+	}
+	// A crash between compressing a segment and removing what it was made from.
+	writeFile(t, path+".000001", lines(t, "a"))
+	if diff := cmp.Diff(want[:3], whole(t, path)); diff != "" {
+		t.Errorf("with a segment in both forms: %s", diff)
+	}
+	tidy(t, path)
+	if slices.Contains(names(t, path), ".000001") {
+		t.Error("what was compressed is still there")
+	}
+}
+
+// What cannot be compressed is kept as it is, and tried again.
+func TestCompressingFails(t *testing.T) {
+	for _, kind := range []kind{opWrite, opSync, opRename, opSyncDir, opRemove} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &testDisk{}
+				path := newPath(t)
+				writeFile(t, path+".000001", lines(t, "a"))
+				var log strings.Builder
+				s := openWith(t, Options{Path: path, Log: newTestLog(&log), disk: d})
+				synctest.Wait()
+				appendSessions(t, s, "b")
+				writeFile(t, path+".000002", lines(t, "c"))
+				d.fail(func(o op, n int) (int, error) {
+					ours := strings.HasSuffix(o.name, temporarySuffix) || strings.HasSuffix(o.name, ".000002") || o.kind == opSyncDir
+					return n, onlyIf(ours && o.kind == kind, syscall.ENOSPC)
+				})
+				time.Sleep(time.Hour + time.Second)
+				synctest.Wait()
+				if !strings.Contains(log.String(), "no space left") {
+					t.Errorf("log: %s", log.String())
+				}
+				holds(t, path, "a", "b", "c")
+				d.fail(nil)
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				holds(t, path, "a", "b", "c")
+				if diff := cmp.Diff([]string{"", ".000001.zst", ".000002.zst"}, names(t, path)); diff != "" {
+					t.Error(diff)
+				}
+			})
+		})
+	}
+}
+
+func TestRotationFails(t *testing.T) {
+	d := &testDisk{}
+	path := newPath(t)
+	var log strings.Builder
+	s := openWith(t, Options{Path: path, RotateBytes: int64(len(lines(t, "a"))), Log: newTestLog(&log), disk: d})
+	d.fail(func(o op, n int) (int, error) { return n, onlyIf(o.kind == opRename, syscall.EACCES) })
+	appendSessions(t, s, "a", "b")
+	d.fail(nil)
+	appendSessions(t, s, "c")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, path, "a", "b", "c")
+	if !strings.Contains(log.String(), "grows on") || !slices.ContainsFunc(names(t, path), func(name string) bool { return strings.HasPrefix(name, ".000001") }) {
+		t.Errorf("files %v, log: %s", names(t, path), log.String())
+	}
+}
+
+// With a retention a closed segment goes when its newest record is old enough, by
+// itself; the data file, and what holds no record, stay.
+func TestRetention(t *testing.T) {
+	dated := func(id string, days int) string {
+		batch := session(id)
+		for i := range batch {
+			batch[i].Timestamp = time.Now().AddDate(0, 0, -days)
+		}
+		written, err := encode(batch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(written)
+	}
+	path := newPath(t)
+	synctest.Test(t, func(t *testing.T) {
+		for i, data := range []string{dated("a", 40) + dated("b", 29), dated("c", 31), "no record\n", dated("d", -1)} {
+			writeFile(t, fmt.Sprintf("%s.%06d", path, i+1), data)
+		}
+		writeFile(t, path, dated("e", 99))
+		openWith(t, Options{Path: path, Retention: 30 * 24 * time.Hour})
+		for _, step := range []struct {
+			after time.Duration
+			want  []string
+		}{
+			{0, []string{"", ".000001.zst", ".000003.zst", ".000004.zst"}},
+			{23 * time.Hour, []string{"", ".000001.zst", ".000003.zst", ".000004.zst"}},
+			{2 * time.Hour, []string{"", ".000003.zst", ".000004.zst"}},
+			{32 * 24 * time.Hour, []string{"", ".000003.zst"}},
+		} {
+			time.Sleep(step.after)
+			synctest.Wait()
+			if diff := cmp.Diff(step.want, names(t, path)); diff != "" {
+				t.Errorf("after %v: %s", step.after, diff)
+			}
+		}
+	})
+}
+
+func TestVerify(t *testing.T) {
+	path := newPath(t)
+	writeFile(t, path+".000001", lines(t, "a", "b"))
+	tidy(t, path)
+	writeFile(t, path, lines(t, "c")+strings.Repeat("{\n", 12)+"null\n"+lines(t, "d")[:100])
+	got, err := Verify(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, err := os.Stat(path + ".000001.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Part{{File: "bias_metrics.jsonl.000001.zst", Bytes: closed.Size(), Sessions: 2, Records: 6}, {
+		File: "bias_metrics.jsonl", Bytes: int64(len(content(t, path))), Sessions: 1, Records: 3, Skipped: []Skip{
+			{ReasonNotJSON, 12, []int64{4, 5, 6, 7, 8, 9, 10, 11, 12, 13}}, {ReasonNotAnObject, 1, []int64{16}}, {ReasonUnterminated, 1, []int64{17}},
+		},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := Verify(t.Context(), path+".none"); !os.IsNotExist(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for name, o := range map[string]Options{
+		"no path":             {},
+		"a compressed file":   {Path: newPath(t) + compressedSuffix},
+		"an unknown mode":     {Path: newPath(t), Fsync: "always"},
+		"no interval":         {Path: newPath(t), Fsync: FsyncInterval},
+		"a negative interval": {Path: newPath(t), Fsync: FsyncInterval, Interval: -1},
+	} {
+		if s, _, err := Open(o); err == nil {
+			t.Errorf("%s: opened, %v", name, s.Close())
+		}
+	}
+}

@@ -1,0 +1,145 @@
+// Calls to the daemon, and following the events of a session.
+
+// A line that is silent for longer is taken for cut: the daemon sends a comment
+// every 15 s.
+const silence = 45_000; // ms
+
+// Problem is what the daemon answers when a call fails (RFC 9457).
+export class Problem extends Error {
+  constructor(status, body, retryAfter) {
+    super(body.detail ?? `the daemon answered ${status}`);
+    Object.assign(this, { status, body, retryAfter });
+  }
+}
+
+let askToken; // asks the reader for a token; false when there is none to be had
+
+// onUnauthorized says how to ask for a token. The function gets whether the last
+// one was refused.
+export function onUnauthorized(ask) {
+  let asking = null;
+  askToken = async (used) => {
+    if (used !== token()) return true; // another call has asked meanwhile
+    asking ??= ask(used !== null).finally(() => { asking = null; });
+    const given = await asking;
+    if (given) sessionStorage.setItem("token", given);
+    return Boolean(given);
+  };
+}
+
+// The token is kept for the tab, and never stands in an address.
+const token = () => sessionStorage.getItem("token");
+
+// call sends a request. A failure is a Problem, or a TypeError when the daemon
+// cannot be reached.
+export async function call(path, { headers = {}, ...options } = {}) {
+  for (;;) {
+    const used = token();
+    const response = await fetch(path, { ...options, headers: used ? { ...headers, Authorization: `Bearer ${used}` } : headers });
+    if (response.ok) return response;
+    if (response.status === 401 && await askToken(used)) continue;
+    const body = await response.json().catch(() => ({}));
+    throw new Problem(response.status, body, Number(response.headers.get("Retry-After")));
+  }
+}
+
+// get returns the JSON at a path.
+export async function get(path) {
+  return (await call(path)).json();
+}
+
+// ask starts a session in the background and returns its id. The key makes sending
+// it again after a cut line safe: it stays one session.
+export async function ask(question) {
+  const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
+  const request = {
+    method: "POST", body: JSON.stringify({ ...question, background: true }),
+    headers: { "Content-Type": "application/json", "Idempotency-Key": key },
+  };
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return (await (await call("v1/council", request)).json()).session_id;
+    } catch (error) {
+      if (error instanceof Problem || attempt === 3) throw error;
+      await pause(delay(attempt));
+    }
+  }
+}
+
+// cancel cancels a session.
+export function cancel(id) {
+  return call(path(id), { method: "DELETE" });
+}
+
+const path = (id) => `v1/council/${encodeURIComponent(id)}`;
+
+// follow calls handle with every event of a session from the first to the last,
+// each once, however often the line is cut; cut is told when it is, and when it is
+// back. It ends with the last event, or as a failure when there is no use in coming
+// back or the signal is raised.
+export async function follow(id, handle, cut, signal) {
+  let last = null;
+  for (let failures = 0; ;) {
+    let wait = 0;
+    try {
+      const line = new AbortController();
+      let timer = setTimeout(() => line.abort(), silence);
+      const alive = () => {
+        clearTimeout(timer);
+        timer = setTimeout(() => line.abort(), silence);
+      };
+      try {
+        const response = await call(`${path(id)}/events`, {
+          headers: last === null ? {} : { "Last-Event-ID": last }, signal: AbortSignal.any([signal, line.signal]),
+        });
+        if (response.status === 204) return;
+        cut(false);
+        for await (const event of events(response.body, alive)) {
+          failures = 0;
+          last = event.id;
+          handle(event.type, JSON.parse(event.data));
+          if (event.type === "session.done" || event.type === "session.failed") return;
+        }
+      } finally {
+        clearTimeout(timer);
+        line.abort();
+      }
+    } catch (error) {
+      if (signal.aborted || (error instanceof Problem && error.status < 500 && error.status !== 429)) throw error;
+      wait = error.retryAfter > 0 ? error.retryAfter * 1000 : 0;
+    }
+    cut(true);
+    await pause(Math.max(wait, delay(failures++)));
+    signal.throwIfAborted();
+  }
+}
+
+// events reads server-sent events. An event that the line was cut in is left out.
+async function* events(body, alive) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "", event = {};
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    alive();
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line === "") {
+        if (event.data !== undefined) yield event;
+        event = {};
+        continue;
+      }
+      const [, field, text] = /^([^:]*):? ?(.*)$/s.exec(line);
+      if (field === "id") event.id = text;
+      if (field === "event") event.type = text;
+      if (field === "data") event.data = text;
+    }
+  }
+}
+
+// delay grows from half a second to 15, each drawn so that many tabs do not come
+// back at once.
+const delay = (failures) => Math.min(15_000, 500 * 2 ** failures) * (0.5 + Math.random() / 2);
+
+const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });

@@ -1,0 +1,110 @@
+// The page: which view the address asks for, the form, the list, the token.
+
+import { ask, get, onUnauthorized } from "./api.js";
+import { el, moment, problem } from "./dom.js";
+import { leaderboard, report } from "./report.js";
+import { watch } from "./session.js";
+
+const $ = (id) => document.getElementById(id);
+
+// views fill a section, by the first part of the address behind the #.
+const views = {
+  "": { section: $("ask"), title: "Ask the council", open: list },
+  session: { section: $("session"), title: "Session", open: watch },
+  report: { section: $("report"), title: "Bias report", open: report },
+  leaderboard: { section: $("leaderboard"), title: "Leaderboard", open: leaderboard },
+};
+
+let left = new AbortController(); // raised when its view is left
+
+// show opens the view that the address names. Whoever follows a link is taken to
+// the head of the view; a page that is loaded keeps its own focus.
+async function show(event) {
+  const [, name = "", id] = location.hash.split("/");
+  const view = views[name] ?? views[""];
+  left.abort();
+  left = new AbortController();
+  const { signal } = left;
+  for (const { section } of Object.values(views)) section.hidden = section !== view.section;
+  document.title = view === views[""] ? "councild" : `${view.title} · councild`;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.getAttribute("href") === `#/${name}`) {
+      link.setAttribute("aria-current", "page");
+    } else {
+      link.removeAttribute("aria-current");
+    }
+  }
+  if (view !== views[""] && view !== views.session) view.section.replaceChildren(el("h1", { tabindex: "-1" }, view.title));
+  try {
+    const opened = view.open(view.section, signal, id);
+    if (event) (view.section.querySelector("h1") ?? $("main")).focus();
+    await opened;
+  } catch (error) {
+    if (!signal.aborted) view.section.append(problem(error));
+  }
+}
+
+// list shows the sessions that the daemon holds.
+async function list(section, signal) {
+  const place = $("sessions");
+  const { sessions } = await get("v1/council").catch((error) => {
+    place.replaceChildren(problem(error));
+    return {};
+  });
+  if (!sessions || signal.aborted) return;
+  place.replaceChildren(sessions.length === 0
+    ? el("p", { class: "hint" }, "None yet. Finished sessions are kept here for a while, as this daemon is set up; nothing of them is stored in your browser beyond this tab.")
+    : el("ul", { class: "sessions" }, sessions.map((s) => el("li", {},
+      el("a", { href: `#/session/${s.session_id}` }, sessionStorage.getItem(`question ${s.session_id}`)?.slice(0, 200) ?? `Session ${s.session_id}`),
+      el("span", { class: "hint" }, el("span", { class: `state ${s.status}` }, s.status), " · ", moment(s.created))))));
+}
+
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // what stands behind the # is the view
+  $("main").focus();
+});
+
+$("query").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    $("question-form").requestSubmit();
+  }
+});
+
+$("question-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const query = $("query").value, category = $("category").value;
+  const button = event.target.querySelector("button");
+  button.disabled = true;
+  $("ask-problem").replaceChildren();
+  try {
+    const id = await ask({ query, ...(category && { category }) });
+    try {
+      sessionStorage.setItem(`question ${id}`, query); // for the list, and after a reload
+    } catch { /* it is too long to be kept: the session goes on without */ }
+    event.target.reset();
+    location.hash = `#/session/${id}`;
+  } catch (error) {
+    $("ask-problem").replaceChildren(problem(error));
+  } finally {
+    button.disabled = false;
+  }
+});
+
+onUnauthorized((refused) => new Promise((resolve) => {
+  const dialog = $("token"), value = $("token-value");
+  $("token-refused").textContent = refused ? "That token was refused." : "";
+  value.value = "";
+  let given = null;
+  $("token-form").onsubmit = (event) => {
+    event.preventDefault();
+    given = value.value.trim();
+    dialog.close();
+  };
+  $("token-cancel").onclick = () => dialog.close();
+  dialog.onclose = () => resolve(given);
+  dialog.showModal();
+}));
+
+addEventListener("hashchange", show);
+show();
