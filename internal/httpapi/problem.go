@@ -101,7 +101,12 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
-	if err := write(w, p.Status, "application/problem+json", p); err != nil {
+	if speaksOpenAI(r) {
+		err = writeJSON(w, p.Status, chatError(p))
+	} else {
+		err = write(w, p.Status, "application/problem+json", p)
+	}
+	if err != nil {
 		a.o.Log.ErrorContext(r.Context(), "the problem could not be written", "error", err)
 	}
 }
