@@ -20,7 +20,7 @@ func streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Session, c C
 	release := s.Hold()
 	stream(w, r, s, 0, func(events []byte) ([]byte, bool) {
 		for name, data := range split(events) {
-			if t.event(r.Context(), name, data); t.void {
+			if t.event(name, data); t.void {
 				break
 			}
 		}
@@ -40,7 +40,7 @@ type chatStream struct {
 	void    bool          // an error has ended the stream before the session
 }
 
-func (t *chatStream) event(ctx context.Context, name council.EventType, data []byte) {
+func (t *chatStream) event(name council.EventType, data []byte) {
 	switch name {
 	case council.EventDelta:
 		var delta council.Delta
@@ -49,14 +49,14 @@ func (t *chatStream) event(ctx context.Context, name council.EventType, data []b
 	case council.EventRestart:
 		// What was sent cannot be taken back.
 		t.void = true
-		t.fail(ctx, &council.Error{
+		t.data(chatError(&council.Error{
 			Code: council.CodePartialRefused, SessionID: t.s.ID,
 			Detail: "the chairman failed in the middle of the answer; the whole one, by somebody else, will be at GET /v1/council/" + t.s.ID,
-		})
+		}))
 	case council.EventDone:
 		session, err := readSession(data)
 		if err != nil {
-			t.fail(ctx, coded(err))
+			t.data(chatError(coded(err)))
 			return
 		}
 		t.chunk(Chat{Choices: []ChatChoice{{Delta: &ChatDelta{}, FinishReason: session.finish()}}, Council: &session.ChatCouncil})
@@ -65,7 +65,7 @@ func (t *chatStream) event(ctx context.Context, name council.EventType, data []b
 		}
 		t.out.WriteString("data: [DONE]\n\n")
 	case council.EventFailed:
-		t.fail(ctx, t.s.Failure())
+		t.data(chatError(t.s.Failure()))
 	default:
 		var who struct{ Model string }
 		_ = json.Unmarshal(data, &who) // not every event is about one
@@ -78,10 +78,6 @@ func (t *chatStream) delta(d ChatDelta) { t.chunk(Chat{Choices: []ChatChoice{{De
 func (t *chatStream) chunk(c Chat) {
 	c.ID, c.Object, c.Created, c.Model = "chatcmpl-"+t.s.ID, "chat.completion.chunk", t.s.Created.Unix(), t.request.Model
 	t.data(c)
-}
-
-func (t *chatStream) fail(ctx context.Context, e *council.Error) {
-	t.data(chatError(problem(ctx, e)))
 }
 
 func (t *chatStream) data(v any) {
