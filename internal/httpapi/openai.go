@@ -283,22 +283,22 @@ func speaksOpenAI(r *http.Request) bool {
 	return r.URL.Path == "/v1/models" || r.URL.Path == "/v1/chat/completions"
 }
 
-// chatError returns a problem in OpenAI's shape.
-func chatError(p Problem) ChatError {
-	e := ChatErrorBody{Message: p.Detail, Type: "invalid_request_error", Code: p.Code}
-	if p.Status == http.StatusTooManyRequests {
-		e.Type = "rate_limit_error"
-	} else if p.Status >= http.StatusInternalServerError {
-		e.Type = "server_error"
+// chatError returns an error in OpenAI's shape.
+func chatError(e *council.Error) ChatError {
+	body := ChatErrorBody{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
+	if status, _ := meaning(e.Code); status == http.StatusTooManyRequests {
+		body.Type = "rate_limit_error"
+	} else if status >= http.StatusInternalServerError {
+		body.Type = "server_error"
 	}
-	for i, f := range p.Errors {
+	for i, f := range e.Fields {
 		if i == 0 {
-			e.Param = &f.Field
+			body.Param = &f.Field
 		}
-		e.Message += fmt.Sprintf("; %s: %s (%s)", f.Field, f.Message, f.Fix)
+		body.Message += fmt.Sprintf("; %s: %s (%s)", f.Field, f.Message, f.Fix)
 	}
-	if p.SessionID != "" {
-		e.Message += "; session " + p.SessionID
+	if e.SessionID != "" {
+		body.Message += "; session " + e.SessionID
 	}
-	return ChatError{e}
+	return ChatError{body}
 }

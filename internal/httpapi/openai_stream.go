@@ -15,12 +15,11 @@ import (
 // streamChat sends a session as chunks of a completion: the chairman's text as it
 // arrives, and what comes before it as comments.
 func streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Session, c ChatRequest) {
-	t := chatStream{s: s, request: c, out: new(bytes.Buffer)}
-	t.delta(ChatDelta{Role: council.RoleAssistant, Content: new("")})
+	t := newChatStream(s, c)
 	release := s.Hold()
 	stream(w, r, s, 0, func(events []byte) ([]byte, bool) {
 		for name, data := range split(events) {
-			if t.event(r.Context(), name, data); t.void {
+			if t.event(name, data); t.void {
 				break
 			}
 		}
@@ -34,29 +33,41 @@ func streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Session, c C
 
 // chatStream turns the events of a session into chunks.
 type chatStream struct {
-	s       *sessions.Session
-	request ChatRequest
-	out     *bytes.Buffer // what is to be sent
-	void    bool          // an error has ended the stream before the session
+	s             *sessions.Session
+	request       ChatRequest
+	out           *bytes.Buffer // what is to be sent
+	before, after []byte        // what stands around the text in a chunk
+	void          bool          // an error has ended the stream before the session
 }
 
-func (t *chatStream) event(ctx context.Context, name council.EventType, data []byte) {
+func newChatStream(s *sessions.Session, request ChatRequest) *chatStream {
+	t := &chatStream{s: s, request: request, out: new(bytes.Buffer)}
+	t.chunk(Chat{Choices: []ChatChoice{{Delta: &ChatDelta{Content: new("")}}}})
+	before, after, _ := bytes.Cut(t.out.Bytes(), []byte(`""},`))
+	t.before, t.after = bytes.Clone(before), append([]byte("},"), after...)
+	t.out.Reset()
+	t.chunk(Chat{Choices: []ChatChoice{{Delta: &ChatDelta{Role: council.RoleAssistant, Content: new("")}}}})
+	return t
+}
+
+func (t *chatStream) event(name council.EventType, data []byte) {
 	switch name {
 	case council.EventDelta:
-		var delta council.Delta
-		_ = json.Unmarshal(data, &delta) // it is one
-		t.delta(ChatDelta{Content: &delta.Text})
+		// Most of a stream is this: the text is taken over as the JSON that it is.
+		t.out.Write(t.before)
+		t.out.Write(bytes.TrimSuffix(bytes.TrimPrefix(data, []byte(`{"text":`)), []byte("}")))
+		t.out.Write(t.after)
 	case council.EventRestart:
 		// What was sent cannot be taken back.
 		t.void = true
-		t.fail(ctx, &council.Error{
+		t.data(chatError(&council.Error{
 			Code: council.CodePartialRefused, SessionID: t.s.ID,
 			Detail: "the chairman failed in the middle of the answer; the whole one, by somebody else, will be at GET /v1/council/" + t.s.ID,
-		})
+		}))
 	case council.EventDone:
 		session, err := readSession(data)
 		if err != nil {
-			t.fail(ctx, coded(err))
+			t.data(chatError(coded(err)))
 			return
 		}
 		t.chunk(Chat{Choices: []ChatChoice{{Delta: &ChatDelta{}, FinishReason: session.finish()}}, Council: &session.ChatCouncil})
@@ -65,7 +76,7 @@ func (t *chatStream) event(ctx context.Context, name council.EventType, data []b
 		}
 		t.out.WriteString("data: [DONE]\n\n")
 	case council.EventFailed:
-		t.fail(ctx, t.s.Failure())
+		t.data(chatError(t.s.Failure()))
 	default:
 		var who struct{ Model string }
 		_ = json.Unmarshal(data, &who) // not every event is about one
@@ -73,15 +84,9 @@ func (t *chatStream) event(ctx context.Context, name council.EventType, data []b
 	}
 }
 
-func (t *chatStream) delta(d ChatDelta) { t.chunk(Chat{Choices: []ChatChoice{{Delta: &d}}}) }
-
 func (t *chatStream) chunk(c Chat) {
 	c.ID, c.Object, c.Created, c.Model = "chatcmpl-"+t.s.ID, "chat.completion.chunk", t.s.Created.Unix(), t.request.Model
 	t.data(c)
-}
-
-func (t *chatStream) fail(ctx context.Context, e *council.Error) {
-	t.data(chatError(problem(ctx, e)))
 }
 
 func (t *chatStream) data(v any) {
