@@ -20,10 +20,15 @@ demo: ## Run the daemon with a simulated council: no key, no network.
 build: ## Build the binary ./councild.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o councild ./cmd/councild
 
-test: ## Run every test; ARTIFACTS=DIR keeps the screenshots of the page.
-	$(GO) test -race -shuffle=on ./...
+test: e2e/node_modules ## Run every test; ARTIFACTS=DIR keeps the screenshots of the page.
+	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -race -shuffle=on $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
+	$(GO) test -race -shuffle=on ./...
+
+e2e/node_modules: e2e/package-lock.json
+	npm --prefix e2e ci
+	@touch $@
 
 bench: ## Run the benchmarks.
 	$(GO) test -run '^$$' -bench . -benchmem ./...

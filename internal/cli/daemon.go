@@ -77,7 +77,7 @@ func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version
 	d.listener = bounded
 	d.tokens = d.requireTokens(ctx)
 	o := httpapi.Options{
-		Council: d.engine, Daemon: d, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
+		Council: d.engine, Daemon: d, Models: cfg.Models, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), BodyTimeout: bodyTimeout, Log: log, Version: version,

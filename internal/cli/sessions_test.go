@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -153,5 +154,17 @@ func TestDrainInBackground(t *testing.T) {
 			t.Error(err)
 		}
 		d.served <- nil
+	}
+}
+
+// Traces do not come between a stream and its connection.
+func TestTracedStream(t *testing.T) {
+	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer collector.Close()
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
+	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b"})
+	status, stream := d.call(t, "POST", "/v1/council", `{"query":"Who sees it?","stream":true}`)
+	if status != http.StatusOK || !strings.Contains(string(stream), "\nevent: session.done\n") {
+		t.Errorf("%d %s", status, stream)
 	}
 }

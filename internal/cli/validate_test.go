@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -8,8 +10,8 @@ import (
 )
 
 // The table of docs/statistics.md on a few data sets of 20 sessions. Bounds are
-// 3.3 standard errors wider, which one line in a thousand leaves by chance; the
-// seed is fixed.
+// 3.3 binomial standard errors wider, which one line in a thousand leaves by
+// chance; the seed is fixed.
 func TestValidateStatistics(t *testing.T) {
 	var table strings.Builder
 	bad, err := validate(t.Context(), &table, scenarios(20), validateCmd{Replicates: 60, Seed: 1, Widen: 3.3})
@@ -35,5 +37,29 @@ func TestValidationFails(t *testing.T) {
 	// An interval over one data set covers the truth in no or in all of them.
 	if code, stdout, stderr := command(t, "validate-statistics", "--replicates", "1"); code != 1 || !strings.Contains(stderr, "lines are out of bounds") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+}
+
+// docs/statistics.md holds the table in full.
+func TestValidationIsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/statistics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "## Validation\n")
+	for _, s := range scenarios(20, 50, 100) {
+		heading := s.heading(2000) + "\n"
+		_, after, ok := strings.Cut(rest, heading)
+		if !ok {
+			t.Fatalf("the page lacks %q", heading)
+		}
+		rest = after
+		for _, l := range s.lines {
+			text, after, _ := strings.Cut(rest, "\n")
+			if !strings.HasPrefix(text, "  "+l.what+" ") || !strings.HasSuffix(text, fmt.Sprintf("[%.1f, %.1f]  ok", 100*l.low, 100*l.high)) {
+				t.Fatalf("under %q the page has %q for %s", heading, text, l.what)
+			}
+			rest = after
+		}
 	}
 }

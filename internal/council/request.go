@@ -61,6 +61,9 @@ type Request struct {
 	OnPartial      OnPartial `json:"on_partial,omitempty"` // default accept
 	Category       string    `json:"category,omitempty"`
 	Language       string    `json:"language,omitempty"` // ISO 639-1
+	// Direct asks the one model of Models alone: no review, no ranking, no records. A
+	// front door sets it.
+	Direct bool `json:"-"`
 }
 
 // Plan is a Request that was validated and completed: everything a run needs is
@@ -83,6 +86,7 @@ type Plan struct {
 	// Deltas has the observer told of the synthesis as it arrives. Nothing in a
 	// Request asks for it: the front door that passes it on does.
 	Deltas bool
+	Direct bool // as in Request
 }
 
 // Question returns the conversation as one text: the question alone when there

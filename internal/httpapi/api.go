@@ -66,6 +66,7 @@ type Reason struct {
 type Options struct {
 	Council      Council
 	Daemon       Daemon
+	Models       []string         // the configured council
 	Tokens       []string         // bearer tokens; none: everybody may call, under a loopback name
 	MaxSessions  int              // sessions at once; further ones are refused
 	Limits       Limits           // of each token
@@ -86,6 +87,7 @@ type API struct {
 	places   chan struct{} // one element per session that runs
 	taken    int           // places that Idle holds
 	bodies   chan struct{} // one element per body that is read
+	started  time.Time
 	sessions *sessions.Store
 	router   *chi.Mux
 }
@@ -95,7 +97,9 @@ func New(o Options) (*API, error) {
 	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
-	a := &API{o: o, places: make(chan struct{}, o.MaxSessions), bodies: make(chan struct{}, 4*o.MaxSessions), sessions: sessions.New(o.Kept)}
+	a := &API{
+		o: o, places: make(chan struct{}, o.MaxSessions), bodies: make(chan struct{}, 4*o.MaxSessions), started: time.Now(), sessions: sessions.New(o.Kept),
+	}
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))
 	}
@@ -131,6 +135,8 @@ func (a *API) routes() *chi.Mux {
 		r.Get("/v1/council/{id}", a.handler(a.session))
 		r.Delete("/v1/council/{id}", a.handler(a.cancelSession))
 		r.Get("/v1/council/{id}/events", a.handler(a.events))
+		r.Get("/v1/models", a.handler(a.models))
+		r.Post("/v1/chat/completions", a.handler(a.chat))
 		r.Get("/v1/bias-report", a.handler(a.biasReport))
 		r.Get("/v1/leaderboard", a.handler(a.leaderboard))
 	})

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -93,7 +94,10 @@ var schemas = map[string]reflect.Type{
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](), "Readiness": reflect.TypeFor[httpapi.Readiness](),
 	"Problem": reflect.TypeFor[httpapi.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](), "Summary": reflect.TypeFor[sessions.Summary](),
 	"Started": reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
-	"Tally": reflect.TypeFor[council.Tally](),
+	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[httpapi.ModelList](), "ModelCard": reflect.TypeFor[httpapi.ModelCard](),
+	"Chat": reflect.TypeFor[httpapi.Chat](), "ChatChoice": reflect.TypeFor[httpapi.ChatChoice](), "ChatAnswer": reflect.TypeFor[httpapi.ChatAnswer](),
+	"ChatDelta": reflect.TypeFor[httpapi.ChatDelta](), "ChatUsage": reflect.TypeFor[httpapi.ChatUsage](), "ChatCouncil": reflect.TypeFor[httpapi.ChatCouncil](),
+	"ChatError": reflect.TypeFor[httpapi.ChatError](), "ChatErrorBody": reflect.TypeFor[httpapi.ChatErrorBody](),
 }
 
 // subsets are string types of which one field uses only some values.
@@ -303,7 +307,7 @@ func stringConstants(t *testing.T, dirs ...string) map[string][]string {
 type moody struct{ httpapi.Council }
 
 func (m moody) Prepare(r council.Request) (council.Plan, error) {
-	if r.Query == "panic" {
+	if r.Query == "panic" || len(r.Messages) > 0 && r.Messages[0].Content == "panic" {
 		panic("asked to")
 	}
 	return m.Council.Prepare(r)
@@ -342,6 +346,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}},
 	}, func(o *httpapi.Options, p *pipeline.Options) {
 		o.Tokens, o.Limits.PerMinute = []string{secret}, new(perMinute)
+		p.Timeout = 5 * time.Second
 		inner, err := pipeline.New(*p)
 		if err != nil {
 			t.Fatal(err)
@@ -370,6 +375,20 @@ func TestContractHasTheStatuses(t *testing.T) {
 			s.call(t, "GET", "/v1/council/"+id+"/events", "", auth...)
 			return id
 		})
+	}
+	completion := func(model, text string) string {
+		return fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}]}`, model, text)
+	}
+	chat := func(body string, headers ...string) call {
+		return call{method: "POST", path: "/v1/chat/completions", body: body, headers: headers}
+	}
+	overLimit := func(path, body string) (resp *http.Response, data []byte) {
+		for range 2 * perMinute {
+			if resp, data = s.call(t, "POST", path, body, auth...); resp.StatusCode == http.StatusTooManyRequests {
+				break
+			}
+		}
+		return resp, data
 	}
 	finished, failed := over(`["amber","birch","cedar"]`), over(`["down","down"]`)
 	hanging := sync.OnceValue(func() string { return inBackground(`["hang","hang"]`) })
@@ -414,14 +433,27 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["hang","hang"],"timeout_seconds":0.1}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth, prepare: func() { s.daemon.draining.Store(true) }},
 		{method: "POST", path: "/v1/council", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/council", auth...) }},
-		{method: "POST", path: "/v1/council", send: func() (resp *http.Response, data []byte) {
-			for range 2 * perMinute {
-				if resp, data = s.call(t, "POST", "/v1/council", `{"query":""}`, auth...); resp.StatusCode == http.StatusTooManyRequests {
-					break
-				}
-			}
-			return resp, data
-		}},
+		{method: "GET", path: "/v1/models", headers: auth},
+		{method: "GET", path: "/v1/models"},
+		{method: "PUT", path: "/v1/models", headers: auth},
+		chat(completion("council", "x"), auth...),
+		chat(`{"model":"council","stream":true,"messages":[{"role":"user","content":"x"}]}`, append([]string{"Idempotency-Key", "2"}, auth...)...),
+		chat(completion("council", "y"), append([]string{"Idempotency-Key", "2"}, auth...)...),
+		chat(`{`, auth...),
+		chat(completion("council", "x")),
+		chat(completion("council/y", "x"), auth...),
+		chat(completion("gpt", "x"), auth...),
+		{method: "PUT", path: "/v1/chat/completions", headers: auth},
+		{method: "POST", path: "/v1/chat/completions", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/chat/completions", auth...) }},
+		chat(strings.Repeat(" ", 2<<20), auth...),
+		chat(`x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
+		chat(completion("council", ""), auth...),
+		chat(completion("council", "panic"), auth...),
+		chat(completion("council/down,down", "x"), auth...),
+		chat(completion("council/hang,hang", "x"), auth...),
+		{method: "POST", path: "/v1/chat/completions", body: completion("council", "x"), headers: auth, prepare: func() { s.daemon.draining.Store(true) }},
+		{method: "POST", path: "/v1/council", send: func() (*http.Response, []byte) { return overLimit("/v1/council", `{"query":""}`) }},
+		{method: "POST", path: "/v1/chat/completions", send: func() (*http.Response, []byte) { return overLimit("/v1/chat/completions", completion("council", "")) }},
 		{method: "GET", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() { s.daemon.report = fullReport }},
 		{method: "GET", path: "/v1/bias-report?format=text", headers: auth},

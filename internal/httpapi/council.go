@@ -26,8 +26,8 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	if err := a.decode(w, r, &submission); err != nil {
 		return err
 	}
-	stream := submission.Stream || accepted(r, "application/json", "text/event-stream") == "text/event-stream"
-	if stream && submission.Background {
+	streamed := submission.Stream || accepted(r, "application/json", "text/event-stream") == "text/event-stream"
+	if streamed && submission.Background {
 		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
 			Field: "background", Message: "the session is to be streamed and to go on in the background",
 			Fix: "leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out",
@@ -35,7 +35,7 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	}
 	s, err := a.begin(r, submission, submission.Background, func() (council.Plan, error) {
 		plan, err := a.o.Council.Prepare(submission.Request)
-		plan.Deltas = stream || submission.Background
+		plan.Deltas = streamed || submission.Background
 		return plan, err
 	})
 	switch {
@@ -44,13 +44,18 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	case submission.Background:
 		w.Header().Set("Location", "/v1/council/"+s.ID)
 		return writeJSON(w, http.StatusAccepted, s.Summary())
-	case stream:
+	case streamed:
 		release := s.Hold()
-		a.stream(w, r, s, 0)
+		stream(w, r, s, 0, func(events []byte) ([]byte, bool) { return events, false })
 		release(context.Cause(r.Context()))
 		return nil
 	default:
-		return a.await(w, r, s)
+		body, err := wait(r, s)
+		if err != nil {
+			return err
+		}
+		send(w, http.StatusOK, "application/json", body)
+		return nil
 	}
 }
 
@@ -126,8 +131,8 @@ func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Sessio
 	return a.o.Council.Run(ctx, plan, s)
 }
 
-// await answers with a session when it is over.
-func (a *API) await(w http.ResponseWriter, r *http.Request, s *sessions.Session) error {
+// wait returns a session as JSON when it is over, or why it has no result.
+func wait(r *http.Request, s *sessions.Session) ([]byte, error) {
 	release := s.Hold()
 	select {
 	case <-s.Done():
@@ -136,14 +141,9 @@ func (a *API) await(w http.ResponseWriter, r *http.Request, s *sessions.Session)
 		<-s.Done() // the client may be there still, when it is the daemon that stops
 	}
 	if failure := s.Failure(); failure != nil {
-		return failure
+		return nil, failure
 	}
-	body, err := s.JSON()
-	if err != nil {
-		return err
-	}
-	send(w, http.StatusOK, "application/json", body)
-	return nil
+	return s.JSON()
 }
 
 // Idle waits until no session runs. It then keeps all places, so that none

@@ -19,42 +19,10 @@ import (
 
 // decode reads the request's body, one JSON object, into v: the right media type,
 // within the size limit, UTF-8, no unknown or repeated field, nothing behind it.
-// So many are read at once that sessions never wait for one, and no more: bodies
-// are held in memory.
 func (a *API) decode(w http.ResponseWriter, r *http.Request, v any) error {
-	if err := mediaType(r); err != nil {
-		return err
-	}
-	select {
-	case a.bodies <- struct{}{}:
-		defer func() { <-a.bodies }()
-	default:
-		return &council.Error{Code: council.CodeUnavailable, RetryAfter: time.Second, Detail: "as many requests are being read as may at once; try again in a moment"}
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return &council.Error{
-			Code:   council.CodeTooLarge,
-			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise LLM_COUNCIL_MAX_BODY_BYTES", tooLarge.Limit),
-		}
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return &council.Error{
-			Code:   council.CodeTooSlow,
-			Detail: fmt.Sprintf("the body did not arrive within %s; send it faster, or send less", a.o.BodyTimeout),
-		}
-	}
+	body, err := a.readBody(w, r)
 	if err != nil {
-		return &council.Error{Code: council.CodeMalformed, Detail: "the body could not be read to its end; send it again", Cause: err}
-	}
-	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("lifting the read deadline: %w", err)
-	}
-	if len(bytes.TrimSpace(body)) == 0 {
-		return &council.Error{Code: council.CodeMalformed, Detail: `there is no body; send a JSON object such as {"query": "..."}`}
-	}
-	if !utf8.Valid(body) {
-		return &council.Error{Code: council.CodeMalformed, Detail: "the body is not UTF-8; encode it so"}
+		return err
 	}
 	if err := checkFields(body, reflect.TypeOf(v).Elem()); err != nil {
 		return err
@@ -65,6 +33,60 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any) error {
 		return jsonError(err)
 	}
 	return nil
+}
+
+// decodeLoosely reads the request's body into v as OpenAI's clients expect: fields
+// that are not known have no effect.
+func (a *API) decodeLoosely(w http.ResponseWriter, r *http.Request, v any) error {
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return jsonError(err)
+	}
+	return nil
+}
+
+// readBody returns the request's body: of the right media type, within the size
+// limit, UTF-8. So many are read at once that sessions never wait for one, and no
+// more: bodies are held in memory.
+func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if err := mediaType(r); err != nil {
+		return nil, err
+	}
+	select {
+	case a.bodies <- struct{}{}:
+		defer func() { <-a.bodies }()
+	default:
+		return nil, &council.Error{Code: council.CodeUnavailable, RetryAfter: time.Second, Detail: "as many requests are being read as may at once; try again in a moment"}
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, &council.Error{
+			Code:   council.CodeTooLarge,
+			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise LLM_COUNCIL_MAX_BODY_BYTES", tooLarge.Limit),
+		}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, &council.Error{
+			Code:   council.CodeTooSlow,
+			Detail: fmt.Sprintf("the body did not arrive within %s; send it faster, or send less", a.o.BodyTimeout),
+		}
+	}
+	if err != nil {
+		return nil, &council.Error{Code: council.CodeMalformed, Detail: "the body could not be read to its end; send it again", Cause: err}
+	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Time{}); err != nil {
+		return nil, fmt.Errorf("lifting the read deadline: %w", err)
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, &council.Error{Code: council.CodeMalformed, Detail: `there is no body; send a JSON object, which /openapi.yaml describes`}
+	}
+	if !utf8.Valid(body) {
+		return nil, &council.Error{Code: council.CodeMalformed, Detail: "the body is not UTF-8; encode it so"}
+	}
+	return body, nil
 }
 
 // mediaType accepts JSON, and what curl -d says when it is not told: a browser
@@ -150,5 +172,5 @@ func jsonError(err error) error {
 			Field: strings.Trim(field, `"`), Message: "there is no such field", Fix: "remove it, or correct its spelling: see /openapi.yaml",
 		}}}
 	}
-	return &council.Error{Code: council.CodeMalformed, Detail: detail + `; send an object such as {"query": "..."}`}
+	return &council.Error{Code: council.CodeMalformed, Detail: detail + `; send an object, which /openapi.yaml describes`}
 }

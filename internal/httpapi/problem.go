@@ -101,7 +101,12 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
-	if err := write(w, p.Status, "application/problem+json", p); err != nil {
+	if speaksOpenAI(r) {
+		err = writeJSON(w, p.Status, chatError(e))
+	} else {
+		err = write(w, p.Status, "application/problem+json", p)
+	}
+	if err != nil {
 		a.o.Log.ErrorContext(r.Context(), "the problem could not be written", "error", err)
 	}
 }
@@ -132,5 +137,5 @@ func send(w http.ResponseWriter, status int, media string, body []byte) {
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	_, _ = w.Write(body) //nolint:gosec // who made the body escaped it for its media type, and browsers may not guess another
+	_, _ = w.Write(body)
 }

@@ -18,19 +18,21 @@ const (
 	maxWrite     = 64 << 10
 )
 
-// stream sends the events of a session behind the first seen ones until it is
-// over, or the client is gone or does not read.
-func (a *API) stream(w http.ResponseWriter, r *http.Request, s *sessions.Session, seen int) {
+// stream sends what encode makes of the events of a session, behind the first seen
+// ones, until the session or the stream is over, or the client is gone or does not
+// read. encode is called with no events too.
+func stream(w http.ResponseWriter, r *http.Request, s *sessions.Session, seen int, encode func(events []byte) (out []byte, over bool)) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
 	w.WriteHeader(http.StatusOK)
-	out := newEventWriter(w)
+	writer := newEventWriter(w)
 	comment := time.NewTimer(heartbeat)
 	defer comment.Stop()
 	for {
 		events, count, more := s.Since(seen)
-		if out.write(events) != nil || more == nil {
+		out, over := encode(events)
+		if writer.write(out) != nil || over || more == nil {
 			return
 		}
 		seen = count
@@ -38,7 +40,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, s *sessions.Session
 		select {
 		case <-more:
 		case <-comment.C:
-			if out.write([]byte(":\n\n")) != nil {
+			if writer.write([]byte(":\n\n")) != nil {
 				return
 			}
 		case <-r.Context().Done():

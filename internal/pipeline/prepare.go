@@ -23,7 +23,7 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	plan := council.Plan{
 		SessionID:      p.o.NewID(),
 		Conversation:   p.conversation(v, r),
-		Members:        p.members(v, r.Models),
+		Members:        p.members(v, r.Models, r.Direct),
 		Order:          cmp.Or(r.Order, p.o.Order),
 		Timeout:        p.o.Timeout,
 		MaxCostUSD:     p.o.MaxCostUSD,
@@ -40,6 +40,10 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		v.forbid("chairman", r.Chairman)
 	}
 	plan.Chairmen = seats(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
+
+	if plan.Direct = r.Direct; plan.Direct {
+		plan.Reviewers, plan.Chairmen = nil, plan.Members
+	}
 
 	switch plan.Order {
 	case council.OrderBalanced, council.OrderPerReviewer, council.OrderShared:
@@ -130,11 +134,11 @@ func (p *Pipeline) conversation(v *validation, r council.Request) []council.Mess
 }
 
 // members returns the seats of a run.
-func (p *Pipeline) members(v *validation, models []string) []council.Member {
+func (p *Pipeline) members(v *validation, models []string, direct bool) []council.Member {
 	if models == nil {
 		return seats(p.o.Models)
 	}
-	if len(models) < 2 {
+	if len(models) < 2 && !direct {
 		v.add("models", fmt.Sprintf("%d given, a council needs at least 2", len(models)), "name two or more models, or leave the field out for the configured council")
 	}
 	if len(models) > p.o.MaxModels {

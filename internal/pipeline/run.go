@@ -95,6 +95,10 @@ func (r *run) stages(ctx context.Context) *council.Error {
 	if failure := r.ask(ctx); failure != nil {
 		return failure
 	}
+	if r.plan.Direct {
+		r.session.Answer = r.answers[r.first()]
+		return nil
+	}
 	slates := r.review(ctx)
 	if ctx.Err() != nil { // half of the reviews may be missing: no records
 		return r.stop(ctx)
@@ -115,7 +119,11 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	defer cancel()
 	stageCtx, delivered, stop := r.patience(stageCtx, len(r.plan.Members))
 	defer stop()
-	r.session.Stage1 = stage1.Ask(stageCtx, r.meter, r.plan.Members, r.plan.Conversation,
+	var completer council.Completer = r.meter
+	if r.plan.Direct && r.plan.Deltas {
+		completer = streamed{r.meter, func(text string) { r.observe(council.EventDelta, council.Delta{Text: text}) }}
+	}
+	r.session.Stage1 = stage1.Ask(stageCtx, completer, r.plan.Members, r.plan.Conversation,
 		stage1.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens},
 		func(a council.Answer) {
 			r.observe(council.EventAnswer, a)
@@ -448,9 +456,26 @@ func slowest(s *council.Session) float64 {
 	return one + two + three
 }
 
-// until returns a context that ends with the stage's time.
+// streamed is a Completer that tells of each reply as it arrives.
+type streamed struct {
+	council.Completer
+	onDelta func(text string)
+}
+
+// Complete implements council.Completer.
+func (s streamed) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	call.OnDelta = s.onDelta
+	return s.Completer.Complete(ctx, call)
+}
+
+// until returns a context that ends with the stage's time. A run with one stage has
+// all of it.
 func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, r.start.Add(stageEnd(stage, r.plan.Timeout)), errors.New("the time for "+string(stage)+" ran out"))
+	end := stageEnd(stage, r.plan.Timeout)
+	if r.plan.Direct {
+		end = stageEnd(council.Stage3, r.plan.Timeout)
+	}
+	return context.WithDeadlineCause(ctx, r.start.Add(end), errors.New("the time for "+string(stage)+" ran out"))
 }
 
 // patience returns a context that ends, with ErrCut, when the stragglers among n

@@ -1001,3 +1001,50 @@ func TestDeadlineIsKept(t *testing.T) {
 		}
 	}
 }
+
+// One model alone answers: nothing is reviewed or recorded, and its text is told as
+// it arrives.
+func TestDirect(t *testing.T) {
+	m := members(3)
+	h := build(t, m)
+	plan, err := h.Prepare(council.Request{Query: "Why?", Models: []string{"birch"}, Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan.Deltas = true
+	var types []council.EventType
+	var pieces strings.Builder
+	s, err := h.Run(t.Context(), plan, council.ObserverFunc(func(e council.Event) {
+		if data, ok := e.Data.(council.Delta); ok {
+			pieces.WriteString(data.Text)
+		}
+		types = append(types, e.Type)
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Status != council.StatusComplete || s.Answer == "" || s.Answer != *s.Stage1[0].Response || pieces.String() != s.Answer || s.Stage3 != nil || s.Persisted {
+		t.Errorf("got %+v, pieces %q", s, pieces.String())
+	}
+	want := []council.EventType{council.EventStarted, council.EventDelta, council.EventAnswer, council.EventStage1, council.EventDone}
+	if diff := cmp.Diff(want, slices.Compact(types)); diff != "" {
+		t.Error(diff)
+	}
+	if h.requests() != 1 {
+		t.Errorf("%d calls, want 1", h.requests())
+	}
+	for _, models := range [][]string{{"nobody"}, {""}} {
+		if _, err := h.Prepare(council.Request{Query: "Why?", Models: models, Direct: true}); err == nil {
+			t.Errorf("%q is asked", models)
+		}
+	}
+	failing := build(t, []simllm.Model{with(m[0], simllm.Fault{Kind: simllm.FaultStatus, Status: 400}), m[1]})
+	plan, err = failing.Prepare(council.Request{Query: "Why?", Models: []string{m[0].Name}, Direct: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = failing.Run(t.Context(), plan, nil)
+	if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeNoQuorum {
+		t.Errorf("got %v", err)
+	}
+}

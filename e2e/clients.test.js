@@ -1,0 +1,199 @@
+// councild as the OpenAI interface of unchanged clients: the official openai
+// package and the Vercel AI SDK, against a daemon with simulated models.
+
+import { after, before, describe, it } from "node:test";
+import assert from "node:assert/strict";
+import { execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import OpenAI, { APIUserAbortError, BadRequestError, NotFoundError, UnprocessableEntityError } from "openai";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { APICallError, generateText, streamText } from "ai";
+
+const question = "Should a team of five split its monolith?";
+const asked = [{ role: "user", content: question }];
+
+let daemon, directory, baseURL, client, model;
+
+before(async () => {
+  const root = join(dirname(fileURLToPath(import.meta.url)), "..");
+  directory = mkdtempSync(join(tmpdir(), "councild-clients-"));
+  const binary = join(directory, "councild");
+  execFileSync("go", ["build", "-o", binary, "./cmd/councild"], { cwd: root, stdio: "inherit" });
+  daemon = spawn(binary, ["demo", "--addr", "127.0.0.1:0"], { env: { ...process.env, TMPDIR: directory }, stdio: ["ignore", "pipe", "ignore"] });
+  const address = await new Promise((resolve, reject) => {
+    let text = "";
+    daemon.stdout.on("data", (data) => {
+      text += data;
+      const match = /answers at (\S+)/.exec(text);
+      if (match) resolve(match[1]);
+    });
+    daemon.on("exit", (code) => reject(new Error(`councild ended with ${code}: ${text}`)));
+  });
+  baseURL = address + "/v1";
+  client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
+  model = createOpenAICompatible({ name: "councild", baseURL, includeUsage: true })("council");
+});
+
+after(async () => {
+  const ended = new Promise((resolve) => daemon.on("exit", resolve));
+  daemon.kill("SIGTERM");
+  assert.equal(await ended, 0, "the daemon's exit code");
+  rmSync(directory, { recursive: true });
+});
+
+// sessions returns the daemon's own list.
+const sessions = async () => (await (await fetch(baseURL + "/council")).json()).sessions;
+
+describe("openai", () => {
+  it("lists the council and its members", async () => {
+    const { data } = await client.models.list();
+    const ids = data.map((m) => m.id);
+    assert.equal(ids[0], "council");
+    assert.deepEqual(ids.slice(1).sort(), ["council/sim:amber", "council/sim:birch", "council/sim:cedar", "council/sim:dune"]);
+  });
+
+  it("chats, with the usage of all calls", async () => {
+    const completion = await client.chat.completions.create({ model: "council", messages: asked });
+    const [choice] = completion.choices;
+    assert.equal(choice.finish_reason, "stop");
+    assert.equal(choice.message.role, "assistant");
+    assert.match(choice.message.content, /Simulated synthesis/);
+    const { prompt_tokens: prompt, completion_tokens: written, total_tokens: total } = completion.usage;
+    assert.equal(prompt + written, total);
+    const { council } = completion;
+    assert.equal(council.status, "complete");
+    assert.equal(council.metadata.aggregate_rankings.length, 4);
+    const session = await (await fetch(`${baseURL}/council/${council.session_id}`)).json();
+    assert.equal(session.answer, choice.message.content);
+    const parts = [...session.stage1, ...session.stage2, session.stage3];
+    assert.equal(parts.length, 9);
+    assert.equal(parts.reduce((sum, part) => sum + part.usage.output_tokens, 0), written);
+  });
+
+  it("takes a whole conversation, also in parts", async () => {
+    const completion = await client.chat.completions.create({
+      model: "council/sim:amber,sim:birch",
+      messages: [
+        { role: "system", content: "Be brief." },
+        { role: "user", content: [{ type: "text", text: question }] },
+        { role: "assistant", content: "No." },
+        { role: "user", content: "Why not?" },
+      ],
+      temperature: 0.2,
+    });
+    assert.equal(completion.council.metadata.aggregate_rankings.length, 2);
+  });
+
+  it("passes one member straight through", async () => {
+    const completion = await client.chat.completions.create({ model: "council/sim:dune", messages: asked });
+    assert.match(completion.choices[0].message.content, /Simulated answer/);
+    assert.equal(completion.council.persisted, false);
+    assert.deepEqual(completion.council.metadata.aggregate_rankings, []);
+  });
+
+  it("streams, with the usage when asked", async () => {
+    const stream = await client.chat.completions.create({ model: "council", messages: asked, stream: true, stream_options: { include_usage: true } });
+    let text = "";
+    let pieces = 0;
+    let finished, usage;
+    for await (const chunk of stream) {
+      assert.equal(usage, undefined, "a chunk after the usage");
+      if (chunk.usage) {
+        usage = chunk.usage;
+        assert.deepEqual(chunk.choices, []);
+        continue;
+      }
+      const [choice] = chunk.choices;
+      text += choice.delta.content ?? "";
+      pieces += choice.delta.content ? 1 : 0;
+      finished = choice.finish_reason ?? finished;
+    }
+    assert.match(text, /Simulated synthesis/);
+    assert.ok(pieces > 5, `${pieces} pieces`);
+    assert.equal(finished, "stop");
+    assert.equal(usage.prompt_tokens + usage.completion_tokens, usage.total_tokens);
+    const [{ session_id: id }] = await sessions();
+    assert.equal((await (await fetch(`${baseURL}/council/${id}`)).json()).answer, text);
+  });
+
+  it("streams without the usage when not asked", async () => {
+    const stream = await client.chat.completions.create({ model: "council", messages: asked, stream: true });
+    for await (const chunk of stream) {
+      assert.ok(!chunk.usage);
+      assert.equal(chunk.choices.length, 1);
+    }
+  });
+
+  it("has errors that the client knows", async () => {
+    await assert.rejects(client.chat.completions.create({ model: "gpt-5", messages: asked }), (error) => {
+      assert.ok(error instanceof NotFoundError);
+      assert.match(error.message, /gpt-5/);
+      assert.equal(error.param, "model");
+      return true;
+    });
+    await assert.rejects(client.chat.completions.create({ model: "council", messages: asked, n: 2 }), (error) => {
+      assert.ok(error instanceof UnprocessableEntityError || error instanceof BadRequestError);
+      assert.equal(error.param, "n");
+      assert.equal(error.type, "invalid_request_error");
+      return true;
+    });
+    await assert.rejects(client.chat.completions.create({ model: "council", messages: [] }), UnprocessableEntityError);
+  });
+
+  it("is cancelled by an abort", async () => {
+    const controller = new AbortController();
+    const stream = await client.chat.completions.create({ model: "council", messages: asked, stream: true }, { signal: controller.signal });
+    const [{ session_id: id }] = await sessions();
+    controller.abort();
+    await assert.rejects(async () => {
+      for await (const chunk of stream) assert.equal(chunk.usage, undefined);
+      throw new APIUserAbortError(); // the client may also just end the stream
+    }, APIUserAbortError);
+    // Reading the events ends when the session does.
+    const events = await (await fetch(`${baseURL}/council/${id}/events`)).text();
+    assert.match(events, /event: session.failed\n/);
+    assert.match(events, /"code":"cancelled"/);
+  });
+});
+
+describe("ai", () => {
+  it("generates", async () => {
+    const { text, finishReason, usage } = await generateText({ model, prompt: question });
+    assert.match(text, /Simulated synthesis/);
+    assert.equal(finishReason, "stop");
+    assert.equal(usage.inputTokens + usage.outputTokens, usage.totalTokens);
+  });
+
+  it("streams", async () => {
+    const result = streamText({ model, prompt: question });
+    let text = "";
+    let pieces = 0;
+    for await (const piece of result.textStream) {
+      text += piece;
+      pieces++;
+    }
+    assert.match(text, /Simulated synthesis/);
+    assert.ok(pieces > 5, `${pieces} pieces`);
+    assert.equal(await result.finishReason, "stop");
+    assert.ok((await result.usage).totalTokens > 0);
+  });
+
+  it("has an error with its status", async () => {
+    const none = createOpenAICompatible({ name: "councild", baseURL })("nobody");
+    await assert.rejects(generateText({ model: none, prompt: question, maxRetries: 0 }), (error) => {
+      assert.ok(APICallError.isInstance(error));
+      assert.equal(error.statusCode, 404);
+      assert.match(error.message, /nobody/);
+      return true;
+    });
+  });
+
+  it("is cancelled by an abort", async () => {
+    const controller = new AbortController();
+    setTimeout(() => controller.abort(), 100);
+    await assert.rejects(generateText({ model, prompt: question, abortSignal: controller.signal, maxRetries: 0 }));
+  });
+});

@@ -1,0 +1,304 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// councilModel is the model name of the configured council. "/" and members behind
+// it name other ones: two or more, by commas, a council of these; one, that model
+// alone.
+const councilModel = "council"
+
+// ModelList is the body of GET /v1/models.
+type ModelList struct {
+	Object string      `json:"object"` // "list"
+	Data   []ModelCard `json:"data"`
+}
+
+// ModelCard is a model that chat completions offer.
+type ModelCard struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`  // "model"
+	Created int64  `json:"created"` // Unix seconds: when this daemon started
+	OwnedBy string `json:"owned_by"`
+}
+
+// models is GET /v1/models: the council, and each of its members alone.
+func (a *API) models(w http.ResponseWriter, _ *http.Request) error {
+	list := ModelList{Object: "list", Data: []ModelCard{{ID: councilModel}}}
+	for i, m := range a.o.Models {
+		if !slices.Contains(a.o.Models[:i], m) {
+			list.Data = append(list.Data, ModelCard{ID: councilModel + "/" + m})
+		}
+	}
+	for i := range list.Data {
+		list.Data[i].Object, list.Data[i].Created, list.Data[i].OwnedBy = "model", a.started.Unix(), "councild"
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+// ChatRequest is what is read of the body of POST /v1/chat/completions. What only
+// tunes one model's sampling, and fields that are not known, have no effect.
+type ChatRequest struct {
+	Model         string         `json:"model"`
+	Messages      []ChatMessage  `json:"messages"`
+	Stream        bool           `json:"stream,omitempty"`
+	StreamOptions *StreamOptions `json:"stream_options,omitempty"`
+	Seed          *int64         `json:"seed,omitempty"`
+	// What follows asks for what a council cannot give.
+	N                *int64          `json:"n,omitempty"`
+	Tools            json.RawMessage `json:"tools,omitempty"`
+	Functions        json.RawMessage `json:"functions,omitempty"`
+	ResponseFormat   *ResponseFormat `json:"response_format,omitempty"`
+	Stop             json.RawMessage `json:"stop,omitempty"`
+	Logprobs         *bool           `json:"logprobs,omitempty"`
+	Audio            json.RawMessage `json:"audio,omitempty"`
+	WebSearchOptions json.RawMessage `json:"web_search_options,omitempty"`
+}
+
+// StreamOptions are those of a ChatRequest.
+type StreamOptions struct {
+	IncludeUsage bool `json:"include_usage"`
+}
+
+// ResponseFormat is that of a ChatRequest.
+type ResponseFormat struct {
+	Type string `json:"type"`
+}
+
+// ChatMessage is one turn of a ChatRequest.
+type ChatMessage struct {
+	Role    string      `json:"role"`
+	Content ChatContent `json:"content"`
+}
+
+// ChatContent is a text, or the texts of an array of parts.
+type ChatContent struct {
+	Text  string
+	Other string // the type of a part that is no text
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (c *ChatContent) UnmarshalJSON(b []byte) error {
+	if b[0] != '[' {
+		return json.Unmarshal(b, &c.Text)
+	}
+	var parts []struct{ Type, Text string }
+	if err := json.Unmarshal(b, &parts); err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if p.Type != "text" {
+			c.Other = p.Type
+		}
+		c.Text += p.Text
+	}
+	return nil
+}
+
+// request returns what the council is asked, or all that it cannot be.
+func (c ChatRequest) request() (council.Request, error) {
+	r := council.Request{Seed: c.Seed}
+	names, named := strings.CutPrefix(c.Model, councilModel+"/")
+	if !named && c.Model != councilModel {
+		return r, &council.Error{
+			Code: council.CodeNotFound, Detail: fmt.Sprintf("the model %q does not exist; GET /v1/models lists those that do", c.Model),
+			Fields: []council.FieldError{{Field: "model", Message: "there is no such model", Fix: "use council, council/MEMBER, or council/MEMBER,MEMBER"}},
+		}
+	}
+	if named {
+		r.Models = strings.Split(names, ",")
+		r.Direct = len(r.Models) == 1
+	}
+	var fields []council.FieldError
+	refuse := func(is bool, field, message, fix string) {
+		if is {
+			fields = append(fields, council.FieldError{Field: field, Message: message, Fix: fix})
+		}
+	}
+	given := func(raw json.RawMessage) bool { return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw)) }
+	refuse(c.N != nil && *c.N != 1, "n", "a council gives one answer", "leave n out")
+	refuse(given(c.Tools), "tools", "a council calls no tools", "leave tools out")
+	refuse(given(c.Functions), "functions", "a council calls no functions", "leave functions out")
+	refuse(c.ResponseFormat != nil && c.ResponseFormat.Type != "text", "response_format", "a council answers in free text", "leave response_format out, and ask for the form in the question")
+	refuse(given(c.Stop), "stop", "a council's answer is given whole", "leave stop out")
+	refuse(c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out")
+	refuse(given(c.Audio), "audio", "a council answers in text", "leave audio out")
+	refuse(given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out")
+	refuse(len(c.Messages) == 0, "messages", "there is no message", "give at least the user's question")
+	for i, m := range c.Messages {
+		if m.Role == "developer" { // OpenAI's newer name
+			m.Role = council.RoleSystem
+		}
+		refuse(m.Content.Other != "", fmt.Sprintf("messages[%d].content", i), fmt.Sprintf("a council reads text, not %q", m.Content.Other), "send text")
+		r.Messages = append(r.Messages, council.Message{Role: m.Role, Content: m.Content.Text})
+	}
+	if len(fields) > 0 {
+		return r, &council.Error{Code: council.CodeInvalid, Detail: "the request asks for what a council cannot give", Fields: fields}
+	}
+	return r, nil
+}
+
+// chat is POST /v1/chat/completions: a session, whose answer is the completion.
+func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
+	var c ChatRequest
+	if err := a.decodeLoosely(w, r, &c); err != nil {
+		return err
+	}
+	request, err := c.request()
+	if err != nil {
+		return err
+	}
+	s, err := a.begin(r, c, false, func() (council.Plan, error) {
+		plan, err := a.o.Council.Prepare(request)
+		plan.Deltas = c.Stream
+		return plan, err
+	})
+	if err != nil {
+		return err
+	}
+	if c.Stream {
+		streamChat(w, r, s, c)
+		return nil
+	}
+	body, err := wait(r, s)
+	if err != nil {
+		return err
+	}
+	session, err := readSession(body)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, Chat{
+		ID: "chatcmpl-" + s.ID, Object: "chat.completion", Created: s.Created.Unix(), Model: c.Model,
+		Choices: []ChatChoice{{Message: &ChatAnswer{Role: council.RoleAssistant, Content: session.Answer}, FinishReason: session.finish()}},
+		Usage:   session.usage(), Council: &session.ChatCouncil,
+	})
+}
+
+// Chat is a completion, or a chunk of one.
+type Chat struct {
+	ID      string       `json:"id"`
+	Object  string       `json:"object"`  // "chat.completion" or "chat.completion.chunk"
+	Created int64        `json:"created"` // Unix seconds
+	Model   string       `json:"model"`   // as asked for
+	Choices []ChatChoice `json:"choices"` // one; none in the chunk with the usage
+	// Usage is the sum over all calls of the session; null when a provider did not
+	// tell it.
+	Usage   *ChatUsage   `json:"usage"`
+	Council *ChatCouncil `json:"council,omitempty"` // at the end
+}
+
+// ChatChoice is the one choice of a Chat.
+type ChatChoice struct {
+	Index        int         `json:"index"`             // 0
+	Message      *ChatAnswer `json:"message,omitempty"` // of a completion
+	Delta        *ChatDelta  `json:"delta,omitempty"`   // of a chunk
+	FinishReason *string     `json:"finish_reason"`     // null but for the end
+}
+
+// ChatAnswer is the message of a completion.
+type ChatAnswer struct {
+	Role    string `json:"role"` // "assistant"
+	Content string `json:"content"`
+}
+
+// ChatDelta is the piece of the message in a chunk.
+type ChatDelta struct {
+	Role    string  `json:"role,omitempty"` // in the first chunk
+	Content *string `json:"content,omitempty"`
+}
+
+// ChatUsage is what a session consumed.
+type ChatUsage struct {
+	PromptTokens     int64 `json:"prompt_tokens"`
+	CompletionTokens int64 `json:"completion_tokens"`
+	TotalTokens      int64 `json:"total_tokens"`
+}
+
+// ChatCouncil is what else a session is about. All of it is at
+// GET /v1/council/{session_id}.
+type ChatCouncil struct {
+	SessionID   string                `json:"session_id"`
+	Status      council.Status        `json:"status"`
+	Persisted   bool                  `json:"persisted"`
+	Degradation []council.Degradation `json:"degradation"`
+	Metadata    council.Metadata      `json:"metadata"`
+}
+
+// chatSession is what a completion takes from the JSON of a session.
+type chatSession struct {
+	ChatCouncil
+	Answer string           `json:"answer"`
+	Stage1 []council.Answer `json:"stage1"`
+	Stage3 json.RawMessage  `json:"stage3"`
+}
+
+func readSession(body []byte) (s chatSession, err error) {
+	if err := json.Unmarshal(body, &s); err != nil {
+		return s, fmt.Errorf("reading a session: %w", err)
+	}
+	return s, nil
+}
+
+// usage returns what all calls consumed, nil when it is not known.
+func (s chatSession) usage() *ChatUsage {
+	total := s.Metadata.Usage.Total
+	if total.InputTokens == nil || total.OutputTokens == nil {
+		return nil
+	}
+	return &ChatUsage{PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: *total.InputTokens + *total.OutputTokens}
+}
+
+// finish returns why the answer ended. A synthesis is whole; a model that answered
+// alone may have ended at its token limit.
+func (s chatSession) finish() *string {
+	if string(s.Stage3) == "null" && len(s.Stage1) == 1 && s.Stage1[0].FinishReason != nil && *s.Stage1[0].FinishReason == "length" {
+		return new("length")
+	}
+	return new("stop")
+}
+
+// ChatError is an error in OpenAI's shape.
+type ChatError struct {
+	Error ChatErrorBody `json:"error"`
+}
+
+// ChatErrorBody is the body of a ChatError.
+type ChatErrorBody struct {
+	Message string       `json:"message"`
+	Type    string       `json:"type"`
+	Param   *string      `json:"param"` // the first field that is wrong
+	Code    council.Code `json:"code"`
+}
+
+// speaksOpenAI reports whether a request came to the OpenAI interface.
+func speaksOpenAI(r *http.Request) bool {
+	return r.URL.Path == "/v1/models" || r.URL.Path == "/v1/chat/completions"
+}
+
+// chatError returns an error in OpenAI's shape.
+func chatError(e *council.Error) ChatError {
+	body := ChatErrorBody{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
+	if status, _ := meaning(e.Code); status == http.StatusTooManyRequests {
+		body.Type = "rate_limit_error"
+	} else if status >= http.StatusInternalServerError {
+		body.Type = "server_error"
+	}
+	for i, f := range e.Fields {
+		if i == 0 {
+			body.Param = &f.Field
+		}
+		body.Message += fmt.Sprintf("; %s: %s (%s)", f.Field, f.Message, f.Fix)
+	}
+	if e.SessionID != "" {
+		body.Message += "; session " + e.SessionID
+	}
+	return ChatError{body}
+}
