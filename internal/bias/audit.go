@@ -84,6 +84,7 @@ func Audit(in AuditInput) council.BiasAudit {
 		auditPosition(&a, in, scores, byPosition)
 	}
 	auditReviewers(&a, byReviewer)
+	a.ReviewerEffect = reviewerEffect(scores)
 	a.OverallBiasRisk = risk(a.LengthBiasDetected, a.PositionBiasDetected)
 	return a
 }
@@ -170,6 +171,60 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 			a.GenerousReviewers = append(a.GenerousReviewers, reviewer)
 		}
 	}
+}
+
+// reviewerEffect returns the F test of reviewers in the additive two-way table of
+// scores and answers (Fisher 1925; for incomplete tables Yates 1934): what reviewers
+// explain beyond answers, over what both leave. It is nil for fewer than two
+// reviewers, where no chain of common answers links them, and where nothing is left.
+func reviewerEffect(given []Score) *council.ReviewerEffect {
+	var reviewers, candidates []string
+	for _, s := range given {
+		reviewers, candidates = append(reviewers, s.Reviewer), append(candidates, s.Candidate)
+	}
+	slices.Sort(reviewers)
+	slices.Sort(candidates)
+	reviewers, candidates = slices.Compact(reviewers), slices.Compact(candidates)
+	m, n := len(reviewers), len(candidates)
+	x := scores{reviewers: make([]int, m), candidates: make([]int, n), y: matrix(m, n, math.NaN()), own: matrix(m, n, false)}
+	for _, s := range given {
+		i, _ := slices.BinarySearch(reviewers, s.Reviewer)
+		j, _ := slices.BinarySearch(candidates, s.Candidate)
+		x.y[i][j] = s.Value
+	}
+	fit := x.severity()
+	const exact = 1e-9 // what rounding leaves of a table without noise
+	if fit.df < 1 || fit.squares < exact {
+		return nil
+	}
+	centre(x.y)
+	squares := 0.0 // that the answers alone leave
+	for _, row := range x.y {
+		for _, e := range row {
+			if !math.IsNaN(e) {
+				squares += e * e
+			}
+		}
+	}
+	e := council.ReviewerEffect{DF: []int{m - 1, fit.df}}
+	e.F = max(0, squares-fit.squares) / float64(e.DF[0]) / (fit.squares / float64(fit.df))
+	e.PValue = fisherP(e.F, float64(e.DF[0]), float64(e.DF[1]))
+	return &e
+}
+
+// Indicators returns ADR-018's summary of an audit and of how far the ballots
+// agree, nil where that is undefined.
+func Indicators(a council.BiasAudit, agreement *float64) council.BiasIndicators {
+	i := council.BiasIndicators{
+		PositionVariance: a.PositionScoreVariance, LengthCorrelation: a.LengthScoreCorrelation, ReviewerAgreement: agreement, Flags: []string{},
+	}
+	if a.LengthBiasDetected != nil && *a.LengthBiasDetected {
+		i.Flags = append(i.Flags, "LENGTH_BIAS_DETECTED")
+	}
+	if a.PositionBiasDetected != nil && *a.PositionBiasDetected {
+		i.Flags = append(i.Flags, "POSITION_BIAS_DETECTED")
+	}
+	return i
 }
 
 func risk(flags ...*bool) string {

@@ -43,7 +43,9 @@ func threeMembers() AuditInput {
 func TestAuditByHand(t *testing.T) {
 	// The mean scores 5.5, 6.5, 8.5 give r^2 = 27/28, so t = sqrt(27) on one
 	// degree of freedom. Position means are 7 and 20/3, reviewer means 7, 7, 6.5
-	// with median 7 and population deviation sqrt(1/18).
+	// with median 7 and population deviation sqrt(1/18). The two scores
+	// of each answer differ by 1, which leaves squares of 3/2; reviewers at 0, 2/3 and
+	// 4/3 leave 1/6. F = (4/3 / 2) / (1/6), and on (2, 1) p = 1 / sqrt(1 + 2F).
 	want := council.BiasAudit{
 		LengthScoreCorrelation: new(math.Sqrt(27. / 28)),
 		LengthScorePValue:      new(1 - 2/math.Pi*math.Atan(math.Sqrt(27))),
@@ -53,6 +55,7 @@ func TestAuditByHand(t *testing.T) {
 		ReviewerScoreVariance:  map[string]float64{"a": 1, "b": 2, "c": 0.5},
 		HarshReviewers:         []string{"c"},
 		GenerousReviewers:      []string{},
+		ReviewerEffect:         &council.ReviewerEffect{F: 4, DF: []int{2, 1}, PValue: 1. / 3},
 		OverallBiasRisk:        "low",
 		SampleSizes:            council.AuditSamples{Answers: 3, Positions: 2, Scores: 6, Reviewers: map[string]int{"a": 2, "b": 2, "c": 2}},
 		IndicatorOnly:          true,
@@ -239,7 +242,7 @@ func TestAuditJSONHasNoNullCollections(t *testing.T) {
 	}
 	want := `{"length_score_correlation":null,"length_score_p_value":null,"length_bias_detected":null,` +
 		`"position_score_variance":null,"position_bias_detected":null,"reviewer_mean_scores":{},"reviewer_score_variance":{},` +
-		`"harsh_reviewers":[],"generous_reviewers":[],"overall_bias_risk":"indeterminate",` +
+		`"harsh_reviewers":[],"generous_reviewers":[],"reviewer_effect":null,"overall_bias_risk":"indeterminate",` +
 		`"sample_sizes":{"answers":0,"positions":0,"scores":0,"reviewers":{}},"indicator_only":true}`
 	if diff := cmp.Diff(want, string(body)); diff != "" {
 		t.Errorf("JSON (-want +got):\n%s", diff)
@@ -337,5 +340,58 @@ func BenchmarkAudit(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		Audit(in)
+	}
+}
+
+// The references are exact least squares in fractions, with p by numerical
+// integration of the beta density.
+func TestReviewerEffect(t *testing.T) {
+	table := func(cells string) []Score {
+		var scores []Score
+		for cell := range strings.FieldsSeq(cells) {
+			value, err := strconv.ParseFloat(cell[2:], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			scores = append(scores, Score{Reviewer: cell[:1], Candidate: cell[1:2], Value: value})
+		}
+		return scores
+	}
+	tests := []struct {
+		name, cells string
+		want        *council.ReviewerEffect
+	}{
+		{"own answers hidden", "ab7 ac5 ad9 ba6 bc4 bd7 ca8 cb6 cd9 da5 db5 dc2", &council.ReviewerEffect{F: 725. / 69, DF: []int{3, 5}, PValue: 0.013417587792959885}},
+		{"a score is missing", "xa8 xb6 xc7 ya7 yb6 yc4 za5 zb3", &council.ReviewerEffect{F: 459. / 58, DF: []int{2, 3}, PValue: 0.06360480344422074}},
+		{"a complete table", "xa1 xb2 xc3 ya2 yb2 yc5", &council.ReviewerEffect{F: 3, DF: []int{1, 2}, PValue: 0.22540333075852326}},
+		{"one reviewer", "xa1 xb2 xc3", nil},
+		{"no answer in common", "xa1 xb2 yc3 yd5", nil},
+		{"nothing is left to compare with", "xa1 ya2", nil},
+		{"no noise", "xa1 xb2 xc3 ya2 yb3 yc4", nil},
+		{"no scores", "", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			scores := append(table(tt.cells), Score{Reviewer: "x", Candidate: "x", Own: true, Value: 1})
+			got := Audit(AuditInput{Order: council.OrderBalanced, Scores: scores}).ReviewerEffect
+			if diff := cmp.Diff(tt.want, got, cmpopts.EquateApprox(1e-8, 0)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestIndicators(t *testing.T) {
+	a := council.BiasAudit{PositionScoreVariance: new(0.7), LengthScoreCorrelation: new(0.4), PositionBiasDetected: new(true), LengthBiasDetected: new(false)}
+	want := council.BiasIndicators{PositionVariance: new(0.7), LengthCorrelation: new(0.4), ReviewerAgreement: new(0.5), Flags: []string{"POSITION_BIAS_DETECTED"}}
+	if diff := cmp.Diff(want, Indicators(a, new(0.5))); diff != "" {
+		t.Error(diff)
+	}
+	a.LengthBiasDetected, a.PositionBiasDetected = new(true), nil
+	if got := Indicators(a, nil); got.ReviewerAgreement != nil || !slices.Equal(got.Flags, []string{"LENGTH_BIAS_DETECTED"}) {
+		t.Errorf("%+v", got)
+	}
+	if got := Indicators(council.BiasAudit{}, nil); got.Flags == nil || len(got.Flags) > 0 {
+		t.Errorf("flags of nothing: %v", got.Flags)
 	}
 }

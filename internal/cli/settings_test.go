@@ -430,6 +430,7 @@ var settings = map[string]func(t *testing.T){
 	},
 	"BIAS_AUDIT": func(t *testing.T) {
 		differ(t, session(t, "", "").Metadata.BiasAudit == nil, session(t, "BIAS_AUDIT", "false").Metadata.BiasAudit == nil, false, true)
+		differ(t, session(t, "", "").Metadata.BiasIndicators == nil, session(t, "BIAS_AUDIT", "false").Metadata.BiasIndicators == nil, false, true)
 	},
 	"LENGTH_CORRELATION_THRESHOLD": func(t *testing.T) {
 		// Twelve members whose lengths differ, reviewed by one that loves length.

@@ -164,6 +164,8 @@ type Tally struct {
 	AggregateRankings []Standing `json:"aggregate_rankings"`
 	Agreement         Agreement  `json:"agreement"`
 	BiasAudit         *BiasAudit `json:"bias_audit"` // null when it is switched off
+	// BiasIndicators is null when the audit is switched off.
+	BiasIndicators *BiasIndicators `json:"bias_indicators"`
 	// DemographicDisagreement is null when it is switched off.
 	DemographicDisagreement *DemographicDisagreement `json:"demographic_disagreement"`
 }
@@ -180,11 +182,30 @@ type BiasAudit struct {
 	ReviewerScoreVariance  map[string]float64 `json:"reviewer_score_variance"` // population standard deviation, under the seed's name
 	HarshReviewers         []string           `json:"harsh_reviewers"`
 	GenerousReviewers      []string           `json:"generous_reviewers"`
+	// ReviewerEffect is null where scores do not tell reviewers from answers.
+	ReviewerEffect *ReviewerEffect `json:"reviewer_effect"`
 	// OverallBiasRisk is "low", "medium" or "high", or "indeterminate" where no
 	// flag could be judged.
 	OverallBiasRisk string       `json:"overall_bias_risk"`
 	SampleSizes     AuditSamples `json:"sample_sizes"`
 	IndicatorOnly   bool         `json:"indicator_only"` // always true
+}
+
+// ReviewerEffect tests whether the reviewers of one session gave different scores
+// to the same answers: F of the reviewers in the two-way table of scores, after the
+// answers.
+type ReviewerEffect struct {
+	F      float64 `json:"f"`
+	DF     []int   `json:"df"` // of the reviewers, and of what is left
+	PValue float64 `json:"p_value"`
+}
+
+// BiasIndicators is ADR-018's summary of a BiasAudit.
+type BiasIndicators struct {
+	PositionVariance  *float64 `json:"position_variance"`
+	LengthCorrelation *float64 `json:"length_correlation"`
+	ReviewerAgreement *float64 `json:"reviewer_agreement"` // Kendall's W of the ballots
+	Flags             []string `json:"flags"`              // LENGTH_BIAS_DETECTED, POSITION_BIAS_DETECTED
 }
 
 // AuditSamples holds the N behind each figure of a BiasAudit.

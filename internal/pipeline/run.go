@@ -304,6 +304,7 @@ func (r *run) tally(slates anonymize.Slates, authors []string) {
 	}
 	if r.p.o.Audit != nil {
 		meta.BiasAudit = new(bias.Audit(r.auditInput()))
+		meta.BiasIndicators = new(bias.Indicators(*meta.BiasAudit, meta.Agreement.KendallW))
 	}
 }
 

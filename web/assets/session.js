@@ -307,6 +307,7 @@ function findings({ bias_audit: audit, demographic_disagreement: terms }) {
           `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of ${number(audit.length_score_correlation)} over ${count(n.answers, "answer")}; ${judged(audit.length_bias_detected)}.`),
         el("li", {}, audit.position_score_variance == null ? "Position: cannot be told from quality in this session." :
           `Position: the mean scores of the ${n.positions} places vary by ${number(audit.position_score_variance)} (${count(n.scores, "score")}); ${judged(audit.position_bias_detected)}.`),
+        audit.reviewer_effect == null ? null : el("li", {}, `Reviewers: F = ${number(audit.reviewer_effect.f)} on ${audit.reviewer_effect.df.join(" and ")} degrees of freedom, p = ${number(audit.reviewer_effect.p_value)}, that they score the same answers differently; one session cannot tell a harsh reviewer from a mood.`),
         audit.harsh_reviewers.length ? el("li", {}, `Scored lower than the others, as somebody nearly always does: ${audit.harsh_reviewers.join(", ")}.`) : null,
         audit.generous_reviewers.length ? el("li", {}, `Scored higher than the others, as somebody nearly always does: ${audit.generous_reviewers.join(", ")}.`) : null),
       table("Scores that each reviewer gave", [
