@@ -12,6 +12,7 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
@@ -66,7 +67,7 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 	var recorder pipeline.Recorder
 	var warnings []council.Warning
 	if cfg.BiasPersistence && cfg.BiasConsent > 0 {
-		s, _, err := openStore(cfg, log) //nolint:contextcheck // a store lives until it is closed
+		s, _, err := openStore(cfg, disk.OS{}, log) //nolint:contextcheck // a store lives until it is closed
 		held, isHeld := errors.AsType[*store.HeldError](err)
 		switch {
 		case err == nil:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/simllm"
 )
@@ -44,7 +45,7 @@ func benchDaemon(b *testing.B, latency time.Duration, sessions int) *daemon {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
-	d, err := newDaemon(ctx, cfg, newLog(io.Discard, cfg), "bench")
+	d, err := newDaemon(ctx, cfg, disk.OS{}, newLog(io.Discard, cfg), "bench")
 	if err != nil {
 		b.Fatal(err)
 	}

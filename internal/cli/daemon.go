@@ -15,6 +15,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
@@ -46,9 +47,9 @@ type daemon struct {
 	draining atomic.Bool
 }
 
-// newDaemon binds the address and wires everything that a daemon needs. The
-// caller calls serve, which also releases it.
-func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version string) (_ *daemon, err error) {
+// newDaemon binds the address and wires everything that a daemon needs, with its
+// records on the disk on. The caller calls serve, which also releases it.
+func newDaemon(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger, version string) (_ *daemon, err error) {
 	d := &daemon{cfg: cfg, log: log}
 	defer func() {
 		if err != nil {
@@ -58,7 +59,7 @@ func newDaemon(ctx context.Context, cfg config.Config, log *slog.Logger, version
 	var recorder pipeline.Recorder
 	if cfg.BiasPersistence && cfg.BiasConsent > 0 {
 		var recovery store.Recovery
-		if d.store, recovery, err = openStore(cfg, log); err != nil { //nolint:contextcheck // a store lives until it is closed
+		if d.store, recovery, err = openStore(cfg, on, log); err != nil { //nolint:contextcheck // a store lives until it is closed
 			return nil, err
 		}
 		recorder = d.store

@@ -22,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 	"github.com/google/go-cmp/cmp"
@@ -78,6 +79,12 @@ func setenv(t *testing.T, env map[string]string) {
 // serve starts a daemon with these settings. It is stopped with the test.
 func serve(t *testing.T, env map[string]string) *running {
 	t.Helper()
+	return serveOn(t, disk.OS{}, env)
+}
+
+// serveOn is serve with the records on a disk of its own.
+func serveOn(t *testing.T, on disk.Disk, env map[string]string) *running {
+	t.Helper()
 	setenv(t, env)
 	cfg, err := config.Load()
 	if err != nil {
@@ -86,7 +93,7 @@ func serve(t *testing.T, env map[string]string) *running {
 	r := &running{log: &logBuffer{}, served: make(chan error, 1)}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	r.stop = cancel
-	if r.daemon, err = newDaemon(ctx, cfg, newLog(r.log, cfg), "test"); err != nil {
+	if r.daemon, err = newDaemon(ctx, cfg, on, newLog(r.log, cfg), "test"); err != nil {
 		cancel()
 		t.Fatal(err)
 	}

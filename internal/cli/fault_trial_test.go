@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/store"
 )
 
 // slack is by how much a promised upper bound may be missed on a machine that is
@@ -35,16 +37,23 @@ type trial struct {
 	goroutines  int
 	descriptors int
 	asked       int            // questions
-	persisted   map[string]int // records by session, of those that were answered so
+	persisted   map[string]int // records by session, of those that are kept
 	problems    []byte         // every body that was no session
+	skipped     int            // lines of the store that hold no record
 }
 
 // trialOf starts a daemon over p, whose members are models.
 func trialOf(t *testing.T, p *tapped, models string, env map[string]string) *trial {
 	t.Helper()
+	return trialOn(t, disk.OS{}, p, models, env)
+}
+
+// trialOn is trialOf with the records on a disk of its own.
+func trialOn(t *testing.T, on disk.Disk, p *tapped, models string, env map[string]string) *trial {
+	t.Helper()
 	all := map[string]string{"BASE_URL": p.url, "MODELS": models, "API_KEY": secretKey, "LOG_LEVEL": "debug"}
 	maps.Copy(all, env)
-	f := &trial{running: serve(t, all), provider: p, persisted: map[string]int{}}
+	f := &trial{running: serveOn(t, on, all), provider: p, persisted: map[string]int{}}
 	f.call(t, "GET", "/healthz", "")
 	f.goroutines, f.descriptors = runtime.NumGoroutine(), openDescriptors()
 	t.Cleanup(func() {
@@ -97,11 +106,16 @@ func (f *trial) answered(t *testing.T, data []byte) (s council.Session) {
 		t.Fatal(err)
 	}
 	if s.Persisted {
-		for _, v := range s.Stage2 {
-			f.persisted[s.ID] += len(v.LabelToModel)
-		}
+		f.kept(s)
 	}
 	return s
+}
+
+// kept takes down the records of a session.
+func (f *trial) kept(s council.Session) {
+	for _, v := range s.Stage2 {
+		f.persisted[s.ID] += len(v.LabelToModel)
+	}
 }
 
 // problem asks a question that must be answered with this problem.
@@ -189,13 +203,21 @@ func (f *trial) settle(t *testing.T) {
 		t.Error(err)
 	}
 	f.served <- nil
-	again, err := newDaemon(context.Background(), f.cfg, slog.New(slog.DiscardHandler), "test")
+	again, err := newDaemon(context.Background(), f.cfg, disk.OS{}, slog.New(slog.DiscardHandler), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
 	records := map[string]int{}
-	for _, r := range readRecords(t, f.cfg.BiasStore) {
+	var skipped []error
+	for r, err := range store.ReadFile(context.Background(), f.cfg.BiasStore) {
+		if err != nil {
+			skipped = append(skipped, err)
+			continue
+		}
 		records[r.SessionID]++
+	}
+	if len(skipped) != f.skipped {
+		t.Errorf("lines without a record: %v, want %d", skipped, f.skipped)
 	}
 	for id, n := range f.persisted {
 		if records[id] != n {

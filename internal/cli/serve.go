@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -30,7 +31,7 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return usageError{err}
 	}
-	d, err := newDaemon(ctx, cfg, newLog(std.Stderr, cfg), std.Version)
+	d, err := newDaemon(ctx, cfg, disk.OS{}, newLog(std.Stderr, cfg), std.Version)
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 	}
 	cfg = simulatedConfig(cfg, filepath.Join(dir, "bias_metrics.jsonl"))
 	cfg.Addr, cfg.APITokens = cmp.Or(c.Addr, cfg.Addr), nil // one is made where others can reach it
-	d, err := newDaemon(ctx, cfg, newLog(std.Stderr, cfg), std.Version)
+	d, err := newDaemon(ctx, cfg, disk.OS{}, newLog(std.Stderr, cfg), std.Version)
 	if err != nil {
 		return fmt.Errorf("%w (another address: councild demo --addr 127.0.0.1:0)", err)
 	}

@@ -16,13 +16,14 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/store"
 )
 
-// openStore opens the record store as cfg says.
-func openStore(cfg config.Config, log *slog.Logger) (*store.Store, store.Recovery, error) {
+// openStore opens the record store on the disk on, as cfg says.
+func openStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store, store.Recovery, error) {
 	o := store.Options{
-		Path: cfg.BiasStore, Fsync: store.Fsync(cfg.BiasFsync), Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes), Log: log,
+		Path: cfg.BiasStore, Fsync: store.Fsync(cfg.BiasFsync), Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes), Disk: on, Log: log,
 	}
 	if cfg.BiasRetentionDays != nil {
 		o.Retention = time.Duration(*cfg.BiasRetentionDays) * 24 * time.Hour

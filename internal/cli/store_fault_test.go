@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -72,7 +73,7 @@ func TestFaultF24Daemon(t *testing.T) {
 
 func TestFaultF27SecondDaemon(t *testing.T) {
 	d := serve(t, nil)
-	_, err := newDaemon(t.Context(), d.cfg, slog.New(slog.DiscardHandler), "test")
+	_, err := newDaemon(t.Context(), d.cfg, disk.OS{}, slog.New(slog.DiscardHandler), "test")
 	held, ok := errors.AsType[*store.HeldError](err)
 	if !ok || held.Holder.PID != os.Getpid() {
 		t.Errorf("got %v", err)

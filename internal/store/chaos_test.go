@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/councild/councild/internal/disk/faultdisk"
 )
 
 // Many sessions come at once while every kind of operation fails now and then.
@@ -17,18 +19,18 @@ func TestFaultF25Chaos(t *testing.T) {
 	for seed := range uint64(3) {
 		for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
 			path := newPath(t)
-			d := &testDisk{}
+			d := &faultdisk.Disk{}
 			k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
 			var all []string
 			synctest.Test(t, func(t *testing.T) {
-				s := openWith(t, Options{Path: path, Fsync: mode, Interval: time.Second, RotateBytes: int64(5 * len(lines(t, "00"))), disk: d})
+				s := openWith(t, Options{Path: path, Fsync: mode, Interval: time.Second, RotateBytes: int64(5 * len(lines(t, "00"))), Disk: d})
 				var mu sync.Mutex // guards rng
 				rng := rand.New(rand.NewPCG(seed, 0))
-				d.fail(func(o op, n int) (int, error) {
+				d.Fail(func(o faultdisk.Op, n int) (int, error) {
 					mu.Lock()
 					defer mu.Unlock()
-					if o.kind != opTruncate && rng.IntN(7) == 0 {
-						if o.kind == opWrite {
+					if o.Kind != faultdisk.Truncate && rng.IntN(7) == 0 {
+						if o.Kind == faultdisk.Write {
 							return rng.IntN(n + 1), syscall.ENOSPC
 						}
 						return n, syscall.EIO
@@ -48,7 +50,7 @@ func TestFaultF25Chaos(t *testing.T) {
 				}
 				done.Wait()
 				time.Sleep(2 * time.Second)
-				d.fail(nil)
+				d.Fail(nil)
 				time.Sleep(lastPause + 2*time.Second)
 				synctest.Wait()
 				if err := s.Healthy(); err != nil {
@@ -62,13 +64,13 @@ func TestFaultF25Chaos(t *testing.T) {
 			if mode != FsyncSession {
 				continue
 			}
-			ops := d.done()
+			ops := d.Done()
 			rng := rand.New(rand.NewPCG(seed, 1))
 			for range 12 {
 				n := rng.IntN(len(ops) + 1)
-				for _, c := range crashes() {
-					p := restore(t, c.after(ops[:n]))
-					s, _, err := Open(Options{Path: p, disk: &testDisk{}})
+				for _, c := range faultdisk.Crashes() {
+					p := restore(t, c.After(ops[:n]))
+					s, _, err := Open(Options{Path: p, Disk: &faultdisk.Disk{}})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 )
@@ -66,6 +67,31 @@ func holds(t *testing.T, path string, want ...string) {
 	}
 }
 
+// restore writes the files into a new directory and returns the path of the store.
+func restore(t *testing.T, files map[string]string) string {
+	t.Helper()
+	path := newPath(t)
+	for name, data := range files {
+		writeFile(t, filepath.Join(filepath.Dir(path), name), data)
+	}
+	return path
+}
+
+// names returns the files beside the data file at path, and itself, but no lock.
+func names(t *testing.T, path string) (all []string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if rest, ok := strings.CutPrefix(e.Name(), filepath.Base(path)); ok && rest != ".lock" {
+			all = append(all, rest)
+		}
+	}
+	return all
+}
+
 // Wherever a crash cut the last session short, nobody reads a part of it, the file
 // opens, the sessions before it are whole and the next one is not damaged.
 func TestFaultF22CutAtEveryByte(t *testing.T) {
@@ -82,7 +108,7 @@ func TestFaultF22CutAtEveryByte(t *testing.T) {
 		if len(records) != 3*len(sessions) || len(bad) != 0 && !torn || torn && !slices.Equal(bad, []string{"7 unterminated"}) {
 			t.Fatalf("cut after %d bytes: %d records, skipped %v", kept, len(records), bad)
 		}
-		s, recovery, err := Open(Options{Path: path, disk: &testDisk{}})
+		s, recovery, err := Open(Options{Path: path, Disk: &faultdisk.Disk{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,33 +134,33 @@ type kept struct {
 	at  map[string]time.Time
 }
 
-func (k *kept) append(t *testing.T, s *Store, d *testDisk, id string) {
+func (k *kept) append(t *testing.T, s *Store, d *faultdisk.Disk, id string) {
 	t.Helper()
 	if err := s.Append(t.Context(), session(id)); err != nil {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.ops[id], k.at[id] = len(d.done()), time.Now()
+	k.ops[id], k.at[id] = len(d.Done()), time.Now()
 }
 
 // survives crashes the machine after every operation of d in every way, and
 // reports how many different states of the disk that gave. must says what may not
 // be missing after the first n operations.
-func survives(t *testing.T, d *testDisk, must func(n int) []string) (states int) {
+func survives(t *testing.T, d *faultdisk.Disk, must func(n int) []string) (states int) {
 	t.Helper()
-	ops := d.done()
+	ops := d.Done()
 	seen := map[string]bool{}
 	for n := range len(ops) + 1 {
-		for _, c := range crashes() {
-			files, required := c.after(ops[:n]), must(n)
+		for _, c := range faultdisk.Crashes() {
+			files, required := c.After(ops[:n]), must(n)
 			state := fmt.Sprint(files, required)
 			if seen[state] {
 				continue
 			}
 			seen[state] = true
 			path := restore(t, files)
-			s, _, err := Open(Options{Path: path, disk: &testDisk{}})
+			s, _, err := Open(Options{Path: path, Disk: &faultdisk.Disk{}})
 			if err != nil {
 				t.Fatalf("after %d operations, %+v: %v", n, c, err)
 			}
@@ -168,18 +194,18 @@ func survives(t *testing.T, d *testDisk, must func(n int) []string) (states int)
 // moment of that, and what was not synced is there or not. Nothing that was
 // acknowledged is missing, nothing is there in part or twice.
 func TestFaultF23SyncedIsThere(t *testing.T) {
-	d := &testDisk{}
+	d := &faultdisk.Disk{}
 	path := newPath(t)
-	s := openWith(t, Options{Path: path, RotateBytes: int64(len(lines(t, "00", "01"))), disk: d})
+	s := openWith(t, Options{Path: path, RotateBytes: int64(len(lines(t, "00", "01"))), Disk: d})
 	k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
 	syncs := 0
-	d.fail(func(o op, bytes int) (int, error) {
+	d.Fail(func(o faultdisk.Op, bytes int) (int, error) {
 		switch {
-		case o.kind == opSync && o.name == filepath.Base(path):
+		case o.Kind == faultdisk.Sync && o.Name == filepath.Base(path):
 			if syncs++; syncs == 4 || syncs == 5 || syncs == 9 {
 				return 0, syscall.EIO
 			}
-		case o.kind == opWrite && syncs == 12 && bytes > 1:
+		case o.Kind == faultdisk.Write && syncs == 12 && bytes > 1:
 			syncs++ // once
 			return bytes / 2, syscall.ENOSPC
 		}
@@ -188,7 +214,7 @@ func TestFaultF23SyncedIsThere(t *testing.T) {
 	for i := range 16 {
 		k.append(t, s, d, fmt.Sprintf("%02d", i))
 	}
-	d.fail(nil)
+	d.Fail(nil)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -209,11 +235,11 @@ func TestFaultF23SyncedIsThere(t *testing.T) {
 
 func TestFaultF23Interval(t *testing.T) {
 	const interval = time.Second
-	d := &testDisk{}
+	d := &faultdisk.Disk{}
 	k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
 	path := newPath(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := openWith(t, Options{Path: path, Fsync: FsyncInterval, Interval: interval, RotateBytes: int64(6 * len(lines(t, "00"))), disk: d})
+		s := openWith(t, Options{Path: path, Fsync: FsyncInterval, Interval: interval, RotateBytes: int64(6 * len(lines(t, "00"))), Disk: d})
 		for i := range 12 {
 			k.append(t, s, d, fmt.Sprintf("%02d", i))
 			time.Sleep(interval / 4)
@@ -223,19 +249,19 @@ func TestFaultF23Interval(t *testing.T) {
 	if len(k.at) != 12 {
 		t.Fatalf("%d sessions acknowledged", len(k.at))
 	}
-	ops := d.done()
+	ops := d.Done()
 	var oldest time.Duration // the age of the oldest session that a crash may take
 	states := survives(t, d, func(n int) (must []string) {
 		if n == len(ops) {
 			return must
 		}
-		at := ops[n].at
+		at := ops[n].At
 		for id, when := range k.at {
 			if age := at.Sub(when); age > interval {
 				must = append(must, id)
 			}
 		}
-		onDisk := text(t, crash{}.after(ops[:n]))
+		onDisk := text(t, faultdisk.Crash{}.After(ops[:n]))
 		for id, when := range k.at {
 			if at.After(when) && !strings.Contains(onDisk, `"`+id+`"`) {
 				oldest = max(oldest, at.Sub(when))
@@ -269,25 +295,25 @@ func text(t *testing.T, files map[string]string) string {
 }
 
 // full is a disk that has room for half of each write.
-func full(o op, bytes int) (int, error) {
-	if o.kind == opWrite {
+func full(o faultdisk.Op, bytes int) (int, error) {
+	if o.Kind == faultdisk.Write {
 		return bytes / 2, syscall.ENOSPC
 	}
 	return bytes, nil
 }
 
 func TestFaultF24DiskFull(t *testing.T) {
-	for name, f := range map[string]fault{
+	for name, f := range map[string]faultdisk.Fault{
 		"half of it fits": full,
-		"nothing fits":    func(o op, _ int) (int, error) { return 0, onlyIf(o.kind == opWrite, syscall.ENOSPC) },
-		"size unknown":    func(o op, n int) (int, error) { return n, onlyIf(o.kind == opStat, syscall.EIO) },
+		"nothing fits":    func(o faultdisk.Op, _ int) (int, error) { return 0, onlyIf(o.Kind == faultdisk.Write, syscall.ENOSPC) },
+		"size unknown":    func(o faultdisk.Op, n int) (int, error) { return n, onlyIf(o.Kind == faultdisk.Stat, syscall.EIO) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, d := openTestDisk(t)
 				appendSessions(t, s, "a")
 				before := content(t, s.path)
-				d.fail(f)
+				d.Fail(f)
 				err := s.Append(t.Context(), session("b"))
 				cause, _ := errors.AsType[syscall.Errno](err)
 				if cause != syscall.ENOSPC && cause != syscall.EIO || !strings.Contains(err.Error(), s.path) {
@@ -302,7 +328,7 @@ func TestFaultF24DiskFull(t *testing.T) {
 				}
 
 				// Space returns, and nobody asks for anything.
-				d.fail(nil)
+				d.Fail(nil)
 				start := time.Now()
 				for s.Healthy() != nil {
 					time.Sleep(10 * time.Millisecond)
@@ -351,8 +377,8 @@ func TestFaultF24KeepsWhatFits(t *testing.T) {
 		s.mu.Unlock()
 	}
 	room := len(lines(t, "a", "b")) // of which the write under way takes the first half
-	d.fail(func(o op, bytes int) (int, error) {
-		if o.kind == opWrite && o.name == filepath.Base(s.path) {
+	d.Fail(func(o faultdisk.Op, bytes int) (int, error) {
+		if o.Kind == faultdisk.Write && o.Name == filepath.Base(s.path) {
 			return min(bytes, room), onlyIf(bytes > room, syscall.ENOSPC)
 		}
 		return bytes, nil
@@ -362,7 +388,7 @@ func TestFaultF24KeepsWhatFits(t *testing.T) {
 	if len(failed) != 1 {
 		t.Errorf("%d sessions failed, want one of three", len(failed))
 	}
-	d.fail(nil)
+	d.Fail(nil)
 	appendSessions(t, s, "e")
 	recovered(t, s)
 	holds(t, s.path, "a", "b", "c", "d", "e")
@@ -376,11 +402,11 @@ func TestRollBackMindsAFileThatWasEmptied(t *testing.T) {
 	if err := os.Truncate(s.path, 0); err != nil {
 		t.Fatal(err)
 	}
-	d.fail(full)
+	d.Fail(full)
 	if err := s.Append(t.Context(), session("b")); err == nil {
 		t.Error("kept on a full disk")
 	}
-	d.fail(nil)
+	d.Fail(nil)
 	appendSessions(t, s, "c")
 	recovered(t, s)
 	holds(t, s.path, "b", "c")
@@ -389,20 +415,20 @@ func TestRollBackMindsAFileThatWasEmptied(t *testing.T) {
 // What waits for space is bounded. What does not fit is lost, as its caller was
 // told, and the rest is written.
 func TestFaultF24WaitingIsBounded(t *testing.T) {
-	d := &testDisk{}
+	d := &faultdisk.Disk{}
 	var log strings.Builder
-	s := openWith(t, Options{Path: newPath(t), Log: newTestLog(&log), disk: d})
+	s := openWith(t, Options{Path: newPath(t), Log: newTestLog(&log), Disk: d})
 	large := session("large")
 	for i := range large {
 		large[i].CouncilConfig = strings.Repeat("x", maxLine-1000)
 	}
-	d.fail(full)
+	d.Fail(full)
 	for range maxWaiting/(3*maxLine) + 10 {
 		if err := s.Append(t.Context(), large); !errors.Is(err, syscall.ENOSPC) {
 			t.Fatal(err)
 		}
 	}
-	d.fail(nil)
+	d.Fail(nil)
 	appendSessions(t, s, "a")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -420,12 +446,12 @@ func TestFaultF24WaitingIsBounded(t *testing.T) {
 }
 
 func TestCloseSaysWhatIsLost(t *testing.T) {
-	d := &testDisk{}
-	s, _, err := Open(Options{Path: newPath(t), disk: d})
+	d := &faultdisk.Disk{}
+	s, _, err := Open(Options{Path: newPath(t), Disk: d})
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.fail(func(o op, _ int) (int, error) { return 0, onlyIf(o.kind == opWrite, syscall.ENOSPC) })
+	d.Fail(func(o faultdisk.Op, _ int) (int, error) { return 0, onlyIf(o.Kind == faultdisk.Write, syscall.ENOSPC) })
 	for _, id := range []string{"a", "b"} {
 		if err := s.Append(t.Context(), session(id)); err == nil {
 			t.Error("kept on a full disk")
@@ -440,12 +466,12 @@ func TestFaultF25FsyncFails(t *testing.T) {
 	for _, mode := range []Fsync{FsyncSession, FsyncInterval} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &testDisk{}
-				s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: time.Second, disk: d})
+				d := &faultdisk.Disk{}
+				s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: time.Second, Disk: d})
 				appendSessions(t, s, "a")
 				time.Sleep(2 * time.Second)
-				d.fail(func(o op, n int) (int, error) {
-					return n, onlyIf(o.kind == opSync && o.name == filepath.Base(s.path), syscall.EIO)
+				d.Fail(func(o faultdisk.Op, n int) (int, error) {
+					return n, onlyIf(o.Kind == faultdisk.Sync && o.Name == filepath.Base(s.path), syscall.EIO)
 				})
 				// With an interval the session counts as kept before.
 				if err := s.Append(t.Context(), session("b")); errors.Is(err, syscall.EIO) != (mode == FsyncSession) {
@@ -458,7 +484,7 @@ func TestFaultF25FsyncFails(t *testing.T) {
 					}
 					time.Sleep(100 * time.Millisecond)
 				}
-				d.fail(nil)
+				d.Fail(nil)
 				time.Sleep(lastPause + 2*time.Second)
 				if err := s.Healthy(); err != nil {
 					t.Errorf("got health %v", err)
@@ -472,12 +498,12 @@ func TestFaultF25FsyncFails(t *testing.T) {
 				// A file whose fsync failed is never written to or synced again.
 				given := map[int]bool{}
 				retried := 0
-				for _, o := range d.done() {
-					if given[o.inode] && (o.kind == opWrite || o.kind == opSync) {
+				for _, o := range d.Done() {
+					if given[o.Inode] && (o.Kind == faultdisk.Write || o.Kind == faultdisk.Sync) {
 						retried++
 					}
-					if o.kind == opSync && o.failed {
-						given[o.inode] = true
+					if o.Kind == faultdisk.Sync && o.Failed {
+						given[o.Inode] = true
 					}
 				}
 				if retried > 0 || len(given) < 2 {
@@ -491,15 +517,15 @@ func TestFaultF25FsyncFails(t *testing.T) {
 
 // The last fsync of a store that is closed may fail too.
 func TestFaultF25AtTheEnd(t *testing.T) {
-	d := &testDisk{}
-	s, _, err := Open(Options{Path: newPath(t), Fsync: FsyncInterval, Interval: time.Hour, disk: d})
+	d := &faultdisk.Disk{}
+	s, _, err := Open(Options{Path: newPath(t), Fsync: FsyncInterval, Interval: time.Hour, Disk: d})
 	if err != nil {
 		t.Fatal(err)
 	}
 	appendSessions(t, s, "a")
 	var once sync.Once
-	d.fail(func(o op, n int) (_ int, err error) {
-		if o.kind == opSync {
+	d.Fail(func(o faultdisk.Op, n int) (_ int, err error) {
+		if o.Kind == faultdisk.Sync {
 			once.Do(func() { err = syscall.EIO })
 		}
 		return n, err
@@ -508,7 +534,7 @@ func TestFaultF25AtTheEnd(t *testing.T) {
 		t.Error(err)
 	}
 	holds(t, s.path, "a")
-	if synced := d.done(opSync); len(synced) != 2 || synced[0].inode == synced[1].inode {
+	if synced := d.Done(faultdisk.Sync); len(synced) != 2 || synced[0].Inode == synced[1].Inode {
 		t.Errorf("the syncs: %+v", synced)
 	}
 }
@@ -517,18 +543,18 @@ func TestFaultF25AtTheEnd(t *testing.T) {
 func TestFaultF25RollBackFails(t *testing.T) {
 	for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
 		t.Run(string(mode), func(t *testing.T) {
-			d := &testDisk{}
-			s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: time.Hour, disk: d})
+			d := &faultdisk.Disk{}
+			s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: time.Hour, Disk: d})
 			appendSessions(t, s, "a")
 			var mu sync.Mutex // guards writes
 			writes := 0
-			d.fail(func(o op, n int) (int, error) {
+			d.Fail(func(o faultdisk.Op, n int) (int, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				switch {
-				case o.kind == opTruncate:
+				case o.Kind == faultdisk.Truncate:
 					return n, syscall.EIO
-				case o.kind == opWrite && o.name == filepath.Base(s.path):
+				case o.Kind == faultdisk.Write && o.Name == filepath.Base(s.path):
 					if writes++; writes == 1 {
 						return n / 2, syscall.ENOSPC
 					}
@@ -552,14 +578,14 @@ func TestFaultF25FsyncAndCutFail(t *testing.T) {
 	appendSessions(t, s, "a")
 	failed := false
 	var mu sync.Mutex // guards failed
-	d.fail(func(o op, n int) (int, error) {
+	d.Fail(func(o faultdisk.Op, n int) (int, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if o.kind == opSync && !failed {
+		if o.Kind == faultdisk.Sync && !failed {
 			failed = true
 			return n, syscall.EIO
 		}
-		return n, onlyIf(o.kind == opTruncate, syscall.EIO)
+		return n, onlyIf(o.Kind == faultdisk.Truncate, syscall.EIO)
 	})
 	if err := s.Append(t.Context(), session("b")); !errors.Is(err, syscall.EIO) {
 		t.Errorf("got error %v", err)
@@ -571,17 +597,19 @@ func TestFaultF25FsyncAndCutFail(t *testing.T) {
 
 // A store whose directory takes no new file waits for that too.
 func TestFaultF25NoNewFile(t *testing.T) {
-	for _, kind := range []kind{opOpen, opRename, opSyncDir} {
+	for _, kind := range []faultdisk.Kind{faultdisk.Open, faultdisk.Rename, faultdisk.SyncDir} {
 		t.Run(string(kind), func(t *testing.T) {
 			s, d := openTestDisk(t)
 			appendSessions(t, s, "a")
-			d.fail(func(o op, n int) (int, error) { return n, onlyIf(o.kind == opSync || o.kind == kind, syscall.EROFS) })
+			d.Fail(func(o faultdisk.Op, n int) (int, error) {
+				return n, onlyIf(o.Kind == faultdisk.Sync || o.Kind == kind, syscall.EROFS)
+			})
 			for _, id := range []string{"b", "c"} {
 				if err := s.Append(t.Context(), session(id)); !errors.Is(err, syscall.EROFS) {
 					t.Errorf("got error %v", err)
 				}
 			}
-			d.fail(nil)
+			d.Fail(nil)
 			appendSessions(t, s, "d")
 			recovered(t, s)
 			holds(t, s.path, "a", "b", "c", "d")

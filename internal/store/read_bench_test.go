@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
 )
 
 // writeRecords writes at least n records as a Store does, and returns how many:
@@ -66,7 +67,7 @@ func writeRecords(tb testing.TB, path string, n int) (written int) {
 func BenchmarkRead(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "records.jsonl")
 	written := writeRecords(b, path, 1_000_000)
-	h := newHousekeeper(Options{Path: path, disk: osDisk{}})
+	h := newHousekeeper(Options{Path: path, Disk: disk.OS{}})
 	plain, err := os.Open(path)
 	if err == nil {
 		err = errors.Join(h.writeCompressed(b.Context(), path+compressedSuffix, plain), plain.Close())

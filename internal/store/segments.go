@@ -122,7 +122,7 @@ func (h *housekeeper) add(length int64, sealed bool) error {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 	}
-	if err := h.o.disk.Rename(h.o.Path, s.name); err != nil {
+	if err := h.o.Disk.Rename(h.o.Path, s.name); err != nil {
 		return err
 	}
 	if sealed {
@@ -194,10 +194,10 @@ func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
 	}
 	temporary := h.o.Path + temporarySuffix
 	if err := h.writeCompressed(ctx, temporary, io.NewSectionReader(from, 0, length)); err != nil {
-		_ = h.o.disk.Remove(temporary)
+		_ = h.o.Disk.Remove(temporary)
 		return fmt.Errorf("compressing %s: %w", s.name, err)
 	}
-	if err := h.o.disk.Rename(temporary, s.name+compressedSuffix); err != nil {
+	if err := h.o.Disk.Rename(temporary, s.name+compressedSuffix); err != nil {
 		return err
 	}
 	return h.replaceLocked(s)
@@ -209,16 +209,16 @@ func (h *housekeeper) replaceLocked(s segment) error {
 	if _, err := os.Lstat(s.name); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := h.o.disk.SyncDir(filepath.Dir(s.name)); err != nil {
+	if err := h.o.Disk.SyncDir(filepath.Dir(s.name)); err != nil {
 		return err
 	}
 	delete(h.good, s.number)
-	return h.o.disk.Remove(s.name)
+	return h.o.Disk.Remove(s.name)
 }
 
 // writeCompressed makes a file of what r holds, on disk when it returns nil.
 func (h *housekeeper) writeCompressed(ctx context.Context, name string, r io.Reader) error {
-	to, err := h.o.disk.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	to, err := h.o.Disk.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -279,7 +279,7 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
 
 // remove removes a file that may be missing.
 func (h *housekeeper) remove(name string) error {
-	if err := h.o.disk.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+	if err := h.o.Disk.Remove(name); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -107,20 +108,20 @@ func TestReadFileTakesEveryForm(t *testing.T) {
 
 // What cannot be compressed is kept as it is, and tried again.
 func TestCompressingFails(t *testing.T) {
-	for _, kind := range []kind{opWrite, opSync, opRename, opSyncDir, opRemove} {
+	for _, kind := range []faultdisk.Kind{faultdisk.Write, faultdisk.Sync, faultdisk.Rename, faultdisk.SyncDir, faultdisk.Remove} {
 		t.Run(string(kind), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := &testDisk{}
+				d := &faultdisk.Disk{}
 				path := newPath(t)
 				writeFile(t, path+".000001", lines(t, "a"))
 				var log strings.Builder
-				s := openWith(t, Options{Path: path, Log: newTestLog(&log), disk: d})
+				s := openWith(t, Options{Path: path, Log: newTestLog(&log), Disk: d})
 				synctest.Wait()
 				appendSessions(t, s, "b")
 				writeFile(t, path+".000002", lines(t, "c"))
-				d.fail(func(o op, n int) (int, error) {
-					ours := strings.HasSuffix(o.name, temporarySuffix) || strings.HasSuffix(o.name, ".000002") || o.kind == opSyncDir
-					return n, onlyIf(ours && o.kind == kind, syscall.ENOSPC)
+				d.Fail(func(o faultdisk.Op, n int) (int, error) {
+					ours := strings.HasSuffix(o.Name, temporarySuffix) || strings.HasSuffix(o.Name, ".000002") || o.Kind == faultdisk.SyncDir
+					return n, onlyIf(ours && o.Kind == kind, syscall.ENOSPC)
 				})
 				time.Sleep(time.Hour + time.Second)
 				synctest.Wait()
@@ -128,7 +129,7 @@ func TestCompressingFails(t *testing.T) {
 					t.Errorf("log: %s", log.String())
 				}
 				holds(t, path, "a", "b", "c")
-				d.fail(nil)
+				d.Fail(nil)
 				time.Sleep(time.Hour)
 				synctest.Wait()
 				holds(t, path, "a", "b", "c")
@@ -141,13 +142,13 @@ func TestCompressingFails(t *testing.T) {
 }
 
 func TestRotationFails(t *testing.T) {
-	d := &testDisk{}
+	d := &faultdisk.Disk{}
 	path := newPath(t)
 	var log strings.Builder
-	s := openWith(t, Options{Path: path, RotateBytes: int64(len(lines(t, "a"))), Log: newTestLog(&log), disk: d})
-	d.fail(func(o op, n int) (int, error) { return n, onlyIf(o.kind == opRename, syscall.EACCES) })
+	s := openWith(t, Options{Path: path, RotateBytes: int64(len(lines(t, "a"))), Log: newTestLog(&log), Disk: d})
+	d.Fail(func(o faultdisk.Op, n int) (int, error) { return n, onlyIf(o.Kind == faultdisk.Rename, syscall.EACCES) })
 	appendSessions(t, s, "a", "b")
-	d.fail(nil)
+	d.Fail(nil)
 	appendSessions(t, s, "c")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
 )
 
 // maxLine is the length of the longest line that is written or taken, in bytes,
@@ -48,8 +49,7 @@ type Options struct {
 	RotateBytes int64         // size from which the data file becomes a closed segment; 0: never
 	Retention   time.Duration // age of its newest record from which a closed segment is deleted; 0: never
 	Log         *slog.Logger  // nil: nothing is logged
-
-	disk disk // nil: the operating system's
+	Disk        disk.Disk     // nil: the operating system's
 }
 
 // Recovery says what Open had to mend.
@@ -114,8 +114,8 @@ func (o *Options) complete() error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.disk == nil {
-		o.disk = osDisk{}
+	if o.Disk == nil {
+		o.Disk = disk.OS{}
 	}
 	return nil
 }
@@ -137,13 +137,13 @@ func open(o Options) (*Store, Recovery, error) {
 	if err != nil {
 		return nil, Recovery{}, err
 	}
-	var f file
+	var f disk.File
 	var cut int64
 	// A segment can be closed only where files can be made. This also removes what a
 	// crash left.
-	temporary, err := o.disk.OpenFile(o.Path+temporarySuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	temporary, err := o.Disk.OpenFile(o.Path+temporarySuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err == nil {
-		err = errors.Join(temporary.Close(), o.disk.Remove(o.Path+temporarySuffix))
+		err = errors.Join(temporary.Close(), o.Disk.Remove(o.Path+temporarySuffix))
 	}
 	if err == nil {
 		f, cut, err = openData(o)
@@ -172,17 +172,17 @@ func makeDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return osDisk{}.SyncDir(parent)
+	return disk.OS{}.SyncDir(parent)
 }
 
 // openData opens the data file and returns how many bytes were cut from its end.
-func openData(o Options) (f file, cut int64, err error) {
-	f, err = o.disk.OpenFile(o.Path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+func openData(o Options) (f disk.File, cut int64, err error) {
+	f, err = o.Disk.OpenFile(o.Path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, 0, err
 	}
 	if cut, err = cutTail(f); err == nil {
-		err = o.disk.SyncDir(filepath.Dir(o.Path))
+		err = o.Disk.SyncDir(filepath.Dir(o.Path))
 	}
 	if err != nil {
 		_ = f.Close()
@@ -192,7 +192,7 @@ func openData(o Options) (f file, cut int64, err error) {
 }
 
 // cutTail removes an unfinished last session and returns its length in bytes.
-func cutTail(f file) (int64, error) {
+func cutTail(f disk.File) (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err

@@ -25,6 +25,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk/faultdisk"
 )
 
 // The test binary is also the other process of some tests: with these variables
@@ -376,10 +377,10 @@ func TestConcurrentAppendsStayWhole(t *testing.T) {
 }
 
 // openTestDisk opens the store at a new path on a disk without faults so far.
-func openTestDisk(t *testing.T) (*Store, *testDisk) {
+func openTestDisk(t *testing.T) (*Store, *faultdisk.Disk) {
 	t.Helper()
-	d := &testDisk{}
-	return openWith(t, Options{Path: newPath(t), disk: d}), d
+	d := &faultdisk.Disk{}
+	return openWith(t, Options{Path: newPath(t), Disk: d}), d
 }
 
 func TestAppendWritesAndSyncsOnce(t *testing.T) {
@@ -387,22 +388,22 @@ func TestAppendWritesAndSyncsOnce(t *testing.T) {
 	if err := s.Append(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if did := d.done(opWrite, opSync); len(did) > 0 {
+	if did := d.Done(faultdisk.Write, faultdisk.Sync); len(did) > 0 {
 		t.Errorf("for no records: %v", did)
 	}
 	appendSessions(t, s, "a")
-	if did := d.done(opWrite, opSync); len(did) != 2 || did[0].kind != opWrite || did[1].kind != opSync {
+	if did := d.Done(faultdisk.Write, faultdisk.Sync); len(did) != 2 || did[0].Kind != faultdisk.Write || did[1].Kind != faultdisk.Sync {
 		t.Errorf("for a session: %v, want a write and a sync", did)
 	}
 }
 
 // blockWrites has the first write wait until the test calls finish.
-func blockWrites(t *testing.T, d *testDisk) (writing chan struct{}, finish func()) {
+func blockWrites(t *testing.T, d *faultdisk.Disk) (writing chan struct{}, finish func()) {
 	t.Helper()
 	writing, gate := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	d.fail(func(o op, bytes int) (int, error) {
-		if o.kind == opWrite {
+	d.Fail(func(o faultdisk.Op, bytes int) (int, error) {
+		if o.Kind == faultdisk.Write {
 			once.Do(func() {
 				close(writing)
 				<-gate
@@ -434,7 +435,7 @@ func TestAppendsShareASync(t *testing.T) {
 	}
 	finish()
 	done.Wait()
-	if did := d.done(opWrite, opSync); len(did) != 4 {
+	if did := d.Done(faultdisk.Write, faultdisk.Sync); len(did) != 4 {
 		t.Errorf("%d writes and syncs for one session and then four at once, want 4", len(did))
 	}
 	for _, id := range ids {
@@ -464,8 +465,8 @@ func TestAppendMindsTheContext(t *testing.T) {
 
 	// A write that has begun is finished.
 	ctx, cancel = context.WithCancel(t.Context())
-	d.fail(func(o op, bytes int) (int, error) {
-		if o.kind == opWrite {
+	d.Fail(func(o faultdisk.Op, bytes int) (int, error) {
+		if o.Kind == faultdisk.Write {
 			cancel()
 		}
 		return bytes, nil

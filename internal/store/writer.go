@@ -6,6 +6,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/councild/councild/internal/disk"
 )
 
 const (
@@ -26,13 +28,13 @@ type writer struct {
 	o     Options
 	store *Store
 
-	file    file   // nil: to be opened
-	sealed  bool   // nobody knows what the file holds on disk: it must be replaced before the next write
-	durable int64  // this many bytes of a sealed file are good
-	doubt   bool   // the last fsync failed
-	size    int64  // of the file, after the last write
-	lines   []byte // of the last write, for its memory
-	limit   int64  // the size from which the file becomes a closed segment
+	file    disk.File // nil: to be opened
+	sealed  bool      // nobody knows what the file holds on disk: it must be replaced before the next write
+	durable int64     // this many bytes of a sealed file are good
+	doubt   bool      // the last fsync failed
+	size    int64     // of the file, after the last write
+	lines   []byte    // of the last write, for its memory
+	limit   int64     // the size from which the file becomes a closed segment
 
 	unsynced []*batch  // written and not yet synced, oldest first; none with FsyncOff
 	syncBy   time.Time // when they must be, with FsyncInterval
@@ -42,7 +44,7 @@ type writer struct {
 	err      error         // see Store.err
 }
 
-func newWriter(s *Store, o Options, f file) *writer {
+func newWriter(s *Store, o Options, f disk.File) *writer {
 	return &writer{o: o, store: s, file: f, limit: o.RotateBytes, pause: firstPause}
 }
 
@@ -251,7 +253,7 @@ func (w *writer) ready() error {
 // segment. An empty one is removed.
 func (w *writer) retire(length int64) error {
 	if length == 0 {
-		if err := w.o.disk.Remove(w.o.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := w.o.Disk.Remove(w.o.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	} else if err := w.store.segments.add(length, w.sealed); err != nil {

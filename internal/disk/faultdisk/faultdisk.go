@@ -1,0 +1,230 @@
+// Package faultdisk is a disk for tests, which fails when a test says so and knows
+// what a crash would have left on it.
+package faultdisk
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/disk"
+)
+
+// Disk is the disk of the operating system, which fails when a test says so,
+// and which remembers everything it did.
+type Disk struct {
+	mu     sync.Mutex // guards what follows
+	fault  Fault
+	ops    []Op
+	inodes int
+	names  map[string]int // inodes by the last part of the name
+}
+
+// Fault says whether an operation fails. A write of so many bytes may take some of
+// them first. A nil Fault never fails.
+type Fault func(op Op, bytes int) (written int, err error)
+
+// Op is something a disk was asked to do.
+type Op struct {
+	Kind     Kind
+	Inode    int    // 0 for names
+	Name, To string // without directories
+	Data     string // of a write: what was written
+	Size     int64  // of a truncate, and of an open: 0 when it empties the file
+	Failed   bool
+	At       time.Time
+}
+
+// Kind is a kind of operation.
+type Kind string
+
+// The kinds of operations.
+const (
+	Open     Kind = "open"
+	Write    Kind = "write"
+	Stat     Kind = "stat"
+	Truncate Kind = "truncate"
+	Sync     Kind = "sync"
+	Rename   Kind = "rename"
+	Remove   Kind = "remove"
+	SyncDir  Kind = "sync of the directory"
+)
+
+// Fail sets the fault from now on.
+func (d *Disk) Fail(f Fault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault = f
+}
+
+// Done returns what the disk did, of some kinds only when any are given.
+func (d *Disk) Done(kinds ...Kind) []Op {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(d.ops), func(o Op) bool { return len(kinds) > 0 && !slices.Contains(kinds, o.Kind) })
+}
+
+// do carries out an operation unless it fails, and remembers it.
+func (d *Disk) do(o Op, bytes int, work func(written int) error) error {
+	d.mu.Lock()
+	f := d.fault
+	d.mu.Unlock()
+	var err error
+	if f != nil {
+		bytes, err = f(o, bytes)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil || bytes > 0 {
+		if workErr := work(bytes); workErr != nil {
+			return workErr
+		}
+	}
+	o.Failed, o.At = err != nil, time.Now()
+	if o.Kind == Open && err == nil {
+		if o.Inode = d.names[o.Name]; o.Inode == 0 {
+			d.inodes++
+			o.Inode = d.inodes
+			if d.names == nil {
+				d.names = map[string]int{}
+			}
+			d.names[o.Name] = o.Inode
+		}
+	}
+	if err == nil && (o.Kind == Rename || o.Kind == Remove) {
+		d.names[o.To] = d.names[o.Name]
+		delete(d.names, o.Name)
+	}
+	if len(o.Data) > bytes {
+		o.Data = o.Data[:bytes]
+	}
+	d.ops = append(d.ops, o)
+	return err
+}
+
+// OpenFile implements disk.Disk.
+func (d *Disk) OpenFile(name string, flag int, perm fs.FileMode) (disk.File, error) {
+	f := &file{disk: d, name: filepath.Base(name)}
+	truncate := int64(-1)
+	if flag&os.O_TRUNC != 0 {
+		truncate = 0
+	}
+	err := d.do(Op{Kind: Open, Name: f.name, Size: truncate}, 0, func(int) (err error) {
+		f.File, err = os.OpenFile(name, flag, perm)
+		return err
+	})
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f.inode = d.names[f.name]
+	return f, err
+}
+
+// Rename implements disk.Disk.
+func (d *Disk) Rename(from, to string) error {
+	return d.do(Op{Kind: Rename, Name: filepath.Base(from), To: filepath.Base(to)}, 0, func(int) error { return os.Rename(from, to) })
+}
+
+// Remove implements disk.Disk.
+func (d *Disk) Remove(name string) error {
+	return d.do(Op{Kind: Remove, Name: filepath.Base(name)}, 0, func(int) error { return os.Remove(name) })
+}
+
+// SyncDir implements disk.Disk.
+func (d *Disk) SyncDir(string) error {
+	return d.do(Op{Kind: SyncDir}, 0, func(int) error { return nil })
+}
+
+// file is a file of a Disk. It is never really synced: tests that need
+// that have no Disk.
+type file struct {
+	*os.File
+	disk  *Disk
+	inode int
+	name  string // when it was opened
+}
+
+func (f *file) Write(data []byte) (n int, err error) {
+	err = f.disk.do(Op{Kind: Write, Inode: f.inode, Name: f.name, Data: string(data)}, len(data), func(written int) (err error) {
+		n, err = f.File.Write(data[:written])
+		return err
+	})
+	return n, err
+}
+
+func (f *file) Stat() (info fs.FileInfo, err error) {
+	err = f.disk.do(Op{Kind: Stat, Inode: f.inode, Name: f.name}, 0, func(int) (err error) {
+		info, err = f.File.Stat()
+		return err
+	})
+	return info, err
+}
+
+func (f *file) Truncate(size int64) error {
+	return f.disk.do(Op{Kind: Truncate, Inode: f.inode, Name: f.name, Size: size}, 0, func(int) error { return f.File.Truncate(size) })
+}
+
+func (f *file) Sync() error {
+	return f.disk.do(Op{Kind: Sync, Inode: f.inode, Name: f.name}, 0, func(int) error { return nil })
+}
+
+// Crash is what a crash leaves of what was not synced.
+type Crash struct {
+	names  bool // new names are there, and old ones gone
+	data   bool // data is there
+	failed bool // what fsync reported as failed is there all the same
+}
+
+// Crashes returns every kind of crash.
+func Crashes() (all []Crash) {
+	for i := range 8 {
+		all = append(all, Crash{i&1 > 0, i&2 > 0, i&4 > 0})
+	}
+	return all
+}
+
+// After returns the files, by name, that a crash leaves after these operations.
+func (c Crash) After(ops []Op) map[string]string {
+	names, namesOnDisk := map[string]int{}, map[string]int{}
+	data, dataOnDisk := map[int]string{}, map[int]string{}
+	for _, o := range ops {
+		if o.Failed && o.Kind != Write && (o.Kind != Sync || !c.failed) {
+			continue
+		}
+		switch o.Kind {
+		case Open:
+			names[o.Name] = o.Inode
+			if o.Size == 0 {
+				data[o.Inode] = ""
+			}
+		case Write:
+			data[o.Inode] += o.Data
+		case Truncate:
+			data[o.Inode] = data[o.Inode][:o.Size]
+		case Sync:
+			dataOnDisk[o.Inode] = data[o.Inode]
+		case Rename:
+			names[o.To] = names[o.Name]
+			delete(names, o.Name)
+		case Remove:
+			delete(names, o.Name)
+		case SyncDir:
+			namesOnDisk = maps.Clone(names)
+		case Stat:
+		}
+	}
+	if c.names {
+		namesOnDisk = names
+	}
+	if c.data {
+		dataOnDisk = data
+	}
+	left := map[string]string{}
+	for name, inode := range namesOnDisk {
+		left[name] = dataOnDisk[inode]
+	}
+	return left
+}
