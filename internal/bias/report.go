@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"gonum.org/v1/gonum/stat"
@@ -251,16 +252,21 @@ func (c *Collector) Report() Report {
 		r.Headline = fmt.Sprintf("Collecting data (%d of %d sessions)", r.Window.Sessions, preliminaryFrom)
 		return r
 	}
-	r.Metrics = []Metric{
-		c.correlation("pooled_length_score_correlation", "length", length, r.Window),
-		c.positionCorrelation(position, r.Window),
-		c.agreement(&w, r.Window),
-	}
 	fits, split, given := severities(w), stretches(w.sessions), w.given()
-	metrics, headline := c.headlines(&w, r.Window, fits, split)
-	r.Metrics, r.Headline = append(r.Metrics, metrics...), headline
+	var described, tested []Metric
+	var parts sync.WaitGroup // they only read the window
+	parts.Go(func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) })
+	parts.Go(func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) })
+	parts.Go(func() {
+		described = []Metric{
+			c.correlation("pooled_length_score_correlation", "length", length, r.Window),
+			c.positionCorrelation(position, r.Window),
+			c.agreement(&w, r.Window),
+		}
+	})
+	parts.Wait()
+	r.Metrics = slices.Concat(described, tested)
 	r.Reviewers = profiles(w.names, given, fits)
-	r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split)
 	r.Calibrated = calibrate(&w, given)
 	for _, p := range slices.Sorted(maps.Keys(byPosition)) {
 		scores := byPosition[p]
