@@ -198,16 +198,9 @@ func reviewerEffect(given []Score) *council.ReviewerEffect {
 		return nil
 	}
 	centre(x.y)
-	squares := 0.0 // that the answers alone leave
-	for _, row := range x.y {
-		for _, e := range row {
-			if !math.IsNaN(e) {
-				squares += e * e
-			}
-		}
-	}
+	alone := squares(x.y) // what the answers alone leave
 	e := council.ReviewerEffect{DF: []int{m - 1, fit.df}}
-	e.F = max(0, squares-fit.squares) / float64(e.DF[0]) / (fit.squares / float64(fit.df))
+	e.F = max(0, alone-fit.squares) / float64(e.DF[0]) / (fit.squares / float64(fit.df))
 	e.PValue = fisherP(e.F, float64(e.DF[0]), float64(e.DF[1]))
 	return &e
 }

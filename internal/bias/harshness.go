@@ -100,14 +100,21 @@ func (x *scores) severity() severity {
 			fit.df--
 		}
 	}
+	fit.squares = squares(y)
+	return fit
+}
+
+// squares returns the sum of the squared values. NaN is no value.
+func squares(y [][]float64) float64 {
+	sum := 0.0
 	for _, row := range y {
 		for _, e := range row {
 			if !math.IsNaN(e) {
-				fit.squares += e * e
+				sum += e * e
 			}
 		}
 	}
-	return fit
+	return sum
 }
 
 // others returns a copy of the scores without those of own answers.

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -85,9 +84,7 @@ func (c probeCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	if c.JSON {
-		encoder := json.NewEncoder(std.Stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(p)
+		return writeIndented(std.Stdout, p)
 	}
 	return p.write(std.Stdout, c.Out)
 }
