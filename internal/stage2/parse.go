@@ -221,18 +221,40 @@ type entry struct {
 var (
 	numberBefore = regexp.MustCompile(`^(?:(?i:rank|place|no)\b\.?\s*)?[(\[]?(\d{1,3})(?i:st|nd|rd|th)?\b[)\]]?(?:\s+(?i:place)\b)?(?:\s*[.):=-]+)*\s*`)
 	numberAlone  = regexp.MustCompile(`^#?(\d{1,3})(?:st|nd|rd|th)?$`)
+	ordinalWord  = regexp.MustCompile(`^(?i:the\s+)?([A-Za-z]{5,8})(?i:\s+place)?(?:\s*[.):=-]+)*\s+`)
 	outOfTen     = regexp.MustCompile(`(\d{1,2}(?:[.,]\d{1,2})?)\s*/\s*10(?:[^\d/]|$)`)
 )
+
+// ordinals returns the words of the places that are written out, best place first.
+func ordinals() []string {
+	return []string{
+		"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
+	}
+}
+
+// number reads the number that text begins with, and returns it with the text
+// behind it: -1 and all of text where there is none. A word ("first") is a number
+// only in front of a label, because sentences begin with it too.
+func number(text string) (rank int, rest string) {
+	if m := numberBefore.FindStringSubmatch(text); m != nil {
+		rank, _ = strconv.Atoi(m[1]) // at most three digits
+		return rank, text[len(m[0]):]
+	}
+	if m := ordinalWord.FindStringSubmatch(text); m != nil {
+		place := slices.Index(ordinals(), strings.ToLower(m[1]))
+		if _, _, _, ok := label(text[len(m[0]):]); ok && place >= 0 {
+			return place + 1, text[len(m[0]):]
+		}
+	}
+	return -1, text
+}
 
 // entry reads text, which is clean, as an optional number, a label or several
 // that tie, and an optional note. It is false when text has another form.
 func (s labelSet) entry(text string) (entry, bool) {
-	e := entry{rank: -1}
-	if m := numberBefore.FindStringSubmatch(text); m != nil {
-		e.rank, _ = strconv.Atoi(m[1]) // at most three digits
-		text = text[len(m[0]):]
-	}
+	e := entry{}
 	var ok bool
+	e.rank, text = number(text)
 	e.labels, e.note, ok = s.place(text)
 	// "Response A: 2" may be a rank or a score.
 	if n := strings.TrimLeft(e.note, "#"); e.rank < 0 && n != "" && '0' <= n[0] && n[0] <= '9' && !outOfTen.MatchString(n) {
@@ -326,8 +348,15 @@ func (s labelSet) order(text string) ([]entry, bool) {
 	}
 	entries := make([]entry, len(parts))
 	for i, part := range parts {
+		part = clean(part)
+		// "and third Response C" ends an enumeration; without a number it may be a tie.
+		if rest, found := strings.CutPrefix(part, "and "); found && commas {
+			if rank, _ := number(rest); rank >= 0 {
+				part = rest
+			}
+		}
 		var ok bool
-		entries[i], ok = s.entry(clean(part))
+		entries[i], ok = s.entry(part)
 		if !ok || commas && len(entries[i].labels) > 1 { // "B, A and C"
 			return nil, false
 		}
