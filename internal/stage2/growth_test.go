@@ -1,6 +1,7 @@
 package stage2
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -53,7 +54,8 @@ func TestParseBallotReadsTheEnd(t *testing.T) {
 			_, err := ParseBallot(tt.reply, slateOf(2))
 			var got InvalidReason
 			if err != nil {
-				got = err.(Invalid).Reason
+				invalid, _ := errors.AsType[Invalid](err)
+				got = invalid.Reason
 			}
 			if got != tt.want {
 				t.Errorf("the reason is %q, want %q", got, tt.want)
