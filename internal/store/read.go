@@ -94,6 +94,7 @@ func isLine(err error) bool {
 // part is one file of a store. What it holds can be read once.
 type part struct {
 	*os.File
+	name string // its path, also when it could not be opened; "" when no file was found
 }
 
 // parts returns the files of the store at path in the order of their records. Each
@@ -115,12 +116,12 @@ func parts(path string) iter.Seq2[part, error] {
 			}
 			more := yield(p, err)
 			_ = p.Close()
-			if !more || err != nil {
+			if !more {
 				return
 			}
 		}
 		if data != nil {
-			yield(part{data}, nil)
+			yield(part{data, data.Name()}, nil)
 		}
 	}
 }
@@ -156,14 +157,23 @@ func (s segment) open() (part, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = os.Open(s.name + compressedSuffix)
 	}
-	return part{f}, err
+	return part{f, s.file()}, err
 }
 
 // records returns what the file holds, as Read does.
 func (p part) records(ctx context.Context) iter.Seq2[council.BiasMetricRecord, error] {
 	return func(yield func(council.BiasMetricRecord, error) bool) {
 		name := filepath.Base(p.Name())
+		info, err := p.Stat()
+		if err != nil {
+			yield(council.BiasMetricRecord{}, err)
+			return
+		}
 		if strings.HasSuffix(name, compressedSuffix) {
+			if info.Size() == 0 && info.Mode().IsRegular() { // which would read as the end
+				yield(council.BiasMetricRecord{}, &LineError{File: name, Line: 1, Reason: ReasonDamaged, Err: errors.New("the file is empty")})
+				return
+			}
 			decompressor, err := zstd.NewReader(p.File, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 			if err != nil {
 				yield(council.BiasMetricRecord{}, err)
@@ -173,16 +183,11 @@ func (p part) records(ctx context.Context) iter.Seq2[council.BiasMetricRecord, e
 			read(ctx, compressed{decompressor}, name, false, yield)
 			return
 		}
-		info, err := p.Stat()
-		if err != nil {
-			yield(council.BiasMetricRecord{}, err)
-			return
-		}
 		if !info.Mode().IsRegular() { // a pipe has no end to look at
 			read(ctx, p, name, false, yield)
 			return
 		}
-		end, err := afterLastSession(p, info.Size())
+		end, err := afterLastSession(ctx, p, info.Size())
 		if err != nil {
 			yield(council.BiasMetricRecord{}, err)
 			return
@@ -228,7 +233,7 @@ func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(c
 			yield(council.BiasMetricRecord{}, err)
 			return
 		}
-		line, tooLong, err := readLine(lines)
+		line, tooLong, err := readLine(ctx, lines)
 		if n == 1 {
 			line = bytes.TrimPrefix(line, []byte("\ufeff"))
 		}
@@ -263,10 +268,13 @@ func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(c
 // readLine returns the next line, valid until the next call, or the end of one
 // that is too long. The error is io.EOF when the line ends without a newline; it
 // may then be empty.
-func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
+func readLine(ctx context.Context, r *bufio.Reader) (line []byte, tooLong bool, err error) {
 	line, err = r.ReadSlice('\n')
 	for errors.Is(err, bufio.ErrBufferFull) {
 		tooLong = true
+		if err := ctx.Err(); err != nil {
+			return nil, true, err
+		}
 		line, err = r.ReadSlice('\n')
 	}
 	return line, tooLong, err
