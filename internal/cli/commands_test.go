@@ -381,13 +381,28 @@ func TestReportCountsBadLines(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 		t.Fatal(err)
 	}
-	skipped := map[string]int64{}
-	for _, s := range r.Skipped {
-		skipped[s.Reason] = *s.FirstLine
+	if r.Window.Records != 120 {
+		t.Errorf("%d records", r.Window.Records)
 	}
-	if r.Window.Records != 120 || skipped[string(store.ReasonNotAnObject)] != 6 || skipped[string(store.ReasonInvalidUTF8)] != 7 ||
-		skipped[string(store.ReasonNotJSON)] != 8 || skipped[string(store.ReasonUnterminated)] != 124 {
-		t.Errorf("%d records, skipped %v", r.Window.Records, skipped)
+	_, text, _ := command(t, "bias-report", "--input", path)
+	_, page, _ := command(t, "bias-report", "--input", path, "--format", "html")
+	_, table, _ := command(t, "bias-report", "--input", path, "--format", "csv")
+	_, board, _ := command(t, "leaderboard", "--input", path)
+	want := map[string]int64{
+		string(store.ReasonNotAnObject): 6, string(store.ReasonInvalidUTF8): 7, string(store.ReasonNotJSON): 8, string(store.ReasonUnterminated): 124,
+	}
+	for _, s := range r.Skipped {
+		if s.FirstFile == nil || *s.FirstFile != "records.jsonl" || *s.FirstLine != want[s.Reason] {
+			t.Errorf("skipped %+v, want line %d of records.jsonl", s, want[s.Reason])
+		}
+		for form, shown := range map[string]string{"text": text, "HTML": page, "CSV": table, "the leaderboard": board} {
+			if !strings.Contains(shown, s.Reason) || !strings.Contains(shown, s.First()) {
+				t.Errorf("%s does not name %s at %s", form, s.Reason, s.First())
+			}
+		}
+	}
+	if len(r.Skipped) != len(want) {
+		t.Errorf("skipped %+v", r.Skipped)
 	}
 }
 
