@@ -89,7 +89,7 @@ func (f recordFile) load() (config.Config, string, error) {
 	if f.Input == "" {
 		return cfg, cfg.BiasStore, nil
 	}
-	if _, err := fileInfo(f.Input); err != nil {
+	if err := store.Find(f.Input); err != nil {
 		return cfg, "", fmt.Errorf("reading the records: %w", err)
 	}
 	return cfg, f.Input, nil

@@ -80,7 +80,7 @@ func (s segment) intact() bool {
 		return false
 	}
 	defer part.Close()
-	for _, err := range part.records(context.Background()) {
+	for _, err := range part.lines(context.Background()) {
 		if bad, ok := errors.AsType[*LineError](err); err != nil && (!ok || bad.Reason == ReasonDamaged) {
 			return false
 		}
@@ -321,7 +321,7 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
 	newest := known.newest
 	if !ok || !same(known.file, info) {
 		newest = time.Time{}
-		for record, err := range part.records(ctx) {
+		for record, err := range part.lines(ctx) {
 			if err != nil && !isLine(err) {
 				return err
 			}

@@ -44,7 +44,7 @@ func Verify(ctx context.Context, path string) ([]Part, error) {
 			found.Bytes = info.Size()
 		}
 		sessions := map[string]bool{}
-		for record, err := range p.records(ctx) {
+		for record, err := range p.lines(ctx) {
 			line, skipped := errors.AsType[*LineError](err)
 			switch {
 			case skipped:
