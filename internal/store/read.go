@@ -76,7 +76,7 @@ type Line struct {
 //
 // Of a session that has no end nothing is returned but one *LineError.
 func ReadFile(ctx context.Context, path string) iter.Seq2[council.BiasMetricRecord, error] {
-	return records(ReadLines(ctx, path))
+	return recordsOf(ReadLines(ctx, path))
 }
 
 // ReadLines is ReadFile with the lines as they were written, which tell more than a
@@ -97,8 +97,8 @@ func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
 	}
 }
 
-// records returns the records of the lines.
-func records(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord, error] {
+// recordsOf returns the records of the lines.
+func recordsOf(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord, error] {
 	return func(yield func(council.BiasMetricRecord, error) bool) {
 		lines(func(l Line, err error) bool { return yield(l.BiasMetricRecord, err) })
 	}
@@ -251,7 +251,7 @@ func (c compressed) Read(p []byte) (int, error) {
 // A record may be kept and its fields may be set, but not what its pointers lead
 // to: records share that.
 func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, error] {
-	return records(func(yield func(Line, error) bool) { read(ctx, r, "", false, yield) })
+	return recordsOf(func(yield func(Line, error) bool) { read(ctx, r, "", false, yield) })
 }
 
 // read reads the file of that name as Read does. When it is torn, an unterminated

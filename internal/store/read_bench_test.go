@@ -137,7 +137,7 @@ func countRead(ctx context.Context, r *os.File) (n int, err error) {
 }
 
 // cpu returns the CPU time that this process has taken.
-func cpu(b *testing.B) time.Duration {
+func cpu(b testing.TB) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
