@@ -252,6 +252,9 @@ func TestReportOfAnEarlySchemaSaysWhyItHasNoPositions(t *testing.T) {
 			if m.Name == "position_score_correlation" && schema != council.RecordSchema && !strings.Contains(m.Reason, want) {
 				t.Errorf("schema %s: %s says %q", schema, m.Name, m.Reason)
 			}
+		}
+	}
+}
 
 // The text says why there is no leaderboard, and only what is true.
 func TestLeaderboardTextWithoutBallots(t *testing.T) {
