@@ -72,6 +72,7 @@ type Options struct {
 	Limits       Limits           // of each token
 	Kept         sessions.Options // of finished sessions; zero keeps none
 	MaxBodyBytes int64
+	MaxMessages  int                             // of a conversation
 	BodyTimeout  time.Duration                   // how long a client may take to send a body
 	Metrics      http.Handler                    // serves GET /metrics; nil: there is none
 	Middleware   func(http.Handler) http.Handler // around everything; nil: none
@@ -94,7 +95,7 @@ type API struct {
 
 // New returns the handler of all routes.
 func New(o Options) (*API, error) {
-	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
+	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
 	a := &API{

@@ -23,15 +23,17 @@ type Submission struct {
 // when its clients have gone away: every further call would cost money.
 func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	var submission Submission
-	if err := a.decode(w, r, &submission); err != nil {
+	problems, err := a.decode(w, r, &submission, false)
+	if err != nil {
 		return err
 	}
 	streamed := submission.Stream || accepted(r, "application/json", "text/event-stream") == "text/event-stream"
 	if streamed && submission.Background {
-		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
-			Field: "background", Message: "the session is to be streamed and to go on in the background",
-			Fix: "leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out",
-		}}}
+		problems.add("background", "the session is to be streamed and to go on in the background",
+			"leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out")
+	}
+	if err := a.refusal(problems, submission.Request); err != nil {
+		return err
 	}
 	s, err := a.begin(r, submission, submission.Background, func() (council.Plan, error) {
 		plan, err := a.o.Council.Prepare(submission.Request)
@@ -57,6 +59,17 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 		send(w, http.StatusOK, "application/json", body)
 		return nil
 	}
+}
+
+// refusal returns what is wrong with a request, all of it at once: the problems of
+// its form, and those that Prepare finds in the rest. It returns nil where the form
+// is right: then begin calls Prepare.
+func (a *API) refusal(p *problems, request council.Request) error {
+	if p.count > 0 {
+		_, err := a.o.Council.Prepare(request)
+		p.join(err)
+	}
+	return p.err("the request is not valid")
 }
 
 // begin returns the session that a request asks for: the one that runs or ran for

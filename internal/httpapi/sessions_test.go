@@ -630,7 +630,7 @@ func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (
 	t.Helper()
 	s := &server{}
 	o := httpapi.Options{
-		Council: scripted{run}, Daemon: &fakeDaemon{}, MaxSessions: 4, MaxBodyBytes: 1 << 20, BodyTimeout: time.Minute, Log: slog.New(slog.DiscardHandler),
+		Council: scripted{run}, Daemon: &fakeDaemon{}, MaxSessions: 4, MaxBodyBytes: 1 << 20, MaxMessages: 1000, BodyTimeout: time.Minute, Log: slog.New(slog.DiscardHandler),
 		Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30},
 	}
 	var err error
