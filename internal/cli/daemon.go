@@ -193,6 +193,9 @@ func (d *daemon) close(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
+	if d.api != nil {
+		d.api.Close()
+	}
 	if d.engine != nil {
 		d.engine.Close(ctx)
 	}

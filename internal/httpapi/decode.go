@@ -30,17 +30,17 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 
 // readBody returns the request's body: of the right media type, within the size
 // limit, UTF-8. So many are read at once that sessions never wait for one, and no
-// more: bodies are held in memory.
+// more: bodies are held in memory. Callers share the places: one whose bodies do not
+// end leaves some to the others.
 func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err := mediaType(r); err != nil {
 		return nil, err
 	}
-	select {
-	case a.bodies <- struct{}{}:
-		defer func() { <-a.bodies }()
-	default:
-		return nil, &council.Error{Code: council.CodeUnavailable, RetryAfter: time.Second, Detail: "as many requests are being read as may at once; try again in a moment"}
+	release, ok := a.bodies.take(a.holder(r))
+	if !ok {
+		return nil, &council.Error{Code: council.CodeUnavailable, RetryAfter: time.Second, Detail: "as many requests of this caller are being read as may at once; try again in a moment"}
 	}
+	defer release()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, &council.Error{

@@ -84,8 +84,9 @@ type step struct {
 
 // knownField is a field of a struct.
 type knownField struct {
-	name  string
-	index []int
+	name   string
+	number int // of the fields of the struct
+	index  []int
 }
 
 // read reads body, which must be one JSON object, into the struct that v points to.
@@ -126,6 +127,8 @@ func (f *form) value(v reflect.Value, data []byte) {
 		part := ChatPart{Type: "text"}
 		f.value(reflect.ValueOf(&part.Text).Elem(), data)
 		v.Set(reflect.ValueOf(ChatContent{part}))
+	case t.Kind() == reflect.String && data[0] == '"' && bytes.IndexByte(data, '\\') < 0:
+		v.SetString(string(data[1 : len(data)-1]))
 	case t.Kind() == reflect.Struct && data[0] == '{':
 		f.object(v, data)
 	case t.Kind() == reflect.Slice && data[0] == '[':
@@ -138,21 +141,23 @@ func (f *form) value(v reflect.Value, data []byte) {
 // object reads the fields of a JSON object into a struct.
 func (f *form) object(v reflect.Value, data []byte) {
 	known := f.fields(v.Type())
-	times := make(map[string]int, len(known))
+	times := make([]int, len(known))
 	for name, value := range members(data) {
 		field, ok := known[strings.ToLower(name)]
 		switch {
 		case (!ok || field.name != name) && f.open:
 			continue
 		case !ok:
-			f.refuse(func() (string, string) { return "there is no such field", "remove it, or correct its spelling: see /openapi.yaml" }, step{name: name})
+			f.refuse(func() (string, string) {
+				return "there is no such field", "remove it, or correct its spelling: see /openapi.yaml"
+			}, step{name: name})
 			continue
 		case field.name != name:
 			f.refuse(func() (string, string) { return "there is no such field", fmt.Sprintf("write %q", field.name) }, step{name: name})
-		case times[field.name] == 1:
+		case times[field.number] == 1:
 			f.refuse(func() (string, string) { return "the field stands more than once", "give it once" }, step{name: name})
 		}
-		if times[field.name]++; times[field.name] == 1 {
+		if times[field.number]++; times[field.number] == 1 {
 			f.path = append(f.path, step{name: name})
 			f.value(v.FieldByIndex(field.index), value)
 			f.path = f.path[:len(f.path)-1]
@@ -166,7 +171,7 @@ func (f *form) fields(t reflect.Type) map[string]knownField {
 		f.known[t] = map[string]knownField{}
 		for _, field := range reflect.VisibleFields(t) {
 			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" && !field.Anonymous {
-				f.known[t][strings.ToLower(name)] = knownField{name, field.Index}
+				f.known[t][strings.ToLower(name)] = knownField{name, len(f.known[t]), field.Index}
 			}
 		}
 	}
@@ -190,7 +195,9 @@ func (f *form) list(v reflect.Value, data []byte) {
 			count++
 		}
 		if count > limit {
-			f.refuse(func() (string, string) { return fmt.Sprintf("there are %d %s, %d are allowed", count, name, limit), fix })
+			f.refuse(func() (string, string) {
+				return fmt.Sprintf("there are %d %s, %d are allowed", count, name, limit), fix
+			})
 			return
 		}
 	}

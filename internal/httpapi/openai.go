@@ -169,7 +169,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if c.Stream {
-		streamChat(w, r, s, c)
+		a.streamChat(w, r, s, c)
 		return nil
 	}
 	body, err := wait(r, s)
