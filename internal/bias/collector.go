@@ -64,6 +64,7 @@ type session struct {
 	query  string        // what the sessions of one question share; "" when the records do not tell
 	config string        // council_config_version
 	order  council.Order // "" when the records do not tell
+	frozen bool          // the answers are a probe's, which are reviewed more than once
 
 	category   string // that the caller named; "" for none
 	duplicates int    // rows that were dropped for one before them
@@ -135,7 +136,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	}
 	s := c.session(record.SessionID, record.Timestamp)
 	s.config, s.order = cmp.Or(s.config, record.CouncilConfig), cmp.Or(s.order, record.OrderDesign)
-	s.category = cmp.Or(s.category, category)
+	s.category, s.frozen = cmp.Or(s.category, category), s.frozen || record.BlockID != nil
 	if s.query == "" {
 		// The frozen answers of a probe answer one question too.
 		if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {

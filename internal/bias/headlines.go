@@ -49,6 +49,9 @@ const (
 	lengthIsMixed = "longer answers may be better answers, so this is an association and proves no bias"
 	notConfirmed  = "the scores standardised within each reviewer do not confirm it"
 	noTrend       = "no reviewer took part in enough comparable sessions"
+	perfectTrend  = "undefined: relative harshness lies on a line without any scatter to test the line against"
+	frozenOrders  = "the answers are frozen and their orders repeat, so chance does not decide which of them stands first"
+	sameProducts  = "undefined: the products are the same for every question"
 	fewSessions   = "there are fewer sessions than positions"
 	scaleUse      = "the scores alone show it, but the second fit does not: how widely the reviewers spread their scores may explain it"
 	shrinks       = "no effect shown; what is estimated is about a third of an effect as planted, so none is called negligible"
@@ -87,8 +90,17 @@ func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric 
 func (m *Metric) missing(reason string) {
 	m.Verdict, m.Reason = new(VerdictNotIdentified), reason
 	if m.Clusters > 0 && m.Clusters < preliminaryFrom {
-		m.Verdict, m.Reason = new(VerdictInsufficient), fmt.Sprintf("%d of the %d sessions that a test takes", m.Clusters, preliminaryFrom)
+		m.Verdict, m.Reason = new(VerdictInsufficient), m.few(preliminaryFrom, "a test")
 	}
+}
+
+// few says that what a figure needs so many of is not there: sessions, or questions
+// where several sessions asked the same.
+func (m *Metric) few(needed int, what string) string {
+	if m.Clusters < m.SampleSize {
+		return fmt.Sprintf("%d sessions asked %d questions: %s takes %d questions", m.SampleSize, m.Clusters, what, needed)
+	}
+	return fmt.Sprintf("%d of the %d sessions that %s takes", m.Clusters, needed, what)
 }
 
 // set fills in the figure of an effect and its test.
@@ -641,13 +653,18 @@ func shapeWeights(shape string, size int) []float64 {
 
 func (h *findings) anchoring() Metric {
 	m := h.metric(anchoringName, "points per point that the first answer is better",
-		"products of the first answer's score by others and the scores behind it, against those of the other answers; t test between sessions", h.ordered, deltaAnchoring)
-	a, ok := anchor(*h.w)
-	m.SampleSize, m.Clusters, m.Records, m.Confidence = a.sessions, a.sessions, a.records, h.c.confidence(a.sessions)
-	if ok && m.Clusters >= preliminaryFrom {
-		m.set(effect{estimate: a.kappa, se: a.se, df: float64(a.sessions - 1)})
-	} else {
+		"products of the first answer's score by others and the scores behind it, against those of the other answers; t test between questions", h.ordered, deltaAnchoring)
+	a := anchor(*h.w)
+	m.SampleSize, m.Clusters, m.Records, m.Confidence = a.sessions, a.questions, a.records, h.c.confidence(a.questions)
+	switch frozen := func(x scores) bool { return x.frozen && !x.shared }; {
+	case a.sessions == 0 && slices.ContainsFunc(h.w.sessions, frozen):
+		m.missing(frozenOrders)
+	case a.sessions == 0:
 		m.missing(h.withoutOrders())
+	case a.se == 0 || a.questions < preliminaryFrom:
+		m.missing(sameProducts)
+	default:
+		m.set(effect{estimate: a.kappa, se: a.se, df: float64(a.questions - 1)})
 	}
 	return m
 }
@@ -668,8 +685,8 @@ func (h *findings) withoutOrders() string {
 // drift returns the trends of the reviewers' relative harshness, within each
 // stretch in which the council stayed the same.
 func (h *findings) drift(fits []severity, split []stretch) Metric {
-	m := h.metric("drift", "points over the window", "trend of relative harshness over sessions, by least squares; t test with two degrees of freedom less than sessions", h.scored, deltaDrift)
-	trends := drifts(fits, split)
+	m := h.metric("drift", "points over the window", "trend of relative harshness over sessions, by least squares; errors by leaving out one question at a time (CV3)", h.scored, deltaDrift)
+	trends := drifts(h.w, fits, split)
 	several := slices.ContainsFunc(trends, func(d drift) bool { return d.stretch != trends[0].stretch })
 	members := make([]Metric, 0, len(trends))
 	for _, d := range trends {
@@ -678,7 +695,7 @@ func (h *findings) drift(fits []severity, split []stretch) Metric {
 		if several {
 			subject += " from " + from.Format(time.RFC3339)
 		}
-		t := tally{sessions: d.sessions, clusters: d.sessions}
+		t := tally{sessions: d.sessions, clusters: d.questions}
 		for s := d.from; s < d.to; s++ {
 			if !math.IsNaN(fits[s].harshness[d.reviewer]) {
 				t.records += h.w.sessions[s].judged(d.reviewer)
@@ -686,10 +703,17 @@ func (h *findings) drift(fits []severity, split []stretch) Metric {
 		}
 		member := h.member(m, subject, t)
 		member.WindowStart, member.WindowEnd = &from, &to
-		member.set(effect{estimate: d.change, se: d.se, df: d.df()})
+		if d.se > tiny {
+			member.set(effect{estimate: d.change, se: d.se, df: d.df()})
+		} else {
+			member.missing(perfectTrend)
+		}
 		members = append(members, member)
 	}
 	h.headline(&m, members, noTrend)
+	if len(members) > 0 && m.PValue == nil {
+		m.Verdict, m.Reason = members[0].Verdict, members[0].Reason
+	}
 	return m
 }
 
@@ -776,7 +800,7 @@ func (c *Collector) setVerdict(m *Metric) {
 	verdict, reason := VerdictInconclusive, fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
 	switch {
 	case m.Clusters < c.o.MinSessions:
-		verdict, reason = VerdictInsufficient, fmt.Sprintf("%d of the %d sessions that a verdict takes", m.Clusters, c.o.MinSessions)
+		verdict, reason = VerdictInsufficient, m.few(c.o.MinSessions, "a verdict")
 	case m.passes() && !m.confirmed(level(m.Clusters)):
 		reason = notConfirmed
 	case m.passes() && m.Name == lengthAssociation:

@@ -50,13 +50,13 @@ func TestVerdictsOnVectors(t *testing.T) {
 	want := map[string]Verdict{
 		"length_points_per_doubling": VerdictInconclusive, "position": VerdictBias, "length_slope_deviation": VerdictInconclusive,
 		"self_preference": VerdictBias, "family_affinity": VerdictInconclusive, "harshness": VerdictBias, "affinity": VerdictInconclusive,
-		"anchoring": VerdictBias, "drift": VerdictBias,
+		"anchoring": VerdictBias, "drift": VerdictInconclusive,
 	}
 	if diff := cmp.Diff(want, verdicts(planted)); diff != "" {
 		t.Errorf("planted (-want +got):\n%s", diff)
 	}
 	const headline = "Bias found: position (0) +0.39 points, self preference +0.54 points, harshness (openai/m0) -0.61 points, " +
-		"anchoring -0.25 points per point that the first answer is better, drift (google/m3) +1.10 points over the window"
+		"anchoring -0.25 points per point that the first answer is better"
 	if planted.Headline != headline {
 		t.Errorf("headline: %s", planted.Headline)
 	}
@@ -88,7 +88,7 @@ func TestMembersOfUnflaggedHeadlines(t *testing.T) {
 	}
 	for name, want := range map[string]Verdict{
 		"harshness|openai/m0": VerdictBias, "harshness|google/m3": VerdictBias, "harshness|anthropic/m2": VerdictNegligible,
-		"self_preference|openai/m0": VerdictBias, "drift|google/m3": VerdictBias, "drift|openai/m0": VerdictInconclusive,
+		"self_preference|openai/m0": VerdictBias,
 	} {
 		if flagged[name] != want {
 			t.Errorf("%s: %q, want %q", name, flagged[name], want)

@@ -188,7 +188,7 @@ type Profile struct {
 	HarshnessZ *float64 `json:"harshness_z"`
 	Reviews    int      `json:"reviews"` // scores given
 	// RelativeHarshness is what the reviewer adds to an answer's score, in points: the
-	// posterior mean over sessions, with its 95 % credible interval, under the prior
+	// posterior mean over sessions, those of one question counted once, with its 95 % credible interval, under the prior
 	// that the report states. It is null for one never compared with others.
 	RelativeHarshness Estimate `json:"relative_harshness"`
 	// DriftSD is how far the later half of the scores lies from the earlier one in
@@ -235,7 +235,7 @@ func (c *Collector) Report() Report {
 			{"reasoning_length", "most providers do not return it"},
 		},
 		Metrics: []Metric{}, Reviewers: []Profile{}, Prior: weakPrior(), Positions: []Position{},
-		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}}, Calibrated: []Calibrated{},
+		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}, Limits: anomalyLimits}, Calibrated: []Calibrated{},
 	}
 	if n := len(w.sessions); n > 0 {
 		r.Window.Start, r.Window.End = new(w.sessions[0].start), new(w.sessions[n-1].start)
@@ -278,7 +278,7 @@ func (c *Collector) Report() Report {
 	})
 	parts.Wait()
 	r.Metrics = slices.Concat(described, tested)
-	r.Reviewers = profiles(w.names, given, fits)
+	r.Reviewers = profiles(&w, given, fits)
 	r.Calibrated = calibrate(&w, given)
 	for _, p := range slices.Sorted(maps.Keys(byPosition)) {
 		scores := byPosition[p]
@@ -336,10 +336,13 @@ func (c *Collector) describe(m *Metric, what string) bool {
 	case m.Clusters < preliminaryFrom:
 		m.Verdict = new(VerdictInsufficient)
 		m.Reason = fmt.Sprintf("%d sessions hold %s: %d are needed", m.Clusters, what, preliminaryFrom)
+		if m.Clusters < m.SampleSize {
+			m.Reason = fmt.Sprintf("%d sessions that asked %d questions hold %s: %d questions are needed", m.SampleSize, m.Clusters, what, preliminaryFrom)
+		}
 		return false
 	case m.Clusters < c.o.MinSessions:
 		m.Verdict = new(VerdictInsufficient)
-		m.Reason = fmt.Sprintf("%d of the %d sessions that a verdict takes", m.Clusters, c.o.MinSessions)
+		m.Reason = m.few(c.o.MinSessions, "a verdict")
 	default:
 		m.Reason = "descriptive: records of a session are not independent, so no test is made"
 	}

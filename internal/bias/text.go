@@ -220,14 +220,10 @@ func (r Report) writeEvents(b *bytes.Buffer) {
 		t.Flush()
 	}
 	if len(r.Anomalies.Found) > 0 {
-		b.WriteString("\nUnusual sessions (harshness of a reviewer, or scatter of all scores):\n\n")
+		b.WriteString("\nUnusual sessions (below 0 is harsher than the others):\n\n")
 		fmt.Fprintln(t, "SESSION OF\tREVIEWER\tVALUE\tUSUAL")
 		for _, a := range r.Anomalies.Found {
-			who := "scatter"
-			if a.ReviewerID != nil {
-				who = clip(*a.ReviewerID)
-			}
-			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", a.Start.Format(time.DateTime), who, a.Value, a.Usual)
+			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", a.Start.Format(time.DateTime), clip(a.ReviewerID), a.Value, a.Usual)
 		}
 		t.Flush()
 	}

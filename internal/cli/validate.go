@@ -37,12 +37,12 @@ func (c validateCmd) Run(ctx context.Context, std IO) error {
 	if c.Replicates < 1 || c.Widen < 0 || err != nil {
 		return usageError{errors.Join(errors.New("--replicates takes a whole number above 0, --widen a number from 0 on, --only a regular expression"), err)}
 	}
-	all := slices.DeleteFunc(scenarios(), func(s scenario) bool { return !only.MatchString(s.name()) })
-	if len(all) == 0 {
-		return usageError{fmt.Errorf("--only %q matches no scenario", c.Only)}
+	chosen := matching(only)
+	if len(chosen) == 0 {
+		return usageError{fmt.Errorf("--only %q matches no scenario; without it, their names stand on stderr as they end", c.Only)}
 	}
 	start := time.Now()
-	figures, err := validate(ctx, std.Stderr, all, c)
+	figures, err := validate(ctx, std.Stderr, chosen, c)
 	if err != nil {
 		return err
 	}
@@ -68,8 +68,8 @@ type scenario struct {
 	outside  []string // reviewers that do not answer
 	leaving  bool     // members come and go
 	effects  biassim.Effects
-	seen     *seen // the effects instead, where they hang on what reports print
-	twice    bool  // as many data sets
+	seen     *detectable // what is planted instead of effects, where it hangs on what reports print
+	twice    bool        // as many data sets
 	lines    []line
 }
 
@@ -88,10 +88,10 @@ type line struct {
 // given by name too.
 type counter func(r bias.Report, metrics map[string]bias.Metric) (hits, trials int)
 
-// seen plants the effect that reports without a bias print as the least they would
+// detectable plants the effect that reports without a bias print as the least they would
 // have found. Another tenth of the data sets without it, and for anchoring with
 // it, show what that is.
-type seen struct {
+type detectable struct {
 	headline string
 	effects  func(points float64) biassim.Effects
 	shrinks  bool // the headline's figure is smaller than what is planted, in proportion
@@ -107,15 +107,15 @@ const (
 	tableAnomaly = "Reports with an anomaly, %. Columns: sessions x members."
 	tableDrift   = "Tests of drift that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableChange  = "Tests of change points that reject at 5 %, each reviewer, %. Columns: sessions x members."
-	tableNull    = "Tests that reject at 5 % in the plain world, %, and reports, five members. Columns: sessions."
-	tablePlanted = "One planted bias, five members, %: power of the test at 5 %, coverage of the 95 % interval, power of the verdict. Columns: sessions."
-	tableSeen    = "Verdicts where the effect is planted that reports without a bias print as detectable, %, five members. Columns: sessions."
+	tableNull    = "The plain world, five members, %. Columns: sessions, own answers shown or hidden, order if it is not balanced."
+	tablePlanted = "One planted bias, five members, %: tests at 5 % that reject, 95 % intervals that hold it, reports whose verdict finds it. Columns: sessions."
+	tableSeen    = "Reports whose verdict finds the effect that reports without a bias print as detectable, %, five members. Columns: sessions."
 )
 
 // worlds are those of the table of false verdicts: in none of them is anybody
 // favoured.
 func worlds() []scenario {
-	tilt := func(spread float64) string { return fmt.Sprintf("scale use +-%.0f %%", 100*spread) }
+	tilt := func(spread float64) string { return fmt.Sprintf("scale +-%.0f %%", 100*spread) }
 	return []scenario{
 		{what: "plain", twice: true},
 		{what: tilt(0.2), world: biassim.World{Spread: 0.2}},
@@ -137,7 +137,16 @@ func worlds() []scenario {
 
 // scenarios returns those of the tables.
 func scenarios() []scenario {
-	var all []scenario
+	all := []scenario{
+		{sessions: 20, own: true},
+		{sessions: 20},
+		{sessions: 50, order: council.OrderPerReviewer},
+		{sessions: 50, order: council.OrderShared},
+	}
+	for i := range all {
+		all[i].what, all[i].members, all[i].twice = "plain", 5, true
+		all[i].lines = all[i].nullLines()
+	}
 	for _, world := range worlds() {
 		for _, own := range []bool{true, false} {
 			for _, sessions := range []int{50, 100} {
@@ -154,17 +163,12 @@ func scenarios() []scenario {
 			}
 		}
 	}
-	for _, own := range []bool{true, false} {
-		s := scenario{what: "plain", sessions: 20, members: 5, own: own, twice: true}
-		s.lines = s.nullLines()
-		all = append(all, s)
-	}
-	for _, order := range []council.Order{council.OrderPerReviewer, council.OrderShared} {
-		s := scenario{what: "plain", sessions: 50, members: 5, order: order, twice: true}
-		s.lines = s.nullLines()
-		all = append(all, s)
-	}
 	return slices.Concat(all, plantedScenarios(), seenScenarios())
+}
+
+// matching returns the scenarios of that name.
+func matching(only *regexp.Regexp) []scenario {
+	return slices.DeleteFunc(scenarios(), func(s scenario) bool { return !only.MatchString(s.name()) })
 }
 
 // plantedScenarios returns those with one planted bias, whose metric is to be found
@@ -192,10 +196,10 @@ func plantedScenarios() []scenario {
 		{"anchoring -0.15", true, biassim.World{}, biassim.Effects{Anchoring: -0.15}, "anchoring", map[int]float64{20: 0.53, 50: 0.91, 100: 0.99}, nil},
 		{"anchoring -0.15", false, biassim.World{}, biassim.Effects{Anchoring: -0.15}, "anchoring", map[int]float64{20: 0.42, 50: 0.80, 100: 0}, nil}, // as measured here
 		{"drift -0.8", false, biassim.World{}, biassim.Effects{Drift: one(-0.8)}, "drift|", map[int]float64{20: 0.23, 50: 0.55, 100: 0.92}, relative(-0.8)},
-		{"self +0.25, scale use +-20 %", true, biassim.World{Spread: 0.2}, biassim.Effects{Self: 0.25}, "self_preference", map[int]float64{50: 0, 100: 0}, nil},
-		{"family +0.5, scale use +-20 %", false, biassim.World{Spread: 0.2}, biassim.Effects{Family: 0.5}, "family_affinity", map[int]float64{50: 0, 100: 0, 200: 0}, nil},
-		{"length slope +0.4, scale use +-20 %", false, biassim.World{Spread: 0.2}, biassim.Effects{LengthSlope: one(0.4)}, "length_slope_deviation|", map[int]float64{50: 0, 100: 0, 200: 0}, nil},
-		{"pair +0.5, scale use +-20 %", false, biassim.World{Spread: 0.2}, pair, "pair|anthropic/m2>google/m3", map[int]float64{50: 0, 100: 0, 200: 0}, nil},
+		{"self +0.25, scale +-20 %", true, biassim.World{Spread: 0.2}, biassim.Effects{Self: 0.25}, "self_preference", map[int]float64{50: 0, 100: 0}, nil},
+		{"family +0.5, scale +-20 %", false, biassim.World{Spread: 0.2}, biassim.Effects{Family: 0.5}, "family_affinity", map[int]float64{50: 0, 100: 0, 200: 0}, nil},
+		{"length slope +0.4, scale +-20 %", false, biassim.World{Spread: 0.2}, biassim.Effects{LengthSlope: one(0.4)}, "length_slope_deviation|", map[int]float64{50: 0, 100: 0, 200: 0}, nil},
+		{"pair +0.5, scale +-20 %", false, biassim.World{Spread: 0.2}, pair, "pair|anthropic/m2>google/m3", map[int]float64{50: 0, 100: 0, 200: 0}, nil},
 	} {
 		for _, sessions := range slices.Sorted(maps.Keys(p.power)) {
 			s := scenario{what: p.what, sessions: sessions, members: 5, own: p.own, world: p.world, effects: p.effects, twice: p.truth != nil}
@@ -244,27 +248,27 @@ func seenScenarios() []scenario {
 	var all []scenario
 	for _, e := range []struct {
 		own []bool
-		seen
+		detectable
 	}{
-		{[]bool{true, false}, seen{headline: "length_points_per_doubling", effects: func(x float64) biassim.Effects { return biassim.Effects{Length: x} }}},
-		{[]bool{true, false}, seen{headline: "position", effects: func(x float64) biassim.Effects { return biassim.Effects{Position: []float64{x}} }}},
-		{[]bool{true, false}, seen{headline: "length_slope_deviation", effects: func(x float64) biassim.Effects { return biassim.Effects{LengthSlope: apart(x)} }}},
-		{[]bool{true}, seen{headline: "self_preference", effects: func(x float64) biassim.Effects { return biassim.Effects{Self: x} }}},
-		{[]bool{true, false}, seen{headline: "family_affinity", effects: func(x float64) biassim.Effects { return biassim.Effects{Family: x} }}},
-		{[]bool{true, false}, seen{headline: "harshness", effects: func(x float64) biassim.Effects { return biassim.Effects{Harshness: apart(-x)} }}},
-		{[]bool{true, false}, seen{headline: "affinity", effects: func(x float64) biassim.Effects {
+		{[]bool{true, false}, detectable{headline: "length_points_per_doubling", effects: func(x float64) biassim.Effects { return biassim.Effects{Length: x} }}},
+		{[]bool{true, false}, detectable{headline: "position", effects: func(x float64) biassim.Effects { return biassim.Effects{Position: []float64{x}} }}},
+		{[]bool{true, false}, detectable{headline: "length_slope_deviation", effects: func(x float64) biassim.Effects { return biassim.Effects{LengthSlope: apart(x)} }}},
+		{[]bool{true}, detectable{headline: "self_preference", effects: func(x float64) biassim.Effects { return biassim.Effects{Self: x} }}},
+		{[]bool{true, false}, detectable{headline: "family_affinity", effects: func(x float64) biassim.Effects { return biassim.Effects{Family: x} }}},
+		{[]bool{true, false}, detectable{headline: "harshness", effects: func(x float64) biassim.Effects { return biassim.Effects{Harshness: apart(-x)} }}},
+		{[]bool{true, false}, detectable{headline: "affinity", effects: func(x float64) biassim.Effects {
 			return biassim.Effects{Pair: map[[2]int]float64{{planted, 3}: x}}
 		}}},
-		{[]bool{true, false}, seen{headline: "anchoring", effects: func(x float64) biassim.Effects { return biassim.Effects{Anchoring: -x} }, shrinks: true}},
-		{[]bool{true, false}, seen{headline: "drift", effects: func(x float64) biassim.Effects { return biassim.Effects{Drift: apart(-x)} }}},
+		{[]bool{true, false}, detectable{headline: "anchoring", effects: func(x float64) biassim.Effects { return biassim.Effects{Anchoring: -x} }, shrinks: true}},
+		{[]bool{true, false}, detectable{headline: "drift", effects: func(x float64) biassim.Effects { return biassim.Effects{Drift: apart(-x)} }}},
 	} {
 		for _, world := range []struct {
 			name string
 			biassim.World
-		}{{"", biassim.World{}}, {", scale use +-20 %", biassim.World{Spread: 0.2}}} {
+		}{{"", biassim.World{}}, {", scale +-20 %", biassim.World{Spread: 0.2}}} {
 			for _, own := range e.own {
 				for _, sessions := range []int{50, 100} {
-					s := scenario{what: e.headline + " as seen" + world.name, sessions: sessions, members: members, own: own, world: world.World, seen: &e.seen}
+					s := scenario{what: "detectable " + e.headline + world.name, sessions: sessions, members: members, own: own, world: world.World, seen: &e.detectable}
 					s.lines = []line{{table: tableSeen, row: s.row(), column: s.column(false), low: 0.75, high: 1, errors: 2, count: verdict(e.headline)}}
 					all = append(all, s)
 				}
@@ -322,7 +326,7 @@ func (s scenario) innocentLines() []line {
 // nullLines are those of the plain world with five members.
 func (s scenario) nullLines() []line {
 	const low, high = 0.03, 0.07
-	bound := 0.05
+	bound, own := 0.05, 'h'
 	if s.sessions < 50 {
 		bound = 0.075
 	}
@@ -344,6 +348,7 @@ func (s scenario) nullLines() []line {
 		{row: "reports with an anomaly", high: high, count: odd},
 	}
 	if s.own {
+		own = 's'
 		tests = append(tests,
 			line{row: "M3 self", low: low, high: high, count: rejected("self_preference")},
 			line{row: "M3 self, each reviewer", low: low, high: high, count: rejected("self_preference|")})
@@ -353,11 +358,7 @@ func (s scenario) nullLines() []line {
 	}
 	lines := slices.Concat(tests, reports)
 	for i := range lines {
-		own, _ := strings.CutPrefix(s.row(), s.what)
-		lines[i].table, lines[i].row, lines[i].column = tableNull, lines[i].row+own, s.column(false)
-		if s.order != "" {
-			lines[i].row += fmt.Sprintf(", %s orders", s.order)
-		}
+		lines[i].table, lines[i].column = tableNull, strings.TrimSuffix(fmt.Sprintf("%d%c %s", s.sessions, own, s.order), " ")
 	}
 	return lines
 }
@@ -508,7 +509,7 @@ type counted struct {
 
 func (f counted) ok() bool {
 	share := float64(f.hits) / float64(f.trials)
-	return f.trials == 0 && f.untried || f.low <= share && share <= f.high
+	return f.trials == 0 && f.untried || f.low <= share && share <= f.high // NaN is out of bounds
 }
 
 // validate runs the scenarios, tells each on progress as it ends, and returns their
@@ -545,28 +546,30 @@ func validate(ctx context.Context, progress io.Writer, all []scenario, c validat
 func (f counted) String() string {
 	switch {
 	case f.trials == 0 && f.ok():
-		return "     . "
+		return ". "
 	case f.ok():
-		return fmt.Sprintf("%6.1f ", 100*float64(f.hits)/float64(f.trials))
+		return fmt.Sprintf("%.1f ", 100*float64(f.hits)/float64(f.trials))
 	default:
-		return fmt.Sprintf("%6.1f!", 100*float64(f.hits)/float64(f.trials))
+		return fmt.Sprintf("%.1f!", 100*float64(f.hits)/float64(f.trials))
 	}
 }
 
-// bounds returns the bounds of a row: those of each figure where they differ.
+// bounds returns the bounds of a row; where they differ by column, one after another.
 func bounds(row []counted) string {
 	var all []string
 	for _, f := range row {
-		text := fmt.Sprintf("[%.1f, %.1f]", 100*f.line.low, 100*f.line.high)
-		if f.line.low == 0 && f.line.high == 1 {
-			text = "-"
+		switch low, high := 100*f.line.low, 100*f.line.high; {
+		case low == 0 && high == 100:
+			all = append(all, "-")
+		case low == 0:
+			all = append(all, fmt.Sprintf("<= %.1f", high))
+		case high == 100:
+			all = append(all, fmt.Sprintf(">= %.1f", low))
+		default:
+			all = append(all, fmt.Sprintf("%.1f to %.1f", low, high))
 		}
-		all = append(all, text)
 	}
-	if len(slices.Compact(slices.Clone(all))) == 1 {
-		return all[0]
-	}
-	return strings.Join(all, " ")
+	return strings.Join(slices.Compact(all), ", ")
 }
 
 // printTables prints the figures and returns how many are out of bounds. Tables, rows
@@ -576,10 +579,10 @@ func printTables(w io.Writer, figures []counted) (bad int, err error) {
 	for _, table := range distinct(figures, func(f counted) string { return f.table }) {
 		inTable := slices.DeleteFunc(slices.Clone(figures), func(f counted) bool { return f.table != table })
 		columns := distinct(inTable, func(f counted) string { return f.column })
-		slices.SortFunc(columns, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
+		width := func(column string) int { return max(7, len(column)+2) }
 		text += table + "\n" + strings.Repeat(" ", 52)
 		for _, column := range columns {
-			text += fmt.Sprintf("%6s ", column)
+			text += fmt.Sprintf(" %*s ", width(column)-2, column)
 		}
 		text += " bounds\n"
 		for _, row := range distinct(inTable, func(f counted) string { return f.row }) {
@@ -588,11 +591,11 @@ func printTables(w io.Writer, figures []counted) (bad int, err error) {
 			for _, column := range columns {
 				k := slices.IndexFunc(inTable, func(f counted) bool { return f.row == row && f.column == column })
 				if k < 0 {
-					text += strings.Repeat(" ", 7)
+					text += strings.Repeat(" ", width(column))
 					continue
 				}
 				inRow = append(inRow, inTable[k])
-				text += inTable[k].String()
+				text += fmt.Sprintf("%*s", width(column), inTable[k])
 				if !inTable[k].ok() {
 					bad++
 				}
