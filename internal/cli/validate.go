@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +25,7 @@ import (
 )
 
 type validateCmd struct {
-	Replicates int     `help:"Data sets behind each figure; twice as many in the plain world with five members." default:"1000" placeholder:"N"`
+	Replicates int     `help:"Data sets behind most figures; the page of the statistics says where more or fewer." default:"1000" placeholder:"N"`
 	Seed       uint64  `help:"Replays the data sets." default:"1" placeholder:"N"`
 	Widen      float64 `help:"Widen every bound by at least this many binomial standard errors, which fewer data sets need." placeholder:"X"`
 	Only       string  `help:"Run the scenarios whose name matches, such as 'ceiling, 5 members'; progress names them." placeholder:"REGEXP"`
@@ -33,6 +34,7 @@ type validateCmd struct {
 // Run prints the tables of what the report makes of simulated records whose truth
 // is known, and fails where a figure is out of bounds.
 func (c validateCmd) Run(ctx context.Context, std IO) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // data sets are small and many: a sixth of the time
 	only, err := regexp.Compile(c.Only)
 	if c.Replicates < 1 || c.Widen < 0 || err != nil {
 		return usageError{errors.Join(errors.New("--replicates takes a whole number above 0, --widen a number from 0 on, --only a regular expression"), err)}
@@ -69,7 +71,7 @@ type scenario struct {
 	leaving  bool     // members come and go
 	effects  biassim.Effects
 	seen     *detectable // what is planted instead of effects, where it hangs on what reports print
-	twice    bool        // as many data sets
+	percent  int         // of the usual number of data sets; 0 stands for 100
 	lines    []line
 }
 
@@ -117,7 +119,7 @@ const (
 func worlds() []scenario {
 	tilt := func(spread float64) string { return fmt.Sprintf("scale +-%.0f %%", 100*spread) }
 	return []scenario{
-		{what: "plain", twice: true},
+		{what: "plain"},
 		{what: tilt(0.2), world: biassim.World{Spread: 0.2}},
 		{what: tilt(0.3), world: biassim.World{Spread: 0.3}},
 		{what: tilt(0.2) + ", longer better", world: biassim.World{Spread: 0.2, LongerBetter: 0.6}},
@@ -144,7 +146,7 @@ func scenarios() []scenario {
 		{sessions: 50, order: council.OrderShared},
 	}
 	for i := range all {
-		all[i].what, all[i].members, all[i].twice = "plain", 5, true
+		all[i].what, all[i].members, all[i].percent = "plain", 5, 200
 		all[i].lines = all[i].nullLines()
 	}
 	for _, world := range worlds() {
@@ -153,10 +155,12 @@ func scenarios() []scenario {
 				for _, members := range []int{3, 4, 5, 7} {
 					s := world
 					s.own, s.sessions, s.members = own, sessions, members
-					s.twice = s.twice && members == 5
 					s.lines = s.innocentLines()
-					if s.twice {
-						s.lines = append(s.lines, s.nullLines()...)
+					switch {
+					case members == 5 && s.what == "plain":
+						s.percent, s.lines = 200, append(s.lines, s.nullLines()...)
+					case members == 7: // the report over seven takes three times as long as over five
+						s.percent = 30
 					}
 					all = append(all, s)
 				}
@@ -202,7 +206,7 @@ func plantedScenarios() []scenario {
 		{"pair +0.5, scale +-20 %", false, biassim.World{Spread: 0.2}, pair, "pair|anthropic/m2>google/m3", map[int]float64{50: 0, 100: 0, 200: 0}, nil},
 	} {
 		for _, sessions := range slices.Sorted(maps.Keys(p.power)) {
-			s := scenario{what: p.what, sessions: sessions, members: 5, own: p.own, world: p.world, effects: p.effects, twice: p.truth != nil}
+			s := scenario{what: p.what, sessions: sessions, members: 5, own: p.own, world: p.world, effects: p.effects}
 			add := func(what string, low, high float64, count counter) {
 				s.lines = append(s.lines, line{table: tablePlanted, row: s.row() + ": " + what, column: s.column(false), low: low, high: high, count: count})
 			}
@@ -221,6 +225,9 @@ func plantedScenarios() []scenario {
 				add("coverage", low, 0.97, covered(p.metric, p.truth))
 			}
 			add("verdict", 0, 1, verdict(headlineOf(p.metric)))
+			if secondFit(headlineOf(p.metric)) {
+				add("verdict, first fit", 0, 1, firstVerdict(headlineOf(p.metric)))
+			}
 			all = append(all, s)
 		}
 	}
@@ -267,8 +274,11 @@ func seenScenarios() []scenario {
 			biassim.World
 		}{{"", biassim.World{}}, {", scale +-20 %", biassim.World{Spread: 0.2}}} {
 			for _, own := range e.own {
+				if own && world.Spread != 0 && len(e.own) > 1 {
+					continue
+				}
 				for _, sessions := range []int{50, 100} {
-					s := scenario{what: "detectable " + e.headline + world.name, sessions: sessions, members: members, own: own, world: world.World, seen: &e.detectable}
+					s := scenario{what: "detectable " + e.headline + world.name, sessions: sessions, members: members, own: own, world: world.World, seen: &e.detectable, percent: 50}
 					s.lines = []line{{table: tableSeen, row: s.row(), column: s.column(false), low: 0.75, high: 1, errors: 2, count: verdict(e.headline)}}
 					all = append(all, s)
 				}
@@ -500,6 +510,76 @@ func verdict(headline string) counter {
 	}
 }
 
+// secondFit reports whether a headline needs a second fit to agree.
+func secondFit(headline string) bool {
+	return slices.Contains([]string{"self_preference", "family_affinity", "length_slope_deviation", "affinity"}, headline)
+}
+
+// firstVerdict counts reports in which that headline would be a bias by the first fit
+// alone, of all headlines.
+func firstVerdict(headline string) counter {
+	return func(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
+		level := r.Levels.BelowHigh
+		if r.Window.Sessions >= 50 {
+			level = r.Levels.High
+		}
+		large := func(m bias.Metric) bool { return m.PValue != nil && math.Abs(*m.PointEstimate) >= *m.Delta }
+		var p []float64 // of the headlines
+		at, passes := -1, false
+		for _, m := range r.Metrics {
+			if m.Verdict == nil || m.PValue == nil {
+				continue
+			}
+			if m.Name == headline {
+				at, passes = len(p), large(m)
+			}
+			if m.Subject == "" || m.Name == "position" {
+				p = append(p, *m.PValue)
+				continue
+			}
+			var single []float64
+			var members []bias.Metric
+			for _, member := range m.Members {
+				if member.QValue != nil {
+					single, members = append(single, *member.PValue), append(members, member)
+				}
+			}
+			q := falseDiscoveryRates(single)
+			p = append(p, slices.Min(append(q, 1)))
+			if m.Name == headline {
+				passes = false
+				for k, member := range members {
+					passes = passes || q[k] < level && large(member)
+				}
+			}
+		}
+		if passes && falseDiscoveryRates(p)[at] < level {
+			hits = 1
+		}
+		return hits, 1
+	}
+}
+
+// falseDiscoveryRates returns the p values after Benjamini and Hochberg (1995).
+func falseDiscoveryRates(p []float64) []float64 {
+	q := make([]float64, len(p))
+	for i := range p {
+		q[i] = 1
+		for _, bound := range p { // the least adjusted value of those that are not smaller
+			if bound >= p[i] {
+				rank := 0
+				for _, other := range p {
+					if other <= bound {
+						rank++
+					}
+				}
+				q[i] = min(q[i], bound*float64(len(p))/float64(rank))
+			}
+		}
+	}
+	return q
+}
+
 // counted is a line and what was counted.
 type counted struct {
 	line
@@ -518,8 +598,8 @@ func validate(ctx context.Context, progress io.Writer, all []scenario, c validat
 	var figures []counted
 	for k, s := range all {
 		start, replicates := time.Now(), c.Replicates
-		if s.twice {
-			replicates *= 2
+		if s.percent > 0 {
+			replicates = max(1, replicates*s.percent/100)
 		}
 		done, err := s.run(ctx, c.Seed, replicates)
 		if err != nil {
