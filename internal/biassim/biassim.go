@@ -149,7 +149,7 @@ type Options struct {
 // is planted or shown.
 func Generate(o Options) []council.BiasMetricRecord {
 	g := newGenerator(o)
-	var records []council.BiasMetricRecord
+	records := make([]council.BiasMetricRecord, 0, o.Sessions*len(g.reviewers)*len(g.members))
 	for s := range o.Sessions {
 		records = g.session(records, s)
 	}
@@ -196,7 +196,8 @@ func newGenerator(o Options) *generator {
 		g.makers = append(g.makers, maker(reviewer))
 	}
 	stream := func(number uint64) *rand.Rand { return rand.New(rand.NewPCG(o.Seed, number)) }
-	g.draws, g.missing, g.tails, g.noise, g.runs = stream(streamPlain), stream(streamMissing), stream(streamTails), stream(streamNoise), stream(streamRuns)
+	g.draws, g.missing, g.tails = stream(streamPlain), stream(streamMissing), stream(streamTails)
+	g.noise, g.runs = stream(streamNoise), stream(streamRuns)
 	g.quality, g.modelLength = normals(g.draws, len(g.members)), normals(g.draws, len(g.members))
 	g.factor = make([]float64, len(g.reviewers))
 	for k, i := range stream(streamSpread).Perm(len(g.reviewers)) {
@@ -253,8 +254,8 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 	merit, length := make([]float64, len(g.members)), make([]float64, len(g.members))
 	for j := range g.members {
 		merit[j] = qualitySD*g.quality[j] + answerSD*c.answers[j]
-		logarithm := sessionLengthSD*c.length + modelLengthSD*g.correlate(g.modelLength[j], g.quality[j]) + answerLengthSD*g.correlate(c.lengths[j], c.answers[j])
-		length[j] = math.Round(typicalLength * math.Exp(logarithm))
+		model, answer := g.correlate(g.modelLength[j], g.quality[j]), g.correlate(c.lengths[j], c.answers[j])
+		length[j] = math.Round(typicalLength * math.Exp(modelLengthSD*model+sessionLengthSD*c.length+answerLengthSD*answer))
 	}
 	sway := math.Exp(w.NoiseSpread*g.noise.NormFloat64() - w.NoiseSpread*w.NoiseSpread)
 	share := float64(s) / float64(max(1, g.o.Sessions-1))

@@ -46,7 +46,8 @@ func TestWorldsGolden(t *testing.T) {
 	o := council3(6)
 	o.Outside = []string{"other/x"}
 	o.World = biassim.World{
-		Spread: 0.3, Constant: []float64{0, 0, 7}, LongerBetter: 0.6, Base: 7, Step: 0.5, Missing: 0.2, HeavyTails: true, NoiseSpread: 0.5, Runs: 2,
+		Spread: 0.3, Constant: []float64{0, 0, 7}, LongerBetter: 0.6, Base: 7, Step: 0.5, Missing: 0.2,
+		HeavyTails: true, NoiseSpread: 0.5, Runs: 2,
 	}
 	golden(t, "worlds.golden", biassim.Generate(o))
 }
@@ -56,7 +57,8 @@ func golden(t *testing.T, name string, records []council.BiasMetricRecord) {
 	t.Helper()
 	var b strings.Builder
 	for _, r := range records {
-		fmt.Fprintf(&b, "%s %s %s %s %d/%d %d", r.SessionID, r.Timestamp.Format(time.RFC3339), r.ReviewerID, r.ModelID, *r.Position, r.NShown, r.ResponseLengthChars)
+		fmt.Fprintf(&b, "%s %s %s %s", r.SessionID, r.Timestamp.Format(time.RFC3339), r.ReviewerID, r.ModelID)
+		fmt.Fprintf(&b, " %d/%d %d", *r.Position, r.NShown, r.ResponseLengthChars)
 		if r.ScoreValue != nil {
 			fmt.Fprintf(&b, " %g", *r.ScoreValue)
 		}

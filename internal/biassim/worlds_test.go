@@ -19,7 +19,8 @@ func council3(sessions int) biassim.Options {
 	for j, member := range members {
 		slate[j].Member = member
 	}
-	o := biassim.Options{Seed: 1, Sessions: sessions, Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Order: council.OrderShared, Members: members}
+	o := biassim.Options{Seed: 1, Sessions: sessions, Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Members: members}
+	o.Order = council.OrderShared
 	o.Slates = func(int) []council.Slate { return slices.Repeat([]council.Slate{slate}, 4) } // one outside reviewer
 	return o
 }
@@ -132,7 +133,8 @@ func TestLongerBetter(t *testing.T) {
 		var length, score []float64 // within the first candidate, where only answers vary
 		for n, r := range records {
 			if n%cells == 0 {
-				length, score = append(length, math.Log(float64(r.ResponseLengthChars))), append(score, (scores[n]+scores[n+3]+scores[n+6])/3-(scores[n+1]+scores[n+4]+scores[n+7])/3)
+				length = append(length, math.Log(float64(r.ResponseLengthChars)))
+				score = append(score, (scores[n]+scores[n+3]+scores[n+6]-scores[n+1]-scores[n+4]-scores[n+7])/3)
 			}
 		}
 		// c times the answer's share of the standard deviations: .25 of the length, and of
@@ -170,7 +172,8 @@ func TestMissingBallots(t *testing.T) {
 		ballot := other[n-n%3 : n-n%3+3]
 		if math.IsNaN(other[n]) {
 			failed++
-			if r.Status != council.BallotError || r.RankValue != nil || slices.ContainsFunc(ballot, func(y float64) bool { return !math.IsNaN(y) }) {
+			given := slices.ContainsFunc(ballot, func(y float64) bool { return !math.IsNaN(y) })
+			if r.Status != council.BallotError || r.RankValue != nil || given {
 				t.Fatalf("record %d of a failed ballot: %+v", n, r)
 			}
 		} else if other[n] != plain[n] {

@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -24,18 +25,20 @@ import (
 )
 
 type validateCmd struct {
-	Replicates int     `help:"Data sets behind each figure; twice as many in the plain world with five members." default:"1000" placeholder:"N"`
+	Replicates int     `help:"Data sets behind most figures." default:"1000" placeholder:"N"`
 	Seed       uint64  `help:"Replays the data sets." default:"1" placeholder:"N"`
-	Widen      float64 `help:"Widen every bound by at least this many binomial standard errors, which fewer data sets need." placeholder:"X"`
-	Only       string  `help:"Run the scenarios whose name matches, such as 'ceiling, 5 members'; progress names them." placeholder:"REGEXP"`
+	Widen      float64 `help:"Widen every bound by at least this many binomial standard errors." placeholder:"X"`
+	Only       string  `help:"Run the scenarios whose name matches, such as '^ceiling'." placeholder:"REGEXP"`
 }
 
 // Run prints the tables of what the report makes of simulated records whose truth
 // is known, and fails where a figure is out of bounds.
 func (c validateCmd) Run(ctx context.Context, std IO) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(400)) // data sets are small and many: a sixth of the time
 	only, err := regexp.Compile(c.Only)
 	if c.Replicates < 1 || c.Widen < 0 || err != nil {
-		return usageError{errors.Join(errors.New("--replicates takes a whole number above 0, --widen a number from 0 on, --only a regular expression"), err)}
+		const text = "--replicates takes a whole number above 0, --widen a number from 0 on, --only a regular expression"
+		return usageError{errors.Join(errors.New(text), err)}
 	}
 	chosen := matching(only)
 	if len(chosen) == 0 {
@@ -69,7 +72,7 @@ type scenario struct {
 	leaving  bool     // members come and go
 	effects  biassim.Effects
 	seen     *detectable // what is planted instead of effects, where it hangs on what reports print
-	twice    bool        // as many data sets
+	percent  int         // of the usual number of data sets; 0 stands for 100
 	lines    []line
 }
 
@@ -108,8 +111,8 @@ const (
 	tableDrift   = "Tests of drift that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableChange  = "Tests of change points that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableNull    = "The plain world, five members, %. Columns: sessions, own answers shown or hidden, order if it is not balanced."
-	tablePlanted = "One planted bias, five members, %: tests at 5 % that reject, 95 % intervals that hold it, reports whose verdict finds it. Columns: sessions."
-	tableSeen    = "Reports whose verdict finds the effect that reports without a bias print as detectable, %, five members. Columns: sessions."
+	tablePlanted = "One planted bias, five members, %: tests that reject at 5 %, intervals that hold it, verdicts that find it. Columns: sessions."
+	tableSeen    = "Verdicts that find what reports without a bias print as detectable, five members, %. Columns: sessions."
 )
 
 // worlds are those of the table of false verdicts: in none of them is anybody
@@ -117,7 +120,7 @@ const (
 func worlds() []scenario {
 	tilt := func(spread float64) string { return fmt.Sprintf("scale +-%.0f %%", 100*spread) }
 	return []scenario{
-		{what: "plain", twice: true},
+		{what: "plain"},
 		{what: tilt(0.2), world: biassim.World{Spread: 0.2}},
 		{what: tilt(0.3), world: biassim.World{Spread: 0.3}},
 		{what: tilt(0.2) + ", longer better", world: biassim.World{Spread: 0.2, LongerBetter: 0.6}},
@@ -137,33 +140,36 @@ func worlds() []scenario {
 
 // scenarios returns those of the tables.
 func scenarios() []scenario {
-	all := []scenario{
+	plain := []scenario{
 		{sessions: 20, own: true},
 		{sessions: 20},
 		{sessions: 50, order: council.OrderPerReviewer},
 		{sessions: 50, order: council.OrderShared},
 	}
-	for i := range all {
-		all[i].what, all[i].members, all[i].twice = "plain", 5, true
-		all[i].lines = all[i].nullLines()
+	for i := range plain {
+		plain[i].what, plain[i].members, plain[i].percent = "plain", 5, 200
+		plain[i].lines = plain[i].nullLines()
 	}
+	all := plain[:2:2]
 	for _, world := range worlds() {
 		for _, own := range []bool{true, false} {
 			for _, sessions := range []int{50, 100} {
 				for _, members := range []int{3, 4, 5, 7} {
 					s := world
 					s.own, s.sessions, s.members = own, sessions, members
-					s.twice = s.twice && members == 5
 					s.lines = s.innocentLines()
-					if s.twice {
-						s.lines = append(s.lines, s.nullLines()...)
+					switch {
+					case members == 5 && s.what == "plain":
+						s.percent, s.lines = 200, append(s.lines, s.nullLines()...)
+					case members == 7: // the report over seven takes three times as long as over five
+						s.percent = 30
 					}
 					all = append(all, s)
 				}
 			}
 		}
 	}
-	return slices.Concat(all, plantedScenarios(), seenScenarios())
+	return slices.Concat(all, plain[2:], plantedScenarios(), seenScenarios())
 }
 
 // matching returns the scenarios of that name.
@@ -171,60 +177,112 @@ func matching(only *regexp.Regexp) []scenario {
 	return slices.DeleteFunc(scenarios(), func(s scenario) bool { return !only.MatchString(s.name()) })
 }
 
-// plantedScenarios returns those with one planted bias, whose metric is to be found
-// with some power and whose interval is to hold the truth.
+// planting is one planted bias, whose metric is to be found with some power and
+// whose interval is to hold the truth.
+type planting struct {
+	what    string
+	own     bool
+	effects biassim.Effects
+	metric  string
+	truth   func(subject string) float64
+	power   map[int]float64 // by sessions: that of the single test, 0 where none is promised
+	scale   []int           // sessions, where reviewers use the scale unlike
+}
+
+func plantings() []planting {
+	return []planting{
+		{
+			what: "primacy +0.2", effects: biassim.Effects{Position: []float64{0.2}}, metric: "primacy",
+			truth: always(0.2), power: map[int]float64{20: 0.52, 50: 0.91, 100: 1},
+		},
+		{
+			what: "self +0.25", own: true, effects: biassim.Effects{Self: 0.25}, metric: "self_preference",
+			truth: always(0.25), power: map[int]float64{20: 0.70, 50: 0.98, 100: 1}, scale: []int{50, 100},
+		},
+		{
+			what: "family +0.3", own: true, effects: biassim.Effects{Family: 0.3}, metric: "family_affinity",
+			truth: always(0.3), power: map[int]float64{20: 0.41, 50: 0.80, 100: 0.97},
+		},
+		{
+			what: "family +0.5", effects: biassim.Effects{Family: 0.5}, metric: "family_affinity",
+			truth: always(0.5), power: map[int]float64{20: 0, 50: 0, 100: 0, 200: 0}, scale: []int{50, 100, 200},
+		},
+		{
+			what: "harshness -0.5", effects: biassim.Effects{Harshness: one(-0.5)}, metric: "harshness|",
+			truth: relative(-0.5), power: map[int]float64{20: 0.81, 50: 1, 100: 1},
+		},
+		{
+			what: "length +0.35", effects: biassim.Effects{Length: 0.35}, metric: "length_points_per_doubling",
+			truth: always(0.35), power: map[int]float64{20: 0, 50: 0, 100: 0},
+		},
+		{
+			what: "length slope +0.4", effects: biassim.Effects{LengthSlope: one(0.4)}, metric: "length_slope_deviation|",
+			truth: relative(0.4), power: map[int]float64{20: 0.50, 50: 0.93, 100: 1, 200: 0}, scale: []int{50, 100, 200},
+		},
+		{
+			what: "pair +0.5", effects: biassim.Effects{Pair: map[[2]int]float64{{planted, 3}: 0.5}}, metric: "pair|anthropic/m2>google/m3",
+			truth: always(0.5), power: map[int]float64{20: 0, 50: 0, 100: 0, 200: 0}, scale: []int{50, 100, 200},
+		},
+		{
+			what: "anchoring -0.15", own: true, effects: biassim.Effects{Anchoring: -0.15}, metric: "anchoring",
+			power: map[int]float64{20: 0.53, 50: 0.91, 100: 0.99},
+		},
+		{
+			what: "anchoring -0.15", effects: biassim.Effects{Anchoring: -0.15}, metric: "anchoring",
+			power: map[int]float64{20: 0.42, 50: 0.80, 100: 0}, // as measured here
+		},
+		{
+			what: "drift -0.8", effects: biassim.Effects{Drift: one(-0.8)}, metric: "drift|",
+			truth: relative(-0.8), power: map[int]float64{20: 0.23, 50: 0.55, 100: 0.92},
+		},
+	}
+}
+
 func plantedScenarios() []scenario {
-	pair := biassim.Effects{Pair: map[[2]int]float64{{planted, 3}: 0.5}}
-	var all []scenario
-	for _, p := range []struct {
-		what    string
-		own     bool
-		world   biassim.World
-		effects biassim.Effects
-		metric  string
-		power   map[int]float64 // by sessions, of the single test
-		truth   func(subject string) float64
-	}{
-		{"primacy +0.2", false, biassim.World{}, biassim.Effects{Position: []float64{0.2}}, "primacy", map[int]float64{20: 0.52, 50: 0.91, 100: 1}, always(0.2)},
-		{"self +0.25", true, biassim.World{}, biassim.Effects{Self: 0.25}, "self_preference", map[int]float64{20: 0.70, 50: 0.98, 100: 1}, always(0.25)},
-		{"family +0.3", true, biassim.World{}, biassim.Effects{Family: 0.3}, "family_affinity", map[int]float64{20: 0.41, 50: 0.80, 100: 0.97}, always(0.3)},
-		{"family +0.5", false, biassim.World{}, biassim.Effects{Family: 0.5}, "family_affinity", map[int]float64{20: 0, 50: 0, 100: 0, 200: 0}, always(0.5)},
-		{"harshness -0.5", false, biassim.World{}, biassim.Effects{Harshness: one(-0.5)}, "harshness|", map[int]float64{20: 0.81, 50: 1, 100: 1}, relative(-0.5)},
-		{"length +0.35", false, biassim.World{}, biassim.Effects{Length: 0.35}, "length_points_per_doubling", map[int]float64{20: 0, 50: 0, 100: 0}, always(0.35)},
-		{"length slope +0.4", false, biassim.World{}, biassim.Effects{LengthSlope: one(0.4)}, "length_slope_deviation|", map[int]float64{20: 0.50, 50: 0.93, 100: 1, 200: 0}, relative(0.4)},
-		{"pair +0.5", false, biassim.World{}, pair, "pair|anthropic/m2>google/m3", map[int]float64{20: 0, 50: 0, 100: 0, 200: 0}, always(0.5)},
-		{"anchoring -0.15", true, biassim.World{}, biassim.Effects{Anchoring: -0.15}, "anchoring", map[int]float64{20: 0.53, 50: 0.91, 100: 0.99}, nil},
-		{"anchoring -0.15", false, biassim.World{}, biassim.Effects{Anchoring: -0.15}, "anchoring", map[int]float64{20: 0.42, 50: 0.80, 100: 0}, nil}, // as measured here
-		{"drift -0.8", false, biassim.World{}, biassim.Effects{Drift: one(-0.8)}, "drift|", map[int]float64{20: 0.23, 50: 0.55, 100: 0.92}, relative(-0.8)},
-		{"self +0.25, scale +-20 %", true, biassim.World{Spread: 0.2}, biassim.Effects{Self: 0.25}, "self_preference", map[int]float64{50: 0, 100: 0}, nil},
-		{"family +0.5, scale +-20 %", false, biassim.World{Spread: 0.2}, biassim.Effects{Family: 0.5}, "family_affinity", map[int]float64{50: 0, 100: 0, 200: 0}, nil},
-		{"length slope +0.4, scale +-20 %", false, biassim.World{Spread: 0.2}, biassim.Effects{LengthSlope: one(0.4)}, "length_slope_deviation|", map[int]float64{50: 0, 100: 0, 200: 0}, nil},
-		{"pair +0.5, scale +-20 %", false, biassim.World{Spread: 0.2}, pair, "pair|anthropic/m2>google/m3", map[int]float64{50: 0, 100: 0, 200: 0}, nil},
-	} {
+	var plain, unlike []scenario
+	for _, p := range plantings() {
 		for _, sessions := range slices.Sorted(maps.Keys(p.power)) {
-			s := scenario{what: p.what, sessions: sessions, members: 5, own: p.own, world: p.world, effects: p.effects, twice: p.truth != nil}
-			add := func(what string, low, high float64, count counter) {
-				s.lines = append(s.lines, line{table: tablePlanted, row: s.row() + ": " + what, column: s.column(false), low: low, high: high, count: count})
-			}
+			s := scenario{what: p.what, sessions: sessions, members: 5, own: p.own, effects: p.effects}
 			found := p.metric
 			if strings.HasSuffix(found, "|") {
 				found += biassim.Members()[planted]
 			}
-			if p.world.Spread == 0 {
-				add("test", max(0, p.power[sessions]-0.05), 1, rejected(found))
-			}
+			s.add(tablePlanted, "test", max(0, p.power[sessions]-0.05), 1, rejected(found))
 			if p.truth != nil {
 				low := 0.93
 				if p.what == "family +0.5" {
 					low = 0.90
 				}
-				add("coverage", low, 0.97, covered(p.metric, p.truth))
+				s.add(tablePlanted, "coverage", low, 0.97, covered(p.metric, p.truth))
 			}
-			add("verdict", 0, 1, verdict(headlineOf(p.metric)))
-			all = append(all, s)
+			s.addVerdicts(headlineOf(p.metric))
+			plain = append(plain, s)
+		}
+		for _, sessions := range p.scale {
+			s := scenario{what: p.what + unlikeScale, sessions: sessions, members: 5, own: p.own, effects: p.effects}
+			s.world.Spread = 0.2
+			s.addVerdicts(headlineOf(p.metric))
+			unlike = append(unlike, s)
 		}
 	}
-	return all
+	return append(plain, unlike...)
+}
+
+// unlikeScale is said of what is planted beside reviewers who use the scale unlike.
+const unlikeScale = ", scale +-20 %"
+
+// add adds a line of a table whose columns are sessions.
+func (s *scenario) add(table, what string, low, high float64, count counter) {
+	s.lines = append(s.lines, line{table: table, row: s.row() + ": " + what, column: s.column(false), low: low, high: high, count: count})
+}
+
+// addVerdicts adds how often the verdict of a headline finds what is planted, also
+// without the second fit where there is one.
+func (s *scenario) addVerdicts(headline string) {
+	s.add(tablePlanted, "verdict", 0, 1, verdict(headline))
+	if secondFit(headline) {
+		s.add(tablePlanted, "verdict, first fit", 0, 1, firstVerdict(headline))
+	}
 }
 
 // headlineOf returns the headline of a metric.
@@ -246,32 +304,38 @@ func seenScenarios() []scenario {
 	// An effect of one reviewer is told against the mean of all.
 	apart := func(points float64) []float64 { return one(points / (1 - 1/float64(members))) }
 	var all []scenario
-	for _, e := range []struct {
-		own []bool
-		detectable
-	}{
-		{[]bool{true, false}, detectable{headline: "length_points_per_doubling", effects: func(x float64) biassim.Effects { return biassim.Effects{Length: x} }}},
-		{[]bool{true, false}, detectable{headline: "position", effects: func(x float64) biassim.Effects { return biassim.Effects{Position: []float64{x}} }}},
-		{[]bool{true, false}, detectable{headline: "length_slope_deviation", effects: func(x float64) biassim.Effects { return biassim.Effects{LengthSlope: apart(x)} }}},
-		{[]bool{true}, detectable{headline: "self_preference", effects: func(x float64) biassim.Effects { return biassim.Effects{Self: x} }}},
-		{[]bool{true, false}, detectable{headline: "family_affinity", effects: func(x float64) biassim.Effects { return biassim.Effects{Family: x} }}},
-		{[]bool{true, false}, detectable{headline: "harshness", effects: func(x float64) biassim.Effects { return biassim.Effects{Harshness: apart(-x)} }}},
-		{[]bool{true, false}, detectable{headline: "affinity", effects: func(x float64) biassim.Effects {
+	for _, seen := range []detectable{
+		{headline: "length_points_per_doubling", effects: func(x float64) biassim.Effects { return biassim.Effects{Length: x} }},
+		{headline: "position", effects: func(x float64) biassim.Effects { return biassim.Effects{Position: []float64{x}} }},
+		{headline: "length_slope_deviation", effects: func(x float64) biassim.Effects { return biassim.Effects{LengthSlope: apart(x)} }},
+		{headline: "self_preference", effects: func(x float64) biassim.Effects { return biassim.Effects{Self: x} }},
+		{headline: "family_affinity", effects: func(x float64) biassim.Effects { return biassim.Effects{Family: x} }},
+		{headline: "harshness", effects: func(x float64) biassim.Effects { return biassim.Effects{Harshness: apart(-x)} }},
+		{headline: "affinity", effects: func(x float64) biassim.Effects {
 			return biassim.Effects{Pair: map[[2]int]float64{{planted, 3}: x}}
-		}}},
-		{[]bool{true, false}, detectable{headline: "anchoring", effects: func(x float64) biassim.Effects { return biassim.Effects{Anchoring: -x} }, shrinks: true}},
-		{[]bool{true, false}, detectable{headline: "drift", effects: func(x float64) biassim.Effects { return biassim.Effects{Drift: apart(-x)} }}},
+		}},
+		{headline: "anchoring", effects: func(x float64) biassim.Effects { return biassim.Effects{Anchoring: -x} }, shrinks: true},
+		{headline: "drift", effects: func(x float64) biassim.Effects { return biassim.Effects{Drift: apart(-x)} }},
 	} {
-		for _, world := range []struct {
-			name string
-			biassim.World
-		}{{"", biassim.World{}}, {", scale +-20 %", biassim.World{Spread: 0.2}}} {
-			for _, own := range e.own {
-				for _, sessions := range []int{50, 100} {
-					s := scenario{what: "detectable " + e.headline + world.name, sessions: sessions, members: members, own: own, world: world.World, seen: &e.detectable}
-					s.lines = []line{{table: tableSeen, row: s.row(), column: s.column(false), low: 0.75, high: 1, errors: 2, count: verdict(e.headline)}}
-					all = append(all, s)
-				}
+		self := seen.headline == "self_preference"
+		for _, variant := range []struct {
+			suffix string
+			own    bool
+			world  biassim.World
+		}{
+			{"", true, biassim.World{}},
+			{"", false, biassim.World{}},
+			{unlikeScale, self, biassim.World{Spread: 0.2}},
+		} {
+			if self && !variant.own {
+				continue // it takes own answers
+			}
+			for _, sessions := range []int{50, 100} {
+				s := scenario{what: seen.headline + variant.suffix, sessions: sessions, members: members, own: variant.own}
+				s.world, s.seen, s.percent = variant.world, &seen, 50
+				s.add(tableSeen, "detectable", 0.75, 1, verdict(seen.headline))
+				s.lines[0].errors = 2
+				all = append(all, s)
 			}
 		}
 	}
@@ -339,9 +403,9 @@ func (s scenario) nullLines() []line {
 		{row: "M1 primacy", low: low, high: high, count: rejected("primacy")},
 		{row: "M2 harshness, each reviewer", low: low, high: high, count: rejected("harshness|")},
 		{row: "M4 length", low: low, high: high, count: rejected("length_points_per_doubling")},
-		{row: "M5 length slope, each reviewer", high: high, count: rejected("length_slope_deviation|")},
+		{row: "M5 length slope, each reviewer", low: low, high: high, count: rejected("length_slope_deviation|")},
 		{row: "M6 pairs", high: high, count: rejected("pair|")},
-		{row: "M3 family", high: high, count: rejected("family_affinity")},
+		{row: "M3 family", low: low, high: high, count: rejected("family_affinity")},
 		{row: "anchoring", low: low, high: high, count: rejected("anchoring")},
 		{row: "drift, each reviewer", low: low, high: high, count: rejected("drift|")},
 		{row: "change point, each reviewer", high: high, count: changed},
@@ -500,6 +564,76 @@ func verdict(headline string) counter {
 	}
 }
 
+// secondFit reports whether a headline needs a second fit to agree.
+func secondFit(headline string) bool {
+	return slices.Contains([]string{"self_preference", "family_affinity", "length_slope_deviation", "affinity"}, headline)
+}
+
+// firstVerdict counts reports in which that headline would be a bias by the first fit
+// alone, of all headlines.
+func firstVerdict(headline string) counter {
+	return func(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
+		level := r.Levels.BelowHigh
+		if r.Window.Sessions >= 50 {
+			level = r.Levels.High
+		}
+		large := func(m bias.Metric) bool { return m.PValue != nil && math.Abs(*m.PointEstimate) >= *m.Delta }
+		var p []float64 // of the headlines
+		at, passes := -1, false
+		for _, m := range r.Metrics {
+			if m.Verdict == nil || m.PValue == nil {
+				continue
+			}
+			if m.Name == headline {
+				at, passes = len(p), large(m)
+			}
+			if m.Subject == "" || m.Name == "position" {
+				p = append(p, *m.PValue)
+				continue
+			}
+			var single []float64
+			var members []bias.Metric
+			for _, member := range m.Members {
+				if member.QValue != nil {
+					single, members = append(single, *member.PValue), append(members, member)
+				}
+			}
+			q := falseDiscoveryRates(single)
+			p = append(p, slices.Min(append(q, 1)))
+			if m.Name == headline {
+				passes = false
+				for k, member := range members {
+					passes = passes || q[k] < level && large(member)
+				}
+			}
+		}
+		if passes && falseDiscoveryRates(p)[at] < level {
+			hits = 1
+		}
+		return hits, 1
+	}
+}
+
+// falseDiscoveryRates returns the p values after Benjamini and Hochberg (1995).
+func falseDiscoveryRates(p []float64) []float64 {
+	q := make([]float64, len(p))
+	for i := range p {
+		q[i] = 1
+		for _, bound := range p { // the least adjusted value of those that are not smaller
+			if bound >= p[i] {
+				rank := 0
+				for _, other := range p {
+					if other <= bound {
+						rank++
+					}
+				}
+				q[i] = min(q[i], bound*float64(len(p))/float64(rank))
+			}
+		}
+	}
+	return q
+}
+
 // counted is a line and what was counted.
 type counted struct {
 	line
@@ -518,8 +652,8 @@ func validate(ctx context.Context, progress io.Writer, all []scenario, c validat
 	var figures []counted
 	for k, s := range all {
 		start, replicates := time.Now(), c.Replicates
-		if s.twice {
-			replicates *= 2
+		if s.percent > 0 {
+			replicates = max(1, replicates*s.percent/100)
 		}
 		done, err := s.run(ctx, c.Seed, replicates)
 		if err != nil {
@@ -534,7 +668,8 @@ func validate(ctx context.Context, progress io.Writer, all []scenario, c validat
 			f.low, f.high = max(0, f.line.low-widened(f.line.low)), min(1, f.line.high+widened(f.line.high))
 			said += " " + strings.TrimSpace(f.String())
 		}
-		if _, err := fmt.Fprintf(progress, "%d/%d %s: %d data sets, %s:%s\n", k+1, len(all), s.name(), replicates, time.Since(start).Round(100*time.Millisecond), said); err != nil {
+		took := time.Since(start).Round(100 * time.Millisecond)
+		if _, err := fmt.Fprintf(progress, "%d/%d %s: %d data sets, %s:%s\n", k+1, len(all), s.name(), replicates, took, said); err != nil {
 			return nil, err
 		}
 		figures = append(figures, done...)
@@ -580,13 +715,17 @@ func printTables(w io.Writer, figures []counted) (bad int, err error) {
 		inTable := slices.DeleteFunc(slices.Clone(figures), func(f counted) bool { return f.table != table })
 		columns := distinct(inTable, func(f counted) string { return f.column })
 		width := func(column string) int { return max(7, len(column)+2) }
-		text += table + "\n" + strings.Repeat(" ", 52)
+		labels := 0
+		for _, f := range inTable {
+			labels = max(labels, len(f.row))
+		}
+		text += table + "\n" + strings.Repeat(" ", labels)
 		for _, column := range columns {
 			text += fmt.Sprintf(" %*s ", width(column)-2, column)
 		}
 		text += " bounds\n"
 		for _, row := range distinct(inTable, func(f counted) string { return f.row }) {
-			text += fmt.Sprintf("%-52s", row)
+			text += fmt.Sprintf("%-*s", labels, row)
 			var inRow []counted
 			for _, column := range columns {
 				k := slices.IndexFunc(inTable, func(f counted) bool { return f.row == row && f.column == column })
@@ -719,7 +858,8 @@ func (s scenario) slates(seed uint64) func(session int) []council.Slate {
 	reviewers := slices.Concat(members, s.outside)
 	away := rand.New(rand.NewPCG(seed, 100)).Perm(s.members) //nolint:gosec // see run
 	return func(session int) []council.Slate {
-		o := anonymize.Options{Seed: int64(seed>>16) + int64(session), Order: s.order, Authors: members, Reviewers: reviewers, ShowOwn: s.own}
+		o := anonymize.Options{Order: s.order, Authors: members, Reviewers: reviewers, ShowOwn: s.own}
+		o.Seed = int64(seed>>16) + int64(session)
 		if s.world.Frozen { // a probe shows the same answers in one order and its reverse
 			o.Seed -= int64(session % s.world.Runs)
 		}
