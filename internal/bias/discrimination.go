@@ -30,6 +30,8 @@ type discrimination struct {
 	// b is the discrimination by member: 1 is the mean of those that count. It is NaN
 	// where it cannot be told.
 	b []float64
+	// reason says why a member is not among strong.
+	reason []string
 	// strong are the members whose scores follow the answers, ascending, and place
 	// where each member stands among them, -1 for the others.
 	strong []int
@@ -59,7 +61,10 @@ type products struct{ n, x, y, xy float64 }
 // 1966).
 func (w *window) discriminations() *discrimination {
 	n := len(w.names)
-	d := &discrimination{w: w, b: slices.Repeat([]float64{math.NaN()}, n), se: slices.Repeat([]float64{math.NaN()}, n), place: slices.Repeat([]int{-1}, n)}
+	d := &discrimination{
+		w: w, b: slices.Repeat([]float64{math.NaN()}, n), se: slices.Repeat([]float64{math.NaN()}, n),
+		reason: slices.Repeat([]string{scaleUnknown}, n), place: slices.Repeat([]int{-1}, n),
+	}
 	meetings := w.meetings()
 	links := make([][]int, n)
 	for pair, m := range meetings {
@@ -77,6 +82,14 @@ func (w *window) discriminations() *discrimination {
 		c, weight := covariances(meetings, group, -1)
 		b := minres(c, weight, nil)
 		strong := scale(b, nil)
+		for a, member := range group {
+			if !strong[a] {
+				d.reason[member] = hardlyFollows
+			}
+		}
+		if !slices.Contains(strong, true) {
+			continue
+		}
 		for a, member := range group {
 			d.b[member] = b[a]
 		}
@@ -318,14 +331,10 @@ func scale(b []float64, counts []bool) []bool {
 
 // unknown says why there is no second fit of a reviewer, "" where there is.
 func (d *discrimination) unknown(member int) string {
-	switch {
-	case d.place[member] >= 0:
+	if d.place[member] >= 0 {
 		return ""
-	case d.b[member] < leastDiscrimination:
-		return hardlyFollows
-	default:
-		return scaleUnknown
 	}
+	return d.reason[member]
 }
 
 // adjusted returns the scores of the second fit: each score less what
@@ -343,9 +352,7 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 		}
 	}
 	y := make([][][]float64, 1+2*len(d.strong))
-	for r := range y {
-		y[r] = matrix(len(s.reviewers), len(s.candidates), math.NaN())
-	}
+	y[0] = matrix(len(s.reviewers), len(s.candidates), math.NaN())
 	d.solver.adjust(y[0], s, b)
 	for r := 1; r < len(y); r++ {
 		i := slices.Index(s.reviewers, d.strong[(r-1)/2])
@@ -358,6 +365,7 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 			step = -step
 		}
 		b[i] += step
+		y[r] = matrix(len(s.reviewers), len(s.candidates), math.NaN())
 		d.solver.adjust(y[r], s, b)
 		b[i] -= step
 	}
@@ -480,7 +488,7 @@ func (h *findings) discrimination() Metric {
 		member.Subject = h.w.names[id]
 		switch b := h.spread.b[id]; {
 		case !t.testable() || math.IsNaN(b):
-			member.missing(scaleUnknown)
+			member.missing(h.spread.reason[id])
 		default:
 			half := effect{se: h.spread.se[id], df: h.spread.df}.interval(0.95)
 			member.PointEstimate, member.StandardError = &b, new(h.spread.se[id])

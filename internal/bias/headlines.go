@@ -54,7 +54,7 @@ const (
 	sameProducts  = "undefined: the products are the same for every question"
 	fewSessions   = "there are fewer sessions than positions"
 	scaleUse      = "the scores alone show it, but the second fit does not: how widely the reviewers spread their scores may explain it"
-	shrinks       = "no effect shown; what is estimated is about a third of an effect as planted, so none is called negligible"
+	shrinks       = "no effect shown; the estimate is about a third of a true effect, so none is called negligible"
 )
 
 // level returns the false discovery rate at which a figure of that many sessions is
@@ -135,9 +135,7 @@ func (m *Metric) setSecond(f *fit, c []float64, d *discrimination) {
 	}
 	estimable, robust := f.estimable(c)
 	e := f.effect(c, min(m.Clusters, f.clusters))
-	if d != nil {
-		e.se = math.Sqrt(e.se*e.se + d.variance(f, c))
-	}
+	e.se = math.Sqrt(e.se*e.se + d.variance(f, c))
 	switch {
 	case !estimable:
 		m.withhold(notTold)
@@ -326,11 +324,37 @@ func (h *findings) slopes() Metric {
 		m.missing(notReviewers)
 		return m
 	}
-	f := h.models.slopes(level, n, h.w.plain(), nil)
-	each := h.each(m, h.reviewers, f, func(member int) []float64 { return contrast(f.n, n-1, only(n, level[member])) })
-	h.secondSlopes(each)
+	slope := func(f *fit, level []int, n int) func(member int) []float64 {
+		return func(member int) []float64 { return contrast(f.n, n-1, only(n, level[member])) }
+	}
+	f := h.models.slopes(level, n, h.w.plain())
+	each := h.each(m, h.reviewers, f, slope(f, level, n))
+	strong := make([]tally, len(h.reviewers)) // those of the second fit
+	for _, member := range h.spread.strong {
+		strong[member] = h.reviewers[member]
+	}
+	if members, level = testable(strong); len(members) > 1 {
+		f = h.models.slopes(level, len(members), h.spread.adjusted())
+	}
+	h.second(each, f, slope(f, level, len(members)))
 	h.headline(&m, each, notTold)
 	return m
+}
+
+// second gives members, each named after a member of the council, the figures of
+// the second fit.
+func (h *findings) second(each []Metric, f *fit, contrast func(member int) []float64) {
+	for k := range each {
+		m := &each[k]
+		member, ok := slices.BinarySearch(h.w.names, m.Subject)
+		switch {
+		case !ok || m.PointEstimate == nil:
+		case h.spread.unknown(member) != "":
+			m.withhold(h.spread.unknown(member))
+		default:
+			m.setSecond(f, contrast(member), h.spread)
+		}
+	}
 }
 
 func (h *findings) harshness() Metric {
@@ -344,45 +368,6 @@ func (h *findings) harshness() Metric {
 	f := h.models.harshness(level, n)
 	h.headline(&m, h.each(m, h.judges, f, func(member int) []float64 { return contrast(f.n, 0, only(n, level[member])) }), notComparable)
 	return m
-}
-
-// secondSlopes gives the slopes their second fit.
-func (h *findings) secondSlopes(each []Metric) {
-	tallies := make([]tally, len(h.reviewers)) // those of the second fit
-	for _, member := range h.spread.strong {
-		tallies[member] = h.reviewers[member]
-	}
-	members, level := testable(tallies)
-	if n := len(members); n > 1 {
-		f := h.models.slopes(level, n, h.spread.adjusted(), nil)
-		h.second(each, f, h.spread, func(member int) []float64 { return contrast(f.n, n-1, only(n, level[member])) })
-		return
-	}
-	members, level = testable(h.reviewers)
-	worth, ok := h.worths(members)
-	if !ok {
-		h.second(each, nil, h.spread, nil)
-		return
-	}
-	n := len(members)
-	f := h.models.slopes(level, n, h.w.plain(), worth)
-	h.second(each, f, nil, func(member int) []float64 { return contrast(f.n, n-1, only(n, level[member])) })
-}
-
-// second gives members, each named after a member of the council, the figures of
-// the second fit.
-func (h *findings) second(each []Metric, f *fit, d *discrimination, contrast func(member int) []float64) {
-	for k := range each {
-		m := &each[k]
-		member, ok := slices.BinarySearch(h.w.names, m.Subject)
-		switch {
-		case !ok || m.PointEstimate == nil:
-		case h.spread.unknown(member) == hardlyFollows || f == nil || d != nil && h.spread.unknown(member) != "":
-			m.withhold(h.spread.unknown(member))
-		default:
-			m.setSecond(f, contrast(member), d)
-		}
-	}
 }
 
 // favours returns self-preference, of which each reviewer is a member, and family
@@ -432,7 +417,7 @@ func (h *findings) favours() []Metric {
 	if again != nil {
 		again = h.favour(level, len(owners), h.spread.adjusted())
 	}
-	h.second(each, again, h.spread, func(member int) []float64 { return only(f.n, level[member]) })
+	h.second(each, again, func(member int) []float64 { return only(f.n, level[member]) })
 	adjust(each, all)
 	self.Members = append(self.Members, each...)
 	return []Metric{self, family}

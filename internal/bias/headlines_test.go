@@ -414,6 +414,9 @@ func TestSetVerdict(t *testing.T) {
 		{"length", func(m *Metric) { m.Name = lengthAssociation }, VerdictAssociation},
 		// 1.671 standard errors on either side: the 90 % interval on 59 degrees of freedom.
 		{"inside delta", func(m *Metric) { m.PointEstimate, m.QValue = new(0.08), new(0.4) }, VerdictNegligible},
+		{"anchoring is never negligible", func(m *Metric) {
+			m.Name, m.PointEstimate, m.QValue = "anchoring", new(0.), new(0.9)
+		}, VerdictInconclusive},
 		{"just not inside", func(m *Metric) { m.PointEstimate, m.QValue = new(0.084), new(0.4) }, VerdictInconclusive},
 		{"significant inside delta", func(m *Metric) { m.PointEstimate, m.StandardError = new(0.1), new(0.02) }, VerdictNegligible},
 		{"a member outside", func(m *Metric) {

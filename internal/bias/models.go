@@ -295,17 +295,12 @@ func (m *models) length() *fit {
 func (x *scores) doublings(i, j int) float64 { return math.Log2(max(x.length[i][j], 1)) }
 
 // slopes fits M5: for the reviewers of those levels first their harshness, then
-// what a doubling of the length is worth to each beside the others, and where worth
-// of candidates is given, by reviewer and candidate, how each follows that. Every
+// what a doubling of the length is worth to each beside the others. Every
 // candidate of a session is absorbed.
-func (m *models) slopes(level []int, levels int, y responses, worth [][]float64) *fit {
+func (m *models) slopes(level []int, levels int, y responses) *fit {
 	n := levels - 1
-	first := 2 * n // regressor of positions
-	if worth != nil {
-		first = 3 * n
-	}
 	return m.w.sums(design{
-		candidates: true, columns: first + m.places, responses: y,
+		candidates: true, columns: 2*n + m.places, responses: y,
 		row: func(s *scores, i, j int, x []float64) bool {
 			reviewer := level[s.reviewers[i]]
 			if reviewer < 0 {
@@ -313,10 +308,7 @@ func (m *models) slopes(level []int, levels int, y responses, worth [][]float64)
 			}
 			code(x[:n], reviewer, 1)
 			code(x[n:2*n], reviewer, s.doublings(i, j))
-			if worth != nil {
-				code(x[2*n:3*n], reviewer, worth[s.reviewers[i]][s.candidates[j]])
-			}
-			m.setPlace(x[first:], s, i, j)
+			m.setPlace(x[2*n:], s, i, j)
 			return true
 		},
 	}).fit(-1)
@@ -354,29 +346,4 @@ func (m *models) affinities(pairs [][2]int, y responses) *sums {
 			return -1
 		},
 	})
-}
-
-// worths returns what each candidate is worth over all sessions, without one of the
-// reviewers and without own reviews, by that reviewer and candidate: the columns of
-// Mandel (1961). It reports false where the records do not tell.
-func (m *models) worths(reviewers []int) (worth [][]float64, ok bool) {
-	n := len(m.candidates)
-	worth = matrix(len(m.w.names), len(m.w.names), 0.)
-	for _, without := range reviewers {
-		f := m.w.sums(design{
-			reviewers: true, columns: n - 1,
-			row: func(s *scores, i, j int, x []float64) bool {
-				m.setModel(x, s.candidates[j])
-				return s.reviewers[i] != without && !s.own[i][j]
-			},
-		}).fit(-1)
-		for level, candidate := range m.candidates {
-			c := contrast(n-1, 0, only(n, level))
-			if estimable, _ := f.estimable(c); !estimable {
-				return nil, false
-			}
-			worth[without][candidate] = dot(c, f.beta)
-		}
-	}
-	return worth, true
 }

@@ -109,7 +109,7 @@ type Metric struct {
 	Method        string     `json:"method"`
 	Confidence    Confidence `json:"statistical_confidence"`
 	// Verdict is null for a figure that describes and is not tested, and for a
-	// member unless its headline is flagged.
+	// member that has a figure unless its headline is a bias.
 	Verdict *Verdict `json:"verdict"`
 	Reason  string   `json:"reason"` // for the verdict, or for there being none
 
@@ -131,8 +131,9 @@ type Metric struct {
 	StandardError    *float64 `json:"standard_error"`
 	StandardErrorCR1 *float64 `json:"standard_error_cr1"` // the usual clustered one, for comparison
 	Test             *Test    `json:"test"`
-	// Members are what a headline is made of, such as its reviewers. They are for
-	// drilling down under a flagged headline; by themselves they prove nothing.
+	// Members are what a headline is made of, such as its reviewers. By themselves they
+	// prove nothing: the text, the CSV form and the page list them only under a flagged
+	// headline.
 	Members []Metric `json:"members"`
 }
 
