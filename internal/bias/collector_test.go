@@ -119,7 +119,7 @@ func TestReportByHand(t *testing.T) {
 			{ReviewerID: "y", ModelID: "a", Z: new(-math.Sqrt(19. / 20)), Reviews: 10},
 			{ReviewerID: "y", ModelID: "b", Z: new(math.Sqrt(19. / 20)), Reviews: 10},
 		},
-		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}},
+		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}, Limits: anomalyLimits},
 		Positions: []Position{{Position: 0, Mean: 5, Count: 20}, {Position: 1, Mean: 8, Count: 20}},
 	}
 	got := collect(unlimited, records).Report()
@@ -240,17 +240,17 @@ func TestDuplicatesCountOnce(t *testing.T) {
 
 func TestSkip(t *testing.T) {
 	c := NewCollector(unlimited)
-	c.Skip(3, "too_long")
-	c.Skip(4, "not_json")
-	c.Skip(9, "too_long")
+	c.Skip("records.jsonl", 3, "too_long")
+	c.Skip("records.jsonl.000001.zst", 4, "not_json")
+	c.Skip("records.jsonl", 9, "too_long")
 	bad := record("s", now, "a", "b", 5)
 	bad.ScoreScale = "good-better"
 	c.Add(bad)
-	c.Skip(12, "bad_score")
+	c.Skip("records.jsonl", 12, "bad_score")
 	want := []Skipped{
-		{Reason: "bad_score", Count: 2, FirstLine: new(int64(12))},
-		{Reason: "not_json", Count: 1, FirstLine: new(int64(4))},
-		{Reason: "too_long", Count: 2, FirstLine: new(int64(3))},
+		{Reason: "bad_score", Count: 2, FirstFile: new("records.jsonl"), FirstLine: new(int64(12))},
+		{Reason: "not_json", Count: 1, FirstFile: new("records.jsonl.000001.zst"), FirstLine: new(int64(4))},
+		{Reason: "too_long", Count: 2, FirstFile: new("records.jsonl"), FirstLine: new(int64(3))},
 	}
 	report := c.Report()
 	if diff := cmp.Diff(want, report.Skipped); diff != "" {

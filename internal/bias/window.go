@@ -10,6 +10,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
+// earlyPositions is why there is no figure of positions from an early schema.
+const earlyPositions = "the positions in records of schema 1.1.0 and before are not trusted"
+
 // window is what a report is computed from.
 type window struct {
 	names      []string // member ids, sorted
@@ -17,6 +20,7 @@ type window struct {
 	clusters   int      // of sessions that answered one question
 	records    int      // with or without a score
 	duplicates int      // records dropped because an earlier one says the same
+	early      bool     // some are of a schema whose positions are not trusted
 }
 
 // scores are the scores of one session as the estimators see them. Reviewers and
@@ -28,6 +32,7 @@ type scores struct {
 	cluster    int    // from 0; sessions that answered one question share it
 	config     string // council_config_version; "" when the records do not tell
 	shared     bool   // the reviewers saw one order, so that position cannot be told from quality
+	frozen     bool   // a probe's review of answers that it shows again and again, in one order and its reverse
 	reviewers  []int
 	candidates []int
 	shown      []int // size of each reviewer's slate
@@ -58,6 +63,7 @@ func (c *Collector) window() window {
 			continue
 		}
 		w.records += kept
+		w.early = w.early || s.early
 		// Sessions of unknown questions are clusters of their own.
 		known, ok := clusters[s.query]
 		if !ok || s.query == "" {
@@ -118,7 +124,7 @@ func (w *window) byCluster() []int {
 // none is there twice. Rank holds the place of each member among the window's
 // names.
 func (s *session) scores(rank []int) scores {
-	x := scores{id: s.id, start: s.start, config: s.config, shared: s.order == council.OrderShared}
+	x := scores{id: s.id, start: s.start, config: s.config, shared: s.order == council.OrderShared, frozen: s.frozen}
 	x.candidates = make([]int, 0, len(s.rows))
 	for k, r := range s.rows {
 		if k == 0 || r.reviewer != s.rows[k-1].reviewer {

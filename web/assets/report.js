@@ -134,11 +134,11 @@ function changes(rows) {
   ], rows));
 }
 
-function anomalies({ cells, found }) {
-  return found.length === 0 ? null : el("section", {}, el("h2", {}, "Unusual sessions"), table(`Of ${cells} reviewers and sessions looked at`, [
+function anomalies({ cells, found, limits }) {
+  return found.length === 0 ? null : el("section", {}, el("h2", {}, "Unusual sessions"), el("p", { class: "hint" }, `Limits: ${limits}.`), table(`Of ${cells} reviewers on questions looked at`, [
     { title: "Session", cell: (a) => a.session_id },
     { title: "Time", cell: (a) => moment(a.start) },
-    { title: "Reviewer", cell: (a) => a.reviewer_id ?? "all: the scatter" },
+    { title: "Reviewer", cell: (a) => a.reviewer_id },
     { title: "Points", numeric: true, cell: (a) => number(a.value) },
     { title: "Usual", numeric: true, cell: (a) => number(a.usual) },
     { title: "q", numeric: true, cell: (a) => chance(a.q_value) },
@@ -160,7 +160,7 @@ function skipped(rows) {
   return rows.length === 0 ? null : el("section", {}, el("h2", {}, "Left out"), table("Records that could not be used", [
     { title: "Reason", cell: (s) => s.reason },
     { title: "Records", numeric: true, cell: (s) => String(s.count) },
-    { title: "First line", numeric: true, cell: (s) => (s.first_line == null ? "–" : String(s.first_line)) },
+    { title: "First line", cell: (s) => (s.first_line == null ? "–" : `${s.first_file}:${s.first_line}`) },
   ], rows));
 }
 
