@@ -10,14 +10,18 @@ import (
 // anchoring says how the quality of the answer shown first moves the scores of
 // those behind it.
 type anchoring struct {
-	kappa    float64 // points per point that the first answer is better than the slate
-	se       float64 // the test is Student's t with one degree of freedom less than sessions
-	sessions int
-	records  int // scores that entered
+	kappa float64 // points per point that the first answer is better than the slate
+	// se is 0 where the figure cannot be tested: below two questions, and where it is
+	// the same for all of them. The test is Student's t with one degree of freedom less
+	// than questions.
+	se                  float64
+	questions, sessions int
+	records             int // scores that entered
 }
 
-// anchor estimates anchoring from the sessions whose reviewers had orders of
-// their own. With
+// anchor estimates anchoring from the sessions whose reviewers had random orders of
+// their own; those of a probe are not: it shows its frozen answers in one order and
+// the reverse. With
 //
 //	A_si(f)   what the other reviewers of session s gave f on average, less its
 //	          mean over the answers that i was shown,
@@ -28,18 +32,18 @@ type anchoring struct {
 // U_s is the sum over reviewers of G_s[i,f] for the answer f shown first, less
 // the mean of G_s[i,f] over the answers shown. Whatever the scores are, the
 // expectation of U_s is 0 when chance decides which answer stands first; so the
-// test is that of its mean over sessions. A regression of scores on the first
+// test is that of its mean over questions, U_s being added up over the sessions of
+// each. A regression of scores on the first
 // answer's quality would be biased: that quality is estimated from the same scores.
 //
 // Kappa is sum U / sum W, W_s being the sum over reviewers of A_si(f) for the first
 // answer times what an effect of one, x_sij = A_si(f) behind it, leaves of itself
-// in the residuals of all answers; its standard error takes sum W for given. False
-// is returned for fewer than two sessions and where U does not vary.
-func anchor(w window) (anchoring, bool) {
+// in the residuals of all answers; its standard error takes sum W for given.
+func anchor(w window) anchoring {
 	var sessions []*scores
 	var leads [][][]float64
 	for s := range w.sessions {
-		if x := &w.sessions[s]; !x.shared {
+		if x := &w.sessions[s]; !x.shared && !x.frozen {
 			sessions, leads = append(sessions, x), append(leads, x.leads())
 		}
 	}
@@ -70,10 +74,11 @@ func anchor(w window) (anchoring, bool) {
 		return leads[s][i][f]
 	})
 
-	var u []float64
-	weight := 0.0
+	sums := map[int]float64{} // by question
+	var order []int           // questions as they come
+	used, total, weight := 0, 0.0, 0.0
 	for s, x := range sessions {
-		sum, used := 0.0, false
+		sum, rests := 0.0, false
 		for i, lead := range leads[s] {
 			f := slices.Index(x.position[i], 0)
 			if f < 0 || math.IsNaN(lead[f]) {
@@ -89,18 +94,28 @@ func anchor(w window) (anchoring, bool) {
 			}
 			sum += behind(f) - mean/shown
 			weight += lead[f] * nansum(moved[s][i])
-			used = true
+			rests = true
 		}
-		if used {
-			u = append(u, sum)
+		if !rests {
+			continue
 		}
+		used++
+		if _, ok := sums[x.cluster]; !ok {
+			order = append(order, x.cluster)
+		}
+		sums[x.cluster] += sum
+		total += sum
+	}
+	a := anchoring{questions: len(order), sessions: used, records: records}
+	u := make([]float64, len(order))
+	for k, cluster := range order {
+		u[k] = sums[cluster]
 	}
 	if len(u) < 2 || constant(u) || weight == 0 {
-		return anchoring{}, false
+		return a
 	}
-	mean, sd := stat.MeanStdDev(u, nil)
-	n := float64(len(u))
-	return anchoring{kappa: n * mean / weight, se: math.Sqrt(n) * sd / math.Abs(weight), sessions: len(u), records: records}, true
+	a.kappa, a.se = total/weight, math.Sqrt(float64(len(u)))*stat.StdDev(u, nil)/math.Abs(weight)
+	return a
 }
 
 // leads returns for each reviewer and answer what the other reviewers gave the

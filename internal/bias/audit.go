@@ -199,8 +199,8 @@ func reviewerEffect(given []Score) *council.ReviewerEffect {
 	}
 	centre(x.y)
 	alone := squares(x.y) // what the answers alone leave
-	e := council.ReviewerEffect{DF: []int{m - 1, fit.df}}
-	e.F = max(0, alone-fit.squares) / float64(e.DF[0]) / (fit.squares / float64(fit.df))
+	e := council.ReviewerEffect{DF: []int{m - 1, int(fit.df)}}
+	e.F = max(0, alone-fit.squares) / float64(e.DF[0]) / (fit.squares / fit.df)
 	e.PValue = fisherP(e.F, float64(e.DF[0]), float64(e.DF[1]))
 	return &e
 }

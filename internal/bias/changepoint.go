@@ -22,17 +22,18 @@ const (
 // mean, over sessions in which the council stayed the same.
 type ChangePoint struct {
 	ReviewerID string    `json:"reviewer_id"`
-	SessionID  string    `json:"session_id"` // with which the new level begins
+	SessionID  string    `json:"session_id"` // the first that asked the question with which the new level begins
 	Start      time.Time `json:"start"`      // of that session
 	Before     float64   `json:"before"`     // mean relative harshness, in points
 	After      float64   `json:"after"`
 	Statistic  float64   `json:"statistic"` // largest absolute partial sum of deviations, over SD sqrt(n)
-	PValue     float64   `json:"p_value"`   // by permuting sessions
+	PValue     float64   `json:"p_value"`   // by permuting questions
 	QValue     float64   `json:"q_value"`   // after Benjamini and Hochberg among change points
-	// Flagged means that q lies below the level for this number of sessions, and that
+	// Flagged means that q lies below the level for this number of questions, and that
 	// the levels are at least as far apart as the drift that counts.
 	Flagged     bool      `json:"flagged"`
 	Sessions    int       `json:"sessions"` // that the reviewer took part in
+	Clusters    int       `json:"clusters"` // sessions, those that answered one question counted once
 	WindowStart time.Time `json:"window_start"`
 	WindowEnd   time.Time `json:"window_end"`
 }
@@ -42,6 +43,7 @@ type changePoint struct {
 	stretch
 	reviewer      int
 	sessions      int     // that the reviewer took part in
+	questions     int     // that these asked
 	at            int     // session with which the new level begins
 	before, after float64 // mean relative harshness, in points
 	statistic     float64 // see cusum
@@ -50,13 +52,13 @@ type changePoint struct {
 
 // changePoints returns the change points of a report.
 func (w *window) changePoints(fits []severity, split []stretch) []ChangePoint {
-	found := changePoints(fits, split)
+	found := changePoints(w, fits, split)
 	points, p := make([]ChangePoint, len(found)), make([]float64, len(found))
 	for i, c := range found {
 		at := w.sessions[c.at]
 		points[i] = ChangePoint{
 			ReviewerID: w.names[c.reviewer], SessionID: at.id, Start: at.start, Before: c.before, After: c.after,
-			Statistic: c.statistic, PValue: c.p, Sessions: c.sessions,
+			Statistic: c.statistic, PValue: c.p, Sessions: c.sessions, Clusters: c.questions,
 			WindowStart: w.sessions[c.from].start, WindowEnd: w.sessions[c.to-1].start,
 		}
 		p[i] = c.p
@@ -64,34 +66,37 @@ func (w *window) changePoints(fits []severity, split []stretch) []ChangePoint {
 	for i, q := range benjaminiHochberg(p) {
 		c := &points[i]
 		c.QValue = q
-		c.Flagged = q < level(c.Sessions) && math.Abs(c.After-c.Before) >= deltaDrift
+		c.Flagged = q < level(c.Clusters) && math.Abs(c.After-c.Before) >= deltaDrift
 	}
 	return points
 }
 
 // changePoints returns the change point of each stretch and reviewer with at least
-// ten sessions. The p value is the share of random orders of the sessions, the
-// given one among them, whose statistic is as large (Good, Permutation Tests,
-// 2000): sessions in which the council stayed the same are exchangeable. Beyond 256
-// of them, runs of neighbours are moved together.
-func changePoints(fits []severity, split []stretch) []changePoint {
+// ten questions, from the mean relative harshness on each question. The p value is
+// the share of random orders of the questions, the given one among them, whose
+// statistic is as large (Good, Permutation Tests, 2000): questions on which the
+// council stayed the same are exchangeable, the sessions that asked one of them are
+// not. Beyond 256 questions, runs of neighbours are moved together.
+func changePoints(w *window, fits []severity, split []stretch) []changePoint {
 	random := rand.NewPCG(reportSeed, 0)
 	var all []changePoint
 	for _, part := range split {
+		asked := questions(w, fits, part)
 		from := len(all)
-		deviations := matrix(part.to-part.from, len(fits[part.from].harshness), 0.) // 0 where not taken part
-		for reviewer := range fits[part.from].harshness {
-			at, h := series(fits[part.from:part.to], reviewer)
+		deviations := matrix(len(asked), len(w.names), 0.) // 0 where not taken part
+		for reviewer := range w.names {
+			at, h := seriesOf(asked, reviewer)
 			if len(h) < preliminaryFrom || constant(h) {
 				continue
 			}
 			statistic, k := cusum(h)
 			mean := stat.Mean(h, nil)
-			for i, s := range at {
-				deviations[int(s)][len(all)-from] = h[i] - mean
+			for i, q := range at {
+				deviations[q][len(all)-from] = h[i] - mean
 			}
+			_, sessions := series(fits[part.from:part.to], reviewer)
 			all = append(all, changePoint{
-				stretch: part, reviewer: reviewer, sessions: len(h), at: part.from + int(at[k]),
+				stretch: part, reviewer: reviewer, sessions: len(sessions), questions: len(h), at: asked[at[k]].first,
 				before: stat.Mean(h[:k], nil), after: stat.Mean(h[k:], nil), statistic: statistic,
 			})
 		}

@@ -61,7 +61,8 @@ func TestPermutationMatchesBridge(t *testing.T) {
 		}
 		h = append(h, v)
 	}
-	points := changePoints(fitsOf(h...), []stretch{{0, 200}})
+	w, fits := fitsOf(h...)
+	points := changePoints(w, fits, []stretch{{0, 200}})
 	if len(points) != 2 || points[0].sessions != 200 || points[1].sessions != 133 {
 		t.Fatalf("change points %+v", points)
 	}
@@ -70,7 +71,7 @@ func TestPermutationMatchesBridge(t *testing.T) {
 			t.Errorf("reviewer %d: statistic %v, p %v, by the bridge %v", c.reviewer, c.statistic, c.p, bridge)
 		}
 	}
-	if diff := cmp.Diff(points, changePoints(fitsOf(h...), []stretch{{0, 200}}), cmp.AllowUnexported(changePoint{}, stretch{})); diff != "" {
+	if diff := cmp.Diff(points, changePoints(w, fits, []stretch{{0, 200}}), cmp.AllowUnexported(changePoint{}, stretch{})); diff != "" {
 		t.Errorf("another time (-first +second):\n%s", diff)
 	}
 }
@@ -88,7 +89,8 @@ func TestChangePointFindsAJump(t *testing.T) {
 		}
 		h = append(h, v)
 	}
-	points := changePoints(fitsOf(h...), []stretch{{10, 80}})
+	w, fits := fitsOf(h...)
+	points := changePoints(w, fits, []stretch{{10, 80}})
 	if len(points) != 1 { // a constant series has none
 		t.Fatalf("change points %+v", points)
 	}

@@ -64,6 +64,7 @@ type session struct {
 	query  string        // what the sessions of one question share; "" when the records do not tell
 	config string        // council_config_version
 	order  council.Order // "" when the records do not tell
+	frozen bool          // the answers are a probe's, which are reviewed more than once
 
 	early      bool   // records of it are of a schema whose positions are not trusted
 	category   string // that the caller named; "" for none
@@ -137,7 +138,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	}
 	s := c.session(record.SessionID, record.Timestamp)
 	s.config, s.order = cmp.Or(s.config, record.CouncilConfig), cmp.Or(s.order, record.OrderDesign)
-	s.category, s.early = cmp.Or(s.category, category), s.early || r.early
+	s.category, s.early, s.frozen = cmp.Or(s.category, category), s.early || r.early, s.frozen || record.BlockID != nil
 	if s.query == "" {
 		// The frozen answers of a probe answer one question too.
 		if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {

@@ -119,7 +119,7 @@ func TestReportByHand(t *testing.T) {
 			{ReviewerID: "y", ModelID: "a", Z: new(-math.Sqrt(19. / 20)), Reviews: 10},
 			{ReviewerID: "y", ModelID: "b", Z: new(math.Sqrt(19. / 20)), Reviews: 10},
 		},
-		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}},
+		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}, Limits: anomalyLimits},
 		Positions: []Position{{Position: 0, Mean: 5, Count: 20}, {Position: 1, Mean: 8, Count: 20}},
 	}
 	got := collect(unlimited, records).Report()

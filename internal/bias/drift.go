@@ -48,17 +48,19 @@ func stretches(sessions []scores) []stretch {
 // drift says how a reviewer's relative harshness changed within a stretch.
 type drift struct {
 	stretch
-	reviewer int
-	sessions int     // that the reviewer took part in
-	change   float64 // over the whole stretch, in points
-	se       float64
+	reviewer  int
+	sessions  int     // that the reviewer took part in
+	questions int     // that these asked
+	change    float64 // over the whole stretch, in points
+	se        float64 // NaN below ten questions; 0 where the harshness does not scatter about the line
 }
 
 // drifts returns the linear trend of relative harshness over the sessions'
 // ordinals, for each stretch and reviewer with at least ten sessions: the slope and
-// its ordinary standard error, both times (S-1) for a stretch of S sessions. The
-// test is Student's t with two degrees of freedom less than sessions.
-func drifts(fits []severity, split []stretch) []drift {
+// its standard error by leaving out one question at a time, both times (S-1) for a
+// stretch of S sessions. The test is Student's t with one degree of freedom less
+// than questions. Fewer than ten questions have no standard error.
+func drifts(w *window, fits []severity, split []stretch) []drift {
 	var all []drift
 	for _, part := range split {
 		span := float64(part.to - part.from - 1)
@@ -67,15 +69,22 @@ func drifts(fits []severity, split []stretch) []drift {
 			if len(at) < preliminaryFrom {
 				continue
 			}
-			if slope, se, ok := trend(at, h); ok {
-				all = append(all, drift{part, reviewer, len(at), slope * span, se * span})
+			clusters, distinct := make([]int, len(at)), map[int]bool{}
+			for k, s := range at {
+				clusters[k] = w.sessions[part.from+int(s)].cluster
+				distinct[clusters[k]] = true
 			}
+			d := drift{stretch: part, reviewer: reviewer, sessions: len(at), questions: len(distinct), se: math.NaN()}
+			if slope, se, ok := trend(at, h, clusters); ok && d.questions >= preliminaryFrom {
+				d.change, d.se = slope*span, se*span
+			}
+			all = append(all, d)
 		}
 	}
 	return all
 }
 
-func (d drift) df() float64 { return float64(d.sessions - 2) }
+func (d drift) df() float64 { return float64(d.questions - 1) }
 
 // series returns one reviewer's relative harshness and the ordinals of the
 // sessions that have it.
@@ -83,6 +92,17 @@ func series(fits []severity, reviewer int) (at, h []float64) {
 	for s, fit := range fits {
 		if v := fit.harshness[reviewer]; !math.IsNaN(v) {
 			at, h = append(at, float64(s)), append(h, v)
+		}
+	}
+	return at, h
+}
+
+// seriesOf returns one reviewer's relative harshness on the questions, and which of
+// them have it.
+func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
+	for k, q := range asked {
+		if v := q.harshness[reviewer]; !math.IsNaN(v) {
+			at, h = append(at, k), append(h, v)
 		}
 	}
 	return at, h

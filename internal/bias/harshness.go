@@ -1,6 +1,7 @@
 package bias
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -16,8 +17,11 @@ type severity struct {
 	// without a score that counts.
 	harshness []float64
 	leverage  []float64 // variance of harshness by chance over that of one score
-	squares   float64   // sum of squared residuals
-	df        int       // their degrees of freedom
+	// low and high are the least and the largest harshness of each reviewer when any
+	// one of its scores is left out.
+	low, high []float64
+	squares   float64 // sum of squared residuals
+	df        float64 // their degrees of freedom
 }
 
 // severities returns the fit of each session. A session in which the reviewers
@@ -26,15 +30,89 @@ type severity struct {
 func severities(w window) []severity {
 	fits := make([]severity, len(w.sessions))
 	for s := range fits {
-		fits[s] = w.sessions[s].severity()
-		by := matrix(2, len(w.names), math.NaN())
-		for i, h := range fits[s].harshness {
-			member := w.sessions[s].reviewers[i]
-			by[0][member], by[1][member] = h, fits[s].leverage[i]
+		fit := w.sessions[s].severity()
+		fits[s] = newSeverity(len(w.names))
+		fits[s].squares, fits[s].df = fit.squares, fit.df
+		for i := range fit.harshness {
+			fits[s].set(w.sessions[s].reviewers[i], fit.harshness[i], fit.leverage[i], fit.low[i], fit.high[i])
 		}
-		fits[s].harshness, fits[s].leverage = by[0], by[1]
 	}
 	return fits
+}
+
+// newSeverity returns a fit in which nobody has any harshness.
+func newSeverity(reviewers int) severity {
+	by := matrix(4, reviewers, math.NaN())
+	return severity{harshness: by[0], leverage: by[1], low: by[2], high: by[3]}
+}
+
+func (f *severity) set(reviewer int, harshness, leverage, low, high float64) {
+	f.harshness[reviewer], f.leverage[reviewer], f.low[reviewer], f.high[reviewer] = harshness, leverage, low, high
+}
+
+// question is what the sessions that asked one question say of the reviewers: the
+// mean of their fits. It counts once, however often it was asked.
+type question struct {
+	severity
+	first    int     // of its sessions, the index in the window
+	at       float64 // mean index of its sessions
+	sessions int
+}
+
+// questions returns the questions of a stretch, ordered by the mean time of their
+// sessions.
+func questions(w *window, fits []severity, part stretch) []question {
+	sessions := map[int][]int{} // by cluster
+	for s := part.from; s < part.to; s++ {
+		cluster := w.sessions[s].cluster
+		sessions[cluster] = append(sessions[cluster], s)
+	}
+	all := make([]question, 0, len(sessions))
+	for _, group := range sessions {
+		q := question{severity: fits[group[0]], first: group[0], at: float64(group[0]), sessions: len(group)}
+		if len(group) > 1 {
+			q.severity, q.at = meanSeverity(fits, group), 0
+			for _, s := range group {
+				q.at += float64(s) / float64(len(group))
+			}
+		}
+		all = append(all, q)
+	}
+	slices.SortFunc(all, func(a, b question) int { return cmp.Or(cmp.Compare(a.at, b.at), a.first-b.first) })
+	return all
+}
+
+// meanSeverity returns the mean of the fits of some sessions: of each reviewer over
+// those in which it has a harshness, and of the residuals over those that have any.
+func meanSeverity(fits []severity, group []int) severity {
+	mean := newSeverity(len(fits[group[0]].harshness))
+	for reviewer := range mean.harshness {
+		var h, leverage, low, high, n float64
+		for _, s := range group {
+			if fit := fits[s]; !math.IsNaN(fit.harshness[reviewer]) {
+				h += fit.harshness[reviewer]
+				leverage += fit.leverage[reviewer]
+				low += fit.low[reviewer]
+				high += fit.high[reviewer]
+				n++
+			}
+		}
+		if n > 0 {
+			mean.set(reviewer, h/n, leverage/n, low/n, high/n)
+		}
+	}
+	n := 0.0
+	for _, s := range group {
+		if fits[s].df > 0 {
+			mean.squares += fits[s].squares
+			mean.df += fits[s].df
+			n++
+		}
+	}
+	if n > 0 {
+		mean.squares, mean.df = mean.squares/n, mean.df/n
+	}
+	return mean
 }
 
 // severity returns the fit of one session, by its own reviewers.
@@ -85,9 +163,8 @@ func (x *scores) severity() severity {
 	if chol.SolveVecTo(&solution, sums) != nil || chol.InverseTo(&inverse) != nil {
 		return severity{}
 	}
-	fit := severity{df: n - len(present) + 1}
-	both := matrix(2, len(y), math.NaN())
-	fit.harshness, fit.leverage = both[0], both[1]
+	fit := newSeverity(len(y))
+	fit.df = float64(n - len(present) + 1)
 	for a, i := range present {
 		m := float64(len(present))
 		fit.harshness[i], fit.leverage[i] = settle(solution.AtVec(a)), inverse.At(a, a)-1/(m*m)
@@ -101,7 +178,52 @@ func (x *scores) severity() severity {
 		}
 	}
 	fit.squares = squares(y)
+	fit.leaveOut(present, y, &inverse)
 	return fit
+}
+
+// leaveOut sets low and high from the residuals of the scores and the inverse of the
+// reviewers' normal equations. A score with residual e and leverage l moves the
+// harshness of its reviewer by d e / (1-l), d being what the reviewer's harshness
+// changes by a point more of that score (Cook and Weisberg, Residuals and Influence
+// in Regression, 1982). Without a score that nothing else can stand in for, the
+// harshness might be anything.
+func (f *severity) leaveOut(present []int, residuals [][]float64, inverse *mat.SymDense) {
+	for a, i := range present {
+		f.low[i], f.high[i] = math.Inf(1), math.Inf(-1)
+		for j, e := range residuals[i] {
+			if math.IsNaN(e) {
+				continue
+			}
+			// Of the reviewers that scored the answer: how many there are, and the sums of
+			// the inverse over them and this one, and over any two of them.
+			var n, row, block float64
+			for b, k := range present {
+				if math.IsNaN(residuals[k][j]) {
+					continue
+				}
+				n++
+				row += inverse.At(a, b)
+				for c, l := range present {
+					if !math.IsNaN(residuals[l][j]) {
+						block += inverse.At(b, c)
+					}
+				}
+			}
+			moves := inverse.At(a, a) - row/n
+			left := 1 - 1/n - (inverse.At(a, a) - 2*row/n + block/(n*n))
+			without := f.harshness[i]
+			switch {
+			case math.Abs(moves) <= dependent: // nobody else scored the answer
+			case left <= dependent:
+				f.low[i], f.high[i] = math.Inf(-1), math.Inf(1)
+				continue
+			default:
+				without = settle(without - moves*e/left)
+			}
+			f.low[i], f.high[i] = min(f.low[i], without), max(f.high[i], without)
+		}
+	}
 }
 
 // squares returns the sum of the squared values. NaN is no value.
@@ -175,23 +297,58 @@ func nansum(x []float64) float64 {
 	return sum
 }
 
-// trend returns the least-squares slope of y over t and its standard error, from
-// at least three points. It reports false where t, or the deviation of y from the
-// line, is constant but for rounding.
-func trend(t, y []float64) (slope, se float64, ok bool) {
-	if len(t) < 3 || constant(t) {
+// trend returns the least-squares slope of y over t, from three points in two
+// clusters or more, and its standard error by leaving out one cluster at a time
+// (CV3, see [sums.fit]). The error is 0 where nothing but rounding scatters about
+// the line. It reports false where t is constant, also when a cluster is left out.
+func trend(t, y []float64, cluster []int) (slope, se float64, ok bool) {
+	centre, level := stat.Mean(t, nil), stat.Mean(y, nil)
+	// Number of points, and sums of t, y, t^2 and ty, as deviations.
+	var all [5]float64
+	parts := map[int]*[5]float64{}
+	var order []*[5]float64 // the sum of squares must not depend on the order of a map
+	for k := range t {
+		dt, dy := t[k]-centre, y[k]-level
+		part := parts[cluster[k]]
+		if part == nil {
+			part = new([5]float64)
+			parts[cluster[k]] = part
+			order = append(order, part)
+		}
+		for i, v := range [...]float64{1, dt, dy, dt * dt, dt * dy} {
+			all[i] += v
+			part[i] += v
+		}
+	}
+	slopeOf := func(sums [5]float64) (float64, bool) {
+		n, spread := sums[0], sums[3]-sums[1]*sums[1]/sums[0]
+		return (sums[4] - sums[1]*sums[2]/n) / spread, n > 1 && spread > dependent*all[3]
+	}
+	if len(t) < 3 || constant(t) || len(order) < 2 {
 		return 0, 0, false
 	}
-	intercept, slope := stat.LinearRegression(t, y, nil, false)
+	slope, _ = slopeOf(all)
 	squares, total := 0.0, 0.0
 	for k := range t {
-		e := y[k] - intercept - slope*t[k]
+		e := y[k] - level - slope*(t[k]-centre)
 		squares += e * e
 		total += y[k] * y[k]
 	}
-	n := float64(len(t))
 	if squares <= 1e-24*total {
-		return slope, 0, false
+		return slope, 0, true
 	}
-	return slope, math.Sqrt(squares / (n - 2) / (stat.Variance(t, nil) * (n - 1))), true
+	variance := 0.0
+	for _, part := range order {
+		left := all
+		for i, v := range part {
+			left[i] -= v
+		}
+		without, ok := slopeOf(left)
+		if !ok {
+			return slope, 0, false
+		}
+		variance += (without - slope) * (without - slope)
+	}
+	g := float64(len(order))
+	return slope, math.Sqrt((g - 1) / g * variance), true
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"gonum.org/v1/gonum/mat"
+	"gonum.org/v1/gonum/stat"
 )
 
 // windowOf returns the window of a file of records.
@@ -51,7 +52,7 @@ func TestSeverity(t *testing.T) {
 		y         [][]float64
 		own       [][2]int
 		harshness []float64
-		df        int
+		df        float64
 	}{
 		{"complete", [][]float64{{3, 7, 5}, {4, 8, 6}}, nil, []float64{-0.5, 0.5}, 2},
 		{"own does not count", [][]float64{{10, 7, 5}, {4, 10, 6}}, [][2]int{{0, 0}, {1, 1}}, []float64{-0.5, 0.5}, 0},
@@ -75,7 +76,7 @@ func TestSeverity(t *testing.T) {
 				t.Errorf("harshness (-want +got):\n%s", diff)
 			}
 			if fit.df != tc.df {
-				t.Errorf("%d degrees of freedom, want %d", fit.df, tc.df)
+				t.Errorf("%v degrees of freedom, want %v", fit.df, tc.df)
 			}
 			if fit.squares > 1e-24 { // all cases are additive
 				t.Errorf("sum of squares %v", fit.squares)
@@ -89,8 +90,8 @@ func TestSeverity(t *testing.T) {
 func TestRoundingIsNoHarshness(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 0))
 	w := window{names: []string{"a", "b", "c"}}
-	for range 30 {
-		x := scores{reviewers: []int{0, 1, 2}, candidates: []int{0, 1}, y: matrix(3, 2, 0.), own: matrix(3, 2, false)}
+	for s := range 30 {
+		x := scores{cluster: s, reviewers: []int{0, 1, 2}, candidates: []int{0, 1}, y: matrix(3, 2, 0.), own: matrix(3, 2, false)}
 		for _, row := range x.y {
 			row[0] = 1 + 9*rng.Float64()
 			row[1] = 11 - row[0]
@@ -98,13 +99,16 @@ func TestRoundingIsNoHarshness(t *testing.T) {
 		w.sessions = append(w.sessions, x)
 	}
 	fits, split := severities(w), stretches(w.sessions)
-	if d, c := drifts(fits, split), changePoints(fits, split); len(d) > 0 || len(c) > 0 {
-		t.Errorf("drifts %+v, change points %+v", d, c)
-	}
-	for _, a := range anomalies(fits, split) {
-		if a.reviewer >= 0 {
-			t.Fatalf("anomaly %+v", a)
+	for _, d := range drifts(&w, fits, split) {
+		if d.se != 0 {
+			t.Errorf("drift %+v", d)
 		}
+	}
+	if c := changePoints(&w, fits, split); len(c) > 0 {
+		t.Errorf("change points %+v", c)
+	}
+	if a := anomalies(&w, fits, split); len(a) > 0 {
+		t.Errorf("anomalies %+v", a)
 	}
 }
 
@@ -147,8 +151,8 @@ func TestSeverityIsLeastSquares(t *testing.T) {
 		beta.MulVec(&inverse, &moments)
 		fitted.MulVec(design, &beta)
 		fitted.SubVec(y, &fitted)
-		if squares := mat.Dot(&fitted, &fitted); math.Abs(fit.squares-squares) > 1e-9 || fit.df != n-9 {
-			t.Errorf("sum of squares %v on %d, want %v on %d", fit.squares, fit.df, squares, n-9)
+		if squares := mat.Dot(&fitted, &fitted); math.Abs(fit.squares-squares) > 1e-9 || fit.df != float64(n-9) {
+			t.Errorf("sum of squares %v on %v, want %v on %d", fit.squares, fit.df, squares, n-9)
 		}
 		for i := range members - 1 {
 			if want := beta.AtVec(members + i); math.Abs(fit.harshness[i]-want) > 1e-9 {
@@ -157,11 +161,33 @@ func TestSeverityIsLeastSquares(t *testing.T) {
 			if want := inverse.At(members+i, members+i); math.Abs(fit.leverage[i]-want) > 1e-9 {
 				t.Errorf("leverage %v, want %v", fit.leverage[i], want)
 			}
+			if low, high := withoutOne(x, i); math.Abs(fit.low[i]-low) > 1e-9 || math.Abs(fit.high[i]-high) > 1e-9 {
+				t.Errorf("harshness without a score from %v to %v, want %v to %v", fit.low[i], fit.high[i], low, high)
+			}
 		}
 	}
 	if compared < 100 {
 		t.Errorf("%d sessions compared", compared)
 	}
+}
+
+// withoutOne returns the range of a reviewer's harshness over fits that each leave out
+// one of its scores.
+func withoutOne(x scores, reviewer int) (low, high float64) {
+	low, high = math.Inf(1), math.Inf(-1)
+	for j, y := range x.y[reviewer] {
+		if math.IsNaN(y) {
+			continue
+		}
+		x.y[reviewer][j] = math.NaN()
+		fit := x.severity()
+		x.y[reviewer][j] = y
+		if fit.harshness == nil || math.IsNaN(fit.harshness[reviewer]) {
+			return math.Inf(-1), math.Inf(1)
+		}
+		low, high = min(low, fit.harshness[reviewer]), max(high, fit.harshness[reviewer])
+	}
+	return low, high
 }
 
 func TestTrendVectors(t *testing.T) {
@@ -178,19 +204,59 @@ func TestTrendVectors(t *testing.T) {
 		t.Fatalf("%d cases in the file", len(vectors.Cases))
 	}
 	for _, v := range vectors.Cases {
-		slope, se, ok := trend(v.T, v.Y)
-		got := []float64{slope, se, studentP(slope/se, float64(len(v.T)-2))}
-		if diff := cmp.Diff([]float64{v.Slope, v.SE, v.P}, got, cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" || !ok {
+		alone := make([]int, len(v.T)) // every point is a cluster
+		mean, spread := stat.Mean(v.T, nil), stat.Variance(v.T, nil)*float64(len(v.T)-1)
+		intercept, _ := stat.LinearRegression(v.T, v.Y, nil, false)
+		variance, n := 0.0, float64(len(v.T))
+		for k := range v.T {
+			alone[k] = k
+			// Without point k the slope moves by this (Cook and Weisberg 1982).
+			d := v.T[k] - mean
+			moved := d / spread * (v.Y[k] - intercept - v.Slope*v.T[k]) / (1 - 1/n - d*d/spread)
+			variance += (n - 1) / n * moved * moved
+		}
+		slope, se, ok := trend(v.T, v.Y, alone)
+		if diff := cmp.Diff([]float64{v.Slope, math.Sqrt(variance)}, []float64{slope, se}, cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" || !ok {
 			t.Errorf("%s: %t (-want +got):\n%s", v.Name, ok, diff)
 		}
 	}
-	for name, points := range map[string][2][]float64{
-		"two points":  {{0, 1}, {0, 2}},
-		"one time":    {{2, 2, 2}, {0, 1, 5}},
-		"on the line": {{0, 1, 2, 3}, {0.1, 0.3, 0.5, 0.7}},
+	for name, points := range map[string][3][]float64{
+		"two points":                 {{0, 1}, {0, 2}, {0, 1}},
+		"one time":                   {{2, 2, 2}, {0, 1, 5}, {0, 1, 2}},
+		"one cluster":                {{0, 1, 2}, {0, 1, 5}, {0, 0, 0}},
+		"one time without a cluster": {{0, 1, 1}, {0, 1, 5}, {0, 1, 1}},
 	} {
-		if _, _, ok := trend(points[0], points[1]); ok {
+		if _, _, ok := trend(points[0], points[1], whole(points[2])); ok {
 			t.Errorf("%s: a trend", name)
 		}
+	}
+	if slope, se, ok := trend([]float64{0, 1, 2, 3}, []float64{0.1, 0.3, 0.5, 0.7}, []int{0, 1, 2, 3}); math.Abs(slope-0.2) > 1e-12 || se != 0 || !ok {
+		t.Errorf("on a line: slope %v, error %v, %t", slope, se, ok)
+	}
+}
+
+// TestTrendByCluster compares with fits to the points of all clusters but one.
+func TestTrendByCluster(t *testing.T) {
+	rng := rand.New(rand.NewPCG(10, 0))
+	var at, y []float64
+	var cluster []int
+	for k := range 40 {
+		at, y, cluster = append(at, float64(k)), append(y, rng.NormFloat64()), append(cluster, rng.IntN(12))
+	}
+	_, whole := stat.LinearRegression(at, y, nil, false)
+	variance := 0.0
+	for left := range 12 {
+		var t, v []float64
+		for k := range at {
+			if cluster[k] != left {
+				t, v = append(t, at[k]), append(v, y[k])
+			}
+		}
+		_, slope := stat.LinearRegression(t, v, nil, false)
+		variance += 11. / 12 * (slope - whole) * (slope - whole)
+	}
+	slope, se, ok := trend(at, y, cluster)
+	if math.Abs(slope-whole) > 1e-12 || math.Abs(se-math.Sqrt(variance)) > 1e-12 || !ok {
+		t.Errorf("slope %v, error %v, %t; want %v, %v", slope, se, ok, whole, math.Sqrt(variance))
 	}
 }

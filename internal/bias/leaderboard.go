@@ -44,19 +44,26 @@ type Entry struct {
 	// of (m-1-p)/(m-1), with the model at place p of the m that the ballot could
 	// rank: 1 is always first, 0 always last.
 	BordaNormalized float64 `json:"borda_normalized"`
-	// CILower and CIUpper are the 95 % bootstrap interval (BCa) over the sessions that
-	// voted on it; null under 20 of them, and where the model's score never varies.
+	// CILower and CIUpper are the 95 % bootstrap interval (BCa) over the questions that
+	// the model was voted on: sessions that asked the same one are resampled together.
+	// They are null under 20 questions, and where the model's score never varies.
 	CILower     *float64 `json:"ci_lower"`
 	CIUpper     *float64 `json:"ci_upper"`
 	Appearances int      `json:"appearances"` // sessions that voted on it
 	VoteCount   int      `json:"vote_count"`  // ballots that ranked it
 	WinCount    float64  `json:"win_count"`   // first places; a shared one counts its share
-	// Confidence is ADR-018's tier, by Appearances.
+	// Confidence is ADR-018's tier, by the questions that the model was voted on.
 	Confidence Confidence `json:"statistical_confidence"`
 }
 
 // standing is what one session says of one model.
 type standing struct{ points, wins, votes float64 }
+
+// standings are what one session says of its models.
+type standings struct {
+	query  string // what the sessions of one question share; "" when the records do not tell
+	models map[int32]standing
+}
 
 // Leaderboard computes the leaderboard over what was added so far, from ranks. A
 // ballot in records of a schema before 1.2.0, which has none, is ranked by its scores
@@ -76,30 +83,30 @@ func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
 	if n := len(c.order); n > 0 {
 		l.Window.Start, l.Window.End = new(c.order[0].start), new(c.order[n-1].start)
 	}
-	var all []map[int32]standing
-	byCategory := map[string][]map[int32]standing{}
+	var all []standings
+	byCategory := map[string][]standings{}
 	duplicates, bad := 0, 0
 	for _, s := range c.order {
 		rows := s.rows
 		duplicates += s.duplicates
 		l.Window.Records += len(rows)
-		standings := map[int32]standing{}
+		of := standings{query: s.query, models: map[int32]standing{}}
 		for len(rows) > 0 {
 			n := slices.IndexFunc(rows, func(r row) bool { return r.reviewer != rows[0].reviewer })
 			if n < 0 {
 				n = len(rows)
 			}
-			if !count(ranked(rows[:n]), tiedLast, standings) {
+			if !count(ranked(rows[:n]), tiedLast, of.models) {
 				bad += n
 			}
 			rows = rows[n:]
 		}
-		if len(standings) == 0 {
+		if len(of.models) == 0 {
 			continue
 		}
-		all = append(all, standings)
+		all = append(all, of)
 		if s.category != "" {
-			byCategory[s.category] = append(byCategory[s.category], standings)
+			byCategory[s.category] = append(byCategory[s.category], of)
 		}
 	}
 	l.Sessions, l.Entries = len(all), c.entries(all)
@@ -145,7 +152,7 @@ func ranked(rows []row) []row {
 
 // count adds one reviewer's ballot to the session's standings. It reports false for
 // ranks that are none; nothing is then added.
-func count(rows []row, tiedLast bool, standings map[int32]standing) bool {
+func count(rows []row, tiedLast bool, models map[int32]standing) bool {
 	m, ranked, best := 0, 0, math.Inf(1)
 	for _, r := range rows {
 		if r.own {
@@ -180,39 +187,48 @@ func count(rows []row, tiedLast bool, standings map[int32]standing) bool {
 		case math.IsNaN(rank):
 			rank = (float64(ranked) + last) / 2
 		}
-		t := standings[r.candidate]
+		t := models[r.candidate]
 		t.points += (last - rank) / last
 		t.votes++
 		if rank == best {
 			t.wins += 1 / firsts
 		}
-		standings[r.candidate] = t
+		models[r.candidate] = t
 	}
 	return true
 }
 
 // entries returns the board of some sessions.
-func (c *Collector) entries(sessions []map[int32]standing) []Entry {
+func (c *Collector) entries(sessions []standings) []Entry {
 	entries := []Entry{}
 	for member, name := range c.names {
 		e := Entry{Model: name}
-		var means [][]float64 // by session that voted on it: its mean, and 1
+		var means [][]float64         // by question that was voted on: the sum of its sessions' means, and their number
+		questions := map[string]int{} // in means
 		sum := 0.0
 		for _, s := range sessions {
-			t, ok := s[int32(member)]
+			t, ok := s.models[int32(member)]
 			if !ok {
 				continue
 			}
-			means = append(means, []float64{t.points / t.votes, 1})
+			k, ok := questions[s.query]
+			if !ok || s.query == "" { // a session of an unknown question is a question of its own
+				k = len(means)
+				questions[s.query] = k
+				means = append(means, make([]float64, 2))
+			}
+			means[k][0] += t.points / t.votes
+			means[k][1]++
 			sum += t.points / t.votes
+			e.Appearances++
 			e.VoteCount += int(t.votes)
 			e.WinCount += t.wins
 		}
 		if len(means) == 0 {
 			continue
 		}
-		e.Appearances, e.Confidence = len(means), c.confidence(len(means))
-		e.BordaNormalized, e.WinCount = settle(sum/float64(len(means))), settle(e.WinCount)
+		e.Confidence = c.confidence(len(means))
+		e.BordaNormalized, e.WinCount = settle(sum/float64(e.Appearances)), settle(e.WinCount)
 		if len(means) >= bootstrapFrom {
 			if low, high, ok := bootstrap(means, ratio); ok {
 				e.CILower, e.CIUpper = &low, &high

@@ -33,10 +33,11 @@ func (w *window) given() [][]float64 {
 }
 
 // profiles returns the profile of each member that gave a score.
-func profiles(names []string, given [][]float64, fits []severity) []Profile {
+func profiles(w *window, given [][]float64, fits []severity) []Profile {
+	asked := questions(w, fits, stretch{to: len(fits)})
 	profiles := []Profile{}
 	var means []float64
-	for i, id := range names {
+	for i, id := range w.names {
 		scores := given[i]
 		if len(scores) == 0 {
 			continue
@@ -45,7 +46,7 @@ func profiles(names []string, given [][]float64, fits []severity) []Profile {
 		if len(scores) > 1 {
 			p.Std = new(stat.StdDev(scores, nil))
 		}
-		if _, h := series(fits, i); len(h) > 0 {
+		if _, h := seriesOf(asked, i); len(h) > 0 {
 			p.RelativeHarshness = weakPrior().posterior(h)
 		}
 		profiles, means = append(profiles, p), append(means, p.Mean)

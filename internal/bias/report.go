@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"gonum.org/v1/gonum/stat"
@@ -120,17 +119,21 @@ type Metric struct {
 	Method        string     `json:"method"`
 	Confidence    Confidence `json:"statistical_confidence"`
 	// Verdict is null for a figure that describes and is not tested, and for a
-	// member unless its headline is flagged.
+	// member that has a figure unless its headline is a bias.
 	Verdict *Verdict `json:"verdict"`
 	Reason  string   `json:"reason"` // for the verdict, or for there being none
 
 	// PValue is that of the metric's own test; of a headline with members, the least
 	// of theirs after Benjamini and Hochberg. QValue is p among the headlines, and of
-	// a member among the members of its headline.
-	PValue *float64 `json:"p_value"`
-	QValue *float64 `json:"q_value"`
-	// MinimumDetectableEffect is found with a probability of 80 %: (t.975 + t.80) se.
-	// Of a headline with members it is the largest of theirs.
+	// a member among the members of its headline. Where there is a second fit, the
+	// larger p of both counts, and 1 where their signs differ.
+	PValue    *float64   `json:"p_value"`
+	QValue    *float64   `json:"q_value"`
+	SecondFit *SecondFit `json:"second_fit"` // null where the metric has none
+	// MinimumDetectableEffect is the effect that the verdict finds with a probability
+	// of 80 %, null where there is no verdict to come. Of a headline with members it is
+	// the largest of theirs; of position it is the advantage of the first place over
+	// the others.
 	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
 	Delta                   *float64 `json:"delta"` // the least effect that counts as a bias, in the metric's unit
 
@@ -138,9 +141,18 @@ type Metric struct {
 	StandardError    *float64 `json:"standard_error"`
 	StandardErrorCR1 *float64 `json:"standard_error_cr1"` // the usual clustered one, for comparison
 	Test             *Test    `json:"test"`
-	// Members are what a headline is made of, such as its reviewers. They are for
-	// drilling down under a flagged headline; by themselves they prove nothing.
+	// Members are what a headline is made of, such as its reviewers. By themselves they
+	// prove nothing: the text, the CSV form and the page list them only under a flagged
+	// headline.
 	Members []Metric `json:"members"`
+}
+
+// SecondFit is a figure with differences in the reviewers' discrimination taken out
+// of the scores. Its error includes that of the discriminations.
+type SecondFit struct {
+	PointEstimate float64 `json:"point_estimate"`
+	StandardError float64 `json:"standard_error"`
+	PValue        float64 `json:"p_value"`
 }
 
 // Test is a test statistic: "t" with its degrees of freedom, "F" with both, or "z"
@@ -187,7 +199,7 @@ type Profile struct {
 	HarshnessZ *float64 `json:"harshness_z"`
 	Reviews    int      `json:"reviews"` // scores given
 	// RelativeHarshness is what the reviewer adds to an answer's score, in points: the
-	// posterior mean over sessions, with its 95 % credible interval, under the prior
+	// posterior mean over sessions, those of one question counted once, with its 95 % credible interval, under the prior
 	// that the report states. It is null for one never compared with others.
 	RelativeHarshness Estimate `json:"relative_harshness"`
 	// DriftSD is how far the later half of the scores lies from the earlier one in
@@ -234,7 +246,7 @@ func (c *Collector) Report() Report {
 			{"reasoning_length", "most providers do not return it"},
 		},
 		Metrics: []Metric{}, Reviewers: []Profile{}, Prior: weakPrior(), Positions: []Position{},
-		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}}, Calibrated: []Calibrated{},
+		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}, Limits: anomalyLimits}, Calibrated: []Calibrated{},
 	}
 	if n := len(w.sessions); n > 0 {
 		r.Window.Start, r.Window.End = new(w.sessions[0].start), new(w.sessions[n-1].start)
@@ -265,19 +277,19 @@ func (c *Collector) Report() Report {
 	}
 	fits, split, given := severities(w), stretches(w.sessions), w.given()
 	var described, tested []Metric
-	var parts sync.WaitGroup // they only read the window
-	parts.Go(func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) })
-	parts.Go(func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) })
-	parts.Go(func() {
+	var beside parts // they only read the window
+	beside.run(func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) })
+	beside.run(func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) })
+	beside.run(func() {
 		described = []Metric{
 			c.correlation("pooled_length_score_correlation", "length", length, r.Window),
 			c.positionCorrelation(position, r.Window, w.early),
 			c.agreement(&w, r.Window),
 		}
 	})
-	parts.Wait()
+	beside.wait()
 	r.Metrics = slices.Concat(described, tested)
-	r.Reviewers = profiles(w.names, given, fits)
+	r.Reviewers = profiles(&w, given, fits)
 	r.Calibrated = calibrate(&w, given)
 	for _, p := range slices.Sorted(maps.Keys(byPosition)) {
 		scores := byPosition[p]
@@ -339,10 +351,13 @@ func (c *Collector) describe(m *Metric, what string) bool {
 	case m.Clusters < preliminaryFrom:
 		m.Verdict = new(VerdictInsufficient)
 		m.Reason = fmt.Sprintf("%d sessions hold %s: %d are needed", m.Clusters, what, preliminaryFrom)
+		if m.Clusters < m.SampleSize {
+			m.Reason = fmt.Sprintf("%d sessions that asked %d questions hold %s: %d questions are needed", m.SampleSize, m.Clusters, what, preliminaryFrom)
+		}
 		return false
 	case m.Clusters < c.o.MinSessions:
 		m.Verdict = new(VerdictInsufficient)
-		m.Reason = fmt.Sprintf("%d of the %d sessions that a verdict takes", m.Clusters, c.o.MinSessions)
+		m.Reason = m.few(c.o.MinSessions, "a verdict")
 	default:
 		m.Reason = "descriptive: records of a session are not independent, so no test is made"
 	}

@@ -14,10 +14,17 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// reportOf returns the report of what a simulation gives, from its records.
+// reportOf returns the report of what a simulation gives, from its records. They
+// tell the question that each session asked.
 func reportOf(o simulation, seed uint64) Report {
+	return collect(unlimited, recordsFrom(o, seed)).Report()
+}
+
+// recordsFrom returns the records of what a simulation gives, with the place of
+// each answer by its score on the ballot.
+func recordsFrom(o simulation, seed uint64) []council.BiasMetricRecord {
 	w := o.window(rand.New(rand.NewPCG(seed, 0)))
-	c := NewCollector(unlimited)
+	var records []council.BiasMetricRecord
 	for s, x := range w.sessions {
 		for i, reviewer := range x.reviewers {
 			for j, candidate := range x.candidates {
@@ -26,14 +33,32 @@ func reportOf(o simulation, seed uint64) Report {
 				}
 				r := record("s"+strconv.Itoa(s), now.Add(time.Duration(s-o.sessions)*time.Hour), w.names[reviewer], w.names[candidate], x.y[i][j])
 				r.Position, r.Own, r.OrderDesign = &x.position[i][j], x.own[i][j], council.OrderPerReviewer
+				r.QueryHash = new("question " + strconv.Itoa(x.cluster))
 				if math.IsNaN(x.y[i][j]) {
 					r.ScoreValue = nil
+				} else if !r.Own {
+					r.RankValue = new(placeOf(x.y[i], j, i))
 				}
-				c.Add(r)
+				records = append(records, r)
 			}
 		}
 	}
-	return c.Report()
+	return records
+}
+
+// placeOf returns the mean place of an answer by its score, among those of others.
+func placeOf(scores []float64, answer, own int) float64 {
+	place := 0.0
+	for j, y := range scores {
+		switch {
+		case j == own || j == answer:
+		case y > scores[answer]:
+			place++
+		case y == scores[answer]:
+			place += 0.5
+		}
+	}
+	return place
 }
 
 func TestReportFindsAChangeAndAnAnomaly(t *testing.T) {
@@ -65,10 +90,10 @@ func TestReportFindsAChangeAndAnAnomaly(t *testing.T) {
 	if flagged == 0 || len(r.ChangePoints) != 5 {
 		t.Errorf("change points %+v", r.ChangePoints)
 	}
-	if r.Anomalies.Cells != 6*80 || len(r.Anomalies.Found) == 0 {
+	if r.Anomalies.Cells != 5*80 || len(r.Anomalies.Found) == 0 {
 		t.Fatalf("anomalies %+v", r.Anomalies)
 	}
-	if a := r.Anomalies.Found[0]; a.SessionID != "s20" || a.ReviewerID == nil || *a.ReviewerID != "e" || a.Value > -2 || a.T > -5 || !a.Start.Equal(now.Add(-60*time.Hour)) {
+	if a := r.Anomalies.Found[0]; a.SessionID != "s20" || a.ReviewerID != "e" || a.Value > -2 || a.T > -5 || !a.Start.Equal(now.Add(-60*time.Hour)) {
 		t.Errorf("anomaly %+v", a)
 	}
 	if p := r.Reviewers[2]; *p.DriftSD > -0.3 || *p.RelativeHarshness.Upper > -0.1 || *p.RelativeHarshness.Lower < -1.2 {
@@ -83,7 +108,7 @@ func TestWriteEvents(t *testing.T) {
 	name := strings.Repeat("name ", 12)
 	r := Report{
 		ChangePoints: []ChangePoint{{ReviewerID: name, Start: now, Before: -0.25, After: 1, Flagged: true}, {ReviewerID: "unflagged", Start: now}},
-		Anomalies:    Anomalies{Found: []Anomaly{{Start: now, ReviewerID: &name, Value: -3.125, Usual: 0.5}, {Start: now, Value: 2, Usual: 0.75}}},
+		Anomalies:    Anomalies{Found: []Anomaly{{Start: now, ReviewerID: name, Value: -3.125, Usual: 0.5}}},
 	}
 	const want = `
 Reviewers that changed (below 0 is harsher than the others):
@@ -91,11 +116,10 @@ Reviewers that changed (below 0 is harsher than the others):
 REVIEWER                                  FROM        BEFORE  AFTER
 …ame name name name name name name name   2026-03-31  -0.25   +1.00
 
-Unusual sessions (harshness of a reviewer, or scatter of all scores):
+Unusual sessions (below 0 is harsher than the others):
 
 SESSION OF           REVIEWER                                  VALUE  USUAL
 2026-03-31 12:00:00  …ame name name name name name name name   -3.12  +0.50
-2026-03-31 12:00:00  scatter                                   +2.00  +0.75
 `
 	var b bytes.Buffer
 	r.writeEvents(&b)

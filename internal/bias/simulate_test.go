@@ -1,6 +1,7 @@
 package bias
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -16,36 +17,59 @@ type simulation struct {
 	effect   func(s, reviewer int) float64 // on all scores of a reviewer
 	anchor   float64                       // per point that the first answer is better
 	noise    func(s, reviewer int) float64 // factor on the noise
+	members  int                           // 0 stands for 5
+	run      int                           // sessions in a row that ask one question; 0 stands for 1
+	worth    float64                       // mean worth of an answer; 0 stands for 6
+	heavy    bool                          // noise follows t with three degrees of freedom, of the same standard deviation
 }
 
-// window returns sessions of five members with random orders.
+// window returns sessions with random orders. Sessions of one question have its
+// answers, and each reviewer is as harsh on them every time.
 func (o simulation) window(rng *rand.Rand) window {
-	const members = 5
-	w := window{names: []string{"a", "b", "c", "d", "e"}, clusters: o.sessions}
-	quality := make([]float64, members)
+	members, run, worth := cmp.Or(o.members, 5), cmp.Or(o.run, 1), cmp.Or(o.worth, 6)
+	var w window
+	indices, quality := make([]int, members), make([]float64, members)
 	for j := range quality {
-		quality[j] = 0.6 * rng.NormFloat64()
+		w.names = append(w.names, string(rune('a'+j)))
+		indices[j], quality[j] = j, 0.6*rng.NormFloat64()
 	}
+	noise := rng.NormFloat64
+	if o.heavy {
+		noise = func() float64 {
+			a, b, c := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
+			return rng.NormFloat64() / math.Sqrt(a*a+b*b+c*c)
+		}
+	}
+	var asked, moods []float64
 	for s := range o.sessions {
+		w.clusters = s/run + 1
 		x := scores{
-			cluster: s, shared: o.shared, reviewers: []int{0, 1, 2, 3, 4}, candidates: []int{0, 1, 2, 3, 4},
+			cluster: s / run, shared: o.shared, reviewers: indices, candidates: indices,
 			y: matrix(members, members, math.NaN()), length: matrix(members, members, 1000.), position: matrix(members, members, -1),
 			own: matrix(members, members, false), family: matrix(members, members, false),
 		}
 		session := 0.5 * rng.NormFloat64()
 		truth := make([]float64, members)
 		for j := range truth {
-			truth[j] = 6 + quality[j] + session + 0.8*rng.NormFloat64()
+			truth[j] = worth + quality[j] + session + 0.8*rng.NormFloat64()
 		}
+		first := s%run == 0
+		if first {
+			asked, moods = truth, make([]float64, members)
+		}
+		truth = asked
 		order := rng.Perm(members)
 		for i := range members {
-			shift := 0.3 * rng.NormFloat64()
+			if mood := 0.3 * rng.NormFloat64(); first {
+				moods[i] = mood
+			}
+			shift := moods[i]
 			if o.effect != nil {
 				shift += o.effect(s, i)
 			}
-			noise := 0.8
+			sd := 0.8
 			if o.noise != nil {
-				noise *= o.noise(s, i)
+				sd *= o.noise(s, i)
 			}
 			if !o.shared {
 				order = rng.Perm(members)
@@ -60,7 +84,7 @@ func (o simulation) window(rng *rand.Rand) window {
 			}
 			for p, j := range shown {
 				x.own[i][j], x.position[i][j] = i == j, p
-				y := truth[j] + shift + noise*rng.NormFloat64()
+				y := truth[j] + shift + sd*noise()
 				if p > 0 {
 					y += o.anchor * (truth[shown[0]] - mean)
 				}

@@ -119,19 +119,15 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 			described = append(described, m)
 		}
 	}
-	b.WriteString("\nTested (FINDS: the effect that these sessions would have shown):\n\n")
+	b.WriteString("\nTested (FINDS: the effect found in four of five such windows):\n\n")
 	writeMetrics(b, tested)
 	for _, m := range tested {
 		writeReason(b, m, verbose)
 	}
-	for _, m := range tested {
-		if m.flagged() && len(m.Members) > 0 {
-			fmt.Fprintf(b, "\n%s, one by one:\n\n", words(m.Name))
-			writeMetrics(b, m.Members)
-		}
-	}
+	writeMembers(b, tested)
 	b.WriteString("\nDescribed, not tested: none of these proves a bias or rules one out.\n\n")
 	writeMetrics(b, described)
+	writeMembers(b, described)
 	if verbose {
 		for _, m := range described {
 			writeReason(b, m, verbose)
@@ -197,6 +193,16 @@ func writeMetrics(b *bytes.Buffer, metrics []Metric) {
 	t.Flush()
 }
 
+// writeMembers lists the members of those metrics that unfold.
+func writeMembers(b *bytes.Buffer, metrics []Metric) {
+	for _, m := range metrics {
+		if m.unfolds() {
+			fmt.Fprintf(b, "\n%s, one by one:\n\n", words(m.Name))
+			writeMetrics(b, m.Members)
+		}
+	}
+}
+
 // writeReason says why the verdict is what it is: always where something was found
 // or could not be looked for.
 func writeReason(b *bytes.Buffer, m Metric, verbose bool) {
@@ -222,14 +228,10 @@ func (r Report) writeEvents(b *bytes.Buffer) {
 		t.Flush()
 	}
 	if len(r.Anomalies.Found) > 0 {
-		b.WriteString("\nUnusual sessions (harshness of a reviewer, or scatter of all scores):\n\n")
+		b.WriteString("\nUnusual sessions (below 0 is harsher than the others):\n\n")
 		fmt.Fprintln(t, "SESSION OF\tREVIEWER\tVALUE\tUSUAL")
 		for _, a := range r.Anomalies.Found {
-			who := "scatter"
-			if a.ReviewerID != nil {
-				who = clip(*a.ReviewerID)
-			}
-			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", a.Start.Format(time.DateTime), who, a.Value, a.Usual)
+			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", a.Start.Format(time.DateTime), clip(a.ReviewerID), a.Value, a.Usual)
 		}
 		t.Flush()
 	}

@@ -32,6 +32,7 @@ type scores struct {
 	cluster    int    // from 0; sessions that answered one question share it
 	config     string // council_config_version; "" when the records do not tell
 	shared     bool   // the reviewers saw one order, so that position cannot be told from quality
+	frozen     bool   // a probe's review of answers that it shows again and again, in one order and its reverse
 	reviewers  []int
 	candidates []int
 	shown      []int // size of each reviewer's slate
@@ -123,7 +124,7 @@ func (w *window) byCluster() []int {
 // none is there twice. Rank holds the place of each member among the window's
 // names.
 func (s *session) scores(rank []int) scores {
-	x := scores{id: s.id, start: s.start, config: s.config, shared: s.order == council.OrderShared}
+	x := scores{id: s.id, start: s.start, config: s.config, shared: s.order == council.OrderShared, frozen: s.frozen}
 	x.candidates = make([]int, 0, len(s.rows))
 	for k, r := range s.rows {
 		if k == 0 || r.reviewer != s.rows[k-1].reviewer {

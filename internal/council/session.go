@@ -34,35 +34,6 @@ type Degradation struct {
 	Message string      `json:"message"`
 }
 
-// Usage is what calls consumed. A figure is null when a provider did not tell
-// it; a sum is null when one of its parts is.
-type Usage struct {
-	InputTokens  *int64   `json:"input_tokens"`
-	OutputTokens *int64   `json:"output_tokens"`
-	CostUSD      *float64 `json:"cost_usd"`
-}
-
-// Plus returns the sum of u and v.
-func (u Usage) Plus(v Usage) Usage {
-	return Usage{
-		InputTokens:  plus(u.InputTokens, v.InputTokens),
-		OutputTokens: plus(u.OutputTokens, v.OutputTokens),
-		CostUSD:      plus(u.CostUSD, v.CostUSD),
-	}
-}
-
-// NoUsage is the usage of no call at all: known to be zero.
-func NoUsage() Usage {
-	return Usage{InputTokens: new(int64), OutputTokens: new(int64), CostUSD: new(float64)}
-}
-
-func plus[T int64 | float64](a, b *T) *T {
-	if a == nil || b == nil {
-		return nil
-	}
-	return new(*a + *b)
-}
-
 // Spent is what one seat's calls took.
 type Spent struct {
 	LatencyMS float64 `json:"latency_ms"` // wall time, all attempts
@@ -166,7 +137,8 @@ type Tally struct {
 	BiasAudit         *BiasAudit `json:"bias_audit"` // null when it is switched off
 	// BiasIndicators is null when the audit is switched off.
 	BiasIndicators *BiasIndicators `json:"bias_indicators"`
-	// DemographicDisagreement is null when it is switched off.
+	// DemographicDisagreement is null when it is switched off, and when it was not done
+	// in the time of stage 2.
 	DemographicDisagreement *DemographicDisagreement `json:"demographic_disagreement"`
 }
 
@@ -184,7 +156,7 @@ type BiasAudit struct {
 	GenerousReviewers      []string           `json:"generous_reviewers"`
 	// ReviewerEffect is null where scores do not tell reviewers from answers.
 	ReviewerEffect *ReviewerEffect `json:"reviewer_effect"`
-	// OverallBiasRisk is "low", "medium" or "high", or "indeterminate" where no
+	// OverallBiasRisk is "low" or "medium", or "indeterminate" where no
 	// flag could be judged.
 	OverallBiasRisk string       `json:"overall_bias_risk"`
 	SampleSizes     AuditSamples `json:"sample_sizes"`
@@ -226,7 +198,7 @@ type DemographicDisagreement struct {
 	// vocabularies over all pairs: 0 for the same words, 1 for no word in common.
 	// It is null with fewer than two answers.
 	BaselineDisagreement *float64 `json:"baseline_disagreement"`
-	Wording              string   `json:"wording"` // the finding in words
+	Wording              string   `json:"wording"` // the finding in words: also which axes could not be tested
 }
 
 // DemographicAxis is the coverage of one axis. X2, PValue and QValue are null
@@ -240,9 +212,11 @@ type DemographicAxis struct {
 	Score *float64 `json:"score"`
 	// Flagged is true when the score reaches the threshold and the q value is below
 	// 0.05.
-	Flagged  bool                  `json:"flagged"`
-	Hits     int                   `json:"hits"` // occurrences of the axis's terms in all answers
-	X2       *float64              `json:"x2"`   // Pearson's statistic for one rate of hits per word in all answers
+	Flagged bool `json:"flagged"`
+	// Hits are the occurrences of the axis's terms in all answers; those that stand for
+	// particular persons of one gender ("he", "my mother") count once an answer.
+	Hits     int                   `json:"hits"`
+	X2       *float64              `json:"x2"` // Pearson's statistic for one rate of hits per word in all answers
 	PValue   *float64              `json:"p_value"`
 	QValue   *float64              `json:"q_value"`  // p adjusted over the axes compared (Benjamini and Hochberg 1995)
 	Evidence []DemographicEvidence `json:"evidence"` // answers that hold a term, by model
@@ -290,7 +264,8 @@ const (
 	WarnOneCandidate   WarningCode = "one_candidate"    // a reviewer had one answer to read: nothing to rank
 	WarnCostUnknown    WarningCode = "cost_unknown"     // a cost limit is set, but a provider does not tell the cost
 	WarnTokensUnknown  WarningCode = "tokens_unknown"   // a token limit is set, but a provider does not tell the tokens
-	WarnNotPersisted   WarningCode = "not_persisted"    // the records could not be written
+	WarnNotPersisted   WarningCode = "not_persisted"    // writing the records failed
+	WarnNotYetWritten  WarningCode = "not_yet_written"  // the records were still being written when the session ended
 	WarnReviewSkipped  WarningCode = "review_skipped"   // there was nothing to compare
 	WarnAnswerCutShort WarningCode = "answer_cut_short" // an answer ended at its token limit
 	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: the fastest decided alone
@@ -300,6 +275,7 @@ const (
 type Versions struct {
 	Councild      string `json:"councild"`
 	CouncilConfig string `json:"council_config"` // council_config_version of the records
+	Synthesis     string `json:"synthesis"`      // the version of the chairman's prompt
 	RecordSchema  string `json:"record_schema"`
 }
 

@@ -134,11 +134,11 @@ function changes(rows) {
   ], rows));
 }
 
-function anomalies({ cells, found }) {
-  return found.length === 0 ? null : el("section", {}, el("h2", {}, "Unusual sessions"), table(`Of ${cells} reviewers and sessions looked at`, [
+function anomalies({ cells, found, limits }) {
+  return found.length === 0 ? null : el("section", {}, el("h2", {}, "Unusual sessions"), el("p", { class: "hint" }, `Limits: ${limits}.`), table(`Of ${cells} reviewers on questions looked at`, [
     { title: "Session", cell: (a) => a.session_id },
     { title: "Time", cell: (a) => moment(a.start) },
-    { title: "Reviewer", cell: (a) => a.reviewer_id ?? "all: the scatter" },
+    { title: "Reviewer", cell: (a) => a.reviewer_id },
     { title: "Points", numeric: true, cell: (a) => number(a.value) },
     { title: "Usual", numeric: true, cell: (a) => number(a.usual) },
     { title: "q", numeric: true, cell: (a) => chance(a.q_value) },

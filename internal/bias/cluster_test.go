@@ -1,0 +1,119 @@
+package bias
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestQuestionsInRunsAreOneCluster asks ten questions five times in a row each and
+// counts what is found although nothing is planted. The bounds are 5 % and, for
+// anomalies, 7 % of the reports, with 3.3 standard errors of the 100 reports. The
+// tests of five reviewers in one report are not independent, so theirs are wider.
+func TestQuestionsInRunsAreOneCluster(t *testing.T) {
+	const reports = 100
+	drifts, changes, odd := 0, 0, 0
+	for seed := range uint64(reports) {
+		r := reportOf(simulation{sessions: 50, run: 5, hidden: true}, seed)
+		for name, m := range byName(r.Metrics) {
+			if strings.HasPrefix(name, "drift|") && *m.PValue < 0.05 {
+				drifts++
+			}
+		}
+		for _, c := range r.ChangePoints {
+			if c.PValue < 0.05 {
+				changes++
+			}
+		}
+		odd += min(1, len(r.Anomalies.Found))
+	}
+	t.Logf("of %d tests each, %d drifts and %d change points have p < 0.05; %d of %d reports hold an anomaly", 5*reports, drifts, changes, odd, reports)
+	if drifts > 50 {
+		t.Errorf("%d of %d drifts have p < 0.05", drifts, 5*reports)
+	}
+	if changes > 50 {
+		t.Errorf("%d of %d change points have p < 0.05", changes, 5*reports)
+	}
+	if odd > 15 {
+		t.Errorf("%d of %d reports hold an anomaly", odd, reports)
+	}
+}
+
+// TestFewQuestionsAreNotTested asks nine questions, far more sessions than a test
+// takes.
+func TestFewQuestionsAreNotTested(t *testing.T) {
+	r := reportOf(simulation{sessions: 45, run: 5}, 1)
+	for name, m := range byName(r.Metrics) {
+		if m.PValue != nil {
+			t.Errorf("%s has p = %v", name, *m.PValue)
+		}
+	}
+	if len(r.ChangePoints) > 0 {
+		t.Errorf("change points %+v", r.ChangePoints)
+	}
+	if r.Anomalies.Cells > 0 {
+		t.Errorf("%d cells are tested for anomalies", r.Anomalies.Cells)
+	}
+	drift := byName(r.Metrics)["drift"]
+	if *drift.Verdict != VerdictInsufficient || !strings.Contains(drift.Reason, "9 questions") {
+		t.Errorf("drift is %s: %s", *drift.Verdict, drift.Reason)
+	}
+}
+
+// TestFrozenAnswersHaveNoRandomOrders holds that a probe's own records, whose
+// orders are one and its reverse by turns, say nothing of anchoring.
+func TestFrozenAnswersHaveNoRandomOrders(t *testing.T) {
+	w := simulation{sessions: 40, run: 2}
+	c := NewCollector(unlimited)
+	for _, r := range recordsFrom(w, 1) {
+		r.BlockID, r.QueryHash = r.QueryHash, nil
+		c.Add(r)
+	}
+	m := byName(c.Report().Metrics)["anchoring"]
+	if *m.Verdict != VerdictNotIdentified || m.PointEstimate != nil || !strings.Contains(m.Reason, "frozen") {
+		t.Errorf("anchoring is %s, %v: %s", *m.Verdict, m.PointEstimate, m.Reason)
+	}
+}
+
+// TestIntervalsCountQuestionsOnce repeats every session ten times. What is repeated
+// says nothing new, so no interval may get narrower.
+func TestIntervalsCountQuestionsOnce(t *testing.T) {
+	once := recordsFrom(simulation{sessions: 30, hidden: true}, 3)
+	repeated := NewCollector(unlimited)
+	for copies := range 10 {
+		for _, r := range once {
+			r.SessionID += string(rune('a' + copies))
+			repeated.Add(r)
+		}
+	}
+	want, got := collect(unlimited, once), repeated
+	before, after := want.Report(), got.Report()
+	metrics := byName(after.Metrics)
+	for name, m := range byName(before.Metrics) {
+		if name == "pooled_length_score_correlation" || m.CILower == nil || metrics[name].CILower == nil {
+			continue // ADR-018's own takes records for independent, and says so
+		}
+		wide, narrow := *m.CIUpper-*m.CILower, *metrics[name].CIUpper-*metrics[name].CILower
+		if narrow < 0.97*wide {
+			t.Errorf("%s: the interval of %.3f becomes %.3f", name, wide, narrow)
+		}
+		if m.Confidence != metrics[name].Confidence {
+			t.Errorf("%s: confidence %s becomes %s", name, m.Confidence, metrics[name].Confidence)
+		}
+	}
+	for i, p := range before.Reviewers {
+		again := after.Reviewers[i].RelativeHarshness
+		if wide, narrow := *p.RelativeHarshness.Upper-*p.RelativeHarshness.Lower, *again.Upper-*again.Lower; narrow < 0.97*wide {
+			t.Errorf("relative harshness of %s: the interval of %.3f becomes %.3f", p.ReviewerID, wide, narrow)
+		}
+	}
+	for i, e := range want.Leaderboard(false).Entries {
+		again := got.Leaderboard(false).Entries[i]
+		if wide, narrow := *e.CIUpper-*e.CILower, *again.CIUpper-*again.CILower; narrow < 0.97*wide {
+			t.Errorf("leaderboard, %s: the interval of %.3f becomes %.3f", e.Model, wide, narrow)
+		}
+	}
+	if slices.IndexFunc(after.Reviewers, func(p Profile) bool { return p.RelativeHarshness.Value == nil }) >= 0 {
+		t.Error("a reviewer has no relative harshness")
+	}
+}
