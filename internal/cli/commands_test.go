@@ -397,16 +397,17 @@ func TestStoreExportTellsWhatIsThere(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	var lines string
+	var written strings.Builder
 	ids := []string{"=1+1", "+1", "-1", "@x", "\tx", "\rx", "x=1"}
 	for _, id := range ids {
 		quoted, err := json.Marshal(id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines += `{"schema_version": 1, "session_id": ` + string(quoted) + `, "timestamp": "2026-01-02T03:04:05Z", "reviewer_id": ` + string(quoted) +
-			`, "model_id": "b", "position": 2, "response_length_chars": 9, "score_value": -3.5, "score_scale": "-5-5"}` + "\n"
+		fmt.Fprintf(&written, `{"schema_version": 1, "session_id": %s, "timestamp": "2026-01-02T03:04:05Z", "reviewer_id": %s, `, quoted, quoted)
+		fmt.Fprintln(&written, `"model_id": "b", "position": 2, "response_length_chars": 9, "score_value": -3.5, "score_scale": "-5-5"}`)
 	}
+	lines := written.String()
 	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}
