@@ -115,6 +115,7 @@ type Config struct {
 	MaxMessages      int   `envconfig:"LLM_COUNCIL_MAX_MESSAGES" default:"1000" desc:"most messages of a request's conversation"`
 	MaxQueryBytes    Bytes `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
 	MaxUpstreamBytes Bytes `envconfig:"LLM_COUNCIL_MAX_UPSTREAM_BYTES" default:"8MiB" desc:"most bytes of a provider's reply"`
+	MaxSessionBytes  Bytes `envconfig:"LLM_COUNCIL_MAX_SESSION_BYTES" default:"64MiB" desc:"what one session may hold in memory: its texts, and prompts on their way; a seat that goes beyond fails"`
 
 	Metrics bool `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everybody who reaches the address"`
 
