@@ -45,7 +45,7 @@ crash: ## Kill the daemon 200 times under load; nothing acknowledged may be miss
 fuzz: ## Fuzz every parser, each for FUZZTIME.
 	tools/fuzz.sh $(FUZZTIME)
 
-validate: ## Hold the statistics of the bias report against simulated truth: minutes.
+validate: ## Hold the statistics of the bias report against simulated truth: over an hour.
 	$(GO) run ./cmd/councild validate-statistics
 
 lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is tidy.

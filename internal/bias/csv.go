@@ -21,7 +21,7 @@ func (r Report) WriteCSV(w io.Writer) error {
 	}}
 	for _, m := range r.Metrics {
 		rows = append(rows, m.cells(""))
-		if m.flagged() {
+		if m.unfolds() {
 			for _, member := range m.Members {
 				rows = append(rows, member.cells(m.Name))
 			}

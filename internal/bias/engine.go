@@ -22,10 +22,13 @@ type design struct {
 	candidates bool // absorb an effect of each candidate in each session
 	reviewers  bool // absorb an effect of each reviewer in each session
 	columns    int  // regressors that enter together
-	// row returns the score of a cell and sets its regressors in x, which is zero
-	// before. It reports false for a cell that does not enter; one without a score
-	// never does.
-	row func(s *scores, i, j int, x []float64) (y float64, ok bool)
+	// row sets the regressors of a cell in x, which is zero before. It reports false
+	// for a cell that does not enter; one without a score never does.
+	row func(s *scores, i, j int, x []float64) bool
+	// responses are what the regressors explain, each by itself; by default the scores
+	// alone. Of session k they are matrices by reviewer and candidate, which all lack
+	// the same cells.
+	responses responses
 
 	// Solos are further regressors, of which a fit takes one or none. Each is 1 for
 	// one cell of a session and 0 for the others; solo returns which of them the cell
@@ -34,28 +37,47 @@ type design struct {
 	solo  func(s *scores, i, j int) int
 }
 
+// responses are what a design explains in place of the scores, as it says.
+type responses struct {
+	of    func(k int) [][][]float64
+	count int
+}
+
+// plain are the scores as they are.
+func (w *window) plain() responses {
+	return responses{func(k int) [][][]float64 { return [][][]float64{w.sessions[k].y} }, 1}
+}
+
 // sums are the sufficient statistics of a design, by cluster: A_s = Xd'Xd and b_s
 // = Xd'yd, with X and y as deviations. They add up over sessions.
 type sums struct {
-	columns, solos int
-	clusters       [][]float64 // those with a row in the design
-	total          []float64   // over all clusters
+	columns, solos, responses int
+	clusters                  [][]float64 // those with a row in the design
+	total                     []float64   // over all clusters
 }
 
-// Each vector of sums holds the lower triangle of A over the columns, then b of
-// the columns, then for each solo its products with the columns, with itself and
-// with y.
-func (d *sums) stride() int { return d.columns*(d.columns+3)/2 + d.solos*(d.columns+2) }
+// Each vector of sums holds the lower triangle of A over the columns, then for each
+// solo its products with the columns and with itself, then for each response its
+// products with the columns and with the solos.
+func (d *sums) stride() int { return d.first(d.responses) }
+
+// first returns where the products of a response begin.
+func (d *sums) first(response int) int {
+	return d.columns*(d.columns+1)/2 + d.solos*(d.columns+1) + response*(d.columns+d.solos)
+}
 
 // sums computes the sufficient statistics of a design.
 func (w *window) sums(d design) *sums {
-	out := &sums{columns: d.columns, solos: d.solos}
+	if d.responses.of == nil {
+		d.responses = w.plain()
+	}
+	out := &sums{columns: d.columns, solos: d.solos, responses: d.responses.count}
 	out.total = make([]float64, out.stride())
 	byCluster := make([][]float64, w.clusters)
 	a := absorber{design: d}
 	for k := range w.sessions {
 		s := &w.sessions[k]
-		if !a.load(s) {
+		if !a.load(s, d.responses.of(k)) {
 			continue
 		}
 		a.absorb(len(s.reviewers), len(s.candidates))
@@ -79,7 +101,7 @@ type absorber struct {
 	reviewer, candidate []int       // of each row
 	cells               []int       // the solo that each row is the cell of; empty without solos
 	left                []float64   // of each row: what absorbing leaves of 1 there and 0 elsewhere
-	x                   [][]float64 // by column, of each row; the last column is y
+	x                   [][]float64 // by column, of each row; the responses follow the regressors
 	cell                []float64   // regressors of one row
 	squares             []float64   // of each column, before
 	means, counts       []float64   // by group
@@ -88,30 +110,31 @@ type absorber struct {
 }
 
 // load takes the rows of a session and reports whether there are any.
-func (a *absorber) load(s *scores) bool {
+func (a *absorber) load(s *scores, y [][][]float64) bool {
 	n := a.columns
 	if a.x == nil {
-		a.x, a.cell = make([][]float64, n+1), make([]float64, n)
+		a.x, a.cell = make([][]float64, n+a.responses.count), make([]float64, n)
 	}
 	a.reviewer, a.candidate, a.cells = a.reviewer[:0], a.candidate[:0], a.cells[:0]
 	for k := range a.x {
 		a.x[k] = a.x[k][:0]
 	}
 	for i := range s.reviewers {
-		for j, y := range s.y[i] {
-			if math.IsNaN(y) {
+		for j := range s.candidates {
+			if math.IsNaN(y[0][i][j]) {
 				continue
 			}
 			clear(a.cell)
-			y, ok := a.row(s, i, j, a.cell)
-			if !ok {
+			if !a.row(s, i, j, a.cell) {
 				continue
 			}
 			a.reviewer, a.candidate = append(a.reviewer, i), append(a.candidate, j)
 			for k, v := range a.cell {
 				a.x[k] = append(a.x[k], v)
 			}
-			a.x[n] = append(a.x[n], y)
+			for r := range y {
+				a.x[n+r] = append(a.x[n+r], y[r][i][j])
+			}
 			if a.solos > 0 {
 				a.cells = append(a.cells, a.solo(s, i, j))
 			}
@@ -220,7 +243,6 @@ func (a *absorber) count(group []int, groups int) []float64 {
 // add adds the products of the columns to the sums of a cluster.
 func (a *absorber) add(to []float64) {
 	m := a.columns
-	y := a.x[m]
 	k := 0
 	for i := range m {
 		for j := range i + 1 {
@@ -228,31 +250,36 @@ func (a *absorber) add(to []float64) {
 			k++
 		}
 	}
-	for i := range m {
-		to[k] += dot(a.x[i], y)
-		k++
+	solos, responses := to[k:], to[k+a.solos*(m+1):]
+	for q, y := range a.x[m:] {
+		for i := range m {
+			responses[q*(m+a.solos)+i] += dot(a.x[i], y)
+		}
 	}
 	// A solo's column is 1 in one row, so its products are what is left in that row.
 	for r, solo := range a.cells {
 		if solo < 0 || a.left[r] <= dependent {
 			continue
 		}
-		at := to[k+solo*(m+2):]
+		at := solos[solo*(m+1):]
 		for j := range m {
 			at[j] += a.x[j][r]
 		}
 		at[m] += a.left[r]
-		at[m+1] += y[r]
+		for q, y := range a.x[m:] {
+			responses[q*(m+a.solos)+m+solo] += y[r]
+		}
 	}
 }
 
-// fit is the least-squares fit of a design, its covariances by leaving out one
-// cluster at a time.
+// fit is the least-squares fit of a design to its first response, its covariances
+// by leaving out one cluster at a time.
 type fit struct {
 	n        int // coefficients
 	clusters int
 	beta     []float64
-	cv3, cr1 []float64 // n x n
+	others   [][]float64 // beta of the further responses
+	cv3, cr1 []float64   // n x n
 	// Combinations of coefficients that do not change the fit, as a sum of vv': of
 	// all clusters, and of those that are left when one is left out.
 	unknown, fragile []float64
@@ -272,7 +299,8 @@ func (d *sums) fit(solo int) *fit {
 	}
 	scale, a, part := make([]float64, n), make([]float64, n*n), make([]float64, n*n)
 	b := make([]float64, n)
-	d.unpack(d.total, solo, a, f.beta)
+	d.unpack(d.total, solo, a)
+	d.response(d.total, 0, solo, f.beta)
 	for i := range n {
 		scale[i] = a[i*n+i]
 	}
@@ -280,10 +308,17 @@ func (d *sums) fit(solo int) *fit {
 	factor(a, n, scale)
 	addNull(f.unknown, a, n)
 	solve(a, n, f.beta)
+	for r := 1; r < d.responses; r++ {
+		beta := make([]float64, n)
+		d.response(d.total, r, solo, beta)
+		solve(a, n, beta)
+		f.others = append(f.others, beta)
+	}
 
 	meat, u := make([]float64, n*n), make([]float64, n)
 	for _, c := range d.clusters {
-		d.unpack(c, solo, part, b)
+		d.unpack(c, solo, part)
+		d.response(c, 0, solo, b)
 		for i := range n {
 			u[i] = b[i]
 			for j := range n {
@@ -329,9 +364,12 @@ func (f *fit) sandwich(a, meat []float64, factor float64) {
 	}
 }
 
-// unpack sets A, of which the lower triangle is kept, and b.
-func (d *sums) unpack(from []float64, solo int, a, b []float64) {
-	m, n := d.columns, len(b)
+// unpack sets A, of which the lower triangle is kept.
+func (d *sums) unpack(from []float64, solo int, a []float64) {
+	m, n := d.columns, d.columns
+	if solo >= 0 {
+		n++
+	}
 	k := 0
 	for i := range m {
 		for j := range i + 1 {
@@ -339,11 +377,17 @@ func (d *sums) unpack(from []float64, solo int, a, b []float64) {
 			k++
 		}
 	}
-	k += copy(b, from[k:k+m])
 	if solo >= 0 {
-		k += solo * (m + 2)
-		copy(a[m*n:], from[k:k+m+1])
-		b[m] = from[k+m+1]
+		copy(a[m*n:], from[k+solo*(m+1):][:m+1])
+	}
+}
+
+// response sets b to the products of a response.
+func (d *sums) response(from []float64, response, solo int, b []float64) {
+	at := from[d.first(response):]
+	copy(b, at[:d.columns])
+	if solo >= 0 {
+		b[d.columns] = at[d.columns+solo]
 	}
 }
 
@@ -377,6 +421,35 @@ func (f *fit) wald(contrasts [][]float64) (stat Test, p float64) {
 // fisherP returns the upper tail probability of the F distribution, small ones
 // too without loss of digits.
 func fisherP(f, d1, d2 float64) float64 { return mathext.RegIncBeta(d2/2, d1/2, d2/(d2+d1*f)) }
+
+// noncentrality returns for which noncentrality the F statistic on d1 and d2 degrees
+// of freedom passes a level with that probability.
+func noncentrality(level, power, d1, d2 float64) float64 {
+	x := 1 - mathext.InvRegIncBeta(d2/2, d1/2, level) // the bound of fisherP
+	// The noncentral F is a Poisson mixture (Johnson, Kotz and Balakrishnan 1995, 30.3),
+	// of which the parts beyond nine standard deviations are nothing.
+	missed := func(lambda float64) float64 {
+		mean, sum := lambda/2, 0.
+		reach := 9 * math.Sqrt(mean+1)
+		for k := max(0, math.Floor(mean-reach)); k <= mean+reach; k++ {
+			factorial, _ := math.Lgamma(k + 1)
+			sum += math.Exp(k*math.Log(mean)-mean-factorial) * mathext.RegIncBeta(d1/2+k, d2/2, x)
+		}
+		return sum
+	}
+	low, high := 0., 10.
+	for missed(high) > 1-power {
+		low, high = high, 2*high
+	}
+	for high-low > 1e-4*high {
+		if middle := (low + high) / 2; missed(middle) > 1-power {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return high
+}
 
 // factor turns the lower triangle of the symmetric n x n matrix a into its Cholesky
 // factor. A row that is a combination of those before it, which it is when no more

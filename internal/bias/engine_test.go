@@ -53,7 +53,7 @@ func dense(t *testing.T, w *window, d design, leave int) []float64 {
 		for i := range s.y {
 			for j := range s.y[i] {
 				x := make([]float64, n)
-				if v, ok := d.row(s, i, j, x); ok && !math.IsNaN(s.y[i][j]) {
+				if v := s.y[i][j]; d.row(s, i, j, x) && !math.IsNaN(v) {
 					for _, dummy := range [][3]int{{k, 0, j}, {k, 1, i}} {
 						if dummy[1] == 0 && !d.candidates || dummy[1] == 1 && !d.reviewers {
 							continue
@@ -94,11 +94,11 @@ func TestFitsAreDenseFits(t *testing.T) {
 				w := patchy(rand.New(rand.NewPCG(seed, 0)), 16)
 				d := design{
 					candidates: absorbed != "reviewers", reviewers: absorbed != "candidates", columns: 2,
-					row: func(s *scores, i, j int, x []float64) (float64, bool) {
+					row: func(s *scores, i, j int, x []float64) bool {
 						for k := range x {
 							x[k] = hashed(s, i, j, k)
 						}
-						return s.y[i][j], s.length[i][j] > 20
+						return s.length[i][j] > 20
 					},
 				}
 				f := w.sums(d).fit(-1)
@@ -135,21 +135,21 @@ func TestSolosAreColumns(t *testing.T) {
 		}
 		d := design{
 			candidates: true, reviewers: true, columns: 1, solos: 3,
-			row: func(s *scores, i, j int, x []float64) (float64, bool) {
+			row: func(s *scores, i, j int, x []float64) bool {
 				x[0] = hashed(s, i, j, 0)
-				return s.y[i][j], enters(s, i, j)
+				return enters(s, i, j)
 			},
 			solo: solo,
 		}
 		for k := range 3 {
 			alone := design{
 				candidates: true, reviewers: true, columns: 2,
-				row: func(s *scores, i, j int, x []float64) (float64, bool) {
+				row: func(s *scores, i, j int, x []float64) bool {
 					x[0] = hashed(s, i, j, 0)
 					if solo(s, i, j) == k {
 						x[1] = 1
 					}
-					return s.y[i][j], enters(s, i, j)
+					return enters(s, i, j)
 				},
 			}
 			want, got := w.sums(alone).fit(-1), w.sums(d).fit(k)
@@ -165,14 +165,14 @@ func TestSolosAreColumns(t *testing.T) {
 
 func TestEstimable(t *testing.T) {
 	w := patchy(rand.New(rand.NewPCG(3, 0)), 20)
-	d := design{candidates: true, reviewers: true, columns: 5, row: func(s *scores, i, j int, x []float64) (float64, bool) {
+	d := design{candidates: true, reviewers: true, columns: 5, row: func(s *scores, i, j int, x []float64) bool {
 		x[0] = hashed(s, i, j, 0)
 		x[1], x[2] = hashed(s, i, j, 1), -2*hashed(s, i, j, 1)
 		x[3] = float64(s.candidates[j]) // the candidates take it up
 		if s.cluster == 4 {
 			x[4] = hashed(s, i, j, 4)
 		}
-		return s.y[i][j], true
+		return true
 	}}
 	f := w.sums(d).fit(-1)
 	for _, tc := range []struct {
@@ -193,12 +193,12 @@ func TestEstimable(t *testing.T) {
 		}
 	}
 	// What cannot be told apart changes nothing for the others.
-	plain := w.sums(design{candidates: true, reviewers: true, columns: 3, row: func(s *scores, i, j int, x []float64) (float64, bool) {
+	plain := w.sums(design{candidates: true, reviewers: true, columns: 3, row: func(s *scores, i, j int, x []float64) bool {
 		x[0], x[1] = hashed(s, i, j, 0), hashed(s, i, j, 1)
 		if s.cluster == 4 {
 			x[2] = hashed(s, i, j, 4)
 		}
-		return s.y[i][j], true
+		return true
 	}}).fit(-1)
 	want := plain.effect([]float64{1, 0, 0}, 20)
 	if diff := cmp.Diff(want, f.effect([]float64{1, 0, 0, 0, 0}, 20), cmp.AllowUnexported(effect{}), approx); diff != "" {
@@ -209,9 +209,9 @@ func TestEstimable(t *testing.T) {
 // TestWaldOfOneContrast holds that the F statistic of one contrast is its t squared.
 func TestWaldOfOneContrast(t *testing.T) {
 	w := patchy(rand.New(rand.NewPCG(5, 0)), 30)
-	f := w.sums(design{candidates: true, columns: 2, row: func(s *scores, i, j int, x []float64) (float64, bool) {
+	f := w.sums(design{candidates: true, columns: 2, row: func(s *scores, i, j int, x []float64) bool {
 		x[0], x[1] = hashed(s, i, j, 0), hashed(s, i, j, 1)
-		return s.y[i][j], true
+		return true
 	}}).fit(-1)
 	c := []float64{1, -0.5}
 	e := f.effect(c, f.clusters)

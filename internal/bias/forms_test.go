@@ -46,7 +46,7 @@ func TestWriteCSV(t *testing.T) {
 	want := 0
 	for _, m := range r.Metrics {
 		want++
-		if m.flagged() {
+		if m.unfolds() {
 			want += len(m.Members)
 		}
 	}

@@ -29,6 +29,7 @@ const (
 
 const (
 	lengthAssociation  = "length_points_per_doubling"
+	anchoringName      = "anchoring"
 	standardisedSuffix = "_standardised"
 )
 
@@ -42,7 +43,7 @@ const (
 	noFamily      = "no reviewer scored another model of its provider"
 	notTold       = "the records cannot tell it from the other effects"
 	oneSession    = "it rests on a single session"
-	noVariation   = "undefined: nothing is left to vary"
+	noVariation   = "every session gives exactly the same figure, so there is no variation to test it against"
 	notComparable = "the reviewers cannot be compared: no chain of common candidates links them"
 	notReviewers  = "fewer than two reviewers gave scores in enough sessions"
 	lengthIsMixed = "longer answers may be better answers, so this is an association and proves no bias"
@@ -52,6 +53,8 @@ const (
 	frozenOrders  = "the answers are frozen and their orders repeat, so chance does not decide which of them stands first"
 	sameProducts  = "undefined: the products are the same for every question"
 	fewSessions   = "there are fewer sessions than positions"
+	scaleUse      = "the scores alone show it, but the second fit does not: how widely the reviewers spread their scores may explain it"
+	shrinks       = "no effect shown; the estimate is about a third of a true effect, so none is called negligible"
 )
 
 // level returns the false discovery rate at which a figure of that many sessions is
@@ -114,7 +117,47 @@ func (m *Metric) set(e effect) {
 	}
 	m.Test = &Test{Name: "t", Value: e.estimate / e.se, DF: []float64{e.df}}
 	m.PValue = new(studentP(m.Test.Value, e.df))
-	m.MinimumDetectableEffect = new(half + e.se*tQuantile(0.8, e.df))
+}
+
+// withhold takes back the figure of a metric, for a reason.
+func (m *Metric) withhold(reason string) {
+	m.PointEstimate, m.CILower, m.CIUpper, m.StandardError, m.StandardErrorCR1 = nil, nil, nil, nil, nil
+	m.Test, m.PValue, m.SecondFit = nil, nil, nil
+	m.missing(reason)
+}
+
+// setSecond gives a metric that has a figure that of the second fit, whose variance
+// is greater by what d says. Without one the metric has no figure at all: reviewers
+// who spread their scores differently could make the whole of it.
+func (m *Metric) setSecond(f *fit, c []float64, d *discrimination) {
+	if m.PointEstimate == nil {
+		return
+	}
+	estimable, robust := f.estimable(c)
+	e := f.effect(c, min(m.Clusters, f.clusters))
+	e.se = math.Sqrt(e.se*e.se + d.variance(f, c))
+	switch {
+	case !estimable:
+		m.withhold(notTold)
+	case !robust:
+		m.withhold(oneSession)
+	case !(e.se > tiny):
+		m.withhold(noVariation)
+	default:
+		m.SecondFit = &SecondFit{PointEstimate: e.estimate, StandardError: e.se, PValue: studentP(e.estimate/e.se, e.df)}
+	}
+}
+
+// decisive returns the p that counts, nil for none: where there is a second fit, the
+// larger of both, and 1 where the signs differ.
+func (m *Metric) decisive() *float64 {
+	if m.PValue == nil || m.SecondFit == nil {
+		return m.PValue
+	}
+	if math.Signbit(*m.PointEstimate) != math.Signbit(m.SecondFit.PointEstimate) {
+		return new(1.)
+	}
+	return new(max(*m.PValue, m.SecondFit.PValue))
 }
 
 // setContrast fills in a contrast of a fit's coefficients, on as many degrees of
@@ -142,8 +185,8 @@ func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 	var tested []*Metric
 	var p []float64
 	for i := range metrics {
-		if metrics[i].PValue != nil && belongs(metrics[i]) {
-			tested, p = append(tested, &metrics[i]), append(p, *metrics[i].PValue)
+		if single := metrics[i].decisive(); single != nil && belongs(metrics[i]) {
+			tested, p = append(tested, &metrics[i]), append(p, *single)
 		}
 	}
 	for i, q := range benjaminiHochberg(p) {
@@ -156,23 +199,41 @@ func all(Metric) bool { return true }
 
 // headline turns a metric into the headline of its members: it takes the figure of
 // the one with the smallest p, and that p after Benjamini and Hochberg. Members with
-// too few sessions for a verdict stand back where others have enough.
+// too few sessions for a verdict stand back where others have enough. Without a
+// figure of any member it says why, in the words of a member that has some of its
+// own.
 func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	m.Members = members
 	enough := func(m Metric) bool { return m.PValue != nil && m.Clusters >= h.c.o.MinSessions }
 	some := slices.ContainsFunc(members, enough)
 	tested := adjust(members, func(m Metric) bool { return !some || enough(m) })
 	if len(tested) == 0 {
-		m.missing(otherwise)
+		m.missing(withoutMembers(members, otherwise))
 		return
 	}
-	best := slices.MinFunc(tested, func(a, b *Metric) int { return cmp.Compare(*a.PValue, *b.PValue) })
-	m.take(best, len(tested))
-	m.Test, m.Records, m.SampleSize, m.Clusters, m.Confidence = best.Test, best.Records, best.SampleSize, best.Clusters, best.Confidence
-	m.PValue, m.MinimumDetectableEffect = best.QValue, best.MinimumDetectableEffect
+	m.show(slices.MinFunc(tested, func(a, b *Metric) int { return cmp.Compare(*a.decisive(), *b.decisive()) }), len(tested))
+	m.PValue = new(1.)
 	for _, member := range tested {
-		m.MinimumDetectableEffect = new(max(*m.MinimumDetectableEffect, *member.MinimumDetectableEffect))
+		m.PValue = new(min(*m.PValue, *member.QValue))
 	}
+}
+
+// withoutMembers says why no member has a figure: in the words of those that have a
+// reason of their own, else as the headline would.
+func withoutMembers(members []Metric, otherwise string) string {
+	for _, own := range []string{noVariation, scaleUnknown, hardlyFollows} {
+		if slices.ContainsFunc(members, func(m Metric) bool { return m.Reason == own }) {
+			return strings.Replace(own, hardlyFollows, noneFollow, 1)
+		}
+	}
+	return otherwise
+}
+
+// show makes a headline show one of so many tested members.
+func (m *Metric) show(member *Metric, among int) {
+	m.take(member, among)
+	m.Test, m.SecondFit = member.Test, member.SecondFit
+	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
 }
 
 // take takes over the figure of a member that stands out among so many. Because it
@@ -188,19 +249,26 @@ func (m *Metric) take(from *Metric, among int) {
 // findings makes metrics of the models of a window.
 type findings struct {
 	*models
-	c    *Collector
-	span Window
+	c      *Collector
+	span   Window
+	placed []placed // what the position headline rests on
+}
+
+// placed is the fit of positions in slates of one size.
+type placed struct {
+	*fit
+	size int
 }
 
 // headlines returns the headline family of a window, judged, with what positions
 // under a shared order look like, and what it all comes to.
 func (c *Collector) headlines(w *window, span Window, fits []severity, split []stretch) (metrics []Metric, text string) {
-	h := findings{newModels(w), c, span}
+	h := findings{models: newModels(w), c: c, span: span}
 	family := []Metric{h.length(), h.position(), h.slopes()}
 	family = append(family, h.favours()...)
 	family = append(family, h.harshness(), h.affinity(), h.anchoring(), h.drift(fits, split))
-	c.judge(family)
-	return append(family, h.sharedOrder()...), summary(family)
+	h.judge(family)
+	return slices.Concat(family, h.sharedOrder(), []Metric{h.discrimination()}), summary(family)
 }
 
 func (h *findings) metric(name, unit, method string, t tally, delta float64) Metric {
@@ -248,16 +316,45 @@ func (h *findings) length() Metric {
 }
 
 func (h *findings) slopes() Metric {
-	m := h.metric("length_slope_deviation", perDoubling, "every candidate of a session absorbed (M5); "+leastSquares, h.scored, deltaEffect)
+	m := h.metric("length_slope_deviation", perDoubling,
+		"every candidate of a session absorbed (M5), and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
 	members, level := testable(h.reviewers)
 	n := len(members)
 	if n < 2 {
 		m.missing(notReviewers)
 		return m
 	}
-	f := h.models.slopes(level, n)
-	h.headline(&m, h.each(m, h.reviewers, f, func(member int) []float64 { return contrast(f.n, n-1, only(n, level[member])) }), notTold)
+	slope := func(f *fit, level []int, n int) func(member int) []float64 {
+		return func(member int) []float64 { return contrast(f.n, n-1, only(n, level[member])) }
+	}
+	f := h.models.slopes(level, n, h.w.plain())
+	each := h.each(m, h.reviewers, f, slope(f, level, n))
+	strong := make([]tally, len(h.reviewers)) // those of the second fit
+	for _, member := range h.spread.strong {
+		strong[member] = h.reviewers[member]
+	}
+	if members, level = testable(strong); len(members) > 1 {
+		f = h.models.slopes(level, len(members), h.spread.adjusted())
+	}
+	h.second(each, f, slope(f, level, len(members)))
+	h.headline(&m, each, notTold)
 	return m
+}
+
+// second gives members, each named after a member of the council, the figures of
+// the second fit.
+func (h *findings) second(each []Metric, f *fit, contrast func(member int) []float64) {
+	for k := range each {
+		m := &each[k]
+		member, ok := slices.BinarySearch(h.w.names, m.Subject)
+		switch {
+		case !ok || m.PointEstimate == nil:
+		case h.spread.unknown(member) != "":
+			m.withhold(h.spread.unknown(member))
+		default:
+			m.setSecond(f, contrast(member), h.spread)
+		}
+	}
 }
 
 func (h *findings) harshness() Metric {
@@ -276,35 +373,69 @@ func (h *findings) harshness() Metric {
 // favours returns self-preference, of which each reviewer is a member, and family
 // affinity. The first member of both is the same on standardised scores.
 func (h *findings) favours() []Metric {
-	const method = "every candidate and reviewer of a session absorbed (M3); " + leastSquares
+	const method = "every candidate and reviewer of a session absorbed (M3), and again beside the reviewers' discrimination; " + leastSquares
 	self := h.metric("self_preference", points, method, h.self, deltaEffect)
 	family := h.metric("family_affinity", points, method, h.family, deltaEffect)
 	if !h.self.testable() {
 		self.missing(noOwn)
-		family.missing(noOwn)
-		return []Metric{self, family}
-	}
-	common := make([]int, len(h.w.names))
-	raw, standardised := h.favour(common, 1, false), h.favour(common, 1, true)
-	for k, m := range []*Metric{&self, &family} {
-		again := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method, tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
-		m.setContrast(raw, only(raw.n, k))
-		again.setContrast(standardised, only(raw.n, k))
-		m.Members = append(m.Members, again)
 	}
 	if h.family.records == 0 {
 		family.missing(noFamily)
 	}
+	common, owns := make([]int, len(h.w.names)), 1
+	if !h.self.testable() {
+		common, owns = slices.Repeat([]int{-1}, len(h.w.names)), 0 // without own answers
+	}
+	raw, standardised := h.favour(common, owns, h.w.plain()), h.favour(common, owns, h.standardised())
+	var again *fit
+	if len(h.spread.strong) > 0 {
+		again = h.favour(common, owns, h.spread.adjusted())
+	}
+	for k, m := range []*Metric{&self, &family} {
+		if m.Verdict != nil {
+			continue
+		}
+		c := only(raw.n, owns-1+k)
+		alike := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method, tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
+		m.setContrast(raw, c)
+		alike.setContrast(standardised, c)
+		switch {
+		case m.PointEstimate == nil:
+		case again == nil:
+			m.withhold(h.noSecond())
+		default:
+			m.setSecond(again, c, h.spread)
+		}
+		m.Members = append(m.Members, alike)
+	}
+	if !h.self.testable() {
+		return []Metric{self, family}
+	}
 	owners, level := testable(h.own)
-	f := h.favour(level, len(owners), false)
+	f := h.favour(level, len(owners), h.w.plain())
 	each := h.each(self, h.own, f, func(member int) []float64 { return only(f.n, level[member]) })
+	if again != nil {
+		again = h.favour(level, len(owners), h.spread.adjusted())
+	}
+	h.second(each, again, func(member int) []float64 { return only(f.n, level[member]) })
 	adjust(each, all)
 	self.Members = append(self.Members, each...)
 	return []Metric{self, family}
 }
 
+// noSecond says why there is no second fit of any reviewer.
+func (h *findings) noSecond() string {
+	for member, t := range h.reviewers {
+		if t.records > 0 && h.spread.unknown(member) == scaleUnknown {
+			return scaleUnknown
+		}
+	}
+	return noneFollow
+}
+
 func (h *findings) affinity() Metric {
-	m := h.metric("affinity", points, "one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6); "+leastSquares, h.scored, deltaEffect)
+	m := h.metric("affinity", points,
+		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
 	var tested [][2]int
 	pairs := slices.SortedFunc(maps.Keys(h.pairs), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
 	for _, pair := range pairs {
@@ -312,14 +443,24 @@ func (h *findings) affinity() Metric {
 			tested = append(tested, pair)
 		}
 	}
-	sums := h.affinities(tested)
+	plain := h.affinities(tested, h.w.plain())
+	var again *sums
+	if len(h.spread.strong) > 0 {
+		again = h.affinities(tested, h.spread.adjusted())
+	}
 	members := make([]Metric, 0, len(pairs))
 	for _, pair := range pairs {
 		member := h.member(m, h.w.names[pair[0]]+">"+h.w.names[pair[1]], *h.pairs[pair])
 		member.Name = "pair|" + member.Subject
 		if len(tested) > 0 && tested[0] == pair {
-			f := sums.fit(sums.solos - len(tested))
+			solo := plain.solos - len(tested)
+			f := plain.fit(solo)
 			member.setContrast(f, only(f.n, f.n-1))
+			if reason := h.spread.unknown(pair[0]); member.PointEstimate != nil && reason != "" {
+				member.withhold(reason)
+			} else if member.PointEstimate != nil {
+				member.setSecond(again.fit(solo), only(f.n, f.n-1), h.spread)
+			}
 			tested = tested[1:]
 		} else {
 			member.missing(notTold)
@@ -362,11 +503,10 @@ func (h *findings) position() Metric {
 		return m
 	}
 	m.take(largest(m.Members), len(m.Members))
-	m.MinimumDetectableEffect = new(0.)
-	for _, effect := range m.Members {
-		m.MinimumDetectableEffect = new(max(*m.MinimumDetectableEffect, *effect.MinimumDetectableEffect))
-	}
 	m.Test, m.PValue = omnibus(fits)
+	for k, f := range fits {
+		h.placed = append(h.placed, placed{f, sizes[k]})
+	}
 	m.Members = append(m.Members, h.shapes(m, sizes, fits)...)
 	return m
 }
@@ -497,7 +637,7 @@ func shapeWeights(shape string, size int) []float64 {
 }
 
 func (h *findings) anchoring() Metric {
-	m := h.metric("anchoring", "points per point that the first answer is better",
+	m := h.metric(anchoringName, "points per point that the first answer is better",
 		"products of the first answer's score by others and the scores behind it, against those of the other answers; t test between questions", h.ordered, deltaAnchoring)
 	a := anchor(*h.w)
 	m.SampleSize, m.Clusters, m.Records, m.Confidence = a.sessions, a.questions, a.records, h.c.confidence(a.questions)
@@ -585,7 +725,7 @@ func (h *findings) sharedOrder() []Metric {
 	}
 	for i := range m.Members {
 		effect := &m.Members[i]
-		effect.PValue, effect.Test, effect.MinimumDetectableEffect, effect.Delta = nil, nil, nil, nil
+		effect.PValue, effect.Test, effect.Delta = nil, nil, nil
 		if effect.PointEstimate != nil {
 			effect.Reason = sharedOrder
 		}
@@ -604,40 +744,62 @@ func largest(metrics []Metric) *Metric {
 	return best
 }
 
-// judge gives the headline family its q values and verdicts, and the members of a
-// flagged headline theirs.
-func (c *Collector) judge(family []Metric) {
-	for _, m := range adjust(family, all) {
-		c.setVerdict(m)
+// judge gives the headline family its q values, what would have been found, and
+// verdicts, and the members of a flagged headline theirs.
+func (h *findings) judge(family []Metric) {
+	tested := adjust(family, all)
+	for _, m := range tested {
+		h.setFindable(m, float64(len(tested)))
+		var members, passing []Metric
+		for _, member := range m.Members {
+			if member.QValue != nil {
+				members = append(members, member)
+			}
+			if member.passes() {
+				passing = append(passing, member)
+			}
+		}
+		// The member of the least p may be too small to count where another is not.
+		if m.Subject != "" && m.significant() && len(passing) > 0 {
+			m.show(largest(passing), len(members))
+		}
+		h.c.setVerdict(m)
 		if *m.Verdict != VerdictBias {
 			continue
 		}
 		for i := range m.Members {
 			if member := &m.Members[i]; member.QValue != nil {
-				c.setVerdict(member)
+				h.c.setVerdict(member)
 			}
 		}
 	}
 }
 
+func (m *Metric) significant() bool { return m.QValue != nil && *m.QValue < level(m.Clusters) }
+
+// passes reports whether a metric is significant, and large enough to count.
+func (m *Metric) passes() bool { return m.significant() && math.Abs(*m.PointEstimate) >= *m.Delta }
+
 // setVerdict judges a metric that has a p and a q.
 func (c *Collector) setVerdict(m *Metric) {
-	level := level(m.Clusters)
-	significant, large := *m.QValue < level, math.Abs(*m.PointEstimate) >= *m.Delta
-	verdict, reason := VerdictInconclusive, fmt.Sprintf("no effect shown; one of %.2f %s would have been seen", *m.MinimumDetectableEffect, m.Unit)
+	verdict, reason := VerdictInconclusive, fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
 	switch {
 	case m.Clusters < c.o.MinSessions:
 		verdict, reason = VerdictInsufficient, m.few(c.o.MinSessions, "a verdict")
-	case significant && large && !m.confirmed(level):
+	case m.passes() && !m.confirmed(level(m.Clusters)):
 		reason = notConfirmed
-	case significant && large && m.Name == lengthAssociation:
+	case m.passes() && m.Name == lengthAssociation:
 		verdict, reason = VerdictAssociation, lengthIsMixed
-	case significant && large:
+	case m.passes():
 		verdict, reason = VerdictBias, fmt.Sprintf("q = %.2g, and at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
-	case m.negligible():
+	case m.Name == anchoringName && !m.significant():
+		reason = shrinks
+	case m.Name != anchoringName && m.negligible():
 		verdict, reason = VerdictNegligible, fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
-	case significant:
+	case m.significant():
 		reason = fmt.Sprintf("significant, but smaller than the %.2g %s that count", *m.Delta, m.Unit)
+	case m.explained():
+		reason = scaleUse
 	}
 	m.Verdict, m.Reason = &verdict, reason
 }
@@ -651,6 +813,26 @@ func (m *Metric) confirmed(level float64) bool {
 		}
 	}
 	return true
+}
+
+// explained reports whether the figure of the scores alone, of a headline with
+// members that of any, stands out and only the second fit does not.
+func (m *Metric) explained() bool {
+	figures := m.Members
+	if m.Subject == "" {
+		figures = []Metric{*m}
+	}
+	figures = slices.DeleteFunc(slices.Clone(figures), func(figure Metric) bool { return figure.QValue == nil || figure.SecondFit == nil })
+	p := make([]float64, len(figures))
+	for i, figure := range figures {
+		p[i] = *figure.PValue
+	}
+	for i, q := range benjaminiHochberg(p) {
+		if q < level(figures[i].Clusters) && math.Abs(*figures[i].PointEstimate) >= *figures[i].Delta {
+			return true
+		}
+	}
+	return false
 }
 
 // negligible reports whether the 90 % interval lies within delta: of a headline
@@ -667,13 +849,16 @@ func (m *Metric) negligible() bool {
 	return true
 }
 
-// inside reports whether the 90 % interval lies within +-delta.
+// inside reports whether the 90 % interval lies within +-delta, in both fits where
+// there are two.
 func (m *Metric) inside() bool {
 	if m.PointEstimate == nil {
 		return false
 	}
-	e := effect{estimate: *m.PointEstimate, se: *m.StandardError, df: m.Test.DF[0]}
-	return math.Abs(e.estimate)+e.interval(0.9) <= *m.Delta
+	within := func(estimate, se float64) bool {
+		return math.Abs(estimate)+effect{se: se, df: m.Test.DF[0]}.interval(0.9) <= *m.Delta
+	}
+	return within(*m.PointEstimate, *m.StandardError) && (m.SecondFit == nil || within(m.SecondFit.PointEstimate, m.SecondFit.StandardError))
 }
 
 // summary says in one sentence what the judged headlines come to.
@@ -725,7 +910,7 @@ func summary(family []Metric) string {
 			if finest != coarsest {
 				text += fmt.Sprintf(" (%s) to %.2f points (%s)", finest.Name, *coarsest.MinimumDetectableEffect, coarsest.Name)
 			}
-			text += " would have been seen"
+			text += " would have been found in four of five such windows"
 		}
 	case short == "":
 		text = "These records cannot tell any bias"
@@ -735,4 +920,60 @@ func summary(family []Metric) string {
 		text += "; not tested: " + strings.Join(untested, ", ")
 	}
 	return text
+}
+
+// setFindable sets what the verdict of a headline that is tested beside others finds
+// with a probability of 80 %, and what it finds in each member.
+func (h *findings) setFindable(m *Metric, headlines float64) {
+	level := level(m.Clusters) / headlines
+	if m.Name == "position" {
+		m.MinimumDetectableEffect = new(h.findablePosition(*m, level))
+		return
+	}
+	members := 0.
+	for _, member := range m.Members {
+		if member.QValue != nil {
+			members++
+		}
+	}
+	if m.Subject == "" {
+		m.MinimumDetectableEffect = new(m.findable(level))
+	}
+	for i := range m.Members {
+		member := &m.Members[i]
+		if member.QValue == nil {
+			continue
+		}
+		member.MinimumDetectableEffect = new(member.findable(level / members))
+		if m.Subject != "" && (m.MinimumDetectableEffect == nil || *m.MinimumDetectableEffect < *member.MinimumDetectableEffect) {
+			m.MinimumDetectableEffect = member.MinimumDetectableEffect
+		}
+	}
+}
+
+// findable returns the effect that is significant at a level, and at least delta,
+// with a probability of 80 %: max((t_{1-a/2} + t_.80) se, delta + t_.80 se), with the
+// larger se where there are two fits.
+func (m *Metric) findable(level float64) float64 {
+	se, df := *m.StandardError, m.Test.DF[0]
+	if m.SecondFit != nil {
+		se = max(se, m.SecondFit.StandardError)
+	}
+	likely := se * tQuantile(0.8, df)
+	return max(se*tQuantile(1-level/2, df), *m.Delta) + likely
+}
+
+// findablePosition returns the advantage of the first place over the others that
+// the test of all places finds with a probability of 80 %, and whose largest effect
+// is at least delta. Slates of several sizes count as one test on the places of the
+// largest.
+func (h *findings) findablePosition(m Metric, level float64) float64 {
+	smallest, q, rest := math.Inf(1), 0., 0.
+	for _, p := range h.placed {
+		smallest, q, rest = min(smallest, float64(p.size)), max(q, float64(p.n)), rest+float64(p.clusters-p.n)
+	}
+	primacy := m.Members[slices.IndexFunc(m.Members, func(shape Metric) bool { return shape.Name == "primacy" })]
+	se := *primacy.StandardError
+	likely := se * tQuantile(0.8, primacy.Test.DF[0])
+	return max(math.Sqrt(noncentrality(level, 0.8, q, rest))*se, (*m.Delta+likely)/(1-1/smallest))
 }

@@ -66,7 +66,7 @@ func TestVerdictsOnVectors(t *testing.T) {
 			t.Errorf("without a bias: %s is %q", name, verdict)
 		}
 	}
-	if want := "No bias found; with 40 sessions an effect of 0.18 points (position) to 0.62 points (affinity) would have been seen"; null.Headline != want {
+	if want := "No bias found; with 40 sessions an effect of 0.26 points (position) to 1.11 points (affinity) would have been found in four of five such windows"; null.Headline != want {
 		t.Errorf("headline: %s", null.Headline)
 	}
 }
@@ -186,7 +186,7 @@ func TestOneOrderIdentifiesNoPosition(t *testing.T) {
 	}
 	metrics := byName(report.Metrics)
 	for name, reason := range map[string]string{
-		"position": sharedOrder, "anchoring": sharedOrder, "harshness": notReviewers, "length_slope_deviation": notReviewers, "self_preference": noOwn, "family_affinity": noOwn,
+		"position": sharedOrder, "anchoring": sharedOrder, "harshness": notReviewers, "length_slope_deviation": notReviewers, "self_preference": noOwn, "family_affinity": noFamily,
 	} {
 		m := metrics[name]
 		if m.Verdict == nil || *m.Verdict != VerdictNotIdentified || m.Reason != reason || m.PointEstimate != nil || m.PValue != nil {
@@ -414,6 +414,9 @@ func TestSetVerdict(t *testing.T) {
 		{"length", func(m *Metric) { m.Name = lengthAssociation }, VerdictAssociation},
 		// 1.671 standard errors on either side: the 90 % interval on 59 degrees of freedom.
 		{"inside delta", func(m *Metric) { m.PointEstimate, m.QValue = new(0.08), new(0.4) }, VerdictNegligible},
+		{"anchoring is never negligible", func(m *Metric) {
+			m.Name, m.PointEstimate, m.QValue = "anchoring", new(0.), new(0.9)
+		}, VerdictInconclusive},
 		{"just not inside", func(m *Metric) { m.PointEstimate, m.QValue = new(0.084), new(0.4) }, VerdictInconclusive},
 		{"significant inside delta", func(m *Metric) { m.PointEstimate, m.StandardError = new(0.1), new(0.02) }, VerdictNegligible},
 		{"a member outside", func(m *Metric) {

@@ -106,12 +106,18 @@ func (r Report) plots() []plot {
 		plots = append(plots, newPlot("What was tested", unit, "The shaded band holds effects too small to count as a bias. Each line is a 95 % interval.", tested[unit]))
 	}
 	for _, m := range r.Metrics {
-		if m.flagged() && len(m.Members) > 0 {
+		if m.unfolds() && m.Delta != nil {
 			plots = append(plots, newPlot(words(m.Name)+", one by one", m.Unit, "Under a flagged headline: who or what it comes from.", m.Members))
 		}
 	}
+	const describes = "These figures describe the records. They are not tested, and none proves a bias or rules one out."
 	for _, unit := range describedUnits {
-		plots = append(plots, newPlot("What is described", unit, "These figures describe the records. They are not tested, and none proves a bias or rules one out.", described[unit]))
+		plots = append(plots, newPlot("What is described", unit, describes, described[unit]))
+	}
+	for _, m := range r.Metrics {
+		if m.unfolds() && m.Delta == nil {
+			plots = append(plots, newPlot(words(m.Name)+", one by one", m.Unit, describes, m.Members))
+		}
 	}
 	for i := range plots {
 		plots[i].ID = "plot" + strconv.Itoa(i)
@@ -123,6 +129,11 @@ func (r Report) plots() []plot {
 func (m Metric) flagged() bool {
 	return m.Verdict != nil && (*m.Verdict == VerdictBias || *m.Verdict == VerdictAssociation)
 }
+
+// unfolds reports whether people are shown the members of a metric: those of a
+// headline only where it is flagged, because by themselves they prove nothing, and
+// those of a metric that describes.
+func (m Metric) unfolds() bool { return len(m.Members) > 0 && (m.flagged() || m.Delta == nil) }
 
 func newPlot(title, unit, note string, metrics []Metric) plot {
 	low, high := 0.0, 0.0

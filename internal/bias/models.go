@@ -39,6 +39,7 @@ func (t tally) testable() bool { return t.clusters >= preliminaryFrom }
 // of which each absorbs what it does not ask about.
 type models struct {
 	w          *window
+	spread     *discrimination
 	scored     tally
 	reviewers  []tally // by member: scores given
 	judges     []tally // scores given to others
@@ -56,10 +57,26 @@ type models struct {
 	places     int               // regressors of positions
 }
 
+// standardised are the scores less the reviewer's mean, over its standard deviation.
+func (m *models) standardised() responses {
+	return responses{func(k int) [][][]float64 {
+		s := &m.w.sessions[k]
+		z := matrix(len(s.reviewers), len(s.candidates), math.NaN())
+		for i, reviewer := range s.reviewers {
+			for j, y := range s.y[i] {
+				if m.std[reviewer] > 0 {
+					z[i][j] = (y - m.mean[reviewer]) / m.std[reviewer]
+				}
+			}
+		}
+		return [][][]float64{z}
+	}, 1}
+}
+
 func newModels(w *window) *models {
 	n := len(w.names)
 	m := &models{
-		w: w, reviewers: make([]tally, n), judges: make([]tally, n), own: make([]tally, n), pairs: map[[2]int]*tally{},
+		w: w, spread: w.discriminations(), reviewers: make([]tally, n), judges: make([]tally, n), own: make([]tally, n), pairs: map[[2]int]*tally{},
 		mean: make([]float64, n), std: make([]float64, n),
 	}
 	var placed [maxSlate + 1]tally
@@ -187,12 +204,12 @@ func testable(tallies []tally) (members, level []int) {
 func (m *models) positions(size int) *fit {
 	return m.w.sums(design{
 		candidates: true, reviewers: true, columns: size - 1,
-		row: func(s *scores, i, j int, x []float64) (float64, bool) {
+		row: func(s *scores, i, j int, x []float64) bool {
 			if n, ok := s.slate(i, j); !ok || n != size || s.shared {
-				return 0, false
+				return false
 			}
 			code(x, s.position[i][j], 1)
-			return s.y[i][j], true
+			return true
 		},
 	}).fit(-1)
 }
@@ -202,13 +219,13 @@ func (m *models) positions(size int) *fit {
 func (m *models) sharedPositions(size int) *fit {
 	return m.w.sums(design{
 		reviewers: true, columns: size - 1 + len(m.candidates) - 1,
-		row: func(s *scores, i, j int, x []float64) (float64, bool) {
+		row: func(s *scores, i, j int, x []float64) bool {
 			if n, ok := s.slate(i, j); !ok || n != size || !s.shared {
-				return 0, false
+				return false
 			}
 			code(x[:size-1], s.position[i][j], 1)
 			m.setModel(x[size-1:], s.candidates[j])
-			return s.y[i][j], true
+			return true
 		},
 	}).fit(-1)
 }
@@ -224,30 +241,29 @@ func (m *models) setModel(x []float64, candidate int) {
 func (m *models) harshness(level []int, levels int) *fit {
 	return m.w.sums(design{
 		candidates: true, columns: levels - 1 + m.places,
-		row: func(s *scores, i, j int, x []float64) (float64, bool) {
+		row: func(s *scores, i, j int, x []float64) bool {
 			reviewer := level[s.reviewers[i]]
 			if s.own[i][j] || reviewer < 0 {
-				return 0, false
+				return false
 			}
 			code(x[:levels-1], reviewer, 1)
 			m.setPlace(x[levels-1:], s, i, j)
-			return s.y[i][j], true
+			return true
 		},
 	}).fit(-1)
 }
 
 // favour fits M3: own answers, as one coefficient or as one for each level, then
 // those of the reviewer's provider. Every candidate and reviewer of a session is
-// absorbed. Standardised scores are those less the reviewer's mean, over its
-// standard deviation.
-func (m *models) favour(level []int, levels int, standardised bool) *fit {
+// absorbed.
+func (m *models) favour(level []int, levels int, y responses) *fit {
 	return m.w.sums(design{
-		candidates: true, reviewers: true, columns: levels + 1 + m.places,
-		row: func(s *scores, i, j int, x []float64) (float64, bool) {
+		candidates: true, reviewers: true, columns: levels + 1 + m.places, responses: y,
+		row: func(s *scores, i, j int, x []float64) bool {
 			reviewer := s.reviewers[i]
 			if s.own[i][j] {
 				if level[reviewer] < 0 {
-					return 0, false
+					return false
 				}
 				x[level[reviewer]] = 1
 			}
@@ -255,10 +271,7 @@ func (m *models) favour(level []int, levels int, standardised bool) *fit {
 				x[levels] = 1
 			}
 			m.setPlace(x[levels+1:], s, i, j)
-			if !standardised {
-				return s.y[i][j], true
-			}
-			return (s.y[i][j] - m.mean[reviewer]) / m.std[reviewer], m.std[reviewer] > 0
+			return true
 		},
 	}).fit(-1)
 }
@@ -269,11 +282,11 @@ func (m *models) length() *fit {
 	models := len(m.candidates) - 1
 	return m.w.sums(design{
 		reviewers: true, columns: 1 + models + m.places,
-		row: func(s *scores, i, j int, x []float64) (float64, bool) {
+		row: func(s *scores, i, j int, x []float64) bool {
 			x[0] = s.doublings(i, j)
 			m.setModel(x[1:1+models], s.candidates[j])
 			m.setPlace(x[1+models:], s, i, j)
-			return s.y[i][j], true
+			return true
 		},
 	}).fit(-1)
 }
@@ -284,19 +297,19 @@ func (x *scores) doublings(i, j int) float64 { return math.Log2(max(x.length[i][
 // slopes fits M5: for the reviewers of those levels first their harshness, then
 // what a doubling of the length is worth to each beside the others. Every
 // candidate of a session is absorbed.
-func (m *models) slopes(level []int, levels int) *fit {
+func (m *models) slopes(level []int, levels int, y responses) *fit {
 	n := levels - 1
 	return m.w.sums(design{
-		candidates: true, columns: 2*n + m.places,
-		row: func(s *scores, i, j int, x []float64) (float64, bool) {
+		candidates: true, columns: 2*n + m.places, responses: y,
+		row: func(s *scores, i, j int, x []float64) bool {
 			reviewer := level[s.reviewers[i]]
 			if reviewer < 0 {
-				return 0, false
+				return false
 			}
 			code(x[:n], reviewer, 1)
 			code(x[n:2*n], reviewer, s.doublings(i, j))
 			m.setPlace(x[2*n:], s, i, j)
-			return s.y[i][j], true
+			return true
 		},
 	}).fit(-1)
 }
@@ -304,7 +317,7 @@ func (m *models) slopes(level []int, levels int) *fit {
 // affinities returns the sums of M6, whose solos are the pairs: the candidates that
 // a reviewer may favour beyond its own. Every candidate and reviewer of a session
 // is absorbed.
-func (m *models) affinities(pairs [][2]int) *sums {
+func (m *models) affinities(pairs [][2]int, y responses) *sums {
 	var owners []int
 	for member, t := range m.own {
 		if t.records > 0 {
@@ -317,14 +330,14 @@ func (m *models) affinities(pairs [][2]int) *sums {
 	}
 	n := len(owners) + m.places
 	return m.w.sums(design{
-		candidates: true, reviewers: true, columns: n, solos: len(pairs),
-		row: func(s *scores, i, j int, x []float64) (float64, bool) {
+		candidates: true, reviewers: true, columns: n, solos: len(pairs), responses: y,
+		row: func(s *scores, i, j int, x []float64) bool {
 			if s.own[i][j] {
 				owner, _ := slices.BinarySearch(owners, s.reviewers[i])
 				x[owner] = 1
 			}
 			m.setPlace(x[len(owners):], s, i, j)
-			return s.y[i][j], true
+			return true
 		},
 		solo: func(s *scores, i, j int) int {
 			if k, ok := solo[[2]int{s.reviewers[i], s.candidates[j]}]; ok && !s.own[i][j] {

@@ -109,17 +109,21 @@ type Metric struct {
 	Method        string     `json:"method"`
 	Confidence    Confidence `json:"statistical_confidence"`
 	// Verdict is null for a figure that describes and is not tested, and for a
-	// member unless its headline is flagged.
+	// member that has a figure unless its headline is a bias.
 	Verdict *Verdict `json:"verdict"`
 	Reason  string   `json:"reason"` // for the verdict, or for there being none
 
 	// PValue is that of the metric's own test; of a headline with members, the least
 	// of theirs after Benjamini and Hochberg. QValue is p among the headlines, and of
-	// a member among the members of its headline.
-	PValue *float64 `json:"p_value"`
-	QValue *float64 `json:"q_value"`
-	// MinimumDetectableEffect is found with a probability of 80 %: (t.975 + t.80) se.
-	// Of a headline with members it is the largest of theirs.
+	// a member among the members of its headline. Where there is a second fit, the
+	// larger p of both counts, and 1 where their signs differ.
+	PValue    *float64   `json:"p_value"`
+	QValue    *float64   `json:"q_value"`
+	SecondFit *SecondFit `json:"second_fit"` // null where the metric has none
+	// MinimumDetectableEffect is the effect that the verdict finds with a probability
+	// of 80 %, null where there is no verdict to come. Of a headline with members it is
+	// the largest of theirs; of position it is the advantage of the first place over
+	// the others.
 	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
 	Delta                   *float64 `json:"delta"` // the least effect that counts as a bias, in the metric's unit
 
@@ -127,9 +131,18 @@ type Metric struct {
 	StandardError    *float64 `json:"standard_error"`
 	StandardErrorCR1 *float64 `json:"standard_error_cr1"` // the usual clustered one, for comparison
 	Test             *Test    `json:"test"`
-	// Members are what a headline is made of, such as its reviewers. They are for
-	// drilling down under a flagged headline; by themselves they prove nothing.
+	// Members are what a headline is made of, such as its reviewers. By themselves they
+	// prove nothing: the text, the CSV form and the page list them only under a flagged
+	// headline.
 	Members []Metric `json:"members"`
+}
+
+// SecondFit is a figure with differences in the reviewers' discrimination taken out
+// of the scores. Its error includes that of the discriminations.
+type SecondFit struct {
+	PointEstimate float64 `json:"point_estimate"`
+	StandardError float64 `json:"standard_error"`
+	PValue        float64 `json:"p_value"`
 }
 
 // Test is a test statistic: "t" with its degrees of freedom, "F" with both, or "z"

@@ -124,19 +124,15 @@ func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
 			described = append(described, m)
 		}
 	}
-	b.WriteString("\nTested (FINDS: the effect that these sessions would have shown):\n\n")
+	b.WriteString("\nTested (FINDS: the effect found in four of five such windows):\n\n")
 	writeMetrics(b, tested)
 	for _, m := range tested {
 		writeReason(b, m, verbose)
 	}
-	for _, m := range tested {
-		if m.flagged() && len(m.Members) > 0 {
-			fmt.Fprintf(b, "\n%s, one by one:\n\n", words(m.Name))
-			writeMetrics(b, m.Members)
-		}
-	}
+	writeMembers(b, tested)
 	b.WriteString("\nDescribed, not tested: none of these proves a bias or rules one out.\n\n")
 	writeMetrics(b, described)
+	writeMembers(b, described)
 	if verbose {
 		for _, m := range described {
 			writeReason(b, m, verbose)
@@ -200,6 +196,16 @@ func writeMetrics(b *bytes.Buffer, metrics []Metric) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", label(m), figure("%+.2f", m.PointEstimate), interval, figure("%.2f", m.MinimumDetectableEffect), verdict)
 	}
 	t.Flush()
+}
+
+// writeMembers lists the members of those metrics that unfold.
+func writeMembers(b *bytes.Buffer, metrics []Metric) {
+	for _, m := range metrics {
+		if m.unfolds() {
+			fmt.Fprintf(b, "\n%s, one by one:\n\n", words(m.Name))
+			writeMetrics(b, m.Members)
+		}
+	}
 }
 
 // writeReason says why the verdict is what it is: always where something was found

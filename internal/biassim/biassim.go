@@ -2,22 +2,45 @@
 // biases, to show what the bias report makes of data whose truth is known. No
 // text is written and nobody is asked: scores come from the model below.
 //
-// Members answer and review. In session s, reviewer i gives candidate j, shown at
-// place p, the score
+// Members answer and review; outside reviewers only review. In session s, reviewer
+// i gives candidate j, shown at place p, the score
 //
-//	6 + quality_j + difficulty_s + answer_sj + shift_si + noise
+//	Base + Factor_i * (quality_j + difficulty_s + answer_sj + shift_si + Sway_s * noise_sij)
 //	  + Position_p + Self * 1[i = j] + Family * 1[same maker, i != j] + Harshness_i
 //	  + (Length + LengthSlope_i) * log2(length_sj / 1100) + Pair_ij
 //	  + Drift_i * (s/(S-1) - 1/2) + Jump_i * 1[s >= S/2]
 //	  + Anchoring * A_si * 1[p > 0]
 //
-// rounded and clamped to 1 to 10. A_si is the merit (quality and answer) of the
-// answer that i is shown first, less the mean merit of all it is shown. The
-// random parts are normal with mean 0 and the standard deviations below; lengths
-// are log-normal and have nothing to do with merit.
+// rounded to a multiple of Step and clamped to 1 to 10; a constant reviewer gives
+// its one score instead. A_si is the merit (quality and answer) of the answer that i
+// is shown first, less the mean merit of all it is shown. The parts in small letters
+// are independent and normal with mean 0 and the standard deviations below. The
+// natural logarithm of length_sj / 1100 is the sum of a model's, a session's and an
+// answer's part, normal too; the length is a whole number.
 //
-// It leaves to others the orders in which the answers are shown and all
-// estimation.
+// In the plain world Base is 6, Factor, Sway and Step are 1, lengths have nothing to do
+// with merit, every session has a question of its own and every ballot comes back.
+// World says what may be otherwise; nothing in it favours anybody:
+//
+//   - Spread: the factors of the R reviewers stand evenly from 1 - Spread to
+//     1 + Spread and are dealt to them at random, once for a data set.
+//   - Constant: reviewers that give every answer the same score.
+//   - LongerBetter: the correlation c of length and merit. With z the standard normal
+//     deviate of a quality or an answer, the model's or the answer's part of the
+//     logarithm of the length has the deviate c*z + sqrt(1-c^2)*z'.
+//   - Base and Step: a mean close to 10, where scores are clipped, and coarse scores.
+//   - Missing: this share of ballots, drawn one by one, failed and holds no score.
+//   - HeavyTails: noise is Student's t with three degrees of freedom, scaled to the same
+//     standard deviation.
+//   - NoiseSpread: Sway_s is exp(v*z - v^2) with v = NoiseSpread and z standard normal,
+//     so that the mean square of the noise stays.
+//   - Runs: so many sessions, one after another, have one question and its query hash.
+//     They share difficulty_s and the session's part of the length, and of the variance of
+//     answer, shift, noise and the answer's part of the length the half. Frozen: they
+//     share the answers and their lengths wholly, and a block id instead of the hash.
+//
+// Who takes part in a session, and in which order it is shown the answers, is what
+// Options.Slates says. All estimation is left to others.
 package biassim
 
 import (
@@ -33,7 +56,7 @@ import (
 
 // The parts of a score, and their standard deviations in points.
 const (
-	baseScore    = 6
+	plainBase    = 6
 	qualitySD    = 0.6 // of a model, over all its answers
 	difficultySD = 0.5 // of a session
 	answerSD     = 0.8 // of an answer
@@ -53,14 +76,29 @@ const (
 // interval is the time from one session to the next.
 const interval = 6 * time.Hour
 
+// The streams of random numbers, each seeded with the seed and its own number: what
+// one part of a world draws does not move any other.
+const (
+	streamPlain = iota
+	streamSpread
+	streamMissing
+	streamTails
+	streamNoise
+	streamRuns
+)
+
 // Members returns the ids of the simulated members: five models of four makers.
-func Members() []string {
-	return []string{"openai/m0", "openai/m1", "anthropic/m2", "google/m3", "meta/m4"}
+func Members() []string { return Council(5) }
+
+// Council returns the ids of n members, 1 to 7. The first two have the same maker.
+func Council(n int) []string {
+	all := []string{"openai/m0", "openai/m1", "anthropic/m2", "google/m3", "meta/m4", "mistral/m5", "qwen/m6"}
+	return all[:n]
 }
 
 // Effects are the planted biases, in points on the scale of 1 to 10. The zero
-// value plants none. Lists go by place or by the index of a member in Members;
-// what is beyond a list is 0.
+// value plants none. Lists go by place or by the index of a reviewer, members
+// first; what is beyond a list is 0.
 type Effects struct {
 	Length      float64            // per doubling of the length, every reviewer
 	LengthSlope []float64          // per doubling, by reviewer, on top of Length
@@ -74,99 +112,254 @@ type Effects struct {
 	Pair        map[[2]int]float64 // by reviewer and candidate
 }
 
+// World says in what the sessions differ from plain ones, without favour to anybody.
+// The zero value is the plain world. The package comment has the model.
+type World struct {
+	Spread       float64   // of the reviewers' use of the scale; 0 to 1
+	Constant     []float64 // by reviewer, members first: the one score it gives; 0, or beyond the list: it judges
+	LongerBetter float64   // correlation of an answer's length with its merit; -1 to 1
+	Base         float64   // mean of the scores before clamping; 0 stands for 6
+	Step         float64   // scores are multiples of it; 0 stands for 1
+	Missing      float64   // share of ballots that failed; 0 to 1
+	HeavyTails   bool      // noise is Student's t with three degrees of freedom
+	NoiseSpread  float64   // standard deviation of the logarithm of the noise's, over sessions
+	Runs         int       // sessions in a row that have one question; 0 and 1: each has its own
+	Frozen       bool      // the sessions of a run review the same answers, as a probe's do
+}
+
 // Options say what is generated.
 type Options struct {
 	Seed     uint64
 	Sessions int
 	Start    time.Time // of the first session; the others follow every six hours
-	// Slates returns the answers that each of Members is shown in a session, in the
-	// order of Members. Order says how it draws them.
+	Members  []string  // ids, maker/model; nil stands for Members()
+	Outside  []string  // ids of reviewers that do not answer
+	// Slates returns the answers that each reviewer is shown in a session, in the order
+	// of the members and then of Outside; one that takes no part has an empty slate.
+	// Order says how it draws them.
 	Slates  func(session int) []council.Slate
 	Order   council.Order
 	Effects Effects
+	World   World
 }
 
 // Generate returns the records of the sessions, in order: one for each reviewer
 // and candidate on its slate. The same options give the same records. The random
-// parts depend on the seed alone, whatever is planted or shown.
+// parts depend on the seed and the numbers of members and reviewers alone, whatever
+// is planted or shown.
 func Generate(o Options) []council.BiasMetricRecord {
-	members := Members()
-	draws := rand.New(rand.NewPCG(o.Seed, 0))
-	quality, modelLength := normals(draws, len(members), qualitySD), normals(draws, len(members), modelLengthSD)
-	var records []council.BiasMetricRecord
+	g := newGenerator(o)
+	records := make([]council.BiasMetricRecord, 0, o.Sessions*len(g.reviewers)*len(g.members))
 	for s := range o.Sessions {
-		difficulty, sessionLength := difficultySD*draws.NormFloat64(), sessionLengthSD*draws.NormFloat64()
-		merit, length := normals(draws, len(members), answerSD), normals(draws, len(members), answerLengthSD)
-		for j := range members {
-			merit[j] += quality[j]
-			length[j] = math.Round(typicalLength * math.Exp(modelLength[j]+sessionLength+length[j]))
+		records = g.session(records, s)
+	}
+	return records
+}
+
+// generator holds what the sessions of a data set have in common.
+type generator struct {
+	o                              Options
+	members, reviewers             []string // members are the first of the reviewers
+	makers                         []string // of the reviewers
+	draws, missing, tails, noise   *rand.Rand
+	runs                           *rand.Rand
+	quality, modelLength           []float64 // standard normal
+	factor                         []float64 // by reviewer
+	question                       chances   // of the run of sessions
+	base, step, correlated, shared float64
+}
+
+// chances are the random parts of a session, as standard normal deviates.
+type chances struct {
+	difficulty, length float64
+	answers, lengths   []float64   // by member
+	shifts             []float64   // by reviewer
+	noise              [][]float64 // by reviewer and member
+}
+
+func newGenerator(o Options) *generator {
+	g := &generator{o: o, members: o.Members, base: o.World.Base, step: o.World.Step, correlated: o.World.LongerBetter, shared: 0.5}
+	if g.members == nil {
+		g.members = Members()
+	}
+	if g.base == 0 {
+		g.base = plainBase
+	}
+	if g.step == 0 {
+		g.step = 1
+	}
+	if o.World.Frozen {
+		g.shared = 1
+	}
+	g.reviewers = slices.Concat(g.members, o.Outside)
+	for _, reviewer := range g.reviewers {
+		g.makers = append(g.makers, maker(reviewer))
+	}
+	stream := func(number uint64) *rand.Rand { return rand.New(rand.NewPCG(o.Seed, number)) }
+	g.draws, g.missing, g.tails = stream(streamPlain), stream(streamMissing), stream(streamTails)
+	g.noise, g.runs = stream(streamNoise), stream(streamRuns)
+	g.quality, g.modelLength = normals(g.draws, len(g.members)), normals(g.draws, len(g.members))
+	g.factor = make([]float64, len(g.reviewers))
+	for k, i := range stream(streamSpread).Perm(len(g.reviewers)) {
+		g.factor[i] = 1
+		if last := len(g.reviewers) - 1; last > 0 {
+			g.factor[i] += o.World.Spread * (2*float64(k)/float64(last) - 1)
 		}
-		slates := o.Slates(s)
-		for i, reviewer := range members {
-			shift, noise := difficulty+shiftSD*draws.NormFloat64(), normals(draws, len(members), noiseSD)
-			shown := make([]int, len(slates[i]))
-			mean := 0.0
-			for p, answer := range slates[i] {
-				shown[p] = slices.Index(members, answer.Member)
-				mean += merit[shown[p]] / float64(len(shown))
+	}
+	return g
+}
+
+// chances draws the random parts of a session or a question.
+func (g *generator) chances(draws *rand.Rand) chances {
+	n := len(g.members)
+	c := chances{difficulty: draws.NormFloat64(), length: draws.NormFloat64(), answers: normals(draws, n), lengths: normals(draws, n)}
+	for range g.reviewers {
+		c.shifts, c.noise = append(c.shifts, draws.NormFloat64()), append(c.noise, normals(draws, n))
+	}
+	return c
+}
+
+// share replaces in c the parts that the sessions of a question have in common.
+func (c *chances) share(q chances, answers float64) {
+	c.difficulty, c.length = q.difficulty, q.length
+	mix(c.answers, q.answers, answers)
+	mix(c.lengths, q.lengths, answers)
+	mix(c.shifts, q.shifts, 0.5)
+	for i := range c.noise {
+		mix(c.noise[i], q.noise[i], 0.5)
+	}
+}
+
+// mix gives each of x, standard normal, that share of its variance from y.
+func mix(x, y []float64, share float64) {
+	for k := range x {
+		x[k] = math.Sqrt(1-share)*x[k] + math.Sqrt(share)*y[k]
+	}
+}
+
+// session appends the records of session s.
+func (g *generator) session(records []council.BiasMetricRecord, s int) []council.BiasMetricRecord {
+	w, c := g.o.World, g.chances(g.draws)
+	var hash, block *string
+	if w.Runs > 1 {
+		if s%w.Runs == 0 {
+			g.question = g.chances(g.runs)
+		}
+		c.share(g.question, g.shared)
+		hash = new(fmt.Sprintf("q%05d", s/w.Runs))
+		if w.Frozen {
+			hash, block = nil, hash
+		}
+	}
+	merit, length := make([]float64, len(g.members)), make([]float64, len(g.members))
+	for j := range g.members {
+		merit[j] = qualitySD*g.quality[j] + answerSD*c.answers[j]
+		model, answer := g.correlate(g.modelLength[j], g.quality[j]), g.correlate(c.lengths[j], c.answers[j])
+		length[j] = math.Round(typicalLength * math.Exp(modelLengthSD*model+sessionLengthSD*c.length+answerLengthSD*answer))
+	}
+	sway := math.Exp(w.NoiseSpread*g.noise.NormFloat64() - w.NoiseSpread*w.NoiseSpread)
+	share := float64(s) / float64(max(1, g.o.Sessions-1))
+	id, start, slates := fmt.Sprintf("s%05d", s), g.o.Start.Add(time.Duration(s)*interval).UTC(), g.o.Slates(s)
+	for i, reviewer := range g.reviewers {
+		g.thicken(c.noise[i])
+		failed := g.missing.Float64() < w.Missing
+		if len(slates[i]) == 0 {
+			continue
+		}
+		shown, mean := make([]int, len(slates[i])), 0.0
+		for p, answer := range slates[i] {
+			shown[p] = slices.Index(g.members, answer.Member)
+			mean += merit[shown[p]] / float64(len(shown))
+		}
+		scores := make([]float64, len(shown))
+		for p, j := range shown {
+			scores[p] = at(w.Constant, i)
+			if scores[p] != 0 {
+				continue
 			}
-			scores := make([]float64, len(shown))
-			for p, j := range shown {
-				scores[p] = baseScore + shift + merit[j] + noise[j] + o.Effects.on(i, j, p, float64(s)/float64(max(1, o.Sessions-1)))
-				scores[p] += (o.Effects.Length + at(o.Effects.LengthSlope, i)) * math.Log2(length[j]/typicalLength)
-				if p > 0 {
-					scores[p] += o.Effects.Anchoring * (merit[shown[0]] - mean)
-				}
+			scores[p] = g.base + g.factor[i]*(difficultySD*c.difficulty+shiftSD*c.shifts[i]+merit[j]+noiseSD*sway*c.noise[i][j])
+			scores[p] += g.planted(i, j, p, share) + (g.o.Effects.Length+at(g.o.Effects.LengthSlope, i))*math.Log2(length[j]/typicalLength)
+			if p > 0 {
+				scores[p] += g.o.Effects.Anchoring * (merit[shown[0]] - mean)
 			}
-			for p, j := range shown {
-				records = append(records, council.BiasMetricRecord{
-					SchemaVersion: council.RecordSchema, SessionID: fmt.Sprintf("s%05d", s), Timestamp: o.Start.Add(time.Duration(s) * interval).UTC(), ConsentLevel: 1,
-					ReviewerID: reviewer, ModelID: members[j], Position: &p, ResponseLengthChars: int(length[j]),
-					ScoreValue: new(min(max(math.Round(scores[p]), 1), 10)), ScoreScale: council.ScoreScale, CouncilConfig: "biassim",
-					Own: i == j, NShown: len(shown), OrderDesign: o.Order, RankValue: place(scores, shown, i, p), Status: council.BallotOK,
-					Provider: council.ProviderPair{Reviewer: maker(reviewer), Candidate: maker(members[j])},
-				})
+		}
+		for p, j := range shown {
+			record := council.BiasMetricRecord{
+				SchemaVersion: council.RecordSchema, SessionID: id, Timestamp: start, ConsentLevel: 1,
+				ReviewerID: reviewer, ModelID: g.members[j], Position: &p, ResponseLengthChars: int(length[j]),
+				ScoreScale: council.ScoreScale, CouncilConfig: "biassim", QueryHash: hash, BlockID: block,
+				Own: i == j, NShown: len(shown), OrderDesign: g.o.Order, Status: council.BallotError,
+				Provider: council.ProviderPair{Reviewer: g.makers[i], Candidate: g.makers[j]},
 			}
+			if !failed {
+				record.Status, record.RankValue = council.BallotOK, place(scores, shown, i, p)
+				record.ScoreValue = new(min(max(math.Round(scores[p]/g.step)*g.step, 1), 10))
+			}
+			records = append(records, record)
 		}
 	}
 	return records
 }
 
-// on returns the planted points, but for length and anchoring, of reviewer i for
+// correlate returns the deviate of a length that goes with that of a merit.
+func (g *generator) correlate(length, merit float64) float64 {
+	return math.Sqrt(1-g.correlated*g.correlated)*length + g.correlated*merit
+}
+
+// thicken makes Student's t of three degrees of freedom and variance 1 of standard
+// normal noise, where the world has heavy tails.
+func (g *generator) thicken(noise []float64) {
+	if !g.o.World.HeavyTails {
+		return
+	}
+	for j := range noise {
+		a, b, c := g.tails.NormFloat64(), g.tails.NormFloat64(), g.tails.NormFloat64()
+		noise[j] /= math.Sqrt(a*a + b*b + c*c)
+	}
+}
+
+// planted returns the planted points, but for length and anchoring, of reviewer i for
 // candidate j at place p, when the given share of the window, 0 to 1, is over.
-func (e Effects) on(i, j, p int, share float64) float64 {
+func (g *generator) planted(i, j, p int, share float64) float64 {
+	e := g.o.Effects
 	points := at(e.Position, p) + at(e.Harshness, i) + e.Pair[[2]int{i, j}] + at(e.Drift, i)*(share-0.5)
 	if share >= 0.5 {
 		points += at(e.Jump, i)
 	}
-	if i == j {
-		return points + e.Self
-	}
-	if members := Members(); maker(members[i]) == maker(members[j]) {
+	switch {
+	case i == j:
+		points += e.Self
+	case g.makers[i] == g.makers[j]:
 		points += e.Family
 	}
 	return points
 }
 
 // place returns the rank value at place p of a ballot by score: how many of the
-// others' answers have more, without ties. It is nil for the own answer.
+// others' answers have more, and half of those that have as much. It is nil for the
+// own answer.
 func place(scores []float64, shown []int, reviewer, p int) *float64 {
 	if shown[p] == reviewer {
 		return nil
 	}
 	above := 0.0
 	for q, j := range shown {
-		if j != reviewer && scores[q] > scores[p] {
+		switch {
+		case j == reviewer || q == p:
+		case scores[q] > scores[p]:
 			above++
+		case scores[q] == scores[p]:
+			above += 0.5
 		}
 	}
 	return &above
 }
 
-func normals(draws *rand.Rand, n int, sd float64) []float64 {
+// normals returns n standard normal deviates.
+func normals(draws *rand.Rand, n int) []float64 {
 	x := make([]float64, n)
 	for i := range x {
-		x[i] = sd * draws.NormFloat64()
+		x[i] = draws.NormFloat64()
 	}
 	return x
 }

@@ -37,15 +37,40 @@ func TestGolden(t *testing.T) {
 		Length: 0.3, LengthSlope: []float64{0, 0.4}, Position: []float64{0.3}, Self: 0.5, Family: 0.3, Harshness: []float64{-0.6},
 		Drift: []float64{0, 0, 0, 0.8}, Jump: []float64{0, 0, 0, 0, 1}, Anchoring: -0.2, Pair: map[[2]int]float64{{2, 3}: 1},
 	}
+	golden(t, "records.golden", biassim.Generate(o))
+}
+
+// All that a world may differ in, at once: the model is to be found in the package
+// comment, and these are its records.
+func TestWorldsGolden(t *testing.T) {
+	o := council3(6)
+	o.Outside = []string{"other/x"}
+	o.World = biassim.World{
+		Spread: 0.3, Constant: []float64{0, 0, 7}, LongerBetter: 0.6, Base: 7, Step: 0.5, Missing: 0.2,
+		HeavyTails: true, NoiseSpread: 0.5, Runs: 2,
+	}
+	golden(t, "worlds.golden", biassim.Generate(o))
+}
+
+// golden compares records with those of a file.
+func golden(t *testing.T, name string, records []council.BiasMetricRecord) {
+	t.Helper()
 	var b strings.Builder
-	for _, r := range biassim.Generate(o) {
-		fmt.Fprintf(&b, "%s %s %s %s %d/%d %d %g", r.SessionID, r.Timestamp.Format(time.RFC3339), r.ReviewerID, r.ModelID, *r.Position, r.NShown, r.ResponseLengthChars, *r.ScoreValue)
+	for _, r := range records {
+		fmt.Fprintf(&b, "%s %s %s %s", r.SessionID, r.Timestamp.Format(time.RFC3339), r.ReviewerID, r.ModelID)
+		fmt.Fprintf(&b, " %d/%d %d", *r.Position, r.NShown, r.ResponseLengthChars)
+		if r.ScoreValue != nil {
+			fmt.Fprintf(&b, " %g", *r.ScoreValue)
+		}
 		if r.RankValue != nil {
 			fmt.Fprintf(&b, " rank %g", *r.RankValue)
 		}
+		if r.QueryHash != nil {
+			fmt.Fprintf(&b, " question %s", *r.QueryHash)
+		}
 		b.WriteString("\n")
 	}
-	path := filepath.Join("testdata", "records.golden")
+	path := filepath.Join("testdata", name)
 	if *update {
 		if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)

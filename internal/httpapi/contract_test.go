@@ -88,7 +88,7 @@ var schemas = map[string]reflect.Type{
 	"Order": reflect.TypeFor[council.Order](), "Stage": reflect.TypeFor[council.Stage](), "FailureCode": reflect.TypeFor[council.FailureCode](),
 	"Report": reflect.TypeFor[bias.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
 	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
-	"Metric": reflect.TypeFor[bias.Metric](), "Profile": reflect.TypeFor[bias.Profile](), "Position": reflect.TypeFor[bias.Position](),
+	"Metric": reflect.TypeFor[bias.Metric](), "SecondFit": reflect.TypeFor[bias.SecondFit](), "Profile": reflect.TypeFor[bias.Profile](), "Position": reflect.TypeFor[bias.Position](),
 	"Estimate": reflect.TypeFor[bias.Estimate](), "Prior": reflect.TypeFor[bias.Prior](), "ChangePoint": reflect.TypeFor[bias.ChangePoint](),
 	"Anomalies": reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](), "Calibrated": reflect.TypeFor[bias.Calibrated](),
 	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](), "Entry": reflect.TypeFor[bias.Entry](),

@@ -1,0 +1,503 @@
+package bias
+
+import (
+	"math"
+	"slices"
+)
+
+const (
+	// leastDiscrimination is the share of the mean discrimination below which the
+	// scores of a reviewer hardly follow the answers.
+	leastDiscrimination = 0.4
+	// blocks is how many parts of the sessions are left out in turn for the error of
+	// the discriminations.
+	blocks = 20
+	// discriminationStep is the change of a discrimination for numeric derivatives.
+	discriminationStep = 0.1
+)
+
+const (
+	hardlyFollows = "its scores hardly follow the answers"
+	noneFollow    = "no reviewer's scores follow the answers closely enough"
+	scaleUnknown  = "how widely each reviewer spreads its scores cannot be told from favour: it takes three reviewers who score two or more of the same answers"
+)
+
+// discrimination is how much of a difference in worth between two answers each
+// reviewer's scores show. Reviewers who merely spread their scores differently
+// seem to favour somebody in a fit that takes them to use the scale alike.
+type discrimination struct {
+	w *window
+	// b is the discrimination by member: 1 is the mean of those that count. It is NaN
+	// where it cannot be told.
+	b []float64
+	// reason says why a member is not among strong.
+	reason []string
+	// strong are the members whose scores follow the answers, ascending, and place
+	// where each member stands among them, -1 for the others.
+	strong []int
+	place  []int
+	// se is the standard error by member, on df degrees of freedom; covariance that of
+	// the discriminations of strong.
+	se         []float64
+	df         float64
+	covariance []float64
+	solver     worthSolver
+}
+
+// meeting is what two reviewers gave to the answers that both scored.
+type meeting struct {
+	tally
+	weight     [blocks]float64 // answers less one, summed over sessions, by block
+	candidates []int           // that both scored, in the order met
+	moments    [][blocks]products
+}
+
+// products are sums over sessions of two reviewers' scores of one candidate, each
+// less the reviewer's mean over what both scored.
+type products struct{ n, x, y, xy float64 }
+
+// discriminations estimates the discrimination of each reviewer: one factor behind
+// the covariances of their scores, by least squares (minres; Harman and Jones
+// 1966).
+func (w *window) discriminations() *discrimination {
+	n := len(w.names)
+	d := &discrimination{
+		w: w, b: slices.Repeat([]float64{math.NaN()}, n), se: slices.Repeat([]float64{math.NaN()}, n),
+		reason: slices.Repeat([]string{scaleUnknown}, n), place: slices.Repeat([]int{-1}, n),
+	}
+	meetings := w.meetings()
+	links := make([][]int, n)
+	for pair, m := range meetings {
+		if m.testable() {
+			links[pair[0]], links[pair[1]] = append(links[pair[0]], pair[1]), append(links[pair[1]], pair[0])
+		}
+	}
+	leave := min(blocks, w.clusters)
+	d.df = float64(leave - 1)
+	without := make([][]float64, leave) // b by member, without one block
+	for l := range without {
+		without[l] = make([]float64, n)
+	}
+	for _, group := range comparable(links, slices.Repeat([]bool{true}, n)) {
+		c, weight := covariances(meetings, group, -1)
+		b := minres(c, weight, nil)
+		strong := scale(b, nil)
+		for a, member := range group {
+			if !strong[a] {
+				d.reason[member] = hardlyFollows
+			}
+		}
+		if !slices.Contains(strong, true) {
+			continue
+		}
+		for a, member := range group {
+			d.b[member] = b[a]
+		}
+		for l := range without {
+			c, weight := covariances(meetings, group, l)
+			again := minres(c, weight, b)
+			scale(again, strong)
+			for a, member := range group {
+				without[l][member] = again[a]
+			}
+		}
+		counts := make([]bool, n)
+		for a, member := range group {
+			counts[member] = strong[a]
+		}
+		for _, members := range comparable(links, counts) {
+			d.strong = append(d.strong, members...)
+		}
+	}
+	slices.Sort(d.strong)
+	for k, member := range d.strong {
+		d.place[member] = k
+	}
+	d.setErrors(without)
+	return d
+}
+
+// setErrors sets the errors of b from what it is without each block.
+func (d *discrimination) setErrors(without [][]float64) {
+	n := len(d.strong)
+	d.covariance = make([]float64, n*n)
+	share := d.df / (d.df + 1)
+	squares, deviations := make([]float64, len(d.b)), make([]float64, n)
+	for _, b := range without {
+		for member, v := range b {
+			squares[member] += share * (v - d.b[member]) * (v - d.b[member])
+		}
+		for k, member := range d.strong {
+			deviations[k] = b[member] - d.b[member]
+		}
+		addOuter(d.covariance, deviations)
+	}
+	for k := range d.covariance {
+		d.covariance[k] *= share
+	}
+	for member, v := range squares {
+		d.se[member] = math.Sqrt(v)
+	}
+}
+
+// meetings returns what each two reviewers gave to the same answers, by their
+// indices, the smaller first. Blocks hold whole clusters.
+func (w *window) meetings() map[[2]int]*meeting {
+	all := map[[2]int]*meeting{}
+	var both []int
+	for _, k := range w.byCluster() {
+		s := &w.sessions[k]
+		block := s.cluster * min(blocks, w.clusters) / w.clusters
+		for i := range s.reviewers {
+			for q := range i {
+				both = both[:0]
+				x, y := 0., 0.
+				for j := range s.candidates {
+					if first, second := s.y[q][j], s.y[i][j]; !math.IsNaN(first) && !math.IsNaN(second) {
+						both = append(both, j)
+						x, y = x+first, y+second
+					}
+				}
+				if len(both) < 2 {
+					continue
+				}
+				pair := [2]int{s.reviewers[q], s.reviewers[i]}
+				m := all[pair]
+				if m == nil {
+					m = &meeting{}
+					all[pair] = m
+				}
+				m.add(s.cluster, k)
+				n := float64(len(both))
+				m.weight[block] += n - 1
+				for _, j := range both {
+					at := slices.Index(m.candidates, s.candidates[j])
+					if at < 0 {
+						at = len(m.candidates)
+						m.candidates, m.moments = append(m.candidates, s.candidates[j]), append(m.moments, [blocks]products{})
+					}
+					u, v := s.y[q][j]-x/n, s.y[i][j]-y/n
+					to := &m.moments[at][block]
+					to.n, to.x, to.y, to.xy = to.n+1, to.x+u, to.y+v, to.xy+u*v
+				}
+			}
+		}
+	}
+	return all
+}
+
+// comparable returns the groups of the members that count whose links join them
+// all in a way that tells their discriminations apart: with a cycle of odd length.
+// Along a chain, or a cycle of even length, one half could take any factor and the
+// other its inverse.
+func comparable(links [][]int, counts []bool) [][]int {
+	var groups [][]int
+	side := make([]int, len(links)) // 0 for a member not met
+	for start := range links {
+		if side[start] != 0 || !counts[start] {
+			continue
+		}
+		group, odd := []int{start}, false
+		side[start] = 1
+		for k := 0; k < len(group); k++ {
+			for _, other := range links[group[k]] {
+				switch {
+				case !counts[other]:
+				case side[other] == 0:
+					side[other] = -side[group[k]]
+					group = append(group, other)
+				case side[other] == side[group[k]]:
+					odd = true
+				}
+			}
+		}
+		if odd {
+			slices.Sort(group)
+			groups = append(groups, group)
+		}
+	}
+	return groups
+}
+
+// covariances returns the covariances of the scores of each two reviewers of a
+// group, and their weights, leaving out one block, or none when negative. Each
+// candidate is centred over sessions, so that what a reviewer adds to a candidate
+// in every session drops out.
+func covariances(meetings map[[2]int]*meeting, group []int, leave int) (c, weight [][]float64) {
+	c, weight = matrix(len(group), len(group), 0.), matrix(len(group), len(group), 0.)
+	for a := range group {
+		for b := range a {
+			m := meetings[[2]int{group[b], group[a]}]
+			if m == nil {
+				continue
+			}
+			sum, w := 0., 0.
+			for block, v := range m.weight {
+				if block != leave {
+					w += v
+				}
+			}
+			for _, moments := range m.moments {
+				var t products
+				for block, p := range moments {
+					if block != leave {
+						t.n, t.x, t.y, t.xy = t.n+p.n, t.x+p.x, t.y+p.y, t.xy+p.xy
+					}
+				}
+				if t.n > 0 {
+					sum += t.xy - t.x*t.y/t.n
+				}
+			}
+			if w > 0 {
+				c[a][b], weight[a][b] = sum/w, w
+				c[b][a], weight[b][a] = sum/w, w
+			}
+		}
+	}
+	return c, weight
+}
+
+// minres returns the loadings of one factor, none below 0, that come closest to the
+// covariances in weighted least squares, from a first guess or, without one, from
+// equal loadings.
+func minres(c, weight [][]float64, guess []float64) []float64 {
+	const rounds, close = 1000, 1e-9
+	b := slices.Clone(guess)
+	if b == nil {
+		sum, weights := 0., 0.
+		for i := range c {
+			for k := range i {
+				sum, weights = sum+weight[i][k]*c[i][k], weights+weight[i][k]
+			}
+		}
+		b = slices.Repeat([]float64{math.Sqrt(max(0, sum/weights))}, len(c))
+	}
+	for range rounds {
+		change, largest := 0., 0.
+		for i := range b {
+			above, below := 0., 0.
+			for k, v := range b {
+				if k != i {
+					above += weight[i][k] * c[i][k] * v
+					below += weight[i][k] * v * v
+				}
+			}
+			next := 0.
+			if below > 0 {
+				next = max(0, above/below)
+			}
+			change, largest = max(change, math.Abs(next-b[i])), max(largest, next)
+			b[i] = next
+		}
+		if change <= close*largest {
+			break
+		}
+	}
+	return b
+}
+
+// scale divides the loadings by the mean of those that count, and returns which
+// these are: without a choice, those that are [leastDiscrimination] of their own
+// mean or more.
+func scale(b []float64, counts []bool) []bool {
+	choose := counts == nil
+	if choose {
+		counts = slices.Repeat([]bool{true}, len(b))
+	}
+	for {
+		sum, n := 0., 0.
+		for k, v := range b {
+			if counts[k] {
+				sum, n = sum+v, n+1
+			}
+		}
+		if !(sum > 0) {
+			return make([]bool, len(b))
+		}
+		for k := range b {
+			b[k] *= n / sum
+		}
+		dropped := false
+		for k, v := range b {
+			if choose && counts[k] && v < leastDiscrimination {
+				counts[k], dropped = false, true
+			}
+		}
+		if !dropped {
+			return counts
+		}
+	}
+}
+
+// unknown says why there is no second fit of a reviewer, "" where there is.
+func (d *discrimination) unknown(member int) string {
+	if d.place[member] >= 0 {
+		return ""
+	}
+	return d.reason[member]
+}
+
+// adjusted returns the scores of the second fit: each score less what
+// the reviewer's discrimination makes of the answer's worth to the others. The
+// first matrix is for the discriminations as they are. Two follow for each of
+// strong: with its own one greater by [discriminationStep], and less.
+func (d *discrimination) adjusted() responses { return responses{d.adjust, 1 + 2*len(d.strong)} }
+
+func (d *discrimination) adjust(k int) [][][]float64 {
+	s := &d.w.sessions[k]
+	b := make([]float64, len(s.reviewers)) // 0 for one that does not count
+	for i, member := range s.reviewers {
+		if d.place[member] >= 0 {
+			b[i] = d.b[member]
+		}
+	}
+	y := make([][][]float64, 1+2*len(d.strong))
+	y[0] = matrix(len(s.reviewers), len(s.candidates), math.NaN())
+	d.solver.adjust(y[0], s, b)
+	for r := 1; r < len(y); r++ {
+		i := slices.Index(s.reviewers, d.strong[(r-1)/2])
+		if i < 0 {
+			y[r] = y[0]
+			continue
+		}
+		step := discriminationStep
+		if r%2 == 0 {
+			step = -step
+		}
+		b[i] += step
+		y[r] = matrix(len(s.reviewers), len(s.candidates), math.NaN())
+		d.solver.adjust(y[r], s, b)
+		b[i] -= step
+	}
+	return y
+}
+
+// variance returns what the errors of the discriminations add to the variance of a
+// contrast of a fit to adjusted scores.
+func (d *discrimination) variance(f *fit, c []float64) float64 {
+	g := make([]float64, len(d.strong))
+	for k := range g {
+		g[k] = (dot(c, f.others[2*k]) - dot(c, f.others[2*k+1])) / (2 * discriminationStep)
+	}
+	return quadratic(d.covariance, g)
+}
+
+// worthSolver computes what the answers of a session are worth to its reviewers.
+type worthSolver struct {
+	normal, worth, level, above, below, others []float64
+	judges                                     []int
+}
+
+// adjust sets to the scores of a session less (b_i - 1) m_j(-i). The worth m_j and
+// the levels a_k are the least squares of y = a_k + b_k m_j over the scores that
+// reviewers with a discrimination b above 0 gave to others; m_j(-i), the worth of
+// answer j to all reviewers but i, is sum b_k (y_kj - a_k) / sum b_k^2 over them,
+// less its mean over what i scored. A cell that no other reviewer scored becomes
+// NaN, and so do all of a reviewer without a discrimination.
+func (v *worthSolver) adjust(to [][]float64, s *scores, b []float64) {
+	n := len(s.candidates)
+	v.normal, v.worth = grow(v.normal, n*n), grow(v.worth, n)
+	v.level, v.above, v.below, v.others = grow(v.level, len(b)), grow(v.above, n), grow(v.below, n), grow(v.others, n)
+	v.judges = slices.Grow(v.judges[:0], n)[:n]
+	clear(v.judges)
+	squares := 0.
+	for k := range b {
+		squares += b[k] * b[k]
+	}
+	// A little on the diagonal makes the equations regular, and the worths of answers
+	// that no reviewer links with the others sum to zero by themselves.
+	const little = 1e-7
+	for j := range n {
+		v.normal[j*n+j] = little * squares
+	}
+	counts := func(k, j int) bool { return b[k] > 0 && !s.own[k][j] && !math.IsNaN(s.y[k][j]) }
+	for k := range b {
+		mean, cells := 0., 0.
+		for j := range n {
+			if counts(k, j) {
+				mean, cells = mean+s.y[k][j], cells+1
+				v.judges[j]++
+			}
+		}
+		mean /= cells
+		for j := range n {
+			if !counts(k, j) {
+				continue
+			}
+			v.worth[j] += b[k] * (s.y[k][j] - mean)
+			v.normal[j*n+j] += b[k] * b[k]
+			for q := range j + 1 {
+				if counts(k, q) {
+					v.normal[j*n+q] -= b[k] * b[k] / cells
+				}
+			}
+		}
+	}
+	factor(v.normal, n, nil)
+	solve(v.normal, n, v.worth)
+	for k := range b {
+		cells := 0.
+		for j := range n {
+			if counts(k, j) {
+				v.level[k] += s.y[k][j] - b[k]*v.worth[j]
+				cells++
+			}
+		}
+		v.level[k] /= cells
+		for j := range n {
+			if counts(k, j) {
+				v.above[j] += b[k] * (s.y[k][j] - v.level[k])
+				v.below[j] += b[k] * b[k]
+			}
+		}
+	}
+	for i := range b {
+		if b[i] == 0 {
+			continue
+		}
+		mean, cells := 0., 0.
+		for j := range n {
+			v.others[j] = math.NaN()
+			above, below, judges := v.above[j], v.below[j], v.judges[j]
+			if counts(i, j) {
+				above, below, judges = above-b[i]*(s.y[i][j]-v.level[i]), below-b[i]*b[i], judges-1
+			}
+			if judges > 0 && !math.IsNaN(s.y[i][j]) {
+				v.others[j] = above / below
+				mean, cells = mean+v.others[j], cells+1
+			}
+		}
+		mean /= cells
+		for j := range n {
+			to[i][j] = s.y[i][j] - (b[i]-1)*(v.others[j]-mean)
+		}
+	}
+}
+
+// discrimination returns the metric that describes how widely each reviewer spreads
+// its scores.
+func (h *findings) discrimination() Metric {
+	m := h.c.metric("discrimination", "times the mean of the reviewers",
+		"one factor behind the covariances of the reviewers' scores of the same answers, by least squares (minres); errors by leaving out 20 blocks of sessions", h.scored, h.span)
+	m.Reason = "descriptive: how much of a difference between two answers each reviewer's scores show"
+	for id, t := range h.reviewers {
+		if t.records == 0 {
+			continue
+		}
+		member := h.c.metric(m.Name+"|"+h.w.names[id], m.Unit, m.Method, t, h.span)
+		member.Subject = h.w.names[id]
+		switch b := h.spread.b[id]; {
+		case !t.testable() || math.IsNaN(b):
+			member.missing(h.spread.reason[id])
+		default:
+			half := effect{se: h.spread.se[id], df: h.spread.df}.interval(0.95)
+			member.PointEstimate, member.StandardError = &b, new(h.spread.se[id])
+			member.CILower, member.CIUpper = new(max(0, b-half)), new(b+half)
+			if member.Reason = m.Reason; b < leastDiscrimination {
+				member.Reason = hardlyFollows
+			}
+		}
+		m.Members = append(m.Members, member)
+	}
+	return m
+}

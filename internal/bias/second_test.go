@@ -1,0 +1,234 @@
+package bias
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/council"
+)
+
+// inWorld returns the records of sessions of so many members in a world.
+func inWorld(seed uint64, sessions, members int, showOwn bool, world biassim.World, effects biassim.Effects) []council.BiasMetricRecord {
+	ids := biassim.Council(members)
+	return biassim.Generate(biassim.Options{
+		Seed: seed, Sessions: sessions, Start: now.AddDate(0, -6, 0), Members: ids, Order: council.OrderBalanced, Effects: effects, World: world,
+		Slates: func(session int) []council.Slate {
+			return anonymize.Draw(anonymize.Options{
+				Seed: int64(seed)<<20 + int64(session), Order: council.OrderBalanced, Authors: ids, Reviewers: ids, ShowOwn: showOwn,
+			}).Reviewer
+		},
+	})
+}
+
+// TestMaskedMemberIsFound holds that a reviewer who is harsh by more than delta is
+// found beside one whose smaller deviation is far more certain.
+func TestMaskedMemberIsFound(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 0))
+	records := generated(11, 100, council.OrderBalanced, false, biassim.Effects{})
+	shift := map[string]float64{}
+	for k := range records {
+		r := &records[k]
+		switch r.ReviewerID {
+		case "openai/m0": // steady, and a little generous
+			r.ScoreValue = new(min(10, *r.ScoreValue+0.13))
+		case "meta/m4": // harsh by half a point, and moody
+			if _, ok := shift[r.SessionID]; !ok {
+				shift[r.SessionID] = -0.65 + 1.7*rng.NormFloat64()
+			}
+			r.ScoreValue = new(min(10, max(1, *r.ScoreValue+shift[r.SessionID])))
+		}
+	}
+	report := collect(unlimited, records).Report()
+	metrics := byName(report.Metrics)
+	steady, harsh, headline := metrics["harshness|openai/m0"], metrics["harshness|meta/m4"], metrics["harshness"]
+	if !(*steady.PValue < *harsh.PValue && math.Abs(*steady.PointEstimate) < deltaEffect && *harsh.QValue < levelHigh && *harsh.PointEstimate < -deltaEffect) {
+		t.Fatalf("not the case to be tested: %+.3f (p %.2g) beside %+.3f (p %.2g)", *steady.PointEstimate, *steady.PValue, *harsh.PointEstimate, *harsh.PValue)
+	}
+	if *headline.Verdict != VerdictBias || headline.Subject != "meta/m4" || *headline.PointEstimate != *harsh.PointEstimate {
+		t.Errorf("headline about %s: %q, %+.3f", headline.Subject, *headline.Verdict, *headline.PointEstimate)
+	}
+	if *harsh.Verdict != VerdictBias || *steady.Verdict == VerdictBias {
+		t.Errorf("harsh reviewer %q, steady one %q", *harsh.Verdict, *steady.Verdict)
+	}
+	if want := fmt.Sprintf("harshness (meta/m4) %+.2f points", *harsh.PointEstimate); !strings.Contains(report.Headline, want) {
+		t.Errorf("the headline %q lacks %q", report.Headline, want)
+	}
+}
+
+// TestScaleUseIsNoFavour counts reports that call a favour or a slope a bias where
+// reviewers spread their scores differently and nobody favours anybody. The bound is
+// 5 % and 3.3 standard errors of 40 reports.
+func TestScaleUseIsNoFavour(t *testing.T) {
+	for name, world := range map[string]biassim.World{
+		"spread by 30 %":                    {Spread: 0.3},
+		"spread by 30 %, long answers good": {Spread: 0.3, LongerBetter: 0.6},
+		"one always gives 7":                {Constant: []float64{2: 7}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			flagged := 0
+			for seed := range uint64(40) {
+				found := verdicts(collect(unlimited, inWorld(seed, 60, 4, seed%2 == 0, world, biassim.Effects{})).Report())
+				for _, headline := range []string{"length_slope_deviation", "self_preference", "family_affinity", "affinity"} {
+					if found[headline] == VerdictBias {
+						flagged++
+						break
+					}
+				}
+			}
+			if flagged > 6 {
+				t.Errorf("%d of 40 reports call how the scale is used a bias", flagged)
+			}
+		})
+	}
+}
+
+// TestDiscriminationIsTold holds that the report describes how widely each reviewer
+// spreads its scores, with an interval that holds the truth.
+func TestDiscriminationIsTold(t *testing.T) {
+	held, all := 0, 0
+	for seed := range uint64(20) {
+		// Dealt at random, the factors are recovered from the scores' own deviations.
+		metrics := byName(collect(unlimited, inWorld(seed, 100, 5, false, biassim.World{Spread: 0.3}, biassim.Effects{})).Report().Metrics)
+		if m := metrics["discrimination"]; m.PointEstimate != nil || m.Verdict != nil || len(m.Members) != 5 {
+			t.Fatalf("%+v", m)
+		}
+		var estimates []float64
+		var members []Metric
+		for _, id := range biassim.Council(5) {
+			m := metrics["discrimination|"+id]
+			if m.PointEstimate == nil || m.Verdict != nil || m.PValue != nil {
+				t.Fatalf("%+v", m)
+			}
+			estimates, members = append(estimates, *m.PointEstimate), append(members, m)
+		}
+		order := []int{0, 1, 2, 3, 4}
+		slices.SortFunc(order, func(a, b int) int { return int(math.Copysign(1, estimates[a]-estimates[b])) })
+		for rank, k := range order {
+			all++
+			// The order of factors that lie close may be another; that costs little.
+			if factor := 0.7 + 0.15*float64(rank); *members[k].CILower <= factor && factor <= *members[k].CIUpper {
+				held++
+			}
+		}
+	}
+	if held < 85 {
+		t.Errorf("%d of %d intervals hold the truth", held, all)
+	}
+}
+
+// TestConstantReviewerHasNoFavour holds that a reviewer who gives every answer the
+// same score is called harsh if it is, and nothing else is said of it.
+func TestConstantReviewerHasNoFavour(t *testing.T) {
+	metrics := byName(collect(unlimited, inWorld(3, 60, 5, true, biassim.World{Constant: []float64{2: 7}}, biassim.Effects{})).Report().Metrics)
+	for _, name := range []string{"length_slope_deviation|anthropic/m2", "self_preference|anthropic/m2", "pair|anthropic/m2>meta/m4"} {
+		if m := metrics[name]; m.PointEstimate != nil || m.PValue != nil || *m.Verdict != VerdictNotIdentified || m.Reason != hardlyFollows {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+	if m := metrics["discrimination|anthropic/m2"]; *m.PointEstimate != 0 || m.Reason != hardlyFollows {
+		t.Errorf("discrimination: %+v", m)
+	}
+	for _, name := range []string{"length_slope_deviation|meta/m4", "self_preference|meta/m4", "self_preference", "pair|meta/m4>anthropic/m2", "family_affinity"} {
+		if m := metrics[name]; m.PValue == nil || m.SecondFit == nil {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+}
+
+// TestThreeMembersHidden holds that what could be scale use is not told where the
+// discriminations are not: three reviewers never score two of the same answers.
+func TestThreeMembersHidden(t *testing.T) {
+	metrics := byName(collect(unlimited, inWorld(4, 60, 3, false, biassim.World{}, biassim.Effects{})).Report().Metrics)
+	for _, name := range []string{"affinity", "pair|openai/m0>openai/m1", "length_slope_deviation", "discrimination|openai/m0"} {
+		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != scaleUnknown {
+			t.Errorf("%s: %+v", name, m)
+		}
+	}
+	if m := metrics["harshness"]; m.PValue == nil {
+		t.Errorf("harshness: %+v", m)
+	}
+}
+
+// TestFamilyWithOwnHidden holds that favour for the maker's other models is told
+// where own answers are hidden, because some pairs share a maker and others do not.
+func TestFamilyWithOwnHidden(t *testing.T) {
+	const planted = 0.5
+	var sum float64
+	held := 0
+	for seed := range uint64(30) {
+		m := byName(collect(unlimited, generated(seed, 60, council.OrderBalanced, false, biassim.Effects{Family: planted})).Report().Metrics)["family_affinity"]
+		if m.PointEstimate == nil || m.SecondFit == nil {
+			t.Fatalf("%+v", m)
+		}
+		sum += *m.PointEstimate
+		if *m.CILower <= planted && planted <= *m.CIUpper {
+			held++
+		}
+	}
+	if mean := sum / 30; math.Abs(mean-planted) > 0.1 {
+		t.Errorf("planted %v, the mean estimate is %v", planted, mean)
+	}
+	if held < 24 { // 95 % less 3.8 standard errors
+		t.Errorf("%d of 30 intervals hold the truth", held)
+	}
+	report := collect(unlimited, generated(1, 100, council.OrderBalanced, false, biassim.Effects{Family: 0.9})).Report()
+	if got := verdicts(report)["family_affinity"]; got != VerdictBias {
+		t.Errorf("a large favour for the family is %q", got)
+	}
+}
+
+// TestDetectableIsDetected plants the effect that a report without any prints as
+// detectable and counts the verdicts: 80 %, less 3.3 standard errors of 60 reports.
+func TestDetectableIsDetected(t *testing.T) {
+	const reports = 60
+	for _, tc := range []struct {
+		headline string
+		effects  func(points float64) biassim.Effects
+	}{
+		{"position", func(x float64) biassim.Effects { return biassim.Effects{Position: []float64{x}} }},
+		{"self_preference", func(x float64) biassim.Effects { return biassim.Effects{Self: x} }},
+		{"harshness", func(x float64) biassim.Effects {
+			return biassim.Effects{Harshness: []float64{-x, x / 4, x / 4, x / 4, x / 4}}
+		}},
+	} {
+		t.Run(tc.headline, func(t *testing.T) {
+			size := 0.
+			for seed := range uint64(5) {
+				m := byName(collect(unlimited, generated(seed, 50, council.OrderBalanced, true, biassim.Effects{})).Report().Metrics)[tc.headline]
+				size += *m.MinimumDetectableEffect / 5
+			}
+			effects := tc.effects(size)
+			found := 0
+			for seed := range uint64(reports) {
+				if verdicts(collect(unlimited, generated(100+seed, 50, council.OrderBalanced, true, effects)).Report())[tc.headline] == VerdictBias {
+					found++
+				}
+			}
+			if found < 38 {
+				t.Errorf("an effect of %.2f is found in %d of %d reports", size, found, reports)
+			}
+		})
+	}
+}
+
+// TestGapWithoutVariation holds that a difference which is the same in every session
+// is not taken for reviewers that cannot be compared.
+func TestGapWithoutVariation(t *testing.T) {
+	var records []council.BiasMetricRecord
+	for s := range 30 {
+		for j, model := range []string{"x/a", "x/b", "x/c"} {
+			for i, reviewer := range []string{"judge/one", "judge/two"} {
+				records = append(records, record(fmt.Sprintf("s%02d", s), now, reviewer, model, float64(3+(s+j)%4+i)))
+			}
+		}
+	}
+	if m := byName(collect(unlimited, records).Report().Metrics)["harshness"]; m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != noVariation {
+		t.Errorf("%q, %s", *m.Verdict, m.Reason)
+	}
+}
