@@ -66,6 +66,9 @@ type Options struct {
 	IdleTimeout         time.Duration // silence between bytes of a reply once its headers came; 0: only AttemptTimeout limits it
 	MaxCallsPerProvider int           // requests in flight; further ones wait
 	MaxReplyBytes       int64         // size limit of one reply; of a stream: of its text, and of each line
+	// Dial connects to a provider, as http.Transport.DialContext does; nil is TCP,
+	// within DialTimeout.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func (o Options) validate() error {
@@ -155,7 +158,9 @@ func New(o Options) (*Client, error) {
 // write.
 func newPool(o Options) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = (&net.Dialer{Timeout: o.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	if t.DialContext = o.Dial; t.DialContext == nil {
+		t.DialContext = (&net.Dialer{Timeout: o.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
 	t.TLSHandshakeTimeout = o.DialTimeout
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = max(256, o.MaxCallsPerProvider)
