@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/pipenet"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
@@ -75,21 +76,11 @@ func realModels(ctx context.Context) []simllm.Model {
 	return append(models, simllm.Model{Name: "scribe", ChunkDelay: scaled(time.Second), Reply: reply})
 }
 
-// impatient is a connection through a proxy that closes it after some silence.
-type impatient struct{ net.Conn }
-
-func (c impatient) Read(p []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(proxyIdle)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Read(p)
-}
-
 // behindProxy returns a client that reaches the daemon through such a proxy.
 func behindProxy() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		return impatient{conn}, err
+		return pipenet.Proxied{Conn: conn, Idle: proxyIdle}, err
 	}}}
 }
 
@@ -487,5 +478,5 @@ func TestRealTime(t *testing.T) {
 		"%.0f MiB before, at most %.0f, %.0f after", d.before.memory/(1<<20), most.memory/(1<<20), after.memory/(1<<20))
 	p.keep("the daemon stops within 2 s when nothing runs", unless(stopped < 10*time.Second, "%s", stopped), "%.1f s", stopped.Seconds())
 	_ = p.rows.Flush()
-	t.Logf("20 sessions, models at %.3f of real time\n%s", float64(realLength)/float64(*realTime), &p.text)
+	t.Logf("20 sessions, models take 1/%.3g of the time of real ones\n%s", float64(realLength)/float64(*realTime), &p.text)
 }
