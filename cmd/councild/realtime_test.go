@@ -355,7 +355,7 @@ func (p *promises) keep(promise string, wrong []string, measured string, args ..
 	mark := "ok"
 	if len(wrong) > 0 {
 		mark = "FAILED"
-		p.t.Errorf("%s: %s", promise, strings.Join(wrong, "; "))
+		p.t.Errorf("%s: %d times not, such as %s", promise, len(wrong), strings.Join(wrong[:min(len(wrong), 3)], "; "))
 	}
 	_, _ = fmt.Fprintf(p.rows, "%s\t%s\t%s\n", mark, promise, fmt.Sprintf(measured, args...))
 }

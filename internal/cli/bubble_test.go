@@ -12,6 +12,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -251,6 +253,10 @@ func asked(fields string) func(*testing.T, *bubble, time.Duration) string {
 // time, and not a second after. At the very second either may come, and nothing else.
 func TestTimers(t *testing.T) {
 	const complete = "complete"
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	none := func(time.Duration) world { return world{} }
 	for _, tt := range []struct {
 		timer         string
@@ -330,7 +336,7 @@ func TestTimers(t *testing.T) {
 		{"stage 3", 10*time.Minute - time.Second, func(d time.Duration) world {
 			return after(simllm.Synthesis, d, map[string]string{"ATTEMPT_TIMEOUT": "10m", "CHAIRMAN": "d"})
 		}, asked(""), complete, "fallback top_ranked"},
-		{"TIMEOUT, to the last second", 10*time.Minute - time.Second, func(d time.Duration) world {
+		{"stage 3", 10*time.Minute - time.Second, func(d time.Duration) world {
 			return after(simllm.Question, d, map[string]string{"ATTEMPT_TIMEOUT": "10m"})
 		}, func(t *testing.T, b *bubble, _ time.Duration) string {
 			resp, _, err := b.send(b.client, "POST", "/v1/chat/completions", `{"model":"council/d","messages":[{"role":"user","content":"Which one?"}]}`)
@@ -382,13 +388,41 @@ func TestTimers(t *testing.T) {
 			b.syncFor(d)
 			return verdictOf(b.post(t, ""))
 		}, complete, "not persisted"},
-		{"the wait for the disk, which begins when the chairman has written", time.Minute + 10*time.Second, func(time.Duration) world {
+		{"the wait for the disk", time.Minute + 10*time.Second, func(time.Duration) world {
 			return after(simllm.Synthesis, time.Minute, map[string]string{"CHAIRMAN": "d"})
 		}, func(t *testing.T, b *bubble, d time.Duration) string {
 			b.syncFor(d)
 			return verdictOf(b.post(t, ""))
 		}, complete, "not persisted"},
-		{"a proxy in front of a plain POST", time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) },
+		{"responses that are written", cancelGrace, none, func(t *testing.T, b *bubble, d time.Duration) string {
+			time.AfterFunc(time.Nanosecond, b.shutdown)
+			return b.hesitantly(t, "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
+		}, "whole", "cut"},
+		{"failures that open a breaker", 30 * time.Second, func(time.Duration) world {
+			return world{
+				env:   map[string]string{"MAX_ATTEMPTS": "1"},
+				fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 500, Tasks: []simllm.TaskKind{simllm.Question, simllm.Review}, Times: 10},
+			}
+		}, func(t *testing.T, b *bubble, d time.Duration) string {
+			for range 4 { // with two calls to d each
+				b.post(t, "")
+			}
+			time.Sleep(d)
+			b.post(t, "")
+			return verdictOf(b.post(t, ""))
+		}, "stage1 d breaker_open, stage2 d breaker_open", complete},
+		{"looking after closed segments", 24 * time.Hour, func(time.Duration) world {
+			return world{env: map[string]string{"BIAS_RETENTION_DAYS": "1", "BIAS_ROTATE_BYTES": "1"}}
+		}, func(t *testing.T, b *bubble, d time.Duration) string {
+			b.post(t, "")
+			time.Sleep(d)
+			segments, err := filepath.Glob(b.cfg.BiasStore + ".0*")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return fmt.Sprintf("%d segments", len(segments))
+		}, "1 segments", "0 segments"},
+		{"A plain POST is silent until its end", time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) },
 			func(t *testing.T, b *bubble, _ time.Duration) string {
 				resp, _, err := b.send(b.proxied(t), "POST", "/v1/council", `{"query":"Which one?"}`)
 				if err == nil {
@@ -403,6 +437,9 @@ func TestTimers(t *testing.T) {
 			}, "200 OK", "cancelled"},
 	} {
 		t.Run(tt.timer, func(t *testing.T) {
+			if !strings.Contains(string(page), tt.timer) {
+				t.Error("docs/operations.md does not name it")
+			}
 			for _, offset := range []time.Duration{-time.Second, 0, time.Second} {
 				d := tt.ends + offset
 				inBubble(t, tt.world(d), func(t *testing.T, b *bubble) {
