@@ -215,6 +215,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		reply, again, failure := c.attempt(ctx, p, m, call, format, ticket)
 		total.Attempts++
 		total.Usage = total.Usage.Plus(reply.Usage)
+		total.Doubted += reply.Doubted
 		if failure == nil {
 			if refused {
 				m.refuseFormat()
@@ -316,10 +317,11 @@ func (c *Client) attempt(caller context.Context, p *provider, m *model, call cou
 	var err error
 	if call.OnDelta == nil {
 		resp, err = p.api.CreateChatCompletion(withExchange(ctx, x), request)
+		resp, err = x.readAgain(resp, err)
 	} else {
 		resp, err = p.stream(withExchange(ctx, x), x, request)
 	}
-	reply.Usage = usage(x, resp)
+	reply.Usage, reply.Doubted = x.usage()
 	failure = judge(ctx, x, resp, err)
 	judgement = diagnose(caller, failure)
 	if failure != nil {
@@ -376,25 +378,4 @@ func (p *provider) model(name string) *model {
 		p.models[name] = m
 	}
 	return m
-}
-
-// usage reads what a request consumed. A provider that refused it, or was never
-// reached, consumed nothing; one that answered without figures, or broke off,
-// leaves them unknown. A completion has at least one token on either side, so a
-// zero is a figure that was not given.
-func usage(x *exchange, resp openai.ChatCompletionResponse) council.Usage {
-	if !x.sent || (x.status >= 400 && x.status < 500) {
-		return council.NoUsage()
-	}
-	known := func(n int) *int64 {
-		if n <= 0 {
-			return nil
-		}
-		return new(int64(n))
-	}
-	return council.Usage{
-		InputTokens:  known(resp.Usage.PromptTokens),
-		OutputTokens: known(resp.Usage.CompletionTokens),
-		CostUSD:      x.cost(),
-	}
 }
