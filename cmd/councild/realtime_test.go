@@ -33,7 +33,8 @@ const (
 	longAnswer = "long"           // the question whose final answer streams for ten minutes
 )
 
-var realTime = flag.Duration("realtime", 6*time.Second, "how long TestRealTime lasts at most: with 15m models take as long as real ones, with less proportionally less")
+var realTime = flag.Duration("realtime", 6*time.Second,
+	"how long TestRealTime lasts at most: with 15m models take as long as real ones, with less proportionally less")
 
 // scaled shortens a time of the real world to the length of the trial.
 func scaled(d time.Duration) time.Duration {
@@ -140,8 +141,11 @@ func (w *watched) order(members int) {
 			got = append(got, e)
 		}
 	}
-	want := slices.Concat([]council.EventType{council.EventStarted}, slices.Repeat([]council.EventType{council.EventAnswer}, members), []council.EventType{council.EventStage1},
-		slices.Repeat([]council.EventType{council.EventBallot}, members), []council.EventType{council.EventStage2, council.EventDelta, council.EventStage3, council.EventDone})
+	want := []council.EventType{council.EventStarted}
+	want = append(want, slices.Repeat([]council.EventType{council.EventAnswer}, members)...)
+	want = append(want, council.EventStage1)
+	want = append(want, slices.Repeat([]council.EventType{council.EventBallot}, members)...)
+	want = append(want, council.EventStage2, council.EventDelta, council.EventStage3, council.EventDone)
 	if !slices.Equal(got, want) {
 		w.wrong = append(w.wrong, fmt.Sprintf("the events are %v", got))
 	}
@@ -309,7 +313,7 @@ func (a asker) ask(ctx context.Context) []outcome {
 		wg.Go(func() {
 			query := fmt.Sprintf("%s question %d", marker, i)
 			body := fmt.Sprintf(`{"query":%q}`, query)
-			how := ""
+			var how string
 			switch {
 			case i < 5:
 				how, outcomes[i] = "POST", a.plain(ctx, body)
@@ -373,7 +377,8 @@ func unless(kept bool, format string, args ...any) []string {
 // them beside what was measured. make realtime takes 15 minutes for it.
 func TestRealTime(t *testing.T) {
 	const members = 4
-	d := startDaemon(t, realModels(t.Context()), "LLM_COUNCIL_MODELS=amber,birch,cedar,dune", "LLM_COUNCIL_ALLOWED_MODELS=scribe", "LLM_COUNCIL_LOG_LEVEL=info",
+	d := startDaemon(t, realModels(t.Context()),
+		"LLM_COUNCIL_MODELS=amber,birch,cedar,dune", "LLM_COUNCIL_ALLOWED_MODELS=scribe", "LLM_COUNCIL_LOG_LEVEL=info",
 		"LLM_COUNCIL_TIMEOUT=15m", "LLM_COUNCIL_ATTEMPT_TIMEOUT=12m", "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=128")
 	a := asker{d, behindProxy()}
 	begun := time.Now()
@@ -415,7 +420,8 @@ func TestRealTime(t *testing.T) {
 		}
 		sessions[s.ID] = true
 		overhead = max(overhead, s.Metadata.Timing.OverheadMS)
-		incomplete = append(incomplete, unless(s.Status == council.StatusComplete && len(s.Degradation) == 0, "%s: %s, %v", name, s.Status, s.Degradation)...)
+		complete := s.Status == council.StatusComplete && len(s.Degradation) == 0
+		incomplete = append(incomplete, unless(complete, "%s: %s, %v", name, s.Status, s.Degradation)...)
 		unkept = append(unkept, unless(s.Persisted, "%s", name)...)
 		warned = append(warned, unless(len(s.Metadata.Warnings) == 0, "%s: %v", name, s.Metadata.Warnings)...)
 		same := (o.body == nil || string(o.body) == text) && (o.answer == "" || o.answer == s.Answer) && (o.body != nil || o.answer != "")
@@ -466,9 +472,11 @@ func TestRealTime(t *testing.T) {
 	p.keep("no warning or error in the log", said, "%d", len(said))
 	p.keep("every record is in the store, once", restored, "%d of %d", len(records), want)
 	p.keep("what a client gets is what the daemon has", differ, "%d of %d", len(outcomes)-len(differ), len(outcomes))
-	p.keep("events are in order, none is missing or repeated", disorder, "%d events, %d times a line was cut and taken up again", events, resumed)
+	p.keep("events are in order, none is missing or repeated", disorder,
+		"%d events, %d times a line was cut and taken up again", events, resumed)
 	p.keep("no stream is cut by a proxy of 60 s idle time", cut, "%d streams, %d cut", streams, len(cut))
-	p.keep("no stream is silent for more than 15 s", unless(silence < 30*time.Second, "%s", silence), "at most %.1f s", silence.Seconds())
+	p.keep("a comment comes after 15 s of silence", unless(silence < 30*time.Second, "silent for %s", silence),
+		"silent for at most %.1f s", silence.Seconds())
 	p.keep("councild adds less than a second to a session", unless(overhead < 5000, "%.0f ms", overhead), "at most %.0f ms", overhead)
 	p.keep("goroutines are back within 2 s", unless(after.goroutines <= d.before.goroutines, "%+v", after),
 		"%.0f before, at most %.0f, %.0f after %.1f s", d.before.goroutines, most.goroutines, after.goroutines, settled.Seconds())

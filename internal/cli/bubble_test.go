@@ -34,6 +34,7 @@ import (
 // through memory.
 type bubble struct {
 	*daemon
+	t        *testing.T
 	log      *logBuffer
 	disk     *faultdisk.Disk
 	sim      *simllm.Server
@@ -52,7 +53,7 @@ type world struct {
 }
 
 // inBubble runs f with a daemon whose members are a, b, c and d.
-func inBubble(t *testing.T, w world, f func(*testing.T, *bubble)) {
+func inBubble(t *testing.T, w world, f func(*bubble)) {
 	t.Helper()
 	env := map[string]string{"MODELS": "a,b,c,d", "BASE_URL": "https://provider/v1"}
 	maps.Copy(env, w.env)
@@ -100,7 +101,7 @@ func inBubble(t *testing.T, w world, f func(*testing.T, *bubble)) {
 		transport := http.DefaultTransport.(*http.Transport)
 		transport.DialTLSContext = calls.DialContext
 		defer func() { transport.DialTLSContext = nil }()
-		b := &bubble{log: &logBuffer{}, disk: &faultdisk.Disk{}, sim: sim, network: pipenet.Listen(), served: make(chan error, 1)}
+		b := &bubble{t: t, log: &logBuffer{}, disk: &faultdisk.Disk{}, sim: sim, network: pipenet.Listen(), served: make(chan error, 1)}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if b.daemon, err = newDaemon(ctx, cfg, b.disk, newLog(b.log, cfg), "test"); err != nil {
@@ -121,13 +122,13 @@ func inBubble(t *testing.T, w world, f func(*testing.T, *bubble)) {
 				t.Error(err)
 			}
 		}()
-		f(t, b)
+		f(b)
 	})
 }
 
 // send sends a request and returns the response with its body read.
 func (b *bubble) send(client *http.Client, method, path, body string, headers ...string) (*http.Response, []byte, error) {
-	req, err := http.NewRequest(method, "http://localhost"+path, strings.NewReader(body)) //nolint:noctx // the bubble's time limits it
+	req, err := http.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -144,36 +145,36 @@ func (b *bubble) send(client *http.Client, method, path, body string, headers ..
 }
 
 // post asks a question, with further fields of the request and headers.
-func (b *bubble) post(t *testing.T, fields string, headers ...string) (status int, s council.Session) {
-	t.Helper()
+func (b *bubble) post(fields string, headers ...string) (status int, s council.Session) {
+	b.t.Helper()
 	resp, data, err := b.send(b.client, "POST", "/v1/council", `{"query":"Which one?"`+fields+`}`, headers...)
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	if resp.StatusCode == http.StatusOK {
 		if err := json.Unmarshal(data, &s); err != nil {
-			t.Fatal(err)
+			b.t.Fatal(err)
 		}
 	}
 	return resp.StatusCode, s
 }
 
 // dial opens a connection without a client around it.
-func (b *bubble) dial(t *testing.T) net.Conn {
-	t.Helper()
-	conn, err := b.network.DialContext(t.Context(), "", "")
+func (b *bubble) dial() net.Conn {
+	b.t.Helper()
+	conn, err := b.network.DialContext(b.t.Context(), "", "")
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() })
+	b.t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 
 // slowly sends a request in two parts with a pause between them, and returns the
 // status of the response, or "closed" where there is none.
-func (b *bubble) slowly(t *testing.T, first string, pause time.Duration, rest string) string {
-	t.Helper()
-	conn := b.dial(t)
+func (b *bubble) slowly(first string, pause time.Duration, rest string) string {
+	b.t.Helper()
+	conn := b.dial()
 	status := make(chan string, 1)
 	go func() {
 		line, err := bufio.NewReader(conn).ReadString('\n')
@@ -192,15 +193,15 @@ func (b *bubble) slowly(t *testing.T, first string, pause time.Duration, rest st
 
 // hesitantly sends a request, reads the first byte of the response, pauses, and
 // reads the rest. It says whether the response came as a whole.
-func (b *bubble) hesitantly(t *testing.T, request string, pause time.Duration) string {
-	t.Helper()
-	conn := b.dial(t)
+func (b *bubble) hesitantly(request string, pause time.Duration) string {
+	b.t.Helper()
+	conn := b.dial()
 	if _, err := io.WriteString(conn, request); err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	in := bufio.NewReaderSize(conn, 16)
 	if _, err := in.Peek(1); err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	time.Sleep(pause)
 	resp, err := http.ReadResponse(bufio.NewReader(in), nil)
@@ -242,10 +243,10 @@ func after(kind simllm.TaskKind, d time.Duration, env map[string]string) world {
 }
 
 // asked is an outcome that is what a client learns of one question.
-func asked(fields string) func(*testing.T, *bubble, time.Duration) string {
-	return func(t *testing.T, b *bubble, _ time.Duration) string {
-		t.Helper()
-		return verdictOf(b.post(t, fields))
+func asked(fields string) func(*bubble, time.Duration) string {
+	return func(b *bubble, _ time.Duration) string {
+		b.t.Helper()
+		return verdictOf(b.post(fields))
 	}
 }
 
@@ -262,17 +263,17 @@ func TestTimers(t *testing.T) {
 		timer         string
 		ends          time.Duration
 		world         func(time.Duration) world
-		outcome       func(*testing.T, *bubble, time.Duration) string
+		outcome       func(*bubble, time.Duration) string
 		before, after string
 	}{
-		{"headers of a request", headerTimeout, none, func(t *testing.T, b *bubble, d time.Duration) string {
-			return b.slowly(t, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n", d, "\r\n")
+		{"headers of a request", headerTimeout, none, func(b *bubble, d time.Duration) string {
+			return b.slowly("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", d, "\r\n")
 		}, "200 OK", "closed"},
-		{"body of a request", bodyTimeout, none, func(t *testing.T, b *bubble, d time.Duration) string {
-			return b.slowly(t, "POST /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 22\r\n\r\n{\"query\":\"", d, "Which one?\"}")
+		{"body of a request", bodyTimeout, none, func(b *bubble, d time.Duration) string {
+			return b.slowly("POST /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 22\r\n\r\n{\"query\":\"", d, "Which one?\"}")
 		}, "200 OK", "408 Request Timeout"},
-		{"keep-alive", 2 * time.Minute, none, func(t *testing.T, b *bubble, d time.Duration) string {
-			conn := b.dial(t)
+		{"keep-alive", 2 * time.Minute, none, func(b *bubble, d time.Duration) string {
+			conn := b.dial()
 			in := bufio.NewReader(conn)
 			for i, request := 0, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"; ; i++ {
 				if _, err := io.WriteString(conn, request); err != nil {
@@ -290,40 +291,41 @@ func TestTimers(t *testing.T) {
 				time.Sleep(d)
 			}
 		}, "200 OK", "closed"},
-		{"reading a response", time.Minute, none, func(t *testing.T, b *bubble, d time.Duration) string {
-			return b.hesitantly(t, "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
+		{"reading a response", time.Minute, none, func(b *bubble, d time.Duration) string {
+			return b.hesitantly("GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
 		}, "whole", "cut"},
-		{"reading events", 30 * time.Second, none, func(t *testing.T, b *bubble, d time.Duration) string {
-			_, s := b.post(t, "")
-			return b.hesitantly(t, "GET /v1/council/"+s.ID+"/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
+		{"reading events", 30 * time.Second, none, func(b *bubble, d time.Duration) string {
+			_, s := b.post("")
+			return b.hesitantly("GET /v1/council/"+s.ID+"/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
 		}, "whole", "cut"},
-		{"SESSION_RETENTION", time.Hour, none, func(t *testing.T, b *bubble, d time.Duration) string {
-			_, s := b.post(t, "")
+		{"SESSION_RETENTION", time.Hour, none, func(b *bubble, d time.Duration) string {
+			_, s := b.post("")
 			time.Sleep(d)
 			resp, _, err := b.send(b.client, "GET", "/v1/council/"+s.ID, "")
 			if err != nil {
-				t.Fatal(err)
+				b.t.Fatal(err)
 			}
 			return resp.Status
 		}, "200 OK", "404 Not Found"},
-		{"idempotency key", time.Hour, none, func(t *testing.T, b *bubble, d time.Duration) string {
-			_, first := b.post(t, "", "Idempotency-Key", "once")
+		{"idempotency key", time.Hour, none, func(b *bubble, d time.Duration) string {
+			_, first := b.post("", "Idempotency-Key", "once")
 			time.Sleep(d)
-			_, second := b.post(t, "", "Idempotency-Key", "once")
+			_, second := b.post("", "Idempotency-Key", "once")
 			return map[bool]string{true: "the same session", false: "another session"}[first.ID == second.ID]
 		}, "the same session", "another session"},
 		{"RATE_LIMIT", time.Minute, func(time.Duration) world { return world{env: map[string]string{"RATE_LIMIT": "1"}} },
-			func(t *testing.T, b *bubble, d time.Duration) string {
-				b.post(t, "")
+			func(b *bubble, d time.Duration) string {
+				b.post("")
 				time.Sleep(d)
-				return verdictOf(b.post(t, ""))
+				return verdictOf(b.post(""))
 			}, "Too Many Requests", complete},
 		{"DRAIN_TIMEOUT", 30 * time.Second, func(d time.Duration) world { return after(simllm.Question, d, nil) },
-			func(t *testing.T, b *bubble, _ time.Duration) string {
+			func(b *bubble, _ time.Duration) string {
 				time.AfterFunc(time.Nanosecond, b.shutdown)
-				return verdictOf(b.post(t, ""))
+				return verdictOf(b.post(""))
 			}, complete, "Service Unavailable"},
-		{"ATTEMPT_TIMEOUT", 3 * time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) }, asked(""), complete, "stage1 d timeout"},
+		{"ATTEMPT_TIMEOUT", 3 * time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) }, asked(""),
+			complete, "stage1 d timeout"},
 		{"IDLE_TIMEOUT", time.Minute, func(d time.Duration) world {
 			return world{fault: &simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: questions, Delay: d}}
 		}, asked(""), complete, "stage1 d timeout"},
@@ -338,10 +340,11 @@ func TestTimers(t *testing.T) {
 		}, asked(""), complete, "fallback top_ranked"},
 		{"stage 3", 10*time.Minute - time.Second, func(d time.Duration) world {
 			return after(simllm.Question, d, map[string]string{"ATTEMPT_TIMEOUT": "10m"})
-		}, func(t *testing.T, b *bubble, _ time.Duration) string {
-			resp, _, err := b.send(b.client, "POST", "/v1/chat/completions", `{"model":"council/d","messages":[{"role":"user","content":"Which one?"}]}`)
+		}, func(b *bubble, _ time.Duration) string {
+			body := `{"model":"council/d","messages":[{"role":"user","content":"Which one?"}]}`
+			resp, _, err := b.send(b.client, "POST", "/v1/chat/completions", body)
 			if err != nil {
-				t.Fatal(err)
+				b.t.Fatal(err)
 			}
 			return resp.Status
 		}, "200 OK", "504 Gateway Timeout"},
@@ -350,88 +353,88 @@ func TestTimers(t *testing.T) {
 		}, asked(""), complete, "stage1 d cut"},
 		{"a provider's Retry-After", 20*time.Second + 250*time.Millisecond, func(time.Duration) world {
 			return world{fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 429, RetryAfter: "20", Tasks: questions, Times: 1}}
-		}, func(t *testing.T, b *bubble, d time.Duration) string {
+		}, func(b *bubble, d time.Duration) string {
 			begun := time.Now()
-			verdict := verdictOf(b.post(t, fmt.Sprintf(`,"timeout_seconds":%g`, d.Seconds()/0.4))) // stage 1 ends after d
+			verdict := verdictOf(b.post(fmt.Sprintf(`,"timeout_seconds":%g`, d.Seconds()/0.4))) // stage 1 ends after d
 			if waited := time.Since(begun); verdict == complete && waited < 20*time.Second || verdict != complete && waited != 0 {
-				t.Errorf("%s after %s", verdict, waited)
+				b.t.Errorf("%s after %s", verdict, waited)
 			}
 			return verdict
 		}, "stage1 d rate_limited", complete},
 		{"an open breaker", 10 * time.Second, func(time.Duration) world {
 			return world{
 				env:   map[string]string{"MAX_ATTEMPTS": "1"},
-				fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 500, Tasks: []simllm.TaskKind{simllm.Question, simllm.Review}, Times: 10},
+				fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 500, Tasks: slices.Concat(questions, reviews), Times: 10},
 			}
-		}, func(t *testing.T, b *bubble, d time.Duration) string {
+		}, func(b *bubble, d time.Duration) string {
 			for range 5 { // with two calls to d each
-				b.post(t, "")
+				b.post("")
 			}
 			time.Sleep(d)
-			return verdictOf(b.post(t, ""))
+			return verdictOf(b.post(""))
 		}, "stage1 d breaker_open, stage2 d breaker_open", complete},
-		{"an idle connection to a provider", 90 * time.Second, none, func(t *testing.T, b *bubble, d time.Duration) string {
-			b.post(t, "")
+		{"an idle connection to a provider", 90 * time.Second, none, func(b *bubble, d time.Duration) string {
+			b.post("")
 			open := b.sim.Stats().Connections
 			time.Sleep(d)
-			b.post(t, "")
+			b.post("")
 			return map[bool]string{true: "used again", false: "closed"}[b.sim.Stats().Connections == open]
 		}, "used again", "closed"},
 		{"BIAS_FSYNC_INTERVAL", 5 * time.Second, func(time.Duration) world {
 			return world{env: map[string]string{"BIAS_FSYNC": "interval", "BIAS_FSYNC_INTERVAL": "5s"}}
-		}, func(t *testing.T, b *bubble, d time.Duration) string {
-			b.post(t, "")
+		}, func(b *bubble, d time.Duration) string {
+			b.post("")
 			time.Sleep(d)
 			return fmt.Sprintf("%d syncs", len(b.disk.Done(faultdisk.Sync)))
 		}, "0 syncs", "1 syncs"},
-		{"the wait for the disk", 10 * time.Second, none, func(t *testing.T, b *bubble, d time.Duration) string {
+		{"the wait for the disk", 10 * time.Second, none, func(b *bubble, d time.Duration) string {
 			b.syncFor(d)
-			return verdictOf(b.post(t, ""))
+			return verdictOf(b.post(""))
 		}, complete, "not persisted"},
 		{"the wait for the disk", time.Minute + 10*time.Second, func(time.Duration) world {
 			return after(simllm.Synthesis, time.Minute, map[string]string{"CHAIRMAN": "d"})
-		}, func(t *testing.T, b *bubble, d time.Duration) string {
+		}, func(b *bubble, d time.Duration) string {
 			b.syncFor(d)
-			return verdictOf(b.post(t, ""))
+			return verdictOf(b.post(""))
 		}, complete, "not persisted"},
-		{"responses that are written", cancelGrace, none, func(t *testing.T, b *bubble, d time.Duration) string {
+		{"responses that are written", cancelGrace, none, func(b *bubble, d time.Duration) string {
 			time.AfterFunc(time.Nanosecond, b.shutdown)
-			return b.hesitantly(t, "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
+			return b.hesitantly("GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
 		}, "whole", "cut"},
 		{"failures that open a breaker", 30 * time.Second, func(time.Duration) world {
 			return world{
 				env:   map[string]string{"MAX_ATTEMPTS": "1"},
-				fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 500, Tasks: []simllm.TaskKind{simllm.Question, simllm.Review}, Times: 10},
+				fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 500, Tasks: slices.Concat(questions, reviews), Times: 10},
 			}
-		}, func(t *testing.T, b *bubble, d time.Duration) string {
+		}, func(b *bubble, d time.Duration) string {
 			for range 4 { // with two calls to d each
-				b.post(t, "")
+				b.post("")
 			}
 			time.Sleep(d)
-			b.post(t, "")
-			return verdictOf(b.post(t, ""))
+			b.post("")
+			return verdictOf(b.post(""))
 		}, "stage1 d breaker_open, stage2 d breaker_open", complete},
 		{"looking after closed segments", 24 * time.Hour, func(time.Duration) world {
 			return world{env: map[string]string{"BIAS_RETENTION_DAYS": "1", "BIAS_ROTATE_BYTES": "1"}}
-		}, func(t *testing.T, b *bubble, d time.Duration) string {
-			b.post(t, "")
+		}, func(b *bubble, d time.Duration) string {
+			b.post("")
 			time.Sleep(d)
 			segments, err := filepath.Glob(b.cfg.BiasStore + ".0*")
 			if err != nil {
-				t.Fatal(err)
+				b.t.Fatal(err)
 			}
 			return fmt.Sprintf("%d segments", len(segments))
 		}, "1 segments", "0 segments"},
 		{"A plain POST is silent until its end", time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) },
-			func(t *testing.T, b *bubble, _ time.Duration) string {
-				resp, _, err := b.send(b.proxied(t), "POST", "/v1/council", `{"query":"Which one?"}`)
+			func(b *bubble, _ time.Duration) string {
+				resp, _, err := b.send(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`)
 				if err == nil {
 					return resp.Status
 				}
 				synctest.Wait() // until nothing more happens
 				_, list, err := b.send(b.client, "GET", "/v1/council", "")
 				if err != nil || strings.Count(string(list), `"status":"cancelled"`) != 1 {
-					t.Errorf("%s, %v", list, err)
+					b.t.Errorf("%s, %v", list, err)
 				}
 				return "cancelled"
 			}, "200 OK", "cancelled"},
@@ -442,8 +445,8 @@ func TestTimers(t *testing.T) {
 			}
 			for _, offset := range []time.Duration{-time.Second, 0, time.Second} {
 				d := tt.ends + offset
-				inBubble(t, tt.world(d), func(t *testing.T, b *bubble) {
-					got := tt.outcome(t, b, d)
+				inBubble(t, tt.world(d), func(b *bubble) {
+					got := tt.outcome(b, d)
 					if offset < 0 && got != tt.before || offset > 0 && got != tt.after || got != tt.before && got != tt.after {
 						t.Errorf("after %s: %q; until %s it is to be %q, then %q", d, got, tt.ends, tt.before, tt.after)
 					}
@@ -465,20 +468,20 @@ func (b *bubble) syncFor(d time.Duration) {
 
 // proxied returns a client that reaches the daemon through a proxy that closes a
 // connection after 60 s of silence.
-func (b *bubble) proxied(t *testing.T) *http.Client {
-	t.Helper()
+func (b *bubble) proxied() *http.Client {
+	b.t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := b.network.DialContext(ctx, network, address)
 		return pipenet.Proxied{Conn: conn, Idle: time.Minute}, err
 	}}
-	t.Cleanup(transport.CloseIdleConnections)
+	b.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
 
 // stream reads a streamed response to its end. It returns the data of the last
 // event, and how long the longest silence was.
 func (b *bubble) stream(client *http.Client, method, path, body string) (last string, silence time.Duration, err error) {
-	req, err := http.NewRequest(method, "http://localhost"+path, strings.NewReader(body)) //nolint:noctx // the bubble's time limits it
+	req, err := http.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
 	if err != nil {
 		return "", 0, err
 	}
@@ -517,8 +520,9 @@ func realDwell(task simllm.Task) time.Duration {
 // sessions of models that answer at once.
 func TestFaultF38Daemon(t *testing.T) {
 	w := world{dwell: realDwell, words: 600, env: map[string]string{"TIMEOUT": "25m", "ATTEMPT_TIMEOUT": "13m", "LOG_LEVEL": "info"}}
-	inBubble(t, w, func(t *testing.T, b *bubble) {
-		http.DefaultTransport.(*http.Transport).DialContext = b.proxied(t).Transport.(*http.Transport).DialContext // of councild ask
+	inBubble(t, w, func(b *bubble) {
+		t := b.t
+		http.DefaultTransport.(*http.Transport).DialContext = b.proxied().Transport.(*http.Transport).DialContext // of councild ask
 		defer func() { http.DefaultTransport.(*http.Transport).DialContext = nil }()
 		ways := map[string]func(client *http.Client, query string) (silence time.Duration, err error){
 			"POST": func(_ *http.Client, query string) (time.Duration, error) {
@@ -538,7 +542,8 @@ func TestFaultF38Daemon(t *testing.T) {
 				return silence, err
 			},
 			"chat completion": func(client *http.Client, query string) (time.Duration, error) {
-				last, silence, err := b.stream(client, "POST", "/v1/chat/completions", fmt.Sprintf(`{"model":"council","messages":[{"role":"user","content":%q}],"stream":true}`, query))
+				body := fmt.Sprintf(`{"model":"council","messages":[{"role":"user","content":%q}],"stream":true}`, query)
+				last, silence, err := b.stream(client, "POST", "/v1/chat/completions", body)
 				if err == nil && last != "[DONE]\n" {
 					err = errors.New(last)
 				}
@@ -546,7 +551,8 @@ func TestFaultF38Daemon(t *testing.T) {
 			},
 			"councild ask": func(_ *http.Client, query string) (time.Duration, error) {
 				var stderr bytes.Buffer
-				if code := Main(t.Context(), IO{Args: []string{"ask", "--server", "http://localhost", query}, Stdout: io.Discard, Stderr: &stderr}); code != exitOK {
+				std := IO{Args: []string{"ask", "--server", "http://localhost", query}, Stdout: io.Discard, Stderr: &stderr}
+				if code := Main(t.Context(), std); code != exitOK {
 					return 0, errors.New(stderr.String())
 				}
 				return 0, nil
@@ -557,7 +563,7 @@ func TestFaultF38Daemon(t *testing.T) {
 		var longest time.Duration
 		for way, ask := range ways {
 			for i := range 4 {
-				client := b.proxied(t)
+				client := b.proxied()
 				wg.Go(func() {
 					silence, err := ask(client, fmt.Sprintf("%s %d", way, i))
 					if err != nil {
@@ -618,7 +624,8 @@ func TestFaultF38Daemon(t *testing.T) {
 			t.Errorf("a session took %.0f ms longer than its models", overhead)
 		}
 		measured(t, "F38", "as at once; no timer but the configured ones",
-			"the daemon: %d sessions, answers of 20 to 300 s, streams of ten minutes: %d persisted, %d warnings, no stream cut by a proxy of 60 s (silent for at most %s), at most %.0f ms added",
+			"the daemon: %d sessions, answers of 20 to 300 s, streams of ten minutes: %d persisted, %d warnings, "+
+				"no stream cut by a proxy of 60 s (silent for at most %s), at most %.0f ms added",
 			len(list.Sessions), persisted, warnings, longest, overhead)
 	})
 }
