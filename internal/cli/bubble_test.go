@@ -259,6 +259,12 @@ func TestTimers(t *testing.T) {
 		t.Fatal(err)
 	}
 	none := func(time.Duration) world { return world{} }
+	tenFailures := func(time.Duration) world {
+		return world{
+			env:   map[string]string{"MAX_ATTEMPTS": "1"},
+			fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 500, Tasks: slices.Concat(questions, reviews), Times: 10},
+		}
+	}
 	for _, tt := range []struct {
 		timer         string
 		ends          time.Duration
@@ -361,12 +367,7 @@ func TestTimers(t *testing.T) {
 			}
 			return verdict
 		}, "stage1 d rate_limited", complete},
-		{"an open breaker", 10 * time.Second, func(time.Duration) world {
-			return world{
-				env:   map[string]string{"MAX_ATTEMPTS": "1"},
-				fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 500, Tasks: slices.Concat(questions, reviews), Times: 10},
-			}
-		}, func(b *bubble, d time.Duration) string {
+		{"an open breaker", 10 * time.Second, tenFailures, func(b *bubble, d time.Duration) string {
 			for range 5 { // with two calls to d each
 				b.post("")
 			}
@@ -401,12 +402,7 @@ func TestTimers(t *testing.T) {
 			time.AfterFunc(time.Nanosecond, b.shutdown)
 			return b.hesitantly("GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
 		}, "whole", "cut"},
-		{"failures that open a breaker", 30 * time.Second, func(time.Duration) world {
-			return world{
-				env:   map[string]string{"MAX_ATTEMPTS": "1"},
-				fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 500, Tasks: slices.Concat(questions, reviews), Times: 10},
-			}
-		}, func(b *bubble, d time.Duration) string {
+		{"failures that open a breaker", 30 * time.Second, tenFailures, func(b *bubble, d time.Duration) string {
 			for range 4 { // with two calls to d each
 				b.post("")
 			}
