@@ -484,9 +484,11 @@ func TestRealTime(t *testing.T) {
 		"%.0f before, at most %.0f, %.0f after %.1f s", d.before.goroutines, most.goroutines, after.goroutines, settled.Seconds())
 	p.keep("descriptors are back within 2 s", unless(after.descriptors <= d.before.descriptors, "%+v", after),
 		"%.0f before, at most %.0f, %.0f after", d.before.descriptors, most.descriptors, after.descriptors)
-	p.keep("memory grows by less than 64 MiB", unless(short || most.memory-d.before.memory < 64<<20, "%.0f bytes", most.memory-d.before.memory),
+	grown := most.memory - d.before.memory
+	p.keep("memory grows by less than 64 MiB", unless(short || grown < 64<<20, "%.0f bytes", grown),
 		"%.0f MiB before, at most %.0f, %.0f after", d.before.memory/(1<<20), most.memory/(1<<20), after.memory/(1<<20))
-	p.keep("the daemon stops within 2 s when nothing runs", unless(short || stopped < 10*time.Second, "%s", stopped), "%.1f s", stopped.Seconds())
+	p.keep("the daemon stops within 2 s when nothing runs", unless(short || stopped < 10*time.Second, "%s", stopped),
+		"%.1f s", stopped.Seconds())
 	_ = p.rows.Flush()
 	t.Logf("20 sessions, models take 1/%.3g of the time of real ones\n%s", float64(realLength)/float64(*realTime), &p.text)
 }
