@@ -52,7 +52,12 @@ func (j *journal) has(message string) bool {
 // takes its time is no reason to call records lost that are on disk. What was not
 // written in time is not yet written, which is something else than a failure.
 func TestWaitForTheRecords(t *testing.T) {
-	const late, later, failed = "not written yet", "the session's records were written after it had ended", "the session's records were not written"
+	const (
+		late   = "not written yet"
+		later  = "the session's records were written after it had ended"
+		failed = "the session's records were not written"
+		slow   = council.WarnNotYetWritten
+	)
 	for _, tt := range []struct {
 		name     string
 		chairman time.Duration
@@ -66,14 +71,17 @@ func TestWaitForTheRecords(t *testing.T) {
 		{name: "at once", chairman: time.Minute, silent: []string{late, later, failed}},
 		{name: "beside the chairman", chairman: time.Minute, takes: 59 * time.Second, silent: []string{late, later, failed}},
 		{name: "just in time", chairman: time.Minute, takes: 69 * time.Second, silent: []string{late, later, failed}},
-		{name: "at the second", chairman: time.Minute, takes: 70 * time.Second, warning: council.WarnNotYetWritten, either: true, silent: []string{failed}},
-		{name: "too late", chairman: time.Minute, takes: 71 * time.Second, warning: council.WarnNotYetWritten, logged: []string{late, later}, silent: []string{failed}},
+		{name: "at the second", chairman: time.Minute, takes: 70 * time.Second, warning: slow, either: true, silent: []string{failed}},
+		{
+			name: "too late", chairman: time.Minute, takes: 71 * time.Second, warning: slow, logged: []string{late, later},
+			silent: []string{failed},
+		},
 		{
 			name: "failed", chairman: time.Minute, takes: time.Second, err: errors.New("the disk is full"), warning: council.WarnNotPersisted,
 			logged: []string{failed}, silent: []string{late, later},
 		},
 		{
-			name: "failed in the end", chairman: time.Minute, takes: 71 * time.Second, err: errors.New("the disk is full"), warning: council.WarnNotYetWritten,
+			name: "failed in the end", chairman: time.Minute, takes: 71 * time.Second, err: errors.New("the disk is full"), warning: slow,
 			logged: []string{late, failed}, silent: []string{later},
 		},
 	} {

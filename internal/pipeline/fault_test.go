@@ -105,7 +105,8 @@ func TestFaultF35(t *testing.T) {
 			}
 		})
 	}
-	told(t, "F35", fmt.Sprintf("%d sessions, each with its answer; unknown and counted; limits held", sessions), "unknown (null) and counted; limits hold; no session is lost")
+	told(t, "F35", fmt.Sprintf("%d sessions, each with its answer; unknown and counted; limits held", sessions),
+		"unknown (null) and counted; limits hold; no session is lost")
 }
 
 // scrape returns the metrics as Prometheus gets them.
@@ -313,7 +314,7 @@ func TestFaultF39(t *testing.T) {
 			t.Errorf("%s is sent the markers of an earlier session", p.model)
 		}
 	}
-	told(t, "F39", fmt.Sprintf("%d prompts, %d different markers; forged ends in answers, reviews and repairs left no block", marked, len(tokens)),
+	told(t, "F39", fmt.Sprintf("%d prompts, %d different markers; no answer, review or repair left its block", marked, len(tokens)),
 		"every prompt has markers of its own; nothing leaves its block")
 }
 
@@ -373,7 +374,8 @@ func (exploding) Append(context.Context, []council.BiasMetricRecord) error {
 // session: every other observer hears how it ends, and other sessions go on.
 func TestFaultF40(t *testing.T) {
 	events := []council.EventType{
-		council.EventStarted, council.EventAnswer, council.EventStage1, council.EventBallot, council.EventStage2, council.EventDelta, council.EventStage3,
+		council.EventStarted, council.EventAnswer, council.EventStage1, council.EventBallot, council.EventStage2, council.EventDelta,
+		council.EventStage3,
 	}
 	metrics := telemetry.NewMetrics("test", nil)
 	for _, where := range events {
@@ -410,7 +412,7 @@ func TestFaultF40(t *testing.T) {
 	if text := scrape(t, metrics); !strings.Contains(text, "councild_sessions_running 0\n") {
 		t.Error("sessions still count as running")
 	}
-	told(t, "F40", fmt.Sprintf("%d events and the append panicked: internal, or not_persisted; 0 count as running; the next session is complete", len(events)),
+	told(t, "F40", fmt.Sprintf("panics at %d events and in the append: internal, not_persisted; 0 count as running", len(events)),
 		"an error of that session; the daemon and the others go on; nothing stays counted as running")
 }
 
@@ -432,7 +434,9 @@ func TestFaultF41(t *testing.T) {
 				t.Errorf("the usage of %s is %+v, want what is known, as a part", name, usage)
 			}
 		}
-		for name, usage := range map[string]council.Usage{"another seat": s.Stage1[0].Usage, "stage 2": u.ByStage[council.Stage2], "another model": u.ByModel["cedar"]} {
+		for name, usage := range map[string]council.Usage{
+			"another seat": s.Stage1[0].Usage, "stage 2": u.ByStage[council.Stage2], "another model": u.ByModel["cedar"],
+		} {
 			if usage.CostUSD == nil || usage.Partial {
 				t.Errorf("the usage of %s is %+v, want all of it", name, usage)
 			}
@@ -440,6 +444,7 @@ func TestFaultF41(t *testing.T) {
 		if u.CostUSD == nil || *u.CostUSD <= 0 {
 			t.Errorf("the session's cost is %v", u.CostUSD)
 		}
-		told(t, "F41", fmt.Sprintf("one 500 in 9 calls: $%.4f of cost, partial", *u.CostUSD), "usage and cost are what is known, with partial: true")
+		told(t, "F41", fmt.Sprintf("one 500 in 9 calls: $%.4f of cost, partial", *u.CostUSD),
+			"usage and cost are what is known, with partial: true")
 	})
 }

@@ -28,7 +28,8 @@ type meter struct {
 
 func newMeter(c council.Completer, plan council.Plan, maxBytes int64) *meter {
 	return &meter{
-		Completer: c, plan: plan, maxBytes: maxBytes, held: int64(len(plan.Question())), spent: council.NoUsage(), byModel: map[string]council.Usage{},
+		Completer: c, plan: plan, maxBytes: maxBytes, held: int64(len(plan.Question())), spent: council.NoUsage(),
+		byModel: map[string]council.Usage{},
 		byStage: map[council.Stage]council.Usage{
 			council.Stage1: council.NoUsage(), council.Stage2: council.NoUsage(), council.Stage3: council.NoUsage(),
 		},
@@ -50,8 +51,10 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (council.Comple
 	if !m.hold(prompt) {
 		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, m.full("not called: with the prompt")
 	}
-	completion, err := m.Completer.Complete(ctx, call)
-	m.release(prompt)
+	completion, err := func() (council.Completion, error) {
+		defer m.release(prompt) // also when the call panics
+		return m.Completer.Complete(ctx, call)
+	}()
 	m.add(call, completion.Usage)
 	if err == nil && !m.hold(int64(len(completion.Text))) {
 		completion.Text, err = "", m.full("not kept: with the reply")
@@ -78,7 +81,8 @@ func (m *meter) release(bytes int64) {
 
 func (m *meter) full(what string) *council.Failure {
 	return &council.Failure{
-		Code: council.FailTooLarge, Message: fmt.Sprintf("%s the session would hold more than %d bytes: raise LLM_COUNCIL_MAX_SESSION_BYTES", what, m.maxBytes),
+		Code:    council.FailTooLarge,
+		Message: fmt.Sprintf("%s the session would hold more than %d bytes: raise LLM_COUNCIL_MAX_SESSION_BYTES", what, m.maxBytes),
 	}
 }
 

@@ -87,21 +87,22 @@ func TestFaultF38(t *testing.T) {
 		}
 		return s, time.Since(start)
 	}
+	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
 	sessions, longest := 0, time.Duration(0)
 	var atOnce [2]string // without and with a stream
 	for _, tt := range []struct {
 		name     string
-		answers  [4]time.Duration
-		reviews  time.Duration
-		chairman time.Duration
-		chunks   time.Duration // between those of the chairman's stream
-		least    time.Duration // that the session takes
+		answers  [4]int // all times are in seconds
+		reviews  int
+		chairman int
+		chunks   int // between those of the chairman's stream
+		least    int // that the session takes
 	}{
 		{name: "at once"},
-		{name: "fast", answers: [4]time.Duration{20 * time.Second, 25 * time.Second, 22 * time.Second, 21 * time.Second}, reviews: 20 * time.Second, chairman: 12 * time.Second, least: 57 * time.Second},
-		{name: "usual", answers: [4]time.Duration{20 * time.Second, 60 * time.Second, 90 * time.Second, 45 * time.Second}, reviews: 60 * time.Second, chairman: 30 * time.Second, least: 3 * time.Minute},
-		{name: "slow", answers: [4]time.Duration{20 * time.Second, 120 * time.Second, 200 * time.Second, 300 * time.Second}, reviews: 300 * time.Second, chairman: 120 * time.Second, least: 12 * time.Minute},
-		{name: "a stream of ten minutes", answers: [4]time.Duration{20 * time.Second, 30 * time.Second, 40 * time.Second, 300 * time.Second}, reviews: 120 * time.Second, chairman: 12 * time.Second, chunks: 8 * time.Second, least: 17 * time.Minute},
+		{name: "fast", answers: [4]int{20, 25, 22, 21}, reviews: 20, chairman: 12, least: 57},
+		{name: "usual", answers: [4]int{20, 60, 90, 45}, reviews: 60, chairman: 30, least: 180},
+		{name: "slow", answers: [4]int{20, 120, 200, 300}, reviews: 300, chairman: 120, least: 720},
+		{name: "a stream of ten minutes", answers: [4]int{20, 30, 40, 300}, reviews: 120, chairman: 12, chunks: 8, least: 432 + 600},
 	} {
 		for i, stream := range []bool{false, true} {
 			if tt.chunks > 0 && !stream {
@@ -111,11 +112,13 @@ func TestFaultF38(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					models := members(4)
 					for i := range models {
-						models[i].FirstChunk, models[i].ChunkDelay = 0, tt.chunks
+						models[i].FirstChunk, models[i].ChunkDelay = 0, seconds(tt.chunks)
 					}
 					place := map[string]int{"amber": 0, "birch": 1, "cedar": 2, "dune": 3}
 					h := bubbleWith(t, models, taking(func(model string, task simllm.TaskKind) time.Duration {
-						return map[simllm.TaskKind]time.Duration{simllm.Question: tt.answers[place[model]], simllm.Review: tt.reviews, simllm.Synthesis: tt.chairman}[task]
+						return seconds(map[simllm.TaskKind]int{
+							simllm.Question: tt.answers[place[model]], simllm.Review: tt.reviews, simllm.Synthesis: tt.chairman,
+						}[task])
 					}), patient, generous)
 					s, took := run(t, h, stream)
 					sessions, longest = sessions+1, max(longest, took)
@@ -125,8 +128,8 @@ func TestFaultF38(t *testing.T) {
 					if len(s.Metadata.Warnings) > 0 {
 						t.Errorf("warnings %v", s.Metadata.Warnings)
 					}
-					if own := took - tt.least; own < 0 || own > time.Second && tt.chunks == 0 {
-						t.Errorf("the session took %v, the models %v", took, tt.least)
+					if own := took - seconds(tt.least); own < 0 || own > time.Second && tt.chunks == 0 {
+						t.Errorf("the session took %v, the models %v", took, seconds(tt.least))
 					}
 					if text := timeless(t, s); atOnce[i] == "" {
 						atOnce[i] = text
@@ -158,6 +161,11 @@ func TestTimersAtTheirSecond(t *testing.T) {
 			}
 			return 0
 		})
+	}
+	busy := func(d time.Duration) simllm.Fault { // once
+		return simllm.Fault{
+			Kind: simllm.FaultStatus, Status: 429, Times: 1, RetryAfter: strconv.Itoa(int(d.Seconds())), Tasks: []simllm.TaskKind{simllm.Question},
+		}
 	}
 	long := func(o *llm.Options) { o.AttemptTimeout = time.Hour }
 	for _, tt := range []struct {
@@ -202,15 +210,11 @@ func TestTimersAtTheirSecond(t *testing.T) {
 		},
 		{
 			name: "Retry-After, and the end of stage 1", at: 4 * time.Minute, calls: long, after: []string{"stage1 dune rate_limited"}, fast: true,
-			fault: func(d time.Duration) simllm.Fault {
-				return simllm.Fault{Kind: simllm.FaultStatus, Status: 429, Times: 1, RetryAfter: strconv.Itoa(int(d.Seconds())), Tasks: []simllm.TaskKind{simllm.Question}}
-			},
+			fault: busy,
 		},
 		{
 			name: "Retry-After, and an attempt", at: 3 * time.Minute, after: []string{"stage1 dune rate_limited"}, fast: true,
-			fault: func(d time.Duration) simllm.Fault {
-				return simllm.Fault{Kind: simllm.FaultStatus, Status: 429, Times: 1, RetryAfter: strconv.Itoa(int(d.Seconds())), Tasks: []simllm.TaskKind{simllm.Question}}
-			},
+			fault: busy,
 		},
 	} {
 		for _, o := range outcomes {
@@ -266,7 +270,8 @@ func TestSilenceInAStream(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			models := members(3)
 			models[0].Length, models[0].FirstChunk, models[0].ChunkDelay = 0.4, 0, pause
-			h := bubbleWith(t, models, nil, func(o *llm.Options) { o.AttemptTimeout = 24 * time.Hour }, func(o *pipeline.Options) { o.Timeout = 24 * time.Hour })
+			h := bubbleWith(t, models, nil, func(o *llm.Options) { o.AttemptTimeout = 24 * time.Hour },
+				func(o *pipeline.Options) { o.Timeout = 24 * time.Hour })
 			plan := h.plan(t, council.Request{})
 			plan.Deltas = true
 			s, err := h.Run(t.Context(), plan, nil)

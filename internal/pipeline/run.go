@@ -91,7 +91,8 @@ func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 		Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
 	}
 	return &run{
-		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan, p.o.MaxSessionBytes), session: session, observer: observer, answers: map[string]string{},
+		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan, p.o.MaxSessionBytes), session: session,
+		observer: observer, answers: map[string]string{},
 	}
 }
 
