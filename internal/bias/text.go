@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -49,11 +48,7 @@ func writeSkipped(b *bytes.Buffer, skipped []Skipped) {
 	t := newTable(b)
 	fmt.Fprintln(t, "REASON\tCOUNT\tFIRST LINE")
 	for _, s := range skipped {
-		line := "-"
-		if s.FirstLine != nil {
-			line = strconv.FormatInt(*s.FirstLine, 10)
-		}
-		fmt.Fprintf(t, "%s\t%d\t%s\n", s.Reason, s.Count, line)
+		fmt.Fprintf(t, "%s\t%d\t%s\n", s.Reason, s.Count, s.First())
 	}
 	t.Flush()
 }

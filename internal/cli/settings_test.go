@@ -558,6 +558,10 @@ var settings = map[string]func(t *testing.T){
 	"MAX_BODY_BYTES": func(t *testing.T) {
 		differ(t, status(t, "", "", anyQuestion), status(t, "MAX_BODY_BYTES", "20", anyQuestion), 200, 413)
 	},
+	"MAX_MESSAGES": func(t *testing.T) {
+		two := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Why?"}]}`
+		differ(t, status(t, "", "", two), status(t, "MAX_MESSAGES", "1", two), 200, 422)
+	},
 	"MAX_QUERY_BYTES": func(t *testing.T) {
 		differ(t, status(t, "", "", anyQuestion), status(t, "MAX_QUERY_BYTES", "10", anyQuestion), 200, 422)
 	},

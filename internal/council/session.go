@@ -155,7 +155,7 @@ type BiasAudit struct {
 	GenerousReviewers      []string           `json:"generous_reviewers"`
 	// ReviewerEffect is null where scores do not tell reviewers from answers.
 	ReviewerEffect *ReviewerEffect `json:"reviewer_effect"`
-	// OverallBiasRisk is "low", "medium" or "high", or "indeterminate" where no
+	// OverallBiasRisk is "low" or "medium", or "indeterminate" where no
 	// flag could be judged.
 	OverallBiasRisk string       `json:"overall_bias_risk"`
 	SampleSizes     AuditSamples `json:"sample_sizes"`

@@ -116,16 +116,25 @@ func TestTracing(t *testing.T) {
 	good := fixed{completion: council.Completion{Text: "a secret answer", FinishReason: "stop", Spent: council.Spent{Attempts: 2, Usage: council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(5))}}}}
 	bad := fixed{err: &council.Failure{Code: council.FailUnavailable, Message: "a secret message"}}
 	handler := tracing.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/nowhere/1" {
+			return
+		}
+		r.Pattern = "/v1/council/{id}"
 		for _, inner := range []council.Completer{good, bad} {
 			_, _ = tracing.Completer(inner, func(string) string { return "acme" }).Complete(r.Context(), call)
 		}
 	}))
-	r := httptest.NewRequest(http.MethodPost, "/v1/council", strings.NewReader("{}"))
+	r := httptest.NewRequest(http.MethodPost, "/v1/council/1", strings.NewReader("{}"))
 	r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("BREW", "/nowhere/1", http.NoBody))
 
 	got := spans.GetSpans()
-	if len(got) != 3 || got[2].Name != "POST /v1/council" || got[2].SpanContext.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" {
+	if last := got[len(got)-1]; last.Name != "unknown route" {
+		t.Errorf("a path without a route: %q", last.Name)
+	}
+	got = got[:len(got)-1]
+	if len(got) != 3 || got[2].Name != "POST /v1/council/{id}" || got[2].SpanContext.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" {
 		t.Fatalf("spans %+v", got)
 	}
 	want := []attribute.KeyValue{

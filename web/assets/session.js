@@ -298,7 +298,7 @@ function findings({ bias_audit: audit, demographic_disagreement: terms }) {
   const out = [];
   if (audit) {
     const risk = {
-      low: "Nothing stands out in this session.", medium: "Something stands out in this session.", high: "Several things stand out in this session.",
+      low: "Nothing stands out in this session.", medium: "Something stands out in this session.",
       indeterminate: "This session is too small for its indicators to be judged.",
     }[audit.overall_bias_risk];
     const n = audit.sample_sizes;
