@@ -462,6 +462,32 @@ func (b *bubble) syncFor(d time.Duration) {
 	})
 }
 
+// A client whose proxy gives up on a silent POST sends it again, with the same
+// Idempotency-Key, until the session that it began has an answer.
+func TestPlainPostBehindAProxy(t *testing.T) {
+	inBubble(t, after(simllm.Question, 150*time.Second, nil), func(b *bubble) {
+		var session council.Session
+		for tries := 1; ; tries++ {
+			_, data, err := b.send(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`, "Idempotency-Key", "once")
+			if err != nil && tries < 3 { // after 60 and 120 seconds
+				continue
+			}
+			if err := errors.Join(err, json.Unmarshal(data, &session)); err != nil || tries != 3 {
+				b.t.Fatalf("try %d: %v", tries, err)
+			}
+			break
+		}
+		if got := verdictOf(http.StatusOK, session); got != "complete" {
+			b.t.Error(got)
+		}
+		for name, m := range b.sim.Stats().Models {
+			if want := map[bool]int{true: 3, false: 2}[name == "a"]; m.Requests != want { // a is the chairman too
+				b.t.Errorf("%s was asked %d times, want %d", name, m.Requests, want)
+			}
+		}
+	})
+}
+
 // proxied returns a client that reaches the daemon through a proxy that closes a
 // connection after 60 s of silence.
 func (b *bubble) proxied() *http.Client {
