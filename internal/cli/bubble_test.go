@@ -159,6 +159,17 @@ func (b *bubble) post(fields string, headers ...string) (status int, s council.S
 	return resp.StatusCode, s
 }
 
+// direct asks d alone, which is one call, and returns the status.
+func (b *bubble) direct() string {
+	b.t.Helper()
+	body := `{"model":"council/d","messages":[{"role":"user","content":"Which one?"}]}`
+	resp, _, err := b.send(b.client, "POST", "/v1/chat/completions", body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return resp.Status
+}
+
 // dial opens a connection without a client around it.
 func (b *bubble) dial() net.Conn {
 	b.t.Helper()
@@ -347,12 +358,7 @@ func TestTimers(t *testing.T) {
 		{"stage 3", 10*time.Minute - time.Second, func(d time.Duration) world {
 			return after(simllm.Question, d, map[string]string{"ATTEMPT_TIMEOUT": "10m"})
 		}, func(b *bubble, _ time.Duration) string {
-			body := `{"model":"council/d","messages":[{"role":"user","content":"Which one?"}]}`
-			resp, _, err := b.send(b.client, "POST", "/v1/chat/completions", body)
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			return resp.Status
+			return b.direct()
 		}, "200 OK", "504 Gateway Timeout"},
 		{"STRAGGLER_GRACE", 30 * time.Second, func(d time.Duration) world {
 			return after(simllm.Question, d, map[string]string{"STRAGGLER_GRACE": "30s"})
@@ -375,10 +381,10 @@ func TestTimers(t *testing.T) {
 			return verdictOf(b.post(""))
 		}, "stage1 d breaker_open, stage2 d breaker_open", complete},
 		{"an idle connection to a provider", 90 * time.Second, none, func(b *bubble, d time.Duration) string {
-			b.post("")
+			b.direct()
 			open := b.sim.Stats().Connections
 			time.Sleep(d)
-			b.post("")
+			b.direct()
 			return map[bool]string{true: "used again", false: "closed"}[b.sim.Stats().Connections == open]
 		}, "used again", "closed"},
 		{"BIAS_FSYNC_INTERVAL", 5 * time.Second, func(time.Duration) world {
