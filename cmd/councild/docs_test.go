@@ -55,7 +55,7 @@ func TestPagesNameKnownVariables(t *testing.T) {
 			known[s.Name+"_FILE"] = true
 		}
 	}
-	for _, name := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md", "docs/faults.md", "api/openapi.yaml"} {
+	for _, name := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md", "docs/faults.md", "docs/operations.md", "api/openapi.yaml"} {
 		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)
 		for _, variable := range found {
 			if !known[variable] && !strings.HasPrefix(variable, "LLM_COUNCIL_API_KEY_") {
@@ -87,7 +87,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 		t.Errorf("commands: %s", diff)
 	}
 	targets := firsts(regexp.MustCompile(`(?m)^([a-z-]+):.*## `).FindAllStringSubmatch(page(t, "Makefile"), -1))
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", ".ci/run", "docs/benchmarks.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", ".ci/run", "docs/benchmarks.md", "docs/operations.md"} {
 		for _, target := range firsts(regexp.MustCompile(`(?m)(?:^|\x60)make ([a-z-]+)`).FindAllStringSubmatch(page(t, name), -1)) {
 			if !slices.Contains(targets, target) {
 				t.Errorf("%s says make %s, which is no target", name, target)
