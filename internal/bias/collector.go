@@ -66,6 +66,7 @@ type session struct {
 	order  council.Order // "" when the records do not tell
 	frozen bool          // the answers are a probe's, which are reviewed more than once
 
+	early      bool   // records of it are of a schema whose positions are not trusted
 	category   string // that the caller named; "" for none
 	duplicates int    // rows that were dropped for one before them
 }
@@ -78,7 +79,7 @@ type row struct {
 	position            int32   // 0-based; -1 when the record does not tell
 	shown               int32   // size of the slate; 0 when the record does not tell
 	rank                float64 // place on the ballot, the own answer closed up; NaN when it was not ranked
-	own, family         bool
+	own, family, early  bool
 }
 
 func compareSessions(a, b *session) int {
@@ -118,6 +119,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	}
 	r := row{
 		score: math.NaN(), length: clamp(record.ResponseLengthChars), position: -1, shown: clamp(record.NShown), rank: math.NaN(), own: record.Own,
+		early:  council.EarlySchema(record.SchemaVersion),
 		family: !record.Own && record.Provider.Reviewer != "" && record.Provider.Reviewer == record.Provider.Candidate,
 	}
 	if record.ScoreValue != nil {
@@ -136,7 +138,8 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	}
 	s := c.session(record.SessionID, record.Timestamp)
 	s.config, s.order = cmp.Or(s.config, record.CouncilConfig), cmp.Or(s.order, record.OrderDesign)
-	s.category, s.frozen = cmp.Or(s.category, category), s.frozen || record.BlockID != nil
+	s.category, s.early = cmp.Or(s.category, category), s.early || r.early
+	s.frozen = s.frozen || record.BlockID != nil
 	if s.query == "" {
 		// The frozen answers of a probe answer one question too.
 		if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {
@@ -147,17 +150,17 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	s.rows = append(s.rows, r)
 }
 
-// Skip counts a line that the reader of the store could not take: its 1-based
-// number and the reader's reason.
-func (c *Collector) Skip(line int64, reason string) {
-	c.skip(Skipped{Reason: reason, Count: 1, FirstLine: &line})
+// Skip counts a line that the reader of the store could not take: the name of its
+// file, its 1-based number there, and the reader's reason.
+func (c *Collector) Skip(file string, line int64, reason string) {
+	c.skip(Skipped{Reason: reason, Count: 1, FirstFile: &file, FirstLine: &line})
 }
 
 func (c *Collector) skip(s Skipped) {
 	known := c.skipped[s.Reason]
 	s.Count += known.Count
 	if known.FirstLine != nil {
-		s.FirstLine = known.FirstLine
+		s.FirstFile, s.FirstLine = known.FirstFile, known.FirstLine
 	}
 	c.skipped[s.Reason] = s
 }

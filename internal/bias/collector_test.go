@@ -240,17 +240,17 @@ func TestDuplicatesCountOnce(t *testing.T) {
 
 func TestSkip(t *testing.T) {
 	c := NewCollector(unlimited)
-	c.Skip(3, "too_long")
-	c.Skip(4, "not_json")
-	c.Skip(9, "too_long")
+	c.Skip("records.jsonl", 3, "too_long")
+	c.Skip("records.jsonl.000001.zst", 4, "not_json")
+	c.Skip("records.jsonl", 9, "too_long")
 	bad := record("s", now, "a", "b", 5)
 	bad.ScoreScale = "good-better"
 	c.Add(bad)
-	c.Skip(12, "bad_score")
+	c.Skip("records.jsonl", 12, "bad_score")
 	want := []Skipped{
-		{Reason: "bad_score", Count: 2, FirstLine: new(int64(12))},
-		{Reason: "not_json", Count: 1, FirstLine: new(int64(4))},
-		{Reason: "too_long", Count: 2, FirstLine: new(int64(3))},
+		{Reason: "bad_score", Count: 2, FirstFile: new("records.jsonl"), FirstLine: new(int64(12))},
+		{Reason: "not_json", Count: 1, FirstFile: new("records.jsonl.000001.zst"), FirstLine: new(int64(4))},
+		{Reason: "too_long", Count: 2, FirstFile: new("records.jsonl"), FirstLine: new(int64(3))},
 	}
 	report := c.Report()
 	if diff := cmp.Diff(want, report.Skipped); diff != "" {

@@ -4,15 +4,16 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
 // WriteCSV writes the metrics as one table with the field names of the JSON form
-// (RFC 4180), members under
-// the headlines that are flagged. An undefined figure is an empty
-// cell. It fails only where w does.
+// (RFC 4180), members under the headlines that are flagged, and behind them a row
+// named "skipped" for each reason why records could not be used. An undefined figure
+// is an empty cell. It fails only where w does.
 func (r Report) WriteCSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	rows := [][]string{{
@@ -26,6 +27,15 @@ func (r Report) WriteCSV(w io.Writer) error {
 				rows = append(rows, member.cells(m.Name))
 			}
 		}
+	}
+	for _, s := range r.Skipped {
+		m := Metric{Name: "skipped", Subject: s.Reason, Unit: "records", Records: s.Count}
+		if s.FirstFile != nil {
+			m.Reason = "the first at " + s.First()
+		}
+		cells := m.cells("")
+		cells[slices.Index(rows[0], "sample_size")] = ""
+		rows = append(rows, cells)
 	}
 	if err := out.WriteAll(rows); err != nil {
 		return fmt.Errorf("writing the report: %w", err)
@@ -57,11 +67,18 @@ func (m Metric) cells(headline string) []string {
 		number(m.MinimumDetectableEffect), number(m.Delta), m.Method,
 	}
 	for i, cell := range cells {
-		// A spreadsheet would run a text that begins like a formula; member ids come
-		// from files. Numbers stay numbers.
-		if _, err := strconv.ParseFloat(cell, 64); err != nil && cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
-			cells[i] = "'" + cell
+		if _, err := strconv.ParseFloat(cell, 64); err != nil { // numbers stay numbers
+			cells[i] = CSVText(cell)
 		}
 	}
 	return cells
+}
+
+// CSVText returns a text as a cell of a table. A spreadsheet would run one that
+// begins like a formula, and ids come from files, so an apostrophe is put before it.
+func CSVText(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
 }

@@ -662,6 +662,8 @@ func (h *findings) withoutOrders() string {
 		return notTold
 	case slices.ContainsFunc(h.shared[:], func(t tally) bool { return t.records > 0 }):
 		return sharedOrder
+	case h.w.early:
+		return earlyPositions
 	default:
 		return noPositions
 	}

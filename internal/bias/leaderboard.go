@@ -65,8 +65,9 @@ type standings struct {
 	models map[int32]standing
 }
 
-// Leaderboard computes the leaderboard over what was added so far. It reads
-// ranks alone: records of a schema without rank_value say nothing here.
+// Leaderboard computes the leaderboard over what was added so far, from ranks. A
+// ballot in records of a schema before 1.2.0, which has none, is ranked by its scores
+// (ADR-007); any other ballot without ranks says nothing here.
 func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
 	c.sortRows()
 	l := Leaderboard{
@@ -95,7 +96,7 @@ func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
 			if n < 0 {
 				n = len(rows)
 			}
-			if !count(rows[:n], tiedLast, of.models) {
+			if !count(ranked(rows[:n]), tiedLast, of.models) {
 				bad += n
 			}
 			rows = rows[n:]
@@ -119,6 +120,34 @@ func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
 		slices.SortFunc(l.Skipped, func(a, b Skipped) int { return strings.Compare(a.Reason, b.Reason) })
 	}
 	return l
+}
+
+// ranked returns one reviewer's ballot, ranked by its scores where its schema has no
+// ranks: candidates of equal scores share the mean of their places.
+func ranked(rows []row) []row {
+	if slices.ContainsFunc(rows, func(r row) bool { return !r.early || !math.IsNaN(r.rank) }) {
+		return rows
+	}
+	rows = slices.Clone(rows)
+	counts := func(r row) bool { return !r.own && !math.IsNaN(r.score) }
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.score, a.score) })
+	for i, place := 0, 0; i < len(rows); {
+		tied := 0
+		j := i
+		for ; j < len(rows) && (j == i || rows[j].score == rows[i].score); j++ {
+			if counts(rows[j]) {
+				tied++
+			}
+		}
+		for k := i; k < j; k++ {
+			if counts(rows[k]) {
+				rows[k].rank = float64(place) + float64(tied-1)/2
+			}
+		}
+		place += tied
+		i = j
+	}
+	return rows
 }
 
 // count adds one reviewer's ballot to the session's standings. It reports false for

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -193,5 +194,86 @@ func TestLeaderboardInterval(t *testing.T) {
 	}
 	if few := board(bias.Options{WindowSessions: 19}, false, records); few.Entries[0].CILower != nil || few.Entries[0].Confidence != bias.ConfidencePreliminary {
 		t.Errorf("19 sessions: %+v", few.Entries[0])
+	}
+}
+
+// Records of a schema without ranks are ranked by their scores (ADR-007), equal ones
+// sharing the mean of their places. Own answers do not count, ranks that are there do.
+func TestLeaderboardRanksOldBallotsByScore(t *testing.T) {
+	var records []council.BiasMetricRecord
+	add := func(schema, session, reviewer, candidate string, score *float64, rank *float64) {
+		records = append(records, council.BiasMetricRecord{
+			SchemaVersion: schema, SessionID: session, Timestamp: today, ReviewerID: reviewer, ModelID: candidate,
+			ScoreValue: score, ScoreScale: council.ScoreScale, RankValue: rank, Own: reviewer == candidate,
+		})
+	}
+	add("1.0.0", "1", "a", "a", new(10.0), nil)
+	add("1.0.0", "1", "a", "b", new(7.0), nil)
+	add("1.0.0", "1", "a", "c", new(9.0), nil)
+	add("1.0.0", "1", "a", "d", new(7.0), nil)
+	add("1.0.0", "1", "a", "e", nil, nil)
+	add("1.1.0", "2", "x", "b", new(9.0), new(1.0)) // its rank counts, not its score
+	add("1.1.0", "2", "x", "c", new(2.0), new(0.0))
+	add(council.RecordSchema, "3", "x", "b", new(9.0), nil) // what has no rank there was not ranked
+	add(council.RecordSchema, "3", "x", "c", new(2.0), nil)
+	want := map[string]float64{"b": (0.5 + 0) / 2, "c": 1, "d": 0.5}
+	// Of the four that a could rank, b and d share the places 1 and 2 of 0 to 3.
+	got := map[string]float64{}
+	for _, e := range board(bias.Options{}, false, records).Entries {
+		got[e.Model] = e.BordaNormalized
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Where records know no positions because their schema is too old, the report says
+// that, and not that there are none.
+func TestReportOfAnEarlySchemaSaysWhyItHasNoPositions(t *testing.T) {
+	for schema, want := range map[string]string{
+		"1.0.0": "are not trusted", "1.1.0": "are not trusted", council.RecordSchema: "no session tells the position",
+	} {
+		c := bias.NewCollector(bias.Options{Now: today})
+		for s := range 30 {
+			for i, reviewer := range []string{"a", "b", "c"} {
+				for j, candidate := range []string{"x", "y", "z"} {
+					c.Add(council.BiasMetricRecord{
+						SchemaVersion: schema, SessionID: fmt.Sprint(s), Timestamp: today, ReviewerID: reviewer, ModelID: candidate,
+						ScoreValue: new(float64(1 + (s+i*j)%9)), ScoreScale: council.ScoreScale,
+					})
+				}
+			}
+		}
+		for _, m := range c.Report().Metrics {
+			isPosition := m.Name == "position" || m.Name == "anchoring"
+			if isPosition && !strings.Contains(m.Reason, want) {
+				t.Errorf("schema %s: %s says %q", schema, m.Name, m.Reason)
+			}
+			if m.Name == "position_score_correlation" && schema != council.RecordSchema && !strings.Contains(m.Reason, want) {
+				t.Errorf("schema %s: %s says %q", schema, m.Name, m.Reason)
+			}
+		}
+	}
+}
+
+// The text says why there is no leaderboard, and only what is true.
+func TestLeaderboardTextWithoutBallots(t *testing.T) {
+	unranked := ballot("s", "coding", today, ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}})
+	for _, tt := range []struct {
+		name, category string
+		records        []council.BiasMetricRecord
+		want           string
+	}{
+		{"no session", "", nil, "outside the window"},
+		{"a session without a ballot", "", unranked, "none of their reviewers ranked two answers"},
+		{"no session of the category", "math", unranked, "was given the category math"},
+	} {
+		var text strings.Builder
+		if err := board(bias.Options{Category: tt.category}, false, tt.records).WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), tt.want) {
+			t.Errorf("%s: the text lacks %q:\n%s", tt.name, tt.want, text.String())
+		}
 	}
 }

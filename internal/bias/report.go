@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"gonum.org/v1/gonum/stat"
@@ -87,9 +86,20 @@ type Window struct {
 // Skipped counts records that could not be used. Reason is the store reader's,
 // or one of the Collector's own: "future_timestamp", "bad_score", "duplicate".
 type Skipped struct {
-	Reason    string `json:"reason"`
-	Count     int    `json:"count"`
-	FirstLine *int64 `json:"first_line"` // 1-based; null for the Collector's reasons
+	Reason string `json:"reason"`
+	Count  int    `json:"count"`
+	// FirstFile is the name of the file, without directories, of the first such record,
+	// and FirstLine its line there, 1-based; both are null for the Collector's reasons.
+	FirstFile *string `json:"first_file"`
+	FirstLine *int64  `json:"first_line"`
+}
+
+// First returns where the first of the records stands, "-" when that is not known.
+func (s Skipped) First() string {
+	if s.FirstFile == nil || s.FirstLine == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s:%d", clip(*s.FirstFile), *s.FirstLine)
 }
 
 // Metric is one figure with everything ADR-018 wants beside it.
@@ -267,17 +277,17 @@ func (c *Collector) Report() Report {
 	}
 	fits, split, given := severities(w), stretches(w.sessions), w.given()
 	var described, tested []Metric
-	var parts sync.WaitGroup // they only read the window
-	parts.Go(func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) })
-	parts.Go(func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) })
-	parts.Go(func() {
+	var beside parts // they only read the window
+	beside.run(func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) })
+	beside.run(func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) })
+	beside.run(func() {
 		described = []Metric{
 			c.correlation("pooled_length_score_correlation", "length", length, r.Window),
-			c.positionCorrelation(position, r.Window),
+			c.positionCorrelation(position, r.Window, w.early),
 			c.agreement(&w, r.Window),
 		}
 	})
-	parts.Wait()
+	beside.wait()
 	r.Metrics = slices.Concat(described, tested)
 	r.Reviewers = profiles(&w, given, fits)
 	r.Calibrated = calibrate(&w, given)
@@ -317,10 +327,14 @@ func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
 }
 
 // positionCorrelation returns the correlation of score and position (ADR-017), with
-// an interval by resampling sessions.
-func (c *Collector) positionCorrelation(p pairs, w Window) Metric {
+// an interval by resampling sessions. Early says that positions of an early schema
+// were left out.
+func (c *Collector) positionCorrelation(p pairs, w Window, early bool) Metric {
 	m := c.correlation("position_score_correlation", "position", p, w)
 	m.Method, m.CILower, m.CIUpper = "Pearson r over records, "+resampled, nil, nil
+	if early && p.clusters == 0 {
+		m.Reason = earlyPositions
+	}
 	if m.PointEstimate != nil {
 		m.resample(p.moments, func(sums []float64) float64 {
 			n, x, y := sums[0], sums[1], sums[2]

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -13,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-const noSessions = `Either nothing was recorded yet, or every session is older than the window.
-Sessions are recorded while LLM_COUNCIL_BIAS_PERSISTENCE is true and
+const noSessions = `Nothing was recorded yet, or every session lies outside the window that was
+asked for. Sessions are recorded while LLM_COUNCIL_BIAS_PERSISTENCE is true and
 LLM_COUNCIL_BIAS_CONSENT is 1 or more: ask the council some questions. A window
 of 0 days (LLM_COUNCIL_BIAS_WINDOW_DAYS) reaches back without a limit.
 `
@@ -49,11 +48,7 @@ func writeSkipped(b *bytes.Buffer, skipped []Skipped) {
 	t := newTable(b)
 	fmt.Fprintln(t, "REASON\tCOUNT\tFIRST LINE")
 	for _, s := range skipped {
-		line := "-"
-		if s.FirstLine != nil {
-			line = strconv.FormatInt(*s.FirstLine, 10)
-		}
-		fmt.Fprintf(t, "%s\t%d\t%s\n", s.Reason, s.Count, line)
+		fmt.Fprintf(t, "%s\t%d\t%s\n", s.Reason, s.Count, s.First())
 	}
 	t.Flush()
 }
@@ -64,7 +59,14 @@ func (l Leaderboard) WriteText(w io.Writer) error {
 	var b bytes.Buffer
 	if l.Sessions == 0 {
 		fmt.Fprintf(&b, "No ballots in %d sessions\n\n", l.Window.Sessions)
-		b.WriteString(noSessions)
+		switch {
+		case l.Window.Sessions > 0:
+			b.WriteString("The sessions are there, but none of their reviewers ranked two answers.\n")
+		case l.Category != nil:
+			fmt.Fprintf(&b, "No session in the window was given the category %s.\n", *l.Category)
+		default:
+			b.WriteString(noSessions)
+		}
 	} else {
 		of := "all categories"
 		if l.Category != nil {

@@ -10,6 +10,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
+// earlyPositions is why there is no figure of positions from an early schema.
+const earlyPositions = "the positions in records of schema 1.1.0 and before are not trusted"
+
 // window is what a report is computed from.
 type window struct {
 	names      []string // member ids, sorted
@@ -17,6 +20,7 @@ type window struct {
 	clusters   int      // of sessions that answered one question
 	records    int      // with or without a score
 	duplicates int      // records dropped because an earlier one says the same
+	early      bool     // some are of a schema whose positions are not trusted
 }
 
 // scores are the scores of one session as the estimators see them. Reviewers and
@@ -59,6 +63,7 @@ func (c *Collector) window() window {
 			continue
 		}
 		w.records += kept
+		w.early = w.early || s.early
 		// Sessions of unknown questions are clusters of their own.
 		known, ok := clusters[s.query]
 		if !ok || s.query == "" {

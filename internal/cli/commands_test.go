@@ -4,13 +4,16 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/councild/councild/internal/bias"
@@ -361,6 +364,92 @@ func TestStoreExport(t *testing.T) {
 	}
 }
 
+// Between a rotation and the next session there are closed segments and no data file.
+func TestCommandsReadClosedSegmentsAlone(t *testing.T) {
+	setenv(t, nil)
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	for _, args := range [][]string{{"bias-report"}, {"leaderboard"}} {
+		if code, _, stderr := command(t, append(args, "--input", path)...); code == 0 || !strings.Contains(stderr, path) {
+			t.Errorf("%s without a store: exit %d: %s", args[0], code, stderr)
+		}
+		if code, _, stderr := command(t, append(args, "--input", filepath.Dir(path))...); code == 0 || !strings.Contains(stderr, "is a directory") {
+			t.Errorf("%s of a directory: exit %d: %s", args[0], code, stderr)
+		}
+	}
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "12"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if err := os.Rename(path, path+".000001"); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"bias-report", "--input", path}, {"leaderboard", "--input", path}, {"store", "verify", path}, {"store", "export", path}} {
+		if code, stdout, stderr := command(t, args...); code != 0 || !strings.Contains(stdout, "12") {
+			t.Errorf("%s: exit %d: %.300s%s", args[0], code, stdout, stderr)
+		}
+	}
+}
+
+// What a record does not tell is empty in the table, not 0; the position of an old
+// schema is in every form; and no id is a formula for a spreadsheet.
+func TestStoreExportTellsWhatIsThere(t *testing.T) {
+	setenv(t, nil)
+	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var lines string
+	ids := []string{"=1+1", "+1", "-1", "@x", "\tx", "\rx", "x=1"}
+	for _, id := range ids {
+		quoted, err := json.Marshal(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines += `{"schema_version": 1, "session_id": ` + string(quoted) + `, "timestamp": "2026-01-02T03:04:05Z", "reviewer_id": ` + string(quoted) +
+			`, "model_id": "b", "position": 2, "response_length_chars": 9, "score_value": -3.5, "score_scale": "-5-5"}` + "\n"
+	}
+	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := command(t, "store", "export"); code != 0 || stdout != lines {
+		t.Errorf("exit %d: JSON lines (-want +got):\n%s%s", code, cmp.Diff(lines, stdout), stderr)
+	}
+	code, stdout, stderr := command(t, "store", "export", "--format", "csv")
+	rows, err := csv.NewReader(strings.NewReader(stdout)).ReadAll()
+	if code != 0 || err != nil || len(rows) != 1+len(ids) {
+		t.Fatalf("exit %d, %v, %d rows: %s", code, err, len(rows), stderr)
+	}
+	for i, id := range ids {
+		want := id
+		if id != "x=1" {
+			want = "'" + id
+		}
+		for name, value := range map[string]string{
+			"session_id": want, "reviewer_id": want, "position": "2", "n_shown": "", "consent_level": "", "rank_value": "", "score_value": "-3.5", "ballot_status": "",
+		} {
+			if got := rows[1+i][slices.Index(rows[0], name)]; got != value {
+				t.Errorf("%s of %q is %q, want %q", name, id, got, value)
+			}
+		}
+	}
+}
+
+// overQuota is a file that fails when it is closed.
+type overQuota struct{ bytes.Buffer }
+
+func (*overQuota) Close() error { return syscall.EDQUOT }
+
+func TestStoreExportReportsClose(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	setenv(t, nil)
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+		t.Fatal(stderr)
+	}
+	err := exportCmd{Out: "all.jsonl"}.exportTo(t.Context(), path, &overQuota{}, io.Discard)
+	if !errors.Is(err, syscall.EDQUOT) || !strings.Contains(err.Error(), "all.jsonl is not whole") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestReportCountsBadLines(t *testing.T) {
 	setenv(t, nil)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
@@ -381,13 +470,28 @@ func TestReportCountsBadLines(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
 		t.Fatal(err)
 	}
-	skipped := map[string]int64{}
-	for _, s := range r.Skipped {
-		skipped[s.Reason] = *s.FirstLine
+	if r.Window.Records != 120 {
+		t.Errorf("%d records", r.Window.Records)
 	}
-	if r.Window.Records != 120 || skipped[string(store.ReasonNotAnObject)] != 6 || skipped[string(store.ReasonInvalidUTF8)] != 7 ||
-		skipped[string(store.ReasonNotJSON)] != 8 || skipped[string(store.ReasonUnterminated)] != 124 {
-		t.Errorf("%d records, skipped %v", r.Window.Records, skipped)
+	_, text, _ := command(t, "bias-report", "--input", path)
+	_, page, _ := command(t, "bias-report", "--input", path, "--format", "html")
+	_, table, _ := command(t, "bias-report", "--input", path, "--format", "csv")
+	_, board, _ := command(t, "leaderboard", "--input", path)
+	want := map[string]int64{
+		string(store.ReasonNotAnObject): 6, string(store.ReasonInvalidUTF8): 7, string(store.ReasonNotJSON): 8, string(store.ReasonUnterminated): 124,
+	}
+	for _, s := range r.Skipped {
+		if s.FirstFile == nil || *s.FirstFile != "records.jsonl" || *s.FirstLine != want[s.Reason] {
+			t.Errorf("skipped %+v, want line %d of records.jsonl", s, want[s.Reason])
+		}
+		for form, shown := range map[string]string{"text": text, "HTML": page, "CSV": table, "the leaderboard": board} {
+			if !strings.Contains(shown, s.Reason) || !strings.Contains(shown, s.First()) {
+				t.Errorf("%s does not name %s at %s", form, s.Reason, s.First())
+			}
+		}
+	}
+	if len(r.Skipped) != len(want) {
+		t.Errorf("skipped %+v", r.Skipped)
 	}
 }
 

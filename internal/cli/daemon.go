@@ -81,7 +81,7 @@ func newDaemon(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.L
 		Council: d.engine, Daemon: d, Models: cfg.Models, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
-		MaxBodyBytes: int64(cfg.MaxBodyBytes), BodyTimeout: bodyTimeout, Log: log, Version: version,
+		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout, Log: log, Version: version,
 	}
 	if cfg.Metrics {
 		o.Metrics = d.engine.metrics.Handler()
@@ -192,6 +192,9 @@ func (d *daemon) close(ctx context.Context) error {
 		if err := d.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
+	}
+	if d.api != nil {
+		d.api.Close()
 	}
 	if d.engine != nil {
 		d.engine.Close(ctx)

@@ -278,9 +278,9 @@ func TestFaultF26Daemon(t *testing.T) {
 		t.Errorf("the log does not say that the tail was cut, %s", said)
 	}
 	want := []bias.Skipped{
-		{Reason: "not_json", Count: 1, FirstLine: new(int64(2))},
-		{Reason: "too_long", Count: 1, FirstLine: new(int64(3))},
-		{Reason: "unknown_schema", Count: 1, FirstLine: new(int64(10))},
+		{Reason: "not_json", Count: 1, FirstFile: new("records.jsonl"), FirstLine: new(int64(2))},
+		{Reason: "too_long", Count: 1, FirstFile: new("records.jsonl"), FirstLine: new(int64(3))},
+		{Reason: "unknown_schema", Count: 1, FirstFile: new("records.jsonl"), FirstLine: new(int64(10))},
 	}
 	reports := func(sessions int) {
 		t.Helper()

@@ -41,7 +41,7 @@ func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector,
 		case err == nil:
 			collector.Add(record)
 		case ok:
-			collector.Skip(bad.Line, string(bad.Reason))
+			collector.Skip(bad.File, bad.Line, string(bad.Reason))
 		case errors.Is(err, fs.ErrNotExist):
 		default:
 			return nil, err
@@ -89,7 +89,7 @@ func (f recordFile) load() (config.Config, string, error) {
 	if f.Input == "" {
 		return cfg, cfg.BiasStore, nil
 	}
-	if _, err := fileInfo(f.Input); err != nil {
+	if err := store.Find(f.Input); err != nil {
 		return cfg, "", fmt.Errorf("reading the records: %w", err)
 	}
 	return cfg, f.Input, nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -151,13 +150,4 @@ func (healthcheckCmd) Run(ctx context.Context, std IO) error {
 	}
 	_, err = fmt.Fprintln(std.Stdout, "ok")
 	return err
-}
-
-// fileInfo is os.Stat for a file that is to be read: a directory is an error.
-func fileInfo(path string) (fs.FileInfo, error) {
-	info, err := os.Stat(path)
-	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a directory", path)
-	}
-	return info, err
 }

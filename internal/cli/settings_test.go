@@ -558,6 +558,10 @@ var settings = map[string]func(t *testing.T){
 	"MAX_BODY_BYTES": func(t *testing.T) {
 		differ(t, status(t, "", "", anyQuestion), status(t, "MAX_BODY_BYTES", "20", anyQuestion), 200, 413)
 	},
+	"MAX_MESSAGES": func(t *testing.T) {
+		two := `{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"Why?"}]}`
+		differ(t, status(t, "", "", two), status(t, "MAX_MESSAGES", "1", two), 200, 422)
+	},
 	"MAX_QUERY_BYTES": func(t *testing.T) {
 		differ(t, status(t, "", "", anyQuestion), status(t, "MAX_QUERY_BYTES", "10", anyQuestion), 200, 422)
 	},
@@ -565,6 +569,11 @@ var settings = map[string]func(t *testing.T){
 		code, data := onTap(t, tap(t), "MAX_UPSTREAM_BYTES", "500").call(t, "POST", "/v1/council", anyQuestion)
 		is(t, code, 502)
 		is(t, strings.Count(string(data), "too_large"), 3)
+	},
+	"MAX_SESSION_BYTES": func(t *testing.T) {
+		code, data := onTap(t, tap(t), "MAX_SESSION_BYTES", "500").call(t, "POST", "/v1/council", anyQuestion)
+		is(t, code, 502)
+		is(t, strings.Count(string(data), "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES"), 3)
 	},
 	"METRICS": func(t *testing.T) {
 		scrape := func(on string) (int, string) {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -14,8 +15,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/store"
 )
@@ -69,7 +70,7 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "FILE\tBYTES\tSESSIONS\tRECORDS\tSKIPPED") // errors come with Flush
 	var all store.Part
-	skipped := 0
+	skipped, unreadable := 0, 0
 	for _, p := range parts {
 		n := 0
 		for _, s := range p.Skipped {
@@ -87,11 +88,18 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 			}
 			_, _ = fmt.Fprintf(w, "%s: %s: %d, at line %s\n", p.File, s.Reason, s.Count, lines)
 		}
+		if p.Err != nil {
+			_, _ = fmt.Fprintf(w, "%s: cannot be read: %v\n", p.File, p.Err)
+			unreadable++
+		}
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	if skipped > 0 {
+	switch {
+	case unreadable > 0:
+		return fmt.Errorf("%d files of the record store cannot be read", unreadable)
+	case skipped > 0:
 		return errors.New("the record store has lines that hold no record (an unterminated one at the very end may be a session being written)")
 	}
 	return nil
@@ -104,45 +112,67 @@ type exportCmd struct {
 }
 
 // Run runs the command.
-func (c exportCmd) Run(ctx context.Context, std IO) (err error) {
+func (c exportCmd) Run(ctx context.Context, std IO) error {
 	path, err := c.path()
 	if err != nil {
 		return err
 	}
-	out := std.Stdout
-	if c.Out != "" {
-		f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return usageError{fmt.Errorf("--out names a new file: %w", err)}
-		}
-		defer func() { err = errors.Join(err, f.Close()) }()
-		out = f
+	if c.Out == "" {
+		return c.export(ctx, path, std.Stdout, std.Stderr)
 	}
+	f, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return usageError{fmt.Errorf("--out names a new file: %w", err)}
+	}
+	return c.exportTo(ctx, path, f, std.Stderr)
+}
+
+// exportTo is export into a file. Some file systems say only when it is closed that
+// they could not keep it.
+func (c exportCmd) exportTo(ctx context.Context, path string, out io.WriteCloser, stderr io.Writer) error {
+	if err := errors.Join(c.export(ctx, path, out, stderr), out.Close()); err != nil {
+		return fmt.Errorf("%s is not whole: %w", c.Out, err)
+	}
+	return nil
+}
+
+// export writes the records of the store at path to out, as JSON lines the way they
+// stand in the store.
+func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Writer) (err error) {
 	buffered := bufio.NewWriter(out)
-	encoder, rows := json.NewEncoder(buffered), csv.NewWriter(buffered)
-	write := func(r council.BiasMetricRecord) error { return encoder.Encode(r) }
+	rows := csv.NewWriter(buffered)
+	write := func(l store.Line) error {
+		_, err := buffered.Write(l.Text)
+		return errors.Join(err, buffered.WriteByte('\n'))
+	}
 	if c.Format == "csv" {
-		write = func(r council.BiasMetricRecord) error { return rows.Write(row(r)) }
+		write = func(l store.Line) error {
+			cells, err := row(l)
+			return errors.Join(err, rows.Write(cells))
+		}
 		err = rows.Write(columns())
 	}
 	skipped := 0
-	for record, readErr := range store.ReadFile(ctx, path) {
+	for line, readErr := range store.ReadLines(ctx, path) {
 		if _, ok := errors.AsType[*store.LineError](readErr); ok {
 			skipped++
 			continue
 		}
 		if err = errors.Join(err, readErr); err == nil {
-			err = write(record)
+			err = write(line)
 		}
 		if err != nil {
 			return fmt.Errorf("exporting the records: %w", err)
 		}
 	}
 	if skipped > 0 {
-		_, _ = fmt.Fprintf(std.Stderr, "councild: %d lines hold no record and were left out; councild store verify says which\n", skipped)
+		_, _ = fmt.Fprintf(stderr, "councild: %d lines hold no record and were left out; councild store verify says which\n", skipped)
 	}
 	rows.Flush()
-	return errors.Join(rows.Error(), buffered.Flush())
+	if err := errors.Join(err, rows.Error(), buffered.Flush()); err != nil {
+		return fmt.Errorf("exporting the records: %w", err)
+	}
+	return nil
 }
 
 // columns are the names of what row returns.
@@ -154,14 +184,29 @@ func columns() []string {
 	}
 }
 
-// row returns a record as a row of a table. What is null is an empty field.
-func row(r council.BiasMetricRecord) []string {
-	return []string{
-		r.SchemaVersion, r.SessionID, r.Timestamp.Format(time.RFC3339Nano), strconv.Itoa(r.ConsentLevel),
-		field(r.QueryMetadata.Category), field(r.QueryMetadata.TokenCountBucket), field(r.QueryMetadata.Language), r.ReviewerID, r.ModelID, field(r.Position),
-		strconv.Itoa(r.ResponseLengthChars), field(r.ScoreValue), r.ScoreScale, r.CouncilConfig, field(r.QueryHash), strconv.FormatBool(r.Own),
-		strconv.Itoa(r.NShown), string(r.OrderDesign), field(r.RankValue), string(r.Status), r.Provider.Reviewer, r.Provider.Candidate, field(r.BlockID),
+// row returns a record as a row of a table. What is null, and what a record of an old
+// schema does not tell, is an empty field; its position is there. No text is taken for
+// a formula.
+func row(l store.Line) ([]string, error) {
+	var told struct {
+		ConsentLevel *int `json:"consent_level"`
+		Position     *int `json:"position"`
 	}
+	if err := json.Unmarshal(l.Text, &told); err != nil {
+		return nil, err
+	}
+	r, text, shown := l.BiasMetricRecord, bias.CSVText, ""
+	if r.NShown > 0 {
+		shown = strconv.Itoa(r.NShown)
+	}
+	return []string{
+		text(r.SchemaVersion), text(r.SessionID), r.Timestamp.Format(time.RFC3339Nano), field(told.ConsentLevel),
+		text(field(r.QueryMetadata.Category)), text(field(r.QueryMetadata.TokenCountBucket)), text(field(r.QueryMetadata.Language)),
+		text(r.ReviewerID), text(r.ModelID), field(told.Position),
+		strconv.Itoa(r.ResponseLengthChars), field(r.ScoreValue), text(r.ScoreScale), text(r.CouncilConfig), text(field(r.QueryHash)),
+		strconv.FormatBool(r.Own), shown, string(r.OrderDesign), field(r.RankValue), string(r.Status),
+		text(r.Provider.Reviewer), text(r.Provider.Candidate), text(field(r.BlockID)),
+	}, nil
 }
 
 // field returns a value that may be missing.

@@ -71,6 +71,67 @@ func TestFaultF24Daemon(t *testing.T) {
 	t.Logf("fault F24: the daemon: answered with persisted false and a warning, readiness red with the cause; all written %d ms after there was room, without a request (promised: by itself)", took.Milliseconds())
 }
 
+// Between two sessions the record file is renamed as logrotate does, removed, or its
+// directory is. The daemon begins it again, and every command reads what came since.
+func TestFaultF34Daemon(t *testing.T) {
+	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c", "BIAS_STORE": filepath.Join(t.TempDir(), "sub", "records.jsonl")})
+	path := d.cfg.BiasStore
+	d.ask(t, `{"query":"Is it there?"}`)
+	sessions := 0
+	for name, deed := range map[string]func() error{
+		"renamed":           func() error { return os.Rename(path, path+".1") },
+		"removed":           func() error { return os.Remove(path) },
+		"replaced":          func() error { return errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path)) },
+		"directory removed": func() error { return os.RemoveAll(filepath.Dir(path)) },
+		"lock removed":      func() error { return os.Remove(path + ".lock") },
+	} {
+		if err := deed(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		s := d.ask(t, `{"query":"Is it there now?"}`)
+		if !s.Persisted {
+			t.Errorf("%s: persisted false, warnings %v", name, s.Metadata.Warnings)
+		}
+		sessions++
+		_, exported, _ := command(t, "store", "export", path)
+		if n := strings.Count(exported, s.ID); n != 6 {
+			t.Errorf("%s: store export has %d records of the session, want 6", name, n)
+		}
+		if status, data := d.call(t, "GET", "/readyz", ""); status != http.StatusOK {
+			t.Errorf("%s: %d %s", name, status, data)
+		}
+		if _, err := newDaemon(t.Context(), d.cfg, disk.OS{}, slog.New(slog.DiscardHandler), "test"); err == nil {
+			t.Errorf("%s: a second daemon has the store open", name)
+		}
+	}
+
+	// A link in the place of the file is not followed, and readiness says why.
+	victim := filepath.Join(t.TempDir(), "victim")
+	if err := errors.Join(os.WriteFile(victim, []byte("untouched"), 0o600), os.Remove(path), os.Symlink(victim, path)); err != nil {
+		t.Fatal(err)
+	}
+	s := d.ask(t, `{"query":"Is it there behind a link?"}`)
+	status, said := d.call(t, "GET", "/readyz", "")
+	if s.Persisted || status != http.StatusServiceUnavailable {
+		t.Errorf("persisted %v, readiness %d %s", s.Persisted, status, said)
+	}
+	if got, err := os.ReadFile(victim); err != nil || string(got) != "untouched" {
+		t.Errorf("the link's target holds %q, %v", got, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	until(t, func() bool {
+		status, _ := d.call(t, "GET", "/readyz", "")
+		return status == http.StatusOK
+	})
+	if _, exported, _ := command(t, "store", "export", path); strings.Count(exported, s.ID) != 6 {
+		t.Error("the session is not there after the link was removed")
+	}
+	t.Logf("fault F34: the daemon: the record file taken away %d times in 5 ways: persisted true, and every command reads the session (promised); "+
+		"a link in its place: not followed, persisted false, readiness red, kept after it was removed", sessions)
+}
+
 func TestFaultF27SecondDaemon(t *testing.T) {
 	d := serve(t, nil)
 	_, err := newDaemon(t.Context(), d.cfg, disk.OS{}, slog.New(slog.DiscardHandler), "test")

@@ -112,8 +112,10 @@ type Config struct {
 	SessionsKeptBytes Bytes         `envconfig:"LLM_COUNCIL_SESSIONS_KEPT_BYTES" default:"256MiB" desc:"most bytes of finished sessions that can be fetched, the oldest go first; 0: none"`
 
 	MaxBodyBytes     Bytes `envconfig:"LLM_COUNCIL_MAX_BODY_BYTES" default:"1MiB" desc:"most bytes of a request's body"`
+	MaxMessages      int   `envconfig:"LLM_COUNCIL_MAX_MESSAGES" default:"1000" desc:"most messages of a request's conversation"`
 	MaxQueryBytes    Bytes `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
 	MaxUpstreamBytes Bytes `envconfig:"LLM_COUNCIL_MAX_UPSTREAM_BYTES" default:"8MiB" desc:"most bytes of a provider's reply"`
+	MaxSessionBytes  Bytes `envconfig:"LLM_COUNCIL_MAX_SESSION_BYTES" default:"64MiB" desc:"what one session may hold in memory: its texts, and prompts on their way; a seat that goes beyond fails"`
 
 	Metrics bool `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everybody who reaches the address"`
 

@@ -14,6 +14,12 @@ const RecordSchema = "1.2.0"
 // ScoreScale is the scale of the scores it asks for.
 const ScoreScale = "1-10"
 
+// EarlySchema reports whether records of that schema are from before 1.2.0: they have
+// no ranks, and their position is not trusted to be the place shown to this reviewer.
+func EarlySchema(version string) bool {
+	return strings.HasPrefix(version, "1.0.") || strings.HasPrefix(version, "1.1.")
+}
+
 // ParseScale reads the bounds of a score scale, "min-max" with finite numbers of
 // which the first is the smaller. It reports false for anything else.
 func ParseScale(scale string) (low, high float64, ok bool) {

@@ -3,6 +3,7 @@
 package disk
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -28,9 +29,26 @@ type File interface {
 // OS is the disk of the operating system.
 type OS struct{}
 
-// OpenFile implements Disk.
+// errLink is why a symbolic link is not opened.
+var errLink = errors.New("it is a symbolic link, and none is followed here; remove it")
+
+// OpenFile implements Disk. It does not follow a symbolic link: whoever may put
+// files beside those of the store could otherwise have it write to any other file.
 func (OS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
-	return os.OpenFile(name, flag, perm)
+	f, err := os.OpenFile(name, flag|NoFollow, perm)
+	if err != nil {
+		return nil, ExplainLink(name, err)
+	}
+	return f, nil
+}
+
+// ExplainLink returns why the file was not opened in plain words when err came from
+// NoFollow, else err.
+func ExplainLink(name string, err error) error {
+	if info, statErr := os.Lstat(name); statErr == nil && info.Mode()&fs.ModeSymlink != 0 && !errors.Is(err, fs.ErrExist) {
+		return &fs.PathError{Op: "opening", Path: name, Err: errLink}
+	}
+	return err
 }
 
 // Rename implements Disk.

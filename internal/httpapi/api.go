@@ -72,11 +72,14 @@ type Options struct {
 	Limits       Limits           // of each token
 	Kept         sessions.Options // of finished sessions; zero keeps none
 	MaxBodyBytes int64
-	BodyTimeout  time.Duration                   // how long a client may take to send a body
-	Metrics      http.Handler                    // serves GET /metrics; nil: there is none
-	Middleware   func(http.Handler) http.Handler // around everything; nil: none
-	Log          *slog.Logger
-	Version      string
+	MaxMessages  int           // of a conversation
+	BodyTimeout  time.Duration // how long a client may take to send a body
+	Metrics      http.Handler  // serves GET /metrics; nil: there is none
+	// Middleware is around everything; nil: there is none. When the handler below it
+	// returns, the request's Pattern is that of its route, "" where there is none.
+	Middleware func(http.Handler) http.Handler
+	Log        *slog.Logger
+	Version    string
 }
 
 // API is the HTTP handler.
@@ -86,19 +89,21 @@ type API struct {
 	callers  []caller      // one per token, or one for everybody
 	places   chan struct{} // one element per session that runs
 	taken    int           // places that Idle holds
-	bodies   chan struct{} // one element per body that is read
+	bodies   *shares       // of the bodies that are being read
+	reports  *shares       // of the reports that are being computed
 	started  time.Time
 	sessions *sessions.Store
 	router   *chi.Mux
 }
 
-// New returns the handler of all routes.
+// New returns the handler of all routes. Close releases it.
 func New(o Options) (*API, error) {
-	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.BodyTimeout <= 0 {
+	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
 	a := &API{
-		o: o, places: make(chan struct{}, o.MaxSessions), bodies: make(chan struct{}, 4*o.MaxSessions), started: time.Now(), sessions: sessions.New(o.Kept),
+		o: o, places: make(chan struct{}, o.MaxSessions), bodies: newShares(4 * o.MaxSessions), reports: newShares(maxReports),
+		started: time.Now(), sessions: sessions.New(o.Kept),
 	}
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))
@@ -116,7 +121,7 @@ func (a *API) routes() *chi.Mux {
 	if a.o.Middleware != nil {
 		r.Use(a.o.Middleware)
 	}
-	r.Use(a.identify, a.recover, a.hurry, a.sameOrigin)
+	r.Use(route, a.identify, a.recover, a.hurry, a.sameOrigin)
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
 
@@ -137,11 +142,17 @@ func (a *API) routes() *chi.Mux {
 		r.Get("/v1/council/{id}/events", a.handler(a.events))
 		r.Get("/v1/models", a.handler(a.models))
 		r.Post("/v1/chat/completions", a.handler(a.chat))
-		r.Get("/v1/bias-report", a.handler(a.biasReport))
-		r.Get("/v1/leaderboard", a.handler(a.leaderboard))
+		r.Group(func(r chi.Router) {
+			r.Use(a.sameOriginEvenToRead, a.boundReports)
+			r.Get("/v1/bias-report", a.handler(a.biasReport))
+			r.Get("/v1/leaderboard", a.handler(a.leaderboard))
+		})
 	})
 	return r
 }
+
+// Close releases what is kept of sessions. None may run any more.
+func (a *API) Close() { a.sessions.Close() }
 
 // Routes returns the routes, for comparing them with the contract.
 func (a *API) Routes() chi.Routes { return a.router }

@@ -103,7 +103,7 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	for _, m := range all {
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
-	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20, BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20, MaxMessages: 1000, BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = io.WriteString(w, "metric 1\n")
 	})}
@@ -247,7 +247,10 @@ var badInput = []struct {
 	{"an unknown field", "POST", "/v1/council", `{"query": "x", "querry": "y"}`, nil, 422, "invalid", []string{"querry"}},
 	{"a field in another case", "POST", "/v1/council", `{"Query": "x"}`, nil, 422, "invalid", []string{"Query"}},
 	{"a field twice", "POST", "/v1/council", `{"query": "x", "query": "y"}`, nil, 422, "invalid", []string{"query"}},
-	{"an unknown field of a message", "POST", "/v1/council", `{"messages": [{"role": "user", "content": "x", "name": "y"}]}`, nil, 422, "invalid", []string{"name"}},
+	{"an unknown field of a message", "POST", "/v1/council", `{"messages": [{"role": "user", "content": "x", "name": "y"}]}`, nil, 422, "invalid", []string{"messages[0].name"}},
+	{"a field of a message in another case", "POST", "/v1/council", `{"messages": [{"role": "user", "Content": "x"}]}`, nil, 422, "invalid", []string{"messages[0].Content"}},
+	{"a field of a message twice", "POST", "/v1/council", `{"messages": [{"role": "user", "content": "x", "content": "y"}]}`, nil, 422, "invalid", []string{"messages[0].content"}},
+	{"more than 1,000 messages", "POST", "/v1/council", `{"messages": [` + strings.Repeat(`{"role": "user", "content": "x"},`, 1000) + `{"role": "user", "content": "x"}]}`, nil, 422, "invalid", []string{"messages"}},
 	{"an empty query", "POST", "/v1/council", `{"query": ""}`, nil, 422, "invalid", []string{"query"}},
 	{"a query over its limit", "POST", "/v1/council", `{"query": "` + strings.Repeat("x", 1<<18+1) + `"}`, nil, 422, "invalid", []string{"query"}},
 	{"a query that is a number", "POST", "/v1/council", `{"query": 1}`, nil, 422, "invalid", []string{"query"}},
@@ -259,7 +262,8 @@ var badInput = []struct {
 	{"a seed that is too large", "POST", "/v1/council", `{"query": "x", "seed": 9007199254740992}`, nil, 422, "invalid", []string{"seed"}},
 	{"a seed that is not whole", "POST", "/v1/council", `{"query": "x", "seed": 1.5}`, nil, 422, "invalid", []string{"seed"}},
 	{"a seed that is a text", "POST", "/v1/council", `{"query": "x", "seed": "1"}`, nil, 422, "invalid", []string{"seed"}},
-	{"several problems", "POST", "/v1/council", `{"query": "", "seed": -1, "order": "random"}`, nil, 422, "invalid", []string{"order", "query", "seed"}},
+	{"an order that is a number", "POST", "/v1/council", `{"query": "x", "order": 1}`, nil, 422, "invalid", []string{"order"}},
+	{"several problems", "POST", "/v1/council", `{"query": "", "querry": "x", "seed": -1, "order": "random", "stream": 1}`, nil, 422, "invalid", []string{"order", "querry", "query", "seed", "stream"}},
 	{"a page of another origin", "POST", "/v1/council", `{"query": "x"}`, []string{"Origin", "https://elsewhere.example"}, 403, "forbidden", nil},
 	{"streamed and in the background", "POST", "/v1/council", `{"query": "x", "stream": true, "background": true}`, nil, 422, "invalid", []string{"background"}},
 	{"in the background, events accepted", "POST", "/v1/council", `{"query": "x", "background": true}`, []string{"Accept", "text/event-stream"}, 422, "invalid", []string{"background"}},

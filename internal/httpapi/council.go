@@ -3,9 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"runtime/debug"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
@@ -19,19 +17,22 @@ type Submission struct {
 	Background bool `json:"background,omitempty"` // later: the session survives its client
 }
 
-// runCouncil is POST /v1/council. Unless it is in the background, the session ends
-// when its clients have gone away: every further call would cost money.
+// runCouncil is POST /v1/council. The session ends when its client has gone away,
+// because every further call would cost money, unless it is in the background or has
+// an idempotency key, by which its client can come back.
 func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	var submission Submission
-	if err := a.decode(w, r, &submission); err != nil {
+	problems, err := a.decode(w, r, &submission, false)
+	if err != nil {
 		return err
 	}
 	streamed := submission.Stream || accepted(r, "application/json", "text/event-stream") == "text/event-stream"
 	if streamed && submission.Background {
-		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
-			Field: "background", Message: "the session is to be streamed and to go on in the background",
-			Fix: "leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out",
-		}}}
+		problems.add("background", "the session is to be streamed and to go on in the background",
+			"leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out")
+	}
+	if err := a.refusal(problems, submission.Request); err != nil {
+		return err
 	}
 	s, err := a.begin(r, submission, submission.Background, func() (council.Plan, error) {
 		plan, err := a.o.Council.Prepare(submission.Request)
@@ -45,9 +46,8 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Location", "/v1/council/"+s.ID)
 		return writeJSON(w, http.StatusAccepted, s.Summary())
 	case streamed:
-		release := s.Hold()
-		stream(w, r, s, 0, func(events []byte) ([]byte, bool) { return events, false })
-		release(context.Cause(r.Context()))
+		defer func() { s.Leave(context.Cause(r.Context())) }()
+		a.stream(w, r, s, 0, func(events []byte) ([]byte, bool) { return events, false })
 		return nil
 	default:
 		body, err := wait(r, s)
@@ -57,6 +57,17 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 		send(w, http.StatusOK, "application/json", body)
 		return nil
 	}
+}
+
+// refusal returns what is wrong with a request, all of it at once: the problems of
+// its form, and those that Prepare finds in the rest. It returns nil where the form
+// is right: then begin calls Prepare.
+func (a *API) refusal(p *problems, request council.Request) error {
+	if p.count > 0 {
+		_, err := a.o.Council.Prepare(request)
+		p.join(err)
+	}
+	return p.err("the request is not valid")
 }
 
 // begin returns the session that a request asks for: the one that runs or ran for
@@ -102,16 +113,22 @@ func (a *API) begin(r *http.Request, request any, background bool, prepare func(
 func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, release func()) {
 	session, err := a.perform(ctx, plan, s)
 	release()
-	if err = finish(ctx, s, session, err); err != nil { // it has no JSON
+	if err = finish(ctx, s, session, err); err != nil {
+		// The session cannot be encoded: it ends as failed, with the plan alone.
 		a.o.Log.ErrorContext(ctx, "a session could not be written", "error", err, "session_id", s.ID)
 		session = plan.Session()
 		session.Status = council.StatusFailed
-		_ = finish(ctx, s, session, err) // this one has
+		_ = finish(ctx, s, session, err)
 	}
 }
 
-// finish ends a session as its run returned it.
-func finish(ctx context.Context, s *sessions.Session, session *council.Session, err error) error {
+// finish ends a session as its run returned it. A panic becomes an error.
+func finish(ctx context.Context, s *sessions.Session, session *council.Session, err error) (failed error) {
+	defer func() {
+		if v := recover(); v != nil {
+			failed = fmt.Errorf("panic: %v", v)
+		}
+	}()
 	if err == nil {
 		return s.Finish(session, nil, nil)
 	}
@@ -124,7 +141,7 @@ func finish(ctx context.Context, s *sessions.Session, session *council.Session, 
 func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Session) (session *council.Session, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			a.o.Log.ErrorContext(ctx, "panic in a session", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			a.logPanic(ctx, "panic in a session", v)
 			err = errors.New("panic")
 		}
 	}()
@@ -133,11 +150,10 @@ func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Sessio
 
 // wait returns a session as JSON when it is over, or why it has no result.
 func wait(r *http.Request, s *sessions.Session) ([]byte, error) {
-	release := s.Hold()
 	select {
 	case <-s.Done():
 	case <-r.Context().Done():
-		release(context.Cause(r.Context()))
+		s.Leave(context.Cause(r.Context()))
 		<-s.Done() // the client may be there still, when it is the daemon that stops
 	}
 	if failure := s.Failure(); failure != nil {

@@ -1,7 +1,10 @@
 package httpapi_test
 
 import (
+	"bufio"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
@@ -11,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
@@ -80,14 +84,15 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// Bodies are held in memory, so only so many are read at once.
+// Bodies are held in memory, so only so many are read at once, and one caller has
+// half of the places.
 func TestManyBodies(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.MaxSessions, o.BodyTimeout = 1, time.Minute })
 	reader, writer := io.Pipe()
 	read := make(chan struct{}, 4)
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { read <- struct{}{} }})
 	var bodies sync.WaitGroup
-	for range 4 {
+	for range 2 {
 		bodies.Go(func() {
 			req, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/council", io.NopCloser(reader))
 			if err != nil {
@@ -106,7 +111,7 @@ func TestManyBodies(t *testing.T) {
 			}
 		})
 	}
-	for range 4 {
+	for range 2 {
 		<-read
 	}
 	if resp, p := s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`); p.Status != 503 || p.Code != "unavailable" || resp.Header.Get("Retry-After") != "1" {
@@ -200,6 +205,132 @@ func TestForeignHost(t *testing.T) {
 			if resp.StatusCode != want {
 				t.Errorf("%s, tokens %v: %d, want %d", host, s == closed, resp.StatusCode, want)
 			}
+		}
+	}
+}
+
+// stall sends the beginning of n requests whose bodies never come, with a token, and
+// returns how many of them are being read. The others are refused.
+func (s *server) stall(t *testing.T, n int, token string) (reading int) {
+	t.Helper()
+	for range n {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		_, err = fmt.Fprintf(conn, "POST /v1/council HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n", token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(conn).ReadString('\n') // 100 says that the server begins to read
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(line, "HTTP/1.1 100 ") {
+			reading++
+		} else if !strings.HasPrefix(line, "HTTP/1.1 503 ") {
+			t.Errorf("got %s", line)
+		}
+	}
+	return reading
+}
+
+// One token whose bodies never end leaves the others their places.
+func TestFaultF37StalledBodies(t *testing.T) {
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
+		o.Tokens, o.MaxSessions, o.BodyTimeout = []string{secret, other, other + "-2"}, 64, time.Minute
+	})
+	first := s.stall(t, 256, secret)
+	if first < 64 {
+		t.Errorf("%d bodies of one token are read, fewer than sessions may run", first)
+	}
+	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", "Bearer "+other); resp.StatusCode != 200 {
+		t.Errorf("the other token: %d %s", resp.StatusCode, data)
+	}
+	second := s.stall(t, 256, other)
+	if resp, data := s.call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", "Bearer "+other+"-2"); resp.StatusCode != 200 {
+		t.Errorf("the third token: %d %s", resp.StatusCode, data)
+	}
+	t.Logf("fault F37: of 256 stalled bodies of one token %d are read, of as many of a second %d, and a third is served (promised: other tokens are served)", first, second)
+}
+
+// Reports are work: so many at once and no more, and a caller leaves some to others.
+func TestReportsAreBounded(t *testing.T) {
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret, other} })
+	begun, release := make(chan struct{}, 16), make(chan struct{})
+	s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+		begun <- struct{}{}
+		<-release
+		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
+	}
+	var reports sync.WaitGroup
+	for range 4 {
+		reports.Go(func() {
+			if resp, data := s.call(t, "GET", "/v1/bias-report", "", "Authorization", "Bearer "+secret); resp.StatusCode != 200 {
+				t.Errorf("%d %s", resp.StatusCode, data)
+			}
+		})
+	}
+	for range 4 {
+		<-begun
+	}
+	for _, path := range []string{"/v1/bias-report", "/v1/leaderboard"} {
+		resp, p := s.askForProblem(t, "GET", path, "", "Authorization", "Bearer "+secret)
+		if p.Status != 503 || p.Code != "unavailable" || resp.Header.Get("Retry-After") != "1" {
+			t.Errorf("%s: %+v", path, p)
+		}
+	}
+	if resp, data := s.call(t, "GET", "/v1/leaderboard", "", "Authorization", "Bearer "+other); resp.StatusCode != 200 {
+		t.Errorf("the other token: %d %s", resp.StatusCode, data)
+	}
+	close(release)
+	reports.Wait()
+	if resp, data := s.call(t, "GET", "/v1/bias-report", "", "Authorization", "Bearer "+secret); resp.StatusCode != 200 {
+		t.Errorf("afterwards: %d %s", resp.StatusCode, data)
+	}
+}
+
+// No page of another origin has the daemon compute a report.
+func TestReportsForOtherOrigins(t *testing.T) {
+	s := start(t, nil)
+	s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
+	}
+	for _, path := range []string{"/v1/bias-report", "/v1/leaderboard"} {
+		for _, headers := range [][]string{{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://elsewhere.example"}} {
+			if _, p := s.askForProblem(t, "GET", path, "", headers...); p.Status != 403 || p.Code != "forbidden" {
+				t.Errorf("%s, %v: %+v", path, headers, p)
+			}
+		}
+		for _, headers := range [][]string{nil, {"Sec-Fetch-Site", "same-origin"}, {"Sec-Fetch-Site", "none"}, {"Origin", s.URL}} {
+			if resp, data := s.call(t, "GET", path, "", headers...); resp.StatusCode != 200 {
+				t.Errorf("%s, %v: %d %s", path, headers, resp.StatusCode, data)
+			}
+		}
+	}
+}
+
+// The middleware learns the route of a request, not its path.
+func TestPatterns(t *testing.T) {
+	patterns := make(chan string, 1)
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
+		o.Middleware = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				next.ServeHTTP(w, r)
+				patterns <- r.Pattern
+			})
+		}
+	})
+	for request, want := range map[string]string{
+		"GET /v1/council/x": "/v1/council/{id}", "GET /v1/council/x/events": "/v1/council/{id}/events", "GET /healthz": "/healthz", "GET /": "/",
+		"GET /v1/leaderboard?days=1": "/v1/leaderboard", "GET /assets/nothing.js": "/assets/{name}",
+		"GET /nowhere": "", "GET /v1/council/x/y": "", "DELETE /healthz": "", "BREW /healthz": "",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		s.call(t, method, path, "")
+		if got := <-patterns; got != want {
+			t.Errorf("%s: %q, want %q", request, got, want)
 		}
 	}
 }

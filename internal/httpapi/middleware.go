@@ -15,10 +15,20 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/go-chi/chi/v5"
 )
 
 // maxRequestID bounds the length of an X-Request-Id that is taken over.
 const maxRequestID = 128
+
+// route notes the pattern of a request's route where the Middleware looks for it:
+// the requests further down are copies of its own.
+func route(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r)
+		r.Pattern = chi.RouteContext(r.Context()).RoutePattern()
+	})
+}
 
 // identify gives the request its id, taken from X-Request-Id or made, and puts it
 // and the common headers on the response.
@@ -56,8 +66,12 @@ func (a *API) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(v)
 	}
-	a.o.Log.ErrorContext(r.Context(), "panic in a handler", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	a.logPanic(r.Context(), "panic in a handler", v)
 	a.writeProblem(w, r, errors.New("panic"))
+}
+
+func (a *API) logPanic(ctx context.Context, message string, v any) {
+	a.o.Log.ErrorContext(ctx, message, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 }
 
 // hurry gives the client BodyTimeout to send its body. decode lifts that when
@@ -74,11 +88,26 @@ func (a *API) hurry(next http.Handler) http.Handler {
 	})
 }
 
-// sameOrigin refuses what a page of another origin makes a browser send here.
+// sameOrigin refuses what a page of another origin makes a browser send here, but
+// for methods that only read.
 func (a *API) sameOrigin(next http.Handler) http.Handler {
+	return a.checkOrigin(next, func(r *http.Request) *http.Request { return r })
+}
+
+// sameOriginEvenToRead refuses such a request with any method: the page could not
+// read the answer, but making it is work.
+func (a *API) sameOriginEvenToRead(next http.Handler) http.Handler {
+	return a.checkOrigin(next, func(r *http.Request) *http.Request {
+		changing := *r
+		changing.Method = http.MethodPost // the protection takes GET for harmless
+		return &changing
+	})
+}
+
+func (a *API) checkOrigin(next http.Handler, as func(*http.Request) *http.Request) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
-		if err := protection.Check(r); err != nil {
+		if err := protection.Check(as(r)); err != nil {
 			return &council.Error{Code: council.CodeForbidden, Detail: "a page of another origin may not call this; call it from a program, or from its own page", Cause: err}
 		}
 		next.ServeHTTP(w, r)
@@ -131,6 +160,19 @@ func isLoopback(host string) bool {
 	}
 	ip := net.ParseIP(name)
 	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// holder tells callers apart that share places: by their token or, where none is
+// asked for, by their address.
+func (a *API) holder(r *http.Request) any {
+	if len(a.tokens) > 0 {
+		return a.owner(r)
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return host
 }
 
 // owner returns whose sessions a request is about: its token's, or everybody's

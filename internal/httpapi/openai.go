@@ -78,48 +78,25 @@ type ChatMessage struct {
 	Content ChatContent `json:"content"`
 }
 
-// ChatContent is a text, or the texts of an array of parts.
-type ChatContent struct {
-	Text  string
-	Other string // the type of a part that is no text
+// ChatContent is the parts of a message. A text counts as one part.
+type ChatContent []ChatPart
+
+// ChatPart is a part of a ChatMessage.
+type ChatPart struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
 }
 
-// UnmarshalJSON implements json.Unmarshaler.
-func (c *ChatContent) UnmarshalJSON(b []byte) error {
-	if b[0] != '[' {
-		return json.Unmarshal(b, &c.Text)
-	}
-	var parts []struct{ Type, Text string }
-	if err := json.Unmarshal(b, &parts); err != nil {
-		return err
-	}
-	for _, p := range parts {
-		if p.Type != "text" {
-			c.Other = p.Type
-		}
-		c.Text += p.Text
-	}
-	return nil
-}
-
-// request returns what the council is asked, or all that it cannot be.
-func (c ChatRequest) request() (council.Request, error) {
+// request returns what the council is asked, and adds to p all that it cannot be.
+func (c ChatRequest) request(p *problems) council.Request {
 	r := council.Request{Seed: c.Seed}
-	names, named := strings.CutPrefix(c.Model, councilModel+"/")
-	if !named && c.Model != councilModel {
-		return r, &council.Error{
-			Code: council.CodeNotFound, Detail: fmt.Sprintf("the model %q does not exist; GET /v1/models lists those that do", c.Model),
-			Fields: []council.FieldError{{Field: "model", Message: "there is no such model", Fix: "use council, council/MEMBER, or council/MEMBER,MEMBER"}},
-		}
-	}
-	if named {
+	if names, named := strings.CutPrefix(c.Model, councilModel+"/"); named {
 		r.Models = strings.Split(names, ",")
 		r.Direct = len(r.Models) == 1
 	}
-	var fields []council.FieldError
 	refuse := func(is bool, field, message, fix string) {
 		if is {
-			fields = append(fields, council.FieldError{Field: field, Message: message, Fix: fix})
+			p.add(field, message, fix)
 		}
 	}
 	given := func(raw json.RawMessage) bool { return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw)) }
@@ -131,28 +108,56 @@ func (c ChatRequest) request() (council.Request, error) {
 	refuse(c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out")
 	refuse(given(c.Audio), "audio", "a council answers in text", "leave audio out")
 	refuse(given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out")
-	refuse(len(c.Messages) == 0, "messages", "there is no message", "give at least the user's question")
+	refuse(len(c.Messages) == 0 && !p.about("messages"), "messages", "there is no message", "give at least the user's question")
 	for i, m := range c.Messages {
 		if m.Role == "developer" { // OpenAI's newer name
 			m.Role = council.RoleSystem
 		}
-		refuse(m.Content.Other != "", fmt.Sprintf("messages[%d].content", i), fmt.Sprintf("a council reads text, not %q", m.Content.Other), "send text")
-		r.Messages = append(r.Messages, council.Message{Role: m.Role, Content: m.Content.Text})
+		var text strings.Builder
+		for j, part := range m.Content {
+			if part.Type != "text" {
+				p.part(i, j, part)
+			}
+			text.WriteString(part.Text)
+		}
+		r.Messages = append(r.Messages, council.Message{Role: m.Role, Content: text.String()})
 	}
-	if len(fields) > 0 {
-		return r, &council.Error{Code: council.CodeInvalid, Detail: "the request asks for what a council cannot give", Fields: fields}
+	return r
+}
+
+// part refuses a part of a message, unless it was not even read.
+func (p *problems) part(message, part int, is ChatPart) {
+	if len(p.named) == maxNamed {
+		p.count++
+	} else if place := fmt.Sprintf("messages[%d].content[%d]", message, part); !p.about(place) {
+		p.add(place, fmt.Sprintf("a council reads text, not %q", is.Type), "send parts of type text")
 	}
-	return r, nil
+}
+
+// known refuses the name of a model that is not there.
+func (c ChatRequest) known() error {
+	if c.Model == councilModel || strings.HasPrefix(c.Model, councilModel+"/") {
+		return nil
+	}
+	return &council.Error{
+		Code: council.CodeNotFound, Detail: fmt.Sprintf("the model %q does not exist; GET /v1/models lists those that do", c.Model),
+		Fields: []council.FieldError{{Field: "model", Message: "there is no such model", Fix: "use council, council/MEMBER, or council/MEMBER,MEMBER"}},
+	}
 }
 
 // chat is POST /v1/chat/completions: a session, whose answer is the completion.
 func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	var c ChatRequest
-	if err := a.decodeLoosely(w, r, &c); err != nil {
+	problems, err := a.decode(w, r, &c, true)
+	if err != nil {
 		return err
 	}
-	request, err := c.request()
-	if err != nil {
+	request, err := c.request(problems), c.known()
+	if err != nil && problems.count == 0 {
+		return err
+	}
+	problems.join(err)
+	if err := a.refusal(problems, request); err != nil {
 		return err
 	}
 	s, err := a.begin(r, c, false, func() (council.Plan, error) {
@@ -164,7 +169,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if c.Stream {
-		streamChat(w, r, s, c)
+		a.streamChat(w, r, s, c)
 		return nil
 	}
 	body, err := wait(r, s)
@@ -189,8 +194,7 @@ type Chat struct {
 	Created int64        `json:"created"` // Unix seconds
 	Model   string       `json:"model"`   // as asked for
 	Choices []ChatChoice `json:"choices"` // one; none in the chunk with the usage
-	// Usage is the sum over all calls of the session; null when a provider did not
-	// tell it.
+	// Usage is the sum over all calls of the session; null when no provider told it.
 	Usage   *ChatUsage   `json:"usage"`
 	Council *ChatCouncil `json:"council,omitempty"` // at the end
 }
@@ -220,6 +224,7 @@ type ChatUsage struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
 	TotalTokens      int64 `json:"total_tokens"`
+	Partial          bool  `json:"partial,omitempty"` // as in council.Usage
 }
 
 // ChatCouncil is what else a session is about. All of it is at
@@ -253,7 +258,7 @@ func (s chatSession) usage() *ChatUsage {
 	if total.InputTokens == nil || total.OutputTokens == nil {
 		return nil
 	}
-	return &ChatUsage{PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: *total.InputTokens + *total.OutputTokens}
+	return &ChatUsage{PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: total.Tokens(), Partial: total.Partial}
 }
 
 // finish returns why the answer ended. A synthesis is whole; a model that answered
@@ -285,13 +290,14 @@ func speaksOpenAI(r *http.Request) bool {
 
 // chatError returns an error in OpenAI's shape.
 func chatError(e *council.Error) ChatError {
+	e = bounded(e)
 	body := ChatErrorBody{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
 	if status, _ := meaning(e.Code); status == http.StatusTooManyRequests {
 		body.Type = "rate_limit_error"
 	} else if status >= http.StatusInternalServerError {
 		body.Type = "server_error"
 	}
-	for i, f := range e.Fields {
+	for i, f := range e.Fields { // these are few
 		if i == 0 {
 			body.Param = &f.Field
 		}

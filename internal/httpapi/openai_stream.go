@@ -14,10 +14,14 @@ import (
 
 // streamChat sends a session as chunks of a completion: the chairman's text as it
 // arrives, and what comes before it as comments.
-func streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Session, c ChatRequest) {
+func (a *API) streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Session, c ChatRequest) {
 	t := newChatStream(s, c)
-	release := s.Hold()
-	stream(w, r, s, 0, func(events []byte) ([]byte, bool) {
+	defer func() {
+		if !t.void { // otherwise the session keeps running: its owner may fetch it later
+			s.Leave(context.Cause(r.Context()))
+		}
+	}()
+	a.stream(w, r, s, 0, func(events []byte) ([]byte, bool) {
 		for name, data := range split(events) {
 			if t.event(name, data); t.void {
 				break
@@ -26,9 +30,6 @@ func streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Session, c C
 		defer t.out.Reset() // it is sent before the next are written
 		return t.out.Bytes(), t.void
 	})
-	if !t.void { // else what was paid for goes on, for who comes back for it
-		release(context.Cause(r.Context()))
-	}
 }
 
 // chatStream turns the events of a session into chunks.

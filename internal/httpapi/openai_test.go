@@ -189,7 +189,7 @@ func TestSDKErrors(t *testing.T) {
 		{"token probabilities", func(p *openai.ChatCompletionNewParams) { p.Logprobs = openai.Bool(true) }, 422, "invalid", "logprobs"},
 		{"an image", func(p *openai.ChatCompletionNewParams) {
 			p.Messages = []openai.ChatCompletionMessageParamUnion{openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:"})})}
-		}, 422, "invalid", "messages[0].content"},
+		}, 422, "invalid", "messages[0].content[0]"},
 		{"no message", func(p *openai.ChatCompletionNewParams) { p.Messages = []openai.ChatCompletionMessageParamUnion{} }, 422, "invalid", "messages"},
 		{"a tool's message", func(p *openai.ChatCompletionNewParams) { p.Messages = append(p.Messages, openai.ToolMessage("x", "y")) }, 422, "invalid", "messages[1].role"},
 		{"no quorum", func(p *openai.ChatCompletionNewParams) { p.Model = "council/down,down" }, 502, "no_quorum", "down"},

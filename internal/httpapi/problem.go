@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -75,8 +77,54 @@ func coded(err error) *council.Error {
 	return &council.Error{Code: council.CodeInternal, Detail: "something went wrong inside councild; the log tells more under this request_id", Cause: err}
 }
 
+const (
+	// maxNamed is the most problems that an error answer names.
+	maxNamed = 20
+	// maxText is the most bytes of one text in an error answer, and shortText of one
+	// where all together have more than maxTexts. JSON takes at most six bytes for
+	// one: with them an answer has less than 64 KiB.
+	maxText, shortText, maxTexts = 1 << 10, 150, 10_000
+)
+
+// bounded returns an error as an answer may show it, however long the texts are
+// that the caller sent.
+func bounded(e *council.Error) *council.Error {
+	b := *e
+	b.Fields = slices.Clone(e.Fields[:min(len(e.Fields), maxNamed)])
+	limit, size := maxText, min(len(e.Detail), maxText)
+	for _, f := range b.Fields {
+		size += min(len(f.Field), maxText) + min(len(f.Message), maxText) + min(len(f.Fix), maxText)
+	}
+	if size > maxTexts {
+		limit = shortText
+	}
+	for i, f := range b.Fields {
+		b.Fields[i] = council.FieldError{Field: shorten(f.Field, limit), Message: shorten(f.Message, limit), Fix: shorten(f.Fix, limit)}
+	}
+	b.Detail = shorten(e.Detail, limit) + more(len(e.Fields)-len(b.Fields))
+	return &b
+}
+
+// more says how many problems are not named.
+func more(n int) string {
+	if n <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("; at least %d more problems are not named", n)
+}
+
+// shorten cuts a text to at most limit bytes, at the end of a rune.
+func shorten(text string, limit int) string {
+	const mark = "..."
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit-len(mark)], "") + mark
+}
+
 // problem returns the document of an error.
 func problem(ctx context.Context, e *council.Error) Problem {
+	e = bounded(e)
 	status, title := meaning(e.Code)
 	p := Problem{
 		Type: "urn:councild:problem:" + string(e.Code), Title: title, Status: status, Detail: e.Detail, Code: e.Code,

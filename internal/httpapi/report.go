@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"slices"
@@ -13,6 +14,23 @@ import (
 
 	"github.com/councild/councild/internal/council"
 )
+
+// maxReports is the most reports and leaderboards that are computed at once: each
+// reads the records and keeps a core busy.
+const maxReports = 8
+
+// boundReports refuses a report beyond that. One caller gets half of the places.
+func (a *API) boundReports(next http.Handler) http.Handler {
+	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
+		release, ok := a.reports.take(a.holder(r))
+		if !ok {
+			return &council.Error{Code: council.CodeUnavailable, RetryAfter: time.Second, Detail: "as many reports of this caller are being computed as may at once; try again in a moment"}
+		}
+		defer release()
+		next.ServeHTTP(w, r)
+		return nil
+	})
+}
 
 // biasReport is GET /v1/bias-report.
 func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
@@ -83,7 +101,7 @@ type parameters struct {
 
 func newParameters(r *http.Request, known ...string) *parameters {
 	p := &parameters{r: r}
-	for name := range r.URL.Query() {
+	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
 		if !slices.Contains(known, name) {
 			p.refuse(name, "there is no such parameter", "use "+strings.Join(known, ", "))
 		}

@@ -71,7 +71,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	stream(w, r, s, seen, func(events []byte) ([]byte, bool) { return events, false })
+	a.stream(w, r, s, seen, func(events []byte) ([]byte, bool) { return events, false })
 	return nil
 }
 

@@ -250,12 +250,22 @@ func TestSessionWhileItRuns(t *testing.T) {
 	}
 }
 
-// A session ends when nobody waits for it any longer, unless it is in the
-// background.
+// A session ends when its client is gone, unless it is in the background or has a
+// key.
 func TestClientsThatGo(t *testing.T) {
 	m, asked, release := waiting(t)
 	defer release()
-	s := start(t, []simllm.Model{m})
+	contexts := make(chan context.Context, 16) // of the requests that begin a session
+	s := start(t, []simllm.Model{m}, func(o *httpapi.Options, _ *pipeline.Options) {
+		o.Middleware = func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPost {
+					contexts <- r.Context()
+				}
+				next.ServeHTTP(w, r)
+			})
+		}
+	})
 	const question = `"query":"x","models":["waiting","amber","birch"]`
 	leave := func(body string, headers ...string) (gone context.CancelFunc) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -304,20 +314,18 @@ func TestClientsThatGo(t *testing.T) {
 			t.Errorf("%s and the client is gone: %s", mode, got)
 		}
 	}
-	// Two wait for one session: it is cancelled with the second.
-	one := leave("{"+question+"}", "Idempotency-Key", "two")
+	for range 2 {
+		<-contexts
+	}
+	// With a key the client may come back, and another may have come meanwhile.
+	gone := leave("{"+question+"}", "Idempotency-Key", "k")
 	<-asked
-	two := leave(`{`+question+`,"stream":true}`, "Idempotency-Key", "other")
-	<-asked
-	two()
-	second := newest()
-	stay := make(chan []byte, 1)
-	go func() {
-		_, data := s.call(t, "POST", "/v1/council", "{"+question+"}", "Idempotency-Key", "two")
-		stay <- data
-	}()
-	if got := status(second); got != council.StatusCancelled {
-		t.Errorf("the one that was streamed: %s", got)
+	keyed := newest()
+	again := leave("{"+question+"}", "Idempotency-Key", "k")
+	for _, leaves := range []func(){gone, again} {
+		ctx := <-contexts
+		leaves()
+		<-ctx.Done()
 	}
 	background := s.background(t, question)
 	<-asked
@@ -336,10 +344,12 @@ func TestClientsThatGo(t *testing.T) {
 	if got := status(background); got != council.StatusComplete {
 		t.Errorf("in the background: %s", got)
 	}
-	if data := <-stay; !strings.Contains(string(data), `"status":"complete"`) {
-		t.Errorf("one of two is left: %s", data)
+	if got := status(keyed); got != council.StatusComplete {
+		t.Errorf("with a key: %s", got)
 	}
-	one()
+	if _, data := s.call(t, "POST", "/v1/council", "{"+question+"}", "Idempotency-Key", "k"); !strings.Contains(string(data), keyed) {
+		t.Errorf("the client that comes back finds %s", data)
+	}
 }
 
 func TestDelete(t *testing.T) {
@@ -630,7 +640,7 @@ func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (
 	t.Helper()
 	s := &server{}
 	o := httpapi.Options{
-		Council: scripted{run}, Daemon: &fakeDaemon{}, MaxSessions: 4, MaxBodyBytes: 1 << 20, BodyTimeout: time.Minute, Log: slog.New(slog.DiscardHandler),
+		Council: scripted{run}, Daemon: &fakeDaemon{}, MaxSessions: 4, MaxBodyBytes: 1 << 20, MaxMessages: 1000, BodyTimeout: time.Minute, Log: slog.New(slog.DiscardHandler),
 		Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30},
 	}
 	var err error

@@ -20,11 +20,18 @@ const (
 
 // stream sends what encode makes of the events of a session, behind the first seen
 // ones, until the session or the stream is over, or the client is gone or does not
-// read. encode is called with no events too.
-func stream(w http.ResponseWriter, r *http.Request, s *sessions.Session, seen int, encode func(events []byte) (out []byte, over bool)) {
+// read. encode is called with no events too. A panic ends the connection: what has
+// been sent cannot become an error document.
+func (a *API) stream(w http.ResponseWriter, r *http.Request, s *sessions.Session, seen int, encode func(events []byte) (out []byte, over bool)) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	defer func() {
+		if v := recover(); v != nil {
+			a.logPanic(r.Context(), "panic in a stream of events", v)
+			panic(http.ErrAbortHandler)
+		}
+	}()
 	w.WriteHeader(http.StatusOK)
 	writer := newEventWriter(w)
 	comment := time.NewTimer(heartbeat)

@@ -66,6 +66,9 @@ type Options struct {
 	IdleTimeout         time.Duration // silence between bytes of a reply once its headers came; 0: only AttemptTimeout limits it
 	MaxCallsPerProvider int           // requests in flight; further ones wait
 	MaxReplyBytes       int64         // size limit of one reply; of a stream: of its text, and of each line
+	// Dial connects to a provider, as http.Transport.DialContext does; nil is TCP,
+	// within DialTimeout.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func (o Options) validate() error {
@@ -155,7 +158,9 @@ func New(o Options) (*Client, error) {
 // write.
 func newPool(o Options) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = (&net.Dialer{Timeout: o.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	if t.DialContext = o.Dial; t.DialContext == nil {
+		t.DialContext = (&net.Dialer{Timeout: o.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
 	t.TLSHandshakeTimeout = o.DialTimeout
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = max(256, o.MaxCallsPerProvider)
@@ -210,6 +215,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		reply, again, failure := c.attempt(ctx, p, m, call, format, ticket)
 		total.Attempts++
 		total.Usage = total.Usage.Plus(reply.Usage)
+		total.Doubted += reply.Doubted
 		if failure == nil {
 			if refused {
 				m.refuseFormat()
@@ -311,10 +317,11 @@ func (c *Client) attempt(caller context.Context, p *provider, m *model, call cou
 	var err error
 	if call.OnDelta == nil {
 		resp, err = p.api.CreateChatCompletion(withExchange(ctx, x), request)
+		resp, err = x.readAgain(resp, err)
 	} else {
 		resp, err = p.stream(withExchange(ctx, x), x, request)
 	}
-	reply.Usage = usage(x, resp)
+	reply.Usage, reply.Doubted = x.usage()
 	failure = judge(ctx, x, resp, err)
 	judgement = diagnose(caller, failure)
 	if failure != nil {
@@ -371,25 +378,4 @@ func (p *provider) model(name string) *model {
 		p.models[name] = m
 	}
 	return m
-}
-
-// usage reads what a request consumed. A provider that refused it, or was never
-// reached, consumed nothing; one that answered without figures, or broke off,
-// leaves them unknown. A completion has at least one token on either side, so a
-// zero is a figure that was not given.
-func usage(x *exchange, resp openai.ChatCompletionResponse) council.Usage {
-	if !x.sent || (x.status >= 400 && x.status < 500) {
-		return council.NoUsage()
-	}
-	known := func(n int) *int64 {
-		if n <= 0 {
-			return nil
-		}
-		return new(int64(n))
-	}
-	return council.Usage{
-		InputTokens:  known(resp.Usage.PromptTokens),
-		OutputTokens: known(resp.Usage.CompletionTokens),
-		CostUSD:      x.cost(),
-	}
 }

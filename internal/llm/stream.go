@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -34,7 +35,7 @@ func (p *provider) stream(ctx context.Context, x *exchange, request openai.ChatC
 	}
 	defer stream.Close()
 	if x.events == nil { // the reply is no stream
-		return resp, json.Unmarshal(x.body, &resp)
+		return x.readAgain(resp, json.Unmarshal(x.body, &resp))
 	}
 	var choice openai.ChatCompletionChoice
 	var text, refusal strings.Builder
@@ -52,15 +53,14 @@ func (p *provider) stream(ctx context.Context, x *exchange, request openai.ChatC
 		delta, ok := quickDelta(line)
 		if !ok {
 			var c chunk
-			if json.Unmarshal(line, &c) != nil {
+			if json.Unmarshal(line, &c) != nil && json.Unmarshal(quoteNaN(line), &c) != nil {
 				return resp, &council.Failure{Code: council.FailBadResponse, Message: "a chunk of the stream is not the JSON of one", HTTPStatus: new(x.status)}
 			}
 			if c.Error != nil {
 				return resp, reported(x, line)
 			}
 			if c.Usage != nil {
-				resp.Usage = *c.Usage
-				x.body = bytes.Clone(line) // the cost is in it
+				x.body = slices.Concat([]byte(`{"usage":`), *c.Usage, []byte("}"))
 			}
 			if len(c.Choices) > 0 {
 				delta = string(c.Choices[0].Delta.Content)
@@ -91,7 +91,7 @@ type chunk struct {
 		} `json:"delta"`
 		FinishReason openai.FinishReason `json:"finish_reason"`
 	} `json:"choices"`
-	Usage *openai.Usage    `json:"usage"`
+	Usage *json.RawMessage `json:"usage"`
 	Error *json.RawMessage `json:"error"`
 }
 

@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -173,21 +171,4 @@ func prepend(req *http.Request, extra []byte) error {
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	req.Body, err = req.GetBody()
 	return err
-}
-
-// cost returns what the provider says the request cost in US dollars (OpenRouter's
-// extension of usage), or nil.
-func (x *exchange) cost() *float64 {
-	if !bytes.Contains(x.body, []byte(`"cost"`)) {
-		return nil
-	}
-	var reply struct {
-		Usage struct {
-			Cost *float64 `json:"cost"`
-		} `json:"usage"`
-	}
-	if json.Unmarshal(x.body, &reply) != nil || reply.Usage.Cost == nil || *reply.Usage.Cost < 0 || math.IsInf(*reply.Usage.Cost, 0) {
-		return nil
-	}
-	return reply.Usage.Cost
 }

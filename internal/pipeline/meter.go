@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -10,63 +11,95 @@ import (
 )
 
 // meter is the Completer of one run: it starts no call once the budget is spent,
-// and adds up what the calls consumed.
+// adds up what the calls consumed, and bounds what the session holds in memory.
 type meter struct {
 	council.Completer
-	plan council.Plan
+	plan     council.Plan
+	maxBytes int64 // of held; 0: no limit
 
-	mu            sync.Mutex // guards all below
-	cost          float64    // the known part
-	tokens        int64      // the known part
+	mu            sync.Mutex    // guards all below
+	spent         council.Usage // by all calls so far
 	costUnknown   bool
 	tokensUnknown bool
 	byStage       map[council.Stage]council.Usage
 	byModel       map[string]council.Usage
+	held          int64 // bytes: the question, the replies so far, and the prompts on their way
 }
 
-func newMeter(c council.Completer, plan council.Plan) *meter {
+func newMeter(c council.Completer, plan council.Plan, maxBytes int64) *meter {
 	return &meter{
-		Completer: c, plan: plan, byModel: map[string]council.Usage{},
+		Completer: c, plan: plan, maxBytes: maxBytes, held: int64(len(plan.Question())), spent: council.NoUsage(),
+		byModel: map[string]council.Usage{},
 		byStage: map[council.Stage]council.Usage{
 			council.Stage1: council.NoUsage(), council.Stage2: council.NoUsage(), council.Stage3: council.NoUsage(),
 		},
 	}
 }
 
-// Complete performs call if the budget allows it. A call that was started may
-// overshoot the limit.
+// Complete performs call if the budget and the session's size allow it. A call that
+// was started may overshoot the budget; a reply that the session has no room for is
+// not kept.
 func (m *meter) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
-	if m.spent() {
+	if m.overBudget() {
 		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}},
 			&council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
 	}
-	completion, err := m.Completer.Complete(ctx, call)
+	var prompt int64
+	for _, message := range call.Messages {
+		prompt += int64(len(message.Content))
+	}
+	if !m.hold(prompt) {
+		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, m.full("not called: with the prompt")
+	}
+	completion, err := func() (council.Completion, error) {
+		defer m.release(prompt) // also when the call panics
+		return m.Completer.Complete(ctx, call)
+	}()
 	m.add(call, completion.Usage)
+	if err == nil && !m.hold(int64(len(completion.Text))) {
+		completion.Text, err = "", m.full("not kept: with the reply")
+	}
 	return completion, err
 }
 
-func (m *meter) spent() bool {
+// hold reports whether there is room for so many bytes more, and takes it.
+func (m *meter) hold(bytes int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.plan.MaxCostUSD != nil && m.cost >= *m.plan.MaxCostUSD ||
-		m.plan.MaxTotalTokens != nil && m.tokens >= *m.plan.MaxTotalTokens
+	if m.maxBytes > 0 && bytes > m.maxBytes-m.held {
+		return false
+	}
+	m.held += bytes
+	return true
+}
+
+func (m *meter) release(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held -= bytes
+}
+
+func (m *meter) full(what string) *council.Failure {
+	return &council.Failure{
+		Code:    council.FailTooLarge,
+		Message: fmt.Sprintf("%s the session would hold more than %d bytes: raise LLM_COUNCIL_MAX_SESSION_BYTES", what, m.maxBytes),
+	}
+}
+
+func (m *meter) overBudget() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cost := m.spent.CostUSD
+	return m.plan.MaxCostUSD != nil && cost != nil && *cost >= *m.plan.MaxCostUSD ||
+		m.plan.MaxTotalTokens != nil && m.spent.Tokens() >= *m.plan.MaxTotalTokens
 }
 
 func (m *meter) add(call council.Call, u council.Usage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if u.CostUSD != nil {
-		m.cost += *u.CostUSD
-	} else {
-		m.costUnknown = true
-	}
-	for _, n := range []*int64{u.InputTokens, u.OutputTokens} {
-		if n != nil {
-			m.tokens += *n
-		} else {
-			m.tokensUnknown = true
-		}
-	}
+	m.costUnknown = m.costUnknown || u.CostUSD == nil || u.Partial
+	m.tokensUnknown = m.tokensUnknown || u.InputTokens == nil || u.OutputTokens == nil || u.Partial
+	m.spent = m.spent.Plus(u)
 	m.byStage[call.Stage] = m.byStage[call.Stage].Plus(u)
 	if before, ok := m.byModel[call.Model]; ok {
 		u = before.Plus(u)
@@ -78,12 +111,7 @@ func (m *meter) add(call council.Call, u council.Usage) {
 func (m *meter) total() council.TotalUsage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := council.TotalUsage{ByStage: maps.Clone(m.byStage), ByModel: maps.Clone(m.byModel), Total: council.NoUsage()}
-	for _, stage := range []council.Stage{council.Stage1, council.Stage2, council.Stage3} {
-		t.Total = t.Total.Plus(t.ByStage[stage])
-	}
-	t.CostUSD = t.Total.CostUSD
-	return t
+	return council.TotalUsage{ByStage: maps.Clone(m.byStage), ByModel: maps.Clone(m.byModel), Total: m.spent, CostUSD: m.spent.CostUSD}
 }
 
 // warnings says which limits could not be watched.

@@ -21,7 +21,8 @@ type Start struct {
 	// request that it was given with.
 	Key    string
 	Digest [32]byte
-	// Background sessions go on when nobody waits for them.
+	// Background sessions go on without their client. So does one with a Key: its
+	// owner may send the request again.
 	Background bool
 	// Cancel ends the run early.
 	Cancel context.CancelCauseFunc
@@ -41,7 +42,7 @@ type Session struct {
 	Digest     [32]byte // as in Start
 	Created    time.Time
 	key        key
-	background bool
+	background bool // or with a key
 	store      *Store
 	done       chan struct{} // closed at the end
 
@@ -56,7 +57,6 @@ type Session struct {
 	body    []byte // the session at the end, as JSON and a line break
 	failure *council.Error
 	cancel  context.CancelCauseFunc // nil at the end, as all that would keep the run in memory
-	clients int
 	ended   time.Time
 	size    int64 // about how many bytes it takes, at the end
 }
@@ -100,7 +100,7 @@ func (s *Session) encodeLocked() {
 		fmt.Fprintf(&s.log, "id: %d\nevent: %s\ndata: ", len(s.ends)+1, e.Type)
 		if body, ok := e.Data.(encoded); ok {
 			s.log.Write(body)
-		} else if s.encoder.Encode(e.Data) != nil {
+		} else if encode(s.encoder, e.Data) != nil {
 			s.log.Truncate(before) // Finish finds the same
 			continue
 		}
@@ -117,9 +117,7 @@ type encoded []byte
 // ends with session.failed and problem, and the session may be nil: then what is
 // known of it is kept. An error means that the session has no JSON; it goes on.
 func (s *Session) Finish(session *council.Session, failure *council.Error, problem any) error {
-	s.mu.Lock()
-	err := s.finishLocked(session, failure, problem)
-	s.mu.Unlock()
+	err := s.finish(session, failure, problem)
 	if err == nil {
 		s.store.ended(s)
 		close(s.done)
@@ -127,13 +125,15 @@ func (s *Session) Finish(session *council.Session, failure *council.Error, probl
 	return err
 }
 
-func (s *Session) finishLocked(session *council.Session, failure *council.Error, problem any) error {
+func (s *Session) finish(session *council.Session, failure *council.Error, problem any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if session == nil {
 		session = s.state
 		session.Status = council.StatusFailed
 	}
 	var body bytes.Buffer
-	if err := newEncoder(&body).Encode(session); err != nil {
+	if err := encode(newEncoder(&body), session); err != nil {
 		return fmt.Errorf("encoding session %s: %w", s.ID, err)
 	}
 	s.body, s.status, s.failure, s.ended, s.state = bytes.Clone(body.Bytes()), session.Status, failure, time.Now(), nil
@@ -185,7 +185,7 @@ func (s *Session) JSON() ([]byte, error) {
 		return s.body, nil
 	}
 	var body bytes.Buffer
-	err := newEncoder(&body).Encode(s.state)
+	err := encode(newEncoder(&body), s.state)
 	return body.Bytes(), err
 }
 
@@ -215,20 +215,10 @@ func (s *Session) Cancel(cause error) {
 	}
 }
 
-// Hold counts a client that waits for the session. The returned function takes
-// that back: a session that is not in the background is cancelled with the cause
-// when nobody waits any longer.
-func (s *Session) Hold() (release func(cause error)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.clients++
-	return func(cause error) {
-		s.mu.Lock()
-		s.clients--
-		last := s.clients == 0
-		s.mu.Unlock()
-		if last && !s.background {
-			s.Cancel(cause)
-		}
+// Leave says that the client that began the session is gone. The run is cancelled
+// with the cause, if it has not ended, unless it goes on without its client.
+func (s *Session) Leave(cause error) {
+	if !s.background {
+		s.Cancel(cause)
 	}
 }

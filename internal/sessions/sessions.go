@@ -10,6 +10,7 @@ package sessions
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -30,15 +31,17 @@ type Options struct {
 	KeptBytes int64         // how much: logs and bodies
 }
 
-// Store keeps sessions. It is safe for concurrent use.
+// Store keeps sessions until Close. It is safe for concurrent use.
 type Store struct {
 	o Options
 
 	mu       sync.Mutex          // guards all below
 	sessions map[string]*Session // by id
 	keys     map[key]*Session
-	finished []*Session // in the order in which they ended
-	bytes    int64      // of finished
+	finished []*Session  // in the order in which they ended
+	bytes    int64       // of finished
+	expiry   *time.Timer // for the oldest of finished; nil when there is none
+	closed   bool
 }
 
 type key struct {
@@ -62,7 +65,7 @@ func (st *Store) Add(start Start) (s *Session, added bool) {
 		return old, false
 	}
 	s = &Session{
-		ID: start.Plan.SessionID, Digest: start.Digest, Created: time.Now().UTC(), key: k, background: start.Background, store: st, done: make(chan struct{}),
+		ID: start.Plan.SessionID, Digest: start.Digest, Created: time.Now().UTC(), key: k, background: start.Background || k.key != "", store: st, done: make(chan struct{}),
 		state: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
 	}
 	s.encoder = newEncoder(&s.log)
@@ -133,11 +136,29 @@ func (st *Store) ended(s *Session) {
 	st.evictLocked()
 }
 
-// evictLocked forgets the finished sessions that are beyond a limit.
+// Close forgets the finished sessions, and keeps none that ends later.
+func (st *Store) Close() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.closed = true
+	st.evictLocked()
+}
+
+// expire forgets the sessions whose time is over. Their memory is not to wait for the
+// next request.
+func (st *Store) expire() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.expiry = nil // it is over
+	st.evictLocked()
+}
+
+// evictLocked forgets the finished sessions that are beyond a limit, and has the next
+// one forgotten when its time is over.
 func (st *Store) evictLocked() {
 	n := 0
 	for _, s := range st.finished {
-		if len(st.finished)-n <= st.o.Kept && st.bytes <= st.o.KeptBytes && time.Since(s.ended) < st.o.Retention {
+		if !st.closed && len(st.finished)-n <= st.o.Kept && st.bytes <= st.o.KeptBytes && time.Since(s.ended) < st.o.Retention {
 			break
 		}
 		n++
@@ -146,10 +167,28 @@ func (st *Store) evictLocked() {
 		delete(st.keys, s.key)
 	}
 	st.finished = slices.Delete(st.finished, 0, n)
+	if n > 0 && st.expiry != nil {
+		st.expiry.Stop()
+		st.expiry = nil
+	}
+	if len(st.finished) > 0 && st.expiry == nil {
+		st.expiry = time.AfterFunc(time.Until(st.finished[0].ended.Add(st.o.Retention)), st.expire)
+	}
 }
 
 func newEncoder(w io.Writer) *json.Encoder {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e
+}
+
+// encode encodes v. A panic becomes an error: what is encoded comes from a run, and
+// the locks and the goroutine are not the run's.
+func encode(e *json.Encoder, v any) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic while encoding: %v", p)
+		}
+	}()
+	return e.Encode(v)
 }

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
@@ -228,27 +230,93 @@ func TestEviction(t *testing.T) {
 	})
 }
 
-func TestHold(t *testing.T) {
+// A session ends with its client, unless it is in the background or has a key.
+func TestLeave(t *testing.T) {
 	gone := errors.New("gone")
-	for _, background := range []bool{false, true} {
+	for name, tt := range map[string]struct {
+		change func(*sessions.Start)
+		goesOn bool
+	}{
+		"alone":             {func(*sessions.Start) {}, false},
+		"in the background": {func(s *sessions.Start) { s.Background = true }, true},
+		"with a key":        {func(s *sessions.Start) { s.Key = "k" }, true},
+	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		st := sessions.New(generous())
-		s := add(t, st, "one", func(s *sessions.Start) { s.Cancel, s.Background = cancel, background })
-		first, second := s.Hold(), s.Hold()
-		first(gone)
-		if ctx.Err() != nil {
-			t.Error("cancelled while somebody waits")
-		}
-		second(gone)
-		if errors.Is(context.Cause(ctx), gone) == background {
-			t.Errorf("background %v: cause %v", background, context.Cause(ctx))
+		s := add(t, st, "one", tt.change, func(s *sessions.Start) { s.Cancel = cancel })
+		s.Leave(gone)
+		if errors.Is(context.Cause(ctx), gone) == tt.goesOn {
+			t.Errorf("%s: cause %v", name, context.Cause(ctx))
 		}
 		st.Cancel(errors.New("all of them"))
 		if ctx.Err() == nil {
-			t.Error("not cancelled")
+			t.Errorf("%s: not cancelled with all", name)
 		}
 	}
 }
+
+// Finished sessions leave memory when their time is over, though nobody calls.
+func TestExpiryByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := sessions.New(sessions.Options{Retention: time.Minute, Kept: 100, KeptBytes: 1 << 30})
+		var left []weak.Pointer[sessions.Session]
+		for i := range 3 {
+			s := add(t, st, strconv.Itoa(i), func(s *sessions.Start) { s.Key = s.Plan.SessionID })
+			finish(t, s)
+			left = append(left, weak.Make(s))
+			time.Sleep(20 * time.Second)
+		}
+		there := func() (n int) {
+			synctest.Wait()
+			runtime.GC()
+			for _, s := range left {
+				if s.Value() != nil {
+					n++
+				}
+			}
+			return n
+		}
+		for _, want := range []int{2, 1, 0} {
+			if n := there(); n != want {
+				t.Errorf("%d are in memory, want %d", n, want)
+			}
+			time.Sleep(20 * time.Second)
+		}
+		runtime.KeepAlive(st)
+	})
+}
+
+// A store that is closed keeps nothing and leaves no timer.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := sessions.New(generous())
+		s, late := add(t, st, "one"), add(t, st, "two")
+		finish(t, s)
+		st.Close()
+		finish(t, late)
+		if list := st.List(sessions.Owner{}); len(list) != 0 {
+			t.Errorf("kept %v", list)
+		}
+	})
+}
+
+// An event that cannot be encoded is left out, also when encoding it panics.
+func TestEventThatPanics(t *testing.T) {
+	s := add(t, sessions.New(generous()), "one")
+	s.Observe(council.Event{Type: council.EventDelta, Data: defect{}})
+	s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: "a"}})
+	if events, count, _ := s.Since(0); count != 1 || string(events) != "id: 1\nevent: stage3.delta\ndata: {\"text\":\"a\"}\n\n" {
+		t.Errorf("%d events: %s", count, events)
+	}
+	finish(t, s)
+	<-s.Done()
+}
+
+// defect panics when it is encoded.
+type defect struct{}
+
+// MarshalJSON implements json.Marshaler.
+func (defect) MarshalJSON() ([]byte, error) { panic("a defect") }
 
 // Watchers that read at any time read the same.
 func TestManyWatchers(t *testing.T) {

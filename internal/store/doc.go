@@ -19,6 +19,10 @@
 // which stays when the store is closed and must not be deleted while one is open,
 // and, for a moment, one with ".tmp".
 //
+// A symbolic link to the data file is resolved once, by [Open]. No link is followed
+// after that: whoever may put one beside the files could otherwise have the store
+// write to any other file.
+//
 // # What survives a crash
 //
 // With [FsyncSession], [Store.Append] returns nil only once the records were
@@ -42,6 +46,18 @@
 // begun. Either way the sessions that failed wait in memory, at most 16 MiB of
 // them, and are written again: at once after an append that succeeds, and from
 // time to time without one. [Store.Healthy] says so meanwhile.
+//
+// A panic while records are written is such a fault: the process and the other
+// sessions go on.
+//
+// # What others may do
+//
+// Somebody may remove, rename, replace or cut the data file, or remove its directory
+// or the lock file. Before each write and once more before a session counts as kept,
+// the store looks whether its file and its lock stand where other processes look for
+// them. If not, it takes the lock again and begins the data file again; while it
+// cannot, or where a link has come that it does not follow, sessions wait as after
+// any fault. What was taken away is not read any more.
 //
 // # What is trusted
 //

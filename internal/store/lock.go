@@ -2,11 +2,14 @@ package store
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/councild/councild/internal/disk"
 )
 
 // HeldError means that another Store has the file open.
@@ -33,10 +36,10 @@ func (e *HeldError) Error() string {
 
 // acquire takes the lock of the data file at path and notes the holder in it.
 func acquire(path string) (*flock.Flock, error) {
-	lock := flock.New(path + ".lock")
+	lock := flock.New(path+".lock", flock.SetFlag(os.O_CREATE|os.O_RDONLY|disk.NoFollow))
 	locked, err := lock.TryLock()
 	if err != nil {
-		return nil, err
+		return nil, disk.ExplainLink(lock.Path(), err)
 	}
 	// The kernel holds the lock and the note only names its holder. So a note that
 	// cannot be written or read is no reason to fail.
@@ -48,9 +51,34 @@ func acquire(path string) (*flock.Flock, error) {
 		}
 		return nil, &HeldError{Path: path, Holder: holder}
 	}
+	if err := inPlace(lock); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	host, _ := os.Hostname()
 	if note, err := json.Marshal(Holder{PID: os.Getpid(), Host: host, Since: time.Now().UTC()}); err == nil {
-		_ = os.WriteFile(lock.Path(), note, 0o600)
+		writeNote(lock.Path(), note)
 	}
 	return lock, nil
+}
+
+func writeNote(path string, note []byte) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|disk.NoFollow, 0)
+	if err != nil {
+		return
+	}
+	_, _ = f.Write(note)
+	_ = f.Close()
+}
+
+// inPlace returns nil while the lock is the one that another process would ask for.
+// When its file was removed, another process can lock a new one.
+func inPlace(lock *flock.Flock) error {
+	held, err := lock.Stat()
+	if err != nil {
+		return err
+	}
+	if now, err := os.Lstat(lock.Path()); err != nil || !os.SameFile(held, now) {
+		return fmt.Errorf("another process removed or replaced the lock file %s", lock.Path())
+	}
+	return nil
 }

@@ -70,7 +70,7 @@ func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 	if record.Timestamp, err = parseTime(w.Timestamp); err != nil {
 		return reject(ReasonBadTimestamp, err)
 	}
-	if !knowsPosition(record.SchemaVersion) {
+	if council.EarlySchema(record.SchemaVersion) {
 		record.Position = nil
 	}
 	if err := checkFields(&record); err != nil {
@@ -109,10 +109,6 @@ func schema(version any) string {
 	}
 	return ""
 }
-
-// knowsPosition reports whether the position in a record of that schema is the
-// place shown to this reviewer.
-func knowsPosition(schema string) bool { return strings.HasPrefix(schema, "1.2.") }
 
 // parseTime returns the time in UTC.
 func parseTime(text string) (time.Time, error) {

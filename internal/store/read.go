@@ -62,6 +62,12 @@ func (e *LineError) Error() string {
 // Unwrap returns the detail.
 func (e *LineError) Unwrap() error { return e.Err }
 
+// Line is a record, and the line that it was read from.
+type Line struct {
+	council.BiasMetricRecord
+	Text []byte // without its end; valid until the next one is read
+}
+
 // ReadFile reads the store at path as [Read] does: its closed segments, then the
 // data file. Of a single closed segment, path may be that file. The files are
 // opened while the iteration goes on; when there is none, that is an error that
@@ -70,19 +76,46 @@ func (e *LineError) Unwrap() error { return e.Err }
 //
 // Of a session that has no end nothing is returned but one *LineError.
 func ReadFile(ctx context.Context, path string) iter.Seq2[council.BiasMetricRecord, error] {
-	return func(yield func(council.BiasMetricRecord, error) bool) {
+	return recordsOf(ReadLines(ctx, path))
+}
+
+// ReadLines is ReadFile with the lines as they were written, which tell more than a
+// record of an old schema: what it left out, and its position.
+func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
 		for part, err := range parts(path) {
 			if err != nil {
-				yield(council.BiasMetricRecord{}, fmt.Errorf("opening the record store: %w", err))
+				yield(Line{}, fmt.Errorf("opening the record store: %w", err))
 				return
 			}
-			for record, err := range part.records(ctx) {
-				if !yield(record, err) || err != nil && !isLine(err) {
+			for line, err := range part.lines(ctx) {
+				if !yield(line, err) || err != nil && !isLine(err) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// recordsOf returns the records of the lines.
+func recordsOf(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord, error] {
+	return func(yield func(council.BiasMetricRecord, error) bool) {
+		lines(func(l Line, err error) bool { return yield(l.BiasMetricRecord, err) })
+	}
+}
+
+// Find returns nil when there is a store at path: a data file, or closed segments of
+// it, which between a rotation and the next session are all there is.
+func Find(path string) error {
+	path = resolve(path)
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("%s is a directory", path)
+	}
+	_, data, err := snapshot(path)
+	if data != nil {
+		_ = data.Close()
+	}
+	return err
 }
 
 // isLine reports whether reading goes on after the error.
@@ -94,6 +127,7 @@ func isLine(err error) bool {
 // part is one file of a store. What it holds can be read once.
 type part struct {
 	*os.File
+	name string // its path, also when it could not be opened; "" when no file was found
 }
 
 // parts returns the files of the store at path in the order of their records. Each
@@ -115,12 +149,12 @@ func parts(path string) iter.Seq2[part, error] {
 			}
 			more := yield(p, err)
 			_ = p.Close()
-			if !more || err != nil {
+			if !more {
 				return
 			}
 		}
 		if data != nil {
-			yield(part{data}, nil)
+			yield(part{data, data.Name()}, nil)
 		}
 	}
 }
@@ -156,35 +190,39 @@ func (s segment) open() (part, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = os.Open(s.name + compressedSuffix)
 	}
-	return part{f}, err
+	return part{f, s.file()}, err
 }
 
-// records returns what the file holds, as Read does.
-func (p part) records(ctx context.Context) iter.Seq2[council.BiasMetricRecord, error] {
-	return func(yield func(council.BiasMetricRecord, error) bool) {
+// lines returns what the file holds, as Read does.
+func (p part) lines(ctx context.Context) iter.Seq2[Line, error] {
+	return func(yield func(Line, error) bool) {
 		name := filepath.Base(p.Name())
+		info, err := p.Stat()
+		if err != nil {
+			yield(Line{}, err)
+			return
+		}
 		if strings.HasSuffix(name, compressedSuffix) {
+			if info.Size() == 0 && info.Mode().IsRegular() { // which would read as the end
+				yield(Line{}, &LineError{File: name, Line: 1, Reason: ReasonDamaged, Err: errors.New("the file is empty")})
+				return
+			}
 			decompressor, err := zstd.NewReader(p.File, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 			if err != nil {
-				yield(council.BiasMetricRecord{}, err)
+				yield(Line{}, err)
 				return
 			}
 			defer decompressor.Close()
 			read(ctx, compressed{decompressor}, name, false, yield)
 			return
 		}
-		info, err := p.Stat()
-		if err != nil {
-			yield(council.BiasMetricRecord{}, err)
-			return
-		}
 		if !info.Mode().IsRegular() { // a pipe has no end to look at
 			read(ctx, p, name, false, yield)
 			return
 		}
-		end, err := afterLastSession(p, info.Size())
+		end, err := afterLastSession(ctx, p, info.Size())
 		if err != nil {
-			yield(council.BiasMetricRecord{}, err)
+			yield(Line{}, err)
 			return
 		}
 		read(ctx, io.NewSectionReader(p, 0, end), name, end < info.Size(), yield)
@@ -213,32 +251,30 @@ func (c compressed) Read(p []byte) (int, error) {
 // A record may be kept and its fields may be set, but not what its pointers lead
 // to: records share that.
 func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, error] {
-	return func(yield func(council.BiasMetricRecord, error) bool) {
-		read(ctx, r, "", false, yield)
-	}
+	return recordsOf(func(yield func(Line, error) bool) { read(ctx, r, "", false, yield) })
 }
 
 // read reads the file of that name as Read does. When it is torn, an unterminated
 // line follows what r holds.
-func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(council.BiasMetricRecord, error) bool) {
+func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(Line, error) bool) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	scanner := newScanner()
 	for n := int64(1); ; n++ {
 		if err := ctx.Err(); err != nil {
-			yield(council.BiasMetricRecord{}, err)
+			yield(Line{}, err)
 			return
 		}
-		line, tooLong, err := readLine(lines)
+		line, tooLong, err := readLine(ctx, lines)
 		if n == 1 {
 			line = bytes.TrimPrefix(line, []byte("\ufeff"))
 		}
-		var record council.BiasMetricRecord
+		var found Line
 		var bad error
 		switch {
 		case errors.Is(err, errDamaged):
 			bad = &LineError{Reason: ReasonDamaged, Err: err}
 		case err != nil && !errors.Is(err, io.EOF):
-			yield(council.BiasMetricRecord{}, fmt.Errorf("reading line %d of the record store: %w", n, err))
+			yield(Line{}, fmt.Errorf("reading line %d of the record store: %w", n, err))
 			return
 		case tooLong:
 			bad = &LineError{Reason: ReasonTooLong}
@@ -249,12 +285,13 @@ func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(c
 		case err != nil:
 			bad = &LineError{Reason: ReasonUnterminated}
 		default:
-			record, bad = scanner.parse(bytes.TrimRight(line, "\t\r\n"))
+			found.Text = bytes.TrimRight(line, "\t\r\n")
+			found.BiasMetricRecord, bad = scanner.parse(found.Text)
 		}
 		if lineErr, ok := errors.AsType[*LineError](bad); ok {
 			lineErr.File, lineErr.Line = file, n
 		}
-		if !yield(record, bad) || err != nil {
+		if !yield(found, bad) || err != nil {
 			return
 		}
 	}
@@ -263,10 +300,13 @@ func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(c
 // readLine returns the next line, valid until the next call, or the end of one
 // that is too long. The error is io.EOF when the line ends without a newline; it
 // may then be empty.
-func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
+func readLine(ctx context.Context, r *bufio.Reader) (line []byte, tooLong bool, err error) {
 	line, err = r.ReadSlice('\n')
 	for errors.Is(err, bufio.ErrBufferFull) {
 		tooLong = true
+		if err := ctx.Err(); err != nil {
+			return nil, true, err
+		}
 		line, err = r.ReadSlice('\n')
 	}
 	return line, tooLong, err

@@ -70,7 +70,7 @@ func BenchmarkRead(b *testing.B) {
 	h := newHousekeeper(Options{Path: path, Disk: disk.OS{}})
 	plain, err := os.Open(path)
 	if err == nil {
-		err = errors.Join(h.writeCompressed(b.Context(), path+compressedSuffix, plain), plain.Close())
+		err = errors.Join(h.writeCompressed(b.Context(), plain), os.Rename(path+temporarySuffix, path+compressedSuffix), plain.Close())
 	}
 	if err != nil {
 		b.Fatal(err)
@@ -127,7 +127,7 @@ func countNewlines(_ context.Context, r *os.File) (n int, err error) {
 }
 
 func countRead(ctx context.Context, r *os.File) (n int, err error) {
-	for _, err := range (part{r}).records(ctx) {
+	for _, err := range (part{File: r}).lines(ctx) {
 		if err != nil {
 			return n, err
 		}
@@ -137,7 +137,7 @@ func countRead(ctx context.Context, r *os.File) (n int, err error) {
 }
 
 // cpu returns the CPU time that this process has taken.
-func cpu(b *testing.B) time.Duration {
+func cpu(b testing.TB) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

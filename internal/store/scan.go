@@ -108,7 +108,7 @@ func (s *scanner) parse(line []byte) (record council.BiasMetricRecord, err error
 		return ParseRecord(line)
 	}
 	record = s.record
-	if !knowsPosition(record.SchemaVersion) {
+	if council.EarlySchema(record.SchemaVersion) {
 		record.Position = nil
 	}
 	derive(&record, s.ownGiven)

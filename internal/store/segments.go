@@ -8,12 +8,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/councild/councild/internal/disk"
 )
 
 // The names of the files beside the data file end in these, a closed segment's in
@@ -32,6 +35,7 @@ type segment struct {
 	number     int
 	name       string // of the file before it was compressed
 	compressed bool
+	twice      bool // and the file before it was compressed is there too
 }
 
 // file returns the name of the segment's file.
@@ -44,7 +48,7 @@ func (s segment) file() string {
 
 // closedSegments returns the closed segments of the store at path, the oldest
 // first. One that is there twice, because it has just been compressed, is
-// returned as compressed.
+// returned as compressed, unless that file is empty.
 func closedSegments(path string) ([]segment, error) {
 	entries, err := os.ReadDir(filepath.Dir(path)) // sorted by name
 	if err != nil {
@@ -58,14 +62,30 @@ func closedSegments(path string) ([]segment, error) {
 		if !ours || err != nil || len(digits) != numberDigits {
 			continue
 		}
-		s := segment{int(number), path + "." + digits, compressed}
-		if last := len(all) - 1; last >= 0 && all[last].number == s.number {
+		s := segment{number: int(number), name: path + "." + digits, compressed: compressed}
+		if last := len(all) - 1; last < 0 || all[last].number != s.number {
+			all = append(all, s)
+		} else if info, err := e.Info(); err == nil && info.Size() > 0 {
+			s.twice = true
 			all[last] = s
-			continue
 		}
-		all = append(all, s)
 	}
 	return all, nil
+}
+
+// intact reports whether the compressed file can be read to its end.
+func (s segment) intact() bool {
+	part, err := s.open()
+	if err != nil {
+		return false
+	}
+	defer part.Close()
+	for _, err := range part.lines(context.Background()) {
+		if bad, ok := errors.AsType[*LineError](err); err != nil && (!ok || bad.Reason == ReasonDamaged) {
+			return false
+		}
+	}
+	return true
 }
 
 // lastNumber returns the number of the newest segment, 0 when there is none.
@@ -81,13 +101,31 @@ type housekeeper struct {
 	o     Options
 	added chan struct{} // of capacity 1: there is a segment to compress
 
-	mu     sync.Mutex        // held while segments are compressed or deleted; guards what follows
-	good   map[int]int64     // so many bytes are good of a segment that was sealed, by number, until it is compressed
-	newest map[int]time.Time // the newest record of a segment by number; zero where there is none
+	mu     sync.Mutex     // held while segments are compressed or deleted; guards what follows
+	good   map[int]extent // what is good of a segment that was sealed, by number, until it is compressed
+	newest map[int]age    // by number
+}
+
+// extent says that so many bytes of a file are good.
+type extent struct {
+	file  fs.FileInfo
+	bytes int64
+}
+
+// age is the time of the newest record of a file, zero where there is none.
+type age struct {
+	file   fs.FileInfo
+	newest time.Time
+}
+
+// same reports whether two looks at a file found the same one, unchanged. Segments
+// may be removed by hand, and then their numbers come again.
+func same(a, b fs.FileInfo) bool {
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 func newHousekeeper(o Options) *housekeeper {
-	return &housekeeper{o: o, added: make(chan struct{}, 1), good: map[int]int64{}, newest: map[int]time.Time{}}
+	return &housekeeper{o: o, added: make(chan struct{}, 1), good: map[int]extent{}, newest: map[int]age{}}
 }
 
 // run compresses what is closed and deletes what is old, until ctx ends.
@@ -95,7 +133,7 @@ func (h *housekeeper) run(ctx context.Context) {
 	hourly := time.NewTicker(time.Hour)
 	defer hourly.Stop()
 	for {
-		if err := h.tidy(ctx); err != nil && ctx.Err() == nil {
+		if err := h.guard(func() error { return h.tidy(ctx) }); err != nil && ctx.Err() == nil {
 			h.o.Log.Error("looking after the closed segments of the record store failed; the next try is in an hour at the latest", "error", err)
 		}
 		select {
@@ -105,6 +143,17 @@ func (h *housekeeper) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// guard does the work and makes an error of a panic in it.
+func (h *housekeeper) guard(work func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+			h.o.Log.Error("looking after closed segments panicked", "error", err, "stack", string(debug.Stack()))
+		}
+	}()
+	return work()
 }
 
 // add makes the data file, of which so many bytes are good, the newest closed
@@ -126,7 +175,11 @@ func (h *housekeeper) add(length int64, sealed bool) error {
 		return err
 	}
 	if sealed {
-		h.good[s.number] = length
+		info, err := os.Lstat(s.name)
+		if err != nil {
+			return err
+		}
+		h.good[s.number] = extent{info, length}
 	}
 	select {
 	case h.added <- struct{}{}:
@@ -146,7 +199,10 @@ func (h *housekeeper) settle() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for number := range h.good {
-		if err := h.compressLocked(context.Background(), h.segment(number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := h.compressLocked(context.Background(), h.segment(number))
+		if errors.Is(err, fs.ErrNotExist) { // somebody removed it
+			delete(h.good, number)
+		} else if err != nil {
 			return err
 		}
 	}
@@ -163,7 +219,9 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 	}
 	var errs []error
 	for _, s := range all {
-		if s.compressed {
+		if s.compressed && !s.twice {
+			err = nil
+		} else if s.compressed && s.intact() {
 			err = h.replaceLocked(s)
 		} else {
 			err = h.compressLocked(ctx, s)
@@ -177,23 +235,24 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 // is good of it, or its whole sessions. At every moment one of the two is complete,
 // and readers prefer the compressed one.
 func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
-	from, err := os.Open(s.name)
+	from, err := os.OpenFile(s.name, os.O_RDONLY|disk.NoFollow, 0)
+	if err != nil {
+		return disk.ExplainLink(s.name, err)
+	}
+	defer from.Close()
+	info, err := from.Stat()
 	if err != nil {
 		return err
 	}
-	defer from.Close()
-	length, sealed := h.good[s.number]
-	if !sealed {
-		info, err := from.Stat()
-		if err != nil {
-			return err
-		}
-		if length, err = afterLastSession(from, info.Size()); err != nil {
-			return err
-		}
+	length := info.Size()
+	if good, sealed := h.good[s.number]; sealed && same(good.file, info) {
+		length = good.bytes
+	}
+	if length, err = afterLastSession(ctx, from, length); err != nil {
+		return err
 	}
 	temporary := h.o.Path + temporarySuffix
-	if err := h.writeCompressed(ctx, temporary, io.NewSectionReader(from, 0, length)); err != nil {
+	if err := h.writeCompressed(ctx, io.NewSectionReader(from, 0, length)); err != nil {
 		_ = h.o.Disk.Remove(temporary)
 		return fmt.Errorf("compressing %s: %w", s.name, err)
 	}
@@ -216,9 +275,9 @@ func (h *housekeeper) replaceLocked(s segment) error {
 	return h.o.Disk.Remove(s.name)
 }
 
-// writeCompressed makes a file of what r holds, on disk when it returns nil.
-func (h *housekeeper) writeCompressed(ctx context.Context, name string, r io.Reader) error {
-	to, err := h.o.Disk.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// writeCompressed makes the temporary file of what r holds, on disk when it returns nil.
+func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) error {
+	to, err := createTemporary(h.o)
 	if err != nil {
 		return err
 	}
@@ -249,14 +308,20 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
 	if h.o.Retention == 0 {
 		return nil
 	}
-	newest, known := h.newest[s.number]
-	if !known {
-		part, err := s.open()
-		if err != nil {
-			return err
-		}
-		defer part.Close()
-		for record, err := range part.records(ctx) {
+	part, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer part.Close()
+	info, err := part.Stat()
+	if err != nil {
+		return err
+	}
+	known, ok := h.newest[s.number]
+	newest := known.newest
+	if !ok || !same(known.file, info) {
+		newest = time.Time{}
+		for record, err := range part.lines(ctx) {
 			if err != nil && !isLine(err) {
 				return err
 			}
@@ -264,23 +329,15 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
 				newest = record.Timestamp
 			}
 		}
-		h.newest[s.number] = newest
+		h.newest[s.number] = age{info, newest}
 	}
 	if newest.IsZero() || time.Since(newest) < h.o.Retention {
 		return nil
 	}
-	if err := errors.Join(h.remove(s.name), h.remove(s.name+compressedSuffix)); err != nil {
+	if err := errors.Join(remove(h.o.Disk, s.name), remove(h.o.Disk, s.name+compressedSuffix)); err != nil {
 		return err
 	}
 	delete(h.newest, s.number)
 	h.o.Log.Info("deleted a closed segment of the record store: its newest record is older than the retention", "file", s.name, "newest", newest)
-	return nil
-}
-
-// remove removes a file that may be missing.
-func (h *housekeeper) remove(name string) error {
-	if err := h.o.Disk.Remove(name); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
 	return nil
 }

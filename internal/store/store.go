@@ -50,6 +50,8 @@ type Options struct {
 	Retention   time.Duration // age of its newest record from which a closed segment is deleted; 0: never
 	Log         *slog.Logger  // nil: nothing is logged
 	Disk        disk.Disk     // nil: the operating system's
+
+	given string // Path before links in it were resolved
 }
 
 // Recovery says what Open had to mend.
@@ -78,6 +80,7 @@ type Store struct {
 type batch struct {
 	lines  []byte
 	result chan error // of capacity 1, for the first outcome
+	kept   bool       // the outcome was that it is kept
 }
 
 // Open opens the store for appending. It creates the file and missing
@@ -110,7 +113,7 @@ func (o *Options) complete() error {
 	case o.Fsync != FsyncSession && o.Fsync != FsyncInterval && o.Fsync != FsyncOff:
 		return fmt.Errorf("fsync is %q", o.Fsync)
 	}
-	o.Path = resolve(o.Path)
+	o.given, o.Path = o.Path, resolve(o.Path)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -121,12 +124,41 @@ func (o *Options) complete() error {
 }
 
 // resolve follows symbolic links: two names of one file must lead to one lock and
-// to the same segments. A file that does not exist yet has one name.
+// to the same segments. It also follows a link to a file that does not exist: between
+// a rotation and the next session no data file does. A link to a directory that does
+// not exist is returned as it is, and so is one in a circle.
 func resolve(path string) string {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		return target
+	for range maxLinks {
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			return target
+		}
+		dir := resolveDir(filepath.Dir(path))
+		path = filepath.Join(dir, filepath.Base(path))
+		target, err := os.Readlink(path)
+		if err != nil {
+			return path
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(dir, target)
+		}
+		path = filepath.Clean(target)
 	}
 	return path
+}
+
+// maxLinks is how many symbolic links in a row resolve follows.
+const maxLinks = 40
+
+// resolveDir is resolve for a directory.
+func resolveDir(dir string) string {
+	if target, err := filepath.EvalSymlinks(dir); err == nil {
+		return target
+	}
+	parent := filepath.Dir(dir)
+	if _, err := os.Lstat(dir); err == nil || parent == dir {
+		return dir
+	}
+	return filepath.Join(resolveDir(parent), filepath.Base(dir))
 }
 
 func open(o Options) (*Store, Recovery, error) {
@@ -137,16 +169,15 @@ func open(o Options) (*Store, Recovery, error) {
 	if err != nil {
 		return nil, Recovery{}, err
 	}
-	var f disk.File
-	var cut int64
+	var d data
 	// A segment can be closed only where files can be made. This also removes what a
 	// crash left.
-	temporary, err := o.Disk.OpenFile(o.Path+temporarySuffix, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	temporary, err := createTemporary(o)
 	if err == nil {
 		err = errors.Join(temporary.Close(), o.Disk.Remove(o.Path+temporarySuffix))
 	}
 	if err == nil {
-		f, cut, err = openData(o)
+		d, err = openData(o)
 	}
 	if err != nil {
 		_ = lock.Close()
@@ -155,8 +186,29 @@ func open(o Options) (*Store, Recovery, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{path: o.Path, lock: lock, segments: newHousekeeper(o), wake: make(chan struct{}, 1), stop: stop}
 	s.done.Go(func() { s.segments.run(ctx) })
-	s.done.Go(newWriter(s, o, f).run)
-	return s, Recovery{CutBytes: cut}, nil
+	s.done.Go(newWriter(s, o, d).run)
+	return s, Recovery{CutBytes: d.cut}, nil
+}
+
+// createTemporary makes a new temporary file. One that is there already, or a link of
+// that name, is removed: it is never written through.
+func createTemporary(o Options) (disk.File, error) {
+	name := o.Path + temporarySuffix
+	if err := remove(o.Disk, name); err != nil {
+		return nil, err
+	}
+	return o.Disk.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// remove removes a file that may be missing.
+func remove(d disk.Disk, name string) error {
+	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := d.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // makeDir creates dir and its missing parents. Each new one is synced into its
@@ -175,67 +227,73 @@ func makeDir(dir string) error {
 	return disk.OS{}.SyncDir(parent)
 }
 
-// openData opens the data file and returns how many bytes were cut from its end.
-func openData(o Options) (f disk.File, cut int64, err error) {
-	f, err = o.Disk.OpenFile(o.Path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+// data is an open data file.
+type data struct {
+	disk.File
+	info fs.FileInfo // tells the file from others
+	end  int64       // its size
+	cut  int64       // so many bytes of an unfinished last session were cut
+}
+
+// openData opens the data file and cuts an unfinished last session.
+func openData(o Options) (data, error) {
+	f, err := o.Disk.OpenFile(o.Path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, 0, err
+		return data{}, err
 	}
-	if cut, err = cutTail(f); err == nil {
+	d := data{File: f}
+	if err = d.cutTail(); err == nil {
 		err = o.Disk.SyncDir(filepath.Dir(o.Path))
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, 0, err
+		return data{}, err
 	}
-	return f, cut, nil
+	return d, nil
 }
 
-// cutTail removes an unfinished last session and returns its length in bytes.
-func cutTail(f disk.File) (int64, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
+// cutTail removes an unfinished last session.
+func (d *data) cutTail() (err error) {
+	if d.info, err = d.Stat(); err != nil {
+		return err
 	}
-	if !info.Mode().IsRegular() {
-		return 0, errors.New("not a regular file")
+	if !d.info.Mode().IsRegular() {
+		return errors.New("not a regular file")
 	}
-	end, err := afterLastSession(f, info.Size())
-	if err != nil || end == info.Size() {
-		return 0, err
+	size := d.info.Size()
+	d.end, err = afterLastSession(context.Background(), d, size)
+	if d.cut = size - d.end; err != nil || d.cut == 0 {
+		return err
 	}
-	if err := f.Truncate(end); err != nil {
-		return 0, err
+	if err := d.Truncate(d.end); err != nil {
+		return err
 	}
-	return info.Size() - end, f.Sync()
+	return d.Sync()
 }
 
 // afterLastSession returns the offset behind the last line in the first size bytes
-// of r after which the session does not go on, 0 when there is none.
-func afterLastSession(r io.ReaderAt, size int64) (int64, error) {
-	end, err := afterLastNewline(r, size)
-	for mark := make([]byte, 1); err == nil && end > 1; {
-		if _, err = r.ReadAt(mark, end-2); err != nil || mark[0] != goesOn {
-			break
-		}
-		end, err = afterLastNewline(r, end-1)
-	}
-	return end, err
-}
-
-// afterLastNewline returns the offset behind the last newline in the first size
-// bytes of r, 0 when there is none. It reads blocks from the end, because a tail
-// may be of any length.
-func afterLastNewline(r io.ReaderAt, size int64) (int64, error) {
+// of r after which the session does not go on, 0 when there is none. It reads every
+// block once, from the end, because a tail may be of any length.
+func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, error) {
 	buf := make([]byte, maxLine)
 	for end := size; end > 0; {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
 		start := max(0, end-int64(len(buf)))
 		block := buf[:end-start]
 		if _, err := r.ReadAt(block, start); err != nil {
 			return 0, err
 		}
-		if i := bytes.LastIndexByte(block, '\n'); i >= 0 {
+		i := bytes.LastIndexByte(block, '\n')
+		for ; i > 0 && block[i-1] == goesOn; i = bytes.LastIndexByte(block, '\n') {
+			block = block[:i]
+		}
+		switch {
+		case i > 0, i == 0 && start == 0:
 			return start + int64(i) + 1, nil
+		case i == 0:
+			start++ // the mark before this newline is in the next block
 		}
 		end = start
 	}

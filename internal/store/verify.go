@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"slices"
 )
 
@@ -16,6 +17,7 @@ type Part struct {
 	Sessions int    // with a record
 	Records  int
 	Skipped  []Skip // by reason, in the order of the first line of each
+	Err      error  // why the file, or the rest of it, could not be read; nil when it could
 }
 
 // Skip counts the lines of a file that were skipped for one reason.
@@ -26,26 +28,31 @@ type Skip struct {
 }
 
 // Verify reads the store at path as ReadFile does, and returns what is in each of
-// its files, the oldest first.
+// its files, the oldest first. A file that cannot be read does not hide the others.
 func Verify(ctx context.Context, path string) ([]Part, error) {
 	var all []Part
 	for p, err := range parts(path) {
-		if err != nil {
+		if err != nil && p.name == "" {
 			return nil, err
 		}
-		info, err := p.Stat()
+		found := Part{File: filepath.Base(p.name), Err: err}
 		if err != nil {
-			return nil, err
+			all = append(all, found)
+			continue
 		}
-		found := Part{File: info.Name(), Bytes: info.Size()}
+		if info, err := p.Stat(); err == nil {
+			found.Bytes = info.Size()
+		}
 		sessions := map[string]bool{}
-		for record, err := range p.records(ctx) {
+		for record, err := range p.lines(ctx) {
 			line, skipped := errors.AsType[*LineError](err)
 			switch {
 			case skipped:
 				found.skip(line)
-			case err != nil:
+			case ctx.Err() != nil:
 				return nil, err
+			case err != nil:
+				found.Err = err
 			default:
 				found.Records++
 				sessions[record.SessionID] = true

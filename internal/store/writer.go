@@ -1,9 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -28,14 +32,16 @@ type writer struct {
 	o     Options
 	store *Store
 
-	file    disk.File // nil: to be opened
-	sealed  bool      // nobody knows what the file holds on disk: it must be replaced before the next write
-	durable int64     // this many bytes of a sealed file are good
-	doubt   bool      // the last fsync failed
-	size    int64     // of the file, after the last write
-	lines   []byte    // of the last write, for its memory
-	limit   int64     // the size from which the file becomes a closed segment
+	file    disk.File   // nil: to be opened
+	info    fs.FileInfo // tells the file from others
+	sealed  bool        // nobody knows what the file holds on disk: it must be replaced before the next write
+	durable int64       // this many bytes of the file are good whatever happens
+	doubt   bool        // the last fsync failed
+	size    int64       // of the file, after the last write; unwritten before the first
+	lines   []byte      // of the last write, for its memory
+	limit   int64       // the size from which the file becomes a closed segment
 
+	writing  []*batch  // taken from the queue or from failed, until it is known what became of them
 	unsynced []*batch  // written and not yet synced, oldest first; none with FsyncOff
 	syncBy   time.Time // when they must be, with FsyncInterval
 	failed   []*batch  // to be written again, oldest first
@@ -44,8 +50,18 @@ type writer struct {
 	err      error         // see Store.err
 }
 
-func newWriter(s *Store, o Options, f disk.File) *writer {
-	return &writer{o: o, store: s, file: f, limit: o.RotateBytes, pause: firstPause}
+// unwritten is the size of a file that was opened and not yet written to.
+const unwritten = -1
+
+func newWriter(s *Store, o Options, d data) *writer {
+	w := &writer{o: o, store: s, pause: firstPause}
+	w.use(d)
+	return w
+}
+
+// use appends to the file from now on.
+func (w *writer) use(d data) {
+	w.file, w.info, w.durable, w.size, w.limit = d.File, d.info, d.end, unwritten, w.o.RotateBytes
 }
 
 // run writes what is queued, and what waits, until the store closes.
@@ -57,19 +73,49 @@ func (w *writer) run() {
 		case <-w.store.wake:
 		case <-timer.C:
 		}
-		var batches []*batch
-		batches, closed = w.store.take()
-		works := len(batches) > 0 && w.write(batches)
-		if len(w.unsynced) > 0 && (closed || !time.Now().Before(w.syncBy)) {
-			w.sync()
-		}
-		if len(w.failed) > 0 && (works || closed || !time.Now().Before(w.retryAt)) {
-			w.retry(closed)
-		}
-		w.rotateIfFull()
+		w.writing, closed = w.store.take()
+		_ = w.guard(func() { w.step(closed) }) // whoever waits was told
 		timer.Reset(w.idle())
 	}
-	w.close()
+	if err := w.guard(w.close); err != nil {
+		w.store.lost = errors.Join(w.store.lost, err)
+	}
+}
+
+// step does what is due now.
+func (w *writer) step(closed bool) {
+	works := len(w.writing) > 0 && w.write(w.writing)
+	if len(w.unsynced) > 0 && (closed || !time.Now().Before(w.syncBy)) {
+		w.sync()
+	}
+	if len(w.failed) > 0 && (works || closed || !time.Now().Before(w.retryAt)) {
+		w.retry(closed)
+	}
+	w.rotateIfFull()
+}
+
+// guard does the work. A panic in it is a failure of the sessions at hand, and
+// nobody knows what the file holds then; the process and the other sessions go on.
+func (w *writer) guard(work func()) (cause error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		cause = fmt.Errorf("panic: %v", p)
+		pending := w.unsynced
+		for _, b := range w.writing {
+			if !b.kept && !slices.Contains(pending, b) && !slices.Contains(w.failed, b) {
+				pending = append(pending, b)
+			}
+		}
+		w.writing, w.unsynced = nil, nil
+		w.sealed = w.file != nil
+		w.fail(pending, cause)
+		w.o.Log.Error("writing records panicked: they are written again, to a new file", "error", cause, "stack", string(debug.Stack()))
+	}()
+	work()
+	return nil
 }
 
 // idle returns how long nothing needs to be done.
@@ -96,7 +142,7 @@ func (w *writer) retry(last bool) {
 		return
 	}
 	batches := w.failed
-	w.failed = nil
+	w.failed, w.writing = nil, batches
 	if w.write(batches) {
 		w.o.Log.Info("the record store works again: what waited is written", "sessions", len(batches))
 	}
@@ -110,8 +156,16 @@ func (w *writer) write(batches []*batch) bool {
 		return w.fail(batches, err)
 	}
 	// The size is asked for and not remembered: if somebody emptied the file to
-	// make room, cutting it to an older size would fill it with zeros.
+	// make room, cutting it to an older size would fill it with zeros. A file that
+	// somebody else cut or wrote to may end within a line.
 	info, err := w.file.Stat()
+	if err == nil && w.size != unwritten && w.size != info.Size() {
+		w.o.Log.Error("another process changed the record file", "bytes", info.Size(), "before", w.size)
+		d := data{File: w.file}
+		if err = d.cutTail(); err == nil {
+			info, err = w.file.Stat()
+		}
+	}
 	if err != nil {
 		return w.fail(batches, err)
 	}
@@ -134,7 +188,7 @@ func (w *writer) write(batches []*batch) bool {
 			return w.seal(batches, fmt.Errorf("%w; rolling back: %w", err, cutErr))
 		}
 	}
-	w.size += int64(length)
+	w.size, w.lines = w.size+int64(length), w.lines[:length]
 	works := whole == 0 || w.keep(batches[:whole])
 	if err != nil {
 		return w.fail(batches[whole:], err)
@@ -145,16 +199,26 @@ func (w *writer) write(batches []*batch) bool {
 // keep does with written batches what Options.Fsync says, and reports whether that
 // worked.
 func (w *writer) keep(batches []*batch) bool {
-	if w.o.Fsync != FsyncOff {
-		if len(w.unsynced) == 0 {
-			w.syncBy = time.Now().Add(w.o.Interval)
+	if w.o.Fsync == FsyncOff {
+		if err := w.check(w.size); err != nil {
+			return w.seal(batches, err)
 		}
-		w.unsynced = append(w.unsynced, batches...)
-	}
-	if w.o.Fsync != FsyncSession {
+		w.durable = w.size
 		w.settle(batches, nil)
+		return true
 	}
-	return w.o.Fsync != FsyncSession && total(w.unsynced) <= maxWaiting/2 || w.sync()
+	if len(w.unsynced) == 0 {
+		w.syncBy = time.Now().Add(w.o.Interval)
+	}
+	w.unsynced = append(w.unsynced, batches...)
+	if w.o.Fsync == FsyncSession {
+		return w.sync()
+	}
+	if err := w.check(w.size); err != nil {
+		return w.seal(nil, err)
+	}
+	w.settle(batches, nil)
+	return total(w.unsynced) <= maxWaiting/2 || w.sync()
 }
 
 // sync has the disk confirm the unsynced batches, and reports whether it did.
@@ -164,8 +228,11 @@ func (w *writer) sync() bool {
 		w.doubt = true
 		return w.seal(nil, err)
 	}
+	if err := w.check(w.size); err != nil {
+		return w.seal(nil, err)
+	}
 	w.o.Log.Debug("records are on disk", "sessions", len(w.unsynced), "sync_ms", time.Since(start).Milliseconds())
-	w.doubt = false
+	w.doubt, w.durable = false, w.size
 	w.settle(w.unsynced, nil)
 	w.unsynced = nil
 	return true
@@ -180,10 +247,12 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 	if info, err := w.file.Stat(); err == nil {
 		w.durable = min(w.durable, info.Size())
 	}
-	_ = w.file.Truncate(w.durable) // for readers; the segment is made of so many bytes in any case
-	w.o.Log.Error("the record file is given up for a new one", "bytes", w.durable, "error", cause)
 	batches = slices.Concat(w.unsynced, batches)
 	w.unsynced = nil
+	if len(batches) > 0 {
+		_ = w.file.Truncate(w.durable) // for readers; the segment is made of so many bytes in any case
+	}
+	w.o.Log.Error("the record file is given up for a new one", "bytes", w.durable, "error", cause)
 	return w.fail(batches, cause)
 }
 
@@ -215,6 +284,7 @@ func (w *writer) settle(batches []*batch, err error) {
 	}
 	w.store.report(w.err)
 	for _, b := range batches {
+		b.kept = err == nil
 		select {
 		case b.result <- err:
 		default: // it was told before
@@ -230,8 +300,65 @@ func total(batches []*batch) (n int) {
 	return n
 }
 
-// ready makes sure that there is a file to append to.
+// errMoved is why a file is given up that others took away.
+var errMoved = errors.New("another process removed, renamed or replaced it, and what it held is not read any more: " +
+	"leave the file to the daemon, which closes it at LLM_COUNCIL_BIAS_ROTATE_BYTES")
+
+// check returns nil while what is written to the file is what a command would read:
+// the file stands at its name and nobody else holds its lock. Unless size is
+// unwritten, the file also has that size, or ends in what was written last.
+func (w *writer) check(size int64) error {
+	if err := inPlace(w.store.lock); err != nil {
+		return err
+	}
+	now, err := os.Lstat(w.o.Path)
+	if err != nil || !os.SameFile(now, w.info) {
+		return errMoved
+	}
+	if w.o.given != w.o.Path {
+		if read, err := os.Stat(w.o.given); err != nil || !os.SameFile(read, w.info) {
+			return errMoved
+		}
+	}
+	if size == unwritten || size == now.Size() {
+		return nil
+	}
+	if !w.ends(now.Size()) {
+		return fmt.Errorf("another process changed the size of the record file from %d to %d bytes", size, now.Size())
+	}
+	w.size = now.Size()
+	return nil
+}
+
+// ends reports whether the file, of that size, ends in lines of their own that hold
+// what was written last.
+func (w *writer) ends(size int64) bool {
+	end := make([]byte, min(size, int64(len(w.lines))+1))
+	if _, err := w.file.ReadAt(end, size-int64(len(end))); err != nil {
+		return false
+	}
+	before, ok := bytes.CutSuffix(end, w.lines)
+	return ok && (len(before) == 0 || before[0] == '\n')
+}
+
+// ready makes sure that there is a file to append to, and that commands read it.
 func (w *writer) ready() error {
+	if w.file != nil && !w.sealed && w.check(unwritten) == nil {
+		return nil
+	}
+	if now := resolve(w.o.given); now != w.o.Path {
+		return fmt.Errorf("%s led to %s when the store was opened and leads to %s now; put it back, or start again", w.o.given, w.o.Path, now)
+	}
+	if err := w.lock(); err != nil {
+		return err
+	}
+	if w.file != nil && w.check(unwritten) != nil {
+		if !w.sealed {
+			w.seal(nil, errMoved)
+		}
+		_ = w.file.Close()
+		w.file, w.sealed = nil, false
+	}
 	if w.sealed {
 		if err := w.retire(w.durable); err != nil {
 			return err
@@ -241,11 +368,28 @@ func (w *writer) ready() error {
 	if w.file != nil {
 		return nil
 	}
-	f, _, err := openData(w.o)
+	d, err := openData(w.o)
 	if err != nil {
 		return err
 	}
-	w.file, w.size, w.limit = f, 0, w.o.RotateBytes
+	w.use(d)
+	return nil
+}
+
+// lock takes the lock again if its file is gone, perhaps with the directory.
+func (w *writer) lock() error {
+	if inPlace(w.store.lock) == nil {
+		return nil
+	}
+	if err := makeDir(filepath.Dir(w.o.Path)); err != nil {
+		return err
+	}
+	lock, err := acquire(w.o.Path)
+	if err != nil {
+		return err
+	}
+	_ = w.store.lock.Close() // the lock of a file that no other process asks for
+	w.store.lock = lock
 	return nil
 }
 
@@ -266,7 +410,7 @@ func (w *writer) retire(length int64) error {
 
 // rotateIfFull makes the file a closed segment once it is large enough.
 func (w *writer) rotateIfFull() {
-	if w.limit == 0 || w.size < w.limit || w.sealed || w.file == nil {
+	if w.limit == 0 || w.size < w.limit || w.sealed || w.file == nil || w.check(unwritten) != nil {
 		return
 	}
 	if len(w.unsynced) > 0 && !w.sync() {

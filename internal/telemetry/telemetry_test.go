@@ -38,7 +38,7 @@ func TestMetrics(t *testing.T) {
 		return []Breaker{{"one", "a", "closed"}, {"one", "b", "open"}, {"two", "a", "half_open"}}
 	})
 	call := council.Call{Stage: council.Stage1, Model: "a", Messages: []council.Message{{Role: "user", Content: "a secret"}}}
-	good := fixed{completion: council.Completion{Text: "a secret", Spent: council.Spent{LatencyMS: 1500, Attempts: 3}}}
+	good := fixed{completion: council.Completion{Text: "a secret", Doubted: 2, Spent: council.Spent{LatencyMS: 1500, Attempts: 3}}}
 	limited := fixed{err: &council.Failure{Code: council.FailRateLimited, Message: "a secret"}}
 	for _, c := range []fixed{good, limited} {
 		if got, err := m.Completer(c).Complete(t.Context(), call); !cmp.Equal(got, c.completion) || !errors.Is(err, c.err) {
@@ -74,7 +74,7 @@ func TestMetrics(t *testing.T) {
 		`councild_sessions_running 1`,
 		`councild_sessions_total{status="degraded"} 1`, `councild_sessions_total{status="cancelled"} 1`, `councild_sessions_total{status="failed"} 1`,
 		`councild_calls_total{model="a",outcome="ok",stage="stage1"} 1`, `councild_calls_total{model="a",outcome="rate_limited",stage="stage1"} 1`,
-		`councild_retries_total{model="a",stage="stage1"} 2`, `councild_ballots_total{status="invalid"} 1`,
+		`councild_retries_total{model="a",stage="stage1"} 2`, `councild_usage_doubted_total{model="a"} 2`, `councild_ballots_total{status="invalid"} 1`,
 		`councild_records_total{outcome="persisted"} 2`, `councild_records_total{outcome="not_persisted"} 2`, `councild_call_seconds_sum{stage="stage1"} 1.5`,
 		`councild_stage_seconds_sum{stage="stage1"} 2`, `councild_overhead_seconds_sum 0.003`,
 		`councild_breaker_open{model="a",provider="one"} 0`, `councild_breaker_open{model="b",provider="one"} 1`, `councild_breaker_open{model="a",provider="two"} 0.5`,
@@ -116,16 +116,25 @@ func TestTracing(t *testing.T) {
 	good := fixed{completion: council.Completion{Text: "a secret answer", FinishReason: "stop", Spent: council.Spent{Attempts: 2, Usage: council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(5))}}}}
 	bad := fixed{err: &council.Failure{Code: council.FailUnavailable, Message: "a secret message"}}
 	handler := tracing.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/nowhere/1" {
+			return
+		}
+		r.Pattern = "/v1/council/{id}"
 		for _, inner := range []council.Completer{good, bad} {
 			_, _ = tracing.Completer(inner, func(string) string { return "acme" }).Complete(r.Context(), call)
 		}
 	}))
-	r := httptest.NewRequest(http.MethodPost, "/v1/council", strings.NewReader("{}"))
+	r := httptest.NewRequest(http.MethodPost, "/v1/council/1", strings.NewReader("{}"))
 	r.Header.Set("Traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("BREW", "/nowhere/1", http.NoBody))
 
 	got := spans.GetSpans()
-	if len(got) != 3 || got[2].Name != "POST /v1/council" || got[2].SpanContext.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" {
+	if last := got[len(got)-1]; last.Name != "unknown route" {
+		t.Errorf("a path without a route: %q", last.Name)
+	}
+	got = got[:len(got)-1]
+	if len(got) != 3 || got[2].Name != "POST /v1/council/{id}" || got[2].SpanContext.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" {
 		t.Fatalf("spans %+v", got)
 	}
 	want := []attribute.KeyValue{

@@ -62,10 +62,17 @@ func newTracing(provider *sdktrace.TracerProvider) *Tracing {
 // Close exports what is left and ends the tracing.
 func (t *Tracing) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// Middleware gives each request its span, below the caller's where it sent one.
+// Middleware gives each request its span, below the caller's where it sent one. Its
+// name is that of the route, which next notes as the request's Pattern: paths hold
+// ids, and whatever callers make up.
 func (t *Tracing) Middleware(next http.Handler) http.Handler {
-	return otelhttp.NewHandler(next, "councild", otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
-		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return r.Method + " " + r.URL.Path }))
+	return otelhttp.NewHandler(next, "unknown route", otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
+		otelhttp.WithSpanNameFormatter(func(unknown string, r *http.Request) string {
+			if r.Pattern == "" {
+				return unknown
+			}
+			return r.Method + " " + r.Pattern
+		}))
 }
 
 // Completer gives each call to a model its span. providerOf names the provider

@@ -160,7 +160,7 @@ function skipped(rows) {
   return rows.length === 0 ? null : el("section", {}, el("h2", {}, "Left out"), table("Records that could not be used", [
     { title: "Reason", cell: (s) => s.reason },
     { title: "Records", numeric: true, cell: (s) => String(s.count) },
-    { title: "First line", numeric: true, cell: (s) => (s.first_line == null ? "–" : String(s.first_line)) },
+    { title: "First line", cell: (s) => (s.first_line == null ? "–" : `${s.first_file}:${s.first_line}`) },
   ], rows));
 }
 

@@ -85,13 +85,13 @@ func (d *Disk) do(o Op, bytes int, work func(written int) error) error {
 		}
 	}
 	o.Failed, o.At = err != nil, time.Now()
+	if d.names == nil {
+		d.names = map[string]int{}
+	}
 	if o.Kind == Open && err == nil {
 		if o.Inode = d.names[o.Name]; o.Inode == 0 {
 			d.inodes++
 			o.Inode = d.inodes
-			if d.names == nil {
-				d.names = map[string]int{}
-			}
 			d.names[o.Name] = o.Inode
 		}
 	}
@@ -113,8 +113,11 @@ func (d *Disk) OpenFile(name string, flag int, perm fs.FileMode) (disk.File, err
 	if flag&os.O_TRUNC != 0 {
 		truncate = 0
 	}
-	err := d.do(Op{Kind: Open, Name: f.name, Size: truncate}, 0, func(int) (err error) {
-		f.File, err = os.OpenFile(name, flag, perm)
+	err := d.do(Op{Kind: Open, Name: f.name, Size: truncate}, 0, func(int) error {
+		opened, err := disk.OS{}.OpenFile(name, flag, perm)
+		if err == nil {
+			f.File = opened.(*os.File)
+		}
 		return err
 	})
 	d.mu.Lock()

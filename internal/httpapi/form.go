@@ -1,0 +1,339 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// problems is what is wrong with a request: the first maxNamed problems, and how
+// many there are. A hostile request can hold a problem every three bytes.
+type problems struct {
+	named []council.FieldError
+	count int
+}
+
+func (p *problems) add(field, message, fix string) {
+	p.count++
+	if len(p.named) < maxNamed {
+		p.named = append(p.named, council.FieldError{Field: field, Message: message, Fix: fix})
+	}
+}
+
+// join adds what err says about fields that no problem is about yet. A field that
+// could not be read would only be called missing a second time.
+func (p *problems) join(err error) {
+	e, ok := errors.AsType[*council.Error](err)
+	if !ok || p.count > len(p.named) { // nobody can tell then which are the same
+		return
+	}
+	before := *p
+	for _, f := range e.Fields {
+		if !before.about(f.Field) {
+			p.add(f.Field, f.Message, f.Fix)
+		}
+	}
+}
+
+// about reports whether a problem is named that is about a place in a body. What is
+// wrong with messages is about the question too.
+func (p *problems) about(place string) bool {
+	return slices.ContainsFunc(p.named, func(n council.FieldError) bool {
+		return within(place, n.Field) || within(n.Field, place) || place == "query" && n.Field == "messages"
+	})
+}
+
+// within reports whether a place in a body is in another one, or the same.
+func within(place, other string) bool {
+	rest, ok := strings.CutPrefix(place, other)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// err returns the problems as the error that they are, nil when there are none.
+func (p *problems) err(detail string) error {
+	if p.count == 0 {
+		return nil
+	}
+	return &council.Error{Code: council.CodeInvalid, Detail: detail + more(p.count-len(p.named)), Fields: p.named}
+}
+
+// form reads a JSON object into a struct. It is stricter than encoding/json: a
+// field is there once, and is spelt as its json tag says. What does not fit is
+// left out of the struct and becomes a problem.
+type form struct {
+	problems
+	open        bool // fields that are not known have no effect
+	maxMessages int
+	path        []step // where in the object the reader stands
+	known       map[reflect.Type]map[string]knownField
+}
+
+// step is a field of an object or, without a name, an element of a list.
+type step struct {
+	name  string
+	index int
+}
+
+// knownField is a field of a struct.
+type knownField struct {
+	name   string
+	number int // of the fields of the struct
+	index  []int
+}
+
+// read reads body, which must be one JSON object, into the struct that v points to.
+func (f *form) read(body []byte, v any) error {
+	var whole json.RawMessage
+	if err := json.Unmarshal(body, &whole); err != nil { // from here on it is known to be valid
+		return &council.Error{Code: council.CodeMalformed, Detail: fmt.Sprintf("the body is not valid JSON (%s); send one object, which /openapi.yaml describes", reason(err))}
+	}
+	if whole[0] != '{' {
+		return &council.Error{Code: council.CodeMalformed, Detail: `the body is not a JSON object; send one, such as {"query": "..."}`}
+	}
+	f.known = map[reflect.Type]map[string]knownField{}
+	f.object(reflect.ValueOf(v).Elem(), whole)
+	return nil
+}
+
+// reason says what is wrong with the form of a JSON text, and where.
+func reason(err error) string {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Sprintf("byte %d: %v", syntax.Offset, syntax)
+	}
+	return err.Error()
+}
+
+// value reads data, one JSON value, into v. A null counts as not given.
+func (f *form) value(v reflect.Value, data []byte) {
+	if string(data) == "null" {
+		return
+	}
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	switch t := v.Type(); {
+	case t == reflect.TypeFor[json.RawMessage]():
+		v.SetBytes(data)
+	case t == reflect.TypeFor[ChatContent]() && data[0] == '"':
+		part := ChatPart{Type: "text"}
+		f.value(reflect.ValueOf(&part.Text).Elem(), data)
+		v.Set(reflect.ValueOf(ChatContent{part}))
+	case t.Kind() == reflect.String && data[0] == '"' && bytes.IndexByte(data, '\\') < 0:
+		v.SetString(string(data[1 : len(data)-1]))
+	case t.Kind() == reflect.Struct && data[0] == '{':
+		f.object(v, data)
+	case t.Kind() == reflect.Slice && data[0] == '[':
+		f.list(v, data)
+	case t.Kind() == reflect.Struct, t.Kind() == reflect.Slice, json.Unmarshal(data, v.Addr().Interface()) != nil:
+		f.refuse(func() (string, string) { return found(data) + " does not fit here", "give " + wanted(t) })
+	}
+}
+
+// object reads the fields of a JSON object into a struct.
+func (f *form) object(v reflect.Value, data []byte) {
+	known := f.fields(v.Type())
+	times := make([]int, len(known))
+	for name, value := range members(data) {
+		field, ok := known[strings.ToLower(name)]
+		switch {
+		case (!ok || field.name != name) && f.open:
+			continue
+		case !ok:
+			f.refuse(func() (string, string) {
+				return "there is no such field", "remove it, or correct its spelling: see /openapi.yaml"
+			}, step{name: name})
+			continue
+		case field.name != name:
+			f.refuse(func() (string, string) { return "there is no such field", fmt.Sprintf("write %q", field.name) }, step{name: name})
+		case times[field.number] == 1:
+			f.refuse(func() (string, string) { return "the field stands more than once", "give it once" }, step{name: name})
+		}
+		if times[field.number]++; times[field.number] == 1 {
+			f.path = append(f.path, step{name: name})
+			f.value(v.FieldByIndex(field.index), value)
+			f.path = f.path[:len(f.path)-1]
+		}
+	}
+}
+
+// fields returns the fields of a struct by their names in lower case.
+func (f *form) fields(t reflect.Type) map[string]knownField {
+	if f.known[t] == nil {
+		f.known[t] = map[string]knownField{}
+		for _, field := range reflect.VisibleFields(t) {
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" && !field.Anonymous {
+				f.known[t][strings.ToLower(name)] = knownField{name, len(f.known[t]), field.Index}
+			}
+		}
+	}
+	return f.known[t]
+}
+
+// maxList is the most elements of a list that is a field of the whole object. No
+// sensible request comes near it; messages have a setting for it.
+const maxList = 1000
+
+// list reads a JSON array into a slice. One that is too long is counted, not read.
+func (f *form) list(v reflect.Value, data []byte) {
+	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
+	if len(f.path) == 1 {
+		name, limit, fix := f.path[0].name, maxList, "send fewer"
+		if name == "messages" {
+			limit, fix = f.maxMessages, "send fewer, or raise LLM_COUNCIL_MAX_MESSAGES"
+		}
+		count := 0
+		for range elements(data) {
+			count++
+		}
+		if count > limit {
+			f.refuse(func() (string, string) {
+				return fmt.Sprintf("there are %d %s, %d are allowed", count, name, limit), fix
+			})
+			return
+		}
+	}
+	n := 0
+	for element := range elements(data) {
+		v.Grow(1)
+		v.SetLen(n + 1)
+		f.path = append(f.path, step{index: n})
+		f.value(v.Index(n), element)
+		f.path = f.path[:len(f.path)-1]
+		n++
+	}
+}
+
+// refuse notes a problem with what stands where the reader stands, or where the
+// steps lead from there. Its words are made only if it is named.
+func (f *form) refuse(words func() (message, fix string), steps ...step) {
+	if len(f.named) == maxNamed {
+		f.count++
+		return
+	}
+	message, fix := words()
+	f.add(f.place(steps...), message, fix)
+}
+
+// place says where the reader stands, or where the steps lead from there, as in
+// messages[2].role.
+func (f *form) place(steps ...step) string {
+	var b strings.Builder
+	for _, s := range slices.Concat(f.path, steps) {
+		switch {
+		case s.name == "":
+			b.WriteString("[" + strconv.Itoa(s.index) + "]")
+		case b.Len() > 0:
+			b.WriteByte('.')
+			fallthrough
+		default:
+			b.WriteString(s.name)
+		}
+	}
+	return b.String()
+}
+
+// found says what a JSON value is.
+func found(data []byte) string {
+	switch data[0] {
+	case '{':
+		return "an object"
+	case '[':
+		return "a list"
+	case '"':
+		return "a text"
+	case 't', 'f':
+		return string(data)
+	default:
+		return "this number"
+	}
+}
+
+// wanted says what fits into a type.
+func wanted(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[council.Order]():
+		return "one of balanced, per_reviewer or shared"
+	case reflect.TypeFor[council.OnPartial]():
+		return "one of accept or refuse"
+	case reflect.TypeFor[ChatContent]():
+		return "a text, or a list of parts"
+	}
+	switch t.Kind() { //nolint:exhaustive // the others do not occur in a request
+	case reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "a list"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int64:
+		return "a whole number of at most 18 digits"
+	case reflect.Float64:
+		return "a number below 1e308"
+	default:
+		return "a text"
+	}
+}
+
+// members yields the names and values of a JSON object that is valid.
+func members(object []byte) iter.Seq2[string, []byte] {
+	return func(yield func(string, []byte) bool) {
+		for rest := bytes.TrimSpace(object[1 : len(object)-1]); len(rest) > 0; {
+			var quoted, value []byte
+			quoted, rest = cut(rest, ':')
+			value, rest = cut(rest, ',')
+			name := string(quoted[1 : len(quoted)-1])
+			if strings.Contains(name, `\`) {
+				_ = json.Unmarshal(quoted, &name) // it is valid
+			}
+			if !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// elements yields the elements of a JSON array that is valid.
+func elements(array []byte) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for rest := bytes.TrimSpace(array[1 : len(array)-1]); len(rest) > 0; {
+			var element []byte
+			if element, rest = cut(rest, ','); !yield(element) {
+				return
+			}
+		}
+	}
+}
+
+// cut splits valid JSON at the first separator that is in no string, object or
+// array. What stands before it comes without blanks around it.
+func cut(data []byte, separator byte) (before, after []byte) {
+	depth := 0
+	for i := 0; i < len(data); i++ {
+		switch data[i] {
+		case '"':
+			for i++; data[i] != '"'; i++ {
+				if data[i] == '\\' {
+					i++
+				}
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		case separator:
+			if depth == 0 {
+				return bytes.TrimSpace(data[:i]), data[i+1:]
+			}
+		}
+	}
+	return bytes.TrimSpace(data), nil
+}

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// bounded fails the test when work on so many bytes takes far longer than anything
+// linear would. What others of this process do meanwhile counts as well, so it has
+// three attempts.
+func bounded(t *testing.T, bytes int, work func()) {
+	t.Helper()
+	limit := 200*time.Millisecond + time.Duration(bytes)*time.Second/(1<<20)
+	var took time.Duration
+	for range 3 {
+		start := cpu(t)
+		work()
+		if took = cpu(t) - start; took <= limit {
+			return
+		}
+	}
+	t.Errorf("%d bytes took %v", bytes, took)
+}
+
+// fastest returns how much of a processor the work takes at least.
+func fastest(t *testing.T, work func()) time.Duration {
+	t.Helper()
+	best := time.Duration(1 << 62)
+	for range 2 {
+		start := cpu(t)
+		work()
+		best = min(best, cpu(t)-start)
+	}
+	return best
+}
+
+// hostile are texts of about n bytes that are shaped to take long.
+func hostile(n int) map[string]string {
+	many := func(text string) string { return strings.Repeat(text, n/len(text)+1) }
+	return map[string]string{
+		"objects in objects":      many(`{"query_metadata":`),
+		"lists in lists":          many("["),
+		"one string of escapes":   `{"session_id":"` + many(`\u00e9`) + `"}`,
+		"a string without end":    `{"session_id":"` + many(`\"`),
+		"equal keys":              "{" + many(`"session_id":"a",`) + `"own":true}`,
+		"keys in other cases":     "{" + many(`"Session_Id":"a","SESSION_ID":"b",`) + `"own":true}`,
+		"unknown keys":            "{" + many(`"a":{"b":[1,2,3]},`) + `"own":true}`,
+		"wrong types":             "{" + many(`"position":"a",`) + `"own":true}`,
+		"a long integer":          `{"position":` + many("9") + "}",
+		"a long fraction":         `{"score_value":0.` + many("3") + "}",
+		"a long exponent":         `{"score_value":1e` + many("9") + "}",
+		"a long scale":            `{"schema_version":1,"session_id":"a","score_value":1,"score_scale":"` + many("1-") + `"}`,
+		"a long patch level":      `{"schema_version":"1.2.` + many("7") + `"}`,
+		"a long timestamp":        `{"schema_version":"1.2.0","session_id":"a","reviewer_id":"b","model_id":"c","response_length_chars":1,"timestamp":"` + many("2") + `"}`,
+		"spaces":                  many(" ") + "{}",
+		"spaces everywhere":       "{" + many(`  "a"  :  1  ,  `) + `"own":true}`,
+		"bytes that are no UTF-8": many("\xff"),
+		"empty lines":             many("\n"),
+		"sessions without end":    many("\t\n"),
+		"short lines":             many("{}\n"),
+		"lines that go on":        many("{}\t\n"),
+		"two layouts in turn":     many(`{"own":true,"session_id":"a"}` + "\n" + `{"session_id":"a","own":true}` + "\n"),
+		"lines of half the limit": many(strings.Repeat("x", maxLine/2) + "\n"),
+		"one line":                many("x"),
+	}
+}
+
+// What a line or a file holds is read in a time that grows as its length does,
+// whatever it is shaped like.
+func TestReadingIsLinear(t *testing.T) {
+	const small, large = 128 << 10, 1 << 20
+	readings := map[string]func(text string){
+		"ParseRecord": func(text string) { _, _ = ParseRecord([]byte(text)) },
+		"scanner": func(text string) {
+			s := newScanner()
+			for range 2 {
+				_, _ = s.parse([]byte(text))
+			}
+		},
+		"Read": func(text string) {
+			for range Read(t.Context(), strings.NewReader(text)) {
+			}
+		},
+		"the end": func(text string) {
+			if _, err := afterLastSession(t.Context(), strings.NewReader(text), int64(len(text))); err != nil {
+				t.Error(err)
+			}
+		},
+	}
+	less, more := hostile(small), hostile(large)
+	for name, read := range readings {
+		for shape := range less {
+			t.Run(fmt.Sprintf("%s/%s", name, shape), func(t *testing.T) {
+				before, after := fastest(t, func() { read(less[shape]) }), fastest(t, func() { read(more[shape]) })
+				// Anything quadratic takes 64 times as long.
+				if after > 32*before+20*time.Millisecond {
+					t.Errorf("%d bytes take %v, %d bytes %v", len(less[shape]), before, len(more[shape]), after)
+				}
+			})
+		}
+	}
+}
+
+// counting counts the bytes that are read of a text.
+type counting struct {
+	*strings.Reader
+	bytes int
+}
+
+func (c *counting) ReadAt(p []byte, off int64) (int, error) {
+	n, err := c.Reader.ReadAt(p, off)
+	c.bytes += n
+	return n, err
+}
+
+// The end of the last whole session is found by reading each block once, and is
+// where a reading of all lines finds it.
+func TestAfterLastSessionReadsEachBlockOnce(t *testing.T) {
+	texts := hostile(4 * maxLine)
+	for n := maxLine - 2; n <= maxLine+2; n++ { // a newline or its mark at the border of a block
+		end := strings.Repeat("\t\n", n/2)
+		texts[fmt.Sprintf("end of %d", n)] = "{}\n" + end
+		texts[fmt.Sprintf("odd end of %d", n)] = "{}\nx" + end
+		texts[fmt.Sprintf("all of %d", n)] = end
+		texts[fmt.Sprintf("line of %d", n)] = "{}\n" + strings.Repeat("x", n)
+		texts[fmt.Sprintf("whole line of %d", n)] = "{}\n" + strings.Repeat("x", n) + "\n" + strings.Repeat("y", maxLine)
+	}
+	texts["nothing"], texts["a newline"], texts["two"] = "", "\n", "\n\t\n"
+	for name, text := range texts {
+		c := &counting{Reader: strings.NewReader(text)}
+		got, err := afterLastSession(t.Context(), c, int64(len(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		for at := 0; ; {
+			i := strings.IndexByte(text[at:], '\n')
+			if i < 0 {
+				break
+			}
+			if at += i + 1; at < 2 || text[at-2] != goesOn {
+				want = at
+			}
+		}
+		if got != int64(want) {
+			t.Errorf("%s: got %d, want %d of %d", name, got, want, len(text))
+		}
+		if c.bytes > len(text)+len(text)/16+16 {
+			t.Errorf("%s: %d bytes were read of %d", name, c.bytes, len(text))
+		}
+	}
+}
