@@ -138,8 +138,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	}
 	s := c.session(record.SessionID, record.Timestamp)
 	s.config, s.order = cmp.Or(s.config, record.CouncilConfig), cmp.Or(s.order, record.OrderDesign)
-	s.category, s.early = cmp.Or(s.category, category), s.early || r.early
-	s.frozen = s.frozen || record.BlockID != nil
+	s.category, s.early, s.frozen = cmp.Or(s.category, category), s.early || r.early, s.frozen || record.BlockID != nil
 	if s.query == "" {
 		// The frozen answers of a probe answer one question too.
 		if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {

@@ -49,8 +49,17 @@ type SelfConsistency struct {
 	Primacy      int      `json:"primacy"`
 	Recency      int      `json:"recency"`
 	ConflictRate Estimate `json:"conflict_rate"`
-	// PValue is that of the exact two-sided binomial test of primacy against
-	// recency; null without a conflict.
+	// PrimacyTies and RecencyTies are pairs that one order ties and the other does not:
+	// whose better answer wins only when it is shown first, or only when it is shown
+	// last. They are no conflicts here. Other authors count them with the conflicts;
+	// UnstableRate is the share of both together, its interval as above.
+	PrimacyTies  int      `json:"primacy_ties"`
+	RecencyTies  int      `json:"recency_ties"`
+	UnstableRate Estimate `json:"unstable_rate"`
+	// PValue is that of the exact two-sided test of primacy against recency among the
+	// conflicts; null without one. The pairs of a block share its reviews, so chance
+	// turns the conflicts of a whole block at once. With one conflict a block it is the
+	// binomial test.
 	PValue *float64 `json:"p_value"`
 }
 
@@ -115,6 +124,7 @@ func selfConsistency(id string, blocks map[string][]*review) SelfConsistency {
 	c := SelfConsistency{ReviewerID: id, Blocks: len(blocks)}
 	var scores [][]float64 // by answer and order
 	identical, modal, tau := 0, 0.0, 0.0
+	var surplus []int // by block, its conflicts for primacy less those for recency
 	for _, block := range slices.Sorted(maps.Keys(blocks)) {
 		orders := map[string][]*review{}
 		for _, r := range blocks[block] {
@@ -158,7 +168,9 @@ func selfConsistency(id string, blocks map[string][]*review) SelfConsistency {
 				}
 			}
 		}
+		before := c.Primacy - c.Recency
 		c.compareOrders(blocks[block])
+		surplus = append(surplus, c.Primacy-c.Recency-before)
 	}
 	if c.Repeated > 0 {
 		c.Identical, c.Modal = new(float64(identical)/float64(c.Repeated)), new(modal/float64(c.Repeated))
@@ -170,15 +182,16 @@ func selfConsistency(id string, blocks map[string][]*review) SelfConsistency {
 	conflicts := c.Primacy + c.Recency
 	if c.Comparisons > 0 {
 		c.ConflictRate = wilson(conflicts, c.Comparisons)
+		c.UnstableRate = wilson(conflicts+c.PrimacyTies+c.RecencyTies, c.Comparisons)
 	}
 	if conflicts > 0 {
-		c.PValue = new(signTest(c.Primacy, conflicts))
+		c.PValue = new(signTest(surplus))
 	}
 	return c
 }
 
 // compareOrders counts, over the pairs of answers of a block, those that were
-// reviewed in both orders and those in conflict.
+// reviewed in both orders, those in conflict and those that one order ties.
 func (c *SelfConsistency) compareOrders(reviews []*review) {
 	type pair struct{ first, second string }
 	differences := map[pair][]float64{}
@@ -202,6 +215,10 @@ func (c *SelfConsistency) compareOrders(reviews []*review) {
 			c.Primacy++
 		case a < 0 && b < 0:
 			c.Recency++
+		case a+b > 0 && a*b == 0:
+			c.PrimacyTies++
+		case a+b < 0 && a*b == 0:
+			c.RecencyTies++
 		}
 	}
 }
@@ -314,8 +331,32 @@ func wilson(k, n int) Estimate {
 	return Estimate{Value: &p, Lower: new(max(0, centre-half)), Upper: new(min(1, centre+half))}
 }
 
-// signTest returns the exact two-sided p of k successes in n trials with equal
-// chances.
-func signTest(k, n int) float64 {
-	return min(1, 2*distuv.Binomial{N: float64(n), P: 0.5}.CDF(float64(min(k, n-k))))
+// signTest returns the exact two-sided p of the sum of x, when chance gives each of
+// them its sign (Fisher 1935; the binomial test where all are 1 or -1): the
+// probability that the sum of x with random signs lies as far from 0.
+func signTest(x []int) float64 {
+	sum, span := 0, 0
+	for _, v := range x {
+		sum += v
+		span += max(v, -v)
+	}
+	chances := make([]float64, 2*span+1) // of the sums from -span to span
+	chances[span] = 1
+	for _, v := range x {
+		next := make([]float64, len(chances))
+		for k, chance := range chances {
+			if chance > 0 {
+				next[k+v] += chance / 2
+				next[k-v] += chance / 2
+			}
+		}
+		chances = next
+	}
+	p := 0.0
+	for k, chance := range chances {
+		if d := k - span; max(d, -d) >= max(sum, -sum) {
+			p += chance
+		}
+	}
+	return min(1, p)
 }

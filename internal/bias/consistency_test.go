@@ -61,12 +61,48 @@ func TestProportionVectors(t *testing.T) {
 		if diff := cmp.Diff(want, wilson(v.K, v.N), cmpopts.EquateApprox(vectors.Tol, 1e-15)); diff != "" {
 			t.Errorf("%d of %d (-want +got):\n%s", v.K, v.N, diff)
 		}
-		if got := signTest(v.K, v.N); math.Abs(got-v.P) > vectors.Tol*v.P {
+		alone := slices.Concat(slices.Repeat([]int{1}, v.K), slices.Repeat([]int{-1}, v.N-v.K))
+		if got := signTest(alone); math.Abs(got-v.P) > vectors.Tol*v.P {
 			t.Errorf("%d of %d: p = %v, want %v", v.K, v.N, got, v.P)
 		}
 	}
-	if got := signTest(3, 6); got != 1 {
-		t.Errorf("3 of 6: p = %v, want 1", got)
+	for _, tc := range []struct {
+		x    []int
+		want float64
+	}{
+		{[]int{1, 1, 1, -1, -1, -1}, 1}, {[]int{5}, 1}, {[]int{3, 2}, 0.5}, {[]int{3, 2, 0, 0}, 0.5}, {[]int{4, -1, 2}, 0.5}, {nil, 1},
+		{slices.Repeat([]int{3}, 10), 2. / 1024},
+	} {
+		if got := signTest(tc.x); math.Abs(got-tc.want) > 1e-15 {
+			t.Errorf("%v: p = %v, want %v", tc.x, got, tc.want)
+		}
+	}
+}
+
+// TestNoiseIsNoPrimacy has a noisy reviewer read 30 questions of five answers in one
+// order and the reverse. Many pairs of a question turn together, which must not pass
+// for many signs: 5 % of 400 tests, and 3.3 standard errors.
+func TestNoiseIsNoPrimacy(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 0))
+	found := 0
+	for range 400 {
+		var records []council.BiasMetricRecord
+		for block := range 30 {
+			for order, candidates := range [][]string{{"a", "b", "c", "d", "e"}, {"e", "d", "c", "b", "a"}} {
+				given := make([]float64, 5)
+				for p := range given {
+					given[p] = 1 + 9*rng.Float64()
+				}
+				records = append(records, frozen(strconv.Itoa(block), strconv.Itoa(order), "r", candidates, given...)...)
+			}
+		}
+		if p := Consistency(slices.Values(records))[0].PValue; p != nil && *p < 0.05 {
+			found++
+		}
+	}
+	t.Logf("%d of 400 tests find primacy or recency", found)
+	if found > 34 {
+		t.Errorf("%d of 400 tests find primacy or recency", found)
 	}
 }
 
@@ -177,6 +213,7 @@ func TestConsistencyByHand(t *testing.T) {
 			// 1 in ab of block 1, undefined in ba, -1 in block 4.
 			TauB: new(0.0), TauPairs: 2,
 			Comparisons: 3, Primacy: 1, Recency: 1, ConflictRate: conflicts, PValue: new(1.0),
+			RecencyTies: 1, UnstableRate: wilson(3, 3),
 		},
 	}
 	if diff := cmp.Diff(want, Consistency(slices.Values(records)), approx); diff != "" {

@@ -2,10 +2,12 @@ package bias
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/gonum/stat/distuv"
 
@@ -36,33 +38,41 @@ type DemographicsInput struct {
 }
 
 // Demographics compares how the answers of one session cover the axes of the
-// lexicon. It follows CouncilEx's bias detector (lexicon backend) with these
-// decisions:
+// lexicon, or returns nil when ctx is done before. It takes time in proportion to
+// the length of the texts. It follows CouncilEx's bias detector (lexicon backend)
+// with these decisions:
 //
 //   - Only whole words count, as [Lexicon] describes, and neither terms of the
 //     question nor phrases that mean something else ("race condition") do.
+//   - Words for particular persons ("he", "her", "my sister", "the old man") count as
+//     one hit an answer for each gender: a story says "she" whenever its heroine acts.
 //   - The score alone often flags chance: one word can move it from 0 to 1. So
 //     hits are also compared as rates. Over answers j with n_j of n words and c_j
 //     of C hits, X2 = sum (c_j - C n_j/n)^2 / (C n_j/n) has a chi-square
 //     distribution on one degree of freedom less than there are answers. Where an
 //     expected count C n_j/n is below five, p is instead the share of 1999
 //     multinomial draws that reach X2, the observation counted among them.
+//   - An axis whose score reaches the threshold with too few hits to compare is not
+//     tested, and the wording says so.
 //   - The baseline is over all pairs, equal answers included, and no figure is
 //     rounded.
-func Demographics(in DemographicsInput) council.DemographicDisagreement {
+func Demographics(ctx context.Context, in DemographicsInput) *council.DemographicDisagreement {
 	models := slices.Sorted(maps.Keys(in.Answers))
 	matcher := newLexiconMatcher(in.Lexicon)
 	asked := matcher.mentioned(lexiconWords(in.Question))
 	texts := make([][]lexiconWord, len(models))
 	words := make([]int, len(models))
-	found := make([][]map[string]int, len(models)) // by answer and axis, the hits of each term
+	found := make([][]coverage, len(models)) // by answer and axis
 	for j, model := range models {
 		texts[j] = lexiconWords(in.Answers[model])
 		words[j] = len(texts[j])
-		found[j] = matcher.hits(texts[j], asked)
+		found[j] = matcher.hits(ctx, texts[j], asked)
+		if ctx.Err() != nil {
+			return nil
+		}
 	}
 
-	d := council.DemographicDisagreement{
+	d := &council.DemographicDisagreement{
 		Axes:                 make([]council.DemographicAxis, len(matcher.axes)),
 		BaselineDisagreement: baselineDisagreement(texts),
 		Wording:              "no difference in coverage was found",
@@ -72,13 +82,10 @@ func Demographics(in DemographicsInput) council.DemographicDisagreement {
 	for i, name := range matcher.axes {
 		axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
 		for j, model := range models {
-			terms[j], hits[j] = len(found[j][i]), 0
-			for _, n := range found[j][i] {
-				hits[j] += n
-			}
+			terms[j], hits[j] = len(found[j][i].terms), found[j][i].hits
 			axis.Hits += hits[j]
 			if terms[j] > 0 {
-				axis.Evidence = append(axis.Evidence, council.DemographicEvidence{Model: model, Terms: slices.Sorted(maps.Keys(found[j][i]))})
+				axis.Evidence = append(axis.Evidence, council.DemographicEvidence{Model: model, Terms: slices.Sorted(maps.Keys(found[j][i].terms))})
 			}
 		}
 		axis.Score = coverageVariance(terms)
@@ -88,12 +95,21 @@ func Demographics(in DemographicsInput) council.DemographicDisagreement {
 		d.Axes[i] = axis
 	}
 	adjustAxes(d.Axes)
+	var untested []string
 	for i := range d.Axes {
 		axis := &d.Axes[i]
-		axis.Flagged = axis.QValue != nil && *axis.QValue < demographicLevel && *axis.Score >= in.Threshold
-		if axis.Flagged {
-			d.Flagged, d.Wording = true, "answers differ in coverage"
+		above := axis.Score != nil && *axis.Score >= in.Threshold
+		axis.Flagged = above && axis.QValue != nil && *axis.QValue < demographicLevel
+		d.Flagged = d.Flagged || axis.Flagged
+		if above && axis.QValue == nil && axis.Hits > 0 {
+			untested = append(untested, axis.Axis)
 		}
+	}
+	switch {
+	case d.Flagged:
+		d.Wording = "answers differ in coverage"
+	case len(untested) > 0:
+		d.Wording = "not tested: too few terms of " + strings.Join(untested, ", ")
 	}
 	if len(models) > 1 {
 		slices.SortStableFunc(d.Axes, func(a, b council.DemographicAxis) int { return cmp.Compare(*b.Score, *a.Score) })

@@ -2,6 +2,7 @@ package bias
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -477,8 +478,9 @@ func (p lexiconPhrase) matches(words []lexiconWord) bool {
 			return false
 		}
 	}
-	word := words[last].text
-	return last == 0 || word == p.words[last].text || slices.Contains(singulars(word), p.words[last].text)
+	word, want := words[last].text, p.words[last].text
+	// A plural begins like its singular, and hundreds of phrases begin with "black".
+	return last == 0 || word == want || word[0] == want[0] && slices.Contains(singulars(word), want)
 }
 
 // lexiconMatcher finds the terms of a lexicon in texts.
@@ -511,17 +513,30 @@ func (m lexiconMatcher) mentioned(words []lexiconWord) map[string]bool {
 	return terms
 }
 
-// hits returns for each axis how often each term stands in a text, without those
-// to ignore. Of phrases that overlap, the first counts, and of those that start
-// together the longest.
-func (m lexiconMatcher) hits(words []lexiconWord, ignore map[string]bool) []map[string]int {
-	found := make([]map[string]int, len(m.axes))
+// coverage is what a text holds of one axis.
+type coverage struct {
+	terms map[string]int // how often each stands there
+	// hits are the occurrences that are compared between texts. All words for
+	// particular persons (see person) of one gender count once.
+	hits    int
+	persons [2]bool // by gender: a word for a particular person stands there
+}
+
+// hits returns for each axis what a text holds of it, without the terms to ignore.
+// Of phrases that overlap, the first counts, and of those that start together the
+// longest. It gives up, with less than the text holds, when ctx is done.
+func (m lexiconMatcher) hits(ctx context.Context, words []lexiconWord, ignore map[string]bool) []coverage {
+	found := make([]coverage, len(m.axes))
 	for i := range found {
-		found[i] = map[string]int{}
+		found[i].terms = map[string]int{}
 	}
 	others := otherPhrases()
 	taken := make([]int, len(m.axes)) // by axis, the end of the last phrase
 	for i := range words {
+		const often = 1024 // words between two looks at ctx
+		if i%often == 0 && ctx.Err() != nil {
+			return found
+		}
 		if words[i].joined {
 			continue
 		}
@@ -537,7 +552,7 @@ func (m lexiconMatcher) hits(words []lexiconWord, ignore map[string]bool) []map[
 			if whole(p) && len(p.words) >= other && taken[p.axis] <= i {
 				taken[p.axis] = i + len(p.words)
 				if !ignore[p.term] {
-					found[p.axis][p.term]++
+					found[p.axis].add(p.term, person(words, i))
 				}
 			}
 		}
@@ -546,4 +561,49 @@ func (m lexiconMatcher) hits(words []lexiconWord, ignore map[string]bool) []map[
 		}
 	}
 	return found
+}
+
+// add counts one occurrence of a term, which stands for a particular person of that
+// gender, -1 for none.
+func (c *coverage) add(term string, person int) {
+	c.terms[term]++
+	if person < 0 {
+		c.hits++
+	} else if !c.persons[person] {
+		c.persons[person] = true
+		c.hits++
+	}
+}
+
+// person returns 0 where a word stands for a particular woman or girl, 1 for a man or
+// boy or a person of no gender, and -1 otherwise. These are pronouns, and a noun for
+// one person behind a word that picks one out: "my mother", "the old man". A text
+// with one such person in it names that person throughout; that is its grammar and
+// no coverage. "Women", "a woman" and "the elderly" are coverage.
+func person(words []lexiconWord, i int) int {
+	gender := 1
+	switch words[i].text {
+	case "she", "her", "hers":
+		return 0
+	case "he", "him", "his":
+		return 1
+	case "woman", "girl", "mother", "daughter", "wife", "sister":
+		gender = 0
+	case "man", "boy", "father", "son", "husband", "brother", "child", "kid", "teenager":
+	case "old", "young":
+		if i+1 == len(words) || !slices.Contains([]string{"woman", "girl", "man", "boy", "child"}, words[i+1].text) {
+			return -1
+		}
+	default:
+		return -1
+	}
+	for k := i - 1; k >= max(0, i-2); k-- {
+		switch words[k].text {
+		case "my", "your", "his", "her", "its", "our", "their", "the", "this", "that":
+			return gender
+		case "a", "an":
+			return -1
+		}
+	}
+	return -1
 }

@@ -88,12 +88,12 @@ func TestHits(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newLexiconMatcher(tt.lexicon)
-			found := m.hits(lexiconWords(tt.text), m.mentioned(lexiconWords(tt.question)))
+			found := m.hits(t.Context(), lexiconWords(tt.text), m.mentioned(lexiconWords(tt.question)))
 			var got []string
 			for i, axis := range m.axes {
-				for _, term := range slices.Sorted(maps.Keys(found[i])) {
+				for _, term := range slices.Sorted(maps.Keys(found[i].terms)) {
 					hit := axis + ":" + term
-					if n := found[i][term]; n > 1 {
+					if n := found[i].terms[term]; n > 1 {
 						hit += "*" + string(rune('0'+n))
 					}
 					got = append(got, hit)
@@ -103,6 +103,36 @@ func TestHits(t *testing.T) {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestPersons holds which words count as hits: what stands for one particular person
+// once for each gender, everything else each time.
+func TestPersons(t *testing.T) {
+	m := newLexiconMatcher(DefaultLexicon())
+	for _, tc := range []struct {
+		text        string
+		gender, age int
+	}{
+		{"He took his coat, and he left. She saw him and his hat.", 2, 0},
+		{"My mother and her sister told her.", 1, 0},
+		{"His old father and your brother.", 1, 1},
+		{"A mother is asked where a father is not; mothers, fathers.", 4, 0},
+		{"Women, a woman, the women, their wives.", 4, 0},
+		{"The girl ran, the girl fell, that tall girl rose.", 1, 0},
+		{"The old man, this old man, the young boy.", 1, 1},
+		{"The old and the young, the elderly, old people.", 0, 4},
+		{"The child and our child. A child of the house. Children.", 0, 3},
+		{"By the a man.", 1, 0},
+		{"old", 0, 1},
+	} {
+		found := m.hits(t.Context(), lexiconWords(tc.text), nil)
+		if got := found[slices.Index(m.axes, "gender")].hits; got != tc.gender {
+			t.Errorf("%s: %d hits on gender, want %d", tc.text, got, tc.gender)
+		}
+		if got := found[slices.Index(m.axes, "age")].hits; got != tc.age {
+			t.Errorf("%s: %d hits on age, want %d", tc.text, got, tc.age)
+		}
 	}
 }
 
@@ -124,9 +154,9 @@ func TestOtherMeanings(t *testing.T) {
 			t.Errorf("%q holds no term", text)
 		}
 		seen[text] = true
-		for axis, found := range m.hits(words, nil) {
-			if len(found) > 0 {
-				t.Errorf("%q counts as %s %v", text, m.axes[axis], found)
+		for axis, found := range m.hits(t.Context(), words, nil) {
+			if len(found.terms) > 0 {
+				t.Errorf("%q counts as %s %v", text, m.axes[axis], found.terms)
 			}
 		}
 	}
@@ -213,7 +243,7 @@ func FuzzParseLexicon(f *testing.F) {
 				t.Fatalf("axis %q: %q", axis, lexicon[axis])
 			}
 			for _, term := range lexicon[axis] {
-				if len(m.hits(lexiconWords(term), nil)[i]) == 0 {
+				if len(m.hits(t.Context(), lexiconWords(term), nil)[i].terms) == 0 {
 					t.Fatalf("axis %q: term %q is not found in itself", axis, term)
 				}
 			}

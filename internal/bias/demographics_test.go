@@ -1,7 +1,9 @@
 package bias
 
 import (
+	"context"
 	"encoding/json"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -33,12 +36,12 @@ func farmers() DemographicsInput {
 }
 
 func TestDemographicsByHand(t *testing.T) {
-	got := Demographics(farmers())
+	got := Demographics(t.Context(), farmers())
 	// The answers hold 27, 13 and 1 words, so all five hits in b give X2 = 5*41/13 - 5.
 	// Of their 19, 11 and 1 different words a and b share "a" and "mills", b and c
 	// share "sow".
 	p := got.Axes[0].PValue
-	want := council.DemographicDisagreement{
+	want := &council.DemographicDisagreement{
 		Flagged: true,
 		Axes: []council.DemographicAxis{
 			{
@@ -54,7 +57,7 @@ func TestDemographicsByHand(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	for range 5 { // maps are walked in another order each time
-		if diff := cmp.Diff(got, Demographics(farmers())); diff != "" {
+		if diff := cmp.Diff(got, Demographics(t.Context(), farmers())); diff != "" {
 			t.Fatalf("another result from the same input (-first +second)\n%s", diff)
 		}
 	}
@@ -67,8 +70,8 @@ func TestDemographicsJSON(t *testing.T) {
 	const want = `{"flagged":false,"axes":[` +
 		`{"axis":"faith","score":1,"flagged":false,"hits":1,"x2":null,"p_value":null,"q_value":null,"evidence":[{"model":"b","terms":["monk"]}]},` +
 		`{"axis":"gender","score":0,"flagged":false,"hits":0,"x2":null,"p_value":null,"q_value":null,"evidence":[]}],` +
-		`"baseline_disagreement":1,"wording":"no difference in coverage was found"}`
-	got, err := json.Marshal(Demographics(in))
+		`"baseline_disagreement":1,"wording":"not tested: too few terms of faith"}`
+	got, err := json.Marshal(Demographics(t.Context(), in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +101,7 @@ func TestFewOrEmptyAnswers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			in := farmers()
 			in.Answers = tt.answers
-			d := Demographics(in)
+			d := Demographics(t.Context(), in)
 			i := slices.IndexFunc(d.Axes, func(a council.DemographicAxis) bool { return a.Axis == "gender" })
 			axis := d.Axes[i]
 			if diff := cmp.Diff(tt.score, axis.Score); diff != "" {
@@ -144,7 +147,7 @@ func TestBothMustFlag(t *testing.T) {
 			in := farmers()
 			in.Threshold = tt.threshold
 			in.Answers = map[string]string{"a": tt.a + filler, "b": tt.b + filler, "c": tt.c + filler}
-			if d := Demographics(in); d.Flagged != tt.want || d.Axes[0].Flagged != tt.want {
+			if d := Demographics(t.Context(), in); d.Flagged != tt.want || d.Axes[0].Flagged != tt.want {
 				t.Errorf("flagged %v, axis %+v", d.Flagged, d.Axes[0])
 			}
 		})
@@ -301,11 +304,11 @@ func TestDemographicsProperties(t *testing.T) {
 			Threshold: rapid.Float64Range(0, 1).Draw(t, "threshold"),
 			Seed:      rapid.Int64().Draw(t, "seed"),
 		}
-		d := Demographics(in)
+		d := Demographics(t.Context(), in)
 		checkDemographics(t, in, d)
 
 		in.Seed++
-		for i, axis := range Demographics(in).Axes {
+		for i, axis := range Demographics(t.Context(), in).Axes {
 			if axis.Axis != d.Axes[i].Axis || axis.Hits != d.Axes[i].Hits || !cmp.Equal(axis.X2, d.Axes[i].X2) {
 				t.Fatalf("the seed changes more than p: %+v, %+v", d.Axes[i], axis)
 			}
@@ -313,14 +316,14 @@ func TestDemographicsProperties(t *testing.T) {
 		for model := range in.Answers {
 			in.Answers[model] = "woman, black and young"
 		}
-		if same := Demographics(in); same.Flagged || same.BaselineDisagreement != nil && *same.BaselineDisagreement != 0 {
+		if same := Demographics(t.Context(), in); same.Flagged || same.BaselineDisagreement != nil && *same.BaselineDisagreement != 0 {
 			t.Fatalf("equal answers disagree: %+v", same)
 		}
 	})
 }
 
 // checkDemographics fails when a result breaks a rule that holds for any input.
-func checkDemographics(t rapid.TB, in DemographicsInput, d council.DemographicDisagreement) {
+func checkDemographics(t rapid.TB, in DemographicsInput, d *council.DemographicDisagreement) {
 	t.Helper()
 	if _, err := json.Marshal(d); err != nil {
 		t.Fatal(err)
@@ -355,15 +358,87 @@ func checkDemographics(t rapid.TB, in DemographicsInput, d council.DemographicDi
 	}
 }
 
+// hostile are texts that a detector may stumble over, to be repeated: the beginnings
+// of many phrases and of none, words for persons, compounds and words without end.
+var hostile = []string{
+	"black ", "white whites ", "the old man ", "his her my she ", "race race-", "a-", "'", "x's' ", "women’s men’s ", "s", "boss's ", "é\u0301", "\xff", "who are ",
+}
+
+// TestDemographicsTakeLinearTime compares an answer of 1 MiB with one of an eighth:
+// work in proportion takes eight times as long, and three times that is allowed. The
+// fastest of three tries counts.
+func TestDemographicsTakeLinearTime(t *testing.T) {
+	took := func(text string, size int) time.Duration {
+		in := DemographicsInput{
+			Question: text, Answers: map[string]string{"a": strings.Repeat(text, size/len(text)), "b": "he " + text, "c": ""},
+			Lexicon: DefaultLexicon(), Threshold: 0.3,
+		}
+		start := time.Now()
+		Demographics(t.Context(), in)
+		return time.Since(start)
+	}
+	const noise = 10 * time.Millisecond // what the rest takes, and the machine
+	for _, text := range hostile {
+		small := min(took(text, 1<<17), took(text, 1<<17), took(text, 1<<17))
+		large := took(text, 1<<20)
+		for try := 1; try < 3 && large > 24*(small+noise); try++ {
+			large = min(large, took(text, 1<<20))
+		}
+		if large > 24*(small+noise) {
+			t.Errorf("%q: %v for 128 KiB, %v for 1 MiB", text, small, large)
+		}
+	}
+}
+
+// TestDemographicsStop cancels before and within a text.
+func TestDemographicsStop(t *testing.T) {
+	in := farmers()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if d := Demographics(ctx, in); d != nil {
+		t.Errorf("after the end: %+v", d)
+	}
+	m := newLexiconMatcher(in.Lexicon)
+	found := m.hits(ctx, lexiconWords(strings.Repeat("girl ", 5000)), nil)
+	if n := found[slices.Index(m.axes, "gender")].hits; n != 0 {
+		t.Errorf("%d hits were counted after the end", n)
+	}
+}
+
+// TestTooFewTermsAreNotTested holds that a difference that could not be tested is
+// not called none.
+func TestTooFewTermsAreNotTested(t *testing.T) {
+	in := farmers()
+	in.Answers = map[string]string{"a": "A monk and a girl.", "b": "Rain.", "c": "Sun."}
+	if d := Demographics(t.Context(), in); d.Flagged || d.Wording != "not tested: too few terms of faith, gender" {
+		t.Errorf("flagged %v: %s", d.Flagged, d.Wording)
+	}
+	in.Answers["a"] = "Rain, rain."
+	if d := Demographics(t.Context(), in); d.Flagged || d.Wording != "no difference in coverage was found" {
+		t.Errorf("without any term: flagged %v: %s", d.Flagged, d.Wording)
+	}
+}
+
 func FuzzDemographics(f *testing.F) {
 	f.Add("Is this a race condition?", "The race is lost, women's hours too.", "Able-bodied men’s black box", "ΓΥΝΑΙΚΟΣ é \xff child_process", int64(1))
 	f.Add("", strings.Repeat("she ", 30), strings.Repeat("he ", 9), "'s' 's", int64(-1))
+	for _, text := range hostile {
+		f.Add("", strings.Repeat(text, 50), text, "", int64(2))
+	}
 	f.Fuzz(func(t *testing.T, question, a, b, c string, seed int64) {
 		in := DemographicsInput{
 			Question: question, Answers: map[string]string{"a": a, "b": b, "c": c},
 			Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: seed,
 		}
-		checkDemographics(t, in, Demographics(in))
+		// Far beyond what a text of this length takes, even on a busy machine.
+		const second, perByte = time.Second, 100 * time.Microsecond
+		ctx, cancel := context.WithTimeout(t.Context(), second+perByte*time.Duration(len(question)+len(a)+len(b)+len(c)))
+		defer cancel()
+		d := Demographics(ctx, in)
+		if d == nil {
+			t.Fatal("too slow")
+		}
+		checkDemographics(t, in, d)
 	})
 }
 
@@ -427,7 +502,7 @@ func TestProseIsNotFlagged(t *testing.T) {
 	sessions, flagged, scored := 0, 0, 0
 	for _, tp := range readCorpus(t) {
 		for range 14 {
-			d := Demographics(tp.session(random))
+			d := Demographics(t.Context(), tp.session(random))
 			sessions++
 			if d.Flagged {
 				flagged++
@@ -446,6 +521,54 @@ func TestProseIsNotFlagged(t *testing.T) {
 	}
 }
 
+// TestFictionIsNotFlagged draws three to five of the answers to each request for a
+// story, a letter or a life. Who is in them differs from one to the next.
+func TestFictionIsNotFlagged(t *testing.T) {
+	sessions, flagged := 0, 0
+	for _, request := range readFiction(t) {
+		for chosen := range 1 << len(request.answers) {
+			in := DemographicsInput{Question: request.question, Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: 1}
+			for j, answer := range request.answers {
+				if chosen>>j&1 == 1 {
+					in.Answers["model-"+strconv.Itoa(j)] = answer
+				}
+			}
+			if len(in.Answers) < 3 {
+				continue
+			}
+			sessions++
+			if d := Demographics(t.Context(), in); d.Flagged {
+				flagged++
+				t.Logf("%s %v", request.question, slices.Sorted(maps.Keys(in.Answers)))
+			}
+		}
+	}
+	t.Logf("%d of %d sessions are flagged", flagged, sessions)
+	if sessions < 160 || flagged*100 >= sessions*3 {
+		t.Errorf("%d of %d sessions are flagged", flagged, sessions)
+	}
+}
+
+// fiction is a request with whole answers to it.
+type fiction struct {
+	question string
+	answers  []string
+}
+
+func readFiction(tb testing.TB) []fiction {
+	tb.Helper()
+	var all []fiction
+	for _, line := range readLines(tb, "testdata/demographics_fiction.txt") {
+		if question, ok := strings.CutPrefix(line, "? "); ok {
+			all = append(all, fiction{question: question})
+		} else {
+			last := &all[len(all)-1]
+			last.answers = append(last.answers, line)
+		}
+	}
+	return all
+}
+
 func TestCoverageIsFlagged(t *testing.T) {
 	random := rand.New(rand.NewPCG(2, 0))
 	topics := readCorpus(t)
@@ -460,12 +583,12 @@ func TestCoverageIsFlagged(t *testing.T) {
 		n := counts[axis]
 		for _, tp := range topics {
 			in := tp.session(random)
-			if coverage(Demographics(in), axis).Hits > 0 {
+			if coverageOf(Demographics(t.Context(), in), axis).Hits > 0 {
 				continue // other answers cover the axis too, or seem to
 			}
 			in.Answers["model-1"] += " " + line
-			d := Demographics(in)
-			found := coverage(d, axis)
+			d := Demographics(t.Context(), in)
+			found := coverageOf(d, axis)
 			n.sessions++
 			if found.Flagged {
 				n.flagged++
@@ -494,7 +617,7 @@ func TestCoverageIsFlagged(t *testing.T) {
 	}
 }
 
-func coverage(d council.DemographicDisagreement, axis string) council.DemographicAxis {
+func coverageOf(d *council.DemographicDisagreement, axis string) council.DemographicAxis {
 	return d.Axes[slices.IndexFunc(d.Axes, func(a council.DemographicAxis) bool { return a.Axis == axis })]
 }
 
@@ -514,6 +637,6 @@ func BenchmarkDemographics(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		Demographics(in)
+		Demographics(b.Context(), in)
 	}
 }

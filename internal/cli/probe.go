@@ -193,9 +193,10 @@ func (p probed) write(w io.Writer, path string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintln(t, "\nTHE SAME ANSWERS IN REVERSED ORDER\nREVIEWER\tPAIRS\tIN CONFLICT\tFIRST WINS\tLAST WINS\tP")
+	_, _ = fmt.Fprintln(t, "\nTHE SAME ANSWERS IN REVERSED ORDER\nREVIEWER\tPAIRS\tIN CONFLICT\tFIRST WINS\tLAST WINS\tP\tFIRST OR TIE\tLAST OR TIE")
 	for _, r := range p.Reviewers {
-		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%s\n", r.ReviewerID, r.Comparisons, interval(r.ConflictRate), r.Primacy, r.Recency, figure(r.PValue))
+		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%s\t%d\t%d\n",
+			r.ReviewerID, r.Comparisons, interval(r.ConflictRate), r.Primacy, r.Recency, figure(r.PValue), r.PrimacyTies, r.RecencyTies)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -211,7 +212,10 @@ func (p probed) write(w io.Writer, path string) error {
 %d questions, %d rounds each; %d answers or reviews missing; %s
 Records: %s
 In brackets 95 %% intervals. A pair is in conflict when the order decides which of its two answers
-scores higher. P is that of as many conflicts either way, exact, one test a reviewer.
+scores higher. P is that of as many conflicts either way, exact, one test a reviewer; the
+conflicts of one question count as one sign. FIRST OR TIE are pairs that one order ties and whose
+better answer wins only when it is shown first, LAST OR TIE only when it is shown last. They are
+no conflicts here; some papers count them with the conflicts.
 `, p.Questions, p.Repeats, p.Failed, cost, path)
 	return err
 }

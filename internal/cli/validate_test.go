@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A part of the tables on a few data sets. Bounds are 3.3 binomial standard errors
+// A part of the tables on few data sets, because the race detector makes a report ten
+// times as slow. Bounds are 3.3 binomial standard errors
 // wider, which one figure in a thousand leaves by chance; the seed is fixed.
 func TestValidateStatistics(t *testing.T) {
 	for _, tt := range []struct {
@@ -16,9 +17,9 @@ func TestValidateStatistics(t *testing.T) {
 		scenarios  int
 		replicates int
 	}{
-		{"20 sessions", 13, 30},
-		{"own hidden, 4 members, 50 sessions", 15, 20},
-		{"^(position|harshness), own hidden, 5 members, 50 sessions", 2, 20},
+		{"20 sessions", 13, 12},
+		{"(30 %, longer better|constant|go|tails|noise|runs), own hidden, 4 members, 50 sessions", 6, 16},
+		{"^harshness, own hidden, 5 members, 50 sessions", 1, 20},
 	} {
 		chosen := matching(regexp.MustCompile(tt.only))
 		if len(chosen) != tt.scenarios {

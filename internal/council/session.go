@@ -137,7 +137,8 @@ type Tally struct {
 	BiasAudit         *BiasAudit `json:"bias_audit"` // null when it is switched off
 	// BiasIndicators is null when the audit is switched off.
 	BiasIndicators *BiasIndicators `json:"bias_indicators"`
-	// DemographicDisagreement is null when it is switched off.
+	// DemographicDisagreement is null when it is switched off, and when it was not done
+	// in the time of stage 2.
 	DemographicDisagreement *DemographicDisagreement `json:"demographic_disagreement"`
 }
 
@@ -197,7 +198,7 @@ type DemographicDisagreement struct {
 	// vocabularies over all pairs: 0 for the same words, 1 for no word in common.
 	// It is null with fewer than two answers.
 	BaselineDisagreement *float64 `json:"baseline_disagreement"`
-	Wording              string   `json:"wording"` // the finding in words
+	Wording              string   `json:"wording"` // the finding in words: also which axes could not be tested
 }
 
 // DemographicAxis is the coverage of one axis. X2, PValue and QValue are null
@@ -211,9 +212,11 @@ type DemographicAxis struct {
 	Score *float64 `json:"score"`
 	// Flagged is true when the score reaches the threshold and the q value is below
 	// 0.05.
-	Flagged  bool                  `json:"flagged"`
-	Hits     int                   `json:"hits"` // occurrences of the axis's terms in all answers
-	X2       *float64              `json:"x2"`   // Pearson's statistic for one rate of hits per word in all answers
+	Flagged bool `json:"flagged"`
+	// Hits are the occurrences of the axis's terms in all answers; those that stand for
+	// particular persons of one gender ("he", "my mother") count once an answer.
+	Hits     int                   `json:"hits"`
+	X2       *float64              `json:"x2"` // Pearson's statistic for one rate of hits per word in all answers
 	PValue   *float64              `json:"p_value"`
 	QValue   *float64              `json:"q_value"`  // p adjusted over the axes compared (Benjamini and Hochberg 1995)
 	Evidence []DemographicEvidence `json:"evidence"` // answers that hold a term, by model

@@ -222,7 +222,7 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 	defer r.clock(&meta.Timing.Stage2MS)()
 	authors, slates := r.draw()
 	meta.LabelToModel = slates.Canonical.LabelToModel()
-	demographics := r.demographics()
+	demographics := r.demographics(ctx)
 	if len(authors) >= 2 {
 		r.read(ctx, slates.Reviewer)
 		r.tally(slates, authors)
@@ -235,12 +235,13 @@ func (r *run) review(ctx context.Context) anonymize.Slates {
 }
 
 // demographics looks for demographic disagreement beside the reviewers, who take
-// longer. The returned function waits for what was found.
-func (r *run) demographics() (wait func() *council.DemographicDisagreement) {
+// longer, and stops when stage 2 has to end. The returned function waits for what was
+// found.
+func (r *run) demographics(ctx context.Context) (wait func() *council.DemographicDisagreement) {
 	if r.p.o.Lexicon == nil {
 		return func() *council.DemographicDisagreement { return nil }
 	}
-	var found council.DemographicDisagreement
+	var found *council.DemographicDisagreement
 	var failed *council.Error
 	done := make(chan struct{})
 	go func() {
@@ -250,7 +251,9 @@ func (r *run) demographics() (wait func() *council.DemographicDisagreement) {
 				failed = r.panicked(v)
 			}
 		}()
-		found = bias.Demographics(bias.DemographicsInput{
+		ctx, cancel := r.until(ctx, council.Stage2)
+		defer cancel()
+		found = bias.Demographics(ctx, bias.DemographicsInput{
 			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
 		})
 	}()
@@ -262,7 +265,7 @@ func (r *run) demographics() (wait func() *council.DemographicDisagreement) {
 			r.broken = failed
 			return nil
 		}
-		return &found
+		return found
 	}
 }
 
