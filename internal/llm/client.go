@@ -39,6 +39,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -102,6 +103,8 @@ type Client struct {
 type provider struct {
 	Provider
 	host      string
+	address   string // host and port as configured, for messages
+	hint      string // as in exchange
 	api       *openai.Client
 	transport *transport
 	pool      *http.Transport
@@ -143,12 +146,23 @@ func New(o Options) (*Client, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		c.providers[p.Name] = &provider{
-			Provider: p, host: u.Hostname(), api: openai.NewClientWithConfig(config), transport: t, pool: pool,
+			Provider: p, host: u.Hostname(), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), transport: t, pool: pool,
 			slots: make(chan struct{}, o.MaxCallsPerProvider), start: time.Now(), budget: newBudget(), models: map[string]*model{},
 		}
 	}
 	return c, nil
 }
+
+// hint says what HTTP 404 from a base URL without a version may come from.
+func hint(base *url.URL) string {
+	if versioned.MatchString(base.Path) {
+		return ""
+	}
+	return fmt.Sprintf(" (the base URL %s://%s%s names no version of the interface: most providers have theirs under /v1)", base.Scheme, base.Host, base.Path)
+}
+
+// versioned matches paths such as /v1 and /v1beta/openai.
+var versioned = regexp.MustCompile(`/v[0-9]`)
 
 // newPool returns a transport whose idle connections outlast the pauses between
 // the stages of a session. The 16 KiB buffers let a review prompt leave in one
@@ -294,7 +308,9 @@ func (p *provider) leave(m *model, t ticket, v verdict) {
 func (p *provider) now() time.Duration { return time.Since(p.start) }
 
 // attempt sends one request. It reports whether another one may do better.
-func (c *Client) attempt(caller context.Context, p *provider, m *model, call council.Call, format *council.Format, t ticket) (reply council.Completion, again bool, failure *council.Failure) {
+func (c *Client) attempt(
+	caller context.Context, p *provider, m *model, call council.Call, format *council.Format, t ticket,
+) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
 	defer func() { p.leave(m, t, judgement) }() // also when OnDelta panics
 	ctx, cut := context.WithCancelCause(caller)
@@ -302,30 +318,30 @@ func (c *Client) attempt(caller context.Context, p *provider, m *model, call cou
 	timer := time.AfterFunc(c.attemptTimeout, func() { cut(errAttemptTimeout) })
 	defer timer.Stop()
 
-	x := &exchange{extra: extraFields(p.host, call, format), cut: cut, onDelta: call.OnDelta}
+	x := &exchange{extra: extraFields(p.host, call, format), cut: cut, onDelta: call.OnDelta, address: p.address, hint: p.hint}
 	request := openai.ChatCompletionRequest{Model: m.name, Messages: make([]openai.ChatCompletionMessage, len(call.Messages))}
 	for i, message := range call.Messages {
 		request.Messages[i] = openai.ChatCompletionMessage{Role: message.Role, Content: message.Content}
 	}
-	var resp openai.ChatCompletionResponse
+	var r received
 	var err error
-	if call.OnDelta == nil {
-		resp, err = p.api.CreateChatCompletion(withExchange(ctx, x), request)
-	} else {
-		resp, err = p.stream(withExchange(ctx, x), x, request)
+	if call.OnDelta != nil {
+		r, err = p.stream(withExchange(ctx, x), x, request)
+	} else if _, err = p.api.CreateChatCompletion(withExchange(ctx, x), request); err == nil {
+		r, err = x.reply(ctx)
 	}
-	reply.Usage = usage(x, resp)
-	failure = judge(ctx, x, resp, err)
+	completion.Usage = consumed(x, r)
+	failure = judge(ctx, x, r, err)
 	judgement = diagnose(caller, failure)
 	if failure != nil {
 		failure.Message = redact(failure.Message, p.APIKey)
-		return reply, retryable(x, failure), failure
+		return completion, retryable(x, failure), failure
 	}
-	reply.Text, reply.FinishReason = textOf(resp.Choices[0].Message), string(resp.Choices[0].FinishReason)
+	completion.Text, completion.FinishReason = r.text, r.finish
 	if call.OnDelta != nil && !x.passedOn {
-		call.OnDelta(reply.Text) // the provider does not stream
+		call.OnDelta(r.text) // the provider does not stream
 	}
-	return reply, false, nil
+	return completion, false, nil
 }
 
 // mayBeTheFormat reports whether a request may have failed for its reply format:
@@ -373,23 +389,12 @@ func (p *provider) model(name string) *model {
 	return m
 }
 
-// usage reads what a request consumed. A provider that refused it, or was never
-// reached, consumed nothing; one that answered without figures, or broke off,
-// leaves them unknown. A completion has at least one token on either side, so a
-// zero is a figure that was not given.
-func usage(x *exchange, resp openai.ChatCompletionResponse) council.Usage {
+// consumed returns what a request consumed. A provider that refused it, or was
+// never reached, consumed nothing; one that answered without figures, or broke off,
+// leaves them unknown.
+func consumed(x *exchange, r received) council.Usage {
 	if !x.sent || (x.status >= 400 && x.status < 500) {
 		return council.NoUsage()
 	}
-	known := func(n int) *int64 {
-		if n <= 0 {
-			return nil
-		}
-		return new(int64(n))
-	}
-	return council.Usage{
-		InputTokens:  known(resp.Usage.PromptTokens),
-		OutputTokens: known(resp.Usage.CompletionTokens),
-		CostUSD:      x.cost(),
-	}
+	return r.usage
 }
