@@ -1,29 +1,31 @@
 package anonymize
 
 import (
-	"crypto/sha256"
+	"crypto/rand"
 	"encoding/hex"
 	"strings"
 )
 
-// Markers fence off text that models are shown as data. Their token is known to
-// no model before it reads the prompt, so a text cannot close its own block or
-// open another.
+// Markers fence off text that models are shown as data. Each prompt has markers of
+// its own: whoever knows the token can write the end of a block, and whoever has
+// read an earlier prompt knows the token of that one.
 type Markers struct {
-	token string // 16 hex digits
+	Token string // 16 hex digits
 }
 
-// NewMarkers returns the markers of a session, derived from its id.
-func NewMarkers(sessionID string) Markers {
-	sum := sha256.Sum256([]byte("councild markers\x00" + sessionID))
-	return Markers{token: hex.EncodeToString(sum[:8])}
+// NewMarkers draws the markers of one prompt. They depend on nothing that anybody
+// could know beforehand, such as the session's id or seed.
+func NewMarkers() Markers {
+	var token [8]byte
+	_, _ = rand.Read(token[:]) // it never fails
+	return Markers{Token: hex.EncodeToString(token[:])}
 }
 
 // Write writes text between the markers of its kind ("QUESTION", "ANSWER",
 // "REVIEW"), under a name such as its label; the name may be empty. The text
 // itself is not changed.
 func (m Markers) Write(b *strings.Builder, kind, name, text string) {
-	tag := kind + " " + m.token
+	tag := kind + " " + m.Token
 	if name != "" {
 		tag += ": " + name
 	}

@@ -203,6 +203,9 @@ func (p probed) write(w io.Writer, path string) error {
 	cost := "cost unknown"
 	if p.Usage.CostUSD != nil {
 		cost = fmt.Sprintf("$%.4f", *p.Usage.CostUSD)
+		if p.Usage.Partial {
+			cost = "at least " + cost
+		}
 	}
 	_, err := fmt.Fprintf(w, `
 %d questions, %d rounds each; %d answers or reviews missing; %s

@@ -61,6 +61,7 @@ type Format struct {
 type Completion struct {
 	Text         string // never empty
 	FinishReason string // the provider's word for why the model stopped; "" when it gave none
+	Doubted      int    // usage figures that were not believed; Usage says unknown for them
 	Spent
 }
 

@@ -34,35 +34,6 @@ type Degradation struct {
 	Message string      `json:"message"`
 }
 
-// Usage is what calls consumed. A figure is null when a provider did not tell
-// it; a sum is null when one of its parts is.
-type Usage struct {
-	InputTokens  *int64   `json:"input_tokens"`
-	OutputTokens *int64   `json:"output_tokens"`
-	CostUSD      *float64 `json:"cost_usd"`
-}
-
-// Plus returns the sum of u and v.
-func (u Usage) Plus(v Usage) Usage {
-	return Usage{
-		InputTokens:  plus(u.InputTokens, v.InputTokens),
-		OutputTokens: plus(u.OutputTokens, v.OutputTokens),
-		CostUSD:      plus(u.CostUSD, v.CostUSD),
-	}
-}
-
-// NoUsage is the usage of no call at all: known to be zero.
-func NoUsage() Usage {
-	return Usage{InputTokens: new(int64), OutputTokens: new(int64), CostUSD: new(float64)}
-}
-
-func plus[T int64 | float64](a, b *T) *T {
-	if a == nil || b == nil {
-		return nil
-	}
-	return new(*a + *b)
-}
-
 // Spent is what one seat's calls took.
 type Spent struct {
 	LatencyMS float64 `json:"latency_ms"` // wall time, all attempts
@@ -290,7 +261,8 @@ const (
 	WarnOneCandidate   WarningCode = "one_candidate"    // a reviewer had one answer to read: nothing to rank
 	WarnCostUnknown    WarningCode = "cost_unknown"     // a cost limit is set, but a provider does not tell the cost
 	WarnTokensUnknown  WarningCode = "tokens_unknown"   // a token limit is set, but a provider does not tell the tokens
-	WarnNotPersisted   WarningCode = "not_persisted"    // the records could not be written
+	WarnNotPersisted   WarningCode = "not_persisted"    // writing the records failed
+	WarnNotYetWritten  WarningCode = "not_yet_written"  // the records were still being written when the session ended
 	WarnReviewSkipped  WarningCode = "review_skipped"   // there was nothing to compare
 	WarnAnswerCutShort WarningCode = "answer_cut_short" // an answer ended at its token limit
 	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: the fastest decided alone
@@ -300,6 +272,7 @@ const (
 type Versions struct {
 	Councild      string `json:"councild"`
 	CouncilConfig string `json:"council_config"` // council_config_version of the records
+	Synthesis     string `json:"synthesis"`      // the version of the chairman's prompt
 	RecordSchema  string `json:"record_schema"`
 }
 

@@ -189,8 +189,7 @@ type Chat struct {
 	Created int64        `json:"created"` // Unix seconds
 	Model   string       `json:"model"`   // as asked for
 	Choices []ChatChoice `json:"choices"` // one; none in the chunk with the usage
-	// Usage is the sum over all calls of the session; null when a provider did not
-	// tell it.
+	// Usage is the sum over all calls of the session; null when no provider told it.
 	Usage   *ChatUsage   `json:"usage"`
 	Council *ChatCouncil `json:"council,omitempty"` // at the end
 }
@@ -220,6 +219,7 @@ type ChatUsage struct {
 	PromptTokens     int64 `json:"prompt_tokens"`
 	CompletionTokens int64 `json:"completion_tokens"`
 	TotalTokens      int64 `json:"total_tokens"`
+	Partial          bool  `json:"partial,omitempty"` // as in council.Usage
 }
 
 // ChatCouncil is what else a session is about. All of it is at
@@ -253,7 +253,7 @@ func (s chatSession) usage() *ChatUsage {
 	if total.InputTokens == nil || total.OutputTokens == nil {
 		return nil
 	}
-	return &ChatUsage{PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: *total.InputTokens + *total.OutputTokens}
+	return &ChatUsage{PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: total.Tokens(), Partial: total.Partial}
 }
 
 // finish returns why the answer ended. A synthesis is whole; a model that answered

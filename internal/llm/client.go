@@ -67,6 +67,9 @@ type Options struct {
 	IdleTimeout         time.Duration // silence between bytes of a reply once its headers came; 0: only AttemptTimeout limits it
 	MaxCallsPerProvider int           // requests in flight; further ones wait
 	MaxReplyBytes       int64         // size limit of one reply; of a stream: of its text, and of each line
+	// Dial connects to a provider, as http.Transport.DialContext does; nil is TCP,
+	// within DialTimeout.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 func (o Options) validate() error {
@@ -169,7 +172,9 @@ var versioned = regexp.MustCompile(`/v[0-9]`)
 // write.
 func newPool(o Options) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = (&net.Dialer{Timeout: o.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	if t.DialContext = o.Dial; t.DialContext == nil {
+		t.DialContext = (&net.Dialer{Timeout: o.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	}
 	t.TLSHandshakeTimeout = o.DialTimeout
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = max(256, o.MaxCallsPerProvider)
@@ -224,6 +229,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		reply, again, failure := c.attempt(ctx, p, m, call, format, ticket)
 		total.Attempts++
 		total.Usage = total.Usage.Plus(reply.Usage)
+		total.Doubted += reply.Doubted
 		if failure == nil {
 			if refused {
 				m.refuseFormat()
@@ -330,7 +336,7 @@ func (c *Client) attempt(
 	} else if _, err = p.api.CreateChatCompletion(withExchange(ctx, x), request); err == nil {
 		r, err = x.reply(ctx)
 	}
-	completion.Usage = consumed(x, r)
+	completion.Usage, completion.Doubted = consumed(x, r), r.doubted
 	failure = judge(ctx, x, r, err)
 	judgement = diagnose(caller, failure)
 	if failure != nil {

@@ -36,6 +36,7 @@ func TestTimePerByte(t *testing.T) {
 		{"a list of errors", 200, plain, filled(`{"error":["x"`, `,["x"]`, `]}`)},
 		{"a long error", 500, plain, filled(`{"error":{"message":"`, `sk-a-secret-key`, `"}}`)},
 		{"nearly keys", 200, plain, filled(`{"error":"`, `sk-a-secret-ke`, `"}`)},
+		{"no numbers", 200, plain, filled(`{"usage":[0`, `,NaN`, `]}`)},
 		{"bad UTF-8", 200, plain, filled(`{"error":"`, "\xff", `"}`)},
 		{"one-letter chunks", 200, sse, filled("", `data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n", "data: [DONE]\n\n")},
 		{"chunks with escapes", 200, sse, filled("", `data: {"choices":[{"delta":{"content":"\n"}}]}`+"\n\n", "data: [DONE]\n\n")},
@@ -70,10 +71,14 @@ func TestTimePerByte(t *testing.T) {
 				}
 				return best
 			}
-			small, large := fastest(1<<20/8), fastest(1<<20)
-			if large > 4*8*small+20*time.Millisecond {
-				t.Errorf("8 times the bytes take %.1f times as long: %s and %s", float64(large)/float64(small), small, large)
+			var small, large time.Duration
+			for range 3 { // what disturbs a measurement is over at another one
+				small, large = fastest(1<<20/8), fastest(1<<20)
+				if large <= 3*8*small+20*time.Millisecond {
+					return
+				}
 			}
+			t.Errorf("8 times the bytes take %.1f times as long: %s and %s", float64(large)/float64(small), small, large)
 		})
 	}
 }

@@ -5,8 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math"
-	"strconv"
+	"io"
 	"strings"
 	"unicode"
 
@@ -19,6 +18,7 @@ type received struct {
 	chosen                bool // there is a choice of index 0, the only one that was asked for
 	failed                bool // it reports an error
 	usage                 council.Usage
+	doubted               int // figures of the usage that are not believed
 }
 
 // choice is the part of a choice that is read.
@@ -34,20 +34,6 @@ type message struct {
 	Refusal string          `json:"refusal"`
 }
 
-// figure is a number that must not spoil the text beside it: whatever else stands
-// in its place is no number.
-type figure struct {
-	value float64
-	known bool
-}
-
-// UnmarshalJSON implements json.Unmarshaler. It never fails.
-func (f *figure) UnmarshalJSON(b []byte) error {
-	value, err := strconv.ParseFloat(string(b), 64)
-	*f = figure{value, err == nil}
-	return nil
-}
-
 // maxElements bounds the lists of a reply, which have a few elements: a million
 // empty objects must take neither the memory nor the time of a million structs.
 const maxElements = 10_000
@@ -60,11 +46,15 @@ func readReply(ctx context.Context, data []byte, chunk bool) (r received, err er
 		Usage   json.RawMessage `json:"usage"`
 		Error   json.RawMessage `json:"error"`
 	}
-	if err := json.Unmarshal(data, &body); err != nil {
+	err = decode(ctx, data, &body)
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		err = decode(ctx, quoteNaN(data), &body)
+	}
+	if err != nil {
 		return r, err
 	}
 	r.failed = given(body.Error)
-	r.usage = readUsage(body.Usage)
+	r.usage, r.doubted = readUsage(body.Usage)
 	err = each(ctx, body.Choices, func(c choice) (err error) {
 		if c.Index.value != 0 || r.chosen {
 			return nil
@@ -80,6 +70,39 @@ func readReply(ctx context.Context, data []byte, chunk bool) (r received, err er
 	return r, err
 }
 
+// decode is json.Unmarshal that gives up when ctx has ended. With megabytes most of
+// the time goes into finding the end of the JSON, which a Decoder does piece by
+// piece.
+func decode(ctx context.Context, data []byte, v any) error {
+	d := json.NewDecoder(&cancellable{ctx, data})
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something stands behind the JSON")
+	}
+	return nil
+}
+
+// cancellable is a reader of data until ctx ends.
+type cancellable struct {
+	ctx  context.Context //nolint:containedctx // it is used up by one call
+	data []byte
+}
+
+// Read implements io.Reader.
+func (c *cancellable) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, c.ctx.Err()
+	}
+	if len(c.data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), 64<<10)], c.data)
+	c.data = c.data[n:]
+	return n, nil
+}
+
 // given reports whether a field holds anything.
 func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
@@ -88,16 +111,13 @@ func each[T any](ctx context.Context, list json.RawMessage, f func(T) error) err
 	if !given(list) {
 		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(list))
+	d := json.NewDecoder(&cancellable{ctx, list})
 	if begin, err := d.Token(); err != nil || begin != json.Delim('[') {
 		return errors.New("not a list")
 	}
 	for range maxElements {
 		if !d.More() {
 			return nil
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
 		}
 		var v T
 		if err := d.Decode(&v); err != nil {
@@ -114,7 +134,7 @@ func each[T any](ctx context.Context, list json.RawMessage, f func(T) error) err
 func readContent(ctx context.Context, raw json.RawMessage) (text string, err error) {
 	if !bytes.HasPrefix(raw, []byte("[")) {
 		if given(raw) {
-			err = json.Unmarshal(raw, &text)
+			err = decode(ctx, raw, &text)
 		}
 		return text, err
 	}
@@ -126,32 +146,6 @@ func readContent(ctx context.Context, raw json.RawMessage) (text string, err err
 		return nil
 	})
 	return b.String(), err
-}
-
-// readUsage reads what the provider says that a request consumed; cost is
-// OpenRouter's extension, in US dollars. A completion has at least one token on
-// either side, so a zero is a figure that was not given.
-func readUsage(raw json.RawMessage) (u council.Usage) {
-	var given struct {
-		Input  figure `json:"prompt_tokens"`
-		Output figure `json:"completion_tokens"`
-		Cost   figure `json:"cost"`
-	}
-	if json.Unmarshal(raw, &given) != nil { // missing, or no object
-		return u
-	}
-	tokens := func(f figure) *int64 {
-		const exact = 1 << 53 // beyond, a float64 does not hold every whole number
-		if n := int64(min(max(f.value, 0), exact)); n > 0 && n < exact && float64(n) == f.value {
-			return &n
-		}
-		return nil
-	}
-	u.InputTokens, u.OutputTokens = tokens(given.Input), tokens(given.Output)
-	if cost := given.Cost; cost.known && cost.value >= 0 && !math.IsInf(cost.value, 0) {
-		u.CostUSD = &cost.value
-	}
-	return u
 }
 
 // blank reports whether a text shows nothing: blanks, control characters, and

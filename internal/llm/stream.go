@@ -130,8 +130,8 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 			if err != nil {
 				return r, err
 			}
-			if c.usage != (council.Usage{}) {
-				r.usage = c.usage
+			if c.usage != (council.Usage{}) || c.doubted > 0 {
+				r.usage, r.doubted = c.usage, c.doubted
 			}
 			r.finish = cmp.Or(c.finish, r.finish)
 			delta = c.text
@@ -152,7 +152,7 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 // chunk reads a chunk whose JSON begins with data, the first line of its event.
 func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 	c, err := readReply(ctx, data, true)
-	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
 		if data, err = x.events.rest(data); errors.Is(err, io.EOF) {
 			return c, truncated()
 		}

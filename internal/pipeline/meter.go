@@ -15,9 +15,8 @@ type meter struct {
 	council.Completer
 	plan council.Plan
 
-	mu            sync.Mutex // guards all below
-	cost          float64    // the known part
-	tokens        int64      // the known part
+	mu            sync.Mutex    // guards all below
+	spent         council.Usage // by all calls so far
 	costUnknown   bool
 	tokensUnknown bool
 	byStage       map[council.Stage]council.Usage
@@ -26,7 +25,7 @@ type meter struct {
 
 func newMeter(c council.Completer, plan council.Plan) *meter {
 	return &meter{
-		Completer: c, plan: plan, byModel: map[string]council.Usage{},
+		Completer: c, plan: plan, spent: council.NoUsage(), byModel: map[string]council.Usage{},
 		byStage: map[council.Stage]council.Usage{
 			council.Stage1: council.NoUsage(), council.Stage2: council.NoUsage(), council.Stage3: council.NoUsage(),
 		},
@@ -36,7 +35,7 @@ func newMeter(c council.Completer, plan council.Plan) *meter {
 // Complete performs call if the budget allows it. A call that was started may
 // overshoot the limit.
 func (m *meter) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
-	if m.spent() {
+	if m.overBudget() {
 		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}},
 			&council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
 	}
@@ -45,28 +44,20 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (council.Comple
 	return completion, err
 }
 
-func (m *meter) spent() bool {
+func (m *meter) overBudget() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.plan.MaxCostUSD != nil && m.cost >= *m.plan.MaxCostUSD ||
-		m.plan.MaxTotalTokens != nil && m.tokens >= *m.plan.MaxTotalTokens
+	cost := m.spent.CostUSD
+	return m.plan.MaxCostUSD != nil && cost != nil && *cost >= *m.plan.MaxCostUSD ||
+		m.plan.MaxTotalTokens != nil && m.spent.Tokens() >= *m.plan.MaxTotalTokens
 }
 
 func (m *meter) add(call council.Call, u council.Usage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if u.CostUSD != nil {
-		m.cost += *u.CostUSD
-	} else {
-		m.costUnknown = true
-	}
-	for _, n := range []*int64{u.InputTokens, u.OutputTokens} {
-		if n != nil {
-			m.tokens += *n
-		} else {
-			m.tokensUnknown = true
-		}
-	}
+	m.costUnknown = m.costUnknown || u.CostUSD == nil || u.Partial
+	m.tokensUnknown = m.tokensUnknown || u.InputTokens == nil || u.OutputTokens == nil || u.Partial
+	m.spent = m.spent.Plus(u)
 	m.byStage[call.Stage] = m.byStage[call.Stage].Plus(u)
 	if before, ok := m.byModel[call.Model]; ok {
 		u = before.Plus(u)
@@ -78,12 +69,7 @@ func (m *meter) add(call council.Call, u council.Usage) {
 func (m *meter) total() council.TotalUsage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := council.TotalUsage{ByStage: maps.Clone(m.byStage), ByModel: maps.Clone(m.byModel), Total: council.NoUsage()}
-	for _, stage := range []council.Stage{council.Stage1, council.Stage2, council.Stage3} {
-		t.Total = t.Total.Plus(t.ByStage[stage])
-	}
-	t.CostUSD = t.Total.CostUSD
-	return t
+	return council.TotalUsage{ByStage: maps.Clone(m.byStage), ByModel: maps.Clone(m.byModel), Total: m.spent, CostUSD: m.spent.CostUSD}
 }
 
 // warnings says which limits could not be watched.

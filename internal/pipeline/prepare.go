@@ -39,7 +39,7 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if r.Chairman != "" && !p.allowed[r.Chairman] {
 		v.forbid("chairman", r.Chairman)
 	}
-	plan.Chairmen = seats(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
+	plan.Chairmen = chairmen(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
 
 	if plan.Direct = r.Direct; plan.Direct {
 		plan.Reviewers, plan.Chairmen = nil, plan.Members
@@ -165,6 +165,18 @@ func seats(models []string) []council.Member {
 		}
 	}
 	return members
+}
+
+// chairmen returns those who may write, each model once: one that failed is not
+// asked again as its own fallback.
+func chairmen(models []string) []council.Member {
+	var once []string
+	for _, m := range models {
+		if !slices.Contains(once, m) {
+			once = append(once, m)
+		}
+	}
+	return seats(once)
 }
 
 // lower returns the lower of two limits; a nil limit is none.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/bias"
@@ -56,31 +57,54 @@ func (r *run) asked() map[string]int {
 	return asked
 }
 
-// persist appends the session's records beside what follows. The returned
-// function waits for it and notes the outcome in the session.
-func (r *run) persist(ctx context.Context) func() {
+// persist appends the session's records beside what follows. The returned function
+// is called when everything else is done: it waits for the records at most
+// appendTimeout more, and notes the outcome in the session. Records that take
+// longer are not given up: the log says in the end what became of them.
+func (r *run) persist(ctx context.Context) (wait func()) {
 	if r.p.o.Recorder == nil || r.p.o.Consent == 0 || len(r.session.Stage2) == 0 {
 		return func() {}
 	}
 	records := r.records()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendTimeout)
+	ctx = context.WithoutCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- r.p.o.Recorder.Append(ctx, records) }()
-	return func() {
-		defer cancel()
-		var err error
-		select {
-		case err = <-done:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		if err != nil {
-			r.log().ErrorContext(ctx, "the session's records were not written", "error", err, "records", len(records))
-			r.warn(council.WarnNotPersisted, "the session's records could not be written; the log says why")
-			return
-		}
-		r.session.Persisted = true
+	go func() { done <- r.append(ctx, records) }() // the Recorder ends it, by closing at the latest
+	failed := func(err error) {
+		r.log().ErrorContext(ctx, "the session's records were not written", "error", err, "records", len(records))
 	}
+	return func() {
+		timer := time.NewTimer(appendTimeout)
+		defer timer.Stop()
+		select {
+		case err := <-done:
+			if err != nil {
+				failed(err)
+				r.warn(council.WarnNotPersisted, "writing the session's records failed: the log says why, and the record store tries again as long as the daemon runs")
+				return
+			}
+			r.session.Persisted = true
+		case <-timer.C:
+			r.log().WarnContext(ctx, "the session's records are not written yet", "records", len(records))
+			r.warn(council.WarnNotYetWritten, "the session's records are not written yet: the record store takes long, and still tries; the log says what becomes of them")
+			go func() {
+				if err := <-done; err != nil {
+					failed(err)
+					return
+				}
+				r.log().InfoContext(ctx, "the session's records were written after it had ended", "records", len(records))
+			}()
+		}
+	}
+}
+
+// append appends the records. A panic becomes an error.
+func (r *run) append(ctx context.Context, records []council.BiasMetricRecord) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = r.panicked(v)
+		}
+	}()
+	return r.p.o.Recorder.Append(ctx, records)
 }
 
 // records returns one record for every reviewer asked and candidate on its slate.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -53,14 +54,16 @@ type run struct {
 	answers map[string]string // member id -> answer, of those that answered
 	block   *string           // block_id of the records; nil outside a probe
 
-	mu       sync.Mutex // makes the observers' calls come one at a time
+	mu       sync.Mutex // makes the observers' calls come one at a time; guards broken
 	observer council.Observer
+	broken   *council.Error // why the session cannot go on: an observer panicked
 }
 
 // Run carries out a plan and reports each step to the observer, which may be nil.
 // It returns the session, also beside an error: what was paid for stays readable.
 // The error is a *council.Error: CodeNoQuorum, CodeDeadline, CodePartialRefused, or
-// CodeCancelled when ctx ended first, by which all calls in flight are cancelled.
+// CodeCancelled when ctx ended first, by which all calls in flight are cancelled, or
+// CodeInternal when something panicked.
 func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.Observer) (*council.Session, error) {
 	r := p.newRun(plan, observer)
 	r.log().InfoContext(ctx, "session started", "members", len(plan.Members), "reviewers", len(plan.Reviewers), "order", plan.Order)
@@ -68,7 +71,7 @@ func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.
 		SessionID: plan.SessionID, Models: ids(plan.Members), Reviewers: ids(plan.Reviewers),
 		Chairman: plan.Chairmen[0].ID, Seed: plan.Seed, Order: plan.Order, Versions: r.session.Metadata.Versions,
 	})
-	failure := r.stages(ctx)
+	failure := r.guarded(ctx)
 	r.finish(failure)
 	r.log().InfoContext(ctx, "session finished", "status", r.session.Status, "members", len(plan.Members), "answers", len(r.answers),
 		"ballots", r.session.Metadata.Agreement.Ballots, "persisted", r.session.Persisted, "total_ms", r.session.Metadata.Timing.TotalMS)
@@ -77,21 +80,42 @@ func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.
 		r.observe(council.EventFailed, failure)
 		return r.session, failure
 	}
-	r.observe(council.EventDone, r.session)
+	r.observe(council.EventDone, r.session) // an observer that panics now spoils nothing: it is logged
 	return r.session, nil
 }
 
 // newRun returns a run that has done nothing yet.
 func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 	session := plan.Session()
-	session.Metadata.Versions = council.Versions{Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, RecordSchema: council.RecordSchema}
+	session.Metadata.Versions = council.Versions{
+		Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
+	}
 	return &run{
 		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan), session: session, observer: observer, answers: map[string]string{},
 	}
 }
 
+// guarded runs the stages. A panic in them ends this session alone.
+func (r *run) guarded(ctx context.Context) (failure *council.Error) {
+	defer func() {
+		if v := recover(); v != nil {
+			failure = r.panicked(v)
+		}
+	}()
+	return r.stages(ctx)
+}
+
+// panicked logs a panic and returns it as an error.
+func (r *run) panicked(v any) *council.Error {
+	r.log().Error("panic in a session", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	return &council.Error{Code: council.CodeInternal, Detail: "internal error; the log says more", Cause: fmt.Errorf("panic: %v", v)}
+}
+
 // stages runs the three stages. It returns why there is no result, or nil.
 func (r *run) stages(ctx context.Context) *council.Error {
+	if failure := r.stop(ctx); failure != nil {
+		return failure
+	}
 	if failure := r.ask(ctx); failure != nil {
 		return failure
 	}
@@ -103,8 +127,8 @@ func (r *run) stages(ctx context.Context) *council.Error {
 	if ctx.Err() != nil { // half of the reviews may be missing: no records
 		return r.stop(ctx)
 	}
-	persisted := r.persist(ctx)
-	defer persisted() // whatever comes now: the reviews were paid for
+	wait := r.persist(ctx)
+	defer wait() // whatever comes now: the reviews were paid for
 	if failure := r.stop(ctx); failure != nil {
 		return failure
 	}
@@ -216,19 +240,26 @@ func (r *run) demographics() (wait func() *council.DemographicDisagreement) {
 		return func() *council.DemographicDisagreement { return nil }
 	}
 	var found council.DemographicDisagreement
-	var panicked any
+	var failed *council.Error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer func() { panicked = recover() }()
+		defer func() {
+			if v := recover(); v != nil {
+				failed = r.panicked(v)
+			}
+		}()
 		found = bias.Demographics(bias.DemographicsInput{
 			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
 		})
 	}()
 	return func() *council.DemographicDisagreement {
 		<-done
-		if panicked != nil {
-			panic(panicked) // where it would have been without the goroutine
+		if failed != nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.broken = failed
+			return nil
 		}
 		return &found
 	}
@@ -259,7 +290,7 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	defer stop()
 	r.session.Stage2 = stage2.Ask(stageCtx, r.meter, stage2.Input{
 		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
-		Markers: anonymize.NewMarkers(r.plan.SessionID),
+		NewMarkers: anonymize.NewMarkers,
 	}, stage2.Options{Temperature: r.p.o.ReviewTemperature, MaxOutputTokens: r.p.o.MaxOutputTokens, Repair: r.p.o.BallotRepair},
 		func(v council.Review) {
 			r.observe(council.EventBallot, v)
@@ -346,10 +377,10 @@ func (r *run) synthesise(ctx context.Context, slates anonymize.Slates) *council.
 	if meta.Agreement.Ballots == 0 {
 		standings = nil
 	}
-	var reviews []string
+	var reviews []council.Review
 	for _, v := range r.session.Stage2 {
 		if v.Status == council.OutcomeOK {
-			reviews = append(reviews, anonymize.Relabel(*v.Ranking, v.Slate, slates.Canonical))
+			reviews = append(reviews, v)
 		}
 	}
 	o := stage3.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens}
@@ -362,9 +393,9 @@ func (r *run) synthesise(ctx context.Context, slates anonymize.Slates) *council.
 	}
 	synthesis, failed := stage3.Write(stageCtx, r.meter, stage3.Input{
 		Question: r.plan.Question(), Slate: slates.Canonical, Answers: r.answers, Standings: standings, Reviews: reviews,
-		Markers: anonymize.NewMarkers(r.plan.SessionID), Chairmen: r.chairmen(standings), First: r.first(),
+		NewMarkers: anonymize.NewMarkers, Chairmen: r.chairmen(standings), First: r.first(),
 	}, o)
-	if failure := r.stop(ctx); failure != nil && failure.Code == council.CodeCancelled {
+	if failure := r.stop(ctx); failure != nil && failure.Code != council.CodePartialRefused {
 		return failure
 	}
 	r.session.Stage3, r.session.Answer = &synthesis, synthesis.Response
@@ -405,9 +436,15 @@ func (r *run) first() string {
 	return ""
 }
 
-// stop returns why the run must not go on, or nil: the caller is gone, or the
-// result is degraded and the request refuses that.
+// stop returns why the run must not go on, or nil: an observer panicked, the caller
+// is gone, or the result is degraded and the request refuses that.
 func (r *run) stop(ctx context.Context) *council.Error {
+	r.mu.Lock()
+	broken := r.broken
+	r.mu.Unlock()
+	if broken != nil {
+		return broken
+	}
 	if ctx.Err() != nil {
 		return &council.Error{Code: council.CodeCancelled, Detail: "the session was cancelled", Cause: context.Cause(ctx)}
 	}
@@ -513,9 +550,20 @@ func (r *run) observe(t council.EventType, data any) {
 	defer r.mu.Unlock()
 	for _, o := range []council.Observer{r.p.o.Observer, r.observer} {
 		if o != nil {
-			o.Observe(council.Event{Type: t, SessionID: r.plan.SessionID, Data: data})
+			r.tellLocked(o, council.Event{Type: t, SessionID: r.plan.SessionID, Data: data})
 		}
 	}
+}
+
+// tellLocked tells one observer. One that panics ends the session, but keeps
+// neither the other observers from the event nor the daemon from running.
+func (r *run) tellLocked(o council.Observer, e council.Event) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.broken = r.panicked(v)
+		}
+	}()
+	o.Observe(e)
 }
 
 func (r *run) degrade(stage council.Stage, member string, f *council.Failure) {

@@ -58,10 +58,14 @@ func TestTimePerByte(t *testing.T) {
 				}
 				return best
 			}
-			small, large := fastest(1<<20/8), fastest(1<<20)
-			if large > 4*8*small+20*time.Millisecond {
-				t.Errorf("8 times the bytes take %.1f times as long: %s and %s", float64(large)/float64(small), small, large)
+			var small, large time.Duration
+			for range 3 { // what disturbs a measurement is over at another one
+				small, large = fastest(1<<20/8), fastest(1<<20)
+				if large <= 3*8*small+50*time.Millisecond {
+					return
+				}
 			}
+			t.Errorf("8 times the bytes take %.1f times as long: %s and %s", float64(large)/float64(small), small, large)
 		})
 	}
 }

@@ -14,7 +14,8 @@ type Input struct {
 	Answers   map[string]string // member id -> answer
 	Reviewers []council.Member
 	Slates    []council.Slate // slate i is shown to reviewer i
-	Markers   anonymize.Markers
+	// NewMarkers makes the markers of one prompt.
+	NewMarkers func() anonymize.Markers
 }
 
 // Options say how the reviewers are called.
@@ -51,7 +52,7 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 	labels := r.Slate.Labels()
 	call := council.Call{
 		Stage: council.Stage2, Model: in.Reviewers[i].Model,
-		Messages:    prompt(in.Question, r.Slate, in.Answers, in.Markers),
+		Messages:    prompt(in.Question, r.Slate, in.Answers, in.NewMarkers()),
 		Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens, Format: format(labels),
 	}
 	completion, err := c.Complete(ctx, call)
@@ -63,7 +64,9 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 	r.Ranking, r.FinishReason = &completion.Text, completion.Finish()
 	ballot, err := ParseBallot(completion.Text, labels)
 	if o.Repair && (err != nil || Partial(ballot, labels)) {
-		call.Messages = repairPrompt(call.Messages, completion.Text, ballot, labels)
+		// The reply was written by somebody who knew the markers of the first prompt.
+		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers())
+		call.Messages = repairPrompt(again, completion.Text, ballot, labels)
 		if better, ok := repair(ctx, c, call, &r, len(ballot.Ranking)); ok {
 			ballot, err = better, nil
 		}

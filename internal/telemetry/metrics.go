@@ -20,6 +20,7 @@ type Metrics struct {
 	calls    *prometheus.CounterVec   // by stage, model, outcome
 	latency  *prometheus.HistogramVec // seconds, by stage
 	retries  *prometheus.CounterVec   // by stage, model
+	doubted  *prometheus.CounterVec   // by model
 	ballots  *prometheus.CounterVec   // by status
 	records  *prometheus.CounterVec   // by outcome
 	breakers *prometheus.Desc         // by provider, model
@@ -50,6 +51,7 @@ func NewMetrics(version string, states func() []Breaker) *Metrics {
 		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_calls_total", Help: "Calls to models, by what came of them: ok, or the failure's code."}, []string{"stage", "model", "outcome"}),
 		latency:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "councild_call_seconds", Help: "Time of a call, all attempts.", Buckets: seconds}, []string{"stage"}),
 		retries:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_retries_total", Help: "Requests to providers beyond the first of a call."}, []string{"stage", "model"}),
+		doubted:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_usage_doubted_total", Help: "Figures of usage and cost that were not believed and count as unknown."}, []string{"model"}),
 		ballots:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_ballots_total", Help: "Reviews, by status."}, []string{"status"}),
 		records:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_records_total", Help: "Bias records, by whether they are on disk: persisted or not_persisted."}, []string{"outcome"}),
 		breakers: prometheus.NewDesc("councild_breaker_open", "Circuit breakers: 0 closed, 0.5 half open, 1 open.", []string{"provider", "model"}, nil),
@@ -59,7 +61,7 @@ func NewMetrics(version string, states func() []Breaker) *Metrics {
 	info.Set(1)
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info,
-		m.sessions, m.running, m.stages, m.overhead, m.calls, m.latency, m.retries, m.ballots, m.records, breakerCollector{m},
+		m.sessions, m.running, m.stages, m.overhead, m.calls, m.latency, m.retries, m.doubted, m.ballots, m.records, breakerCollector{m},
 	)
 	return m
 }
@@ -130,6 +132,9 @@ func (c counted) Complete(ctx context.Context, call council.Call) (council.Compl
 	c.calls.WithLabelValues(string(call.Stage), call.Model, outcome).Inc()
 	c.latency.WithLabelValues(string(call.Stage)).Observe(completion.LatencyMS / 1000)
 	c.retries.WithLabelValues(string(call.Stage), call.Model).Add(float64(max(0, completion.Attempts-1)))
+	if completion.Doubted > 0 {
+		c.doubted.WithLabelValues(call.Model).Add(float64(completion.Doubted))
+	}
 	return completion, err
 }
 

@@ -232,10 +232,13 @@ function failure(f) {
 
 // spent says what a seat took.
 function spent({ attempts, usage, latency_ms: ms }) {
-  const tokens = usage.output_tokens == null ? "tokens unknown" : count(usage.output_tokens, "output token");
-  const cost = usage.cost_usd == null ? "cost unknown" : `$${number(usage.cost_usd, 5)}`;
+  const tokens = usage.output_tokens == null ? "tokens unknown" : known(usage, count(usage.output_tokens, "output token"));
+  const cost = usage.cost_usd == null ? "cost unknown" : known(usage, `$${number(usage.cost_usd, 5)}`);
   return [seconds(ms), attempts === 1 ? null : count(attempts, "attempt"), tokens, cost].filter(Boolean).join(" · ");
 }
+
+// known says a figure, which may leave out requests that did not tell theirs.
+const known = ({ partial }, figure) => (partial ? `at least ${figure}` : figure);
 
 // slate shows what a reviewer was shown, in its order, and what it made of it.
 function slate(review) {
@@ -329,16 +332,23 @@ function findings({ bias_audit: audit, demographic_disagreement: terms }) {
 
 const judged = (flag) => (flag == null ? "not judged, there is too little to go by" : flag ? "more than the threshold" : "within the threshold");
 
+// unkept says why the records do not count as kept.
+function unkept(warnings) {
+  const codes = warnings.map((w) => w.code);
+  if (codes.includes("not_yet_written")) return "not yet written";
+  return codes.includes("not_persisted") ? "could not be written" : "not kept";
+}
+
 function totals({ metadata: m, persisted }) {
   const { total } = m.usage;
-  const tokens = (n) => (n == null ? "unknown" : n.toLocaleString("en"));
+  const tokens = (n) => (n == null ? "unknown" : known(total, n.toLocaleString("en")));
   const rows = {
     "Time": `${seconds(m.timing.total_ms)}, of it answers ${seconds(m.timing.stage1_ms)}, reviews ${seconds(m.timing.stage2_ms)}, final answer ${seconds(m.timing.stage3_ms)}`,
     "Tokens": `${tokens(total.input_tokens)} in, ${tokens(total.output_tokens)} out`,
-    "Cost": m.usage.cost_usd == null ? "unknown" : `$${number(m.usage.cost_usd, 5)}`,
-    "Records": persisted ? "kept" : "not kept",
+    "Cost": m.usage.cost_usd == null ? "unknown" : known(total, `$${number(m.usage.cost_usd, 5)}`),
+    "Records": persisted ? "kept" : unkept(m.warnings),
     "Seed and order": `${m.seed}, ${m.order}`,
-    "Version": `councild ${m.versions.councild}, council ${m.versions.council_config}`,
+    "Version": `councild ${m.versions.councild}, council ${m.versions.council_config}, ${m.versions.synthesis}`,
   };
   return el("dl", {}, Object.entries(rows).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }

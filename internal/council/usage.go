@@ -1,0 +1,88 @@
+package council
+
+import "math"
+
+// Usage is what calls consumed. A figure is null when no call that consumed
+// anything told it. Partial says that a figure leaves out calls that did not tell
+// theirs: it is then the least that was consumed.
+type Usage struct {
+	InputTokens  *int64   `json:"input_tokens"`
+	OutputTokens *int64   `json:"output_tokens"`
+	CostUSD      *float64 `json:"cost_usd"`
+	Partial      bool     `json:"partial"`
+}
+
+// A request that claims more than this is not believed. The largest models read
+// some ten million tokens, at some hundred dollars a million.
+const (
+	maxTokens  = 100_000_000
+	maxCostUSD = 10_000
+)
+
+// Believable returns the usage of one request without the figures that no request
+// can have, and how many those are: below zero, not a number, or beyond reason.
+func (u Usage) Believable() (believed Usage, doubted int) {
+	for _, n := range []**int64{&u.InputTokens, &u.OutputTokens} {
+		if *n != nil && (**n < 0 || **n > maxTokens) {
+			*n = nil
+			doubted++
+		}
+	}
+	if u.CostUSD != nil && !(*u.CostUSD >= 0 && *u.CostUSD <= maxCostUSD) { // also refuses NaN
+		u.CostUSD = nil
+		doubted++
+	}
+	return u, doubted
+}
+
+// Plus returns the sum of u and v. It stays at the largest number where the sum
+// would be larger.
+func (u Usage) Plus(v Usage) Usage {
+	sum := Usage{Partial: u.Partial || v.Partial}
+	sum.InputTokens = plus(u.InputTokens, v.InputTokens, &sum.Partial, addTokens)
+	sum.OutputTokens = plus(u.OutputTokens, v.OutputTokens, &sum.Partial, addTokens)
+	sum.CostUSD = plus(u.CostUSD, v.CostUSD, &sum.Partial, func(a, b float64) float64 { return min(a+b, math.MaxFloat64) })
+	return sum
+}
+
+// Tokens returns the known tokens, input and output.
+func (u Usage) Tokens() int64 {
+	var in, out int64
+	if u.InputTokens != nil {
+		in = *u.InputTokens
+	}
+	if u.OutputTokens != nil {
+		out = *u.OutputTokens
+	}
+	return addTokens(in, out)
+}
+
+// NoUsage is the usage of no call at all: known to be zero.
+func NoUsage() Usage {
+	return Usage{InputTokens: new(int64), OutputTokens: new(int64), CostUSD: new(float64)}
+}
+
+// plus adds two figures, either of which may be unknown. What is known beside
+// something unknown is a part; zero is no part, but that nothing is known.
+func plus[T int64 | float64](a, b *T, partial *bool, add func(T, T) T) *T {
+	switch {
+	case a != nil && b != nil:
+		return new(add(*a, *b))
+	case a == nil && b == nil:
+		return nil
+	case a == nil:
+		a = b
+	}
+	if *a == 0 {
+		return nil
+	}
+	*partial = true
+	return a
+}
+
+func addTokens(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}

@@ -1,0 +1,85 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strconv"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// figure is a number that must not spoil the text beside it: whatever else stands
+// in its place is doubted.
+type figure struct {
+	value          float64
+	given, doubted bool
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It never fails.
+func (f *figure) UnmarshalJSON(b []byte) error {
+	value, err := strconv.ParseFloat(string(b), 64)
+	*f = figure{value: value, given: string(b) != "null", doubted: err != nil && string(b) != "null"}
+	return nil
+}
+
+// readUsage reads what the provider says that a request consumed, and counts the
+// figures that are not believed. The cost is OpenRouter's extension, in US dollars.
+// A completion has at least one token on either side, so that none is a figure that
+// was not given.
+func readUsage(raw json.RawMessage) (u council.Usage, doubted int) {
+	var reply struct {
+		Input  figure `json:"prompt_tokens"`
+		Output figure `json:"completion_tokens"`
+		Cost   figure `json:"cost"`
+	}
+	if json.Unmarshal(raw, &reply) != nil { // missing, or no object
+		return u, 0
+	}
+	count := func(f figure) *int64 {
+		f.doubted = f.doubted || f.value != math.Trunc(f.value)
+		if f.doubted {
+			doubted++
+		}
+		if f.doubted || f.value == 0 {
+			return nil
+		}
+		const most = 1 << 62 // far beyond what is believed
+		return new(int64(max(min(f.value, most), -most)))
+	}
+	u.InputTokens, u.OutputTokens = count(reply.Input), count(reply.Output)
+	if reply.Cost.doubted {
+		doubted++
+	} else if reply.Cost.given {
+		u.CostUSD = &reply.Cost.value
+	}
+	u, beyond := u.Believable()
+	return u, doubted + beyond
+}
+
+// quoteNaN returns data with every NaN and Infinity outside strings as a string:
+// some servers write them in the place of a number, and they are no JSON.
+func quoteNaN(data []byte) []byte {
+	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
+		return data
+	}
+	out := make([]byte, 0, len(data)+16)
+	for inString := false; len(data) > 0; {
+		n := 1
+		switch {
+		case data[0] == '"':
+			inString = !inString
+		case inString && data[0] == '\\':
+			n = min(2, len(data))
+		case !inString && bytes.IndexByte([]byte("NI-"), data[0]) >= 0:
+			for _, word := range []string{"NaN", "-NaN", "Infinity", "-Infinity"} {
+				if bytes.HasPrefix(data, []byte(word)) {
+					out, data, n = append(out, `"NaN"`...), data[len(word):], 0
+					break
+				}
+			}
+		}
+		out, data = append(out, data[:n]...), data[n:]
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// slowly is a Recorder that takes its time.
+type slowly struct {
+	pipeline.Recorder
+	takes time.Duration
+}
+
+func (s slowly) Append(ctx context.Context, records []council.BiasMetricRecord) error {
+	select {
+	case <-time.After(s.takes):
+		return s.Recorder.Append(ctx, records)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// journal keeps what is logged.
+type journal struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) has(message string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Contains(j.text.String(), message)
+}
+
+// The wait for the records begins when everything else is done: a chairman that
+// takes its time is no reason to call records lost that are on disk. What was not
+// written in time is not yet written, which is something else than a failure.
+func TestWaitForTheRecords(t *testing.T) {
+	const late, later, failed = "not written yet", "the session's records were written after it had ended", "the session's records were not written"
+	for _, tt := range []struct {
+		name     string
+		chairman time.Duration
+		takes    time.Duration // to append
+		err      error
+		warning  council.WarningCode
+		logged   []string
+		silent   []string
+	}{
+		{name: "at once", chairman: time.Minute, silent: []string{late, later, failed}},
+		{name: "beside the chairman", chairman: time.Minute, takes: 59 * time.Second, silent: []string{late, later, failed}},
+		{name: "just in time", chairman: time.Minute, takes: 69 * time.Second, silent: []string{late, later, failed}},
+		{name: "too late", chairman: time.Minute, takes: 71 * time.Second, warning: council.WarnNotYetWritten, logged: []string{late, later}, silent: []string{failed}},
+		{
+			name: "failed", chairman: time.Minute, takes: time.Second, err: errors.New("the disk is full"), warning: council.WarnNotPersisted,
+			logged: []string{failed}, silent: []string{late, later},
+		},
+		{
+			name: "failed in the end", chairman: time.Minute, takes: 71 * time.Second, err: errors.New("the disk is full"), warning: council.WarnNotYetWritten,
+			logged: []string{late, failed}, silent: []string{later},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				models := append(members(3), simllm.Model{Name: "elder", Latency: simllm.Latency{Median: tt.chairman}})
+				log := &journal{}
+				h := bubble(t, models, nil, func(o *pipeline.Options) {
+					o.Models, o.Chairman, o.Log = o.Models[:3], "elder", slog.New(slog.NewTextHandler(log, nil))
+					o.Recorder = slowly{o.Recorder, tt.takes}
+				})
+				h.notes.err = tt.err
+				for range 4 { // an outcome that depends on chance shows
+					s := h.run(t, council.Request{})
+					if s.Persisted != (tt.warning == "") {
+						t.Errorf("persisted is %v", s.Persisted)
+					}
+					for _, code := range []council.WarningCode{council.WarnNotPersisted, council.WarnNotYetWritten} {
+						if warned(s, code) != (code == tt.warning) {
+							t.Errorf("warnings %v, want %q", s.Metadata.Warnings, tt.warning)
+						}
+					}
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				for _, message := range tt.logged {
+					if !log.has(message) {
+						t.Errorf("the log does not say %q", message)
+					}
+				}
+				for _, message := range tt.silent {
+					if log.has(message) {
+						t.Errorf("the log says %q", message)
+					}
+				}
+				if tt.err == nil && len(h.notes.batches) != 4 {
+					t.Errorf("%d sessions were written, want 4", len(h.notes.batches))
+				}
+			})
+		})
+	}
+}
