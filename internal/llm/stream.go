@@ -192,7 +192,7 @@ func (e *events) next() ([]byte, error) {
 		if data, ok := dataOf(line); ok && string(data) == "[DONE]" {
 			e.done = true
 			e.drain()
-		} else if ok && len(data) > 0 {
+		} else if ok && len(data) > 0 && (err == nil || json.Valid(data)) { // a line that was cut off is none
 			return data, nil
 		}
 		if err != nil {
