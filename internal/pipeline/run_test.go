@@ -829,7 +829,7 @@ func TestDeltas(t *testing.T) {
 			m := members(3)
 			m[1].Quality, m[1].Spread = 4, 0 // birch is the second to write
 			for i := range m {
-				m[i].FirstChunk, m[i].ChunkDelay = 0, 0
+				m[i].FirstChunk, m[i].ChunkDelay = 0, time.Millisecond // deltas that come at once are one
 				faults := slices.Clone(tt.faults)
 				for j := range faults {
 					faults[j].Tasks = []simllm.TaskKind{simllm.Synthesis}
