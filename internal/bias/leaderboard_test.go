@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -193,5 +194,27 @@ func TestLeaderboardInterval(t *testing.T) {
 	}
 	if few := board(bias.Options{WindowSessions: 19}, false, records); few.Entries[0].CILower != nil || few.Entries[0].Confidence != bias.ConfidencePreliminary {
 		t.Errorf("19 sessions: %+v", few.Entries[0])
+	}
+}
+
+// The text says why there is no leaderboard, and only what is true.
+func TestLeaderboardTextWithoutBallots(t *testing.T) {
+	unranked := ballot("s", "coding", today, ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}})
+	for _, tt := range []struct {
+		name, category string
+		records        []council.BiasMetricRecord
+		want           string
+	}{
+		{"no session", "", nil, "outside the window"},
+		{"a session without a ballot", "", unranked, "none of their reviewers ranked two answers"},
+		{"no session of the category", "math", unranked, "was given the category math"},
+	} {
+		var text strings.Builder
+		if err := board(bias.Options{Category: tt.category}, false, tt.records).WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), tt.want) {
+			t.Errorf("%s: the text lacks %q:\n%s", tt.name, tt.want, text.String())
+		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"gonum.org/v1/gonum/stat"
@@ -254,17 +253,17 @@ func (c *Collector) Report() Report {
 	}
 	fits, split, given := severities(w), stretches(w.sessions), w.given()
 	var described, tested []Metric
-	var parts sync.WaitGroup // they only read the window
-	parts.Go(func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) })
-	parts.Go(func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) })
-	parts.Go(func() {
+	var beside parts // they only read the window
+	beside.run(func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) })
+	beside.run(func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) })
+	beside.run(func() {
 		described = []Metric{
 			c.correlation("pooled_length_score_correlation", "length", length, r.Window),
 			c.positionCorrelation(position, r.Window),
 			c.agreement(&w, r.Window),
 		}
 	})
-	parts.Wait()
+	beside.wait()
 	r.Metrics = slices.Concat(described, tested)
 	r.Reviewers = profiles(w.names, given, fits)
 	r.Calibrated = calibrate(&w, given)

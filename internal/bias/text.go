@@ -13,8 +13,8 @@ import (
 	"unicode/utf8"
 )
 
-const noSessions = `Either nothing was recorded yet, or every session is older than the window.
-Sessions are recorded while LLM_COUNCIL_BIAS_PERSISTENCE is true and
+const noSessions = `Nothing was recorded yet, or every session lies outside the window that was
+asked for. Sessions are recorded while LLM_COUNCIL_BIAS_PERSISTENCE is true and
 LLM_COUNCIL_BIAS_CONSENT is 1 or more: ask the council some questions. A window
 of 0 days (LLM_COUNCIL_BIAS_WINDOW_DAYS) reaches back without a limit.
 `
@@ -64,7 +64,14 @@ func (l Leaderboard) WriteText(w io.Writer) error {
 	var b bytes.Buffer
 	if l.Sessions == 0 {
 		fmt.Fprintf(&b, "No ballots in %d sessions\n\n", l.Window.Sessions)
-		b.WriteString(noSessions)
+		switch {
+		case l.Window.Sessions > 0:
+			b.WriteString("The sessions are there, but none of their reviewers ranked two answers.\n")
+		case l.Category != nil:
+			fmt.Fprintf(&b, "No session in the window was given the category %s.\n", *l.Category)
+		default:
+			b.WriteString(noSessions)
+		}
 	} else {
 		of := "all categories"
 		if l.Category != nil {

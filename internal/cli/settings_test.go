@@ -566,6 +566,11 @@ var settings = map[string]func(t *testing.T){
 		is(t, code, 502)
 		is(t, strings.Count(string(data), "too_large"), 3)
 	},
+	"MAX_SESSION_BYTES": func(t *testing.T) {
+		code, data := onTap(t, tap(t), "MAX_SESSION_BYTES", "500").call(t, "POST", "/v1/council", anyQuestion)
+		is(t, code, 502)
+		is(t, strings.Count(string(data), "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES"), 3)
+	},
 	"METRICS": func(t *testing.T) {
 		scrape := func(on string) (int, string) {
 			d := onTap(t, tap(t), "METRICS", on)

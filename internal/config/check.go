@@ -114,6 +114,7 @@ func (c *Config) check(p *problems) {
 	require(c.MaxBodyBytes >= 1, "LLM_COUNCIL_MAX_BODY_BYTES", outOfRange+"use 1 or more")
 	require(c.MaxQueryBytes >= 1, "LLM_COUNCIL_MAX_QUERY_BYTES", outOfRange+"use 1 or more")
 	require(c.MaxUpstreamBytes >= 1, "LLM_COUNCIL_MAX_UPSTREAM_BYTES", outOfRange+"use 1 or more")
+	require(c.MaxSessionBytes >= 1, "LLM_COUNCIL_MAX_SESSION_BYTES", outOfRange+"use 1 or more")
 
 	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 	require(slices.Contains(levels, c.LogLevel), "LLM_COUNCIL_LOG_LEVEL", "is not a level: "+useLevel)

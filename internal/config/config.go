@@ -112,6 +112,7 @@ type Config struct {
 	MaxBodyBytes     Bytes `envconfig:"LLM_COUNCIL_MAX_BODY_BYTES" default:"1MiB" desc:"most bytes of a request's body"`
 	MaxQueryBytes    Bytes `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
 	MaxUpstreamBytes Bytes `envconfig:"LLM_COUNCIL_MAX_UPSTREAM_BYTES" default:"8MiB" desc:"most bytes of a provider's reply"`
+	MaxSessionBytes  Bytes `envconfig:"LLM_COUNCIL_MAX_SESSION_BYTES" default:"64MiB" desc:"what one session may hold in memory: its texts, and prompts on their way; a seat that goes beyond fails"`
 
 	Metrics bool `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everybody who reaches the address"`
 

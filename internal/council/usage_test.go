@@ -55,8 +55,14 @@ func TestBelievable(t *testing.T) {
 		cost    float64
 		doubted int
 	}{
-		{0, 0, 0, 0}, {100_000_000, 1, 10_000, 0}, {100_000_001, 1, 1, 1}, {1, -1, 1, 1},
-		{1, 1, math.NaN(), 1}, {1, 1, math.Inf(1), 1}, {1, 1, -0.01, 1}, {math.MinInt64, math.MaxInt64, 1e308, 3},
+		{0, 0, 0, 0},
+		{100_000_000, 1, 10_000, 0},
+		{100_000_001, 1, 1, 1},
+		{1, -1, 1, 1},
+		{1, 1, math.NaN(), 1},
+		{1, 1, math.Inf(1), 1},
+		{1, 1, -0.01, 1},
+		{math.MinInt64, math.MaxInt64, 1e308, 3},
 	} {
 		u, doubted := council.Usage{InputTokens: &tt.in, OutputTokens: &tt.out, CostUSD: &tt.cost}.Believable()
 		unknown := 0

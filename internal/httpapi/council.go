@@ -110,8 +110,13 @@ func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, r
 	}
 }
 
-// finish ends a session as its run returned it.
-func finish(ctx context.Context, s *sessions.Session, session *council.Session, err error) error {
+// finish ends a session as its run returned it. A panic becomes an error.
+func finish(ctx context.Context, s *sessions.Session, session *council.Session, err error) (failed error) {
+	defer func() {
+		if v := recover(); v != nil {
+			failed = fmt.Errorf("panic: %v", v)
+		}
+	}()
 	if err == nil {
 		return s.Finish(session, nil, nil)
 	}

@@ -38,7 +38,8 @@ func TestFiguresBeyondReason(t *testing.T) {
 	} {
 		const text = `NaN, \"Infinity\"`
 		body := fmt.Sprintf(`{"choices":[{"message":{"content":"%s"},"finish_reason":"stop"}],"usage":%s}`, text, tt.usage)
-		stream := fmt.Sprintf("data: {\"choices\":[{\"delta\":{\"content\":\"%s\"},\"finish_reason\":\"stop\"}]}\n\ndata: {\"choices\":[],\"usage\":%s}\n\ndata: [DONE]\n\n", text, tt.usage)
+		stream := fmt.Sprintf(`data: {"choices":[{"delta":{"content":"%s"},"finish_reason":"stop"}]}`+"\n\n"+
+			`data: {"choices":[],"usage":%s}`+"\n\ndata: [DONE]\n\n", text, tt.usage)
 		for name, play := range map[string]roundTripper{"whole": reply(200, body), "stream": eventStream(stream)} {
 			t.Run(name+" "+tt.usage, func(t *testing.T) {
 				call := aCall()

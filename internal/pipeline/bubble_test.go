@@ -34,7 +34,10 @@ func bubbleWith(
 	network := pipenet.Listen()
 	server := &http.Server{Handler: handler}
 	go func() { _ = server.Serve(network) }()
-	t.Cleanup(func() { _ = server.Close() })
+	t.Cleanup(func() {
+		_ = server.Close()
+		time.Sleep(time.Second) // a connection that the server ends lingers for half a second
+	})
 	o := llm.Options{
 		Providers:      []llm.Provider{{BaseURL: "http://provider.test/v1"}},
 		AttemptTimeout: 3 * time.Minute, MaxAttempts: 3, DialTimeout: 5 * time.Second, IdleTimeout: time.Minute,

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"strings"
 	"sync"
@@ -10,10 +11,11 @@ import (
 )
 
 // meter is the Completer of one run: it starts no call once the budget is spent,
-// and adds up what the calls consumed.
+// adds up what the calls consumed, and bounds what the session holds in memory.
 type meter struct {
 	council.Completer
-	plan council.Plan
+	plan     council.Plan
+	maxBytes int64 // of held; 0: no limit
 
 	mu            sync.Mutex    // guards all below
 	spent         council.Usage // by all calls so far
@@ -21,27 +23,67 @@ type meter struct {
 	tokensUnknown bool
 	byStage       map[council.Stage]council.Usage
 	byModel       map[string]council.Usage
+	held          int64 // bytes: the question, the replies so far, and the prompts on their way
 }
 
-func newMeter(c council.Completer, plan council.Plan) *meter {
+func newMeter(c council.Completer, plan council.Plan, maxBytes int64) *meter {
 	return &meter{
-		Completer: c, plan: plan, spent: council.NoUsage(), byModel: map[string]council.Usage{},
+		Completer: c, plan: plan, maxBytes: maxBytes, held: int64(len(plan.Question())), spent: council.NoUsage(),
+		byModel: map[string]council.Usage{},
 		byStage: map[council.Stage]council.Usage{
 			council.Stage1: council.NoUsage(), council.Stage2: council.NoUsage(), council.Stage3: council.NoUsage(),
 		},
 	}
 }
 
-// Complete performs call if the budget allows it. A call that was started may
-// overshoot the limit.
+// Complete performs call if the budget and the session's size allow it. A call that
+// was started may overshoot the budget; a reply that the session has no room for is
+// not kept.
 func (m *meter) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	if m.overBudget() {
 		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}},
 			&council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
 	}
-	completion, err := m.Completer.Complete(ctx, call)
+	var prompt int64
+	for _, message := range call.Messages {
+		prompt += int64(len(message.Content))
+	}
+	if !m.hold(prompt) {
+		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, m.full("not called: with the prompt")
+	}
+	completion, err := func() (council.Completion, error) {
+		defer m.release(prompt) // also when the call panics
+		return m.Completer.Complete(ctx, call)
+	}()
 	m.add(call, completion.Usage)
+	if err == nil && !m.hold(int64(len(completion.Text))) {
+		completion.Text, err = "", m.full("not kept: with the reply")
+	}
 	return completion, err
+}
+
+// hold reports whether there is room for so many bytes more, and takes it.
+func (m *meter) hold(bytes int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.maxBytes > 0 && bytes > m.maxBytes-m.held {
+		return false
+	}
+	m.held += bytes
+	return true
+}
+
+func (m *meter) release(bytes int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held -= bytes
+}
+
+func (m *meter) full(what string) *council.Failure {
+	return &council.Failure{
+		Code:    council.FailTooLarge,
+		Message: fmt.Sprintf("%s the session would hold more than %d bytes: raise LLM_COUNCIL_MAX_SESSION_BYTES", what, m.maxBytes),
+	}
 }
 
 func (m *meter) overBudget() bool {

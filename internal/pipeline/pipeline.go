@@ -47,6 +47,7 @@ type Options struct {
 	Providers         []string // names that send a model elsewhere: "name:model"
 	MaxModels         int
 	MaxQueryBytes     int64
+	MaxSessionBytes   int64          // what a session may hold: its texts, and prompts on their way; 0: no limit
 	Quorum            int            // 0: more than half of the members
 	StragglerGrace    *time.Duration // how long a stage waits once a quorum is there; nil: for everybody
 

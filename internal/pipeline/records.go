@@ -79,13 +79,13 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 		case err := <-done:
 			if err != nil {
 				failed(err)
-				r.warn(council.WarnNotPersisted, "writing the session's records failed: the log says why, and the record store tries again as long as the daemon runs")
+				r.warn(council.WarnNotPersisted, "writing the session's records failed: the log says why, and the record store tries again")
 				return
 			}
 			r.session.Persisted = true
 		case <-timer.C:
 			r.log().WarnContext(ctx, "the session's records are not written yet", "records", len(records))
-			r.warn(council.WarnNotYetWritten, "the session's records are not written yet: the record store takes long, and still tries; the log says what becomes of them")
+			r.warn(council.WarnNotYetWritten, "the session's records are not written yet: the record store still tries, and the log says how it ends")
 			go func() {
 				if err := <-done; err != nil {
 					failed(err)

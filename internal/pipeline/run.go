@@ -91,7 +91,8 @@ func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 		Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
 	}
 	return &run{
-		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan), session: session, observer: observer, answers: map[string]string{},
+		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan, p.o.MaxSessionBytes), session: session,
+		observer: observer, answers: map[string]string{},
 	}
 }
 
@@ -622,7 +623,7 @@ func advice(code council.FailureCode) string {
 	case council.FailConnection:
 		return "check the provider's address, and that it is running"
 	case council.FailTooLarge:
-		return "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES"
+		return "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES, that of a session"
 	case council.FailLength:
 		return "raise LLM_COUNCIL_MAX_OUTPUT_TOKENS"
 	case council.FailBudget:

@@ -117,9 +117,11 @@ type encoded []byte
 // ends with session.failed and problem, and the session may be nil: then what is
 // known of it is kept. An error means that the session has no JSON; it goes on.
 func (s *Session) Finish(session *council.Session, failure *council.Error, problem any) error {
-	s.mu.Lock()
-	err := s.finishLocked(session, failure, problem)
-	s.mu.Unlock()
+	err := func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock() // also when encoding panics
+		return s.finishLocked(session, failure, problem)
+	}()
 	if err == nil {
 		s.store.ended(s)
 		close(s.done)

@@ -25,6 +25,7 @@ const (
 	InvalidNoKnownLabel  InvalidReason = "no_known_label"
 	InvalidUnclear       InvalidReason = "unclear"
 	InvalidCutOff        InvalidReason = "cut_off"
+	InvalidTooLong       InvalidReason = "too_long"
 )
 
 // Invalid is the error of a reply that holds no ballot.
@@ -43,19 +44,31 @@ func (e Invalid) Error() string {
 		return "the ballot cannot be read without guessing"
 	case InvalidCutOff:
 		return "the ballot is cut off"
+	case InvalidTooLong:
+		return "the reply is longer than 1 MiB, more than is searched for a ballot"
 	default:
 		return "the reply holds no ballot"
 	}
 }
 
+// maxReply is the length in bytes of the longest reply that is read. No reviewer
+// has so much to say, and reading more would take longer than a deadline may wait.
+const maxReply = 1 << 20
+
+// maxText is how many bytes at the end of a reply, its reasoning left out, are
+// searched for the ballot, which stands at the end. A text made to be slow to read
+// takes a tenth of a second for so much.
+const maxText = 64 << 10
+
 // ParseBallot reads a reviewer's reply into a ballot over the labels of its
 // slate, which have the form of [council.Label]. It is pure and total, and works
-// in time linear in the reply.
+// in time linear in the reply. A reply of more than 1 MiB is invalid.
 //
-// The ballot is read from the last JSON value that ranks or scores a label of
-// the slate or abstains; without one, from the last FINAL RANKING line, from a
-// table with a rank column, or from a list that gives every label a score "n/10".
-// Prose is never a ballot. Text inside reasoning tags is not looked at.
+// Text inside reasoning tags is not looked at; of the rest, the last 64 KiB are.
+// The ballot is read from the last JSON value that ranks or scores a label of the
+// slate or abstains; without one, from the last FINAL RANKING line, from a table
+// with a rank column, or from a list that gives every label a score "n/10". Prose is
+// never a ballot.
 //
 // A reviewer that declined, in JSON or in prose, has an abstention: Abstained is
 // true and Reason holds its words. A reply that is neither is an [Invalid] error,
@@ -86,10 +99,13 @@ func Partial(b council.Ballot, labels []council.Label) bool {
 // parse returns the ballot, or the reason why there is none, as the methods for
 // the parts of a reply do.
 func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
+	if len(text) > maxReply {
+		return council.Ballot{}, InvalidTooLong
+	}
 	if blank(text) {
 		return council.Ballot{}, InvalidEmpty
 	}
-	text = withoutReasoning(text)
+	text = tail(withoutReasoning(text), maxText)
 	if blank(text) {
 		return council.Ballot{}, InvalidReasoningOnly
 	}
@@ -110,6 +126,19 @@ func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 	return council.Ballot{}, reason
 }
 
+// tail returns the whole lines among the last n bytes of text, or a part of the
+// last line where that is longer.
+func tail(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	text = text[len(text)-n:]
+	if _, lines, ok := strings.Cut(text, "\n"); ok {
+		return lines
+	}
+	return strings.ToValidUTF8(text, "") // the cut may have gone through a character
+}
+
 // goesOn reports whether a part of a reply that was read without a result leaves
 // it to the next part.
 func goesOn(reason InvalidReason) bool {
@@ -124,11 +153,38 @@ func blank(text string) bool {
 	})
 }
 
-// reasoningTag matches a tag around a model's reasoning. The last form is the
-// channel header of the "harmony" response format: the analysis channel is closed
-// by the final one.
-var reasoningTag = regexp.MustCompile(
-	`^(?:<(/?)(?i:(think|thinking|thought|reasoning|reflection|scratchpad))>|\[(/?)(THINK)\]|<\|(channel)\|>(analysis|commentary|final)<\|message\|>)`)
+// reasoningTag reads the tag around a model's reasoning that text begins with: its
+// name, whether it closes the reasoning, and its width in bytes, 0 for no tag. The
+// channel headers of the "harmony" response format are such tags: the analysis
+// channel is closed by the final one.
+func reasoningTag(text string) (name string, closing bool, width int) {
+	if header, ok := strings.CutPrefix(text, "<|channel|>"); ok {
+		for _, channel := range []string{"analysis", "commentary", "final"} {
+			if strings.HasPrefix(header, channel+"<|message|>") {
+				return "channel", channel == "final", len("<|channel|><|message|>") + len(channel)
+			}
+		}
+		return "", false, 0
+	}
+	end, names := byte('>'), []string{"think", "thinking", "thought", "reasoning", "reflection", "scratchpad"}
+	if text[0] == '[' {
+		end, names = ']', []string{"THINK"}
+	}
+	name, closing = strings.CutPrefix(text[1:], "/")
+	n := strings.IndexByte(name[:min(len(name), len("scratchpad")+1)], end)
+	if n < 0 {
+		return "", false, 0
+	}
+	width = len(text) - len(name) + n + 1
+	name = name[:n]
+	if end == '>' {
+		name = strings.ToLower(name)
+	}
+	if !slices.Contains(names, name) {
+		return "", false, 0
+	}
+	return strings.ToLower(name), closing, width
+}
 
 // withoutReasoning removes what stands inside reasoning tags. A tag that is never
 // closed hides the rest of the text, and one that was never opened (a chat
@@ -147,13 +203,8 @@ func withoutReasoning(text string) string {
 			break
 		}
 		i += next
-		rest := text[i:min(len(text), i+40)] // longer than any tag
-		m := reasoningTag.FindStringSubmatch(rest)
-		if m != nil {
-			tags = append(tags, tag{
-				start: i, end: i + len(m[0]), name: strings.ToLower(m[2] + m[4] + m[5]),
-				closing: m[1] != "" || m[3] != "" || m[6] == "final",
-			})
+		if name, closing, width := reasoningTag(text[i:]); width > 0 {
+			tags = append(tags, tag{start: i, end: i + width, name: name, closing: closing})
 		}
 	}
 
@@ -221,18 +272,40 @@ type entry struct {
 var (
 	numberBefore = regexp.MustCompile(`^(?:(?i:rank|place|no)\b\.?\s*)?[(\[]?(\d{1,3})(?i:st|nd|rd|th)?\b[)\]]?(?:\s+(?i:place)\b)?(?:\s*[.):=-]+)*\s*`)
 	numberAlone  = regexp.MustCompile(`^#?(\d{1,3})(?:st|nd|rd|th)?$`)
+	ordinalWord  = regexp.MustCompile(`^(?i:the\s+)?([A-Za-z]{5,8})(?i:\s+place)?(?:\s*[.):=-]+)*\s+`)
 	outOfTen     = regexp.MustCompile(`(\d{1,2}(?:[.,]\d{1,2})?)\s*/\s*10(?:[^\d/]|$)`)
 )
+
+// ordinals returns the words of the places that are written out, best place first.
+func ordinals() []string {
+	return []string{
+		"first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth",
+	}
+}
+
+// number reads the number that text begins with, and returns it with the text
+// behind it: -1 and all of text where there is none. A word ("first") is a number
+// only in front of a label, because sentences begin with it too.
+func number(text string) (rank int, rest string) {
+	if m := numberBefore.FindStringSubmatch(text); m != nil {
+		rank, _ = strconv.Atoi(m[1]) // at most three digits
+		return rank, text[len(m[0]):]
+	}
+	if m := ordinalWord.FindStringSubmatch(text); m != nil {
+		place := slices.Index(ordinals(), strings.ToLower(m[1]))
+		if _, _, _, ok := label(text[len(m[0]):]); ok && place >= 0 {
+			return place + 1, text[len(m[0]):]
+		}
+	}
+	return -1, text
+}
 
 // entry reads text, which is clean, as an optional number, a label or several
 // that tie, and an optional note. It is false when text has another form.
 func (s labelSet) entry(text string) (entry, bool) {
-	e := entry{rank: -1}
-	if m := numberBefore.FindStringSubmatch(text); m != nil {
-		e.rank, _ = strconv.Atoi(m[1]) // at most three digits
-		text = text[len(m[0]):]
-	}
+	e := entry{}
 	var ok bool
+	e.rank, text = number(text)
 	e.labels, e.note, ok = s.place(text)
 	// "Response A: 2" may be a rank or a score.
 	if n := strings.TrimLeft(e.note, "#"); e.rank < 0 && n != "" && '0' <= n[0] && n[0] <= '9' && !outOfTen.MatchString(n) {
@@ -326,8 +399,15 @@ func (s labelSet) order(text string) ([]entry, bool) {
 	}
 	entries := make([]entry, len(parts))
 	for i, part := range parts {
+		part = clean(part)
+		// "and third Response C" ends an enumeration; without a number it may be a tie.
+		if rest, found := strings.CutPrefix(part, "and "); found && commas {
+			if rank, _ := number(rest); rank >= 0 {
+				part = rest
+			}
+		}
 		var ok bool
-		entries[i], ok = s.entry(clean(part))
+		entries[i], ok = s.entry(part)
 		if !ok || commas && len(entries[i].labels) > 1 { // "B, A and C"
 			return nil, false
 		}

@@ -383,7 +383,11 @@ func (v value) abstains(reason value) (words string, ok bool) {
 
 // rank returns the value as a place, 0 or more.
 func (v value) rank() (int, bool) {
-	m := numberAlone.FindStringSubmatch(clean(v.text))
+	text := clean(v.text)
+	if place := slices.Index(ordinals(), strings.ToLower(text)); place >= 0 && !v.cut {
+		return place + 1, true
+	}
+	m := numberAlone.FindStringSubmatch(text)
 	if m == nil || v.cut {
 		return -1, false
 	}

@@ -202,6 +202,7 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 	for _, line := range under {
 		text := unbullet(clean(line))
 		e, ok := s.entry(text)
+		rank, _ := number(text)
 		switch {
 		case text == "" && plain:
 			return entries, true
@@ -215,7 +216,7 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 				direction = turn
 			}
 			entries = append(entries, e)
-		case !ok && s.mentions(text) && (numbered && numberBefore.MatchString(text) || !numbered && bullet.MatchString(line)):
+		case !ok && s.mentions(text) && (numbered && rank >= 0 || !numbered && bullet.MatchString(line)):
 			return nil, false
 		case !numbered, fence(line), title(line):
 			return entries, true
@@ -234,8 +235,8 @@ func (s labelSet) leavesOut(entries []entry, lines []string) bool {
 		}
 	}
 	return slices.ContainsFunc(lines, func(line string) bool {
-		text := unbullet(clean(line))
-		letters, _, _, ok := label(text[len(numberBefore.FindString(text)):])
+		_, text := number(unbullet(clean(line)))
+		letters, _, _, ok := label(text)
 		l, known := s.byName[strings.ToLower(letters)]
 		return ok && known && !ranked[l]
 	})

@@ -38,7 +38,7 @@ func TestMetrics(t *testing.T) {
 		return []Breaker{{"one", "a", "closed"}, {"one", "b", "open"}, {"two", "a", "half_open"}}
 	})
 	call := council.Call{Stage: council.Stage1, Model: "a", Messages: []council.Message{{Role: "user", Content: "a secret"}}}
-	good := fixed{completion: council.Completion{Text: "a secret", Spent: council.Spent{LatencyMS: 1500, Attempts: 3}}}
+	good := fixed{completion: council.Completion{Text: "a secret", Doubted: 2, Spent: council.Spent{LatencyMS: 1500, Attempts: 3}}}
 	limited := fixed{err: &council.Failure{Code: council.FailRateLimited, Message: "a secret"}}
 	for _, c := range []fixed{good, limited} {
 		if got, err := m.Completer(c).Complete(t.Context(), call); !cmp.Equal(got, c.completion) || !errors.Is(err, c.err) {
@@ -74,7 +74,7 @@ func TestMetrics(t *testing.T) {
 		`councild_sessions_running 1`,
 		`councild_sessions_total{status="degraded"} 1`, `councild_sessions_total{status="cancelled"} 1`, `councild_sessions_total{status="failed"} 1`,
 		`councild_calls_total{model="a",outcome="ok",stage="stage1"} 1`, `councild_calls_total{model="a",outcome="rate_limited",stage="stage1"} 1`,
-		`councild_retries_total{model="a",stage="stage1"} 2`, `councild_ballots_total{status="invalid"} 1`,
+		`councild_retries_total{model="a",stage="stage1"} 2`, `councild_usage_doubted_total{model="a"} 2`, `councild_ballots_total{status="invalid"} 1`,
 		`councild_records_total{outcome="persisted"} 2`, `councild_records_total{outcome="not_persisted"} 2`, `councild_call_seconds_sum{stage="stage1"} 1.5`,
 		`councild_stage_seconds_sum{stage="stage1"} 2`, `councild_overhead_seconds_sum 0.003`,
 		`councild_breaker_open{model="a",provider="one"} 0`, `councild_breaker_open{model="b",provider="one"} 1`, `councild_breaker_open{model="a",provider="two"} 0.5`,

@@ -1,0 +1,70 @@
+package stage2
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// hostileUnits are texts that, repeated, make a reply slow to read: nesting that is
+// never closed, tags, lines that nearly rank, words that nearly refuse.
+func hostileUnits() []string {
+	return []string{
+		"[", "[1,", `["A"],`, `{"ranking":[{"label":"A"},`, "[/*", "<think>", "</think>", "<think> </think>", "[THINK]", "<a<", " ",
+		"FINAL RANKING\n", "FINAL RANKING: A and ", "A = ", "A|10/10|", "A: 10/10\n", "I must would ", "(", "\u200b",
+	}
+}
+
+// TestFaultF33Review holds the time that a reply takes: it grows no faster than the
+// reply's length.
+func TestFaultF33Review(t *testing.T) {
+	labels := slateOf(4)
+	var slowest time.Duration
+	const small, large = 128 << 10, 1 << 20
+	for _, unit := range hostileUnits() {
+		took := func(size int) time.Duration {
+			text := "FINAL RANKING: " + strings.Repeat(unit, size/len(unit)-8)
+			start := time.Now()
+			_, _ = ParseBallot(text, labels)
+			return time.Since(start)
+		}
+		// Quadratic work would take 64 times as long.
+		const slack = 100 * time.Millisecond
+		few, many := took(small), took(large)
+		slowest = max(slowest, many)
+		if many > 4*large/small*few+slack {
+			t.Errorf("%q: %s for 128 KiB, %s for 1 MiB", unit, few, many)
+		}
+	}
+	t.Logf("fault F33: the slowest of %d hostile reviews of 1 MiB took %s (promised linear, 100 ms a MiB)", len(hostileUnits()), slowest)
+}
+
+func TestParseBallotReadsTheEnd(t *testing.T) {
+	ballot := "\nFINAL RANKING: Response B > Response A"
+	critique := strings.Repeat("Response A leaves out why the cache is cold. ", 4<<10) // 180 KiB
+	tests := []struct {
+		name, reply string
+		want        InvalidReason
+	}{
+		{"a ballot at the end", critique + ballot, ""},
+		{"a ballot at the beginning", ballot + "\n" + critique, InvalidNoBallot},
+		{"reasoning before the ballot", "<think>" + critique + "</think>" + ballot, ""},
+		{"1 MiB", strings.Repeat(" ", 1<<20-len(ballot)) + ballot, ""},
+		{"more than 1 MiB", strings.Repeat(" ", 1<<20-len(ballot)+1) + ballot, InvalidTooLong},
+		{"a cut through a character", strings.Repeat("é", maxText), InvalidNoBallot},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := ParseBallot(tt.reply, slateOf(2))
+			var got InvalidReason
+			if err != nil {
+				invalid, _ := errors.AsType[Invalid](err)
+				got = invalid.Reason
+			}
+			if got != tt.want {
+				t.Errorf("the reason is %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
