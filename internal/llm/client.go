@@ -1,15 +1,22 @@
 // Package llm performs completion calls against OpenAI-compatible providers and
 // says in typed form what came of each: text, usage and cost, or a
-// council.Failure. It is the only importer of go-openai, and cures in one
-// RoundTripper what that library leaves open: unbounded bodies, errors inside
-// HTTP 200, lost headers, parameters that its structs cannot carry, streams that
-// end like an answer without being one.
+// council.Failure. It is the only importer of go-openai, which makes and sends the
+// requests. One RoundTripper cures what that library leaves open: unbounded bodies,
+// errors inside HTTP 200, lost headers, parameters that its structs cannot carry,
+// streams that end like an answer without being one. Replies are read here.
+//
+// # Streams
+//
+// The text of a stream is passed on at once after a pause, and otherwise every
+// 20 ms. Of several choices the one of index 0 is read, which is the only one that
+// was asked for.
 //
 // # Faults
 //
 // A call is one request, and up to Options.MaxAttempts of them when a request
 // failed in a way that another one may not: HTTP 408, 409, 425, 429 and 5xx, no
-// connection, a connection that broke, a reply that was cut off. Whatever came of
+// connection, a connection that broke, a reply that was cut off. A certificate that
+// is not trusted stays so, and is not tried again. Whatever came of
 // a whole reply is final, and so is a reply of which a part was passed on already.
 // So is a request that ran out of time, be it while connecting: a slow model is
 // usually slow again, and its tokens cost money. A request that is repeated

@@ -338,12 +338,24 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	})
 }
 
+// inTime fails a test that takes longer for its input than a busy machine explains.
+func inTime(t *testing.T, bytes int) (ended func()) {
+	t.Helper()
+	start := time.Now()
+	return func() {
+		if most := 5*time.Second + time.Duration(bytes)*10*time.Microsecond; time.Since(start) > most {
+			t.Errorf("%d bytes took %s", bytes, time.Since(start))
+		}
+	}
+}
+
 func FuzzStream(f *testing.F) {
 	f.Add([]byte(chunks("a", "b")))
 	f.Add([]byte(": hi\r\n\r\ndata:\ndata: {\"error\":{\"message\":\"x\"}}\n\n"))
 	f.Add([]byte(`data: {"choices":[{"delta":{"content":[{"type":"text","text":"a"}]}}]}` + "\n" + `data: {"usage":{"prompt_tokens":1}}` + "\ndata: [DONE]"))
 	f.Add([]byte(`data: {"id":"x\"","choices":[{"index":0,"delta":{"content":"\u00e9\\"},"logprobs":{"a":[1,{}]},"finish_reason":null}],"usage":null,"p":"ab"}` + "\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
+		defer inTime(t, len(body))()
 		o := once()
 		o.MaxReplyBytes = 1 << 10
 		got, deltas, failure := streamed(t.Context(), fakeClient(t, o, eventStream(string(body))))
@@ -365,6 +377,7 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"choices":[{"message":{"content":[{"text":"a"}]},"finish_reason":"length"}]}`), true)
 	f.Add([]byte(`{"error":{"message":"x"}}`), true)
 	f.Fuzz(func(t *testing.T, body []byte, stream bool) {
+		defer inTime(t, len(body))()
 		o := once()
 		o.MaxReplyBytes = 1 << 10
 		call := aCall()
