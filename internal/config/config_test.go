@@ -596,7 +596,8 @@ func TestRequireCouncil(t *testing.T) {
 		{"reviewer without key", with(provider, vars{"REVIEWERS": "sim:a,x"}), noKey},
 		{"allowed model without key", with(provider, vars{"ALLOWED_MODELS": "x"}), noKey},
 		{
-			"another provider without key", vars{"PROVIDERS": "claude=https://api.anthropic.com/v1,mine=https://llm.test/v1", "MODELS": "claude:a,mine:b"},
+			"another provider without key",
+			vars{"PROVIDERS": "claude=https://api.anthropic.com/v1,mine=https://llm.test/v1", "MODELS": "claude:a,mine:b"},
 			`LLM_COUNCIL_API_KEY_CLAUDE: is not set, and "claude:a" goes to https://api.anthropic.com/v1, which asks for a key: set it`,
 		},
 	}

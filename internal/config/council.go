@@ -28,7 +28,8 @@ type used struct {
 
 // used returns the providers, but for the simulated one, that named models go to.
 func (c Config) used() []used {
-	all := []used{{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", ""}}
+	all := make([]used, 0, 1+len(c.Providers))
+	all = append(all, used{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", ""})
 	for _, p := range c.Providers {
 		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.keyVariable(), ""})
 	}

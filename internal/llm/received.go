@@ -138,11 +138,12 @@ func readContent(ctx context.Context, raw json.RawMessage) (text string, err err
 		}
 		return text, err
 	}
-	var b strings.Builder
-	err = each(ctx, raw, func(part struct {
+	type part struct {
 		Text string `json:"text"`
-	}) error {
-		b.WriteString(part.Text)
+	}
+	var b strings.Builder
+	err = each(ctx, raw, func(p part) error {
+		b.WriteString(p.Text)
 		return nil
 	})
 	return b.String(), err

@@ -121,6 +121,9 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 		if errors.Is(err, io.EOF) {
 			return r, truncated()
 		}
+		if err == nil {
+			err = ctx.Err() // what has arrived may be much
+		}
 		if err != nil {
 			return r, err
 		}
