@@ -44,7 +44,8 @@ func (c Config) used() []used {
 
 // asksForKey reports whether a provider is known to answer nobody without a key.
 func (p Provider) asksForKey() bool {
-	return slices.Contains([]string{"openrouter.ai", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com"}, p.url().Hostname())
+	hosts := []string{"openrouter.ai", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com"}
+	return slices.Contains(hosts, p.url().Hostname())
 }
 
 // url returns the base URL, which has been checked.
@@ -61,8 +62,8 @@ func (p Provider) url() *url.URL {
 func (c Config) RequireCouncil() error {
 	p := &problems{}
 	if len(c.Models) == 0 {
-		p.add("LLM_COUNCIL_MODELS", "is not set: list two or more models, separated by commas, and set LLM_COUNCIL_API_KEY for the default provider, "+
-			"or run \"councild demo\", which needs neither")
+		p.add("LLM_COUNCIL_MODELS", "is not set: list two or more models, separated by commas, "+
+			"and set LLM_COUNCIL_API_KEY for the default provider, or run \"councild demo\", which needs neither")
 	}
 	for _, u := range c.used() {
 		if u.APIKey != "" || !u.asksForKey() {
@@ -86,7 +87,7 @@ func (c Config) Warnings() []string {
 	}
 	for _, u := range c.used() {
 		if u.url().Path == "" {
-			warn(u.urlVariable, "%s has no path, and most providers answer under /v1 only: write %s/v1 if calls fail with HTTP 404", u.BaseURL, u.BaseURL)
+			warn(u.urlVariable, "%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
 		}
 		if u.APIKey == "" && u.url().Scheme == "https" && !u.asksForKey() {
 			warn(u.keyVariable, "is not set, and %q goes to %s: set it if calls fail with HTTP 401", u.model, u.BaseURL)
@@ -94,7 +95,8 @@ func (c Config) Warnings() []string {
 	}
 	for _, model := range c.Named() {
 		if name, ok := c.unknownProvider(model); ok {
-			warn("LLM_COUNCIL_PROVIDERS", "no provider has the name %q, so that %q goes to the default one, as a whole: add %s=url if a provider is meant", name, model, name)
+			warn("LLM_COUNCIL_PROVIDERS",
+				"no provider has the name %q, so that %q goes to the default one, as a whole: add %[1]s=url if a provider is meant", name, model)
 		}
 	}
 	return warnings
@@ -115,7 +117,9 @@ func (c Config) unknownProvider(model string) (name string, ok bool) {
 		names = append(names, p.Name)
 	}
 	isNear := func(other string) bool { return 2*distance(name, other) < len(other) }
-	known := []string{"openrouter", "openai", "anthropic", "claude", "google", "gemini", "ollama", "vllm", "azure", "groq", "together", "local"}
+	known := []string{
+		"openrouter", "openai", "anthropic", "claude", "google", "gemini", "ollama", "vllm", "azure", "groq", "together", "local",
+	}
 	return name, slices.ContainsFunc(names, isNear) || slices.Contains(known, name) || strings.ContainsAny(id, ":/")
 }
 

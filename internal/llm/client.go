@@ -168,7 +168,8 @@ func hint(base *url.URL) string {
 	if versioned.MatchString(base.Path) {
 		return ""
 	}
-	return fmt.Sprintf(" (the base URL %s://%s%s names no version of the interface: most providers have theirs under /v1)", base.Scheme, base.Host, base.Path)
+	return fmt.Sprintf(" (the base URL %s://%s%s names no version of the interface: most providers have theirs under /v1)",
+		base.Scheme, base.Host, base.Path)
 }
 
 // versioned matches paths such as /v1 and /v1beta/openai.

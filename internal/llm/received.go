@@ -153,7 +153,8 @@ func readContent(ctx context.Context, raw json.RawMessage) (text string, err err
 // characters without width, such as U+200B.
 func blank(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool {
-		return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) && !unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) && r != brailleBlank
+		return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) &&
+			!unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) && r != brailleBlank
 	})
 }
 

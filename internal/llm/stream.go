@@ -165,7 +165,8 @@ func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 		c, err = readReply(ctx, data, true)
 	}
 	if err != nil {
-		return c, &council.Failure{Code: council.FailBadResponse, Message: "a chunk of the stream is not the JSON of one", HTTPStatus: new(x.status)}
+		const message = "a chunk of the stream is not the JSON of one"
+		return c, &council.Failure{Code: council.FailBadResponse, Message: message, HTTPStatus: new(x.status)}
 	}
 	if c.failed {
 		return c, reported(x, data)
