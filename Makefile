@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 
-.PHONY: help run demo build test bench faults soak crash fuzz validate lint format ci image image-test
+.PHONY: help run demo build test browser bench faults soak crash realtime fuzz validate lint format ci image image-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,13 +20,17 @@ demo: ## Run the daemon with a simulated council: no key, no network.
 build: ## Build the binary ./councild.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o councild ./cmd/councild
 
-test: e2e/node_modules ## Run every test; ARTIFACTS=DIR keeps the screenshots of the page.
+test: browser e2e/node_modules/.package-lock.json ## Install what the tests need, run every test; ARTIFACTS=DIR keeps screenshots.
 	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -race -shuffle=on $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 	$(GO) test -race -shuffle=on ./...
 
-e2e/node_modules: e2e/package-lock.json
+browser:
+	@tools/browser.sh
+
+# npm writes this file last, so an installation that was cut off is done again.
+e2e/node_modules/.package-lock.json: e2e/package-lock.json
 	npm --prefix e2e ci
 	@touch $@
 
@@ -41,6 +45,9 @@ soak: ## Ten minutes of load with faults, then 30 seconds of twice the capacity.
 
 crash: ## Kill the daemon 200 times under load; nothing acknowledged may be missing.
 	$(GO) test -count=1 -timeout 30m -run '^TestFaultF22KillNine$$' -v ./cmd/councild -crash 200
+
+realtime: ## 20 sessions at the speed of real models, and what is promised for them: 15 minutes.
+	$(GO) test -count=1 -timeout 30m -run '^TestRealTime$$' -v ./cmd/councild -realtime 15m
 
 fuzz: ## Fuzz every parser, each for FUZZTIME.
 	tools/fuzz.sh $(FUZZTIME)

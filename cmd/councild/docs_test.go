@@ -28,11 +28,7 @@ func page(t *testing.T, name string) string {
 func TestSettingsAreDocumented(t *testing.T) {
 	var rows, blocks []string
 	for _, s := range (config.Config{}).Settings() {
-		value := "-"
-		if s.Default != "" {
-			value = "`" + s.Default + "`"
-		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", strings.TrimPrefix(s.Name, "LLM_COUNCIL_"), value, s.Meaning))
+		rows = append(rows, row(strings.TrimPrefix(s.Name, "LLM_COUNCIL_"), s))
 		blocks = append(blocks, fmt.Sprintf("# %s\n#%s=%s", s.Meaning, s.Name, s.Default))
 	}
 	_, table, _ := strings.Cut(page(t, "README.md"), "| variable | default | meaning |\n|---|---|---|\n")
@@ -40,10 +36,26 @@ func TestSettingsAreDocumented(t *testing.T) {
 	if diff := cmp.Diff(rows, strings.Split(table, "\n")); diff != "" {
 		t.Errorf("README.md: %s", diff)
 	}
+	rows = nil
+	for _, s := range config.Tracing() {
+		rows = append(rows, row(s.Name, s))
+	}
+	if want := strings.Join(rows, "\n") + "\n\n"; !strings.Contains(page(t, "README.md"), want) {
+		t.Errorf("README.md lacks the variables of traces: %s", want)
+	}
 	parts := strings.Split(strings.TrimSpace(page(t, ".env.example")), "\n\n")
 	if diff := cmp.Diff(blocks, parts[1:]); diff != "" {
 		t.Errorf(".env.example: %s", diff)
 	}
+}
+
+// row returns a setting as a row of README.md.
+func row(name string, s config.Setting) string {
+	value := "-"
+	if s.Default != "" {
+		value = "`" + s.Default + "`"
+	}
+	return fmt.Sprintf("| `%s` | %s | %s |", name, value, s.Meaning)
 }
 
 // Every variable that a page names is a setting.
@@ -55,7 +67,7 @@ func TestPagesNameKnownVariables(t *testing.T) {
 			known[s.Name+"_FILE"] = true
 		}
 	}
-	for _, name := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md", "docs/faults.md", "api/openapi.yaml"} {
+	for _, name := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md", "docs/faults.md", "docs/operations.md", "api/openapi.yaml"} {
 		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)
 		for _, variable := range found {
 			if !known[variable] && !strings.HasPrefix(variable, "LLM_COUNCIL_API_KEY_") {
@@ -87,7 +99,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 		t.Errorf("commands: %s", diff)
 	}
 	targets := firsts(regexp.MustCompile(`(?m)^([a-z-]+):.*## `).FindAllStringSubmatch(page(t, "Makefile"), -1))
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", ".ci/run", "docs/benchmarks.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", ".ci/run", "docs/benchmarks.md", "docs/operations.md"} {
 		for _, target := range firsts(regexp.MustCompile(`(?m)(?:^|\x60)make ([a-z-]+)`).FindAllStringSubmatch(page(t, name), -1)) {
 			if !slices.Contains(targets, target) {
 				t.Errorf("%s says make %s, which is no target", name, target)

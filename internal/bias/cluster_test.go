@@ -2,6 +2,7 @@ package bias
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -55,7 +56,7 @@ func TestFewQuestionsAreNotTested(t *testing.T) {
 		t.Errorf("%d cells are tested for anomalies", r.Anomalies.Cells)
 	}
 	drift := byName(r.Metrics)["drift"]
-	if *drift.Verdict != VerdictInsufficient || !strings.Contains(drift.Reason, "9 questions") {
+	if *drift.Verdict != VerdictInsufficient || !strings.Contains(drift.Reason, "9 in all") {
 		t.Errorf("drift is %s: %s", *drift.Verdict, drift.Reason)
 	}
 }
@@ -115,5 +116,35 @@ func TestIntervalsCountQuestionsOnce(t *testing.T) {
 	}
 	if slices.IndexFunc(after.Reviewers, func(p Profile) bool { return p.RelativeHarshness.Value == nil }) >= 0 {
 		t.Error("a reviewer has no relative harshness")
+	}
+}
+
+// TestPerfectCasesHaveReasonsOfTheirOwn holds what is said of figures without any
+// scatter: a reviewer that gets harsher by the same step each session, and answers
+// that all get the same score.
+func TestPerfectCasesHaveReasonsOfTheirOwn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		step           float64
+		drift, anchors string
+	}{
+		"a perfect trend": {0.1, perfectTrend, sameProducts},
+		"no variation":    {0, perfectTrend, sameProducts},
+	} {
+		c := NewCollector(unlimited)
+		for _, r := range recordsFrom(simulation{sessions: 30, members: 3}, 1) {
+			session, _ := strconv.Atoi(strings.TrimPrefix(r.SessionID, "s"))
+			*r.ScoreValue = 5
+			if r.ReviewerID == "b" {
+				*r.ScoreValue += tc.step * float64(session)
+			}
+			c.Add(r)
+		}
+		metrics := byName(c.Report().Metrics)
+		if m := metrics["drift"]; *m.Verdict != VerdictNotIdentified || m.Reason != tc.drift {
+			t.Errorf("%s: drift is %s: %s", name, *m.Verdict, m.Reason)
+		}
+		if m := metrics["anchoring"]; *m.Verdict != VerdictNotIdentified || m.Reason != tc.anchors {
+			t.Errorf("%s: anchoring is %s: %s", name, *m.Verdict, m.Reason)
+		}
 	}
 }

@@ -98,7 +98,7 @@ func (m *Metric) missing(reason string) {
 // where several sessions asked the same.
 func (m *Metric) few(needed int, what string) string {
 	if m.Clusters < m.SampleSize {
-		return fmt.Sprintf("%d sessions asked %d questions: %s takes %d questions", m.SampleSize, m.Clusters, what, needed)
+		return fmt.Sprintf("%d sessions asked the same questions, %d in all: %s takes %d", m.SampleSize, m.Clusters, what, needed)
 	}
 	return fmt.Sprintf("%d of the %d sessions that %s takes", m.Clusters, needed, what)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -238,7 +239,7 @@ func TestReportOfAnEarlySchemaSaysWhyItHasNoPositions(t *testing.T) {
 			for i, reviewer := range []string{"a", "b", "c"} {
 				for j, candidate := range []string{"x", "y", "z"} {
 					c.Add(council.BiasMetricRecord{
-						SchemaVersion: schema, SessionID: fmt.Sprint(s), Timestamp: today, ReviewerID: reviewer, ModelID: candidate,
+						SchemaVersion: schema, SessionID: strconv.Itoa(s), Timestamp: today, ReviewerID: reviewer, ModelID: candidate,
 						ScoreValue: new(float64(1 + (s+i*j)%9)), ScoreScale: council.ScoreScale,
 					})
 				}

@@ -56,6 +56,20 @@ func TestCommandLine(t *testing.T) {
 			stderr: "LLM_COUNCIL_MODLES|LLM_COUNCIL_MODELS|LLM_COUNCIL_TIMEOUT|10m|LLM_COUNCIL_MAX_MODELS|LLM_COUNCIL_API_TOKENS",
 		},
 		{name: "config", args: []string{"config"}, env: map[string]string{"API_KEY": "sk-secret"}, stdout: "LLM_COUNCIL_API_KEY |[redacted]|environment|LLM_COUNCIL_DRAIN_TIMEOUT|30s|default"},
+		{
+			name: "config of traces", args: []string{"config"}, stdout: "OTEL_EXPORTER_OTLP_ENDPOINT |OTEL_EXPORTER_OTLP_HEADERS |OTEL_SERVICE_NAME |councild |OTEL_TRACES_SAMPLER ",
+		},
+		{
+			name: "what is likely to be wrong", args: []string{"config"}, env: map[string]string{"BASE_URL": "http://127.0.0.1:1", "MODELS": "slim:amber,sim:amber"},
+			stdout: "LLM_COUNCIL_BASE_URL", stderr: "likely to be wrong: LLM_COUNCIL_BASE_URL: http://127.0.0.1:1 has no path|likely to be wrong: LLM_COUNCIL_PROVIDERS: no provider has the name \"slim\"",
+		},
+		{
+			name: "a lexicon and models that are not there", args: []string{"config"}, code: 2,
+			env:    map[string]string{"LEXICON": "missing.json", "MODELS": "sim:amber,sim:ambr", "CHAIRMAN": "sim:x", "ORDER": "random"},
+			stderr: "LLM_COUNCIL_LEXICON: \"missing.json\" cannot be read (no such file or directory)|there is no simulated model sim:ambr, sim:x: use sim:amber, |LLM_COUNCIL_ORDER",
+		},
+		{name: "no lexicon", args: []string{"serve"}, env: map[string]string{"LEXICON": "/dev/null", "ORDER": "random"}, code: 2, stderr: "LLM_COUNCIL_LEXICON: \"/dev/null\" is no lexicon|LLM_COUNCIL_ORDER"},
+		{name: "a lexicon that is not used", args: []string{"config"}, env: map[string]string{"LEXICON": "missing.json", "DEMOGRAPHICS": "false"}, stdout: "missing.json"},
 		{name: "config that is wrong", args: []string{"config"}, env: map[string]string{"ORDER": "random"}, code: 2, stderr: "LLM_COUNCIL_ORDER"},
 		{name: "a report on nothing", args: []string{"bias-report"}, stdout: "Collecting data (0 of 10 sessions)"},
 		{name: "a report on a missing file", args: []string{"bias-report", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
@@ -397,16 +411,17 @@ func TestStoreExportTellsWhatIsThere(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	var lines string
+	var written strings.Builder
 	ids := []string{"=1+1", "+1", "-1", "@x", "\tx", "\rx", "x=1"}
 	for _, id := range ids {
 		quoted, err := json.Marshal(id)
 		if err != nil {
 			t.Fatal(err)
 		}
-		lines += `{"schema_version": 1, "session_id": ` + string(quoted) + `, "timestamp": "2026-01-02T03:04:05Z", "reviewer_id": ` + string(quoted) +
-			`, "model_id": "b", "position": 2, "response_length_chars": 9, "score_value": -3.5, "score_scale": "-5-5"}` + "\n"
+		fmt.Fprintf(&written, `{"schema_version": 1, "session_id": %s, "timestamp": "2026-01-02T03:04:05Z", "reviewer_id": %s, `, quoted, quoted)
+		fmt.Fprintln(&written, `"model_id": "b", "position": 2, "response_length_chars": 9, "score_value": -3.5, "score_scale": "-5-5"}`)
 	}
+	lines := written.String()
 	if err := os.WriteFile(path, []byte(lines), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -363,7 +364,7 @@ func (s scenario) column(withMembers bool) string {
 	if withMembers {
 		return fmt.Sprintf("%dx%d", s.sessions, s.members)
 	}
-	return fmt.Sprint(s.sessions)
+	return strconv.Itoa(s.sessions)
 }
 
 // innocentLines are the lines of a world in which nobody is favoured.
@@ -659,17 +660,17 @@ func validate(ctx context.Context, progress io.Writer, all []scenario, c validat
 		if err != nil {
 			return nil, err
 		}
-		said := ""
+		var said strings.Builder
 		for i := range done {
 			f := &done[i]
 			widened := func(bound float64) float64 {
 				return max(f.errors, c.Widen) * math.Sqrt(bound*(1-bound)/float64(replicates))
 			}
 			f.low, f.high = max(0, f.line.low-widened(f.line.low)), min(1, f.line.high+widened(f.line.high))
-			said += " " + strings.TrimSpace(f.String())
+			said.WriteString(" " + strings.TrimSpace(f.String()))
 		}
 		took := time.Since(start).Round(100 * time.Millisecond)
-		if _, err := fmt.Fprintf(progress, "%d/%d %s: %d data sets, %s:%s\n", k+1, len(all), s.name(), replicates, took, said); err != nil {
+		if _, err := fmt.Fprintf(progress, "%d/%d %s: %d data sets, %s:%s\n", k+1, len(all), s.name(), replicates, took, said.String()); err != nil {
 			return nil, err
 		}
 		figures = append(figures, done...)
@@ -710,7 +711,7 @@ func bounds(row []counted) string {
 // printTables prints the figures and returns how many are out of bounds. Tables, rows
 // and columns stand as they come first.
 func printTables(w io.Writer, figures []counted) (bad int, err error) {
-	text := ""
+	var text strings.Builder
 	for _, table := range distinct(figures, func(f counted) string { return f.table }) {
 		inTable := slices.DeleteFunc(slices.Clone(figures), func(f counted) bool { return f.table != table })
 		columns := distinct(inTable, func(f counted) string { return f.column })
@@ -719,31 +720,31 @@ func printTables(w io.Writer, figures []counted) (bad int, err error) {
 		for _, f := range inTable {
 			labels = max(labels, len(f.row))
 		}
-		text += table + "\n" + strings.Repeat(" ", labels)
+		text.WriteString(table + "\n" + strings.Repeat(" ", labels))
 		for _, column := range columns {
-			text += fmt.Sprintf(" %*s ", width(column)-2, column)
+			fmt.Fprintf(&text, " %*s ", width(column)-2, column)
 		}
-		text += " bounds\n"
+		text.WriteString(" bounds\n")
 		for _, row := range distinct(inTable, func(f counted) string { return f.row }) {
-			text += fmt.Sprintf("%-*s", labels, row)
+			fmt.Fprintf(&text, "%-*s", labels, row)
 			var inRow []counted
 			for _, column := range columns {
 				k := slices.IndexFunc(inTable, func(f counted) bool { return f.row == row && f.column == column })
 				if k < 0 {
-					text += strings.Repeat(" ", width(column))
+					text.WriteString(strings.Repeat(" ", width(column)))
 					continue
 				}
 				inRow = append(inRow, inTable[k])
-				text += fmt.Sprintf("%*s", width(column), inTable[k])
+				fmt.Fprintf(&text, "%*s", width(column), inTable[k])
 				if !inTable[k].ok() {
 					bad++
 				}
 			}
-			text += " " + bounds(inRow) + "\n"
+			text.WriteString(" " + bounds(inRow) + "\n")
 		}
-		text += "\n"
+		text.WriteString("\n")
 	}
-	_, err = io.WriteString(w, strings.TrimSuffix(text, "\n"))
+	_, err = io.WriteString(w, strings.TrimSuffix(text.String(), "\n"))
 	return bad, err
 }
 

@@ -383,6 +383,24 @@ func TestContractHasTheStatuses(t *testing.T) {
 	chat := func(body string, headers ...string) call {
 		return call{method: "POST", path: "/v1/chat/completions", body: body, headers: headers}
 	}
+	tooMany := func(path string) (*http.Response, []byte) { // of one caller's reports
+		begun, release := make(chan struct{}), make(chan struct{})
+		s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+			begun <- struct{}{}
+			<-release
+			return bias.Report{}, nil
+		}
+		var reports sync.WaitGroup
+		for range 4 {
+			reports.Go(func() { s.call(t, "GET", "/v1/bias-report", "", auth...) })
+		}
+		for range 4 {
+			<-begun
+		}
+		defer reports.Wait()
+		defer close(release)
+		return s.call(t, "GET", path, "", auth...)
+	}
 	overLimit := func(path, body string) (resp *http.Response, data []byte) {
 		for range 2 * perMinute {
 			if resp, data = s.call(t, "POST", path, body, auth...); resp.StatusCode == http.StatusTooManyRequests {
@@ -476,6 +494,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 				return bias.Leaderboard{}, errors.New("no disk")
 			}
 		}},
+		{method: "GET", path: "/v1/bias-report", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
+		{method: "GET", path: "/v1/bias-report", send: func() (*http.Response, []byte) { return tooMany("/v1/bias-report") }},
+		{method: "GET", path: "/v1/leaderboard", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
+		{method: "GET", path: "/v1/leaderboard", send: func() (*http.Response, []byte) { return tooMany("/v1/leaderboard") }},
 		{method: "GET", path: "/"},
 		{method: "GET", path: "/", headers: []string{"If-None-Match", "*"}},
 		{method: "PUT", path: "/"},

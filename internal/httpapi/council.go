@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/councild/councild/internal/council"
@@ -123,13 +122,8 @@ func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, r
 	}
 }
 
-// finish ends a session as its run returned it. A panic becomes an error.
-func finish(ctx context.Context, s *sessions.Session, session *council.Session, err error) (failed error) {
-	defer func() {
-		if v := recover(); v != nil {
-			failed = fmt.Errorf("panic: %v", v)
-		}
-	}()
+// finish ends a session as its run returned it.
+func finish(ctx context.Context, s *sessions.Session, session *council.Session, err error) error {
 	if err == nil {
 		return s.Finish(session, nil, nil)
 	}

@@ -38,7 +38,10 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	release, ok := a.bodies.take(a.holder(r))
 	if !ok {
-		return nil, &council.Error{Code: council.CodeUnavailable, RetryAfter: time.Second, Detail: "as many requests of this caller are being read as may at once; try again in a moment"}
+		return nil, &council.Error{
+			Code: council.CodeUnavailable, RetryAfter: time.Second,
+			Detail: "as many requests of this caller are being read as may at once; try again in a moment",
+		}
 	}
 	defer release()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))

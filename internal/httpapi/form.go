@@ -93,7 +93,10 @@ type knownField struct {
 func (f *form) read(body []byte, v any) error {
 	var whole json.RawMessage
 	if err := json.Unmarshal(body, &whole); err != nil { // from here on it is known to be valid
-		return &council.Error{Code: council.CodeMalformed, Detail: fmt.Sprintf("the body is not valid JSON (%s); send one object, which /openapi.yaml describes", reason(err))}
+		return &council.Error{
+			Code:   council.CodeMalformed,
+			Detail: fmt.Sprintf("the body is not valid JSON (%s); send one object, which /openapi.yaml describes", reason(err)),
+		}
 	}
 	if whole[0] != '{' {
 		return &council.Error{Code: council.CodeMalformed, Detail: `the body is not a JSON object; send one, such as {"query": "..."}`}

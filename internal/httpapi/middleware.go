@@ -108,7 +108,10 @@ func (a *API) checkOrigin(next http.Handler, as func(*http.Request) *http.Reques
 	protection := http.NewCrossOriginProtection()
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		if err := protection.Check(as(r)); err != nil {
-			return &council.Error{Code: council.CodeForbidden, Detail: "a page of another origin may not call this; call it from a program, or from its own page", Cause: err}
+			return &council.Error{
+				Code: council.CodeForbidden, Cause: err,
+				Detail: "a page of another origin may not call this; call it from a program, or from its own page",
+			}
 		}
 		next.ServeHTTP(w, r)
 		return nil
@@ -158,6 +161,7 @@ func isLoopback(host string) bool {
 	if err != nil { // no port
 		name = strings.Trim(host, "[]")
 	}
+	name = strings.TrimSuffix(name, ".") // the root of all names
 	ip := net.ParseIP(name)
 	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
 }

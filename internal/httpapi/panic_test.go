@@ -101,5 +101,6 @@ func TestFaultF40Requests(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("fault F40: %d panics in sessions, events, streams and reports are errors of their requests; the one place is free each time (promised: nothing stays counted as running)", rounds*13)
+	t.Logf("fault F40: %d panics in sessions, events, streams and reports are errors of their requests; the one place is free each time "+
+		"(promised: nothing stays counted as running)", rounds*13)
 }

@@ -24,7 +24,10 @@ func (a *API) boundReports(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		release, ok := a.reports.take(a.holder(r))
 		if !ok {
-			return &council.Error{Code: council.CodeUnavailable, RetryAfter: time.Second, Detail: "as many reports of this caller are being computed as may at once; try again in a moment"}
+			return &council.Error{
+				Code: council.CodeUnavailable, RetryAfter: time.Second,
+				Detail: "as many reports of this caller are being computed as may at once; try again in a moment",
+			}
 		}
 		defer release()
 		next.ServeHTTP(w, r)

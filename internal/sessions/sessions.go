@@ -65,7 +65,8 @@ func (st *Store) Add(start Start) (s *Session, added bool) {
 		return old, false
 	}
 	s = &Session{
-		ID: start.Plan.SessionID, Digest: start.Digest, Created: time.Now().UTC(), key: k, background: start.Background || k.key != "", store: st, done: make(chan struct{}),
+		ID: start.Plan.SessionID, Digest: start.Digest, Created: time.Now().UTC(), key: k, background: start.Background || k.key != "",
+		store: st, done: make(chan struct{}),
 		state: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
 	}
 	s.encoder = newEncoder(&s.log)

@@ -137,11 +137,11 @@ func countRead(ctx context.Context, r *os.File) (n int, err error) {
 }
 
 // cpu returns the CPU time that this process has taken.
-func cpu(b testing.TB) time.Duration {
-	b.Helper()
+func cpu(tb testing.TB) time.Duration {
+	tb.Helper()
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -74,13 +74,13 @@ func closedSegments(path string) ([]segment, error) {
 }
 
 // intact reports whether the compressed file can be read to its end.
-func (s segment) intact() bool {
+func (s segment) intact(ctx context.Context) bool {
 	part, err := s.open()
 	if err != nil {
 		return false
 	}
 	defer part.Close()
-	for _, err := range part.lines(context.Background()) {
+	for _, err := range part.lines(ctx) {
 		if bad, ok := errors.AsType[*LineError](err); err != nil && (!ok || bad.Reason == ReasonDamaged) {
 			return false
 		}
@@ -219,14 +219,13 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 	}
 	var errs []error
 	for _, s := range all {
-		if s.compressed && !s.twice {
-			err = nil
-		} else if s.compressed && s.intact() {
-			err = h.replaceLocked(s)
-		} else {
-			err = h.compressLocked(ctx, s)
+		switch {
+		case s.twice && s.intact(ctx):
+			errs = append(errs, h.replaceLocked(s))
+		case s.twice, !s.compressed:
+			errs = append(errs, h.compressLocked(ctx, s))
 		}
-		errs = append(errs, err, h.expireLocked(ctx, s))
+		errs = append(errs, h.expireLocked(ctx, s))
 	}
 	return errors.Join(errs...)
 }

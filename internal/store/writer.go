@@ -301,8 +301,8 @@ func total(batches []*batch) (n int) {
 }
 
 // errMoved is why a file is given up that others took away.
-var errMoved = errors.New("another process removed, renamed or replaced it, and what it held is not read any more: " +
-	"leave the file to the daemon, which closes it at LLM_COUNCIL_BIAS_ROTATE_BYTES")
+var errMoved = errors.New("another process removed, renamed or replaced the record file, and what it held is not read any more; " +
+	"the daemon rotates it by itself, so keep other programs away from it")
 
 // check returns nil while what is written to the file is what a command would read:
 // the file stands at its name and nobody else holds its lock. Unless size is

@@ -232,13 +232,13 @@ function failure(f) {
 
 // spent says what a seat took.
 function spent({ attempts, usage, latency_ms: ms }) {
-  const tokens = usage.output_tokens == null ? "tokens unknown" : known(usage, count(usage.output_tokens, "output token"));
-  const cost = usage.cost_usd == null ? "cost unknown" : known(usage, `$${number(usage.cost_usd, 5)}`);
+  const tokens = usage.output_tokens == null ? "tokens unknown" : atLeast(usage, count(usage.output_tokens, "output token"));
+  const cost = usage.cost_usd == null ? "cost unknown" : atLeast(usage, `$${number(usage.cost_usd, 5)}`);
   return [seconds(ms), attempts === 1 ? null : count(attempts, "attempt"), tokens, cost].filter(Boolean).join(" · ");
 }
 
-// known says a figure, which may leave out requests that did not tell theirs.
-const known = ({ partial }, figure) => (partial ? `at least ${figure}` : figure);
+// atLeast says a figure, which may leave out requests that did not tell theirs.
+const atLeast = ({ partial }, figure) => (partial ? `at least ${figure}` : figure);
 
 // slate shows what a reviewer was shown, in its order, and what it made of it.
 function slate(review) {
@@ -341,11 +341,11 @@ function unkept(warnings) {
 
 function totals({ metadata: m, persisted }) {
   const { total } = m.usage;
-  const tokens = (n) => (n == null ? "unknown" : known(total, n.toLocaleString("en")));
+  const tokens = (n) => (n == null ? "unknown" : atLeast(total, n.toLocaleString("en")));
   const rows = {
     "Time": `${seconds(m.timing.total_ms)}, of it answers ${seconds(m.timing.stage1_ms)}, reviews ${seconds(m.timing.stage2_ms)}, final answer ${seconds(m.timing.stage3_ms)}`,
     "Tokens": `${tokens(total.input_tokens)} in, ${tokens(total.output_tokens)} out`,
-    "Cost": m.usage.cost_usd == null ? "unknown" : known(total, `$${number(m.usage.cost_usd, 5)}`),
+    "Cost": m.usage.cost_usd == null ? "unknown" : atLeast(total, `$${number(m.usage.cost_usd, 5)}`),
     "Records": persisted ? "kept" : unkept(m.warnings),
     "Seed and order": `${m.seed}, ${m.order}`,
     "Version": `councild ${m.versions.councild}, council ${m.versions.council_config}, ${m.versions.synthesis}`,

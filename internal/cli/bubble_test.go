@@ -1,0 +1,659 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk/faultdisk"
+	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/pipenet"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// bubble is a daemon and its provider in a bubble of testing/synctest, where an hour
+// passes at once. Everything is there but signals and sockets: requests and calls go
+// through memory.
+type bubble struct {
+	*daemon
+	t        *testing.T
+	log      *logBuffer
+	disk     *faultdisk.Disk
+	sim      *simllm.Server
+	network  *pipenet.Listener
+	client   *http.Client
+	shutdown context.CancelFunc
+	served   chan error
+}
+
+// world is what a daemon in a bubble stands in.
+type world struct {
+	env   map[string]string
+	dwell func(simllm.Task) time.Duration // of every model; nil: none
+	fault *simllm.Fault                   // of the model d
+	words int                             // of the chairman's answer, of which a stream brings one a second; 0: an answer at once
+}
+
+// inBubble runs f with a daemon whose members are a, b, c and d.
+func inBubble(t *testing.T, w world, f func(*bubble)) {
+	t.Helper()
+	env := map[string]string{"MODELS": "a,b,c,d", "BASE_URL": "https://provider/v1"}
+	maps.Copy(env, w.env)
+	setenv(t, env)
+	cfg, err := config.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		over, end := context.WithCancel(t.Context())
+		defer end()
+		var models []simllm.Model
+		for _, name := range []string{"a", "b", "c", "d"} {
+			m := simllm.Model{Name: name, Spread: 1, Noise: 0.5, Reply: func(task simllm.Task) (string, bool) {
+				if w.dwell != nil {
+					select {
+					case <-time.After(w.dwell(task)):
+					case <-over.Done(): // the daemon went on without it
+					}
+				}
+				if task.Kind == simllm.Synthesis && w.words > 0 {
+					return strings.Repeat("a-word-of-sixteen ", w.words), true
+				}
+				return "", false
+			}}
+			if w.words > 0 {
+				m.ChunkDelay = time.Second
+			}
+			if name == "d" && w.fault != nil {
+				m.Faults = []simllm.Fault{*w.fault}
+			}
+			models = append(models, m)
+		}
+		sim, err := simllm.New(simllm.Options{Models: models})
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := pipenet.Listen()
+		provider := &http.Server{Handler: sim, ConnState: sim.ConnState, ReadHeaderTimeout: time.Minute}
+		go func() { _ = provider.Serve(calls) }()
+		defer provider.Close()
+
+		// The transport of package llm is made after this one. It takes what is dialed
+		// for an https address as it is.
+		transport := http.DefaultTransport.(*http.Transport)
+		transport.DialTLSContext = calls.DialContext
+		defer func() { transport.DialTLSContext = nil }()
+		b := &bubble{t: t, log: &logBuffer{}, disk: &faultdisk.Disk{}, sim: sim, network: pipenet.Listen(), served: make(chan error, 1)}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		if b.daemon, err = newDaemon(ctx, cfg, b.disk, newLog(b.log, cfg), "test"); err != nil {
+			t.Fatal(err)
+		}
+		bounded := b.listener.(*boundedListener)
+		if err := bounded.Listener.Close(); err != nil {
+			t.Error(err)
+		}
+		bounded.Listener = b.network
+		b.client = &http.Client{Transport: &http.Transport{DialContext: b.network.DialContext}}
+		b.shutdown = cancel
+		go func() { b.served <- b.serve(ctx) }()
+		defer func() {
+			b.client.CloseIdleConnections()
+			cancel()
+			if err := <-b.served; err != nil {
+				t.Error(err)
+			}
+		}()
+		f(b)
+	})
+}
+
+// send sends a request and returns the response with its body read.
+func (b *bubble) send(client *http.Client, method, path, body string, headers ...string) (*http.Response, []byte, error) {
+	req, err := http.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
+	if err != nil {
+		return nil, nil, err
+	}
+	for pair := range slices.Chunk(headers, 2) {
+		req.Header.Set(pair[0], pair[1])
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(resp.Body)
+	return resp, data, err
+}
+
+// post asks a question, with further fields of the request and headers.
+func (b *bubble) post(fields string, headers ...string) (status int, s council.Session) {
+	b.t.Helper()
+	resp, data, err := b.send(b.client, "POST", "/v1/council", `{"query":"Which one?"`+fields+`}`, headers...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(data, &s); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return resp.StatusCode, s
+}
+
+// direct asks d alone, which is one call, and returns the status.
+func (b *bubble) direct() string {
+	b.t.Helper()
+	body := `{"model":"council/d","messages":[{"role":"user","content":"Which one?"}]}`
+	resp, _, err := b.send(b.client, "POST", "/v1/chat/completions", body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return resp.Status
+}
+
+// dial opens a connection without a client around it.
+func (b *bubble) dial() net.Conn {
+	b.t.Helper()
+	conn, err := b.network.DialContext(b.t.Context(), "", "")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// slowly sends a request in two parts with a pause between them, and returns the
+// status of the response, or "closed" where there is none.
+func (b *bubble) slowly(first string, pause time.Duration, rest string) string {
+	b.t.Helper()
+	conn := b.dial()
+	status := make(chan string, 1)
+	go func() {
+		line, err := bufio.NewReader(conn).ReadString('\n')
+		if err != nil {
+			line = "HTTP/1.1 closed"
+		}
+		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
+		status <- line
+	}()
+	_, _ = io.WriteString(conn, first)
+	time.Sleep(pause)
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Hour))
+	_, _ = io.WriteString(conn, rest) // an error shows in the status
+	return <-status
+}
+
+// hesitantly sends a request, reads the first byte of the response, pauses, and
+// reads the rest. It says whether the response came as a whole.
+func (b *bubble) hesitantly(request string, pause time.Duration) string {
+	b.t.Helper()
+	conn := b.dial()
+	if _, err := io.WriteString(conn, request); err != nil {
+		b.t.Fatal(err)
+	}
+	in := bufio.NewReaderSize(conn, 16)
+	if _, err := in.Peek(1); err != nil {
+		b.t.Fatal(err)
+	}
+	time.Sleep(pause)
+	resp, err := http.ReadResponse(bufio.NewReader(in), nil)
+	if err != nil {
+		return "cut"
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return "cut"
+	}
+	return "whole"
+}
+
+// verdict is what a client learns of a session: missing parts, fallback, records.
+func verdictOf(status int, s council.Session) string {
+	switch {
+	case status != http.StatusOK:
+		return http.StatusText(status)
+	case s.Stage3 != nil && s.Stage3.Fallback != nil:
+		return "fallback " + string(*s.Stage3.Fallback)
+	case len(s.Degradation) > 0:
+		return strings.Join(missing(s), ", ")
+	case !s.Persisted:
+		return "not persisted"
+	default:
+		return string(s.Status)
+	}
+}
+
+// after is a world in which model d takes so long for its task of a kind, and the
+// others no time.
+func after(kind simllm.TaskKind, d time.Duration, env map[string]string) world {
+	return world{env: env, dwell: func(task simllm.Task) time.Duration {
+		if task.Kind == kind && task.Model == "d" {
+			return d
+		}
+		return 0
+	}}
+}
+
+// asked is an outcome that is what a client learns of one question.
+func asked(fields string) func(*bubble, time.Duration) string {
+	return func(b *bubble, _ time.Duration) string {
+		b.t.Helper()
+		return verdictOf(b.post(fields))
+	}
+}
+
+// Every timer of the daemon ends what it is there to end, not a second before its
+// time, and not a second after. At the very second either may come, and nothing else.
+func TestTimers(t *testing.T) {
+	const complete = "complete"
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := func(time.Duration) world { return world{} }
+	tenFailures := func(time.Duration) world {
+		return world{
+			env:   map[string]string{"MAX_ATTEMPTS": "1"},
+			fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 500, Tasks: slices.Concat(questions, reviews), Times: 10},
+		}
+	}
+	for _, tt := range []struct {
+		timer         string
+		ends          time.Duration
+		world         func(time.Duration) world
+		outcome       func(*bubble, time.Duration) string
+		before, after string
+	}{
+		{"headers of a request", headerTimeout, none, func(b *bubble, d time.Duration) string {
+			return b.slowly("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", d, "\r\n")
+		}, "200 OK", "closed"},
+		{"body of a request", bodyTimeout, none, func(b *bubble, d time.Duration) string {
+			return b.slowly("POST /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 22\r\n\r\n{\"query\":\"", d, "Which one?\"}")
+		}, "200 OK", "408 Request Timeout"},
+		{"keep-alive", 2 * time.Minute, none, func(b *bubble, d time.Duration) string {
+			conn := b.dial()
+			in := bufio.NewReader(conn)
+			for i, request := 0, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"; ; i++ {
+				if _, err := io.WriteString(conn, request); err != nil {
+					return "closed"
+				}
+				resp, err := http.ReadResponse(in, nil)
+				if err != nil {
+					return "closed"
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+				if i > 0 {
+					return resp.Status
+				}
+				time.Sleep(d)
+			}
+		}, "200 OK", "closed"},
+		{"reading a response", time.Minute, none, func(b *bubble, d time.Duration) string {
+			return b.hesitantly("GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
+		}, "whole", "cut"},
+		{"reading events", 30 * time.Second, none, func(b *bubble, d time.Duration) string {
+			_, s := b.post("")
+			return b.hesitantly("GET /v1/council/"+s.ID+"/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
+		}, "whole", "cut"},
+		{"SESSION_RETENTION", time.Hour, none, func(b *bubble, d time.Duration) string {
+			_, s := b.post("")
+			time.Sleep(d)
+			resp, _, err := b.send(b.client, "GET", "/v1/council/"+s.ID, "")
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			return resp.Status
+		}, "200 OK", "404 Not Found"},
+		{"idempotency key", time.Hour, none, func(b *bubble, d time.Duration) string {
+			_, first := b.post("", "Idempotency-Key", "once")
+			time.Sleep(d)
+			_, second := b.post("", "Idempotency-Key", "once")
+			return map[bool]string{true: "the same session", false: "another session"}[first.ID == second.ID]
+		}, "the same session", "another session"},
+		{"RATE_LIMIT", time.Minute, func(time.Duration) world { return world{env: map[string]string{"RATE_LIMIT": "1"}} },
+			func(b *bubble, d time.Duration) string {
+				b.post("")
+				time.Sleep(d)
+				return verdictOf(b.post(""))
+			}, "Too Many Requests", complete},
+		{"DRAIN_TIMEOUT", 30 * time.Second, func(d time.Duration) world { return after(simllm.Question, d, nil) },
+			func(b *bubble, _ time.Duration) string {
+				time.AfterFunc(time.Nanosecond, b.shutdown)
+				return verdictOf(b.post(""))
+			}, complete, "Service Unavailable"},
+		{"ATTEMPT_TIMEOUT", 3 * time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) }, asked(""),
+			complete, "stage1 d timeout"},
+		{"IDLE_TIMEOUT", time.Minute, func(d time.Duration) world {
+			return world{fault: &simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: questions, Delay: d}}
+		}, asked(""), complete, "stage1 d timeout"},
+		{"stage 1", 4 * time.Minute, func(d time.Duration) world {
+			return after(simllm.Question, d, map[string]string{"ATTEMPT_TIMEOUT": "10m"})
+		}, asked(""), complete, "stage1 d timeout"},
+		{"stage 2", 8 * time.Minute, func(d time.Duration) world {
+			return after(simllm.Review, d, map[string]string{"ATTEMPT_TIMEOUT": "10m"})
+		}, asked(""), complete, "stage2 d timeout"},
+		{"stage 3", 10*time.Minute - time.Second, func(d time.Duration) world {
+			return after(simllm.Synthesis, d, map[string]string{"ATTEMPT_TIMEOUT": "10m", "CHAIRMAN": "d"})
+		}, asked(""), complete, "fallback top_ranked"},
+		{"stage 3", 10*time.Minute - time.Second, func(d time.Duration) world {
+			return after(simllm.Question, d, map[string]string{"ATTEMPT_TIMEOUT": "10m"})
+		}, func(b *bubble, _ time.Duration) string {
+			return b.direct()
+		}, "200 OK", "504 Gateway Timeout"},
+		{"STRAGGLER_GRACE", 30 * time.Second, func(d time.Duration) world {
+			return after(simllm.Question, d, map[string]string{"STRAGGLER_GRACE": "30s"})
+		}, asked(""), complete, "stage1 d cut"},
+		{"a provider's Retry-After", 20*time.Second + 250*time.Millisecond, func(time.Duration) world {
+			return world{fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 429, RetryAfter: "20", Tasks: questions, Times: 1}}
+		}, func(b *bubble, d time.Duration) string {
+			begun := time.Now()
+			verdict := verdictOf(b.post(fmt.Sprintf(`,"timeout_seconds":%g`, d.Seconds()/0.4))) // stage 1 ends after d
+			if waited := time.Since(begun); verdict == complete && waited < 20*time.Second || verdict != complete && waited != 0 {
+				b.t.Errorf("%s after %s", verdict, waited)
+			}
+			return verdict
+		}, "stage1 d rate_limited", complete},
+		{"an open breaker", 10 * time.Second, tenFailures, func(b *bubble, d time.Duration) string {
+			for range 5 { // with two calls to d each
+				b.post("")
+			}
+			time.Sleep(d)
+			return verdictOf(b.post(""))
+		}, "stage1 d breaker_open, stage2 d breaker_open", complete},
+		{"an idle connection to a provider", 90 * time.Second, none, func(b *bubble, d time.Duration) string {
+			b.direct()
+			open := b.sim.Stats().Connections
+			time.Sleep(d)
+			b.direct()
+			return map[bool]string{true: "used again", false: "closed"}[b.sim.Stats().Connections == open]
+		}, "used again", "closed"},
+		{"BIAS_FSYNC_INTERVAL", 5 * time.Second, func(time.Duration) world {
+			return world{env: map[string]string{"BIAS_FSYNC": "interval", "BIAS_FSYNC_INTERVAL": "5s"}}
+		}, func(b *bubble, d time.Duration) string {
+			b.post("")
+			time.Sleep(d)
+			return fmt.Sprintf("%d syncs", len(b.disk.Done(faultdisk.Sync)))
+		}, "0 syncs", "1 syncs"},
+		{"the wait for the disk", 10 * time.Second, none, func(b *bubble, d time.Duration) string {
+			b.syncFor(d)
+			return verdictOf(b.post(""))
+		}, complete, "not persisted"},
+		{"the wait for the disk", time.Minute + 10*time.Second, func(time.Duration) world {
+			return after(simllm.Synthesis, time.Minute, map[string]string{"CHAIRMAN": "d"})
+		}, func(b *bubble, d time.Duration) string {
+			b.syncFor(d)
+			return verdictOf(b.post(""))
+		}, complete, "not persisted"},
+		{"responses that are written", cancelGrace, none, func(b *bubble, d time.Duration) string {
+			time.AfterFunc(time.Nanosecond, b.shutdown)
+			return b.hesitantly("GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
+		}, "whole", "cut"},
+		{"failures that open a breaker", 30 * time.Second, tenFailures, func(b *bubble, d time.Duration) string {
+			for range 4 { // with two calls to d each
+				b.post("")
+			}
+			time.Sleep(d)
+			b.post("")
+			return verdictOf(b.post(""))
+		}, "stage1 d breaker_open, stage2 d breaker_open", complete},
+		{"looking after closed segments", 24 * time.Hour, func(time.Duration) world {
+			return world{env: map[string]string{"BIAS_RETENTION_DAYS": "1", "BIAS_ROTATE_BYTES": "1"}}
+		}, func(b *bubble, d time.Duration) string {
+			b.post("")
+			time.Sleep(d)
+			segments, err := filepath.Glob(b.cfg.BiasStore + ".0*")
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			return fmt.Sprintf("%d segments", len(segments))
+		}, "1 segments", "0 segments"},
+		{"A plain POST is silent until its end", time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) },
+			func(b *bubble, _ time.Duration) string {
+				resp, _, err := b.send(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`)
+				if err == nil {
+					return resp.Status
+				}
+				synctest.Wait() // until nothing more happens
+				_, list, err := b.send(b.client, "GET", "/v1/council", "")
+				if err != nil || strings.Count(string(list), `"status":"cancelled"`) != 1 {
+					b.t.Errorf("%s, %v", list, err)
+				}
+				return "cancelled"
+			}, "200 OK", "cancelled"},
+	} {
+		t.Run(tt.timer, func(t *testing.T) {
+			if !strings.Contains(string(page), tt.timer) {
+				t.Error("docs/operations.md does not name it")
+			}
+			for _, offset := range []time.Duration{-time.Second, 0, time.Second} {
+				d := tt.ends + offset
+				inBubble(t, tt.world(d), func(b *bubble) {
+					got := tt.outcome(b, d)
+					if offset < 0 && got != tt.before || offset > 0 && got != tt.after || got != tt.before && got != tt.after {
+						t.Errorf("after %s: %q; until %s it is to be %q, then %q", d, got, tt.ends, tt.before, tt.after)
+					}
+				})
+			}
+		})
+	}
+}
+
+// syncFor makes every sync of a file take so long.
+func (b *bubble) syncFor(d time.Duration) {
+	b.disk.Fail(func(op faultdisk.Op, bytes int) (int, error) {
+		if op.Kind == faultdisk.Sync {
+			time.Sleep(d)
+		}
+		return bytes, nil
+	})
+}
+
+// A client whose proxy gives up on a silent POST sends it again, with the same
+// Idempotency-Key, until the session that it began has an answer.
+func TestPlainPostBehindAProxy(t *testing.T) {
+	inBubble(t, after(simllm.Question, 150*time.Second, nil), func(b *bubble) {
+		var session council.Session
+		for tries := 1; ; tries++ {
+			_, data, err := b.send(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`, "Idempotency-Key", "once")
+			if err != nil && tries < 3 { // after 60 and 120 seconds
+				continue
+			}
+			if err := errors.Join(err, json.Unmarshal(data, &session)); err != nil || tries != 3 {
+				b.t.Fatalf("try %d: %v", tries, err)
+			}
+			break
+		}
+		if got := verdictOf(http.StatusOK, session); got != "complete" {
+			b.t.Error(got)
+		}
+		for name, m := range b.sim.Stats().Models {
+			if want := map[bool]int{true: 3, false: 2}[name == "a"]; m.Requests != want { // a is the chairman too
+				b.t.Errorf("%s was asked %d times, want %d", name, m.Requests, want)
+			}
+		}
+	})
+}
+
+// proxied returns a client that reaches the daemon through a proxy that closes a
+// connection after 60 s of silence.
+func (b *bubble) proxied() *http.Client {
+	b.t.Helper()
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := b.network.DialContext(ctx, network, address)
+		return pipenet.Proxied{Conn: conn, Idle: time.Minute}, err
+	}}
+	b.t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// stream reads a streamed response to its end. It returns the data of the last
+// event, and how long the longest silence was.
+func (b *bubble) stream(client *http.Client, method, path, body string) (last string, silence time.Duration, err error) {
+	req, err := http.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
+	if err != nil {
+		return "", 0, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", 0, err
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	for before := time.Now(); ; before = time.Now() {
+		line, err := in.ReadString('\n')
+		silence = max(silence, time.Since(before))
+		if errors.Is(err, io.EOF) {
+			return last, silence, nil
+		} else if err != nil {
+			return last, silence, err
+		}
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			last = data
+		}
+	}
+}
+
+// realDwell is how long real models take: 20 to 300 s, a chairman 12 to 120 s, both
+// ends included.
+func realDwell(task simllm.Task) time.Duration {
+	least, most := 20*time.Second, 300*time.Second
+	if task.Kind == simllm.Synthesis {
+		least, most = 12*time.Second, 120*time.Second
+	}
+	sum := crc32.ChecksumIEEE([]byte(string(task.Kind) + task.Model + task.Question))
+	return least + (most-least)*time.Duration(sum%9)/8
+}
+
+// Sessions at the speed of real models, whose clients wait behind a proxy, are as
+// sessions of models that answer at once.
+func TestFaultF38Daemon(t *testing.T) {
+	w := world{dwell: realDwell, words: 600, env: map[string]string{"TIMEOUT": "25m", "ATTEMPT_TIMEOUT": "13m", "LOG_LEVEL": "info"}}
+	inBubble(t, w, func(b *bubble) {
+		t := b.t
+		http.DefaultTransport.(*http.Transport).DialContext = b.proxied().Transport.(*http.Transport).DialContext // of councild ask
+		defer func() { http.DefaultTransport.(*http.Transport).DialContext = nil }()
+		ways := map[string]func(client *http.Client, query string) (silence time.Duration, err error){
+			"POST": func(_ *http.Client, query string) (time.Duration, error) {
+				_, _, err := b.send(b.client, "POST", "/v1/council", fmt.Sprintf(`{"query":%q}`, query))
+				return 0, err
+			},
+			"streamed": func(client *http.Client, query string) (time.Duration, error) {
+				_, silence, err := b.stream(client, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"stream":true}`, query))
+				return silence, err
+			},
+			"background": func(client *http.Client, query string) (time.Duration, error) {
+				resp, _, err := b.send(client, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, query))
+				if err != nil {
+					return 0, err
+				}
+				_, silence, err := b.stream(client, "GET", resp.Header.Get("Location")+"/events", "")
+				return silence, err
+			},
+			"chat completion": func(client *http.Client, query string) (time.Duration, error) {
+				body := fmt.Sprintf(`{"model":"council","messages":[{"role":"user","content":%q}],"stream":true}`, query)
+				last, silence, err := b.stream(client, "POST", "/v1/chat/completions", body)
+				if err == nil && last != "[DONE]\n" {
+					err = errors.New(last)
+				}
+				return silence, err
+			},
+			"councild ask": func(_ *http.Client, query string) (time.Duration, error) {
+				var stderr bytes.Buffer
+				std := IO{Args: []string{"ask", "--server", "http://localhost", query}, Stdout: io.Discard, Stderr: &stderr}
+				if code := Main(t.Context(), std); code != exitOK {
+					return 0, errors.New(stderr.String())
+				}
+				return 0, nil
+			},
+		}
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		var longest time.Duration
+		for way, ask := range ways {
+			for i := range 4 {
+				client := b.proxied()
+				wg.Go(func() {
+					silence, err := ask(client, fmt.Sprintf("%s %d", way, i))
+					if err != nil {
+						t.Errorf("%s: %v", way, err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					longest = max(longest, silence)
+				})
+			}
+		}
+		wg.Wait()
+
+		_, data, err := b.send(b.client, "GET", "/v1/council", "")
+		var list httpapi.SessionList
+		if err := errors.Join(err, json.Unmarshal(data, &list)); err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Sessions) != 4*len(ways) {
+			t.Errorf("%d sessions", len(list.Sessions))
+		}
+		persisted, warnings := 0, 0
+		var overhead float64
+		for _, summary := range list.Sessions {
+			_, data, err := b.send(b.client, "GET", "/v1/council/"+summary.ID, "")
+			var s council.Session
+			if err := errors.Join(err, json.Unmarshal(data, &s)); err != nil {
+				t.Fatal(err)
+			}
+			if s.Status != council.StatusComplete {
+				t.Errorf("%s: missing %v", s.Status, missing(s))
+			}
+			if s.Persisted {
+				persisted++
+			}
+			warnings += len(s.Metadata.Warnings)
+			overhead = max(overhead, s.Metadata.Timing.OverheadMS)
+		}
+		records := map[string]int{}
+		for _, r := range readRecords(t, b.cfg.BiasStore) {
+			records[r.SessionID+" "+r.ReviewerID+" "+r.ModelID]++
+		}
+		if want := 12 * len(list.Sessions); len(records) != want || slices.Max(slices.Collect(maps.Values(records))) != 1 {
+			t.Errorf("%d different records, want %d", len(records), want)
+		}
+		if persisted != len(list.Sessions) || warnings != 0 {
+			t.Errorf("%d of %d sessions persisted, %d warnings", persisted, len(list.Sessions), warnings)
+		}
+		for line := range strings.Lines(b.log.String()) {
+			if !strings.Contains(line, `"level":"INFO"`) {
+				t.Error(line)
+			}
+		}
+		if longest > 15*time.Second {
+			t.Errorf("a stream was silent for %s", longest)
+		}
+		if overhead > 1000 {
+			t.Errorf("a session took %.0f ms longer than its models", overhead)
+		}
+		measured(t, "F38", "as at once; no timer but the configured ones",
+			"the daemon: %d sessions, answers of 20 to 300 s, streams of ten minutes: %d persisted, %d warnings, "+
+				"no stream cut by a proxy of 60 s (silent for at most %s), at most %.0f ms added",
+			len(list.Sessions), persisted, warnings, longest, overhead)
+	})
+}
