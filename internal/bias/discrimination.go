@@ -78,7 +78,7 @@ func (w *window) discriminations() *discrimination {
 	for l := range without {
 		without[l] = make([]float64, n)
 	}
-	for _, group := range comparable(links, slices.Repeat([]bool{true}, n)) {
+	for _, group := range distinguishable(links, slices.Repeat([]bool{true}, n)) {
 		c, weight := covariances(meetings, group, -1)
 		b := minres(c, weight, nil)
 		strong := scale(b, nil)
@@ -105,7 +105,7 @@ func (w *window) discriminations() *discrimination {
 		for a, member := range group {
 			counts[member] = strong[a]
 		}
-		for _, members := range comparable(links, counts) {
+		for _, members := range distinguishable(links, counts) {
 			d.strong = append(d.strong, members...)
 		}
 	}
@@ -186,11 +186,11 @@ func (w *window) meetings() map[[2]int]*meeting {
 	return all
 }
 
-// comparable returns the groups of the members that count whose links join them
+// distinguishable returns the groups of the members that count whose links join them
 // all in a way that tells their discriminations apart: with a cycle of odd length.
 // Along a chain, or a cycle of even length, one half could take any factor and the
 // other its inverse.
-func comparable(links [][]int, counts []bool) [][]int {
+func distinguishable(links [][]int, counts []bool) [][]int {
 	var groups [][]int
 	side := make([]int, len(links)) // 0 for a member not met
 	for start := range links {
@@ -261,7 +261,7 @@ func covariances(meetings map[[2]int]*meeting, group []int, leave int) (c, weigh
 // covariances in weighted least squares, from a first guess or, without one, from
 // equal loadings.
 func minres(c, weight [][]float64, guess []float64) []float64 {
-	const rounds, close = 1000, 1e-9
+	const rounds, tolerance = 1000, 1e-9
 	b := slices.Clone(guess)
 	if b == nil {
 		sum, weights := 0., 0.
@@ -289,7 +289,7 @@ func minres(c, weight [][]float64, guess []float64) []float64 {
 			change, largest = max(change, math.Abs(next-b[i])), max(largest, next)
 			b[i] = next
 		}
-		if change <= close*largest {
+		if change <= tolerance*largest {
 			break
 		}
 	}

@@ -59,9 +59,9 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestComparable holds that discriminations are compared only where the reviewers'
+// TestDistinguishable holds that discriminations are compared only where the reviewers'
 // meetings tell them apart.
-func TestComparable(t *testing.T) {
+func TestDistinguishable(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		links [][]int
@@ -80,7 +80,7 @@ func TestComparable(t *testing.T) {
 		if tc.out >= 0 {
 			counts[tc.out] = false
 		}
-		if diff := cmp.Diff(tc.want, comparable(tc.links, counts)); diff != "" {
+		if diff := cmp.Diff(tc.want, distinguishable(tc.links, counts)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.name, diff)
 		}
 	}

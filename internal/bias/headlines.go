@@ -264,9 +264,8 @@ type placed struct {
 // under a shared order look like, and what it all comes to.
 func (c *Collector) headlines(w *window, span Window, fits []severity, split []stretch) (metrics []Metric, text string) {
 	h := findings{models: newModels(w), c: c, span: span}
-	family := []Metric{h.length(), h.position(), h.slopes()}
-	family = append(family, h.favours()...)
-	family = append(family, h.harshness(), h.affinity(), h.anchoring(), h.drift(fits, split))
+	family := slices.Concat([]Metric{h.length(), h.position(), h.slopes()}, h.favours(),
+		[]Metric{h.harshness(), h.affinity(), h.anchoring(), h.drift(fits, split)})
 	h.judge(family)
 	return slices.Concat(family, h.sharedOrder(), []Metric{h.discrimination()}), summary(family)
 }
