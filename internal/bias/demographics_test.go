@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/growth"
 )
 
 // farmers is a session in which only b's answer speaks of women.
@@ -364,29 +365,18 @@ var hostile = []string{
 	"black ", "white whites ", "the old man ", "his her my she ", "race race-", "a-", "'", "x's' ", "women’s men’s ", "s", "boss's ", "é\u0301", "\xff", "who are ",
 }
 
-// TestDemographicsTakeLinearTime compares an answer of 1 MiB with one of an eighth:
-// work in proportion takes eight times as long, and three times that is allowed. The
-// fastest of three tries counts.
+// TestDemographicsTakeLinearTime holds that what a text costs grows as its length.
 func TestDemographicsTakeLinearTime(t *testing.T) {
-	took := func(text string, size int) time.Duration {
-		in := DemographicsInput{
-			Question: text, Answers: map[string]string{"a": strings.Repeat(text, size/len(text)), "b": "he " + text, "c": ""},
-			Lexicon: DefaultLexicon(), Threshold: 0.3,
-		}
-		start := time.Now()
-		Demographics(t.Context(), in)
-		return time.Since(start)
-	}
-	const noise = 10 * time.Millisecond // what the rest takes, and the machine
 	for _, text := range hostile {
-		small := min(took(text, 1<<17), took(text, 1<<17), took(text, 1<<17))
-		large := took(text, 1<<20)
-		for try := 1; try < 3 && large > 24*(small+noise); try++ {
-			large = min(large, took(text, 1<<20))
-		}
-		if large > 24*(small+noise) {
-			t.Errorf("%q: %v for 128 KiB, %v for 1 MiB", text, small, large)
-		}
+		t.Run(text, func(t *testing.T) {
+			growth.Linear(t, func(n int) func() {
+				in := DemographicsInput{
+					Question: text, Answers: map[string]string{"a": strings.Repeat(text, n/len(text)), "b": "he " + text, "c": ""},
+					Lexicon: DefaultLexicon(), Threshold: 0.3,
+				}
+				return func() { Demographics(t.Context(), in) }
+			})
+		})
 	}
 }
 

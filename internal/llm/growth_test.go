@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/growth"
 )
 
 // Every way in which a provider's text is read takes time in proportion to its
@@ -54,31 +55,19 @@ func TestTimePerByte(t *testing.T) {
 			o := once()
 			o.MaxReplyBytes = 4 << 20
 			o.Providers[0].APIKey = "sk-a-secret-key"
-			fastest := func(n int) time.Duration {
+			growth.Linear(t, func(n int) func() {
 				c := fakeClient(t, o, reply(tt.status, tt.body(n), "Content-Type", tt.contentType))
-				best := time.Hour
-				for range 3 {
-					call := aCall()
-					if tt.contentType == sse {
-						call.OnDelta = func(string) {}
-					}
-					start := time.Now()
+				call := aCall()
+				if tt.contentType == sse {
+					call.OnDelta = func(string) {}
+				}
+				return func() {
 					_, err := c.Complete(t.Context(), call)
-					best = min(best, time.Since(start))
 					if f := council.AsFailure(err); f != nil && len(f.Message) > maxMessageBytes {
 						t.Errorf("message of %d bytes", len(f.Message))
 					}
 				}
-				return best
-			}
-			var small, large time.Duration
-			for range 3 { // what disturbs a measurement is over at another one
-				small, large = fastest(1<<20/8), fastest(1<<20)
-				if large <= 3*8*small+250*time.Millisecond {
-					return
-				}
-			}
-			t.Errorf("8 times the bytes take %.1f times as long: %s and %s", float64(large)/float64(small), small, large)
+			})
 		})
 	}
 }

@@ -4,37 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/councild/councild/internal/growth"
 )
-
-// bounded fails the test when work on so many bytes takes far longer than anything
-// linear would. What others of this process do meanwhile counts as well, so it has
-// three attempts.
-func bounded(t *testing.T, bytes int, work func()) {
-	t.Helper()
-	limit := 200*time.Millisecond + time.Duration(bytes)*time.Second/(1<<20)
-	var took time.Duration
-	for range 3 {
-		start := cpu(t)
-		work()
-		if took = cpu(t) - start; took <= limit {
-			return
-		}
-	}
-	t.Errorf("%d bytes took %v", bytes, took)
-}
-
-// fastest returns how much of a processor the work takes at least.
-func fastest(t *testing.T, work func()) time.Duration {
-	t.Helper()
-	best := time.Duration(1 << 62)
-	for range 2 {
-		start := cpu(t)
-		work()
-		best = min(best, cpu(t)-start)
-	}
-	return best
-}
 
 // hostile are texts of about n bytes that are shaped to take long.
 func hostile(n int) map[string]string {
@@ -70,7 +42,6 @@ func hostile(n int) map[string]string {
 // What a line or a file holds is read in a time that grows as its length does,
 // whatever it is shaped like.
 func TestReadingIsLinear(t *testing.T) {
-	const small, large = 128 << 10, 1 << 20
 	readings := map[string]func(text string){
 		"ParseRecord": func(text string) { _, _ = ParseRecord([]byte(text)) },
 		"scanner": func(text string) {
@@ -92,15 +63,13 @@ func TestReadingIsLinear(t *testing.T) {
 			}
 		},
 	}
-	less, more := hostile(small), hostile(large)
+	texts := map[int]map[string]string{growth.Small: hostile(growth.Small), growth.Large: hostile(growth.Large)}
 	for name, read := range readings {
-		for shape := range less {
+		for shape := range texts[growth.Small] {
 			t.Run(fmt.Sprintf("%s/%s", name, shape), func(t *testing.T) {
-				before, after := fastest(t, func() { read(less[shape]) }), fastest(t, func() { read(more[shape]) })
-				// Anything quadratic takes 64 times as long.
-				if after > 32*before+20*time.Millisecond {
-					t.Errorf("%d bytes take %v, %d bytes %v", len(less[shape]), before, len(more[shape]), after)
-				}
+				growth.Linear(t, func(n int) func() {
+					return func() { read(texts[n][shape]) }
+				})
 			})
 		}
 	}

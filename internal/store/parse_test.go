@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/growth"
 )
 
 // noon is the start of the tests' sessions.
@@ -325,7 +326,7 @@ func FuzzParseRecord(f *testing.F) {
 	f.Add([]byte(`{"schema_version":"1.2.0","session_id":1,"timestamp":"9999-12-31T23:59:59-23:59"}`))
 	f.Add([]byte("null"))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		bounded(t, len(line), func() { _, _ = ParseRecord(line) })
+		growth.Bounded(t, len(line), func() { _, _ = ParseRecord(line) })
 		record, err := ParseRecord(line)
 		if err != nil {
 			reasonFrom(t, err)

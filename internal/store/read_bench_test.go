@@ -11,12 +11,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/growth"
 )
 
 // writeRecords writes at least n records as a Store does, and returns how many:
@@ -81,22 +81,23 @@ func BenchmarkRead(b *testing.B) {
 	}{{"encoding/json", countDecoded}, {"bytes", countNewlines}, {"read", countRead}, {"read closed", countRead}} {
 		b.Run(reader.name, func(b *testing.B) {
 			b.ReportAllocs()
-			before := cpu(b)
-			for b.Loop() {
-				name := path
-				if reader.name == "read closed" {
-					name += compressedSuffix
+			took := growth.Took(b, func() {
+				for b.Loop() {
+					name := path
+					if reader.name == "read closed" {
+						name += compressedSuffix
+					}
+					file, err := os.Open(name)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if n, err := reader.count(b.Context(), file); n != written || err != nil {
+						b.Fatalf("got %d records and %v, want %d", n, err, written)
+					}
+					file.Close()
 				}
-				file, err := os.Open(name)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if n, err := reader.count(b.Context(), file); n != written || err != nil {
-					b.Fatalf("got %d records and %v, want %d", n, err, written)
-				}
-				file.Close()
-			}
-			b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/float64(b.N*written), "cpu-ns/record")
+			})
+			b.ReportMetric(float64(took.Nanoseconds())/float64(b.N*written), "cpu-ns/record")
 		})
 	}
 }
@@ -134,14 +135,4 @@ func countRead(ctx context.Context, r *os.File) (n int, err error) {
 		n++
 	}
 	return n, nil
-}
-
-// cpu returns the CPU time that this process has taken.
-func cpu(tb testing.TB) time.Duration {
-	tb.Helper()
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		tb.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

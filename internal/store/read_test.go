@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/growth"
 )
 
 // collect returns the records of a reading and its skipped lines, as line and
@@ -284,7 +285,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		// Long lines are rare in fuzzed data, so every x counts for many.
 		data = bytes.ReplaceAll(data, []byte("x"), bytes.Repeat([]byte("x"), maxLine/4))
-		bounded(t, len(data), func() {
+		growth.Bounded(t, len(data), func() {
 			for _, err := range Read(t.Context(), bytes.NewReader(data)) {
 				if err != nil && !isLine(err) {
 					t.Error(err)

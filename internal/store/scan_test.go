@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/growth"
 )
 
 // outcomes returns what becomes of lines: the record, as JSON, or the error. All
@@ -335,7 +336,7 @@ func FuzzScanner(f *testing.F) {
 	f.Add([]byte(foreign))
 	f.Add([]byte(`{"schema_version":1,"session_id":"\u0061","timestamp":"2025-12-17T12:00:00+02:00","reviewer_id":"a/b","model_id":"a/b","position":2,"response_length_chars":0,"score_value":-0,"score_scale":"-1-1","query_metadata":null}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		bounded(t, 2*len(line), func() {
+		growth.Bounded(t, 2*len(line), func() {
 			s := newScanner()
 			_, _ = s.parse(line)
 			_, _ = s.parse(line)
