@@ -345,8 +345,8 @@ func TestRunFailures(t *testing.T) {
 	if resp.StatusCode != 502 || p.Code != "no_quorum" || p.SessionID == "" || len(p.Errors) != 2 || p.Errors[0].Field != "down" || p.Errors[1].Field != "down#2" {
 		t.Errorf("got %+v", p)
 	}
-	if strings.Contains(p.Errors[0].Message, "imulated") {
-		t.Errorf("the provider's own words are passed on: %s", p.Errors[0].Message)
+	if want := "simulated failure"; !strings.Contains(p.Errors[0].Message, want) {
+		t.Errorf("the provider's own words %q are missing: %s", want, p.Errors[0].Message)
 	}
 	if _, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x","models":["down","amber","birch"],"on_partial":"refuse"}`); p.Status != 502 || p.Code != "partial_refused" {
 		t.Errorf("got %+v", p)
