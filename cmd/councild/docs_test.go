@@ -28,11 +28,7 @@ func page(t *testing.T, name string) string {
 func TestSettingsAreDocumented(t *testing.T) {
 	var rows, blocks []string
 	for _, s := range (config.Config{}).Settings() {
-		value := "-"
-		if s.Default != "" {
-			value = "`" + s.Default + "`"
-		}
-		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", strings.TrimPrefix(s.Name, "LLM_COUNCIL_"), value, s.Meaning))
+		rows = append(rows, row(strings.TrimPrefix(s.Name, "LLM_COUNCIL_"), s))
 		blocks = append(blocks, fmt.Sprintf("# %s\n#%s=%s", s.Meaning, s.Name, s.Default))
 	}
 	_, table, _ := strings.Cut(page(t, "README.md"), "| variable | default | meaning |\n|---|---|---|\n")
@@ -40,10 +36,26 @@ func TestSettingsAreDocumented(t *testing.T) {
 	if diff := cmp.Diff(rows, strings.Split(table, "\n")); diff != "" {
 		t.Errorf("README.md: %s", diff)
 	}
+	rows = nil
+	for _, s := range config.Tracing() {
+		rows = append(rows, row(s.Name, s))
+	}
+	if want := strings.Join(rows, "\n") + "\n\n"; !strings.Contains(page(t, "README.md"), want) {
+		t.Errorf("README.md lacks the variables of traces: %s", want)
+	}
 	parts := strings.Split(strings.TrimSpace(page(t, ".env.example")), "\n\n")
 	if diff := cmp.Diff(blocks, parts[1:]); diff != "" {
 		t.Errorf(".env.example: %s", diff)
 	}
+}
+
+// row returns a setting as a row of README.md.
+func row(name string, s config.Setting) string {
+	value := "-"
+	if s.Default != "" {
+		value = "`" + s.Default + "`"
+	}
+	return fmt.Sprintf("| `%s` | %s | %s |", name, value, s.Meaning)
 }
 
 // Every variable that a page names is a setting.

@@ -51,7 +51,7 @@ func TestMaskedMemberIsFound(t *testing.T) {
 		t.Fatalf("not the case to be tested: %+.3f (p %.2g) beside %+.3f (p %.2g)", *steady.PointEstimate, *steady.PValue, *harsh.PointEstimate, *harsh.PValue)
 	}
 	if *headline.Verdict != VerdictBias || headline.Subject != "meta/m4" || *headline.PointEstimate != *harsh.PointEstimate {
-		t.Errorf("headline about %s: %q, %+.3f", headline.Subject, *headline.Verdict, *headline.PointEstimate)
+		t.Fatalf("headline about %s: %q, %+.3f", headline.Subject, *headline.Verdict, *headline.PointEstimate)
 	}
 	if *harsh.Verdict != VerdictBias || *steady.Verdict == VerdictBias {
 		t.Errorf("harsh reviewer %q, steady one %q", *harsh.Verdict, *steady.Verdict)

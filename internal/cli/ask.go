@@ -26,9 +26,9 @@ type askCmd struct {
 
 // Run puts one question to the council and prints what came of it.
 func (c askCmd) Run(ctx context.Context, std IO) error {
-	cfg, err := config.Load()
+	cfg, err := loadConfig()
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	p := &progress{}
 	if isTerminal(std.Stderr) {
@@ -64,6 +64,7 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 		return nil, usageError{err}
 	}
 	log := newLog(std.Stderr, cfg)
+	warnOfSettings(ctx, log, cfg)
 	var recorder pipeline.Recorder
 	var warnings []council.Warning
 	if cfg.BiasPersistence && cfg.BiasConsent > 0 {

@@ -56,6 +56,20 @@ func TestCommandLine(t *testing.T) {
 			stderr: "LLM_COUNCIL_MODLES|LLM_COUNCIL_MODELS|LLM_COUNCIL_TIMEOUT|10m|LLM_COUNCIL_MAX_MODELS|LLM_COUNCIL_API_TOKENS",
 		},
 		{name: "config", args: []string{"config"}, env: map[string]string{"API_KEY": "sk-secret"}, stdout: "LLM_COUNCIL_API_KEY |[redacted]|environment|LLM_COUNCIL_DRAIN_TIMEOUT|30s|default"},
+		{
+			name: "config of traces", args: []string{"config"}, stdout: "OTEL_EXPORTER_OTLP_ENDPOINT |OTEL_EXPORTER_OTLP_HEADERS |OTEL_SERVICE_NAME |councild |OTEL_TRACES_SAMPLER ",
+		},
+		{
+			name: "what is likely to be wrong", args: []string{"config"}, env: map[string]string{"BASE_URL": "http://127.0.0.1:1", "MODELS": "slim:amber,sim:amber"},
+			stdout: "LLM_COUNCIL_BASE_URL", stderr: "likely to be wrong: LLM_COUNCIL_BASE_URL: http://127.0.0.1:1 has no path|likely to be wrong: LLM_COUNCIL_PROVIDERS: no provider has the name \"slim\"",
+		},
+		{
+			name: "a lexicon and models that are not there", args: []string{"config"}, code: 2,
+			env:    map[string]string{"LEXICON": "missing.json", "MODELS": "sim:amber,sim:ambr", "CHAIRMAN": "sim:x", "ORDER": "random"},
+			stderr: "LLM_COUNCIL_LEXICON: \"missing.json\" cannot be read (no such file or directory)|there is no simulated model sim:ambr, sim:x: use sim:amber, |LLM_COUNCIL_ORDER",
+		},
+		{name: "no lexicon", args: []string{"serve"}, env: map[string]string{"LEXICON": "/dev/null", "ORDER": "random"}, code: 2, stderr: "LLM_COUNCIL_LEXICON: \"/dev/null\" is no lexicon|LLM_COUNCIL_ORDER"},
+		{name: "a lexicon that is not used", args: []string{"config"}, env: map[string]string{"LEXICON": "missing.json", "DEMOGRAPHICS": "false"}, stdout: "missing.json"},
 		{name: "config that is wrong", args: []string{"config"}, env: map[string]string{"ORDER": "random"}, code: 2, stderr: "LLM_COUNCIL_ORDER"},
 		{name: "a report on nothing", args: []string{"bias-report"}, stdout: "Collecting data (0 of 10 sessions)"},
 		{name: "a report on a missing file", args: []string{"bias-report", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},

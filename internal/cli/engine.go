@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -39,7 +40,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 	}
 	if usesSim(cfg) {
 		if sim.Models == nil {
-			sim.Models = slices.Concat(simllm.Council(), simllm.Troubled())
+			sim.Models = builtIn()
 		}
 		if e.sim, err = simllm.Start(ctx, sim); err != nil {
 			return nil, err
@@ -121,6 +122,42 @@ func (e *engine) outOfOrder(cfg config.Config) (models []string, quorum bool) {
 	return models, len(left) >= pipeline.Quorum(cfg.Quorum, len(cfg.Models))
 }
 
+// loadConfig reads the settings, and reports with their problems those of what they
+// name.
+func loadConfig() (config.Config, error) {
+	cfg, err := config.Load(checkLexicon, checkSimulated)
+	if err != nil {
+		return cfg, usageError{err}
+	}
+	return cfg, nil
+}
+
+func checkLexicon(cfg config.Config) error {
+	if !cfg.Demographics {
+		return nil
+	}
+	if _, err := readLexicon(cfg.Lexicon); err != nil {
+		return fmt.Errorf("LLM_COUNCIL_LEXICON: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
+}
+
+// checkSimulated reports the simulated models that do not exist.
+func checkSimulated(cfg config.Config) error {
+	known := simulated(builtIn())
+	unknown := slices.DeleteFunc(cfg.Named(), func(model string) bool {
+		return cfg.ProviderOf(model) != config.SimProvider || slices.Contains(known, model)
+	})
+	if len(unknown) == 0 {
+		return nil
+	}
+	return fmt.Errorf("LLM_COUNCIL_MODELS or another list of models: there is no simulated model %s: use %s",
+		strings.Join(unknown, ", "), strings.Join(known, ", "))
+}
+
+// builtIn returns the simulated models that settings can name.
+func builtIn() []simllm.Model { return slices.Concat(simllm.Council(), simllm.Troubled()) }
+
 // readLexicon reads the terms by demographic axis, from the file or built in.
 func readLexicon(path string) (bias.Lexicon, error) {
 	if path == "" {
@@ -128,19 +165,25 @@ func readLexicon(path string) (bias.Lexicon, error) {
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading LLM_COUNCIL_LEXICON: %w", err)
+		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
 	}
 	lexicon, err := bias.ParseLexicon(data)
 	if err != nil {
-		return nil, fmt.Errorf("reading LLM_COUNCIL_LEXICON: %s: %w", path, err)
+		return nil, fmt.Errorf("%q is no lexicon: %w", path, err)
 	}
 	return lexicon, nil
 }
 
+// warnOfSettings logs what is likely to be wrong with the settings.
+func warnOfSettings(ctx context.Context, log *slog.Logger, cfg config.Config) {
+	for _, warning := range cfg.Warnings() {
+		log.WarnContext(ctx, "a setting is likely to be wrong", "setting", warning)
+	}
+}
+
 // usesSim reports whether any configured model is simulated.
 func usesSim(cfg config.Config) bool {
-	return slices.ContainsFunc(slices.Concat(cfg.Models, []string{cfg.Chairman}, cfg.ChairmanFallbacks, cfg.Reviewers, cfg.AllowedModels),
-		func(model string) bool { return strings.HasPrefix(model, config.SimProvider+":") })
+	return slices.ContainsFunc(cfg.Named(), func(model string) bool { return cfg.ProviderOf(model) == config.SimProvider })
 }
 
 // simulated returns the names by which a configuration calls simulated models.

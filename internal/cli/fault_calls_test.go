@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -166,7 +167,11 @@ func TestFaultF05(t *testing.T) {
 	for _, e := range problem.Errors {
 		reasons = append(reasons, e.Field+": "+e.Message)
 	}
-	if diff := cmp.Diff([]string{"c: unavailable (the provider answered 503)", "d: empty"}, reasons); diff != "" {
+	want := []string{
+		"c: unavailable: the provider at " + strings.TrimPrefix(f.provider.url, "http://") + " answered 503 Service Unavailable: simulated failure: Service Unavailable",
+		"d: empty: the reply holds no text",
+	}
+	if diff := cmp.Diff(want, reasons); diff != "" {
 		t.Error(diff)
 	}
 	for _, model := range []string{"a", "b", "c", "d"} {
@@ -358,4 +363,45 @@ func TestFaultF12(t *testing.T) {
 		t.Errorf("%d connections", connections)
 	}
 	measured(t, "F12", "at most 4 connections for 50 calls", "%d connections for %d calls", connections, calls)
+}
+
+// A stream of single characters is few events, and legal streams of rare forms are
+// read.
+func TestFaultF36(t *testing.T) {
+	const (
+		deltas = 400_000
+		limit  = 512 << 10 // MAX_UPSTREAM_BYTES
+		most   = 16 * limit
+	)
+	tiny := simllm.Fault{Kind: simllm.StreamTiny, Size: deltas, Tasks: syntheses}
+	f := trialOf(t, tap(t, tiny), "a,b,c,d", map[string]string{"CHAIRMAN": "d", "MAX_UPSTREAM_BYTES": strconv.Itoa(limit)})
+	f.session(t, "") // what is set up once is set up
+	before, start := heap(), time.Now()
+	_, stream, err := f.post(t.Context(), `,"stream":true`)
+	took := time.Since(start)
+	_, done, ok := bytes.Cut(stream, []byte("\nevent: session.done\ndata: "))
+	if err != nil || !ok {
+		t.Fatalf("%.500s, %v", stream, err)
+	}
+	s := f.answered(t, done)
+	if s.Status != council.StatusComplete || strings.Count(s.Answer, "x") < deltas {
+		t.Errorf("status %s, %d bytes", s.Status, len(s.Answer))
+	}
+	events := bytes.Count(stream, []byte("\nevent: stage3.delta\n"))
+	if events > int(took/(20*time.Millisecond))+2 {
+		t.Errorf("%d deltas became %d events in %s", deltas, events, took)
+	}
+	stream, done = nil, nil
+	grown := heap() - before
+	if grown > most {
+		t.Errorf("the session takes %d bytes", grown)
+	}
+
+	f = trialOf(t, tap(t, simllm.Fault{Kind: simllm.StreamRare, Tasks: syntheses}), "a,b,c,d", map[string]string{"CHAIRMAN": "d"})
+	rare, restarts := f.streamed(t)
+	if rare.Status != council.StatusComplete || restarts != 0 || strings.Count(rare.Answer, "Simulated synthesis.") != 1 {
+		t.Errorf("status %s, %d restarts, answer %.100q", rare.Status, restarts, rare.Answer)
+	}
+	measured(t, "F36", "deltas coalesce; memory within 16 x MAX_UPSTREAM_BYTES; rare forms are read",
+		"%d deltas are %d events; %.1f x MAX_UPSTREAM_BYTES; many lines, CR, capitals and another choice are read", deltas, events, float64(grown)/limit)
 }

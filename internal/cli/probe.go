@@ -42,9 +42,9 @@ type probed struct {
 // Run has reviewers read the same answers again and again, and says how far they
 // agree with themselves.
 func (c probeCmd) Run(ctx context.Context, std IO) error {
-	cfg, err := config.Load()
+	cfg, err := loadConfig()
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	if err := c.check(cfg); err != nil {
 		return err

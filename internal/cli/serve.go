@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -23,14 +24,16 @@ type serveCmd struct{}
 
 // Run runs the daemon.
 func (serveCmd) Run(ctx context.Context, std IO) error {
-	cfg, err := config.Load()
-	if err == nil {
-		err = cfg.RequireCouncil()
-	}
+	cfg, err := loadConfig()
 	if err != nil {
+		return err
+	}
+	if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}
 	}
-	d, err := newDaemon(ctx, cfg, disk.OS{}, newLog(std.Stderr, cfg), std.Version)
+	log := newLog(std.Stderr, cfg)
+	warnOfSettings(ctx, log, cfg)
+	d, err := newDaemon(ctx, cfg, disk.OS{}, log, std.Version)
 	if err != nil {
 		return err
 	}
@@ -44,9 +47,9 @@ type demoCmd struct {
 // Run runs a daemon whose members are simulated and whose records go to a new
 // directory.
 func (c demoCmd) Run(ctx context.Context, std IO) error {
-	cfg, err := config.Load()
+	cfg, err := loadConfig()
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	dir, err := os.MkdirTemp("", "councild-demo-")
 	if err != nil {
@@ -99,18 +102,21 @@ type configCmd struct{}
 
 // Run prints every setting.
 func (configCmd) Run(std IO) error {
-	cfg, err := config.Load()
+	cfg, err := loadConfig()
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "VARIABLE\tVALUE\tFROM\tMEANING") // errors come with Flush
-	for _, s := range cfg.Settings() {
+	for _, s := range slices.Concat(cfg.Settings(), config.Tracing()) {
 		value := s.Value
 		if value == "" {
 			value = "-"
 		}
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, value, s.Source, s.Meaning)
+	}
+	for _, warning := range cfg.Warnings() {
+		_, _ = fmt.Fprintln(std.Stderr, "councild: likely to be wrong:", warning)
 	}
 	return w.Flush()
 }

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -152,10 +151,9 @@ func (c *Config) checkProviders(p *problems) {
 	if !isBaseURL(c.BaseURL) {
 		p.add("LLM_COUNCIL_BASE_URL", useURL)
 	}
-	name := regexp.MustCompile(`^[a-z0-9_-]+$`)
 	seen := map[string]bool{}
 	for i, provider := range c.Providers {
-		if !name.MatchString(provider.Name) {
+		if !providerName.MatchString(provider.Name) {
 			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has no valid name: write name=url, the name of a to z, 0 to 9, _ and -", i+1)
 			continue // without a name, what the URL is cannot be told
 		}
@@ -216,22 +214,4 @@ func (c *Config) checkCouncil(p *problems) {
 	if c.Quorum < 0 || (len(c.Models) > 0 && c.Quorum > len(c.Models)) {
 		p.invalid("LLM_COUNCIL_QUORUM", outOfRange+"use 1 to the number of LLM_COUNCIL_MODELS, or 0 for more than half of them")
 	}
-}
-
-// RequireCouncil returns an error, joined and worded as Load's, when the settings
-// cannot run a council: no models are named, or one of them goes to OpenRouter
-// without a key. Commands that call no model do without it.
-func (c Config) RequireCouncil() error {
-	p := &problems{}
-	if len(c.Models) == 0 {
-		p.add("LLM_COUNCIL_MODELS", "is not set: list two or more models, separated by commas, and set LLM_COUNCIL_API_KEY for the default provider, "+
-			"or run \"councild demo\", which needs neither")
-	}
-	named := slices.Concat(c.Models, []string{c.Chairman}, c.ChairmanFallbacks, c.Reviewers, c.AllowedModels)
-	needs := func(model string) bool { return model != "" && c.ProviderOf(model) == "" }
-	if i := slices.IndexFunc(named, needs); i >= 0 && c.BaseURL == openRouter && c.APIKey == "" {
-		p.add("LLM_COUNCIL_API_KEY", "is not set, and %q goes to %s, which asks for a key: set it, or set LLM_COUNCIL_BASE_URL to another provider, "+
-			"or run \"councild demo\", which needs no key", named[i], openRouter)
-	}
-	return p.err()
 }

@@ -15,6 +15,7 @@ package config
 
 import (
 	"log/slog"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,9 +29,6 @@ const (
 	keyPrefix  = prefix + "API_KEY_"
 	keyPattern = keyPrefix + "<NAME>"
 	fileSuffix = "_FILE"
-
-	// openRouter is the default of BaseURL, which is of no use without a key.
-	openRouter = "https://openrouter.ai/api/v1"
 )
 
 // SimProvider is the name of the built-in simulated provider. PROVIDERS cannot
@@ -181,4 +179,31 @@ func table() []Setting {
 		}
 	}
 	return rows
+}
+
+// Tracing returns the variables, named without the prefix, by which OpenTelemetry's
+// own library is told where traces go and what is in them. The value of one that may
+// hold a secret is [redacted].
+func Tracing() []Setting {
+	settings := []Setting{
+		{Name: "OTEL_EXPORTER_OTLP_ENDPOINT", Meaning: "collector that traces are sent to over OTLP and HTTP, below /v1/traces; unset, as the next one: no traces"},
+		{Name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Meaning: "the whole URL that traces are sent to, in the place of the above"},
+		{Name: "OTEL_EXPORTER_OTLP_HEADERS", Meaning: "headers for the collector, comma list of name=value", Secret: true},
+		{Name: "OTEL_EXPORTER_OTLP_TRACES_HEADERS", Meaning: "the same for traces alone", Secret: true},
+		{Name: "OTEL_SERVICE_NAME", Default: "councild", Meaning: "name of the service in the traces"},
+		{Name: "OTEL_RESOURCE_ATTRIBUTES", Meaning: "further attributes of the service, comma list of name=value"},
+		{Name: "OTEL_TRACES_SAMPLER", Default: "parentbased_always_on", Meaning: "which traces are sent"},
+		{Name: "OTEL_TRACES_SAMPLER_ARG", Meaning: "what the sampler needs, such as the share of traces"},
+	}
+	for i := range settings {
+		s := &settings[i]
+		s.Value, s.Source = s.Default, SourceDefault
+		if value := os.Getenv(s.Name); value != "" {
+			s.Value, s.Source = value, SourceEnvironment
+			if s.Secret || strings.Contains(value, "@") { // a URL may hold a password
+				s.Value = redacted
+			}
+		}
+	}
+	return settings
 }

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -458,6 +459,19 @@ LLM_COUNCIL_TIMOUT: there is no such setting: did you mean LLM_COUNCIL_TIMEOUT?`
 	}
 }
 
+// What callers check beside Load is reported with all the rest, in its order.
+func TestChecks(t *testing.T) {
+	_, _ = load(t, nil) // clears the environment
+	t.Setenv("LLM_COUNCIL_LEXICON", "/no/lexicon")
+	t.Setenv("LLM_COUNCIL_ORDER", "random")
+	t.Setenv("LLM_COUNCIL_ADDR", "nowhere")
+	_, err := config.Load(func(c config.Config) error { return fmt.Errorf("LLM_COUNCIL_LEXICON: %s", c.Lexicon) }, func(config.Config) error { return nil })
+	lines := strings.Split(text(err), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[0], "LLM_COUNCIL_ADDR: ") || lines[1] != "LLM_COUNCIL_LEXICON: /no/lexicon" {
+		t.Errorf("got %q", lines)
+	}
+}
+
 func TestUnknown(t *testing.T) {
 	tests := []struct{ name, suggestion string }{
 		{"MODEL", "MODELS"},
@@ -584,6 +598,11 @@ func TestRequireCouncil(t *testing.T) {
 		{"fallback without key", with(provider, vars{"CHAIRMAN_FALLBACKS": "p:a,x"}), noKey},
 		{"reviewer without key", with(provider, vars{"REVIEWERS": "sim:a,x"}), noKey},
 		{"allowed model without key", with(provider, vars{"ALLOWED_MODELS": "x"}), noKey},
+		{
+			"another provider without key",
+			vars{"PROVIDERS": "claude=https://api.anthropic.com/v1,mine=https://llm.test/v1", "MODELS": "claude:a,mine:b"},
+			`LLM_COUNCIL_API_KEY_CLAUDE: is not set, and "claude:a" goes to https://api.anthropic.com/v1, which asks for a key: set it`,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -591,6 +610,61 @@ func TestRequireCouncil(t *testing.T) {
 				t.Error(d)
 			}
 		})
+	}
+}
+
+// Warnings tells what may be meant, and is silent about what is common.
+func TestWarnings(t *testing.T) {
+	const (
+		url      = "http://localhost:11434/v1"
+		noPath   = "LLM_COUNCIL_BASE_URL: http://localhost:11434 has no path, and most providers answer under /v1 only: write http://localhost:11434/v1 if calls fail with HTTP 404"
+		noPathOf = "LLM_COUNCIL_PROVIDERS: http://10.0.0.1:8000 has no path, and most providers answer under /v1 only: write http://10.0.0.1:8000/v1 if calls fail with HTTP 404"
+		noKey    = `LLM_COUNCIL_API_KEY_MY_LLM: is not set, and "my-llm:a" goes to https://llm.test/v1: set it if calls fail with HTTP 401`
+	)
+	unknown := func(name, model string) string {
+		return fmt.Sprintf(`LLM_COUNCIL_PROVIDERS: no provider has the name %q, so that %q goes to the default one, as a whole: add %s=url if a provider is meant`, name, model, name)
+	}
+	for name, tt := range map[string]struct {
+		vars vars
+		want []string
+	}{
+		"nothing":                        {nil, nil},
+		"simulated models":               {vars{"MODELS": "sim:amber,sim:birch"}, nil},
+		"no path":                        {vars{"BASE_URL": "http://localhost:11434/", "MODELS": "a,b"}, []string{noPath}},
+		"no path, and nobody goes there": {vars{"BASE_URL": "http://localhost:11434", "MODELS": "sim:a,sim:b"}, nil},
+		"no path of another": {
+			vars{"BASE_URL": url, "PROVIDERS": "x=http://10.0.0.1:8000,y=http://10.0.0.2:8000", "MODELS": "x:a,b"}, []string{noPathOf},
+		},
+		"no key": {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "MODELS": "my-llm:a,my-llm:b"}, []string{noKey}},
+		"a key":  {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "API_KEY_MY_LLM": "k", "MODELS": "my-llm:a,my-llm:b"}, nil},
+		"ids with a colon": {
+			vars{"BASE_URL": url, "PROVIDERS": "local=" + url, "MODELS": "llama3:8b,x/y:free,mistral:7b-instruct-q4_0,deepseek-r1:latest,hf.co/x:Q4,local:llama3:8b,phi3:mini,yi:6b"}, nil,
+		},
+		"a misspelt name":       {vars{"BASE_URL": url, "PROVIDERS": "local=" + url, "MODELS": "lokal:a,b"}, []string{unknown("lokal", "lokal:a")}},
+		"a misspelt sim":        {vars{"BASE_URL": url, "MODELS": "slim:amber,b"}, []string{unknown("slim", "slim:amber")}},
+		"a name that is known":  {vars{"BASE_URL": url, "MODELS": "a,b", "CHAIRMAN": "openai:gpt-5"}, []string{unknown("openai", "openai:gpt-5")}},
+		"an id behind a name":   {vars{"BASE_URL": url, "MODELS": "a,b", "REVIEWERS": "or:x/y,or:x/y"}, []string{unknown("or", "or:x/y")}},
+		"an id with two colons": {vars{"BASE_URL": url, "MODELS": "a,b", "ALLOWED_MODELS": "box:llama3:8b"}, []string{unknown("box", "box:llama3:8b")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := cmp.Diff(tt.want, mustLoad(t, tt.vars).Warnings()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func TestTracing(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://me:secret@collector.test")
+	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret")
+	t.Setenv("OTEL_SERVICE_NAME", "council")
+	for _, s := range config.Tracing() {
+		if strings.Contains(s.Value, "secret") {
+			t.Errorf("%s shows a secret", s.Name)
+		}
+		if given := s.Source == config.SourceEnvironment; given != (os.Getenv(s.Name) != "") || s.Meaning == "" || !given && s.Value != s.Default {
+			t.Errorf("%+v", s)
+		}
 	}
 }
 

@@ -22,7 +22,10 @@ import (
 // envconfig reads nothing but the process's own variables. Load therefore
 // replaces those that begin with LLM_COUNCIL_ while it works and puts them back
 // before it returns: call it before there is a goroutine that reads or sets them.
-func Load() (Config, error) {
+//
+// Each of checks is given the settings as far as they could be read, and returns
+// what else is wrong with them, worded alike, or nil.
+func Load(checks ...func(Config) error) (Config, error) {
 	given := map[string]string{}
 	for variable, text := range environ() {
 		if text = strings.TrimSpace(text); text != "" {
@@ -43,6 +46,11 @@ func Load() (Config, error) {
 	p.unknown(given, c.settings)
 	c.complete(p)
 	c.check(p)
+	for _, check := range checks {
+		if err := check(c); err != nil {
+			p.errs = append(p.errs, err)
+		}
+	}
 	if err := p.err(); err != nil {
 		return Config{}, err
 	}

@@ -187,7 +187,7 @@ func TestSecurityHeaders(t *testing.T) {
 func TestForeignHost(t *testing.T) {
 	open, closed := start(t, nil), start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret} })
 	for host, want := range map[string]int{
-		"localhost": 200, "LOCALHOST:80": 200, "127.0.0.1": 200, "127.9.9.9:8080": 200, "[::1]": 200, "[::1]:8080": 200,
+		"localhost": 200, "LOCALHOST:80": 200, "localhost.": 200, "localhost.:8080": 200, "127.0.0.1": 200, "127.9.9.9:8080": 200, "[::1]": 200, "[::1]:8080": 200,
 		"rebound.example": 403, "rebound.example:8080": 403, "localhost.example": 403, "127.0.0.1.example": 403, "192.0.2.1:8080": 403, "0.0.0.0:8080": 403,
 	} {
 		for s, want := range map[*server]int{open: want, closed: 200} {

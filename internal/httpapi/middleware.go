@@ -161,6 +161,7 @@ func isLoopback(host string) bool {
 	if err != nil { // no port
 		name = strings.Trim(host, "[]")
 	}
+	name = strings.TrimSuffix(name, ".") // the root of all names
 	ip := net.ParseIP(name)
 	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
 }

@@ -65,7 +65,7 @@ func BenchmarkStreamChunk(b *testing.B) {
 			c, api := fakeClient(b, fakeOptions(), provider), bareClient(provider)
 			call := aCall()
 			seen := 0
-			call.OnDelta = func(string) { seen++ }
+			call.OnDelta = func(text string) { seen += len(text) }
 			var ours, theirs time.Duration
 			for b.Loop() {
 				start := time.Now()
@@ -78,8 +78,8 @@ func BenchmarkStreamChunk(b *testing.B) {
 				}
 				ours, theirs = ours+middle.Sub(start), theirs+time.Since(middle)
 			}
-			if seen != n*b.N {
-				b.Fatalf("%d deltas", seen)
+			if seen < n*b.N {
+				b.Fatalf("%d bytes of text", seen)
 			}
 			perChunk := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(n*b.N) }
 			b.ReportMetric(perChunk(ours), "ns/chunk")

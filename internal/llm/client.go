@@ -1,15 +1,22 @@
 // Package llm performs completion calls against OpenAI-compatible providers and
 // says in typed form what came of each: text, usage and cost, or a
-// council.Failure. It is the only importer of go-openai, and cures in one
-// RoundTripper what that library leaves open: unbounded bodies, errors inside
-// HTTP 200, lost headers, parameters that its structs cannot carry, streams that
-// end like an answer without being one.
+// council.Failure. It is the only importer of go-openai, which makes and sends the
+// requests. One RoundTripper cures what that library leaves open: unbounded bodies,
+// errors inside HTTP 200, lost headers, parameters that its structs cannot carry,
+// streams that end like an answer without being one. Replies are read here.
+//
+// # Streams
+//
+// The text of a stream is passed on at once after a pause, and otherwise every
+// 20 ms. Of several choices the one of index 0 is read, which is the only one that
+// was asked for.
 //
 // # Faults
 //
 // A call is one request, and up to Options.MaxAttempts of them when a request
 // failed in a way that another one may not: HTTP 408, 409, 425, 429 and 5xx, no
-// connection, a connection that broke, a reply that was cut off. Whatever came of
+// connection, a connection that broke, a reply that was cut off. A certificate that
+// is not trusted stays so, and is not tried again. Whatever came of
 // a whole reply is final, and so is a reply of which a part was passed on already.
 // So is a request that ran out of time, be it while connecting: a slow model is
 // usually slow again, and its tokens cost money. A request that is repeated
@@ -39,6 +46,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -105,6 +113,8 @@ type Client struct {
 type provider struct {
 	Provider
 	host      string
+	address   string // host and port as configured, for messages
+	hint      string // as in exchange
 	api       *openai.Client
 	transport *transport
 	pool      *http.Transport
@@ -146,12 +156,24 @@ func New(o Options) (*Client, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		c.providers[p.Name] = &provider{
-			Provider: p, host: u.Hostname(), api: openai.NewClientWithConfig(config), transport: t, pool: pool,
+			Provider: p, host: u.Hostname(), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), transport: t, pool: pool,
 			slots: make(chan struct{}, o.MaxCallsPerProvider), start: time.Now(), budget: newBudget(), models: map[string]*model{},
 		}
 	}
 	return c, nil
 }
+
+// hint says what HTTP 404 from a base URL without a version may come from.
+func hint(base *url.URL) string {
+	if versioned.MatchString(base.Path) {
+		return ""
+	}
+	return fmt.Sprintf(" (the base URL %s://%s%s names no version of the interface: most providers have theirs under /v1)",
+		base.Scheme, base.Host, base.Path)
+}
+
+// versioned matches paths such as /v1 and /v1beta/openai.
+var versioned = regexp.MustCompile(`/v[0-9]`)
 
 // newPool returns a transport whose idle connections outlast the pauses between
 // the stages of a session. The 16 KiB buffers let a review prompt leave in one
@@ -300,7 +322,9 @@ func (p *provider) leave(m *model, t ticket, v verdict) {
 func (p *provider) now() time.Duration { return time.Since(p.start) }
 
 // attempt sends one request. It reports whether another one may do better.
-func (c *Client) attempt(caller context.Context, p *provider, m *model, call council.Call, format *council.Format, t ticket) (reply council.Completion, again bool, failure *council.Failure) {
+func (c *Client) attempt(
+	caller context.Context, p *provider, m *model, call council.Call, format *council.Format, t ticket,
+) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
 	defer func() { p.leave(m, t, judgement) }() // also when OnDelta panics
 	ctx, cut := context.WithCancelCause(caller)
@@ -308,31 +332,30 @@ func (c *Client) attempt(caller context.Context, p *provider, m *model, call cou
 	timer := time.AfterFunc(c.attemptTimeout, func() { cut(errAttemptTimeout) })
 	defer timer.Stop()
 
-	x := &exchange{extra: extraFields(p.host, call, format), cut: cut, onDelta: call.OnDelta}
+	x := &exchange{extra: extraFields(p.host, call, format), cut: cut, onDelta: call.OnDelta, address: p.address, hint: p.hint}
 	request := openai.ChatCompletionRequest{Model: m.name, Messages: make([]openai.ChatCompletionMessage, len(call.Messages))}
 	for i, message := range call.Messages {
 		request.Messages[i] = openai.ChatCompletionMessage{Role: message.Role, Content: message.Content}
 	}
-	var resp openai.ChatCompletionResponse
+	var r received
 	var err error
-	if call.OnDelta == nil {
-		resp, err = p.api.CreateChatCompletion(withExchange(ctx, x), request)
-		resp, err = x.readAgain(resp, err)
-	} else {
-		resp, err = p.stream(withExchange(ctx, x), x, request)
+	if call.OnDelta != nil {
+		r, err = p.stream(withExchange(ctx, x), x, request)
+	} else if _, err = p.api.CreateChatCompletion(withExchange(ctx, x), request); err == nil {
+		r, err = x.reply(ctx)
 	}
-	reply.Usage, reply.Doubted = x.usage()
-	failure = judge(ctx, x, resp, err)
+	completion.Usage, completion.Doubted = consumed(x, r), r.doubted
+	failure = judge(ctx, x, r, err)
 	judgement = diagnose(caller, failure)
 	if failure != nil {
 		failure.Message = redact(failure.Message, p.APIKey)
-		return reply, retryable(x, failure), failure
+		return completion, retryable(x, failure), failure
 	}
-	reply.Text, reply.FinishReason = textOf(resp.Choices[0].Message), string(resp.Choices[0].FinishReason)
+	completion.Text, completion.FinishReason = r.text, r.finish
 	if call.OnDelta != nil && !x.passedOn {
-		call.OnDelta(reply.Text) // the provider does not stream
+		call.OnDelta(r.text) // the provider does not stream
 	}
-	return reply, false, nil
+	return completion, false, nil
 }
 
 // mayBeTheFormat reports whether a request may have failed for its reply format:
@@ -378,4 +401,14 @@ func (p *provider) model(name string) *model {
 		p.models[name] = m
 	}
 	return m
+}
+
+// consumed returns what a request consumed. A provider that refused it, or was
+// never reached, consumed nothing; one that answered without figures, or broke off,
+// leaves them unknown.
+func consumed(x *exchange, r received) council.Usage {
+	if !x.sent || (x.status >= 400 && x.status < 500) {
+		return council.NoUsage()
+	}
+	return r.usage
 }

@@ -1,12 +1,14 @@
 package llm_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -303,18 +305,149 @@ func TestKeyIsRedacted(t *testing.T) {
 
 func TestErrorBodies(t *testing.T) {
 	for body, want := range map[string]string{
-		`{"error":{"message":"one"}}`: "the provider answered 503 Service Unavailable: one",
-		`{"error":"two"}`:             "the provider answered 503 Service Unavailable: two",
-		`{"message":"three"}`:         "the provider answered 503 Service Unavailable: three",
-		`<html>`:                      "the provider answered 503 Service Unavailable",
-		``:                            "the provider answered 503 Service Unavailable",
+		`{"error":{"message":"one"}}`:             ": one",
+		`{"error":"two"}`:                         ": two",
+		`{"message":"three"}`:                     ": three",
+		`{"detail":"four"}`:                       ": four",
+		`[{"error":{"code":5,"message":"five"}}]`: ": five",
+		`{"error":{"message":["six","seven"]}}`:   ": six, seven",
+		`{"error":null,"message":null}`:           "",
+		`<html>`:                                  "",
+		``:                                        "",
 	} {
 		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, body)
 		})
-		if _, f := failed(t, newClient(t, options(llm.Provider{BaseURL: url})), question("m")); f.Message != want {
-			t.Errorf("%s: got %q", body, f.Message)
+		_, f := failed(t, newClient(t, options(llm.Provider{BaseURL: url})), question("m"))
+		if want := "the provider at " + strings.TrimPrefix(url, "http://") + " answered 503 Service Unavailable" + want; f.Message != want {
+			t.Errorf("%s: got %q, want %q", body, f.Message, want)
+		}
+	}
+}
+
+// A short key is no secret, and a letter of many words.
+func TestShortKeysAreNotRedacted(t *testing.T) {
+	for _, key := range []string{"a", "EMPTY", "ollama"} {
+		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `{"error":{"message":"EMPTY was a bad idea of ollama"}}`)
+		})
+		_, f := failed(t, newClient(t, options(llm.Provider{BaseURL: url, APIKey: key})), question("m"))
+		if !strings.HasSuffix(f.Message, "400 Bad Request: EMPTY was a bad idea of ollama") {
+			t.Errorf("key %q: %q", key, f.Message)
+		}
+	}
+}
+
+// HTTP 404 may come from a base URL that is not complete.
+func TestNotFoundNamesTheBaseURL(t *testing.T) {
+	const hint = "most providers have theirs under /v1"
+	url := serve(t, http.NotFound)
+	for path, hinted := range map[string]bool{"": true, "/api": true, "/v1": false, "/v1beta/openai": false} {
+		_, f := failed(t, newClient(t, options(llm.Provider{BaseURL: url + path})), question("m"))
+		if f.Code != council.FailUnknownModel || strings.Contains(f.Message, hint) != hinted || hinted && !strings.Contains(f.Message, url+path+" ") {
+			t.Errorf("%q: %v", path, f)
+		}
+	}
+}
+
+// What is not HTTP's, or not this library's to tell, stays inside.
+func TestStrangeStatus(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
+			t.Error(err)
+		}
+		_, _ = io.WriteString(conn, "HTTP/1.1 000 Odd\r\nContent-Length: 6\r\nConnection: close\r\n\r\nsecret")
+	})
+	_, f := failed(t, newClient(t, options(llm.Provider{BaseURL: "http://" + listener.Addr().String()})), question("m"))
+	if f.Code != council.FailBadResponse || strings.Contains(f.Message, "%!") || strings.Contains(f.Message, "secret") {
+		t.Errorf("got %v", f)
+	}
+}
+
+// The address that was configured is named; those of this machine and of its
+// resolver are not.
+func TestNoConnection(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	completion, f := failed(t, newClient(t, options(llm.Provider{BaseURL: "http://" + address})), question("m"))
+	if want := "no connection to the provider at " + address + ": connect: connection refused"; f.Code != council.FailConnection || f.Message != want {
+		t.Errorf("got %v, want %s", f, want)
+	}
+	if !cmp.Equal(completion.Usage, council.NoUsage()) {
+		t.Errorf("usage %+v", completion.Usage)
+	}
+}
+
+// A certificate that is not to be trusted will not be at the next attempt.
+func TestCertificatesAreNotRetried(t *testing.T) {
+	var connections atomic.Int64
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.StartTLS()
+	defer server.Close()
+	plain := serve(t, http.NotFound)
+	for url, reason := range map[string]string{server.URL: "certificate", strings.Replace(plain, "http:", "https:", 1): "HTTP response to HTTPS client"} {
+		o := options(llm.Provider{BaseURL: url})
+		o.MaxAttempts = 3
+		completion, f := failed(t, newClient(t, o), question("m"))
+		if f.Code != council.FailConnection || !strings.Contains(f.Message, reason) || completion.Attempts != 1 || !cmp.Equal(completion.Usage, council.NoUsage()) {
+			t.Errorf("%v after %d attempts, usage %+v", f, completion.Attempts, completion.Usage)
+		}
+	}
+	if connections.Load() != 1 {
+		t.Errorf("%d connections, want 1", connections.Load())
+	}
+}
+
+// An answer is JSON to its end, and something to read.
+func TestNoAnswers(t *testing.T) {
+	whole := func(content string) string { return `{"choices":[{"message":{"content":"` + content + `"}}]}` }
+	for body, want := range map[string]council.FailureCode{
+		whole("x") + " \r\n":               "",
+		whole("x") + "{}":                  council.FailBadResponse,
+		whole("x") + "<!-- cached -->":     council.FailBadResponse,
+		whole("x") + "\x00":                council.FailBadResponse,
+		whole(`\u200b`):                    council.FailEmpty,
+		whole("\u200b\u200c\ufeff \u00ad"): council.FailEmpty,
+		whole(`\u3164\u2800\u0301`):        council.FailEmpty,
+		whole(`\u200b.`):                   "",
+		whole("\u2705"):                    "",
+		whole("\u0301e"):                   "",
+		`{"choices":[{"index":1,"message":{"content":"x"}}]}`:                                       council.FailBadResponse,
+		`{"choices":[{"index":1,"message":{"content":"y"}},{"index":0,"message":{"content":"x"}}]}`: "",
+	} {
+		c := newClient(t, options(llm.Provider{BaseURL: serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })}))
+		got, err := c.Complete(t.Context(), question("m"))
+		var code council.FailureCode
+		if f := council.AsFailure(err); f != nil {
+			code = f.Code
+		}
+		if code != want || strings.Contains(got.Text, "y") {
+			t.Errorf("%q: %q, %v, want %q", body, got.Text, err, want)
 		}
 	}
 }
@@ -328,19 +461,6 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 	_, f := failed(t, newClient(t, options(llm.Provider{BaseURL: url, APIKey: "k"})), question("m"))
 	if f.Code != council.FailRejected || deref(f.HTTPStatus) != 307 || followed.Load() {
 		t.Errorf("got %v, followed: %v", f, followed.Load())
-	}
-}
-
-func TestNoConnection(t *testing.T) {
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	_ = listener.Close()
-	completion, f := failed(t, newClient(t, options(llm.Provider{BaseURL: "http://" + address})), question("m"))
-	if f.Code != council.FailConnection || strings.Contains(f.Message, address) || !cmp.Equal(completion.Usage, council.NoUsage()) {
-		t.Errorf("got %v, usage %+v", f, completion.Usage)
 	}
 }
 

@@ -3,6 +3,7 @@ package llm
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,7 +18,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
-	openai "github.com/sashabaranov/go-openai"
 )
 
 // maxMessageBytes bounds a Failure's message.
@@ -31,9 +31,9 @@ var (
 )
 
 // judge returns why a request brought no text, or nil when it did.
-func judge(ctx context.Context, x *exchange, resp openai.ChatCompletionResponse, err error) *council.Failure {
-	if x.status >= 300 {
-		return refusedBy(x, err)
+func judge(ctx context.Context, x *exchange, r received, err error) *council.Failure {
+	if x.refused() {
+		return refusedBy(x)
 	}
 	if err != nil && ctx.Err() != nil {
 		return ended(ctx)
@@ -41,19 +41,19 @@ func judge(ctx context.Context, x *exchange, resp openai.ChatCompletionResponse,
 	if failure, ok := errors.AsType[*council.Failure](err); ok {
 		return failure
 	}
-	if err != nil && x.status == 0 {
+	if err != nil && x.header == nil {
 		if _, ok := errors.AsType[*url.Error](err); !ok {
 			return &council.Failure{Code: council.FailRejected, Message: "the request could not be made: " + err.Error()}
 		}
-		return &council.Failure{Code: council.FailConnection, Message: "no connection to the provider: " + reason(err)}
+		return &council.Failure{Code: council.FailConnection, Message: "no connection to the provider at " + x.address + ": " + reason(err)}
 	}
 	if err != nil {
 		return &council.Failure{Code: council.FailBadResponse, Message: "the reply is not the JSON of a completion", HTTPStatus: new(x.status)}
 	}
-	if len(resp.Choices) == 0 {
+	if !r.chosen {
 		return reported(x, x.body)
 	}
-	return unusable(resp.Choices[0])
+	return unusable(r)
 }
 
 // reported returns the Failure of a reply that is an error behind HTTP 200.
@@ -81,29 +81,18 @@ func tooLarge(limit int64) *council.Failure {
 	return &council.Failure{Code: council.FailTooLarge, Message: fmt.Sprintf("the reply is larger than %d bytes", limit)}
 }
 
-// textOf returns the text of a message, which some providers give in parts.
-func textOf(m openai.ChatCompletionMessage) string { return cmp.Or(m.Content, joined(m.MultiContent)) }
-
-func joined(parts []openai.ChatMessagePart) string {
-	var b strings.Builder
-	for _, part := range parts {
-		b.WriteString(part.Text)
-	}
-	return b.String()
-}
-
-// unusable returns why a choice holds no text that could be used, or nil.
-func unusable(choice openai.ChatCompletionChoice) *council.Failure {
+// unusable returns why a reply holds no text that could be used, or nil.
+func unusable(r received) *council.Failure {
 	switch {
-	case choice.FinishReason == openai.FinishReasonContentFilter:
+	case r.finish == "content_filter":
 		return &council.Failure{Code: council.FailContentFilter, Message: "the provider's content filter stopped the reply"}
-	case choice.FinishReason == "error": // OpenRouter's, with the text up to there
+	case r.finish == "error": // OpenRouter's, with the text up to there
 		return &council.Failure{Code: council.FailBadResponse, Message: "the provider broke the reply off with an error"}
-	case strings.TrimSpace(textOf(choice.Message)) != "":
+	case !blank(r.text):
 		return nil
-	case choice.Message.Refusal != "":
-		return &council.Failure{Code: council.FailRefused, Message: "the model refused: " + choice.Message.Refusal}
-	case choice.FinishReason == openai.FinishReasonLength:
+	case r.refusal != "":
+		return &council.Failure{Code: council.FailRefused, Message: "the model refused: " + r.refusal}
+	case r.finish == "length":
 		return &council.Failure{Code: council.FailLength, Message: "the token limit was reached before any text"}
 	default:
 		return &council.Failure{Code: council.FailEmpty, Message: "the reply holds no text"}
@@ -111,53 +100,66 @@ func unusable(choice openai.ChatCompletionChoice) *council.Failure {
 }
 
 // refusedBy turns a response with an error status into a Failure.
-func refusedBy(x *exchange, err error) *council.Failure {
+func refusedBy(x *exchange) *council.Failure {
 	failure := &council.Failure{HTTPStatus: new(x.status), RetryAfterS: retryAfter(x.header, time.Now())}
+	hint := ""
 	switch {
 	case x.status == http.StatusTooManyRequests:
 		failure.Code = council.FailRateLimited
 	case x.status == http.StatusUnauthorized || x.status == http.StatusForbidden:
 		failure.Code = council.FailUnauthorized
 	case x.status == http.StatusNotFound:
-		failure.Code = council.FailUnknownModel
+		failure.Code, hint = council.FailUnknownModel, x.hint
 	case x.status >= 500:
 		failure.Code = council.FailUnavailable
+	case x.status < 200: // no status that ends a request
+		failure.Code = council.FailBadResponse
 	default:
 		failure.Code = council.FailRejected
 	}
-	failure.Message = fmt.Sprintf("the provider answered %d", x.status)
+	failure.Message = fmt.Sprintf("the provider at %s answered %d", x.address, x.status)
 	if text := http.StatusText(x.status); text != "" {
 		failure.Message += " " + text
 	}
-	if api, ok := errors.AsType[*openai.APIError](err); ok && api.Message != "" {
-		failure.Message += ": " + api.Message
-	} else if message := errorMessage(x.body); message != "" {
+	failure.Message += hint
+	if message := errorMessage(x.body); message != "" {
 		failure.Message += ": " + message
 	}
 	return failure
 }
 
 // errorMessage finds the message of an error body in the forms that providers
-// use: {"error": {"message": ...}}, {"error": "..."}, {"message": ...}.
+// use: {"error": {"message": ...}}, {"error": "..."}, {"message": ...},
+// {"detail": ...}, and lists of them.
 func errorMessage(body []byte) string {
-	var reply struct {
-		Error   json.RawMessage `json:"error"`
-		Message string          `json:"message"`
-	}
-	if json.Unmarshal(body, &reply) != nil {
+	const depth = 4 // of what they use; each level is read again
+	if len(body) > maxErrorBytes {
 		return ""
 	}
-	var inner struct {
-		Message string `json:"message"`
-	}
-	if json.Unmarshal(reply.Error, &inner) == nil && inner.Message != "" {
-		return inner.Message
+	return wording(body, depth)
+}
+
+func wording(raw json.RawMessage, depth int) string {
+	if depth == 0 || !given(raw) {
+		return ""
 	}
 	var text string
-	if json.Unmarshal(reply.Error, &text) == nil && text != "" {
+	if json.Unmarshal(raw, &text) == nil {
 		return text
 	}
-	return reply.Message
+	var list []json.RawMessage
+	if json.Unmarshal(raw, &list) == nil {
+		texts := make([]string, len(list))
+		for i, element := range list {
+			texts[i] = wording(element, depth-1)
+		}
+		return strings.Join(texts, ", ")
+	}
+	var object struct{ Error, Message, Detail json.RawMessage }
+	if json.Unmarshal(raw, &object) != nil {
+		return ""
+	}
+	return cmp.Or(wording(object.Error, depth-1), wording(object.Message, depth-1), wording(object.Detail, depth-1))
 }
 
 // retryAfter reads how long the provider asks to wait, in seconds: retry-after-ms
@@ -199,18 +201,47 @@ func isDial(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// reason strips what a connection error says about addresses of this machine.
-func reason(err error) string {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Err != nil {
-		return op.Err.Error()
-	}
-	return err.Error()
+// isMistrusted reports whether the other side was reached and is not who it should
+// be, or does not speak TLS. Asking again changes nothing.
+func isMistrusted(err error) bool {
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, record := errors.AsType[tls.RecordHeaderError](err)
+	return certificate || record || errors.Is(err, http.ErrSchemeMismatch)
 }
+
+// reason says why there was no connection, without the addresses of this machine
+// and of its resolver, which the errors of the library hold.
+func reason(err error) string {
+	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
+		switch {
+		case lookup.IsNotFound:
+			return "no such host"
+		case lookup.IsTimeout:
+			return "looking up the name of the host took too long"
+		default:
+			return "the name of the host could not be looked up"
+		}
+	}
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		err = request.Err
+	}
+	for {
+		op, ok := errors.AsType[*net.OpError](err)
+		if !ok || op.Err == nil {
+			return err.Error()
+		}
+		err = op.Err
+	}
+}
+
+// minKeyBytes is the length from which a key is taken for a secret. A shorter one
+// is what servers without keys are given, and as likely a part of a word.
+const minKeyBytes = 8
 
 // redact removes the key from a message, should a provider have repeated it, and
 // cuts the message to its limit.
 func redact(message, key string) string {
-	if key != "" {
+	if len(key) >= minKeyBytes {
 		message = strings.ReplaceAll(message, key, "[key]")
 	}
 	message = strings.ToValidUTF8(message, "\uFFFD")

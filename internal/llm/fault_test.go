@@ -146,7 +146,7 @@ func TestRetryAfterOverHTTP(t *testing.T) {
 
 // The same model writes the same text whether it streams or not.
 func TestStreamOverHTTP(t *testing.T) {
-	sim := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m", Price: simllm.Price{Input: 1, Output: 1}}}})
+	sim := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m", ChunkDelay: 2 * time.Millisecond, Price: simllm.Price{Input: 1, Output: 1}}}})
 	c := newClient(t, options(llm.Provider{BaseURL: sim.URL()}))
 	whole, err := c.Complete(t.Context(), question("m"))
 	if err != nil {

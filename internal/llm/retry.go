@@ -24,7 +24,7 @@ const (
 // retryable reports whether another request may do better than one that ended
 // with f.
 func retryable(x *exchange, f *council.Failure) bool {
-	if x.passedOn || x.timedOut {
+	if x.passedOn || x.hopeless {
 		return false
 	}
 	switch f.Code {

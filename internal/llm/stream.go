@@ -8,8 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -18,6 +18,10 @@ import (
 )
 
 const (
+	// deltaPause is the least time between two deltas. Text that arrives sooner is
+	// passed on with what follows it: a provider that sends single characters would
+	// otherwise make an event of each. It is shorter than anybody can see.
+	deltaPause = 20 * time.Millisecond
 	// drainTimeout is how long the end of a body is waited for once the stream in
 	// it has ended: about what a new connection would take.
 	drainTimeout = 100 * time.Millisecond
@@ -25,160 +29,247 @@ const (
 	maxDrainBytes = 4 << 10
 )
 
-// stream performs a streamed request. It passes on each delta and returns all of
-// them as one response.
-func (p *provider) stream(ctx context.Context, x *exchange, request openai.ChatCompletionRequest) (resp openai.ChatCompletionResponse, err error) {
+// stream performs a streamed request. It passes on the text as it arrives and
+// returns all of it as one reply.
+func (p *provider) stream(ctx context.Context, x *exchange, request openai.ChatCompletionRequest) (r received, err error) {
 	request.StreamOptions = &openai.StreamOptions{IncludeUsage: true}
 	stream, err := p.api.CreateChatCompletionStream(ctx, request)
 	if err != nil {
-		return resp, err
+		return r, err
 	}
 	defer stream.Close()
 	if x.events == nil { // the reply is no stream
-		return x.readAgain(resp, json.Unmarshal(x.body, &resp))
+		return x.reply(ctx)
 	}
-	var choice openai.ChatCompletionChoice
+	in := &inlet{arrived: make(chan struct{}, 1), ended: make(chan struct{})}
+	var panicked any
+	go func() {
+		defer close(in.ended)
+		defer func() { panicked = recover() }()
+		r, err = p.read(ctx, x, in)
+	}()
+	defer func() {
+		select {
+		case <-in.ended:
+		default: // onDelta has panicked
+			x.cut(nil)
+			<-in.ended
+		}
+	}()
+	in.passOn(x)
+	if panicked != nil {
+		panic(panicked) // where it would have been without the goroutine
+	}
+	return r, err
+}
+
+// inlet holds the text that was read and is still to be passed on.
+type inlet struct {
+	arrived chan struct{} // holds one element when there is text
+	ended   chan struct{} // closed when no more text comes
+
+	mu   sync.Mutex // guards text
+	text []byte
+}
+
+func (in *inlet) add(text string) {
+	in.mu.Lock()
+	in.text = append(in.text, text...)
+	in.mu.Unlock()
+	select {
+	case in.arrived <- struct{}{}:
+	default:
+	}
+}
+
+func (in *inlet) take() string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	text := string(in.text)
+	in.text = in.text[:0]
+	return text
+}
+
+// passOn calls onDelta with the text until it ends: at once with what comes after
+// a pause, and with what comes sooner at the end of the pause.
+func (in *inlet) passOn(x *exchange) {
+	for over := false; !over; {
+		select {
+		case <-in.arrived:
+		case <-in.ended:
+			over = true
+		}
+		if text := in.take(); text != "" {
+			x.passedOn = true
+			x.onDelta(text)
+		}
+		select {
+		case <-time.After(deltaPause):
+		case <-in.ended:
+		}
+	}
+}
+
+// read reads a stream to its end.
+func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received, err error) {
 	var text, refusal strings.Builder
 	for {
-		line, err := stream.RecvRaw()
-		if err != nil && (x.events.done || choice.FinishReason != "") {
+		data, err := x.events.next()
+		if err != nil && (x.events.done || r.finish != "") {
 			break // whatever it is, the text is whole
 		}
 		if errors.Is(err, io.EOF) {
-			return resp, truncated()
+			return r, truncated()
+		}
+		if err == nil {
+			err = ctx.Err() // what has arrived may be much
 		}
 		if err != nil {
-			return resp, err
+			return r, err
 		}
-		delta, ok := quickDelta(line)
+		delta, ok := quickDelta(data)
 		if !ok {
-			var c chunk
-			if json.Unmarshal(line, &c) != nil && json.Unmarshal(quoteNaN(line), &c) != nil {
-				return resp, &council.Failure{Code: council.FailBadResponse, Message: "a chunk of the stream is not the JSON of one", HTTPStatus: new(x.status)}
+			c, err := x.chunk(ctx, data)
+			if err != nil {
+				return r, err
 			}
-			if c.Error != nil {
-				return resp, reported(x, line)
+			if c.usage != (council.Usage{}) || c.doubted > 0 {
+				r.usage, r.doubted = c.usage, c.doubted
 			}
-			if c.Usage != nil {
-				x.body = slices.Concat([]byte(`{"usage":`), *c.Usage, []byte("}"))
-			}
-			if len(c.Choices) > 0 {
-				delta = string(c.Choices[0].Delta.Content)
-				refusal.WriteString(c.Choices[0].Delta.Refusal)
-				choice.FinishReason = cmp.Or(c.Choices[0].FinishReason, choice.FinishReason)
-			}
+			r.finish = cmp.Or(c.finish, r.finish)
+			delta = c.text
+			refusal.WriteString(c.refusal)
 		}
 		if int64(text.Len()+refusal.Len()+len(delta)) > p.transport.maxBytes {
-			return resp, tooLarge(p.transport.maxBytes)
+			return r, tooLarge(p.transport.maxBytes)
 		}
 		if delta != "" {
 			text.WriteString(delta)
-			x.passedOn = true
-			x.onDelta(delta)
+			in.add(delta)
 		}
 	}
-	choice.Message.Content, choice.Message.Refusal = text.String(), refusal.String()
-	resp.Choices = []openai.ChatCompletionChoice{choice}
-	return resp, nil
+	r.chosen, r.text, r.refusal = true, text.String(), refusal.String()
+	return r, nil
 }
 
-// chunk is the part of a stream's chunk that is read.
-type chunk struct {
-	Choices []struct {
-		Delta struct {
-			Content content `json:"content"`
-			Refusal string  `json:"refusal"`
-		} `json:"delta"`
-		FinishReason openai.FinishReason `json:"finish_reason"`
-	} `json:"choices"`
-	Usage *json.RawMessage `json:"usage"`
-	Error *json.RawMessage `json:"error"`
-}
-
-// content is a text, given as a string or as a list of parts.
-type content string
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (c *content) UnmarshalJSON(b []byte) error {
-	if b[0] != '[' {
-		return json.Unmarshal(b, (*string)(c))
+// chunk reads a chunk whose JSON begins with data, the first line of its event.
+func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
+	c, err := readReply(ctx, data, true)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		if data, err = x.events.rest(data); errors.Is(err, io.EOF) {
+			return c, truncated()
+		}
+		if err != nil {
+			return c, err
+		}
+		c, err = readReply(ctx, data, true)
 	}
-	var parts []openai.ChatMessagePart
-	err := json.Unmarshal(b, &parts)
-	*c = content(joined(parts))
-	return err
+	if err != nil {
+		const message = "a chunk of the stream is not the JSON of one"
+		return c, &council.Failure{Code: council.FailBadResponse, Message: message, HTTPStatus: new(x.status)}
+	}
+	if c.failed {
+		return c, reported(x, data)
+	}
+	return c, nil
 }
 
-// events is a stream's body as go-openai can read it: one line with data per
-// chunk. Comments, blank lines and empty data count against a limit in that
-// library; here they are left out, as are the other fields of server-sent events.
+// events reads a stream of server-sent events (WHATWG HTML, section 9.2), of which
+// only the data matters here. Most providers send one line of data for each event,
+// and some forget the blank line behind it, so a line that is JSON by itself is
+// taken as a whole event.
 type events struct {
-	io.Closer
-	in      *bufio.Reader
-	cut     context.CancelCauseFunc // ends the request
-	max     int64                   // bytes in a line
-	long    []byte                  // a line that is longer than the buffer of in
-	out     []byte                  // the line that is being handed on
-	pending []byte                  // what of it is still to go
-	done    bool                    // [DONE] was seen
+	in   *bufio.Reader
+	cut  context.CancelCauseFunc // ends the request
+	max  int64                   // bytes in a line, and in the data of an event
+	cr   bool                    // the line before ended with a CR: an LF that follows belongs to it
+	open bool                    // a line was read
+	long []byte                  // a line that is longer than the buffer of in
+	data []byte                  // of an event with several lines of it
+	done bool                    // [DONE] was seen
 }
 
-// Read implements io.Reader.
-func (e *events) Read(p []byte) (int, error) {
-	for len(e.pending) == 0 {
-		if err := e.next(); err != nil {
-			return 0, err
+// next returns the next line that holds data. It is valid until the next call.
+func (e *events) next() ([]byte, error) {
+	for !e.done {
+		line, err := e.line()
+		if data, ok := dataOf(line); ok && string(data) == "[DONE]" {
+			e.done = true
+			e.drain()
+		} else if ok && len(data) > 0 && (err == nil || json.Valid(data)) { // a line that was cut off is none
+			return data, nil
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	n := copy(p, e.pending)
-	e.pending = e.pending[n:]
-	return n, nil
+	return nil, io.EOF
 }
 
-// next reads one line. There is something to hand on when it holds data.
-func (e *events) next() error {
-	line, err := e.line()
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
+// rest reads an event to its end, and returns all of its data, of which the first
+// line is given.
+func (e *events) rest(first []byte) ([]byte, error) {
+	e.data = append(e.data[:0], first...)
+	for {
+		line, err := e.line()
+		if err != nil {
+			return nil, err
+		}
+		if len(line) == 0 {
+			return e.data, nil
+		}
+		if data, ok := dataOf(line); ok {
+			e.data = append(append(e.data, '\n'), data...)
+		}
+		if int64(len(e.data)) > e.max {
+			return nil, tooLarge(e.max)
+		}
 	}
-	data, ok := bytes.CutPrefix(line, []byte("data:"))
-	data = bytes.TrimSpace(data)
-	done := string(data) == "[DONE]"
-	if !ok || len(data) == 0 || (err != nil && !done && !json.Valid(data)) { // a line that was cut off is none
-		return err
-	}
-	e.out = append(e.out[:0], "data: "...)
-	if bytes.HasPrefix(data, []byte(`{"error":`)) {
-		// The library would take this for itself, and lose it unless it is the end.
-		e.out, data = append(e.out, "{ "...), data[1:]
-	}
-	e.out = append(append(e.out, data...), '\n')
-	e.pending = e.out
-	if done {
-		e.done = true
-		e.drain()
-	}
-	return nil
 }
 
-// line reads one line of any length up to the limit.
+func dataOf(line []byte) (data []byte, ok bool) {
+	data, ok = bytes.CutPrefix(line, []byte("data:"))
+	return bytes.TrimSpace(data), ok
+}
+
+// line reads one line of any length up to the limit. It ends with LF, CR, or both.
+// At the end of the stream it returns what there is of a line, and io.EOF.
 func (e *events) line() ([]byte, error) {
-	line, err := e.in.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		e.long = append(e.long[:0], line...)
-		for errors.Is(err, bufio.ErrBufferFull) && int64(len(e.long)) <= e.max {
-			line, err = e.in.ReadSlice('\n')
-			e.long = append(e.long, line...)
+	e.long = e.long[:0]
+	for {
+		if _, err := e.in.Peek(1); errors.Is(err, io.EOF) {
+			return e.long, io.EOF
+		} else if err != nil {
+			return nil, broken(err)
 		}
-		line = e.long
+		read, _ := e.in.Peek(e.in.Buffered())
+		skip := 0
+		if e.cr && read[0] == '\n' {
+			skip = 1
+		}
+		if !e.open && bytes.HasPrefix(read, []byte("\uFEFF")) { // a mark that the stream may begin with
+			skip = len("\uFEFF")
+		}
+		e.cr, e.open = false, true
+		read = read[skip:]
+		size, ends := len(read), 0
+		if i := bytes.IndexByte(read, '\n'); i >= 0 {
+			size, ends = i, 1
+		}
+		if i := bytes.IndexByte(read[:size], '\r'); i >= 0 {
+			size, ends, e.cr = i, 1, true
+		}
+		_, _ = e.in.Discard(skip + size + ends) // it is buffered
+		if int64(len(e.long)+size) > e.max {
+			return nil, tooLarge(e.max)
+		}
+		if ends > 0 && len(e.long) == 0 {
+			return read[:size], nil
+		}
+		if e.long = append(e.long, read[:size]...); ends > 0 {
+			return e.long, nil
+		}
 	}
-	if int64(len(line)) > e.max {
-		return nil, tooLarge(e.max)
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, broken(err)
-	}
-	return line, err
 }
 
 // drain reads up to the end of the body, which is what keeps its connection, but
@@ -192,7 +283,7 @@ func (e *events) drain() {
 // quickDelta returns the text of a chunk that holds text and nothing else that is
 // read, as nearly all chunks of a stream do; ok is false for any other. It steps
 // over the JSON without decoding it, in a tenth of the time. What it says of valid
-// JSON is what chunk says.
+// JSON is what readReply says.
 func quickDelta(line []byte) (delta string, ok bool) {
 	w := walker{rest: line}
 	var text []byte
@@ -217,6 +308,8 @@ func quickDelta(line []byte) (delta string, ok bool) {
 					})
 				case `"finish_reason"`:
 					w.mustNull()
+				case `"index"`: // another choice than the one that was asked for is not read
+					w.lost = string(w.token()) != "0" || w.lost
 				default:
 					w.skip()
 				}

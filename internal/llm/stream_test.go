@@ -52,6 +52,14 @@ func TestStream(t *testing.T) {
 		{name: "no blank between field and value", body: strings.ReplaceAll(a+done, "data: ", "data:"), want: []string{"a"}},
 		{name: "no blank lines", body: strings.ReplaceAll(a+a+done, "\n\n", "\n"), want: []string{"a", "a"}},
 		{name: "CRLF", body: strings.ReplaceAll(a+stop+done, "\n", "\r\n"), want: []string{"a"}, finish: "stop"},
+		{name: "CR", body: strings.ReplaceAll(a+": hi\n"+stop+done, "\n", "\r"), want: []string{"a"}, finish: "stop"},
+		{name: "all line ends", body: strings.Replace(a, "\n\n", "\r\r\n", 1) + strings.Replace(a, "\n\n", "\r\n\r", 1) + a + done, want: []string{"a", "a", "a"}},
+		{name: "a byte order mark", body: "\ufeff" + a + stop + done, want: []string{"a"}, finish: "stop"},
+		{name: "data on many lines", body: "event: x\n" + lines(a) + a + lines(usage) + lines(stop) + done, want: []string{"a", "a"}, finish: "stop"},
+		{name: "data on many lines with CR", body: strings.ReplaceAll(lines(a+stop)+done, "\n", "\r"), want: []string{"a"}, finish: "stop"},
+		{name: "data on two lines of which the first seems whole", body: `data: {"choices":[{"index":0,"delta":{"content":"a"}}` + "\ndata: ]}\n\n" + done, want: []string{"a"}},
+		{name: "other choices", body: strings.NewReplacer(`"index":0`, `"index":1`, `"a"`, `"b"`).Replace(a) + a + strings.NewReplacer(`"index":0`, `"index":1`).Replace(stop) +
+			`data: {"choices":[{"index":1,"delta":{"content":"b"}},{"index":0,"delta":{"content":"a"}}]}` + "\n\n" + done, want: []string{"a", "a"}},
 		{name: "escapes", body: delta(`{"content":"\"\\\n\u00e9\ud83d\ude00"}`) + done, want: []string{"\"\\\né😀"}},
 		{name: "parts", body: delta(`{"content":[{"type":"thinking","thinking":"x"},{"type":"text","text":"a"},{"type":"text","text":"b"}]}`) + done, want: []string{"ab"}},
 		{name: "reasoning", body: delta(`{"reasoning_content":"x","content":null}`) + delta(`{"reasoning":"x","content":""}`) + a + done, want: []string{"a"}},
@@ -61,6 +69,10 @@ func TestStream(t *testing.T) {
 
 		{name: "nothing", body: "", failure: council.FailTruncated},
 		{name: "comments alone", body: strings.Repeat(": hi\n\n", 400), failure: council.FailTruncated},
+		{name: "other choices alone", body: strings.ReplaceAll(a+stop, `"index":0`, `"index":1`) + done, failure: council.FailEmpty},
+		{name: "cut in data on many lines", body: a + lines(a)[:100], want: []string{"a"}, failure: council.FailTruncated},
+		{name: "too much data on many lines", body: a + "data: {\n" + strings.Repeat("data: \"x\":1,\n", 200_000), want: []string{"a"}, failure: council.FailTooLarge},
+		{name: "no width", body: delta(`{"content":"\u200b"}`) + done, want: []string{"\u200b"}, failure: council.FailEmpty},
 		{name: "no end", body: a + a, want: []string{"a", "a"}, failure: council.FailTruncated},
 		{name: "cut in a chunk", body: a + a[:40], want: []string{"a"}, failure: council.FailTruncated},
 		{name: "cut in the end", body: a + "data: [DO", want: []string{"a"}, failure: council.FailTruncated},
@@ -88,8 +100,8 @@ func TestStream(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := &sequence{plays: []roundTripper{eventStream(tt.body)}}
 			got, deltas, f := streamed(t.Context(), fakeClient(t, once(), s.RoundTrip))
-			if diff := cmp.Diff(tt.want, deltas); diff != "" {
-				t.Error(diff)
+			if want := strings.Join(tt.want, ""); strings.Join(deltas, "") != want || len(deltas) > len(tt.want) {
+				t.Errorf("deltas %.100q, want %.100q", deltas, want)
 			}
 			if tt.failure != "" {
 				if f == nil || f.Code != tt.failure || !strings.Contains(f.Message, tt.message) {
@@ -107,6 +119,79 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// lines spreads the data of each event over lines of their own.
+func lines(body string) string {
+	return strings.NewReplacer(`,`, ",\ndata: ", `[`, "[\ndata:", `}`, "\ndata: }").Replace(body)
+}
+
+// Names of media types have no case, and a parameter may be anything.
+func TestStreamMediaTypes(t *testing.T) {
+	for _, mediaType := range []string{"TEXT/EVENT-STREAM", "Text/Event-Stream; Charset=UTF-8", "text/event-stream;charset", "text/event-stream ; x"} {
+		s := &sequence{plays: []roundTripper{reply(200, chunks("a", "b"), "Content-Type", mediaType)}}
+		if got, _, f := streamed(t.Context(), fakeClient(t, once(), s.RoundTrip)); f != nil || got.Text != "ab" {
+			t.Errorf("%s: got %+v, %v", mediaType, got, f)
+		}
+	}
+}
+
+// Deltas that come quickly one after the other are passed on together, none is kept
+// for longer than the pause, and the last one not at all.
+func TestDeltasCoalesce(t *testing.T) {
+	const n, every = 2000, time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		var pieces []string
+		for range n {
+			pieces = append(pieces, `data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n")
+		}
+		call := aCall()
+		start := time.Now()
+		last := start
+		told, deltas := 0, 0
+		call.OnDelta = func(text string) {
+			told, deltas = told+len(text), deltas+1
+			if arrived := min(int(time.Since(start)/every), n); arrived-told > 1 || time.Since(last) > deltaPause+every {
+				t.Errorf("after %s, %s after the delta before, %d characters of %d were passed on", time.Since(start), time.Since(last), told, arrived)
+			}
+			last = time.Now()
+		}
+		got, err := fakeClient(t, once(), slowly("text/event-stream", every, append(pieces, "data: [DONE]\n\n")...)).Complete(t.Context(), call)
+		if err != nil || len(got.Text) != n || told != n {
+			t.Errorf("%d characters, %d passed on, %v", len(got.Text), told, err)
+		}
+		if most := int(n*every/deltaPause) + 2; deltas > most || deltas < most/2 {
+			t.Errorf("%d deltas, want about %d", deltas, most)
+		}
+		if took := time.Since(start); took > (n+1)*every+drainTimeout {
+			t.Errorf("the end came after %s", took)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) { // slow ones are not kept at all
+		var late time.Duration
+		call := aCall()
+		start := time.Now()
+		call.OnDelta = func(string) { late += time.Since(start) % time.Second }
+		play := slowly("text/event-stream", time.Second, strings.SplitAfter(chunks("a", "b", "c", "d"), "\n\n")...)
+		if _, err := fakeClient(t, once(), play).Complete(t.Context(), call); err != nil || late != 0 {
+			t.Errorf("%s late, %v", late, err)
+		}
+	})
+}
+
+// A listener that panics is its caller's affair, and leaves nothing running.
+func TestListenerThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		call := aCall()
+		call.OnDelta = func(string) { panic("listener") }
+		c := fakeClient(t, once(), slowly("text/event-stream", time.Second, chunks("a")[:90], "x", "x"))
+		defer func() {
+			if v := recover(); v != "listener" {
+				t.Errorf("recovered %v", v)
+			}
+		}()
+		_, _ = c.Complete(t.Context(), call)
+	})
+}
+
 // A stream may be asked for again only while nothing of it was passed on.
 func TestStreamIsRetriedBeforeTheFirstDelta(t *testing.T) {
 	const start = `data: {"choices":[{"delta":{"role":"assistant","content":""}}]}` + "\n\n"
@@ -114,7 +199,7 @@ func TestStreamIsRetriedBeforeTheFirstDelta(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &sequence{plays: []roundTripper{first, eventStream(chunks("a", "b"))}}
 			got, deltas, f := streamed(t.Context(), fakeClient(t, fakeOptions(), s.RoundTrip))
-			if f != nil || got.Attempts != 2 || got.Text != "ab" || len(deltas) != 2 {
+			if f != nil || got.Attempts != 2 || got.Text != "ab" || strings.Join(deltas, "") != "ab" {
 				t.Errorf("got %+v, %q, %v", got, deltas, f)
 			}
 		})
@@ -122,7 +207,7 @@ func TestStreamIsRetriedBeforeTheFirstDelta(t *testing.T) {
 	cut, _, _ := strings.Cut(chunks("a", "b"), `data: {"choices":[{"index":0,"delta":{},`)
 	s := &sequence{plays: []roundTripper{eventStream(cut), eventStream(chunks("a", "b"))}}
 	got, deltas, f := streamed(t.Context(), fakeClient(t, fakeOptions(), s.RoundTrip))
-	if f == nil || f.Code != council.FailTruncated || got.Attempts != 1 || len(deltas) != 2 {
+	if f == nil || f.Code != council.FailTruncated || got.Attempts != 1 || strings.Join(deltas, "") != "ab" {
 		t.Errorf("got %+v, %q, %v", got, deltas, f)
 	}
 }
@@ -253,12 +338,24 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	})
 }
 
+// inTime fails a test that takes longer for its input than a busy machine explains.
+func inTime(t *testing.T, bytes int) (ended func()) {
+	t.Helper()
+	start := time.Now()
+	return func() {
+		if most := 5*time.Second + time.Duration(bytes)*10*time.Microsecond; time.Since(start) > most {
+			t.Errorf("%d bytes took %s", bytes, time.Since(start))
+		}
+	}
+}
+
 func FuzzStream(f *testing.F) {
 	f.Add([]byte(chunks("a", "b")))
 	f.Add([]byte(": hi\r\n\r\ndata:\ndata: {\"error\":{\"message\":\"x\"}}\n\n"))
 	f.Add([]byte(`data: {"choices":[{"delta":{"content":[{"type":"text","text":"a"}]}}]}` + "\n" + `data: {"usage":{"prompt_tokens":1}}` + "\ndata: [DONE]"))
 	f.Add([]byte(`data: {"id":"x\"","choices":[{"index":0,"delta":{"content":"\u00e9\\"},"logprobs":{"a":[1,{}]},"finish_reason":null}],"usage":null,"p":"ab"}` + "\n"))
 	f.Fuzz(func(t *testing.T, body []byte) {
+		defer inTime(t, len(body))()
 		o := once()
 		o.MaxReplyBytes = 1 << 10
 		got, deltas, failure := streamed(t.Context(), fakeClient(t, o, eventStream(string(body))))
@@ -280,6 +377,7 @@ func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"choices":[{"message":{"content":[{"text":"a"}]},"finish_reason":"length"}]}`), true)
 	f.Add([]byte(`{"error":{"message":"x"}}`), true)
 	f.Fuzz(func(t *testing.T, body []byte, stream bool) {
+		defer inTime(t, len(body))()
 		o := once()
 		o.MaxReplyBytes = 1 << 10
 		call := aCall()
@@ -315,16 +413,12 @@ func FuzzQuickDelta(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		delta, ok := quickDelta(line)
-		var c chunk
 		if !ok || !json.Valid(line) {
 			return
 		}
-		if err := json.Unmarshal(line, &c); err != nil || len(c.Choices) == 0 || string(c.Choices[0].Delta.Content) != delta {
-			t.Fatalf("quick %q, whole %+v, %v", delta, c, err)
-		}
-		c.Choices[0].Delta.Content = ""
-		if first := c.Choices[0]; first.Delta.Refusal != "" || first.FinishReason != "" || c.Usage != nil || c.Error != nil {
-			t.Errorf("the chunk says more: %+v", c)
+		whole, err := readReply(t.Context(), line, true)
+		if want := (received{chosen: true, text: delta}); err != nil || whole != want {
+			t.Fatalf("quick %q, whole %+v, %v", delta, whole, err)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"strconv"
@@ -26,14 +27,16 @@ type exchange struct {
 	extra   []byte                  // JSON members, each with a comma behind it, put first in the body
 	cut     context.CancelCauseFunc // ends the request
 	onDelta func(text string)       // nil: the reply is wanted in one piece
+	address string                  // of the provider, for messages
+	hint    string                  // what HTTP 404 may come from; "" when nothing is known
 
 	sent     bool // the request left, at least in part
-	timedOut bool // no connection came about in time
-	status   int  // 0 when no response came
-	header   http.Header
-	body     []byte  // of a stream: the chunk with the usage
-	events   *events // nil when the reply is no stream
-	passedOn bool    // onDelta was called
+	hopeless bool // no connection came about, and none would at the next attempt
+	status   int
+	header   http.Header // nil when no response came
+	body     []byte      // empty when the reply is a stream
+	events   *events     // nil when the reply is no stream
+	passedOn bool        // onDelta was called
 }
 
 type exchangeKey struct{}
@@ -74,10 +77,11 @@ func extraFields(host string, call council.Call, format *council.Format) []byte 
 	return b
 }
 
-// transport is the RoundTripper under go-openai. It hands the library a body
-// that was read to its end within the limit, so that the connection is free
-// again and a broken reply can never look like a whole one; or else a stream, as
-// events normalises it.
+// transport is the RoundTripper under go-openai. It reads the body to its end
+// within the limit, so that the connection is free again and a broken reply can
+// never look like a whole one, or else makes a stream of it. The library gets an
+// empty object: it would lose an answer beside a figure that is not as it should
+// be, and take one with anything behind it.
 type transport struct {
 	base     http.RoundTripper
 	maxBytes int64
@@ -97,11 +101,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.sent = true
 	resp, err := t.base.RoundTrip(req)
 	if err != nil {
-		if isDial(err) {
-			x.sent = false
-		}
+		mistrusted := isMistrusted(err)
+		x.sent = !isDial(err) && !mistrusted
 		timeout, ok := errors.AsType[net.Error](err)
-		x.timedOut = ok && timeout.Timeout()
+		x.hopeless = mistrusted || ok && timeout.Timeout()
 		return nil, err
 	}
 	x.status, x.header = resp.StatusCode, resp.Header
@@ -109,9 +112,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.idle > 0 {
 		body = &watched{ReadCloser: body, idle: t.idle, cut: x.cut}
 	}
-	if x.onDelta != nil && resp.StatusCode < 300 && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-		x.events = &events{Closer: body, in: bufio.NewReader(body), cut: x.cut, max: t.maxBytes}
-		resp.Body = x.events
+	if x.onDelta != nil && resp.StatusCode < 300 && isEventStream(resp.Header) {
+		x.events = &events{in: bufio.NewReader(body), cut: x.cut, max: t.maxBytes}
+		resp.Body = body
 		return resp, nil
 	}
 	defer body.Close()
@@ -132,9 +135,26 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case err != nil:
 		return nil, broken(err)
 	}
-	resp.Body = io.NopCloser(bytes.NewReader(x.body))
+	resp.Body = io.NopCloser(strings.NewReader("{}"))
 	return resp, nil
 }
+
+func isEventStream(h http.Header) bool {
+	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	return mediaType == "text/event-stream" && (err == nil || errors.Is(err, mime.ErrInvalidMediaParameter))
+}
+
+// reply reads the body of a response in one piece. That of an error status is none:
+// see refusedBy.
+func (x *exchange) reply(ctx context.Context) (received, error) {
+	if x.refused() {
+		return received{}, nil
+	}
+	return readReply(ctx, x.body, false)
+}
+
+// refused reports whether the provider answered with a status that is no success.
+func (x *exchange) refused() bool { return x.header != nil && (x.status < 200 || x.status >= 300) }
 
 // watched cuts the request when its reader waits too long for bytes.
 type watched struct {

@@ -601,13 +601,13 @@ func ids(members []council.Member) []string {
 	return out
 }
 
-// seatError says why a seat failed, without the provider's own words: they may
-// repeat what they should not, and this goes into an error that is logged and
-// shown elsewhere.
+// seatError says why a seat failed, in the provider's own words where it gave some:
+// they are of at most 1 KiB, hold no key, and are not logged. A model's words are an
+// answer, and stay in the session.
 func seatError(member string, f *council.Failure) council.FieldError {
-	message := string(f.Code)
-	if f.HTTPStatus != nil {
-		message = fmt.Sprintf("%s (the provider answered %d)", f.Code, *f.HTTPStatus)
+	message := f.Error()
+	if f.Code == council.FailRefused {
+		message = string(f.Code)
 	}
 	return council.FieldError{Field: member, Message: message, Fix: advice(f.Code)}
 }

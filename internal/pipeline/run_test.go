@@ -323,8 +323,18 @@ func TestNoQuorum(t *testing.T) {
 	down := simllm.Fault{Kind: simllm.FaultStatus, Status: 503}
 	h := build(t, []simllm.Model{m[0], m[1], with(m[2], down), with(m[3], down)})
 	s, e := h.refused(t, council.Request{})
-	if e.Code != council.CodeNoQuorum || len(e.Fields) != 2 || e.Fields[0].Field != "cedar" || !strings.Contains(e.Fields[0].Message, "503") {
+	if e.Code != council.CodeNoQuorum || len(e.Fields) != 2 || e.Fields[0].Field != "cedar" {
 		t.Errorf("got %+v", e)
+	}
+	for _, part := range []string{"unavailable", "503", "127.0.0.1:", "simulated failure"} { // the provider's address and words
+		if !strings.Contains(e.Fields[0].Message, part) {
+			t.Errorf("the reason %q lacks %q", e.Fields[0].Message, part)
+		}
+	}
+	// What a model says is an answer, and no part of an error.
+	refusal := simllm.Fault{Kind: simllm.FaultRefusalField}
+	if _, e := build(t, []simllm.Model{with(m[0], refusal), with(m[1], refusal)}).refused(t, council.Request{}); e.Fields[0].Message != "refused" {
+		t.Errorf("got %+v", e.Fields)
 	}
 	if h.requests() != 4 || len(h.notes.batches) != 0 || s.Status != council.StatusFailed || len(s.Stage1) != 4 {
 		t.Errorf("%d calls, %d batches, status %s", h.requests(), len(h.notes.batches), s.Status)
@@ -829,7 +839,7 @@ func TestDeltas(t *testing.T) {
 			m := members(3)
 			m[1].Quality, m[1].Spread = 4, 0 // birch is the second to write
 			for i := range m {
-				m[i].FirstChunk, m[i].ChunkDelay = 0, 0
+				m[i].FirstChunk, m[i].ChunkDelay = 0, time.Millisecond // deltas that come at once are one
 				faults := slices.Clone(tt.faults)
 				for j := range faults {
 					faults[j].Tasks = []simllm.TaskKind{simllm.Synthesis}

@@ -76,6 +76,10 @@ const (
 	StreamError     FaultKind = "stream_error"      // an error object after half the chunks, and nothing more
 	StreamNoEnd     FaultKind = "stream_no_end"     // neither finish_reason nor [DONE]
 	StreamHugeLine  FaultKind = "stream_huge_line"  // a first chunk with a text of Size bytes (10 MiB)
+	StreamTiny      FaultKind = "stream_tiny"       // Size chunks (1,000,000) of one letter each before the first chunk
+	// StreamRare is legal, and rare: data on many lines that end with CR, a media
+	// type in capitals, and beside each chunk one of a choice of index 1.
+	StreamRare FaultKind = "stream_rare"
 )
 
 // Faults of ballots; they strike reviews only.
@@ -104,7 +108,7 @@ func ResponseKinds() []FaultKind {
 }
 
 func streamKinds() []FaultKind {
-	return []FaultKind{StreamComments, StreamEmptyData, StreamError, StreamNoEnd, StreamHugeLine}
+	return []FaultKind{StreamComments, StreamEmptyData, StreamError, StreamNoEnd, StreamHugeLine, StreamTiny, StreamRare}
 }
 
 // BallotKinds returns the faults of ballots.
@@ -179,6 +183,8 @@ func (f Fault) size() int64 {
 		return 100
 	case StreamHugeLine:
 		return 10 << 20
+	case StreamTiny:
+		return 1_000_000
 	default:
 		return 1
 	}

@@ -133,6 +133,14 @@ func TestStreamFaults(t *testing.T) {
 			line, ok := strings.CutSuffix(string(r.body), clean)
 			return r.err == nil && ok && strings.Contains(line, `"delta":{"content":"`+strings.Repeat("x", 10<<20)+`"}`)
 		},
+		StreamTiny: func(r received) bool {
+			return r.err == nil && string(r.body) == strings.Repeat(`data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n", 1_000_000)+clean
+		},
+		StreamRare: func(r received) bool {
+			body := string(r.body)
+			mine, other := strings.Count(body, `"index": 0,`+"\r"), strings.Count(body, `"index": 1,`+"\r")
+			return r.err == nil && r.header.Get("Content-Type") == "TEXT/EVENT-STREAM; Charset=UTF-8" && mine == len(chunks)-2 && other == mine && strings.Count(body, "\n") == 2
+		},
 		// The faults of messages and connections concern streams as well.
 		FaultLength: func(r received) bool {
 			return r.err == nil && strings.Contains(string(r.body), `"finish_reason":"length"`)

@@ -3,6 +3,7 @@ package simllm
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"net/http"
 	"slices"
 )
@@ -22,7 +23,8 @@ type response struct {
 	contentType string
 	retryAfter  string
 	pieces      [][]byte // sent one by one
-	flood       int64    // bytes of filling behind the first piece
+	filling     []byte   // sent flood times behind the first piece
+	flood       int64
 }
 
 func jsonResponse(status int, v any) response {
@@ -90,7 +92,7 @@ func (m *model) respond(q *request, fault *fault) response {
 func (r response) filled(n int64) response {
 	before, after, _ := bytes.Cut(r.pieces[0], []byte(flooded))
 	r.pieces = slices.Replace(r.pieces, 0, 1, before, after)
-	r.flood = n
+	r.filling, r.flood = []byte("x"), n
 	return r
 }
 
@@ -120,7 +122,7 @@ func (m *model) message(q *request, fault FaultKind) (msg message, finish string
 
 // completion returns a completion without a choice.
 func (m *model) completion(q *request, object string) completion {
-	id := hash(m.Name, q.key)
+	id := digest(m.Name, q.key)
 	return completion{
 		ID: "simulated-" + hex.EncodeToString(id[:12]), Object: object, Model: m.Name, SystemFingerprint: fingerprint,
 		Choices: []choice{},
@@ -196,7 +198,32 @@ func (m *model) stream(q *request, fault *fault, msg message, finish string) res
 		chunk.Choices, chunk.Usage = []choice{{Delta: &delta{Content: new(flooded)}}}, nil
 		r.pieces = slices.Insert(r.pieces, 0, event(chunk))
 		return r.filled(fault.size())
+	case StreamTiny:
+		r.pieces = slices.Insert(r.pieces, 0, nil)
+		r.filling, r.flood = []byte(`data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n"), fault.size()
+	case StreamRare:
+		r.contentType = "TEXT/EVENT-STREAM; Charset=UTF-8"
+		r.pieces = rarely(r.pieces)
 	default: // no other fault puts anything before the first chunk
 	}
 	return r
+}
+
+// rarely returns the events of a stream as StreamRare says.
+func rarely(pieces [][]byte) [][]byte {
+	var rare [][]byte
+	for _, piece := range pieces {
+		var b bytes.Buffer
+		if json.Indent(&b, bytes.TrimPrefix(piece, []byte("data: ")), "data: ", " ") != nil {
+			rare = append(rare, piece) // [DONE]
+			continue
+		}
+		event := bytes.ReplaceAll(slices.Concat([]byte("data: "), bytes.TrimRight(b.Bytes(), "\n"), []byte("\n\n")), []byte("\n"), []byte("\r"))
+		other := bytes.Replace(event, []byte(`"index": 0`), []byte(`"index": 1`), 1)
+		if !bytes.Equal(event, other) {
+			rare = append(rare, other)
+		}
+		rare = append(rare, event)
+	}
+	return rare
 }

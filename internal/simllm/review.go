@@ -2,7 +2,10 @@ package simllm
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"hash"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +26,7 @@ type verdict struct {
 // comment has the formula.
 func (m *model) judge(t Task) []verdict {
 	verdicts := make([]verdict, len(t.Answers))
+	noise := m.noise(t.Question)
 	for place, a := range t.Answers {
 		v := baseScore + m.phrases.quality(a.Text) + m.Harshness
 		for _, author := range m.liked {
@@ -41,11 +45,26 @@ func (m *model) judge(t Task) []verdict {
 			v += m.Last
 		}
 		if m.Noise != 0 {
-			v += m.Noise * m.draws("noise", t.Question, a.Text, strconv.Itoa(place)).NormFloat64()
+			v += m.Noise * noise(a.Text, strconv.Itoa(place))
 		}
 		verdicts[place] = verdict{Answer: a, latent: v, score: min(max(int(math.Round(v)), 1), 10)}
 	}
 	return verdicts
+}
+
+// noise returns standard normal draws for a question, by further parts. The
+// question is hashed once, however many answers there are.
+func (m *model) noise(question string) func(parts ...string) float64 {
+	begun := sha256.New()
+	begun.Write(join(m.seed, m.Name, "noise", question))
+	return func(parts ...string) float64 {
+		h, err := begun.(hash.Cloner).Clone()
+		if err != nil {
+			panic(err) // SHA-256 can be cloned
+		}
+		h.Write(join(parts...))
+		return rand.New(rand.NewChaCha8([32]byte(h.Sum(nil)))).NormFloat64()
+	}
 }
 
 // ballot is the JSON object at the end of a review. A place of the ranking is a

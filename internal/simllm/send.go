@@ -64,7 +64,7 @@ func (m *model) send(ctx context.Context, w http.ResponseWriter, r response, f *
 			}
 			out.write(piece)
 			if i == 0 {
-				out.fill(r.flood)
+				out.fill(r.filling, r.flood)
 			}
 		}
 	}
@@ -93,11 +93,13 @@ func (o *output) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// fill writes n bytes of filling.
-func (o *output) fill(n int64) {
-	block := bytes.Repeat([]byte("x"), int(min(n, 64<<10)))
-	for ; n > 0 && o.err == nil; n -= int64(len(block)) {
-		o.write(block[:min(n, int64(len(block)))])
+// fill writes a text n times.
+func (o *output) fill(text []byte, n int64) {
+	for n > 0 && o.err == nil {
+		const block = 64 << 10
+		times := min(n, int64(max(block/len(text), 1)))
+		o.write(bytes.Repeat(text, int(times)))
+		n -= times
 	}
 }
 

@@ -96,7 +96,7 @@ func newModel(configured Model, seed uint64, p *phrases) *model {
 		signature: p.signature(configured.Name),
 		faults:    make([]fault, len(configured.Faults)),
 	}
-	h := hash("layout", m.Name)
+	h := digest("layout", m.Name)
 	m.layout = layouts()[int(h[0])%len(layouts())]
 	for _, name := range slices.Sorted(maps.Keys(m.Affinity)) { // sorted: sums of floats depend on the order
 		m.liked = append(m.liked, author{p.signature(name), m.Affinity[name]})

@@ -589,6 +589,12 @@ func FuzzChat(f *testing.F) {
 	s := newServer(f, Model{Name: "m", LengthBias: 1, Noise: 1})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := httptest.NewRecorder()
+		start := time.Now()
+		defer func() {
+			if most := 5*time.Second + time.Duration(len(body))*10*time.Microsecond; time.Since(start) > most {
+				t.Errorf("%d bytes took %s", len(body), time.Since(start))
+			}
+		}()
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/chat/completions", bytes.NewReader(body)))
 		if w.Code != 200 && w.Code != 400 && w.Code != 404 {
 			t.Errorf("status %d", w.Code)

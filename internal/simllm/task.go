@@ -105,14 +105,12 @@ func readBrief(text string) (Task, bool) {
 // findToken returns the token of the first marker that begins a question.
 func findToken(text string) (string, bool) {
 	const begin = "=== BEGIN QUESTION "
-	for text != "" {
-		if rest, ok := strings.CutPrefix(text, begin); ok {
-			token, _, ok := strings.Cut(rest, " ===\n")
-			if ok && len(token) == 16 && strings.Trim(token, "0123456789abcdef") == "" {
-				return token, true
-			}
+	for line := range strings.Lines(text) {
+		rest, begins := strings.CutPrefix(line, begin)
+		token, ends := strings.CutSuffix(rest, " ===\n")
+		if begins && ends && len(token) == 16 && strings.Trim(token, "0123456789abcdef") == "" {
+			return token, true
 		}
-		_, text, _ = strings.Cut(text, "\n")
 	}
 	return "", false
 }
@@ -142,12 +140,15 @@ func (t Task) key(conversation []turn) string {
 			parts = append(parts, a.Text)
 		}
 	}
-	sum := hash(parts...)
+	sum := digest(parts...)
 	return string(sum[:])
 }
 
-// hash returns the SHA-256 of the parts, each with its length before it.
-func hash(parts ...string) [32]byte {
+// digest returns the SHA-256 of the parts.
+func digest(parts ...string) [32]byte { return sha256.Sum256(join(parts...)) }
+
+// join returns the parts one after the other, each with its length before it.
+func join(parts ...string) []byte {
 	size := 0
 	for _, part := range parts {
 		size += len(part) + binary.MaxVarintLen64
@@ -157,10 +158,10 @@ func hash(parts ...string) [32]byte {
 		b = binary.AppendUvarint(b, uint64(len(part)))
 		b = append(b, part...)
 	}
-	return sha256.Sum256(b)
+	return b
 }
 
 // draws returns a source of randomness that is a function of the parts.
 func draws(parts ...string) *rand.Rand {
-	return rand.New(rand.NewChaCha8(hash(parts...)))
+	return rand.New(rand.NewChaCha8(digest(parts...)))
 }

@@ -14,8 +14,8 @@ const fingerprint = "simulated"
 type chatRequest struct {
 	Model    string `json:"model"`
 	Messages []struct {
-		Role    string `json:"role"`
-		Content any    `json:"content"` // a string, a list of parts, or null
+		Role    string  `json:"role"`
+		Content content `json:"content"`
 	} `json:"messages"`
 	N                   *int `json:"n"`
 	MaxTokens           *int `json:"max_tokens"`
@@ -27,22 +27,44 @@ type chatRequest struct {
 	} `json:"stream_options"`
 }
 
+// content is a text, given as a string or as a list of parts. What is neither holds
+// none.
+type content string
+
+// UnmarshalJSON implements json.Unmarshaler. It never fails.
+func (c *content) UnmarshalJSON(b []byte) error {
+	var text string
+	var parts []part
+	if json.Unmarshal(b, &text) == nil {
+		*c = content(text)
+	} else if json.Unmarshal(b, &parts) == nil {
+		var b strings.Builder
+		for _, p := range parts {
+			b.WriteString(string(p))
+		}
+		*c = content(b.String())
+	}
+	return nil
+}
+
+// part is the text of a part of a content.
+type part string
+
+// UnmarshalJSON implements json.Unmarshaler. It never fails.
+func (p *part) UnmarshalJSON(b []byte) error {
+	var object struct {
+		Text string `json:"text"`
+	}
+	_ = json.Unmarshal(b, &object) // what is no text holds none
+	*p = part(object.Text)
+	return nil
+}
+
 // conversation returns the messages as plain text.
 func (r chatRequest) conversation() []turn {
 	turns := make([]turn, len(r.Messages))
 	for i, m := range r.Messages {
-		turns[i].role = m.Role
-		switch content := m.Content.(type) {
-		case string:
-			turns[i].text = content
-		case []any:
-			for _, part := range content {
-				if fields, ok := part.(map[string]any); ok {
-					text, _ := fields["text"].(string)
-					turns[i].text += text
-				}
-			}
-		}
+		turns[i] = turn{m.Role, string(m.Content)}
 	}
 	return turns
 }

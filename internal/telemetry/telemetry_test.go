@@ -166,12 +166,14 @@ func TestTracingIsOffByDefault(t *testing.T) {
 	if tracing, err := NewTracing(t.Context(), "v1"); tracing != nil || err != nil {
 		t.Errorf("got %v, %v", tracing, err)
 	}
-	received := make(chan string, 1)
+	received := make(chan string, 2)
 	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
+		body, _ := io.ReadAll(r.Body)
 		received <- r.URL.Path
+		received <- string(body)
 	}))
 	defer collector.Close()
+	t.Setenv("OTEL_SERVICE_NAME", "the-third-council")
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	tracing, err := NewTracing(t.Context(), "v1")
 	if err != nil {
@@ -183,5 +185,8 @@ func TestTracingIsOffByDefault(t *testing.T) {
 	}
 	if path := <-received; path != "/v1/traces" {
 		t.Errorf("exported to %s", path)
+	}
+	if body := <-received; !strings.Contains(body, "the-third-council") || !strings.Contains(body, "service.version") {
+		t.Errorf("the service is not named as asked for: %q", body)
 	}
 }

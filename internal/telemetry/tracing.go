@@ -47,8 +47,9 @@ func NewTracing(ctx context.Context, version string) (*Tracing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("setting up traces: %w", err)
 	}
-	described, err := resource.New(ctx, resource.WithFromEnv(), resource.WithTelemetrySDK(),
-		resource.WithAttributes(attribute.String("service.name", "councild"), attribute.String("service.version", version)))
+	described, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", "councild"), attribute.String("service.version", version)),
+		resource.WithFromEnv(), resource.WithTelemetrySDK()) // what comes later has the last word
 	if err != nil {
 		return nil, fmt.Errorf("setting up traces: %w", err)
 	}

@@ -1,0 +1,126 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Named returns every model that the settings name, each once.
+func (c Config) Named() []string {
+	var named []string
+	for _, model := range slices.Concat(c.Models, []string{c.Chairman}, c.ChairmanFallbacks, c.Reviewers, c.AllowedModels) {
+		if model != "" && !slices.Contains(named, model) {
+			named = append(named, model)
+		}
+	}
+	return named
+}
+
+// used is a provider that a named model goes to.
+type used struct {
+	Provider
+	urlVariable, keyVariable string
+	model                    string // the first that goes there
+}
+
+// used returns the providers, but for the simulated one, that named models go to.
+func (c Config) used() []used {
+	all := make([]used, 0, 1+len(c.Providers))
+	all = append(all, used{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", ""})
+	for _, p := range c.Providers {
+		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.keyVariable(), ""})
+	}
+	for i := range all {
+		goesThere := func(model string) bool { return c.ProviderOf(model) == all[i].Name }
+		if named := c.Named(); slices.ContainsFunc(named, goesThere) {
+			all[i].model = named[slices.IndexFunc(named, goesThere)]
+		}
+	}
+	return slices.DeleteFunc(all, func(u used) bool { return u.model == "" })
+}
+
+// asksForKey reports whether a provider is known to answer nobody without a key.
+func (p Provider) asksForKey() bool {
+	hosts := []string{"openrouter.ai", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com"}
+	return slices.Contains(hosts, p.url().Hostname())
+}
+
+// url returns the base URL, which has been checked.
+func (p Provider) url() *url.URL {
+	if u, err := url.Parse(p.BaseURL); err == nil {
+		return u
+	}
+	return &url.URL{}
+}
+
+// RequireCouncil returns an error, joined and worded as Load's, when the settings
+// cannot run a council: no models are named, or one of them goes without a key to a
+// provider that asks for one. Commands that call no model do without it.
+func (c Config) RequireCouncil() error {
+	p := &problems{}
+	if len(c.Models) == 0 {
+		p.add("LLM_COUNCIL_MODELS", "is not set: list two or more models, separated by commas, "+
+			"and set LLM_COUNCIL_API_KEY for the default provider, or run \"councild demo\", which needs neither")
+	}
+	for _, u := range c.used() {
+		if u.APIKey != "" || !u.asksForKey() {
+			continue
+		}
+		remedy := "set it"
+		if u.Name == "" {
+			remedy += ", or set LLM_COUNCIL_BASE_URL to another provider, or run \"councild demo\", which needs no key"
+		}
+		p.add(u.keyVariable, "is not set, and %q goes to %s, which asks for a key: %s", u.model, u.BaseURL, remedy)
+	}
+	return p.err()
+}
+
+// Warnings returns what is likely to be wrong with the settings, and may be meant,
+// each worded as an error of Load's.
+func (c Config) Warnings() []string {
+	var warnings []string
+	warn := func(variable, format string, args ...any) {
+		warnings = append(warnings, variable+": "+fmt.Sprintf(format, args...))
+	}
+	for _, u := range c.used() {
+		if u.url().Path == "" {
+			warn(u.urlVariable, "%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
+		}
+		if u.APIKey == "" && u.url().Scheme == "https" && !u.asksForKey() {
+			warn(u.keyVariable, "is not set, and %q goes to %s: set it if calls fail with HTTP 401", u.model, u.BaseURL)
+		}
+	}
+	for _, model := range c.Named() {
+		if name, ok := c.unknownProvider(model); ok {
+			warn("LLM_COUNCIL_PROVIDERS",
+				"no provider has the name %q, so that %q goes to the default one, as a whole: add %[1]s=url if a provider is meant", name, model)
+		}
+	}
+	return warnings
+}
+
+// unknownProvider returns what stands before the colon of a model when that looks
+// like the name of a provider and no provider has it. The ids of many models hold a
+// colon too, as llama3:8b and x/y:free: it is a name when it is nearly that of a
+// provider, or one that providers are known by, or when what follows looks like a
+// whole id.
+func (c Config) unknownProvider(model string) (name string, ok bool) {
+	name, id, found := strings.Cut(model, ":")
+	if !found || c.ProviderOf(model) != "" || !providerName.MatchString(name) {
+		return "", false
+	}
+	names := []string{SimProvider}
+	for _, p := range c.Providers {
+		names = append(names, p.Name)
+	}
+	isNear := func(other string) bool { return 2*distance(name, other) < len(other) }
+	known := []string{
+		"openrouter", "openai", "anthropic", "claude", "google", "gemini", "ollama", "vllm", "azure", "groq", "together", "local",
+	}
+	return name, slices.ContainsFunc(names, isNear) || slices.Contains(known, name) || strings.ContainsAny(id, ":/")
+}
+
+var providerName = regexp.MustCompile(`^[a-z0-9_-]+$`)

@@ -1,0 +1,138 @@
+package llm
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Every way in which a provider's text is read takes time in proportion to its
+// length, however it is made up.
+func TestTimePerByte(t *testing.T) {
+	const sse, plain = "text/event-stream", "application/json"
+	filled := func(before, unit, after string) func(n int) string {
+		return func(n int) string { return before + strings.Repeat(unit, n/len(unit)) + after }
+	}
+	tests := []struct {
+		name        string
+		status      int
+		contentType string
+		body        func(n int) string
+	}{
+		{"empty choices", 200, plain, filled(`{"choices":[{}`, `,{}`, `]}`)},
+		{"choices on end", 200, plain, filled(`{"choices":[]`, `,"choices":[{}]`, `}`)},
+		{"empty parts", 200, plain, filled(`{"choices":[{"message":{"content":[{}`, `,{}`, `]}}]}`)},
+		{"parts of one letter", 200, plain, filled(`{"choices":[{"message":{"content":[{}`, `,{"text":"a"}`, `]}}]}`)},
+		{"escapes", 200, plain, filled(`{"choices":[{"message":{"content":"`, `\u0041`, `"}}]}`)},
+		{"characters without width", 200, plain, filled(`{"choices":[{"message":{"content":"`, "\u200b", `"}}]}`)},
+		{"blanks behind an answer", 200, plain, filled(goodBody, " ", "x")},
+		{"depth", 200, plain, filled(`{"choices":`, `[`, ``)},
+		{"errors in errors", 200, plain, filled("", `{"error":`, "")},
+		{"a list of errors", 200, plain, filled(`{"error":["x"`, `,["x"]`, `]}`)},
+		{"a long error", 500, plain, filled(`{"error":{"message":"`, `sk-a-secret-key`, `"}}`)},
+		{"nearly keys", 200, plain, filled(`{"error":"`, `sk-a-secret-ke`, `"}`)},
+		{"no numbers", 200, plain, filled(`{"usage":[0`, `,NaN`, `]}`)},
+		{"bad UTF-8", 200, plain, filled(`{"error":"`, "\xff", `"}`)},
+		{"one-letter chunks", 200, sse, filled("", `data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n", "data: [DONE]\n\n")},
+		{"chunks with escapes", 200, sse, filled("", `data: {"choices":[{"delta":{"content":"\n"}}]}`+"\n\n", "data: [DONE]\n\n")},
+		{"other choices", 200, sse, filled("", `data: {"choices":[{"index":1,"delta":{"content":"x"}}]}`+"\n\n", "data: [DONE]\n\n")},
+		{"one chunk of choices", 200, sse, filled(`data: {"choices":[{}`, `,{}`, "]}\n\ndata: [DONE]\n\n")},
+		{"comments", 200, sse, filled("", ":\n", "data: [DONE]\n\n")},
+		{"CR", 200, sse, filled("", "\r", "data: [DONE]\n\n")},
+		{"empty data", 200, sse, filled("", "data:\n", "data: [DONE]\n\n")},
+		{"a long line", 200, sse, filled(":", "x", "\ndata: [DONE]\n\n")},
+		{"an event on many lines", 200, sse, filled("data: {\n", "data:\"x\":1,\n", "data: \"y\":1}\n\ndata: [DONE]\n\n")},
+		{"an event that never ends", 200, sse, filled("data: {\n", "data: {\n", "")},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := once()
+			o.MaxReplyBytes = 4 << 20
+			o.Providers[0].APIKey = "sk-a-secret-key"
+			fastest := func(n int) time.Duration {
+				c := fakeClient(t, o, reply(tt.status, tt.body(n), "Content-Type", tt.contentType))
+				best := time.Hour
+				for range 3 {
+					call := aCall()
+					if tt.contentType == sse {
+						call.OnDelta = func(string) {}
+					}
+					start := time.Now()
+					_, err := c.Complete(t.Context(), call)
+					best = min(best, time.Since(start))
+					if f := council.AsFailure(err); f != nil && len(f.Message) > maxMessageBytes {
+						t.Errorf("message of %d bytes", len(f.Message))
+					}
+				}
+				return best
+			}
+			var small, large time.Duration
+			for range 3 { // what disturbs a measurement is over at another one
+				small, large = fastest(1<<20/8), fastest(1<<20)
+				if large <= 3*8*small+250*time.Millisecond {
+					return
+				}
+			}
+			t.Errorf("8 times the bytes take %.1f times as long: %s and %s", float64(large)/float64(small), small, large)
+		})
+	}
+}
+
+// Cancelling acts while a reply of the default limit is read.
+func TestCancelInALongReply(t *testing.T) {
+	const size = 8 << 20
+	for name, body := range map[string]string{
+		"choices": `{"choices":[{}` + strings.Repeat(`,{}`, size/3) + `]}`,
+		"parts":   `{"choices":[{"message":{"content":[{}` + strings.Repeat(`,{}`, size/3) + `]}}]}`,
+		"a text":  `{"choices":[{"message":{"content":"` + strings.Repeat(`\n`, size/2) + `"}}]}`,
+		"stream":  strings.Repeat(`data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n", size/47),
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := once()
+			o.MaxReplyBytes = 2 * size
+			ctx, cancel := context.WithCancel(t.Context())
+			var cancelled time.Time
+			contentType := "application/json"
+			call := aCall()
+			if name == "stream" {
+				contentType = "text/event-stream"
+				call.OnDelta = func(string) {}
+			}
+			_, err := fakeClient(t, o, func(*http.Request) (*http.Response, error) {
+				body := &cancelling{Reader: strings.NewReader(body), at: len(body) / 2, cancel: func() {
+					cancelled = time.Now()
+					cancel()
+				}}
+				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(body)}, nil
+			}).Complete(ctx, call)
+			took := time.Since(cancelled)
+			if f := council.AsFailure(err); f == nil || f.Code != council.FailCancelled {
+				t.Errorf("got %v", err)
+			}
+			if took > 5*100*time.Millisecond {
+				t.Errorf("the call ended %s after it was cancelled", took)
+			}
+		})
+	}
+}
+
+// cancelling is a body during which its request is cancelled: it arrived before, and
+// is read on.
+type cancelling struct {
+	*strings.Reader
+	at     int // how many bytes are left then
+	cancel func()
+}
+
+func (c *cancelling) Read(p []byte) (int, error) {
+	if c.cancel != nil && c.Len() <= c.at {
+		c.cancel()
+		c.cancel = nil
+	}
+	return c.Reader.Read(p)
+}

@@ -1,0 +1,161 @@
+package llm
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"unicode"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// received is what is read of a completion, or of one chunk of a stream.
+type received struct {
+	text, refusal, finish string
+	chosen                bool // there is a choice of index 0, the only one that was asked for
+	failed                bool // it reports an error
+	usage                 council.Usage
+	doubted               int // figures of the usage that are not believed
+}
+
+// choice is the part of a choice that is read.
+type choice struct {
+	Index        figure  `json:"index"`
+	Message      message `json:"message"` // of a completion
+	Delta        message `json:"delta"`   // of a chunk
+	FinishReason string  `json:"finish_reason"`
+}
+
+type message struct {
+	Content json.RawMessage `json:"content"` // a text, null, or a list of parts
+	Refusal string          `json:"refusal"`
+}
+
+// maxElements bounds the lists of a reply, which have a few elements: a million
+// empty objects must take neither the memory nor the time of a million structs.
+const maxElements = 10_000
+
+// readReply reads a completion, or a chunk of a stream. It gives up soon after ctx
+// has ended.
+func readReply(ctx context.Context, data []byte, chunk bool) (r received, err error) {
+	var body struct {
+		Choices json.RawMessage `json:"choices"`
+		Usage   json.RawMessage `json:"usage"`
+		Error   json.RawMessage `json:"error"`
+	}
+	err = decode(ctx, data, &body)
+	if _, ok := errors.AsType[*json.SyntaxError](err); ok {
+		err = decode(ctx, quoteNaN(data), &body)
+	}
+	if err != nil {
+		return r, err
+	}
+	r.failed = given(body.Error)
+	r.usage, r.doubted = readUsage(body.Usage)
+	err = each(ctx, body.Choices, func(c choice) (err error) {
+		if c.Index.value != 0 || r.chosen {
+			return nil
+		}
+		m := c.Message
+		if chunk {
+			m = c.Delta
+		}
+		r.chosen, r.refusal, r.finish = true, m.Refusal, c.FinishReason
+		r.text, err = readContent(ctx, m.Content)
+		return err
+	})
+	return r, err
+}
+
+// decode is json.Unmarshal that gives up when ctx has ended. With megabytes most of
+// the time goes into finding the end of the JSON, which a Decoder does piece by
+// piece.
+func decode(ctx context.Context, data []byte, v any) error {
+	d := json.NewDecoder(&cancellable{ctx, data})
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something stands behind the JSON")
+	}
+	return nil
+}
+
+// cancellable is a reader of data until ctx ends.
+type cancellable struct {
+	ctx  context.Context //nolint:containedctx // it is used up by one call
+	data []byte
+}
+
+// Read implements io.Reader.
+func (c *cancellable) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, c.ctx.Err()
+	}
+	if len(c.data) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), 64<<10)], c.data)
+	c.data = c.data[n:]
+	return n, nil
+}
+
+// given reports whether a field holds anything.
+func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+// each calls f with every element of a JSON list.
+func each[T any](ctx context.Context, list json.RawMessage, f func(T) error) error {
+	if !given(list) {
+		return nil
+	}
+	d := json.NewDecoder(&cancellable{ctx, list})
+	if begin, err := d.Token(); err != nil || begin != json.Delim('[') {
+		return errors.New("not a list")
+	}
+	for range maxElements {
+		if !d.More() {
+			return nil
+		}
+		var v T
+		if err := d.Decode(&v); err != nil {
+			return err
+		}
+		if err := f(v); err != nil {
+			return err
+		}
+	}
+	return errors.New("too long a list")
+}
+
+// readContent returns the text of a message, which some providers give in parts.
+func readContent(ctx context.Context, raw json.RawMessage) (text string, err error) {
+	if !bytes.HasPrefix(raw, []byte("[")) {
+		if given(raw) {
+			err = decode(ctx, raw, &text)
+		}
+		return text, err
+	}
+	type part struct {
+		Text string `json:"text"`
+	}
+	var b strings.Builder
+	err = each(ctx, raw, func(p part) error {
+		b.WriteString(p.Text)
+		return nil
+	})
+	return b.String(), err
+}
+
+// blank reports whether a text shows nothing: blanks, control characters, and
+// characters without width, such as U+200B.
+func blank(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool {
+		return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) &&
+			!unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) && r != brailleBlank
+	})
+}
+
+const brailleBlank = '\u2800' // a symbol of six dots, none of which is raised
