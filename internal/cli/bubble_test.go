@@ -330,19 +330,25 @@ func TestTimers(t *testing.T) {
 			_, second := b.post("", "Idempotency-Key", "once")
 			return map[bool]string{true: "the same session", false: "another session"}[first.ID == second.ID]
 		}, "the same session", "another session"},
-		{"RATE_LIMIT", time.Minute, func(time.Duration) world { return world{env: map[string]string{"RATE_LIMIT": "1"}} },
+		{
+			"RATE_LIMIT", time.Minute, func(time.Duration) world { return world{env: map[string]string{"RATE_LIMIT": "1"}} },
 			func(b *bubble, d time.Duration) string {
 				b.post("")
 				time.Sleep(d)
 				return verdictOf(b.post(""))
-			}, "Too Many Requests", complete},
-		{"DRAIN_TIMEOUT", 30 * time.Second, func(d time.Duration) world { return after(simllm.Question, d, nil) },
+			}, "Too Many Requests", complete,
+		},
+		{
+			"DRAIN_TIMEOUT", 30 * time.Second, func(d time.Duration) world { return after(simllm.Question, d, nil) },
 			func(b *bubble, _ time.Duration) string {
 				time.AfterFunc(time.Nanosecond, b.shutdown)
 				return verdictOf(b.post(""))
-			}, complete, "Service Unavailable"},
-		{"ATTEMPT_TIMEOUT", 3 * time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) }, asked(""),
-			complete, "stage1 d timeout"},
+			}, complete, "Service Unavailable",
+		},
+		{
+			"ATTEMPT_TIMEOUT", 3 * time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) }, asked(""),
+			complete, "stage1 d timeout",
+		},
 		{"IDLE_TIMEOUT", time.Minute, func(d time.Duration) world {
 			return world{fault: &simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: questions, Delay: d}}
 		}, asked(""), complete, "stage1 d timeout"},
@@ -427,7 +433,8 @@ func TestTimers(t *testing.T) {
 			}
 			return fmt.Sprintf("%d segments", len(segments))
 		}, "1 segments", "0 segments"},
-		{"A plain POST is silent until its end", time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) },
+		{
+			"A plain POST is silent until its end", time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) },
 			func(b *bubble, _ time.Duration) string {
 				resp, _, err := b.send(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`)
 				if err == nil {
@@ -439,7 +446,8 @@ func TestTimers(t *testing.T) {
 					b.t.Errorf("%s, %v", list, err)
 				}
 				return "cancelled"
-			}, "200 OK", "cancelled"},
+			}, "200 OK", "cancelled",
+		},
 	} {
 		t.Run(tt.timer, func(t *testing.T) {
 			if !strings.Contains(string(page), tt.timer) {
