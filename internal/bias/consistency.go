@@ -124,7 +124,7 @@ func selfConsistency(id string, blocks map[string][]*review) SelfConsistency {
 	c := SelfConsistency{ReviewerID: id, Blocks: len(blocks)}
 	var scores [][]float64 // by answer and order
 	identical, modal, tau := 0, 0.0, 0.0
-	var surplus []int // by block, its conflicts for primacy less those for recency
+	surplus := make([]int, 0, len(blocks)) // by block, its conflicts for primacy less those for recency
 	for _, block := range slices.Sorted(maps.Keys(blocks)) {
 		orders := map[string][]*review{}
 		for _, r := range blocks[block] {

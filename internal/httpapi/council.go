@@ -136,7 +136,7 @@ func finish(ctx context.Context, s *sessions.Session, session *council.Session, 
 func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Session) (session *council.Session, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			a.logPanic(ctx, "panic in a session", v)
+			a.logPanic(ctx, "session", v)
 			err = errors.New("panic")
 		}
 	}()

@@ -270,7 +270,7 @@ func wanted(t reflect.Type) string {
 	case reflect.TypeFor[ChatContent]():
 		return "a text, or a list of parts"
 	}
-	switch t.Kind() { //nolint:exhaustive // the others do not occur in a request
+	switch t.Kind() { // the others do not occur in a request
 	case reflect.Struct:
 		return "an object"
 	case reflect.Slice:

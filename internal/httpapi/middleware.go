@@ -66,12 +66,12 @@ func (a *API) panicked(w http.ResponseWriter, r *http.Request, v any) {
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(v)
 	}
-	a.logPanic(r.Context(), "panic in a handler", v)
+	a.logPanic(r.Context(), "handler", v)
 	a.writeProblem(w, r, errors.New("panic"))
 }
 
-func (a *API) logPanic(ctx context.Context, message string, v any) {
-	a.o.Log.ErrorContext(ctx, message, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+func (a *API) logPanic(ctx context.Context, where string, v any) {
+	a.o.Log.ErrorContext(ctx, "a panic became an error", "where", where, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 }
 
 // hurry gives the client BodyTimeout to send its body. decode lifts that when

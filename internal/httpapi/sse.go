@@ -26,9 +26,10 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, s *sessions.Session
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	ctx := r.Context()
 	defer func() {
 		if v := recover(); v != nil {
-			a.logPanic(r.Context(), "panic in a stream of events", v)
+			a.logPanic(ctx, "stream of events", v)
 			panic(http.ErrAbortHandler)
 		}
 	}()
@@ -50,7 +51,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, s *sessions.Session
 			if writer.write([]byte(":\n\n")) != nil {
 				return
 			}
-		case <-r.Context().Done():
+		case <-ctx.Done():
 			return
 		}
 	}
