@@ -70,7 +70,12 @@ func TestProportionVectors(t *testing.T) {
 		x    []int
 		want float64
 	}{
-		{[]int{1, 1, 1, -1, -1, -1}, 1}, {[]int{5}, 1}, {[]int{3, 2}, 0.5}, {[]int{3, 2, 0, 0}, 0.5}, {[]int{4, -1, 2}, 0.5}, {nil, 1},
+		{[]int{1, 1, 1, -1, -1, -1}, 1},
+		{[]int{5}, 1},
+		{[]int{3, 2}, 0.5},
+		{[]int{3, 2, 0, 0}, 0.5},
+		{[]int{4, -1, 2}, 0.5},
+		{nil, 1},
 		{slices.Repeat([]int{3}, 10), 2. / 1024},
 	} {
 		if got := signTest(tc.x); math.Abs(got-tc.want) > 1e-15 {

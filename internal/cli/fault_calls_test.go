@@ -391,7 +391,6 @@ func TestFaultF36(t *testing.T) {
 	if events > int(took/(20*time.Millisecond))+2 {
 		t.Errorf("%d deltas became %d events in %s", deltas, events, took)
 	}
-	stream, done = nil, nil
 	grown := heap() - before
 	if grown > most {
 		t.Errorf("the session takes %d bytes", grown)

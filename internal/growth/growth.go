@@ -24,49 +24,49 @@ const attempts = 5
 // Large/Small times what it takes on one of Small. Quadratic work would take the
 // square of that. Before returns the work on a text of n bytes, made before the
 // measurement. It returns the time for Large.
-func Linear(t testing.TB, before func(n int) (work func())) time.Duration {
-	t.Helper()
+func Linear(tb testing.TB, before func(n int) (work func())) time.Duration {
+	tb.Helper()
 	const disturbance = 100 * time.Millisecond
 	few, many := before(Small), before(Large)
 	var small, large time.Duration
 	for range attempts {
-		small, large = Took(t, few), Took(t, many)
+		small, large = Took(tb, few), Took(tb, many)
 		if large <= 4*Large/Small*small+disturbance {
 			return large
 		}
 	}
-	t.Errorf("%d times the bytes take %s instead of %s", Large/Small, large, small)
+	tb.Errorf("%d times the bytes take %s instead of %s", Large/Small, large, small)
 	return large
 }
 
 // Bounded fails the test when the work on n bytes takes far longer than anything
 // linear would: 0.2 s and a second for each MiB. It is meant for fuzzing.
-func Bounded(t testing.TB, n int, work func()) {
-	t.Helper()
+func Bounded(tb testing.TB, n int, work func()) {
+	tb.Helper()
 	limit := 200*time.Millisecond + time.Duration(n)*time.Second/(1<<20)
 	var took time.Duration
 	for range attempts {
-		if took = Took(t, work); took <= limit {
+		if took = Took(tb, work); took <= limit {
 			return
 		}
 	}
-	t.Errorf("%d bytes took %s", n, took)
+	tb.Errorf("%d bytes took %s", n, took)
 }
 
 // Took returns the processor time of the process, in all its threads, during the
 // work.
-func Took(t testing.TB, work func()) time.Duration {
-	t.Helper()
-	start := cpu(t)
+func Took(tb testing.TB, work func()) time.Duration {
+	tb.Helper()
+	start := cpu(tb)
 	work()
-	return cpu(t) - start
+	return cpu(tb) - start
 }
 
-func cpu(t testing.TB) time.Duration {
-	t.Helper()
+func cpu(tb testing.TB) time.Duration {
+	tb.Helper()
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

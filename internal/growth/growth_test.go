@@ -2,7 +2,6 @@ package growth
 
 import (
 	"bytes"
-	"fmt"
 	"testing"
 )
 
@@ -39,7 +38,7 @@ func TestLinear(t *testing.T) {
 			f := &failures{TB: t}
 			Linear(f, passes(tt.steps))
 			if (f.n > 0) != tt.fails {
-				t.Error(fmt.Sprintf("%d failures", f.n))
+				t.Errorf("%d failures", f.n)
 			}
 		})
 	}
