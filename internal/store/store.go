@@ -126,11 +126,15 @@ func (o *Options) complete() error {
 // resolve follows symbolic links: two names of one file must lead to one lock and
 // to the same segments. It also follows a link to a file that does not exist: between
 // a rotation and the next session no data file does. A link to a directory that does
-// not exist is returned as it is, and so is one in a circle.
+// not exist is returned as it is, and so are one in a circle and one that leads to
+// something without a name, as /dev/stdin does to a pipe.
 func resolve(path string) string {
 	for range maxLinks {
 		if target, err := filepath.EvalSymlinks(path); err == nil {
 			return target
+		}
+		if _, err := os.Stat(path); err == nil {
+			return path
 		}
 		dir := resolveDir(filepath.Dir(path))
 		path = filepath.Join(dir, filepath.Base(path))
