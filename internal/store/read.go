@@ -107,7 +107,7 @@ func recordsOf(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord,
 
 // Find returns nil when there is a store at path: a data file, or closed segments of
 // it, which between a rotation and the next session are all there is. It opens none:
-// a pipe would be read once only.
+// a named pipe would wait for its writer, which would then lose its reader.
 func Find(path string) error {
 	path = resolve(path)
 	info, err := os.Stat(path)
