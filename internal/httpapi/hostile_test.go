@@ -110,14 +110,14 @@ func TestFaultF33Requests(t *testing.T) {
 			var resp *http.Response
 			var data []byte
 			took := time.Hour
-			for attempt := 0; attempt < 5 && took > 100*time.Millisecond; attempt++ { // others of the process count too
+			for attempt := 0; attempt < 2 && took > 100*time.Millisecond; attempt++ { // others of the process count too
 				took = min(took, growth.Took(t, func() { resp, data = s.call(t, "POST", path, body) }))
 			}
 			slowest, largest = max(slowest, took), max(largest, len(data))
 			if resp.StatusCode < 400 || resp.StatusCode >= 500 {
 				t.Errorf("%s, %s: %d", path, name, resp.StatusCode)
 			}
-			if took > time.Second { // the race detector takes ten times as long; TestTimePerByte holds the growth
+			if took > 2*time.Second { // the race detector takes ten times as long; TestTimePerByte holds the growth
 				t.Errorf("%s, %s: took %s", path, name, took)
 			}
 			if len(data) > 64<<10 {
