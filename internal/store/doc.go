@@ -45,7 +45,9 @@
 // given up, what it held for certain becomes a closed segment, and a new file is
 // begun. Either way the sessions that failed wait in memory, at most 16 MiB of
 // them, and are written again: at once after an append that succeeds, and from
-// time to time without one. [Store.Healthy] says so meanwhile.
+// time to time without one. A disk that neither writes nor fails has sessions wait in
+// the same way, and beyond that limit they are refused. [Store.Healthy] says so
+// meanwhile.
 //
 // A panic while records are written is such a fault: the process and the other
 // sessions go on.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -442,6 +443,52 @@ func TestFaultF24WaitingIsBounded(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), "sessions are lost") || strings.Contains(log.String(), "xxx") {
 		t.Errorf("log: %.500s", log.String())
+	}
+}
+
+// What waits for a disk that hangs is bounded too. What is refused is said to be, and
+// the store goes on when the disk answers again.
+func TestQueueIsBounded(t *testing.T) {
+	s, d := openTestDisk(t)
+	large := session("large")
+	for i := range large {
+		large[i].CouncilConfig = strings.Repeat("x", maxLine-1000)
+	}
+	writing, finish := blockWrites(t, d)
+	var done sync.WaitGroup
+	done.Go(func() { appendSessions(t, s, "a") })
+	<-writing
+	const sessions = maxWaiting/(3*maxLine) + 10
+	var refused atomic.Int64
+	for range sessions {
+		done.Go(func() {
+			if err := s.Append(t.Context(), large); errors.Is(err, errQueueFull) {
+				refused.Add(1)
+			} else if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for came := 0; came < sessions; {
+		s.mu.Lock()
+		came = len(s.queue) + int(refused.Load())
+		if n := total(s.queue); n > maxWaiting {
+			t.Errorf("%d bytes wait, more than %d", n, maxWaiting)
+			came = sessions
+		}
+		s.mu.Unlock()
+	}
+	if n := refused.Load(); n == 0 {
+		t.Error("nothing was refused")
+	}
+	if err := s.Healthy(); !errors.Is(err, errQueueFull) {
+		t.Errorf("got health %v while the disk hangs", err)
+	}
+	finish()
+	done.Wait()
+	appendSessions(t, s, "b")
+	if err := s.Healthy(); err != nil {
+		t.Errorf("got health %v after the disk has answered", err)
 	}
 }
 

@@ -71,6 +71,7 @@ type Store struct {
 
 	mu     sync.Mutex // guards what follows
 	queue  []*batch   // to be written
+	queued int        // bytes in queue
 	err    error      // why the last attempt to write failed, or some records still wait; nil when all is well
 	closed bool
 	lost   error // what Close could not write
@@ -305,7 +306,8 @@ func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, er
 // nothing was written: a write that has begun is finished.
 //
 // Records that could not be written wait in memory, and are written by and by as
-// soon as the disk takes them again. Append does not wait for that.
+// soon as the disk takes them again. Append does not wait for that. While the disk
+// does not answer at all, records wait up to the same limit, and are then refused.
 func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) error {
 	if len(records) == 0 {
 		return nil
@@ -358,6 +360,9 @@ func (s *Store) commit(ctx context.Context, lines []byte) error {
 	}
 }
 
+// errQueueFull is why records are refused.
+var errQueueFull = errors.New("the disk does not answer, and as many records as there is room for wait for it: see to the disk")
+
 func (s *Store) enqueue(ctx context.Context, b *batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -367,7 +372,12 @@ func (s *Store) enqueue(ctx context.Context, b *batch) error {
 	if s.closed {
 		return fs.ErrClosed
 	}
+	if s.queued > 0 && s.queued+len(b.lines) > maxWaiting {
+		s.err = errQueueFull // until the writer has news
+		return s.err
+	}
 	s.queue = append(s.queue, b)
+	s.queued += len(b.lines)
 	s.wakeLocked()
 	return nil
 }
@@ -386,6 +396,7 @@ func (s *Store) withdraw(b *batch) bool {
 	i := slices.Index(s.queue, b)
 	if i >= 0 {
 		s.queue = slices.Delete(s.queue, i, i+1)
+		s.queued -= len(b.lines)
 	}
 	return i >= 0
 }
@@ -394,7 +405,7 @@ func (s *Store) withdraw(b *batch) bool {
 func (s *Store) take() (queue []*batch, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	queue, s.queue = s.queue, nil
+	queue, s.queue, s.queued = s.queue, nil, 0
 	return queue, s.closed
 }
 
