@@ -82,7 +82,8 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 		case err := <-done:
 			if err != nil {
 				failed(err)
-				r.warn(council.WarnNotPersisted, "writing the session's records failed: the log says why, and the record store tries again")
+				r.warn(council.WarnNotPersisted,
+					"writing the session's records failed: the log says why; the record store tries again while it has room for them")
 				return
 			}
 			r.session.Persisted = true

@@ -242,6 +242,22 @@ func (r *run) demographics(ctx context.Context) (wait func() *council.Demographi
 		return func() *council.DemographicDisagreement { return nil }
 	}
 	var found *council.DemographicDisagreement
+	ended := r.beside(func() {
+		ctx, cancel := r.until(ctx, council.Stage2)
+		defer cancel()
+		found = bias.Demographics(ctx, bias.DemographicsInput{
+			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
+		})
+	})
+	return func() *council.DemographicDisagreement {
+		ended()
+		return found
+	}
+}
+
+// beside does work beside what follows; the returned function waits for its end. A
+// panic in the work ends the session.
+func (r *run) beside(work func()) (ended func()) {
 	var failed *council.Error
 	done := make(chan struct{})
 	go func() {
@@ -251,21 +267,15 @@ func (r *run) demographics(ctx context.Context) (wait func() *council.Demographi
 				failed = panicked(r.log(), v)
 			}
 		}()
-		ctx, cancel := r.until(ctx, council.Stage2)
-		defer cancel()
-		found = bias.Demographics(ctx, bias.DemographicsInput{
-			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
-		})
+		work()
 	}()
-	return func() *council.DemographicDisagreement {
+	return func() {
 		<-done
 		if failed != nil {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.broken = failed
-			return nil
 		}
-		return found
 	}
 }
 
