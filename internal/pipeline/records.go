@@ -120,6 +120,11 @@ func (r *run) records() []council.BiasMetricRecord {
 	metadata := council.QueryMetadata{
 		Category: optional(r.plan.Category), Language: optional(r.plan.Language), TokenCountBucket: r.tokenBucket(),
 	}
+	lengths := map[string]int{} // of the answers, in characters
+	for member, text := range r.answers {
+		lengths[member] = utf8.RuneCountInString(text)
+	}
+	queryHash := r.queryHash()
 	var records []council.BiasMetricRecord
 	for _, v := range r.session.Stage2 {
 		status := ballotStatus(v)
@@ -131,8 +136,8 @@ func (r *run) records() []council.BiasMetricRecord {
 			record := council.BiasMetricRecord{
 				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.start.UTC(), ConsentLevel: r.p.o.Consent,
 				QueryMetadata: metadata, ReviewerID: v.Model, ModelID: shown.Member, Position: &position,
-				ResponseLengthChars: utf8.RuneCountInString(r.answers[shown.Member]), ScoreScale: council.ScoreScale,
-				CouncilConfig: r.p.o.ConfigVersion, QueryHash: r.queryHash(),
+				ResponseLengthChars: lengths[shown.Member], ScoreScale: council.ScoreScale,
+				CouncilConfig: r.p.o.ConfigVersion, QueryHash: queryHash,
 				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order, Status: status,
 				Provider: council.ProviderPair{Reviewer: maker(providers, v.Model), Candidate: maker(providers, shown.Member)},
 				BlockID:  r.block,
