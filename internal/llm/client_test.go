@@ -427,17 +427,18 @@ func TestCertificatesAreNotRetried(t *testing.T) {
 func TestNoAnswers(t *testing.T) {
 	whole := func(content string) string { return `{"choices":[{"message":{"content":"` + content + `"}}]}` }
 	for body, want := range map[string]council.FailureCode{
-		whole("x") + " \r\n":               "",
-		whole("x") + "{}":                  council.FailBadResponse,
-		whole("x") + "<!-- cached -->":     council.FailBadResponse,
-		whole("x") + "\x00":                council.FailBadResponse,
-		whole(`\u200b`):                    council.FailEmpty,
-		whole("\u200b\u200c\ufeff \u00ad"): council.FailEmpty,
-		whole(`\u3164\u2800\u0301`):        council.FailEmpty,
-		whole(`\u200b.`):                   "",
-		whole("\u2705"):                    "",
-		whole("\u0301e"):                   "",
-		`{"choices":[{"index":1,"message":{"content":"x"}}]}`:                                       council.FailBadResponse,
+		whole("x") + " \r\n":                                  "",
+		whole("x") + "{}":                                     council.FailBadResponse,
+		whole("x") + "<!-- cached -->":                        council.FailBadResponse,
+		whole("x") + "\x00":                                   council.FailBadResponse,
+		whole(`\u200b`):                                       council.FailEmpty,
+		whole("\u200b\u200c\ufeff \u00ad"):                    council.FailEmpty,
+		whole(`\u3164\u2800\u0301`):                           council.FailEmpty,
+		whole(`\u200b.`):                                      "",
+		whole(strings.Repeat("\u200b", 22_000) + "x"):         council.FailEmpty,
+		whole("\u2705"):                                       "",
+		whole("\u0301e"):                                      "",
+		`{"choices":[{"index":1,"message":{"content":"x"}}]}`: council.FailBadResponse,
 		`{"choices":[{"index":1,"message":{"content":"y"}},{"index":0,"message":{"content":"x"}}]}`: "",
 	} {
 		c := newClient(t, options(llm.Provider{BaseURL: serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })}))

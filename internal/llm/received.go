@@ -149,13 +149,24 @@ func readContent(ctx context.Context, raw json.RawMessage) (text string, err err
 	return b.String(), err
 }
 
+// maxBlank is how many bytes are searched for something that shows. What begins with
+// so many of nothing is no answer, and searching megabytes would take seconds that
+// nobody could cancel.
+const maxBlank = 64 << 10
+
 // blank reports whether a text shows nothing: blanks, control characters, and
 // characters without width, such as U+200B.
 func blank(text string) bool {
-	return !strings.ContainsFunc(text, func(r rune) bool {
-		return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) &&
-			!unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) && r != brailleBlank
-	})
+	for i, r := range text {
+		if i >= maxBlank {
+			break
+		}
+		if unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) &&
+			!unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) && r != brailleBlank {
+			return false
+		}
+	}
+	return true
 }
 
 const brailleBlank = '\u2800' // a symbol of six dots, none of which is raised

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/growth"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -412,6 +413,10 @@ func FuzzQuickDelta(f *testing.F) {
 		f.Add([]byte(line))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
+		growth.Bounded(t, len(line), func() {
+			quickDelta(line)
+			_, _ = readReply(t.Context(), line, true)
+		})
 		delta, ok := quickDelta(line)
 		if !ok || !json.Valid(line) {
 			return

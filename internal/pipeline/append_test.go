@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
@@ -127,4 +129,35 @@ func TestWaitForTheRecords(t *testing.T) {
 			})
 		})
 	}
+}
+
+// hanging is a Recorder whose disk does not answer until it is told to.
+type hanging struct{ answers chan struct{} }
+
+func (h hanging) Append(context.Context, []council.BiasMetricRecord) error {
+	<-h.answers
+	return nil
+}
+
+// Records that wait for a disk that hangs keep nothing else of their session in
+// memory: its texts may be a thousand times as large.
+func TestHangingRecordsHoldNoSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		recorder := hanging{make(chan struct{})}
+		h := bubble(t, members(3), nil, func(o *pipeline.Options) { o.Recorder = recorder })
+		answer := func() weak.Pointer[council.Session] {
+			s := h.run(t, council.Request{})
+			if !warned(s, council.WarnNotYetWritten) {
+				t.Errorf("warnings %v, want not_yet_written", s.Metadata.Warnings)
+			}
+			return weak.Make(s)
+		}()
+		synctest.Wait()
+		runtime.GC()
+		if answer.Value() != nil {
+			t.Error("the session is still in memory after it has ended")
+		}
+		close(recorder.answers)
+		synctest.Wait()
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"log/slog"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -60,17 +61,19 @@ func (r *run) asked() map[string]int {
 // persist appends the session's records beside what follows. The returned function
 // is called when everything else is done: it waits for the records at most
 // appendTimeout more, and notes the outcome in the session. Records that take
-// longer are not given up: the log says in the end what became of them.
+// longer are not given up: the log says in the end what became of them. What waits
+// that long holds the records and nothing else of the session.
 func (r *run) persist(ctx context.Context) (wait func()) {
 	if r.p.o.Recorder == nil || r.p.o.Consent == 0 || len(r.session.Stage2) == 0 {
 		return func() {}
 	}
-	records := r.records()
+	records, recorder, log := r.records(), r.p.o.Recorder, r.log()
+	count := len(records)
 	ctx = context.WithoutCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- r.append(ctx, records) }() // the Recorder ends it, by closing at the latest
+	go func() { done <- appended(ctx, recorder, records, log) }() // the Recorder ends it, by closing at the latest
 	failed := func(err error) {
-		r.log().ErrorContext(ctx, "the session's records were not written", "error", err, "records", len(records))
+		log.ErrorContext(ctx, "the session's records were not written", "error", err, "records", count)
 	}
 	return func() {
 		timer := time.NewTimer(appendTimeout)
@@ -79,32 +82,33 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 		case err := <-done:
 			if err != nil {
 				failed(err)
-				r.warn(council.WarnNotPersisted, "writing the session's records failed: the log says why, and the record store tries again")
+				r.warn(council.WarnNotPersisted,
+					"writing the session's records failed: the log says why; the record store tries again while it has room for them")
 				return
 			}
 			r.session.Persisted = true
 		case <-timer.C:
-			r.log().WarnContext(ctx, "the session's records are not written yet", "records", len(records))
+			log.WarnContext(ctx, "the session's records are not written yet", "records", count)
 			r.warn(council.WarnNotYetWritten, "the session's records are not written yet: the record store still tries, and the log says how it ends")
 			go func() {
 				if err := <-done; err != nil {
 					failed(err)
 					return
 				}
-				r.log().InfoContext(ctx, "the session's records were written after it had ended", "records", len(records))
+				log.InfoContext(ctx, "the session's records were written after it had ended", "records", count)
 			}()
 		}
 	}
 }
 
-// append appends the records. A panic becomes an error.
-func (r *run) append(ctx context.Context, records []council.BiasMetricRecord) (err error) {
+// appended appends the records. A panic becomes an error.
+func appended(ctx context.Context, recorder Recorder, records []council.BiasMetricRecord, log *slog.Logger) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = r.panicked(v)
+			err = panicked(log, v)
 		}
 	}()
-	return r.p.o.Recorder.Append(ctx, records)
+	return recorder.Append(ctx, records)
 }
 
 // records returns one record for every reviewer asked and candidate on its slate.
@@ -116,6 +120,11 @@ func (r *run) records() []council.BiasMetricRecord {
 	metadata := council.QueryMetadata{
 		Category: optional(r.plan.Category), Language: optional(r.plan.Language), TokenCountBucket: r.tokenBucket(),
 	}
+	lengths := map[string]int{} // of the answers, in characters
+	for member, text := range r.answers {
+		lengths[member] = utf8.RuneCountInString(text)
+	}
+	queryHash := r.queryHash()
 	var records []council.BiasMetricRecord
 	for _, v := range r.session.Stage2 {
 		status := ballotStatus(v)
@@ -127,8 +136,8 @@ func (r *run) records() []council.BiasMetricRecord {
 			record := council.BiasMetricRecord{
 				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.start.UTC(), ConsentLevel: r.p.o.Consent,
 				QueryMetadata: metadata, ReviewerID: v.Model, ModelID: shown.Member, Position: &position,
-				ResponseLengthChars: utf8.RuneCountInString(r.answers[shown.Member]), ScoreScale: council.ScoreScale,
-				CouncilConfig: r.p.o.ConfigVersion, QueryHash: r.queryHash(),
+				ResponseLengthChars: lengths[shown.Member], ScoreScale: council.ScoreScale,
+				CouncilConfig: r.p.o.ConfigVersion, QueryHash: queryHash,
 				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order, Status: status,
 				Provider: council.ProviderPair{Reviewer: maker(providers, v.Model), Candidate: maker(providers, shown.Member)},
 				BlockID:  r.block,

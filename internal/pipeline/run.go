@@ -100,15 +100,15 @@ func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 func (r *run) guarded(ctx context.Context) (failure *council.Error) {
 	defer func() {
 		if v := recover(); v != nil {
-			failure = r.panicked(v)
+			failure = panicked(r.log(), v)
 		}
 	}()
 	return r.stages(ctx)
 }
 
 // panicked logs a panic and returns it as an error.
-func (r *run) panicked(v any) *council.Error {
-	r.log().Error("panic in a session", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+func panicked(log *slog.Logger, v any) *council.Error {
+	log.Error("panic in a session", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 	return &council.Error{Code: council.CodeInternal, Detail: "internal error; the log says more", Cause: fmt.Errorf("panic: %v", v)}
 }
 
@@ -242,30 +242,40 @@ func (r *run) demographics(ctx context.Context) (wait func() *council.Demographi
 		return func() *council.DemographicDisagreement { return nil }
 	}
 	var found *council.DemographicDisagreement
+	ended := r.beside(func() {
+		ctx, cancel := r.until(ctx, council.Stage2)
+		defer cancel()
+		found = bias.Demographics(ctx, bias.DemographicsInput{
+			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
+		})
+	})
+	return func() *council.DemographicDisagreement {
+		ended()
+		return found
+	}
+}
+
+// beside does work beside what follows; the returned function waits for its end. A
+// panic in the work ends the session.
+func (r *run) beside(work func()) (ended func()) {
 	var failed *council.Error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		defer func() {
 			if v := recover(); v != nil {
-				failed = r.panicked(v)
+				failed = panicked(r.log(), v)
 			}
 		}()
-		ctx, cancel := r.until(ctx, council.Stage2)
-		defer cancel()
-		found = bias.Demographics(ctx, bias.DemographicsInput{
-			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
-		})
+		work()
 	}()
-	return func() *council.DemographicDisagreement {
+	return func() {
 		<-done
 		if failed != nil {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.broken = failed
-			return nil
 		}
-		return found
 	}
 }
 
@@ -564,7 +574,7 @@ func (r *run) observe(t council.EventType, data any) {
 func (r *run) tellLocked(o council.Observer, e council.Event) {
 	defer func() {
 		if v := recover(); v != nil {
-			r.broken = r.panicked(v)
+			r.broken = panicked(r.log(), v)
 		}
 	}()
 	o.Observe(e)

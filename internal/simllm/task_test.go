@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/councild/councild/internal/growth"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -94,7 +95,9 @@ func FuzzReadTask(f *testing.F) {
 	f.Add("=== BEGIN QUESTION ffffffffffffffff ===", "\n=== END ANSWER", `"ranking"`)
 	f.Add("=== BEGIN ANSWER ", " ===\n", ": ")
 	f.Fuzz(func(t *testing.T, question, first, second string) {
-		readTask("m", []turn{{"user", question}, {"user", first + second}})
+		growth.Bounded(t, len(question)+len(first)+len(second), func() {
+			readTask("m", []turn{{"user", question}, {"user", first + second}})
+		})
 		if strings.Contains(question+first+second, token) {
 			return
 		}
