@@ -64,6 +64,10 @@ func TestCommandLine(t *testing.T) {
 			stdout: "LLM_COUNCIL_BASE_URL", stderr: "likely to be wrong: LLM_COUNCIL_BASE_URL: http://127.0.0.1:1 has no path|likely to be wrong: LLM_COUNCIL_PROVIDERS: no provider has the name \"slim\"",
 		},
 		{
+			name: "config of a council without its key", args: []string{"config"}, env: map[string]string{"MODELS": "gpt-5,sim:amber"},
+			stdout: "LLM_COUNCIL_MODELS", stderr: "no council can be run|LLM_COUNCIL_API_KEY: is not set, and \"gpt-5\" goes to https://openrouter.ai/api/v1",
+		},
+		{
 			name: "a lexicon and models that are not there", args: []string{"config"}, code: 2,
 			env:    map[string]string{"LEXICON": "missing.json", "MODELS": "sim:amber,sim:ambr", "CHAIRMAN": "sim:x", "ORDER": "random"},
 			stderr: "LLM_COUNCIL_LEXICON: \"missing.json\" cannot be read (no such file or directory)|there is no simulated model sim:ambr, sim:x: use sim:amber, |LLM_COUNCIL_ORDER",

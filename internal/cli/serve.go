@@ -118,6 +118,11 @@ func (configCmd) Run(std IO) error {
 	for _, warning := range cfg.Warnings() {
 		_, _ = fmt.Fprintln(std.Stderr, "councild: likely to be wrong:", warning)
 	}
+	if len(cfg.Models) > 0 { // Without models somebody reads what there is to set.
+		if err := cfg.RequireCouncil(); err != nil {
+			_, _ = fmt.Fprintf(std.Stderr, "councild: no council can be run:\n%v\n", err)
+		}
+	}
 	return w.Flush()
 }
 

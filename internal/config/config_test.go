@@ -635,6 +635,10 @@ func TestWarnings(t *testing.T) {
 		"no path of another": {
 			vars{"BASE_URL": url, "PROVIDERS": "x=http://10.0.0.1:8000,y=http://10.0.0.2:8000", "MODELS": "x:a,b"}, []string{noPathOf},
 		},
+		"the whole path": {
+			vars{"BASE_URL": url + "/chat/completions", "MODELS": "a,b"},
+			[]string{"LLM_COUNCIL_BASE_URL: " + url + "/chat/completions ends in /chat/completions, which councild adds to every base URL: leave that end out"},
+		},
 		"no key": {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "MODELS": "my-llm:a,my-llm:b"}, []string{noKey}},
 		"a key":  {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "API_KEY_MY_LLM": "k", "MODELS": "my-llm:a,my-llm:b"}, nil},
 		"ids with a colon": {

@@ -86,6 +86,9 @@ func (c Config) Warnings() []string {
 		warnings = append(warnings, variable+": "+fmt.Sprintf(format, args...))
 	}
 	for _, u := range c.used() {
+		if strings.HasSuffix(u.url().Path, "/chat/completions") {
+			warn(u.urlVariable, "%s ends in /chat/completions, which councild adds to every base URL: leave that end out", u.BaseURL)
+		}
 		if u.url().Path == "" {
 			warn(u.urlVariable, "%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
 		}

@@ -634,7 +634,7 @@ func advice(code council.FailureCode) string {
 	case council.FailUnknownModel, council.FailUnknownProvider:
 		return "check the model's name and LLM_COUNCIL_PROVIDERS"
 	case council.FailConnection:
-		return "check the provider's address, and that it is running"
+		return "check the provider's address and its certificate, and that it is running"
 	case council.FailTooLarge:
 		return "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES, that of a session"
 	case council.FailLength:
