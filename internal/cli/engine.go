@@ -60,7 +60,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 	if recorder != nil {
 		recorder = e.metrics.Recorder(recorder)
 	}
-	if e.tracing, err = telemetry.NewTracing(ctx, version); err != nil {
+	if e.tracing, err = telemetry.NewTracing(ctx, version, log); err != nil {
 		e.Close(ctx)
 		return nil, err
 	}

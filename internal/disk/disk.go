@@ -32,12 +32,32 @@ type OS struct{}
 // errLink is why a symbolic link is not opened.
 var errLink = errors.New("it is a symbolic link, and none is followed here; remove it")
 
+// errIrregular is why a directory or a named pipe is not opened.
+var errIrregular = errors.New("it is not a regular file; remove it")
+
 // OpenFile implements Disk. It does not follow a symbolic link: whoever may put
 // files beside those of the store could otherwise have it write to any other file.
 func (OS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(name, flag|NoFollow, perm)
 	if err != nil {
 		return nil, ExplainLink(name, err)
+	}
+	return f, nil
+}
+
+// OpenRegular opens a file for reading. It neither follows a symbolic link nor waits
+// for whoever writes to a named pipe: both are errors, and so is a directory.
+func OpenRegular(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|NoFollow|NoWait, 0)
+	if err != nil {
+		return nil, ExplainLink(name, err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "opening", Path: name, Err: errIrregular}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
 }

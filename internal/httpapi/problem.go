@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"slices"
@@ -141,7 +142,11 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	e := coded(err)
 	p := problem(r.Context(), e)
 	if p.Status >= 500 && e.Code != council.CodeUnavailable { // refusing is no failure, and under overload there are many
-		a.o.Log.ErrorContext(r.Context(), "request failed", "code", e.Code, "error", e, "session_id", e.SessionID)
+		level := slog.LevelError
+		if e.Code == council.CodeCancelled || gone(r) { // somebody wanted it so
+			level = slog.LevelInfo
+		}
+		a.o.Log.Log(r.Context(), level, "request failed", "code", e.Code, "error", e, "session_id", e.SessionID)
 	}
 	if e.Code == council.CodeUnauthorized {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="councild"`)

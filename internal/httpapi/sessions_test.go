@@ -255,12 +255,13 @@ func TestSessionWhileItRuns(t *testing.T) {
 func TestClientsThatGo(t *testing.T) {
 	m, asked, release := waiting(t)
 	defer release()
-	contexts := make(chan context.Context, 16) // of the requests that begin a session
+	begun, answered := make(chan struct{}, 16), make(chan struct{}, 16) // requests for a session
 	s := start(t, []simllm.Model{m}, func(o *httpapi.Options, _ *pipeline.Options) {
 		o.Middleware = func(next http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPost {
-					contexts <- r.Context()
+					begun <- struct{}{}
+					defer func() { answered <- struct{}{} }()
 				}
 				next.ServeHTTP(w, r)
 			})
@@ -315,17 +316,19 @@ func TestClientsThatGo(t *testing.T) {
 		}
 	}
 	for range 2 {
-		<-contexts
+		<-begun
+		<-answered
 	}
-	// With a key the client may come back, and another may have come meanwhile.
+	// With a key the client may come back, and another may have come meanwhile. Neither
+	// keeps a connection for the rest of the session.
 	gone := leave("{"+question+"}", "Idempotency-Key", "k")
 	<-asked
 	keyed := newest()
 	again := leave("{"+question+"}", "Idempotency-Key", "k")
 	for _, leaves := range []func(){gone, again} {
-		ctx := <-contexts
+		<-begun
 		leaves()
-		<-ctx.Done()
+		<-answered
 	}
 	background := s.background(t, question)
 	<-asked
@@ -350,6 +353,9 @@ func TestClientsThatGo(t *testing.T) {
 	if _, data := s.call(t, "POST", "/v1/council", "{"+question+"}", "Idempotency-Key", "k"); !strings.Contains(string(data), keyed) {
 		t.Errorf("the client that comes back finds %s", data)
 	}
+	if strings.Contains(s.log.String(), `"ERROR"`) {
+		t.Errorf("a client that leaves is logged as an error: %s", s.log)
+	}
 }
 
 func TestDelete(t *testing.T) {
@@ -373,6 +379,9 @@ func TestDelete(t *testing.T) {
 	}
 	if got := string(<-answered); !strings.HasPrefix(got, "503") || !strings.Contains(got, `"code":"cancelled"`) || !strings.Contains(got, `"session_id":"`+id+`"`) {
 		t.Errorf("the client that waits gets %s", got)
+	}
+	if strings.Contains(s.log.String(), `"ERROR"`) {
+		t.Errorf("a session that was cancelled is logged as an error: %s", s.log)
 	}
 	events := parse(t, s.watch(t, id))
 	if last := events[len(events)-1]; last.name != council.EventFailed || !strings.Contains(last.data, `"code":"cancelled"`) || !strings.Contains(last.data, `"session_id":"`+id+`"`) {

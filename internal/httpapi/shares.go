@@ -3,9 +3,9 @@ package httpapi
 import "sync"
 
 // shares are places that callers share: whoever takes many leaves some for the
-// others. A caller gets a place only while it holds fewer than are free, so one
-// alone takes half of them, and n of them never take more than n of n+1 parts.
-// They are made by newShares.
+// others. A caller gets a place only while it holds fewer than are free: the first
+// takes half of them, the next half of what is left, and so on. They are made by
+// newShares.
 type shares struct {
 	mu   sync.Mutex // guards all below
 	free int

@@ -40,7 +40,7 @@ type Store struct {
 	keys     map[key]*Session
 	finished []*Session  // in the order in which they ended
 	bytes    int64       // of finished
-	expiry   *time.Timer // for the oldest of finished; nil when there is none
+	expiry   *time.Timer // for the oldest of finished; nil until there was one
 	closed   bool
 }
 
@@ -150,7 +150,6 @@ func (st *Store) Close() {
 func (st *Store) expire() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.expiry = nil // it is over
 	st.evictLocked()
 }
 
@@ -168,12 +167,17 @@ func (st *Store) evictLocked() {
 		delete(st.keys, s.key)
 	}
 	st.finished = slices.Delete(st.finished, 0, n)
-	if n > 0 && st.expiry != nil {
-		st.expiry.Stop()
-		st.expiry = nil
+	if len(st.finished) == 0 {
+		if st.expiry != nil {
+			st.expiry.Stop()
+		}
+		return
 	}
-	if len(st.finished) > 0 && st.expiry == nil {
-		st.expiry = time.AfterFunc(time.Until(st.finished[0].ended.Add(st.o.Retention)), st.expire)
+	due := time.Until(st.finished[0].ended.Add(st.o.Retention))
+	if st.expiry == nil {
+		st.expiry = time.AfterFunc(due, st.expire)
+	} else {
+		st.expiry.Reset(due)
 	}
 }
 

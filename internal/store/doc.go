@@ -19,9 +19,9 @@
 // which stays when the store is closed and must not be deleted while one is open,
 // and, for a moment, one with ".tmp".
 //
-// A symbolic link to the data file is resolved once, by [Open]. No link is followed
-// after that: whoever may put one beside the files could otherwise have the store
-// write to any other file.
+// A symbolic link to the data file is resolved once, by [Open] and by every reader. No
+// link is followed after that: whoever may put one beside the files could otherwise
+// have the store write to any other file.
 //
 // # What survives a crash
 //
@@ -45,7 +45,8 @@
 // given up, what it held for certain becomes a closed segment, and a new file is
 // begun. Either way the sessions that failed wait in memory, at most 16 MiB of
 // them, and are written again: at once after an append that succeeds, and from
-// time to time without one. [Store.Healthy] says so meanwhile.
+// time to time without one. [Store.Healthy] says so meanwhile. While a write or an
+// fsync hangs, at most 16 MiB more wait for it, and [Store.Append] refuses the rest.
 //
 // A panic while records are written is such a fault: the process and the other
 // sessions go on.
@@ -57,7 +58,8 @@
 // the store looks whether its file and its lock stand where other processes look for
 // them. If not, it takes the lock again and begins the data file again; while it
 // cannot, or where a link has come that it does not follow, sessions wait as after
-// any fault. What was taken away is not read any more.
+// any fault. What was taken away is not read any more. A file that grew while its
+// lock was gone may be another daemon's work, and is neither cut nor sealed.
 //
 // # What is trusted
 //

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -443,6 +444,45 @@ func TestFaultF24WaitingIsBounded(t *testing.T) {
 	if !strings.Contains(log.String(), "sessions are lost") || strings.Contains(log.String(), "xxx") {
 		t.Errorf("log: %.500s", log.String())
 	}
+}
+
+// While the disk hangs, what waits for it is bounded as well, and the store says that
+// it does not work. It goes on by itself.
+func TestFaultF24HangingDiskIsBounded(t *testing.T) {
+	s, d := openTestDisk(t)
+	writing, finish := blockWrites(t, d)
+	var waiting sync.WaitGroup
+	waiting.Go(func() { appendSessions(t, s, "first") })
+	<-writing
+	large := session("large")
+	for i := range large {
+		large[i].CouncilConfig = strings.Repeat("x", maxLine-1000)
+	}
+	kept := atomic.Int64{}
+	const sessions = maxWaiting/(3*(maxLine-1000)) + 10
+	refused := make(chan error, sessions)
+	for range sessions {
+		waiting.Go(func() {
+			if err := s.Append(t.Context(), large); err != nil {
+				refused <- err
+				return
+			}
+			kept.Add(1)
+		})
+	}
+	if err := <-refused; !errors.Is(err, errStuck) || !errors.Is(s.Healthy(), errStuck) {
+		t.Errorf("got %v, health %v", err, s.Healthy())
+	}
+	finish()
+	waiting.Wait()
+	recovered(t, s)
+	if n := kept.Load(); n < maxWaiting/(3*maxLine) || n >= sessions {
+		t.Errorf("%d sessions of %d are kept", n, sessions)
+	}
+	if found := readable(t, s.path); found["first"] != 3 || found["large"] != 3*int(kept.Load()) {
+		t.Errorf("a command reads %v, kept are %d", found, kept.Load())
+	}
+	t.Logf("fault F24: a disk that hangs: %d sessions of 190 KB waited in memory and were written when it went on, the rest was refused at once (promised: at most 16 MiB wait)", kept.Load())
 }
 
 func TestCloseSaysWhatIsLost(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -431,4 +432,135 @@ func TestFaultF40Close(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	openStore(t, s.path)
+}
+
+// While the store writes, somebody cuts the file to its first session and part of the
+// next: within a line, exactly between two lines, or exactly between two sessions.
+// A session counts as kept only if it is whole and does not merge with what was left
+// of another, and none is there twice.
+func TestFaultF34CutUnderAWrite(t *testing.T) {
+	text := lines(t, "a", "b")
+	first := len(lines(t, "a"))
+	cuts := map[string]int{
+		"within a line":    first + 5,
+		"between lines":    first + strings.Index(text[first:], "\n") + 1,
+		"between sessions": first,
+	}
+	for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
+		for name, size := range cuts {
+			t.Run(fmt.Sprintf("%s/%s", mode, name), func(t *testing.T) {
+				d := &faultdisk.Disk{}
+				s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: lastPause, Disk: d})
+				appendSessions(t, s, "a", "b", "c", "d", "e", "f")
+				var once sync.Once
+				d.Fail(func(o faultdisk.Op, n int) (int, error) {
+					if o.Kind == faultdisk.Write {
+						once.Do(func() {
+							if err := os.Truncate(s.path, int64(size)); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+					return n, nil
+				})
+				if err := s.Append(t.Context(), session("now")); (err == nil) != (name == "between sessions") {
+					t.Errorf("got %v", err)
+				}
+				recovered(t, s)
+				appendSessions(t, s, "after")
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+				tidy(t, s.path)
+				found := readable(t, s.path)
+				if found["a"] != 3 || found["now"] != 3 || found["after"] != 3 || found["b"] != 0 && found["b"] != 3 {
+					t.Errorf("in the end a command reads %v", found)
+				}
+			})
+		}
+	}
+	t.Log("fault F34: the file cut within a line, between lines and between sessions under a write: 0 sessions merged, 0 twice (promised 0)")
+}
+
+// Another daemon takes the file while this one syncs, because somebody removed the
+// lock. What the other one has acknowledged is neither cut nor left out later.
+func TestFaultF34AnotherDaemonTakesTheFile(t *testing.T) {
+	for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
+		t.Run(string(mode), func(t *testing.T) {
+			d := &faultdisk.Disk{}
+			s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: lastPause, Disk: d})
+			appendSessions(t, s, "a")
+			var other *Store
+			moment := faultdisk.Sync
+			if mode != FsyncSession {
+				moment = faultdisk.Write
+			}
+			d.Fail(func(o faultdisk.Op, n int) (int, error) {
+				if other == nil && o.Kind == moment {
+					if err := os.Remove(s.path + ".lock"); err != nil {
+						t.Error(err)
+					}
+					other = openStore(t, s.path)
+					appendSessions(t, other, "other")
+				}
+				return n, nil
+			})
+			if err := s.Append(t.Context(), session("now")); err == nil {
+				t.Error("the session counts as kept")
+			}
+			if found := readable(t, s.path); found["other"] != 3 || found["a"] != 3 {
+				t.Errorf("while the other daemon has it, a command reads %v", found)
+			}
+			if err := other.Close(); err != nil {
+				t.Error(err)
+			}
+			recovered(t, s)
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			tidy(t, s.path)
+			if found := readable(t, s.path); found["a"] < 3 || found["other"] != 3 || found["now"] < 3 {
+				t.Errorf("in the end a command reads %v", found)
+			}
+		})
+	}
+	t.Log("fault F34: another daemon takes the file after its lock was removed: what it acknowledged is neither cut nor left out (promised)")
+}
+
+// A link or a named pipe at the name of a segment is refused, by a command and by the
+// daemon, and neither waits for somebody to write to the pipe.
+func TestFaultF34IrregularSegments(t *testing.T) {
+	irregular := map[string]func(name string) error{
+		"link": func(name string) error { return os.Symlink(victim(t), name) },
+		"pipe": func(name string) error { return syscall.Mkfifo(name, 0o600) },
+	}
+	for kind, plant := range irregular {
+		for _, suffix := range []string{"", compressedSuffix} {
+			t.Run(kind+suffix, func(t *testing.T) {
+				path := newPath(t)
+				name := path + ".000001" + suffix
+				s := openWith(t, Options{Path: path, Retention: time.Hour})
+				appendSessions(t, s, "a")
+				if err := plant(name); err != nil {
+					t.Fatal(err)
+				}
+				if err := s.segments.tidy(t.Context()); err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("the daemon said %v", err)
+				}
+				found, err := Verify(t.Context(), path)
+				if err != nil || len(found) != 2 || found[0].Err == nil || found[1].Sessions != 1 {
+					t.Errorf("verify found %+v, %v", found, err)
+				}
+				for _, err = range ReadFile(t.Context(), path) {
+					if err != nil {
+						break
+					}
+				}
+				if err == nil || !strings.Contains(err.Error(), name) {
+					t.Errorf("a command said %v", err)
+				}
+			})
+		}
+	}
+	t.Log("fault F34: links and named pipes at the names of segments: 0 followed, 0 waited for (promised 0)")
 }

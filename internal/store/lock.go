@@ -36,7 +36,7 @@ func (e *HeldError) Error() string {
 
 // acquire takes the lock of the data file at path and notes the holder in it.
 func acquire(path string) (*flock.Flock, error) {
-	lock := flock.New(path+".lock", flock.SetFlag(os.O_CREATE|os.O_RDONLY|disk.NoFollow))
+	lock := flock.New(path+".lock", flock.SetFlag(os.O_CREATE|os.O_RDONLY|disk.NoFollow|disk.NoWait))
 	locked, err := lock.TryLock()
 	if err != nil {
 		return nil, disk.ExplainLink(lock.Path(), err)
@@ -62,7 +62,7 @@ func acquire(path string) (*flock.Flock, error) {
 }
 
 func writeNote(path string, note []byte) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|disk.NoFollow, 0)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|disk.NoFollow|disk.NoWait, 0)
 	if err != nil {
 		return
 	}

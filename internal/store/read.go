@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
 )
 
 // Reason is the closed list of reasons why a line is skipped.
@@ -105,15 +106,18 @@ func recordsOf(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord,
 }
 
 // Find returns nil when there is a store at path: a data file, or closed segments of
-// it, which between a rotation and the next session are all there is.
+// it, which between a rotation and the next session are all there is. It opens none:
+// a named pipe would wait for its writer, which would then lose its reader.
 func Find(path string) error {
 	path = resolve(path)
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
+	info, err := os.Stat(path)
+	if err == nil && info.IsDir() {
 		return fmt.Errorf("%s is a directory", path)
 	}
-	_, data, err := snapshot(path)
-	if data != nil {
-		_ = data.Close()
+	if errors.Is(err, fs.ErrNotExist) {
+		if closed, _ := closedSegments(path); len(closed) > 0 {
+			return nil
+		}
 	}
 	return err
 }
@@ -186,9 +190,9 @@ func snapshot(path string) ([]segment, *os.File, error) {
 
 // open opens the file of the segment, which may be compressed meanwhile.
 func (s segment) open() (part, error) {
-	f, err := os.Open(s.file())
+	f, err := disk.OpenRegular(s.file())
 	if errors.Is(err, fs.ErrNotExist) {
-		f, err = os.Open(s.name + compressedSuffix)
+		f, err = disk.OpenRegular(s.name + compressedSuffix)
 	}
 	return part{f, s.file()}, err
 }

@@ -9,10 +9,12 @@ import (
 	"io/fs"
 	"iter"
 	"math"
+	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -181,6 +183,43 @@ func TestReadFails(t *testing.T) {
 				t.Errorf("got %d records and %v, want %d and %v", records, last, test.records, test.want)
 			}
 		})
+	}
+}
+
+// A pipe is read too, by its name or by that of a descriptor, as a shell gives it in
+// place of a command. Looking for it takes nothing from it.
+func TestReadAPipe(t *testing.T) {
+	named := newPath(t)
+	if err := syscall.Mkfifo(named, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	for name, open := range map[string]func() (*os.File, error){
+		named:                             func() (*os.File, error) { return os.OpenFile(named, os.O_WRONLY, 0) },
+		fmt.Sprintf("/dev/fd/%d", r.Fd()): func() (*os.File, error) { return w, nil },
+	} {
+		if err := Find(name); err != nil {
+			t.Error(err)
+		}
+		var writing sync.WaitGroup
+		writing.Go(func() {
+			to, err := open()
+			if err == nil {
+				_, err = to.WriteString(lines(t, "a", "b"))
+				err = errors.Join(err, to.Close())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+		if found := readable(t, name); found["a"] != 3 || found["b"] != 3 {
+			t.Errorf("%s: read %v", name, found)
+		}
+		writing.Wait()
 	}
 }
 

@@ -234,9 +234,9 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 // is good of it, or its whole sessions. At every moment one of the two is complete,
 // and readers prefer the compressed one.
 func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
-	from, err := os.OpenFile(s.name, os.O_RDONLY|disk.NoFollow, 0)
+	from, err := disk.OpenRegular(s.name)
 	if err != nil {
-		return disk.ExplainLink(s.name, err)
+		return err
 	}
 	defer from.Close()
 	info, err := from.Stat()

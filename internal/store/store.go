@@ -71,6 +71,7 @@ type Store struct {
 
 	mu     sync.Mutex // guards what follows
 	queue  []*batch   // to be written
+	queued int        // their length in bytes
 	err    error      // why the last attempt to write failed, or some records still wait; nil when all is well
 	closed bool
 	lost   error // what Close could not write
@@ -126,11 +127,15 @@ func (o *Options) complete() error {
 // resolve follows symbolic links: two names of one file must lead to one lock and
 // to the same segments. It also follows a link to a file that does not exist: between
 // a rotation and the next session no data file does. A link to a directory that does
-// not exist is returned as it is, and so is one in a circle.
+// not exist is returned as it is, and so are one in a circle and one that leads to
+// something without a name, as /dev/stdin does to a pipe.
 func resolve(path string) string {
 	for range maxLinks {
 		if target, err := filepath.EvalSymlinks(path); err == nil {
 			return target
+		}
+		if _, err := os.Stat(path); err == nil {
+			return path
 		}
 		dir := resolveDir(filepath.Dir(path))
 		path = filepath.Join(dir, filepath.Base(path))
@@ -305,7 +310,9 @@ func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, er
 // nothing was written: a write that has begun is finished.
 //
 // Records that could not be written wait in memory, and are written by and by as
-// soon as the disk takes them again. Append does not wait for that.
+// soon as the disk takes them again. Append does not wait for that. It does wait for
+// a disk that hangs, unless 16 MiB wait already: then it fails, and those records are
+// lost.
 func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) error {
 	if len(records) == 0 {
 		return nil
@@ -358,6 +365,11 @@ func (s *Store) commit(ctx context.Context, lines []byte) error {
 	}
 }
 
+// errStuck is why a session is refused at once.
+var errStuck = errors.New("the disk has not answered for so long that no more sessions can wait in memory: look at the disk")
+
+// enqueue hands the batch to the writer. What it has not taken is bounded: a disk
+// that hangs fails no write, so that every session would wait.
 func (s *Store) enqueue(ctx context.Context, b *batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -367,7 +379,11 @@ func (s *Store) enqueue(ctx context.Context, b *batch) error {
 	if s.closed {
 		return fs.ErrClosed
 	}
-	s.queue = append(s.queue, b)
+	if s.queued > 0 && s.queued+len(b.lines) > maxWaiting {
+		s.err = errStuck
+		return s.err
+	}
+	s.queue, s.queued = append(s.queue, b), s.queued+len(b.lines)
 	s.wakeLocked()
 	return nil
 }
@@ -385,7 +401,7 @@ func (s *Store) withdraw(b *batch) bool {
 	defer s.mu.Unlock()
 	i := slices.Index(s.queue, b)
 	if i >= 0 {
-		s.queue = slices.Delete(s.queue, i, i+1)
+		s.queue, s.queued = slices.Delete(s.queue, i, i+1), s.queued-len(b.lines)
 	}
 	return i >= 0
 }
@@ -394,7 +410,7 @@ func (s *Store) withdraw(b *batch) bool {
 func (s *Store) take() (queue []*batch, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	queue, s.queue = s.queue, nil
+	queue, s.queue, s.queued = s.queue, nil, 0
 	return queue, s.closed
 }
 

@@ -170,6 +170,7 @@ func (w *writer) write(batches []*batch) bool {
 		return w.fail(batches, err)
 	}
 	w.size = info.Size()
+	w.durable = min(w.durable, w.size)
 	if len(w.unsynced) == 0 {
 		w.durable = w.size
 	}
@@ -249,8 +250,10 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 	}
 	batches = slices.Concat(w.unsynced, batches)
 	w.unsynced = nil
-	if len(batches) > 0 {
-		_ = w.file.Truncate(w.durable) // for readers; the segment is made of so many bytes in any case
+	// Readers need the cut; the segment is made of so many bytes in any case. Without
+	// its lock the file may be another daemon's by now.
+	if len(batches) > 0 && inPlace(w.store.lock) == nil && w.file.Truncate(w.durable) == nil {
+		w.size = w.durable
 	}
 	w.o.Log.Error("the record file is given up for a new one", "bytes", w.durable, "error", cause)
 	return w.fail(batches, cause)
@@ -330,15 +333,20 @@ func (w *writer) check(size int64) error {
 	return nil
 }
 
-// ends reports whether the file, of that size, ends in lines of their own that hold
-// what was written last.
+// ends reports whether the file, of that size, ends in sessions of their own that are
+// what was written last. If it ends in that at all, what is good of it is what stands
+// before: somebody may have cut it just before the write.
 func (w *writer) ends(size int64) bool {
-	end := make([]byte, min(size, int64(len(w.lines))+1))
+	end := make([]byte, min(size, int64(len(w.lines))+2))
 	if _, err := w.file.ReadAt(end, size-int64(len(end))); err != nil {
 		return false
 	}
 	before, ok := bytes.CutSuffix(end, w.lines)
-	return ok && (len(before) == 0 || before[0] == '\n')
+	if !ok {
+		return false
+	}
+	w.durable = min(w.durable, size-int64(len(w.lines)))
+	return len(before) == 0 || bytes.HasSuffix(before, []byte{'\n'}) && !bytes.HasSuffix(before, []byte{goesOn, '\n'})
 }
 
 // ready makes sure that there is a file to append to, and that commands read it.
@@ -390,7 +398,23 @@ func (w *writer) lock() error {
 	}
 	_ = w.store.lock.Close() // the lock of a file that no other process asks for
 	w.store.lock = lock
+	if w.file == nil {
+		return nil
+	}
+	if info, err := w.file.Stat(); err != nil || info.Size() != w.size {
+		w.leave()
+	}
 	return nil
+}
+
+// leave forgets the file, which another daemon may have written to while it had the
+// lock: what that one has acknowledged must be neither cut nor counted as bad. What is
+// not known to be on disk may be there twice in the end, which is better than not at all.
+func (w *writer) leave() {
+	_ = w.file.Close()
+	pending := w.unsynced
+	w.file, w.sealed, w.unsynced = nil, false, nil
+	w.fail(pending, errors.New("another daemon may have written to the record file while its lock was gone"))
 }
 
 // retire closes the file, of which so many bytes are good, and makes it a closed

@@ -1,9 +1,11 @@
 package telemetry
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/google/go-cmp/cmp"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -163,7 +166,7 @@ func TestTracing(t *testing.T) {
 func TestTracingIsOffByDefault(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "")
 	t.Setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
-	if tracing, err := NewTracing(t.Context(), "v1"); tracing != nil || err != nil {
+	if tracing, err := NewTracing(t.Context(), "v1", slog.New(slog.DiscardHandler)); tracing != nil || err != nil {
 		t.Errorf("got %v, %v", tracing, err)
 	}
 	received := make(chan string, 2)
@@ -175,7 +178,8 @@ func TestTracingIsOffByDefault(t *testing.T) {
 	defer collector.Close()
 	t.Setenv("OTEL_SERVICE_NAME", "the-third-council")
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
-	tracing, err := NewTracing(t.Context(), "v1")
+	var log bytes.Buffer
+	tracing, err := NewTracing(t.Context(), "v1", slog.New(slog.NewJSONHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,5 +192,9 @@ func TestTracingIsOffByDefault(t *testing.T) {
 	}
 	if body := <-received; !strings.Contains(body, "the-third-council") || !strings.Contains(body, "service.version") {
 		t.Errorf("the service is not named as asked for: %q", body)
+	}
+	otel.Handle(errors.New("the collector is down")) // as the exporter does
+	if !strings.Contains(log.String(), `"level":"WARN","msg":"traces","error":"the collector is down"`) {
+		t.Errorf("log: %q", &log)
 	}
 }

@@ -3,11 +3,13 @@ package telemetry
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 
 	"github.com/councild/councild/internal/council"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
@@ -38,8 +40,9 @@ type Tracing struct {
 }
 
 // NewTracing returns the tracing that OpenTelemetry's standard variables ask for,
-// or nil when neither OTEL_EXPORTER_OTLP_ENDPOINT nor its form for traces is set.
-func NewTracing(ctx context.Context, version string) (*Tracing, error) {
+// or nil when neither OTEL_EXPORTER_OTLP_ENDPOINT nor its form for traces is set. What
+// goes wrong later, such as a collector that is down, is told to the log.
+func NewTracing(ctx context.Context, version string, log *slog.Logger) (*Tracing, error) {
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return nil, nil //nolint:nilnil // no tracing is not an error
 	}
@@ -53,6 +56,7 @@ func NewTracing(ctx context.Context, version string) (*Tracing, error) {
 	if err != nil {
 		return nil, fmt.Errorf("setting up traces: %w", err)
 	}
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("traces", "error", err) }))
 	return newTracing(sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(described))), nil
 }
 

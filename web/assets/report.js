@@ -57,12 +57,12 @@ function units(metrics) {
   return [...groups].sort((a, b) => describes(a) - describes(b));
 }
 
-// measured shows the metrics of one unit, and the members of those that are
-// flagged: of the others the members prove nothing.
+// measured shows the metrics of one unit, and the members of those that are flagged
+// or that describe: under any other headline the members prove nothing.
 function measured(unit, metrics) {
-  const flagged = metrics.filter((m) => m.verdict === "bias" || m.verdict === "association");
+  const unfolded = metrics.filter((m) => m.verdict === "bias" || m.verdict === "association" || m.delta == null);
   return el("section", { class: "figure" }, el("h2", {}, title(unit)), figure(unit, metrics, name),
-    flagged.filter((m) => m.members.length).map((m) => [el("h3", {}, `${title(m.metric_name)}, one by one`), figure(`${name(m)}, members`, m.members, (x) => x.subject || name(x))]));
+    unfolded.filter((m) => m.members.length).map((m) => [el("h3", {}, `${title(m.metric_name)}, one by one`), figure(`${name(m)}, members`, m.members, (x) => x.subject || name(x))]));
 }
 
 const title = (unit) => unit[0].toUpperCase() + unit.slice(1).replaceAll("_", " ");
@@ -88,9 +88,12 @@ function figure(title, metrics, label) {
       { title: "Confidence", cell: (m) => m.statistical_confidence },
     ], metrics),
     el("details", {}, el("summary", {}, "Methods and reasons"),
-      el("dl", {}, metrics.map((m) => el("div", {}, el("dt", {}, label(m)), el("dd", {}, [m.method, m.reason].filter(Boolean).join(". ")))))),
+      el("dl", {}, metrics.map((m) => el("div", {}, el("dt", {}, label(m)), el("dd", {}, [m.method, m.reason, second(m)].filter(Boolean).join(". ")))))),
   ];
 }
+
+// second says what the second fit of a metric found, if it has one.
+const second = ({ second_fit: s }) => (s ? `Beside the reviewers’ discrimination: ${number(s.point_estimate)}, p = ${chance(s.p_value)}` : null);
 
 function profiles({ reviewers, prior }) {
   if (reviewers.length === 0) return null;
