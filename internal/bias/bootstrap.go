@@ -21,7 +21,7 @@ const (
 )
 
 // resampled is the method of an interval by bootstrap.
-const resampled = "BCa interval over sessions from 20 on, descriptive"
+const resampled = "BCa interval over questions from 20 on, descriptive"
 
 // resample sets the interval of a metric that is a statistic of the sums of the
 // terms of clusters, where there are enough of them (see bootstrap).

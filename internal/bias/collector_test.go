@@ -96,8 +96,8 @@ func TestReportByHand(t *testing.T) {
 		Skipped: []Skipped{},
 		Metrics: []Metric{
 			described("pooled_length_score_correlation", "correlation", "Pearson r over records with a Fisher z interval, descriptive", &lengthR, lengthLow, lengthHigh),
-			described("position_score_correlation", "correlation", "Pearson r over records, BCa interval over sessions from 20 on, descriptive", &positionR, nil, nil),
-			described("agreement", "Kendall's W", "mean over sessions of Kendall's W of the scores, own answers left out, BCa interval over sessions from 20 on, descriptive", new(1.), nil, nil),
+			described("position_score_correlation", "correlation", "Pearson r over records, BCa interval over questions from 20 on, descriptive", &positionR, nil, nil),
+			described("agreement", "Kendall's W", "mean over sessions of Kendall's W of the scores, own answers left out, BCa interval over questions from 20 on, descriptive", new(1.), nil, nil),
 		},
 		// Means 6 and 7: one half either side of 6.5, over sqrt(1/2). Each
 		// reviewer's 20 scores lie 2, or 1, from their mean. In each session x is half a

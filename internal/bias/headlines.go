@@ -36,7 +36,7 @@ const (
 const (
 	points        = "points"
 	perDoubling   = "points per doubling of the length"
-	leastSquares  = "least squares within sessions; errors by leaving out one session at a time (CV3)"
+	leastSquares  = "least squares within sessions; errors by leaving out one question at a time (CV3)"
 	noPositions   = "no session tells the position at which each answer was shown"
 	sharedOrder   = "the reviewers of each session saw one order, so position cannot be told from quality"
 	noOwn         = "own answers were not reviewed in enough sessions: LLM_COUNCIL_SELF_REVIEW_RATE says in how many they are"
