@@ -59,12 +59,12 @@ type DemographicsInput struct {
 func Demographics(ctx context.Context, in DemographicsInput) *council.DemographicDisagreement {
 	models := slices.Sorted(maps.Keys(in.Answers))
 	matcher := newLexiconMatcher(in.Lexicon)
-	asked := matcher.mentioned(lexiconWords(in.Question))
+	asked := matcher.mentioned(lexiconWords(ctx, in.Question))
 	texts := make([][]lexiconWord, len(models))
 	words := make([]int, len(models))
 	found := make([][]coverage, len(models)) // by answer and axis
 	for j, model := range models {
-		texts[j] = lexiconWords(in.Answers[model])
+		texts[j] = lexiconWords(ctx, in.Answers[model])
 		words[j] = len(texts[j])
 		found[j] = matcher.hits(ctx, texts[j], asked)
 		if ctx.Err() != nil {
@@ -74,8 +74,11 @@ func Demographics(ctx context.Context, in DemographicsInput) *council.Demographi
 
 	d := &council.DemographicDisagreement{
 		Axes:                 make([]council.DemographicAxis, len(matcher.axes)),
-		BaselineDisagreement: baselineDisagreement(texts),
+		BaselineDisagreement: baselineDisagreement(ctx, texts),
 		Wording:              "no difference in coverage was found",
+	}
+	if ctx.Err() != nil {
+		return nil
 	}
 	random := rand.NewPCG(uint64(in.Seed), 0)
 	terms, hits := make([]int, len(models)), make([]int, len(models))
@@ -216,17 +219,32 @@ func hitDraws(hits int, lengths []int, random *rand.PCG) func() []int {
 	}
 }
 
+// pause is how many steps were made since the last look at a context.
+type pause int
+
+// ended reports whether ctx has ended. It looks at the first step and every thousandth.
+func (p *pause) ended(ctx context.Context) bool {
+	const often = 1000
+	look := *p == 0
+	*p = (*p + 1) % often
+	return look && ctx.Err() != nil
+}
+
 // baselineDisagreement returns one less the mean Jaccard similarity of the texts'
 // vocabularies, or nil for fewer than two texts. Two texts without words are
 // alike.
-func baselineDisagreement(texts [][]lexiconWord) *float64 {
+func baselineDisagreement(ctx context.Context, texts [][]lexiconWord) *float64 {
 	if len(texts) < 2 {
 		return nil
 	}
+	var since pause
 	vocabularies := make([]map[string]bool, len(texts))
 	for j, words := range texts {
 		vocabularies[j] = make(map[string]bool, len(words))
 		for _, w := range words {
+			if since.ended(ctx) {
+				return nil
+			}
 			vocabularies[j][w.text] = true
 		}
 	}
@@ -235,6 +253,9 @@ func baselineDisagreement(texts [][]lexiconWord) *float64 {
 		for _, b := range vocabularies[:i] {
 			shared := 0
 			for w := range a {
+				if since.ended(ctx) {
+					return nil
+				}
 				if b[w] {
 					shared++
 				}

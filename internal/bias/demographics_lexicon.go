@@ -232,7 +232,7 @@ const otherMeanings = `
 var otherPhrases = sync.OnceValue(func() lexiconIndex {
 	var phrases []lexiconPhrase
 	for text := range strings.SplitSeq(otherMeanings, ",") {
-		phrases = append(phrases, lexiconPhrase{words: lexiconWords(text)})
+		phrases = append(phrases, lexiconPhrase{words: lexiconWords(context.Background(), text)})
 	}
 	return newLexiconIndex(phrases)
 })
@@ -319,7 +319,7 @@ func parseTerms(axis string, value any) (terms []string, problems []error) {
 // normalTerm returns the words of a term as a lexicon holds them.
 func normalTerm(text string) string {
 	var b strings.Builder
-	for i, w := range lexiconWords(text) {
+	for i, w := range lexiconWords(context.Background(), text) {
 		switch {
 		case i == 0:
 		case w.joined:
@@ -341,8 +341,19 @@ type lexiconWord struct {
 // lexiconWords returns the words of a text: runs of letters, marks and digits
 // with single apostrophes inside, in lower case and without an English possessive
 // ending.
-func lexiconWords(text string) []lexiconWord {
-	text = strings.Map(foldRune, text)
+func lexiconWords(ctx context.Context, text string) []lexiconWord {
+	var folded strings.Builder
+	folded.Grow(len(text))
+	var since pause
+	for _, r := range text {
+		if since.ended(ctx) {
+			return nil
+		}
+		if r = foldRune(r); r >= 0 {
+			folded.WriteRune(r)
+		}
+	}
+	text = folded.String()
 	words := make([]lexiconWord, 0, len(text)/5)
 	start, end := -1, 0 // of the present word, -1 outside; of the last one
 	finish := func(i int) {
@@ -353,6 +364,9 @@ func lexiconWords(text string) []lexiconWord {
 		start, end = -1, i
 	}
 	for i, r := range text {
+		if since.ended(ctx) {
+			return nil
+		}
 		switch {
 		case isWordRune(r):
 			if start < 0 {
@@ -494,7 +508,7 @@ func newLexiconMatcher(lexicon Lexicon) lexiconMatcher {
 	var phrases []lexiconPhrase
 	for i, axis := range axes {
 		for _, term := range lexicon[axis] {
-			phrases = append(phrases, lexiconPhrase{lexiconWords(term), term, i})
+			phrases = append(phrases, lexiconPhrase{lexiconWords(context.Background(), term), term, i})
 		}
 	}
 	return lexiconMatcher{axes, newLexiconIndex(phrases)}
@@ -532,9 +546,9 @@ func (m lexiconMatcher) hits(ctx context.Context, words []lexiconWord, ignore ma
 	}
 	others := otherPhrases()
 	taken := make([]int, len(m.axes)) // by axis, the end of the last phrase
+	var since pause
 	for i := range words {
-		const often = 1024 // words between two looks at ctx
-		if i%often == 0 && ctx.Err() != nil {
+		if since.ended(ctx) {
 			return found
 		}
 		if words[i].joined {

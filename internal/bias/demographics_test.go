@@ -3,6 +3,7 @@ package bias
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -380,6 +381,38 @@ func TestDemographicsTakeLinearTime(t *testing.T) {
 	}
 }
 
+// ending is a context that ends when it was looked at so many times.
+type ending struct {
+	context.Context
+	looks, last int
+}
+
+func (e *ending) Err() error {
+	if e.looks++; e.looks > e.last {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestDemographicsStopAnywhere cancels in each part of the work: little is done after.
+func TestDemographicsStopAnywhere(t *testing.T) {
+	var long strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&long, "she%d girl ", i)
+	}
+	in := DemographicsInput{Answers: map[string]string{"a": long.String(), "b": long.String()}, Lexicon: DefaultLexicon()}
+	whole := &ending{Context: t.Context(), last: math.MaxInt}
+	if Demographics(whole, in) == nil || whole.looks < 500 {
+		t.Fatalf("%d looks at the context", whole.looks)
+	}
+	for last := 0; last < whole.looks; last += whole.looks / 40 {
+		ctx := &ending{Context: t.Context(), last: last}
+		if d := Demographics(ctx, in); d != nil || ctx.looks > last+20 {
+			t.Errorf("after look %d of %d: %d more, result %v", last, whole.looks, ctx.looks-last, d != nil)
+		}
+	}
+}
+
 // TestDemographicsStop cancels before and within a text.
 func TestDemographicsStop(t *testing.T) {
 	in := farmers()
@@ -389,7 +422,7 @@ func TestDemographicsStop(t *testing.T) {
 		t.Errorf("after the end: %+v", d)
 	}
 	m := newLexiconMatcher(in.Lexicon)
-	found := m.hits(ctx, lexiconWords(strings.Repeat("girl ", 5000)), nil)
+	found := m.hits(ctx, lexiconWords(t.Context(), strings.Repeat("girl ", 5000)), nil)
 	if n := found[slices.Index(m.axes, "gender")].hits; n != 0 {
 		t.Errorf("%d hits were counted after the end", n)
 	}

@@ -756,12 +756,13 @@ func (h *findings) judge(family []Metric) {
 			if member.QValue != nil {
 				members = append(members, member)
 			}
-			if member.passes() {
+			if member.passes() && *m.QValue < level(member.Clusters) {
 				passing = append(passing, member)
 			}
 		}
-		// The member of the least p may be too small to count where another is not.
-		if m.Subject != "" && m.significant() && len(passing) > 0 {
+		// The member of the least p may be too small to count where another is not, or have
+		// too few sessions for the level at which another counts.
+		if m.Subject != "" && len(passing) > 0 {
 			m.show(largest(passing), len(members))
 		}
 		h.c.setVerdict(m)
@@ -783,10 +784,12 @@ func (m *Metric) passes() bool { return m.significant() && math.Abs(*m.PointEsti
 
 // setVerdict judges a metric that has a p and a q.
 func (c *Collector) setVerdict(m *Metric) {
+	if m.Clusters < c.o.MinSessions {
+		m.Verdict, m.Reason = new(VerdictInsufficient), m.few(c.o.MinSessions, "a verdict")
+		return
+	}
 	verdict, reason := VerdictInconclusive, fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
 	switch {
-	case m.Clusters < c.o.MinSessions:
-		verdict, reason = VerdictInsufficient, m.few(c.o.MinSessions, "a verdict")
 	case m.passes() && !m.confirmed(level(m.Clusters)):
 		reason = notConfirmed
 	case m.passes() && m.Name == lengthAssociation:
@@ -924,8 +927,12 @@ func summary(family []Metric) string {
 }
 
 // setFindable sets what the verdict of a headline that is tested beside others finds
-// with a probability of 80 %, and what it finds in each member.
+// with a probability of 80 %, and what it finds in each member. Where there are too few
+// sessions for a verdict, it finds nothing.
 func (h *findings) setFindable(m *Metric, headlines float64) {
+	if m.Clusters < h.c.o.MinSessions {
+		return
+	}
 	level := level(m.Clusters) / headlines
 	if m.Name == "position" {
 		m.MinimumDetectableEffect = new(h.findablePosition(*m, level))

@@ -451,6 +451,42 @@ func TestSetVerdict(t *testing.T) {
 	}
 }
 
+// TestMembersWithUnlikeNumbersOfSessions holds that a headline is a bias when some
+// member passes both rules at the level for its own sessions, also where the member of
+// the least p, or the largest one, has fewer and a stricter level.
+func TestMembersWithUnlikeNumbersOfSessions(t *testing.T) {
+	metric := func(name string, sessions int, estimate float64) Metric {
+		return Metric{
+			Name: "x|" + name, Subject: name, Unit: points, PointEstimate: new(estimate), StandardError: new(0.1), Clusters: sessions,
+			Test: &Test{Name: "t", DF: []float64{float64(sessions - 1)}}, PValue: new(0.01), Delta: new(0.25),
+		}
+	}
+	few, many := metric("few", 30, 0.6), metric("many", 60, 0.3)
+	few.QValue, many.QValue = new(0.02), new(0.02)
+	for _, shown := range []Metric{few, many} { // the one of the least p
+		headline, other := shown, metric("", 60, 0)
+		headline.Name, headline.PValue, headline.QValue, headline.Members = "x", new(0.02), nil, []Metric{few, many}
+		other.Subject, other.PValue = "", new(0.9)
+		family := []Metric{headline, other}
+		(&findings{c: NewCollector(unlimited)}).judge(family)
+		// q is .04: below the level of 60 sessions, above that of 30.
+		if got := family[0]; *got.Verdict != VerdictBias || got.Subject != "many" {
+			t.Errorf("least p of %s: %q about %s, q %.3g", shown.Subject, *got.Verdict, got.Subject, *got.QValue)
+		}
+	}
+}
+
+// TestNothingIsFoundWithoutVerdict holds that where there are too few sessions for a
+// verdict, no effect is said to be found by it.
+func TestNothingIsFoundWithoutVerdict(t *testing.T) {
+	records := generated(8, 19, council.OrderBalanced, true, biassim.Effects{})
+	for name, m := range byName(collect(unlimited, records).Report().Metrics) {
+		if m.MinimumDetectableEffect != nil {
+			t.Errorf("%s, %d sessions: the verdict would find %.2f", name, m.Clusters, *m.MinimumDetectableEffect)
+		}
+	}
+}
+
 // TestBadLinesChangeNothing holds that one line of any kind that is no record, at
 // any place, is counted and leaves every figure as it was.
 func TestBadLinesChangeNothing(t *testing.T) {
