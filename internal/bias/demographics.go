@@ -59,12 +59,12 @@ type DemographicsInput struct {
 func Demographics(ctx context.Context, in DemographicsInput) *council.DemographicDisagreement {
 	models := slices.Sorted(maps.Keys(in.Answers))
 	matcher := newLexiconMatcher(in.Lexicon)
-	asked := matcher.mentioned(lexiconWords(ctx, in.Question))
+	asked := matcher.mentioned(lexiconWords(in.Question, stopped(ctx)))
 	texts := make([][]lexiconWord, len(models))
 	words := make([]int, len(models))
 	found := make([][]coverage, len(models)) // by answer and axis
 	for j, model := range models {
-		texts[j] = lexiconWords(ctx, in.Answers[model])
+		texts[j] = lexiconWords(in.Answers[model], stopped(ctx))
 		words[j] = len(texts[j])
 		found[j] = matcher.hits(ctx, texts[j], asked)
 		if ctx.Err() != nil {
@@ -219,16 +219,18 @@ func hitDraws(hits int, lengths []int, random *rand.PCG) func() []int {
 	}
 }
 
-// pause is how many steps were made since the last look at a context.
+// pause is how many steps were made since the last look at whether to stop.
 type pause int
 
-// ended reports whether ctx has ended. It looks at the first step and every thousandth.
-func (p *pause) ended(ctx context.Context) bool {
+// ended reports whether to stop. It looks at the first step and every thousandth.
+func (p *pause) ended(stop func() bool) bool {
 	const often = 1000
 	look := *p == 0
 	*p = (*p + 1) % often
-	return look && ctx.Err() != nil
+	return look && stop != nil && stop()
 }
+
+func stopped(ctx context.Context) func() bool { return func() bool { return ctx.Err() != nil } }
 
 // baselineDisagreement returns one less the mean Jaccard similarity of the texts'
 // vocabularies, or nil for fewer than two texts. Two texts without words are
@@ -242,7 +244,7 @@ func baselineDisagreement(ctx context.Context, texts [][]lexiconWord) *float64 {
 	for j, words := range texts {
 		vocabularies[j] = make(map[string]bool, len(words))
 		for _, w := range words {
-			if since.ended(ctx) {
+			if since.ended(stopped(ctx)) {
 				return nil
 			}
 			vocabularies[j][w.text] = true
@@ -253,7 +255,7 @@ func baselineDisagreement(ctx context.Context, texts [][]lexiconWord) *float64 {
 		for _, b := range vocabularies[:i] {
 			shared := 0
 			for w := range a {
-				if since.ended(ctx) {
+				if since.ended(stopped(ctx)) {
 					return nil
 				}
 				if b[w] {

@@ -232,7 +232,7 @@ const otherMeanings = `
 var otherPhrases = sync.OnceValue(func() lexiconIndex {
 	var phrases []lexiconPhrase
 	for text := range strings.SplitSeq(otherMeanings, ",") {
-		phrases = append(phrases, lexiconPhrase{words: lexiconWords(context.Background(), text)})
+		phrases = append(phrases, lexiconPhrase{words: lexiconWords(text, nil)})
 	}
 	return newLexiconIndex(phrases)
 })
@@ -319,7 +319,7 @@ func parseTerms(axis string, value any) (terms []string, problems []error) {
 // normalTerm returns the words of a term as a lexicon holds them.
 func normalTerm(text string) string {
 	var b strings.Builder
-	for i, w := range lexiconWords(context.Background(), text) {
+	for i, w := range lexiconWords(text, nil) {
 		switch {
 		case i == 0:
 		case w.joined:
@@ -340,13 +340,13 @@ type lexiconWord struct {
 
 // lexiconWords returns the words of a text: runs of letters, marks and digits
 // with single apostrophes inside, in lower case and without an English possessive
-// ending.
-func lexiconWords(ctx context.Context, text string) []lexiconWord {
+// ending. It ends early, without any, where stop, unless nil, says so.
+func lexiconWords(text string, stop func() bool) []lexiconWord {
 	var folded strings.Builder
 	folded.Grow(len(text))
 	var since pause
 	for _, r := range text {
-		if since.ended(ctx) {
+		if since.ended(stop) {
 			return nil
 		}
 		if r = foldRune(r); r >= 0 {
@@ -364,7 +364,7 @@ func lexiconWords(ctx context.Context, text string) []lexiconWord {
 		start, end = -1, i
 	}
 	for i, r := range text {
-		if since.ended(ctx) {
+		if since.ended(stop) {
 			return nil
 		}
 		switch {
@@ -508,7 +508,7 @@ func newLexiconMatcher(lexicon Lexicon) lexiconMatcher {
 	var phrases []lexiconPhrase
 	for i, axis := range axes {
 		for _, term := range lexicon[axis] {
-			phrases = append(phrases, lexiconPhrase{lexiconWords(context.Background(), term), term, i})
+			phrases = append(phrases, lexiconPhrase{lexiconWords(term, nil), term, i})
 		}
 	}
 	return lexiconMatcher{axes, newLexiconIndex(phrases)}
@@ -548,7 +548,7 @@ func (m lexiconMatcher) hits(ctx context.Context, words []lexiconWord, ignore ma
 	taken := make([]int, len(m.axes)) // by axis, the end of the last phrase
 	var since pause
 	for i := range words {
-		if since.ended(ctx) {
+		if since.ended(stopped(ctx)) {
 			return found
 		}
 		if words[i].joined {

@@ -31,7 +31,7 @@ func TestLexiconWords(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var got []string
-		for _, w := range lexiconWords(t.Context(), tt.text) {
+		for _, w := range lexiconWords(tt.text, nil) {
 			if w.joined {
 				w.text = "+" + w.text
 			}
@@ -88,7 +88,7 @@ func TestHits(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newLexiconMatcher(tt.lexicon)
-			found := m.hits(t.Context(), lexiconWords(t.Context(), tt.text), m.mentioned(lexiconWords(t.Context(), tt.question)))
+			found := m.hits(t.Context(), lexiconWords(tt.text, nil), m.mentioned(lexiconWords(tt.question, nil)))
 			var got []string
 			for i, axis := range m.axes {
 				for _, term := range slices.Sorted(maps.Keys(found[i].terms)) {
@@ -126,7 +126,7 @@ func TestPersons(t *testing.T) {
 		{"By the a man.", 1, 0},
 		{"old", 0, 1},
 	} {
-		found := m.hits(t.Context(), lexiconWords(t.Context(), tc.text), nil)
+		found := m.hits(t.Context(), lexiconWords(tc.text, nil), nil)
 		if got := found[slices.Index(m.axes, "gender")].hits; got != tc.gender {
 			t.Errorf("%s: %d hits on gender, want %d", tc.text, got, tc.gender)
 		}
@@ -142,7 +142,7 @@ func TestOtherMeanings(t *testing.T) {
 	seen := map[string]bool{}
 	for text := range strings.SplitSeq(otherMeanings, ",") {
 		text = strings.TrimSpace(text)
-		words := lexiconWords(t.Context(), text)
+		words := lexiconWords(text, nil)
 		switch {
 		case normalTerm(text) != text:
 			t.Errorf("%q is found as %q", text, normalTerm(text))
@@ -243,7 +243,7 @@ func FuzzParseLexicon(f *testing.F) {
 				t.Fatalf("axis %q: %q", axis, lexicon[axis])
 			}
 			for _, term := range lexicon[axis] {
-				if len(m.hits(t.Context(), lexiconWords(t.Context(), term), nil)[i].terms) == 0 {
+				if len(m.hits(t.Context(), lexiconWords(term, nil), nil)[i].terms) == 0 {
 					t.Fatalf("axis %q: term %q is not found in itself", axis, term)
 				}
 			}
