@@ -765,7 +765,7 @@ func (s scenario) run(ctx context.Context, seed uint64, replicates int) ([]count
 	_, _ = io.WriteString(name, s.name())              // a scenario has its own data sets, whatever runs beside it
 	draws := rand.New(rand.NewPCG(seed, name.Sum64())) //nolint:gosec // a simulation is to be repeatable, not secret
 	if s.seen != nil {
-		if err := s.plant(ctx, draws, max(20, replicates/10)); err != nil {
+		if err := s.plant(ctx, draws, replicates); err != nil {
 			return nil, err
 		}
 	}
@@ -783,25 +783,27 @@ func (s scenario) run(ctx context.Context, seed uint64, replicates int) ([]count
 	})
 }
 
-// plant sets the effects to what reports print as the least they would have found.
+// plant sets the effects to what reports print as the least they would have found: the
+// mean of a tenth as many reports. A figure that shrinks takes all of them, because its
+// error enters the effect whole.
 func (s *scenario) plant(ctx context.Context, draws *rand.Rand, replicates int) error {
-	mean := func(of func(bias.Metric) *float64) (float64, error) {
+	mean := func(replicates int, of func(bias.Metric) *float64) (float64, error) {
 		sum, n := 0.0, 0
 		err := s.each(ctx, draws, replicates, func(r bias.Report) {
 			if x := of(flatten(r.Metrics)[s.seen.headline]); x != nil {
-				sum += math.Abs(*x)
+				sum += *x
 				n++
 			}
 		})
-		return sum / float64(max(1, n)), err
+		return math.Abs(sum) / float64(max(1, n)), err
 	}
-	effect, err := mean(func(m bias.Metric) *float64 { return m.MinimumDetectableEffect })
+	effect, err := mean(max(20, replicates/10), func(m bias.Metric) *float64 { return m.MinimumDetectableEffect })
 	if err != nil {
 		return err
 	}
 	s.effects = s.seen.effects(effect)
 	if s.seen.shrinks {
-		figure, err := mean(func(m bias.Metric) *float64 { return m.PointEstimate })
+		figure, err := mean(replicates, func(m bias.Metric) *float64 { return m.PointEstimate })
 		if err != nil {
 			return err
 		}
