@@ -57,14 +57,14 @@ const maxReply = 1 << 20
 
 // maxText is how many bytes at the end of a reply, its reasoning left out, are
 // searched for the ballot, which stands at the end. A text made to be slow to read
-// takes a tenth of a second for so much.
-const maxText = 64 << 10
+// takes less than a tenth of a second for so much.
+const maxText = 32 << 10
 
 // ParseBallot reads a reviewer's reply into a ballot over the labels of its
 // slate, which have the form of [council.Label]. It is pure and total, and works
 // in time linear in the reply. A reply of more than 1 MiB is invalid.
 //
-// Text inside reasoning tags is not looked at; of the rest, the last 64 KiB are.
+// Text inside reasoning tags is not looked at; of the rest, the last 32 KiB are.
 // The ballot is read from the last JSON value that ranks or scores a label of the
 // slate or abstains; without one, from the last FINAL RANKING line, from a table
 // with a rank column, or from a list that gives every label a score "n/10". Prose is
