@@ -163,6 +163,10 @@ func readLexicon(path string) (bias.Lexicon, error) {
 	if path == "" {
 		return bias.DefaultLexicon(), nil
 	}
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
+		return nil, fmt.Errorf("%q is no regular file: write the path of one", path)
+	}
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
