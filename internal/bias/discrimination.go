@@ -376,10 +376,10 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 
 // variance returns what the errors of the discriminations add to the variance of a
 // contrast of a fit to adjusted scores.
-func (d *discrimination) variance(f *fit, c []float64) float64 {
+func (d *discrimination) variance(f *stat.Fit, c []float64) float64 {
 	g := make([]float64, len(d.strong))
 	for k := range g {
-		g[k] = (stat.Dot(c, f.others[2*k]) - stat.Dot(c, f.others[2*k+1])) / (2 * discriminationStep)
+		g[k] = (stat.Dot(c, f.Others[2*k]) - stat.Dot(c, f.Others[2*k+1])) / (2 * discriminationStep)
 	}
 	return stat.Quadratic(d.covariance, g)
 }
@@ -492,7 +492,7 @@ func (h *findings) discrimination() Metric {
 		case !t.testable() || math.IsNaN(b):
 			member.missing(h.spread.reason[id])
 		default:
-			half := effect{se: h.spread.se[id], df: h.spread.df}.interval(0.95)
+			half := stat.Effect{SE: h.spread.se[id], DF: h.spread.df}.HalfWidth(0.95)
 			member.PointEstimate, member.StandardError = &b, new(h.spread.se[id])
 			member.CILower, member.CIUpper = new(max(0, b-half)), new(b+half)
 			if member.Reason = m.Reason; b < leastDiscrimination {

@@ -43,8 +43,8 @@ func TestDistributionVectors(t *testing.T) {
 	var vectors struct {
 		Tol   float64
 		Cases []struct {
-			F                   string
-			DF, D1, D2, X, P, V float64
+			F                      string
+			DF, D1, D2, K, X, P, V float64
 		}
 	}
 	readVectors(t, "distributions.json", &vectors)
@@ -64,6 +64,12 @@ func TestDistributionVectors(t *testing.T) {
 			if tail := StudentP(got, v.DF) / 2; math.Abs(tail-(1-v.P)) > 1e-11 {
 				t.Errorf("beyond the quantile %v of t on %v df lie %v", v.P, v.DF, tail)
 			}
+		case "chi2_sf":
+			got = ChiSquaredP(v.X, v.K)
+		case "norm_cdf":
+			got = NormalCDF(v.X)
+		case "norm_ppf":
+			got = NormalQuantile(v.P)
 		default:
 			continue // not used here
 		}
@@ -72,7 +78,7 @@ func TestDistributionVectors(t *testing.T) {
 			t.Errorf("%+v: got %v", v, got)
 		}
 	}
-	if diff := cmp.Diff(map[string]int{"t_sf2": 54, "F_sf": 25, "t_ppf": 36}, compared); diff != "" {
+	if diff := cmp.Diff(map[string]int{"t_sf2": 54, "F_sf": 25, "t_ppf": 36, "chi2_sf": 20, "norm_cdf": 8, "norm_ppf": 7}, compared); diff != "" {
 		t.Errorf("cases (-want +got):\n%s", diff)
 	}
 }
@@ -223,5 +229,61 @@ func TestPosteriorByHand(t *testing.T) {
 	half := 2.570581835636314 * math.Sqrt(1.375/2.5/4)
 	if diff := cmp.Diff(estimate(0.75, 0.75-half, 0.75+half), PosteriorMean([]float64{1, 1, 1}, 0, 1, 1, 1), approx); diff != "" {
 		t.Errorf("three values (-want +got):\n%s", diff)
+	}
+}
+
+// TestNoncentrality compares with the noncentralities of published power tables, of
+// the chi-square distribution (Cohen 1988: 7.85, 9.63, 10.90 and 11.94 at 5 % and
+// 80 %), and with simulated F statistics.
+func TestNoncentrality(t *testing.T) {
+	for k, want := range []float64{7.849, 9.635, 10.903, 11.935} {
+		if got := Noncentrality(0.05, 0.8, float64(k+1), 1e7); math.Abs(got-want) > 0.003 {
+			t.Errorf("%d degrees of freedom: %v, want %v", k+1, got, want)
+		}
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, tc := range []struct{ level, d1, d2 float64 }{{0.05, 3, 37}, {0.01, 1, 9}, {0.005, 6, 12}, {0.03, 9, 1}} {
+		const draws = 20000
+		lambda := Noncentrality(tc.level, 0.8, tc.d1, tc.d2)
+		passed := 0
+		for range draws {
+			above, below := math.Sqrt(lambda)+rng.NormFloat64(), 0.
+			above *= above
+			for range int(tc.d1) - 1 {
+				z := rng.NormFloat64()
+				above += z * z
+			}
+			for range int(tc.d2) {
+				z := rng.NormFloat64()
+				below += z * z
+			}
+			if FisherP(above/tc.d1/(below/tc.d2), tc.d1, tc.d2) < tc.level {
+				passed++
+			}
+		}
+		if power := float64(passed) / draws; math.Abs(power-0.8) > 4*math.Sqrt(0.8*0.2/draws) {
+			t.Errorf("%+v: noncentrality %v is found with a probability of %v", tc, lambda, power)
+		}
+	}
+}
+
+func TestBinomial(t *testing.T) {
+	random := rand.NewPCG(1, 0)
+	sum := 0
+	for range 1000 {
+		k := Binomial(100, 0.3, random)
+		if k < 0 || k > 100 {
+			t.Fatalf("%d successes of 100", k)
+		}
+		sum += k
+	}
+	if mean := float64(sum) / 1000; math.Abs(mean-30) > 0.6 { // over four standard errors
+		t.Errorf("mean %v, want 30", mean)
+	}
+}
+
+func TestHalfWidth(t *testing.T) {
+	if got, want := (Effect{SE: 2, DF: 10}).HalfWidth(0.9), 2*StudentQuantile(0.95, 10); got != want {
+		t.Errorf("half-width %v, want %v", got, want)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Dependent is the share of its own square that a column must keep beside the
+// dependent is the share of its own square that a column must keep beside the
 // others, or it is taken for a combination of them.
-const Dependent = 1e-9
+const dependent = 1e-9
 
 // Matrix returns m rows of n cells that hold a value.
 func Matrix[T any](m, n int, value T) [][]T {
@@ -20,7 +20,7 @@ func Matrix[T any](m, n int, value T) [][]T {
 
 // Factor turns the lower triangle of the symmetric n x n matrix a into its Cholesky
 // factor. A row that is a combination of those before it, which it is when no more
-// than [Dependent] of its scale is left of its diagonal, becomes zero on the
+// than [dependent] of its scale is left of its diagonal, becomes zero on the
 // diagonal and below. Scale is the diagonal of a itself when nil.
 func Factor(a []float64, n int, scale []float64) {
 	for k := range n {
@@ -30,7 +30,7 @@ func Factor(a []float64, n int, scale []float64) {
 			whole = scale[k]
 		}
 		d := row[k] - Dot(row[:k], row[:k])
-		if d <= Dependent*whole {
+		if d <= dependent*whole {
 			d = 0
 		}
 		row[k] = math.Sqrt(d)
@@ -48,12 +48,12 @@ func Factor(a []float64, n int, scale []float64) {
 // Solve turns b into a solution of the system that was factored, zero where a row
 // was dependent.
 func Solve(l []float64, n int, b []float64) {
-	Forward(l, n, b)
+	forward(l, n, b)
 	back(l, n, n, b)
 }
 
-// Forward solves with the factor itself.
-func Forward(l []float64, n int, b []float64) {
+// forward solves with the factor itself.
+func forward(l []float64, n int, b []float64) {
 	for i := range n {
 		if l[i*n+i] == 0 {
 			b[i] = 0
@@ -77,9 +77,9 @@ func back(l []float64, n, m int, b []float64) {
 	}
 }
 
-// AddNull adds vv' for each combination v of the columns that a factored matrix
+// addNull adds vv' for each combination v of the columns that a factored matrix
 // shows to be zero, scaled to a largest coefficient of 1.
-func AddNull(to, l []float64, n int) {
+func addNull(to, l []float64, n int) {
 	for d := range n {
 		if l[d*n+d] != 0 {
 			continue
@@ -120,8 +120,8 @@ func Dot(x, y []float64) float64 {
 	return sum
 }
 
-// Bilinear returns x'Ay.
-func Bilinear(a, x, y []float64) float64 {
+// bilinear returns x'Ay.
+func bilinear(a, x, y []float64) float64 {
 	sum := 0.
 	for i, v := range x {
 		if v != 0 {
@@ -132,7 +132,7 @@ func Bilinear(a, x, y []float64) float64 {
 }
 
 // Quadratic returns x'Ax.
-func Quadratic(a, x []float64) float64 { return Bilinear(a, x, x) }
+func Quadratic(a, x []float64) float64 { return bilinear(a, x, x) }
 
 // Zeros returns n zeros, in x where they fit.
 func Zeros(x []float64, n int) []float64 {
@@ -148,4 +148,14 @@ func add(to, v []float64) {
 	for k, x := range v {
 		to[k] += x
 	}
+}
+
+// zero reports whether all values are zero.
+func zero(x []float64) bool {
+	for _, v := range x {
+		if v != 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -62,3 +62,17 @@ func TestStudentized(t *testing.T) {
 		t.Errorf("among equal values t = %v", got)
 	}
 }
+
+func TestSummaries(t *testing.T) {
+	x := []float64{2, 4, 4, 4, 5, 5, 7, 9} // the squared deviations from 5 sum to 32
+	mean, sd := MeanStdDev(x)
+	for name, pair := range map[string][2]float64{
+		"Mean": {Mean(x), 5}, "MeanStdDev, mean": {mean, 5}, "MeanStdDev, deviation": {sd, math.Sqrt(32. / 7)},
+		"StdDev": {StdDev(x), math.Sqrt(32. / 7)}, "Variance": {Variance(x), 32. / 7}, "PopVariance": {PopVariance(x), 4},
+		"upper quantile": {quantile([]float64{1, 3}, 1), 3}, "middle quantile": {quantile([]float64{1, 3}, 0.5), 2},
+	} {
+		if math.Abs(pair[0]-pair[1]) > 1e-12 {
+			t.Errorf("%s is %v, want %v", name, pair[0], pair[1])
+		}
+	}
+}

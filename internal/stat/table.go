@@ -127,8 +127,8 @@ func (f *TwoWay) leaveOneOut(present []int, residuals [][]float64, inverse *mat.
 			left := 1 - 1/n - (inverse.At(a, a) - 2*row/n + block/(n*n))
 			without := f.Effect[i]
 			switch {
-			case math.Abs(moves) <= Dependent: // no other row has a value in the column
-			case left <= Dependent:
+			case math.Abs(moves) <= dependent: // no other row has a value in the column
+			case left <= dependent:
 				f.Low[i], f.High[i] = math.Inf(-1), math.Inf(1)
 				continue
 			default:
