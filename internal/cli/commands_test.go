@@ -22,7 +22,10 @@ import (
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/store"
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // command runs councild with arguments and returns its exit code and output.
 func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
