@@ -13,7 +13,6 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/telemetry"
 )
@@ -65,7 +64,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 		return nil, err
 	}
 	if e.tracing != nil {
-		completer = e.tracing.Completer(completer, cfg.ProviderOf)
+		completer = e.tracing.Completer(completer, cfg.ProviderNames())
 	}
 	var audit *bias.Thresholds
 	if cfg.BiasAudit {
@@ -78,19 +77,13 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 			return nil, err
 		}
 	}
-	var names []string
-	for _, p := range providers {
-		if p.Name != "" {
-			names = append(names, p.Name)
-		}
-	}
 	e.Pipeline, err = pipeline.New(pipeline.Options{
 		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: log, Version: version,
 		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
-		AllowedModels: cfg.AllowedModels, Providers: names, MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes), Quorum: cfg.Quorum,
+		AllowedModels: cfg.AllowedModels, Providers: cfg.ProviderNames(), MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes), Quorum: cfg.Quorum,
 		StragglerGrace: cfg.StragglerGrace, Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
 		Temperature: cfg.Temperature, ReviewTemperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens,
-		BallotRepair: cfg.BallotRepair, Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: ranking.Policy(cfg.PartialBallots),
+		BallotRepair: cfg.BallotRepair, Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: cfg.PartialBallots,
 		ConfigVersion: cfg.ConfigVersion, Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
 	})
 	if err != nil {
@@ -146,7 +139,7 @@ func checkLexicon(cfg config.Config) error {
 func checkSimulated(cfg config.Config) error {
 	known := simulated(builtIn())
 	unknown := slices.DeleteFunc(cfg.Named(), func(model string) bool {
-		return cfg.ProviderOf(model) != config.SimProvider || slices.Contains(known, model)
+		return !isSimulated(model) || slices.Contains(known, model)
 	})
 	if len(unknown) == 0 {
 		return nil
@@ -187,8 +180,11 @@ func warnOfSettings(ctx context.Context, log *slog.Logger, cfg config.Config) {
 
 // usesSim reports whether any configured model is simulated.
 func usesSim(cfg config.Config) bool {
-	return slices.ContainsFunc(cfg.Named(), func(model string) bool { return cfg.ProviderOf(model) == config.SimProvider })
+	return slices.ContainsFunc(cfg.Named(), isSimulated)
 }
+
+// isSimulated reports whether a model goes to the simulated provider.
+func isSimulated(model string) bool { return strings.HasPrefix(model, config.SimProvider+":") }
 
 // simulated returns the names by which a configuration calls simulated models.
 func simulated(models []simllm.Model) []string {

@@ -13,7 +13,6 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
-	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -67,7 +66,7 @@ func leaderboard(ctx context.Context, cfg config.Config, path string, q httpapi.
 	if err != nil {
 		return bias.Leaderboard{}, err
 	}
-	return collector.Leaderboard(ranking.Policy(cfg.PartialBallots) == ranking.TiedLast), nil
+	return collector.Leaderboard(cfg.PartialBallots), nil
 }
 
 // recordFile says which records a command reads, and how many of them.
