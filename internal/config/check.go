@@ -93,7 +93,7 @@ func (c *Config) check(p *problems) {
 	orders := []council.Order{council.OrderBalanced, council.OrderPerReviewer, council.OrderShared}
 	require(slices.Contains(orders, c.Order), "LLM_COUNCIL_ORDER", "is not an order: use balanced, per_reviewer or shared")
 	require(within(&c.SelfReviewRate, 0, 1), "LLM_COUNCIL_SELF_REVIEW_RATE", outOfRange+"use 0 to 1")
-	policies := []string{"available", "tied_last"}
+	policies := []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast}
 	require(slices.Contains(policies, c.PartialBallots), "LLM_COUNCIL_PARTIAL_BALLOTS", "is not a policy: use available or tied_last")
 
 	require(within(&c.LengthCorrelationThreshold, 0, 1), "LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD", outOfRange+"use 0 to 1")

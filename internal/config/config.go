@@ -79,11 +79,11 @@ type Config struct {
 
 	BallotRepair bool `envconfig:"LLM_COUNCIL_BALLOT_REPAIR" default:"false" desc:"one more call when a review holds no ballot, or one that leaves out answers"`
 
-	Order          council.Order `envconfig:"LLM_COUNCIL_ORDER" default:"balanced" desc:"how the orders are drawn in which reviewers see the answers: balanced, per_reviewer or shared"`
-	RandomSeed     *int64        `envconfig:"LLM_COUNCIL_RANDOM_SEED" desc:"whole number that makes labels and orders reproducible; unset: every session draws its own"`
-	SelfReviewRate float64       `envconfig:"LLM_COUNCIL_SELF_REVIEW_RATE" default:"0" desc:"share of sessions in which reviewers also see their own answer, 0 to 1; such votes are never counted"`
-	PartialBallots string        `envconfig:"LLM_COUNCIL_PARTIAL_BALLOTS" default:"available" desc:"what answers get that a ballot leaves out: available (nothing) or tied_last (the shared last places)"`
-	ConfigVersion  string        `envconfig:"LLM_COUNCIL_CONFIG_VERSION" desc:"council_config_version of the records; unset: the version of the review prompt"`
+	Order          council.Order         `envconfig:"LLM_COUNCIL_ORDER" default:"balanced" desc:"how the orders are drawn in which reviewers see the answers: balanced, per_reviewer or shared"`
+	RandomSeed     *int64                `envconfig:"LLM_COUNCIL_RANDOM_SEED" desc:"whole number that makes labels and orders reproducible; unset: every session draws its own"`
+	SelfReviewRate float64               `envconfig:"LLM_COUNCIL_SELF_REVIEW_RATE" default:"0" desc:"share of sessions in which reviewers also see their own answer, 0 to 1; such votes are never counted"`
+	PartialBallots council.PartialPolicy `envconfig:"LLM_COUNCIL_PARTIAL_BALLOTS" default:"available" desc:"what answers get that a ballot leaves out: available (nothing) or tied_last (the shared last places)"`
+	ConfigVersion  string                `envconfig:"LLM_COUNCIL_CONFIG_VERSION" desc:"council_config_version of the records; unset: the version of the review prompt"`
 
 	BiasAudit                  bool    `envconfig:"LLM_COUNCIL_BIAS_AUDIT" default:"true" desc:"audit each session for bias (ADR-015)"`
 	LengthCorrelationThreshold float64 `envconfig:"LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD" default:"0.3" desc:"correlation of length and score from which the audit reports length bias, 0 to 1"`
@@ -124,16 +124,14 @@ type Config struct {
 	settings []Setting
 }
 
-// ProviderOf returns the name of the provider that a model goes to: the text
-// before the first colon if it is SimProvider or in Providers, else "", which is
-// the default provider. A colon behind anything else belongs to the model's own
-// id, as in llama3:8b.
-func (c Config) ProviderOf(model string) string {
-	name, _, found := strings.Cut(model, ":")
-	if found && (name == SimProvider || slices.ContainsFunc(c.Providers, func(p Provider) bool { return p.Name == name })) {
-		return name
+// ProviderNames returns the names that may stand before the colon of a model:
+// SimProvider and those of Providers.
+func (c Config) ProviderNames() []string {
+	names := []string{SimProvider}
+	for _, p := range c.Providers {
+		names = append(names, p.Name)
 	}
-	return ""
+	return names
 }
 
 // Source says where a setting's value comes from.

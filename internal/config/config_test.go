@@ -554,7 +554,7 @@ func TestLoadLeavesTheEnvironmentAsItWas(t *testing.T) {
 	}
 }
 
-func TestProviderOf(t *testing.T) {
+func TestProviderNames(t *testing.T) {
 	c := mustLoad(t, vars{"PROVIDERS": "openai=https://api.openai.com/v1"})
 	for model, want := range map[string]string{
 		"openai:gpt-5":     "openai",
@@ -568,8 +568,8 @@ func TestProviderOf(t *testing.T) {
 		"openai:x/y:free":  "openai",
 		"anthropic:claude": "",
 	} {
-		if got := c.ProviderOf(model); got != want {
-			t.Errorf("ProviderOf(%q) = %q, want %q", model, got, want)
+		if got, _ := council.SplitModel(model, c.ProviderNames()); got != want {
+			t.Errorf("%q goes to %q, want %q", model, got, want)
 		}
 	}
 }

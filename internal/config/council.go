@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/councild/councild/internal/council"
 )
 
 // Named returns every model that the settings name, each once.
@@ -34,7 +36,10 @@ func (c Config) used() []used {
 		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.keyVariable(), ""})
 	}
 	for i := range all {
-		goesThere := func(model string) bool { return c.ProviderOf(model) == all[i].Name }
+		goesThere := func(model string) bool {
+			provider, _ := council.SplitModel(model, c.ProviderNames())
+			return provider == all[i].Name
+		}
 		if named := c.Named(); slices.ContainsFunc(named, goesThere) {
 			all[i].model = named[slices.IndexFunc(named, goesThere)]
 		}
@@ -112,12 +117,9 @@ func (c Config) Warnings() []string {
 // whole id.
 func (c Config) unknownProvider(model string) (name string, ok bool) {
 	name, id, found := strings.Cut(model, ":")
-	if !found || c.ProviderOf(model) != "" || !providerName.MatchString(name) {
+	names := c.ProviderNames()
+	if !found || slices.Contains(names, name) || !providerName.MatchString(name) {
 		return "", false
-	}
-	names := []string{SimProvider}
-	for _, p := range c.Providers {
-		names = append(names, p.Name)
 	}
 	isNear := func(other string) bool { return 2*distance(name, other) < len(other) }
 	known := []string{

@@ -23,15 +23,6 @@ const (
 	Stage3 Stage = "stage3" // the chairman writes
 )
 
-// Member is one seat of the council.
-type Member struct {
-	// ID names the seat everywhere: it is the model, with "#2", "#3" behind it
-	// for further instances of the same model.
-	ID string
-	// Model is the configured model name, which a Completer understands.
-	Model string
-}
-
 // Call is one request for a completion.
 type Call struct {
 	Stage    Stage

@@ -9,7 +9,6 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/telemetry"
 )
@@ -84,7 +83,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 			_ = e.tracing.Close(ctx)
 			return nil
 		})
-		completer = e.tracing.Completer(completer, cfg.ProviderOf)
+		completer = e.tracing.Completer(completer, cfg.ProviderNames())
 	}
 	var audit *bias.Thresholds
 	if cfg.BiasAudit {
@@ -96,19 +95,13 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 			return nil, err
 		}
 	}
-	var names []string
-	for _, p := range providers {
-		if p.Name != "" {
-			names = append(names, p.Name)
-		}
-	}
 	e.Pipeline, err = pipeline.New(pipeline.Options{
 		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: o.Log, Version: o.Version,
 		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
-		AllowedModels: cfg.AllowedModels, Providers: names, MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes), Quorum: cfg.Quorum,
+		AllowedModels: cfg.AllowedModels, Providers: cfg.ProviderNames(), MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes), Quorum: cfg.Quorum,
 		StragglerGrace: cfg.StragglerGrace, Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
 		Temperature: cfg.Temperature, ReviewTemperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens,
-		BallotRepair: cfg.BallotRepair, Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: ranking.Policy(cfg.PartialBallots),
+		BallotRepair: cfg.BallotRepair, Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: cfg.PartialBallots,
 		ConfigVersion: cfg.ConfigVersion, Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
 	})
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/httpapi"
-	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -78,5 +77,5 @@ func Leaderboard(ctx context.Context, cfg config.Config, path string, q httpapi.
 	if err != nil {
 		return bias.Leaderboard{}, err
 	}
-	return collector.Leaderboard(ranking.Policy(cfg.PartialBallots) == ranking.TiedLast), nil
+	return collector.Leaderboard(cfg.PartialBallots), nil
 }

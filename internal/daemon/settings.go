@@ -32,7 +32,7 @@ func checkLexicon(cfg config.Config) error {
 func checkSimulated(cfg config.Config) error {
 	known := simulated(builtIn())
 	unknown := slices.DeleteFunc(cfg.Named(), func(model string) bool {
-		return cfg.ProviderOf(model) != config.SimProvider || slices.Contains(known, model)
+		return !isSimulated(model) || slices.Contains(known, model)
 	})
 	if len(unknown) == 0 {
 		return nil
@@ -66,8 +66,11 @@ func readLexicon(path string) (bias.Lexicon, error) {
 
 // usesSim reports whether any configured model is simulated.
 func usesSim(cfg config.Config) bool {
-	return slices.ContainsFunc(cfg.Named(), func(model string) bool { return cfg.ProviderOf(model) == config.SimProvider })
+	return slices.ContainsFunc(cfg.Named(), isSimulated)
 }
+
+// isSimulated reports whether a model goes to the simulated provider.
+func isSimulated(model string) bool { return strings.HasPrefix(model, config.SimProvider+":") }
 
 // simulated returns the names by which a configuration calls simulated models.
 func simulated(models []simllm.Model) []string {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 
 	"github.com/councild/councild/internal/council"
@@ -126,15 +125,4 @@ func (m *meter) warnings() []council.Warning {
 		w = append(w, council.Warning{Code: council.WarnTokensUnknown, Message: "a token limit is set, but not every provider reports its tokens: unknown ones count as nothing"})
 	}
 	return w
-}
-
-// maker returns who makes a model: the part of its id before the first "/",
-// without the name of the provider that serves it, or the whole id.
-func maker(providers map[string]bool, member string) string {
-	member = instance.ReplaceAllString(member, "")
-	if name, id, ok := strings.Cut(member, ":"); ok && providers[name] {
-		member = id
-	}
-	name, _, _ := strings.Cut(member, "/")
-	return name
 }

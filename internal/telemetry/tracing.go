@@ -80,22 +80,23 @@ func (t *Tracing) Middleware(next http.Handler) http.Handler {
 		}))
 }
 
-// Completer gives each call to a model its span. providerOf names the provider
-// that a model goes to.
-func (t *Tracing) Completer(c council.Completer, providerOf func(model string) string) council.Completer {
-	return traced{c, t.tracer, providerOf}
+// Completer gives each call to a model its span, which names the one of the
+// providers that the model goes to.
+func (t *Tracing) Completer(c council.Completer, providers []string) council.Completer {
+	return traced{c, t.tracer, providers}
 }
 
 type traced struct {
 	council.Completer
-	tracer     trace.Tracer
-	providerOf func(model string) string
+	tracer    trace.Tracer
+	providers []string
 }
 
 // Complete implements council.Completer.
 func (c traced) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	provider, _ := council.SplitModel(call.Model, c.providers)
 	ctx, span := c.tracer.Start(ctx, operationChat+" "+call.Model, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String(genAIOperation, operationChat), attribute.String(genAIProvider, c.providerOf(call.Model)),
+		attribute.String(genAIOperation, operationChat), attribute.String(genAIProvider, provider),
 		attribute.String(genAIRequestModel, call.Model), attribute.String("councild.stage", string(call.Stage))))
 	defer span.End()
 	completion, err := c.Completer.Complete(ctx, call)
