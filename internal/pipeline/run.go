@@ -149,7 +149,7 @@ func (r *run) ask(ctx context.Context) *council.Error {
 		completer = streamed{r.meter, func(text string) { r.observe(council.EventDelta, council.Delta{Text: text}) }}
 	}
 	r.session.Stage1 = stage1.Ask(stageCtx, completer, r.plan.Members, r.plan.Conversation,
-		stage1.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens},
+		r.p.o.Sampling,
 		func(a council.Answer) {
 			r.observe(council.EventAnswer, a)
 			delivered(a.Status)
@@ -305,7 +305,7 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	r.session.Stage2 = stage2.Ask(stageCtx, r.meter, stage2.Input{
 		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
 		NewMarkers: anonymize.NewMarkers,
-	}, stage2.Options{Temperature: r.p.o.ReviewTemperature, MaxOutputTokens: r.p.o.MaxOutputTokens, Repair: r.p.o.BallotRepair},
+	}, stage2.Options{Sampling: r.p.o.ReviewSampling, Repair: r.p.o.BallotRepair},
 		func(v council.Review) {
 			r.observe(council.EventBallot, v)
 			delivered(v.Status)
@@ -397,7 +397,7 @@ func (r *run) synthesise(ctx context.Context, slates anonymize.Slates) *council.
 			reviews = append(reviews, v)
 		}
 	}
-	o := stage3.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens}
+	o := stage3.Options{Sampling: r.p.o.Sampling}
 	if r.plan.Deltas {
 		o.Observe = func(t council.EventType, data any) {
 			if ctx.Err() == nil { // a cancelled run has no fallback
