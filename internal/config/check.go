@@ -100,7 +100,7 @@ func (c *Config) check(p *problems) {
 	require(within(&c.PositionVarianceThreshold, 0, math.MaxFloat64), "LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD", outOfRange+"use 0 or more")
 	require(within(&c.DemographicsThreshold, 0, 1), "LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD", outOfRange+"use 0 to 1")
 	require(within(&c.BiasConsent, 0, 4), "LLM_COUNCIL_BIAS_CONSENT", outOfRange+"use 0 to 4")
-	require(slices.Contains([]string{"session", "interval", "off"}, c.BiasFsync), "LLM_COUNCIL_BIAS_FSYNC", "is not a mode: use session, interval or off")
+	require(slices.Contains([]council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff}, c.BiasFsync), "LLM_COUNCIL_BIAS_FSYNC", "is not a mode: use session, interval or off")
 	require(c.BiasFsyncInterval > 0, "LLM_COUNCIL_BIAS_FSYNC_INTERVAL", outOfRange+"use a time above 0")
 	require(c.BiasRotateBytes >= 1, "LLM_COUNCIL_BIAS_ROTATE_BYTES", outOfRange+"use 1 or more")
 	require(within(c.BiasRetentionDays, 1, maxDays), "LLM_COUNCIL_BIAS_RETENTION_DAYS", outOfRange+"use 1 to 36500")

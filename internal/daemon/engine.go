@@ -69,7 +69,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		return nil, err
 	}
 	e.teardown.push("the client", always(e.client.Close))
-	e.metrics = telemetry.NewMetrics(o.Version, e.breakers)
+	e.metrics = telemetry.NewMetrics(o.Version, e.client.Breakers)
 	completer := e.metrics.Completer(e.client)
 	recorder := o.Recorder
 	if recorder != nil {
@@ -112,21 +112,11 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	return e, nil
 }
 
-// breakers returns the circuit breakers as the metrics show them.
-func (e *Engine) breakers() []telemetry.Breaker {
-	breakers := e.client.Breakers()
-	all := make([]telemetry.Breaker, len(breakers))
-	for i, b := range breakers {
-		all[i] = telemetry.Breaker{Provider: b.Provider, Model: b.Model, State: string(b.State)}
-	}
-	return all
-}
-
 // outOfOrder returns the models that are not called at the moment, because they
 // failed too often of late, and whether the members that are left can be a quorum.
 func (e *Engine) outOfOrder(cfg config.Config) (models []string, quorum bool) {
 	for _, b := range e.client.Breakers() {
-		if b.State == llm.BreakerOpen {
+		if b.State == council.BreakerOpen {
 			models = append(models, b.Name())
 		}
 	}

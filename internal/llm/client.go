@@ -32,7 +32,7 @@
 // Retries of all calls to one provider share a budget: in any 10 s they are at
 // most 10, or 10 % of the calls begun in that time if that is more. Every model of
 // a provider has a circuit breaker (Nygard, "Release It!", 2007), which refuses
-// calls while the model is out of order: see Breaker.
+// calls while the model is out of order: see council.Breaker.
 //
 // It leaves to others what is asked, what a reply means, and whether another
 // model is asked instead.

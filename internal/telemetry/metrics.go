@@ -24,20 +24,12 @@ type Metrics struct {
 	ballots  *prometheus.CounterVec   // by status
 	records  *prometheus.CounterVec   // by outcome
 	breakers *prometheus.Desc         // by provider, model
-	states   func() []Breaker
-}
-
-// Breaker is the state of one circuit breaker.
-type Breaker struct {
-	Provider, Model string
-	// State is "closed" (calls pass), "half_open" (one is let through to try) or
-	// "open" (none passes).
-	State string
+	states   func() []council.Breaker
 }
 
 // NewMetrics returns metrics that have counted nothing. states is asked for the
 // breakers at each scrape; nil stands for none.
-func NewMetrics(version string, states func() []Breaker) *Metrics {
+func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	seconds := []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600}
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
@@ -78,7 +70,7 @@ func (c breakerCollector) Collect(metrics chan<- prometheus.Metric) {
 		return
 	}
 	for _, b := range c.states() {
-		value := map[string]float64{"half_open": 0.5, "open": 1}[b.State]
+		value := map[council.BreakerState]float64{council.BreakerHalfOpen: 0.5, council.BreakerOpen: 1}[b.State]
 		metrics <- prometheus.MustNewConstMetric(c.breakers, prometheus.GaugeValue, value, b.Provider, b.Model)
 	}
 }

@@ -37,8 +37,12 @@ func scrape(t *testing.T, m *Metrics) map[string]bool {
 }
 
 func TestMetrics(t *testing.T) {
-	m := NewMetrics("v1", func() []Breaker {
-		return []Breaker{{"one", "a", "closed"}, {"one", "b", "open"}, {"two", "a", "half_open"}}
+	m := NewMetrics("v1", func() []council.Breaker {
+		return []council.Breaker{
+			{Provider: "one", Model: "a", State: council.BreakerClosed},
+			{Provider: "one", Model: "b", State: council.BreakerOpen},
+			{Provider: "two", Model: "a", State: council.BreakerHalfOpen},
+		}
 	})
 	call := council.Call{Stage: council.Stage1, Model: "a", Messages: []council.Message{{Role: "user", Content: "a secret"}}}
 	good := fixed{completion: council.Completion{Text: "a secret", Doubted: 2, Spent: council.Spent{LatencyMS: 1500, Attempts: 3}}}
