@@ -179,6 +179,15 @@ func table() []Setting {
 	return rows
 }
 
+// SettingNames returns the variable of every field of Config.
+func SettingNames() council.SettingNames {
+	names := council.SettingNames{}
+	for f := range reflect.TypeFor[Config]().Fields() {
+		names[council.Setting(f.Name)] = f.Tag.Get("envconfig")
+	}
+	return names
+}
+
 // Tracing returns the variables, named without the prefix, by which OpenTelemetry's
 // own library is told where traces go and what is in them. The value of one that may
 // hold a secret is [redacted].

@@ -97,7 +97,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		}
 	}
 	e.Pipeline, err = pipeline.New(pipeline.Options{
-		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: o.Log, Version: o.Version,
+		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: o.Log, Version: o.Version, Settings: config.SettingNames(),
 		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
 		AllowedModels: cfg.AllowedModels, Providers: cfg.ProviderNames(), MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes), Quorum: cfg.Quorum,
 		StragglerGrace: cfg.StragglerGrace, Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,

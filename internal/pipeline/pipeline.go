@@ -35,7 +35,8 @@ type Options struct {
 	Recorder  Recorder         // nil: no records are kept
 	Observer  council.Observer // of every session; nil: nobody
 	Log       *slog.Logger
-	Version   string // of councild
+	Version   string               // of councild
+	Settings  council.SettingNames // for messages
 
 	Models            []string
 	Chairman          string   // "": the first model
