@@ -30,19 +30,14 @@ type used struct {
 
 // used returns the providers, but for the simulated one, that named models go to.
 func (c Config) used() []used {
-	all := make([]used, 0, 1+len(c.Providers))
-	all = append(all, used{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", ""})
-	for _, p := range c.Providers {
-		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.keyVariable(), ""})
+	first := map[string]string{} // the first model by its provider
+	for _, model := range slices.Backward(c.Named()) {
+		provider, _ := council.SplitModel(model, c.ProviderNames())
+		first[provider] = model
 	}
-	for i := range all {
-		goesThere := func(model string) bool {
-			provider, _ := council.SplitModel(model, c.ProviderNames())
-			return provider == all[i].Name
-		}
-		if named := c.Named(); slices.ContainsFunc(named, goesThere) {
-			all[i].model = named[slices.IndexFunc(named, goesThere)]
-		}
+	all := []used{{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", first[""]}}
+	for _, p := range c.Providers {
+		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.keyVariable(), first[p.Name]})
 	}
 	return slices.DeleteFunc(all, func(u used) bool { return u.model == "" })
 }
