@@ -177,7 +177,8 @@ func (c *Config) checkProviders(p *problems) {
 		case provider.Name == SimProvider:
 			p.add("LLM_COUNCIL_PROVIDERS", "entry %d is named sim, which is built in: choose another name", i+1)
 		case strings.HasSuffix(key, fileSuffix):
-			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has a name that ends in \"file\", which its key's variable cannot: choose another name", i+1)
+			p.add("LLM_COUNCIL_PROVIDERS",
+				"entry %d has a name that ends in \"file\", which its key's variable cannot: choose another name", i+1)
 		case seen[key]:
 			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has the name of an earlier one (- and _ count as equal): choose another name", i+1)
 		}

@@ -40,7 +40,8 @@ const SimProvider = "sim"
 // that has no value; the word "off" gives a pointer none.
 //
 // The envconfig tags hold whole names, and no prefix is given to envconfig: with
-// a prefix it would also take a variable that lacks it.
+// a prefix it would also take a variable that lacks it. The struct is a table, and its
+// lines are as wide as their tags.
 type Config struct {
 	Addr      string   `envconfig:"LLM_COUNCIL_ADDR" default:"127.0.0.1:8080" desc:"where to listen, host:port; port 0 takes a free one, an empty host means every interface"`
 	APITokens []Secret `envconfig:"LLM_COUNCIL_API_TOKENS" desc:"comma list of bearer tokens that clients may use, each of 16 or more visible ASCII characters"`
@@ -193,7 +194,10 @@ func SettingNames() council.SettingNames {
 // hold a secret is [redacted].
 func Tracing() []Setting {
 	settings := []Setting{
-		{Name: "OTEL_EXPORTER_OTLP_ENDPOINT", Meaning: "collector that traces are sent to over OTLP and HTTP, below /v1/traces; unset, as the next one: no traces"},
+		{
+			Name:    "OTEL_EXPORTER_OTLP_ENDPOINT",
+			Meaning: "collector that traces are sent to over OTLP and HTTP, below /v1/traces; unset, as the next one: no traces",
+		},
 		{Name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Meaning: "the whole URL that traces are sent to, in the place of the above"},
 		{Name: "OTEL_EXPORTER_OTLP_HEADERS", Meaning: "headers for the collector, comma list of name=value", Secret: true},
 		{Name: "OTEL_EXPORTER_OTLP_TRACES_HEADERS", Meaning: "the same for traces alone", Secret: true},

@@ -90,7 +90,8 @@ func (c Config) Warnings() []string {
 			warn(u.urlVariable, "%s ends in /chat/completions, which councild adds to every base URL: leave that end out", u.BaseURL)
 		}
 		if u.url().Path == "" {
-			warn(u.urlVariable, "%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
+			warn(u.urlVariable,
+				"%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
 		}
 		if u.APIKey == "" && u.url().Scheme == "https" && !u.asksForKey() {
 			warn(u.keyVariable, "is not set, and %q goes to %s: set it if calls fail with HTTP 401", u.model, u.BaseURL)
@@ -98,8 +99,8 @@ func (c Config) Warnings() []string {
 	}
 	for _, model := range c.Named() {
 		if name, ok := c.unknownProvider(model); ok {
-			warn("LLM_COUNCIL_PROVIDERS",
-				"no provider has the name %q, so that %q goes to the default one, as a whole: add %[1]s=url if a provider is meant", name, model)
+			warn("LLM_COUNCIL_PROVIDERS", "no provider has the name %q, so that %q goes to the default one, as a whole: "+
+				"add %[1]s=url if a provider is meant", name, model)
 		}
 	}
 	return warnings

@@ -17,7 +17,8 @@ import (
 // OpenStore opens the record store on the disk on, as cfg says.
 func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store, store.Recovery, error) {
 	o := store.Options{
-		Path: cfg.BiasStore, Fsync: cfg.BiasFsync, Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes), Disk: on, Log: log,
+		Path: cfg.BiasStore, Fsync: cfg.BiasFsync, Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes),
+		Disk: on, Log: log,
 	}
 	if cfg.BiasRetentionDays != nil {
 		o.Retention = time.Duration(*cfg.BiasRetentionDays) * 24 * time.Hour

@@ -12,8 +12,8 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// LoadConfig reads the settings, and reports with their problems those of what they
-// name.
+// LoadConfig reads the settings. Its error also reports a lexicon that cannot be read
+// and simulated models that do not exist.
 func LoadConfig() (config.Config, error) {
 	return config.Load(checkLexicon, checkSimulated)
 }
@@ -44,7 +44,8 @@ func checkSimulated(cfg config.Config) error {
 // builtIn returns the simulated models that settings can name.
 func builtIn() []simllm.Model { return slices.Concat(simllm.Council(), simllm.Troubled()) }
 
-// readLexicon reads the terms by demographic axis, from the file or built in.
+// readLexicon reads the terms by demographic axis from the file at path, or returns the
+// built-in terms where there is no path.
 func readLexicon(path string) (bias.Lexicon, error) {
 	if path == "" {
 		return bias.DefaultLexicon(), nil
