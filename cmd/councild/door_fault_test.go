@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
 // raw sends bytes as they are and returns what comes back until the connection
@@ -46,7 +48,7 @@ func trickle(conn net.Conn, head string) {
 
 func TestFaultF18(t *testing.T) {
 	d := startDaemon(t, steady(0))
-	address := strings.TrimPrefix(d.url, "http://")
+	address := strings.TrimPrefix(d.Base, "http://")
 	auth := "POST /v1/council HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n"
 
 	// The slow ones wait for their time together.
@@ -92,7 +94,7 @@ func TestFaultF18(t *testing.T) {
 	slow.Wait()
 	idle, memory := idleConnections(t, d, address)
 	d.finish(t)
-	fault(t, "F18", "closed or 408/413/400; memory bounded", "headers closed after %.1f s, body 408 after %.1f s; %d idle connections cost %.0f MiB and a caller still gets in",
+	daemontest.Fault(t, "F18", "closed or 408/413/400; memory bounded", "headers closed after %.1f s, body 408 after %.1f s; %d idle connections cost %.0f MiB and a caller still gets in",
 		headers.Seconds(), body.Seconds(), idle, memory/(1<<20))
 }
 
@@ -122,7 +124,7 @@ func idleConnections(t *testing.T, d *daemon, address string) (opened int, memor
 			<-ctx.Done()
 		})
 	}
-	d.client.CloseIdleConnections() // the caller is a new one
+	d.Client.CloseIdleConnections() // the caller is a new one
 	if resp, answer := d.call(t, "POST", "/v1/council", question); resp.StatusCode != http.StatusOK {
 		t.Errorf("%d %s", resp.StatusCode, answer)
 	}
@@ -143,7 +145,7 @@ func TestFaultF20(t *testing.T) {
 	for range 600 {
 		wg.Go(func() {
 			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.url+"/v1/council", strings.NewReader(question))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, d.Base+"/v1/council", strings.NewReader(question))
 			if err != nil {
 				t.Error(err)
 				return
@@ -166,7 +168,7 @@ func TestFaultF20(t *testing.T) {
 	idle := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 400}}
 	for range 400 {
 		wg.Go(func() {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.url+"/healthz", http.NoBody)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, d.Base+"/healthz", http.NoBody)
 			if err != nil {
 				t.Error(err)
 				return
@@ -195,7 +197,7 @@ func TestFaultF20(t *testing.T) {
 	if n := len(d.sessions); n != answers[200]+1 {
 		t.Errorf("%d sessions have records, and %d were answered", n, answers[200]+1)
 	}
-	fault(t, "F20", "503s, no crash, recovers within 1 s", "600 callers at once: %d answered, %d times 503; behind 400 connections that idle, the next one answered after %d ms", answers[200], answers[503], recovered.Milliseconds())
+	daemontest.Fault(t, "F20", "503s, no crash, recovers within 1 s", "600 callers at once: %d answered, %d times 503; behind 400 connections that idle, the next one answered after %d ms", answers[200], answers[503], recovered.Milliseconds())
 }
 
 // asked is a session that another goroutine asks for.
@@ -209,8 +211,8 @@ func (d *daemon) ask(t *testing.T) <-chan asked {
 	t.Helper()
 	answer := make(chan asked, 1)
 	go func() {
-		resp, body, err := d.send(t.Context(), "POST", "/v1/council", question)
-		answer <- asked{resp, body, err}
+		resp, body, err := d.Send(t.Context(), "POST", "/v1/council", question)
+		answer <- asked{resp, string(body), err}
 	}()
 	return answer
 }
@@ -285,13 +287,13 @@ func TestFaultF21(t *testing.T) {
 	if a := <-answer; a.err == nil {
 		t.Errorf("answered %s", a.body)
 	}
-	fault(t, "F21", "exit 0 within DRAIN_TIMEOUT, second SIGTERM within 1 s", "a running session finished and exit 0; with 500 ms to drain, cancelled and exit 0 after %d ms; ended %d ms after the second SIGTERM",
+	daemontest.Fault(t, "F21", "exit 0 within DRAIN_TIMEOUT, second SIGTERM within 1 s", "a running session finished and exit 0; with 500 ms to drain, cancelled and exit 0 after %d ms; ended %d ms after the second SIGTERM",
 		grace.Milliseconds(), second.Milliseconds())
 }
 
 func TestFaultF32(t *testing.T) {
 	d := startDaemon(t, steady(0))
-	address := strings.TrimPrefix(d.url, "http://")
+	address := strings.TrimPrefix(d.Base, "http://")
 	tried := 0
 	expect := func(name string, want int, method, path, body string, headers ...string) {
 		t.Helper()
@@ -362,5 +364,5 @@ func TestFaultF32(t *testing.T) {
 		t.Errorf("the right token: %d %s", resp.StatusCode, answer)
 	}
 	d.finish(t)
-	fault(t, "F32", "401/403/404/431, nothing leaks", "%d attempts refused, none cost a call", tried)
+	daemontest.Fault(t, "F32", "401/403/404/431, nothing leaks", "%d attempts refused, none cost a call", tried)
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -37,7 +38,7 @@ func newTally() *tally {
 // ask sends a question and counts what comes of it.
 func (c *tally) ask(ctx context.Context, d *daemon, body string) {
 	begun := time.Now()
-	resp, answer, err := d.send(ctx, "POST", "/v1/council", body)
+	resp, answer, err := d.Send(ctx, "POST", "/v1/council", body)
 	took := time.Since(begun)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,7 +52,7 @@ func (c *tally) ask(ctx context.Context, d *daemon, body string) {
 		Status    any    `json:"status"` // of a problem it is a number
 		Persisted *bool  `json:"persisted"`
 	}
-	if err := json.Unmarshal([]byte(answer), &told); err != nil {
+	if err := json.Unmarshal(answer, &told); err != nil {
 		c.lost = append(c.lost, fmt.Errorf("%s %q: %w", key, answer, err))
 	}
 	if told.Persisted != nil && !*told.Persisted {
@@ -117,7 +118,7 @@ func TestFaultF19(t *testing.T) {
 	if quickest := quantile(refusals, 0.1); quickest > 25*time.Millisecond {
 		t.Errorf("nine tenths of the refusals took more than %s", quickest)
 	}
-	fault(t, "F19", "accepted >= 0.9 of the best rate, the rest refused within 5 ms", "best %.1f sessions/s; offered %.1f/s for %.0f s: accepted %.2f of the best rate, %d refused, half within %.1f ms, %.1f %% within 5 ms",
+	daemontest.Fault(t, "F19", "accepted >= 0.9 of the best rate, the rest refused within 5 ms", "best %.1f sessions/s; offered %.1f/s for %.0f s: accepted %.2f of the best rate, %d refused, half within %.1f ms, %.1f %% within 5 ms",
 		capacity, float64(offered)/offering.Seconds(), offering.Seconds(), accepted/capacity, len(refusals), 1000*median.Seconds(), 100*float64(prompt)/float64(max(len(refusals), 1)))
 }
 

@@ -170,7 +170,7 @@ type asker struct {
 
 // request sends a request through the proxy and returns the response, which is to be read.
 func (a asker) request(ctx context.Context, method, path, body, last string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, a.d.url+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, a.d.Base+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -189,8 +189,7 @@ func (a asker) request(ctx context.Context, method, path, body, last string) (*h
 
 // plain waits for the session, directly.
 func (a asker) plain(ctx context.Context, body string) (o outcome) {
-	_, text, err := a.d.send(ctx, "POST", "/v1/council", body)
-	o.err, o.body = err, []byte(text)
+	_, o.body, o.err = a.d.Send(ctx, "POST", "/v1/council", body)
 	return o
 }
 
@@ -272,10 +271,10 @@ func (a asker) chat(ctx context.Context, query string, stream bool) (o outcome) 
 		Choices []struct{ Message, Delta struct{ Content string } }
 	}
 	if !stream {
-		_, text, err := a.d.send(ctx, "POST", "/v1/chat/completions", body)
+		_, reply, err := a.d.Send(ctx, "POST", "/v1/chat/completions", body)
 		var c chunk
 		if o.err = err; err == nil {
-			o.err = json.Unmarshal([]byte(text), &c)
+			o.err = json.Unmarshal(reply, &c)
 		}
 		if len(c.Choices) == 1 {
 			o.id, o.answer = strings.TrimPrefix(c.ID, "chatcmpl-"), c.Choices[0].Message.Content

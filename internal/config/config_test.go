@@ -2,11 +2,15 @@ package config_test
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -554,7 +558,7 @@ func TestLoadLeavesTheEnvironmentAsItWas(t *testing.T) {
 	}
 }
 
-func TestProviderOf(t *testing.T) {
+func TestProviderNames(t *testing.T) {
 	c := mustLoad(t, vars{"PROVIDERS": "openai=https://api.openai.com/v1"})
 	for model, want := range map[string]string{
 		"openai:gpt-5":     "openai",
@@ -568,8 +572,8 @@ func TestProviderOf(t *testing.T) {
 		"openai:x/y:free":  "openai",
 		"anthropic:claude": "",
 	} {
-		if got := c.ProviderOf(model); got != want {
-			t.Errorf("ProviderOf(%q) = %q, want %q", model, got, want)
+		if got, _ := council.SplitModel(model, c.ProviderNames()); got != want {
+			t.Errorf("%q goes to %q, want %q", model, got, want)
 		}
 	}
 }
@@ -749,4 +753,26 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Every setting that a message can name is one that can be set.
+func TestSettingNames(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "../council/setting.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, tested := config.SettingNames(), 0
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok {
+			field, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
+			if err != nil || !strings.HasPrefix(names[council.Setting(field)], "LLM_COUNCIL_") {
+				t.Errorf("%s has the variable %q, %v", field, names[council.Setting(field)], err)
+			}
+			tested++
+		}
+		return true
+	})
+	if tested == 0 {
+		t.Error("council names no setting")
+	}
 }

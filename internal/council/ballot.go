@@ -148,6 +148,6 @@ type Support struct {
 // Omission is who wins when one ballot is left out.
 type Omission struct {
 	Reviewer string   `json:"reviewer"`
-	Winners  []string `json:"winners"` // more than one when they are equal
-	Changes  bool     `json:"changes"` // others win than with all ballots
+	Winners  []string `json:"winners"` // more than one when they are equal; empty when no ballot is left
+	Changes  bool     `json:"changes"` // the winners are not those of all ballots
 }

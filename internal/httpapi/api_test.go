@@ -50,7 +50,7 @@ func (d *fakeDaemon) Leaderboard(_ context.Context, q httpapi.LeaderboardQuery) 
 	if d.board != nil {
 		return d.board(q)
 	}
-	return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(false), nil
+	return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(council.PolicyAvailable), nil
 }
 
 func (d *fakeDaemon) NotReady() []httpapi.Reason {
@@ -525,7 +525,7 @@ func TestLeaderboard(t *testing.T) {
 	var asked httpapi.LeaderboardQuery
 	s.daemon.board = func(q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
 		asked = q
-		return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(false), nil
+		return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(council.PolicyAvailable), nil
 	}
 	resp, data := s.call(t, "GET", "/v1/leaderboard?sessions=0&days=7&category=math", "")
 	if resp.StatusCode != 200 || !strings.Contains(string(data), `"entries":[]`) {

@@ -32,7 +32,7 @@
 // Retries of all calls to one provider share a budget: in any 10 s they are at
 // most 10, or 10 % of the calls begun in that time if that is more. Every model of
 // a provider has a circuit breaker (Nygard, "Release It!", 2007), which refuses
-// calls while the model is out of order: see Breaker.
+// calls while the model is out of order: see council.Breaker.
 //
 // It leaves to others what is asked, what a reply means, and whether another
 // model is asked instead.
@@ -47,7 +47,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -106,6 +105,7 @@ func (o Options) validate() error {
 // Client is a council.Completer over HTTP. Its connections are kept and reused.
 type Client struct {
 	providers      map[string]*provider
+	names          []string // of the providers
 	attemptTimeout time.Duration
 	maxAttempts    int
 }
@@ -142,6 +142,7 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout, maxAttempts: max(o.MaxAttempts, 1)}
 	for _, p := range o.Providers {
+		c.names = append(c.names, p.Name)
 		u, err := url.Parse(p.BaseURL)
 		if err != nil {
 			return nil, err
@@ -377,19 +378,14 @@ func (m *model) refuseFormat() {
 }
 
 // route returns the provider that a model's name points at, and the model as the
-// provider knows it. A colon that follows no provider's name belongs to the model
-// ("llama3:8b").
+// provider knows it.
 func (c *Client) route(name string) (*provider, *model) {
-	if prefix, id, ok := strings.Cut(name, ":"); ok && prefix != "" {
-		if p := c.providers[prefix]; p != nil {
-			return p, p.model(id)
-		}
-	}
-	p := c.providers[""]
+	prefix, id := council.SplitModel(name, c.names)
+	p := c.providers[prefix]
 	if p == nil {
 		return nil, nil
 	}
-	return p, p.model(name)
+	return p, p.model(id)
 }
 
 func (p *provider) model(name string) *model {

@@ -113,10 +113,7 @@ func appended(ctx context.Context, recorder Recorder, records []council.BiasMetr
 
 // records returns one record for every reviewer asked and candidate on its slate.
 func (r *run) records() []council.BiasMetricRecord {
-	providers := map[string]bool{}
-	for _, name := range r.p.o.Providers {
-		providers[name] = true
-	}
+	providers := r.p.o.Providers
 	metadata := council.QueryMetadata{
 		Category: optional(r.plan.Category), Language: optional(r.plan.Language), TokenCountBucket: r.tokenBucket(),
 	}
@@ -139,7 +136,7 @@ func (r *run) records() []council.BiasMetricRecord {
 				ResponseLengthChars: lengths[shown.Member], ScoreScale: council.ScoreScale,
 				CouncilConfig: r.p.o.ConfigVersion, QueryHash: queryHash,
 				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order, Status: status,
-				Provider: council.ProviderPair{Reviewer: maker(providers, v.Model), Candidate: maker(providers, shown.Member)},
+				Provider: council.ProviderPair{Reviewer: council.Maker(v.Model, providers), Candidate: council.Maker(shown.Member, providers)},
 				BlockID:  r.block,
 			}
 			if v.Status == council.OutcomeOK {

@@ -91,7 +91,7 @@ func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 		Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
 	}
 	return &run{
-		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan, p.o.MaxSessionBytes), session: session,
+		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o, plan), session: session,
 		observer: observer, answers: map[string]string{},
 	}
 }
@@ -149,7 +149,7 @@ func (r *run) ask(ctx context.Context) *council.Error {
 		completer = streamed{r.meter, func(text string) { r.observe(council.EventDelta, council.Delta{Text: text}) }}
 	}
 	r.session.Stage1 = stage1.Ask(stageCtx, completer, r.plan.Members, r.plan.Conversation,
-		stage1.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens},
+		r.p.o.Sampling,
 		func(a council.Answer) {
 			r.observe(council.EventAnswer, a)
 			delivered(a.Status)
@@ -160,7 +160,7 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	for _, a := range r.session.Stage1 {
 		if a.Error != nil {
 			r.degrade(council.Stage1, a.Model, a.Error)
-			failed = append(failed, seatError(a.Model, a.Error))
+			failed = append(failed, seatError(a.Model, a.Error, r.p.o.Settings))
 			continue
 		}
 		r.answers[a.Model] = *a.Response
@@ -305,7 +305,7 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	r.session.Stage2 = stage2.Ask(stageCtx, r.meter, stage2.Input{
 		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
 		NewMarkers: anonymize.NewMarkers,
-	}, stage2.Options{Temperature: r.p.o.ReviewTemperature, MaxOutputTokens: r.p.o.MaxOutputTokens, Repair: r.p.o.BallotRepair},
+	}, stage2.Options{Sampling: r.p.o.ReviewSampling, Repair: r.p.o.BallotRepair},
 		func(v council.Review) {
 			r.observe(council.EventBallot, v)
 			delivered(v.Status)
@@ -339,7 +339,8 @@ func (r *run) tally(slates anonymize.Slates, authors []string) {
 		r.warn(council.WarnNoRanking, "no ballot could be counted: there is no ranking")
 	}
 	if result.PolicyChangesWinner {
-		r.warn(council.WarnPartialPolicy, "some ballots leave out answers, and how they are counted decides who wins: see LLM_COUNCIL_PARTIAL_BALLOTS")
+		r.warn(council.WarnPartialPolicy, "some ballots leave out answers, and how they are counted decides who wins: see "+
+			r.p.o.Settings.Of(council.SettingPartialBallots))
 	}
 	for _, slate := range slates.Reviewer {
 		if len(slate) == 1 {
@@ -397,7 +398,7 @@ func (r *run) synthesise(ctx context.Context, slates anonymize.Slates) *council.
 			reviews = append(reviews, v)
 		}
 	}
-	o := stage3.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens}
+	o := stage3.Options{Sampling: r.p.o.Sampling}
 	if r.plan.Deltas {
 		o.Observe = func(t council.EventType, data any) {
 			if ctx.Err() == nil { // a cancelled run has no fallback
@@ -465,7 +466,7 @@ func (r *run) stop(ctx context.Context) *council.Error {
 	if r.plan.OnPartial == council.PartialRefuse && len(r.session.Degradation) > 0 {
 		e := &council.Error{Code: council.CodePartialRefused, Detail: "part of the council is missing, and the request refuses a degraded result"}
 		for _, d := range r.session.Degradation {
-			e.Fields = append(e.Fields, council.FieldError{Field: string(d.Stage) + " " + d.Model, Message: string(d.Code), Fix: advice(d.Code)})
+			e.Fields = append(e.Fields, council.FieldError{Field: string(d.Stage) + " " + d.Model, Message: string(d.Code), Fix: advice(d.Code, r.p.o.Settings)})
 		}
 		return e
 	}
@@ -538,7 +539,8 @@ func (r *run) patience(ctx context.Context, n int) (_ context.Context, delivered
 		return ctx, func(council.Outcome) {}, func() {}
 	}
 	ctx, cut := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(r.plan.Timeout, func() { cut(council.ErrCut) }) // the stage is over by then
+	over := fmt.Errorf("%w: a quorum was there, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace))
+	timer := time.AfterFunc(r.plan.Timeout, func() { cut(over) }) // the stage is over by then
 	var ok atomic.Int64
 	delivered = func(o council.Outcome) {
 		if o == council.OutcomeOK && ok.Add(1) == int64(Quorum(r.p.o.Quorum, n)) {
@@ -614,31 +616,32 @@ func ids(members []council.Member) []string {
 // seatError says why a seat failed, in the provider's own words where it gave some:
 // they are of at most 1 KiB, hold no key, and are not logged. A model's words are an
 // answer, and stay in the session.
-func seatError(member string, f *council.Failure) council.FieldError {
+func seatError(member string, f *council.Failure, names council.SettingNames) council.FieldError {
 	message := f.Error()
 	if f.Code == council.FailRefused {
 		message = string(f.Code)
 	}
-	return council.FieldError{Field: member, Message: message, Fix: advice(f.Code)}
+	return council.FieldError{Field: member, Message: message, Fix: advice(f.Code, names)}
 }
 
 // advice says what to do about a failure.
-func advice(code council.FailureCode) string {
+func advice(code council.FailureCode, names council.SettingNames) string {
 	switch code {
 	case council.FailTimeout:
-		return "allow more time (timeout_seconds, LLM_COUNCIL_ATTEMPT_TIMEOUT), or use a faster model"
+		return "allow more time (timeout_seconds, " + names.Of(council.SettingAttemptTimeout) + "), or use a faster model"
 	case council.FailRateLimited:
 		return "wait, or ask the provider for a higher limit"
 	case council.FailUnauthorized:
 		return "check the provider's API key"
 	case council.FailUnknownModel, council.FailUnknownProvider:
-		return "check the model's name and LLM_COUNCIL_PROVIDERS"
+		return "check the model's name and " + names.Of(council.SettingProviders)
 	case council.FailConnection:
 		return "check the provider's address and its certificate, and that it is running"
 	case council.FailTooLarge:
-		return "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES, that of a session"
+		return fmt.Sprintf("raise %s, the limit of a reply, or %s, that of a session",
+			names.Of(council.SettingMaxUpstreamBytes), names.Of(council.SettingMaxSessionBytes))
 	case council.FailLength:
-		return "raise LLM_COUNCIL_MAX_OUTPUT_TOKENS"
+		return "raise " + names.Of(council.SettingMaxOutputTokens)
 	case council.FailBudget:
 		return "raise the budget"
 	default:

@@ -17,8 +17,8 @@ type Pairwise struct {
 	Condorcet string
 }
 
-// Pairs returns the pairwise comparison of the candidates. Under TiedLast a vote
-// places those that it leaves out behind the others, under Available it does not
+// Pairs returns the pairwise comparison of the candidates. Under PolicyTiedLast a vote
+// places those that it leaves out behind the others, under PolicyAvailable it does not
 // compare them with anybody.
 func Pairs(o Options) Pairwise {
 	c := newCount(o, o.Policy)

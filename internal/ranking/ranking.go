@@ -16,15 +16,6 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Policy says what a ballot that leaves out candidates means for them.
-type Policy string
-
-// The policies for partial ballots. The zero Policy is Available.
-const (
-	Available Policy = "available" // nothing: they get no points and no vote (ADR-007)
-	TiedLast  Policy = "tied_last" // they share the last places, and it is a vote on them
-)
-
 // Vote is one reviewer's ballot, over members.
 type Vote struct {
 	Reviewer string
@@ -40,7 +31,7 @@ type Vote struct {
 // left out. It has no entry for any other candidate.
 func RankValues(v Vote) map[string]float64 {
 	index := indexOf(v.Shown)
-	twice, _, ranked := v.places(index, Available)
+	twice, _, ranked := v.places(index, council.PolicyAvailable)
 	values := make(map[string]float64, ranked)
 	for candidate, j := range index {
 		if twice[j] >= 0 {
@@ -62,7 +53,7 @@ func indexOf(candidates []string) map[string]int {
 
 // places returns, by the index of the candidates, twice the mean place on the vote,
 // or -1; the number m of candidates that it could rank; and how many have a place.
-func (v Vote) places(index map[string]int, policy Policy) (twice []int, m, ranked int) {
+func (v Vote) places(index map[string]int, policy council.PartialPolicy) (twice []int, m, ranked int) {
 	twice = make([]int, len(index))
 	left := make([]bool, len(index)) // could be ranked and are not yet
 	for j := range twice {
@@ -91,7 +82,7 @@ func (v Vote) places(index map[string]int, policy Policy) (twice []int, m, ranke
 		}
 		share()
 	}
-	if policy == TiedLast && ranked > 0 {
+	if policy == council.PolicyTiedLast && ranked > 0 {
 		tied = tied[:0]
 		for j := range left {
 			if left[j] {
@@ -112,7 +103,7 @@ type Options struct {
 	// Asked says how many reviewers were asked to review each candidate, its author
 	// not counted, whatever came back. It is what Confidence refers to.
 	Asked  map[string]int
-	Policy Policy
+	Policy council.PartialPolicy // the zero value stands for PolicyAvailable
 }
 
 // Result is what the votes add up to.
@@ -144,9 +135,9 @@ type Result struct {
 // Confidence is "high" where at least 0.8 of the reviewers asked voted on the
 // candidate, "medium" from 0.5 on, else "low", and low when only one ballot counts.
 func Tally(o Options) Result {
-	chosen, other := newCount(o, Available), newCount(o, TiedLast)
+	chosen, other := newCount(o, council.PolicyAvailable), newCount(o, council.PolicyTiedLast)
 	w := chosen.kendallW()
-	if o.Policy == TiedLast {
+	if o.Policy == council.PolicyTiedLast {
 		chosen, other = other, chosen
 	}
 	return Result{
@@ -192,7 +183,7 @@ type mark struct{ points, wins, votes int64 }
 // newCount returns the votes that are counted under a policy. On a slate are all
 // candidates or all but one, so that m is N or N-1 and the units stay small: for 40
 // candidates, whatever the ties, sums over hundreds of ballots fit in 64 bits.
-func newCount(o Options, policy Policy) count {
+func newCount(o Options, policy council.PartialPolicy) count {
 	c := count{candidates: slices.Sorted(slices.Values(o.Candidates)), unit: 1, winUnit: 1}
 	index := indexOf(c.candidates)
 	for _, v := range o.Votes {

@@ -61,7 +61,7 @@ func TestTally(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		options Options
-		policy  Policy
+		policy  council.PartialPolicy
 		want    string // model rank score votes wins confidence, by standing
 		ballots int
 		changes bool // PolicyChangesWinner
@@ -86,7 +86,7 @@ func TestTally(t *testing.T) {
 			want: "c 1 2 1 1 low; a 2 0 1 0 low; b 3 0 0 0 low", ballots: 1,
 		},
 		{
-			name: "ranks none but its own, tied last", options: ballots("a b c", "a: a", "b: c"), policy: TiedLast,
+			name: "ranks none but its own, tied last", options: ballots("a b c", "a: a", "b: c"), policy: council.PolicyTiedLast,
 			want: "c 1 2 1 1 low; a 2 0 1 0 low; b 3 0 0 0 low", ballots: 1,
 		},
 		{
@@ -132,13 +132,13 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// A candidate that few ranked can win by its mean under Available alone.
+// A candidate that few ranked can win by its mean under council.PolicyAvailable alone.
 func TestPolicyChangesWinner(t *testing.T) {
 	o := ballots("a b c", "x: a > b", "y: a > b", "z: c > a > b")
 	for _, tt := range []struct {
-		policy Policy
+		policy council.PartialPolicy
 		winner string
-	}{{"", "c"}, {Available, "c"}, {TiedLast, "a"}} {
+	}{{"", "c"}, {council.PolicyAvailable, "c"}, {council.PolicyTiedLast, "a"}} {
 		o.Policy = tt.policy
 		got := Tally(o)
 		if got.Standings[0].Model != tt.winner || !got.PolicyChangesWinner {
@@ -237,7 +237,7 @@ func generated(t *rapid.T) Options {
 	o := Options{
 		Candidates: names("m", rapid.IntRange(0, 7).Draw(t, "candidates")),
 		Asked:      map[string]int{},
-		Policy:     rapid.SampledFrom([]Policy{"", Available, TiedLast}).Draw(t, "policy"),
+		Policy:     rapid.SampledFrom([]council.PartialPolicy{"", council.PolicyAvailable, council.PolicyTiedLast}).Draw(t, "policy"),
 	}
 	reviewers := rapid.SliceOfNDistinct(rapid.SampledFrom(append(names("judge", 3), o.Candidates...)), 0, 7, rapid.ID[string]).Draw(t, "reviewers")
 	for _, reviewer := range reviewers {
@@ -397,7 +397,7 @@ func TestAgreementGivesAllPoints(t *testing.T) {
 func TestPointsAndWinsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := generated(t)
-		for _, policy := range []Policy{Available, TiedLast} {
+		for _, policy := range []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast} {
 			c := newCount(o, policy)
 			for _, b := range c.ballots {
 				points, wins := int64(0), int64(0)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
@@ -15,7 +16,7 @@ func TestPairs(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		options Options
-		policy  Policy
+		policy  council.PartialPolicy
 		want    Pairwise
 	}{
 		{
@@ -53,7 +54,7 @@ func TestPairs(t *testing.T) {
 			want: Pairwise{Candidates: []string{"a", "b", "c"}, Preferred: [][]int{{0, 0, 0}, {1, 0, 0}, {0, 0, 0}}, Copeland: []float64{0.5, 1.5, 1}},
 		},
 		{
-			name: "tied last", options: ballots("a b c", "x: b", "y: b > a"), policy: TiedLast,
+			name: "tied last", options: ballots("a b c", "x: b", "y: b > a"), policy: council.PolicyTiedLast,
 			want: Pairwise{
 				Candidates: []string{"a", "b", "c"},
 				Preferred:  [][]int{{0, 0, 1}, {2, 0, 2}, {0, 0, 0}},
@@ -90,13 +91,13 @@ func TestSupport(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		options Options
-		want    []Share
+		want    []council.Support
 	}{
-		{"no ballots", ballots("a b"), []Share{}},
-		{"one ballot", ballots("a b", "x: b > a"), []Share{{"b", 1}, {"a", 0}}},
-		{"tie", ballots("c b a", "x: b = c > a"), []Share{{"b", 0.5}, {"c", 0.5}, {"a", 0}}},
-		{"two ballots", ballots("a b", "x: a > b", "y: b > a"), []Share{{"a", 0.5}, {"b", 0.5}}},
-		{"three ballots", ballots("a b", "x: a > b", "y: b > a", "z: b > a"), []Share{{"b", 20. / 27}, {"a", 7. / 27}}},
+		{"no ballots", ballots("a b"), []council.Support{}},
+		{"one ballot", ballots("a b", "x: b > a"), []council.Support{{Model: "b", Support: 1}, {Model: "a", Support: 0}}},
+		{"tie", ballots("c b a", "x: b = c > a"), []council.Support{{Model: "b", Support: 0.5}, {Model: "c", Support: 0.5}, {Model: "a", Support: 0}}},
+		{"two ballots", ballots("a b", "x: a > b", "y: b > a"), []council.Support{{Model: "a", Support: 0.5}, {Model: "b", Support: 0.5}}},
+		{"three ballots", ballots("a b", "x: a > b", "y: b > a", "z: b > a"), []council.Support{{Model: "b", Support: 20. / 27}, {Model: "a", Support: 7. / 27}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, Support(tt.options, 1)); diff != "" {
@@ -181,7 +182,7 @@ func power(base, exponent int64) int64 {
 	return p
 }
 
-func shares(list []Share) map[string]float64 {
+func shares(list []council.Support) map[string]float64 {
 	m := map[string]float64{}
 	for _, s := range list {
 		m[s.Model] = s.Support
@@ -221,7 +222,7 @@ func TestSupportDrawsBeyondEightBallots(t *testing.T) {
 			o.Votes[i].Places = slices.Insert(places, 0, []string{"m0"})
 		}
 	}
-	c := newCount(o, Available)
+	c := newCount(o, council.PolicyAvailable)
 	exact := make([]float64, len(c.candidates))
 	c.multisets(func(sum []mark, weight int64) {
 		first := winners(nil, sum)
@@ -248,16 +249,16 @@ func TestLeaveOneOut(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		options Options
-		want    []Omission
+		want    []council.Omission
 	}{
-		{"no ballots", ballots("a b"), []Omission{}},
-		{"one ballot", ballots("a b", "x: a > b"), []Omission{{Reviewer: "x", Changes: true}}},
-		{"firm", ballots("a b", "z: a > b", "x: a > b"), []Omission{{Reviewer: "x", Winners: []string{"a"}}, {Reviewer: "z", Winners: []string{"a"}}}},
-		{"tie", ballots("b a", "x: a > b", "y: b > a"), []Omission{
+		{"no ballots", ballots("a b"), []council.Omission{}},
+		{"one ballot", ballots("a b", "x: a > b"), []council.Omission{{Reviewer: "x", Winners: []string{}, Changes: true}}},
+		{"firm", ballots("a b", "z: a > b", "x: a > b"), []council.Omission{{Reviewer: "x", Winners: []string{"a"}}, {Reviewer: "z", Winners: []string{"a"}}}},
+		{"tie", ballots("b a", "x: a > b", "y: b > a"), []council.Omission{
 			{Reviewer: "x", Winners: []string{"b"}, Changes: true},
 			{Reviewer: "y", Winners: []string{"a"}, Changes: true},
 		}},
-		{"broken tie", ballots("b a", "x: a > b", "y: b > a", "z: a > b"), []Omission{
+		{"broken tie", ballots("b a", "x: a > b", "y: b > a", "z: a > b"), []council.Omission{
 			{Reviewer: "x", Winners: []string{"a", "b"}, Changes: true},
 			{Reviewer: "y", Winners: []string{"a"}},
 			{Reviewer: "z", Winners: []string{"a", "b"}, Changes: true},
@@ -278,7 +279,7 @@ func TestLeaveOneOutIsTallyWithoutTheVote(t *testing.T) {
 		for _, l := range LeaveOneOut(o) {
 			rest := o
 			rest.Votes = slices.DeleteFunc(slices.Clone(o.Votes), func(v Vote) bool { return v.Reviewer == l.Reviewer })
-			var want []string
+			want := []string{}
 			for _, s := range Tally(rest).Standings {
 				if s.FinalRank == 1 && s.VoteCount > 0 {
 					want = append(want, s.Model)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -35,7 +36,7 @@ type session struct {
 
 // options returns the case under a policy. Every reviewer was shown all candidates.
 // Where the own answer counts, the reviewer gets a name that no candidate has.
-func (s session) options(policy Policy) Options {
+func (s session) options(policy council.PartialPolicy) Options {
 	o := Options{
 		Candidates: slices.Sorted(maps.Values(s.LabelToModel)),
 		Asked:      map[string]int{},
@@ -105,7 +106,7 @@ func TestBordaReferenceValues(t *testing.T) {
 		t.Errorf("%d cases", len(reference.Cases))
 	}
 	for _, tc := range reference.Cases {
-		for policy, want := range map[Policy][]standing{Available: tc.Available, TiedLast: tc.TiedLast} {
+		for policy, want := range map[council.PartialPolicy][]standing{council.PolicyAvailable: tc.Available, council.PolicyTiedLast: tc.TiedLast} {
 			t.Run(fmt.Sprintf("%s/%s", tc.Name, policy), func(t *testing.T) {
 				o := tc.options(policy)
 				got := Tally(o).Standings
@@ -150,7 +151,7 @@ func TestSupportReferenceValues(t *testing.T) {
 		t.Errorf("%d cases", len(reference.Cases))
 	}
 	for _, tc := range reference.Cases {
-		for policy, want := range map[Policy]outcome{Available: tc.Available, TiedLast: tc.TiedLast} {
+		for policy, want := range map[council.PartialPolicy]outcome{council.PolicyAvailable: tc.Available, council.PolicyTiedLast: tc.TiedLast} {
 			t.Run(fmt.Sprintf("%s/%s", tc.Name, policy), func(t *testing.T) {
 				o := tc.options(policy)
 				c := newCount(o, policy)

@@ -9,17 +9,10 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Options are the sampling parameters of the members' calls; nil leaves the
-// provider's own.
-type Options struct {
-	Temperature     *float64
-	MaxOutputTokens *int
-}
-
 // Ask puts the conversation to every member and waits for all of them. Answer i
 // belongs to member i; a member that fails is an Answer with its Failure. landed
 // is called once for each answer as it comes in, from several goroutines.
-func Ask(ctx context.Context, c council.Completer, members []council.Member, conversation []council.Message, o Options, landed func(council.Answer)) []council.Answer {
+func Ask(ctx context.Context, c council.Completer, members []council.Member, conversation []council.Message, o council.Sampling, landed func(council.Answer)) []council.Answer {
 	answers := make([]council.Answer, len(members))
 	var wg sync.WaitGroup
 	for i, m := range members {
@@ -32,16 +25,13 @@ func Ask(ctx context.Context, c council.Completer, members []council.Member, con
 	return answers
 }
 
-func ask(ctx context.Context, c council.Completer, m council.Member, conversation []council.Message, o Options) (a council.Answer) {
+func ask(ctx context.Context, c council.Completer, m council.Member, conversation []council.Message, o council.Sampling) (a council.Answer) {
 	defer func() {
 		if v := recover(); v != nil {
 			a = council.Answer{Model: m.ID, Status: council.OutcomeError, Error: council.Panicked(v)}
 		}
 	}()
-	completion, err := c.Complete(ctx, council.Call{
-		Stage: council.Stage1, Model: m.Model, Messages: conversation,
-		Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens,
-	})
+	completion, err := c.Complete(ctx, council.Call{Stage: council.Stage1, Model: m.Model, Messages: conversation, Sampling: o})
 	a = council.Answer{Model: m.ID, Spent: completion.Spent}
 	if err != nil {
 		a.Status, a.Error = council.OutcomeError, council.AsFailure(err)

@@ -37,8 +37,12 @@ func scrape(t *testing.T, m *Metrics) map[string]bool {
 }
 
 func TestMetrics(t *testing.T) {
-	m := NewMetrics("v1", func() []Breaker {
-		return []Breaker{{"one", "a", "closed"}, {"one", "b", "open"}, {"two", "a", "half_open"}}
+	m := NewMetrics("v1", func() []council.Breaker {
+		return []council.Breaker{
+			{Provider: "one", Model: "a", State: council.BreakerClosed},
+			{Provider: "one", Model: "b", State: council.BreakerOpen},
+			{Provider: "two", Model: "a", State: council.BreakerHalfOpen},
+		}
 	})
 	call := council.Call{Stage: council.Stage1, Model: "a", Messages: []council.Message{{Role: "user", Content: "a secret"}}}
 	good := fixed{completion: council.Completion{Text: "a secret", Doubted: 2, Spent: council.Spent{LatencyMS: 1500, Attempts: 3}}}
@@ -115,7 +119,7 @@ func TestTracing(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	call := council.Call{Stage: council.Stage1, Model: "acme/x", Messages: []council.Message{{Role: "user", Content: "a secret question"}}}
+	call := council.Call{Stage: council.Stage1, Model: "acme:x", Messages: []council.Message{{Role: "user", Content: "a secret question"}}}
 	good := fixed{completion: council.Completion{Text: "a secret answer", FinishReason: "stop", Spent: council.Spent{Attempts: 2, Usage: council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(5))}}}}
 	bad := fixed{err: &council.Failure{Code: council.FailUnavailable, Message: "a secret message"}}
 	handler := tracing.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -124,7 +128,7 @@ func TestTracing(t *testing.T) {
 		}
 		r.Pattern = "/v1/council/{id}"
 		for _, inner := range []council.Completer{good, bad} {
-			_, _ = tracing.Completer(inner, func(string) string { return "acme" }).Complete(r.Context(), call)
+			_, _ = tracing.Completer(inner, []string{"acme"}).Complete(r.Context(), call)
 		}
 	}))
 	r := httptest.NewRequest(http.MethodPost, "/v1/council/1", strings.NewReader("{}"))
@@ -141,14 +145,14 @@ func TestTracing(t *testing.T) {
 		t.Fatalf("spans %+v", got)
 	}
 	want := []attribute.KeyValue{
-		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", "acme"), attribute.String("gen_ai.request.model", "acme/x"),
+		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", "acme"), attribute.String("gen_ai.request.model", "acme:x"),
 		attribute.String("councild.stage", "stage1"), attribute.Int64("gen_ai.usage.input_tokens", 3), attribute.Int64("gen_ai.usage.output_tokens", 5),
 		attribute.StringSlice("gen_ai.response.finish_reasons", []string{"stop"}), attribute.Int("councild.attempts", 2),
 	}
 	if diff := cmp.Diff(want, got[0].Attributes, cmp.Comparer(func(a, b attribute.KeyValue) bool { return a.Key == b.Key && a.Value.String() == b.Value.String() })); diff != "" {
 		t.Error(diff)
 	}
-	if got[0].Name != "chat acme/x" || got[0].Parent.SpanID() != got[2].SpanContext.SpanID() || got[1].Status.Description != "unavailable" {
+	if got[0].Name != "chat acme:x" || got[0].Parent.SpanID() != got[2].SpanContext.SpanID() || got[1].Status.Description != "unavailable" {
 		t.Errorf("spans %+v", got)
 	}
 	for _, s := range got {
@@ -183,7 +187,7 @@ func TestTracingIsOffByDefault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = tracing.Completer(fixed{}, func(string) string { return "" }).Complete(t.Context(), council.Call{})
+	_, _ = tracing.Completer(fixed{}, nil).Complete(t.Context(), council.Call{})
 	if err := tracing.Close(context.WithoutCancel(t.Context())); err != nil {
 		t.Error(err)
 	}
