@@ -316,9 +316,9 @@ func (m moody) Prepare(r council.Request) (council.Plan, error) {
 }
 
 // fullReport is a report in which nothing is empty.
-func fullReport(httpapi.ReportQuery) (bias.Report, error) { return manySessions().Report(), nil }
+func fullReport(bias.Query) (bias.Report, error) { return manySessions().Report(), nil }
 
-func fullLeaderboard(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+func fullLeaderboard(bias.Query) (bias.Leaderboard, error) {
 	return manySessions().Leaderboard(council.PolicyAvailable), nil
 }
 
@@ -386,7 +386,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	}
 	tooMany := func(path string) (*http.Response, []byte) { // of one caller's reports
 		begun, release := make(chan struct{}), make(chan struct{})
-		s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+		s.daemon.report = func(bias.Query) (bias.Report, error) {
 			begun <- struct{}{}
 			<-release
 			return bias.Report{}, nil
@@ -483,7 +483,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "DELETE", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report?days=x", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() {
-			s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
+			s.daemon.report = func(bias.Query) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
 		}},
 		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() { s.daemon.board = fullLeaderboard }},
 		{method: "GET", path: "/v1/leaderboard?format=text", headers: auth},
@@ -491,7 +491,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "DELETE", path: "/v1/leaderboard", headers: auth},
 		{method: "GET", path: "/v1/leaderboard?days=x", headers: auth},
 		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() {
-			s.daemon.board = func(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+			s.daemon.board = func(bias.Query) (bias.Leaderboard, error) {
 				return bias.Leaderboard{}, errors.New("no disk")
 			}
 		}},
