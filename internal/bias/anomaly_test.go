@@ -7,20 +7,20 @@ import (
 	"testing"
 )
 
-func TestKept(t *testing.T) {
+func TestShareKept(t *testing.T) {
 	inf := math.Inf(1)
 	for _, tc := range []struct{ deviation, low, high, want float64 }{
 		{2, 1, 3, 0.5}, {-2, -3, -1, 0.5}, {2, -1, 3, 0}, {-2, -3, 1, 0}, {2, 2.5, 3, 1}, {0, 0, 0, 0}, {2, -inf, inf, 0}, {-2, -inf, inf, 0},
 	} {
-		if got := kept(tc.deviation, tc.low, tc.high); got != tc.want {
+		if got := shareKept(tc.deviation, tc.low, tc.high); got != tc.want {
 			t.Errorf("of %v between %v and %v: %v, want %v", tc.deviation, tc.low, tc.high, got, tc.want)
 		}
 	}
 }
 
 // flaggedIn returns the cells of a window with a q below 0.05.
-func flaggedIn(w window) []anomaly {
-	return slices.DeleteFunc(anomalies(&w, severities(w), stretches(w.sessions)), func(a anomaly) bool { return a.q >= 0.05 })
+func flaggedIn(w window) []Anomaly {
+	return slices.DeleteFunc(w.testedCells(severities(w), stretches(w.sessions)), func(a Anomaly) bool { return a.QValue >= 0.05 })
 }
 
 // uneven makes sessions differ in how far scores scatter: the logarithm of the
@@ -77,10 +77,13 @@ func TestAnomaliesFound(t *testing.T) {
 				return 0
 			}}.window(rand.New(rand.NewPCG(seed, 4)))
 			for _, a := range flaggedIn(w) {
-				if a.session == 40 && a.reviewer == 1 {
+				if a.SessionID == "40" && a.ReviewerID == "b" {
 					found++
-					if a.value > -0.5 || math.Abs(a.usual) > 0.5 || a.t > -3 || a.questions != 50 {
+					if a.Value > -0.5 || math.Abs(a.Usual) > 0.5 || a.T > -3 {
 						t.Errorf("seed %d: %+v", seed, a)
+					}
+					if a.questions != 50 {
+						t.Errorf("seed %d: compared with %d questions, want 50", seed, a.questions)
 					}
 				}
 			}
@@ -95,7 +98,7 @@ func TestAnomaliesFound(t *testing.T) {
 func TestAnomaliesNeedTenSessions(t *testing.T) {
 	for n, want := range map[int]int{9: 0, 10: 50} { // five reviewers in ten sessions
 		w := simulation{sessions: n}.window(rand.New(rand.NewPCG(1, 0)))
-		if got := anomalies(&w, severities(w), stretches(w.sessions)); len(got) != want {
+		if got := w.testedCells(severities(w), stretches(w.sessions)); len(got) != want {
 			t.Errorf("%d sessions: %d cells", n, len(got))
 		}
 	}

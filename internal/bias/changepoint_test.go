@@ -25,11 +25,11 @@ func TestChangePointsAreReproducible(t *testing.T) {
 		h = append(h, v)
 	}
 	w, fits := fitsOf(h...)
-	points := changePoints(w, fits, []stretch{{0, 200}})
-	if len(points) != 2 || points[0].sessions != 200 || points[1].sessions != 133 {
+	points := w.changePoints(fits, []stretch{{0, 200}})
+	if len(points) != 2 || points[0].Sessions != 200 || points[1].Sessions != 133 {
 		t.Fatalf("change points %+v", points)
 	}
-	if diff := cmp.Diff(points, changePoints(w, fits, []stretch{{0, 200}}), cmp.AllowUnexported(changePoint{}, stretch{})); diff != "" {
+	if diff := cmp.Diff(points, w.changePoints(fits, []stretch{{0, 200}})); diff != "" {
 		t.Errorf("another time (-first +second):\n%s", diff)
 	}
 }
@@ -48,13 +48,19 @@ func TestChangePointFindsAJump(t *testing.T) {
 		h = append(h, v)
 	}
 	w, fits := fitsOf(h...)
-	points := changePoints(w, fits, []stretch{{10, 80}})
+	points := w.changePoints(fits, []stretch{{10, 80}})
 	if len(points) != 1 { // a constant series has none
 		t.Fatalf("change points %+v", points)
 	}
 	c := points[0]
-	if c.at != 50 || c.p != 1./2000 || c.sessions != 69 || math.Abs(c.before) > 0.2 || math.Abs(c.after-1) > 0.2 {
-		t.Errorf("%+v", c)
+	if c.SessionID != "50" || c.Sessions != 69 {
+		t.Errorf("at session %s of %d, want 50 of 69", c.SessionID, c.Sessions)
+	}
+	if c.PValue != 1./2000 {
+		t.Errorf("p = %v", c.PValue)
+	}
+	if math.Abs(c.Before) > 0.2 || math.Abs(c.After-1) > 0.2 {
+		t.Errorf("from %v to %v, want from 0 to 1", c.Before, c.After)
 	}
 }
 

@@ -86,7 +86,7 @@ func fitsOf(h ...[2]float64) (*window, []stat.TwoWay) {
 	w, fits := window{names: []string{"a", "b"}}, make([]stat.TwoWay, len(h))
 	for s, v := range h {
 		fits[s].Effect = v[:]
-		w.sessions = append(w.sessions, scores{cluster: s})
+		w.sessions = append(w.sessions, scores{id: strconv.Itoa(s), cluster: s})
 	}
 	return &w, fits
 }
@@ -109,7 +109,7 @@ func TestDriftNeedsTenSessions(t *testing.T) {
 		if got := drifts(w, fits, tc.split); len(got) != tc.want {
 			t.Errorf("%v: drifts %+v", tc.split, got)
 		}
-		if got := changePoints(w, fits, tc.split); len(got) != tc.want {
+		if got := w.changePoints(fits, tc.split); len(got) != tc.want {
 			t.Errorf("%v: change points %+v", tc.split, got)
 		}
 	}

@@ -3,10 +3,69 @@ package bias
 import (
 	"cmp"
 	"math"
+	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/councild/councild/internal/stat"
 )
+
+// reportSeed seeds the random numbers of a report, so that it can be repeated.
+const reportSeed = 18
+
+// jackknifeFrom is how many reviewers a session takes for its anomalies to hold
+// whichever single score is left out. With fewer, one score is too much of a
+// reviewer's harshness.
+const jackknifeFrom = 6
+
+// anomalyLimits is what the report says of anomalies that it does not find.
+const anomalyLimits = "a shift of 2.5 points in one session is found about every other time from five members on, " +
+	"and less often with fewer members or where sessions differ in how far their scores scatter"
+
+// ChangePoint is where a reviewer's relative harshness departs furthest from its
+// mean, over sessions in which the council stayed the same.
+type ChangePoint struct {
+	ReviewerID string    `json:"reviewer_id"`
+	SessionID  string    `json:"session_id"` // the first that asked the question with which the new level begins
+	Start      time.Time `json:"start"`      // of that session
+	Before     float64   `json:"before"`     // mean relative harshness, in points
+	After      float64   `json:"after"`
+	Statistic  float64   `json:"statistic"` // largest absolute partial sum of deviations, over SD sqrt(n)
+	PValue     float64   `json:"p_value"`   // by permuting questions
+	QValue     float64   `json:"q_value"`   // after Benjamini and Hochberg among change points
+	// Flagged means that q lies below the level for this number of questions, and that
+	// the levels are at least as far apart as the drift that counts.
+	Flagged     bool      `json:"flagged"`
+	Sessions    int       `json:"sessions"` // that the reviewer took part in
+	Clusters    int       `json:"clusters"` // sessions, those that answered one question counted once
+	WindowStart time.Time `json:"window_start"`
+	WindowEnd   time.Time `json:"window_end"`
+}
+
+// Anomalies are the cells, one reviewer on one question, that do not fit the
+// others.
+type Anomalies struct {
+	Cells  int       `json:"cells"` // that were tested, all in one family
+	Found  []Anomaly `json:"found"` // by time
+	Limits string    `json:"limits"`
+}
+
+// Anomaly is one cell whose q lies below the level for its number of questions.
+type Anomaly struct {
+	SessionID  string    `json:"session_id"` // the first that asked the question
+	Start      time.Time `json:"start"`      // of that session
+	Sessions   int       `json:"sessions"`   // that asked the question
+	ReviewerID string    `json:"reviewer_id"`
+	// Value is the reviewer's relative harshness in those sessions, in points, Usual
+	// its mean over all questions.
+	Value  float64 `json:"value"`
+	Usual  float64 `json:"usual"`
+	T      float64 `json:"t"` // externally studentised
+	PValue float64 `json:"p_value"`
+	QValue float64 `json:"q_value"` // after Benjamini and Hochberg among the cells
+
+	questions int // that it was compared with, itself among them
+}
 
 // severities returns the fit of each session's scores on candidate and reviewer, own
 // reviews excluded. The rows are the members of the window: the effect of a reviewer is
@@ -47,7 +106,7 @@ func questions(w *window, fits []stat.TwoWay, part stretch) []question {
 	for _, group := range sessions {
 		q := question{TwoWay: fits[group[0]], first: group[0], at: float64(group[0]), sessions: len(group)}
 		if len(group) > 1 {
-			q.TwoWay, q.at = meanSeverity(fits, group), 0
+			q.TwoWay, q.at = meanFit(fits, group), 0
 			for _, s := range group {
 				q.at += float64(s) / float64(len(group))
 			}
@@ -58,38 +117,13 @@ func questions(w *window, fits []stat.TwoWay, part stretch) []question {
 	return all
 }
 
-// meanSeverity returns the mean of the fits of some sessions: of each reviewer over
-// those in which it has a harshness, and of the residuals over those that have any.
-func meanSeverity(fits []stat.TwoWay, group []int) stat.TwoWay {
-	mean := stat.NewTwoWay(len(fits[group[0]].Effect))
-	for reviewer := range mean.Effect {
-		var h, leverage, low, high, n float64
-		for _, s := range group {
-			if fit := fits[s]; !math.IsNaN(fit.Effect[reviewer]) {
-				h += fit.Effect[reviewer]
-				leverage += fit.Leverage[reviewer]
-				low += fit.Low[reviewer]
-				high += fit.High[reviewer]
-				n++
-			}
-		}
-		if n > 0 {
-			mean.Effect[reviewer], mean.Leverage[reviewer] = h/n, leverage/n
-			mean.Low[reviewer], mean.High[reviewer] = low/n, high/n
-		}
+// meanFit returns the mean of the fits of some sessions.
+func meanFit(fits []stat.TwoWay, sessions []int) stat.TwoWay {
+	group := make([]stat.TwoWay, len(sessions))
+	for k, s := range sessions {
+		group[k] = fits[s]
 	}
-	n := 0.0
-	for _, s := range group {
-		if fits[s].DF > 0 {
-			mean.Squares += fits[s].Squares
-			mean.DF += fits[s].DF
-			n++
-		}
-	}
-	if n > 0 {
-		mean.Squares, mean.DF = mean.Squares/n, mean.DF/n
-	}
-	return mean
+	return stat.MeanTwoWay(group)
 }
 
 // others returns a copy of the scores without those of own answers.
@@ -116,4 +150,229 @@ func (x *scores) judged(reviewer int) int {
 		}
 	}
 	return n
+}
+
+// stretch is a run of sessions, from one up to but without another, in which the
+// council stayed the same.
+type stretch struct{ from, to int }
+
+// stretches splits sessions, oldest first, where council_config_version changes
+// and where a member comes or goes for good (ADR-018: scores before and after are
+// not those of one reviewer). Members that span fewer sessions than a test takes
+// are guests and split nothing, and a version that the records do not tell is no
+// change.
+func stretches(sessions []scores) []stretch {
+	first, last := map[int]int{}, map[int]int{}
+	for s, x := range sessions {
+		for _, levels := range [][]int{x.reviewers, x.candidates} {
+			for _, member := range levels {
+				if _, ok := first[member]; !ok {
+					first[member] = s
+				}
+				last[member] = s
+			}
+		}
+	}
+	starts := map[int]bool{0: true}
+	for member, from := range first {
+		if to := last[member] + 1; to-from >= preliminaryFrom {
+			starts[from], starts[to] = true, true
+		}
+	}
+	var split []stretch
+	config := ""
+	for s, x := range sessions {
+		if starts[s] || x.config != "" && config != "" && x.config != config {
+			split = append(split, stretch{from: s})
+		}
+		if x.config != "" {
+			config = x.config
+		}
+		split[len(split)-1].to = s + 1
+	}
+	return split
+}
+
+// drift says how a reviewer's relative harshness changed within a stretch.
+type drift struct {
+	stretch
+	reviewer  int
+	sessions  int     // that the reviewer took part in
+	questions int     // that these asked
+	change    float64 // over the whole stretch, in points
+	se        float64 // NaN below ten questions; 0 where the harshness does not scatter about the line
+}
+
+// drifts returns the linear trend of relative harshness over the sessions'
+// ordinals, for each stretch and reviewer with at least ten sessions: the slope and
+// its standard error by leaving out one question at a time, both times (S-1) for a
+// stretch of S sessions. The test is Student's t with one degree of freedom less
+// than questions. Fewer than ten questions have no standard error.
+func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
+	var all []drift
+	for _, part := range split {
+		span := float64(part.to - part.from - 1)
+		for reviewer := range fits[part.from].Effect {
+			at, h := series(fits[part.from:part.to], reviewer)
+			if len(at) < preliminaryFrom {
+				continue
+			}
+			clusters, distinct := make([]int, len(at)), map[int]bool{}
+			for k, s := range at {
+				clusters[k] = w.sessions[part.from+int(s)].cluster
+				distinct[clusters[k]] = true
+			}
+			d := drift{stretch: part, reviewer: reviewer, sessions: len(at), questions: len(distinct), se: math.NaN()}
+			if slope, se, ok := stat.Trend(at, h, clusters); ok && d.questions >= preliminaryFrom {
+				d.change, d.se = slope*span, se*span
+			}
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+func (d drift) df() float64 { return float64(d.questions - 1) }
+
+// series returns one reviewer's relative harshness and the ordinals of the
+// sessions that have it.
+func series(fits []stat.TwoWay, reviewer int) (at, h []float64) {
+	for s, fit := range fits {
+		if v := fit.Effect[reviewer]; !math.IsNaN(v) {
+			at, h = append(at, float64(s)), append(h, v)
+		}
+	}
+	return at, h
+}
+
+// seriesOf returns one reviewer's relative harshness on the questions, and which of
+// them have it.
+func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
+	for k, q := range asked {
+		if v := q.Effect[reviewer]; !math.IsNaN(v) {
+			at, h = append(at, k), append(h, v)
+		}
+	}
+	return at, h
+}
+
+// changePoints returns the change point of each stretch and reviewer with at least
+// ten questions, from the mean relative harshness on each question. The p value is
+// the share of random orders of the questions, the given one among them, whose
+// statistic is as large (Good, Permutation Tests, 2000): questions on which the
+// council stayed the same are exchangeable, the sessions that asked one of them are
+// not. Beyond 256 questions, runs of neighbours are moved together.
+func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint {
+	random := rand.NewPCG(reportSeed, 0)
+	points, p := []ChangePoint{}, []float64{}
+	for _, part := range split {
+		asked := questions(w, fits, part)
+		deviations := stat.Matrix(len(asked), len(w.names), 0.) // 0 where not taken part
+		for reviewer, id := range w.names {
+			at, h := seriesOf(asked, reviewer)
+			if len(h) < preliminaryFrom || stat.Constant(h) {
+				continue
+			}
+			statistic, k := stat.CUSUM(h)
+			mean := stat.Mean(h)
+			for i, q := range at {
+				deviations[q][len(points)-len(p)] = h[i] - mean
+			}
+			_, sessions := series(fits[part.from:part.to], reviewer)
+			first := w.sessions[asked[at[k]].first]
+			points = append(points, ChangePoint{
+				ReviewerID: id, SessionID: first.id, Start: first.start,
+				Before: stat.Mean(h[:k]), After: stat.Mean(h[k:]), Statistic: statistic, Sessions: len(sessions), Clusters: len(h),
+				WindowStart: w.sessions[part.from].start, WindowEnd: w.sessions[part.to-1].start,
+			})
+		}
+		p = append(p, stat.PermuteCUSUM(deviations, len(points)-len(p), random)...)
+	}
+	for i, q := range stat.BenjaminiHochberg(p) {
+		c := &points[i]
+		c.PValue, c.QValue = p[i], q
+		c.Flagged = q < level(c.Clusters) && math.Abs(c.After-c.Before) >= deltaDrift
+	}
+	return points
+}
+
+// anomalies returns the anomalies of a report.
+func (w *window) anomalies(fits []stat.TwoWay, split []stretch) Anomalies {
+	cells := w.testedCells(fits, split)
+	found := slices.DeleteFunc(slices.Clone(cells), func(a Anomaly) bool { return a.QValue >= level(a.questions) })
+	slices.SortStableFunc(found, func(a, b Anomaly) int { return a.Start.Compare(b.Start) })
+	return Anomalies{Cells: len(cells), Found: append([]Anomaly{}, found...), Limits: anomalyLimits}
+}
+
+// testedCells tests every cell of the stretches with at least ten questions, all in
+// one family of Benjamini and Hochberg. A question on which everyone gives low
+// scores is a hard one and no anomaly.
+//
+// Harshness varies between questions, and by the chance of few scores. The variance by
+// chance differs between questions too, and is known from few residuals. So each
+// variance is moderated towards the others (see [stat.ModeratedVariances]), every
+// deviation is scaled to what the two lead to expect, and compared with the others by
+// its externally studentised value, on the degrees of freedom of the moderated
+// variance, at most two less than questions.
+//
+// From six reviewers on, a deviation counts as far as it holds whichever one of the
+// reviewer's scores is left out.
+func (w *window) testedCells(fits []stat.TwoWay, split []stretch) []Anomaly {
+	var cells []Anomaly
+	var p []float64
+	for _, part := range split {
+		asked := questions(w, fits, part)
+		squares, residual := make([]float64, len(asked)), make([]float64, len(asked))
+		for k, q := range asked {
+			squares[k], residual[k] = q.Squares, q.DF
+		}
+		chance, df, ok := stat.ModeratedVariances(squares, residual)
+		if !ok {
+			continue
+		}
+		for reviewer, id := range w.names {
+			at, h := seriesOf(asked, reviewer)
+			if len(h) < preliminaryFrom || stat.Constant(h) {
+				continue
+			}
+			mean, average := stat.Mean(h), 0.0
+			for _, q := range at {
+				average += chance[q] * asked[q].Leverage[reviewer] / float64(len(h))
+			}
+			between := max(0, stat.Variance(h)-average)
+			scaled := make([]float64, len(h))
+			for k, q := range at {
+				scaled[k] = (h[k] - mean) / math.Sqrt(between+chance[q]*asked[q].Leverage[reviewer])
+			}
+			for k, t := range stat.Studentized(scaled) {
+				q := asked[at[k]]
+				if compared := slices.DeleteFunc(slices.Clone(q.Effect), math.IsNaN); len(compared) >= jackknifeFrom {
+					t *= shareKept(h[k]-mean, q.Low[reviewer]-mean, q.High[reviewer]-mean)
+				}
+				first := w.sessions[q.first]
+				p = append(p, stat.StudentP(t, min(df[at[k]], float64(len(h)-2))))
+				cells = append(cells, Anomaly{
+					SessionID: first.id, Start: first.start, Sessions: q.sessions, ReviewerID: id,
+					Value: h[k], Usual: mean, T: t, PValue: p[len(p)-1], questions: len(h),
+				})
+			}
+		}
+	}
+	for i, q := range stat.BenjaminiHochberg(p) {
+		cells[i].QValue = q
+	}
+	return cells
+}
+
+// shareKept returns the share of a deviation, 0 to 1, that is left at the least when one
+// score is left out, given the range that it then has: 0 where its sign may change.
+func shareKept(deviation, low, high float64) float64 {
+	switch {
+	case deviation > 0:
+		return max(0, min(1, low/deviation))
+	case deviation < 0:
+		return max(0, min(1, high/deviation))
+	default:
+		return 0
+	}
 }

@@ -78,10 +78,10 @@ func TestRoundingIsNoHarshness(t *testing.T) {
 			t.Errorf("drift %+v", d)
 		}
 	}
-	if c := changePoints(&w, fits, split); len(c) > 0 {
+	if c := w.changePoints(fits, split); len(c) > 0 {
 		t.Errorf("change points %+v", c)
 	}
-	if a := anomalies(&w, fits, split); len(a) > 0 {
+	if a := w.testedCells(fits, split); len(a) > 0 {
 		t.Errorf("anomalies %+v", a)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 
 	"github.com/councild/councild/internal/stat"
 )
@@ -46,7 +47,7 @@ func (o simulation) window(rng *rand.Rand) window {
 	for s := range o.sessions {
 		w.clusters = s/run + 1
 		x := scores{
-			cluster: s / run, shared: o.shared, reviewers: indices, candidates: indices,
+			id: strconv.Itoa(s), cluster: s / run, shared: o.shared, reviewers: indices, candidates: indices,
 			y: stat.Matrix(members, members, math.NaN()), length: stat.Matrix(members, members, 1000.), position: stat.Matrix(members, members, -1),
 			own: stat.Matrix(members, members, false), family: stat.Matrix(members, members, false),
 		}

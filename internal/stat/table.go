@@ -96,6 +96,36 @@ func FitTwoWay(y [][]float64) TwoWay {
 	return fit
 }
 
+// MeanTwoWay returns the mean of fits with the same rows: of each row over the fits in
+// which its effect is known, and of the residuals over the fits that have any.
+func MeanTwoWay(fits []TwoWay) TwoWay {
+	lists := func(f TwoWay) [4][]float64 { return [4][]float64{f.Effect, f.Leverage, f.Low, f.High} }
+	by := Matrix(4, len(fits[0].Effect), 0.)
+	mean := TwoWay{Effect: by[0], Leverage: by[1], Low: by[2], High: by[3]}
+	known, n := make([]float64, len(fits[0].Effect)), 0.0
+	for _, f := range fits {
+		for row, effect := range f.Effect {
+			if math.IsNaN(effect) {
+				continue
+			}
+			known[row]++
+			for k, list := range lists(f) {
+				by[k][row] += list[row]
+			}
+		}
+		if f.DF > 0 {
+			mean.Squares, mean.DF, n = mean.Squares+f.Squares, mean.DF+f.DF, n+1
+		}
+	}
+	for _, list := range by {
+		for row := range list {
+			list[row] /= known[row] // NaN where no effect is known
+		}
+	}
+	mean.Squares, mean.DF = mean.Squares/max(1, n), mean.DF/max(1, n)
+	return mean
+}
+
 // leaveOneOut sets Low and High from the residuals of the values and the inverse of the
 // rows' normal equations. A value with residual e and leverage l moves the effect of its
 // row by d e / (1-l), d being what the effect changes by a unit more of that value (Cook

@@ -39,3 +39,22 @@ func TestFitTwoWay(t *testing.T) {
 		})
 	}
 }
+
+func TestMeanTwoWay(t *testing.T) {
+	nan := math.NaN()
+	a := TwoWay{Effect: []float64{1, nan, nan}, Leverage: []float64{0.1, nan, nan}, Low: []float64{0, nan, nan}, High: []float64{2, nan, nan}}
+	b := TwoWay{
+		Effect: []float64{3, -3, nan}, Leverage: []float64{0.3, 0.5, nan}, Low: []float64{2, -4, nan}, High: []float64{4, -2, nan},
+		Squares: 8, DF: 2,
+	}
+	want := TwoWay{
+		Effect: []float64{2, -3, nan}, Leverage: []float64{0.2, 0.5, nan}, Low: []float64{1, -4, nan}, High: []float64{3, -2, nan},
+		Squares: 8, DF: 2,
+	}
+	if diff := cmp.Diff(want, MeanTwoWay([]TwoWay{a, b}), approx, cmpopts.EquateNaNs()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if mean := MeanTwoWay([]TwoWay{a, a}); mean.Squares != 0 || mean.DF != 0 {
+		t.Errorf("without residuals: squares %v on %v degrees of freedom", mean.Squares, mean.DF)
+	}
+}
