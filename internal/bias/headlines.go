@@ -12,20 +12,6 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// The least effects that count as a bias, in points on 1-10.
-const (
-	deltaEffect    = 0.25 // of an own or a related answer, a reviewer, a doubling of the length
-	deltaPosition  = 0.15
-	deltaAnchoring = 0.10
-	deltaDrift     = 0.5 // over the window
-)
-
-// The false discovery rates at which a headline is flagged.
-const (
-	levelBelowHigh = 0.03
-	levelHigh      = 0.05
-)
-
 const (
 	lengthAssociation  = "length_points_per_doubling"
 	anchoringName      = "anchoring"
@@ -56,133 +42,6 @@ const (
 	shrinks       = "no effect shown; the estimate is about a third of a true effect, so none is called negligible"
 )
 
-// level returns the false discovery rate at which a figure of that many sessions is
-// flagged.
-func level(sessions int) float64 {
-	if sessions < highFrom {
-		return levelBelowHigh
-	}
-	return levelHigh
-}
-
-// tiny is a standard error, in points, that is nothing but rounding.
-const tiny = 1e-10
-
-// metric returns a metric of the window without a figure.
-func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric {
-	return Metric{
-		Name: name, Unit: unit, Method: method, SampleSize: t.sessions, Records: t.records, Clusters: t.clusters,
-		WindowStart: w.Start, WindowEnd: w.End, Confidence: c.confidence(t.clusters), Members: []Metric{},
-	}
-}
-
-// missing says why there is no figure: too few sessions where there is any, else
-// the reason.
-func (m *Metric) missing(reason string) {
-	m.Verdict, m.Reason = new(VerdictNotIdentified), reason
-	if m.Clusters > 0 && m.Clusters < preliminaryFrom {
-		m.Verdict, m.Reason = new(VerdictInsufficient), m.few(preliminaryFrom, "a test")
-	}
-}
-
-// few says that what a figure needs so many of is not there: sessions, or questions
-// where several sessions asked the same.
-func (m *Metric) few(needed int, what string) string {
-	if m.Clusters < m.SampleSize {
-		return fmt.Sprintf("%d sessions asked the same questions, %d in all: %s takes %d", m.SampleSize, m.Clusters, what, needed)
-	}
-	return fmt.Sprintf("%d of the %d sessions that %s takes", m.Clusters, needed, what)
-}
-
-// set fills in the figure of an effect and its test.
-func (m *Metric) set(e stat.Effect) {
-	if !(e.SE > tiny) {
-		m.missing(noVariation)
-		return
-	}
-	half := e.HalfWidth(0.95)
-	m.PointEstimate, m.CILower, m.CIUpper = new(e.Estimate), new(e.Estimate-half), new(e.Estimate+half)
-	m.StandardError = new(e.SE)
-	if e.CR1 > 0 {
-		m.StandardErrorCR1 = new(e.CR1)
-	}
-	m.Test = &Test{Name: "t", Value: e.Estimate / e.SE, DF: []float64{e.DF}}
-	m.PValue = new(stat.StudentP(m.Test.Value, e.DF))
-}
-
-// withhold takes back the figure of a metric, for a reason.
-func (m *Metric) withhold(reason string) {
-	m.PointEstimate, m.CILower, m.CIUpper, m.StandardError, m.StandardErrorCR1 = nil, nil, nil, nil, nil
-	m.Test, m.PValue, m.SecondFit = nil, nil, nil
-	m.missing(reason)
-}
-
-// setSecond gives a metric that has a figure that of the second fit, whose variance
-// is greater by what d says. Without one the metric has no figure at all: reviewers
-// who spread their scores differently could make the whole of it.
-func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination) {
-	if m.PointEstimate == nil {
-		return
-	}
-	estimable, robust := f.Estimable(c)
-	e := f.Effect(c, min(m.Clusters, f.Clusters))
-	e.SE = math.Sqrt(e.SE*e.SE + d.variance(f, c))
-	switch {
-	case !estimable:
-		m.withhold(notTold)
-	case !robust:
-		m.withhold(oneSession)
-	case !(e.SE > tiny):
-		m.withhold(noVariation)
-	default:
-		m.SecondFit = &SecondFit{PointEstimate: e.Estimate, StandardError: e.SE, PValue: stat.StudentP(e.Estimate/e.SE, e.DF)}
-	}
-}
-
-// decisive returns the p that counts, nil for none: where there is a second fit, the
-// larger of both, and 1 where the signs differ.
-func (m *Metric) decisive() *float64 {
-	if m.PValue == nil || m.SecondFit == nil {
-		return m.PValue
-	}
-	if math.Signbit(*m.PointEstimate) != math.Signbit(m.SecondFit.PointEstimate) {
-		return new(1.)
-	}
-	return new(max(*m.PValue, m.SecondFit.PValue))
-}
-
-// setContrast fills in a contrast of a fit's coefficients, on as many degrees of
-// freedom as there are sessions behind the metric, less one.
-func (m *Metric) setContrast(f *stat.Fit, c []float64) {
-	estimable, robust := f.Estimable(c)
-	switch {
-	case m.Clusters < preliminaryFrom || !estimable:
-		m.missing(notTold)
-	case !robust:
-		m.missing(oneSession)
-	default:
-		m.set(f.Effect(c, m.Clusters))
-	}
-}
-
-// adjust sets the q values of the metrics that have a p and belong, as one family,
-// and returns those.
-func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
-	var tested []*Metric
-	var p []float64
-	for i := range metrics {
-		if single := metrics[i].decisive(); single != nil && belongs(metrics[i]) {
-			tested, p = append(tested, &metrics[i]), append(p, *single)
-		}
-	}
-	for i, q := range stat.BenjaminiHochberg(p) {
-		tested[i].QValue = new(q)
-	}
-	return tested
-}
-
-func all(Metric) bool { return true }
-
 // headline turns a metric into the headline of its members: it takes the figure of
 // the one with the smallest p, and that p after Benjamini and Hochberg. Members with
 // too few sessions for a verdict stand back where others have enough. Without a
@@ -202,34 +61,6 @@ func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	for _, member := range tested {
 		m.PValue = new(min(*m.PValue, *member.QValue))
 	}
-}
-
-// withoutMembers says why no member has a figure: in the words of those that have a
-// reason of their own, else as the headline would.
-func withoutMembers(members []Metric, otherwise string) string {
-	for _, own := range []string{noVariation, scaleUnknown, hardlyFollows} {
-		if slices.ContainsFunc(members, func(m Metric) bool { return m.Reason == own }) {
-			return strings.Replace(own, hardlyFollows, noneFollow, 1)
-		}
-	}
-	return otherwise
-}
-
-// show makes a headline show one of so many tested members.
-func (m *Metric) show(member *Metric, among int) {
-	m.take(member, among)
-	m.Test, m.SecondFit = member.Test, member.SecondFit
-	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
-}
-
-// take takes over the figure of a member that stands out among so many. Because it
-// was picked, the interval is wider than its own: it holds for all of them at once
-// (Bonferroni).
-func (m *Metric) take(from *Metric, among int) {
-	m.Subject, m.PointEstimate, m.StandardError, m.StandardErrorCR1 = from.Subject, from.PointEstimate, from.StandardError, from.StandardErrorCR1
-	e := stat.Effect{Estimate: *from.PointEstimate, SE: *from.StandardError, DF: from.Test.DF[0]}
-	half := e.HalfWidth(1 - 0.05/float64(among))
-	m.CILower, m.CIUpper = new(e.Estimate-half), new(e.Estimate+half)
 }
 
 // findings makes metrics of the models of a window.
@@ -437,57 +268,47 @@ func (h *findings) affinity() Metric {
 // shapes are the members.
 func (h *findings) position() Metric {
 	m := h.metric("position", points, "largest position effect, Wald test of all, every candidate and reviewer of a session absorbed (M1); "+leastSquares, h.ordered, deltaPosition)
-	var fits, solid []*stat.Fit
-	var sizes, solidSizes []int
+	var all []placed
 	for size, t := range h.randomised {
-		if !t.testable() {
-			continue
-		}
-		f := h.w.fit(h.w.plain(), h.positionModel(size))
-		fits, sizes = append(fits, f), append(sizes, size)
-		if testableAtOnce(f) {
-			solid, solidSizes = append(solid, f), append(solidSizes, size)
+		if t.testable() {
+			all = append(all, placed{h.w.fit(h.w.plain(), h.positionModel(size)), size})
 		}
 	}
-	if len(sizes) == 0 {
+	if len(all) == 0 {
 		m.missing(h.withoutOrders())
 		return m
 	}
 	// A size that tells nothing, such as one that few reviewers were shown, is left to
 	// the others.
-	if len(solid) > 0 {
-		fits, sizes = solid, solidSizes
-	}
-	m.Members = h.effects(m, "position_effect", h.randomised[:], sizes, fits)
-	if len(solid) == 0 {
+	h.placed = slices.DeleteFunc(slices.Clone(all), func(f placed) bool { return !testableAtOnce(f.Fit) })
+	if len(h.placed) == 0 {
+		m.Members = h.effects(m, "position_effect", h.randomised[:], all)
 		unknown := slices.IndexFunc(m.Members, func(effect Metric) bool { return effect.PointEstimate == nil })
 		m.missing(m.Members[unknown].Reason)
 		return m
 	}
+	m.Members = h.effects(m, "position_effect", h.randomised[:], h.placed)
 	m.take(largest(m.Members), len(m.Members))
-	m.Test, m.PValue = omnibus(fits)
-	for k, f := range fits {
-		h.placed = append(h.placed, placed{f, sizes[k]})
-	}
-	m.Members = append(m.Members, h.shapes(m, sizes, fits)...)
+	m.Test, m.PValue = omnibus(h.placed)
+	m.Members = append(m.Members, h.shapes(m)...)
 	return m
 }
 
-// effects returns a member for each position in slates of those sizes.
-func (h *findings) effects(of Metric, name string, tallies []tally, sizes []int, fits []*stat.Fit) []Metric {
+// effects returns a member for each position in the slates of those fits.
+func (h *findings) effects(of Metric, name string, tallies []tally, fits []placed) []Metric {
 	var effects []Metric
-	for k, size := range sizes {
-		for p := range size {
-			m := h.metric(name, of.Unit, of.Method, tallies[size], *of.Delta)
+	for _, f := range fits {
+		for p := range f.size {
+			m := h.metric(name, of.Unit, of.Method, tallies[f.size], *of.Delta)
 			m.Subject = strconv.Itoa(p)
-			if len(sizes) > 1 {
-				m.Subject = fmt.Sprintf("%d of %d", p, size)
+			if len(fits) > 1 {
+				m.Subject = fmt.Sprintf("%d of %d", p, f.size)
 			}
 			m.Name += "|" + m.Subject
-			if f := fits[k]; f.Clusters < size {
+			if f.Clusters < f.size {
 				m.missing(fewSessions)
 			} else {
-				m.setContrast(f, contrast(f.N, 0, only(size, p)))
+				m.setContrast(f.Fit, contrast(f.N, 0, only(f.size, p)))
 			}
 			effects = append(effects, m)
 		}
@@ -510,7 +331,7 @@ func testableAtOnce(f *stat.Fit) bool {
 // omnibus returns the Wald test of all position effects and its p. Those of several
 // sizes of slate are combined by Stouffer's method, weighted by the square root of
 // the sessions.
-func omnibus(fits []*stat.Fit) (test *Test, p *float64) {
+func omnibus(fits []placed) (test *Test, p *float64) {
 	var sum, squares float64
 	for _, f := range fits {
 		contrasts := make([][]float64, f.N)
@@ -531,17 +352,16 @@ func omnibus(fits []*stat.Fit) (test *Test, p *float64) {
 
 // shapes returns what the position effects look like, slates of several sizes
 // combined by inverse variance.
-func (h *findings) shapes(of Metric, sizes []int, fits []*stat.Fit) []Metric {
+func (h *findings) shapes(of Metric) []Metric {
 	var shapes []Metric
 	for _, shape := range []string{"primacy", "recency", "ends_minus_middle", "linear_per_step"} {
 		var e stat.Effect
 		var weight float64
-		for k, size := range sizes {
-			weights := shapeWeights(shape, size)
+		for _, f := range h.placed {
+			weights := shapeWeights(shape, f.size)
 			if weights == nil {
 				continue
 			}
-			f := fits[k]
 			part := f.Effect(contrast(f.N, 0, weights), f.Clusters)
 			w := 1 / (part.SE * part.SE)
 			weight += w
@@ -563,37 +383,28 @@ func (h *findings) shapes(of Metric, sizes []int, fits []*stat.Fit) []Metric {
 	return shapes
 }
 
-// shapeWeights returns the weights of the positions of a slate in a shape, nil
-// where the slate is too small for it.
+// shapeWeights returns the weights of the positions of a slate, two or more, in a shape:
+// the mean of some positions less the mean of the others, or the slope over all. It is
+// nil where the slate is too small for the shape.
 func shapeWeights(shape string, size int) []float64 {
-	weights := make([]float64, size)
-	switch shape {
-	case "primacy", "recency":
-		for p := range weights {
-			weights[p] = -1 / float64(size-1)
-		}
-		if shape == "primacy" {
-			weights[0] = 1
-		} else {
-			weights[size-1] = 1
-		}
-	case "ends_minus_middle":
-		if size < 3 {
-			return nil
-		}
-		for p := range weights {
-			weights[p] = -1 / float64(size-2)
-		}
-		weights[0], weights[size-1] = 0.5, 0.5
-	default: // linear_per_step
-		squares := 0.
-		for p := range weights {
-			weights[p] = float64(p) - float64(size-1)/2
-			squares += weights[p] * weights[p]
-		}
-		for p := range weights {
-			weights[p] /= squares
-		}
+	some := map[string][]int{"primacy": {0}, "recency": {size - 1}, "ends_minus_middle": {0, size - 1}}[shape]
+	if len(some) == size {
+		return nil
+	}
+	weights := slices.Repeat([]float64{-1 / float64(size-len(some))}, size)
+	for _, p := range some {
+		weights[p] = 1 / float64(len(some))
+	}
+	if some != nil {
+		return weights
+	}
+	squares := 0. // linear_per_step
+	for p := range weights {
+		weights[p] = float64(p) - float64(size-1)/2
+		squares += weights[p] * weights[p]
+	}
+	for p := range weights {
+		weights[p] /= squares
 	}
 	return weights
 }
@@ -669,20 +480,19 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 // sharedOrder returns what the positions of sessions look like whose reviewers saw
 // one order: a description, because quality may stand in it.
 func (h *findings) sharedOrder() []Metric {
-	var fits []*stat.Fit
-	var sizes []int
+	var fits []placed
 	var all tally
 	for size, t := range h.shared {
 		if t.testable() {
-			fits, sizes = append(fits, h.w.fit(h.w.plain(), h.sharedPositionModel(size))), append(sizes, size)
+			fits = append(fits, placed{h.w.fit(h.w.plain(), h.sharedPositionModel(size)), size})
 			all = tally{clusters: all.clusters + t.clusters, sessions: all.sessions + t.sessions, records: all.records + t.records}
 		}
 	}
-	if len(sizes) == 0 {
+	if len(fits) == 0 {
 		return nil
 	}
 	m := h.metric("position_under_shared_order", points, "largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares, all, deltaPosition)
-	m.Members = h.effects(m, m.Name, h.shared[:], sizes, fits)
+	m.Members = h.effects(m, m.Name, h.shared[:], fits)
 	m.Delta, m.Reason = nil, sharedOrder
 	if best := largest(m.Members); best != nil {
 		m.take(best, len(m.Members))
@@ -695,17 +505,6 @@ func (h *findings) sharedOrder() []Metric {
 		}
 	}
 	return []Metric{m}
-}
-
-// largest returns the metric with the largest estimate, nil where there is none.
-func largest(metrics []Metric) *Metric {
-	var best *Metric
-	for i := range metrics {
-		if m := &metrics[i]; m.PointEstimate != nil && (best == nil || math.Abs(*m.PointEstimate) > math.Abs(*best.PointEstimate)) {
-			best = m
-		}
-	}
-	return best
 }
 
 // judge gives the headline family its q values, what would have been found, and
@@ -738,94 +537,6 @@ func (h *findings) judge(family []Metric) {
 			}
 		}
 	}
-}
-
-func (m *Metric) significant() bool { return m.QValue != nil && *m.QValue < level(m.Clusters) }
-
-// passes reports whether a metric is significant, and large enough to count.
-func (m *Metric) passes() bool { return m.significant() && math.Abs(*m.PointEstimate) >= *m.Delta }
-
-// setVerdict judges a metric that has a p and a q.
-func (c *Collector) setVerdict(m *Metric) {
-	if m.Clusters < c.o.MinSessions {
-		m.Verdict, m.Reason = new(VerdictInsufficient), m.few(c.o.MinSessions, "a verdict")
-		return
-	}
-	verdict, reason := VerdictInconclusive, fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
-	switch {
-	case m.passes() && !m.confirmed(level(m.Clusters)):
-		reason = notConfirmed
-	case m.passes() && m.Name == lengthAssociation:
-		verdict, reason = VerdictAssociation, lengthIsMixed
-	case m.passes():
-		verdict, reason = VerdictBias, fmt.Sprintf("q = %.2g, and at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
-	case m.Name == anchoringName && !m.significant():
-		reason = shrinks
-	case m.Name != anchoringName && m.negligible():
-		verdict, reason = VerdictNegligible, fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
-	case m.significant():
-		reason = fmt.Sprintf("significant, but smaller than the %.2g %s that count", *m.Delta, m.Unit)
-	case m.explained():
-		reason = scaleUse
-	}
-	m.Verdict, m.Reason = &verdict, reason
-}
-
-// confirmed reports whether the figure on standardised scores, where there is one,
-// agrees in sign and significance.
-func (m *Metric) confirmed(level float64) bool {
-	for _, again := range m.Members {
-		if again.Name == m.Name+standardisedSuffix {
-			return again.PValue != nil && *again.PValue < level && math.Signbit(*again.PointEstimate) == math.Signbit(*m.PointEstimate)
-		}
-	}
-	return true
-}
-
-// explained reports whether the figure of the scores alone, of a headline with
-// members that of any, stands out and only the second fit does not.
-func (m *Metric) explained() bool {
-	figures := m.Members
-	if m.Subject == "" {
-		figures = []Metric{*m}
-	}
-	figures = slices.DeleteFunc(slices.Clone(figures), func(figure Metric) bool { return figure.QValue == nil || figure.SecondFit == nil })
-	p := make([]float64, len(figures))
-	for i, figure := range figures {
-		p[i] = *figure.PValue
-	}
-	for i, q := range stat.BenjaminiHochberg(p) {
-		if q < level(figures[i].Clusters) && math.Abs(*figures[i].PointEstimate) >= *figures[i].Delta {
-			return true
-		}
-	}
-	return false
-}
-
-// negligible reports whether the 90 % interval lies within delta: of a headline
-// that is taken from its members, the interval of each.
-func (m *Metric) negligible() bool {
-	if m.Subject == "" || len(m.Members) == 0 {
-		return m.inside()
-	}
-	for i := range m.Members {
-		if member := &m.Members[i]; member.Subject != "" && !member.inside() {
-			return false
-		}
-	}
-	return true
-}
-
-// inside reports whether the 90 % interval lies within +-delta, in both fits where
-// there are two.
-func (m *Metric) inside() bool {
-	if m.PointEstimate == nil {
-		return false
-	}
-	within := func(estimate, se float64) bool {
-		return math.Abs(estimate)+stat.Effect{SE: se, DF: m.Test.DF[0]}.HalfWidth(0.9) <= *m.Delta
-	}
-	return within(*m.PointEstimate, *m.StandardError) && (m.SecondFit == nil || within(m.SecondFit.PointEstimate, m.SecondFit.StandardError))
 }
 
 // summary says in one sentence what the judged headlines come to.
@@ -920,18 +631,6 @@ func (h *findings) setFindable(m *Metric, headlines float64) {
 			m.MinimumDetectableEffect = member.MinimumDetectableEffect
 		}
 	}
-}
-
-// findable returns the effect that is significant at a level, and at least delta,
-// with a probability of 80 %: max((t_{1-a/2} + t_.80) se, delta + t_.80 se), with the
-// larger se where there are two fits.
-func (m *Metric) findable(level float64) float64 {
-	se, df := *m.StandardError, m.Test.DF[0]
-	if m.SecondFit != nil {
-		se = max(se, m.SecondFit.StandardError)
-	}
-	likely := se * stat.StudentQuantile(0.8, df)
-	return max(se*stat.StudentQuantile(1-level/2, df), *m.Delta) + likely
 }
 
 // findablePosition returns the advantage of the first place over the others that

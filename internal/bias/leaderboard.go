@@ -128,23 +128,16 @@ func ranked(rows []row) []row {
 		return rows
 	}
 	rows = slices.Clone(rows)
-	counts := func(r row) bool { return !r.own && !math.IsNaN(r.score) }
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.score, a.score) })
-	for i, place := 0, 0; i < len(rows); {
-		tied := 0
-		j := i
-		for ; j < len(rows) && (j == i || rows[j].score == rows[i].score); j++ {
-			if counts(rows[j]) {
-				tied++
-			}
+	scores := make([]float64, len(rows)) // NaN for one that does not count
+	for k, r := range rows {
+		if scores[k] = r.score; r.own {
+			scores[k] = math.NaN()
 		}
-		for k := i; k < j; k++ {
-			if counts(rows[k]) {
-				rows[k].rank = float64(place) + float64(tied-1)/2
-			}
+	}
+	for k := range rows {
+		if !math.IsNaN(scores[k]) {
+			rows[k].rank = stat.PlaceOf(scores, k)
 		}
-		place += tied
-		i = j
 	}
 	return rows
 }
@@ -228,11 +221,7 @@ func (c *Collector) entries(sessions []standings) []Entry {
 		}
 		e.Confidence = c.confidence(len(means))
 		e.BordaNormalized, e.WinCount = stat.Round(sum/float64(e.Appearances)), stat.Round(e.WinCount)
-		if len(means) >= bootstrapFrom {
-			if low, high, ok := stat.Bootstrap(means, ratio, reportSeed); ok {
-				e.CILower, e.CIUpper = &low, &high
-			}
-		}
+		e.CILower, e.CIUpper = resample(means, ratio)
 		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, func(a, b Entry) int {

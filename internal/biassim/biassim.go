@@ -52,6 +52,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 // The parts of a score, and their standard deviations in points.
@@ -283,6 +284,10 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 				scores[p] += g.o.Effects.Anchoring * (merit[shown[0]] - mean)
 			}
 		}
+		ranked := slices.Clone(scores) // NaN for the own answer, which has no rank
+		if own := slices.Index(shown, i); own >= 0 {
+			ranked[own] = math.NaN()
+		}
 		for p, j := range shown {
 			record := council.BiasMetricRecord{
 				SchemaVersion: council.RecordSchema, SessionID: id, Timestamp: start, ConsentLevel: 1,
@@ -292,7 +297,10 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 				Provider: council.ProviderPair{Reviewer: g.makers[i], Candidate: g.makers[j]},
 			}
 			if !failed {
-				record.Status, record.RankValue = council.BallotOK, place(scores, shown, i, p)
+				record.Status = council.BallotOK
+				if i != j {
+					record.RankValue = new(stat.PlaceOf(ranked, p))
+				}
 				record.ScoreValue = new(min(max(math.Round(scores[p]/g.step)*g.step, 1), 10))
 			}
 			records = append(records, record)
@@ -333,26 +341,6 @@ func (g *generator) planted(i, j, p int, share float64) float64 {
 		points += e.Family
 	}
 	return points
-}
-
-// place returns the rank value at place p of a ballot by score: how many of the
-// others' answers have more, and half of those that have as much. It is nil for the
-// own answer.
-func place(scores []float64, shown []int, reviewer, p int) *float64 {
-	if shown[p] == reviewer {
-		return nil
-	}
-	above := 0.0
-	for q, j := range shown {
-		switch {
-		case j == reviewer || q == p:
-		case scores[q] > scores[p]:
-			above++
-		case scores[q] == scores[p]:
-			above += 0.5
-		}
-	}
-	return &above
 }
 
 // normals returns n standard normal deviates.
