@@ -102,8 +102,14 @@ func TestAdjustedScoresLoseTheScale(t *testing.T) {
 		}
 	}
 	var solver worthSolver
-	to := stat.Matrix(5, 5, math.NaN())
-	solver.adjust(to, &s, b)
+	adjusted := func() [][]float64 {
+		judged := s.others()
+		for j := range judged[4] {
+			judged[4][j] = math.NaN() // it has no discrimination
+		}
+		return solver.adjust(s.y, judged, b)
+	}
+	to := adjusted()
 	for i := range b {
 		for j := range worth {
 			if math.IsNaN(s.y[i][j]) || b[i] == 0 {
@@ -125,7 +131,7 @@ func TestAdjustedScoresLoseTheScale(t *testing.T) {
 			s.y[i][2] = math.NaN()
 		}
 	}
-	solver.adjust(to, &s, b)
+	to = adjusted()
 	if !math.IsNaN(to[1][2]) || math.IsNaN(to[1][0]) {
 		t.Errorf("adjusted without others: %v", to[1])
 	}
