@@ -136,8 +136,7 @@ func (h *findings) length() Metric {
 func (h *findings) slopes() Metric {
 	m := h.metric("length_slope_deviation", perDoubling,
 		"every candidate of a session absorbed (M5), and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
-	members, level := testable(h.reviewers)
-	n := len(members)
+	level, n := testable(h.reviewers)
 	if n < 2 {
 		m.missing(notReviewers)
 		return m
@@ -171,8 +170,7 @@ func (h *findings) setSecond(each []Metric, second func(member int) (*stat.Fit, 
 
 func (h *findings) harshness() Metric {
 	m := h.metric("harshness", points, "every candidate of a session absorbed, own reviews left out (M2); "+leastSquares, h.scored, deltaEffect)
-	members, level := testable(h.judges)
-	n := len(members)
+	level, n := testable(h.judges)
 	if n < 2 {
 		m.missing(notReviewers)
 		return m
@@ -217,8 +215,8 @@ func (h *findings) favours() []Metric {
 	if !h.self.testable() {
 		return []Metric{self, family}
 	}
-	owners, level := testable(h.own)
-	f := h.w.fit(h.w.plain(), h.favourModel(level, len(owners)))
+	level, levels = testable(h.own)
+	f := h.w.fit(h.w.plain(), h.favourModel(level, levels))
 	each := h.each(self, h.own, f, func(member int) []float64 { return only(f.N, level[member]) })
 	h.setSecond(each, func(member int) (*stat.Fit, []float64) { return h.adjusted.favourByOwn, only(f.N, level[member]) })
 	adjust(each, all)
@@ -288,7 +286,7 @@ func (h *findings) position() Metric {
 		return m
 	}
 	m.Members = h.effects(m, "position_effect", h.randomised[:], h.placed)
-	m.take(largest(m.Members), len(m.Members))
+	m.take(largest(pointers(m.Members)), len(m.Members))
 	m.Test, m.PValue = omnibus(h.placed)
 	m.Members = append(m.Members, h.shapes(m)...)
 	return m
@@ -334,11 +332,7 @@ func testableAtOnce(f *stat.Fit) bool {
 func omnibus(fits []placed) (test *Test, p *float64) {
 	var sum, squares float64
 	for _, f := range fits {
-		contrasts := make([][]float64, f.N)
-		for k := range contrasts {
-			contrasts[k] = only(f.N, k)
-		}
-		statistic, df, single := f.Wald(contrasts)
+		statistic, df, single := f.Wald()
 		if len(fits) == 1 {
 			return &Test{Name: "F", Value: statistic, DF: df[:]}, &single
 		}
@@ -494,7 +488,7 @@ func (h *findings) sharedOrder() []Metric {
 	m := h.metric("position_under_shared_order", points, "largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares, all, deltaPosition)
 	m.Members = h.effects(m, m.Name, h.shared[:], fits)
 	m.Delta, m.Reason = nil, sharedOrder
-	if best := largest(m.Members); best != nil {
+	if best := largest(pointers(m.Members)); best != nil {
 		m.take(best, len(m.Members))
 	}
 	for i := range m.Members {
@@ -510,31 +504,24 @@ func (h *findings) sharedOrder() []Metric {
 // judge gives the headline family its q values, what would have been found, and
 // verdicts, and the members of a flagged headline theirs.
 func (h *findings) judge(family []Metric) {
-	tested := adjust(family, all)
-	for _, m := range tested {
-		h.setFindable(m, float64(len(tested)))
-		var members, passing []Metric
-		for _, member := range m.Members {
-			if member.QValue != nil {
-				members = append(members, member)
-			}
-			if member.passes() && *m.QValue < level(member.Clusters) {
-				passing = append(passing, member)
-			}
-		}
+	headlines := adjust(family, all)
+	for _, m := range headlines {
+		h.setFindable(m, float64(len(headlines)))
+		tested := m.tested()
+		passing := slices.DeleteFunc(slices.Clone(tested), func(member *Metric) bool {
+			return !member.passes() || *m.QValue >= level(member.Clusters)
+		})
 		// The member of the least p may be too small to count where another is not, or have
 		// too few sessions for the level at which another counts.
 		if m.Subject != "" && len(passing) > 0 {
-			m.show(largest(passing), len(members))
+			m.show(largest(passing), len(tested))
 		}
 		h.c.setVerdict(m)
 		if *m.Verdict != VerdictBias {
 			continue
 		}
-		for i := range m.Members {
-			if member := &m.Members[i]; member.QValue != nil {
-				h.c.setVerdict(member)
-			}
+		for _, member := range tested {
+			h.c.setVerdict(member)
 		}
 	}
 }
@@ -612,23 +599,15 @@ func (h *findings) setFindable(m *Metric, headlines float64) {
 		m.MinimumDetectableEffect = new(h.findablePosition(*m, level))
 		return
 	}
-	members := 0.
-	for _, member := range m.Members {
-		if member.QValue != nil {
-			members++
-		}
-	}
 	if m.Subject == "" {
 		m.MinimumDetectableEffect = new(m.findable(level))
 	}
-	for i := range m.Members {
-		member := &m.Members[i]
-		if member.QValue == nil {
-			continue
-		}
-		member.MinimumDetectableEffect = new(member.findable(level / members))
-		if m.Subject != "" && (m.MinimumDetectableEffect == nil || *m.MinimumDetectableEffect < *member.MinimumDetectableEffect) {
-			m.MinimumDetectableEffect = member.MinimumDetectableEffect
+	tested := m.tested()
+	for _, member := range tested {
+		effect := member.findable(level / float64(len(tested)))
+		member.MinimumDetectableEffect = &effect
+		if m.Subject != "" && effect > *cmp.Or(m.MinimumDetectableEffect, new(0.)) {
+			m.MinimumDetectableEffect = &effect
 		}
 	}
 }

@@ -113,11 +113,7 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 		sessions := byCategory[name]
 		l.Categories = append(l.Categories, Category{Category: name, Sessions: len(sessions), Entries: c.entries(sessions)})
 	}
-	l.Skipped = c.skips(duplicates)
-	if bad > 0 {
-		l.Skipped = append(l.Skipped, Skipped{Reason: reasonRank, Count: bad})
-		slices.SortFunc(l.Skipped, func(a, b Skipped) int { return strings.Compare(a.Reason, b.Reason) })
-	}
+	l.Skipped = c.skips(Skipped{Reason: reasonDuplicate, Count: duplicates}, Skipped{Reason: reasonRank, Count: bad})
 	return l
 }
 

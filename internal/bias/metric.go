@@ -325,11 +325,25 @@ func (m *Metric) take(from *Metric, among int) {
 	m.CILower, m.CIUpper = new(e.Estimate-half), new(e.Estimate+half)
 }
 
-// largest returns the metric with the largest estimate, nil where there is none.
-func largest(metrics []Metric) *Metric {
-	var best *Metric
+// pointers returns pointers to metrics.
+func pointers(metrics []Metric) []*Metric {
+	all := make([]*Metric, len(metrics))
 	for i := range metrics {
-		if m := &metrics[i]; m.PointEstimate != nil && (best == nil || math.Abs(*m.PointEstimate) > math.Abs(*best.PointEstimate)) {
+		all[i] = &metrics[i]
+	}
+	return all
+}
+
+// tested returns the members of a headline that are tested.
+func (m *Metric) tested() []*Metric {
+	return slices.DeleteFunc(pointers(m.Members), func(member *Metric) bool { return member.QValue == nil })
+}
+
+// largest returns the metric with the largest estimate, nil where there is none.
+func largest(metrics []*Metric) *Metric {
+	var best *Metric
+	for _, m := range metrics {
+		if m.PointEstimate != nil && (best == nil || math.Abs(*m.PointEstimate) > math.Abs(*best.PointEstimate)) {
 			best = m
 		}
 	}
@@ -381,11 +395,11 @@ func (m *Metric) confirmed(level float64) bool {
 // explained reports whether the figure of the scores alone, of a headline with
 // members that of any, stands out and only the second fit does not.
 func (m *Metric) explained() bool {
-	figures := m.Members
+	figures := m.tested()
 	if m.Subject == "" {
-		figures = []Metric{*m}
+		figures = []*Metric{m}
 	}
-	figures = slices.DeleteFunc(slices.Clone(figures), func(figure Metric) bool { return figure.QValue == nil || figure.SecondFit == nil })
+	figures = slices.DeleteFunc(figures, func(figure *Metric) bool { return figure.SecondFit == nil })
 	p := make([]float64, len(figures))
 	for i, figure := range figures {
 		p[i] = *figure.PValue
@@ -404,12 +418,7 @@ func (m *Metric) negligible() bool {
 	if m.Subject == "" || len(m.Members) == 0 {
 		return m.inside()
 	}
-	for i := range m.Members {
-		if member := &m.Members[i]; member.Subject != "" && !member.inside() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(pointers(m.Members), func(member *Metric) bool { return member.Subject != "" && !member.inside() })
 }
 
 // inside reports whether the 90 % interval lies within +-delta, in both fits where

@@ -81,54 +81,40 @@ func newModels(w *window) *models {
 		mean: make([]float64, n), std: make([]float64, n),
 	}
 	var placed [maxSlate + 1]tally
-	given := make([][]float64, n)
-	seen := make([]bool, n)
-	for _, k := range w.byCluster() {
-		s := &w.sessions[k]
-		for i, reviewer := range s.reviewers {
-			for j, candidate := range s.candidates {
-				if math.IsNaN(s.y[i][j]) {
-					continue
-				}
-				seen[candidate] = true
-				given[reviewer] = append(given[reviewer], s.y[i][j])
-				m.scored.add(s.cluster, k)
-				m.reviewers[reviewer].add(s.cluster, k)
-				if s.own[i][j] {
-					m.self.add(s.cluster, k)
-					m.own[reviewer].add(s.cluster, k)
-				} else {
-					m.judges[reviewer].add(s.cluster, k)
-					pair := m.pairs[[2]int{reviewer, candidate}]
-					if pair == nil {
-						pair = &tally{}
-						m.pairs[[2]int{reviewer, candidate}] = pair
-					}
-					pair.add(s.cluster, k)
-				}
-				if s.family[i][j] {
-					m.family.add(s.cluster, k)
-				}
-				if size, ok := s.slate(i, j); ok {
-					placed[size].add(s.cluster, k)
-					if s.shared {
-						m.shared[size].add(s.cluster, k)
-					} else {
-						m.ordered.add(s.cluster, k)
-						m.randomised[size].add(s.cluster, k)
-					}
-				}
+	given, seen := make([][]float64, n), map[int]bool{}
+	var counted []*tally
+	for c := range w.cells(w.byCluster()) {
+		seen[c.candidate] = true
+		given[c.reviewer] = append(given[c.reviewer], c.score)
+		counted = append(counted[:0], &m.scored, &m.reviewers[c.reviewer])
+		if c.own[c.i][c.j] {
+			counted = append(counted, &m.self, &m.own[c.reviewer])
+		} else {
+			pair := [2]int{c.reviewer, c.candidate}
+			if m.pairs[pair] == nil {
+				m.pairs[pair] = &tally{}
 			}
+			counted = append(counted, &m.judges[c.reviewer], m.pairs[pair])
+		}
+		if c.family[c.i][c.j] {
+			counted = append(counted, &m.family)
+		}
+		size, ok := c.slate(c.i, c.j)
+		switch {
+		case !ok:
+		case c.shared:
+			counted = append(counted, &placed[size], &m.shared[size])
+		default:
+			counted = append(counted, &placed[size], &m.ordered, &m.randomised[size])
+		}
+		for _, t := range counted {
+			t.add(c.cluster, c.session)
 		}
 	}
+	m.candidates = slices.Sorted(maps.Keys(seen))
 	for i, scores := range given {
 		if len(scores) > 1 && !stat.Constant(scores) {
 			m.mean[i], m.std[i] = stat.MeanStdDev(scores)
-		}
-	}
-	for i, ok := range seen {
-		if ok {
-			m.candidates = append(m.candidates, i)
 		}
 	}
 	for size := range placed {
@@ -186,18 +172,18 @@ func only(n, level int) []float64 {
 	return weights
 }
 
-// testable returns the members with enough behind them, and the place of each
-// member among those, -1 for the others.
-func testable(tallies []tally) (members, level []int) {
+// testable returns the place of each member among those with enough behind them, -1 for
+// the others, and how many these are.
+func testable(tallies []tally) (level []int, levels int) {
 	level = make([]int, len(tallies))
 	for member, t := range tallies {
 		level[member] = -1
 		if t.testable() {
-			level[member] = len(members)
-			members = append(members, member)
+			level[member] = levels
+			levels++
 		}
 	}
-	return members, level
+	return level, levels
 }
 
 // positionModel is M1 on slates of one size: position, with every candidate and
@@ -372,8 +358,7 @@ func (m *models) fitAdjusted() *adjustedFits {
 	}
 	designs := []design{m.slopeModel(m.spread.place, len(m.spread.strong)), m.favourModel(m.oneOwner()), m.affinityModel()}
 	if m.self.testable() {
-		owners, level := testable(m.own)
-		designs = append(designs, m.favourModel(level, len(owners)))
+		designs = append(designs, m.favourModel(testable(m.own)))
 	}
 	all := m.w.regress(m.spread.adjusted(), designs...)
 	fits := &adjustedFits{slopes: all[0].Fit(-1), favour: all[1].Fit(-1), affinities: all[2]}

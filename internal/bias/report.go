@@ -163,22 +163,14 @@ func (c *Collector) Report() Report {
 
 	var length, position pairs
 	byPosition := map[int][]float64{}
-	for _, k := range w.byCluster() {
-		s := &w.sessions[k]
-		for i := range s.reviewers {
-			for j, y := range s.y[i] {
-				if math.IsNaN(y) {
-					continue
-				}
-				length.append(s.cluster, k, s.length[i][j], y)
-				if p := s.position[i][j]; p >= 0 {
-					position.append(s.cluster, k, float64(p), y)
-					byPosition[p] = append(byPosition[p], y)
-				}
-			}
+	for cell := range w.cells(w.byCluster()) {
+		length.append(cell.cluster, cell.session, cell.length[cell.i][cell.j], cell.score)
+		if p := cell.position[cell.i][cell.j]; p >= 0 {
+			position.append(cell.cluster, cell.session, float64(p), cell.score)
+			byPosition[p] = append(byPosition[p], cell.score)
 		}
 	}
-	r.Skipped = c.skips(w.duplicates)
+	r.Skipped = c.skips(Skipped{Reason: reasonDuplicate, Count: w.duplicates})
 	if r.SessionsNeeded > 0 {
 		r.Status = StatusCollecting
 		r.Headline = fmt.Sprintf("Collecting data (%d of %d sessions)", r.Window.Sessions, preliminaryFrom)
@@ -207,11 +199,10 @@ func (c *Collector) Report() Report {
 	return r
 }
 
-func (c *Collector) skips(duplicates int) []Skipped {
-	skipped := slices.AppendSeq([]Skipped{}, maps.Values(c.skipped))
-	if duplicates > 0 {
-		skipped = append(skipped, Skipped{Reason: reasonDuplicate, Count: duplicates})
-	}
+// skips returns what was skipped, by reason: while collecting, and besides.
+func (c *Collector) skips(besides ...Skipped) []Skipped {
+	skipped := slices.AppendSeq(besides, maps.Values(c.skipped))
+	skipped = slices.DeleteFunc(skipped, func(s Skipped) bool { return s.Count == 0 })
 	slices.SortFunc(skipped, func(a, b Skipped) int { return strings.Compare(a.Reason, b.Reason) })
 	return skipped
 }
@@ -312,14 +303,8 @@ func weakPrior() Prior { return Prior{Mean: 0, Sessions: 1, Shape: 1, Scale: 1} 
 // given returns the scores that each member gave, own reviews included, by session.
 func (w *window) given() [][]float64 {
 	all := make([][]float64, len(w.names))
-	for _, x := range w.sessions {
-		for i, reviewer := range x.reviewers {
-			for _, y := range x.y[i] {
-				if !math.IsNaN(y) {
-					all[reviewer] = append(all[reviewer], y)
-				}
-			}
-		}
+	for c := range w.cells(w.byTime()) {
+		all[c.reviewer] = append(all[c.reviewer], c.score)
 	}
 	return all
 }
@@ -357,15 +342,9 @@ func profiles(w *window, given [][]float64, fits []stat.TwoWay) []Profile {
 // that have a score, from all scores that each member gave.
 func calibrate(w *window, given [][]float64) []Calibrated {
 	sums, counts := stat.Matrix(len(w.names), len(w.names), 0.), stat.Matrix(len(w.names), len(w.names), 0)
-	for _, x := range w.sessions {
-		for i, reviewer := range x.reviewers {
-			for j, candidate := range x.candidates {
-				if y := x.y[i][j]; !math.IsNaN(y) {
-					sums[reviewer][candidate] += y
-					counts[reviewer][candidate]++
-				}
-			}
-		}
+	for c := range w.cells(w.byTime()) {
+		sums[c.reviewer][c.candidate] += c.score
+		counts[c.reviewer][c.candidate]++
 	}
 	view := []Calibrated{}
 	for reviewer, scores := range given {

@@ -120,19 +120,16 @@ func Dot(x, y []float64) float64 {
 	return sum
 }
 
-// bilinear returns x'Ay.
-func bilinear(a, x, y []float64) float64 {
+// Quadratic returns x'Ax.
+func Quadratic(a, x []float64) float64 {
 	sum := 0.
 	for i, v := range x {
 		if v != 0 {
-			sum += v * Dot(a[i*len(x):(i+1)*len(x)], y)
+			sum += v * Dot(a[i*len(x):(i+1)*len(x)], x)
 		}
 	}
 	return sum
 }
-
-// Quadratic returns x'Ax.
-func Quadratic(a, x []float64) float64 { return bilinear(a, x, x) }
 
 // Zeros returns n zeros, in x where they fit.
 func Zeros(x []float64, n int) []float64 {

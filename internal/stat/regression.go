@@ -338,23 +338,15 @@ func (f *Fit) Estimable(c []float64) (estimable, robust bool) {
 	return Quadratic(f.unknown, c) < slack, Quadratic(f.fragile, c) < slack
 }
 
-// Wald returns the F statistic of the hypothesis that all contrasts, of which there are
-// fewer than clusters, are zero: (G-q)/(q(G-1)) (C beta)'(C V C')^-1 (C beta), with its
-// degrees of freedom q and G-q and its p.
-func (f *Fit) Wald(contrasts [][]float64) (statistic float64, df [2]float64, p float64) {
-	n := len(contrasts)
-	v, b := make([]float64, n*n), make([]float64, n)
-	for i, c := range contrasts {
-		b[i] = Dot(c, f.Beta)
-		for j, e := range contrasts[:i+1] {
-			v[i*n+j] = bilinear(f.CV3, c, e)
-		}
-	}
-	z := slices.Clone(b)
-	Factor(v, n, nil)
-	Solve(v, n, z)
-	g, q := float64(f.Clusters), float64(n)
-	statistic = (g - q) / (q * (g - 1)) * Dot(b, z)
+// Wald returns the F statistic of the hypothesis that all coefficients, of which there
+// are fewer than clusters, are zero: (G-q)/(q(G-1)) beta' V^-1 beta, with its degrees of
+// freedom q and G-q and its p.
+func (f *Fit) Wald() (statistic float64, df [2]float64, p float64) {
+	v, z := slices.Clone(f.CV3), slices.Clone(f.Beta)
+	Factor(v, f.N, nil)
+	Solve(v, f.N, z)
+	g, q := float64(f.Clusters), float64(f.N)
+	statistic = (g - q) / (q * (g - 1)) * Dot(f.Beta, z)
 	return statistic, [2]float64{q, g - q}, FisherP(statistic, q, g-q)
 }
 
