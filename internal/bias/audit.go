@@ -205,7 +205,8 @@ func reviewerEffect(given []Score) *council.ReviewerEffect {
 // agree, nil where that is undefined.
 func Indicators(a council.BiasAudit, agreement *float64) council.BiasIndicators {
 	i := council.BiasIndicators{
-		PositionVariance: a.PositionScoreVariance, LengthCorrelation: a.LengthScoreCorrelation, ReviewerAgreement: agreement, Flags: []string{},
+		PositionVariance: a.PositionScoreVariance, LengthCorrelation: a.LengthScoreCorrelation, ReviewerAgreement: agreement,
+		Flags: []string{},
 	}
 	if a.LengthBiasDetected != nil && *a.LengthBiasDetected {
 		i.Flags = append(i.Flags, "LENGTH_BIAS_DETECTED")

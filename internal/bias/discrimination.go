@@ -21,7 +21,8 @@ const (
 const (
 	hardlyFollows = "its scores hardly follow the answers"
 	noneFollow    = "no reviewer's scores follow the answers closely enough"
-	scaleUnknown  = "how widely each reviewer spreads its scores cannot be told from favour: it takes three reviewers who score two or more of the same answers"
+	scaleUnknown  = "how widely each reviewer spreads its scores cannot be told from favour: " +
+		"it takes three reviewers who score two or more of the same answers"
 )
 
 // discrimination is how much of a difference in worth between two answers each
@@ -480,7 +481,8 @@ func (v *worthSolver) adjust(y, judged [][]float64, b []float64) [][]float64 {
 // its scores.
 func (h *findings) discrimination() Metric {
 	m := h.c.metric("discrimination", "times the mean of the reviewers",
-		"one factor behind the covariances of the reviewers' scores of the same answers, by least squares (minres); errors by leaving out 20 blocks of sessions", h.scored, h.span)
+		"one factor behind the covariances of the reviewers' scores of the same answers, by least squares (minres); "+
+			"errors by leaving out 20 blocks of sessions", h.scored, h.span)
 	m.Reason = "descriptive: how much of a difference between two answers each reviewer's scores show"
 	for id, t := range h.reviewers {
 		if t.records == 0 {

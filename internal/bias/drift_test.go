@@ -35,7 +35,8 @@ func TestDriftVectors(t *testing.T) {
 			t.Errorf("%s: standard error %v of %d questions, by ordinary least squares %v", w.names[d.reviewer], d.se, d.questions, se)
 		}
 	}
-	if diff := cmp.Diff(want.Estimates.Drift, got, cmpopts.EquateApprox(want.Tol, 0), cmpopts.IgnoreFields(change{}, "SE", "P")); diff != "" {
+	if diff := cmp.Diff(want.Estimates.Drift, got, cmpopts.EquateApprox(want.Tol, 0),
+		cmpopts.IgnoreFields(change{}, "SE", "P")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -169,7 +169,8 @@ func (h *findings) setSecond(each []Metric, second func(member int) (*stat.Fit, 
 }
 
 func (h *findings) harshness() Metric {
-	m := h.metric("harshness", points, "every candidate of a session absorbed, own reviews left out (M2); "+leastSquares, h.scored, deltaEffect)
+	m := h.metric("harshness", points, "every candidate of a session absorbed, own reviews left out (M2); "+leastSquares,
+		h.scored, deltaEffect)
 	level, n := testable(h.judges)
 	if n < 2 {
 		m.missing(notReviewers)
@@ -183,7 +184,8 @@ func (h *findings) harshness() Metric {
 // favours returns self-preference, of which each reviewer is a member, and family
 // affinity. The first member of both is the same on standardised scores.
 func (h *findings) favours() []Metric {
-	const method = "every candidate and reviewer of a session absorbed (M3), and again beside the reviewers' discrimination; " + leastSquares
+	const method = "every candidate and reviewer of a session absorbed (M3), and again beside the reviewers' discrimination; " +
+		leastSquares
 	self := h.metric("self_preference", points, method, h.self, deltaEffect)
 	family := h.metric("family_affinity", points, method, h.family, deltaEffect)
 	if !h.self.testable() {
@@ -200,7 +202,8 @@ func (h *findings) favours() []Metric {
 			continue
 		}
 		c := only(raw.N, levels-1+k)
-		alike := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method, tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
+		alike := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method,
+			tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
 		m.setContrast(raw, c)
 		alike.setContrast(standardised, c)
 		switch {
@@ -236,7 +239,8 @@ func (h *findings) noSecond() string {
 
 func (h *findings) affinity() Metric {
 	m := h.metric("affinity", points,
-		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
+		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), "+
+			"and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
 	plain := h.w.regress(h.w.plain(), h.affinityModel())[0]
 	pairs := h.sortedPairs()
 	members, solo := make([]Metric, 0, len(pairs)), 0
@@ -265,7 +269,9 @@ func (h *findings) affinity() Metric {
 // position returns the position effects, of which those of each place and their
 // shapes are the members.
 func (h *findings) position() Metric {
-	m := h.metric("position", points, "largest position effect, Wald test of all, every candidate and reviewer of a session absorbed (M1); "+leastSquares, h.ordered, deltaPosition)
+	m := h.metric("position", points,
+		"largest position effect, Wald test of all, every candidate and reviewer of a session absorbed (M1); "+leastSquares, h.ordered,
+		deltaPosition)
 	var all []placed
 	for size, t := range h.randomised {
 		if t.testable() {
@@ -405,7 +411,8 @@ func shapeWeights(shape string, size int) []float64 {
 
 func (h *findings) anchoring() Metric {
 	m := h.metric(anchoringName, "points per point that the first answer is better",
-		"products of the first answer's score by others and the scores behind it, against those of the other answers; t test between questions", h.ordered, deltaAnchoring)
+		"products of the first answer's score by others and the scores behind it, against those of the other answers; "+
+			"t test between questions", h.ordered, deltaAnchoring)
 	a := anchor(*h.w)
 	m.SampleSize, m.Clusters, m.Records, m.Confidence = a.sessions, a.questions, a.records, h.c.confidence(a.questions)
 	switch frozen := func(x scores) bool { return x.frozen && !x.shared }; {
@@ -439,7 +446,9 @@ func (h *findings) withoutOrders() string {
 // drift returns the trends of the reviewers' relative harshness, within each
 // stretch in which the council stayed the same.
 func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
-	m := h.metric("drift", "points over the window", "trend of relative harshness over sessions, by least squares; errors by leaving out one question at a time (CV3)", h.scored, deltaDrift)
+	m := h.metric("drift", "points over the window",
+		"trend of relative harshness over sessions, by least squares; errors by leaving out one question at a time (CV3)", h.scored,
+		deltaDrift)
 	trends := drifts(h.w, fits, split)
 	several := slices.ContainsFunc(trends, func(d drift) bool { return d.stretch != trends[0].stretch })
 	members := make([]Metric, 0, len(trends))
@@ -485,7 +494,9 @@ func (h *findings) sharedOrder() []Metric {
 	if len(fits) == 0 {
 		return nil
 	}
-	m := h.metric("position_under_shared_order", points, "largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares, all, deltaPosition)
+	m := h.metric("position_under_shared_order", points,
+		"largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares,
+		all, deltaPosition)
 	m.Members = h.effects(m, m.Name, h.shared[:], fits)
 	m.Delta, m.Reason = nil, sharedOrder
 	if best := largest(pointers(m.Members)); best != nil {

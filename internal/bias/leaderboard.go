@@ -221,7 +221,8 @@ func (c *Collector) entries(sessions []standings) []Entry {
 		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(b.BordaNormalized, a.BordaNormalized), cmp.Compare(b.WinCount, a.WinCount), strings.Compare(a.Model, b.Model))
+		return cmp.Or(cmp.Compare(b.BordaNormalized, a.BordaNormalized), cmp.Compare(b.WinCount, a.WinCount),
+			strings.Compare(a.Model, b.Model))
 	})
 	for i := range entries {
 		entries[i].Rank = i + 1

@@ -131,7 +131,8 @@ func (c *Collector) describe(m *Metric, what string) bool {
 		m.Verdict = new(VerdictInsufficient)
 		m.Reason = fmt.Sprintf("%d sessions hold %s: %d are needed", m.Clusters, what, preliminaryFrom)
 		if m.Clusters < m.SampleSize {
-			m.Reason = fmt.Sprintf("%d sessions that asked %d questions hold %s: %d questions are needed", m.SampleSize, m.Clusters, what, preliminaryFrom)
+			m.Reason = fmt.Sprintf("%d sessions that asked %d questions hold %s: %d questions are needed", m.SampleSize, m.Clusters, what,
+				preliminaryFrom)
 		}
 		return false
 	case m.Clusters < c.o.MinSessions:
@@ -319,7 +320,8 @@ func (m *Metric) show(member *Metric, among int) {
 // was picked, the interval is wider than its own: it holds for all of them at once
 // (Bonferroni).
 func (m *Metric) take(from *Metric, among int) {
-	m.Subject, m.PointEstimate, m.StandardError, m.StandardErrorCR1 = from.Subject, from.PointEstimate, from.StandardError, from.StandardErrorCR1
+	m.Subject, m.PointEstimate = from.Subject, from.PointEstimate
+	m.StandardError, m.StandardErrorCR1 = from.StandardError, from.StandardErrorCR1
 	e := stat.Effect{Estimate: *from.PointEstimate, SE: *from.StandardError, DF: from.Test.DF[0]}
 	half := e.HalfWidth(1 - 0.05/float64(among))
 	m.CILower, m.CIUpper = new(e.Estimate-half), new(e.Estimate+half)
@@ -361,7 +363,9 @@ func (c *Collector) setVerdict(m *Metric) {
 		m.Verdict, m.Reason = new(VerdictInsufficient), m.few(c.o.MinSessions, "a verdict")
 		return
 	}
-	verdict, reason := VerdictInconclusive, fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
+	verdict := VerdictInconclusive
+	reason := fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows",
+		*m.MinimumDetectableEffect, m.Unit)
 	switch {
 	case m.passes() && !m.confirmed(level(m.Clusters)):
 		reason = notConfirmed
@@ -430,7 +434,8 @@ func (m *Metric) inside() bool {
 	within := func(estimate, se float64) bool {
 		return math.Abs(estimate)+stat.Effect{SE: se, DF: m.Test.DF[0]}.HalfWidth(0.9) <= *m.Delta
 	}
-	return within(*m.PointEstimate, *m.StandardError) && (m.SecondFit == nil || within(m.SecondFit.PointEstimate, m.SecondFit.StandardError))
+	return within(*m.PointEstimate, *m.StandardError) &&
+		(m.SecondFit == nil || within(m.SecondFit.PointEstimate, m.SecondFit.StandardError))
 }
 
 // findable returns the effect that is significant at a level, and at least delta,

@@ -77,7 +77,8 @@ func (m *models) standardised() responses {
 func newModels(w *window) *models {
 	n := len(w.names)
 	m := &models{
-		w: w, spread: w.discriminations(), reviewers: make([]tally, n), judges: make([]tally, n), own: make([]tally, n), pairs: map[[2]int]*tally{},
+		w: w, spread: w.discriminations(),
+		reviewers: make([]tally, n), judges: make([]tally, n), own: make([]tally, n), pairs: map[[2]int]*tally{},
 		mean: make([]float64, n), std: make([]float64, n),
 	}
 	var placed [maxSlate + 1]tally

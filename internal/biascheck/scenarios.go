@@ -59,8 +59,9 @@ const (
 	tableDrift   = "Tests of drift that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableChange  = "Tests of change points that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableNull    = "The plain world, five members, %. Columns: sessions, own answers shown or hidden, order if it is not balanced."
-	tablePlanted = "One planted bias, five members, %: tests that reject at 5 %, intervals that hold it, verdicts that find it. Columns: sessions."
-	tableSeen    = "Verdicts that find what reports without a bias print as detectable, five members, %. Columns: sessions."
+	tablePlanted = "One planted bias, five members, %: tests that reject at 5 %, intervals that hold it, " +
+		"verdicts that find it. Columns: sessions."
+	tableSeen = "Verdicts that find what reports without a bias print as detectable, five members, %. Columns: sessions."
 )
 
 // Matching returns the scenarios whose name matches.

@@ -276,7 +276,8 @@ func TestTrendVectors(t *testing.T) {
 			variance += (n - 1) / n * moved * moved
 		}
 		slope, se, ok := Trend(v.T, v.Y, alone)
-		if diff := cmp.Diff([]float64{v.Slope, math.Sqrt(variance)}, []float64{slope, se}, cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" || !ok {
+		if diff := cmp.Diff([]float64{v.Slope, math.Sqrt(variance)}, []float64{slope, se},
+			cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" || !ok {
 			t.Errorf("%s: %t (-want +got):\n%s", v.Name, ok, diff)
 		}
 	}
@@ -290,7 +291,8 @@ func TestTrendVectors(t *testing.T) {
 			t.Errorf("%s: a trend", name)
 		}
 	}
-	if slope, se, ok := Trend([]float64{0, 1, 2, 3}, []float64{0.1, 0.3, 0.5, 0.7}, []int{0, 1, 2, 3}); math.Abs(slope-0.2) > 1e-12 || se != 0 || !ok {
+	if slope, se, ok := Trend([]float64{0, 1, 2, 3}, []float64{0.1, 0.3, 0.5, 0.7}, []int{0, 1, 2, 3}); math.Abs(slope-0.2) > 1e-12 ||
+		se != 0 || !ok {
 		t.Errorf("on a line: slope %v, error %v, %t", slope, se, ok)
 	}
 }
