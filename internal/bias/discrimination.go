@@ -26,17 +26,17 @@ const (
 )
 
 // discrimination is how much of a difference in worth between two answers each
-// reviewer's scores show. Reviewers who merely spread their scores differently
-// seem to favour somebody in a fit that takes them to use the scale alike.
+// reviewer's scores show. A fit that assumes that all reviewers use the scale alike
+// finds favours where reviewers merely spread their scores differently.
 type discrimination struct {
 	w *window
 	// b is the discrimination by member: 1 is the mean of those that count. It is NaN
-	// where it cannot be told.
+	// where it cannot be estimated.
 	b []float64
 	// reason says why a member is not among strong.
 	reason []string
 	// strong are the members whose scores follow the answers, ascending, and place
-	// where each member stands among them, -1 for the others.
+	// is the index of each member among them, -1 for the others.
 	strong []int
 	place  []int
 	// se is the standard error by member, on df degrees of freedom; covariance that of
@@ -189,10 +189,9 @@ func (w *window) meetings() map[[2]int]*meeting {
 	return all
 }
 
-// distinguishable returns the groups of the members that count whose links join them
-// all in a way that tells their discriminations apart: with a cycle of odd length.
-// Along a chain, or a cycle of even length, one half could take any factor and the
-// other its inverse.
+// distinguishable returns the groups of members whose discriminations can be estimated:
+// those that count, that links join, and that have a cycle of odd length. Along a chain,
+// or a cycle of even length, one half could take any factor and the other its inverse.
 func distinguishable(links [][]int, counts []bool) [][]int {
 	var groups [][]int
 	side := make([]int, len(links)) // 0 for a member not met
@@ -332,8 +331,8 @@ func scale(b []float64, counts []bool) []bool {
 	}
 }
 
-// unknown says why there is no second fit of a reviewer, "" where there is.
-func (d *discrimination) unknown(member int) string {
+// noSecondFit returns why there is no second fit of a reviewer, "" where there is one.
+func (d *discrimination) noSecondFit(member int) string {
 	if d.place[member] >= 0 {
 		return ""
 	}
@@ -379,7 +378,7 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 }
 
 // variance returns what the errors of the discriminations add to the variance of a
-// contrast of a fit to adjusted scores.
+// contrast c of a fit to adjusted scores.
 func (d *discrimination) variance(f *stat.Fit, c []float64) float64 {
 	g := make([]float64, len(d.strong))
 	for k := range g {

@@ -77,7 +77,7 @@ func (d *design) add(to *stat.Regression, s *scores, y [][][]float64, cell []flo
 type cell struct {
 	*scores
 	session             int // index in the window
-	i, j                int // where it stands among the session's scores
+	i, j                int // row and column in the session's scores
 	reviewer, candidate int // indices into the window's names
 	score               float64
 }

@@ -44,9 +44,9 @@ const (
 
 // headline turns a metric into the headline of its members: it takes the figure of
 // the one with the smallest p, and that p after Benjamini and Hochberg. Members with
-// too few sessions for a verdict stand back where others have enough. Without a
-// figure of any member it says why, in the words of a member that has some of its
-// own.
+// too few sessions for a verdict do not enter where others have enough. Where no member
+// has a figure, the headline has a reason: that of a member with a special one, else
+// otherwise.
 func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	m.Members = members
 	enough := func(m Metric) bool { return m.PValue != nil && m.Clusters >= h.c.o.MinSessions }
@@ -78,8 +78,9 @@ type placed struct {
 	size int
 }
 
-// headlines returns the headline family of a window, judged, with what positions
-// under a shared order look like, and what it all comes to.
+// headlines returns the metrics of a window that are tested, with their verdicts,
+// followed by those that describe positions under a shared order and discrimination, and
+// a summary of the verdicts in one sentence.
 func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split []stretch) (metrics []Metric, text string) {
 	h := findings{models: newModels(w), c: c, span: span}
 	h.adjusted = h.fitAdjusted()
@@ -102,8 +103,8 @@ func (h *findings) member(of Metric, subject string, t tally) Metric {
 	return m
 }
 
-// each returns one member for each member of the council that the tallies count
-// anything of, with the figure of a contrast where there is enough.
+// each returns one metric for each member of the council that has records in the
+// tallies, with the figure of a contrast where there are enough.
 func (h *findings) each(of Metric, tallies []tally, f *stat.Fit, contrast func(member int) []float64) []Metric {
 	var members []Metric
 	for member, t := range tallies {
@@ -159,8 +160,8 @@ func (h *findings) setSecond(each []Metric, second func(member int) (*stat.Fit, 
 		member, ok := slices.BinarySearch(h.w.names, m.Subject)
 		switch {
 		case !ok || m.PointEstimate == nil:
-		case h.spread.unknown(member) != "":
-			m.withhold(h.spread.unknown(member))
+		case h.spread.noSecondFit(member) != "":
+			m.withhold(h.spread.noSecondFit(member))
 		default:
 			f, c := second(member)
 			m.setSecond(f, c, h.spread)
@@ -181,8 +182,9 @@ func (h *findings) harshness() Metric {
 	return m
 }
 
-// favours returns self-preference, of which each reviewer is a member, and family
-// affinity. The first member of both is the same on standardised scores.
+// favours returns self-preference and family affinity. The first member of both is the
+// same figure on standardised scores; further members of self-preference are the
+// reviewers.
 func (h *findings) favours() []Metric {
 	const method = "every candidate and reviewer of a session absorbed (M3), and again beside the reviewers' discrimination; " +
 		leastSquares
@@ -227,10 +229,10 @@ func (h *findings) favours() []Metric {
 	return []Metric{self, family}
 }
 
-// noSecond says why there is no second fit of any reviewer.
+// noSecond returns why there is no second fit of any reviewer.
 func (h *findings) noSecond() string {
 	for member, t := range h.reviewers {
-		if t.records > 0 && h.spread.unknown(member) == scaleUnknown {
+		if t.records > 0 && h.spread.noSecondFit(member) == scaleUnknown {
 			return scaleUnknown
 		}
 	}
@@ -251,7 +253,7 @@ func (h *findings) affinity() Metric {
 			f := plain.Fit(solo)
 			c := only(f.N, f.N-1)
 			member.setContrast(f, c)
-			if reason := h.spread.unknown(pair[0]); member.PointEstimate != nil && reason != "" {
+			if reason := h.spread.noSecondFit(pair[0]); member.PointEstimate != nil && reason != "" {
 				member.withhold(reason)
 			} else if member.PointEstimate != nil {
 				member.setSecond(h.adjusted.affinities.Fit(solo), c, h.spread)
@@ -266,8 +268,8 @@ func (h *findings) affinity() Metric {
 	return m
 }
 
-// position returns the position effects, of which those of each place and their
-// shapes are the members.
+// position returns the position effects. Their members are the effect of each place, and
+// the shapes.
 func (h *findings) position() Metric {
 	m := h.metric("position", points,
 		"largest position effect, Wald test of all, every candidate and reviewer of a session absorbed (M1); "+leastSquares, h.ordered,
@@ -282,8 +284,8 @@ func (h *findings) position() Metric {
 		m.missing(h.withoutOrders())
 		return m
 	}
-	// A size that tells nothing, such as one that few reviewers were shown, is left to
-	// the others.
+	// A size that cannot be tested, such as one that few reviewers were shown, is left
+	// out where others can.
 	h.placed = slices.DeleteFunc(slices.Clone(all), func(f placed) bool { return !testableAtOnce(f.Fit) })
 	if len(h.placed) == 0 {
 		m.Members = h.effects(m, "position_effect", h.randomised[:], all)
@@ -350,8 +352,8 @@ func omnibus(fits []placed) (test *Test, p *float64) {
 	return &Test{Name: "z", Value: z, DF: []float64{}}, new(stat.NormalCDF(-z))
 }
 
-// shapes returns what the position effects look like, slates of several sizes
-// combined by inverse variance.
+// shapes returns summaries of the position effects, slates of several sizes combined by
+// inverse variance.
 func (h *findings) shapes(of Metric) []Metric {
 	var shapes []Metric
 	for _, shape := range []string{"primacy", "recency", "ends_minus_middle", "linear_per_step"} {
@@ -420,16 +422,16 @@ func (h *findings) anchoring() Metric {
 		m.missing(frozenOrders)
 	case a.sessions == 0:
 		m.missing(h.withoutOrders())
-	case a.se == 0 || a.questions < preliminaryFrom:
+	case a.SE == 0 || a.questions < preliminaryFrom:
 		m.missing(sameProducts)
 	default:
-		m.set(stat.Effect{Estimate: a.kappa, SE: a.se, DF: float64(a.questions - 1)})
+		m.set(a.Effect)
 	}
 	return m
 }
 
-// withoutOrders says why there is no figure that takes orders of each reviewer's
-// own.
+// withoutOrders returns why there is no figure of those that need an order for each
+// reviewer.
 func (h *findings) withoutOrders() string {
 	switch {
 	case h.ordered.records > 0:
@@ -466,8 +468,8 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 		}
 		member := h.member(m, subject, t)
 		member.WindowStart, member.WindowEnd = &from, &to
-		if d.se > tiny {
-			member.set(stat.Effect{Estimate: d.change, SE: d.se, DF: d.df()})
+		if d.SE > tiny {
+			member.set(d.Effect)
 		} else {
 			member.missing(perfectTrend)
 		}
@@ -480,8 +482,8 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 	return m
 }
 
-// sharedOrder returns what the positions of sessions look like whose reviewers saw
-// one order: a description, because quality may stand in it.
+// sharedOrder returns the position effects of sessions whose reviewers saw one order. It
+// describes, because the quality of the answers may explain them.
 func (h *findings) sharedOrder() []Metric {
 	var fits []placed
 	var all tally
@@ -512,8 +514,8 @@ func (h *findings) sharedOrder() []Metric {
 	return []Metric{m}
 }
 
-// judge gives the headline family its q values, what would have been found, and
-// verdicts, and the members of a flagged headline theirs.
+// judge sets the q values of the headlines, the effects that would have been found, and
+// the verdicts; and the verdicts of the members of a flagged headline.
 func (h *findings) judge(family []Metric) {
 	headlines := adjust(family, all)
 	for _, m := range headlines {
@@ -537,7 +539,7 @@ func (h *findings) judge(family []Metric) {
 	}
 }
 
-// summary says in one sentence what the judged headlines come to.
+// summary returns one sentence about the verdicts of the headlines.
 func summary(family []Metric) string {
 	var found, untested []string
 	var sessions int
@@ -598,9 +600,9 @@ func summary(family []Metric) string {
 	return text
 }
 
-// setFindable sets what the verdict of a headline that is tested beside others finds
-// with a probability of 80 %, and what it finds in each member. Where there are too few
-// sessions for a verdict, it finds nothing.
+// setFindable sets the effect that the verdict of a headline, tested among so many
+// headlines, finds with a probability of 80 %, and the same for each member. Where there
+// are too few sessions for a verdict, there is none.
 func (h *findings) setFindable(m *Metric, headlines float64) {
 	if m.Clusters < h.c.o.MinSessions {
 		return

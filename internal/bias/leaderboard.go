@@ -38,8 +38,8 @@ type Category struct {
 
 // Entry is one model's place on a Leaderboard.
 type Entry struct {
-	// Rank is from 1, by score and then wins; who is equal in both shares a rank,
-	// and the next one has that of its place.
+	// Rank is from 1, by score and then wins. Models that are equal in both share a rank,
+	// and the next model has the rank of its place.
 	Rank  int    `json:"rank"`
 	Model string `json:"model"`
 	// BordaNormalized is the mean over sessions of the session's mean over ballots
@@ -58,10 +58,10 @@ type Entry struct {
 	Confidence Confidence `json:"statistical_confidence"`
 }
 
-// standing is what one session says of one model.
+// standing is the result of one model in one session.
 type standing struct{ points, wins, votes float64 }
 
-// standings are what one session says of its models.
+// standings are the results of one session.
 type standings struct {
 	query  string // what the sessions of one question share; "" when the records do not tell
 	models map[int32]standing
@@ -69,7 +69,7 @@ type standings struct {
 
 // Leaderboard computes the leaderboard over what was added so far, from ranks. A
 // ballot in records of a schema before 1.2.0, which has none, is ranked by its scores
-// (ADR-007); any other ballot without ranks says nothing here.
+// (ADR-007); any other ballot without ranks does not enter.
 func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	c.sortRows()
 	l := Leaderboard{
@@ -138,8 +138,8 @@ func ranked(rows []row) []row {
 	return rows
 }
 
-// count adds one reviewer's ballot to the session's standings. It reports false for
-// ranks that are none; nothing is then added.
+// count adds one reviewer's ballot to the session's standings. It adds nothing, and
+// reports false, where a rank is not a place of the ballot.
 func count(rows []row, policy council.PartialPolicy, models map[int32]standing) bool {
 	m, ranked, best := 0, 0, math.Inf(1)
 	for _, r := range rows {

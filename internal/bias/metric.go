@@ -90,7 +90,7 @@ const (
 	ConfidenceHigh         Confidence = "high"         // 50 and more
 )
 
-// Verdict is what a metric says about bias.
+// Verdict is the conclusion about a metric.
 type Verdict string
 
 // The verdicts.
@@ -106,8 +106,8 @@ const (
 // resampled is the method of an interval by bootstrap.
 const resampled = "BCa interval over questions from 20 on, descriptive"
 
-// bootstrapFrom is how many questions an interval by bootstrap takes: below, resamples
-// say more about the few questions than about others.
+// bootstrapFrom is how many questions an interval by bootstrap needs. With fewer, the
+// resamples depend too much on these questions.
 const bootstrapFrom = 20
 
 // resample returns the 95 % interval of a statistic of the sums of the terms of
@@ -180,7 +180,7 @@ func level(sessions int) float64 {
 	return levelHigh
 }
 
-// tiny is a standard error, in points, that is nothing but rounding.
+// tiny is a standard error, in points, that comes from rounding alone.
 const tiny = 1e-10
 
 // metric returns a metric of the window without a figure.
@@ -191,8 +191,8 @@ func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric 
 	}
 }
 
-// missing says why there is no figure: too few sessions where there is any, else
-// the reason.
+// missing sets why there is no figure: too few sessions where there are any, else the
+// reason.
 func (m *Metric) missing(reason string) {
 	m.Verdict, m.Reason = new(VerdictNotIdentified), reason
 	if m.Clusters > 0 && m.Clusters < preliminaryFrom {
@@ -200,8 +200,8 @@ func (m *Metric) missing(reason string) {
 	}
 }
 
-// few says that what a figure needs so many of is not there: sessions, or questions
-// where several sessions asked the same.
+// few returns that there are fewer sessions than needed, or fewer questions where several
+// sessions asked the same.
 func (m *Metric) few(needed int, what string) string {
 	if m.Clusters < m.SampleSize {
 		return fmt.Sprintf("%d sessions asked the same questions, %d in all: %s takes %d", m.SampleSize, m.Clusters, what, needed)
@@ -232,9 +232,9 @@ func (m *Metric) withhold(reason string) {
 	m.missing(reason)
 }
 
-// setSecond gives a metric that has a figure that of the second fit, whose variance
-// is greater by what d says. Without one the metric has no figure at all: reviewers
-// who spread their scores differently could make the whole of it.
+// setSecond sets the figure of the second fit of a metric that has a figure. Its variance
+// includes that of the discriminations. Without a second fit the metric loses its figure,
+// because reviewers who spread their scores differently could explain all of it.
 func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination) {
 	if m.PointEstimate == nil {
 		return
@@ -266,8 +266,8 @@ func (m *Metric) decisive() *float64 {
 	return new(max(*m.PValue, m.SecondFit.PValue))
 }
 
-// setContrast fills in a contrast of a fit's coefficients, on as many degrees of
-// freedom as there are sessions behind the metric, less one.
+// setContrast sets a contrast of a fit's coefficients, on one degree of freedom less than
+// the metric has sessions.
 func (m *Metric) setContrast(f *stat.Fit, c []float64) {
 	estimable, robust := f.Estimable(c)
 	switch {
@@ -298,8 +298,8 @@ func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 
 func all(Metric) bool { return true }
 
-// withoutMembers says why no member has a figure: in the words of those that have a
-// reason of their own, else as the headline would.
+// withoutMembers returns why no member has a figure: a special reason that some member
+// has, else otherwise.
 func withoutMembers(members []Metric, otherwise string) string {
 	for _, own := range []string{noVariation, scaleUnknown, hardlyFollows} {
 		if slices.ContainsFunc(members, func(m Metric) bool { return m.Reason == own }) {
@@ -316,8 +316,8 @@ func (m *Metric) show(member *Metric, among int) {
 	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
 }
 
-// take takes over the figure of a member that stands out among so many. Because it
-// was picked, the interval is wider than its own: it holds for all of them at once
+// take takes over the figure of a member that was picked among so many. Because it was
+// picked, the interval is wider than its own: it holds for all of them at once
 // (Bonferroni).
 func (m *Metric) take(from *Metric, among int) {
 	m.Subject, m.PointEstimate = from.Subject, from.PointEstimate
@@ -396,8 +396,9 @@ func (m *Metric) confirmed(level float64) bool {
 	return true
 }
 
-// explained reports whether the figure of the scores alone, of a headline with
-// members that of any, stands out and only the second fit does not.
+// explained reports whether a different use of the scale may explain what the scores
+// alone show: the first fit of the metric, or of any member, is significant and large
+// enough, although the second fit does not confirm it.
 func (m *Metric) explained() bool {
 	figures := m.tested()
 	if m.Subject == "" {

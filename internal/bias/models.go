@@ -32,8 +32,7 @@ func (t *tally) add(cluster, session int) {
 // testable reports whether there is enough for an estimate and its test.
 func (t tally) testable() bool { return t.clusters >= preliminaryFrom }
 
-// models are the linear models of a window (M1 to M6), and who and what its scored
-// cells hold. The models of a session's scores are
+// models are the linear models of a window (M1 to M6), and tallies of its scores. The models of a session's scores are
 //
 //	y = alpha_sj + rho_i + eta_si + pi(p) + gamma_i own + delta fam + beta_i log2(L) + e
 //
@@ -203,7 +202,7 @@ func (m *models) positionModel(size int) design {
 }
 
 // sharedPositionModel is that of positions where all reviewers of a session saw one
-// order: the quality of an answer that stands there is no more than its model's.
+// order. It takes the quality of an answer for that of its model.
 func (m *models) sharedPositionModel(size int) design {
 	return design{
 		Design: stat.Design{Rows: true, Regressors: size - 1 + len(m.candidates) - 1},
@@ -302,9 +301,9 @@ func (m *models) slopeModel(level []int, levels int) design {
 	}
 }
 
-// affinityModel is M6, whose solos are the pairs that can be tested, in their order: the candidates that
-// a reviewer may favour beyond its own. Every candidate and reviewer of a session is
-// absorbed.
+// affinityModel is M6. Its solos are the pairs that can be tested, sorted: the
+// candidates, other than its own, that a reviewer may favour. Every candidate and
+// reviewer of a session is absorbed.
 func (m *models) affinityModel() design {
 	var owners []int
 	for member, t := range m.own {
@@ -342,8 +341,8 @@ func (m *models) sortedPairs() [][2]int {
 	return slices.SortedFunc(maps.Keys(m.pairs), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
 }
 
-// adjustedFits are the fits to the scores that the reviewers' discrimination is taken
-// out of.
+// adjustedFits are the second fits, to scores without the differences in the reviewers'
+// discrimination.
 type adjustedFits struct {
 	slopes      *stat.Fit
 	favour      *stat.Fit // own answers as one coefficient

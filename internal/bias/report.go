@@ -108,8 +108,9 @@ type Profile struct {
 	HarshnessZ *float64 `json:"harshness_z"`
 	Reviews    int      `json:"reviews"` // scores given
 	// RelativeHarshness is what the reviewer adds to an answer's score, in points: the
-	// posterior mean over sessions, those of one question counted once, with its 95 % credible interval, under the prior
-	// that the report states. It is null for one never compared with others.
+	// posterior mean over sessions, those of one question counted once, with its 95 %
+	// credible interval, under the prior of the report. It is null for a reviewer that was
+	// never compared with others.
 	RelativeHarshness stat.Estimate `json:"relative_harshness"`
 	// DriftSD is how far the later half of the scores lies from the earlier one in
 	// mean, in standard deviations; ADR-018 calls a profile stable below 0.5.
@@ -178,17 +179,17 @@ func (c *Collector) Report() Report {
 	}
 	fits, split, given := severities(w), stretches(w.sessions), w.given()
 	var described, tested []Metric
-	var beside parts // they only read the window
-	beside.run(func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) })
-	beside.run(func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) })
-	beside.run(func() {
-		described = []Metric{
-			c.correlation("pooled_length_score_correlation", "length", length, r.Window),
-			c.positionCorrelation(position, r.Window, w.early),
-			c.agreement(&w, r.Window),
-		}
-	})
-	beside.wait()
+	runTogether( // the parts only read the window
+		func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) },
+		func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) },
+		func() {
+			described = []Metric{
+				c.correlation("pooled_length_score_correlation", "length", length, r.Window),
+				c.positionCorrelation(position, r.Window, w.early),
+				c.agreement(&w, r.Window),
+			}
+		},
+	)
 	r.Metrics = slices.Concat(described, tested)
 	r.Reviewers = profiles(&w, given, fits)
 	r.Calibrated = calibrate(&w, given)
@@ -199,7 +200,8 @@ func (c *Collector) Report() Report {
 	return r
 }
 
-// skips returns what was skipped, by reason: while collecting, and besides.
+// skips returns the skipped records by reason: those counted while collecting, and
+// besides.
 func (c *Collector) skips(besides ...Skipped) []Skipped {
 	skipped := slices.AppendSeq(besides, maps.Values(c.skipped))
 	skipped = slices.DeleteFunc(skipped, func(s Skipped) bool { return s.Count == 0 })
@@ -227,7 +229,7 @@ func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
 }
 
 // positionCorrelation returns the correlation of score and position (ADR-017), with
-// an interval by resampling sessions. Early says that positions of an early schema
+// an interval by resampling sessions. Early means that positions of an early schema
 // were left out.
 func (c *Collector) positionCorrelation(p pairs, w Window, early bool) Metric {
 	m := c.correlation("position_score_correlation", "position", p, w)
@@ -244,33 +246,27 @@ func (c *Collector) positionCorrelation(p pairs, w Window, early bool) Metric {
 	return m
 }
 
-// parts are pieces of work that run beside each other. A panic in one of them
-// would end the process: it is raised again by wait, where the caller can recover
-// from it.
-type parts struct {
-	group sync.WaitGroup
-
-	mu       sync.Mutex // guards panicked
-	panicked any
-}
-
-func (p *parts) run(part func()) {
-	p.group.Go(func() {
-		defer func() {
-			if v := recover(); v != nil {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				p.panicked = fmt.Sprintf("%v, in a part of a report:\n%s", v, debug.Stack())
-			}
-		}()
-		part()
-	})
-}
-
-func (p *parts) wait() {
-	p.group.Wait()
-	if p.panicked != nil {
-		panic(p.panicked)
+// runTogether runs the parts of a report beside each other. A panic in one of them
+// would end the process: it is raised again when all have ended, where the caller of the
+// report can recover from it.
+func runTogether(parts ...func()) {
+	var group sync.WaitGroup
+	panics := make([]any, len(parts))
+	for i, part := range parts {
+		group.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					panics[i] = fmt.Sprintf("%v, in a part of a report:\n%s", v, debug.Stack())
+				}
+			}()
+			part()
+		})
+	}
+	group.Wait()
+	for _, v := range panics {
+		if v != nil {
+			panic(v)
+		}
 	}
 }
 

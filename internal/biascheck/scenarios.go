@@ -20,7 +20,7 @@ type Scenario struct {
 	own      bool // own answers are reviewed too
 	order    council.Order
 	world    biassim.World
-	outside  []string // reviewers that do not answer
+	outside  []string // reviewers that do not answer questions
 	leaving  bool     // members come and go
 	effects  biassim.Effects
 	seen     *detectable // what is planted instead of effects, if that depends on what reports print
@@ -230,8 +230,7 @@ func plantedScenarios() []Scenario {
 	return append(plain, scaled...)
 }
 
-// differentScales is said of what is planted beside reviewers who use the scale
-// differently.
+// differentScales marks scenarios whose reviewers use the scale differently.
 const differentScales = ", scale +-20 %"
 
 // add adds a line of a table whose columns are sessions.
@@ -265,7 +264,7 @@ func headlineOf(metric string) string {
 // would have found.
 func seenScenarios() []Scenario {
 	const members = 5
-	// An effect of one reviewer is told against the mean of all.
+	// The effect of one reviewer is relative to the mean of all.
 	apart := func(points float64) []float64 { return one(points / (1 - 1/float64(members))) }
 	var all []Scenario
 	for _, seen := range []detectable{
@@ -313,7 +312,7 @@ func (s Scenario) name() string {
 	return name
 }
 
-// row is where the figures of a scenario stand in most tables.
+// row is the label of a scenario's figures in most tables.
 func (s Scenario) row() string {
 	if s.own {
 		return s.what + ", own shown"

@@ -1,6 +1,6 @@
 // Package biassim generates the records of simulated sessions with planted
-// biases, to show what the bias report makes of data whose truth is known. No
-// text is written and nobody is asked: scores come from the model below.
+// biases, to show what the bias report finds in data whose truth is known. It writes no
+// text and asks no model: scores come from the formula below.
 //
 // Members answer and review; outside reviewers only review. In session s, reviewer
 // i gives candidate j, shown at place p, the score
@@ -20,7 +20,7 @@
 //
 // In the plain world Base is 6, Factor, Sway and Step are 1, lengths have nothing to do
 // with merit, every session has a question of its own and every ballot comes back.
-// World says what may be otherwise; nothing in it favours anybody:
+// World changes this. None of its fields favours anybody:
 //
 //   - Spread: the factors of the R reviewers stand evenly from 1 - Spread to
 //     1 + Spread and are dealt to them at random, once for a data set.
@@ -39,8 +39,8 @@
 //     answer, shift, noise and the answer's part of the length the half. Frozen: they
 //     share the answers and their lengths wholly, and a block id instead of the hash.
 //
-// Who takes part in a session, and in which order it is shown the answers, is what
-// Options.Slates says. All estimation is left to others.
+// Options.Slates determines which reviewers take part in a session, and in which order
+// each is shown the answers. All estimation is left to others.
 package biassim
 
 import (
@@ -113,7 +113,7 @@ type Effects struct {
 	Pair        map[[2]int]float64 // by reviewer and candidate
 }
 
-// World says in what the sessions differ from plain ones, without favour to anybody.
+// World is how the sessions differ from plain ones, without favour to anybody.
 // The zero value is the plain world. The package comment has the model.
 type World struct {
 	Spread       float64   // of the reviewers' use of the scale; 0 to 1
@@ -137,7 +137,7 @@ type Options struct {
 	Outside  []string  // ids of reviewers that do not answer
 	// Slates returns the answers that each reviewer is shown in a session, in the order
 	// of the members and then of Outside; one that takes no part has an empty slate.
-	// Order says how it draws them.
+	// Order is how it draws them.
 	Slates  func(session int) []council.Slate
 	Order   council.Order
 	Effects Effects

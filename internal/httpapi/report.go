@@ -20,7 +20,8 @@ import (
 // reads the records and keeps a core busy.
 const maxReports = 8
 
-// boundReports refuses a report beyond that. One caller gets half of the places.
+// boundReports refuses a report beyond [maxReports]. A single caller gets half of the
+// places.
 func (a *API) boundReports(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		release, ok := a.reports.take(a.holder(r))
@@ -98,8 +99,8 @@ func render(w http.ResponseWriter, format string, write func(io.Writer) error) e
 	return nil
 }
 
-// parameters reads the query of a URL. What is wrong with it is told by err, all
-// of it at once.
+// parameters reads the query of a URL. All problems of the query are one error, which
+// err returns.
 type parameters struct {
 	r       *http.Request
 	problem []council.FieldError

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// dependent is the share of its own square that a column must keep beside the
-// others, or it is taken for a combination of them.
+// dependent is the share of its own square that a column must keep when the others are
+// taken out of it. With less it counts as a combination of them.
 const dependent = 1e-9
 
 // Matrix returns m rows of n cells that hold a value.
