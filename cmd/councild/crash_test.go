@@ -32,8 +32,10 @@ func TestFaultF22KillNine(t *testing.T) {
 	torn := 0
 	for round := range *crashRounds {
 		p := start(t, []string{
-			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_BIAS_STORE=" + path,
-			"LLM_COUNCIL_BIAS_FSYNC=" + []string{"session", "off"}[round%2], "LLM_COUNCIL_BIAS_ROTATE_BYTES=200KiB", "LLM_COUNCIL_LOG_FORMAT=json",
+			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d",
+			"LLM_COUNCIL_BIAS_STORE=" + path,
+			"LLM_COUNCIL_BIAS_FSYNC=" + []string{"session", "off"}[round%2], "LLM_COUNCIL_BIAS_ROTATE_BYTES=200KiB",
+			"LLM_COUNCIL_LOG_FORMAT=json",
 		}, "serve")
 		url, _, _ := strings.Cut(line(t, p.stderr, `"msg":"listening","url":"`), `"`) // or the round does not restart
 		everySession(t, path, kept)
@@ -60,7 +62,9 @@ func TestFaultF22KillNine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	daemontest.Fault(t, "F22", "0 lost, 0 read in part, every round restarts", "%d times kill -9 under load, half with BIAS_FSYNC=off: %d sessions acknowledged, 0 lost, 0 read in part, %d files torn, %d closed segments, every round restarted",
+	daemontest.Fault(t, "F22", "0 lost, 0 read in part, every round restarts",
+		"%d times kill -9 under load, half with BIAS_FSYNC=off: %d sessions acknowledged, 0 lost, 0 read in part, %d files torn, %d "+
+			"closed segments, every round restarted",
 		*crashRounds, len(kept), torn, len(segments))
 }
 

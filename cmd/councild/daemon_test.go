@@ -55,7 +55,8 @@ func startDaemon(t *testing.T, models []simllm.Model, env ...string) *daemon {
 	}
 	d.process = start(t, append([]string{
 		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=" + strings.Join(names, ","),
-		"LLM_COUNCIL_BIAS_STORE=" + d.records, "LLM_COUNCIL_API_TOKENS=" + token, "LLM_COUNCIL_API_KEY=sk-a-secret-key", "LLM_COUNCIL_LOG_LEVEL=debug",
+		"LLM_COUNCIL_BIAS_STORE=" + d.records, "LLM_COUNCIL_API_TOKENS=" + token, "LLM_COUNCIL_API_KEY=sk-a-secret-key",
+		"LLM_COUNCIL_LOG_LEVEL=debug",
 	}, env...), "serve")
 	url, _, _ := strings.Cut(line(t, d.stderr, `"msg":"listening","url":"`), `"`)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
@@ -68,7 +69,8 @@ func startDaemon(t *testing.T, models []simllm.Model, env ...string) *daemon {
 	// counts differs from one time to the next.
 	for range 10 {
 		now := d.usage(t)
-		d.before = usage{max(d.before.goroutines, now.goroutines), max(d.before.descriptors, now.descriptors), max(d.before.memory, now.memory)}
+		d.before = usage{max(d.before.goroutines, now.goroutines), max(d.before.descriptors, now.descriptors),
+			max(d.before.memory, now.memory)}
 	}
 	return d
 }
@@ -167,7 +169,8 @@ func (d *daemon) ended(t *testing.T, code int) {
 // steady are two models that answer after a time.
 func steady(latency time.Duration) []simllm.Model {
 	return []simllm.Model{
-		{Name: "one", Noise: 0.5, Latency: simllm.Latency{Median: latency}}, {Name: "two", Noise: 0.5, Latency: simllm.Latency{Median: latency}},
+		{Name: "one", Noise: 0.5, Latency: simllm.Latency{Median: latency}},
+		{Name: "two", Noise: 0.5, Latency: simllm.Latency{Median: latency}},
 	}
 }
 
@@ -180,7 +183,8 @@ func waiting() (models []simllm.Model, arrived chan struct{}, release func()) {
 		<-gate
 		return "", false
 	}
-	return []simllm.Model{{Name: "one", Noise: 0.5, Reply: reply}, {Name: "two", Noise: 0.5, Reply: reply}}, arrived, sync.OnceFunc(func() { close(gate) })
+	return []simllm.Model{{Name: "one", Noise: 0.5, Reply: reply}, {Name: "two", Noise: 0.5, Reply: reply}}, arrived,
+		sync.OnceFunc(func() { close(gate) })
 }
 
 // quantile returns the q-quantile of durations, which it sorts.

@@ -103,7 +103,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council", strings.NewReader(`{"query":"x","models":["sim:slow","sim:slow"]}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council",
+			strings.NewReader(`{"query":"x","models":["sim:slow","sim:slow"]}`))
 		if err != nil {
 			t.Error(err)
 			return
@@ -129,7 +130,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {
-	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=sim:amber,sim:birch", "LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl")}
+	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=sim:amber,sim:birch",
+		"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl")}
 	first := start(t, env, "serve")
 	defer func() {
 		_ = first.Process.Signal(os.Interrupt)

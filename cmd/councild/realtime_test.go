@@ -320,7 +320,8 @@ func (a asker) ask(ctx context.Context) []outcome {
 			case i < 9:
 				how, outcomes[i] = "POST, streamed", a.streamed(ctx, body)
 			case i == 9:
-				how, outcomes[i] = "POST, streamed for ten minutes", a.streamed(ctx, fmt.Sprintf(`{"query":%q,"chairman":"scribe"}`, longAnswer))
+				how, outcomes[i] = "POST, streamed for ten minutes",
+					a.streamed(ctx, fmt.Sprintf(`{"query":%q,"chairman":"scribe"}`, longAnswer))
 			case i < 12:
 				how, outcomes[i] = "in the background, watched", a.later(ctx, body, false)
 			case i < 14:
@@ -478,7 +479,8 @@ func TestRealTime(t *testing.T) {
 	p.keep("no stream is cut by a proxy of 60 s idle time", cut, "%d streams, %d cut", streams, len(cut))
 	p.keep("a comment comes after 15 s of silence", unless(short || silence < 30*time.Second, "silent for %s", silence),
 		"silent for at most %.1f s", silence.Seconds())
-	p.keep("councild adds less than a second to a session", unless(short || overhead < 5000, "%.0f ms", overhead), "at most %.0f ms", overhead)
+	p.keep("councild adds less than a second to a session", unless(short || overhead < 5000, "%.0f ms", overhead), "at most %.0f ms",
+		overhead)
 	p.keep("goroutines are back within 2 s", unless(after.goroutines <= d.before.goroutines, "%+v", after),
 		"%.0f before, at most %.0f, %.0f after %.1f s", d.before.goroutines, most.goroutines, after.goroutines, settled.Seconds())
 	p.keep("descriptors are back within 2 s", unless(after.descriptors <= d.before.descriptors, "%+v", after),

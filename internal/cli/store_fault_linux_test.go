@@ -52,14 +52,16 @@ func TestFaultF31(t *testing.T) {
 			var code int
 			run(func() { code = Main(t.Context(), IO{Args: []string{"serve"}, Stdout: io.Discard, Stderr: &stderr}) })
 			said := stderr.String()
-			if code != exitError || strings.Count(said, "\n") != 1 || !strings.Contains(said, "opening the record store "+path) || !strings.Contains(said, "switch the records off") {
+			if code != exitError || strings.Count(said, "\n") != 1 || !strings.Contains(said, "opening the record store "+path) ||
+				!strings.Contains(said, "switch the records off") {
 				t.Errorf("exit %d: %s", code, said)
 			}
 			d := daemontest.Start(t, map[string]string{"BIAS_STORE": path, "BIAS_PERSISTENCE": "false"})
 			if status, data := d.Call(t, "GET", "/readyz", ""); status != http.StatusOK {
 				t.Errorf("without records: %d %s", status, data)
 			}
-			t.Logf("fault F31: %s: exit %d, %d line (promised: exit with one clear line); starts with BIAS_PERSISTENCE=false", name, code, strings.Count(said, "\n"))
+			t.Logf("fault F31: %s: exit %d, %d line (promised: exit with one clear line); starts with BIAS_PERSISTENCE=false", name, code,
+				strings.Count(said, "\n"))
 		})
 	}
 }

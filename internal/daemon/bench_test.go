@@ -125,7 +125,8 @@ func BenchmarkReport(b *testing.B) {
 			b.SetBytes(info.Size())
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := daemon.Report(b.Context(), config.Config{MinBiasSessions: 20}, path, httpapi.ReportQuery{Sessions: new(bench.window)})
+				r, err := daemon.Report(b.Context(), config.Config{MinBiasSessions: 20}, path,
+					httpapi.ReportQuery{Sessions: new(bench.window)})
 				if err != nil || r.Window.Sessions == 0 || len(r.Skipped) > 0 {
 					b.Fatal(r.Window, r.Skipped, err)
 				}
@@ -149,10 +150,14 @@ func benchRecords(b *testing.B, path string, sessions int) {
 			reviewer, position := k/3, k%3
 			candidate := (reviewer + 1 + position) % 4
 			err := encoder.Encode(council.BiasMetricRecord{
-				SchemaVersion: council.RecordSchema, SessionID: fmt.Sprintf("01900000-0000-7000-8000-%012d", i), Timestamp: now.Add(time.Duration(i-sessions) * time.Minute),
-				ConsentLevel: 1, ReviewerID: fmt.Sprintf("maker/model-%d", reviewer), ModelID: fmt.Sprintf("maker/model-%d", candidate), Position: &position,
-				ResponseLengthChars: 1500 + 37*((i*7+candidate)%50), ScoreValue: new(float64(1 + (i*5+candidate*3+reviewer)%10)), ScoreScale: council.ScoreScale,
-				CouncilConfig: "review-1", NShown: 3, OrderDesign: council.OrderBalanced, RankValue: new(float64(position)), Status: council.BallotOK,
+				SchemaVersion: council.RecordSchema, SessionID: fmt.Sprintf("01900000-0000-7000-8000-%012d", i),
+				Timestamp:    now.Add(time.Duration(i-sessions) * time.Minute),
+				ConsentLevel: 1, ReviewerID: fmt.Sprintf("maker/model-%d", reviewer), ModelID: fmt.Sprintf("maker/model-%d", candidate),
+				Position:            &position,
+				ResponseLengthChars: 1500 + 37*((i*7+candidate)%50), ScoreValue: new(float64(1 + (i*5+candidate*3+reviewer)%10)),
+				ScoreScale:    council.ScoreScale,
+				CouncilConfig: "review-1", NShown: 3, OrderDesign: council.OrderBalanced, RankValue: new(float64(position)),
+				Status:   council.BallotOK,
 				Provider: council.ProviderPair{Reviewer: "maker", Candidate: "maker"},
 			})
 			if err != nil {

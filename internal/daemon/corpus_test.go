@@ -86,7 +86,8 @@ func TestFaultF14(t *testing.T) {
 			if n < 2 { // nobody reviews itself: of two members, each sees one answer
 				members = append([]string{"reviewer"}, members...)
 			}
-			f := trialOf(t, tapModels(t, models...), strings.Join(members, ","), map[string]string{"MAX_MODELS": "64", "REVIEWERS": "reviewer"})
+			f := trialOf(t, tapModels(t, models...), strings.Join(members, ","),
+				map[string]string{"MAX_MODELS": "64", "REVIEWERS": "reviewer"})
 			for _, c := range replies {
 				reply.Store(&c.reply)
 				s := f.session(t, `,"chairman":"m0"`)

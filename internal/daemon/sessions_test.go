@@ -84,11 +84,14 @@ func TestFaultF13(t *testing.T) {
 				if session.Status != council.StatusComplete || session.Stage3.Model != "d" || len(restarts) > 0 {
 					t.Errorf("status %s, by %s, %v", session.Status, session.Stage3.Model, restarts)
 				}
-			} else if len(restarts) != 1 || restarts[0] != (council.Restart{Model: "d", Reason: tt.reason}) || session.Status != council.StatusDegraded ||
-				session.Stage3.Status != council.OutcomeFallback || session.Stage3.Error == nil || !strings.Contains(session.Stage3.Error.Message, tt.detail) {
+			} else if len(restarts) != 1 || restarts[0] != (council.Restart{Model: "d", Reason: tt.reason}) ||
+				session.Status != council.StatusDegraded ||
+				session.Stage3.Status != council.OutcomeFallback || session.Stage3.Error == nil ||
+				!strings.Contains(session.Stage3.Error.Message, tt.detail) {
 				t.Errorf("restarts %v, status %s, %+v", restarts, session.Status, session.Stage3)
 			}
-			t.Logf("fault F13: %s: %s, chairman %s, %d restarts after %s (promised: the stream survives, or a typed error with the provider's message)",
+			t.Logf("fault F13: %s: %s, chairman %s, %d restarts after %s (promised: the stream survives, or a typed error with the "+
+				"provider's message)",
 				tt.kind, session.Status, session.Stage3.Status, len(restarts), time.Since(began).Round(time.Millisecond))
 		})
 	}

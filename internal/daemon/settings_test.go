@@ -109,7 +109,8 @@ func (p *tapped) note(t *testing.T, r *http.Request, raw []byte) (ended func()) 
 	if err := json.Unmarshal(raw, &body); err != nil {
 		t.Error(err)
 	}
-	s := &seen{model: fmt.Sprint(body["model"]), task: simllm.Question, sum: sha256.Sum256(raw), connection: r.RemoteAddr, begun: time.Now()}
+	s := &seen{model: fmt.Sprint(body["model"]), task: simllm.Question, sum: sha256.Sum256(raw), connection: r.RemoteAddr,
+		begun: time.Now()}
 	switch {
 	case bytes.Contains(raw, []byte("You are the chairman")):
 		s.task = simllm.Synthesis
@@ -195,8 +196,10 @@ func reportUnder(t *testing.T, name, value string) bias.Report {
 	for i := range 25 {
 		for j := range 4 {
 			err := encoder.Encode(council.BiasMetricRecord{
-				SchemaVersion: council.RecordSchema, SessionID: strconv.Itoa(i), Timestamp: time.Now().AddDate(0, 0, -i).Add(-time.Minute), ReviewerID: fmt.Sprint("r", j%2),
-				ModelID: fmt.Sprint("m", j), Position: &j, ResponseLengthChars: 100 * (i + j), ScoreValue: new(float64(1 + (i+j)%10)), ScoreScale: council.ScoreScale,
+				SchemaVersion: council.RecordSchema, SessionID: strconv.Itoa(i), Timestamp: time.Now().AddDate(0, 0, -i).Add(-time.Minute),
+				ReviewerID: fmt.Sprint("r", j%2),
+				ModelID:    fmt.Sprint("m", j), Position: &j, ResponseLengthChars: 100 * (i + j), ScoreValue: new(float64(1 + (i+j)%10)),
+				ScoreScale:  council.ScoreScale,
 				OrderDesign: council.OrderBalanced, Status: council.BallotOK,
 			})
 			if err != nil {
@@ -221,7 +224,8 @@ func reportUnder(t *testing.T, name, value string) bias.Report {
 // interval below a second, soon after it.
 func synced(t *testing.T, fsync, interval string) bool {
 	t.Helper()
-	d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b,c", "BIAS_FSYNC": fsync, "BIAS_FSYNC_INTERVAL": interval, "LOG_LEVEL": "debug"})
+	d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b,c", "BIAS_FSYNC": fsync,
+		"BIAS_FSYNC_INTERVAL": interval, "LOG_LEVEL": "debug"})
 	d.Ask(t, anyQuestion)
 	onDisk := func() bool { return strings.Contains(d.Log.String(), "records are on disk") }
 	if strings.HasSuffix(interval, "ms") {
@@ -268,13 +272,15 @@ var settings = map[string]func(t *testing.T){
 	},
 	"PROVIDERS": func(t *testing.T) {
 		p, other := tap(t), tap(t)
-		daemontest.Start(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c"}).Ask(t, anyQuestion)
+		daemontest.Start(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c"}).Ask(t,
+			anyQuestion)
 		is(t, len(p.bodies), 5)
 		is(t, len(other.bodies), 2)
 	},
 	"API_KEY_<NAME>": func(t *testing.T) {
 		p, other := tap(t), tap(t)
-		daemontest.Start(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c", "API_KEY_OTHER": "sk-2"}).Ask(t, anyQuestion)
+		daemontest.Start(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c",
+			"API_KEY_OTHER": "sk-2"}).Ask(t, anyQuestion)
 		is(t, p.keys["Bearer sk-2"], false)
 		is(t, other.keys["Bearer sk-2"], true)
 	},
@@ -287,7 +293,8 @@ var settings = map[string]func(t *testing.T){
 	"CHAIRMAN_FALLBACKS": func(t *testing.T) {
 		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}
 		wrote := func(fallbacks string) bool {
-			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, down).url, "MODELS": "a,b,c", "CHAIRMAN": "d", "CHAIRMAN_FALLBACKS": fallbacks}).Ask(t, anyQuestion)
+			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, down).url, "MODELS": "a,b,c", "CHAIRMAN": "d",
+				"CHAIRMAN_FALLBACKS": fallbacks}).Ask(t, anyQuestion)
 			return s.Stage3.Model == s.Metadata.AggregateRankings[0].Model
 		}
 		first := session(t, "", "").Metadata.AggregateRankings[2].Model // not the one that would stand in by rank
@@ -353,7 +360,8 @@ var settings = map[string]func(t *testing.T){
 		// The second attempt would succeed.
 		code := func(most string) council.Outcome {
 			once := simllm.Fault{Kind: simllm.FaultStatus, Status: 503, Rate: 1, Times: 1}
-			return daemontest.Start(t, map[string]string{"BASE_URL": tap(t, once).url, "MODELS": "a,b,c,d", "MAX_ATTEMPTS": most}).Ask(t, anyQuestion).Stage1[3].Status
+			return daemontest.Start(t, map[string]string{"BASE_URL": tap(t, once).url, "MODELS": "a,b,c,d", "MAX_ATTEMPTS": most}).Ask(t,
+				anyQuestion).Stage1[3].Status
 		}
 		differ(t, code(""), code("1"), council.OutcomeOK, council.OutcomeError)
 	},
@@ -394,13 +402,15 @@ var settings = map[string]func(t *testing.T){
 	"BALLOT_REPAIR": func(t *testing.T) {
 		invalid := func(repair string) council.Outcome {
 			prose := simllm.Fault{Kind: simllm.BallotProse, Rate: 1, Times: 1}
-			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, prose).url, "MODELS": "a,b,c", "REVIEWERS": "d", "BALLOT_REPAIR": repair}).Ask(t, anyQuestion)
+			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, prose).url, "MODELS": "a,b,c", "REVIEWERS": "d",
+				"BALLOT_REPAIR": repair}).Ask(t, anyQuestion)
 			return s.Stage2[0].Status
 		}
 		differ(t, invalid(""), invalid("true"), council.OutcomeInvalid, council.OutcomeOK)
 	},
 	"ORDER": func(t *testing.T) {
-		differ(t, session(t, "", "").Metadata.Order, session(t, "ORDER", "shared").Metadata.Order, council.OrderBalanced, council.OrderShared)
+		differ(t, session(t, "", "").Metadata.Order, session(t, "ORDER", "shared").Metadata.Order, council.OrderBalanced,
+			council.OrderShared)
 	},
 	"RANDOM_SEED": func(t *testing.T) {
 		seed := func(value string) int64 {
@@ -415,7 +425,8 @@ var settings = map[string]func(t *testing.T){
 	"PARTIAL_BALLOTS": func(t *testing.T) {
 		votes := func(policy string) int {
 			partial := simllm.Fault{Kind: simllm.BallotPartial, Rate: 1}
-			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, partial).url, "MODELS": "a,b,c", "REVIEWERS": "d", "PARTIAL_BALLOTS": policy}).Ask(t, anyQuestion)
+			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, partial).url, "MODELS": "a,b,c", "REVIEWERS": "d",
+				"PARTIAL_BALLOTS": policy}).Ask(t, anyQuestion)
 			n := 0
 			for _, st := range s.Metadata.AggregateRankings {
 				n += st.VoteCount
@@ -432,7 +443,8 @@ var settings = map[string]func(t *testing.T){
 	},
 	"BIAS_AUDIT": func(t *testing.T) {
 		differ(t, session(t, "", "").Metadata.BiasAudit == nil, session(t, "BIAS_AUDIT", "false").Metadata.BiasAudit == nil, false, true)
-		differ(t, session(t, "", "").Metadata.BiasIndicators == nil, session(t, "BIAS_AUDIT", "false").Metadata.BiasIndicators == nil, false, true)
+		differ(t, session(t, "", "").Metadata.BiasIndicators == nil, session(t, "BIAS_AUDIT", "false").Metadata.BiasIndicators == nil,
+			false, true)
 	},
 	"LENGTH_CORRELATION_THRESHOLD": func(t *testing.T) {
 		// Twelve members whose lengths differ, reviewed by one that loves length.
@@ -459,14 +471,16 @@ var settings = map[string]func(t *testing.T){
 		differ(t, detected("100"), detected("0"), false, true)
 	},
 	"DEMOGRAPHICS": func(t *testing.T) {
-		differ(t, session(t, "", "").Metadata.DemographicDisagreement == nil, session(t, "DEMOGRAPHICS", "false").Metadata.DemographicDisagreement == nil, false, true)
+		differ(t, session(t, "", "").Metadata.DemographicDisagreement == nil,
+			session(t, "DEMOGRAPHICS", "false").Metadata.DemographicDisagreement == nil, false, true)
 	},
 	"LEXICON": func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "lexicon.json")
 		if err := os.WriteFile(path, []byte(`{"size": ["large", "small"]}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		differ(t, len(session(t, "", "").Metadata.DemographicDisagreement.Axes), len(session(t, "LEXICON", path).Metadata.DemographicDisagreement.Axes), 5, 1)
+		differ(t, len(session(t, "", "").Metadata.DemographicDisagreement.Axes),
+			len(session(t, "LEXICON", path).Metadata.DemographicDisagreement.Axes), 5, 1)
 	},
 	"DEMOGRAPHICS_THRESHOLD": func(t *testing.T) {
 		// One of three answers covers an axis that the others do not.
@@ -475,9 +489,12 @@ var settings = map[string]func(t *testing.T){
 				return func(task simllm.Task) (string, bool) { return text, task.Kind == simllm.Question }
 			}
 			plain := strings.Repeat("Soak the beans overnight and cook them slowly. ", 12)
-			sim := daemontest.Provider(t, simllm.Model{Name: "a", Reply: reply(plain)}, simllm.Model{Name: "b", Reply: reply(plain + "Salt them late.")},
-				simllm.Model{Name: "c", Reply: reply(strings.Repeat("Every grandmother, mother, daughter, sister and wife in the family cooks them. ", 8))})
-			s := daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b,c", "DEMOGRAPHICS_THRESHOLD": threshold}).Ask(t, anyQuestion)
+			sim := daemontest.Provider(t, simllm.Model{Name: "a", Reply: reply(plain)},
+				simllm.Model{Name: "b", Reply: reply(plain + "Salt them late.")},
+				simllm.Model{Name: "c", Reply: reply(strings.Repeat("Every grandmother, mother, daughter, sister and wife in the family "+
+					"cooks them. ", 8))})
+			s := daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b,c",
+				"DEMOGRAPHICS_THRESHOLD": threshold}).Ask(t, anyQuestion)
 			return s.Metadata.DemographicDisagreement.Flagged
 		}
 		differ(t, flagged(""), flagged("1"), true, false)
@@ -502,7 +519,8 @@ var settings = map[string]func(t *testing.T){
 		differ(t, reportUnder(t, "", "").Window.Sessions, reportUnder(t, "BIAS_WINDOW_DAYS", "12").Window.Sessions, 25, 12)
 	},
 	"MIN_BIAS_SESSIONS": func(t *testing.T) {
-		differ(t, reportUnder(t, "", "").Metrics[0].Confidence, reportUnder(t, "MIN_BIAS_SESSIONS", "40").Metrics[0].Confidence, bias.ConfidenceModerate, bias.ConfidencePreliminary)
+		differ(t, reportUnder(t, "", "").Metrics[0].Confidence, reportUnder(t, "MIN_BIAS_SESSIONS", "40").Metrics[0].Confidence,
+			bias.ConfidenceModerate, bias.ConfidencePreliminary)
 	},
 	"BIAS_FSYNC": func(t *testing.T) {
 		differ(t, synced(t, "session", ""), synced(t, "off", ""), true, false)
@@ -575,7 +593,8 @@ var settings = map[string]func(t *testing.T){
 	"MAX_SESSION_BYTES": func(t *testing.T) {
 		code, data := onTap(t, tap(t), "MAX_SESSION_BYTES", "500").Call(t, "POST", "/v1/council", anyQuestion)
 		is(t, code, 502)
-		is(t, strings.Count(string(data), "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES"), 3)
+		is(t, strings.Count(string(data), "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES"),
+			3)
 	},
 	"METRICS": func(t *testing.T) {
 		scrape := func(on string) (int, string) {
