@@ -294,7 +294,8 @@ func TestFaultF21(t *testing.T) {
 		t.Errorf("answered %s", a.body)
 	}
 	daemontest.Fault(t, "F21", "exit 0 within DRAIN_TIMEOUT, second SIGTERM within 1 s",
-		"a running session finished and exit 0; with 500 ms to drain, cancelled and exit 0 after %d ms; ended %d ms after the second SIGTERM",
+		"a running session finished and exit 0; with 500 ms to drain, cancelled and exit 0 after %d ms; "+
+			"ended %d ms after the second SIGTERM",
 		grace.Milliseconds(), second.Milliseconds())
 }
 

@@ -434,7 +434,8 @@ func TestHomeUnknown(t *testing.T) {
 	mustLoad(t, nil) // clears the settings
 	t.Setenv("HOME", "")
 	_, err := config.Load()
-	if want := `LLM_COUNCIL_BIAS_STORE: "~/.llm-council/bias_metrics.jsonl" has no known home directory: write an absolute path`; text(err) != want {
+	want := `LLM_COUNCIL_BIAS_STORE: "~/.llm-council/bias_metrics.jsonl" has no known home directory: write an absolute path`
+	if text(err) != want {
 		t.Errorf("got %q, want %q", text(err), want)
 	}
 	t.Setenv("LLM_COUNCIL_BIAS_STORE", "/data/x.jsonl")
@@ -636,7 +637,8 @@ func TestWarnings(t *testing.T) {
 		noKey = `LLM_COUNCIL_API_KEY_MY_LLM: is not set, and "my-llm:a" goes to https://llm.test/v1: set it if calls fail with HTTP 401`
 	)
 	unknown := func(name, model string) string {
-		return fmt.Sprintf(`LLM_COUNCIL_PROVIDERS: no provider has the name %q, so that %q goes to the default one, as a whole: add %s=url if a provider is meant`, name, model, name)
+		return fmt.Sprintf(`LLM_COUNCIL_PROVIDERS: no provider has the name %q, so that %q goes to the default one, as a whole: `+
+			`add %s=url if a provider is meant`, name, model, name)
 	}
 	for name, tt := range map[string]struct {
 		vars vars
