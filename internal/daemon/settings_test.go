@@ -543,7 +543,7 @@ var settings = map[string]func(t *testing.T){
 		kept := func(days string) int {
 			path := filepath.Join(t.TempDir(), "records.jsonl")
 			old := fmt.Sprintf(`{"schema_version": 1, "session_id": "old", "timestamp": %q, `+
-			`"reviewer_id": "a", "model_id": "b", "response_length_chars": 9}`+"\n",
+				`"reviewer_id": "a", "model_id": "b", "response_length_chars": 9}`+"\n",
 				time.Now().AddDate(0, 0, -40).Format(time.RFC3339))
 			if err := os.WriteFile(path+".000001", []byte(old), 0o600); err != nil {
 				t.Fatal(err)

@@ -16,7 +16,6 @@ const (
 	// of them a share says little: two bad sessions must not shut a model out.
 	breakerSpan     = 30 * time.Second
 	breakerRequests = 10
-	breakerShare    = 0.5
 	// breakerPause is how long it stays open before it tries again. The request
 	// that tries would have been refused otherwise, so trying often costs little.
 	breakerPause = 10 * time.Second
@@ -45,9 +44,9 @@ func (c *Client) Breakers() []council.Breaker {
 type verdict int
 
 const (
-	unclear verdict = iota
-	well
+	well verdict = iota
 	sick
+	unclear
 )
 
 // diagnose judges a request that ended with f, nil when it brought a text.
@@ -81,19 +80,18 @@ type ticket int
 // the model's health: other statuses come from what stands in front of it, and a
 // caller's deadline may be short.
 type breaker struct {
-	mu      sync.Mutex // guards all below
-	number  ticket     // goes up whenever it opens or closes
-	ended   window     // requests while it is closed, and how many of them failed
-	opened  bool       // open or half open
-	until   time.Duration
-	probing bool // half open, and a request is under way
+	mu      sync.Mutex    // guards all below
+	number  ticket        // goes up whenever it opens or closes
+	ended   window        // requests while it is closed: well or sick
+	until   time.Duration // when it is half open, if it is not closed; 0: it is closed
+	probing bool          // half open, and a request is under way
 }
 
 func newBreaker() *breaker { return &breaker{ended: window{span: breakerSpan}} }
 
 func (b *breaker) stateLocked(now time.Duration) council.BreakerState {
 	switch {
-	case !b.opened:
+	case b.until == 0:
 		return council.BreakerClosed
 	case now < b.until:
 		return council.BreakerOpen
@@ -106,11 +104,7 @@ func (b *breaker) stateLocked(now time.Duration) council.BreakerState {
 func (b *breaker) state(now time.Duration) (council.BreakerState, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	state := b.stateLocked(now)
-	if state != council.BreakerOpen {
-		return state, 0
-	}
-	return state, b.until - now
+	return b.stateLocked(now), max(0, b.until-now)
 }
 
 // admits reports whether a request could enter.
@@ -132,7 +126,7 @@ func (b *breaker) enter(now time.Duration) (ticket, bool) {
 	if !b.admitsLocked(now) {
 		return 0, false
 	}
-	b.probing = b.opened
+	b.probing = b.until > 0
 	return b.number, true
 }
 
@@ -144,26 +138,23 @@ func (b *breaker) leave(now time.Duration, t ticket, v verdict) {
 	case t != b.number: // of an earlier state
 	case v == unclear:
 		b.probing = false
-	case !b.opened:
-		failed := 0
-		if v == sick {
-			failed = 1
+	case b.until == 0:
+		b.ended.add(now, int(v))
+		answered, failed := b.ended.sum(now, windowSlots)
+		if answered+failed >= breakerRequests && failed >= answered {
+			b.turnLocked(now + breakerPause)
 		}
-		b.ended.add(now, 1, failed)
-		all, failed := b.ended.sum(now, windowSlots)
-		if all >= breakerRequests && float64(failed) >= breakerShare*float64(all) {
-			b.turnLocked(true, now)
-		}
+	case v == sick:
+		b.turnLocked(now + breakerPause)
 	default:
-		b.turnLocked(v == sick, now)
+		b.turnLocked(0)
 	}
 }
 
-// turnLocked opens or closes the breaker.
-func (b *breaker) turnLocked(open bool, now time.Duration) {
+// turnLocked opens the breaker until then, or closes it.
+func (b *breaker) turnLocked(until time.Duration) {
 	b.number++
-	b.opened, b.until, b.probing = open, now+breakerPause, false
-	b.ended = window{span: breakerSpan}
+	b.until, b.probing, b.ended = until, false, window{span: breakerSpan}
 }
 
 // failure returns why a request may not enter. While another request is trying

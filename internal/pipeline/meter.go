@@ -38,20 +38,25 @@ func newMeter(o Options, plan council.Plan) *meter {
 
 // Complete performs call if the budget and the session's size allow it. A call that
 // was started may overshoot the budget; a reply that the session has no room for is
-// not kept.
-func (m *meter) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+// not kept. A call that panics has failed.
+func (m *meter) Complete(ctx context.Context, call council.Call) (completion council.Completion, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			completion, err = council.Completion{}, council.Panicked(v)
+		}
+	}()
+	uncalled := council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}
 	if m.overBudget() {
-		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}},
-			&council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
+		return uncalled, &council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
 	}
 	var prompt int64
 	for _, message := range call.Messages {
 		prompt += int64(len(message.Content))
 	}
 	if !m.hold(prompt) {
-		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, m.full("not called: with the prompt")
+		return uncalled, m.full("not called: with the prompt")
 	}
-	completion, err := func() (council.Completion, error) {
+	completion, err = func() (council.Completion, error) {
 		defer m.release(prompt) // also when the call panics
 		return m.Completer.Complete(ctx, call)
 	}()

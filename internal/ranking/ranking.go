@@ -43,10 +43,8 @@ func RankValues(v Vote) map[string]float64 {
 
 func indexOf(candidates []string) map[string]int {
 	index := make(map[string]int, len(candidates))
-	for _, candidate := range candidates {
-		if _, ok := index[candidate]; !ok {
-			index[candidate] = len(index)
-		}
+	for i, candidate := range candidates {
+		index[candidate] = i
 	}
 	return index
 }
@@ -54,42 +52,33 @@ func indexOf(candidates []string) map[string]int {
 // places returns, by the index of the candidates, twice the mean place on the vote,
 // or -1; the number m of candidates that it could rank; and how many have a place.
 func (v Vote) places(index map[string]int, policy council.PartialPolicy) (twice []int, m, ranked int) {
-	twice = make([]int, len(index))
+	twice = slices.Repeat([]int{-1}, len(index))
 	left := make([]bool, len(index)) // could be ranked and are not yet
-	for j := range twice {
-		twice[j] = -1
-	}
 	for _, candidate := range v.Shown {
-		if j, ok := index[candidate]; ok && candidate != v.Reviewer && !left[j] {
+		if j, ok := index[candidate]; ok && candidate != v.Reviewer {
 			left[j] = true
 			m++
 		}
 	}
-	var tied []int
-	share := func() { // gives those tied the next places
+	tied := make([]int, 0, len(index))
+	rankTied := func(place []string) { // ranks those of the place that are left behind those ranked so far
+		tied = tied[:0]
+		for _, candidate := range place {
+			if j, ok := index[candidate]; ok && left[j] {
+				left[j] = false
+				tied = append(tied, j)
+			}
+		}
 		for _, j := range tied {
-			twice[j] = ranked + (ranked + len(tied) - 1)
-			left[j] = false
+			twice[j] = 2*ranked + len(tied) - 1
 		}
 		ranked += len(tied)
 	}
 	for _, place := range v.Places {
-		tied = tied[:0]
-		for _, candidate := range place {
-			if j, ok := index[candidate]; ok && left[j] && !slices.Contains(tied, j) {
-				tied = append(tied, j)
-			}
-		}
-		share()
+		rankTied(place)
 	}
 	if policy == council.PolicyTiedLast && ranked > 0 {
-		tied = tied[:0]
-		for j := range left {
-			if left[j] {
-				tied = append(tied, j)
-			}
-		}
-		share()
+		rankTied(v.Shown)
 	}
 	return twice, m, ranked
 }
@@ -112,15 +101,6 @@ type Result struct {
 	// then name in code-point order; then those without. Candidates equal in score
 	// and wins share a rank, and the next one has the rank of its place (1, 2, 2, 4).
 	Standings []council.Standing
-	// Ballots is the number of votes counted. A vote is not counted that could rank
-	// less than two candidates, or ranks none but the reviewer's own.
-	Ballots int
-	// KendallW is the agreement of the counted votes that leave out nobody, 0 to 1:
-	// Kendall's coefficient of concordance with ties (Kendall and Babington Smith
-	// 1939), generalised to ballots that lack the reviewer's own answer (Durbin
-	// 1951). It is nil where there are less than two such votes, where none of them
-	// compares some two candidates, and where each of them is one tie.
-	KendallW *float64
 	// PolicyChangesWinner is true when the other policy for partial ballots makes
 	// others the winners: the candidates at rank 1.
 	PolicyChangesWinner bool
@@ -132,18 +112,18 @@ type Result struct {
 // share the mean of their places. The score is the mean over the votes on the
 // candidate. A shared first place is the same share of a win for each.
 //
+// A vote is not counted that could rank less than two candidates, or ranks none but
+// the reviewer's own.
+//
 // Confidence is "high" where at least 0.8 of the reviewers asked voted on the
 // candidate, "medium" from 0.5 on, else "low", and low when only one ballot counts.
 func Tally(o Options) Result {
 	chosen, other := newCount(o, council.PolicyAvailable), newCount(o, council.PolicyTiedLast)
-	w := chosen.kendallW()
 	if o.Policy == council.PolicyTiedLast {
 		chosen, other = other, chosen
 	}
 	return Result{
 		Standings:           chosen.standings(o.Asked),
-		Ballots:             len(chosen.ballots),
-		KendallW:            w,
 		PolicyChangesWinner: !slices.Equal(winners(nil, chosen.sum()), winners(nil, other.sum())),
 	}
 }

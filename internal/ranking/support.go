@@ -19,7 +19,7 @@ const (
 	resamples = 1000
 )
 
-// Support resamples the counted votes, as many as there are, with replacement
+// winnerSupport resamples the counted votes, as many as there are, with replacement
 // (Efron's bootstrap), and returns how large a share of the resamples each candidate
 // wins, by score and then by wins; candidates equal in both share a resample. The
 // largest share comes first, equal ones in code-point order; without any counted
@@ -27,9 +27,8 @@ const (
 //
 // Up to 8 votes all resamples are counted and the shares exact, beyond that 1000 are
 // drawn by the seed.
-func Support(o Options, seed int64) []council.Support {
-	c := newCount(o, o.Policy)
-	exact := c.support(seed)
+func (c count) winnerSupport(seed int64) []council.Support {
+	exact := c.exactSupport(seed)
 	shares := make([]council.Support, len(exact))
 	for j, share := range exact {
 		support, _ := share.Float64()
@@ -39,8 +38,8 @@ func Support(o Options, seed int64) []council.Support {
 	return shares
 }
 
-// support returns each candidate's share of the resamples.
-func (c count) support(seed int64) []*big.Rat {
+// exactSupport returns each candidate's share of the resamples.
+func (c count) exactSupport(seed int64) []*big.Rat {
 	if len(c.ballots) == 0 {
 		return nil
 	}
@@ -115,10 +114,9 @@ func (c count) draw(seed int64, visit func(sum []mark, weight int64)) {
 	}
 }
 
-// LeaveOneOut returns who wins without each of the counted votes, by reviewer in
+// leaveOneOut returns who wins without each of the counted votes, by reviewer in
 // code-point order.
-func LeaveOneOut(o Options) []council.Omission {
-	c := newCount(o, o.Policy)
+func (c count) leaveOneOut() []council.Omission {
 	sum := c.sum()
 	all := winners(nil, sum)
 	omissions := make([]council.Omission, len(c.ballots))

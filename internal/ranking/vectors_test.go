@@ -155,8 +155,8 @@ func TestSupportReferenceValues(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%s", tc.Name, policy), func(t *testing.T) {
 				o := tc.options(policy)
 				c := newCount(o, policy)
-				exact := c.support(0)
-				for _, got := range Support(o, 0) {
+				exact := c.exactSupport(0)
+				for _, got := range support(o, 0) {
 					w := want.Winner[got.Model] // the zero fraction where it never wins
 					w.Den = max(w.Den, 1)
 					j := slices.Index(c.candidates, got.Model)
@@ -165,7 +165,7 @@ func TestSupportReferenceValues(t *testing.T) {
 					}
 				}
 				without := map[string][]string{}
-				for _, l := range LeaveOneOut(o) {
+				for _, l := range newCount(o, policy).leaveOneOut() {
 					without["without "+l.Reviewer] = l.Winners
 				}
 				if diff := cmp.Diff(want.LeaveOneOut, without); diff != "" {
@@ -204,7 +204,7 @@ func TestKendallReferenceValues(t *testing.T) {
 			}
 			o.Votes = append(o.Votes, v)
 		}
-		got := Tally(o).KendallW
+		got := kendallW(o)
 		if got == nil || math.Abs(*got-tc.W) > reference.Tol*tc.W {
 			t.Errorf("case %d: W = %v, want %v", i, got, tc.W)
 		}

@@ -62,7 +62,7 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 	} // a reply without text is a reply without a ballot
 	r.Ranking, r.FinishReason = &completion.Text, completion.Finish()
 	ballot, err := ParseBallot(completion.Text, labels)
-	if o.Repair && (err != nil || Partial(ballot, labels)) {
+	if o.Repair && (err != nil || ballot.Partial(len(labels))) {
 		// The reply was written by somebody who knew the markers of the first prompt.
 		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers())
 		call.Messages = repairPrompt(again, completion.Text, ballot, labels)
