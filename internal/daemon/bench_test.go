@@ -38,8 +38,7 @@ func benchDaemon(b *testing.B, latency time.Duration, sessions int) *daemontest.
 }
 
 // BenchmarkSession measures one session, from the request of a client to its
-// answer, over loopback, with everything that belongs to it: 9 calls, 12 records
-// and their fsync. The clients and the simulated provider run in the same
+// answer, over loopback, with all its parts: 9 calls, 12 records and their fsync. The clients and the simulated provider run in the same
 // process: their work and their allocations are in the figures.
 func BenchmarkSession(b *testing.B) {
 	for _, bench := range []struct {
