@@ -13,13 +13,16 @@ import (
 const module = "github.com/councild/councild"
 
 // floors are the packages from the bottom to the top. A package imports only packages of
-// lower floors; packages on one floor never import each other.
+// lower floors; packages on one floor never import each other. A package of the bottom
+// floor imports the standard library and the libraries that it owns.
 var floors = [][]string{
-	{"internal/council", "internal/disk", "internal/growth", "internal/pipenet"},
-	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store",
-		"internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api", "web"},
+	{"internal/council", "internal/disk", "internal/growth", "internal/pipenet", "internal/stat"},
+	{
+		"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store",
+		"internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api", "web",
+	},
 	{"internal/stage1", "internal/stage2", "internal/stage3"},
-	{"internal/httpapi", "internal/pipeline"},
+	{"internal/httpapi", "internal/pipeline", "internal/biascheck"},
 	{"internal/daemon"},
 	{"internal/daemon/daemontest", "internal/cli"},
 	{"cmd/councild"},
@@ -55,7 +58,7 @@ var owners = map[string]string{
 	"github.com/klauspost/compress":        "internal/store",
 	"github.com/prometheus/client_golang":  "internal/telemetry",
 	"go.opentelemetry.io":                  "internal/telemetry",
-	"gonum.org/v1/gonum":                   "internal/bias",
+	"gonum.org/v1/gonum":                   "internal/stat",
 }
 
 type listed struct {
@@ -116,9 +119,6 @@ func TestLayering(t *testing.T) {
 			}
 			if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
 				continue // the standard library
-			}
-			if own == 0 {
-				t.Errorf("%s imports %s: the bottom floor has the standard library only", name, imported)
 			}
 			library := owned(imported)
 			if library == "" {

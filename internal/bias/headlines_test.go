@@ -19,6 +19,7 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -235,8 +236,11 @@ func TestSlatesOfSeveralSizes(t *testing.T) {
 	for _, shape := range []string{"primacy", "recency", "ends_minus_middle", "linear_per_step"} {
 		wa, wb := math.Pow(*a[shape].StandardError, -2), math.Pow(*b[shape].StandardError, -2)
 		got := both[shape]
-		want := effect{estimate: (wa**a[shape].PointEstimate + wb**b[shape].PointEstimate) / (wa + wb), se: 1 / math.Sqrt(wa+wb), df: 29 + 39}
-		if diff := cmp.Diff(want, effect{estimate: *got.PointEstimate, se: *got.StandardError, df: got.Test.DF[0]}, cmp.AllowUnexported(effect{}), approx); diff != "" {
+		want := stat.Effect{
+			Estimate: (wa**a[shape].PointEstimate + wb**b[shape].PointEstimate) / (wa + wb), SE: 1 / math.Sqrt(wa+wb), DF: 29 + 39,
+		}
+		combined := stat.Effect{Estimate: *got.PointEstimate, SE: *got.StandardError, DF: got.Test.DF[0]}
+		if diff := cmp.Diff(want, combined, approx); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", shape, diff)
 		}
 	}

@@ -91,7 +91,7 @@ func TestLeaderboardByHand(t *testing.T) {
 	if diff := cmp.Diff(tied, board(bias.Options{}, council.PolicyTiedLast, records).Entries); diff != "" {
 		t.Errorf("tied_last: %s", diff)
 	}
-	got := board(bias.Options{Category: "math"}, council.PolicyAvailable, records)
+	got := board(bias.Options{Query: bias.Query{Category: "math"}}, council.PolicyAvailable, records)
 	if diff := cmp.Diff(math1, got.Entries); diff != "" || *got.Category != "math" || got.Window.Sessions != 2 {
 		t.Errorf("math alone: %+v %s", got, diff)
 	}
@@ -270,7 +270,7 @@ func TestLeaderboardTextWithoutBallots(t *testing.T) {
 		{"no session of the category", "math", unranked, "was given the category math"},
 	} {
 		var text strings.Builder
-		if err := board(bias.Options{Category: tt.category}, council.PolicyAvailable, tt.records).WriteText(&text); err != nil {
+		if err := board(bias.Options{Query: bias.Query{Category: tt.category}}, council.PolicyAvailable, tt.records).WriteText(&text); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(text.String(), tt.want) {

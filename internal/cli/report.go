@@ -8,10 +8,10 @@ import (
 	"io"
 	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -64,7 +64,7 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	r, err := daemon.Report(ctx, cfg, path, httpapi.ReportQuery{
+	r, err := daemon.Report(ctx, cfg, path, bias.Query{
 		Sessions: c.Sessions, Days: c.Days, Since: c.Since.Time, Until: c.Until.Time,
 		Reviewer: c.Reviewer, Model: c.Model, ConfigVersion: c.ConfigVersion,
 	})
@@ -104,7 +104,7 @@ func (c *leaderboardCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	l, err := daemon.Leaderboard(ctx, cfg, path, httpapi.LeaderboardQuery{Sessions: c.Sessions, Days: c.Days, Category: c.Category})
+	l, err := daemon.Leaderboard(ctx, cfg, path, bias.Query{Sessions: c.Sessions, Days: c.Days, Category: c.Category})
 	if err != nil {
 		return err
 	}

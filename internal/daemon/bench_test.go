@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -124,8 +124,7 @@ func BenchmarkReport(b *testing.B) {
 			b.SetBytes(info.Size())
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := daemon.Report(b.Context(), config.Config{MinBiasSessions: 20}, path,
-					httpapi.ReportQuery{Sessions: new(bench.window)})
+				r, err := daemon.Report(b.Context(), config.Config{MinBiasSessions: 20}, path, bias.Query{Sessions: new(bench.window)})
 				if err != nil || r.Window.Sessions == 0 || len(r.Skipped) > 0 {
 					b.Fatal(r.Window, r.Skipped, err)
 				}

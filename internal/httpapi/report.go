@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 )
 
@@ -38,7 +39,7 @@ func (a *API) boundReports(next http.Handler) http.Handler {
 // biasReport is GET /v1/bias-report.
 func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r, "sessions", "days", "since", "until", "reviewer", "model", "config_version", "format")
-	query := ReportQuery{
+	query := bias.Query{
 		Sessions: p.count("sessions"), Days: p.count("days"), Since: p.time("since"), Until: p.time("until"),
 		Reviewer: p.get("reviewer"), Model: p.get("model"), ConfigVersion: p.get("config_version"),
 	}
@@ -67,7 +68,7 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 // leaderboard is GET /v1/leaderboard.
 func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r, "sessions", "days", "category", "format")
-	query := LeaderboardQuery{Sessions: p.count("sessions"), Days: p.count("days"), Category: p.category("category")}
+	query := bias.Query{Sessions: p.count("sessions"), Days: p.count("days"), Category: p.category("category")}
 	format := p.format("json", "text")
 	if err := p.err(); err != nil {
 		return err
