@@ -1,47 +1,44 @@
-package bias
+package render
 
 import (
+	"bytes"
 	_ "embed"
-	"fmt"
 	"html/template"
-	"io"
 	"math"
 	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/councild/councild/internal/bias"
 )
 
 //go:embed report.html
 var reportHTML string
 
 var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{ //nolint:gochecknoglobals // parsed once
-	"day":    func(t *time.Time) string { return t.Format(time.DateOnly) },
-	"clip":   clip,
-	"signed": func(x *float64) string { return figure("%+.3f", x) },
-	"plain":  func(x *float64) string { return figure("%.3f", x) },
-	"words":  words,
-	"label":  label,
-	"q":      readableP,
-	"verdict": func(m Metric) string {
-		if m.Verdict == nil {
-			return ""
-		}
-		return string(*m.Verdict)
-	},
+	"day":     func(t *time.Time) string { return t.Format(time.DateOnly) },
+	"clip":    clip,
+	"first":   first,
+	"signed":  func(x *float64) string { return figure("%+.3f", x) },
+	"plain":   func(x *float64) string { return figure("%.3f", x) },
+	"words":   words,
+	"label":   label,
+	"q":       readableP,
+	"verdict": verdict,
 }).Parse(reportHTML))
 
-// WriteHTML writes the report as one HTML page that needs no other file: a plot of
-// intervals for each group of metrics, and beside it the same figures as a table.
-// It fails only where w does.
-func (r Report) WriteHTML(w io.Writer) error {
-	if err := reportPage.Execute(w, struct {
-		Report
+// HTML returns a report as one HTML page that needs no other file. Each group of
+// metrics has a plot of intervals, and below it the same figures as a table. HTML
+// panics when the page's template does not fit the report, which is a mistake in this
+// package.
+func HTML(r bias.Report) []byte {
+	var b bytes.Buffer
+	if err := reportPage.Execute(&b, struct {
+		bias.Report
 		Plots []plot
-	}{r, r.plots()}); err != nil {
-		return fmt.Errorf("writing the report: %w", err)
+	}{r, plotsOf(r)}); err != nil {
+		panic(err)
 	}
-	return nil
+	return b.Bytes()
 }
 
 // readableP writes a p or q value as papers do.
@@ -52,14 +49,12 @@ func readableP(x *float64) string {
 	return figure("%.3f", x)
 }
 
-// words makes a name readable: "length_slope" is "length slope".
-func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
-
-// plot is a figure of intervals on one axis, and its table.
+// plot is a figure of intervals on one axis, and its table. Lengths are in the plot's
+// own units.
 type plot struct {
 	Title, Unit, Note string
 	ID                string // for reference within the page
-	Metrics           []Metric
+	Metrics           []bias.Metric
 	Rows              []plotRow
 	Ticks             []tick
 	Zero              float64
@@ -67,7 +62,7 @@ type plot struct {
 	Width, Height     float64
 }
 
-// plotRow is one interval, in the plot's own units.
+// plotRow is one interval of a plot.
 type plotRow struct {
 	Label, Text          string
 	Y, Low, High, Point  float64
@@ -80,124 +75,101 @@ type tick struct {
 	Text string
 }
 
-// The measures of a plot, in the plot's own units.
+// The measures of a plot, in its own units.
 const (
 	plotLeft, plotRight = 230.0, 690.0
 	rowHeight           = 28.0
 )
 
-// plots returns what there is to see: the headlines by unit, what describes, and
-// the members of each headline that is flagged.
-func (r Report) plots() []plot {
-	tested, described := map[string][]Metric{}, map[string][]Metric{}
-	var testedUnits, describedUnits []string
-	var plots []plot
-	for _, m := range r.Metrics {
-		groups, units := tested, &testedUnits
-		if m.Verdict == nil || m.Delta == nil {
-			groups, units = described, &describedUnits
+// plotsOf returns the plots of a report. Tested headlines come first, by unit, then
+// the members of those that are flagged. Metrics that are not tested follow in the
+// same way.
+func plotsOf(r bias.Report) []plot {
+	const (
+		describes = "These figures describe the records. They are not tested, and none proves a bias or rules one out."
+		tests     = "The shaded band holds effects too small to count as a bias. Each line is a 95 % interval."
+		source    = "Under a flagged headline: who or what it comes from."
+	)
+	var all []plot
+	add := func(title, unit, note string, metrics []bias.Metric) {
+		all = append(all, newPlot("plot"+strconv.Itoa(len(all)), title, unit, note, metrics))
+	}
+	for _, kind := range []struct {
+		tested               bool
+		title, note, members string
+	}{
+		{true, "What was tested", tests, source},
+		{false, "What is described", describes, describes},
+	} {
+		group := only(r.Metrics, func(m bias.Metric) bool { return (m.Verdict != nil && m.Delta != nil) == kind.tested })
+		for len(group) > 0 {
+			unit := group[0].Unit
+			add(kind.title, unit, kind.note, only(group, func(m bias.Metric) bool { return m.Unit == unit }))
+			group = only(group, func(m bias.Metric) bool { return m.Unit != unit })
 		}
-		if groups[m.Unit] == nil {
-			*units = append(*units, m.Unit)
-		}
-		groups[m.Unit] = append(groups[m.Unit], m)
-	}
-	for _, unit := range testedUnits {
-		plots = append(plots, newPlot("What was tested", unit, "The shaded band holds effects too small to count as a bias. Each line is a 95 % interval.", tested[unit]))
-	}
-	for _, m := range r.Metrics {
-		if m.unfolds() && m.Delta != nil {
-			plots = append(plots, newPlot(words(m.Name)+", one by one", m.Unit, "Under a flagged headline: who or what it comes from.", m.Members))
+		for _, m := range only(r.Metrics, unfolds) {
+			if (m.Delta != nil) == kind.tested {
+				add(words(m.Name)+", one by one", m.Unit, kind.members, m.Members)
+			}
 		}
 	}
-	const describes = "These figures describe the records. They are not tested, and none proves a bias or rules one out."
-	for _, unit := range describedUnits {
-		plots = append(plots, newPlot("What is described", unit, describes, described[unit]))
-	}
-	for _, m := range r.Metrics {
-		if m.unfolds() && m.Delta == nil {
-			plots = append(plots, newPlot(words(m.Name)+", one by one", m.Unit, describes, m.Members))
-		}
-	}
-	for i := range plots {
-		plots[i].ID = "plot" + strconv.Itoa(i)
-	}
-	return plots
+	return all
 }
 
-// flagged reports whether the verdict is that something was found.
-func (m Metric) flagged() bool {
-	return m.Verdict != nil && (*m.Verdict == VerdictBias || *m.Verdict == VerdictAssociation)
-}
-
-// unfolds reports whether people are shown the members of a metric: those of a
-// headline only where it is flagged, because by themselves they prove nothing, and
-// those of a metric that describes.
-func (m Metric) unfolds() bool { return len(m.Members) > 0 && (m.flagged() || m.Delta == nil) }
-
-func newPlot(title, unit, note string, metrics []Metric) plot {
+// newPlot returns the plot of some metrics.
+func newPlot(id, title, unit, note string, metrics []bias.Metric) plot {
 	low, high := 0.0, 0.0
 	for _, m := range metrics {
-		for _, x := range []*float64{m.PointEstimate, m.CILower, m.CIUpper} {
+		shown := []*float64{m.PointEstimate, m.CILower, m.CIUpper, m.Delta}
+		if m.Delta != nil {
+			shown = append(shown, new(-*m.Delta))
+		}
+		for _, x := range shown {
 			if x != nil {
 				low, high = min(low, *x), max(high, *x)
 			}
 		}
-		if m.Delta != nil {
-			low, high = min(low, -*m.Delta), max(high, *m.Delta)
-		}
 	}
-	step := niceStep(high - low)
+	step := tickDistance(high - low)
 	low, high = step*math.Floor(low/step), step*math.Ceil(high/step)
 	if low == high {
 		high = low + step
 	}
 	at := func(x float64) float64 { return math.Round(10*(plotLeft+(plotRight-plotLeft)*(x-low)/(high-low))) / 10 }
 	axis := rowHeight * float64(len(metrics))
-	p := plot{Title: title, Unit: unit, Note: note, Metrics: metrics, Zero: at(0), Axis: axis, Width: plotRight + 30, Height: axis + 34}
+	p := plot{
+		ID: id, Title: title, Unit: unit, Note: note, Metrics: metrics,
+		Zero: at(0), Axis: axis, Width: plotRight + 30, Height: axis + 34,
+	}
 	for i := 0.0; low+i*step <= high+step/2; i++ {
 		x := low + i*step
 		p.Ticks = append(p.Ticks, tick{at(x), strconv.FormatFloat(math.Round(x*1e6)/1e6, 'g', -1, 64)})
 	}
 	for i, m := range metrics {
-		row := plotRow{Label: label(m), Y: rowHeight * (float64(i) + 0.5), Flagged: m.flagged()}
+		row := plotRow{Label: label(m), Y: rowHeight * (float64(i) + 0.5), Flagged: flagged(m)}
 		if m.Delta != nil {
 			row.Band, row.BandFrom, row.BandWidth = true, at(-*m.Delta), at(*m.Delta)-at(-*m.Delta)
 		}
-		if m.PointEstimate == nil {
-			row.Text = "no figure"
-			if m.Verdict != nil {
-				row.Text = words(string(*m.Verdict))
-			}
-		} else {
-			row.Drawn, row.Point, row.Low, row.High = true, at(*m.PointEstimate), at(*m.PointEstimate), at(*m.PointEstimate)
+		switch {
+		case m.PointEstimate != nil:
+			point := at(*m.PointEstimate)
+			row.Drawn, row.Point, row.Low, row.High = true, point, point, point
 			if m.CILower != nil && m.CIUpper != nil {
 				row.Low, row.High = at(*m.CILower), at(*m.CIUpper)
 			}
+		case m.Verdict != nil:
+			row.Text = words(verdict(m))
+		default:
+			row.Text = "no figure"
 		}
 		p.Rows = append(p.Rows, row)
 	}
 	return p
 }
 
-// label names a metric beside its interval, short enough for the room there.
-func label(m Metric) string {
-	const room = 32
-	text := words(m.Name)
-	if _, member, ok := strings.Cut(m.Name, "|"); ok {
-		text = member
-	} else if full := text + ": " + m.Subject; m.Subject != "" && utf8.RuneCountInString(full) <= room {
-		text = full
-	}
-	text = clip(text)
-	if r := []rune(text); len(r) > room {
-		return "…" + string(r[len(r)-room+1:])
-	}
-	return text
-}
-
-// niceStep returns the distance of ticks over a span: 1, 2 or 5 times a power of ten.
-func niceStep(span float64) float64 {
+// tickDistance returns the distance of ticks over a span: 1, 2 or 5 times a power of
+// ten.
+func tickDistance(span float64) float64 {
 	if !(span > 0) {
 		return 1
 	}

@@ -1,15 +1,14 @@
-package bias
+package render
 
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/councild/councild/internal/bias"
 )
 
 const noSessions = `Nothing was recorded yet, or every session lies outside the window that was
@@ -18,46 +17,30 @@ LLM_COUNCIL_BIAS_CONSENT is 1 or more: ask the council some questions. A window
 of 0 days (LLM_COUNCIL_BIAS_WINDOW_DAYS) reaches back without a limit.
 `
 
-// WriteText writes the report for people, in at most 80 columns: the headline
-// first, then the metrics and what was skipped. Verbose adds the reviewers'
-// profiles and the positions. It fails only where w does.
-func (r Report) WriteText(w io.Writer, verbose bool) error {
+// Text returns a report in at most 80 columns: the headline, the metrics, and what
+// was skipped. Verbose adds the reviewers' profiles, the positions, all reasons and
+// what is not measured.
+func Text(r bias.Report, verbose bool) []byte {
 	var b bytes.Buffer
-	if r.Status == StatusCollecting {
-		fmt.Fprintf(&b, "Collecting data (%d of %d sessions)\n\n", r.Window.Sessions, preliminaryFrom)
-		if r.Window.Sessions == 0 {
-			b.WriteString(noSessions)
-		} else {
-			b.WriteString("With so few sessions any figure would be chance, so none is shown.\n")
-		}
-	} else {
-		r.writeFigures(&b, verbose)
+	switch {
+	case r.Status != bias.StatusCollecting:
+		writeFigures(&b, r, verbose)
+	case r.Window.Sessions == 0:
+		b.WriteString(r.Headline + "\n\n" + noSessions)
+	default:
+		b.WriteString(r.Headline + "\n\nWith so few sessions any figure would be chance, so none is shown.\n")
 	}
 	writeSkipped(&b, r.Skipped)
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("writing the report: %w", err)
-	}
-	return nil
+	return b.Bytes()
 }
 
-func writeSkipped(b *bytes.Buffer, skipped []Skipped) {
-	if len(skipped) == 0 {
-		return
-	}
-	b.WriteString("\nSkipped records:\n\n")
-	t := newTable(b)
-	fmt.Fprintln(t, "REASON\tCOUNT\tFIRST LINE")
-	for _, s := range skipped {
-		fmt.Fprintf(t, "%s\t%d\t%s\n", s.Reason, s.Count, s.First())
-	}
-	t.Flush()
-}
-
-// WriteText writes the leaderboard for people, in at most 80 columns but for long
-// names. It fails only where w does.
-func (l Leaderboard) WriteText(w io.Writer) error {
+// Leaderboard returns a leaderboard in at most 80 columns, or more where names are
+// long.
+func Leaderboard(l bias.Leaderboard) []byte {
 	var b bytes.Buffer
-	if l.Sessions == 0 {
+	if l.Sessions > 0 {
+		writeLeaderboard(&b, l)
+	} else {
 		fmt.Fprintf(&b, "No ballots in %d sessions\n\n", l.Window.Sessions)
 		switch {
 		case l.Window.Sessions > 0:
@@ -67,188 +50,165 @@ func (l Leaderboard) WriteText(w io.Writer) error {
 		default:
 			b.WriteString(noSessions)
 		}
-	} else {
-		of := "all categories"
-		if l.Category != nil {
-			of = clip(*l.Category)
-		}
-		fmt.Fprintf(&b, "Leaderboard, %s: %d sessions with ballots, %s to %s\n\n", of, l.Sessions,
-			l.Window.Start.Format(time.DateOnly), l.Window.End.Format(time.DateOnly))
-		writeEntries(&b, l.Entries)
-		if l.Category == nil {
-			for _, c := range l.Categories {
-				fmt.Fprintf(&b, "\n%s: %d sessions\n\n", clip(c.Category), c.Sessions)
-				writeEntries(&b, c.Entries)
-			}
-		}
-		fmt.Fprintf(&b, "\nScore: mean over sessions, 1 always first, 0 always last. Intervals (95 %%) from\n%d sessions on.\n", bootstrapFrom)
 	}
 	writeSkipped(&b, l.Skipped)
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("writing the leaderboard: %w", err)
-	}
-	return nil
+	return b.Bytes()
 }
 
-func writeEntries(b *bytes.Buffer, entries []Entry) {
-	t := newTable(b)
-	fmt.Fprintln(t, "RANK\tMODEL\tSCORE\tINTERVAL\tSESSIONS\tVOTES\tWINS")
-	for _, e := range entries {
-		interval := "-"
-		if e.CILower != nil {
-			interval = fmt.Sprintf("%.3f to %.3f", *e.CILower, *e.CIUpper)
-		}
-		fmt.Fprintf(t, "%d\t%s\t%.3f\t%s\t%d\t%d\t%.4g\n", e.Rank, clip(e.Model), e.BordaNormalized, interval, e.Appearances, e.VoteCount, e.WinCount)
+func writeLeaderboard(b *bytes.Buffer, l bias.Leaderboard) {
+	category, categories := "all categories", l.Categories
+	if l.Category != nil {
+		category, categories = clip(*l.Category), nil
 	}
-	t.Flush()
+	title := fmt.Sprintf("Leaderboard, %s: %d sessions with ballots, %s to %s\n\n", category, l.Sessions,
+		l.Window.Start.Format(time.DateOnly), l.Window.End.Format(time.DateOnly))
+	writeEntries(b, title, l.Entries)
+	for _, c := range categories {
+		writeEntries(b, fmt.Sprintf("\n%s: %d sessions\n\n", clip(c.Category), c.Sessions), c.Entries)
+	}
+	const note = "\nScore: mean over sessions, 1 always first, 0 always last. Intervals (95 %%) from\n%d sessions on.\n"
+	fmt.Fprintf(b, note, bias.IntervalsFrom)
 }
 
-func (r Report) writeFigures(b *bytes.Buffer, verbose bool) {
+func writeEntries(b *bytes.Buffer, title string, entries []bias.Entry) {
+	writeTable(b, title, "RANK\tMODEL\tSCORE\tINTERVAL\tSESSIONS\tVOTES\tWINS", entries, func(e bias.Entry) string {
+		return fmt.Sprintf("%d\t%s\t%.3f\t%s\t%d\t%d\t%.4g", e.Rank, clip(e.Model), e.BordaNormalized,
+			interval("%.3f", e.CILower, e.CIUpper), e.Appearances, e.VoteCount, e.WinCount)
+	})
+}
+
+func writeSkipped(b *bytes.Buffer, skipped []bias.Skipped) {
+	writeTable(b, "\nSkipped records:\n\n", "REASON\tCOUNT\tFIRST LINE", skipped, func(s bias.Skipped) string {
+		return fmt.Sprintf("%s\t%d\t%s", s.Reason, s.Count, first(s))
+	})
+}
+
+func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 	b.WriteString(wrap(r.Headline+".", "") + "\n\n")
 	fmt.Fprintf(b, "%d sessions, %d records, %s to %s\n", r.Window.Sessions, r.Window.Records,
 		r.Window.Start.Format(time.DateOnly), r.Window.End.Format(time.DateOnly))
-
-	var tested, described []Metric
-	if slices.ContainsFunc(r.Metrics, func(m Metric) bool { return m.Confidence == ConfidencePreliminary }) {
+	if slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool { return m.Confidence == bias.ConfidencePreliminary }) {
 		b.WriteString("High volatility: a few more sessions may change these figures a lot.\n")
 	}
-	for _, m := range r.Metrics {
-		if m.Delta != nil {
-			tested = append(tested, m)
-		} else {
-			described = append(described, m)
+	tested := only(r.Metrics, func(m bias.Metric) bool { return m.Delta != nil })
+	described := only(r.Metrics, func(m bias.Metric) bool { return m.Delta == nil })
+
+	writeMetrics(b, "\nTested (FINDS: the effect found in four of five such windows):\n\n", tested)
+	for _, m := range tested {
+		// Without a figure, the reason says why there is none.
+		if verbose || flagged(m) || m.PointEstimate == nil {
+			writeReason(b, m, verbose)
 		}
 	}
-	b.WriteString("\nTested (FINDS: the effect found in four of five such windows):\n\n")
-	writeMetrics(b, tested)
-	for _, m := range tested {
-		writeReason(b, m, verbose)
-	}
 	writeMembers(b, tested)
-	b.WriteString("\nDescribed, not tested: none of these proves a bias or rules one out.\n\n")
-	writeMetrics(b, described)
+	writeMetrics(b, "\nDescribed, not tested: none of these proves a bias or rules one out.\n\n", described)
 	writeMembers(b, described)
 	if verbose {
 		for _, m := range described {
 			writeReason(b, m, verbose)
 		}
 	}
-	r.writeEvents(b)
-	t := newTable(b)
-	if verbose && len(r.Reviewers) > 0 {
-		b.WriteString("\nReviewers (a harshness z below 0 is harsher than the others):\n\n")
-		fmt.Fprintln(t, "REVIEWER\tMEAN\tSTD\tHARSHNESS Z\tREVIEWS")
-		for _, p := range r.Reviewers {
-			fmt.Fprintf(t, "%s\t%.2f\t%s\t%s\t%d\n", clip(p.ReviewerID), p.Mean, figure("%.2f", p.Std), figure("%+.2f", p.HarshnessZ), p.Reviews)
-		}
-		t.Flush()
-	}
-	if verbose && len(r.Reviewers) > 0 {
-		b.WriteString("\nOn the same answers (points; credible interval; drift in standard deviations):\n\n")
-		fmt.Fprintln(t, "REVIEWER\tRELATIVE HARSHNESS\tDRIFT")
-		for _, p := range r.Reviewers {
-			harshness := figure("%+.2f", p.RelativeHarshness.Value)
-			if e := p.RelativeHarshness; e.Lower != nil && e.Upper != nil {
-				harshness += fmt.Sprintf(" (%+.2f to %+.2f)", *e.Lower, *e.Upper)
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\n", clip(p.ReviewerID), harshness, figure("%+.2f", p.DriftSD))
-		}
-		t.Flush()
-	}
-	if verbose && len(r.Positions) > 0 {
-		b.WriteString("\nPositions (0 is shown first):\n\n")
-		fmt.Fprintln(t, "POSITION\tMEAN\tSCORES")
-		for _, p := range r.Positions {
-			fmt.Fprintf(t, "%d\t%.2f\t%d\n", p.Position, p.Mean, p.Count)
-		}
-		t.Flush()
-	}
+	writeEvents(b, r)
 	if verbose {
-		r.writeNotMeasured(b)
+		writeProfiles(b, r)
 	}
 }
 
-// writeNotMeasured says what the report does not look for.
-func (r Report) writeNotMeasured(b *bytes.Buffer) {
-	b.WriteString("\nNot measured:\n\n")
-	for _, n := range r.NotMeasured {
-		b.WriteString(wrap(words(n.Name)+": "+n.Reason, "  ") + "\n")
-	}
-}
-
-// writeMetrics writes a table that holds no reasons.
-func writeMetrics(b *bytes.Buffer, metrics []Metric) {
-	t := newTable(b)
-	fmt.Fprintln(t, "METRIC\tESTIMATE\t95 % INTERVAL\tFINDS\tVERDICT")
-	for _, m := range metrics {
-		interval, verdict := "-", "-"
-		if m.CILower != nil && m.CIUpper != nil {
-			interval = fmt.Sprintf("%+.2f to %+.2f", *m.CILower, *m.CIUpper)
-		}
+func writeMetrics(b *bytes.Buffer, title string, metrics []bias.Metric) {
+	writeTable(b, title, "METRIC\tESTIMATE\t95 % INTERVAL\tFINDS\tVERDICT", metrics, func(m bias.Metric) string {
+		result := "-"
 		if m.Verdict != nil {
-			verdict = words(string(*m.Verdict))
+			result = words(verdict(m))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", label(m), figure("%+.2f", m.PointEstimate), interval, figure("%.2f", m.MinimumDetectableEffect), verdict)
-	}
-	t.Flush()
+		return strings.Join([]string{
+			label(m), figure("%+.2f", m.PointEstimate), interval("%+.2f", m.CILower, m.CIUpper),
+			figure("%.2f", m.MinimumDetectableEffect), result,
+		}, "\t")
+	})
 }
 
 // writeMembers lists the members of those metrics that unfold.
-func writeMembers(b *bytes.Buffer, metrics []Metric) {
-	for _, m := range metrics {
-		if m.unfolds() {
-			fmt.Fprintf(b, "\n%s, one by one:\n\n", words(m.Name))
-			writeMetrics(b, m.Members)
-		}
+func writeMembers(b *bytes.Buffer, metrics []bias.Metric) {
+	for _, m := range only(metrics, unfolds) {
+		writeMetrics(b, "\n"+words(m.Name)+", one by one:\n\n", m.Members)
 	}
 }
 
-// writeReason says why the verdict is what it is: always where something was found
-// or could not be looked for.
-func writeReason(b *bytes.Buffer, m Metric, verbose bool) {
-	if !verbose && !m.flagged() && m.PointEstimate != nil {
-		return
-	}
-	fmt.Fprintf(b, "\n%s (%d sessions, %s confidence)\n", label(m), m.SampleSize, m.Confidence)
-	b.WriteString(wrap(m.Reason, "  ") + "\n")
+// writeReason says why the verdict on a metric is what it is.
+func writeReason(b *bytes.Buffer, m bias.Metric, verbose bool) {
+	fmt.Fprintf(b, "\n%s (%d sessions, %s confidence)\n%s\n", label(m), m.SampleSize, m.Confidence, wrap(m.Reason, "  "))
 	if verbose && m.Method != "" {
 		b.WriteString(wrap(m.Method, "  ") + "\n")
 	}
 }
 
 // writeEvents writes the change points that are flagged, and the anomalies.
-func (r Report) writeEvents(b *bytes.Buffer) {
-	t := newTable(b)
-	if changes := slices.DeleteFunc(slices.Clone(r.ChangePoints), func(c ChangePoint) bool { return !c.Flagged }); len(changes) > 0 {
-		b.WriteString("\nReviewers that changed (below 0 is harsher than the others):\n\n")
-		fmt.Fprintln(t, "REVIEWER\tFROM\tBEFORE\tAFTER")
-		for _, c := range changes {
-			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", clip(c.ReviewerID), c.Start.Format(time.DateOnly), c.Before, c.After)
+func writeEvents(b *bytes.Buffer, r bias.Report) {
+	const (
+		changed = "\nReviewers that changed (below 0 is harsher than the others):\n\n"
+		unusual = "\nUnusual sessions (below 0 is harsher than the others):\n\n"
+	)
+	changes := only(r.ChangePoints, func(c bias.ChangePoint) bool { return c.Flagged })
+	writeTable(b, changed, "REVIEWER\tFROM\tBEFORE\tAFTER", changes, func(c bias.ChangePoint) string {
+		return fmt.Sprintf("%s\t%s\t%+.2f\t%+.2f", clip(c.ReviewerID), c.Start.Format(time.DateOnly), c.Before, c.After)
+	})
+	writeTable(b, unusual, "SESSION OF\tREVIEWER\tVALUE\tUSUAL", r.Anomalies.Found, func(a bias.Anomaly) string {
+		return fmt.Sprintf("%s\t%s\t%+.2f\t%+.2f", a.Start.Format(time.DateTime), clip(a.ReviewerID), a.Value, a.Usual)
+	})
+}
+
+// writeProfiles writes the reviewers' profiles, the positions, and what the report
+// does not look for.
+func writeProfiles(b *bytes.Buffer, r bias.Report) {
+	const (
+		profiles  = "\nReviewers (a harshness z below 0 is harsher than the others):\n\n"
+		harshness = "\nOn the same answers (points; credible interval; drift in standard deviations):\n\n"
+	)
+	writeTable(b, profiles, "REVIEWER\tMEAN\tSTD\tHARSHNESS Z\tREVIEWS", r.Reviewers, func(p bias.Profile) string {
+		return fmt.Sprintf("%s\t%.2f\t%s\t%s\t%d",
+			clip(p.ReviewerID), p.Mean, figure("%.2f", p.Std), figure("%+.2f", p.HarshnessZ), p.Reviews)
+	})
+	writeTable(b, harshness, "REVIEWER\tRELATIVE HARSHNESS\tDRIFT", r.Reviewers, func(p bias.Profile) string {
+		relative := figure("%+.2f", p.RelativeHarshness.Value)
+		if e := p.RelativeHarshness; e.Lower != nil && e.Upper != nil {
+			relative += " (" + interval("%+.2f", e.Lower, e.Upper) + ")"
 		}
-		t.Flush()
-	}
-	if len(r.Anomalies.Found) > 0 {
-		b.WriteString("\nUnusual sessions (below 0 is harsher than the others):\n\n")
-		fmt.Fprintln(t, "SESSION OF\tREVIEWER\tVALUE\tUSUAL")
-		for _, a := range r.Anomalies.Found {
-			fmt.Fprintf(t, "%s\t%s\t%+.2f\t%+.2f\n", a.Start.Format(time.DateTime), clip(a.ReviewerID), a.Value, a.Usual)
-		}
-		t.Flush()
+		return strings.Join([]string{clip(p.ReviewerID), relative, figure("%+.2f", p.DriftSD)}, "\t")
+	})
+	writeTable(b, "\nPositions (0 is shown first):\n\n", "POSITION\tMEAN\tSCORES", r.Positions, func(p bias.Position) string {
+		return fmt.Sprintf("%d\t%.2f\t%d", p.Position, p.Mean, p.Count)
+	})
+	b.WriteString("\nNot measured:\n\n")
+	for _, n := range r.NotMeasured {
+		b.WriteString(wrap(words(n.Name)+": "+n.Reason, "  ") + "\n")
 	}
 }
 
-// newTable aligns tab-separated columns. Writing to a buffer cannot fail.
-func newTable(b *bytes.Buffer) *tabwriter.Writer { return tabwriter.NewWriter(b, 0, 0, 2, ' ', 0) }
+// writeTable writes a title and a table with a row for each item, whose columns are
+// separated by tabs. It writes nothing when there are no items.
+func writeTable[T any](b *bytes.Buffer, title, header string, items []T, row func(T) string) {
+	if len(items) == 0 {
+		return
+	}
+	b.WriteString(title)
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, header)
+	for _, item := range items {
+		fmt.Fprintln(w, row(item))
+	}
+	w.Flush()
+}
 
-func figure(format string, x *float64) string {
-	if x == nil {
+// interval returns both ends of an interval, "-" where there is none.
+func interval(format string, low, high *float64) string {
+	if low == nil || high == nil {
 		return "-"
 	}
-	return fmt.Sprintf(format, *x)
+	return figure(format, low) + " to " + figure(format, high)
 }
 
-// wrap breaks a text between words into indented lines of at most 78 columns.
-// Words that are longer get lines of their own, without their ends.
+// wrap breaks a text between words into indented lines of at most 78 columns. A word
+// that is longer gets a line of its own, and loses its end.
 func wrap(text, indent string) string {
 	const width = 78
 	lines, column := indent, len(indent)
@@ -263,24 +223,4 @@ func wrap(text, indent string) string {
 		lines, column = lines+string(letters), column+len(letters)
 	}
 	return lines
-}
-
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '?'
-	}, text)
-}
-
-// clip makes an id from a file fit its column and unable to steer a terminal. The
-// end is kept, where versions and instances differ.
-func clip(id string) string {
-	const width = 40
-	id = printable(id)
-	if n := utf8.RuneCountInString(id); n > width {
-		id = "…" + string([]rune(id)[n-width+1:])
-	}
-	return id
 }
