@@ -13,9 +13,10 @@ import (
 const module = "github.com/councild/councild"
 
 // floors is the house, from the bottom to the top. A package imports only from
-// floors below its own; packages on one floor never import each other.
+// floors below its own; packages on one floor never import each other. A package of the
+// bottom floor imports the standard library and the libraries that it owns.
 var floors = [][]string{
-	{"internal/council", "internal/disk", "internal/growth", "internal/pipenet"},
+	{"internal/council", "internal/disk", "internal/growth", "internal/pipenet", "internal/stat"},
 	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api", "web"},
 	{"internal/stage1", "internal/stage2", "internal/stage3", "internal/render"},
 	{"internal/httpapi", "internal/pipeline"},
@@ -51,7 +52,7 @@ var owners = map[string]string{
 	"github.com/klauspost/compress":        "internal/store",
 	"github.com/prometheus/client_golang":  "internal/telemetry",
 	"go.opentelemetry.io":                  "internal/telemetry",
-	"gonum.org/v1/gonum":                   "internal/bias",
+	"gonum.org/v1/gonum":                   "internal/stat",
 }
 
 type listed struct {
@@ -112,9 +113,6 @@ func TestLayering(t *testing.T) {
 			}
 			if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") {
 				continue // the standard library
-			}
-			if own == 0 {
-				t.Errorf("%s imports %s: the bottom floor has the standard library only", name, imported)
 			}
 			library := owned(imported)
 			if library == "" {

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"gonum.org/v1/gonum/mathext"
-	"gonum.org/v1/gonum/stat"
+	"github.com/councild/councild/internal/stat"
 )
 
 // anomalyLimits is what the report says of anomalies that it does not find.
@@ -42,7 +41,7 @@ type Anomaly struct {
 }
 
 // anomalies returns the anomalies of a report.
-func (w *window) anomalies(fits []severity, split []stretch) Anomalies {
+func (w *window) anomalies(fits []stat.TwoWay, split []stretch) Anomalies {
 	cells := anomalies(w, fits, split)
 	all := Anomalies{Cells: len(cells), Found: []Anomaly{}, Limits: anomalyLimits}
 	for _, c := range cells {
@@ -78,43 +77,47 @@ type anomaly struct {
 //
 // Harshness varies between questions, and by the chance of few scores, whose
 // variance differs between questions too and is known from few residuals. So each
-// variance is moderated towards the others (see moderate), every deviation is
+// variance is moderated towards the others (see [stat.ModeratedVariances]), every deviation is
 // scaled to what the two lead to expect, and compared with the others by its
 // externally studentised value (Cook and Weisberg 1982), on the degrees of freedom
 // of the moderated variance, at most two less than questions.
 //
 // From six reviewers on, a deviation counts as far as it holds whichever one of the
 // reviewer's scores is left out.
-func anomalies(w *window, fits []severity, split []stretch) []anomaly {
+func anomalies(w *window, fits []stat.TwoWay, split []stretch) []anomaly {
 	var cells []anomaly
 	for _, part := range split {
 		asked := questions(w, fits, part)
-		chance, df, ok := moderate(asked)
+		squares, residual := make([]float64, len(asked)), make([]float64, len(asked))
+		for k, q := range asked {
+			squares[k], residual[k] = q.Squares, q.DF
+		}
+		chance, df, ok := stat.ModeratedVariances(squares, residual)
 		if !ok {
 			continue
 		}
 		for reviewer := range w.names {
 			at, h := seriesOf(asked, reviewer)
-			if len(h) < preliminaryFrom || constant(h) {
+			if len(h) < preliminaryFrom || stat.Constant(h) {
 				continue
 			}
-			mean, average := stat.Mean(h, nil), 0.0
+			mean, average := stat.Mean(h), 0.0
 			for _, q := range at {
-				average += chance[q] * asked[q].leverage[reviewer] / float64(len(h))
+				average += chance[q] * asked[q].Leverage[reviewer] / float64(len(h))
 			}
-			between := max(0, stat.Variance(h, nil)-average)
+			between := max(0, stat.Variance(h)-average)
 			scaled := make([]float64, len(h))
 			for k, q := range at {
-				scaled[k] = (h[k] - mean) / math.Sqrt(between+chance[q]*asked[q].leverage[reviewer])
+				scaled[k] = (h[k] - mean) / math.Sqrt(between+chance[q]*asked[q].Leverage[reviewer])
 			}
-			for k, t := range studentized(scaled) {
+			for k, t := range stat.Studentized(scaled) {
 				q := asked[at[k]]
-				if q.reviewers() >= jackknifeFrom {
-					t *= kept(h[k]-mean, q.low[reviewer]-mean, q.high[reviewer]-mean)
+				if compared(q.Effect) >= jackknifeFrom {
+					t *= kept(h[k]-mean, q.Low[reviewer]-mean, q.High[reviewer]-mean)
 				}
 				cells = append(cells, anomaly{
 					session: q.first, sessions: q.sessions, questions: len(h), reviewer: reviewer, value: h[k], usual: mean,
-					t: t, p: studentP(t, min(df[at[k]], float64(len(h)-2))),
+					t: t, p: stat.StudentP(t, min(df[at[k]], float64(len(h)-2))),
 				})
 			}
 		}
@@ -123,7 +126,7 @@ func anomalies(w *window, fits []severity, split []stretch) []anomaly {
 	for i, c := range cells {
 		p[i] = c.p
 	}
-	for i, q := range benjaminiHochberg(p) {
+	for i, q := range stat.BenjaminiHochberg(p) {
 		cells[i].q = q
 	}
 	return cells
@@ -142,93 +145,13 @@ func kept(deviation, low, high float64) float64 {
 	return max(0, min(1, least/deviation))
 }
 
-// reviewers returns how many of them a fit compares.
-func (f *severity) reviewers() int {
+// compared returns how many reviewers have a relative harshness.
+func compared(harshness []float64) int {
 	n := 0
-	for _, h := range f.harshness {
+	for _, h := range harshness {
 		if !math.IsNaN(h) {
 			n++
 		}
 	}
 	return n
-}
-
-// moderate returns the variance of a score by chance on each question, with its
-// degrees of freedom. The residual variance s^2 of one question, on few degrees of
-// freedom d, is drawn towards those of the others,
-//
-//	(d0 s0^2 + d s^2) / (d0 + d)  on d0 + d degrees of freedom,
-//
-// where s0^2 and d0 are what the scatter of log s^2 says of the true variances: an
-// empirical Bayes estimate by moments (Smyth, Linear Models and Empirical Bayes
-// Methods, 2004, section 6.2). D0 is infinite where log s^2 scatters no more than
-// chance explains. It reports false where no question has residuals.
-func moderate(asked []question) (variance, df []float64, ok bool) {
-	var raw, residual []float64
-	for _, q := range asked {
-		if q.df > 0 {
-			raw, residual = append(raw, q.squares/q.df), append(residual, q.df)
-		}
-	}
-	if len(raw) == 0 {
-		return nil, nil, false
-	}
-	// Scores that fit exactly have no logarithm.
-	const least = 1e-5 // of the median
-	floor := least * median(raw)
-	if floor == 0 {
-		floor = least
-	}
-	logs, expected := make([]float64, len(raw)), 0.0
-	for k, d := range residual {
-		logs[k] = math.Log(max(raw[k], floor)) - mathext.Digamma(d/2) + math.Log(d/2)
-		expected += trigamma(d/2) / float64(len(raw))
-	}
-	prior, usual := math.Inf(1), math.Exp(stat.Mean(logs, nil))
-	if excess := stat.Variance(logs, nil) - expected; excess > 0 {
-		prior = 2 * trigammaInverse(excess)
-		usual *= math.Exp(mathext.Digamma(prior/2) - math.Log(prior/2))
-	}
-	for _, q := range asked {
-		moderated := usual
-		if !math.IsInf(prior, 1) {
-			moderated = (prior*usual + q.squares) / (prior + q.df)
-		}
-		variance, df = append(variance, moderated), append(df, prior+q.df)
-	}
-	return variance, df, true
-}
-
-// trigamma returns the second derivative of the logarithm of the gamma function at
-// x > 0, which is a Hurwitz zeta function.
-func trigamma(x float64) float64 { return mathext.Zeta(2, x) }
-
-// trigammaInverse returns the x > 0 with that trigamma > 0, by Newton's method
-// (Smyth 2004, appendix).
-func trigammaInverse(y float64) float64 {
-	x := 0.5 + 1/y
-	for range 50 {
-		slope := -2 * mathext.Zeta(3, x)
-		step := trigamma(x) * (1 - trigamma(x)/y) / slope
-		x += step
-		if -step <= 1e-10*x {
-			break
-		}
-	}
-	return x
-}
-
-// studentized returns the deviations of at least three values, not all equal, from
-// their mean, each over its standard error without that value.
-func studentized(x []float64) []float64 {
-	n := float64(len(x))
-	mean, variance := stat.MeanVariance(x, nil)
-	t := make([]float64, len(x))
-	for i, v := range x {
-		d := v - mean
-		// The others may be equal; the floor keeps the quotient finite.
-		without := max(1e-12*variance, (n-1)*variance-d*d*n/(n-1))
-		t[i] = d / math.Sqrt(without/(n-2)*(1-1/n))
-	}
-	return t
 }

@@ -2,21 +2,14 @@ package bias
 
 import (
 	"math"
-	"math/bits"
 	"math/rand/v2"
-	"slices"
 	"time"
 
-	"gonum.org/v1/gonum/stat"
+	"github.com/councild/councild/internal/stat"
 )
 
-const (
-	// permutations is how many orders of the sessions a change point is held
-	// against. The least p is 1/2000.
-	permutations = 1999
-	// reportSeed seeds what a report draws, so that it can be repeated.
-	reportSeed = 18
-)
+// reportSeed seeds what a report draws, so that it can be repeated.
+const reportSeed = 18
 
 // ChangePoint is where a reviewer's relative harshness departs furthest from its
 // mean, over sessions in which the council stayed the same.
@@ -51,7 +44,7 @@ type changePoint struct {
 }
 
 // changePoints returns the change points of a report.
-func (w *window) changePoints(fits []severity, split []stretch) []ChangePoint {
+func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint {
 	found := changePoints(w, fits, split)
 	points, p := make([]ChangePoint, len(found)), make([]float64, len(found))
 	for i, c := range found {
@@ -63,7 +56,7 @@ func (w *window) changePoints(fits []severity, split []stretch) []ChangePoint {
 		}
 		p[i] = c.p
 	}
-	for i, q := range benjaminiHochberg(p) {
+	for i, q := range stat.BenjaminiHochberg(p) {
 		c := &points[i]
 		c.QValue = q
 		c.Flagged = q < level(c.Clusters) && math.Abs(c.After-c.Before) >= deltaDrift
@@ -77,87 +70,32 @@ func (w *window) changePoints(fits []severity, split []stretch) []ChangePoint {
 // statistic is as large (Good, Permutation Tests, 2000): questions on which the
 // council stayed the same are exchangeable, the sessions that asked one of them are
 // not. Beyond 256 questions, runs of neighbours are moved together.
-func changePoints(w *window, fits []severity, split []stretch) []changePoint {
+func changePoints(w *window, fits []stat.TwoWay, split []stretch) []changePoint {
 	random := rand.NewPCG(reportSeed, 0)
 	var all []changePoint
 	for _, part := range split {
 		asked := questions(w, fits, part)
 		from := len(all)
-		deviations := matrix(len(asked), len(w.names), 0.) // 0 where not taken part
+		deviations := stat.Matrix(len(asked), len(w.names), 0.) // 0 where not taken part
 		for reviewer := range w.names {
 			at, h := seriesOf(asked, reviewer)
-			if len(h) < preliminaryFrom || constant(h) {
+			if len(h) < preliminaryFrom || stat.Constant(h) {
 				continue
 			}
-			statistic, k := cusum(h)
-			mean := stat.Mean(h, nil)
+			statistic, k := stat.CUSUM(h)
+			mean := stat.Mean(h)
 			for i, q := range at {
 				deviations[q][len(all)-from] = h[i] - mean
 			}
 			_, sessions := series(fits[part.from:part.to], reviewer)
 			all = append(all, changePoint{
 				stretch: part, reviewer: reviewer, sessions: len(sessions), questions: len(h), at: asked[at[k]].first,
-				before: stat.Mean(h[:k], nil), after: stat.Mean(h[k:], nil), statistic: statistic,
+				before: stat.Mean(h[:k]), after: stat.Mean(h[k:]), statistic: statistic,
 			})
 		}
-		for i, p := range permute(runs(deviations), len(all)-from, random) {
+		for i, p := range stat.PermuteCUSUM(deviations, len(all)-from, random) {
 			all[from+i].p = p
 		}
 	}
 	return all
-}
-
-// cusum returns the largest of the absolute partial sums of deviations from the
-// mean, over SD sqrt(n), and the index at which the values behind it begin (Page
-// 1954). Without a change, and with n large, the statistic follows the supremum of
-// a Brownian bridge. The values, at least two, must not be constant.
-func cusum(y []float64) (statistic float64, at int) {
-	mean, sd := stat.MeanStdDev(y, nil)
-	sum := 0.0
-	for k, v := range y[:len(y)-1] {
-		sum += v - mean
-		if math.Abs(sum) > statistic {
-			statistic, at = math.Abs(sum), k+1
-		}
-	}
-	return statistic / (sd * math.Sqrt(float64(len(y)))), at
-}
-
-// permute returns, for the first n of the columns that hold deviations from a mean
-// of 0, the p of the largest absolute partial sum under permutation of the rows.
-func permute(deviations [][]float64, n int, random *rand.PCG) []float64 {
-	order := make([][]float64, len(deviations))
-	copy(order, deviations)
-	limits, reached := make([]float64, n), slices.Repeat([]int{1}, n)
-	for i := range limits {
-		sum := 0.0
-		for _, row := range order {
-			sum += row[i]
-			limits[i] = max(limits[i], math.Abs(sum))
-		}
-		limits[i] *= 1 - 1e-9 // orders that differ by rounding are equal
-	}
-	for range permutations {
-		for s := len(order) - 1; s > 0; s-- {
-			// The high half of the product: as good as uniform for so few rows, and the
-			// same on every platform.
-			other, _ := bits.Mul64(random.Uint64(), uint64(s+1))
-			order[s], order[other] = order[other], order[s]
-		}
-		for i, limit := range limits {
-			sum := 0.0
-			for _, row := range order {
-				sum += row[i]
-				if sum >= limit || sum <= -limit {
-					reached[i]++
-					break
-				}
-			}
-		}
-	}
-	p := make([]float64, n)
-	for i, times := range reached {
-		p[i] = float64(times) / (permutations + 1)
-	}
-	return p
 }

@@ -2,6 +2,8 @@ package bias
 
 import (
 	"math"
+
+	"github.com/councild/councild/internal/stat"
 )
 
 // stretch is a run of sessions, from one up to but without another, in which the
@@ -60,11 +62,11 @@ type drift struct {
 // its standard error by leaving out one question at a time, both times (S-1) for a
 // stretch of S sessions. The test is Student's t with one degree of freedom less
 // than questions. Fewer than ten questions have no standard error.
-func drifts(w *window, fits []severity, split []stretch) []drift {
+func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	var all []drift
 	for _, part := range split {
 		span := float64(part.to - part.from - 1)
-		for reviewer := range fits[part.from].harshness {
+		for reviewer := range fits[part.from].Effect {
 			at, h := series(fits[part.from:part.to], reviewer)
 			if len(at) < preliminaryFrom {
 				continue
@@ -75,7 +77,7 @@ func drifts(w *window, fits []severity, split []stretch) []drift {
 				distinct[clusters[k]] = true
 			}
 			d := drift{stretch: part, reviewer: reviewer, sessions: len(at), questions: len(distinct), se: math.NaN()}
-			if slope, se, ok := trend(at, h, clusters); ok && d.questions >= preliminaryFrom {
+			if slope, se, ok := stat.Trend(at, h, clusters); ok && d.questions >= preliminaryFrom {
 				d.change, d.se = slope*span, se*span
 			}
 			all = append(all, d)
@@ -88,9 +90,9 @@ func (d drift) df() float64 { return float64(d.questions - 1) }
 
 // series returns one reviewer's relative harshness and the ordinals of the
 // sessions that have it.
-func series(fits []severity, reviewer int) (at, h []float64) {
+func series(fits []stat.TwoWay, reviewer int) (at, h []float64) {
 	for s, fit := range fits {
-		if v := fit.harshness[reviewer]; !math.IsNaN(v) {
+		if v := fit.Effect[reviewer]; !math.IsNaN(v) {
 			at, h = append(at, float64(s)), append(h, v)
 		}
 	}
@@ -101,7 +103,7 @@ func series(fits []severity, reviewer int) (at, h []float64) {
 // them have it.
 func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
 	for k, q := range asked {
-		if v := q.harshness[reviewer]; !math.IsNaN(v) {
+		if v := q.Effect[reviewer]; !math.IsNaN(v) {
 			at, h = append(at, k), append(h, v)
 		}
 	}

@@ -4,12 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/mathext"
+	"github.com/councild/councild/internal/stat"
 )
-
-// dependent is the share of its own square that a column must keep beside the
-// others, or it is taken for a combination of them.
-const dependent = 1e-9
 
 // explained is the share of its square that rounding leaves of a column that
 // consists of absorbed effects.
@@ -151,7 +147,7 @@ func (a *absorber) load(s *scores, y [][][]float64) bool {
 func (a *absorber) absorb(reviewers, candidates int) {
 	a.squares = a.squares[:0]
 	for _, x := range a.x {
-		a.squares = append(a.squares, dot(x, x))
+		a.squares = append(a.squares, stat.Dot(x, x))
 	}
 	switch {
 	case a.candidates && a.reviewers:
@@ -162,7 +158,7 @@ func (a *absorber) absorb(reviewers, candidates int) {
 		a.centre(a.reviewer, reviewers)
 	}
 	for k, x := range a.x {
-		if dot(x, x) <= explained*a.squares[k] {
+		if stat.Dot(x, x) <= explained*a.squares[k] {
 			clear(x)
 		}
 	}
@@ -170,7 +166,7 @@ func (a *absorber) absorb(reviewers, candidates int) {
 
 func (a *absorber) centreBoth(reviewers, candidates int) {
 	m := reviewers
-	a.laplacian = grow(a.laplacian, m*m)
+	a.laplacian = stat.Zeros(a.laplacian, m*m)
 	counts := a.count(a.candidate, candidates)
 	for r, i := range a.reviewer {
 		a.laplacian[i*m+i]++
@@ -180,11 +176,11 @@ func (a *absorber) centreBoth(reviewers, candidates int) {
 			}
 		}
 	}
-	factor(a.laplacian, m, nil)
+	stat.Factor(a.laplacian, m, nil)
 	// What is left of one row is 1 less its leverage.
-	a.left = grow(a.left, len(a.cells))
+	a.left = stat.Zeros(a.left, len(a.cells))
 	for r := range a.cells {
-		a.effects = grow(a.effects, m)
+		a.effects = stat.Zeros(a.effects, m)
 		a.effects[a.reviewer[r]] = 1
 		share := 1 / counts[a.candidate[r]]
 		for q, other := range a.reviewer {
@@ -192,20 +188,20 @@ func (a *absorber) centreBoth(reviewers, candidates int) {
 				a.effects[other] -= share
 			}
 		}
-		forward(a.laplacian, m, a.effects)
-		a.left[r] = 1 - share - dot(a.effects, a.effects)
+		stat.Forward(a.laplacian, m, a.effects)
+		a.left[r] = 1 - share - stat.Dot(a.effects, a.effects)
 	}
 	a.centre(a.candidate, candidates)
 	for _, x := range a.x {
 		if zero(x) {
 			continue
 		}
-		a.effects = grow(a.effects, m)
+		a.effects = stat.Zeros(a.effects, m)
 		for r, i := range a.reviewer {
 			a.effects[i] += x[r]
 		}
-		solve(a.laplacian, m, a.effects)
-		a.means = grow(a.means, candidates)
+		stat.Solve(a.laplacian, m, a.effects)
+		a.means = stat.Zeros(a.means, candidates)
 		for r, i := range a.reviewer {
 			a.means[a.candidate[r]] += a.effects[i] / counts[a.candidate[r]]
 		}
@@ -222,7 +218,7 @@ func (a *absorber) centre(group []int, groups int) {
 		if zero(x) {
 			continue
 		}
-		a.means = grow(a.means, groups)
+		a.means = stat.Zeros(a.means, groups)
 		for r, g := range group {
 			a.means[g] += x[r] / counts[g]
 		}
@@ -233,7 +229,7 @@ func (a *absorber) centre(group []int, groups int) {
 }
 
 func (a *absorber) count(group []int, groups int) []float64 {
-	a.counts = grow(a.counts, groups)
+	a.counts = stat.Zeros(a.counts, groups)
 	for _, g := range group {
 		a.counts[g]++
 	}
@@ -246,19 +242,19 @@ func (a *absorber) add(to []float64) {
 	k := 0
 	for i := range m {
 		for j := range i + 1 {
-			to[k] += dot(a.x[i], a.x[j])
+			to[k] += stat.Dot(a.x[i], a.x[j])
 			k++
 		}
 	}
 	solos, responses := to[k:], to[k+a.solos*(m+1):]
 	for q, y := range a.x[m:] {
 		for i := range m {
-			responses[q*(m+a.solos)+i] += dot(a.x[i], y)
+			responses[q*(m+a.solos)+i] += stat.Dot(a.x[i], y)
 		}
 	}
 	// A solo's column is 1 in one row, so its products are what is left in that row.
 	for r, solo := range a.cells {
-		if solo < 0 || a.left[r] <= dependent {
+		if solo < 0 || a.left[r] <= stat.Dependent {
 			continue
 		}
 		at := solos[solo*(m+1):]
@@ -305,13 +301,13 @@ func (d *sums) fit(solo int) *fit {
 		scale[i] = a[i*n+i]
 	}
 	total, score := slices.Clone(a), slices.Clone(f.beta)
-	factor(a, n, scale)
-	addNull(f.unknown, a, n)
-	solve(a, n, f.beta)
+	stat.Factor(a, n, scale)
+	stat.AddNull(f.unknown, a, n)
+	stat.Solve(a, n, f.beta)
 	for r := 1; r < d.responses; r++ {
 		beta := make([]float64, n)
 		d.response(d.total, r, solo, beta)
-		solve(a, n, beta)
+		stat.Solve(a, n, beta)
 		f.others = append(f.others, beta)
 	}
 
@@ -326,17 +322,17 @@ func (d *sums) fit(solo int) *fit {
 			}
 			b[i] = score[i] - b[i]
 		}
-		addOuter(meat, u)
+		stat.AddOuter(meat, u)
 		for k, v := range part {
 			part[k] = total[k] - v
 		}
-		factor(part, n, scale)
-		addNull(f.fragile, part, n)
-		solve(part, n, b)
+		stat.Factor(part, n, scale)
+		stat.AddNull(f.fragile, part, n)
+		stat.Solve(part, n, b)
 		for i := range n {
 			b[i] -= f.beta[i]
 		}
-		addOuter(f.cv3, b)
+		stat.AddOuter(f.cv3, b)
 	}
 	g := float64(f.clusters)
 	for k := range f.cv3 {
@@ -351,7 +347,7 @@ func (f *fit) sandwich(a, meat []float64, factor float64) {
 	n := f.n
 	for range 2 { // A^-1 (A^-1 meat)', which is A^-1 meat A^-1
 		for i := range n {
-			solve(a, n, meat[i*n:(i+1)*n])
+			stat.Solve(a, n, meat[i*n:(i+1)*n])
 		}
 		for i := range n {
 			for j := range i {
@@ -395,182 +391,27 @@ func (d *sums) response(from []float64, response, solo int, b []float64) {
 // the records, and whether it still is whichever cluster is left out.
 func (f *fit) estimable(c []float64) (estimable, robust bool) {
 	const slack = 1e-8 // rounding, of the square of a coefficient of about 1
-	return quadratic(f.unknown, c) < slack, quadratic(f.fragile, c) < slack
+	return stat.Quadratic(f.unknown, c) < slack, stat.Quadratic(f.fragile, c) < slack
 }
 
 // wald returns the F statistic of the hypothesis that all contrasts, of which
 // there are fewer than clusters, are zero: (G-q)/(q(G-1)) (C beta)'(C V C')^-1 (C
 // beta) on q and G-q degrees of freedom, with its p.
-func (f *fit) wald(contrasts [][]float64) (stat Test, p float64) {
+func (f *fit) wald(contrasts [][]float64) (test Test, p float64) {
 	q := len(contrasts)
 	v, b := make([]float64, q*q), make([]float64, q)
 	for i, c := range contrasts {
-		b[i] = dot(c, f.beta)
+		b[i] = stat.Dot(c, f.beta)
 		for j, e := range contrasts[:i+1] {
-			v[i*q+j] = bilinear(f.cv3, c, e)
+			v[i*q+j] = stat.Bilinear(f.cv3, c, e)
 		}
 	}
 	z := slices.Clone(b)
-	factor(v, q, nil)
-	solve(v, q, z)
+	stat.Factor(v, q, nil)
+	stat.Solve(v, q, z)
 	g, df := float64(f.clusters), float64(q)
-	stat = Test{Name: "F", Value: (g - df) / (df * (g - 1)) * dot(b, z), DF: []float64{df, g - df}}
-	return stat, fisherP(stat.Value, df, g-df)
-}
-
-// fisherP returns the upper tail probability of the F distribution, small ones
-// too without loss of digits.
-func fisherP(f, d1, d2 float64) float64 { return mathext.RegIncBeta(d2/2, d1/2, d2/(d2+d1*f)) }
-
-// noncentrality returns for which noncentrality the F statistic on d1 and d2 degrees
-// of freedom passes a level with that probability.
-func noncentrality(level, power, d1, d2 float64) float64 {
-	x := 1 - mathext.InvRegIncBeta(d2/2, d1/2, level) // the bound of fisherP
-	// The noncentral F is a Poisson mixture (Johnson, Kotz and Balakrishnan 1995, 30.3),
-	// of which the parts beyond nine standard deviations are nothing.
-	missed := func(lambda float64) float64 {
-		mean, sum := lambda/2, 0.
-		reach := 9 * math.Sqrt(mean+1)
-		for k := max(0, math.Floor(mean-reach)); k <= mean+reach; k++ {
-			factorial, _ := math.Lgamma(k + 1)
-			sum += math.Exp(k*math.Log(mean)-mean-factorial) * mathext.RegIncBeta(d1/2+k, d2/2, x)
-		}
-		return sum
-	}
-	low, high := 0., 10.
-	for missed(high) > 1-power {
-		low, high = high, 2*high
-	}
-	for high-low > 1e-4*high {
-		if middle := (low + high) / 2; missed(middle) > 1-power {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return high
-}
-
-// factor turns the lower triangle of the symmetric n x n matrix a into its Cholesky
-// factor. A row that is a combination of those before it, which it is when no more
-// than [dependent] of its scale is left of its diagonal, becomes zero on the
-// diagonal and below. Scale is the diagonal of a itself when nil.
-func factor(a []float64, n int, scale []float64) {
-	for k := range n {
-		row := a[k*n : k*n+k+1]
-		whole := row[k]
-		if scale != nil {
-			whole = scale[k]
-		}
-		d := row[k] - dot(row[:k], row[:k])
-		if d <= dependent*whole {
-			d = 0
-		}
-		row[k] = math.Sqrt(d)
-		for i := k + 1; i < n; i++ {
-			below := a[i*n : i*n+k+1]
-			if d == 0 {
-				below[k] = 0
-			} else {
-				below[k] = (below[k] - dot(below[:k], row[:k])) / row[k]
-			}
-		}
-	}
-}
-
-// solve turns b into a solution of the system that was factored, zero where a row
-// was dependent.
-func solve(l []float64, n int, b []float64) {
-	forward(l, n, b)
-	back(l, n, n, b)
-}
-
-// forward solves with the factor itself.
-func forward(l []float64, n int, b []float64) {
-	for i := range n {
-		if l[i*n+i] == 0 {
-			b[i] = 0
-			continue
-		}
-		b[i] = (b[i] - dot(l[i*n:i*n+i], b[:i])) / l[i*n+i]
-	}
-}
-
-// back solves with the transpose of the first m rows and columns of the factor.
-func back(l []float64, n, m int, b []float64) {
-	for i := m - 1; i >= 0; i-- {
-		if l[i*n+i] == 0 {
-			b[i] = 0
-			continue
-		}
-		for k := i + 1; k < m; k++ {
-			b[i] -= l[k*n+i] * b[k]
-		}
-		b[i] /= l[i*n+i]
-	}
-}
-
-// addNull adds vv' for each combination v of the columns that a factored matrix
-// shows to be zero, scaled to a largest coefficient of 1.
-func addNull(to, l []float64, n int) {
-	for d := range n {
-		if l[d*n+d] != 0 {
-			continue
-		}
-		v := make([]float64, n)
-		largest := 1.
-		for k := range d {
-			v[k] = -l[d*n+k]
-		}
-		back(l, n, d, v)
-		for k := range d {
-			largest = max(largest, math.Abs(v[k]))
-		}
-		v[d] = 1
-		for k := range v {
-			v[k] /= largest
-		}
-		addOuter(to, v)
-	}
-}
-
-func addOuter(to, v []float64) {
-	n := len(v)
-	for i, x := range v {
-		for j, y := range v {
-			to[i*n+j] += x * y
-		}
-	}
-}
-
-func dot(x, y []float64) float64 {
-	sum := 0.
-	for k, v := range x {
-		sum += v * y[k]
-	}
-	return sum
-}
-
-// bilinear returns x'Ay.
-func bilinear(a, x, y []float64) float64 {
-	sum := 0.
-	for i, v := range x {
-		if v != 0 {
-			sum += v * dot(a[i*len(x):(i+1)*len(x)], y)
-		}
-	}
-	return sum
-}
-
-func quadratic(a, x []float64) float64 { return bilinear(a, x, x) }
-
-// grow returns n zeros, in x where they fit.
-func grow(x []float64, n int) []float64 {
-	if cap(x) < n {
-		return make([]float64, n)
-	}
-	clear(x[:n])
-	return x[:n]
+	test = Test{Name: "F", Value: (g - df) / (df * (g - 1)) * stat.Dot(b, z), DF: []float64{df, g - df}}
+	return test, stat.FisherP(test.Value, df, g-df)
 }
 
 func zero(x []float64) bool {

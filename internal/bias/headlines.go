@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"gonum.org/v1/gonum/stat/distuv"
+	"github.com/councild/councild/internal/stat"
 )
 
 // The least effects that count as a bias, in points on 1-10.
@@ -73,9 +73,9 @@ const tiny = 1e-10
 type effect struct{ estimate, se, cr1, df float64 }
 
 // interval returns the half-width of the two-sided interval of that confidence.
-func (e effect) interval(confidence float64) float64 { return e.se * tQuantile(0.5+confidence/2, e.df) }
-
-func tQuantile(p, df float64) float64 { return distuv.StudentsT{Sigma: 1, Nu: df}.Quantile(p) }
+func (e effect) interval(confidence float64) float64 {
+	return e.se * stat.StudentQuantile(0.5+confidence/2, e.df)
+}
 
 // metric returns a metric of the window without a figure.
 func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric {
@@ -116,7 +116,7 @@ func (m *Metric) set(e effect) {
 		m.StandardErrorCR1 = new(e.cr1)
 	}
 	m.Test = &Test{Name: "t", Value: e.estimate / e.se, DF: []float64{e.df}}
-	m.PValue = new(studentP(m.Test.Value, e.df))
+	m.PValue = new(stat.StudentP(m.Test.Value, e.df))
 }
 
 // withhold takes back the figure of a metric, for a reason.
@@ -144,7 +144,7 @@ func (m *Metric) setSecond(f *fit, c []float64, d *discrimination) {
 	case !(e.se > tiny):
 		m.withhold(noVariation)
 	default:
-		m.SecondFit = &SecondFit{PointEstimate: e.estimate, StandardError: e.se, PValue: studentP(e.estimate/e.se, e.df)}
+		m.SecondFit = &SecondFit{PointEstimate: e.estimate, StandardError: e.se, PValue: stat.StudentP(e.estimate/e.se, e.df)}
 	}
 }
 
@@ -176,7 +176,7 @@ func (m *Metric) setContrast(f *fit, c []float64) {
 
 // effect returns a contrast with its standard errors, from that many clusters.
 func (f *fit) effect(c []float64, clusters int) effect {
-	return effect{dot(c, f.beta), math.Sqrt(quadratic(f.cv3, c)), math.Sqrt(quadratic(f.cr1, c)), float64(clusters - 1)}
+	return effect{stat.Dot(c, f.beta), math.Sqrt(stat.Quadratic(f.cv3, c)), math.Sqrt(stat.Quadratic(f.cr1, c)), float64(clusters - 1)}
 }
 
 // adjust sets the q values of the metrics that have a p and belong, as one family,
@@ -189,7 +189,7 @@ func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 			tested, p = append(tested, &metrics[i]), append(p, *single)
 		}
 	}
-	for i, q := range benjaminiHochberg(p) {
+	for i, q := range stat.BenjaminiHochberg(p) {
 		tested[i].QValue = new(q)
 	}
 	return tested
@@ -262,7 +262,7 @@ type placed struct {
 
 // headlines returns the headline family of a window, judged, with what positions
 // under a shared order look like, and what it all comes to.
-func (c *Collector) headlines(w *window, span Window, fits []severity, split []stretch) (metrics []Metric, text string) {
+func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split []stretch) (metrics []Metric, text string) {
 	h := findings{models: newModels(w), c: c, span: span}
 	family := slices.Concat([]Metric{h.length(), h.position(), h.slopes()}, h.favours(),
 		[]Metric{h.harshness(), h.affinity(), h.anchoring(), h.drift(fits, split)})
@@ -559,11 +559,11 @@ func omnibus(fits []*fit) (test *Test, p *float64) {
 			return &t, &single
 		}
 		const tail = 1e-15 // beyond, a p that rounding makes 0 or 1 would be infinite
-		sum -= math.Sqrt(float64(f.clusters)) * distuv.UnitNormal.Quantile(max(tail, min(single, 1-tail)))
+		sum -= math.Sqrt(float64(f.clusters)) * stat.NormalQuantile(max(tail, min(single, 1-tail)))
 		squares += float64(f.clusters)
 	}
 	z := sum / math.Sqrt(squares)
-	return &Test{Name: "z", Value: z, DF: []float64{}}, new(distuv.UnitNormal.CDF(-z))
+	return &Test{Name: "z", Value: z, DF: []float64{}}, new(stat.NormalCDF(-z))
 }
 
 // shapes returns what the position effects look like, slates of several sizes
@@ -670,7 +670,7 @@ func (h *findings) withoutOrders() string {
 
 // drift returns the trends of the reviewers' relative harshness, within each
 // stretch in which the council stayed the same.
-func (h *findings) drift(fits []severity, split []stretch) Metric {
+func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 	m := h.metric("drift", "points over the window", "trend of relative harshness over sessions, by least squares; errors by leaving out one question at a time (CV3)", h.scored, deltaDrift)
 	trends := drifts(h.w, fits, split)
 	several := slices.ContainsFunc(trends, func(d drift) bool { return d.stretch != trends[0].stretch })
@@ -683,7 +683,7 @@ func (h *findings) drift(fits []severity, split []stretch) Metric {
 		}
 		t := tally{sessions: d.sessions, clusters: d.questions}
 		for s := d.from; s < d.to; s++ {
-			if !math.IsNaN(fits[s].harshness[d.reviewer]) {
+			if !math.IsNaN(fits[s].Effect[d.reviewer]) {
 				t.records += h.w.sessions[s].judged(d.reviewer)
 			}
 		}
@@ -831,7 +831,7 @@ func (m *Metric) explained() bool {
 	for i, figure := range figures {
 		p[i] = *figure.PValue
 	}
-	for i, q := range benjaminiHochberg(p) {
+	for i, q := range stat.BenjaminiHochberg(p) {
 		if q < level(figures[i].Clusters) && math.Abs(*figures[i].PointEstimate) >= *figures[i].Delta {
 			return true
 		}
@@ -967,8 +967,8 @@ func (m *Metric) findable(level float64) float64 {
 	if m.SecondFit != nil {
 		se = max(se, m.SecondFit.StandardError)
 	}
-	likely := se * tQuantile(0.8, df)
-	return max(se*tQuantile(1-level/2, df), *m.Delta) + likely
+	likely := se * stat.StudentQuantile(0.8, df)
+	return max(se*stat.StudentQuantile(1-level/2, df), *m.Delta) + likely
 }
 
 // findablePosition returns the advantage of the first place over the others that
@@ -982,6 +982,6 @@ func (h *findings) findablePosition(m Metric, level float64) float64 {
 	}
 	primacy := m.Members[slices.IndexFunc(m.Members, func(shape Metric) bool { return shape.Name == "primacy" })]
 	se := *primacy.StandardError
-	likely := se * tQuantile(0.8, primacy.Test.DF[0])
-	return max(math.Sqrt(noncentrality(level, 0.8, q, rest))*se, (*m.Delta+likely)/(1-1/smallest))
+	likely := se * stat.StudentQuantile(0.8, primacy.Test.DF[0])
+	return max(math.Sqrt(stat.Noncentrality(level, 0.8, q, rest))*se, (*m.Delta+likely)/(1-1/smallest))
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/councild/councild/internal/stat"
 )
 
 // reasonRank is a rank_value that no place on its ballot has.
@@ -231,9 +233,9 @@ func (c *Collector) entries(sessions []standings) []Entry {
 			continue
 		}
 		e.Confidence = c.confidence(len(means))
-		e.BordaNormalized, e.WinCount = settle(sum/float64(e.Appearances)), settle(e.WinCount)
+		e.BordaNormalized, e.WinCount = stat.Round(sum/float64(e.Appearances)), stat.Round(e.WinCount)
 		if len(means) >= bootstrapFrom {
-			if low, high, ok := bootstrap(means, ratio); ok {
+			if low, high, ok := stat.Bootstrap(means, ratio, reportSeed); ok {
 				e.CILower, e.CIUpper = &low, &high
 			}
 		}
@@ -250,6 +252,3 @@ func (c *Collector) entries(sessions []standings) []Entry {
 	}
 	return entries
 }
-
-// settle rounds off what additions leave behind, so that equal figures are equal.
-func settle(x float64) float64 { return math.Round(x*1e12) / 1e12 }

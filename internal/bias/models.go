@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
+	"github.com/councild/councild/internal/stat"
 )
 
 // maxSlate is the largest slate whose positions enter: each costs a regressor.
@@ -61,7 +61,7 @@ type models struct {
 func (m *models) standardised() responses {
 	return responses{func(k int) [][][]float64 {
 		s := &m.w.sessions[k]
-		z := matrix(len(s.reviewers), len(s.candidates), math.NaN())
+		z := stat.Matrix(len(s.reviewers), len(s.candidates), math.NaN())
 		for i, reviewer := range s.reviewers {
 			for j, y := range s.y[i] {
 				if m.std[reviewer] > 0 {
@@ -121,8 +121,8 @@ func newModels(w *window) *models {
 		}
 	}
 	for i, scores := range given {
-		if len(scores) > 1 && !constant(scores) {
-			m.mean[i], m.std[i] = stat.MeanStdDev(scores, nil)
+		if len(scores) > 1 && !stat.Constant(scores) {
+			m.mean[i], m.std[i] = stat.MeanStdDev(scores)
 		}
 	}
 	for i, ok := range seen {

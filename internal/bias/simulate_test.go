@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/councild/councild/internal/stat"
 )
 
 // simulation is what is planted in simulated sessions. The noise is that of the
@@ -45,8 +47,8 @@ func (o simulation) window(rng *rand.Rand) window {
 		w.clusters = s/run + 1
 		x := scores{
 			cluster: s / run, shared: o.shared, reviewers: indices, candidates: indices,
-			y: matrix(members, members, math.NaN()), length: matrix(members, members, 1000.), position: matrix(members, members, -1),
-			own: matrix(members, members, false), family: matrix(members, members, false),
+			y: stat.Matrix(members, members, math.NaN()), length: stat.Matrix(members, members, 1000.), position: stat.Matrix(members, members, -1),
+			own: stat.Matrix(members, members, false), family: stat.Matrix(members, members, false),
 		}
 		session := 0.5 * rng.NormFloat64()
 		truth := make([]float64, members)

@@ -9,9 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 const (
@@ -164,7 +163,7 @@ func compareRates(hits, words []int, random *rand.PCG) (x2, p *float64) {
 	}
 	x2 = new(statistic(observed))
 	if slices.Min(expected) >= minExpectedHits {
-		return x2, new(distuv.ChiSquared{K: float64(len(lengths) - 1)}.Survival(*x2))
+		return x2, new(stat.ChiSquaredP(*x2, float64(len(lengths)-1)))
 	}
 	reached := 1
 	draw := hitDraws(total, lengths, random)
@@ -193,7 +192,7 @@ func hitDraws(hits int, lengths []int, random *rand.PCG) func() []int {
 			}
 			last := len(lengths) - 1
 			for j, n := range lengths[:last] {
-				counts[j] = int(distuv.Binomial{N: float64(left), P: float64(n) / float64(words), Src: random}.Rand())
+				counts[j] = stat.Binomial(left, float64(n)/float64(words), random)
 				left -= counts[j]
 				words -= n
 			}
@@ -279,7 +278,7 @@ func adjustAxes(axes []council.DemographicAxis) {
 			p = append(p, *axis.PValue)
 		}
 	}
-	q := benjaminiHochberg(p)
+	q := stat.BenjaminiHochberg(p)
 	for i := range axes {
 		if axes[i].PValue != nil {
 			axes[i].QValue, q = &q[0], q[1:]

@@ -25,6 +25,7 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/stat"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
 	"github.com/google/go-cmp/cmp"
@@ -89,7 +90,7 @@ var schemas = map[string]reflect.Type{
 	"Report": reflect.TypeFor[bias.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
 	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
 	"Metric": reflect.TypeFor[bias.Metric](), "SecondFit": reflect.TypeFor[bias.SecondFit](), "Profile": reflect.TypeFor[bias.Profile](), "Position": reflect.TypeFor[bias.Position](),
-	"Estimate": reflect.TypeFor[bias.Estimate](), "Prior": reflect.TypeFor[bias.Prior](), "ChangePoint": reflect.TypeFor[bias.ChangePoint](),
+	"Estimate": reflect.TypeFor[stat.Estimate](), "Prior": reflect.TypeFor[bias.Prior](), "ChangePoint": reflect.TypeFor[bias.ChangePoint](),
 	"Anomalies": reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](), "Calibrated": reflect.TypeFor[bias.Calibrated](),
 	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](), "Entry": reflect.TypeFor[bias.Entry](),
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](), "Readiness": reflect.TypeFor[httpapi.Readiness](),
