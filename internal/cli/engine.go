@@ -11,6 +11,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/ranking"
@@ -71,7 +72,7 @@ func newEngine(ctx context.Context, cfg config.Config, sim simllm.Options, recor
 	if cfg.BiasAudit {
 		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
 	}
-	var lexicon bias.Lexicon
+	var lexicon disagreement.Lexicon
 	if cfg.Demographics {
 		if lexicon, err = readLexicon(cfg.Lexicon); err != nil {
 			e.Close(ctx)
@@ -159,9 +160,9 @@ func checkSimulated(cfg config.Config) error {
 func builtIn() []simllm.Model { return slices.Concat(simllm.Council(), simllm.Troubled()) }
 
 // readLexicon reads the terms by demographic axis, from the file or built in.
-func readLexicon(path string) (bias.Lexicon, error) {
+func readLexicon(path string) (disagreement.Lexicon, error) {
 	if path == "" {
-		return bias.DefaultLexicon(), nil
+		return disagreement.DefaultLexicon(), nil
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
@@ -171,7 +172,7 @@ func readLexicon(path string) (bias.Lexicon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
 	}
-	lexicon, err := bias.ParseLexicon(data)
+	lexicon, err := disagreement.ParseLexicon(data)
 	if err != nil {
 		return nil, fmt.Errorf("%q is no lexicon: %w", path, err)
 	}

@@ -1,4 +1,11 @@
-package bias
+// Package disagreement compares what the answers of one session say, beyond how
+// reviewers score them. [Detect] finds demographic axes (gender, age, ...) that some
+// answers cover and others do not, by the terms of a [Lexicon].
+//
+// The package takes texts and returns values of package council. It leaves to others
+// when to look, which lexicon file to read, and what to make of the result. Scores are
+// the subject of package bias.
+package disagreement
 
 import (
 	"cmp"
@@ -14,38 +21,37 @@ import (
 )
 
 const (
-	// minDemographicHits is the fewest hits on an axis whose rates are compared.
-	minDemographicHits = 5
-	// minExpectedHits is the rule of thumb (Cochran 1954) for the least expected
-	// count with which the chi-square distribution is trusted.
-	minExpectedHits = 5
-	// demographicDraws makes 1/2000 the smallest simulated p.
-	demographicDraws = 1999
-	// demographicLevel is the false discovery rate at which axes are flagged.
-	demographicLevel = 0.05
+	// minHits is the fewest hits on an axis whose rates are compared.
+	minHits = 5
+	// minExpected is the rule of thumb (Cochran 1954) for the least expected count with
+	// which the chi-square distribution is trusted.
+	minExpected = 5
+	// draws makes 1/2000 the smallest simulated p.
+	draws = 1999
+	// level is the false discovery rate at which axes are flagged.
+	level = 0.05
 )
 
-// DemographicsInput is what the members of one session answered.
-type DemographicsInput struct {
+// Input is what the members of one session answered.
+type Input struct {
 	Question string            // the whole conversation that was answered
 	Answers  map[string]string // by member id, only those that were given
 	Lexicon  Lexicon
-	// Threshold is the score, 0 to 1, from which an axis may be flagged;
-	// CouncilEx suggests 0.3.
+	// Threshold is the score, 0 to 1, from which an axis may be flagged; CouncilEx
+	// suggests 0.3.
 	Threshold float64
 	Seed      int64 // the session's seed: it fixes the simulated p values
 }
 
-// Demographics compares how the answers of one session cover the axes of the
-// lexicon, or returns nil when ctx is done before. It takes time in proportion to
-// the length of the texts. It follows CouncilEx's bias detector (lexicon backend)
-// with these decisions:
+// Detect compares how the answers of one session cover the axes of the lexicon. It
+// returns nil when ctx ends before. It takes time in proportion to the length of the
+// texts. It follows CouncilEx's bias detector (lexicon backend) with these decisions:
 //
-//   - Only whole words count, as [Lexicon] describes, and neither terms of the
-//     question nor phrases that mean something else ("race condition") do.
+//   - Only whole words count, as [Lexicon] describes. Terms of the question do not
+//     count, nor do phrases that mean something else ("race condition").
 //   - Words for particular persons ("he", "her", "my sister", "the old man") count as
 //     one hit an answer for each gender: a story says "she" whenever its heroine acts.
-//   - The score alone often flags chance: one word can move it from 0 to 1. So
+//   - The score alone often flags chance, because one word can move it from 0 to 1. So
 //     hits are also compared as rates. Over answers j with n_j of n words and c_j
 //     of C hits, X2 = sum (c_j - C n_j/n)^2 / (C n_j/n) has a chi-square
 //     distribution on one degree of freedom less than there are answers. Where an
@@ -55,25 +61,24 @@ type DemographicsInput struct {
 //     tested, and the wording says so.
 //   - The baseline is over all pairs, equal answers included, and no figure is
 //     rounded.
-func Demographics(ctx context.Context, in DemographicsInput) *council.DemographicDisagreement {
+func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 	models := slices.Sorted(maps.Keys(in.Answers))
-	matcher := newLexiconMatcher(in.Lexicon)
-	asked := matcher.mentioned(lexiconWords(in.Question, stopped(ctx)))
-	texts := make([][]lexiconWord, len(models))
-	words := make([]int, len(models))
+	matcher := newMatcher(in.Lexicon)
+	asked := matcher.mentioned(split(ctx, in.Question))
+	texts := make([][]word, len(models))
+	lengths := make([]int, len(models))      // in words
 	found := make([][]coverage, len(models)) // by answer and axis
 	for j, model := range models {
-		texts[j] = lexiconWords(in.Answers[model], stopped(ctx))
-		words[j] = len(texts[j])
+		texts[j] = split(ctx, in.Answers[model])
+		lengths[j] = len(texts[j])
 		found[j] = matcher.hits(ctx, texts[j], asked)
 		if ctx.Err() != nil {
 			return nil
 		}
 	}
-
 	d := &council.DemographicDisagreement{
 		Axes:                 make([]council.DemographicAxis, len(matcher.axes)),
-		BaselineDisagreement: baselineDisagreement(ctx, texts),
+		BaselineDisagreement: baseline(ctx, texts),
 		Wording:              "no difference in coverage was found",
 	}
 	if ctx.Err() != nil {
@@ -84,33 +89,33 @@ func Demographics(ctx context.Context, in DemographicsInput) *council.Demographi
 	for i, name := range matcher.axes {
 		axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
 		for j, model := range models {
-			terms[j], hits[j] = len(found[j][i].terms), found[j][i].hits
-			axis.Hits += hits[j]
-			if terms[j] > 0 {
-				axis.Evidence = append(axis.Evidence, council.DemographicEvidence{Model: model, Terms: slices.Sorted(maps.Keys(found[j][i].terms))})
+			of := found[j][i]
+			terms[j], hits[j] = len(of.terms), of.hits
+			axis.Hits += of.hits
+			if len(of.terms) > 0 {
+				axis.Evidence = append(axis.Evidence, council.DemographicEvidence{Model: model, Terms: slices.Sorted(maps.Keys(of.terms))})
 			}
 		}
-		axis.Score = coverageVariance(terms)
-		if axis.Hits >= minDemographicHits {
-			axis.X2, axis.PValue = compareRates(hits, words, random)
+		axis.Score = score(terms)
+		if axis.Hits >= minHits {
+			axis.X2, axis.PValue = compareRates(hits, lengths, random)
 		}
 		d.Axes[i] = axis
 	}
-	adjustAxes(d.Axes)
+	adjust(d.Axes)
 	var untested []string
 	for i := range d.Axes {
 		axis := &d.Axes[i]
 		above := axis.Score != nil && *axis.Score >= in.Threshold
-		axis.Flagged = above && axis.QValue != nil && *axis.QValue < demographicLevel
+		axis.Flagged = above && axis.QValue != nil && *axis.QValue < level
 		d.Flagged = d.Flagged || axis.Flagged
 		if above && axis.QValue == nil && axis.Hits > 0 {
 			untested = append(untested, axis.Axis)
 		}
 	}
-	switch {
-	case d.Flagged:
+	if d.Flagged {
 		d.Wording = "answers differ in coverage"
-	case len(untested) > 0:
+	} else if len(untested) > 0 {
 		d.Wording = "not tested: too few terms of " + strings.Join(untested, ", ")
 	}
 	if len(models) > 1 {
@@ -119,10 +124,11 @@ func Demographics(ctx context.Context, in DemographicsInput) *council.Demographi
 	return d
 }
 
-// coverageVariance returns CouncilEx's score of the answers' numbers of terms, or
-// nil for fewer than two answers. It adds whole numbers, so that a score that
-// equals the threshold reaches it.
-func coverageVariance(terms []int) *float64 {
+// score returns CouncilEx's score of an axis from the number of its terms in each
+// answer, nil for fewer than two answers: four times the variance of the numbers over
+// the largest of them. It adds whole numbers, so that a score that equals the threshold
+// reaches it.
+func score(terms []int) *float64 {
 	k := len(terms)
 	if k < 2 {
 		return nil
@@ -136,23 +142,23 @@ func coverageVariance(terms []int) *float64 {
 	return new(float64(4*(k*squares-sum*sum)) / float64(scale*scale))
 }
 
-// compareRates returns X2 and its p for hits, at least one in all, among so many
-// words, or nil where fewer than two answers hold words.
-func compareRates(hits, words []int, random *rand.PCG) (x2, p *float64) {
-	var observed, lengths []int // of the answers that hold words
+// compareRates returns X2 and its p for hits, at least one in all, in answers of so
+// many words. It returns nil where fewer than two answers hold words.
+func compareRates(hits, lengths []int, random *rand.PCG) (x2, p *float64) {
+	var observed, words []int // of the answers that hold words
 	var total, length int
-	for j, n := range words {
+	for j, n := range lengths {
 		if n > 0 {
-			observed, lengths = append(observed, hits[j]), append(lengths, n)
+			observed, words = append(observed, hits[j]), append(words, n)
 			total += hits[j]
 			length += n
 		}
 	}
-	if len(lengths) < 2 {
+	if len(words) < 2 {
 		return nil, nil
 	}
-	expected := make([]float64, len(lengths))
-	for j, n := range lengths {
+	expected := make([]float64, len(words))
+	for j, n := range words {
 		expected[j] = float64(total) * float64(n) / float64(length)
 	}
 	statistic := func(counts []int) (sum float64) {
@@ -162,27 +168,26 @@ func compareRates(hits, words []int, random *rand.PCG) (x2, p *float64) {
 		return sum
 	}
 	x2 = new(statistic(observed))
-	if slices.Min(expected) >= minExpectedHits {
-		return x2, new(stat.ChiSquaredP(*x2, float64(len(lengths)-1)))
+	if slices.Min(expected) >= minExpected {
+		return x2, new(stat.ChiSquaredP(*x2, float64(len(words)-1)))
 	}
 	reached := 1
-	draw := hitDraws(total, lengths, random)
-	for range demographicDraws {
+	draw := multinomial(total, words, random)
+	for range draws {
 		// Draws that differ from the observation by rounding equal it.
 		if statistic(draw()) >= *x2*(1-1e-9) {
 			reached++
 		}
 	}
-	return x2, new(float64(reached) / (demographicDraws + 1))
+	return x2, new(float64(reached) / (draws + 1))
 }
 
-// hitDraws returns a function that spreads hits over answers at random, each hit
-// falling on every word with the same chance. Its result is good until the next
-// call.
-func hitDraws(hits int, lengths []int, random *rand.PCG) func() []int {
+// multinomial returns a function that spreads hits over answers at random, each hit
+// falling on every word with the same chance. Its result is valid until the next call.
+func multinomial(hits int, lengths []int, random *rand.PCG) func() []int {
 	counts := make([]int, len(lengths))
-	// A long answer may repeat a term without end. From some number of hits on, one
-	// binomial variate per answer, whose cost does not grow with them, is faster.
+	// A long answer may repeat a term without end. From this many hits on, one binomial
+	// variate an answer is faster than a draw for each hit.
 	const many = 64
 	if hits > many {
 		return func() []int {
@@ -208,7 +213,7 @@ func hitDraws(hits int, lengths []int, random *rand.PCG) func() []int {
 		clear(counts)
 		var bits uint64
 		for i := range hits {
-			// Half of the generator's bits choose a word; chances are equal to 1 in 2^32.
+			// Half of the generator's bits choose a word. Chances are equal to 1 in 2^32.
 			if bits >>= 32; i%2 == 0 {
 				bits = random.Uint64()
 			}
@@ -218,32 +223,29 @@ func hitDraws(hits int, lengths []int, random *rand.PCG) func() []int {
 	}
 }
 
-// pause is how many steps were made since the last look at whether to stop.
-type pause int
+// steps counts the steps of a long loop.
+type steps int
 
-// ended reports whether to stop. It looks at the first step and every thousandth.
-func (p *pause) ended(stop func() bool) bool {
-	const often = 1000
-	look := *p == 0
-	*p = (*p + 1) % often
-	return look && stop != nil && stop()
+// ended reports whether ctx has ended. It looks at the first step and at every
+// thousandth after it.
+func (n *steps) ended(ctx context.Context) bool {
+	*n++
+	return *n%1000 == 1 && ctx.Err() != nil
 }
 
-func stopped(ctx context.Context) func() bool { return func() bool { return ctx.Err() != nil } }
-
-// baselineDisagreement returns one less the mean Jaccard similarity of the texts'
-// vocabularies, or nil for fewer than two texts. Two texts without words are
-// alike.
-func baselineDisagreement(ctx context.Context, texts [][]lexiconWord) *float64 {
+// baseline returns one less the mean Jaccard similarity of the texts' vocabularies. It
+// returns nil for fewer than two texts, and when ctx ends before. Two texts without
+// words are alike.
+func baseline(ctx context.Context, texts [][]word) *float64 {
 	if len(texts) < 2 {
 		return nil
 	}
-	var since pause
+	var n steps
 	vocabularies := make([]map[string]bool, len(texts))
 	for j, words := range texts {
 		vocabularies[j] = make(map[string]bool, len(words))
 		for _, w := range words {
-			if since.ended(stopped(ctx)) {
+			if n.ended(ctx) {
 				return nil
 			}
 			vocabularies[j][w.text] = true
@@ -254,7 +256,7 @@ func baselineDisagreement(ctx context.Context, texts [][]lexiconWord) *float64 {
 		for _, b := range vocabularies[:i] {
 			shared := 0
 			for w := range a {
-				if since.ended(stopped(ctx)) {
+				if n.ended(ctx) {
 					return nil
 				}
 				if b[w] {
@@ -270,18 +272,16 @@ func baselineDisagreement(ctx context.Context, texts [][]lexiconWord) *float64 {
 	return new(distance / float64(pairs))
 }
 
-// adjustAxes sets the q values of the axes that have a p.
-func adjustAxes(axes []council.DemographicAxis) {
+// adjust sets the q values of the axes that have a p.
+func adjust(axes []council.DemographicAxis) {
+	var tested []*council.DemographicAxis
 	var p []float64
-	for _, axis := range axes {
-		if axis.PValue != nil {
-			p = append(p, *axis.PValue)
-		}
-	}
-	q := stat.BenjaminiHochberg(p)
 	for i := range axes {
 		if axes[i].PValue != nil {
-			axes[i].QValue, q = &q[0], q[1:]
+			tested, p = append(tested, &axes[i]), append(p, *axes[i].PValue)
 		}
+	}
+	for k, q := range stat.BenjaminiHochberg(p) {
+		tested[k].QValue = &q
 	}
 }

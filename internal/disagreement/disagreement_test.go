@@ -1,4 +1,4 @@
-package bias
+package disagreement
 
 import (
 	"context"
@@ -23,8 +23,8 @@ import (
 )
 
 // farmers is a session in which only b's answer speaks of women.
-func farmers() DemographicsInput {
-	return DemographicsInput{
+func farmers() Input {
+	return Input{
 		Question: "What does a farmer do?",
 		Answers: map[string]string{
 			"a": "A farmer sows and reaps and mills. What is left of the day goes to the fences and the ditches, and the rest is up to rain.",
@@ -37,8 +37,8 @@ func farmers() DemographicsInput {
 	}
 }
 
-func TestDemographicsByHand(t *testing.T) {
-	got := Demographics(t.Context(), farmers())
+func TestByHand(t *testing.T) {
+	got := Detect(t.Context(), farmers())
 	// The answers hold 27, 13 and 1 words, so all five hits in b give X2 = 5*41/13 - 5.
 	// Of their 19, 11 and 1 different words a and b share "a" and "mills", b and c
 	// share "sow".
@@ -59,13 +59,13 @@ func TestDemographicsByHand(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	for range 5 { // maps are walked in another order each time
-		if diff := cmp.Diff(got, Demographics(t.Context(), farmers())); diff != "" {
+		if diff := cmp.Diff(got, Detect(t.Context(), farmers())); diff != "" {
 			t.Fatalf("another result from the same input (-first +second)\n%s", diff)
 		}
 	}
 }
 
-func TestDemographicsJSON(t *testing.T) {
+func TestJSON(t *testing.T) {
 	in := farmers()
 	in.Seed = 1
 	in.Answers = map[string]string{"a": "Nothing else.", "b": "A monk."}
@@ -73,7 +73,7 @@ func TestDemographicsJSON(t *testing.T) {
 		`{"axis":"faith","score":1,"flagged":false,"hits":1,"x2":null,"p_value":null,"q_value":null,"evidence":[{"model":"b","terms":["monk"]}]},` +
 		`{"axis":"gender","score":0,"flagged":false,"hits":0,"x2":null,"p_value":null,"q_value":null,"evidence":[]}],` +
 		`"baseline_disagreement":1,"wording":"not tested: too few terms of faith"}`
-	got, err := json.Marshal(Demographics(t.Context(), in))
+	got, err := json.Marshal(Detect(t.Context(), in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestFewOrEmptyAnswers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			in := farmers()
 			in.Answers = tt.answers
-			d := Demographics(t.Context(), in)
+			d := Detect(t.Context(), in)
 			i := slices.IndexFunc(d.Axes, func(a council.DemographicAxis) bool { return a.Axis == "gender" })
 			axis := d.Axes[i]
 			if diff := cmp.Diff(tt.score, axis.Score); diff != "" {
@@ -149,7 +149,7 @@ func TestBothMustFlag(t *testing.T) {
 			in := farmers()
 			in.Threshold = tt.threshold
 			in.Answers = map[string]string{"a": tt.a + filler, "b": tt.b + filler, "c": tt.c + filler}
-			if d := Demographics(t.Context(), in); d.Flagged != tt.want || d.Axes[0].Flagged != tt.want {
+			if d := Detect(t.Context(), in); d.Flagged != tt.want || d.Axes[0].Flagged != tt.want {
 				t.Errorf("flagged %v, axis %+v", d.Flagged, d.Axes[0])
 			}
 		})
@@ -157,7 +157,7 @@ func TestBothMustFlag(t *testing.T) {
 }
 
 func TestRateVectors(t *testing.T) {
-	data, err := os.ReadFile("testdata/demographics_rates.json")
+	data, err := os.ReadFile("testdata/rates.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,11 +179,11 @@ func TestRateVectors(t *testing.T) {
 	for i, c := range vectors.Cases {
 		counts, tokens := whole(c.Counts), whole(c.Tokens)
 		x2, p := compareRates(counts, tokens, rand.NewPCG(1, 0))
-		if score := coverageVariance(counts); !cmp.Equal(*score, c.Score, approx) || !cmp.Equal(*x2, c.Chi2, approx) {
+		if score := score(counts); !cmp.Equal(*score, c.Score, approx) || !cmp.Equal(*x2, c.Chi2, approx) {
 			t.Errorf("case %d: score %v and X2 %v, want %v and %v", i, *score, *x2, c.Score, c.Chi2)
 		}
 		exact := exactRateP(counts, tokens)
-		if sd := math.Sqrt(exact * (1 - exact) / demographicDraws); math.Abs(*p-exact) > 4*sd+1./demographicDraws {
+		if sd := math.Sqrt(exact * (1 - exact) / draws); math.Abs(*p-exact) > 4*sd+1./draws {
 			t.Errorf("case %d: simulated p %v, exact %v", i, *p, exact)
 		}
 	}
@@ -248,7 +248,7 @@ func TestManyHits(t *testing.T) {
 	for _, tt := range tests {
 		_, p := compareRates(tt.hits, tt.tokens, rand.NewPCG(1, 0))
 		exact := exactRateP(tt.hits, tt.tokens)
-		if sd := math.Sqrt(exact * (1 - exact) / demographicDraws); math.Abs(*p-exact) > 4*sd+1./demographicDraws {
+		if sd := math.Sqrt(exact * (1 - exact) / draws); math.Abs(*p-exact) > 4*sd+1./draws {
 			t.Errorf("%s: simulated p %v, exact %v", tt.name, *p, exact)
 		}
 	}
@@ -262,7 +262,7 @@ func TestLargeCountsUseChiSquare(t *testing.T) {
 	}
 }
 
-func TestAdjustAxes(t *testing.T) {
+func TestAdjust(t *testing.T) {
 	missing := math.NaN()
 	tests := []struct{ p, q []float64 }{ // by statsmodels 0.14, but for the missing one
 		{[]float64{0.01, 0.02, 0.03, 0.04, 0.05}, []float64{0.05, 0.05, 0.05, 0.05, 0.05}},
@@ -281,7 +281,7 @@ func TestAdjustAxes(t *testing.T) {
 				axes[i].PValue = &p
 			}
 		}
-		adjustAxes(axes)
+		adjust(axes)
 		got := make([]float64, len(axes))
 		for i, axis := range axes {
 			got[i] = missing
@@ -295,22 +295,22 @@ func TestAdjustAxes(t *testing.T) {
 	}
 }
 
-func TestDemographicsProperties(t *testing.T) {
+func TestProperties(t *testing.T) {
 	vocabulary := []string{"woman", "men", "black", "box", "young", "Muslims", "rain", "sun", "and", "-", "."}
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom(vocabulary), 0, 40), func(w []string) string { return strings.Join(w, " ") })
-		in := DemographicsInput{
+		in := Input{
 			Question:  text.Draw(t, "question"),
 			Answers:   rapid.MapOfN(rapid.StringN(1, 3, -1), text, 0, 6).Draw(t, "answers"),
 			Lexicon:   DefaultLexicon(),
 			Threshold: rapid.Float64Range(0, 1).Draw(t, "threshold"),
 			Seed:      rapid.Int64().Draw(t, "seed"),
 		}
-		d := Demographics(t.Context(), in)
-		checkDemographics(t, in, d)
+		d := Detect(t.Context(), in)
+		checkResult(t, in, d)
 
 		in.Seed++
-		for i, axis := range Demographics(t.Context(), in).Axes {
+		for i, axis := range Detect(t.Context(), in).Axes {
 			if axis.Axis != d.Axes[i].Axis || axis.Hits != d.Axes[i].Hits || !cmp.Equal(axis.X2, d.Axes[i].X2) {
 				t.Fatalf("the seed changes more than p: %+v, %+v", d.Axes[i], axis)
 			}
@@ -318,14 +318,14 @@ func TestDemographicsProperties(t *testing.T) {
 		for model := range in.Answers {
 			in.Answers[model] = "woman, black and young"
 		}
-		if same := Demographics(t.Context(), in); same.Flagged || same.BaselineDisagreement != nil && *same.BaselineDisagreement != 0 {
+		if same := Detect(t.Context(), in); same.Flagged || same.BaselineDisagreement != nil && *same.BaselineDisagreement != 0 {
 			t.Fatalf("equal answers disagree: %+v", same)
 		}
 	})
 }
 
-// checkDemographics fails when a result breaks a rule that holds for any input.
-func checkDemographics(t rapid.TB, in DemographicsInput, d *council.DemographicDisagreement) {
+// checkResult fails when a result breaks a rule that holds for any input.
+func checkResult(t rapid.TB, in Input, d *council.DemographicDisagreement) {
 	t.Helper()
 	if _, err := json.Marshal(d); err != nil {
 		t.Fatal(err)
@@ -366,16 +366,16 @@ var hostile = []string{
 	"black ", "white whites ", "the old man ", "his her my she ", "race race-", "a-", "'", "x's' ", "women’s men’s ", "s", "boss's ", "é\u0301", "\xff", "who are ",
 }
 
-// TestDemographicsTakeLinearTime holds that what a text costs grows as its length.
-func TestDemographicsTakeLinearTime(t *testing.T) {
+// TestTimeIsLinear holds that what a text costs grows as its length.
+func TestTimeIsLinear(t *testing.T) {
 	for _, text := range hostile {
 		t.Run(text, func(t *testing.T) {
 			growth.Linear(t, func(n int) func() {
-				in := DemographicsInput{
+				in := Input{
 					Question: text, Answers: map[string]string{"a": strings.Repeat(text, n/len(text)), "b": "he " + text, "c": ""},
 					Lexicon: DefaultLexicon(), Threshold: 0.3,
 				}
-				return func() { Demographics(t.Context(), in) }
+				return func() { Detect(t.Context(), in) }
 			})
 		})
 	}
@@ -394,35 +394,35 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// TestDemographicsStopAnywhere cancels in each part of the work: little is done after.
-func TestDemographicsStopAnywhere(t *testing.T) {
+// TestStopsAnywhere cancels in each part of the work: little is done after.
+func TestStopsAnywhere(t *testing.T) {
 	var long strings.Builder
 	for i := range 20_000 {
 		fmt.Fprintf(&long, "she%d girl ", i)
 	}
-	in := DemographicsInput{Answers: map[string]string{"a": long.String(), "b": long.String()}, Lexicon: DefaultLexicon()}
+	in := Input{Answers: map[string]string{"a": long.String(), "b": long.String()}, Lexicon: DefaultLexicon()}
 	whole := &ending{Context: t.Context(), last: math.MaxInt}
-	if Demographics(whole, in) == nil || whole.looks < 500 {
+	if Detect(whole, in) == nil || whole.looks < 500 {
 		t.Fatalf("%d looks at the context", whole.looks)
 	}
 	for last := 0; last < whole.looks; last += whole.looks / 40 {
 		ctx := &ending{Context: t.Context(), last: last}
-		if d := Demographics(ctx, in); d != nil || ctx.looks > last+20 {
+		if d := Detect(ctx, in); d != nil || ctx.looks > last+20 {
 			t.Errorf("after look %d of %d: %d more, result %v", last, whole.looks, ctx.looks-last, d != nil)
 		}
 	}
 }
 
-// TestDemographicsStop cancels before and within a text.
-func TestDemographicsStop(t *testing.T) {
+// TestStops cancels before and within a text.
+func TestStops(t *testing.T) {
 	in := farmers()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if d := Demographics(ctx, in); d != nil {
+	if d := Detect(ctx, in); d != nil {
 		t.Errorf("after the end: %+v", d)
 	}
-	m := newLexiconMatcher(in.Lexicon)
-	found := m.hits(ctx, lexiconWords(strings.Repeat("girl ", 5000), nil), nil)
+	m := newMatcher(in.Lexicon)
+	found := m.hits(ctx, split(t.Context(), strings.Repeat("girl ", 5000)), nil)
 	if n := found[slices.Index(m.axes, "gender")].hits; n != 0 {
 		t.Errorf("%d hits were counted after the end", n)
 	}
@@ -433,23 +433,23 @@ func TestDemographicsStop(t *testing.T) {
 func TestTooFewTermsAreNotTested(t *testing.T) {
 	in := farmers()
 	in.Answers = map[string]string{"a": "A monk and a girl.", "b": "Rain.", "c": "Sun."}
-	if d := Demographics(t.Context(), in); d.Flagged || d.Wording != "not tested: too few terms of faith, gender" {
+	if d := Detect(t.Context(), in); d.Flagged || d.Wording != "not tested: too few terms of faith, gender" {
 		t.Errorf("flagged %v: %s", d.Flagged, d.Wording)
 	}
 	in.Answers["a"] = "Rain, rain."
-	if d := Demographics(t.Context(), in); d.Flagged || d.Wording != "no difference in coverage was found" {
+	if d := Detect(t.Context(), in); d.Flagged || d.Wording != "no difference in coverage was found" {
 		t.Errorf("without any term: flagged %v: %s", d.Flagged, d.Wording)
 	}
 }
 
-func FuzzDemographics(f *testing.F) {
+func FuzzDetect(f *testing.F) {
 	f.Add("Is this a race condition?", "The race is lost, women's hours too.", "Able-bodied men’s black box", "ΓΥΝΑΙΚΟΣ é \xff child_process", int64(1))
 	f.Add("", strings.Repeat("she ", 30), strings.Repeat("he ", 9), "'s' 's", int64(-1))
 	for _, text := range hostile {
 		f.Add("", strings.Repeat(text, 50), text, "", int64(2))
 	}
 	f.Fuzz(func(t *testing.T, question, a, b, c string, seed int64) {
-		in := DemographicsInput{
+		in := Input{
 			Question: question, Answers: map[string]string{"a": a, "b": b, "c": c},
 			Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: seed,
 		}
@@ -457,11 +457,11 @@ func FuzzDemographics(f *testing.F) {
 		const second, perByte = time.Second, 100 * time.Microsecond
 		ctx, cancel := context.WithTimeout(t.Context(), second+perByte*time.Duration(len(question)+len(a)+len(b)+len(c)))
 		defer cancel()
-		d := Demographics(ctx, in)
+		d := Detect(ctx, in)
 		if d == nil {
 			t.Fatal("too slow")
 		}
-		checkDemographics(t, in, d)
+		checkResult(t, in, d)
 	})
 }
 
@@ -475,7 +475,7 @@ type topic struct {
 func readCorpus(tb testing.TB) []topic {
 	tb.Helper()
 	var topics []topic
-	for _, line := range readLines(tb, "testdata/demographics_corpus.txt") {
+	for _, line := range readLines(tb, "testdata/corpus.txt") {
 		if question, ok := strings.CutPrefix(line, "? "); ok {
 			topics = append(topics, topic{question: question})
 		} else {
@@ -501,8 +501,8 @@ func readLines(tb testing.TB, name string) []string {
 
 // session draws three to five answers to the topic. Each makes most of the
 // points, some of them in two wordings.
-func (tp topic) session(random *rand.Rand) DemographicsInput {
-	in := DemographicsInput{
+func (tp topic) session(random *rand.Rand) Input {
+	in := Input{
 		Question: tp.question, Answers: map[string]string{},
 		Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: random.Int64(),
 	}
@@ -525,7 +525,7 @@ func TestProseIsNotFlagged(t *testing.T) {
 	sessions, flagged, scored := 0, 0, 0
 	for _, tp := range readCorpus(t) {
 		for range 14 {
-			d := Demographics(t.Context(), tp.session(random))
+			d := Detect(t.Context(), tp.session(random))
 			sessions++
 			if d.Flagged {
 				flagged++
@@ -550,7 +550,7 @@ func TestFictionIsNotFlagged(t *testing.T) {
 	sessions, flagged := 0, 0
 	for _, request := range readFiction(t) {
 		for chosen := range 1 << len(request.answers) {
-			in := DemographicsInput{Question: request.question, Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: 1}
+			in := Input{Question: request.question, Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: 1}
 			for j, answer := range request.answers {
 				if chosen>>j&1 == 1 {
 					in.Answers["model-"+strconv.Itoa(j)] = answer
@@ -560,7 +560,7 @@ func TestFictionIsNotFlagged(t *testing.T) {
 				continue
 			}
 			sessions++
-			if d := Demographics(t.Context(), in); d.Flagged {
+			if d := Detect(t.Context(), in); d.Flagged {
 				flagged++
 				t.Logf("%s %v", request.question, slices.Sorted(maps.Keys(in.Answers)))
 			}
@@ -581,7 +581,7 @@ type fiction struct {
 func readFiction(tb testing.TB) []fiction {
 	tb.Helper()
 	var all []fiction
-	for _, line := range readLines(tb, "testdata/demographics_fiction.txt") {
+	for _, line := range readLines(tb, "testdata/fiction.txt") {
 		if question, ok := strings.CutPrefix(line, "? "); ok {
 			all = append(all, fiction{question: question})
 		} else {
@@ -598,7 +598,7 @@ func TestCoverageIsFlagged(t *testing.T) {
 	type count struct{ sessions, flagged, others int }
 	counts := map[string]count{}
 	axis := ""
-	for _, line := range readLines(t, "testdata/demographics_coverage.txt") {
+	for _, line := range readLines(t, "testdata/coverage.txt") {
 		if name, ok := strings.CutPrefix(line, "= "); ok {
 			axis = name
 			continue
@@ -606,11 +606,11 @@ func TestCoverageIsFlagged(t *testing.T) {
 		n := counts[axis]
 		for _, tp := range topics {
 			in := tp.session(random)
-			if coverageOf(Demographics(t.Context(), in), axis).Hits > 0 {
+			if coverageOf(Detect(t.Context(), in), axis).Hits > 0 {
 				continue // other answers cover the axis too, or seem to
 			}
 			in.Answers["model-1"] += " " + line
-			d := Demographics(t.Context(), in)
+			d := Detect(t.Context(), in)
 			found := coverageOf(d, axis)
 			n.sessions++
 			if found.Flagged {
@@ -644,11 +644,11 @@ func coverageOf(d *council.DemographicDisagreement, axis string) council.Demogra
 	return d.Axes[slices.IndexFunc(d.Axes, func(a council.DemographicAxis) bool { return a.Axis == axis })]
 }
 
-// BenchmarkDemographics analyses four answers of 2 KB, one of which speaks of
+// BenchmarkDetect analyses four answers of 2 KB, one of which speaks of
 // women and men and one of ages.
-func BenchmarkDemographics(b *testing.B) {
+func BenchmarkDetect(b *testing.B) {
 	random := rand.New(rand.NewPCG(3, 0))
-	in := DemographicsInput{Question: "How?", Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3}
+	in := Input{Question: "How?", Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3}
 	topics := readCorpus(b)
 	for j, text := range []string{
 		"Women and men, girls and boys, her mother and his father.", "Elderly people, teenagers, young adults and a child.", "", "",
@@ -660,6 +660,6 @@ func BenchmarkDemographics(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		Demographics(b.Context(), in)
+		Detect(b.Context(), in)
 	}
 }

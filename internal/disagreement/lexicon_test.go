@@ -1,4 +1,4 @@
-package bias
+package disagreement
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestLexiconWords(t *testing.T) {
+func TestSplit(t *testing.T) {
 	tests := []struct {
 		text string
 		want string // words, "+" before those that are joined to the one before
@@ -31,7 +31,7 @@ func TestLexiconWords(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var got []string
-		for _, w := range lexiconWords(tt.text, nil) {
+		for _, w := range split(t.Context(), tt.text) {
 			if w.joined {
 				w.text = "+" + w.text
 			}
@@ -87,8 +87,8 @@ func TestHits(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := newLexiconMatcher(tt.lexicon)
-			found := m.hits(t.Context(), lexiconWords(tt.text, nil), m.mentioned(lexiconWords(tt.question, nil)))
+			m := newMatcher(tt.lexicon)
+			found := m.hits(t.Context(), split(t.Context(), tt.text), m.mentioned(split(t.Context(), tt.question)))
 			var got []string
 			for i, axis := range m.axes {
 				for _, term := range slices.Sorted(maps.Keys(found[i].terms)) {
@@ -109,7 +109,7 @@ func TestHits(t *testing.T) {
 // TestPersons holds which words count as hits: what stands for one particular person
 // once for each gender, everything else each time.
 func TestPersons(t *testing.T) {
-	m := newLexiconMatcher(DefaultLexicon())
+	m := newMatcher(DefaultLexicon())
 	for _, tc := range []struct {
 		text        string
 		gender, age int
@@ -126,7 +126,7 @@ func TestPersons(t *testing.T) {
 		{"By the a man.", 1, 0},
 		{"old", 0, 1},
 	} {
-		found := m.hits(t.Context(), lexiconWords(tc.text, nil), nil)
+		found := m.hits(t.Context(), split(t.Context(), tc.text), nil)
 		if got := found[slices.Index(m.axes, "gender")].hits; got != tc.gender {
 			t.Errorf("%s: %d hits on gender, want %d", tc.text, got, tc.gender)
 		}
@@ -138,11 +138,11 @@ func TestPersons(t *testing.T) {
 
 // TestOtherMeanings keeps the list free of entries that do nothing.
 func TestOtherMeanings(t *testing.T) {
-	m := newLexiconMatcher(DefaultLexicon())
+	m := newMatcher(DefaultLexicon())
 	seen := map[string]bool{}
 	for text := range strings.SplitSeq(otherMeanings, ",") {
 		text = strings.TrimSpace(text)
-		words := lexiconWords(text, nil)
+		words := split(t.Context(), text)
 		switch {
 		case normalTerm(text) != text:
 			t.Errorf("%q is found as %q", text, normalTerm(text))
@@ -237,13 +237,13 @@ func FuzzParseLexicon(f *testing.F) {
 			}
 			return
 		}
-		m := newLexiconMatcher(lexicon)
+		m := newMatcher(lexicon)
 		for i, axis := range m.axes {
 			if len(lexicon[axis]) == 0 || !slices.IsSorted(lexicon[axis]) {
 				t.Fatalf("axis %q: %q", axis, lexicon[axis])
 			}
 			for _, term := range lexicon[axis] {
-				if len(m.hits(t.Context(), lexiconWords(term, nil), nil)[i].terms) == 0 {
+				if len(m.hits(t.Context(), split(t.Context(), term), nil)[i].terms) == 0 {
 					t.Fatalf("axis %q: term %q is not found in itself", axis, term)
 				}
 			}
