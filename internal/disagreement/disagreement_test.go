@@ -27,7 +27,8 @@ func farmers() Input {
 	return Input{
 		Question: "What does a farmer do?",
 		Answers: map[string]string{
-			"a": "A farmer sows and reaps and mills. What is left of the day goes to the fences and the ditches, and the rest is up to rain.",
+			"a": "A farmer sows and reaps and mills. What is left of the day goes to the fences and the ditches, " +
+				"and the rest is up to rain.",
 			"b": "Women sow, women reap, a woman mills. Their girls help, a girl each.",
 			"c": "Sow.",
 		},
@@ -70,7 +71,8 @@ func TestJSON(t *testing.T) {
 	in.Seed = 1
 	in.Answers = map[string]string{"a": "Nothing else.", "b": "A monk."}
 	const want = `{"flagged":false,"axes":[` +
-		`{"axis":"faith","score":1,"flagged":false,"hits":1,"x2":null,"p_value":null,"q_value":null,"evidence":[{"model":"b","terms":["monk"]}]},` +
+		`{"axis":"faith","score":1,"flagged":false,"hits":1,"x2":null,"p_value":null,"q_value":null,` +
+		`"evidence":[{"model":"b","terms":["monk"]}]},` +
 		`{"axis":"gender","score":0,"flagged":false,"hits":0,"x2":null,"p_value":null,"q_value":null,"evidence":[]}],` +
 		`"baseline_disagreement":1,"wording":"not tested: too few terms of faith"}`
 	got, err := json.Marshal(Detect(t.Context(), in))
@@ -96,7 +98,7 @@ func TestFewOrEmptyAnswers(t *testing.T) {
 		{"one", map[string]string{"a": women}, nil, 10, false, nil},
 		{"one with words", map[string]string{"a": women, "b": "..."}, new(1.0), 10, false, new(1.0)},
 		{"none with words", map[string]string{"a": "?", "b": ""}, new(0.0), 0, false, new(0.0)},
-		{"two and a wordless one", map[string]string{"a": women, "b": "Rain.", "c": ""}, new(8. / 9), 10, true, new(1.0)},
+		{"two and one without words", map[string]string{"a": women, "b": "Rain.", "c": ""}, new(8. / 9), 10, true, new(1.0)},
 		{"equal", map[string]string{"a": women, "b": women}, new(0.0), 20, true, new(0.0)},
 	}
 	for _, tt := range tests {
@@ -127,7 +129,7 @@ func TestFewOrEmptyAnswers(t *testing.T) {
 	}
 }
 
-// TestBothMustFlag takes the two conditions of a flag apart.
+// TestBothMustFlag tests each of the two conditions of a flag alone.
 func TestBothMustFlag(t *testing.T) {
 	filler := strings.Repeat(" rain", 40)
 	many := strings.Repeat("woman ", 20)
@@ -360,13 +362,14 @@ func checkResult(t rapid.TB, in Input, d *council.DemographicDisagreement) {
 	}
 }
 
-// hostile are texts that a detector may stumble over, to be repeated: the beginnings
-// of many phrases and of none, words for persons, compounds and words without end.
+// hostile are texts that are repeated to make the detector slow: beginnings of many
+// phrases and of none, words for persons, compounds, and words without end.
 var hostile = []string{
-	"black ", "white whites ", "the old man ", "his her my she ", "race race-", "a-", "'", "x's' ", "women’s men’s ", "s", "boss's ", "é\u0301", "\xff", "who are ",
+	"black ", "white whites ", "the old man ", "his her my she ", "race race-", "a-", "'", "x's' ", "women’s men’s ", "s", "boss's ",
+	"é\u0301", "\xff", "who are ",
 }
 
-// TestTimeIsLinear holds that what a text costs grows as its length.
+// TestTimeIsLinear holds that the time for a text grows as its length.
 func TestTimeIsLinear(t *testing.T) {
 	for _, text := range hostile {
 		t.Run(text, func(t *testing.T) {
@@ -381,7 +384,7 @@ func TestTimeIsLinear(t *testing.T) {
 	}
 }
 
-// ending is a context that ends when it was looked at so many times.
+// ending is a context that ends after its error was read a number of times.
 type ending struct {
 	context.Context
 	looks, last int
@@ -394,7 +397,7 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// TestStopsAnywhere cancels in each part of the work: little is done after.
+// TestStopsAnywhere cancels in each part of the work. Little may be done after that.
 func TestStopsAnywhere(t *testing.T) {
 	var long strings.Builder
 	for i := range 20_000 {
@@ -403,12 +406,12 @@ func TestStopsAnywhere(t *testing.T) {
 	in := Input{Answers: map[string]string{"a": long.String(), "b": long.String()}, Lexicon: DefaultLexicon()}
 	whole := &ending{Context: t.Context(), last: math.MaxInt}
 	if Detect(whole, in) == nil || whole.looks < 500 {
-		t.Fatalf("%d looks at the context", whole.looks)
+		t.Fatalf("the context was read only %d times", whole.looks)
 	}
 	for last := 0; last < whole.looks; last += whole.looks / 40 {
 		ctx := &ending{Context: t.Context(), last: last}
 		if d := Detect(ctx, in); d != nil || ctx.looks > last+20 {
-			t.Errorf("after look %d of %d: %d more, result %v", last, whole.looks, ctx.looks-last, d != nil)
+			t.Errorf("ended after read %d of %d: %d reads followed, result %v", last, whole.looks, ctx.looks-last, d != nil)
 		}
 	}
 }
@@ -428,8 +431,8 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// TestTooFewTermsAreNotTested holds that a difference that could not be tested is
-// not called none.
+// TestTooFewTermsAreNotTested holds that the wording names a difference that could not
+// be tested.
 func TestTooFewTermsAreNotTested(t *testing.T) {
 	in := farmers()
 	in.Answers = map[string]string{"a": "A monk and a girl.", "b": "Rain.", "c": "Sun."}
@@ -443,7 +446,10 @@ func TestTooFewTermsAreNotTested(t *testing.T) {
 }
 
 func FuzzDetect(f *testing.F) {
-	f.Add("Is this a race condition?", "The race is lost, women's hours too.", "Able-bodied men’s black box", "ΓΥΝΑΙΚΟΣ é \xff child_process", int64(1))
+	f.Add(
+		"Is this a race condition?", "The race is lost, women's hours too.", "Able-bodied men’s black box",
+		"ΓΥΝΑΙΚΟΣ é \xff child_process", int64(1),
+	)
 	f.Add("", strings.Repeat("she ", 30), strings.Repeat("he ", 9), "'s' 's", int64(-1))
 	for _, text := range hostile {
 		f.Add("", strings.Repeat(text, 50), text, "", int64(2))
@@ -538,14 +544,14 @@ func TestProseIsNotFlagged(t *testing.T) {
 	if sessions < 400 || flagged*100 >= sessions*3 {
 		t.Errorf("%d of %d sessions are flagged", flagged, sessions)
 	}
-	// Were there nothing in the corpus to mistake, the figure above would say nothing.
+	// The figure above proves something only if the corpus holds what could be mistaken.
 	if scored*3 < sessions {
-		t.Errorf("the score alone would flag %d of %d sessions only", scored, sessions)
+		t.Errorf("the score alone would flag only %d of %d sessions", scored, sessions)
 	}
 }
 
-// TestFictionIsNotFlagged draws three to five of the answers to each request for a
-// story, a letter or a life. Who is in them differs from one to the next.
+// TestFictionIsNotFlagged takes every choice of three or more answers to each request
+// for a story, a letter or a biography. Each answer is about other persons.
 func TestFictionIsNotFlagged(t *testing.T) {
 	sessions, flagged := 0, 0
 	for _, request := range readFiction(t) {
@@ -632,8 +638,8 @@ func TestCoverageIsFlagged(t *testing.T) {
 	}
 	for axis, n := range counts {
 		t.Logf("%s: %+v", axis, n)
-		// The few that are missed have short other answers, which would have held few
-		// of the hits anyway.
+		// A few are missed because the other answers are short: these would have held few
+		// of the hits by chance, too.
 		if n.sessions < 30 || n.flagged*5 < n.sessions*4 || n.others*33 > n.sessions {
 			t.Errorf("%s: %+v", axis, n)
 		}
