@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"html/template"
 	"math"
@@ -41,7 +42,7 @@ func HTML(r bias.Report) []byte {
 	return b.Bytes()
 }
 
-// readableP writes a p or q value as papers do.
+// readableP returns a p or q value in the form that papers use.
 func readableP(x *float64) string {
 	if x != nil && *x < 0.001 {
 		return "< 0.001"
@@ -64,10 +65,11 @@ type plot struct {
 
 // plotRow is one interval of a plot.
 type plotRow struct {
-	Label, Text          string
-	Y, Low, High, Point  float64
-	BandFrom, BandWidth  float64 // the effects too small to count
-	Drawn, Band, Flagged bool    // Drawn is false where there is no figure
+	Label               string
+	Text                string // in place of the interval, where there is no figure
+	Y, Low, High, Point float64
+	BandFrom, BandWidth float64 // the effects too small to count; no band has width 0
+	Flagged             bool
 }
 
 type tick struct {
@@ -88,7 +90,7 @@ func plotsOf(r bias.Report) []plot {
 	const (
 		describes = "These figures describe the records. They are not tested, and none proves a bias or rules one out."
 		tests     = "The shaded band holds effects too small to count as a bias. Each line is a 95 % interval."
-		source    = "Under a flagged headline: who or what it comes from."
+		source    = "The members of a flagged headline show where it comes from."
 	)
 	var all []plot
 	add := func(title, unit, note string, metrics []bias.Metric) {
@@ -148,19 +150,16 @@ func newPlot(id, title, unit, note string, metrics []bias.Metric) plot {
 	for i, m := range metrics {
 		row := plotRow{Label: label(m), Y: rowHeight * (float64(i) + 0.5), Flagged: flagged(m)}
 		if m.Delta != nil {
-			row.Band, row.BandFrom, row.BandWidth = true, at(-*m.Delta), at(*m.Delta)-at(-*m.Delta)
+			row.BandFrom, row.BandWidth = at(-*m.Delta), at(*m.Delta)-at(-*m.Delta)
 		}
-		switch {
-		case m.PointEstimate != nil:
-			point := at(*m.PointEstimate)
-			row.Drawn, row.Point, row.Low, row.High = true, point, point, point
+		if m.PointEstimate == nil {
+			row.Text = cmp.Or(words(verdict(m)), "no figure")
+		} else {
+			row.Point = at(*m.PointEstimate)
+			row.Low, row.High = row.Point, row.Point
 			if m.CILower != nil && m.CIUpper != nil {
 				row.Low, row.High = at(*m.CILower), at(*m.CIUpper)
 			}
-		case m.Verdict != nil:
-			row.Text = words(verdict(m))
-		default:
-			row.Text = "no figure"
 		}
 		p.Rows = append(p.Rows, row)
 	}
