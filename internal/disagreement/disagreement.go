@@ -63,21 +63,21 @@ type Input struct {
 //     rounded.
 func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 	models := slices.Sorted(maps.Keys(in.Answers))
-	matcher := newMatcher(in.Lexicon)
-	asked := matcher.mentioned(split(ctx, in.Question))
+	m := newMatcher(in.Lexicon)
+	asked := m.mentioned(split(ctx, in.Question))
 	texts := make([][]word, len(models))
 	lengths := make([]int, len(models))      // in words
 	found := make([][]coverage, len(models)) // by answer and axis
 	for j, model := range models {
 		texts[j] = split(ctx, in.Answers[model])
 		lengths[j] = len(texts[j])
-		found[j] = matcher.hits(ctx, texts[j], asked)
+		found[j] = m.hits(ctx, texts[j], asked)
 		if ctx.Err() != nil {
 			return nil
 		}
 	}
 	d := &council.DemographicDisagreement{
-		Axes:                 make([]council.DemographicAxis, len(matcher.axes)),
+		Axes:                 make([]council.DemographicAxis, len(m.axes)),
 		BaselineDisagreement: baseline(ctx, texts),
 		Wording:              "no difference in coverage was found",
 	}
@@ -86,7 +86,7 @@ func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 	}
 	random := rand.NewPCG(uint64(in.Seed), 0)
 	terms, hits := make([]int, len(models)), make([]int, len(models))
-	for i, name := range matcher.axes {
+	for i, name := range m.axes {
 		axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
 		for j, model := range models {
 			of := found[j][i]
