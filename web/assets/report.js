@@ -11,7 +11,9 @@ export async function report(section, signal) {
   section.append(el("div", {},
     el("p", { class: "lead" }, r.headline),
     covered(r), r.status === "collecting" ? [el("p", {}, `${count(r.sessions_needed, "more session")} needed: any figure before that would be chance.`)] : [
-      el("p", { class: "hint" }, `A figure is called a bias when its q is below ${number(r.levels.below_50_sessions)} (${number(r.levels.from_50_sessions)} from 50 sessions on) and it leaves the band: the least effect that counts. What would be found is an effect that shows with a probability of 80 %.`),
+      el("p", { class: "hint" }, `A figure is called a bias when its q is below ${number(r.levels.below_50_sessions)} `
+        + `(${number(r.levels.from_50_sessions)} from 50 sessions on) and it lies outside the band of effects that are too small to count. `
+        + "“Would be found” is the effect that would be found with a probability of 80 %."),
       units(r.metrics).map(([unit, metrics]) => measured(unit, metrics)), profiles(r), positions(r.positions),
       changes(r.change_points), anomalies(r.anomalies), calibrated(r.calibrated),
     ], skipped(r.skipped), notMeasured(r.not_measured)));
@@ -48,8 +50,8 @@ function covered({ window: w, generated_at: at }) {
     w.start ? [", from ", moment(w.start), " to ", moment(w.end)] : null, ". Computed ", moment(at), ".");
 }
 
-// units groups metrics that share an axis, those that are judged before those that
-// only describe.
+// units groups the metrics by unit. Groups with a verdict come before those that only
+// describe.
 function units(metrics) {
   const groups = new Map();
   for (const m of metrics) groups.set(m.unit, [...(groups.get(m.unit) ?? []), m]);
@@ -57,8 +59,8 @@ function units(metrics) {
   return [...groups].sort((a, b) => describes(a) - describes(b));
 }
 
-// measured shows the metrics of one unit, and the members of those that are flagged
-// or that describe: under any other headline the members prove nothing.
+// measured shows the metrics of one unit, and the members of those that are flagged or
+// only describe. The members of any other headline prove nothing.
 function measured(unit, metrics) {
   const unfolded = metrics.filter((m) => m.verdict === "bias" || m.verdict === "association" || m.delta == null);
   return el("section", { class: "figure" }, el("h2", {}, title(unit)), figure(unit, metrics, name),
@@ -74,13 +76,13 @@ const verdicts = { bias: "bias", association: "association", negligible: "neglig
 function figure(title, metrics, label) {
   return [
     plot(`Estimates with 95 % intervals: ${title}`, metrics.map((m) => ({
-      label: label(m), estimate: m.point_estimate, lower: m.ci_lower, upper: m.ci_upper, delta: m.delta, note: verdicts[m.verdict] ?? "describes", strong: m.verdict === "bias",
+      label: label(m), estimate: m.point_estimate, lower: m.ci_lower, upper: m.ci_upper, delta: m.delta, note: verdicts[m.verdict] ?? "descriptive", strong: m.verdict === "bias",
     }))),
     table(`Figures: ${title}`, [
       { title: "Metric", cell: (m) => label(m) },
       { title: "Estimate", numeric: true, cell: (m) => number(m.point_estimate) },
       { title: "95 % interval", numeric: true, cell: (m) => interval(m.ci_lower, m.ci_upper) },
-      { title: "Verdict", cell: (m) => verdicts[m.verdict] ?? "describes" },
+      { title: "Verdict", cell: (m) => verdicts[m.verdict] ?? "descriptive" },
       { title: "q", numeric: true, cell: (m) => chance(m.q_value) },
       { title: "Would be found", numeric: true, cell: (m) => number(m.minimum_detectable_effect) },
       { title: "Sessions", numeric: true, cell: (m) => String(m.sample_size) },
@@ -93,7 +95,7 @@ function figure(title, metrics, label) {
 }
 
 // second says what the second fit of a metric found, if it has one.
-const second = ({ second_fit: s }) => (s ? `Beside the reviewers’ discrimination: ${number(s.point_estimate)}, p = ${chance(s.p_value)}` : null);
+const second = ({ second_fit: s }) => (s ? `With the reviewers’ discrimination taken out: ${number(s.point_estimate)}, p = ${chance(s.p_value)}` : null);
 
 function profiles({ reviewers, prior }) {
   if (reviewers.length === 0) return null;
@@ -101,7 +103,7 @@ function profiles({ reviewers, prior }) {
     plot("Relative harshness of each reviewer in points, with its 95 % credible interval", reviewers.map(({ reviewer_id: label, relative_harshness: h }) => (
       { label, estimate: h.point_estimate, lower: h.ci_lower, upper: h.ci_upper }))),
     el("p", { class: "hint" }, `Relative harshness compares scores of the same answers, under a prior worth ${count(prior.sessions, "session")}; left of 0 is harsher. `,
-      "Drift is how far the later half of the scores lies from the earlier one, in standard deviations. These figures describe."),
+      "Drift is how far the later half of the scores lies from the earlier one, in standard deviations. These figures are not tested."),
     table("What each reviewer gave, own reviews included", [
       { title: "Reviewer", cell: (r) => r.reviewer_id },
       { title: "Relative harshness", numeric: true, cell: (r) => number(r.relative_harshness.point_estimate) },
@@ -177,10 +179,10 @@ const chance = (p) => (p != null && p < 0.001 ? "< 0.001" : number(p, 3));
 
 const interval = (low, high) => (low == null || high == null ? "–" : `${number(low)} to ${number(high)}`);
 
-const side = 22, row = 44; // of a plot, in pixels
+const side = 22, row = 44; // margin and height of a row in a plot, in pixels
 
-// plot draws estimates with their intervals over one axis: by default around 0,
-// which is then marked, with a band for the least effect that counts.
+// plot draws estimates with their intervals over one axis. By default the axis is
+// centred on 0. A band shows the effects that are too small to count.
 function plot(title, rows, axis) {
   const drawn = rows.filter((r) => r.estimate != null);
   if (drawn.length === 0) return el("p", { class: "hint" }, "There is no figure to draw.");
@@ -211,7 +213,7 @@ function plot(title, rows, axis) {
     }));
 }
 
-// round returns the next 1, 2 or 5 times a power of ten.
+// round rounds up to 1, 2 or 5 times a power of ten.
 function round(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= value * 0.999);
