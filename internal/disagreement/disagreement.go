@@ -64,12 +64,12 @@ type Input struct {
 func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 	models := slices.Sorted(maps.Keys(in.Answers))
 	m := newMatcher(in.Lexicon)
-	asked := m.mentioned(split(ctx, in.Question))
+	asked := m.mentioned(split(in.Question, ctx.Err))
 	texts := make([][]word, len(models))
 	lengths := make([]int, len(models))      // in words
 	found := make([][]coverage, len(models)) // by answer and axis
 	for j, model := range models {
-		texts[j] = split(ctx, in.Answers[model])
+		texts[j] = split(in.Answers[model], ctx.Err)
 		lengths[j] = len(texts[j])
 		found[j] = m.hits(ctx, texts[j], asked)
 		if ctx.Err() != nil {
@@ -226,11 +226,11 @@ func multinomial(hits int, lengths []int, random *rand.PCG) func() []int {
 // steps counts the steps of a long loop.
 type steps int
 
-// ended reports whether ctx has ended. It looks at the first step and at every
-// thousandth after it.
-func (n *steps) ended(ctx context.Context) bool {
+// look reports whether ended, the Err method of a context, returns an error. It asks at
+// the first step and at every thousandth after it, and never where ended is nil.
+func (n *steps) look(ended func() error) bool {
 	*n++
-	return *n%1000 == 1 && ctx.Err() != nil
+	return *n%1000 == 1 && ended != nil && ended() != nil
 }
 
 // baseline returns one less the mean Jaccard similarity of the texts' vocabularies. It
@@ -245,7 +245,7 @@ func baseline(ctx context.Context, texts [][]word) *float64 {
 	for j, words := range texts {
 		vocabularies[j] = make(map[string]bool, len(words))
 		for _, w := range words {
-			if n.ended(ctx) {
+			if n.look(ctx.Err) {
 				return nil
 			}
 			vocabularies[j][w.text] = true
@@ -256,7 +256,7 @@ func baseline(ctx context.Context, texts [][]word) *float64 {
 		for _, b := range vocabularies[:i] {
 			shared := 0
 			for w := range a {
-				if n.ended(ctx) {
+				if n.look(ctx.Err) {
 					return nil
 				}
 				if b[w] {

@@ -60,7 +60,7 @@ var otherMeanings string
 var otherPhrases = sync.OnceValue(func() index {
 	var phrases []phrase
 	for text := range strings.SplitSeq(otherMeanings, ",") {
-		phrases = append(phrases, phrase{words: split(context.Background(), text)})
+		phrases = append(phrases, phrase{words: split(text, nil)})
 	}
 	return newIndex(phrases)
 })
@@ -145,15 +145,16 @@ func parseTerms(axis string, value any) (terms []string, problems []error) {
 
 // normalTerm returns the words of a term as a lexicon holds them.
 func normalTerm(text string) string {
-	term := ""
-	for _, w := range split(context.Background(), text) {
+	var term strings.Builder
+	for i, w := range split(text, nil) {
 		if w.joined {
-			term += "-" + w.text
-		} else {
-			term += " " + w.text
+			term.WriteByte('-')
+		} else if i > 0 {
+			term.WriteByte(' ')
 		}
+		term.WriteString(w.text)
 	}
-	return strings.TrimPrefix(term, " ")
+	return term.String()
 }
 
 // word is one word of a text, or one part of a compound.
@@ -164,8 +165,8 @@ type word struct {
 
 // split returns the words of a text: runs of letters, marks and digits with single
 // apostrophes inside, in lower case and without an English possessive ending. It
-// returns nil when ctx ends before.
-func split(ctx context.Context, text string) []word {
+// returns nil when the context of ended, which may be nil, ends before.
+func split(text string, ended func() error) []word {
 	text = strings.Map(foldRune, text)
 	words := make([]word, 0, len(text)/5)
 	start, end := -1, 0 // start of the present word, -1 outside a word; end of the last one
@@ -178,7 +179,7 @@ func split(ctx context.Context, text string) []word {
 	}
 	var n steps
 	for i, r := range text {
-		if n.ended(ctx) {
+		if n.look(ended) {
 			return nil
 		}
 		inside := isWordRune(r)
@@ -307,7 +308,7 @@ func newMatcher(lexicon Lexicon) matcher {
 	var phrases []phrase
 	for i, axis := range axes {
 		for _, term := range lexicon[axis] {
-			phrases = append(phrases, phrase{split(context.Background(), term), term, i})
+			phrases = append(phrases, phrase{split(term, nil), term, i})
 		}
 	}
 	return matcher{axes, newIndex(phrases)}
@@ -359,7 +360,7 @@ func (m matcher) hits(ctx context.Context, words []word, ignore map[string]bool)
 	taken := make([]int, len(m.axes)) // by axis, the end of the last phrase
 	var n steps
 	for i := range words {
-		if n.ended(ctx) {
+		if n.look(ctx.Err) {
 			return found
 		}
 		if words[i].joined {

@@ -31,7 +31,7 @@ func TestSplit(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var got []string
-		for _, w := range split(t.Context(), tt.text) {
+		for _, w := range split(tt.text, nil) {
 			if w.joined {
 				w.text = "+" + w.text
 			}
@@ -105,7 +105,7 @@ func TestHits(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMatcher(tt.lexicon)
-			found := m.hits(t.Context(), split(t.Context(), tt.text), m.mentioned(split(t.Context(), tt.question)))
+			found := m.hits(t.Context(), split(tt.text, nil), m.mentioned(split(tt.question, nil)))
 			var got []string
 			for i, axis := range m.axes {
 				for _, term := range slices.Sorted(maps.Keys(found[i].terms)) {
@@ -143,7 +143,7 @@ func TestPersons(t *testing.T) {
 		{"By the a man.", 1, 0},
 		{"old", 0, 1},
 	} {
-		found := m.hits(t.Context(), split(t.Context(), tc.text), nil)
+		found := m.hits(t.Context(), split(tc.text, nil), nil)
 		if got := found[slices.Index(m.axes, "gender")].hits; got != tc.gender {
 			t.Errorf("%s: %d hits on gender, want %d", tc.text, got, tc.gender)
 		}
@@ -159,7 +159,7 @@ func TestOtherMeanings(t *testing.T) {
 	seen := map[string]bool{}
 	for text := range strings.SplitSeq(otherMeanings, ",") {
 		text = strings.TrimSpace(text)
-		words := split(t.Context(), text)
+		words := split(text, nil)
 		switch {
 		case normalTerm(text) != text:
 			t.Errorf("%q is found as %q", text, normalTerm(text))
@@ -261,7 +261,7 @@ func FuzzParseLexicon(f *testing.F) {
 				t.Fatalf("axis %q: %q", axis, lexicon[axis])
 			}
 			for _, term := range lexicon[axis] {
-				if len(m.hits(t.Context(), split(t.Context(), term), nil)[i].terms) == 0 {
+				if len(m.hits(t.Context(), split(term, nil), nil)[i].terms) == 0 {
 					t.Fatalf("axis %q: term %q is not found in itself", axis, term)
 				}
 			}

@@ -86,33 +86,42 @@ type Price struct {
 
 // validate returns every problem of the model at once.
 func (m Model) validate() error {
-	type bound struct {
-		field            string
-		value, low, high float64
-	}
-	bounds := []bound{
-		{"Quality", m.Quality, -4, 4}, {"Spread", m.Spread, 0, 4},
-		{"Length", cmp.Or(m.Length, 1), 0.4, 100}, {"LengthSigma", m.LengthSigma, 0, 2},
-		{"Harshness", m.Harshness, -10, 10}, {"LengthBias", m.LengthBias, -10, 10},
-		{"Last", m.Last, -10, 10}, {"Noise", m.Noise, 0, 10},
-		{"Latency.Median", m.Latency.Median.Seconds(), 0, math.Inf(1)}, {"Latency.Sigma", m.Latency.Sigma, 0, 2},
-		{"FirstChunk", m.FirstChunk.Seconds(), 0, math.Inf(1)}, {"ChunkDelay", m.ChunkDelay.Seconds(), 0, math.Inf(1)},
-		{"Price.Input", m.Price.Input, 0, 1e6}, {"Price.Output", m.Price.Output, 0, 1e6},
-	}
-	for _, name := range slices.Sorted(maps.Keys(m.Affinity)) {
-		bounds = append(bounds, bound{fmt.Sprintf("Affinity[%q]", name), m.Affinity[name], -10, 10})
-	}
-	for place, effect := range m.Position {
-		bounds = append(bounds, bound{fmt.Sprintf("Position[%d]", place), effect, -10, 10})
-	}
 	var errs []error
 	if m.Name == "" {
 		errs = append(errs, errors.New("a model has no name"))
 	}
-	for _, b := range bounds {
+	type bound struct {
+		field            string
+		value, low, high float64
+	}
+	check := func(b bound) {
 		if !(b.value >= b.low && b.value <= b.high) { // also refuses NaN
-			errs = append(errs, fmt.Errorf("model %q: %s is %v: use %v to %v", m.Name, b.field, b.value, b.low, b.high))
+			errs = append(errs, fmt.Errorf("model %q: %s is %v, not %v to %v", m.Name, b.field, b.value, b.low, b.high))
 		}
+	}
+	for _, b := range []bound{
+		{"Quality", m.Quality, -4, 4},
+		{"Spread", m.Spread, 0, 4},
+		{"Length", cmp.Or(m.Length, 1), 0.4, 100},
+		{"LengthSigma", m.LengthSigma, 0, 2},
+		{"Harshness", m.Harshness, -10, 10},
+		{"LengthBias", m.LengthBias, -10, 10},
+		{"Last", m.Last, -10, 10},
+		{"Noise", m.Noise, 0, 10},
+		{"Latency.Median", m.Latency.Median.Seconds(), 0, math.Inf(1)},
+		{"Latency.Sigma", m.Latency.Sigma, 0, 2},
+		{"FirstChunk", m.FirstChunk.Seconds(), 0, math.Inf(1)},
+		{"ChunkDelay", m.ChunkDelay.Seconds(), 0, math.Inf(1)},
+		{"Price.Input", m.Price.Input, 0, 1e6},
+		{"Price.Output", m.Price.Output, 0, 1e6},
+	} {
+		check(b)
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Affinity)) {
+		check(bound{fmt.Sprintf("Affinity[%q]", name), m.Affinity[name], -10, 10})
+	}
+	for place, effect := range m.Position {
+		check(bound{fmt.Sprintf("Position[%d]", place), effect, -10, 10})
 	}
 	if !slices.Contains([]ResponseFormat{FormatIgnored, FormatHonoured, FormatRefused}, m.ResponseFormat) {
 		errs = append(errs, fmt.Errorf("model %q: unknown treatment of response_format %q", m.Name, m.ResponseFormat))
