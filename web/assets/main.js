@@ -57,7 +57,8 @@ async function list(section, signal) {
     ? el("p", { class: "hint" }, "None yet. The daemon keeps finished sessions for a while, as it is configured. "
       + "Your browser keeps nothing of them after you close this tab.")
     : el("ul", { class: "sessions" }, sessions.map((s) => el("li", {},
-      el("a", { href: `#/session/${s.session_id}` }, sessionStorage.getItem(`question ${s.session_id}`)?.slice(0, 200) ?? `Session ${s.session_id}`),
+      el("a", { href: `#/session/${s.session_id}` },
+        sessionStorage.getItem(`question ${s.session_id}`)?.slice(0, 200) ?? `Session ${s.session_id}`),
       el("span", { class: "hint" }, el("span", { class: `state ${s.status}` }, s.status), " · ", moment(s.created))))));
 }
 

@@ -8,9 +8,10 @@ import { count, el, moment, number, svg, table } from "./dom.js";
 export async function report(section, signal) {
   const r = await get("v1/bias-report");
   if (signal.aborted) return;
+  const needed = `${count(r.sessions_needed, "more session")} needed: any figure before that would be chance.`;
   section.append(el("div", {},
-    el("p", { class: "lead" }, r.headline),
-    covered(r), r.status === "collecting" ? [el("p", {}, `${count(r.sessions_needed, "more session")} needed: any figure before that would be chance.`)] : [
+    el("p", { class: "lead" }, r.headline), covered(r),
+    r.status === "collecting" ? [el("p", {}, needed)] : [
       el("p", { class: "hint" }, `A figure is called a bias when its q is below ${number(r.levels.below_50_sessions)} `
         + `(${number(r.levels.from_50_sessions)} from 50 sessions on) and it lies outside the band of effects that are too small to count. `
         + "“Would be found” is the effect that would be found with a probability of 80 %."),
@@ -23,11 +24,13 @@ export async function report(section, signal) {
 export async function leaderboard(section, signal) {
   const l = await get("v1/leaderboard");
   if (signal.aborted) return;
-  section.append(el("p", { class: "lead" }, "For each model the mean over sessions of its normalised Borda score: 1 is always first, 0 always last. Own answers never count."), covered(l));
+  section.append(el("p", { class: "lead" }, "For each model the mean over sessions of its normalised Borda score: 1 is always first, "
+    + "0 is always last. Own answers never count."), covered(l));
   if (l.entries.length === 0) section.append(el("p", {}, "No session holds a ballot that counts yet."));
   for (const board of [{ ...l, title: "All sessions" }, ...l.categories.map((c) => ({ ...c, title: `Category ${c.category}` }))]) {
     if (board.entries.length === 0) continue;
-    section.append(el("section", { class: "figure" }, el("h2", {}, board.title), el("p", { class: "hint" }, count(board.sessions, "session")),
+    section.append(el("section", { class: "figure" },
+      el("h2", {}, board.title), el("p", { class: "hint" }, count(board.sessions, "session")),
       plot(`Borda score with 95 % interval, ${board.title}`, board.entries.map((e) => ({
         label: `${e.rank}. ${e.model}`, estimate: e.borda_normalized, lower: e.ci_lower, upper: e.ci_upper,
       })), { low: 0, high: 1 }),
@@ -64,19 +67,26 @@ function units(metrics) {
 function measured(unit, metrics) {
   const unfolded = metrics.filter((m) => m.verdict === "bias" || m.verdict === "association" || m.delta == null);
   return el("section", { class: "figure" }, el("h2", {}, title(unit)), figure(unit, metrics, name),
-    unfolded.filter((m) => m.members.length).map((m) => [el("h3", {}, `${title(m.metric_name)}, one by one`), figure(`${name(m)}, members`, m.members, (x) => x.subject || name(x))]));
+    unfolded.filter((m) => m.members.length).map((m) => [
+      el("h3", {}, `${title(m.metric_name)}, one by one`),
+      figure(`${name(m)}, members`, m.members, (x) => x.subject || name(x)),
+    ]));
 }
 
 const title = (unit) => unit[0].toUpperCase() + unit.slice(1).replaceAll("_", " ");
 
 const name = (m) => m.metric_name.replaceAll("_", " ") + (m.subject ? ` (${m.subject})` : "");
 
-const verdicts = { bias: "bias", association: "association", negligible: "negligible", inconclusive: "inconclusive", not_identified: "not identified", insufficient: "too few sessions" };
+const verdicts = {
+  bias: "bias", association: "association", negligible: "negligible", inconclusive: "inconclusive",
+  not_identified: "not identified", insufficient: "too few sessions",
+};
 
 function figure(title, metrics, label) {
   return [
     plot(`Estimates with 95 % intervals: ${title}`, metrics.map((m) => ({
-      label: label(m), estimate: m.point_estimate, lower: m.ci_lower, upper: m.ci_upper, delta: m.delta, note: verdicts[m.verdict] ?? "descriptive", strong: m.verdict === "bias",
+      label: label(m), estimate: m.point_estimate, lower: m.ci_lower, upper: m.ci_upper, delta: m.delta,
+      note: verdicts[m.verdict] ?? "descriptive", strong: m.verdict === "bias",
     }))),
     table(`Figures: ${title}`, [
       { title: "Metric", cell: (m) => label(m) },
@@ -90,19 +100,24 @@ function figure(title, metrics, label) {
       { title: "Confidence", cell: (m) => m.statistical_confidence },
     ], metrics),
     el("details", {}, el("summary", {}, "Methods and reasons"),
-      el("dl", {}, metrics.map((m) => el("div", {}, el("dt", {}, label(m)), el("dd", {}, [m.method, m.reason, second(m)].filter(Boolean).join(". ")))))),
+      el("dl", {}, metrics.map((m) => el("div", {},
+        el("dt", {}, label(m)), el("dd", {}, [m.method, m.reason, second(m)].filter(Boolean).join(". ")))))),
   ];
 }
 
 // second says what the second fit of a metric found, if it has one.
-const second = ({ second_fit: s }) => (s ? `With the reviewers’ discrimination taken out: ${number(s.point_estimate)}, p = ${chance(s.p_value)}` : null);
+const second = ({ second_fit: s }) =>
+  (s ? `With the reviewers’ discrimination taken out: ${number(s.point_estimate)}, p = ${chance(s.p_value)}` : null);
 
 function profiles({ reviewers, prior }) {
   if (reviewers.length === 0) return null;
   return el("section", { class: "figure" }, el("h2", {}, "Reviewers"),
-    plot("Relative harshness of each reviewer in points, with its 95 % credible interval", reviewers.map(({ reviewer_id: label, relative_harshness: h }) => (
-      { label, estimate: h.point_estimate, lower: h.ci_lower, upper: h.ci_upper }))),
-    el("p", { class: "hint" }, `Relative harshness compares scores of the same answers, under a prior worth ${count(prior.sessions, "session")}; left of 0 is harsher. `,
+    plot("Relative harshness of each reviewer in points, with its 95 % credible interval",
+      reviewers.map(({ reviewer_id: label, relative_harshness: h }) => (
+        { label, estimate: h.point_estimate, lower: h.ci_lower, upper: h.ci_upper }))),
+    el("p", { class: "hint" },
+      `Relative harshness compares scores of the same answers, under a prior worth ${count(prior.sessions, "session")}. `,
+      "A reviewer left of 0 is harsher than the others. ",
       "Drift is how far the later half of the scores lies from the earlier one, in standard deviations. These figures are not tested."),
     table("What each reviewer gave, own reviews included", [
       { title: "Reviewer", cell: (r) => r.reviewer_id },
@@ -120,7 +135,8 @@ function positions(rows) {
   if (rows.length === 0) return null;
   const low = Math.floor(Math.min(...rows.map((p) => p.mean)) - 0.25), high = Math.ceil(Math.max(...rows.map((p) => p.mean)) + 0.25);
   return el("section", { class: "figure" }, el("h2", {}, "Positions on the slate"),
-    plot("Mean score at each position", rows.map((p) => ({ label: `Position ${p.position}`, estimate: p.mean })), { low, high, parts: high - low }),
+    plot("Mean score at each position", rows.map((p) => ({ label: `Position ${p.position}`, estimate: p.mean })),
+      { low, high, parts: high - low }),
     table("Scores at each position, 0 being shown first", [
       { title: "Position", cell: (p) => String(p.position) },
       { title: "Mean", numeric: true, cell: (p) => number(p.mean) },
@@ -129,7 +145,8 @@ function positions(rows) {
 }
 
 function changes(rows) {
-  return rows.length === 0 ? null : el("section", {}, el("h2", {}, "Change points"), table("Where a reviewer’s relative harshness may have taken a new level", [
+  const caption = "Where a reviewer’s relative harshness may have changed";
+  return rows.length === 0 ? null : el("section", {}, el("h2", {}, "Change points"), table(caption, [
     { title: "Reviewer", cell: (c) => c.reviewer_id },
     { title: "From", cell: (c) => moment(c.start) },
     { title: "Before", numeric: true, cell: (c) => number(c.before) },
@@ -140,19 +157,21 @@ function changes(rows) {
 }
 
 function anomalies({ cells, found, limits }) {
-  return found.length === 0 ? null : el("section", {}, el("h2", {}, "Unusual sessions"), el("p", { class: "hint" }, `Limits: ${limits}.`), table(`Of ${cells} reviewers on questions looked at`, [
-    { title: "Session", cell: (a) => a.session_id },
-    { title: "Time", cell: (a) => moment(a.start) },
-    { title: "Reviewer", cell: (a) => a.reviewer_id },
-    { title: "Points", numeric: true, cell: (a) => number(a.value) },
-    { title: "Usual", numeric: true, cell: (a) => number(a.usual) },
-    { title: "q", numeric: true, cell: (a) => chance(a.q_value) },
-  ], found));
+  if (found.length === 0) return null;
+  return el("section", {}, el("h2", {}, "Unusual sessions"), el("p", { class: "hint" }, `Limits: ${limits}.`),
+    table(`Found among ${cells} pairs of a reviewer and a question`, [
+      { title: "Session", cell: (a) => a.session_id },
+      { title: "Time", cell: (a) => moment(a.start) },
+      { title: "Reviewer", cell: (a) => a.reviewer_id },
+      { title: "Points", numeric: true, cell: (a) => number(a.value) },
+      { title: "Usual", numeric: true, cell: (a) => number(a.usual) },
+      { title: "q", numeric: true, cell: (a) => chance(a.q_value) },
+    ], found));
 }
 
 function calibrated(rows) {
   return rows.length === 0 ? null : el("section", {}, el("h2", {}, "Calibrated view"),
-    el("p", { class: "hint" }, "How each reviewer places each model, in standard deviations of its own scores. For reading only: no vote is changed by it."),
+    el("p", { class: "hint" }, "How each reviewer places each model, in standard deviations of its own scores. It changes no vote."),
     table("Calibrated scores", [
       { title: "Reviewer", cell: (c) => c.reviewer_id },
       { title: "Model", cell: (c) => c.model_id },
@@ -196,7 +215,8 @@ function plot(title, rows, axis) {
   const height = drawn.length * row + 30;
   const parts = axis.parts ?? 4;
   const marks = Array.from({ length: parts + 1 }, (_, i) => axis.low + i * (axis.high - axis.low) / parts);
-  return svg("svg", { class: "plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}. The table below holds the figures.` },
+  const label = `${title}. The table below holds the figures.`;
+  return svg("svg", { class: "plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
     marks.map((mark) => [
       svg("line", { class: mark === 0 ? "zero" : "grid", x1: x(mark), x2: x(mark), y1: 4, y2: height - 24 }),
       svg("text", { class: "mark", x: x(mark), y: height - 8, "text-anchor": "middle" }, number(mark, axis.parts ? 0 : 2)),
@@ -205,9 +225,12 @@ function plot(title, rows, axis) {
       const top = i * row, middle = top + 31;
       return [
         svg("text", { x: side, y: top + 18 }, r.label),
-        r.note ? svg("text", { class: r.strong ? "note strong" : "note", x: width - side, y: top + 18, "text-anchor": "end" }, r.note) : null,
+        r.note ? svg("text", {
+          class: r.strong ? "note strong" : "note", x: width - side, y: top + 18, "text-anchor": "end",
+        }, r.note) : null,
         r.delta ? svg("rect", { class: "band", x: x(-r.delta), y: middle - 7, width: x(r.delta) - x(-r.delta), height: 14 }) : null,
-        r.lower == null || r.upper == null ? null : svg("line", { class: "interval", x1: x(r.lower), x2: x(r.upper), y1: middle, y2: middle }),
+        r.lower == null || r.upper == null ? null
+          : svg("line", { class: "interval", x1: x(r.lower), x2: x(r.upper), y1: middle, y2: middle }),
         svg("circle", { class: "estimate", cx: x(r.estimate), cy: middle, r: 5 }),
       ];
     }));

@@ -78,7 +78,8 @@ export async function watch(section, signal, id) {
 
 // layout builds the empty view and returns the functions that fill it.
 function layout(section, id) {
-  const steps = ["Answers", "Reviews", "Final answer"].map((name) => el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" })));
+  const steps = ["Answers", "Reviews", "Final answer"].map((name) =>
+    el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" })));
   const said = el("p", { role: "status", class: "said" });
   const line = el("p", { class: "notice", hidden: true }, "The connection to the daemon is lost. The session continues. Trying again.");
   const notices = el("div", { role: "alert" });
@@ -100,7 +101,8 @@ function layout(section, id) {
   const figures = part("Figures");
   const wholeAnswers = part("Answers", answers);
   const wholeReviews = part("Reviews", el("p", { class: "hint" },
-    "Each reviewer saw the other answers without names, in an order of its own. The labels in a review are those of its own slate."), reviews);
+    "Each reviewer saw the other answers without names, in an order of its own. "
+    + "The labels in a review are those of its own slate."), reviews);
   const question = sessionStorage.getItem(`question ${id}`) ?? "A session of this daemon";
   const short = question.length > 240 ? `${question.slice(0, 200)}…` : question;
   document.title = `${question.slice(0, 60)} · councild`;
@@ -119,7 +121,8 @@ function layout(section, id) {
   const fill = (list, seat, ...body) => {
     const item = seats.get(`${list === answers} ${seat.model}`);
     if (!item.querySelector("details")) { // the same seat arrives more than once
-      item.replaceChildren(el("details", {}, el("summary", {}, head(seat.model, seat.status, seconds(seat.latency_ms))), el("div", { class: "inside" }, body)));
+      item.replaceChildren(el("details", {},
+        el("summary", {}, head(seat.model, seat.status, seconds(seat.latency_ms))), el("div", { class: "inside" }, body)));
     }
   };
   const over = () => {
@@ -223,7 +226,10 @@ function part(title, ...content) {
 }
 
 function head(model, status, time) {
-  return [el("span", { class: "model" }, model), el("span", { class: "hint" }, el("span", { class: `state ${status}` }, outcomes[status]), time ? ` · ${time}` : null)];
+  return [
+    el("span", { class: "model" }, model),
+    el("span", { class: "hint" }, el("span", { class: `state ${status}` }, outcomes[status]), time ? ` · ${time}` : null),
+  ];
 }
 
 function failure(f) {
@@ -285,10 +291,12 @@ function standings({ aggregate_rankings: rows, agreement }) {
       { title: "Support", numeric: true, cell: (s) => (support.has(s.model) ? `${number(100 * support.get(s.model), 0)} %` : "–") },
       { title: "Confidence", cell: (s) => s.confidence },
     ], rows),
-    el("p", { class: "hint" }, "Support is how often an answer wins when the ballots are resampled. Confidence is how many of those asked to rank the answer did so."),
+    el("p", { class: "hint" }, "Support is how often an answer wins when the ballots are resampled. "
+      + "Confidence is how many of those asked to rank the answer did so."),
     el("p", {}, agreement.kendall_w == null ? "There are too few ballots to say how far they agree." :
       `Kendall’s W is ${number(agreement.kendall_w)} over ${count(agreement.ballots, "ballot")}: 1 is full agreement, 0 none.`,
-    swayed.length === 0 ? null : ` One ballot less would change the winner: without that of ${swayed.map((o) => `${o.reviewer} it is ${o.winners.join(" and ")}`).join(", of ")}.`),
+    swayed.length === 0 ? null : " One ballot less would change the winner: without that of "
+      + `${swayed.map((o) => `${o.reviewer} it is ${o.winners.join(" and ")}`).join(", of ")}.`),
   ];
 }
 
@@ -302,18 +310,21 @@ function findings({ bias_audit: audit, demographic_disagreement: terms }) {
     }[audit.overall_bias_risk];
     const n = audit.sample_sizes;
     out.push(
-      el("p", {}, el("strong", {}, `${risk} `), "One session cannot prove a bias, nor that there is none: these figures may be chance or quality. ",
+      el("p", {}, el("strong", {}, `${risk} `),
+        "One session cannot prove a bias, nor that there is none: these figures may be chance or quality. ",
         el("a", { href: "#/report" }, "The bias report"), " judges over many sessions."),
       el("ul", {},
         el("li", {}, audit.length_score_correlation == null ? "Length: no correlation with the scores is defined." :
-          `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of ${number(audit.length_score_correlation)} over ${count(n.answers, "answer")}; ${judged(audit.length_bias_detected)}.`),
+          `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of `
+          + `${number(audit.length_score_correlation)} over ${count(n.answers, "answer")}; ${judged(audit.length_bias_detected)}.`),
         el("li", {}, audit.position_score_variance == null ? "Position: cannot be told from quality in this session." :
-          `Position: the mean scores of the ${n.positions} places vary by ${number(audit.position_score_variance)} (${count(n.scores, "score")}); ${judged(audit.position_bias_detected)}.`),
-        audit.reviewer_effect == null ? null : el("li", {}, `Reviewers: whether they score the same answers differently has F = ${number(audit.reviewer_effect.f)} on `
+          `Position: the mean scores of the ${n.positions} places vary by ${number(audit.position_score_variance)} `
+          + `(${count(n.scores, "score")}); ${judged(audit.position_bias_detected)}.`),
+        audit.reviewer_effect == null ? null : el("li", {},
+          `Reviewers: the test whether they score the same answers differently has F = ${number(audit.reviewer_effect.f)} on `
           + `${audit.reviewer_effect.df.join(" and ")} degrees of freedom, p = ${number(audit.reviewer_effect.p_value)}. `
           + "One session cannot tell a harsh reviewer from chance."),
-        audit.harsh_reviewers.length ? el("li", {}, `Scored lower than the others (in nearly every session somebody does): ${audit.harsh_reviewers.join(", ")}.`) : null,
-        audit.generous_reviewers.length ? el("li", {}, `Scored higher than the others (in nearly every session somebody does): ${audit.generous_reviewers.join(", ")}.`) : null),
+        extreme("lower", audit.harsh_reviewers), extreme("higher", audit.generous_reviewers)),
       table("Scores that each reviewer gave", [
         { title: "Reviewer", cell: ([model]) => model },
         { title: "Mean", numeric: true, cell: ([, mean]) => number(mean) },
@@ -331,7 +342,14 @@ function findings({ bias_audit: audit, demographic_disagreement: terms }) {
   return out.filter(Boolean);
 }
 
-const judged = (flag) => (flag == null ? "not judged, because there is too little data" : flag ? "more than the threshold" : "within the threshold");
+// extreme names the reviewers whose scores stand out, which is common by chance.
+const extreme = (direction, reviewers) => (reviewers.length === 0 ? null
+  : el("li", {}, `Scored ${direction} than the others, as a reviewer does in nearly every session: ${reviewers.join(", ")}.`));
+
+const judged = (flag) => {
+  if (flag == null) return "not judged, because there is too little data";
+  return flag ? "more than the threshold" : "within the threshold";
+};
 
 // unkept says why the records are not kept.
 function unkept(warnings) {
@@ -344,7 +362,8 @@ function totals({ metadata: m, persisted }) {
   const { total } = m.usage;
   const tokens = (n) => (n == null ? "unknown" : atLeast(total, n.toLocaleString("en")));
   const rows = {
-    "Time": `${seconds(m.timing.total_ms)}, of which answers ${seconds(m.timing.stage1_ms)}, reviews ${seconds(m.timing.stage2_ms)}, final answer ${seconds(m.timing.stage3_ms)}`,
+    "Time": `${seconds(m.timing.total_ms)}, of which answers ${seconds(m.timing.stage1_ms)}, `
+      + `reviews ${seconds(m.timing.stage2_ms)}, final answer ${seconds(m.timing.stage3_ms)}`,
     "Tokens": `${tokens(total.input_tokens)} in, ${tokens(total.output_tokens)} out`,
     "Cost": m.usage.cost_usd == null ? "unknown" : atLeast(total, `$${number(m.usage.cost_usd, 5)}`),
     "Records": persisted ? "kept" : unkept(m.warnings),
