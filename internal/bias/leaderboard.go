@@ -58,6 +58,9 @@ type Entry struct {
 	Confidence Confidence `json:"statistical_confidence"`
 }
 
+// IntervalsFrom is how many questions an entry needs to have an interval.
+const IntervalsFrom = bootstrapFrom
+
 // standing is what one session says of one model.
 type standing struct{ points, wins, votes float64 }
 

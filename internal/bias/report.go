@@ -96,14 +96,6 @@ type Skipped struct {
 	FirstLine *int64  `json:"first_line"`
 }
 
-// First returns where the first of the records stands, "-" when that is not known.
-func (s Skipped) First() string {
-	if s.FirstFile == nil || s.FirstLine == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%s:%d", clip(*s.FirstFile), *s.FirstLine)
-}
-
 // Metric is one figure with everything ADR-018 wants beside it.
 type Metric struct {
 	Name string `json:"metric_name"` // of a member: its headline's, a bar, and the subject

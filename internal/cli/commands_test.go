@@ -550,9 +550,10 @@ func TestReportCountsBadLines(t *testing.T) {
 		if s.FirstFile == nil || *s.FirstFile != "records.jsonl" || *s.FirstLine != want[s.Reason] {
 			t.Errorf("skipped %+v, want line %d of records.jsonl", s, want[s.Reason])
 		}
+		first := fmt.Sprintf("%s:%d", *s.FirstFile, *s.FirstLine)
 		for form, shown := range map[string]string{"text": text, "HTML": page, "CSV": table, "the leaderboard": board} {
-			if !strings.Contains(shown, s.Reason) || !strings.Contains(shown, s.First()) {
-				t.Errorf("%s does not name %s at %s", form, s.Reason, s.First())
+			if !strings.Contains(shown, s.Reason) || !strings.Contains(shown, first) {
+				t.Errorf("%s does not name %s at %s", form, s.Reason, first)
 			}
 		}
 	}

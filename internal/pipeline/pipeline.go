@@ -18,6 +18,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/google/uuid"
 )
@@ -63,12 +64,12 @@ type Options struct {
 	SelfReviewRate float64 // share of sessions in which own answers are reviewed, 0 to 1
 	PartialBallots council.PartialPolicy
 
-	ConfigVersion string           // "": the review prompt's version
-	Audit         *bias.Thresholds // nil: no per-session audit
-	Lexicon       bias.Lexicon     // terms by demographic axis; nil: no detector
-	LexiconLimit  float64          // score from which an axis may be flagged, 0 to 1
-	Consent       int              // ADR-018's levels; 0 keeps no records
-	HashSecret    string           // keys query_hash; required for consent 4
+	ConfigVersion string               // "": the review prompt's version
+	Audit         *bias.Thresholds     // nil: no per-session audit
+	Lexicon       disagreement.Lexicon // terms by demographic axis; nil: no detector
+	LexiconLimit  float64              // score from which an axis may be flagged, 0 to 1
+	Consent       int                  // ADR-018's levels; 0 keeps no records
+	HashSecret    string               // keys query_hash; required for consent 4
 
 	// NewID and NewSeed are replaced in tests; nil is the real thing.
 	NewID   func() string

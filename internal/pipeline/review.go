@@ -10,6 +10,7 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/stage2"
 )
@@ -44,7 +45,7 @@ func (r *run) demographics(ctx context.Context) (wait func() *council.Demographi
 	ended := r.beside(func() {
 		ctx, cancel := r.until(ctx, council.Stage2)
 		defer cancel()
-		found = bias.Demographics(ctx, bias.DemographicsInput{
+		found = disagreement.Detect(ctx, disagreement.Input{
 			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
 		})
 	})
