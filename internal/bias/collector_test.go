@@ -19,7 +19,7 @@ import (
 var now = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 
 // unlimited takes every session.
-var unlimited = Options{Now: now}
+var unlimited = Options{Now: now, Settings: council.SettingNames{council.SettingSelfReviewRate: "LLM_COUNCIL_SELF_REVIEW_RATE"}}
 
 // estimate is an Estimate for comparing.
 func estimate(value, lower, upper float64) stat.Estimate {

@@ -187,7 +187,8 @@ func TestOneOrderIdentifiesNoPosition(t *testing.T) {
 	}
 	metrics := byName(report.Metrics)
 	for name, reason := range map[string]string{
-		"position": sharedOrder, "anchoring": sharedOrder, "harshness": notReviewers, "length_slope_deviation": notReviewers, "self_preference": noOwn, "family_affinity": noFamily,
+		"position": sharedOrder, "anchoring": sharedOrder, "harshness": notReviewers, "length_slope_deviation": notReviewers,
+		"self_preference": fmt.Sprintf(noOwn, "LLM_COUNCIL_SELF_REVIEW_RATE"), "family_affinity": noFamily,
 	} {
 		m := metrics[name]
 		if m.Verdict == nil || *m.Verdict != VerdictNotIdentified || m.Reason != reason || m.PointEstimate != nil || m.PValue != nil {

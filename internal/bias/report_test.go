@@ -58,7 +58,7 @@ func reports() map[string]Report {
 		"empty":       NewCollector(unlimited).Report(),
 		"collecting":  skipping.Report(),
 		"preliminary": collect(unlimited, recordsOf(12)).Report(),
-		"moderate":    collect(Options{Now: now.In(time.FixedZone("CET", 3600))}, recordsOf(40)).Report(),
+		"moderate":    collect(Options{Now: now.In(time.FixedZone("CET", 3600)), Settings: unlimited.Settings}, recordsOf(40)).Report(),
 		"odd":         collect(unlimited, odd).Report(),
 		"flagged":     flaggedReport(),
 	}

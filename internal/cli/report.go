@@ -88,7 +88,7 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	case "html":
 		return show(std.Stdout, render.HTML(r))
 	default:
-		return show(std.Stdout, render.Text(r, c.Verbose))
+		return show(std.Stdout, render.Text(r, c.Verbose, config.SettingNames()))
 	}
 }
 
@@ -120,5 +120,5 @@ func (c *leaderboardCmd) Run(ctx context.Context, std IO) error {
 	if c.Format == "json" {
 		return writeIndented(std.Stdout, l)
 	}
-	return show(std.Stdout, render.Leaderboard(l))
+	return show(std.Stdout, render.Leaderboard(l, config.SettingNames()))
 }

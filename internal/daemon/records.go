@@ -29,7 +29,8 @@ func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store,
 // A store that does not exist yet holds no sessions.
 func collect(ctx context.Context, cfg config.Config, path string, q bias.Query) (*bias.Collector, error) {
 	collector := bias.NewCollector(bias.Options{
-		Now: time.Now(), WindowSessions: cfg.BiasWindowSessions, WindowDays: cfg.BiasWindowDays, MinSessions: cfg.MinBiasSessions, Query: q,
+		Now: time.Now(), WindowSessions: cfg.BiasWindowSessions, WindowDays: cfg.BiasWindowDays, MinSessions: cfg.MinBiasSessions,
+		Settings: config.SettingNames(), Query: q,
 	})
 	for record, err := range store.ReadFile(ctx, path) {
 		bad, ok := errors.AsType[*store.LineError](err)

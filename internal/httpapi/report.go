@@ -52,7 +52,7 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch format {
 	case "text":
-		return sendForm(w, format, render.Text(report, true))
+		return sendForm(w, format, render.Text(report, true, a.o.Settings))
 	case "csv":
 		return sendForm(w, format, render.CSV(report))
 	case "html":
@@ -77,7 +77,7 @@ func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if format == "text" {
-		return sendForm(w, format, render.Leaderboard(board))
+		return sendForm(w, format, render.Leaderboard(board, a.o.Settings))
 	}
 	return writeJSON(w, http.StatusOK, board)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -76,7 +77,7 @@ func TestText(t *testing.T) {
 				name += "_verbose"
 			}
 			t.Run(name, func(t *testing.T) {
-				text := Text(report, verbose)
+				text := Text(report, verbose, config.SettingNames())
 				for line := range strings.Lines(string(text)) {
 					if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 						t.Errorf("a line has %d columns: %s", n, line)
@@ -129,7 +130,7 @@ func TestHostileNames(t *testing.T) {
 		body []byte
 		not  []string
 	}{
-		"text": {Text(r, true), []string{"\x1b", "\x00", "\r"}},
+		"text": {Text(r, true, nil), []string{"\x1b", "\x00", "\r"}},
 		"CSV":  {CSV(r), []string{",=", "\n="}},
 		"HTML": {HTML(r), []string{"<script>", "\x1b", "\x00"}},
 	} {
@@ -333,6 +334,6 @@ func TestLeaderboard(t *testing.T) {
 		{"leaderboard_unranked", bias.Leaderboard{Window: window}},
 		{"leaderboard_no_math", bias.Leaderboard{Category: new("math")}},
 	} {
-		t.Run(tt.name, func(t *testing.T) { golden(t, tt.name+".txt", Leaderboard(tt.board)) })
+		t.Run(tt.name, func(t *testing.T) { golden(t, tt.name+".txt", Leaderboard(tt.board, config.SettingNames())) })
 	}
 }

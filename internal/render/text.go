@@ -9,24 +9,29 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
 )
 
-const noSessions = `Nothing was recorded yet, or every session lies outside the window that was
-asked for. Sessions are recorded while LLM_COUNCIL_BIAS_PERSISTENCE is true and
-LLM_COUNCIL_BIAS_CONSENT is 1 or more: ask the council some questions. A window
-of 0 days (LLM_COUNCIL_BIAS_WINDOW_DAYS) reaches back without a limit.
-`
+// noSessions says why a report may have no sessions. Its lines fit into 80 columns with
+// the names of the environment variables.
+func noSessions(names council.SettingNames) string {
+	return fmt.Sprintf(`Nothing was recorded yet, or every session lies outside the window that was
+asked for. Sessions are recorded while %s is true and
+%s is 1 or more: ask the council some questions. A window
+of 0 days (%s) reaches back without a limit.
+`, names.Of(council.SettingBiasPersistence), names.Of(council.SettingBiasConsent), names.Of(council.SettingBiasWindowDays))
+}
 
 // Text returns a report in at most 80 columns: the headline, the metrics, and what
 // was skipped. Verbose adds the reviewers' profiles, the positions, all reasons and
 // what is not measured.
-func Text(r bias.Report, verbose bool) []byte {
+func Text(r bias.Report, verbose bool, names council.SettingNames) []byte {
 	var b bytes.Buffer
 	switch {
 	case r.Status != bias.StatusCollecting:
 		writeFigures(&b, r, verbose)
 	case r.Window.Sessions == 0:
-		b.WriteString(r.Headline + "\n\n" + noSessions)
+		b.WriteString(r.Headline + "\n\n" + noSessions(names))
 	default:
 		b.WriteString(r.Headline + "\n\nWith so few sessions any figure would be chance, so none is shown.\n")
 	}
@@ -36,7 +41,7 @@ func Text(r bias.Report, verbose bool) []byte {
 
 // Leaderboard returns a leaderboard in at most 80 columns, or more where names are
 // long.
-func Leaderboard(l bias.Leaderboard) []byte {
+func Leaderboard(l bias.Leaderboard, names council.SettingNames) []byte {
 	var b bytes.Buffer
 	if l.Sessions > 0 {
 		writeLeaderboard(&b, l)
@@ -48,7 +53,7 @@ func Leaderboard(l bias.Leaderboard) []byte {
 		case l.Category != nil:
 			fmt.Fprintf(&b, "No session in the window was given the category %s.\n", *l.Category)
 		default:
-			b.WriteString(noSessions)
+			b.WriteString(noSessions(names))
 		}
 	}
 	writeSkipped(&b, l.Skipped)
