@@ -46,7 +46,7 @@ func (d remote) ask(ctx context.Context, question string, observer council.Obser
 		return nil, usageError{fmt.Errorf("--server: %w", err)}
 	}
 	defer http.DefaultClient.CloseIdleConnections()
-	var started sessions.Summary
+	var started council.Summary
 	// What ctx cut off here could go on unseen.
 	err := within(ctx, startTimeout, func(ctx context.Context) (err error) {
 		started, err = d.start(ctx, question)
@@ -63,8 +63,8 @@ func (d remote) ask(ctx context.Context, question string, observer council.Obser
 	return session, err
 }
 
-func (d remote) start(ctx context.Context, question string) (started sessions.Summary, err error) {
-	body, err := json.Marshal(httpapi.Submission{Request: council.Request{Query: question}, Background: true})
+func (d remote) start(ctx context.Context, question string) (started council.Summary, err error) {
+	body, err := json.Marshal(council.Submission{Request: council.Request{Query: question}, Background: true})
 	if err != nil {
 		return started, err
 	}
@@ -244,7 +244,7 @@ func problemError(resp *http.Response) error {
 
 // problemOf turns a problem document, if it is one, into an error.
 func problemOf(document []byte, before string) error {
-	var p httpapi.Problem
+	var p council.Problem
 	if json.Unmarshal(document, &p) != nil || p.Detail == "" {
 		return errors.New(before)
 	}

@@ -21,7 +21,7 @@ import (
 func (r *running) background(t *testing.T, query string) string {
 	t.Helper()
 	status, data := r.call(t, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, query))
-	var started sessions.Summary
+	var started council.Summary
 	if err := json.Unmarshal(data, &started); err != nil || status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, data)
 	}

@@ -4,12 +4,14 @@
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/councild/councild/api"
@@ -91,6 +93,7 @@ type API struct {
 	taken    int           // places that Idle holds
 	bodies   *shares       // of the bodies that are being read
 	reports  *shares       // of the reports that are being computed
+	buffers  sync.Pool     // of *bufio.Writer, for events
 	started  time.Time
 	sessions *sessions.Store
 	router   *chi.Mux
@@ -103,7 +106,7 @@ func New(o Options) (*API, error) {
 	}
 	a := &API{
 		o: o, places: make(chan struct{}, o.MaxSessions), bodies: newShares(4 * o.MaxSessions), reports: newShares(maxReports),
-		started: time.Now(), sessions: sessions.New(o.Kept),
+		started: time.Now(), sessions: sessions.New(o.Kept), buffers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, eventBuffer) }},
 	}
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))

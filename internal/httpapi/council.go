@@ -9,19 +9,11 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// Submission is the body of POST /v1/council: a question, and how its answer is
-// to be delivered.
-type Submission struct {
-	council.Request
-	Stream     bool `json:"stream,omitempty"`     // as events
-	Background bool `json:"background,omitempty"` // later: the session survives its client
-}
-
 // runCouncil is POST /v1/council. The session ends when its client has gone away,
 // because every further call would cost money, unless it is in the background or has
 // an idempotency key, by which its client can come back.
 func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
-	var submission Submission
+	var submission council.Submission
 	problems, err := a.decode(w, r, &submission, false)
 	if err != nil {
 		return err
@@ -47,15 +39,13 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, http.StatusAccepted, s.Summary())
 	case streamed:
 		defer func() { s.Leave(context.Cause(r.Context())) }()
-		a.stream(w, r, s, 0, func(events []byte) ([]byte, bool) { return events, false })
+		a.streamEntries(w, r, s, 0)
 		return nil
 	default:
-		body, err := wait(r, s)
-		if err != nil {
+		if _, err := wait(r, s); err != nil {
 			return err
 		}
-		send(w, http.StatusOK, "application/json", body)
-		return nil
+		return sendSession(w, s)
 	}
 }
 
@@ -143,9 +133,9 @@ func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Sessio
 	return a.o.Council.Run(ctx, plan, s)
 }
 
-// wait returns a session as JSON when it is over, or why it has no result. A client
-// that is gone is not waited for: its connection counts, and the session may go on.
-func wait(r *http.Request, s *sessions.Session) ([]byte, error) {
+// wait returns a session when it is over, or why it has no result. It does not wait
+// for a session whose client is gone, which may go on: the connection counts.
+func wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 	select {
 	case <-s.Done():
 	case <-r.Context().Done():
@@ -155,10 +145,11 @@ func wait(r *http.Request, s *sessions.Session) ([]byte, error) {
 		}
 		<-s.Done() // the daemon stops, and the client may be there still
 	}
-	if failure := s.Failure(); failure != nil {
+	session, failure := s.Result()
+	if failure != nil {
 		return nil, failure
 	}
-	return s.JSON()
+	return session, nil
 }
 
 // gone reports whether the client of a request has left. The daemon ends a request

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
 )
 
 // councilModel is the model name of the configured council. "/" and members behind
@@ -172,19 +173,23 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 		a.streamChat(w, r, s, c)
 		return nil
 	}
-	body, err := wait(r, s)
+	session, err := wait(r, s)
 	if err != nil {
 		return err
 	}
-	session, err := readSession(body)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, Chat{
-		ID: "chatcmpl-" + s.ID, Object: "chat.completion", Created: s.Created.Unix(), Model: c.Model,
-		Choices: []ChatChoice{{Message: &ChatAnswer{Role: council.RoleAssistant, Content: session.Answer}, FinishReason: session.finish()}},
-		Usage:   session.usage(), Council: &session.ChatCouncil,
+	whole := c.completion(s, "chat.completion", ChatChoice{
+		Message: &ChatAnswer{Role: council.RoleAssistant, Content: session.Answer}, FinishReason: chatFinish(session),
 	})
+	whole.Usage, whole.Council = chatUsage(session), chatCouncil(session)
+	return writeJSON(w, http.StatusOK, whole)
+}
+
+// completion returns the completion that a session is, or a chunk of it.
+func (c ChatRequest) completion(s *sessions.Session, object string, choices ...ChatChoice) Chat {
+	return Chat{
+		ID: "chatcmpl-" + s.ID, Object: object, Created: s.Created.Unix(), Model: c.Model,
+		Choices: append([]ChatChoice{}, choices...), // none is [], not null
+	}
 }
 
 // Chat is a completion, or a chunk of one.
@@ -237,23 +242,12 @@ type ChatCouncil struct {
 	Metadata    council.Metadata      `json:"metadata"`
 }
 
-// chatSession is what a completion takes from the JSON of a session.
-type chatSession struct {
-	ChatCouncil
-	Answer string           `json:"answer"`
-	Stage1 []council.Answer `json:"stage1"`
-	Stage3 json.RawMessage  `json:"stage3"`
+func chatCouncil(s *council.Session) *ChatCouncil {
+	return &ChatCouncil{SessionID: s.ID, Status: s.Status, Persisted: s.Persisted, Degradation: s.Degradation, Metadata: s.Metadata}
 }
 
-func readSession(body []byte) (s chatSession, err error) {
-	if err := json.Unmarshal(body, &s); err != nil {
-		return s, fmt.Errorf("reading a session: %w", err)
-	}
-	return s, nil
-}
-
-// usage returns what all calls consumed, nil when it is not known.
-func (s chatSession) usage() *ChatUsage {
+// chatUsage returns what all calls consumed, nil when it is not known.
+func chatUsage(s *council.Session) *ChatUsage {
 	total := s.Metadata.Usage.Total
 	if total.InputTokens == nil || total.OutputTokens == nil {
 		return nil
@@ -261,10 +255,10 @@ func (s chatSession) usage() *ChatUsage {
 	return &ChatUsage{PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: total.Tokens(), Partial: total.Partial}
 }
 
-// finish returns why the answer ended. A synthesis is whole; a model that answered
-// alone may have ended at its token limit.
-func (s chatSession) finish() *string {
-	if string(s.Stage3) == "null" && len(s.Stage1) == 1 && s.Stage1[0].FinishReason != nil && *s.Stage1[0].FinishReason == "length" {
+// chatFinish returns why the answer ended. A synthesis is whole; a model that
+// answered alone may have ended at its token limit.
+func chatFinish(s *council.Session) *string {
+	if s.Stage3 == nil && len(s.Stage1) == 1 && s.Stage1[0].FinishReason != nil && *s.Stage1[0].FinishReason == "length" {
 		return new("length")
 	}
 	return new("stop")

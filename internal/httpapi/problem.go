@@ -17,18 +17,6 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Problem is an RFC 9457 problem document.
-type Problem struct {
-	Type      string               `json:"type"`
-	Title     string               `json:"title"`
-	Status    int                  `json:"status"`
-	Detail    string               `json:"detail"`
-	Code      council.Code         `json:"code"`
-	Errors    []council.FieldError `json:"errors"`
-	RequestID string               `json:"request_id"`
-	SessionID string               `json:"session_id,omitempty"`
-}
-
 // meaning maps each code to its HTTP status and title. It is the only such table.
 func meaning(code council.Code) (status int, title string) {
 	switch code {
@@ -124,10 +112,10 @@ func shorten(text string, limit int) string {
 }
 
 // problem returns the document of an error.
-func problem(ctx context.Context, e *council.Error) Problem {
+func problem(ctx context.Context, e *council.Error) council.Problem {
 	e = bounded(e)
 	status, title := meaning(e.Code)
-	p := Problem{
+	p := council.Problem{
 		Type: "urn:councild:problem:" + string(e.Code), Title: title, Status: status, Detail: e.Detail, Code: e.Code,
 		Errors: e.Fields, RequestID: council.RequestID(ctx), SessionID: e.SessionID,
 	}

@@ -15,7 +15,7 @@ var errDeleted = errors.New("cancelled by DELETE")
 
 // SessionList is the body of GET /v1/council.
 type SessionList struct {
-	Sessions []sessions.Summary `json:"sessions"` // the newest first
+	Sessions []council.Summary `json:"sessions"` // the newest first
 }
 
 // listSessions is GET /v1/council.
@@ -29,6 +29,11 @@ func (a *API) session(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return sendSession(w, s)
+}
+
+// sendSession sends a session as far as it is known.
+func sendSession(w http.ResponseWriter, s *sessions.Session) error {
 	body, err := s.JSON()
 	if err != nil {
 		return fmt.Errorf("encoding the session: %w", err)
@@ -57,8 +62,8 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_, count, more := s.Since(0)
-	seen := 0
+	entries, more := s.Entries(0)
+	seen, count := 0, len(entries)
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		if seen, err = strconv.Atoi(last); err != nil || seen < 0 || seen > count {
 			return &council.Error{Code: council.CodeInvalid, Detail: "the header Last-Event-ID is not valid", Fields: []council.FieldError{{
@@ -71,7 +76,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	a.stream(w, r, s, seen, func(events []byte) ([]byte, bool) { return events, false })
+	a.streamEntries(w, r, s, seen)
 	return nil
 }
 
