@@ -19,7 +19,8 @@ var floors = [][]string{
 	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api", "web"},
 	{"internal/stage1", "internal/stage2", "internal/stage3"},
 	{"internal/httpapi", "internal/pipeline"},
-	{"internal/cli"},
+	{"internal/daemon"},
+	{"internal/daemon/daemontest", "internal/cli"},
 	{"cmd/councild"},
 }
 
@@ -35,7 +36,7 @@ var forbidden = map[string][]string{
 }
 
 // forTests are packages that tests alone import.
-var forTests = []string{"internal/disk/faultdisk", "internal/growth", "internal/pipenet"}
+var forTests = []string{"internal/daemon/daemontest", "internal/disk/faultdisk", "internal/growth", "internal/pipenet"}
 
 // owners are the packages that alone may import a library.
 var owners = map[string]string{

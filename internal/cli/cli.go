@@ -1,5 +1,6 @@
-// Package cli is the command line of councild: it reads the configuration, wires
-// the packages below into a council, and runs the daemon from start to stop.
+// Package cli is the command line of councild: it turns flags and settings into calls
+// of the packages below, and what they return into text and exit codes. It leaves the
+// wiring and the life of a council to daemon.
 package cli
 
 import (
@@ -10,6 +11,8 @@ import (
 	"runtime/debug"
 
 	"github.com/alecthomas/kong"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/daemon"
 )
 
 // IO is what a command is given by its process.
@@ -46,6 +49,16 @@ type usageError struct{ error }
 
 // exited is how kong's own exit, as after --help, leaves the parser.
 type exited int
+
+// loadConfig reads the settings, and reports with their problems those of what they
+// name.
+func loadConfig() (config.Config, error) {
+	cfg, err := daemon.LoadConfig()
+	if err != nil {
+		return cfg, usageError{err}
+	}
+	return cfg, nil
+}
 
 // Main runs one command and returns the process's exit code. When ctx ends, the
 // command stops in good order.

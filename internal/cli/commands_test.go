@@ -18,6 +18,8 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/store"
 	"github.com/google/go-cmp/cmp"
 )
@@ -102,7 +104,7 @@ func TestCommandLine(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			setenv(t, tt.env)
+			daemontest.Setenv(t, tt.env)
 			t.Chdir(t.TempDir())
 			code, stdout, stderr := command(t, tt.args...)
 			if code != tt.code {
@@ -129,18 +131,18 @@ func TestCommandLine(t *testing.T) {
 }
 
 func TestAskInProcess(t *testing.T) {
-	setenv(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c"})
+	daemontest.Setenv(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	code, stdout, stderr := command(t, "ask", "Which way?")
 	if code != 0 || !strings.HasPrefix(stdout, "Simulated synthesis.") || !strings.Contains(stdout, "RANK  MODEL  BORDA") || !strings.Contains(stdout, ": complete\n") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
-	if n := len(readRecords(t, os.Getenv("LLM_COUNCIL_BIAS_STORE"))); n != 6 {
+	if n := len(daemontest.Records(t, os.Getenv("LLM_COUNCIL_BIAS_STORE"))); n != 6 {
 		t.Errorf("%d records, want 6", n)
 	}
 }
 
 func TestAskJSON(t *testing.T) {
-	setenv(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c"})
+	daemontest.Setenv(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	_, stdout, _ := command(t, "ask", "--json", "Which way?")
 	var s council.Session
 	if err := json.Unmarshal([]byte(stdout), &s); err != nil || s.Status != council.StatusComplete || !s.Persisted {
@@ -149,21 +151,21 @@ func TestAskJSON(t *testing.T) {
 }
 
 func TestAskADaemon(t *testing.T) {
-	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c", "API_TOKENS": "0123456789abcdef"})
-	code, stdout, stderr := command(t, "ask", "--json", "--server", d.url()+"/", "Which way?")
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c", "API_TOKENS": "0123456789abcdef"})
+	code, stdout, stderr := command(t, "ask", "--json", "--server", d.URL()+"/", "Which way?")
 	var s council.Session
-	if err := json.Unmarshal([]byte(stdout), &s); code != 0 || err != nil || !s.Persisted || len(d.records(t)) != 6 {
+	if err := json.Unmarshal([]byte(stdout), &s); code != 0 || err != nil || !s.Persisted || len(d.Records(t)) != 6 {
 		t.Errorf("exit %d, %v: %s%s", code, err, stdout, stderr)
 	}
 	t.Setenv("LLM_COUNCIL_API_TOKENS", "another-token-000")
-	if code, _, stderr := command(t, "ask", "--server", d.url(), "Which way?"); code != 1 || !strings.Contains(stderr, "401") || !strings.Contains(stderr, "Authorization: Bearer") {
+	if code, _, stderr := command(t, "ask", "--server", d.URL(), "Which way?"); code != 1 || !strings.Contains(stderr, "401") || !strings.Contains(stderr, "Authorization: Bearer") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }
 
 // A daemon holds the store: the question is answered all the same, without records.
 func TestAskBesideADaemon(t *testing.T) {
-	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c"})
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	code, stdout, stderr := command(t, "ask", "--json", "Which way?")
 	var s council.Session
 	if err := json.Unmarshal([]byte(stdout), &s); code != 0 || err != nil {
@@ -172,16 +174,16 @@ func TestAskBesideADaemon(t *testing.T) {
 	if s.Persisted || s.Answer == "" || len(s.Metadata.Warnings) != 1 || s.Metadata.Warnings[0].Code != council.WarnNotPersisted || !strings.Contains(s.Metadata.Warnings[0].Message, "--server") {
 		t.Errorf("persisted %v, warnings %v", s.Persisted, s.Metadata.Warnings)
 	}
-	if _, err := os.Stat(d.cfg.BiasStore); err != nil {
+	if _, err := os.Stat(d.Config.BiasStore); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(d.records(t)); n != 0 {
+	if n := len(d.Records(t)); n != 0 {
 		t.Errorf("%d records in the daemon's store", n)
 	}
 }
 
 func TestAskSaysWhatIsMissing(t *testing.T) {
-	setenv(t, map[string]string{"MODELS": "sim:cedar,sim:amber,sim:down", "CHAIRMAN": "sim:silent"})
+	daemontest.Setenv(t, map[string]string{"MODELS": "sim:cedar,sim:amber,sim:down", "CHAIRMAN": "sim:silent"})
 	code, stdout, stderr := command(t, "ask", "Which way?")
 	for _, part := range []string{": degraded\n", "missing: stage1 of sim:down: unavailable", "the chairman failed: the answer is by sim:", "(second_chairman)"} {
 		if !strings.Contains(stdout, part) {
@@ -198,7 +200,7 @@ func TestAskSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestSimulate(t *testing.T) {
-	setenv(t, nil)
+	daemontest.Setenv(t, nil)
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one.jsonl"), filepath.Join(dir, "two.jsonl")
 	for _, path := range []string{one, two} {
@@ -206,7 +208,7 @@ func TestSimulate(t *testing.T) {
 			t.Fatalf("exit %d: %s%s", code, stdout, stderr)
 		}
 	}
-	first, second := readRecords(t, one), readRecords(t, two)
+	first, second := daemontest.Records(t, one), daemontest.Records(t, two)
 	if len(first) != 12*4*3 || len(second) != len(first) {
 		t.Fatalf("%d and %d records, want 144", len(first), len(second))
 	}
@@ -250,7 +252,7 @@ func TestSimulate(t *testing.T) {
 
 // The command's JSON holds what other programs estimate from the same file.
 func TestReportVectors(t *testing.T) {
-	setenv(t, nil)
+	daemontest.Setenv(t, nil)
 	for _, name := range []string{"e2e_planted", "e2e_null"} {
 		data, err := os.ReadFile("../bias/testdata/" + name + ".expected.json")
 		if err != nil {
@@ -288,7 +290,7 @@ func TestReportVectors(t *testing.T) {
 }
 
 func TestLeaderboard(t *testing.T) {
-	setenv(t, nil)
+	daemontest.Setenv(t, nil)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "21"); code != 0 {
 		t.Fatal(stderr)
@@ -315,7 +317,7 @@ func TestLeaderboard(t *testing.T) {
 }
 
 func TestStoreVerify(t *testing.T) {
-	setenv(t, nil)
+	daemontest.Setenv(t, nil)
 	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
 	if code, _, stderr := command(t, "store", "verify"); code != 1 || !strings.Contains(stderr, "no such file") {
 		t.Errorf("exit %d: %s", code, stderr)
@@ -344,12 +346,12 @@ func TestStoreVerify(t *testing.T) {
 }
 
 func TestStoreExport(t *testing.T) {
-	setenv(t, nil)
+	daemontest.Setenv(t, nil)
 	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
 	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
 		t.Fatal(stderr)
 	}
-	want := readRecords(t, path)
+	want := daemontest.Records(t, path)
 	if err := os.Rename(path, path+".000001"); err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +362,7 @@ func TestStoreExport(t *testing.T) {
 	if code, stdout, stderr := command(t, "store", "export", "--out", out); code != 0 || stdout != "" || !strings.Contains(stderr, "1 lines hold no record") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
-	if diff := cmp.Diff(want, readRecords(t, out)); diff != "" {
+	if diff := cmp.Diff(want, daemontest.Records(t, out)); diff != "" {
 		t.Error(diff)
 	}
 	if code, _, stderr := command(t, "store", "export", "--out", out); code != 2 || !strings.Contains(stderr, "new file") {
@@ -385,7 +387,7 @@ func TestStoreExport(t *testing.T) {
 
 // Between a rotation and the next session there are closed segments and no data file.
 func TestCommandsReadClosedSegmentsAlone(t *testing.T) {
-	setenv(t, nil)
+	daemontest.Setenv(t, nil)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	for _, args := range [][]string{{"bias-report"}, {"leaderboard"}} {
 		if code, _, stderr := command(t, append(args, "--input", path)...); code == 0 || !strings.Contains(stderr, path) {
@@ -411,7 +413,7 @@ func TestCommandsReadClosedSegmentsAlone(t *testing.T) {
 // What a record does not tell is empty in the table, not 0; the position of an old
 // schema is in every form; and no id is a formula for a spreadsheet.
 func TestStoreExportTellsWhatIsThere(t *testing.T) {
-	setenv(t, nil)
+	daemontest.Setenv(t, nil)
 	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
@@ -460,7 +462,7 @@ func (*overQuota) Close() error { return syscall.EDQUOT }
 
 func TestStoreExportReportsClose(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	setenv(t, nil)
+	daemontest.Setenv(t, nil)
 	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
 		t.Fatal(stderr)
 	}
@@ -471,7 +473,7 @@ func TestStoreExportReportsClose(t *testing.T) {
 }
 
 func TestReportCountsBadLines(t *testing.T) {
-	setenv(t, nil)
+	daemontest.Setenv(t, nil)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "10"); code != 0 {
 		t.Fatal(stderr)
@@ -516,15 +518,15 @@ func TestReportCountsBadLines(t *testing.T) {
 }
 
 func TestHealthcheck(t *testing.T) {
-	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b"})
-	t.Setenv("LLM_COUNCIL_ADDR", d.listener.Addr().String())
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
+	t.Setenv("LLM_COUNCIL_ADDR", strings.TrimPrefix(d.URL(), "http://"))
 	if code, stdout, stderr := command(t, "healthcheck"); code != 0 || stdout != "ok\n" {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 	for address, want := range map[string]string{
 		"0.0.0.0:8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "[::]:8080": "127.0.0.1:8080", "10.0.0.1:80": "10.0.0.1:80", "[::1]:80": "[::1]:80", "host:1": "host:1",
 	} {
-		if got := reachable(address); got != want {
+		if got := daemon.Reachable(address); got != want {
 			t.Errorf("%s: %s", address, got)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
@@ -55,7 +56,7 @@ func (c probeCmd) Run(ctx context.Context, std IO) error {
 	}
 	var sim simllm.Options
 	if c.Simulate {
-		cfg = simulatedConfig(cfg, c.Out)
+		cfg = daemon.Simulated(cfg, c.Out)
 		sim.Models = simllm.Council()
 		for i := range sim.Models {
 			sim.Models[i].Latency = simllm.Latency{}
@@ -64,7 +65,7 @@ func (c probeCmd) Run(ctx context.Context, std IO) error {
 		return usageError{err}
 	}
 	cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
-	e, err := newEngine(ctx, cfg, sim, nil, slog.New(slog.DiscardHandler), std.Version)
+	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Simulated: sim, Log: slog.New(slog.DiscardHandler), Version: std.Version})
 	if err != nil {
 		return err
 	}
@@ -152,7 +153,7 @@ func (c probeCmd) cost(cfg config.Config, plans []council.Plan) string {
 }
 
 // probe asks, writes the records to a new file, and computes the figures from it.
-func (c probeCmd) probe(ctx context.Context, std IO, e *engine, plans []council.Plan) (p probed, err error) {
+func (c probeCmd) probe(ctx context.Context, std IO, e *daemon.Engine, plans []council.Plan) (p probed, err error) {
 	out, _, err := store.Open(store.Options{Path: c.Out}) //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
 		return p, err

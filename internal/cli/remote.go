@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/httpapi"
-	"github.com/councild/councild/internal/sessions"
 )
 
 const (
@@ -249,4 +247,11 @@ func problemOf(document []byte, before string) error {
 		return errors.New(before)
 	}
 	return readable(&council.Error{Detail: before + ": " + p.Detail, Fields: p.Errors})
+}
+
+// within calls f with a context that ends after the timeout, and not with ctx.
+func within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	return f(ctx)
 }

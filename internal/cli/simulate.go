@@ -12,6 +12,7 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
@@ -35,7 +36,7 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	if err := newFile(c.Out); err != nil {
 		return err
 	}
-	cfg = simulatedConfig(cfg, c.Out)
+	cfg = daemon.Simulated(cfg, c.Out)
 	cfg.AllowedModels = nil
 	out, _, err := store.Open(store.Options{Path: c.Out}) //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
@@ -47,8 +48,9 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	for i := range models {
 		models[i].Latency = simllm.Latency{}
 	}
-	log := slog.New(slog.DiscardHandler)
-	e, err := newEngine(ctx, cfg, simllm.Options{Seed: c.Seed, Models: models}, out, log, std.Version)
+	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
+		Config: cfg, Simulated: simllm.Options{Seed: c.Seed, Models: models}, Recorder: out, Log: slog.New(slog.DiscardHandler), Version: std.Version,
+	})
 	if err != nil {
 		return err
 	}

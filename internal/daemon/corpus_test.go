@@ -1,4 +1,4 @@
-package cli
+package daemon_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -110,5 +111,5 @@ func TestFaultF14(t *testing.T) {
 			}
 		})
 	}
-	measured(t, "F14", "200; each ballot ok, abstained or invalid, with its reason", "replies %v", outcomes)
+	daemontest.Fault(t, "F14", "200; each ballot ok, abstained or invalid, with its reason", "replies %v", outcomes)
 }

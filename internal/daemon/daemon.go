@@ -1,6 +1,11 @@
-package cli
+// Package daemon wires the packages below into a council and runs it from start to
+// stop: [New] binds the address and opens the record store, [Daemon.Serve] answers
+// until its context ends. Commands that need no address use an [Engine] alone. The
+// package leaves the command line to cli, HTTP to httpapi and a run to pipeline.
+package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,13 +24,10 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
-	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
 
 const (
-	// cancelGrace is how long cancelled sessions have to answer after the drain time.
-	cancelGrace = 5 * time.Second
 	// headerTimeout and bodyTimeout are how long a client may take to send the
 	// headers and the body of a request.
 	headerTimeout = 10 * time.Second
@@ -34,64 +36,99 @@ const (
 
 var errShutdown = errors.New("the daemon shuts down")
 
-// daemon is a councild that listens. It is made by newDaemon and used up by serve.
-type daemon struct {
+// Options are what a daemon is made of.
+type Options struct {
+	Config   config.Config
+	Disk     disk.Disk    // for the records; nil: the operating system's
+	Listener net.Listener // nil: New listens on Config.Addr
+	Log      *slog.Logger // nil: nothing is logged
+	Version  string
+}
+
+// validate runs before New touches anything outside this process.
+func (o *Options) validate() error {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Log = slog.New(requestHandler{o.Log.Handler()})
+	if o.Disk == nil {
+		o.Disk = disk.OS{}
+	}
+	return o.Config.RequireCouncil()
+}
+
+// Daemon is a councild that listens. It is made by New and used up by Serve.
+type Daemon struct {
 	cfg      config.Config
 	log      *slog.Logger
 	store    *store.Store // nil when records are switched off
-	engine   *engine
+	engine   *Engine
 	listener net.Listener
 	tokens   []string // that callers need; none: nobody is asked
 	api      *httpapi.API
 	server   *http.Server
 	draining atomic.Bool
+	teardown teardown
 }
 
-// newDaemon binds the address and wires everything that a daemon needs, with its
-// records on the disk on. The caller calls serve, which also releases it.
-func newDaemon(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger, version string) (_ *daemon, err error) {
-	d := &daemon{cfg: cfg, log: log}
+// New binds the address and wires everything that a daemon needs. The caller calls
+// Serve, which also releases it, or Close.
+func New(ctx context.Context, o Options) (_ *Daemon, err error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	cfg, log := o.Config, o.Log
+	d := &Daemon{cfg: cfg, log: log}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.close(ctx))
+			err = errors.Join(err, d.Close(ctx))
 		}
 	}()
 	var recorder pipeline.Recorder
 	if cfg.BiasPersistence && cfg.BiasConsent > 0 {
 		var recovery store.Recovery
-		if d.store, recovery, err = openStore(cfg, on, log); err != nil { //nolint:contextcheck // a store lives until it is closed
+		if d.store, recovery, err = OpenStore(cfg, o.Disk, log); err != nil { //nolint:contextcheck // a store lives until it is closed
 			return nil, err
 		}
+		d.teardown.push("the record store", func(context.Context) error { return d.store.Close() })
 		recorder = d.store
 		if recovery.CutBytes > 0 {
 			log.WarnContext(ctx, "cut an unfinished last session off the record store, left by a crash", "bytes", recovery.CutBytes)
 		}
 	}
-	if d.engine, err = newEngine(ctx, cfg, simllm.Options{}, recorder, log, version); err != nil {
+	if d.engine, err = NewEngine(ctx, EngineOptions{Config: cfg, Recorder: recorder, Log: log, Version: o.Version}); err != nil {
 		return nil, err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
+	d.teardown.push("the engine", d.engine.teardown.run)
+	listener := o.Listener
+	if listener == nil {
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr); err != nil {
+			return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
+		}
 	}
 	bounded := newBoundedListener(listener, maxConnections(cfg, descriptors()))
 	d.listener = bounded
-	d.tokens = d.requireTokens(ctx)
-	o := httpapi.Options{
+	d.teardown.push("the listener", func(context.Context) error {
+		if err := bounded.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	d.tokens = requireTokens(ctx, cfg.APITokens, listener.Addr(), log)
+	options := httpapi.Options{
 		Council: d.engine, Daemon: d, Models: cfg.Models, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
-		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout, Log: log, Version: version,
+		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout, Log: log, Version: o.Version,
 	}
 	if cfg.Metrics {
-		o.Metrics = d.engine.metrics.Handler()
+		options.Metrics = d.engine.metrics.Handler()
 	}
 	if d.engine.tracing != nil {
-		o.Middleware = d.engine.tracing.Middleware
+		options.Middleware = d.engine.tracing.Middleware
 	}
-	if d.api, err = httpapi.New(o); err != nil {
+	if d.api, err = httpapi.New(options); err != nil {
 		return nil, err
 	}
+	d.teardown.push("the interface", always(d.api.Close))
 	d.server = &http.Server{
 		Handler: d.api, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		WriteTimeout: cfg.Timeout + time.Minute, // a run, and its answer
@@ -111,23 +148,26 @@ func newDaemon(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.L
 
 // requireTokens returns the bearer tokens that callers need. An address that others can
 // reach is never left open: without configured tokens one is made.
-func (d *daemon) requireTokens(ctx context.Context) []string {
-	tokens := make([]string, 0, len(d.cfg.APITokens))
-	for _, t := range d.cfg.APITokens {
+func requireTokens(ctx context.Context, configured []config.Secret, addr net.Addr, log *slog.Logger) []string {
+	tokens := make([]string, 0, len(configured))
+	for _, t := range configured {
 		tokens = append(tokens, t.Reveal())
 	}
-	if address, ok := d.listener.Addr().(*net.TCPAddr); len(tokens) == 0 && ok && !address.IP.IsLoopback() {
+	if address, ok := addr.(*net.TCPAddr); len(tokens) == 0 && ok && !address.IP.IsLoopback() {
 		tokens = []string{rand.Text()}
-		d.log.WarnContext(ctx, "the address is not loopback and LLM_COUNCIL_API_TOKENS is not set: made a token for this run", "token", tokens[0])
+		log.WarnContext(ctx, "the address is not loopback and LLM_COUNCIL_API_TOKENS is not set: made a token for this run", "token", tokens[0])
 	}
 	return tokens
 }
 
-// url returns where the daemon is reached from this machine.
-func (d *daemon) url() string { return "http://" + reachable(d.listener.Addr().String()) }
+// Tokens returns the bearer tokens that callers need; none: nobody is asked for one.
+func (d *Daemon) Tokens() []string { return d.tokens }
 
-// reachable turns an address to listen on into one to connect to.
-func reachable(address string) string {
+// URL returns where the daemon is reached from this machine.
+func (d *Daemon) URL() string { return "http://" + Reachable(d.listener.Addr().String()) }
+
+// Reachable turns an address to listen on into one to connect to.
+func Reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return address
@@ -138,12 +178,12 @@ func reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// serve answers requests until ctx ends. Then it takes no new session, lets the
+// Serve answers requests until ctx ends. Then it takes no new session, lets the
 // running ones finish within the drain time, cancels what is left, and releases
 // everything.
-func (d *daemon) serve(ctx context.Context) error {
+func (d *Daemon) Serve(ctx context.Context) error {
 	defer func() {
-		if err := d.close(ctx); err != nil {
+		if err := d.Close(ctx); err != nil {
 			d.log.ErrorContext(ctx, "closing", "error", err)
 		}
 	}()
@@ -152,7 +192,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.server.BaseContext = func(net.Listener) context.Context { return base }
 	failed := make(chan error, 1)
 	go func() { failed <- d.server.Serve(d.listener) }()
-	d.log.InfoContext(ctx, "listening", "url", d.url(), "models", d.cfg.Models, "records", d.recordFile())
+	d.log.InfoContext(ctx, "listening", "url", d.URL(), "models", d.cfg.Models, "records", d.recordFile())
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serving: %w", err)
@@ -165,9 +205,9 @@ func (d *daemon) serve(ctx context.Context) error {
 	if err := within(ctx, d.cfg.DrainTimeout, d.api.Idle); err != nil {
 		d.log.WarnContext(ctx, "the drain time is over: cancelling the running sessions")
 		d.api.Cancel(errShutdown)
-		_ = within(ctx, cancelGrace, d.api.Idle) // what is still there is cut off below
+		_ = within(ctx, closeGrace, d.api.Idle) // what is still there is cut off below
 	}
-	if err := within(ctx, cancelGrace, d.server.Shutdown); err != nil {
+	if err := within(ctx, closeGrace, d.server.Shutdown); err != nil {
 		cancel(errShutdown)
 		_ = d.server.Close() // nothing more can be waited for
 	}
@@ -178,34 +218,10 @@ func (d *daemon) serve(ctx context.Context) error {
 	return nil
 }
 
-// within calls f with a context that ends after the timeout, and not with ctx.
-func within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	defer cancel()
-	return f(ctx)
-}
+// Close releases what New took. Serve calls it.
+func (d *Daemon) Close(ctx context.Context) error { return d.teardown.run(ctx) }
 
-// close releases what newDaemon took, the last first.
-func (d *daemon) close(ctx context.Context) error {
-	var errs []error
-	if d.listener != nil {
-		if err := d.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	if d.api != nil {
-		d.api.Close()
-	}
-	if d.engine != nil {
-		d.engine.Close(ctx)
-	}
-	if d.store != nil {
-		errs = append(errs, d.store.Close())
-	}
-	return errors.Join(errs...)
-}
-
-func (d *daemon) recordFile() string {
+func (d *Daemon) recordFile() string {
 	if d.store == nil {
 		return "off"
 	}
@@ -213,20 +229,20 @@ func (d *daemon) recordFile() string {
 }
 
 // Report implements httpapi.Daemon.
-func (d *daemon) Report(ctx context.Context, q httpapi.ReportQuery) (bias.Report, error) {
-	return report(ctx, d.cfg, d.cfg.BiasStore, q)
+func (d *Daemon) Report(ctx context.Context, q httpapi.ReportQuery) (bias.Report, error) {
+	return Report(ctx, d.cfg, d.cfg.BiasStore, q)
 }
 
 // Leaderboard implements httpapi.Daemon.
-func (d *daemon) Leaderboard(ctx context.Context, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
-	return leaderboard(ctx, d.cfg, d.cfg.BiasStore, q)
+func (d *Daemon) Leaderboard(ctx context.Context, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+	return Leaderboard(ctx, d.cfg, d.cfg.BiasStore, q)
 }
 
 // Draining implements httpapi.Daemon.
-func (d *daemon) Draining() bool { return d.draining.Load() }
+func (d *Daemon) Draining() bool { return d.draining.Load() }
 
 // NotReady implements httpapi.Daemon.
-func (d *daemon) NotReady() []httpapi.Reason {
+func (d *Daemon) NotReady() []httpapi.Reason {
 	var reasons []httpapi.Reason
 	if d.Draining() {
 		reasons = append(reasons, httpapi.Reason{Code: "draining", Message: "the daemon is shutting down"})
