@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"unicode"
 
+	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
@@ -99,11 +100,16 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 
 // daemon asks a running daemon.
 func (c askCmd) daemon(ctx context.Context, _ IO, cfg config.Config, p *progress) (*council.Session, error) {
-	d := remote{url: strings.TrimRight(c.Server, "/")}
+	o := client.Options{URL: c.Server}
 	if len(cfg.APITokens) > 0 {
-		d.token = cfg.APITokens[0].Reveal()
+		o.Token = cfg.APITokens[0].Reveal()
 	}
-	return d.ask(ctx, c.Question, p)
+	d, err := client.New(o)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--server: %w", err)}
+	}
+	defer d.Close()
+	return d.Ask(ctx, council.Submission{Request: council.Request{Query: c.Question}}, p)
 }
 
 // readable writes a council.Error as a person wants to read it, with every field.
@@ -112,12 +118,7 @@ func readable(err error) error {
 	if !ok {
 		return err
 	}
-	var b strings.Builder
-	b.WriteString(e.Detail)
-	for _, f := range e.Fields {
-		fmt.Fprintf(&b, "\n  %s: %s; %s", f.Field, f.Message, f.Fix)
-	}
-	return errors.New(b.String())
+	return errors.New(e.Explain())
 }
 
 // progress shows on a terminal what the members do, and the answer as it arrives.
