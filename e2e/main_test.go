@@ -30,8 +30,8 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// patience is how long the page may take for one thing on a loaded machine.
-const patience = 30 * time.Second
+// pageTimeout is how long the page may take for one step on a loaded machine.
+const pageTimeout = 30 * time.Second
 
 // chromium is the browser that all tests share.
 var chromium context.Context
@@ -114,8 +114,8 @@ func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string 
 	}
 }
 
-// council is four members that answer at once.
-func council() []simllm.Model {
+// members are four models that answer at once.
+func members() []simllm.Model {
 	return []simllm.Model{{Name: "amber"}, {Name: "birch"}, {Name: "cedar"}, {Name: "dune"}}
 }
 
@@ -183,7 +183,7 @@ func (p *tab) seen() []string {
 // do performs actions.
 func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, pageTimeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		p.Fatal(err)
@@ -221,7 +221,7 @@ func value[T any](p *tab, expression string) T {
 // until waits until an expression holds in the page.
 func (p *tab) until(expression string) {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, pageTimeout)
 	defer cancel()
 	_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(
 		`new Promise((resolve) => { const look = () => (%s) ? resolve(true) : requestAnimationFrame(look); look(); })`, expression), chromedp.EvalAwaitPromise))

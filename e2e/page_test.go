@@ -67,7 +67,7 @@ func paragraphs(p *tab) string {
 
 // Somebody asks, watches each step as it happens, and reads the result.
 func TestAskAndWatch(t *testing.T) {
-	models := council()
+	models := members()
 	release := hold(t, models, simllm.Question, simllm.Review)
 	writing(&models[0], long())
 	p := open(t, daemon(t, nil, models...), "")
@@ -139,7 +139,7 @@ func TestAskAndWatch(t *testing.T) {
 // A reload in the middle of the reviews, and one in the middle of the answer, goes
 // on where the session is.
 func TestReload(t *testing.T) {
-	models := council()
+	models := members()
 	release := hold(t, models, simllm.Review)
 	writing(&models[0], long())
 	p := open(t, daemon(t, nil, models...), "")
@@ -229,7 +229,7 @@ func (w *cutWriter) Write(b []byte) (int, error) {
 
 // A line that is cut, also in the middle of an event, loses and repeats nothing.
 func TestCutLine(t *testing.T) {
-	models := council()
+	models := members()
 	writing(&models[0], long())
 	l := &line{first: 500}
 	p := open(t, l.start(t, daemon(t, nil, models...)), "")
@@ -257,7 +257,7 @@ func TestCutLine(t *testing.T) {
 func TestLostReply(t *testing.T) {
 	l := &line{}
 	l.lose.Store(true)
-	p := open(t, l.start(t, daemon(t, nil, council()...)), "")
+	p := open(t, l.start(t, daemon(t, nil, members()...)), "")
 	p.ask("Was I heard?")
 	p.says(said, "The answer is complete.")
 	list := get[struct{ Sessions []any }](t, p.origin+"/v1/council")
@@ -270,7 +270,7 @@ func TestLostReply(t *testing.T) {
 func TestDegraded(t *testing.T) {
 	broken := []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}
 	origin := daemon(t, map[string]string{"CHAIRMAN": "down", "MODELS": "amber,birch,cedar,down"},
-		append(council(), simllm.Model{Name: "down", Faults: broken})...)
+		append(members(), simllm.Model{Name: "down", Faults: broken})...)
 	p := open(t, origin, "")
 	p.ask("Who is missing?")
 	p.says(said, "The answer is degraded.")
@@ -304,7 +304,7 @@ func TestTooFewAnswers(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	models := council()
+	models := members()
 	hold(t, models, simllm.Review)
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("Shall we stop?")
@@ -321,7 +321,7 @@ func TestCancel(t *testing.T) {
 
 // The list has the sessions of this daemon, whoever began them, and opens them.
 func TestSessions(t *testing.T) {
-	models := council()
+	models := members()
 	release := hold(t, models, simllm.Review)
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("Which comes first?")
@@ -347,7 +347,7 @@ func TestSessions(t *testing.T) {
 
 // A question that is refused stays in its field, with the reason under it.
 func TestRefusedQuestion(t *testing.T) {
-	p := open(t, daemon(t, map[string]string{"MAX_QUERY_BYTES": "10"}, council()...), "")
+	p := open(t, daemon(t, map[string]string{"MAX_QUERY_BYTES": "10"}, members()...), "")
 	p.do(chromedp.SendKeys(chromedp.ID("query"), "This is more than ten bytes"))
 	p.press("\r")
 	p.says("#ask-problem", "query: ")
@@ -361,7 +361,7 @@ func TestRefusedQuestion(t *testing.T) {
 // tab only and out of the address.
 func TestToken(t *testing.T) {
 	const token = "a-token-of-sixteen-and-more"
-	p := open(t, daemon(t, map[string]string{"API_TOKENS": token}, council()...), "")
+	p := open(t, daemon(t, map[string]string{"API_TOKENS": token}, members()...), "")
 	p.until(`document.getElementById("token").open`)
 	p.shot("token")
 	p.press("a-wrong-token-of-some-length\r")
@@ -396,7 +396,7 @@ func simulated(t *testing.T) string {
 
 // The report draws each interval, and has the same figures as a table.
 func TestReport(t *testing.T) {
-	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, council()...), "#/report")
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...), "#/report")
 	p.until(`document.querySelector("#report table")`)
 	type metric struct {
 		Estimate *float64 `json:"point_estimate"`
@@ -478,7 +478,7 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportOfNothing(t *testing.T) {
-	p := open(t, daemon(t, nil, council()...), "#/report")
+	p := open(t, daemon(t, nil, members()...), "#/report")
 	p.says("#report", "10 more sessions needed")
 	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
 	p.says("#leaderboard", "No session holds a ballot")
@@ -486,7 +486,7 @@ func TestReportOfNothing(t *testing.T) {
 
 // Everything can be done without a mouse, in the order in which it stands.
 func TestKeyboard(t *testing.T) {
-	p := open(t, daemon(t, nil, council()...), "")
+	p := open(t, daemon(t, nil, members()...), "")
 	p.until(`!document.getElementById("ask").hidden`)
 	focused := func() string {
 		return value[string](p, `(document.activeElement.id || document.activeElement.textContent).trim()`)
@@ -533,7 +533,7 @@ func TestKeyboard(t *testing.T) {
 
 // Nothing moves for readers who want that.
 func TestReducedMotion(t *testing.T) {
-	models := council()
+	models := members()
 	hold(t, models, simllm.Question)
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("Does it move?")
@@ -555,7 +555,7 @@ func TestAccessible(t *testing.T) {
 		t.Fatal(err)
 	}
 	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}}
-	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, append(council(), down)...), "")
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, append(members(), down)...), "")
 	check := func(view string) {
 		t.Helper()
 		for _, scheme := range []string{"light", "dark"} {
@@ -583,7 +583,7 @@ func TestAccessible(t *testing.T) {
 
 // Nothing is wider than a phone, except tables, which scroll by themselves.
 func TestPhone(t *testing.T) {
-	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, council()...), "")
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...), "")
 	p.look(360, 740, "light")
 	p.ask("Does it fit? " + strings.Repeat("Averylongwordwithoutanyspace", 10))
 	p.says(said, "The answer is complete.")
@@ -605,7 +605,7 @@ func TestHostileText(t *testing.T) {
 	const line = `<script>window.harmed = 1</script><img src=x onerror="window.harmed = 1"><svg onload="window.harmed = 1"></svg>`
 	const hostile = line + "\n\n" + `**<b onmouseover="window.harmed = 1">bold</b>** [a link](javascript:window.harmed=1) ` + "`<i>code</i>`" +
 		"\n\n```<u>\n</code></pre><script>window.harmed = 1</script>\n```\n\n# <h1>x\n- <li>y\n"
-	models := council()
+	models := members()
 	for i := range models {
 		models[i].Reply = func(task simllm.Task) (string, bool) {
 			if task.Kind != simllm.Review {
@@ -643,7 +643,7 @@ func TestHostileText(t *testing.T) {
 // The policy refuses what a mistake of the page would let in. It also shows that
 // the tests notice.
 func TestPolicy(t *testing.T) {
-	origin := daemon(t, nil, council()...)
+	origin := daemon(t, nil, members()...)
 	elsewhere, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
