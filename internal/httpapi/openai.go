@@ -95,21 +95,28 @@ func (c ChatRequest) request(p *problems) council.Request {
 		r.Models = strings.Split(names, ",")
 		r.Direct = len(r.Models) == 1
 	}
-	refuse := func(is bool, field, message, fix string) {
-		if is {
-			p.add(field, message, fix)
+	given := func(raw json.RawMessage) bool { return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw)) }
+	for _, refused := range []struct {
+		is                  bool
+		field, message, fix string
+	}{
+		{c.N != nil && *c.N != 1, "n", "a council gives one answer", "leave n out"},
+		{given(c.Tools), "tools", "a council calls no tools", "leave tools out"},
+		{given(c.Functions), "functions", "a council calls no functions", "leave functions out"},
+		{
+			c.ResponseFormat != nil && c.ResponseFormat.Type != "text", "response_format",
+			"a council answers in free text", "leave response_format out, and ask for the form in the question",
+		},
+		{given(c.Stop), "stop", "a council's answer is given whole", "leave stop out"},
+		{c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out"},
+		{given(c.Audio), "audio", "a council answers in text", "leave audio out"},
+		{given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out"},
+		{len(c.Messages) == 0 && !p.about("messages"), "messages", "there is no message", "give at least the user's question"},
+	} {
+		if refused.is {
+			p.add(refused.field, refused.message, refused.fix)
 		}
 	}
-	given := func(raw json.RawMessage) bool { return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw)) }
-	refuse(c.N != nil && *c.N != 1, "n", "a council gives one answer", "leave n out")
-	refuse(given(c.Tools), "tools", "a council calls no tools", "leave tools out")
-	refuse(given(c.Functions), "functions", "a council calls no functions", "leave functions out")
-	refuse(c.ResponseFormat != nil && c.ResponseFormat.Type != "text", "response_format", "a council answers in free text", "leave response_format out, and ask for the form in the question")
-	refuse(given(c.Stop), "stop", "a council's answer is given whole", "leave stop out")
-	refuse(c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out")
-	refuse(given(c.Audio), "audio", "a council answers in text", "leave audio out")
-	refuse(given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out")
-	refuse(len(c.Messages) == 0 && !p.about("messages"), "messages", "there is no message", "give at least the user's question")
 	for i, m := range c.Messages {
 		if m.Role == "developer" { // OpenAI's newer name
 			m.Role = council.RoleSystem
@@ -286,7 +293,7 @@ func speaksOpenAI(r *http.Request) bool {
 func chatError(e *council.Error) ChatError {
 	e = bounded(e)
 	body := ChatErrorBody{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
-	if status, _ := meaning(e.Code); status == http.StatusTooManyRequests {
+	if status := meaningOf(e.Code).status; status == http.StatusTooManyRequests {
 		body.Type = "rate_limit_error"
 	} else if status >= http.StatusInternalServerError {
 		body.Type = "server_error"

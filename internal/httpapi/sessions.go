@@ -50,7 +50,10 @@ func (a *API) cancelSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	summary := s.Summary()
 	if summary.Status != council.StatusRunning {
-		return &council.Error{Code: council.CodeConflict, SessionID: summary.ID, Detail: "the session is over, with status " + string(summary.Status) + "; there is nothing to cancel"}
+		return &council.Error{
+			Code: council.CodeConflict, SessionID: summary.ID,
+			Detail: fmt.Sprintf("the session is over, with status %s; there is nothing to cancel", summary.Status),
+		}
 	}
 	s.Cancel(errDeleted)
 	return writeJSON(w, http.StatusAccepted, summary)
@@ -72,7 +75,7 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 			}}}
 		}
 	}
-	if seen == count && more == nil { // to an EventSource this says: do not come again
+	if seen == count && more == nil { // This status tells an EventSource not to connect again.
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -86,5 +89,8 @@ func (a *API) find(r *http.Request) (*sessions.Session, error) {
 	if s := a.sessions.Get(a.owner(r), id); s != nil {
 		return s, nil
 	}
-	return nil, &council.Error{Code: council.CodeNotFound, Detail: fmt.Sprintf("there is no session %q of this token; GET /v1/council lists those that are kept", id)}
+	return nil, &council.Error{
+		Code:   council.CodeNotFound,
+		Detail: fmt.Sprintf("there is no session %q of this token; GET /v1/council lists those that are kept", id),
+	}
 }

@@ -20,9 +20,6 @@ const (
 	// session's log.
 	writeTimeout = 30 * time.Second
 	maxWrite     = 64 << 10
-	// eventBuffer is the size of the buffers in which small events become one write.
-	// They are taken for writing only: a watcher that waits has none.
-	eventBuffer = maxWrite
 )
 
 // streamEntries sends the entries of a session behind the first seen ones as
