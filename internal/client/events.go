@@ -31,7 +31,8 @@ const (
 	maxLine = 256 << 20
 )
 
-// Event is an entry of a session's log with its number, from 1.
+// Event is an entry of a session's log with its number, from 1; 0 where the stream
+// gives none.
 type Event struct {
 	Number int
 	council.Entry
@@ -55,12 +56,7 @@ func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
 			field, value, _ := bytes.Cut(lines.Bytes(), []byte(": "))
 			switch string(field) {
 			case "id":
-				number, err := strconv.Atoi(string(value))
-				if err != nil {
-					yield(Event{}, fmt.Errorf("the id of an event: %w", err))
-					return
-				}
-				e.Number = number
+				e.Number, _ = strconv.Atoi(string(value)) // Another event than ours has no number.
 			case "event":
 				e.Type = council.EventType(value)
 			case "data":
@@ -74,32 +70,27 @@ func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
 }
 
 // Decode returns the event that an entry was made of. Its data has the type that the
-// constants of council.EventType name.
+// constants of council.EventType name; nil where the type is unknown.
 func Decode(e council.Entry) (event council.Event, err error) {
 	event.Type = e.Type
-	switch e.Type {
-	case council.EventStarted:
-		event.Data, err = decode[council.Started](e.Data)
-	case council.EventAnswer:
-		event.Data, err = decode[council.Answer](e.Data)
-	case council.EventStage1:
-		event.Data, err = decode[[]council.Answer](e.Data)
-	case council.EventBallot:
-		event.Data, err = decode[council.Review](e.Data)
-	case council.EventStage2:
-		event.Data, err = decode[council.Tally](e.Data)
-	case council.EventDelta:
-		event.Data, err = decode[council.Delta](e.Data)
-	case council.EventRestart:
-		event.Data, err = decode[council.Restart](e.Data)
-	case council.EventStage3:
-		event.Data, err = decode[council.Synthesis](e.Data)
-	case council.EventDone:
-		event.Data, err = decode[*council.Session](e.Data)
-	case council.EventFailed:
-		var p council.Problem
-		p, err = decode[council.Problem](e.Data)
-		event.Data = causeOf(p)
+	decoders := map[council.EventType]func([]byte) (any, error){
+		council.EventStarted: decode[council.Started],
+		council.EventAnswer:  decode[council.Answer],
+		council.EventStage1:  decode[[]council.Answer],
+		council.EventBallot:  decode[council.Review],
+		council.EventStage2:  decode[council.Tally],
+		council.EventDelta:   decode[council.Delta],
+		council.EventRestart: decode[council.Restart],
+		council.EventStage3:  decode[council.Synthesis],
+		council.EventDone:    decode[*council.Session],
+		council.EventFailed: func(data []byte) (any, error) {
+			var p council.Problem
+			err := json.Unmarshal(data, &p)
+			return causeOf(p), err
+		},
+	}
+	if decoder := decoders[e.Type]; decoder != nil {
+		event.Data, err = decoder(e.Data)
 	}
 	if err != nil {
 		return event, fmt.Errorf("reading %s: %w", e.Type, err)
@@ -107,8 +98,9 @@ func Decode(e council.Entry) (event council.Event, err error) {
 	return event, nil
 }
 
-func decode[T any](data []byte) (v T, err error) {
-	err = json.Unmarshal(data, &v)
+func decode[T any](data []byte) (any, error) {
+	var v T
+	err := json.Unmarshal(data, &v)
 	return v, err
 }
 
@@ -116,85 +108,66 @@ func decode[T any](data []byte) (v T, err error) {
 // connections as it takes, and returns the session at its end. A session that failed
 // is an *Error.
 func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*council.Session, error) {
-	w := watcher{client: c, path: path(id) + "/events", observer: o}
-	pause, resumes := minPause, 0
+	seen, pause, resumes := 0, minPause, 0
 	for {
-		before := w.seen
-		err := w.watch(ctx)
-		if w.session != nil || w.failure != nil {
-			return w.session, w.failure
-		}
-		if ctx.Err() != nil {
+		before := seen
+		session, broken, err := c.watch(ctx, id, &seen, o)
+		switch {
+		case !broken:
+			return session, err
+		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		}
-		if w.seen > before {
+		case seen > before:
 			pause, resumes = minPause, 0
 			continue
-		}
-		if resumes++; resumes > maxResumes {
+		case resumes == maxResumes:
 			return nil, fmt.Errorf("watching session %s: %w", id, err)
 		}
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 		}
-		pause = min(2*pause, maxPause)
+		pause, resumes = min(2*pause, maxPause), resumes+1
 	}
 }
 
-// watcher watches one session.
-type watcher struct {
-	client   *Client
-	path     string // of its events
-	observer council.Observer
-	seen     int              // the number of the last event that arrived
-	session  *council.Session // at its end
-	failure  error            // why there is none; another connection would not help
-}
-
-// watch reads events until their stream ends or breaks.
-func (w *watcher) watch(ctx context.Context) error {
+// watch reads the events behind those that were seen, over one connection. If that is
+// broken, another one may bring more.
+func (c *Client) watch(ctx context.Context, id string, seen *int, o council.Observer) (s *council.Session, broken bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silence := time.AfterFunc(maxSilence, cancel)
 	defer silence.Stop()
-	resp, err := w.client.send(ctx, http.MethodGet, w.path, nil, http.StatusOK, "Last-Event-ID", strconv.Itoa(w.seen))
+	resp, err := c.send(ctx, http.MethodGet, path(id)+"/events", nil, http.StatusOK, "Last-Event-ID", strconv.Itoa(*seen))
 	if err != nil {
-		if e, ok := errors.AsType[*Error](err); ok && e.Status < http.StatusInternalServerError {
-			w.failure = err
-		}
-		return err
+		refused, ok := errors.AsType[*Error](err)
+		return nil, !ok || refused.Status >= http.StatusInternalServerError, err
 	}
 	defer resp.Body.Close()
 	for e, err := range ReadEvents(heard{resp.Body, silence}) {
 		if err != nil {
-			return err
+			return nil, true, err
 		}
-		if e.Number > w.seen {
-			w.seen = e.Number
-			w.observe(e.Entry)
+		if e.Number <= *seen {
+			continue
+		}
+		*seen = e.Number
+		event, err := Decode(e.Entry)
+		if err != nil {
+			return nil, false, err
+		}
+		o.Observe(event)
+		switch data := event.Data.(type) {
+		case *council.Session:
+			return data, false, nil
+		case *council.Error:
+			return nil, false, &Error{What: "the session failed", Cause: data}
 		}
 	}
-	return io.ErrUnexpectedEOF
+	return nil, true, io.ErrUnexpectedEOF
 }
 
-// observe passes an event on.
-func (w *watcher) observe(entry council.Entry) {
-	e, err := Decode(entry)
-	if err != nil {
-		w.failure = err
-		return
-	}
-	switch data := e.Data.(type) {
-	case *council.Session:
-		w.session = data
-	case *council.Error:
-		w.failure = &Error{What: "the session failed", Cause: data}
-	}
-	w.observer.Observe(e)
-}
-
-// heard is a reader that says that there is no silence.
+// heard is a reader that starts the time of silence anew.
 type heard struct {
 	io.Reader
 	silence *time.Timer
