@@ -19,7 +19,8 @@ var floors = [][]string{
 	{"internal/council", "internal/disk", "internal/growth", "internal/pipenet", "internal/stat"},
 	{
 		"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/disagreement",
-		"internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api", "web",
+		"internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
+		"internal/sessions", "internal/client", "api", "web",
 	},
 	{"internal/stage1", "internal/stage2", "internal/stage3", "internal/render"},
 	{"internal/httpapi", "internal/pipeline", "internal/biascheck"},

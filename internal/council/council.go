@@ -11,7 +11,10 @@
 // may be missing is a pointer and null in JSON, never zero.
 package council
 
-import "context"
+import (
+	"context"
+	"encoding/json"
+)
 
 // Stage names one step of a run in failures, events and usage figures.
 type Stage string
@@ -98,6 +101,13 @@ type Event struct {
 	Type      EventType
 	SessionID string
 	Data      any
+}
+
+// Entry is an Event as it is kept and shown: its data is JSON. The data of
+// EventFailed is a Problem there.
+type Entry struct {
+	Type EventType
+	Data json.RawMessage
 }
 
 // Observer is told of every Event of a run. Calls for one session come one at a

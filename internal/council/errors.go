@@ -56,6 +56,15 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %s", e.Code, e.Detail)
 }
 
+// Explain returns the detail, and each field on a line of its own, for people.
+func (e *Error) Explain() string {
+	text := e.Detail
+	for _, f := range e.Fields {
+		text += fmt.Sprintf("\n  %s: %s; %s", f.Field, f.Message, f.Fix)
+	}
+	return text
+}
+
 // Unwrap returns the private cause.
 func (e *Error) Unwrap() error { return e.Cause }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/disk"
-	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
@@ -121,10 +120,10 @@ func (f *trial) kept(s council.Session) {
 }
 
 // problem asks a question that must be answered with this problem.
-func (f *trial) problem(t *testing.T, status int, code council.Code) (httpapi.Problem, http.Header) {
+func (f *trial) problem(t *testing.T, status int, code council.Code) (council.Problem, http.Header) {
 	t.Helper()
 	resp, data, err := f.post(t.Context(), "")
-	var problem httpapi.Problem
+	var problem council.Problem
 	if err != nil || resp.StatusCode != status || json.Unmarshal(data, &problem) != nil || problem.Code != code {
 		t.Fatalf("%.500s, %v", data, err)
 	}

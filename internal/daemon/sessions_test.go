@@ -14,7 +14,6 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -22,7 +21,7 @@ import (
 func background(t *testing.T, d *daemontest.Daemon, query string) string {
 	t.Helper()
 	status, data := d.Call(t, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, query))
-	var started sessions.Summary
+	var started council.Summary
 	if err := json.Unmarshal(data, &started); err != nil || status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, data)
 	}

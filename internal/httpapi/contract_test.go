@@ -23,7 +23,6 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/stat"
 	"github.com/getkin/kin-openapi/openapi3"
@@ -71,7 +70,7 @@ func TestContractHasTheRoutes(t *testing.T) {
 
 // schemas are the Go types behind the schemas of the contract.
 var schemas = map[string]reflect.Type{
-	"Request": reflect.TypeFor[httpapi.Submission](), "Message": reflect.TypeFor[council.Message](),
+	"Request": reflect.TypeFor[council.Submission](), "Message": reflect.TypeFor[council.Message](),
 	"Session": reflect.TypeFor[council.Session](), "Degradation": reflect.TypeFor[council.Degradation](),
 	"Failure": reflect.TypeFor[council.Failure](), "Usage": reflect.TypeFor[council.Usage](),
 	"Answer": reflect.TypeFor[council.Answer](), "Review": reflect.TypeFor[council.Review](),
@@ -94,7 +93,7 @@ var schemas = map[string]reflect.Type{
 	"Anomalies": reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](), "Calibrated": reflect.TypeFor[bias.Calibrated](),
 	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](), "Entry": reflect.TypeFor[bias.Entry](),
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](), "Readiness": reflect.TypeFor[httpapi.Readiness](),
-	"Problem": reflect.TypeFor[httpapi.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](), "Summary": reflect.TypeFor[sessions.Summary](),
+	"Problem": reflect.TypeFor[council.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](), "Summary": reflect.TypeFor[council.Summary](),
 	"Started": reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
 	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[httpapi.ModelList](), "ModelCard": reflect.TypeFor[httpapi.ModelCard](),
 	"Chat": reflect.TypeFor[httpapi.Chat](), "ChatChoice": reflect.TypeFor[httpapi.ChatChoice](), "ChatAnswer": reflect.TypeFor[httpapi.ChatAnswer](),
@@ -365,7 +364,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	}
 	inBackground := func(models string) string {
 		_, data := s.call(t, "POST", "/v1/council", `{"query":"x","background":true,"models":`+models+`}`, auth...)
-		var started sessions.Summary
+		var started council.Summary
 		if err := json.Unmarshal(data, &started); err != nil {
 			t.Fatal(err)
 		}

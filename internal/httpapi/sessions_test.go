@@ -62,7 +62,7 @@ func parse(t *testing.T, stream []byte) []event {
 func (s *server) background(t *testing.T, body string, headers ...string) string {
 	t.Helper()
 	resp, data := s.call(t, "POST", "/v1/council", `{"background":true,`+body+`}`, headers...)
-	var started sessions.Summary
+	var started council.Summary
 	if err := json.Unmarshal(data, &started); err != nil || resp.StatusCode != 202 || started.Status != council.StatusRunning ||
 		resp.Header.Get("Location") != "/v1/council/"+started.ID || time.Since(started.Created) > time.Minute {
 		t.Fatalf("%d %s: %v", resp.StatusCode, data, err)
