@@ -41,7 +41,7 @@ func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector,
 		case err == nil:
 			collector.Add(record)
 		case ok:
-			collector.Skip(bad.File, bad.Line, string(bad.Reason))
+			collector.Skip(bad.File, bad.Line, string(bad.Reason), 1)
 		case errors.Is(err, fs.ErrNotExist):
 		default:
 			return nil, err
