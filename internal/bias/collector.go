@@ -192,21 +192,26 @@ func (c *Collector) Excludes(oldest, newest time.Time) bool {
 	return newest.Before(c.oldest) || !c.o.Until.IsZero() && !oldest.Before(c.o.Until) || c.full() && newest.Before(c.order[0].start)
 }
 
-// Follow adds what another Collector of the same options took from records that
-// stand behind those of c. The other one is of no use after that.
-func (c *Collector) Follow(later *Collector) {
-	for _, from := range later.order {
-		s := c.session(from.id, from.start)
-		before := int32(len(s.told))
-		s.told = append(s.told, from.told...)
-		for _, r := range from.rows {
-			r.told += before
-			r.reviewer, r.candidate = c.member(later.names[r.reviewer]), c.member(later.names[r.candidate])
-			s.rows = append(s.rows, r)
+// AddBefore adds what another Collector of the same options took from records that
+// stand before those of c. The other one is of no use after that.
+func (c *Collector) AddBefore(earlier *Collector) {
+	for _, from := range earlier.order {
+		for i := range from.rows {
+			r := &from.rows[i]
+			r.reviewer, r.candidate = c.member(earlier.names[r.reviewer]), c.member(earlier.names[r.candidate])
 		}
+		s := c.session(from.id, from.start)
+		for i := range s.rows {
+			s.rows[i].told += int32(len(from.told))
+		}
+		s.told, s.rows = append(from.told, s.told...), append(from.rows, s.rows...)
 	}
-	for _, s := range later.skipped {
-		c.skip(s)
+	for reason, first := range earlier.skipped {
+		further, ok := c.skipped[reason]
+		c.skipped[reason] = first
+		if ok {
+			c.skip(further)
+		}
 	}
 }
 

@@ -258,8 +258,7 @@ func TestReadingFromTheNewestPart(t *testing.T) {
 			} else {
 				c = collect(o, records)
 			}
-			c.Follow(back)
-			back = c
+			back.AddBefore(c)
 		}
 		compare := cmp.Options{cmp.AllowUnexported(window{}, scores{}), cmpopts.EquateNaNs()}
 		if diff := cmp.Diff(whole.window(), back.window(), compare); diff != "" {
