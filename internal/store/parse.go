@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,9 @@ type wire struct {
 	Timestamp     string `json:"timestamp"`
 	Length        *int   `json:"response_length_chars"`
 	Own           *bool  `json:"own"`
+
+	parsed     string    // the timestamp that parsedTime is of
+	parsedTime time.Time // records of one session say the same
 }
 
 // ParseRecord returns the record in one line, without regard to its length; an
@@ -42,21 +46,24 @@ func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 	var w *wire
 	err := json.Unmarshal(line, &w)
 	mistyped, isType := errors.AsType[*json.UnmarshalTypeError](err)
-	if err != nil && !isType {
+	switch {
+	case err != nil && !isType:
 		return reject(ReasonNotJSON, err)
-	}
-	if w == nil || isType && mistyped.Field == "" { // null, or a value of another kind
+	case w == nil || isType && mistyped.Field == "": // null, or a value of another kind
 		return reject(ReasonNotAnObject, nil)
-	}
-	record := w.BiasMetricRecord
-	if record.SchemaVersion = schema(w.SchemaVersion); record.SchemaVersion == "" {
-		return reject(ReasonUnknownSchema, nil)
-	}
-	if isType {
+	case isType && schema(w.SchemaVersion) != "":
 		return reject(reasonOf(mistyped.Field), err)
 	}
+	return w.record()
+}
 
+// record returns the record with what it leaves out derived from the rest.
+func (w *wire) record() (council.BiasMetricRecord, error) {
+	record := w.BiasMetricRecord
+	record.SchemaVersion = schema(w.SchemaVersion)
 	switch {
+	case record.SchemaVersion == "":
+		return reject(ReasonUnknownSchema, nil)
 	case record.SessionID == "":
 		return reject(ReasonMissingField, errors.New("session_id"))
 	case record.ReviewerID == "":
@@ -67,9 +74,14 @@ func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 		return reject(ReasonMissingField, errors.New("response_length_chars"))
 	}
 	record.ResponseLengthChars = *w.Length
-	if record.Timestamp, err = parseTime(w.Timestamp); err != nil {
-		return reject(ReasonBadTimestamp, err)
+	if w.Timestamp != w.parsed || w.parsed == "" {
+		at, err := parseTime(w.Timestamp)
+		if err != nil {
+			return reject(ReasonBadTimestamp, err)
+		}
+		w.parsed, w.parsedTime = w.Timestamp, at
 	}
+	record.Timestamp = w.parsedTime
 	if council.EarlySchema(record.SchemaVersion) {
 		record.Position = nil
 	}
@@ -79,11 +91,12 @@ func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 	if err := checkScore(&record); err != nil {
 		return reject(ReasonBadScore, err)
 	}
-
+	record.Own = record.ReviewerID == record.ModelID
 	if w.Own != nil {
 		record.Own = *w.Own
 	}
-	derive(&record, w.Own != nil)
+	record.Provider.Reviewer = cmp.Or(record.Provider.Reviewer, provider(record.ReviewerID))
+	record.Provider.Candidate = cmp.Or(record.Provider.Candidate, provider(record.ModelID))
 	return record, nil
 }
 
@@ -165,7 +178,10 @@ func checkScore(r *council.BiasMetricRecord) error {
 	if r.ScoreValue == nil {
 		return nil
 	}
-	low, high, ok := council.ParseScale(r.ScoreScale)
+	low, high, ok := 1., 10., r.ScoreScale == council.ScoreScale // as in nearly all records
+	if !ok {
+		low, high, ok = council.ParseScale(r.ScoreScale)
+	}
 	if !ok {
 		return fmt.Errorf("score_scale is %.40q, not min-max", r.ScoreScale)
 	}
@@ -173,19 +189,6 @@ func checkScore(r *council.BiasMetricRecord) error {
 		return fmt.Errorf("score_value is %v, outside %.40s", score, r.ScoreScale)
 	}
 	return nil
-}
-
-// derive sets what a record does not tell; a provider that is empty is not told.
-func derive(r *council.BiasMetricRecord, ownGiven bool) {
-	if !ownGiven {
-		r.Own = r.ReviewerID == r.ModelID
-	}
-	if r.Provider.Reviewer == "" {
-		r.Provider.Reviewer = provider(r.ReviewerID)
-	}
-	if r.Provider.Candidate == "" {
-		r.Provider.Candidate = provider(r.ModelID)
-	}
 }
 
 // provider returns who makes a model, as far as its id tells.
