@@ -31,23 +31,42 @@ func window(cfg config.Config, sessions, days *int) bias.Options {
 	return o
 }
 
-// collect reads the store at path in one pass. A store that does not exist yet
-// holds no sessions.
+// collect reads the store at path, from the newest file back. Of a segment that says
+// that it lies outside the window only the number of its bad lines is taken. A store
+// that does not exist yet holds no sessions.
 func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector, error) {
-	collector := bias.NewCollector(o)
-	for record, err := range store.ReadFile(ctx, path) {
-		bad, ok := errors.AsType[*store.LineError](err)
-		switch {
-		case err == nil:
-			collector.Add(record)
-		case ok:
-			collector.Skip(bad.File, bad.Line, string(bad.Reason), 1)
-		case errors.Is(err, fs.ErrNotExist):
-		default:
+	all := bias.NewCollector(o)
+	for file, err := range store.Files(path) {
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("opening the record store: %w", err)
+		}
+		earlier := bias.NewCollector(o)
+		if s, ok := file.Summary(); ok && (s.Records == 0 || all.Excludes(s.Oldest, s.Newest)) {
+			for _, skip := range s.Skipped {
+				earlier.Skip(file.Name, skip.Lines[0], string(skip.Reason), skip.Count)
+			}
+		} else if err := collectFile(ctx, file, earlier); err != nil {
 			return nil, err
 		}
+		all.AddBefore(earlier)
 	}
-	return collector, nil
+	return all, nil
+}
+
+func collectFile(ctx context.Context, file store.File, to *bias.Collector) error {
+	for record, err := range file.Records(ctx) {
+		if bad, ok := errors.AsType[*store.LineError](err); ok {
+			to.Skip(bad.File, bad.Line, string(bad.Reason), 1)
+		} else if err != nil {
+			return err
+		} else {
+			to.Add(record)
+		}
+	}
+	return nil
 }
 
 func report(ctx context.Context, cfg config.Config, path string, q httpapi.ReportQuery) (bias.Report, error) {

@@ -70,7 +70,7 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "FILE\tBYTES\tSESSIONS\tRECORDS\tSKIPPED") // errors come with Flush
 	var all store.Part
-	skipped, unreadable := 0, 0
+	skipped, unreadable, wrong := 0, 0, 0
 	for _, p := range parts {
 		n := 0
 		for _, s := range p.Skipped {
@@ -92,6 +92,10 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 			_, _ = fmt.Fprintf(w, "%s: cannot be read: %v\n", p.File, p.Err)
 			unreadable++
 		}
+		if p.SummaryErr != nil {
+			_, _ = fmt.Fprintf(w, "%s: %v\n", p.File, p.SummaryErr)
+			wrong++
+		}
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -99,6 +103,8 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 	switch {
 	case unreadable > 0:
 		return fmt.Errorf("%d files of the record store cannot be read", unreadable)
+	case wrong > 0:
+		return fmt.Errorf("the summaries of %d files of the record store are wrong: reports may pass over what they hold", wrong)
 	case skipped > 0:
 		return errors.New("the record store has lines that hold no record (an unterminated one at the very end may be a session being written)")
 	}

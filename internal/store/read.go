@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,12 +85,12 @@ func ReadFile(ctx context.Context, path string) iter.Seq2[council.BiasMetricReco
 // record of an old schema: what it left out, and its position.
 func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
-		for part, err := range parts(path) {
+		for f, err := range files(path, false) {
 			if err != nil {
 				yield(Line{}, fmt.Errorf("opening the record store: %w", err))
 				return
 			}
-			for line, err := range part.lines(ctx) {
+			for line, err := range f.lines(ctx) {
 				if !yield(line, err) || err != nil && !isLine(err) {
 					return
 				}
@@ -128,37 +129,43 @@ func isLine(err error) bool {
 	return ok
 }
 
-// part is one file of a store. What it holds can be read once.
-type part struct {
-	*os.File
-	name string // its path, also when it could not be opened; "" when no file was found
+// File is one file of a store, open for reading.
+type File struct {
+	Name string // without directories; "" when no file was found
+	file *os.File
 }
 
-// parts returns the files of the store at path in the order of their records. Each
-// is closed when the iteration goes on.
-func parts(path string) iter.Seq2[part, error] {
-	return func(yield func(part, error) bool) {
-		closed, data, err := snapshot(resolve(path))
+// Files returns the files of the store at path that ReadFile reads, the newest first.
+// Each is closed when the iteration goes on.
+func Files(path string) iter.Seq2[File, error] { return files(path, true) }
+
+// files returns the files of the store at path in the order of their records, or the
+// newest first.
+func files(path string, newestFirst bool) iter.Seq2[File, error] {
+	return func(yield func(File, error) bool) {
+		path := resolve(path)
+		closed, data, err := snapshot(path)
 		if err != nil {
-			yield(part{}, err)
+			yield(File{}, err)
 			return
 		}
-		if data != nil {
-			defer data.Close()
-		}
-		for _, s := range closed {
-			p, err := s.open()
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // it has become too old
+		defer data.Close()
+		for i := range len(closed) + 1 {
+			if newestFirst {
+				i = len(closed) - i
 			}
-			more := yield(p, err)
-			_ = p.Close()
+			f, err := File{filepath.Base(path), data}, error(nil)
+			if i < len(closed) {
+				f, err = closed[i].open()
+			}
+			if f.file == nil && err == nil || errors.Is(err, fs.ErrNotExist) {
+				continue // there is no data file, or the segment has become too old
+			}
+			more := yield(f, err)
+			_ = f.file.Close()
 			if !more {
 				return
 			}
-		}
-		if data != nil {
-			yield(part{data, data.Name()}, nil)
 		}
 	}
 }
@@ -189,54 +196,69 @@ func snapshot(path string) ([]segment, *os.File, error) {
 }
 
 // open opens the file of the segment, which may be compressed meanwhile.
-func (s segment) open() (part, error) {
+func (s segment) open() (File, error) {
 	f, err := disk.OpenRegular(s.file())
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = disk.OpenRegular(s.name + compressedSuffix)
 	}
-	return part{f, s.file()}, err
+	if err != nil {
+		return File{Name: filepath.Base(s.file())}, err
+	}
+	return File{filepath.Base(f.Name()), f}, nil
 }
 
-// lines returns what the file holds, as Read does.
-func (p part) lines(ctx context.Context) iter.Seq2[Line, error] {
+func (f File) compressed() bool { return strings.HasSuffix(f.Name, compressedSuffix) }
+
+// Records returns the records of the file, as Read does. They can be read once.
+func (f File) Records(ctx context.Context) iter.Seq2[council.BiasMetricRecord, error] {
+	return recordsOf(f.lines(ctx))
+}
+
+// lines is Records with the lines.
+func (f File) lines(ctx context.Context) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
-		name := filepath.Base(p.Name())
-		info, err := p.Stat()
+		r, torn, err := f.content(ctx, math.MaxInt64)
 		if err != nil {
 			yield(Line{}, err)
 			return
 		}
-		if strings.HasSuffix(name, compressedSuffix) {
-			if info.Size() == 0 && info.Mode().IsRegular() { // which would read as the end
-				yield(Line{}, &LineError{File: name, Line: 1, Reason: ReasonDamaged, Err: errors.New("the file is empty")})
-				return
-			}
-			decompressor, err := zstd.NewReader(p.File, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
-			if err != nil {
-				yield(Line{}, err)
-				return
-			}
-			defer decompressor.Close()
-			read(ctx, compressed{decompressor}, name, false, yield)
-			return
-		}
-		if !info.Mode().IsRegular() { // a pipe has no end to look at
-			read(ctx, p, name, false, yield)
-			return
-		}
-		end, err := afterLastSession(ctx, p, info.Size())
-		if err != nil {
-			yield(Line{}, err)
-			return
-		}
-		read(ctx, io.NewSectionReader(p, 0, end), name, end < info.Size(), yield)
+		defer r.Close()
+		read(ctx, r, f.Name, torn, yield)
 	}
+}
+
+// content returns the lines of the whole sessions in the file, or in the first so many
+// bytes of one that is not compressed, and whether part of a session follows them.
+func (f File) content(ctx context.Context, length int64) (r io.ReadCloser, torn bool, err error) {
+	info, err := f.file.Stat()
+	switch {
+	case err != nil:
+		return nil, false, err
+	case f.compressed() && info.Size() == 0 && info.Mode().IsRegular(): // which would read as the end
+		return nil, false, &LineError{File: f.Name, Line: 1, Reason: ReasonDamaged, Err: errors.New("the file is empty")}
+	case f.compressed():
+		decompressor, err := zstd.NewReader(f.file, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, false, err
+		}
+		return compressed{decompressor}, false, nil
+	case !info.Mode().IsRegular(): // a pipe has no end to look at
+		return io.NopCloser(f.file), false, nil
+	}
+	length = min(length, info.Size())
+	end, err := afterLastSession(ctx, f.file, length)
+	return io.NopCloser(io.NewSectionReader(f.file, 0, end)), end < length, err
 }
 
 var errDamaged = errors.New("the compressed data is damaged")
 
 // compressed tells damage from a disk that cannot be read.
 type compressed struct{ *zstd.Decoder }
+
+func (c compressed) Close() error {
+	c.Decoder.Close()
+	return nil
+}
 
 func (c compressed) Read(p []byte) (int, error) {
 	n, err := c.Decoder.Read(p)

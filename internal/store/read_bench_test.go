@@ -128,7 +128,7 @@ func countNewlines(_ context.Context, r *os.File) (n int, err error) {
 }
 
 func countRead(ctx context.Context, r *os.File) (n int, err error) {
-	for _, err := range (part{File: r}).lines(ctx) {
+	for _, err := range (File{filepath.Base(r.Name()), r}).lines(ctx) {
 		if err != nil {
 			return n, err
 		}

@@ -106,7 +106,7 @@ func TestScannerIsParseRecordOnUnusualLines(t *testing.T) {
 	for name, change := range map[string][2]string{
 		"negative score":         {`7.0, "score_scale": "1-10"`, `-7.25, "score_scale": "-10--1"`},
 		"negative zero":          {`7.0, "score_scale": "1-10"`, `-0, "score_scale": "-1-1"`},
-		"carriage return":       {"null}", "null}\r"},
+		"carriage return":        {"null}", "null}\r"},
 		"first schema":           {`"1.2.0"`, "1"},
 		"first schema, as 1.":    {`"1.2.0"`, "1.0"},
 		"schema 1.1.0":           {`"1.2.0"`, `"1.1.0"`},

@@ -75,17 +75,25 @@ func closedSegments(path string) ([]segment, error) {
 
 // intact reports whether the compressed file can be read to its end.
 func (s segment) intact(ctx context.Context) bool {
-	part, err := s.open()
+	f, err := s.open()
 	if err != nil {
 		return false
 	}
-	defer part.Close()
-	for _, err := range part.lines(ctx) {
-		if bad, ok := errors.AsType[*LineError](err); err != nil && (!ok || bad.Reason == ReasonDamaged) {
-			return false
-		}
+	defer f.file.Close()
+	found, err := summarize(f.lines(ctx))
+	return err == nil && !found.damaged()
+}
+
+// summarized reports whether the compressed file has a summary, or one of a later
+// release, which stays.
+func (s segment) summarized() bool {
+	f, err := s.open()
+	if err != nil {
+		return true // there is nothing to compress
 	}
-	return true
+	defer f.file.Close()
+	_, err = f.summary()
+	return err == nil || errors.Is(err, errNewSummary)
 }
 
 // lastNumber returns the number of the newest segment, 0 when there is none.
@@ -101,21 +109,14 @@ type housekeeper struct {
 	o     Options
 	added chan struct{} // of capacity 1: there is a segment to compress
 
-	mu     sync.Mutex     // held while segments are compressed or deleted; guards what follows
-	good   map[int]extent // what is good of a segment that was sealed, by number, until it is compressed
-	newest map[int]age    // by number
+	mu   sync.Mutex     // held while segments are compressed or deleted; guards what follows
+	good map[int]extent // what is good of a segment that was sealed, by number, until it is compressed
 }
 
 // extent says that so many bytes of a file are good.
 type extent struct {
 	file  fs.FileInfo
 	bytes int64
-}
-
-// age is the time of the newest record of a file, zero where there is none.
-type age struct {
-	file   fs.FileInfo
-	newest time.Time
 }
 
 // same reports whether two looks at a file found the same one, unchanged. Segments
@@ -125,7 +126,7 @@ func same(a, b fs.FileInfo) bool {
 }
 
 func newHousekeeper(o Options) *housekeeper {
-	return &housekeeper{o: o, added: make(chan struct{}, 1), good: map[int]extent{}, newest: map[int]age{}}
+	return &housekeeper{o: o, added: make(chan struct{}, 1), good: map[int]extent{}}
 }
 
 // run compresses what is closed and deletes what is old, until ctx ends.
@@ -223,6 +224,8 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 		case s.twice && s.intact(ctx):
 			errs = append(errs, h.replaceLocked(s))
 		case s.twice, !s.compressed:
+			errs = append(errs, h.compressLocked(ctx, h.segment(s.number)))
+		case !s.summarized():
 			errs = append(errs, h.compressLocked(ctx, s))
 		}
 		errs = append(errs, h.expireLocked(ctx, s))
@@ -231,10 +234,11 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 }
 
 // compressLocked replaces the file of a segment by a compressed one that holds what
-// is good of it, or its whole sessions. At every moment one of the two is complete,
-// and readers prefer the compressed one.
+// is good of it, or its whole sessions, and a summary. At every moment one of the two
+// is complete, and readers prefer the compressed one. A compressed file that is damaged
+// stays as it is.
 func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
-	from, err := disk.OpenRegular(s.name)
+	from, err := disk.OpenRegular(s.file())
 	if err != nil {
 		return err
 	}
@@ -247,15 +251,18 @@ func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
 	if good, sealed := h.good[s.number]; sealed && same(good.file, info) {
 		length = good.bytes
 	}
-	if length, err = afterLastSession(ctx, from, length); err != nil {
-		return err
+	content, _, err := File{filepath.Base(from.Name()), from}.content(ctx, length)
+	if err == nil {
+		defer content.Close()
+		err = h.writeCompressed(ctx, content)
 	}
-	temporary := h.o.Path + temporarySuffix
-	if err := h.writeCompressed(ctx, io.NewSectionReader(from, 0, length)); err != nil {
-		_ = h.o.Disk.Remove(temporary)
-		return fmt.Errorf("compressing %s: %w", s.name, err)
+	if isLine(err) {
+		return nil
 	}
-	if err := h.o.Disk.Rename(temporary, s.name+compressedSuffix); err != nil {
+	if err != nil {
+		return fmt.Errorf("compressing %s: %w", s.file(), err)
+	}
+	if err := h.o.Disk.Rename(h.o.Path+temporarySuffix, s.name+compressedSuffix); err != nil {
 		return err
 	}
 	return h.replaceLocked(s)
@@ -274,32 +281,43 @@ func (h *housekeeper) replaceLocked(s segment) error {
 	return h.o.Disk.Remove(s.name)
 }
 
-// writeCompressed makes the temporary file of what r holds, on disk when it returns nil.
-func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) error {
+// writeCompressed makes the temporary file of the lines in r, with their summary, on
+// disk when it returns nil. Damage in r is a *LineError.
+func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err error) {
 	to, err := createTemporary(h.o)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err = errors.Join(err, to.Close()); err != nil {
+			_ = h.o.Disk.Remove(h.o.Path + temporarySuffix)
+		}
+	}()
 	compressor, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
 	if err != nil {
-		return errors.Join(err, to.Close())
+		return err
 	}
-	_, err = io.Copy(compressor, readerFunc(func(p []byte) (int, error) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		return r.Read(p)
-	}))
-	if err = errors.Join(err, compressor.Close()); err == nil {
-		err = to.Sync()
+	summary, err := summarize(func(yield func(Line, error) bool) { read(ctx, io.TeeReader(r, compressor), "", false, yield) })
+	if err = errors.Join(err, compressor.Close()); err != nil {
+		return err
 	}
-	return errors.Join(err, to.Close())
+	if summary.damaged() {
+		return &LineError{Reason: ReasonDamaged}
+	}
+	info, err := to.Stat()
+	if err != nil {
+		return err
+	}
+	summary.Body = info.Size()
+	frame, err := summary.frame()
+	if err == nil {
+		_, err = to.Write(frame)
+	}
+	if err != nil {
+		return err
+	}
+	return to.Sync()
 }
-
-// readerFunc is an io.Reader.
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // expireLocked deletes the segment if its newest record is old enough. One without
 // any record stays: nobody knows what it is.
@@ -307,36 +325,22 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
 	if h.o.Retention == 0 {
 		return nil
 	}
-	part, err := s.open()
+	f, err := s.open()
 	if err != nil {
 		return err
 	}
-	defer part.Close()
-	info, err := part.Stat()
-	if err != nil {
-		return err
-	}
-	known, ok := h.newest[s.number]
-	newest := known.newest
-	if !ok || !same(known.file, info) {
-		newest = time.Time{}
-		for record, err := range part.lines(ctx) {
-			if err != nil && !isLine(err) {
-				return err
-			}
-			if err == nil && record.Timestamp.After(newest) {
-				newest = record.Timestamp
-			}
-		}
-		h.newest[s.number] = age{info, newest}
-	}
-	if newest.IsZero() || time.Since(newest) < h.o.Retention {
+	defer f.file.Close()
+	expired := func(s Summary) bool { return s.Records > 0 && time.Since(s.Newest) >= h.o.Retention }
+	if said, ok := f.Summary(); ok && !expired(said) {
 		return nil
+	}
+	found, err := summarize(f.lines(ctx))
+	if err != nil || !expired(found) {
+		return err
 	}
 	if err := errors.Join(remove(h.o.Disk, s.name), remove(h.o.Disk, s.name+compressedSuffix)); err != nil {
 		return err
 	}
-	delete(h.newest, s.number)
-	h.o.Log.Info("deleted a closed segment of the record store: its newest record is older than the retention", "file", s.name, "newest", newest)
+	h.o.Log.Info("deleted a closed segment of the record store: its newest record is older than the retention", "file", s.name, "newest", found.Newest)
 	return nil
 }
