@@ -119,12 +119,12 @@ func (s *Summary) frame() ([]byte, error) {
 
 // readSummary returns the summary that stands at the end of a file of that size.
 func readSummary(r io.ReaderAt, size int64) (Summary, error) {
+	if size < frameHeader+frameFooter {
+		return Summary{}, errNoSummary
+	}
 	tail := make([]byte, min(size, maxSummary))
 	if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil {
 		return Summary{}, err
-	}
-	if len(tail) < frameHeader+frameFooter {
-		return Summary{}, errNoSummary
 	}
 	length := binary.LittleEndian.Uint32(tail[len(tail)-4:])
 	if length < frameHeader+frameFooter || int64(length) > int64(len(tail)) {
@@ -171,7 +171,7 @@ func (f File) summary() (Summary, error) {
 // what found says; nil when it is right or there is none.
 func (f File) checkSummary(found Summary) error {
 	said, err := f.summary()
-	if errors.Is(err, errNoSummary) || found.damaged() {
+	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || found.damaged() {
 		return nil
 	}
 	if err != nil {
