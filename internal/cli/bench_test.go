@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,11 +18,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/store"
 )
 
 // benchDaemon starts a whole daemon, records on disk included, over a simulated
@@ -159,6 +165,73 @@ func BenchmarkReport(b *testing.B) {
 }
 
 // benchRecords writes sessions of 4 members, a minute apart.
+// BenchmarkReportWindow measures the report over the newest 100 sessions of a store as a
+// daemon leaves it: behind them lie a thousand sessions, or a million records, most of
+// them in closed segments. The reviewers differ in how far they spread their scores, so
+// that the second fit works too. The metric reading-cpu-ms is the
+// processor time of reading alone.
+func BenchmarkReportWindow(b *testing.B) {
+	for _, old := range []int{1000, 83_334} {
+		b.Run(fmt.Sprintf("old=%d", 12*old), func(b *testing.B) {
+			path := filepath.Join(b.TempDir(), "records.jsonl")
+			s, _, err := store.Open(store.Options{Path: path, Fsync: store.FsyncOff, RotateBytes: 64 << 20})
+			if err != nil {
+				b.Fatal(err)
+			}
+			rng := rand.New(rand.NewPCG(11, 0))
+			for i := range old + 100 {
+				if err := s.Append(b.Context(), benchSession(rng, i, time.Now().Add(time.Duration(i-old-100)*time.Second))); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for open := []string{""}; len(open) > 0; runtime.Gosched() {
+				open, _ = filepath.Glob(path + ".[0-9][0-9][0-9][0-9][0-9][0-9]")
+			}
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+			cfg := config.Config{MinBiasSessions: 20}
+			b.ReportAllocs()
+			for b.Loop() {
+				r, err := report(b.Context(), cfg, path, httpapi.ReportQuery{Sessions: new(100)})
+				if err != nil || r.Window.Sessions != 100 || r.Window.Records != 1200 || len(r.Skipped) > 0 {
+					b.Fatal(r.Window, r.Skipped, err)
+				}
+			}
+			reading := growth.Took(b, func() {
+				for range b.N {
+					if _, err := collect(b.Context(), path, bias.Options{Now: time.Now(), WindowSessions: 100}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			b.ReportMetric(float64(reading.Microseconds())/1000/float64(b.N), "reading-cpu-ms")
+		})
+	}
+}
+
+// benchSession returns the records of a session of four members, whose scores follow the
+// quality of the answers more or less closely.
+func benchSession(rng *rand.Rand, number int, start time.Time) (records []council.BiasMetricRecord) {
+	var quality [4]float64
+	for i := range quality {
+		quality[i] = 2 * rng.NormFloat64()
+	}
+	for k := range 12 {
+		reviewer, position := k/3, k%3
+		candidate := (reviewer + 1 + position) % 4
+		score := 5.5 + float64(1+reviewer)/3*quality[candidate] + rng.NormFloat64()/2
+		records = append(records, council.BiasMetricRecord{
+			SchemaVersion: council.RecordSchema, SessionID: fmt.Sprintf("01900000-0000-7000-8000-%012d", number), Timestamp: start.UTC(), ConsentLevel: 1,
+			ReviewerID: fmt.Sprintf("maker/model-%d", reviewer), ModelID: fmt.Sprintf("maker/model-%d", candidate), Position: &position,
+			ResponseLengthChars: 500 + rng.IntN(3000), ScoreValue: new(max(1, min(10, math.Round(2*score)/2))), ScoreScale: council.ScoreScale,
+			CouncilConfig: "review-1", NShown: 3, OrderDesign: council.OrderBalanced, RankValue: new(float64(position)), Status: council.BallotOK,
+			Provider: council.ProviderPair{Reviewer: "maker", Candidate: "maker"},
+		})
+	}
+	return records
+}
+
 func benchRecords(b *testing.B, path string, sessions int) {
 	b.Helper()
 	f, err := os.Create(path)
