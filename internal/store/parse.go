@@ -13,8 +13,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// wire is a record as it may stand in a file: its own fields hide those of the
-// record that are checked, or that differ in older schemas.
+// wire is a record as a file may hold it. Its own fields hide those of the record that
+// are checked, or that older schemas write in another way.
 type wire struct {
 	council.BiasMetricRecord
 	SchemaVersion any    `json:"schema_version"` // the number 1 or a semantic version
@@ -22,25 +22,26 @@ type wire struct {
 	Length        *int   `json:"response_length_chars"`
 	Own           *bool  `json:"own"`
 
-	parsed     string    // the timestamp that parsedTime is of
-	parsedTime time.Time // records of one session say the same
+	// The last timestamp that was parsed: all records of a session have the same.
+	parsed     string
+	parsedTime time.Time
 }
 
-// ParseRecord returns the record in one line, without regard to its length; an
-// error is always a *LineError.
+// ParseRecord returns the record in one line of any length. An error is always a
+// *LineError.
 //
-// The schema is 1.2.0, 1.1.0 or the integer 1 of ADR-018, which is returned as
-// "1.0.0"; any patch level will do. Required are session_id, reviewer_id,
-// model_id, timestamp, response_length_chars and, where there is a score, the
-// score_scale that it lies on. The position is nil before 1.2.0, where it did not
-// yet mean the place shown to this reviewer. An own that is missing is whether
-// the reviewer is the candidate, a provider that is missing is the id up to its
-// first slash, and every other missing field is zero. Null counts as missing.
+// The schema is 1.2.0, 1.1.0 or the integer 1 of ADR-018, which is returned as "1.0.0";
+// any patch level is accepted. The required fields are session_id, reviewer_id, model_id,
+// timestamp, response_length_chars and, when there is a score, its score_scale. The
+// position is nil before schema 1.2.0, where it did not yet mean the place that this
+// reviewer saw. If own is missing, it is set to whether the reviewer is the candidate. If
+// a provider is missing, it is the id up to the first slash. Every other missing field is
+// zero. Null counts as missing.
 //
-// As in encoding/json, unknown fields are passed over, keys match in any case,
-// and of two equal keys the last one counts.
+// As in encoding/json, unknown fields are ignored, keys match in any case, and of two
+// equal keys the last one counts.
 func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
-	if !utf8.Valid(line) { // encoding/json would take it, mended
+	if !utf8.Valid(line) { // encoding/json would replace the wrong bytes
 		return reject(ReasonInvalidUTF8, nil)
 	}
 	var w *wire
@@ -57,7 +58,7 @@ func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 	return w.record()
 }
 
-// record returns the record with what it leaves out derived from the rest.
+// record checks the fields and derives the missing ones.
 func (w *wire) record() (council.BiasMetricRecord, error) {
 	record := w.BiasMetricRecord
 	record.SchemaVersion = schema(w.SchemaVersion)
@@ -104,7 +105,7 @@ func reject(reason Reason, err error) (council.BiasMetricRecord, error) {
 	return council.BiasMetricRecord{}, &LineError{Reason: reason, Err: err}
 }
 
-// schema returns the schema version, "" for one that is not known.
+// schema returns the schema version, "" for an unknown one.
 func schema(version any) string {
 	switch v := version.(type) {
 	case float64:
@@ -166,7 +167,8 @@ func checkFields(r *council.BiasMetricRecord) error {
 		return fmt.Errorf("order_design is %.40q", r.OrderDesign)
 	}
 	switch r.Status {
-	case "", council.BallotOK, council.BallotPartial, council.BallotAbstained, council.BallotInvalid, council.BallotError, council.BallotCut:
+	case "", council.BallotOK, council.BallotPartial, council.BallotAbstained,
+		council.BallotInvalid, council.BallotError, council.BallotCut:
 	default:
 		return fmt.Errorf("ballot_status is %.40q", r.Status)
 	}
@@ -178,7 +180,7 @@ func checkScore(r *council.BiasMetricRecord) error {
 	if r.ScoreValue == nil {
 		return nil
 	}
-	low, high, ok := 1., 10., r.ScoreScale == council.ScoreScale // as in nearly all records
+	low, high, ok := 1., 10., r.ScoreScale == council.ScoreScale // true for nearly all records
 	if !ok {
 		low, high, ok = council.ParseScale(r.ScoreScale)
 	}
@@ -191,7 +193,7 @@ func checkScore(r *council.BiasMetricRecord) error {
 	return nil
 }
 
-// provider returns who makes a model, as far as its id tells.
+// provider returns the provider of a model by its id.
 func provider(id string) string {
 	name, _, _ := strings.Cut(id, "/")
 	return name

@@ -8,10 +8,10 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// scanner parses the lines of one reading as ParseRecord does, those that this program
-// wrote several times faster: their keys stand in one order without space between them,
-// so that it finds the values without parsing the line, and decodes only those that are
-// not as on the line before. Any other line it leaves to ParseRecord.
+// scanner parses the lines of one file as ParseRecord does, and several times faster
+// those that this program wrote. Their keys have one order and no space between them, so
+// the scanner finds each value without parsing the line, and decodes only the values that
+// differ from the line before. It leaves every other line to ParseRecord.
 type scanner struct {
 	wire   wire // the values of the last line
 	fields []field
@@ -19,9 +19,9 @@ type scanner struct {
 
 // field is a field of a record, in the order in which encoding/json writes them.
 type field struct {
-	key    []byte            // with all that stands before the value and behind the last one
-	decode func([]byte) bool // decodes the value into scanner.wire
-	last   []byte            // the value on the last line, with the next field's key; empty when there is none
+	key    []byte            // all bytes between the value before and this one
+	decode func([]byte) bool // decodes the value into scanner.wire, false when it cannot
+	last   []byte            // the value on the last line and the key of the next field; empty when unknown
 }
 
 func newScanner() *scanner {
@@ -57,7 +57,7 @@ func newScanner() *scanner {
 	return s
 }
 
-// required returns a function that decodes a value which is never null.
+// required returns a function that decodes a value which must not be null.
 func required[T any](to *T, decode func([]byte) (T, bool)) func([]byte) bool {
 	return func(value []byte) (ok bool) {
 		*to, ok = decode(value)
@@ -65,8 +65,8 @@ func required[T any](to *T, decode func([]byte) (T, bool)) func([]byte) bool {
 	}
 }
 
-// optional returns a function that decodes a value which may be null. It changes nothing
-// that the value before led to, which a record may hold.
+// optional returns a function that decodes a value which may be null. Each value gets
+// memory of its own, because records keep the pointers.
 func optional[T any](to **T, decode func([]byte) (T, bool)) func([]byte) bool {
 	return func(value []byte) bool {
 		if string(value) == "null" {
@@ -103,8 +103,8 @@ func number(value []byte) (float64, bool) {
 	return v, err == nil && plainNumber(value)
 }
 
-// plainNumber reports whether the value is a number as JSON has it, without a sign and
-// an exponent. Package strconv takes more than JSON does.
+// plainNumber reports whether the value is a JSON number without a sign and an exponent.
+// Package strconv accepts numbers that JSON does not.
 func plainNumber(value []byte) bool {
 	whole, fraction, point := bytes.Cut(value, []byte("."))
 	return digits(whole) && (len(whole) == 1 || whole[0] != '0') && (!point || digits(fraction))
@@ -132,8 +132,8 @@ func (s *scanner) parse(line []byte) (council.BiasMetricRecord, error) {
 	return s.wire.record()
 }
 
-// decode sets s.wire, and reports whether the line is laid out as this program writes
-// it and every value is plain and of its type.
+// decode sets s.wire. It reports whether the line has the layout that this program
+// writes, and the scanner can decode every value.
 func (s *scanner) decode(line []byte) bool {
 	rest, ok := bytes.CutPrefix(line, s.fields[0].key)
 	for i := 0; ok && i < len(s.fields)-1; i++ {

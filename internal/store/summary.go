@@ -15,20 +15,21 @@ import (
 )
 
 // Summary says what is in a file of a store. A compressed segment ends in its own
-// summary, so that a report need not read segments that lie outside its window: a
-// skippable frame (RFC 8878), which every reader of zstd passes over. It holds the
-// summary as JSON, the checksum of that, and the length of the frame.
+// summary, so that a report need not read the segments that lie outside its window. The
+// summary stands in a skippable frame (RFC 8878), which readers of zstd skip, as JSON,
+// followed by the checksum of the JSON and the length of the frame.
 //
-// Nothing relies on a summary being there: without one, or with one that is damaged, of
-// another version, or of another length of compressed data, a segment is read whole,
-// and the daemon compresses it again with a summary. One that is whole and wrong can
-// only be made on purpose: with it reports pass a segment over or read it in vain.
-// [Verify] compares each summary with what its segment holds, and no segment is deleted
-// for what its summary says alone.
+// No reader needs a summary. A segment without one is read whole, and so is a segment
+// whose summary is damaged, of another version, or made for compressed data of another
+// length. The daemon then compresses the segment again, unless the version is a later
+// one. A summary with a right checksum that is wrong can only be made on purpose. It can
+// make a report pass over its segment or read the segment in vain, and nothing else:
+// [Verify] compares every summary with what its segment holds, and the daemon reads a
+// segment before it deletes it.
 type Summary struct {
-	Oldest   time.Time `json:"oldest"` // earliest time of a record; zero when there is none
-	Newest   time.Time `json:"newest"` // latest time of a record
-	Sessions int       `json:"sessions"`
+	Oldest   time.Time `json:"oldest"`   // earliest timestamp of a record; zero when there is no record
+	Newest   time.Time `json:"newest"`   // latest timestamp of a record
+	Sessions int       `json:"sessions"` // different session ids
 	Records  int       `json:"records"`
 	Skipped  []Skip    `json:"skipped"` // by reason, in the order of the first line of each
 
@@ -45,10 +46,10 @@ type Skip struct {
 
 const (
 	summaryVersion = 1
-	maxSummary     = 64 << 10 // length of the longest frame that is read, in bytes
-	frameHeader    = 8        // the magic number and the length of what follows
-	frameFooter    = 8        // the checksum and the length of the frame
-	frameMagic     = 0x184d2a5c
+	maxFrame       = 64 << 10   // length of the longest frame that is read, in bytes
+	frameHeader    = 8          // length of the magic number and of the length of the rest
+	frameFooter    = 8          // length of the checksum and of the length of the frame
+	frameMagic     = 0x184d2a5c // RFC 8878 leaves the choice among sixteen
 )
 
 // maxLines is how many line numbers a summary gives for one reason.
@@ -56,14 +57,14 @@ const maxLines = 10
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Why a file has no summary that counts.
+// Reasons why a file has no summary that is trusted.
 var (
 	errNoSummary  = errors.New("it has no summary")
 	errBadSummary = errors.New("its summary is damaged")
 	errNewSummary = fmt.Errorf("its summary is of another version than %d", summaryVersion)
 )
 
-// summarize returns what the lines hold. After an error, that is what stands before it.
+// summarize returns the summary of the lines, after an error that of the lines before it.
 func summarize(lines iter.Seq2[Line, error]) (Summary, error) {
 	s := Summary{Version: summaryVersion}
 	sessions := map[string]bool{}
@@ -75,12 +76,11 @@ func summarize(lines iter.Seq2[Line, error]) (Summary, error) {
 		if err != nil {
 			return s, err
 		}
-		if at := line.Timestamp; s.Records == 0 {
-			s.Oldest, s.Newest = at, at
-		} else if at.Before(s.Oldest) {
-			s.Oldest = at
-		} else if at.After(s.Newest) {
-			s.Newest = at
+		if s.Records == 0 || line.Timestamp.Before(s.Oldest) {
+			s.Oldest = line.Timestamp
+		}
+		if s.Records == 0 || line.Timestamp.After(s.Newest) {
+			s.Newest = line.Timestamp
 		}
 		sessions[line.SessionID] = true
 		s.Sessions = len(sessions)
@@ -101,12 +101,12 @@ func (s *Summary) skip(line *LineError) {
 	}
 }
 
-// damaged reports whether the file could not be read to its end.
+// damaged reports whether the file could not be decompressed to its end.
 func (s *Summary) damaged() bool {
 	return slices.ContainsFunc(s.Skipped, func(known Skip) bool { return known.Reason == ReasonDamaged })
 }
 
-// frame returns the summary as it stands behind a segment.
+// frame returns the frame that holds the summary.
 func (s *Summary) frame() ([]byte, error) {
 	text, err := json.Marshal(s)
 	length := uint32(frameHeader + len(text) + frameFooter)
@@ -117,12 +117,12 @@ func (s *Summary) frame() ([]byte, error) {
 	return binary.LittleEndian.AppendUint32(frame, length), err
 }
 
-// readSummary returns the summary that stands at the end of a file of that size.
+// readSummary returns the summary at the end of a file of that size.
 func readSummary(r io.ReaderAt, size int64) (Summary, error) {
 	if size < frameHeader+frameFooter {
 		return Summary{}, errNoSummary
 	}
-	tail := make([]byte, min(size, maxSummary))
+	tail := make([]byte, min(size, maxFrame))
 	if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil {
 		return Summary{}, err
 	}
@@ -148,9 +148,9 @@ func readSummary(r io.ReaderAt, size int64) (Summary, error) {
 	return s, nil
 }
 
-// Summary returns what the file says of itself. It reports false for a file that says
-// nothing: the data file, a segment that is not compressed, one of an earlier release,
-// and one whose summary is damaged.
+// Summary returns the summary in the file. It reports false for a file without one that
+// is trusted: the data file, a segment that is not compressed or of an earlier release,
+// and a segment whose summary is damaged.
 func (f File) Summary() (Summary, bool) {
 	s, err := f.summary()
 	return s, err == nil
@@ -167,8 +167,9 @@ func (f File) summary() (Summary, error) {
 	return readSummary(f.file, info.Size())
 }
 
-// checkSummary returns why the summary of the file is not to be trusted, which holds
-// what found says; nil when it is right or there is none.
+// checkSummary returns why the summary in the file is wrong, where found is the summary
+// of its lines. It returns nil for a summary that is right, missing, or of a later
+// version.
 func (f File) checkSummary(found Summary) error {
 	said, err := f.summary()
 	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || found.damaged() {
@@ -193,7 +194,7 @@ type Part struct {
 	Bytes int64  // on disk
 	Summary
 	Err        error // why the file, or the rest of it, could not be read; nil when it could
-	SummaryErr error // why the summary that stands in the file is not to be trusted; nil when it is, and when there is none
+	SummaryErr error // why the summary in the file is wrong; nil when it is right or missing
 }
 
 // Verify reads the store at path as ReadFile does, and returns what is in each of
