@@ -72,29 +72,6 @@ func closedSegments(path string) ([]segment, error) {
 	return all, nil
 }
 
-// intact reports whether the compressed file can be read to its end.
-func (s segment) intact(ctx context.Context) bool {
-	f, err := s.open()
-	if err != nil {
-		return false
-	}
-	defer f.file.Close()
-	found, err := summarize(f.lines(ctx))
-	return err == nil && !found.damaged()
-}
-
-// summarized reports whether the compressed file has a summary, or one of a later
-// release, which stays.
-func (s segment) summarized() bool {
-	f, err := s.open()
-	if err != nil {
-		return true // there is nothing to compress
-	}
-	defer f.file.Close()
-	_, err = f.summary()
-	return err == nil || errors.Is(err, errNewSummary)
-}
-
 // lastNumber returns the number of the newest segment, 0 when there is none.
 func lastNumber(all []segment) int {
 	if len(all) == 0 {
@@ -210,17 +187,39 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 	}
 	var errs []error
 	for _, s := range all {
-		switch {
-		case s.twice && s.intact(ctx):
-			errs = append(errs, h.replaceLocked(s))
-		case s.twice, !s.compressed:
-			errs = append(errs, h.compressLocked(ctx, h.segment(s.number)))
-		case !s.summarized():
-			errs = append(errs, h.compressLocked(ctx, s))
-		}
-		errs = append(errs, h.expireLocked(ctx, s))
+		errs = append(errs, h.compressIfDueLocked(ctx, s), h.expireLocked(ctx, s))
 	}
 	return errors.Join(errs...)
+}
+
+// compressIfDueLocked compresses a segment that is not compressed or has no summary.
+func (h *housekeeper) compressIfDueLocked(ctx context.Context, s segment) error {
+	f, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer f.file.Close()
+	switch {
+	case s.twice && f.intact(ctx):
+		return h.replaceLocked(s)
+	case s.twice, !s.compressed:
+		return h.compressLocked(ctx, h.segment(s.number))
+	case !f.summarized():
+		return h.compressLocked(ctx, s)
+	}
+	return nil
+}
+
+// intact reports whether the file can be read to its end.
+func (f File) intact(ctx context.Context) bool {
+	found, err := summarize(f.lines(ctx))
+	return err == nil && !found.damaged()
+}
+
+// summarized reports whether the file has a summary, which may be one of a later release.
+func (f File) summarized() bool {
+	_, err := f.summary()
+	return err == nil || errors.Is(err, errNewSummary)
 }
 
 // compressLocked replaces the file of a segment by a compressed one, which holds its

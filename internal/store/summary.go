@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -10,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"iter"
+	"reflect"
 	"slices"
 	"time"
 )
@@ -179,10 +179,8 @@ func (f File) checkSummary(found Summary) error {
 		return err
 	}
 	found.Body = said.Body
-	a, errA := said.frame()
-	b, errB := found.frame()
-	if err := errors.Join(errA, errB); err != nil || bytes.Equal(a, b) {
-		return err
+	if reflect.DeepEqual(said, found) {
+		return nil
 	}
 	return fmt.Errorf("its summary says %d sessions from %v to %v, and it holds %d from %v to %v; decompress it (zstd -d --rm), "+
 		"and the daemon compresses it again", said.Sessions, said.Oldest, said.Newest, found.Sessions, found.Oldest, found.Newest)

@@ -163,24 +163,25 @@ func TestFaultF34DamagedSummary(t *testing.T) {
 			cases[fmt.Sprintf("cut at byte %d", i)] = good[:i]
 		}
 	}
-	mended := 0
+	mended, n := 0, 0
 	for what, data := range cases {
+		_, err := readSummary(strings.NewReader(data), int64(len(data)))
+		if err == nil {
+			t.Errorf("%s: it is believed", what)
+		}
 		writeFile(t, name, data)
-		if s := summaries(t, path)[filepath.Base(name)]; s != nil {
-			t.Errorf("%s: it says %+v", what, s)
+		found, verifyErr := Verify(t.Context(), path)
+		if verifyErr != nil {
+			t.Fatal(verifyErr)
 		}
-		found, err := Verify(t.Context(), path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if found[0].Records%3 != 0 || found[0].Records == 0 {
+		if found[0].Records != 3 && (found[0].Records != 6 || what != "another segment behind it") {
 			t.Errorf("%s: verify found %+v", what, found[0])
 		}
-		_, err = readSummary(strings.NewReader(data), int64(len(data)))
 		if found[0].SummaryErr == nil && !found[0].damaged() && !errors.Is(err, errNoSummary) {
 			t.Errorf("%s: verify says nothing of %v", what, err)
 		}
-		if found[0].damaged() {
+		// Compressing takes long, so that a part of the cases must do.
+		if n++; found[0].damaged() || n%8 > 0 && strings.HasPrefix(what, "byte") {
 			continue
 		}
 		tidy(t, path)
@@ -189,11 +190,10 @@ func TestFaultF34DamagedSummary(t *testing.T) {
 		}
 		mended++
 	}
-	if mended == 0 || mended == len(cases) {
-		t.Errorf("%d of %d were mended", mended, len(cases))
+	if mended == 0 {
+		t.Error("none was mended")
 	}
-	t.Logf("fault F34: a summary changed or cut at every byte, %d cases: 0 believed, %d mended by compressing again, the others named as damaged (promised 0 believed)",
-		len(cases), mended)
+	t.Logf("fault F34: a summary changed or cut at every byte, %d cases: 0 believed (promised 0)", len(cases))
 }
 
 // A summary that was made to lie is named by store verify, and does not have its segment
