@@ -264,7 +264,7 @@ func TestReadingFromTheNewestPart(t *testing.T) {
 		if diff := cmp.Diff(whole.window(), back.window(), compare); diff != "" {
 			t.Fatalf("seed %d: window (-whole +back):\n%s", seed, diff)
 		}
-		if diff := cmp.Diff(whole.Leaderboard(false), back.Leaderboard(false)); diff != "" {
+		if diff := cmp.Diff(whole.Leaderboard(council.PolicyAvailable), back.Leaderboard(council.PolicyAvailable)); diff != "" {
 			t.Fatalf("seed %d: leaderboard (-whole +back):\n%s", seed, diff)
 		}
 		if diff := cmp.Diff(whole.skipped, back.skipped); diff != "" {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/councild/councild/internal/council"
 )
 
 // reasonRank is a rank_value that no place on its ballot has.
@@ -18,13 +20,12 @@ type Leaderboard struct {
 	GeneratedAt time.Time `json:"generated_at"`
 	Window      Window    `json:"window"`
 	Category    *string   `json:"category"` // the one asked for; null: all sessions
-	// PartialBallots is what a ballot counts for a candidate that it leaves out:
-	// "available", nothing; "tied_last", a share of the last places.
-	PartialBallots string     `json:"partial_ballots"`
-	Skipped        []Skipped  `json:"skipped"`
-	Sessions       int        `json:"sessions"` // those with a ballot that counts
-	Entries        []Entry    `json:"entries"`
-	Categories     []Category `json:"categories"` // by name; sessions of no category are in none
+	// PartialBallots is what a ballot counts for a candidate that it leaves out.
+	PartialBallots council.PartialPolicy `json:"partial_ballots"`
+	Skipped        []Skipped             `json:"skipped"`
+	Sessions       int                   `json:"sessions"` // those with a ballot that counts
+	Entries        []Entry               `json:"entries"`
+	Categories     []Category            `json:"categories"` // by name; sessions of no category are in none
 }
 
 // Category is the leaderboard of the sessions of one category.
@@ -68,14 +69,11 @@ type standings struct {
 // Leaderboard computes the leaderboard over what was added so far, from ranks. A
 // ballot in records of a schema before 1.2.0, which has none, is ranked by its scores
 // (ADR-007); any other ballot without ranks says nothing here.
-func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
+func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	c.sortRows()
 	l := Leaderboard{
-		GeneratedAt: c.o.Now.UTC(), Window: Window{Sessions: len(c.order)}, PartialBallots: "available",
+		GeneratedAt: c.o.Now.UTC(), Window: Window{Sessions: len(c.order)}, PartialBallots: policy,
 		Entries: []Entry{}, Categories: []Category{},
-	}
-	if tiedLast {
-		l.PartialBallots = "tied_last"
 	}
 	if c.o.Category != "" {
 		l.Category = &c.o.Category
@@ -96,7 +94,7 @@ func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
 			if n < 0 {
 				n = len(rows)
 			}
-			if !count(ranked(rows[:n]), tiedLast, of.models) {
+			if !count(ranked(rows[:n]), policy, of.models) {
 				bad += n
 			}
 			rows = rows[n:]
@@ -152,7 +150,7 @@ func ranked(rows []row) []row {
 
 // count adds one reviewer's ballot to the session's standings. It reports false for
 // ranks that are none; nothing is then added.
-func count(rows []row, tiedLast bool, models map[int32]standing) bool {
+func count(rows []row, policy council.PartialPolicy, models map[int32]standing) bool {
 	m, ranked, best := 0, 0, math.Inf(1)
 	for _, r := range rows {
 		if r.own {
@@ -182,7 +180,7 @@ func count(rows []row, tiedLast bool, models map[int32]standing) bool {
 	for _, r := range rows {
 		rank := r.rank
 		switch {
-		case r.own, math.IsNaN(rank) && !tiedLast:
+		case r.own, math.IsNaN(rank) && policy != council.PolicyTiedLast:
 			continue
 		case math.IsNaN(rank):
 			rank = (float64(ranked) + last) / 2

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/llm"
@@ -50,7 +51,7 @@ func (d *fakeDaemon) Leaderboard(_ context.Context, q httpapi.LeaderboardQuery) 
 	if d.board != nil {
 		return d.board(q)
 	}
-	return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(false), nil
+	return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(council.PolicyAvailable), nil
 }
 
 func (d *fakeDaemon) NotReady() []httpapi.Reason {
@@ -103,7 +104,7 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	for _, m := range all {
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
-	o := httpapi.Options{Daemon: s.daemon, MaxSessions: 4, Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20, MaxMessages: 1000, BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	o := httpapi.Options{Settings: config.SettingNames(), Daemon: s.daemon, MaxSessions: 4, Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20, MaxMessages: 1000, BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		_, _ = io.WriteString(w, "metric 1\n")
 	})}
@@ -525,7 +526,7 @@ func TestLeaderboard(t *testing.T) {
 	var asked httpapi.LeaderboardQuery
 	s.daemon.board = func(q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
 		asked = q
-		return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(false), nil
+		return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(council.PolicyAvailable), nil
 	}
 	resp, data := s.call(t, "GET", "/v1/leaderboard?sessions=0&days=7&category=math", "")
 	if resp.StatusCode != 200 || !strings.Contains(string(data), `"entries":[]`) {

@@ -318,7 +318,7 @@ func (m moody) Prepare(r council.Request) (council.Plan, error) {
 func fullReport(httpapi.ReportQuery) (bias.Report, error) { return manySessions().Report(), nil }
 
 func fullLeaderboard(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
-	return manySessions().Leaderboard(false), nil
+	return manySessions().Leaderboard(council.PolicyAvailable), nil
 }
 
 func manySessions() *bias.Collector {

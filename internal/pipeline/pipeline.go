@@ -13,13 +13,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"time"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/google/uuid"
 )
@@ -37,7 +35,8 @@ type Options struct {
 	Recorder  Recorder         // nil: no records are kept
 	Observer  council.Observer // of every session; nil: nobody
 	Log       *slog.Logger
-	Version   string // of councild
+	Version   string               // of councild
+	Settings  council.SettingNames // for messages
 
 	Models            []string
 	Chairman          string   // "": the first model
@@ -55,15 +54,14 @@ type Options struct {
 	MaxCostUSD     *float64      // nil: no limit
 	MaxTotalTokens *int64        // nil: no limit
 
-	Temperature       *float64 // of answers and the synthesis; nil: the provider's own
-	ReviewTemperature *float64 // of reviews; nil: the provider's own
-	MaxOutputTokens   *int     // nil: the provider's own
-	BallotRepair      bool     // one more call when a reply holds no ballot or a partial one
+	Sampling       council.Sampling // of answers and the synthesis
+	ReviewSampling council.Sampling
+	BallotRepair   bool // one more call when a reply holds no ballot or a partial one
 
 	Order          council.Order
 	RandomSeed     *int64  // nil: every session draws its own seed
 	SelfReviewRate float64 // share of sessions in which own answers are reviewed, 0 to 1
-	PartialBallots ranking.Policy
+	PartialBallots council.PartialPolicy
 
 	ConfigVersion string           // "": the review prompt's version
 	Audit         *bias.Thresholds // nil: no per-session audit
@@ -77,9 +75,6 @@ type Options struct {
 	NewSeed func() int64
 }
 
-// instance matches the suffix of a second seat, which no model may carry.
-var instance = regexp.MustCompile(`#[0-9]+$`)
-
 func (o Options) validate() error {
 	var errs []error
 	if len(o.Models) < 2 {
@@ -92,7 +87,7 @@ func (o Options) validate() error {
 		errs = append(errs, fmt.Errorf("a quorum of %d with %d models", o.Quorum, len(o.Models)))
 	}
 	for _, m := range o.named() {
-		if instance.MatchString(m) {
+		if council.ModelOf(m) != m {
 			errs = append(errs, fmt.Errorf("model %q: \"#\" and a number at the end name a second seat of a model; list the model twice instead", m))
 		}
 	}

@@ -28,7 +28,7 @@
 //
 // # What survives a crash
 //
-// With [FsyncSession], [Store.Append] returns nil only after the records were written
+// With [council.FsyncSession], [Store.Append] returns nil only after the records were written
 // and fsync succeeded, so they survive a crash of the process or the machine. With the
 // other modes it returns after they were written, so they survive a crash of the
 // process. A session whose append was interrupted by a crash was not acknowledged: it

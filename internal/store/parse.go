@@ -96,8 +96,8 @@ func (w *wire) record() (council.BiasMetricRecord, error) {
 	if w.Own != nil {
 		record.Own = *w.Own
 	}
-	record.Provider.Reviewer = cmp.Or(record.Provider.Reviewer, provider(record.ReviewerID))
-	record.Provider.Candidate = cmp.Or(record.Provider.Candidate, provider(record.ModelID))
+	record.Provider.Reviewer = cmp.Or(record.Provider.Reviewer, council.Maker(record.ReviewerID, nil))
+	record.Provider.Candidate = cmp.Or(record.Provider.Candidate, council.Maker(record.ModelID, nil))
 	return record, nil
 }
 
@@ -191,10 +191,4 @@ func checkScore(r *council.BiasMetricRecord) error {
 		return fmt.Errorf("score_value is %v, outside %.40s", score, r.ScoreScale)
 	}
 	return nil
-}
-
-// provider returns the provider of a model by its id.
-func provider(id string) string {
-	name, _, _ := strings.Cut(id, "/")
-	return name
 }

@@ -42,7 +42,7 @@ func writeRecords(tb testing.TB, path string, n int) (written int) {
 			for position, k := range rng.Perm(3) {
 				j := (i + 1 + k) % len(members)
 				record.ReviewerID, record.ModelID = reviewer, members[j]
-				record.Provider = council.ProviderPair{Reviewer: provider(reviewer), Candidate: provider(members[j])}
+				record.Provider = council.ProviderPair{Reviewer: council.Maker(reviewer, nil), Candidate: council.Maker(members[j], nil)}
 				record.Position, record.ResponseLengthChars = &position, lengths[j]
 				record.ScoreValue, record.RankValue = new(1+float64(rng.IntN(19))/2), new(float64(rng.IntN(3)))
 				session = append(session, record)

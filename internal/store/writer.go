@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
 )
 
@@ -43,8 +44,8 @@ type writer struct {
 	limit   int64       // size from which the file becomes a closed segment
 
 	writing  []*batch  // from the queue or from failed, until their outcome is known
-	unsynced []*batch  // written and not yet synced, oldest first; none with FsyncOff
-	syncBy   time.Time // when they must be synced, with FsyncInterval
+	unsynced []*batch  // written and not yet synced, oldest first; none with council.FsyncOff
+	syncBy   time.Time // when they must be synced, with council.FsyncInterval
 	failed   []*batch  // to be written again, oldest first
 	retryAt  time.Time
 	pause    time.Duration // from retryAt to the attempt after it
@@ -159,7 +160,7 @@ func (w *writer) retry(last bool) {
 	}
 }
 
-// write appends the batches with one write, and syncs them with FsyncSession. It
+// write appends the batches with one write, and syncs them with council.FsyncSession. It
 // reports whether that succeeded. When the disk accepts only a part, it cuts the file
 // back to whole batches.
 func (w *writer) write(batches []*batch) bool {
@@ -211,7 +212,7 @@ func (w *writer) write(batches []*batch) bool {
 // keep acknowledges written batches when Options.Fsync says so, and reports whether
 // that succeeded.
 func (w *writer) keep(batches []*batch) bool {
-	if w.o.Fsync == FsyncOff {
+	if w.o.Fsync == council.FsyncOff {
 		if err := w.check(w.size); err != nil {
 			return w.seal(batches, err)
 		}
@@ -223,7 +224,7 @@ func (w *writer) keep(batches []*batch) bool {
 		w.syncBy = time.Now().Add(w.o.Interval)
 	}
 	w.unsynced = append(w.unsynced, batches...)
-	if w.o.Fsync == FsyncSession {
+	if w.o.Fsync == council.FsyncSession {
 		return w.sync()
 	}
 	if err := w.check(w.size); err != nil {
