@@ -181,6 +181,17 @@ func survives(t *testing.T, d *faultdisk.Disk, must func(n int) []string) (state
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
+			for name, summary := range summaries(t, path) {
+				if strings.HasSuffix(name, compressedSuffix) && summary == nil {
+					t.Errorf("%s has no summary", name)
+				}
+			}
+			found, err := Verify(t.Context(), path)
+			for _, p := range found {
+				if err = errors.Join(err, p.SummaryErr); err != nil {
+					t.Error(err)
+				}
+			}
 			if t.Failed() {
 				t.Fatalf("after %d operations, the last of them %+v, %+v", n, ops[max(0, n-1)], c)
 			}

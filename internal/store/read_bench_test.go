@@ -41,8 +41,8 @@ func writeRecords(tb testing.TB, path string, n int) (written int) {
 		for i, reviewer := range members {
 			for position, k := range rng.Perm(3) {
 				j := (i + 1 + k) % len(members)
-				record.ReviewerID, record.ModelID, record.Provider = reviewer, members[j], council.ProviderPair{}
-				derive(&record, true)
+				record.ReviewerID, record.ModelID = reviewer, members[j]
+				record.Provider = council.ProviderPair{Reviewer: council.Maker(reviewer, nil), Candidate: council.Maker(members[j], nil)}
 				record.Position, record.ResponseLengthChars = &position, lengths[j]
 				record.ScoreValue, record.RankValue = new(1+float64(rng.IntN(19))/2), new(float64(rng.IntN(3)))
 				session = append(session, record)
@@ -128,7 +128,7 @@ func countNewlines(_ context.Context, r *os.File) (n int, err error) {
 }
 
 func countRead(ctx context.Context, r *os.File) (n int, err error) {
-	for _, err := range (part{File: r}).lines(ctx) {
+	for _, err := range (File{filepath.Base(r.Name()), r}).lines(ctx) {
 		if err != nil {
 			return n, err
 		}

@@ -212,11 +212,18 @@ func TestVerify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Part{{File: "bias_metrics.jsonl.000001.zst", Bytes: closed.Size(), Sessions: 2, Records: 6}, {
-		File: "bias_metrics.jsonl", Bytes: int64(len(content(t, path))), Sessions: 1, Records: 3, Skipped: []Skip{
-			{ReasonNotJSON, 12, []int64{4, 5, 6, 7, 8, 9, 10, 11, 12, 13}}, {ReasonNotAnObject, 1, []int64{16}}, {ReasonUnterminated, 1, []int64{17}},
+	want := []Part{
+		{
+			File: "bias_metrics.jsonl.000001.zst", Bytes: closed.Size(),
+			Summary: Summary{Oldest: noon, Newest: noon, Sessions: 2, Records: 6, Version: summaryVersion},
 		},
-	}}
+		{
+			File: "bias_metrics.jsonl", Bytes: int64(len(content(t, path))),
+			Summary: Summary{Oldest: noon, Newest: noon, Sessions: 1, Records: 3, Version: summaryVersion, Skipped: []Skip{
+				{ReasonNotJSON, 12, []int64{4, 5, 6, 7, 8, 9, 10, 11, 12, 13}}, {ReasonNotAnObject, 1, []int64{16}}, {ReasonUnterminated, 1, []int64{17}},
+			}},
+		},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
