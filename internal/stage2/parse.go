@@ -33,22 +33,15 @@ type Invalid struct{ Reason InvalidReason }
 
 // Error returns the reason in words.
 func (e Invalid) Error() string {
-	switch e.Reason {
-	case InvalidEmpty:
-		return "the reply is empty"
-	case InvalidReasoningOnly:
-		return "the reply holds nothing but reasoning"
-	case InvalidNoKnownLabel:
-		return "the ballot ranks no label of the slate"
-	case InvalidUnclear:
-		return "the ballot cannot be read without guessing"
-	case InvalidCutOff:
-		return "the ballot is cut off"
-	case InvalidTooLong:
-		return "the reply is longer than 1 MiB, more than is searched for a ballot"
-	default:
-		return "the reply holds no ballot"
-	}
+	return map[InvalidReason]string{
+		InvalidEmpty:         "the reply is empty",
+		InvalidReasoningOnly: "the reply holds nothing but reasoning",
+		InvalidNoBallot:      "the reply holds no ballot",
+		InvalidNoKnownLabel:  "the ballot ranks no label of the slate",
+		InvalidUnclear:       "the ballot cannot be read without guessing",
+		InvalidCutOff:        "the ballot is cut off",
+		InvalidTooLong:       "the reply is longer than 1 MiB, more than is searched for a ballot",
+	}[e.Reason]
 }
 
 // maxReply is the length in bytes of the longest reply that is read. No reviewer
@@ -148,37 +141,31 @@ func blank(text string) bool {
 	})
 }
 
-// reasoningTag reads the tag around a model's reasoning that text begins with: its
-// name, whether it closes the reasoning, and its width in bytes, 0 for no tag. The
-// channel headers of the "harmony" response format are such tags: the analysis
-// channel is closed by the final one.
-func reasoningTag(text string) (name string, closing bool, width int) {
-	if header, ok := strings.CutPrefix(text, "<|channel|>"); ok {
-		for _, channel := range []string{"analysis", "commentary", "final"} {
-			if strings.HasPrefix(header, channel+"<|message|>") {
-				return "channel", channel == "final", len("<|channel|><|message|>") + len(channel)
-			}
-		}
-		return "", false, 0
+// tag is the tag that begins or ends a model's reasoning.
+type tag struct {
+	start, end int // in bytes
+	name       string
+	closing    bool
+}
+
+// reasoningTag reads the tag that begins at start. The channel headers of the "harmony"
+// response format are such tags: the final channel closes the analysis.
+func reasoningTag(text string, start int) (tag, bool) {
+	const longest = len("<|channel|>commentary<|message|>")
+	rest := text[start:min(len(text), start+longest)]
+	if header, ok := strings.CutPrefix(rest, "<|channel|>"); ok {
+		channel, _, ok := strings.Cut(header, "<|message|>")
+		end := start + len("<|channel|><|message|>") + len(channel)
+		return tag{start, end, "channel", channel == "final"}, ok && slices.Contains([]string{"analysis", "commentary", "final"}, channel)
 	}
-	end, names := byte('>'), []string{"think", "thinking", "thought", "reasoning", "reflection", "scratchpad"}
-	if text[0] == '[' {
-		end, names = ']', []string{"THINK"}
+	bracket, names := ">", []string{"think", "thinking", "thought", "reasoning", "reflection", "scratchpad"}
+	if rest[0] == '[' {
+		bracket, names = "]", []string{"THINK"}
 	}
-	name, closing = strings.CutPrefix(text[1:], "/")
-	n := strings.IndexByte(name[:min(len(name), len("scratchpad")+1)], end)
-	if n < 0 {
-		return "", false, 0
-	}
-	width = len(text) - len(name) + n + 1
-	name = name[:n]
-	if end == '>' {
-		name = strings.ToLower(name)
-	}
-	if !slices.Contains(names, name) {
-		return "", false, 0
-	}
-	return strings.ToLower(name), closing, width
+	inner, _, ok := strings.Cut(rest[1:], bracket)
+	name, closing := strings.CutPrefix(inner, "/")
+	ok = ok && slices.ContainsFunc(names, func(n string) bool { return n == name || bracket == ">" && n == strings.ToLower(name) })
+	return tag{start, start + len(inner) + 2, strings.ToLower(name), closing}, ok
 }
 
 // withoutReasoning removes what stands inside reasoning tags. A tag that is never
@@ -186,57 +173,43 @@ func reasoningTag(text string) (name string, closing bool, width int) {
 // template did that) the text before it; but only at the edge of a line, because an
 // answer about such tags makes reviewers mention them in the middle of one.
 func withoutReasoning(text string) string {
-	type tag struct {
-		start, end int
-		name       string
-		closing    bool
-	}
 	var tags []tag
-	for i := 0; ; i++ {
-		next := strings.IndexAny(text[i:], "<[")
-		if next < 0 {
-			break
+	lastClosing := make(map[string]int) // where it starts, by name
+	for i := range text {
+		if text[i] != '<' && text[i] != '[' {
+			continue
 		}
-		i += next
-		if name, closing, width := reasoningTag(text[i:]); width > 0 {
-			tags = append(tags, tag{start: i, end: i + width, name: name, closing: closing})
+		if t, ok := reasoningTag(text, i); ok {
+			tags = append(tags, t)
+			if t.closing {
+				lastClosing[t.name] = i
+			}
 		}
 	}
-
 	var kept strings.Builder
-	from := 0 // what stands before is dealt with
-	unclosed := make(map[string]bool)
-	for i := 0; i < len(tags); i++ {
-		t := tags[i]
+	from, open := 0, "" // what stands before from is dealt with; open is the tag that hides what follows
+	for _, t := range tags {
 		before := strings.TrimRight(text[:t.start], " \t")
 		startsLine := before == "" || strings.HasSuffix(before, "\n")
 		after := strings.TrimLeft(text[t.end:], " \t\r")
 		endsLine := after == "" || after[0] == '\n'
-		if t.closing {
+		switch {
+		case open != "":
+			if t.closing && t.name == open {
+				from, open = t.end, ""
+			}
+		case t.closing:
 			if startsLine || endsLine {
 				kept.Reset()
 				from = t.end
 			}
-			continue
-		}
-		closing := -1
-		if !unclosed[t.name] {
-			closing = slices.IndexFunc(tags[i:], func(c tag) bool { return c.closing && c.name == t.name })
-		}
-		switch {
-		case closing >= 0:
+		case t.start < lastClosing[t.name]:
 			kept.WriteString(text[from:t.start])
-			i += closing
-			from = tags[i].end
+			open = t.name
 		case startsLine:
 			kept.WriteString(text[from:t.start])
 			return kept.String()
-		default:
-			unclosed[t.name] = true
 		}
-	}
-	if from == 0 {
-		return text
 	}
 	kept.WriteString(text[from:])
 	return kept.String()
@@ -419,7 +392,7 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.rank, b.rank) })
 	var places [][]council.Label
 	sharing := make(map[int]int) // entries by rank
-	ranked := make(map[council.Label]bool)
+	ranked := rankedBy(entries)
 	for i, e := range entries {
 		if i > 0 && e.rank >= 0 && e.rank == entries[i-1].rank {
 			places[len(places)-1] = append(places[len(places)-1], e.labels...)
@@ -427,19 +400,14 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 			places = append(places, slices.Clone(e.labels))
 		}
 		sharing[e.rank]++
-		for _, l := range e.labels {
-			ranked[l] = true
-		}
 	}
 	for _, e := range entries {
 		alone := len(e.labels) < 2 && (e.rank < 0 || sharing[e.rank] == 1)
 		if alone && tieWord.MatchString(e.note) { // with which one?
 			return nil, false
 		}
-		for _, l := range s.mentioned(e.note) {
-			if !ranked[l] {
-				return nil, false
-			}
+		if slices.ContainsFunc(s.mentioned(e.note), func(l council.Label) bool { return !ranked[l] }) {
+			return nil, false
 		}
 	}
 	if len(entries) == 0 || entries[len(entries)-1].rank < 0 {
@@ -447,6 +415,17 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	}
 	lowest, highest := entries[0].rank, entries[len(entries)-1].rank
 	return places, 0 <= lowest && lowest <= 1 && highest <= max(len(s.labels), len(entries))
+}
+
+// rankedBy returns the labels that entries rank.
+func rankedBy(entries []entry) map[council.Label]bool {
+	ranked := make(map[council.Label]bool)
+	for _, e := range entries {
+		for _, l := range e.labels {
+			ranked[l] = true
+		}
+	}
+	return ranked
 }
 
 func unranked(e entry) bool { return e.rank < 0 }
@@ -494,20 +473,15 @@ func ballot(places [][]council.Label, scores map[council.Label]float64, source c
 // scored makes a ballot whose ranking follows from the scores; equal scores tie
 // (ADR-007).
 func (s labelSet) scored(scores map[council.Label]float64, source council.BallotSource) council.Ballot {
-	var labels []council.Label // in the order of the slate
-	for _, l := range s.labels {
-		if _, ok := scores[l]; ok {
-			labels = append(labels, l)
-		}
-	}
-	slices.SortStableFunc(labels, func(a, b council.Label) int { return cmp.Compare(scores[b], scores[a]) })
 	var places [][]council.Label
-	for i, l := range labels {
-		if i > 0 && scores[l] == scores[labels[i-1]] {
-			places[len(places)-1] = append(places[len(places)-1], l)
-		} else {
-			places = append(places, []council.Label{l})
+	for _, score := range slices.Backward(slices.Compact(slices.Sorted(maps.Values(scores)))) {
+		var place []council.Label // in the order of the slate
+		for _, l := range s.labels {
+			if given, ok := scores[l]; ok && given == score {
+				place = append(place, l)
+			}
 		}
+		places = append(places, place)
 	}
 	return ballot(places, scores, source)
 }

@@ -61,21 +61,19 @@ func eachValue(text string, visit func(v value, before string) bool) (work int) 
 // last of them.
 func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
 	reason := InvalidNoBallot
-	if v.kind == object {
-		abstain := v.get("abstain", "abstained", "abstention")
-		if abstain.cut {
-			return council.Ballot{}, InvalidCutOff
+	abstain := v.get("abstain", "abstained", "abstention")
+	if abstain.cut {
+		return council.Ballot{}, InvalidCutOff
+	}
+	if words, ok := abstain.abstains(v.get("reason", "why", "explanation")); ok {
+		return abstention(words, council.SourceJSON), ""
+	}
+	if ranking := v.get(rankingKeys()...); ranking.kind != missing {
+		b, r := s.vote(ranking, v.get("scores"))
+		if !goesOn(r) {
+			return b, r
 		}
-		if words, ok := abstain.abstains(v.get("reason", "why", "explanation")); ok {
-			return abstention(words, council.SourceJSON), ""
-		}
-		if ranking := v.get(rankingKeys()...); ranking.kind != missing {
-			b, r := s.vote(ranking, v.get("scores"))
-			if !goesOn(r) {
-				return b, r
-			}
-			reason = r
-		}
+		reason = r
 	}
 	for _, item := range slices.Backward(v.items) {
 		b, r := s.read(item)
@@ -354,11 +352,7 @@ func (v value) nothing() bool {
 	if v.kind != scalar {
 		return v.kind == missing
 	}
-	switch strings.ToLower(clean(v.text)) {
-	case "", "-", "false", "no", "none", "null", "undefined", "n/a", "na", "not applicable":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"", "-", "false", "no", "none", "null", "undefined", "n/a", "na", "not applicable"}, strings.ToLower(clean(v.text)))
 }
 
 // abstains reads the value of "abstain": an explicit yes with its reason beside
@@ -410,23 +404,16 @@ func (v value) score() (float64, bool) {
 // one: words without quotes may be a citation, and objects without ranks critiques
 // in the order of the slate.
 func (v value) speaksForItself() bool {
-	for _, item := range v.items {
+	return !slices.ContainsFunc(v.items, func(item value) bool {
 		switch item.kind {
 		case scalar:
-			if !item.quoted {
-				return false
-			}
+			return !item.quoted
 		case object:
-			if item.get(rankKeys()...).kind == missing {
-				return false
-			}
+			return item.get(rankKeys()...).kind == missing
 		default:
-			if !item.speaksForItself() {
-				return false
-			}
+			return !item.speaksForItself()
 		}
-	}
-	return true
+	})
 }
 
 // The bounds of the scanner. A broken value is begun again at each bracket inside
@@ -536,28 +523,20 @@ func (p *scanner) container(k kind, closing rune, depth int) (value, bool) {
 		separated = false
 		if k == object {
 			key, ok := p.scalar()
-			if !ok {
-				return value{}, false
-			}
-			colon := p.peek()
-			if key.cut || colon == 0 {
+			switch colon := p.peek(); {
+			case ok && (key.cut || colon == 0):
 				v.cut = true
 				return v, true
-			}
-			if colon != ':' {
+			case !ok || colon != ':':
 				return value{}, false
 			}
 			p.pos += p.width
 			v.keys = append(v.keys, key.text)
 		}
 		item, ok := p.value(depth + 1)
-		if !ok {
-			return value{}, false
-		}
-		v.items = append(v.items, item)
-		if item.cut {
-			v.cut = true
-			return v, true
+		v.items, v.cut = append(v.items, item), item.cut
+		if !ok || item.cut {
+			return v, ok
 		}
 	}
 }

@@ -22,31 +22,8 @@ func fold(r rune) rune {
 	case '！' <= r && r <= '～':
 		return r - '！' + '!'
 	}
-	switch r {
-	case '“', '”', '„', '«', '»':
-		return '"'
-	case '‘', '’', '‚':
-		return '\''
-	case '‐', '‑', '–', '—', '−':
-		return '-'
-	case '→', '⇒', '≻':
-		return '>'
-	case '≈':
-		return '='
-	case '、':
-		return ','
-	case '。':
-		return '.'
-	case '【', '「', '『':
-		return '['
-	case '】', '」', '』':
-		return ']'
-	case '│', '┃':
-		return '|'
-	case '\u2028', '\u2029':
-		return '\n'
-	case '\uFE0F', '\u20E3': // they make an emoji of a digit
-		return -1
+	if ascii, ok := asciiForms[r]; ok {
+		return ascii
 	}
 	switch {
 	case unicode.IsSpace(r):
@@ -55,6 +32,18 @@ func fold(r rune) rune {
 		return -1
 	}
 	return r
+}
+
+// asciiForms holds what fold makes of single characters.
+var asciiForms = map[rune]rune{
+	'“': '"', '”': '"', '„': '"', '«': '"', '»': '"',
+	'‘': '\'', '’': '\'', '‚': '\'',
+	'‐': '-', '‑': '-', '–': '-', '—': '-', '−': '-',
+	'→': '>', '⇒': '>', '≻': '>',
+	'≈': '=', '、': ',', '。': '.', '│': '|', '┃': '|',
+	'【': '[', '「': '[', '『': '[', '】': ']', '」': ']', '』': ']',
+	'\u2028': '\n', '\u2029': '\n',
+	'\uFE0F': -1, '\u20E3': -1, // they make an emoji of a digit
 }
 
 func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
@@ -112,7 +101,7 @@ func (s labelSet) known(entries []entry) ([][]council.Label, InvalidReason) {
 	switch {
 	case !ok:
 		return nil, InvalidUnclear
-	case !slices.ContainsFunc(places, func(p []council.Label) bool { return len(p) > 0 }):
+	case len(rankedBy(entries)) == 0:
 		return nil, InvalidNoKnownLabel
 	}
 	return places, ""
@@ -228,12 +217,7 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 // leavesOut reports whether a line begins with a label that entries do not rank:
 // it may be an entry that was not seen as one.
 func (s labelSet) leavesOut(entries []entry, lines []string) bool {
-	ranked := make(map[council.Label]bool)
-	for _, e := range entries {
-		for _, l := range e.labels {
-			ranked[l] = true
-		}
-	}
+	ranked := rankedBy(entries)
 	return slices.ContainsFunc(lines, func(line string) bool {
 		_, text := number(unbullet(clean(line)))
 		letters, _, _, ok := label(text)
@@ -324,16 +308,14 @@ func (s labelSet) ranked(rows [][]string) ([][]council.Label, InvalidReason) {
 // some of them known; nil otherwise.
 func (s labelSet) labelled(rows [][]string, column int) []entry {
 	var entries []entry
-	known := false
 	for _, row := range rows {
 		e, ok := s.entry(row[column])
 		if !ok || e.rank >= 0 {
 			return nil
 		}
-		known = known || len(e.labels) > 0
 		entries = append(entries, e)
 	}
-	if !known {
+	if len(rankedBy(entries)) == 0 {
 		return nil
 	}
 	return entries

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
@@ -81,10 +80,7 @@ func format(labels []council.Label) *council.Format {
 		names[i] = string(l)
 		label.Enum = append(label.Enum, l)
 	}
-	score := schema{Type: "integer"}
-	for n := range 10 {
-		score.Enum = append(score.Enum, n+1)
-	}
+	score := schema{Type: "integer", Enum: []any{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}
 	critiques, scores := perLabel(schema{Type: "string"}), perLabel(score)
 	critiques.Required, scores.Required = names, names
 	ballot := schema{
@@ -120,10 +116,7 @@ func repairPrompt(asked []council.Message, reply string, b council.Ballot, label
 		problem = "Your ballot leaves out " + strings.Join(left, ", ") + "."
 	}
 	if cut := len(reply) - maxRepaired; cut > 0 {
-		for !utf8.RuneStart(reply[cut]) {
-			cut++
-		}
-		reply = reply[cut:]
+		reply = strings.ToValidUTF8(reply[cut:], "") // the cut may have gone through a character
 	}
 	return append(slices.Clone(asked),
 		council.Message{Role: council.RoleAssistant, Content: reply},

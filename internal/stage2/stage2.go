@@ -71,28 +71,6 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 			ballot, err = better, nil
 		}
 	}
-	settle(&r, ballot, err)
-	return r
-}
-
-// repair asks the reviewer once more. It reports whether that brought a ballot
-// with more labels than the ranked ones of the first reply, or an abstention.
-func repair(ctx context.Context, c council.Completer, call council.Call, r *council.Review, ranked int) (council.Ballot, bool) {
-	completion, err := c.Complete(ctx, call)
-	r.LatencyMS += completion.LatencyMS
-	r.Attempts += completion.Attempts
-	r.Usage = r.Usage.Plus(completion.Usage)
-	if err != nil {
-		return council.Ballot{}, false
-	}
-	r.Repair = &completion.Text
-	ballot, err := ParseBallot(completion.Text, r.Slate.Labels())
-	r.Repaired = err == nil && (len(ballot.Ranking) > ranked || ballot.Abstained && ranked == 0)
-	return ballot, r.Repaired
-}
-
-// settle notes what a reply came to.
-func settle(r *council.Review, ballot council.Ballot, err error) {
 	r.ParsedRanking = &ballot
 	switch {
 	case err != nil:
@@ -102,4 +80,19 @@ func settle(r *council.Review, ballot council.Ballot, err error) {
 	default:
 		r.Status = council.OutcomeOK
 	}
+	return r
+}
+
+// repair asks the reviewer once more. It reports whether that brought a ballot
+// with more labels than the ranked ones of the first reply, or an abstention.
+func repair(ctx context.Context, c council.Completer, call council.Call, r *council.Review, ranked int) (council.Ballot, bool) {
+	completion, err := c.Complete(ctx, call)
+	r.Add(completion.Spent)
+	if err != nil {
+		return council.Ballot{}, false
+	}
+	r.Repair = &completion.Text
+	ballot, err := ParseBallot(completion.Text, r.Slate.Labels())
+	r.Repaired = err == nil && (len(ballot.Ranking) > ranked || ballot.Abstained && ranked == 0)
+	return ballot, r.Repaired
 }

@@ -64,13 +64,15 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		}
 	}
 	for i, chairman := range in.Chairmen {
-		completion, failure := call(ctx, c, council.Call{
+		completion, err := c.Complete(ctx, council.Call{
 			Stage: council.Stage3, Model: chairman.Model, Messages: prompt(in, in.NewMarkers()),
 			Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens, OnDelta: onDelta,
 		})
-		s.LatencyMS += completion.LatencyMS
-		s.Attempts += completion.Attempts
-		s.Usage = s.Usage.Plus(completion.Usage)
+		failure := council.AsFailure(err)
+		if failure == nil && completion.FinishReason == "length" { // half an answer must not pass for a whole one
+			failure = &council.Failure{Code: council.FailLength, Message: "the synthesis ended at the token limit"}
+		}
+		s.Add(completion.Spent)
 		if failure == nil {
 			s.Model, s.Response, s.FinishReason, s.Status = chairman.ID, completion.Text, completion.Finish(), council.OutcomeOK
 			if i > 0 {
@@ -101,24 +103,6 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		onDelta(s.Response)
 	}
 	return s, failed
-}
-
-// call makes one call. A synthesis that ended at the token limit is a failure:
-// half an answer must not pass for a whole one.
-func call(ctx context.Context, c council.Completer, k council.Call) (completion council.Completion, failure *council.Failure) {
-	defer func() {
-		if v := recover(); v != nil {
-			failure = council.Panicked(v)
-		}
-	}()
-	completion, err := c.Complete(ctx, k)
-	if err != nil {
-		return completion, council.AsFailure(err)
-	}
-	if completion.FinishReason == "length" {
-		return completion, &council.Failure{Code: council.FailLength, Message: "the synthesis ended at the token limit"}
-	}
-	return completion, nil
 }
 
 func prompt(in Input, markers anonymize.Markers) []council.Message {
