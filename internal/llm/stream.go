@@ -286,54 +286,46 @@ func (e *events) drain() {
 // JSON is what readReply says.
 func quickDelta(line []byte) (delta string, ok bool) {
 	w := walker{rest: line}
-	var text []byte
-	choices := 0
-	w.members(func(key []byte) {
-		switch string(key) {
-		case `"choices"`:
-			choices++
-			w.must('[')
-			w.members(func(key []byte) {
-				switch string(key) {
-				case `"delta"`:
-					w.members(func(key []byte) {
-						switch string(key) {
-						case `"content"`:
-							text = w.token()
-						case `"refusal"`:
-							w.mustNull()
-						default:
-							w.skip()
-						}
-					})
-				case `"finish_reason"`:
-					w.mustNull()
-				case `"index"`: // another choice than the one that was asked for is not read
-					w.lost = string(w.token()) != "0" || w.lost
-				default:
-					w.skip()
-				}
-			})
-			w.must(']')
-		case `"usage"`, `"error"`:
-			w.mustNull()
-		default:
-			w.skip()
-		}
-	})
-	if w.lost || len(w.rest) > 0 || choices != 1 || len(text) < 2 || text[0] != '"' {
+	w.chunk(0)
+	if w.lost || len(w.rest) > 0 || w.choices != 1 || len(w.text) < 2 || w.text[0] != '"' {
 		return "", false
 	}
-	if bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text) {
-		return string(text[1 : len(text)-1]), true
+	if bytes.IndexByte(w.text, '\\') < 0 && utf8.Valid(w.text) {
+		return string(w.text[1 : len(w.text)-1]), true
 	}
-	return delta, json.Unmarshal(text, &delta) == nil
+	return delta, json.Unmarshal(w.text, &delta) == nil
 }
 
 // walker steps over JSON. It is lost when the JSON is not as expected.
 type walker struct {
-	rest []byte
-	lost bool
+	rest    []byte
+	lost    bool
+	choices int    // how many lists of choices there were
+	text    []byte // the content of the delta, in its quotes
+}
+
+// chunk steps over an object of a chunk: the chunk itself at depth 0, its choice at 1,
+// and the delta of that at 2.
+func (w *walker) chunk(depth int) {
+	w.members(func(key []byte) {
+		switch key := string(key); {
+		case depth == 0 && key == `"choices"`:
+			w.choices++
+			w.must('[')
+			w.chunk(1)
+			w.must(']')
+		case depth == 1 && key == `"delta"`:
+			w.chunk(2)
+		case depth == 2 && key == `"content"`:
+			w.text = w.token()
+		case key == `"index"`: // another choice than the one that was asked for is not read
+			w.mustBe("0")
+		case key == `"usage"`, key == `"error"`, key == `"finish_reason"`, key == `"refusal"`:
+			w.mustBe("null")
+		default:
+			w.skip()
+		}
+	})
 }
 
 // next returns the byte that comes next, blanks left aside, 0 at the end.
@@ -358,7 +350,7 @@ func (w *walker) take(c byte) bool {
 
 func (w *walker) must(c byte) { w.lost = !w.take(c) || w.lost }
 
-func (w *walker) mustNull() { w.lost = string(w.token()) != "null" || w.lost }
+func (w *walker) mustBe(token string) { w.lost = string(w.token()) != token || w.lost }
 
 // token steps over a string, which it returns with its quotes, or over a number,
 // true, false or null.
