@@ -16,26 +16,30 @@ const module = "github.com/councild/councild"
 // floors below its own; packages on one floor never import each other.
 var floors = [][]string{
 	{"internal/council", "internal/disk", "internal/growth", "internal/pipenet"},
-	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api", "web"},
+	{"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/llm", "internal/store",
+		"internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry", "internal/sessions", "api", "web"},
 	{"internal/stage1", "internal/stage2", "internal/stage3"},
 	{"internal/httpapi", "internal/pipeline"},
-	{"internal/cli"},
+	{"internal/daemon"},
+	{"internal/daemon/daemontest", "internal/cli"},
 	{"cmd/councild"},
 }
 
 // forbidden are imports that the floors would allow: what a run needs is handed
 // to it.
 var forbidden = map[string][]string{
-	"internal/stage1":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
-	"internal/stage2":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
-	"internal/stage3":   {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
-	"internal/pipeline": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm", "internal/sessions"},
-	"internal/httpapi":  {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
-	"cmd/councild":      {"internal/council", "internal/config", "internal/pipeline", "internal/httpapi", "internal/store", "internal/llm", "internal/bias"},
+	"internal/stage1": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
+	"internal/stage2": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
+	"internal/stage3": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
+	"internal/pipeline": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm",
+		"internal/sessions"},
+	"internal/httpapi": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
+	"cmd/councild": {"internal/council", "internal/config", "internal/pipeline", "internal/httpapi", "internal/store", "internal/llm",
+		"internal/bias"},
 }
 
 // forTests are packages that tests alone import.
-var forTests = []string{"internal/disk/faultdisk", "internal/growth", "internal/pipenet"}
+var forTests = []string{"internal/daemon/daemontest", "internal/disk/faultdisk", "internal/growth", "internal/pipenet"}
 
 // owners are the packages that alone may import a library.
 var owners = map[string]string{

@@ -170,7 +170,7 @@ type asker struct {
 
 // request sends a request through the proxy and returns the response, which is to be read.
 func (a asker) request(ctx context.Context, method, path, body, last string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, a.d.url+path, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, a.d.Base+path, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -189,8 +189,7 @@ func (a asker) request(ctx context.Context, method, path, body, last string) (*h
 
 // plain waits for the session, directly.
 func (a asker) plain(ctx context.Context, body string) (o outcome) {
-	_, text, err := a.d.send(ctx, "POST", "/v1/council", body)
-	o.err, o.body = err, []byte(text)
+	_, o.body, o.err = a.d.Send(ctx, "POST", "/v1/council", body)
 	return o
 }
 
@@ -272,10 +271,10 @@ func (a asker) chat(ctx context.Context, query string, stream bool) (o outcome) 
 		Choices []struct{ Message, Delta struct{ Content string } }
 	}
 	if !stream {
-		_, text, err := a.d.send(ctx, "POST", "/v1/chat/completions", body)
+		_, reply, err := a.d.Send(ctx, "POST", "/v1/chat/completions", body)
 		var c chunk
 		if o.err = err; err == nil {
-			o.err = json.Unmarshal([]byte(text), &c)
+			o.err = json.Unmarshal(reply, &c)
 		}
 		if len(c.Choices) == 1 {
 			o.id, o.answer = strings.TrimPrefix(c.ID, "chatcmpl-"), c.Choices[0].Message.Content
@@ -321,7 +320,8 @@ func (a asker) ask(ctx context.Context) []outcome {
 			case i < 9:
 				how, outcomes[i] = "POST, streamed", a.streamed(ctx, body)
 			case i == 9:
-				how, outcomes[i] = "POST, streamed for ten minutes", a.streamed(ctx, fmt.Sprintf(`{"query":%q,"chairman":"scribe"}`, longAnswer))
+				how, outcomes[i] = "POST, streamed for ten minutes",
+					a.streamed(ctx, fmt.Sprintf(`{"query":%q,"chairman":"scribe"}`, longAnswer))
 			case i < 12:
 				how, outcomes[i] = "in the background, watched", a.later(ctx, body, false)
 			case i < 14:
@@ -479,7 +479,8 @@ func TestRealTime(t *testing.T) {
 	p.keep("no stream is cut by a proxy of 60 s idle time", cut, "%d streams, %d cut", streams, len(cut))
 	p.keep("a comment comes after 15 s of silence", unless(short || silence < 30*time.Second, "silent for %s", silence),
 		"silent for at most %.1f s", silence.Seconds())
-	p.keep("councild adds less than a second to a session", unless(short || overhead < 5000, "%.0f ms", overhead), "at most %.0f ms", overhead)
+	p.keep("councild adds less than a second to a session", unless(short || overhead < 5000, "%.0f ms", overhead), "at most %.0f ms",
+		overhead)
 	p.keep("goroutines are back within 2 s", unless(after.goroutines <= d.before.goroutines, "%+v", after),
 		"%.0f before, at most %.0f, %.0f after %.1f s", d.before.goroutines, most.goroutines, after.goroutines, settled.Seconds())
 	p.keep("descriptors are back within 2 s", unless(after.descriptors <= d.before.descriptors, "%+v", after),

@@ -12,9 +12,9 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -64,11 +64,10 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 		return nil, usageError{err}
 	}
 	log := newLog(std.Stderr, cfg)
-	warnOfSettings(ctx, log, cfg)
 	var recorder pipeline.Recorder
 	var warnings []council.Warning
 	if cfg.BiasPersistence && cfg.BiasConsent > 0 {
-		s, _, err := openStore(cfg, disk.OS{}, log) //nolint:contextcheck // a store lives until it is closed
+		s, _, err := daemon.OpenStore(cfg, disk.OS{}, log) //nolint:contextcheck // a store lives until it is closed
 		held, isHeld := errors.AsType[*store.HeldError](err)
 		switch {
 		case err == nil:
@@ -80,7 +79,7 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 			return nil, err
 		}
 	}
-	e, err := newEngine(ctx, cfg, simllm.Options{}, recorder, log, std.Version)
+	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Recorder: recorder, Log: log, Version: std.Version})
 	if err != nil {
 		return nil, err
 	}

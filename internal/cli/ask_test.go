@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 )
@@ -122,10 +123,10 @@ func throughCuts(t *testing.T, target string) string {
 
 // However often the line is cut, every event comes once and in order.
 func TestAskThroughCuts(t *testing.T) {
-	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b"})
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
 	var types []council.EventType
 	var answer strings.Builder
-	session, err := remote{url: throughCuts(t, d.url())}.ask(t.Context(), "Which way?", council.ObserverFunc(func(e council.Event) {
+	session, err := remote{url: throughCuts(t, d.URL())}.ask(t.Context(), "Which way?", council.ObserverFunc(func(e council.Event) {
 		if data, ok := e.Data.(council.Delta); ok {
 			answer.WriteString(data.Text)
 			if types[len(types)-1] == council.EventDelta {
@@ -147,7 +148,7 @@ func TestAskThroughCuts(t *testing.T) {
 	if answer.String() != session.Answer || session.Answer == "" {
 		t.Errorf("the deltas are %q, the answer is %q", answer.String(), session.Answer)
 	}
-	code, stdout, stderr := command(t, "ask", "--json", "--server", throughCuts(t, d.url()), "Which way?")
+	code, stdout, stderr := command(t, "ask", "--json", "--server", throughCuts(t, d.URL()), "Which way?")
 	var printed council.Session
 	if err := json.Unmarshal([]byte(stdout), &printed); code != 0 || err != nil || !printed.Persisted {
 		t.Errorf("exit %d, %v: %s%s", code, err, stdout, stderr)
@@ -156,21 +157,21 @@ func TestAskThroughCuts(t *testing.T) {
 
 // Ctrl-C cancels the session at the daemon.
 func TestAskIsInterrupted(t *testing.T) {
-	url, arrived, release := held(t)
+	url, arrived, release := daemontest.Held(t)
 	defer release()
-	d := serve(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick"})
+	d := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick"})
 	ctx, interrupt := context.WithCancel(t.Context())
 	go func() {
 		<-arrived
 		interrupt()
 	}()
 	var stdout, stderr bytes.Buffer
-	code := Main(ctx, IO{Args: []string{"ask", "--server", d.url(), "Wait for me?"}, Stdout: &stdout, Stderr: &stderr})
+	code := Main(ctx, IO{Args: []string{"ask", "--server", d.URL(), "Wait for me?"}, Stdout: &stdout, Stderr: &stderr})
 	if code != exitError || !strings.Contains(stderr.String(), "was cancelled") {
 		t.Errorf("exit %d: %s", code, stderr.String())
 	}
 	id := between(stderr.String(), "session ", " was")
-	_, events := d.call(t, "GET", "/v1/council/"+id+"/events", "")
+	_, events := d.Call(t, "GET", "/v1/council/"+id+"/events", "")
 	if !strings.Contains(string(events), `"code":"cancelled"`) {
 		t.Errorf("the session goes on: %s", events)
 	}
@@ -178,13 +179,14 @@ func TestAskIsInterrupted(t *testing.T) {
 
 // What ends a session ends the command too, with the reasons.
 func TestAskFails(t *testing.T) {
-	d := serve(t, map[string]string{"BASE_URL": tap(t, simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 400}).url, "MODELS": "d,d"})
-	code, _, stderr := command(t, "ask", "--server", d.url(), "Which way?")
+	rejecting := simllm.Model{Name: "d", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 400}}}
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Provider(t, rejecting).URL(), "MODELS": "d,d"})
+	code, _, stderr := command(t, "ask", "--server", d.URL(), "Which way?")
 	if code != exitError || !strings.Contains(stderr, "the session failed: 0 of 2 members answered") || !strings.Contains(stderr, "d#2: rejected") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 	// A daemon that was started anew does not know the session.
-	f := follower{remote: remote{url: d.url()}, path: "/v1/council/unknown", observer: &progress{}}
+	f := follower{remote: remote{url: d.URL()}, path: "/v1/council/unknown", observer: &progress{}}
 	if _, err := f.follow(t.Context()); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("got %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -41,7 +42,7 @@ func requests(sim *simllm.Running) int {
 
 func TestProbe(t *testing.T) {
 	sim := probedCouncil(t)
-	setenv(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "keen,steady,noisy,writer", "RANDOM_SEED": "1"})
+	daemontest.Setenv(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "keen,steady,noisy,writer", "RANDOM_SEED": "1"})
 	dir := t.TempDir()
 	out, file := filepath.Join(dir, "probe.jsonl"), filepath.Join(dir, "questions.txt")
 	var questions strings.Builder
@@ -87,8 +88,9 @@ func TestProbe(t *testing.T) {
 	if noisy.PValue == nil || *noisy.PValue < 0.05 {
 		t.Errorf("noise is taken for a position effect: %+v", noisy)
 	}
-	records := readRecords(t, out)
-	if len(records) != 16*4*4*3 || slices.ContainsFunc(records, func(r council.BiasMetricRecord) bool { return r.BlockID == nil || r.ConsentLevel != 1 }) {
+	records := daemontest.Records(t, out)
+	if len(records) != 16*4*4*3 ||
+		slices.ContainsFunc(records, func(r council.BiasMetricRecord) bool { return r.BlockID == nil || r.ConsentLevel != 1 }) {
 		t.Errorf("%d records", len(records))
 	}
 	if _, err := os.Stat(os.Getenv("LLM_COUNCIL_BIAS_STORE")); !os.IsNotExist(err) {
@@ -100,24 +102,26 @@ func TestProbe(t *testing.T) {
 }
 
 func TestProbeOfSimulatedModels(t *testing.T) {
-	setenv(t, map[string]string{"MODELS": "", "BIAS_CONSENT": "0"})
+	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_CONSENT": "0"})
 	out := filepath.Join(t.TempDir(), "probe.jsonl")
 	code, stdout, stderr := command(t, "probe", "--simulate", "--out", out, "--sessions", "3")
-	for _, part := range []string{"SAME ORDER", "REVERSED ORDER", "sim:cedar", "3 questions, 4 rounds each; 0 answers or reviews missing; $", "Records: " + out} {
+	for _, part := range []string{"SAME ORDER", "REVERSED ORDER", "sim:cedar",
+		"3 questions, 4 rounds each; 0 answers or reviews missing; $", "Records: " + out} {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("stdout lacks %q: %s", part, stdout)
 		}
 	}
-	if code != 0 || !strings.Contains(stderr, "60 calls.\nThey cost nothing") || len(readRecords(t, out)) != 3*4*12 {
+	if code != 0 || !strings.Contains(stderr, "60 calls.\nThey cost nothing") || len(daemontest.Records(t, out)) != 3*4*12 {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }
 
 func TestProbeThatFails(t *testing.T) {
-	setenv(t, map[string]string{"MODELS": "sim:amber,sim:down", "MAX_COST_USD": "2"})
+	daemontest.Setenv(t, map[string]string{"MODELS": "sim:amber,sim:down", "MAX_COST_USD": "2"})
 	out := filepath.Join(t.TempDir(), "probe.jsonl")
 	code, _, stderr := command(t, "probe", "--yes", "--out", out, "Which way?", "And then?")
-	for _, part := range []string{"2 questions", ": 20 calls.", "have cost $2: about $20 in all", "question 1 of 2: 1 of 2 members answered", out + " holds the records so far"} {
+	for _, part := range []string{"2 questions", ": 20 calls.", "have cost $2: about $20 in all",
+		"question 1 of 2: 1 of 2 members answered", out + " holds the records so far"} {
 		if !strings.Contains(stderr, part) {
 			t.Errorf("stderr lacks %q: %s", part, stderr)
 		}

@@ -250,3 +250,10 @@ func problemOf(document []byte, before string) error {
 	}
 	return readable(&council.Error{Detail: before + ": " + p.Detail, Fields: p.Errors})
 }
+
+// within calls f with a context that ends after the timeout, and not with ctx.
+func within(ctx context.Context, timeout time.Duration, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	defer cancel()
+	return f(ctx)
+}

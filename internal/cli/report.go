@@ -6,68 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"time"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/store"
 )
-
-// window returns what is collected by default, or as the pointers say.
-func window(cfg config.Config, sessions, days *int) bias.Options {
-	o := bias.Options{
-		Now: time.Now(), WindowSessions: cfg.BiasWindowSessions, WindowDays: cfg.BiasWindowDays, MinSessions: cfg.MinBiasSessions,
-	}
-	if sessions != nil {
-		o.WindowSessions = *sessions
-	}
-	if days != nil {
-		o.WindowDays = *days
-	}
-	return o
-}
-
-// collect reads the store at path in one pass. A store that does not exist yet
-// holds no sessions.
-func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector, error) {
-	collector := bias.NewCollector(o)
-	for record, err := range store.ReadFile(ctx, path) {
-		bad, ok := errors.AsType[*store.LineError](err)
-		switch {
-		case err == nil:
-			collector.Add(record)
-		case ok:
-			collector.Skip(bad.File, bad.Line, string(bad.Reason))
-		case errors.Is(err, fs.ErrNotExist):
-		default:
-			return nil, err
-		}
-	}
-	return collector, nil
-}
-
-func report(ctx context.Context, cfg config.Config, path string, q httpapi.ReportQuery) (bias.Report, error) {
-	o := window(cfg, q.Sessions, q.Days)
-	o.Since, o.Until, o.Reviewer, o.Model, o.ConfigVersion = q.Since, q.Until, q.Reviewer, q.Model, q.ConfigVersion
-	collector, err := collect(ctx, path, o)
-	if err != nil {
-		return bias.Report{}, err
-	}
-	return collector.Report(), nil
-}
-
-func leaderboard(ctx context.Context, cfg config.Config, path string, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
-	o := window(cfg, q.Sessions, q.Days)
-	o.Category = q.Category
-	collector, err := collect(ctx, path, o)
-	if err != nil {
-		return bias.Leaderboard{}, err
-	}
-	return collector.Leaderboard(cfg.PartialBallots), nil
-}
 
 // recordFile says which records a command reads, and how many of them.
 type recordFile struct {
@@ -118,7 +64,7 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	r, err := report(ctx, cfg, path, httpapi.ReportQuery{
+	r, err := daemon.Report(ctx, cfg, path, httpapi.ReportQuery{
 		Sessions: c.Sessions, Days: c.Days, Since: c.Since.Time, Until: c.Until.Time,
 		Reviewer: c.Reviewer, Model: c.Model, ConfigVersion: c.ConfigVersion,
 	})
@@ -158,7 +104,7 @@ func (c *leaderboardCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	l, err := leaderboard(ctx, cfg, path, httpapi.LeaderboardQuery{Sessions: c.Sessions, Days: c.Days, Category: c.Category})
+	l, err := daemon.Leaderboard(ctx, cfg, path, httpapi.LeaderboardQuery{Sessions: c.Sessions, Days: c.Days, Category: c.Category})
 	if err != nil {
 		return err
 	}

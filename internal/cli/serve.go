@@ -3,21 +3,16 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"text/tabwriter"
-	"time"
 
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/disk"
-	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/daemon"
 )
 
 type serveCmd struct{}
@@ -31,13 +26,11 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 	if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}
 	}
-	log := newLog(std.Stderr, cfg)
-	warnOfSettings(ctx, log, cfg)
-	d, err := newDaemon(ctx, cfg, disk.OS{}, log, std.Version)
+	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: newLog(std.Stderr, cfg), Version: std.Version})
 	if err != nil {
 		return err
 	}
-	return d.serve(ctx)
+	return d.Serve(ctx)
 }
 
 type demoCmd struct {
@@ -55,15 +48,15 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return fmt.Errorf("making a directory for the records: %w", err)
 	}
-	cfg = simulatedConfig(cfg, filepath.Join(dir, "bias_metrics.jsonl"))
+	cfg = daemon.Simulated(cfg, filepath.Join(dir, "bias_metrics.jsonl"))
 	cfg.Addr, cfg.APITokens = cmp.Or(c.Addr, cfg.Addr), nil // one is made where others can reach it
-	d, err := newDaemon(ctx, cfg, disk.OS{}, newLog(std.Stderr, cfg), std.Version)
+	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: newLog(std.Stderr, cfg), Version: std.Version})
 	if err != nil {
 		return fmt.Errorf("%w (another address: councild demo --addr 127.0.0.1:0)", err)
 	}
 	auth := ""
-	if len(d.tokens) > 0 { // the address is open to others
-		auth = fmt.Sprintf(" -H 'Authorization: Bearer %s'", d.tokens[0])
+	if tokens := d.Tokens(); len(tokens) > 0 { // the address is open to others
+		auth = fmt.Sprintf(" -H 'Authorization: Bearer %s'", tokens[0])
 	}
 	_, err = fmt.Fprintf(std.Stdout, `A council of four simulated models answers at %[1]s
 Nothing here is real: no model is asked, no key is used, nothing leaves this machine.
@@ -78,24 +71,11 @@ Then see what the reviews reveal:
   curl -s%[3]s '%[1]s/v1/bias-report?format=text'
 
 Ctrl-C stops it.
-`, d.url(), cfg.BiasStore, auth)
+`, d.URL(), cfg.BiasStore, auth)
 	if err != nil {
-		return errors.Join(err, d.close(ctx))
+		return errors.Join(err, d.Close(ctx))
 	}
-	return d.serve(ctx)
-}
-
-// simulatedConfig replaces the council and the store of a configuration: four
-// simulated members, records in the given file and nowhere else.
-func simulatedConfig(cfg config.Config, records string) config.Config {
-	cfg.Models = simulated(simllm.Council())
-	cfg.AllowedModels = simulated(simllm.Troubled())
-	cfg.Chairman, cfg.ChairmanFallbacks, cfg.Reviewers = "", nil, nil
-	cfg.Quorum = 0
-	cfg.MaxModels = max(cfg.MaxModels, len(cfg.Models))
-	cfg.BiasPersistence, cfg.BiasStore = true, records
-	cfg.BiasConsent = max(cfg.BiasConsent, 1)
-	return cfg
+	return d.Serve(ctx)
 }
 
 type configCmd struct{}
@@ -131,34 +111,5 @@ type versionCmd struct{}
 // Run prints the version.
 func (versionCmd) Run(std IO) error {
 	_, err := fmt.Fprintf(std.Stdout, "councild %s (%s, %s/%s)\n", std.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
-}
-
-type healthcheckCmd struct{}
-
-// Run asks the daemon at the configured address whether it is alive.
-func (healthcheckCmd) Run(ctx context.Context, std IO) error {
-	cfg, err := config.Load()
-	if err != nil {
-		return usageError{err}
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+reachable(cfg.Addr)+"/healthz", http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	var health struct {
-		Status string `json:"status"`
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<10)).Decode(&health); err != nil || resp.StatusCode != http.StatusOK || health.Status != "ok" {
-		return fmt.Errorf("the daemon at %s answered %s", cfg.Addr, resp.Status)
-	}
-	_, err = fmt.Fprintln(std.Stdout, "ok")
 	return err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
@@ -35,7 +36,7 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	if err := newFile(c.Out); err != nil {
 		return err
 	}
-	cfg = simulatedConfig(cfg, c.Out)
+	cfg = daemon.Simulated(cfg, c.Out)
 	cfg.AllowedModels = nil
 	out, _, err := store.Open(store.Options{Path: c.Out}) //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
@@ -43,12 +44,10 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 
-	models := simllm.Council()
-	for i := range models {
-		models[i].Latency = simllm.Latency{}
-	}
-	log := slog.New(slog.DiscardHandler)
-	e, err := newEngine(ctx, cfg, simllm.Options{Seed: c.Seed, Models: models}, out, log, std.Version)
+	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
+		Config: cfg, Simulated: simllm.Options{Seed: c.Seed, Models: instantCouncil()}, Recorder: out,
+		Log: slog.New(slog.DiscardHandler), Version: std.Version,
+	})
 	if err != nil {
 		return err
 	}
@@ -76,10 +75,20 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	return err
 }
 
-// newFile returns an error when there is a file at path.
+// instantCouncil returns the models of the simulated council, which answer at once.
+func instantCouncil() []simllm.Model {
+	models := simllm.Council()
+	for i := range models {
+		models[i].Latency = simllm.Latency{}
+	}
+	return models
+}
+
+// newFile returns an error unless path names no file yet.
 func newFile(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return usageError{fmt.Errorf("%s is there already, or cannot be looked at: --out names a new file, so that these records never mix with others", path)}
+		return usageError{fmt.Errorf("%s is there already, or cannot be looked at: "+
+			"--out names a new file, so that these records never mix with others", path)}
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -17,20 +16,8 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
-	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/store"
 )
-
-// openStore opens the record store on the disk on, as cfg says.
-func openStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store, store.Recovery, error) {
-	o := store.Options{
-		Path: cfg.BiasStore, Fsync: store.Fsync(cfg.BiasFsync), Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes), Disk: on, Log: log,
-	}
-	if cfg.BiasRetentionDays != nil {
-		o.Retention = time.Duration(*cfg.BiasRetentionDays) * 24 * time.Hour
-	}
-	return store.Open(o)
-}
 
 type storeCmd struct {
 	Verify verifyCmd `cmd:"" help:"Say what is in the record store, and what cannot be read."`

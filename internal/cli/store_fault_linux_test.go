@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
 // Every store that the daemon cannot write to ends it with one line at start.
@@ -45,19 +47,21 @@ func TestFaultF31(t *testing.T) {
 		"a directory":           dir,
 	} {
 		t.Run(name, func(t *testing.T) {
-			setenv(t, map[string]string{"BIAS_STORE": path})
+			daemontest.Setenv(t, map[string]string{"BIAS_STORE": path})
 			var stderr bytes.Buffer
 			var code int
 			run(func() { code = Main(t.Context(), IO{Args: []string{"serve"}, Stdout: io.Discard, Stderr: &stderr}) })
 			said := stderr.String()
-			if code != exitError || strings.Count(said, "\n") != 1 || !strings.Contains(said, "opening the record store "+path) || !strings.Contains(said, "switch the records off") {
+			if code != exitError || strings.Count(said, "\n") != 1 || !strings.Contains(said, "opening the record store "+path) ||
+				!strings.Contains(said, "switch the records off") {
 				t.Errorf("exit %d: %s", code, said)
 			}
-			d := serve(t, map[string]string{"BIAS_STORE": path, "BIAS_PERSISTENCE": "false"})
-			if status, data := d.call(t, "GET", "/readyz", ""); status != http.StatusOK {
+			d := daemontest.Start(t, map[string]string{"BIAS_STORE": path, "BIAS_PERSISTENCE": "false"})
+			if status, data := d.Call(t, "GET", "/readyz", ""); status != http.StatusOK {
 				t.Errorf("without records: %d %s", status, data)
 			}
-			t.Logf("fault F31: %s: exit %d, %d line (promised: exit with one clear line); starts with BIAS_PERSISTENCE=false", name, code, strings.Count(said, "\n"))
+			t.Logf("fault F31: %s: exit %d, %d line (promised: exit with one clear line); starts with BIAS_PERSISTENCE=false", name, code,
+				strings.Count(said, "\n"))
 		})
 	}
 }

@@ -28,10 +28,7 @@ type Call struct {
 	Stage    Stage
 	Model    string // as in Member.Model
 	Messages []Message
-	// Temperature and MaxOutputTokens are sent only when set: nil leaves the
-	// provider's own default in force.
-	Temperature     *float64
-	MaxOutputTokens *int
+	Sampling
 	// Format asks for a reply of this form, where the provider supports that: the
 	// prompt must ask for it too. Nil leaves the form open.
 	Format *Format
@@ -40,6 +37,13 @@ type Call struct {
 	// failed. It is called one call at a time, by the goroutine that called
 	// Complete, and never after Complete returned; the reply waits for it.
 	OnDelta func(text string)
+}
+
+// Sampling are the sampling options of a Call. They are sent only when set: nil
+// leaves the provider's own default in force.
+type Sampling struct {
+	Temperature     *float64 // 0 to 2
+	MaxOutputTokens *int     // 1 or more
 }
 
 // Format is the form of a structured reply.

@@ -80,6 +80,7 @@ type Options struct {
 	Middleware func(http.Handler) http.Handler
 	Log        *slog.Logger
 	Version    string
+	Settings   council.SettingNames // for messages
 }
 
 // API is the HTTP handler.

@@ -21,53 +21,20 @@ const (
 	breakerPause = 10 * time.Second
 )
 
-// BreakerState is where a Breaker stands.
-type BreakerState string
-
-// The states of a Breaker.
-const (
-	BreakerClosed   BreakerState = "closed"    // requests are sent
-	BreakerOpen     BreakerState = "open"      // calls fail at once with council.FailBreakerOpen
-	BreakerHalfOpen BreakerState = "half_open" // one request at a time is sent to see how the model is
-)
-
-// Breaker is the circuit breaker of one model. It opens when at least 10 of its
-// requests ended within 30 s and at least half of them failed; after 10 s it is
-// half open; the first request that is answered then closes it, and one that
-// fails opens it again. A failure is an HTTP 5xx, no connection, a connection
-// that broke, a reply that was cut off, a request that ran out of its own time.
-// A reply of the model is a success, whatever it says. All else tells nothing of
-// the model's health: other statuses come from what stands in front of it, and a
-// caller's deadline may be short.
-type Breaker struct {
-	Provider   string // its name, "" for the default one
-	Model      string // as the provider knows it
-	State      BreakerState
-	RetryAfter time.Duration // until it is half open, when it is open
-}
-
-// Name returns the model as a council.Call names it.
-func (b Breaker) Name() string {
-	if b.Provider == "" {
-		return b.Model
-	}
-	return b.Provider + ":" + b.Model
-}
-
 // Breakers returns the breakers of all models that were asked so far, by provider
 // and model.
-func (c *Client) Breakers() []Breaker {
-	var all []Breaker
+func (c *Client) Breakers() []council.Breaker {
+	var all []council.Breaker
 	for name, p := range c.providers {
 		p.mu.Lock()
 		models := slices.Collect(maps.Values(p.models))
 		p.mu.Unlock()
 		for _, m := range models {
 			state, wait := m.breaker.state(p.now())
-			all = append(all, Breaker{Provider: name, Model: m.name, State: state, RetryAfter: wait})
+			all = append(all, council.Breaker{Provider: name, Model: m.name, State: state, RetryAfter: wait})
 		}
 	}
-	slices.SortFunc(all, func(a, b Breaker) int {
+	slices.SortFunc(all, func(a, b council.Breaker) int {
 		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Model, b.Model))
 	})
 	return all
@@ -104,6 +71,14 @@ func diagnose(caller context.Context, f *council.Failure) verdict {
 // a request that was admitted in an earlier one is not held against this one.
 type ticket int
 
+// breaker is the circuit breaker of one model. It opens when at least 10 of its
+// requests ended within 30 s and at least half of them failed; after 10 s it is
+// half open; the first request that is answered then closes it, and one that
+// fails opens it again. A failure is an HTTP 5xx, no connection, a connection
+// that broke, a reply that was cut off, a request that ran out of its own time.
+// A reply of the model is a success, whatever it says. All else tells nothing of
+// the model's health: other statuses come from what stands in front of it, and a
+// caller's deadline may be short.
 type breaker struct {
 	mu      sync.Mutex    // guards all below
 	number  ticket        // goes up whenever it opens or closes
@@ -114,19 +89,19 @@ type breaker struct {
 
 func newBreaker() *breaker { return &breaker{ended: window{span: breakerSpan}} }
 
-func (b *breaker) stateLocked(now time.Duration) BreakerState {
+func (b *breaker) stateLocked(now time.Duration) council.BreakerState {
 	switch {
 	case b.until == 0:
-		return BreakerClosed
+		return council.BreakerClosed
 	case now < b.until:
-		return BreakerOpen
+		return council.BreakerOpen
 	default:
-		return BreakerHalfOpen
+		return council.BreakerHalfOpen
 	}
 }
 
 // state returns the state, and how long it stays open.
-func (b *breaker) state(now time.Duration) (BreakerState, time.Duration) {
+func (b *breaker) state(now time.Duration) (council.BreakerState, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.stateLocked(now), max(0, b.until-now)
@@ -141,7 +116,7 @@ func (b *breaker) admits(now time.Duration) bool {
 
 func (b *breaker) admitsLocked(now time.Duration) bool {
 	state := b.stateLocked(now)
-	return state == BreakerClosed || (state == BreakerHalfOpen && !b.probing)
+	return state == council.BreakerClosed || (state == council.BreakerHalfOpen && !b.probing)
 }
 
 // enter admits a request. Leave follows.
@@ -186,7 +161,7 @@ func (b *breaker) turnLocked(until time.Duration) {
 // the model, nobody knows when the next one may.
 func (b *breaker) failure(now time.Duration) *council.Failure {
 	f := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late"}
-	if state, wait := b.state(now); state == BreakerOpen {
+	if state, wait := b.state(now); state == council.BreakerOpen {
 		f.RetryAfterS = new(wait.Seconds())
 	}
 	return f

@@ -32,7 +32,7 @@
 // Retries of all calls to one provider share a budget: in any 10 s they are at
 // most 10, or 10 % of the calls begun in that time if that is more. Every model of
 // a provider has a circuit breaker (Nygard, "Release It!", 2007), which refuses
-// calls while the model is out of order: see Breaker. Both are written here, because
+// calls while the model is out of order: see breaker. Both are written here, because
 // failsafe-go (v0.9.8, tried) does not carry what is promised: its retry budget is a
 // share of the calls in flight, and let three times the requests through when every
 // call was refused; it waits until the deadline for a retry that does not fit; its

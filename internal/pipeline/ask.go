@@ -20,7 +20,7 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	defer stopwatch(&r.session.Metadata.Timing.Stage1MS)()
 	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage1, len(r.plan.Members))
 	defer cancel()
-	o := stage1.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens}
+	o := stage1.Options{Sampling: r.p.o.Sampling}
 	if r.plan.Direct && r.plan.Deltas {
 		o.OnDelta = func(text string) { r.observe(council.EventDelta, council.Delta{Text: text}) }
 	}
@@ -34,7 +34,7 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	for _, a := range r.session.Stage1 {
 		if a.Error != nil {
 			r.degrade(council.Stage1, a.Model, a.Error)
-			failed = append(failed, seatError(a.Model, a.Error))
+			failed = append(failed, seatError(a.Model, a.Error, r.p.o.Settings))
 			continue
 		}
 		r.authors = append(r.authors, a.Model)

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +43,8 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 		return ctx, func(council.Outcome) {}, end
 	}
 	ctx, cut := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(r.plan.Timeout, func() { cut(council.ErrCut) }) // the stage is over by then
+	over := fmt.Errorf("%w: a quorum was there, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace))
+	timer := time.AfterFunc(r.plan.Timeout, func() { cut(over) }) // the stage is over by then
 	var ok atomic.Int64
 	delivered = func(o council.Outcome) {
 		if o == council.OutcomeOK && ok.Add(1) == int64(Quorum(r.p.o.Quorum, n)) {

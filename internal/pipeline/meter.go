@@ -15,6 +15,7 @@ type meter struct {
 	council.Completer
 	plan     council.Plan
 	maxBytes int64 // of held; 0: no limit
+	settings council.SettingNames
 
 	mu            sync.Mutex    // guards all below
 	spent         council.Usage // by all calls so far
@@ -25,9 +26,9 @@ type meter struct {
 	held          int64 // bytes: the question, the replies so far, and the prompts on their way
 }
 
-func newMeter(c council.Completer, plan council.Plan, maxBytes int64) *meter {
+func newMeter(o Options, plan council.Plan) *meter {
 	return &meter{
-		Completer: c, plan: plan, maxBytes: maxBytes, held: int64(len(plan.Question())), spent: council.NoUsage(),
+		Completer: o.Completer, plan: plan, maxBytes: o.MaxSessionBytes, settings: o.Settings, held: int64(len(plan.Question())), spent: council.NoUsage(),
 		byModel: map[string]council.Usage{},
 		byStage: map[council.Stage]council.Usage{
 			council.Stage1: council.NoUsage(), council.Stage2: council.NoUsage(), council.Stage3: council.NoUsage(),
@@ -85,8 +86,9 @@ func (m *meter) release(bytes int64) {
 
 func (m *meter) full(what string) *council.Failure {
 	return &council.Failure{
-		Code:    council.FailTooLarge,
-		Message: fmt.Sprintf("%s the session would hold more than %d bytes: raise LLM_COUNCIL_MAX_SESSION_BYTES", what, m.maxBytes),
+		Code: council.FailTooLarge,
+		Message: fmt.Sprintf("%s the session would hold more than %d bytes: raise %s",
+			what, m.maxBytes, m.settings.Of(council.SettingMaxSessionBytes)),
 	}
 }
 

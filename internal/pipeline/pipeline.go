@@ -35,7 +35,8 @@ type Options struct {
 	Recorder  Recorder         // nil: no records are kept
 	Observer  council.Observer // of every session; nil: nobody
 	Log       *slog.Logger
-	Version   string // of councild
+	Version   string               // of councild
+	Settings  council.SettingNames // for messages
 
 	Models            []string
 	Chairman          string   // "": the first model
@@ -53,10 +54,9 @@ type Options struct {
 	MaxCostUSD     *float64      // nil: no limit
 	MaxTotalTokens *int64        // nil: no limit
 
-	Temperature       *float64 // of answers and the synthesis; nil: the provider's own
-	ReviewTemperature *float64 // of reviews; nil: the provider's own
-	MaxOutputTokens   *int     // nil: the provider's own
-	BallotRepair      bool     // one more call when a reply holds no ballot or a partial one
+	Sampling       council.Sampling // of answers and the synthesis
+	ReviewSampling council.Sampling
+	BallotRepair   bool // one more call when a reply holds no ballot or a partial one
 
 	Order          council.Order
 	RandomSeed     *int64  // nil: every session draws its own seed

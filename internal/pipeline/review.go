@@ -85,7 +85,7 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	r.session.Stage2 = stage2.Ask(ctx, r.meter, stage2.Input{
 		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
 		NewMarkers: anonymize.NewMarkers,
-	}, stage2.Options{Temperature: r.p.o.ReviewTemperature, MaxOutputTokens: r.p.o.MaxOutputTokens, Repair: r.p.o.BallotRepair},
+	}, stage2.Options{Sampling: r.p.o.ReviewSampling, Repair: r.p.o.BallotRepair},
 		func(v council.Review) {
 			r.observe(council.EventBallot, v)
 			delivered(v.Status)
@@ -138,7 +138,8 @@ func (r *run) tally() {
 		r.warn(council.WarnNoRanking, "no ballot could be counted: there is no ranking")
 	}
 	if result.PolicyChangesWinner {
-		r.warn(council.WarnPartialPolicy, "some ballots leave out answers, and how they are counted decides who wins: see LLM_COUNCIL_PARTIAL_BALLOTS")
+		r.warn(council.WarnPartialPolicy, "some ballots leave out answers, and how they are counted decides who wins: see "+
+			r.p.o.Settings.Of(council.SettingPartialBallots))
 	}
 	if slices.ContainsFunc(r.session.Stage2, func(v council.Review) bool { return len(v.Slate) == 1 }) {
 		r.warn(council.WarnOneCandidate, "a reviewer that has one answer to read cannot rank: two members cannot rank each other")

@@ -71,7 +71,7 @@ func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 		Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
 	}
 	return &run{
-		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o.Completer, plan, p.o.MaxSessionBytes), session: session,
+		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o, plan), session: session,
 		log: p.o.Log.With("session_id", plan.SessionID), observer: observer, answers: map[string]string{}, votes: map[string]ranking.Vote{},
 	}
 }
@@ -128,7 +128,7 @@ func (r *run) stop(ctx context.Context) *council.Error {
 	if r.plan.OnPartial == council.PartialRefuse && len(r.session.Degradation) > 0 {
 		e := &council.Error{Code: council.CodePartialRefused, Detail: "part of the council is missing, and the request refuses a degraded result"}
 		for _, d := range r.session.Degradation {
-			e.Fields = append(e.Fields, council.FieldError{Field: string(d.Stage) + " " + d.Model, Message: string(d.Code), Fix: advice(d.Code)})
+			e.Fields = append(e.Fields, council.FieldError{Field: string(d.Stage) + " " + d.Model, Message: string(d.Code), Fix: advice(d.Code, r.p.o.Settings)})
 		}
 		return e
 	}
@@ -218,31 +218,32 @@ func ids(members []council.Member) []string {
 // seatError says why a seat failed, in the provider's own words where it gave some:
 // they are of at most 1 KiB, hold no key, and are not logged. A model's words are an
 // answer, and stay in the session.
-func seatError(member string, f *council.Failure) council.FieldError {
+func seatError(member string, f *council.Failure, names council.SettingNames) council.FieldError {
 	message := f.Error()
 	if f.Code == council.FailRefused {
 		message = string(f.Code)
 	}
-	return council.FieldError{Field: member, Message: message, Fix: advice(f.Code)}
+	return council.FieldError{Field: member, Message: message, Fix: advice(f.Code, names)}
 }
 
 // advice says what to do about a failure.
-func advice(code council.FailureCode) string {
+func advice(code council.FailureCode, names council.SettingNames) string {
 	switch code {
 	case council.FailTimeout:
-		return "allow more time (timeout_seconds, LLM_COUNCIL_ATTEMPT_TIMEOUT), or use a faster model"
+		return "allow more time (timeout_seconds, " + names.Of(council.SettingAttemptTimeout) + "), or use a faster model"
 	case council.FailRateLimited:
 		return "wait, or ask the provider for a higher limit"
 	case council.FailUnauthorized:
 		return "check the provider's API key"
 	case council.FailUnknownModel, council.FailUnknownProvider:
-		return "check the model's name and LLM_COUNCIL_PROVIDERS"
+		return "check the model's name and " + names.Of(council.SettingProviders)
 	case council.FailConnection:
 		return "check the provider's address and its certificate, and that it is running"
 	case council.FailTooLarge:
-		return "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES, that of a session"
+		return fmt.Sprintf("raise %s, the limit of a reply, or %s, that of a session",
+			names.Of(council.SettingMaxUpstreamBytes), names.Of(council.SettingMaxSessionBytes))
 	case council.FailLength:
-		return "raise LLM_COUNCIL_MAX_OUTPUT_TOKENS"
+		return "raise " + names.Of(council.SettingMaxOutputTokens)
 	case council.FailBudget:
 		return "raise the budget"
 	default:

@@ -20,7 +20,7 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 	if meta.Agreement.Ballots == 0 {
 		standings = nil
 	}
-	o := stage3.Options{Temperature: r.p.o.Temperature, MaxOutputTokens: r.p.o.MaxOutputTokens}
+	o := stage3.Options{Sampling: r.p.o.Sampling}
 	if r.plan.Deltas {
 		o.Observe = func(t council.EventType, data any) {
 			if ctx.Err() == nil { // a cancelled run has no fallback

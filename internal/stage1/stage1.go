@@ -11,9 +11,8 @@ import (
 
 // Options say how the members are called.
 type Options struct {
-	Temperature     *float64          // nil: the provider's own
-	MaxOutputTokens *int              // nil: the provider's own
-	OnDelta         func(text string) // as in council.Call
+	council.Sampling
+	OnDelta func(text string) // as in council.Call
 }
 
 // Ask puts the conversation to every member and waits for all of them. Answer i
@@ -29,7 +28,7 @@ func Ask(
 		wg.Go(func() {
 			completion, err := c.Complete(ctx, council.Call{
 				Stage: council.Stage1, Model: m.Model, Messages: conversation,
-				Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens, OnDelta: o.OnDelta,
+				Sampling: o.Sampling, OnDelta: o.OnDelta,
 			})
 			answers[i] = council.Answer{Model: m.ID, Spent: completion.Spent, Status: council.OutcomeOK, Response: &completion.Text, FinishReason: completion.Finish()}
 			if err != nil {

@@ -20,8 +20,7 @@ type Input struct {
 
 // Options say how the reviewers are called.
 type Options struct {
-	Temperature     *float64 // nil: the provider's own
-	MaxOutputTokens *int     // nil: the provider's own
+	council.Sampling
 	// Repair allows one more call when a reply holds no ballot or a partial one.
 	Repair bool
 }
@@ -52,8 +51,8 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 	labels := r.Slate.Labels()
 	call := council.Call{
 		Stage: council.Stage2, Model: in.Reviewers[i].Model,
-		Messages:    prompt(in.Question, r.Slate, in.Answers, in.NewMarkers()),
-		Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens, Format: format(labels),
+		Messages: prompt(in.Question, r.Slate, in.Answers, in.NewMarkers()),
+		Sampling: o.Sampling, Format: format(labels),
 	}
 	completion, err := c.Complete(ctx, call)
 	r.Spent = completion.Spent

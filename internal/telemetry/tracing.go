@@ -67,11 +67,12 @@ func newTracing(provider *sdktrace.TracerProvider) *Tracing {
 // Close exports what is left and ends the tracing.
 func (t *Tracing) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// Middleware gives each request its span, below the caller's where it sent one. Its
-// name is that of the route, which next notes as the request's Pattern: paths hold
-// ids, and whatever callers make up.
+// Middleware gives each request its span, below the caller's span where the caller
+// sent one. A span is named after its route, which next notes as the request's
+// Pattern, and not after the path: paths hold ids, and whatever callers make up.
 func (t *Tracing) Middleware(next http.Handler) http.Handler {
-	return otelhttp.NewHandler(next, "unknown route", otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
+	return otelhttp.NewHandler(next, "unknown route",
+		otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
 		otelhttp.WithSpanNameFormatter(func(unknown string, r *http.Request) string {
 			if r.Pattern == "" {
 				return unknown

@@ -1,4 +1,4 @@
-package cli
+package daemon_test
 
 import (
 	"context"
@@ -17,48 +17,24 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/simllm"
 )
 
 // benchDaemon starts a whole daemon, records on disk included, over a simulated
 // provider in this process whose models take the given time.
-func benchDaemon(b *testing.B, latency time.Duration, sessions int) *daemon {
+func benchDaemon(b *testing.B, latency time.Duration, sessions int) *daemontest.Daemon {
 	b.Helper()
 	var models []simllm.Model
 	for _, name := range []string{"a", "b", "c", "d"} {
 		models = append(models, simllm.Model{Name: name, Spread: 1, Noise: 0.5, Latency: simllm.Latency{Median: latency}})
 	}
-	sim, err := simllm.Start(b.Context(), simllm.Options{Models: models})
-	if err != nil {
-		b.Fatal(err)
-	}
-	for name, value := range map[string]string{
-		"ADDR": "127.0.0.1:0", "BASE_URL": sim.URL(), "MODELS": "a,b,c,d", "BIAS_STORE": filepath.Join(b.TempDir(), "records.jsonl"),
-		"MAX_SESSIONS": strconv.Itoa(sessions), "MAX_CALLS_PER_PROVIDER": strconv.Itoa(4 * sessions), "LOG_LEVEL": "error",
-	} {
-		b.Setenv("LLM_COUNCIL_"+name, value)
-	}
-	cfg, err := config.Load()
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
-	d, err := newDaemon(ctx, cfg, disk.OS{}, newLog(io.Discard, cfg), "bench")
-	if err != nil {
-		b.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- d.serve(ctx) }()
-	b.Cleanup(func() {
-		cancel()
-		if err := <-served; err != nil {
-			b.Error(err)
-		}
-		sim.Close()
+	return daemontest.Start(b, map[string]string{
+		"BASE_URL": daemontest.Provider(b, models...).URL(), "MODELS": "a,b,c,d", "LOG_LEVEL": "error",
+		"MAX_SESSIONS": strconv.Itoa(sessions), "MAX_CALLS_PER_PROVIDER": strconv.Itoa(4 * sessions),
 	})
-	return d
 }
 
 // BenchmarkSession measures one session, from the request of a client to its
@@ -85,7 +61,7 @@ func BenchmarkSession(b *testing.B) {
 			for range bench.clients {
 				wg.Go(func() {
 					for range work {
-						ms, err := benchAsk(b.Context(), client, d.url(), body)
+						ms, err := benchAsk(b.Context(), client, d.URL(), body)
 						if err != nil {
 							b.Error(err)
 						}
@@ -149,7 +125,8 @@ func BenchmarkReport(b *testing.B) {
 			b.SetBytes(info.Size())
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := report(b.Context(), config.Config{MinBiasSessions: 20}, path, httpapi.ReportQuery{Sessions: new(bench.window)})
+				r, err := daemon.Report(b.Context(), config.Config{MinBiasSessions: 20}, path,
+					httpapi.ReportQuery{Sessions: new(bench.window)})
 				if err != nil || r.Window.Sessions == 0 || len(r.Skipped) > 0 {
 					b.Fatal(r.Window, r.Skipped, err)
 				}
@@ -173,10 +150,14 @@ func benchRecords(b *testing.B, path string, sessions int) {
 			reviewer, position := k/3, k%3
 			candidate := (reviewer + 1 + position) % 4
 			err := encoder.Encode(council.BiasMetricRecord{
-				SchemaVersion: council.RecordSchema, SessionID: fmt.Sprintf("01900000-0000-7000-8000-%012d", i), Timestamp: now.Add(time.Duration(i-sessions) * time.Minute),
-				ConsentLevel: 1, ReviewerID: fmt.Sprintf("maker/model-%d", reviewer), ModelID: fmt.Sprintf("maker/model-%d", candidate), Position: &position,
-				ResponseLengthChars: 1500 + 37*((i*7+candidate)%50), ScoreValue: new(float64(1 + (i*5+candidate*3+reviewer)%10)), ScoreScale: council.ScoreScale,
-				CouncilConfig: "review-1", NShown: 3, OrderDesign: council.OrderBalanced, RankValue: new(float64(position)), Status: council.BallotOK,
+				SchemaVersion: council.RecordSchema, SessionID: fmt.Sprintf("01900000-0000-7000-8000-%012d", i),
+				Timestamp:    now.Add(time.Duration(i-sessions) * time.Minute),
+				ConsentLevel: 1, ReviewerID: fmt.Sprintf("maker/model-%d", reviewer), ModelID: fmt.Sprintf("maker/model-%d", candidate),
+				Position:            &position,
+				ResponseLengthChars: 1500 + 37*((i*7+candidate)%50), ScoreValue: new(float64(1 + (i*5+candidate*3+reviewer)%10)),
+				ScoreScale:    council.ScoreScale,
+				CouncilConfig: "review-1", NShown: 3, OrderDesign: council.OrderBalanced, RankValue: new(float64(position)),
+				Status:   council.BallotOK,
 				Provider: council.ProviderPair{Reviewer: "maker", Candidate: "maker"},
 			})
 			if err != nil {

@@ -1,4 +1,4 @@
-package cli
+package daemon_test
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
 func TestFaultF06(t *testing.T) {
@@ -31,7 +32,8 @@ func TestFaultF06(t *testing.T) {
 			t.Errorf("%s: gave up after %v", what, latency[1+i])
 		}
 	}
-	measured(t, "F06", "at once; within the dial timeout of 200 ms", "refused %s, stalled handshake %s, unroutable %s", atMost(t, "refused", latency[0], 50*time.Millisecond),
+	daemontest.Fault(t, "F06", "at once; within the dial timeout of 200 ms", "refused %s, stalled handshake %s, unroutable %s",
+		atMost(t, "refused", latency[0], 50*time.Millisecond),
 		atMost(t, "stalled handshake", latency[1], dial+50*time.Millisecond), atMost(t, "unroutable", latency[2], dial+50*time.Millisecond))
 }
 

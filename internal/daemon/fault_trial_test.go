@@ -1,4 +1,4 @@
-package cli
+package daemon_test
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -17,6 +16,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/simllm"
@@ -32,7 +33,7 @@ const secretKey = "sk-a-secret-key"
 // trial is a daemon whose providers are in trouble. Whatever the trouble, what
 // settle checks holds afterwards.
 type trial struct {
-	*running
+	*daemontest.Daemon
 	provider    *tapped
 	goroutines  int
 	descriptors int
@@ -53,8 +54,8 @@ func trialOn(t *testing.T, on disk.Disk, p *tapped, models string, env map[strin
 	t.Helper()
 	all := map[string]string{"BASE_URL": p.url, "MODELS": models, "API_KEY": secretKey, "LOG_LEVEL": "debug"}
 	maps.Copy(all, env)
-	f := &trial{running: serveOn(t, on, all), provider: p, persisted: map[string]int{}}
-	f.call(t, "GET", "/healthz", "")
+	f := &trial{Daemon: daemontest.StartOn(t, on, all), provider: p, persisted: map[string]int{}}
+	f.Call(t, "GET", "/healthz", "")
 	f.goroutines, f.descriptors = runtime.NumGoroutine(), openDescriptors()
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -74,7 +75,7 @@ func openDescriptors() int {
 // `,"seed":1`.
 func (f *trial) post(ctx context.Context, fields string) (*http.Response, []byte, error) {
 	f.asked++
-	return f.send(ctx, "POST", "/v1/council", fmt.Sprintf(`{"query":"the unmistakable question %d"%s}`, f.asked, fields))
+	return f.Send(ctx, "POST", "/v1/council", fmt.Sprintf(`{"query":"the unmistakable question %d"%s}`, f.asked, fields))
 }
 
 // session asks a question that must be answered with a session.
@@ -173,7 +174,7 @@ func eventually(t *testing.T, what string, within time.Duration, holds func() bo
 // hold after every fault.
 func (f *trial) settle(t *testing.T) {
 	t.Helper()
-	f.engine.client.Close() // idle connections are kept on purpose
+	f.CloseIdleConnections() // idle connections are kept on purpose
 	var goroutines, open int
 	eventually(t, "goroutines and descriptors back to what they were", slack*2*time.Second, func() bool {
 		goroutines, open = runtime.NumGoroutine(), openDescriptors()
@@ -190,7 +191,7 @@ func (f *trial) settle(t *testing.T) {
 	}
 	f.provider.mu.Unlock()
 	for _, secret := range []string{"unmistakable", "Simulated", secretKey} {
-		if strings.Contains(f.log.String(), secret) {
+		if strings.Contains(f.Log.String(), secret) {
 			t.Errorf("the log holds %q", secret)
 		}
 		if bytes.Contains(f.problems, []byte(secret)) {
@@ -198,18 +199,14 @@ func (f *trial) settle(t *testing.T) {
 		}
 	}
 
-	f.stop()
-	if err := <-f.served; err != nil {
-		t.Error(err)
-	}
-	f.served <- nil
-	again, err := newDaemon(context.Background(), f.cfg, disk.OS{}, slog.New(slog.DiscardHandler), "test")
+	f.End(t)
+	again, err := daemon.New(context.Background(), daemon.Options{Config: f.Config, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	records := map[string]int{}
 	var skipped []error
-	for r, err := range store.ReadFile(context.Background(), f.cfg.BiasStore) {
+	for r, err := range store.ReadFile(context.Background(), f.Config.BiasStore) {
 		if err != nil {
 			skipped = append(skipped, err)
 			continue
@@ -224,15 +221,9 @@ func (f *trial) settle(t *testing.T) {
 			t.Errorf("session %s has %d records after a restart, want %d", id, records[id], n)
 		}
 	}
-	if err := again.close(context.Background()); err != nil {
+	if err := again.Close(context.Background()); err != nil {
 		t.Error(err)
 	}
-}
-
-// measured logs what a fault came to, in the form that tools/faults.sh reads.
-func measured(t *testing.T, row, promised, format string, args ...any) {
-	t.Helper()
-	t.Logf("fault %s: %s (promised %s)", row, fmt.Sprintf(format, args...), promised)
 }
 
 // atMost fails the test when a duration is over what is promised, slack included,

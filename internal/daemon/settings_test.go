@@ -1,4 +1,4 @@
-package cli
+package daemon_test
 
 import (
 	"bytes"
@@ -21,8 +21,10 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -107,7 +109,8 @@ func (p *tapped) note(t *testing.T, r *http.Request, raw []byte) (ended func()) 
 	if err := json.Unmarshal(raw, &body); err != nil {
 		t.Error(err)
 	}
-	s := &seen{model: fmt.Sprint(body["model"]), task: simllm.Question, sum: sha256.Sum256(raw), connection: r.RemoteAddr, begun: time.Now()}
+	s := &seen{model: fmt.Sprint(body["model"]), task: simllm.Question, sum: sha256.Sum256(raw), connection: r.RemoteAddr,
+		begun: time.Now()}
 	switch {
 	case bytes.Contains(raw, []byte("You are the chairman")):
 		s.task = simllm.Synthesis
@@ -132,23 +135,23 @@ func (p *tapped) note(t *testing.T, r *http.Request, raw []byte) (ended func()) 
 const anyQuestion = `{"query":"What would change?","seed":3}`
 
 // onTap starts a daemon whose members are a, b and c of p.
-func onTap(t *testing.T, p *tapped, name, value string) *running {
+func onTap(t *testing.T, p *tapped, name, value string) *daemontest.Daemon {
 	t.Helper()
 	env := map[string]string{"BASE_URL": p.url, "MODELS": "a,b,c"}
 	env[name] = value
-	return serve(t, env)
+	return daemontest.Start(t, env)
 }
 
 // session runs one session of a, b and c with a setting.
 func session(t *testing.T, name, value string) council.Session {
 	t.Helper()
-	return onTap(t, tap(t), name, value).ask(t, anyQuestion)
+	return onTap(t, tap(t), name, value).Ask(t, anyQuestion)
 }
 
 // status returns what a request is answered with under a setting.
 func status(t *testing.T, name, value, body string) int {
 	t.Helper()
-	code, _ := onTap(t, tap(t), name, value).call(t, "POST", "/v1/council", body)
+	code, _ := onTap(t, tap(t), name, value).Call(t, "POST", "/v1/council", body)
 	return code
 }
 
@@ -157,9 +160,9 @@ func status(t *testing.T, name, value, body string) int {
 func first(t *testing.T, name, value string) int {
 	t.Helper()
 	d := onTap(t, tap(t), name, value)
-	id := d.ask(t, anyQuestion).ID
-	d.ask(t, anyQuestion)
-	code, _ := d.call(t, "GET", "/v1/council/"+id, "")
+	id := d.Ask(t, anyQuestion).ID
+	d.Ask(t, anyQuestion)
+	code, _ := d.Call(t, "GET", "/v1/council/"+id, "")
 	return code
 }
 
@@ -167,15 +170,15 @@ func first(t *testing.T, name, value string) int {
 // same caller runs, under a setting.
 func besideAnother(t *testing.T, name, value string) int {
 	t.Helper()
-	url, arrived, release := held(t)
-	d := serve(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "ALLOWED_MODELS": "quick", name: value})
+	url, arrived, release := daemontest.Held(t)
+	d := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "ALLOWED_MODELS": "quick", name: value})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _, _ = d.try(t.Context(), "POST", "/v1/council", anyQuestion)
+		_, _, _ = d.Send(t.Context(), "POST", "/v1/council", anyQuestion)
 	}()
 	<-arrived
-	code, _ := d.call(t, "POST", "/v1/council", `{"query":"x","models":["quick","quick"]}`)
+	code, _ := d.Call(t, "POST", "/v1/council", `{"query":"x","models":["quick","quick"]}`)
 	release()
 	<-done
 	return code
@@ -193,8 +196,10 @@ func reportUnder(t *testing.T, name, value string) bias.Report {
 	for i := range 25 {
 		for j := range 4 {
 			err := encoder.Encode(council.BiasMetricRecord{
-				SchemaVersion: council.RecordSchema, SessionID: strconv.Itoa(i), Timestamp: time.Now().AddDate(0, 0, -i).Add(-time.Minute), ReviewerID: fmt.Sprint("r", j%2),
-				ModelID: fmt.Sprint("m", j), Position: &j, ResponseLengthChars: 100 * (i + j), ScoreValue: new(float64(1 + (i+j)%10)), ScoreScale: council.ScoreScale,
+				SchemaVersion: council.RecordSchema, SessionID: strconv.Itoa(i), Timestamp: time.Now().AddDate(0, 0, -i).Add(-time.Minute),
+				ReviewerID: fmt.Sprint("r", j%2),
+				ModelID:    fmt.Sprint("m", j), Position: &j, ResponseLengthChars: 100 * (i + j), ScoreValue: new(float64(1 + (i+j)%10)),
+				ScoreScale:  council.ScoreScale,
 				OrderDesign: council.OrderBalanced, Status: council.BallotOK,
 			})
 			if err != nil {
@@ -207,7 +212,7 @@ func reportUnder(t *testing.T, name, value string) bias.Report {
 	}
 	env := map[string]string{"BIAS_STORE": path}
 	env[name] = value
-	code, data := serve(t, env).call(t, "GET", "/v1/bias-report", "")
+	code, data := daemontest.Start(t, env).Call(t, "GET", "/v1/bias-report", "")
 	var r bias.Report
 	if err := json.Unmarshal(data, &r); code != http.StatusOK || err != nil {
 		t.Fatalf("%d %s", code, data)
@@ -219,11 +224,12 @@ func reportUnder(t *testing.T, name, value string) bias.Report {
 // interval below a second, soon after it.
 func synced(t *testing.T, fsync, interval string) bool {
 	t.Helper()
-	d := serve(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b,c", "BIAS_FSYNC": fsync, "BIAS_FSYNC_INTERVAL": interval, "LOG_LEVEL": "debug"})
-	d.ask(t, anyQuestion)
-	onDisk := func() bool { return strings.Contains(d.log.String(), "records are on disk") }
+	d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b,c", "BIAS_FSYNC": fsync,
+		"BIAS_FSYNC_INTERVAL": interval, "LOG_LEVEL": "debug"})
+	d.Ask(t, anyQuestion)
+	onDisk := func() bool { return strings.Contains(d.Log.String(), "records are on disk") }
 	if strings.HasSuffix(interval, "ms") {
-		until(t, onDisk)
+		daemontest.Until(t, onDisk)
 	}
 	return onDisk()
 }
@@ -248,31 +254,33 @@ func is[T comparable](t *testing.T, got, want T) {
 // A setting named "" is the default.
 var settings = map[string]func(t *testing.T){
 	"ADDR": func(t *testing.T) {
-		is(t, strings.HasPrefix(serve(t, map[string]string{"ADDR": "127.0.0.2:0"}).url(), "http://127.0.0.2:"), true)
+		is(t, strings.HasPrefix(daemontest.Start(t, map[string]string{"ADDR": "127.0.0.2:0"}).URL(), "http://127.0.0.2:"), true)
 	},
 	"API_TOKENS": func(t *testing.T) {
 		differ(t, status(t, "", "", anyQuestion), status(t, "API_TOKENS", "0123456789abcdef", anyQuestion), 200, 401)
 	},
 	"BASE_URL": func(t *testing.T) {
 		p := tap(t)
-		onTap(t, p, "", "").ask(t, anyQuestion)
+		onTap(t, p, "", "").Ask(t, anyQuestion)
 		is(t, len(p.bodies), 7)
 	},
 	"API_KEY": func(t *testing.T) {
 		p := tap(t)
-		onTap(t, p, "API_KEY", "sk-1").ask(t, anyQuestion)
+		onTap(t, p, "API_KEY", "sk-1").Ask(t, anyQuestion)
 		is(t, p.keys["Bearer sk-1"], true)
 		is(t, p.keys[""], false)
 	},
 	"PROVIDERS": func(t *testing.T) {
 		p, other := tap(t), tap(t)
-		serve(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c"}).ask(t, anyQuestion)
+		daemontest.Start(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c"}).Ask(t,
+			anyQuestion)
 		is(t, len(p.bodies), 5)
 		is(t, len(other.bodies), 2)
 	},
 	"API_KEY_<NAME>": func(t *testing.T) {
 		p, other := tap(t), tap(t)
-		serve(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c", "API_KEY_OTHER": "sk-2"}).ask(t, anyQuestion)
+		daemontest.Start(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c",
+			"API_KEY_OTHER": "sk-2"}).Ask(t, anyQuestion)
 		is(t, p.keys["Bearer sk-2"], false)
 		is(t, other.keys["Bearer sk-2"], true)
 	},
@@ -285,7 +293,8 @@ var settings = map[string]func(t *testing.T){
 	"CHAIRMAN_FALLBACKS": func(t *testing.T) {
 		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}
 		wrote := func(fallbacks string) bool {
-			s := serve(t, map[string]string{"BASE_URL": tap(t, down).url, "MODELS": "a,b,c", "CHAIRMAN": "d", "CHAIRMAN_FALLBACKS": fallbacks}).ask(t, anyQuestion)
+			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, down).url, "MODELS": "a,b,c", "CHAIRMAN": "d",
+				"CHAIRMAN_FALLBACKS": fallbacks}).Ask(t, anyQuestion)
 			return s.Stage3.Model == s.Metadata.AggregateRankings[0].Model
 		}
 		first := session(t, "", "").Metadata.AggregateRankings[2].Model // not the one that would stand in by rank
@@ -311,27 +320,27 @@ var settings = map[string]func(t *testing.T){
 	"RATE_LIMIT": func(t *testing.T) {
 		second := func(limit string) int {
 			d := onTap(t, tap(t), "RATE_LIMIT", limit)
-			d.ask(t, anyQuestion)
-			code, _ := d.call(t, "POST", "/v1/council", anyQuestion)
+			d.Ask(t, anyQuestion)
+			code, _ := d.Call(t, "POST", "/v1/council", anyQuestion)
 			return code
 		}
 		differ(t, second(""), second("1"), 200, 429)
 	},
 	"MAX_CALLS_PER_PROVIDER": func(t *testing.T) {
 		p := tap(t)
-		onTap(t, p, "MAX_CALLS_PER_PROVIDER", "1").ask(t, anyQuestion)
+		onTap(t, p, "MAX_CALLS_PER_PROVIDER", "1").Ask(t, anyQuestion)
 		is(t, p.max, 1)
 	},
 	"TIMEOUT": func(t *testing.T) {
 		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
-		d := serve(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "d,d", "TIMEOUT": "100ms"})
-		code, _ := d.call(t, "POST", "/v1/council", anyQuestion)
+		d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "d,d", "TIMEOUT": "100ms"})
+		code, _ := d.Call(t, "POST", "/v1/council", anyQuestion)
 		is(t, code, 504)
 	},
 	"ATTEMPT_TIMEOUT": func(t *testing.T) {
 		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
-		d := serve(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "a,b,c,d", "ATTEMPT_TIMEOUT": "500ms"})
-		s := d.ask(t, anyQuestion)
+		d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "a,b,c,d", "ATTEMPT_TIMEOUT": "500ms"})
+		s := d.Ask(t, anyQuestion)
 		is(t, s.Stage1[3].Error.Code, council.FailTimeout)
 	},
 	"DIAL_TIMEOUT": func(t *testing.T) {
@@ -341,35 +350,36 @@ var settings = map[string]func(t *testing.T){
 			t.Fatal(err)
 		}
 		defer listener.Close()
-		d := serve(t, map[string]string{
+		d := daemontest.Start(t, map[string]string{
 			"BASE_URL": tap(t).url, "PROVIDERS": "mute=https://" + listener.Addr().String(), "MODELS": "a,b,mute:m", "DIAL_TIMEOUT": "50ms",
 		})
-		s := d.ask(t, anyQuestion)
+		s := d.Ask(t, anyQuestion)
 		is(t, s.Stage1[2].Error.Code, council.FailConnection)
 	},
 	"MAX_ATTEMPTS": func(t *testing.T) {
 		// The second attempt would succeed.
 		code := func(most string) council.Outcome {
 			once := simllm.Fault{Kind: simllm.FaultStatus, Status: 503, Rate: 1, Times: 1}
-			return serve(t, map[string]string{"BASE_URL": tap(t, once).url, "MODELS": "a,b,c,d", "MAX_ATTEMPTS": most}).ask(t, anyQuestion).Stage1[3].Status
+			return daemontest.Start(t, map[string]string{"BASE_URL": tap(t, once).url, "MODELS": "a,b,c,d", "MAX_ATTEMPTS": most}).Ask(t,
+				anyQuestion).Stage1[3].Status
 		}
 		differ(t, code(""), code("1"), council.OutcomeOK, council.OutcomeError)
 	},
 	"IDLE_TIMEOUT": func(t *testing.T) {
 		stall := simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: []simllm.TaskKind{simllm.Question}}
-		d := serve(t, map[string]string{"BASE_URL": tap(t, stall).url, "MODELS": "a,b,c,d", "IDLE_TIMEOUT": "100ms"})
-		is(t, strings.Contains(d.ask(t, anyQuestion).Stage1[3].Error.Message, "silent"), true)
+		d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, stall).url, "MODELS": "a,b,c,d", "IDLE_TIMEOUT": "100ms"})
+		is(t, strings.Contains(d.Ask(t, anyQuestion).Stage1[3].Error.Message, "silent"), true)
 	},
 	"STRAGGLER_GRACE": func(t *testing.T) {
 		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
-		d := serve(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "a,b,c,d", "STRAGGLER_GRACE": "1s"})
-		is(t, strings.Join(missing(d.ask(t, anyQuestion)), ","), "stage1 d cut,stage2 d cut")
+		d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "a,b,c,d", "STRAGGLER_GRACE": "1s"})
+		is(t, strings.Join(daemontest.Missing(d.Ask(t, anyQuestion)), ","), "stage1 d cut,stage2 d cut")
 	},
 	"QUORUM": func(t *testing.T) {
 		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1}
 		answered := func(quorum string) int {
-			d := serve(t, map[string]string{"BASE_URL": tap(t, down).url, "MODELS": "a,b,d", "QUORUM": quorum})
-			code, _ := d.call(t, "POST", "/v1/council", anyQuestion)
+			d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, down).url, "MODELS": "a,b,d", "QUORUM": quorum})
+			code, _ := d.Call(t, "POST", "/v1/council", anyQuestion)
 			return code
 		}
 		differ(t, answered(""), answered("3"), 200, 502)
@@ -392,17 +402,19 @@ var settings = map[string]func(t *testing.T){
 	"BALLOT_REPAIR": func(t *testing.T) {
 		invalid := func(repair string) council.Outcome {
 			prose := simllm.Fault{Kind: simllm.BallotProse, Rate: 1, Times: 1}
-			s := serve(t, map[string]string{"BASE_URL": tap(t, prose).url, "MODELS": "a,b,c", "REVIEWERS": "d", "BALLOT_REPAIR": repair}).ask(t, anyQuestion)
+			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, prose).url, "MODELS": "a,b,c", "REVIEWERS": "d",
+				"BALLOT_REPAIR": repair}).Ask(t, anyQuestion)
 			return s.Stage2[0].Status
 		}
 		differ(t, invalid(""), invalid("true"), council.OutcomeInvalid, council.OutcomeOK)
 	},
 	"ORDER": func(t *testing.T) {
-		differ(t, session(t, "", "").Metadata.Order, session(t, "ORDER", "shared").Metadata.Order, council.OrderBalanced, council.OrderShared)
+		differ(t, session(t, "", "").Metadata.Order, session(t, "ORDER", "shared").Metadata.Order, council.OrderBalanced,
+			council.OrderShared)
 	},
 	"RANDOM_SEED": func(t *testing.T) {
 		seed := func(value string) int64 {
-			return onTap(t, tap(t), "RANDOM_SEED", value).ask(t, `{"query":"What would change?"}`).Metadata.Seed
+			return onTap(t, tap(t), "RANDOM_SEED", value).Ask(t, `{"query":"What would change?"}`).Metadata.Seed
 		}
 		five, again := seed("5"), seed("5")
 		differ(t, five == seed("6"), five == again, false, true)
@@ -413,7 +425,8 @@ var settings = map[string]func(t *testing.T){
 	"PARTIAL_BALLOTS": func(t *testing.T) {
 		votes := func(policy string) int {
 			partial := simllm.Fault{Kind: simllm.BallotPartial, Rate: 1}
-			s := serve(t, map[string]string{"BASE_URL": tap(t, partial).url, "MODELS": "a,b,c", "REVIEWERS": "d", "PARTIAL_BALLOTS": policy}).ask(t, anyQuestion)
+			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, partial).url, "MODELS": "a,b,c", "REVIEWERS": "d",
+				"PARTIAL_BALLOTS": policy}).Ask(t, anyQuestion)
 			n := 0
 			for _, st := range s.Metadata.AggregateRankings {
 				n += st.VoteCount
@@ -424,13 +437,14 @@ var settings = map[string]func(t *testing.T){
 	},
 	"CONFIG_VERSION": func(t *testing.T) {
 		d := onTap(t, tap(t), "CONFIG_VERSION", "mine-2")
-		s := d.ask(t, anyQuestion)
+		s := d.Ask(t, anyQuestion)
 		is(t, s.Metadata.Versions.CouncilConfig, "mine-2")
-		is(t, d.records(t)[0].CouncilConfig, "mine-2")
+		is(t, d.Records(t)[0].CouncilConfig, "mine-2")
 	},
 	"BIAS_AUDIT": func(t *testing.T) {
 		differ(t, session(t, "", "").Metadata.BiasAudit == nil, session(t, "BIAS_AUDIT", "false").Metadata.BiasAudit == nil, false, true)
-		differ(t, session(t, "", "").Metadata.BiasIndicators == nil, session(t, "BIAS_AUDIT", "false").Metadata.BiasIndicators == nil, false, true)
+		differ(t, session(t, "", "").Metadata.BiasIndicators == nil, session(t, "BIAS_AUDIT", "false").Metadata.BiasIndicators == nil,
+			false, true)
 	},
 	"LENGTH_CORRELATION_THRESHOLD": func(t *testing.T) {
 		// Twelve members whose lengths differ, reviewed by one that loves length.
@@ -441,10 +455,10 @@ var settings = map[string]func(t *testing.T){
 				models = append(models, simllm.Model{Name: fmt.Sprintf("m%d", i), Length: 0.5 + float64(i)/4})
 				names = append(names, models[i].Name)
 			}
-			sim := provider(t, append(models, simllm.Model{Name: "fan", LengthBias: 1.5, Harshness: -1})...)
-			s := serve(t, map[string]string{
+			sim := daemontest.Provider(t, append(models, simllm.Model{Name: "fan", LengthBias: 1.5, Harshness: -1})...)
+			s := daemontest.Start(t, map[string]string{
 				"BASE_URL": sim.URL(), "MODELS": strings.Join(names, ","), "REVIEWERS": "fan", "LENGTH_CORRELATION_THRESHOLD": threshold,
-			}).ask(t, anyQuestion)
+			}).Ask(t, anyQuestion)
 			return *s.Metadata.BiasAudit.LengthBiasDetected
 		}
 		differ(t, detected(""), detected("1"), true, false)
@@ -452,19 +466,21 @@ var settings = map[string]func(t *testing.T){
 	"POSITION_VARIANCE_THRESHOLD": func(t *testing.T) {
 		detected := func(threshold string) bool {
 			s := onTap(t, tap(t), "POSITION_VARIANCE_THRESHOLD", threshold)
-			return *s.ask(t, `{"query":"x","seed":3,"models":["a","b","c","a"]}`).Metadata.BiasAudit.PositionBiasDetected
+			return *s.Ask(t, `{"query":"x","seed":3,"models":["a","b","c","a"]}`).Metadata.BiasAudit.PositionBiasDetected
 		}
 		differ(t, detected("100"), detected("0"), false, true)
 	},
 	"DEMOGRAPHICS": func(t *testing.T) {
-		differ(t, session(t, "", "").Metadata.DemographicDisagreement == nil, session(t, "DEMOGRAPHICS", "false").Metadata.DemographicDisagreement == nil, false, true)
+		differ(t, session(t, "", "").Metadata.DemographicDisagreement == nil,
+			session(t, "DEMOGRAPHICS", "false").Metadata.DemographicDisagreement == nil, false, true)
 	},
 	"LEXICON": func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "lexicon.json")
 		if err := os.WriteFile(path, []byte(`{"size": ["large", "small"]}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		differ(t, len(session(t, "", "").Metadata.DemographicDisagreement.Axes), len(session(t, "LEXICON", path).Metadata.DemographicDisagreement.Axes), 5, 1)
+		differ(t, len(session(t, "", "").Metadata.DemographicDisagreement.Axes),
+			len(session(t, "LEXICON", path).Metadata.DemographicDisagreement.Axes), 5, 1)
 	},
 	"DEMOGRAPHICS_THRESHOLD": func(t *testing.T) {
 		// One of three answers covers an axis that the others do not.
@@ -473,9 +489,12 @@ var settings = map[string]func(t *testing.T){
 				return func(task simllm.Task) (string, bool) { return text, task.Kind == simllm.Question }
 			}
 			plain := strings.Repeat("Soak the beans overnight and cook them slowly. ", 12)
-			sim := provider(t, simllm.Model{Name: "a", Reply: reply(plain)}, simllm.Model{Name: "b", Reply: reply(plain + "Salt them late.")},
-				simllm.Model{Name: "c", Reply: reply(strings.Repeat("Every grandmother, mother, daughter, sister and wife in the family cooks them. ", 8))})
-			s := serve(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b,c", "DEMOGRAPHICS_THRESHOLD": threshold}).ask(t, anyQuestion)
+			sim := daemontest.Provider(t, simllm.Model{Name: "a", Reply: reply(plain)},
+				simllm.Model{Name: "b", Reply: reply(plain + "Salt them late.")},
+				simllm.Model{Name: "c", Reply: reply(strings.Repeat("Every grandmother, mother, daughter, sister and wife in the family "+
+					"cooks them. ", 8))})
+			s := daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b,c",
+				"DEMOGRAPHICS_THRESHOLD": threshold}).Ask(t, anyQuestion)
 			return s.Metadata.DemographicDisagreement.Flagged
 		}
 		differ(t, flagged(""), flagged("1"), true, false)
@@ -485,13 +504,13 @@ var settings = map[string]func(t *testing.T){
 	},
 	"BIAS_STORE": func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "deep", "er.jsonl")
-		onTap(t, tap(t), "BIAS_STORE", path).ask(t, anyQuestion)
-		is(t, len(readRecords(t, path)), 6)
+		onTap(t, tap(t), "BIAS_STORE", path).Ask(t, anyQuestion)
+		is(t, len(daemontest.Records(t, path)), 6)
 	},
 	"BIAS_CONSENT": func(t *testing.T) {
 		d := onTap(t, tap(t), "BIAS_CONSENT", "2")
-		d.ask(t, anyQuestion)
-		differ(t, session(t, "BIAS_CONSENT", "0").Persisted, d.records(t)[0].ConsentLevel == 2, false, true)
+		d.Ask(t, anyQuestion)
+		differ(t, session(t, "BIAS_CONSENT", "0").Persisted, d.Records(t)[0].ConsentLevel == 2, false, true)
 	},
 	"BIAS_WINDOW_SESSIONS": func(t *testing.T) {
 		differ(t, reportUnder(t, "", "").Window.Sessions, reportUnder(t, "BIAS_WINDOW_SESSIONS", "12").Window.Sessions, 25, 12)
@@ -500,7 +519,8 @@ var settings = map[string]func(t *testing.T){
 		differ(t, reportUnder(t, "", "").Window.Sessions, reportUnder(t, "BIAS_WINDOW_DAYS", "12").Window.Sessions, 25, 12)
 	},
 	"MIN_BIAS_SESSIONS": func(t *testing.T) {
-		differ(t, reportUnder(t, "", "").Metrics[0].Confidence, reportUnder(t, "MIN_BIAS_SESSIONS", "40").Metrics[0].Confidence, bias.ConfidenceModerate, bias.ConfidencePreliminary)
+		differ(t, reportUnder(t, "", "").Metrics[0].Confidence, reportUnder(t, "MIN_BIAS_SESSIONS", "40").Metrics[0].Confidence,
+			bias.ConfidenceModerate, bias.ConfidencePreliminary)
 	},
 	"BIAS_FSYNC": func(t *testing.T) {
 		differ(t, synced(t, "session", ""), synced(t, "off", ""), true, false)
@@ -511,9 +531,9 @@ var settings = map[string]func(t *testing.T){
 	"BIAS_ROTATE_BYTES": func(t *testing.T) {
 		closed := func(size string) int {
 			d := onTap(t, tap(t), "BIAS_ROTATE_BYTES", size)
-			d.ask(t, anyQuestion)
-			d.end(t)
-			found, err := filepath.Glob(d.cfg.BiasStore + ".0*")
+			d.Ask(t, anyQuestion)
+			d.End(t)
+			found, err := filepath.Glob(d.Config.BiasStore + ".0*")
 			is(t, err, nil)
 			return len(found)
 		}
@@ -522,26 +542,27 @@ var settings = map[string]func(t *testing.T){
 	"BIAS_RETENTION_DAYS": func(t *testing.T) {
 		kept := func(days string) int {
 			path := filepath.Join(t.TempDir(), "records.jsonl")
-			old := fmt.Sprintf(`{"schema_version": 1, "session_id": "old", "timestamp": %q, "reviewer_id": "a", "model_id": "b", "response_length_chars": 9}`+"\n",
+			old := fmt.Sprintf(`{"schema_version": 1, "session_id": "old", "timestamp": %q, `+
+				`"reviewer_id": "a", "model_id": "b", "response_length_chars": 9}`+"\n",
 				time.Now().AddDate(0, 0, -40).Format(time.RFC3339))
 			if err := os.WriteFile(path+".000001", []byte(old), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			d := serve(t, map[string]string{"BIAS_STORE": path, "BIAS_RETENTION_DAYS": days})
-			until(t, func() bool { // the first look after the segments is over
+			d := daemontest.Start(t, map[string]string{"BIAS_STORE": path, "BIAS_RETENTION_DAYS": days})
+			daemontest.Until(t, func() bool { // the first look after the segments is over
 				_, err := os.Stat(path + ".000001")
 				return os.IsNotExist(err)
 			})
-			d.end(t)
-			return len(d.records(t))
+			d.End(t)
+			return len(d.Records(t))
 		}
 		differ(t, kept("41"), kept("39"), 1, 0)
 	},
 	"HASH_SECRET": func(t *testing.T) {
 		hash := func(secret string) string {
-			d := serve(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b", "BIAS_CONSENT": "4", "HASH_SECRET": secret})
-			d.ask(t, anyQuestion)
-			return *d.records(t)[0].QueryHash
+			d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b", "BIAS_CONSENT": "4", "HASH_SECRET": secret})
+			d.Ask(t, anyQuestion)
+			return *d.Records(t)[0].QueryHash
 		}
 		one, again := hash("one"), hash("one")
 		differ(t, one == hash("two"), one == again, false, true)
@@ -566,20 +587,21 @@ var settings = map[string]func(t *testing.T){
 		differ(t, status(t, "", "", anyQuestion), status(t, "MAX_QUERY_BYTES", "10", anyQuestion), 200, 422)
 	},
 	"MAX_UPSTREAM_BYTES": func(t *testing.T) {
-		code, data := onTap(t, tap(t), "MAX_UPSTREAM_BYTES", "500").call(t, "POST", "/v1/council", anyQuestion)
+		code, data := onTap(t, tap(t), "MAX_UPSTREAM_BYTES", "500").Call(t, "POST", "/v1/council", anyQuestion)
 		is(t, code, 502)
 		is(t, strings.Count(string(data), "too_large"), 3)
 	},
 	"MAX_SESSION_BYTES": func(t *testing.T) {
-		code, data := onTap(t, tap(t), "MAX_SESSION_BYTES", "500").call(t, "POST", "/v1/council", anyQuestion)
+		code, data := onTap(t, tap(t), "MAX_SESSION_BYTES", "500").Call(t, "POST", "/v1/council", anyQuestion)
 		is(t, code, 502)
-		is(t, strings.Count(string(data), "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES"), 3)
+		is(t, strings.Count(string(data), "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES"),
+			3)
 	},
 	"METRICS": func(t *testing.T) {
 		scrape := func(on string) (int, string) {
 			d := onTap(t, tap(t), "METRICS", on)
-			d.ask(t, anyQuestion)
-			code, data := d.call(t, "GET", "/metrics", "")
+			d.Ask(t, anyQuestion)
+			code, data := d.Call(t, "GET", "/metrics", "")
 			return code, string(data)
 		}
 		code, text := scrape("")
@@ -588,29 +610,35 @@ var settings = map[string]func(t *testing.T){
 		is(t, strings.Contains(text, `councild_sessions_total{status="complete"} 1`), true)
 	},
 	"LOG_LEVEL": func(t *testing.T) {
-		lines := func(level string) bool {
-			d := onTap(t, tap(t), "LOG_LEVEL", level)
-			d.ask(t, anyQuestion)
-			return strings.Contains(d.log.String(), "session finished")
-		}
-		differ(t, lines("info"), lines("warn"), true, false)
+		finished := func(level string) bool { return strings.Contains(logOf(t, "LOG_LEVEL", level), "session finished") }
+		differ(t, finished("info"), finished("warn"), true, false)
 	},
 	"LOG_FORMAT": func(t *testing.T) {
 		isJSON := func(format string) bool {
-			d := onTap(t, tap(t), "LOG_FORMAT", format)
-			d.ask(t, anyQuestion)
-			return json.Valid([]byte(strings.SplitN(d.log.String(), "\n", 2)[0]))
+			line, _, _ := strings.Cut(logOf(t, "LOG_FORMAT", format), "\n")
+			return json.Valid([]byte(line))
 		}
 		differ(t, isJSON("auto"), isJSON("text"), true, false)
 	},
 	"DRAIN_TIMEOUT": TestDrainTimeout, // and TestDrain shows the default
 }
 
+// logOf returns what a command logs that asks a, b and c under a setting.
+func logOf(t *testing.T, name, value string) string {
+	t.Helper()
+	daemontest.Setenv(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b,c", name: value})
+	var log bytes.Buffer
+	if code := cli.Main(t.Context(), cli.IO{Args: []string{"ask", "What would change?"}, Stdout: io.Discard, Stderr: &log}); code != 0 {
+		t.Fatalf("exit %d: %s", code, &log)
+	}
+	return log.String()
+}
+
 // count returns how many requests of one session hold the value in a field.
 func count(t *testing.T, name, value, field string, want float64) int {
 	t.Helper()
 	p := tap(t)
-	onTap(t, p, name, value).ask(t, anyQuestion)
+	onTap(t, p, name, value).Ask(t, anyQuestion)
 	n := 0
 	for _, body := range p.bodies {
 		if body[field] == want {

@@ -1,4 +1,4 @@
-package cli
+package daemon_test
 
 import (
 	"encoding/json"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -85,7 +86,8 @@ func TestFaultF14(t *testing.T) {
 			if n < 2 { // nobody reviews itself: of two members, each sees one answer
 				members = append([]string{"reviewer"}, members...)
 			}
-			f := trialOf(t, tapModels(t, models...), strings.Join(members, ","), map[string]string{"MAX_MODELS": "64", "REVIEWERS": "reviewer"})
+			f := trialOf(t, tapModels(t, models...), strings.Join(members, ","),
+				map[string]string{"MAX_MODELS": "64", "REVIEWERS": "reviewer"})
 			for _, c := range replies {
 				reply.Store(&c.reply)
 				s := f.session(t, `,"chairman":"m0"`)
@@ -110,5 +112,5 @@ func TestFaultF14(t *testing.T) {
 			}
 		})
 	}
-	measured(t, "F14", "200; each ballot ok, abstained or invalid, with its reason", "replies %v", outcomes)
+	daemontest.Fault(t, "F14", "200; each ballot ok, abstained or invalid, with its reason", "replies %v", outcomes)
 }

@@ -1,4 +1,4 @@
-package cli
+package daemon_test
 
 import (
 	"bufio"
@@ -21,8 +21,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipenet"
@@ -33,15 +35,11 @@ import (
 // passes at once. Everything is there but signals and sockets: requests and calls go
 // through memory.
 type bubble struct {
-	*daemon
-	t        *testing.T
-	log      *logBuffer
-	disk     *faultdisk.Disk
-	sim      *simllm.Server
-	network  *pipenet.Listener
-	client   *http.Client
-	shutdown context.CancelFunc
-	served   chan error
+	*daemontest.Daemon
+	t       *testing.T
+	disk    *faultdisk.Disk
+	sim     *simllm.Server
+	network *pipenet.Listener
 }
 
 // world is what a daemon in a bubble stands in.
@@ -55,13 +53,10 @@ type world struct {
 // inBubble runs f with a daemon whose members are a, b, c and d.
 func inBubble(t *testing.T, w world, f func(*bubble)) {
 	t.Helper()
-	env := map[string]string{"MODELS": "a,b,c,d", "BASE_URL": "https://provider/v1"}
+	env := map[string]string{"MODELS": "a,b,c,d", "BASE_URL": "https://provider/v1", "API_KEY": "sk-a-secret-key"}
 	maps.Copy(env, w.env)
-	setenv(t, env)
-	cfg, err := config.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
+	daemontest.Setenv(t, env)
+	o := daemontest.Options(t)
 	synctest.Test(t, func(t *testing.T) {
 		over, end := context.WithCancel(t.Context())
 		defer end()
@@ -101,53 +96,30 @@ func inBubble(t *testing.T, w world, f func(*bubble)) {
 		transport := http.DefaultTransport.(*http.Transport)
 		transport.DialTLSContext = calls.DialContext
 		defer func() { transport.DialTLSContext = nil }()
-		b := &bubble{t: t, log: &logBuffer{}, disk: &faultdisk.Disk{}, sim: sim, network: pipenet.Listen(), served: make(chan error, 1)}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		if b.daemon, err = newDaemon(ctx, cfg, b.disk, newLog(b.log, cfg), "test"); err != nil {
-			t.Fatal(err)
-		}
-		bounded := b.listener.(*boundedListener)
-		if err := bounded.Listener.Close(); err != nil {
-			t.Error(err)
-		}
-		bounded.Listener = b.network
-		b.client = &http.Client{Transport: &http.Transport{DialContext: b.network.DialContext}}
-		b.shutdown = cancel
-		go func() { b.served <- b.serve(ctx) }()
+		b := &bubble{t: t, disk: &faultdisk.Disk{}, sim: sim, network: pipenet.Listen()}
+		o.Disk, o.Listener = b.disk, b.network
+		b.Daemon = daemontest.StartWith(t, o)
+		client := &http.Client{Transport: &http.Transport{DialContext: b.network.DialContext}}
+		b.Caller = daemontest.Caller{Base: "http://localhost", Client: client}
 		defer func() {
-			b.client.CloseIdleConnections()
-			cancel()
-			if err := <-b.served; err != nil {
-				t.Error(err)
-			}
+			client.CloseIdleConnections()
+			b.End(t)
 		}()
 		f(b)
 	})
 }
 
-// send sends a request and returns the response with its body read.
-func (b *bubble) send(client *http.Client, method, path, body string, headers ...string) (*http.Response, []byte, error) {
-	req, err := http.NewRequest(method, "http://localhost"+path, strings.NewReader(body))
-	if err != nil {
-		return nil, nil, err
-	}
-	for pair := range slices.Chunk(headers, 2) {
-		req.Header.Set(pair[0], pair[1])
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	return resp, data, err
+// through sends a request as Send does, with a client of its own.
+func (b *bubble) through(client *http.Client, method, path, body string, headers ...string) (*http.Response, []byte, error) {
+	caller := b.Caller
+	caller.Client = client
+	return caller.Send(b.t.Context(), method, path, body, headers...)
 }
 
 // post asks a question, with further fields of the request and headers.
 func (b *bubble) post(fields string, headers ...string) (status int, s council.Session) {
 	b.t.Helper()
-	resp, data, err := b.send(b.client, "POST", "/v1/council", `{"query":"Which one?"`+fields+`}`, headers...)
+	resp, data, err := b.Send(b.t.Context(), "POST", "/v1/council", `{"query":"Which one?"`+fields+`}`, headers...)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -163,7 +135,7 @@ func (b *bubble) post(fields string, headers ...string) (status int, s council.S
 func (b *bubble) direct() string {
 	b.t.Helper()
 	body := `{"model":"council/d","messages":[{"role":"user","content":"Which one?"}]}`
-	resp, _, err := b.send(b.client, "POST", "/v1/chat/completions", body)
+	resp, _, err := b.Send(b.t.Context(), "POST", "/v1/chat/completions", body)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -234,7 +206,7 @@ func verdictOf(status int, s council.Session) string {
 	case s.Stage3 != nil && s.Stage3.Fallback != nil:
 		return "fallback " + string(*s.Stage3.Fallback)
 	case len(s.Degradation) > 0:
-		return strings.Join(missing(s), ", ")
+		return strings.Join(daemontest.Missing(s), ", ")
 	case !s.Persisted:
 		return "not persisted"
 	default:
@@ -283,10 +255,10 @@ func TestTimers(t *testing.T) {
 		outcome       func(*bubble, time.Duration) string
 		before, after string
 	}{
-		{"headers of a request", headerTimeout, none, func(b *bubble, d time.Duration) string {
+		{"headers of a request", daemon.HeaderTimeout, none, func(b *bubble, d time.Duration) string {
 			return b.slowly("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", d, "\r\n")
 		}, "200 OK", "closed"},
-		{"body of a request", bodyTimeout, none, func(b *bubble, d time.Duration) string {
+		{"body of a request", daemon.BodyTimeout, none, func(b *bubble, d time.Duration) string {
 			return b.slowly("POST /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 22\r\n\r\n{\"query\":\"", d, "Which one?\"}")
 		}, "200 OK", "408 Request Timeout"},
 		{"keep-alive", 2 * time.Minute, none, func(b *bubble, d time.Duration) string {
@@ -318,7 +290,7 @@ func TestTimers(t *testing.T) {
 		{"SESSION_RETENTION", time.Hour, none, func(b *bubble, d time.Duration) string {
 			_, s := b.post("")
 			time.Sleep(d)
-			resp, _, err := b.send(b.client, "GET", "/v1/council/"+s.ID, "")
+			resp, _, err := b.Send(b.t.Context(), "GET", "/v1/council/"+s.ID, "")
 			if err != nil {
 				b.t.Fatal(err)
 			}
@@ -341,7 +313,7 @@ func TestTimers(t *testing.T) {
 		{
 			"DRAIN_TIMEOUT", 30 * time.Second, func(d time.Duration) world { return after(simllm.Question, d, nil) },
 			func(b *bubble, _ time.Duration) string {
-				time.AfterFunc(time.Nanosecond, b.shutdown)
+				time.AfterFunc(time.Nanosecond, b.Stop)
 				return verdictOf(b.post(""))
 			}, complete, "Service Unavailable",
 		},
@@ -410,8 +382,8 @@ func TestTimers(t *testing.T) {
 			b.syncFor(d)
 			return verdictOf(b.post(""))
 		}, complete, "not persisted"},
-		{"responses that are written", cancelGrace, none, func(b *bubble, d time.Duration) string {
-			time.AfterFunc(time.Nanosecond, b.shutdown)
+		{"responses that are written", daemon.CloseGrace, none, func(b *bubble, d time.Duration) string {
+			time.AfterFunc(time.Nanosecond, b.Stop)
 			return b.hesitantly("GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
 		}, "whole", "cut"},
 		{"failures that open a breaker", 30 * time.Second, tenFailures, func(b *bubble, d time.Duration) string {
@@ -427,7 +399,7 @@ func TestTimers(t *testing.T) {
 		}, func(b *bubble, d time.Duration) string {
 			b.post("")
 			time.Sleep(d)
-			segments, err := filepath.Glob(b.cfg.BiasStore + ".0*")
+			segments, err := filepath.Glob(b.Config.BiasStore + ".0*")
 			if err != nil {
 				b.t.Fatal(err)
 			}
@@ -436,12 +408,12 @@ func TestTimers(t *testing.T) {
 		{
 			"A plain POST is silent until its end", time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) },
 			func(b *bubble, _ time.Duration) string {
-				resp, _, err := b.send(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`)
+				resp, _, err := b.through(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`)
 				if err == nil {
 					return resp.Status
 				}
 				synctest.Wait() // until nothing more happens
-				_, list, err := b.send(b.client, "GET", "/v1/council", "")
+				_, list, err := b.Send(b.t.Context(), "GET", "/v1/council", "")
 				if err != nil || strings.Count(string(list), `"status":"cancelled"`) != 1 {
 					b.t.Errorf("%s, %v", list, err)
 				}
@@ -482,7 +454,7 @@ func TestPlainPostBehindAProxy(t *testing.T) {
 	inBubble(t, after(simllm.Question, 150*time.Second, nil), func(b *bubble) {
 		var session council.Session
 		for tries := 1; ; tries++ {
-			_, data, err := b.send(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`, "Idempotency-Key", "once")
+			_, data, err := b.through(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`, "Idempotency-Key", "once")
 			if err != nil && tries < 3 { // after 60 and 120 seconds
 				continue
 			}
@@ -562,7 +534,7 @@ func TestFaultF38Daemon(t *testing.T) {
 		defer func() { http.DefaultTransport.(*http.Transport).DialContext = nil }()
 		ways := map[string]func(client *http.Client, query string) (silence time.Duration, err error){
 			"POST": func(_ *http.Client, query string) (time.Duration, error) {
-				_, _, err := b.send(b.client, "POST", "/v1/council", fmt.Sprintf(`{"query":%q}`, query))
+				_, _, err := b.Send(b.t.Context(), "POST", "/v1/council", fmt.Sprintf(`{"query":%q}`, query))
 				return 0, err
 			},
 			"streamed": func(client *http.Client, query string) (time.Duration, error) {
@@ -570,7 +542,7 @@ func TestFaultF38Daemon(t *testing.T) {
 				return silence, err
 			},
 			"background": func(client *http.Client, query string) (time.Duration, error) {
-				resp, _, err := b.send(client, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, query))
+				resp, _, err := b.through(client, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, query))
 				if err != nil {
 					return 0, err
 				}
@@ -587,8 +559,8 @@ func TestFaultF38Daemon(t *testing.T) {
 			},
 			"councild ask": func(_ *http.Client, query string) (time.Duration, error) {
 				var stderr bytes.Buffer
-				std := IO{Args: []string{"ask", "--server", "http://localhost", query}, Stdout: io.Discard, Stderr: &stderr}
-				if code := Main(t.Context(), std); code != exitOK {
+				std := cli.IO{Args: []string{"ask", "--server", "http://localhost", query}, Stdout: io.Discard, Stderr: &stderr}
+				if code := cli.Main(t.Context(), std); code != 0 {
 					return 0, errors.New(stderr.String())
 				}
 				return 0, nil
@@ -613,7 +585,7 @@ func TestFaultF38Daemon(t *testing.T) {
 		}
 		wg.Wait()
 
-		_, data, err := b.send(b.client, "GET", "/v1/council", "")
+		_, data, err := b.Send(b.t.Context(), "GET", "/v1/council", "")
 		var list httpapi.SessionList
 		if err := errors.Join(err, json.Unmarshal(data, &list)); err != nil {
 			t.Fatal(err)
@@ -624,13 +596,13 @@ func TestFaultF38Daemon(t *testing.T) {
 		persisted, warnings := 0, 0
 		var overhead float64
 		for _, summary := range list.Sessions {
-			_, data, err := b.send(b.client, "GET", "/v1/council/"+summary.ID, "")
+			_, data, err := b.Send(b.t.Context(), "GET", "/v1/council/"+summary.ID, "")
 			var s council.Session
 			if err := errors.Join(err, json.Unmarshal(data, &s)); err != nil {
 				t.Fatal(err)
 			}
 			if s.Status != council.StatusComplete {
-				t.Errorf("%s: missing %v", s.Status, missing(s))
+				t.Errorf("%s: missing %v", s.Status, daemontest.Missing(s))
 			}
 			if s.Persisted {
 				persisted++
@@ -639,7 +611,7 @@ func TestFaultF38Daemon(t *testing.T) {
 			overhead = max(overhead, s.Metadata.Timing.OverheadMS)
 		}
 		records := map[string]int{}
-		for _, r := range readRecords(t, b.cfg.BiasStore) {
+		for _, r := range daemontest.Records(t, b.Config.BiasStore) {
 			records[r.SessionID+" "+r.ReviewerID+" "+r.ModelID]++
 		}
 		if want := 12 * len(list.Sessions); len(records) != want || slices.Max(slices.Collect(maps.Values(records))) != 1 {
@@ -648,7 +620,7 @@ func TestFaultF38Daemon(t *testing.T) {
 		if persisted != len(list.Sessions) || warnings != 0 {
 			t.Errorf("%d of %d sessions persisted, %d warnings", persisted, len(list.Sessions), warnings)
 		}
-		for line := range strings.Lines(b.log.String()) {
+		for line := range strings.Lines(b.Log.String()) {
 			if !strings.Contains(line, `"level":"INFO"`) {
 				t.Error(line)
 			}
@@ -659,7 +631,7 @@ func TestFaultF38Daemon(t *testing.T) {
 		if overhead > 1000 {
 			t.Errorf("a session took %.0f ms longer than its models", overhead)
 		}
-		measured(t, "F38", "as at once; no timer but the configured ones",
+		daemontest.Fault(t, "F38", "as at once; no timer but the configured ones",
 			"the daemon: %d sessions, answers of 20 to 300 s, streams of ten minutes: %d persisted, %d warnings, "+
 				"no stream cut by a proxy of 60 s (silent for at most %s), at most %.0f ms added",
 			len(list.Sessions), persisted, warnings, longest, overhead)

@@ -1,9 +1,8 @@
-package cli
+package daemon_test
 
 import (
 	"bytes"
 	"errors"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
@@ -13,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -43,46 +44,60 @@ func TestFaultF24Daemon(t *testing.T) {
 	if err := os.WriteFile(path, bytes.Repeat([]byte("\n"), 16<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c", "BIAS_STORE": path})
-	d.ask(t, `{"query":"Is there room?"}`)
-	before, err := os.ReadFile(d.cfg.BiasStore)
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c", "BIAS_STORE": path})
+	d.Ask(t, `{"query":"Is there room?"}`)
+	before, err := os.ReadFile(d.Config.BiasStore)
 	if err != nil {
 		t.Fatal(err)
 	}
 	limitFiles(t, int64(len(before))+1000)
 	defer limitFiles(t, 0)
-	s := d.ask(t, `{"query":"Is there room now?"}`)
-	if s.Persisted || s.Answer == "" || s.Status != council.StatusComplete || len(s.Metadata.Warnings) != 1 || s.Metadata.Warnings[0].Code != council.WarnNotPersisted {
+	s := d.Ask(t, `{"query":"Is there room now?"}`)
+	if s.Persisted || s.Answer == "" || s.Status != council.StatusComplete || len(s.Metadata.Warnings) != 1 ||
+		s.Metadata.Warnings[0].Code != council.WarnNotPersisted {
 		t.Errorf("status %s, persisted %v, warnings %v", s.Status, s.Persisted, s.Metadata.Warnings)
 	}
-	status, data := d.call(t, "GET", "/readyz", "")
-	if status != http.StatusServiceUnavailable || !strings.Contains(string(data), `"code":"store"`) || !strings.Contains(string(data), syscall.EFBIG.Error()) ||
-		strings.Contains(string(data), d.cfg.BiasStore) {
+	status, data := d.Call(t, "GET", "/readyz", "")
+	if status != http.StatusServiceUnavailable || !strings.Contains(string(data), `"code":"store"`) ||
+		!strings.Contains(string(data), syscall.EFBIG.Error()) ||
+		strings.Contains(string(data), d.Config.BiasStore) {
 		t.Errorf("%d %s", status, data)
 	}
-	if after, err := os.ReadFile(d.cfg.BiasStore); err != nil || !bytes.Equal(before, after) {
+	if after, err := os.ReadFile(d.Config.BiasStore); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the file is not as it was: %d bytes before, %d after, %v", len(before), len(after), err)
 	}
 
 	limitFiles(t, 0)
 	start := time.Now()
-	until(t, func() bool {
-		status, _ = d.call(t, "GET", "/readyz", "")
+	daemontest.Until(t, func() bool {
+		status, _ = d.Call(t, "GET", "/readyz", "")
 		return status == http.StatusOK
 	})
 	took := time.Since(start)
-	if n := len(d.records(t)); n != 12 {
+	if n := len(d.Records(t)); n != 12 {
 		t.Errorf("%d records, want those of both sessions", n)
 	}
-	t.Logf("fault F24: the daemon: answered with persisted false and a warning, readiness red with the cause; all written %d ms after there was room, without a request (promised: by itself)", took.Milliseconds())
+	t.Logf("fault F24: the daemon: answered with persisted false and a warning, readiness red with the cause; all written %d ms after "+
+		"there was room, without a request (promised: by itself)", took.Milliseconds())
 }
 
 // Between two sessions the record file is renamed as logrotate does, removed, or its
 // directory is. The daemon begins it again, and every command reads what came since.
+// export returns what the command councild store export prints.
+func export(t *testing.T, path string) string {
+	t.Helper()
+	var stdout bytes.Buffer
+	if code := cli.Main(t.Context(), cli.IO{Args: []string{"store", "export", path}, Stdout: &stdout, Stderr: t.Output()}); code != 0 {
+		t.Errorf("store export: exit %d", code)
+	}
+	return stdout.String()
+}
+
 func TestFaultF34Daemon(t *testing.T) {
-	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c", "BIAS_STORE": filepath.Join(t.TempDir(), "sub", "records.jsonl")})
-	path := d.cfg.BiasStore
-	d.ask(t, `{"query":"Is it there?"}`)
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c",
+		"BIAS_STORE": filepath.Join(t.TempDir(), "sub", "records.jsonl")})
+	path := d.Config.BiasStore
+	d.Ask(t, `{"query":"Is it there?"}`)
 	sessions := 0
 	for name, deed := range map[string]func() error{
 		"renamed":           func() error { return os.Rename(path, path+".1") },
@@ -94,19 +109,19 @@ func TestFaultF34Daemon(t *testing.T) {
 		if err := deed(); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		s := d.ask(t, `{"query":"Is it there now?"}`)
+		s := d.Ask(t, `{"query":"Is it there now?"}`)
 		if !s.Persisted {
 			t.Errorf("%s: persisted false, warnings %v", name, s.Metadata.Warnings)
 		}
 		sessions++
-		_, exported, _ := command(t, "store", "export", path)
+		exported := export(t, path)
 		if n := strings.Count(exported, s.ID); n != 6 {
 			t.Errorf("%s: store export has %d records of the session, want 6", name, n)
 		}
-		if status, data := d.call(t, "GET", "/readyz", ""); status != http.StatusOK {
+		if status, data := d.Call(t, "GET", "/readyz", ""); status != http.StatusOK {
 			t.Errorf("%s: %d %s", name, status, data)
 		}
-		if _, err := newDaemon(t.Context(), d.cfg, disk.OS{}, slog.New(slog.DiscardHandler), "test"); err == nil {
+		if _, err := daemon.New(t.Context(), daemon.Options{Config: d.Config, Version: "test"}); err == nil {
 			t.Errorf("%s: a second daemon has the store open", name)
 		}
 	}
@@ -116,8 +131,8 @@ func TestFaultF34Daemon(t *testing.T) {
 	if err := errors.Join(os.WriteFile(victim, []byte("untouched"), 0o600), os.Remove(path), os.Symlink(victim, path)); err != nil {
 		t.Fatal(err)
 	}
-	s := d.ask(t, `{"query":"Is it there behind a link?"}`)
-	status, said := d.call(t, "GET", "/readyz", "")
+	s := d.Ask(t, `{"query":"Is it there behind a link?"}`)
+	status, said := d.Call(t, "GET", "/readyz", "")
 	if s.Persisted || status != http.StatusServiceUnavailable {
 		t.Errorf("persisted %v, readiness %d %s", s.Persisted, status, said)
 	}
@@ -127,23 +142,25 @@ func TestFaultF34Daemon(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	until(t, func() bool {
-		status, _ := d.call(t, "GET", "/readyz", "")
+	daemontest.Until(t, func() bool {
+		status, _ := d.Call(t, "GET", "/readyz", "")
 		return status == http.StatusOK
 	})
-	if _, exported, _ := command(t, "store", "export", path); strings.Count(exported, s.ID) != 6 {
+	if exported := export(t, path); strings.Count(exported, s.ID) != 6 {
 		t.Error("the session is not there after the link was removed")
 	}
-	t.Logf("fault F34: the daemon: the record file taken away %d times in 5 ways: persisted true, and every command reads the session (promised); "+
+	t.Logf("fault F34: the daemon: the record file taken away %d times in 5 ways: persisted true, and every command reads the session "+
+		"(promised); "+
 		"a link in its place: not followed, persisted false, readiness red, kept after it was removed", sessions)
 }
 
 func TestFaultF27SecondDaemon(t *testing.T) {
-	d := serve(t, nil)
-	_, err := newDaemon(t.Context(), d.cfg, disk.OS{}, slog.New(slog.DiscardHandler), "test")
+	d := daemontest.Start(t, nil)
+	_, err := daemon.New(t.Context(), daemon.Options{Config: d.Config, Version: "test"})
 	held, ok := errors.AsType[*store.HeldError](err)
 	if !ok || held.Holder.PID != os.Getpid() {
 		t.Errorf("got %v", err)
 	}
-	t.Logf("fault F27: the second daemon: %v (promised: refused by the name of the holder)", strings.ReplaceAll(err.Error(), filepath.Dir(d.cfg.BiasStore), "..."))
+	t.Logf("fault F27: the second daemon: %v (promised: refused by the name of the holder)",
+		strings.ReplaceAll(err.Error(), filepath.Dir(d.Config.BiasStore), "..."))
 }

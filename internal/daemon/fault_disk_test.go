@@ -1,4 +1,4 @@
-package cli
+package daemon_test
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
@@ -25,9 +26,9 @@ import (
 )
 
 // get reads a document that must be answered with 200.
-func get[T any](t *testing.T, r *running, path string) (document T) {
+func get[T any](t *testing.T, r *daemontest.Daemon, path string) (document T) {
 	t.Helper()
-	status, data := r.call(t, "GET", path, "")
+	status, data := r.Call(t, "GET", path, "")
 	if status != http.StatusOK {
 		t.Fatalf("%s: %d %.500s", path, status, data)
 	}
@@ -92,7 +93,8 @@ func TestFaultF23Daemon(t *testing.T) {
 			if (len(lost) > 0) != (tt.interval > 0) {
 				t.Errorf("%d sessions of %d are lost in some crash", len(lost), len(answers))
 			}
-			measured(t, "F23", tt.promised, "the daemon, %s: %d sessions, a start on each of %d states of the disk: %d lost in some crash, answered at most %s before",
+			daemontest.Fault(t, "F23", tt.promised,
+				"the daemon, %s: %d sessions, a start on each of %d states of the disk: %d lost in some crash, answered at most %s before",
 				tt.mode, len(answers), len(states), len(lost), atMost(t, "a lost session", oldest, tt.interval))
 		})
 	}
@@ -108,15 +110,15 @@ func restarted(t *testing.T, left map[string]string) map[string]int {
 			t.Fatal(err)
 		}
 	}
-	r := serve(t, map[string]string{"BIAS_STORE": filepath.Join(dir, "records.jsonl"), "BIAS_WINDOW_SESSIONS": "0"})
+	r := daemontest.Start(t, map[string]string{"BIAS_STORE": filepath.Join(dir, "records.jsonl"), "BIAS_WINDOW_SESSIONS": "0"})
 	records := map[string]int{}
-	for _, record := range r.records(t) {
+	for _, record := range r.Records(t) {
 		records[record.SessionID]++
 	}
 	if report := get[bias.Report](t, r, "/v1/bias-report"); report.Window.Sessions != len(records) || len(report.Skipped) > 0 {
 		t.Errorf("a report over %d sessions of %d, skipped %+v", report.Window.Sessions, len(records), report.Skipped)
 	}
-	r.end(t)
+	r.End(t)
 	return records
 }
 
@@ -133,7 +135,7 @@ func TestFaultF25Daemon(t *testing.T) {
 	defer write()
 	defer goOn()
 	d.Fail(func(o faultdisk.Op, n int) (int, error) {
-		switch data := o.Name == filepath.Base(f.cfg.BiasStore); {
+		switch data := o.Name == filepath.Base(f.Config.BiasStore); {
 		case data && o.Kind == faultdisk.Write && blocked.CompareAndSwap(false, true):
 			<-all // and the others share the next fsync
 		case data && o.Kind == faultdisk.Sync && syncs.Add(1) == 2:
@@ -148,9 +150,10 @@ func TestFaultF25Daemon(t *testing.T) {
 	var load sync.WaitGroup
 	for i := range answers {
 		load.Go(func() {
-			status, data, err := f.try(t.Context(), "POST", "/v1/council", fmt.Sprintf(`{"query":"the unmistakable question under load, %d"}`, i))
-			if err != nil || status != http.StatusOK {
-				t.Errorf("%d %.500s, %v", status, data, err)
+			resp, data, err := f.Send(t.Context(), "POST", "/v1/council",
+				fmt.Sprintf(`{"query":"the unmistakable question under load, %d"}`, i))
+			if err != nil || resp.StatusCode != http.StatusOK {
+				t.Errorf("%.500s, %v", data, err)
 			}
 			answers[i] = data
 		})
@@ -167,7 +170,7 @@ func TestFaultF25Daemon(t *testing.T) {
 	var said []byte
 	eventually(t, "readiness is red", slack*2*time.Second, func() bool {
 		var status int
-		status, said = f.call(t, "GET", "/readyz", "")
+		status, said = f.Call(t, "GET", "/readyz", "")
 		return status == http.StatusServiceUnavailable
 	})
 	if !bytes.Contains(said, []byte(`"code":"store"`)) || !bytes.Contains(said, []byte(syscall.EIO.Error())) {
@@ -179,7 +182,7 @@ func TestFaultF25Daemon(t *testing.T) {
 		return
 	}
 	green := eventually(t, "readiness is green", slack*10*time.Second, func() bool {
-		status, _ := f.call(t, "GET", "/readyz", "")
+		status, _ := f.Call(t, "GET", "/readyz", "")
 		return status == http.StatusOK
 	})
 
@@ -207,14 +210,15 @@ func TestFaultF25Daemon(t *testing.T) {
 		t.Errorf("%d writes and syncs went to the file whose fsync had failed", retried)
 	}
 	s := f.session(t, "")
-	if now, err := os.ReadFile(f.cfg.BiasStore); err != nil || !s.Persisted || !bytes.Contains(now, []byte(s.ID)) {
+	if now, err := os.ReadFile(f.Config.BiasStore); err != nil || !s.Persisted || !bytes.Contains(now, []byte(s.ID)) {
 		t.Errorf("the next session: persisted %v, in the new file %v, %v", s.Persisted, bytes.Contains(now, []byte(s.ID)), err)
 	}
-	if closed, err := filepath.Glob(f.cfg.BiasStore + ".000001*"); err != nil || len(closed) == 0 {
+	if closed, err := filepath.Glob(f.Config.BiasStore + ".000001*"); err != nil || len(closed) == 0 {
 		t.Errorf("there is no closed segment, %v", err)
 	}
-	measured(t, "F25", "0 retries on the file, a new file, the affected not acknowledged",
-		"the daemon: %d of %d sessions answered with persisted false and a warning, all kept in the end; %d retries on the file, a new file; readiness red with the cause, green again by itself after %.0f ms",
+	daemontest.Fault(t, "F25", "0 retries on the file, a new file, the affected not acknowledged",
+		"the daemon: %d of %d sessions answered with persisted false and a warning, all kept in the end; %d retries on the file, a new "+
+			"file; readiness red with the cause, green again by itself after %.0f ms",
 		len(affected), clients, retried, milliseconds(green))
 }
 
@@ -252,19 +256,20 @@ func givenUp(t *testing.T, ops []faultdisk.Op) (unsynced []string, retried int) 
 
 // The daemon starts on a store with everything in it that does not belong there.
 func TestFaultF26Daemon(t *testing.T) {
-	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b,c"})
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	var sessions [3]string // their lines
 	for i := range sessions {
-		before, err := os.ReadFile(d.cfg.BiasStore)
-		d.ask(t, `{"query":"What is garbage?"}`)
-		after, err2 := os.ReadFile(d.cfg.BiasStore)
+		before, err := os.ReadFile(d.Config.BiasStore)
+		d.Ask(t, `{"query":"What is garbage?"}`)
+		after, err2 := os.ReadFile(d.Config.BiasStore)
 		if err != nil || err2 != nil {
 			t.Fatal(err, err2)
 		}
 		sessions[i] = string(after[len(before):])
 	}
-	d.end(t)
-	old := `{"schema_version": 1, "session_id": "old", "timestamp": "` + time.Now().Add(-time.Hour).Format(time.RFC3339) + `", "reviewer_id": "a", "model_id": "b", "position": 0, "response_length_chars": 9, "score_value": null}`
+	d.End(t)
+	old := `{"schema_version": 1, "session_id": "old", "timestamp": "` + time.Now().Add(-time.Hour).Format(time.RFC3339) +
+		`", "reviewer_id": "a", "model_id": "b", "position": 0, "response_length_chars": 9, "score_value": null}`
 	garbage := "\ufeff" + old + "\r\n" + strings.Repeat("\x00", 4096) + "\n" + strings.Repeat("x", 10<<20) + "\n" +
 		strings.ReplaceAll(sessions[0], "\n", "\r\n") + `{"schema_version":"9.0.0"}` + "\n" + sessions[1] + sessions[2][:len(sessions[2])/2]
 	path := filepath.Join(t.TempDir(), "records.jsonl")
@@ -274,7 +279,7 @@ func TestFaultF26Daemon(t *testing.T) {
 
 	f := trialOf(t, tap(t), "a,b,c,d", map[string]string{"BIAS_STORE": path})
 	f.skipped = 3
-	if said := fmt.Sprintf(`"bytes":%d`, len(sessions[2])/2); !strings.Contains(f.log.String(), said) {
+	if said := fmt.Sprintf(`"bytes":%d`, len(sessions[2])/2); !strings.Contains(f.Log.String(), said) {
 		t.Errorf("the log does not say that the tail was cut, %s", said)
 	}
 	want := []bias.Skipped{
@@ -284,9 +289,10 @@ func TestFaultF26Daemon(t *testing.T) {
 	}
 	reports := func(sessions int) {
 		t.Helper()
-		report, board := get[bias.Report](t, f.running, "/v1/bias-report"), get[bias.Leaderboard](t, f.running, "/v1/leaderboard")
+		report, board := get[bias.Report](t, f.Daemon, "/v1/bias-report"), get[bias.Leaderboard](t, f.Daemon, "/v1/leaderboard")
 		if report.Window.Sessions != sessions || board.Window.Sessions != sessions {
-			t.Errorf("a report over %d sessions and a leaderboard over %d, want %d", report.Window.Sessions, board.Window.Sessions, sessions)
+			t.Errorf("a report over %d sessions and a leaderboard over %d, want %d", report.Window.Sessions, board.Window.Sessions,
+				sessions)
 		}
 		if diff := cmp.Diff([][]bias.Skipped{want, want}, [][]bias.Skipped{report.Skipped, board.Skipped}); diff != "" {
 			t.Errorf("skipped (-want +got):\n%s", diff)
@@ -304,5 +310,7 @@ func TestFaultF26Daemon(t *testing.T) {
 		t.Errorf("warnings %+v", s.Metadata.Warnings)
 	}
 	reports(4)
-	measured(t, "F26", "all, bounded", "the daemon: starts, the tail cut; report and leaderboard with 3 lines skipped by reason, %d KiB allocated for both; a new session is kept and read", allocated>>10)
+	daemontest.Fault(t, "F26", "all, bounded",
+		"the daemon: starts, the tail cut; report and leaderboard with 3 lines skipped by reason, %d KiB allocated for both; a new "+
+			"session is kept and read", allocated>>10)
 }

@@ -1,4 +1,4 @@
-package cli
+package daemon_test
 
 import (
 	"bytes"
@@ -13,14 +13,15 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 )
 
-// start starts a session in the background and returns its id.
-func (r *running) background(t *testing.T, query string) string {
+// background starts a session in the background and returns its id.
+func background(t *testing.T, d *daemontest.Daemon, query string) string {
 	t.Helper()
-	status, data := r.call(t, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, query))
+	status, data := d.Call(t, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, query))
 	var started sessions.Summary
 	if err := json.Unmarshal(data, &started); err != nil || status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, data)
@@ -43,9 +44,9 @@ func TestFaultF13(t *testing.T) {
 	} {
 		t.Run(string(tt.kind), func(t *testing.T) {
 			fault := simllm.Fault{Kind: tt.kind, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}
-			d := serve(t, map[string]string{"BASE_URL": tap(t, fault).url, "MODELS": "a,b,c", "CHAIRMAN": "d"})
+			d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, fault).url, "MODELS": "a,b,c", "CHAIRMAN": "d"})
 			began := time.Now()
-			status, stream := d.call(t, "POST", "/v1/council", `{"query":"What would change?","stream":true}`)
+			status, stream := d.Call(t, "POST", "/v1/council", `{"query":"What would change?","stream":true}`)
 			if status != http.StatusOK {
 				t.Fatalf("%d %s", status, stream)
 			}
@@ -83,11 +84,14 @@ func TestFaultF13(t *testing.T) {
 				if session.Status != council.StatusComplete || session.Stage3.Model != "d" || len(restarts) > 0 {
 					t.Errorf("status %s, by %s, %v", session.Status, session.Stage3.Model, restarts)
 				}
-			} else if len(restarts) != 1 || restarts[0] != (council.Restart{Model: "d", Reason: tt.reason}) || session.Status != council.StatusDegraded ||
-				session.Stage3.Status != council.OutcomeFallback || session.Stage3.Error == nil || !strings.Contains(session.Stage3.Error.Message, tt.detail) {
+			} else if len(restarts) != 1 || restarts[0] != (council.Restart{Model: "d", Reason: tt.reason}) ||
+				session.Status != council.StatusDegraded ||
+				session.Stage3.Status != council.OutcomeFallback || session.Stage3.Error == nil ||
+				!strings.Contains(session.Stage3.Error.Message, tt.detail) {
 				t.Errorf("restarts %v, status %s, %+v", restarts, session.Status, session.Stage3)
 			}
-			t.Logf("fault F13: %s: %s, chairman %s, %d restarts after %s (promised: the stream survives, or a typed error with the provider's message)",
+			t.Logf("fault F13: %s: %s, chairman %s, %d restarts after %s (promised: the stream survives, or a typed error with the "+
+				"provider's message)",
 				tt.kind, session.Status, session.Stage3.Status, len(restarts), time.Since(began).Round(time.Millisecond))
 		})
 	}
@@ -102,7 +106,7 @@ func TestFaultF30(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range clients {
 		wg.Go(func() {
-			_, body, err := d.try(t.Context(), "POST", "/v1/council", `{"query":"Only once?"}`, "Idempotency-Key", "once")
+			_, body, err := d.Send(t.Context(), "POST", "/v1/council", `{"query":"Only once?"}`, "Idempotency-Key", "once")
 			if err != nil {
 				t.Error(err)
 			}
@@ -115,31 +119,31 @@ func TestFaultF30(t *testing.T) {
 			t.Fatalf("got %s and %s", body, bodies[0])
 		}
 	}
-	if len(p.bodies) != 7 || len(d.records(t)) != 6 {
-		t.Errorf("%d calls and %d records, want 7 and 6", len(p.bodies), len(d.records(t)))
+	if len(p.bodies) != 7 || len(d.Records(t)) != 6 {
+		t.Errorf("%d calls and %d records, want 7 and 6", len(p.bodies), len(d.Records(t)))
 	}
-	if status, data := d.call(t, "POST", "/v1/council", `{"query":"Another?"}`, "Idempotency-Key", "once"); status != http.StatusConflict {
+	if status, data := d.Call(t, "POST", "/v1/council", `{"query":"Another?"}`, "Idempotency-Key", "once"); status != http.StatusConflict {
 		t.Errorf("%d %s", status, data)
 	}
-	t.Logf("fault F30: %d requests, 1 session, %d records (promised: one session, one record set)", clients, len(d.records(t)))
+	t.Logf("fault F30: %d requests, 1 session, %d records (promised: one session, one record set)", clients, len(d.Records(t)))
 }
 
 // A daemon that stops waits for sessions in the background, and tells who watches
 // how they ended.
 func TestDrainInBackground(t *testing.T) {
 	for drain, want := range map[string]string{"": "session.done", "10ms": "session.failed"} {
-		url, arrived, release := held(t)
-		d := serve(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": drain})
-		id := d.background(t, "Wait for me?")
+		url, arrived, release := daemontest.Held(t)
+		d := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": drain})
+		id := background(t, d, "Wait for me?")
 		<-arrived
 		transport := &http.Transport{}
-		resp, err := (&http.Client{Transport: transport}).Get(d.url() + "/v1/council/" + id + "/events")
+		resp, err := (&http.Client{Transport: transport}).Get(d.URL() + "/v1/council/" + id + "/events")
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.stop()
+		d.Stop()
 		for drain == "" {
-			if code, _ := d.call(t, "GET", "/readyz", ""); code == http.StatusServiceUnavailable {
+			if code, _ := d.Call(t, "GET", "/readyz", ""); code == http.StatusServiceUnavailable {
 				release()
 				break
 			}
@@ -150,10 +154,7 @@ func TestDrainInBackground(t *testing.T) {
 		_ = resp.Body.Close()
 		transport.CloseIdleConnections()
 		release()
-		if err := <-d.served; err != nil {
-			t.Error(err)
-		}
-		d.served <- nil
+		d.End(t)
 	}
 }
 
@@ -162,8 +163,8 @@ func TestTracedStream(t *testing.T) {
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
-	d := serve(t, map[string]string{"BASE_URL": quick(t), "MODELS": "a,b"})
-	status, stream := d.call(t, "POST", "/v1/council", `{"query":"Who sees it?","stream":true}`)
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
+	status, stream := d.Call(t, "POST", "/v1/council", `{"query":"Who sees it?","stream":true}`)
 	if status != http.StatusOK || !strings.Contains(string(stream), "\nevent: session.done\n") {
 		t.Errorf("%d %s", status, stream)
 	}

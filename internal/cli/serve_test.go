@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestReportOverHTTPIsTheCommands(t *testing.T) {
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
+	for range 11 {
+		d.Ask(t, `{"query":"Once more?"}`)
+	}
+	status, data := d.Call(t, "GET", "/v1/bias-report", "")
+	var overHTTP, printed bias.Report
+	if err := json.Unmarshal(data, &overHTTP); status != http.StatusOK || err != nil {
+		t.Fatalf("%d %s: %v", status, data, err)
+	}
+	if overHTTP.Window.Sessions != 11 || overHTTP.Window.Records != 22 || len(overHTTP.Metrics) == 0 {
+		t.Errorf("got %+v", overHTTP)
+	}
+	var stdout, stderr bytes.Buffer
+	// The command reads while the daemon holds the store.
+	if code := Main(t.Context(), IO{Args: []string{"bias-report", "--format", "json"}, Stdout: &stdout, Stderr: &stderr}); code != 0 {
+		t.Fatalf("exit %d: %s", code, stderr.String())
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &printed); err != nil {
+		t.Fatal(err)
+	}
+	printed.GeneratedAt = overHTTP.GeneratedAt
+	if diff := cmp.Diff(overHTTP, printed); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestUnwritableStore(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{"BIAS_STORE": t.TempDir()})
+	var stderr bytes.Buffer
+	code := Main(t.Context(), IO{Args: []string{"serve"}, Stdout: io.Discard, Stderr: &stderr})
+	if code != exitError || strings.Count(stderr.String(), "\n") != 1 || !strings.Contains(stderr.String(), "record store") {
+		t.Errorf("exit %d: %s", code, stderr.String())
+	}
+}
+
+// A run of the demo from start to stop, as its user sees it.
+func TestDemo(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": "127.0.0.1:0"})
+	t.Setenv("TMPDIR", t.TempDir())
+	t.Setenv("HOME", t.TempDir())
+	reader, writer := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	exit := make(chan int, 1)
+	log := &daemontest.Log{}
+	go func() {
+		exit <- Main(ctx, IO{Args: []string{"demo"}, Stdout: writer, Stderr: log})
+	}()
+	var text []byte
+	for buf := make([]byte, 4096); !bytes.Contains(text, []byte("Ctrl-C")); {
+		n, err := reader.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, buf[:n]...)
+	}
+	url := between(string(text), "answers at ", "\n")
+	records := between(string(text), "Records go to ", "\n")
+	if !strings.Contains(string(text),
+		"curl -s -H 'Content-Type: application/json' -d '{\"query\": \"Why is the sky blue?\"}' "+url+"/v1/council\n") {
+		t.Errorf("no curl to paste: %s", text)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council",
+		strings.NewReader(`{"query": "Why is the sky blue?"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded") // as curl -d says
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || resp.StatusCode != http.StatusOK || !bytes.Contains(data, []byte(`"status":"complete"`)) {
+		t.Errorf("%d %s, %v", resp.StatusCode, data, err)
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if n := len(daemontest.Records(t, records)); n != 4*3 {
+		t.Errorf("%d records, want 12", n)
+	}
+	cancel()
+	if code := <-exit; code != exitOK {
+		t.Errorf("exit %d: %s", code, log)
+	}
+	if home, _ := os.ReadDir(os.Getenv("HOME")); len(home) != 0 {
+		t.Errorf("the demo wrote to the home directory: %v", home)
+	}
+}
+
+func between(text, before, after string) string {
+	_, rest, _ := strings.Cut(text, before)
+	found, _, _ := strings.Cut(rest, after)
+	return found
+}

@@ -1,0 +1,269 @@
+// Package daemon wires the packages below into a council and runs it from start to
+// stop: [New] binds the address and opens the record store, [Daemon.Serve] answers
+// until its context ends. Commands that need no address use an [Engine] alone. The
+// package leaves the command line to cli, HTTP to httpapi and a run to pipeline.
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/store"
+)
+
+const (
+	// headerTimeout and bodyTimeout are how long a client may take to send the
+	// headers and the body of a request.
+	headerTimeout = 10 * time.Second
+	bodyTimeout   = 15 * time.Second
+)
+
+var errShutdown = errors.New("the daemon shuts down")
+
+// Options are what a daemon is made of.
+type Options struct {
+	Config   config.Config
+	Disk     disk.Disk    // for the records; nil: the operating system's
+	Listener net.Listener // nil: New listens on Config.Addr
+	Log      *slog.Logger // nil: nothing is logged
+	Version  string
+}
+
+// validate runs before New touches anything outside this process.
+func (o *Options) validate() error {
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Log = slog.New(requestHandler{o.Log.Handler()})
+	if o.Disk == nil {
+		o.Disk = disk.OS{}
+	}
+	return o.Config.RequireCouncil()
+}
+
+// Daemon is a councild that listens. New makes it, and Serve runs it once.
+type Daemon struct {
+	cfg      config.Config
+	log      *slog.Logger
+	store    *store.Store // nil when records are switched off
+	engine   *Engine
+	listener net.Listener
+	tokens   []string // callers need one of them; none: no token is asked for
+	api      *httpapi.API
+	server   *http.Server
+	draining atomic.Bool
+	teardown teardown
+}
+
+// New binds the address and wires everything that a daemon needs. The caller then calls
+// Serve, which releases everything at its end, or Close.
+func New(ctx context.Context, o Options) (_ *Daemon, err error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	cfg, log := o.Config, o.Log
+	d := &Daemon{cfg: cfg, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close(ctx))
+		}
+	}()
+	var recorder pipeline.Recorder
+	if cfg.BiasPersistence && cfg.BiasConsent > 0 {
+		var recovery store.Recovery
+		if d.store, recovery, err = OpenStore(cfg, o.Disk, log); err != nil { //nolint:contextcheck // a store lives until it is closed
+			return nil, err
+		}
+		d.teardown.push("the record store", func(context.Context) error { return d.store.Close() })
+		recorder = d.store
+		if recovery.CutBytes > 0 {
+			log.WarnContext(ctx, "cut an unfinished last session off the record store, left by a crash", "bytes", recovery.CutBytes)
+		}
+	}
+	if d.engine, err = NewEngine(ctx, EngineOptions{Config: cfg, Recorder: recorder, Log: log, Version: o.Version}); err != nil {
+		return nil, err
+	}
+	d.teardown.push("the engine", d.engine.teardown.run)
+	listener := o.Listener
+	if listener == nil {
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr); err != nil {
+			return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
+		}
+	}
+	bounded := newBoundedListener(listener, maxConnections(cfg, descriptors()))
+	d.listener = bounded
+	d.teardown.push("the listener", func(context.Context) error {
+		if err := bounded.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
+	d.tokens = requireTokens(ctx, cfg.APITokens, listener.Addr(), log)
+	options := httpapi.Options{
+		Council: d.engine, Daemon: d, Models: cfg.Models, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
+		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
+		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
+		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,
+		Log: log, Version: o.Version, Settings: config.SettingNames(),
+	}
+	if cfg.Metrics {
+		options.Metrics = d.engine.metrics.Handler()
+	}
+	if d.engine.tracing != nil {
+		options.Middleware = d.engine.tracing.Middleware
+	}
+	if d.api, err = httpapi.New(options); err != nil {
+		return nil, err
+	}
+	d.teardown.push("the interface", always(d.api.Close))
+	d.server = &http.Server{
+		Handler: d.api, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		WriteTimeout: cfg.Timeout + time.Minute, // for the run, and for sending its answer
+		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateClosed {
+				bounded.leave()
+			}
+		},
+	}
+	bounded.evict = func() {
+		d.server.SetKeepAlivesEnabled(false) // closes the idle connections
+		d.server.SetKeepAlivesEnabled(true)
+	}
+	return d, nil
+}
+
+// requireTokens returns the bearer tokens of which callers need one. It makes a token
+// where none is configured and other machines can reach the address: such an address is
+// never left open.
+func requireTokens(ctx context.Context, configured []config.Secret, addr net.Addr, log *slog.Logger) []string {
+	tokens := make([]string, 0, len(configured))
+	for _, t := range configured {
+		tokens = append(tokens, t.Reveal())
+	}
+	if address, ok := addr.(*net.TCPAddr); len(tokens) == 0 && ok && !address.IP.IsLoopback() {
+		tokens = []string{rand.Text()}
+		log.WarnContext(ctx, "the address is not loopback and LLM_COUNCIL_API_TOKENS is not set: made a token for this run",
+			"token", tokens[0])
+	}
+	return tokens
+}
+
+// Tokens returns the bearer tokens of which callers need one; none: no token is asked for.
+func (d *Daemon) Tokens() []string { return d.tokens }
+
+// URL returns the URL at which this machine reaches the daemon.
+func (d *Daemon) URL() string { return "http://" + Reachable(d.listener.Addr().String()) }
+
+// Reachable turns an address to listen on into an address to connect to.
+func Reachable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// Serve answers requests until ctx ends. Then it refuses new sessions, lets the running
+// sessions finish within the drain time, cancels the others, and releases everything.
+func (d *Daemon) Serve(ctx context.Context) error {
+	defer func() {
+		if err := d.Close(ctx); err != nil {
+			d.log.ErrorContext(ctx, "closing", "error", err)
+		}
+	}()
+	base, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	d.server.BaseContext = func(net.Listener) context.Context { return base }
+	failed := make(chan error, 1)
+	go func() { failed <- d.server.Serve(d.listener) }()
+	d.log.InfoContext(ctx, "listening", "url", d.URL(), "models", d.cfg.Models, "records", d.recordFile())
+	select {
+	case err := <-failed:
+		return fmt.Errorf("serving: %w", err)
+	case <-ctx.Done():
+	}
+
+	// The listener stays open meanwhile, so that /readyz can say that the daemon stops.
+	d.draining.Store(true)
+	d.log.InfoContext(ctx, "stopping: no new sessions; a second signal ends at once", "drain_timeout", d.cfg.DrainTimeout.String())
+	if err := within(ctx, d.cfg.DrainTimeout, d.api.Idle); err != nil {
+		d.log.WarnContext(ctx, "the drain time is over: cancelling the running sessions")
+		d.api.Cancel(errShutdown)
+		_ = within(ctx, closeGrace, d.api.Idle) // sessions that go on are cut off below
+	}
+	if err := within(ctx, closeGrace, d.server.Shutdown); err != nil {
+		cancel(errShutdown)
+		_ = d.server.Close() // there is no time left to wait for responses
+	}
+	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving: %w", err)
+	}
+	d.log.InfoContext(ctx, "stopped")
+	return nil
+}
+
+// Close releases what New took, the last first. Serve calls it.
+func (d *Daemon) Close(ctx context.Context) error { return d.teardown.run(ctx) }
+
+func (d *Daemon) recordFile() string {
+	if d.store == nil {
+		return "off"
+	}
+	return d.cfg.BiasStore
+}
+
+// Report implements httpapi.Daemon.
+func (d *Daemon) Report(ctx context.Context, q httpapi.ReportQuery) (bias.Report, error) {
+	return Report(ctx, d.cfg, d.cfg.BiasStore, q)
+}
+
+// Leaderboard implements httpapi.Daemon.
+func (d *Daemon) Leaderboard(ctx context.Context, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+	return Leaderboard(ctx, d.cfg, d.cfg.BiasStore, q)
+}
+
+// Draining implements httpapi.Daemon.
+func (d *Daemon) Draining() bool { return d.draining.Load() }
+
+// NotReady implements httpapi.Daemon.
+func (d *Daemon) NotReady() []httpapi.Reason {
+	var reasons []httpapi.Reason
+	if d.Draining() {
+		reasons = append(reasons, httpapi.Reason{Code: "draining", Message: "the daemon is shutting down"})
+	}
+	if d.store != nil {
+		if err := d.store.Healthy(); err != nil {
+			message := "records could not be written and wait for the next try; the log says why"
+			if errno, ok := errors.AsType[syscall.Errno](err); ok { // its text holds no path
+				message = "records could not be written and wait for the next try: " + errno.Error()
+			}
+			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
+		}
+	}
+	if models, quorum := d.engine.outOfOrder(d.cfg); len(models) > 0 {
+		// With a quorum left, another daemon would run sessions no better than this one.
+		reasons = append(reasons, httpapi.Reason{
+			Code: "breaker_open", Bearable: quorum,
+			Message: "not called, because they failed too often of late: " + strings.Join(models, ", "),
+		})
+	}
+	return reasons
+}

@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/llm"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/telemetry"
+)
+
+// EngineOptions are what an engine is made of.
+type EngineOptions struct {
+	Config    config.Config
+	Simulated simllm.Options    // of the simulated provider; no models: the built-in ones
+	Recorder  pipeline.Recorder // nil: no records are kept
+	Log       *slog.Logger
+	Version   string
+}
+
+// Engine is a pipeline with the clients, and the simulated provider, under it.
+type Engine struct {
+	*pipeline.Pipeline
+	client   *llm.Client
+	metrics  *telemetry.Metrics
+	tracing  *telemetry.Tracing // nil when it is off
+	teardown teardown
+}
+
+// NewEngine wires a pipeline as the configuration says. It starts the simulated provider
+// when the name of a model points to it, and logs what is likely to be wrong with the
+// settings. The caller calls Close.
+func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
+	cfg := o.Config
+	for _, warning := range cfg.Warnings() {
+		o.Log.WarnContext(ctx, "a setting is likely to be wrong", "setting", warning)
+	}
+	e := &Engine{}
+	defer func() {
+		if err != nil {
+			e.Close(ctx)
+		}
+	}()
+	providers := []llm.Provider{{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey.Reveal()}}
+	for _, p := range cfg.Providers {
+		providers = append(providers, llm.Provider{Name: p.Name, BaseURL: p.BaseURL, APIKey: p.APIKey.Reveal()})
+	}
+	if usesSim(cfg) {
+		if o.Simulated.Models == nil {
+			o.Simulated.Models = builtIn()
+		}
+		sim, err := simllm.Start(ctx, o.Simulated)
+		if err != nil {
+			return nil, err
+		}
+		e.teardown.push("the simulated provider", always(sim.Close))
+		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: sim.URL()})
+	}
+	e.client, err = llm.New(llm.Options{
+		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: cfg.MaxCallsPerProvider,
+		AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
+		MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.teardown.push("the client", always(e.client.Close))
+	e.metrics = telemetry.NewMetrics(o.Version, e.client.Breakers)
+	completer := e.metrics.Completer(e.client)
+	recorder := o.Recorder
+	if recorder != nil {
+		recorder = e.metrics.Recorder(recorder)
+	}
+	if e.tracing, err = telemetry.NewTracing(ctx, o.Version, o.Log); err != nil {
+		return nil, err
+	}
+	if e.tracing != nil {
+		// Traces that the collector does not take in time are lost: they are no records.
+		e.teardown.push("the traces", func(ctx context.Context) error {
+			_ = e.tracing.Close(ctx)
+			return nil
+		})
+		completer = e.tracing.Completer(completer, cfg.ProviderNames())
+	}
+	var audit *bias.Thresholds
+	if cfg.BiasAudit {
+		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
+	}
+	var lexicon bias.Lexicon
+	if cfg.Demographics {
+		if lexicon, err = readLexicon(cfg.Lexicon); err != nil {
+			return nil, err
+		}
+	}
+	e.Pipeline, err = pipeline.New(pipeline.Options{
+		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: o.Log, Version: o.Version, Settings: config.SettingNames(),
+		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
+		AllowedModels: cfg.AllowedModels, Providers: cfg.ProviderNames(), Quorum: cfg.Quorum, StragglerGrace: cfg.StragglerGrace,
+		MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes),
+		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
+		Sampling:       council.Sampling{Temperature: cfg.Temperature, MaxOutputTokens: cfg.MaxOutputTokens},
+		ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens},
+		BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots,
+		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate,
+		ConfigVersion: cfg.ConfigVersion, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
+		Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold,
+	})
+	return e, err
+}
+
+// outOfOrder returns the models that are not called at the moment, because they
+// failed too often of late, and whether the members that are left can be a quorum.
+func (e *Engine) outOfOrder(cfg config.Config) (models []string, quorum bool) {
+	for _, b := range e.client.Breakers() {
+		if b.State == council.BreakerOpen {
+			models = append(models, b.Name())
+		}
+	}
+	left := slices.DeleteFunc(slices.Clone(cfg.Models), func(m string) bool { return slices.Contains(models, m) })
+	return models, len(left) >= pipeline.Quorum(cfg.Quorum, len(cfg.Models))
+}
+
+// Close releases what the engine holds. Runs must be over.
+func (e *Engine) Close(ctx context.Context) { _ = e.teardown.run(ctx) } // no step fails

@@ -1,0 +1,96 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// LoadConfig reads the settings. Its error also reports a lexicon that cannot be read
+// and simulated models that do not exist.
+func LoadConfig() (config.Config, error) {
+	return config.Load(checkLexicon, checkSimulated)
+}
+
+func checkLexicon(cfg config.Config) error {
+	if !cfg.Demographics {
+		return nil
+	}
+	if _, err := readLexicon(cfg.Lexicon); err != nil {
+		return fmt.Errorf("LLM_COUNCIL_LEXICON: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
+}
+
+// checkSimulated reports the simulated models that do not exist.
+func checkSimulated(cfg config.Config) error {
+	known := simulated(builtIn())
+	unknown := slices.DeleteFunc(cfg.Named(), func(model string) bool {
+		return !isSimulated(model) || slices.Contains(known, model)
+	})
+	if len(unknown) == 0 {
+		return nil
+	}
+	return fmt.Errorf("LLM_COUNCIL_MODELS or another list of models: there is no simulated model %s: use %s",
+		strings.Join(unknown, ", "), strings.Join(known, ", "))
+}
+
+// builtIn returns the simulated models that settings can name.
+func builtIn() []simllm.Model { return slices.Concat(simllm.Council(), simllm.Troubled()) }
+
+// readLexicon reads the terms by demographic axis from the file at path, or returns the
+// built-in terms where there is no path.
+func readLexicon(path string) (bias.Lexicon, error) {
+	if path == "" {
+		return bias.DefaultLexicon(), nil
+	}
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
+		return nil, fmt.Errorf("%q is no regular file: write the path of one", path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
+	}
+	lexicon, err := bias.ParseLexicon(data)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no lexicon: %w", path, err)
+	}
+	return lexicon, nil
+}
+
+// usesSim reports whether any configured model is simulated.
+func usesSim(cfg config.Config) bool {
+	return slices.ContainsFunc(cfg.Named(), isSimulated)
+}
+
+// isSimulated reports whether a model goes to the simulated provider.
+func isSimulated(model string) bool { return strings.HasPrefix(model, config.SimProvider+":") }
+
+// simulated returns the names by which a configuration calls simulated models.
+func simulated(models []simllm.Model) []string {
+	names := make([]string, len(models))
+	for i, m := range models {
+		names[i] = config.SimProvider + ":" + m.Name
+	}
+	return names
+}
+
+// Simulated replaces the council and the store of a configuration: four simulated
+// members, records in the given file and nowhere else.
+func Simulated(cfg config.Config, records string) config.Config {
+	cfg.Models = simulated(simllm.Council())
+	cfg.AllowedModels = simulated(simllm.Troubled())
+	cfg.Chairman, cfg.ChairmanFallbacks, cfg.Reviewers = "", nil, nil
+	cfg.Quorum = 0
+	cfg.MaxModels = max(cfg.MaxModels, len(cfg.Models))
+	cfg.BiasPersistence, cfg.BiasStore = true, records
+	cfg.BiasConsent = max(cfg.BiasConsent, 1)
+	return cfg
+}
