@@ -15,8 +15,8 @@ import (
 	"github.com/councild/councild/internal/stage3"
 )
 
-// appendTimeout bounds how long a session waits for its records to be written
-// once everything else is done.
+// appendTimeout is the longest time that a session waits for its records to be
+// written after everything else is done.
 const appendTimeout = 10 * time.Second
 
 // run is the state of one session while it runs.
@@ -38,10 +38,10 @@ type run struct {
 }
 
 // Run carries out a plan and reports each step to the observer, which may be nil.
-// It returns the session, also beside an error: what was paid for stays readable.
-// The error is a *council.Error: CodeNoQuorum, CodeDeadline, CodePartialRefused, or
-// CodeCancelled when ctx ended first, by which all calls in flight are cancelled, or
-// CodeInternal when something panicked.
+// It returns the session together with an error too: what was paid for can be read.
+// The error is a *council.Error: CodeNoQuorum, CodeDeadline or CodePartialRefused;
+// CodeCancelled when ctx ended first, which cancels all calls in flight; or
+// CodeInternal after a panic.
 func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.Observer) (*council.Session, error) {
 	r := p.newRun(plan, observer)
 	r.log.InfoContext(ctx, "session started", "members", len(plan.Members), "reviewers", len(plan.Reviewers), "order", plan.Order)
@@ -60,7 +60,7 @@ func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.
 		r.observe(council.EventFailed, failure)
 		return r.session, failure
 	}
-	r.observe(council.EventDone, r.session) // an observer that panics now spoils nothing: it is logged
+	r.observe(council.EventDone, r.session) // a panic of an observer is logged and changes nothing any more
 	return r.session, nil
 }
 
@@ -102,19 +102,19 @@ func (r *run) stages(ctx context.Context) *council.Error {
 		return nil
 	}
 	slate := r.review(ctx)
-	if ctx.Err() != nil { // half of the reviews may be missing: no records
+	if ctx.Err() != nil { // reviews may be missing, so no records are kept
 		return r.stop(ctx)
 	}
-	wait := r.persist(ctx)
-	defer wait() // whatever comes now: the reviews were paid for
+	waitForRecords := r.persist(ctx)
+	defer waitForRecords() // also when the session fails now: the reviews were paid for
 	if failure := r.stop(ctx); failure != nil {
 		return failure
 	}
 	return r.synthesise(ctx, slate)
 }
 
-// stop returns why the run must not go on, or nil: an observer panicked, the caller
-// is gone, or the result is degraded and the request refuses that.
+// stop returns why the run must not go on, or nil. The reasons are a panic, a caller
+// that has left, and a degraded result that the request refuses.
 func (r *run) stop(ctx context.Context) *council.Error {
 	r.mu.Lock()
 	broken := r.broken
@@ -128,7 +128,9 @@ func (r *run) stop(ctx context.Context) *council.Error {
 	if r.plan.OnPartial == council.PartialRefuse && len(r.session.Degradation) > 0 {
 		e := &council.Error{Code: council.CodePartialRefused, Detail: "part of the council is missing, and the request refuses a degraded result"}
 		for _, d := range r.session.Degradation {
-			e.Fields = append(e.Fields, council.FieldError{Field: string(d.Stage) + " " + d.Model, Message: string(d.Code), Fix: advice(d.Code, r.p.o.Settings)})
+			e.Fields = append(e.Fields, council.FieldError{
+				Field: string(d.Stage) + " " + d.Model, Message: string(d.Code), Fix: advice(d.Code, r.p.o.Settings),
+			})
 		}
 		return e
 	}
@@ -155,8 +157,8 @@ func (r *run) finish(failure *council.Error) {
 	t.OverheadMS = max(0, t.TotalMS-slowest(s))
 }
 
-// slowest returns the time that the models took on the critical path: the
-// slowest call of each stage, in milliseconds.
+// slowest returns the sum of the slowest call of each stage, in milliseconds: the time
+// that the session had to wait for models.
 func slowest(s *council.Session) float64 {
 	var one, two, three float64
 	for _, a := range s.Stage1 {
@@ -171,8 +173,8 @@ func slowest(s *council.Session) float64 {
 	return one + two + three
 }
 
-// observe tells the observers of an event. One that panics ends the session, but the
-// other one hears of the event too.
+// observe tells the observers of an event. A panic of one ends the session, but the
+// other one is told of the event too.
 func (r *run) observe(t council.EventType, data any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,9 +217,9 @@ func ids(members []council.Member) []string {
 	return out
 }
 
-// seatError says why a seat failed, in the provider's own words where it gave some:
-// they are of at most 1 KiB, hold no key, and are not logged. A model's words are an
-// answer, and stay in the session.
+// seatError says why a seat failed, in the provider's own words if there are any:
+// they have at most 1 KiB, hold no key, and are not logged. The words of a model that
+// refuses are an answer, which stays in the session.
 func seatError(member string, f *council.Failure, names council.SettingNames) council.FieldError {
 	message := f.Error()
 	if f.Code == council.FailRefused {
@@ -228,25 +230,16 @@ func seatError(member string, f *council.Failure, names council.SettingNames) co
 
 // advice says what to do about a failure.
 func advice(code council.FailureCode, names council.SettingNames) string {
-	switch code {
-	case council.FailTimeout:
-		return "allow more time (timeout_seconds, " + names.Of(council.SettingAttemptTimeout) + "), or use a faster model"
-	case council.FailRateLimited:
-		return "wait, or ask the provider for a higher limit"
-	case council.FailUnauthorized:
-		return "check the provider's API key"
-	case council.FailUnknownModel, council.FailUnknownProvider:
-		return "check the model's name and " + names.Of(council.SettingProviders)
-	case council.FailConnection:
-		return "check the provider's address and its certificate, and that it is running"
-	case council.FailTooLarge:
-		return fmt.Sprintf("raise %s, the limit of a reply, or %s, that of a session",
-			names.Of(council.SettingMaxUpstreamBytes), names.Of(council.SettingMaxSessionBytes))
-	case council.FailLength:
-		return "raise " + names.Of(council.SettingMaxOutputTokens)
-	case council.FailBudget:
-		return "raise the budget"
-	default:
-		return "try again; if it persists, replace the model"
-	}
+	return cmp.Or(map[council.FailureCode]string{
+		council.FailTimeout:         "allow more time (timeout_seconds, " + names.Of(council.SettingAttemptTimeout) + "), or use a faster model",
+		council.FailRateLimited:     "wait, or ask the provider for a higher limit",
+		council.FailUnauthorized:    "check the provider's API key",
+		council.FailUnknownModel:    "check the model's name and " + names.Of(council.SettingProviders),
+		council.FailUnknownProvider: "check the model's name and " + names.Of(council.SettingProviders),
+		council.FailConnection:      "check the provider's address and its certificate, and that it is running",
+		council.FailTooLarge: fmt.Sprintf("raise %s, the limit of a reply, or %s, that of a session",
+			names.Of(council.SettingMaxUpstreamBytes), names.Of(council.SettingMaxSessionBytes)),
+		council.FailLength: "raise " + names.Of(council.SettingMaxOutputTokens),
+		council.FailBudget: "raise the budget",
+	}[code], "try again; if it persists, replace the model")
 }
