@@ -145,7 +145,9 @@ func New(o Options) (*Client, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout, maxAttempts: max(o.MaxAttempts, 1)}
+	c := &Client{
+		providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout, maxAttempts: max(o.MaxAttempts, 1),
+	}
 	for _, p := range o.Providers {
 		c.names = append(c.names, p.Name)
 		u, err := url.Parse(p.BaseURL)
@@ -162,7 +164,8 @@ func New(o Options) (*Client, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		c.providers[p.Name] = &provider{
-			Provider: p, host: u.Hostname(), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), transport: t, pool: pool,
+			Provider: p, host: u.Hostname(), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), transport: t,
+			pool:  pool,
 			slots: make(chan struct{}, o.MaxCallsPerProvider), start: time.Now(), budget: newBudget(), models: map[string]*model{},
 		}
 	}
@@ -364,7 +367,8 @@ func (c *Client) attempt(
 // mayBeTheFormat reports whether a request may have failed for its reply format:
 // providers use different statuses for that, and none of their own.
 func mayBeTheFormat(f *council.Failure) bool {
-	return f.HTTPStatus != nil && (*f.HTTPStatus == http.StatusBadRequest || *f.HTTPStatus == http.StatusNotFound || *f.HTTPStatus == http.StatusUnprocessableEntity)
+	return f.HTTPStatus != nil &&
+		(*f.HTTPStatus == http.StatusBadRequest || *f.HTTPStatus == http.StatusNotFound || *f.HTTPStatus == http.StatusUnprocessableEntity)
 }
 
 // route returns the provider that a model's name points at, and the model as the

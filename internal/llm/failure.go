@@ -48,7 +48,9 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 		return &council.Failure{Code: council.FailConnection, Message: "no connection to the provider at " + x.address + ": " + reason(err)}
 	}
 	if err != nil {
-		return &council.Failure{Code: council.FailBadResponse, Message: "the reply is not the JSON of a completion", HTTPStatus: new(x.status)}
+		return &council.Failure{
+			Code: council.FailBadResponse, Message: "the reply is not the JSON of a completion", HTTPStatus: new(x.status),
+		}
 	}
 	if !r.chosen {
 		return reported(x, x.body)
@@ -58,7 +60,9 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 
 // reported returns the Failure of a reply that is an error behind HTTP 200.
 func reported(x *exchange, body []byte) *council.Failure {
-	failure := &council.Failure{Code: council.FailBadResponse, Message: "the reply holds neither an answer nor why there is none", HTTPStatus: new(x.status)}
+	failure := &council.Failure{
+		Code: council.FailBadResponse, Message: "the reply holds neither an answer nor why there is none", HTTPStatus: new(x.status),
+	}
 	if message := errorMessage(body); message != "" {
 		failure.Message = "the provider reports an error: " + message
 	}

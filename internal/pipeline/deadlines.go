@@ -37,7 +37,9 @@ func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, 
 // stragglerContext returns a context for the calls of a stage with n seats. It ends at
 // the deadline of the stage, or with ErrCut after the grace for stragglers. The grace
 // begins when delivered has been told of enough good outcomes for a quorum.
-func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) (_ context.Context, delivered func(council.Outcome), cancel func()) {
+func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) (
+	_ context.Context, delivered func(council.Outcome), cancel func(),
+) {
 	ctx, end := r.until(ctx, stage)
 	if r.p.o.StragglerGrace == nil {
 		return ctx, func(council.Outcome) {}, end

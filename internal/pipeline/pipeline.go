@@ -89,7 +89,10 @@ func (o Options) validate() error {
 	}
 	for _, m := range o.named() {
 		if council.ModelOf(m) != m {
-			errs = append(errs, fmt.Errorf("model %q: \"#\" and a number at the end name a second seat of a model; list the model twice instead", m))
+			errs = append(
+				errs,
+				fmt.Errorf("model %q: \"#\" and a number at the end name a second seat of a model; list the model twice instead", m),
+			)
 		}
 	}
 	if o.Consent == 4 && o.HashSecret == "" {

@@ -104,7 +104,10 @@ func (p *Pipeline) conversation(v *validation, r council.Request) []council.Mess
 			}
 		}
 		if last := len(messages) - 1; messages[last].Role != council.RoleUser {
-			v.add(fmt.Sprintf("messages[%d].role", last), "the last message is not the user's", "end the conversation with the user's question")
+			v.add(
+				fmt.Sprintf("messages[%d].role", last), "the last message is not the user's",
+				"end the conversation with the user's question",
+			)
 		}
 	case strings.TrimSpace(r.Query) == "":
 		v.add("query", "there is no question", "give a query, or messages")
@@ -116,7 +119,10 @@ func (p *Pipeline) conversation(v *validation, r council.Request) []council.Mess
 		size += int64(len(m.Content))
 	}
 	if size > p.o.MaxQueryBytes {
-		v.add("query", fmt.Sprintf("the question has %d bytes, %d are allowed", size, p.o.MaxQueryBytes), "shorten it, or raise "+v.settings.Of(council.SettingMaxQueryBytes))
+		v.add(
+			"query", fmt.Sprintf("the question has %d bytes, %d are allowed", size, p.o.MaxQueryBytes),
+			"shorten it, or raise "+v.settings.Of(council.SettingMaxQueryBytes),
+		)
 	}
 	return messages
 }
@@ -127,10 +133,16 @@ func (p *Pipeline) members(v *validation, models []string, direct bool) []counci
 		return seats(p.o.Models)
 	}
 	if len(models) < 2 && !direct {
-		v.add("models", fmt.Sprintf("%d given, a council needs at least 2", len(models)), "name two or more models, or leave the field out for the configured council")
+		v.add(
+			"models", fmt.Sprintf("%d given, a council needs at least 2", len(models)),
+			"name two or more models, or leave the field out for the configured council",
+		)
 	}
 	if len(models) > p.o.MaxModels {
-		v.add("models", fmt.Sprintf("%d given, at most %d are allowed", len(models), p.o.MaxModels), "name fewer, or raise "+v.settings.Of(council.SettingMaxModels))
+		v.add(
+			"models", fmt.Sprintf("%d given, at most %d are allowed", len(models), p.o.MaxModels),
+			"name fewer, or raise "+v.settings.Of(council.SettingMaxModels),
+		)
 		return nil
 	}
 	for i, m := range models {

@@ -82,7 +82,9 @@ func protect(log *slog.Logger, work func()) (failure *council.Error) {
 	defer func() {
 		if v := recover(); v != nil {
 			log.Error("panic in a session", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-			failure = &council.Error{Code: council.CodeInternal, Detail: "internal error; the log says more", Cause: fmt.Errorf("panic: %v", v)}
+			failure = &council.Error{
+				Code: council.CodeInternal, Detail: "internal error; the log says more", Cause: fmt.Errorf("panic: %v", v),
+			}
 		}
 	}()
 	work()
@@ -126,7 +128,9 @@ func (r *run) stop(ctx context.Context) *council.Error {
 		return &council.Error{Code: council.CodeCancelled, Detail: "the session was cancelled", Cause: context.Cause(ctx)}
 	}
 	if r.plan.OnPartial == council.PartialRefuse && len(r.session.Degradation) > 0 {
-		e := &council.Error{Code: council.CodePartialRefused, Detail: "part of the council is missing, and the request refuses a degraded result"}
+		e := &council.Error{
+			Code: council.CodePartialRefused, Detail: "part of the council is missing, and the request refuses a degraded result",
+		}
 		for _, d := range r.session.Degradation {
 			e.Fields = append(e.Fields, council.FieldError{
 				Field: string(d.Stage) + " " + d.Model, Message: string(d.Code), Fix: advice(d.Code, r.p.o.Settings),
@@ -188,7 +192,9 @@ func (r *run) observe(t council.EventType, data any) {
 }
 
 func (r *run) degrade(stage council.Stage, member string, f *council.Failure) {
-	r.session.Degradation = append(r.session.Degradation, council.Degradation{Stage: stage, Model: member, Code: f.Code, Message: f.Message})
+	r.session.Degradation = append(
+		r.session.Degradation, council.Degradation{Stage: stage, Model: member, Code: f.Code, Message: f.Message},
+	)
 }
 
 func (r *run) warn(code council.WarningCode, message string) {
@@ -205,7 +211,9 @@ func (r *run) warnOfFastestOnly(stage council.Stage) {
 	}
 	if len(slow) > 0 {
 		r.warn(council.WarnFastestOnly,
-			fmt.Sprintf("%s was decided by the models that are fastest: too slow, or not waited for, were %s", stage, strings.Join(slow, ", ")))
+			fmt.Sprintf(
+				"%s was decided by the models that are fastest: too slow, or not waited for, were %s", stage, strings.Join(slow, ", "),
+			))
 	}
 }
 
@@ -231,7 +239,8 @@ func seatError(member string, f *council.Failure, names council.SettingNames) co
 // advice says what to do about a failure.
 func advice(code council.FailureCode, names council.SettingNames) string {
 	return cmp.Or(map[council.FailureCode]string{
-		council.FailTimeout:         "allow more time (timeout_seconds, " + names.Of(council.SettingAttemptTimeout) + "), or use a faster model",
+		council.FailTimeout: fmt.Sprintf("allow more time (timeout_seconds, %s), or use a faster model",
+			names.Of(council.SettingAttemptTimeout)),
 		council.FailRateLimited:     "wait, or ask the provider for a higher limit",
 		council.FailUnauthorized:    "check the provider's API key",
 		council.FailUnknownModel:    "check the model's name and " + names.Of(council.SettingProviders),

@@ -238,10 +238,12 @@ type entry struct {
 }
 
 var (
-	numberBefore = regexp.MustCompile(`^(?:(?i:rank|place|no)\b\.?\s*)?[(\[]?(\d{1,3})(?i:st|nd|rd|th)?\b[)\]]?(?:\s+(?i:place)\b)?(?:\s*[.):=-]+)*\s*`)
-	numberAlone  = regexp.MustCompile(`^#?(\d{1,3})(?:st|nd|rd|th)?$`)
-	ordinalWord  = regexp.MustCompile(`^(?i:the\s+)?([A-Za-z]{5,8})(?i:\s+place)?(?:\s*[.):=-]+)*\s+`)
-	outOfTen     = regexp.MustCompile(`(\d{1,2}(?:[.,]\d{1,2})?)\s*/\s*10(?:[^\d/]|$)`)
+	numberBefore = regexp.MustCompile(
+		`^(?:(?i:rank|place|no)\b\.?\s*)?[(\[]?(\d{1,3})(?i:st|nd|rd|th)?\b[)\]]?(?:\s+(?i:place)\b)?(?:\s*[.):=-]+)*\s*`,
+	)
+	numberAlone = regexp.MustCompile(`^#?(\d{1,3})(?:st|nd|rd|th)?$`)
+	ordinalWord = regexp.MustCompile(`^(?i:the\s+)?([A-Za-z]{5,8})(?i:\s+place)?(?:\s*[.):=-]+)*\s+`)
+	outOfTen    = regexp.MustCompile(`(\d{1,2}(?:[.,]\d{1,2})?)\s*/\s*10(?:[^\d/]|$)`)
 )
 
 // ordinals returns the words of the places that are written out, best place first.
@@ -283,7 +285,9 @@ func (s labelSet) entry(text string) (entry, bool) {
 }
 
 var (
-	labelForm = regexp.MustCompile(`^[\s'(\[{#]*(?:(?i:response|answer)[\s:#.'(\[{-]+([A-Za-z]{1,2})|(?:[Rr]esponse|[Aa]nswer)([A-Z]{1,2})|([A-Za-z]{1,2}))\b[')\]}]*`)
+	labelForm = regexp.MustCompile(
+		`^[\s'(\[{#]*(?:(?i:response|answer)[\s:#.'(\[{-]+([A-Za-z]{1,2})|(?:[Rr]esponse|[Aa]nswer)([A-Z]{1,2})|([A-Za-z]{1,2}))\b[')\]}]*`,
+	)
 	// A bare letter is a label only where a word of a sentence could not stand.
 	afterLetter = regexp.MustCompile(`^\s*(?:$|[:(\[|,;=&]|-\s|(?:and|tie[ds])\b)`)
 	noteStart   = regexp.MustCompile(`^\s*(?:$|[:(\[|]|-\s)`)

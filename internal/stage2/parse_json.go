@@ -352,7 +352,9 @@ func (v value) nothing() bool {
 	if v.kind != scalar {
 		return v.kind == missing
 	}
-	return slices.Contains([]string{"", "-", "false", "no", "none", "null", "undefined", "n/a", "na", "not applicable"}, strings.ToLower(clean(v.text)))
+	return slices.Contains(
+		[]string{"", "-", "false", "no", "none", "null", "undefined", "n/a", "na", "not applicable"}, strings.ToLower(clean(v.text)),
+	)
 }
 
 // abstains reads the value of "abstain": an explicit yes with its reason beside

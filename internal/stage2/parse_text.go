@@ -387,13 +387,16 @@ func scored(text string) []string {
 // reviewer itself ("I"), a refusal, and what it refuses.
 var refusalForm = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`\bI(?:['’]m|['’]d| am)?(?: (?:really|simply|respectfully|unfortunately|also|must|will|would|have to|choose to|have chosen to))* ` +
-		`(?:cannot|can not|can['’]t|won['’]t(?: be able to)?|will not(?: be able to)?|(?:not|un)(?: ?able| ?willing) to|not (?:comfortable|going to|in a position to)|` +
+		`(?:cannot|can not|can['’]t|won['’]t(?: be able to)?|will not(?: be able to)?|(?:not|un)(?: ?able| ?willing) to|` +
+		`not (?:comfortable|going to|in a position to)|` +
 		`do(?: not|n['’]t) (?:feel comfortable|think I can)|rather not|declin(?:e|ing) to|refus(?:e|ing) to)` +
-		`(?: (?:in good conscience|fairly|reliably|meaningfully|responsibly|provide|give|offer|produce|take part in|participate in|a|an|any|the|these|this|with))* ` +
+		`(?: (?:in good conscience|fairly|reliably|meaningfully|responsibly|` +
+		`provide|give|offer|produce|take part in|participate in|a|an|any|the|these|this|with))* ` +
 		`(?:rank|judg|evaluat|assess|review|compar|scor|rat(?:e|ing)|ballot|vote|assist|help (?:you|with)|comply|participate|continue)`,
 	`\bI (?:must |have to |choose to |will |would rather |have chosen to )*abstain\b`,
 	// German.
-	`\b(?:ich (?:kann|möchte|werde|darf)|(?:kann|möchte|werde|darf) ich)\b[^.!?]{0,60}\bnicht (?:\pL+ )?(?:bewerten|beurteilen|einstufen|vergleichen|einordnen|helfen)`,
+	`\b(?:ich (?:kann|möchte|werde|darf)|(?:kann|möchte|werde|darf) ich)\b[^.!?]{0,60}` +
+		`\bnicht (?:\pL+ )?(?:bewerten|beurteilen|einstufen|vergleichen|einordnen|helfen)`,
 	`\b(?:ich enthalte mich|enthalte ich mich)\b`,
 	// French.
 	`\bje ne (?:peux|souhaite|veux)(?: malheureusement)? pas (?:classer|évaluer|juger|comparer|noter|vous aider)`,
