@@ -44,13 +44,13 @@ func (e Invalid) Error() string {
 	}[e.Reason]
 }
 
-// maxReply is the length in bytes of the longest reply that is read. No reviewer
-// has so much to say, and reading more would take longer than a deadline may wait.
+// maxReply is the length in bytes of the longest reply that is read. No real review is
+// that long, and reading more could exceed the deadline by too much.
 const maxReply = 1 << 20
 
-// maxText is how many bytes at the end of a reply, its reasoning left out, are
-// searched for the ballot, which stands at the end. A text made to be slow to read
-// takes less than a tenth of a second for so much.
+// maxText is how many bytes at the end of a reply are searched for the ballot, after its
+// reasoning was removed. Even a text that is made to be slow to read takes less than a
+// tenth of a second.
 const maxText = 32 << 10
 
 // ParseBallot reads a reviewer's reply into a ballot over the labels of its
@@ -59,14 +59,14 @@ const maxText = 32 << 10
 //
 // Text inside reasoning tags is not looked at; of the rest, the last 32 KiB are.
 // The ballot is read from the last JSON value that ranks or scores a label of the
-// slate or abstains; without one, from the last FINAL RANKING line, from a table
-// with a rank column, or from a list that gives every label a score "n/10". Prose is
-// never a ballot.
+// slate or abstains. If there is none, it is read from the last FINAL RANKING line, from
+// a table with a rank column, or from a list that gives every label a score "n/10". Prose
+// is never a ballot.
 //
-// A reviewer that declined, in JSON or in prose, has an abstention: Abstained is
-// true and Reason holds its words. A reply that is neither is an [Invalid] error,
-// and the ballot returned beside it says why in Reason. Where two readings are
-// possible, the reply is invalid; nothing is guessed.
+// The ballot of a reviewer that declined, in JSON or in prose, is an abstention:
+// Abstained is true and Reason holds the reviewer's words. Any other reply is an
+// [Invalid] error, and the ballot returned with it holds the reason. Where two readings
+// are possible, the reply is invalid; nothing is guessed.
 //
 // Labels that are not on the slate are dropped, a label named twice keeps its
 // better place, and labels that are not named stay missing (see [council.Ballot.Partial]). A
@@ -84,8 +84,8 @@ func ParseBallot(text string, labels []council.Label) (council.Ballot, error) {
 	return b, err
 }
 
-// parse returns the ballot, or the reason why there is none, as the methods for
-// the parts of a reply do.
+// parse returns the ballot, or the reason why there is none. The methods that read the
+// parts of a reply do the same.
 func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 	if len(text) > maxReply {
 		return council.Ballot{}, InvalidTooLong
@@ -127,13 +127,13 @@ func tail(text string, n int) string {
 	return strings.ToValidUTF8(text, "") // the cut may have gone through a character
 }
 
-// goesOn reports whether a part of a reply that was read without a result leaves
-// it to the next part.
+// goesOn reports whether, after this result for one part of a reply, the next part is
+// read.
 func goesOn(reason InvalidReason) bool {
 	return reason == InvalidNoBallot || reason == InvalidNoKnownLabel
 }
 
-// blank reports whether nothing in text shows.
+// blank reports whether text has no visible character.
 func blank(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool {
 		r = fold(r)
@@ -168,10 +168,10 @@ func reasoningTag(text string, start int) (tag, bool) {
 	return tag{start, start + len(inner) + 2, strings.ToLower(name), closing}, ok
 }
 
-// withoutReasoning removes what stands inside reasoning tags. A tag that is never
-// closed hides the rest of the text, and one that was never opened (a chat
-// template did that) the text before it; but only at the edge of a line, because an
-// answer about such tags makes reviewers mention them in the middle of one.
+// withoutReasoning removes the text inside reasoning tags. A tag that is never closed
+// hides the rest of the text. One that was never opened, because a chat template had
+// opened it, hides the text before it. Both count only at the edge of a line: a review of
+// an answer about such tags mentions them in the middle of a line.
 func withoutReasoning(text string) string {
 	var tags []tag
 	lastClosing := make(map[string]int) // where it starts, by name
@@ -187,7 +187,7 @@ func withoutReasoning(text string) string {
 		}
 	}
 	var kept strings.Builder
-	from, open := 0, "" // what stands before from is dealt with; open is the tag that hides what follows
+	from, open := 0, "" // the text before from is done; open is the tag that hides the text from there on
 	for _, t := range tags {
 		before := strings.TrimRight(text[:t.start], " \t")
 		startsLine := before == "" || strings.HasSuffix(before, "\n")
@@ -233,8 +233,8 @@ func newLabelSet(labels []council.Label) labelSet {
 // entry is one line or element of a ranking.
 type entry struct {
 	rank   int             // -1 when it has no number
-	labels []council.Label // those that share the place; unknown ones are left out
-	note   string          // what the reviewer wrote behind the label
+	labels []council.Label // of the slate, those that share the place
+	note   string          // the text behind the label
 }
 
 var (
@@ -253,9 +253,9 @@ func ordinals() []string {
 	}
 }
 
-// number reads the number that text begins with, and returns it with the text
-// behind it: -1 and all of text where there is none. A word ("first") is a number
-// only in front of a label, because sentences begin with it too.
+// number reads the number at the beginning of text, and returns it with the rest of the
+// text: -1 and all of text where there is none. A word ("first") is a number only in
+// front of a label, because sentences begin with such words too.
 func number(text string) (rank int, rest string) {
 	if m := numberBefore.FindStringSubmatch(text); m != nil {
 		rank, _ = strconv.Atoi(m[1]) // at most three digits
@@ -270,8 +270,8 @@ func number(text string) (rank int, rest string) {
 	return -1, text
 }
 
-// entry reads text, which is clean, as an optional number, a label or several
-// that tie, and an optional note. It is false when text has another form.
+// entry reads a clean text as an optional number, one label or several that tie, and an
+// optional note. It is false when text has another form.
 func (s labelSet) entry(text string) (entry, bool) {
 	e := entry{}
 	var ok bool
@@ -297,8 +297,8 @@ var (
 	mention     = regexp.MustCompile(`\b(?:(?i:response|answer)[\s:#.-]*([A-Za-z]{1,2})|([A-Z]{1,2}))\b`)
 )
 
-// label reads the label that text begins with. The letters are those of a label
-// that may be unknown; strong says that they cannot be anything else.
+// label reads the label at the beginning of text. Its letters may be those of no label of
+// the slate; strong says that they cannot be anything but a label.
 func label(text string) (letters, rest string, strong, ok bool) {
 	m := labelForm.FindStringSubmatch(text)
 	if m == nil {
@@ -312,9 +312,9 @@ func label(text string) (letters, rest string, strong, ok bool) {
 	return letters, rest, strong, true
 }
 
-// place reads text as one place of a ranking: a label, or several that tie, and
-// an optional note. It is false when text has another form, and also when the
-// note may be more of the ranking.
+// place reads text as one place of a ranking: one label or several that tie, and an
+// optional note. It is false when text has another form, and when the note may be a part
+// of the ranking.
 func (s labelSet) place(text string) (labels []council.Label, note string, ok bool) {
 	if l, ok := s.byName[text]; ok {
 		return []council.Label{l}, "", true
@@ -348,7 +348,7 @@ func (s labelSet) place(text string) (labels []council.Label, note string, ok bo
 	return labels, note, true
 }
 
-// mentioned returns the labels of the slate that text names, in whatever form.
+// mentioned returns the labels of the slate that text names, in any form.
 func (s labelSet) mentioned(text string) []council.Label {
 	var labels []council.Label
 	for _, m := range mention.FindAllStringSubmatch(text, -1) {
@@ -361,8 +361,8 @@ func (s labelSet) mentioned(text string) []council.Label {
 
 func (s labelSet) mentions(text string) bool { return len(s.mentioned(text)) > 0 }
 
-// order reads a ranking written on one line: "B > A = C", or "B, A, C". The two
-// signs together could mean anything.
+// order reads a ranking on one line: "B > A = C", or "B, A, C". With both signs its
+// meaning would be unclear.
 func (s labelSet) order(text string) ([]entry, bool) {
 	parts := orderSign.Split(text, -1)
 	commas := len(parts) == 1 && strings.Contains(text, ",")
@@ -387,10 +387,10 @@ func (s labelSet) order(text string) ([]entry, bool) {
 	return entries, true
 }
 
-// places brings entries into order, best place first. Without numbers they are in
-// order; with numbers, equal numbers tie. It is false where only some have a
-// number, where the numbers are no ranks (they begin with 0 or 1 and do not exceed
-// the number of candidates), and where a note adds something to the ranking.
+// places brings entries into order, best place first. Entries without numbers are in
+// order already; equal numbers tie. It is false where only some entries have a number,
+// where the numbers are no ranks (ranks begin with 0 or 1 and do not exceed the number of
+// candidates), and where a note adds to the ranking.
 func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.rank, b.rank) })
@@ -407,7 +407,7 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	}
 	for _, e := range entries {
 		alone := len(e.labels) < 2 && (e.rank < 0 || sharing[e.rank] == 1)
-		if alone && tieWord.MatchString(e.note) { // with which one?
+		if alone && tieWord.MatchString(e.note) { // the other label of the tie is unknown
 			return nil, false
 		}
 		if slices.ContainsFunc(s.mentioned(e.note), func(l council.Label) bool { return !ranked[l] }) {
@@ -444,8 +444,8 @@ func abstention(words string, source council.BallotSource) council.Ballot {
 	return b
 }
 
-// ballot makes a ballot of places and scores that hold known labels only. A label
-// keeps its best place.
+// ballot makes a ballot of places and scores, which hold only labels of the slate. A
+// label keeps its best place.
 func ballot(places [][]council.Label, scores map[council.Label]float64, source council.BallotSource) council.Ballot {
 	b := emptyBallot()
 	b.Source = source
