@@ -124,7 +124,8 @@ func (p Plan) Session() *Session {
 			LabelToModel:            map[Label]Seat{},
 			ReviewerPositionMapping: map[string]map[string]int{},
 			Tally: Tally{AggregateRankings: []Standing{}, Agreement: Agreement{
-				Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{}, WinnerSupport: []Support{}, LeaveOneOut: []Omission{},
+				Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{}, WinnerSupport: []Support{},
+				LeaveOneOut: []Omission{},
 			}},
 			Seed: p.Seed, Order: p.Order, Warnings: []Warning{},
 			Usage: TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},

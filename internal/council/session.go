@@ -41,6 +41,13 @@ type Spent struct {
 	Usage     Usage   `json:"usage"`
 }
 
+// Add adds what further calls took.
+func (s *Spent) Add(more Spent) {
+	s.LatencyMS += more.LatencyMS
+	s.Attempts += more.Attempts
+	s.Usage = s.Usage.Plus(more.Usage)
+}
+
 // Outcome says whether a seat delivered.
 type Outcome string
 

@@ -23,7 +23,9 @@ func BenchmarkComplete(b *testing.B) {
 		name           string
 		prompt, answer int // bytes
 	}{{"answer", 400, 2000}, {"review", 9500, 1200}, {"chairman", 14000, 2000}} {
-		call := council.Call{Model: "m", Messages: []council.Message{{Role: council.RoleUser, Content: strings.Repeat("word ", stage.prompt/5)}}}
+		call := council.Call{
+			Model: "m", Messages: []council.Message{{Role: council.RoleUser, Content: strings.Repeat("word ", stage.prompt/5)}},
+		}
 		text, err := json.Marshal(strings.Repeat("word ", stage.answer/5))
 		if err != nil {
 			b.Fatal(err)
@@ -60,7 +62,12 @@ func BenchmarkStreamChunk(b *testing.B) {
 		{"plain", " word", ""}, {"escapes", `.\n\n`, ""}, {"obfuscation", " word", `,"obfuscation":"a8sK2mQ"`},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			chunk := fmt.Sprintf(`data: {"id":"chatcmpl-9xQ3","object":"chat.completion.chunk","created":1770000000,"model":"maker/model","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":"%s"},"logprobs":null,"finish_reason":null}]%s}`+"\n\n", bench.text, bench.tail)
+			chunk := fmt.Sprintf(
+				`data: {"id":"chatcmpl-9xQ3","object":"chat.completion.chunk","created":1770000000,"model":"maker/model",`+
+					`"system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":"%s"},"logprobs":null,`+
+					`"finish_reason":null}]%s}`+"\n\n",
+				bench.text, bench.tail,
+			)
 			provider := discarding(eventStream(strings.Repeat(chunk, n) + chunks()))
 			c, api := fakeClient(b, fakeOptions(), provider), bareClient(provider)
 			call := aCall()
@@ -108,7 +115,9 @@ func bareClient(f roundTripper) *openai.Client {
 }
 
 func bareRequest(call council.Call) openai.ChatCompletionRequest {
-	return openai.ChatCompletionRequest{Model: call.Model, Messages: []openai.ChatCompletionMessage{{Role: call.Messages[0].Role, Content: call.Messages[0].Content}}}
+	return openai.ChatCompletionRequest{
+		Model: call.Model, Messages: []openai.ChatCompletionMessage{{Role: call.Messages[0].Role, Content: call.Messages[0].Content}},
+	}
 }
 
 func receive(ctx context.Context, api *openai.Client, request openai.ChatCompletionRequest) error {

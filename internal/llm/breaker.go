@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// A breaker opens when half of the requests of the last 30 s failed. Below 10
-	// of them a share says little: two bad sessions must not shut a model out.
+	// A breaker opens when half of the requests of the last 30 s failed. Fewer than 10
+	// requests say little: two bad sessions must not exclude a model.
 	breakerSpan     = 30 * time.Second
 	breakerRequests = 10
-	// breakerPause is how long it stays open before it tries again. The request
-	// that tries would have been refused otherwise, so trying often costs little.
+	// breakerPause is how long it stays open before a request tries the model again.
+	// That request would have been refused otherwise, so the pause may be short.
 	breakerPause = 10 * time.Second
 )
 
@@ -67,8 +67,8 @@ func diagnose(caller context.Context, f *council.Failure) verdict {
 	}
 }
 
-// ticket admits one request. It holds the number of the breaker's state, so that
-// a request that was admitted in an earlier one is not held against this one.
+// ticket admits one request. It is the number of the breaker's state at that time: the
+// result of a request from an earlier state does not count in this one.
 type ticket int
 
 // breaker is the circuit breaker of one model. It opens when at least 10 of its
@@ -83,7 +83,7 @@ type breaker struct {
 	mu      sync.Mutex    // guards all below
 	number  ticket        // goes up whenever it opens or closes
 	ended   window        // requests while it is closed: well or sick
-	until   time.Duration // when it is half open, if it is not closed; 0: it is closed
+	until   time.Duration // open until then, and half open after it; 0: closed
 	probing bool          // half open, and a request is under way
 }
 

@@ -143,16 +143,21 @@ func TestBreakerCycle(t *testing.T) {
 			code(t.Context(), c, "m")
 		}
 		time.Sleep(4 * time.Second)
-		if diff := cmp.Diff([]council.Breaker{{Model: "m", State: council.BreakerOpen, RetryAfter: 6 * time.Second}}, c.Breakers()); diff != "" {
+		if diff := cmp.Diff(
+			[]council.Breaker{{Model: "m", State: council.BreakerOpen, RetryAfter: 6 * time.Second}}, c.Breakers(),
+		); diff != "" {
 			t.Error(diff)
 		}
 		start := time.Now()
 		completion, err := c.Complete(t.Context(), aCall())
-		want := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late", RetryAfterS: new(6.0)}
+		want := &council.Failure{
+			Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late", RetryAfterS: new(6.0),
+		}
 		if diff := cmp.Diff(error(want), err); diff != "" {
 			t.Error(diff)
 		}
-		if requests != breakerRequests || completion.Attempts != 0 || !cmp.Equal(completion.Usage, council.NoUsage()) || time.Since(start) != 0 {
+		if requests != breakerRequests || completion.Attempts != 0 || !cmp.Equal(completion.Usage, council.NoUsage()) ||
+			time.Since(start) != 0 {
 			t.Errorf("%d requests, %+v after %s", requests, completion, time.Since(start))
 		}
 

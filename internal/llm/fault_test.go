@@ -107,7 +107,10 @@ func TestFaults(t *testing.T) {
 					}
 				}
 				if got != want.code || completion.Attempts != want.attempts || completion.Attempts != sim.Stats().Models["m"].Requests {
-					t.Errorf("%v after %d attempts, want %q after %d; the provider saw %d", err, completion.Attempts, want.code, want.attempts, sim.Stats().Models["m"].Requests)
+					t.Errorf(
+						"%v after %d attempts, want %q after %d; the provider saw %d", err, completion.Attempts, want.code, want.attempts,
+						sim.Stats().Models["m"].Requests,
+					)
 				}
 				if (got == "") != (completion.Text != "") || i == 1 && got == "" && deltas.String() != completion.Text {
 					t.Errorf("text %q, deltas %q", completion.Text, deltas.String())
@@ -146,7 +149,10 @@ func TestRetryAfterOverHTTP(t *testing.T) {
 
 // The same model writes the same text whether it streams or not.
 func TestStreamOverHTTP(t *testing.T) {
-	sim := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m", ChunkDelay: 2 * time.Millisecond, Price: simllm.Price{Input: 1, Output: 1}}}})
+	sim := startSim(
+		t,
+		simllm.Options{Models: []simllm.Model{{Name: "m", ChunkDelay: 2 * time.Millisecond, Price: simllm.Price{Input: 1, Output: 1}}}},
+	)
 	c := newClient(t, options(llm.Provider{BaseURL: sim.URL()}))
 	whole, err := c.Complete(t.Context(), question("m"))
 	if err != nil {

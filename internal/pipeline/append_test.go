@@ -79,8 +79,9 @@ func TestWaitForTheRecords(t *testing.T) {
 			silent: []string{failed},
 		},
 		{
-			name: "failed", chairman: time.Minute, takes: time.Second, err: errors.New("the disk is full"), warning: council.WarnNotPersisted,
-			logged: []string{failed}, silent: []string{late, later},
+			name: "failed", chairman: time.Minute, takes: time.Second, err: errors.New("the disk is full"),
+			warning: council.WarnNotPersisted,
+			logged:  []string{failed}, silent: []string{late, later},
 		},
 		{
 			name: "failed in the end", chairman: time.Minute, takes: 71 * time.Second, err: errors.New("the disk is full"), warning: slow,

@@ -158,7 +158,9 @@ func TestFaultF37Session(t *testing.T) {
 		if largest > most {
 			t.Errorf("prompts of %d bytes were on their way at once, more than %d", largest, most)
 		}
-		told(t, "F37", fmt.Sprintf("%d of 8 reviewers too_large, at most %.1f MiB of prompts on their way", len(full), float64(largest)/(1<<20)),
+		told(t, "F37", fmt.Sprintf(
+			"%d of 8 reviewers too_large, at most %.1f MiB of prompts on their way", len(full), float64(largest)/(1<<20),
+		),
 			"a session holds at most MAX_SESSION_BYTES, here 4 MiB")
 	})
 }

@@ -164,7 +164,8 @@ func TestTimersAtTheirSecond(t *testing.T) {
 	}
 	busy := func(d time.Duration) simllm.Fault { // once
 		return simllm.Fault{
-			Kind: simllm.FaultStatus, Status: 429, Times: 1, RetryAfter: strconv.Itoa(int(d.Seconds())), Tasks: []simllm.TaskKind{simllm.Question},
+			Kind: simllm.FaultStatus, Status: 429, Times: 1, RetryAfter: strconv.Itoa(int(d.Seconds())),
+			Tasks: []simllm.TaskKind{simllm.Question},
 		}
 	}
 	long := func(o *llm.Options) { o.AttemptTimeout = time.Hour }
@@ -201,15 +202,18 @@ func TestTimersAtTheirSecond(t *testing.T) {
 			},
 		},
 		{
-			name: "the grace of stragglers in stage 1", at: 30 * time.Second, grace: new(30 * time.Second), after: []string{"stage1 dune cut"},
+			name: "the grace of stragglers in stage 1", at: 30 * time.Second, grace: new(30 * time.Second),
+			after: []string{"stage1 dune cut"},
 			front: func(d time.Duration) func(http.Handler) http.Handler { return only(simllm.Question, "dune", d) },
 		},
 		{
-			name: "the grace of stragglers in stage 2", at: 30 * time.Second, grace: new(30 * time.Second), after: []string{"stage2 dune cut"},
+			name: "the grace of stragglers in stage 2", at: 30 * time.Second, grace: new(30 * time.Second),
+			after: []string{"stage2 dune cut"},
 			front: func(d time.Duration) func(http.Handler) http.Handler { return only(simllm.Review, "dune", d) },
 		},
 		{
-			name: "Retry-After, and the end of stage 1", at: 4 * time.Minute, calls: long, after: []string{"stage1 dune rate_limited"}, fast: true,
+			name: "Retry-After, and the end of stage 1", at: 4 * time.Minute, calls: long, after: []string{"stage1 dune rate_limited"},
+			fast:  true,
 			fault: busy,
 		},
 		{

@@ -49,7 +49,10 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 			r.session.Persisted = true
 		case <-timer.C:
 			log.WarnContext(ctx, "the session's records are not written yet", "records", count)
-			r.warn(council.WarnNotYetWritten, "the session's records are not written yet: the record store still tries, and the log says how it ends")
+			r.warn(
+				council.WarnNotYetWritten,
+				"the session's records are not written yet: the record store still tries, and the log says how it ends",
+			)
 			go func() {
 				if err := <-done; err != nil {
 					failed(err)
@@ -82,8 +85,10 @@ func (r *run) records() []council.BiasMetricRecord {
 				CouncilConfig: r.p.o.ConfigVersion, QueryHash: queryHash,
 				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order,
 				RankValue: find(ranks, shown.Member), Status: status,
-				Provider: council.ProviderPair{Reviewer: council.Maker(v.Model, r.p.o.Providers), Candidate: council.Maker(shown.Member, r.p.o.Providers)},
-				BlockID:  r.block,
+				Provider: council.ProviderPair{
+					Reviewer: council.Maker(v.Model, r.p.o.Providers), Candidate: council.Maker(shown.Member, r.p.o.Providers),
+				},
+				BlockID: r.block,
 			})
 		}
 	}

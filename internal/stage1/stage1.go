@@ -20,7 +20,8 @@ type Options struct {
 // is called once for each answer as it comes in, from several goroutines. A panic of
 // the Completer is not caught.
 func Ask(
-	ctx context.Context, c council.Completer, members []council.Member, conversation []council.Message, o Options, landed func(council.Answer),
+	ctx context.Context, c council.Completer, members []council.Member, conversation []council.Message, o Options,
+	landed func(council.Answer),
 ) []council.Answer {
 	answers := make([]council.Answer, len(members))
 	var wg sync.WaitGroup
@@ -30,9 +31,14 @@ func Ask(
 				Stage: council.Stage1, Model: m.Model, Messages: conversation,
 				Sampling: o.Sampling, OnDelta: o.OnDelta,
 			})
-			answers[i] = council.Answer{Model: m.ID, Spent: completion.Spent, Status: council.OutcomeOK, Response: &completion.Text, FinishReason: completion.Finish()}
+			answers[i] = council.Answer{
+				Model: m.ID, Spent: completion.Spent, Status: council.OutcomeOK, Response: &completion.Text,
+				FinishReason: completion.Finish(),
+			}
 			if err != nil {
-				answers[i] = council.Answer{Model: m.ID, Spent: completion.Spent, Status: council.OutcomeError, Error: council.AsFailure(err)}
+				answers[i] = council.Answer{
+					Model: m.ID, Spent: completion.Spent, Status: council.OutcomeError, Error: council.AsFailure(err),
+				}
 			}
 			landed(answers[i])
 		})
