@@ -16,8 +16,8 @@ import (
 )
 
 // BenchmarkComplete measures one call without the network, in the sizes of a
-// session's stages, beside the same call with go-openai alone, whose own body
-// reading and decoding is the bulk of it.
+// session's stages, and the same call with go-openai alone, which spends most of its time
+// on reading and decoding the body.
 func BenchmarkComplete(b *testing.B) {
 	for _, stage := range []struct {
 		name           string
@@ -52,10 +52,9 @@ func BenchmarkComplete(b *testing.B) {
 	}
 }
 
-// BenchmarkStreamChunk measures one chunk of a stream beside go-openai's Recv,
-// turn by turn, so that whatever else the machine does falls on both. With
-// "obfuscation" a chunk carries what OpenAI pads it with, with "escapes" its text
-// needs decoding.
+// BenchmarkStreamChunk measures one chunk of a stream and go-openai's Recv by turns, so
+// that other work of the machine slows both. With "obfuscation" a chunk has the padding
+// that OpenAI adds, with "escapes" its text needs decoding.
 func BenchmarkStreamChunk(b *testing.B) {
 	const n = 1000
 	for _, bench := range []struct{ name, text, tail string }{

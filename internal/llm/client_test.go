@@ -169,7 +169,7 @@ func TestFailures(t *testing.T) {
 			if completion.Attempts != 1 {
 				t.Errorf("%d attempts", completion.Attempts)
 			}
-			// Whatever came, the next call must not read what is left of it.
+			// The next call must not read the rest of this reply.
 			if n := sim.Stats().Models["m"].Requests; n != 1 {
 				t.Errorf("the provider saw %d requests, want 1", n)
 			}
@@ -177,7 +177,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// An answer that ends at the token limit is an answer: who uses it decides.
+// An answer that ends at the token limit is returned: its use is the caller's decision.
 func TestLength(t *testing.T) {
 	sim := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}}}})
 	got, err := newClient(t, options(llm.Provider{BaseURL: sim.URL()})).Complete(t.Context(), question("m"))
@@ -282,7 +282,7 @@ func TestReplyFormat(t *testing.T) {
 	if _, err := call("takes"); err != nil || !cmp.Equal(formats, []any{want}) {
 		t.Errorf("%v: sent %v", err, formats)
 	}
-	// Refused once, it is never sent to that model again.
+	// After one refusal, the format is never sent to that model again.
 	if got, err := call("refuses"); err != nil || got.Attempts != 2 || !cmp.Equal(formats, []any{want, nil}) || got.Text == "" {
 		t.Errorf("%v: sent %v, %d attempts", err, formats, got.Attempts)
 	}
@@ -292,7 +292,7 @@ func TestReplyFormat(t *testing.T) {
 	if _, err := call("takes"); err != nil || !cmp.Equal(formats, []any{want}) {
 		t.Errorf("%v: sent %v", err, formats)
 	}
-	// A model that fails either way has not refused the format.
+	// A model that fails without the format too has not refused it.
 	for range 2 {
 		if got, err := call("fails"); council.AsFailure(err).Code != council.FailRejected || got.Attempts != 2 ||
 			!cmp.Equal(formats, []any{want, nil}) {
@@ -337,7 +337,7 @@ func TestErrorBodies(t *testing.T) {
 	}
 }
 
-// A short key is no secret, and a letter of many words.
+// A short key is no secret, and may be a part of words in the message.
 func TestShortKeysAreNotRedacted(t *testing.T) {
 	for _, key := range []string{"a", "EMPTY", "ollama"} {
 		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -364,7 +364,7 @@ func TestNotFoundNamesTheBaseURL(t *testing.T) {
 	}
 }
 
-// What is not HTTP's, or not this library's to tell, stays inside.
+// Responses that are not HTTP, and errors of the library, are failures with a code.
 func TestStrangeStatus(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -410,7 +410,7 @@ func TestNoConnection(t *testing.T) {
 	}
 }
 
-// A certificate that is not to be trusted will not be at the next attempt.
+// After a certificate that is not trusted there is no further attempt.
 func TestCertificatesAreNotRetried(t *testing.T) {
 	var connections atomic.Int64
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -439,7 +439,7 @@ func TestCertificatesAreNotRetried(t *testing.T) {
 	}
 }
 
-// An answer is JSON to its end, and something to read.
+// An answer must be JSON to its end, and hold visible text.
 func TestNoAnswers(t *testing.T) {
 	whole := func(content string) string { return `{"choices":[{"message":{"content":"` + content + `"}}]}` }
 	for body, want := range map[string]council.FailureCode{
@@ -523,8 +523,8 @@ func TestTimeoutAndCancel(t *testing.T) {
 	}
 	<-closed // the provider sees it
 
-	// No request is made for who is gone already, and a call that is not waited for is
-	// not a cancelled one.
+	// No request is sent for a caller that has left, and a call that its stage went on
+	// without is not reported as cancelled.
 	for cause, want := range map[error]council.FailureCode{
 		errors.New("the client is gone"): council.FailCancelled, council.ErrCut: council.FailCut,
 	} {

@@ -39,7 +39,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// No address of this machine or of its resolver is told, whatever wraps it.
+// Messages hold no address of this machine or of its resolver, whatever wraps the error.
 func TestReason(t *testing.T) {
 	here, there := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 5), Port: 45222}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 443}
 	lookup := func(e net.DNSError) error {

@@ -14,8 +14,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// roundTripper is a provider without a network: it stands where the connections
-// are, so that tests run on the fake clock of synctest.
+// roundTripper is a provider without a network. It takes the place of the connections, so
+// that tests run with the fake clock of synctest.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -39,8 +39,8 @@ func fakeClient(tb testing.TB, o Options, f roundTripper) *Client {
 	return c
 }
 
-// sequence is a provider that plays one thing after the other, the last one for
-// ever, and keeps the times since its first request.
+// sequence is a provider that answers with its plays one after the other, and then always
+// with the last one. It keeps the times of the requests since the first one.
 type sequence struct {
 	plays []roundTripper
 	start time.Time

@@ -153,8 +153,8 @@ func TestCancelWhileWaiting(t *testing.T) {
 	})
 }
 
-// While a call waits for its retry, its slot serves another call; when the slots
-// are taken by then, it reports what it has.
+// While a call waits for its retry, another call uses its slot. If no slot is free after
+// the wait, the call reports the failure that it has.
 func TestWaitingCallsHoldNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := fakeOptions()
@@ -219,7 +219,8 @@ func TestUsageIsSummed(t *testing.T) {
 	}
 }
 
-// The request without the reply format is no retry: the call has as many as ever.
+// The request without the reply format is no retry: the call has as many retries as any
+// other.
 func TestFormatAndRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sequence{plays: []roundTripper{status(503), status(400), status(503), good()}}
@@ -236,7 +237,7 @@ func TestFormatAndRetries(t *testing.T) {
 	})
 }
 
-// A library that refuses the request is not asked twice.
+// A request that the library refuses is not repeated.
 func TestRequestThatCannotBeMade(t *testing.T) {
 	call := aCall()
 	call.Model = "text-davinci-003" // go-openai knows that it does not chat
@@ -248,7 +249,7 @@ func TestRequestThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A provider that refuses everything is not asked much more often for that.
+// A provider that refuses everything gets few more requests because of that.
 func TestRetryBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards all

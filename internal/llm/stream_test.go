@@ -183,12 +183,12 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// lines spreads the data of each event over lines of their own.
+// lines spreads the data of each event over several lines.
 func lines(body string) string {
 	return strings.NewReplacer(`,`, ",\ndata: ", `[`, "[\ndata:", `}`, "\ndata: }").Replace(body)
 }
 
-// Names of media types have no case, and a parameter may be anything.
+// The case of a media type does not matter, and its parameters may be anything.
 func TestStreamMediaTypes(t *testing.T) {
 	for _, mediaType := range []string{
 		"TEXT/EVENT-STREAM", "Text/Event-Stream; Charset=UTF-8", "text/event-stream;charset", "text/event-stream ; x",
@@ -200,8 +200,8 @@ func TestStreamMediaTypes(t *testing.T) {
 	}
 }
 
-// Deltas that come quickly one after the other are passed on together, none is kept
-// for longer than the pause, and the last one not at all.
+// Deltas that arrive in quick succession are passed on together. None is kept for longer
+// than the pause, and the last one is passed on at once.
 func TestDeltasCoalesce(t *testing.T) {
 	const n, every = 2000, time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestDeltasCoalesce(t *testing.T) {
 	})
 }
 
-// A listener that panics is its caller's affair, and leaves nothing running.
+// A panic of OnDelta reaches the caller, and no goroutine is left running.
 func TestListenerThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		call := aCall()
@@ -263,7 +263,7 @@ func TestListenerThatPanics(t *testing.T) {
 	})
 }
 
-// A stream may be asked for again only while nothing of it was passed on.
+// A request for a stream may be repeated only if nothing of the stream was passed on.
 func TestStreamIsRetriedBeforeTheFirstDelta(t *testing.T) {
 	const start = `data: {"choices":[{"delta":{"role":"assistant","content":""}}]}` + "\n\n"
 	for _, first := range []roundTripper{status(503), refuses(), eventStream(start), eventStream("")} {
@@ -315,7 +315,7 @@ func TestStreamRequest(t *testing.T) {
 	}
 }
 
-// A text that is whole is not lost to what happens to its connection afterwards.
+// A complete text is not lost when its connection fails afterwards.
 func TestStreamThatBreaksAfterItsEnd(t *testing.T) {
 	whole, _, _ := strings.Cut(chunks("a"), "data: [DONE]")
 	c := fakeClient(t, once(), func(*http.Request) (*http.Response, error) {
@@ -388,7 +388,7 @@ func TestTimeLimits(t *testing.T) {
 	}
 }
 
-// A listener that takes its time is not the provider's silence.
+// The time that OnDelta takes does not count as silence of the provider.
 func TestSlowListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		call := aCall()
@@ -418,7 +418,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	})
 }
 
-// inTime fails a test that takes longer for its input than a busy machine explains.
+// inTime fails a test that takes longer for its input than a busy machine can explain.
 func inTime(t *testing.T, bytes int) (ended func()) {
 	t.Helper()
 	start := time.Now()
@@ -487,7 +487,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// What the quick way says of a chunk is what the whole decoder says.
+// quickDelta and readReply read the same from a chunk.
 func FuzzQuickDelta(f *testing.F) {
 	for _, line := range []string{
 		`{"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant",` +
@@ -519,7 +519,7 @@ func FuzzQuickDelta(f *testing.F) {
 	})
 }
 
-// The quick way is taken for what the big providers send.
+// quickDelta reads the chunks of the large providers.
 func TestQuickDelta(t *testing.T) {
 	for _, line := range []string{
 		`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt","service_tier":"default",` +

@@ -45,8 +45,9 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 		return ctx, func(council.Outcome) {}, end
 	}
 	ctx, cut := context.WithCancelCause(ctx)
-	over := fmt.Errorf("%w: a quorum was there, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace))
-	timer := time.AfterFunc(r.plan.Timeout, func() { cut(over) }) // the stage is over by then
+	cause := fmt.Errorf("%w: a quorum had answered, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace))
+	// Until the grace begins, the timer is set to a time at which the stage is over.
+	timer := time.AfterFunc(r.plan.Timeout, func() { cut(cause) })
 	var ok atomic.Int64
 	delivered = func(o council.Outcome) {
 		if o == council.OutcomeOK && ok.Add(1) == int64(Quorum(r.p.o.Quorum, n)) {

@@ -84,7 +84,7 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	return plan, nil
 }
 
-// conversation returns the messages that the members are asked.
+// conversation returns the messages that the members get.
 func (p *Pipeline) conversation(v *validation, r council.Request) []council.Message {
 	var messages []council.Message
 	switch {
@@ -167,8 +167,8 @@ func seats(models []string) []council.Member {
 	return members
 }
 
-// chairmen returns those who may write, each model once: one that failed is not
-// asked again as its own fallback.
+// chairmen returns the members that may write, each model once: a model that failed is
+// not asked again as its own fallback.
 func chairmen(models []string) []council.Member {
 	return slices.DeleteFunc(seats(models), func(m council.Member) bool { return m.ID != m.Model })
 }

@@ -212,7 +212,7 @@ func (r *run) warnOfFastestOnly(stage council.Stage) {
 	if len(slow) > 0 {
 		r.warn(council.WarnFastestOnly,
 			fmt.Sprintf(
-				"%s was decided by the models that are fastest: too slow, or not waited for, were %s", stage, strings.Join(slow, ", "),
+				"%s was decided by the fastest models: these had not answered when it ended: %s", stage, strings.Join(slow, ", "),
 			))
 	}
 }

@@ -43,15 +43,15 @@ func (n *notebook) Append(_ context.Context, records []council.BiasMetricRecord)
 	return n.err
 }
 
-// house is a pipeline over a simulated provider, reached over HTTP.
-type house struct {
+// harness is a pipeline over a simulated provider, reached over HTTP.
+type harness struct {
 	*pipeline.Pipeline
 	sim   *simllm.Server
 	notes *notebook
 }
 
-// build makes a house whose council is all of the models.
-func build(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Options)) house {
+// build makes a harness whose council is all of the models.
+func build(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Options)) harness {
 	t.Helper()
 	sim, err := simllm.Start(t.Context(), simllm.Options{Models: models})
 	if err != nil {
@@ -64,8 +64,8 @@ func build(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Options
 	}, mutate...)
 }
 
-// open makes a house whose provider is reached as calls says.
-func open(t *testing.T, models []simllm.Model, sim *simllm.Server, calls llm.Options, mutate ...func(*pipeline.Options)) house {
+// open makes a harness whose provider is reached as calls says.
+func open(t *testing.T, models []simllm.Model, sim *simllm.Server, calls llm.Options, mutate ...func(*pipeline.Options)) harness {
 	t.Helper()
 	client, err := llm.New(calls)
 	if err != nil {
@@ -88,10 +88,10 @@ func open(t *testing.T, models []simllm.Model, sim *simllm.Server, calls llm.Opt
 	if err != nil {
 		t.Fatal(err)
 	}
-	return house{Pipeline: p, sim: sim, notes: notes}
+	return harness{Pipeline: p, sim: sim, notes: notes}
 }
 
-// members returns n models without trouble.
+// members returns n models without faults and delays.
 func members(n int) []simllm.Model {
 	models := simllm.Council()
 	for len(models) < n {
@@ -114,7 +114,7 @@ func with(m simllm.Model, faults ...simllm.Fault) simllm.Model {
 	return m
 }
 
-func (h house) plan(t *testing.T, r council.Request) council.Plan {
+func (h harness) plan(t *testing.T, r council.Request) council.Plan {
 	t.Helper()
 	if r.Query == "" && r.Messages == nil {
 		r.Query = "How do I split a monolith?"
@@ -127,7 +127,7 @@ func (h house) plan(t *testing.T, r council.Request) council.Plan {
 }
 
 // run runs a session that must succeed.
-func (h house) run(t *testing.T, r council.Request) *council.Session {
+func (h harness) run(t *testing.T, r council.Request) *council.Session {
 	t.Helper()
 	session, err := h.Run(t.Context(), h.plan(t, r), nil)
 	if err != nil {
@@ -137,7 +137,7 @@ func (h house) run(t *testing.T, r council.Request) *council.Session {
 }
 
 // refused runs a session that must fail.
-func (h house) refused(t *testing.T, r council.Request) (*council.Session, *council.Error) {
+func (h harness) refused(t *testing.T, r council.Request) (*council.Session, *council.Error) {
 	t.Helper()
 	session, err := h.Run(t.Context(), h.plan(t, r), nil)
 	e, ok := errors.AsType[*council.Error](err)
@@ -150,8 +150,8 @@ func (h house) refused(t *testing.T, r council.Request) (*council.Session, *coun
 	return session, e
 }
 
-// requests returns how many calls the provider saw.
-func (h house) requests() int {
+// requests returns how many calls the provider got.
+func (h harness) requests() int {
 	n := 0
 	for _, m := range h.sim.Stats().Models {
 		n += m.Requests
@@ -316,7 +316,7 @@ func TestDegraded(t *testing.T) {
 	if len(s.Metadata.AggregateRankings) != 3 || s.Metadata.Usage.CostUSD == nil || !s.Metadata.Usage.Total.Partial {
 		t.Errorf("rankings %+v, cost %v", s.Metadata.AggregateRankings, s.Metadata.Usage.CostUSD)
 	}
-	// Every reviewer that was asked leaves its records, whatever came back.
+	// There are records for every reviewer that was asked, whatever came back.
 	statuses := map[council.BallotStatus]int{}
 	for _, r := range h.notes.batches[0] {
 		statuses[r.Status]++
@@ -342,7 +342,7 @@ func TestNoQuorum(t *testing.T) {
 			t.Errorf("the reason %q lacks %q", e.Fields[0].Message, part)
 		}
 	}
-	// What a model says is an answer, and no part of an error.
+	// The words of a model that refuses are no part of the error.
 	refusal := simllm.Fault{Kind: simllm.FaultRefusalField}
 	if _, e := build(
 		t, []simllm.Model{with(m[0], refusal), with(m[1], refusal)},
@@ -359,7 +359,7 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
-// A caller learns when enough members may answer again, as far as that is known.
+// A caller is told when enough members may answer again, if that is known.
 func TestNoQuorumRetryAfter(t *testing.T) {
 	busy := func(after string) simllm.Fault {
 		return simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: after}
@@ -397,7 +397,7 @@ func TestDeadline(t *testing.T) {
 	if e.Code != council.CodeDeadline || !strings.Contains(e.Fields[0].Message, "timeout") {
 		t.Errorf("got %+v", e)
 	}
-	// A stage that runs out of time with a quorum goes on with what it has.
+	// After a stage that ran out of time, a quorum is enough to go on.
 	h = build(t, []simllm.Model{m[0], m[1], with(m[2], hang)}, func(o *pipeline.Options) { o.Timeout = time.Second })
 	s := h.run(t, council.Request{})
 	if diff := cmp.Diff([]string{"stage1 cedar timeout", "stage2 cedar timeout"}, missing(s)); diff != "" {
@@ -642,7 +642,7 @@ func TestBallotRepair(t *testing.T) {
 			t.Errorf("%s: status %s after %d calls", kind, s.Status, h.requests())
 		}
 	}
-	// One call is all: what it cannot mend stays what it was.
+	// There is one repair call: if it brings no better ballot, the first reply counts.
 	h := build(t, once(simllm.BallotProse, 0), repairing)
 	if v := h.run(t, council.Request{}).Stage2[2]; v.Status != council.OutcomeInvalid || v.Repaired || v.Repair == nil ||
 		h.requests() != 10 {
@@ -823,7 +823,7 @@ func TestObserver(t *testing.T) {
 	}
 }
 
-// panicking is a Completer with a defect.
+// panicking is a Completer that panics.
 type panicking struct{ council.Completer }
 
 func (p panicking) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
@@ -872,7 +872,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// What observers are told of the synthesis, less what was voided, is the answer.
+// The deltas of the synthesis, without those that were voided, are the answer.
 func TestDeltas(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -934,7 +934,7 @@ func TestDeltas(t *testing.T) {
 			}
 		})
 	}
-	// Nobody is told, and nothing is streamed, unless the plan asks for it.
+	// There are no deltas, and nothing is streamed, unless the plan asks for it.
 	m := members(3)
 	m[0] = with(m[0], simllm.Fault{Kind: simllm.StreamError})
 	h := build(t, m)
@@ -948,7 +948,7 @@ func TestDeltas(t *testing.T) {
 	}
 }
 
-// A run that is cancelled while the synthesis arrives tells of nothing after it.
+// A run that is cancelled while the synthesis arrives reports no further delta.
 func TestCancelAmongDeltas(t *testing.T) {
 	m := members(3)
 	for i := range m {
@@ -990,7 +990,7 @@ func TestStragglers(t *testing.T) {
 		missing []string
 		records map[council.BallotStatus]int
 	}{
-		{name: "everybody is waited for", latency: 100 * time.Millisecond, records: map[council.BallotStatus]int{council.BallotOK: 12}},
+		{name: "a stage waits for all members", latency: 100 * time.Millisecond, records: map[council.BallotStatus]int{council.BallotOK: 12}},
 		{
 			name: "in time", grace: new(time.Minute), latency: 100 * time.Millisecond,
 			records: map[council.BallotStatus]int{council.BallotOK: 12},
@@ -1052,7 +1052,7 @@ func TestStragglers(t *testing.T) {
 	}
 }
 
-// The deadline of a run is kept whatever the providers do, in whichever stage.
+// The deadline of a run is kept in every stage, whatever the providers do.
 func TestDeadlineIsKept(t *testing.T) {
 	t.Parallel()
 	const timeout, promised, slack = time.Second, 100 * time.Millisecond, 5
@@ -1086,8 +1086,8 @@ func TestDeadlineIsKept(t *testing.T) {
 	}
 }
 
-// One model alone answers: nothing is reviewed or recorded, and its text is told as
-// it arrives.
+// In a direct run one model answers: nothing is reviewed or recorded, and its text is
+// reported as it arrives.
 func TestDirect(t *testing.T) {
 	m := members(3)
 	h := build(t, m)

@@ -1,6 +1,6 @@
-// Package stage3 has the chairman write the final answer from the blinded
-// answers, the standings and the reviews, and decides who stands in when the
-// chairman fails. It leaves the deadline to its caller.
+// Package stage3 has the chairman write the final answer from the blinded answers, the
+// standings and the reviews. When the chairman fails, it decides which model or answer
+// takes its place. It leaves the deadline and panics of the Completer to its caller.
 package stage3
 
 import (
@@ -21,8 +21,8 @@ type Input struct {
 	Reviews   []council.Review   // those with a ranking
 	// NewMarkers makes the markers of one prompt.
 	NewMarkers func() anonymize.Markers
-	// Chairmen are tried in order. When all fail, Standings' best answer stands
-	// in, else the answer of First.
+	// Chairmen are tried in order. When all fail, the best answer of Standings takes the
+	// place of the synthesis, or the answer of First if there are no standings.
 	Chairmen []council.Member
 	First    string // member id
 }
@@ -35,8 +35,8 @@ type Options struct {
 	Observe func(council.EventType, any)
 }
 
-// PromptVersion names the chairman's prompt below. It is raised with every change of
-// the prompt.
+// PromptVersion is the version of the chairman's prompt below. Every change of the prompt
+// raises it.
 const PromptVersion = "synthesis-1"
 
 const system = "You are the chairman of a council of language models. You are shown a question, the answers of several authors whose " +
@@ -53,12 +53,12 @@ const instructions = "Now write the final answer for the person who asked. They 
 	"or reviewer " +
 	"by number or letter, mention neither the council nor the ranking, and start with the answer itself."
 
-// Write has the first chairman who can write the synthesis. It always returns
-// one, and beside it why each chairman that was tried before failed.
+// Write returns the synthesis of the first chairman that succeeds, or the best answer in
+// its place. It also returns why each chairman that was tried before failed.
 func Write(ctx context.Context, c council.Completer, in Input, o Options) (council.Synthesis, []council.Degradation) {
 	s := council.Synthesis{Spent: council.Spent{Usage: council.NoUsage()}}
 	var failed []council.Degradation
-	told := false // of text that is not void
+	told := false // Observe has been told of text since the last EventRestart
 	var onDelta func(string)
 	if o.Observe != nil {
 		onDelta = func(text string) {
@@ -93,7 +93,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 			o.Observe(council.EventRestart, council.Restart{Model: chairman.ID, Reason: failure.Code})
 			told = false
 		}
-		if ctx.Err() != nil { // nobody else could be asked
+		if ctx.Err() != nil { // another call would fail too
 			break
 		}
 	}

@@ -14,9 +14,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// The brief names nobody: answers and reviewers have numbers, and each review stands
-// as it was written, under what its letters mean. The file carries the version in
-// its name, so a prompt that changed needs a new version.
+// The brief names no member: answers and reviewers have numbers, and each review stands as
+// it was written, under a line that says what its letters mean. The golden file has the
+// version in its name, so a changed prompt needs a new version.
 func TestBrief(t *testing.T) {
 	slate := func(members ...string) (s council.Slate) {
 		for i, m := range members {
