@@ -79,21 +79,23 @@ func frameOf(t *testing.T, s *Summary) []byte {
 
 func TestSummaryOfASegment(t *testing.T) {
 	path := newPath(t)
-	closeSegment(t, path, 1, dated(t, "b", time.Hour)+"{}\n"+dated(t, "c", 3*time.Hour)+"[]\n{}\n"+dated(t, "a", 0)+dated(t, "c", 2*time.Hour))
+	first := dated(t, "b", time.Hour) + "{}\n" + dated(t, "c", 3*time.Hour) + "[]\n{}\n" + dated(t, "a", 0) + dated(t, "c", 2*time.Hour)
+	closeSegment(t, path, 1, first)
 	closeSegment(t, path, 2, "no record\n")
 	writeFile(t, path+".000003", lines(t, "d"))
 	writeFile(t, path, lines(t, "e"))
 	got := summaries(t, path)
-	first := got["bias_metrics.jsonl.000001.zst"]
+	summary := got["bias_metrics.jsonl.000001.zst"]
 	want := &Summary{
-		Oldest: noon, Newest: noon.Add(3 * time.Hour), Sessions: 3, Records: 12, Version: summaryVersion, Body: first.Body,
+		Oldest: noon, Newest: noon.Add(3 * time.Hour), Sessions: 3, Records: 12, Version: summaryVersion, Body: summary.Body,
 		Skipped: []Skip{{ReasonUnknownSchema, 2, []int64{4, 9}}, {ReasonNotAnObject, 1, []int64{8}}},
 	}
-	if diff := cmp.Diff(want, first); diff != "" {
+	if diff := cmp.Diff(want, summary); diff != "" {
 		t.Errorf("summary (-want +got):\n%s", diff)
 	}
-	if second := got["bias_metrics.jsonl.000002.zst"]; second == nil || second.Records != 0 || !second.Newest.IsZero() || len(second.Skipped) != 1 {
-		t.Errorf("summary of a segment without a record: %+v", second)
+	empty := got["bias_metrics.jsonl.000002.zst"]
+	if empty == nil || empty.Records != 0 || !empty.Newest.IsZero() || len(empty.Skipped) != 1 {
+		t.Errorf("summary of a segment without a record: %+v", empty)
 	}
 	for _, name := range []string{"bias_metrics.jsonl.000003", "bias_metrics.jsonl"} {
 		if s, ok := got[name]; !ok || s != nil {
@@ -272,7 +274,9 @@ func TestDamagedSegmentStays(t *testing.T) {
 }
 
 func FuzzReadSummary(f *testing.F) {
-	s := Summary{Version: summaryVersion, Oldest: noon, Newest: noon, Sessions: 1, Records: 3, Skipped: []Skip{{ReasonNotJSON, 1, []int64{2}}}}
+	s := Summary{
+		Version: summaryVersion, Oldest: noon, Newest: noon, Sessions: 1, Records: 3, Skipped: []Skip{{ReasonNotJSON, 1, []int64{2}}},
+	}
 	frame, err := s.frame()
 	if err != nil {
 		f.Fatal(err)
