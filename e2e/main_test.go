@@ -73,7 +73,8 @@ func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string 
 		}
 	}
 	base := map[string]string{
-		"ADDR": "127.0.0.1:0", "BASE_URL": sim.URL(), "MODELS": strings.Join(names, ","), "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
+		"ADDR": "127.0.0.1:0", "BASE_URL": sim.URL(), "MODELS": strings.Join(names, ","),
+		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
 		"LOG_FORMAT": "json", "DRAIN_TIMEOUT": "0s", "RANDOM_SEED": "1",
 	}
 	for _, vars := range []map[string]string{base, env} {

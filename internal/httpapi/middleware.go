@@ -133,8 +133,9 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			number = a.number(r.Header.Get("Authorization"))
 		} else if !isLoopback(r.Host) {
 			return &council.Error{
-				Code:   council.CodeForbidden,
-				Detail: "without LLM_COUNCIL_API_TOKENS this is for callers on its own machine, by the name localhost or a loopback address",
+				Code: council.CodeForbidden,
+				Detail: "without LLM_COUNCIL_API_TOKENS this is for callers on its own machine, " +
+					"by the name localhost or a loopback address",
 			}
 		}
 		if number < 0 {
