@@ -1,9 +1,9 @@
 // Package e2e drives the page in a headless browser, against the whole daemon and a
 // simulated provider. It needs Chromium: apt-get install chromium.
 //
-// Every test also fails when the page asks another origin for anything, offends
-// against its Content-Security-Policy, or throws. Screenshots go to the tests'
-// artifact directories (go test -artifacts).
+// Every test also fails when the page sends a request to another origin, violates its
+// Content-Security-Policy, or throws. Screenshots go to the tests' artifact directories
+// (go test -artifacts).
 package e2e
 
 import (
@@ -38,7 +38,7 @@ var chromium context.Context
 
 func TestMain(m *testing.M) {
 	options := chromedp.DefaultExecAllocatorOptions[:]
-	if os.Geteuid() == 0 { // as in a container; Chromium has no sandbox there
+	if os.Geteuid() == 0 { // as in a container, where Chromium has no sandbox
 		options = append(options, chromedp.NoSandbox)
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
@@ -54,8 +54,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// daemon starts a councild whose providers are the models given, all of them
-// members unless env says otherwise, and returns its address.
+// daemon starts a councild whose simulated provider has the models given, and returns
+// its address. All models are members unless env says otherwise.
 func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string {
 	t.Helper()
 	var names []string
@@ -127,7 +127,7 @@ type tab struct {
 	origin string
 
 	mu     sync.Mutex // guards faults
-	faults []string   // what the page must not do
+	faults []string   // what the page did and must not do
 }
 
 // open opens the page of a daemon at a view, such as "#/report".
@@ -151,7 +151,7 @@ func newTab(parent context.Context, t *testing.T, origin string, options ...chro
 				p.fault("a request to " + e.Request.URL)
 			}
 		case *log.EventEntryAdded:
-			if e.Entry.Source != log.EntrySourceNetwork { // an answer of 401 is told there too
+			if e.Entry.Source != log.EntrySourceNetwork { // a 401 is logged there, too
 				p.fault(string(e.Entry.Source) + ": " + e.Entry.Text)
 			}
 		case *runtime.EventExceptionThrown:
@@ -224,20 +224,20 @@ func (p *tab) until(expression string) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, pageTimeout)
 	defer cancel()
-	_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(
-		`new Promise((resolve) => { const look = () => (%s) ? resolve(true) : requestAnimationFrame(look); look(); })`, expression), chromedp.EvalAwaitPromise))
+	const promise = `new Promise((resolve) => { const look = () => (%s) ? resolve(true) : requestAnimationFrame(look); look(); })`
+	_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(promise, expression), chromedp.EvalAwaitPromise))
 	if err != nil {
 		p.Fatalf("waiting for %s: %v\n%s", expression, err, p.text("body"))
 	}
 }
 
-// text returns what can be read in the element of a selector.
+// text returns the visible text of the element of a selector.
 func (p *tab) text(selector string) string {
 	p.Helper()
 	return value[string](p, fmt.Sprintf(`document.querySelector(%q).innerText`, selector))
 }
 
-// says waits until the element of a selector holds a text.
+// says waits until the element of a selector contains a text.
 func (p *tab) says(selector, text string) {
 	p.Helper()
 	p.until(fmt.Sprintf(`document.querySelector(%q)?.textContent.includes(%q)`, selector, text))
@@ -257,7 +257,7 @@ func (p *tab) ask(question string) {
 	p.until(`location.hash.startsWith("#/session/") && document.querySelector("#session .steps")`)
 }
 
-// session returns the session that is shown, as the daemon has it.
+// session returns the session that is shown, as the daemon answers it.
 func (p *tab) session() map[string]any {
 	p.Helper()
 	id := strings.TrimPrefix(value[string](p, `location.hash`), "#/session/")
@@ -295,8 +295,8 @@ func get[T any](t *testing.T, url string) T {
 	return v
 }
 
-// hold has models wait before tasks of the kinds given, until the function returned
-// lets one of them go on.
+// hold makes models wait before tasks of the kinds given, until the returned function
+// releases them.
 func hold(t *testing.T, models []simllm.Model, kinds ...simllm.TaskKind) (release func(simllm.TaskKind, ...string)) {
 	t.Helper()
 	type seat struct {

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"io"
 	"net/http"
 	"path/filepath"
 	"runtime"
@@ -15,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
@@ -25,13 +23,12 @@ const (
 	question = `{"query":"Which is the ` + marker + ` one?"}`
 )
 
-// daemon is a councild serve of its own process, over a provider in this one.
+// daemon is a councild serve in a process of its own, over a provider in this process.
 type daemon struct {
 	*process
-	url     string
+	daemontest.Caller
 	records string
 	sim     *simllm.Running
-	client  *http.Client
 	log     strings.Builder // to be read when the process has ended
 	logged  chan struct{}
 	before  usage
@@ -39,74 +36,53 @@ type daemon struct {
 	sessions map[string]bool // those with records, when the process has ended
 }
 
-// usage is what a process has open.
+// usage is what a process uses.
 type usage struct {
 	goroutines, descriptors, memory float64 // memory in bytes; 0: the system does not tell
 }
 
 // startDaemon starts a daemon whose members are the models given. A test ends it
-// with finish or ended; one that gives up before has it killed.
+// with finish or ended. Where a test fails before, the process is killed.
 func startDaemon(t *testing.T, models []simllm.Model, env ...string) *daemon {
 	t.Helper()
-	sim, err := simllm.Start(t.Context(), simllm.Options{Models: models})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(sim.Close)
+	sim := daemontest.Provider(t, models...)
 	names := make([]string, len(models))
 	for i, m := range models {
 		names[i] = m.Name
 	}
 	d := &daemon{
 		records: filepath.Join(t.TempDir(), "records.jsonl"), sim: sim, logged: make(chan struct{}), sessions: map[string]bool{},
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}},
 	}
 	d.process = start(t, append([]string{
 		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=" + strings.Join(names, ","),
-		"LLM_COUNCIL_BIAS_STORE=" + d.records, "LLM_COUNCIL_API_TOKENS=" + token, "LLM_COUNCIL_API_KEY=sk-a-secret-key", "LLM_COUNCIL_LOG_LEVEL=debug",
+		"LLM_COUNCIL_BIAS_STORE=" + d.records, "LLM_COUNCIL_API_TOKENS=" + token, "LLM_COUNCIL_API_KEY=sk-a-secret-key",
+		"LLM_COUNCIL_LOG_LEVEL=debug",
 	}, env...), "serve")
-	d.url, _, _ = strings.Cut(line(t, d.stderr, `"msg":"listening","url":"`), `"`)
+	url, _, _ := strings.Cut(line(t, d.stderr, `"msg":"listening","url":"`), `"`)
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
+	d.Caller = daemontest.Caller{Base: url, Token: token, Client: client}
 	go func() {
 		defer close(d.logged)
 		_, _ = d.stderr.WriteTo(&d.log)
 	}()
-	// The collectors of metrics are goroutines too, and how many of them a figure
-	// counts differs from one time to the next.
+	// Collecting metrics takes goroutines too, and their number differs from one time to
+	// the next.
 	for range 10 {
 		now := d.usage(t)
-		d.before = usage{max(d.before.goroutines, now.goroutines), max(d.before.descriptors, now.descriptors), max(d.before.memory, now.memory)}
+		d.before = usage{max(d.before.goroutines, now.goroutines), max(d.before.descriptors, now.descriptors),
+			max(d.before.memory, now.memory)}
 	}
 	return d
 }
 
-// send sends a request and returns the response with its body read.
-func (d *daemon) send(ctx context.Context, method, path, body string, headers ...string) (*http.Response, string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, d.url+path, strings.NewReader(body))
-	if err != nil {
-		return nil, "", err
-	}
-	req.Header.Set("Authorization", "Bearer "+token)
-	req.Header.Set("Content-Type", "application/json")
-	for pair := range slices.Chunk(headers, 2) {
-		req.Header.Set(pair[0], pair[1])
-	}
-	resp, err := d.client.Do(req)
-	if err != nil {
-		return nil, "", err
-	}
-	defer resp.Body.Close()
-	data, err := io.ReadAll(resp.Body)
-	return resp, string(data), err
-}
-
-// call is send for a request that must have an answer.
+// call is Send for a request that must have an answer.
 func (d *daemon) call(t *testing.T, method, path, body string, headers ...string) (*http.Response, string) {
 	t.Helper()
-	resp, data, err := d.send(t.Context(), method, path, body, headers...)
+	resp, data, err := d.Send(t.Context(), method, path, body, headers...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, data
+	return resp, string(data)
 }
 
 // usage asks the daemon's own metrics.
@@ -128,12 +104,12 @@ func (d *daemon) figure(t *testing.T, name string) float64 {
 	return f
 }
 
-// settles waits until the daemon has no more open than before. The provider is
-// closed first, for the daemon may keep idle connections to it.
-func (d *daemon) settles(t *testing.T) time.Duration {
+// waitUntilReleased waits until the daemon has no more goroutines and descriptors than
+// before. It closes the provider first: the daemon may keep idle connections to it.
+func (d *daemon) waitUntilReleased(t *testing.T) time.Duration {
 	t.Helper()
 	d.sim.Close()
-	d.client.CloseIdleConnections()
+	d.Client.CloseIdleConnections()
 	begun := time.Now()
 	for {
 		now := d.usage(t)
@@ -148,10 +124,10 @@ func (d *daemon) settles(t *testing.T) time.Duration {
 	}
 }
 
-// finish stops the daemon when it has settled.
+// finish stops the daemon when it has released what it used.
 func (d *daemon) finish(t *testing.T) {
 	t.Helper()
-	d.settles(t)
+	d.waitUntilReleased(t)
 	d.terminate(t)
 	d.ended(t, 0)
 }
@@ -164,8 +140,8 @@ func (d *daemon) terminate(t *testing.T) {
 	}
 }
 
-// ended waits for the process to end, with this code, and looks at what it leaves
-// behind: a store that can be read, and no content in the log.
+// ended waits for the process to end with this code, and checks what it leaves: a store
+// that can be read, and a log without content.
 func (d *daemon) ended(t *testing.T, code int) {
 	t.Helper()
 	<-d.logged
@@ -173,7 +149,7 @@ func (d *daemon) ended(t *testing.T, code int) {
 	if got := d.ProcessState.ExitCode(); got != code {
 		t.Errorf("ended with %d (%v), want %d: %s", got, err, code, &d.log)
 	}
-	d.client.CloseIdleConnections()
+	d.Client.CloseIdleConnections()
 	for r, err := range store.ReadFile(t.Context(), d.records) {
 		if err != nil {
 			t.Errorf("the store: %v", err)
@@ -193,11 +169,12 @@ func (d *daemon) ended(t *testing.T, code int) {
 // steady are two models that answer after a time.
 func steady(latency time.Duration) []simllm.Model {
 	return []simllm.Model{
-		{Name: "one", Noise: 0.5, Latency: simllm.Latency{Median: latency}}, {Name: "two", Noise: 0.5, Latency: simllm.Latency{Median: latency}},
+		{Name: "one", Noise: 0.5, Latency: simllm.Latency{Median: latency}},
+		{Name: "two", Noise: 0.5, Latency: simllm.Latency{Median: latency}},
 	}
 }
 
-// waiting are two models that answer when they are let, and tell who asks.
+// waiting are two models that tell arrived of each request and answer after release.
 func waiting() (models []simllm.Model, arrived chan struct{}, release func()) {
 	arrived = make(chan struct{}, 1000)
 	gate := make(chan struct{})
@@ -206,7 +183,8 @@ func waiting() (models []simllm.Model, arrived chan struct{}, release func()) {
 		<-gate
 		return "", false
 	}
-	return []simllm.Model{{Name: "one", Noise: 0.5, Reply: reply}, {Name: "two", Noise: 0.5, Reply: reply}}, arrived, sync.OnceFunc(func() { close(gate) })
+	return []simllm.Model{{Name: "one", Noise: 0.5, Reply: reply}, {Name: "two", Noise: 0.5, Reply: reply}}, arrived,
+		sync.OnceFunc(func() { close(gate) })
 }
 
 // quantile returns the q-quantile of durations, which it sorts.
@@ -216,10 +194,4 @@ func quantile(d []time.Duration, q float64) time.Duration {
 	}
 	slices.Sort(d)
 	return d[min(int(q*float64(len(d))), len(d)-1)]
-}
-
-// fault reports a row of the fault table.
-func fault(t *testing.T, row, promised, format string, args ...any) {
-	t.Helper()
-	t.Logf("fault %s: %s (promised %s)", row, fmt.Sprintf(format, args...), promised)
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/councild/councild/internal/council"
 )
 
 // TestQuestionsInRunsAreOneCluster asks ten questions five times in a row each and
@@ -108,8 +110,8 @@ func TestIntervalsCountQuestionsOnce(t *testing.T) {
 			t.Errorf("relative harshness of %s: the interval of %.3f becomes %.3f", p.ReviewerID, wide, narrow)
 		}
 	}
-	for i, e := range want.Leaderboard(false).Entries {
-		again := got.Leaderboard(false).Entries[i]
+	for i, e := range want.Leaderboard(council.PolicyAvailable).Entries {
+		again := got.Leaderboard(council.PolicyAvailable).Entries[i]
 		if wide, narrow := *e.CIUpper-*e.CILower, *again.CIUpper-*again.CILower; narrow < 0.97*wide {
 			t.Errorf("leaderboard, %s: the interval of %.3f becomes %.3f", e.Model, wide, narrow)
 		}

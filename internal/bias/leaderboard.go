@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 // reasonRank is a rank_value that no place on its ballot has.
@@ -18,13 +21,12 @@ type Leaderboard struct {
 	GeneratedAt time.Time `json:"generated_at"`
 	Window      Window    `json:"window"`
 	Category    *string   `json:"category"` // the one asked for; null: all sessions
-	// PartialBallots is what a ballot counts for a candidate that it leaves out:
-	// "available", nothing; "tied_last", a share of the last places.
-	PartialBallots string     `json:"partial_ballots"`
-	Skipped        []Skipped  `json:"skipped"`
-	Sessions       int        `json:"sessions"` // those with a ballot that counts
-	Entries        []Entry    `json:"entries"`
-	Categories     []Category `json:"categories"` // by name; sessions of no category are in none
+	// PartialBallots is what a ballot counts for a candidate that it leaves out.
+	PartialBallots council.PartialPolicy `json:"partial_ballots"`
+	Skipped        []Skipped             `json:"skipped"`
+	Sessions       int                   `json:"sessions"` // those with a ballot that counts
+	Entries        []Entry               `json:"entries"`
+	Categories     []Category            `json:"categories"` // by name; sessions of no category are in none
 }
 
 // Category is the leaderboard of the sessions of one category.
@@ -56,6 +58,9 @@ type Entry struct {
 	Confidence Confidence `json:"statistical_confidence"`
 }
 
+// IntervalsFrom is how many questions an entry needs to have an interval.
+const IntervalsFrom = bootstrapFrom
+
 // standing is what one session says of one model.
 type standing struct{ points, wins, votes float64 }
 
@@ -68,14 +73,11 @@ type standings struct {
 // Leaderboard computes the leaderboard over what was added so far, from ranks. A
 // ballot in records of a schema before 1.2.0, which has none, is ranked by its scores
 // (ADR-007); any other ballot without ranks says nothing here.
-func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
+func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	c.sortRows()
 	l := Leaderboard{
-		GeneratedAt: c.o.Now.UTC(), Window: Window{Sessions: len(c.order)}, PartialBallots: "available",
+		GeneratedAt: c.o.Now.UTC(), Window: Window{Sessions: len(c.order)}, PartialBallots: policy,
 		Entries: []Entry{}, Categories: []Category{},
-	}
-	if tiedLast {
-		l.PartialBallots = "tied_last"
 	}
 	if c.o.Category != "" {
 		l.Category = &c.o.Category
@@ -96,7 +98,7 @@ func (c *Collector) Leaderboard(tiedLast bool) Leaderboard {
 			if n < 0 {
 				n = len(rows)
 			}
-			if !count(ranked(rows[:n]), tiedLast, of.models) {
+			if !count(ranked(rows[:n]), policy, of.models) {
 				bad += n
 			}
 			rows = rows[n:]
@@ -152,7 +154,7 @@ func ranked(rows []row) []row {
 
 // count adds one reviewer's ballot to the session's standings. It reports false for
 // ranks that are none; nothing is then added.
-func count(rows []row, tiedLast bool, models map[int32]standing) bool {
+func count(rows []row, policy council.PartialPolicy, models map[int32]standing) bool {
 	m, ranked, best := 0, 0, math.Inf(1)
 	for _, r := range rows {
 		if r.own {
@@ -182,7 +184,7 @@ func count(rows []row, tiedLast bool, models map[int32]standing) bool {
 	for _, r := range rows {
 		rank := r.rank
 		switch {
-		case r.own, math.IsNaN(rank) && !tiedLast:
+		case r.own, math.IsNaN(rank) && policy != council.PolicyTiedLast:
 			continue
 		case math.IsNaN(rank):
 			rank = (float64(ranked) + last) / 2
@@ -228,9 +230,9 @@ func (c *Collector) entries(sessions []standings) []Entry {
 			continue
 		}
 		e.Confidence = c.confidence(len(means))
-		e.BordaNormalized, e.WinCount = settle(sum/float64(e.Appearances)), settle(e.WinCount)
+		e.BordaNormalized, e.WinCount = stat.Round(sum/float64(e.Appearances)), stat.Round(e.WinCount)
 		if len(means) >= bootstrapFrom {
-			if low, high, ok := bootstrap(means, ratio); ok {
+			if low, high, ok := stat.Bootstrap(means, ratio, reportSeed); ok {
 				e.CILower, e.CIUpper = &low, &high
 			}
 		}
@@ -247,6 +249,3 @@ func (c *Collector) entries(sessions []standings) []Entry {
 	}
 	return entries
 }
-
-// settle rounds off what additions leave behind, so that equal figures are equal.
-func settle(x float64) float64 { return math.Round(x*1e12) / 1e12 }

@@ -41,13 +41,13 @@ func ballot(session, category string, start time.Time, v ranking.Vote) []council
 	return records
 }
 
-func board(o bias.Options, tiedLast bool, records []council.BiasMetricRecord) bias.Leaderboard {
+func board(o bias.Options, policy council.PartialPolicy, records []council.BiasMetricRecord) bias.Leaderboard {
 	o.Now = today
 	c := bias.NewCollector(o)
 	for _, r := range records {
 		c.Add(r)
 	}
-	return c.Leaderboard(tiedLast)
+	return c.Leaderboard(policy)
 }
 
 func TestLeaderboardByHand(t *testing.T) {
@@ -82,23 +82,23 @@ func TestLeaderboardByHand(t *testing.T) {
 		Skipped: []bias.Skipped{}, Sessions: 2, Entries: both,
 		Categories: []bias.Category{{Category: "math", Sessions: 1, Entries: math1}},
 	}
-	if diff := cmp.Diff(want, board(bias.Options{}, false, records)); diff != "" {
+	if diff := cmp.Diff(want, board(bias.Options{}, council.PolicyAvailable, records)); diff != "" {
 		t.Error(diff)
 	}
 
 	tied := slices.Clone(both)
 	tied[2].Appearances, tied[2].VoteCount = 2, 3
-	if diff := cmp.Diff(tied, board(bias.Options{}, true, records).Entries); diff != "" {
+	if diff := cmp.Diff(tied, board(bias.Options{}, council.PolicyTiedLast, records).Entries); diff != "" {
 		t.Errorf("tied_last: %s", diff)
 	}
-	got := board(bias.Options{Category: "math"}, false, records)
+	got := board(bias.Options{Query: bias.Query{Category: "math"}}, council.PolicyAvailable, records)
 	if diff := cmp.Diff(math1, got.Entries); diff != "" || *got.Category != "math" || got.Window.Sessions != 2 {
 		t.Errorf("math alone: %+v %s", got, diff)
 	}
-	if got = board(bias.Options{WindowSessions: 2}, false, records); got.Window.Sessions != 2 || got.Sessions != 1 || got.Entries[0].Model != "b" {
+	if got = board(bias.Options{WindowSessions: 2}, council.PolicyAvailable, records); got.Window.Sessions != 2 || got.Sessions != 1 || got.Entries[0].Model != "b" {
 		t.Errorf("the last two sessions: %+v", got)
 	}
-	if got = board(bias.Options{}, false, nil); got.Sessions != 0 || got.Entries == nil || got.Window.Start != nil {
+	if got = board(bias.Options{}, council.PolicyAvailable, nil); got.Sessions != 0 || got.Entries == nil || got.Window.Start != nil {
 		t.Errorf("no sessions: %+v", got)
 	}
 }
@@ -113,7 +113,7 @@ func TestLeaderboardOddRecords(t *testing.T) {
 	bad := ballot("s", "", today, ranking.Vote{Reviewer: "y", Shown: []string{"a", "b"}, Places: [][]string{{"b"}, {"a"}}})
 	bad[0].RankValue = new(2.0)
 	old := ballot("t", "", today, ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}})
-	got := board(bias.Options{}, false, slices.Concat(good, good[:1], bad, old))
+	got := board(bias.Options{}, council.PolicyAvailable, slices.Concat(good, good[:1], bad, old))
 	want := []bias.Entry{
 		{Rank: 1, Model: "a", BordaNormalized: 1, Appearances: 1, VoteCount: 1, WinCount: 1, Confidence: "insufficient"},
 		{Rank: 2, Model: "b", Appearances: 1, VoteCount: 1, Confidence: "insufficient"},
@@ -148,7 +148,7 @@ func TestLeaderboardIsTheRanking(t *testing.T) {
 			votes = append(votes, v)
 			records = append(records, ballot("s", "", today, v)...)
 		}
-		for _, policy := range []ranking.Policy{ranking.Available, ranking.TiedLast} {
+		for _, policy := range []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast} {
 			want := map[string]bias.Entry{}
 			for _, s := range ranking.Tally(ranking.Options{Candidates: members, Votes: votes, Policy: policy}).Standings {
 				if s.VoteCount > 0 {
@@ -156,7 +156,7 @@ func TestLeaderboardIsTheRanking(t *testing.T) {
 				}
 			}
 			got := map[string]bias.Entry{}
-			for _, e := range board(bias.Options{}, policy == ranking.TiedLast, records).Entries {
+			for _, e := range board(bias.Options{}, policy, records).Entries {
 				got[e.Model] = e
 			}
 			if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-11), cmpopts.IgnoreFields(bias.Entry{}, "Rank", "Confidence")); diff != "" {
@@ -182,7 +182,7 @@ func TestLeaderboardInterval(t *testing.T) {
 		}
 		records = append(records, ballot(fmt.Sprintf("%03d", s), "", today.Add(time.Duration(s-n)*time.Minute), ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: order})...)
 	}
-	got := board(bias.Options{}, false, records)
+	got := board(bias.Options{}, council.PolicyAvailable, records)
 	p := first / n
 	se := math.Sqrt(p * (1 - p) / n)
 	a := got.Entries[0]
@@ -190,10 +190,10 @@ func TestLeaderboardInterval(t *testing.T) {
 		t.Errorf("%+v with interval %v to %v, want %v and %v to %v", a, *a.CILower, *a.CIUpper, p, p-1.96*se, p+1.96*se)
 	}
 	rng.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
-	if diff := cmp.Diff(got, board(bias.Options{}, false, records)); diff != "" {
+	if diff := cmp.Diff(got, board(bias.Options{}, council.PolicyAvailable, records)); diff != "" {
 		t.Errorf("another order of records: %s", diff)
 	}
-	if few := board(bias.Options{WindowSessions: 19}, false, records); few.Entries[0].CILower != nil || few.Entries[0].Confidence != bias.ConfidencePreliminary {
+	if few := board(bias.Options{WindowSessions: 19}, council.PolicyAvailable, records); few.Entries[0].CILower != nil || few.Entries[0].Confidence != bias.ConfidencePreliminary {
 		t.Errorf("19 sessions: %+v", few.Entries[0])
 	}
 }
@@ -220,7 +220,7 @@ func TestLeaderboardRanksOldBallotsByScore(t *testing.T) {
 	want := map[string]float64{"b": (0.5 + 0) / 2, "c": 1, "d": 0.5}
 	// Of the four that a could rank, b and d share the places 1 and 2 of 0 to 3.
 	got := map[string]float64{}
-	for _, e := range board(bias.Options{}, false, records).Entries {
+	for _, e := range board(bias.Options{}, council.PolicyAvailable, records).Entries {
 		got[e.Model] = e.BordaNormalized
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -253,28 +253,6 @@ func TestReportOfAnEarlySchemaSaysWhyItHasNoPositions(t *testing.T) {
 			if m.Name == "position_score_correlation" && schema != council.RecordSchema && !strings.Contains(m.Reason, want) {
 				t.Errorf("schema %s: %s says %q", schema, m.Name, m.Reason)
 			}
-		}
-	}
-}
-
-// The text says why there is no leaderboard, and only what is true.
-func TestLeaderboardTextWithoutBallots(t *testing.T) {
-	unranked := ballot("s", "coding", today, ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}})
-	for _, tt := range []struct {
-		name, category string
-		records        []council.BiasMetricRecord
-		want           string
-	}{
-		{"no session", "", nil, "outside the window"},
-		{"a session without a ballot", "", unranked, "none of their reviewers ranked two answers"},
-		{"no session of the category", "math", unranked, "was given the category math"},
-	} {
-		var text strings.Builder
-		if err := board(bias.Options{Category: tt.category}, false, tt.records).WriteText(&text); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(text.String(), tt.want) {
-			t.Errorf("%s: the text lacks %q:\n%s", tt.name, tt.want, text.String())
 		}
 	}
 }

@@ -37,9 +37,9 @@ type commands struct {
 	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`
 	Store       storeCmd       `cmd:"" help:"Look into the record store."`
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
-	Probe       probeCmd       `cmd:"" help:"Have reviewers read the same answers again and again, and see how far they agree with themselves."`
+	Probe       probeCmd       `cmd:"" help:"Have reviewers read the same answers several times, and see if they agree with themselves."`
 	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
-	Validate    validateCmd    `cmd:"" name:"validate-statistics" help:"Run the bias report over simulated records whose truth is known, and see what it finds."`
+	Validate    validateCmd    `cmd:"" name:"validate-statistics" help:"Run the bias report over simulated records whose truth is known."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask the daemon on this machine whether it is alive."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }
@@ -47,11 +47,10 @@ type commands struct {
 // usageError is an error of the command line or the environment.
 type usageError struct{ error }
 
-// exited is how kong's own exit, as after --help, leaves the parser.
+// exited is the exit code with which kong leaves the parser by itself, as after --help.
 type exited int
 
-// loadConfig reads the settings, and reports with their problems those of what they
-// name.
+// loadConfig reads the settings and the files that they name.
 func loadConfig() (config.Config, error) {
 	cfg, err := daemon.LoadConfig()
 	if err != nil {
@@ -60,8 +59,8 @@ func loadConfig() (config.Config, error) {
 	return cfg, nil
 }
 
-// Main runs one command and returns the process's exit code. When ctx ends, the
-// command stops in good order.
+// Main runs one command and returns the exit code of the process. When ctx ends, the
+// command finishes what it must not leave half done, and stops.
 func Main(ctx context.Context, std IO) (code int) {
 	if std.Version == "" {
 		std.Version = "dev"
@@ -79,7 +78,8 @@ func Main(ctx context.Context, std IO) (code int) {
 		}
 	}()
 	parser, err := kong.New(&commands{}, kong.Name("councild"),
-		kong.Description("A council of language models: they answer, review each other's anonymised answers, and a chairman writes the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config lists them."),
+		kong.Description("A council of language models: they answer, review each other's anonymised answers, and a chairman writes "+
+			"the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config lists them."),
 		kong.Writers(std.Stdout, std.Stderr), kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -24,7 +25,7 @@ type probeCmd struct {
 	Questions []string `arg:"" optional:"" help:"The questions."`
 	File      string   `help:"File of more questions, one a line." placeholder:"FILE"`
 	Out       string   `help:"New file for the records." required:"" placeholder:"FILE"`
-	Repeats   int      `help:"How often each reviewer reads the same answers, every second time in reversed order." default:"4" placeholder:"N"`
+	Repeats   int      `help:"How often each reviewer reads the same answers, every second time reversed." default:"4" placeholder:"N"`
 	Sessions  int      `help:"How many questions to ask, from the first again when there are fewer; 0 for each once." placeholder:"N"`
 	Simulate  bool     `help:"Ask four simulated models: no key and no network needed."`
 	Yes       bool     `help:"Start: without it the command says what it would cost, and ends."`
@@ -57,15 +58,13 @@ func (c probeCmd) Run(ctx context.Context, std IO) error {
 	var sim simllm.Options
 	if c.Simulate {
 		cfg = daemon.Simulated(cfg, c.Out)
-		sim.Models = simllm.Council()
-		for i := range sim.Models {
-			sim.Models[i].Latency = simllm.Latency{}
-		}
+		sim.Models = instantCouncil()
 	} else if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}
 	}
 	cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
-	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Simulated: sim, Log: slog.New(slog.DiscardHandler), Version: std.Version})
+	log := slog.New(slog.DiscardHandler)
+	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Simulated: sim, Log: log, Version: std.Version})
 	if err != nil {
 		return err
 	}
@@ -144,7 +143,8 @@ func (c probeCmd) cost(cfg config.Config, plans []council.Plan) string {
 	case c.Simulate:
 		return text + "They cost nothing: the members are simulated, and so are their prices.\n"
 	case cfg.MaxCostUSD != nil:
-		text += fmt.Sprintf("LLM_COUNCIL_MAX_COST_USD lets no call start once the answers to a question, or a round of reviews, have cost $%g: about $%g in all.\n",
+		text += fmt.Sprintf("LLM_COUNCIL_MAX_COST_USD lets no call start once the answers to a question, "+
+			"or a round of reviews, have cost $%g: about $%g in all.\n",
 			*cfg.MaxCostUSD, *cfg.MaxCostUSD*float64(len(plans)*(1+c.Repeats)))
 	default:
 		text += "What they will cost is not known: providers tell it with the reply, or not at all.\n"
@@ -187,14 +187,17 @@ func (c probeCmd) probe(ctx context.Context, std IO, e *daemon.Engine, plans []c
 // write writes the figures for people.
 func (p probed) write(w io.Writer, path string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "THE SAME ANSWERS IN THE SAME ORDER\nREVIEWER\tREPEATED\tIDENTICAL\tICC(1)\tWITHIN SD\tTAU-B") // errors come with Flush
+	_, _ = fmt.Fprintln(t, "THE SAME ANSWERS IN THE SAME ORDER\n"+ // errors come with Flush
+		"REVIEWER\tREPEATED\tIDENTICAL\tICC(1)\tWITHIN SD\tTAU-B")
 	for _, r := range p.Reviewers {
-		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", r.ReviewerID, r.Repeated, figure(r.Identical), interval(r.ICC), interval(r.WithinSD), figure(r.TauB))
+		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n",
+			r.ReviewerID, r.Repeated, figure(r.Identical), interval(r.ICC), interval(r.WithinSD), figure(r.TauB))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintln(t, "\nTHE SAME ANSWERS IN REVERSED ORDER\nREVIEWER\tPAIRS\tIN CONFLICT\tFIRST WINS\tLAST WINS\tP\tFIRST OR TIE\tLAST OR TIE")
+	_, _ = fmt.Fprintln(t, "\nTHE SAME ANSWERS IN REVERSED ORDER\n"+
+		"REVIEWER\tPAIRS\tIN CONFLICT\tFIRST WINS\tLAST WINS\tP\tFIRST OR TIE\tLAST OR TIE")
 	for _, r := range p.Reviewers {
 		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%d\t%d\t%s\t%d\t%d\n",
 			r.ReviewerID, r.Comparisons, interval(r.ConflictRate), r.Primacy, r.Recency, figure(r.PValue), r.PrimacyTies, r.RecencyTies)
@@ -228,7 +231,7 @@ func figure(x *float64) string {
 	return fmt.Sprintf("%.3f", *x)
 }
 
-func interval(e bias.Estimate) string {
+func interval(e stat.Estimate) string {
 	if e.Lower == nil || e.Upper == nil {
 		return figure(e.Value)
 	}

@@ -44,12 +44,9 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 
-	models := simllm.Council()
-	for i := range models {
-		models[i].Latency = simllm.Latency{}
-	}
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
-		Config: cfg, Simulated: simllm.Options{Seed: c.Seed, Models: models}, Recorder: out, Log: slog.New(slog.DiscardHandler), Version: std.Version,
+		Config: cfg, Simulated: simllm.Options{Seed: c.Seed, Models: instantCouncil()}, Recorder: out,
+		Log: slog.New(slog.DiscardHandler), Version: std.Version,
 	})
 	if err != nil {
 		return err
@@ -78,10 +75,20 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	return err
 }
 
-// newFile returns an error when there is a file at path.
+// instantCouncil returns the models of the simulated council, which answer at once.
+func instantCouncil() []simllm.Model {
+	models := simllm.Council()
+	for i := range models {
+		models[i].Latency = simllm.Latency{}
+	}
+	return models
+}
+
+// newFile returns an error unless path names no file yet.
 func newFile(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return usageError{fmt.Errorf("%s is there already, or cannot be looked at: --out names a new file, so that these records never mix with others", path)}
+		return usageError{fmt.Errorf("%s is there already, or cannot be looked at: "+
+			"--out names a new file, so that these records never mix with others", path)}
 	}
 	return nil
 }

@@ -25,13 +25,15 @@ const (
 	minTokenSize = 16 // characters; 16 hexadecimal digits are 64 bits
 )
 
-// complete brings the values into the form that the others expect.
+// complete brings the values into the form in which they are checked and used.
 func (c *Config) complete(p *problems) {
 	trim(p, "LLM_COUNCIL_API_TOKENS", c.APITokens)
-	trim(p, "LLM_COUNCIL_MODELS", c.Models)
-	trim(p, "LLM_COUNCIL_CHAIRMAN_FALLBACKS", c.ChairmanFallbacks)
-	trim(p, "LLM_COUNCIL_REVIEWERS", c.Reviewers)
-	trim(p, "LLM_COUNCIL_ALLOWED_MODELS", c.AllowedModels)
+	for variable, models := range map[string][]string{
+		"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_CHAIRMAN_FALLBACKS": c.ChairmanFallbacks,
+		"LLM_COUNCIL_REVIEWERS": c.Reviewers, "LLM_COUNCIL_ALLOWED_MODELS": c.AllowedModels,
+	} {
+		trim(p, variable, models)
+	}
 
 	// Paths are appended to these, and a double slash is another path.
 	c.BaseURL = strings.TrimRight(c.BaseURL, "/")
@@ -59,68 +61,81 @@ func trim[T ~string](p *problems, variable string, list []T) {
 
 // check reports every value that is out of its range or at odds with another.
 func (c *Config) check(p *problems) {
-	require := func(ok bool, variable, problem string) {
-		if !ok {
-			p.invalid(variable, problem)
-		}
-	}
-
-	require(isHostPort(c.Addr), "LLM_COUNCIL_ADDR", "is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080")
 	c.checkProviders(p)
 	c.checkSecrets(p)
 	c.checkCouncil(p)
 
-	require(c.MaxModels >= 2, "LLM_COUNCIL_MAX_MODELS", outOfRange+"use 2 or more")
-	require(c.MaxSessions >= 1, "LLM_COUNCIL_MAX_SESSIONS", outOfRange+"use 1 or more")
-	require(within(c.MaxSessionsPerToken, 1, math.MaxInt), "LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN", outOfRange+"use 1 or more")
-	require(within(c.RateLimit, 1, math.MaxInt), "LLM_COUNCIL_RATE_LIMIT", outOfRange+"use 1 or more")
-	require(c.MaxCallsPerProvider >= 1, "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER", outOfRange+"use 1 or more")
-
-	require(c.Timeout > 0, "LLM_COUNCIL_TIMEOUT", outOfRange+"use a time above 0")
-	require(c.AttemptTimeout > 0, "LLM_COUNCIL_ATTEMPT_TIMEOUT", outOfRange+"use a time above 0")
-	require(c.MaxAttempts >= 1, "LLM_COUNCIL_MAX_ATTEMPTS", outOfRange+"use 1 or more")
-	require(c.DialTimeout > 0, "LLM_COUNCIL_DIAL_TIMEOUT", outOfRange+"use a time above 0")
-	require(c.IdleTimeout > 0, "LLM_COUNCIL_IDLE_TIMEOUT", outOfRange+"use a time above 0")
-	require(within(c.StragglerGrace, 0, math.MaxInt64), "LLM_COUNCIL_STRAGGLER_GRACE", outOfRange+"use a time of 0 or more, or off")
-	require(c.DrainTimeout >= 0, "LLM_COUNCIL_DRAIN_TIMEOUT", outOfRange+"use a time of 0 or more")
-
-	require(within(c.MaxCostUSD, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD", outOfRange+"use an amount above 0")
-	require(within(c.MaxTotalTokens, 1, math.MaxInt64), "LLM_COUNCIL_MAX_TOTAL_TOKENS", outOfRange+"use 1 or more")
-	require(within(c.MaxOutputTokens, 1, math.MaxInt), "LLM_COUNCIL_MAX_OUTPUT_TOKENS", outOfRange+"use 1 or more")
-	require(within(c.Temperature, 0, 2), "LLM_COUNCIL_TEMPERATURE", outOfRange+"use 0 to 2")
-	require(within(c.ReviewTemperature, 0, 2), "LLM_COUNCIL_REVIEW_TEMPERATURE", outOfRange+"use 0 to 2")
-
 	orders := []council.Order{council.OrderBalanced, council.OrderPerReviewer, council.OrderShared}
-	require(slices.Contains(orders, c.Order), "LLM_COUNCIL_ORDER", "is not an order: use balanced, per_reviewer or shared")
-	require(within(&c.SelfReviewRate, 0, 1), "LLM_COUNCIL_SELF_REVIEW_RATE", outOfRange+"use 0 to 1")
-	policies := []string{"available", "tied_last"}
-	require(slices.Contains(policies, c.PartialBallots), "LLM_COUNCIL_PARTIAL_BALLOTS", "is not a policy: use available or tied_last")
-
-	require(within(&c.LengthCorrelationThreshold, 0, 1), "LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD", outOfRange+"use 0 to 1")
-	require(within(&c.PositionVarianceThreshold, 0, math.MaxFloat64), "LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD", outOfRange+"use 0 or more")
-	require(within(&c.DemographicsThreshold, 0, 1), "LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD", outOfRange+"use 0 to 1")
-	require(within(&c.BiasConsent, 0, 4), "LLM_COUNCIL_BIAS_CONSENT", outOfRange+"use 0 to 4")
-	require(slices.Contains([]string{"session", "interval", "off"}, c.BiasFsync), "LLM_COUNCIL_BIAS_FSYNC", "is not a mode: use session, interval or off")
-	require(c.BiasFsyncInterval > 0, "LLM_COUNCIL_BIAS_FSYNC_INTERVAL", outOfRange+"use a time above 0")
-	require(c.BiasRotateBytes >= 1, "LLM_COUNCIL_BIAS_ROTATE_BYTES", outOfRange+"use 1 or more")
-	require(within(c.BiasRetentionDays, 1, maxDays), "LLM_COUNCIL_BIAS_RETENTION_DAYS", outOfRange+"use 1 to 36500")
-	require(c.BiasWindowSessions >= 0, "LLM_COUNCIL_BIAS_WINDOW_SESSIONS", outOfRange+"use 0 or more")
-	require(c.BiasWindowDays >= 0, "LLM_COUNCIL_BIAS_WINDOW_DAYS", outOfRange+"use 0 or more")
-	require(c.MinBiasSessions >= 10, "LLM_COUNCIL_MIN_BIAS_SESSIONS", outOfRange+"use 10 or more")
-
-	require(c.SessionRetention >= 0, "LLM_COUNCIL_SESSION_RETENTION", outOfRange+"use a time of 0 or more")
-	require(c.SessionsKept >= 0, "LLM_COUNCIL_SESSIONS_KEPT", outOfRange+"use 0 or more")
-
-	require(c.MaxBodyBytes >= 1, "LLM_COUNCIL_MAX_BODY_BYTES", outOfRange+"use 1 or more")
-	require(c.MaxMessages >= 1, "LLM_COUNCIL_MAX_MESSAGES", outOfRange+"use 1 or more")
-	require(c.MaxQueryBytes >= 1, "LLM_COUNCIL_MAX_QUERY_BYTES", outOfRange+"use 1 or more")
-	require(c.MaxUpstreamBytes >= 1, "LLM_COUNCIL_MAX_UPSTREAM_BYTES", outOfRange+"use 1 or more")
-	require(c.MaxSessionBytes >= 1, "LLM_COUNCIL_MAX_SESSION_BYTES", outOfRange+"use 1 or more")
-
+	policies := []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast}
+	modes := []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff}
 	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
-	require(slices.Contains(levels, c.LogLevel), "LLM_COUNCIL_LOG_LEVEL", "is not a level: "+useLevel)
 	formats := []string{"auto", "text", "json"}
-	require(slices.Contains(formats, c.LogFormat), "LLM_COUNCIL_LOG_FORMAT", "is not a format: use auto, text or json")
+	members := len(c.Models) // 0: there is no council
+	for _, rule := range []struct {
+		ok                bool
+		variable, problem string
+	}{
+		{isHostPort(c.Addr), "LLM_COUNCIL_ADDR", "is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"},
+		{slices.Contains(orders, c.Order), "LLM_COUNCIL_ORDER", "is not an order: use balanced, per_reviewer or shared"},
+		{slices.Contains(policies, c.PartialBallots), "LLM_COUNCIL_PARTIAL_BALLOTS", "is not a policy: use available or tied_last"},
+		{slices.Contains(modes, c.BiasFsync), "LLM_COUNCIL_BIAS_FSYNC", "is not a mode: use session, interval or off"},
+		{slices.Contains(levels, c.LogLevel), "LLM_COUNCIL_LOG_LEVEL", "is not a level: " + useLevel},
+		{slices.Contains(formats, c.LogFormat), "LLM_COUNCIL_LOG_FORMAT", "is not a format: use auto, text or json"},
+
+		{c.MaxModels >= 2, "LLM_COUNCIL_MAX_MODELS", outOfRange + "use 2 or more"},
+		{c.MaxSessions >= 1, "LLM_COUNCIL_MAX_SESSIONS", outOfRange + "use 1 or more"},
+		{within(c.MaxSessionsPerToken, 1, math.MaxInt), "LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN", outOfRange + "use 1 or more"},
+		{within(c.RateLimit, 1, math.MaxInt), "LLM_COUNCIL_RATE_LIMIT", outOfRange + "use 1 or more"},
+		{c.MaxCallsPerProvider >= 1, "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER", outOfRange + "use 1 or more"},
+
+		{c.Timeout > 0, "LLM_COUNCIL_TIMEOUT", outOfRange + "use a time above 0"},
+		{c.AttemptTimeout > 0, "LLM_COUNCIL_ATTEMPT_TIMEOUT", outOfRange + "use a time above 0"},
+		{c.MaxAttempts >= 1, "LLM_COUNCIL_MAX_ATTEMPTS", outOfRange + "use 1 or more"},
+		{c.DialTimeout > 0, "LLM_COUNCIL_DIAL_TIMEOUT", outOfRange + "use a time above 0"},
+		{c.IdleTimeout > 0, "LLM_COUNCIL_IDLE_TIMEOUT", outOfRange + "use a time above 0"},
+		{within(c.StragglerGrace, 0, math.MaxInt64), "LLM_COUNCIL_STRAGGLER_GRACE", outOfRange + "use a time of 0 or more, or off"},
+		{c.DrainTimeout >= 0, "LLM_COUNCIL_DRAIN_TIMEOUT", outOfRange + "use a time of 0 or more"},
+
+		{
+			c.Quorum >= 0 && (members == 0 || c.Quorum <= members), "LLM_COUNCIL_QUORUM",
+			outOfRange + "use 1 to the number of LLM_COUNCIL_MODELS, or 0 for more than half of them",
+		},
+		{
+			within(c.MaxCostUSD, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD",
+			outOfRange + "use an amount above 0",
+		},
+		{within(c.MaxTotalTokens, 1, math.MaxInt64), "LLM_COUNCIL_MAX_TOTAL_TOKENS", outOfRange + "use 1 or more"},
+		{within(c.MaxOutputTokens, 1, math.MaxInt), "LLM_COUNCIL_MAX_OUTPUT_TOKENS", outOfRange + "use 1 or more"},
+		{within(c.Temperature, 0, 2), "LLM_COUNCIL_TEMPERATURE", outOfRange + "use 0 to 2"},
+		{within(c.ReviewTemperature, 0, 2), "LLM_COUNCIL_REVIEW_TEMPERATURE", outOfRange + "use 0 to 2"},
+		{within(&c.SelfReviewRate, 0, 1), "LLM_COUNCIL_SELF_REVIEW_RATE", outOfRange + "use 0 to 1"},
+
+		{within(&c.LengthCorrelationThreshold, 0, 1), "LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD", outOfRange + "use 0 to 1"},
+		{
+			within(&c.PositionVarianceThreshold, 0, math.MaxFloat64), "LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD",
+			outOfRange + "use 0 or more",
+		},
+		{within(&c.DemographicsThreshold, 0, 1), "LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD", outOfRange + "use 0 to 1"},
+		{within(&c.BiasConsent, 0, 4), "LLM_COUNCIL_BIAS_CONSENT", outOfRange + "use 0 to 4"},
+		{c.BiasFsyncInterval > 0, "LLM_COUNCIL_BIAS_FSYNC_INTERVAL", outOfRange + "use a time above 0"},
+		{c.BiasRotateBytes >= 1, "LLM_COUNCIL_BIAS_ROTATE_BYTES", outOfRange + "use 1 or more"},
+		{within(c.BiasRetentionDays, 1, maxDays), "LLM_COUNCIL_BIAS_RETENTION_DAYS", outOfRange + "use 1 to 36500"},
+		{c.BiasWindowSessions >= 0, "LLM_COUNCIL_BIAS_WINDOW_SESSIONS", outOfRange + "use 0 or more"},
+		{c.BiasWindowDays >= 0, "LLM_COUNCIL_BIAS_WINDOW_DAYS", outOfRange + "use 0 or more"},
+		{c.MinBiasSessions >= 10, "LLM_COUNCIL_MIN_BIAS_SESSIONS", outOfRange + "use 10 or more"},
+
+		{c.SessionRetention >= 0, "LLM_COUNCIL_SESSION_RETENTION", outOfRange + "use a time of 0 or more"},
+		{c.SessionsKept >= 0, "LLM_COUNCIL_SESSIONS_KEPT", outOfRange + "use 0 or more"},
+		{c.MaxBodyBytes >= 1, "LLM_COUNCIL_MAX_BODY_BYTES", outOfRange + "use 1 or more"},
+		{c.MaxMessages >= 1, "LLM_COUNCIL_MAX_MESSAGES", outOfRange + "use 1 or more"},
+		{c.MaxQueryBytes >= 1, "LLM_COUNCIL_MAX_QUERY_BYTES", outOfRange + "use 1 or more"},
+		{c.MaxUpstreamBytes >= 1, "LLM_COUNCIL_MAX_UPSTREAM_BYTES", outOfRange + "use 1 or more"},
+		{c.MaxSessionBytes >= 1, "LLM_COUNCIL_MAX_SESSION_BYTES", outOfRange + "use 1 or more"},
+	} {
+		if !rule.ok {
+			p.invalid(rule.variable, rule.problem)
+		}
+	}
 }
 
 // within says whether a value lies in a range, bounds included. Nil, a setting
@@ -162,7 +177,8 @@ func (c *Config) checkProviders(p *problems) {
 		case provider.Name == SimProvider:
 			p.add("LLM_COUNCIL_PROVIDERS", "entry %d is named sim, which is built in: choose another name", i+1)
 		case strings.HasSuffix(key, fileSuffix):
-			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has a name that ends in \"file\", which its key's variable cannot: choose another name", i+1)
+			p.add("LLM_COUNCIL_PROVIDERS",
+				"entry %d has a name that ends in \"file\", which its key's variable cannot: choose another name", i+1)
 		case seen[key]:
 			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has the name of an earlier one (- and _ count as equal): choose another name", i+1)
 		}
@@ -179,7 +195,8 @@ func (c *Config) checkSecrets(p *problems) {
 		case !isVisible(token):
 			p.add("LLM_COUNCIL_API_TOKENS", "entry %d "+useVisible+": separate tokens by commas", i+1)
 		case token != "" && len(token) < minTokenSize:
-			p.add("LLM_COUNCIL_API_TOKENS", "entry %d has less than %d characters: use a long random text, such as openssl rand -hex 32 prints", i+1, minTokenSize)
+			p.add("LLM_COUNCIL_API_TOKENS", "entry %d has less than %d characters: "+
+				"use a long random text, such as openssl rand -hex 32 prints", i+1, minTokenSize)
 		}
 	}
 	if !isVisible(c.APIKey) {
@@ -192,7 +209,8 @@ func (c *Config) checkSecrets(p *problems) {
 	}
 	unreadable := p.texts["LLM_COUNCIL_HASH_SECRET_FILE"] != "" // reported by readFiles
 	if c.BiasConsent == 4 && c.HashSecret == "" && !unreadable {
-		p.add("LLM_COUNCIL_HASH_SECRET", "is not set, and LLM_COUNCIL_BIAS_CONSENT is 4: set it to a long random text, or choose a lower consent level")
+		p.add("LLM_COUNCIL_HASH_SECRET", "is not set, and LLM_COUNCIL_BIAS_CONSENT is 4: "+
+			"set it to a long random text, or choose a lower consent level")
 	}
 }
 
@@ -205,13 +223,9 @@ func (c *Config) checkCouncil(p *problems) {
 	if len(c.Models) == 1 {
 		p.add("LLM_COUNCIL_MODELS", "names one model: list two or more, separated by commas")
 	}
-	if n := len(c.Models); n > c.MaxModels {
-		p.add("LLM_COUNCIL_MODELS", "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", n, c.MaxModels)
-	}
-	if n := len(c.Reviewers); n > c.MaxModels {
-		p.add("LLM_COUNCIL_REVIEWERS", "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", n, c.MaxModels)
-	}
-	if c.Quorum < 0 || (len(c.Models) > 0 && c.Quorum > len(c.Models)) {
-		p.invalid("LLM_COUNCIL_QUORUM", outOfRange+"use 1 to the number of LLM_COUNCIL_MODELS, or 0 for more than half of them")
+	for variable, models := range map[string][]string{"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_REVIEWERS": c.Reviewers} {
+		if n := len(models); n > c.MaxModels {
+			p.add(variable, "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", n, c.MaxModels)
+		}
 	}
 }

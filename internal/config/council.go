@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/councild/councild/internal/council"
 )
 
 // Named returns every model that the settings name, each once.
@@ -28,16 +30,14 @@ type used struct {
 
 // used returns the providers, but for the simulated one, that named models go to.
 func (c Config) used() []used {
-	all := make([]used, 0, 1+len(c.Providers))
-	all = append(all, used{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", ""})
-	for _, p := range c.Providers {
-		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.keyVariable(), ""})
+	first := map[string]string{} // the first model by its provider
+	for _, model := range slices.Backward(c.Named()) {
+		provider, _ := council.SplitModel(model, c.ProviderNames())
+		first[provider] = model
 	}
-	for i := range all {
-		goesThere := func(model string) bool { return c.ProviderOf(model) == all[i].Name }
-		if named := c.Named(); slices.ContainsFunc(named, goesThere) {
-			all[i].model = named[slices.IndexFunc(named, goesThere)]
-		}
+	all := []used{{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", first[""]}}
+	for _, p := range c.Providers {
+		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.keyVariable(), first[p.Name]})
 	}
 	return slices.DeleteFunc(all, func(u used) bool { return u.model == "" })
 }
@@ -90,7 +90,8 @@ func (c Config) Warnings() []string {
 			warn(u.urlVariable, "%s ends in /chat/completions, which councild adds to every base URL: leave that end out", u.BaseURL)
 		}
 		if u.url().Path == "" {
-			warn(u.urlVariable, "%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
+			warn(u.urlVariable,
+				"%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
 		}
 		if u.APIKey == "" && u.url().Scheme == "https" && !u.asksForKey() {
 			warn(u.keyVariable, "is not set, and %q goes to %s: set it if calls fail with HTTP 401", u.model, u.BaseURL)
@@ -98,8 +99,8 @@ func (c Config) Warnings() []string {
 	}
 	for _, model := range c.Named() {
 		if name, ok := c.unknownProvider(model); ok {
-			warn("LLM_COUNCIL_PROVIDERS",
-				"no provider has the name %q, so that %q goes to the default one, as a whole: add %[1]s=url if a provider is meant", name, model)
+			warn("LLM_COUNCIL_PROVIDERS", "no provider has the name %q, so that %q goes to the default one, as a whole: "+
+				"add %[1]s=url if a provider is meant", name, model)
 		}
 	}
 	return warnings
@@ -112,12 +113,9 @@ func (c Config) Warnings() []string {
 // whole id.
 func (c Config) unknownProvider(model string) (name string, ok bool) {
 	name, id, found := strings.Cut(model, ":")
-	if !found || c.ProviderOf(model) != "" || !providerName.MatchString(name) {
+	names := c.ProviderNames()
+	if !found || slices.Contains(names, name) || !providerName.MatchString(name) {
 		return "", false
-	}
-	names := []string{SimProvider}
-	for _, p := range c.Providers {
-		names = append(names, p.Name)
 	}
 	isNear := func(other string) bool { return 2*distance(name, other) < len(other) }
 	known := []string{

@@ -67,6 +67,10 @@ type Ballot struct {
 	ScoreRankMismatch bool `json:"score_rank_mismatch"`
 }
 
+// Partial reports whether the ballot ranks some but not all labels of a slate of the
+// given length.
+func (b Ballot) Partial(slate int) bool { return len(b.Ranking) > 0 && len(b.Ranking) < slate }
+
 // Groups returns the ranking as places from best to worst, each a group of one
 // or more labels that share it.
 func (b Ballot) Groups() [][]Label {
@@ -148,6 +152,6 @@ type Support struct {
 // Omission is who wins when one ballot is left out.
 type Omission struct {
 	Reviewer string   `json:"reviewer"`
-	Winners  []string `json:"winners"` // more than one when they are equal
-	Changes  bool     `json:"changes"` // others win than with all ballots
+	Winners  []string `json:"winners"` // more than one when they are equal; empty when no ballot is left
+	Changes  bool     `json:"changes"` // the winners are not those of all ballots
 }

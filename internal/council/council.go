@@ -26,24 +26,12 @@ const (
 	Stage3 Stage = "stage3" // the chairman writes
 )
 
-// Member is one seat of the council.
-type Member struct {
-	// ID names the seat everywhere: it is the model, with "#2", "#3" behind it
-	// for further instances of the same model.
-	ID string
-	// Model is the configured model name, which a Completer understands.
-	Model string
-}
-
 // Call is one request for a completion.
 type Call struct {
 	Stage    Stage
 	Model    string // as in Member.Model
 	Messages []Message
-	// Temperature and MaxOutputTokens are sent only when set: nil leaves the
-	// provider's own default in force.
-	Temperature     *float64
-	MaxOutputTokens *int
+	Sampling
 	// Format asks for a reply of this form, where the provider supports that: the
 	// prompt must ask for it too. Nil leaves the form open.
 	Format *Format
@@ -52,6 +40,13 @@ type Call struct {
 	// failed. It is called one call at a time, by the goroutine that called
 	// Complete, and never after Complete returned; the reply waits for it.
 	OnDelta func(text string)
+}
+
+// Sampling are the sampling options of a Call. They are sent only when set: nil
+// leaves the provider's own default in force.
+type Sampling struct {
+	Temperature     *float64 // 0 to 2
+	MaxOutputTokens *int     // 1 or more
 }
 
 // Format is the form of a structured reply.

@@ -148,3 +148,12 @@ func TestSlate(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestPartial(t *testing.T) {
+	for ranked, want := range []bool{false, true, true, false} {
+		b := council.Ballot{Ranking: []council.Label{"A", "B", "C"}[:ranked]}
+		if got := b.Partial(3); got != want {
+			t.Errorf("with %d of 3 labels: %v, want %v", ranked, got, want)
+		}
+	}
+}

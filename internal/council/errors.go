@@ -89,7 +89,7 @@ const (
 	FailRefused         FailureCode = "refused"          // the model declined
 	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped it
 	FailLength          FailureCode = "length"           // it ended at the token limit
-	FailCut             FailureCode = "cut"              // not waited for: a quorum was there, and LLM_COUNCIL_STRAGGLER_GRACE over
+	FailCut             FailureCode = "cut"              // not waited for: a quorum was there, and the grace for stragglers over
 	FailBreakerOpen     FailureCode = "breaker_open"     // not called: the model failed too often of late
 	FailBudget          FailureCode = "budget"           // not called: the budget is spent
 	FailNoAnswer        FailureCode = "no_answer"        // not called: there was nothing to work on
@@ -101,7 +101,7 @@ const (
 
 // ErrCut is the cause of a context whose calls are not waited for any longer. A
 // Completer reports FailCut then.
-var ErrCut = errors.New("not waited for: a quorum was there, and LLM_COUNCIL_STRAGGLER_GRACE was over")
+var ErrCut = errors.New("not waited for")
 
 // Failure is why a seat did not deliver. Message may hold the provider's words,
 // at most 1 KiB, never a key.

@@ -116,3 +116,13 @@ func TokenBucket(n int64) string {
 		return "2000+"
 	}
 }
+
+// Fsync says when the records of a session count as kept.
+type Fsync string
+
+// The values of Fsync.
+const (
+	FsyncSession  Fsync = "session"  // once they are on disk
+	FsyncInterval Fsync = "interval" // once they are written; they are on disk an interval later at most
+	FsyncOff      Fsync = "off"      // once they are written; the operating system chooses when they are on disk
+)

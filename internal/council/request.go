@@ -32,6 +32,15 @@ const (
 	OrderShared      Order = "shared"       // one order for all
 )
 
+// PartialPolicy says what a ballot that leaves out candidates means for them.
+type PartialPolicy string
+
+// The policies for partial ballots.
+const (
+	PolicyAvailable PartialPolicy = "available" // nothing: they get no points and no vote (ADR-007)
+	PolicyTiedLast  PartialPolicy = "tied_last" // they share the last places, which counts as a vote on them
+)
+
 // OnPartial says whether a degraded result may be returned.
 type OnPartial string
 

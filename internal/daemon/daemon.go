@@ -55,22 +55,22 @@ func (o *Options) validate() error {
 	return o.Config.RequireCouncil()
 }
 
-// Daemon is a councild that listens. It is made by New and used up by Serve.
+// Daemon is a councild that listens. New makes it, and Serve runs it once.
 type Daemon struct {
 	cfg      config.Config
 	log      *slog.Logger
 	store    *store.Store // nil when records are switched off
 	engine   *Engine
 	listener net.Listener
-	tokens   []string // that callers need; none: nobody is asked
+	tokens   []string // callers need one of them; none: no token is asked for
 	api      *httpapi.API
 	server   *http.Server
 	draining atomic.Bool
 	teardown teardown
 }
 
-// New binds the address and wires everything that a daemon needs. The caller calls
-// Serve, which also releases it, or Close.
+// New binds the address and wires everything that a daemon needs. The caller then calls
+// Serve, which releases everything at its end, or Close.
 func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -117,7 +117,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Council: d.engine, Daemon: d, Models: cfg.Models, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
-		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout, Log: log, Version: o.Version,
+		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,
+		Log: log, Version: o.Version, Settings: config.SettingNames(),
 	}
 	if cfg.Metrics {
 		options.Metrics = d.engine.metrics.Handler()
@@ -131,7 +132,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	d.teardown.push("the interface", always(d.api.Close))
 	d.server = &http.Server{
 		Handler: d.api, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
-		WriteTimeout: cfg.Timeout + time.Minute, // a run, and its answer
+		WriteTimeout: cfg.Timeout + time.Minute, // for the run, and for sending its answer
 		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed {
@@ -140,14 +141,15 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		},
 	}
 	bounded.evict = func() {
-		d.server.SetKeepAlivesEnabled(false) // closes what is idle
+		d.server.SetKeepAlivesEnabled(false) // closes the idle connections
 		d.server.SetKeepAlivesEnabled(true)
 	}
 	return d, nil
 }
 
-// requireTokens returns the bearer tokens that callers need. An address that others can
-// reach is never left open: without configured tokens one is made.
+// requireTokens returns the bearer tokens of which callers need one. It makes a token
+// where none is configured and other machines can reach the address: such an address is
+// never left open.
 func requireTokens(ctx context.Context, configured []config.Secret, addr net.Addr, log *slog.Logger) []string {
 	tokens := make([]string, 0, len(configured))
 	for _, t := range configured {
@@ -155,18 +157,19 @@ func requireTokens(ctx context.Context, configured []config.Secret, addr net.Add
 	}
 	if address, ok := addr.(*net.TCPAddr); len(tokens) == 0 && ok && !address.IP.IsLoopback() {
 		tokens = []string{rand.Text()}
-		log.WarnContext(ctx, "the address is not loopback and LLM_COUNCIL_API_TOKENS is not set: made a token for this run", "token", tokens[0])
+		log.WarnContext(ctx, "the address is not loopback and LLM_COUNCIL_API_TOKENS is not set: made a token for this run",
+			"token", tokens[0])
 	}
 	return tokens
 }
 
-// Tokens returns the bearer tokens that callers need; none: nobody is asked for one.
+// Tokens returns the bearer tokens of which callers need one; none: no token is asked for.
 func (d *Daemon) Tokens() []string { return d.tokens }
 
-// URL returns where the daemon is reached from this machine.
+// URL returns the URL at which this machine reaches the daemon.
 func (d *Daemon) URL() string { return "http://" + Reachable(d.listener.Addr().String()) }
 
-// Reachable turns an address to listen on into one to connect to.
+// Reachable turns an address to listen on into an address to connect to.
 func Reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -178,9 +181,8 @@ func Reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Serve answers requests until ctx ends. Then it takes no new session, lets the
-// running ones finish within the drain time, cancels what is left, and releases
-// everything.
+// Serve answers requests until ctx ends. Then it refuses new sessions, lets the running
+// sessions finish within the drain time, cancels the others, and releases everything.
 func (d *Daemon) Serve(ctx context.Context) error {
 	defer func() {
 		if err := d.Close(ctx); err != nil {
@@ -199,17 +201,17 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 
-	// The listener stays open meanwhile, so that /readyz can say what happens.
+	// The listener stays open meanwhile, so that /readyz can say that the daemon stops.
 	d.draining.Store(true)
 	d.log.InfoContext(ctx, "stopping: no new sessions; a second signal ends at once", "drain_timeout", d.cfg.DrainTimeout.String())
 	if err := within(ctx, d.cfg.DrainTimeout, d.api.Idle); err != nil {
 		d.log.WarnContext(ctx, "the drain time is over: cancelling the running sessions")
 		d.api.Cancel(errShutdown)
-		_ = within(ctx, closeGrace, d.api.Idle) // what is still there is cut off below
+		_ = within(ctx, closeGrace, d.api.Idle) // sessions that go on are cut off below
 	}
 	if err := within(ctx, closeGrace, d.server.Shutdown); err != nil {
 		cancel(errShutdown)
-		_ = d.server.Close() // nothing more can be waited for
+		_ = d.server.Close() // there is no time left to wait for responses
 	}
 	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
@@ -218,7 +220,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	return nil
 }
 
-// Close releases what New took. Serve calls it.
+// Close releases what New took, the last first. Serve calls it.
 func (d *Daemon) Close(ctx context.Context) error { return d.teardown.run(ctx) }
 
 func (d *Daemon) recordFile() string {
@@ -229,12 +231,12 @@ func (d *Daemon) recordFile() string {
 }
 
 // Report implements httpapi.Daemon.
-func (d *Daemon) Report(ctx context.Context, q httpapi.ReportQuery) (bias.Report, error) {
+func (d *Daemon) Report(ctx context.Context, q bias.Query) (bias.Report, error) {
 	return Report(ctx, d.cfg, d.cfg.BiasStore, q)
 }
 
 // Leaderboard implements httpapi.Daemon.
-func (d *Daemon) Leaderboard(ctx context.Context, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+func (d *Daemon) Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error) {
 	return Leaderboard(ctx, d.cfg, d.cfg.BiasStore, q)
 }
 
@@ -250,16 +252,17 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 	if d.store != nil {
 		if err := d.store.Healthy(); err != nil {
 			message := "records could not be written and wait for the next try; the log says why"
-			if errno, ok := errors.AsType[syscall.Errno](err); ok { // it holds no path
+			if errno, ok := errors.AsType[syscall.Errno](err); ok { // its text holds no path
 				message = "records could not be written and wait for the next try: " + errno.Error()
 			}
 			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
 		}
 	}
 	if models, quorum := d.engine.outOfOrder(d.cfg); len(models) > 0 {
-		// With a quorum left, sessions are as well off here as anywhere: degraded.
+		// With a quorum left, another daemon would run sessions no better than this one.
 		reasons = append(reasons, httpapi.Reason{
-			Code: "breaker_open", Message: "not called, because they failed too often of late: " + strings.Join(models, ", "), Bearable: quorum,
+			Code: "breaker_open", Bearable: quorum,
+			Message: "not called, because they failed too often of late: " + strings.Join(models, ", "),
 		})
 	}
 	return reasons

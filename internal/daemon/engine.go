@@ -7,9 +7,10 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/telemetry"
 )
@@ -17,7 +18,7 @@ import (
 // EngineOptions are what an engine is made of.
 type EngineOptions struct {
 	Config    config.Config
-	Simulated simllm.Options    // of the simulated provider; without models the built-in ones
+	Simulated simllm.Options    // of the simulated provider; no models: the built-in ones
 	Recorder  pipeline.Recorder // nil: no records are kept
 	Log       *slog.Logger
 	Version   string
@@ -32,9 +33,9 @@ type Engine struct {
 	teardown teardown
 }
 
-// NewEngine wires a pipeline as the configuration says. The simulated provider is
-// started when a model's name points at it. What is likely to be wrong with the
-// settings is logged.
+// NewEngine wires a pipeline as the configuration says. It starts the simulated provider
+// when the name of a model points to it, and logs what is likely to be wrong with the
+// settings. The caller calls Close.
 func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	cfg := o.Config
 	for _, warning := range cfg.Warnings() {
@@ -62,14 +63,15 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: sim.URL()})
 	}
 	e.client, err = llm.New(llm.Options{
-		Providers: providers, AttemptTimeout: cfg.AttemptTimeout, MaxAttempts: cfg.MaxAttempts, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
-		MaxCallsPerProvider: cfg.MaxCallsPerProvider, MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
+		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: cfg.MaxCallsPerProvider,
+		AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
+		MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
 	})
 	if err != nil {
 		return nil, err
 	}
 	e.teardown.push("the client", always(e.client.Close))
-	e.metrics = telemetry.NewMetrics(o.Version, e.breakers)
+	e.metrics = telemetry.NewMetrics(o.Version, e.client.Breakers)
 	completer := e.metrics.Completer(e.client)
 	recorder := o.Recorder
 	if recorder != nil {
@@ -79,59 +81,44 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		return nil, err
 	}
 	if e.tracing != nil {
-		// What the collector does not take in time is lost: traces are no records.
+		// Traces that the collector does not take in time are lost: they are no records.
 		e.teardown.push("the traces", func(ctx context.Context) error {
 			_ = e.tracing.Close(ctx)
 			return nil
 		})
-		completer = e.tracing.Completer(completer, cfg.ProviderOf)
+		completer = e.tracing.Completer(completer, cfg.ProviderNames())
 	}
 	var audit *bias.Thresholds
 	if cfg.BiasAudit {
 		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
 	}
-	var lexicon bias.Lexicon
+	var lexicon disagreement.Lexicon
 	if cfg.Demographics {
 		if lexicon, err = readLexicon(cfg.Lexicon); err != nil {
 			return nil, err
 		}
 	}
-	var names []string
-	for _, p := range providers {
-		if p.Name != "" {
-			names = append(names, p.Name)
-		}
-	}
 	e.Pipeline, err = pipeline.New(pipeline.Options{
-		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: o.Log, Version: o.Version,
+		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: o.Log, Version: o.Version, Settings: config.SettingNames(),
 		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
-		AllowedModels: cfg.AllowedModels, Providers: names, MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes), Quorum: cfg.Quorum,
-		StragglerGrace: cfg.StragglerGrace, Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
-		Temperature: cfg.Temperature, ReviewTemperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens,
-		BallotRepair: cfg.BallotRepair, Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate, PartialBallots: ranking.Policy(cfg.PartialBallots),
-		ConfigVersion: cfg.ConfigVersion, Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
+		AllowedModels: cfg.AllowedModels, Providers: cfg.ProviderNames(), Quorum: cfg.Quorum, StragglerGrace: cfg.StragglerGrace,
+		MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes),
+		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
+		Sampling:       council.Sampling{Temperature: cfg.Temperature, MaxOutputTokens: cfg.MaxOutputTokens},
+		ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens},
+		BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots,
+		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate,
+		ConfigVersion: cfg.ConfigVersion, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
+		Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
-}
-
-// breakers returns the circuit breakers as the metrics show them.
-func (e *Engine) breakers() []telemetry.Breaker {
-	breakers := e.client.Breakers()
-	all := make([]telemetry.Breaker, len(breakers))
-	for i, b := range breakers {
-		all[i] = telemetry.Breaker{Provider: b.Provider, Model: b.Model, State: string(b.State)}
-	}
-	return all
+	return e, err
 }
 
 // outOfOrder returns the models that are not called at the moment, because they
 // failed too often of late, and whether the members that are left can be a quorum.
 func (e *Engine) outOfOrder(cfg config.Config) (models []string, quorum bool) {
 	for _, b := range e.client.Breakers() {
-		if b.State == llm.BreakerOpen {
+		if b.State == council.BreakerOpen {
 			models = append(models, b.Name())
 		}
 	}

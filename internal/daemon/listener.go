@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// spareDescriptors are for what is neither a connection of a client nor a call
-	// to a provider: standard streams, the store, a report that reads it, name
-	// lookups.
+	// spareDescriptors are kept for what is neither a connection of a client nor a
+	// call to a provider: the standard streams, the store, a report that reads the
+	// store, and name lookups.
 	spareDescriptors = 32
-	// watchers is how many connections may be open besides those of clients that
-	// run a session or ask for one.
+	// watchers is how many connections may be open besides the connections of clients
+	// that run a session or ask for one.
 	watchers = 4096
 	// evictEvery is how often idle connections are closed while all places are
 	// taken.
@@ -22,34 +22,34 @@ const (
 )
 
 // maxConnections returns how many connections clients may hold: enough for the
-// configured sessions, and no more than leaves the daemon the descriptors that it
-// needs itself. limit is how many the process may have.
+// configured sessions, and few enough to leave the daemon the descriptors that it
+// needs itself. limit is how many descriptors the process may have.
 func maxConnections(cfg config.Config, limit int) int {
 	calls := cfg.MaxCallsPerProvider * (1 + len(cfg.Providers))
 	if usesSim(cfg) {
-		calls += 2 * cfg.MaxCallsPerProvider // both ends are here
+		calls += 2 * cfg.MaxCallsPerProvider // both ends of a call are in this process
 	}
 	return min(2*cfg.MaxSessions+watchers, max(limit-calls-spareDescriptors, limit/4))
 }
 
-// boundedListener accepts connections as long as there are places. Clients
-// beyond wait in the kernel, where they cost the daemon neither memory nor
-// descriptors.
+// boundedListener accepts connections as long as there are places. Further clients
+// wait in the kernel, where they cost the daemon neither memory nor descriptors.
 type boundedListener struct {
 	net.Listener
 	places chan struct{} // one element per connection
-	evict  func()        // closes connections that do nothing
+	evict  func()        // closes idle connections
 	closed chan struct{}
 	close  func()
 }
 
 func newBoundedListener(l net.Listener, places int) *boundedListener {
-	b := &boundedListener{Listener: l, places: make(chan struct{}, places), closed: make(chan struct{})}
-	b.close = sync.OnceFunc(func() { close(b.closed) })
-	return b
+	closed := make(chan struct{})
+	return &boundedListener{
+		Listener: l, places: make(chan struct{}, places), closed: closed, close: sync.OnceFunc(func() { close(closed) }),
+	}
 }
 
-// Accept waits for a place, and for a connection to take it.
+// Accept waits for a free place and for the connection that takes it.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	for {
 		select {

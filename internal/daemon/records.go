@@ -10,15 +10,14 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/disk"
-	"github.com/councild/councild/internal/httpapi"
-	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/store"
 )
 
 // OpenStore opens the record store on the disk on, as cfg says.
 func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store, store.Recovery, error) {
 	o := store.Options{
-		Path: cfg.BiasStore, Fsync: store.Fsync(cfg.BiasFsync), Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes), Disk: on, Log: log,
+		Path: cfg.BiasStore, Fsync: cfg.BiasFsync, Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes),
+		Disk: on, Log: log,
 	}
 	if cfg.BiasRetentionDays != nil {
 		o.Retention = time.Duration(*cfg.BiasRetentionDays) * 24 * time.Hour
@@ -26,24 +25,13 @@ func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store,
 	return store.Open(o)
 }
 
-// window returns what is collected by default, or as the pointers say.
-func window(cfg config.Config, sessions, days *int) bias.Options {
-	o := bias.Options{
+// collect reads the store at path in one pass, as far as a query asks for its records.
+// A store that does not exist yet holds no sessions.
+func collect(ctx context.Context, cfg config.Config, path string, q bias.Query) (*bias.Collector, error) {
+	collector := bias.NewCollector(bias.Options{
 		Now: time.Now(), WindowSessions: cfg.BiasWindowSessions, WindowDays: cfg.BiasWindowDays, MinSessions: cfg.MinBiasSessions,
-	}
-	if sessions != nil {
-		o.WindowSessions = *sessions
-	}
-	if days != nil {
-		o.WindowDays = *days
-	}
-	return o
-}
-
-// collect reads the store at path in one pass. A store that does not exist yet
-// holds no sessions.
-func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector, error) {
-	collector := bias.NewCollector(o)
+		Settings: config.SettingNames(), Query: q,
+	})
 	for record, err := range store.ReadFile(ctx, path) {
 		bad, ok := errors.AsType[*store.LineError](err)
 		switch {
@@ -60,10 +48,8 @@ func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector,
 }
 
 // Report computes the bias report over the record store at path.
-func Report(ctx context.Context, cfg config.Config, path string, q httpapi.ReportQuery) (bias.Report, error) {
-	o := window(cfg, q.Sessions, q.Days)
-	o.Since, o.Until, o.Reviewer, o.Model, o.ConfigVersion = q.Since, q.Until, q.Reviewer, q.Model, q.ConfigVersion
-	collector, err := collect(ctx, path, o)
+func Report(ctx context.Context, cfg config.Config, path string, q bias.Query) (bias.Report, error) {
+	collector, err := collect(ctx, cfg, path, q)
 	if err != nil {
 		return bias.Report{}, err
 	}
@@ -71,12 +57,10 @@ func Report(ctx context.Context, cfg config.Config, path string, q httpapi.Repor
 }
 
 // Leaderboard computes the leaderboard over the record store at path.
-func Leaderboard(ctx context.Context, cfg config.Config, path string, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
-	o := window(cfg, q.Sessions, q.Days)
-	o.Category = q.Category
-	collector, err := collect(ctx, path, o)
+func Leaderboard(ctx context.Context, cfg config.Config, path string, q bias.Query) (bias.Leaderboard, error) {
+	collector, err := collect(ctx, cfg, path, q)
 	if err != nil {
 		return bias.Leaderboard{}, err
 	}
-	return collector.Leaderboard(ranking.Policy(cfg.PartialBallots) == ranking.TiedLast), nil
+	return collector.Leaderboard(cfg.PartialBallots), nil
 }

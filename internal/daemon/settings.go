@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/simllm"
 )
 
-// LoadConfig reads the settings, and reports with their problems those of what they
-// name.
+// LoadConfig reads the settings. Its error also reports a lexicon that cannot be read
+// and simulated models that do not exist.
 func LoadConfig() (config.Config, error) {
 	return config.Load(checkLexicon, checkSimulated)
 }
@@ -32,7 +32,7 @@ func checkLexicon(cfg config.Config) error {
 func checkSimulated(cfg config.Config) error {
 	known := simulated(builtIn())
 	unknown := slices.DeleteFunc(cfg.Named(), func(model string) bool {
-		return cfg.ProviderOf(model) != config.SimProvider || slices.Contains(known, model)
+		return !isSimulated(model) || slices.Contains(known, model)
 	})
 	if len(unknown) == 0 {
 		return nil
@@ -44,10 +44,11 @@ func checkSimulated(cfg config.Config) error {
 // builtIn returns the simulated models that settings can name.
 func builtIn() []simllm.Model { return slices.Concat(simllm.Council(), simllm.Troubled()) }
 
-// readLexicon reads the terms by demographic axis, from the file or built in.
-func readLexicon(path string) (bias.Lexicon, error) {
+// readLexicon reads the terms by demographic axis from the file at path, or returns the
+// built-in terms where there is no path.
+func readLexicon(path string) (disagreement.Lexicon, error) {
 	if path == "" {
-		return bias.DefaultLexicon(), nil
+		return disagreement.DefaultLexicon(), nil
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
@@ -57,7 +58,7 @@ func readLexicon(path string) (bias.Lexicon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
 	}
-	lexicon, err := bias.ParseLexicon(data)
+	lexicon, err := disagreement.ParseLexicon(data)
 	if err != nil {
 		return nil, fmt.Errorf("%q is no lexicon: %w", path, err)
 	}
@@ -66,8 +67,11 @@ func readLexicon(path string) (bias.Lexicon, error) {
 
 // usesSim reports whether any configured model is simulated.
 func usesSim(cfg config.Config) bool {
-	return slices.ContainsFunc(cfg.Named(), func(model string) bool { return cfg.ProviderOf(model) == config.SimProvider })
+	return slices.ContainsFunc(cfg.Named(), isSimulated)
 }
+
+// isSimulated reports whether a model goes to the simulated provider.
+func isSimulated(model string) bool { return strings.HasPrefix(model, config.SimProvider+":") }
 
 // simulated returns the names by which a configuration calls simulated models.
 func simulated(models []simllm.Model) []string {

@@ -12,7 +12,7 @@ import (
 // sessions have to answer after the drain time.
 const closeGrace = 5 * time.Second
 
-// teardown is a stack of what must be released, the last first.
+// teardown is a stack of what must be released: what was pushed last is released first.
 type teardown []releaseStep
 
 type releaseStep struct {
@@ -24,7 +24,7 @@ func (t *teardown) push(name string, release func(context.Context) error) {
 	*t = append(*t, releaseStep{name, release})
 }
 
-// always is the release of something that cannot fail.
+// always makes a release out of a function that cannot fail.
 func always(release func()) func(context.Context) error {
 	return func(context.Context) error {
 		release()

@@ -16,11 +16,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+
 	"github.com/councild/councild/api"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
-	"github.com/go-chi/chi/v5"
 )
 
 // Council prepares and runs sessions; the pipeline satisfies it.
@@ -32,31 +33,14 @@ type Council interface {
 // Daemon is what the interface asks the daemon around it.
 type Daemon interface {
 	// Report computes the bias report over the record store.
-	Report(ctx context.Context, q ReportQuery) (bias.Report, error)
+	Report(ctx context.Context, q bias.Query) (bias.Report, error)
 	// Leaderboard computes the leaderboard over the record store.
-	Leaderboard(ctx context.Context, q LeaderboardQuery) (bias.Leaderboard, error)
+	Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error)
 	// NotReady returns the reasons why no session should be sent here, and what else
 	// is wrong. It returns nothing when all is well.
 	NotReady() []Reason
 	// Draining reports whether the daemon is shutting down and takes no session.
 	Draining() bool
-}
-
-// ReportQuery narrows a bias report. A nil number stands for the configured window,
-// the zero value of another field for no limit.
-type ReportQuery struct {
-	Sessions        *int      // 0: no limit
-	Days            *int      // 0: no limit
-	Since, Until    time.Time // start of the sessions, until exclusive
-	Reviewer, Model string    // member ids
-	ConfigVersion   string    // council_config_version
-}
-
-// LeaderboardQuery narrows a leaderboard. Nil fields stand for the configured window.
-type LeaderboardQuery struct {
-	Sessions *int   // 0: no limit
-	Days     *int   // 0: no limit
-	Category string // "": all
 }
 
 // Reason says what is wrong with the daemon.
@@ -85,6 +69,7 @@ type Options struct {
 	Middleware func(http.Handler) http.Handler
 	Log        *slog.Logger
 	Version    string
+	Settings   council.SettingNames // for messages
 }
 
 // API is the HTTP handler.

@@ -17,15 +17,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
-	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,24 +35,24 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeDaemon is the daemon around the interface. A nil function stands for a
 // daemon in good health.
 type fakeDaemon struct {
-	report   func(httpapi.ReportQuery) (bias.Report, error)
-	board    func(httpapi.LeaderboardQuery) (bias.Leaderboard, error)
+	report   func(bias.Query) (bias.Report, error)
+	board    func(bias.Query) (bias.Leaderboard, error)
 	notReady func() []httpapi.Reason
 	draining atomic.Bool
 }
 
-func (d *fakeDaemon) Report(_ context.Context, q httpapi.ReportQuery) (bias.Report, error) {
+func (d *fakeDaemon) Report(_ context.Context, q bias.Query) (bias.Report, error) {
 	if d.report != nil {
 		return d.report(q)
 	}
 	return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
 }
 
-func (d *fakeDaemon) Leaderboard(_ context.Context, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+func (d *fakeDaemon) Leaderboard(_ context.Context, q bias.Query) (bias.Leaderboard, error) {
 	if d.board != nil {
 		return d.board(q)
 	}
-	return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(false), nil
+	return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(council.PolicyAvailable), nil
 }
 
 func (d *fakeDaemon) NotReady() []httpapi.Reason {
@@ -109,8 +111,8 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
 	o := httpapi.Options{
-		Daemon: s.daemon, MaxSessions: 4, Kept: generous(), MaxBodyBytes: 1 << 20, MaxMessages: 1000, BodyTimeout: 200 * time.Millisecond,
-		Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		Settings: config.SettingNames(), Daemon: s.daemon, MaxSessions: 4, Kept: generous(), MaxBodyBytes: 1 << 20, MaxMessages: 1000,
+		BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "metric 1\n")
 		}),
@@ -550,8 +552,8 @@ func TestTokens(t *testing.T) {
 
 func TestBiasReport(t *testing.T) {
 	s := start(t, nil)
-	var asked httpapi.ReportQuery
-	s.daemon.report = func(q httpapi.ReportQuery) (bias.Report, error) {
+	var asked bias.Query
+	s.daemon.report = func(q bias.Query) (bias.Report, error) {
 		asked = q
 		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
 	}
@@ -570,7 +572,7 @@ func TestBiasReport(t *testing.T) {
 		if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || got != tt.media || len(data) == 0 {
 			t.Errorf("%+v: %d %s", tt, resp.StatusCode, got)
 		}
-		if asked != (httpapi.ReportQuery{}) {
+		if asked != (bias.Query{}) {
 			t.Errorf("asked %+v", asked)
 		}
 		policy := resp.Header.Get("Content-Security-Policy")
@@ -580,7 +582,7 @@ func TestBiasReport(t *testing.T) {
 	}
 	const narrowed = "sessions=7&days=0&since=2026-11-01&until=2026-11-20T09:00:00%2B01:00&reviewer=a&model=b%232&config_version=review-1"
 	s.call(t, "GET", "/v1/bias-report?"+narrowed, "")
-	want := httpapi.ReportQuery{
+	want := bias.Query{
 		Sessions: new(7), Days: new(0), Since: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
 		Until:    time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC),
 		Reviewer: "a", Model: "b#2", ConfigVersion: "review-1",
@@ -588,7 +590,7 @@ func TestBiasReport(t *testing.T) {
 	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Error(diff)
 	}
-	s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+	s.daemon.report = func(bias.Query) (bias.Report, error) {
 		return bias.Report{}, errors.New("open /secret/path: permission denied")
 	}
 	if _, p := s.mustFail(t, 500, council.CodeInternal, "GET", "/v1/bias-report", ""); strings.Contains(p.Detail, "secret") {
@@ -601,23 +603,23 @@ func TestBiasReport(t *testing.T) {
 
 func TestLeaderboard(t *testing.T) {
 	s := start(t, nil)
-	var asked httpapi.LeaderboardQuery
-	s.daemon.board = func(q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+	var asked bias.Query
+	s.daemon.board = func(q bias.Query) (bias.Leaderboard, error) {
 		asked = q
-		return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(false), nil
+		return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(council.PolicyAvailable), nil
 	}
 	resp, data := s.call(t, "GET", "/v1/leaderboard?sessions=0&days=7&category=math", "")
 	if resp.StatusCode != 200 || !strings.Contains(string(data), `"entries":[]`) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
-	if diff := cmp.Diff(httpapi.LeaderboardQuery{Sessions: new(0), Days: new(7), Category: "math"}, asked); diff != "" {
+	if diff := cmp.Diff(bias.Query{Sessions: new(0), Days: new(7), Category: "math"}, asked); diff != "" {
 		t.Error(diff)
 	}
 	resp, data = s.call(t, "GET", "/v1/leaderboard", "", "Accept", "text/plain")
 	if resp.StatusCode != 200 || !strings.HasPrefix(string(data), "No ballots") {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
-	if asked != (httpapi.LeaderboardQuery{}) {
+	if asked != (bias.Query{}) {
 		t.Errorf("asked %+v", asked)
 	}
 }

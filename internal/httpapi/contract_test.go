@@ -24,6 +24,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/stat"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
 	"github.com/google/go-cmp/cmp"
@@ -92,7 +93,7 @@ var schemas = map[string]reflect.Type{
 	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
 	"Metric": reflect.TypeFor[bias.Metric](), "SecondFit": reflect.TypeFor[bias.SecondFit](), "Profile": reflect.TypeFor[bias.Profile](),
 	"Position": reflect.TypeFor[bias.Position](),
-	"Estimate": reflect.TypeFor[bias.Estimate](), "Prior": reflect.TypeFor[bias.Prior](),
+	"Estimate": reflect.TypeFor[stat.Estimate](), "Prior": reflect.TypeFor[bias.Prior](),
 	"ChangePoint": reflect.TypeFor[bias.ChangePoint](),
 	"Anomalies":   reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](),
 	"Calibrated":  reflect.TypeFor[bias.Calibrated](),
@@ -215,7 +216,7 @@ func (c comparison) structure(path string, typ reflect.Type, schema *openapi3.Sc
 				continue
 			}
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name == "-" {
+			if name == "-" || !f.IsExported() {
 				continue
 			}
 			fields = append(fields, name)
@@ -326,10 +327,10 @@ func (m moody) Prepare(r council.Request) (council.Plan, error) {
 }
 
 // fullReport is a report in which nothing is empty.
-func fullReport(httpapi.ReportQuery) (bias.Report, error) { return manySessions().Report(), nil }
+func fullReport(bias.Query) (bias.Report, error) { return manySessions().Report(), nil }
 
-func fullLeaderboard(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
-	return manySessions().Leaderboard(false), nil
+func fullLeaderboard(bias.Query) (bias.Leaderboard, error) {
+	return manySessions().Leaderboard(council.PolicyAvailable), nil
 }
 
 func manySessions() *bias.Collector {
@@ -397,7 +398,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	}
 	tooMany := func(path string) (*http.Response, []byte) { // of one caller's reports
 		begun, release := make(chan struct{}), make(chan struct{})
-		s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+		s.daemon.report = func(bias.Query) (bias.Report, error) {
 			begun <- struct{}{}
 			<-release
 			return bias.Report{}, nil
@@ -515,7 +516,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "DELETE", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report?days=x", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() {
-			s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
+			s.daemon.report = func(bias.Query) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
 		}},
 		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() { s.daemon.board = fullLeaderboard }},
 		{method: "GET", path: "/v1/leaderboard?format=text", headers: auth},
@@ -523,7 +524,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "DELETE", path: "/v1/leaderboard", headers: auth},
 		{method: "GET", path: "/v1/leaderboard?days=x", headers: auth},
 		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() {
-			s.daemon.board = func(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+			s.daemon.board = func(bias.Query) (bias.Leaderboard, error) {
 				return bias.Leaderboard{}, errors.New("no disk")
 			}
 		}},

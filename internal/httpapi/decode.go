@@ -24,7 +24,7 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 	if err != nil {
 		return nil, err
 	}
-	f := &form{open: open, maxMessages: a.o.MaxMessages}
+	f := &form{open: open, maxMessages: a.o.MaxMessages, settings: a.o.Settings}
 	return &f.problems, f.read(body, v)
 }
 
@@ -47,8 +47,9 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, a.o.MaxBodyBytes))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, &council.Error{
-			Code:   council.CodeTooLarge,
-			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise LLM_COUNCIL_MAX_BODY_BYTES", tooLarge.Limit),
+			Code: council.CodeTooLarge,
+			Detail: fmt.Sprintf("the body is larger than %d bytes; shorten it, or raise %s",
+				tooLarge.Limit, a.o.Settings.Of(council.SettingMaxBodyBytes)),
 		}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {

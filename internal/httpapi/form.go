@@ -73,6 +73,7 @@ type form struct {
 	problems
 	open        bool // unknown fields have no effect
 	maxMessages int
+	settings    council.SettingNames
 	path        []step // the place in the object that is being read
 	known       map[reflect.Type]map[string]knownField
 }
@@ -192,7 +193,7 @@ func (f *form) list(v reflect.Value, data []byte) {
 	if len(f.path) == 1 {
 		name, limit, fix := f.path[0].name, maxList, "send fewer"
 		if name == "messages" {
-			limit, fix = f.maxMessages, "send fewer, or raise LLM_COUNCIL_MAX_MESSAGES"
+			limit, fix = f.maxMessages, "send fewer, or raise "+f.settings.Of(council.SettingMaxMessages)
 		}
 		count := 0
 		for range elements(data) {

@@ -46,7 +46,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 	default:
 		return nil, &council.Error{
 			Code: council.CodeUnavailable, RetryAfter: time.Second,
-			Detail: "as many sessions run as may at once; try again in a moment, or raise LLM_COUNCIL_MAX_SESSIONS",
+			Detail: "as many sessions run as may at once; try again in a moment, or raise " + a.o.Settings.Of(council.SettingMaxSessions),
 		}
 	}
 	select {
@@ -55,7 +55,8 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 		<-a.places
 		return nil, &council.Error{
 			Code: council.CodeOverLimit, RetryAfter: time.Second,
-			Detail: "as many sessions of this token run as may at once; wait for one to end, or raise LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN",
+			Detail: "as many sessions of this token run as may at once; wait for one to end, or raise " +
+				a.o.Settings.Of(council.SettingMaxSessionsPerToken),
 		}
 	}
 	release = func() {
@@ -68,7 +69,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 		release()
 		return nil, &council.Error{
 			Code: council.CodeOverLimit, RetryAfter: wait,
-			Detail: "this token has begun as many sessions as it may in a minute; wait, or raise LLM_COUNCIL_RATE_LIMIT",
+			Detail: "this token has begun as many sessions as it may in a minute; wait, or raise " + a.o.Settings.Of(council.SettingRateLimit),
 		}
 	}
 	return release, nil

@@ -273,7 +273,7 @@ func TestFaultF37StalledBodies(t *testing.T) {
 func TestReportsAreBounded(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret, other} })
 	begun, release := make(chan struct{}, 16), make(chan struct{})
-	s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+	s.daemon.report = func(bias.Query) (bias.Report, error) {
 		begun <- struct{}{}
 		<-release
 		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
@@ -308,7 +308,7 @@ func TestReportsAreBounded(t *testing.T) {
 // No page of another origin has the daemon compute a report.
 func TestReportsForOtherOrigins(t *testing.T) {
 	s := start(t, nil)
-	s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+	s.daemon.report = func(bias.Query) (bias.Report, error) {
 		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
 	}
 	for _, path := range []string{"/v1/bias-report", "/v1/leaderboard"} {

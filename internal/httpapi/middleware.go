@@ -134,13 +134,14 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		} else if !isLoopback(r.Host) {
 			return &council.Error{
 				Code: council.CodeForbidden,
-				Detail: "without LLM_COUNCIL_API_TOKENS this is for callers on its own machine, " +
+				Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) + " this is for callers on its own machine, " +
 					"by the name localhost or a loopback address",
 			}
 		}
 		if number < 0 {
 			return &council.Error{
-				Code: council.CodeUnauthorized, Detail: "send a token of LLM_COUNCIL_API_TOKENS in the header Authorization: Bearer TOKEN",
+				Code:   council.CodeUnauthorized,
+				Detail: "send a token of " + a.o.Settings.Of(council.SettingAPITokens) + " in the header Authorization: Bearer TOKEN",
 			}
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, number)))

@@ -61,7 +61,7 @@ func TestFaultF40Requests(t *testing.T) {
 			})
 		}
 	})
-	s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) { panic("a defect with a secret") }
+	s.daemon.report = func(bias.Query) (bias.Report, error) { panic("a defect with a secret") }
 	with := func(id string) []string { return []string{"Authorization", "Bearer " + secret, "X-Request-Id", id} }
 	for i := range rounds {
 		round := string(rune('a' + i))

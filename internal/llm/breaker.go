@@ -16,59 +16,25 @@ const (
 	// of them a share says little: two bad sessions must not shut a model out.
 	breakerSpan     = 30 * time.Second
 	breakerRequests = 10
-	breakerShare    = 0.5
 	// breakerPause is how long it stays open before it tries again. The request
 	// that tries would have been refused otherwise, so trying often costs little.
 	breakerPause = 10 * time.Second
 )
 
-// BreakerState is where a Breaker stands.
-type BreakerState string
-
-// The states of a Breaker.
-const (
-	BreakerClosed   BreakerState = "closed"    // requests are sent
-	BreakerOpen     BreakerState = "open"      // calls fail at once with council.FailBreakerOpen
-	BreakerHalfOpen BreakerState = "half_open" // one request at a time is sent to see how the model is
-)
-
-// Breaker is the circuit breaker of one model. It opens when at least 10 of its
-// requests ended within 30 s and at least half of them failed; after 10 s it is
-// half open; the first request that is answered then closes it, and one that
-// fails opens it again. A failure is an HTTP 5xx, no connection, a connection
-// that broke, a reply that was cut off, a request that ran out of its own time.
-// A reply of the model is a success, whatever it says. All else tells nothing of
-// the model's health: other statuses come from what stands in front of it, and a
-// caller's deadline may be short.
-type Breaker struct {
-	Provider   string // its name, "" for the default one
-	Model      string // as the provider knows it
-	State      BreakerState
-	RetryAfter time.Duration // until it is half open, when it is open
-}
-
-// Name returns the model as a council.Call names it.
-func (b Breaker) Name() string {
-	if b.Provider == "" {
-		return b.Model
-	}
-	return b.Provider + ":" + b.Model
-}
-
 // Breakers returns the breakers of all models that were asked so far, by provider
 // and model.
-func (c *Client) Breakers() []Breaker {
-	var all []Breaker
+func (c *Client) Breakers() []council.Breaker {
+	var all []council.Breaker
 	for name, p := range c.providers {
 		p.mu.Lock()
 		models := slices.Collect(maps.Values(p.models))
 		p.mu.Unlock()
 		for _, m := range models {
 			state, wait := m.breaker.state(p.now())
-			all = append(all, Breaker{Provider: name, Model: m.name, State: state, RetryAfter: wait})
+			all = append(all, council.Breaker{Provider: name, Model: m.name, State: state, RetryAfter: wait})
 		}
 	}
-	slices.SortFunc(all, func(a, b Breaker) int {
+	slices.SortFunc(all, func(a, b council.Breaker) int {
 		return cmp.Or(cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Model, b.Model))
 	})
 	return all
@@ -78,9 +44,9 @@ func (c *Client) Breakers() []Breaker {
 type verdict int
 
 const (
-	unclear verdict = iota
-	well
+	well verdict = iota
 	sick
+	unclear
 )
 
 // diagnose judges a request that ended with f, nil when it brought a text.
@@ -105,37 +71,40 @@ func diagnose(caller context.Context, f *council.Failure) verdict {
 // a request that was admitted in an earlier one is not held against this one.
 type ticket int
 
+// breaker is the circuit breaker of one model. It opens when at least 10 of its
+// requests ended within 30 s and at least half of them failed; after 10 s it is
+// half open; the first request that is answered then closes it, and one that
+// fails opens it again. A failure is an HTTP 5xx, no connection, a connection
+// that broke, a reply that was cut off, a request that ran out of its own time.
+// A reply of the model is a success, whatever it says. All else tells nothing of
+// the model's health: other statuses come from what stands in front of it, and a
+// caller's deadline may be short.
 type breaker struct {
-	mu      sync.Mutex // guards all below
-	number  ticket     // goes up whenever it opens or closes
-	ended   window     // requests while it is closed, and how many of them failed
-	opened  bool       // open or half open
-	until   time.Duration
-	probing bool // half open, and a request is under way
+	mu      sync.Mutex    // guards all below
+	number  ticket        // goes up whenever it opens or closes
+	ended   window        // requests while it is closed: well or sick
+	until   time.Duration // when it is half open, if it is not closed; 0: it is closed
+	probing bool          // half open, and a request is under way
 }
 
 func newBreaker() *breaker { return &breaker{ended: window{span: breakerSpan}} }
 
-func (b *breaker) stateLocked(now time.Duration) BreakerState {
+func (b *breaker) stateLocked(now time.Duration) council.BreakerState {
 	switch {
-	case !b.opened:
-		return BreakerClosed
+	case b.until == 0:
+		return council.BreakerClosed
 	case now < b.until:
-		return BreakerOpen
+		return council.BreakerOpen
 	default:
-		return BreakerHalfOpen
+		return council.BreakerHalfOpen
 	}
 }
 
 // state returns the state, and how long it stays open.
-func (b *breaker) state(now time.Duration) (BreakerState, time.Duration) {
+func (b *breaker) state(now time.Duration) (council.BreakerState, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	state := b.stateLocked(now)
-	if state != BreakerOpen {
-		return state, 0
-	}
-	return state, b.until - now
+	return b.stateLocked(now), max(0, b.until-now)
 }
 
 // admits reports whether a request could enter.
@@ -147,7 +116,7 @@ func (b *breaker) admits(now time.Duration) bool {
 
 func (b *breaker) admitsLocked(now time.Duration) bool {
 	state := b.stateLocked(now)
-	return state == BreakerClosed || (state == BreakerHalfOpen && !b.probing)
+	return state == council.BreakerClosed || (state == council.BreakerHalfOpen && !b.probing)
 }
 
 // enter admits a request. Leave follows.
@@ -157,7 +126,7 @@ func (b *breaker) enter(now time.Duration) (ticket, bool) {
 	if !b.admitsLocked(now) {
 		return 0, false
 	}
-	b.probing = b.opened
+	b.probing = b.until > 0
 	return b.number, true
 }
 
@@ -169,33 +138,30 @@ func (b *breaker) leave(now time.Duration, t ticket, v verdict) {
 	case t != b.number: // of an earlier state
 	case v == unclear:
 		b.probing = false
-	case !b.opened:
-		failed := 0
-		if v == sick {
-			failed = 1
+	case b.until == 0:
+		b.ended.add(now, int(v))
+		answered, failed := b.ended.sum(now, windowSlots)
+		if answered+failed >= breakerRequests && failed >= answered {
+			b.turnLocked(now + breakerPause)
 		}
-		b.ended.add(now, 1, failed)
-		all, failed := b.ended.sum(now, windowSlots)
-		if all >= breakerRequests && float64(failed) >= breakerShare*float64(all) {
-			b.turnLocked(true, now)
-		}
+	case v == sick:
+		b.turnLocked(now + breakerPause)
 	default:
-		b.turnLocked(v == sick, now)
+		b.turnLocked(0)
 	}
 }
 
-// turnLocked opens or closes the breaker.
-func (b *breaker) turnLocked(open bool, now time.Duration) {
+// turnLocked opens the breaker until then, or closes it.
+func (b *breaker) turnLocked(until time.Duration) {
 	b.number++
-	b.opened, b.until, b.probing = open, now+breakerPause, false
-	b.ended = window{span: breakerSpan}
+	b.until, b.probing, b.ended = until, false, window{span: breakerSpan}
 }
 
 // failure returns why a request may not enter. While another request is trying
 // the model, nobody knows when the next one may.
 func (b *breaker) failure(now time.Duration) *council.Failure {
 	f := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late"}
-	if state, wait := b.state(now); state == BreakerOpen {
+	if state, wait := b.state(now); state == council.BreakerOpen {
 		f.RetryAfterS = new(wait.Seconds())
 	}
 	return f

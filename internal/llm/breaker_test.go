@@ -61,9 +61,9 @@ func TestBreakerOpensOn(t *testing.T) {
 					wg.Go(func() { _, _ = c.Complete(t.Context(), call) })
 				}
 				wg.Wait()
-				want := BreakerClosed
+				want := council.BreakerClosed
 				if tt.opens {
-					want = BreakerOpen
+					want = council.BreakerOpen
 				}
 				if got := c.Breakers()[0].State; got != want {
 					t.Errorf("%s, want %s", got, want)
@@ -88,7 +88,7 @@ func TestBreakerMindsNoCaller(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if got := c.Breakers()[0].State; got != BreakerClosed {
+		if got := c.Breakers()[0].State; got != council.BreakerClosed {
 			t.Errorf("it is %s", got)
 		}
 	})
@@ -121,7 +121,7 @@ func TestBreakerThresholds(t *testing.T) {
 				}
 				time.Sleep(tt.pause)
 				code(t.Context(), c, "m")
-				if got := c.Breakers()[0].State == BreakerOpen; got != tt.wantOpened {
+				if got := c.Breakers()[0].State == council.BreakerOpen; got != tt.wantOpened {
 					t.Errorf("open: %v, want %v", got, tt.wantOpened)
 				}
 			})
@@ -138,12 +138,12 @@ func TestBreakerCycle(t *testing.T) {
 			requests++
 			return play(r)
 		})
-		breaker := func() Breaker { return c.Breakers()[0] }
+		breaker := func() council.Breaker { return c.Breakers()[0] }
 		for range breakerRequests {
 			code(t.Context(), c, "m")
 		}
 		time.Sleep(4 * time.Second)
-		if diff := cmp.Diff([]Breaker{{Model: "m", State: BreakerOpen, RetryAfter: 6 * time.Second}}, c.Breakers()); diff != "" {
+		if diff := cmp.Diff([]council.Breaker{{Model: "m", State: council.BreakerOpen, RetryAfter: 6 * time.Second}}, c.Breakers()); diff != "" {
 			t.Error(diff)
 		}
 		start := time.Now()
@@ -158,7 +158,7 @@ func TestBreakerCycle(t *testing.T) {
 
 		// Half open, it lets one request through at a time.
 		time.Sleep(6 * time.Second)
-		if got := breaker(); got != (Breaker{Model: "m", State: BreakerHalfOpen}) {
+		if got := breaker(); got != (council.Breaker{Model: "m", State: council.BreakerHalfOpen}) {
 			t.Errorf("it is %+v", got)
 		}
 		release := make(chan struct{})
@@ -181,7 +181,7 @@ func TestBreakerCycle(t *testing.T) {
 		}
 		close(release)
 		wg.Wait()
-		if got := breaker(); got.State != BreakerOpen || got.RetryAfter != breakerPause || requests != breakerRequests+1 {
+		if got := breaker(); got.State != council.BreakerOpen || got.RetryAfter != breakerPause || requests != breakerRequests+1 {
 			t.Errorf("after a probe in vain it is %+v, %d requests", got, requests)
 		}
 
@@ -189,14 +189,14 @@ func TestBreakerCycle(t *testing.T) {
 		time.Sleep(breakerPause)
 		play = status(429)
 		code(t.Context(), c, "m")
-		if got := breaker(); got.State != BreakerHalfOpen {
+		if got := breaker(); got.State != council.BreakerHalfOpen {
 			t.Errorf("after an unclear probe it is %+v", got)
 		}
 		play = good()
 		if got := code(t.Context(), c, "m"); got != "" {
 			t.Errorf("the next probe got %s", got)
 		}
-		if got := breaker(); got != (Breaker{Model: "m", State: BreakerClosed}) {
+		if got := breaker(); got != (council.Breaker{Model: "m", State: council.BreakerClosed}) {
 			t.Errorf("after a good probe it is %+v", got)
 		}
 		// It begins anew: the failures from before count no more.
@@ -204,7 +204,7 @@ func TestBreakerCycle(t *testing.T) {
 		for range breakerRequests - 1 {
 			code(t.Context(), c, "m")
 		}
-		if got := breaker(); got.State != BreakerClosed {
+		if got := breaker(); got.State != council.BreakerClosed {
 			t.Errorf("after %d failures it is %+v", breakerRequests-1, got)
 		}
 	})
@@ -232,7 +232,7 @@ func TestBreakerIgnoresLateResults(t *testing.T) {
 		time.Sleep(breakerPause)
 		close(late)
 		wg.Wait()
-		if got := c.Breakers()[0].State; got != BreakerHalfOpen {
+		if got := c.Breakers()[0].State; got != council.BreakerHalfOpen {
 			t.Errorf("it is %s", got)
 		}
 	})
@@ -286,11 +286,11 @@ func TestBreakersAreListed(t *testing.T) {
 			t.Errorf("%s: %s", model, got)
 		}
 	}
-	want := []Breaker{
-		{Model: "b", State: BreakerClosed},
-		{Model: "llama3:8b", State: BreakerClosed},
-		{Provider: "other", Model: "a", State: BreakerClosed},
-		{Provider: "other", Model: "z", State: BreakerClosed},
+	want := []council.Breaker{
+		{Model: "b", State: council.BreakerClosed},
+		{Model: "llama3:8b", State: council.BreakerClosed},
+		{Provider: "other", Model: "a", State: council.BreakerClosed},
+		{Provider: "other", Model: "z", State: council.BreakerClosed},
 	}
 	if diff := cmp.Diff(want, c.Breakers()); diff != "" {
 		t.Error(diff)

@@ -32,7 +32,13 @@
 // Retries of all calls to one provider share a budget: in any 10 s they are at
 // most 10, or 10 % of the calls begun in that time if that is more. Every model of
 // a provider has a circuit breaker (Nygard, "Release It!", 2007), which refuses
-// calls while the model is out of order: see Breaker.
+// calls while the model is out of order: see breaker. Both are written here, because
+// failsafe-go (v0.9.8, tried) does not carry what is promised: its retry budget is a
+// share of the calls in flight, and let three times the requests through when every
+// call was refused; it waits until the deadline for a retry that does not fit; its
+// breaker is half open only once a request asks, takes a late result of an earlier
+// state for that of the probe, and a probe that was cancelled closes it or occupies
+// it for ever.
 //
 // It leaves to others what is asked, what a reply means, and whether another
 // model is asked instead.
@@ -47,8 +53,8 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -106,6 +112,7 @@ func (o Options) validate() error {
 // Client is a council.Completer over HTTP. Its connections are kept and reused.
 type Client struct {
 	providers      map[string]*provider
+	names          []string // of the providers
 	attemptTimeout time.Duration
 	maxAttempts    int
 }
@@ -130,9 +137,7 @@ type provider struct {
 type model struct {
 	name    string
 	breaker *breaker
-
-	mu    sync.Mutex // guards plain
-	plain bool       // it refuses reply formats
+	plain   atomic.Bool // it refuses reply formats
 }
 
 // New returns a Client for the given providers. It opens no connection.
@@ -142,6 +147,7 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout, maxAttempts: max(o.MaxAttempts, 1)}
 	for _, p := range o.Providers {
+		c.names = append(c.names, p.Name)
 		u, err := url.Parse(p.BaseURL)
 		if err != nil {
 			return nil, err
@@ -223,7 +229,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		return &council.Failure{Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider"}
 	}
 	format := call.Format
-	if m.refusesFormat() {
+	if m.plain.Load() {
 		format = nil
 	}
 	refused := false // the reply format, perhaps
@@ -231,6 +237,9 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	var last *council.Failure
 	for retries := 0; ; {
 		ticket, failure := p.admit(ctx, m, next, last)
+		if next == retry {
+			p.budget.release()
+		}
 		if failure != nil {
 			return failure
 		}
@@ -240,7 +249,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		total.Doubted += reply.Doubted
 		if failure == nil {
 			if refused {
-				m.refuseFormat()
+				m.plain.Store(true)
 			}
 			total.Text, total.FinishReason = reply.Text, reply.FinishReason
 			return nil
@@ -273,8 +282,8 @@ type request int
 
 const (
 	firstRequest request = iota
-	sameAgain            // once more without the reply format: neither a first one nor a retry
 	retry                // holds a reservation
+	sameAgain            // once more without the reply format: neither a first one nor a retry
 )
 
 // admit waits for one of the provider's slots and asks breaker and budget. The
@@ -288,9 +297,6 @@ func (p *provider) admit(ctx context.Context, m *model, r request, last *council
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
-		if r == retry {
-			p.budget.release()
-		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return 0, ended(ctx)
 		}
@@ -299,9 +305,6 @@ func (p *provider) admit(ctx context.Context, m *model, r request, last *council
 	t, ok := m.breaker.enter(p.now())
 	if !ok {
 		<-p.slots
-		if r == retry {
-			p.budget.release()
-		}
 		return 0, cmp.Or(last, m.breaker.failure(p.now()))
 	}
 	if !p.budget.spend(p.now(), r) {
@@ -364,32 +367,15 @@ func mayBeTheFormat(f *council.Failure) bool {
 	return f.HTTPStatus != nil && (*f.HTTPStatus == http.StatusBadRequest || *f.HTTPStatus == http.StatusNotFound || *f.HTTPStatus == http.StatusUnprocessableEntity)
 }
 
-func (m *model) refusesFormat() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.plain
-}
-
-func (m *model) refuseFormat() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.plain = true
-}
-
 // route returns the provider that a model's name points at, and the model as the
-// provider knows it. A colon that follows no provider's name belongs to the model
-// ("llama3:8b").
+// provider knows it.
 func (c *Client) route(name string) (*provider, *model) {
-	if prefix, id, ok := strings.Cut(name, ":"); ok && prefix != "" {
-		if p := c.providers[prefix]; p != nil {
-			return p, p.model(id)
-		}
-	}
-	p := c.providers[""]
+	prefix, id := council.SplitModel(name, c.names)
+	p := c.providers[prefix]
 	if p == nil {
 		return nil, nil
 	}
-	return p, p.model(name)
+	return p, p.model(id)
 }
 
 func (p *provider) model(name string) *model {

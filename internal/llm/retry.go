@@ -77,7 +77,7 @@ func (b *budget) leftLocked(now time.Duration) int {
 }
 
 // reserve holds a place in the budget for a retry that is to be sent after a
-// wait. Spend or release follows.
+// wait. Release follows.
 func (b *budget) reserve(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -100,16 +100,11 @@ func (b *budget) release() {
 func (b *budget) spend(now time.Duration, r request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch r {
-	case firstRequest:
-		b.sent.add(now, 1, 0)
-	case retry:
-		b.reserved--
-		if b.leftLocked(now) <= 0 {
-			return false
-		}
-		b.sent.add(now, 0, 1)
-	default: // counts as nothing
+	if r == retry && b.leftLocked(now) <= 0 {
+		return false
+	}
+	if r != sameAgain {
+		b.sent.add(now, int(r))
 	}
 	return true
 }
@@ -130,17 +125,17 @@ type window struct {
 
 func (w *window) number(now time.Duration) int64 { return int64(now / (w.span / windowSlots)) }
 
-func (w *window) add(now time.Duration, a, b int) {
+// add counts an event of the kind 0 or 1.
+func (w *window) add(now time.Duration, kind int) {
 	n := w.number(now)
 	slot := &w.slots[n%int64(len(w.slots))]
 	if slot.number != n {
 		slot.number, slot.counts = n, [2]int{}
 	}
-	slot.counts[0] += a
-	slot.counts[1] += b
+	slot.counts[kind]++
 }
 
-// sum returns the counts of the newest slots, up to n of them.
+// sum returns the counts of both kinds in the newest slots, up to n of them.
 func (w *window) sum(now time.Duration, n int64) (a, b int) {
 	newest := w.number(now)
 	for _, slot := range w.slots {

@@ -226,7 +226,7 @@ func TestFormatAndRetries(t *testing.T) {
 		if err != nil || got.Attempts != 4 || s.times[2] != s.times[1] {
 			t.Errorf("%v after %d attempts, requests at %v", err, got.Attempts, s.times)
 		}
-		if got, err = c.Complete(t.Context(), call); err != nil || got.Attempts != 1 || !c.providers[""].model("m").refusesFormat() {
+		if got, err = c.Complete(t.Context(), call); err != nil || got.Attempts != 1 || !c.providers[""].model("m").plain.Load() {
 			t.Errorf("the format was tried again: %v after %d attempts", err, got.Attempts)
 		}
 	})
@@ -332,7 +332,9 @@ func TestBudgetHolds(t *testing.T) {
 				if b.reserved == 0 {
 					continue
 				}
-				if !b.spend(now, retry) {
+				sent := b.spend(now, retry)
+				b.release()
+				if !sent {
 					continue
 				}
 				retries = append(retries, now)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 
 	"github.com/councild/councild/internal/council"
@@ -16,6 +15,7 @@ type meter struct {
 	council.Completer
 	plan     council.Plan
 	maxBytes int64 // of held; 0: no limit
+	settings council.SettingNames
 
 	mu            sync.Mutex    // guards all below
 	spent         council.Usage // by all calls so far
@@ -26,9 +26,9 @@ type meter struct {
 	held          int64 // bytes: the question, the replies so far, and the prompts on their way
 }
 
-func newMeter(c council.Completer, plan council.Plan, maxBytes int64) *meter {
+func newMeter(o Options, plan council.Plan) *meter {
 	return &meter{
-		Completer: c, plan: plan, maxBytes: maxBytes, held: int64(len(plan.Question())), spent: council.NoUsage(),
+		Completer: o.Completer, plan: plan, maxBytes: o.MaxSessionBytes, settings: o.Settings, held: int64(len(plan.Question())), spent: council.NoUsage(),
 		byModel: map[string]council.Usage{},
 		byStage: map[council.Stage]council.Usage{
 			council.Stage1: council.NoUsage(), council.Stage2: council.NoUsage(), council.Stage3: council.NoUsage(),
@@ -38,20 +38,25 @@ func newMeter(c council.Completer, plan council.Plan, maxBytes int64) *meter {
 
 // Complete performs call if the budget and the session's size allow it. A call that
 // was started may overshoot the budget; a reply that the session has no room for is
-// not kept.
-func (m *meter) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+// not kept. A call that panics has failed.
+func (m *meter) Complete(ctx context.Context, call council.Call) (completion council.Completion, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			completion, err = council.Completion{}, council.Panicked(v)
+		}
+	}()
+	uncalled := council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}
 	if m.overBudget() {
-		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}},
-			&council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
+		return uncalled, &council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
 	}
 	var prompt int64
 	for _, message := range call.Messages {
 		prompt += int64(len(message.Content))
 	}
 	if !m.hold(prompt) {
-		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, m.full("not called: with the prompt")
+		return uncalled, m.full("not called: with the prompt")
 	}
-	completion, err := func() (council.Completion, error) {
+	completion, err = func() (council.Completion, error) {
 		defer m.release(prompt) // also when the call panics
 		return m.Completer.Complete(ctx, call)
 	}()
@@ -81,8 +86,9 @@ func (m *meter) release(bytes int64) {
 
 func (m *meter) full(what string) *council.Failure {
 	return &council.Failure{
-		Code:    council.FailTooLarge,
-		Message: fmt.Sprintf("%s the session would hold more than %d bytes: raise LLM_COUNCIL_MAX_SESSION_BYTES", what, m.maxBytes),
+		Code: council.FailTooLarge,
+		Message: fmt.Sprintf("%s the session would hold more than %d bytes: raise %s",
+			what, m.maxBytes, m.settings.Of(council.SettingMaxSessionBytes)),
 	}
 }
 
@@ -126,15 +132,4 @@ func (m *meter) warnings() []council.Warning {
 		w = append(w, council.Warning{Code: council.WarnTokensUnknown, Message: "a token limit is set, but not every provider reports its tokens: unknown ones count as nothing"})
 	}
 	return w
-}
-
-// maker returns who makes a model: the part of its id before the first "/",
-// without the name of the provider that serves it, or the whole id.
-func maker(providers map[string]bool, member string) string {
-	member = instance.ReplaceAllString(member, "")
-	if name, id, ok := strings.Cut(member, ":"); ok && providers[name] {
-		member = id
-	}
-	name, _, _ := strings.Cut(member, "/")
-	return name
 }

@@ -13,13 +13,12 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"regexp"
 	"slices"
 	"time"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/google/uuid"
 )
@@ -37,7 +36,8 @@ type Options struct {
 	Recorder  Recorder         // nil: no records are kept
 	Observer  council.Observer // of every session; nil: nobody
 	Log       *slog.Logger
-	Version   string // of councild
+	Version   string               // of councild
+	Settings  council.SettingNames // for messages
 
 	Models            []string
 	Chairman          string   // "": the first model
@@ -55,30 +55,26 @@ type Options struct {
 	MaxCostUSD     *float64      // nil: no limit
 	MaxTotalTokens *int64        // nil: no limit
 
-	Temperature       *float64 // of answers and the synthesis; nil: the provider's own
-	ReviewTemperature *float64 // of reviews; nil: the provider's own
-	MaxOutputTokens   *int     // nil: the provider's own
-	BallotRepair      bool     // one more call when a reply holds no ballot or a partial one
+	Sampling       council.Sampling // of answers and the synthesis
+	ReviewSampling council.Sampling
+	BallotRepair   bool // one more call when a reply holds no ballot or a partial one
 
 	Order          council.Order
 	RandomSeed     *int64  // nil: every session draws its own seed
 	SelfReviewRate float64 // share of sessions in which own answers are reviewed, 0 to 1
-	PartialBallots ranking.Policy
+	PartialBallots council.PartialPolicy
 
-	ConfigVersion string           // "": the review prompt's version
-	Audit         *bias.Thresholds // nil: no per-session audit
-	Lexicon       bias.Lexicon     // terms by demographic axis; nil: no detector
-	LexiconLimit  float64          // score from which an axis may be flagged, 0 to 1
-	Consent       int              // ADR-018's levels; 0 keeps no records
-	HashSecret    string           // keys query_hash; required for consent 4
+	ConfigVersion string               // "": the review prompt's version
+	Audit         *bias.Thresholds     // nil: no per-session audit
+	Lexicon       disagreement.Lexicon // terms by demographic axis; nil: no detector
+	LexiconLimit  float64              // score from which an axis may be flagged, 0 to 1
+	Consent       int                  // ADR-018's levels; 0 keeps no records
+	HashSecret    string               // keys query_hash; required for consent 4
 
 	// NewID and NewSeed are replaced in tests; nil is the real thing.
 	NewID   func() string
 	NewSeed func() int64
 }
-
-// instance matches the suffix of a second seat, which no model may carry.
-var instance = regexp.MustCompile(`#[0-9]+$`)
 
 func (o Options) validate() error {
 	var errs []error
@@ -92,7 +88,7 @@ func (o Options) validate() error {
 		errs = append(errs, fmt.Errorf("a quorum of %d with %d models", o.Quorum, len(o.Models)))
 	}
 	for _, m := range o.named() {
-		if instance.MatchString(m) {
+		if council.ModelOf(m) != m {
 			errs = append(errs, fmt.Errorf("model %q: \"#\" and a number at the end name a second seat of a model; list the model twice instead", m))
 		}
 	}

@@ -19,7 +19,7 @@ var language = regexp.MustCompile(`^[a-z]{2}$`)
 // a *council.Error that lists every problem at once: CodeForbidden when the only
 // problem is a model that may not be named, else CodeInvalid.
 func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
-	v := &validation{}
+	v := &validation{settings: p.o.Settings}
 	plan := council.Plan{
 		SessionID:      p.o.NewID(),
 		Conversation:   p.conversation(v, r),
@@ -128,7 +128,7 @@ func (p *Pipeline) conversation(v *validation, r council.Request) []council.Mess
 		size += int64(len(m.Content))
 	}
 	if size > p.o.MaxQueryBytes {
-		v.add("query", fmt.Sprintf("the question has %d bytes, %d are allowed", size, p.o.MaxQueryBytes), "shorten it, or raise LLM_COUNCIL_MAX_QUERY_BYTES")
+		v.add("query", fmt.Sprintf("the question has %d bytes, %d are allowed", size, p.o.MaxQueryBytes), "shorten it, or raise "+v.settings.Of(council.SettingMaxQueryBytes))
 	}
 	return messages
 }
@@ -142,7 +142,7 @@ func (p *Pipeline) members(v *validation, models []string, direct bool) []counci
 		v.add("models", fmt.Sprintf("%d given, a council needs at least 2", len(models)), "name two or more models, or leave the field out for the configured council")
 	}
 	if len(models) > p.o.MaxModels {
-		v.add("models", fmt.Sprintf("%d given, at most %d are allowed", len(models), p.o.MaxModels), "name fewer, or raise LLM_COUNCIL_MAX_MODELS")
+		v.add("models", fmt.Sprintf("%d given, at most %d are allowed", len(models), p.o.MaxModels), "name fewer, or raise "+v.settings.Of(council.SettingMaxModels))
 		return nil
 	}
 	for i, m := range models {
@@ -189,8 +189,9 @@ func lower[T cmp.Ordered](a, b *T) *T {
 
 // validation collects the problems of a request.
 type validation struct {
-	fields  []council.FieldError
-	invalid bool // there is another problem than a forbidden model
+	settings council.SettingNames
+	fields   []council.FieldError
+	invalid  bool // there is another problem than a forbidden model
 }
 
 func (v *validation) add(field, message, fix string) {
@@ -201,7 +202,7 @@ func (v *validation) add(field, message, fix string) {
 func (v *validation) forbid(field, model string) {
 	v.fields = append(v.fields, council.FieldError{
 		Field: field, Message: fmt.Sprintf("%q is not a model that this council may use", model),
-		Fix: "name a configured model, or add it to LLM_COUNCIL_ALLOWED_MODELS",
+		Fix: "name a configured model, or add it to " + v.settings.Of(council.SettingAllowedModels),
 	})
 }
 

@@ -28,17 +28,17 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 	if failure != nil {
 		return sessions, failure
 	}
-	authors, slates := asked.draw()
-	if len(authors) < 2 {
+	slates := asked.draw()
+	if len(asked.authors) < 2 {
 		return sessions, &council.Error{Code: council.CodeNoQuorum, Detail: "there is one answer: nothing to compare"}
 	}
 	for n := range repeats {
 		round := plan
 		round.SessionID = fmt.Sprintf("%s-%d", plan.SessionID, n+1)
 		r := p.newRun(round, nil)
-		r.block, r.session.Stage1, r.answers = &plan.SessionID, asked.session.Stage1, asked.answers
+		r.block, r.session.Stage1, r.authors, r.answers = &plan.SessionID, asked.session.Stage1, asked.authors, asked.answers
 		sessions = append(sessions, r.session)
-		stop := r.clock(&r.session.Metadata.Timing.Stage2MS)
+		stop := stopwatch(&r.session.Metadata.Timing.Stage2MS)
 		r.read(ctx, slates.Reviewer)
 		stop()
 		failure := r.stop(ctx)

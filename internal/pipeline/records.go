@@ -5,58 +5,12 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"log/slog"
-	"strings"
 	"time"
 	"unicode/utf8"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/ranking"
-	"github.com/councild/councild/internal/stage2"
 )
-
-// vote returns a counted ballot in terms of members.
-func vote(v council.Review) ranking.Vote {
-	who := make(map[council.Label]string, len(v.Slate))
-	shown := make([]string, len(v.Slate))
-	for i, s := range v.Slate {
-		who[s.Label], shown[i] = s.Member, s.Member
-	}
-	groups := v.ParsedRanking.Groups()
-	places := make([][]string, len(groups))
-	for i, group := range groups {
-		for _, label := range group {
-			places[i] = append(places[i], who[label])
-		}
-	}
-	return ranking.Vote{Reviewer: v.Model, Shown: shown, Places: places}
-}
-
-// votes returns the ballots that count.
-func (r *run) votes() []ranking.Vote {
-	var votes []ranking.Vote
-	for _, v := range r.session.Stage2 {
-		if v.Status == council.OutcomeOK {
-			votes = append(votes, vote(v))
-		}
-	}
-	return votes
-}
-
-// asked returns how many reviewers were asked to review each candidate, its own
-// author not counted.
-func (r *run) asked() map[string]int {
-	asked := map[string]int{}
-	for _, v := range r.session.Stage2 {
-		for _, s := range v.Slate {
-			if s.Member != v.Model {
-				asked[s.Member]++
-			}
-		}
-	}
-	return asked
-}
 
 // persist appends the session's records beside what follows. The returned function
 // is called when everything else is done: it waits for the records at most
@@ -67,11 +21,17 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 	if r.p.o.Recorder == nil || r.p.o.Consent == 0 || len(r.session.Stage2) == 0 {
 		return func() {}
 	}
-	records, recorder, log := r.records(), r.p.o.Recorder, r.log()
+	records, recorder, log := r.records(), r.p.o.Recorder, r.log
 	count := len(records)
 	ctx = context.WithoutCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- appended(ctx, recorder, records, log) }() // the Recorder ends it, by closing at the latest
+	go func() { // the Recorder ends it, by closing at the latest
+		var err error
+		if failure := protect(log, func() { err = recorder.Append(ctx, records) }); failure != nil {
+			err = failure
+		}
+		done <- err
+	}()
 	failed := func(err error) {
 		log.ErrorContext(ctx, "the session's records were not written", "error", err, "records", count)
 	}
@@ -101,22 +61,8 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 	}
 }
 
-// appended appends the records. A panic becomes an error.
-func appended(ctx context.Context, recorder Recorder, records []council.BiasMetricRecord, log *slog.Logger) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = panicked(log, v)
-		}
-	}()
-	return recorder.Append(ctx, records)
-}
-
 // records returns one record for every reviewer asked and candidate on its slate.
 func (r *run) records() []council.BiasMetricRecord {
-	providers := map[string]bool{}
-	for _, name := range r.p.o.Providers {
-		providers[name] = true
-	}
 	metadata := council.QueryMetadata{
 		Category: optional(r.plan.Category), Language: optional(r.plan.Language), TokenCountBucket: r.tokenBucket(),
 	}
@@ -127,51 +73,40 @@ func (r *run) records() []council.BiasMetricRecord {
 	queryHash := r.queryHash()
 	var records []council.BiasMetricRecord
 	for _, v := range r.session.Stage2 {
-		status := ballotStatus(v)
-		var ranks map[string]float64
-		if v.Status == council.OutcomeOK {
-			ranks = ranking.RankValues(vote(v))
-		}
+		status, scores, ranks := ballotStatus(v), scoresOf(v), ranking.RankValues(r.votes[v.Model])
 		for position, shown := range v.Slate {
-			record := council.BiasMetricRecord{
+			records = append(records, council.BiasMetricRecord{
 				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.start.UTC(), ConsentLevel: r.p.o.Consent,
 				QueryMetadata: metadata, ReviewerID: v.Model, ModelID: shown.Member, Position: &position,
-				ResponseLengthChars: lengths[shown.Member], ScoreScale: council.ScoreScale,
+				ResponseLengthChars: lengths[shown.Member], ScoreValue: find(scores, shown.Label), ScoreScale: council.ScoreScale,
 				CouncilConfig: r.p.o.ConfigVersion, QueryHash: queryHash,
-				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order, Status: status,
-				Provider: council.ProviderPair{Reviewer: maker(providers, v.Model), Candidate: maker(providers, shown.Member)},
+				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order,
+				RankValue: find(ranks, shown.Member), Status: status,
+				Provider: council.ProviderPair{Reviewer: council.Maker(v.Model, r.p.o.Providers), Candidate: council.Maker(shown.Member, r.p.o.Providers)},
 				BlockID:  r.block,
-			}
-			if v.Status == council.OutcomeOK {
-				if score, ok := v.ParsedRanking.Scores[shown.Label]; ok {
-					record.ScoreValue = &score
-				}
-				if rank, ok := ranks[shown.Member]; ok {
-					record.RankValue = &rank
-				}
-			}
-			records = append(records, record)
+			})
 		}
 	}
 	return records
 }
 
+// find returns the value of a key, or nil.
+func find[K comparable, V any](m map[K]V, key K) *V {
+	if v, ok := m[key]; ok {
+		return &v
+	}
+	return nil
+}
+
+// ballotStatus says what came of a review.
 func ballotStatus(v council.Review) council.BallotStatus {
-	switch v.Status {
-	case council.OutcomeOK:
-		if stage2.Partial(*v.ParsedRanking, v.Slate.Labels()) {
-			return council.BallotPartial
-		}
-		return council.BallotOK
-	case council.OutcomeAbstained:
-		return council.BallotAbstained
-	case council.OutcomeInvalid:
-		return council.BallotInvalid
+	switch {
+	case v.Error != nil && v.Error.Code == council.FailCut:
+		return council.BallotCut
+	case v.Status == council.OutcomeOK && v.ParsedRanking.Partial(len(v.Slate)):
+		return council.BallotPartial
 	default:
-		if v.Error.Code == council.FailCut {
-			return council.BallotCut
-		}
-		return council.BallotError
+		return council.BallotStatus(v.Status) // each outcome of a review is a ballot status too
 	}
 }
 
@@ -202,25 +137,4 @@ func optional(s string) *string {
 		return nil
 	}
 	return &s
-}
-
-// auditInput hands the session's scores to the audit.
-func (r *run) auditInput() bias.AuditInput {
-	in := bias.AuditInput{Order: r.plan.Order, Thresholds: *r.p.o.Audit, Words: map[string]int{}}
-	for member, text := range r.answers {
-		in.Words[member] = len(strings.Fields(text))
-	}
-	for _, v := range r.session.Stage2 {
-		if v.Status != council.OutcomeOK {
-			continue
-		}
-		for position, shown := range v.Slate {
-			if score, ok := v.ParsedRanking.Scores[shown.Label]; ok {
-				in.Scores = append(in.Scores, bias.Score{
-					Reviewer: v.Model, Candidate: shown.Member, Position: position, Own: shown.Member == v.Model, Value: score,
-				})
-			}
-		}
-	}
-	return in
 }

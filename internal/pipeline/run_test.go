@@ -18,7 +18,6 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/ranking"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -76,7 +75,7 @@ func open(t *testing.T, models []simllm.Model, sim *simllm.Server, calls llm.Opt
 	notes := &notebook{}
 	o := pipeline.Options{
 		Completer: client, Recorder: notes, Log: slog.New(slog.DiscardHandler), Version: "test",
-		MaxModels: 12, MaxQueryBytes: 1 << 16, Timeout: time.Minute, Order: council.OrderBalanced, PartialBallots: ranking.Available,
+		MaxModels: 12, MaxQueryBytes: 1 << 16, Timeout: time.Minute, Order: council.OrderBalanced, PartialBallots: council.PolicyAvailable,
 		Audit: &bias.Thresholds{LengthCorrelation: 0.3, PositionVariance: 0.5}, Consent: 1,
 	}
 	for _, m := range models {

@@ -16,15 +16,6 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Policy says what a ballot that leaves out candidates means for them.
-type Policy string
-
-// The policies for partial ballots. The zero Policy is Available.
-const (
-	Available Policy = "available" // nothing: they get no points and no vote (ADR-007)
-	TiedLast  Policy = "tied_last" // they share the last places, and it is a vote on them
-)
-
 // Vote is one reviewer's ballot, over members.
 type Vote struct {
 	Reviewer string
@@ -40,7 +31,7 @@ type Vote struct {
 // left out. It has no entry for any other candidate.
 func RankValues(v Vote) map[string]float64 {
 	index := indexOf(v.Shown)
-	twice, _, ranked := v.places(index, Available)
+	twice, _, ranked := v.places(index, council.PolicyAvailable)
 	values := make(map[string]float64, ranked)
 	for candidate, j := range index {
 		if twice[j] >= 0 {
@@ -52,53 +43,42 @@ func RankValues(v Vote) map[string]float64 {
 
 func indexOf(candidates []string) map[string]int {
 	index := make(map[string]int, len(candidates))
-	for _, candidate := range candidates {
-		if _, ok := index[candidate]; !ok {
-			index[candidate] = len(index)
-		}
+	for i, candidate := range candidates {
+		index[candidate] = i
 	}
 	return index
 }
 
 // places returns, by the index of the candidates, twice the mean place on the vote,
 // or -1; the number m of candidates that it could rank; and how many have a place.
-func (v Vote) places(index map[string]int, policy Policy) (twice []int, m, ranked int) {
-	twice = make([]int, len(index))
+func (v Vote) places(index map[string]int, policy council.PartialPolicy) (twice []int, m, ranked int) {
+	twice = slices.Repeat([]int{-1}, len(index))
 	left := make([]bool, len(index)) // could be ranked and are not yet
-	for j := range twice {
-		twice[j] = -1
-	}
 	for _, candidate := range v.Shown {
-		if j, ok := index[candidate]; ok && candidate != v.Reviewer && !left[j] {
+		if j, ok := index[candidate]; ok && candidate != v.Reviewer {
 			left[j] = true
 			m++
 		}
 	}
-	var tied []int
-	share := func() { // gives those tied the next places
+	tied := make([]int, 0, len(index))
+	rankTied := func(place []string) { // ranks those of the place that are left behind those ranked so far
+		tied = tied[:0]
+		for _, candidate := range place {
+			if j, ok := index[candidate]; ok && left[j] {
+				left[j] = false
+				tied = append(tied, j)
+			}
+		}
 		for _, j := range tied {
-			twice[j] = ranked + (ranked + len(tied) - 1)
-			left[j] = false
+			twice[j] = 2*ranked + len(tied) - 1
 		}
 		ranked += len(tied)
 	}
 	for _, place := range v.Places {
-		tied = tied[:0]
-		for _, candidate := range place {
-			if j, ok := index[candidate]; ok && left[j] && !slices.Contains(tied, j) {
-				tied = append(tied, j)
-			}
-		}
-		share()
+		rankTied(place)
 	}
-	if policy == TiedLast && ranked > 0 {
-		tied = tied[:0]
-		for j := range left {
-			if left[j] {
-				tied = append(tied, j)
-			}
-		}
-		share()
+	if policy == council.PolicyTiedLast && ranked > 0 {
+		rankTied(v.Shown)
 	}
 	return twice, m, ranked
 }
@@ -112,7 +92,7 @@ type Options struct {
 	// Asked says how many reviewers were asked to review each candidate, its author
 	// not counted, whatever came back. It is what Confidence refers to.
 	Asked  map[string]int
-	Policy Policy
+	Policy council.PartialPolicy // the zero value stands for PolicyAvailable
 }
 
 // Result is what the votes add up to.
@@ -121,15 +101,6 @@ type Result struct {
 	// then name in code-point order; then those without. Candidates equal in score
 	// and wins share a rank, and the next one has the rank of its place (1, 2, 2, 4).
 	Standings []council.Standing
-	// Ballots is the number of votes counted. A vote is not counted that could rank
-	// less than two candidates, or ranks none but the reviewer's own.
-	Ballots int
-	// KendallW is the agreement of the counted votes that leave out nobody, 0 to 1:
-	// Kendall's coefficient of concordance with ties (Kendall and Babington Smith
-	// 1939), generalised to ballots that lack the reviewer's own answer (Durbin
-	// 1951). It is nil where there are less than two such votes, where none of them
-	// compares some two candidates, and where each of them is one tie.
-	KendallW *float64
 	// PolicyChangesWinner is true when the other policy for partial ballots makes
 	// others the winners: the candidates at rank 1.
 	PolicyChangesWinner bool
@@ -141,18 +112,18 @@ type Result struct {
 // share the mean of their places. The score is the mean over the votes on the
 // candidate. A shared first place is the same share of a win for each.
 //
+// A vote is not counted that could rank less than two candidates, or ranks none but
+// the reviewer's own.
+//
 // Confidence is "high" where at least 0.8 of the reviewers asked voted on the
 // candidate, "medium" from 0.5 on, else "low", and low when only one ballot counts.
 func Tally(o Options) Result {
-	chosen, other := newCount(o, Available), newCount(o, TiedLast)
-	w := chosen.kendallW()
-	if o.Policy == TiedLast {
+	chosen, other := newCount(o, council.PolicyAvailable), newCount(o, council.PolicyTiedLast)
+	if o.Policy == council.PolicyTiedLast {
 		chosen, other = other, chosen
 	}
 	return Result{
 		Standings:           chosen.standings(o.Asked),
-		Ballots:             len(chosen.ballots),
-		KendallW:            w,
 		PolicyChangesWinner: !slices.Equal(winners(nil, chosen.sum()), winners(nil, other.sum())),
 	}
 }
@@ -192,7 +163,7 @@ type mark struct{ points, wins, votes int64 }
 // newCount returns the votes that are counted under a policy. On a slate are all
 // candidates or all but one, so that m is N or N-1 and the units stay small: for 40
 // candidates, whatever the ties, sums over hundreds of ballots fit in 64 bits.
-func newCount(o Options, policy Policy) count {
+func newCount(o Options, policy council.PartialPolicy) count {
 	c := count{candidates: slices.Sorted(slices.Values(o.Candidates)), unit: 1, winUnit: 1}
 	index := indexOf(c.candidates)
 	for _, v := range o.Votes {

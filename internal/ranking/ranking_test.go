@@ -61,7 +61,7 @@ func TestTally(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		options Options
-		policy  Policy
+		policy  council.PartialPolicy
 		want    string // model rank score votes wins confidence, by standing
 		ballots int
 		changes bool // PolicyChangesWinner
@@ -86,7 +86,7 @@ func TestTally(t *testing.T) {
 			want: "c 1 2 1 1 low; a 2 0 1 0 low; b 3 0 0 0 low", ballots: 1,
 		},
 		{
-			name: "ranks none but its own, tied last", options: ballots("a b c", "a: a", "b: c"), policy: TiedLast,
+			name: "ranks none but its own, tied last", options: ballots("a b c", "a: a", "b: c"), policy: council.PolicyTiedLast,
 			want: "c 1 2 1 1 low; a 2 0 1 0 low; b 3 0 0 0 low", ballots: 1,
 		},
 		{
@@ -125,20 +125,23 @@ func TestTally(t *testing.T) {
 			if diff := gocmp.Diff(tt.want, strings.Join(lines, "; ")); diff != "" {
 				t.Errorf("standings (-want +got):\n%s", diff)
 			}
-			if got.Ballots != tt.ballots || got.PolicyChangesWinner != tt.changes {
-				t.Errorf("%d ballots, policy changes winner: %v", got.Ballots, got.PolicyChangesWinner)
+			if got.PolicyChangesWinner != tt.changes {
+				t.Errorf("policy changes winner: %v, want %v", got.PolicyChangesWinner, tt.changes)
+			}
+			if ballots := Agree(tt.options, 1).Ballots; ballots != tt.ballots {
+				t.Errorf("%d ballots counted, want %d", ballots, tt.ballots)
 			}
 		})
 	}
 }
 
-// A candidate that few ranked can win by its mean under Available alone.
+// A candidate that few ranked can win by its mean under council.PolicyAvailable alone.
 func TestPolicyChangesWinner(t *testing.T) {
 	o := ballots("a b c", "x: a > b", "y: a > b", "z: c > a > b")
 	for _, tt := range []struct {
-		policy Policy
+		policy council.PartialPolicy
 		winner string
-	}{{"", "c"}, {Available, "c"}, {TiedLast, "a"}} {
+	}{{"", "c"}, {council.PolicyAvailable, "c"}, {council.PolicyTiedLast, "a"}} {
 		o.Policy = tt.policy
 		got := Tally(o)
 		if got.Standings[0].Model != tt.winner || !got.PolicyChangesWinner {
@@ -146,6 +149,8 @@ func TestPolicyChangesWinner(t *testing.T) {
 		}
 	}
 }
+
+func kendallW(o Options) *float64 { return newCount(o, council.PolicyAvailable).kendallW() }
 
 func TestKendallW(t *testing.T) {
 	for _, tt := range []struct {
@@ -167,7 +172,7 @@ func TestKendallW(t *testing.T) {
 		{"authors and a judge", ballots("a b c", "a: b > c", "b: a > c", "c: a > b", "x: a > b > c"), new(1.0)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := gocmp.Diff(tt.want, Tally(tt.options).KendallW); diff != "" {
+			if diff := gocmp.Diff(tt.want, kendallW(tt.options)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -188,7 +193,7 @@ func TestKendallWOfAgreeingAuthors(t *testing.T) {
 			o.Votes = append(o.Votes, Vote{Reviewer: author, Shown: o.Candidates, Places: places})
 		}
 		allTie := slices.ContainsFunc(places, func(place []string) bool { return len(place) == n })
-		if w := Tally(o).KendallW; allTie != (w == nil) || w != nil && *w != 1 {
+		if w := kendallW(o); allTie != (w == nil) || w != nil && *w != 1 {
 			t.Fatalf("W = %v", w)
 		}
 	})
@@ -217,7 +222,7 @@ func TestKendallWIsDurbins(t *testing.T) {
 		// k = r = n-1 candidates on a ballot and ballots on a candidate, each two
 		// candidates on n-2 of them.
 		want := float64(squares-3*(n-1)*(n-1)*n*n*n) / float64((n-2)*(n-2)*n*(n*n-1))
-		if got := Tally(o).KendallW; got == nil || math.Abs(*got-want) > 1e-12 {
+		if got := kendallW(o); got == nil || math.Abs(*got-want) > 1e-12 {
 			t.Fatalf("W = %v, want %v", got, want)
 		}
 	})
@@ -237,7 +242,7 @@ func generated(t *rapid.T) Options {
 	o := Options{
 		Candidates: names("m", rapid.IntRange(0, 7).Draw(t, "candidates")),
 		Asked:      map[string]int{},
-		Policy:     rapid.SampledFrom([]Policy{"", Available, TiedLast}).Draw(t, "policy"),
+		Policy:     rapid.SampledFrom([]council.PartialPolicy{"", council.PolicyAvailable, council.PolicyTiedLast}).Draw(t, "policy"),
 	}
 	reviewers := rapid.SliceOfNDistinct(rapid.SampledFrom(append(names("judge", 3), o.Candidates...)), 0, 7, rapid.ID[string]).Draw(t, "reviewers")
 	for _, reviewer := range reviewers {
@@ -265,10 +270,8 @@ func TestNothingDependsOnTheOrderOfArrival(t *testing.T) {
 		other.Votes = rapid.Permutation(o.Votes).Draw(t, "votes")
 		other.Candidates = rapid.Permutation(o.Candidates).Draw(t, "order of candidates")
 		for name, diff := range map[string]string{
-			"Tally":       gocmp.Diff(Tally(o), Tally(other)),
-			"Pairs":       gocmp.Diff(Pairs(o), Pairs(other)),
-			"Support":     gocmp.Diff(Support(o, 1), Support(other, 1)),
-			"LeaveOneOut": gocmp.Diff(LeaveOneOut(o), LeaveOneOut(other)),
+			"Tally": gocmp.Diff(Tally(o), Tally(other)),
+			"Agree": gocmp.Diff(Agree(o, 1), Agree(other, 1)),
 		} {
 			if diff != "" {
 				t.Fatalf("%s:\n%s", name, diff)
@@ -306,6 +309,9 @@ func TestNamesChangeNothingButNames(t *testing.T) {
 			}
 			renamed.Votes = append(renamed.Votes, r)
 		}
+		if diff := gocmp.Diff(kendallW(o), kendallW(renamed)); diff != "" {
+			t.Fatalf("W (-want +got):\n%s", diff)
+		}
 		want, got := Tally(o), Tally(renamed)
 		standings := map[string]council.Standing{}
 		for _, s := range got.Standings {
@@ -321,10 +327,10 @@ func TestNamesChangeNothingButNames(t *testing.T) {
 		if diff := gocmp.Diff(want, got); diff != "" {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
-		support := shares(Support(renamed, 1))
-		for _, s := range Support(o, 1) {
-			if support[rename(s.Model)] != s.Support {
-				t.Fatalf("support of %s: %v, want %v", s.Model, support[rename(s.Model)], s.Support)
+		renamedShare := shares(support(renamed, 1))
+		for _, s := range support(o, 1) {
+			if renamedShare[rename(s.Model)] != s.Support {
+				t.Fatalf("support of %s: %v, want %v", s.Model, renamedShare[rename(s.Model)], s.Support)
 			}
 		}
 	})
@@ -355,7 +361,10 @@ func TestOwnAnswerCannotBeHelped(t *testing.T) {
 			}
 		}
 		if diff := gocmp.Diff(Tally(o), Tally(moved)); diff != "" {
-			t.Fatalf("(-want +got):\n%s", diff)
+			t.Fatalf("Tally (-want +got):\n%s", diff)
+		}
+		if diff := gocmp.Diff(Agree(o, 1), Agree(moved, 1)); diff != "" {
+			t.Fatalf("Agree (-want +got):\n%s", diff)
 		}
 	})
 }
@@ -384,8 +393,8 @@ func TestAgreementGivesAllPoints(t *testing.T) {
 				t.Fatalf("place %d: %+v", i, s)
 			}
 		}
-		if len(reviewers) > 1 && (got.KendallW == nil || *got.KendallW != 1) {
-			t.Fatalf("W = %v", got.KendallW)
+		if w := kendallW(o); len(reviewers) > 1 && (w == nil || *w != 1) {
+			t.Fatalf("W = %v", w)
 		}
 		if got.PolicyChangesWinner {
 			t.Fatal("the policy cannot matter")
@@ -397,7 +406,7 @@ func TestAgreementGivesAllPoints(t *testing.T) {
 func TestPointsAndWinsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := generated(t)
-		for _, policy := range []Policy{Available, TiedLast} {
+		for _, policy := range []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast} {
 			c := newCount(o, policy)
 			for _, b := range c.ballots {
 				points, wins := int64(0), int64(0)
@@ -419,7 +428,7 @@ func TestPointsAndWinsAddUp(t *testing.T) {
 
 func TestKendallWIsAShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		if w := Tally(generated(t)).KendallW; w != nil && (*w < 0 || *w > 1) {
+		if w := kendallW(generated(t)); w != nil && (*w < 0 || *w > 1) {
 			t.Fatalf("W = %v", *w)
 		}
 	})

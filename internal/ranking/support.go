@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/councild/councild/internal/council"
 )
 
 const (
@@ -17,15 +19,7 @@ const (
 	resamples = 1000
 )
 
-// Share says how firmly a candidate wins.
-type Share struct {
-	Model string
-	// Support is the share, 0 to 1, of the resamples of the counted votes that the
-	// candidate wins.
-	Support float64
-}
-
-// Support resamples the counted votes, as many as there are, with replacement
+// winnerSupport resamples the counted votes, as many as there are, with replacement
 // (Efron's bootstrap), and returns how large a share of the resamples each candidate
 // wins, by score and then by wins; candidates equal in both share a resample. The
 // largest share comes first, equal ones in code-point order; without any counted
@@ -33,20 +27,19 @@ type Share struct {
 //
 // Up to 8 votes all resamples are counted and the shares exact, beyond that 1000 are
 // drawn by the seed.
-func Support(o Options, seed int64) []Share {
-	c := newCount(o, o.Policy)
-	exact := c.support(seed)
-	shares := make([]Share, len(exact))
+func (c count) winnerSupport(seed int64) []council.Support {
+	exact := c.exactSupport(seed)
+	shares := make([]council.Support, len(exact))
 	for j, share := range exact {
 		support, _ := share.Float64()
-		shares[j] = Share{Model: c.candidates[j], Support: support}
+		shares[j] = council.Support{Model: c.candidates[j], Support: support}
 	}
-	slices.SortStableFunc(shares, func(a, b Share) int { return cmp.Compare(b.Support, a.Support) })
+	slices.SortStableFunc(shares, func(a, b council.Support) int { return cmp.Compare(b.Support, a.Support) })
 	return shares
 }
 
-// support returns each candidate's share of the resamples.
-func (c count) support(seed int64) []*big.Rat {
+// exactSupport returns each candidate's share of the resamples.
+func (c count) exactSupport(seed int64) []*big.Rat {
 	if len(c.ballots) == 0 {
 		return nil
 	}
@@ -121,25 +114,17 @@ func (c count) draw(seed int64, visit func(sum []mark, weight int64)) {
 	}
 }
 
-// Omission says who wins without one vote.
-type Omission struct {
-	Reviewer string   // whose vote is left out
-	Winners  []string // equal in score and wins; none where no vote is left
-	Changes  bool     // the winners are others than with all votes
-}
-
-// LeaveOneOut returns who wins without each of the counted votes, by reviewer in
+// leaveOneOut returns who wins without each of the counted votes, by reviewer in
 // code-point order.
-func LeaveOneOut(o Options) []Omission {
-	c := newCount(o, o.Policy)
+func (c count) leaveOneOut() []council.Omission {
 	sum := c.sum()
 	all := winners(nil, sum)
-	omissions := make([]Omission, len(c.ballots))
+	omissions := make([]council.Omission, len(c.ballots))
 	for i, b := range c.ballots {
 		add(sum, b, -1)
 		left := winners(nil, sum)
 		add(sum, b, 1)
-		omissions[i] = Omission{Reviewer: b.reviewer, Changes: !slices.Equal(left, all)}
+		omissions[i] = council.Omission{Reviewer: b.reviewer, Winners: []string{}, Changes: !slices.Equal(left, all)}
 		for _, j := range left {
 			omissions[i].Winners = append(omissions[i].Winners, c.candidates[j])
 		}

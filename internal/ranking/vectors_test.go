@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -35,7 +36,7 @@ type session struct {
 
 // options returns the case under a policy. Every reviewer was shown all candidates.
 // Where the own answer counts, the reviewer gets a name that no candidate has.
-func (s session) options(policy Policy) Options {
+func (s session) options(policy council.PartialPolicy) Options {
 	o := Options{
 		Candidates: slices.Sorted(maps.Values(s.LabelToModel)),
 		Asked:      map[string]int{},
@@ -105,7 +106,7 @@ func TestBordaReferenceValues(t *testing.T) {
 		t.Errorf("%d cases", len(reference.Cases))
 	}
 	for _, tc := range reference.Cases {
-		for policy, want := range map[Policy][]standing{Available: tc.Available, TiedLast: tc.TiedLast} {
+		for policy, want := range map[council.PartialPolicy][]standing{council.PolicyAvailable: tc.Available, council.PolicyTiedLast: tc.TiedLast} {
 			t.Run(fmt.Sprintf("%s/%s", tc.Name, policy), func(t *testing.T) {
 				o := tc.options(policy)
 				got := Tally(o).Standings
@@ -150,12 +151,12 @@ func TestSupportReferenceValues(t *testing.T) {
 		t.Errorf("%d cases", len(reference.Cases))
 	}
 	for _, tc := range reference.Cases {
-		for policy, want := range map[Policy]outcome{Available: tc.Available, TiedLast: tc.TiedLast} {
+		for policy, want := range map[council.PartialPolicy]outcome{council.PolicyAvailable: tc.Available, council.PolicyTiedLast: tc.TiedLast} {
 			t.Run(fmt.Sprintf("%s/%s", tc.Name, policy), func(t *testing.T) {
 				o := tc.options(policy)
 				c := newCount(o, policy)
-				exact := c.support(0)
-				for _, got := range Support(o, 0) {
+				exact := c.exactSupport(0)
+				for _, got := range support(o, 0) {
 					w := want.Winner[got.Model] // the zero fraction where it never wins
 					w.Den = max(w.Den, 1)
 					j := slices.Index(c.candidates, got.Model)
@@ -164,7 +165,7 @@ func TestSupportReferenceValues(t *testing.T) {
 					}
 				}
 				without := map[string][]string{}
-				for _, l := range LeaveOneOut(o) {
+				for _, l := range newCount(o, policy).leaveOneOut() {
 					without["without "+l.Reviewer] = l.Winners
 				}
 				if diff := cmp.Diff(want.LeaveOneOut, without); diff != "" {
@@ -203,7 +204,7 @@ func TestKendallReferenceValues(t *testing.T) {
 			}
 			o.Votes = append(o.Votes, v)
 		}
-		got := Tally(o).KendallW
+		got := kendallW(o)
 		if got == nil || math.Abs(*got-tc.W) > reference.Tol*tc.W {
 			t.Errorf("case %d: W = %v, want %v", i, got, tc.W)
 		}

@@ -76,7 +76,7 @@ const maxText = 32 << 10
 // possible, the reply is invalid; nothing is guessed.
 //
 // Labels that are not on the slate are dropped, a label named twice keeps its
-// better place, and labels that are not named stay missing (see [Partial]). A
+// better place, and labels that are not named stay missing (see [council.Ballot.Partial]). A
 // score outside 1 to 10 is dropped. A ranking that contradicts its scores is
 // trusted and marked (ADR-007): only a label placed strictly above another one
 // with a higher score contradicts.
@@ -89,11 +89,6 @@ func ParseBallot(text string, labels []council.Label) (council.Ballot, error) {
 	b = emptyBallot()
 	b.Reason = err.Error()
 	return b, err
-}
-
-// Partial reports whether the ballot ranks some labels of its slate but not all.
-func Partial(b council.Ballot, labels []council.Label) bool {
-	return len(b.Ranking) > 0 && len(b.Ranking) < len(labels)
 }
 
 // parse returns the ballot, or the reason why there is none, as the methods for

@@ -110,7 +110,7 @@ const maxRepaired = 16 << 10
 // repairPrompt returns the messages that ask a reviewer once more for its ballot.
 func repairPrompt(asked []council.Message, reply string, b council.Ballot, labels []council.Label) []council.Message {
 	problem := "No ballot could be read from your reply: " + b.Reason + "."
-	if Partial(b, labels) {
+	if b.Partial(len(labels)) {
 		var left []string
 		for _, l := range labels {
 			if !slices.Contains(b.Ranking, l) {

@@ -20,8 +20,7 @@ type Input struct {
 
 // Options say how the reviewers are called.
 type Options struct {
-	Temperature     *float64 // nil: the provider's own
-	MaxOutputTokens *int     // nil: the provider's own
+	council.Sampling
 	// Repair allows one more call when a reply holds no ballot or a partial one.
 	Repair bool
 }
@@ -52,8 +51,8 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 	labels := r.Slate.Labels()
 	call := council.Call{
 		Stage: council.Stage2, Model: in.Reviewers[i].Model,
-		Messages:    prompt(in.Question, r.Slate, in.Answers, in.NewMarkers()),
-		Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens, Format: format(labels),
+		Messages: prompt(in.Question, r.Slate, in.Answers, in.NewMarkers()),
+		Sampling: o.Sampling, Format: format(labels),
 	}
 	completion, err := c.Complete(ctx, call)
 	r.Spent = completion.Spent
@@ -63,7 +62,7 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 	} // a reply without text is a reply without a ballot
 	r.Ranking, r.FinishReason = &completion.Text, completion.Finish()
 	ballot, err := ParseBallot(completion.Text, labels)
-	if o.Repair && (err != nil || Partial(ballot, labels)) {
+	if o.Repair && (err != nil || ballot.Partial(len(labels))) {
 		// The reply was written by somebody who knew the markers of the first prompt.
 		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers())
 		call.Messages = repairPrompt(again, completion.Text, ballot, labels)

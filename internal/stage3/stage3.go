@@ -29,8 +29,7 @@ type Input struct {
 
 // Options say how the chairman is called.
 type Options struct {
-	Temperature     *float64 // nil: the provider's own
-	MaxOutputTokens *int     // nil: the provider's own
+	council.Sampling
 	// Observe is told of the synthesis as it arrives, in EventDelta and
 	// EventRestart. Nil asks for it in one piece, which is cheaper.
 	Observe func(council.EventType, any)
@@ -66,7 +65,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 	for i, chairman := range in.Chairmen {
 		completion, failure := call(ctx, c, council.Call{
 			Stage: council.Stage3, Model: chairman.Model, Messages: prompt(in, in.NewMarkers()),
-			Temperature: o.Temperature, MaxOutputTokens: o.MaxOutputTokens, OnDelta: onDelta,
+			Sampling: o.Sampling, OnDelta: onDelta,
 		})
 		s.LatencyMS += completion.LatencyMS
 		s.Attempts += completion.Attempts

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk/faultdisk"
 )
 
@@ -17,7 +18,7 @@ import (
 // Nothing is lost or there twice, after a crash at some moments of all that either.
 func TestFaultF25Chaos(t *testing.T) {
 	for seed := range uint64(3) {
-		for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
+		for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
 			path := newPath(t)
 			d := &faultdisk.Disk{}
 			k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
@@ -61,7 +62,7 @@ func TestFaultF25Chaos(t *testing.T) {
 			if t.Failed() {
 				t.Fatalf("seed %d, %s", seed, mode)
 			}
-			if mode != FsyncSession {
+			if mode != council.FsyncSession {
 				continue
 			}
 			ops := d.Done()

@@ -25,7 +25,7 @@
 //
 // # What survives a crash
 //
-// With [FsyncSession], [Store.Append] returns nil only once the records were
+// With [council.FsyncSession], [Store.Append] returns nil only once the records were
 // written and fsync succeeded, so they survive a crash of the process or the
 // machine. With the other modes it returns once they were written, so they survive
 // a crash of the process. What a crash interrupted was not acknowledged; it may be

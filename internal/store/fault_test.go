@@ -18,6 +18,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
@@ -240,7 +241,7 @@ func TestFaultF23Interval(t *testing.T) {
 	k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
 	path := newPath(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := openWith(t, Options{Path: path, Fsync: FsyncInterval, Interval: interval, RotateBytes: int64(6 * len(lines(t, "00"))), Disk: d})
+		s := openWith(t, Options{Path: path, Fsync: council.FsyncInterval, Interval: interval, RotateBytes: int64(6 * len(lines(t, "00"))), Disk: d})
 		for i := range 12 {
 			k.append(t, s, d, fmt.Sprintf("%02d", i))
 			time.Sleep(interval / 4)
@@ -503,7 +504,7 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 }
 
 func TestFaultF25FsyncFails(t *testing.T) {
-	for _, mode := range []Fsync{FsyncSession, FsyncInterval} {
+	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval} {
 		t.Run(string(mode), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := &faultdisk.Disk{}
@@ -514,7 +515,7 @@ func TestFaultF25FsyncFails(t *testing.T) {
 					return n, onlyIf(o.Kind == faultdisk.Sync && o.Name == filepath.Base(s.path), syscall.EIO)
 				})
 				// With an interval the session counts as kept before.
-				if err := s.Append(t.Context(), session("b")); errors.Is(err, syscall.EIO) != (mode == FsyncSession) {
+				if err := s.Append(t.Context(), session("b")); errors.Is(err, syscall.EIO) != (mode == council.FsyncSession) {
 					t.Errorf("got error %v", err)
 				}
 				time.Sleep(time.Second + time.Millisecond)
@@ -558,7 +559,7 @@ func TestFaultF25FsyncFails(t *testing.T) {
 // The last fsync of a store that is closed may fail too.
 func TestFaultF25AtTheEnd(t *testing.T) {
 	d := &faultdisk.Disk{}
-	s, _, err := Open(Options{Path: newPath(t), Fsync: FsyncInterval, Interval: time.Hour, Disk: d})
+	s, _, err := Open(Options{Path: newPath(t), Fsync: council.FsyncInterval, Interval: time.Hour, Disk: d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -581,7 +582,7 @@ func TestFaultF25AtTheEnd(t *testing.T) {
 
 // A roll-back that fails leaves a file that nobody can trust.
 func TestFaultF25RollBackFails(t *testing.T) {
-	for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
+	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
 		t.Run(string(mode), func(t *testing.T) {
 			d := &faultdisk.Disk{}
 			s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: time.Hour, Disk: d})

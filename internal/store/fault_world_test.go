@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk/faultdisk"
 )
 
@@ -107,9 +108,9 @@ func readable(t *testing.T, path string) map[string]int {
 // command, one that does not is once the store works again, and none is there twice.
 func TestFaultF34EveryMoment(t *testing.T) {
 	cases, acknowledged := 0, 0
-	for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
+	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
 		for _, moment := range []faultdisk.Kind{"", faultdisk.Write, faultdisk.Sync} {
-			if moment == faultdisk.Sync && mode != FsyncSession {
+			if moment == faultdisk.Sync && mode != council.FsyncSession {
 				continue
 			}
 			elsewhere := victim(t)
@@ -383,7 +384,7 @@ func TestADamagedSegmentDoesNotReplaceItsFile(t *testing.T) {
 // A panic in any operation of the disk is an error of the sessions at hand. They are
 // written again, and the store goes on.
 func TestFaultF40Append(t *testing.T) {
-	for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
+	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
 		for _, kind := range []faultdisk.Kind{faultdisk.Open, faultdisk.Write, faultdisk.Stat, faultdisk.Sync, faultdisk.Rename, faultdisk.Remove, faultdisk.SyncDir} {
 			t.Run(fmt.Sprintf("%s/%s", mode, kind), func(t *testing.T) {
 				d := &faultdisk.Disk{}
@@ -422,7 +423,7 @@ func TestFaultF40Append(t *testing.T) {
 // A panic at the very end is an error of Close, which lets others open the store.
 func TestFaultF40Close(t *testing.T) {
 	d := &faultdisk.Disk{}
-	s, _, err := Open(Options{Path: newPath(t), Fsync: FsyncInterval, Interval: lastPause, Disk: d})
+	s, _, err := Open(Options{Path: newPath(t), Fsync: council.FsyncInterval, Interval: lastPause, Disk: d})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -446,7 +447,7 @@ func TestFaultF34CutUnderAWrite(t *testing.T) {
 		"between lines":    first + strings.Index(text[first:], "\n") + 1,
 		"between sessions": first,
 	}
-	for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
+	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
 		for name, size := range cuts {
 			t.Run(fmt.Sprintf("%s/%s", mode, name), func(t *testing.T) {
 				d := &faultdisk.Disk{}
@@ -485,14 +486,14 @@ func TestFaultF34CutUnderAWrite(t *testing.T) {
 // Another daemon takes the file while this one syncs, because somebody removed the
 // lock. What the other one has acknowledged is neither cut nor left out later.
 func TestFaultF34AnotherDaemonTakesTheFile(t *testing.T) {
-	for _, mode := range []Fsync{FsyncSession, FsyncInterval, FsyncOff} {
+	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
 		t.Run(string(mode), func(t *testing.T) {
 			d := &faultdisk.Disk{}
 			s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: lastPause, Disk: d})
 			appendSessions(t, s, "a")
 			var other *Store
 			moment := faultdisk.Sync
-			if mode != FsyncSession {
+			if mode != council.FsyncSession {
 				moment = faultdisk.Write
 			}
 			d.Fail(func(o faultdisk.Op, n int) (int, error) {

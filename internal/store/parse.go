@@ -181,15 +181,9 @@ func derive(r *council.BiasMetricRecord, ownGiven bool) {
 		r.Own = r.ReviewerID == r.ModelID
 	}
 	if r.Provider.Reviewer == "" {
-		r.Provider.Reviewer = provider(r.ReviewerID)
+		r.Provider.Reviewer = council.Maker(r.ReviewerID, nil)
 	}
 	if r.Provider.Candidate == "" {
-		r.Provider.Candidate = provider(r.ModelID)
+		r.Provider.Candidate = council.Maker(r.ModelID, nil)
 	}
-}
-
-// provider returns who makes a model, as far as its id tells.
-func provider(id string) string {
-	name, _, _ := strings.Cut(id, "/")
-	return name
 }

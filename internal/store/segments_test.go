@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/google/go-cmp/cmp"
 )
@@ -229,8 +230,8 @@ func TestOptions(t *testing.T) {
 		"no path":             {},
 		"a compressed file":   {Path: newPath(t) + compressedSuffix},
 		"an unknown mode":     {Path: newPath(t), Fsync: "always"},
-		"no interval":         {Path: newPath(t), Fsync: FsyncInterval},
-		"a negative interval": {Path: newPath(t), Fsync: FsyncInterval, Interval: -1},
+		"no interval":         {Path: newPath(t), Fsync: council.FsyncInterval},
+		"a negative interval": {Path: newPath(t), Fsync: council.FsyncInterval, Interval: -1},
 	} {
 		if s, _, err := Open(o); err == nil {
 			t.Errorf("%s: opened, %v", name, s.Close())

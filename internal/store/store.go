@@ -31,21 +31,11 @@ const maxLine = 64 << 10
 // or within one.
 const goesOn = '\t'
 
-// Fsync says when records count as kept.
-type Fsync string
-
-// The values of Fsync.
-const (
-	FsyncSession  Fsync = "session"  // once they are on disk
-	FsyncInterval Fsync = "interval" // once they are written; they are on disk at most Options.Interval later
-	FsyncOff      Fsync = "off"      // once they are written; the operating system chooses when they are on disk
-)
-
 // Options are the settings of a Store.
 type Options struct {
 	Path        string        // the data file; required
-	Fsync       Fsync         // "": FsyncSession
-	Interval    time.Duration // for FsyncInterval, above 0
+	Fsync       council.Fsync // "": council.FsyncSession
+	Interval    time.Duration // for council.FsyncInterval, above 0
 	RotateBytes int64         // size from which the data file becomes a closed segment; 0: never
 	Retention   time.Duration // age of its newest record from which a closed segment is deleted; 0: never
 	Log         *slog.Logger  // nil: nothing is logged
@@ -102,16 +92,16 @@ func Open(o Options) (*Store, Recovery, error) {
 // complete checks the options and sets what is left out.
 func (o *Options) complete() error {
 	if o.Fsync == "" {
-		o.Fsync = FsyncSession
+		o.Fsync = council.FsyncSession
 	}
 	switch {
 	case o.Path == "":
 		return errors.New("no path is given")
 	case strings.HasSuffix(o.Path, compressedSuffix):
 		return fmt.Errorf("%s ends in %s, as the names of compressed files do", o.Path, compressedSuffix)
-	case o.Fsync == FsyncInterval && o.Interval <= 0:
+	case o.Fsync == council.FsyncInterval && o.Interval <= 0:
 		return errors.New("no interval is given")
-	case o.Fsync != FsyncSession && o.Fsync != FsyncInterval && o.Fsync != FsyncOff:
+	case o.Fsync != council.FsyncSession && o.Fsync != council.FsyncInterval && o.Fsync != council.FsyncOff:
 		return fmt.Errorf("fsync is %q", o.Fsync)
 	}
 	o.given, o.Path = o.Path, resolve(o.Path)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
 )
 
@@ -42,8 +43,8 @@ type writer struct {
 	limit   int64       // the size from which the file becomes a closed segment
 
 	writing  []*batch  // taken from the queue or from failed, until it is known what became of them
-	unsynced []*batch  // written and not yet synced, oldest first; none with FsyncOff
-	syncBy   time.Time // when they must be, with FsyncInterval
+	unsynced []*batch  // written and not yet synced, oldest first; none with council.FsyncOff
+	syncBy   time.Time // when they must be, with council.FsyncInterval
 	failed   []*batch  // to be written again, oldest first
 	retryAt  time.Time
 	pause    time.Duration // before the next attempt after retryAt
@@ -148,7 +149,7 @@ func (w *writer) retry(last bool) {
 	}
 }
 
-// write appends the batches with one write, and syncs them with FsyncSession. It
+// write appends the batches with one write, and syncs them with council.FsyncSession. It
 // reports whether that worked. When the disk takes only a part, that is cut back
 // to whole batches.
 func (w *writer) write(batches []*batch) bool {
@@ -200,7 +201,7 @@ func (w *writer) write(batches []*batch) bool {
 // keep does with written batches what Options.Fsync says, and reports whether that
 // worked.
 func (w *writer) keep(batches []*batch) bool {
-	if w.o.Fsync == FsyncOff {
+	if w.o.Fsync == council.FsyncOff {
 		if err := w.check(w.size); err != nil {
 			return w.seal(batches, err)
 		}
@@ -212,7 +213,7 @@ func (w *writer) keep(batches []*batch) bool {
 		w.syncBy = time.Now().Add(w.o.Interval)
 	}
 	w.unsynced = append(w.unsynced, batches...)
-	if w.o.Fsync == FsyncSession {
+	if w.o.Fsync == council.FsyncSession {
 		return w.sync()
 	}
 	if err := w.check(w.size); err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
@@ -23,54 +24,57 @@ type Metrics struct {
 	doubted  *prometheus.CounterVec   // by model
 	ballots  *prometheus.CounterVec   // by status
 	records  *prometheus.CounterVec   // by outcome
-	breakers *prometheus.Desc         // by provider, model
-	states   func() []Breaker
-}
-
-// Breaker is the state of one circuit breaker.
-type Breaker struct {
-	Provider, Model string
-	// State is "closed" (calls pass), "half_open" (one is let through to try) or
-	// "open" (none passes).
-	State string
 }
 
 // NewMetrics returns metrics that have counted nothing. states is asked for the
 // breakers at each scrape; nil stands for none.
-func NewMetrics(version string, states func() []Breaker) *Metrics {
-	seconds := []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600}
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		sessions: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_sessions_total", Help: "Sessions that ended, by status."}, []string{"status"}),
-		running:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "councild_sessions_running", Help: "Sessions that run."}),
-		stages:   prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "councild_stage_seconds", Help: "Wall time of a stage.", Buckets: seconds}, []string{"stage"}),
-		overhead: prometheus.NewHistogram(prometheus.HistogramOpts{
+func NewMetrics(version string, states func() []council.Breaker) *Metrics {
+	registry := prometheus.NewRegistry()
+	registered := promauto.With(registry)
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return registered.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	byStage := func(name, help string) *prometheus.HistogramVec {
+		seconds := []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 25, 60, 120, 300, 600}
+		return registered.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: seconds}, []string{"stage"})
+	}
+	registered.NewGauge(prometheus.GaugeOpts{
+		Name: "councild_build_info", Help: "Always 1.", ConstLabels: prometheus.Labels{"version": version},
+	}).Set(1)
+	registry.MustRegister(
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		breakerCollector{states, prometheus.NewDesc(
+			"councild_breaker_open", "Circuit breakers: 0 closed, 0.5 half open, 1 open.", []string{"provider", "model"}, nil)})
+	return &Metrics{
+		registry: registry,
+		sessions: counter("councild_sessions_total", "Sessions that ended, by status.", "status"),
+		running:  registered.NewGauge(prometheus.GaugeOpts{Name: "councild_sessions_running", Help: "Sessions that run."}),
+		stages:   byStage("councild_stage_seconds", "Wall time of a stage."),
+		overhead: registered.NewHistogram(prometheus.HistogramOpts{
 			Name: "councild_overhead_seconds", Help: "Time of a session that its slowest calls do not explain.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5},
 		}),
-		calls:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_calls_total", Help: "Calls to models, by what came of them: ok, or the failure's code."}, []string{"stage", "model", "outcome"}),
-		latency:  prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "councild_call_seconds", Help: "Time of a call, all attempts.", Buckets: seconds}, []string{"stage"}),
-		retries:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_retries_total", Help: "Requests to providers beyond the first of a call."}, []string{"stage", "model"}),
-		doubted:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_usage_doubted_total", Help: "Figures of usage and cost that were not believed and count as unknown."}, []string{"model"}),
-		ballots:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_ballots_total", Help: "Reviews, by status."}, []string{"status"}),
-		records:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "councild_records_total", Help: "Bias records, by whether they are on disk: persisted or not_persisted."}, []string{"outcome"}),
-		breakers: prometheus.NewDesc("councild_breaker_open", "Circuit breakers: 0 closed, 0.5 half open, 1 open.", []string{"provider", "model"}, nil),
-		states:   states,
+		calls: counter("councild_calls_total",
+			"Calls to models, by what came of them: ok, or the failure's code.", "stage", "model", "outcome"),
+		latency: byStage("councild_call_seconds", "Time of a call, all attempts."),
+		retries: counter("councild_retries_total", "Requests to providers beyond the first of a call.", "stage", "model"),
+		doubted: counter("councild_usage_doubted_total",
+			"Figures of usage and cost that were not believed and count as unknown.", "model"),
+		ballots: counter("councild_ballots_total", "Reviews, by status.", "status"),
+		records: counter("councild_records_total",
+			"Bias records, by whether they are on disk: persisted or not_persisted.", "outcome"),
 	}
-	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "councild_build_info", Help: "Always 1.", ConstLabels: prometheus.Labels{"version": version}})
-	info.Set(1)
-	m.registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), info,
-		m.sessions, m.running, m.stages, m.overhead, m.calls, m.latency, m.retries, m.doubted, m.ballots, m.records, breakerCollector{m},
-	)
-	return m
 }
 
-// breakerCollector asks for the breakers when it is scraped.
-type breakerCollector struct{ *Metrics }
+// breakerCollector asks for the breakers at each scrape. Which models there are is not
+// known before.
+type breakerCollector struct {
+	states func() []council.Breaker
+	desc   *prometheus.Desc
+}
 
 // Describe implements prometheus.Collector.
-func (c breakerCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.breakers }
+func (c breakerCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
 
 // Collect implements prometheus.Collector.
 func (c breakerCollector) Collect(metrics chan<- prometheus.Metric) {
@@ -78,8 +82,8 @@ func (c breakerCollector) Collect(metrics chan<- prometheus.Metric) {
 		return
 	}
 	for _, b := range c.states() {
-		value := map[string]float64{"half_open": 0.5, "open": 1}[b.State]
-		metrics <- prometheus.MustNewConstMetric(c.breakers, prometheus.GaugeValue, value, b.Provider, b.Model)
+		value := map[council.BreakerState]float64{council.BreakerHalfOpen: 0.5, council.BreakerOpen: 1}[b.State]
+		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value, b.Provider, b.Model)
 	}
 }
 
@@ -99,7 +103,8 @@ func (m *Metrics) Observe(e council.Event) {
 		m.running.Dec()
 		m.sessions.WithLabelValues(string(data.Status)).Inc()
 		t := data.Metadata.Timing
-		for stage, ms := range map[council.Stage]float64{council.Stage1: t.Stage1MS, council.Stage2: t.Stage2MS, council.Stage3: t.Stage3MS} {
+		stages := map[council.Stage]float64{council.Stage1: t.Stage1MS, council.Stage2: t.Stage2MS, council.Stage3: t.Stage3MS}
+		for stage, ms := range stages {
 			m.stages.WithLabelValues(string(stage)).Observe(ms / 1000)
 		}
 		m.overhead.Observe(t.OverheadMS / 1000)

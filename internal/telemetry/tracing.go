@@ -67,11 +67,12 @@ func newTracing(provider *sdktrace.TracerProvider) *Tracing {
 // Close exports what is left and ends the tracing.
 func (t *Tracing) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
-// Middleware gives each request its span, below the caller's where it sent one. Its
-// name is that of the route, which next notes as the request's Pattern: paths hold
-// ids, and whatever callers make up.
+// Middleware gives each request its span, below the caller's span where the caller
+// sent one. A span is named after its route, which next notes as the request's
+// Pattern, and not after the path: paths hold ids, and whatever callers make up.
 func (t *Tracing) Middleware(next http.Handler) http.Handler {
-	return otelhttp.NewHandler(next, "unknown route", otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
+	return otelhttp.NewHandler(next, "unknown route",
+		otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
 		otelhttp.WithSpanNameFormatter(func(unknown string, r *http.Request) string {
 			if r.Pattern == "" {
 				return unknown
@@ -80,22 +81,23 @@ func (t *Tracing) Middleware(next http.Handler) http.Handler {
 		}))
 }
 
-// Completer gives each call to a model its span. providerOf names the provider
-// that a model goes to.
-func (t *Tracing) Completer(c council.Completer, providerOf func(model string) string) council.Completer {
-	return traced{c, t.tracer, providerOf}
+// Completer gives each call to a model its span, which names the one of the
+// providers that the model goes to.
+func (t *Tracing) Completer(c council.Completer, providers []string) council.Completer {
+	return traced{c, t.tracer, providers}
 }
 
 type traced struct {
 	council.Completer
-	tracer     trace.Tracer
-	providerOf func(model string) string
+	tracer    trace.Tracer
+	providers []string
 }
 
 // Complete implements council.Completer.
 func (c traced) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	provider, _ := council.SplitModel(call.Model, c.providers)
 	ctx, span := c.tracer.Start(ctx, operationChat+" "+call.Model, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String(genAIOperation, operationChat), attribute.String(genAIProvider, c.providerOf(call.Model)),
+		attribute.String(genAIOperation, operationChat), attribute.String(genAIProvider, provider),
 		attribute.String(genAIRequestModel, call.Model), attribute.String("councild.stage", string(call.Stage))))
 	defer span.End()
 	completion, err := c.Completer.Complete(ctx, call)

@@ -1,0 +1,42 @@
+package council
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Member is one seat of the council.
+type Member struct {
+	// ID names the seat everywhere: it is the model, with "#2", "#3" behind it
+	// for further instances of the same model.
+	ID string
+	// Model is the configured model name, which a Completer understands.
+	Model string
+}
+
+// instance matches the suffix of a further seat.
+var instance = regexp.MustCompile(`#[0-9]+$`)
+
+// ModelOf returns the model of a member id.
+func ModelOf(member string) string { return instance.ReplaceAllString(member, "") }
+
+// SplitModel takes a configured model name apart: "name:model" goes to the provider
+// of that name, which knows it as model. Anything else goes to the default provider,
+// whose name is empty, as it stands: a colon behind a name that is not among the
+// providers belongs to the model's own id, as in llama3:8b.
+func SplitModel(name string, providers []string) (provider, model string) {
+	provider, model, found := strings.Cut(name, ":")
+	if found && provider != "" && slices.Contains(providers, provider) {
+		return provider, model
+	}
+	return "", name
+}
+
+// Maker returns who makes a member's model, as far as its name tells: the part of
+// the model's own id before the first "/", or all of it.
+func Maker(member string, providers []string) string {
+	_, id := SplitModel(ModelOf(member), providers)
+	maker, _, _ := strings.Cut(id, "/")
+	return maker
+}

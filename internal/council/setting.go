@@ -1,0 +1,39 @@
+package council
+
+import "cmp"
+
+// Setting is a setting that messages tell a user to look at or to change. Its value is
+// the name of the field that holds it, in the package that owns the settings: that
+// package alone knows by what name users set it.
+type Setting string
+
+// The settings that messages name.
+const (
+	SettingAllowedModels       Setting = "AllowedModels"
+	SettingAPITokens           Setting = "APITokens"
+	SettingAttemptTimeout      Setting = "AttemptTimeout"
+	SettingBiasConsent         Setting = "BiasConsent"
+	SettingBiasPersistence     Setting = "BiasPersistence"
+	SettingBiasWindowDays      Setting = "BiasWindowDays"
+	SettingMaxBodyBytes        Setting = "MaxBodyBytes"
+	SettingMaxMessages         Setting = "MaxMessages"
+	SettingMaxModels           Setting = "MaxModels"
+	SettingMaxOutputTokens     Setting = "MaxOutputTokens"
+	SettingMaxQueryBytes       Setting = "MaxQueryBytes"
+	SettingMaxSessionBytes     Setting = "MaxSessionBytes"
+	SettingMaxSessions         Setting = "MaxSessions"
+	SettingMaxSessionsPerToken Setting = "MaxSessionsPerToken"
+	SettingMaxUpstreamBytes    Setting = "MaxUpstreamBytes"
+	SettingPartialBallots      Setting = "PartialBallots"
+	SettingProviders           Setting = "Providers"
+	SettingRateLimit           Setting = "RateLimit"
+	SettingSelfReviewRate      Setting = "SelfReviewRate"
+	SettingStragglerGrace      Setting = "StragglerGrace"
+)
+
+// SettingNames are the names by which users set the settings. Whoever wires a package
+// that writes messages hands them to it.
+type SettingNames map[Setting]string
+
+// Of returns the name of a setting, and where none is known the setting itself.
+func (n SettingNames) Of(s Setting) string { return cmp.Or(n[s], string(s)) }
