@@ -49,7 +49,9 @@ func startOpenAI(t *testing.T, env map[string]string, models ...simllm.Model) op
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	d.Client = &http.Client{Transport: transport}
-	d.client = openai.NewClient(option.WithBaseURL(d.URL()+"/v1/"), option.WithAPIKey(token), option.WithHTTPClient(d.Client), option.WithMaxRetries(0))
+	d.client = openai.NewClient(
+		option.WithBaseURL(d.URL()+"/v1/"), option.WithAPIKey(token), option.WithHTTPClient(d.Client), option.WithMaxRetries(0),
+	)
 	return d
 }
 
@@ -138,7 +140,9 @@ func TestOpenAIChat(t *testing.T) {
 			params := question(tt.model, "Why?")
 			params.Messages = []openai.ChatCompletionMessageParamUnion{
 				openai.DeveloperMessage("Be brief."), openai.UserMessage("Hello."), openai.AssistantMessage("Hello!"),
-				openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{openai.TextContentPart("Why "), openai.TextContentPart("so?")}),
+				openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{
+					openai.TextContentPart("Why "), openai.TextContentPart("so?"),
+				}),
 			}
 			params.Temperature, params.MaxCompletionTokens = openai.Float(0.5), openai.Int(100)
 			params.User, params.Seed = openai.String("me"), openai.Int(5)
@@ -276,7 +280,10 @@ func TestOpenAIErrors(t *testing.T) {
 		param  string
 	}{
 		{"another model", func(p *openai.ChatCompletionNewParams) { p.Model = "gpt-5" }, 404, "not_found", "model"},
-		{"a member that may not be named", func(p *openai.ChatCompletionNewParams) { p.Model = "council/gpt-5" }, 403, "forbidden", "models[0]"},
+		{
+			"a member that may not be named", func(p *openai.ChatCompletionNewParams) { p.Model = "council/gpt-5" }, 403, "forbidden",
+			"models[0]",
+		},
 		{"no member", func(p *openai.ChatCompletionNewParams) { p.Model = "council/" }, 403, "forbidden", "models[0]"},
 		{"two answers", func(p *openai.ChatCompletionNewParams) { p.N = openai.Int(2) }, 422, "invalid", "n"},
 		{"tools", func(p *openai.ChatCompletionNewParams) {
@@ -337,7 +344,9 @@ func TestOpenAIErrors(t *testing.T) {
 // A chairman that is lost in the middle of the answer ends the stream with an error.
 // The session goes on to its whole answer.
 func TestOpenAILostChairman(t *testing.T) {
-	lost := simllm.Model{Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}}}
+	lost := simllm.Model{
+		Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}},
+	}
 	d := startOpenAI(t, map[string]string{"CHAIRMAN": "lost"}, lost)
 	stream := d.client.Chat.Completions.NewStreaming(t.Context(), question("council", "Why?"))
 	var id string
@@ -386,7 +395,10 @@ func TestOpenAIAbort(t *testing.T) {
 			if stream.Err() == nil {
 				t.Error("a stream that its client left has an end")
 			}
-		} else if _, err := d.client.Chat.Completions.New(ctx, question("council/waiting,amber", "Why?")); !errors.Is(err, context.Canceled) {
+			continue
+		}
+		_, err := d.client.Chat.Completions.New(ctx, question("council/waiting,amber", "Why?"))
+		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	}

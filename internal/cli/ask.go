@@ -21,7 +21,7 @@ import (
 
 type askCmd struct {
 	Question string `arg:"" help:"The question."`
-	Server   string `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run the council here."`
+	Server   string `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
 	JSON     bool   `name:"json" help:"Print the whole session as JSON."`
 }
 

@@ -205,15 +205,21 @@ func TestErrors(t *testing.T) {
 	proxy := httptest.NewServer(http.NotFoundHandler())
 	defer proxy.Close()
 	_, err = connect(t, proxy.URL).Start(t.Context(), question)
-	if e, ok := errors.AsType[*client.Error](err); !ok || e.Cause != nil || e.Error() != "the daemon answered 404 Not Found" || errors.Unwrap(e) != nil {
-		t.Errorf("no problem document: %v", err)
+	e, ok = errors.AsType[*client.Error](err)
+	if !ok || e.Cause != nil || errors.Unwrap(e) != nil {
+		t.Fatalf("no problem document: %v", err)
+	}
+	if e.Error() != "the daemon answered 404 Not Found" {
+		t.Errorf("no problem document: %v", e)
 	}
 }
 
 // watch watches a session for at most a minute of a bubble's time. The responses to
 // the requests for its events are those given, the last one for all further requests.
 // It returns the Last-Event-ID of each request, and how long it took.
-func watch(t *testing.T, o council.Observer, responses ...http.HandlerFunc) (s *council.Session, behind []string, took time.Duration, err error) {
+func watch(t *testing.T, o council.Observer, responses ...http.HandlerFunc) (
+	s *council.Session, behind []string, took time.Duration, err error,
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := pipenet.Listen()
@@ -295,11 +301,17 @@ func TestWatchGivesUp(t *testing.T) {
 		{"no daemon any more", []http.HandlerFunc{unavailable}, 10, 21300 * time.Millisecond, "503 Service Unavailable"},
 		{"streams without an end", []http.HandlerFunc{says(half)}, 10, 21300 * time.Millisecond, "unexpected EOF"},
 		{"it counts anew behind an event", []http.HandlerFunc{unavailable, says(first), unavailable}, 12, 21400 * time.Millisecond, "503"},
-		{"a daemon that is silent", []http.HandlerFunc{func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }}, 2, time.Minute, "deadline"},
+		{
+			"a daemon that is silent", []http.HandlerFunc{func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }}, 2,
+			time.Minute, "deadline",
+		},
 		{"an unknown session", []http.HandlerFunc{http.NotFound}, 1, 0, "404 Not Found"},
 		{"an event without a number", []http.HandlerFunc{says("id: one\ndata: {}\n\n")}, 10, 21300 * time.Millisecond, "unexpected EOF"},
 		{"data that is no JSON", []http.HandlerFunc{says("id: 1\nevent: session.done\ndata: {\n\n")}, 1, 0, "reading session.done"},
-		{"a failure without a reason", []http.HandlerFunc{says("id: 1\nevent: session.failed\ndata: {}\n\n")}, 1, 0, "the session failed: "},
+		{
+			"a failure without a reason", []http.HandlerFunc{says("id: 1\nevent: session.failed\ndata: {}\n\n")}, 1, 0,
+			"the session failed: ",
+		},
 	} {
 		_, behind, took, err := watch(t, ignored, tt.responses...)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -358,7 +370,9 @@ func TestDecode(t *testing.T) {
 // Whatever is read, every event has data of one line, and reading it again gives the
 // same events.
 func FuzzReadEvents(f *testing.F) {
-	for _, stream := range []string{first + last, ":\n\n" + first, ": a comment\n\nid: 7\n\n", "id: x\n\n", "data: a\r\n\r\n", "event: a\ndata: b\ndata: c\n\nid"} {
+	for _, stream := range []string{
+		first + last, ":\n\n" + first, ": a comment\n\nid: 7\n\n", "id: x\n\n", "data: a\r\n\r\n", "event: a\ndata: b\ndata: c\n\nid",
+	} {
 		f.Add(stream)
 	}
 	f.Fuzz(func(t *testing.T, stream string) {

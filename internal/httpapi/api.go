@@ -89,7 +89,8 @@ type API struct {
 
 // New returns the handler of all routes. Close releases it.
 func New(o Options) (*API, error) {
-	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
+	if o.Council == nil || o.Daemon == nil || o.Log == nil ||
+		o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
 	a := &API{
@@ -180,7 +181,9 @@ func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Add("Allow", method)
 		}
 	}
-	return &council.Error{Code: council.CodeMethodNotAllowed, Detail: r.Method + " is not for " + r.URL.Path + "; the Allow header says what is"}
+	return &council.Error{
+		Code: council.CodeMethodNotAllowed, Detail: r.Method + " is not for " + r.URL.Path + "; the Allow header says what is",
+	}
 }
 
 func (a *API) contract(w http.ResponseWriter, _ *http.Request) error {

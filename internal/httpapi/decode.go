@@ -65,7 +65,9 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, fmt.Errorf("lifting the read deadline: %w", err)
 	}
 	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, &council.Error{Code: council.CodeMalformed, Detail: `there is no body; send a JSON object, which /openapi.yaml describes`}
+		return nil, &council.Error{
+			Code: council.CodeMalformed, Detail: `there is no body; send a JSON object, which /openapi.yaml describes`,
+		}
 	}
 	if !utf8.Valid(body) {
 		return nil, &council.Error{Code: council.CodeMalformed, Detail: "the body is not UTF-8; encode it so"}
@@ -83,5 +85,7 @@ func mediaType(r *http.Request) error {
 		(charset == "" || strings.EqualFold(charset, "utf-8")) {
 		return nil
 	}
-	return &council.Error{Code: council.CodeUnsupportedMediaType, Detail: fmt.Sprintf("the body is %q; send application/json in UTF-8", header)}
+	return &council.Error{
+		Code: council.CodeUnsupportedMediaType, Detail: fmt.Sprintf("the body is %q; send application/json in UTF-8", header),
+	}
 }

@@ -26,7 +26,8 @@ func readKey(r *http.Request, request any, start *sessions.Start) error {
 	invisible := func(c rune) bool { return c < ' ' || c > '~' }
 	if len(keys) > 1 || start.Key == "" || len(start.Key) > maxKey || strings.ContainsFunc(start.Key, invisible) {
 		return &council.Error{Code: council.CodeInvalid, Detail: "the header Idempotency-Key is not valid", Fields: []council.FieldError{{
-			Field: "Idempotency-Key", Message: "it is no key", Fix: fmt.Sprintf("send one of 1 to %d visible ASCII characters, or none", maxKey),
+			Field: "Idempotency-Key", Message: "it is no key",
+			Fix: fmt.Sprintf("send one of 1 to %d visible ASCII characters, or none", maxKey),
 		}}}
 	}
 	body, err := json.Marshal(request)

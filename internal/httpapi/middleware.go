@@ -134,8 +134,8 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 		} else if !isLoopback(r.Host) {
 			return &council.Error{
 				Code: council.CodeForbidden,
-				Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) +
-					" this is for callers on its own machine, by the name localhost or a loopback address",
+				Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) + " this is for callers on its own machine, " +
+					"by the name localhost or a loopback address",
 			}
 		}
 		if number < 0 {

@@ -149,7 +149,9 @@ func (c ChatRequest) known() error {
 	}
 	return &council.Error{
 		Code: council.CodeNotFound, Detail: fmt.Sprintf("the model %q does not exist; GET /v1/models lists those that do", c.Model),
-		Fields: []council.FieldError{{Field: "model", Message: "there is no such model", Fix: "use council, council/MEMBER, or council/MEMBER,MEMBER"}},
+		Fields: []council.FieldError{{
+			Field: "model", Message: "there is no such model", Fix: "use council, council/MEMBER, or council/MEMBER,MEMBER",
+		}},
 	}
 }
 
@@ -259,7 +261,9 @@ func chatUsage(s *council.Session) *ChatUsage {
 	if total.InputTokens == nil || total.OutputTokens == nil {
 		return nil
 	}
-	return &ChatUsage{PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: total.Tokens(), Partial: total.Partial}
+	return &ChatUsage{
+		PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: total.Tokens(), Partial: total.Partial,
+	}
 }
 
 // chatFinish returns why the answer ended. A synthesis is whole; a model that

@@ -68,7 +68,8 @@ func (t *chatStream) event(e council.Event) {
 		t.void = true
 		t.send(chatError(&council.Error{
 			Code: council.CodePartialRefused, SessionID: t.s.ID,
-			Detail: "the chairman failed in the middle of the answer; the whole one, by somebody else, will be at GET /v1/council/" + t.s.ID,
+			Detail: "the chairman failed in the middle of the answer; the whole one, by somebody else, " +
+				"will be at GET /v1/council/" + t.s.ID,
 		}))
 	case *council.Session:
 		last := t.chunk(ChatChoice{Delta: &ChatDelta{}, FinishReason: chatFinish(data)})

@@ -20,7 +20,9 @@ import (
 // chat asks for a completion, with further fields of the request.
 func (s *server) chat(t *testing.T, model, fields string) (*http.Response, []byte) {
 	t.Helper()
-	return s.call(t, "POST", "/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Why?"}]%s}`, model, fields))
+	return s.call(
+		t, "POST", "/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Why?"}]%s}`, model, fields),
+	)
 }
 
 func TestModels(t *testing.T) {
@@ -74,7 +76,8 @@ func TestChat(t *testing.T) {
 				t.Errorf("the answer is %q, that of the session %q", text, session.Answer)
 			}
 			want := &httpapi.ChatCouncil{
-				SessionID: session.ID, Status: session.Status, Persisted: session.Persisted, Degradation: session.Degradation, Metadata: session.Metadata,
+				SessionID: session.ID, Status: session.Status, Persisted: session.Persisted, Degradation: session.Degradation,
+				Metadata: session.Metadata,
 			}
 			if diff := cmp.Diff(want, whole.Council); diff != "" {
 				t.Error(diff)
@@ -107,7 +110,8 @@ func TestChat(t *testing.T) {
 			}
 			total := end.Council.Metadata.Usage.Total
 			wantUsage := &httpapi.ChatUsage{
-				PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: *total.InputTokens + *total.OutputTokens,
+				PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens,
+				TotalTokens: *total.InputTokens + *total.OutputTokens,
 			}
 			if diff := cmp.Diff(wantUsage, usage.Usage); diff != "" {
 				t.Error(diff)
@@ -195,7 +199,9 @@ func TestChatErrors(t *testing.T) {
 // A chairman that is lost in the middle of the answer ends the stream with an error.
 // The session goes on to its whole answer.
 func TestLostChairman(t *testing.T) {
-	lost := simllm.Model{Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}}}
+	lost := simllm.Model{
+		Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}},
+	}
 	s := start(t, []simllm.Model{lost}, func(_ *httpapi.Options, p *pipeline.Options) { p.Chairman = "lost" })
 	_, stream := s.chat(t, "council", `,"stream":true`)
 	_, rest, _ := strings.Cut(string(stream), `GET /v1/council/`)

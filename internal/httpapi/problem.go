@@ -53,7 +53,9 @@ func coded(err error) *council.Error {
 	if e, ok := errors.AsType[*council.Error](err); ok {
 		return e
 	}
-	return &council.Error{Code: council.CodeInternal, Detail: "something went wrong inside councild; the log tells more under this request_id", Cause: err}
+	return &council.Error{
+		Code: council.CodeInternal, Detail: "something went wrong inside councild; the log tells more under this request_id", Cause: err,
+	}
 }
 
 const (

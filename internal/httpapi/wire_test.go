@@ -54,7 +54,9 @@ func (everyEvent) Run(_ context.Context, plan council.Plan, o council.Observer) 
 	case 0:
 		events = append(events[:7:7], events[8:]...)
 	case 2:
-		err = &council.Error{Code: council.CodeNoQuorum, Detail: "1 of 2", Fields: []council.FieldError{{Field: "b", Message: "late", Fix: "wait"}}}
+		err = &council.Error{
+			Code: council.CodeNoQuorum, Detail: "1 of 2", Fields: []council.FieldError{{Field: "b", Message: "late", Fix: "wait"}},
+		}
 		events = append(events[:4:4], council.Event{Type: council.EventFailed, Data: err})
 	}
 	for _, e := range events {

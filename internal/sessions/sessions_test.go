@@ -132,7 +132,10 @@ func TestSnapshot(t *testing.T) {
 		{council.Answer{Model: "b", Response: &text}, func() { want.Stage1 = []council.Answer{{Model: "b", Response: &text}} }},
 		{[]council.Answer{{Model: "a"}, {Model: "b"}}, func() { want.Stage1 = []council.Answer{{Model: "a"}, {Model: "b"}} }},
 		{council.Review{Model: "a"}, func() { want.Stage2 = []council.Review{{Model: "a"}} }},
-		{council.Tally{AggregateRankings: []council.Standing{{Model: "a"}}}, func() { want.Metadata.Tally = council.Tally{AggregateRankings: []council.Standing{{Model: "a"}}} }},
+		{
+			council.Tally{AggregateRankings: []council.Standing{{Model: "a"}}},
+			func() { want.Metadata.Tally = council.Tally{AggregateRankings: []council.Standing{{Model: "a"}}} },
+		},
 		{council.Synthesis{Response: "y"}, func() { want.Stage3, want.Answer = &council.Synthesis{Response: "y"}, "y" }},
 	} {
 		s.Observe(council.Event{Data: step.data})
