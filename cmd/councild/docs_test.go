@@ -67,7 +67,8 @@ func TestPagesNameKnownVariables(t *testing.T) {
 			known[s.Name+"_FILE"] = true
 		}
 	}
-	for _, name := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md", "docs/faults.md", "docs/operations.md", "api/openapi.yaml"} {
+	for _, name := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md",
+		"docs/faults.md", "docs/operations.md", "api/openapi.yaml"} {
 		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)
 		for _, variable := range found {
 			if !known[variable] && !strings.HasPrefix(variable, "LLM_COUNCIL_API_KEY_") {
@@ -77,7 +78,7 @@ func TestPagesNameKnownVariables(t *testing.T) {
 	}
 }
 
-// The commands of README.md are those of the binary, and its make targets exist.
+// README.md has the commands of the binary, and the make targets that pages name exist.
 func TestCommandsAreDocumented(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -116,7 +117,7 @@ func firsts(matches [][]string) []string {
 	return out
 }
 
-// Links between the pages lead somewhere.
+// The targets of links between the pages exist.
 func TestLinks(t *testing.T) {
 	pages, err := filepath.Glob("../../*.md")
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
-// raw sends bytes as they are and returns what comes back until the connection
-// ends.
+// raw sends bytes as they are and returns everything that comes back on the connection.
 func raw(t *testing.T, address string, write func(conn net.Conn)) string {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
@@ -51,7 +50,7 @@ func TestFaultF18(t *testing.T) {
 	address := strings.TrimPrefix(d.Base, "http://")
 	auth := "POST /v1/council HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n"
 
-	// The slow ones wait for their time together.
+	// The slow clients wait at the same time.
 	var slow sync.WaitGroup
 	headers, body := time.Duration(0), time.Duration(0)
 	begun := time.Now()
@@ -63,7 +62,8 @@ func TestFaultF18(t *testing.T) {
 	})
 	slow.Go(func() {
 		answer := raw(t, address, func(conn net.Conn) { trickle(conn, auth+"Content-Length: 100000\r\n\r\n{") })
-		if body = time.Since(begun); body < 15*time.Second || body > 75*time.Second || !strings.HasPrefix(answer, "HTTP/1.1 408 ") || !strings.Contains(answer, "too_slow") {
+		if body = time.Since(begun); body < 15*time.Second || body > 75*time.Second || !strings.HasPrefix(answer, "HTTP/1.1 408 ") ||
+			!strings.Contains(answer, "too_slow") {
 			t.Errorf("slow body: %q after %s", answer, body)
 		}
 	})
@@ -94,12 +94,13 @@ func TestFaultF18(t *testing.T) {
 	slow.Wait()
 	idle, memory := idleConnections(t, d, address)
 	d.finish(t)
-	daemontest.Fault(t, "F18", "closed or 408/413/400; memory bounded", "headers closed after %.1f s, body 408 after %.1f s; %d idle connections cost %.0f MiB and a caller still gets in",
+	daemontest.Fault(t, "F18", "closed or 408/413/400; memory bounded",
+		"headers closed after %.1f s, body 408 after %.1f s; %d idle connections cost %.0f MiB and a caller still gets in",
 		headers.Seconds(), body.Seconds(), idle, memory/(1<<20))
 }
 
-// idleConnections opens 10,000 connections, or as many as this process may, on
-// which nothing is said. A caller must get in meanwhile.
+// idleConnections opens 10,000 connections, or as many as this process may, and sends
+// nothing on them. A caller must be served meanwhile.
 func idleConnections(t *testing.T, d *daemon, address string) (opened int, memory float64) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -114,7 +115,7 @@ func idleConnections(t *testing.T, d *daemon, address string) (opened int, memor
 	var wg sync.WaitGroup
 	for range most {
 		wg.Go(func() {
-			// Those for whom there is no place wait in the kernel, or outside.
+			// Connections beyond the limit wait in the kernel, or are not made.
 			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 			if err != nil {
 				return
@@ -197,7 +198,9 @@ func TestFaultF20(t *testing.T) {
 	if n := len(d.sessions); n != answers[200]+1 {
 		t.Errorf("%d sessions have records, and %d were answered", n, answers[200]+1)
 	}
-	daemontest.Fault(t, "F20", "503s, no crash, recovers within 1 s", "600 callers at once: %d answered, %d times 503; behind 400 connections that idle, the next one answered after %d ms", answers[200], answers[503], recovered.Milliseconds())
+	daemontest.Fault(t, "F20", "503s, no crash, recovers within 1 s",
+		"600 callers at once: %d answered, %d times 503; behind 400 connections that idle, the next one answered after %d ms", answers[200],
+		answers[503], recovered.Milliseconds())
 }
 
 // asked is a session that another goroutine asks for.
@@ -229,13 +232,14 @@ func (d *daemon) draining(t *testing.T) {
 			break
 		}
 	}
-	if resp, body := d.call(t, "POST", "/v1/council", question); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+	if resp, body := d.call(t, "POST", "/v1/council", question); resp.StatusCode != http.StatusServiceUnavailable ||
+		resp.Header.Get("Retry-After") == "" {
 		t.Errorf("a new session while draining: %d %s", resp.StatusCode, body)
 	}
 }
 
 func TestFaultF21(t *testing.T) {
-	// In the middle of a session: it ends as if nothing had happened.
+	// SIGTERM during a session: the session ends as without a signal.
 	models, arrived, release := waiting()
 	d := startDaemon(t, models)
 	answer := d.ask(t)
@@ -250,7 +254,7 @@ func TestFaultF21(t *testing.T) {
 		t.Errorf("%d sessions have records", n)
 	}
 
-	// The drain time passes: the session is cancelled, and told so.
+	// The drain time passes: the session is cancelled, and its client is told so.
 	models, arrived, release = waiting()
 	defer release()
 	d = startDaemon(t, models, "LLM_COUNCIL_DRAIN_TIMEOUT=500ms")
@@ -258,7 +262,8 @@ func TestFaultF21(t *testing.T) {
 	<-arrived
 	begun := time.Now()
 	d.draining(t)
-	if a := <-answer; a.err != nil || a.resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(a.body, `"code":"cancelled"`) {
+	if a := <-answer; a.err != nil || a.resp.StatusCode != http.StatusServiceUnavailable ||
+		!strings.Contains(a.body, `"code":"cancelled"`) {
 		t.Errorf("the cancelled session: %v %s", a.err, a.body)
 	}
 	d.ended(t, 0)
@@ -287,7 +292,9 @@ func TestFaultF21(t *testing.T) {
 	if a := <-answer; a.err == nil {
 		t.Errorf("answered %s", a.body)
 	}
-	daemontest.Fault(t, "F21", "exit 0 within DRAIN_TIMEOUT, second SIGTERM within 1 s", "a running session finished and exit 0; with 500 ms to drain, cancelled and exit 0 after %d ms; ended %d ms after the second SIGTERM",
+	daemontest.Fault(t, "F21", "exit 0 within DRAIN_TIMEOUT, second SIGTERM within 1 s",
+		"a running session finished and exit 0; with 500 ms to drain, cancelled and exit 0 after %d ms; "+
+			"ended %d ms after the second SIGTERM",
 		grace.Milliseconds(), second.Milliseconds())
 }
 
@@ -309,9 +316,12 @@ func TestFaultF32(t *testing.T) {
 		}
 	}
 	for name, header := range map[string]string{
-		"no token": "", "an empty token": "Bearer ", "a wrong token": "Bearer " + strings.Repeat("x", len(token)), "the token but for its end": "Bearer " + token[:len(token)-1],
-		"the token and more": "Bearer " + token + "x", "another case": "Bearer " + strings.ToUpper(token), "another scheme": "Basic " + token, "no scheme": token,
-		"two tokens": "Bearer " + token + ", Bearer " + token, "a token of 60,000 bytes": "Bearer " + strings.Repeat("x", 60_000), "a NUL-like escape": "Bearer " + token + "%00",
+		"no token": "", "an empty token": "Bearer ", "a wrong token": "Bearer " + strings.Repeat("x", len(token)),
+		"the token but for its end": "Bearer " + token[:len(token)-1],
+		"the token and more":        "Bearer " + token + "x", "another case": "Bearer " + strings.ToUpper(token),
+		"another scheme": "Basic " + token, "no scheme": token,
+		"two tokens": "Bearer " + token + ", Bearer " + token, "a token of 60,000 bytes": "Bearer " + strings.Repeat("x", 60_000),
+		"a NUL-like escape": "Bearer " + token + "%00",
 	} {
 		expect(name, 401, "POST", "/v1/council", question, "Authorization", header)
 		expect(name, 401, "GET", "/v1/bias-report", "", "Authorization", header)
@@ -321,21 +331,25 @@ func TestFaultF32(t *testing.T) {
 	expect("a page without an origin", 403, "POST", "/v1/council", question, "Origin", "null")
 	expect("another site", 403, "POST", "/v1/council", question, "Sec-Fetch-Site", "cross-site")
 	expect("a page of another port", 403, "POST", "/v1/council", question, "Sec-Fetch-Site", "same-site")
-	expect("a form of another origin", 403, "POST", "/v1/council", "query=x", "Origin", "https://elsewhere.example", "Content-Type", "application/x-www-form-urlencoded")
+	expect("a form of another origin", 403, "POST", "/v1/council", "query=x", "Origin", "https://elsewhere.example", "Content-Type",
+		"application/x-www-form-urlencoded")
 	flood := make([]string, 0, 2*5000)
 	for i := range 5000 {
 		flood = append(flood, fmt.Sprint("X-Flood-", i), "0123456789")
 	}
 	expect("5,000 headers", 431, "POST", "/v1/council", question, flood...)
 
-	// No way of writing a path gets past the token.
+	// No spelling of a path avoids the token.
 	for _, path := range []string{
-		"/v1/council", "//v1/council", "/v1//council", "/v1/council/", "/./v1/council", "/healthz/../v1/council", "/v1/%63ouncil", "/v1%2fcouncil", "/%2e%2e/v1/council",
-		"/v1/council;x=y", "/v1/council%00", "/v1/council%0d%0aX: y", "/V1/COUNCIL", "/v1/bias-report/../council", "/../../etc/passwd", "/openapi.yaml/../../go.mod", "*", "http://elsewhere.example/v1/council",
+		"/v1/council", "//v1/council", "/v1//council", "/v1/council/", "/./v1/council", "/healthz/../v1/council", "/v1/%63ouncil",
+		"/v1%2fcouncil", "/%2e%2e/v1/council",
+		"/v1/council;x=y", "/v1/council%00", "/v1/council%0d%0aX: y", "/V1/COUNCIL", "/v1/bias-report/../council", "/../../etc/passwd",
+		"/openapi.yaml/../../go.mod", "*", "http://elsewhere.example/v1/council",
 	} {
 		tried++
 		answer := raw(t, address, func(conn net.Conn) {
-			_, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 13\r\n\r\n{\"query\":\"x\"}")
+			_, _ = io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: "+
+				"13\r\n\r\n{\"query\":\"x\"}")
 		})
 		status, _, _ := strings.Cut(strings.TrimPrefix(answer, "HTTP/1.1 "), " ")
 		switch status {
@@ -345,11 +359,12 @@ func TestFaultF32(t *testing.T) {
 		}
 	}
 	for name, request := range map[string]string{
-		"two lengths":         "POST /v1/council HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
-		"length and encoding": "POST /v1/council HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n0\r\n\r\n",
-		"two hosts":           "GET /v1/bias-report HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
-		"no host":             "GET /v1/bias-report HTTP/1.1\r\n\r\n",
-		"no HTTP":             "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+		"two lengths": "POST /v1/council HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n{}",
+		"length and encoding": "POST /v1/council HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: " +
+			"close\r\n\r\n0\r\n\r\n",
+		"two hosts": "GET /v1/bias-report HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+		"no host":   "GET /v1/bias-report HTTP/1.1\r\n\r\n",
+		"no HTTP":   "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
 	} {
 		tried++
 		answer := raw(t, address, func(conn net.Conn) { _, _ = io.WriteString(conn, request) })

@@ -35,7 +35,7 @@ func newTally() *tally {
 	return &tally{answers: map[string]int{}, took: map[string][]time.Duration{}}
 }
 
-// ask sends a question and counts what comes of it.
+// ask sends a question and counts its outcome.
 func (c *tally) ask(ctx context.Context, d *daemon, body string) {
 	begun := time.Now()
 	resp, answer, err := d.Send(ctx, "POST", "/v1/council", body)
@@ -66,12 +66,13 @@ func (c *tally) ask(ctx context.Context, d *daemon, body string) {
 	c.took[key] = append(c.took[key], took)
 }
 
-// Twice the capacity is offered, come what may: sessions go on as before, and the
-// rest is told so at once.
+// Clients offer twice the capacity, whatever the answers. Sessions run as before, and
+// further requests are refused at once.
 func TestFaultF19(t *testing.T) {
-	d := startDaemon(t, steady(100*time.Millisecond), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(*overloadPlaces))
+	d := startDaemon(t, steady(100*time.Millisecond), "LLM_COUNCIL_LOG_LEVEL=info",
+		"LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(*overloadPlaces))
 
-	// The capacity: as many clients as places, each with its next question at once.
+	// The capacity is what as many clients as places reach, each without a pause.
 	best := newTally()
 	var clients sync.WaitGroup
 	begun := time.Now()
@@ -85,7 +86,7 @@ func TestFaultF19(t *testing.T) {
 	clients.Wait()
 	capacity := float64(best.answers["200 complete"]) / time.Since(begun).Seconds()
 
-	// Twice of it, in an open loop.
+	// Clients now offer twice that rate in an open loop.
 	over := newTally()
 	offered := 0
 	begun = time.Now()
@@ -113,17 +114,20 @@ func TestFaultF19(t *testing.T) {
 	if ratio := accepted / capacity; ratio < 0.5 { // five times the loss that is promised
 		t.Errorf("%.1f sessions/s under overload, %.1f at best", accepted, capacity)
 	}
-	// Clients, provider and daemon share the machine, whose other work slows most of
-	// the refusals down; one that waited for a place would slow all of them.
+	// Clients, provider and daemon share the machine, and other work slows down most
+	// refusals. A refusal that waited for a place would slow down all of them.
 	if quickest := quantile(refusals, 0.1); quickest > 25*time.Millisecond {
 		t.Errorf("nine tenths of the refusals took more than %s", quickest)
 	}
-	daemontest.Fault(t, "F19", "accepted >= 0.9 of the best rate, the rest refused within 5 ms", "best %.1f sessions/s; offered %.1f/s for %.0f s: accepted %.2f of the best rate, %d refused, half within %.1f ms, %.1f %% within 5 ms",
-		capacity, float64(offered)/offering.Seconds(), offering.Seconds(), accepted/capacity, len(refusals), 1000*median.Seconds(), 100*float64(prompt)/float64(max(len(refusals), 1)))
+	daemontest.Fault(t, "F19", "accepted >= 0.9 of the best rate, the rest refused within 5 ms",
+		"best %.1f sessions/s; offered %.1f/s for %.0f s: accepted %.2f of the best rate, %d refused, half within %.1f ms, %.1f %% within "+
+			"5 ms",
+		capacity, float64(offered)/offering.Seconds(), offering.Seconds(), accepted/capacity, len(refusals), 1000*median.Seconds(),
+		100*float64(prompt)/float64(max(len(refusals), 1)))
 }
 
-// troubled are four models of whose replies one in ten goes wrong, in every way
-// that there is.
+// troubled are four models. One in ten of their replies fails, in every way that the
+// simulated provider has.
 func troubled() []simllm.Model {
 	var faults []simllm.Fault
 	for _, kind := range slices.Concat(simllm.ResponseKinds(), simllm.BallotKinds()) {
@@ -134,16 +138,18 @@ func troubled() []simllm.Model {
 	}
 	var models []simllm.Model
 	for _, name := range []string{"amber", "birch", "cedar", "dune"} {
-		models = append(models, simllm.Model{Name: name, Noise: 0.5, Latency: simllm.Latency{Median: 50 * time.Millisecond, Sigma: 0.3}, Faults: faults})
+		models = append(models, simllm.Model{Name: name, Noise: 0.5, Latency: simllm.Latency{Median: 50 * time.Millisecond, Sigma: 0.3},
+			Faults: faults})
 	}
 	return models
 }
 
-// TestSoak runs 200 clients over a provider with faults of all kinds: every
-// request is answered, and nothing grows.
+// TestSoak runs 200 clients over a provider with faults of all kinds. Every request must be
+// answered, and the daemon must not grow.
 func TestSoak(t *testing.T) {
 	const clients = 200
-	d := startDaemon(t, troubled(), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(clients), "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=1000",
+	d := startDaemon(t, troubled(), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(clients),
+		"LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=1000",
 		"LLM_COUNCIL_MAX_UPSTREAM_BYTES=1MiB", "LLM_COUNCIL_ATTEMPT_TIMEOUT=2s", "LLM_COUNCIL_TIMEOUT=20s")
 	answers := newTally()
 	begun := time.Now()
@@ -152,7 +158,7 @@ func TestSoak(t *testing.T) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(client)))
 			for i := 0; ; i++ {
-				// Each thinks for 4 to 12 seconds before it asks, at first for 0 to 8.
+				// Each client waits for 4 to 12 s before it asks, the first time for 0 to 8 s.
 				think := time.Duration((4 + 8*random.Float64()) * float64(time.Second))
 				if i == 0 {
 					think -= 4 * time.Second
@@ -180,7 +186,7 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	took := time.Since(begun)
-	settled := d.settles(t)
+	settled := d.waitUntilReleased(t)
 	after := d.usage(t)
 	cpu := d.figure(t, "process_cpu_seconds_total")
 	d.terminate(t)
@@ -213,11 +219,14 @@ func TestSoak(t *testing.T) {
 		}
 		*third = usage{max(third.goroutines, s.goroutines), max(third.descriptors, s.descriptors), max(third.memory, s.memory)}
 	}
-	if *soakTime >= time.Minute && (late.memory > 1.25*early.memory || late.goroutines > 1.25*early.goroutines || late.descriptors > 1.25*early.descriptors) {
+	if *soakTime >= time.Minute &&
+		(late.memory > 1.25*early.memory || late.goroutines > 1.25*early.goroutines || late.descriptors > 1.25*early.descriptors) {
 		t.Errorf("it grows: most in the second third %+v, in the last %+v", early, late)
 	}
 	all := answers.took["200"]
-	t.Logf("%d clients for %.0f s: %d requests, %d sessions/s, answers %v, %d lost", clients, took.Seconds(), total, int(float64(total)/took.Seconds()), answers.answers, len(answers.lost))
-	t.Logf("sessions took p50 %.2f s, p99 %.2f s; CPU %.2f ms per request", quantile(all, 0.5).Seconds(), quantile(all, 0.99).Seconds(), 1000*cpu/float64(max(total, 1)))
+	t.Logf("%d clients for %.0f s: %d requests, %d sessions/s, answers %v, %d lost", clients, took.Seconds(), total,
+		int(float64(total)/took.Seconds()), answers.answers, len(answers.lost))
+	t.Logf("sessions took p50 %.2f s, p99 %.2f s; CPU %.2f ms per request", quantile(all, 0.5).Seconds(), quantile(all, 0.99).Seconds(),
+		1000*cpu/float64(max(total, 1)))
 	t.Logf("before %+v; most in the second third %+v, in the last %+v; after %+v, settled in %s", d.before, early, late, after, settled)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
-// TestMain lets the test binary stand in for councild: a test starts itself with
-// the first of these variables set. The second limits its descriptors.
+// TestMain lets the test binary run as councild when the first of these variables is set.
+// The second variable limits its descriptors.
 func TestMain(m *testing.M) {
 	if os.Getenv("COUNCILD_TEST_MAIN") == "1" {
 		if n, err := strconv.ParseUint(os.Getenv("COUNCILD_TEST_DESCRIPTORS"), 10, 64); err == nil {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is a councild of its own.
+// process is a running councild.
 type process struct {
 	*exec.Cmd
 	stdout, stderr *bufio.Reader // to be read before Wait
@@ -66,7 +66,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	return p
 }
 
-// line reads up to the line that holds text, and returns what stands behind it.
+// line reads up to the first line that holds text, and returns the rest of that line.
 func line(t *testing.T, r *bufio.Reader, text string) string {
 	t.Helper()
 	for {
@@ -103,7 +103,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council", strings.NewReader(`{"query":"x","models":["sim:slow","sim:slow"]}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council",
+			strings.NewReader(`{"query":"x","models":["sim:slow","sim:slow"]}`))
 		if err != nil {
 			t.Error(err)
 			return
@@ -129,7 +130,8 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {
-	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=sim:amber,sim:birch", "LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl")}
+	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=sim:amber,sim:birch",
+		"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl")}
 	first := start(t, env, "serve")
 	defer func() {
 		_ = first.Process.Signal(os.Interrupt)

@@ -37,12 +37,12 @@ var realTime = flag.Duration("realtime", 6*time.Second,
 	"how long TestRealTime lasts at most: with 15m models take as long as real ones, with less proportionally less; "+
 		"from 1m on it also judges speed and memory")
 
-// scaled shortens a time of the real world to the length of the trial.
+// scaled shortens a real time in proportion to the length of the trial.
 func scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * float64(*realTime) / float64(realLength))
 }
 
-// dwell is how long a model takes for a task: 20 to 300 s, a chairman 12 to 120 s.
+// dwell returns how long a model takes for a task: 20 to 300 s, a chairman 12 to 120 s.
 // Both ends of the range are common.
 func dwell(task simllm.Task) time.Duration {
 	least, most := 20*time.Second, 300*time.Second
@@ -59,7 +59,7 @@ func dwell(task simllm.Task) time.Duration {
 	return time.Duration(float64(least) * math.Pow(float64(most)/float64(least), share))
 }
 
-// realModels are four members and a chairman who writes a word a second.
+// realModels are four members and a chairman that writes a word a second.
 func realModels(ctx context.Context) []simllm.Model {
 	reply := func(task simllm.Task) (string, bool) {
 		select {
@@ -152,7 +152,7 @@ func (w *watched) order(members int) {
 	}
 }
 
-// outcome is what became of one of the trial's sessions.
+// outcome is the outcome of one session of the trial.
 type outcome struct {
 	how     string // it was asked for
 	id      string
@@ -304,8 +304,8 @@ func (a asker) chat(ctx context.Context, query string, stream bool) (o outcome) 
 	return o
 }
 
-// ask asks the trial's 20 questions at once, in every way there is, and waits for
-// what comes of them.
+// ask asks the 20 questions of the trial at once, in every way that there is, and waits
+// for the outcomes.
 func (a asker) ask(ctx context.Context) []outcome {
 	outcomes := make([]outcome, 20)
 	var wg sync.WaitGroup
@@ -320,7 +320,8 @@ func (a asker) ask(ctx context.Context) []outcome {
 			case i < 9:
 				how, outcomes[i] = "POST, streamed", a.streamed(ctx, body)
 			case i == 9:
-				how, outcomes[i] = "POST, streamed for ten minutes", a.streamed(ctx, fmt.Sprintf(`{"query":%q,"chairman":"scribe"}`, longAnswer))
+				how, outcomes[i] = "POST, streamed for ten minutes",
+					a.streamed(ctx, fmt.Sprintf(`{"query":%q,"chairman":"scribe"}`, longAnswer))
 			case i < 12:
 				how, outcomes[i] = "in the background, watched", a.later(ctx, body, false)
 			case i < 14:
@@ -364,7 +365,7 @@ func (p *promises) keep(promise string, wrong []string, measured string, args ..
 	_, _ = fmt.Fprintf(p.rows, "%s\t%s\t%s\n", mark, promise, fmt.Sprintf(measured, args...))
 }
 
-// unless is a reason why a promise is not kept, where it is not.
+// unless returns nothing where a promise is kept, and otherwise the reason why it is not.
 func unless(kept bool, format string, args ...any) []string {
 	if kept {
 		return nil
@@ -443,7 +444,7 @@ func TestRealTime(t *testing.T) {
 		}
 	}
 	a.proxy.CloseIdleConnections()
-	settled := d.settles(t)
+	settled := d.waitUntilReleased(t)
 	after := d.usage(t)
 	d.terminate(t)
 	stopping := time.Now()
@@ -478,7 +479,8 @@ func TestRealTime(t *testing.T) {
 	p.keep("no stream is cut by a proxy of 60 s idle time", cut, "%d streams, %d cut", streams, len(cut))
 	p.keep("a comment comes after 15 s of silence", unless(short || silence < 30*time.Second, "silent for %s", silence),
 		"silent for at most %.1f s", silence.Seconds())
-	p.keep("councild adds less than a second to a session", unless(short || overhead < 5000, "%.0f ms", overhead), "at most %.0f ms", overhead)
+	p.keep("councild adds less than a second to a session", unless(short || overhead < 5000, "%.0f ms", overhead), "at most %.0f ms",
+		overhead)
 	p.keep("goroutines are back within 2 s", unless(after.goroutines <= d.before.goroutines, "%+v", after),
 		"%.0f before, at most %.0f, %.0f after %.1f s", d.before.goroutines, most.goroutines, after.goroutines, settled.Seconds())
 	p.keep("descriptors are back within 2 s", unless(after.descriptors <= d.before.descriptors, "%+v", after),

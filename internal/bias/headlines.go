@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
 )
 
@@ -24,7 +25,7 @@ const (
 	leastSquares  = "least squares within sessions; errors by leaving out one question at a time (CV3)"
 	noPositions   = "no session tells the position at which each answer was shown"
 	sharedOrder   = "the reviewers of each session saw one order, so position cannot be told from quality"
-	noOwn         = "own answers were not reviewed in enough sessions: LLM_COUNCIL_SELF_REVIEW_RATE says in how many they are"
+	noOwn         = "own answers were not reviewed in enough sessions: %s says in how many they are"
 	noFamily      = "no reviewer scored another model of its provider"
 	notTold       = "the records cannot tell it from the other effects"
 	oneSession    = "it rests on a single session"
@@ -191,7 +192,7 @@ func (h *findings) favours() []Metric {
 	self := h.metric("self_preference", points, method, h.self, deltaEffect)
 	family := h.metric("family_affinity", points, method, h.family, deltaEffect)
 	if !h.self.testable() {
-		self.missing(noOwn)
+		self.missing(fmt.Sprintf(noOwn, h.c.o.Settings.Of(council.SettingSelfReviewRate)))
 	}
 	if h.family.records == 0 {
 		family.missing(noFamily)

@@ -192,7 +192,7 @@ func TestOneOrderIdentifiesNoPosition(t *testing.T) {
 	metrics := byName(report.Metrics)
 	for name, reason := range map[string]string{
 		"position": sharedOrder, "anchoring": sharedOrder, "harshness": notReviewers, "length_slope_deviation": notReviewers,
-		"self_preference": noOwn, "family_affinity": noFamily,
+		"self_preference": fmt.Sprintf(noOwn, "LLM_COUNCIL_SELF_REVIEW_RATE"), "family_affinity": noFamily,
 	} {
 		m := metrics[name]
 		if m.Verdict == nil || *m.Verdict != VerdictNotIdentified || m.Reason != reason || m.PointEstimate != nil || m.PValue != nil {
@@ -521,7 +521,7 @@ func TestBadLinesChangeNothing(t *testing.T) {
 		c := NewCollector(unlimited)
 		for r, err := range store.Read(t.Context(), bytes.NewReader(bytes.Join(lines, nil))) {
 			if bad, ok := errors.AsType[*store.LineError](err); ok {
-				c.Skip(bad.File, bad.Line, string(bad.Reason))
+				c.Skip(bad.File, bad.Line, string(bad.Reason), 1)
 			} else if err != nil {
 				t.Fatal(err)
 			} else {

@@ -262,26 +262,3 @@ func TestReportOfAnEarlySchemaSaysWhyItHasNoPositions(t *testing.T) {
 		}
 	}
 }
-
-// The text says why there is no leaderboard, and only what is true.
-func TestLeaderboardTextWithoutBallots(t *testing.T) {
-	unranked := ballot("s", "coding", today, ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}})
-	for _, tt := range []struct {
-		name, category string
-		records        []council.BiasMetricRecord
-		want           string
-	}{
-		{"no session", "", nil, "outside the window"},
-		{"a session without a ballot", "", unranked, "none of their reviewers ranked two answers"},
-		{"no session of the category", "math", unranked, "was given the category math"},
-	} {
-		var text strings.Builder
-		if err := board(bias.Options{Query: bias.Query{Category: tt.category}}, council.PolicyAvailable,
-			tt.records).WriteText(&text); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(text.String(), tt.want) {
-			t.Errorf("%s: the text lacks %q:\n%s", tt.name, tt.want, text.String())
-		}
-	}
-}

@@ -106,14 +106,14 @@ const (
 // resampled is the method of an interval by bootstrap.
 const resampled = "BCa interval over questions from 20 on, descriptive"
 
-// bootstrapFrom is how many questions an interval by bootstrap needs. With fewer, the
+// IntervalsFrom is how many questions an interval by bootstrap needs. With fewer, the
 // resamples depend too much on these questions.
-const bootstrapFrom = 20
+const IntervalsFrom = 20
 
 // resample returns the 95 % interval of a statistic of the sums of the terms of
 // questions, nil where they are too few or [stat.Bootstrap] has none.
 func resample(terms [][]float64, statistic func(sums []float64) float64) (low, high *float64) {
-	if len(terms) < bootstrapFrom {
+	if len(terms) < IntervalsFrom {
 		return nil, nil
 	}
 	lower, upper, ok := stat.Bootstrap(terms, statistic, reportSeed)

@@ -89,14 +89,6 @@ type Skipped struct {
 	FirstLine *int64  `json:"first_line"`
 }
 
-// First returns where the first of the records stands, "-" when that is not known.
-func (s Skipped) First() string {
-	if s.FirstFile == nil || s.FirstLine == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%s:%d", clip(*s.FirstFile), *s.FirstLine)
-}
-
 // Profile describes the scores that one reviewer gave, own reviews included.
 type Profile struct {
 	ReviewerID string   `json:"reviewer_id"`

@@ -44,7 +44,8 @@ func TestCommandLine(t *testing.T) {
 		stdout string // parts, separated by "|"
 		stderr string
 	}{
-		{name: "help", args: []string{"--help"}, stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|validate-statistics|healthcheck|version"},
+		{name: "help", args: []string{"--help"},
+			stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|validate-statistics|healthcheck|version"},
 		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
 		{name: "no command", code: 2, stderr: "expected one of|--help"},
@@ -54,39 +55,53 @@ func TestCommandLine(t *testing.T) {
 			name: "serve without settings", args: []string{"serve"}, env: map[string]string{"MODELS": ""}, code: 2,
 			stderr: "LLM_COUNCIL_MODELS: is not set|LLM_COUNCIL_API_KEY|councild demo",
 		},
-		{name: "ask without settings", args: []string{"ask", "x"}, env: map[string]string{"MODELS": ""}, code: 2, stderr: "LLM_COUNCIL_MODELS: is not set"},
+		{name: "ask without settings", args: []string{"ask", "x"}, env: map[string]string{"MODELS": ""}, code: 2,
+			stderr: "LLM_COUNCIL_MODELS: is not set"},
 		{
 			name: "every wrong setting at once", args: []string{"serve"}, code: 2,
 			env:    map[string]string{"MODLES": "a,b", "TIMEOUT": "10", "MAX_MODELS": "many", "API_TOKENS": "short"},
 			stderr: "LLM_COUNCIL_MODLES|LLM_COUNCIL_MODELS|LLM_COUNCIL_TIMEOUT|10m|LLM_COUNCIL_MAX_MODELS|LLM_COUNCIL_API_TOKENS",
 		},
-		{name: "config", args: []string{"config"}, env: map[string]string{"API_KEY": "sk-secret"}, stdout: "LLM_COUNCIL_API_KEY |[redacted]|environment|LLM_COUNCIL_DRAIN_TIMEOUT|30s|default"},
+		{name: "config", args: []string{"config"}, env: map[string]string{"API_KEY": "sk-secret"},
+			stdout: "LLM_COUNCIL_API_KEY |[redacted]|environment|LLM_COUNCIL_DRAIN_TIMEOUT|30s|default"},
 		{
-			name: "config of traces", args: []string{"config"}, stdout: "OTEL_EXPORTER_OTLP_ENDPOINT |OTEL_EXPORTER_OTLP_HEADERS |OTEL_SERVICE_NAME |councild |OTEL_TRACES_SAMPLER ",
+			name: "config of traces", args: []string{"config"},
+			stdout: "OTEL_EXPORTER_OTLP_ENDPOINT |OTEL_EXPORTER_OTLP_HEADERS |OTEL_SERVICE_NAME |councild |OTEL_TRACES_SAMPLER ",
 		},
 		{
-			name: "what is likely to be wrong", args: []string{"config"}, env: map[string]string{"BASE_URL": "http://127.0.0.1:1", "MODELS": "slim:amber,sim:amber"},
-			stdout: "LLM_COUNCIL_BASE_URL", stderr: "likely to be wrong: LLM_COUNCIL_BASE_URL: http://127.0.0.1:1 has no path|likely to be wrong: LLM_COUNCIL_PROVIDERS: no provider has the name \"slim\"",
+			name: "what is likely to be wrong", args: []string{"config"},
+			env:    map[string]string{"BASE_URL": "http://127.0.0.1:1", "MODELS": "slim:amber,sim:amber"},
+			stdout: "LLM_COUNCIL_BASE_URL",
+			stderr: "likely to be wrong: LLM_COUNCIL_BASE_URL: http://127.0.0.1:1 has no path|likely to be wrong: " +
+				"LLM_COUNCIL_PROVIDERS: no provider has the name \"slim\"",
 		},
 		{
 			name: "config of a council without its key", args: []string{"config"}, env: map[string]string{"MODELS": "gpt-5,sim:amber"},
-			stdout: "LLM_COUNCIL_MODELS", stderr: "no council can be run|LLM_COUNCIL_API_KEY: is not set, and \"gpt-5\" goes to https://openrouter.ai/api/v1",
+			stdout: "LLM_COUNCIL_MODELS",
+			stderr: "no council can be run|LLM_COUNCIL_API_KEY: is not set, and \"gpt-5\" goes to https://openrouter.ai/api/v1",
 		},
 		{
 			name: "a lexicon and models that are not there", args: []string{"config"}, code: 2,
-			env:    map[string]string{"LEXICON": "missing.json", "MODELS": "sim:amber,sim:ambr", "CHAIRMAN": "sim:x", "ORDER": "random"},
-			stderr: "LLM_COUNCIL_LEXICON: \"missing.json\" cannot be read (no such file or directory)|there is no simulated model sim:ambr, sim:x: use sim:amber, |LLM_COUNCIL_ORDER",
+			env: map[string]string{"LEXICON": "missing.json", "MODELS": "sim:amber,sim:ambr", "CHAIRMAN": "sim:x", "ORDER": "random"},
+			stderr: "LLM_COUNCIL_LEXICON: \"missing.json\" cannot be read (no such file or directory)|there is no simulated model " +
+				"sim:ambr, sim:x: use sim:amber, |LLM_COUNCIL_ORDER",
 		},
-		{name: "a lexicon that is a device", args: []string{"serve"}, env: map[string]string{"LEXICON": "/dev/null", "ORDER": "random"}, code: 2, stderr: "LLM_COUNCIL_LEXICON: \"/dev/null\" is no regular file|LLM_COUNCIL_ORDER"},
-		{name: "no lexicon", args: []string{"serve"}, env: map[string]string{"LEXICON": "/etc/passwd", "ORDER": "random"}, code: 2, stderr: "LLM_COUNCIL_LEXICON: \"/etc/passwd\" is no lexicon|LLM_COUNCIL_ORDER"},
-		{name: "a lexicon that is not used", args: []string{"config"}, env: map[string]string{"LEXICON": "missing.json", "DEMOGRAPHICS": "false"}, stdout: "missing.json"},
-		{name: "config that is wrong", args: []string{"config"}, env: map[string]string{"ORDER": "random"}, code: 2, stderr: "LLM_COUNCIL_ORDER"},
+		{name: "a lexicon that is a device", args: []string{"serve"}, env: map[string]string{"LEXICON": "/dev/null", "ORDER": "random"},
+			code: 2, stderr: "LLM_COUNCIL_LEXICON: \"/dev/null\" is no regular file|LLM_COUNCIL_ORDER"},
+		{name: "no lexicon", args: []string{"serve"}, env: map[string]string{"LEXICON": "/etc/passwd", "ORDER": "random"}, code: 2,
+			stderr: "LLM_COUNCIL_LEXICON: \"/etc/passwd\" is no lexicon|LLM_COUNCIL_ORDER"},
+		{name: "a lexicon that is not used", args: []string{"config"},
+			env: map[string]string{"LEXICON": "missing.json", "DEMOGRAPHICS": "false"}, stdout: "missing.json"},
+		{name: "config that is wrong", args: []string{"config"}, env: map[string]string{"ORDER": "random"}, code: 2,
+			stderr: "LLM_COUNCIL_ORDER"},
 		{name: "a report on nothing", args: []string{"bias-report"}, stdout: "Collecting data (0 of 10 sessions)"},
 		{name: "a report on a missing file", args: []string{"bias-report", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
 		{name: "a report on a folder", args: []string{"bias-report", "--input", "."}, code: 1, stderr: "is a directory"},
 		{name: "a leaderboard of nothing", args: []string{"leaderboard"}, stdout: "No ballots in 0 sessions"},
-		{name: "a leaderboard of no category", args: []string{"leaderboard", "--category", "poetry"}, code: 2, stderr: "--category must be one of"},
-		{name: "a leaderboard of a missing file", args: []string{"leaderboard", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
+		{name: "a leaderboard of no category", args: []string{"leaderboard", "--category", "poetry"}, code: 2,
+			stderr: "--category must be one of"},
+		{name: "a leaderboard of a missing file", args: []string{"leaderboard", "--input", "missing.jsonl"}, code: 1,
+			stderr: "missing.jsonl"},
 		{name: "a report since no day", args: []string{"bias-report", "--since", "yesterday"}, code: 2, stderr: "nor RFC 3339"},
 		{name: "a report in no form", args: []string{"bias-report", "--format", "pdf"}, code: 2, stderr: "--format must be one of"},
 		{name: "a report on a negative window", args: []string{"bias-report", "--sessions=-1"}, code: 2, stderr: "0 for no limit"},
@@ -94,13 +109,19 @@ func TestCommandLine(t *testing.T) {
 		{name: "simulate nothing", args: []string{"simulate", "--out", "x.jsonl", "--sessions", "0"}, code: 2, stderr: "--sessions"},
 		{name: "a probe without a file", args: []string{"probe", "x"}, code: 2, stderr: "--out"},
 		{name: "a probe without a question", args: []string{"probe", "--out", "x.jsonl"}, code: 2, stderr: "there is no question"},
-		{name: "a probe of an empty question", args: []string{"probe", "--out", "x.jsonl", "y", " "}, code: 2, stderr: "question 2: the request is not valid|query"},
-		{name: "a probe that repeats nothing", args: []string{"probe", "--out", "x.jsonl", "--repeats", "1", "x"}, code: 2, stderr: "--repeats"},
-		{name: "a probe into the store", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"BIAS_STORE": "x.jsonl"}, code: 2, stderr: "LLM_COUNCIL_BIAS_STORE"},
-		{name: "a probe without settings", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"MODELS": ""}, code: 2, stderr: "LLM_COUNCIL_MODELS: is not set"},
-		{name: "a probe of missing questions", args: []string{"probe", "--out", "x.jsonl", "--file", "missing.txt"}, code: 1, stderr: "missing.txt"},
+		{name: "a probe of an empty question", args: []string{"probe", "--out", "x.jsonl", "y", " "}, code: 2,
+			stderr: "question 2: the request is not valid|query"},
+		{name: "a probe that repeats nothing", args: []string{"probe", "--out", "x.jsonl", "--repeats", "1", "x"}, code: 2,
+			stderr: "--repeats"},
+		{name: "a probe into the store", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"BIAS_STORE": "x.jsonl"},
+			code: 2, stderr: "LLM_COUNCIL_BIAS_STORE"},
+		{name: "a probe without settings", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"MODELS": ""}, code: 2,
+			stderr: "LLM_COUNCIL_MODELS: is not set"},
+		{name: "a probe of missing questions", args: []string{"probe", "--out", "x.jsonl", "--file", "missing.txt"}, code: 1,
+			stderr: "missing.txt"},
 		{name: "a validation of nothing", args: []string{"validate-statistics", "--replicates", "0"}, code: 2, stderr: "--replicates"},
-		{name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1, stderr: "refused"},
+		{name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1,
+			stderr: "refused"},
 		{name: "ask a daemon that is not there", args: []string{"ask", "--server", "http://127.0.0.1:1", "x"}, code: 1, stderr: "refused"},
 		{name: "ask at no URL", args: []string{"ask", "--server", "http://[", "x"}, code: 2, stderr: "--server"},
 		{name: "ask nothing", args: []string{"ask", " "}, code: 1, stderr: "query: there is no question; give a query"},
@@ -136,7 +157,8 @@ func TestCommandLine(t *testing.T) {
 func TestAskInProcess(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	code, stdout, stderr := command(t, "ask", "Which way?")
-	if code != 0 || !strings.HasPrefix(stdout, "Simulated synthesis.") || !strings.Contains(stdout, "RANK  MODEL  BORDA") || !strings.Contains(stdout, ": complete\n") {
+	if code != 0 || !strings.HasPrefix(stdout, "Simulated synthesis.") || !strings.Contains(stdout, "RANK  MODEL  BORDA") ||
+		!strings.Contains(stdout, ": complete\n") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 	if n := len(daemontest.Records(t, os.Getenv("LLM_COUNCIL_BIAS_STORE"))); n != 6 {
@@ -161,12 +183,13 @@ func TestAskADaemon(t *testing.T) {
 		t.Errorf("exit %d, %v: %s%s", code, err, stdout, stderr)
 	}
 	t.Setenv("LLM_COUNCIL_API_TOKENS", "another-token-000")
-	if code, _, stderr := command(t, "ask", "--server", d.URL(), "Which way?"); code != 1 || !strings.Contains(stderr, "401") || !strings.Contains(stderr, "Authorization: Bearer") {
+	if code, _, stderr := command(t, "ask", "--server", d.URL(), "Which way?"); code != 1 || !strings.Contains(stderr, "401") ||
+		!strings.Contains(stderr, "Authorization: Bearer") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }
 
-// A daemon holds the store: the question is answered all the same, without records.
+// While a daemon holds the store, ask answers without keeping records.
 func TestAskBesideADaemon(t *testing.T) {
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	code, stdout, stderr := command(t, "ask", "--json", "Which way?")
@@ -174,7 +197,8 @@ func TestAskBesideADaemon(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &s); code != 0 || err != nil {
 		t.Fatalf("exit %d, %v: %s%s", code, err, stdout, stderr)
 	}
-	if s.Persisted || s.Answer == "" || len(s.Metadata.Warnings) != 1 || s.Metadata.Warnings[0].Code != council.WarnNotPersisted || !strings.Contains(s.Metadata.Warnings[0].Message, "--server") {
+	if s.Persisted || s.Answer == "" || len(s.Metadata.Warnings) != 1 || s.Metadata.Warnings[0].Code != council.WarnNotPersisted ||
+		!strings.Contains(s.Metadata.Warnings[0].Message, "--server") {
 		t.Errorf("persisted %v, warnings %v", s.Persisted, s.Metadata.Warnings)
 	}
 	if _, err := os.Stat(d.Config.BiasStore); err != nil {
@@ -188,7 +212,8 @@ func TestAskBesideADaemon(t *testing.T) {
 func TestAskSaysWhatIsMissing(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"MODELS": "sim:cedar,sim:amber,sim:down", "CHAIRMAN": "sim:silent"})
 	code, stdout, stderr := command(t, "ask", "Which way?")
-	for _, part := range []string{": degraded\n", "missing: stage1 of sim:down: unavailable", "the chairman failed: the answer is by sim:", "(second_chairman)"} {
+	for _, part := range []string{": degraded\n", "missing: stage1 of sim:down: unavailable", "the chairman failed: the answer is by sim:",
+		"(second_chairman)"} {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("stdout lacks %q: %s", part, stdout)
 		}
@@ -197,7 +222,8 @@ func TestAskSaysWhatIsMissing(t *testing.T) {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 	t.Setenv("LLM_COUNCIL_MODELS", "sim:down,sim:silent")
-	if code, _, stderr := command(t, "ask", "Which way?"); code != 1 || !strings.Contains(stderr, "0 of 2 members answered") || !strings.Contains(stderr, "sim:silent: empty") {
+	if code, _, stderr := command(t, "ask", "Which way?"); code != 1 || !strings.Contains(stderr, "0 of 2 members answered") ||
+		!strings.Contains(stderr, "sim:silent: empty") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 }
@@ -207,7 +233,8 @@ func TestSimulate(t *testing.T) {
 	dir := t.TempDir()
 	one, two := filepath.Join(dir, "one.jsonl"), filepath.Join(dir, "two.jsonl")
 	for _, path := range []string{one, two} {
-		if code, stdout, stderr := command(t, "simulate", "--out", path, "--sessions", "12", "--seed", "4"); code != 0 || !strings.Contains(stdout, "councild bias-report --input "+path) {
+		if code, stdout, stderr := command(t, "simulate", "--out", path, "--sessions", "12", "--seed", "4"); code != 0 ||
+			!strings.Contains(stdout, "councild bias-report --input "+path) {
 			t.Fatalf("exit %d: %s%s", code, stdout, stderr)
 		}
 	}
@@ -217,7 +244,8 @@ func TestSimulate(t *testing.T) {
 	}
 	for i := range first {
 		a, b := first[i], second[i]
-		if a.ReviewerID != b.ReviewerID || a.ModelID != b.ModelID || *a.Position != *b.Position || *a.ScoreValue != *b.ScoreValue || a.ResponseLengthChars != b.ResponseLengthChars {
+		if a.ReviewerID != b.ReviewerID || a.ModelID != b.ModelID || *a.Position != *b.Position || *a.ScoreValue != *b.ScoreValue ||
+			a.ResponseLengthChars != b.ResponseLengthChars {
 			t.Fatalf("record %d: the seed does not replay %+v, but gives %+v", i, a, b)
 		}
 	}
@@ -242,7 +270,8 @@ func TestSimulate(t *testing.T) {
 		{"--model", "nobody", "Collecting data (0 of 10 sessions)"},
 		{"--config-version", "none", "Collecting data (0 of 10 sessions)"},
 	} {
-		if code, stdout, stderr := command(t, "bias-report", "--input", one, tt.flag, tt.value); code != 0 || !strings.HasPrefix(stdout, tt.want) {
+		if code, stdout, stderr := command(t, "bias-report", "--input", one, tt.flag, tt.value); code != 0 ||
+			!strings.HasPrefix(stdout, tt.want) {
 			t.Errorf("%s %s: exit %d: %.80s%s", tt.flag, tt.value, code, stdout, stderr)
 		}
 	}
@@ -253,7 +282,7 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// The command's JSON holds what other programs estimate from the same file.
+// The JSON of the command has the estimates of other programs over the same file.
 func TestReportVectors(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	for _, name := range []string{"e2e_planted", "e2e_null"} {
@@ -268,7 +297,8 @@ func TestReportVectors(t *testing.T) {
 		if err := json.Unmarshal(data, &want); err != nil {
 			t.Fatal(err)
 		}
-		code, stdout, stderr := command(t, "bias-report", "--input", "../bias/testdata/"+name+".jsonl", "--sessions", "0", "--days", "0", "--format", "json")
+		code, stdout, stderr := command(t, "bias-report", "--input", "../bias/testdata/"+name+".jsonl", "--sessions", "0", "--days", "0",
+			"--format", "json")
 		var r bias.Report
 		if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
 			t.Fatalf("exit %d: %v %s", code, err, stderr)
@@ -281,7 +311,8 @@ func TestReportVectors(t *testing.T) {
 					continue // not there, or of another shape
 				}
 				compared++
-				if math.Abs(*m.PointEstimate-*w.Estimate) > want.Tol*math.Abs(*w.Estimate)+1e-12 || math.Abs(*m.PValue-*w.P) > want.Tol**w.P {
+				if math.Abs(*m.PointEstimate-*w.Estimate) > want.Tol*math.Abs(*w.Estimate)+1e-12 ||
+					math.Abs(*m.PValue-*w.P) > want.Tol**w.P {
 					t.Errorf("%s: %s is %v with p = %v, want %v and %v", name, m.Name, *m.PointEstimate, *m.PValue, *w.Estimate, *w.P)
 				}
 			}
@@ -306,7 +337,8 @@ func TestLeaderboard(t *testing.T) {
 	votes, wins := 0, 0.0
 	for i, e := range l.Entries {
 		votes, wins = votes+e.VoteCount, wins+e.WinCount
-		if e.Appearances != 21 || e.CILower == nil || *e.CILower > e.BordaNormalized || *e.CIUpper < e.BordaNormalized || i > 0 && e.BordaNormalized > l.Entries[i-1].BordaNormalized {
+		if e.Appearances != 21 || e.CILower == nil || *e.CILower > e.BordaNormalized || *e.CIUpper < e.BordaNormalized ||
+			i > 0 && e.BordaNormalized > l.Entries[i-1].BordaNormalized {
 			t.Errorf("%+v", e)
 		}
 	}
@@ -314,7 +346,8 @@ func TestLeaderboard(t *testing.T) {
 		t.Errorf("%d votes and %v wins, want 252 and 84", votes, wins)
 	}
 	code, stdout, stderr = command(t, "leaderboard", "--input", path, "--sessions", "20")
-	if lines := strings.Split(stdout, "\n"); code != 0 || !strings.Contains(lines[0], "20 sessions") || !strings.HasPrefix(lines[3], "1     "+l.Entries[0].Model) {
+	if lines := strings.Split(stdout, "\n"); code != 0 || !strings.Contains(lines[0], "20 sessions") ||
+		!strings.HasPrefix(lines[3], "1     "+l.Entries[0].Model) {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }
@@ -338,13 +371,53 @@ func TestStoreVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := command(t, "store", "verify", path)
-	for _, part := range []string{"records.jsonl.000001 ", "records.jsonl: not_an_object: 2, at line 1 2\n", "records.jsonl: unterminated: 1, at line 3\n"} {
+	for _, part := range []string{"records.jsonl.000001 ", "records.jsonl: not_an_object: 2, at line 1 2\n",
+		"records.jsonl: unterminated: 1, at line 3\n"} {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("stdout lacks %q: %s", part, stdout)
 		}
 	}
 	if code != 1 || !strings.Contains(stderr, "hold no record") {
 		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+func TestStoreVerifyNamesAWrongSummary(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if err := os.Rename(path, path+".000001"); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := store.Open(store.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = os.Stat(path + ".000001")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed, err := os.ReadFile(path + ".000001.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := command(t, "store", "verify"); code != 0 {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	closed[bytes.LastIndex(closed, []byte(`"records":36`))+len(`"records":`)] = '9'
+	if err := os.WriteFile(path+".000001.zst", closed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := command(t, "store", "verify")
+	if code != 1 || !strings.Contains(stderr, "the summaries of 1 files") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if !strings.Contains(stdout, "records.jsonl.000001.zst: its summary is damaged\n") {
+		t.Errorf("stdout does not name the file: %s", stdout)
 	}
 }
 
@@ -362,7 +435,8 @@ func TestStoreExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "all.jsonl")
-	if code, stdout, stderr := command(t, "store", "export", "--out", out); code != 0 || stdout != "" || !strings.Contains(stderr, "1 lines hold no record") {
+	if code, stdout, stderr := command(t, "store", "export", "--out", out); code != 0 || stdout != "" ||
+		!strings.Contains(stderr, "1 lines hold no record") {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 	if diff := cmp.Diff(want, daemontest.Records(t, out)); diff != "" {
@@ -380,7 +454,8 @@ func TestStoreExport(t *testing.T) {
 	column := func(name string) string { return rows[36][slices.Index(rows[0], name)] }
 	for name, value := range map[string]string{
 		"session_id": last.SessionID, "reviewer_id": last.ReviewerID, "model_id": last.ModelID, "position": strconv.Itoa(*last.Position),
-		"score_value": fmt.Sprint(*last.ScoreValue), "query_hash": "", "own": "false", "provider_candidate": last.Provider.Candidate, "block_id": "",
+		"score_value": fmt.Sprint(*last.ScoreValue), "query_hash": "", "own": "false", "provider_candidate": last.Provider.Candidate,
+		"block_id": "",
 	} {
 		if column(name) != value {
 			t.Errorf("%s is %q, want %q", name, column(name), value)
@@ -396,7 +471,8 @@ func TestCommandsReadClosedSegmentsAlone(t *testing.T) {
 		if code, _, stderr := command(t, append(args, "--input", path)...); code == 0 || !strings.Contains(stderr, path) {
 			t.Errorf("%s without a store: exit %d: %s", args[0], code, stderr)
 		}
-		if code, _, stderr := command(t, append(args, "--input", filepath.Dir(path))...); code == 0 || !strings.Contains(stderr, "is a directory") {
+		if code, _, stderr := command(t, append(args, "--input", filepath.Dir(path))...); code == 0 ||
+			!strings.Contains(stderr, "is a directory") {
 			t.Errorf("%s of a directory: exit %d: %s", args[0], code, stderr)
 		}
 	}
@@ -406,15 +482,16 @@ func TestCommandsReadClosedSegmentsAlone(t *testing.T) {
 	if err := os.Rename(path, path+".000001"); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"bias-report", "--input", path}, {"leaderboard", "--input", path}, {"store", "verify", path}, {"store", "export", path}} {
+	for _, args := range [][]string{{"bias-report", "--input", path}, {"leaderboard", "--input", path}, {"store", "verify", path},
+		{"store", "export", path}} {
 		if code, stdout, stderr := command(t, args...); code != 0 || !strings.Contains(stdout, "12") {
 			t.Errorf("%s: exit %d: %.300s%s", args[0], code, stdout, stderr)
 		}
 	}
 }
 
-// What a record does not tell is empty in the table, not 0; the position of an old
-// schema is in every form; and no id is a formula for a spreadsheet.
+// A value that a record lacks is empty in the table, not 0. Every form has the position
+// of an old schema. No id is a formula to a spreadsheet.
 func TestStoreExportTellsWhatIsThere(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
@@ -428,7 +505,8 @@ func TestStoreExportTellsWhatIsThere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&written, `{"schema_version": 1, "session_id": %s, "timestamp": "2026-01-02T03:04:05Z", "reviewer_id": %s, `, quoted, quoted)
+		fmt.Fprintf(&written, `{"schema_version": 1, "session_id": %s, "timestamp": "2026-01-02T03:04:05Z", "reviewer_id": %s, `, quoted,
+			quoted)
 		fmt.Fprintln(&written, `"model_id": "b", "position": 2, "response_length_chars": 9, "score_value": -3.5, "score_scale": "-5-5"}`)
 	}
 	lines := written.String()
@@ -449,7 +527,8 @@ func TestStoreExportTellsWhatIsThere(t *testing.T) {
 			want = "'" + id
 		}
 		for name, value := range map[string]string{
-			"session_id": want, "reviewer_id": want, "position": "2", "n_shown": "", "consent_level": "", "rank_value": "", "score_value": "-3.5", "ballot_status": "",
+			"session_id": want, "reviewer_id": want, "position": "2", "n_shown": "", "consent_level": "", "rank_value": "",
+			"score_value": "-3.5", "ballot_status": "",
 		} {
 			if got := rows[1+i][slices.Index(rows[0], name)]; got != value {
 				t.Errorf("%s of %q is %q, want %q", name, id, got, value)
@@ -503,15 +582,17 @@ func TestReportCountsBadLines(t *testing.T) {
 	_, table, _ := command(t, "bias-report", "--input", path, "--format", "csv")
 	_, board, _ := command(t, "leaderboard", "--input", path)
 	want := map[string]int64{
-		string(store.ReasonNotAnObject): 6, string(store.ReasonInvalidUTF8): 7, string(store.ReasonNotJSON): 8, string(store.ReasonUnterminated): 124,
+		string(store.ReasonNotAnObject): 6, string(store.ReasonInvalidUTF8): 7, string(store.ReasonNotJSON): 8,
+		string(store.ReasonUnterminated): 124,
 	}
 	for _, s := range r.Skipped {
 		if s.FirstFile == nil || *s.FirstFile != "records.jsonl" || *s.FirstLine != want[s.Reason] {
 			t.Errorf("skipped %+v, want line %d of records.jsonl", s, want[s.Reason])
 		}
+		first := fmt.Sprintf("%s:%d", *s.FirstFile, *s.FirstLine)
 		for form, shown := range map[string]string{"text": text, "HTML": page, "CSV": table, "the leaderboard": board} {
-			if !strings.Contains(shown, s.Reason) || !strings.Contains(shown, s.First()) {
-				t.Errorf("%s does not name %s at %s", form, s.Reason, s.First())
+			if !strings.Contains(shown, s.Reason) || !strings.Contains(shown, first) {
+				t.Errorf("%s does not name %s at %s", form, s.Reason, first)
 			}
 		}
 	}
@@ -527,7 +608,8 @@ func TestHealthcheck(t *testing.T) {
 		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 	for address, want := range map[string]string{
-		"0.0.0.0:8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "[::]:8080": "127.0.0.1:8080", "10.0.0.1:80": "10.0.0.1:80", "[::1]:80": "[::1]:80", "host:1": "host:1",
+		"0.0.0.0:8080": "127.0.0.1:8080", ":8080": "127.0.0.1:8080", "[::]:8080": "127.0.0.1:8080", "10.0.0.1:80": "10.0.0.1:80",
+		"[::1]:80": "[::1]:80", "host:1": "host:1",
 	} {
 		if got := daemon.Reachable(address); got != want {
 			t.Errorf("%s: %s", address, got)

@@ -15,8 +15,8 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// probedCouncil starts a provider whose model keen favours what it reads first,
-// while steady judges without any noise and noisy with a lot.
+// probedCouncil starts a provider with three reviewers: keen favours the answer that it
+// reads first, steady scores without noise, and noisy with much noise.
 func probedCouncil(t *testing.T) *simllm.Running {
 	t.Helper()
 	sim, err := simllm.Start(t.Context(), simllm.Options{Models: []simllm.Model{
@@ -89,7 +89,8 @@ func TestProbe(t *testing.T) {
 		t.Errorf("noise is taken for a position effect: %+v", noisy)
 	}
 	records := daemontest.Records(t, out)
-	if len(records) != 16*4*4*3 || slices.ContainsFunc(records, func(r council.BiasMetricRecord) bool { return r.BlockID == nil || r.ConsentLevel != 1 }) {
+	if len(records) != 16*4*4*3 ||
+		slices.ContainsFunc(records, func(r council.BiasMetricRecord) bool { return r.BlockID == nil || r.ConsentLevel != 1 }) {
 		t.Errorf("%d records", len(records))
 	}
 	if _, err := os.Stat(os.Getenv("LLM_COUNCIL_BIAS_STORE")); !os.IsNotExist(err) {
@@ -104,7 +105,8 @@ func TestProbeOfSimulatedModels(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_CONSENT": "0"})
 	out := filepath.Join(t.TempDir(), "probe.jsonl")
 	code, stdout, stderr := command(t, "probe", "--simulate", "--out", out, "--sessions", "3")
-	for _, part := range []string{"SAME ORDER", "REVERSED ORDER", "sim:cedar", "3 questions, 4 rounds each; 0 answers or reviews missing; $", "Records: " + out} {
+	for _, part := range []string{"SAME ORDER", "REVERSED ORDER", "sim:cedar",
+		"3 questions, 4 rounds each; 0 answers or reviews missing; $", "Records: " + out} {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("stdout lacks %q: %s", part, stdout)
 		}
@@ -118,7 +120,8 @@ func TestProbeThatFails(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"MODELS": "sim:amber,sim:down", "MAX_COST_USD": "2"})
 	out := filepath.Join(t.TempDir(), "probe.jsonl")
 	code, _, stderr := command(t, "probe", "--yes", "--out", out, "Which way?", "And then?")
-	for _, part := range []string{"2 questions", ": 20 calls.", "have cost $2: about $20 in all", "question 1 of 2: 1 of 2 members answered", out + " holds the records so far"} {
+	for _, part := range []string{"2 questions", ": 20 calls.", "have cost $2: about $20 in all",
+		"question 1 of 2: 1 of 2 members answered", out + " holds the records so far"} {
 		if !strings.Contains(stderr, part) {
 			t.Errorf("stderr lacks %q: %s", part, stderr)
 		}

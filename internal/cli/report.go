@@ -12,6 +12,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -47,6 +48,14 @@ func writeIndented(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
+// show writes a report or a leaderboard.
+func show(w io.Writer, text []byte) error {
+	if _, err := w.Write(text); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
 type biasReportCmd struct {
 	recordFile
 	Since         day    `help:"Only sessions that started then or later: a day in UTC, or RFC 3339." placeholder:"TIME"`
@@ -75,11 +84,11 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	case "json":
 		return writeIndented(std.Stdout, r)
 	case "csv":
-		return r.WriteCSV(std.Stdout)
+		return show(std.Stdout, render.CSV(r))
 	case "html":
-		return r.WriteHTML(std.Stdout)
+		return show(std.Stdout, render.HTML(r))
 	default:
-		return r.WriteText(std.Stdout, c.Verbose)
+		return show(std.Stdout, render.Text(r, c.Verbose, config.SettingNames()))
 	}
 }
 
@@ -111,5 +120,5 @@ func (c *leaderboardCmd) Run(ctx context.Context, std IO) error {
 	if c.Format == "json" {
 		return writeIndented(std.Stdout, l)
 	}
-	return l.WriteText(std.Stdout)
+	return show(std.Stdout, render.Leaderboard(l, config.SettingNames()))
 }

@@ -51,7 +51,7 @@ func TestUnwritableStore(t *testing.T) {
 	}
 }
 
-// A run of the demo from start to stop, as its user sees it.
+// The demo runs from start to stop, as a user sees it.
 func TestDemo(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": "127.0.0.1:0"})
 	t.Setenv("TMPDIR", t.TempDir())
@@ -73,10 +73,12 @@ func TestDemo(t *testing.T) {
 	}
 	url := between(string(text), "answers at ", "\n")
 	records := between(string(text), "Records go to ", "\n")
-	if !strings.Contains(string(text), "curl -s -H 'Content-Type: application/json' -d '{\"query\": \"Why is the sky blue?\"}' "+url+"/v1/council\n") {
+	if !strings.Contains(string(text),
+		"curl -s -H 'Content-Type: application/json' -d '{\"query\": \"Why is the sky blue?\"}' "+url+"/v1/council\n") {
 		t.Errorf("no curl to paste: %s", text)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council", strings.NewReader(`{"query": "Why is the sky blue?"}`))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council",
+		strings.NewReader(`{"query": "Why is the sky blue?"}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
-// Every store that the daemon cannot write to ends it with one line at start.
+// A daemon that cannot write to its store ends at its start, with one line.
 func TestFaultF31(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -52,22 +52,23 @@ func TestFaultF31(t *testing.T) {
 			var code int
 			run(func() { code = Main(t.Context(), IO{Args: []string{"serve"}, Stdout: io.Discard, Stderr: &stderr}) })
 			said := stderr.String()
-			if code != exitError || strings.Count(said, "\n") != 1 || !strings.Contains(said, "opening the record store "+path) || !strings.Contains(said, "switch the records off") {
+			if code != exitError || strings.Count(said, "\n") != 1 || !strings.Contains(said, "opening the record store "+path) ||
+				!strings.Contains(said, "switch the records off") {
 				t.Errorf("exit %d: %s", code, said)
 			}
 			d := daemontest.Start(t, map[string]string{"BIAS_STORE": path, "BIAS_PERSISTENCE": "false"})
 			if status, data := d.Call(t, "GET", "/readyz", ""); status != http.StatusOK {
 				t.Errorf("without records: %d %s", status, data)
 			}
-			t.Logf("fault F31: %s: exit %d, %d line (promised: exit with one clear line); starts with BIAS_PERSISTENCE=false", name, code, strings.Count(said, "\n"))
+			t.Logf("fault F31: %s: exit %d, %d line (promised: exit with one clear line); starts with BIAS_PERSISTENCE=false", name, code,
+				strings.Count(said, "\n"))
 		})
 	}
 }
 
-// asOther makes two directories unwritable, the first with what is in it as if it
-// belonged to the user, the second as if it were another user's, and returns what
-// runs f as that user. Permissions do not bind root, so its thread then takes files
-// as another user does.
+// asOther makes two directories unwritable: the first one and its files belong to the
+// user that run acts for, the second one belongs to another user. Permissions do not bind
+// root, so where the test runs as root, run accesses files as another user.
 func asOther(t *testing.T, readOnly, foreign string) (run func(f func())) {
 	t.Helper()
 	run = func(f func()) { f() }

@@ -69,8 +69,8 @@ type Config struct {
 	DialTimeout    time.Duration `envconfig:"LLM_COUNCIL_DIAL_TIMEOUT" default:"5s" desc:"most time that connecting to a provider may take"`
 	IdleTimeout    time.Duration `envconfig:"LLM_COUNCIL_IDLE_TIMEOUT" default:"60s" desc:"most silence between bytes of a provider's reply once it has begun"`
 
-	Quorum         int            `envconfig:"LLM_COUNCIL_QUORUM" default:"0" desc:"least answers for going on to the review, 1 to the number of MODELS; 0: more than half of the members"`
-	StragglerGrace *time.Duration `envconfig:"LLM_COUNCIL_STRAGGLER_GRACE" desc:"how long answers and reviews are waited for once a quorum of them is there, 0 or more; off: until the stage's time is over, because cutting the slowest models biases the report"`
+	Quorum         int            `envconfig:"LLM_COUNCIL_QUORUM" default:"0" desc:"least number of answers with which a session goes on to the review, 1 to the number of MODELS; 0: more than half of the members"`
+	StragglerGrace *time.Duration `envconfig:"LLM_COUNCIL_STRAGGLER_GRACE" desc:"how long a stage waits once a quorum has answered, 0 or more; off: until its time is over, so that the report has the slowest models too"`
 	MaxCostUSD     *float64       `envconfig:"LLM_COUNCIL_MAX_COST_USD" desc:"cost limit of one session in US dollars; off: none"`
 	MaxTotalTokens *int64         `envconfig:"LLM_COUNCIL_MAX_TOTAL_TOKENS" desc:"limit of one session's input and output tokens; off: none"`
 
@@ -83,7 +83,7 @@ type Config struct {
 	Order          council.Order         `envconfig:"LLM_COUNCIL_ORDER" default:"balanced" desc:"how the orders are drawn in which reviewers see the answers: balanced, per_reviewer or shared"`
 	RandomSeed     *int64                `envconfig:"LLM_COUNCIL_RANDOM_SEED" desc:"whole number that makes labels and orders reproducible; unset: every session draws its own"`
 	SelfReviewRate float64               `envconfig:"LLM_COUNCIL_SELF_REVIEW_RATE" default:"0" desc:"share of sessions in which reviewers also see their own answer, 0 to 1; such votes are never counted"`
-	PartialBallots council.PartialPolicy `envconfig:"LLM_COUNCIL_PARTIAL_BALLOTS" default:"available" desc:"what answers get that a ballot leaves out: available (nothing) or tied_last (the shared last places)"`
+	PartialBallots council.PartialPolicy `envconfig:"LLM_COUNCIL_PARTIAL_BALLOTS" default:"available" desc:"what a ballot gives to answers that it leaves out: available (nothing) or tied_last (a share of the last places)"`
 	ConfigVersion  string                `envconfig:"LLM_COUNCIL_CONFIG_VERSION" desc:"council_config_version of the records; unset: the version of the review prompt"`
 
 	BiasAudit                  bool    `envconfig:"LLM_COUNCIL_BIAS_AUDIT" default:"true" desc:"audit each session for bias (ADR-015)"`
@@ -91,7 +91,7 @@ type Config struct {
 	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per position from which the audit reports position bias, 0 or more"`
 
 	Demographics          bool    `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"true" desc:"say in each session on which demographic axes the answers differ in coverage"`
-	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of terms by axis for that; unset: a built-in one, in English"`
+	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS; unset: a built-in list, in English"`
 	DemographicsThreshold float64 `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
 
 	BiasPersistence    bool          `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
@@ -100,7 +100,7 @@ type Config struct {
 	BiasWindowSessions int           `envconfig:"LLM_COUNCIL_BIAS_WINDOW_SESSIONS" default:"100" desc:"sessions that the bias report looks back; 0: no limit"`
 	BiasWindowDays     int           `envconfig:"LLM_COUNCIL_BIAS_WINDOW_DAYS" default:"30" desc:"days that the bias report looks back; 0: no limit"`
 	MinBiasSessions    int           `envconfig:"LLM_COUNCIL_MIN_BIAS_SESSIONS" default:"20" desc:"least sessions for a verdict in the bias report; at least 10"`
-	BiasFsync          council.Fsync `envconfig:"LLM_COUNCIL_BIAS_FSYNC" default:"session" desc:"when records are synced to disk: session (before the answer), interval, or off (when the operating system likes)"`
+	BiasFsync          council.Fsync `envconfig:"LLM_COUNCIL_BIAS_FSYNC" default:"session" desc:"when records are synced to disk: session (before the answer), interval, or off (the operating system decides)"`
 	BiasFsyncInterval  time.Duration `envconfig:"LLM_COUNCIL_BIAS_FSYNC_INTERVAL" default:"1s" desc:"most time between the answer and the sync, above 0, if BIAS_FSYNC is interval"`
 	BiasRotateBytes    Bytes         `envconfig:"LLM_COUNCIL_BIAS_ROTATE_BYTES" default:"64MiB" desc:"size from which the record file becomes a closed, compressed segment, 1 or more"`
 	BiasRetentionDays  *int          `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
@@ -114,7 +114,7 @@ type Config struct {
 	MaxMessages      int   `envconfig:"LLM_COUNCIL_MAX_MESSAGES" default:"1000" desc:"most messages of a request's conversation"`
 	MaxQueryBytes    Bytes `envconfig:"LLM_COUNCIL_MAX_QUERY_BYTES" default:"256KiB" desc:"most bytes of a question"`
 	MaxUpstreamBytes Bytes `envconfig:"LLM_COUNCIL_MAX_UPSTREAM_BYTES" default:"8MiB" desc:"most bytes of a provider's reply"`
-	MaxSessionBytes  Bytes `envconfig:"LLM_COUNCIL_MAX_SESSION_BYTES" default:"64MiB" desc:"what one session may hold in memory: its texts, and prompts on their way; a seat that goes beyond fails"`
+	MaxSessionBytes  Bytes `envconfig:"LLM_COUNCIL_MAX_SESSION_BYTES" default:"64MiB" desc:"most bytes that one session may hold in memory: its texts, and its prompts in flight; a seat that needs more fails"`
 
 	Metrics bool `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everybody who reaches the address"`
 
@@ -198,7 +198,7 @@ func Tracing() []Setting {
 			Name:    "OTEL_EXPORTER_OTLP_ENDPOINT",
 			Meaning: "collector that traces are sent to over OTLP and HTTP, below /v1/traces; unset, as the next one: no traces",
 		},
-		{Name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Meaning: "the whole URL that traces are sent to, in the place of the above"},
+		{Name: "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", Meaning: "the whole URL that traces are sent to, in place of the above"},
 		{Name: "OTEL_EXPORTER_OTLP_HEADERS", Meaning: "headers for the collector, comma list of name=value", Secret: true},
 		{Name: "OTEL_EXPORTER_OTLP_TRACES_HEADERS", Meaning: "the same for traces alone", Secret: true},
 		{Name: "OTEL_SERVICE_NAME", Default: "councild", Meaning: "name of the service in the traces"},

@@ -130,7 +130,8 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"API_KEY_<NAME>", "", vars{"PROVIDERS": "my-llm=http://10.0.0.1:8000/v1", "API_KEY_MY_LLM": "sk-2"}, func(c *config.Config) {
 			c.Providers = config.Providers{{Name: "my-llm", BaseURL: "http://10.0.0.1:8000/v1", APIKey: "sk-2"}}
 		}},
-		{"MODELS", " llama3:8b,x/y:free , llama3:8b", nil, func(c *config.Config) { c.Models = []string{"llama3:8b", "x/y:free", "llama3:8b"} }},
+		{"MODELS", " llama3:8b,x/y:free , llama3:8b", nil,
+			func(c *config.Config) { c.Models = []string{"llama3:8b", "x/y:free", "llama3:8b"} }},
 		{"CHAIRMAN", " a/b ", nil, func(c *config.Config) { c.Chairman = "a/b" }},
 		{"CHAIRMAN_FALLBACKS", "a, b", nil, func(c *config.Config) { c.ChairmanFallbacks = []string{"a", "b"} }},
 		{"REVIEWERS", "a, b", nil, func(c *config.Config) { c.Reviewers = []string{"a", "b"} }},
@@ -238,7 +239,8 @@ func TestInvalid(t *testing.T) {
 		quoted("ADDR", "localhost", hostPort),
 		quoted("ADDR", "127.0.0.1:65536", hostPort),
 		quoted("ADDR", "127.0.0.1:http", hostPort),
-		{"API_TOKENS", "0123456789abcde", "entry 1 has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints"},
+		{"API_TOKENS", "0123456789abcde",
+			"entry 1 has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints"},
 		{"API_TOKENS", "0123456789abcdef,,0123456789abcdef", "entry 2 is empty: remove the comma, or write what belongs there"},
 		{"API_TOKENS", "0123456789abcdef\n0123456789abcdef", "entry 1 " + invisible + ": separate tokens by commas"},
 		{"API_TOKENS", "0123456789abcdefé", "entry 1 " + invisible + ": separate tokens by commas"},
@@ -260,7 +262,8 @@ func TestInvalid(t *testing.T) {
 		{"PROVIDERS", "sim=https://host/v1", "entry 1 is named sim, which is built in: choose another name"},
 		{"PROVIDERS", "file=https://host/v1", "entry 1 " + nameEnds},
 		{"PROVIDERS", "a=https://host/v1,a-file=https://host/v1", "entry 2 " + nameEnds},
-		{"PROVIDERS", "a_b=https://host/v1,a-b=https://host/v1", "entry 2 has the name of an earlier one (- and _ count as equal): choose another name"},
+		{"PROVIDERS", "a_b=https://host/v1,a-b=https://host/v1",
+			"entry 2 has the name of an earlier one (- and _ count as equal): choose another name"},
 		{"MODELS", "a", "names one model: list two or more, separated by commas"},
 		{"MODELS", "a,b,", "entry 3 is empty: remove the comma, or write what belongs there"},
 		{"MODELS", strings.Repeat("a,", 12) + "a", "names 13 models, and LLM_COUNCIL_MAX_MODELS is 12: raise it, or list fewer"},
@@ -382,7 +385,8 @@ func TestRelations(t *testing.T) {
 		{
 			"consent 4 without a secret",
 			vars{"BIAS_CONSENT": "4"},
-			"LLM_COUNCIL_HASH_SECRET: is not set, and LLM_COUNCIL_BIAS_CONSENT is 4: set it to a long random text, or choose a lower consent level",
+			"LLM_COUNCIL_HASH_SECRET: is not set, and LLM_COUNCIL_BIAS_CONSENT is 4: set it to a long random text, or choose a lower " +
+				"consent level",
 		},
 		{"consent 3 without a secret", vars{"BIAS_CONSENT": "3"}, ""},
 		{
@@ -393,7 +397,8 @@ func TestRelations(t *testing.T) {
 		{
 			"a provider's key that no header can carry",
 			vars{"PROVIDERS": "a=https://host/v1", "API_KEY_A": "k\nl"},
-			"LLM_COUNCIL_API_KEY_A: holds a character that is not visible ASCII, which no HTTP header can carry: write the key alone, without blanks or line breaks",
+			"LLM_COUNCIL_API_KEY_A: holds a character that is not visible ASCII, which no HTTP header can carry: write the key alone, " +
+				"without blanks or line breaks",
 		},
 		{
 			"the placeholder of the documentation",
@@ -429,7 +434,8 @@ func TestHomeUnknown(t *testing.T) {
 	mustLoad(t, nil) // clears the settings
 	t.Setenv("HOME", "")
 	_, err := config.Load()
-	if want := `LLM_COUNCIL_BIAS_STORE: "~/.llm-council/bias_metrics.jsonl" has no known home directory: write an absolute path`; text(err) != want {
+	want := `LLM_COUNCIL_BIAS_STORE: "~/.llm-council/bias_metrics.jsonl" has no known home directory: write an absolute path`
+	if text(err) != want {
 		t.Errorf("got %q, want %q", text(err), want)
 	}
 	t.Setenv("LLM_COUNCIL_BIAS_STORE", "/data/x.jsonl")
@@ -469,7 +475,8 @@ func TestChecks(t *testing.T) {
 	t.Setenv("LLM_COUNCIL_LEXICON", "/no/lexicon")
 	t.Setenv("LLM_COUNCIL_ORDER", "random")
 	t.Setenv("LLM_COUNCIL_ADDR", "nowhere")
-	_, err := config.Load(func(c config.Config) error { return fmt.Errorf("LLM_COUNCIL_LEXICON: %s", c.Lexicon) }, func(config.Config) error { return nil })
+	_, err := config.Load(func(c config.Config) error { return fmt.Errorf("LLM_COUNCIL_LEXICON: %s", c.Lexicon) },
+		func(config.Config) error { return nil })
 	lines := strings.Split(text(err), "\n")
 	if len(lines) != 3 || !strings.HasPrefix(lines[0], "LLM_COUNCIL_ADDR: ") || lines[1] != "LLM_COUNCIL_LEXICON: /no/lexicon" {
 		t.Errorf("got %q", lines)
@@ -511,7 +518,8 @@ func TestUnprefixedVariablesAreNotRead(t *testing.T) {
 }
 
 func TestOff(t *testing.T) {
-	c := mustLoad(t, vars{"STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off", "MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off"})
+	c := mustLoad(t, vars{"STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off",
+		"MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off"})
 	if d := diff(defaults(), c); d != "" {
 		t.Error(d)
 	}
@@ -580,7 +588,8 @@ func TestProviderNames(t *testing.T) {
 
 func TestRequireCouncil(t *testing.T) {
 	const (
-		noModels = "LLM_COUNCIL_MODELS: is not set: list two or more models, separated by commas, and set LLM_COUNCIL_API_KEY for the default provider, " +
+		noModels = "LLM_COUNCIL_MODELS: is not set: list two or more models, separated by commas, and set LLM_COUNCIL_API_KEY for the " +
+			"default provider, " +
 			`or run "councild demo", which needs neither`
 		noKey = `LLM_COUNCIL_API_KEY: is not set, and "x" goes to https://openrouter.ai/api/v1, which asks for a key: ` +
 			`set it, or set LLM_COUNCIL_BASE_URL to another provider, or run "councild demo", which needs no key`
@@ -620,13 +629,16 @@ func TestRequireCouncil(t *testing.T) {
 // Warnings tells what may be meant, and is silent about what is common.
 func TestWarnings(t *testing.T) {
 	const (
-		url      = "http://localhost:11434/v1"
-		noPath   = "LLM_COUNCIL_BASE_URL: http://localhost:11434 has no path, and most providers answer under /v1 only: write http://localhost:11434/v1 if calls fail with HTTP 404"
-		noPathOf = "LLM_COUNCIL_PROVIDERS: http://10.0.0.1:8000 has no path, and most providers answer under /v1 only: write http://10.0.0.1:8000/v1 if calls fail with HTTP 404"
-		noKey    = `LLM_COUNCIL_API_KEY_MY_LLM: is not set, and "my-llm:a" goes to https://llm.test/v1: set it if calls fail with HTTP 401`
+		url    = "http://localhost:11434/v1"
+		noPath = "LLM_COUNCIL_BASE_URL: http://localhost:11434 has no path, and most providers answer under /v1 only: write " +
+			"http://localhost:11434/v1 if calls fail with HTTP 404"
+		noPathOf = "LLM_COUNCIL_PROVIDERS: http://10.0.0.1:8000 has no path, and most providers answer under /v1 only: write " +
+			"http://10.0.0.1:8000/v1 if calls fail with HTTP 404"
+		noKey = `LLM_COUNCIL_API_KEY_MY_LLM: is not set, and "my-llm:a" goes to https://llm.test/v1: set it if calls fail with HTTP 401`
 	)
 	unknown := func(name, model string) string {
-		return fmt.Sprintf(`LLM_COUNCIL_PROVIDERS: no provider has the name %q, so that %q goes to the default one, as a whole: add %s=url if a provider is meant`, name, model, name)
+		return fmt.Sprintf(`LLM_COUNCIL_PROVIDERS: no provider has the name %q, so that %q goes to the default one, as a whole: `+
+			`add %s=url if a provider is meant`, name, model, name)
 	}
 	for name, tt := range map[string]struct {
 		vars vars
@@ -641,18 +653,23 @@ func TestWarnings(t *testing.T) {
 		},
 		"the whole path": {
 			vars{"BASE_URL": url + "/chat/completions", "MODELS": "a,b"},
-			[]string{"LLM_COUNCIL_BASE_URL: " + url + "/chat/completions ends in /chat/completions, which councild adds to every base URL: leave that end out"},
+			[]string{"LLM_COUNCIL_BASE_URL: " + url +
+				"/chat/completions ends in /chat/completions, which councild adds to every base URL: leave that end out"},
 		},
 		"no key": {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "MODELS": "my-llm:a,my-llm:b"}, []string{noKey}},
 		"a key":  {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "API_KEY_MY_LLM": "k", "MODELS": "my-llm:a,my-llm:b"}, nil},
 		"ids with a colon": {
-			vars{"BASE_URL": url, "PROVIDERS": "local=" + url, "MODELS": "llama3:8b,x/y:free,mistral:7b-instruct-q4_0,deepseek-r1:latest,hf.co/x:Q4,local:llama3:8b,phi3:mini,yi:6b"}, nil,
+			vars{"BASE_URL": url, "PROVIDERS": "local=" + url,
+				"MODELS": "llama3:8b,x/y:free,mistral:7b-instruct-q4_0,deepseek-r1:latest,hf.co/x:Q4,local:llama3:8b,phi3:mini,yi:6b"}, nil,
 		},
-		"a misspelt name":       {vars{"BASE_URL": url, "PROVIDERS": "local=" + url, "MODELS": "lokal:a,b"}, []string{unknown("lokal", "lokal:a")}},
-		"a misspelt sim":        {vars{"BASE_URL": url, "MODELS": "slim:amber,b"}, []string{unknown("slim", "slim:amber")}},
-		"a name that is known":  {vars{"BASE_URL": url, "MODELS": "a,b", "CHAIRMAN": "openai:gpt-5"}, []string{unknown("openai", "openai:gpt-5")}},
-		"an id behind a name":   {vars{"BASE_URL": url, "MODELS": "a,b", "REVIEWERS": "or:x/y,or:x/y"}, []string{unknown("or", "or:x/y")}},
-		"an id with two colons": {vars{"BASE_URL": url, "MODELS": "a,b", "ALLOWED_MODELS": "box:llama3:8b"}, []string{unknown("box", "box:llama3:8b")}},
+		"a misspelt name": {vars{"BASE_URL": url, "PROVIDERS": "local=" + url, "MODELS": "lokal:a,b"},
+			[]string{unknown("lokal", "lokal:a")}},
+		"a misspelt sim": {vars{"BASE_URL": url, "MODELS": "slim:amber,b"}, []string{unknown("slim", "slim:amber")}},
+		"a name that is known": {vars{"BASE_URL": url, "MODELS": "a,b", "CHAIRMAN": "openai:gpt-5"},
+			[]string{unknown("openai", "openai:gpt-5")}},
+		"an id behind a name": {vars{"BASE_URL": url, "MODELS": "a,b", "REVIEWERS": "or:x/y,or:x/y"}, []string{unknown("or", "or:x/y")}},
+		"an id with two colons": {vars{"BASE_URL": url, "MODELS": "a,b", "ALLOWED_MODELS": "box:llama3:8b"},
+			[]string{unknown("box", "box:llama3:8b")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, mustLoad(t, tt.vars).Warnings()); d != "" {
@@ -670,7 +687,8 @@ func TestTracing(t *testing.T) {
 		if strings.Contains(s.Value, "secret") {
 			t.Errorf("%s shows a secret", s.Name)
 		}
-		if given := s.Source == config.SourceEnvironment; given != (os.Getenv(s.Name) != "") || s.Meaning == "" || !given && s.Value != s.Default {
+		if given := s.Source == config.SourceEnvironment; given != (os.Getenv(s.Name) != "") || s.Meaning == "" ||
+			!given && s.Value != s.Default {
 			t.Errorf("%+v", s)
 		}
 	}

@@ -38,8 +38,7 @@ func benchDaemon(b *testing.B, latency time.Duration, sessions int) *daemontest.
 }
 
 // BenchmarkSession measures one session, from the request of a client to its
-// answer, over loopback, with everything that belongs to it: 9 calls, 12 records
-// and their fsync. The clients and the simulated provider run in the same
+// answer, over loopback, with all its parts: 9 calls, 12 records and their fsync. The clients and the simulated provider run in the same
 // process: their work and their allocations are in the figures.
 func BenchmarkSession(b *testing.B) {
 	for _, bench := range []struct {
@@ -149,10 +148,14 @@ func benchRecords(b *testing.B, path string, sessions int) {
 			reviewer, position := k/3, k%3
 			candidate := (reviewer + 1 + position) % 4
 			err := encoder.Encode(council.BiasMetricRecord{
-				SchemaVersion: council.RecordSchema, SessionID: fmt.Sprintf("01900000-0000-7000-8000-%012d", i), Timestamp: now.Add(time.Duration(i-sessions) * time.Minute),
-				ConsentLevel: 1, ReviewerID: fmt.Sprintf("maker/model-%d", reviewer), ModelID: fmt.Sprintf("maker/model-%d", candidate), Position: &position,
-				ResponseLengthChars: 1500 + 37*((i*7+candidate)%50), ScoreValue: new(float64(1 + (i*5+candidate*3+reviewer)%10)), ScoreScale: council.ScoreScale,
-				CouncilConfig: "review-1", NShown: 3, OrderDesign: council.OrderBalanced, RankValue: new(float64(position)), Status: council.BallotOK,
+				SchemaVersion: council.RecordSchema, SessionID: fmt.Sprintf("01900000-0000-7000-8000-%012d", i),
+				Timestamp:    now.Add(time.Duration(i-sessions) * time.Minute),
+				ConsentLevel: 1, ReviewerID: fmt.Sprintf("maker/model-%d", reviewer), ModelID: fmt.Sprintf("maker/model-%d", candidate),
+				Position:            &position,
+				ResponseLengthChars: 1500 + 37*((i*7+candidate)%50), ScoreValue: new(float64(1 + (i*5+candidate*3+reviewer)%10)),
+				ScoreScale:    council.ScoreScale,
+				CouncilConfig: "review-1", NShown: 3, OrderDesign: council.OrderBalanced, RankValue: new(float64(position)),
+				Status:   council.BallotOK,
 				Provider: council.ProviderPair{Reviewer: "maker", Candidate: "maker"},
 			})
 			if err != nil {

@@ -61,8 +61,8 @@ func readCorpus(t *testing.T) map[int][]corpusReply {
 	return replies
 }
 
-// Whatever a reviewer replies, the session is answered, and the review is a
-// ballot, an abstention, or invalid with the reason.
+// Whatever a reviewer replies, the session has an answer, and the review is a ballot, an
+// abstention, or invalid with the reason.
 func TestFaultF14(t *testing.T) {
 	outcomes := map[council.Outcome]int{}
 	for n, replies := range readCorpus(t) {
@@ -86,7 +86,8 @@ func TestFaultF14(t *testing.T) {
 			if n < 2 { // nobody reviews itself: of two members, each sees one answer
 				members = append([]string{"reviewer"}, members...)
 			}
-			f := trialOf(t, tapModels(t, models...), strings.Join(members, ","), map[string]string{"MAX_MODELS": "64", "REVIEWERS": "reviewer"})
+			f := trialOf(t, tapModels(t, models...), strings.Join(members, ","),
+				map[string]string{"MAX_MODELS": "64", "REVIEWERS": "reviewer"})
 			for _, c := range replies {
 				reply.Store(&c.reply)
 				s := f.session(t, `,"chairman":"m0"`)

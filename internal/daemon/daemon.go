@@ -117,7 +117,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Council: d.engine, Daemon: d, Models: cfg.Models, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
-		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout, Log: log, Version: o.Version,
+		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,
+		Log: log, Version: o.Version, Settings: config.SettingNames(),
 	}
 	if cfg.Metrics {
 		options.Metrics = d.engine.metrics.Handler()

@@ -19,9 +19,11 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestTwoProvidersInOneCouncil(t *testing.T) {
-	one, two := daemontest.Provider(t, simllm.Model{Name: "acme/alpha", Noise: 0.5}, simllm.Model{Name: "llama3:8b", Noise: 0.5}), daemontest.Provider(t, simllm.Model{Name: "globex/beta", Noise: 0.5})
+	one, two := daemontest.Provider(t, simllm.Model{Name: "acme/alpha", Noise: 0.5}, simllm.Model{Name: "llama3:8b", Noise: 0.5}),
+		daemontest.Provider(t, simllm.Model{Name: "globex/beta", Noise: 0.5})
 	d := daemontest.Start(t, map[string]string{
-		"BASE_URL": one.URL(), "PROVIDERS": "second=" + two.URL(), "MODELS": "acme/alpha,llama3:8b,second:globex/beta,sim:amber", "CHAIRMAN": "second:globex/beta",
+		"BASE_URL": one.URL(), "PROVIDERS": "second=" + two.URL(), "MODELS": "acme/alpha,llama3:8b,second:globex/beta,sim:amber",
+		"CHAIRMAN": "second:globex/beta",
 	})
 	s := d.Ask(t, `{"query":"Which one?"}`)
 	if s.Status != council.StatusComplete || s.Stage3.Model != "second:globex/beta" {
@@ -97,7 +99,7 @@ func TestDrain(t *testing.T) {
 	}()
 	<-arrived
 	d.Stop()
-	// Readiness turns red, new sessions are refused, the running one finishes.
+	// Readiness turns red, new sessions are refused, and the running session finishes.
 	for {
 		if code, data := d.Call(t, "GET", "/readyz", ""); code == http.StatusServiceUnavailable {
 			if !strings.Contains(string(data), "draining") {
@@ -143,7 +145,8 @@ func TestDrainTimeout(t *testing.T) {
 	}()
 	<-arrived
 	d.Stop()
-	if got := <-answered; got.status != http.StatusServiceUnavailable || !strings.Contains(string(got.body), `"code":"cancelled"`) || !strings.Contains(string(got.body), "session_id") {
+	if got := <-answered; got.status != http.StatusServiceUnavailable || !strings.Contains(string(got.body), `"code":"cancelled"`) ||
+		!strings.Contains(string(got.body), "session_id") {
 		t.Errorf("%d %s", got.status, got.body)
 	}
 	d.End(t)
@@ -151,8 +154,10 @@ func TestDrainTimeout(t *testing.T) {
 
 // Everything in the log of a session is safe to keep.
 func TestLogHoldsNoContent(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"LOG_LEVEL": "debug", "BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "API_KEY": "sk-a-secret-key", "API_TOKENS": "a-token-of-sixteen-and-more"})
-	status, data := d.Call(t, "POST", "/v1/council", `{"query":"the unmistakable question"}`, "Authorization", "Bearer a-token-of-sixteen-and-more", "X-Request-Id", "request-7")
+	d := daemontest.Start(t, map[string]string{"LOG_LEVEL": "debug", "BASE_URL": daemontest.Quick(t), "MODELS": "a,b",
+		"API_KEY": "sk-a-secret-key", "API_TOKENS": "a-token-of-sixteen-and-more"})
+	status, data := d.Call(t, "POST", "/v1/council", `{"query":"the unmistakable question"}`, "Authorization",
+		"Bearer a-token-of-sixteen-and-more", "X-Request-Id", "request-7")
 	if status != http.StatusOK {
 		t.Fatalf("%d %s", status, data)
 	}

@@ -24,7 +24,7 @@ var (
 	reviews   = []simllm.TaskKind{simllm.Review}
 )
 
-// A provider's Retry-After is waited out in full, or not at all.
+// A call waits for all of a provider's Retry-After, or does not wait.
 func TestFaultF01(t *testing.T) {
 	busy := func(after string) simllm.Fault {
 		return simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: after, Tasks: reviews, Times: 1}
@@ -50,10 +50,11 @@ func TestFaultF01(t *testing.T) {
 	if diff := cmp.Diff([]string{"stage2 d rate_limited"}, daemontest.Missing(s)); diff != "" || s.Stage2[3].Attempts != 1 {
 		t.Errorf("%d attempts: %s", s.Stage2[3].Attempts, diff)
 	}
-	daemontest.Fault(t, "F01", "one retry after 2.0 to 2.5 s; no wait where it does not fit", "one retry after 2 s and %s; no wait where it does not fit: session in %s", waited, refused)
+	daemontest.Fault(t, "F01", "one retry after 2.0 to 2.5 s; no wait where it does not fit",
+		"one retry after 2 s and %s; no wait where it does not fit: session in %s", waited, refused)
 }
 
-// A provider that limits everybody is not asked more, the more it refuses.
+// A provider that refuses every call does not get more calls for it.
 func TestFaultF02(t *testing.T) {
 	const clients, lasts = 16, 3 * time.Second
 	busy := []simllm.Fault{{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "1"}}
@@ -93,7 +94,9 @@ func TestFaultF02(t *testing.T) {
 	if grown > 4<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)
 	}
-	daemontest.Fault(t, "F02", "at most 1.1 x + 10; memory flat", "%d requests for %d calls (%.2f x) in %v of load, 502 with Retry-After; heap %+.1f MiB", all, first, float64(all)/float64(first), lasts, float64(grown)/(1<<20))
+	daemontest.Fault(t, "F02", "at most 1.1 x + 10; memory flat",
+		"%d requests for %d calls (%.2f x) in %v of load, 502 with Retry-After; heap %+.1f MiB", all, first, float64(all)/float64(first),
+		lasts, float64(grown)/(1<<20))
 }
 
 // heap returns the bytes that are in use.
@@ -117,14 +120,16 @@ func TestFaultF03(t *testing.T) {
 			longest = max(longest, asked[1].begun.Sub(asked[0].begun))
 		})
 	}
-	daemontest.Fault(t, "F03", "exactly one retry within 500 ms; 200, complete", "one retry each, the latest after %s; complete", atMost(t, "a retry", longest, 500*time.Millisecond))
+	daemontest.Fault(t, "F03", "exactly one retry within 500 ms; 200, complete", "one retry each, the latest after %s; complete",
+		atMost(t, "a retry", longest, 500*time.Millisecond))
 }
 
-// A model that is down is left alone after a while, and tried by one request.
+// After a while, a model that is down gets no more calls but one that tries it.
 func TestFaultF04(t *testing.T) {
 	f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultStatus, Status: 500}), "a,b,c,d", nil)
 	s := f.session(t, "")
-	if diff := cmp.Diff([]string{"stage1 d unavailable", "stage2 d unavailable"}, daemontest.Missing(s)); diff != "" || s.Status != council.StatusDegraded {
+	if diff := cmp.Diff([]string{"stage1 d unavailable", "stage2 d unavailable"}, daemontest.Missing(s)); diff != "" ||
+		s.Status != council.StatusDegraded {
 		t.Errorf("status %s: %s", s.Status, diff)
 	}
 	failed := 0
@@ -146,7 +151,8 @@ func TestFaultF04(t *testing.T) {
 	if s = f.session(t, ""); len(f.requests("d")) != asked || s.Stage1[3].Attempts != 0 || s.Status != council.StatusDegraded {
 		t.Errorf("%d requests while the breaker is open, status %s", len(f.requests("d"))-asked, s.Status)
 	}
-	if _, data := f.Call(t, "GET", "/readyz", ""); !strings.Contains(string(data), `"ready":true`) || !strings.Contains(string(data), "breaker_open") {
+	if _, data := f.Call(t, "GET", "/readyz", ""); !strings.Contains(string(data), `"ready":true`) ||
+		!strings.Contains(string(data), "breaker_open") {
 		t.Errorf("readiness %s", data)
 	}
 	pause := eventually(t, "the breaker is half open", slack*10*time.Second, func() bool {
@@ -157,7 +163,8 @@ func TestFaultF04(t *testing.T) {
 	if probes := len(f.requests("d")) - asked; probes != 1 {
 		t.Errorf("%d requests when half open, want 1", probes)
 	}
-	daemontest.Fault(t, "F04", "200, degraded; records with status error; breaker opens; one probe", "degraded; 3 records; open after %d requests, one probe after %.1f s", asked, pause.Seconds())
+	daemontest.Fault(t, "F04", "200, degraded; records with status error; breaker opens; one probe",
+		"degraded; 3 records; open after %d requests, one probe after %.1f s", asked, pause.Seconds())
 }
 
 func TestFaultF05(t *testing.T) {
@@ -169,7 +176,8 @@ func TestFaultF05(t *testing.T) {
 		reasons = append(reasons, e.Field+": "+e.Message)
 	}
 	want := []string{
-		"c: unavailable: the provider at " + strings.TrimPrefix(f.provider.url, "http://") + " answered 503 Service Unavailable: simulated failure: Service Unavailable",
+		"c: unavailable: the provider at " + strings.TrimPrefix(f.provider.url, "http://") +
+			" answered 503 Service Unavailable: simulated failure: Service Unavailable",
 		"d: empty: the reply holds no text",
 	}
 	if diff := cmp.Diff(want, reasons); diff != "" {
@@ -183,7 +191,8 @@ func TestFaultF05(t *testing.T) {
 	if n := len(f.Records(t)); n != 0 {
 		t.Errorf("%d records", n)
 	}
-	daemontest.Fault(t, "F05", "502 with the reason per model; nothing more paid for; no records", "502, %d reasons; 0 further calls; 0 records", len(reasons))
+	daemontest.Fault(t, "F05", "502 with the reason per model; nothing more paid for; no records",
+		"502, %d reasons; 0 further calls; 0 records", len(reasons))
 }
 
 func TestFaultF07(t *testing.T) {
@@ -204,9 +213,10 @@ func TestFaultF07(t *testing.T) {
 	if len(asked) != 1 || !asked[0].cut {
 		t.Fatalf("requests %+v", asked)
 	}
-	// The request came a little after the run had begun, whose deadline this is.
+	// The deadline is that of the run, which began a little before the request.
 	closed := asked[0].ended.Sub(asked[0].begun.Add(deadline))
-	daemontest.Fault(t, "F07", "deadline +-50 ms; the provider sees the close within 100 ms", "call over at %+.0f ms; provider saw it at %+.0f ms", milliseconds(latency-deadline), milliseconds(closed))
+	daemontest.Fault(t, "F07", "deadline +-50 ms; the provider sees the close within 100 ms",
+		"call over at %+.0f ms; provider saw it at %+.0f ms", milliseconds(latency-deadline), milliseconds(closed))
 	atMost(t, "the call", max(latency-deadline, 0), 50*time.Millisecond)
 	atMost(t, "the close", closed, 100*time.Millisecond)
 }
@@ -223,7 +233,8 @@ func TestFaultF08(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			const limit = 400 * time.Millisecond
-			f := trialOf(t, tap(t, simllm.Fault{Kind: tt.fault, Tasks: questions}), "a,b,c,d", map[string]string{tt.setting: limit.String()})
+			f := trialOf(t, tap(t, simllm.Fault{Kind: tt.fault, Tasks: questions}), "a,b,c,d",
+				map[string]string{tt.setting: limit.String()})
 			s := f.session(t, "")
 			a := s.Stage1[3]
 			if a.Error == nil || a.Error.Code != council.FailTimeout || !strings.Contains(a.Error.Message, tt.message) || a.Attempts != 1 {
@@ -233,20 +244,24 @@ func TestFaultF08(t *testing.T) {
 			if latency < limit {
 				t.Errorf("%s: cut after %v", tt.name, latency)
 			}
-			figures = append(figures, fmt.Sprintf("%s: %s after %s", tt.name, atMost(t, tt.name, latency-limit, 100*time.Millisecond), tt.setting))
+			figures = append(figures, fmt.Sprintf("%s: %s after %s", tt.name, atMost(t, tt.name, latency-limit, 100*time.Millisecond),
+				tt.setting))
 			broken := f.requests("d", simllm.Question)[0].connection
 			for _, model := range []string{"a", "b", "c", "d"} {
-				if slices.ContainsFunc(f.requests(model, simllm.Review, simllm.Synthesis), func(s seen) bool { return s.connection == broken }) {
+				if slices.ContainsFunc(f.requests(model, simllm.Review, simllm.Synthesis),
+					func(s seen) bool { return s.connection == broken }) {
 					t.Errorf("%s: the connection was used again", tt.name)
 				}
 			}
 		})
 	}
-	daemontest.Fault(t, "F08", "cut at ATTEMPT_TIMEOUT, at IDLE_TIMEOUT; connection not reused", "%s; not reused", strings.Join(figures, ", "))
+	daemontest.Fault(t, "F08", "cut at ATTEMPT_TIMEOUT, at IDLE_TIMEOUT; connection not reused", "%s; not reused",
+		strings.Join(figures, ", "))
 }
 
 func TestFaultF09(t *testing.T) {
-	for kind, code := range map[simllm.FaultKind]council.FailureCode{simllm.FaultResetBody: council.FailReset, simllm.FaultEOFBody: council.FailTruncated} {
+	for kind, code := range map[simllm.FaultKind]council.FailureCode{simllm.FaultResetBody: council.FailReset,
+		simllm.FaultEOFBody: council.FailTruncated} {
 		t.Run(string(kind), func(t *testing.T) {
 			once := simllm.Fault{Kind: kind, Tasks: questions, Times: 1}
 			f := trialOf(t, tap(t, once), "a,b,c,d", nil)
@@ -259,16 +274,18 @@ func TestFaultF09(t *testing.T) {
 			if a.Response != nil || a.Error == nil || a.Error.Code != code || a.Attempts != 2 {
 				t.Errorf("%s: %d attempts, %+v", kind, a.Attempts, a)
 			}
-			// Half of a stream was passed on: somebody else begins anew.
+			// Half of a stream was passed on: another member writes the answer from its start.
 			once.Tasks, once.Times = syntheses, 1
 			f = trialOf(t, tap(t, once), "a,b,c,d", map[string]string{"CHAIRMAN": "d"})
 			s, restarts := f.streamed(t)
-			if restarts != 1 || len(f.requests("d", simllm.Synthesis)) != 1 || s.Stage3.Error.Code != code || !strings.HasPrefix(s.Answer, "Simulated synthesis.") {
+			if restarts != 1 || len(f.requests("d", simllm.Synthesis)) != 1 || s.Stage3.Error.Code != code ||
+				!strings.HasPrefix(s.Answer, "Simulated synthesis.") {
 				t.Errorf("%s: %d restarts after %d requests, %+v", kind, restarts, len(f.requests("d", simllm.Synthesis)), s.Stage3)
 			}
 		})
 	}
-	daemontest.Fault(t, "F09", "reset / truncated, never success; retried while nothing was passed on", "reset, truncated; one retry mends it; none once deltas were passed on")
+	daemontest.Fault(t, "F09", "reset / truncated, never success; retried while nothing was passed on",
+		"reset, truncated; one retry mends it; none once deltas were passed on")
 }
 
 func TestFaultF10(t *testing.T) {
@@ -312,8 +329,8 @@ func TestFaultF10(t *testing.T) {
 }
 
 func TestFaultF11(t *testing.T) {
-	// A buffer that grows to the limit is allocated several times over, and twice
-	// that under the race detector.
+	// A buffer that grows to the limit allocates a multiple of it, and twice as much
+	// under the race detector.
 	const most = 16 * (8 << 20) // MAX_UPSTREAM_BYTES is 8 MiB
 	f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultHugeBody, Tasks: questions}), "a,b,c,d", nil)
 	before := allocated()
@@ -335,7 +352,8 @@ func TestFaultF11(t *testing.T) {
 	if a.Error == nil || a.Error.Code != council.FailUnavailable || len(a.Error.Message) > 1<<10 {
 		t.Errorf("%+v", a.Error)
 	}
-	daemontest.Fault(t, "F11", "stops at 8 MiB; error text <= 1 KiB; memory per call bounded", "too_large, %d MiB allocated for the body and %d for the line; error text %d bytes", body>>20, line>>20, len(a.Error.Message))
+	daemontest.Fault(t, "F11", "stops at 8 MiB; error text <= 1 KiB; memory per call bounded",
+		"too_large, %d MiB allocated for the body and %d for the line; error text %d bytes", body>>20, line>>20, len(a.Error.Message))
 }
 
 // allocated returns the bytes that the process allocated so far.
@@ -366,8 +384,8 @@ func TestFaultF12(t *testing.T) {
 	daemontest.Fault(t, "F12", "at most 4 connections for 50 calls", "%d connections for %d calls", connections, calls)
 }
 
-// A stream of single characters is few events, and legal streams of rare forms are
-// read.
+// A stream of single characters makes few events, and streams of rare but legal forms
+// are read.
 func TestFaultF36(t *testing.T) {
 	const (
 		deltas = 400_000
@@ -403,5 +421,6 @@ func TestFaultF36(t *testing.T) {
 		t.Errorf("status %s, %d restarts, answer %.100q", rare.Status, restarts, rare.Answer)
 	}
 	daemontest.Fault(t, "F36", "deltas coalesce; memory within 16 x MAX_UPSTREAM_BYTES; rare forms are read",
-		"%d deltas are %d events; %.1f x MAX_UPSTREAM_BYTES; many lines, CR, capitals and another choice are read", deltas, events, float64(grown)/limit)
+		"%d deltas are %d events; %.1f x MAX_UPSTREAM_BYTES; many lines, CR, capitals and another choice are read", deltas, events,
+		float64(grown)/limit)
 }

@@ -38,8 +38,8 @@ func get[T any](t *testing.T, r *daemontest.Daemon, path string) (document T) {
 	return document
 }
 
-// The machine crashes before every operation of the disk, and what was not synced is
-// gone. A daemon starts on what is left each time.
+// The machine crashes before each operation of the disk in turn, and loses what was not
+// synced. A daemon starts on the files that are left.
 func TestFaultF23Daemon(t *testing.T) {
 	for _, tt := range []struct {
 		mode     string
@@ -93,7 +93,8 @@ func TestFaultF23Daemon(t *testing.T) {
 			if (len(lost) > 0) != (tt.interval > 0) {
 				t.Errorf("%d sessions of %d are lost in some crash", len(lost), len(answers))
 			}
-			daemontest.Fault(t, "F23", tt.promised, "the daemon, %s: %d sessions, a start on each of %d states of the disk: %d lost in some crash, answered at most %s before",
+			daemontest.Fault(t, "F23", tt.promised,
+				"the daemon, %s: %d sessions, a start on each of %d states of the disk: %d lost in some crash, answered at most %s before",
 				tt.mode, len(answers), len(states), len(lost), atMost(t, "a lost session", oldest, tt.interval))
 		})
 	}
@@ -149,7 +150,8 @@ func TestFaultF25Daemon(t *testing.T) {
 	var load sync.WaitGroup
 	for i := range answers {
 		load.Go(func() {
-			resp, data, err := f.Send(t.Context(), "POST", "/v1/council", fmt.Sprintf(`{"query":"the unmistakable question under load, %d"}`, i))
+			resp, data, err := f.Send(t.Context(), "POST", "/v1/council",
+				fmt.Sprintf(`{"query":"the unmistakable question under load, %d"}`, i))
 			if err != nil || resp.StatusCode != http.StatusOK {
 				t.Errorf("%.500s, %v", data, err)
 			}
@@ -215,7 +217,8 @@ func TestFaultF25Daemon(t *testing.T) {
 		t.Errorf("there is no closed segment, %v", err)
 	}
 	daemontest.Fault(t, "F25", "0 retries on the file, a new file, the affected not acknowledged",
-		"the daemon: %d of %d sessions answered with persisted false and a warning, all kept in the end; %d retries on the file, a new file; readiness red with the cause, green again by itself after %.0f ms",
+		"the daemon: %d of %d sessions answered with persisted false and a warning, all kept in the end; %d retries on the file, a new "+
+			"file; readiness red with the cause, green again by itself after %.0f ms",
 		len(affected), clients, retried, milliseconds(green))
 }
 
@@ -251,7 +254,7 @@ func givenUp(t *testing.T, ops []faultdisk.Op) (unsynced []string, retried int) 
 	return slices.Compact(unsynced), retried
 }
 
-// The daemon starts on a store with everything in it that does not belong there.
+// The daemon starts on a store that holds everything that does not belong there.
 func TestFaultF26Daemon(t *testing.T) {
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	var sessions [3]string // their lines
@@ -265,7 +268,8 @@ func TestFaultF26Daemon(t *testing.T) {
 		sessions[i] = string(after[len(before):])
 	}
 	d.End(t)
-	old := `{"schema_version": 1, "session_id": "old", "timestamp": "` + time.Now().Add(-time.Hour).Format(time.RFC3339) + `", "reviewer_id": "a", "model_id": "b", "position": 0, "response_length_chars": 9, "score_value": null}`
+	old := `{"schema_version": 1, "session_id": "old", "timestamp": "` + time.Now().Add(-time.Hour).Format(time.RFC3339) +
+		`", "reviewer_id": "a", "model_id": "b", "position": 0, "response_length_chars": 9, "score_value": null}`
 	garbage := "\ufeff" + old + "\r\n" + strings.Repeat("\x00", 4096) + "\n" + strings.Repeat("x", 10<<20) + "\n" +
 		strings.ReplaceAll(sessions[0], "\n", "\r\n") + `{"schema_version":"9.0.0"}` + "\n" + sessions[1] + sessions[2][:len(sessions[2])/2]
 	path := filepath.Join(t.TempDir(), "records.jsonl")
@@ -287,7 +291,8 @@ func TestFaultF26Daemon(t *testing.T) {
 		t.Helper()
 		report, board := get[bias.Report](t, f.Daemon, "/v1/bias-report"), get[bias.Leaderboard](t, f.Daemon, "/v1/leaderboard")
 		if report.Window.Sessions != sessions || board.Window.Sessions != sessions {
-			t.Errorf("a report over %d sessions and a leaderboard over %d, want %d", report.Window.Sessions, board.Window.Sessions, sessions)
+			t.Errorf("a report over %d sessions and a leaderboard over %d, want %d", report.Window.Sessions, board.Window.Sessions,
+				sessions)
 		}
 		if diff := cmp.Diff([][]bias.Skipped{want, want}, [][]bias.Skipped{report.Skipped, board.Skipped}); diff != "" {
 			t.Errorf("skipped (-want +got):\n%s", diff)
@@ -305,5 +310,7 @@ func TestFaultF26Daemon(t *testing.T) {
 		t.Errorf("warnings %+v", s.Metadata.Warnings)
 	}
 	reports(4)
-	daemontest.Fault(t, "F26", "all, bounded", "the daemon: starts, the tail cut; report and leaderboard with 3 lines skipped by reason, %d KiB allocated for both; a new session is kept and read", allocated>>10)
+	daemontest.Fault(t, "F26", "all, bounded",
+		"the daemon: starts, the tail cut; report and leaderboard with 3 lines skipped by reason, %d KiB allocated for both; a new "+
+			"session is kept and read", allocated>>10)
 }

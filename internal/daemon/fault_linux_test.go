@@ -32,7 +32,8 @@ func TestFaultF06(t *testing.T) {
 			t.Errorf("%s: gave up after %v", what, latency[1+i])
 		}
 	}
-	daemontest.Fault(t, "F06", "at once; within the dial timeout of 200 ms", "refused %s, stalled handshake %s, unroutable %s", atMost(t, "refused", latency[0], 50*time.Millisecond),
+	daemontest.Fault(t, "F06", "at once; within the dial timeout of 200 ms", "refused %s, stalled handshake %s, unroutable %s",
+		atMost(t, "refused", latency[0], 50*time.Millisecond),
 		atMost(t, "stalled handshake", latency[1], dial+50*time.Millisecond), atMost(t, "unroutable", latency[2], dial+50*time.Millisecond))
 }
 
@@ -47,8 +48,8 @@ func listener(t *testing.T) net.Listener {
 	return l
 }
 
-// full returns an address that answers no connection request, as one behind a
-// broken route does: the queue of its listener is full.
+// full returns an address that answers no connection request, as behind a broken route:
+// the queue of its listener is full.
 func full(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

@@ -20,7 +20,7 @@ import (
 
 var syntheses = []simllm.TaskKind{simllm.Synthesis}
 
-// Whatever becomes of the chairman, there is an answer, and it is one.
+// However the chairman fails, there is one answer.
 func TestFaultF15(t *testing.T) {
 	chairmen := []struct {
 		fault simllm.Fault
@@ -41,17 +41,19 @@ func TestFaultF15(t *testing.T) {
 			env := map[string]string{"CHAIRMAN": "d", "ATTEMPT_TIMEOUT": "1s"}
 			f := trialOf(t, tap(t, tt.fault), "a,b,c,d", env)
 			s := f.session(t, "")
-			if diff := cmp.Diff([]string{"stage3 d " + string(tt.want)}, daemontest.Missing(s)); diff != "" || s.Stage3.Fallback == nil || *s.Stage3.Fallback != council.FallbackSecondChairman {
+			if diff := cmp.Diff([]string{"stage3 d " + string(tt.want)}, daemontest.Missing(s)); diff != "" || s.Stage3.Fallback == nil ||
+				*s.Stage3.Fallback != council.FallbackSecondChairman {
 				t.Errorf("%+v: %s", s.Stage3, diff)
 			}
 			if !strings.HasPrefix(s.Answer, "Simulated synthesis.") || s.Stage3.Error.Code != tt.want {
 				t.Errorf("%.60q beside %+v", s.Answer, s.Stage3.Error)
 			}
-			// Nobody writes.
+			// No model can write the answer.
 			f = trialOf(t, tapAll(t, map[string][]simllm.Fault{"a": faults, "b": faults, "c": faults, "d": faults}), "a,b,c,d", env)
 			s = f.session(t, "")
 			best := s.Metadata.AggregateRankings[0].Model
-			if s.Stage3.Fallback == nil || *s.Stage3.Fallback != council.FallbackTopRanked || s.Stage3.Model != best || len(daemontest.Missing(s)) != 4 {
+			if s.Stage3.Fallback == nil || *s.Stage3.Fallback != council.FallbackTopRanked || s.Stage3.Model != best ||
+				len(daemontest.Missing(s)) != 4 {
 				t.Errorf("%+v, missing %v", s.Stage3, daemontest.Missing(s))
 			}
 			for _, a := range s.Stage1 {
@@ -61,10 +63,11 @@ func TestFaultF15(t *testing.T) {
 			}
 		})
 	}
-	daemontest.Fault(t, "F15", "fallback chain, then the top-ranked answer labelled so; no error text in answer", "%d kinds: second chairman, and top_ranked where nobody writes", len(chairmen))
+	daemontest.Fault(t, "F15", "fallback chain, then the top-ranked answer labelled so; no error text in answer",
+		"%d kinds: second chairman, and top_ranked where nobody writes", len(chairmen))
 }
 
-// A client that goes away costs nothing more.
+// When a client disconnects, nothing more is paid for.
 func TestFaultF16(t *testing.T) {
 	var figures []string
 	for _, tt := range []struct {
@@ -97,7 +100,9 @@ func TestFaultF16(t *testing.T) {
 			f.idle(t)
 			eventually(t, "the session is counted as cancelled", 10*time.Second, func() bool {
 				_, data := f.Call(t, "GET", "/metrics", "")
-				return strings.Contains(string(data), `councild_sessions_total{status="cancelled"} 1`) && strings.Contains(string(data), fmt.Sprintf(`outcome="persisted"} %d`, tt.records)) == (tt.records > 0) && strings.Contains(string(data), "councild_sessions_running 0")
+				return strings.Contains(string(data), `councild_sessions_total{status="cancelled"} 1`) &&
+					strings.Contains(string(data), fmt.Sprintf(`outcome="persisted"} %d`, tt.records)) == (tt.records > 0) &&
+					strings.Contains(string(data), "councild_sessions_running 0")
 			})
 			var last time.Time
 			f.provider.mu.Lock()
@@ -119,13 +124,15 @@ func TestFaultF16(t *testing.T) {
 			figures = append(figures, fmt.Sprintf("%s %s", tt.task, atMost(t, string(tt.task), last.Sub(at), 100*time.Millisecond)))
 		})
 	}
-	daemontest.Fault(t, "F16", "cancelled within 100 ms, none started after; counted; nothing half written", "%s; counted", strings.Join(figures, ", "))
+	daemontest.Fault(t, "F16", "cancelled within 100 ms, none started after; counted; nothing half written", "%s; counted",
+		strings.Join(figures, ", "))
 }
 
-// Dates from a clock that is wrong change no duration. What this process measures
-// itself it reads off the monotonic clock.
+// A wrong clock changes no duration: the daemon measures durations with the monotonic
+// clock.
 func TestFaultF29(t *testing.T) {
-	for after, want := range map[string]string{"Fri, 31 Dec 9999 23:59:59 GMT": "3600", "1e300": "3600", "Sat, 01 Jan 2000 00:00:00 GMT": ""} {
+	for after, want := range map[string]string{"Fri, 31 Dec 9999 23:59:59 GMT": "3600", "1e300": "3600",
+		"Sat, 01 Jan 2000 00:00:00 GMT": ""} {
 		t.Run(after, func(t *testing.T) {
 			busy := simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: after}
 			f := trialOf(t, tap(t, busy), "a,b,c,d", nil)
@@ -149,7 +156,8 @@ func TestFaultF29(t *testing.T) {
 
 	path := filepath.Join(t.TempDir(), "records.jsonl")
 	ahead, err := json.Marshal(council.BiasMetricRecord{
-		SchemaVersion: council.RecordSchema, SessionID: "ahead", Timestamp: time.Now().AddDate(1, 0, 0), ReviewerID: "a", ModelID: "b", Position: new(0),
+		SchemaVersion: council.RecordSchema, SessionID: "ahead", Timestamp: time.Now().AddDate(1, 0, 0), ReviewerID: "a", ModelID: "b",
+		Position:   new(0),
 		ScoreValue: new(5.0), ScoreScale: council.ScoreScale, OrderDesign: council.OrderBalanced, Status: council.BallotOK,
 	})
 	if err != nil {
@@ -168,5 +176,6 @@ func TestFaultF29(t *testing.T) {
 	if len(r.Skipped) != 1 || r.Skipped[0].Reason != "future_timestamp" || r.Skipped[0].Count != 1 || r.Window.Sessions != 1 {
 		t.Errorf("skipped %+v, window %+v", r.Skipped, r.Window)
 	}
-	daemontest.Fault(t, "F29", "durations never negative; wait clamped; the window ignores the future and says so", "Retry-After of the year 9999 told as 3600 s, not waited for; 1 record skipped as future_timestamp")
+	daemontest.Fault(t, "F29", "durations never negative; wait clamped; the window ignores the future and says so",
+		"Retry-After of the year 9999 told as 3600 s, not waited for; 1 record skipped as future_timestamp")
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// limitFiles lets no file of this process grow beyond so many bytes, which a write
-// meets as it meets a full disk: a part of it is written, the rest is refused.
+// limitFiles lets no file of this process grow beyond size bytes. A write then fails as on
+// a full disk: a part of it is written, and the rest is refused.
 func limitFiles(t *testing.T, size int64) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -53,11 +53,13 @@ func TestFaultF24Daemon(t *testing.T) {
 	limitFiles(t, int64(len(before))+1000)
 	defer limitFiles(t, 0)
 	s := d.Ask(t, `{"query":"Is there room now?"}`)
-	if s.Persisted || s.Answer == "" || s.Status != council.StatusComplete || len(s.Metadata.Warnings) != 1 || s.Metadata.Warnings[0].Code != council.WarnNotPersisted {
+	if s.Persisted || s.Answer == "" || s.Status != council.StatusComplete || len(s.Metadata.Warnings) != 1 ||
+		s.Metadata.Warnings[0].Code != council.WarnNotPersisted {
 		t.Errorf("status %s, persisted %v, warnings %v", s.Status, s.Persisted, s.Metadata.Warnings)
 	}
 	status, data := d.Call(t, "GET", "/readyz", "")
-	if status != http.StatusServiceUnavailable || !strings.Contains(string(data), `"code":"store"`) || !strings.Contains(string(data), syscall.EFBIG.Error()) ||
+	if status != http.StatusServiceUnavailable || !strings.Contains(string(data), `"code":"store"`) ||
+		!strings.Contains(string(data), syscall.EFBIG.Error()) ||
 		strings.Contains(string(data), d.Config.BiasStore) {
 		t.Errorf("%d %s", status, data)
 	}
@@ -75,11 +77,10 @@ func TestFaultF24Daemon(t *testing.T) {
 	if n := len(d.Records(t)); n != 12 {
 		t.Errorf("%d records, want those of both sessions", n)
 	}
-	t.Logf("fault F24: the daemon: answered with persisted false and a warning, readiness red with the cause; all written %d ms after there was room, without a request (promised: by itself)", took.Milliseconds())
+	t.Logf("fault F24: the daemon: answered with persisted false and a warning, readiness red with the cause; all written %d ms after "+
+		"there was room, without a request (promised: by itself)", took.Milliseconds())
 }
 
-// Between two sessions the record file is renamed as logrotate does, removed, or its
-// directory is. The daemon begins it again, and every command reads what came since.
 // export returns what the command councild store export prints.
 func export(t *testing.T, path string) string {
 	t.Helper()
@@ -90,8 +91,11 @@ func export(t *testing.T, path string) string {
 	return stdout.String()
 }
 
+// Between two sessions the record file or its directory is removed, or renamed as
+// logrotate does. The daemon starts a new file, and every command reads it.
 func TestFaultF34Daemon(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c", "BIAS_STORE": filepath.Join(t.TempDir(), "sub", "records.jsonl")})
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c",
+		"BIAS_STORE": filepath.Join(t.TempDir(), "sub", "records.jsonl")})
 	path := d.Config.BiasStore
 	d.Ask(t, `{"query":"Is it there?"}`)
 	sessions := 0
@@ -145,7 +149,8 @@ func TestFaultF34Daemon(t *testing.T) {
 	if exported := export(t, path); strings.Count(exported, s.ID) != 6 {
 		t.Error("the session is not there after the link was removed")
 	}
-	t.Logf("fault F34: the daemon: the record file taken away %d times in 5 ways: persisted true, and every command reads the session (promised); "+
+	t.Logf("fault F34: the daemon: the record file taken away %d times in 5 ways: persisted true, and every command reads the session "+
+		"(promised); "+
 		"a link in its place: not followed, persisted false, readiness red, kept after it was removed", sessions)
 }
 
@@ -156,5 +161,6 @@ func TestFaultF27SecondDaemon(t *testing.T) {
 	if !ok || held.Holder.PID != os.Getpid() {
 		t.Errorf("got %v", err)
 	}
-	t.Logf("fault F27: the second daemon: %v (promised: refused by the name of the holder)", strings.ReplaceAll(err.Error(), filepath.Dir(d.Config.BiasStore), "..."))
+	t.Logf("fault F27: the second daemon: %v (promised: refused by the name of the holder)",
+		strings.ReplaceAll(err.Error(), filepath.Dir(d.Config.BiasStore), "..."))
 }

@@ -1,9 +1,7 @@
 package httpapi
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"maps"
 	"mime"
 	"net/http"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/render"
 )
 
 // maxReports is the most reports and leaderboards that are computed at once: each
@@ -54,13 +53,13 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch format {
 	case "text":
-		return render(w, format, func(w io.Writer) error { return report.WriteText(w, true) })
+		return sendForm(w, format, render.Text(report, true, a.o.Settings))
 	case "csv":
-		return render(w, format, report.WriteCSV)
+		return sendForm(w, format, render.CSV(report))
 	case "html":
 		// The page brings its own style, and neither needs nor gets anything else.
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-		return render(w, format, report.WriteHTML)
+		return sendForm(w, format, render.HTML(report))
 	default:
 		return writeJSON(w, http.StatusOK, report)
 	}
@@ -79,23 +78,19 @@ func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if format == "text" {
-		return render(w, format, board.WriteText)
+		return sendForm(w, format, render.Leaderboard(board, a.o.Settings))
 	}
 	return writeJSON(w, http.StatusOK, board)
 }
 
 // mediaTypes are the media types of the forms a report has.
-//
-//nolint:gochecknoglobals // a constant table
-var mediaTypes = map[string]string{"json": "application/json", "text": "text/plain", "csv": "text/csv", "html": "text/html"}
+var mediaTypes = map[string]string{
+	"json": "application/json", "text": "text/plain", "csv": "text/csv", "html": "text/html",
+} //nolint:gochecknoglobals // a constant table
 
-// render sends what write writes, whole or not at all.
-func render(w http.ResponseWriter, format string, write func(io.Writer) error) error {
-	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		return err
-	}
-	send(w, http.StatusOK, mediaTypes[format]+"; charset=utf-8", b.Bytes())
+// sendForm sends a report or a leaderboard in a form other than JSON.
+func sendForm(w http.ResponseWriter, format string, body []byte) error {
+	send(w, http.StatusOK, mediaTypes[format]+"; charset=utf-8", body)
 	return nil
 }
 

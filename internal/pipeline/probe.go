@@ -8,18 +8,18 @@ import (
 )
 
 // Probe measures how far the reviewers agree with themselves (ADR-015, phase 2).
-// It asks the members once, freezes their answers, and has the reviewers read
-// them repeats times over: the orders are drawn as for a session, and reversed
-// from one round to the next. Nothing is counted or synthesised. That takes
-// len(plan.Members) + repeats * len(plan.Reviewers) calls, repairs not counted.
+// It asks the members once, freezes their answers, and has the reviewers read them in
+// as many rounds as repeats says. The orders are drawn as for a session, and reversed
+// from one round to the next. Nothing is counted or synthesised. The number of calls is
+// len(plan.Members) + repeats * len(plan.Reviewers), without repairs.
 //
 // Each round is a session of its own, named after the plan's with "-1", "-2", ...
 // behind it, with the whole time and money budget of one. Its records carry the
 // plan's session id as block_id and go to out, never to the pipeline's Recorder.
 //
 // It returns the session of the answers and one for each round. An error is a
-// *council.Error as from Run, CodeNoQuorum with fewer than two answers too, or
-// out's.
+// *council.Error as from Run, which is CodeNoQuorum for fewer than two answers too, or
+// the error of out.
 func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, out Recorder) ([]*council.Session, error) {
 	asked := p.newRun(plan, nil)
 	failure := asked.ask(ctx)
@@ -28,17 +28,17 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 	if failure != nil {
 		return sessions, failure
 	}
-	authors, slates := asked.draw()
-	if len(authors) < 2 {
+	slates := asked.draw()
+	if len(asked.authors) < 2 {
 		return sessions, &council.Error{Code: council.CodeNoQuorum, Detail: "there is one answer: nothing to compare"}
 	}
 	for n := range repeats {
 		round := plan
 		round.SessionID = fmt.Sprintf("%s-%d", plan.SessionID, n+1)
 		r := p.newRun(round, nil)
-		r.block, r.session.Stage1, r.answers = &plan.SessionID, asked.session.Stage1, asked.answers
+		r.block, r.session.Stage1, r.authors, r.answers = &plan.SessionID, asked.session.Stage1, asked.authors, asked.answers
 		sessions = append(sessions, r.session)
-		stop := r.clock(&r.session.Metadata.Timing.Stage2MS)
+		stop := stopwatch(&r.session.Metadata.Timing.Stage2MS)
 		r.read(ctx, slates.Reviewer)
 		stop()
 		failure := r.stop(ctx)

@@ -3,10 +3,59 @@ package ranking
 import (
 	"cmp"
 	"slices"
+
+	"github.com/councild/councild/internal/council"
 )
 
-// kendallW returns the agreement of the complete ballots, those that rank all the
-// candidates that they could: Kendall's coefficient of concordance with the
+// Agree says how far the counted votes agree, and how firm the standings are. The
+// seed draws the resamples behind WinnerSupport. Without a counted vote, all is empty.
+func Agree(o Options, seed int64) council.Agreement {
+	c := newCount(o, o.Policy)
+	a := council.Agreement{
+		Ballots: len(c.ballots), Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{},
+		KendallW:      newCount(o, council.PolicyAvailable).kendallW(),
+		WinnerSupport: c.winnerSupport(seed), LeaveOneOut: c.leaveOneOut(),
+	}
+	if a.Ballots > 0 {
+		c.comparePairs(&a)
+	}
+	return a
+}
+
+// comparePairs fills in what the votes say of each two candidates (Copeland 1951). A
+// vote that leaves out candidates places them behind the others under PolicyTiedLast,
+// and under PolicyAvailable does not compare them with anybody. A pair that no vote
+// compares is a draw.
+func (c count) comparePairs(a *council.Agreement) {
+	for i, candidate := range c.candidates {
+		a.Pairwise[candidate] = map[string]int{}
+		for j, other := range c.candidates {
+			if i == j {
+				continue
+			}
+			above, below := c.above(i, j), c.above(j, i)
+			a.Pairwise[candidate][other] = above
+			a.Copeland[candidate] += float64(1+cmp.Compare(above, below)) / 2
+		}
+		if a.Copeland[candidate] == float64(len(c.candidates)-1) {
+			a.CondorcetWinner = &candidate
+		}
+	}
+}
+
+// above returns the number of ballots that place candidate i before j.
+func (c count) above(i, j int) int {
+	n := 0
+	for _, b := range c.ballots {
+		if 0 <= b.twice[i] && b.twice[i] < b.twice[j] {
+			n++
+		}
+	}
+	return n
+}
+
+// kendallW returns the agreement, 0 to 1, of the complete ballots, those that rank all
+// the candidates that they could: Kendall's coefficient of concordance with the
 // correction for ties (Kendall and Babington Smith 1939),
 //
 //	W = 12 S / (R^2 (N^3-N) - R T),
@@ -35,21 +84,19 @@ func (c count) kendallW() *float64 {
 		}
 		ballots++
 		full += b.m*b.m*b.m - b.m
-		sizes := make(map[int]int, b.m)
 		for i, p := range b.twice {
-			if p < 0 {
-				continue
-			}
-			sizes[p]++
+			tied := 0 // candidates at the place of i, itself included
 			for j, q := range b.twice {
-				if q >= 0 {
-					behind[i*n+j] += int64(cmp.Compare(p, q))
-					compared[i*n+j]++
+				if p < 0 || q < 0 {
+					continue
+				}
+				behind[i*n+j] += int64(cmp.Compare(p, q))
+				compared[i*n+j]++
+				if p == q {
+					tied++
 				}
 			}
-		}
-		for _, t := range sizes {
-			ties += t*t*t - t
+			ties += max(0, tied*tied-1) // t of them add up to t^3-t
 		}
 	}
 	if ballots < 2 || ties == full || slices.Contains(compared, 0) {

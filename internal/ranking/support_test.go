@@ -2,70 +2,76 @@ package ranking
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 )
 
-func TestPairs(t *testing.T) {
+func TestPairwise(t *testing.T) {
 	for _, tt := range []struct {
-		name    string
-		options Options
-		policy  council.PartialPolicy
-		want    Pairwise
+		name      string
+		options   Options
+		policy    council.PartialPolicy
+		preferred string // the numbers of ballots that rank the first above the second
+		copeland  map[string]float64
+		condorcet *string
 	}{
-		{
-			name: "no candidates", options: ballots(""),
-			want: Pairwise{Preferred: [][]int{}, Copeland: []float64{}},
-		},
-		{
-			name: "alone", options: ballots("a"),
-			want: Pairwise{Candidates: []string{"a"}, Preferred: [][]int{{0}}, Copeland: []float64{0}},
-		},
+		{name: "no candidates", options: ballots("")},
+		{name: "alone", options: ballots("a")},
+		{name: "no ballots", options: ballots("a b")},
 		{
 			// Borda has a first, with 7/5 points to 6/5.
-			name:    "Condorcet's winner is not Borda's",
-			options: ballots("c a b", "v: c > a > b", "w: a > b > c", "x: c > a > b", "y: a > b > c", "z: c > a > b"),
-			want: Pairwise{
-				Candidates: []string{"a", "b", "c"},
-				Preferred:  [][]int{{0, 5, 2}, {0, 0, 2}, {3, 3, 0}},
-				Copeland:   []float64{1, 0, 2}, Condorcet: "c",
-			},
+			name:      "Condorcet's winner is not Borda's",
+			options:   ballots("c a b", "v: c > a > b", "w: a > b > c", "x: c > a > b", "y: a > b > c", "z: c > a > b"),
+			preferred: "a>b 5, a>c 2, b>a 0, b>c 2, c>a 3, c>b 3",
+			copeland:  map[string]float64{"a": 1, "b": 0, "c": 2}, condorcet: new("c"),
 		},
 		{
 			name: "circle", options: ballots("a b c", "x: a > b > c", "y: b > c > a", "z: c > a > b"),
-			want: Pairwise{
-				Candidates: []string{"a", "b", "c"},
-				Preferred:  [][]int{{0, 2, 1}, {1, 0, 2}, {2, 1, 0}},
-				Copeland:   []float64{1, 1, 1},
-			},
+			preferred: "a>b 2, a>c 1, b>a 1, b>c 2, c>a 2, c>b 1",
+			copeland:  map[string]float64{"a": 1, "b": 1, "c": 1},
 		},
 		{
 			name: "a draw is no win", options: ballots("a b", "x: a > b", "y: b > a", "z: a = b"),
-			want: Pairwise{Candidates: []string{"a", "b"}, Preferred: [][]int{{0, 1}, {1, 0}}, Copeland: []float64{0.5, 0.5}},
+			preferred: "a>b 1, b>a 1",
+			copeland:  map[string]float64{"a": 0.5, "b": 0.5},
 		},
 		{
 			name: "available", options: ballots("a b c", "x: b", "y: b > a"),
-			want: Pairwise{Candidates: []string{"a", "b", "c"}, Preferred: [][]int{{0, 0, 0}, {1, 0, 0}, {0, 0, 0}}, Copeland: []float64{0.5, 1.5, 1}},
+			preferred: "a>b 0, a>c 0, b>a 1, b>c 0, c>a 0, c>b 0",
+			copeland:  map[string]float64{"a": 0.5, "b": 1.5, "c": 1},
 		},
 		{
 			name: "tied last", options: ballots("a b c", "x: b", "y: b > a"), policy: council.PolicyTiedLast,
-			want: Pairwise{
-				Candidates: []string{"a", "b", "c"},
-				Preferred:  [][]int{{0, 0, 1}, {2, 0, 2}, {0, 0, 0}},
-				Copeland:   []float64{1, 2, 0}, Condorcet: "b",
-			},
+			preferred: "a>b 0, a>c 1, b>a 2, b>c 2, c>a 0, c>b 0",
+			copeland:  map[string]float64{"a": 1, "b": 2, "c": 0}, condorcet: new("b"),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.options.Policy = tt.policy
-			if diff := cmp.Diff(tt.want, Pairs(tt.options)); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
+			got := Agree(tt.options, 1)
+			var preferred []string
+			for _, first := range slices.Sorted(maps.Keys(got.Pairwise)) {
+				for _, second := range slices.Sorted(maps.Keys(got.Pairwise[first])) {
+					preferred = append(preferred, fmt.Sprintf("%s>%s %d", first, second, got.Pairwise[first][second]))
+				}
+			}
+			if diff := cmp.Diff(tt.preferred, strings.Join(preferred, ", ")); diff != "" {
+				t.Errorf("ballots by pair (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.copeland, got.Copeland, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("Copeland scores (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.condorcet, got.CondorcetWinner); diff != "" {
+				t.Errorf("Condorcet winner (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -73,18 +79,30 @@ func TestPairs(t *testing.T) {
 
 func TestCopelandScoresAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := Pairs(generated(t))
-		sum, n := 0.0, len(p.Candidates)
-		for _, score := range p.Copeland {
+		a := Agree(generated(t), 1)
+		sum, n := 0.0, len(a.Copeland)
+		var ahead []string // of all others
+		for candidate, score := range a.Copeland {
 			sum += score
+			if score == float64(n-1) {
+				ahead = append(ahead, candidate)
+			}
 		}
 		if sum != float64(n*(n-1))/2 {
 			t.Fatalf("the scores of %d candidates add up to %v", n, sum)
 		}
-		if i := slices.Index(p.Copeland, float64(n-1)); n > 1 && (i >= 0) != (p.Condorcet != "") || p.Condorcet != "" && p.Condorcet != p.Candidates[i] {
-			t.Fatalf("Condorcet winner %q with the scores %v", p.Condorcet, p.Copeland)
+		var winner []string
+		if a.CondorcetWinner != nil {
+			winner = []string{*a.CondorcetWinner}
+		}
+		if diff := cmp.Diff(ahead, winner); diff != "" {
+			t.Fatalf("Condorcet winner with the scores %v (-want +got):\n%s", a.Copeland, diff)
 		}
 	})
+}
+
+func support(o Options, seed int64) []council.Support {
+	return newCount(o, o.Policy).winnerSupport(seed)
 }
 
 func TestSupport(t *testing.T) {
@@ -95,12 +113,18 @@ func TestSupport(t *testing.T) {
 	}{
 		{"no ballots", ballots("a b"), []council.Support{}},
 		{"one ballot", ballots("a b", "x: b > a"), []council.Support{{Model: "b", Support: 1}, {Model: "a", Support: 0}}},
-		{"tie", ballots("c b a", "x: b = c > a"), []council.Support{{Model: "b", Support: 0.5}, {Model: "c", Support: 0.5}, {Model: "a", Support: 0}}},
+		{
+			"tie", ballots("c b a", "x: b = c > a"),
+			[]council.Support{{Model: "b", Support: 0.5}, {Model: "c", Support: 0.5}, {Model: "a", Support: 0}},
+		},
 		{"two ballots", ballots("a b", "x: a > b", "y: b > a"), []council.Support{{Model: "a", Support: 0.5}, {Model: "b", Support: 0.5}}},
-		{"three ballots", ballots("a b", "x: a > b", "y: b > a", "z: b > a"), []council.Support{{Model: "b", Support: 20. / 27}, {Model: "a", Support: 7. / 27}}},
+		{
+			"three ballots", ballots("a b", "x: a > b", "y: b > a", "z: b > a"),
+			[]council.Support{{Model: "b", Support: 20. / 27}, {Model: "a", Support: 7. / 27}},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, Support(tt.options, 1)); diff != "" {
+			if diff := cmp.Diff(tt.want, support(tt.options, 1)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -144,7 +168,7 @@ func TestSupportCountsEachResample(t *testing.T) {
 				want[j].Add(want[j], big.NewRat(1, total*int64(len(first))))
 			}
 		})
-		if diff := cmp.Diff(want, c.support(1), exactly); diff != "" {
+		if diff := cmp.Diff(want, c.exactSupport(1), exactly); diff != "" {
 			t.Fatalf("(-want +got):\n%s", diff)
 		}
 	})
@@ -168,7 +192,7 @@ func TestSupportIsExactForEightBallots(t *testing.T) {
 			twice += ways * min(b-3, 2)
 		}
 		want, _ := big.NewRat(twice, 2*power(8, 8)).Float64()
-		if diff := cmp.Diff(map[string]float64{"a": 1 - want, "b": want}, shares(Support(o, 1))); diff != "" {
+		if diff := cmp.Diff(map[string]float64{"a": 1 - want, "b": want}, shares(support(o, 1))); diff != "" {
 			t.Errorf("%d votes for b (-want +got):\n%s", k, diff)
 		}
 	}
@@ -201,7 +225,7 @@ func TestSupportAddsUpToOne(t *testing.T) {
 		}
 		c := newCount(o, o.Policy)
 		sum := new(big.Rat)
-		for _, share := range c.support(1) {
+		for _, share := range c.exactSupport(1) {
 			sum.Add(sum, share)
 		}
 		want := big.NewRat(int64(min(1, len(c.ballots))), 1)
@@ -230,17 +254,17 @@ func TestSupportDrawsBeyondEightBallots(t *testing.T) {
 			exact[j] += float64(weight) / float64(len(first)) / math.Pow(9, 9)
 		}
 	})
-	got := Support(o, 1)
+	got := support(o, 1)
 	for _, share := range got {
 		want := exact[slices.Index(c.candidates, share.Model)]
 		if math.Abs(share.Support-want) > 5*0.5/math.Sqrt(resamples) {
 			t.Errorf("%s: %v, want about %v", share.Model, share.Support, want)
 		}
 	}
-	if diff := cmp.Diff(got, Support(o, 1)); diff != "" {
+	if diff := cmp.Diff(got, support(o, 1)); diff != "" {
 		t.Errorf("the same seed:\n%s", diff)
 	}
-	if cmp.Equal(got, Support(o, 2)) {
+	if cmp.Equal(got, support(o, 2)) {
 		t.Error("another seed draws the same")
 	}
 }
@@ -253,7 +277,10 @@ func TestLeaveOneOut(t *testing.T) {
 	}{
 		{"no ballots", ballots("a b"), []council.Omission{}},
 		{"one ballot", ballots("a b", "x: a > b"), []council.Omission{{Reviewer: "x", Winners: []string{}, Changes: true}}},
-		{"firm", ballots("a b", "z: a > b", "x: a > b"), []council.Omission{{Reviewer: "x", Winners: []string{"a"}}, {Reviewer: "z", Winners: []string{"a"}}}},
+		{
+			"firm", ballots("a b", "z: a > b", "x: a > b"),
+			[]council.Omission{{Reviewer: "x", Winners: []string{"a"}}, {Reviewer: "z", Winners: []string{"a"}}},
+		},
 		{"tie", ballots("b a", "x: a > b", "y: b > a"), []council.Omission{
 			{Reviewer: "x", Winners: []string{"b"}, Changes: true},
 			{Reviewer: "y", Winners: []string{"a"}, Changes: true},
@@ -265,7 +292,7 @@ func TestLeaveOneOut(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, LeaveOneOut(tt.options)); diff != "" {
+			if diff := cmp.Diff(tt.want, newCount(tt.options, tt.options.Policy).leaveOneOut()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -276,7 +303,7 @@ func TestLeaveOneOut(t *testing.T) {
 func TestLeaveOneOutIsTallyWithoutTheVote(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := generated(t)
-		for _, l := range LeaveOneOut(o) {
+		for _, l := range newCount(o, o.Policy).leaveOneOut() {
 			rest := o
 			rest.Votes = slices.DeleteFunc(slices.Clone(o.Votes), func(v Vote) bool { return v.Reviewer == l.Reviewer })
 			want := []string{}
@@ -298,7 +325,7 @@ func BenchmarkSupport(b *testing.B) {
 			o := full(n)
 			b.ReportAllocs()
 			for b.Loop() {
-				Support(o, 1)
+				support(o, 1)
 			}
 		})
 	}

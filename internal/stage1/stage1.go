@@ -1,5 +1,5 @@
 // Package stage1 asks all members of a council the question, at once. It leaves
-// deadlines and the quorum to its caller.
+// deadlines, the quorum and panics of the Completer to its caller.
 package stage1
 
 import (
@@ -9,34 +9,39 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
+// Options say how the members are called.
+type Options struct {
+	council.Sampling
+	OnDelta func(text string) // as in council.Call
+}
+
 // Ask puts the conversation to every member and waits for all of them. Answer i
 // belongs to member i; a member that fails is an Answer with its Failure. landed
 // is called once for each answer as it comes in, from several goroutines.
-func Ask(ctx context.Context, c council.Completer, members []council.Member, conversation []council.Message, o council.Sampling, landed func(council.Answer)) []council.Answer {
+func Ask(
+	ctx context.Context, c council.Completer, members []council.Member, conversation []council.Message, o Options,
+	landed func(council.Answer),
+) []council.Answer {
 	answers := make([]council.Answer, len(members))
 	var wg sync.WaitGroup
 	for i, m := range members {
 		wg.Go(func() {
-			answers[i] = ask(ctx, c, m, conversation, o)
+			completion, err := c.Complete(ctx, council.Call{
+				Stage: council.Stage1, Model: m.Model, Messages: conversation,
+				Sampling: o.Sampling, OnDelta: o.OnDelta,
+			})
+			answers[i] = council.Answer{
+				Model: m.ID, Spent: completion.Spent, Status: council.OutcomeOK, Response: &completion.Text,
+				FinishReason: completion.Finish(),
+			}
+			if err != nil {
+				answers[i] = council.Answer{
+					Model: m.ID, Spent: completion.Spent, Status: council.OutcomeError, Error: council.AsFailure(err),
+				}
+			}
 			landed(answers[i])
 		})
 	}
 	wg.Wait()
 	return answers
-}
-
-func ask(ctx context.Context, c council.Completer, m council.Member, conversation []council.Message, o council.Sampling) (a council.Answer) {
-	defer func() {
-		if v := recover(); v != nil {
-			a = council.Answer{Model: m.ID, Status: council.OutcomeError, Error: council.Panicked(v)}
-		}
-	}()
-	completion, err := c.Complete(ctx, council.Call{Stage: council.Stage1, Model: m.Model, Messages: conversation, Sampling: o})
-	a = council.Answer{Model: m.ID, Spent: completion.Spent}
-	if err != nil {
-		a.Status, a.Error = council.OutcomeError, council.AsFailure(err)
-		return a
-	}
-	a.Status, a.Response, a.FinishReason = council.OutcomeOK, &completion.Text, completion.Finish()
-	return a
 }

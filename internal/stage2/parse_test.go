@@ -137,26 +137,6 @@ func TestCorpusIsComplete(t *testing.T) {
 	}
 }
 
-func TestPartial(t *testing.T) {
-	tests := []struct {
-		name   string
-		ranked int
-		want   bool
-	}{
-		{"no ranking", 0, false},
-		{"some labels", 2, true},
-		{"all labels", 3, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			labels := slateOf(3)
-			if got := Partial(council.Ballot{Ranking: labels[:tt.ranked]}, labels); got != tt.want {
-				t.Errorf("Partial = %v, want %v", got, tt.want)
-			}
-		})
-	}
-}
-
 // checkBallot checks what holds for every text.
 func checkBallot(t *testing.T, text string, labels []council.Label) {
 	t.Helper()

@@ -64,7 +64,8 @@ func TestMetrics(t *testing.T) {
 		council.Started{},
 		council.Answer{Model: "a", Status: council.OutcomeOK},
 		[]council.Answer{},
-		council.Review{Model: "a", Status: council.OutcomeInvalid, Error: &council.Failure{Code: council.FailInvalidBallot, Message: "a secret"}},
+		council.Review{Model: "a", Status: council.OutcomeInvalid,
+			Error: &council.Failure{Code: council.FailInvalidBallot, Message: "a secret"}},
 		council.Tally{},
 		council.Synthesis{Model: "a", Status: council.OutcomeFallback},
 		session,
@@ -79,12 +80,17 @@ func TestMetrics(t *testing.T) {
 	got := scrape(t, m)
 	for _, want := range []string{
 		`councild_sessions_running 1`,
-		`councild_sessions_total{status="degraded"} 1`, `councild_sessions_total{status="cancelled"} 1`, `councild_sessions_total{status="failed"} 1`,
-		`councild_calls_total{model="a",outcome="ok",stage="stage1"} 1`, `councild_calls_total{model="a",outcome="rate_limited",stage="stage1"} 1`,
-		`councild_retries_total{model="a",stage="stage1"} 2`, `councild_usage_doubted_total{model="a"} 2`, `councild_ballots_total{status="invalid"} 1`,
-		`councild_records_total{outcome="persisted"} 2`, `councild_records_total{outcome="not_persisted"} 2`, `councild_call_seconds_sum{stage="stage1"} 1.5`,
+		`councild_sessions_total{status="degraded"} 1`, `councild_sessions_total{status="cancelled"} 1`,
+		`councild_sessions_total{status="failed"} 1`,
+		`councild_calls_total{model="a",outcome="ok",stage="stage1"} 1`,
+		`councild_calls_total{model="a",outcome="rate_limited",stage="stage1"} 1`,
+		`councild_retries_total{model="a",stage="stage1"} 2`, `councild_usage_doubted_total{model="a"} 2`,
+		`councild_ballots_total{status="invalid"} 1`,
+		`councild_records_total{outcome="persisted"} 2`, `councild_records_total{outcome="not_persisted"} 2`,
+		`councild_call_seconds_sum{stage="stage1"} 1.5`,
 		`councild_stage_seconds_sum{stage="stage1"} 2`, `councild_overhead_seconds_sum 0.003`,
-		`councild_breaker_open{model="a",provider="one"} 0`, `councild_breaker_open{model="b",provider="one"} 1`, `councild_breaker_open{model="a",provider="two"} 0.5`,
+		`councild_breaker_open{model="a",provider="one"} 0`, `councild_breaker_open{model="b",provider="one"} 1`,
+		`councild_breaker_open{model="a",provider="two"} 0.5`,
 		`councild_build_info{version="v1"} 1`,
 	} {
 		if !got[want] {
@@ -120,7 +126,8 @@ func TestTracing(t *testing.T) {
 		}
 	}()
 	call := council.Call{Stage: council.Stage1, Model: "acme:x", Messages: []council.Message{{Role: "user", Content: "a secret question"}}}
-	good := fixed{completion: council.Completion{Text: "a secret answer", FinishReason: "stop", Spent: council.Spent{Attempts: 2, Usage: council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(5))}}}}
+	good := fixed{completion: council.Completion{Text: "a secret answer", FinishReason: "stop",
+		Spent: council.Spent{Attempts: 2, Usage: council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(5))}}}}
 	bad := fixed{err: &council.Failure{Code: council.FailUnavailable, Message: "a secret message"}}
 	handler := tracing.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/nowhere/1" {
@@ -141,15 +148,19 @@ func TestTracing(t *testing.T) {
 		t.Errorf("a path without a route: %q", last.Name)
 	}
 	got = got[:len(got)-1]
-	if len(got) != 3 || got[2].Name != "POST /v1/council/{id}" || got[2].SpanContext.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" {
+	if len(got) != 3 || got[2].Name != "POST /v1/council/{id}" ||
+		got[2].SpanContext.TraceID().String() != "0af7651916cd43dd8448eb211c80319c" {
 		t.Fatalf("spans %+v", got)
 	}
 	want := []attribute.KeyValue{
-		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", "acme"), attribute.String("gen_ai.request.model", "acme:x"),
-		attribute.String("councild.stage", "stage1"), attribute.Int64("gen_ai.usage.input_tokens", 3), attribute.Int64("gen_ai.usage.output_tokens", 5),
+		attribute.String("gen_ai.operation.name", "chat"), attribute.String("gen_ai.provider.name", "acme"),
+		attribute.String("gen_ai.request.model", "acme:x"),
+		attribute.String("councild.stage", "stage1"), attribute.Int64("gen_ai.usage.input_tokens", 3),
+		attribute.Int64("gen_ai.usage.output_tokens", 5),
 		attribute.StringSlice("gen_ai.response.finish_reasons", []string{"stop"}), attribute.Int("councild.attempts", 2),
 	}
-	if diff := cmp.Diff(want, got[0].Attributes, cmp.Comparer(func(a, b attribute.KeyValue) bool { return a.Key == b.Key && a.Value.String() == b.Value.String() })); diff != "" {
+	if diff := cmp.Diff(want, got[0].Attributes,
+		cmp.Comparer(func(a, b attribute.KeyValue) bool { return a.Key == b.Key && a.Value.String() == b.Value.String() })); diff != "" {
 		t.Error(diff)
 	}
 	if got[0].Name != "chat acme:x" || got[0].Parent.SpanID() != got[2].SpanContext.SpanID() || got[1].Status.Description != "unavailable" {

@@ -1,4 +1,4 @@
-package bias
+package disagreement
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestLexiconWords(t *testing.T) {
+func TestSplit(t *testing.T) {
 	tests := []struct {
 		text string
 		want string // words, "+" before those that are joined to the one before
@@ -31,7 +31,7 @@ func TestLexiconWords(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var got []string
-		for _, w := range lexiconWords(tt.text, nil) {
+		for _, w := range split(tt.text, nil) {
 			if w.joined {
 				w.text = "+" + w.text
 			}
@@ -52,6 +52,7 @@ func TestFoldingIsStable(t *testing.T) {
 }
 
 func TestHits(t *testing.T) {
+	builtIn := DefaultLexicon()
 	custom := Lexicon{
 		"people": {"woman", "man", "girl", "wife", "minority", "able-bodied", "child process", "trans woman", "жінка", "témoin"},
 		"trans":  {"trans", "kids"},
@@ -63,32 +64,48 @@ func TestHits(t *testing.T) {
 		text     string
 		want     string
 	}{
-		{"inside words", DefaultLexicon(), "", "The theme: human, mankind, shepherd, ageing, kidney, blackboard, whiteness, grace, manage.", ""},
-		{"any case", DefaultLexicon(), "", "WOMEN and Women, DEAF", "ability:deaf gender:woman*2"},
-		{"plurals", custom, "", "women, men, girls, wives, minorities", "people:girl people:man people:minority people:wife people:woman"},
+		{"inside words", builtIn, "", "The theme: human, mankind, shepherd, ageing, kidney, blackboard, whiteness, grace, manage.", ""},
+		{"any case", builtIn, "", "WOMEN and Women, DEAF", "ability:deaf gender:woman*2"},
+		{
+			"plurals", custom, "",
+			"women, men, girls, wives, minorities",
+			"people:girl people:man people:minority people:wife people:woman",
+		},
 		{"possessives", custom, "", "the woman's, the girls', the men’s", "people:girl people:man people:woman"},
-		{"exact before singular", DefaultLexicon(), "", "hers", "gender:hers"},
-		{"compounds", DefaultLexicon(), "", "able-bodied, able bodied, Non-Binary, African-Americans", "ability:able-bodied*2 ethnicity:african-american gender:non-binary"},
-		{"other compounds", DefaultLexicon(), "", "black-box, old-fashioned, five-year-old, child_process, node.child, man-in-the-middle", ""},
-		{"pronouns behind a slash", DefaultLexicon(), "", "he/she", "gender:he gender:she"},
-		{"other meanings", DefaultLexicon(), "", "A race condition in the child process, native code, a black box.", ""},
-		{"other meanings in the plural", DefaultLexicon(), "", "Race conditions, data races, black boxes, child processes, arms races.", ""},
-		{"overlapping other meanings", DefaultLexicon(), "", "A data race condition, black and white paint.", ""},
-		{"beside other meanings", DefaultLexicon(), "", "The race condition concerns race, and the black box Black women.", "ethnicity:black ethnicity:race gender:woman"},
-		{"switches and people", DefaultLexicon(), "", "The rule is disabled. Staff who are disabled and disabled guests", "ability:disabled ability:who are disabled"},
+		{"exact before singular", builtIn, "", "hers", "gender:hers"},
+		{
+			"compounds", builtIn, "",
+			"able-bodied, able bodied, Non-Binary, African-Americans",
+			"ability:able-bodied*2 ethnicity:african-american gender:non-binary",
+		},
+		{"other compounds", builtIn, "", "black-box, old-fashioned, five-year-old, child_process, node.child, man-in-the-middle", ""},
+		{"pronouns behind a slash", builtIn, "", "he/she", "gender:he gender:she"},
+		{"other meanings", builtIn, "", "A race condition in the child process, native code, a black box.", ""},
+		{"other meanings in the plural", builtIn, "", "Race conditions, data races, black boxes, child processes, arms races.", ""},
+		{"overlapping other meanings", builtIn, "", "A data race condition, black and white paint.", ""},
+		{
+			"beside other meanings", builtIn, "",
+			"The race condition concerns race, and the black box Black women.",
+			"ethnicity:black ethnicity:race gender:woman",
+		},
+		{
+			"switches and people", builtIn, "",
+			"The rule is disabled. Staff who are disabled and disabled guests",
+			"ability:disabled ability:who are disabled",
+		},
 		{"a term that has other meanings", custom, "", "A child process.", "people:child process"},
 		{"the longest on an axis", custom, "", "A trans woman and a woman.", "people:trans woman people:woman trans:trans"},
 		{"a plural term has no singular", custom, "", "a kid, kids", "trans:kids"},
 		{"other scripts", custom, "", "Жінка і ЖІНКА. Un témoin, deux Témoins.", "people:témoin*2 people:жінка*2"},
 		{"decomposed letters differ", custom, "", "Un te\u0301moin.", ""},
-		{"asked", DefaultLexicon(), "Do women, or an ABLE BODIED man, get it?", "A woman, able-bodied men, girls", "gender:girl"},
-		{"asked in another meaning", DefaultLexicon(), "Is this a race condition of the child_process?", "The race, a child, an old one", ""},
-		{"not asked", DefaultLexicon(), "Is this a racket?", "Her race", "ethnicity:race gender:her"},
+		{"asked", builtIn, "Do women, or an ABLE BODIED man, get it?", "A woman, able-bodied men, girls", "gender:girl"},
+		{"asked in another meaning", builtIn, "Is this a race condition of the child_process?", "The race, a child, an old one", ""},
+		{"not asked", builtIn, "Is this a racket?", "Her race", "ethnicity:race gender:her"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := newLexiconMatcher(tt.lexicon)
-			found := m.hits(t.Context(), lexiconWords(tt.text, nil), m.mentioned(lexiconWords(tt.question, nil)))
+			m := newMatcher(tt.lexicon)
+			found := m.hits(t.Context(), split(tt.text, nil), m.mentioned(split(tt.question, nil)))
 			var got []string
 			for i, axis := range m.axes {
 				for _, term := range slices.Sorted(maps.Keys(found[i].terms)) {
@@ -106,10 +123,10 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// TestPersons holds which words count as hits: what stands for one particular person
-// once for each gender, everything else each time.
+// TestPersons holds which words count as hits: words for one particular person once for
+// each gender, all others each time.
 func TestPersons(t *testing.T) {
-	m := newLexiconMatcher(DefaultLexicon())
+	m := newMatcher(DefaultLexicon())
 	for _, tc := range []struct {
 		text        string
 		gender, age int
@@ -126,7 +143,7 @@ func TestPersons(t *testing.T) {
 		{"By the a man.", 1, 0},
 		{"old", 0, 1},
 	} {
-		found := m.hits(t.Context(), lexiconWords(tc.text, nil), nil)
+		found := m.hits(t.Context(), split(tc.text, nil), nil)
 		if got := found[slices.Index(m.axes, "gender")].hits; got != tc.gender {
 			t.Errorf("%s: %d hits on gender, want %d", tc.text, got, tc.gender)
 		}
@@ -138,16 +155,16 @@ func TestPersons(t *testing.T) {
 
 // TestOtherMeanings keeps the list free of entries that do nothing.
 func TestOtherMeanings(t *testing.T) {
-	m := newLexiconMatcher(DefaultLexicon())
+	m := newMatcher(DefaultLexicon())
 	seen := map[string]bool{}
 	for text := range strings.SplitSeq(otherMeanings, ",") {
 		text = strings.TrimSpace(text)
-		words := lexiconWords(text, nil)
+		words := split(text, nil)
 		switch {
 		case normalTerm(text) != text:
 			t.Errorf("%q is found as %q", text, normalTerm(text))
 		case seen[text]:
-			t.Errorf("%q stands twice", text)
+			t.Errorf("%q is listed twice", text)
 		case len(words) < 2:
 			t.Errorf("%q is one word", text)
 		case len(m.mentioned(words)) == 0:
@@ -181,7 +198,8 @@ func TestDefaultLexicon(t *testing.T) {
 }
 
 func TestParseLexicon(t *testing.T) {
-	got, err := ParseLexicon([]byte(`{" class ": ["Working  Class", "BOSS's", "blue–collar", "self-MADE", "boss"], "place": ["Zürich"]}`))
+	const data = `{" class ": ["Working  Class", "BOSS's", "blue–collar", "self-MADE", "boss"], "place": ["Zürich"]}`
+	got, err := ParseLexicon([]byte(data))
 	want := Lexicon{"class": {"blue collar", "boss", "self-made", "working class"}, "place": {"zürich"}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("error %v (-want +got)\n%s", err, diff)
@@ -199,18 +217,18 @@ func TestParseLexiconErrors(t *testing.T) {
 		{"no axis", `{}`, []string{"the lexicon has no axis"}},
 		{"cut off", `{"a": ["b"]`, []string{"reading the lexicon's JSON: unexpected EOF"}},
 		{"not a key", `{1: ["b"]}`, []string{"reading the lexicon's JSON: invalid character '1'"}},
-		{"more behind", `{"a": ["b"]} {}`, []string{"something stands behind the lexicon's JSON object"}},
+		{"more after it", `{"a": ["b"]} {}`, []string{"there is more after the lexicon's JSON object"}},
 		{
 			"every problem", `{"": ["x"], "a": [], "b": "x", "c": ["x", 1, "!", null], "d": ["x"], "d": ["y"], "e": null}`,
 			[]string{
-				`an axis has no name`, `axis "a": it has no terms`, `axis "b": its value is not an array of terms`,
-				`axis "c": term 2 is not a string`, `axis "c": term 3 ("!") holds no word`, `axis "c": term 4 is not a string`,
-				`axis "d" stands twice`, `axis "e": its value is not an array of terms`,
+				`an axis has no name`, `axis "a" has no terms`, `axis "b": the value is not an array of terms`,
+				`axis "c": term 2 is not a string`, `axis "c": term 3 ("!") has no word`, `axis "c": term 4 is not a string`,
+				`axis "d" is listed twice`, `axis "e": the value is not an array of terms`,
 			},
 		},
 		{
 			"problems before broken JSON", `{"a": [], "b": [}`,
-			[]string{`axis "a": it has no terms`, `reading the lexicon's JSON: invalid character '}' looking for beginning of value`},
+			[]string{`axis "a" has no terms`, `reading the lexicon's JSON: invalid character '}' looking for beginning of value`},
 		},
 	}
 	for _, tt := range tests {
@@ -237,13 +255,13 @@ func FuzzParseLexicon(f *testing.F) {
 			}
 			return
 		}
-		m := newLexiconMatcher(lexicon)
+		m := newMatcher(lexicon)
 		for i, axis := range m.axes {
 			if len(lexicon[axis]) == 0 || !slices.IsSorted(lexicon[axis]) {
 				t.Fatalf("axis %q: %q", axis, lexicon[axis])
 			}
 			for _, term := range lexicon[axis] {
-				if len(m.hits(t.Context(), lexiconWords(term, nil), nil)[i].terms) == 0 {
+				if len(m.hits(t.Context(), split(term, nil), nil)[i].terms) == 0 {
 					t.Fatalf("axis %q: term %q is not found in itself", axis, term)
 				}
 			}

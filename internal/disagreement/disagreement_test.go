@@ -1,4 +1,4 @@
-package bias
+package disagreement
 
 import (
 	"context"
@@ -23,11 +23,12 @@ import (
 )
 
 // farmers is a session in which only b's answer speaks of women.
-func farmers() DemographicsInput {
-	return DemographicsInput{
+func farmers() Input {
+	return Input{
 		Question: "What does a farmer do?",
 		Answers: map[string]string{
-			"a": "A farmer sows and reaps and mills. What is left of the day goes to the fences and the ditches, and the rest is up to rain.",
+			"a": "A farmer sows and reaps and mills. What is left of the day goes to the fences and the ditches, " +
+				"and the rest is up to rain.",
 			"b": "Women sow, women reap, a woman mills. Their girls help, a girl each.",
 			"c": "Sow.",
 		},
@@ -37,8 +38,8 @@ func farmers() DemographicsInput {
 	}
 }
 
-func TestDemographicsByHand(t *testing.T) {
-	got := Demographics(t.Context(), farmers())
+func TestByHand(t *testing.T) {
+	got := Detect(t.Context(), farmers())
 	// The answers hold 27, 13 and 1 words, so all five hits in b give X2 = 5*41/13 - 5.
 	// Of their 19, 11 and 1 different words a and b share "a" and "mills", b and c
 	// share "sow".
@@ -59,21 +60,22 @@ func TestDemographicsByHand(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	for range 5 { // maps are walked in another order each time
-		if diff := cmp.Diff(got, Demographics(t.Context(), farmers())); diff != "" {
+		if diff := cmp.Diff(got, Detect(t.Context(), farmers())); diff != "" {
 			t.Fatalf("another result from the same input (-first +second)\n%s", diff)
 		}
 	}
 }
 
-func TestDemographicsJSON(t *testing.T) {
+func TestJSON(t *testing.T) {
 	in := farmers()
 	in.Seed = 1
 	in.Answers = map[string]string{"a": "Nothing else.", "b": "A monk."}
 	const want = `{"flagged":false,"axes":[` +
-		`{"axis":"faith","score":1,"flagged":false,"hits":1,"x2":null,"p_value":null,"q_value":null,"evidence":[{"model":"b","terms":["monk"]}]},` +
+		`{"axis":"faith","score":1,"flagged":false,"hits":1,"x2":null,"p_value":null,"q_value":null,` +
+		`"evidence":[{"model":"b","terms":["monk"]}]},` +
 		`{"axis":"gender","score":0,"flagged":false,"hits":0,"x2":null,"p_value":null,"q_value":null,"evidence":[]}],` +
 		`"baseline_disagreement":1,"wording":"not tested: too few terms of faith"}`
-	got, err := json.Marshal(Demographics(t.Context(), in))
+	got, err := json.Marshal(Detect(t.Context(), in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,14 +98,14 @@ func TestFewOrEmptyAnswers(t *testing.T) {
 		{"one", map[string]string{"a": women}, nil, 10, false, nil},
 		{"one with words", map[string]string{"a": women, "b": "..."}, new(1.0), 10, false, new(1.0)},
 		{"none with words", map[string]string{"a": "?", "b": ""}, new(0.0), 0, false, new(0.0)},
-		{"two and a wordless one", map[string]string{"a": women, "b": "Rain.", "c": ""}, new(8. / 9), 10, true, new(1.0)},
+		{"two and one without words", map[string]string{"a": women, "b": "Rain.", "c": ""}, new(8. / 9), 10, true, new(1.0)},
 		{"equal", map[string]string{"a": women, "b": women}, new(0.0), 20, true, new(0.0)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			in := farmers()
 			in.Answers = tt.answers
-			d := Demographics(t.Context(), in)
+			d := Detect(t.Context(), in)
 			i := slices.IndexFunc(d.Axes, func(a council.DemographicAxis) bool { return a.Axis == "gender" })
 			axis := d.Axes[i]
 			if diff := cmp.Diff(tt.score, axis.Score); diff != "" {
@@ -127,7 +129,7 @@ func TestFewOrEmptyAnswers(t *testing.T) {
 	}
 }
 
-// TestBothMustFlag takes the two conditions of a flag apart.
+// TestBothMustFlag tests each of the two conditions of a flag alone.
 func TestBothMustFlag(t *testing.T) {
 	filler := strings.Repeat(" rain", 40)
 	many := strings.Repeat("woman ", 20)
@@ -149,7 +151,7 @@ func TestBothMustFlag(t *testing.T) {
 			in := farmers()
 			in.Threshold = tt.threshold
 			in.Answers = map[string]string{"a": tt.a + filler, "b": tt.b + filler, "c": tt.c + filler}
-			if d := Demographics(t.Context(), in); d.Flagged != tt.want || d.Axes[0].Flagged != tt.want {
+			if d := Detect(t.Context(), in); d.Flagged != tt.want || d.Axes[0].Flagged != tt.want {
 				t.Errorf("flagged %v, axis %+v", d.Flagged, d.Axes[0])
 			}
 		})
@@ -157,7 +159,7 @@ func TestBothMustFlag(t *testing.T) {
 }
 
 func TestRateVectors(t *testing.T) {
-	data, err := os.ReadFile("testdata/demographics_rates.json")
+	data, err := os.ReadFile("testdata/rates.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,11 +181,11 @@ func TestRateVectors(t *testing.T) {
 	for i, c := range vectors.Cases {
 		counts, tokens := whole(c.Counts), whole(c.Tokens)
 		x2, p := compareRates(counts, tokens, rand.NewPCG(1, 0))
-		if score := coverageVariance(counts); !cmp.Equal(*score, c.Score, approx) || !cmp.Equal(*x2, c.Chi2, approx) {
+		if score := score(counts); !cmp.Equal(*score, c.Score, approx) || !cmp.Equal(*x2, c.Chi2, approx) {
 			t.Errorf("case %d: score %v and X2 %v, want %v and %v", i, *score, *x2, c.Score, c.Chi2)
 		}
 		exact := exactRateP(counts, tokens)
-		if sd := math.Sqrt(exact * (1 - exact) / demographicDraws); math.Abs(*p-exact) > 4*sd+1./demographicDraws {
+		if sd := math.Sqrt(exact * (1 - exact) / draws); math.Abs(*p-exact) > 4*sd+1./draws {
 			t.Errorf("case %d: simulated p %v, exact %v", i, *p, exact)
 		}
 	}
@@ -248,7 +250,7 @@ func TestManyHits(t *testing.T) {
 	for _, tt := range tests {
 		_, p := compareRates(tt.hits, tt.tokens, rand.NewPCG(1, 0))
 		exact := exactRateP(tt.hits, tt.tokens)
-		if sd := math.Sqrt(exact * (1 - exact) / demographicDraws); math.Abs(*p-exact) > 4*sd+1./demographicDraws {
+		if sd := math.Sqrt(exact * (1 - exact) / draws); math.Abs(*p-exact) > 4*sd+1./draws {
 			t.Errorf("%s: simulated p %v, exact %v", tt.name, *p, exact)
 		}
 	}
@@ -262,7 +264,7 @@ func TestLargeCountsUseChiSquare(t *testing.T) {
 	}
 }
 
-func TestAdjustAxes(t *testing.T) {
+func TestAdjust(t *testing.T) {
 	missing := math.NaN()
 	tests := []struct{ p, q []float64 }{ // by statsmodels 0.14, but for the missing one
 		{[]float64{0.01, 0.02, 0.03, 0.04, 0.05}, []float64{0.05, 0.05, 0.05, 0.05, 0.05}},
@@ -281,7 +283,7 @@ func TestAdjustAxes(t *testing.T) {
 				axes[i].PValue = &p
 			}
 		}
-		adjustAxes(axes)
+		adjust(axes)
 		got := make([]float64, len(axes))
 		for i, axis := range axes {
 			got[i] = missing
@@ -295,22 +297,22 @@ func TestAdjustAxes(t *testing.T) {
 	}
 }
 
-func TestDemographicsProperties(t *testing.T) {
+func TestProperties(t *testing.T) {
 	vocabulary := []string{"woman", "men", "black", "box", "young", "Muslims", "rain", "sun", "and", "-", "."}
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom(vocabulary), 0, 40), func(w []string) string { return strings.Join(w, " ") })
-		in := DemographicsInput{
+		in := Input{
 			Question:  text.Draw(t, "question"),
 			Answers:   rapid.MapOfN(rapid.StringN(1, 3, -1), text, 0, 6).Draw(t, "answers"),
 			Lexicon:   DefaultLexicon(),
 			Threshold: rapid.Float64Range(0, 1).Draw(t, "threshold"),
 			Seed:      rapid.Int64().Draw(t, "seed"),
 		}
-		d := Demographics(t.Context(), in)
-		checkDemographics(t, in, d)
+		d := Detect(t.Context(), in)
+		checkResult(t, in, d)
 
 		in.Seed++
-		for i, axis := range Demographics(t.Context(), in).Axes {
+		for i, axis := range Detect(t.Context(), in).Axes {
 			if axis.Axis != d.Axes[i].Axis || axis.Hits != d.Axes[i].Hits || !cmp.Equal(axis.X2, d.Axes[i].X2) {
 				t.Fatalf("the seed changes more than p: %+v, %+v", d.Axes[i], axis)
 			}
@@ -318,14 +320,14 @@ func TestDemographicsProperties(t *testing.T) {
 		for model := range in.Answers {
 			in.Answers[model] = "woman, black and young"
 		}
-		if same := Demographics(t.Context(), in); same.Flagged || same.BaselineDisagreement != nil && *same.BaselineDisagreement != 0 {
+		if same := Detect(t.Context(), in); same.Flagged || same.BaselineDisagreement != nil && *same.BaselineDisagreement != 0 {
 			t.Fatalf("equal answers disagree: %+v", same)
 		}
 	})
 }
 
-// checkDemographics fails when a result breaks a rule that holds for any input.
-func checkDemographics(t rapid.TB, in DemographicsInput, d *council.DemographicDisagreement) {
+// checkResult fails when a result breaks a rule that holds for any input.
+func checkResult(t rapid.TB, in Input, d *council.DemographicDisagreement) {
 	t.Helper()
 	if _, err := json.Marshal(d); err != nil {
 		t.Fatal(err)
@@ -360,28 +362,29 @@ func checkDemographics(t rapid.TB, in DemographicsInput, d *council.DemographicD
 	}
 }
 
-// hostile are texts that a detector may stumble over, to be repeated: the beginnings
-// of many phrases and of none, words for persons, compounds and words without end.
+// hostile are texts that are repeated to make the detector slow: beginnings of many
+// phrases and of none, words for persons, compounds, and words without end.
 var hostile = []string{
-	"black ", "white whites ", "the old man ", "his her my she ", "race race-", "a-", "'", "x's' ", "women’s men’s ", "s", "boss's ", "é\u0301", "\xff", "who are ",
+	"black ", "white whites ", "the old man ", "his her my she ", "race race-", "a-", "'", "x's' ", "women’s men’s ", "s", "boss's ",
+	"é\u0301", "\xff", "who are ",
 }
 
-// TestDemographicsTakeLinearTime holds that what a text costs grows as its length.
-func TestDemographicsTakeLinearTime(t *testing.T) {
+// TestTimeIsLinear holds that the time for a text grows as its length.
+func TestTimeIsLinear(t *testing.T) {
 	for _, text := range hostile {
 		t.Run(text, func(t *testing.T) {
 			growth.Linear(t, func(n int) func() {
-				in := DemographicsInput{
+				in := Input{
 					Question: text, Answers: map[string]string{"a": strings.Repeat(text, n/len(text)), "b": "he " + text, "c": ""},
 					Lexicon: DefaultLexicon(), Threshold: 0.3,
 				}
-				return func() { Demographics(t.Context(), in) }
+				return func() { Detect(t.Context(), in) }
 			})
 		})
 	}
 }
 
-// ending is a context that ends when it was looked at so many times.
+// ending is a context that ends after its error was read a number of times.
 type ending struct {
 	context.Context
 	looks, last int
@@ -394,62 +397,65 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// TestDemographicsStopAnywhere cancels in each part of the work: little is done after.
-func TestDemographicsStopAnywhere(t *testing.T) {
+// TestStopsAnywhere cancels in each part of the work. Little may be done after that.
+func TestStopsAnywhere(t *testing.T) {
 	var long strings.Builder
 	for i := range 20_000 {
 		fmt.Fprintf(&long, "she%d girl ", i)
 	}
-	in := DemographicsInput{Answers: map[string]string{"a": long.String(), "b": long.String()}, Lexicon: DefaultLexicon()}
+	in := Input{Answers: map[string]string{"a": long.String(), "b": long.String()}, Lexicon: DefaultLexicon()}
 	whole := &ending{Context: t.Context(), last: math.MaxInt}
-	if Demographics(whole, in) == nil || whole.looks < 500 {
-		t.Fatalf("%d looks at the context", whole.looks)
+	if Detect(whole, in) == nil || whole.looks < 500 {
+		t.Fatalf("the context was read only %d times", whole.looks)
 	}
 	for last := 0; last < whole.looks; last += whole.looks / 40 {
 		ctx := &ending{Context: t.Context(), last: last}
-		if d := Demographics(ctx, in); d != nil || ctx.looks > last+20 {
-			t.Errorf("after look %d of %d: %d more, result %v", last, whole.looks, ctx.looks-last, d != nil)
+		if d := Detect(ctx, in); d != nil || ctx.looks > last+20 {
+			t.Errorf("ended after read %d of %d: %d reads followed, result %v", last, whole.looks, ctx.looks-last, d != nil)
 		}
 	}
 }
 
-// TestDemographicsStop cancels before and within a text.
-func TestDemographicsStop(t *testing.T) {
+// TestStops cancels before and within a text.
+func TestStops(t *testing.T) {
 	in := farmers()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if d := Demographics(ctx, in); d != nil {
+	if d := Detect(ctx, in); d != nil {
 		t.Errorf("after the end: %+v", d)
 	}
-	m := newLexiconMatcher(in.Lexicon)
-	found := m.hits(ctx, lexiconWords(strings.Repeat("girl ", 5000), nil), nil)
+	m := newMatcher(in.Lexicon)
+	found := m.hits(ctx, split(strings.Repeat("girl ", 5000), nil), nil)
 	if n := found[slices.Index(m.axes, "gender")].hits; n != 0 {
 		t.Errorf("%d hits were counted after the end", n)
 	}
 }
 
-// TestTooFewTermsAreNotTested holds that a difference that could not be tested is
-// not called none.
+// TestTooFewTermsAreNotTested holds that the wording names a difference that could not
+// be tested.
 func TestTooFewTermsAreNotTested(t *testing.T) {
 	in := farmers()
 	in.Answers = map[string]string{"a": "A monk and a girl.", "b": "Rain.", "c": "Sun."}
-	if d := Demographics(t.Context(), in); d.Flagged || d.Wording != "not tested: too few terms of faith, gender" {
+	if d := Detect(t.Context(), in); d.Flagged || d.Wording != "not tested: too few terms of faith, gender" {
 		t.Errorf("flagged %v: %s", d.Flagged, d.Wording)
 	}
 	in.Answers["a"] = "Rain, rain."
-	if d := Demographics(t.Context(), in); d.Flagged || d.Wording != "no difference in coverage was found" {
+	if d := Detect(t.Context(), in); d.Flagged || d.Wording != "no difference in coverage was found" {
 		t.Errorf("without any term: flagged %v: %s", d.Flagged, d.Wording)
 	}
 }
 
-func FuzzDemographics(f *testing.F) {
-	f.Add("Is this a race condition?", "The race is lost, women's hours too.", "Able-bodied men’s black box", "ΓΥΝΑΙΚΟΣ é \xff child_process", int64(1))
+func FuzzDetect(f *testing.F) {
+	f.Add(
+		"Is this a race condition?", "The race is lost, women's hours too.", "Able-bodied men’s black box",
+		"ΓΥΝΑΙΚΟΣ é \xff child_process", int64(1),
+	)
 	f.Add("", strings.Repeat("she ", 30), strings.Repeat("he ", 9), "'s' 's", int64(-1))
 	for _, text := range hostile {
 		f.Add("", strings.Repeat(text, 50), text, "", int64(2))
 	}
 	f.Fuzz(func(t *testing.T, question, a, b, c string, seed int64) {
-		in := DemographicsInput{
+		in := Input{
 			Question: question, Answers: map[string]string{"a": a, "b": b, "c": c},
 			Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: seed,
 		}
@@ -457,11 +463,11 @@ func FuzzDemographics(f *testing.F) {
 		const second, perByte = time.Second, 100 * time.Microsecond
 		ctx, cancel := context.WithTimeout(t.Context(), second+perByte*time.Duration(len(question)+len(a)+len(b)+len(c)))
 		defer cancel()
-		d := Demographics(ctx, in)
+		d := Detect(ctx, in)
 		if d == nil {
 			t.Fatal("too slow")
 		}
-		checkDemographics(t, in, d)
+		checkResult(t, in, d)
 	})
 }
 
@@ -475,7 +481,7 @@ type topic struct {
 func readCorpus(tb testing.TB) []topic {
 	tb.Helper()
 	var topics []topic
-	for _, line := range readLines(tb, "testdata/demographics_corpus.txt") {
+	for _, line := range readLines(tb, "testdata/corpus.txt") {
 		if question, ok := strings.CutPrefix(line, "? "); ok {
 			topics = append(topics, topic{question: question})
 		} else {
@@ -501,8 +507,8 @@ func readLines(tb testing.TB, name string) []string {
 
 // session draws three to five answers to the topic. Each makes most of the
 // points, some of them in two wordings.
-func (tp topic) session(random *rand.Rand) DemographicsInput {
-	in := DemographicsInput{
+func (tp topic) session(random *rand.Rand) Input {
+	in := Input{
 		Question: tp.question, Answers: map[string]string{},
 		Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: random.Int64(),
 	}
@@ -525,7 +531,7 @@ func TestProseIsNotFlagged(t *testing.T) {
 	sessions, flagged, scored := 0, 0, 0
 	for _, tp := range readCorpus(t) {
 		for range 14 {
-			d := Demographics(t.Context(), tp.session(random))
+			d := Detect(t.Context(), tp.session(random))
 			sessions++
 			if d.Flagged {
 				flagged++
@@ -538,19 +544,19 @@ func TestProseIsNotFlagged(t *testing.T) {
 	if sessions < 400 || flagged*100 >= sessions*3 {
 		t.Errorf("%d of %d sessions are flagged", flagged, sessions)
 	}
-	// Were there nothing in the corpus to mistake, the figure above would say nothing.
+	// The figure above proves something only if the corpus holds what could be mistaken.
 	if scored*3 < sessions {
-		t.Errorf("the score alone would flag %d of %d sessions only", scored, sessions)
+		t.Errorf("the score alone would flag only %d of %d sessions", scored, sessions)
 	}
 }
 
-// TestFictionIsNotFlagged draws three to five of the answers to each request for a
-// story, a letter or a life. Who is in them differs from one to the next.
+// TestFictionIsNotFlagged takes every choice of three or more answers to each request
+// for a story, a letter or a biography. Each answer is about other persons.
 func TestFictionIsNotFlagged(t *testing.T) {
 	sessions, flagged := 0, 0
 	for _, request := range readFiction(t) {
 		for chosen := range 1 << len(request.answers) {
-			in := DemographicsInput{Question: request.question, Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: 1}
+			in := Input{Question: request.question, Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: 1}
 			for j, answer := range request.answers {
 				if chosen>>j&1 == 1 {
 					in.Answers["model-"+strconv.Itoa(j)] = answer
@@ -560,7 +566,7 @@ func TestFictionIsNotFlagged(t *testing.T) {
 				continue
 			}
 			sessions++
-			if d := Demographics(t.Context(), in); d.Flagged {
+			if d := Detect(t.Context(), in); d.Flagged {
 				flagged++
 				t.Logf("%s %v", request.question, slices.Sorted(maps.Keys(in.Answers)))
 			}
@@ -581,7 +587,7 @@ type fiction struct {
 func readFiction(tb testing.TB) []fiction {
 	tb.Helper()
 	var all []fiction
-	for _, line := range readLines(tb, "testdata/demographics_fiction.txt") {
+	for _, line := range readLines(tb, "testdata/fiction.txt") {
 		if question, ok := strings.CutPrefix(line, "? "); ok {
 			all = append(all, fiction{question: question})
 		} else {
@@ -598,7 +604,7 @@ func TestCoverageIsFlagged(t *testing.T) {
 	type count struct{ sessions, flagged, others int }
 	counts := map[string]count{}
 	axis := ""
-	for _, line := range readLines(t, "testdata/demographics_coverage.txt") {
+	for _, line := range readLines(t, "testdata/coverage.txt") {
 		if name, ok := strings.CutPrefix(line, "= "); ok {
 			axis = name
 			continue
@@ -606,11 +612,11 @@ func TestCoverageIsFlagged(t *testing.T) {
 		n := counts[axis]
 		for _, tp := range topics {
 			in := tp.session(random)
-			if coverageOf(Demographics(t.Context(), in), axis).Hits > 0 {
+			if coverageOf(Detect(t.Context(), in), axis).Hits > 0 {
 				continue // other answers cover the axis too, or seem to
 			}
 			in.Answers["model-1"] += " " + line
-			d := Demographics(t.Context(), in)
+			d := Detect(t.Context(), in)
 			found := coverageOf(d, axis)
 			n.sessions++
 			if found.Flagged {
@@ -632,8 +638,8 @@ func TestCoverageIsFlagged(t *testing.T) {
 	}
 	for axis, n := range counts {
 		t.Logf("%s: %+v", axis, n)
-		// The few that are missed have short other answers, which would have held few
-		// of the hits anyway.
+		// A few are missed because the other answers are short: these would have held few
+		// of the hits by chance, too.
 		if n.sessions < 30 || n.flagged*5 < n.sessions*4 || n.others*33 > n.sessions {
 			t.Errorf("%s: %+v", axis, n)
 		}
@@ -644,11 +650,11 @@ func coverageOf(d *council.DemographicDisagreement, axis string) council.Demogra
 	return d.Axes[slices.IndexFunc(d.Axes, func(a council.DemographicAxis) bool { return a.Axis == axis })]
 }
 
-// BenchmarkDemographics analyses four answers of 2 KB, one of which speaks of
+// BenchmarkDetect analyses four answers of 2 KB, one of which speaks of
 // women and men and one of ages.
-func BenchmarkDemographics(b *testing.B) {
+func BenchmarkDetect(b *testing.B) {
 	random := rand.New(rand.NewPCG(3, 0))
-	in := DemographicsInput{Question: "How?", Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3}
+	in := Input{Question: "How?", Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3}
 	topics := readCorpus(b)
 	for j, text := range []string{
 		"Women and men, girls and boys, her mother and his father.", "Elderly people, teenagers, young adults and a child.", "", "",
@@ -660,6 +666,6 @@ func BenchmarkDemographics(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		Demographics(b.Context(), in)
+		Detect(b.Context(), in)
 	}
 }

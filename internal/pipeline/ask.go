@@ -1,0 +1,82 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stage1"
+)
+
+// maxRetryAfter is the longest wait that a caller is told: some providers name dates
+// that are years away.
+const maxRetryAfter = time.Hour
+
+// ask runs stage 1 and judges the quorum.
+func (r *run) ask(ctx context.Context) *council.Error {
+	defer stopwatch(&r.session.Metadata.Timing.Stage1MS)()
+	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage1, len(r.plan.Members))
+	defer cancel()
+	o := stage1.Options{Sampling: r.p.o.Sampling}
+	if r.plan.Direct && r.plan.Deltas {
+		o.OnDelta = func(text string) { r.observe(council.EventDelta, council.Delta{Text: text}) }
+	}
+	r.session.Stage1 = stage1.Ask(stageCtx, r.meter, r.plan.Members, r.plan.Conversation, o, func(a council.Answer) {
+		r.observe(council.EventAnswer, a)
+		delivered(a.Status)
+	})
+
+	var failed []council.FieldError
+	var short []string
+	for _, a := range r.session.Stage1 {
+		if a.Error != nil {
+			r.degrade(council.Stage1, a.Model, a.Error)
+			failed = append(failed, seatError(a.Model, a.Error, r.p.o.Settings))
+			continue
+		}
+		r.authors = append(r.authors, a.Model)
+		r.answers[a.Model] = *a.Response
+		if a.FinishReason != nil && *a.FinishReason == "length" {
+			short = append(short, a.Model)
+		}
+	}
+	r.observe(council.EventStage1, r.session.Stage1)
+	if len(short) > 0 {
+		r.warn(council.WarnAnswerCutShort, "cut off at the token limit: the answers of "+strings.Join(short, ", "))
+	}
+	if ctx.Err() != nil {
+		return r.stop(ctx)
+	}
+	if quorum := Quorum(r.p.o.Quorum, len(r.plan.Members)); len(r.authors) < quorum {
+		e := &council.Error{
+			Code: council.CodeNoQuorum, Fields: failed, RetryAfter: r.retryAfter(quorum - len(r.authors)),
+			Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(r.plan.Members), quorum),
+		}
+		if stageCtx.Err() != nil {
+			e.Code = council.CodeDeadline
+			e.Detail = "the time for the answers ran out: " + e.Detail
+		}
+		return e
+	}
+	r.warnOfFastestOnly(council.Stage1)
+	return r.stop(ctx)
+}
+
+// retryAfter returns after what time the lacking number of failed members may answer,
+// at most maxRetryAfter. It is 0 when too few of their providers name a time.
+func (r *run) retryAfter(lacking int) time.Duration {
+	var seconds []float64
+	for _, a := range r.session.Stage1 {
+		if a.Error != nil && a.Error.RetryAfterS != nil {
+			seconds = append(seconds, *a.Error.RetryAfterS)
+		}
+	}
+	if len(seconds) < lacking {
+		return 0
+	}
+	slices.Sort(seconds)
+	return time.Duration(min(seconds[lacking-1], maxRetryAfter.Seconds()) * float64(time.Second))
+}

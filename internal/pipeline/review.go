@@ -1,0 +1,193 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
+	"github.com/councild/councild/internal/ranking"
+	"github.com/councild/councild/internal/stage2"
+)
+
+// review runs stage 2: orders, ballots, standings, audit. A single answer is not
+// reviewed. It returns the canonical slate.
+func (r *run) review(ctx context.Context) council.Slate {
+	meta := &r.session.Metadata
+	defer stopwatch(&meta.Timing.Stage2MS)()
+	slates := r.draw()
+	meta.LabelToModel = slates.Canonical.LabelToModel()
+	demographics := r.demographics(ctx)
+	if len(r.authors) >= 2 {
+		r.read(ctx, slates.Reviewer)
+		r.tally()
+	} else {
+		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
+	}
+	meta.DemographicDisagreement = demographics()
+	r.observe(council.EventStage2, meta.Tally)
+	return slates.Canonical
+}
+
+// demographics looks for demographic disagreement while the reviewers work, and stops
+// at the deadline of stage 2. The returned function waits for the result.
+func (r *run) demographics(ctx context.Context) (wait func() *council.DemographicDisagreement) {
+	if r.p.o.Lexicon == nil {
+		return func() *council.DemographicDisagreement { return nil }
+	}
+	var found *council.DemographicDisagreement
+	ended := r.beside(func() {
+		ctx, cancel := r.until(ctx, council.Stage2)
+		defer cancel()
+		found = disagreement.Detect(ctx, disagreement.Input{
+			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
+		})
+	})
+	return func() *council.DemographicDisagreement {
+		ended()
+		return found
+	}
+}
+
+// beside does work in a goroutine of its own. The returned function waits for its end.
+// A panic in the work ends the session.
+func (r *run) beside(work func()) (ended func()) {
+	done := make(chan *council.Error, 1)
+	go func() { done <- protect(r.log, work) }()
+	return func() {
+		failure := <-done
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.broken = cmp.Or(failure, r.broken)
+	}
+}
+
+// draw returns what the reviewers are shown.
+func (r *run) draw() anonymize.Slates {
+	return anonymize.Draw(anonymize.Options{
+		Seed: r.plan.Seed, Order: r.plan.Order, Authors: r.authors, Reviewers: ids(r.plan.Reviewers),
+		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.p.o.SelfReviewRate),
+	})
+}
+
+// read has the reviewers read their slates. It turns the ballots that count into votes,
+// and says what is missing.
+func (r *run) read(ctx context.Context, slates []council.Slate) {
+	for i, reviewer := range r.plan.Reviewers {
+		r.session.Metadata.ReviewerPositionMapping[reviewer.ID] = slates[i].Positions()
+	}
+	ctx, delivered, cancel := r.stragglerContext(ctx, council.Stage2, len(r.plan.Reviewers))
+	defer cancel()
+	r.session.Stage2 = stage2.Ask(ctx, r.meter, stage2.Input{
+		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
+		NewMarkers: anonymize.NewMarkers,
+	}, stage2.Options{Sampling: r.p.o.ReviewSampling, Repair: r.p.o.BallotRepair},
+		func(v council.Review) {
+			r.observe(council.EventBallot, v)
+			delivered(v.Status)
+		})
+
+	var partial []string
+	for _, v := range r.session.Stage2 {
+		switch {
+		case v.Error != nil:
+			r.degrade(council.Stage2, v.Model, v.Error)
+		case v.Status == council.OutcomeAbstained:
+			reason := cmp.Or(v.ParsedRanking.Reason, "the reviewer gave no reason")
+			r.degrade(council.Stage2, v.Model, &council.Failure{Code: council.FailAbstained, Message: reason})
+		default:
+			r.votes[v.Model] = vote(v)
+			if v.ParsedRanking.Partial(len(v.Slate)) {
+				partial = append(partial, v.Model)
+			}
+		}
+	}
+	if len(partial) > 0 {
+		r.warn(council.WarnPartialBallot, "answers are missing from the ballots of "+strings.Join(partial, ", "))
+	}
+	r.warnOfFastestOnly(council.Stage2)
+}
+
+// vote returns the ballot of a review as a vote on members.
+func vote(v council.Review) ranking.Vote {
+	vote := ranking.Vote{Reviewer: v.Model}
+	for _, shown := range v.Slate {
+		vote.Shown = append(vote.Shown, shown.Member)
+	}
+	for _, group := range v.ParsedRanking.Groups() {
+		place := make([]string, len(group))
+		for i, label := range group {
+			place[i] = v.LabelToModel[label].Model
+		}
+		vote.Places = append(vote.Places, place)
+	}
+	return vote
+}
+
+// tally counts the ballots and audits them.
+func (r *run) tally() {
+	meta := &r.session.Metadata
+	o := ranking.Options{
+		Candidates: r.authors, Votes: slices.Collect(maps.Values(r.votes)), Asked: r.asked(), Policy: r.p.o.PartialBallots,
+	}
+	result := ranking.Tally(o)
+	meta.AggregateRankings = result.Standings
+	meta.Agreement = ranking.Agree(o, r.plan.Seed)
+	if meta.Agreement.Ballots == 0 {
+		r.warn(council.WarnNoRanking, "no ballot could be counted: there is no ranking")
+	}
+	if result.PolicyChangesWinner {
+		r.warn(council.WarnPartialPolicy, "some ballots leave out answers, and how they are counted decides who wins: see "+
+			r.p.o.Settings.Of(council.SettingPartialBallots))
+	}
+	if slices.ContainsFunc(r.session.Stage2, func(v council.Review) bool { return len(v.Slate) == 1 }) {
+		r.warn(council.WarnOneCandidate, "a reviewer that has one answer to read cannot rank: two members cannot rank each other")
+	}
+	if r.p.o.Audit != nil {
+		meta.BiasAudit = new(bias.Audit(r.auditInput()))
+		meta.BiasIndicators = new(bias.Indicators(*meta.BiasAudit, meta.Agreement.KendallW))
+	}
+}
+
+// asked returns how many reviewers were asked to review each candidate, its own
+// author not counted.
+func (r *run) asked() map[string]int {
+	asked := map[string]int{}
+	for _, v := range r.session.Stage2 {
+		for _, s := range v.Slate {
+			if s.Member != v.Model {
+				asked[s.Member]++
+			}
+		}
+	}
+	return asked
+}
+
+// auditInput returns the session's scores as the audit wants them.
+func (r *run) auditInput() bias.AuditInput {
+	in := bias.AuditInput{Order: r.plan.Order, Thresholds: *r.p.o.Audit, Words: map[string]int{}}
+	for member, text := range r.answers {
+		in.Words[member] = len(strings.Fields(text))
+	}
+	for _, v := range r.session.Stage2 {
+		scores := scoresOf(v)
+		for position, shown := range v.Slate {
+			if score, ok := scores[shown.Label]; ok {
+				in.Scores = append(in.Scores, bias.Score{
+					Reviewer: v.Model, Candidate: shown.Member, Position: position, Own: shown.Member == v.Model, Value: score,
+				})
+			}
+		}
+	}
+	return in
+}
+
+// scoresOf returns the scores of a review. Only a ballot that counts has any.
+func scoresOf(v council.Review) map[council.Label]float64 {
+	return cmp.Or(v.ParsedRanking, &council.Ballot{}).Scores
+}

@@ -1,0 +1,66 @@
+package pipeline
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stage3"
+)
+
+// synthesise runs stage 3 with the answers in the order of the canonical slate.
+func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Error {
+	meta := &r.session.Metadata
+	defer stopwatch(&meta.Timing.Stage3MS)()
+	stageCtx, cancel := r.until(ctx, council.Stage3)
+	defer cancel()
+	standings := meta.AggregateRankings
+	if meta.Agreement.Ballots == 0 {
+		standings = nil
+	}
+	o := stage3.Options{Sampling: r.p.o.Sampling}
+	if r.plan.Deltas {
+		o.Observe = func(t council.EventType, data any) {
+			if ctx.Err() == nil { // a cancelled run has no fallback
+				r.observe(t, data)
+			}
+		}
+	}
+	counted := slices.DeleteFunc(slices.Clone(r.session.Stage2), func(v council.Review) bool {
+		return v.Status != council.OutcomeOK
+	})
+	synthesis, failed := stage3.Write(stageCtx, r.meter, stage3.Input{
+		Question: r.plan.Question(), Slate: slate, Answers: r.answers, Standings: standings, Reviews: counted,
+		NewMarkers: anonymize.NewMarkers, Chairmen: r.chairmen(standings), First: r.authors[0],
+	}, o)
+	if failure := r.stop(ctx); failure != nil && failure.Code != council.CodePartialRefused {
+		return failure
+	}
+	r.session.Stage3, r.session.Answer = &synthesis, synthesis.Response
+	r.session.Degradation = append(r.session.Degradation, failed...)
+	r.observe(council.EventStage3, synthesis)
+	return r.stop(ctx)
+}
+
+// chairmen returns the members that may write, in the order in which they are tried:
+// the chairman, then the configured fallbacks. Without fallbacks the other members that
+// answered follow, by rank, or in configured order if there is no ranking.
+func (r *run) chairmen(standings []council.Standing) []council.Member {
+	chairmen := slices.Clone(r.plan.Chairmen)
+	if len(chairmen) > 1 {
+		return chairmen
+	}
+	others := slices.DeleteFunc(slices.Clone(r.plan.Members), func(m council.Member) bool { return r.answers[m.ID] == "" })
+	rank := func(m council.Member) int {
+		return slices.IndexFunc(standings, func(s council.Standing) bool { return s.Model == m.ID })
+	}
+	slices.SortStableFunc(others, func(a, b council.Member) int { return cmp.Compare(rank(a), rank(b)) })
+	for _, m := range others {
+		if !slices.ContainsFunc(chairmen, func(c council.Member) bool { return c.Model == m.Model }) {
+			chairmen = append(chairmen, m)
+		}
+	}
+	return chairmen
+}
