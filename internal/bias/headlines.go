@@ -57,7 +57,7 @@ func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 		m.missing(withoutMembers(members, otherwise))
 		return
 	}
-	m.show(slices.MinFunc(tested, func(a, b *Metric) int { return cmp.Compare(*a.decisive(), *b.decisive()) }), len(tested))
+	m.showMember(slices.MinFunc(tested, func(a, b *Metric) int { return cmp.Compare(*a.decisive(), *b.decisive()) }), len(tested))
 	m.PValue = new(1.)
 	for _, member := range tested {
 		m.PValue = new(min(*m.PValue, *member.QValue))
@@ -295,7 +295,7 @@ func (h *findings) position() Metric {
 		return m
 	}
 	m.Members = h.effects(m, "position_effect", h.randomised[:], h.placed)
-	m.take(largest(pointers(m.Members)), len(m.Members))
+	m.takeFigure(largest(pointers(m.Members)), len(m.Members))
 	m.Test, m.PValue = omnibus(h.placed)
 	m.Members = append(m.Members, h.shapes(m)...)
 	return m
@@ -503,7 +503,7 @@ func (h *findings) sharedOrder() []Metric {
 	m.Members = h.effects(m, m.Name, h.shared[:], fits)
 	m.Delta, m.Reason = nil, sharedOrder
 	if best := largest(pointers(m.Members)); best != nil {
-		m.take(best, len(m.Members))
+		m.takeFigure(best, len(m.Members))
 	}
 	for i := range m.Members {
 		effect := &m.Members[i]
@@ -528,7 +528,7 @@ func (h *findings) judge(family []Metric) {
 		// The member of the least p may be too small to count where another is not, or have
 		// too few sessions for the level at which another counts.
 		if m.Subject != "" && len(passing) > 0 {
-			m.show(largest(passing), len(tested))
+			m.showMember(largest(passing), len(tested))
 		}
 		h.c.setVerdict(m)
 		if *m.Verdict != VerdictBias {

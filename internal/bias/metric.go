@@ -137,7 +137,7 @@ func (c *Collector) describe(m *Metric, what string) bool {
 		return false
 	case m.Clusters < c.o.MinSessions:
 		m.Verdict = new(VerdictInsufficient)
-		m.Reason = m.few(c.o.MinSessions, "a verdict")
+		m.Reason = m.tooFew(c.o.MinSessions, "a verdict")
 	default:
 		m.Reason = "descriptive: records of a session are not independent, so no test is made"
 	}
@@ -196,13 +196,13 @@ func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric 
 func (m *Metric) missing(reason string) {
 	m.Verdict, m.Reason = new(VerdictNotIdentified), reason
 	if m.Clusters > 0 && m.Clusters < preliminaryFrom {
-		m.Verdict, m.Reason = new(VerdictInsufficient), m.few(preliminaryFrom, "a test")
+		m.Verdict, m.Reason = new(VerdictInsufficient), m.tooFew(preliminaryFrom, "a test")
 	}
 }
 
-// few returns that there are fewer sessions than needed, or fewer questions where several
+// tooFew returns that there are fewer sessions than needed, or fewer questions where several
 // sessions asked the same.
-func (m *Metric) few(needed int, what string) string {
+func (m *Metric) tooFew(needed int, what string) string {
 	if m.Clusters < m.SampleSize {
 		return fmt.Sprintf("%d sessions asked the same questions, %d in all: %s takes %d", m.SampleSize, m.Clusters, what, needed)
 	}
@@ -309,17 +309,17 @@ func withoutMembers(members []Metric, otherwise string) string {
 	return otherwise
 }
 
-// show makes a headline show one of so many tested members.
-func (m *Metric) show(member *Metric, among int) {
-	m.take(member, among)
+// showMember makes a headline show one of so many tested members.
+func (m *Metric) showMember(member *Metric, among int) {
+	m.takeFigure(member, among)
 	m.Test, m.SecondFit = member.Test, member.SecondFit
 	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
 }
 
-// take takes over the figure of a member that was picked among so many. Because it was
+// takeFigure takes over the figure of a member that was picked among so many. Because it was
 // picked, the interval is wider than its own: it holds for all of them at once
 // (Bonferroni).
-func (m *Metric) take(from *Metric, among int) {
+func (m *Metric) takeFigure(from *Metric, among int) {
 	m.Subject, m.PointEstimate = from.Subject, from.PointEstimate
 	m.StandardError, m.StandardErrorCR1 = from.StandardError, from.StandardErrorCR1
 	e := stat.Effect{Estimate: *from.PointEstimate, SE: *from.StandardError, DF: from.Test.DF[0]}
@@ -360,7 +360,7 @@ func (m *Metric) passes() bool { return m.significant() && math.Abs(*m.PointEsti
 // setVerdict judges a metric that has a p and a q.
 func (c *Collector) setVerdict(m *Metric) {
 	if m.Clusters < c.o.MinSessions {
-		m.Verdict, m.Reason = new(VerdictInsufficient), m.few(c.o.MinSessions, "a verdict")
+		m.Verdict, m.Reason = new(VerdictInsufficient), m.tooFew(c.o.MinSessions, "a verdict")
 		return
 	}
 	verdict := VerdictInconclusive

@@ -68,7 +68,7 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 // leaderboard is GET /v1/leaderboard.
 func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r, "sessions", "days", "category", "format")
-	query := bias.Query{Sessions: p.count("sessions"), Days: p.count("days"), Category: p.category("category")}
+	query := bias.Query{Sessions: p.count("sessions"), Days: p.count("days"), Category: p.choice("category", "use one of", council.Categories())}
 	format := p.format("json", "text")
 	if err := p.err(); err != nil {
 		return err
@@ -139,10 +139,11 @@ func (p *parameters) count(name string) *int {
 	return &n
 }
 
-func (p *parameters) category(name string) string {
+// choice returns the value of a parameter that is one of known, "" when it is not given.
+func (p *parameters) choice(name, fix string, known []string) string {
 	value := p.get(name)
-	if value != "" && !slices.Contains(council.Categories(), value) {
-		p.refuse(name, fmt.Sprintf("%q is not a category", value), "use one of "+strings.Join(council.Categories(), ", "))
+	if value != "" && !slices.Contains(known, value) {
+		p.refuse(name, fmt.Sprintf("%q is not a %s", value, name), fix+" "+strings.Join(known, ", "))
 	}
 	return value
 }
@@ -163,10 +164,7 @@ func (p *parameters) time(name string) time.Time {
 // format returns the form that is wanted, one of known: by format, or else the
 // first that the Accept header names. The first one known is the default.
 func (p *parameters) format(known ...string) string {
-	if value := p.get("format"); value != "" {
-		if !slices.Contains(known, value) {
-			p.refuse("format", fmt.Sprintf("%q is not a format", value), "use "+strings.Join(known, ", "))
-		}
+	if value := p.choice("format", "use", known); value != "" {
 		return value
 	}
 	media := make([]string, len(known))
@@ -191,6 +189,7 @@ func accepted(r *http.Request, known ...string) string {
 	return known[0]
 }
 
+// err returns all problems as one error, by parameter; nil without any.
 func (p *parameters) err() error {
 	if len(p.problem) == 0 {
 		return nil
