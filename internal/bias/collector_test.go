@@ -171,8 +171,12 @@ func TestWindow(t *testing.T) {
 		{"just before it", 0, 30, []council.BiasMetricRecord{at("edge", 30*day+1)}, []string{}, 0},
 		{"a clock five minutes ahead", 0, 0, []council.BiasMetricRecord{at("ahead", -5*time.Minute)}, []string{"ahead"}, 0},
 		{"a clock further ahead", 1, 0, []council.BiasMetricRecord{fresh, at("ahead", -5*time.Minute-1)}, []string{"fresh"}, 1},
-		{"the same instant, the greater id is newer", 2, 0, []council.BiasMetricRecord{at("c", day), at("a", day), at("b", day)},
-			[]string{"b", "c"}, 0},
+		{
+			"the same instant, the greater id is newer", 2, 0,
+			[]council.BiasMetricRecord{at("c", day), at("a", day), at("b", day)},
+			[]string{"b", "c"},
+			0,
+		},
 		{"a session that was dropped does not return", 1, 0, []council.BiasMetricRecord{old, week, fresh, old, week}, []string{"fresh"}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
