@@ -43,24 +43,29 @@ func TestRankValues(t *testing.T) {
 	}{
 		{"empty", Vote{Reviewer: "x", Shown: []string{"a", "b"}}, map[string]float64{}},
 		{
-			"order", Vote{Reviewer: "x", Shown: []string{"a", "b", "c"}, Places: [][]string{{"c"}, {"a"}, {"b"}}},
+			"order",
+			Vote{Reviewer: "x", Shown: []string{"a", "b", "c"}, Places: [][]string{{"c"}, {"a"}, {"b"}}},
 			map[string]float64{"c": 0, "a": 1, "b": 2},
 		},
 		{"partial", Vote{Reviewer: "x", Shown: []string{"a", "b", "c"}, Places: [][]string{{"c"}}}, map[string]float64{"c": 0}},
 		{
-			"ties", Vote{Reviewer: "x", Shown: []string{"a", "b", "c", "d"}, Places: [][]string{{"a"}, {"b", "c", "d"}}},
+			"ties",
+			Vote{Reviewer: "x", Shown: []string{"a", "b", "c", "d"}, Places: [][]string{{"a"}, {"b", "c", "d"}}},
 			map[string]float64{"a": 0, "b": 2, "c": 2, "d": 2},
 		},
 		{
-			"own closed up", Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a"}, {"b"}, {"c"}}},
+			"own closed up",
+			Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a"}, {"b"}, {"c"}}},
 			map[string]float64{"b": 0, "c": 1},
 		},
 		{
-			"own in a tie", Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a", "b"}, {"c"}}},
+			"own in a tie",
+			Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a", "b"}, {"c"}}},
 			map[string]float64{"b": 0, "c": 1},
 		},
 		{
-			"repeated, not shown", Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: [][]string{{"z"}, {"b"}, {"b", "a"}}},
+			"repeated, not shown",
+			Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: [][]string{{"z"}, {"b"}, {"b", "a"}}},
 			map[string]float64{"b": 0, "a": 1},
 		},
 	} {
