@@ -243,7 +243,8 @@ func benchSession(rng *rand.Rand, number int, start time.Time) (records []counci
 			ReviewerID: fmt.Sprintf("maker/model-%d", reviewer), ModelID: fmt.Sprintf("maker/model-%d", candidate),
 			Position: &position, NShown: 3, OrderDesign: council.OrderBalanced, ResponseLengthChars: 500 + rng.IntN(3000),
 			ScoreValue: new(max(1, min(10, math.Round(2*score)/2))), ScoreScale: council.ScoreScale,
-			RankValue: new(float64(position)), Status: council.BallotOK, Provider: council.ProviderPair{Reviewer: "maker", Candidate: "maker"},
+			RankValue: new(float64(position)), Status: council.BallotOK,
+			Provider: council.ProviderPair{Reviewer: "maker", Candidate: "maker"},
 		})
 	}
 	return records
