@@ -127,7 +127,7 @@ func TestReportReadsFromTheNewestFile(t *testing.T) {
 				t.Fatalf("seed %d, %+v: leaderboard (-all +from the newest):\n%s", seed, o, diff)
 			}
 			for f, err := range store.Files(path) {
-				if s, ok := f.Summary(); err == nil && ok && got.Excludes(s.Oldest, s.Newest) {
+				if s, summaryErr := f.Summary(); err == nil && summaryErr == nil && got.Excludes(s.Oldest, s.Newest) {
 					passed++
 				}
 			}
