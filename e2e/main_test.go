@@ -1,9 +1,9 @@
 // Package e2e drives the page in a headless browser, against the whole daemon and a
 // simulated provider. It needs Chromium: apt-get install chromium.
 //
-// Every test also fails when the page asks another origin for anything, offends
-// against its Content-Security-Policy, or throws. Screenshots go to the tests'
-// artifact directories (go test -artifacts).
+// Every test also fails when the page sends a request to another origin, violates its
+// Content-Security-Policy, or throws. Screenshots go to the tests' artifact directories
+// (go test -artifacts).
 package e2e
 
 import (
@@ -30,15 +30,15 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// patience is how long the page may take for one thing on a loaded machine.
-const patience = 30 * time.Second
+// pageTimeout is how long the page may take for one step on a loaded machine.
+const pageTimeout = 30 * time.Second
 
 // chromium is the browser that all tests share.
 var chromium context.Context
 
 func TestMain(m *testing.M) {
 	options := chromedp.DefaultExecAllocatorOptions[:]
-	if os.Geteuid() == 0 { // as in a container; Chromium has no sandbox there
+	if os.Geteuid() == 0 { // as in a container, where Chromium has no sandbox
 		options = append(options, chromedp.NoSandbox)
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), options...)
@@ -54,8 +54,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// daemon starts a councild whose providers are the models given, all of them
-// members unless env says otherwise, and returns its address.
+// daemon starts a councild whose simulated provider has the models given, and returns
+// its address. All models are members unless env says otherwise.
 func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string {
 	t.Helper()
 	var names []string
@@ -73,7 +73,8 @@ func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string 
 		}
 	}
 	base := map[string]string{
-		"ADDR": "127.0.0.1:0", "BASE_URL": sim.URL(), "MODELS": strings.Join(names, ","), "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
+		"ADDR": "127.0.0.1:0", "BASE_URL": sim.URL(), "MODELS": strings.Join(names, ","),
+		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
 		"LOG_FORMAT": "json", "DRAIN_TIMEOUT": "0s", "RANDOM_SEED": "1",
 	}
 	for _, vars := range []map[string]string{base, env} {
@@ -114,8 +115,8 @@ func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string 
 	}
 }
 
-// council is four members that answer at once.
-func council() []simllm.Model {
+// members are four models that answer at once.
+func members() []simllm.Model {
 	return []simllm.Model{{Name: "amber"}, {Name: "birch"}, {Name: "cedar"}, {Name: "dune"}}
 }
 
@@ -126,7 +127,7 @@ type tab struct {
 	origin string
 
 	mu     sync.Mutex // guards faults
-	faults []string   // what the page must not do
+	faults []string   // what the page did and must not do
 }
 
 // open opens the page of a daemon at a view, such as "#/report".
@@ -150,7 +151,7 @@ func newTab(parent context.Context, t *testing.T, origin string, options ...chro
 				p.fault("a request to " + e.Request.URL)
 			}
 		case *log.EventEntryAdded:
-			if e.Entry.Source != log.EntrySourceNetwork { // an answer of 401 is told there too
+			if e.Entry.Source != log.EntrySourceNetwork { // a 401 is logged there, too
 				p.fault(string(e.Entry.Source) + ": " + e.Entry.Text)
 			}
 		case *runtime.EventExceptionThrown:
@@ -183,7 +184,7 @@ func (p *tab) seen() []string {
 // do performs actions.
 func (p *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, pageTimeout)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		p.Fatal(err)
@@ -221,22 +222,22 @@ func value[T any](p *tab, expression string) T {
 // until waits until an expression holds in the page.
 func (p *tab) until(expression string) {
 	p.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	ctx, cancel := context.WithTimeout(p.ctx, pageTimeout)
 	defer cancel()
-	_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(
-		`new Promise((resolve) => { const look = () => (%s) ? resolve(true) : requestAnimationFrame(look); look(); })`, expression), chromedp.EvalAwaitPromise))
+	const promise = `new Promise((resolve) => { const look = () => (%s) ? resolve(true) : requestAnimationFrame(look); look(); })`
+	_, err := chromedp.Run(ctx, chromedp.Evaluate[bool](fmt.Sprintf(promise, expression), chromedp.EvalAwaitPromise))
 	if err != nil {
 		p.Fatalf("waiting for %s: %v\n%s", expression, err, p.text("body"))
 	}
 }
 
-// text returns what can be read in the element of a selector.
+// text returns the visible text of the element of a selector.
 func (p *tab) text(selector string) string {
 	p.Helper()
 	return value[string](p, fmt.Sprintf(`document.querySelector(%q).innerText`, selector))
 }
 
-// says waits until the element of a selector holds a text.
+// says waits until the element of a selector contains a text.
 func (p *tab) says(selector, text string) {
 	p.Helper()
 	p.until(fmt.Sprintf(`document.querySelector(%q)?.textContent.includes(%q)`, selector, text))
@@ -256,7 +257,7 @@ func (p *tab) ask(question string) {
 	p.until(`location.hash.startsWith("#/session/") && document.querySelector("#session .steps")`)
 }
 
-// session returns the session that is shown, as the daemon has it.
+// session returns the session that is shown, as the daemon answers it.
 func (p *tab) session() map[string]any {
 	p.Helper()
 	id := strings.TrimPrefix(value[string](p, `location.hash`), "#/session/")
@@ -294,8 +295,8 @@ func get[T any](t *testing.T, url string) T {
 	return v
 }
 
-// hold has models wait before tasks of the kinds given, until the function returned
-// lets one of them go on.
+// hold makes models wait before tasks of the kinds given, until the returned function
+// releases them.
 func hold(t *testing.T, models []simllm.Model, kinds ...simllm.TaskKind) (release func(simllm.TaskKind, ...string)) {
 	t.Helper()
 	type seat struct {

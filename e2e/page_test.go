@@ -36,7 +36,8 @@ const (
 
 // seats returns an expression for what a list says of each of its members.
 func seats(list string) string {
-	return fmt.Sprintf(`[...document.querySelectorAll('%s .seats > li')].map((item) => item.querySelector(".model").textContent + " " + item.querySelector(".state").textContent).join(", ")`, list)
+	const state = `(item) => item.querySelector(".model").textContent + " " + item.querySelector(".state").textContent`
+	return fmt.Sprintf(`[...document.querySelectorAll('%s .seats > li')].map(%s).join(", ")`, list, state)
 }
 
 // long is a synthesis that takes a while to stream.
@@ -65,9 +66,9 @@ func paragraphs(p *tab) string {
 	return value[string](p, `[...document.querySelectorAll('`+answer+` p')].map((p) => p.textContent).join("\n\n")`)
 }
 
-// Somebody asks, watches each step as it happens, and reads the result.
+// TestAskAndWatch asks, watches each step as it happens, and reads the result.
 func TestAskAndWatch(t *testing.T) {
-	models := council()
+	models := members()
 	release := hold(t, models, simllm.Question, simllm.Review)
 	writing(&models[0], long())
 	p := open(t, daemon(t, nil, models...), "")
@@ -113,7 +114,8 @@ func TestAskAndWatch(t *testing.T) {
 		standing := s.(map[string]any)
 		want = append(want, fmt.Sprintf("%v %v %.2f", standing["final_rank"], standing["model"], standing["borda_normalized"]))
 	}
-	got := value[[]string](p, `[...document.querySelectorAll('`+ranking+` tbody tr')].map((row) => [0, 1, 2].map((i) => row.cells[i].textContent).join(" "))`)
+	got := value[[]string](p, `[...document.querySelectorAll('`+ranking+` tbody tr')]`+
+		`.map((row) => [0, 1, 2].map((i) => row.cells[i].textContent).join(" "))`)
 	if !slices.Equal(got, want) {
 		t.Errorf("the ranking reads %q, want %q", got, want)
 	}
@@ -121,7 +123,9 @@ func TestAskAndWatch(t *testing.T) {
 	first := session["stage2"].([]any)[0].(map[string]any)
 	p.do(chromedp.Click(chromedp.CSS(reviews + " summary")))
 	p.until(`document.querySelector('` + reviews + ` details[open] tbody tr')`)
-	for _, row := range value[[][]string](p, `[...document.querySelector('`+reviews+` details[open] tbody').rows].map((row) => [...row.cells].map((cell) => cell.textContent))`) {
+	rows := value[[][]string](p, `[...document.querySelector('`+reviews+` details[open] tbody').rows]`+
+		`.map((row) => [...row.cells].map((cell) => cell.textContent))`)
+	for _, row := range rows {
 		seat := first["label_to_model"].(map[string]any)[row[0]].(map[string]any)
 		ballot := first["parsed_ranking"].(map[string]any)
 		place := slices.Index(ballot["ranking"].([]any), any(row[0])) + 1
@@ -136,10 +140,10 @@ func TestAskAndWatch(t *testing.T) {
 	}
 }
 
-// A reload in the middle of the reviews, and one in the middle of the answer, goes
-// on where the session is.
+// TestReload reloads in the middle of the reviews and of the answer. The page continues
+// where the session is.
 func TestReload(t *testing.T) {
-	models := council()
+	models := members()
 	release := hold(t, models, simllm.Review)
 	writing(&models[0], long())
 	p := open(t, daemon(t, nil, models...), "")
@@ -162,7 +166,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// line is a proxy whose responses can be lost.
+// line is a proxy that can lose responses.
 type line struct {
 	http.Handler
 
@@ -227,9 +231,10 @@ func (w *cutWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// A line that is cut, also in the middle of an event, loses and repeats nothing.
+// TestCutLine cuts the connection, also in the middle of an event. Nothing is lost and
+// nothing is repeated.
 func TestCutLine(t *testing.T) {
-	models := council()
+	models := members()
 	writing(&models[0], long())
 	l := &line{first: 500}
 	p := open(t, l.start(t, daemon(t, nil, models...)), "")
@@ -244,20 +249,21 @@ func TestCutLine(t *testing.T) {
 		t.Errorf("the answer reads %q", got)
 	}
 	if value[bool](p, `[...document.querySelectorAll("#session .notice")].some((n) => n.checkVisibility())`) {
-		t.Errorf("the page still complains: %s", p.text("#session"))
+		t.Errorf("the page still shows a notice: %s", p.text("#session"))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.since) != 3 || l.since[0] != "" || l.since[2] == "" {
-		t.Errorf("the page came back behind the events %q", l.since)
+		t.Errorf("the page asked for the events after %q", l.since)
 	}
 }
 
-// A question whose answer of 202 is lost is asked again, and is one session.
+// TestLostReply loses the 202 for a question. The page asks again, and it stays one
+// session.
 func TestLostReply(t *testing.T) {
 	l := &line{}
 	l.lose.Store(true)
-	p := open(t, l.start(t, daemon(t, nil, council()...)), "")
+	p := open(t, l.start(t, daemon(t, nil, members()...)), "")
 	p.ask("Was I heard?")
 	p.says(said, "The answer is complete.")
 	list := get[struct{ Sessions []any }](t, p.origin+"/v1/council")
@@ -266,11 +272,12 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
-// What is missing, and who stood in, is said at the top.
+// TestDegraded holds that the page says above the answer what is missing and which model
+// took over.
 func TestDegraded(t *testing.T) {
 	broken := []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}
 	origin := daemon(t, map[string]string{"CHAIRMAN": "down", "MODELS": "amber,birch,cedar,down"},
-		append(council(), simllm.Model{Name: "down", Faults: broken})...)
+		append(members(), simllm.Model{Name: "down", Faults: broken})...)
 	p := open(t, origin, "")
 	p.ask("Who is missing?")
 	p.says(said, "The answer is degraded.")
@@ -280,7 +287,8 @@ func TestDegraded(t *testing.T) {
 			t.Errorf("%q is not said in %q", want, notice)
 		}
 	}
-	if !value[bool](p, `document.querySelector("#session .notice.warn").getBoundingClientRect().top < document.querySelector('`+answer+`').getBoundingClientRect().top`) {
+	if !value[bool](p, `document.querySelector("#session .notice.warn").getBoundingClientRect().top < `+
+		`document.querySelector('`+answer+`').getBoundingClientRect().top`) {
 		t.Error("it is not said above the answer")
 	}
 	p.says(answers+" .seats > li:last-child", "failed")
@@ -289,11 +297,15 @@ func TestDegraded(t *testing.T) {
 
 func TestTooFewAnswers(t *testing.T) {
 	broken := []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}
-	p := open(t, daemon(t, nil, simllm.Model{Name: "amber"}, simllm.Model{Name: "down", Faults: broken}, simllm.Model{Name: "out", Faults: broken}), "")
+	p := open(t, daemon(t, nil,
+		simllm.Model{Name: "amber"}, simllm.Model{Name: "down", Faults: broken}, simllm.Model{Name: "out", Faults: broken}), "")
 	p.ask("Is there a quorum?")
 	p.says(said, "The session failed.")
-	if notice := p.text("#session .notice.bad"); !strings.Contains(notice, "Too few members answered") || !strings.Contains(notice, "down: ") {
-		t.Errorf("the failure reads %q", notice)
+	notice := p.text("#session .notice.bad")
+	for _, want := range []string{"Too few members answered", "down: "} {
+		if !strings.Contains(notice, want) {
+			t.Errorf("the failure lacks %q: %q", want, notice)
+		}
 	}
 	if got := value[string](p, seats(answers)); got != "amber done, down failed, out failed" {
 		t.Errorf("the members read %q", got)
@@ -304,7 +316,7 @@ func TestTooFewAnswers(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
-	models := council()
+	models := members()
 	hold(t, models, simllm.Review)
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("Shall we stop?")
@@ -319,9 +331,10 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// The list has the sessions of this daemon, whoever began them, and opens them.
+// TestSessions holds that the list has all sessions of the daemon, also those of another
+// browser, and opens them.
 func TestSessions(t *testing.T) {
-	models := council()
+	models := members()
 	release := hold(t, models, simllm.Review)
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("Which comes first?")
@@ -345,23 +358,24 @@ func TestSessions(t *testing.T) {
 	other.says("#session .notice.bad", "there is no session")
 }
 
-// A question that is refused stays in its field, with the reason under it.
+// TestRefusedQuestion holds that a refused question stays in its field, with the reason
+// under it.
 func TestRefusedQuestion(t *testing.T) {
-	p := open(t, daemon(t, map[string]string{"MAX_QUERY_BYTES": "10"}, council()...), "")
+	p := open(t, daemon(t, map[string]string{"MAX_QUERY_BYTES": "10"}, members()...), "")
 	p.do(chromedp.SendKeys(chromedp.ID("query"), "This is more than ten bytes"))
 	p.press("\r")
 	p.says("#ask-problem", "query: ")
-	// The driver types the line break of Enter whatever the page makes of the key.
+	// The driver types the line break of Enter even though the page handles the key.
 	if kept := value[string](p, `document.getElementById("query").value.trim()`); kept != "This is more than ten bytes" {
 		t.Errorf("the field holds %q", kept)
 	}
 }
 
-// With tokens the page asks for one, again after a wrong one, and keeps it for the
-// tab only and out of the address.
+// TestToken holds that the page asks for a token where one is needed, and again after a
+// wrong one. It keeps the token for the tab only, and out of the address.
 func TestToken(t *testing.T) {
 	const token = "a-token-of-sixteen-and-more"
-	p := open(t, daemon(t, map[string]string{"API_TOKENS": token}, council()...), "")
+	p := open(t, daemon(t, map[string]string{"API_TOKENS": token}, members()...), "")
 	p.until(`document.getElementById("token").open`)
 	p.shot("token")
 	p.press("a-wrong-token-of-some-length\r")
@@ -388,15 +402,17 @@ func TestToken(t *testing.T) {
 func simulated(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	if code := cli.Main(t.Context(), cli.IO{Args: []string{"simulate", "--out", path, "--sessions", "100"}, Stdout: io.Discard, Stderr: os.Stderr}); code != 0 {
+	args := []string{"simulate", "--out", path, "--sessions", "100"}
+	if code := cli.Main(t.Context(), cli.IO{Args: args, Stdout: io.Discard, Stderr: os.Stderr}); code != 0 {
 		t.Fatalf("simulate exited with %d", code)
 	}
 	return path
 }
 
-// The report draws each interval, and has the same figures as a table.
+// TestReport holds that the report draws each interval and has the same figures in a
+// table.
 func TestReport(t *testing.T) {
-	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, council()...), "#/report")
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...), "#/report")
 	p.until(`document.querySelector("#report table")`)
 	type metric struct {
 		Estimate *float64 `json:"point_estimate"`
@@ -440,7 +456,7 @@ func TestReport(t *testing.T) {
 		}
 	}
 	if points == rows || intervals == 0 {
-		t.Fatal("the report leaves nothing open, or everything")
+		t.Fatal("all figures of the report are known, or no interval is")
 	}
 	for what, want := range map[string]int{`.estimate`: points, `.interval`: intervals, `.figure tbody tr`: rows} {
 		if got := value[int](p, `document.querySelectorAll("#report `+what+`").length`); got != want {
@@ -470,7 +486,8 @@ func TestReport(t *testing.T) {
 	for _, e := range board.Entries {
 		want = append(want, fmt.Sprintf("%s %.2f", e.Model, e.Borda))
 	}
-	got := value[[]string](p, `[...document.querySelector("#leaderboard tbody").rows].map((row) => row.cells[1].textContent + " " + row.cells[2].textContent)`)
+	got := value[[]string](p, `[...document.querySelector("#leaderboard tbody").rows]`+
+		`.map((row) => row.cells[1].textContent + " " + row.cells[2].textContent)`)
 	if !slices.Equal(got, want) || len(want) == 0 {
 		t.Errorf("the leaderboard reads %q, want %q", got, want)
 	}
@@ -478,15 +495,16 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportOfNothing(t *testing.T) {
-	p := open(t, daemon(t, nil, council()...), "#/report")
+	p := open(t, daemon(t, nil, members()...), "#/report")
 	p.says("#report", "10 more sessions needed")
 	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
 	p.says("#leaderboard", "No session holds a ballot")
 }
 
-// Everything can be done without a mouse, in the order in which it stands.
+// TestKeyboard holds that everything can be done without a mouse, in the order of the
+// page.
 func TestKeyboard(t *testing.T) {
-	p := open(t, daemon(t, nil, council()...), "")
+	p := open(t, daemon(t, nil, members()...), "")
 	p.until(`!document.getElementById("ask").hidden`)
 	focused := func() string {
 		return value[string](p, `(document.activeElement.id || document.activeElement.textContent).trim()`)
@@ -531,9 +549,9 @@ func TestKeyboard(t *testing.T) {
 	p.until(`!document.querySelector('` + answers + ` details').open`)
 }
 
-// Nothing moves for readers who want that.
+// TestReducedMotion holds that nothing moves for readers who prefer that.
 func TestReducedMotion(t *testing.T) {
-	models := council()
+	models := members()
 	hold(t, models, simllm.Question)
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("Does it move?")
@@ -548,19 +566,29 @@ func TestReducedMotion(t *testing.T) {
 	}
 }
 
-// axe-core finds nothing to object to in any view, light or dark.
+// show opens the view of a section, and waits for its table or list.
+func (p *tab) show(view string) {
+	p.Helper()
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + strings.TrimPrefix(view, "ask") + `"`))
+	p.until(`!document.getElementById("` + view + `").hidden`)
+	p.until(`document.querySelector("#` + view + ` :is(table, #sessions li)")`)
+}
+
+// TestAccessible holds that axe-core finds no violation in any view, light or dark.
 func TestAccessible(t *testing.T) {
 	axe, err := os.ReadFile("testdata/axe/axe.min.js")
 	if err != nil {
 		t.Fatal(err)
 	}
 	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}}
-	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, append(council(), down)...), "")
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, append(members(), down)...), "")
 	check := func(view string) {
 		t.Helper()
 		for _, scheme := range []string{"light", "dark"} {
 			p.look(1100, 900, scheme)
-			found := value[[]string](p, `axe.run().then((r) => r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html + ": " + n.failureSummary)).concat(r.passes.length < 10 ? ["hardly anything was checked"] : []))`)
+			found := value[[]string](p, `axe.run().then((r) =>
+				r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html + ": " + n.failureSummary))
+				.concat(r.passes.length < 10 ? ["hardly anything was checked"] : []))`)
 			for _, violation := range found {
 				t.Errorf("%s, %s: %s", view, scheme, violation)
 			}
@@ -573,25 +601,23 @@ func TestAccessible(t *testing.T) {
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = true; })`))
 	check("session")
 	for _, view := range []string{"ask", "report", "leaderboard"} {
-		p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + strings.TrimPrefix(view, "ask") + `"`))
-		p.until(`!document.getElementById("` + view + `").hidden && document.querySelector("#` + view + ` :is(table, #sessions li)")`)
+		p.show(view)
 		check(view)
 	}
 	p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("token").showModal()`))
 	check("token")
 }
 
-// Nothing is wider than a phone, except tables, which scroll by themselves.
+// TestPhone holds that nothing is wider than a phone. Tables scroll by themselves.
 func TestPhone(t *testing.T) {
-	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, council()...), "")
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...), "")
 	p.look(360, 740, "light")
 	p.ask("Does it fit? " + strings.Repeat("Averylongwordwithoutanyspace", 10))
 	p.says(said, "The answer is complete.")
 	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = true; })`))
 	for _, view := range []string{"session", "ask", "report", "leaderboard"} {
 		if view != "session" {
-			p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + strings.TrimPrefix(view, "ask") + `"`))
-			p.until(`!document.getElementById("` + view + `").hidden && document.querySelector("#` + view + ` :is(table, #sessions li)")`)
+			p.show(view)
 		}
 		if width := value[int](p, `document.scrollingElement.scrollWidth`); width > 360 {
 			t.Errorf("%s is %d pixels wide", view, width)
@@ -600,12 +626,13 @@ func TestPhone(t *testing.T) {
 	}
 }
 
-// Whatever models write stays text, wherever it is shown.
+// TestHostileText holds that texts of models stay text wherever they are shown.
 func TestHostileText(t *testing.T) {
 	const line = `<script>window.harmed = 1</script><img src=x onerror="window.harmed = 1"><svg onload="window.harmed = 1"></svg>`
-	const hostile = line + "\n\n" + `**<b onmouseover="window.harmed = 1">bold</b>** [a link](javascript:window.harmed=1) ` + "`<i>code</i>`" +
+	const hostile = line + "\n\n" +
+		`**<b onmouseover="window.harmed = 1">bold</b>** [a link](javascript:window.harmed=1) ` + "`<i>code</i>`" +
 		"\n\n```<u>\n</code></pre><script>window.harmed = 1</script>\n```\n\n# <h1>x\n- <li>y\n"
-	models := council()
+	models := members()
 	for i := range models {
 		models[i].Reply = func(task simllm.Task) (string, bool) {
 			if task.Kind != simllm.Review {
@@ -627,11 +654,15 @@ func TestHostileText(t *testing.T) {
 		t.Errorf("the question reads %q", got)
 	}
 	for _, list := range []string{answers, reviews} {
-		if n := value[int](p, `[...document.querySelectorAll('`+list+` details')].filter((d) => d.textContent.includes("<img src=x onerror=")).length`); n != 4 {
+		n := value[int](p, `[...document.querySelectorAll('`+list+` details')]`+
+			`.filter((d) => d.textContent.includes("<img src=x onerror=")).length`)
+		if n != 4 {
 			t.Errorf("%d of 4 texts are shown as written: %s", n, p.text(list))
 		}
 	}
-	if found := value[[]string](p, `[...document.querySelectorAll("main :is(script, img, svg:not(.bar), b, i, u, [onmouseover], [onerror], [onload], a[href^=javascript])")].map((n) => n.outerHTML)`); len(found) > 0 {
+	const elements = "script, img, svg:not(.bar), b, i, u, [onmouseover], [onerror], [onload], a[href^=javascript]"
+	found := value[[]string](p, `[...document.querySelectorAll("main :is(`+elements+`)")].map((n) => n.outerHTML)`)
+	if len(found) > 0 {
 		t.Errorf("texts became elements: %q", found)
 	}
 	if value[bool](p, `"harmed" in window`) {
@@ -640,26 +671,28 @@ func TestHostileText(t *testing.T) {
 	p.shot("hostile")
 }
 
-// The policy refuses what a mistake of the page would let in. It also shows that
-// the tests notice.
+// TestPolicy holds that the policy refuses what a mistake in the page would let in, and
+// that the tests notice such an attempt.
 func TestPolicy(t *testing.T) {
-	origin := daemon(t, nil, council()...)
+	origin := daemon(t, nil, members()...)
 	elsewhere, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = elsewhere.Close() })
 	for name, attack := range map[string]string{
-		"inline script": `const s = document.createElement("script"); try { s.text = "window.harmed = 1"; } catch {} document.body.append(s);`,
-		"inline style":  `document.body.setAttribute("style", "color: red");`,
-		"markup":        `try { document.body.innerHTML = "<p>x</p>"; } catch {}`,
-		"image":         `new Image().src = "http://` + elsewhere.Addr().String() + `/x.png";`,
-		"call":          `fetch("http://` + elsewhere.Addr().String() + `/").catch(() => {});`,
+		"inline script": `const s = document.createElement("script");
+			try { s.text = "window.harmed = 1"; } catch {} document.body.append(s);`,
+		"inline style": `document.body.setAttribute("style", "color: red");`,
+		"markup":       `try { document.body.innerHTML = "<p>x</p>"; } catch {}`,
+		"image":        `new Image().src = "http://` + elsewhere.Addr().String() + `/x.png";`,
+		"call":         `fetch("http://` + elsewhere.Addr().String() + `/").catch(() => {});`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := open(t, origin, "")
 			p.until(`!document.getElementById("ask").hidden`)
-			p.do(chromedp.Evaluate[chromedp.Void](`{ addEventListener("securitypolicyviolation", () => { window.refused = true; }); ` + attack + ` }`))
+			const listen = `addEventListener("securitypolicyviolation", () => { window.refused = true; });`
+			p.do(chromedp.Evaluate[chromedp.Void](`{ ` + listen + attack + ` }`))
 			p.until(`window.refused`)
 			if value[bool](p, `"harmed" in window || document.body.style.color === "red" || document.body.children.length < 3`) {
 				t.Error("the attack had an effect")

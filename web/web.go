@@ -1,11 +1,12 @@
 // Package web embeds the page that the daemon serves at /. It is HTML, CSS and ES
-// modules as a browser reads them: nothing is built, nothing is fetched from
-// elsewhere, and what models wrote becomes text nodes and never markup.
+// modules as a browser reads them. There is no build step, and the page loads nothing
+// from elsewhere. Texts of models become text nodes and never markup. The package
+// leaves to others to serve the files, and to the HTTP interface everything else.
 package web
 
 import "embed"
 
-// Files holds index.html and what it loads, in assets.
+// Files holds index.html and the files that it loads, in assets.
 //
 //go:embed index.html assets
 var Files embed.FS

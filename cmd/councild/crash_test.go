@@ -21,9 +21,9 @@ import (
 
 var crashRounds = flag.Int("crash", 10, "how often TestFaultF22KillNine kills the daemon")
 
-// The daemon is killed under load, at any moment, again and again on one store
-// that rotates and compresses meanwhile. kill -9 leaves what was written to the
-// operating system, so that holds with BIAS_FSYNC=off as well.
+// The daemon is killed under load at random times, many times on one store that rotates
+// and compresses meanwhile. kill -9 does not lose what was written to the operating
+// system, so the promise also holds with BIAS_FSYNC=off.
 func TestFaultF22KillNine(t *testing.T) {
 	sim := daemontest.Provider(t, daemontest.Members()...)
 	path := filepath.Join(t.TempDir(), "records.jsonl")
@@ -74,8 +74,8 @@ func TestFaultF22KillNine(t *testing.T) {
 		*crashRounds, len(kept), torn, len(segments))
 }
 
-// load has eight callers ask the daemon, and returns what ends that: it calls kill
-// and notes in kept who had an answer before.
+// load has eight callers ask the daemon. The function that it returns calls kill, ends the
+// load, and notes in kept the sessions that were answered before.
 func load(t *testing.T, url string, kept map[string]bool) (killed func(kill func())) {
 	t.Helper()
 	var over atomic.Bool
@@ -109,7 +109,7 @@ func load(t *testing.T, url string, kept map[string]bool) (killed func(kill func
 	}
 }
 
-// answer asks once and returns the session, which has arrived as a whole.
+// answer asks once and returns the session, which must arrive as a whole.
 func answer(t *testing.T, client *http.Client, url string) (s council.Session, err error) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/v1/council", strings.NewReader(question))

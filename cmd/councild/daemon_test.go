@@ -23,7 +23,7 @@ const (
 	question = `{"query":"Which is the ` + marker + ` one?"}`
 )
 
-// daemon is a councild serve of its own process, over a provider in this one.
+// daemon is a councild serve in a process of its own, over a provider in this process.
 type daemon struct {
 	*process
 	daemontest.Caller
@@ -36,13 +36,13 @@ type daemon struct {
 	sessions map[string]bool // those with records, when the process has ended
 }
 
-// usage is what a process has open.
+// usage is what a process uses.
 type usage struct {
 	goroutines, descriptors, memory float64 // memory in bytes; 0: the system does not tell
 }
 
 // startDaemon starts a daemon whose members are the models given. A test ends it
-// with finish or ended; one that gives up before has it killed.
+// with finish or ended. Where a test fails before, the process is killed.
 func startDaemon(t *testing.T, models []simllm.Model, env ...string) *daemon {
 	t.Helper()
 	sim := daemontest.Provider(t, models...)
@@ -65,8 +65,8 @@ func startDaemon(t *testing.T, models []simllm.Model, env ...string) *daemon {
 		defer close(d.logged)
 		_, _ = d.stderr.WriteTo(&d.log)
 	}()
-	// The collectors of metrics are goroutines too, and how many of them a figure
-	// counts differs from one time to the next.
+	// Collecting metrics takes goroutines too, and their number differs from one time to
+	// the next.
 	for range 10 {
 		now := d.usage(t)
 		d.before = usage{max(d.before.goroutines, now.goroutines), max(d.before.descriptors, now.descriptors),
@@ -104,9 +104,9 @@ func (d *daemon) figure(t *testing.T, name string) float64 {
 	return f
 }
 
-// settles waits until the daemon has no more open than before. The provider is
-// closed first, for the daemon may keep idle connections to it.
-func (d *daemon) settles(t *testing.T) time.Duration {
+// waitUntilReleased waits until the daemon has no more goroutines and descriptors than
+// before. It closes the provider first: the daemon may keep idle connections to it.
+func (d *daemon) waitUntilReleased(t *testing.T) time.Duration {
 	t.Helper()
 	d.sim.Close()
 	d.Client.CloseIdleConnections()
@@ -124,10 +124,10 @@ func (d *daemon) settles(t *testing.T) time.Duration {
 	}
 }
 
-// finish stops the daemon when it has settled.
+// finish stops the daemon when it has released what it used.
 func (d *daemon) finish(t *testing.T) {
 	t.Helper()
-	d.settles(t)
+	d.waitUntilReleased(t)
 	d.terminate(t)
 	d.ended(t, 0)
 }
@@ -140,8 +140,8 @@ func (d *daemon) terminate(t *testing.T) {
 	}
 }
 
-// ended waits for the process to end, with this code, and looks at what it leaves
-// behind: a store that can be read, and no content in the log.
+// ended waits for the process to end with this code, and checks what it leaves: a store
+// that can be read, and a log without content.
 func (d *daemon) ended(t *testing.T, code int) {
 	t.Helper()
 	<-d.logged
@@ -174,7 +174,7 @@ func steady(latency time.Duration) []simllm.Model {
 	}
 }
 
-// waiting are two models that answer when they are let, and tell who asks.
+// waiting are two models that tell arrived of each request and answer after release.
 func waiting() (models []simllm.Model, arrived chan struct{}, release func()) {
 	arrived = make(chan struct{}, 1000)
 	gate := make(chan struct{})

@@ -78,7 +78,7 @@ func TestPagesNameKnownVariables(t *testing.T) {
 	}
 }
 
-// The commands of README.md are those of the binary, and its make targets exist.
+// README.md has the commands of the binary, and the make targets that pages name exist.
 func TestCommandsAreDocumented(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -117,7 +117,7 @@ func firsts(matches [][]string) []string {
 	return out
 }
 
-// Links between the pages lead somewhere.
+// The targets of links between the pages exist.
 func TestLinks(t *testing.T) {
 	pages, err := filepath.Glob("../../*.md")
 	if err != nil {

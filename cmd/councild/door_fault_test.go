@@ -16,8 +16,7 @@ import (
 	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
-// raw sends bytes as they are and returns what comes back until the connection
-// ends.
+// raw sends bytes as they are and returns everything that comes back on the connection.
 func raw(t *testing.T, address string, write func(conn net.Conn)) string {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
@@ -51,7 +50,7 @@ func TestFaultF18(t *testing.T) {
 	address := strings.TrimPrefix(d.Base, "http://")
 	auth := "POST /v1/council HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer " + token + "\r\n"
 
-	// The slow ones wait for their time together.
+	// The slow clients wait at the same time.
 	var slow sync.WaitGroup
 	headers, body := time.Duration(0), time.Duration(0)
 	begun := time.Now()
@@ -100,8 +99,8 @@ func TestFaultF18(t *testing.T) {
 		headers.Seconds(), body.Seconds(), idle, memory/(1<<20))
 }
 
-// idleConnections opens 10,000 connections, or as many as this process may, on
-// which nothing is said. A caller must get in meanwhile.
+// idleConnections opens 10,000 connections, or as many as this process may, and sends
+// nothing on them. A caller must be served meanwhile.
 func idleConnections(t *testing.T, d *daemon, address string) (opened int, memory float64) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -116,7 +115,7 @@ func idleConnections(t *testing.T, d *daemon, address string) (opened int, memor
 	var wg sync.WaitGroup
 	for range most {
 		wg.Go(func() {
-			// Those for whom there is no place wait in the kernel, or outside.
+			// Connections beyond the limit wait in the kernel, or are not made.
 			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 			if err != nil {
 				return
@@ -240,7 +239,7 @@ func (d *daemon) draining(t *testing.T) {
 }
 
 func TestFaultF21(t *testing.T) {
-	// In the middle of a session: it ends as if nothing had happened.
+	// SIGTERM during a session: the session ends as without a signal.
 	models, arrived, release := waiting()
 	d := startDaemon(t, models)
 	answer := d.ask(t)
@@ -255,7 +254,7 @@ func TestFaultF21(t *testing.T) {
 		t.Errorf("%d sessions have records", n)
 	}
 
-	// The drain time passes: the session is cancelled, and told so.
+	// The drain time passes: the session is cancelled, and its client is told so.
 	models, arrived, release = waiting()
 	defer release()
 	d = startDaemon(t, models, "LLM_COUNCIL_DRAIN_TIMEOUT=500ms")
@@ -340,7 +339,7 @@ func TestFaultF32(t *testing.T) {
 	}
 	expect("5,000 headers", 431, "POST", "/v1/council", question, flood...)
 
-	// No way of writing a path gets past the token.
+	// No spelling of a path avoids the token.
 	for _, path := range []string{
 		"/v1/council", "//v1/council", "/v1//council", "/v1/council/", "/./v1/council", "/healthz/../v1/council", "/v1/%63ouncil",
 		"/v1%2fcouncil", "/%2e%2e/v1/council",

@@ -35,7 +35,7 @@ func newTally() *tally {
 	return &tally{answers: map[string]int{}, took: map[string][]time.Duration{}}
 }
 
-// ask sends a question and counts what comes of it.
+// ask sends a question and counts its outcome.
 func (c *tally) ask(ctx context.Context, d *daemon, body string) {
 	begun := time.Now()
 	resp, answer, err := d.Send(ctx, "POST", "/v1/council", body)
@@ -66,13 +66,13 @@ func (c *tally) ask(ctx context.Context, d *daemon, body string) {
 	c.took[key] = append(c.took[key], took)
 }
 
-// Twice the capacity is offered, come what may: sessions go on as before, and the
-// rest is told so at once.
+// Clients offer twice the capacity, whatever the answers. Sessions run as before, and
+// further requests are refused at once.
 func TestFaultF19(t *testing.T) {
 	d := startDaemon(t, steady(100*time.Millisecond), "LLM_COUNCIL_LOG_LEVEL=info",
 		"LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(*overloadPlaces))
 
-	// The capacity: as many clients as places, each with its next question at once.
+	// The capacity is what as many clients as places reach, each without a pause.
 	best := newTally()
 	var clients sync.WaitGroup
 	begun := time.Now()
@@ -86,7 +86,7 @@ func TestFaultF19(t *testing.T) {
 	clients.Wait()
 	capacity := float64(best.answers["200 complete"]) / time.Since(begun).Seconds()
 
-	// Twice of it, in an open loop.
+	// Clients now offer twice that rate in an open loop.
 	over := newTally()
 	offered := 0
 	begun = time.Now()
@@ -114,8 +114,8 @@ func TestFaultF19(t *testing.T) {
 	if ratio := accepted / capacity; ratio < 0.5 { // five times the loss that is promised
 		t.Errorf("%.1f sessions/s under overload, %.1f at best", accepted, capacity)
 	}
-	// Clients, provider and daemon share the machine, whose other work slows most of
-	// the refusals down; one that waited for a place would slow all of them.
+	// Clients, provider and daemon share the machine, and other work slows down most
+	// refusals. A refusal that waited for a place would slow down all of them.
 	if quickest := quantile(refusals, 0.1); quickest > 25*time.Millisecond {
 		t.Errorf("nine tenths of the refusals took more than %s", quickest)
 	}
@@ -126,8 +126,8 @@ func TestFaultF19(t *testing.T) {
 		100*float64(prompt)/float64(max(len(refusals), 1)))
 }
 
-// troubled are four models of whose replies one in ten goes wrong, in every way
-// that there is.
+// troubled are four models. One in ten of their replies fails, in every way that the
+// simulated provider has.
 func troubled() []simllm.Model {
 	var faults []simllm.Fault
 	for _, kind := range slices.Concat(simllm.ResponseKinds(), simllm.BallotKinds()) {
@@ -144,8 +144,8 @@ func troubled() []simllm.Model {
 	return models
 }
 
-// TestSoak runs 200 clients over a provider with faults of all kinds: every
-// request is answered, and nothing grows.
+// TestSoak runs 200 clients over a provider with faults of all kinds. Every request must be
+// answered, and the daemon must not grow.
 func TestSoak(t *testing.T) {
 	const clients = 200
 	d := startDaemon(t, troubled(), "LLM_COUNCIL_LOG_LEVEL=info", "LLM_COUNCIL_MAX_SESSIONS="+strconv.Itoa(clients),
@@ -158,7 +158,7 @@ func TestSoak(t *testing.T) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(client)))
 			for i := 0; ; i++ {
-				// Each thinks for 4 to 12 seconds before it asks, at first for 0 to 8.
+				// Each client waits for 4 to 12 s before it asks, the first time for 0 to 8 s.
 				think := time.Duration((4 + 8*random.Float64()) * float64(time.Second))
 				if i == 0 {
 					think -= 4 * time.Second
@@ -186,7 +186,7 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	took := time.Since(begun)
-	settled := d.settles(t)
+	settled := d.waitUntilReleased(t)
 	after := d.usage(t)
 	cpu := d.figure(t, "process_cpu_seconds_total")
 	d.terminate(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
-// TestMain lets the test binary stand in for councild: a test starts itself with
-// the first of these variables set. The second limits its descriptors.
+// TestMain lets the test binary run as councild when the first of these variables is set.
+// The second variable limits its descriptors.
 func TestMain(m *testing.M) {
 	if os.Getenv("COUNCILD_TEST_MAIN") == "1" {
 		if n, err := strconv.ParseUint(os.Getenv("COUNCILD_TEST_DESCRIPTORS"), 10, 64); err == nil {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is a councild of its own.
+// process is a running councild.
 type process struct {
 	*exec.Cmd
 	stdout, stderr *bufio.Reader // to be read before Wait
@@ -66,7 +66,7 @@ func start(t *testing.T, env []string, args ...string) *process {
 	return p
 }
 
-// line reads up to the line that holds text, and returns what stands behind it.
+// line reads up to the first line that holds text, and returns the rest of that line.
 func line(t *testing.T, r *bufio.Reader, text string) string {
 	t.Helper()
 	for {

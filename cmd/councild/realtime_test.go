@@ -37,12 +37,12 @@ var realTime = flag.Duration("realtime", 6*time.Second,
 	"how long TestRealTime lasts at most: with 15m models take as long as real ones, with less proportionally less; "+
 		"from 1m on it also judges speed and memory")
 
-// scaled shortens a time of the real world to the length of the trial.
+// scaled shortens a real time in proportion to the length of the trial.
 func scaled(d time.Duration) time.Duration {
 	return time.Duration(float64(d) * float64(*realTime) / float64(realLength))
 }
 
-// dwell is how long a model takes for a task: 20 to 300 s, a chairman 12 to 120 s.
+// dwell returns how long a model takes for a task: 20 to 300 s, a chairman 12 to 120 s.
 // Both ends of the range are common.
 func dwell(task simllm.Task) time.Duration {
 	least, most := 20*time.Second, 300*time.Second
@@ -59,7 +59,7 @@ func dwell(task simllm.Task) time.Duration {
 	return time.Duration(float64(least) * math.Pow(float64(most)/float64(least), share))
 }
 
-// realModels are four members and a chairman who writes a word a second.
+// realModels are four members and a chairman that writes a word a second.
 func realModels(ctx context.Context) []simllm.Model {
 	reply := func(task simllm.Task) (string, bool) {
 		select {
@@ -152,7 +152,7 @@ func (w *watched) order(members int) {
 	}
 }
 
-// outcome is what became of one of the trial's sessions.
+// outcome is the outcome of one session of the trial.
 type outcome struct {
 	how     string // it was asked for
 	id      string
@@ -304,8 +304,8 @@ func (a asker) chat(ctx context.Context, query string, stream bool) (o outcome) 
 	return o
 }
 
-// ask asks the trial's 20 questions at once, in every way there is, and waits for
-// what comes of them.
+// ask asks the 20 questions of the trial at once, in every way that there is, and waits
+// for the outcomes.
 func (a asker) ask(ctx context.Context) []outcome {
 	outcomes := make([]outcome, 20)
 	var wg sync.WaitGroup
@@ -365,7 +365,7 @@ func (p *promises) keep(promise string, wrong []string, measured string, args ..
 	_, _ = fmt.Fprintf(p.rows, "%s\t%s\t%s\n", mark, promise, fmt.Sprintf(measured, args...))
 }
 
-// unless is a reason why a promise is not kept, where it is not.
+// unless returns nothing where a promise is kept, and otherwise the reason why it is not.
 func unless(kept bool, format string, args ...any) []string {
 	if kept {
 		return nil
@@ -444,7 +444,7 @@ func TestRealTime(t *testing.T) {
 		}
 	}
 	a.proxy.CloseIdleConnections()
-	settled := d.settles(t)
+	settled := d.waitUntilReleased(t)
 	after := d.usage(t)
 	d.terminate(t)
 	stopping := time.Now()

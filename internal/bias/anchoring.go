@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
+	"github.com/councild/councild/internal/stat"
 )
 
 // anchoring says how the quality of the answer shown first moves the scores of
@@ -60,7 +60,7 @@ func anchor(w window) anchoring {
 	}
 	effects, records := map[int]float64{}, 0
 	for p, r := range places {
-		effects[p] = stat.Mean(r, nil)
+		effects[p] = stat.Mean(r)
 		records += len(r)
 	}
 	left := residuals(sessions, len(w.names), func(s, i, j int) float64 {
@@ -84,8 +84,8 @@ func anchor(w window) anchoring {
 			if f < 0 || math.IsNaN(lead[f]) {
 				continue
 			}
-			all, mean, shown := nansum(left[s][i]), 0.0, 0.0
-			behind := func(j int) float64 { return lead[j] * (all - nansum(left[s][i][j:j+1])) }
+			all, mean, shown := stat.NaNSum(left[s][i]), 0.0, 0.0
+			behind := func(j int) float64 { return lead[j] * (all - stat.NaNSum(left[s][i][j:j+1])) }
 			for j := range lead {
 				if !math.IsNaN(lead[j]) {
 					mean += behind(j)
@@ -93,7 +93,7 @@ func anchor(w window) anchoring {
 				}
 			}
 			sum += behind(f) - mean/shown
-			weight += lead[f] * nansum(moved[s][i])
+			weight += lead[f] * stat.NaNSum(moved[s][i])
 			rests = true
 		}
 		if !rests {
@@ -111,10 +111,10 @@ func anchor(w window) anchoring {
 	for k, cluster := range order {
 		u[k] = sums[cluster]
 	}
-	if len(u) < 2 || constant(u) || weight == 0 {
+	if len(u) < 2 || stat.Constant(u) || weight == 0 {
 		return a
 	}
-	a.kappa, a.se = total/weight, math.Sqrt(float64(len(u)))*stat.StdDev(u, nil)/math.Abs(weight)
+	a.kappa, a.se = total/weight, math.Sqrt(float64(len(u)))*stat.StdDev(u)/math.Abs(weight)
 	return a
 }
 
@@ -123,7 +123,7 @@ func anchor(w window) anchoring {
 // shown to the reviewer. It is NaN for an answer that was not shown or that nobody
 // else scored.
 func (x *scores) leads() [][]float64 {
-	leads := matrix(len(x.reviewers), len(x.candidates), math.NaN())
+	leads := stat.Matrix(len(x.reviewers), len(x.candidates), math.NaN())
 	for j := range x.candidates {
 		sum, n := 0.0, 0.0
 		for i := range leads {
@@ -146,7 +146,7 @@ func (x *scores) leads() [][]float64 {
 	for _, lead := range leads {
 		shown := slices.DeleteFunc(slices.Clone(lead), math.IsNaN)
 		for j := range lead {
-			lead[j] -= stat.Mean(shown, nil)
+			lead[j] -= stat.Mean(shown)
 		}
 	}
 	return leads
@@ -159,7 +159,7 @@ func residuals(sessions []*scores, members int, value func(s, i, j int) float64)
 	all := make([][][]float64, len(sessions))
 	sums, counts := make([]float64, members), make([]float64, members)
 	for s, x := range sessions {
-		r := matrix(len(x.reviewers), len(x.candidates), math.NaN())
+		r := stat.Matrix(len(x.reviewers), len(x.candidates), math.NaN())
 		for i := range r {
 			for j := range r[i] {
 				if x.position[i][j] >= 0 && !math.IsNaN(x.y[i][j]) {
@@ -167,7 +167,7 @@ func residuals(sessions []*scores, members int, value func(s, i, j int) float64)
 				}
 			}
 		}
-		centre(r)
+		stat.CentreColumns(r)
 		for i, reviewer := range x.reviewers {
 			for _, v := range r[i] {
 				if !math.IsNaN(v) {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/councild/councild/internal/stat"
 )
 
 func TestAnchoringVectors(t *testing.T) {
@@ -20,7 +22,7 @@ func TestAnchoringVectors(t *testing.T) {
 		}
 		readVectors(t, name+".expected.json", &want)
 		a := anchor(windowOf(t, name+".jsonl"))
-		got := figures{a.kappa, a.kappa / a.se, studentP(a.kappa/a.se, float64(a.questions-1)), a.questions - 1}
+		got := figures{a.kappa, a.kappa / a.se, stat.StudentP(a.kappa/a.se, float64(a.questions-1)), a.questions - 1}
 		if diff := cmp.Diff(want.Estimates.Anchoring, got, cmpopts.EquateApprox(want.Tol, 0)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -45,7 +47,7 @@ func TestAnchoringOfUnbiasedWindows(t *testing.T) {
 			if a.se == 0 {
 				t.Fatalf("%s: nothing for seed %d", name, seed)
 			}
-			if studentP(a.kappa/a.se, float64(a.questions-1)) < 0.05 {
+			if stat.StudentP(a.kappa/a.se, float64(a.questions-1)) < 0.05 {
 				found++
 			}
 		}
@@ -76,7 +78,7 @@ func TestAnchoringNotIdentified(t *testing.T) {
 	}
 	nowhere := simulation{sessions: 20}.window(rng)
 	for s := range nowhere.sessions {
-		nowhere.sessions[s].position = matrix(5, 5, -1)
+		nowhere.sessions[s].position = stat.Matrix(5, 5, -1)
 	}
 	for name, w := range map[string]window{
 		"no session": {}, "one session": one, "one reviewer": alone, "positions unknown": nowhere,

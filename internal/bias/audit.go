@@ -5,9 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
-
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 const (
@@ -94,15 +93,15 @@ func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]f
 	for _, candidate := range slices.Sorted(maps.Keys(byCandidate)) {
 		if n, ok := in.Words[candidate]; ok {
 			words = append(words, float64(n))
-			means = append(means, stat.Mean(byCandidate[candidate], nil))
+			means = append(means, stat.Mean(byCandidate[candidate]))
 		}
 	}
 	a.SampleSizes.Answers = len(words)
-	r, ok := pearson(words, means)
+	r, ok := stat.Pearson(words, means)
 	if !ok {
 		return
 	}
-	p := pearsonP(r, len(words))
+	p := stat.PearsonP(r, len(words))
 	a.LengthScoreCorrelation, a.LengthScorePValue = &r, &p
 	if len(words) >= minScoredAnswers {
 		a.LengthBiasDetected = new(math.Abs(r) > in.Thresholds.LengthCorrelation && p < significance)
@@ -112,9 +111,9 @@ func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]f
 func auditPosition(a *council.BiasAudit, in AuditInput, scores []Score, byPosition map[int][]float64) {
 	means := make([]float64, 0, len(byPosition))
 	for _, position := range slices.Sorted(maps.Keys(byPosition)) {
-		means = append(means, stat.Mean(byPosition[position], nil))
+		means = append(means, stat.Mean(byPosition[position]))
 	}
-	variance := stat.PopVariance(means, nil)
+	variance := stat.PopVariance(means)
 	a.PositionScoreVariance = &variance
 	if in.Order == council.OrderBalanced && len(scores) >= minScoresPerPosition*len(means) &&
 		spread(scores, len(means), func(s Score) string { return s.Candidate }) &&
@@ -150,8 +149,8 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 	reviewers := slices.Sorted(maps.Keys(byReviewer))
 	means := make([]float64, 0, len(reviewers))
 	for _, reviewer := range reviewers {
-		mean, std := stat.PopMeanStdDev(byReviewer[reviewer], nil)
-		a.ReviewerMeanScores[reviewer], a.ReviewerScoreVariance[reviewer] = mean, std
+		mean := stat.Mean(byReviewer[reviewer])
+		a.ReviewerMeanScores[reviewer], a.ReviewerScoreVariance[reviewer] = mean, math.Sqrt(stat.PopVariance(byReviewer[reviewer]))
 		a.SampleSizes.Reviewers[reviewer] = len(byReviewer[reviewer])
 		means = append(means, mean)
 	}
@@ -161,8 +160,8 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 	// Two reviewers stand exactly one deviation from their median; the slack
 	// keeps rounding from naming them.
 	const slack = 1e-9
-	limit := stat.PopStdDev(means, nil) + slack
-	centre := median(means)
+	limit := math.Sqrt(stat.PopVariance(means)) + slack
+	centre := stat.Median(means)
 	for i, reviewer := range reviewers {
 		switch {
 		case means[i] < centre-limit:
@@ -185,23 +184,20 @@ func reviewerEffect(given []Score) *council.ReviewerEffect {
 	slices.Sort(reviewers)
 	slices.Sort(candidates)
 	reviewers, candidates = slices.Compact(reviewers), slices.Compact(candidates)
-	m, n := len(reviewers), len(candidates)
-	x := scores{reviewers: make([]int, m), candidates: make([]int, n), y: matrix(m, n, math.NaN()), own: matrix(m, n, false)}
+	y := stat.Matrix(len(reviewers), len(candidates), math.NaN())
 	for _, s := range given {
 		i, _ := slices.BinarySearch(reviewers, s.Reviewer)
 		j, _ := slices.BinarySearch(candidates, s.Candidate)
-		x.y[i][j] = s.Value
+		y[i][j] = s.Value
 	}
-	fit := x.severity()
+	fit := stat.FitTwoWay(y)
 	const exact = 1e-9 // what rounding leaves of a table without noise
-	if fit.df < 1 || fit.squares < exact {
+	if fit.DF < 1 || fit.Squares < exact {
 		return nil
 	}
-	centre(x.y)
-	alone := squares(x.y) // what the answers alone leave
-	e := council.ReviewerEffect{DF: []int{m - 1, int(fit.df)}}
-	e.F = max(0, alone-fit.squares) / float64(e.DF[0]) / (fit.squares / fit.df)
-	e.PValue = fisherP(e.F, float64(e.DF[0]), float64(e.DF[1]))
+	e := council.ReviewerEffect{DF: []int{len(reviewers) - 1, int(fit.DF)}}
+	e.F = max(0, fit.ColumnSquares-fit.Squares) / float64(e.DF[0]) / (fit.Squares / fit.DF)
+	e.PValue = stat.FisherP(e.F, float64(e.DF[0]), float64(e.DF[1]))
 	return &e
 }
 

@@ -21,19 +21,28 @@ const (
 // Options are the settings of a Collector.
 type Options struct {
 	Now            time.Time // the report's date and the end of its window; required
-	WindowSessions int       // the newest this many sessions; 0: no limit
-	WindowDays     int       // sessions started within this many times 24 h before Now; 0: no limit
+	WindowSessions int       // for a query without Sessions
+	WindowDays     int       // for a query without Days
 	// MinSessions is how many sessions a verdict takes; below it figures count as
 	// preliminary. 0 stands for ADR-018's 20.
 	MinSessions int
+	Settings    council.SettingNames // for the reasons of what is not reported
+	Query
+}
 
-	Since         time.Time // sessions that started then or later; zero: no limit
-	Until         time.Time // sessions that started before then; zero: no limit
-	ConfigVersion string    // records of this council_config_version; "": all
+// Query says of what a report or a leaderboard is wanted. Nil and zero values do not
+// limit it further than the other settings of the Collector.
+type Query struct {
+	Sessions *int // the newest this many sessions; 0: no limit
+	Days     *int // sessions started within this many times 24 h before Now; 0: no limit
+
+	Since         time.Time // sessions that started then or later
+	Until         time.Time // sessions that started before then
+	ConfigVersion string    // records of this council_config_version
 	// Reviewer and Model narrow the sessions of the window to the records of one
-	// reviewer and of one candidate, by member id; "": all.
+	// reviewer and of one candidate, by member id.
 	Reviewer, Model string
-	Category        string // sessions whose caller named this category; "": all
+	Category        string // sessions whose caller named this category
 }
 
 // Collector takes BiasMetricRecords in one pass and keeps those of the sessions
@@ -111,6 +120,8 @@ func compareSessions(a, b *session) int {
 // NewCollector returns an empty Collector.
 func NewCollector(o Options) *Collector {
 	o.MinSessions = cmp.Or(o.MinSessions, defaultMinSessions)
+	o.WindowSessions = *cmp.Or(o.Sessions, &o.WindowSessions)
+	o.WindowDays = *cmp.Or(o.Days, &o.WindowDays)
 	c := &Collector{o: o, sessions: map[string]*session{}, members: map[string]int32{}, skipped: map[string]Skipped{}}
 	if o.WindowDays > 0 {
 		c.oldest = o.Now.UTC().AddDate(0, 0, -o.WindowDays)

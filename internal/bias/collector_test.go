@@ -13,12 +13,18 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 var now = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 
 // unlimited takes every session.
-var unlimited = Options{Now: now}
+var unlimited = Options{Now: now, Settings: council.SettingNames{council.SettingSelfReviewRate: "LLM_COUNCIL_SELF_REVIEW_RATE"}}
+
+// estimate is an Estimate for comparing.
+func estimate(value, lower, upper float64) stat.Estimate {
+	return stat.Estimate{Value: &value, Lower: &lower, Upper: &upper}
+}
 
 // record is a plain record: reviewer a gives candidate b a score in session s.
 func record(session string, start time.Time, reviewer, candidate string, score float64) council.BiasMetricRecord {
@@ -496,7 +502,7 @@ func TestPerfectCorrelationHasNoInterval(t *testing.T) {
 		records[i].ResponseLengthChars = int(100 * *records[i].ScoreValue)
 	}
 	m := collect(unlimited, records).Report().Metrics[0]
-	if m.PointEstimate == nil || *m.PointEstimate < perfect || m.CILower != nil || m.CIUpper != nil {
+	if m.PointEstimate == nil || *m.PointEstimate < 1-1e-12 || m.CILower != nil || m.CIUpper != nil {
 		t.Errorf("metric = %+v, want r = 1 without an interval", m)
 	}
 }

@@ -8,17 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"gonum.org/v1/gonum/stat/distuv"
-
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
-
-// Estimate is a figure with its 95 % interval. What is undefined is null.
-type Estimate struct {
-	Value *float64 `json:"point_estimate"`
-	Lower *float64 `json:"ci_lower"`
-	Upper *float64 `json:"ci_upper"`
-}
 
 // SelfConsistency says how far one reviewer repeats itself over the same frozen
 // answers (ADR-015). Repeats are its reviews of one block in one order; only
@@ -34,8 +26,8 @@ type SelfConsistency struct {
 	// ICC is the intraclass correlation ICC(1) of the scores that one answer got in
 	// one order, up to 1, WithinSD their standard deviation in points of 1 to 10.
 	// Both intervals take answers for independent.
-	ICC      Estimate `json:"icc"`
-	WithinSD Estimate `json:"within_sd"`
+	ICC      stat.Estimate `json:"icc"`
+	WithinSD stat.Estimate `json:"within_sd"`
 	// TauB is the mean of Kendall's tau-b, -1 to 1, over the pairs of repeats in
 	// which it is defined: both tell some answers apart.
 	TauB     *float64 `json:"tau_b"`
@@ -45,17 +37,17 @@ type SelfConsistency struct {
 	// order. A pair is in conflict when its verdicts contradict each other: for
 	// primacy, when the answer shown first wins each time, for recency, when it
 	// loses. The interval is Wilson's and takes pairs for independent.
-	Comparisons  int      `json:"comparisons"`
-	Primacy      int      `json:"primacy"`
-	Recency      int      `json:"recency"`
-	ConflictRate Estimate `json:"conflict_rate"`
+	Comparisons  int           `json:"comparisons"`
+	Primacy      int           `json:"primacy"`
+	Recency      int           `json:"recency"`
+	ConflictRate stat.Estimate `json:"conflict_rate"`
 	// PrimacyTies and RecencyTies are pairs that one order ties and the other does not:
 	// whose better answer wins only when it is shown first, or only when it is shown
 	// last. They are no conflicts here. Other authors count them with the conflicts;
 	// UnstableRate is the share of both together, its interval as above.
-	PrimacyTies  int      `json:"primacy_ties"`
-	RecencyTies  int      `json:"recency_ties"`
-	UnstableRate Estimate `json:"unstable_rate"`
+	PrimacyTies  int           `json:"primacy_ties"`
+	RecencyTies  int           `json:"recency_ties"`
+	UnstableRate stat.Estimate `json:"unstable_rate"`
 	// PValue is that of the exact two-sided test of primacy against recency among the
 	// conflicts; null without one. The pairs of a block share its reviews, so chance
 	// turns the conflicts of a whole block at once. With one conflict a block it is the
@@ -143,7 +135,7 @@ func selfConsistency(id string, blocks map[string][]*review) SelfConsistency {
 						same++
 					}
 					if j < i {
-						if t, ok := kendallTau(a.score, b.score); ok {
+						if t, ok := stat.KendallTau(shared(a.score, b.score)); ok {
 							tau += t
 							c.TauPairs++
 						}
@@ -178,14 +170,14 @@ func selfConsistency(id string, blocks map[string][]*review) SelfConsistency {
 	if c.TauPairs > 0 {
 		c.TauB = new(tau / float64(c.TauPairs))
 	}
-	c.ICC, c.WithinSD = reliability(scores)
+	c.ICC, c.WithinSD = stat.ICC(scores)
 	conflicts := c.Primacy + c.Recency
 	if c.Comparisons > 0 {
-		c.ConflictRate = wilson(conflicts, c.Comparisons)
-		c.UnstableRate = wilson(conflicts+c.PrimacyTies+c.RecencyTies, c.Comparisons)
+		c.ConflictRate = stat.Wilson(conflicts, c.Comparisons)
+		c.UnstableRate = stat.Wilson(conflicts+c.PrimacyTies+c.RecencyTies, c.Comparisons)
 	}
 	if conflicts > 0 {
-		c.PValue = new(signTest(surplus))
+		c.PValue = new(stat.SignTest(surplus))
 	}
 	return c
 }
@@ -235,128 +227,12 @@ func verdict(differences []float64) int {
 	return cmp.Compare(sum, 0)
 }
 
-// kendallTau returns Kendall's tau-b of the scores that two reviews gave to the
-// same answers,
-//
-//	(concordant - discordant) / sqrt((pairs - tied in a) (pairs - tied in b)),
-//
-// (Kendall 1945). It is undefined, and false returned, where either review tells no
-// two of those answers apart.
-func kendallTau(a, b map[string]float64) (float64, bool) {
-	var shared []string
-	for candidate := range a {
-		if _, ok := b[candidate]; ok {
-			shared = append(shared, candidate)
+// shared returns the scores that two reviews gave to the same answers.
+func shared(a, b map[string]float64) (x, y []float64) {
+	for candidate, score := range a {
+		if other, ok := b[candidate]; ok {
+			x, y = append(x, score), append(y, other)
 		}
 	}
-	balance, apartA, apartB := 0, 0, 0
-	for i, x := range shared {
-		for _, y := range shared[:i] {
-			p, q := cmp.Compare(a[x], a[y]), cmp.Compare(b[x], b[y])
-			balance += p * q
-			apartA += p * p
-			apartB += q * q
-		}
-	}
-	if apartA == 0 || apartB == 0 {
-		return 0, false
-	}
-	return float64(balance) / math.Sqrt(float64(apartA)*float64(apartB)), true
-}
-
-// reliability returns the intraclass correlation ICC(1) of repeated scores, at
-// least two of each item, and the standard deviation within items, by the one-way
-// analysis of variance:
-//
-//	ICC(1) = (MSB - MSW) / (MSB + (k-1) MSW),
-//
-// with the F interval of McGraw and Wong (1996) and the chi-square interval of the
-// deviation. Where items differ in their number of scores k is (N - sum n^2/N) /
-// (items - 1), and the interval approximate (Searle, Linear Models, 1971). The ICC
-// is undefined below two items and where no score differs, its interval where no
-// repeat does.
-func reliability(items [][]float64) (icc, withinSD Estimate) {
-	n, sum, squares := 0.0, 0.0, 0.0
-	for _, item := range items {
-		n += float64(len(item))
-		squares += float64(len(item) * len(item))
-		for _, y := range item {
-			sum += y
-		}
-	}
-	if len(items) == 0 {
-		return icc, withinSD
-	}
-	between, within := 0.0, 0.0
-	for _, item := range items {
-		mean := 0.0
-		for _, y := range item {
-			mean += y / float64(len(item))
-		}
-		between += float64(len(item)) * (mean - sum/n) * (mean - sum/n)
-		for _, y := range item {
-			within += (y - mean) * (y - mean)
-		}
-	}
-	const rounding = 1e-18 // of scores' squares: a sum below it is 0
-	dfB, dfW := float64(len(items)-1), n-float64(len(items))
-	if within < rounding*n {
-		within = 0
-	}
-	withinSD.Value = new(math.Sqrt(within / dfW))
-	if within > 0 {
-		chi := distuv.ChiSquared{K: dfW}
-		withinSD.Lower, withinSD.Upper = new(math.Sqrt(within/chi.Quantile(0.975))), new(math.Sqrt(within/chi.Quantile(0.025)))
-	}
-	if dfB == 0 || within+between < rounding*n {
-		return icc, withinSD
-	}
-	k := (n - squares/n) / dfB
-	of := func(msb, msw float64) *float64 { return new((msb - msw) / (msb + (k-1)*msw)) }
-	msb, msw := between/dfB, within/dfW
-	icc.Value = of(msb, msw)
-	if within > 0 {
-		icc.Lower = of(msb, msw*distuv.F{D1: dfB, D2: dfW}.Quantile(0.975))
-		icc.Upper = of(msb*distuv.F{D1: dfW, D2: dfB}.Quantile(0.975), msw)
-	}
-	return icc, withinSD
-}
-
-// wilson returns the share k/n, n above 0, with its score interval (Wilson 1927).
-func wilson(k, n int) Estimate {
-	z, size := distuv.UnitNormal.Quantile(0.975), float64(n)
-	p := float64(k) / size
-	centre := (p + z*z/(2*size)) / (1 + z*z/size)
-	half := z / (1 + z*z/size) * math.Sqrt(p*(1-p)/size+z*z/(4*size*size))
-	return Estimate{Value: &p, Lower: new(max(0, centre-half)), Upper: new(min(1, centre+half))}
-}
-
-// signTest returns the exact two-sided p of the sum of x, when chance gives each of
-// them its sign (Fisher 1935; the binomial test where all are 1 or -1): the
-// probability that the sum of x with random signs lies as far from 0.
-func signTest(x []int) float64 {
-	sum, span := 0, 0
-	for _, v := range x {
-		sum += v
-		span += max(v, -v)
-	}
-	chances := make([]float64, 2*span+1) // of the sums from -span to span
-	chances[span] = 1
-	for _, v := range x {
-		next := make([]float64, len(chances))
-		for k, chance := range chances {
-			if chance > 0 {
-				next[k+v] += chance / 2
-				next[k-v] += chance / 2
-			}
-		}
-		chances = next
-	}
-	p := 0.0
-	for k, chance := range chances {
-		if d := k - span; max(d, -d) >= max(sum, -sum) {
-			p += chance
-		}
-	}
-	return min(1, p)
+	return x, y
 }

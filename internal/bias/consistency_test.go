@@ -9,80 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
-
-// estimate is an Estimate for comparing.
-func estimate(value, lower, upper float64) Estimate {
-	return Estimate{Value: &value, Lower: &lower, Upper: &upper}
-}
-
-func TestReliabilityVectors(t *testing.T) {
-	var vectors struct {
-		Tol   float64
-		Cases []struct {
-			Scores   [][]float64
-			ICC      float64    `json:"icc1"`
-			ICCCI    [2]float64 `json:"icc1_ci95"`
-			Within   float64    `json:"within_sd"`
-			WithinCI [2]float64 `json:"within_sd_ci95"`
-		}
-	}
-	readVectors(t, "icc.json", &vectors)
-	if len(vectors.Cases) != 1 {
-		t.Fatalf("%d cases in the file", len(vectors.Cases))
-	}
-	for _, v := range vectors.Cases {
-		icc, within := reliability(v.Scores)
-		want := []Estimate{estimate(v.ICC, v.ICCCI[0], v.ICCCI[1]), estimate(v.Within, v.WithinCI[0], v.WithinCI[1])}
-		if diff := cmp.Diff(want, []Estimate{icc, within}, cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-	}
-}
-
-func TestProportionVectors(t *testing.T) {
-	var vectors struct {
-		Tol   float64
-		Cases []struct {
-			K, N int
-			P    float64    `json:"p_exact_two_sided"`
-			CI   [2]float64 `json:"wilson95"`
-		}
-	}
-	readVectors(t, "proportions.json", &vectors)
-	if len(vectors.Cases) != 8 {
-		t.Fatalf("%d cases in the file", len(vectors.Cases))
-	}
-	for _, v := range vectors.Cases {
-		want := estimate(float64(v.K)/float64(v.N), v.CI[0], v.CI[1])
-		if diff := cmp.Diff(want, wilson(v.K, v.N), cmpopts.EquateApprox(vectors.Tol, 1e-15)); diff != "" {
-			t.Errorf("%d of %d (-want +got):\n%s", v.K, v.N, diff)
-		}
-		alone := slices.Concat(slices.Repeat([]int{1}, v.K), slices.Repeat([]int{-1}, v.N-v.K))
-		if got := signTest(alone); math.Abs(got-v.P) > vectors.Tol*v.P {
-			t.Errorf("%d of %d: p = %v, want %v", v.K, v.N, got, v.P)
-		}
-	}
-	for _, tc := range []struct {
-		x    []int
-		want float64
-	}{
-		{[]int{1, 1, 1, -1, -1, -1}, 1},
-		{[]int{5}, 1},
-		{[]int{3, 2}, 0.5},
-		{[]int{3, 2, 0, 0}, 0.5},
-		{[]int{4, -1, 2}, 0.5},
-		{nil, 1},
-		{slices.Repeat([]int{3}, 10), 2. / 1024},
-	} {
-		if got := signTest(tc.x); math.Abs(got-tc.want) > 1e-15 {
-			t.Errorf("%v: p = %v, want %v", tc.x, got, tc.want)
-		}
-	}
-}
 
 // TestNoiseIsNoPrimacy has a noisy reviewer read 30 questions of five answers in one
 // order and the reverse. Many pairs of a question turn together, which must not pass
@@ -108,70 +38,6 @@ func TestNoiseIsNoPrimacy(t *testing.T) {
 	t.Logf("%d of 400 tests find primacy or recency", found)
 	if found > 34 {
 		t.Errorf("%d of 400 tests find primacy or recency", found)
-	}
-}
-
-func TestKendallTauVectors(t *testing.T) {
-	var vectors struct {
-		Tol   float64
-		Cases []struct {
-			Name string
-			X, Y []float64
-			Tau  *float64 `json:"kendall_tau_b"`
-		}
-	}
-	readVectors(t, "correlation.json", &vectors)
-	compared := 0
-	for _, v := range vectors.Cases {
-		if v.X == nil {
-			continue
-		}
-		a, b := map[string]float64{"in a only": 1}, map[string]float64{"in b only": 1}
-		for i := range v.X {
-			a[strconv.Itoa(i)], b[strconv.Itoa(i)] = v.X[i], v.Y[i]
-		}
-		var got *float64
-		if tau, ok := kendallTau(a, b); ok {
-			got = &tau
-		}
-		if diff := cmp.Diff(v.Tau, got, cmpopts.EquateApprox(vectors.Tol, 1e-15)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", v.Name, diff)
-		}
-		compared++
-	}
-	if compared < 8 {
-		t.Fatalf("%d cases in the file", compared)
-	}
-}
-
-func TestReliabilityEdges(t *testing.T) {
-	for _, tc := range []struct {
-		name        string
-		items       [][]float64
-		icc, within *float64
-		intervals   bool
-	}{
-		{"none", nil, nil, nil, false},
-		{"one item", [][]float64{{3, 5}}, nil, new(math.Sqrt2), true},
-		{"no difference", [][]float64{{4, 4}, {4, 4}}, nil, new(0.0), false},
-		{"repeats identical", [][]float64{{0.1, 0.1, 0.1}, {7, 7, 7}}, new(1.0), new(0.0), false},
-		// MSB = 6 * 1.5^2 / ... by hand: means 2 and 5, grand mean 19/5, SSB = 2*1.8^2 +
-		// 3*1.2^2 = 10.8, SSW = 2 + 2 = 4 on 3 df, k = 5 - 13/5 = 2.4.
-		{"unequal repeats", [][]float64{{1, 3}, {4, 5, 6}}, new((10.8 - 4./3) / (10.8 + 1.4*4/3)), new(math.Sqrt(4. / 3)), true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			icc, within := reliability(tc.items)
-			approx := cmpopts.EquateApprox(1e-12, 0)
-			if diff := cmp.Diff([]*float64{tc.icc, tc.within}, []*float64{icc.Value, within.Value}, approx); diff != "" {
-				t.Errorf("ICC and deviation (-want +got):\n%s", diff)
-			}
-			if got := within.Lower != nil && within.Upper != nil; got != tc.intervals {
-				t.Errorf("interval of the deviation: %t", got)
-			}
-			if got := icc.Lower != nil && icc.Upper != nil; got != (tc.intervals && tc.icc != nil) {
-				t.Errorf("interval of the ICC: %t", got)
-			}
-		})
 	}
 }
 
@@ -207,9 +73,9 @@ func TestConsistencyByHand(t *testing.T) {
 		frozen("1", "1", "r", ab, 1, 1), []council.BiasMetricRecord{record("5", now, "r", "a", 1)},
 		frozen("1", "1", "alone", ab, 8, 6),
 	)
-	conflicts := wilson(2, 3)
+	conflicts := stat.Wilson(2, 3)
 	// Items: a and b of block 1 in ab: 8 8, 6 6; in ba: b 8 7, a 6 7; of block 4: 2 4, 4 2.
-	icc, within := reliability([][]float64{{8, 8}, {6, 6}, {8, 7}, {6, 7}, {2, 4}, {4, 2}})
+	icc, within := stat.ICC([][]float64{{8, 8}, {6, 6}, {8, 7}, {6, 7}, {2, 4}, {4, 2}})
 	want := []SelfConsistency{
 		{ReviewerID: "alone", Blocks: 1},
 		{
@@ -218,7 +84,7 @@ func TestConsistencyByHand(t *testing.T) {
 			// 1 in ab of block 1, undefined in ba, -1 in block 4.
 			TauB: new(0.0), TauPairs: 2,
 			Comparisons: 3, Primacy: 1, Recency: 1, ConflictRate: conflicts, PValue: new(1.0),
-			RecencyTies: 1, UnstableRate: wilson(3, 3),
+			RecencyTies: 1, UnstableRate: stat.Wilson(3, 3),
 		},
 	}
 	if diff := cmp.Diff(want, Consistency(slices.Values(records)), approx); diff != "" {

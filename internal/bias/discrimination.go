@@ -3,6 +3,8 @@ package bias
 import (
 	"math"
 	"slices"
+
+	"github.com/councild/councild/internal/stat"
 )
 
 const (
@@ -130,7 +132,7 @@ func (d *discrimination) setErrors(without [][]float64) {
 		for k, member := range d.strong {
 			deviations[k] = b[member] - d.b[member]
 		}
-		addOuter(d.covariance, deviations)
+		stat.AddOuter(d.covariance, deviations)
 	}
 	for k := range d.covariance {
 		d.covariance[k] *= share
@@ -224,7 +226,7 @@ func distinguishable(links [][]int, counts []bool) [][]int {
 // candidate is centred over sessions, so that what a reviewer adds to a candidate
 // in every session drops out.
 func covariances(meetings map[[2]int]*meeting, group []int, leave int) (c, weight [][]float64) {
-	c, weight = matrix(len(group), len(group), 0.), matrix(len(group), len(group), 0.)
+	c, weight = stat.Matrix(len(group), len(group), 0.), stat.Matrix(len(group), len(group), 0.)
 	for a := range group {
 		for b := range a {
 			m := meetings[[2]int{group[b], group[a]}]
@@ -352,7 +354,7 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 		}
 	}
 	y := make([][][]float64, 1+2*len(d.strong))
-	y[0] = matrix(len(s.reviewers), len(s.candidates), math.NaN())
+	y[0] = stat.Matrix(len(s.reviewers), len(s.candidates), math.NaN())
 	d.solver.adjust(y[0], s, b)
 	for r := 1; r < len(y); r++ {
 		i := slices.Index(s.reviewers, d.strong[(r-1)/2])
@@ -365,7 +367,7 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 			step = -step
 		}
 		b[i] += step
-		y[r] = matrix(len(s.reviewers), len(s.candidates), math.NaN())
+		y[r] = stat.Matrix(len(s.reviewers), len(s.candidates), math.NaN())
 		d.solver.adjust(y[r], s, b)
 		b[i] -= step
 	}
@@ -374,12 +376,12 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 
 // variance returns what the errors of the discriminations add to the variance of a
 // contrast of a fit to adjusted scores.
-func (d *discrimination) variance(f *fit, c []float64) float64 {
+func (d *discrimination) variance(f *stat.Fit, c []float64) float64 {
 	g := make([]float64, len(d.strong))
 	for k := range g {
-		g[k] = (dot(c, f.others[2*k]) - dot(c, f.others[2*k+1])) / (2 * discriminationStep)
+		g[k] = (stat.Dot(c, f.Others[2*k]) - stat.Dot(c, f.Others[2*k+1])) / (2 * discriminationStep)
 	}
-	return quadratic(d.covariance, g)
+	return stat.Quadratic(d.covariance, g)
 }
 
 // worthSolver computes what the answers of a session are worth to its reviewers.
@@ -396,8 +398,8 @@ type worthSolver struct {
 // NaN, and so do all of a reviewer without a discrimination.
 func (v *worthSolver) adjust(to [][]float64, s *scores, b []float64) {
 	n := len(s.candidates)
-	v.normal, v.worth = grow(v.normal, n*n), grow(v.worth, n)
-	v.level, v.above, v.below, v.others = grow(v.level, len(b)), grow(v.above, n), grow(v.below, n), grow(v.others, n)
+	v.normal, v.worth = stat.Zeros(v.normal, n*n), stat.Zeros(v.worth, n)
+	v.level, v.above, v.below, v.others = stat.Zeros(v.level, len(b)), stat.Zeros(v.above, n), stat.Zeros(v.below, n), stat.Zeros(v.others, n)
 	v.judges = slices.Grow(v.judges[:0], n)[:n]
 	clear(v.judges)
 	squares := 0.
@@ -433,8 +435,8 @@ func (v *worthSolver) adjust(to [][]float64, s *scores, b []float64) {
 			}
 		}
 	}
-	factor(v.normal, n, nil)
-	solve(v.normal, n, v.worth)
+	stat.Factor(v.normal, n, nil)
+	stat.Solve(v.normal, n, v.worth)
 	for k := range b {
 		cells := 0.
 		for j := range n {
@@ -490,7 +492,7 @@ func (h *findings) discrimination() Metric {
 		case !t.testable() || math.IsNaN(b):
 			member.missing(h.spread.reason[id])
 		default:
-			half := effect{se: h.spread.se[id], df: h.spread.df}.interval(0.95)
+			half := stat.Effect{SE: h.spread.se[id], DF: h.spread.df}.HalfWidth(0.95)
 			member.PointEstimate, member.StandardError = &b, new(h.spread.se[id])
 			member.CILower, member.CIUpper = new(max(0, b-half)), new(b+half)
 			if member.Reason = m.Reason; b < leastDiscrimination {

@@ -2,17 +2,18 @@ package bias
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/councild/councild/internal/stat"
 )
 
 func TestMinres(t *testing.T) {
 	loadings := []float64{0.7, 1.2, 1, 0, 1.1}
-	c, weight := matrix(5, 5, 0.), matrix(5, 5, 0.)
+	c, weight := stat.Matrix(5, 5, 0.), stat.Matrix(5, 5, 0.)
 	for i := range c {
 		for k := range i {
 			c[i][k], weight[i][k] = loadings[i]*loadings[k], float64(1+i+k)
@@ -33,7 +34,7 @@ func TestMinres(t *testing.T) {
 	if b := minres(c, weight, nil); b[3] != 0 {
 		t.Errorf("a loading below 0: %v", b)
 	}
-	if b := minres(matrix(3, 3, -0.1), matrix(3, 3, 1.), nil); !slices.Equal(b, []float64{0, 0, 0}) {
+	if b := minres(stat.Matrix(3, 3, -0.1), stat.Matrix(3, 3, 1.), nil); !slices.Equal(b, []float64{0, 0, 0}) {
 		t.Errorf("loadings of reviewers that do not agree: %v", b)
 	}
 }
@@ -91,7 +92,7 @@ func TestDistinguishable(t *testing.T) {
 // adjusted to scores that differ in level alone.
 func TestAdjustedScoresLoseTheScale(t *testing.T) {
 	b, level, worth := []float64{0.6, 1.4, 0.9, 1.1, 0}, []float64{5, 6, 4, 7, 7}, []float64{-1, 0.5, 2, -0.3, 1}
-	s := scores{reviewers: []int{0, 1, 2, 3, 4}, candidates: []int{0, 1, 2, 3, 4}, y: matrix(5, 5, math.NaN()), own: matrix(5, 5, false)}
+	s := scores{reviewers: []int{0, 1, 2, 3, 4}, candidates: []int{0, 1, 2, 3, 4}, y: stat.Matrix(5, 5, math.NaN()), own: stat.Matrix(5, 5, false)}
 	for i := range b {
 		for j := range worth {
 			s.own[i][j] = i == j
@@ -101,7 +102,7 @@ func TestAdjustedScoresLoseTheScale(t *testing.T) {
 		}
 	}
 	var solver worthSolver
-	to := matrix(5, 5, math.NaN())
+	to := stat.Matrix(5, 5, math.NaN())
 	solver.adjust(to, &s, b)
 	for i := range b {
 		for j := range worth {
@@ -127,40 +128,5 @@ func TestAdjustedScoresLoseTheScale(t *testing.T) {
 	solver.adjust(to, &s, b)
 	if !math.IsNaN(to[1][2]) || math.IsNaN(to[1][0]) {
 		t.Errorf("adjusted without others: %v", to[1])
-	}
-}
-
-// TestNoncentrality compares with the noncentralities of published power tables, of
-// the chi-square distribution (Cohen 1988: 7.85, 9.63, 10.90 and 11.94 at 5 % and
-// 80 %), and with simulated F statistics.
-func TestNoncentrality(t *testing.T) {
-	for k, want := range []float64{7.849, 9.635, 10.903, 11.935} {
-		if got := noncentrality(0.05, 0.8, float64(k+1), 1e7); math.Abs(got-want) > 0.003 {
-			t.Errorf("%d degrees of freedom: %v, want %v", k+1, got, want)
-		}
-	}
-	rng := rand.New(rand.NewPCG(1, 2))
-	for _, tc := range []struct{ level, d1, d2 float64 }{{0.05, 3, 37}, {0.01, 1, 9}, {0.005, 6, 12}, {0.03, 9, 1}} {
-		const draws = 20000
-		lambda := noncentrality(tc.level, 0.8, tc.d1, tc.d2)
-		passed := 0
-		for range draws {
-			above, below := math.Sqrt(lambda)+rng.NormFloat64(), 0.
-			above *= above
-			for range int(tc.d1) - 1 {
-				z := rng.NormFloat64()
-				above += z * z
-			}
-			for range int(tc.d2) {
-				z := rng.NormFloat64()
-				below += z * z
-			}
-			if fisherP(above/tc.d1/(below/tc.d2), tc.d1, tc.d2) < tc.level {
-				passed++
-			}
-		}
-		if power := float64(passed) / draws; math.Abs(power-0.8) > 4*math.Sqrt(0.8*0.2/draws) {
-			t.Errorf("%+v: noncentrality %v is found with a probability of %v", tc, lambda, power)
-		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 // TestDriftVectors compares the change over the window. The reference has the
@@ -81,11 +82,11 @@ func TestStretches(t *testing.T) {
 
 // fitsOf returns fits with the given relative harshness of two reviewers, on as many
 // questions as sessions.
-func fitsOf(h ...[2]float64) (*window, []severity) {
-	w, fits := window{names: []string{"a", "b"}}, make([]severity, len(h))
+func fitsOf(h ...[2]float64) (*window, []stat.TwoWay) {
+	w, fits := window{names: []string{"a", "b"}}, make([]stat.TwoWay, len(h))
 	for s, v := range h {
-		fits[s].harshness = v[:]
-		w.sessions = append(w.sessions, scores{cluster: s})
+		fits[s].Effect = v[:]
+		w.sessions = append(w.sessions, scores{id: strconv.Itoa(s), cluster: s})
 	}
 	return &w, fits
 }
@@ -108,7 +109,7 @@ func TestDriftNeedsTenSessions(t *testing.T) {
 		if got := drifts(w, fits, tc.split); len(got) != tc.want {
 			t.Errorf("%v: drifts %+v", tc.split, got)
 		}
-		if got := changePoints(w, fits, tc.split); len(got) != tc.want {
+		if got := w.changePoints(fits, tc.split); len(got) != tc.want {
 			t.Errorf("%v: change points %+v", tc.split, got)
 		}
 	}

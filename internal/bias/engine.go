@@ -2,42 +2,24 @@ package bias
 
 import (
 	"math"
-	"slices"
 
-	"gonum.org/v1/gonum/mathext"
+	"github.com/councild/councild/internal/stat"
 )
 
-// dependent is the share of its own square that a column must keep beside the
-// others, or it is taken for a combination of them.
-const dependent = 1e-9
-
-// explained is the share of its square that rounding leaves of a column that
-// consists of absorbed effects.
-const explained = 1e-18
-
-// design is a linear model of scores with fixed effects that are absorbed inside
-// each session: columns and scores enter as deviations from what the dummies of
-// those effects explain.
+// design is a linear model of scores. Each session is a block of the regression, with a
+// row for each reviewer and a column for each candidate.
 type design struct {
-	candidates bool // absorb an effect of each candidate in each session
-	reviewers  bool // absorb an effect of each reviewer in each session
-	columns    int  // regressors that enter together
+	stat.Design
 	// row sets the regressors of a cell in x, which is zero before. It reports false
 	// for a cell that does not enter; one without a score never does.
 	row func(s *scores, i, j int, x []float64) bool
-	// responses are what the regressors explain, each by itself; by default the scores
-	// alone. Of session k they are matrices by reviewer and candidate, which all lack
-	// the same cells.
-	responses responses
-
-	// Solos are further regressors, of which a fit takes one or none. Each is 1 for
-	// one cell of a session and 0 for the others; solo returns which of them the cell
-	// is that of, -1 for none. They take both effects absorbed.
-	solos int
-	solo  func(s *scores, i, j int) int
+	// solo returns which of the solos the cell is that of, -1 for none. A design without
+	// solos has no such function.
+	solo func(s *scores, i, j int) int
 }
 
-// responses are what a design explains in place of the scores, as it says.
+// responses are what a design explains: count matrices by reviewer and candidate for
+// session k, which all lack the same cells.
 type responses struct {
 	of    func(k int) [][][]float64
 	count int
@@ -48,536 +30,44 @@ func (w *window) plain() responses {
 	return responses{func(k int) [][][]float64 { return [][][]float64{w.sessions[k].y} }, 1}
 }
 
-// sums are the sufficient statistics of a design, by cluster: A_s = Xd'Xd and b_s
-// = Xd'yd, with X and y as deviations. They add up over sessions.
-type sums struct {
-	columns, solos, responses int
-	clusters                  [][]float64 // those with a row in the design
-	total                     []float64   // over all clusters
-}
-
-// Each vector of sums holds the lower triangle of A over the columns, then for each
-// solo its products with the columns and with itself, then for each response its
-// products with the columns and with the solos.
-func (d *sums) stride() int { return d.first(d.responses) }
-
-// first returns where the products of a response begin.
-func (d *sums) first(response int) int {
-	return d.columns*(d.columns+1)/2 + d.solos*(d.columns+1) + response*(d.columns+d.solos)
-}
-
-// sums computes the sufficient statistics of a design.
-func (w *window) sums(d design) *sums {
-	if d.responses.of == nil {
-		d.responses = w.plain()
+// regress returns the regressions of the same responses on several designs. The
+// responses of a session are computed once.
+func (w *window) regress(y responses, designs ...design) []*stat.Regression {
+	all, cells := make([]*stat.Regression, len(designs)), make([][]float64, len(designs))
+	for q := range designs {
+		designs[q].Responses = y.count
+		all[q] = stat.NewRegression(designs[q].Design)
+		cells[q] = make([]float64, designs[q].Regressors+y.count)
 	}
-	out := &sums{columns: d.columns, solos: d.solos, responses: d.responses.count}
-	out.total = make([]float64, out.stride())
-	byCluster := make([][]float64, w.clusters)
-	a := absorber{design: d}
 	for k := range w.sessions {
-		s := &w.sessions[k]
-		if !a.load(s, d.responses.of(k)) {
-			continue
-		}
-		a.absorb(len(s.reviewers), len(s.candidates))
-		if byCluster[s.cluster] == nil {
-			byCluster[s.cluster] = make([]float64, out.stride())
-			out.clusters = append(out.clusters, byCluster[s.cluster])
-		}
-		a.add(byCluster[s.cluster])
-	}
-	for _, c := range out.clusters {
-		for k, v := range c {
-			out.total[k] += v
+		s, values := &w.sessions[k], y.of(k)
+		for q, d := range designs {
+			d.add(all[q], s, values, cells[q])
+			all[q].EndBlock(s.cluster, len(s.reviewers), len(s.candidates))
 		}
 	}
-	return out
+	return all
 }
 
-// absorber turns the cells of one session after the other into deviations.
-type absorber struct {
-	design
-	reviewer, candidate []int       // of each row
-	cells               []int       // the solo that each row is the cell of; empty without solos
-	left                []float64   // of each row: what absorbing leaves of 1 there and 0 elsewhere
-	x                   [][]float64 // by column, of each row; the responses follow the regressors
-	cell                []float64   // regressors of one row
-	squares             []float64   // of each column, before
-	means, counts       []float64   // by group
-	laplacian           []float64
-	effects             []float64
-}
+// fit fits a design to responses.
+func (w *window) fit(y responses, d design) *stat.Fit { return w.regress(y, d)[0].Fit(-1) }
 
-// load takes the rows of a session and reports whether there are any.
-func (a *absorber) load(s *scores, y [][][]float64) bool {
-	n := a.columns
-	if a.x == nil {
-		a.x, a.cell = make([][]float64, n+a.responses.count), make([]float64, n)
-	}
-	a.reviewer, a.candidate, a.cells = a.reviewer[:0], a.candidate[:0], a.cells[:0]
-	for k := range a.x {
-		a.x[k] = a.x[k][:0]
-	}
+// add adds the cells of a session that enter.
+func (d *design) add(to *stat.Regression, s *scores, y [][][]float64, cell []float64) {
+	solo := -1
 	for i := range s.reviewers {
 		for j := range s.candidates {
-			if math.IsNaN(y[0][i][j]) {
+			clear(cell)
+			if math.IsNaN(y[0][i][j]) || !d.row(s, i, j, cell[:d.Regressors]) {
 				continue
-			}
-			clear(a.cell)
-			if !a.row(s, i, j, a.cell) {
-				continue
-			}
-			a.reviewer, a.candidate = append(a.reviewer, i), append(a.candidate, j)
-			for k, v := range a.cell {
-				a.x[k] = append(a.x[k], v)
 			}
 			for r := range y {
-				a.x[n+r] = append(a.x[n+r], y[r][i][j])
+				cell[d.Regressors+r] = y[r][i][j]
 			}
-			if a.solos > 0 {
-				a.cells = append(a.cells, a.solo(s, i, j))
+			if d.solo != nil {
+				solo = d.solo(s, i, j)
 			}
+			to.Add(i, j, solo, cell)
 		}
 	}
-	return len(a.reviewer) > 0
-}
-
-// absorb takes what the dummies explain out of every column, and leaves zeros of
-// one that they explain but for rounding. The candidates' dummies are orthogonal, so they leave deviations from means. What the reviewers'
-// dummies explain beside them follows from the normal equations, whose matrix is
-// the Laplacian of the graph of reviewers that share candidates; it has one
-// dependent row for each connected part.
-func (a *absorber) absorb(reviewers, candidates int) {
-	a.squares = a.squares[:0]
-	for _, x := range a.x {
-		a.squares = append(a.squares, dot(x, x))
-	}
-	switch {
-	case a.candidates && a.reviewers:
-		a.centreBoth(reviewers, candidates)
-	case a.candidates:
-		a.centre(a.candidate, candidates)
-	default:
-		a.centre(a.reviewer, reviewers)
-	}
-	for k, x := range a.x {
-		if dot(x, x) <= explained*a.squares[k] {
-			clear(x)
-		}
-	}
-}
-
-func (a *absorber) centreBoth(reviewers, candidates int) {
-	m := reviewers
-	a.laplacian = grow(a.laplacian, m*m)
-	counts := a.count(a.candidate, candidates)
-	for r, i := range a.reviewer {
-		a.laplacian[i*m+i]++
-		for q, other := range a.reviewer {
-			if a.candidate[q] == a.candidate[r] {
-				a.laplacian[i*m+other] -= 1 / counts[a.candidate[r]]
-			}
-		}
-	}
-	factor(a.laplacian, m, nil)
-	// What is left of one row is 1 less its leverage.
-	a.left = grow(a.left, len(a.cells))
-	for r := range a.cells {
-		a.effects = grow(a.effects, m)
-		a.effects[a.reviewer[r]] = 1
-		share := 1 / counts[a.candidate[r]]
-		for q, other := range a.reviewer {
-			if a.candidate[q] == a.candidate[r] {
-				a.effects[other] -= share
-			}
-		}
-		forward(a.laplacian, m, a.effects)
-		a.left[r] = 1 - share - dot(a.effects, a.effects)
-	}
-	a.centre(a.candidate, candidates)
-	for _, x := range a.x {
-		if zero(x) {
-			continue
-		}
-		a.effects = grow(a.effects, m)
-		for r, i := range a.reviewer {
-			a.effects[i] += x[r]
-		}
-		solve(a.laplacian, m, a.effects)
-		a.means = grow(a.means, candidates)
-		for r, i := range a.reviewer {
-			a.means[a.candidate[r]] += a.effects[i] / counts[a.candidate[r]]
-		}
-		for r, i := range a.reviewer {
-			x[r] -= a.effects[i] - a.means[a.candidate[r]]
-		}
-	}
-}
-
-// centre takes the mean of each group out of every column.
-func (a *absorber) centre(group []int, groups int) {
-	counts := a.count(group, groups)
-	for _, x := range a.x {
-		if zero(x) {
-			continue
-		}
-		a.means = grow(a.means, groups)
-		for r, g := range group {
-			a.means[g] += x[r] / counts[g]
-		}
-		for r, g := range group {
-			x[r] -= a.means[g]
-		}
-	}
-}
-
-func (a *absorber) count(group []int, groups int) []float64 {
-	a.counts = grow(a.counts, groups)
-	for _, g := range group {
-		a.counts[g]++
-	}
-	return a.counts
-}
-
-// add adds the products of the columns to the sums of a cluster.
-func (a *absorber) add(to []float64) {
-	m := a.columns
-	k := 0
-	for i := range m {
-		for j := range i + 1 {
-			to[k] += dot(a.x[i], a.x[j])
-			k++
-		}
-	}
-	solos, responses := to[k:], to[k+a.solos*(m+1):]
-	for q, y := range a.x[m:] {
-		for i := range m {
-			responses[q*(m+a.solos)+i] += dot(a.x[i], y)
-		}
-	}
-	// A solo's column is 1 in one row, so its products are what is left in that row.
-	for r, solo := range a.cells {
-		if solo < 0 || a.left[r] <= dependent {
-			continue
-		}
-		at := solos[solo*(m+1):]
-		for j := range m {
-			at[j] += a.x[j][r]
-		}
-		at[m] += a.left[r]
-		for q, y := range a.x[m:] {
-			responses[q*(m+a.solos)+m+solo] += y[r]
-		}
-	}
-}
-
-// fit is the least-squares fit of a design to its first response, its covariances
-// by leaving out one cluster at a time.
-type fit struct {
-	n        int // coefficients
-	clusters int
-	beta     []float64
-	others   [][]float64 // beta of the further responses
-	cv3, cr1 []float64   // n x n
-	// Combinations of coefficients that do not change the fit, as a sum of vv': of
-	// all clusters, and of those that are left when one is left out.
-	unknown, fragile []float64
-}
-
-// fit fits the columns and, unless solo is negative, that solo as the last
-// coefficient. With G clusters, V = (G-1)/G sum (beta(-s) - beta)(beta(-s) -
-// beta)' (CV3; MacKinnon, Nielsen and Webb 2023).
-func (d *sums) fit(solo int) *fit {
-	n := d.columns
-	if solo >= 0 {
-		n++
-	}
-	f := &fit{
-		n: n, clusters: len(d.clusters), beta: make([]float64, n), cv3: make([]float64, n*n), cr1: make([]float64, n*n),
-		unknown: make([]float64, n*n), fragile: make([]float64, n*n),
-	}
-	scale, a, part := make([]float64, n), make([]float64, n*n), make([]float64, n*n)
-	b := make([]float64, n)
-	d.unpack(d.total, solo, a)
-	d.response(d.total, 0, solo, f.beta)
-	for i := range n {
-		scale[i] = a[i*n+i]
-	}
-	total, score := slices.Clone(a), slices.Clone(f.beta)
-	factor(a, n, scale)
-	addNull(f.unknown, a, n)
-	solve(a, n, f.beta)
-	for r := 1; r < d.responses; r++ {
-		beta := make([]float64, n)
-		d.response(d.total, r, solo, beta)
-		solve(a, n, beta)
-		f.others = append(f.others, beta)
-	}
-
-	meat, u := make([]float64, n*n), make([]float64, n)
-	for _, c := range d.clusters {
-		d.unpack(c, solo, part)
-		d.response(c, 0, solo, b)
-		for i := range n {
-			u[i] = b[i]
-			for j := range n {
-				u[i] -= part[max(i, j)*n+min(i, j)] * f.beta[j]
-			}
-			b[i] = score[i] - b[i]
-		}
-		addOuter(meat, u)
-		for k, v := range part {
-			part[k] = total[k] - v
-		}
-		factor(part, n, scale)
-		addNull(f.fragile, part, n)
-		solve(part, n, b)
-		for i := range n {
-			b[i] -= f.beta[i]
-		}
-		addOuter(f.cv3, b)
-	}
-	g := float64(f.clusters)
-	for k := range f.cv3 {
-		f.cv3[k] *= (g - 1) / g
-	}
-	f.sandwich(a, meat, g/(g-1))
-	return f
-}
-
-// sandwich sets CR1 = factor A^-1 meat A^-1, from the factored A.
-func (f *fit) sandwich(a, meat []float64, factor float64) {
-	n := f.n
-	for range 2 { // A^-1 (A^-1 meat)', which is A^-1 meat A^-1
-		for i := range n {
-			solve(a, n, meat[i*n:(i+1)*n])
-		}
-		for i := range n {
-			for j := range i {
-				meat[i*n+j], meat[j*n+i] = meat[j*n+i], meat[i*n+j]
-			}
-		}
-	}
-	for k, v := range meat {
-		f.cr1[k] = factor * v
-	}
-}
-
-// unpack sets A, of which the lower triangle is kept.
-func (d *sums) unpack(from []float64, solo int, a []float64) {
-	m, n := d.columns, d.columns
-	if solo >= 0 {
-		n++
-	}
-	k := 0
-	for i := range m {
-		for j := range i + 1 {
-			a[i*n+j] = from[k]
-			k++
-		}
-	}
-	if solo >= 0 {
-		copy(a[m*n:], from[k+solo*(m+1):][:m+1])
-	}
-}
-
-// response sets b to the products of a response.
-func (d *sums) response(from []float64, response, solo int, b []float64) {
-	at := from[d.first(response):]
-	copy(b, at[:d.columns])
-	if solo >= 0 {
-		b[d.columns] = at[d.columns+solo]
-	}
-}
-
-// estimable reports whether the contrast c of the coefficients is determined by
-// the records, and whether it still is whichever cluster is left out.
-func (f *fit) estimable(c []float64) (estimable, robust bool) {
-	const slack = 1e-8 // rounding, of the square of a coefficient of about 1
-	return quadratic(f.unknown, c) < slack, quadratic(f.fragile, c) < slack
-}
-
-// wald returns the F statistic of the hypothesis that all contrasts, of which
-// there are fewer than clusters, are zero: (G-q)/(q(G-1)) (C beta)'(C V C')^-1 (C
-// beta) on q and G-q degrees of freedom, with its p.
-func (f *fit) wald(contrasts [][]float64) (stat Test, p float64) {
-	q := len(contrasts)
-	v, b := make([]float64, q*q), make([]float64, q)
-	for i, c := range contrasts {
-		b[i] = dot(c, f.beta)
-		for j, e := range contrasts[:i+1] {
-			v[i*q+j] = bilinear(f.cv3, c, e)
-		}
-	}
-	z := slices.Clone(b)
-	factor(v, q, nil)
-	solve(v, q, z)
-	g, df := float64(f.clusters), float64(q)
-	stat = Test{Name: "F", Value: (g - df) / (df * (g - 1)) * dot(b, z), DF: []float64{df, g - df}}
-	return stat, fisherP(stat.Value, df, g-df)
-}
-
-// fisherP returns the upper tail probability of the F distribution, small ones
-// too without loss of digits.
-func fisherP(f, d1, d2 float64) float64 { return mathext.RegIncBeta(d2/2, d1/2, d2/(d2+d1*f)) }
-
-// noncentrality returns for which noncentrality the F statistic on d1 and d2 degrees
-// of freedom passes a level with that probability.
-func noncentrality(level, power, d1, d2 float64) float64 {
-	x := 1 - mathext.InvRegIncBeta(d2/2, d1/2, level) // the bound of fisherP
-	// The noncentral F is a Poisson mixture (Johnson, Kotz and Balakrishnan 1995, 30.3),
-	// of which the parts beyond nine standard deviations are nothing.
-	missed := func(lambda float64) float64 {
-		mean, sum := lambda/2, 0.
-		reach := 9 * math.Sqrt(mean+1)
-		for k := max(0, math.Floor(mean-reach)); k <= mean+reach; k++ {
-			factorial, _ := math.Lgamma(k + 1)
-			sum += math.Exp(k*math.Log(mean)-mean-factorial) * mathext.RegIncBeta(d1/2+k, d2/2, x)
-		}
-		return sum
-	}
-	low, high := 0., 10.
-	for missed(high) > 1-power {
-		low, high = high, 2*high
-	}
-	for high-low > 1e-4*high {
-		if middle := (low + high) / 2; missed(middle) > 1-power {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	return high
-}
-
-// factor turns the lower triangle of the symmetric n x n matrix a into its Cholesky
-// factor. A row that is a combination of those before it, which it is when no more
-// than [dependent] of its scale is left of its diagonal, becomes zero on the
-// diagonal and below. Scale is the diagonal of a itself when nil.
-func factor(a []float64, n int, scale []float64) {
-	for k := range n {
-		row := a[k*n : k*n+k+1]
-		whole := row[k]
-		if scale != nil {
-			whole = scale[k]
-		}
-		d := row[k] - dot(row[:k], row[:k])
-		if d <= dependent*whole {
-			d = 0
-		}
-		row[k] = math.Sqrt(d)
-		for i := k + 1; i < n; i++ {
-			below := a[i*n : i*n+k+1]
-			if d == 0 {
-				below[k] = 0
-			} else {
-				below[k] = (below[k] - dot(below[:k], row[:k])) / row[k]
-			}
-		}
-	}
-}
-
-// solve turns b into a solution of the system that was factored, zero where a row
-// was dependent.
-func solve(l []float64, n int, b []float64) {
-	forward(l, n, b)
-	back(l, n, n, b)
-}
-
-// forward solves with the factor itself.
-func forward(l []float64, n int, b []float64) {
-	for i := range n {
-		if l[i*n+i] == 0 {
-			b[i] = 0
-			continue
-		}
-		b[i] = (b[i] - dot(l[i*n:i*n+i], b[:i])) / l[i*n+i]
-	}
-}
-
-// back solves with the transpose of the first m rows and columns of the factor.
-func back(l []float64, n, m int, b []float64) {
-	for i := m - 1; i >= 0; i-- {
-		if l[i*n+i] == 0 {
-			b[i] = 0
-			continue
-		}
-		for k := i + 1; k < m; k++ {
-			b[i] -= l[k*n+i] * b[k]
-		}
-		b[i] /= l[i*n+i]
-	}
-}
-
-// addNull adds vv' for each combination v of the columns that a factored matrix
-// shows to be zero, scaled to a largest coefficient of 1.
-func addNull(to, l []float64, n int) {
-	for d := range n {
-		if l[d*n+d] != 0 {
-			continue
-		}
-		v := make([]float64, n)
-		largest := 1.
-		for k := range d {
-			v[k] = -l[d*n+k]
-		}
-		back(l, n, d, v)
-		for k := range d {
-			largest = max(largest, math.Abs(v[k]))
-		}
-		v[d] = 1
-		for k := range v {
-			v[k] /= largest
-		}
-		addOuter(to, v)
-	}
-}
-
-func addOuter(to, v []float64) {
-	n := len(v)
-	for i, x := range v {
-		for j, y := range v {
-			to[i*n+j] += x * y
-		}
-	}
-}
-
-func dot(x, y []float64) float64 {
-	sum := 0.
-	for k, v := range x {
-		sum += v * y[k]
-	}
-	return sum
-}
-
-// bilinear returns x'Ay.
-func bilinear(a, x, y []float64) float64 {
-	sum := 0.
-	for i, v := range x {
-		if v != 0 {
-			sum += v * dot(a[i*len(x):(i+1)*len(x)], y)
-		}
-	}
-	return sum
-}
-
-func quadratic(a, x []float64) float64 { return bilinear(a, x, x) }
-
-// grow returns n zeros, in x where they fit.
-func grow(x []float64, n int) []float64 {
-	if cap(x) < n {
-		return make([]float64, n)
-	}
-	clear(x[:n])
-	return x[:n]
-}
-
-func zero(x []float64) bool {
-	for _, v := range x {
-		if v != 0 {
-			return false
-		}
-	}
-	return true
 }

@@ -3,57 +3,92 @@ package bias
 import (
 	"cmp"
 	"math"
+	"math/rand/v2"
 	"slices"
+	"time"
 
-	"gonum.org/v1/gonum/mat"
-	"gonum.org/v1/gonum/stat"
+	"github.com/councild/councild/internal/stat"
 )
 
-// severity is one session's least-squares fit of score on candidate and reviewer,
-// own reviews excluded.
-type severity struct {
-	// harshness is what each reviewer adds to an answer's score, with sum zero: below
-	// 0 for one harsher than the others. It is by member of the window, NaN for those
-	// without a score that counts.
-	harshness []float64
-	leverage  []float64 // variance of harshness by chance over that of one score
-	// low and high are the least and the largest harshness of each reviewer when any
-	// one of its scores is left out.
-	low, high []float64
-	squares   float64 // sum of squared residuals
-	df        float64 // their degrees of freedom
+// reportSeed seeds the random numbers of a report, so that it can be repeated.
+const reportSeed = 18
+
+// jackknifeFrom is how many reviewers a session takes for its anomalies to hold
+// whichever single score is left out. With fewer, one score is too much of a
+// reviewer's harshness.
+const jackknifeFrom = 6
+
+// anomalyLimits is what the report says of anomalies that it does not find.
+const anomalyLimits = "a shift of 2.5 points in one session is found about every other time from five members on, " +
+	"and less often with fewer members or where sessions differ in how far their scores scatter"
+
+// ChangePoint is where a reviewer's relative harshness departs furthest from its
+// mean, over sessions in which the council stayed the same.
+type ChangePoint struct {
+	ReviewerID string    `json:"reviewer_id"`
+	SessionID  string    `json:"session_id"` // the first that asked the question with which the new level begins
+	Start      time.Time `json:"start"`      // of that session
+	Before     float64   `json:"before"`     // mean relative harshness, in points
+	After      float64   `json:"after"`
+	Statistic  float64   `json:"statistic"` // largest absolute partial sum of deviations, over SD sqrt(n)
+	PValue     float64   `json:"p_value"`   // by permuting questions
+	QValue     float64   `json:"q_value"`   // after Benjamini and Hochberg among change points
+	// Flagged means that q lies below the level for this number of questions, and that
+	// the levels are at least as far apart as the drift that counts.
+	Flagged     bool      `json:"flagged"`
+	Sessions    int       `json:"sessions"` // that the reviewer took part in
+	Clusters    int       `json:"clusters"` // sessions, those that answered one question counted once
+	WindowStart time.Time `json:"window_start"`
+	WindowEnd   time.Time `json:"window_end"`
 }
 
-// severities returns the fit of each session. A session in which the reviewers
-// cannot be compared, because no chain of common candidates links them all, has
-// no harshness for anyone.
-func severities(w window) []severity {
-	fits := make([]severity, len(w.sessions))
+// Anomalies are the cells, one reviewer on one question, that do not fit the
+// others.
+type Anomalies struct {
+	Cells  int       `json:"cells"` // that were tested, all in one family
+	Found  []Anomaly `json:"found"` // by time
+	Limits string    `json:"limits"`
+}
+
+// Anomaly is one cell whose q lies below the level for its number of questions.
+type Anomaly struct {
+	SessionID  string    `json:"session_id"` // the first that asked the question
+	Start      time.Time `json:"start"`      // of that session
+	Sessions   int       `json:"sessions"`   // that asked the question
+	ReviewerID string    `json:"reviewer_id"`
+	// Value is the reviewer's relative harshness in those sessions, in points, Usual
+	// its mean over all questions.
+	Value  float64 `json:"value"`
+	Usual  float64 `json:"usual"`
+	T      float64 `json:"t"` // externally studentised
+	PValue float64 `json:"p_value"`
+	QValue float64 `json:"q_value"` // after Benjamini and Hochberg among the cells
+
+	questions int // that it was compared with, itself among them
+}
+
+// severities returns the fit of each session's scores on candidate and reviewer, own
+// reviews excluded. The rows are the members of the window: the effect of a reviewer is
+// its relative harshness, what it adds to an answer's score, below 0 for one harsher
+// than the others. A session in which the reviewers cannot be compared, because no chain
+// of common candidates links them all, has no harshness for anyone.
+func severities(w window) []stat.TwoWay {
+	fits := make([]stat.TwoWay, len(w.sessions))
 	for s := range fits {
-		fit := w.sessions[s].severity()
-		fits[s] = newSeverity(len(w.names))
-		fits[s].squares, fits[s].df = fit.squares, fit.df
-		for i := range fit.harshness {
-			fits[s].set(w.sessions[s].reviewers[i], fit.harshness[i], fit.leverage[i], fit.low[i], fit.high[i])
+		x := &w.sessions[s]
+		y := stat.Matrix(len(w.names), len(x.candidates), math.NaN())
+		for i, row := range x.others() {
+			copy(y[x.reviewers[i]], row)
 		}
+		fits[s] = stat.FitTwoWay(y)
 	}
 	return fits
-}
-
-// newSeverity returns a fit in which nobody has any harshness.
-func newSeverity(reviewers int) severity {
-	by := matrix(4, reviewers, math.NaN())
-	return severity{harshness: by[0], leverage: by[1], low: by[2], high: by[3]}
-}
-
-func (f *severity) set(reviewer int, harshness, leverage, low, high float64) {
-	f.harshness[reviewer], f.leverage[reviewer], f.low[reviewer], f.high[reviewer] = harshness, leverage, low, high
 }
 
 // question is what the sessions that asked one question say of the reviewers: the
 // mean of their fits. It counts once, however often it was asked.
 type question struct {
-	severity
+	stat.TwoWay
 	first    int     // of its sessions, the index in the window
 	at       float64 // mean index of its sessions
 	sessions int
@@ -61,7 +96,7 @@ type question struct {
 
 // questions returns the questions of a stretch, ordered by the mean time of their
 // sessions.
-func questions(w *window, fits []severity, part stretch) []question {
+func questions(w *window, fits []stat.TwoWay, part stretch) []question {
 	sessions := map[int][]int{} // by cluster
 	for s := part.from; s < part.to; s++ {
 		cluster := w.sessions[s].cluster
@@ -69,9 +104,9 @@ func questions(w *window, fits []severity, part stretch) []question {
 	}
 	all := make([]question, 0, len(sessions))
 	for _, group := range sessions {
-		q := question{severity: fits[group[0]], first: group[0], at: float64(group[0]), sessions: len(group)}
+		q := question{TwoWay: fits[group[0]], first: group[0], at: float64(group[0]), sessions: len(group)}
 		if len(group) > 1 {
-			q.severity, q.at = meanSeverity(fits, group), 0
+			q.TwoWay, q.at = meanFit(fits, group), 0
 			for _, s := range group {
 				q.at += float64(s) / float64(len(group))
 			}
@@ -82,166 +117,18 @@ func questions(w *window, fits []severity, part stretch) []question {
 	return all
 }
 
-// meanSeverity returns the mean of the fits of some sessions: of each reviewer over
-// those in which it has a harshness, and of the residuals over those that have any.
-func meanSeverity(fits []severity, group []int) severity {
-	mean := newSeverity(len(fits[group[0]].harshness))
-	for reviewer := range mean.harshness {
-		var h, leverage, low, high, n float64
-		for _, s := range group {
-			if fit := fits[s]; !math.IsNaN(fit.harshness[reviewer]) {
-				h += fit.harshness[reviewer]
-				leverage += fit.leverage[reviewer]
-				low += fit.low[reviewer]
-				high += fit.high[reviewer]
-				n++
-			}
-		}
-		if n > 0 {
-			mean.set(reviewer, h/n, leverage/n, low/n, high/n)
-		}
+// meanFit returns the mean of the fits of some sessions.
+func meanFit(fits []stat.TwoWay, sessions []int) stat.TwoWay {
+	group := make([]stat.TwoWay, len(sessions))
+	for k, s := range sessions {
+		group[k] = fits[s]
 	}
-	n := 0.0
-	for _, s := range group {
-		if fits[s].df > 0 {
-			mean.squares += fits[s].squares
-			mean.df += fits[s].df
-			n++
-		}
-	}
-	if n > 0 {
-		mean.squares, mean.df = mean.squares/n, mean.df/n
-	}
-	return mean
-}
-
-// severity returns the fit of one session, by its own reviewers.
-func (x *scores) severity() severity {
-	y := x.others()
-	present, n := make([]int, 0, len(y)), 0 // reviewers with a score
-	for i := range y {
-		before := n
-		for _, v := range y[i] {
-			if !math.IsNaN(v) {
-				n++
-			}
-		}
-		if n > before {
-			present = append(present, i)
-		}
-	}
-	candidates := centre(y)
-	if len(present) < 2 {
-		return severity{}
-	}
-
-	// The normal equations of the reviewers, candidates swept out. Adding 1 to every
-	// cell makes them regular and the solution's sum zero.
-	normal, sums := mat.NewSymDense(len(present), nil), mat.NewVecDense(len(present), nil)
-	for a, i := range present {
-		for b, k := range present[:a+1] {
-			shared := 1.0
-			for j, count := range candidates {
-				if !math.IsNaN(y[i][j]) && !math.IsNaN(y[k][j]) {
-					shared -= 1 / float64(count)
-					if a == b {
-						shared++
-					}
-				}
-			}
-			normal.SetSym(a, b, shared)
-		}
-		sums.SetVec(a, nansum(y[i]))
-	}
-	var chol mat.Cholesky
-	const singular = 1e9 // condition of equations that fall apart into two
-	if !chol.Factorize(normal) || chol.Cond() > singular {
-		return severity{}
-	}
-	var solution mat.VecDense
-	var inverse mat.SymDense
-	if chol.SolveVecTo(&solution, sums) != nil || chol.InverseTo(&inverse) != nil {
-		return severity{}
-	}
-	fit := newSeverity(len(y))
-	fit.df = float64(n - len(present) + 1)
-	for a, i := range present {
-		m := float64(len(present))
-		fit.harshness[i], fit.leverage[i] = settle(solution.AtVec(a)), inverse.At(a, a)-1/(m*m)
-		for j := range y[i] {
-			y[i][j] -= fit.harshness[i]
-		}
-	}
-	for _, count := range centre(y) {
-		if count > 0 {
-			fit.df--
-		}
-	}
-	fit.squares = squares(y)
-	fit.leaveOut(present, y, &inverse)
-	return fit
-}
-
-// leaveOut sets low and high from the residuals of the scores and the inverse of the
-// reviewers' normal equations. A score with residual e and leverage l moves the
-// harshness of its reviewer by d e / (1-l), d being what the reviewer's harshness
-// changes by a point more of that score (Cook and Weisberg, Residuals and Influence
-// in Regression, 1982). Without a score that nothing else can stand in for, the
-// harshness might be anything.
-func (f *severity) leaveOut(present []int, residuals [][]float64, inverse *mat.SymDense) {
-	for a, i := range present {
-		f.low[i], f.high[i] = math.Inf(1), math.Inf(-1)
-		for j, e := range residuals[i] {
-			if math.IsNaN(e) {
-				continue
-			}
-			// Of the reviewers that scored the answer: how many there are, and the sums of
-			// the inverse over them and this one, and over any two of them.
-			var n, row, block float64
-			for b, k := range present {
-				if math.IsNaN(residuals[k][j]) {
-					continue
-				}
-				n++
-				row += inverse.At(a, b)
-				for c, l := range present {
-					if !math.IsNaN(residuals[l][j]) {
-						block += inverse.At(b, c)
-					}
-				}
-			}
-			moves := inverse.At(a, a) - row/n
-			left := 1 - 1/n - (inverse.At(a, a) - 2*row/n + block/(n*n))
-			without := f.harshness[i]
-			switch {
-			case math.Abs(moves) <= dependent: // nobody else scored the answer
-			case left <= dependent:
-				f.low[i], f.high[i] = math.Inf(-1), math.Inf(1)
-				continue
-			default:
-				without = settle(without - moves*e/left)
-			}
-			f.low[i], f.high[i] = min(f.low[i], without), max(f.high[i], without)
-		}
-	}
-}
-
-// squares returns the sum of the squared values. NaN is no value.
-func squares(y [][]float64) float64 {
-	sum := 0.0
-	for _, row := range y {
-		for _, e := range row {
-			if !math.IsNaN(e) {
-				sum += e * e
-			}
-		}
-	}
-	return sum
+	return stat.MeanTwoWay(group)
 }
 
 // others returns a copy of the scores without those of own answers.
 func (x *scores) others() [][]float64 {
-	y := matrix(len(x.reviewers), len(x.candidates), math.NaN())
+	y := stat.Matrix(len(x.reviewers), len(x.candidates), math.NaN())
 	for i := range y {
 		for j := range y[i] {
 			if !x.own[i][j] {
@@ -265,90 +152,227 @@ func (x *scores) judged(reviewer int) int {
 	return n
 }
 
-// centre subtracts from the values of each column their mean and returns their
-// number. NaN is no value.
-func centre(y [][]float64) []int {
-	if len(y) == 0 {
-		return nil
-	}
-	counts := make([]int, len(y[0]))
-	for j := range counts {
-		sum := 0.0
-		for i := range y {
-			if !math.IsNaN(y[i][j]) {
-				sum += y[i][j]
-				counts[j]++
+// stretch is a run of sessions, from one up to but without another, in which the
+// council stayed the same.
+type stretch struct{ from, to int }
+
+// stretches splits sessions, oldest first, where council_config_version changes
+// and where a member comes or goes for good (ADR-018: scores before and after are
+// not those of one reviewer). Members that span fewer sessions than a test takes
+// are guests and split nothing, and a version that the records do not tell is no
+// change.
+func stretches(sessions []scores) []stretch {
+	first, last := map[int]int{}, map[int]int{}
+	for s, x := range sessions {
+		for _, levels := range [][]int{x.reviewers, x.candidates} {
+			for _, member := range levels {
+				if _, ok := first[member]; !ok {
+					first[member] = s
+				}
+				last[member] = s
 			}
 		}
-		for i := range y {
-			y[i][j] -= sum / float64(counts[j])
+	}
+	starts := map[int]bool{0: true}
+	for member, from := range first {
+		if to := last[member] + 1; to-from >= preliminaryFrom {
+			starts[from], starts[to] = true, true
 		}
 	}
-	return counts
+	var split []stretch
+	config := ""
+	for s, x := range sessions {
+		if starts[s] || x.config != "" && config != "" && x.config != config {
+			split = append(split, stretch{from: s})
+		}
+		if x.config != "" {
+			config = x.config
+		}
+		split[len(split)-1].to = s + 1
+	}
+	return split
 }
 
-func nansum(x []float64) float64 {
-	sum := 0.0
-	for _, v := range x {
-		if !math.IsNaN(v) {
-			sum += v
-		}
-	}
-	return sum
+// drift says how a reviewer's relative harshness changed within a stretch.
+type drift struct {
+	stretch
+	reviewer  int
+	sessions  int     // that the reviewer took part in
+	questions int     // that these asked
+	change    float64 // over the whole stretch, in points
+	se        float64 // NaN below ten questions; 0 where the harshness does not scatter about the line
 }
 
-// trend returns the least-squares slope of y over t, from three points in two
-// clusters or more, and its standard error by leaving out one cluster at a time
-// (CV3, see [sums.fit]). The error is 0 where nothing but rounding scatters about
-// the line. It reports false where t is constant, also when a cluster is left out.
-func trend(t, y []float64, cluster []int) (slope, se float64, ok bool) {
-	centre, level := stat.Mean(t, nil), stat.Mean(y, nil)
-	// Number of points, and sums of t, y, t^2 and ty, as deviations.
-	var all [5]float64
-	parts := map[int]*[5]float64{}
-	var order []*[5]float64 // the sum of squares must not depend on the order of a map
-	for k := range t {
-		dt, dy := t[k]-centre, y[k]-level
-		part := parts[cluster[k]]
-		if part == nil {
-			part = new([5]float64)
-			parts[cluster[k]] = part
-			order = append(order, part)
+// drifts returns the linear trend of relative harshness over the sessions'
+// ordinals, for each stretch and reviewer with at least ten sessions: the slope and
+// its standard error by leaving out one question at a time, both times (S-1) for a
+// stretch of S sessions. The test is Student's t with one degree of freedom less
+// than questions. Fewer than ten questions have no standard error.
+func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
+	var all []drift
+	for _, part := range split {
+		span := float64(part.to - part.from - 1)
+		for reviewer := range fits[part.from].Effect {
+			at, h := series(fits[part.from:part.to], reviewer)
+			if len(at) < preliminaryFrom {
+				continue
+			}
+			clusters, distinct := make([]int, len(at)), map[int]bool{}
+			for k, s := range at {
+				clusters[k] = w.sessions[part.from+int(s)].cluster
+				distinct[clusters[k]] = true
+			}
+			d := drift{stretch: part, reviewer: reviewer, sessions: len(at), questions: len(distinct), se: math.NaN()}
+			if slope, se, ok := stat.Trend(at, h, clusters); ok && d.questions >= preliminaryFrom {
+				d.change, d.se = slope*span, se*span
+			}
+			all = append(all, d)
 		}
-		for i, v := range [...]float64{1, dt, dy, dt * dt, dt * dy} {
-			all[i] += v
-			part[i] += v
+	}
+	return all
+}
+
+func (d drift) df() float64 { return float64(d.questions - 1) }
+
+// series returns one reviewer's relative harshness and the ordinals of the
+// sessions that have it.
+func series(fits []stat.TwoWay, reviewer int) (at, h []float64) {
+	for s, fit := range fits {
+		if v := fit.Effect[reviewer]; !math.IsNaN(v) {
+			at, h = append(at, float64(s)), append(h, v)
 		}
 	}
-	slopeOf := func(sums [5]float64) (float64, bool) {
-		n, spread := sums[0], sums[3]-sums[1]*sums[1]/sums[0]
-		return (sums[4] - sums[1]*sums[2]/n) / spread, n > 1 && spread > dependent*all[3]
-	}
-	if len(t) < 3 || constant(t) || len(order) < 2 {
-		return 0, 0, false
-	}
-	slope, _ = slopeOf(all)
-	squares, total := 0.0, 0.0
-	for k := range t {
-		e := y[k] - level - slope*(t[k]-centre)
-		squares += e * e
-		total += y[k] * y[k]
-	}
-	if squares <= 1e-24*total {
-		return slope, 0, true
-	}
-	variance := 0.0
-	for _, part := range order {
-		left := all
-		for i, v := range part {
-			left[i] -= v
+	return at, h
+}
+
+// seriesOf returns one reviewer's relative harshness on the questions, and which of
+// them have it.
+func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
+	for k, q := range asked {
+		if v := q.Effect[reviewer]; !math.IsNaN(v) {
+			at, h = append(at, k), append(h, v)
 		}
-		without, ok := slopeOf(left)
+	}
+	return at, h
+}
+
+// changePoints returns the change point of each stretch and reviewer with at least
+// ten questions, from the mean relative harshness on each question. The p value is
+// the share of random orders of the questions, the given one among them, whose
+// statistic is as large (Good, Permutation Tests, 2000): questions on which the
+// council stayed the same are exchangeable, the sessions that asked one of them are
+// not. Beyond 256 questions, runs of neighbours are moved together.
+func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint {
+	random := rand.NewPCG(reportSeed, 0)
+	points, p := []ChangePoint{}, []float64{}
+	for _, part := range split {
+		asked := questions(w, fits, part)
+		deviations := stat.Matrix(len(asked), len(w.names), 0.) // 0 where not taken part
+		for reviewer, id := range w.names {
+			at, h := seriesOf(asked, reviewer)
+			if len(h) < preliminaryFrom || stat.Constant(h) {
+				continue
+			}
+			statistic, k := stat.CUSUM(h)
+			mean := stat.Mean(h)
+			for i, q := range at {
+				deviations[q][len(points)-len(p)] = h[i] - mean
+			}
+			_, sessions := series(fits[part.from:part.to], reviewer)
+			first := w.sessions[asked[at[k]].first]
+			points = append(points, ChangePoint{
+				ReviewerID: id, SessionID: first.id, Start: first.start,
+				Before: stat.Mean(h[:k]), After: stat.Mean(h[k:]), Statistic: statistic, Sessions: len(sessions), Clusters: len(h),
+				WindowStart: w.sessions[part.from].start, WindowEnd: w.sessions[part.to-1].start,
+			})
+		}
+		p = append(p, stat.PermuteCUSUM(deviations, len(points)-len(p), random)...)
+	}
+	for i, q := range stat.BenjaminiHochberg(p) {
+		c := &points[i]
+		c.PValue, c.QValue = p[i], q
+		c.Flagged = q < level(c.Clusters) && math.Abs(c.After-c.Before) >= deltaDrift
+	}
+	return points
+}
+
+// anomalies returns the anomalies of a report.
+func (w *window) anomalies(fits []stat.TwoWay, split []stretch) Anomalies {
+	cells := w.testedCells(fits, split)
+	found := slices.DeleteFunc(slices.Clone(cells), func(a Anomaly) bool { return a.QValue >= level(a.questions) })
+	slices.SortStableFunc(found, func(a, b Anomaly) int { return a.Start.Compare(b.Start) })
+	return Anomalies{Cells: len(cells), Found: append([]Anomaly{}, found...), Limits: anomalyLimits}
+}
+
+// testedCells tests every cell of the stretches with at least ten questions, all in
+// one family of Benjamini and Hochberg. A question on which everyone gives low
+// scores is a hard one and no anomaly.
+//
+// Harshness varies between questions, and by the chance of few scores. The variance by
+// chance differs between questions too, and is known from few residuals. So each
+// variance is moderated towards the others (see [stat.ModeratedVariances]), every
+// deviation is scaled to what the two lead to expect, and compared with the others by
+// its externally studentised value, on the degrees of freedom of the moderated
+// variance, at most two less than questions.
+//
+// From six reviewers on, a deviation counts as far as it holds whichever one of the
+// reviewer's scores is left out.
+func (w *window) testedCells(fits []stat.TwoWay, split []stretch) []Anomaly {
+	var cells []Anomaly
+	var p []float64
+	for _, part := range split {
+		asked := questions(w, fits, part)
+		squares, residual := make([]float64, len(asked)), make([]float64, len(asked))
+		for k, q := range asked {
+			squares[k], residual[k] = q.Squares, q.DF
+		}
+		chance, df, ok := stat.ModeratedVariances(squares, residual)
 		if !ok {
-			return slope, 0, false
+			continue
 		}
-		variance += (without - slope) * (without - slope)
+		for reviewer, id := range w.names {
+			at, h := seriesOf(asked, reviewer)
+			if len(h) < preliminaryFrom || stat.Constant(h) {
+				continue
+			}
+			mean, average := stat.Mean(h), 0.0
+			for _, q := range at {
+				average += chance[q] * asked[q].Leverage[reviewer] / float64(len(h))
+			}
+			between := max(0, stat.Variance(h)-average)
+			scaled := make([]float64, len(h))
+			for k, q := range at {
+				scaled[k] = (h[k] - mean) / math.Sqrt(between+chance[q]*asked[q].Leverage[reviewer])
+			}
+			for k, t := range stat.Studentized(scaled) {
+				q := asked[at[k]]
+				if compared := slices.DeleteFunc(slices.Clone(q.Effect), math.IsNaN); len(compared) >= jackknifeFrom {
+					t *= shareKept(h[k]-mean, q.Low[reviewer]-mean, q.High[reviewer]-mean)
+				}
+				first := w.sessions[q.first]
+				p = append(p, stat.StudentP(t, min(df[at[k]], float64(len(h)-2))))
+				cells = append(cells, Anomaly{
+					SessionID: first.id, Start: first.start, Sessions: q.sessions, ReviewerID: id,
+					Value: h[k], Usual: mean, T: t, PValue: p[len(p)-1], questions: len(h),
+				})
+			}
+		}
 	}
-	g := float64(len(order))
-	return slope, math.Sqrt((g - 1) / g * variance), true
+	for i, q := range stat.BenjaminiHochberg(p) {
+		cells[i].QValue = q
+	}
+	return cells
+}
+
+// shareKept returns the share of a deviation, 0 to 1, that is left at the least when one
+// score is left out, given the range that it then has: 0 where its sign may change.
+func shareKept(deviation, low, high float64) float64 {
+	switch {
+	case deviation > 0:
+		return max(0, min(1, low/deviation))
+	case deviation < 0:
+		return max(0, min(1, high/deviation))
+	default:
+		return 0
+	}
 }

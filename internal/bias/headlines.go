@@ -3,14 +3,14 @@ package bias
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"gonum.org/v1/gonum/stat/distuv"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 // The least effects that count as a bias, in points on 1-10.
@@ -39,7 +39,7 @@ const (
 	leastSquares  = "least squares within sessions; errors by leaving out one question at a time (CV3)"
 	noPositions   = "no session tells the position at which each answer was shown"
 	sharedOrder   = "the reviewers of each session saw one order, so position cannot be told from quality"
-	noOwn         = "own answers were not reviewed in enough sessions: LLM_COUNCIL_SELF_REVIEW_RATE says in how many they are"
+	noOwn         = "own answers were not reviewed in enough sessions: %s says in how many they are"
 	noFamily      = "no reviewer scored another model of its provider"
 	notTold       = "the records cannot tell it from the other effects"
 	oneSession    = "it rests on a single session"
@@ -69,14 +69,6 @@ func level(sessions int) float64 {
 // tiny is a standard error, in points, that is nothing but rounding.
 const tiny = 1e-10
 
-// effect is an estimate with its standard errors and degrees of freedom.
-type effect struct{ estimate, se, cr1, df float64 }
-
-// interval returns the half-width of the two-sided interval of that confidence.
-func (e effect) interval(confidence float64) float64 { return e.se * tQuantile(0.5+confidence/2, e.df) }
-
-func tQuantile(p, df float64) float64 { return distuv.StudentsT{Sigma: 1, Nu: df}.Quantile(p) }
-
 // metric returns a metric of the window without a figure.
 func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric {
 	return Metric{
@@ -104,19 +96,19 @@ func (m *Metric) few(needed int, what string) string {
 }
 
 // set fills in the figure of an effect and its test.
-func (m *Metric) set(e effect) {
-	if !(e.se > tiny) {
+func (m *Metric) set(e stat.Effect) {
+	if !(e.SE > tiny) {
 		m.missing(noVariation)
 		return
 	}
-	half := e.interval(0.95)
-	m.PointEstimate, m.CILower, m.CIUpper = new(e.estimate), new(e.estimate-half), new(e.estimate+half)
-	m.StandardError = new(e.se)
-	if e.cr1 > 0 {
-		m.StandardErrorCR1 = new(e.cr1)
+	half := e.HalfWidth(0.95)
+	m.PointEstimate, m.CILower, m.CIUpper = new(e.Estimate), new(e.Estimate-half), new(e.Estimate+half)
+	m.StandardError = new(e.SE)
+	if e.CR1 > 0 {
+		m.StandardErrorCR1 = new(e.CR1)
 	}
-	m.Test = &Test{Name: "t", Value: e.estimate / e.se, DF: []float64{e.df}}
-	m.PValue = new(studentP(m.Test.Value, e.df))
+	m.Test = &Test{Name: "t", Value: e.Estimate / e.SE, DF: []float64{e.DF}}
+	m.PValue = new(stat.StudentP(m.Test.Value, e.DF))
 }
 
 // withhold takes back the figure of a metric, for a reason.
@@ -129,22 +121,22 @@ func (m *Metric) withhold(reason string) {
 // setSecond gives a metric that has a figure that of the second fit, whose variance
 // is greater by what d says. Without one the metric has no figure at all: reviewers
 // who spread their scores differently could make the whole of it.
-func (m *Metric) setSecond(f *fit, c []float64, d *discrimination) {
+func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination) {
 	if m.PointEstimate == nil {
 		return
 	}
-	estimable, robust := f.estimable(c)
-	e := f.effect(c, min(m.Clusters, f.clusters))
-	e.se = math.Sqrt(e.se*e.se + d.variance(f, c))
+	estimable, robust := f.Estimable(c)
+	e := f.Effect(c, min(m.Clusters, f.Clusters))
+	e.SE = math.Sqrt(e.SE*e.SE + d.variance(f, c))
 	switch {
 	case !estimable:
 		m.withhold(notTold)
 	case !robust:
 		m.withhold(oneSession)
-	case !(e.se > tiny):
+	case !(e.SE > tiny):
 		m.withhold(noVariation)
 	default:
-		m.SecondFit = &SecondFit{PointEstimate: e.estimate, StandardError: e.se, PValue: studentP(e.estimate/e.se, e.df)}
+		m.SecondFit = &SecondFit{PointEstimate: e.Estimate, StandardError: e.SE, PValue: stat.StudentP(e.Estimate/e.SE, e.DF)}
 	}
 }
 
@@ -162,21 +154,16 @@ func (m *Metric) decisive() *float64 {
 
 // setContrast fills in a contrast of a fit's coefficients, on as many degrees of
 // freedom as there are sessions behind the metric, less one.
-func (m *Metric) setContrast(f *fit, c []float64) {
-	estimable, robust := f.estimable(c)
+func (m *Metric) setContrast(f *stat.Fit, c []float64) {
+	estimable, robust := f.Estimable(c)
 	switch {
 	case m.Clusters < preliminaryFrom || !estimable:
 		m.missing(notTold)
 	case !robust:
 		m.missing(oneSession)
 	default:
-		m.set(f.effect(c, m.Clusters))
+		m.set(f.Effect(c, m.Clusters))
 	}
-}
-
-// effect returns a contrast with its standard errors, from that many clusters.
-func (f *fit) effect(c []float64, clusters int) effect {
-	return effect{dot(c, f.beta), math.Sqrt(quadratic(f.cv3, c)), math.Sqrt(quadratic(f.cr1, c)), float64(clusters - 1)}
 }
 
 // adjust sets the q values of the metrics that have a p and belong, as one family,
@@ -189,7 +176,7 @@ func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
 			tested, p = append(tested, &metrics[i]), append(p, *single)
 		}
 	}
-	for i, q := range benjaminiHochberg(p) {
+	for i, q := range stat.BenjaminiHochberg(p) {
 		tested[i].QValue = new(q)
 	}
 	return tested
@@ -241,29 +228,31 @@ func (m *Metric) show(member *Metric, among int) {
 // (Bonferroni).
 func (m *Metric) take(from *Metric, among int) {
 	m.Subject, m.PointEstimate, m.StandardError, m.StandardErrorCR1 = from.Subject, from.PointEstimate, from.StandardError, from.StandardErrorCR1
-	e := effect{estimate: *from.PointEstimate, se: *from.StandardError, df: from.Test.DF[0]}
-	half := e.interval(1 - 0.05/float64(among))
-	m.CILower, m.CIUpper = new(e.estimate-half), new(e.estimate+half)
+	e := stat.Effect{Estimate: *from.PointEstimate, SE: *from.StandardError, DF: from.Test.DF[0]}
+	half := e.HalfWidth(1 - 0.05/float64(among))
+	m.CILower, m.CIUpper = new(e.Estimate-half), new(e.Estimate+half)
 }
 
 // findings makes metrics of the models of a window.
 type findings struct {
 	*models
-	c      *Collector
-	span   Window
-	placed []placed // what the position headline rests on
+	c        *Collector
+	span     Window
+	adjusted *adjustedFits // nil where no reviewer's scores follow the answers
+	placed   []placed      // what the position headline rests on
 }
 
 // placed is the fit of positions in slates of one size.
 type placed struct {
-	*fit
+	*stat.Fit
 	size int
 }
 
 // headlines returns the headline family of a window, judged, with what positions
 // under a shared order look like, and what it all comes to.
-func (c *Collector) headlines(w *window, span Window, fits []severity, split []stretch) (metrics []Metric, text string) {
+func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split []stretch) (metrics []Metric, text string) {
 	h := findings{models: newModels(w), c: c, span: span}
+	h.adjusted = h.fitAdjusted()
 	family := slices.Concat([]Metric{h.length(), h.position(), h.slopes()}, h.favours(),
 		[]Metric{h.harshness(), h.affinity(), h.anchoring(), h.drift(fits, split)})
 	h.judge(family)
@@ -285,7 +274,7 @@ func (h *findings) member(of Metric, subject string, t tally) Metric {
 
 // each returns one member for each member of the council that the tallies count
 // anything of, with the figure of a contrast where there is enough.
-func (h *findings) each(of Metric, tallies []tally, f *fit, contrast func(member int) []float64) []Metric {
+func (h *findings) each(of Metric, tallies []tally, f *stat.Fit, contrast func(member int) []float64) []Metric {
 	var members []Metric
 	for member, t := range tallies {
 		if t.records == 0 {
@@ -309,8 +298,8 @@ func (h *findings) length() Metric {
 		m.missing(notTold)
 		return m
 	}
-	f := h.models.length()
-	m.setContrast(f, only(f.n, 0))
+	f := h.w.fit(h.w.plain(), h.lengthModel())
+	m.setContrast(f, only(f.N, 0))
 	return m
 }
 
@@ -323,26 +312,19 @@ func (h *findings) slopes() Metric {
 		m.missing(notReviewers)
 		return m
 	}
-	slope := func(f *fit, level []int, n int) func(member int) []float64 {
-		return func(member int) []float64 { return contrast(f.n, n-1, only(n, level[member])) }
-	}
-	f := h.models.slopes(level, n, h.w.plain())
-	each := h.each(m, h.reviewers, f, slope(f, level, n))
-	strong := make([]tally, len(h.reviewers)) // those of the second fit
-	for _, member := range h.spread.strong {
-		strong[member] = h.reviewers[member]
-	}
-	if members, level = testable(strong); len(members) > 1 {
-		f = h.models.slopes(level, len(members), h.spread.adjusted())
-	}
-	h.second(each, f, slope(f, level, len(members)))
+	slopes := h.w.fit(h.w.plain(), h.slopeModel(level, n))
+	each := h.each(m, h.reviewers, slopes, func(member int) []float64 { return contrast(slopes.N, n-1, only(n, level[member])) })
+	h.setSecond(each, func(member int) (*stat.Fit, []float64) {
+		f, strong := h.adjusted.slopes, len(h.spread.strong)
+		return f, contrast(f.N, strong-1, only(strong, h.spread.place[member]))
+	})
 	h.headline(&m, each, notTold)
 	return m
 }
 
-// second gives members, each named after a member of the council, the figures of
+// setSecond gives members, each named after a member of the council, the figures of
 // the second fit.
-func (h *findings) second(each []Metric, f *fit, contrast func(member int) []float64) {
+func (h *findings) setSecond(each []Metric, second func(member int) (*stat.Fit, []float64)) {
 	for k := range each {
 		m := &each[k]
 		member, ok := slices.BinarySearch(h.w.names, m.Subject)
@@ -351,7 +333,8 @@ func (h *findings) second(each []Metric, f *fit, contrast func(member int) []flo
 		case h.spread.unknown(member) != "":
 			m.withhold(h.spread.unknown(member))
 		default:
-			m.setSecond(f, contrast(member), h.spread)
+			f, c := second(member)
+			m.setSecond(f, c, h.spread)
 		}
 	}
 }
@@ -364,8 +347,8 @@ func (h *findings) harshness() Metric {
 		m.missing(notReviewers)
 		return m
 	}
-	f := h.models.harshness(level, n)
-	h.headline(&m, h.each(m, h.judges, f, func(member int) []float64 { return contrast(f.n, 0, only(n, level[member])) }), notComparable)
+	f := h.w.fit(h.w.plain(), h.harshnessModel(level, n))
+	h.headline(&m, h.each(m, h.judges, f, func(member int) []float64 { return contrast(f.N, 0, only(n, level[member])) }), notComparable)
 	return m
 }
 
@@ -376,34 +359,28 @@ func (h *findings) favours() []Metric {
 	self := h.metric("self_preference", points, method, h.self, deltaEffect)
 	family := h.metric("family_affinity", points, method, h.family, deltaEffect)
 	if !h.self.testable() {
-		self.missing(noOwn)
+		self.missing(fmt.Sprintf(noOwn, h.c.o.Settings.Of(council.SettingSelfReviewRate)))
 	}
 	if h.family.records == 0 {
 		family.missing(noFamily)
 	}
-	common, owns := make([]int, len(h.w.names)), 1
-	if !h.self.testable() {
-		common, owns = slices.Repeat([]int{-1}, len(h.w.names)), 0 // without own answers
-	}
-	raw, standardised := h.favour(common, owns, h.w.plain()), h.favour(common, owns, h.standardised())
-	var again *fit
-	if len(h.spread.strong) > 0 {
-		again = h.favour(common, owns, h.spread.adjusted())
-	}
+	level, levels := h.oneOwner()
+	model := h.favourModel(level, levels)
+	raw, standardised := h.w.fit(h.w.plain(), model), h.w.fit(h.standardised(), model)
 	for k, m := range []*Metric{&self, &family} {
 		if m.Verdict != nil {
 			continue
 		}
-		c := only(raw.n, owns-1+k)
+		c := only(raw.N, levels-1+k)
 		alike := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method, tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
 		m.setContrast(raw, c)
 		alike.setContrast(standardised, c)
 		switch {
 		case m.PointEstimate == nil:
-		case again == nil:
+		case h.adjusted == nil:
 			m.withhold(h.noSecond())
 		default:
-			m.setSecond(again, c, h.spread)
+			m.setSecond(h.adjusted.favour, c, h.spread)
 		}
 		m.Members = append(m.Members, alike)
 	}
@@ -411,12 +388,9 @@ func (h *findings) favours() []Metric {
 		return []Metric{self, family}
 	}
 	owners, level := testable(h.own)
-	f := h.favour(level, len(owners), h.w.plain())
-	each := h.each(self, h.own, f, func(member int) []float64 { return only(f.n, level[member]) })
-	if again != nil {
-		again = h.favour(level, len(owners), h.spread.adjusted())
-	}
-	h.second(each, again, func(member int) []float64 { return only(f.n, level[member]) })
+	f := h.w.fit(h.w.plain(), h.favourModel(level, len(owners)))
+	each := h.each(self, h.own, f, func(member int) []float64 { return only(f.N, level[member]) })
+	h.setSecond(each, func(member int) (*stat.Fit, []float64) { return h.adjusted.favourByOwn, only(f.N, level[member]) })
 	adjust(each, all)
 	self.Members = append(self.Members, each...)
 	return []Metric{self, family}
@@ -435,32 +409,22 @@ func (h *findings) noSecond() string {
 func (h *findings) affinity() Metric {
 	m := h.metric("affinity", points,
 		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
-	var tested [][2]int
-	pairs := slices.SortedFunc(maps.Keys(h.pairs), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
-	for _, pair := range pairs {
-		if h.pairs[pair].testable() {
-			tested = append(tested, pair)
-		}
-	}
-	plain := h.affinities(tested, h.w.plain())
-	var again *sums
-	if len(h.spread.strong) > 0 {
-		again = h.affinities(tested, h.spread.adjusted())
-	}
-	members := make([]Metric, 0, len(pairs))
+	plain := h.w.regress(h.w.plain(), h.affinityModel())[0]
+	pairs := h.sortedPairs()
+	members, solo := make([]Metric, 0, len(pairs)), 0
 	for _, pair := range pairs {
 		member := h.member(m, h.w.names[pair[0]]+">"+h.w.names[pair[1]], *h.pairs[pair])
 		member.Name = "pair|" + member.Subject
-		if len(tested) > 0 && tested[0] == pair {
-			solo := plain.solos - len(tested)
-			f := plain.fit(solo)
-			member.setContrast(f, only(f.n, f.n-1))
+		if h.pairs[pair].testable() {
+			f := plain.Fit(solo)
+			c := only(f.N, f.N-1)
+			member.setContrast(f, c)
 			if reason := h.spread.unknown(pair[0]); member.PointEstimate != nil && reason != "" {
 				member.withhold(reason)
 			} else if member.PointEstimate != nil {
-				member.setSecond(again.fit(solo), only(f.n, f.n-1), h.spread)
+				member.setSecond(h.adjusted.affinities.Fit(solo), c, h.spread)
 			}
-			tested = tested[1:]
+			solo++
 		} else {
 			member.missing(notTold)
 		}
@@ -474,15 +438,15 @@ func (h *findings) affinity() Metric {
 // shapes are the members.
 func (h *findings) position() Metric {
 	m := h.metric("position", points, "largest position effect, Wald test of all, every candidate and reviewer of a session absorbed (M1); "+leastSquares, h.ordered, deltaPosition)
-	var fits, solid []*fit
+	var fits, solid []*stat.Fit
 	var sizes, solidSizes []int
 	for size, t := range h.randomised {
 		if !t.testable() {
 			continue
 		}
-		f := h.positions(size)
+		f := h.w.fit(h.w.plain(), h.positionModel(size))
 		fits, sizes = append(fits, f), append(sizes, size)
-		if f.solid() {
+		if testableAtOnce(f) {
 			solid, solidSizes = append(solid, f), append(solidSizes, size)
 		}
 	}
@@ -511,7 +475,7 @@ func (h *findings) position() Metric {
 }
 
 // effects returns a member for each position in slates of those sizes.
-func (h *findings) effects(of Metric, name string, tallies []tally, sizes []int, fits []*fit) []Metric {
+func (h *findings) effects(of Metric, name string, tallies []tally, sizes []int, fits []*stat.Fit) []Metric {
 	var effects []Metric
 	for k, size := range sizes {
 		for p := range size {
@@ -521,10 +485,10 @@ func (h *findings) effects(of Metric, name string, tallies []tally, sizes []int,
 				m.Subject = fmt.Sprintf("%d of %d", p, size)
 			}
 			m.Name += "|" + m.Subject
-			if f := fits[k]; f.clusters < size {
+			if f := fits[k]; f.Clusters < size {
 				m.missing(fewSessions)
 			} else {
-				m.setContrast(f, contrast(f.n, 0, only(size, p)))
+				m.setContrast(f, contrast(f.N, 0, only(size, p)))
 			}
 			effects = append(effects, m)
 		}
@@ -532,46 +496,46 @@ func (h *findings) effects(of Metric, name string, tallies []tally, sizes []int,
 	return effects
 }
 
-// solid reports whether every coefficient of a fit is determined, with a standard
+// testableAtOnce reports whether every coefficient of a fit is determined, with a standard
 // error, and all of them can be tested at once.
-func (f *fit) solid() bool {
-	for k := range f.n {
-		estimable, robust := f.estimable(only(f.n, k))
-		if !estimable || !robust || !(f.cv3[k*f.n+k] > tiny*tiny) {
+func testableAtOnce(f *stat.Fit) bool {
+	for k := range f.N {
+		estimable, robust := f.Estimable(only(f.N, k))
+		if !estimable || !robust || !(f.CV3[k*f.N+k] > tiny*tiny) {
 			return false
 		}
 	}
-	return f.clusters > f.n
+	return f.Clusters > f.N
 }
 
 // omnibus returns the Wald test of all position effects and its p. Those of several
 // sizes of slate are combined by Stouffer's method, weighted by the square root of
 // the sessions.
-func omnibus(fits []*fit) (test *Test, p *float64) {
+func omnibus(fits []*stat.Fit) (test *Test, p *float64) {
 	var sum, squares float64
 	for _, f := range fits {
-		contrasts := make([][]float64, f.n)
+		contrasts := make([][]float64, f.N)
 		for k := range contrasts {
-			contrasts[k] = only(f.n, k)
+			contrasts[k] = only(f.N, k)
 		}
-		t, single := f.wald(contrasts)
+		statistic, df, single := f.Wald(contrasts)
 		if len(fits) == 1 {
-			return &t, &single
+			return &Test{Name: "F", Value: statistic, DF: df[:]}, &single
 		}
 		const tail = 1e-15 // beyond, a p that rounding makes 0 or 1 would be infinite
-		sum -= math.Sqrt(float64(f.clusters)) * distuv.UnitNormal.Quantile(max(tail, min(single, 1-tail)))
-		squares += float64(f.clusters)
+		sum -= math.Sqrt(float64(f.Clusters)) * stat.NormalQuantile(max(tail, min(single, 1-tail)))
+		squares += float64(f.Clusters)
 	}
 	z := sum / math.Sqrt(squares)
-	return &Test{Name: "z", Value: z, DF: []float64{}}, new(distuv.UnitNormal.CDF(-z))
+	return &Test{Name: "z", Value: z, DF: []float64{}}, new(stat.NormalCDF(-z))
 }
 
 // shapes returns what the position effects look like, slates of several sizes
 // combined by inverse variance.
-func (h *findings) shapes(of Metric, sizes []int, fits []*fit) []Metric {
+func (h *findings) shapes(of Metric, sizes []int, fits []*stat.Fit) []Metric {
 	var shapes []Metric
 	for _, shape := range []string{"primacy", "recency", "ends_minus_middle", "linear_per_step"} {
-		var e effect
+		var e stat.Effect
 		var weight float64
 		for k, size := range sizes {
 			weights := shapeWeights(shape, size)
@@ -579,17 +543,17 @@ func (h *findings) shapes(of Metric, sizes []int, fits []*fit) []Metric {
 				continue
 			}
 			f := fits[k]
-			part := f.effect(contrast(f.n, 0, weights), f.clusters)
-			w := 1 / (part.se * part.se)
+			part := f.Effect(contrast(f.N, 0, weights), f.Clusters)
+			w := 1 / (part.SE * part.SE)
 			weight += w
-			e.estimate += w * part.estimate
-			e.cr1 += w * w * part.cr1 * part.cr1
-			e.df += part.df
+			e.Estimate += w * part.Estimate
+			e.CR1 += w * w * part.CR1 * part.CR1
+			e.DF += part.DF
 		}
 		if weight == 0 {
 			continue
 		}
-		e.estimate, e.se, e.cr1 = e.estimate/weight, 1/math.Sqrt(weight), math.Sqrt(e.cr1)/weight
+		e.Estimate, e.SE, e.CR1 = e.Estimate/weight, 1/math.Sqrt(weight), math.Sqrt(e.CR1)/weight
 		m := h.metric(shape, of.Unit, of.Method, h.ordered, *of.Delta)
 		if shape == "linear_per_step" {
 			m.Unit = "points per position"
@@ -648,7 +612,7 @@ func (h *findings) anchoring() Metric {
 	case a.se == 0 || a.questions < preliminaryFrom:
 		m.missing(sameProducts)
 	default:
-		m.set(effect{estimate: a.kappa, se: a.se, df: float64(a.questions - 1)})
+		m.set(stat.Effect{Estimate: a.kappa, SE: a.se, DF: float64(a.questions - 1)})
 	}
 	return m
 }
@@ -670,7 +634,7 @@ func (h *findings) withoutOrders() string {
 
 // drift returns the trends of the reviewers' relative harshness, within each
 // stretch in which the council stayed the same.
-func (h *findings) drift(fits []severity, split []stretch) Metric {
+func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 	m := h.metric("drift", "points over the window", "trend of relative harshness over sessions, by least squares; errors by leaving out one question at a time (CV3)", h.scored, deltaDrift)
 	trends := drifts(h.w, fits, split)
 	several := slices.ContainsFunc(trends, func(d drift) bool { return d.stretch != trends[0].stretch })
@@ -683,14 +647,14 @@ func (h *findings) drift(fits []severity, split []stretch) Metric {
 		}
 		t := tally{sessions: d.sessions, clusters: d.questions}
 		for s := d.from; s < d.to; s++ {
-			if !math.IsNaN(fits[s].harshness[d.reviewer]) {
+			if !math.IsNaN(fits[s].Effect[d.reviewer]) {
 				t.records += h.w.sessions[s].judged(d.reviewer)
 			}
 		}
 		member := h.member(m, subject, t)
 		member.WindowStart, member.WindowEnd = &from, &to
 		if d.se > tiny {
-			member.set(effect{estimate: d.change, se: d.se, df: d.df()})
+			member.set(stat.Effect{Estimate: d.change, SE: d.se, DF: d.df()})
 		} else {
 			member.missing(perfectTrend)
 		}
@@ -706,12 +670,12 @@ func (h *findings) drift(fits []severity, split []stretch) Metric {
 // sharedOrder returns what the positions of sessions look like whose reviewers saw
 // one order: a description, because quality may stand in it.
 func (h *findings) sharedOrder() []Metric {
-	var fits []*fit
+	var fits []*stat.Fit
 	var sizes []int
 	var all tally
 	for size, t := range h.shared {
 		if t.testable() {
-			fits, sizes = append(fits, h.sharedPositions(size)), append(sizes, size)
+			fits, sizes = append(fits, h.w.fit(h.w.plain(), h.sharedPositionModel(size))), append(sizes, size)
 			all = tally{clusters: all.clusters + t.clusters, sessions: all.sessions + t.sessions, records: all.records + t.records}
 		}
 	}
@@ -831,7 +795,7 @@ func (m *Metric) explained() bool {
 	for i, figure := range figures {
 		p[i] = *figure.PValue
 	}
-	for i, q := range benjaminiHochberg(p) {
+	for i, q := range stat.BenjaminiHochberg(p) {
 		if q < level(figures[i].Clusters) && math.Abs(*figures[i].PointEstimate) >= *figures[i].Delta {
 			return true
 		}
@@ -860,7 +824,7 @@ func (m *Metric) inside() bool {
 		return false
 	}
 	within := func(estimate, se float64) bool {
-		return math.Abs(estimate)+effect{se: se, df: m.Test.DF[0]}.interval(0.9) <= *m.Delta
+		return math.Abs(estimate)+stat.Effect{SE: se, DF: m.Test.DF[0]}.HalfWidth(0.9) <= *m.Delta
 	}
 	return within(*m.PointEstimate, *m.StandardError) && (m.SecondFit == nil || within(m.SecondFit.PointEstimate, m.SecondFit.StandardError))
 }
@@ -967,8 +931,8 @@ func (m *Metric) findable(level float64) float64 {
 	if m.SecondFit != nil {
 		se = max(se, m.SecondFit.StandardError)
 	}
-	likely := se * tQuantile(0.8, df)
-	return max(se*tQuantile(1-level/2, df), *m.Delta) + likely
+	likely := se * stat.StudentQuantile(0.8, df)
+	return max(se*stat.StudentQuantile(1-level/2, df), *m.Delta) + likely
 }
 
 // findablePosition returns the advantage of the first place over the others that
@@ -978,10 +942,10 @@ func (m *Metric) findable(level float64) float64 {
 func (h *findings) findablePosition(m Metric, level float64) float64 {
 	smallest, q, rest := math.Inf(1), 0., 0.
 	for _, p := range h.placed {
-		smallest, q, rest = min(smallest, float64(p.size)), max(q, float64(p.n)), rest+float64(p.clusters-p.n)
+		smallest, q, rest = min(smallest, float64(p.size)), max(q, float64(p.N)), rest+float64(p.Clusters-p.N)
 	}
 	primacy := m.Members[slices.IndexFunc(m.Members, func(shape Metric) bool { return shape.Name == "primacy" })]
 	se := *primacy.StandardError
-	likely := se * tQuantile(0.8, primacy.Test.DF[0])
-	return max(math.Sqrt(noncentrality(level, 0.8, q, rest))*se, (*m.Delta+likely)/(1-1/smallest))
+	likely := se * stat.StudentQuantile(0.8, primacy.Test.DF[0])
+	return max(math.Sqrt(stat.Noncentrality(level, 0.8, q, rest))*se, (*m.Delta+likely)/(1-1/smallest))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -186,7 +187,8 @@ func TestOneOrderIdentifiesNoPosition(t *testing.T) {
 	}
 	metrics := byName(report.Metrics)
 	for name, reason := range map[string]string{
-		"position": sharedOrder, "anchoring": sharedOrder, "harshness": notReviewers, "length_slope_deviation": notReviewers, "self_preference": noOwn, "family_affinity": noFamily,
+		"position": sharedOrder, "anchoring": sharedOrder, "harshness": notReviewers, "length_slope_deviation": notReviewers,
+		"self_preference": fmt.Sprintf(noOwn, "LLM_COUNCIL_SELF_REVIEW_RATE"), "family_affinity": noFamily,
 	} {
 		m := metrics[name]
 		if m.Verdict == nil || *m.Verdict != VerdictNotIdentified || m.Reason != reason || m.PointEstimate != nil || m.PValue != nil {
@@ -235,8 +237,11 @@ func TestSlatesOfSeveralSizes(t *testing.T) {
 	for _, shape := range []string{"primacy", "recency", "ends_minus_middle", "linear_per_step"} {
 		wa, wb := math.Pow(*a[shape].StandardError, -2), math.Pow(*b[shape].StandardError, -2)
 		got := both[shape]
-		want := effect{estimate: (wa**a[shape].PointEstimate + wb**b[shape].PointEstimate) / (wa + wb), se: 1 / math.Sqrt(wa+wb), df: 29 + 39}
-		if diff := cmp.Diff(want, effect{estimate: *got.PointEstimate, se: *got.StandardError, df: got.Test.DF[0]}, cmp.AllowUnexported(effect{}), approx); diff != "" {
+		want := stat.Effect{
+			Estimate: (wa**a[shape].PointEstimate + wb**b[shape].PointEstimate) / (wa + wb), SE: 1 / math.Sqrt(wa+wb), DF: 29 + 39,
+		}
+		combined := stat.Effect{Estimate: *got.PointEstimate, SE: *got.StandardError, DF: got.Test.DF[0]}
+		if diff := cmp.Diff(want, combined, approx); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", shape, diff)
 		}
 	}

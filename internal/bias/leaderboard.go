@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 // reasonRank is a rank_value that no place on its ballot has.
@@ -56,6 +57,9 @@ type Entry struct {
 	// Confidence is ADR-018's tier, by the questions that the model was voted on.
 	Confidence Confidence `json:"statistical_confidence"`
 }
+
+// IntervalsFrom is how many questions an entry needs to have an interval.
+const IntervalsFrom = bootstrapFrom
 
 // standing is what one session says of one model.
 type standing struct{ points, wins, votes float64 }
@@ -226,9 +230,9 @@ func (c *Collector) entries(sessions []standings) []Entry {
 			continue
 		}
 		e.Confidence = c.confidence(len(means))
-		e.BordaNormalized, e.WinCount = settle(sum/float64(e.Appearances)), settle(e.WinCount)
+		e.BordaNormalized, e.WinCount = stat.Round(sum/float64(e.Appearances)), stat.Round(e.WinCount)
 		if len(means) >= bootstrapFrom {
-			if low, high, ok := bootstrap(means, ratio); ok {
+			if low, high, ok := stat.Bootstrap(means, ratio, reportSeed); ok {
 				e.CILower, e.CIUpper = &low, &high
 			}
 		}
@@ -245,6 +249,3 @@ func (c *Collector) entries(sessions []standings) []Entry {
 	}
 	return entries
 }
-
-// settle rounds off what additions leave behind, so that equal figures are equal.
-func settle(x float64) float64 { return math.Round(x*1e12) / 1e12 }

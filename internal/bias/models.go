@@ -1,10 +1,11 @@
 package bias
 
 import (
+	"maps"
 	"math"
 	"slices"
 
-	"gonum.org/v1/gonum/stat"
+	"github.com/councild/councild/internal/stat"
 )
 
 // maxSlate is the largest slate whose positions enter: each costs a regressor.
@@ -61,7 +62,7 @@ type models struct {
 func (m *models) standardised() responses {
 	return responses{func(k int) [][][]float64 {
 		s := &m.w.sessions[k]
-		z := matrix(len(s.reviewers), len(s.candidates), math.NaN())
+		z := stat.Matrix(len(s.reviewers), len(s.candidates), math.NaN())
 		for i, reviewer := range s.reviewers {
 			for j, y := range s.y[i] {
 				if m.std[reviewer] > 0 {
@@ -121,8 +122,8 @@ func newModels(w *window) *models {
 		}
 	}
 	for i, scores := range given {
-		if len(scores) > 1 && !constant(scores) {
-			m.mean[i], m.std[i] = stat.MeanStdDev(scores, nil)
+		if len(scores) > 1 && !stat.Constant(scores) {
+			m.mean[i], m.std[i] = stat.MeanStdDev(scores)
 		}
 	}
 	for i, ok := range seen {
@@ -199,11 +200,11 @@ func testable(tallies []tally) (members, level []int) {
 	return members, level
 }
 
-// positions fits M1 to slates of one size: position, with every candidate and
+// positionModel is M1 on slates of one size: position, with every candidate and
 // reviewer of a session absorbed, where reviewers saw orders of their own.
-func (m *models) positions(size int) *fit {
-	return m.w.sums(design{
-		candidates: true, reviewers: true, columns: size - 1,
+func (m *models) positionModel(size int) design {
+	return design{
+		Design: stat.Design{Rows: true, Columns: true, Regressors: size - 1},
 		row: func(s *scores, i, j int, x []float64) bool {
 			if n, ok := s.slate(i, j); !ok || n != size || s.shared {
 				return false
@@ -211,14 +212,14 @@ func (m *models) positions(size int) *fit {
 			code(x, s.position[i][j], 1)
 			return true
 		},
-	}).fit(-1)
+	}
 }
 
-// sharedPositions fits positions where all reviewers of a session saw one order:
-// the quality of an answer that stands there is no more than its model's.
-func (m *models) sharedPositions(size int) *fit {
-	return m.w.sums(design{
-		reviewers: true, columns: size - 1 + len(m.candidates) - 1,
+// sharedPositionModel is that of positions where all reviewers of a session saw one
+// order: the quality of an answer that stands there is no more than its model's.
+func (m *models) sharedPositionModel(size int) design {
+	return design{
+		Design: stat.Design{Rows: true, Regressors: size - 1 + len(m.candidates) - 1},
 		row: func(s *scores, i, j int, x []float64) bool {
 			if n, ok := s.slate(i, j); !ok || n != size || !s.shared {
 				return false
@@ -227,7 +228,7 @@ func (m *models) sharedPositions(size int) *fit {
 			m.setModel(x[size-1:], s.candidates[j])
 			return true
 		},
-	}).fit(-1)
+	}
 }
 
 // setModel sets the regressors of a candidate.
@@ -236,11 +237,11 @@ func (m *models) setModel(x []float64, candidate int) {
 	code(x, level, 1)
 }
 
-// harshness fits M2: the reviewers of those levels, with every candidate of a
+// harshnessModel is M2: the reviewers of those levels, with every candidate of a
 // session absorbed and own reviews left out.
-func (m *models) harshness(level []int, levels int) *fit {
-	return m.w.sums(design{
-		candidates: true, columns: levels - 1 + m.places,
+func (m *models) harshnessModel(level []int, levels int) design {
+	return design{
+		Design: stat.Design{Columns: true, Regressors: levels - 1 + m.places},
 		row: func(s *scores, i, j int, x []float64) bool {
 			reviewer := level[s.reviewers[i]]
 			if s.own[i][j] || reviewer < 0 {
@@ -250,15 +251,15 @@ func (m *models) harshness(level []int, levels int) *fit {
 			m.setPlace(x[levels-1:], s, i, j)
 			return true
 		},
-	}).fit(-1)
+	}
 }
 
-// favour fits M3: own answers, as one coefficient or as one for each level, then
+// favourModel is M3: own answers, as one coefficient or as one for each level, then
 // those of the reviewer's provider. Every candidate and reviewer of a session is
 // absorbed.
-func (m *models) favour(level []int, levels int, y responses) *fit {
-	return m.w.sums(design{
-		candidates: true, reviewers: true, columns: levels + 1 + m.places, responses: y,
+func (m *models) favourModel(level []int, levels int) design {
+	return design{
+		Design: stat.Design{Rows: true, Columns: true, Regressors: levels + 1 + m.places},
 		row: func(s *scores, i, j int, x []float64) bool {
 			reviewer := s.reviewers[i]
 			if s.own[i][j] {
@@ -273,34 +274,34 @@ func (m *models) favour(level []int, levels int, y responses) *fit {
 			m.setPlace(x[levels+1:], s, i, j)
 			return true
 		},
-	}).fit(-1)
+	}
 }
 
-// length fits M4: doublings of the length, with every reviewer of a session
+// lengthModel is M4: doublings of the length, with every reviewer of a session
 // absorbed and models beside it.
-func (m *models) length() *fit {
+func (m *models) lengthModel() design {
 	models := len(m.candidates) - 1
-	return m.w.sums(design{
-		reviewers: true, columns: 1 + models + m.places,
+	return design{
+		Design: stat.Design{Rows: true, Regressors: 1 + models + m.places},
 		row: func(s *scores, i, j int, x []float64) bool {
 			x[0] = s.doublings(i, j)
 			m.setModel(x[1:1+models], s.candidates[j])
 			m.setPlace(x[1+models:], s, i, j)
 			return true
 		},
-	}).fit(-1)
+	}
 }
 
 // doublings returns the length of a cell's answer as a power of two.
 func (x *scores) doublings(i, j int) float64 { return math.Log2(max(x.length[i][j], 1)) }
 
-// slopes fits M5: for the reviewers of those levels first their harshness, then
+// slopeModel is M5: for the reviewers of those levels first their harshness, then
 // what a doubling of the length is worth to each beside the others. Every
 // candidate of a session is absorbed.
-func (m *models) slopes(level []int, levels int, y responses) *fit {
+func (m *models) slopeModel(level []int, levels int) design {
 	n := levels - 1
-	return m.w.sums(design{
-		candidates: true, columns: 2*n + m.places, responses: y,
+	return design{
+		Design: stat.Design{Columns: true, Regressors: 2*n + m.places},
 		row: func(s *scores, i, j int, x []float64) bool {
 			reviewer := level[s.reviewers[i]]
 			if reviewer < 0 {
@@ -311,26 +312,27 @@ func (m *models) slopes(level []int, levels int, y responses) *fit {
 			m.setPlace(x[2*n:], s, i, j)
 			return true
 		},
-	}).fit(-1)
+	}
 }
 
-// affinities returns the sums of M6, whose solos are the pairs: the candidates that
-// a reviewer may favour beyond its own. Every candidate and reviewer of a session
-// is absorbed.
-func (m *models) affinities(pairs [][2]int, y responses) *sums {
+// affinityModel is M6, whose solos are the pairs that can be tested, in their order: the candidates that
+// a reviewer may favour beyond its own. Every candidate and reviewer of a session is
+// absorbed.
+func (m *models) affinityModel() design {
 	var owners []int
 	for member, t := range m.own {
 		if t.records > 0 {
 			owners = append(owners, member)
 		}
 	}
-	solo := make(map[[2]int]int, len(pairs))
-	for k, pair := range pairs {
-		solo[pair] = k
+	solos := map[[2]int]int{}
+	for _, pair := range m.sortedPairs() {
+		if m.pairs[pair].testable() {
+			solos[pair] = len(solos)
+		}
 	}
-	n := len(owners) + m.places
-	return m.w.sums(design{
-		candidates: true, reviewers: true, columns: n, solos: len(pairs), responses: y,
+	return design{
+		Design: stat.Design{Rows: true, Columns: true, Regressors: len(owners) + m.places, Solos: len(solos)},
 		row: func(s *scores, i, j int, x []float64) bool {
 			if s.own[i][j] {
 				owner, _ := slices.BinarySearch(owners, s.reviewers[i])
@@ -340,10 +342,52 @@ func (m *models) affinities(pairs [][2]int, y responses) *sums {
 			return true
 		},
 		solo: func(s *scores, i, j int) int {
-			if k, ok := solo[[2]int{s.reviewers[i], s.candidates[j]}]; ok && !s.own[i][j] {
-				return k
+			if solo, ok := solos[[2]int{s.reviewers[i], s.candidates[j]}]; ok && !s.own[i][j] {
+				return solo
 			}
 			return -1
 		},
-	})
+	}
+}
+
+// sortedPairs returns the pairs by reviewer, then candidate.
+func (m *models) sortedPairs() [][2]int {
+	return slices.SortedFunc(maps.Keys(m.pairs), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+}
+
+// adjustedFits are the fits to the scores that the reviewers' discrimination is taken
+// out of.
+type adjustedFits struct {
+	slopes      *stat.Fit
+	favour      *stat.Fit // own answers as one coefficient
+	favourByOwn *stat.Fit // own answers by reviewer; nil where there are too few
+	affinities  *stat.Regression
+}
+
+// fitAdjusted returns the fits to the adjusted scores, nil where no reviewer's scores
+// follow the answers.
+func (m *models) fitAdjusted() *adjustedFits {
+	if len(m.spread.strong) == 0 {
+		return nil
+	}
+	designs := []design{m.slopeModel(m.spread.place, len(m.spread.strong)), m.favourModel(m.oneOwner()), m.affinityModel()}
+	if m.self.testable() {
+		owners, level := testable(m.own)
+		designs = append(designs, m.favourModel(level, len(owners)))
+	}
+	all := m.w.regress(m.spread.adjusted(), designs...)
+	fits := &adjustedFits{slopes: all[0].Fit(-1), favour: all[1].Fit(-1), affinities: all[2]}
+	if m.self.testable() {
+		fits.favourByOwn = all[3].Fit(-1)
+	}
+	return fits
+}
+
+// oneOwner returns the levels of own answers as one coefficient, or as none where there
+// are too few.
+func (m *models) oneOwner() (level []int, levels int) {
+	if !m.self.testable() {
+		return slices.Repeat([]int{-1}, len(m.w.names)), 0
+	}
+	return make([]int, len(m.w.names)), 1
 }

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"gonum.org/v1/gonum/stat"
+	"github.com/councild/councild/internal/stat"
 )
 
 // ReportSchema is the schema version of a Report.
@@ -92,14 +94,6 @@ type Skipped struct {
 	// and FirstLine its line there, 1-based; both are null for the Collector's reasons.
 	FirstFile *string `json:"first_file"`
 	FirstLine *int64  `json:"first_line"`
-}
-
-// First returns where the first of the records stands, "-" when that is not known.
-func (s Skipped) First() string {
-	if s.FirstFile == nil || s.FirstLine == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%s:%d", clip(*s.FirstFile), *s.FirstLine)
 }
 
 // Metric is one figure with everything ADR-018 wants beside it.
@@ -201,7 +195,7 @@ type Profile struct {
 	// RelativeHarshness is what the reviewer adds to an answer's score, in points: the
 	// posterior mean over sessions, those of one question counted once, with its 95 % credible interval, under the prior
 	// that the report states. It is null for one never compared with others.
-	RelativeHarshness Estimate `json:"relative_harshness"`
+	RelativeHarshness stat.Estimate `json:"relative_harshness"`
 	// DriftSD is how far the later half of the scores lies from the earlier one in
 	// mean, in standard deviations; ADR-018 calls a profile stable below 0.5.
 	DriftSD *float64 `json:"drift_sd"`
@@ -212,6 +206,24 @@ type Position struct {
 	Position int     `json:"position"` // 0 is shown first
 	Mean     float64 `json:"mean"`     // 1 to 10
 	Count    int     `json:"count"`
+}
+
+// resampled is the method of an interval by bootstrap.
+const resampled = "BCa interval over questions from 20 on, descriptive"
+
+// bootstrapFrom is how many questions an interval by bootstrap takes: below, resamples
+// say more about the few questions than about others.
+const bootstrapFrom = 20
+
+// resample sets the interval of a metric that is a statistic of the sums of the terms
+// of clusters, where there are enough of them (see [stat.Bootstrap]).
+func (m *Metric) resample(terms [][]float64, statistic func(sums []float64) float64) {
+	if len(terms) < bootstrapFrom {
+		return
+	}
+	if low, high, ok := stat.Bootstrap(terms, statistic, reportSeed); ok {
+		m.CILower, m.CIUpper = &low, &high
+	}
 }
 
 // pairs are the values behind a correlation.
@@ -293,7 +305,7 @@ func (c *Collector) Report() Report {
 	r.Calibrated = calibrate(&w, given)
 	for _, p := range slices.Sorted(maps.Keys(byPosition)) {
 		scores := byPosition[p]
-		r.Positions = append(r.Positions, Position{Position: p, Mean: stat.Mean(scores, nil), Count: len(scores)})
+		r.Positions = append(r.Positions, Position{Position: p, Mean: stat.Mean(scores), Count: len(scores)})
 	}
 	return r
 }
@@ -314,13 +326,13 @@ func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
 	if !c.describe(&m, "a score and a "+x) {
 		return m
 	}
-	r, ok := pearson(p.x, p.y)
+	r, ok := stat.Pearson(p.x, p.y)
 	if !ok {
 		m.Reason = fmt.Sprintf("undefined: the scores do not vary, or the %ss do not", x)
 		return m
 	}
 	m.PointEstimate = &r
-	if low, high, ok := fisherInterval(r, len(p.x)); ok {
+	if low, high, ok := stat.FisherInterval(r, len(p.x)); ok {
 		m.CILower, m.CIUpper = &low, &high
 	}
 	return m
@@ -374,5 +386,35 @@ func (c *Collector) confidence(sessions int) Confidence {
 		return ConfidenceModerate
 	default:
 		return ConfidenceHigh
+	}
+}
+
+// parts are pieces of work that run beside each other. A panic in one of them
+// would end the process: it is raised again by wait, where the caller can recover
+// from it.
+type parts struct {
+	group sync.WaitGroup
+
+	mu       sync.Mutex // guards panicked
+	panicked any
+}
+
+func (p *parts) run(part func()) {
+	p.group.Go(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.panicked = fmt.Sprintf("%v, in a part of a report:\n%s", v, debug.Stack())
+			}
+		}()
+		part()
+	})
+}
+
+func (p *parts) wait() {
+	p.group.Wait()
+	if p.panicked != nil {
+		panic(p.panicked)
 	}
 }

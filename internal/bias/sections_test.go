@@ -1,15 +1,11 @@
 package bias
 
 import (
-	"bytes"
 	"math"
 	"math/rand/v2"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -101,30 +97,6 @@ func TestReportFindsAChangeAndAnAnomaly(t *testing.T) {
 	}
 	if len(r.Calibrated) != 20 {
 		t.Errorf("%d calibrated scores", len(r.Calibrated))
-	}
-}
-
-func TestWriteEvents(t *testing.T) {
-	name := strings.Repeat("name ", 12)
-	r := Report{
-		ChangePoints: []ChangePoint{{ReviewerID: name, Start: now, Before: -0.25, After: 1, Flagged: true}, {ReviewerID: "unflagged", Start: now}},
-		Anomalies:    Anomalies{Found: []Anomaly{{Start: now, ReviewerID: name, Value: -3.125, Usual: 0.5}}},
-	}
-	const want = `
-Reviewers that changed (below 0 is harsher than the others):
-
-REVIEWER                                  FROM        BEFORE  AFTER
-…ame name name name name name name name   2026-03-31  -0.25   +1.00
-
-Unusual sessions (below 0 is harsher than the others):
-
-SESSION OF           REVIEWER                                  VALUE  USUAL
-2026-03-31 12:00:00  …ame name name name name name name name   -3.12  +0.50
-`
-	var b bytes.Buffer
-	r.writeEvents(&b)
-	if diff := cmp.Diff(want, b.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

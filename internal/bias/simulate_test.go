@@ -5,6 +5,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+
+	"github.com/councild/councild/internal/stat"
 )
 
 // simulation is what is planted in simulated sessions. The noise is that of the
@@ -44,9 +47,9 @@ func (o simulation) window(rng *rand.Rand) window {
 	for s := range o.sessions {
 		w.clusters = s/run + 1
 		x := scores{
-			cluster: s / run, shared: o.shared, reviewers: indices, candidates: indices,
-			y: matrix(members, members, math.NaN()), length: matrix(members, members, 1000.), position: matrix(members, members, -1),
-			own: matrix(members, members, false), family: matrix(members, members, false),
+			id: strconv.Itoa(s), cluster: s / run, shared: o.shared, reviewers: indices, candidates: indices,
+			y: stat.Matrix(members, members, math.NaN()), length: stat.Matrix(members, members, 1000.), position: stat.Matrix(members, members, -1),
+			own: stat.Matrix(members, members, false), family: stat.Matrix(members, members, false),
 		}
 		session := 0.5 * rng.NormFloat64()
 		truth := make([]float64, members)

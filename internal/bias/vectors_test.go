@@ -3,6 +3,7 @@ package bias
 import (
 	"encoding/json"
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -25,6 +27,18 @@ func readRecords(t *testing.T, name string) []council.BiasMetricRecord {
 		records = append(records, record)
 	}
 	return records
+}
+
+// readVectors reads reference values from a file of testdata.
+func readVectors(t *testing.T, name string, into any) {
+	t.Helper()
+	body, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		t.Fatalf("reading %s: %v", name, err)
+	}
 }
 
 // byName returns the metrics of a report and their members.
@@ -156,7 +170,7 @@ func TestEstimateVectors(t *testing.T) {
 							p = append(p, *other.PValue)
 						}
 					}
-					got.Q = new(benjaminiHochberg(p)[at])
+					got.Q = new(stat.BenjaminiHochberg(p)[at])
 				}
 				// The reference's quantile of t is off by 4e-9 of itself, which is more than
 				// the tolerance of a bound that lies near zero.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 // earlyPositions is why there is no figure of positions from an early schema.
@@ -165,8 +166,8 @@ func (s *session) scores(rank []int) scores {
 	slices.Sort(x.candidates)
 	x.candidates = slices.Compact(x.candidates)
 	m, n := len(x.reviewers), len(x.candidates)
-	x.y, x.length, x.position = matrix(m, n, math.NaN()), matrix(m, n, math.NaN()), matrix(m, n, -1)
-	x.own, x.family = matrix(m, n, false), matrix(m, n, false)
+	x.y, x.length, x.position = stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, -1)
+	x.own, x.family = stat.Matrix(m, n, false), stat.Matrix(m, n, false)
 	i := -1
 	for k, r := range s.rows {
 		if k == 0 || r.reviewer != s.rows[k-1].reviewer {
@@ -240,12 +241,4 @@ func oneOrder(position [][]int) bool {
 		}
 	}
 	return true
-}
-
-func matrix[T any](m, n int, value T) [][]T {
-	rows, cells := make([][]T, m), slices.Repeat([]T{value}, m*n)
-	for i := range rows {
-		rows[i] = cells[i*n : (i+1)*n : (i+1)*n]
-	}
-	return rows
 }

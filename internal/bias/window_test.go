@@ -101,18 +101,18 @@ func TestFilters(t *testing.T) {
 		sessions, records int
 	}{
 		{"none", Options{}, 20, 240},
-		{"since", Options{Since: now.Add(-3 * time.Hour)}, 3, 36},
-		{"since, and more days", Options{Since: now.Add(-3 * time.Hour), WindowDays: 30}, 3, 36},
-		{"since, and fewer days", Options{Since: now.AddDate(0, 0, -3), WindowDays: 1}, 20, 240},
-		{"until", Options{Until: now.Add(-3 * time.Hour)}, 17, 204},
-		{"the newest until", Options{Until: now.Add(-3 * time.Hour), WindowSessions: 5}, 5, 60},
-		{"config version", Options{ConfigVersion: "v1"}, 10, 120},
-		{"the newest of a config version", Options{ConfigVersion: "v1", WindowSessions: 4}, 4, 48},
-		{"reviewer", Options{Reviewer: "bob/two"}, 20, 60},
-		{"model", Options{Model: "bob/two"}, 20, 60},
-		{"reviewer and model", Options{Reviewer: "bob/two", Model: "dan/four"}, 20, 20},
-		{"reviewer of own answers that are hidden", Options{Reviewer: "bob/two", Model: "bob/two"}, 0, 0},
-		{"stranger", Options{Reviewer: "eve/five"}, 0, 0},
+		{"since", Options{Query: Query{Since: now.Add(-3 * time.Hour)}}, 3, 36},
+		{"since, and more days", Options{Query: Query{Since: now.Add(-3 * time.Hour)}, WindowDays: 30}, 3, 36},
+		{"since, and fewer days", Options{Query: Query{Since: now.AddDate(0, 0, -3)}, WindowDays: 1}, 20, 240},
+		{"until", Options{Query: Query{Until: now.Add(-3 * time.Hour)}}, 17, 204},
+		{"the newest until", Options{Query: Query{Until: now.Add(-3 * time.Hour)}, WindowSessions: 5}, 5, 60},
+		{"config version", Options{Query: Query{ConfigVersion: "v1"}}, 10, 120},
+		{"the newest of a config version", Options{Query: Query{ConfigVersion: "v1"}, WindowSessions: 4}, 4, 48},
+		{"reviewer", Options{Query: Query{Reviewer: "bob/two"}}, 20, 60},
+		{"model", Options{Query: Query{Model: "bob/two"}}, 20, 60},
+		{"reviewer and model", Options{Query: Query{Reviewer: "bob/two", Model: "dan/four"}}, 20, 20},
+		{"reviewer of own answers that are hidden", Options{Query: Query{Reviewer: "bob/two", Model: "bob/two"}}, 0, 0},
+		{"stranger", Options{Query: Query{Reviewer: "eve/five"}}, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.o.Now = now
@@ -126,7 +126,7 @@ func TestFilters(t *testing.T) {
 // TestNarrowingKeepsTheSlate holds that a filter does not make slates smaller or
 // several reviewers' orders one.
 func TestNarrowingKeepsTheSlate(t *testing.T) {
-	s := collect(Options{Now: now, Reviewer: "bob/two", Model: "dan/four"}, recordsOf(1)).window().sessions[0]
+	s := collect(Options{Now: now, Query: Query{Reviewer: "bob/two", Model: "dan/four"}}, recordsOf(1)).window().sessions[0]
 	if s.shared || len(s.reviewers) != 1 || len(s.candidates) != 1 || s.shown[0] != 3 {
 		t.Errorf("scores = %+v, want one of a slate of three in orders of their own", s)
 	}

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"unicode"
 
+	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
@@ -20,11 +21,11 @@ import (
 
 type askCmd struct {
 	Question string `arg:"" help:"The question."`
-	Server   string `help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run the council in this process." placeholder:"URL"`
+	Server   string `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
 	JSON     bool   `name:"json" help:"Print the whole session as JSON."`
 }
 
-// Run puts one question to the council and prints what came of it.
+// Run puts one question to the council and prints the result.
 func (c askCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -52,13 +53,13 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 		return writeIndented(std.Stdout, session)
 	}
 	if p.answer == nil {
-		_, _ = fmt.Fprintf(std.Stdout, "%s\n\n", strings.TrimSpace(session.Answer)) // errors come with what follows
+		_, _ = fmt.Fprintf(std.Stdout, "%s\n\n", strings.TrimSpace(session.Answer)) // An error comes with the ranking.
 	}
 	return printSession(std.Stdout, session)
 }
 
-// inProcess runs the council in this process. When a daemon holds the record
-// store, the run goes on without records.
+// inProcess runs the council in this process. When a daemon holds the record store,
+// it runs without records.
 func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *progress) (*council.Session, error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return nil, usageError{err}
@@ -74,7 +75,9 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 			defer s.Close()
 			recorder = s
 		case isHeld:
-			warnings = append(warnings, council.Warning{Code: council.WarnNotPersisted, Message: held.Error() + "; to have a running daemon answer and record, use --server"})
+			warnings = append(warnings, council.Warning{
+				Code: council.WarnNotPersisted, Message: held.Error() + "; to have a running daemon answer and record, use --server",
+			})
 		default:
 			return nil, err
 		}
@@ -99,25 +102,25 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 
 // daemon asks a running daemon.
 func (c askCmd) daemon(ctx context.Context, _ IO, cfg config.Config, p *progress) (*council.Session, error) {
-	d := remote{url: strings.TrimRight(c.Server, "/")}
+	o := client.Options{URL: c.Server}
 	if len(cfg.APITokens) > 0 {
-		d.token = cfg.APITokens[0].Reveal()
+		o.Token = cfg.APITokens[0].Reveal()
 	}
-	return d.ask(ctx, c.Question, p)
+	d, err := client.New(o)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--server: %w", err)}
+	}
+	defer d.Close()
+	return d.Ask(ctx, council.Submission{Request: council.Request{Query: c.Question}}, p)
 }
 
-// readable writes a council.Error as a person wants to read it, with every field.
+// readable returns a council.Error as an error for people, with every field.
 func readable(err error) error {
 	e, ok := errors.AsType[*council.Error](err)
 	if !ok {
 		return err
 	}
-	var b strings.Builder
-	b.WriteString(e.Detail)
-	for _, f := range e.Fields {
-		fmt.Fprintf(&b, "\n  %s: %s; %s", f.Field, f.Message, f.Fix)
-	}
-	return errors.New(b.String())
+	return errors.New(e.Explain())
 }
 
 // progress shows on a terminal what the members do, and the answer as it arrives.
@@ -128,42 +131,37 @@ type progress struct {
 
 // Observe implements council.Observer.
 func (p *progress) Observe(e council.Event) {
-	var line string
+	var step, piece string
 	switch data := e.Data.(type) {
 	case council.Started:
-		line = fmt.Sprintf("asking %d models ...", len(data.Models))
+		step = fmt.Sprintf("asking %d models ...", len(data.Models))
 	case council.Answer:
-		line = fmt.Sprintf("  %s %s", data.Model, outcome("answered", data.Error, data.LatencyMS))
+		step = fmt.Sprintf("  %s %s", data.Model, outcome("answered", data.Error, data.LatencyMS))
 	case council.Review:
 		word := "reviewed"
 		if data.Status == council.OutcomeAbstained {
 			word = "declined to rank"
 		}
-		line = fmt.Sprintf("  %s %s", data.Model, outcome(word, data.Error, data.LatencyMS))
+		step = fmt.Sprintf("  %s %s", data.Model, outcome(word, data.Error, data.LatencyMS))
 	case council.Tally:
-		line = "the chairman writes ..."
+		step = "the chairman writes ..."
 	case council.Delta:
-		if p.answer != nil {
-			_, _ = io.WriteString(p.answer, data.Text)
-		}
+		piece = data.Text
 	case council.Restart:
-		if p.answer != nil {
-			_, _ = io.WriteString(p.answer, "\n\n")
-		}
-		line = fmt.Sprintf("  %s failed: %s; what it wrote is void, somebody else writes ...", data.Model, data.Reason)
+		piece, step = "\n\n", fmt.Sprintf("  %s failed: %s; what it wrote is void, another model writes ...", data.Model, data.Reason)
 	case council.Synthesis:
-		if p.answer != nil {
-			_, _ = io.WriteString(p.answer, "\n\n")
-		}
-		line = fmt.Sprintf("  %s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000)
+		piece, step = "\n\n", fmt.Sprintf("  %s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000)
 	}
-	if line != "" && p.steps != nil {
-		_, _ = fmt.Fprintln(p.steps, line)
+	if p.answer != nil {
+		_, _ = io.WriteString(p.answer, piece)
+	}
+	if p.steps != nil && step != "" {
+		_, _ = fmt.Fprintln(p.steps, step)
 	}
 }
 
-// terminal keeps control characters off a terminal: what a model writes could
-// otherwise move the cursor, or worse.
+// terminal removes control characters: the text of a model could otherwise move the
+// cursor, or worse.
 type terminal struct{ io.Writer }
 
 // Write implements io.Writer.
@@ -184,7 +182,7 @@ func outcome(word string, failure *council.Failure, ms float64) string {
 	return fmt.Sprintf("%s in %.1f s", word, ms/1000)
 }
 
-// printSession prints the ranking, and what is to be known about the session.
+// printSession prints the ranking, and what is missing or doubtful in the session.
 func printSession(w io.Writer, s *council.Session) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	if len(s.Metadata.AggregateRankings) > 0 {

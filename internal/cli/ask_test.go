@@ -1,16 +1,9 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"io"
-	"log"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strings"
 	"testing"
 
@@ -43,7 +36,7 @@ func TestProgress(t *testing.T) {
   a reviewed in 0.0 s
   b declined to rank in 0.0 s
 the chairman writes ...
-  b failed: reset; what it wrote is void, somebody else writes ...
+  b failed: reset; what it wrote is void, another model writes ...
   a wrote the answer in 2.0 s
 `
 	var gotSteps, gotAnswer bytes.Buffer
@@ -68,93 +61,6 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// cut is a body of events that breaks off behind one event and a piece of the next.
-type cut struct {
-	io.ReadCloser
-	in    *bufio.Reader
-	lines bytes.Buffer
-}
-
-func (c *cut) Read(p []byte) (int, error) {
-	for c.lines.Len() == 0 {
-		line, err := c.in.ReadBytes('\n')
-		if err != nil {
-			return 0, err
-		}
-		c.lines.Write(line)
-		if len(line) > 1 {
-			continue
-		}
-		next, _ := c.in.Peek(20)
-		c.lines.Write(next)
-		c.in = bufio.NewReader(broken{})
-	}
-	return c.lines.Read(p)
-}
-
-type broken struct{}
-
-func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
-
-// throughCuts returns a proxy that cuts every line of events behind each event.
-func throughCuts(t *testing.T, target string) string {
-	t.Helper()
-	to, err := url.Parse(target)
-	if err != nil {
-		t.Fatal(err)
-	}
-	transport := &http.Transport{}
-	proxy := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to) },
-		Transport: transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
-		ModifyResponse: func(resp *http.Response) error {
-			if resp.Header.Get("Content-Type") == "text/event-stream" {
-				resp.Body = &cut{ReadCloser: resp.Body, in: bufio.NewReader(resp.Body)}
-			}
-			return nil
-		},
-	})
-	t.Cleanup(func() {
-		proxy.Close()
-		transport.CloseIdleConnections()
-	})
-	return proxy.URL
-}
-
-// However often the line is cut, every event comes once and in order.
-func TestAskThroughCuts(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
-	var types []council.EventType
-	var answer strings.Builder
-	session, err := remote{url: throughCuts(t, d.URL())}.ask(t.Context(), "Which way?", council.ObserverFunc(func(e council.Event) {
-		if data, ok := e.Data.(council.Delta); ok {
-			answer.WriteString(data.Text)
-			if types[len(types)-1] == council.EventDelta {
-				return
-			}
-		}
-		types = append(types, e.Type)
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []council.EventType{
-		council.EventStarted, council.EventAnswer, council.EventAnswer, council.EventStage1, council.EventBallot, council.EventBallot, council.EventStage2,
-		council.EventDelta, council.EventStage3, council.EventDone,
-	}
-	if diff := cmp.Diff(want, types); diff != "" {
-		t.Error(diff)
-	}
-	if answer.String() != session.Answer || session.Answer == "" {
-		t.Errorf("the deltas are %q, the answer is %q", answer.String(), session.Answer)
-	}
-	code, stdout, stderr := command(t, "ask", "--json", "--server", throughCuts(t, d.URL()), "Which way?")
-	var printed council.Session
-	if err := json.Unmarshal([]byte(stdout), &printed); code != 0 || err != nil || !printed.Persisted {
-		t.Errorf("exit %d, %v: %s%s", code, err, stdout, stderr)
-	}
-}
-
 // Ctrl-C cancels the session at the daemon.
 func TestAskIsInterrupted(t *testing.T) {
 	url, arrived, release := daemontest.Held(t)
@@ -167,8 +73,11 @@ func TestAskIsInterrupted(t *testing.T) {
 	}()
 	var stdout, stderr bytes.Buffer
 	code := Main(ctx, IO{Args: []string{"ask", "--server", d.URL(), "Wait for me?"}, Stdout: &stdout, Stderr: &stderr})
-	if code != exitError || !strings.Contains(stderr.String(), "was cancelled") {
-		t.Errorf("exit %d: %s", code, stderr.String())
+	if code != exitError {
+		t.Errorf("exit %d", code)
+	}
+	if !strings.Contains(stderr.String(), "was cancelled") {
+		t.Errorf("got %s", stderr.String())
 	}
 	id := between(stderr.String(), "session ", " was")
 	_, events := d.Call(t, "GET", "/v1/council/"+id+"/events", "")
@@ -182,13 +91,12 @@ func TestAskFails(t *testing.T) {
 	rejecting := simllm.Model{Name: "d", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 400}}}
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Provider(t, rejecting).URL(), "MODELS": "d,d"})
 	code, _, stderr := command(t, "ask", "--server", d.URL(), "Which way?")
-	if code != exitError || !strings.Contains(stderr, "the session failed: 0 of 2 members answered") || !strings.Contains(stderr, "d#2: rejected") {
-		t.Errorf("exit %d: %s", code, stderr)
+	if code != exitError {
+		t.Errorf("exit %d", code)
 	}
-	// A daemon that was started anew does not know the session.
-	f := follower{remote: remote{url: d.URL()}, path: "/v1/council/unknown", observer: &progress{}}
-	if _, err := f.follow(t.Context()); err == nil || !strings.Contains(err.Error(), "404") {
-		t.Errorf("got %v", err)
+	for _, want := range []string{"the session failed: 0 of 2 members answered", "\n  d#2: rejected"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("%q is missing: %s", want, stderr)
+		}
 	}
-	http.DefaultClient.CloseIdleConnections()
 }

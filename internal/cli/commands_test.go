@@ -189,7 +189,7 @@ func TestAskADaemon(t *testing.T) {
 	}
 }
 
-// A daemon holds the store: the question is answered all the same, without records.
+// While a daemon holds the store, ask answers without keeping records.
 func TestAskBesideADaemon(t *testing.T) {
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	code, stdout, stderr := command(t, "ask", "--json", "Which way?")
@@ -282,7 +282,7 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// The command's JSON holds what other programs estimate from the same file.
+// The JSON of the command has the estimates of other programs over the same file.
 func TestReportVectors(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	for _, name := range []string{"e2e_planted", "e2e_null"} {
@@ -490,8 +490,8 @@ func TestCommandsReadClosedSegmentsAlone(t *testing.T) {
 	}
 }
 
-// What a record does not tell is empty in the table, not 0; the position of an old
-// schema is in every form; and no id is a formula for a spreadsheet.
+// A value that a record lacks is empty in the table, not 0. Every form has the position
+// of an old schema. No id is a formula to a spreadsheet.
 func TestStoreExportTellsWhatIsThere(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
@@ -589,9 +589,10 @@ func TestReportCountsBadLines(t *testing.T) {
 		if s.FirstFile == nil || *s.FirstFile != "records.jsonl" || *s.FirstLine != want[s.Reason] {
 			t.Errorf("skipped %+v, want line %d of records.jsonl", s, want[s.Reason])
 		}
+		first := fmt.Sprintf("%s:%d", *s.FirstFile, *s.FirstLine)
 		for form, shown := range map[string]string{"text": text, "HTML": page, "CSV": table, "the leaderboard": board} {
-			if !strings.Contains(shown, s.Reason) || !strings.Contains(shown, s.First()) {
-				t.Errorf("%s does not name %s at %s", form, s.Reason, s.First())
+			if !strings.Contains(shown, s.Reason) || !strings.Contains(shown, first) {
+				t.Errorf("%s does not name %s at %s", form, s.Reason, first)
 			}
 		}
 	}

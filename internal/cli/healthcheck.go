@@ -2,12 +2,10 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"time"
 
+	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/daemon"
 )
@@ -20,22 +18,15 @@ func (healthcheckCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return usageError{err}
 	}
+	d, err := client.New(client.Options{URL: "http://" + daemon.Reachable(cfg.Addr)})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+daemon.Reachable(cfg.Addr)+"/healthz", http.NoBody)
-	if err != nil {
-		return err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	var health struct {
-		Status string `json:"status"`
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<10)).Decode(&health); err != nil || resp.StatusCode != http.StatusOK || health.Status != "ok" {
-		return fmt.Errorf("the daemon at %s answered %s", cfg.Addr, resp.Status)
+	if err := d.Healthy(ctx); err != nil {
+		return fmt.Errorf("asking the daemon at %s: %w", cfg.Addr, err)
 	}
 	_, err = fmt.Fprintln(std.Stdout, "ok")
 	return err

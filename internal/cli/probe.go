@@ -17,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/stat"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -230,7 +231,7 @@ func figure(x *float64) string {
 	return fmt.Sprintf("%.3f", *x)
 }
 
-func interval(e bias.Estimate) string {
+func interval(e stat.Estimate) string {
 	if e.Lower == nil || e.Upper == nil {
 		return figure(e.Value)
 	}

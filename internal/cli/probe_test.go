@@ -15,8 +15,8 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// probedCouncil starts a provider whose model keen favours what it reads first,
-// while steady judges without any noise and noisy with a lot.
+// probedCouncil starts a provider with three reviewers: keen favours the answer that it
+// reads first, steady scores without noise, and noisy with much noise.
 func probedCouncil(t *testing.T) *simllm.Running {
 	t.Helper()
 	sim, err := simllm.Start(t.Context(), simllm.Options{Models: []simllm.Model{

@@ -8,10 +8,11 @@ import (
 	"io"
 	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -47,6 +48,14 @@ func writeIndented(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
+// show writes a report or a leaderboard.
+func show(w io.Writer, text []byte) error {
+	if _, err := w.Write(text); err != nil {
+		return fmt.Errorf("writing the report: %w", err)
+	}
+	return nil
+}
+
 type biasReportCmd struct {
 	recordFile
 	Since         day    `help:"Only sessions that started then or later: a day in UTC, or RFC 3339." placeholder:"TIME"`
@@ -64,7 +73,7 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	r, err := daemon.Report(ctx, cfg, path, httpapi.ReportQuery{
+	r, err := daemon.Report(ctx, cfg, path, bias.Query{
 		Sessions: c.Sessions, Days: c.Days, Since: c.Since.Time, Until: c.Until.Time,
 		Reviewer: c.Reviewer, Model: c.Model, ConfigVersion: c.ConfigVersion,
 	})
@@ -75,11 +84,11 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	case "json":
 		return writeIndented(std.Stdout, r)
 	case "csv":
-		return r.WriteCSV(std.Stdout)
+		return show(std.Stdout, render.CSV(r))
 	case "html":
-		return r.WriteHTML(std.Stdout)
+		return show(std.Stdout, render.HTML(r))
 	default:
-		return r.WriteText(std.Stdout, c.Verbose)
+		return show(std.Stdout, render.Text(r, c.Verbose, config.SettingNames()))
 	}
 }
 
@@ -104,12 +113,12 @@ func (c *leaderboardCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	l, err := daemon.Leaderboard(ctx, cfg, path, httpapi.LeaderboardQuery{Sessions: c.Sessions, Days: c.Days, Category: c.Category})
+	l, err := daemon.Leaderboard(ctx, cfg, path, bias.Query{Sessions: c.Sessions, Days: c.Days, Category: c.Category})
 	if err != nil {
 		return err
 	}
 	if c.Format == "json" {
 		return writeIndented(std.Stdout, l)
 	}
-	return l.WriteText(std.Stdout)
+	return show(std.Stdout, render.Leaderboard(l, config.SettingNames()))
 }

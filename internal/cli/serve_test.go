@@ -51,7 +51,7 @@ func TestUnwritableStore(t *testing.T) {
 	}
 }
 
-// A run of the demo from start to stop, as its user sees it.
+// The demo runs from start to stop, as a user sees it.
 func TestDemo(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": "127.0.0.1:0"})
 	t.Setenv("TMPDIR", t.TempDir())

@@ -14,8 +14,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -191,7 +191,7 @@ func row(l store.Line) ([]string, error) {
 	if err := json.Unmarshal(l.Text, &told); err != nil {
 		return nil, err
 	}
-	r, text, shown := l.BiasMetricRecord, bias.CSVText, ""
+	r, text, shown := l.BiasMetricRecord, render.Cell, ""
 	if r.NShown > 0 {
 		shown = strconv.Itoa(r.NShown)
 	}

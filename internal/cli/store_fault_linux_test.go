@@ -14,7 +14,7 @@ import (
 	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
-// Every store that the daemon cannot write to ends it with one line at start.
+// A daemon that cannot write to its store ends at its start, with one line.
 func TestFaultF31(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -66,10 +66,9 @@ func TestFaultF31(t *testing.T) {
 	}
 }
 
-// asOther makes two directories unwritable, the first with what is in it as if it
-// belonged to the user, the second as if it were another user's, and returns what
-// runs f as that user. Permissions do not bind root, so its thread then takes files
-// as another user does.
+// asOther makes two directories unwritable: the first one and its files belong to the
+// user that run acts for, the second one belongs to another user. Permissions do not bind
+// root, so where the test runs as root, run accesses files as another user.
 func asOther(t *testing.T, readOnly, foreign string) (run func(f func())) {
 	t.Helper()
 	run = func(f func()) { f() }

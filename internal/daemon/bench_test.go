@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -38,8 +38,7 @@ func benchDaemon(b *testing.B, latency time.Duration, sessions int) *daemontest.
 }
 
 // BenchmarkSession measures one session, from the request of a client to its
-// answer, over loopback, with everything that belongs to it: 9 calls, 12 records
-// and their fsync. The clients and the simulated provider run in the same
+// answer, over loopback, with all its parts: 9 calls, 12 records and their fsync. The clients and the simulated provider run in the same
 // process: their work and their allocations are in the figures.
 func BenchmarkSession(b *testing.B) {
 	for _, bench := range []struct {
@@ -125,8 +124,7 @@ func BenchmarkReport(b *testing.B) {
 			b.SetBytes(info.Size())
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := daemon.Report(b.Context(), config.Config{MinBiasSessions: 20}, path,
-					httpapi.ReportQuery{Sessions: new(bench.window)})
+				r, err := daemon.Report(b.Context(), config.Config{MinBiasSessions: 20}, path, bias.Query{Sessions: new(bench.window)})
 				if err != nil || r.Window.Sessions == 0 || len(r.Skipped) > 0 {
 					b.Fatal(r.Window, r.Skipped, err)
 				}

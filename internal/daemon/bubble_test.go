@@ -32,8 +32,8 @@ import (
 )
 
 // bubble is a daemon and its provider in a bubble of testing/synctest, where an hour
-// passes at once. Everything is there but signals and sockets: requests and calls go
-// through memory.
+// passes at once. Only signals and sockets are missing: requests and calls go through
+// memory.
 type bubble struct {
 	*daemontest.Daemon
 	t       *testing.T
@@ -42,8 +42,8 @@ type bubble struct {
 	network *pipenet.Listener
 }
 
-// world is what a daemon in a bubble stands in.
-type world struct {
+// scenario is what surrounds a daemon in a bubble.
+type scenario struct {
 	env   map[string]string
 	dwell func(simllm.Task) time.Duration // of every model; nil: none
 	fault *simllm.Fault                   // of the model d
@@ -51,7 +51,7 @@ type world struct {
 }
 
 // inBubble runs f with a daemon whose members are a, b, c and d.
-func inBubble(t *testing.T, w world, f func(*bubble)) {
+func inBubble(t *testing.T, w scenario, f func(*bubble)) {
 	t.Helper()
 	env := map[string]string{"MODELS": "a,b,c,d", "BASE_URL": "https://provider/v1", "API_KEY": "sk-a-secret-key"}
 	maps.Copy(env, w.env)
@@ -91,8 +91,8 @@ func inBubble(t *testing.T, w world, f func(*bubble)) {
 		go func() { _ = provider.Serve(calls) }()
 		defer provider.Close()
 
-		// The transport of package llm is made after this one. It takes what is dialed
-		// for an https address as it is.
+		// Package llm clones this transport. A connection that is dialed for an https
+		// address is used as it is.
 		transport := http.DefaultTransport.(*http.Transport)
 		transport.DialTLSContext = calls.DialContext
 		defer func() { transport.DialTLSContext = nil }()
@@ -142,7 +142,7 @@ func (b *bubble) direct() string {
 	return resp.Status
 }
 
-// dial opens a connection without a client around it.
+// dial opens a connection that no HTTP client manages.
 func (b *bubble) dial() net.Conn {
 	b.t.Helper()
 	conn, err := b.network.DialContext(b.t.Context(), "", "")
@@ -153,9 +153,9 @@ func (b *bubble) dial() net.Conn {
 	return conn
 }
 
-// slowly sends a request in two parts with a pause between them, and returns the
-// status of the response, or "closed" where there is none.
-func (b *bubble) slowly(first string, pause time.Duration, rest string) string {
+// sendInTwoParts sends a request with a pause between its parts, and returns the status
+// of the response, or "closed" where there is none.
+func (b *bubble) sendInTwoParts(first string, pause time.Duration, rest string) string {
 	b.t.Helper()
 	conn := b.dial()
 	status := make(chan string, 1)
@@ -174,9 +174,9 @@ func (b *bubble) slowly(first string, pause time.Duration, rest string) string {
 	return <-status
 }
 
-// hesitantly sends a request, reads the first byte of the response, pauses, and
-// reads the rest. It says whether the response came as a whole.
-func (b *bubble) hesitantly(request string, pause time.Duration) string {
+// readWithPause sends a request, reads the first byte of the response, pauses, and reads
+// the rest. It says whether the response came as a whole.
+func (b *bubble) readWithPause(request string, pause time.Duration) string {
 	b.t.Helper()
 	conn := b.dial()
 	if _, err := io.WriteString(conn, request); err != nil {
@@ -198,7 +198,7 @@ func (b *bubble) hesitantly(request string, pause time.Duration) string {
 	return "whole"
 }
 
-// verdict is what a client learns of a session: missing parts, fallback, records.
+// verdictOf returns what a client learns of a session: missing parts, fallback, records.
 func verdictOf(status int, s council.Session) string {
 	switch {
 	case status != http.StatusOK:
@@ -214,10 +214,10 @@ func verdictOf(status int, s council.Session) string {
 	}
 }
 
-// after is a world in which model d takes so long for its task of a kind, and the
-// others no time.
-func after(kind simllm.TaskKind, d time.Duration, env map[string]string) world {
-	return world{env: env, dwell: func(task simllm.Task) time.Duration {
+// after is a scenario in which model d takes the time d for its task of a kind, and the
+// other models take no time.
+func after(kind simllm.TaskKind, d time.Duration, env map[string]string) scenario {
+	return scenario{env: env, dwell: func(task simllm.Task) time.Duration {
 		if task.Kind == kind && task.Model == "d" {
 			return d
 		}
@@ -225,7 +225,7 @@ func after(kind simllm.TaskKind, d time.Duration, env map[string]string) world {
 	}}
 }
 
-// asked is an outcome that is what a client learns of one question.
+// asked returns a function that asks one question and returns what the client learns.
 func asked(fields string) func(*bubble, time.Duration) string {
 	return func(b *bubble, _ time.Duration) string {
 		b.t.Helper()
@@ -233,17 +233,17 @@ func asked(fields string) func(*bubble, time.Duration) string {
 	}
 }
 
-// Every timer of the daemon ends what it is there to end, not a second before its
-// time, and not a second after. At the very second either may come, and nothing else.
+// Every timer of the daemon ends what it must end: not one second before its time, and
+// not one second after it. At its very time both outcomes are right.
 func TestTimers(t *testing.T) {
 	const complete = "complete"
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	none := func(time.Duration) world { return world{} }
-	tenFailures := func(time.Duration) world {
-		return world{
+	none := func(time.Duration) scenario { return scenario{} }
+	tenFailures := func(time.Duration) scenario {
+		return scenario{
 			env:   map[string]string{"MAX_ATTEMPTS": "1"},
 			fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 500, Tasks: slices.Concat(questions, reviews), Times: 10},
 		}
@@ -251,15 +251,15 @@ func TestTimers(t *testing.T) {
 	for _, tt := range []struct {
 		timer         string
 		ends          time.Duration
-		world         func(time.Duration) world
+		scenario      func(time.Duration) scenario
 		outcome       func(*bubble, time.Duration) string
 		before, after string
 	}{
 		{"headers of a request", daemon.HeaderTimeout, none, func(b *bubble, d time.Duration) string {
-			return b.slowly("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", d, "\r\n")
+			return b.sendInTwoParts("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", d, "\r\n")
 		}, "200 OK", "closed"},
 		{"body of a request", daemon.BodyTimeout, none, func(b *bubble, d time.Duration) string {
-			return b.slowly("POST /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 22\r\n\r\n{\"query\":\"", d, "Which one?\"}")
+			return b.sendInTwoParts("POST /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 22\r\n\r\n{\"query\":\"", d, "Which one?\"}")
 		}, "200 OK", "408 Request Timeout"},
 		{"keep-alive", 2 * time.Minute, none, func(b *bubble, d time.Duration) string {
 			conn := b.dial()
@@ -281,11 +281,11 @@ func TestTimers(t *testing.T) {
 			}
 		}, "200 OK", "closed"},
 		{"reading a response", time.Minute, none, func(b *bubble, d time.Duration) string {
-			return b.hesitantly("GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
+			return b.readWithPause("GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
 		}, "whole", "cut"},
 		{"reading events", 30 * time.Second, none, func(b *bubble, d time.Duration) string {
 			_, s := b.post("")
-			return b.hesitantly("GET /v1/council/"+s.ID+"/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
+			return b.readWithPause("GET /v1/council/"+s.ID+"/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
 		}, "whole", "cut"},
 		{"SESSION_RETENTION", time.Hour, none, func(b *bubble, d time.Duration) string {
 			_, s := b.post("")
@@ -303,7 +303,7 @@ func TestTimers(t *testing.T) {
 			return map[bool]string{true: "the same session", false: "another session"}[first.ID == second.ID]
 		}, "the same session", "another session"},
 		{
-			"RATE_LIMIT", time.Minute, func(time.Duration) world { return world{env: map[string]string{"RATE_LIMIT": "1"}} },
+			"RATE_LIMIT", time.Minute, func(time.Duration) scenario { return scenario{env: map[string]string{"RATE_LIMIT": "1"}} },
 			func(b *bubble, d time.Duration) string {
 				b.post("")
 				time.Sleep(d)
@@ -311,38 +311,38 @@ func TestTimers(t *testing.T) {
 			}, "Too Many Requests", complete,
 		},
 		{
-			"DRAIN_TIMEOUT", 30 * time.Second, func(d time.Duration) world { return after(simllm.Question, d, nil) },
+			"DRAIN_TIMEOUT", 30 * time.Second, func(d time.Duration) scenario { return after(simllm.Question, d, nil) },
 			func(b *bubble, _ time.Duration) string {
 				time.AfterFunc(time.Nanosecond, b.Stop)
 				return verdictOf(b.post(""))
 			}, complete, "Service Unavailable",
 		},
 		{
-			"ATTEMPT_TIMEOUT", 3 * time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) }, asked(""),
+			"ATTEMPT_TIMEOUT", 3 * time.Minute, func(d time.Duration) scenario { return after(simllm.Question, d, nil) }, asked(""),
 			complete, "stage1 d timeout",
 		},
-		{"IDLE_TIMEOUT", time.Minute, func(d time.Duration) world {
-			return world{fault: &simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: questions, Delay: d}}
+		{"IDLE_TIMEOUT", time.Minute, func(d time.Duration) scenario {
+			return scenario{fault: &simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: questions, Delay: d}}
 		}, asked(""), complete, "stage1 d timeout"},
-		{"stage 1", 4 * time.Minute, func(d time.Duration) world {
+		{"stage 1", 4 * time.Minute, func(d time.Duration) scenario {
 			return after(simllm.Question, d, map[string]string{"ATTEMPT_TIMEOUT": "10m"})
 		}, asked(""), complete, "stage1 d timeout"},
-		{"stage 2", 8 * time.Minute, func(d time.Duration) world {
+		{"stage 2", 8 * time.Minute, func(d time.Duration) scenario {
 			return after(simllm.Review, d, map[string]string{"ATTEMPT_TIMEOUT": "10m"})
 		}, asked(""), complete, "stage2 d timeout"},
-		{"stage 3", 10*time.Minute - time.Second, func(d time.Duration) world {
+		{"stage 3", 10*time.Minute - time.Second, func(d time.Duration) scenario {
 			return after(simllm.Synthesis, d, map[string]string{"ATTEMPT_TIMEOUT": "10m", "CHAIRMAN": "d"})
 		}, asked(""), complete, "fallback top_ranked"},
-		{"stage 3", 10*time.Minute - time.Second, func(d time.Duration) world {
+		{"stage 3", 10*time.Minute - time.Second, func(d time.Duration) scenario {
 			return after(simllm.Question, d, map[string]string{"ATTEMPT_TIMEOUT": "10m"})
 		}, func(b *bubble, _ time.Duration) string {
 			return b.direct()
 		}, "200 OK", "504 Gateway Timeout"},
-		{"STRAGGLER_GRACE", 30 * time.Second, func(d time.Duration) world {
+		{"STRAGGLER_GRACE", 30 * time.Second, func(d time.Duration) scenario {
 			return after(simllm.Question, d, map[string]string{"STRAGGLER_GRACE": "30s"})
 		}, asked(""), complete, "stage1 d cut"},
-		{"a provider's Retry-After", 20*time.Second + 250*time.Millisecond, func(time.Duration) world {
-			return world{fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 429, RetryAfter: "20", Tasks: questions, Times: 1}}
+		{"a provider's Retry-After", 20*time.Second + 250*time.Millisecond, func(time.Duration) scenario {
+			return scenario{fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 429, RetryAfter: "20", Tasks: questions, Times: 1}}
 		}, func(b *bubble, d time.Duration) string {
 			begun := time.Now()
 			verdict := verdictOf(b.post(fmt.Sprintf(`,"timeout_seconds":%g`, d.Seconds()/0.4))) // stage 1 ends after d
@@ -365,8 +365,8 @@ func TestTimers(t *testing.T) {
 			b.direct()
 			return map[bool]string{true: "used again", false: "closed"}[b.sim.Stats().Connections == open]
 		}, "used again", "closed"},
-		{"BIAS_FSYNC_INTERVAL", 5 * time.Second, func(time.Duration) world {
-			return world{env: map[string]string{"BIAS_FSYNC": "interval", "BIAS_FSYNC_INTERVAL": "5s"}}
+		{"BIAS_FSYNC_INTERVAL", 5 * time.Second, func(time.Duration) scenario {
+			return scenario{env: map[string]string{"BIAS_FSYNC": "interval", "BIAS_FSYNC_INTERVAL": "5s"}}
 		}, func(b *bubble, d time.Duration) string {
 			b.post("")
 			time.Sleep(d)
@@ -376,7 +376,7 @@ func TestTimers(t *testing.T) {
 			b.syncFor(d)
 			return verdictOf(b.post(""))
 		}, complete, "not persisted"},
-		{"the wait for the disk", time.Minute + 10*time.Second, func(time.Duration) world {
+		{"the wait for the disk", time.Minute + 10*time.Second, func(time.Duration) scenario {
 			return after(simllm.Synthesis, time.Minute, map[string]string{"CHAIRMAN": "d"})
 		}, func(b *bubble, d time.Duration) string {
 			b.syncFor(d)
@@ -384,7 +384,7 @@ func TestTimers(t *testing.T) {
 		}, complete, "not persisted"},
 		{"responses that are written", daemon.CloseGrace, none, func(b *bubble, d time.Duration) string {
 			time.AfterFunc(time.Nanosecond, b.Stop)
-			return b.hesitantly("GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
+			return b.readWithPause("GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
 		}, "whole", "cut"},
 		{"failures that open a breaker", 30 * time.Second, tenFailures, func(b *bubble, d time.Duration) string {
 			for range 4 { // with two calls to d each
@@ -394,8 +394,8 @@ func TestTimers(t *testing.T) {
 			b.post("")
 			return verdictOf(b.post(""))
 		}, "stage1 d breaker_open, stage2 d breaker_open", complete},
-		{"looking after closed segments", 24 * time.Hour, func(time.Duration) world {
-			return world{env: map[string]string{"BIAS_RETENTION_DAYS": "1", "BIAS_ROTATE_BYTES": "1"}}
+		{"looking after closed segments", 24 * time.Hour, func(time.Duration) scenario {
+			return scenario{env: map[string]string{"BIAS_RETENTION_DAYS": "1", "BIAS_ROTATE_BYTES": "1"}}
 		}, func(b *bubble, d time.Duration) string {
 			b.post("")
 			time.Sleep(d)
@@ -406,7 +406,7 @@ func TestTimers(t *testing.T) {
 			return fmt.Sprintf("%d segments", len(segments))
 		}, "1 segments", "0 segments"},
 		{
-			"A plain POST is silent until its end", time.Minute, func(d time.Duration) world { return after(simllm.Question, d, nil) },
+			"A plain POST is silent until its end", time.Minute, func(d time.Duration) scenario { return after(simllm.Question, d, nil) },
 			func(b *bubble, _ time.Duration) string {
 				resp, _, err := b.through(b.proxied(), "POST", "/v1/council", `{"query":"Which one?"}`)
 				if err == nil {
@@ -427,7 +427,7 @@ func TestTimers(t *testing.T) {
 			}
 			for _, offset := range []time.Duration{-time.Second, 0, time.Second} {
 				d := tt.ends + offset
-				inBubble(t, tt.world(d), func(b *bubble) {
+				inBubble(t, tt.scenario(d), func(b *bubble) {
 					got := tt.outcome(b, d)
 					if offset < 0 && got != tt.before || offset > 0 && got != tt.after || got != tt.before && got != tt.after {
 						t.Errorf("after %s: %q; until %s it is to be %q, then %q", d, got, tt.ends, tt.before, tt.after)
@@ -438,7 +438,7 @@ func TestTimers(t *testing.T) {
 	}
 }
 
-// syncFor makes every sync of a file take so long.
+// syncFor makes every sync of a file take the time d.
 func (b *bubble) syncFor(d time.Duration) {
 	b.disk.Fail(func(op faultdisk.Op, bytes int) (int, error) {
 		if op.Kind == faultdisk.Sync {
@@ -448,7 +448,7 @@ func (b *bubble) syncFor(d time.Duration) {
 	})
 }
 
-// A client whose proxy gives up on a silent POST sends it again, with the same
+// A client whose proxy closes a silent POST sends it again with the same
 // Idempotency-Key, until the session that it began has an answer.
 func TestPlainPostBehindAProxy(t *testing.T) {
 	inBubble(t, after(simllm.Question, 150*time.Second, nil), func(b *bubble) {
@@ -513,8 +513,8 @@ func (b *bubble) stream(client *http.Client, method, path, body string) (last st
 	}
 }
 
-// realDwell is how long real models take: 20 to 300 s, a chairman 12 to 120 s, both
-// ends included.
+// realDwell returns how long a real model takes: 20 to 300 s, a chairman 12 to 120 s,
+// both ends included.
 func realDwell(task simllm.Task) time.Duration {
 	least, most := 20*time.Second, 300*time.Second
 	if task.Kind == simllm.Synthesis {
@@ -524,10 +524,10 @@ func realDwell(task simllm.Task) time.Duration {
 	return least + (most-least)*time.Duration(sum%9)/8
 }
 
-// Sessions at the speed of real models, whose clients wait behind a proxy, are as
-// sessions of models that answer at once.
+// Sessions at the speed of real models, whose clients wait behind a proxy, end as
+// sessions of models that answer at once do.
 func TestFaultF38Daemon(t *testing.T) {
-	w := world{dwell: realDwell, words: 600, env: map[string]string{"TIMEOUT": "25m", "ATTEMPT_TIMEOUT": "13m", "LOG_LEVEL": "info"}}
+	w := scenario{dwell: realDwell, words: 600, env: map[string]string{"TIMEOUT": "25m", "ATTEMPT_TIMEOUT": "13m", "LOG_LEVEL": "info"}}
 	inBubble(t, w, func(b *bubble) {
 		t := b.t
 		http.DefaultTransport.(*http.Transport).DialContext = b.proxied().Transport.(*http.Transport).DialContext // of councild ask

@@ -61,8 +61,8 @@ func readCorpus(t *testing.T) map[int][]corpusReply {
 	return replies
 }
 
-// Whatever a reviewer replies, the session is answered, and the review is a
-// ballot, an abstention, or invalid with the reason.
+// Whatever a reviewer replies, the session has an answer, and the review is a ballot, an
+// abstention, or invalid with the reason.
 func TestFaultF14(t *testing.T) {
 	outcomes := map[council.Outcome]int{}
 	for n, replies := range readCorpus(t) {

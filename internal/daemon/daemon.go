@@ -231,12 +231,12 @@ func (d *Daemon) recordFile() string {
 }
 
 // Report implements httpapi.Daemon.
-func (d *Daemon) Report(ctx context.Context, q httpapi.ReportQuery) (bias.Report, error) {
+func (d *Daemon) Report(ctx context.Context, q bias.Query) (bias.Report, error) {
 	return Report(ctx, d.cfg, d.cfg.BiasStore, q)
 }
 
 // Leaderboard implements httpapi.Daemon.
-func (d *Daemon) Leaderboard(ctx context.Context, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+func (d *Daemon) Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error) {
 	return Leaderboard(ctx, d.cfg, d.cfg.BiasStore, q)
 }
 

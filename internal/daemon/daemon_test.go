@@ -99,7 +99,7 @@ func TestDrain(t *testing.T) {
 	}()
 	<-arrived
 	d.Stop()
-	// Readiness turns red, new sessions are refused, the running one finishes.
+	// Readiness turns red, new sessions are refused, and the running session finishes.
 	for {
 		if code, data := d.Call(t, "GET", "/readyz", ""); code == http.StatusServiceUnavailable {
 			if !strings.Contains(string(data), "draining") {

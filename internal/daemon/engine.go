@@ -8,6 +8,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
@@ -91,7 +92,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	if cfg.BiasAudit {
 		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
 	}
-	var lexicon bias.Lexicon
+	var lexicon disagreement.Lexicon
 	if cfg.Demographics {
 		if lexicon, err = readLexicon(cfg.Lexicon); err != nil {
 			return nil, err

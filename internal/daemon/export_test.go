@@ -1,9 +1,9 @@
 package daemon
 
-// CloseIdleConnections closes the connections to providers that wait for a next call.
+// CloseIdleConnections closes the connections to providers that are kept for a next call.
 func (d *Daemon) CloseIdleConnections() { d.engine.client.Close() }
 
-// The time limits that tests go to the edge of.
+// The time limits that tests reach.
 const (
 	HeaderTimeout = headerTimeout
 	BodyTimeout   = bodyTimeout

@@ -24,7 +24,7 @@ var (
 	reviews   = []simllm.TaskKind{simllm.Review}
 )
 
-// A provider's Retry-After is waited out in full, or not at all.
+// A call waits for all of a provider's Retry-After, or does not wait.
 func TestFaultF01(t *testing.T) {
 	busy := func(after string) simllm.Fault {
 		return simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: after, Tasks: reviews, Times: 1}
@@ -54,7 +54,7 @@ func TestFaultF01(t *testing.T) {
 		"one retry after 2 s and %s; no wait where it does not fit: session in %s", waited, refused)
 }
 
-// A provider that limits everybody is not asked more, the more it refuses.
+// A provider that refuses every call does not get more calls for it.
 func TestFaultF02(t *testing.T) {
 	const clients, lasts = 16, 3 * time.Second
 	busy := []simllm.Fault{{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "1"}}
@@ -124,7 +124,7 @@ func TestFaultF03(t *testing.T) {
 		atMost(t, "a retry", longest, 500*time.Millisecond))
 }
 
-// A model that is down is left alone after a while, and tried by one request.
+// After a while, a model that is down gets no more calls but one that tries it.
 func TestFaultF04(t *testing.T) {
 	f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultStatus, Status: 500}), "a,b,c,d", nil)
 	s := f.session(t, "")
@@ -213,7 +213,7 @@ func TestFaultF07(t *testing.T) {
 	if len(asked) != 1 || !asked[0].cut {
 		t.Fatalf("requests %+v", asked)
 	}
-	// The request came a little after the run had begun, whose deadline this is.
+	// The deadline is that of the run, which began a little before the request.
 	closed := asked[0].ended.Sub(asked[0].begun.Add(deadline))
 	daemontest.Fault(t, "F07", "deadline +-50 ms; the provider sees the close within 100 ms",
 		"call over at %+.0f ms; provider saw it at %+.0f ms", milliseconds(latency-deadline), milliseconds(closed))
@@ -274,7 +274,7 @@ func TestFaultF09(t *testing.T) {
 			if a.Response != nil || a.Error == nil || a.Error.Code != code || a.Attempts != 2 {
 				t.Errorf("%s: %d attempts, %+v", kind, a.Attempts, a)
 			}
-			// Half of a stream was passed on: somebody else begins anew.
+			// Half of a stream was passed on: another member writes the answer from its start.
 			once.Tasks, once.Times = syntheses, 1
 			f = trialOf(t, tap(t, once), "a,b,c,d", map[string]string{"CHAIRMAN": "d"})
 			s, restarts := f.streamed(t)
@@ -329,8 +329,8 @@ func TestFaultF10(t *testing.T) {
 }
 
 func TestFaultF11(t *testing.T) {
-	// A buffer that grows to the limit is allocated several times over, and twice
-	// that under the race detector.
+	// A buffer that grows to the limit allocates a multiple of it, and twice as much
+	// under the race detector.
 	const most = 16 * (8 << 20) // MAX_UPSTREAM_BYTES is 8 MiB
 	f := trialOf(t, tap(t, simllm.Fault{Kind: simllm.FaultHugeBody, Tasks: questions}), "a,b,c,d", nil)
 	before := allocated()
@@ -384,8 +384,8 @@ func TestFaultF12(t *testing.T) {
 	daemontest.Fault(t, "F12", "at most 4 connections for 50 calls", "%d connections for %d calls", connections, calls)
 }
 
-// A stream of single characters is few events, and legal streams of rare forms are
-// read.
+// A stream of single characters makes few events, and streams of rare but legal forms
+// are read.
 func TestFaultF36(t *testing.T) {
 	const (
 		deltas = 400_000

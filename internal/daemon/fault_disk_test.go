@@ -38,8 +38,8 @@ func get[T any](t *testing.T, r *daemontest.Daemon, path string) (document T) {
 	return document
 }
 
-// The machine crashes before every operation of the disk, and what was not synced is
-// gone. A daemon starts on what is left each time.
+// The machine crashes before each operation of the disk in turn, and loses what was not
+// synced. A daemon starts on the files that are left.
 func TestFaultF23Daemon(t *testing.T) {
 	for _, tt := range []struct {
 		mode     string
@@ -254,7 +254,7 @@ func givenUp(t *testing.T, ops []faultdisk.Op) (unsynced []string, retried int) 
 	return slices.Compact(unsynced), retried
 }
 
-// The daemon starts on a store with everything in it that does not belong there.
+// The daemon starts on a store that holds everything that does not belong there.
 func TestFaultF26Daemon(t *testing.T) {
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	var sessions [3]string // their lines

@@ -48,8 +48,8 @@ func listener(t *testing.T) net.Listener {
 	return l
 }
 
-// full returns an address that answers no connection request, as one behind a
-// broken route does: the queue of its listener is full.
+// full returns an address that answers no connection request, as behind a broken route:
+// the queue of its listener is full.
 func full(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)

@@ -20,7 +20,7 @@ import (
 
 var syntheses = []simllm.TaskKind{simllm.Synthesis}
 
-// Whatever becomes of the chairman, there is an answer, and it is one.
+// However the chairman fails, there is one answer.
 func TestFaultF15(t *testing.T) {
 	chairmen := []struct {
 		fault simllm.Fault
@@ -48,7 +48,7 @@ func TestFaultF15(t *testing.T) {
 			if !strings.HasPrefix(s.Answer, "Simulated synthesis.") || s.Stage3.Error.Code != tt.want {
 				t.Errorf("%.60q beside %+v", s.Answer, s.Stage3.Error)
 			}
-			// Nobody writes.
+			// No model can write the answer.
 			f = trialOf(t, tapAll(t, map[string][]simllm.Fault{"a": faults, "b": faults, "c": faults, "d": faults}), "a,b,c,d", env)
 			s = f.session(t, "")
 			best := s.Metadata.AggregateRankings[0].Model
@@ -67,7 +67,7 @@ func TestFaultF15(t *testing.T) {
 		"%d kinds: second chairman, and top_ranked where nobody writes", len(chairmen))
 }
 
-// A client that goes away costs nothing more.
+// When a client disconnects, nothing more is paid for.
 func TestFaultF16(t *testing.T) {
 	var figures []string
 	for _, tt := range []struct {
@@ -128,8 +128,8 @@ func TestFaultF16(t *testing.T) {
 		strings.Join(figures, ", "))
 }
 
-// Dates from a clock that is wrong change no duration. What this process measures
-// itself it reads off the monotonic clock.
+// A wrong clock changes no duration: the daemon measures durations with the monotonic
+// clock.
 func TestFaultF29(t *testing.T) {
 	for after, want := range map[string]string{"Fri, 31 Dec 9999 23:59:59 GMT": "3600", "1e300": "3600",
 		"Sat, 01 Jan 2000 00:00:00 GMT": ""} {

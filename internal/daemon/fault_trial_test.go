@@ -19,19 +19,18 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/disk"
-	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
 
-// slack is by how much a promised upper bound may be missed on a machine that is
-// busy with other tests. The measured figure is logged beside the promised one.
+// slack is the factor by which a measured figure may exceed the promised upper bound on a
+// machine that is busy with other tests. The log shows both figures.
 const slack = 5
 
 const secretKey = "sk-a-secret-key"
 
-// trial is a daemon whose providers are in trouble. Whatever the trouble, what
-// settle checks holds afterwards.
+// trial is a daemon whose providers or disk fail. After every fault, checkAfterFault must
+// pass.
 type trial struct {
 	*daemontest.Daemon
 	provider    *tapped
@@ -59,13 +58,14 @@ func trialOn(t *testing.T, on disk.Disk, p *tapped, models string, env map[strin
 	f.goroutines, f.descriptors = runtime.NumGoroutine(), openDescriptors()
 	t.Cleanup(func() {
 		if !t.Failed() {
-			f.settle(t)
+			f.checkAfterFault(t)
 		}
 	})
 	return f
 }
 
-// openDescriptors counts the open ones of this process, where that can be known.
+// openDescriptors counts the open descriptors of this process; 0 where the system does
+// not tell.
 func openDescriptors() int {
 	open, _ := os.ReadDir("/proc/self/fd")
 	return len(open)
@@ -100,7 +100,7 @@ func (f *trial) streamed(t *testing.T) (s council.Session, restarts int) {
 	return f.answered(t, done), bytes.Count(stream, []byte("\nevent: stage3.restart\n"))
 }
 
-// answered reads a session and takes down the records that it says are kept.
+// answered reads a session and notes the records that it says are kept.
 func (f *trial) answered(t *testing.T, data []byte) (s council.Session) {
 	t.Helper()
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -112,7 +112,7 @@ func (f *trial) answered(t *testing.T, data []byte) (s council.Session) {
 	return s
 }
 
-// kept takes down the records of a session.
+// kept notes how many records a session has.
 func (f *trial) kept(s council.Session) {
 	for _, v := range s.Stage2 {
 		f.persisted[s.ID] += len(v.LabelToModel)
@@ -120,10 +120,10 @@ func (f *trial) kept(s council.Session) {
 }
 
 // problem asks a question that must be answered with this problem.
-func (f *trial) problem(t *testing.T, status int, code council.Code) (httpapi.Problem, http.Header) {
+func (f *trial) problem(t *testing.T, status int, code council.Code) (council.Problem, http.Header) {
 	t.Helper()
 	resp, data, err := f.post(t.Context(), "")
-	var problem httpapi.Problem
+	var problem council.Problem
 	if err != nil || resp.StatusCode != status || json.Unmarshal(data, &problem) != nil || problem.Code != code {
 		t.Fatalf("%.500s, %v", data, err)
 	}
@@ -131,8 +131,8 @@ func (f *trial) problem(t *testing.T, status int, code council.Code) (httpapi.Pr
 	return problem, resp.Header
 }
 
-// requests returns what the provider was asked by a model, for the kind of task
-// where one is named.
+// requests returns the requests for a model that the provider got, of these kinds of
+// task, or of all kinds where none is named.
 func (f *trial) requests(model string, tasks ...simllm.TaskKind) []seen {
 	f.provider.mu.Lock()
 	defer f.provider.mu.Unlock()
@@ -155,8 +155,8 @@ func (f *trial) idle(t *testing.T) {
 	})
 }
 
-// eventually waits until a condition holds that nothing else tells of, and fails
-// the test after a while. It returns how long that took.
+// eventually waits until a condition holds that no event announces, and fails the test
+// after the time within. It returns how long that took.
 func eventually(t *testing.T, what string, within time.Duration, holds func() bool) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -170,9 +170,9 @@ func eventually(t *testing.T, what string, within time.Duration, holds func() bo
 	return time.Since(start)
 }
 
-// settle stops the daemon, starts it again on its store, and checks what must
+// checkAfterFault stops the daemon, starts it again on its store, and checks what must
 // hold after every fault.
-func (f *trial) settle(t *testing.T) {
+func (f *trial) checkAfterFault(t *testing.T) {
 	t.Helper()
 	f.CloseIdleConnections() // idle connections are kept on purpose
 	var goroutines, open int
@@ -226,8 +226,8 @@ func (f *trial) settle(t *testing.T) {
 	}
 }
 
-// atMost fails the test when a duration is over what is promised, slack included,
-// and returns it in milliseconds for the log.
+// atMost fails the test when a duration exceeds the promised one times slack, and returns
+// it in milliseconds for the log.
 func atMost(t *testing.T, what string, got, promised time.Duration) string {
 	t.Helper()
 	if got > slack*promised {

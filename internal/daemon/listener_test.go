@@ -35,7 +35,7 @@ func TestMaxConnections(t *testing.T) {
 	}
 }
 
-// An address that others can reach is never left open.
+// An address that other machines can reach is never left open.
 func TestTokenForAnOpenAddress(t *testing.T) {
 	for address, want := range map[string]int{"0.0.0.0": 1, "::": 1, "192.0.2.1": 1, "127.0.0.1": 0, "::1": 0, "127.0.0.9": 0} {
 		var log bytes.Buffer

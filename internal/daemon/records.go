@@ -11,7 +11,6 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/disk"
-	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -27,18 +26,12 @@ func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store,
 	return store.Open(o)
 }
 
-// window returns what is collected by default, or as the pointers say.
-func window(cfg config.Config, sessions, days *int) bias.Options {
-	o := bias.Options{
+// options returns what a query asks for, within the configured window.
+func options(cfg config.Config, q bias.Query) bias.Options {
+	return bias.Options{
 		Now: time.Now(), WindowSessions: cfg.BiasWindowSessions, WindowDays: cfg.BiasWindowDays, MinSessions: cfg.MinBiasSessions,
+		Settings: config.SettingNames(), Query: q,
 	}
-	if sessions != nil {
-		o.WindowSessions = *sessions
-	}
-	if days != nil {
-		o.WindowDays = *days
-	}
-	return o
 }
 
 // collect reads the store at path, from the newest file back. Of a segment that lies
@@ -80,10 +73,8 @@ func collectFile(ctx context.Context, file store.File, to *bias.Collector) error
 }
 
 // Report computes the bias report over the record store at path.
-func Report(ctx context.Context, cfg config.Config, path string, q httpapi.ReportQuery) (bias.Report, error) {
-	o := window(cfg, q.Sessions, q.Days)
-	o.Since, o.Until, o.Reviewer, o.Model, o.ConfigVersion = q.Since, q.Until, q.Reviewer, q.Model, q.ConfigVersion
-	collector, err := collect(ctx, path, o)
+func Report(ctx context.Context, cfg config.Config, path string, q bias.Query) (bias.Report, error) {
+	collector, err := collect(ctx, path, options(cfg, q))
 	if err != nil {
 		return bias.Report{}, err
 	}
@@ -91,10 +82,8 @@ func Report(ctx context.Context, cfg config.Config, path string, q httpapi.Repor
 }
 
 // Leaderboard computes the leaderboard over the record store at path.
-func Leaderboard(ctx context.Context, cfg config.Config, path string, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
-	o := window(cfg, q.Sessions, q.Days)
-	o.Category = q.Category
-	collector, err := collect(ctx, path, o)
+func Leaderboard(ctx context.Context, cfg config.Config, path string, q bias.Query) (bias.Leaderboard, error) {
+	collector, err := collect(ctx, path, options(cfg, q))
 	if err != nil {
 		return bias.Leaderboard{}, err
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/growth"
-	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -102,8 +101,8 @@ func TestReportReadsFromTheNewestFile(t *testing.T) {
 			}
 		}
 		for _, o := range []bias.Options{
-			{}, {WindowSessions: 3}, {WindowSessions: 8}, {WindowDays: 1}, {WindowSessions: 2, ConfigVersion: "v1"},
-			{Until: now.Add(-20 * time.Hour)},
+			{}, {WindowSessions: 3}, {WindowSessions: 8}, {WindowDays: 1}, {WindowSessions: 2, Query: bias.Query{ConfigVersion: "v1"}},
+			{Query: bias.Query{Until: now.Add(-20 * time.Hour)}},
 		} {
 			o.Now = now
 			want := bias.NewCollector(o)
@@ -209,7 +208,7 @@ func BenchmarkReportWindow(b *testing.B) {
 			cfg := config.Config{MinBiasSessions: 20}
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := Report(b.Context(), cfg, path, httpapi.ReportQuery{Sessions: new(100)})
+				r, err := Report(b.Context(), cfg, path, bias.Query{Sessions: new(100)})
 				if err != nil || r.Window.Sessions != 100 || r.Window.Records != 1200 || len(r.Skipped) > 0 {
 					b.Fatal(r.Window, r.Skipped, err)
 				}

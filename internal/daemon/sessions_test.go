@@ -14,7 +14,6 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon/daemontest"
-	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -22,15 +21,15 @@ import (
 func background(t *testing.T, d *daemontest.Daemon, query string) string {
 	t.Helper()
 	status, data := d.Call(t, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, query))
-	var started sessions.Summary
+	var started council.Summary
 	if err := json.Unmarshal(data, &started); err != nil || status != http.StatusAccepted {
 		t.Fatalf("%d %s", status, data)
 	}
 	return started.ID
 }
 
-// The chairman's stream is hostile: it survives, or fails as what it is, and never
-// passes for whole.
+// A malformed stream of the chairman is read in full, or fails with the right code. It
+// never counts as a whole answer.
 func TestFaultF13(t *testing.T) {
 	for _, tt := range []struct {
 		kind   simllm.FaultKind
@@ -97,7 +96,7 @@ func TestFaultF13(t *testing.T) {
 	}
 }
 
-// The same request, sent again and again at once under one key, is one session.
+// The same request, sent many times at once under one key, is one session.
 func TestFaultF30(t *testing.T) {
 	p := tap(t)
 	d := onTap(t, p, "", "")
@@ -128,8 +127,8 @@ func TestFaultF30(t *testing.T) {
 	t.Logf("fault F30: %d requests, 1 session, %d records (promised: one session, one record set)", clients, len(d.Records(t)))
 }
 
-// A daemon that stops waits for sessions in the background, and tells who watches
-// how they ended.
+// A daemon that stops waits for sessions in the background, and tells their watchers how
+// they ended.
 func TestDrainInBackground(t *testing.T) {
 	for drain, want := range map[string]string{"": "session.done", "10ms": "session.failed"} {
 		url, arrived, release := daemontest.Held(t)
@@ -158,7 +157,7 @@ func TestDrainInBackground(t *testing.T) {
 	}
 }
 
-// Traces do not come between a stream and its connection.
+// A stream is flushed to its connection also where requests are traced.
 func TestTracedStream(t *testing.T) {
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer collector.Close()

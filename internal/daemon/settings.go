@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -46,9 +46,9 @@ func builtIn() []simllm.Model { return slices.Concat(simllm.Council(), simllm.Tr
 
 // readLexicon reads the terms by demographic axis from the file at path, or returns the
 // built-in terms where there is no path.
-func readLexicon(path string) (bias.Lexicon, error) {
+func readLexicon(path string) (disagreement.Lexicon, error) {
 	if path == "" {
-		return bias.DefaultLexicon(), nil
+		return disagreement.DefaultLexicon(), nil
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
@@ -58,7 +58,7 @@ func readLexicon(path string) (bias.Lexicon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
 	}
-	lexicon, err := bias.ParseLexicon(data)
+	lexicon, err := disagreement.ParseLexicon(data)
 	if err != nil {
 		return nil, fmt.Errorf("%q is no lexicon: %w", path, err)
 	}

@@ -148,14 +148,14 @@ func session(t *testing.T, name, value string) council.Session {
 	return onTap(t, tap(t), name, value).Ask(t, anyQuestion)
 }
 
-// status returns what a request is answered with under a setting.
+// status returns the status that answers a request under a setting.
 func status(t *testing.T, name, value, body string) int {
 	t.Helper()
 	code, _ := onTap(t, tap(t), name, value).Call(t, "POST", "/v1/council", body)
 	return code
 }
 
-// first returns what fetching the first of two finished sessions is answered with
+// first returns the status that answers a GET of the first of two finished sessions
 // under a setting.
 func first(t *testing.T, name, value string) int {
 	t.Helper()
@@ -166,8 +166,8 @@ func first(t *testing.T, name, value string) int {
 	return code
 }
 
-// besideAnother returns what a request is answered with while a session of the
-// same caller runs, under a setting.
+// besideAnother returns the status that answers a request while a session of the same
+// caller runs, under a setting.
 func besideAnother(t *testing.T, name, value string) int {
 	t.Helper()
 	url, arrived, release := daemontest.Held(t)
@@ -184,7 +184,7 @@ func besideAnother(t *testing.T, name, value string) int {
 	return code
 }
 
-// report returns the bias report over 25 sessions, one a day, under a setting.
+// reportUnder returns the bias report over 25 sessions, one a day, under a setting.
 func reportUnder(t *testing.T, name, value string) bias.Report {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "records.jsonl")
@@ -242,8 +242,8 @@ func differ[T comparable](t *testing.T, without, with, wantWithout, wantWith T) 
 	}
 }
 
-// is fails the test unless got is what it should be under the setting.
-func is[T comparable](t *testing.T, got, want T) {
+// equal fails the test unless got is what it must be under the setting.
+func equal[T comparable](t *testing.T, got, want T) {
 	t.Helper()
 	if got != want {
 		t.Errorf("got %v, want %v", got, want)
@@ -254,7 +254,7 @@ func is[T comparable](t *testing.T, got, want T) {
 // A setting named "" is the default.
 var settings = map[string]func(t *testing.T){
 	"ADDR": func(t *testing.T) {
-		is(t, strings.HasPrefix(daemontest.Start(t, map[string]string{"ADDR": "127.0.0.2:0"}).URL(), "http://127.0.0.2:"), true)
+		equal(t, strings.HasPrefix(daemontest.Start(t, map[string]string{"ADDR": "127.0.0.2:0"}).URL(), "http://127.0.0.2:"), true)
 	},
 	"API_TOKENS": func(t *testing.T) {
 		differ(t, status(t, "", "", anyQuestion), status(t, "API_TOKENS", "0123456789abcdef", anyQuestion), 200, 401)
@@ -262,27 +262,27 @@ var settings = map[string]func(t *testing.T){
 	"BASE_URL": func(t *testing.T) {
 		p := tap(t)
 		onTap(t, p, "", "").Ask(t, anyQuestion)
-		is(t, len(p.bodies), 7)
+		equal(t, len(p.bodies), 7)
 	},
 	"API_KEY": func(t *testing.T) {
 		p := tap(t)
 		onTap(t, p, "API_KEY", "sk-1").Ask(t, anyQuestion)
-		is(t, p.keys["Bearer sk-1"], true)
-		is(t, p.keys[""], false)
+		equal(t, p.keys["Bearer sk-1"], true)
+		equal(t, p.keys[""], false)
 	},
 	"PROVIDERS": func(t *testing.T) {
 		p, other := tap(t), tap(t)
 		daemontest.Start(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c"}).Ask(t,
 			anyQuestion)
-		is(t, len(p.bodies), 5)
-		is(t, len(other.bodies), 2)
+		equal(t, len(p.bodies), 5)
+		equal(t, len(other.bodies), 2)
 	},
 	"API_KEY_<NAME>": func(t *testing.T) {
 		p, other := tap(t), tap(t)
 		daemontest.Start(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c",
 			"API_KEY_OTHER": "sk-2"}).Ask(t, anyQuestion)
-		is(t, p.keys["Bearer sk-2"], false)
-		is(t, other.keys["Bearer sk-2"], true)
+		equal(t, p.keys["Bearer sk-2"], false)
+		equal(t, other.keys["Bearer sk-2"], true)
 	},
 	"MODELS": func(t *testing.T) {
 		differ(t, len(session(t, "", "").Stage1), len(session(t, "MODELS", "a,b,c,a").Stage1), 3, 4)
@@ -329,22 +329,22 @@ var settings = map[string]func(t *testing.T){
 	"MAX_CALLS_PER_PROVIDER": func(t *testing.T) {
 		p := tap(t)
 		onTap(t, p, "MAX_CALLS_PER_PROVIDER", "1").Ask(t, anyQuestion)
-		is(t, p.max, 1)
+		equal(t, p.max, 1)
 	},
 	"TIMEOUT": func(t *testing.T) {
 		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
 		d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "d,d", "TIMEOUT": "100ms"})
 		code, _ := d.Call(t, "POST", "/v1/council", anyQuestion)
-		is(t, code, 504)
+		equal(t, code, 504)
 	},
 	"ATTEMPT_TIMEOUT": func(t *testing.T) {
 		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
 		d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "a,b,c,d", "ATTEMPT_TIMEOUT": "500ms"})
 		s := d.Ask(t, anyQuestion)
-		is(t, s.Stage1[3].Error.Code, council.FailTimeout)
+		equal(t, s.Stage1[3].Error.Code, council.FailTimeout)
 	},
 	"DIAL_TIMEOUT": func(t *testing.T) {
-		// A server that never says a word stalls the TLS handshake.
+		// A server that never answers stalls the TLS handshake.
 		listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -354,7 +354,7 @@ var settings = map[string]func(t *testing.T){
 			"BASE_URL": tap(t).url, "PROVIDERS": "mute=https://" + listener.Addr().String(), "MODELS": "a,b,mute:m", "DIAL_TIMEOUT": "50ms",
 		})
 		s := d.Ask(t, anyQuestion)
-		is(t, s.Stage1[2].Error.Code, council.FailConnection)
+		equal(t, s.Stage1[2].Error.Code, council.FailConnection)
 	},
 	"MAX_ATTEMPTS": func(t *testing.T) {
 		// The second attempt would succeed.
@@ -368,12 +368,12 @@ var settings = map[string]func(t *testing.T){
 	"IDLE_TIMEOUT": func(t *testing.T) {
 		stall := simllm.Fault{Kind: simllm.FaultStall, Rate: 1, Tasks: []simllm.TaskKind{simllm.Question}}
 		d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, stall).url, "MODELS": "a,b,c,d", "IDLE_TIMEOUT": "100ms"})
-		is(t, strings.Contains(d.Ask(t, anyQuestion).Stage1[3].Error.Message, "silent"), true)
+		equal(t, strings.Contains(d.Ask(t, anyQuestion).Stage1[3].Error.Message, "silent"), true)
 	},
 	"STRAGGLER_GRACE": func(t *testing.T) {
 		hang := simllm.Fault{Kind: simllm.FaultHang, Rate: 1}
 		d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, hang).url, "MODELS": "a,b,c,d", "STRAGGLER_GRACE": "1s"})
-		is(t, strings.Join(daemontest.Missing(d.Ask(t, anyQuestion)), ","), "stage1 d cut,stage2 d cut")
+		equal(t, strings.Join(daemontest.Missing(d.Ask(t, anyQuestion)), ","), "stage1 d cut,stage2 d cut")
 	},
 	"QUORUM": func(t *testing.T) {
 		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1}
@@ -438,8 +438,8 @@ var settings = map[string]func(t *testing.T){
 	"CONFIG_VERSION": func(t *testing.T) {
 		d := onTap(t, tap(t), "CONFIG_VERSION", "mine-2")
 		s := d.Ask(t, anyQuestion)
-		is(t, s.Metadata.Versions.CouncilConfig, "mine-2")
-		is(t, d.Records(t)[0].CouncilConfig, "mine-2")
+		equal(t, s.Metadata.Versions.CouncilConfig, "mine-2")
+		equal(t, d.Records(t)[0].CouncilConfig, "mine-2")
 	},
 	"BIAS_AUDIT": func(t *testing.T) {
 		differ(t, session(t, "", "").Metadata.BiasAudit == nil, session(t, "BIAS_AUDIT", "false").Metadata.BiasAudit == nil, false, true)
@@ -447,7 +447,7 @@ var settings = map[string]func(t *testing.T){
 			false, true)
 	},
 	"LENGTH_CORRELATION_THRESHOLD": func(t *testing.T) {
-		// Twelve members whose lengths differ, reviewed by one that loves length.
+		// Twelve members whose lengths differ, reviewed by one that prefers long answers.
 		detected := func(threshold string) bool {
 			var models []simllm.Model
 			var names []string
@@ -505,7 +505,7 @@ var settings = map[string]func(t *testing.T){
 	"BIAS_STORE": func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "deep", "er.jsonl")
 		onTap(t, tap(t), "BIAS_STORE", path).Ask(t, anyQuestion)
-		is(t, len(daemontest.Records(t, path)), 6)
+		equal(t, len(daemontest.Records(t, path)), 6)
 	},
 	"BIAS_CONSENT": func(t *testing.T) {
 		d := onTap(t, tap(t), "BIAS_CONSENT", "2")
@@ -534,7 +534,7 @@ var settings = map[string]func(t *testing.T){
 			d.Ask(t, anyQuestion)
 			d.End(t)
 			found, err := filepath.Glob(d.Config.BiasStore + ".0*")
-			is(t, err, nil)
+			equal(t, err, nil)
 			return len(found)
 		}
 		differ(t, closed(""), closed("1"), 0, 1)
@@ -588,13 +588,13 @@ var settings = map[string]func(t *testing.T){
 	},
 	"MAX_UPSTREAM_BYTES": func(t *testing.T) {
 		code, data := onTap(t, tap(t), "MAX_UPSTREAM_BYTES", "500").Call(t, "POST", "/v1/council", anyQuestion)
-		is(t, code, 502)
-		is(t, strings.Count(string(data), "too_large"), 3)
+		equal(t, code, 502)
+		equal(t, strings.Count(string(data), "too_large"), 3)
 	},
 	"MAX_SESSION_BYTES": func(t *testing.T) {
 		code, data := onTap(t, tap(t), "MAX_SESSION_BYTES", "500").Call(t, "POST", "/v1/council", anyQuestion)
-		is(t, code, 502)
-		is(t, strings.Count(string(data), "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES"),
+		equal(t, code, 502)
+		equal(t, strings.Count(string(data), "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES"),
 			3)
 	},
 	"METRICS": func(t *testing.T) {
@@ -607,7 +607,7 @@ var settings = map[string]func(t *testing.T){
 		code, text := scrape("")
 		off, _ := scrape("false")
 		differ(t, code, off, 200, 404)
-		is(t, strings.Contains(text, `councild_sessions_total{status="complete"} 1`), true)
+		equal(t, strings.Contains(text, `councild_sessions_total{status="complete"} 1`), true)
 	},
 	"LOG_LEVEL": func(t *testing.T) {
 		finished := func(level string) bool { return strings.Contains(logOf(t, "LOG_LEVEL", level), "session finished") }
@@ -623,7 +623,7 @@ var settings = map[string]func(t *testing.T){
 	"DRAIN_TIMEOUT": TestDrainTimeout, // and TestDrain shows the default
 }
 
-// logOf returns what a command logs that asks a, b and c under a setting.
+// logOf returns what a command logs that asks a, b and c in this process under a setting.
 func logOf(t *testing.T, name, value string) string {
 	t.Helper()
 	daemontest.Setenv(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b,c", name: value})

@@ -19,8 +19,8 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// limitFiles lets no file of this process grow beyond so many bytes, which a write
-// meets as it meets a full disk: a part of it is written, the rest is refused.
+// limitFiles lets no file of this process grow beyond size bytes. A write then fails as on
+// a full disk: a part of it is written, and the rest is refused.
 func limitFiles(t *testing.T, size int64) {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -81,8 +81,6 @@ func TestFaultF24Daemon(t *testing.T) {
 		"there was room, without a request (promised: by itself)", took.Milliseconds())
 }
 
-// Between two sessions the record file is renamed as logrotate does, removed, or its
-// directory is. The daemon begins it again, and every command reads what came since.
 // export returns what the command councild store export prints.
 func export(t *testing.T, path string) string {
 	t.Helper()
@@ -93,6 +91,8 @@ func export(t *testing.T, path string) string {
 	return stdout.String()
 }
 
+// Between two sessions the record file or its directory is removed, or renamed as
+// logrotate does. The daemon starts a new file, and every command reads it.
 func TestFaultF34Daemon(t *testing.T) {
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c",
 		"BIAS_STORE": filepath.Join(t.TempDir(), "sub", "records.jsonl")})

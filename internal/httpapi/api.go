@@ -1,22 +1,27 @@
 // Package httpapi is councild's HTTP interface: routes, strict decoding, problem
-// documents (RFC 9457), sessions that run on their own, and their events. It decides
-// nothing about a run: that is the pipeline's.
+// documents (RFC 9457), sessions that outlive their request, and their events, which
+// it frames as server-sent events and as chunks of OpenAI's chat completions. It
+// leaves every decision about a run to the pipeline, keeping sessions to package
+// sessions, and reading the record store to the daemon.
 package httpapi
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
+
+	"github.com/go-chi/chi/v5"
 
 	"github.com/councild/councild/api"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
-	"github.com/go-chi/chi/v5"
 )
 
 // Council prepares and runs sessions; the pipeline satisfies it.
@@ -28,55 +33,39 @@ type Council interface {
 // Daemon is what the interface asks the daemon around it.
 type Daemon interface {
 	// Report computes the bias report over the record store.
-	Report(ctx context.Context, q ReportQuery) (bias.Report, error)
+	Report(ctx context.Context, q bias.Query) (bias.Report, error)
 	// Leaderboard computes the leaderboard over the record store.
-	Leaderboard(ctx context.Context, q LeaderboardQuery) (bias.Leaderboard, error)
-	// NotReady returns why no session should be sent here, and what is wrong
-	// besides; nothing when all is well.
+	Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error)
+	// NotReady returns the reasons why no session should be sent here, and what else
+	// is wrong. It returns nothing when all is well.
 	NotReady() []Reason
 	// Draining reports whether the daemon is shutting down and takes no session.
 	Draining() bool
-}
-
-// ReportQuery narrows a bias report. Nil numbers stand for the configured window,
-// zero values of the others for no limit.
-type ReportQuery struct {
-	Sessions        *int      // 0: no limit
-	Days            *int      // 0: no limit
-	Since, Until    time.Time // start of the sessions, until exclusive
-	Reviewer, Model string    // member ids
-	ConfigVersion   string    // council_config_version
-}
-
-// LeaderboardQuery narrows a leaderboard. Nil fields stand for the configured window.
-type LeaderboardQuery struct {
-	Sessions *int   // 0: no limit
-	Days     *int   // 0: no limit
-	Category string // "": all
 }
 
 // Reason says what is wrong with the daemon.
 type Reason struct {
 	Code     string `json:"code"`
 	Message  string `json:"message"`
-	Bearable bool   `json:"-"` // sessions can be sent here all the same
+	Bearable bool   `json:"-"` // sessions can still be sent here
 }
 
-// Options configure the interface. A field whose absence is not named is required.
+// Options configure the interface. A field is required unless its comment says what
+// its zero value means.
 type Options struct {
 	Council      Council
 	Daemon       Daemon
 	Models       []string         // the configured council
-	Tokens       []string         // bearer tokens; none: everybody may call, under a loopback name
-	MaxSessions  int              // sessions at once; further ones are refused
+	Tokens       []string         // bearer tokens; none: everybody may call, by a loopback name
+	MaxSessions  int              // at once; further ones are refused
 	Limits       Limits           // of each token
-	Kept         sessions.Options // of finished sessions; zero keeps none
+	Kept         sessions.Options // finished sessions that are kept; zero: none
 	MaxBodyBytes int64
 	MaxMessages  int           // of a conversation
 	BodyTimeout  time.Duration // how long a client may take to send a body
 	Metrics      http.Handler  // serves GET /metrics; nil: there is none
-	// Middleware is around everything; nil: there is none. When the handler below it
-	// returns, the request's Pattern is that of its route, "" where there is none.
+	// Middleware wraps all handlers; nil: there is none. When the handler that it wraps
+	// returns, Pattern of the request is the pattern of its route, "" where there is none.
 	Middleware func(http.Handler) http.Handler
 	Log        *slog.Logger
 	Version    string
@@ -90,8 +79,9 @@ type API struct {
 	callers  []caller      // one per token, or one for everybody
 	places   chan struct{} // one element per session that runs
 	taken    int           // places that Idle holds
-	bodies   *shares       // of the bodies that are being read
-	reports  *shares       // of the reports that are being computed
+	bodies   *shares       // places for bodies that are being read
+	reports  *shares       // places for reports that are being computed
+	buffers  sync.Pool     // of *bufio.Writer, for events
 	started  time.Time
 	sessions *sessions.Store
 	router   *chi.Mux
@@ -99,12 +89,14 @@ type API struct {
 
 // New returns the handler of all routes. Close releases it.
 func New(o Options) (*API, error) {
-	if o.Council == nil || o.Daemon == nil || o.Log == nil || o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
+	if o.Council == nil || o.Daemon == nil || o.Log == nil ||
+		o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
 	a := &API{
 		o: o, places: make(chan struct{}, o.MaxSessions), bodies: newShares(4 * o.MaxSessions), reports: newShares(maxReports),
 		started: time.Now(), sessions: sessions.New(o.Kept),
+		buffers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, maxWrite) }},
 	}
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))
@@ -116,43 +108,48 @@ func New(o Options) (*API, error) {
 	return a, nil
 }
 
-// routes is the whole interface. A test holds it equal to openapi.yaml.
+// routes returns the router of the whole interface. A test compares it with
+// openapi.yaml.
 func (a *API) routes() *chi.Mux {
 	r := chi.NewRouter()
 	if a.o.Middleware != nil {
 		r.Use(a.o.Middleware)
 	}
-	r.Use(route, a.identify, a.recover, a.hurry, a.sameOrigin)
+	r.Use(route, a.identify, a.recover, a.limitBodyTime, a.sameOrigin)
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
-
-	r.Get("/", a.handler(a.page))
-	r.Get("/assets/{name}", a.handler(a.page))
-	r.Get("/healthz", a.handler(a.health))
-	r.Get("/readyz", a.handler(a.ready))
-	r.Get("/openapi.yaml", a.handler(a.contract))
 	if a.o.Metrics != nil {
 		r.Method(http.MethodGet, "/metrics", a.o.Metrics)
 	}
-	r.Group(func(r chi.Router) {
-		r.Use(a.authenticate)
-		r.Post("/v1/council", a.handler(a.runCouncil))
-		r.Get("/v1/council", a.handler(a.listSessions))
-		r.Get("/v1/council/{id}", a.handler(a.session))
-		r.Delete("/v1/council/{id}", a.handler(a.cancelSession))
-		r.Get("/v1/council/{id}/events", a.handler(a.events))
-		r.Get("/v1/models", a.handler(a.models))
-		r.Post("/v1/chat/completions", a.handler(a.chat))
-		r.Group(func(r chi.Router) {
-			r.Use(a.sameOriginEvenToRead, a.boundReports)
-			r.Get("/v1/bias-report", a.handler(a.biasReport))
-			r.Get("/v1/leaderboard", a.handler(a.leaderboard))
-		})
-	})
+	private := r.With(a.authenticate)
+	computed := private.With(a.sameOriginForReading, a.boundReports)
+	for _, route := range []struct {
+		on      chi.Router
+		method  string
+		pattern string
+		handle  handlerFunc
+	}{
+		{r, http.MethodGet, "/", a.page},
+		{r, http.MethodGet, "/assets/{name}", a.page},
+		{r, http.MethodGet, "/healthz", a.health},
+		{r, http.MethodGet, "/readyz", a.ready},
+		{r, http.MethodGet, "/openapi.yaml", a.contract},
+		{private, http.MethodPost, "/v1/council", a.runCouncil},
+		{private, http.MethodGet, "/v1/council", a.listSessions},
+		{private, http.MethodGet, "/v1/council/{id}", a.session},
+		{private, http.MethodDelete, "/v1/council/{id}", a.cancelSession},
+		{private, http.MethodGet, "/v1/council/{id}/events", a.events},
+		{private, http.MethodGet, "/v1/models", a.models},
+		{private, http.MethodPost, "/v1/chat/completions", a.chat},
+		{computed, http.MethodGet, "/v1/bias-report", a.biasReport},
+		{computed, http.MethodGet, "/v1/leaderboard", a.leaderboard},
+	} {
+		route.on.Method(route.method, route.pattern, a.handler(route.handle))
+	}
 	return r
 }
 
-// Close releases what is kept of sessions. None may run any more.
+// Close forgets the sessions that are kept. No session may run any more.
 func (a *API) Close() { a.sessions.Close() }
 
 // Routes returns the routes, for comparing them with the contract.
@@ -161,8 +158,12 @@ func (a *API) Routes() chi.Routes { return a.router }
 // ServeHTTP serves a request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.router.ServeHTTP(w, r) }
 
-// handler turns a function that returns an error into a handler that writes it.
-func (a *API) handler(f func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
+// handlerFunc is a handler that leaves its error to the function handler.
+type handlerFunc = func(w http.ResponseWriter, r *http.Request) error
+
+// handler turns a function that returns an error into a handler that writes the
+// error as a problem document.
+func (a *API) handler(f handlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := f(w, r); err != nil {
 			a.writeProblem(w, r, err)
@@ -180,7 +181,9 @@ func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Add("Allow", method)
 		}
 	}
-	return &council.Error{Code: council.CodeMethodNotAllowed, Detail: r.Method + " is not for " + r.URL.Path + "; the Allow header says what is"}
+	return &council.Error{
+		Code: council.CodeMethodNotAllowed, Detail: r.Method + " is not for " + r.URL.Path + "; the Allow header says what is",
+	}
 }
 
 func (a *API) contract(w http.ResponseWriter, _ *http.Request) error {

@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
@@ -25,8 +28,6 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
-	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,20 +35,20 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // fakeDaemon is the daemon around the interface. A nil function stands for a
 // daemon in good health.
 type fakeDaemon struct {
-	report   func(httpapi.ReportQuery) (bias.Report, error)
-	board    func(httpapi.LeaderboardQuery) (bias.Leaderboard, error)
+	report   func(bias.Query) (bias.Report, error)
+	board    func(bias.Query) (bias.Leaderboard, error)
 	notReady func() []httpapi.Reason
 	draining atomic.Bool
 }
 
-func (d *fakeDaemon) Report(_ context.Context, q httpapi.ReportQuery) (bias.Report, error) {
+func (d *fakeDaemon) Report(_ context.Context, q bias.Query) (bias.Report, error) {
 	if d.report != nil {
 		return d.report(q)
 	}
 	return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
 }
 
-func (d *fakeDaemon) Leaderboard(_ context.Context, q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+func (d *fakeDaemon) Leaderboard(_ context.Context, q bias.Query) (bias.Leaderboard, error) {
 	if d.board != nil {
 		return d.board(q)
 	}
@@ -70,6 +71,11 @@ type server struct {
 	daemon *fakeDaemon
 	log    *bytes.Buffer
 	sim    *simllm.Running
+}
+
+// generous keeps whatever a test makes.
+func generous() sessions.Options {
+	return sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}
 }
 
 const secret = "a-token-of-sixteen-and-more"
@@ -104,10 +110,13 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	for _, m := range all {
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
-	o := httpapi.Options{Settings: config.SettingNames(), Daemon: s.daemon, MaxSessions: 4, Kept: sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20, MaxMessages: 1000, BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = io.WriteString(w, "metric 1\n")
-	})}
+	o := httpapi.Options{
+		Settings: config.SettingNames(), Daemon: s.daemon, MaxSessions: 4, Kept: generous(), MaxBodyBytes: 1 << 20, MaxMessages: 1000,
+		BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+			_, _ = io.WriteString(w, "metric 1\n")
+		}),
+	}
 	for _, f := range mutate {
 		f(&o, &p)
 	}
@@ -173,34 +182,49 @@ func (s *server) send(t *testing.T, method, path string, body io.Reader, headers
 	return resp, data
 }
 
-type problem struct {
-	Type      string               `json:"type"`
-	Title     string               `json:"title"`
-	Status    int                  `json:"status"`
-	Detail    string               `json:"detail"`
-	Code      string               `json:"code"`
-	Errors    []council.FieldError `json:"errors"`
-	RequestID string               `json:"request_id"`
-	SessionID string               `json:"session_id"`
-}
-
 // askForProblem sends a request that must fail, and checks the form of the
 // problem.
-func (s *server) askForProblem(t *testing.T, method, path, body string, headers ...string) (*http.Response, problem) {
+func (s *server) askForProblem(t *testing.T, method, path, body string, headers ...string) (*http.Response, council.Problem) {
 	t.Helper()
 	resp, data := s.call(t, method, path, body, headers...)
-	var p problem
+	var p council.Problem
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&p); err != nil {
 		t.Fatalf("%s is no problem document: %v", data, err)
 	}
-	if resp.Header.Get("Content-Type") != "application/problem+json" || p.Status != resp.StatusCode || p.Title == "" || p.Detail == "" ||
-		p.Type != "urn:councild:problem:"+p.Code || p.Errors == nil || p.RequestID == "" || p.RequestID != resp.Header.Get("X-Request-Id") {
-		t.Errorf("%s: %+v", resp.Header.Get("Content-Type"), p)
+	if media := resp.Header.Get("Content-Type"); media != "application/problem+json" {
+		t.Errorf("the media type is %q", media)
+	}
+	if p.Status != resp.StatusCode {
+		t.Errorf("the status is %d, that of the response %d", p.Status, resp.StatusCode)
+	}
+	if p.Type != "urn:councild:problem:"+string(p.Code) {
+		t.Errorf("the type is %q, the code %q", p.Type, p.Code)
+	}
+	if p.Title == "" || p.Detail == "" || p.Errors == nil {
+		t.Errorf("title, detail or errors are missing: %+v", p)
+	}
+	if id := resp.Header.Get("X-Request-Id"); id == "" || p.RequestID != id {
+		t.Errorf("the request id is %q, in the header %q", p.RequestID, id)
 	}
 	if strings.Contains(string(data), "goroutine") || strings.Contains(string(data), ".go:") {
 		t.Errorf("a stack trace: %s", data)
+	}
+	return resp, p
+}
+
+// mustFail is askForProblem for a request whose status and code are known.
+func (s *server) mustFail(
+	t *testing.T, status int, code council.Code, method, path, body string, headers ...string,
+) (*http.Response, council.Problem) {
+	t.Helper()
+	resp, p := s.askForProblem(t, method, path, body, headers...)
+	if p.Status != status {
+		t.Errorf("the status is %d, want %d", p.Status, status)
+	}
+	if p.Code != code {
+		t.Errorf("the code is %q, want %q", p.Code, code)
 	}
 	return resp, p
 }
@@ -231,7 +255,7 @@ var badInput = []struct {
 	body    string
 	headers []string
 	status  int
-	code    string
+	code    council.Code
 	fields  []string // of errors
 }{
 	{"no body", "POST", "/v1/council", "", []string{"Content-Type", "application/json"}, 400, "malformed", nil},
@@ -242,34 +266,80 @@ var badInput = []struct {
 	{"`null`", "POST", "/v1/council", `null`, nil, 400, "malformed", nil},
 	{"trailing data", "POST", "/v1/council", `{"query": "x"} {}`, nil, 400, "malformed", nil},
 	{"bytes that are not UTF-8", "POST", "/v1/council", "{\"query\": \"\xff\"}", nil, 400, "malformed", nil},
-	{"a wrong media type", "POST", "/v1/council", `{"query": "x"}`, []string{"Content-Type", "text/plain"}, 415, "unsupported_media_type", nil},
-	{"another character set", "POST", "/v1/council", `{"query": "x"}`, []string{"Content-Type", "application/json; charset=latin1"}, 415, "unsupported_media_type", nil},
+	{
+		"a wrong media type", "POST", "/v1/council", `{"query": "x"}`, []string{"Content-Type", "text/plain"}, 415,
+		"unsupported_media_type", nil,
+	},
+	{
+		"another character set", "POST", "/v1/council", `{"query": "x"}`, []string{"Content-Type", "application/json; charset=latin1"},
+		415, "unsupported_media_type", nil,
+	},
 	{"2 MiB", "POST", "/v1/council", `{"query": "` + strings.Repeat("x", 2<<20) + `"}`, nil, 413, "too_large", nil},
 	{"an unknown field", "POST", "/v1/council", `{"query": "x", "querry": "y"}`, nil, 422, "invalid", []string{"querry"}},
 	{"a field in another case", "POST", "/v1/council", `{"Query": "x"}`, nil, 422, "invalid", []string{"Query"}},
 	{"a field twice", "POST", "/v1/council", `{"query": "x", "query": "y"}`, nil, 422, "invalid", []string{"query"}},
-	{"an unknown field of a message", "POST", "/v1/council", `{"messages": [{"role": "user", "content": "x", "name": "y"}]}`, nil, 422, "invalid", []string{"messages[0].name"}},
-	{"a field of a message in another case", "POST", "/v1/council", `{"messages": [{"role": "user", "Content": "x"}]}`, nil, 422, "invalid", []string{"messages[0].Content"}},
-	{"a field of a message twice", "POST", "/v1/council", `{"messages": [{"role": "user", "content": "x", "content": "y"}]}`, nil, 422, "invalid", []string{"messages[0].content"}},
-	{"more than 1,000 messages", "POST", "/v1/council", `{"messages": [` + strings.Repeat(`{"role": "user", "content": "x"},`, 1000) + `{"role": "user", "content": "x"}]}`, nil, 422, "invalid", []string{"messages"}},
+	{
+		"an unknown field of a message", "POST", "/v1/council", `{"messages": [{"role": "user", "content": "x", "name": "y"}]}`, nil, 422,
+		"invalid", []string{"messages[0].name"},
+	},
+	{
+		"a field of a message in another case", "POST", "/v1/council", `{"messages": [{"role": "user", "Content": "x"}]}`, nil, 422,
+		"invalid", []string{"messages[0].Content"},
+	},
+	{
+		"a field of a message twice", "POST", "/v1/council", `{"messages": [{"role": "user", "content": "x", "content": "y"}]}`, nil, 422,
+		"invalid", []string{"messages[0].content"},
+	},
+	{
+		"more than 1,000 messages", "POST", "/v1/council",
+		`{"messages": [` + strings.Repeat(`{"role": "user", "content": "x"},`, 1000) + `{"role": "user", "content": "x"}]}`, nil, 422,
+		"invalid", []string{"messages"},
+	},
 	{"an empty query", "POST", "/v1/council", `{"query": ""}`, nil, 422, "invalid", []string{"query"}},
-	{"a query over its limit", "POST", "/v1/council", `{"query": "` + strings.Repeat("x", 1<<18+1) + `"}`, nil, 422, "invalid", []string{"query"}},
+	{
+		"a query over its limit", "POST", "/v1/council", `{"query": "` + strings.Repeat("x", 1<<18+1) + `"}`, nil, 422, "invalid",
+		[]string{"query"},
+	},
 	{"a query that is a number", "POST", "/v1/council", `{"query": 1}`, nil, 422, "invalid", []string{"query"}},
 	{"one model", "POST", "/v1/council", `{"query": "x", "models": ["amber"]}`, nil, 422, "invalid", []string{"models"}},
-	{"too many models", "POST", "/v1/council", `{"query": "x", "models": ["amber", "birch", "cedar", "dune", "amber"]}`, nil, 422, "invalid", []string{"models"}},
-	{"an unknown model", "POST", "/v1/council", `{"query": "x", "models": ["amber", "nobody"]}`, nil, 403, "forbidden", []string{"models[1]"}},
+	{
+		"too many models", "POST", "/v1/council", `{"query": "x", "models": ["amber", "birch", "cedar", "dune", "amber"]}`, nil, 422,
+		"invalid", []string{"models"},
+	},
+	{
+		"an unknown model", "POST", "/v1/council", `{"query": "x", "models": ["amber", "nobody"]}`, nil, 403, "forbidden",
+		[]string{"models[1]"},
+	},
 	{"an unknown chairman", "POST", "/v1/council", `{"query": "x", "chairman": "nobody"}`, nil, 403, "forbidden", []string{"chairman"}},
 	{"a negative seed", "POST", "/v1/council", `{"query": "x", "seed": -1}`, nil, 422, "invalid", []string{"seed"}},
 	{"a seed that is too large", "POST", "/v1/council", `{"query": "x", "seed": 9007199254740992}`, nil, 422, "invalid", []string{"seed"}},
 	{"a seed that is not whole", "POST", "/v1/council", `{"query": "x", "seed": 1.5}`, nil, 422, "invalid", []string{"seed"}},
 	{"a seed that is a text", "POST", "/v1/council", `{"query": "x", "seed": "1"}`, nil, 422, "invalid", []string{"seed"}},
 	{"an order that is a number", "POST", "/v1/council", `{"query": "x", "order": 1}`, nil, 422, "invalid", []string{"order"}},
-	{"several problems", "POST", "/v1/council", `{"query": "", "querry": "x", "seed": -1, "order": "random", "stream": 1}`, nil, 422, "invalid", []string{"order", "querry", "query", "seed", "stream"}},
-	{"a page of another origin", "POST", "/v1/council", `{"query": "x"}`, []string{"Origin", "https://elsewhere.example"}, 403, "forbidden", nil},
-	{"streamed and in the background", "POST", "/v1/council", `{"query": "x", "stream": true, "background": true}`, nil, 422, "invalid", []string{"background"}},
-	{"in the background, events accepted", "POST", "/v1/council", `{"query": "x", "background": true}`, []string{"Accept", "text/event-stream"}, 422, "invalid", []string{"background"}},
-	{"an empty idempotency key", "POST", "/v1/council", `{"query": "x"}`, []string{"Idempotency-Key", ""}, 422, "invalid", []string{"Idempotency-Key"}},
-	{"an idempotency key that is too long", "POST", "/v1/council", `{"query": "x"}`, []string{"Idempotency-Key", strings.Repeat("x", 256)}, 422, "invalid", []string{"Idempotency-Key"}},
+	{
+		"several problems", "POST", "/v1/council", `{"query": "", "querry": "x", "seed": -1, "order": "random", "stream": 1}`, nil, 422,
+		"invalid", []string{"order", "querry", "query", "seed", "stream"},
+	},
+	{
+		"a page of another origin", "POST", "/v1/council", `{"query": "x"}`, []string{"Origin", "https://elsewhere.example"}, 403,
+		"forbidden", nil,
+	},
+	{
+		"streamed and in the background", "POST", "/v1/council", `{"query": "x", "stream": true, "background": true}`, nil, 422,
+		"invalid", []string{"background"},
+	},
+	{
+		"in the background, events accepted", "POST", "/v1/council", `{"query": "x", "background": true}`,
+		[]string{"Accept", "text/event-stream"}, 422, "invalid", []string{"background"},
+	},
+	{
+		"an empty idempotency key", "POST", "/v1/council", `{"query": "x"}`, []string{"Idempotency-Key", ""}, 422, "invalid",
+		[]string{"Idempotency-Key"},
+	},
+	{
+		"an idempotency key that is too long", "POST", "/v1/council", `{"query": "x"}`,
+		[]string{"Idempotency-Key", strings.Repeat("x", 256)}, 422, "invalid", []string{"Idempotency-Key"},
+	},
 	{"an unknown session", "GET", "/v1/council/x", "", nil, 404, "not_found", nil},
 	{"an unknown session", "GET", "/v1/council/x/events", "", nil, 404, "not_found", nil},
 	{"an unknown session", "DELETE", "/v1/council/x", "", nil, 404, "not_found", nil},
@@ -282,7 +352,10 @@ var badInput = []struct {
 	{"a wrong method", "POST", "/openapi.yaml", "{}", nil, 405, "method_not_allowed", nil},
 	{"a wrong path", "POST", "/v1/councils", `{"query": "x"}`, nil, 404, "not_found", nil},
 	{"an unknown parameter", "GET", "/v1/bias-report?session=3", "", nil, 422, "invalid", []string{"session"}},
-	{"a bad parameter", "GET", "/v1/bias-report?sessions=-1&days=x&format=xml&since=now", "", nil, 422, "invalid", []string{"days", "format", "sessions", "since"}},
+	{
+		"a bad parameter", "GET", "/v1/bias-report?sessions=-1&days=x&format=xml&since=now", "", nil, 422, "invalid",
+		[]string{"days", "format", "sessions", "since"},
+	},
 	{"a wrong method", "POST", "/v1/leaderboard", "{}", nil, 405, "method_not_allowed", nil},
 	{"an unknown parameter", "GET", "/v1/leaderboard?model=a", "", nil, 422, "invalid", []string{"model"}},
 	{"a bad parameter", "GET", "/v1/leaderboard?sessions=x&category=poetry", "", nil, 422, "invalid", []string{"category", "sessions"}},
@@ -292,10 +365,7 @@ func TestBadInput(t *testing.T) {
 	s := start(t, nil)
 	for _, tt := range badInput {
 		t.Run(tt.name+" "+tt.path, func(t *testing.T) {
-			resp, p := s.askForProblem(t, tt.method, tt.path, tt.body, tt.headers...)
-			if p.Status != tt.status || p.Code != tt.code {
-				t.Errorf("got %d %s: %s", p.Status, p.Code, p.Detail)
-			}
+			resp, p := s.mustFail(t, tt.status, tt.code, tt.method, tt.path, tt.body, tt.headers...)
 			var fields []string
 			for _, f := range p.Errors {
 				fields = append(fields, f.Field)
@@ -342,19 +412,19 @@ func TestRunFailures(t *testing.T) {
 	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 500}}}
 	hang := simllm.Model{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}}
 	s := start(t, []simllm.Model{down, hang})
-	resp, p := s.askForProblem(t, "POST", "/v1/council", `{"query":"x","models":["down","amber","down"]}`)
-	if resp.StatusCode != 502 || p.Code != "no_quorum" || p.SessionID == "" || len(p.Errors) != 2 || p.Errors[0].Field != "down" || p.Errors[1].Field != "down#2" {
-		t.Errorf("got %+v", p)
+	_, p := s.mustFail(t, 502, council.CodeNoQuorum, "POST", "/v1/council", `{"query":"x","models":["down","amber","down"]}`)
+	if p.SessionID == "" {
+		t.Error("there is no session id")
+	}
+	if len(p.Errors) != 2 || p.Errors[0].Field != "down" || p.Errors[1].Field != "down#2" {
+		t.Fatalf("the errors are %+v", p.Errors)
 	}
 	if want := "simulated failure"; !strings.Contains(p.Errors[0].Message, want) {
 		t.Errorf("the provider's own words %q are missing: %s", want, p.Errors[0].Message)
 	}
-	if _, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x","models":["down","amber","birch"],"on_partial":"refuse"}`); p.Status != 502 || p.Code != "partial_refused" {
-		t.Errorf("got %+v", p)
-	}
-	if _, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x","models":["hang","hang"],"timeout_seconds":0.2}`); p.Status != 504 || p.Code != "deadline" {
-		t.Errorf("got %+v", p)
-	}
+	const partial = `{"query":"x","models":["down","amber","birch"],"on_partial":"refuse"}`
+	s.mustFail(t, 502, council.CodePartialRefused, "POST", "/v1/council", partial)
+	s.mustFail(t, 504, council.CodeDeadline, "POST", "/v1/council", `{"query":"x","models":["hang","hang"],"timeout_seconds":0.2}`)
 }
 
 func TestFullAndDraining(t *testing.T) {
@@ -373,9 +443,9 @@ func TestFullAndDraining(t *testing.T) {
 		done <- resp.StatusCode
 	}()
 	<-arrived
-	resp, p := s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`)
-	if p.Status != 503 || p.Code != "unavailable" || resp.Header.Get("Retry-After") != "1" {
-		t.Errorf("got %+v, Retry-After %q", p, resp.Header.Get("Retry-After"))
+	resp, _ := s.mustFail(t, 503, council.CodeUnavailable, "POST", "/v1/council", `{"query":"x"}`)
+	if after := resp.Header.Get("Retry-After"); after != "1" {
+		t.Errorf("Retry-After is %q", after)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -389,12 +459,14 @@ func TestFullAndDraining(t *testing.T) {
 	if err := s.api.Idle(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if _, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`); p.Status != 503 {
-		t.Errorf("a session began after Idle: %+v", p)
-	}
+	s.mustFail(t, 503, council.CodeUnavailable, "POST", "/v1/council", `{"query":"x"}`) // Idle keeps all places.
 	s.daemon.draining.Store(true)
-	if resp, p = s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`); p.Status != 503 || !strings.Contains(p.Detail, "shutting down") || resp.Header.Get("Retry-After") == "" {
-		t.Errorf("got %+v", p)
+	resp, p := s.mustFail(t, 503, council.CodeUnavailable, "POST", "/v1/council", `{"query":"x"}`)
+	if !strings.Contains(p.Detail, "shutting down") {
+		t.Errorf("the detail is %q", p.Detail)
+	}
+	if resp.Header.Get("Retry-After") == "" {
+		t.Error("there is no Retry-After")
 	}
 	if strings.Contains(s.log.String(), "request failed") {
 		t.Errorf("refusals are logged as failures: %s", s.log)
@@ -403,11 +475,12 @@ func TestFullAndDraining(t *testing.T) {
 
 func TestClientGone(t *testing.T) {
 	arrived, cancelled := make(chan struct{}, 3), make(chan error, 1)
-	waiting := simllm.Model{Name: "waiting", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}, Reply: func(simllm.Task) (string, bool) {
+	hang := simllm.Model{Name: "waiting", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}}
+	hang.Reply = func(simllm.Task) (string, bool) {
 		arrived <- struct{}{}
 		return "", false
-	}}
-	s := start(t, []simllm.Model{waiting}, func(o *httpapi.Options, p *pipeline.Options) {
+	}
+	s := start(t, []simllm.Model{hang}, func(o *httpapi.Options, p *pipeline.Options) {
 		inner, err := pipeline.New(*p)
 		if err != nil {
 			t.Fatal(err)
@@ -415,7 +488,9 @@ func TestClientGone(t *testing.T) {
 		o.Council = watched{inner, cancelled}
 	})
 	ctx, leave := context.WithCancel(t.Context())
-	req, err := http.NewRequestWithContext(ctx, "POST", s.URL+"/v1/council", strings.NewReader(`{"query":"x","models":["waiting","waiting"]}`))
+	req, err := http.NewRequestWithContext(
+		ctx, "POST", s.URL+"/v1/council", strings.NewReader(`{"query":"x","models":["waiting","waiting"]}`),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -446,7 +521,9 @@ func (w watched) Run(ctx context.Context, plan council.Plan, o council.Observer)
 
 func TestTokens(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret, "another-token-of-sixteen"} })
-	for _, header := range []string{"", "Bearer ", "Bearer wrong", "Basic " + secret, secret, "Bearer " + secret + "x", "Bearer " + strings.Repeat("x", 10_000)} {
+	for _, header := range []string{
+		"", "Bearer ", "Bearer wrong", "Basic " + secret, secret, "Bearer " + secret + "x", "Bearer " + strings.Repeat("x", 10_000),
+	} {
 		for _, path := range []string{"/v1/council", "/v1/bias-report", "/v1/leaderboard"} {
 			method := "GET"
 			if path == "/v1/council" {
@@ -475,8 +552,8 @@ func TestTokens(t *testing.T) {
 
 func TestBiasReport(t *testing.T) {
 	s := start(t, nil)
-	var asked httpapi.ReportQuery
-	s.daemon.report = func(q httpapi.ReportQuery) (bias.Report, error) {
+	var asked bias.Query
+	s.daemon.report = func(q bias.Query) (bias.Report, error) {
 		asked = q
 		return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
 	}
@@ -495,26 +572,29 @@ func TestBiasReport(t *testing.T) {
 		if got := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || got != tt.media || len(data) == 0 {
 			t.Errorf("%+v: %d %s", tt, resp.StatusCode, got)
 		}
-		if asked != (httpapi.ReportQuery{}) {
+		if asked != (bias.Query{}) {
 			t.Errorf("asked %+v", asked)
 		}
-		if policy := resp.Header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "script") {
+		policy := resp.Header.Get("Content-Security-Policy")
+		if !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "script") {
 			t.Errorf("%+v: Content-Security-Policy %q", tt, policy)
 		}
 	}
-	s.call(t, "GET", "/v1/bias-report?sessions=7&days=0&since=2026-11-01&until=2026-11-20T09:00:00%2B01:00&reviewer=a&model=b%232&config_version=review-1", "")
-	want := httpapi.ReportQuery{
-		Sessions: new(7), Days: new(0), Since: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), Until: time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC),
+	const narrowed = "sessions=7&days=0&since=2026-11-01&until=2026-11-20T09:00:00%2B01:00&reviewer=a&model=b%232&config_version=review-1"
+	s.call(t, "GET", "/v1/bias-report?"+narrowed, "")
+	want := bias.Query{
+		Sessions: new(7), Days: new(0), Since: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
+		Until:    time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC),
 		Reviewer: "a", Model: "b#2", ConfigVersion: "review-1",
 	}
 	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Error(diff)
 	}
-	s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+	s.daemon.report = func(bias.Query) (bias.Report, error) {
 		return bias.Report{}, errors.New("open /secret/path: permission denied")
 	}
-	if _, p := s.askForProblem(t, "GET", "/v1/bias-report", ""); p.Status != 500 || p.Code != "internal" || strings.Contains(p.Detail, "secret") {
-		t.Errorf("got %+v", p)
+	if _, p := s.mustFail(t, 500, council.CodeInternal, "GET", "/v1/bias-report", ""); strings.Contains(p.Detail, "secret") {
+		t.Errorf("the cause is told: %s", p.Detail)
 	}
 	if !strings.Contains(s.log.String(), "permission denied") {
 		t.Errorf("the cause is not in the log: %s", s.log)
@@ -523,8 +603,8 @@ func TestBiasReport(t *testing.T) {
 
 func TestLeaderboard(t *testing.T) {
 	s := start(t, nil)
-	var asked httpapi.LeaderboardQuery
-	s.daemon.board = func(q httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+	var asked bias.Query
+	s.daemon.board = func(q bias.Query) (bias.Leaderboard, error) {
 		asked = q
 		return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(council.PolicyAvailable), nil
 	}
@@ -532,29 +612,34 @@ func TestLeaderboard(t *testing.T) {
 	if resp.StatusCode != 200 || !strings.Contains(string(data), `"entries":[]`) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
-	if diff := cmp.Diff(httpapi.LeaderboardQuery{Sessions: new(0), Days: new(7), Category: "math"}, asked); diff != "" {
+	if diff := cmp.Diff(bias.Query{Sessions: new(0), Days: new(7), Category: "math"}, asked); diff != "" {
 		t.Error(diff)
 	}
-	if resp, data = s.call(t, "GET", "/v1/leaderboard", "", "Accept", "text/plain"); resp.StatusCode != 200 || !strings.HasPrefix(string(data), "No ballots") {
+	resp, data = s.call(t, "GET", "/v1/leaderboard", "", "Accept", "text/plain")
+	if resp.StatusCode != 200 || !strings.HasPrefix(string(data), "No ballots") {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
-	if asked != (httpapi.LeaderboardQuery{}) {
+	if asked != (bias.Query{}) {
 		t.Errorf("asked %+v", asked)
 	}
 }
 
 func TestHealth(t *testing.T) {
 	s := start(t, nil)
-	if resp, data := s.call(t, "GET", "/healthz", ""); resp.StatusCode != 200 || strings.TrimSpace(string(data)) != `{"status":"ok","version":"test"}` {
-		t.Errorf("%d %s", resp.StatusCode, data)
+	answers := func(path string, status int, body string) {
+		t.Helper()
+		resp, data := s.call(t, "GET", path, "")
+		if resp.StatusCode != status {
+			t.Errorf("%s: the status is %d, want %d", path, resp.StatusCode, status)
+		}
+		if got := strings.TrimSpace(string(data)); got != body {
+			t.Errorf("%s: got %s, want %s", path, got, body)
+		}
 	}
-	if resp, data := s.call(t, "GET", "/readyz", ""); resp.StatusCode != 200 || strings.TrimSpace(string(data)) != `{"ready":true,"reasons":[]}` {
-		t.Errorf("%d %s", resp.StatusCode, data)
-	}
+	answers("/healthz", 200, `{"status":"ok","version":"test"}`)
+	answers("/readyz", 200, `{"ready":true,"reasons":[]}`)
 	s.daemon.notReady = func() []httpapi.Reason { return []httpapi.Reason{{Code: "store", Message: "full"}} }
-	if resp, data := s.call(t, "GET", "/readyz", ""); resp.StatusCode != 503 || strings.TrimSpace(string(data)) != `{"ready":false,"reasons":[{"code":"store","message":"full"}]}` {
-		t.Errorf("%d %s", resp.StatusCode, data)
-	}
+	answers("/readyz", 503, `{"ready":false,"reasons":[{"code":"store","message":"full"}]}`)
 	// A daemon that is not ready still answers what it can.
 	if resp, _ := s.call(t, "POST", "/v1/council", `{"query":"x"}`); resp.StatusCode != 200 {
 		t.Errorf("%d", resp.StatusCode)
@@ -586,9 +671,8 @@ func (broken) Run(context.Context, council.Plan, council.Observer) (*council.Ses
 func TestPanic(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Council, o.MaxSessions = broken{}, 1 })
 	for range 2 { // the place of the session is free again
-		_, p := s.askForProblem(t, "POST", "/v1/council", `{"query":"x"}`)
-		if p.Status != 500 || p.Code != "internal" || strings.Contains(p.Detail, "secret") {
-			t.Errorf("got %+v", p)
+		if _, p := s.mustFail(t, 500, council.CodeInternal, "POST", "/v1/council", `{"query":"x"}`); strings.Contains(p.Detail, "secret") {
+			t.Errorf("the cause is told: %s", p.Detail)
 		}
 	}
 	if !strings.Contains(s.log.String(), "a defect with a secret") {

@@ -23,8 +23,8 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
-	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/stat"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
 	"github.com/google/go-cmp/cmp"
@@ -70,35 +70,47 @@ func TestContractHasTheRoutes(t *testing.T) {
 
 // schemas are the Go types behind the schemas of the contract.
 var schemas = map[string]reflect.Type{
-	"Request": reflect.TypeFor[httpapi.Submission](), "Message": reflect.TypeFor[council.Message](),
+	"Request": reflect.TypeFor[council.Submission](), "Message": reflect.TypeFor[council.Message](),
 	"Session": reflect.TypeFor[council.Session](), "Degradation": reflect.TypeFor[council.Degradation](),
 	"Failure": reflect.TypeFor[council.Failure](), "Usage": reflect.TypeFor[council.Usage](),
 	"Answer": reflect.TypeFor[council.Answer](), "Review": reflect.TypeFor[council.Review](),
 	"LabelToModel": reflect.TypeFor[map[council.Label]council.Seat](), "Seat": reflect.TypeFor[council.Seat](),
 	"Ballot": reflect.TypeFor[council.Ballot](), "Synthesis": reflect.TypeFor[council.Synthesis](),
 	"Metadata": reflect.TypeFor[council.Metadata](), "Standing": reflect.TypeFor[council.Standing](),
-	"Agreement": reflect.TypeFor[council.Agreement](), "Support": reflect.TypeFor[council.Support](), "Omission": reflect.TypeFor[council.Omission](),
+	"Agreement": reflect.TypeFor[council.Agreement](), "Support": reflect.TypeFor[council.Support](),
+	"Omission":  reflect.TypeFor[council.Omission](),
 	"BiasAudit": reflect.TypeFor[council.BiasAudit](), "ReviewerEffect": reflect.TypeFor[council.ReviewerEffect](),
 	"BiasIndicators":          reflect.TypeFor[council.BiasIndicators](),
-	"DemographicDisagreement": reflect.TypeFor[council.DemographicDisagreement](), "DemographicAxis": reflect.TypeFor[council.DemographicAxis](),
-	"DemographicEvidence": reflect.TypeFor[council.DemographicEvidence](),
-	"AuditSamples":        reflect.TypeFor[council.AuditSamples](), "TotalUsage": reflect.TypeFor[council.TotalUsage](),
+	"DemographicDisagreement": reflect.TypeFor[council.DemographicDisagreement](),
+	"DemographicAxis":         reflect.TypeFor[council.DemographicAxis](),
+	"DemographicEvidence":     reflect.TypeFor[council.DemographicEvidence](),
+	"AuditSamples":            reflect.TypeFor[council.AuditSamples](), "TotalUsage": reflect.TypeFor[council.TotalUsage](),
 	"Timing": reflect.TypeFor[council.Timing](), "Warning": reflect.TypeFor[council.Warning](),
 	"Versions": reflect.TypeFor[council.Versions](), "FieldError": reflect.TypeFor[council.FieldError](),
-	"Order": reflect.TypeFor[council.Order](), "Stage": reflect.TypeFor[council.Stage](), "FailureCode": reflect.TypeFor[council.FailureCode](),
-	"Report": reflect.TypeFor[bias.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
+	"Order": reflect.TypeFor[council.Order](), "Stage": reflect.TypeFor[council.Stage](),
+	"FailureCode": reflect.TypeFor[council.FailureCode](),
+	"Report":      reflect.TypeFor[bias.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
 	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
-	"Metric": reflect.TypeFor[bias.Metric](), "SecondFit": reflect.TypeFor[bias.SecondFit](), "Profile": reflect.TypeFor[bias.Profile](), "Position": reflect.TypeFor[bias.Position](),
-	"Estimate": reflect.TypeFor[bias.Estimate](), "Prior": reflect.TypeFor[bias.Prior](), "ChangePoint": reflect.TypeFor[bias.ChangePoint](),
-	"Anomalies": reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](), "Calibrated": reflect.TypeFor[bias.Calibrated](),
-	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](), "Entry": reflect.TypeFor[bias.Entry](),
-	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](), "Readiness": reflect.TypeFor[httpapi.Readiness](),
-	"Problem": reflect.TypeFor[httpapi.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](), "Summary": reflect.TypeFor[sessions.Summary](),
+	"Metric": reflect.TypeFor[bias.Metric](), "SecondFit": reflect.TypeFor[bias.SecondFit](), "Profile": reflect.TypeFor[bias.Profile](),
+	"Position": reflect.TypeFor[bias.Position](),
+	"Estimate": reflect.TypeFor[stat.Estimate](), "Prior": reflect.TypeFor[bias.Prior](),
+	"ChangePoint": reflect.TypeFor[bias.ChangePoint](),
+	"Anomalies":   reflect.TypeFor[bias.Anomalies](), "Anomaly": reflect.TypeFor[bias.Anomaly](),
+	"Calibrated":  reflect.TypeFor[bias.Calibrated](),
+	"Leaderboard": reflect.TypeFor[bias.Leaderboard](), "Category": reflect.TypeFor[bias.Category](),
+	"Entry":  reflect.TypeFor[bias.Entry](),
+	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](),
+	"Readiness": reflect.TypeFor[httpapi.Readiness](),
+	"Problem":   reflect.TypeFor[council.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](),
+	"Summary": reflect.TypeFor[council.Summary](),
 	"Started": reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
-	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[httpapi.ModelList](), "ModelCard": reflect.TypeFor[httpapi.ModelCard](),
-	"Chat": reflect.TypeFor[httpapi.Chat](), "ChatChoice": reflect.TypeFor[httpapi.ChatChoice](), "ChatAnswer": reflect.TypeFor[httpapi.ChatAnswer](),
-	"ChatDelta": reflect.TypeFor[httpapi.ChatDelta](), "ChatUsage": reflect.TypeFor[httpapi.ChatUsage](), "ChatCouncil": reflect.TypeFor[httpapi.ChatCouncil](),
-	"ChatError": reflect.TypeFor[httpapi.ChatError](), "ChatErrorBody": reflect.TypeFor[httpapi.ChatErrorBody](),
+	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[httpapi.ModelList](),
+	"ModelCard": reflect.TypeFor[httpapi.ModelCard](),
+	"Chat":      reflect.TypeFor[httpapi.Chat](), "ChatChoice": reflect.TypeFor[httpapi.ChatChoice](),
+	"ChatAnswer": reflect.TypeFor[httpapi.ChatAnswer](),
+	"ChatDelta":  reflect.TypeFor[httpapi.ChatDelta](), "ChatUsage": reflect.TypeFor[httpapi.ChatUsage](),
+	"ChatCouncil": reflect.TypeFor[httpapi.ChatCouncil](),
+	"ChatError":   reflect.TypeFor[httpapi.ChatError](), "ChatErrorBody": reflect.TypeFor[httpapi.ChatErrorBody](),
 }
 
 // subsets are string types of which one field uses only some values.
@@ -204,7 +216,7 @@ func (c comparison) structure(path string, typ reflect.Type, schema *openapi3.Sc
 				continue
 			}
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if name == "-" {
+			if name == "-" || !f.IsExported() {
 				continue
 			}
 			fields = append(fields, name)
@@ -315,9 +327,9 @@ func (m moody) Prepare(r council.Request) (council.Plan, error) {
 }
 
 // fullReport is a report in which nothing is empty.
-func fullReport(httpapi.ReportQuery) (bias.Report, error) { return manySessions().Report(), nil }
+func fullReport(bias.Query) (bias.Report, error) { return manySessions().Report(), nil }
 
-func fullLeaderboard(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+func fullLeaderboard(bias.Query) (bias.Leaderboard, error) {
 	return manySessions().Leaderboard(council.PolicyAvailable), nil
 }
 
@@ -328,7 +340,8 @@ func manySessions() *bias.Collector {
 	for i := range 60 {
 		for j := range 3 {
 			c.Add(council.BiasMetricRecord{
-				SessionID: strconv.Itoa(i), Timestamp: now.Add(-time.Hour), ReviewerID: "r" + strconv.Itoa(j%2), ModelID: "c" + strconv.Itoa(j),
+				SessionID: strconv.Itoa(i), Timestamp: now.Add(-time.Hour), ReviewerID: "r" + strconv.Itoa(j%2),
+				ModelID:  "c" + strconv.Itoa(j),
 				Position: &j, ResponseLengthChars: 100 * (i + j), ScoreValue: new(float64(1 + (i*j)%10)), ScoreScale: "1-10",
 				NShown: 3, RankValue: new(float64(j)), QueryMetadata: council.QueryMetadata{Category: new("math")},
 			})
@@ -364,7 +377,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	}
 	inBackground := func(models string) string {
 		_, data := s.call(t, "POST", "/v1/council", `{"query":"x","background":true,"models":`+models+`}`, auth...)
-		var started sessions.Summary
+		var started council.Summary
 		if err := json.Unmarshal(data, &started); err != nil {
 			t.Fatal(err)
 		}
@@ -385,7 +398,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	}
 	tooMany := func(path string) (*http.Response, []byte) { // of one caller's reports
 		begun, release := make(chan struct{}), make(chan struct{})
-		s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) {
+		s.daemon.report = func(bias.Query) (bias.Report, error) {
 			begun <- struct{}{}
 			<-release
 			return bias.Report{}, nil
@@ -423,7 +436,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council", body: `{"query":"x","chairman":"y"}`, headers: auth},
 		{method: "PUT", path: "/v1/council", headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x","stream":true}`, headers: auth},
-		{method: "POST", path: "/v1/council", body: `{"query":"x","background":true}`, headers: append([]string{"Idempotency-Key", "1"}, auth...)},
+		{
+			method: "POST", path: "/v1/council", body: `{"query":"x","background":true}`,
+			headers: append([]string{"Idempotency-Key", "1"}, auth...),
+		},
 		{method: "POST", path: "/v1/council", body: `{"query":"y"}`, headers: append([]string{"Idempotency-Key", "1"}, auth...)},
 		{method: "GET", path: "/v1/council", headers: auth},
 		{method: "GET", path: "/v1/council"},
@@ -435,7 +451,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "PUT", path: "/v1/council/{id}", headers: auth, id: finished},
 		{method: "DELETE", path: "/v1/council/{id}", headers: auth, id: hanging},
 		{method: "DELETE", path: "/v1/council/{id}", id: finished},
-		{method: "DELETE", path: "/v1/council/{id}", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...), id: finished},
+		{
+			method: "DELETE", path: "/v1/council/{id}", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...),
+			id: finished,
+		},
 		{method: "DELETE", path: "/v1/council/{id}", headers: auth},
 		{method: "DELETE", path: "/v1/council/{id}", headers: auth, id: finished},
 		{method: "GET", path: "/v1/council/{id}/events", headers: auth, id: finished},
@@ -451,28 +470,43 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["down","down"]}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x","models":["hang","hang"],"timeout_seconds":0.1}`, headers: auth},
 		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth, prepare: func() { s.daemon.draining.Store(true) }},
-		{method: "POST", path: "/v1/council", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/council", auth...) }},
+		{
+			method: "POST", path: "/v1/council",
+			send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/council", auth...) },
+		},
 		{method: "GET", path: "/v1/models", headers: auth},
 		{method: "GET", path: "/v1/models"},
 		{method: "PUT", path: "/v1/models", headers: auth},
 		chat(completion("council", "x"), auth...),
-		chat(`{"model":"council","stream":true,"messages":[{"role":"user","content":"x"}]}`, append([]string{"Idempotency-Key", "2"}, auth...)...),
+		chat(
+			`{"model":"council","stream":true,"messages":[{"role":"user","content":"x"}]}`,
+			append([]string{"Idempotency-Key", "2"}, auth...)...,
+		),
 		chat(completion("council", "y"), append([]string{"Idempotency-Key", "2"}, auth...)...),
 		chat(`{`, auth...),
 		chat(completion("council", "x")),
 		chat(completion("council/y", "x"), auth...),
 		chat(completion("gpt", "x"), auth...),
 		{method: "PUT", path: "/v1/chat/completions", headers: auth},
-		{method: "POST", path: "/v1/chat/completions", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/chat/completions", auth...) }},
+		{
+			method: "POST", path: "/v1/chat/completions",
+			send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/chat/completions", auth...) },
+		},
 		chat(strings.Repeat(" ", 2<<20), auth...),
 		chat(`x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
 		chat(completion("council", ""), auth...),
 		chat(completion("council", "panic"), auth...),
 		chat(completion("council/down,down", "x"), auth...),
 		chat(completion("council/hang,hang", "x"), auth...),
-		{method: "POST", path: "/v1/chat/completions", body: completion("council", "x"), headers: auth, prepare: func() { s.daemon.draining.Store(true) }},
+		{
+			method: "POST", path: "/v1/chat/completions", body: completion("council", "x"), headers: auth,
+			prepare: func() { s.daemon.draining.Store(true) },
+		},
 		{method: "POST", path: "/v1/council", send: func() (*http.Response, []byte) { return overLimit("/v1/council", `{"query":""}`) }},
-		{method: "POST", path: "/v1/chat/completions", send: func() (*http.Response, []byte) { return overLimit("/v1/chat/completions", completion("council", "")) }},
+		{
+			method: "POST", path: "/v1/chat/completions",
+			send: func() (*http.Response, []byte) { return overLimit("/v1/chat/completions", completion("council", "")) },
+		},
 		{method: "GET", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() { s.daemon.report = fullReport }},
 		{method: "GET", path: "/v1/bias-report?format=text", headers: auth},
@@ -482,7 +516,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "DELETE", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report?days=x", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() {
-			s.daemon.report = func(httpapi.ReportQuery) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
+			s.daemon.report = func(bias.Query) (bias.Report, error) { return bias.Report{}, errors.New("no disk") }
 		}},
 		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() { s.daemon.board = fullLeaderboard }},
 		{method: "GET", path: "/v1/leaderboard?format=text", headers: auth},
@@ -490,7 +524,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "DELETE", path: "/v1/leaderboard", headers: auth},
 		{method: "GET", path: "/v1/leaderboard?days=x", headers: auth},
 		{method: "GET", path: "/v1/leaderboard", headers: auth, prepare: func() {
-			s.daemon.board = func(httpapi.LeaderboardQuery) (bias.Leaderboard, error) {
+			s.daemon.board = func(bias.Query) (bias.Leaderboard, error) {
 				return bias.Leaderboard{}, errors.New("no disk")
 			}
 		}},

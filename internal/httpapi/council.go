@@ -9,19 +9,11 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// Submission is the body of POST /v1/council: a question, and how its answer is
-// to be delivered.
-type Submission struct {
-	council.Request
-	Stream     bool `json:"stream,omitempty"`     // as events
-	Background bool `json:"background,omitempty"` // later: the session survives its client
-}
-
-// runCouncil is POST /v1/council. The session ends when its client has gone away,
-// because every further call would cost money, unless it is in the background or has
-// an idempotency key, by which its client can come back.
+// runCouncil is POST /v1/council. The session ends when its client leaves, because
+// every further call would cost money, unless it is in the background or has an
+// idempotency key, with which its client can come back.
 func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
-	var submission Submission
+	var submission council.Submission
 	problems, err := a.decode(w, r, &submission, false)
 	if err != nil {
 		return err
@@ -47,21 +39,19 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, http.StatusAccepted, s.Summary())
 	case streamed:
 		defer func() { s.Leave(context.Cause(r.Context())) }()
-		a.stream(w, r, s, 0, func(events []byte) ([]byte, bool) { return events, false })
+		a.streamEntries(w, r, s, 0)
 		return nil
 	default:
-		body, err := wait(r, s)
-		if err != nil {
+		if _, err := wait(r, s); err != nil {
 			return err
 		}
-		send(w, http.StatusOK, "application/json", body)
-		return nil
+		return sendSession(w, s)
 	}
 }
 
-// refusal returns what is wrong with a request, all of it at once: the problems of
-// its form, and those that Prepare finds in the rest. It returns nil where the form
-// is right: then begin calls Prepare.
+// refusal returns all problems of a request at once: those of its form, and those
+// that Prepare finds in the rest. It returns nil where the form is right: begin calls
+// Prepare then.
 func (a *API) refusal(p *problems, request council.Request) error {
 	if p.count > 0 {
 		_, err := a.o.Council.Prepare(request)
@@ -70,8 +60,8 @@ func (a *API) refusal(p *problems, request council.Request) error {
 	return p.err("the request is not valid")
 }
 
-// begin returns the session that a request asks for: the one that runs or ran for
-// its idempotency key, or else a new one.
+// begin returns the session that a request asks for: the one of its idempotency key,
+// or else a new one.
 func (a *API) begin(r *http.Request, request any, background bool, prepare func() (council.Plan, error)) (*sessions.Session, error) {
 	start := sessions.Start{Owner: a.owner(r), Background: background}
 	if err := readKey(r, request, &start); err != nil {
@@ -96,7 +86,7 @@ func (a *API) begin(r *http.Request, request any, background bool, prepare func(
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	start.Cancel = cancel
 	s, added := a.sessions.Add(start)
-	if !added { // the same request came twice at once
+	if !added { // The same request came twice at once.
 		cancel(nil)
 		return s, checkDigest(s, start)
 	}
@@ -108,13 +98,13 @@ func (a *API) begin(r *http.Request, request any, background bool, prepare func(
 	return s, nil
 }
 
-// run carries out a session from its first event to its last. Its place is free
-// again when a client learns that it is over.
+// run carries out a session from its first event to its last. It frees the place of
+// the session before a client learns that the session is over.
 func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, release func()) {
 	session, err := a.perform(ctx, plan, s)
 	release()
 	if err = finish(ctx, s, session, err); err != nil {
-		// The session cannot be encoded: it ends as failed, with the plan alone.
+		// The session cannot be encoded: end it as failed, with the plan alone, which can be.
 		a.o.Log.ErrorContext(ctx, "a session could not be written", "error", err, "session_id", s.ID)
 		session = plan.Session()
 		session.Status = council.StatusFailed
@@ -143,30 +133,31 @@ func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Sessio
 	return a.o.Council.Run(ctx, plan, s)
 }
 
-// wait returns a session as JSON when it is over, or why it has no result. A client
-// that is gone is not waited for: its connection counts, and the session may go on.
-func wait(r *http.Request, s *sessions.Session) ([]byte, error) {
+// wait returns a session at its end, or why it has no result. It ends early when the
+// client is gone, even if the session goes on: the client's connection takes a place.
+func wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 	select {
 	case <-s.Done():
 	case <-r.Context().Done():
 		s.Leave(context.Cause(r.Context()))
-		if gone(r) {
+		if clientGone(r) {
 			return nil, &council.Error{Code: council.CodeCancelled, Detail: "the client is gone", SessionID: s.ID}
 		}
-		<-s.Done() // the daemon stops, and the client may be there still
+		<-s.Done() // The daemon stops, and the client may still be there.
 	}
-	if failure := s.Failure(); failure != nil {
+	session, failure := s.Result()
+	if failure != nil {
 		return nil, failure
 	}
-	return s.JSON()
+	return session, nil
 }
 
-// gone reports whether the client of a request has left. The daemon ends a request
-// with a cause of its own.
-func gone(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), context.Canceled) }
+// clientGone reports whether the client of a request has left. When the daemon itself
+// ends a request, the cause is another.
+func clientGone(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), context.Canceled) }
 
-// Idle waits until no session runs. It then keeps all places, so that none
-// begins any more: it is for shutting down.
+// Idle waits until no session runs. It then keeps all places, so that no session
+// begins any more. It is for shutting down.
 func (a *API) Idle(ctx context.Context) error {
 	for range cap(a.places) - a.taken {
 		select {

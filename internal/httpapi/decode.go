@@ -16,9 +16,9 @@ import (
 )
 
 // decode reads the request's body, one JSON object of the right media type, within
-// the size limit and in UTF-8, into the struct that v points to. An open struct may
-// come with fields that are not known: they have no effect. What does not fit is
-// returned as problems: with those that Prepare finds, they are told all at once.
+// the size limit and in UTF-8, into the struct that v points to. Where open is set,
+// unknown fields have no effect. It returns what does not fit as problems, so that
+// they are reported together with those that Prepare finds.
 func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (*problems, error) {
 	body, err := a.readBody(w, r)
 	if err != nil {
@@ -28,10 +28,10 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 	return &f.problems, f.read(body, v)
 }
 
-// readBody returns the request's body: of the right media type, within the size
-// limit, UTF-8. So many are read at once that sessions never wait for one, and no
-// more: bodies are held in memory. Callers share the places: one whose bodies do not
-// end leaves some to the others.
+// readBody returns the request's body, which has the right media type, is within the
+// size limit and is UTF-8. Bodies are held in memory, so there are places for so many
+// of them that sessions never wait for one. Callers share these places: a caller whose
+// bodies do not end leaves some to the others.
 func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err := mediaType(r); err != nil {
 		return nil, err
@@ -65,7 +65,9 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return nil, fmt.Errorf("lifting the read deadline: %w", err)
 	}
 	if len(bytes.TrimSpace(body)) == 0 {
-		return nil, &council.Error{Code: council.CodeMalformed, Detail: `there is no body; send a JSON object, which /openapi.yaml describes`}
+		return nil, &council.Error{
+			Code: council.CodeMalformed, Detail: `there is no body; send a JSON object, which /openapi.yaml describes`,
+		}
 	}
 	if !utf8.Valid(body) {
 		return nil, &council.Error{Code: council.CodeMalformed, Detail: "the body is not UTF-8; encode it so"}
@@ -73,8 +75,8 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// mediaType accepts JSON, and what curl -d says when it is not told: a browser
-// form could send that too, but not past the check of its origin.
+// mediaType accepts JSON, and the media type that curl -d sends by itself. A form in
+// a browser could send that too, but not past the check of its origin.
 func mediaType(r *http.Request) error {
 	header := r.Header.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(header)
@@ -83,5 +85,7 @@ func mediaType(r *http.Request) error {
 		(charset == "" || strings.EqualFold(charset, "utf-8")) {
 		return nil
 	}
-	return &council.Error{Code: council.CodeUnsupportedMediaType, Detail: fmt.Sprintf("the body is %q; send application/json in UTF-8", header)}
+	return &council.Error{
+		Code: council.CodeUnsupportedMediaType, Detail: fmt.Sprintf("the body is %q; send application/json in UTF-8", header),
+	}
 }

@@ -31,11 +31,14 @@ func FuzzBody(f *testing.F) {
 			f.Add(tt.body)
 		}
 	}
-	f.Add(`{"query":"x","models":["amber","birch"],"seed":1,"order":"shared","timeout_seconds":1,"max_cost_usd":0.5,"max_total_tokens":9,"on_partial":"refuse"}`)
-	f.Add(`{"messages":[{"role":"system","content":"x"},{"role":"user","content":"y"}],"chairman":"cedar","language":"en","category":"math"}`)
+	f.Add(`{"query":"x","models":["amber","birch"],"seed":1,"order":"shared","timeout_seconds":1,` +
+		`"max_cost_usd":0.5,"max_total_tokens":9,"on_partial":"refuse"}`)
+	f.Add(`{"messages":[{"role":"system","content":"x"},{"role":"user","content":"y"}],` +
+		`"chairman":"cedar","language":"en","category":"math"}`)
 	f.Add(strings.Repeat(`{"query":`, 20))
 	p, err := pipeline.New(pipeline.Options{
-		Models: []string{"amber", "birch", "cedar"}, MaxModels: 4, MaxQueryBytes: 1 << 10, Timeout: time.Minute, Order: council.OrderBalanced,
+		Models: []string{"amber", "birch", "cedar"}, MaxModels: 4, MaxQueryBytes: 1 << 10, Timeout: time.Minute,
+		Order: council.OrderBalanced,
 	})
 	if err != nil {
 		f.Fatal(err)
@@ -43,7 +46,8 @@ func FuzzBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body string) {
 		c := &prepared{Pipeline: p}
 		api, err := httpapi.New(httpapi.Options{
-			Council: c, Daemon: &fakeDaemon{}, MaxSessions: 1, MaxBodyBytes: 1 << 12, MaxMessages: 3, BodyTimeout: time.Second, Log: slog.New(slog.DiscardHandler),
+			Council: c, Daemon: &fakeDaemon{}, MaxSessions: 1, MaxBodyBytes: 1 << 12, MaxMessages: 3, BodyTimeout: time.Second,
+			Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)

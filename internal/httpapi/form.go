@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +15,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// problems is what is wrong with a request: the first maxNamed problems, and how
-// many there are. A hostile request can hold a problem every three bytes.
+// problems holds the first maxNamed problems of a request, and how many there are. A
+// hostile request can hold a problem every three bytes.
 type problems struct {
 	named []council.FieldError
 	count int
@@ -28,11 +29,11 @@ func (p *problems) add(field, message, fix string) {
 	}
 }
 
-// join adds what err says about fields that no problem is about yet. A field that
-// could not be read would only be called missing a second time.
+// join adds what err says about fields that are not among the problems yet. A field
+// that could not be read would be reported as missing a second time.
 func (p *problems) join(err error) {
 	e, ok := errors.AsType[*council.Error](err)
-	if !ok || p.count > len(p.named) { // nobody can tell then which are the same
+	if !ok || p.count > len(p.named) { // Problems that are not named cannot be compared.
 		return
 	}
 	before := *p
@@ -43,21 +44,21 @@ func (p *problems) join(err error) {
 	}
 }
 
-// about reports whether a problem is named that is about a place in a body. What is
-// wrong with messages is about the question too.
+// about reports whether a named problem is about a place in a body. A problem with
+// messages is about the question too.
 func (p *problems) about(place string) bool {
 	return slices.ContainsFunc(p.named, func(n council.FieldError) bool {
 		return within(place, n.Field) || within(n.Field, place) || place == "query" && n.Field == "messages"
 	})
 }
 
-// within reports whether a place in a body is in another one, or the same.
+// within reports whether a place in a body is inside another one, or the same.
 func within(place, other string) bool {
 	rest, ok := strings.CutPrefix(place, other)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// err returns the problems as the error that they are, nil when there are none.
+// err returns the problems as one error, nil when there are none.
 func (p *problems) err(detail string) error {
 	if p.count == 0 {
 		return nil
@@ -65,15 +66,15 @@ func (p *problems) err(detail string) error {
 	return &council.Error{Code: council.CodeInvalid, Detail: detail + more(p.count-len(p.named)), Fields: p.named}
 }
 
-// form reads a JSON object into a struct. It is stricter than encoding/json: a
-// field is there once, and is spelt as its json tag says. What does not fit is
-// left out of the struct and becomes a problem.
+// form reads a JSON object into a struct. It is stricter than encoding/json: a field
+// may stand only once, and must be spelt as in its json tag. What does not fit is left
+// out of the struct and becomes a problem.
 type form struct {
 	problems
-	open        bool // fields that are not known have no effect
+	open        bool // unknown fields have no effect
 	maxMessages int
 	settings    council.SettingNames
-	path        []step // where in the object the reader stands
+	path        []step // the place in the object that is being read
 	known       map[reflect.Type]map[string]knownField
 }
 
@@ -86,14 +87,14 @@ type step struct {
 // knownField is a field of a struct.
 type knownField struct {
 	name   string
-	number int // of the fields of the struct
+	number int // its number among the fields of the struct
 	index  []int
 }
 
 // read reads body, which must be one JSON object, into the struct that v points to.
 func (f *form) read(body []byte, v any) error {
 	var whole json.RawMessage
-	if err := json.Unmarshal(body, &whole); err != nil { // from here on it is known to be valid
+	if err := json.Unmarshal(body, &whole); err != nil { // Whatever passes is valid JSON.
 		return &council.Error{
 			Code:   council.CodeMalformed,
 			Detail: fmt.Sprintf("the body is not valid JSON (%s); send one object, which /openapi.yaml describes", reason(err)),
@@ -115,7 +116,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// value reads data, one JSON value, into v. A null counts as not given.
+// value reads one JSON value into v. A null counts as not given.
 func (f *form) value(v reflect.Value, data []byte) {
 	if string(data) == "null" {
 		return
@@ -183,10 +184,10 @@ func (f *form) fields(t reflect.Type) map[string]knownField {
 }
 
 // maxList is the most elements of a list that is a field of the whole object. No
-// sensible request comes near it; messages have a setting for it.
+// sensible request comes near it. For messages there is a setting.
 const maxList = 1000
 
-// list reads a JSON array into a slice. One that is too long is counted, not read.
+// list reads a JSON array into a slice. It only counts an array that is too long.
 func (f *form) list(v reflect.Value, data []byte) {
 	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	if len(f.path) == 1 {
@@ -216,8 +217,8 @@ func (f *form) list(v reflect.Value, data []byte) {
 	}
 }
 
-// refuse notes a problem with what stands where the reader stands, or where the
-// steps lead from there. Its words are made only if it is named.
+// refuse adds a problem at the place that is being read, or at the end of the steps
+// from there. It calls words only if the problem is named.
 func (f *form) refuse(words func() (message, fix string), steps ...step) {
 	if len(f.named) == maxNamed {
 		f.count++
@@ -227,8 +228,8 @@ func (f *form) refuse(words func() (message, fix string), steps ...step) {
 	f.add(f.place(steps...), message, fix)
 }
 
-// place says where the reader stands, or where the steps lead from there, as in
-// messages[2].role.
+// place returns the place that is being read, or the end of the steps from there, as
+// in messages[2].role.
 func (f *form) place(steps ...step) string {
 	var b strings.Builder
 	for _, s := range slices.Concat(f.path, steps) {
@@ -245,46 +246,24 @@ func (f *form) place(steps ...step) string {
 	return b.String()
 }
 
-// found says what a JSON value is.
+// found names a JSON value in an error.
 func found(data []byte) string {
-	switch data[0] {
-	case '{':
-		return "an object"
-	case '[':
-		return "a list"
-	case '"':
-		return "a text"
-	case 't', 'f':
-		return string(data)
-	default:
-		return "this number"
-	}
+	names := map[byte]string{'{': "an object", '[': "a list", '"': "a text", 't': "true", 'f': "false"}
+	return cmp.Or(names[data[0]], "this number")
 }
 
-// wanted says what fits into a type.
+// wanted names what fits into a type. Other types do not occur in a request.
 func wanted(t reflect.Type) string {
-	switch t {
-	case reflect.TypeFor[council.Order]():
-		return "one of balanced, per_reviewer or shared"
-	case reflect.TypeFor[council.OnPartial]():
-		return "one of accept or refuse"
-	case reflect.TypeFor[ChatContent]():
-		return "a text, or a list of parts"
+	types := map[reflect.Type]string{
+		reflect.TypeFor[council.Order]():     "one of balanced, per_reviewer or shared",
+		reflect.TypeFor[council.OnPartial](): "one of accept or refuse",
+		reflect.TypeFor[ChatContent]():       "a text, or a list of parts",
 	}
-	switch t.Kind() { // the others do not occur in a request
-	case reflect.Struct:
-		return "an object"
-	case reflect.Slice:
-		return "a list"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int64:
-		return "a whole number of at most 18 digits"
-	case reflect.Float64:
-		return "a number below 1e308"
-	default:
-		return "a text"
+	kinds := map[reflect.Kind]string{
+		reflect.Struct: "an object", reflect.Slice: "a list", reflect.Bool: "true or false", reflect.String: "a text",
+		reflect.Int64: "a whole number of at most 18 digits", reflect.Float64: "a number below 1e308",
 	}
+	return cmp.Or(types[t], kinds[t.Kind()])
 }
 
 // members yields the names and values of a JSON object that is valid.
@@ -296,7 +275,7 @@ func members(object []byte) iter.Seq2[string, []byte] {
 			value, rest = cut(rest, ',')
 			name := string(quoted[1 : len(quoted)-1])
 			if strings.Contains(name, `\`) {
-				_ = json.Unmarshal(quoted, &name) // it is valid
+				_ = json.Unmarshal(quoted, &name) // It is valid.
 			}
 			if !yield(name, value) {
 				return
@@ -317,8 +296,8 @@ func elements(array []byte) iter.Seq[[]byte] {
 	}
 }
 
-// cut splits valid JSON at the first separator that is in no string, object or
-// array. What stands before it comes without blanks around it.
+// cut splits valid JSON at the first separator that is in no string, object or array.
+// It returns the part before it without blanks around it.
 func cut(data []byte, separator byte) (before, after []byte) {
 	depth := 0
 	for i := 0; i < len(data); i++ {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -20,7 +21,7 @@ func FuzzForm(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
-		read, want := Submission{}, Submission{}
+		read, want := council.Submission{}, council.Submission{}
 		form := form{maxMessages: maxList}
 		if form.read([]byte(body), &read) != nil {
 			if strings.HasPrefix(body, "{") && json.Valid([]byte(body)) {

@@ -36,10 +36,15 @@ func hostile(n int) map[string]map[string]string {
 			"arrays inside":         fill(`{"a":[`, `[[[[[[[[]]]]]]]],`, `[]]}`),
 		},
 		"/v1/chat/completions": {
-			"empty messages":       fill(`{"model":"council","messages":[{}`, `,{}`, `]}`),
-			"pictures":             fill(`{"model":"council","messages":[{"role":"user","content":[{"type":"i"}]}`, `,{"content":[{"type":"i"}]}`, `]}`),
-			"many pictures":        fill(`{"model":"council","messages":[{"role":"user","content":[{"type":"i"}`, `,{"type":"i"}`, `]}]}`),
-			"many parts":           fill(`{"model":"nobody","messages":[{"role":"user","content":[{"type":"text","text":"a"}`, `,{"type":"text","text":"a"}`, `]}]}`),
+			"empty messages": fill(`{"model":"council","messages":[{}`, `,{}`, `]}`),
+			"pictures": fill(
+				`{"model":"council","messages":[{"role":"user","content":[{"type":"i"}]}`, `,{"content":[{"type":"i"}]}`, `]}`,
+			),
+			"many pictures": fill(`{"model":"council","messages":[{"role":"user","content":[{"type":"i"}`, `,{"type":"i"}`, `]}]}`),
+			"many parts": fill(
+				`{"model":"nobody","messages":[{"role":"user","content":[{"type":"text","text":"a"}`, `,{"type":"text","text":"a"}`,
+				`]}]}`,
+			),
 			"an unknown model":     fill(`{"model":"`, `\u0000`, `"}`),
 			"many members":         fill(`{"model":"council/a`, `,a`, `","messages":[{"role":"user","content":"x"}]}`),
 			"unknown fields":       fill(`{"model":"nobody"`, `,"a":1`, `}`),
@@ -72,7 +77,13 @@ func TestErrorAnswersAreSmall(t *testing.T) {
 		{"/v1/council", `{"query":"x"` + strings.Repeat(`,"a":1`, 25) + `}`, "5 more"},
 		{"/v1/council", `{"query":"x","seed":-1` + strings.Repeat(`,"a":1`, 25) + `}`, "5 more"},
 		{"/v1/council", `{"messages":[` + strings.Repeat(`{"content":"x"},`, 30) + `{"role":"user","content":"x"}]}`, "10 more"},
-		{"/v1/chat/completions", `{"model":"council","messages":[` + strings.Repeat(`{"role":"user","content":[{"type":"i"}]},`, 22) + `{"role":"user","content":"x"}]}`, "2 more"},
+		{
+			"/v1/chat/completions",
+			`{"model":"council","messages":[` + strings.Repeat(
+				`{"role":"user","content":[{"type":"i"}]},`, 22,
+			) + `{"role":"user","content":"x"}]}`,
+			"2 more",
+		},
 	} {
 		if _, data := s.call(t, "POST", tt.path, tt.body); !strings.Contains(string(data), tt.want) {
 			t.Errorf("%s does not say %q: %s", tt.body, tt.want, data)
@@ -90,7 +101,12 @@ func TestTimePerByte(t *testing.T) {
 				growth.Linear(t, func(n int) func() {
 					return func() {
 						w := &timed{ResponseRecorder: httptest.NewRecorder()}
-						s.api.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost"+path, strings.NewReader(bodies[n][path][name])))
+						s.api.ServeHTTP(
+							w,
+							httptest.NewRequestWithContext(
+								t.Context(), "POST", "http://localhost"+path, strings.NewReader(bodies[n][path][name]),
+							),
+						)
 						if w.Code < 400 || w.Code >= 500 {
 							t.Errorf("%d", w.Code)
 						}
@@ -146,23 +162,44 @@ func TestStrictAllTheWayDown(t *testing.T) {
 		name, body string
 		want       map[string]string // what the fix of each field says
 	}{
-		{"a field of a message twice", `{"messages":[{"role":"user","content":"x","content":"y"}]}`, map[string]string{"messages[0].content": "once"}},
+		{
+			"a field of a message twice", `{"messages":[{"role":"user","content":"x","content":"y"}]}`,
+			map[string]string{"messages[0].content": "once"},
+		},
 		{"a role twice", `{"messages":[{"role":"system","role":"user","content":"y"}]}`, map[string]string{"messages[0].role": "once"}},
 		{"a wrong case inside", `{"messages":[{"Role":"user","content":"x"}]}`, map[string]string{"messages[0].Role": `write "role"`}},
 		{"the same name in two cases", `{"query":"x","QUERY":"y"}`, map[string]string{"QUERY": `"query"`}},
 		{"an escaped name twice", `{"query":"x","qu\u0065ry":"y"}`, map[string]string{"query": "once"}},
-		{"unknown inside and outside", `{"messages":[{"role":"user","content":"x","name":"y"}],"querry":1}`, map[string]string{"messages[0].name": "remove", "querry": "remove"}},
-		{"beside an unknown field", `{"query":"x","querry":"y","seed":-1,"order":"random"}`, map[string]string{"querry": "remove", "seed": "whole number", "order": "balanced"}},
-		{"beside a wrong type", `{"query":1,"seed":"x","language":"deutsch"}`, map[string]string{"query": "a text", "seed": "a whole number", "language": "two"}},
-		{"two messages", `{"messages":[{"role":"nobody","content":"x"},{"role":"user","content":1}]}`, map[string]string{"messages[0].role": "system, user or assistant", "messages[1].content": "a text"}},
+		{
+			"unknown inside and outside", `{"messages":[{"role":"user","content":"x","name":"y"}],"querry":1}`,
+			map[string]string{"messages[0].name": "remove", "querry": "remove"},
+		},
+		{
+			"beside an unknown field", `{"query":"x","querry":"y","seed":-1,"order":"random"}`,
+			map[string]string{"querry": "remove", "seed": "whole number", "order": "balanced"},
+		},
+		{
+			"beside a wrong type", `{"query":1,"seed":"x","language":"deutsch"}`,
+			map[string]string{"query": "a text", "seed": "a whole number", "language": "two"},
+		},
+		{
+			"two messages", `{"messages":[{"role":"nobody","content":"x"},{"role":"user","content":1}]}`,
+			map[string]string{"messages[0].role": "system, user or assistant", "messages[1].content": "a text"},
+		},
 		{"a list for an object", `{"messages":[[]]}`, map[string]string{"messages[0]": "an object"}},
 		{"a text for a list", `{"messages":"x"}`, map[string]string{"messages": "a list"}},
 		{"an order of no type", `{"query":"x","order":1}`, map[string]string{"order": "balanced, per_reviewer or shared"}},
 		{"a choice of no type", `{"query":"x","on_partial":[]}`, map[string]string{"on_partial": "accept or refuse"}},
 		{"a limit of no type", `{"query":"x","max_cost_usd":"1"}`, map[string]string{"max_cost_usd": "a number"}},
 		{"a limit out of range", `{"query":"x","max_cost_usd":1e999}`, map[string]string{"max_cost_usd": "a number"}},
-		{"whole numbers", `{"query":"x","seed":1.5,"max_total_tokens":1e400}`, map[string]string{"seed": "a whole number", "max_total_tokens": "a whole number"}},
-		{"a switch of no type", `{"query":"x","stream":"yes","models":[1]}`, map[string]string{"stream": "true or false", "models[0]": "a text"}},
+		{
+			"whole numbers", `{"query":"x","seed":1.5,"max_total_tokens":1e400}`,
+			map[string]string{"seed": "a whole number", "max_total_tokens": "a whole number"},
+		},
+		{
+			"a switch of no type", `{"query":"x","stream":"yes","models":[1]}`,
+			map[string]string{"stream": "true or false", "models[0]": "a text"},
+		},
 	}
 	goType := regexp.MustCompile(`council\.|httpapi\.|struct|float64|int64|\[\]|\*|\bbool\b|\bstring\b|json:`)
 	for _, tt := range tests {
@@ -205,12 +242,31 @@ func TestChatDecoding(t *testing.T) {
 		status int
 		says   []string
 	}{
-		{`{"model":"council/amber","messages":[{"role":"user","content":"x","name":"y","Content":1}],"Model":1,"more":{"a":1,"a":2}}`, 200, nil},
-		{`{"model":"council/amber","messages":[{"role":"user","content":null},{"role":"user","content":[{"type":"text","text":"x","more":1}]}]}`, 422, []string{"messages[0].content"}},
-		{`{"model":"council/amber","messages":[{"role":"user","content":"x","content":"y"}]}`, 422, []string{"messages[0].content", "once"}},
-		{`{"model":"council/amber","messages":[{"role":"user","content":[{"type":"text","text":"x","text":"y"}]}]}`, 422, []string{"messages[0].content[0].text", "once"}},
-		{`{"model":"council/amber","messages":[{"role":"user","content":1}],"n":"2","stream":1}`, 422, []string{"messages[0].content", "a list of parts", "n:", "stream", "true or false"}},
-		{`{"model":"council/amber","messages":[{"role":"user","content":[{"type":"image_url"},1]}],"tools":[1],"seed":1.5}`, 422, []string{"messages[0].content[0]", "messages[0].content[1]", "tools", "seed"}},
+		{
+			`{"model":"council/amber","messages":[{"role":"user","content":"x","name":"y","Content":1}],"Model":1,"more":{"a":1,"a":2}}`,
+			200, nil,
+		},
+		{
+			`{"model":"council/amber","messages":[{"role":"user","content":null},` +
+				`{"role":"user","content":[{"type":"text","text":"x","more":1}]}]}`,
+			422, []string{"messages[0].content"},
+		},
+		{
+			`{"model":"council/amber","messages":[{"role":"user","content":"x","content":"y"}]}`, 422,
+			[]string{"messages[0].content", "once"},
+		},
+		{
+			`{"model":"council/amber","messages":[{"role":"user","content":[{"type":"text","text":"x","text":"y"}]}]}`, 422,
+			[]string{"messages[0].content[0].text", "once"},
+		},
+		{
+			`{"model":"council/amber","messages":[{"role":"user","content":1}],"n":"2","stream":1}`, 422,
+			[]string{"messages[0].content", "a list of parts", "n:", "stream", "true or false"},
+		},
+		{
+			`{"model":"council/amber","messages":[{"role":"user","content":[{"type":"image_url"},1]}],"tools":[1],"seed":1.5}`, 422,
+			[]string{"messages[0].content[0]", "messages[0].content[1]", "tools", "seed"},
+		},
 	}
 	for _, tt := range tests {
 		resp, data := s.call(t, "POST", "/v1/chat/completions", tt.body)

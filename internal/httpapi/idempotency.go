@@ -14,18 +14,20 @@ import (
 // maxKey bounds the length of an Idempotency-Key.
 const maxKey = 255
 
-// readKey takes the header Idempotency-Key, and what it stands for: the decoded
-// request and the path that it came to. Blanks and the order of fields make no
-// difference.
+// readKey sets the key of the header Idempotency-Key, and the digest of what the key
+// stands for: the decoded request and its path. Blanks and the order of fields make no
+// difference to the digest.
 func readKey(r *http.Request, request any, start *sessions.Start) error {
 	keys := r.Header.Values("Idempotency-Key")
 	if len(keys) == 0 {
 		return nil
 	}
 	start.Key = keys[0]
-	if len(keys) > 1 || start.Key == "" || len(start.Key) > maxKey || strings.ContainsFunc(start.Key, func(c rune) bool { return c < ' ' || c > '~' }) {
+	invisible := func(c rune) bool { return c < ' ' || c > '~' }
+	if len(keys) > 1 || start.Key == "" || len(start.Key) > maxKey || strings.ContainsFunc(start.Key, invisible) {
 		return &council.Error{Code: council.CodeInvalid, Detail: "the header Idempotency-Key is not valid", Fields: []council.FieldError{{
-			Field: "Idempotency-Key", Message: "it is no key", Fix: fmt.Sprintf("send one of 1 to %d visible ASCII characters, or none", maxKey),
+			Field: "Idempotency-Key", Message: "it is no key",
+			Fix: fmt.Sprintf("send one of 1 to %d visible ASCII characters, or none", maxKey),
 		}}}
 	}
 	body, err := json.Marshal(request)

@@ -10,12 +10,12 @@ import (
 
 // Limits are those of one token.
 type Limits struct {
-	Sessions  *int // at once; nil: as many as there are places
-	PerMinute *int // sessions; that many may also come at once; nil: no limit
+	Sessions  *int // that run at once; nil: as many as there are places
+	PerMinute *int // sessions in a minute, and at once; nil: no limit
 }
 
-// caller is who may call with one token. There are as many as tokens, from the
-// start, so that no flood of requests makes more.
+// caller holds the limits of one token. All callers are made at the start, one for
+// each token, so that no flood of requests makes more.
 type caller struct {
 	sessions chan struct{} // one element per session that runs
 	rate     *rate.Limiter
@@ -33,15 +33,14 @@ func newCaller(limits Limits, places int) caller {
 	return c
 }
 
-// admit takes a place for a session, or refuses at once: a queue would only hide
-// that the daemon is full. A session that is refused does not count against the
-// rate; one that is let in does, whatever comes of it.
+// admit takes a place for a session, or refuses at once: a queue would only hide that
+// the daemon is full. An admitted session counts against the rate, whatever comes of
+// it, a refused one does not.
 func (a *API) admit(r *http.Request) (release func(), err error) {
 	if a.o.Daemon.Draining() {
 		return nil, &council.Error{Code: council.CodeUnavailable, Detail: "the daemon is shutting down", RetryAfter: 5 * time.Second}
 	}
-	number, _ := r.Context().Value(callerKey{}).(int)
-	c := a.callers[number]
+	c := a.callers[callerOf(r)]
 	select {
 	case a.places <- struct{}{}:
 	default:

@@ -21,8 +21,8 @@ import (
 // maxRequestID bounds the length of an X-Request-Id that is taken over.
 const maxRequestID = 128
 
-// route notes the pattern of a request's route where the Middleware looks for it:
-// the requests further down are copies of its own.
+// route sets the pattern of a request's route where the Middleware looks for it: the
+// handlers below have copies of the request.
 func route(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -30,22 +30,25 @@ func route(next http.Handler) http.Handler {
 	})
 }
 
-// identify gives the request its id, taken from X-Request-Id or made, and puts it
-// and the common headers on the response.
+// identify gives the request its id, from X-Request-Id or a new one, and sets it and
+// the common headers on the response.
 func (a *API) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
 		if id == "" || len(id) > maxRequestID || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			id = rand.Text()
 		}
-		h := w.Header()
-		h.Set("X-Request-Id", id)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
+		for _, header := range [][2]string{
+			{"X-Request-Id", id},
+			{"X-Content-Type-Options", "nosniff"},
+			{"X-Frame-Options", "DENY"},
+			{"Referrer-Policy", "no-referrer"},
+			{"Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"},
+			{"Cross-Origin-Resource-Policy", "same-origin"},
+			{"Cache-Control", "no-store"},
+		} {
+			w.Header().Set(header[0], header[1])
+		}
 		next.ServeHTTP(w, r.WithContext(council.WithRequestID(r.Context(), id)))
 	})
 }
@@ -54,29 +57,27 @@ func (a *API) identify(next http.Handler) http.Handler {
 func (a *API) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			if v := recover(); v != nil {
-				a.panicked(w, r, v)
+			v := recover()
+			if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+				panic(v)
+			}
+			if v != nil {
+				a.logPanic(r.Context(), "handler", v)
+				a.writeProblem(w, r, errors.New("panic"))
 			}
 		}()
 		next.ServeHTTP(w, r)
 	})
 }
 
-func (a *API) panicked(w http.ResponseWriter, r *http.Request, v any) {
-	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(v)
-	}
-	a.logPanic(r.Context(), "handler", v)
-	a.writeProblem(w, r, errors.New("panic"))
-}
-
 func (a *API) logPanic(ctx context.Context, where string, v any) {
 	a.o.Log.ErrorContext(ctx, "a panic became an error", "where", where, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 }
 
-// hurry gives the client BodyTimeout to send its body. decode lifts that when
-// the body is there: the server then reads on to notice a client that leaves.
-func (a *API) hurry(next http.Handler) http.Handler {
+// limitBodyTime gives the client BodyTimeout to send its body. decode removes that
+// deadline when the body is there, because the server reads on to notice a client
+// that leaves.
+func (a *API) limitBodyTime(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		if r.Body != http.NoBody {
 			if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.o.BodyTimeout)); err != nil {
@@ -88,26 +89,22 @@ func (a *API) hurry(next http.Handler) http.Handler {
 	})
 }
 
-// sameOrigin refuses what a page of another origin makes a browser send here, but
-// for methods that only read.
-func (a *API) sameOrigin(next http.Handler) http.Handler {
-	return a.checkOrigin(next, func(r *http.Request) *http.Request { return r })
-}
+// sameOrigin refuses requests that a page of another origin makes a browser send
+// here, but for methods that only read.
+func (a *API) sameOrigin(next http.Handler) http.Handler { return a.checkOrigin(next, false) }
 
-// sameOriginEvenToRead refuses such a request with any method: the page could not
-// read the answer, but making it is work.
-func (a *API) sameOriginEvenToRead(next http.Handler) http.Handler {
-	return a.checkOrigin(next, func(r *http.Request) *http.Request {
-		changing := *r
-		changing.Method = http.MethodPost // the protection takes GET for harmless
-		return &changing
-	})
-}
+// sameOriginForReading refuses such requests with any method: the page could not read
+// the answer, but making it is work.
+func (a *API) sameOriginForReading(next http.Handler) http.Handler { return a.checkOrigin(next, true) }
 
-func (a *API) checkOrigin(next http.Handler, as func(*http.Request) *http.Request) http.Handler {
+func (a *API) checkOrigin(next http.Handler, alsoReading bool) http.Handler {
 	protection := http.NewCrossOriginProtection()
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
-		if err := protection.Check(as(r)); err != nil {
+		checked := *r
+		if alsoReading {
+			checked.Method = http.MethodPost // The protection counts GET as harmless.
+		}
+		if err := protection.Check(&checked); err != nil {
 			return &council.Error{
 				Code: council.CodeForbidden, Cause: err,
 				Detail: "a page of another origin may not call this; call it from a program, or from its own page",
@@ -121,29 +118,39 @@ func (a *API) checkOrigin(next http.Handler, as func(*http.Request) *http.Reques
 // callerKey is the context's key for the caller's number in API.callers.
 type callerKey struct{}
 
-// authenticate lets a request pass that carries one of the tokens. Where none is
-// asked for, the daemon must be called by a loopback name: else a page whose own
-// name is made to point here (DNS rebinding) would count as the same origin.
+func callerOf(r *http.Request) int {
+	number, _ := r.Context().Value(callerKey{}).(int)
+	return number
+}
+
+// authenticate lets a request pass that carries one of the tokens. Without tokens,
+// the daemon must be called by a loopback name: otherwise a page whose own name points
+// here (DNS rebinding) would count as the same origin.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		number := 0
 		if len(a.tokens) > 0 {
 			number = a.number(r.Header.Get("Authorization"))
 		} else if !isLoopback(r.Host) {
-			return &council.Error{Code: council.CodeForbidden, Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) +
-				" this is for callers on its own machine, by the name localhost or a loopback address"}
+			return &council.Error{
+				Code: council.CodeForbidden,
+				Detail: "without " + a.o.Settings.Of(council.SettingAPITokens) + " this is for callers on its own machine, " +
+					"by the name localhost or a loopback address",
+			}
 		}
 		if number < 0 {
-			return &council.Error{Code: council.CodeUnauthorized, Detail: "send a token of " + a.o.Settings.Of(council.SettingAPITokens) +
-				" in the header Authorization: Bearer TOKEN"}
+			return &council.Error{
+				Code:   council.CodeUnauthorized,
+				Detail: "send a token of " + a.o.Settings.Of(council.SettingAPITokens) + " in the header Authorization: Bearer TOKEN",
+			}
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, number)))
 		return nil
 	})
 }
 
-// number returns which token an Authorization header carries, or -1. All are
-// compared, by their hashes, so that the time taken tells nothing about them.
+// number returns which token an Authorization header carries, or -1. It compares the
+// hashes of all tokens, so that the time taken tells nothing about them.
 func (a *API) number(authorization string) int {
 	scheme, token, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -160,7 +167,7 @@ func (a *API) number(authorization string) int {
 // isLoopback reports whether a Host header names the machine that it is sent on.
 func isLoopback(host string) bool {
 	name, _, err := net.SplitHostPort(host)
-	if err != nil { // no port
+	if err != nil { // There is no port.
 		name = strings.Trim(host, "[]")
 	}
 	name = strings.TrimSuffix(name, ".") // the root of all names
@@ -168,8 +175,8 @@ func isLoopback(host string) bool {
 	return strings.EqualFold(name, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// holder tells callers apart that share places: by their token or, where none is
-// asked for, by their address.
+// holder returns what tells apart the callers that share places: the token or,
+// without tokens, the address.
 func (a *API) holder(r *http.Request) any {
 	if len(a.tokens) > 0 {
 		return a.owner(r)
@@ -181,12 +188,11 @@ func (a *API) holder(r *http.Request) any {
 	return host
 }
 
-// owner returns whose sessions a request is about: its token's, or everybody's
-// where no token is asked for.
+// owner returns the owner of a request's sessions: its token, or everybody where there
+// are no tokens.
 func (a *API) owner(r *http.Request) sessions.Owner {
 	if len(a.tokens) == 0 {
 		return sessions.Owner{}
 	}
-	number, _ := r.Context().Value(callerKey{}).(int)
-	return a.tokens[number]
+	return a.tokens[callerOf(r)]
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
 )
 
 // councilModel is the model name of the configured council. "/" and members behind
@@ -94,21 +95,28 @@ func (c ChatRequest) request(p *problems) council.Request {
 		r.Models = strings.Split(names, ",")
 		r.Direct = len(r.Models) == 1
 	}
-	refuse := func(is bool, field, message, fix string) {
-		if is {
-			p.add(field, message, fix)
+	given := func(raw json.RawMessage) bool { return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw)) }
+	for _, refused := range []struct {
+		is                  bool
+		field, message, fix string
+	}{
+		{c.N != nil && *c.N != 1, "n", "a council gives one answer", "leave n out"},
+		{given(c.Tools), "tools", "a council calls no tools", "leave tools out"},
+		{given(c.Functions), "functions", "a council calls no functions", "leave functions out"},
+		{
+			c.ResponseFormat != nil && c.ResponseFormat.Type != "text", "response_format",
+			"a council answers in free text", "leave response_format out, and ask for the form in the question",
+		},
+		{given(c.Stop), "stop", "a council's answer is given whole", "leave stop out"},
+		{c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out"},
+		{given(c.Audio), "audio", "a council answers in text", "leave audio out"},
+		{given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out"},
+		{len(c.Messages) == 0 && !p.about("messages"), "messages", "there is no message", "give at least the user's question"},
+	} {
+		if refused.is {
+			p.add(refused.field, refused.message, refused.fix)
 		}
 	}
-	given := func(raw json.RawMessage) bool { return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw)) }
-	refuse(c.N != nil && *c.N != 1, "n", "a council gives one answer", "leave n out")
-	refuse(given(c.Tools), "tools", "a council calls no tools", "leave tools out")
-	refuse(given(c.Functions), "functions", "a council calls no functions", "leave functions out")
-	refuse(c.ResponseFormat != nil && c.ResponseFormat.Type != "text", "response_format", "a council answers in free text", "leave response_format out, and ask for the form in the question")
-	refuse(given(c.Stop), "stop", "a council's answer is given whole", "leave stop out")
-	refuse(c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out")
-	refuse(given(c.Audio), "audio", "a council answers in text", "leave audio out")
-	refuse(given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out")
-	refuse(len(c.Messages) == 0 && !p.about("messages"), "messages", "there is no message", "give at least the user's question")
 	for i, m := range c.Messages {
 		if m.Role == "developer" { // OpenAI's newer name
 			m.Role = council.RoleSystem
@@ -141,7 +149,9 @@ func (c ChatRequest) known() error {
 	}
 	return &council.Error{
 		Code: council.CodeNotFound, Detail: fmt.Sprintf("the model %q does not exist; GET /v1/models lists those that do", c.Model),
-		Fields: []council.FieldError{{Field: "model", Message: "there is no such model", Fix: "use council, council/MEMBER, or council/MEMBER,MEMBER"}},
+		Fields: []council.FieldError{{
+			Field: "model", Message: "there is no such model", Fix: "use council, council/MEMBER, or council/MEMBER,MEMBER",
+		}},
 	}
 }
 
@@ -172,19 +182,23 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 		a.streamChat(w, r, s, c)
 		return nil
 	}
-	body, err := wait(r, s)
+	session, err := wait(r, s)
 	if err != nil {
 		return err
 	}
-	session, err := readSession(body)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, Chat{
-		ID: "chatcmpl-" + s.ID, Object: "chat.completion", Created: s.Created.Unix(), Model: c.Model,
-		Choices: []ChatChoice{{Message: &ChatAnswer{Role: council.RoleAssistant, Content: session.Answer}, FinishReason: session.finish()}},
-		Usage:   session.usage(), Council: &session.ChatCouncil,
+	whole := c.completion(s, "chat.completion", ChatChoice{
+		Message: &ChatAnswer{Role: council.RoleAssistant, Content: session.Answer}, FinishReason: chatFinish(session),
 	})
+	whole.Usage, whole.Council = chatUsage(session), chatCouncil(session)
+	return writeJSON(w, http.StatusOK, whole)
+}
+
+// completion returns the completion that a session is, or a chunk of it.
+func (c ChatRequest) completion(s *sessions.Session, object string, choices ...ChatChoice) Chat {
+	return Chat{
+		ID: "chatcmpl-" + s.ID, Object: object, Created: s.Created.Unix(), Model: c.Model,
+		Choices: append([]ChatChoice{}, choices...), // none is [], not null
+	}
 }
 
 // Chat is a completion, or a chunk of one.
@@ -237,34 +251,25 @@ type ChatCouncil struct {
 	Metadata    council.Metadata      `json:"metadata"`
 }
 
-// chatSession is what a completion takes from the JSON of a session.
-type chatSession struct {
-	ChatCouncil
-	Answer string           `json:"answer"`
-	Stage1 []council.Answer `json:"stage1"`
-	Stage3 json.RawMessage  `json:"stage3"`
+func chatCouncil(s *council.Session) *ChatCouncil {
+	return &ChatCouncil{SessionID: s.ID, Status: s.Status, Persisted: s.Persisted, Degradation: s.Degradation, Metadata: s.Metadata}
 }
 
-func readSession(body []byte) (s chatSession, err error) {
-	if err := json.Unmarshal(body, &s); err != nil {
-		return s, fmt.Errorf("reading a session: %w", err)
-	}
-	return s, nil
-}
-
-// usage returns what all calls consumed, nil when it is not known.
-func (s chatSession) usage() *ChatUsage {
+// chatUsage returns what all calls consumed, nil when it is not known.
+func chatUsage(s *council.Session) *ChatUsage {
 	total := s.Metadata.Usage.Total
 	if total.InputTokens == nil || total.OutputTokens == nil {
 		return nil
 	}
-	return &ChatUsage{PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: total.Tokens(), Partial: total.Partial}
+	return &ChatUsage{
+		PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens, TotalTokens: total.Tokens(), Partial: total.Partial,
+	}
 }
 
-// finish returns why the answer ended. A synthesis is whole; a model that answered
-// alone may have ended at its token limit.
-func (s chatSession) finish() *string {
-	if string(s.Stage3) == "null" && len(s.Stage1) == 1 && s.Stage1[0].FinishReason != nil && *s.Stage1[0].FinishReason == "length" {
+// chatFinish returns why the answer ended. A synthesis is whole; a model that
+// answered alone may have ended at its token limit.
+func chatFinish(s *council.Session) *string {
+	if s.Stage3 == nil && len(s.Stage1) == 1 && s.Stage1[0].FinishReason != nil && *s.Stage1[0].FinishReason == "length" {
 		return new("length")
 	}
 	return new("stop")
@@ -292,7 +297,7 @@ func speaksOpenAI(r *http.Request) bool {
 func chatError(e *council.Error) ChatError {
 	e = bounded(e)
 	body := ChatErrorBody{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
-	if status, _ := meaning(e.Code); status == http.StatusTooManyRequests {
+	if status := meaningOf(e.Code).status; status == http.StatusTooManyRequests {
 		body.Type = "rate_limit_error"
 	} else if status >= http.StatusInternalServerError {
 		body.Type = "server_error"

@@ -1,11 +1,11 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"net/http"
 
 	"github.com/councild/councild/internal/council"
@@ -17,98 +17,94 @@ import (
 func (a *API) streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Session, c ChatRequest) {
 	t := newChatStream(s, c)
 	defer func() {
-		if !t.void { // otherwise the session keeps running: its owner may fetch it later
+		if !t.void { // Otherwise the session keeps running: its owner may fetch it later.
 			s.Leave(context.Cause(r.Context()))
 		}
 	}()
-	a.stream(w, r, s, 0, func(events []byte) ([]byte, bool) {
-		for name, data := range split(events) {
-			if t.event(name, data); t.void {
+	seen := 0
+	a.stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
+		events, more := s.Events(seen)
+		seen += len(events)
+		for _, e := range events {
+			if t.event(e); t.void {
+				more = nil
 				break
 			}
 		}
-		defer t.out.Reset() // it is sent before the next are written
-		return t.out.Bytes(), t.void
+		_, _ = out.Write(t.out.Bytes()) // An error comes with the next flush.
+		t.out.Reset()
+		return more
 	})
 }
 
-// chatStream turns the events of a session into chunks.
+// chatStream turns the events of a session into chunks of a completion.
 type chatStream struct {
-	s             *sessions.Session
-	request       ChatRequest
-	out           *bytes.Buffer // what is to be sent
-	before, after []byte        // what stands around the text in a chunk
-	void          bool          // an error has ended the stream before the session
+	s       *sessions.Session
+	request ChatRequest
+	out     bytes.Buffer // what is to be sent
+	encoder *json.Encoder
+	delta   Chat   // the chunk of a piece of the answer
+	text    string // the piece in it
+	void    bool   // an error has ended the stream before the session
 }
 
+// newChatStream returns a stream that begins with the chunk for the role.
 func newChatStream(s *sessions.Session, request ChatRequest) *chatStream {
-	t := &chatStream{s: s, request: request, out: new(bytes.Buffer)}
-	t.chunk(Chat{Choices: []ChatChoice{{Delta: &ChatDelta{Content: new("")}}}})
-	before, after, _ := bytes.Cut(t.out.Bytes(), []byte(`""},`))
-	t.before, t.after = bytes.Clone(before), append([]byte("},"), after...)
-	t.out.Reset()
-	t.chunk(Chat{Choices: []ChatChoice{{Delta: &ChatDelta{Role: council.RoleAssistant, Content: new("")}}}})
+	t := &chatStream{s: s, request: request}
+	t.encoder = json.NewEncoder(&t.out)
+	t.encoder.SetEscapeHTML(false)
+	t.delta = t.chunk(ChatChoice{Delta: &ChatDelta{Content: &t.text}})
+	t.send(t.chunk(ChatChoice{Delta: &ChatDelta{Role: council.RoleAssistant, Content: new("")}}))
 	return t
 }
 
-func (t *chatStream) event(name council.EventType, data []byte) {
-	switch name {
-	case council.EventDelta:
-		// Most of a stream is this: the text is taken over as the JSON that it is.
-		t.out.Write(t.before)
-		t.out.Write(bytes.TrimSuffix(bytes.TrimPrefix(data, []byte(`{"text":`)), []byte("}")))
-		t.out.Write(t.after)
-	case council.EventRestart:
+func (t *chatStream) event(e council.Event) {
+	switch data := e.Data.(type) {
+	case council.Delta:
+		t.text = data.Text
+		t.send(&t.delta)
+	case council.Restart:
 		// What was sent cannot be taken back.
 		t.void = true
-		t.data(chatError(&council.Error{
+		t.send(chatError(&council.Error{
 			Code: council.CodePartialRefused, SessionID: t.s.ID,
-			Detail: "the chairman failed in the middle of the answer; the whole one, by somebody else, will be at GET /v1/council/" + t.s.ID,
+			Detail: "the chairman failed in the middle of the answer; the whole one, by somebody else, " +
+				"will be at GET /v1/council/" + t.s.ID,
 		}))
-	case council.EventDone:
-		session, err := readSession(data)
-		if err != nil {
-			t.data(chatError(coded(err)))
-			return
-		}
-		t.chunk(Chat{Choices: []ChatChoice{{Delta: &ChatDelta{}, FinishReason: session.finish()}}, Council: &session.ChatCouncil})
+	case *council.Session:
+		last := t.chunk(ChatChoice{Delta: &ChatDelta{}, FinishReason: chatFinish(data)})
+		last.Council = chatCouncil(data)
+		t.send(last)
 		if o := t.request.StreamOptions; o != nil && o.IncludeUsage {
-			t.chunk(Chat{Choices: []ChatChoice{}, Usage: session.usage()})
+			usage := t.chunk()
+			usage.Usage = chatUsage(data)
+			t.send(usage)
 		}
 		t.out.WriteString("data: [DONE]\n\n")
-	case council.EventFailed:
-		t.data(chatError(t.s.Failure()))
+	case *council.Error:
+		t.send(chatError(data))
+	case council.Answer:
+		t.comment(e.Type, data.Model)
+	case council.Review:
+		t.comment(e.Type, data.Model)
+	case council.Synthesis:
+		t.comment(e.Type, data.Model)
 	default:
-		var who struct{ Model string }
-		_ = json.Unmarshal(data, &who) // not every event is about one
-		fmt.Fprintf(t.out, ": %s %s\n\n", name, who.Model)
+		t.comment(e.Type, "")
 	}
 }
 
-func (t *chatStream) chunk(c Chat) {
-	c.ID, c.Object, c.Created, c.Model = "chatcmpl-"+t.s.ID, "chat.completion.chunk", t.s.Created.Unix(), t.request.Model
-	t.data(c)
+func (t *chatStream) chunk(choices ...ChatChoice) Chat {
+	return t.request.completion(t.s, "chat.completion.chunk", choices...)
 }
 
-func (t *chatStream) data(v any) {
+func (t *chatStream) send(chunk any) {
 	t.out.WriteString("data: ")
-	encoder := json.NewEncoder(t.out)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) // it comes from JSON
+	_ = t.encoder.Encode(chunk) // The session it comes from was encoded before.
 	t.out.WriteByte('\n')
 }
 
-// split returns the events of a log.
-func split(events []byte) iter.Seq2[council.EventType, []byte] {
-	return func(yield func(council.EventType, []byte) bool) {
-		for len(events) > 0 {
-			var block []byte
-			block, events, _ = bytes.Cut(events, []byte("\n\n"))
-			_, block, _ = bytes.Cut(block, []byte("\nevent: "))
-			name, data, _ := bytes.Cut(block, []byte("\ndata: "))
-			if !yield(council.EventType(name), data) {
-				return
-			}
-		}
-	}
+// comment reports progress, which no client shows.
+func (t *chatStream) comment(name council.EventType, model string) {
+	fmt.Fprintf(&t.out, ": %s %s\n\n", name, model)
 }

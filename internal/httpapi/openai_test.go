@@ -1,9 +1,9 @@
 package httpapi_test
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -13,270 +13,215 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 )
 
-// sdk is OpenAI's own client, pointed at a server.
-func sdk(s *server, token string) openai.Client {
-	return openai.NewClient(option.WithBaseURL(s.URL+"/v1/"), option.WithAPIKey(token), option.WithHTTPClient(s.Client()), option.WithMaxRetries(0))
-}
+// The tests with OpenAI's own clients are in e2e. These send what those clients send.
 
-// question returns the parameters of a completion.
-func question(model, text string) openai.ChatCompletionNewParams {
-	return openai.ChatCompletionNewParams{Model: model, Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(text)}}
-}
-
-// withModels has a server list its council.
-func withModels(o *httpapi.Options, p *pipeline.Options) {
-	o.Models, o.Tokens = slices.Concat(p.Models, p.Models[:1]), []string{secret} // one stands twice
-}
-
-// extension reads the extension of a completion.
-func extension(t *testing.T, raw string) (c httpapi.ChatCouncil) {
+// chat asks for a completion, with further fields of the request.
+func (s *server) chat(t *testing.T, model, fields string) (*http.Response, []byte) {
 	t.Helper()
-	var body struct{ Council httpapi.ChatCouncil }
-	if err := json.Unmarshal([]byte(raw), &body); err != nil {
-		t.Fatal(err)
-	}
-	return body.Council
+	return s.call(
+		t, "POST", "/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Why?"}]%s}`, model, fields),
+	)
 }
 
-func TestSDKModels(t *testing.T) {
-	page, err := new(sdk(start(t, nil, withModels), secret)).Models.List(t.Context())
-	if err != nil {
+func TestModels(t *testing.T) {
+	s := start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
+		o.Models = slices.Concat(p.Models, p.Models[:1]) // one stands twice
+	})
+	_, data := s.call(t, "GET", "/v1/models", "")
+	var list httpapi.ModelList
+	if err := json.Unmarshal(data, &list); err != nil {
 		t.Fatal(err)
 	}
 	var ids []string
-	for _, m := range page.Data {
+	for _, m := range list.Data {
 		ids = append(ids, m.ID)
-		if m.Object != "model" || m.OwnedBy != "councild" || m.Created == 0 {
-			t.Errorf("got %+v", m)
-		}
 	}
 	if diff := cmp.Diff([]string{"council", "council/amber", "council/birch", "council/cedar"}, ids); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestSDKChat(t *testing.T) {
-	s := start(t, nil, withModels)
-	client := sdk(s, secret)
-	tests := []struct {
-		model  string
-		models int
-		calls  int64 // of all models
+func TestChat(t *testing.T) {
+	cut := simllm.Model{Name: "cut", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}}
+	s := start(t, []simllm.Model{cut})
+	for _, tt := range []struct {
+		model, finish string
+		models        int
 	}{
-		{"council", 3, 7},
-		{"council/dune,amber", 2, 5},
-		{"council/dune", 1, 1},
-	}
-	for _, tt := range tests {
-		calls := func() (n int64) {
-			for _, m := range s.sim.Stats().Models {
-				n += int64(m.Requests)
+		{"council", "stop", 3},
+		{"council/dune,amber", "stop", 2},
+		{"council/dune", "stop", 1},
+		{"council/cut", "length", 1},
+	} {
+		t.Run(tt.model, func(t *testing.T) {
+			_, data := s.chat(t, tt.model, `,"seed":5`)
+			var whole httpapi.Chat
+			if err := json.Unmarshal(data, &whole); err != nil || whole.Council == nil || len(whole.Choices) != 1 {
+				t.Fatalf("%s: %v", data, err)
 			}
-			return n
-		}
-		before := calls()
-		params := question(tt.model, "Why?")
-		params.Messages = []openai.ChatCompletionMessageParamUnion{
-			openai.DeveloperMessage("Be brief."), openai.UserMessage("Hello."), openai.AssistantMessage("Hello!"),
-			openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{openai.TextContentPart("Why "), openai.TextContentPart("so?")}),
-		}
-		params.Temperature, params.MaxCompletionTokens, params.User, params.Seed = openai.Float(0.5), openai.Int(100), openai.String("me"), openai.Int(5)
-		got, err := client.Chat.Completions.New(t.Context(), params)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x := extension(t, got.RawJSON())
-		if len(got.Choices) != 1 || got.Choices[0].Message.Content == "" || got.Choices[0].FinishReason != "stop" || got.Choices[0].Message.Role != "assistant" ||
-			got.Model != tt.model || got.Object != "chat.completion" || got.ID != "chatcmpl-"+x.SessionID || got.Created == 0 {
-			t.Errorf("%s: got %s", tt.model, got.RawJSON())
-		}
-		if x.Status != council.StatusComplete || x.Metadata.Seed != 5 || len(x.Metadata.Usage.ByModel) != tt.models {
-			t.Errorf("%s: the extension is %+v", tt.model, x)
-		}
-		total := x.Metadata.Usage.Total
-		if got.Usage.PromptTokens != *total.InputTokens || got.Usage.CompletionTokens != *total.OutputTokens || got.Usage.TotalTokens != *total.InputTokens+*total.OutputTokens || total.InputTokens == nil {
-			t.Errorf("%s: usage %+v, the calls' %+v", tt.model, got.Usage, total)
-		}
-		if n := calls() - before; n != tt.calls {
-			t.Errorf("%s: %d calls, want %d", tt.model, n, tt.calls)
-		}
-		_, data := s.call(t, "GET", "/v1/council/"+x.SessionID, "", "Authorization", "Bearer "+secret)
-		var session council.Session
-		if err := json.Unmarshal(data, &session); err != nil || session.Answer != got.Choices[0].Message.Content || len(session.Stage1) != tt.models {
-			t.Errorf("%s: the session is %s", tt.model, data)
-		}
-	}
-}
-
-func TestSDKStream(t *testing.T) {
-	s := start(t, nil, withModels)
-	client := sdk(s, secret)
-	for _, model := range []string{"council", "council/amber"} {
-		for _, usage := range []bool{false, true} {
-			params := question(model, "Why?")
-			if usage {
-				params.StreamOptions.IncludeUsage = openai.Bool(true)
-			}
-			stream := client.Chat.Completions.NewStreaming(t.Context(), params)
-			var sum openai.ChatCompletionAccumulator
-			var chunks []openai.ChatCompletionChunk
-			for stream.Next() {
-				chunk := stream.Current()
-				chunks = append(chunks, chunk)
-				if !sum.AddChunk(chunk) {
-					t.Errorf("%s: a chunk that does not fit: %s", model, chunk.RawJSON())
-				}
-			}
-			if err := stream.Err(); err != nil {
+			_, data = s.call(t, "GET", "/v1/council/"+whole.Council.SessionID, "")
+			var session council.Session
+			if err := json.Unmarshal(data, &session); err != nil {
 				t.Fatal(err)
 			}
-			last := len(chunks) - 1
-			if usage {
-				total := extension(t, chunks[last-1].RawJSON()).Metadata.Usage.Total
-				if len(chunks[last].Choices) != 0 || sum.Usage.PromptTokens != *total.InputTokens || sum.Usage.CompletionTokens != *total.OutputTokens || *total.InputTokens == 0 {
-					t.Errorf("%s: usage %+v, the calls' %+v", model, sum.Usage, total)
+			if len(session.Stage1) != tt.models {
+				t.Errorf("%d answers, want %d", len(session.Stage1), tt.models)
+			}
+			if reason := whole.Choices[0].FinishReason; reason == nil || *reason != tt.finish {
+				t.Errorf("the finish reason is %v, want %s", reason, tt.finish)
+			}
+			if text := whole.Choices[0].Message.Content; text == "" || text != session.Answer {
+				t.Errorf("the answer is %q, that of the session %q", text, session.Answer)
+			}
+			want := &httpapi.ChatCouncil{
+				SessionID: session.ID, Status: session.Status, Persisted: session.Persisted, Degradation: session.Degradation,
+				Metadata: session.Metadata,
+			}
+			if diff := cmp.Diff(want, whole.Council); diff != "" {
+				t.Error(diff)
+			}
+			if session.Metadata.Seed != 5 {
+				t.Errorf("the seed is %d", session.Metadata.Seed)
+			}
+
+			_, stream := s.chat(t, tt.model, `,"stream":true,"stream_options":{"include_usage":true}`)
+			var text strings.Builder
+			var chunks []httpapi.Chat
+			for block := range strings.SplitSeq(string(stream), "\n\n") {
+				var chunk httpapi.Chat
+				if data, ok := strings.CutPrefix(block, "data: {"); ok {
+					if err := json.Unmarshal([]byte("{"+data), &chunk); err != nil {
+						t.Fatal(err)
+					}
+					chunks = append(chunks, chunk)
 				}
-				last--
-			} else if sum.Usage.TotalTokens != 0 {
-				t.Errorf("%s: usage that nobody asked for: %+v", model, sum.Usage)
+				if len(chunk.Choices) > 0 && chunk.Choices[0].Delta.Content != nil {
+					text.WriteString(*chunk.Choices[0].Delta.Content)
+				}
 			}
-			x := extension(t, chunks[last].RawJSON())
-			_, data := s.call(t, "GET", "/v1/council/"+x.SessionID, "", "Authorization", "Bearer "+secret)
-			var session council.Session
-			if err := json.Unmarshal(data, &session); err != nil || sum.Choices[0].Message.Content != session.Answer || session.Answer == "" {
-				t.Errorf("%s: the stream adds up to %q, the session is %s", model, sum.Choices[0].Message.Content, data)
+			end, usage := chunks[len(chunks)-2], chunks[len(chunks)-1]
+			if end.Council == nil || end.Council.Status != council.StatusComplete {
+				t.Fatalf("the last chunk is %+v", end)
 			}
-			if len(chunks) < 5 || chunks[0].Choices[0].Delta.Role != "assistant" || chunks[last].Choices[0].FinishReason != "stop" || x.Status != council.StatusComplete {
-				t.Errorf("%s: %d chunks, the last %s", model, len(chunks), chunks[last].RawJSON())
+			if reason := end.Choices[0].FinishReason; reason == nil || *reason != tt.finish {
+				t.Errorf("the finish reason of the stream is %v, want %s", reason, tt.finish)
 			}
-		}
+			total := end.Council.Metadata.Usage.Total
+			wantUsage := &httpapi.ChatUsage{
+				PromptTokens: *total.InputTokens, CompletionTokens: *total.OutputTokens,
+				TotalTokens: *total.InputTokens + *total.OutputTokens,
+			}
+			if diff := cmp.Diff(wantUsage, usage.Usage); diff != "" {
+				t.Error(diff)
+			}
+			_, data = s.call(t, "GET", "/v1/council/"+end.Council.SessionID, "")
+			if err := json.Unmarshal(data, &session); err != nil {
+				t.Fatal(err)
+			}
+			if text.String() == "" || text.String() != session.Answer {
+				t.Errorf("the stream adds up to %q, the answer is %q", text.String(), session.Answer)
+			}
+		})
 	}
-	// Progress is in comments, which clients do not see.
-	_, data := s.call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"user","content":"x"}],"stream":true}`, "Authorization", "Bearer "+secret)
+}
+
+// Progress is in comments, which clients do not show.
+func TestChatComments(t *testing.T) {
+	_, stream := start(t, nil).chat(t, "council", `,"stream":true`)
 	for _, part := range []string{": stage1.answer amber\n\n", ": stage2.ballot cedar\n\n", "data: [DONE]\n\n"} {
-		if strings.Count(string(data), part) != 1 {
-			t.Errorf("%q is missing: %s", part, data)
+		if strings.Count(string(stream), part) != 1 {
+			t.Errorf("%q is missing: %s", part, stream)
 		}
 	}
 }
 
-func TestSDKErrors(t *testing.T) {
-	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}
-	s := start(t, []simllm.Model{down}, withModels)
-	client := sdk(s, secret)
+func TestChatErrors(t *testing.T) {
+	s := start(t, []simllm.Model{{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}}})
 	tests := []struct {
-		name   string
-		change func(*openai.ChatCompletionNewParams)
-		status int
-		code   string
-		param  string
+		model, fields string
+		status        int
+		kind, code    string
+		param         string
 	}{
-		{"another model", func(p *openai.ChatCompletionNewParams) { p.Model = "gpt-5" }, 404, "not_found", "model"},
-		{"a member that may not be named", func(p *openai.ChatCompletionNewParams) { p.Model = "council/gpt-5" }, 403, "forbidden", "models[0]"},
-		{"no member", func(p *openai.ChatCompletionNewParams) { p.Model = "council/" }, 403, "forbidden", "models[0]"},
-		{"two answers", func(p *openai.ChatCompletionNewParams) { p.N = openai.Int(2) }, 422, "invalid", "n"},
-		{"tools", func(p *openai.ChatCompletionNewParams) {
-			p.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{Name: "f"})}
-		}, 422, "invalid", "tools"},
-		{"JSON", func(p *openai.ChatCompletionNewParams) {
-			p.ResponseFormat.OfJSONObject = &openai.ResponseFormatJSONObjectParam{}
-		}, 422, "invalid", "response_format"},
-		{"a stop word", func(p *openai.ChatCompletionNewParams) { p.Stop.OfString = openai.String("x") }, 422, "invalid", "stop"},
-		{"token probabilities", func(p *openai.ChatCompletionNewParams) { p.Logprobs = openai.Bool(true) }, 422, "invalid", "logprobs"},
-		{"an image", func(p *openai.ChatCompletionNewParams) {
-			p.Messages = []openai.ChatCompletionMessageParamUnion{openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:"})})}
-		}, 422, "invalid", "messages[0].content[0]"},
-		{"no message", func(p *openai.ChatCompletionNewParams) { p.Messages = []openai.ChatCompletionMessageParamUnion{} }, 422, "invalid", "messages"},
-		{"a tool's message", func(p *openai.ChatCompletionNewParams) { p.Messages = append(p.Messages, openai.ToolMessage("x", "y")) }, 422, "invalid", "messages[1].role"},
-		{"no quorum", func(p *openai.ChatCompletionNewParams) { p.Model = "council/down,down" }, 502, "no_quorum", "down"},
+		{"gpt-5", "", 404, "invalid_request_error", "not_found", "model"},
+		{"gpt-5", `,"n":2`, 422, "invalid_request_error", "invalid", "n"},
+		{"council/gpt-5", "", 403, "invalid_request_error", "forbidden", "models[0]"},
+		{"council/", "", 403, "invalid_request_error", "forbidden", "models[0]"},
+		{"council", `,"tools":[{"type":"function"}]`, 422, "invalid_request_error", "invalid", "tools"},
+		{"council", `,"functions":[{"name":"f"}]`, 422, "invalid_request_error", "invalid", "functions"},
+		{"council", `,"response_format":{"type":"json_object"}`, 422, "invalid_request_error", "invalid", "response_format"},
+		{"council", `,"stop":"x"`, 422, "invalid_request_error", "invalid", "stop"},
+		{"council", `,"logprobs":true`, 422, "invalid_request_error", "invalid", "logprobs"},
+		{"council", `,"audio":{"voice":"x"}`, 422, "invalid_request_error", "invalid", "audio"},
+		{"council", `,"web_search_options":{"a":1}`, 422, "invalid_request_error", "invalid", "web_search_options"},
+		{"council/down,down", "", 502, "server_error", "no_quorum", "down"},
 	}
 	for _, tt := range tests {
-		params := question("council", "Why?")
-		tt.change(&params)
-		_, err := client.Chat.Completions.New(t.Context(), params)
-		e, ok := errors.AsType[*openai.Error](err)
-		if !ok || e.StatusCode != tt.status || e.Code != tt.code || e.Param != tt.param || e.Message == "" {
-			t.Errorf("%s: got %v", tt.name, err)
-		}
+		t.Run(tt.model+tt.fields, func(t *testing.T) {
+			resp, data := s.chat(t, tt.model, tt.fields)
+			if resp.StatusCode != tt.status {
+				t.Errorf("the status is %d, want %d", resp.StatusCode, tt.status)
+			}
+			var got httpapi.ChatError
+			if err := json.Unmarshal(data, &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.Error.Type != tt.kind {
+				t.Errorf("the type is %q, want %q", got.Error.Type, tt.kind)
+			}
+			if string(got.Error.Code) != tt.code {
+				t.Errorf("the code is %q, want %q", got.Error.Code, tt.code)
+			}
+			if got.Error.Param == nil || *got.Error.Param != tt.param {
+				t.Errorf("the parameter is %v, want %q", got.Error.Param, tt.param)
+			}
+			if got.Error.Message == "" {
+				t.Error("there is no message")
+			}
+		})
 	}
-	_, err := new(sdk(s, "wrong")).Models.List(t.Context())
-	if e, ok := errors.AsType[*openai.Error](err); !ok || e.StatusCode != 401 || e.Type != "invalid_request_error" {
-		t.Errorf("a wrong token: %v", err)
+	_, data := s.call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[]}`)
+	if !strings.Contains(string(data), `"param":"messages"`) {
+		t.Errorf("no message: %s", data)
 	}
-	stream := client.Chat.Completions.NewStreaming(t.Context(), question("council/down,down", "Why?"))
-	for stream.Next() {
-		if chunk := stream.Current(); chunk.Choices[0].Delta.Content != "" {
-			t.Errorf("got %s", chunk.RawJSON())
-		}
+	_, data = s.call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"tool","content":"x"}]}`)
+	if !strings.Contains(string(data), `"param":"messages[0].role"`) {
+		t.Errorf("a tool's message: %s", data)
 	}
-	if err := stream.Err(); err == nil || !strings.Contains(err.Error(), "no_quorum") {
-		t.Errorf("a stream without a quorum: %v", err)
+	const developer = `{"model":"council","n":2,"messages":[{"role":"developer","content":"Be brief."},{"role":"user","content":"x"}]}`
+	if _, data = s.call(t, "POST", "/v1/chat/completions", developer); strings.Contains(string(data), "role") {
+		t.Errorf("a developer's message: %s", data)
 	}
 }
 
-// A chairman lost in the middle of the answer ends the stream with an error. The
-// session goes on to its whole answer.
-func TestSDKLostChairman(t *testing.T) {
-	lost := simllm.Model{Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}}}
-	s := start(t, []simllm.Model{lost}, withModels, func(_ *httpapi.Options, p *pipeline.Options) { p.Chairman = "lost" })
-	client := sdk(s, secret)
-	stream := client.Chat.Completions.NewStreaming(t.Context(), question("council", "Why?"))
-	var id string
-	for stream.Next() {
-		id = strings.TrimPrefix(stream.Current().ID, "chatcmpl-")
+// A chairman that is lost in the middle of the answer ends the stream with an error.
+// The session goes on to its whole answer.
+func TestLostChairman(t *testing.T) {
+	lost := simllm.Model{
+		Name: "lost", Faults: []simllm.Fault{{Kind: simllm.StreamError, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}},
 	}
-	if err := stream.Err(); err == nil || !strings.Contains(err.Error(), id) {
-		t.Errorf("the stream ends with %v", err)
+	s := start(t, []simllm.Model{lost}, func(_ *httpapi.Options, p *pipeline.Options) { p.Chairman = "lost" })
+	_, stream := s.chat(t, "council", `,"stream":true`)
+	_, rest, _ := strings.Cut(string(stream), `GET /v1/council/`)
+	id, _, _ := strings.Cut(rest, ";")
+	if !strings.HasSuffix(string(stream), "}}\n\n") || id == "" {
+		t.Fatalf("the stream ends with %s", stream[max(0, len(stream)-500):])
 	}
-	_ = stream.Close()
-	auth := []string{"Authorization", "Bearer " + secret}
-	s.watch(t, id, auth...)
-	_, data := s.call(t, "GET", "/v1/council/"+id, "", auth...)
+	s.watch(t, id)
+	_, data := s.call(t, "GET", "/v1/council/"+id, "")
 	var session council.Session
-	if err := json.Unmarshal(data, &session); err != nil || session.Status != council.StatusDegraded || session.Answer == "" || session.Stage3.Status != council.OutcomeFallback {
-		t.Errorf("the session is %s", data)
+	if err := json.Unmarshal(data, &session); err != nil {
+		t.Fatal(err)
 	}
-}
-
-func TestSDKAbort(t *testing.T) {
-	m, asked, release := waiting(t)
-	defer release()
-	s := start(t, []simllm.Model{m}, withModels)
-	client := sdk(s, secret)
-	for _, streamed := range []bool{false, true} {
-		ctx, abort := context.WithCancel(t.Context())
-		go func() {
-			<-asked
-			abort()
-		}()
-		if streamed {
-			stream := client.Chat.Completions.NewStreaming(ctx, question("council/waiting,amber", "Why?"))
-			for stream.Next() {
-				continue
-			}
-			if stream.Err() == nil {
-				t.Error("a stream that was left has an end")
-			}
-		} else if _, err := client.Chat.Completions.New(ctx, question("council/waiting,amber", "Why?")); !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v", err)
-		}
+	if session.Status != council.StatusDegraded {
+		t.Errorf("the status is %s", session.Status)
 	}
-	auth := []string{"Authorization", "Bearer " + secret}
-	_, data := s.call(t, "GET", "/v1/council", "", auth...)
-	var list httpapi.SessionList
-	if err := json.Unmarshal(data, &list); err != nil || len(list.Sessions) != 2 {
-		t.Fatalf("%s: %v", data, err)
+	if session.Answer == "" {
+		t.Error("there is no answer")
 	}
-	for _, summary := range list.Sessions {
-		events := parse(t, s.watch(t, summary.ID, auth...))
-		if !slices.ContainsFunc(events, func(e event) bool {
-			return e.name == council.EventFailed && strings.Contains(e.data, `"code":"cancelled"`)
-		}) {
-			t.Errorf("the session goes on: %+v", events)
-		}
+	if session.Stage3 == nil || session.Stage3.Status != council.OutcomeFallback {
+		t.Errorf("stage 3 is %+v", session.Stage3)
 	}
 }

@@ -18,7 +18,10 @@ import (
 // change.
 func TestPage(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret} })
-	types := map[string]string{"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+	types := map[string]string{
+		"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8",
+		"svg": "image/svg+xml",
+	}
 	served := 0
 	err := fs.WalkDir(web.Files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -55,9 +58,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("served %d files, %v", served, err)
 	}
 	for _, path := range []string{"/assets/", "/assets/none.js", "/assets/../web.go", "/assets/..%2findex.html", "/index.html"} {
-		if resp, p := s.askForProblem(t, "GET", path, ""); resp.StatusCode != http.StatusNotFound || p.Code != string(council.CodeNotFound) {
-			t.Errorf("%s: %s", path, resp.Status)
-		}
+		s.mustFail(t, http.StatusNotFound, council.CodeNotFound, "GET", path, "")
 	}
 }
 

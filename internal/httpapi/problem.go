@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,78 +18,57 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Problem is an RFC 9457 problem document.
-type Problem struct {
-	Type      string               `json:"type"`
-	Title     string               `json:"title"`
-	Status    int                  `json:"status"`
-	Detail    string               `json:"detail"`
-	Code      council.Code         `json:"code"`
-	Errors    []council.FieldError `json:"errors"`
-	RequestID string               `json:"request_id"`
-	SessionID string               `json:"session_id,omitempty"`
+// meaning is what a code is in HTTP.
+type meaning struct {
+	status int
+	title  string
 }
 
-// meaning maps each code to its HTTP status and title. It is the only such table.
-func meaning(code council.Code) (status int, title string) {
-	switch code {
-	case council.CodeMalformed:
-		return http.StatusBadRequest, "The request cannot be read"
-	case council.CodeUnauthorized:
-		return http.StatusUnauthorized, "A valid token is needed"
-	case council.CodeForbidden:
-		return http.StatusForbidden, "Not allowed"
-	case council.CodeNotFound:
-		return http.StatusNotFound, "Nothing here"
-	case council.CodeMethodNotAllowed:
-		return http.StatusMethodNotAllowed, "Wrong method"
-	case council.CodeTooSlow:
-		return http.StatusRequestTimeout, "The body came too slowly"
-	case council.CodeConflict:
-		return http.StatusConflict, "In conflict with what is there"
-	case council.CodeTooLarge:
-		return http.StatusRequestEntityTooLarge, "The body is too large"
-	case council.CodeUnsupportedMediaType:
-		return http.StatusUnsupportedMediaType, "Wrong media type"
-	case council.CodeInvalid:
-		return http.StatusUnprocessableEntity, "The request is not valid"
-	case council.CodeOverLimit:
-		return http.StatusTooManyRequests, "Over a limit"
-	case council.CodeNoQuorum:
-		return http.StatusBadGateway, "Too few members answered"
-	case council.CodePartialRefused:
-		return http.StatusBadGateway, "The result is degraded"
-	case council.CodeUnavailable:
-		return http.StatusServiceUnavailable, "Not now"
-	case council.CodeCancelled:
-		return http.StatusServiceUnavailable, "The session was cancelled"
-	case council.CodeDeadline:
-		return http.StatusGatewayTimeout, "Out of time"
-	case council.CodeInternal:
+// meaningOf returns what a code is in HTTP. It is the only such table.
+func meaningOf(code council.Code) meaning {
+	table := map[council.Code]meaning{
+		council.CodeMalformed:            {http.StatusBadRequest, "The request cannot be read"},
+		council.CodeUnauthorized:         {http.StatusUnauthorized, "A valid token is needed"},
+		council.CodeForbidden:            {http.StatusForbidden, "Not allowed"},
+		council.CodeNotFound:             {http.StatusNotFound, "Nothing here"},
+		council.CodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "Wrong method"},
+		council.CodeTooSlow:              {http.StatusRequestTimeout, "The body came too slowly"},
+		council.CodeConflict:             {http.StatusConflict, "In conflict with what is there"},
+		council.CodeTooLarge:             {http.StatusRequestEntityTooLarge, "The body is too large"},
+		council.CodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "Wrong media type"},
+		council.CodeInvalid:              {http.StatusUnprocessableEntity, "The request is not valid"},
+		council.CodeOverLimit:            {http.StatusTooManyRequests, "Over a limit"},
+		council.CodeNoQuorum:             {http.StatusBadGateway, "Too few members answered"},
+		council.CodePartialRefused:       {http.StatusBadGateway, "The result is degraded"},
+		council.CodeUnavailable:          {http.StatusServiceUnavailable, "Not now"},
+		council.CodeCancelled:            {http.StatusServiceUnavailable, "The session was cancelled"},
+		council.CodeDeadline:             {http.StatusGatewayTimeout, "Out of time"},
 	}
-	return http.StatusInternalServerError, "Internal error"
+	return cmp.Or(table[code], meaning{http.StatusInternalServerError, "Internal error"})
 }
 
-// coded returns err as what it means to a caller. One that carries no code is a
-// defect: its text is for the log only.
+// coded returns err as its caller may see it. An error without a code is a defect of
+// councild: its text is for the log only.
 func coded(err error) *council.Error {
 	if e, ok := errors.AsType[*council.Error](err); ok {
 		return e
 	}
-	return &council.Error{Code: council.CodeInternal, Detail: "something went wrong inside councild; the log tells more under this request_id", Cause: err}
+	return &council.Error{
+		Code: council.CodeInternal, Detail: "something went wrong inside councild; the log tells more under this request_id", Cause: err,
+	}
 }
 
 const (
 	// maxNamed is the most problems that an error answer names.
 	maxNamed = 20
-	// maxText is the most bytes of one text in an error answer, and shortText of one
-	// where all together have more than maxTexts. JSON takes at most six bytes for
-	// one: with them an answer has less than 64 KiB.
+	// maxText is the most bytes of one text in an error answer, or shortText where all
+	// texts together have more than maxTexts. JSON takes at most six bytes for one, so
+	// that an answer has less than 64 KiB.
 	maxText, shortText, maxTexts = 1 << 10, 150, 10_000
 )
 
-// bounded returns an error as an answer may show it, however long the texts are
-// that the caller sent.
+// bounded returns an error with texts of bounded length: some repeat what the caller
+// sent.
 func bounded(e *council.Error) *council.Error {
 	b := *e
 	b.Fields = slices.Clone(e.Fields[:min(len(e.Fields), maxNamed)])
@@ -124,11 +104,11 @@ func shorten(text string, limit int) string {
 }
 
 // problem returns the document of an error.
-func problem(ctx context.Context, e *council.Error) Problem {
+func problem(ctx context.Context, e *council.Error) council.Problem {
 	e = bounded(e)
-	status, title := meaning(e.Code)
-	p := Problem{
-		Type: "urn:councild:problem:" + string(e.Code), Title: title, Status: status, Detail: e.Detail, Code: e.Code,
+	m := meaningOf(e.Code)
+	p := council.Problem{
+		Type: "urn:councild:problem:" + string(e.Code), Title: m.title, Status: m.status, Detail: e.Detail, Code: e.Code,
 		Errors: e.Fields, RequestID: council.RequestID(ctx), SessionID: e.SessionID,
 	}
 	if p.Errors == nil {
@@ -141,9 +121,10 @@ func problem(ctx context.Context, e *council.Error) Problem {
 func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	e := coded(err)
 	p := problem(r.Context(), e)
-	if p.Status >= 500 && e.Code != council.CodeUnavailable { // refusing is no failure, and under overload there are many
+	// A refusal is no failure, and under overload there are many.
+	if p.Status >= http.StatusInternalServerError && e.Code != council.CodeUnavailable {
 		level := slog.LevelError
-		if e.Code == council.CodeCancelled || gone(r) { // somebody wanted it so
+		if e.Code == council.CodeCancelled || clientGone(r) {
 			level = slog.LevelInfo
 		}
 		a.o.Log.Log(r.Context(), level, "request failed", "code", e.Code, "error", e, "session_id", e.SessionID)
@@ -168,7 +149,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	return write(w, status, "application/json", v)
 }
 
-// write encodes v to a buffer first: once a status is out it cannot be taken back.
+// write encodes v to a buffer first: a status that was sent cannot be taken back.
 func write(w http.ResponseWriter, status int, media string, v any) error {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -183,10 +164,10 @@ func write(w http.ResponseWriter, status int, media string, v any) error {
 // responseTimeout is how long a client may take to read a response.
 const responseTimeout = time.Minute
 
-// send writes a whole response. An error means that the client is gone, or does
-// not read, and nobody is left to tell.
+// send writes a whole response. It ignores errors: they mean that the client is gone
+// or does not read.
 func send(w http.ResponseWriter, status int, media string, body []byte) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(responseTimeout)) // else the server's own stands
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(responseTimeout)) // Otherwise the server's own holds.
 	w.Header().Set("Content-Type", media)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)

@@ -1,9 +1,7 @@
 package httpapi
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"maps"
 	"mime"
 	"net/http"
@@ -12,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/render"
 )
 
 // maxReports is the most reports and leaderboards that are computed at once: each
@@ -38,7 +38,7 @@ func (a *API) boundReports(next http.Handler) http.Handler {
 // biasReport is GET /v1/bias-report.
 func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r, "sessions", "days", "since", "until", "reviewer", "model", "config_version", "format")
-	query := ReportQuery{
+	query := bias.Query{
 		Sessions: p.count("sessions"), Days: p.count("days"), Since: p.time("since"), Until: p.time("until"),
 		Reviewer: p.get("reviewer"), Model: p.get("model"), ConfigVersion: p.get("config_version"),
 	}
@@ -52,13 +52,13 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	}
 	switch format {
 	case "text":
-		return render(w, format, func(w io.Writer) error { return report.WriteText(w, true) })
+		return sendForm(w, format, render.Text(report, true, a.o.Settings))
 	case "csv":
-		return render(w, format, report.WriteCSV)
+		return sendForm(w, format, render.CSV(report))
 	case "html":
 		// The page brings its own style, and neither needs nor gets anything else.
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
-		return render(w, format, report.WriteHTML)
+		return sendForm(w, format, render.HTML(report))
 	default:
 		return writeJSON(w, http.StatusOK, report)
 	}
@@ -67,7 +67,7 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 // leaderboard is GET /v1/leaderboard.
 func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r, "sessions", "days", "category", "format")
-	query := LeaderboardQuery{Sessions: p.count("sessions"), Days: p.count("days"), Category: p.category("category")}
+	query := bias.Query{Sessions: p.count("sessions"), Days: p.count("days"), Category: p.category("category")}
 	format := p.format("json", "text")
 	if err := p.err(); err != nil {
 		return err
@@ -77,21 +77,19 @@ func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if format == "text" {
-		return render(w, format, board.WriteText)
+		return sendForm(w, format, render.Leaderboard(board, a.o.Settings))
 	}
 	return writeJSON(w, http.StatusOK, board)
 }
 
 // mediaTypes are the media types of the forms a report has.
-var mediaTypes = map[string]string{"json": "application/json", "text": "text/plain", "csv": "text/csv", "html": "text/html"} //nolint:gochecknoglobals // a constant table
+var mediaTypes = map[string]string{
+	"json": "application/json", "text": "text/plain", "csv": "text/csv", "html": "text/html",
+} //nolint:gochecknoglobals // a constant table
 
-// render sends what write writes, whole or not at all.
-func render(w http.ResponseWriter, format string, write func(io.Writer) error) error {
-	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		return err
-	}
-	send(w, http.StatusOK, mediaTypes[format]+"; charset=utf-8", b.Bytes())
+// sendForm sends a report or a leaderboard in a form other than JSON.
+func sendForm(w http.ResponseWriter, format string, body []byte) error {
+	send(w, http.StatusOK, mediaTypes[format]+"; charset=utf-8", body)
 	return nil
 }
 

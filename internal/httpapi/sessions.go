@@ -15,7 +15,7 @@ var errDeleted = errors.New("cancelled by DELETE")
 
 // SessionList is the body of GET /v1/council.
 type SessionList struct {
-	Sessions []sessions.Summary `json:"sessions"` // the newest first
+	Sessions []council.Summary `json:"sessions"` // the newest first
 }
 
 // listSessions is GET /v1/council.
@@ -29,6 +29,11 @@ func (a *API) session(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	return sendSession(w, s)
+}
+
+// sendSession sends a session as far as it is known.
+func sendSession(w http.ResponseWriter, s *sessions.Session) error {
 	body, err := s.JSON()
 	if err != nil {
 		return fmt.Errorf("encoding the session: %w", err)
@@ -45,7 +50,10 @@ func (a *API) cancelSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	summary := s.Summary()
 	if summary.Status != council.StatusRunning {
-		return &council.Error{Code: council.CodeConflict, SessionID: summary.ID, Detail: "the session is over, with status " + string(summary.Status) + "; there is nothing to cancel"}
+		return &council.Error{
+			Code: council.CodeConflict, SessionID: summary.ID,
+			Detail: fmt.Sprintf("the session is over, with status %s; there is nothing to cancel", summary.Status),
+		}
 	}
 	s.Cancel(errDeleted)
 	return writeJSON(w, http.StatusAccepted, summary)
@@ -57,8 +65,8 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_, count, more := s.Since(0)
-	seen := 0
+	entries, more := s.Entries(0)
+	seen, count := 0, len(entries)
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
 		if seen, err = strconv.Atoi(last); err != nil || seen < 0 || seen > count {
 			return &council.Error{Code: council.CodeInvalid, Detail: "the header Last-Event-ID is not valid", Fields: []council.FieldError{{
@@ -67,11 +75,11 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 			}}}
 		}
 	}
-	if seen == count && more == nil { // to an EventSource this says: do not come again
+	if seen == count && more == nil { // This status tells an EventSource not to connect again.
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	a.stream(w, r, s, seen, func(events []byte) ([]byte, bool) { return events, false })
+	a.streamEntries(w, r, s, seen)
 	return nil
 }
 
@@ -81,5 +89,8 @@ func (a *API) find(r *http.Request) (*sessions.Session, error) {
 	if s := a.sessions.Get(a.owner(r), id); s != nil {
 		return s, nil
 	}
-	return nil, &council.Error{Code: council.CodeNotFound, Detail: fmt.Sprintf("there is no session %q of this token; GET /v1/council lists those that are kept", id)}
+	return nil, &council.Error{
+		Code:   council.CodeNotFound,
+		Detail: fmt.Sprintf("there is no session %q of this token; GET /v1/council lists those that are kept", id),
+	}
 }

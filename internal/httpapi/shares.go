@@ -2,20 +2,20 @@ package httpapi
 
 import "sync"
 
-// shares are places that callers share: whoever takes many leaves some for the
-// others. A caller gets a place only while it holds fewer than are free: the first
-// takes half of them, the next half of what is left, and so on. They are made by
-// newShares.
+// shares are places that callers share: a caller that takes many leaves some for the
+// others. A caller gets a place only while it holds fewer than are free, so that the
+// first caller takes half of them, the next one half of the rest, and so on.
+// newShares makes them.
 type shares struct {
 	mu   sync.Mutex // guards all below
 	free int
-	held map[any]int // by caller; who holds none is not in it
+	held map[any]int // places by caller, without callers that hold none
 }
 
 func newShares(places int) *shares { return &shares{free: places, held: map[any]int{}} }
 
-// take gives a caller a place, which release gives back, or says that there is
-// none for it.
+// take gives a caller a place, which release gives back. ok is false when there is no
+// place for this caller.
 func (s *shares) take(caller any) (release func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,28 +1,54 @@
 package httpapi
 
 import (
+	"bufio"
 	"io"
 	"net/http"
+	"strconv"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
 )
 
 const (
-	// heartbeat is the time after which a comment keeps proxies from cutting a
-	// silent line.
+	// heartbeat is the time after which a comment keeps proxies from closing a
+	// silent connection.
 	heartbeat = 15 * time.Second
 	// writeTimeout is the time that a client has for taking maxWrite bytes before
-	// it is cut off. Nothing is kept for it meanwhile: it reads the session's log.
+	// its connection is closed. Nothing is kept for it meanwhile: it reads the
+	// session's log.
 	writeTimeout = 30 * time.Second
 	maxWrite     = 64 << 10
 )
 
-// stream sends what encode makes of the events of a session, behind the first seen
-// ones, until the session or the stream is over, or the client is gone or does not
-// read. encode is called with no events too. A panic ends the connection: what has
-// been sent cannot become an error document.
-func (a *API) stream(w http.ResponseWriter, r *http.Request, s *sessions.Session, seen int, encode func(events []byte) (out []byte, over bool)) {
+// streamEntries sends the entries of a session behind the first seen ones as
+// server-sent events. The id of an event is the number of its entry, from 1.
+func (a *API) streamEntries(w http.ResponseWriter, r *http.Request, s *sessions.Session, seen int) {
+	a.stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
+		entries, more := s.Entries(seen)
+		for _, e := range entries {
+			seen++
+			writeEntry(out, seen, e)
+		}
+		return more
+	})
+}
+
+// writeEntry writes the entry with a number as an event. An error stays in out.
+func writeEntry(out *bufio.Writer, number int, e council.Entry) {
+	head := strconv.AppendInt(append(out.AvailableBuffer(), "id: "...), int64(number), 10)
+	head = append(append(append(head, "\nevent: "...), e.Type...), "\ndata: "...)
+	_, _ = out.Write(head)
+	_, _ = out.Write(e.Data)
+	_, _ = out.WriteString("\n\n")
+}
+
+// stream calls send, which writes what there is to be sent, again each time that
+// the channel it returned is closed. It ends when that channel is nil, or when the
+// client is gone or does not read. A panic ends the connection: what has been sent
+// cannot become an error document.
+func (a *API) stream(w http.ResponseWriter, r *http.Request, send func(out *bufio.Writer) (more <-chan struct{})) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
@@ -34,55 +60,61 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, s *sessions.Session
 		}
 	}()
 	w.WriteHeader(http.StatusOK)
-	writer := newEventWriter(w)
+	paced := &pacedWriter{w: w, controller: http.NewResponseController(w)}
 	comment := time.NewTimer(heartbeat)
 	defer comment.Stop()
 	for {
-		events, count, more := s.Since(seen)
-		out, over := encode(events)
-		if writer.write(out) != nil || over || more == nil {
+		out := a.buffers.Get().(*bufio.Writer)
+		out.Reset(paced)
+		more := send(out)
+		_ = out.Flush() // The next flush has the same error.
+		out.Reset(nil)
+		a.buffers.Put(out)
+		if paced.flush() != nil || more == nil {
 			return
 		}
-		seen = count
 		comment.Reset(heartbeat)
 		select {
 		case <-more:
 		case <-comment.C:
-			if writer.write([]byte(":\n\n")) != nil {
-				return
-			}
+			_, _ = paced.Write([]byte(":\n\n"))
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// eventWriter sends what it is given at once, in pieces that a client must take in
-// time.
-type eventWriter struct {
+// pacedWriter writes to a client that has writeTimeout for taking each maxWrite
+// bytes. After an error it writes nothing more.
+type pacedWriter struct {
 	w          io.Writer
 	controller *http.ResponseController
+	left       int // bytes that may be written until the deadline that is set; 0: none is set
+	err        error
 }
 
-func newEventWriter(w http.ResponseWriter) eventWriter {
-	return eventWriter{w, http.NewResponseController(w)}
-}
-
-// write sends events; none of them still sends the headers.
-func (e eventWriter) write(events []byte) error {
-	for {
-		piece := events[:min(len(events), maxWrite)]
-		if err := e.controller.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-			return err
+// Write implements io.Writer. What it wrote may lie in buffers until the next flush.
+func (p *pacedWriter) Write(data []byte) (int, error) {
+	rest := data
+	for len(rest) > 0 && p.err == nil {
+		if p.left == 0 {
+			p.left, p.err = maxWrite, p.controller.SetWriteDeadline(time.Now().Add(writeTimeout))
+			continue
 		}
-		if _, err := e.w.Write(piece); err != nil {
-			return err
-		}
-		if err := e.controller.Flush(); err != nil {
-			return err
-		}
-		if events = events[len(piece):]; len(events) == 0 {
-			return nil
+		n := min(len(rest), p.left)
+		_, p.err = p.w.Write(rest[:n])
+		rest, p.left = rest[n:], p.left-n
+		if p.left == 0 {
+			_ = p.flush() // The error is kept.
 		}
 	}
+	return len(data) - len(rest), p.err
+}
+
+// flush sends what was written. Without anything it still sends the headers.
+func (p *pacedWriter) flush() error {
+	if p.left = 0; p.err == nil {
+		p.err = p.controller.Flush()
+	}
+	return p.err
 }

@@ -4,7 +4,8 @@
 // the quorum, and builds the Session and its records. Every front door calls
 // these two.
 //
-// It leaves HTTP to httpapi and the calls themselves to a council.Completer.
+// It leaves HTTP to httpapi, the calls themselves to a council.Completer, and how
+// records are stored to a Recorder.
 package pipeline
 
 import (
@@ -18,6 +19,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/google/uuid"
 )
@@ -33,7 +35,7 @@ type Recorder interface {
 type Options struct {
 	Completer council.Completer
 	Recorder  Recorder         // nil: no records are kept
-	Observer  council.Observer // of every session; nil: nobody
+	Observer  council.Observer // of every session; nil: none
 	Log       *slog.Logger
 	Version   string               // of councild
 	Settings  council.SettingNames // for messages
@@ -48,7 +50,7 @@ type Options struct {
 	MaxQueryBytes     int64
 	MaxSessionBytes   int64          // what a session may hold: its texts, and prompts on their way; 0: no limit
 	Quorum            int            // 0: more than half of the members
-	StragglerGrace    *time.Duration // how long a stage waits once a quorum is there; nil: for everybody
+	StragglerGrace    *time.Duration // how long a stage waits after a quorum is reached; nil: until its deadline
 
 	Timeout        time.Duration // the most a run may take
 	MaxCostUSD     *float64      // nil: no limit
@@ -63,12 +65,12 @@ type Options struct {
 	SelfReviewRate float64 // share of sessions in which own answers are reviewed, 0 to 1
 	PartialBallots council.PartialPolicy
 
-	ConfigVersion string           // "": the review prompt's version
-	Audit         *bias.Thresholds // nil: no per-session audit
-	Lexicon       bias.Lexicon     // terms by demographic axis; nil: no detector
-	LexiconLimit  float64          // score from which an axis may be flagged, 0 to 1
-	Consent       int              // ADR-018's levels; 0 keeps no records
-	HashSecret    string           // keys query_hash; required for consent 4
+	ConfigVersion string               // "": the review prompt's version
+	Audit         *bias.Thresholds     // nil: no per-session audit
+	Lexicon       disagreement.Lexicon // terms by demographic axis; nil: no detector
+	LexiconLimit  float64              // score from which an axis may be flagged, 0 to 1
+	Consent       int                  // ADR-018's levels; 0 keeps no records
+	HashSecret    string               // keys query_hash; required for consent 4
 
 	// NewID and NewSeed are replaced in tests; nil is the real thing.
 	NewID   func() string
@@ -88,7 +90,10 @@ func (o Options) validate() error {
 	}
 	for _, m := range o.named() {
 		if council.ModelOf(m) != m {
-			errs = append(errs, fmt.Errorf("model %q: \"#\" and a number at the end name a second seat of a model; list the model twice instead", m))
+			errs = append(
+				errs,
+				fmt.Errorf("model %q: \"#\" and a number at the end name a second seat of a model; list the model twice instead", m),
+			)
 		}
 	}
 	if o.Consent == 4 && o.HashSecret == "" {

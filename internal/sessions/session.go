@@ -1,9 +1,7 @@
 package sessions
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,27 +10,20 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Start is what a session starts from. Plan is required, Owner as far as there
-// are tokens.
+// Start is what a session starts from. Plan is required. Owner is required where
+// tokens are.
 type Start struct {
 	Plan  council.Plan
 	Owner Owner
-	// Key is the owner's idempotency key, "" for none, and Digest stands for the
-	// request that it was given with.
+	// Key is the owner's idempotency key, "" for none. Digest stands for the request
+	// that the key was given with.
 	Key    string
 	Digest [32]byte
-	// Background sessions go on without their client. So does one with a Key: its
-	// owner may send the request again.
+	// Background sessions go on without their client. So does a session with a Key:
+	// its owner may send the request again.
 	Background bool
 	// Cancel ends the run early.
 	Cancel context.CancelCauseFunc
-}
-
-// Summary is a session in a list.
-type Summary struct {
-	ID      string         `json:"session_id"`
-	Status  council.Status `json:"status"`
-	Created time.Time      `json:"created"`
 }
 
 // Session is one session that is kept. It is the council.Observer of its run, and
@@ -46,76 +37,57 @@ type Session struct {
 	store      *Store
 	done       chan struct{} // closed at the end
 
-	mu      sync.Mutex       // guards all below
-	pending []council.Event  // the events that nobody has asked for yet
-	log     bytes.Buffer     // the events before them, as they are sent; never read off
-	encoder *json.Encoder    // onto log
-	ends    []int            // where each ends in log
-	more    chan struct{}    // closed with the next event; nil while nobody waits
-	state   *council.Session // what is known; nil at the end
+	mu      sync.Mutex      // guards all below
+	events  []council.Event // as they were observed; the last one comes from Finish
+	entries []council.Entry // the encoded events, without those that cannot be encoded
+	encoded int             // how many of events are encoded
+	encoder encoder
+	more    chan struct{} // closed with the next event; nil while nobody waits
+	session *council.Session
 	status  council.Status
-	body    []byte // the session at the end, as JSON and a line break
+	body    []byte // the session at its end, encoded
+	last    []byte // the data of the last event, encoded; nil while the session runs
 	failure *council.Error
-	cancel  context.CancelCauseFunc // nil at the end, as all that would keep the run in memory
+	cancel  context.CancelCauseFunc // nil at the end, so that nothing of the run stays in memory
 	ended   time.Time
-	size    int64 // about how many bytes it takes, at the end
+	size    int64 // estimate of the bytes that the session holds at its end
 }
 
-// Observe takes down an event. The last one comes from Finish.
+// Observe appends an event to the log. The last event comes from Finish.
 func (s *Session) Observe(e council.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch data := e.Data.(type) {
 	case council.Started:
-		s.state.Metadata.Versions = data.Versions
+		s.session.Metadata.Versions = data.Versions
 	case council.Answer:
-		s.state.Stage1 = append(s.state.Stage1, data)
+		s.session.Stage1 = append(s.session.Stage1, data)
 	case []council.Answer:
-		s.state.Stage1 = data // in the order of the members
+		s.session.Stage1 = data // in the order of the members
 	case council.Review:
-		s.state.Stage2 = append(s.state.Stage2, data)
+		s.session.Stage2 = append(s.session.Stage2, data)
 	case council.Tally:
-		s.state.Metadata.Tally = data
+		s.session.Metadata.Tally = data
 	case council.Synthesis:
-		s.state.Stage3, s.state.Answer = &data, data.Response
+		s.session.Stage3, s.session.Answer = &data, data.Response
 	}
 	if e.Type != council.EventDone && e.Type != council.EventFailed {
-		s.addLocked(e)
+		s.appendLocked(e)
 	}
 }
 
-func (s *Session) addLocked(e council.Event) {
-	s.pending = append(s.pending, e)
+func (s *Session) appendLocked(e council.Event) {
+	s.events = append(s.events, e)
 	if s.more != nil {
 		close(s.more)
 		s.more = nil
 	}
 }
 
-// encodeLocked brings the log up to date. Most sessions are watched from the start
-// or never: those cost no encoding.
-func (s *Session) encodeLocked() {
-	for _, e := range s.pending {
-		before := s.log.Len()
-		fmt.Fprintf(&s.log, "id: %d\nevent: %s\ndata: ", len(s.ends)+1, e.Type)
-		if body, ok := e.Data.(encoded); ok {
-			s.log.Write(body)
-		} else if encode(s.encoder, e.Data) != nil {
-			s.log.Truncate(before) // Finish finds the same
-			continue
-		}
-		s.log.WriteByte('\n')
-		s.ends = append(s.ends, s.log.Len())
-	}
-	s.pending = nil
-}
-
-// encoded is data of an event that is JSON, with a line break behind it.
-type encoded []byte
-
-// Finish ends a session as its run returned it. Where there is a failure, the log
-// ends with session.failed and problem, and the session may be nil: then what is
-// known of it is kept. An error means that the session has no JSON; it goes on.
+// Finish ends a session as its run returned it. Where there is a failure, problem
+// is its document and the data of the last entry, and the session may be nil: what
+// is known of it is kept then. An error means that the session cannot be encoded.
+// It has not ended then.
 func (s *Session) Finish(session *council.Session, failure *council.Error, problem any) error {
 	err := s.finish(session, failure, problem)
 	if err == nil {
@@ -129,84 +101,109 @@ func (s *Session) finish(session *council.Session, failure *council.Error, probl
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if session == nil {
-		session = s.state
+		session = s.session
 		session.Status = council.StatusFailed
 	}
-	var body bytes.Buffer
-	if err := encode(newEncoder(&body), session); err != nil {
+	body, err := s.encoder.encode(session)
+	if err != nil {
 		return fmt.Errorf("encoding session %s: %w", s.ID, err)
 	}
-	s.body, s.status, s.failure, s.ended, s.state = bytes.Clone(body.Bytes()), session.Status, failure, time.Now(), nil
-	s.cancel = nil
+	last, event := body, council.Event{Type: council.EventDone, Data: session}
 	if failure != nil {
-		s.addLocked(council.Event{Type: council.EventFailed, Data: problem})
-	} else {
-		s.addLocked(council.Event{Type: council.EventDone, Data: encoded(s.body)})
+		event = council.Event{Type: council.EventFailed, Data: failure}
+		if last, err = s.encoder.encode(problem); err != nil {
+			return fmt.Errorf("encoding why session %s failed: %w", s.ID, err)
+		}
 	}
-	if s.log.Len() == 0 { // nobody has watched: about what the log would take
-		s.size = int64(4*len(s.body) + 100*len(s.pending))
+	s.session, s.status, s.failure, s.body, s.last = session, session.Status, failure, body, last
+	s.ended, s.cancel = time.Now(), nil
+	s.appendLocked(event)
+	if s.encoded == 0 { // Nobody has watched: this is about what the entries would take.
+		s.size = int64(4*len(body) + 100*len(s.events))
 		return nil
 	}
 	s.encodeLocked()
-	s.log, s.ends = *bytes.NewBuffer(bytes.Clone(s.log.Bytes())), slices.Clone(s.ends) // no room for more
-	s.size = int64(s.log.Len() + 8*len(s.ends) + len(s.body))
+	s.events, s.entries = slices.Clone(s.events), slices.Clone(s.entries) // without room for more
+	s.size = int64(2*len(body) + 150*len(s.events))                       // as JSON, and as the run returned it
+	for _, e := range s.entries[:len(s.entries)-1] {
+		s.size += int64(len(e.Data))
+	}
 	return nil
 }
 
-// Since returns the events behind the first n as they are sent, how many there
-// are by now, and a channel that is closed with the next one, nil at the end. What
-// it returns is shared by all who ask, and must not be changed.
-func (s *Session) Since(n int) (events []byte, count int, more <-chan struct{}) {
+// encodeLocked brings the entries up to date. Most sessions are watched from the
+// start or never: the latter cost no encoding.
+func (s *Session) encodeLocked() {
+	for _, e := range s.events[s.encoded:] {
+		data, err := s.last, error(nil)
+		if e.Type != council.EventDone && e.Type != council.EventFailed {
+			data, err = s.encoder.encode(e.Data)
+		}
+		if err == nil { // Otherwise Finish reports it.
+			s.entries = append(s.entries, council.Entry{Type: e.Type, Data: data[:len(data)-1]})
+		}
+	}
+	s.encoded = len(s.events)
+}
+
+// Entries returns the entries behind the first n, and a channel that is closed when
+// there are more, nil at the end. What it returns is shared by all callers and must
+// not be changed.
+func (s *Session) Entries(n int) (entries []council.Entry, more <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.encodeLocked()
-	count = len(s.ends)
-	if n < count {
-		start := 0
-		if n > 0 {
-			start = s.ends[n-1]
-		}
-		events = s.log.Bytes()[start:s.log.Len():s.log.Len()]
-	}
-	if s.state == nil {
-		return events, count, nil
+	return s.entries[min(n, len(s.entries)):], s.moreLocked()
+}
+
+// Events is Entries for callers that want the events as they were observed. The two
+// count apart, because an event that cannot be encoded is no entry.
+func (s *Session) Events(n int) (events []council.Event, more <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.events[min(n, len(s.events)):], s.moreLocked()
+}
+
+func (s *Session) moreLocked() <-chan struct{} {
+	if s.last != nil {
+		return nil
 	}
 	if s.more == nil {
 		s.more = make(chan struct{})
 	}
-	return events, count, s.more
+	return s.more
 }
 
 // JSON returns the session as far as it is known, with a line break behind it.
 func (s *Session) JSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state == nil {
-		return s.body, nil
+	if s.last == nil {
+		return s.encoder.encode(s.session)
 	}
-	var body bytes.Buffer
-	err := encode(newEncoder(&body), s.state)
-	return body.Bytes(), err
+	return s.body, nil
 }
 
 // Done returns a channel that is closed at the end.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
-// Failure returns why the session has no result, nil when it has one or runs.
-func (s *Session) Failure() *council.Error {
+// Result returns the session at its end, and why it has no result, nil when it has
+// one. It is for callers that have waited for Done. They must not change the
+// session.
+func (s *Session) Result() (*council.Session, *council.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failure
+	return s.session, s.failure
 }
 
 // Summary returns where the session stands.
-func (s *Session) Summary() Summary {
+func (s *Session) Summary() council.Summary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Summary{ID: s.ID, Status: s.status, Created: s.Created}
+	return council.Summary{ID: s.ID, Status: s.status, Created: s.Created}
 }
 
-// Cancel cancels the run of a session, if it has not ended.
+// Cancel cancels the run of a session that has not ended.
 func (s *Session) Cancel(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +213,7 @@ func (s *Session) Cancel(cause error) {
 }
 
 // Leave says that the client that began the session is gone. The run is cancelled
-// with the cause, if it has not ended, unless it goes on without its client.
+// with the cause, unless it has ended or goes on without its client.
 func (s *Session) Leave(cause error) {
 	if !s.background {
 		s.Cancel(cause)

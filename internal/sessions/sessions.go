@@ -1,17 +1,18 @@
 // Package sessions keeps sessions while they run and for some time afterwards:
 // what is known of each and its log of events, in memory and within limits. It
-// leaves running them to others.
+// leaves running them to the pipeline, and the form in which a client sees a log,
+// such as server-sent events, to the front doors.
 //
-// The log holds each event once, encoded as a server-sent event when it is first
-// asked for: whoever watches a session reads the same bytes. Sessions and idempotency keys belong to the owner that made
-// them.
+// The log of a session is an ordered list. It is read as events, of the types that
+// the run reported, or as entries, whose data is JSON. An event is encoded once,
+// when an entry is first asked for, and all readers share the bytes. Sessions and
+// idempotency keys belong to the owner that made them.
 package sessions
 
 import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -67,9 +68,8 @@ func (st *Store) Add(start Start) (s *Session, added bool) {
 	s = &Session{
 		ID: start.Plan.SessionID, Digest: start.Digest, Created: time.Now().UTC(), key: k, background: start.Background || k.key != "",
 		store: st, done: make(chan struct{}),
-		state: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
+		session: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
 	}
-	s.encoder = newEncoder(&s.log)
 	st.sessions[s.ID] = s
 	if k.key != "" {
 		st.keys[k] = s
@@ -97,14 +97,14 @@ func (st *Store) Find(owner Owner, k string) *Session {
 }
 
 // List returns the owner's sessions, the newest first.
-func (st *Store) List(owner Owner) []Summary {
-	list := []Summary{}
+func (st *Store) List(owner Owner) []council.Summary {
+	list := []council.Summary{}
 	for _, s := range st.all() {
 		if s.key.owner == owner {
 			list = append(list, s.Summary())
 		}
 	}
-	slices.SortFunc(list, func(a, b Summary) int {
+	slices.SortFunc(list, func(a, b council.Summary) int {
 		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(b.ID, a.ID))
 	})
 	return list
@@ -181,19 +181,32 @@ func (st *Store) evictLocked() {
 	}
 }
 
-func newEncoder(w io.Writer) *json.Encoder {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e
+// encoder encodes one value after the other. Its zero value is ready.
+type encoder struct {
+	json *json.Encoder
+	out  []byte // of the value that is being encoded
 }
 
-// encode encodes v. A panic becomes an error: what is encoded comes from a run, and
-// the locks and the goroutine are not the run's.
-func encode(e *json.Encoder, v any) (err error) {
+// encode returns v as JSON with a line break behind it. A panic becomes an error:
+// what is encoded comes from a run, but the locks and the goroutine do not.
+func (e *encoder) encode(v any) (data []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic while encoding: %v", p)
 		}
 	}()
-	return e.Encode(v)
+	if e.json == nil {
+		e.json = json.NewEncoder(e)
+		e.json.SetEscapeHTML(false)
+	}
+	e.out = nil
+	err = e.json.Encode(v)
+	return e.out, err
+}
+
+// Write takes what the json.Encoder made. That writes a value at once, so that data
+// of encode has no room for more.
+func (e *encoder) Write(p []byte) (int, error) {
+	e.out = append(e.out, p...)
+	return len(p), nil
 }

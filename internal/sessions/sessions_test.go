@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"runtime"
 	"strconv"
@@ -52,38 +51,69 @@ func finish(t *testing.T, s *sessions.Session) {
 	}
 }
 
+// entries returns all entries of a session as lines of type and data.
+func entries(s *sessions.Session, behind int) (lines []string) {
+	entries, _ := s.Entries(behind)
+	for _, e := range entries {
+		lines = append(lines, string(e.Type)+" "+string(e.Data))
+	}
+	return lines
+}
+
 func TestLog(t *testing.T) {
 	s := add(t, sessions.New(generous()), "one")
-	if events, count, more := s.Since(0); len(events) != 0 || count != 0 || more == nil {
-		t.Errorf("%d events %s, more %v", count, events, more)
+	if entries, more := s.Entries(0); len(entries) != 0 || more == nil {
+		t.Errorf("%d entries, more %v", len(entries), more)
 	}
-	_, _, more := s.Since(0)
-	s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: "<a>\n\nid: 9"}})
+	_, more := s.Entries(0)
+	delta := council.Event{Type: council.EventDelta, Data: council.Delta{Text: "<a>\n\nid: 9"}}
+	s.Observe(delta)
 	<-more
-	s.Observe(council.Event{Type: council.EventRestart, Data: council.Restart{Model: "m", Reason: council.FailTimeout}})
+	restart := council.Event{Type: council.EventRestart, Data: council.Restart{Model: "m", Reason: council.FailTimeout}}
+	s.Observe(restart)
 	s.Observe(council.Event{Type: council.EventDone, Data: "is left to Finish"})
-	first := "id: 1\nevent: stage3.delta\ndata: {\"text\":\"<a>\\n\\nid: 9\"}\n\n"
-	second := "id: 2\nevent: stage3.restart\ndata: {\"model\":\"m\",\"reason\":\"timeout\"}\n\n"
-	for n, want := range []string{first + second, second, "", ""} {
-		if events, count, _ := s.Since(n); string(events) != want || count != 2 {
-			t.Errorf("since %d: %q", n, events)
+	first, second := `stage3.delta {"text":"<a>\n\nid: 9"}`, `stage3.restart {"model":"m","reason":"timeout"}`
+	for n, want := range [][]string{{first, second}, {second}, nil, nil} {
+		if diff := cmp.Diff(want, entries(s, n)); diff != "" {
+			t.Errorf("behind %d: %s", n, diff)
 		}
 	}
-	_, _, more = s.Since(2)
+	for n, want := range [][]council.Event{{delta, restart}, {restart}, {}, {}} {
+		events, more := s.Events(n)
+		if diff := cmp.Diff(want, events); diff != "" {
+			t.Errorf("behind %d: %s", n, diff)
+		}
+		if more == nil {
+			t.Errorf("behind %d: the session is over", n)
+		}
+	}
+	_, more = s.Entries(2)
+	_, moreEvents := s.Events(2)
 	finish(t, s)
 	<-more
+	<-moreEvents
 	<-s.Done()
 	body, err := s.JSON()
 	if err != nil {
 		t.Fatal(err)
 	}
-	events, count, more := s.Since(2)
-	if want := fmt.Sprintf("id: 3\nevent: session.done\ndata: %s\n", body); string(events) != want || count != 3 || more != nil {
-		t.Errorf("got %q, want %q", events, want)
+	if diff := cmp.Diff([]string{"session.done " + strings.TrimSuffix(string(body), "\n")}, entries(s, 2)); diff != "" {
+		t.Error(diff)
 	}
-	var session council.Session
-	if err := json.Unmarshal(body, &session); err != nil || session.Status != council.StatusComplete || s.Failure() != nil {
+	if _, more := s.Entries(2); more != nil {
+		t.Error("there is more behind the end")
+	}
+	var read council.Session
+	if err := json.Unmarshal(body, &read); err != nil || read.Status != council.StatusComplete {
 		t.Errorf("%v: %s", err, body)
+	}
+	result, failure := s.Result()
+	if failure != nil {
+		t.Errorf("failure %v", failure)
+	}
+	events, more := s.Events(2)
+	if diff := cmp.Diff([]council.Event{{Type: council.EventDone, Data: result}}, events); diff != "" || more != nil {
+		t.Errorf("more %v, %s", more, diff)
 	}
 }
 
@@ -102,7 +132,10 @@ func TestSnapshot(t *testing.T) {
 		{council.Answer{Model: "b", Response: &text}, func() { want.Stage1 = []council.Answer{{Model: "b", Response: &text}} }},
 		{[]council.Answer{{Model: "a"}, {Model: "b"}}, func() { want.Stage1 = []council.Answer{{Model: "a"}, {Model: "b"}} }},
 		{council.Review{Model: "a"}, func() { want.Stage2 = []council.Review{{Model: "a"}} }},
-		{council.Tally{AggregateRankings: []council.Standing{{Model: "a"}}}, func() { want.Metadata.Tally = council.Tally{AggregateRankings: []council.Standing{{Model: "a"}}} }},
+		{
+			council.Tally{AggregateRankings: []council.Standing{{Model: "a"}}},
+			func() { want.Metadata.Tally = council.Tally{AggregateRankings: []council.Standing{{Model: "a"}}} },
+		},
 		{council.Synthesis{Response: "y"}, func() { want.Stage3, want.Answer = &council.Synthesis{Response: "y"}, "y" }},
 	} {
 		s.Observe(council.Event{Data: step.data})
@@ -123,26 +156,45 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	body, _ := s.JSON()
-	events, _, _ := s.Since(6)
-	if !strings.Contains(string(body), `"status":"failed"`) || !strings.Contains(string(body), `"answer":"y"`) ||
-		string(events) != "id: 7\nevent: session.failed\ndata: \"a problem\"\n\n" || s.Failure().Code != council.CodeInternal || s.Summary().Status != council.StatusFailed {
-		t.Errorf("%s%s", body, events)
+	for _, part := range []string{`"status":"failed"`, `"answer":"y"`} {
+		if !strings.Contains(string(body), part) {
+			t.Errorf("%s is missing: %s", part, body)
+		}
+	}
+	if diff := cmp.Diff([]string{`session.failed "a problem"`}, entries(s, 6)); diff != "" {
+		t.Error(diff)
+	}
+	if status := s.Summary().Status; status != council.StatusFailed {
+		t.Errorf("the status is %s", status)
+	}
+	_, failure := s.Result()
+	if failure == nil || failure.Code != council.CodeInternal {
+		t.Errorf("failure %v", failure)
+	}
+	events, _ := s.Events(6)
+	if diff := cmp.Diff([]council.Event{{Type: council.EventFailed, Data: failure}}, events); diff != "" {
+		t.Error(diff)
 	}
 }
 
-// A session without JSON goes on until it is ended with one that has.
+// A session that cannot be encoded goes on until it is ended with one that can be.
 func TestNoJSON(t *testing.T) {
 	s := add(t, sessions.New(generous()), "one")
 	bad := start(s.ID).Plan.Session()
 	bad.Metadata.Timing.TotalMS = math.NaN()
 	s.Observe(council.Event{Type: council.EventStage3, Data: council.Synthesis{Spent: council.Spent{LatencyMS: math.NaN()}}})
-	for _, failure := range []*council.Error{nil, {Code: council.CodeInternal}} {
-		if err := s.Finish(bad, failure, nil); err == nil {
+	failure := &council.Error{Code: council.CodeInternal}
+	for _, end := range []func() error{
+		func() error { return s.Finish(bad, nil, nil) },
+		func() error { return s.Finish(bad, failure, "a problem") },
+		func() error { return s.Finish(start(s.ID).Plan.Session(), failure, math.NaN()) },
+	} {
+		if err := end(); err == nil {
 			t.Error("NaN has JSON")
 		}
-	}
-	if _, count, more := s.Since(0); count != 0 || more == nil {
-		t.Errorf("%d events", count)
+		if entries, more := s.Entries(0); len(entries) != 0 || more == nil {
+			t.Errorf("%d entries, more %v", len(entries), more)
+		}
 	}
 	finish(t, s)
 }
@@ -207,7 +259,7 @@ func TestEviction(t *testing.T) {
 			s := add(t, st, strconv.Itoa(i))
 			s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: strings.Repeat("x", 1000)}})
 			if i < 18 {
-				s.Since(0) // somebody watches
+				s.Entries(0) // somebody watches
 			}
 			if i%2 == 0 {
 				finish(t, s)
@@ -222,10 +274,13 @@ func TestEviction(t *testing.T) {
 		// One that is too large by itself is forgotten, but not cut off from who watches.
 		s := add(t, st, "large")
 		s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: strings.Repeat("x", 20<<10)}})
-		s.Since(0)
+		s.Entries(0)
 		finish(t, s)
-		if events, count, _ := s.Since(0); kept(st) != "" || count != 2 || len(events) < 20<<10 {
-			t.Errorf("kept %s, %d events", kept(st), count)
+		if got := kept(st); got != "" {
+			t.Errorf("kept %s", got)
+		}
+		if entries, _ := s.Entries(0); len(entries) != 2 || len(entries[0].Data) < 20<<10 {
+			t.Errorf("%d entries", len(entries))
 		}
 	})
 }
@@ -305,8 +360,8 @@ func TestEventThatPanics(t *testing.T) {
 	s := add(t, sessions.New(generous()), "one")
 	s.Observe(council.Event{Type: council.EventDelta, Data: defect{}})
 	s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: "a"}})
-	if events, count, _ := s.Since(0); count != 1 || string(events) != "id: 1\nevent: stage3.delta\ndata: {\"text\":\"a\"}\n\n" {
-		t.Errorf("%d events: %s", count, events)
+	if diff := cmp.Diff([]string{`stage3.delta {"text":"a"}`}, entries(s, 0)); diff != "" {
+		t.Error(diff)
 	}
 	finish(t, s)
 	<-s.Done()
@@ -322,13 +377,13 @@ func (defect) MarshalJSON() ([]byte, error) { panic("a defect") }
 func TestManyWatchers(t *testing.T) {
 	s := add(t, sessions.New(generous()), "one")
 	var wg sync.WaitGroup
-	logs := make([]strings.Builder, 100)
+	logs := make([][]council.Entry, 100)
 	for i := range logs {
 		wg.Go(func() {
-			for n := 0; ; {
-				events, count, more := s.Since(n)
-				logs[i].Write(events)
-				if n = count; more == nil {
+			for {
+				entries, more := s.Entries(len(logs[i]))
+				logs[i] = append(logs[i], entries...)
+				if more == nil {
 					return
 				}
 				<-more
@@ -341,10 +396,15 @@ func TestManyWatchers(t *testing.T) {
 	}
 	finish(t, s)
 	wg.Wait()
-	whole, _, _ := s.Since(0)
-	for i := range logs {
-		if logs[i].String() != string(whole) {
-			t.Fatalf("watcher %d read %d bytes of %d", i, logs[i].Len(), len(whole))
+	whole, _ := s.Entries(0)
+	for i, log := range logs {
+		if len(log) != 1001 || len(log) != len(whole) {
+			t.Fatalf("watcher %d read %d entries of %d", i, len(log), len(whole))
+		}
+		for k := range log {
+			if &log[k].Data[0] != &whole[k].Data[0] {
+				t.Fatalf("watcher %d has entry %d in bytes of its own", i, k)
+			}
 		}
 	}
 }
@@ -361,6 +421,6 @@ func BenchmarkObserve(b *testing.B) {
 			s, _ = st.Add(start(strconv.Itoa(n)))
 		}
 		s.Observe(e)
-		s.Since(n) // which has it encoded
+		s.Entries(n) // which has it encoded
 	}
 }

@@ -1,26 +1,27 @@
 package simllm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
 )
 
-// Fault is one thing that goes wrong with a model. It waits out the model's
-// latency like any reply.
+// Fault is one thing that goes wrong with a model. It comes after the model's latency,
+// like any reply.
 type Fault struct {
 	Kind FaultKind
-	// Rate is the share of requests that it strikes, above 0 up to 1. Whether it
-	// strikes is drawn from the request's content, so a request that is repeated
-	// is struck again.
+	// Rate is the share of requests that have the fault, above 0 up to 1. The request's
+	// content decides, so a request that is repeated has the fault again.
 	Rate float64
-	// Tasks limits it to requests of these kinds; empty means all.
+	// Tasks limits the fault to requests of these kinds; empty means all.
 	Tasks []TaskKind
-	// Times is how often it strikes before it is over; 0 means for ever.
+	// Times is how many requests have the fault before it is over; 0 means no limit.
 	Times int
 
 	Status     int    // of FaultStatus, FaultHugeError: 400 to 599; 0 stands for 500
@@ -34,7 +35,7 @@ type Fault struct {
 // FaultKind says what goes wrong.
 type FaultKind string
 
-// Faults of the response as a whole. Those with a body send it for streams too.
+// Faults of the response as a whole. A fault with a body sends it for streams too.
 const (
 	FaultStatus      FaultKind = "status"       // an HTTP error with an OpenAI error body
 	FaultHugeError   FaultKind = "huge_error"   // the same with a message of Size bytes (8 MiB)
@@ -69,7 +70,7 @@ const (
 	FaultLateEnd   FaultKind = "late_end"   // the whole body, and its end Delay later
 )
 
-// Faults of streams; they strike no other request.
+// Faults of streams. No other request has them.
 const (
 	StreamComments  FaultKind = "stream_comments"   // Size comments (10,000) before the first chunk
 	StreamEmptyData FaultKind = "stream_empty_data" // Size empty data lines (100) before the first chunk
@@ -77,12 +78,12 @@ const (
 	StreamNoEnd     FaultKind = "stream_no_end"     // neither finish_reason nor [DONE]
 	StreamHugeLine  FaultKind = "stream_huge_line"  // a first chunk with a text of Size bytes (10 MiB)
 	StreamTiny      FaultKind = "stream_tiny"       // Size chunks (1,000,000) of one letter each before the first chunk
-	// StreamRare is legal, and rare: data on many lines that end with CR, a media
-	// type in capitals, and beside each chunk one of a choice of index 1.
+	// StreamRare is legal but rare: data on many lines that end with CR, a media type in
+	// capitals, and for each chunk another one for a choice of index 1.
 	StreamRare FaultKind = "stream_rare"
 )
 
-// Faults of ballots; they strike reviews only.
+// Faults of ballots. Only reviews have them.
 const (
 	BallotAbstain       FaultKind = "ballot_abstain"        // {"abstain": reason}
 	BallotProse         FaultKind = "ballot_prose"          // the critique without a ballot
@@ -97,7 +98,7 @@ const (
 	BallotBadScores     FaultKind = "ballot_bad_scores"     // every score is 42
 )
 
-// ResponseKinds returns the faults that strike any request.
+// ResponseKinds returns the faults that any request may have.
 func ResponseKinds() []FaultKind {
 	return []FaultKind{
 		FaultStatus, FaultHugeError, FaultHTML, FaultHalfJSON, FaultErrorIn200, FaultEmptyObject, FaultNull,
@@ -141,73 +142,44 @@ func (f Fault) validate() error {
 	return errors.Join(errs...)
 }
 
-// can tells whether f could strike the request.
-func (f Fault) can(q *request) bool {
+// concerns reports whether the request is of a kind that may have the fault.
+func (f Fault) concerns(q *request) bool {
 	return (len(f.Tasks) == 0 || slices.Contains(f.Tasks, q.task.Kind)) &&
 		(q.body.Stream || !slices.Contains(streamKinds(), f.Kind)) &&
 		(q.task.Kind == Review || !slices.Contains(BallotKinds(), f.Kind))
 }
 
-// status returns the HTTP status of an error.
-func (f Fault) status() int {
-	if f.Status == 0 {
-		return 500
-	}
-	return f.Status
-}
-
 // forever is longer than any client waits.
 const forever = time.Duration(math.MaxInt64)
 
-// delay returns the duration of the fault.
-func (f Fault) delay() time.Duration {
-	if f.Delay == 0 {
-		return forever
+// withDefaults returns f with the amounts that its zero values stand for.
+func (f Fault) withDefaults() Fault {
+	sizes := map[FaultKind]int64{
+		FaultHugeError: 8 << 20, FaultHugeBody: 1 << 30,
+		StreamComments: 10_000, StreamEmptyData: 100, StreamHugeLine: 10 << 20, StreamTiny: 1_000_000,
 	}
-	return f.Delay
+	f.Status = cmp.Or(f.Status, http.StatusInternalServerError)
+	f.Delay = cmp.Or(f.Delay, forever)
+	f.Size = cmp.Or(f.Size, sizes[f.Kind], 1)
+	return f
 }
 
-// size returns the amount of the fault.
-func (f Fault) size() int64 {
-	if f.Size > 0 {
-		return f.Size
-	}
-	switch f.Kind {
-	case FaultHugeError:
-		return 8 << 20
-	case FaultHugeBody:
-		return 1 << 30
-	case StreamComments:
-		return 10_000
-	case StreamEmptyData:
-		return 100
-	case StreamHugeLine:
-		return 10 << 20
-	case StreamTiny:
-		return 1_000_000
-	default:
-		return 1
-	}
-}
-
-// fault is a Fault with the count of how often it struck, kept when that is
-// limited.
+// fault is a Fault with the number of requests that had it, which is counted where it
+// is limited.
 type fault struct {
 	Fault
-	struck atomic.Int64
+	count atomic.Int64
 }
 
-// strike returns the fault that strikes the request; its kind is empty when none
-// does.
-func (m *model) strike(q *request) *fault {
+// faultOf returns the fault that the request has. Its kind is empty when there is none.
+func (m *model) faultOf(q *request) *fault {
 	for i := range m.faults {
 		f := &m.faults[i]
-		if !f.can(q) ||
-			(f.Rate < 1 && m.draws("fault", q.key, strconv.Itoa(i)).Float64() >= f.Rate) ||
-			(f.Times > 0 && f.struck.Add(1) > int64(f.Times)) {
-			continue
+		if f.concerns(q) &&
+			(f.Rate >= 1 || m.draws("fault", q.key, strconv.Itoa(i)).Float64() < f.Rate) &&
+			(f.Times == 0 || f.count.Add(1) <= int64(f.Times)) {
+			return f
 		}
-		return f
 	}
 	return &fault{}
 }

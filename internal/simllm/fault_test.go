@@ -21,8 +21,8 @@ import (
 
 const someText = "A text of words that is long enough for a few chunks of a stream."
 
-// replying returns a running model that replies with someText, and has a fault
-// that strikes always.
+// replying returns a running model that replies with someText and always has the
+// fault.
 func replying(t *testing.T, fault Fault) remote {
 	t.Helper()
 	fault.Rate = 1
@@ -80,7 +80,9 @@ func TestFaults(t *testing.T) {
 		}},
 		{Fault{Kind: FaultSlowBody, Size: 1 << 20}, func(r received) bool { return r.whole() && r.text() == someText }},
 		{Fault{Kind: FaultStall, Delay: time.Millisecond}, func(r received) bool { return r.whole() && r.text() == someText }},
-		{Fault{Kind: FaultLateEnd, Delay: time.Millisecond}, func(r received) bool { return r.whole() && r.text() == someText && r.chunked }},
+		{Fault{Kind: FaultLateEnd, Delay: time.Millisecond}, func(r received) bool {
+			return r.whole() && r.text() == someText && r.chunked
+		}},
 	}
 	covered := map[FaultKind]bool{FaultHang: true} // see TestClientGoes
 	for _, tt := range tests {
@@ -124,7 +126,8 @@ func TestStreamFaults(t *testing.T) {
 		},
 		StreamError: func(r received) bool {
 			rest, ok := strings.CutPrefix(string(r.body), chunks[0]+chunks[1])
-			return r.err == nil && ok && strings.Contains(rest, `data: {"error":{"message":"simulated failure`) && !strings.Contains(rest, "[DONE]")
+			failed := strings.Contains(rest, `data: {"error":{"message":"simulated failure`)
+			return r.err == nil && ok && failed && !strings.Contains(rest, "[DONE]")
 		},
 		StreamNoEnd: func(r received) bool {
 			return r.err == nil && string(r.body) == strings.Join(chunks[:len(chunks)-3], "")
@@ -139,7 +142,8 @@ func TestStreamFaults(t *testing.T) {
 		StreamRare: func(r received) bool {
 			body := string(r.body)
 			mine, other := strings.Count(body, `"index": 0,`+"\r"), strings.Count(body, `"index": 1,`+"\r")
-			return r.err == nil && r.header.Get("Content-Type") == "TEXT/EVENT-STREAM; Charset=UTF-8" && mine == len(chunks)-2 && other == mine && strings.Count(body, "\n") == 2
+			return r.err == nil && r.header.Get("Content-Type") == "TEXT/EVENT-STREAM; Charset=UTF-8" &&
+				mine == len(chunks)-2 && other == mine && strings.Count(body, "\n") == 2
 		},
 		// The faults of messages and connections concern streams as well.
 		FaultLength: func(r received) bool {
@@ -215,10 +219,10 @@ func TestBallotFaults(t *testing.T) {
 				t.Error(diff)
 			}
 			if answer := ask(t, s, "m", "hi"); !strings.HasPrefix(answer, "Simulated answer.") {
-				t.Errorf("it concerns a question, too: %q", answer)
+				t.Errorf("the fault concerns a question, too: %q", answer)
 			}
 			if answer := ask(t, s, "m", brief(token, "q", answers, nil, "Write.")); !strings.HasPrefix(answer, "Simulated synthesis.") {
-				t.Errorf("it concerns a synthesis, too: %q", answer)
+				t.Errorf("the fault concerns a synthesis, too: %q", answer)
 			}
 			if review := ask(t, s, "m", brief(token, "q", labelled("only"), nil, ranking)); strings.Contains(review, "null") {
 				t.Errorf("of one answer: %q", review)
@@ -232,33 +236,33 @@ func TestBallotFaults(t *testing.T) {
 	}
 }
 
-// struck returns which of n questions a model fails on.
-func struck(t *testing.T, s *Server, n int) []bool {
+// failed returns which of n questions a model fails on.
+func failed(t *testing.T, s *Server, n int) []bool {
 	t.Helper()
-	failed := make([]bool, n)
-	for i := range failed {
+	all := make([]bool, n)
+	for i := range all {
 		w := httptest.NewRecorder()
 		body := encode(chat("m", "Question "+strconv.Itoa(i)))
 		s.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/chat/completions", bytes.NewReader(body)))
-		failed[i] = w.Code != 200
+		all[i] = w.Code != 200
 	}
-	return failed
+	return all
 }
 
 func TestRate(t *testing.T) {
 	s := newServer(t, Model{Name: "m", Faults: []Fault{{Kind: FaultStatus, Rate: 0.3}}})
-	one, two := struck(t, s, 500), struck(t, s, 500)
+	one, two := failed(t, s, 500), failed(t, s, 500)
 	if !slices.Equal(one, two) {
-		t.Error("a repeated request was not struck again")
+		t.Error("a repeated request did not have the fault again")
 	}
 	n := 0
-	for _, failed := range one {
-		if failed {
+	for _, bad := range one {
+		if bad {
 			n++
 		}
 	}
 	if n < 120 || n > 180 {
-		t.Errorf("a rate of 0.3 struck %d of 500", n)
+		t.Errorf("at a rate of 0.3, %d of 500 requests had the fault", n)
 	}
 }
 
@@ -274,8 +278,8 @@ func TestTimesAndTasks(t *testing.T) {
 	if got := ask(t, s, "m", review); strings.Contains(got, "abstain") {
 		t.Errorf("the second review is %q", got)
 	}
-	if got, want := struck(t, s, 4), []bool{true, true, false, false}; !slices.Equal(got, want) {
-		t.Errorf("struck %v, want %v", got, want)
+	if got, want := failed(t, s, 4), []bool{true, true, false, false}; !slices.Equal(got, want) {
+		t.Errorf("failed %v, want %v", got, want)
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/councild/councild/internal/growth"
 )
 
-// Reading a prompt takes time in proportion to its length, however it is made up.
+// TestTimePerByte holds that reading a prompt takes time in proportion to its length,
+// whatever is in it.
 func TestTimePerByte(t *testing.T) {
 	const token = "0123456789abcdef"
 	const begin = "=== BEGIN QUESTION " + token + " ===\nWhy?\n=== END QUESTION " + token + " ===\n"
@@ -23,11 +24,13 @@ func TestTimePerByte(t *testing.T) {
 		"many answers to merge": repeated(begin, answer, ""),
 		"a long question and many answers": func(n int) any {
 			question := strings.Repeat("why ", n/8)
-			return "=== BEGIN QUESTION " + token + " ===\n" + question + "\n=== END QUESTION " + token + " ===\n" + strings.Repeat(answer, n/2/len(answer)) + ballotWord
+			return "=== BEGIN QUESTION " + token + " ===\n" + question + "\n=== END QUESTION " + token + " ===\n" +
+				strings.Repeat(answer, n/2/len(answer)) + ballotWord
 		},
 		"a long label": func(n int) any {
 			label := strings.Repeat("A", n/2)
-			return begin + "=== BEGIN ANSWER " + token + ": " + label + " ===\nx\n=== END ANSWER " + token + ": " + label + " ===\n" + ballotWord
+			return begin + "=== BEGIN ANSWER " + token + ": " + label + " ===\nx\n" +
+				"=== END ANSWER " + token + ": " + label + " ===\n" + ballotWord
 		},
 		"blanks":       repeated("", " ", ""),
 		"short words":  repeated("", "a ", ""),

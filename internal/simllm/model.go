@@ -1,9 +1,11 @@
 package simllm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -45,22 +47,21 @@ type Model struct {
 	// ChunkDelay is the time between the chunks of a stream.
 	FirstChunk, ChunkDelay time.Duration
 
-	// ResponseFormat says what it makes of a request's response_format.
+	// ResponseFormat says how it treats a request's response_format.
 	ResponseFormat ResponseFormat
 
-	// Price makes the usage figures hold a cost (OpenRouter's extension); without
-	// a price they hold none.
+	// Price adds a cost to the usage figures (OpenRouter's extension). Without a price
+	// they have none.
 	Price Price
 
-	// Faults are tried in order, and the first that strikes is played.
+	// Faults are tried in order. A request has the first one that concerns it.
 	Faults []Fault
-	// Reply, when set, is asked for the text of a reply first. When it returns
-	// false the model writes its own. It is called concurrently. Faults are played
-	// on top of its text.
+	// Reply, when set, writes the text of a reply. When it returns false the model
+	// writes its own. It is called concurrently. Faults change its text, too.
 	Reply func(Task) (text string, ok bool)
 }
 
-// ResponseFormat says what a model makes of a response_format.
+// ResponseFormat says how a model treats a response_format.
 type ResponseFormat string
 
 // The ways to treat a response_format.
@@ -86,41 +87,42 @@ type Price struct {
 // validate returns every problem of the model at once.
 func (m Model) validate() error {
 	var errs []error
-	within := func(field string, value, low, high float64) {
-		if !(value >= low && value <= high) { // also refuses NaN
-			errs = append(errs, fmt.Errorf("model %q: %s is %v, not %v to %v", m.Name, field, value, low, high))
-		}
-	}
-	positive := func(field string, d time.Duration) {
-		if d < 0 {
-			errs = append(errs, fmt.Errorf("model %q: %s is negative", m.Name, field))
-		}
-	}
 	if m.Name == "" {
 		errs = append(errs, errors.New("a model has no name"))
 	}
-	within("Quality", m.Quality, -4, 4)
-	within("Spread", m.Spread, 0, 4)
-	if m.Length != 0 {
-		within("Length", m.Length, 0.4, 100)
+	type bound struct {
+		field            string
+		value, low, high float64
 	}
-	within("LengthSigma", m.LengthSigma, 0, 2)
-	within("Harshness", m.Harshness, -10, 10)
+	check := func(b bound) {
+		if !(b.value >= b.low && b.value <= b.high) { // also refuses NaN
+			errs = append(errs, fmt.Errorf("model %q: %s is %v, not %v to %v", m.Name, b.field, b.value, b.low, b.high))
+		}
+	}
+	for _, b := range []bound{
+		{"Quality", m.Quality, -4, 4},
+		{"Spread", m.Spread, 0, 4},
+		{"Length", cmp.Or(m.Length, 1), 0.4, 100},
+		{"LengthSigma", m.LengthSigma, 0, 2},
+		{"Harshness", m.Harshness, -10, 10},
+		{"LengthBias", m.LengthBias, -10, 10},
+		{"Last", m.Last, -10, 10},
+		{"Noise", m.Noise, 0, 10},
+		{"Latency.Median", m.Latency.Median.Seconds(), 0, math.Inf(1)},
+		{"Latency.Sigma", m.Latency.Sigma, 0, 2},
+		{"FirstChunk", m.FirstChunk.Seconds(), 0, math.Inf(1)},
+		{"ChunkDelay", m.ChunkDelay.Seconds(), 0, math.Inf(1)},
+		{"Price.Input", m.Price.Input, 0, 1e6},
+		{"Price.Output", m.Price.Output, 0, 1e6},
+	} {
+		check(b)
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.Affinity)) {
-		within(fmt.Sprintf("Affinity[%q]", name), m.Affinity[name], -10, 10)
+		check(bound{fmt.Sprintf("Affinity[%q]", name), m.Affinity[name], -10, 10})
 	}
-	within("LengthBias", m.LengthBias, -10, 10)
 	for place, effect := range m.Position {
-		within(fmt.Sprintf("Position[%d]", place), effect, -10, 10)
+		check(bound{fmt.Sprintf("Position[%d]", place), effect, -10, 10})
 	}
-	within("Last", m.Last, -10, 10)
-	within("Noise", m.Noise, 0, 10)
-	positive("Latency.Median", m.Latency.Median)
-	within("Latency.Sigma", m.Latency.Sigma, 0, 2)
-	positive("FirstChunk", m.FirstChunk)
-	positive("ChunkDelay", m.ChunkDelay)
-	within("Price.Input", m.Price.Input, 0, 1e6)
-	within("Price.Output", m.Price.Output, 0, 1e6)
 	if !slices.Contains([]ResponseFormat{FormatIgnored, FormatHonoured, FormatRefused}, m.ResponseFormat) {
 		errs = append(errs, fmt.Errorf("model %q: unknown treatment of response_format %q", m.Name, m.ResponseFormat))
 	}
@@ -169,10 +171,10 @@ func Council() []Model {
 	}
 }
 
-// Troubled returns models that each have one trouble: down always fails with
-// HTTP 500, limited with 429 and Retry-After, silent sends empty texts,
-// abstainer answers but declines to rank, garbler answers but its ballots are
-// cut off, slow takes 3 seconds.
+// Troubled returns models that each have one fault: down always fails with HTTP 500,
+// limited fails with 429 and Retry-After, silent sends empty texts, abstainer answers
+// but declines to rank, garbler answers but its ballots are cut off, and slow takes
+// 3 seconds.
 func Troubled() []Model {
 	return []Model{
 		{Name: "down", Faults: []Fault{{Kind: FaultStatus, Rate: 1, Status: 500}}},

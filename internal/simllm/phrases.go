@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// phrases is the bank that texts are put together from.
+// phrases is the bank of sentences from which texts are written.
 type phrases struct {
 	points  [5][]string    // by grade, 0 is the worst
 	grades  map[string]int // the grade of each point
@@ -39,8 +39,8 @@ func newPhrases() *phrases {
 	return p
 }
 
-// signature returns the sentence by which the texts of a model are recognised.
-// It depends on the name alone, so that every server knows it.
+// signature returns the sentence by which the texts of a model are recognised. It
+// depends on the name alone, so that it is the same on every server.
 func (p *phrases) signature(model string) string {
 	sum := sha256.Sum256([]byte("signature\x00" + model))
 	part := func(i int) string { return p.style[i][int(sum[i])%len(p.style[i])] }

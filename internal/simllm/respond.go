@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// request is a request for a completion, understood.
+// request is a request for a completion and what it asks for.
 type request struct {
 	body chatRequest
 	task Task
@@ -17,21 +17,21 @@ type request struct {
 	promptBytes int
 }
 
-// response is what goes over the wire in the end.
+// response is what is sent for a request.
 type response struct {
 	status      int
 	contentType string
 	retryAfter  string
 	pieces      [][]byte // sent one by one
-	filling     []byte   // sent flood times behind the first piece
-	flood       int64
+	filling     []byte   // sent many times after the first piece
+	fillings    int64    // how many times
 }
 
 func jsonResponse(status int, v any) response {
 	return response{status: status, contentType: "application/json", pieces: [][]byte{encode(v)}}
 }
 
-// text returns what the model writes.
+// text returns the text of the model's reply.
 func (m *model) text(q *request, fault FaultKind) string {
 	if fault == FaultRefusal {
 		return "I'm sorry, but I can't help with that. (Simulated refusal.)"
@@ -51,17 +51,16 @@ func (m *model) text(q *request, fault FaultKind) string {
 	}
 }
 
-// respond returns the response to a request, with fault played as far as it
-// concerns the content.
+// respond returns the response to a request, with what the fault changes in its
+// content.
 func (m *model) respond(q *request, fault *fault) response {
 	switch fault.Kind {
 	case FaultStatus:
-		status := fault.status()
-		r := jsonResponse(status, newError(status, "simulated failure: "+http.StatusText(status)))
+		r := jsonResponse(fault.Status, newError(fault.Status, "simulated failure: "+http.StatusText(fault.Status)))
 		r.retryAfter = fault.RetryAfter
 		return r
 	case FaultHugeError:
-		return jsonResponse(fault.status(), newError(fault.status(), flooded)).filled(fault.size())
+		return jsonResponse(fault.Status, newError(fault.Status, hugeText)).filled(fault.Size)
 	case FaultHTML:
 		page := []byte("<!doctype html><title>Simulated page</title><p>Please sign in.</p>\n")
 		return response{status: 200, contentType: "text/html", pieces: [][]byte{page}}
@@ -74,7 +73,7 @@ func (m *model) respond(q *request, fault *fault) response {
 	case FaultNoChoices:
 		return jsonResponse(200, m.completion(q, "chat.completion"))
 	case FaultHugeBody:
-		return jsonResponse(200, m.whole(q, message{Role: "assistant", Content: new(flooded)}, "stop")).filled(fault.size())
+		return jsonResponse(200, m.whole(q, message{Role: "assistant", Content: new(hugeText)}, "stop")).filled(fault.Size)
 	case FaultHalfJSON:
 		r := jsonResponse(200, m.whole(q, message{Role: "assistant", Content: new(m.text(q, fault.Kind))}, "stop"))
 		r.pieces[0] = r.pieces[0][:len(r.pieces[0])/2]
@@ -88,11 +87,11 @@ func (m *model) respond(q *request, fault *fault) response {
 	}
 }
 
-// filled returns r with n bytes of filling in the place of flooded.
+// filled returns r with a text of n bytes in place of hugeText.
 func (r response) filled(n int64) response {
-	before, after, _ := bytes.Cut(r.pieces[0], []byte(flooded))
+	before, after, _ := bytes.Cut(r.pieces[0], []byte(hugeText))
 	r.pieces = slices.Replace(r.pieces, 0, 1, before, after)
-	r.filling, r.flood = []byte("x"), n
+	r.filling, r.fillings = []byte("x"), n
 	return r
 }
 
@@ -190,17 +189,13 @@ func (m *model) stream(q *request, fault *fault, msg message, finish string) res
 	r.pieces = append(r.pieces, []byte("data: [DONE]\n\n"))
 
 	switch fault.Kind {
-	case StreamComments:
-		r.pieces = slices.Insert(r.pieces, 0, bytes.Repeat([]byte(": simulated keep-alive\n\n"), int(fault.size())))
-	case StreamEmptyData:
-		r.pieces = slices.Insert(r.pieces, 0, bytes.Repeat([]byte("data:\n\n"), int(fault.size())))
 	case StreamHugeLine:
-		chunk.Choices, chunk.Usage = []choice{{Delta: &delta{Content: new(flooded)}}}, nil
+		chunk.Choices, chunk.Usage = []choice{{Delta: &delta{Content: new(hugeText)}}}, nil
 		r.pieces = slices.Insert(r.pieces, 0, event(chunk))
-		return r.filled(fault.size())
-	case StreamTiny:
+		return r.filled(fault.Size)
+	case StreamComments, StreamEmptyData, StreamTiny:
 		r.pieces = slices.Insert(r.pieces, 0, nil)
-		r.filling, r.flood = []byte(`data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n"), fault.size()
+		r.filling, r.fillings = []byte(streamFillings()[fault.Kind]), fault.Size
 	case StreamRare:
 		r.contentType = "TEXT/EVENT-STREAM; Charset=UTF-8"
 		r.pieces = rarely(r.pieces)
@@ -209,7 +204,16 @@ func (m *model) stream(q *request, fault *fault, msg message, finish string) res
 	return r
 }
 
-// rarely returns the events of a stream as StreamRare says.
+// streamFillings returns what a fault puts before the first chunk many times.
+func streamFillings() map[FaultKind]string {
+	return map[FaultKind]string{
+		StreamComments:  ": simulated keep-alive\n\n",
+		StreamEmptyData: "data:\n\n",
+		StreamTiny:      `data: {"choices":[{"delta":{"content":"x"}}]}` + "\n\n",
+	}
+}
+
+// rarely returns the events of a stream in the form of StreamRare.
 func rarely(pieces [][]byte) [][]byte {
 	var rare [][]byte
 	for _, piece := range pieces {
@@ -218,7 +222,8 @@ func rarely(pieces [][]byte) [][]byte {
 			rare = append(rare, piece) // [DONE]
 			continue
 		}
-		event := bytes.ReplaceAll(slices.Concat([]byte("data: "), bytes.TrimRight(b.Bytes(), "\n"), []byte("\n\n")), []byte("\n"), []byte("\r"))
+		event := slices.Concat([]byte("data: "), bytes.TrimRight(b.Bytes(), "\n"), []byte("\n\n"))
+		event = bytes.ReplaceAll(event, []byte("\n"), []byte("\r"))
 		other := bytes.Replace(event, []byte(`"index": 0`), []byte(`"index": 1`), 1)
 		if !bytes.Equal(event, other) {
 			rare = append(rare, other)

@@ -15,7 +15,7 @@ import (
 // baseScore is the score of an answer of quality 0 from a reviewer without bias.
 const baseScore = 6
 
-// verdict is what a reviewer makes of one answer.
+// verdict is a reviewer's opinion of one answer.
 type verdict struct {
 	Answer
 	latent float64
@@ -52,13 +52,13 @@ func (m *model) judge(t Task) []verdict {
 	return verdicts
 }
 
-// noise returns standard normal draws for a question, by further parts. The
-// question is hashed once, however many answers there are.
+// noise returns a function that draws a standard normal number for the question and
+// further parts. The question is hashed once, however many answers there are.
 func (m *model) noise(question string) func(parts ...string) float64 {
-	begun := sha256.New()
-	begun.Write(join(m.seed, m.Name, "noise", question))
+	questionHash := sha256.New()
+	questionHash.Write(join(m.seed, m.Name, "noise", question))
 	return func(parts ...string) float64 {
-		h, err := begun.(hash.Cloner).Clone()
+		h, err := questionHash.(hash.Cloner).Clone()
 		if err != nil {
 			panic(err) // SHA-256 can be cloned
 		}
@@ -81,8 +81,7 @@ type structuredReview struct {
 	Abstain *string `json:"abstain"`
 }
 
-// review writes the model's review. Its ballot is spoilt when fault is one of
-// ballots.
+// review writes the model's review. A fault of ballots spoils its ballot.
 func (m *model) review(q *request, fault FaultKind) string {
 	verdicts := m.judge(q.task)
 	critiques := m.critiques(q, verdicts)
@@ -130,7 +129,7 @@ func (m *model) review(q *request, fault FaultKind) string {
 	return critique + fence(string(encode(b)))
 }
 
-// newBallot returns the ballot of verdicts that are sorted, the best first.
+// newBallot returns the ballot of verdicts, which are sorted from best to worst.
 func newBallot(verdicts []verdict) ballot {
 	b := ballot{Ranking: []any{}, Scores: map[string]int{}}
 	for len(verdicts) > 0 {
@@ -153,7 +152,7 @@ func newBallot(verdicts []verdict) ballot {
 	return b
 }
 
-// prose is the part of a review that people read.
+// prose returns the part of a review before its ballot.
 func prose(verdicts []verdict, critiques []string) string {
 	var b strings.Builder
 	b.WriteString("Simulated review.\n\n")

@@ -129,8 +129,10 @@ func TestKeyWords(t *testing.T) {
 	for question, want := range map[string][]string{
 		"":              {"the subject"},
 		"What is that?": {"the subject"},
-		"Is Go's GC a good fit for games? Games!":                               {"fit", "games"},
-		"Wie groß ist München, in Quadratkilometern gemessen?":                  {"Wie", "groß", "ist", "München", "Quadratkilometern", "gemessen"},
+		"Is Go's GC a good fit for games? Games!": {"fit", "games"},
+		"Wie groß ist München, in Quadratkilometern gemessen?": {
+			"Wie", "groß", "ist", "München", "Quadratkilometern", "gemessen",
+		},
 		"one two alpha beta gamma delta epsilon zeta eta":                       {"alpha", "beta", "gamma", "delta", "epsilon", "zeta"},
 		"=== BEGIN QUESTION 0123456789abcdef === " + strings.Repeat("x", 1_000): {"BEGIN", "0123456789abcdef"},
 	} {
@@ -269,24 +271,35 @@ func TestScoresStayOnTheScale(t *testing.T) {
 	}
 }
 
-// A review in a structured form says the same as one in free form.
+// TestStructuredReview holds that a review in a structured form says the same as one in
+// free form.
 func TestStructuredReview(t *testing.T) {
 	server, err := New(Options{Models: []Model{{Name: "m", Noise: 1, ResponseFormat: FormatHonoured}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	task := Task{Kind: Review, Model: "m", Question: "q", Answers: []Answer{{"Response A", "one"}, {"Response B", "two"}, {"Response C", "three"}}}
+	task := Task{Kind: Review, Model: "m", Question: "q", Answers: labelled("one", "two", "three")}
 	free := server.models["m"].review(&request{task: task}, "")
 	structured := server.models["m"].review(&request{task: task, body: chatRequest{ResponseFormat: map[string]any{}}}, "")
 	var got structuredReview
 	if err := json.Unmarshal([]byte(structured), &got); err != nil {
 		t.Fatalf("%v: %s", err, structured)
 	}
-	if !strings.Contains(free, string(encode(got.ballot))) || len(got.Critiques) != 3 || got.Abstain != nil || !strings.Contains(structured, "Simulated: ") {
-		t.Errorf("structured %s\nfree %s", structured, free)
+	if !strings.Contains(free, string(encode(got.ballot))) {
+		t.Errorf("the ballot differs: structured %s\nfree %s", structured, free)
+	}
+	if len(got.Critiques) != 3 {
+		t.Errorf("%d critiques, want 3", len(got.Critiques))
+	}
+	if got.Abstain != nil {
+		t.Errorf("it abstains: %s", *got.Abstain)
+	}
+	if !strings.Contains(structured, "Simulated: ") {
+		t.Errorf("no mark in %s", structured)
 	}
 	task.Again = true
-	if again := server.models["m"].review(&request{task: task}, ""); !strings.HasPrefix(again, "Simulated ballot.") || !strings.HasSuffix(again, fence(string(encode(got.ballot)))) {
+	again := server.models["m"].review(&request{task: task}, "")
+	if !strings.HasPrefix(again, "Simulated ballot.") || !strings.HasSuffix(again, fence(string(encode(got.ballot)))) {
 		t.Errorf("asked again it says %s", again)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// send writes a response, with fault played as far as it concerns the
-// connection. The error says that the response was not sent as intended;
-// http.ErrAbortHandler asks for the connection to be closed.
+// send writes a response, with what the fault does to the connection. The error says
+// that the response was not sent as intended. http.ErrAbortHandler asks the caller to
+// close the connection.
 func (m *model) send(ctx context.Context, w http.ResponseWriter, r response, f *fault, start time.Time) error {
 	if f.Kind == FaultHang {
 		return sleep(ctx, forever)
@@ -46,16 +46,16 @@ func (m *model) send(ctx context.Context, w http.ResponseWriter, r response, f *
 		}
 	case FaultStall:
 		out.write(whole[:half])
-		out.wait(ctx, f.delay())
+		out.wait(ctx, f.Delay)
 		out.write(whole[half:])
 	case FaultLateEnd:
 		out.write(whole)
-		out.wait(ctx, f.delay())
+		out.wait(ctx, f.Delay)
 	case FaultSlowBody:
-		out.trickle(ctx, whole, f.size())
+		out.trickle(ctx, whole, f.Size)
 	default:
 		if len(r.pieces) == 1 {
-			_, err := w.Write(whole) // without a flush it leaves together with the headers
+			_, err := w.Write(whole) // without a flush, headers and body leave together
 			return err
 		}
 		for i, piece := range r.pieces {
@@ -64,14 +64,14 @@ func (m *model) send(ctx context.Context, w http.ResponseWriter, r response, f *
 			}
 			out.write(piece)
 			if i == 0 {
-				out.fill(r.filling, r.flood)
+				out.fill(r.filling, r.fillings)
 			}
 		}
 	}
 	return out.err
 }
 
-// output writes a body bit by bit. After its first error it does nothing more.
+// output writes a body piece by piece. After its first error it does nothing.
 type output struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -114,15 +114,15 @@ func (o *output) trickle(ctx context.Context, p []byte, rate int64) {
 	}
 }
 
-// reset ends the connection of a response with a TCP reset, or closes it where
-// that is not to be had.
+// reset ends the connection of a response with a TCP reset. Where there is no TCP
+// connection to take over, it closes what there is.
 func reset(w http.ResponseWriter) error {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return http.ErrAbortHandler
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0) // unsent data is thrown away, which is what sends the reset
+		_ = tcp.SetLinger(0) // Close then discards unsent data and sends a reset
 	}
 	return conn.Close()
 }
@@ -132,10 +132,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -43,7 +43,7 @@ type Server struct {
 	connections atomic.Int64
 }
 
-// model is a Model at work.
+// model is a Model of a running server.
 type model struct {
 	Model
 	seed      string
@@ -57,10 +57,10 @@ type model struct {
 	stats ModelStats
 }
 
-// author is an author of whom a reviewer thinks better or worse.
+// author is an author whose answers a reviewer scores higher or lower.
 type author struct {
 	signature string
-	points    float64
+	points    float64 // added to the scores
 }
 
 // New returns a server, or every problem of the options at once.
@@ -102,7 +102,7 @@ func newModel(configured Model, seed uint64, p *phrases) *model {
 		m.liked = append(m.liked, author{p.signature(name), m.Affinity[name]})
 	}
 	for i, f := range configured.Faults {
-		m.faults[i].Fault = f
+		m.faults[i].Fault = f.withDefaults()
 	}
 	return m
 }
@@ -114,24 +114,23 @@ func (m *model) draws(purpose string, content ...string) *rand.Rand {
 
 // Stats is what a server has seen since it began.
 type Stats struct {
-	// Connections is how many connections were opened. They are counted by
-	// ConnState.
+	// Connections is how many connections were opened, as counted by ConnState.
 	Connections int64
 	Models      map[string]ModelStats
 }
 
 // ModelStats is what one model has seen.
 type ModelStats struct {
-	Requests  int // completions asked for, those in flight included
+	Requests  int // requests for completions, with those in flight
 	InFlight  int
-	Faults    int // requests that a fault struck
-	Cancelled int // requests whose client went away before the reply was sent
-	// Dwell is the time that finished requests spent here, from the body read to
-	// the last byte handed to the network, summed up.
+	Faults    int // requests that had a fault
+	Cancelled int // requests whose client left before the whole reply was sent
+	// Dwell is the sum of the times of finished requests, from when the body was read
+	// until the last byte was handed to the network.
 	Dwell time.Duration
 }
 
-// Stats returns the figures so far.
+// Stats returns what the server has seen so far.
 func (s *Server) Stats() Stats {
 	stats := Stats{Connections: s.connections.Load(), Models: make(map[string]ModelStats, len(s.models))}
 	for name, m := range s.models {
@@ -142,8 +141,8 @@ func (s *Server) Stats() Stats {
 	return stats
 }
 
-// ConnState counts connections. It belongs into the field of the same name of
-// the http.Server that serves s; Start puts it there.
+// ConnState counts connections. It is meant for the field of the same name of the
+// http.Server that serves s. Start sets it.
 func (s *Server) ConnState(_ net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		s.connections.Add(1)
@@ -178,7 +177,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func refuse(w http.ResponseWriter, e errorBody) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.status)
-	_, _ = w.Write(encode(e)) // nobody is left to hear of a failure
+	_, _ = w.Write(encode(e)) // on failure the client has left
 }
 
 func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
@@ -212,21 +211,18 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		e := newError(404, fmt.Sprintf("the model %q does not exist", body.Model)).about("model")
 		e.Error.Code = "model_not_found"
 		refuse(w, e)
-		return
 	case len(body.Messages) == 0:
 		refuse(w, newError(400, "there must be at least one message").about("messages"))
-		return
 	case body.ResponseFormat != nil && m.ResponseFormat == FormatRefused:
 		refuse(w, newError(400, "this model does not support it").about("response_format"))
-		return
 	case body.N != nil && *body.N != 1:
 		refuse(w, newError(400, "n must be 1").about("n"))
-		return
+	default:
+		m.serve(r.Context(), w, body, start)
 	}
-	m.serve(r.Context(), w, body, start)
 }
 
-// serve replies to a request for a completion and keeps count of it.
+// serve replies to a request for a completion and counts it.
 func (m *model) serve(ctx context.Context, w http.ResponseWriter, body chatRequest, start time.Time) {
 	conversation := body.conversation()
 	q := &request{body: body, task: readTask(m.Name, conversation)}
@@ -234,7 +230,7 @@ func (m *model) serve(ctx context.Context, w http.ResponseWriter, body chatReque
 	for _, t := range conversation {
 		q.promptBytes += len(t.text)
 	}
-	f := m.strike(q)
+	f := m.faultOf(q)
 
 	m.mu.Lock()
 	m.stats.Requests++
@@ -264,7 +260,7 @@ func (m *model) serve(ctx context.Context, w http.ResponseWriter, body chatReque
 	}
 }
 
-// latency returns the time to the first byte.
+// latency returns the time until the first byte of the reply.
 func (m *model) latency(q *request) time.Duration {
 	switch {
 	case q.body.Stream && m.FirstChunk > 0:
@@ -285,8 +281,8 @@ type Running struct {
 	wg   sync.WaitGroup // the accepting goroutine, connections, requests
 }
 
-// Start returns a server that listens on a free port of 127.0.0.1. The context
-// limits the setting up only: the server runs until Close.
+// Start returns a server that listens on a free port of 127.0.0.1. The context limits
+// only the start: the server runs until Close.
 func Start(ctx context.Context, o Options) (*Running, error) {
 	s, err := New(o)
 	if err != nil {
@@ -299,8 +295,8 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 	r := &Running{Server: s, url: "http://" + listener.Addr().String() + "/v1"}
 	r.http = &http.Server{
 		ReadHeaderTimeout: time.Minute,
-		// A connection counts until it is closed or handed to the request that
-		// resets it, and that request counts by itself.
+		// Close waits for each connection until it is closed or a request takes it over,
+		// and for each request.
 		ConnState: func(c net.Conn, state http.ConnState) {
 			s.ConnState(c, state)
 			switch state {
@@ -308,7 +304,7 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 				r.wg.Add(1)
 			case http.StateClosed, http.StateHijacked:
 				r.wg.Done()
-			default: // it stays open
+			default: // the connection stays open
 			}
 		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -317,16 +313,16 @@ func Start(ctx context.Context, o Options) (*Running, error) {
 			s.ServeHTTP(w, req)
 		}),
 	}
-	r.wg.Go(func() { _ = r.http.Serve(listener) }) // it ends by Close alone
+	r.wg.Go(func() { _ = r.http.Serve(listener) }) // only Close ends it
 	return r, nil
 }
 
 // URL returns the base URL, which ends in /v1.
 func (r *Running) URL() string { return r.url }
 
-// Close cuts all connections, and returns when nothing of the server is left
-// running. It may be called more than once.
+// Close closes all connections and waits for the goroutines of the server. It may be
+// called more than once.
 func (r *Running) Close() {
-	_ = r.http.Close() // the listener is gone either way
+	_ = r.http.Close() // the listener is closed even when there is an error
 	r.wg.Wait()
 }

@@ -387,7 +387,7 @@ func everything(t *testing.T, s *Server) []object {
 	return append(requests, stream)
 }
 
-// fast returns Council without latency and with a fault that strikes some.
+// fast returns Council without latency and with a fault of some requests.
 func fast() []Model {
 	models := Council()
 	for i := range models {
@@ -432,14 +432,14 @@ func TestEqualRequestsHaveEqualReplies(t *testing.T) {
 	if diff := cmp.Diff(one, replies(order, 8)); diff != "" {
 		t.Error(diff)
 	}
-	struck := 0
+	failed := 0
 	for _, reply := range one {
 		if strings.HasPrefix(reply, "500") {
-			struck++
+			failed++
 		}
 	}
-	if struck == 0 || struck == len(one) {
-		t.Errorf("a fault with rate 0.3 struck %d of %d requests", struck, len(one))
+	if failed == 0 || failed == len(one) {
+		t.Errorf("at a rate of 0.3, %d of %d requests had the fault", failed, len(one))
 	}
 }
 
@@ -488,7 +488,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestClientGoes has clients leave while the server waits in one way or another.
+// TestClientGoes has clients leave in each state in which the server waits.
 func TestClientGoes(t *testing.T) {
 	t.Parallel()
 	long := Latency{Median: time.Hour}

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// ballotWord is what the instructions of a review hold, and no others.
+// ballotWord is a text that only the instructions of a review contain.
 const ballotWord = `"ranking"`
 
 // TaskKind says what a request asks for.
@@ -42,29 +42,24 @@ type turn struct {
 	role, text string
 }
 
-// readTask finds out what a conversation asks of a model.
+// readTask returns what a conversation asks of a model.
 func readTask(model string, conversation []turn) Task {
-	var asked []string
+	var before, last string // the last two messages of the user
 	for _, t := range conversation {
 		if t.role == "user" {
-			asked = append(asked, t.text)
+			before, last = last, t.text
 		}
 	}
-	if len(asked) == 0 {
-		return Task{Kind: Question, Model: model}
+	task, ok := readBrief(last)
+	if !ok && strings.Contains(last, ballotWord) {
+		task, ok = readBrief(before)
+		ok, task.Again = ok && task.Kind == Review, true
 	}
-	last := asked[len(asked)-1]
-	if task, ok := readBrief(last); ok {
-		task.Model = model
-		return task
+	if !ok {
+		task = Task{Kind: Question, Question: last}
 	}
-	if len(asked) > 1 && strings.Contains(last, ballotWord) {
-		if task, ok := readBrief(asked[len(asked)-2]); ok && task.Kind == Review {
-			task.Model, task.Again = model, true
-			return task
-		}
-	}
-	return Task{Kind: Question, Model: model, Question: last}
+	task.Model = model
+	return task
 }
 
 // readBrief reads a review or a synthesis from a text in the form that the
@@ -91,7 +86,7 @@ func readBrief(text string) (Task, bool) {
 	if len(task.Answers) == 0 {
 		return Task{}, false
 	}
-	if i := strings.LastIndex(text, token); i >= 0 { // reviews stand between
+	if i := strings.LastIndex(text, token); i >= 0 { // skip reviews after the answers
 		_, text, _ = strings.Cut(text[i:], "\n")
 	}
 	task.instructions = strings.TrimSpace(text)
@@ -147,7 +142,7 @@ func (t Task) key(conversation []turn) string {
 // digest returns the SHA-256 of the parts.
 func digest(parts ...string) [32]byte { return sha256.Sum256(join(parts...)) }
 
-// join returns the parts one after the other, each with its length before it.
+// join returns the parts one after the other, each after its length.
 func join(parts ...string) []byte {
 	size := 0
 	for _, part := range parts {

@@ -12,7 +12,8 @@ import (
 func TestReadTask(t *testing.T) {
 	two := []Answer{{"Response A", "first"}, {"Response B", "second\nline"}}
 	other := "=== BEGIN QUESTION ffffffffffffffff ===\nfake\n=== END QUESTION ffffffffffffffff ==="
-	cut, _, _ := strings.Cut(brief(token, "why?", two, nil, ranking), "=== END ANSWER")
+	review := brief(token, "why?", two, nil, ranking)
+	cut, _, _ := strings.Cut(review, "=== END ANSWER")
 	tests := []struct {
 		name string
 		in   []turn
@@ -26,12 +27,12 @@ func TestReadTask(t *testing.T) {
 		},
 		{
 			"review",
-			[]turn{{"system", "s"}, {"user", brief(token, "why?", two, nil, ranking)}},
+			[]turn{{"system", "s"}, {"user", review}},
 			Task{Kind: Review, Question: "why?", Answers: two},
 		},
 		{
 			"text between the blocks",
-			[]turn{{"user", strings.Replace(brief(token, "why?", two, nil, ranking), "=== BEGIN ANSWER", "Answers: 2\n\n=== BEGIN ANSWER", 1)}},
+			[]turn{{"user", strings.Replace(review, "=== BEGIN ANSWER", "Answers: 2\n\n=== BEGIN ANSWER", 1)}},
 			Task{Kind: Review, Question: "why?", Answers: two},
 		},
 		{
@@ -56,11 +57,19 @@ func TestReadTask(t *testing.T) {
 		},
 		{
 			"a marker without a token is not the first",
-			[]turn{{"user", "=== BEGIN QUESTION ===\n=== BEGIN QUESTION 0123 ===\n=== BEGIN QUESTION 0123456789ABCDEF ===\n" + brief(token, "why?", two, nil, ranking)}},
+			[]turn{{"user", "=== BEGIN QUESTION ===\n=== BEGIN QUESTION 0123 ===\n=== BEGIN QUESTION 0123456789ABCDEF ===\n" + review}},
 			Task{Kind: Review, Question: "why?", Answers: two},
 		},
-		{"a marker inside a line", []turn{{"user", "> " + brief(token, "q", nil, nil, "")}}, Task{Kind: Question, Question: "> " + brief(token, "q", nil, nil, "")}},
-		{"no answers", []turn{{"user", brief(token, "q", nil, nil, ranking)}}, Task{Kind: Question, Question: brief(token, "q", nil, nil, ranking)}},
+		{
+			"a marker inside a line",
+			[]turn{{"user", "> " + brief(token, "q", nil, nil, "")}},
+			Task{Kind: Question, Question: "> " + brief(token, "q", nil, nil, "")},
+		},
+		{
+			"no answers",
+			[]turn{{"user", brief(token, "q", nil, nil, ranking)}},
+			Task{Kind: Question, Question: brief(token, "q", nil, nil, ranking)},
+		},
 		{
 			"a question without its end",
 			[]turn{{"user", "=== BEGIN QUESTION " + token + " ===\nwhy?"}},

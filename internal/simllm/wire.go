@@ -27,36 +27,26 @@ type chatRequest struct {
 	} `json:"stream_options"`
 }
 
-// content is a text, given as a string or as a list of parts. What is neither holds
-// none.
+// content is a text, given as a string or as a list of parts. Anything else is an empty
+// text, and so is a part without one.
 type content string
 
 // UnmarshalJSON implements json.Unmarshaler. It never fails.
 func (c *content) UnmarshalJSON(b []byte) error {
-	var text string
-	var parts []part
-	if json.Unmarshal(b, &text) == nil {
-		*c = content(text)
-	} else if json.Unmarshal(b, &parts) == nil {
-		var b strings.Builder
-		for _, p := range parts {
-			b.WriteString(string(p))
+	var text strings.Builder
+	var whole string
+	var parts []json.RawMessage
+	_ = json.Unmarshal(b, &whole)
+	_ = json.Unmarshal(b, &parts)
+	text.WriteString(whole)
+	for _, part := range parts {
+		var object struct {
+			Text string `json:"text"`
 		}
-		*c = content(b.String())
+		_ = json.Unmarshal(part, &object)
+		text.WriteString(object.Text)
 	}
-	return nil
-}
-
-// part is the text of a part of a content.
-type part string
-
-// UnmarshalJSON implements json.Unmarshaler. It never fails.
-func (p *part) UnmarshalJSON(b []byte) error {
-	var object struct {
-		Text string `json:"text"`
-	}
-	_ = json.Unmarshal(b, &object) // what is no text holds none
-	*p = part(object.Text)
+	*c = content(text.String())
 	return nil
 }
 
@@ -200,7 +190,8 @@ func shards(text string) []string {
 // event returns v as one event of a stream.
 func event(v any) []byte { return slices.Concat([]byte("data: "), encode(v), []byte("\n\n")) }
 
-// encode returns the JSON of a value that always has one.
+// encode returns the JSON of a value. It panics when there is none, which is a mistake
+// in this package.
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -209,5 +200,5 @@ func encode(v any) []byte {
 	return b
 }
 
-// flooded stands in a body for a huge text that is made while it is sent.
-const flooded = "{flooded}"
+// hugeText stands in a body for a huge text that is made while it is sent.
+const hugeText = "{huge text}"

@@ -19,8 +19,8 @@ const (
 func (m *model) answer(q *request) string {
 	rng := m.draws("answer", q.key)
 	quality := m.Quality + m.Spread*rng.NormFloat64()
-	// The grades are as equal as they can be: all are the lower grade but for the
-	// first few, before they are shuffled.
+	// The grades are as equal as they can be: before the shuffle, the first few points
+	// have the higher of two neighbouring grades and all others the lower one.
 	total := min(max(int(math.Round((quality/2+2)*pointCount)), 0), 4*pointCount)
 	points := make([]string, pointCount)
 	for grade, bank := range m.phrases.points {
@@ -35,8 +35,8 @@ func (m *model) answer(q *request) string {
 	return m.compose("Simulated answer.", q.task.Question, points, rng)
 }
 
-// synthesis writes one answer from the best points of the answers shown. It
-// quotes nothing but points, so that no label gets in.
+// synthesis writes one answer from the best points of the answers shown. It quotes only
+// points, so that no label gets into the text.
 func (m *model) synthesis(q *request) string {
 	var points []string
 	for _, a := range q.task.Answers {
@@ -107,8 +107,8 @@ func (m *model) compose(title, question string, points []string, rng *rand.Rand)
 	return strings.TrimSpace(b.String())
 }
 
-// layouts returns the forms in which models set their points: verbs for the
-// number, the key word and the point.
+// layouts returns the formats in which models write their points, from the number of the
+// point, the key word and the point itself.
 func layouts() []string {
 	return []string{
 		"- **%[2]s**: %[3]s\n",
@@ -119,8 +119,7 @@ func layouts() []string {
 	}
 }
 
-// keyWords returns up to six different words of a question that seem to carry
-// its meaning, and never none.
+// keyWords returns one to six different words that stand for what a question is about.
 func (p *phrases) keyWords(question string) []string {
 	var words []string
 	for word := range strings.FieldsFuncSeq(question, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {

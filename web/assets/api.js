@@ -1,6 +1,6 @@
 // Calls to the daemon, and following the events of a session.
 
-// A line that is silent for longer is taken for cut: the daemon sends a comment
+// A connection without data for this long counts as lost: the daemon sends a comment
 // every 15 s.
 const silence = 45_000; // ms
 
@@ -12,14 +12,14 @@ export class Problem extends Error {
   }
 }
 
-let askToken; // asks the reader for a token; false when there is none to be had
+let askToken; // asks the reader for a token; false when the reader gives none
 
-// onUnauthorized says how to ask for a token. The function gets whether the last
-// one was refused.
+// onUnauthorized sets the function that asks the reader for a token. Its argument says
+// whether the last token was refused.
 export function onUnauthorized(ask) {
   let asking = null;
   askToken = async (used) => {
-    if (used !== token()) return true; // another call has asked meanwhile
+    if (used !== token()) return true; // another call has got a new one meanwhile
     asking ??= ask(used !== null).finally(() => { asking = null; });
     const given = await asking;
     if (given) sessionStorage.setItem("token", given);
@@ -27,7 +27,7 @@ export function onUnauthorized(ask) {
   };
 }
 
-// The token is kept for the tab, and never stands in an address.
+// The token is kept for this tab only, and is never part of an address.
 const token = () => sessionStorage.getItem("token");
 
 // call sends a request. A failure is a Problem, or a TypeError when the daemon
@@ -48,8 +48,8 @@ export async function get(path) {
   return (await call(path)).json();
 }
 
-// ask starts a session in the background and returns its id. The key makes sending
-// it again after a cut line safe: it stays one session.
+// ask starts a session in the background and returns its id. Because of the key, the
+// question can be sent again after a lost connection and stays one session.
 export async function ask(question) {
   const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
   const request = {
@@ -73,24 +73,24 @@ export function cancel(id) {
 
 const path = (id) => `v1/council/${encodeURIComponent(id)}`;
 
-// follow calls handle with every event of a session from the first to the last,
-// each once, however often the line is cut; cut is told when it is, and when it is
-// back. It ends with the last event, or as a failure when there is no use in coming
-// back or the signal is raised.
+// follow calls handle once with each event of a session, from the first to the last. It
+// connects again when the connection is lost: it then calls cut with true, and with
+// false when it is connected. It returns after the last event. It throws when
+// connecting again is useless or the signal is aborted.
 export async function follow(id, handle, cut, signal) {
   let last = null;
   for (let failures = 0; ;) {
     let wait = 0;
     try {
-      const line = new AbortController();
-      let timer = setTimeout(() => line.abort(), silence);
+      const connection = new AbortController();
+      let timer = setTimeout(() => connection.abort(), silence);
       const alive = () => {
         clearTimeout(timer);
-        timer = setTimeout(() => line.abort(), silence);
+        timer = setTimeout(() => connection.abort(), silence);
       };
       try {
         const response = await call(`${path(id)}/events`, {
-          headers: last === null ? {} : { "Last-Event-ID": last }, signal: AbortSignal.any([signal, line.signal]),
+          headers: last === null ? {} : { "Last-Event-ID": last }, signal: AbortSignal.any([signal, connection.signal]),
         });
         if (response.status === 204) return;
         cut(false);
@@ -102,7 +102,7 @@ export async function follow(id, handle, cut, signal) {
         }
       } finally {
         clearTimeout(timer);
-        line.abort();
+        connection.abort();
       }
     } catch (error) {
       if (signal.aborted || (error instanceof Problem && error.status < 500 && error.status !== 429)) throw error;
@@ -114,7 +114,8 @@ export async function follow(id, handle, cut, signal) {
   }
 }
 
-// events reads server-sent events. An event that the line was cut in is left out.
+// events reads server-sent events. It leaves out an event that is incomplete when the
+// connection ends.
 async function* events(body, alive) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "", event = {};
@@ -138,8 +139,8 @@ async function* events(body, alive) {
   }
 }
 
-// delay grows from half a second to 15, each drawn so that many tabs do not come
-// back at once.
+// delay grows from half a second to 15 s. It is random, so that many tabs do not connect
+// again at the same moment.
 const delay = (failures) => Math.min(15_000, 500 * 2 ** failures) * (0.5 + Math.random() / 2);
 
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });

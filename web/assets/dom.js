@@ -1,8 +1,8 @@
-// Building the document. What models wrote only ever goes through here, as text
-// nodes: no string of theirs is parsed as markup.
+// Functions that build the document. All texts of models pass through here and become
+// text nodes: none of them is parsed as markup.
 
-// el makes an HTML element. An attribute that is false or null is left out; one
-// named on* is a listener. Children are nodes or texts, null is none.
+// el makes an HTML element. It leaves out attributes that are false or null. An
+// attribute named on* is a listener. Children are nodes or texts, and null is skipped.
 export function el(tag, attributes = {}, ...children) {
   return build(document.createElement(tag), attributes, children);
 }
@@ -24,10 +24,11 @@ function build(node, attributes, children) {
   return node;
 }
 
-// number writes a figure; one that is not known is a dash, never 0.
+// number writes a figure. An unknown one is a dash, never 0.
 export function number(value, digits = 2) {
   if (value == null) return "–";
-  return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits, signDisplay: "negative" }).replace("-", "−");
+  const format = { minimumFractionDigits: digits, maximumFractionDigits: digits, signDisplay: "negative" };
+  return value.toLocaleString("en", format).replace("-", "−");
 }
 
 // seconds writes milliseconds as seconds.
@@ -40,14 +41,14 @@ export function count(n, thing) {
   return `${n.toLocaleString("en")} ${thing}${n === 1 ? "" : "s"}`;
 }
 
-// moment writes a time as the reader's clock has it.
+// moment writes a time in the reader's time zone.
 export function moment(time) {
   return el("time", { datetime: time }, new Date(time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" }));
 }
 
-// table makes a table that scrolls by itself where the screen is narrow. A column
-// is {title, cell, numeric}: cell gives the content of a row; the first column
-// heads its row.
+// table makes a table that scrolls by itself where the screen is narrow. A column is
+// {title, cell, numeric}, where cell returns the content for a row. The cells of the
+// first column are the headers of their rows.
 export function table(caption, columns, rows) {
   const kind = (column) => (column.numeric ? "numeric" : null);
   return el("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" },
@@ -58,11 +59,11 @@ export function table(caption, columns, rows) {
         el(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : null, class: kind(c) }, c.cell(row))))))));
 }
 
-// problem shows what went wrong and how to mend it.
+// problem shows what went wrong and how to correct it.
 export function problem(error) {
   const body = error.body ?? {};
   return el("div", { class: "notice bad" },
-    el("p", {}, el("strong", {}, body.title ?? "That did not work"), ": ", body.detail ?? error.message),
+    el("p", {}, el("strong", {}, body.title ?? "The request failed"), ": ", body.detail ?? error.message),
     body.errors?.length ? el("ul", {}, body.errors.map((e) => el("li", {}, `${e.field}: ${e.message}${e.fix ? `; ${e.fix}` : ""}`))) : null,
     body.request_id ? el("p", { class: "hint" }, `Request ${body.request_id}`) : null);
 }

@@ -1,4 +1,5 @@
-// The page: which view the address asks for, the form, the list, the token.
+// The page as a whole: the view that the address names, the question form, the list of
+// sessions, and the token.
 
 import { ask, get, onUnauthorized } from "./api.js";
 import { el, moment, problem } from "./dom.js";
@@ -7,7 +8,7 @@ import { watch } from "./session.js";
 
 const $ = (id) => document.getElementById(id);
 
-// views fill a section, by the first part of the address behind the #.
+// The views, by the first part of the address after the #. Each fills its section.
 const views = {
   "": { section: $("ask"), title: "Ask the council", open: list },
   session: { section: $("session"), title: "Session", open: watch },
@@ -15,10 +16,10 @@ const views = {
   leaderboard: { section: $("leaderboard"), title: "Leaderboard", open: leaderboard },
 };
 
-let left = new AbortController(); // raised when its view is left
+let left = new AbortController(); // aborted when the reader leaves the view
 
-// show opens the view that the address names. Whoever follows a link is taken to
-// the head of the view; a page that is loaded keeps its own focus.
+// show opens the view that the address names. When the reader followed a link, the
+// heading of the view gets the focus. When the page was loaded, the focus stays.
 async function show(event) {
   const [, name = "", id] = location.hash.split("/");
   const view = views[name] ?? views[""];
@@ -53,14 +54,16 @@ async function list(section, signal) {
   });
   if (!sessions || signal.aborted) return;
   place.replaceChildren(sessions.length === 0
-    ? el("p", { class: "hint" }, "None yet. Finished sessions are kept here for a while, as this daemon is set up; nothing of them is stored in your browser beyond this tab.")
+    ? el("p", { class: "hint" }, "None yet. The daemon keeps finished sessions for a while, as it is configured. "
+      + "Your browser keeps nothing of them after you close this tab.")
     : el("ul", { class: "sessions" }, sessions.map((s) => el("li", {},
-      el("a", { href: `#/session/${s.session_id}` }, sessionStorage.getItem(`question ${s.session_id}`)?.slice(0, 200) ?? `Session ${s.session_id}`),
+      el("a", { href: `#/session/${s.session_id}` },
+        sessionStorage.getItem(`question ${s.session_id}`)?.slice(0, 200) ?? `Session ${s.session_id}`),
       el("span", { class: "hint" }, el("span", { class: `state ${s.status}` }, s.status), " · ", moment(s.created))))));
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {
-  event.preventDefault(); // what stands behind the # is the view
+  event.preventDefault(); // the part of the address after the # is the view
   $("main").focus();
 });
 
@@ -81,7 +84,7 @@ $("question-form").addEventListener("submit", async (event) => {
     const id = await ask({ query, ...(category && { category }) });
     try {
       sessionStorage.setItem(`question ${id}`, query); // for the list, and after a reload
-    } catch { /* it is too long to be kept: the session goes on without */ }
+    } catch { /* the question is too long for the storage: the list shows the id instead */ }
     event.target.reset();
     location.hash = `#/session/${id}`;
   } catch (error) {

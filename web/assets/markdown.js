@@ -1,6 +1,6 @@
-// The little of Markdown that answers use, as nodes: headings, lists, quotes, code
-// fences, paragraphs, and in them bold and code. There are no links and no images,
-// and anything else stays the text that it is.
+// The part of Markdown that answers use, as nodes: headings, lists, quotes, code fences
+// and paragraphs, with bold and code inside. There are no links and no images. All
+// other text stays as it is.
 
 import { el } from "./dom.js";
 
@@ -29,7 +29,7 @@ export function markdown(text) {
     if (/^\s*$/.test(lines[i])) {
       i++;
     } else if ((found = take(/^#{1,6} +(.*)$/)).length) {
-      // The page has headings of its own: a model's are no part of its outline.
+      // A model's headings are not part of the outline of the page.
       out.push(...found.map((m) => el("p", { class: "heading" }, inline(m[1]))));
     } else if ((found = take(/^\s*[-*+] +(.*)$/)).length) {
       out.push(el("ul", {}, found.map((m) => el("li", {}, inline(m[1])))));

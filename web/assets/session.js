@@ -1,21 +1,21 @@
-// One session: it is built from its events, so that watching it live, coming back
-// to it after a reload and opening a finished one are the same.
+// The view of one session. It is built from the session's events alone, so that it is
+// the same for a live session, after a reload, and for a finished session.
 
 import { cancel, follow } from "./api.js";
 import { count, el, number, problem, seconds, svg, table } from "./dom.js";
 import { markdown } from "./markdown.js";
 
 const outcomes = {
-  ok: "done", error: "failed", abstained: "abstained", invalid: "no ballot", fallback: "stood in", waiting: "waiting",
+  ok: "done", error: "failed", abstained: "abstained", invalid: "no ballot", fallback: "took over", waiting: "waiting",
 };
 
 const fallbacks = {
   second_chairman: (s) => `The chairman failed; ${s.model} wrote the answer in its place.`,
-  top_ranked: (s) => `No chairman could write: this is the answer that was ranked first, by ${s.model}, as it stood.`,
-  first_answer: (s) => `No chairman could write and there is no ranking: this is the first answer, by ${s.model}, as it stood.`,
+  top_ranked: (s) => `No chairman could write: this is the answer that was ranked first, by ${s.model}, unchanged.`,
+  first_answer: (s) => `No chairman could write and there is no ranking: this is the first answer, by ${s.model}, unchanged.`,
 };
 
-// watch shows a session until it is over or the signal is raised.
+// watch shows a session until it is over or the signal is aborted.
 export async function watch(section, signal, id) {
   const view = layout(section, id);
   let state = { answers: new Map(), reviews: new Map(), text: "" };
@@ -47,7 +47,7 @@ export async function watch(section, signal, id) {
       case "stage2.done":
         view.tally(data);
         view.step(3, 0, 1);
-        view.say("The ranking stands. The chairman writes.");
+        view.say("The ranking is complete. The chairman is writing.");
         break;
       case "stage3.delta":
         state.text += data.text;
@@ -56,7 +56,7 @@ export async function watch(section, signal, id) {
       case "stage3.restart":
         state.text = "";
         view.text("", true);
-        view.say(`${data.model} failed as chairman (${data.reason}). Another stands in.`);
+        view.say(`${data.model} failed as chairman (${data.reason}). Another model takes over.`);
         break;
       case "stage3.done":
         view.synthesis(data);
@@ -76,11 +76,12 @@ export async function watch(section, signal, id) {
   }
 }
 
-// layout builds the empty view and returns what fills it.
+// layout builds the empty view and returns the functions that fill it.
 function layout(section, id) {
-  const steps = ["Answers", "Reviews", "Final answer"].map((name) => el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" })));
+  const steps = ["Answers", "Reviews", "Final answer"].map((name) =>
+    el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" })));
   const said = el("p", { role: "status", class: "said" });
-  const line = el("p", { class: "notice", hidden: true }, "The line to the daemon is cut. The session goes on; trying again.");
+  const line = el("p", { class: "notice", hidden: true }, "The connection to the daemon is lost. The session continues. Trying again.");
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: () => {
@@ -100,7 +101,8 @@ function layout(section, id) {
   const figures = part("Figures");
   const wholeAnswers = part("Answers", answers);
   const wholeReviews = part("Reviews", el("p", { class: "hint" },
-    "Each reviewer saw the other answers without names, in an order of its own. The labels in its words are those of its own slate."), reviews);
+    "Each reviewer saw the other answers without names, in an order of its own. "
+    + "The labels in a review are those of its own slate."), reviews);
   const question = sessionStorage.getItem(`question ${id}`) ?? "A session of this daemon";
   const short = question.length > 240 ? `${question.slice(0, 200)}…` : question;
   document.title = `${question.slice(0, 60)} · councild`;
@@ -118,8 +120,9 @@ function layout(section, id) {
   }));
   const fill = (list, seat, ...body) => {
     const item = seats.get(`${list === answers} ${seat.model}`);
-    if (!item.querySelector("details")) { // it arrives more than once, always the same
-      item.replaceChildren(el("details", {}, el("summary", {}, head(seat.model, seat.status, seconds(seat.latency_ms))), el("div", { class: "inside" }, body)));
+    if (!item.querySelector("details")) { // the same seat arrives more than once
+      item.replaceChildren(el("details", {},
+        el("summary", {}, head(seat.model, seat.status, seconds(seat.latency_ms))), el("div", { class: "inside" }, body)));
     }
   };
   const over = () => {
@@ -192,7 +195,7 @@ function layout(section, id) {
           el("ul", {}, s.degradation.map((d) => el("li", {}, `${stages[d.stage]}: ${d.model}: ${d.message} (${d.code})`))));
       }
       if (s.metadata.warnings.length) {
-        notice("warn", el("p", {}, el("strong", {}, "To know:")), el("ul", {}, s.metadata.warnings.map((w) => el("li", {}, w.message))));
+        notice("warn", el("p", {}, el("strong", {}, "Warnings:")), el("ul", {}, s.metadata.warnings.map((w) => el("li", {}, w.message))));
       }
       figures.replaceChildren(figures.firstChild, totals(s));
       figures.hidden = false;
@@ -223,24 +226,27 @@ function part(title, ...content) {
 }
 
 function head(model, status, time) {
-  return [el("span", { class: "model" }, model), el("span", { class: "hint" }, el("span", { class: `state ${status}` }, outcomes[status]), time ? ` · ${time}` : null)];
+  return [
+    el("span", { class: "model" }, model),
+    el("span", { class: "hint" }, el("span", { class: `state ${status}` }, outcomes[status]), time ? ` · ${time}` : null),
+  ];
 }
 
 function failure(f) {
   return el("p", { class: "bad" }, `${f.message} (${f.code}${f.http_status ? `, HTTP ${f.http_status}` : ""})`);
 }
 
-// spent says what a seat took.
+// spent says what the answer or the review of a seat took.
 function spent({ attempts, usage, latency_ms: ms }) {
   const tokens = usage.output_tokens == null ? "tokens unknown" : atLeast(usage, count(usage.output_tokens, "output token"));
   const cost = usage.cost_usd == null ? "cost unknown" : atLeast(usage, `$${number(usage.cost_usd, 5)}`);
   return [seconds(ms), attempts === 1 ? null : count(attempts, "attempt"), tokens, cost].filter(Boolean).join(" · ");
 }
 
-// atLeast says a figure, which may leave out requests that did not tell theirs.
+// atLeast marks a figure as a lower bound where some requests did not report theirs.
 const atLeast = ({ partial }, figure) => (partial ? `at least ${figure}` : figure);
 
-// slate shows what a reviewer was shown, in its order, and what it made of it.
+// slate shows the answers that a reviewer saw, in its order, with its ranks and scores.
 function slate(review) {
   const ballot = review.parsed_ranking;
   const shown = Object.entries(review.label_to_model).sort(([, a], [, b]) => a.display_index - b.display_index);
@@ -260,12 +266,12 @@ function slate(review) {
       { title: "Rank", numeric: true, cell: ([label]) => known(places.get(label)) },
       { title: "Score", numeric: true, cell: ([label]) => known(ballot?.scores[label]) },
     ], shown),
-    ballot?.score_rank_mismatch ? el("p", { class: "hint" }, "The ranking contradicts the scores; the ranking counts.") : null,
+    ballot?.score_rank_mismatch ? el("p", { class: "hint" }, "The ranking contradicts the scores. The ranking counts.") : null,
     review.repaired ? el("p", { class: "hint" }, "The ballot was read from a second reply.") : null,
   ];
 }
 
-// bar draws a share of 1; the figure stands beside it.
+// bar draws a share of 1. The figure stands beside it.
 function bar(share) {
   return svg("svg", { class: "bar", "aria-hidden": "true" }, svg("rect", { width: "100%", height: "100%", rx: 4 }),
     svg("rect", { class: "filled", width: `${100 * share}%`, height: "100%", rx: 4 }));
@@ -285,15 +291,16 @@ function standings({ aggregate_rankings: rows, agreement }) {
       { title: "Support", numeric: true, cell: (s) => (support.has(s.model) ? `${number(100 * support.get(s.model), 0)} %` : "–") },
       { title: "Confidence", cell: (s) => s.confidence },
     ], rows),
-    el("p", { class: "hint" }, "Support is how often an answer wins when the ballots are drawn again from themselves. Confidence is how many of those asked to rank the answer did."),
-    el("p", {}, agreement.kendall_w == null ? "How far the ballots agree cannot be said: there are too few." :
+    el("p", { class: "hint" }, "Support is how often an answer wins when the ballots are resampled. "
+      + "Confidence is how many of those asked to rank the answer did so."),
+    el("p", {}, agreement.kendall_w == null ? "There are too few ballots to say how far they agree." :
       `Kendall’s W is ${number(agreement.kendall_w)} over ${count(agreement.ballots, "ballot")}: 1 is full agreement, 0 none.`,
-    swayed.length === 0 ? null : ` One ballot less would change who wins: without that of ${swayed.map((o) => `${o.reviewer} it is ${o.winners.join(" and ")}`).join(", of ")}.`),
+    swayed.length === 0 ? null : " One ballot less would change the winner: without that of "
+      + `${swayed.map((o) => `${o.reviewer} it is ${o.winners.join(" and ")}`).join(", of ")}.`),
   ];
 }
 
-// findings puts the audit into words. One session proves nothing, and each of them
-// says so.
+// findings puts the audit into words. One session proves nothing, and the text says so.
 function findings({ bias_audit: audit, demographic_disagreement: terms }) {
   const out = [];
   if (audit) {
@@ -303,16 +310,21 @@ function findings({ bias_audit: audit, demographic_disagreement: terms }) {
     }[audit.overall_bias_risk];
     const n = audit.sample_sizes;
     out.push(
-      el("p", {}, el("strong", {}, `${risk} `), "One session cannot prove a bias, nor that there is none: whatever stands here may be chance or quality. ",
+      el("p", {}, el("strong", {}, `${risk} `),
+        "One session cannot prove a bias, nor that there is none: these figures may be chance or quality. ",
         el("a", { href: "#/report" }, "The bias report"), " judges over many sessions."),
       el("ul", {},
         el("li", {}, audit.length_score_correlation == null ? "Length: no correlation with the scores is defined." :
-          `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of ${number(audit.length_score_correlation)} over ${count(n.answers, "answer")}; ${judged(audit.length_bias_detected)}.`),
+          `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of `
+          + `${number(audit.length_score_correlation)} over ${count(n.answers, "answer")}; ${judged(audit.length_bias_detected)}.`),
         el("li", {}, audit.position_score_variance == null ? "Position: cannot be told from quality in this session." :
-          `Position: the mean scores of the ${n.positions} places vary by ${number(audit.position_score_variance)} (${count(n.scores, "score")}); ${judged(audit.position_bias_detected)}.`),
-        audit.reviewer_effect == null ? null : el("li", {}, `Reviewers: F = ${number(audit.reviewer_effect.f)} on ${audit.reviewer_effect.df.join(" and ")} degrees of freedom, p = ${number(audit.reviewer_effect.p_value)}, that they score the same answers differently; one session cannot tell a harsh reviewer from a mood.`),
-        audit.harsh_reviewers.length ? el("li", {}, `Scored lower than the others, as somebody nearly always does: ${audit.harsh_reviewers.join(", ")}.`) : null,
-        audit.generous_reviewers.length ? el("li", {}, `Scored higher than the others, as somebody nearly always does: ${audit.generous_reviewers.join(", ")}.`) : null),
+          `Position: the mean scores of the ${n.positions} places vary by ${number(audit.position_score_variance)} `
+          + `(${count(n.scores, "score")}); ${judged(audit.position_bias_detected)}.`),
+        audit.reviewer_effect == null ? null : el("li", {},
+          `Reviewers: the test whether they score the same answers differently has F = ${number(audit.reviewer_effect.f)} on `
+          + `${audit.reviewer_effect.df.join(" and ")} degrees of freedom, p = ${number(audit.reviewer_effect.p_value)}. `
+          + "One session cannot tell a harsh reviewer from chance."),
+        extreme("lower", audit.harsh_reviewers), extreme("higher", audit.generous_reviewers)),
       table("Scores that each reviewer gave", [
         { title: "Reviewer", cell: ([model]) => model },
         { title: "Mean", numeric: true, cell: ([, mean]) => number(mean) },
@@ -330,9 +342,16 @@ function findings({ bias_audit: audit, demographic_disagreement: terms }) {
   return out.filter(Boolean);
 }
 
-const judged = (flag) => (flag == null ? "not judged, there is too little to go by" : flag ? "more than the threshold" : "within the threshold");
+// extreme names the reviewers whose scores stand out, which is common by chance.
+const extreme = (direction, reviewers) => (reviewers.length === 0 ? null
+  : el("li", {}, `Scored ${direction} than the others, as a reviewer does in nearly every session: ${reviewers.join(", ")}.`));
 
-// unkept says why the records do not count as kept.
+const judged = (flag) => {
+  if (flag == null) return "not judged, because there is too little data";
+  return flag ? "more than the threshold" : "within the threshold";
+};
+
+// unkept says why the records are not kept.
 function unkept(warnings) {
   const codes = warnings.map((w) => w.code);
   if (codes.includes("not_yet_written")) return "not yet written";
@@ -343,7 +362,8 @@ function totals({ metadata: m, persisted }) {
   const { total } = m.usage;
   const tokens = (n) => (n == null ? "unknown" : atLeast(total, n.toLocaleString("en")));
   const rows = {
-    "Time": `${seconds(m.timing.total_ms)}, of it answers ${seconds(m.timing.stage1_ms)}, reviews ${seconds(m.timing.stage2_ms)}, final answer ${seconds(m.timing.stage3_ms)}`,
+    "Time": `${seconds(m.timing.total_ms)}, of which answers ${seconds(m.timing.stage1_ms)}, `
+      + `reviews ${seconds(m.timing.stage2_ms)}, final answer ${seconds(m.timing.stage3_ms)}`,
     "Tokens": `${tokens(total.input_tokens)} in, ${tokens(total.output_tokens)} out`,
     "Cost": m.usage.cost_usd == null ? "unknown" : atLeast(total, `$${number(m.usage.cost_usd, 5)}`),
     "Records": persisted ? "kept" : unkept(m.warnings),

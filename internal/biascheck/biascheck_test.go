@@ -1,0 +1,92 @@
+package biascheck
+
+import (
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// A part of the tables on few data sets, because the race detector makes a report ten
+// times as slow. Bounds are 3.3 binomial standard errors
+// wider, which one figure in a thousand leaves by chance; the seed is fixed.
+func TestFiguresAreWithinBounds(t *testing.T) {
+	for _, tt := range []struct {
+		only       string
+		scenarios  int
+		replicates int
+	}{
+		{"20 sessions", 13, 12},
+		{"(30 %, longer better|constant reviewer|go|tails|noise|runs), own hidden, 4 members, 50 sessions", 6, 16},
+		{"^harshness, own hidden, 5 members, 50 sessions", 1, 20},
+	} {
+		chosen := Matching(regexp.MustCompile(tt.only))
+		if len(chosen) != tt.scenarios {
+			t.Errorf("%q: %d scenarios, want %d", tt.only, len(chosen), tt.scenarios)
+		}
+		figures, err := Run(t.Context(), io.Discard, chosen, Options{Replicates: tt.replicates, Seed: 1, Widen: 3.3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tables strings.Builder
+		if bad, err := Print(&tables, figures); err != nil || bad > 0 {
+			t.Errorf("%d figures are out of bounds, %v:\n%s", bad, err, tables.String())
+		}
+	}
+}
+
+// A figure that is out of bounds is marked, and so is one for which nothing was counted
+// although it needs a test.
+func TestFiguresOutOfBounds(t *testing.T) {
+	all := []Scenario{{what: "plain", members: 5, sessions: 10, lines: []line{
+		{table: "a table", row: "everything is flagged", column: "10", low: 1, high: 1, count: flagged()},
+		{table: "a table", row: "of an unknown metric", column: "10", high: 1, count: rejected("unknown")},
+		{table: "a table", row: "of one that need not be tested", column: "10", high: 1, untried: true, count: rejected("unknown")},
+	}}}
+	figures, err := Run(t.Context(), io.Discard, all, Options{Replicates: 2, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tables strings.Builder
+	bad, err := Print(&tables, figures)
+	if err != nil || bad != 2 {
+		t.Errorf("%d figures are out of bounds (%v), want 2", bad, err)
+	}
+	if marks := strings.Count(tables.String(), "!"); marks != 2 {
+		t.Errorf("%d figures are marked, want 2: %s", marks, tables.String())
+	}
+}
+
+// docs/statistics.md holds the tables in full, and nothing in them is out of bounds.
+func TestFiguresAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/statistics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var figures []Figure
+	for _, s := range scenarios() {
+		for _, l := range s.lines {
+			figures = append(figures, Figure{line: l})
+		}
+	}
+	var tables strings.Builder
+	if _, err := Print(&tables, figures); err != nil {
+		t.Fatal(err)
+	}
+	title := strings.SplitAfter(tables.String(), "\n")[0]
+	_, rest, _ := strings.Cut(string(page), "```text\n"+title)
+	rest = title + rest
+	share := regexp.MustCompile(`^([0-9]+\.[0-9]|\.)$`)
+	for layout := range strings.Lines(tables.String()) {
+		var text string
+		text, rest, _ = strings.Cut(rest, "\n")
+		want, got := strings.Fields(layout), strings.Fields(text)
+		for k := range want {
+			counted := want[k] == "NaN!" || want[k] == "."
+			if len(got) != len(want) || got[k] != want[k] && (!counted || !share.MatchString(got[k])) {
+				t.Fatalf("the page has %q where a line such as %q belongs", text, layout)
+			}
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package biascheck
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/stat"
+)
+
+// counter returns hits and trials of one report, whose metrics and their members are
+// given by name too.
+type counter func(r bias.Report, metrics map[string]bias.Metric) (hits, trials int)
+
+// ofReport counts reports for which hit is true.
+func ofReport(hit func(r bias.Report, metrics map[string]bias.Metric) bool) counter {
+	return func(r bias.Report, metrics map[string]bias.Metric) (hits, trials int) {
+		if hit(r, metrics) {
+			hits = 1
+		}
+		return hits, 1
+	}
+}
+
+// ofMetrics counts, of the metrics of a name that are tried, those that are a hit. A
+// name that ends in a bar stands for all names that begin with it.
+func ofMetrics(name string, tried, hit func(bias.Metric) bool) counter {
+	return func(_ bias.Report, metrics map[string]bias.Metric) (hits, trials int) {
+		for n, m := range metrics {
+			if n != name && !(strings.HasSuffix(name, "|") && strings.HasPrefix(n, name)) || !tried(m) {
+				continue
+			}
+			trials++
+			if hit(m) {
+				hits++
+			}
+		}
+		return hits, trials
+	}
+}
+
+// alpha is the level of the single test whose rates are counted.
+const alpha = 0.05
+
+// rejected counts the metrics whose own test rejects at alpha.
+func rejected(name string) counter {
+	return ofMetrics(name,
+		func(m bias.Metric) bool { return m.PValue != nil },
+		func(m bias.Metric) bool { return *m.PValue < alpha })
+}
+
+// covered counts the metrics whose interval holds the truth about their subject.
+func covered(name string, truth func(subject string) float64) counter {
+	return ofMetrics(name,
+		func(m bias.Metric) bool { return m.CILower != nil && m.CIUpper != nil },
+		func(m bias.Metric) bool { return *m.CILower <= truth(m.Subject) && truth(m.Subject) <= *m.CIUpper })
+}
+
+// changed counts the change points whose own test rejects at alpha.
+func changed(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
+	for _, c := range r.ChangePoints {
+		if c.PValue < alpha {
+			hits++
+		}
+	}
+	return hits, len(r.ChangePoints)
+}
+
+// anomalous counts reports with an anomaly, adjusted over all cells.
+func anomalous(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
+	return min(1, len(r.Anomalies.Found)), min(1, r.Anomalies.Cells)
+}
+
+// identified counts reports in which the records can tell the figure of that name.
+func identified(name string) counter {
+	return ofReport(func(_ bias.Report, metrics map[string]bias.Metric) bool {
+		m, ok := metrics[name]
+		return !ok || *m.Verdict != bias.VerdictNotIdentified
+	})
+}
+
+// significant counts reports with a headline that is significant after adjustment.
+func significant() counter {
+	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
+		return slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool { return m.QValue != nil && *m.QValue < level(r) })
+	})
+}
+
+// flagged counts reports with a headline that is a bias or an association.
+func flagged() counter {
+	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool { return slices.ContainsFunc(r.Metrics, found) })
+}
+
+// level returns the false discovery rate at which the report flags.
+func level(r bias.Report) float64 {
+	if r.Window.Sessions < 50 {
+		return r.Levels.BelowHigh
+	}
+	return r.Levels.High
+}
+
+// found reports whether the verdict of a metric is that there is an effect.
+func found(m bias.Metric) bool {
+	return m.Verdict != nil && (*m.Verdict == bias.VerdictBias || *m.Verdict == bias.VerdictAssociation)
+}
+
+// favouring counts reports that call anything but harshness a bias. An association of
+// length and score is none.
+func favouring() counter {
+	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
+		return slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool {
+			return m.Verdict != nil && *m.Verdict == bias.VerdictBias && m.Name != "harshness"
+		})
+	})
+}
+
+// verdict counts reports in which that headline is a bias or an association.
+func verdict(headline string) counter {
+	return ofReport(func(_ bias.Report, metrics map[string]bias.Metric) bool { return found(metrics[headline]) })
+}
+
+// secondFit reports whether a headline needs a second fit to agree.
+func secondFit(headline string) bool {
+	return slices.Contains([]string{"self_preference", "family_affinity", "length_slope_deviation", "affinity"}, headline)
+}
+
+// firstVerdict counts reports in which that headline would be a bias by the first fit
+// alone, of all headlines.
+func firstVerdict(headline string) counter {
+	large := func(m bias.Metric) bool { return m.PValue != nil && math.Abs(*m.PointEstimate) >= *m.Delta }
+	return ofReport(func(r bias.Report, _ map[string]bias.Metric) bool {
+		var p []float64 // of the headlines
+		at, passes := -1, false
+		for _, m := range r.Metrics {
+			if m.Verdict == nil || m.PValue == nil {
+				continue
+			}
+			tested := []bias.Metric{m}
+			if m.Subject != "" && m.Name != "position" { // the headline is taken from its members
+				tested = slices.DeleteFunc(slices.Clone(m.Members), func(member bias.Metric) bool { return member.QValue == nil })
+			}
+			single := make([]float64, len(tested))
+			for k, member := range tested {
+				single[k] = *member.PValue
+			}
+			q := stat.BenjaminiHochberg(single)
+			if m.Name == headline {
+				at = len(p)
+				for k, member := range tested {
+					passes = passes || q[k] < level(r) && large(member)
+				}
+			}
+			p = append(p, slices.Min(append(q, 1)))
+		}
+		return passes && stat.BenjaminiHochberg(p)[at] < level(r)
+	})
+}
+
+// always is the truth about a metric that has no members.
+func always(points float64) func(string) float64 {
+	return func(string) float64 { return points }
+}
+
+// relative is the truth about each reviewer, compared with the mean of all, where the
+// planted one has an effect.
+func relative(points float64) func(string) float64 {
+	members := biassim.Members()
+	mean := points / float64(len(members))
+	return func(subject string) float64 {
+		if subject == members[planted] {
+			return points - mean
+		}
+		return -mean
+	}
+}

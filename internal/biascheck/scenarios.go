@@ -1,0 +1,381 @@
+package biascheck
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/council"
+)
+
+// Scenario is a kind of data set and what is counted on the reports over it.
+type Scenario struct {
+	what     string // the world, or what is planted
+	members  int
+	sessions int
+	own      bool // own answers are reviewed too
+	order    council.Order
+	world    biassim.World
+	outside  []string // reviewers that do not answer
+	leaving  bool     // members come and go
+	effects  biassim.Effects
+	seen     *detectable // what is planted instead of effects, if that depends on what reports print
+	percent  int         // of the usual number of data sets; 0 stands for 100
+	lines    []line
+}
+
+// line is one share of hits among trials, and the bounds between which it must lie.
+type line struct {
+	table, row string
+	column     string
+	low, high  float64
+	errors     float64 // binomial standard errors that the bounds are wider
+	untried    bool    // no trial is within bounds: there may be no test
+	count      counter
+}
+
+// detectable plants the effect that reports without a bias print as the least they would
+// have found. Another tenth of the data sets without it, and for anchoring with
+// it, show what that is.
+type detectable struct {
+	headline string
+	effects  func(points float64) biassim.Effects
+	shrinks  bool // the headline's figure is smaller than what is planted, in proportion
+}
+
+// planted is the index of the member whose effects are planted where only one member
+// has any.
+const planted = 2
+
+// The tables.
+const (
+	tableFalse   = "Reports with a verdict of bias other than harshness, %, where nobody is favoured. Columns: sessions x members."
+	tableAny     = "Reports with any verdict, %, in the plain world. Columns: sessions x members."
+	tableAnomaly = "Reports with an anomaly, %. Columns: sessions x members."
+	tableDrift   = "Tests of drift that reject at 5 %, each reviewer, %. Columns: sessions x members."
+	tableChange  = "Tests of change points that reject at 5 %, each reviewer, %. Columns: sessions x members."
+	tableNull    = "The plain world, five members, %. Columns: sessions, own answers shown or hidden, order if it is not balanced."
+	tablePlanted = "One planted bias, five members, %: tests that reject at 5 %, intervals that hold it, verdicts that find it. Columns: sessions."
+	tableSeen    = "Verdicts that find what reports without a bias print as detectable, five members, %. Columns: sessions."
+)
+
+// Matching returns the scenarios whose name matches.
+func Matching(only *regexp.Regexp) []Scenario {
+	return slices.DeleteFunc(scenarios(), func(s Scenario) bool { return !only.MatchString(s.name()) })
+}
+
+// scenarios returns all scenarios, in the order in which they run.
+func scenarios() []Scenario {
+	plain := []Scenario{
+		{sessions: 20, own: true},
+		{sessions: 20},
+		{sessions: 50, order: council.OrderPerReviewer},
+		{sessions: 50, order: council.OrderShared},
+	}
+	for i := range plain {
+		plain[i].what, plain[i].members, plain[i].percent = "plain", 5, 200
+		plain[i].lines = plain[i].nullLines()
+	}
+	all := plain[:2:2]
+	for _, world := range worlds() {
+		for _, own := range []bool{true, false} {
+			for _, sessions := range []int{50, 100} {
+				for _, members := range []int{3, 4, 5, 7} {
+					s := world
+					s.own, s.sessions, s.members = own, sessions, members
+					s.lines = s.innocentLines()
+					switch {
+					case members == 5 && s.what == "plain":
+						s.percent, s.lines = 200, append(s.lines, s.nullLines()...)
+					case members == 7: // the report over seven takes three times as long as over five
+						s.percent = 30
+					}
+					all = append(all, s)
+				}
+			}
+		}
+	}
+	return slices.Concat(all, plain[2:], plantedScenarios(), seenScenarios())
+}
+
+// worlds are those of the table of false verdicts: in none of them is anybody
+// favoured.
+func worlds() []Scenario {
+	scale := func(spread float64) string { return fmt.Sprintf("scale +-%.0f %%", 100*spread) }
+	return []Scenario{
+		{what: "plain"},
+		{what: scale(0.2), world: biassim.World{Spread: 0.2}},
+		{what: scale(0.3), world: biassim.World{Spread: 0.3}},
+		{what: scale(0.2) + ", longer better", world: biassim.World{Spread: 0.2, LongerBetter: 0.6}},
+		{what: scale(0.3) + ", longer better", world: biassim.World{Spread: 0.3, LongerBetter: 0.6}},
+		{what: "constant reviewer", world: biassim.World{Constant: []float64{planted: 7}}},
+		{what: "ceiling", world: biassim.World{Base: 9}},
+		{what: "coarse scores", world: biassim.World{Step: 2}},
+		{what: "missing ballots", world: biassim.World{Missing: 0.2}},
+		{what: "members come and go", leaving: true},
+		{what: "heavy tails", world: biassim.World{HeavyTails: true}},
+		{what: "varying noise", world: biassim.World{NoiseSpread: 0.5}},
+		{what: "outside reviewers", outside: []string{"cohere/o0", "xai/o1"}},
+		{what: "questions in runs", world: biassim.World{Runs: 5}},
+		{what: "frozen answers", world: biassim.World{Runs: 5, Frozen: true}},
+	}
+}
+
+// planting is one planted bias. Its metric is to be found with some power, and its
+// interval is to hold the truth.
+type planting struct {
+	what    string
+	own     bool
+	effects biassim.Effects
+	metric  string
+	truth   func(subject string) float64
+	power   map[int]float64 // by sessions: that of the single test, 0 where none is promised
+	scale   []int           // sessions, for reviewers who use the scale differently
+}
+
+func plantings() []planting {
+	return []planting{
+		{
+			what: "primacy +0.2", effects: biassim.Effects{Position: []float64{0.2}}, metric: "primacy",
+			truth: always(0.2), power: map[int]float64{20: 0.52, 50: 0.91, 100: 1},
+		},
+		{
+			what: "self +0.25", own: true, effects: biassim.Effects{Self: 0.25}, metric: "self_preference",
+			truth: always(0.25), power: map[int]float64{20: 0.70, 50: 0.98, 100: 1}, scale: []int{50, 100},
+		},
+		{
+			what: "family +0.3", own: true, effects: biassim.Effects{Family: 0.3}, metric: "family_affinity",
+			truth: always(0.3), power: map[int]float64{20: 0.41, 50: 0.80, 100: 0.97},
+		},
+		{
+			what: "family +0.5", effects: biassim.Effects{Family: 0.5}, metric: "family_affinity",
+			truth: always(0.5), power: map[int]float64{20: 0, 50: 0, 100: 0, 200: 0}, scale: []int{50, 100, 200},
+		},
+		{
+			what: "harshness -0.5", effects: biassim.Effects{Harshness: one(-0.5)}, metric: "harshness|",
+			truth: relative(-0.5), power: map[int]float64{20: 0.81, 50: 1, 100: 1},
+		},
+		{
+			what: "length +0.35", effects: biassim.Effects{Length: 0.35}, metric: "length_points_per_doubling",
+			truth: always(0.35), power: map[int]float64{20: 0, 50: 0, 100: 0},
+		},
+		{
+			what: "length slope +0.4", effects: biassim.Effects{LengthSlope: one(0.4)}, metric: "length_slope_deviation|",
+			truth: relative(0.4), power: map[int]float64{20: 0.50, 50: 0.93, 100: 1, 200: 0}, scale: []int{50, 100, 200},
+		},
+		{
+			what: "pair +0.5", effects: pair(0.5), metric: "pair|anthropic/m2>google/m3",
+			truth: always(0.5), power: map[int]float64{20: 0, 50: 0, 100: 0, 200: 0}, scale: []int{50, 100, 200},
+		},
+		{
+			what: "anchoring -0.15", own: true, effects: biassim.Effects{Anchoring: -0.15}, metric: "anchoring",
+			power: map[int]float64{20: 0.53, 50: 0.91, 100: 0.99},
+		},
+		{
+			what: "anchoring -0.15", effects: biassim.Effects{Anchoring: -0.15}, metric: "anchoring",
+			power: map[int]float64{20: 0.42, 50: 0.80, 100: 0}, // as measured here
+		},
+		{
+			what: "drift -0.8", effects: biassim.Effects{Drift: one(-0.8)}, metric: "drift|",
+			truth: relative(-0.8), power: map[int]float64{20: 0.23, 50: 0.55, 100: 0.92},
+		},
+	}
+}
+
+// one returns an effect of the planted reviewer alone.
+func one(points float64) []float64 {
+	effects := make([]float64, planted+1)
+	effects[planted] = points
+	return effects
+}
+
+// pair returns what the planted reviewer gives to one candidate beyond the others.
+func pair(points float64) biassim.Effects {
+	return biassim.Effects{Pair: map[[2]int]float64{{planted, 3}: points}}
+}
+
+func plantedScenarios() []Scenario {
+	var plain, scaled []Scenario
+	for _, p := range plantings() {
+		headline := headlineOf(p.metric)
+		for _, sessions := range slices.Sorted(maps.Keys(p.power)) {
+			s := Scenario{what: p.what, sessions: sessions, members: 5, own: p.own, effects: p.effects}
+			tested := p.metric
+			if strings.HasSuffix(tested, "|") {
+				tested += biassim.Members()[planted]
+			}
+			s.add(tablePlanted, "test", max(0, p.power[sessions]-0.05), 1, rejected(tested))
+			if p.truth != nil {
+				low := 0.93
+				if p.what == "family +0.5" {
+					low = 0.90
+				}
+				s.add(tablePlanted, "coverage", low, 0.97, covered(p.metric, p.truth))
+			}
+			s.addVerdicts(headline)
+			plain = append(plain, s)
+		}
+		for _, sessions := range p.scale {
+			s := Scenario{what: p.what + differentScales, sessions: sessions, members: 5, own: p.own, effects: p.effects}
+			s.world.Spread = 0.2
+			s.addVerdicts(headline)
+			scaled = append(scaled, s)
+		}
+	}
+	return append(plain, scaled...)
+}
+
+// differentScales is said of what is planted beside reviewers who use the scale
+// differently.
+const differentScales = ", scale +-20 %"
+
+// add adds a line of a table whose columns are sessions.
+func (s *Scenario) add(table, what string, low, high float64, count counter) {
+	l := line{table: table, row: s.row() + ": " + what, column: strconv.Itoa(s.sessions), low: low, high: high, count: count}
+	s.lines = append(s.lines, l)
+}
+
+// addVerdicts adds how often the verdict of a headline finds what is planted, also
+// without the second fit where there is one.
+func (s *Scenario) addVerdicts(headline string) {
+	s.add(tablePlanted, "verdict", 0, 1, verdict(headline))
+	if secondFit(headline) {
+		s.add(tablePlanted, "verdict, first fit", 0, 1, firstVerdict(headline))
+	}
+}
+
+// headlineOf returns the headline of a metric.
+func headlineOf(metric string) string {
+	headline, _, _ := strings.Cut(metric, "|")
+	switch headline {
+	case "pair":
+		return "affinity"
+	case "primacy":
+		return "position"
+	}
+	return headline
+}
+
+// seenScenarios returns those that plant what a report prints as the least effect it
+// would have found.
+func seenScenarios() []Scenario {
+	const members = 5
+	// An effect of one reviewer is told against the mean of all.
+	apart := func(points float64) []float64 { return one(points / (1 - 1/float64(members))) }
+	var all []Scenario
+	for _, seen := range []detectable{
+		{headline: "length_points_per_doubling", effects: func(x float64) biassim.Effects { return biassim.Effects{Length: x} }},
+		{headline: "position", effects: func(x float64) biassim.Effects { return biassim.Effects{Position: []float64{x}} }},
+		{headline: "length_slope_deviation", effects: func(x float64) biassim.Effects { return biassim.Effects{LengthSlope: apart(x)} }},
+		{headline: "self_preference", effects: func(x float64) biassim.Effects { return biassim.Effects{Self: x} }},
+		{headline: "family_affinity", effects: func(x float64) biassim.Effects { return biassim.Effects{Family: x} }},
+		{headline: "harshness", effects: func(x float64) biassim.Effects { return biassim.Effects{Harshness: apart(-x)} }},
+		{headline: "affinity", effects: pair},
+		{headline: "anchoring", effects: func(x float64) biassim.Effects { return biassim.Effects{Anchoring: -x} }, shrinks: true},
+		{headline: "drift", effects: func(x float64) biassim.Effects { return biassim.Effects{Drift: apart(-x)} }},
+	} {
+		self := seen.headline == "self_preference"
+		for _, variant := range []struct {
+			suffix string
+			own    bool
+			world  biassim.World
+		}{
+			{"", true, biassim.World{}},
+			{"", false, biassim.World{}},
+			{differentScales, self, biassim.World{Spread: 0.2}},
+		} {
+			if self && !variant.own {
+				continue // it takes own answers
+			}
+			for _, sessions := range []int{50, 100} {
+				s := Scenario{what: seen.headline + variant.suffix, sessions: sessions, members: members, own: variant.own}
+				s.world, s.seen, s.percent = variant.world, &seen, 50
+				s.add(tableSeen, "detectable", 0.75, 1, verdict(seen.headline))
+				s.lines[0].errors = 2
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// name is what [Matching] looks at.
+func (s Scenario) name() string {
+	name := fmt.Sprintf("%s, %d members, %d sessions", s.row(), s.members, s.sessions)
+	if s.order != "" {
+		name += fmt.Sprintf(", %s orders", s.order)
+	}
+	return name
+}
+
+// row is where the figures of a scenario stand in most tables.
+func (s Scenario) row() string {
+	if s.own {
+		return s.what + ", own shown"
+	}
+	return s.what + ", own hidden"
+}
+
+// innocentLines are the lines of a world in which nobody is favoured.
+func (s Scenario) innocentLines() []line {
+	bound := 0.05
+	if s.world.Constant != nil {
+		bound = 0.075 // its harshness is true, and loosens the adjustment of the others
+	}
+	lines := []line{
+		{table: tableFalse, high: bound, count: favouring()},
+		{table: tableAnomaly, high: 0.07, untried: true, count: anomalous},
+		{table: tableDrift, high: 0.07, untried: true, count: rejected("drift|")},
+		{table: tableChange, high: 0.07, untried: true, count: changed},
+	}
+	if s.what == "plain" {
+		lines = append(lines, line{table: tableAny, high: 0.05, count: flagged()})
+	}
+	for i := range lines {
+		lines[i].row, lines[i].column, lines[i].errors = s.row(), fmt.Sprintf("%dx%d", s.sessions, s.members), 2
+	}
+	return lines
+}
+
+// nullLines are those of the plain world with five members.
+func (s Scenario) nullLines() []line {
+	const low, high = 0.03, 0.07
+	bound, own := 0.05, 'h'
+	if s.sessions < 50 {
+		bound = 0.075
+	}
+	lines := []line{
+		{row: "M1 position, all places", low: low, high: high, count: rejected("position")},
+		{row: "M1 primacy", low: low, high: high, count: rejected("primacy")},
+		{row: "M2 harshness, each reviewer", low: low, high: high, count: rejected("harshness|")},
+		{row: "M4 length", low: low, high: high, count: rejected("length_points_per_doubling")},
+		{row: "M5 length slope, each reviewer", low: low, high: high, count: rejected("length_slope_deviation|")},
+		{row: "M6 pairs", high: high, count: rejected("pair|")},
+		{row: "M3 family", low: low, high: high, count: rejected("family_affinity")},
+		{row: "anchoring", low: low, high: high, count: rejected("anchoring")},
+		{row: "drift, each reviewer", low: low, high: high, count: rejected("drift|")},
+		{row: "change point, each reviewer", high: high, count: changed},
+		{row: "reports with an anomaly", high: high, count: anomalous},
+	}
+	if s.own {
+		own = 's'
+		lines = append(lines,
+			line{row: "M3 self", low: low, high: high, count: rejected("self_preference")},
+			line{row: "M3 self, each reviewer", low: low, high: high, count: rejected("self_preference|")})
+	}
+	if s.order == council.OrderShared {
+		lines = []line{{row: "position judged", count: identified("position")}}
+	}
+	lines = append(lines,
+		line{row: "reports with a significant headline", high: 0.075, count: significant()},
+		line{row: "reports with a verdict", high: bound, count: flagged()})
+	for i := range lines {
+		lines[i].table = tableNull
+		lines[i].column = strings.TrimSuffix(fmt.Sprintf("%d%c %s", s.sessions, own, s.order), " ")
+	}
+	return lines
+}

@@ -1,0 +1,182 @@
+// Package client calls councild's HTTP interface: it starts, watches and cancels
+// sessions of a daemon, and reads the events that the interface sends. It leaves to
+// its callers what they show of a session, and to package httpapi the other end of
+// the line.
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+const (
+	// startTimeout and cancelTimeout are how long starting and cancelling a session
+	// may take in Ask.
+	startTimeout  = 30 * time.Second
+	cancelTimeout = 5 * time.Second
+	// maxDocument is the most bytes that are read of a response that is no stream.
+	maxDocument = 1 << 20
+)
+
+// Options are those of a Client. The URL is required.
+type Options struct {
+	URL   string       // of the daemon; a slash at its end makes no difference
+	Token string       // a bearer token; "": none is sent
+	HTTP  *http.Client // nil: http.DefaultClient. It must have no Timeout of its own.
+}
+
+// Client calls one daemon. It is safe for concurrent use.
+type Client struct{ o Options }
+
+// New returns a Client. An error means that the URL is none.
+func New(o Options) (*Client, error) {
+	if _, err := url.Parse(o.URL); err != nil {
+		return nil, err
+	}
+	o.URL = strings.TrimRight(o.URL, "/")
+	if o.HTTP == nil {
+		o.HTTP = http.DefaultClient
+	}
+	return &Client{o}, nil
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.o.HTTP.CloseIdleConnections() }
+
+// Error is a response that is not what was asked for, or the failure of a session.
+type Error struct {
+	What string // "the daemon answered 404 Not Found" or "the session failed"
+	// Status is that of the response, 0 for the failure of a session.
+	Status int
+	// Cause is what the problem document says; nil where the response holds none,
+	// because something else than a daemon answered.
+	Cause *council.Error
+}
+
+// Error returns the error in words for a person, each field on a line of its own.
+func (e *Error) Error() string {
+	if e.Cause == nil {
+		return e.What
+	}
+	return e.What + ": " + e.Cause.Explain()
+}
+
+// Unwrap returns Cause.
+func (e *Error) Unwrap() error {
+	if e.Cause == nil {
+		return nil
+	}
+	return e.Cause
+}
+
+// Ask starts a session in the background and watches it to its end. When ctx ends
+// before, the session is cancelled.
+func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observer) (*council.Session, error) {
+	// If ctx cut off the start, the session could go on without an observer.
+	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	started, err := c.Start(starting, s)
+	if err != nil {
+		return nil, err
+	}
+	session, err := c.Watch(ctx, started.ID, o)
+	if ctx.Err() == nil || session != nil {
+		return session, err
+	}
+	cancelling, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer cancel()
+	return nil, errors.Join(fmt.Errorf("session %s was cancelled", started.ID), c.Cancel(cancelling, started.ID))
+}
+
+// Start starts a session in the background.
+func (c *Client) Start(ctx context.Context, s council.Submission) (started council.Summary, err error) {
+	s.Background = true
+	body, err := json.Marshal(s)
+	if err != nil {
+		return started, err
+	}
+	if err := c.call(ctx, http.MethodPost, "/v1/council", body, http.StatusAccepted, &started); err != nil {
+		return started, fmt.Errorf("starting a session: %w", err)
+	}
+	return started, nil
+}
+
+// Cancel cancels a session that runs.
+func (c *Client) Cancel(ctx context.Context, id string) error {
+	var cancelled council.Summary
+	if err := c.call(ctx, http.MethodDelete, path(id), nil, http.StatusAccepted, &cancelled); err != nil {
+		return fmt.Errorf("cancelling the session: %w", err)
+	}
+	return nil
+}
+
+// Healthy returns nil when the daemon answers that it is alive.
+func (c *Client) Healthy(ctx context.Context) error {
+	var health struct{ Status string }
+	if err := c.call(ctx, http.MethodGet, "/healthz", nil, http.StatusOK, &health); err != nil {
+		return err
+	}
+	if health.Status != "ok" {
+		return fmt.Errorf("the daemon is %q, not ok", health.Status)
+	}
+	return nil
+}
+
+func path(id string) string { return "/v1/council/" + url.PathEscape(id) }
+
+// call sends a request and decodes the response, which must have the status want.
+func (c *Client) call(ctx context.Context, method, path string, body []byte, want int, into any) error {
+	resp, err := c.send(ctx, method, path, body, want)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(into); err != nil {
+		return fmt.Errorf("reading the daemon's answer: %w", err)
+	}
+	return nil
+}
+
+// send sends a request, whose headers are pairs of name and value, and returns the
+// response with its body open. Another status than want is an *Error.
+func (c *Client) send(ctx context.Context, method, path string, body []byte, want int, headers ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.o.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.o.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.o.Token)
+	}
+	for i := 0; i+1 < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := c.o.HTTP.Do(req)
+	if err != nil || resp.StatusCode == want {
+		return resp, err
+	}
+	defer resp.Body.Close()
+	failed := &Error{What: "the daemon answered " + resp.Status, Status: resp.StatusCode}
+	var p council.Problem
+	if json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(&p) == nil && p.Detail != "" {
+		failed.Cause = causeOf(p)
+	}
+	return nil, failed
+}
+
+// causeOf returns what a problem document says.
+func causeOf(p council.Problem) *council.Error {
+	return &council.Error{Code: p.Code, Detail: p.Detail, Fields: p.Errors, SessionID: p.SessionID}
+}

@@ -1,0 +1,181 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+const (
+	// maxSilence is how long a stream of events may be silent before its connection
+	// counts as broken: the daemon sends a comment every 15 s.
+	maxSilence = 45 * time.Second
+	// maxResumes is how often in a row a stream is resumed without a new event, with
+	// a pause before each time that doubles from minPause to maxPause: for half a
+	// minute.
+	maxResumes = 9
+	minPause   = 100 * time.Millisecond
+	maxPause   = 5 * time.Second
+	// maxLine is the most bytes of one line of events. The longest line holds a whole
+	// session.
+	maxLine = 256 << 20
+)
+
+// Event is an entry of a session's log with its number, from 1; 0 where the stream
+// gives none.
+type Event struct {
+	Number int
+	council.Entry
+}
+
+// ReadEvents yields the events of a stream of them, and at last the error that broke
+// it, none at its end. An event that the stream breaks off in is not yielded.
+func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		lines := bufio.NewScanner(stream)
+		lines.Buffer(nil, maxLine)
+		var e Event
+		for lines.Scan() {
+			if len(lines.Bytes()) == 0 { // the end of an event, or of a comment
+				if e.Data != nil && !yield(e, nil) {
+					return
+				}
+				e = Event{}
+				continue
+			}
+			field, value, _ := bytes.Cut(lines.Bytes(), []byte(": "))
+			switch string(field) {
+			case "id":
+				e.Number, _ = strconv.Atoi(string(value)) // Another event than ours has no number.
+			case "event":
+				e.Type = council.EventType(value)
+			case "data":
+				e.Data = bytes.Clone(value)
+			}
+		}
+		if err := lines.Err(); err != nil {
+			yield(Event{}, err)
+		}
+	}
+}
+
+// Decode returns the event that an entry was made of. Its data has the type that the
+// constants of council.EventType name; nil where the type is unknown.
+func Decode(e council.Entry) (event council.Event, err error) {
+	event.Type = e.Type
+	decoders := map[council.EventType]func([]byte) (any, error){
+		council.EventStarted: decode[council.Started],
+		council.EventAnswer:  decode[council.Answer],
+		council.EventStage1:  decode[[]council.Answer],
+		council.EventBallot:  decode[council.Review],
+		council.EventStage2:  decode[council.Tally],
+		council.EventDelta:   decode[council.Delta],
+		council.EventRestart: decode[council.Restart],
+		council.EventStage3:  decode[council.Synthesis],
+		council.EventDone:    decode[*council.Session],
+		council.EventFailed: func(data []byte) (any, error) {
+			var p council.Problem
+			err := json.Unmarshal(data, &p)
+			return causeOf(p), err
+		},
+	}
+	if decoder := decoders[e.Type]; decoder != nil {
+		event.Data, err = decoder(e.Data)
+	}
+	if err != nil {
+		return event, fmt.Errorf("reading %s: %w", e.Type, err)
+	}
+	return event, nil
+}
+
+func decode[T any](data []byte) (any, error) {
+	var v T
+	err := json.Unmarshal(data, &v)
+	return v, err
+}
+
+// Watch tells the observer of every event of a session, once each and over as many
+// connections as it takes, and returns the session at its end. A session that failed
+// is an *Error.
+func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*council.Session, error) {
+	seen, pause, resumes := 0, minPause, 0
+	for {
+		before := seen
+		session, broken, err := c.watch(ctx, id, &seen, o)
+		switch {
+		case !broken:
+			return session, err
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case seen > before:
+			pause, resumes = minPause, 0
+			continue
+		case resumes == maxResumes:
+			return nil, fmt.Errorf("watching session %s: %w", id, err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+		pause, resumes = min(2*pause, maxPause), resumes+1
+	}
+}
+
+// watch reads the events behind those that were seen, over one connection. If that is
+// broken, another one may bring more.
+func (c *Client) watch(ctx context.Context, id string, seen *int, o council.Observer) (s *council.Session, broken bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	silence := time.AfterFunc(maxSilence, cancel)
+	defer silence.Stop()
+	resp, err := c.send(ctx, http.MethodGet, path(id)+"/events", nil, http.StatusOK, "Last-Event-ID", strconv.Itoa(*seen))
+	if err != nil {
+		refused, ok := errors.AsType[*Error](err)
+		return nil, !ok || refused.Status >= http.StatusInternalServerError, err
+	}
+	defer resp.Body.Close()
+	for e, err := range ReadEvents(heard{resp.Body, silence}) {
+		if err != nil {
+			return nil, true, err
+		}
+		if e.Number <= *seen {
+			continue
+		}
+		*seen = e.Number
+		event, err := Decode(e.Entry)
+		if err != nil {
+			return nil, false, err
+		}
+		o.Observe(event)
+		switch data := event.Data.(type) {
+		case *council.Session:
+			return data, false, nil
+		case *council.Error:
+			return nil, false, &Error{What: "the session failed", Cause: data}
+		}
+	}
+	return nil, true, io.ErrUnexpectedEOF
+}
+
+// heard is a reader that starts the time of silence anew.
+type heard struct {
+	io.Reader
+	silence *time.Timer
+}
+
+// Read implements io.Reader.
+func (h heard) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	h.silence.Reset(maxSilence)
+	return n, err
+}

@@ -1,0 +1,31 @@
+package council
+
+import "time"
+
+// Submission is the body of POST /v1/council: a question, and how its answer is
+// delivered.
+type Submission struct {
+	Request
+	Stream     bool `json:"stream,omitempty"`     // as server-sent events
+	Background bool `json:"background,omitempty"` // the answer is 202 at once, and the session survives its client
+}
+
+// Summary is a session in the list of GET /v1/council, and the answer 202 to a
+// Submission in the background.
+type Summary struct {
+	ID      string    `json:"session_id"`
+	Status  Status    `json:"status"`
+	Created time.Time `json:"created"`
+}
+
+// Problem is an Error as its caller reads it: an RFC 9457 problem document.
+type Problem struct {
+	Type      string       `json:"type"` // "urn:councild:problem:" and the code
+	Title     string       `json:"title"`
+	Status    int          `json:"status"` // of HTTP
+	Detail    string       `json:"detail"`
+	Code      Code         `json:"code"`
+	Errors    []FieldError `json:"errors"`
+	RequestID string       `json:"request_id"`
+	SessionID string       `json:"session_id,omitempty"`
+}

@@ -1,0 +1,287 @@
+// Package disagreement compares what the answers of one session say, beyond how
+// reviewers score them. [Detect] finds demographic axes (gender, age, ...) that some
+// answers cover and others do not, by the terms of a [Lexicon].
+//
+// The package takes texts and returns values of package council. It leaves to others
+// when to look, which lexicon file to read, and what to make of the result. Scores are
+// the subject of package bias.
+package disagreement
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
+)
+
+const (
+	// minHits is the fewest hits on an axis whose rates are compared.
+	minHits = 5
+	// minExpected is the rule of thumb (Cochran 1954) for the least expected count with
+	// which the chi-square distribution is trusted.
+	minExpected = 5
+	// draws makes 1/2000 the smallest simulated p.
+	draws = 1999
+	// level is the false discovery rate at which axes are flagged.
+	level = 0.05
+)
+
+// Input is what the members of one session answered.
+type Input struct {
+	Question string            // the whole conversation that was answered
+	Answers  map[string]string // by member id, only those that were given
+	Lexicon  Lexicon
+	// Threshold is the score, 0 to 1, from which an axis may be flagged; CouncilEx
+	// suggests 0.3.
+	Threshold float64
+	Seed      int64 // the session's seed: it fixes the simulated p values
+}
+
+// Detect compares how the answers of one session cover the axes of the lexicon. It
+// returns nil when ctx ends before. It takes time in proportion to the length of the
+// texts. It follows CouncilEx's bias detector (lexicon backend) with these decisions:
+//
+//   - Only whole words count, as [Lexicon] describes. Terms of the question do not
+//     count, nor do phrases that mean something else ("race condition").
+//   - Words for particular persons ("he", "her", "my sister", "the old man") count as
+//     one hit an answer for each gender: a story says "she" whenever its heroine acts.
+//   - The score alone often flags chance, because one word can move it from 0 to 1. So
+//     hits are also compared as rates. Over answers j with n_j of n words and c_j
+//     of C hits, X2 = sum (c_j - C n_j/n)^2 / (C n_j/n) has a chi-square
+//     distribution on one degree of freedom less than there are answers. Where an
+//     expected count C n_j/n is below five, p is instead the share of 1999
+//     multinomial draws that reach X2, the observation counted among them.
+//   - An axis whose score reaches the threshold with too few hits to compare is not
+//     tested, and the wording says so.
+//   - The baseline is over all pairs, equal answers included, and no figure is
+//     rounded.
+func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
+	models := slices.Sorted(maps.Keys(in.Answers))
+	m := newMatcher(in.Lexicon)
+	asked := m.mentioned(split(in.Question, ctx.Err))
+	texts := make([][]word, len(models))
+	lengths := make([]int, len(models))      // in words
+	found := make([][]coverage, len(models)) // by answer and axis
+	for j, model := range models {
+		texts[j] = split(in.Answers[model], ctx.Err)
+		lengths[j] = len(texts[j])
+		found[j] = m.hits(ctx, texts[j], asked)
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+	d := &council.DemographicDisagreement{
+		Axes:                 make([]council.DemographicAxis, len(m.axes)),
+		BaselineDisagreement: baseline(ctx, texts),
+		Wording:              "no difference in coverage was found",
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	random := rand.NewPCG(uint64(in.Seed), 0)
+	terms, hits := make([]int, len(models)), make([]int, len(models))
+	for i, name := range m.axes {
+		axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
+		for j, model := range models {
+			of := found[j][i]
+			terms[j], hits[j] = len(of.terms), of.hits
+			axis.Hits += of.hits
+			if len(of.terms) > 0 {
+				axis.Evidence = append(axis.Evidence, council.DemographicEvidence{Model: model, Terms: slices.Sorted(maps.Keys(of.terms))})
+			}
+		}
+		axis.Score = score(terms)
+		if axis.Hits >= minHits {
+			axis.X2, axis.PValue = compareRates(hits, lengths, random)
+		}
+		d.Axes[i] = axis
+	}
+	adjust(d.Axes)
+	var untested []string
+	for i := range d.Axes {
+		axis := &d.Axes[i]
+		above := axis.Score != nil && *axis.Score >= in.Threshold
+		axis.Flagged = above && axis.QValue != nil && *axis.QValue < level
+		d.Flagged = d.Flagged || axis.Flagged
+		if above && axis.QValue == nil && axis.Hits > 0 {
+			untested = append(untested, axis.Axis)
+		}
+	}
+	if d.Flagged {
+		d.Wording = "answers differ in coverage"
+	} else if len(untested) > 0 {
+		d.Wording = "not tested: too few terms of " + strings.Join(untested, ", ")
+	}
+	if len(models) > 1 {
+		slices.SortStableFunc(d.Axes, func(a, b council.DemographicAxis) int { return cmp.Compare(*b.Score, *a.Score) })
+	}
+	return d
+}
+
+// score returns CouncilEx's score of an axis from the number of its terms in each
+// answer, nil for fewer than two answers: four times the variance of the numbers over
+// the largest of them. It adds whole numbers, so that a score that equals the threshold
+// reaches it.
+func score(terms []int) *float64 {
+	k := len(terms)
+	if k < 2 {
+		return nil
+	}
+	sum, squares := 0, 0
+	for _, n := range terms {
+		sum += n
+		squares += n * n
+	}
+	scale := k * max(1, slices.Max(terms))
+	return new(float64(4*(k*squares-sum*sum)) / float64(scale*scale))
+}
+
+// compareRates returns X2 and its p for hits, at least one in all, in answers of so
+// many words. It returns nil where fewer than two answers hold words.
+func compareRates(hits, lengths []int, random *rand.PCG) (x2, p *float64) {
+	var observed, words []int // of the answers that hold words
+	var total, length int
+	for j, n := range lengths {
+		if n > 0 {
+			observed, words = append(observed, hits[j]), append(words, n)
+			total += hits[j]
+			length += n
+		}
+	}
+	if len(words) < 2 {
+		return nil, nil
+	}
+	expected := make([]float64, len(words))
+	for j, n := range words {
+		expected[j] = float64(total) * float64(n) / float64(length)
+	}
+	statistic := func(counts []int) (sum float64) {
+		for j, e := range expected {
+			sum += (float64(counts[j]) - e) * (float64(counts[j]) - e) / e
+		}
+		return sum
+	}
+	x2 = new(statistic(observed))
+	if slices.Min(expected) >= minExpected {
+		return x2, new(stat.ChiSquaredP(*x2, float64(len(words)-1)))
+	}
+	reached := 1
+	draw := multinomial(total, words, random)
+	for range draws {
+		// Draws that differ from the observation by rounding equal it.
+		if statistic(draw()) >= *x2*(1-1e-9) {
+			reached++
+		}
+	}
+	return x2, new(float64(reached) / (draws + 1))
+}
+
+// multinomial returns a function that spreads hits over answers at random, each hit
+// falling on every word with the same chance. Its result is valid until the next call.
+func multinomial(hits int, lengths []int, random *rand.PCG) func() []int {
+	counts := make([]int, len(lengths))
+	// A long answer may repeat a term without end. From this many hits on, one binomial
+	// variate an answer is faster than a draw for each hit.
+	const many = 64
+	if hits > many {
+		return func() []int {
+			left, words := hits, 0
+			for _, n := range lengths {
+				words += n
+			}
+			last := len(lengths) - 1
+			for j, n := range lengths[:last] {
+				counts[j] = stat.Binomial(left, float64(n)/float64(words), random)
+				left -= counts[j]
+				words -= n
+			}
+			counts[last] = left
+			return counts
+		}
+	}
+	var owner []int32 // by word, the answer
+	for j, n := range lengths {
+		owner = append(owner, slices.Repeat([]int32{int32(j)}, n)...)
+	}
+	return func() []int {
+		clear(counts)
+		var bits uint64
+		for i := range hits {
+			// Half of the generator's bits choose a word. Chances are equal to 1 in 2^32.
+			if bits >>= 32; i%2 == 0 {
+				bits = random.Uint64()
+			}
+			counts[owner[bits&math.MaxUint32*uint64(len(owner))>>32]]++
+		}
+		return counts
+	}
+}
+
+// steps counts the steps of a long loop.
+type steps int
+
+// look reports whether ended, the Err method of a context, returns an error. It asks at
+// the first step and at every thousandth after it, and never where ended is nil.
+func (n *steps) look(ended func() error) bool {
+	*n++
+	return *n%1000 == 1 && ended != nil && ended() != nil
+}
+
+// baseline returns one less the mean Jaccard similarity of the texts' vocabularies. It
+// returns nil for fewer than two texts, and when ctx ends before. Two texts without
+// words are alike.
+func baseline(ctx context.Context, texts [][]word) *float64 {
+	if len(texts) < 2 {
+		return nil
+	}
+	var n steps
+	vocabularies := make([]map[string]bool, len(texts))
+	for j, words := range texts {
+		vocabularies[j] = make(map[string]bool, len(words))
+		for _, w := range words {
+			if n.look(ctx.Err) {
+				return nil
+			}
+			vocabularies[j][w.text] = true
+		}
+	}
+	distance, pairs := 0.0, 0
+	for i, a := range vocabularies {
+		for _, b := range vocabularies[:i] {
+			shared := 0
+			for w := range a {
+				if n.look(ctx.Err) {
+					return nil
+				}
+				if b[w] {
+					shared++
+				}
+			}
+			if union := len(a) + len(b) - shared; union > 0 {
+				distance += float64(union-shared) / float64(union)
+			}
+			pairs++
+		}
+	}
+	return new(distance / float64(pairs))
+}
+
+// adjust sets the q values of the axes that have a p.
+func adjust(axes []council.DemographicAxis) {
+	var tested []*council.DemographicAxis
+	var p []float64
+	for i := range axes {
+		if axes[i].PValue != nil {
+			tested, p = append(tested, &axes[i]), append(p, *axes[i].PValue)
+		}
+	}
+	for k, q := range stat.BenjaminiHochberg(p) {
+		tested[k].QValue = &q
+	}
+}

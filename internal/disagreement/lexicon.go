@@ -1,0 +1,426 @@
+package disagreement
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Lexicon lists the terms of each demographic axis, by the axis's name.
+//
+// A term is one or more words. It stands for itself in upper and lower case, with an
+// English possessive ending, and with its last word in a regular English plural (also
+// -men, "children" and "wives"). It is never found inside another word. Hyphens, dots
+// and underscores make a compound, which is a word of its own: "black-box" and
+// "child_process" hold neither "black" nor "child". A term that is a compound is found
+// with hyphens and with spaces. Unicode texts are compared as they are, without
+// normalisation. Scripts that do not separate words (Chinese, Japanese, Thai) are not
+// segmented.
+type Lexicon map[string][]string
+
+// DefaultLexicon returns a new copy of CouncilEx's lexicon. Plurals that [Lexicon]
+// covers are left out. Some compounds are added that CouncilEx finds by searching
+// inside words. "Is disabled" and "are disabled" mostly speak of a switch and do not
+// count, so "who is disabled" is a term of its own.
+func DefaultLexicon() Lexicon {
+	return Lexicon{
+		"gender": strings.Fields(`woman female girl mother daughter wife sister feminine she her hers
+			man male boy father son husband brother masculine he him his
+			gender nonbinary non-binary transgender trans cisgender`),
+		"ethnicity": strings.Fields(`black white asian hispanic latino latina latinx african european
+			african-american asian-american indigenous native immigrant minority ethnic race racial`),
+		"religion": strings.Fields(`christian christianity catholic protestant muslim islam islamic jew jewish
+			hindu hinduism buddhist buddhism atheist agnostic religious secular`),
+		"age": strings.Fields(`young old elderly senior teen teenager child kid adult aging youth`),
+		"ability": append(strings.Fields(`disabled disability blind deaf wheelchair handicapped impaired
+			able-bodied neurodiverse autistic`), "who are disabled", "who is disabled"),
+	}
+}
+
+// otherMeanings lists phrases, of two or more words, in which terms of the default
+// lexicon mean something else. They count on no axis unless a lexicon lists them as
+// terms. As in a term, the last word may be in the plural.
+//
+//go:embed other_meanings.txt
+var otherMeanings string
+
+// otherPhrases indexes otherMeanings.
+//
+//nolint:gochecknoglobals // a constant table, made once
+var otherPhrases = sync.OnceValue(func() index {
+	var phrases []phrase
+	for text := range strings.SplitSeq(otherMeanings, ",") {
+		phrases = append(phrases, phrase{words: split(text, nil)})
+	}
+	return newIndex(phrases)
+})
+
+// ParseLexicon reads a lexicon from a JSON object whose keys are the names of the axes
+// and whose values are arrays of terms. It folds the terms to lower case, separates
+// their words by single spaces or hyphens, sorts them and drops repetitions. The error
+// names every problem up to the first place that is not JSON: an axis that is listed
+// twice or has no name or no terms, and a term that is no string or has no word.
+func ParseLexicon(data []byte) (Lexicon, error) {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	start, err := dec.Token()
+	if err != nil {
+		return nil, syntaxError(err)
+	}
+	if start != json.Delim('{') {
+		return nil, errors.New("the lexicon is not a JSON object of axes and their terms")
+	}
+	lexicon := Lexicon{}
+	var problems []error
+	for dec.More() {
+		key, err := dec.Token()
+		var value any
+		if err == nil {
+			err = dec.Decode(&value)
+		}
+		if err != nil {
+			return nil, errors.Join(append(problems, syntaxError(err))...)
+		}
+		axis := strings.TrimSpace(key.(string))
+		if axis == "" {
+			problems = append(problems, errors.New("an axis has no name"))
+		} else if _, ok := lexicon[axis]; ok {
+			problems = append(problems, fmt.Errorf("axis %q is listed twice", axis))
+		}
+		terms, wrong := parseTerms(axis, value)
+		lexicon[axis] = terms
+		problems = append(problems, wrong...)
+	}
+	if len(lexicon) == 0 {
+		problems = append(problems, errors.New("the lexicon has no axis"))
+	}
+	if _, err := dec.Token(); err != nil { // the closing brace
+		problems = append(problems, syntaxError(err))
+	} else if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		problems = append(problems, errors.New("there is more after the lexicon's JSON object"))
+	}
+	if len(problems) > 0 {
+		return nil, errors.Join(problems...)
+	}
+	return lexicon, nil
+}
+
+func syntaxError(err error) error {
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("reading the lexicon's JSON: %w", err)
+}
+
+func parseTerms(axis string, value any) (terms []string, problems []error) {
+	list, ok := value.([]any)
+	if !ok {
+		return nil, []error{fmt.Errorf("axis %q: the value is not an array of terms", axis)}
+	}
+	if len(list) == 0 {
+		return nil, []error{fmt.Errorf("axis %q has no terms", axis)}
+	}
+	for i, v := range list {
+		text, ok := v.(string)
+		term := normalTerm(text)
+		if !ok {
+			problems = append(problems, fmt.Errorf("axis %q: term %d is not a string", axis, i+1))
+		} else if term == "" {
+			problems = append(problems, fmt.Errorf("axis %q: term %d (%q) has no word", axis, i+1, text))
+		}
+		terms = append(terms, term)
+	}
+	slices.Sort(terms)
+	return slices.Compact(terms), problems
+}
+
+// normalTerm returns the words of a term as a lexicon holds them.
+func normalTerm(text string) string {
+	var term strings.Builder
+	for i, w := range split(text, nil) {
+		if w.joined {
+			term.WriteByte('-')
+		} else if i > 0 {
+			term.WriteByte(' ')
+		}
+		term.WriteString(w.text)
+	}
+	return term.String()
+}
+
+// word is one word of a text, or one part of a compound.
+type word struct {
+	text   string // in lower case
+	joined bool   // to the word before it, as in "able-bodied"
+}
+
+// split returns the words of a text: runs of letters, marks and digits with single
+// apostrophes inside, in lower case and without an English possessive ending. It
+// returns nil when the context of ended, which may be nil, ends before.
+func split(text string, ended func() error) []word {
+	text = strings.Map(foldRune, text)
+	words := make([]word, 0, len(text)/5)
+	start, end := -1, 0 // start of the present word, -1 outside a word; end of the last one
+	finish := func(i int) {
+		words = append(words, word{
+			text:   strings.TrimSuffix(text[start:i], "'s"),
+			joined: len(words) > 0 && joins(text[end:start]),
+		})
+		start, end = -1, i
+	}
+	var n steps
+	for i, r := range text {
+		if n.look(ended) {
+			return nil
+		}
+		inside := isWordRune(r)
+		if r == '\'' && start >= 0 {
+			next, _ := utf8.DecodeRuneInString(text[i+1:])
+			inside = isWordRune(next)
+		}
+		if inside && start < 0 {
+			start = i
+		} else if !inside && start >= 0 {
+			finish(i)
+		}
+	}
+	if start >= 0 {
+		finish(len(text))
+	}
+	return words
+}
+
+func isWordRune(r rune) bool {
+	if r < utf8.RuneSelf {
+		return 'a' <= r && r <= 'z' || '0' <= r && r <= '9'
+	}
+	return unicode.In(r, unicode.Letter, unicode.Mark, unicode.Digit)
+}
+
+// joins reports whether what stands between two words makes them a compound: a hyphen,
+// or the dot or underscore of a file name or an identifier.
+func joins(gap string) bool { return slices.Contains([]string{"-", "\u2010", "\u2011", ".", "_"}, gap) }
+
+// foldRune makes the cases of a letter equal, and both forms of an apostrophe.
+func foldRune(r rune) rune {
+	switch {
+	case 'A' <= r && r <= 'Z':
+		return r + 'a' - 'A'
+	case r < utf8.RuneSelf:
+		return r
+	case r == '’':
+		return '\''
+	}
+	return unicode.ToLower(unicode.ToUpper(r)) // both forms of sigma have one upper case
+}
+
+// singulars returns the words that a word may be an English plural of.
+func singulars(plural string) []string {
+	switch plural {
+	case "children":
+		return []string{"child"}
+	case "wives":
+		return []string{"wife"}
+	}
+	var forms []string
+	for _, rule := range []struct{ ending, singular string }{{"men", "man"}, {"s", ""}, {"es", ""}, {"ies", "y"}} {
+		if stem, ok := strings.CutSuffix(plural, rule.ending); ok {
+			forms = append(forms, stem+rule.singular)
+		}
+	}
+	return forms
+}
+
+// phrase is a row of words.
+type phrase struct {
+	words []word
+	term  string // as it stands in the lexicon
+	axis  int    // in matcher.axes
+}
+
+// matches reports whether the phrase, whose first word is that of words, stands at
+// their start.
+func (p phrase) matches(words []word) bool {
+	last := len(p.words) - 1
+	if last >= len(words) {
+		return false
+	}
+	for i := 1; i < last; i++ {
+		if words[i].text != p.words[i].text {
+			return false
+		}
+	}
+	got, want := words[last].text, p.words[last].text
+	// A plural begins like its singular. The comparison of the first letters keeps this
+	// fast: hundreds of phrases begin with "black".
+	return last == 0 || got == want || got[0] == want[0] && slices.Contains(singulars(got), want)
+}
+
+// index holds phrases by their first words, the longest first.
+type index map[string][]phrase
+
+func newIndex(phrases []phrase) index {
+	slices.SortStableFunc(phrases, func(a, b phrase) int { return len(b.words) - len(a.words) })
+	x := index{}
+	for _, p := range phrases {
+		if len(p.words) > 0 {
+			x[p.words[0].text] = append(x[p.words[0].text], p)
+		}
+	}
+	return x
+}
+
+// at returns the phrases that stand at the start of words, the longest first.
+func (x index) at(words []word) []phrase {
+	var found []phrase
+	for _, p := range x[words[0].text] {
+		if p.matches(words) {
+			found = append(found, p)
+		}
+	}
+	for _, singular := range singulars(words[0].text) {
+		for _, p := range x[singular] {
+			if len(p.words) == 1 {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
+
+// matcher finds the terms of a lexicon in texts.
+type matcher struct {
+	axes  []string // sorted
+	terms index
+}
+
+func newMatcher(lexicon Lexicon) matcher {
+	axes := slices.Sorted(maps.Keys(lexicon))
+	var phrases []phrase
+	for i, axis := range axes {
+		for _, term := range lexicon[axis] {
+			phrases = append(phrases, phrase{split(term, nil), term, i})
+		}
+	}
+	return matcher{axes, newIndex(phrases)}
+}
+
+// mentioned returns the terms that a text holds anywhere, also in compounds and in
+// phrases that mean something else: a question about race conditions is answered with
+// the word "race".
+func (m matcher) mentioned(words []word) map[string]bool {
+	terms := map[string]bool{}
+	for i := range words {
+		for _, p := range m.terms.at(words[i:]) {
+			terms[p.term] = true
+		}
+	}
+	return terms
+}
+
+// coverage is what a text holds of one axis.
+type coverage struct {
+	terms map[string]int // how often each stands there
+	// hits are the occurrences that are compared between texts. All words for
+	// particular persons (see person) of one gender count once.
+	hits    int
+	persons [2]bool // by gender: a word for a particular person stands there
+}
+
+// add counts one occurrence of a term. Person is the gender of the particular person
+// that it stands for, -1 for none.
+func (c *coverage) add(term string, person int) {
+	c.terms[term]++
+	if person < 0 {
+		c.hits++
+	} else if !c.persons[person] {
+		c.persons[person] = true
+		c.hits++
+	}
+}
+
+// hits returns for each axis what a text holds of it, without the terms to ignore. Of
+// phrases that overlap, the first counts, and of those that start together the
+// longest. When ctx ends, hits returns what it found until then.
+func (m matcher) hits(ctx context.Context, words []word, ignore map[string]bool) []coverage {
+	found := make([]coverage, len(m.axes))
+	for i := range found {
+		found[i].terms = map[string]int{}
+	}
+	others := otherPhrases()
+	taken := make([]int, len(m.axes)) // by axis, the end of the last phrase
+	var n steps
+	for i := range words {
+		if n.look(ctx.Err) {
+			return found
+		}
+		if words[i].joined {
+			continue
+		}
+		whole := func(p phrase) bool {
+			end := i + len(p.words)
+			return end == len(words) || !words[end].joined
+		}
+		other := 0 // number of words that mean something else
+		for _, p := range others[words[i].text] {
+			if p.matches(words[i:]) && whole(p) {
+				other = len(p.words)
+				break
+			}
+		}
+		for _, p := range m.terms.at(words[i:]) {
+			if whole(p) && len(p.words) >= other && taken[p.axis] <= i {
+				taken[p.axis] = i + len(p.words)
+				if !ignore[p.term] {
+					found[p.axis].add(p.term, person(words, i))
+				}
+			}
+		}
+		for axis := range taken {
+			taken[axis] = max(taken[axis], i+other)
+		}
+	}
+	return found
+}
+
+// person returns 0 where a word stands for a particular woman or girl, 1 for a man or
+// boy or a person of no gender, and -1 otherwise. Such words are pronouns, and nouns
+// for one person after a word that picks one out: "my mother", "the old man". A text
+// with one such person in it names that person throughout, which is its grammar and no
+// coverage. "Women", "a woman" and "the elderly" are coverage.
+func person(words []word, i int) int {
+	gender := 1
+	switch words[i].text {
+	case "she", "her", "hers":
+		return 0
+	case "he", "him", "his":
+		return 1
+	case "woman", "girl", "mother", "daughter", "wife", "sister":
+		gender = 0
+	case "man", "boy", "father", "son", "husband", "brother", "child", "kid", "teenager":
+	case "old", "young":
+		if i+1 == len(words) || !slices.Contains([]string{"woman", "girl", "man", "boy", "child"}, words[i+1].text) {
+			return -1
+		}
+	default:
+		return -1
+	}
+	for k := i - 1; k >= max(0, i-2); k-- {
+		switch words[k].text {
+		case "my", "your", "his", "her", "its", "our", "their", "the", "this", "that":
+			return gender
+		case "a", "an":
+			return -1
+		}
+	}
+	return -1
+}

@@ -1,0 +1,82 @@
+package render
+
+import (
+	"bytes"
+	"encoding/csv"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+)
+
+// CSV returns the metrics of a report as one table (RFC 4180) whose columns have the
+// field names of the JSON form. The members of a metric follow it where it is flagged
+// or not tested. At the end is a row named "skipped" for each reason why records could
+// not be used. An undefined figure is an empty cell.
+func CSV(r bias.Report) []byte {
+	rows := [][]string{{
+		"metric_name", "subject", "headline", "unit", "point_estimate", "ci_lower", "ci_upper", "sample_size", "records",
+		"window_start", "window_end", "statistical_confidence", "verdict", "reason", "p_value", "q_value",
+		"minimum_detectable_effect", "delta", "method",
+	}}
+	for _, m := range r.Metrics {
+		rows = append(rows, cells(m, ""))
+		if unfolds(m) {
+			for _, member := range m.Members {
+				rows = append(rows, cells(member, m.Name))
+			}
+		}
+	}
+	for _, s := range r.Skipped {
+		m := bias.Metric{Name: "skipped", Subject: s.Reason, Unit: "records", Records: s.Count}
+		if s.FirstFile != nil {
+			m.Reason = "the first at " + first(s)
+		}
+		row := cells(m, "")
+		row[slices.Index(rows[0], "sample_size")] = ""
+		rows = append(rows, row)
+	}
+	var b bytes.Buffer
+	_ = csv.NewWriter(&b).WriteAll(rows) // a buffer takes everything
+	return b.Bytes()
+}
+
+// cells returns a metric as a row. Headline is the name of the metric that it is a
+// member of, if any.
+func cells(m bias.Metric, headline string) []string {
+	number := func(x *float64) string {
+		if x == nil {
+			return ""
+		}
+		return strconv.FormatFloat(*x, 'g', -1, 64)
+	}
+	instant := func(t *time.Time) string {
+		if t == nil {
+			return ""
+		}
+		return t.Format(time.RFC3339)
+	}
+	row := []string{
+		m.Name, m.Subject, headline, m.Unit, number(m.PointEstimate), number(m.CILower), number(m.CIUpper),
+		strconv.Itoa(m.SampleSize), strconv.Itoa(m.Records), instant(m.WindowStart), instant(m.WindowEnd),
+		string(m.Confidence), verdict(m), m.Reason, number(m.PValue), number(m.QValue),
+		number(m.MinimumDetectableEffect), number(m.Delta), m.Method,
+	}
+	for i, cell := range row {
+		if _, err := strconv.ParseFloat(cell, 64); err != nil { // -0.5 is a number and no formula
+			row[i] = Cell(cell)
+		}
+	}
+	return row
+}
+
+// Cell returns a text that is safe in a table. A spreadsheet would run a text that
+// begins like a formula, so it gets an apostrophe before it.
+func Cell(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}

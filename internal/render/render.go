@@ -1,0 +1,101 @@
+// Package render turns a bias report and a leaderboard into documents for people:
+// text for a terminal, CSV for a spreadsheet and one HTML page.
+//
+// Names of members, files and sessions come from record files, which anybody may
+// have written. Each form makes them harmless: control characters are replaced, HTML
+// is escaped, and no cell of a table begins like a formula.
+//
+// The package leaves to others to compute the figures, to encode them as JSON, and to
+// send or print what it returns.
+package render
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/councild/councild/internal/bias"
+)
+
+// flagged reports whether the verdict on a metric is that something was found.
+func flagged(m bias.Metric) bool {
+	return m.Verdict != nil && (*m.Verdict == bias.VerdictBias || *m.Verdict == bias.VerdictAssociation)
+}
+
+// unfolds reports whether the members of a metric are shown. Members of a headline
+// prove nothing by themselves, so they are shown only when it is flagged. Members of
+// a metric that is not tested are always shown.
+func unfolds(m bias.Metric) bool { return len(m.Members) > 0 && (flagged(m) || m.Delta == nil) }
+
+// verdict returns the verdict on a metric, "" where there is none.
+func verdict(m bias.Metric) string {
+	if m.Verdict == nil {
+		return ""
+	}
+	return string(*m.Verdict)
+}
+
+// label returns a name for a metric of at most 32 characters.
+func label(m bias.Metric) string {
+	const width = 32
+	text := words(m.Name)
+	if _, member, ok := strings.Cut(m.Name, "|"); ok {
+		text = member
+	} else if full := text + ": " + m.Subject; m.Subject != "" && len([]rune(full)) <= width {
+		text = full
+	}
+	return lastRunes(clip(text), width)
+}
+
+// first returns where the first of the skipped records stands, "-" when that is not
+// known.
+func first(s bias.Skipped) string {
+	if s.FirstFile == nil || s.FirstLine == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%s:%d", clip(*s.FirstFile), *s.FirstLine)
+}
+
+// figure returns a number in the format, "-" where it is undefined.
+func figure(format string, x *float64) string {
+	if x == nil {
+		return "-"
+	}
+	return fmt.Sprintf(format, *x)
+}
+
+// words makes a name readable: "length_slope" becomes "length slope".
+func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+// only returns the items to keep, in their order.
+func only[T any](items []T, keep func(T) bool) []T {
+	var kept []T
+	for _, item := range items {
+		if keep(item) {
+			kept = append(kept, item)
+		}
+	}
+	return kept
+}
+
+// clip returns an id without control characters and of at most 40 characters.
+func clip(id string) string { return lastRunes(printable(id), 40) }
+
+// lastRunes returns a text of at most width characters. What is too long loses its
+// beginning, because versions and instances differ at the end.
+func lastRunes(text string, width int) string {
+	if r := []rune(text); len(r) > width {
+		return "…" + string(r[len(r)-width+1:])
+	}
+	return text
+}
+
+// printable replaces what could steer a terminal.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?'
+	}, text)
+}

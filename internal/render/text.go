@@ -1,0 +1,231 @@
+package render
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+)
+
+// noSessions says why a report may have no sessions. Its lines fit into 80 columns with
+// the names of the environment variables.
+func noSessions(names council.SettingNames) string {
+	return fmt.Sprintf(`Nothing was recorded yet, or every session lies outside the window that was
+asked for. Sessions are recorded while %s is true and
+%s is 1 or more: ask the council some questions. A window
+of 0 days (%s) reaches back without a limit.
+`, names.Of(council.SettingBiasPersistence), names.Of(council.SettingBiasConsent), names.Of(council.SettingBiasWindowDays))
+}
+
+// Text returns a report in at most 80 columns: the headline, the metrics, and what
+// was skipped. Verbose adds the reviewers' profiles, the positions, all reasons and
+// what is not measured.
+func Text(r bias.Report, verbose bool, names council.SettingNames) []byte {
+	var b bytes.Buffer
+	switch {
+	case r.Status != bias.StatusCollecting:
+		writeFigures(&b, r, verbose)
+	case r.Window.Sessions == 0:
+		b.WriteString(r.Headline + "\n\n" + noSessions(names))
+	default:
+		b.WriteString(r.Headline + "\n\nWith so few sessions any figure would be chance, so none is shown.\n")
+	}
+	writeSkipped(&b, r.Skipped)
+	return b.Bytes()
+}
+
+// Leaderboard returns a leaderboard in at most 80 columns, or more where names are
+// long.
+func Leaderboard(l bias.Leaderboard, names council.SettingNames) []byte {
+	var b bytes.Buffer
+	if l.Sessions > 0 {
+		writeLeaderboard(&b, l)
+	} else {
+		fmt.Fprintf(&b, "No ballots in %d sessions\n\n", l.Window.Sessions)
+		switch {
+		case l.Window.Sessions > 0:
+			b.WriteString("The sessions are there, but none of their reviewers ranked two answers.\n")
+		case l.Category != nil:
+			fmt.Fprintf(&b, "No session in the window was given the category %s.\n", *l.Category)
+		default:
+			b.WriteString(noSessions(names))
+		}
+	}
+	writeSkipped(&b, l.Skipped)
+	return b.Bytes()
+}
+
+func writeLeaderboard(b *bytes.Buffer, l bias.Leaderboard) {
+	category, categories := "all categories", l.Categories
+	if l.Category != nil {
+		category, categories = clip(*l.Category), nil
+	}
+	title := fmt.Sprintf("Leaderboard, %s: %d sessions with ballots, %s to %s\n\n", category, l.Sessions,
+		l.Window.Start.Format(time.DateOnly), l.Window.End.Format(time.DateOnly))
+	writeEntries(b, title, l.Entries)
+	for _, c := range categories {
+		writeEntries(b, fmt.Sprintf("\n%s: %d sessions\n\n", clip(c.Category), c.Sessions), c.Entries)
+	}
+	const note = "\nScore: mean over sessions, 1 always first, 0 always last. Intervals (95 %%) from\n%d sessions on.\n"
+	fmt.Fprintf(b, note, bias.IntervalsFrom)
+}
+
+func writeEntries(b *bytes.Buffer, title string, entries []bias.Entry) {
+	writeTable(b, title, "RANK\tMODEL\tSCORE\tINTERVAL\tSESSIONS\tVOTES\tWINS", entries, func(e bias.Entry) string {
+		return fmt.Sprintf("%d\t%s\t%.3f\t%s\t%d\t%d\t%.4g", e.Rank, clip(e.Model), e.BordaNormalized,
+			interval("%.3f", e.CILower, e.CIUpper), e.Appearances, e.VoteCount, e.WinCount)
+	})
+}
+
+func writeSkipped(b *bytes.Buffer, skipped []bias.Skipped) {
+	writeTable(b, "\nSkipped records:\n\n", "REASON\tCOUNT\tFIRST LINE", skipped, func(s bias.Skipped) string {
+		return fmt.Sprintf("%s\t%d\t%s", s.Reason, s.Count, first(s))
+	})
+}
+
+func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
+	b.WriteString(wrap(r.Headline+".", "") + "\n\n")
+	fmt.Fprintf(b, "%d sessions, %d records, %s to %s\n", r.Window.Sessions, r.Window.Records,
+		r.Window.Start.Format(time.DateOnly), r.Window.End.Format(time.DateOnly))
+	if slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool { return m.Confidence == bias.ConfidencePreliminary }) {
+		b.WriteString("High volatility: a few more sessions may change these figures a lot.\n")
+	}
+	tested := only(r.Metrics, func(m bias.Metric) bool { return m.Delta != nil })
+	described := only(r.Metrics, func(m bias.Metric) bool { return m.Delta == nil })
+
+	writeMetrics(b, "\nTested (FINDS: the effect found in four of five such windows):\n\n", tested)
+	for _, m := range tested {
+		// Without a figure, the reason says why there is none.
+		if verbose || flagged(m) || m.PointEstimate == nil {
+			writeReason(b, m, verbose)
+		}
+	}
+	writeMembers(b, tested)
+	writeMetrics(b, "\nDescribed, not tested: none of these proves a bias or rules one out.\n\n", described)
+	writeMembers(b, described)
+	if verbose {
+		for _, m := range described {
+			writeReason(b, m, verbose)
+		}
+	}
+	writeEvents(b, r)
+	if verbose {
+		writeProfiles(b, r)
+	}
+}
+
+func writeMetrics(b *bytes.Buffer, title string, metrics []bias.Metric) {
+	writeTable(b, title, "METRIC\tESTIMATE\t95 % INTERVAL\tFINDS\tVERDICT", metrics, func(m bias.Metric) string {
+		result := "-"
+		if m.Verdict != nil {
+			result = words(verdict(m))
+		}
+		return strings.Join([]string{
+			label(m), figure("%+.2f", m.PointEstimate), interval("%+.2f", m.CILower, m.CIUpper),
+			figure("%.2f", m.MinimumDetectableEffect), result,
+		}, "\t")
+	})
+}
+
+// writeMembers lists the members of those metrics that unfold.
+func writeMembers(b *bytes.Buffer, metrics []bias.Metric) {
+	for _, m := range only(metrics, unfolds) {
+		writeMetrics(b, "\n"+words(m.Name)+", one by one:\n\n", m.Members)
+	}
+}
+
+// writeReason says why the verdict on a metric is what it is.
+func writeReason(b *bytes.Buffer, m bias.Metric, verbose bool) {
+	fmt.Fprintf(b, "\n%s (%d sessions, %s confidence)\n%s\n", label(m), m.SampleSize, m.Confidence, wrap(m.Reason, "  "))
+	if verbose && m.Method != "" {
+		b.WriteString(wrap(m.Method, "  ") + "\n")
+	}
+}
+
+// writeEvents writes the change points that are flagged, and the anomalies.
+func writeEvents(b *bytes.Buffer, r bias.Report) {
+	const (
+		changed = "\nReviewers that changed (below 0 is harsher than the others):\n\n"
+		unusual = "\nUnusual sessions (below 0 is harsher than the others):\n\n"
+	)
+	changes := only(r.ChangePoints, func(c bias.ChangePoint) bool { return c.Flagged })
+	writeTable(b, changed, "REVIEWER\tFROM\tBEFORE\tAFTER", changes, func(c bias.ChangePoint) string {
+		return fmt.Sprintf("%s\t%s\t%+.2f\t%+.2f", clip(c.ReviewerID), c.Start.Format(time.DateOnly), c.Before, c.After)
+	})
+	writeTable(b, unusual, "SESSION OF\tREVIEWER\tVALUE\tUSUAL", r.Anomalies.Found, func(a bias.Anomaly) string {
+		return fmt.Sprintf("%s\t%s\t%+.2f\t%+.2f", a.Start.Format(time.DateTime), clip(a.ReviewerID), a.Value, a.Usual)
+	})
+}
+
+// writeProfiles writes the reviewers' profiles, the positions, and what the report
+// does not look for.
+func writeProfiles(b *bytes.Buffer, r bias.Report) {
+	const (
+		profiles  = "\nReviewers (a harshness z below 0 is harsher than the others):\n\n"
+		harshness = "\nOn the same answers (points; credible interval; drift in standard deviations):\n\n"
+	)
+	writeTable(b, profiles, "REVIEWER\tMEAN\tSTD\tHARSHNESS Z\tREVIEWS", r.Reviewers, func(p bias.Profile) string {
+		return fmt.Sprintf("%s\t%.2f\t%s\t%s\t%d",
+			clip(p.ReviewerID), p.Mean, figure("%.2f", p.Std), figure("%+.2f", p.HarshnessZ), p.Reviews)
+	})
+	writeTable(b, harshness, "REVIEWER\tRELATIVE HARSHNESS\tDRIFT", r.Reviewers, func(p bias.Profile) string {
+		relative := figure("%+.2f", p.RelativeHarshness.Value)
+		if e := p.RelativeHarshness; e.Lower != nil && e.Upper != nil {
+			relative += " (" + interval("%+.2f", e.Lower, e.Upper) + ")"
+		}
+		return strings.Join([]string{clip(p.ReviewerID), relative, figure("%+.2f", p.DriftSD)}, "\t")
+	})
+	writeTable(b, "\nPositions (0 is shown first):\n\n", "POSITION\tMEAN\tSCORES", r.Positions, func(p bias.Position) string {
+		return fmt.Sprintf("%d\t%.2f\t%d", p.Position, p.Mean, p.Count)
+	})
+	b.WriteString("\nNot measured:\n\n")
+	for _, n := range r.NotMeasured {
+		b.WriteString(wrap(words(n.Name)+": "+n.Reason, "  ") + "\n")
+	}
+}
+
+// writeTable writes a title and a table with a row for each item, whose columns are
+// separated by tabs. It writes nothing when there are no items.
+func writeTable[T any](b *bytes.Buffer, title, header string, items []T, row func(T) string) {
+	if len(items) == 0 {
+		return
+	}
+	b.WriteString(title)
+	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, header)
+	for _, item := range items {
+		fmt.Fprintln(w, row(item))
+	}
+	w.Flush()
+}
+
+// interval returns both ends of an interval, "-" where there is none.
+func interval(format string, low, high *float64) string {
+	if low == nil || high == nil {
+		return "-"
+	}
+	return figure(format, low) + " to " + figure(format, high)
+}
+
+// wrap breaks a text between words into indented lines of at most 78 columns. A word
+// that is longer gets a line of its own, and loses its end.
+func wrap(text, indent string) string {
+	const width = 78
+	lines, column := indent, len(indent)
+	for i, word := range strings.Fields(printable(text)) {
+		letters := []rune(word)
+		letters = letters[:min(len(letters), width-len(indent))]
+		if i > 0 && column+1+len(letters) > width {
+			lines, column = lines+"\n"+indent, len(indent)
+		} else if i > 0 {
+			lines, column = lines+" ", column+1
+		}
+		lines, column = lines+string(letters), column+len(letters)
+	}
+	return lines
+}

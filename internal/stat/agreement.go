@@ -1,0 +1,189 @@
+package stat
+
+import (
+	"cmp"
+	"math"
+
+	gonum "gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// perfect is the |r| from which a correlation is taken for 1: the few last
+// digits are rounding.
+const perfect = 1 - 1e-12
+
+// Pearson returns Pearson's r of the pairs (x, y). It is undefined, and false
+// returned, below three pairs and where x or y does not vary.
+func Pearson(x, y []float64) (float64, bool) {
+	if len(x) < 3 || Constant(x) || Constant(y) {
+		return 0, false
+	}
+	return max(-1, min(1, gonum.Correlation(x, y, nil))), true
+}
+
+// PearsonP returns the two-sided p of Pearson's r over n pairs, n above 2, under
+// independence: t = r sqrt((n-2)/(1-r^2)) follows Student's t with n-2 degrees of
+// freedom. A perfect r has p = 0.
+func PearsonP(r float64, n int) float64 {
+	if math.Abs(r) >= perfect {
+		return 0
+	}
+	df := float64(n - 2)
+	return StudentP(r*math.Sqrt(df/(1-r*r)), df)
+}
+
+// FisherInterval returns the 95 % interval of Pearson's r over n independent
+// pairs, n above 3, by Fisher's z transformation. At a perfect r the
+// transformation is infinite, and false is returned.
+func FisherInterval(r float64, n int) (low, high float64, ok bool) {
+	if math.Abs(r) >= perfect {
+		return 0, 0, false
+	}
+	half := NormalQuantile(0.975) / math.Sqrt(float64(n-3))
+	return math.Tanh(math.Atanh(r) - half), math.Tanh(math.Atanh(r) + half), true
+}
+
+// KendallTau returns Kendall's tau-b of the pairs (x, y),
+//
+//	(concordant - discordant) / sqrt((pairs - tied in x) (pairs - tied in y)),
+//
+// (Kendall 1945). It is undefined, and false returned, where x or y does not vary.
+func KendallTau(x, y []float64) (float64, bool) {
+	balance, apartX, apartY := 0, 0, 0
+	for i := range x {
+		for j := range i {
+			p, q := cmp.Compare(x[i], x[j]), cmp.Compare(y[i], y[j])
+			balance += p * q
+			apartX += p * p
+			apartY += q * q
+		}
+	}
+	if apartX == 0 || apartY == 0 {
+		return 0, false
+	}
+	return float64(balance) / math.Sqrt(float64(apartX)*float64(apartY)), true
+}
+
+// KendallW returns how far raters, each a row, agree in how they order items, each a
+// column, 0 to 1: Kendall's coefficient of concordance with the correction for ties
+// (Kendall and Babington Smith 1939),
+//
+//	W = 12 S / (m^2 (n^3-n) - m T),
+//
+// for m raters of n items, S the squared deviations of the items' rank sums from their
+// mean and T the sum of t^3-t over all groups of t tied values.
+//
+// An item's deviation is half the sum, over the other items, of how many raters put it
+// before the other less how many put it behind. Where ratings are missing, NaN, each of
+// these differences is divided by the number of raters that compare the two (Durbin
+// 1951), and the correction is the share of sum k^3-k, over raters of k items, that T
+// is; the quotient is cut off at 1.
+//
+// It reports false for fewer than two raters, where no rater compares some two items,
+// and where every rater rates all items the same.
+func KendallW(y [][]float64) (float64, bool) {
+	raters, full, ties := 0, 0, 0
+	for _, row := range y {
+		rated := 0
+		for _, v := range row {
+			same := 0 // items with this rating
+			for _, other := range row {
+				if v == other {
+					same++
+				}
+			}
+			// Each of t tied counts t^2-1: together t^3-t.
+			if same > 0 {
+				rated++
+				ties += same*same - 1
+			}
+		}
+		if rated > 1 {
+			raters++
+		}
+		full += rated*rated*rated - rated
+	}
+	if raters < 2 || ties == full {
+		return 0, false
+	}
+	n, squares := len(y[0]), 0.0
+	for j := range n {
+		deviation := 0.0
+		for k := range n {
+			if k == j {
+				continue
+			}
+			before, compared := 0, 0
+			for _, row := range y {
+				if !math.IsNaN(row[j]) && !math.IsNaN(row[k]) {
+					before += cmp.Compare(row[j], row[k])
+					compared++
+				}
+			}
+			if compared == 0 {
+				return 0, false
+			}
+			deviation += float64(before) / float64(compared)
+		}
+		squares += deviation * deviation
+	}
+	return min(1, 3*squares/float64(n*n*n-n)*float64(full)/float64(full-ties)), true
+}
+
+// ICC returns the intraclass correlation ICC(1) of repeated values, at least two of
+// each item, and the standard deviation within items, by the one-way analysis of
+// variance:
+//
+//	ICC(1) = (MSB - MSW) / (MSB + (k-1) MSW),
+//
+// with the F interval of McGraw and Wong (1996) and the chi-square interval of the
+// deviation. Where items differ in their number of values k is (N - sum n^2/N) /
+// (items - 1), and the interval approximate (Searle, Linear Models, 1971). The ICC is
+// undefined below two items and where no value differs, its interval where no repeat
+// does.
+func ICC(items [][]float64) (icc, withinSD Estimate) {
+	n, sum, squares := 0.0, 0.0, 0.0
+	for _, item := range items {
+		n += float64(len(item))
+		squares += float64(len(item) * len(item))
+		for _, y := range item {
+			sum += y
+		}
+	}
+	if len(items) == 0 {
+		return icc, withinSD
+	}
+	between, within := 0.0, 0.0
+	for _, item := range items {
+		mean := 0.0
+		for _, y := range item {
+			mean += y / float64(len(item))
+		}
+		between += float64(len(item)) * (mean - sum/n) * (mean - sum/n)
+		for _, y := range item {
+			within += (y - mean) * (y - mean)
+		}
+	}
+	const rounding = 1e-18 // a sum of squares below this share of n is 0
+	dfB, dfW := float64(len(items)-1), n-float64(len(items))
+	if within < rounding*n {
+		within = 0
+	}
+	withinSD.Value = new(math.Sqrt(within / dfW))
+	if within > 0 {
+		chi := distuv.ChiSquared{K: dfW}
+		withinSD.Lower, withinSD.Upper = new(math.Sqrt(within/chi.Quantile(0.975))), new(math.Sqrt(within/chi.Quantile(0.025)))
+	}
+	if dfB == 0 || within+between < rounding*n {
+		return icc, withinSD
+	}
+	k := (n - squares/n) / dfB
+	of := func(msb, msw float64) *float64 { return new((msb - msw) / (msb + (k-1)*msw)) }
+	msb, msw := between/dfB, within/dfW
+	icc.Value = of(msb, msw)
+	if within > 0 {
+		icc.Lower = of(msb, msw*distuv.F{D1: dfB, D2: dfW}.Quantile(0.975))
+		icc.Upper = of(msb*distuv.F{D1: dfW, D2: dfB}.Quantile(0.975), msw)
+	}
+	return icc, withinSD
+}

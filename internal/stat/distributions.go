@@ -1,0 +1,210 @@
+package stat
+
+import (
+	"cmp"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"gonum.org/v1/gonum/mathext"
+	"gonum.org/v1/gonum/stat/distuv"
+)
+
+// StudentP returns the two-sided tail probability of Student's t.
+func StudentP(t, df float64) float64 {
+	return 2 * distuv.StudentsT{Sigma: 1, Nu: df}.Survival(math.Abs(t))
+}
+
+// StudentQuantile returns the quantile of Student's t at the probability p.
+func StudentQuantile(p, df float64) float64 { return distuv.StudentsT{Sigma: 1, Nu: df}.Quantile(p) }
+
+// NormalQuantile returns the quantile of the standard normal distribution at the
+// probability p.
+func NormalQuantile(p float64) float64 { return distuv.UnitNormal.Quantile(p) }
+
+// NormalCDF returns the probability that a standard normal deviate is at most z.
+func NormalCDF(z float64) float64 { return distuv.UnitNormal.CDF(z) }
+
+// ChiSquaredP returns the upper tail probability of the chi-square distribution.
+func ChiSquaredP(x, df float64) float64 { return distuv.ChiSquared{K: df}.Survival(x) }
+
+// FisherP returns the upper tail probability of the F distribution, small ones
+// too without loss of digits.
+func FisherP(f, d1, d2 float64) float64 { return mathext.RegIncBeta(d2/2, d1/2, d2/(d2+d1*f)) }
+
+// Noncentrality returns the noncentrality with which the F statistic on d1 and d2
+// degrees of freedom is significant at a level with the probability power.
+func Noncentrality(level, power, d1, d2 float64) float64 {
+	x := 1 - mathext.InvRegIncBeta(d2/2, d1/2, level) // where FisherP is the level
+	// The noncentral F distribution is a Poisson mixture (Johnson, Kotz and Balakrishnan
+	// 1995, 30.3). Its parts beyond nine standard deviations are negligible.
+	missed := func(lambda float64) float64 {
+		mean, sum := lambda/2, 0.
+		reach := 9 * math.Sqrt(mean+1)
+		for k := max(0, math.Floor(mean-reach)); k <= mean+reach; k++ {
+			factorial, _ := math.Lgamma(k + 1)
+			sum += math.Exp(k*math.Log(mean)-mean-factorial) * mathext.RegIncBeta(d1/2+k, d2/2, x)
+		}
+		return sum
+	}
+	low, high := 0., 10.
+	for missed(high) > 1-power {
+		low, high = high, 2*high
+	}
+	for high-low > 1e-4*high {
+		if middle := (low + high) / 2; missed(middle) > 1-power {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return high
+}
+
+// Binomial draws a binomial variate of n trials with the probability p.
+func Binomial(n int, p float64, random rand.Source) int {
+	return int(distuv.Binomial{N: float64(n), P: p, Src: random}.Rand())
+}
+
+// BenjaminiHochberg returns the q values of a family of p values, in their order:
+// of m tests, the one with the k-th smallest p gets the least of p m/k over it and
+// those behind it (Benjamini and Hochberg 1995).
+func BenjaminiHochberg(p []float64) []float64 {
+	order := make([]int, len(p)) // by p, the greatest first
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(p[b], p[a]) })
+	q, least := make([]float64, len(p)), 1.0
+	for rank, i := range order {
+		least = min(least, p[i]*(float64(len(p))/float64(len(p)-rank))) // never below p
+		q[i] = least
+	}
+	return q
+}
+
+// SignTest returns the exact two-sided p of the sum of x, when chance gives each of
+// them its sign (Fisher 1935; the binomial test where all are 1 or -1): the
+// probability that the sum of x with random signs lies as far from 0.
+func SignTest(x []int) float64 {
+	sum, span := 0, 0
+	for _, v := range x {
+		sum += v
+		span += max(v, -v)
+	}
+	chances := make([]float64, 2*span+1) // of the sums from -span to span
+	chances[span] = 1
+	for _, v := range x {
+		next := make([]float64, len(chances))
+		for k, chance := range chances {
+			if chance > 0 {
+				next[k+v] += chance / 2
+				next[k-v] += chance / 2
+			}
+		}
+		chances = next
+	}
+	p := 0.0
+	for k, chance := range chances {
+		if d := k - span; max(d, -d) >= max(sum, -sum) {
+			p += chance
+		}
+	}
+	return min(1, p)
+}
+
+// Wilson returns the share k/n, n above 0, with its score interval (Wilson 1927).
+func Wilson(k, n int) Estimate {
+	z, size := NormalQuantile(0.975), float64(n)
+	p := float64(k) / size
+	centre := (p + z*z/(2*size)) / (1 + z*z/size)
+	half := z / (1 + z*z/size) * math.Sqrt(p*(1-p)/size+z*z/(4*size*size))
+	return Estimate{Value: &p, Lower: new(max(0, centre-half)), Upper: new(min(1, centre+half))}
+}
+
+// PosteriorMean returns the posterior mean of a normal distribution, given values of
+// it, with its 95 % credible interval. Beforehand its mean is normal about mean with the
+// weight of so many observations, and its variance inverse gamma with a shape and a
+// scale: the conjugate normal-inverse-gamma update, whose marginal is Student's t
+// (Gelman et al., Bayesian Data Analysis, 3rd ed., section 3.3).
+func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
+	n := float64(len(x))
+	total, prior := weight+n, mean
+	shape += n / 2
+	if n > 0 {
+		observed := Mean(x)
+		mean = (weight*prior + n*observed) / total
+		for _, v := range x {
+			scale += (v - observed) * (v - observed) / 2
+		}
+		scale += weight * n / total * (observed - prior) * (observed - prior) / 2
+	}
+	half := StudentQuantile(0.975, 2*shape) * math.Sqrt(scale/shape/total)
+	return Estimate{Value: &mean, Lower: new(mean - half), Upper: new(mean + half)}
+}
+
+// ModeratedVariances returns the variances of groups, with their degrees of freedom,
+// given the sum of squared residuals of each group and its degrees of freedom. The
+// variance s^2 of one group, on few degrees of freedom d, is drawn towards those of the
+// others,
+//
+//	(d0 s0^2 + d s^2) / (d0 + d)  on d0 + d degrees of freedom,
+//
+// where s0^2 and d0 are what the scatter of log s^2 says of the true variances: an
+// empirical Bayes estimate by moments (Smyth, Linear Models and Empirical Bayes
+// Methods, 2004, section 6.2). D0 is infinite where log s^2 scatters no more than
+// chance explains. It reports false where no group has residuals.
+func ModeratedVariances(squares, residual []float64) (variance, df []float64, ok bool) {
+	var raw, known []float64 // of the groups with residuals
+	for k, d := range residual {
+		if d > 0 {
+			raw, known = append(raw, squares[k]/d), append(known, d)
+		}
+	}
+	if len(raw) == 0 {
+		return nil, nil, false
+	}
+	// A variance of zero has no logarithm.
+	const least = 1e-5 // of the median
+	floor := least * Median(raw)
+	if floor == 0 {
+		floor = least
+	}
+	logs, expected := make([]float64, len(raw)), 0.0
+	for k, d := range known {
+		logs[k] = math.Log(max(raw[k], floor)) - mathext.Digamma(d/2) + math.Log(d/2)
+		expected += trigamma(d/2) / float64(len(raw))
+	}
+	prior, usual := math.Inf(1), math.Exp(Mean(logs))
+	if excess := Variance(logs) - expected; excess > 0 {
+		prior = 2 * trigammaInverse(excess)
+		usual *= math.Exp(mathext.Digamma(prior/2) - math.Log(prior/2))
+	}
+	for k, d := range residual {
+		moderated := usual
+		if !math.IsInf(prior, 1) {
+			moderated = (prior*usual + squares[k]) / (prior + d)
+		}
+		variance, df = append(variance, moderated), append(df, prior+d)
+	}
+	return variance, df, true
+}
+
+// trigamma returns the second derivative of the logarithm of the gamma function at
+// x > 0, which is a Hurwitz zeta function.
+func trigamma(x float64) float64 { return mathext.Zeta(2, x) }
+
+// trigammaInverse returns the x > 0 with that trigamma > 0, by Newton's method
+// (Smyth 2004, appendix).
+func trigammaInverse(y float64) float64 {
+	x := 0.5 + 1/y
+	for range 50 {
+		slope := -2 * mathext.Zeta(3, x)
+		step := trigamma(x) * (1 - trigamma(x)/y) / slope
+		x += step
+		if -step <= 1e-10*x {
+			break
+		}
+	}
+	return x
+}

@@ -1,0 +1,159 @@
+package stat
+
+import (
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+)
+
+const (
+	// draws is how many resamples a bootstrap interval rests on.
+	draws = 2000
+	// permutations is how many orders a change point is compared with. The least p is
+	// 1/2000.
+	permutations = 1999
+	// maxUnits is how many units are resampled or permuted at most.
+	maxUnits = 256
+)
+
+// Bootstrap returns the 95 % BCa interval of a statistic of the sums of the terms of
+// units, at least one, by resampling the units with random numbers of that seed. It
+// reports false where the statistic is undefined, NaN, without some unit or for some
+// resample.
+func Bootstrap(terms [][]float64, statistic func(sums []float64) float64, seed uint64) (low, high float64, ok bool) {
+	terms = pool(terms)
+	n := len(terms)
+	sums, all := make([]float64, len(terms[0])), make([]float64, len(terms[0]))
+	for _, term := range terms {
+		add(all, term)
+	}
+	left := make([]float64, n)
+	for s, term := range terms {
+		for k, v := range term {
+			sums[k] = all[k] - v
+		}
+		left[s] = statistic(sums)
+	}
+	random := rand.NewPCG(seed, 1)
+	replicates := make([]float64, draws)
+	for draw := range replicates {
+		clear(sums)
+		for range n {
+			add(sums, terms[below(n, random)])
+		}
+		replicates[draw] = statistic(sums)
+	}
+	return bca(statistic(all), left, replicates)
+}
+
+// below returns a random number from 0 to n-1, the same on every platform. Its bias is
+// negligible for an n this small.
+func below(n int, random rand.Source) int {
+	number, _ := bits.Mul64(random.Uint64(), uint64(n))
+	return int(number)
+}
+
+// pool returns the terms of units, or, where there are more than maxUnits, the sums over
+// runs of neighbours. Such sums are as independent as the units, and resampling them
+// takes bounded time.
+func pool(terms [][]float64) [][]float64 {
+	if len(terms) <= maxUnits {
+		return terms
+	}
+	var sums [][]float64
+	for run := range slices.Chunk(terms, (len(terms)+maxUnits-1)/maxUnits) {
+		sum := make([]float64, len(run[0]))
+		for _, term := range run {
+			add(sum, term)
+		}
+		sums = append(sums, sum)
+	}
+	return sums
+}
+
+// bca returns the 95 % bias-corrected and accelerated interval of an estimate, from
+// the estimates without each observation and those of bootstrap replicates (Efron
+// 1987). It reports false where one of these is NaN, where the jackknife values are
+// equal, and where the replicates lie all on one side of the estimate.
+func bca(estimate float64, jackknife, replicates []float64) (low, high float64, ok bool) {
+	smaller := 0.0
+	for _, r := range replicates {
+		switch {
+		case r < estimate:
+			smaller++
+		case r == estimate:
+			smaller += 0.5
+		}
+	}
+	bias := NormalQuantile(smaller / float64(len(replicates)))
+	squares, cubes := 0.0, 0.0
+	mean := Mean(jackknife)
+	for _, v := range jackknife {
+		d := mean - v
+		squares += d * d
+		cubes += d * d * d
+	}
+	acceleration := cubes / (6 * math.Pow(squares, 1.5))
+	if math.IsInf(bias, 0) || math.IsNaN(acceleration) || slices.ContainsFunc(replicates, math.IsNaN) {
+		return 0, 0, false
+	}
+	sorted := slices.Sorted(slices.Values(replicates))
+	at := func(level float64) float64 {
+		z := bias + NormalQuantile(level)
+		return quantile(sorted, NormalCDF(bias+z/(1-acceleration*z)))
+	}
+	return at(0.025), at(0.975), true
+}
+
+// CUSUM returns the largest of the absolute partial sums of deviations from the mean,
+// over SD sqrt(n), and the index at which the values after it begin (Page 1954).
+// Without a change, and with n large, the statistic follows the supremum of a Brownian
+// bridge. The values, at least two, must not be constant.
+func CUSUM(y []float64) (statistic float64, at int) {
+	mean, sd := MeanStdDev(y)
+	sum := 0.0
+	for k, v := range y[:len(y)-1] {
+		sum += v - mean
+		if math.Abs(sum) > statistic {
+			statistic, at = math.Abs(sum), k+1
+		}
+	}
+	return statistic / (sd * math.Sqrt(float64(len(y)))), at
+}
+
+// PermuteCUSUM returns, for the first n of the columns that hold deviations from a mean
+// of 0, the p of the largest absolute partial sum under permutation of the rows.
+func PermuteCUSUM(deviations [][]float64, n int, random rand.Source) []float64 {
+	order := slices.Clone(pool(deviations))
+	limits, reached := make([]float64, n), slices.Repeat([]int{1}, n)
+	for i := range limits {
+		sum := 0.0
+		for _, row := range order {
+			sum += row[i]
+			limits[i] = max(limits[i], math.Abs(sum))
+		}
+		limits[i] *= 1 - 1e-9 // orders that differ by rounding are equal
+	}
+	for range permutations {
+		for s := len(order) - 1; s > 0; s-- {
+			other := below(s+1, random)
+			order[s], order[other] = order[other], order[s]
+		}
+		for i, limit := range limits {
+			sum := 0.0
+			for _, row := range order {
+				sum += row[i]
+				if sum >= limit || sum <= -limit {
+					reached[i]++
+					break
+				}
+			}
+		}
+	}
+	p := make([]float64, n)
+	for i, times := range reached {
+		p[i] = float64(times) / (permutations + 1)
+	}
+	return p
+}

@@ -1,0 +1,216 @@
+package stat
+
+import (
+	"math"
+
+	"gonum.org/v1/gonum/mat"
+)
+
+// TwoWay is the least-squares fit of additive effects of rows and columns to a table
+// (for incomplete tables Yates 1934). Its lists go by row, and are NaN for a row without
+// a value.
+type TwoWay struct {
+	Effect   []float64 // what a row adds to a value; they sum to zero
+	Leverage []float64 // variance of the effect by chance over that of one value
+	// Low and High are the least and the largest effect of a row when any one of its
+	// values is left out.
+	Low, High []float64
+	Squares   float64 // sum of squared residuals
+	DF        float64 // their degrees of freedom
+	// ColumnSquares is the sum of squared residuals of the fit of columns alone.
+	ColumnSquares float64
+}
+
+// NewTwoWay returns a fit in which the effect of no row is known.
+func NewTwoWay(rows int) TwoWay {
+	by := Matrix(4, rows, math.NaN())
+	return TwoWay{Effect: by[0], Leverage: by[1], Low: by[2], High: by[3]}
+}
+
+// FitTwoWay fits a table, in which NaN is no value, and leaves the residuals in it. Of
+// fewer than two rows with a value, and of rows that no chain of common columns links,
+// no effect is known.
+func FitTwoWay(y [][]float64) TwoWay {
+	fit := NewTwoWay(len(y))
+	present, n := make([]int, 0, len(y)), 0 // rows with a value
+	for i := range y {
+		before := n
+		for _, v := range y[i] {
+			if !math.IsNaN(v) {
+				n++
+			}
+		}
+		if n > before {
+			present = append(present, i)
+		}
+	}
+	columns := CentreColumns(y)
+	fit.ColumnSquares = Squares(y)
+	if len(present) < 2 {
+		return fit
+	}
+
+	// The normal equations of the rows, columns swept out. Adding 1 to every cell makes
+	// them regular and the solution's sum zero.
+	normal, sums := mat.NewSymDense(len(present), nil), mat.NewVecDense(len(present), nil)
+	for a, i := range present {
+		for b, k := range present[:a+1] {
+			shared := 1.0
+			for j, count := range columns {
+				if !math.IsNaN(y[i][j]) && !math.IsNaN(y[k][j]) {
+					shared -= 1 / float64(count)
+					if a == b {
+						shared++
+					}
+				}
+			}
+			normal.SetSym(a, b, shared)
+		}
+		sums.SetVec(a, NaNSum(y[i]))
+	}
+	var chol mat.Cholesky
+	const singular = 1e9 // condition of equations that fall apart into two
+	if !chol.Factorize(normal) || chol.Cond() > singular {
+		return fit
+	}
+	var solution mat.VecDense
+	var inverse mat.SymDense
+	if chol.SolveVecTo(&solution, sums) != nil || chol.InverseTo(&inverse) != nil {
+		return fit
+	}
+	m := float64(len(present))
+	fit.DF = float64(n) - m + 1
+	for a, i := range present {
+		fit.Effect[i], fit.Leverage[i] = Round(solution.AtVec(a)), inverse.At(a, a)-1/(m*m)
+		for j := range y[i] {
+			y[i][j] -= fit.Effect[i]
+		}
+	}
+	for _, count := range CentreColumns(y) {
+		if count > 0 {
+			fit.DF--
+		}
+	}
+	fit.Squares = Squares(y)
+	fit.leaveOneOut(present, y, &inverse)
+	return fit
+}
+
+// MeanTwoWay returns the mean of fits with the same rows: of each row over the fits in
+// which its effect is known, and of the residuals over the fits that have any.
+func MeanTwoWay(fits []TwoWay) TwoWay {
+	lists := func(f TwoWay) [4][]float64 { return [4][]float64{f.Effect, f.Leverage, f.Low, f.High} }
+	by := Matrix(4, len(fits[0].Effect), 0.)
+	mean := TwoWay{Effect: by[0], Leverage: by[1], Low: by[2], High: by[3]}
+	known, n := make([]float64, len(fits[0].Effect)), 0.0
+	for _, f := range fits {
+		for row, effect := range f.Effect {
+			if math.IsNaN(effect) {
+				continue
+			}
+			known[row]++
+			for k, list := range lists(f) {
+				by[k][row] += list[row]
+			}
+		}
+		if f.DF > 0 {
+			mean.Squares, mean.DF, n = mean.Squares+f.Squares, mean.DF+f.DF, n+1
+		}
+	}
+	for _, list := range by {
+		for row := range list {
+			list[row] /= known[row] // NaN where no effect is known
+		}
+	}
+	mean.Squares, mean.DF = mean.Squares/max(1, n), mean.DF/max(1, n)
+	return mean
+}
+
+// leaveOneOut sets Low and High from the residuals of the values and the inverse of the
+// rows' normal equations. A value with residual e and leverage l moves the effect of its
+// row by d e / (1-l), d being what the effect changes by a unit more of that value (Cook
+// and Weisberg, Residuals and Influence in Regression, 1982). If no other value
+// determines the effect, it may be anything from -Inf to +Inf.
+func (f *TwoWay) leaveOneOut(present []int, residuals [][]float64, inverse *mat.SymDense) {
+	for a, i := range present {
+		f.Low[i], f.High[i] = math.Inf(1), math.Inf(-1)
+		for j, e := range residuals[i] {
+			if math.IsNaN(e) {
+				continue
+			}
+			// Of the rows with a value in the column: how many there are, and the sums of the
+			// inverse over them and this row, and over any two of them.
+			var n, row, block float64
+			for b, k := range present {
+				if math.IsNaN(residuals[k][j]) {
+					continue
+				}
+				n++
+				row += inverse.At(a, b)
+				for c, l := range present {
+					if !math.IsNaN(residuals[l][j]) {
+						block += inverse.At(b, c)
+					}
+				}
+			}
+			moves := inverse.At(a, a) - row/n
+			left := 1 - 1/n - (inverse.At(a, a) - 2*row/n + block/(n*n))
+			without := f.Effect[i]
+			switch {
+			case math.Abs(moves) <= dependent: // no other row has a value in the column
+			case left <= dependent:
+				f.Low[i], f.High[i] = math.Inf(-1), math.Inf(1)
+				continue
+			default:
+				without = Round(without - moves*e/left)
+			}
+			f.Low[i], f.High[i] = min(f.Low[i], without), max(f.High[i], without)
+		}
+	}
+}
+
+// Squares returns the sum of the squared values. NaN is no value.
+func Squares(y [][]float64) float64 {
+	sum := 0.0
+	for _, row := range y {
+		for _, e := range row {
+			if !math.IsNaN(e) {
+				sum += e * e
+			}
+		}
+	}
+	return sum
+}
+
+// CentreColumns subtracts from the values of each column their mean and returns their
+// number. NaN is no value.
+func CentreColumns(y [][]float64) []int {
+	if len(y) == 0 {
+		return nil
+	}
+	counts := make([]int, len(y[0]))
+	for j := range counts {
+		sum := 0.0
+		for i := range y {
+			if !math.IsNaN(y[i][j]) {
+				sum += y[i][j]
+				counts[j]++
+			}
+		}
+		for i := range y {
+			y[i][j] -= sum / float64(counts[j])
+		}
+	}
+	return counts
+}
+
+// NaNSum returns the sum of the values. NaN is no value.
+func NaNSum(x []float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		if !math.IsNaN(v) {
+			sum += v
+		}
+	}
+	return sum
+}
