@@ -48,7 +48,7 @@ func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector,
 			return nil, fmt.Errorf("opening the record store: %w", err)
 		}
 		earlier := bias.NewCollector(o)
-		if s, ok := file.Summary(); ok && (s.Records == 0 || all.Excludes(s.Oldest, s.Newest)) {
+		if s, err := file.Summary(); err == nil && (s.Records == 0 || all.Excludes(s.Oldest, s.Newest)) {
 			for _, skip := range s.Skipped {
 				earlier.Skip(file.Name, skip.Lines[0], string(skip.Reason), skip.Count)
 			}
