@@ -62,6 +62,12 @@ func TestFaultF22KillNine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	found, err := store.Verify(t.Context(), path)
+	for _, p := range found {
+		if err = errors.Join(err, p.SummaryErr); err != nil {
+			t.Error(err)
+		}
+	}
 	daemontest.Fault(t, "F22", "0 lost, 0 read in part, every round restarts",
 		"%d times kill -9 under load, half with BIAS_FSYNC=off: %d sessions acknowledged, 0 lost, 0 read in part, %d files torn, %d "+
 			"closed segments, every round restarted",

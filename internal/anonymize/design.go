@@ -2,8 +2,8 @@ package anonymize
 
 import "slices"
 
-// searchLimit is the largest odd number of answers for which hiddenSteps searches:
-// the search takes some 65 ms there and seconds for the next.
+// searchLimit is the largest odd number of answers for which hiddenSteps searches: its
+// search takes some 65 ms, and that of the next one takes seconds.
 const searchLimit = 27
 
 // balanced returns the balanced order of each reviewer, without the own answer

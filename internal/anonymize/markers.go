@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Markers fence off text that models are shown as data. Each prompt has markers of
-// its own: whoever knows the token can write the end of a block, and whoever has
-// read an earlier prompt knows the token of that one.
+// Markers stand around text that models are shown as data. Each prompt has markers of
+// its own: an author that knows the token can write the end of a block, and every reader
+// of a prompt knows its token.
 type Markers struct {
 	Token string // 16 hex digits
 }
 
-// NewMarkers draws the markers of one prompt. They depend on nothing that anybody
-// could know beforehand, such as the session's id or seed.
+// NewMarkers draws the markers of one prompt. They do not depend on anything that could
+// be known before, such as the session's id or seed.
 func NewMarkers() Markers {
 	var token [8]byte
 	_, _ = rand.Read(token[:]) // it never fails

@@ -21,15 +21,15 @@ func SeedFor(randomSeed int64, question string) int64 {
 }
 
 // ShowOwn reports whether reviewers are shown their own answers in the session of
-// this seed. Over all seeds that is so in the given share of sessions, 0 to 1.
+// this seed. Over all seeds they are in the given share of sessions, 0 to 1.
 func ShowOwn(seed int64, rate float64) bool {
 	u := newStream(seed, "own answers", "").chacha.Uint64() >> 11
 	return float64(u)/(1<<53) < rate
 }
 
 // stream is a sequence of random choices for one purpose. It draws bounded
-// numbers itself, because math/rand/v2 specifies its sources but does not promise
-// that what its methods make of them stays the same.
+// numbers itself: math/rand/v2 specifies its sources, but the methods that use them may
+// change.
 type stream struct{ chacha *rand.ChaCha8 }
 
 // newStream derives a stream from a session's seed. Streams for different

@@ -241,8 +241,8 @@ func TestBalancedWithOwnAnswersShown(t *testing.T) {
 	}
 }
 
-// Whoever reviews, the numbers of times that a candidate takes two positions
-// differ by at most one within each design.
+// For any reviewers, a candidate takes each two positions equally often within each
+// design, or one of them once more.
 func TestBalancedForAnyReviewers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := drawn(t)

@@ -47,9 +47,12 @@ type Query struct {
 
 // Collector takes BiasMetricRecords in one pass and keeps those of the sessions
 // in the window (ADR-018): the newest WindowSessions sessions that started in the
-// last WindowDays days. Of sessions that start at the same instant the greater
-// id counts as newer, so that the order of the records never decides. A session
-// starts when the first of its records says.
+// last WindowDays days. A session starts at the newest time that its records say;
+// all records of one session that this program writes say the same. Of sessions
+// that start at the same instant the greater id counts as newer. Records from before
+// the oldest session in the window are outside, whatever their session. So neither
+// the order of the records nor where reading them begins decides what is in the
+// window.
 //
 // Memory is bounded by twice the window's sessions and the member ids met; without
 // a limit on sessions it grows with them, by 40 bytes a record and what a session
@@ -64,30 +67,49 @@ type Collector struct {
 	skipped  map[string]Skipped
 }
 
-// session is what is kept of one session. What its records do not agree on, the
-// first that tells decides.
+// session is what is kept of one session.
 type session struct {
-	id     string
-	start  time.Time
-	rows   []row
-	query  string        // what the sessions of one question share; "" when the records do not tell
-	config string        // council_config_version
-	order  council.Order // "" when the records do not tell
-	frozen bool          // the answers are a probe's, which are reviewed more than once
+	id         string
+	start      time.Time // the newest time that its records say
+	told       []told    // in the order of its records
+	rows       []row
+	duplicates int // rows that were dropped for one before them
 
-	early      bool   // records of it are of a schema whose positions are not trusted
-	category   string // that the caller named; "" for none
-	duplicates int    // rows that were dropped for one before them
+	facts // of what is in the window, once sortRows has run
+}
+
+// told is what some records of a session in a row, which say the same time, tell of it.
+type told struct {
+	time time.Time
+	facts
+}
+
+// facts are what records tell of their session.
+type facts struct {
+	query    string        // what the sessions of one question share; "" when the records do not tell
+	config   string        // council_config_version
+	category string        // that the caller named; "" for none
+	order    council.Order // "" when the records do not tell
+	frozen   bool          // the answers are a probe's, which are reviewed more than once
+	early    bool          // the positions are of a schema in which they are not trusted
+}
+
+// add adds what later records tell. Where they differ, the first that tells decides.
+func (f *facts) add(later facts) {
+	f.query, f.config = cmp.Or(f.query, later.query), cmp.Or(f.config, later.config)
+	f.category, f.order = cmp.Or(f.category, later.category), cmp.Or(f.order, later.order)
+	f.frozen, f.early = f.frozen || later.frozen, f.early || later.early
 }
 
 // row is one record, kept small because a million of them may be held.
 type row struct {
 	score               float64 // 1 to 10; NaN when none was given
+	rank                float64 // place on the ballot, the own answer closed up; NaN when it was not ranked
 	reviewer, candidate int32   // indices into Collector.names
 	length              int32   // of the answer, in code points
 	position            int32   // 0-based; -1 when the record does not tell
 	shown               int32   // size of the slate; 0 when the record does not tell
-	rank                float64 // place on the ballot, the own answer closed up; NaN when it was not ranked
+	told                int32   // index into session.told
 	own, family, early  bool
 }
 
@@ -111,26 +133,32 @@ func NewCollector(o Options) *Collector {
 }
 
 // Add takes one record. Records of several sessions may be interleaved and come
-// in any order. A record of a session outside the window, or that the options
-// leave out, is dropped. One that lies more than five minutes in the future, or holds a score that its scale does
-// not explain, is counted as skipped; so is, in the report, every further record
-// of the same session, reviewer and candidate.
+// in any order. A record that is outside the window, or that the options leave out,
+// is dropped. One that lies more than five minutes in the future, or holds a score
+// that its scale does not explain, is counted as skipped; so is, in the report, every
+// further record of the same session, reviewer and candidate.
 func (c *Collector) Add(record council.BiasMetricRecord) {
 	if record.Timestamp.After(c.o.Now.Add(clockTolerance)) {
 		c.skip(Skipped{Reason: reasonFuture, Count: 1})
 		return
 	}
-	category := ""
+	told := facts{
+		config: record.CouncilConfig, order: record.OrderDesign, frozen: record.BlockID != nil, early: council.EarlySchema(record.SchemaVersion),
+	}
 	if record.QueryMetadata.Category != nil {
-		category = *record.QueryMetadata.Category
+		told.category = *record.QueryMetadata.Category
+	}
+	// The frozen answers of a probe answer one question too.
+	if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {
+		told.query = *hash
 	}
 	if record.Timestamp.Before(c.oldest) || !c.o.Until.IsZero() && !record.Timestamp.Before(c.o.Until) ||
-		c.o.ConfigVersion != "" && record.CouncilConfig != c.o.ConfigVersion || c.o.Category != "" && category != c.o.Category {
+		c.o.ConfigVersion != "" && told.config != c.o.ConfigVersion || c.o.Category != "" && told.category != c.o.Category {
 		return
 	}
 	r := row{
 		score: math.NaN(), length: clamp(record.ResponseLengthChars), position: -1, shown: clamp(record.NShown), rank: math.NaN(), own: record.Own,
-		early:  council.EarlySchema(record.SchemaVersion),
+		early:  told.early,
 		family: !record.Own && record.Provider.Reviewer != "" && record.Provider.Reviewer == record.Provider.Candidate,
 	}
 	if record.ScoreValue != nil {
@@ -148,22 +176,60 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		r.rank = *record.RankValue
 	}
 	s := c.session(record.SessionID, record.Timestamp)
-	s.config, s.order = cmp.Or(s.config, record.CouncilConfig), cmp.Or(s.order, record.OrderDesign)
-	s.category, s.early, s.frozen = cmp.Or(s.category, category), s.early || r.early, s.frozen || record.BlockID != nil
-	if s.query == "" {
-		// The frozen answers of a probe answer one question too.
-		if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {
-			s.query = *hash
-		}
-	}
+	r.told = s.tell(record.Timestamp, told)
 	r.reviewer, r.candidate = c.member(record.ReviewerID), c.member(record.ModelID)
 	s.rows = append(s.rows, r)
 }
 
-// Skip counts a line that the reader of the store could not take: the name of its
-// file, its 1-based number there, and the reader's reason.
-func (c *Collector) Skip(file string, line int64, reason string) {
-	c.skip(Skipped{Reason: reason, Count: 1, FirstFile: &file, FirstLine: &line})
+// tell notes what a record of that time tells of the session, and returns where.
+func (s *session) tell(at time.Time, f facts) int32 {
+	last := len(s.told) - 1
+	if last >= 0 && s.told[last].time.Equal(at) {
+		s.told[last].add(f)
+		return int32(last)
+	}
+	s.told = append(s.told, told{at, f})
+	return int32(last + 1)
+}
+
+// Excludes reports whether records that say times from oldest to newest change
+// nothing any more, whatever else they say: they are outside the window, and none
+// of them counts as skipped.
+func (c *Collector) Excludes(oldest, newest time.Time) bool {
+	if newest.After(c.o.Now.Add(clockTolerance)) {
+		return false
+	}
+	c.trim()
+	return newest.Before(c.oldest) || !c.o.Until.IsZero() && !oldest.Before(c.o.Until) || c.full() && newest.Before(c.order[0].start)
+}
+
+// AddBefore adds what another Collector of the same options took from records that
+// stand before those of c. The other one is of no use after that.
+func (c *Collector) AddBefore(earlier *Collector) {
+	for _, from := range earlier.order {
+		for i := range from.rows {
+			r := &from.rows[i]
+			r.reviewer, r.candidate = c.member(earlier.names[r.reviewer]), c.member(earlier.names[r.candidate])
+		}
+		s := c.session(from.id, from.start)
+		for i := range s.rows {
+			s.rows[i].told += int32(len(from.told))
+		}
+		s.told, s.rows = append(from.told, s.told...), append(from.rows, s.rows...)
+	}
+	for reason, first := range earlier.skipped {
+		further, ok := c.skipped[reason]
+		c.skipped[reason] = first
+		if ok {
+			c.skip(further)
+		}
+	}
+}
+
+// Skip counts lines that the reader of the store could not take, all for the reader's
+// one reason: the name of their file, and the 1-based number of the first there.
+func (c *Collector) Skip(file string, line int64, reason string, count int) {
+	c.skip(Skipped{Reason: reason, Count: count, FirstFile: &file, FirstLine: &line})
 }
 
 func (c *Collector) skip(s Skipped) {
@@ -175,10 +241,13 @@ func (c *Collector) skip(s Skipped) {
 	c.skipped[s.Reason] = s
 }
 
-// session returns the session of that id. One that was dropped may come back; it
-// is then dropped again, for those that drove it out are newer.
+// session returns the session of that id, which started then or later. One that was
+// dropped may come back; what it had before then is outside the window for good.
 func (c *Collector) session(id string, start time.Time) *session {
 	if s, ok := c.sessions[id]; ok {
+		if start.After(s.start) {
+			s.start = start
+		}
 		return s
 	}
 	// Making room only at twice the limit keeps its cost per session small.
@@ -203,6 +272,9 @@ func (c *Collector) trim() {
 	}
 	c.order = slices.Delete(c.order, 0, excess)
 }
+
+// full reports whether the window holds as many sessions as it may. Call trim first.
+func (c *Collector) full() bool { return c.o.WindowSessions > 0 && len(c.order) == c.o.WindowSessions }
 
 func (c *Collector) member(id string) int32 {
 	index, ok := c.members[id]

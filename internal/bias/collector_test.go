@@ -216,6 +216,72 @@ func TestReportAnyOrder(t *testing.T) {
 	}
 }
 
+// TestReadingFromTheNewestPart holds that a store which is read part by part, from the
+// newest one back, gives the window that a reading from its begin gives, though parts
+// that the window excludes are not read. The parts hold records of any time in any
+// order, some from the future; sessions lie in several parts, and their records differ
+// in what they tell.
+func TestReadingFromTheNewestPart(t *testing.T) {
+	unread := 0
+	for seed := range uint64(3000) {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		o := Options{Now: now, WindowSessions: rng.IntN(8)}
+		switch rng.IntN(4) {
+		case 0:
+			o.WindowDays = 1 + rng.IntN(3)
+		case 1:
+			o.Since, o.Until = now.Add(-40*time.Hour), now.Add(-20*time.Hour)
+		case 2:
+			o.ConfigVersion = "v1"
+		}
+		parts := make([][]council.BiasMetricRecord, 1+rng.IntN(6))
+		for part := range parts {
+			for range rng.IntN(12) {
+				age := time.Duration(10*(len(parts)-part)+rng.IntN(20)-10) * time.Hour
+				if rng.IntN(10) == 0 {
+					age = time.Duration(rng.IntN(80)-1) * time.Hour
+				}
+				// Some sessions have one time, some another with each record.
+				id := "s" + strconv.Itoa(int(age.Hours()))
+				if rng.IntN(3) == 0 {
+					id = "t" + strconv.Itoa(rng.IntN(10))
+				}
+				r := record(id, now.Add(-age), string(rune('a'+rng.IntN(4))), string(rune('a'+rng.IntN(4))), float64(1+rng.IntN(10)))
+				r.CouncilConfig = "v" + strconv.Itoa(1+rng.IntN(2))
+				r.QueryHash, r.BlockID = [2]*string{nil, new("q" + strconv.Itoa(rng.IntN(3)))}[rng.IntN(2)], [2]*string{nil, new("b")}[rng.IntN(2)]
+				r.QueryMetadata.Category = new([]string{"", "coding", "math"}[rng.IntN(3)])
+				r.OrderDesign = []council.Order{"", council.OrderShared, council.OrderBalanced}[rng.IntN(3)]
+				parts[part] = append(parts[part], r)
+			}
+		}
+		whole := collect(o, slices.Concat(parts...))
+		back := NewCollector(o)
+		for _, records := range slices.Backward(parts) {
+			c := NewCollector(o)
+			if byTime := func(a, b council.BiasMetricRecord) int { return a.Timestamp.Compare(b.Timestamp) }; len(records) > 0 &&
+				back.Excludes(slices.MinFunc(records, byTime).Timestamp, slices.MaxFunc(records, byTime).Timestamp) {
+				unread++
+			} else {
+				c = collect(o, records)
+			}
+			back.AddBefore(c)
+		}
+		compare := cmp.Options{cmp.AllowUnexported(window{}, scores{}), cmpopts.EquateNaNs()}
+		if diff := cmp.Diff(whole.window(), back.window(), compare); diff != "" {
+			t.Fatalf("seed %d: window (-whole +back):\n%s", seed, diff)
+		}
+		if diff := cmp.Diff(whole.Leaderboard(council.PolicyAvailable), back.Leaderboard(council.PolicyAvailable)); diff != "" {
+			t.Fatalf("seed %d: leaderboard (-whole +back):\n%s", seed, diff)
+		}
+		if diff := cmp.Diff(whole.skipped, back.skipped); diff != "" {
+			t.Fatalf("seed %d: skipped (-whole +back):\n%s", seed, diff)
+		}
+	}
+	if unread < 1000 {
+		t.Errorf("%d parts were not read, want more", unread)
+	}
+}
+
 func TestReportAgain(t *testing.T) {
 	records := recordsOf(25)
 	records = append(records, records[17])
@@ -246,13 +312,13 @@ func TestDuplicatesCountOnce(t *testing.T) {
 
 func TestSkip(t *testing.T) {
 	c := NewCollector(unlimited)
-	c.Skip("records.jsonl", 3, "too_long")
-	c.Skip("records.jsonl.000001.zst", 4, "not_json")
-	c.Skip("records.jsonl", 9, "too_long")
+	c.Skip("records.jsonl", 3, "too_long", 1)
+	c.Skip("records.jsonl.000001.zst", 4, "not_json", 1)
+	c.Skip("records.jsonl", 9, "too_long", 1)
 	bad := record("s", now, "a", "b", 5)
 	bad.ScoreScale = "good-better"
 	c.Add(bad)
-	c.Skip("records.jsonl", 12, "bad_score")
+	c.Skip("records.jsonl", 12, "bad_score", 1)
 	want := []Skipped{
 		{Reason: "bad_score", Count: 2, FirstFile: new("records.jsonl"), FirstLine: new(int64(12))},
 		{Reason: "not_json", Count: 1, FirstFile: new("records.jsonl.000001.zst"), FirstLine: new(int64(4))},

@@ -505,7 +505,7 @@ func TestBadLinesChangeNothing(t *testing.T) {
 		c := NewCollector(unlimited)
 		for r, err := range store.Read(t.Context(), bytes.NewReader(bytes.Join(lines, nil))) {
 			if bad, ok := errors.AsType[*store.LineError](err); ok {
-				c.Skip(bad.File, bad.Line, string(bad.Reason))
+				c.Skip(bad.File, bad.Line, string(bad.Reason), 1)
 			} else if err != nil {
 				t.Fatal(err)
 			} else {

@@ -2,7 +2,6 @@ package bias
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -48,7 +47,8 @@ type scores struct {
 
 // window returns the scores of the sessions in the window. The order in which the
 // records were added does not show in it, but that of records for the same
-// session, reviewer and candidate the first added counts.
+// session, reviewer and candidate the first added counts, and so does the first that
+// tells where records of a session differ in what they tell of it.
 func (c *Collector) window() window {
 	names, rank := c.sortRows()
 	w := window{names: names}
@@ -78,15 +78,27 @@ func (c *Collector) window() window {
 	return w
 }
 
-// sortRows drops the sessions before the window and sorts the rows of the others by
-// reviewer and candidate, none twice: of rows for the same pair the first added
-// stays. It returns the member ids, sorted, and the place of each member among them.
+// sortRows drops the sessions and the records before the window and sorts the rows of
+// each session by reviewer and candidate, none twice: of rows for the same pair the
+// first added stays. It returns the member ids that occur, sorted, and the place of
+// each member among them.
 func (c *Collector) sortRows() (names []string, rank []int) {
 	c.trim()
-	names = slices.Sorted(maps.Keys(c.members))
-	rank = make([]int, len(names))
-	for i, name := range names {
-		rank[c.members[name]] = i
+	c.trimRows()
+	rank = slices.Repeat([]int{len(c.names)}, len(c.names)) // a place that no member has
+	for _, s := range c.order {
+		for _, r := range s.rows {
+			rank[r.reviewer], rank[r.candidate] = 0, 0
+		}
+	}
+	for member, id := range c.names {
+		if rank[member] == 0 {
+			names = append(names, id)
+		}
+	}
+	slices.Sort(names)
+	for i, id := range names {
+		rank[c.members[id]] = i
 	}
 	for _, s := range c.order {
 		slices.SortStableFunc(s.rows, func(a, b row) int {
@@ -99,8 +111,25 @@ func (c *Collector) sortRows() (names []string, rank []int) {
 	return names, rank
 }
 
+// trimRows drops the rows from before the oldest session of a full window, and sets
+// the facts of the sessions by what is left.
+func (c *Collector) trimRows() {
+	for _, s := range c.order {
+		outside := func(t told) bool {
+			return c.full() && compareSessions(&session{id: s.id, start: t.time}, c.order[0]) < 0
+		}
+		s.rows = slices.DeleteFunc(s.rows, func(r row) bool { return outside(s.told[r.told]) })
+		s.facts = facts{}
+		for _, t := range s.told {
+			if !outside(t) {
+				s.add(t.facts)
+			}
+		}
+	}
+}
+
 // only returns the place of a member that the report is narrowed to, -1 for all
-// members. One that was never met has a place that no member has.
+// members. One that is not in the window has a place that no member has.
 func (c *Collector) only(id string, rank []int) int {
 	if id == "" {
 		return -1

@@ -382,6 +382,45 @@ func TestStoreVerify(t *testing.T) {
 	}
 }
 
+func TestStoreVerifyNamesAWrongSummary(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if err := os.Rename(path, path+".000001"); err != nil {
+		t.Fatal(err)
+	}
+	s, _, err := store.Open(store.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = os.Stat(path + ".000001")
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	closed, err := os.ReadFile(path + ".000001.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, stdout, stderr := command(t, "store", "verify"); code != 0 {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	closed[bytes.LastIndex(closed, []byte(`"records":36`))+len(`"records":`)] = '9'
+	if err := os.WriteFile(path+".000001.zst", closed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := command(t, "store", "verify")
+	if code != 1 || !strings.Contains(stderr, "the summaries of 1 files") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if !strings.Contains(stdout, "records.jsonl.000001.zst: its summary is damaged\n") {
+		t.Errorf("stdout does not name the file: %s", stdout)
+	}
+}
+
 func TestStoreExport(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")

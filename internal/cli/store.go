@@ -24,7 +24,7 @@ type storeCmd struct {
 	Export exportCmd `cmd:"" help:"Write the records of the record store, closed segments included, as one stream."`
 }
 
-// storeFile is the record store that a command reads.
+// storeFile names the record store that a command reads.
 type storeFile struct {
 	File string `arg:"" optional:"" help:"Record file to read; default LLM_COUNCIL_BIAS_STORE."`
 }
@@ -44,7 +44,8 @@ type verifyCmd struct {
 	storeFile
 }
 
-// Run runs the command. Anything that holds no record is an error.
+// Run runs the command. Its error says that a file cannot be read, a summary is wrong, or a
+// line holds no record.
 func (c verifyCmd) Run(ctx context.Context, std IO) error {
 	path, err := c.path()
 	if err != nil {
@@ -57,37 +58,44 @@ func (c verifyCmd) Run(ctx context.Context, std IO) error {
 	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "FILE\tBYTES\tSESSIONS\tRECORDS\tSKIPPED") // errors come with Flush
 	var all store.Part
-	skipped, unreadable := 0, 0
+	skipped, unreadable, wrong := 0, 0, 0
+	var details strings.Builder
 	for _, p := range parts {
 		n := 0
 		for _, s := range p.Skipped {
 			n += s.Count
-		}
-		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", p.File, p.Bytes, p.Sessions, p.Records, n)
-		all.Bytes, all.Sessions, all.Records, skipped = all.Bytes+p.Bytes, all.Sessions+p.Sessions, all.Records+p.Records, skipped+n
-	}
-	_, _ = fmt.Fprintf(w, "all\t%d\t%d\t%d\t%d\n", all.Bytes, all.Sessions, all.Records, skipped)
-	for _, p := range parts {
-		for _, s := range p.Skipped {
 			lines := strings.Trim(fmt.Sprint(s.Lines), "[]")
 			if s.Count > len(s.Lines) {
 				lines += " ..."
 			}
-			_, _ = fmt.Fprintf(w, "%s: %s: %d, at line %s\n", p.File, s.Reason, s.Count, lines)
+			fmt.Fprintf(&details, "%s: %s: %d, at line %s\n", p.File, s.Reason, s.Count, lines)
 		}
 		if p.Err != nil {
-			_, _ = fmt.Fprintf(w, "%s: cannot be read: %v\n", p.File, p.Err)
+			fmt.Fprintf(&details, "%s: cannot be read: %v\n", p.File, p.Err)
 			unreadable++
 		}
+		if p.SummaryErr != nil {
+			fmt.Fprintf(&details, "%s: %v\n", p.File, p.SummaryErr)
+			wrong++
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", p.File, p.Bytes, p.Sessions, p.Records, n)
+		all.Bytes += p.Bytes
+		all.Sessions += p.Sessions
+		all.Records += p.Records
+		skipped += n
 	}
+	_, _ = fmt.Fprintf(w, "all\t%d\t%d\t%d\t%d\n%s", all.Bytes, all.Sessions, all.Records, skipped, &details)
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	switch {
 	case unreadable > 0:
 		return fmt.Errorf("%d files of the record store cannot be read", unreadable)
+	case wrong > 0:
+		return fmt.Errorf("the summaries of %d files of the record store are wrong: reports may pass over what they hold", wrong)
 	case skipped > 0:
-		return errors.New("the record store has lines that hold no record (an unterminated one at the very end may be a session being written)")
+		return errors.New("the record store has lines that hold no record " +
+			"(an unterminated one at the very end may be a session being written)")
 	}
 	return nil
 }
@@ -114,8 +122,8 @@ func (c exportCmd) Run(ctx context.Context, std IO) error {
 	return c.exportTo(ctx, path, f, std.Stderr)
 }
 
-// exportTo is export into a file. Some file systems say only when it is closed that
-// they could not keep it.
+// exportTo is export into a file. Some file systems report only when the file is closed
+// that they could not write it.
 func (c exportCmd) exportTo(ctx context.Context, path string, out io.WriteCloser, stderr io.Writer) error {
 	if err := errors.Join(c.export(ctx, path, out, stderr), out.Close()); err != nil {
 		return fmt.Errorf("%s is not whole: %w", c.Out, err)
@@ -123,8 +131,8 @@ func (c exportCmd) exportTo(ctx context.Context, path string, out io.WriteCloser
 	return nil
 }
 
-// export writes the records of the store at path to out, as JSON lines the way they
-// stand in the store.
+// export writes the records of the store at path to out: their lines as they stand in the
+// store, or a table.
 func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Writer) (err error) {
 	buffered := bufio.NewWriter(out)
 	rows := csv.NewWriter(buffered)
@@ -162,18 +170,19 @@ func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Write
 	return nil
 }
 
-// columns are the names of what row returns.
+// columns returns the names of the cells that row returns.
 func columns() []string {
 	return []string{
-		"schema_version", "session_id", "timestamp", "consent_level", "category", "token_count_bucket", "language", "reviewer_id", "model_id", "position",
-		"response_length_chars", "score_value", "score_scale", "council_config_version", "query_hash", "own", "n_shown", "order_design", "rank_value",
-		"ballot_status", "provider_reviewer", "provider_candidate", "block_id",
+		"schema_version", "session_id", "timestamp", "consent_level", "category", "token_count_bucket", "language",
+		"reviewer_id", "model_id", "position", "response_length_chars", "score_value", "score_scale", "council_config_version",
+		"query_hash", "own", "n_shown", "order_design", "rank_value", "ballot_status",
+		"provider_reviewer", "provider_candidate", "block_id",
 	}
 }
 
-// row returns a record as a row of a table. What is null, and what a record of an old
-// schema does not tell, is an empty field; its position is there. No text is taken for
-// a formula.
+// row returns a record as a row of a table. A field that is null or missing is an empty
+// cell. The position is that of the line, also for an old schema. Texts are quoted so
+// that no program for tables takes one for a formula.
 func row(l store.Line) ([]string, error) {
 	var told struct {
 		ConsentLevel *int `json:"consent_level"`
@@ -196,7 +205,7 @@ func row(l store.Line) ([]string, error) {
 	}, nil
 }
 
-// field returns a value that may be missing.
+// field returns the text of a value, "" for nil.
 func field[T any](v *T) string {
 	if v == nil {
 		return ""

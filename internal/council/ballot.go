@@ -8,13 +8,13 @@ type Label string
 // slate (the invariant of ADR-015 and ADR-017).
 type Slate []Shown
 
-// Shown is one answer on a slate. Its index on the slate is its position.
+// Shown is an answer on a slate. Its index on the slate is its position.
 type Shown struct {
 	Label  Label
-	Member string // the id of the member who wrote it
+	Member string // the id of the member that wrote it
 }
 
-// Seat says who stands behind a label, and at which place it was shown.
+// Seat is the member behind a label, and the place at which its answer was shown.
 type Seat struct {
 	Model        string `json:"model"`
 	DisplayIndex int    `json:"display_index"` // 0 is the first
@@ -56,8 +56,8 @@ type Ballot struct {
 	// labels are adjacent in Ranking.
 	Tied   [][]Label         `json:"tied"`
 	Scores map[Label]float64 `json:"scores"` // 1 to 10; only labels that were scored
-	// Abstained is true when the reviewer declined to rank; Reason then says why,
-	// in the reviewer's words. For an invalid ballot Reason is why it is none.
+	// Abstained is true when the reviewer declined to rank; Reason then holds the
+	// reviewer's words. For an invalid ballot Reason says why it is invalid.
 	Abstained bool   `json:"abstained"`
 	Reason    string `json:"reason"`
 	// Source says how the ballot was read: see BallotSource.
@@ -118,8 +118,8 @@ type Standing struct {
 	VoteCount       int     `json:"vote_count"`
 	WinCount        float64 `json:"win_count"` // a shared first place counts its share
 	FinalRank       int     `json:"final_rank"`
-	// Confidence is "high", "medium" or "low": how many of those asked to review
-	// the candidate did.
+	// Confidence is "high", "medium" or "low": it depends on how many of the reviewers
+	// that were asked to review the candidate ranked it.
 	Confidence string `json:"confidence"`
 }
 

@@ -9,7 +9,7 @@ type BreakerState string
 const (
 	BreakerClosed   BreakerState = "closed"    // calls pass
 	BreakerOpen     BreakerState = "open"      // calls fail at once with FailBreakerOpen
-	BreakerHalfOpen BreakerState = "half_open" // one call at a time passes, to see how the model is
+	BreakerHalfOpen BreakerState = "half_open" // one call at a time passes, to try the model
 )
 
 // Breaker is the circuit breaker of one model.

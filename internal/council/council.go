@@ -35,10 +35,10 @@ type Call struct {
 	// Format asks for a reply of this form, where the provider supports that: the
 	// prompt must ask for it too. Nil leaves the form open.
 	Format *Format
-	// OnDelta, when it is set, is told the text bit by bit as it arrives: what it
-	// was told adds up to Completion.Text, or to the beginning of a reply that
-	// failed. It is called one call at a time, by the goroutine that called
-	// Complete, and never after Complete returned; the reply waits for it.
+	// OnDelta, if set, is called with each piece of the text as it arrives. The pieces
+	// add up to Completion.Text, or to the beginning of a reply that failed. The
+	// goroutine that called Complete calls it, one call at a time and never after
+	// Complete has returned. The reply waits for it.
 	OnDelta func(text string)
 }
 
@@ -58,8 +58,8 @@ type Format struct {
 // Completion is a model's reply to a Call.
 type Completion struct {
 	Text         string // never empty
-	FinishReason string // the provider's word for why the model stopped; "" when it gave none
-	Doubted      int    // usage figures that were not believed; Usage says unknown for them
+	FinishReason string // the provider's word for why the model stopped; "" if it gave none
+	Doubted      int    // number of usage figures that were not believed, and are unknown in Usage
 	Spent
 }
 

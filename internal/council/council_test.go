@@ -84,7 +84,8 @@ func TestMissingIsNull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"model":"","status":"","response":null,"finish_reason":null,"latency_ms":0,"attempts":0,"usage":{"input_tokens":null,"output_tokens":null,"cost_usd":null,"partial":false},"error":null}`
+	want := `{"model":"","status":"","response":null,"finish_reason":null,"latency_ms":0,"attempts":0,"usage":{"input_tokens":null,` +
+		`"output_tokens":null,"cost_usd":null,"partial":false},"error":null}`
 	if string(session) != want {
 		t.Errorf("got %s", session)
 	}
@@ -118,7 +119,9 @@ func TestError(t *testing.T) {
 }
 
 func TestTokenBucket(t *testing.T) {
-	for n, want := range map[int64]string{0: "0-100", 99: "0-100", 100: "100-500", 499: "100-500", 500: "500-2000", 1999: "500-2000", 2000: "2000+", 1 << 40: "2000+"} {
+	for n, want := range map[int64]string{
+		0: "0-100", 99: "0-100", 100: "100-500", 499: "100-500", 500: "500-2000", 1999: "500-2000", 2000: "2000+", 1 << 40: "2000+",
+	} {
 		if got := council.TokenBucket(n); got != want {
 			t.Errorf("%d: %s", n, got)
 		}
@@ -138,7 +141,9 @@ func TestQuestion(t *testing.T) {
 
 func TestSlate(t *testing.T) {
 	s := council.Slate{{Label: "Response A", Member: "x"}, {Label: "Response B", Member: "y"}}
-	if diff := cmp.Diff(map[council.Label]council.Seat{"Response A": {Model: "x"}, "Response B": {Model: "y", DisplayIndex: 1}}, s.LabelToModel()); diff != "" {
+	if diff := cmp.Diff(
+		map[council.Label]council.Seat{"Response A": {Model: "x"}, "Response B": {Model: "y", DisplayIndex: 1}}, s.LabelToModel(),
+	); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff(map[string]int{"x": 0, "y": 1}, s.Positions()); diff != "" {

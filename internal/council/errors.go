@@ -37,7 +37,7 @@ type Error struct {
 	Detail     string
 	Fields     []FieldError
 	RetryAfter time.Duration // 0: none
-	SessionID  string        // set once a session began
+	SessionID  string        // set after the start of a session
 	Cause      error
 }
 
@@ -89,7 +89,7 @@ const (
 	FailRefused         FailureCode = "refused"          // the model declined
 	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped it
 	FailLength          FailureCode = "length"           // it ended at the token limit
-	FailCut             FailureCode = "cut"              // not waited for: a quorum was there, and the grace for stragglers over
+	FailCut             FailureCode = "cut"              // no answer within the grace for stragglers, after a quorum
 	FailBreakerOpen     FailureCode = "breaker_open"     // not called: the model failed too often of late
 	FailBudget          FailureCode = "budget"           // not called: the budget is spent
 	FailNoAnswer        FailureCode = "no_answer"        // not called: there was nothing to work on
@@ -99,9 +99,9 @@ const (
 	FailInternal        FailureCode = "internal"         // a defect of councild
 )
 
-// ErrCut is the cause of a context whose calls are not waited for any longer. A
-// Completer reports FailCut then.
-var ErrCut = errors.New("not waited for")
+// ErrCut is the cause of a context whose stage has gone on without the calls that had not
+// answered. A Completer then reports FailCut.
+var ErrCut = errors.New("the stage went on without this call")
 
 // Failure is why a seat did not deliver. Message may hold the provider's words,
 // at most 1 KiB, never a key.
@@ -115,9 +115,8 @@ type Failure struct {
 // Error returns the code and the message.
 func (f *Failure) Error() string { return fmt.Sprintf("%s: %s", f.Code, f.Message) }
 
-// AsFailure returns err as the Failure that it is or wraps, nil for nil. An error
-// that is none is a defect of the Completer that returned it, and becomes
-// FailInternal.
+// AsFailure returns the Failure that err is or wraps, nil for nil. Any other error is a
+// defect of the Completer that returned it, and becomes FailInternal.
 func AsFailure(err error) *Failure {
 	if err == nil {
 		return nil

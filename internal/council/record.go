@@ -11,17 +11,17 @@ import (
 // RecordSchema is the schema version of the records this program writes.
 const RecordSchema = "1.2.0"
 
-// ScoreScale is the scale of the scores it asks for.
+// ScoreScale is the scale of the scores that reviewers are asked for.
 const ScoreScale = "1-10"
 
-// EarlySchema reports whether records of that schema are from before 1.2.0: they have
-// no ranks, and their position is not trusted to be the place shown to this reviewer.
+// EarlySchema reports whether a schema version is from before 1.2.0. Such records have no
+// ranks, and their position may not be the place at which this reviewer saw the answer.
 func EarlySchema(version string) bool {
 	return strings.HasPrefix(version, "1.0.") || strings.HasPrefix(version, "1.1.")
 }
 
-// ParseScale reads the bounds of a score scale, "min-max" with finite numbers of
-// which the first is the smaller. It reports false for anything else.
+// ParseScale reads the bounds of a score scale, "min-max" with finite numbers, the smaller
+// one first. It reports false for anything else.
 func ParseScale(scale string) (low, high float64, ok bool) {
 	unsigned, negative := strings.CutPrefix(scale, "-")
 	lowText, highText, _ := strings.Cut(unsigned, "-") // a minus sign may stand before either number
@@ -33,9 +33,9 @@ func ParseScale(scale string) (low, high float64, ok bool) {
 	return low, high, errLow == nil && errHigh == nil && low < high && !math.IsInf(high-low, 0)
 }
 
-// BiasMetricRecord is what one reviewer made of one candidate in one session
-// (ADR-018). There is one for every reviewer asked and candidate on its slate,
-// whatever came back. No text of a query or an answer is ever in it.
+// BiasMetricRecord is the judgement of one reviewer on one candidate in one session
+// (ADR-018). There is one for every candidate on the slate of every reviewer that was
+// asked, also if no ballot came back. It never holds text of a query or an answer.
 type BiasMetricRecord struct {
 	SchemaVersion string        `json:"schema_version"`
 	SessionID     string        `json:"session_id"`
@@ -86,11 +86,11 @@ const (
 	BallotAbstained BallotStatus = "abstained"
 	BallotInvalid   BallotStatus = "invalid"
 	BallotError     BallotStatus = "error" // the call failed
-	BallotCut       BallotStatus = "cut"   // the stage did not wait for it
+	BallotCut       BallotStatus = "cut"   // the stage went on without it
 )
 
-// ParseTime reads a time that somebody typed: RFC 3339 with an offset, or a day,
-// which begins at midnight UTC.
+// ParseTime reads a time as a user writes it: RFC 3339 with an offset, or a day, which
+// begins at midnight UTC.
 func ParseTime(text string) (time.Time, error) {
 	if t, err := time.Parse(time.DateOnly, text); err == nil {
 		return t, nil

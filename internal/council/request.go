@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// MaxSeed is the largest session seed: the largest integer that JSON numbers
-// carry exactly everywhere (2^53 - 1).
+// MaxSeed is the largest session seed: the largest integer that every JSON parser reads
+// exactly (2^53 - 1).
 const MaxSeed = 1<<53 - 1
 
 // Message is one turn of a conversation.
@@ -50,13 +50,13 @@ const (
 	PartialRefuse OnPartial = "refuse"
 )
 
-// Categories returns what a question can be about, as its caller says.
+// Categories returns the subjects that a caller can give for a question.
 func Categories() []string {
 	return []string{"coding", "math", "writing", "reasoning", "knowledge", "other"}
 }
 
-// Request is a question as a caller asks it. The zero value of every field but
-// the question stands for the configured default.
+// Request is the question of a caller. The zero value of every field but the question
+// stands for the configured default.
 type Request struct {
 	Query          string    `json:"query,omitempty"`
 	Messages       []Message `json:"messages,omitempty"`
@@ -70,13 +70,13 @@ type Request struct {
 	OnPartial      OnPartial `json:"on_partial,omitempty"` // default accept
 	Category       string    `json:"category,omitempty"`
 	Language       string    `json:"language,omitempty"` // ISO 639-1
-	// Direct asks the one model of Models alone: no review, no ranking, no records. A
+	// Direct asks only the one model of Models: no review, no ranking, no records. A
 	// front door sets it.
 	Direct bool `json:"-"`
 }
 
-// Plan is a Request that was validated and completed: everything a run needs is
-// in it, and the same plan gives the same labels and orders.
+// Plan is a Request that was validated and completed. It holds everything that a run
+// needs, and the same plan gives the same labels and orders.
 type Plan struct {
 	SessionID    string
 	Conversation []Message // at least one, the last from the user
@@ -92,14 +92,14 @@ type Plan struct {
 	OnPartial      OnPartial
 	Category       string
 	Language       string
-	// Deltas has the observer told of the synthesis as it arrives. Nothing in a
-	// Request asks for it: the front door that passes it on does.
+	// Deltas reports the synthesis to the observer as it arrives. A front door that
+	// streams sets it; a Request cannot.
 	Deltas bool
 	Direct bool // as in Request
 }
 
-// Question returns the conversation as one text: the question alone when there
-// is nothing else, else every turn under its role.
+// Question returns the conversation as one text: a single question alone, and several
+// turns each under its role.
 func (p Plan) Question() string {
 	if len(p.Conversation) == 1 {
 		return p.Conversation[0].Content
@@ -124,7 +124,8 @@ func (p Plan) Session() *Session {
 			LabelToModel:            map[Label]Seat{},
 			ReviewerPositionMapping: map[string]map[string]int{},
 			Tally: Tally{AggregateRankings: []Standing{}, Agreement: Agreement{
-				Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{}, WinnerSupport: []Support{}, LeaveOneOut: []Omission{},
+				Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{}, WinnerSupport: []Support{},
+				LeaveOneOut: []Omission{},
 			}},
 			Seed: p.Seed, Order: p.Order, Warnings: []Warning{},
 			Usage: TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},

@@ -41,6 +41,13 @@ type Spent struct {
 	Usage     Usage   `json:"usage"`
 }
 
+// Add adds what further calls took.
+func (s *Spent) Add(more Spent) {
+	s.LatencyMS += more.LatencyMS
+	s.Attempts += more.Attempts
+	s.Usage = s.Usage.Plus(more.Usage)
+}
+
 // Outcome says whether a seat delivered.
 type Outcome string
 
@@ -51,7 +58,7 @@ const (
 	OutcomeError     Outcome = "error"
 	OutcomeAbstained Outcome = "abstained" // the reviewer declined to rank
 	OutcomeInvalid   Outcome = "invalid"   // the reply holds no ballot
-	OutcomeFallback  Outcome = "fallback"  // the chairman failed, somebody stood in
+	OutcomeFallback  Outcome = "fallback"  // the chairman failed, and a fallback took its place
 )
 
 // Answer is a member's answer to the question.
@@ -82,25 +89,25 @@ type Review struct {
 	Slate Slate `json:"-"` // what LabelToModel was made from
 }
 
-// Fallback says who stood in for the chairman.
+// Fallback says what took the place of the chairman's synthesis.
 type Fallback string
 
 // The fallbacks, in the order in which they are tried.
 const (
 	FallbackSecondChairman Fallback = "second_chairman" // another model wrote the synthesis
-	FallbackTopRanked      Fallback = "top_ranked"      // the best answer, as it stands
+	FallbackTopRanked      Fallback = "top_ranked"      // the best answer, unchanged
 	FallbackFirstAnswer    Fallback = "first_answer"    // there is no ranking: the first answer
 )
 
-// Synthesis is the final answer and how it came about.
+// Synthesis is the final answer and its origin.
 type Synthesis struct {
-	Model        string    `json:"model"` // who wrote the response
+	Model        string    `json:"model"` // which wrote the response
 	Response     string    `json:"response"`
 	Status       Outcome   `json:"status"`   // ok or fallback
 	Fallback     *Fallback `json:"fallback"` // null when the chairman wrote it
 	FinishReason *string   `json:"finish_reason"`
 	Spent
-	Error *Failure `json:"error"` // why the chairman did not
+	Error *Failure `json:"error"` // of the chairman; null if it wrote the response
 }
 
 // Delta is a piece of the synthesis as it arrives. The pieces since the last
@@ -109,10 +116,10 @@ type Delta struct {
 	Text string `json:"text"` // never empty
 }
 
-// Restart voids all Deltas so far: who wrote them failed, and somebody else stands
-// in.
+// Restart voids all Deltas so far: the model that wrote them failed, and another one
+// begins again.
 type Restart struct {
-	Model  string      `json:"model"`  // who failed
+	Model  string      `json:"model"`  // which failed
 	Reason FailureCode `json:"reason"` // why
 }
 
@@ -190,7 +197,7 @@ type AuditSamples struct {
 
 // DemographicDisagreement says on which demographic axes the answers of one
 // session differ in coverage: some use the axis's terms, others hardly do. It is
-// diagnostic only: the difference may be called for, and proves no bias.
+// diagnostic only: the difference may be justified, and proves no bias.
 type DemographicDisagreement struct {
 	Flagged bool              `json:"flagged"` // an axis is flagged
 	Axes    []DemographicAxis `json:"axes"`    // every axis of the lexicon, by falling score, then by name
@@ -242,8 +249,8 @@ type Timing struct {
 	Stage2MS float64 `json:"stage2_ms"`
 	Stage3MS float64 `json:"stage3_ms"`
 	TotalMS  float64 `json:"total_ms"`
-	// OverheadMS is the total less the slowest call of each stage: what councild
-	// itself added.
+	// OverheadMS is the total less the slowest call of each stage: the time that councild
+	// itself took.
 	OverheadMS float64 `json:"overhead_ms"`
 }
 
@@ -268,7 +275,7 @@ const (
 	WarnNotYetWritten  WarningCode = "not_yet_written"  // the records were still being written when the session ended
 	WarnReviewSkipped  WarningCode = "review_skipped"   // there was nothing to compare
 	WarnAnswerCutShort WarningCode = "answer_cut_short" // an answer ended at its token limit
-	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: the fastest decided alone
+	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: only the fastest decided
 )
 
 // Versions says what produced a session.

@@ -31,8 +31,8 @@ const (
 	SettingStragglerGrace      Setting = "StragglerGrace"
 )
 
-// SettingNames are the names by which users set the settings. Whoever wires a package
-// that writes messages hands them to it.
+// SettingNames are the names by which users set the settings. They are handed to every
+// package that writes messages.
 type SettingNames map[Setting]string
 
 // Of returns the name of a setting, and where none is known the setting itself.

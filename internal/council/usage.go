@@ -2,9 +2,9 @@ package council
 
 import "math"
 
-// Usage is what calls consumed. A figure is null when no call that consumed
-// anything told it. Partial says that a figure leaves out calls that did not tell
-// theirs: it is then the least that was consumed.
+// Usage is what calls consumed. A figure is null when no call that consumed anything
+// reported it. Partial says that calls without a report are missing from a figure, which
+// is then the least that was consumed.
 type Usage struct {
 	InputTokens  *int64   `json:"input_tokens"`
 	OutputTokens *int64   `json:"output_tokens"`
@@ -12,15 +12,15 @@ type Usage struct {
 	Partial      bool     `json:"partial"`
 }
 
-// A request that claims more than this is not believed. The largest models read
-// some ten million tokens, at some hundred dollars a million.
+// Larger figures for one request are not believed. The largest models read some ten
+// million tokens, at some hundred dollars a million.
 const (
 	maxTokens  = 100_000_000
 	maxCostUSD = 10_000
 )
 
-// Believable returns the usage of one request without the figures that no request
-// can have, and how many those are: below zero, not a number, or beyond reason.
+// Believable returns the usage of one request without its impossible figures, and the
+// number of these: below zero, not a number, or above the limits.
 func (u Usage) Believable() (believed Usage, doubted int) {
 	for _, n := range []**int64{&u.InputTokens, &u.OutputTokens} {
 		if *n != nil && (**n < 0 || **n > maxTokens) {
@@ -35,8 +35,7 @@ func (u Usage) Believable() (believed Usage, doubted int) {
 	return u, doubted
 }
 
-// Plus returns the sum of u and v. It stays at the largest number where the sum
-// would be larger.
+// Plus returns the sum of u and v, or the largest number where the sum would be larger.
 func (u Usage) Plus(v Usage) Usage {
 	sum := Usage{Partial: u.Partial || v.Partial}
 	sum.InputTokens = plus(u.InputTokens, v.InputTokens, &sum.Partial, addTokens)
@@ -57,13 +56,13 @@ func (u Usage) Tokens() int64 {
 	return addTokens(in, out)
 }
 
-// NoUsage is the usage of no call at all: known to be zero.
+// NoUsage returns the usage of no call at all, which is known to be zero.
 func NoUsage() Usage {
 	return Usage{InputTokens: new(int64), OutputTokens: new(int64), CostUSD: new(float64)}
 }
 
-// plus adds two figures, either of which may be unknown. What is known beside
-// something unknown is a part; zero is no part, but that nothing is known.
+// plus adds two figures, either of which may be unknown. A known figure and an unknown
+// one give a partial sum; a known zero and an unknown one give an unknown sum.
 func plus[T int64 | float64](a, b *T, partial *bool, add func(T, T) T) *T {
 	switch {
 	case a != nil && b != nil:

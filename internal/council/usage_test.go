@@ -28,7 +28,10 @@ func TestUsagePlus(t *testing.T) {
 		{name: "beside no call", a: council.NoUsage(), b: unknown, want: unknown},
 		{name: "beside something known", a: usage(1, 2, 3), b: unknown, want: partial(usage(1, 2, 3))},
 		{name: "one figure", a: usage(10, 20, 30), b: noCost, want: partial(usage(11, 22, 30))},
-		{name: "a figure that nobody tells", a: noCost, b: noCost, want: council.Usage{InputTokens: new(int64(2)), OutputTokens: new(int64(4))}},
+		{
+			name: "a figure that nobody tells", a: noCost, b: noCost,
+			want: council.Usage{InputTokens: new(int64(2)), OutputTokens: new(int64(4))},
+		},
 		{name: "a part stays a part", a: partial(usage(1, 2, 3)), b: usage(1, 2, 3), want: partial(usage(2, 4, 6))},
 		{
 			name: "the largest", a: usage(math.MaxInt64, math.MaxInt64, math.MaxFloat64), b: usage(1, math.MaxInt64, math.MaxFloat64),

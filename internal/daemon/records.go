@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"time"
@@ -25,31 +26,55 @@ func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store,
 	return store.Open(o)
 }
 
-// collect reads the store at path in one pass, as far as a query asks for its records.
-// A store that does not exist yet holds no sessions.
-func collect(ctx context.Context, cfg config.Config, path string, q bias.Query) (*bias.Collector, error) {
-	collector := bias.NewCollector(bias.Options{
+// options returns what a query asks for, within the configured window.
+func options(cfg config.Config, q bias.Query) bias.Options {
+	return bias.Options{
 		Now: time.Now(), WindowSessions: cfg.BiasWindowSessions, WindowDays: cfg.BiasWindowDays, MinSessions: cfg.MinBiasSessions,
 		Settings: config.SettingNames(), Query: q,
-	})
-	for record, err := range store.ReadFile(ctx, path) {
-		bad, ok := errors.AsType[*store.LineError](err)
-		switch {
-		case err == nil:
-			collector.Add(record)
-		case ok:
-			collector.Skip(bad.File, bad.Line, string(bad.Reason))
-		case errors.Is(err, fs.ErrNotExist):
-		default:
+	}
+}
+
+// collect reads the store at path, from the newest file back. Of a segment that lies
+// outside the window, as its summary says, it takes only the numbers of bad lines. A
+// store that does not exist yet holds no sessions.
+func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector, error) {
+	all := bias.NewCollector(o)
+	for file, err := range store.Files(path) {
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("opening the record store: %w", err)
+		}
+		earlier := bias.NewCollector(o)
+		if s, ok := file.Summary(); ok && (s.Records == 0 || all.Excludes(s.Oldest, s.Newest)) {
+			for _, skip := range s.Skipped {
+				earlier.Skip(file.Name, skip.Lines[0], string(skip.Reason), skip.Count)
+			}
+		} else if err := collectFile(ctx, file, earlier); err != nil {
 			return nil, err
 		}
+		all.AddBefore(earlier)
 	}
-	return collector, nil
+	return all, nil
+}
+
+func collectFile(ctx context.Context, file store.File, to *bias.Collector) error {
+	for record, err := range file.Records(ctx) {
+		if bad, ok := errors.AsType[*store.LineError](err); ok {
+			to.Skip(bad.File, bad.Line, string(bad.Reason), 1)
+		} else if err != nil {
+			return err
+		} else {
+			to.Add(record)
+		}
+	}
+	return nil
 }
 
 // Report computes the bias report over the record store at path.
 func Report(ctx context.Context, cfg config.Config, path string, q bias.Query) (bias.Report, error) {
-	collector, err := collect(ctx, cfg, path, q)
+	collector, err := collect(ctx, path, options(cfg, q))
 	if err != nil {
 		return bias.Report{}, err
 	}
@@ -58,7 +83,7 @@ func Report(ctx context.Context, cfg config.Config, path string, q bias.Query) (
 
 // Leaderboard computes the leaderboard over the record store at path.
 func Leaderboard(ctx context.Context, cfg config.Config, path string, q bias.Query) (bias.Leaderboard, error) {
-	collector, err := collect(ctx, cfg, path, q)
+	collector, err := collect(ctx, path, options(cfg, q))
 	if err != nil {
 		return bias.Leaderboard{}, err
 	}

@@ -68,8 +68,8 @@ var otherPhrases = sync.OnceValue(func() index {
 // ParseLexicon reads a lexicon from a JSON object whose keys are the names of the axes
 // and whose values are arrays of terms. It folds the terms to lower case, separates
 // their words by single spaces or hyphens, sorts them and drops repetitions. The error
-// names every problem up to the first place that is not JSON: an axis that stands
-// twice or has no name or no terms, and a term that is no string or holds no word.
+// names every problem up to the first place that is not JSON: an axis that is listed
+// twice or has no name or no terms, and a term that is no string or has no word.
 func ParseLexicon(data []byte) (Lexicon, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	start, err := dec.Token()
@@ -94,7 +94,7 @@ func ParseLexicon(data []byte) (Lexicon, error) {
 		if axis == "" {
 			problems = append(problems, errors.New("an axis has no name"))
 		} else if _, ok := lexicon[axis]; ok {
-			problems = append(problems, fmt.Errorf("axis %q stands twice", axis))
+			problems = append(problems, fmt.Errorf("axis %q is listed twice", axis))
 		}
 		terms, wrong := parseTerms(axis, value)
 		lexicon[axis] = terms
@@ -106,7 +106,7 @@ func ParseLexicon(data []byte) (Lexicon, error) {
 	if _, err := dec.Token(); err != nil { // the closing brace
 		problems = append(problems, syntaxError(err))
 	} else if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		problems = append(problems, errors.New("something stands behind the lexicon's JSON object"))
+		problems = append(problems, errors.New("there is more after the lexicon's JSON object"))
 	}
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
@@ -124,10 +124,10 @@ func syntaxError(err error) error {
 func parseTerms(axis string, value any) (terms []string, problems []error) {
 	list, ok := value.([]any)
 	if !ok {
-		return nil, []error{fmt.Errorf("axis %q: its value is not an array of terms", axis)}
+		return nil, []error{fmt.Errorf("axis %q: the value is not an array of terms", axis)}
 	}
 	if len(list) == 0 {
-		return nil, []error{fmt.Errorf("axis %q: it has no terms", axis)}
+		return nil, []error{fmt.Errorf("axis %q has no terms", axis)}
 	}
 	for i, v := range list {
 		text, ok := v.(string)
@@ -135,7 +135,7 @@ func parseTerms(axis string, value any) (terms []string, problems []error) {
 		if !ok {
 			problems = append(problems, fmt.Errorf("axis %q: term %d is not a string", axis, i+1))
 		} else if term == "" {
-			problems = append(problems, fmt.Errorf("axis %q: term %d (%q) holds no word", axis, i+1, text))
+			problems = append(problems, fmt.Errorf("axis %q: term %d (%q) has no word", axis, i+1, text))
 		}
 		terms = append(terms, term)
 	}

@@ -164,7 +164,7 @@ func TestOtherMeanings(t *testing.T) {
 		case normalTerm(text) != text:
 			t.Errorf("%q is found as %q", text, normalTerm(text))
 		case seen[text]:
-			t.Errorf("%q stands twice", text)
+			t.Errorf("%q is listed twice", text)
 		case len(words) < 2:
 			t.Errorf("%q is one word", text)
 		case len(m.mentioned(words)) == 0:
@@ -217,18 +217,18 @@ func TestParseLexiconErrors(t *testing.T) {
 		{"no axis", `{}`, []string{"the lexicon has no axis"}},
 		{"cut off", `{"a": ["b"]`, []string{"reading the lexicon's JSON: unexpected EOF"}},
 		{"not a key", `{1: ["b"]}`, []string{"reading the lexicon's JSON: invalid character '1'"}},
-		{"more behind", `{"a": ["b"]} {}`, []string{"something stands behind the lexicon's JSON object"}},
+		{"more after it", `{"a": ["b"]} {}`, []string{"there is more after the lexicon's JSON object"}},
 		{
 			"every problem", `{"": ["x"], "a": [], "b": "x", "c": ["x", 1, "!", null], "d": ["x"], "d": ["y"], "e": null}`,
 			[]string{
-				`an axis has no name`, `axis "a": it has no terms`, `axis "b": its value is not an array of terms`,
-				`axis "c": term 2 is not a string`, `axis "c": term 3 ("!") holds no word`, `axis "c": term 4 is not a string`,
-				`axis "d" stands twice`, `axis "e": its value is not an array of terms`,
+				`an axis has no name`, `axis "a" has no terms`, `axis "b": the value is not an array of terms`,
+				`axis "c": term 2 is not a string`, `axis "c": term 3 ("!") has no word`, `axis "c": term 4 is not a string`,
+				`axis "d" is listed twice`, `axis "e": the value is not an array of terms`,
 			},
 		},
 		{
 			"problems before broken JSON", `{"a": [], "b": [}`,
-			[]string{`axis "a": it has no terms`, `reading the lexicon's JSON: invalid character '}' looking for beginning of value`},
+			[]string{`axis "a" has no terms`, `reading the lexicon's JSON: invalid character '}' looking for beginning of value`},
 		},
 	}
 	for _, tt := range tests {

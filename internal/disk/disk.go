@@ -1,5 +1,7 @@
-// Package disk is what the record store changes in the file system, as an interface
-// with the operating system behind it. Package faultdisk puts a faulty one there.
+// Package disk holds the operations by which the record store changes the file system,
+// as an interface, and their implementation by the operating system. Package faultdisk
+// has an implementation for tests that fails on demand. What is stored, and how a fault
+// is handled, is left to package store.
 package disk
 
 import (
@@ -9,7 +11,7 @@ import (
 	"os"
 )
 
-// Disk is what changes in the file system.
+// Disk changes the file system.
 type Disk interface {
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	Rename(from, to string) error
@@ -17,7 +19,7 @@ type Disk interface {
 	SyncDir(name string) error
 }
 
-// File is a file that is written.
+// File is a file to write to.
 type File interface {
 	io.WriteCloser
 	io.ReaderAt
@@ -29,14 +31,14 @@ type File interface {
 // OS is the disk of the operating system.
 type OS struct{}
 
-// errLink is why a symbolic link is not opened.
+// errLink is the reason why a symbolic link is not opened.
 var errLink = errors.New("it is a symbolic link, and none is followed here; remove it")
 
-// errIrregular is why a directory or a named pipe is not opened.
+// errIrregular is the reason why a directory or a named pipe is not opened.
 var errIrregular = errors.New("it is not a regular file; remove it")
 
-// OpenFile implements Disk. It does not follow a symbolic link: whoever may put
-// files beside those of the store could otherwise have it write to any other file.
+// OpenFile implements Disk. It does not follow a symbolic link: a user who can put files
+// beside those of the store could otherwise make it write to any other file.
 func (OS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	f, err := os.OpenFile(name, flag|NoFollow, perm)
 	if err != nil {
@@ -45,8 +47,8 @@ func (OS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 	return f, nil
 }
 
-// OpenRegular opens a file for reading. It neither follows a symbolic link nor waits
-// for whoever writes to a named pipe: both are errors, and so is a directory.
+// OpenRegular opens a regular file for reading. A symbolic link, a directory and a named
+// pipe are errors: it neither follows the link nor waits for a writer of the pipe.
 func OpenRegular(name string) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|NoFollow|NoWait, 0)
 	if err != nil {
@@ -62,8 +64,7 @@ func OpenRegular(name string) (*os.File, error) {
 	return f, nil
 }
 
-// ExplainLink returns why the file was not opened in plain words when err came from
-// NoFollow, else err.
+// ExplainLink returns an error in plain words when err came from NoFollow, else err.
 func ExplainLink(name string, err error) error {
 	if info, statErr := os.Lstat(name); statErr == nil && info.Mode()&fs.ModeSymlink != 0 && !errors.Is(err, fs.ErrExist) {
 		return &fs.PathError{Op: "opening", Path: name, Err: errLink}

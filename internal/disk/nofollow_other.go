@@ -2,9 +2,9 @@
 
 package disk
 
-// NoFollow is a flag of opening a file that refuses a symbolic link, where the
-// system has one.
+// NoFollow is the flag for opening a file that refuses a symbolic link. This system has
+// none.
 const NoFollow = 0
 
-// NoWait is a flag of opening a named pipe at once, where the system has one.
+// NoWait is the flag for opening a named pipe without waiting. This system has none.
 const NoWait = 0

@@ -4,8 +4,8 @@ package disk
 
 import "syscall"
 
-// NoFollow is a flag of opening a file that refuses a symbolic link.
+// NoFollow is the flag for opening a file that refuses a symbolic link.
 const NoFollow = syscall.O_NOFOLLOW
 
-// NoWait is a flag of opening a named pipe at once, also while nobody writes to it.
+// NoWait is the flag for opening a named pipe without waiting for a writer.
 const NoWait = syscall.O_NONBLOCK

@@ -1,8 +1,8 @@
-// Package growth tests that work on text takes time in proportion to the text.
+// Package growth is for tests that work on text takes time in proportion to the text.
 //
-// It measures the processor time of the whole process, which a busy machine distorts
-// less than the clock. Others of the process count too, so what looks too slow is
-// measured again.
+// It measures the processor time of the whole process, which a busy machine affects less
+// than the wall clock. Other goroutines of the process count too, so a measurement that
+// is too slow is repeated. What the work is, and that it is correct, is left to the tests.
 package growth
 
 import (
@@ -17,13 +17,13 @@ const (
 	Large = 1 << 20
 )
 
-// attempts is how often a measurement is made before it counts as too slow.
+// attempts is the number of measurements that have to be too slow for a failure.
 const attempts = 5
 
-// Linear fails the test when the work on a text of Large takes far more than
-// Large/Small times what it takes on one of Small. Quadratic work would take the
-// square of that. Before returns the work on a text of n bytes, made before the
-// measurement. It returns the time for Large.
+// Linear fails the test when the work on a text of Large bytes takes far more than
+// Large/Small times the time of a text of Small bytes. Quadratic work would take the
+// square of that. Function before prepares the work on a text of n bytes and is not
+// measured. Linear returns the time for Large.
 func Linear(tb testing.TB, before func(n int) (work func())) time.Duration {
 	tb.Helper()
 	const disturbance = 100 * time.Millisecond
@@ -39,8 +39,8 @@ func Linear(tb testing.TB, before func(n int) (work func())) time.Duration {
 	return large
 }
 
-// Bounded fails the test when the work on n bytes takes far longer than anything
-// linear would: 0.2 s and a second for each MiB. It is meant for fuzzing.
+// Bounded fails the test when the work on n bytes takes far longer than any linear work:
+// more than 0.2 s and a second for each MiB. It is meant for fuzzing.
 func Bounded(tb testing.TB, n int, work func()) {
 	tb.Helper()
 	limit := 200*time.Millisecond + time.Duration(n)*time.Second/(1<<20)

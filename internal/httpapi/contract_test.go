@@ -336,7 +336,7 @@ func fullLeaderboard(bias.Query) (bias.Leaderboard, error) {
 func manySessions() *bias.Collector {
 	now := time.Now()
 	c := bias.NewCollector(bias.Options{Now: now})
-	c.Skip("records.jsonl", 3, "not_json")
+	c.Skip("records.jsonl", 3, "not_json", 1)
 	for i := range 60 {
 		for j := range 3 {
 			c.Add(council.BiasMetricRecord{

@@ -16,14 +16,16 @@ import (
 )
 
 // BenchmarkComplete measures one call without the network, in the sizes of a
-// session's stages, beside the same call with go-openai alone, whose own body
-// reading and decoding is the bulk of it.
+// session's stages, and the same call with go-openai alone, which spends most of its time
+// on reading and decoding the body.
 func BenchmarkComplete(b *testing.B) {
 	for _, stage := range []struct {
 		name           string
 		prompt, answer int // bytes
 	}{{"answer", 400, 2000}, {"review", 9500, 1200}, {"chairman", 14000, 2000}} {
-		call := council.Call{Model: "m", Messages: []council.Message{{Role: council.RoleUser, Content: strings.Repeat("word ", stage.prompt/5)}}}
+		call := council.Call{
+			Model: "m", Messages: []council.Message{{Role: council.RoleUser, Content: strings.Repeat("word ", stage.prompt/5)}},
+		}
 		text, err := json.Marshal(strings.Repeat("word ", stage.answer/5))
 		if err != nil {
 			b.Fatal(err)
@@ -50,17 +52,21 @@ func BenchmarkComplete(b *testing.B) {
 	}
 }
 
-// BenchmarkStreamChunk measures one chunk of a stream beside go-openai's Recv,
-// turn by turn, so that whatever else the machine does falls on both. With
-// "obfuscation" a chunk carries what OpenAI pads it with, with "escapes" its text
-// needs decoding.
+// BenchmarkStreamChunk measures one chunk of a stream and go-openai's Recv by turns, so
+// that other work of the machine slows both. With "obfuscation" a chunk has the padding
+// that OpenAI adds, with "escapes" its text needs decoding.
 func BenchmarkStreamChunk(b *testing.B) {
 	const n = 1000
 	for _, bench := range []struct{ name, text, tail string }{
 		{"plain", " word", ""}, {"escapes", `.\n\n`, ""}, {"obfuscation", " word", `,"obfuscation":"a8sK2mQ"`},
 	} {
 		b.Run(bench.name, func(b *testing.B) {
-			chunk := fmt.Sprintf(`data: {"id":"chatcmpl-9xQ3","object":"chat.completion.chunk","created":1770000000,"model":"maker/model","system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":"%s"},"logprobs":null,"finish_reason":null}]%s}`+"\n\n", bench.text, bench.tail)
+			chunk := fmt.Sprintf(
+				`data: {"id":"chatcmpl-9xQ3","object":"chat.completion.chunk","created":1770000000,"model":"maker/model",`+
+					`"system_fingerprint":"fp_44709d6fcb","choices":[{"index":0,"delta":{"content":"%s"},"logprobs":null,`+
+					`"finish_reason":null}]%s}`+"\n\n",
+				bench.text, bench.tail,
+			)
 			provider := discarding(eventStream(strings.Repeat(chunk, n) + chunks()))
 			c, api := fakeClient(b, fakeOptions(), provider), bareClient(provider)
 			call := aCall()
@@ -108,7 +114,9 @@ func bareClient(f roundTripper) *openai.Client {
 }
 
 func bareRequest(call council.Call) openai.ChatCompletionRequest {
-	return openai.ChatCompletionRequest{Model: call.Model, Messages: []openai.ChatCompletionMessage{{Role: call.Messages[0].Role, Content: call.Messages[0].Content}}}
+	return openai.ChatCompletionRequest{
+		Model: call.Model, Messages: []openai.ChatCompletionMessage{{Role: call.Messages[0].Role, Content: call.Messages[0].Content}},
+	}
 }
 
 func receive(ctx context.Context, api *openai.Client, request openai.ChatCompletionRequest) error {

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// A breaker opens when half of the requests of the last 30 s failed. Below 10
-	// of them a share says little: two bad sessions must not shut a model out.
+	// A breaker opens when half of the requests of the last 30 s failed. Fewer than 10
+	// requests say little: two bad sessions must not exclude a model.
 	breakerSpan     = 30 * time.Second
 	breakerRequests = 10
-	// breakerPause is how long it stays open before it tries again. The request
-	// that tries would have been refused otherwise, so trying often costs little.
+	// breakerPause is how long it stays open before a request tries the model again.
+	// That request would have been refused otherwise, so the pause may be short.
 	breakerPause = 10 * time.Second
 )
 
@@ -67,23 +67,24 @@ func diagnose(caller context.Context, f *council.Failure) verdict {
 	}
 }
 
-// ticket admits one request. It holds the number of the breaker's state, so that
-// a request that was admitted in an earlier one is not held against this one.
+// ticket admits one request. It is the number of the breaker's state at that time: the
+// result of a request from an earlier state does not count in this one.
 type ticket int
 
 // breaker is the circuit breaker of one model. It opens when at least 10 of its
-// requests ended within 30 s and at least half of them failed; after 10 s it is
-// half open; the first request that is answered then closes it, and one that
-// fails opens it again. A failure is an HTTP 5xx, no connection, a connection
-// that broke, a reply that was cut off, a request that ran out of its own time.
-// A reply of the model is a success, whatever it says. All else tells nothing of
-// the model's health: other statuses come from what stands in front of it, and a
-// caller's deadline may be short.
+// requests ended within 30 s and at least half of them failed. After 10 s it is half
+// open: one request at a time is sent. If it is answered, the breaker closes, and if it
+// fails, the breaker opens again.
+//
+// A failure is an HTTP 5xx, no connection, a broken connection, a reply that was cut off,
+// or a request that ran out of its own time. Every reply of the model is a success.
+// Other results say nothing about the model's health: other statuses come from servers in
+// front of it, and a caller's deadline may be short.
 type breaker struct {
 	mu      sync.Mutex    // guards all below
-	number  ticket        // goes up whenever it opens or closes
+	number  ticket        // of the state; it grows whenever the breaker opens or closes
 	ended   window        // requests while it is closed: well or sick
-	until   time.Duration // when it is half open, if it is not closed; 0: it is closed
+	until   time.Duration // open until then, and half open after it; 0: closed
 	probing bool          // half open, and a request is under way
 }
 
@@ -119,7 +120,7 @@ func (b *breaker) admitsLocked(now time.Duration) bool {
 	return state == council.BreakerClosed || (state == council.BreakerHalfOpen && !b.probing)
 }
 
-// enter admits a request. Leave follows.
+// enter admits a request. The caller must call leave.
 func (b *breaker) enter(now time.Duration) (ticket, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +131,7 @@ func (b *breaker) enter(now time.Duration) (ticket, bool) {
 	return b.number, true
 }
 
-// leave tells how an admitted request ended.
+// leave takes the result of an admitted request.
 func (b *breaker) leave(now time.Duration, t ticket, v verdict) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -157,8 +158,8 @@ func (b *breaker) turnLocked(until time.Duration) {
 	b.until, b.probing, b.ended = until, false, window{span: breakerSpan}
 }
 
-// failure returns why a request may not enter. While another request is trying
-// the model, nobody knows when the next one may.
+// failure returns why a request may not enter. While another request tries the model, it
+// is not known when the next one may.
 func (b *breaker) failure(now time.Duration) *council.Failure {
 	f := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late"}
 	if state, wait := b.state(now); state == council.BreakerOpen {

@@ -73,7 +73,7 @@ func TestBreakerOpensOn(t *testing.T) {
 	}
 }
 
-// What the caller does tells nothing of the model.
+// What the caller does says nothing about the model's health.
 func TestBreakerMindsNoCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := fakeClient(t, once(), hangs)
@@ -143,16 +143,21 @@ func TestBreakerCycle(t *testing.T) {
 			code(t.Context(), c, "m")
 		}
 		time.Sleep(4 * time.Second)
-		if diff := cmp.Diff([]council.Breaker{{Model: "m", State: council.BreakerOpen, RetryAfter: 6 * time.Second}}, c.Breakers()); diff != "" {
+		if diff := cmp.Diff(
+			[]council.Breaker{{Model: "m", State: council.BreakerOpen, RetryAfter: 6 * time.Second}}, c.Breakers(),
+		); diff != "" {
 			t.Error(diff)
 		}
 		start := time.Now()
 		completion, err := c.Complete(t.Context(), aCall())
-		want := &council.Failure{Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late", RetryAfterS: new(6.0)}
+		want := &council.Failure{
+			Code: council.FailBreakerOpen, Message: "not called: the model failed too often of late", RetryAfterS: new(6.0),
+		}
 		if diff := cmp.Diff(error(want), err); diff != "" {
 			t.Error(diff)
 		}
-		if requests != breakerRequests || completion.Attempts != 0 || !cmp.Equal(completion.Usage, council.NoUsage()) || time.Since(start) != 0 {
+		if requests != breakerRequests || completion.Attempts != 0 || !cmp.Equal(completion.Usage, council.NoUsage()) ||
+			time.Since(start) != 0 {
 			t.Errorf("%d requests, %+v after %s", requests, completion, time.Since(start))
 		}
 
@@ -185,7 +190,7 @@ func TestBreakerCycle(t *testing.T) {
 			t.Errorf("after a probe in vain it is %+v, %d requests", got, requests)
 		}
 
-		// A probe that tells nothing leaves it to the next one.
+		// After a probe with an unclear result, the next request is the probe.
 		time.Sleep(breakerPause)
 		play = status(429)
 		code(t.Context(), c, "m")
@@ -199,7 +204,7 @@ func TestBreakerCycle(t *testing.T) {
 		if got := breaker(); got != (council.Breaker{Model: "m", State: council.BreakerClosed}) {
 			t.Errorf("after a good probe it is %+v", got)
 		}
-		// It begins anew: the failures from before count no more.
+		// The failures from before do not count any more.
 		play = status(500)
 		for range breakerRequests - 1 {
 			code(t.Context(), c, "m")
@@ -238,8 +243,8 @@ func TestBreakerIgnoresLateResults(t *testing.T) {
 	})
 }
 
-// The retries of a call end when its model's breaker opens, and what the call
-// reports is what the provider said.
+// The retries of a call end when its model's breaker opens. The call reports the error of
+// the provider.
 func TestBreakerEndsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sequence{plays: []roundTripper{status(500)}}
@@ -255,7 +260,7 @@ func TestBreakerEndsRetries(t *testing.T) {
 	})
 }
 
-// A call that waits for a slot does not hear of the open breaker too late.
+// A call that waits for a slot while the breaker opens is not sent.
 func TestBreakerOpensWhileCallsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := once()
@@ -297,7 +302,7 @@ func TestBreakersAreListed(t *testing.T) {
 	}
 }
 
-// A panic of OnDelta leaves nothing taken.
+// After a panic of OnDelta, the slot and the ticket are given back.
 func TestPanicGivesBack(t *testing.T) {
 	o := once()
 	o.MaxCallsPerProvider = 1

@@ -1,46 +1,50 @@
-// Package llm performs completion calls against OpenAI-compatible providers and
-// says in typed form what came of each: text, usage and cost, or a
-// council.Failure. It is the only importer of go-openai, which makes and sends the
-// requests. One RoundTripper cures what that library leaves open: unbounded bodies,
-// errors inside HTTP 200, lost headers, parameters that its structs cannot carry,
-// streams that end like an answer without being one. Replies are read here.
+// Package llm performs completion calls against OpenAI-compatible providers. It
+// returns the result of each as text, usage and cost, or as a council.Failure.
+//
+// It is the only importer of go-openai, which makes and sends the requests. A
+// RoundTripper adds what that library does not do: it limits the size of bodies, finds
+// errors inside HTTP 200, keeps headers, sends parameters that the library's structs
+// cannot carry, and notices streams that end early. Replies are read in this package.
 //
 // # Streams
 //
-// The text of a stream is passed on at once after a pause, and otherwise every
-// 20 ms. Of several choices the one of index 0 is read, which is the only one that
-// was asked for.
+// Text that arrives after a pause is passed on at once, and all other text every 20 ms.
+// Of several choices the one of index 0 is read: no other was asked for.
 //
 // # Faults
 //
-// A call is one request, and up to Options.MaxAttempts of them when a request
-// failed in a way that another one may not: HTTP 408, 409, 425, 429 and 5xx, no
-// connection, a connection that broke, a reply that was cut off. A certificate that
-// is not trusted stays so, and is not tried again. Whatever came of
-// a whole reply is final, and so is a reply of which a part was passed on already.
-// So is a request that ran out of time, be it while connecting: a slow model is
-// usually slow again, and its tokens cost money. A request that is repeated
-// without its reply format, because the model may have refused that, is no retry.
+// A call sends one request, and up to Options.MaxAttempts when a request fails in a
+// way that may pass: HTTP 408, 409, 425, 429 and 5xx, no connection, a broken
+// connection, a reply that was cut off. All other failures are final:
+//
+//   - a certificate that is not trusted;
+//   - a complete reply without a usable text, and a reply of which a part was passed on;
+//   - a request that ran out of time, also while connecting: a slow model is usually
+//     slow again, and its tokens cost money.
+//
+// A request that is repeated without its reply format, because the model may have
+// refused that, does not count as a retry.
 //
 // The wait before retry n is drawn between 0 and 500 ms * 2^(n-1), 8 s at most
 // (exponential backoff with full jitter: Brooker, "Exponential Backoff And
-// Jitter", 2015). When the provider names a time, it is waited out in full, and up
-// to 250 ms more. A wait that does not end before the caller's deadline, or lasts
-// longer than an attempt may, is not begun: the call then ends at once with the
-// provider's own error.
+// Jitter", 2015). When the provider names a time, the wait is that time and up to
+// 250 ms more. A wait that would not end before the caller's deadline, or that is longer
+// than one attempt may take, is not begun: the call ends at once with the provider's own
+// error.
 //
-// Retries of all calls to one provider share a budget: in any 10 s they are at
+// The retries of all calls to one provider share a budget: in any 10 s there are at
 // most 10, or 10 % of the calls begun in that time if that is more. Every model of
 // a provider has a circuit breaker (Nygard, "Release It!", 2007), which refuses
-// calls while the model is out of order: see breaker. Both are written here, because
-// failsafe-go (v0.9.8, tried) does not carry what is promised: its retry budget is a
-// share of the calls in flight, and let three times the requests through when every
-// call was refused; it waits until the deadline for a retry that does not fit; its
-// breaker is half open only once a request asks, takes a late result of an earlier
-// state for that of the probe, and a probe that was cancelled closes it or occupies
-// it for ever.
+// calls while the model is out of order: see breaker.
 //
-// It leaves to others what is asked, what a reply means, and whether another
+// Both are written by hand, because failsafe-go (v0.9.8) cannot keep the promises F01 to
+// F04 of docs/faults.md. Its retry budget is a share of the calls in flight: when every
+// call was refused, it let all retries pass. It waits until the deadline for a retry that
+// does not fit. Its breaker becomes half open only when a request asks; it takes a late
+// result from before it opened for the result of the probe; and a probe that was cancelled
+// closes the breaker, or blocks it for ever.
+//
+// The package leaves to others what is asked, what a reply means, and whether another
 // model is asked instead.
 package llm
 
@@ -74,14 +78,14 @@ type Provider struct {
 // those whose zero is explained.
 type Options struct {
 	Providers           []Provider
-	AttemptTimeout      time.Duration // one request, from the first byte sent to the last received
-	MaxAttempts         int           // requests per call, the first included; 0 stands for 1
-	DialTimeout         time.Duration // connecting, and the TLS handshake
-	IdleTimeout         time.Duration // silence between bytes of a reply once its headers came; 0: only AttemptTimeout limits it
-	MaxCallsPerProvider int           // requests in flight; further ones wait
-	MaxReplyBytes       int64         // size limit of one reply; of a stream: of its text, and of each line
-	// Dial connects to a provider, as http.Transport.DialContext does; nil is TCP,
-	// within DialTimeout.
+	AttemptTimeout      time.Duration // of one request, from the first byte sent to the last received
+	MaxAttempts         int           // requests of one call, the first included; 0 stands for 1
+	DialTimeout         time.Duration // for connecting, and for the TLS handshake
+	IdleTimeout         time.Duration // between two reads of a reply after its headers; 0: only AttemptTimeout limits it
+	MaxCallsPerProvider int           // requests in flight; others wait
+	MaxReplyBytes       int64         // of one reply; in a stream: of its text, and of each line
+	// Dial connects to a provider, as http.Transport.DialContext does. Nil connects by
+	// TCP within DialTimeout.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -126,7 +130,7 @@ type provider struct {
 	transport *transport
 	pool      *http.Transport
 	slots     chan struct{}
-	start     time.Time // what budget and breakers count their time from
+	start     time.Time // the zero of the clock of budget and breakers
 	budget    *budget
 
 	mu     sync.Mutex // guards models
@@ -145,7 +149,9 @@ func New(o Options) (*Client, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	c := &Client{providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout, maxAttempts: max(o.MaxAttempts, 1)}
+	c := &Client{
+		providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout, maxAttempts: max(o.MaxAttempts, 1),
+	}
 	for _, p := range o.Providers {
 		c.names = append(c.names, p.Name)
 		u, err := url.Parse(p.BaseURL)
@@ -162,14 +168,15 @@ func New(o Options) (*Client, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		c.providers[p.Name] = &provider{
-			Provider: p, host: u.Hostname(), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), transport: t, pool: pool,
+			Provider: p, host: u.Hostname(), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), transport: t,
+			pool:  pool,
 			slots: make(chan struct{}, o.MaxCallsPerProvider), start: time.Now(), budget: newBudget(), models: map[string]*model{},
 		}
 	}
 	return c, nil
 }
 
-// hint says what HTTP 404 from a base URL without a version may come from.
+// hint returns a possible cause of HTTP 404 from a base URL without a version.
 func hint(base *url.URL) string {
 	if versioned.MatchString(base.Path) {
 		return ""
@@ -181,9 +188,9 @@ func hint(base *url.URL) string {
 // versioned matches paths such as /v1 and /v1beta/openai.
 var versioned = regexp.MustCompile(`/v[0-9]`)
 
-// newPool returns a transport whose idle connections outlast the pauses between
-// the stages of a session. The 16 KiB buffers let a review prompt leave in one
-// write.
+// newPool returns a transport that keeps idle connections open during the pauses
+// between the stages of a session. With buffers of 16 KiB a review prompt is sent in
+// one write.
 func newPool(o Options) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if t.DialContext = o.Dial; t.DialContext == nil {
@@ -197,17 +204,17 @@ func newPool(o Options) *http.Transport {
 	return t
 }
 
-// Close closes the idle connections. Calls in flight are not cut.
+// Close closes the idle connections. Calls in flight go on.
 func (c *Client) Close() {
 	for _, p := range c.providers {
 		p.pool.CloseIdleConnections()
 	}
 }
 
-// Complete performs call, with retries as the package comment says. A model that
-// refuses the reply format is asked again without it, and never asked for one
-// from then on. Attempts and usage are those of all requests; the usage of a
-// request whose fate is unknown is unknown. It implements council.Completer.
+// Complete performs call, with retries as described in the package comment. A model that
+// refuses the reply format is asked again without it, and is never asked for a format
+// after that. Attempts and usage are those of all requests; the usage of a request of
+// which no reply arrived is unknown. It implements council.Completer.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	start := time.Now()
 	completion := council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}
@@ -219,7 +226,7 @@ func (c *Client) Complete(ctx context.Context, call council.Call) (council.Compl
 	return completion, nil
 }
 
-// complete adds up in total what comes of the call's requests.
+// complete sends the requests of a call, and adds up in total what they took.
 func (c *Client) complete(ctx context.Context, call council.Call, total *council.Completion) *council.Failure {
 	if ctx.Err() != nil {
 		return ended(ctx)
@@ -232,7 +239,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	if m.plain.Load() {
 		format = nil
 	}
-	refused := false // the reply format, perhaps
+	refused := false // the model may have refused the reply format
 	next := firstRequest
 	var last *council.Failure
 	for retries := 0; ; {
@@ -277,22 +284,21 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	}
 }
 
-// request says what a request is to the retry budget.
+// request is the kind of a request for the retry budget.
 type request int
 
 const (
 	firstRequest request = iota
-	retry                // holds a reservation
-	sameAgain            // once more without the reply format: neither a first one nor a retry
+	retry                // there is a reservation for it
+	sameAgain            // repeated without the reply format, which the budget does not count
 )
 
-// admit waits for one of the provider's slots and asks breaker and budget. The
-// slot is given back with the ticket, by leave. When the request may not be sent,
-// the failure of the one before it is what is reported, unless the call was
-// cancelled.
+// admit waits for one of the provider's slots and asks breaker and budget. Method leave
+// gives back the slot and the ticket. When the request may not be sent, admit returns the
+// failure of the request before it, unless the call was cancelled.
 func (p *provider) admit(ctx context.Context, m *model, r request, last *council.Failure) (ticket, *council.Failure) {
 	if r == firstRequest && !m.breaker.admits(p.now()) {
-		return 0, m.breaker.failure(p.now()) // at once, also while all slots are taken
+		return 0, m.breaker.failure(p.now()) // without waiting for a slot
 	}
 	select {
 	case p.slots <- struct{}{}:
@@ -320,11 +326,11 @@ func (p *provider) leave(m *model, t ticket, v verdict) {
 	<-p.slots
 }
 
-// now returns the time on the clock of budget and breakers. It is monotonic:
-// setting the machine's clock does not move it.
+// now returns the time of the clock of budget and breakers. It is monotonic: it does
+// not depend on the machine's wall clock.
 func (p *provider) now() time.Duration { return time.Since(p.start) }
 
-// attempt sends one request. It reports whether another one may do better.
+// attempt sends one request. It reports whether another one may succeed.
 func (c *Client) attempt(
 	caller context.Context, p *provider, m *model, call council.Call, format *council.Format, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
@@ -361,10 +367,11 @@ func (c *Client) attempt(
 	return completion, false, nil
 }
 
-// mayBeTheFormat reports whether a request may have failed for its reply format:
-// providers use different statuses for that, and none of their own.
+// mayBeTheFormat reports whether a request may have failed because of its reply format:
+// providers use several statuses for that, none of which means only that.
 func mayBeTheFormat(f *council.Failure) bool {
-	return f.HTTPStatus != nil && (*f.HTTPStatus == http.StatusBadRequest || *f.HTTPStatus == http.StatusNotFound || *f.HTTPStatus == http.StatusUnprocessableEntity)
+	return f.HTTPStatus != nil &&
+		(*f.HTTPStatus == http.StatusBadRequest || *f.HTTPStatus == http.StatusNotFound || *f.HTTPStatus == http.StatusUnprocessableEntity)
 }
 
 // route returns the provider that a model's name points at, and the model as the
@@ -389,9 +396,8 @@ func (p *provider) model(name string) *model {
 	return m
 }
 
-// consumed returns what a request consumed. A provider that refused it, or was
-// never reached, consumed nothing; one that answered without figures, or broke off,
-// leaves them unknown.
+// consumed returns what a request consumed: nothing if the provider refused it or was not
+// reached. It is unknown if the reply has no figures or was cut off.
 func consumed(x *exchange, r received) council.Usage {
 	if !x.sent || (x.status >= 400 && x.status < 500) {
 		return council.NoUsage()

@@ -116,11 +116,17 @@ func TestFailures(t *testing.T) {
 		message     string
 		usageIsZero bool
 	}{
-		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 400}, want: council.FailRejected, status: 400, message: "simulated", usageIsZero: true},
+		{
+			fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 400}, want: council.FailRejected, status: 400, message: "simulated",
+			usageIsZero: true,
+		},
 		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 401}, want: council.FailUnauthorized, status: 401, usageIsZero: true},
 		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 403}, want: council.FailUnauthorized, status: 403, usageIsZero: true},
 		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 404}, want: council.FailUnknownModel, status: 404, usageIsZero: true},
-		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "2"}, want: council.FailRateLimited, status: 429, retryAfter: 2, usageIsZero: true},
+		{
+			fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "2"}, want: council.FailRateLimited, status: 429,
+			retryAfter: 2, usageIsZero: true,
+		},
 		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 500}, want: council.FailUnavailable, status: 500},
 		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 529}, want: council.FailUnavailable, status: 529},
 		{fault: simllm.Fault{Kind: simllm.FaultHugeError}, want: council.FailUnavailable, status: 500},
@@ -163,7 +169,7 @@ func TestFailures(t *testing.T) {
 			if completion.Attempts != 1 {
 				t.Errorf("%d attempts", completion.Attempts)
 			}
-			// Whatever came, the next call must not read what is left of it.
+			// The next call must not read the rest of this reply.
 			if n := sim.Stats().Models["m"].Requests; n != 1 {
 				t.Errorf("the provider saw %d requests, want 1", n)
 			}
@@ -171,7 +177,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// An answer that ends at the token limit is an answer: who uses it decides.
+// An answer that ends at the token limit is returned: its use is the caller's decision.
 func TestLength(t *testing.T) {
 	sim := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}}}})
 	got, err := newClient(t, options(llm.Provider{BaseURL: sim.URL()})).Complete(t.Context(), question("m"))
@@ -269,11 +275,14 @@ func TestReplyFormat(t *testing.T) {
 		k.Format = &council.Format{Name: "ballot", Schema: []byte(`{"type":"object"}`)}
 		return c.Complete(t.Context(), k)
 	}
-	want := map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "ballot", "strict": true, "schema": map[string]any{"type": "object"}}}
+	want := map[string]any{
+		"type":        "json_schema",
+		"json_schema": map[string]any{"name": "ballot", "strict": true, "schema": map[string]any{"type": "object"}},
+	}
 	if _, err := call("takes"); err != nil || !cmp.Equal(formats, []any{want}) {
 		t.Errorf("%v: sent %v", err, formats)
 	}
-	// Refused once, it is never sent to that model again.
+	// After one refusal, the format is never sent to that model again.
 	if got, err := call("refuses"); err != nil || got.Attempts != 2 || !cmp.Equal(formats, []any{want, nil}) || got.Text == "" {
 		t.Errorf("%v: sent %v, %d attempts", err, formats, got.Attempts)
 	}
@@ -283,9 +292,10 @@ func TestReplyFormat(t *testing.T) {
 	if _, err := call("takes"); err != nil || !cmp.Equal(formats, []any{want}) {
 		t.Errorf("%v: sent %v", err, formats)
 	}
-	// A model that fails either way has not refused the format.
+	// A model that fails without the format too has not refused it.
 	for range 2 {
-		if got, err := call("fails"); council.AsFailure(err).Code != council.FailRejected || got.Attempts != 2 || !cmp.Equal(formats, []any{want, nil}) {
+		if got, err := call("fails"); council.AsFailure(err).Code != council.FailRejected || got.Attempts != 2 ||
+			!cmp.Equal(formats, []any{want, nil}) {
 			t.Errorf("%v: sent %v, %d attempts", err, formats, got.Attempts)
 		}
 	}
@@ -298,7 +308,8 @@ func TestKeyIsRedacted(t *testing.T) {
 		_, _ = io.WriteString(w, `{"error":{"message":"Incorrect API key provided: `+key+`, `+strings.Repeat("ä", 2000)+`"}}`)
 	})
 	_, f := failed(t, newClient(t, options(llm.Provider{BaseURL: url, APIKey: key})), question("m"))
-	if strings.Contains(f.Message, key) || !strings.Contains(f.Message, "[key]") || len(f.Message) > 1<<10 || strings.ToValidUTF8(f.Message, "") != f.Message {
+	if strings.Contains(f.Message, key) || !strings.Contains(f.Message, "[key]") || len(f.Message) > 1<<10 ||
+		strings.ToValidUTF8(f.Message, "") != f.Message {
 		t.Errorf("message of %d bytes: %q", len(f.Message), f.Message)
 	}
 }
@@ -326,7 +337,7 @@ func TestErrorBodies(t *testing.T) {
 	}
 }
 
-// A short key is no secret, and a letter of many words.
+// A short key is no secret, and may be a part of words in the message.
 func TestShortKeysAreNotRedacted(t *testing.T) {
 	for _, key := range []string{"a", "EMPTY", "ollama"} {
 		url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -346,13 +357,14 @@ func TestNotFoundNamesTheBaseURL(t *testing.T) {
 	url := serve(t, http.NotFound)
 	for path, hinted := range map[string]bool{"": true, "/api": true, "/v1": false, "/v1beta/openai": false} {
 		_, f := failed(t, newClient(t, options(llm.Provider{BaseURL: url + path})), question("m"))
-		if f.Code != council.FailUnknownModel || strings.Contains(f.Message, hint) != hinted || hinted && !strings.Contains(f.Message, url+path+" ") {
+		if f.Code != council.FailUnknownModel || strings.Contains(f.Message, hint) != hinted ||
+			hinted && !strings.Contains(f.Message, url+path+" ") {
 			t.Errorf("%q: %v", path, f)
 		}
 	}
 }
 
-// What is not HTTP's, or not this library's to tell, stays inside.
+// Responses that are not HTTP, and errors of the library, are failures with a code.
 func TestStrangeStatus(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -389,7 +401,8 @@ func TestNoConnection(t *testing.T) {
 	address := listener.Addr().String()
 	_ = listener.Close()
 	completion, f := failed(t, newClient(t, options(llm.Provider{BaseURL: "http://" + address})), question("m"))
-	if want := "no connection to the provider at " + address + ": connect: connection refused"; f.Code != council.FailConnection || f.Message != want {
+	if want := "no connection to the provider at " + address + ": connect: connection refused"; f.Code != council.FailConnection ||
+		f.Message != want {
 		t.Errorf("got %v, want %s", f, want)
 	}
 	if !cmp.Equal(completion.Usage, council.NoUsage()) {
@@ -397,7 +410,7 @@ func TestNoConnection(t *testing.T) {
 	}
 }
 
-// A certificate that is not to be trusted will not be at the next attempt.
+// After a certificate that is not trusted there is no further attempt.
 func TestCertificatesAreNotRetried(t *testing.T) {
 	var connections atomic.Int64
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -410,11 +423,14 @@ func TestCertificatesAreNotRetried(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	plain := serve(t, http.NotFound)
-	for url, reason := range map[string]string{server.URL: "certificate", strings.Replace(plain, "http:", "https:", 1): "HTTP response to HTTPS client"} {
+	for url, reason := range map[string]string{
+		server.URL: "certificate", strings.Replace(plain, "http:", "https:", 1): "HTTP response to HTTPS client",
+	} {
 		o := options(llm.Provider{BaseURL: url})
 		o.MaxAttempts = 3
 		completion, f := failed(t, newClient(t, o), question("m"))
-		if f.Code != council.FailConnection || !strings.Contains(f.Message, reason) || completion.Attempts != 1 || !cmp.Equal(completion.Usage, council.NoUsage()) {
+		if f.Code != council.FailConnection || !strings.Contains(f.Message, reason) || completion.Attempts != 1 ||
+			!cmp.Equal(completion.Usage, council.NoUsage()) {
 			t.Errorf("%v after %d attempts, usage %+v", f, completion.Attempts, completion.Usage)
 		}
 	}
@@ -423,7 +439,7 @@ func TestCertificatesAreNotRetried(t *testing.T) {
 	}
 }
 
-// An answer is JSON to its end, and something to read.
+// An answer must be JSON to its end, and hold visible text.
 func TestNoAnswers(t *testing.T) {
 	whole := func(content string) string { return `{"choices":[{"message":{"content":"` + content + `"}}]}` }
 	for body, want := range map[string]council.FailureCode{
@@ -441,7 +457,9 @@ func TestNoAnswers(t *testing.T) {
 		`{"choices":[{"index":1,"message":{"content":"x"}}]}`: council.FailBadResponse,
 		`{"choices":[{"index":1,"message":{"content":"y"}},{"index":0,"message":{"content":"x"}}]}`: "",
 	} {
-		c := newClient(t, options(llm.Provider{BaseURL: serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })}))
+		c := newClient(
+			t, options(llm.Provider{BaseURL: serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })}),
+		)
 		got, err := c.Complete(t.Context(), question("m"))
 		var code council.FailureCode
 		if f := council.AsFailure(err); f != nil {
@@ -505,9 +523,11 @@ func TestTimeoutAndCancel(t *testing.T) {
 	}
 	<-closed // the provider sees it
 
-	// No request is made for who is gone already, and a call that is not waited for is
-	// not a cancelled one.
-	for cause, want := range map[error]council.FailureCode{errors.New("the client is gone"): council.FailCancelled, council.ErrCut: council.FailCut} {
+	// No request is sent for a caller that has left, and a call that its stage went on
+	// without is not reported as cancelled.
+	for cause, want := range map[error]council.FailureCode{
+		errors.New("the client is gone"): council.FailCancelled, council.ErrCut: council.FailCut,
+	} {
 		ctx, stop := context.WithCancelCause(t.Context())
 		stop(cause)
 		completion, err := c.Complete(ctx, question("m"))
@@ -535,7 +555,8 @@ func TestConnectionsAreReused(t *testing.T) {
 				wg.Wait()
 			}
 			stats := sim.Stats()
-			if stats.Models["m"].Requests != 10*parallel || stats.Connections > 2*parallel { // a dial may win against a connection that is just coming back
+			// a dial may win against a connection that is just coming back
+			if stats.Models["m"].Requests != 10*parallel || stats.Connections > 2*parallel {
 				t.Errorf("%d requests over %d connections, want at most %d", stats.Models["m"].Requests, stats.Connections, 2*parallel)
 			}
 		})

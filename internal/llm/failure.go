@@ -48,7 +48,9 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 		return &council.Failure{Code: council.FailConnection, Message: "no connection to the provider at " + x.address + ": " + reason(err)}
 	}
 	if err != nil {
-		return &council.Failure{Code: council.FailBadResponse, Message: "the reply is not the JSON of a completion", HTTPStatus: new(x.status)}
+		return &council.Failure{
+			Code: council.FailBadResponse, Message: "the reply is not the JSON of a completion", HTTPStatus: new(x.status),
+		}
 	}
 	if !r.chosen {
 		return reported(x, x.body)
@@ -58,7 +60,9 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 
 // reported returns the Failure of a reply that is an error behind HTTP 200.
 func reported(x *exchange, body []byte) *council.Failure {
-	failure := &council.Failure{Code: council.FailBadResponse, Message: "the reply holds neither an answer nor why there is none", HTTPStatus: new(x.status)}
+	failure := &council.Failure{
+		Code: council.FailBadResponse, Message: "the reply holds neither an answer nor why there is none", HTTPStatus: new(x.status),
+	}
 	if message := errorMessage(body); message != "" {
 		failure.Message = "the provider reports an error: " + message
 	}
@@ -128,11 +132,11 @@ func refusedBy(x *exchange) *council.Failure {
 	return failure
 }
 
-// errorMessage finds the message of an error body in the forms that providers
-// use: {"error": {"message": ...}}, {"error": "..."}, {"message": ...},
-// {"detail": ...}, and lists of them.
+// errorMessage returns the message in the body of an error. Providers use the forms
+// {"error": {"message": ...}}, {"error": "..."}, {"message": ...}, {"detail": ...}, and
+// lists of them.
 func errorMessage(body []byte) string {
-	const depth = 4 // of what they use; each level is read again
+	const depth = 4 // the deepest form in use; each level is decoded again
 	if len(body) > maxErrorBytes {
 		return ""
 	}
@@ -184,7 +188,7 @@ func retryAfter(h http.Header, now time.Time) *float64 {
 	return &seconds
 }
 
-// ended returns the Failure of a call or a request whose context is done.
+// ended returns the Failure of a call or a request whose context has ended.
 func ended(ctx context.Context) *council.Failure {
 	cause := context.Cause(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errIdle) {
@@ -201,16 +205,16 @@ func isDial(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// isMistrusted reports whether the other side was reached and is not who it should
-// be, or does not speak TLS. Asking again changes nothing.
+// isMistrusted reports whether the other side was reached, but has no trusted
+// certificate or does not speak TLS. Another attempt would fail too.
 func isMistrusted(err error) bool {
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, record := errors.AsType[tls.RecordHeaderError](err)
 	return certificate || record || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// reason says why there was no connection, without the addresses of this machine
-// and of its resolver, which the errors of the library hold.
+// reason says why there was no connection. It leaves out the addresses of this machine
+// and of its resolver, which stand in the errors of the library.
 func reason(err error) string {
 	if lookup, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
@@ -234,12 +238,12 @@ func reason(err error) string {
 	}
 }
 
-// minKeyBytes is the length from which a key is taken for a secret. A shorter one
-// is what servers without keys are given, and as likely a part of a word.
+// minKeyBytes is the length from which a key is regarded as a secret. Shorter ones are
+// placeholders for servers without keys, and may occur inside words of the message.
 const minKeyBytes = 8
 
-// redact removes the key from a message, should a provider have repeated it, and
-// cuts the message to its limit.
+// redact removes the key from a message, in case the provider repeated it, and cuts the
+// message to its limit.
 func redact(message, key string) string {
 	if len(key) >= minKeyBytes {
 		message = strings.ReplaceAll(message, key, "[key]")

@@ -39,7 +39,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// No address of this machine or of its resolver is told, whatever wraps it.
+// Messages hold no address of this machine or of its resolver, whatever wraps the error.
 func TestReason(t *testing.T) {
 	here, there := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 5), Port: 45222}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 9), Port: 443}
 	lookup := func(e net.DNSError) error {
@@ -48,12 +48,20 @@ func TestReason(t *testing.T) {
 	}
 	for want, err := range map[string]error{
 		"no such host": lookup(net.DNSError{Err: "no such host", IsNotFound: true}),
-		"looking up the name of the host took too long": lookup(net.DNSError{Err: "read udp 10.0.0.5:33->10.0.0.53:53: i/o timeout", IsTimeout: true}),
-		"the name of the host could not be looked up":   lookup(net.DNSError{Err: "server misbehaving"}),
-		"connection reset by peer":                      &net.OpError{Op: "read", Net: "tcp", Source: here, Addr: there, Err: syscall.ECONNRESET},
-		"connection refused":                            &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &net.OpError{Op: "dial", Net: "tcp", Addr: there, Err: syscall.ECONNREFUSED}},
-		"EOF":                                           errors.New("EOF"),
-		"broken pipe":                                   fmt.Errorf("transport connection broken: %w", &net.OpError{Op: "write", Source: here, Addr: there, Err: syscall.EPIPE}),
+		"looking up the name of the host took too long": lookup(
+			net.DNSError{Err: "read udp 10.0.0.5:33->10.0.0.53:53: i/o timeout", IsTimeout: true},
+		),
+		"the name of the host could not be looked up": lookup(net.DNSError{Err: "server misbehaving"}),
+		"connection reset by peer": &net.OpError{
+			Op: "read", Net: "tcp", Source: here, Addr: there, Err: syscall.ECONNRESET,
+		},
+		"connection refused": &net.OpError{
+			Op: "proxyconnect", Net: "tcp", Err: &net.OpError{Op: "dial", Net: "tcp", Addr: there, Err: syscall.ECONNREFUSED},
+		},
+		"EOF": errors.New("EOF"),
+		"broken pipe": fmt.Errorf(
+			"transport connection broken: %w", &net.OpError{Op: "write", Source: here, Addr: there, Err: syscall.EPIPE},
+		),
 		"x509: certificate signed by unknown authority": x509.UnknownAuthorityError{},
 	} {
 		if got := reason(&url.Error{Op: "Post", URL: "https://api.test/v1", Err: err}); got != want || strings.Contains(got, "10.0.0.") {

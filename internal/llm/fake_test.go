@@ -14,8 +14,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// roundTripper is a provider without a network: it stands where the connections
-// are, so that tests run on the fake clock of synctest.
+// roundTripper is a provider without a network. It takes the place of the connections, so
+// that tests run with the fake clock of synctest.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -23,7 +23,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // fakeOptions are the defaults of the settings.
 func fakeOptions() Options {
 	return Options{
-		Providers: []Provider{{BaseURL: "http://provider.test/v1"}}, AttemptTimeout: 3 * time.Minute, MaxAttempts: 3, DialTimeout: 5 * time.Second,
+		Providers: []Provider{{BaseURL: "http://provider.test/v1"}}, AttemptTimeout: 3 * time.Minute, MaxAttempts: 3,
+		DialTimeout: 5 * time.Second,
 		IdleTimeout: time.Minute, MaxCallsPerProvider: 64, MaxReplyBytes: 1 << 20,
 	}
 }
@@ -38,8 +39,8 @@ func fakeClient(tb testing.TB, o Options, f roundTripper) *Client {
 	return c
 }
 
-// sequence is a provider that plays one thing after the other, the last one for
-// ever, and keeps the times since its first request.
+// sequence is a provider that answers with its plays one after the other, and then always
+// with the last one. It keeps the times of the requests since the first one.
 type sequence struct {
 	plays []roundTripper
 	start time.Time
@@ -61,7 +62,9 @@ func status(code int, headers ...string) roundTripper {
 
 func reply(code int, body string, headers ...string) roundTripper {
 	return func(*http.Request) (*http.Response, error) {
-		resp := &http.Response{StatusCode: code, Header: http.Header{}, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body))}
+		resp := &http.Response{
+			StatusCode: code, Header: http.Header{}, ContentLength: int64(len(body)), Body: io.NopCloser(strings.NewReader(body)),
+		}
 		for i := 0; i < len(headers); i += 2 {
 			resp.Header.Set(headers[i], headers[i+1])
 		}
@@ -69,7 +72,8 @@ func reply(code int, body string, headers ...string) roundTripper {
 	}
 }
 
-const goodBody = `{"choices":[{"message":{"content":"text"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2,"cost":0.5}}`
+const goodBody = `{"choices":[{"message":{"content":"text"},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2,` +
+	`"cost":0.5}}`
 
 func good() roundTripper { return reply(http.StatusOK, goodBody) }
 

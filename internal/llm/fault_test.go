@@ -25,15 +25,15 @@ func faulty(t *testing.T, f simllm.Fault) *simllm.Running {
 	return startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m", Faults: []simllm.Fault{f}}}})
 }
 
-// listening makes call a streamed one, whose deltas come together in text.
+// listening makes call a streamed one, whose deltas are added to text.
 func listening(call council.Call, text *strings.Builder) council.Call {
 	call.OnDelta = func(delta string) { text.WriteString(delta) }
 	return call
 }
 
 // Every fault that the simulated provider can play, against whole replies and
-// streams. A reply that breaks off in the middle may be asked for again only
-// while nothing of it was passed on: the attempts tell.
+// streams. A request may be repeated after a reply that broke off only if nothing of it
+// was passed on, which the number of attempts shows.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	type outcome struct {
@@ -107,7 +107,10 @@ func TestFaults(t *testing.T) {
 					}
 				}
 				if got != want.code || completion.Attempts != want.attempts || completion.Attempts != sim.Stats().Models["m"].Requests {
-					t.Errorf("%v after %d attempts, want %q after %d; the provider saw %d", err, completion.Attempts, want.code, want.attempts, sim.Stats().Models["m"].Requests)
+					t.Errorf(
+						"%v after %d attempts, want %q after %d; the provider saw %d", err, completion.Attempts, want.code, want.attempts,
+						sim.Stats().Models["m"].Requests,
+					)
 				}
 				if (got == "") != (completion.Text != "") || i == 1 && got == "" && deltas.String() != completion.Text {
 					t.Errorf("text %q, deltas %q", completion.Text, deltas.String())
@@ -146,7 +149,10 @@ func TestRetryAfterOverHTTP(t *testing.T) {
 
 // The same model writes the same text whether it streams or not.
 func TestStreamOverHTTP(t *testing.T) {
-	sim := startSim(t, simllm.Options{Models: []simllm.Model{{Name: "m", ChunkDelay: 2 * time.Millisecond, Price: simllm.Price{Input: 1, Output: 1}}}})
+	sim := startSim(
+		t,
+		simllm.Options{Models: []simllm.Model{{Name: "m", ChunkDelay: 2 * time.Millisecond, Price: simllm.Price{Input: 1, Output: 1}}}},
+	)
 	c := newClient(t, options(llm.Provider{BaseURL: sim.URL()}))
 	whole, err := c.Complete(t.Context(), question("m"))
 	if err != nil {
@@ -168,7 +174,7 @@ func TestStreamOverHTTP(t *testing.T) {
 	}
 }
 
-// F06: what cannot be reached does not take the time of a call.
+// F06: a provider that cannot be reached does not use up the time of a call.
 func TestUnreachable(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -276,7 +282,7 @@ func TestLateEndsKeepConnections(t *testing.T) {
 	}
 }
 
-// F16: a client that goes away ends a stream.
+// F16: a client that leaves ends a stream.
 func TestStreamIsCancelled(t *testing.T) {
 	sim := faulty(t, simllm.Fault{Kind: simllm.FaultStall})
 	c := newClient(t, options(llm.Provider{BaseURL: sim.URL()}))

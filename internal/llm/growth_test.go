@@ -12,8 +12,8 @@ import (
 	"github.com/councild/councild/internal/growth"
 )
 
-// Every way in which a provider's text is read takes time in proportion to its
-// length, however it is made up.
+// Reading a provider's text takes time in proportion to its length, whatever the text is
+// and however it is read.
 func TestTimePerByte(t *testing.T) {
 	const sse, plain = "text/event-stream", "application/json"
 	filled := func(before, unit, after string) func(n int) string {
@@ -72,7 +72,7 @@ func TestTimePerByte(t *testing.T) {
 	}
 }
 
-// Cancelling acts while a reply of the default limit is read.
+// A call can be cancelled while a reply of the default size limit is decoded.
 func TestCancelInALongReply(t *testing.T) {
 	const size = 8 << 20
 	for name, body := range map[string]string{
@@ -110,8 +110,8 @@ func TestCancelInALongReply(t *testing.T) {
 	}
 }
 
-// cancelling is a body during which its request is cancelled: it arrived before, and
-// is read on.
+// cancelling is a body that has arrived, and during the reading of which its request is
+// cancelled.
 type cancelling struct {
 	*strings.Reader
 	at     int // how many bytes are left then

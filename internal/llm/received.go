@@ -38,8 +38,8 @@ type message struct {
 // empty objects must take neither the memory nor the time of a million structs.
 const maxElements = 10_000
 
-// readReply reads a completion, or a chunk of a stream. It gives up soon after ctx
-// has ended.
+// readReply reads a completion, or a chunk of a stream. It stops soon after ctx has
+// ended.
 func readReply(ctx context.Context, data []byte, chunk bool) (r received, err error) {
 	var body struct {
 		Choices json.RawMessage `json:"choices"`
@@ -70,9 +70,8 @@ func readReply(ctx context.Context, data []byte, chunk bool) (r received, err er
 	return r, err
 }
 
-// decode is json.Unmarshal that gives up when ctx has ended. With megabytes most of
-// the time goes into finding the end of the JSON, which a Decoder does piece by
-// piece.
+// decode is json.Unmarshal that stops when ctx has ended. For megabytes of JSON most of
+// the time is spent in finding its end, which a Decoder does piece by piece.
 func decode(ctx context.Context, data []byte, v any) error {
 	d := json.NewDecoder(&cancellable{ctx, data})
 	if err := d.Decode(v); err != nil {
@@ -84,7 +83,7 @@ func decode(ctx context.Context, data []byte, v any) error {
 	return nil
 }
 
-// cancellable is a reader of data until ctx ends.
+// cancellable reads data until ctx ends.
 type cancellable struct {
 	ctx  context.Context //nolint:containedctx // it is used up by one call
 	data []byte
@@ -149,13 +148,13 @@ func readContent(ctx context.Context, raw json.RawMessage) (text string, err err
 	return b.String(), err
 }
 
-// maxBlank is how many bytes are searched for something that shows. What begins with
-// so many of nothing is no answer, and searching megabytes would take seconds that
-// nobody could cancel.
+// maxBlank is how many bytes are searched for a visible character. A text that begins
+// with so many invisible ones is no answer, and a search through megabytes would take
+// seconds and could not be cancelled.
 const maxBlank = 64 << 10
 
-// blank reports whether a text shows nothing: blanks, control characters, and
-// characters without width, such as U+200B.
+// blank reports whether a text has no visible character: only blanks, control
+// characters, and characters without width, such as U+200B.
 func blank(text string) bool {
 	for i, r := range text {
 		if i >= maxBlank {

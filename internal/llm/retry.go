@@ -16,13 +16,11 @@ const (
 	// the end, as in OpenAI's own clients.
 	backoffBase      = 500 * time.Millisecond
 	backoffDoublings = 4
-	// retryAfterSpread keeps the calls that a provider put off together from
-	// coming back together.
+	// retryAfterSpread spreads the retries of calls that were refused at the same time.
 	retryAfterSpread = 250 * time.Millisecond
 )
 
-// retryable reports whether another request may do better than one that ended
-// with f.
+// retryable reports whether another request may succeed after one that ended with f.
 func retryable(x *exchange, f *council.Failure) bool {
 	if x.passedOn || x.hopeless {
 		return false
@@ -37,12 +35,12 @@ func retryable(x *exchange, f *council.Failure) bool {
 	}
 }
 
-// backoff returns how long to wait before the nth retry, from 1, and whether that
-// wait is worth beginning.
+// backoff returns how long to wait before the nth retry, counted from 1. It is false if
+// the wait is too long to begin.
 func (c *Client) backoff(ctx context.Context, n int, f *council.Failure) (wait time.Duration, ok bool) {
 	if after := f.RetryAfterS; after == nil {
 		wait = rand.N(backoffBase << min(n-1, backoffDoublings))
-	} else if *after > c.attemptTimeout.Seconds() { // also guards the conversion against far dates
+	} else if *after > c.attemptTimeout.Seconds() { // so the conversion below cannot overflow
 		return 0, false
 	} else {
 		wait = time.Duration(math.Ceil(*after*float64(time.Second))) + rand.N(retryAfterSpread)
@@ -57,27 +55,27 @@ const (
 	budgetShare = 10 // one retry for so many first requests
 )
 
-// budget limits the retries to one provider, so that a provider in trouble is
-// not asked more, the more it fails.
+// budget limits the retries to one provider, so that failures do not multiply the load
+// of a provider in trouble.
 type budget struct {
 	mu       sync.Mutex // guards all below
 	sent     window     // first requests, and retries
-	reserved int        // retries that wait for their time
+	reserved int        // retries that are still waiting
 }
 
 func newBudget() *budget { return &budget{sent: window{span: budgetSpan}} }
 
-// leftLocked returns how many retries may still be sent. The slots make it err on
-// the strict side only: first requests count for at most the span, retries for at
-// least the span.
+// leftLocked returns how many retries may still be sent. Because whole slots are
+// forgotten, first requests count for at most the span and retries for at least the
+// span: the result may be too small, never too large.
 func (b *budget) leftLocked(now time.Duration) int {
 	first, _ := b.sent.sum(now, windowSlots)
 	_, retries := b.sent.sum(now, windowSlots+1)
 	return max(budgetFloor, first/budgetShare) - retries
 }
 
-// reserve holds a place in the budget for a retry that is to be sent after a
-// wait. Release follows.
+// reserve holds a place in the budget for a retry that will be sent after a wait. The
+// caller must release it.
 func (b *budget) reserve(now time.Duration) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,9 +110,9 @@ func (b *budget) spend(now time.Duration, r request) bool {
 // windowSlots is how many slots make up the span of a window.
 const windowSlots = 10
 
-// window counts two kinds of events over the latest span of time, in slots that
-// are forgotten as a whole. There is one slot more than the span needs, because
-// the newest is not over.
+// window counts two kinds of events over the latest span of time. It counts in slots,
+// which are forgotten as a whole. There is one slot more than the span needs, because
+// the newest slot is not complete.
 type window struct {
 	span  time.Duration
 	slots [windowSlots + 1]struct {

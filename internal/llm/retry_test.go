@@ -29,7 +29,10 @@ func TestWhatIsRetried(t *testing.T) {
 	}
 	tests := []retryTest{
 		{"dialing in vain", refuses(), council.FailConnection, 3},
-		{"a reset before the reply", func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET }, council.FailConnection, 3},
+		{
+			"a reset before the reply", func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNRESET },
+			council.FailConnection, 3,
+		},
 		{"a reset in the reply", broke(syscall.ECONNRESET), council.FailReset, 3},
 		{"a reply cut off", broke(io.ErrUnexpectedEOF), council.FailTruncated, 3},
 		{"an error cut off", func(r *http.Request) (*http.Response, error) {
@@ -140,7 +143,8 @@ func TestCancelWhileWaiting(t *testing.T) {
 		time.AfterFunc(time.Second, func() { cancel(errors.New("the client is gone")) })
 		start := time.Now()
 		completion, err := c.Complete(ctx, aCall())
-		if f := council.AsFailure(err); f == nil || f.Code != council.FailCancelled || time.Since(start) != time.Second || completion.Attempts != 1 {
+		if f := council.AsFailure(err); f == nil || f.Code != council.FailCancelled || time.Since(start) != time.Second ||
+			completion.Attempts != 1 {
 			t.Errorf("got %v after %s and %d attempts", err, time.Since(start), completion.Attempts)
 		}
 		if n := c.providers[""].budget.reserved; n != 0 {
@@ -149,8 +153,8 @@ func TestCancelWhileWaiting(t *testing.T) {
 	})
 }
 
-// While a call waits for its retry, its slot serves another call; when the slots
-// are taken by then, it reports what it has.
+// While a call waits for its retry, another call uses its slot. If no slot is free after
+// the wait, the call reports the failure that it has.
 func TestWaitingCallsHoldNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := fakeOptions()
@@ -215,7 +219,8 @@ func TestUsageIsSummed(t *testing.T) {
 	}
 }
 
-// The request without the reply format is no retry: the call has as many as ever.
+// The request without the reply format is no retry: the call has as many retries as any
+// other.
 func TestFormatAndRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &sequence{plays: []roundTripper{status(503), status(400), status(503), good()}}
@@ -232,18 +237,19 @@ func TestFormatAndRetries(t *testing.T) {
 	})
 }
 
-// A library that refuses the request is not asked twice.
+// A request that the library refuses is not repeated.
 func TestRequestThatCannotBeMade(t *testing.T) {
 	call := aCall()
 	call.Model = "text-davinci-003" // go-openai knows that it does not chat
 	s := &sequence{plays: []roundTripper{good()}}
 	completion, err := fakeClient(t, fakeOptions(), s.RoundTrip).Complete(t.Context(), call)
-	if f := council.AsFailure(err); f == nil || f.Code != council.FailRejected || len(s.times) != 0 || !cmp.Equal(completion.Usage, council.NoUsage()) {
+	if f := council.AsFailure(err); f == nil || f.Code != council.FailRejected || len(s.times) != 0 ||
+		!cmp.Equal(completion.Usage, council.NoUsage()) {
 		t.Errorf("got %v, %d requests, usage %+v", err, len(s.times), completion.Usage)
 	}
 }
 
-// A provider that refuses everything is not asked much more often for that.
+// A provider that refuses everything gets few more requests because of that.
 func TestRetryBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex // guards all
@@ -321,11 +327,12 @@ func TestBudgetHolds(t *testing.T) {
 				}
 			case 2:
 				used := recent(retries)
-				if got := b.reserve(now); got {
-					if used >= max(budgetFloor, recent(first)/budgetShare) {
-						t.Fatalf("a reservation at %s beyond the budget", now)
-					}
-				} else if b.reserved < budgetFloor && (len(retries) == 0 || retries[len(retries)-1] <= now-budgetSpan*(windowSlots+1)/windowSlots) {
+				spent := len(retries) > 0 && retries[len(retries)-1] > now-budgetSpan*(windowSlots+1)/windowSlots
+				reserved := b.reserve(now)
+				if reserved && used >= max(budgetFloor, recent(first)/budgetShare) {
+					t.Fatalf("a reservation at %s beyond the budget", now)
+				}
+				if !reserved && b.reserved < budgetFloor && !spent {
 					t.Fatalf("no reservation at %s, with nothing spent", now)
 				}
 			case 3:

@@ -19,11 +19,11 @@ import (
 
 const (
 	// deltaPause is the least time between two deltas. Text that arrives sooner is
-	// passed on with what follows it: a provider that sends single characters would
-	// otherwise make an event of each. It is shorter than anybody can see.
+	// passed on together with what follows: otherwise a provider that sends single
+	// characters would make one event of each. The pause is too short to be noticed.
 	deltaPause = 20 * time.Millisecond
-	// drainTimeout is how long the end of a body is waited for once the stream in
-	// it has ended: about what a new connection would take.
+	// drainTimeout is how long the end of a body is waited for after the end of the
+	// stream in it: about as long as a new connection would take.
 	drainTimeout = 100 * time.Millisecond
 	// maxDrainBytes bounds what is read meanwhile.
 	maxDrainBytes = 4 << 10
@@ -58,12 +58,12 @@ func (p *provider) stream(ctx context.Context, x *exchange, request openai.ChatC
 	}()
 	in.passOn(x)
 	if panicked != nil {
-		panic(panicked) // where it would have been without the goroutine
+		panic(panicked) // in the caller's goroutine, which recovers panics
 	}
 	return r, err
 }
 
-// inlet holds the text that was read and is still to be passed on.
+// inlet holds text that was read and not yet passed on.
 type inlet struct {
 	arrived chan struct{} // holds one element when there is text
 	ended   chan struct{} // closed when no more text comes
@@ -90,8 +90,8 @@ func (in *inlet) take() string {
 	return text
 }
 
-// passOn calls onDelta with the text until it ends: at once with what comes after
-// a pause, and with what comes sooner at the end of the pause.
+// passOn calls onDelta with the text until it ends. Text that arrives after a pause is
+// passed on at once, and text that arrives sooner at the end of the pause.
 func (in *inlet) passOn(x *exchange) {
 	for over := false; !over; {
 		select {
@@ -116,13 +116,13 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 	for {
 		data, err := x.events.next()
 		if err != nil && (x.events.done || r.finish != "") {
-			break // whatever it is, the text is whole
+			break // the text is complete, whatever the error
 		}
 		if errors.Is(err, io.EOF) {
 			return r, truncated()
 		}
 		if err == nil {
-			err = ctx.Err() // what has arrived may be much
+			err = ctx.Err() // much may have arrived that is still to be read
 		}
 		if err != nil {
 			return r, err
@@ -152,7 +152,7 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 	return r, nil
 }
 
-// chunk reads a chunk whose JSON begins with data, the first line of its event.
+// chunk reads a chunk whose JSON begins with data, which is the first line of its event.
 func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 	c, err := readReply(ctx, data, true)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
@@ -174,10 +174,9 @@ func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 	return c, nil
 }
 
-// events reads a stream of server-sent events (WHATWG HTML, section 9.2), of which
-// only the data matters here. Most providers send one line of data for each event,
-// and some forget the blank line behind it, so a line that is JSON by itself is
-// taken as a whole event.
+// events reads a stream of server-sent events (WHATWG HTML, section 9.2). Only their
+// data is used. Most providers send one line of data for each event, and some forget the
+// blank line behind it, so a line that is complete JSON is taken as a whole event.
 type events struct {
 	in   *bufio.Reader
 	cut  context.CancelCauseFunc // ends the request
@@ -196,7 +195,7 @@ func (e *events) next() ([]byte, error) {
 		if data, ok := dataOf(line); ok && string(data) == "[DONE]" {
 			e.done = true
 			e.drain()
-		} else if ok && len(data) > 0 && (err == nil || json.Valid(data)) { // a line that was cut off is none
+		} else if ok && len(data) > 0 && (err == nil || json.Valid(data)) { // the last line may be cut off
 			return data, nil
 		}
 		if err != nil {
@@ -272,68 +271,60 @@ func (e *events) line() ([]byte, error) {
 	}
 }
 
-// drain reads up to the end of the body, which is what keeps its connection, but
-// does not wait long for it: the answer is complete.
+// drain reads to the end of the body, so that the connection can be used again. It does
+// not wait long: the answer is complete.
 func (e *events) drain() {
 	timer := time.AfterFunc(drainTimeout, func() { e.cut(errDrained) })
 	defer timer.Stop()
 	_, _ = io.CopyN(io.Discard, e.in, maxDrainBytes)
 }
 
-// quickDelta returns the text of a chunk that holds text and nothing else that is
-// read, as nearly all chunks of a stream do; ok is false for any other. It steps
-// over the JSON without decoding it, in a tenth of the time. What it says of valid
-// JSON is what readReply says.
+// quickDelta returns the text of a chunk that holds text and nothing else of interest,
+// as nearly all chunks of a stream do; ok is false for any other. It steps over the JSON
+// without decoding it, which takes a tenth of the time of readReply. For valid JSON it
+// returns the same text.
 func quickDelta(line []byte) (delta string, ok bool) {
 	w := walker{rest: line}
-	var text []byte
-	choices := 0
+	w.chunk(0)
+	if w.lost || len(w.rest) > 0 || w.choices != 1 || len(w.text) < 2 || w.text[0] != '"' {
+		return "", false
+	}
+	if bytes.IndexByte(w.text, '\\') < 0 && utf8.Valid(w.text) {
+		return string(w.text[1 : len(w.text)-1]), true
+	}
+	return delta, json.Unmarshal(w.text, &delta) == nil
+}
+
+// walker steps over JSON. It sets lost when the JSON is not as expected.
+type walker struct {
+	rest    []byte
+	lost    bool
+	choices int    // how many lists of choices there were
+	text    []byte // the content of the delta, in its quotes
+}
+
+// chunk steps over an object of a chunk: the chunk itself at depth 0, its choice at 1,
+// and the delta of that at 2.
+func (w *walker) chunk(depth int) {
 	w.members(func(key []byte) {
-		switch string(key) {
-		case `"choices"`:
-			choices++
+		switch key := string(key); {
+		case depth == 0 && key == `"choices"`:
+			w.choices++
 			w.must('[')
-			w.members(func(key []byte) {
-				switch string(key) {
-				case `"delta"`:
-					w.members(func(key []byte) {
-						switch string(key) {
-						case `"content"`:
-							text = w.token()
-						case `"refusal"`:
-							w.mustNull()
-						default:
-							w.skip()
-						}
-					})
-				case `"finish_reason"`:
-					w.mustNull()
-				case `"index"`: // another choice than the one that was asked for is not read
-					w.lost = string(w.token()) != "0" || w.lost
-				default:
-					w.skip()
-				}
-			})
+			w.chunk(1)
 			w.must(']')
-		case `"usage"`, `"error"`:
-			w.mustNull()
+		case depth == 1 && key == `"delta"`:
+			w.chunk(2)
+		case depth == 2 && key == `"content"`:
+			w.text = w.token()
+		case key == `"index"`: // another choice than the one that was asked for is not read
+			w.mustBe("0")
+		case key == `"usage"`, key == `"error"`, key == `"finish_reason"`, key == `"refusal"`:
+			w.mustBe("null")
 		default:
 			w.skip()
 		}
 	})
-	if w.lost || len(w.rest) > 0 || choices != 1 || len(text) < 2 || text[0] != '"' {
-		return "", false
-	}
-	if bytes.IndexByte(text, '\\') < 0 && utf8.Valid(text) {
-		return string(text[1 : len(text)-1]), true
-	}
-	return delta, json.Unmarshal(text, &delta) == nil
-}
-
-// walker steps over JSON. It is lost when the JSON is not as expected.
-type walker struct {
-	rest []byte
-	lost bool
 }
 
 // next returns the byte that comes next, blanks left aside, 0 at the end.
@@ -358,7 +349,7 @@ func (w *walker) take(c byte) bool {
 
 func (w *walker) must(c byte) { w.lost = !w.take(c) || w.lost }
 
-func (w *walker) mustNull() { w.lost = string(w.token()) != "null" || w.lost }
+func (w *walker) mustBe(token string) { w.lost = string(w.token()) != token || w.lost }
 
 // token steps over a string, which it returns with its quotes, or over a number,
 // true, false or null.
@@ -406,8 +397,8 @@ func (w *walker) skip() {
 	}
 }
 
-// members steps over an object. It calls member with each key, in its quotes, to
-// step over the value. It is lost at a key that is escaped or needs case folding.
+// members steps over an object. It calls member with each key, in its quotes; member has
+// to step over the value. A key that is escaped or needs case folding sets lost.
 func (w *walker) members(member func(key []byte)) {
 	w.must('{')
 	for more := !w.take('}'); more && !w.lost; {

@@ -42,28 +42,57 @@ func TestStream(t *testing.T) {
 		message string
 	}{
 		{name: "a whole one", body: a + stop + usage + done, want: []string{"a"}, finish: "stop"},
-		{name: "text in the last chunk", body: a + strings.Replace(stop, "{}", `{"content":"b"}`, 1) + done, want: []string{"a", "b"}, finish: "stop"},
+		{
+			name: "text in the last chunk", body: a + strings.Replace(stop, "{}", `{"content":"b"}`, 1) + done, want: []string{"a", "b"},
+			finish: "stop",
+		},
 		{name: "no [DONE]", body: a + stop, want: []string{"a"}, finish: "stop"},
 		{name: "no finish reason", body: a + done, want: []string{"a"}},
 		{name: "what follows [DONE]", body: a + done + a, want: []string{"a"}},
 		{name: "[DONE] without a newline", body: a + "data: [DONE]", want: []string{"a"}},
 		{name: "the last chunk without a newline", body: a + strings.TrimSpace(stop), want: []string{"a"}, finish: "stop"},
-		{name: "comments and other fields", body: ": hi\n\n:\n\nevent: x\nid: 1\nretry: 5\nunknown\n" + a + strings.Repeat(": still here\n\n", 10_000) + a + stop + done, want: []string{"a", "a"}, finish: "stop"},
+		{
+			name: "comments and other fields",
+			body: ": hi\n\n:\n\nevent: x\nid: 1\nretry: 5\nunknown\n" + a + strings.Repeat(": still here\n\n", 10_000) + a + stop + done,
+			want: []string{"a", "a"}, finish: "stop",
+		},
 		{name: "empty data", body: strings.Repeat("data:\n\n", 1000) + a + strings.Repeat("data: \n\n", 1000) + done, want: []string{"a"}},
 		{name: "no blank between field and value", body: strings.ReplaceAll(a+done, "data: ", "data:"), want: []string{"a"}},
 		{name: "no blank lines", body: strings.ReplaceAll(a+a+done, "\n\n", "\n"), want: []string{"a", "a"}},
 		{name: "CRLF", body: strings.ReplaceAll(a+stop+done, "\n", "\r\n"), want: []string{"a"}, finish: "stop"},
 		{name: "CR", body: strings.ReplaceAll(a+": hi\n"+stop+done, "\n", "\r"), want: []string{"a"}, finish: "stop"},
-		{name: "all line ends", body: strings.Replace(a, "\n\n", "\r\r\n", 1) + strings.Replace(a, "\n\n", "\r\n\r", 1) + a + done, want: []string{"a", "a", "a"}},
+		{
+			name: "all line ends", body: strings.Replace(a, "\n\n", "\r\r\n", 1) + strings.Replace(a, "\n\n", "\r\n\r", 1) + a + done,
+			want: []string{"a", "a", "a"},
+		},
 		{name: "a byte order mark", body: "\ufeff" + a + stop + done, want: []string{"a"}, finish: "stop"},
-		{name: "data on many lines", body: "event: x\n" + lines(a) + a + lines(usage) + lines(stop) + done, want: []string{"a", "a"}, finish: "stop"},
+		{
+			name: "data on many lines", body: "event: x\n" + lines(a) + a + lines(usage) + lines(stop) + done, want: []string{"a", "a"},
+			finish: "stop",
+		},
 		{name: "data on many lines with CR", body: strings.ReplaceAll(lines(a+stop)+done, "\n", "\r"), want: []string{"a"}, finish: "stop"},
-		{name: "data on two lines of which the first seems whole", body: `data: {"choices":[{"index":0,"delta":{"content":"a"}}` + "\ndata: ]}\n\n" + done, want: []string{"a"}},
-		{name: "other choices", body: strings.NewReplacer(`"index":0`, `"index":1`, `"a"`, `"b"`).Replace(a) + a + strings.NewReplacer(`"index":0`, `"index":1`).Replace(stop) +
-			`data: {"choices":[{"index":1,"delta":{"content":"b"}},{"index":0,"delta":{"content":"a"}}]}` + "\n\n" + done, want: []string{"a", "a"}},
+		{
+			name: "data on two lines of which the first seems whole",
+			body: `data: {"choices":[{"index":0,"delta":{"content":"a"}}` + "\ndata: ]}\n\n" + done, want: []string{"a"},
+		},
+		{
+			name: "other choices",
+			body: strings.NewReplacer(`"index":0`, `"index":1`, `"a"`, `"b"`).Replace(a) + a +
+				strings.NewReplacer(`"index":0`, `"index":1`).Replace(stop) +
+				`data: {"choices":[{"index":1,"delta":{"content":"b"}},{"index":0,"delta":{"content":"a"}}]}` + "\n\n" + done,
+			want: []string{"a", "a"},
+		},
 		{name: "escapes", body: delta(`{"content":"\"\\\n\u00e9\ud83d\ude00"}`) + done, want: []string{"\"\\\né😀"}},
-		{name: "parts", body: delta(`{"content":[{"type":"thinking","thinking":"x"},{"type":"text","text":"a"},{"type":"text","text":"b"}]}`) + done, want: []string{"ab"}},
-		{name: "reasoning", body: delta(`{"reasoning_content":"x","content":null}`) + delta(`{"reasoning":"x","content":""}`) + a + done, want: []string{"a"}},
+		{
+			name: "parts",
+			body: delta(`{"content":[{"type":"thinking","thinking":"x"},{"type":"text","text":"a"},{"type":"text","text":"b"}]}`) + done,
+			want: []string{"ab"},
+		},
+		{
+			name: "reasoning",
+			body: delta(`{"reasoning_content":"x","content":null}`) + delta(`{"reasoning":"x","content":""}`) + a + done,
+			want: []string{"a"},
+		},
 		{name: "the role first", body: delta(`{"role":"assistant","content":""}`) + a + done, want: []string{"a"}},
 		{name: "null for all", body: "data: null\n\n" + a + done, want: []string{"a"}},
 		{name: "the limit", body: a + strings.Replace(stop, "stop", "length", 1) + done, want: []string{"a"}, finish: "length"},
@@ -72,7 +101,10 @@ func TestStream(t *testing.T) {
 		{name: "comments alone", body: strings.Repeat(": hi\n\n", 400), failure: council.FailTruncated},
 		{name: "other choices alone", body: strings.ReplaceAll(a+stop, `"index":0`, `"index":1`) + done, failure: council.FailEmpty},
 		{name: "cut in data on many lines", body: a + lines(a)[:100], want: []string{"a"}, failure: council.FailTruncated},
-		{name: "too much data on many lines", body: a + "data: {\n" + strings.Repeat("data: \"x\":1,\n", 200_000), want: []string{"a"}, failure: council.FailTooLarge},
+		{
+			name: "too much data on many lines", body: a + "data: {\n" + strings.Repeat("data: \"x\":1,\n", 200_000), want: []string{"a"},
+			failure: council.FailTooLarge,
+		},
 		{name: "no width", body: delta(`{"content":"\u200b"}`) + done, want: []string{"\u200b"}, failure: council.FailEmpty},
 		{name: "no end", body: a + a, want: []string{"a", "a"}, failure: council.FailTruncated},
 		{name: "cut in a chunk", body: a + a[:40], want: []string{"a"}, failure: council.FailTruncated},
@@ -80,19 +112,48 @@ func TestStream(t *testing.T) {
 		{name: "no JSON", body: a + "data: {nope}\n\n" + done, want: []string{"a"}, failure: council.FailBadResponse},
 		{name: "another JSON", body: a + `data: {"choices":"x"}` + "\n\n" + done, want: []string{"a"}, failure: council.FailBadResponse},
 		{name: "an error first", body: `data: {"error":{"message":"boom"}}` + "\n\n", failure: council.FailBadResponse, message: "boom"},
-		{name: "an error after a comment", body: ": hi\n\n" + `data: {"error":{"message":"boom"}}` + "\n\n" + done, failure: council.FailBadResponse, message: "boom"},
-		{name: "an error in the middle", body: a + `data: {"error":"boom"}` + "\n\n" + a + stop + done, want: []string{"a"}, failure: council.FailBadResponse, message: "boom"},
-		{name: "an error with choices", body: a + `data: {"id":"x","choices":[{"delta":{"content":""},"finish_reason":"error"}],"error":{"code":502,"message":"boom"}}` + "\n\n" + done, want: []string{"a"}, failure: council.FailBadResponse, message: "boom"},
-		{name: "an error event", body: a + "event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"boom\"}}\n\n", want: []string{"a"}, failure: council.FailBadResponse, message: "boom"},
-		{name: "an error after the text", body: a + stop + `data: {"error":{"message":"boom"}}` + "\n\n", want: []string{"a"}, failure: council.FailBadResponse, message: "boom"},
+		{
+			name: "an error after a comment", body: ": hi\n\n" + `data: {"error":{"message":"boom"}}` + "\n\n" + done,
+			failure: council.FailBadResponse, message: "boom",
+		},
+		{
+			name: "an error in the middle", body: a + `data: {"error":"boom"}` + "\n\n" + a + stop + done, want: []string{"a"},
+			failure: council.FailBadResponse, message: "boom",
+		},
+		{
+			name: "an error with choices",
+			body: a + `data: {"id":"x","choices":[{"delta":{"content":""},"finish_reason":"error"}],"error":{"code":502,` +
+				`"message":"boom"}}` + "\n\n" + done,
+			want: []string{"a"}, failure: council.FailBadResponse, message: "boom",
+		},
+		{
+			name: "an error event", body: a + "event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"boom\"}}\n\n",
+			want: []string{"a"}, failure: council.FailBadResponse, message: "boom",
+		},
+		{
+			name: "an error after the text", body: a + stop + `data: {"error":{"message":"boom"}}` + "\n\n", want: []string{"a"},
+			failure: council.FailBadResponse, message: "boom",
+		},
 		{name: "an error without a message", body: `data: {"error":{}}` + "\n\n", failure: council.FailBadResponse},
-		{name: "an error as the reason", body: a + strings.Replace(stop, "stop", "error", 1) + done, want: []string{"a"}, failure: council.FailBadResponse},
-		{name: "the filter", body: a + strings.Replace(stop, "stop", "content_filter", 1) + done, want: []string{"a"}, failure: council.FailContentFilter},
-		{name: "a refusal", body: delta(`{"refusal":"I "}`) + delta(`{"refusal":"won't"}`) + done, failure: council.FailRefused, message: "I won't"},
+		{
+			name: "an error as the reason", body: a + strings.Replace(stop, "stop", "error", 1) + done, want: []string{"a"},
+			failure: council.FailBadResponse,
+		},
+		{
+			name: "the filter", body: a + strings.Replace(stop, "stop", "content_filter", 1) + done, want: []string{"a"},
+			failure: council.FailContentFilter,
+		},
+		{
+			name: "a refusal", body: delta(`{"refusal":"I "}`) + delta(`{"refusal":"won't"}`) + done, failure: council.FailRefused,
+			message: "I won't",
+		},
 		{name: "no room", body: strings.Replace(stop, "stop", "length", 1) + done, failure: council.FailLength},
 		{name: "no text", body: stop + done, failure: council.FailEmpty},
 		{name: "blanks", body: delta(`{"content":" \n"}`) + done, want: []string{" \n"}, failure: council.FailEmpty},
-		{name: "too much text", body: strings.Repeat(delta(`{"content":"`+strings.Repeat("x", 600<<10)+`"}`), 2), want: []string{strings.Repeat("x", 600<<10)}, failure: council.FailTooLarge},
+		{
+			name: "too much text", body: strings.Repeat(delta(`{"content":"`+strings.Repeat("x", 600<<10)+`"}`), 2),
+			want: []string{strings.Repeat("x", 600<<10)}, failure: council.FailTooLarge,
+		},
 		{name: "too long a line", body: a + "data: " + strings.Repeat("x", 1<<20), want: []string{"a"}, failure: council.FailTooLarge},
 		{name: "too long a comment", body: a + ":" + strings.Repeat("x", 1<<20), want: []string{"a"}, failure: council.FailTooLarge},
 		{name: "a long line", body: delta(`{"x":"`+strings.Repeat("y", 900<<10)+`","content":"a"}`) + done, want: []string{"a"}},
@@ -113,21 +174,25 @@ func TestStream(t *testing.T) {
 			if f != nil || got.Text != strings.Join(tt.want, "") || got.FinishReason != tt.finish {
 				t.Errorf("got %+v, %v", got, f)
 			}
-			if wantUsage := strings.Contains(tt.body, "cost"); wantUsage != cmp.Equal(got.Usage, council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(2)), CostUSD: new(0.5)}) {
+			if wantUsage := strings.Contains(tt.body, "cost"); wantUsage != cmp.Equal(
+				got.Usage, council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(2)), CostUSD: new(0.5)},
+			) {
 				t.Errorf("usage %+v", got.Usage)
 			}
 		})
 	}
 }
 
-// lines spreads the data of each event over lines of their own.
+// lines spreads the data of each event over several lines.
 func lines(body string) string {
 	return strings.NewReplacer(`,`, ",\ndata: ", `[`, "[\ndata:", `}`, "\ndata: }").Replace(body)
 }
 
-// Names of media types have no case, and a parameter may be anything.
+// The case of a media type does not matter, and its parameters may be anything.
 func TestStreamMediaTypes(t *testing.T) {
-	for _, mediaType := range []string{"TEXT/EVENT-STREAM", "Text/Event-Stream; Charset=UTF-8", "text/event-stream;charset", "text/event-stream ; x"} {
+	for _, mediaType := range []string{
+		"TEXT/EVENT-STREAM", "Text/Event-Stream; Charset=UTF-8", "text/event-stream;charset", "text/event-stream ; x",
+	} {
 		s := &sequence{plays: []roundTripper{reply(200, chunks("a", "b"), "Content-Type", mediaType)}}
 		if got, _, f := streamed(t.Context(), fakeClient(t, once(), s.RoundTrip)); f != nil || got.Text != "ab" {
 			t.Errorf("%s: got %+v, %v", mediaType, got, f)
@@ -135,8 +200,8 @@ func TestStreamMediaTypes(t *testing.T) {
 	}
 }
 
-// Deltas that come quickly one after the other are passed on together, none is kept
-// for longer than the pause, and the last one not at all.
+// Deltas that arrive in quick succession are passed on together. None is kept for longer
+// than the pause, and the last one is passed on at once.
 func TestDeltasCoalesce(t *testing.T) {
 	const n, every = 2000, time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -151,11 +216,16 @@ func TestDeltasCoalesce(t *testing.T) {
 		call.OnDelta = func(text string) {
 			told, deltas = told+len(text), deltas+1
 			if arrived := min(int(time.Since(start)/every), n); arrived-told > 1 || time.Since(last) > deltaPause+every {
-				t.Errorf("after %s, %s after the delta before, %d characters of %d were passed on", time.Since(start), time.Since(last), told, arrived)
+				t.Errorf(
+					"after %s, %s after the delta before, %d characters of %d were passed on", time.Since(start), time.Since(last), told,
+					arrived,
+				)
 			}
 			last = time.Now()
 		}
-		got, err := fakeClient(t, once(), slowly("text/event-stream", every, append(pieces, "data: [DONE]\n\n")...)).Complete(t.Context(), call)
+		got, err := fakeClient(
+			t, once(), slowly("text/event-stream", every, append(pieces, "data: [DONE]\n\n")...),
+		).Complete(t.Context(), call)
 		if err != nil || len(got.Text) != n || told != n {
 			t.Errorf("%d characters, %d passed on, %v", len(got.Text), told, err)
 		}
@@ -178,7 +248,7 @@ func TestDeltasCoalesce(t *testing.T) {
 	})
 }
 
-// A listener that panics is its caller's affair, and leaves nothing running.
+// A panic of OnDelta reaches the caller, and no goroutine is left running.
 func TestListenerThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		call := aCall()
@@ -193,7 +263,7 @@ func TestListenerThatPanics(t *testing.T) {
 	})
 }
 
-// A stream may be asked for again only while nothing of it was passed on.
+// A request for a stream may be repeated only if nothing of the stream was passed on.
 func TestStreamIsRetriedBeforeTheFirstDelta(t *testing.T) {
 	const start = `data: {"choices":[{"delta":{"role":"assistant","content":""}}]}` + "\n\n"
 	for _, first := range []roundTripper{status(503), refuses(), eventStream(start), eventStream("")} {
@@ -214,10 +284,12 @@ func TestStreamIsRetriedBeforeTheFirstDelta(t *testing.T) {
 }
 
 func TestStreamThatIsNone(t *testing.T) {
-	const parts = `{"choices":[{"message":{"content":[{"type":"text","text":"te"},{"type":"text","text":"xt"}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":2,"cost":0.5}}`
+	const parts = `{"choices":[{"message":{"content":[{"type":"text","text":"te"},{"type":"text","text":"xt"}]},"finish_reason":"stop"}` +
+		`],"usage":{"prompt_tokens":3,"completion_tokens":2,"cost":0.5}}`
 	for _, body := range []string{goodBody, parts} {
 		got, deltas, f := streamed(t.Context(), fakeClient(t, once(), reply(200, body, "Content-Type", "application/json")))
-		if f != nil || got.Text != "text" || got.FinishReason != "stop" || *got.Usage.CostUSD != 0.5 || !cmp.Equal(deltas, []string{"text"}) {
+		if f != nil || got.Text != "text" || got.FinishReason != "stop" || *got.Usage.CostUSD != 0.5 ||
+			!cmp.Equal(deltas, []string{"text"}) {
 			t.Errorf("got %+v, %q, %v", got, deltas, f)
 		}
 	}
@@ -243,7 +315,7 @@ func TestStreamRequest(t *testing.T) {
 	}
 }
 
-// A text that is whole is not lost to what happens to its connection afterwards.
+// A complete text is not lost when its connection fails afterwards.
 func TestStreamThatBreaksAfterItsEnd(t *testing.T) {
 	whole, _, _ := strings.Cut(chunks("a"), "data: [DONE]")
 	c := fakeClient(t, once(), func(*http.Request) (*http.Response, error) {
@@ -281,10 +353,16 @@ func TestTimeLimits(t *testing.T) {
 		{"late headers of a stream", true, late(eventStream(chunks("a")), 179*time.Second), "", 179 * time.Second},
 		{"no headers", false, hangs, "the attempt timed out", 180 * time.Second},
 		{"pauses", false, slowly(json, 59*time.Second, pieces(goodBody, 70)...), "", 2 * 59 * time.Second},
-		{"a pause too long", false, slowly(json, 61*time.Second, goodBody), "the provider fell silent in the middle of its reply", time.Minute},
+		{
+			"a pause too long", false, slowly(json, 61*time.Second, goodBody), "the provider fell silent in the middle of its reply",
+			time.Minute,
+		},
 		{"byte by byte", false, slowly(json, 10*time.Second, pieces(goodBody, 1)...), "the attempt timed out", 180 * time.Second},
 		{"a stream byte by byte", true, slowly(sse, 10*time.Second, pieces(chunks("a"), 1)...), "the attempt timed out", 180 * time.Second},
-		{"a stream with a pause too long", true, slowly(sse, 61*time.Second, chunks("a")), "the provider fell silent in the middle of its reply", time.Minute},
+		{
+			"a stream with a pause too long", true, slowly(sse, 61*time.Second, chunks("a")),
+			"the provider fell silent in the middle of its reply", time.Minute,
+		},
 		{"comments are activity", true, slowly(sse, 50*time.Second, ": hi\n", ": hi\n", chunks("a")), "", 150 * time.Second},
 		{"silence after [DONE]", true, slowly(sse, 50*time.Second, chunks("a"), "late"), "", 50*time.Second + drainTimeout},
 	}
@@ -310,7 +388,7 @@ func TestTimeLimits(t *testing.T) {
 	}
 }
 
-// A listener that takes its time is not the provider's silence.
+// The time that OnDelta takes does not count as silence of the provider.
 func TestSlowListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		call := aCall()
@@ -328,7 +406,8 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 		c := fakeClient(t, fakeOptions(), slowly("text/event-stream", 10*time.Second, chunks("a")[:90], "x", "x", "x"))
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 15*time.Second, errors.New("the stage is over"))
 		defer cancel()
-		if _, deltas, f := streamed(ctx, c); f == nil || f.Code != council.FailTimeout || f.Message != "the stage is over" || len(deltas) != 1 {
+		if _, deltas, f := streamed(ctx, c); f == nil || f.Code != council.FailTimeout || f.Message != "the stage is over" ||
+			len(deltas) != 1 {
 			t.Errorf("got %v after %q", f, deltas)
 		}
 		ctx, stop := context.WithCancelCause(t.Context())
@@ -339,7 +418,7 @@ func TestStreamEndsWithItsCaller(t *testing.T) {
 	})
 }
 
-// inTime fails a test that takes longer for its input than a busy machine explains.
+// inTime fails a test that takes longer for its input than a busy machine can explain.
 func inTime(t *testing.T, bytes int) (ended func()) {
 	t.Helper()
 	start := time.Now()
@@ -353,8 +432,18 @@ func inTime(t *testing.T, bytes int) (ended func()) {
 func FuzzStream(f *testing.F) {
 	f.Add([]byte(chunks("a", "b")))
 	f.Add([]byte(": hi\r\n\r\ndata:\ndata: {\"error\":{\"message\":\"x\"}}\n\n"))
-	f.Add([]byte(`data: {"choices":[{"delta":{"content":[{"type":"text","text":"a"}]}}]}` + "\n" + `data: {"usage":{"prompt_tokens":1}}` + "\ndata: [DONE]"))
-	f.Add([]byte(`data: {"id":"x\"","choices":[{"index":0,"delta":{"content":"\u00e9\\"},"logprobs":{"a":[1,{}]},"finish_reason":null}],"usage":null,"p":"ab"}` + "\n"))
+	f.Add(
+		[]byte(
+			`data: {"choices":[{"delta":{"content":[{"type":"text","text":"a"}]}}]}` + "\n" +
+				`data: {"usage":{"prompt_tokens":1}}` + "\ndata: [DONE]",
+		),
+	)
+	f.Add(
+		[]byte(
+			`data: {"id":"x\"","choices":[{"index":0,"delta":{"content":"\u00e9\\"},"logprobs":{"a":[1,{}]},"finish_reason":null}],` +
+				`"usage":null,"p":"ab"}` + "\n",
+		),
+	)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		defer inTime(t, len(body))()
 		o := once()
@@ -391,16 +480,18 @@ func FuzzReply(f *testing.F) {
 		switch {
 		case err == nil && (strings.TrimSpace(got.Text) == "" || stream && deltas.String() != got.Text):
 			t.Errorf("text %q, deltas %q", got.Text, deltas.String())
-		case err != nil && (!typed || failure.Message == "" || len(failure.Message) > maxMessageBytes || got.Text != "" || deltas.Len() > 0):
+		case err != nil &&
+			(!typed || failure.Message == "" || len(failure.Message) > maxMessageBytes || got.Text != "" || deltas.Len() > 0):
 			t.Errorf("%+v with %v", got, err)
 		}
 	})
 }
 
-// What the quick way says of a chunk is what the whole decoder says.
+// quickDelta and readReply read the same from a chunk.
 func FuzzQuickDelta(f *testing.F) {
 	for _, line := range []string{
-		`{"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":"Hi \"you\"\n"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"abc"}`,
+		`{"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant",` +
+			`"content":"Hi \"you\"\n"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"abc"}`,
 		`{"choices":[{"delta":{"content":"a"},"x":{"delta":{"content":"b"}}}],"y":[{"choices":[]}]}`,
 		`{"choices":[{"delta":{"content":"a","refusal":null},"finish_reason":"stop"}]}`,
 		`{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}`,
@@ -428,12 +519,16 @@ func FuzzQuickDelta(f *testing.F) {
 	})
 }
 
-// The quick way is taken for what the big providers send.
+// quickDelta reads the chunks of the large providers.
 func TestQuickDelta(t *testing.T) {
 	for _, line := range []string{
-		`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt","service_tier":"default","system_fingerprint":"fp","choices":[{"index":0,"delta":{"content":"a"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"R2d"}`,
-		`{"id":"gen-1","provider":"X","model":"x/y","object":"chat.completion.chunk","created":1,"choices":[{"index":0,"delta":{"role":"assistant","content":"a"},"finish_reason":null,"native_finish_reason":null,"logprobs":null}]}`,
-		`{"id":"1","choices":[{"index":0,"text":"a","logprobs":{"tokens":["a"],"token_ids":[1]},"delta":{"token_id":1,"role":"assistant","content":"a","tool_calls":null},"finish_reason":null}],"usage":null}`,
+		`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt","service_tier":"default",` +
+			`"system_fingerprint":"fp","choices":[{"index":0,"delta":{"content":"a"},"logprobs":null,"finish_reason":null}],` +
+			`"usage":null,"obfuscation":"R2d"}`,
+		`{"id":"gen-1","provider":"X","model":"x/y","object":"chat.completion.chunk","created":1,"choices":[{"index":0,` +
+			`"delta":{"role":"assistant","content":"a"},"finish_reason":null,"native_finish_reason":null,"logprobs":null}]}`,
+		`{"id":"1","choices":[{"index":0,"text":"a","logprobs":{"tokens":["a"],"token_ids":[1]},"delta":{"token_id":1,` +
+			`"role":"assistant","content":"a","tool_calls":null},"finish_reason":null}],"usage":null}`,
 	} {
 		if got, ok := quickDelta([]byte(line)); got != "a" || !ok {
 			t.Errorf("got %q, %v for %s", got, ok, line)

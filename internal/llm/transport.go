@@ -20,9 +20,9 @@ import (
 // maxMessageBytes anyway.
 const maxErrorBytes = 64 << 10
 
-// exchange carries, through the context of one call, what go-openai's structs
-// cannot: fields for the request on the way in; status, headers and the body on
-// the way out.
+// exchange is passed through the context of one request. It carries what go-openai's
+// structs cannot: further fields to the request, and status, headers and body back from
+// the response.
 type exchange struct {
 	extra   []byte                  // JSON members, each with a comma behind it, put first in the body
 	cut     context.CancelCauseFunc // ends the request
@@ -31,7 +31,7 @@ type exchange struct {
 	hint    string                  // what HTTP 404 may come from; "" when nothing is known
 
 	sent     bool // the request left, at least in part
-	hopeless bool // no connection came about, and none would at the next attempt
+	hopeless bool // there was no connection, and another attempt would fail too
 	status   int
 	header   http.Header // nil when no response came
 	body     []byte      // empty when the reply is a stream
@@ -77,11 +77,11 @@ func extraFields(host string, call council.Call, format *council.Format) []byte 
 	return b
 }
 
-// transport is the RoundTripper under go-openai. It reads the body to its end
-// within the limit, so that the connection is free again and a broken reply can
-// never look like a whole one, or else makes a stream of it. The library gets an
-// empty object: it would lose an answer beside a figure that is not as it should
-// be, and take one with anything behind it.
+// transport is the RoundTripper under go-openai. It reads a body to its end within the
+// limit, so that the connection can be used again and a broken reply is never taken for
+// a complete one; or it prepares to read a stream. The library gets an empty object: it
+// would lose an answer because of one malformed figure beside it, and accept an answer
+// with anything behind it.
 type transport struct {
 	base     http.RoundTripper
 	maxBytes int64
@@ -144,8 +144,8 @@ func isEventStream(h http.Header) bool {
 	return mediaType == "text/event-stream" && (err == nil || errors.Is(err, mime.ErrInvalidMediaParameter))
 }
 
-// reply reads the body of a response in one piece. That of an error status is none:
-// see refusedBy.
+// reply reads the body of a response in one piece. The body of an error status is not
+// read as a reply: see refusedBy.
 func (x *exchange) reply(ctx context.Context) (received, error) {
 	if x.refused() {
 		return received{}, nil
@@ -156,7 +156,7 @@ func (x *exchange) reply(ctx context.Context) (received, error) {
 // refused reports whether the provider answered with a status that is no success.
 func (x *exchange) refused() bool { return x.header != nil && (x.status < 200 || x.status >= 300) }
 
-// watched cuts the request when its reader waits too long for bytes.
+// watched ends the request when its reader waits too long for bytes.
 type watched struct {
 	io.ReadCloser
 	idle  time.Duration

@@ -9,8 +9,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// figure is a number that must not spoil the text beside it: whatever else stands
-// in its place is doubted.
+// figure is a number in a reply. A malformed one is marked as doubted, so that the text
+// beside it is not lost.
 type figure struct {
 	value          float64
 	given, doubted bool
@@ -23,10 +23,9 @@ func (f *figure) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// readUsage reads what the provider says that a request consumed, and counts the
-// figures that are not believed. The cost is OpenRouter's extension, in US dollars.
-// A completion has at least one token on either side, so that none is a figure that
-// was not given.
+// readUsage reads what a request consumed, and counts the figures that are not believed.
+// The cost is OpenRouter's extension, in US dollars. A completion has at least one token
+// on either side, so a 0 stands for a figure that was not given.
 func readUsage(raw json.RawMessage) (u council.Usage, doubted int) {
 	var reply struct {
 		Input  figure `json:"prompt_tokens"`
@@ -57,8 +56,8 @@ func readUsage(raw json.RawMessage) (u council.Usage, doubted int) {
 	return u, doubted + beyond
 }
 
-// quoteNaN returns data with every NaN and Infinity outside strings as a string:
-// some servers write them in the place of a number, and they are no JSON.
+// quoteNaN returns data with quotes around every NaN and Infinity outside strings: some
+// servers write them in place of a number, which is not JSON.
 func quoteNaN(data []byte) []byte {
 	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
 		return data

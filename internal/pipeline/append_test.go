@@ -17,7 +17,7 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// slowly is a Recorder that takes its time.
+// slowly is a Recorder that takes a given time for each append.
 type slowly struct {
 	pipeline.Recorder
 	takes time.Duration
@@ -50,9 +50,9 @@ func (j *journal) has(message string) bool {
 	return strings.Contains(j.text.String(), message)
 }
 
-// The wait for the records begins when everything else is done: a chairman that
-// takes its time is no reason to call records lost that are on disk. What was not
-// written in time is not yet written, which is something else than a failure.
+// The wait for the records begins when everything else is done: records that are on disk
+// must not be reported as lost because the chairman was slow. Records that were not
+// written in time are reported as not yet written, which is not a failure.
 func TestWaitForTheRecords(t *testing.T) {
 	const (
 		late   = "not written yet"
@@ -79,8 +79,9 @@ func TestWaitForTheRecords(t *testing.T) {
 			silent: []string{failed},
 		},
 		{
-			name: "failed", chairman: time.Minute, takes: time.Second, err: errors.New("the disk is full"), warning: council.WarnNotPersisted,
-			logged: []string{failed}, silent: []string{late, later},
+			name: "failed", chairman: time.Minute, takes: time.Second, err: errors.New("the disk is full"),
+			warning: council.WarnNotPersisted,
+			logged:  []string{failed}, silent: []string{late, later},
 		},
 		{
 			name: "failed in the end", chairman: time.Minute, takes: 71 * time.Second, err: errors.New("the disk is full"), warning: slow,
@@ -131,7 +132,7 @@ func TestWaitForTheRecords(t *testing.T) {
 	}
 }
 
-// hanging is a Recorder whose disk does not answer until it is told to.
+// hanging is a Recorder whose disk does not answer until the test lets it.
 type hanging struct{ answers chan struct{} }
 
 func (h hanging) Append(context.Context, []council.BiasMetricRecord) error {
@@ -139,8 +140,8 @@ func (h hanging) Append(context.Context, []council.BiasMetricRecord) error {
 	return nil
 }
 
-// Records that wait for a disk that hangs keep nothing else of their session in
-// memory: its texts may be a thousand times as large.
+// Records that wait for a disk that hangs hold nothing else of their session in memory:
+// its texts may be a thousand times as large.
 func TestHangingRecordsHoldNoSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := hanging{make(chan struct{})}

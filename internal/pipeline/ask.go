@@ -11,8 +11,8 @@ import (
 	"github.com/councild/councild/internal/stage1"
 )
 
-// maxRetryAfter bounds what a caller is told to wait: providers name dates that
-// are years away.
+// maxRetryAfter is the longest wait that a caller is told: some providers name dates
+// that are years away.
 const maxRetryAfter = time.Hour
 
 // ask runs stage 1 and judges the quorum.
@@ -65,8 +65,8 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	return r.stop(ctx)
 }
 
-// retryAfter returns when as many of the members that failed may answer as are
-// lacking, at most maxRetryAfter; 0 when too few of their providers say.
+// retryAfter returns after what time the lacking number of failed members may answer,
+// at most maxRetryAfter. It is 0 when too few of their providers name a time.
 func (r *run) retryAfter(lacking int) time.Duration {
 	var seconds []float64
 	for _, a := range r.session.Stage1 {

@@ -7,7 +7,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// A panic in the work beside the reviewers ends its session, and not the daemon.
+// A panic in the work beside the reviewers ends its session, but not the daemon.
 func TestFaultF40Beside(t *testing.T) {
 	p := &Pipeline{o: Options{Log: slog.New(slog.DiscardHandler)}}
 	r := p.newRun(council.Plan{Conversation: []council.Message{{Role: council.RoleUser, Content: "Why?"}}}, nil)

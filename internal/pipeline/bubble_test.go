@@ -11,17 +11,17 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// bubble makes a house for a bubble of testing/synctest: its provider is reached
-// over HTTP in memory, and its timers are the daemon's defaults. front, when it is
-// set, stands before the provider.
-func bubble(t *testing.T, models []simllm.Model, front func(http.Handler) http.Handler, mutate ...func(*pipeline.Options)) house {
+// bubble makes a harness for a bubble of testing/synctest: its provider is reached
+// over HTTP in memory, and its timers are the daemon's defaults. If front is set, it
+// returns the handler that answers in place of the provider's.
+func bubble(t *testing.T, models []simllm.Model, front func(http.Handler) http.Handler, mutate ...func(*pipeline.Options)) harness {
 	t.Helper()
 	return bubbleWith(t, models, front, func(*llm.Options) {}, mutate...)
 }
 
 func bubbleWith(
 	t *testing.T, models []simllm.Model, front func(http.Handler) http.Handler, calls func(*llm.Options), mutate ...func(*pipeline.Options),
-) house {
+) harness {
 	t.Helper()
 	sim, err := simllm.New(simllm.Options{Models: models})
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Whatever the time budget, the stages end one after the other and before it does.
+// For every time budget, the stages end one after the other and before the budget.
 func TestStagesEndBeforeTheRun(t *testing.T) {
 	ends := func(ms uint32) bool {
 		timeout := time.Millisecond + time.Duration(ms)*time.Millisecond

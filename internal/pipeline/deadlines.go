@@ -10,9 +10,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// stageEnd returns how long after its beginning a run has a stage behind it. What a
-// stage leaves unused passes on to the next. Stage 3 ends a little before the time
-// budget does, so that the fallback answer is still in time.
+// stageEnd returns the time from the start of a run to the deadline of a stage. Time
+// that a stage does not use is left to the next one. Stage 3 ends a little before the
+// time budget does, so that the fallback answer still comes in time.
 func stageEnd(stage council.Stage, timeout time.Duration) time.Duration {
 	switch stage {
 	case council.Stage1:
@@ -24,8 +24,8 @@ func stageEnd(stage council.Stage, timeout time.Duration) time.Duration {
 	}
 }
 
-// until returns a context that ends with the stage's time. A run with one stage has
-// all of it.
+// until returns a context that ends at the deadline of the stage. A run with one stage
+// has the whole time budget for it.
 func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, context.CancelFunc) {
 	end := stageEnd(stage, r.plan.Timeout)
 	if r.plan.Direct {
@@ -34,17 +34,20 @@ func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, 
 	return context.WithDeadlineCause(ctx, r.start.Add(end), errors.New("the time for "+string(stage)+" ran out"))
 }
 
-// stragglerContext returns a context for the calls of a stage with n seats. It ends
-// with the stage's time, or with ErrCut when the stragglers have had their grace. The
-// grace begins when delivered has been told of as many good outcomes as make a quorum.
-func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) (_ context.Context, delivered func(council.Outcome), cancel func()) {
+// stragglerContext returns a context for the calls of a stage with n seats. It ends at
+// the deadline of the stage, or with ErrCut after the grace for stragglers. The grace
+// begins when delivered has been told of enough good outcomes for a quorum.
+func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) (
+	_ context.Context, delivered func(council.Outcome), cancel func(),
+) {
 	ctx, end := r.until(ctx, stage)
 	if r.p.o.StragglerGrace == nil {
 		return ctx, func(council.Outcome) {}, end
 	}
 	ctx, cut := context.WithCancelCause(ctx)
-	over := fmt.Errorf("%w: a quorum was there, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace))
-	timer := time.AfterFunc(r.plan.Timeout, func() { cut(over) }) // the stage is over by then
+	cause := fmt.Errorf("%w: a quorum had answered, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace))
+	// Until the grace begins, the timer is set to a time at which the stage is over.
+	timer := time.AfterFunc(r.plan.Timeout, func() { cut(cause) })
 	var ok atomic.Int64
 	delivered = func(o council.Outcome) {
 		if o == council.OutcomeOK && ok.Add(1) == int64(Quorum(r.p.o.Quorum, n)) {
@@ -57,8 +60,8 @@ func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) 
 	}
 }
 
-// Quorum returns how many of n seats are enough under the given setting, of which
-// 0 stands for more than half of them.
+// Quorum returns how many of n seats are enough. The setting 0 stands for more than
+// half of them.
 func Quorum(setting, n int) int {
 	if setting > 0 {
 		return min(setting, n)
@@ -66,7 +69,7 @@ func Quorum(setting, n int) int {
 	return n/2 + 1
 }
 
-// stopwatch measures from now on. The returned function writes the milliseconds.
+// stopwatch starts to measure. The returned function writes the milliseconds since then.
 func stopwatch(ms *float64) (stop func()) {
 	start := time.Now()
 	return func() { *ms = milliseconds(time.Since(start)) }

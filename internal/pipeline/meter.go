@@ -9,8 +9,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// meter is the Completer of one run: it starts no call once the budget is spent,
-// adds up what the calls consumed, and bounds what the session holds in memory.
+// meter is the Completer of one run. It starts no call after the budget is spent, adds
+// up what the calls consumed, and limits what the session holds in memory.
 type meter struct {
 	council.Completer
 	plan     council.Plan
@@ -28,8 +28,8 @@ type meter struct {
 
 func newMeter(o Options, plan council.Plan) *meter {
 	return &meter{
-		Completer: o.Completer, plan: plan, maxBytes: o.MaxSessionBytes, settings: o.Settings, held: int64(len(plan.Question())), spent: council.NoUsage(),
-		byModel: map[string]council.Usage{},
+		Completer: o.Completer, plan: plan, maxBytes: o.MaxSessionBytes, settings: o.Settings,
+		held: int64(len(plan.Question())), spent: council.NoUsage(), byModel: map[string]council.Usage{},
 		byStage: map[council.Stage]council.Usage{
 			council.Stage1: council.NoUsage(), council.Stage2: council.NoUsage(), council.Stage3: council.NoUsage(),
 		},
@@ -37,8 +37,8 @@ func newMeter(o Options, plan council.Plan) *meter {
 }
 
 // Complete performs call if the budget and the session's size allow it. A call that
-// was started may overshoot the budget; a reply that the session has no room for is
-// not kept. A call that panics has failed.
+// was started may exceed the budget. A reply for which the session has no room is not
+// kept. A panic in the call becomes its failure.
 func (m *meter) Complete(ctx context.Context, call council.Call) (completion council.Completion, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -67,7 +67,7 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 	return completion, err
 }
 
-// hold reports whether there is room for so many bytes more, and takes it.
+// hold takes room for so many bytes more, and reports whether there was enough.
 func (m *meter) hold(bytes int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -120,16 +120,22 @@ func (m *meter) total() council.TotalUsage {
 	return council.TotalUsage{ByStage: maps.Clone(m.byStage), ByModel: maps.Clone(m.byModel), Total: m.spent, CostUSD: m.spent.CostUSD}
 }
 
-// warnings says which limits could not be watched.
+// warnings says which limits could not be enforced in full.
 func (m *meter) warnings() []council.Warning {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var w []council.Warning
 	if m.plan.MaxCostUSD != nil && m.costUnknown {
-		w = append(w, council.Warning{Code: council.WarnCostUnknown, Message: "a cost limit is set, but not every provider says what its calls cost: unknown costs count as nothing"})
+		w = append(w, council.Warning{
+			Code:    council.WarnCostUnknown,
+			Message: "a cost limit is set, but not every provider says what its calls cost: unknown costs count as nothing",
+		})
 	}
 	if m.plan.MaxTotalTokens != nil && m.tokensUnknown {
-		w = append(w, council.Warning{Code: council.WarnTokensUnknown, Message: "a token limit is set, but not every provider reports its tokens: unknown ones count as nothing"})
+		w = append(w, council.Warning{
+			Code:    council.WarnTokensUnknown,
+			Message: "a token limit is set, but not every provider reports its tokens: unknown ones count as nothing",
+		})
 	}
 	return w
 }

@@ -4,7 +4,8 @@
 // the quorum, and builds the Session and its records. Every front door calls
 // these two.
 //
-// It leaves HTTP to httpapi and the calls themselves to a council.Completer.
+// It leaves HTTP to httpapi, the calls themselves to a council.Completer, and how
+// records are stored to a Recorder.
 package pipeline
 
 import (
@@ -34,7 +35,7 @@ type Recorder interface {
 type Options struct {
 	Completer council.Completer
 	Recorder  Recorder         // nil: no records are kept
-	Observer  council.Observer // of every session; nil: nobody
+	Observer  council.Observer // of every session; nil: none
 	Log       *slog.Logger
 	Version   string               // of councild
 	Settings  council.SettingNames // for messages
@@ -49,7 +50,7 @@ type Options struct {
 	MaxQueryBytes     int64
 	MaxSessionBytes   int64          // what a session may hold: its texts, and prompts on their way; 0: no limit
 	Quorum            int            // 0: more than half of the members
-	StragglerGrace    *time.Duration // how long a stage waits once a quorum is there; nil: for everybody
+	StragglerGrace    *time.Duration // how long a stage waits after a quorum is reached; nil: until its deadline
 
 	Timeout        time.Duration // the most a run may take
 	MaxCostUSD     *float64      // nil: no limit
@@ -89,7 +90,10 @@ func (o Options) validate() error {
 	}
 	for _, m := range o.named() {
 		if council.ModelOf(m) != m {
-			errs = append(errs, fmt.Errorf("model %q: \"#\" and a number at the end name a second seat of a model; list the model twice instead", m))
+			errs = append(
+				errs,
+				fmt.Errorf("model %q: \"#\" and a number at the end name a second seat of a model; list the model twice instead", m),
+			)
 		}
 	}
 	if o.Consent == 4 && o.HashSecret == "" {

@@ -12,11 +12,11 @@ import (
 	"github.com/councild/councild/internal/ranking"
 )
 
-// TestPositionEffectOnTheVote simulates reviewers who add .4 points, half a
-// standard deviation of their noise, to what they are shown first. It prints, for
-// each order, how often the winner stands at each place of the canonical slate,
-// and in which share of the sessions somebody else wins than without the effect.
-// Balanced orders must leave no place an advantage.
+// TestPositionEffectOnTheVote simulates reviewers that add 0.4 points, half a standard
+// deviation of their noise, to the answer that they are shown first. It prints, for each
+// order, how often the winner stands at each place of the canonical slate, and in which
+// share of the sessions the effect changes the winner. With balanced orders no place may
+// have an advantage.
 func TestPositionEffectOnTheVote(t *testing.T) {
 	const sessions, effect = 20_000, 0.4
 	for _, n := range []int{4, 5} {

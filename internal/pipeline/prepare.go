@@ -21,16 +21,14 @@ var language = regexp.MustCompile(`^[a-z]{2}$`)
 func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	v := &validation{settings: p.o.Settings}
 	plan := council.Plan{
-		SessionID:      p.o.NewID(),
-		Conversation:   p.conversation(v, r),
-		Members:        p.members(v, r.Models, r.Direct),
-		Order:          cmp.Or(r.Order, p.o.Order),
-		Timeout:        p.o.Timeout,
-		MaxCostUSD:     p.o.MaxCostUSD,
-		MaxTotalTokens: p.o.MaxTotalTokens,
-		OnPartial:      cmp.Or(r.OnPartial, council.PartialAccept),
-		Category:       r.Category,
-		Language:       r.Language,
+		SessionID:    p.o.NewID(),
+		Conversation: p.conversation(v, r),
+		Members:      p.members(v, r.Models, r.Direct),
+		Order:        cmp.Or(r.Order, p.o.Order),
+		Timeout:      p.o.Timeout,
+		OnPartial:    cmp.Or(r.OnPartial, council.PartialAccept),
+		Category:     r.Category,
+		Language:     r.Language,
 	}
 	plan.Reviewers = plan.Members
 	if len(p.o.Reviewers) > 0 {
@@ -55,25 +53,15 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	default:
 		v.add("on_partial", fmt.Sprintf("%q is not a choice", r.OnPartial), "use accept or refuse")
 	}
-	if r.TimeoutSeconds != nil {
-		if *r.TimeoutSeconds <= 0 {
-			v.add("timeout_seconds", "the time budget is not positive", "give a number of seconds above 0, or leave the field out")
-		} else if *r.TimeoutSeconds < plan.Timeout.Seconds() {
-			plan.Timeout = time.Duration(*r.TimeoutSeconds * float64(time.Second))
-		}
+	switch asked := r.TimeoutSeconds; {
+	case asked == nil:
+	case *asked <= 0:
+		v.add("timeout_seconds", "the time budget is not positive", "give a number of seconds above 0, or leave the field out")
+	case *asked < plan.Timeout.Seconds():
+		plan.Timeout = time.Duration(*asked * float64(time.Second))
 	}
-	if r.MaxCostUSD != nil {
-		if *r.MaxCostUSD <= 0 {
-			v.add("max_cost_usd", "the limit is not positive", "give a number above 0, or leave the field out")
-		}
-		plan.MaxCostUSD = lower(plan.MaxCostUSD, r.MaxCostUSD)
-	}
-	if r.MaxTotalTokens != nil {
-		if *r.MaxTotalTokens <= 0 {
-			v.add("max_total_tokens", "the limit is not positive", "give a whole number above 0, or leave the field out")
-		}
-		plan.MaxTotalTokens = lower(plan.MaxTotalTokens, r.MaxTotalTokens)
-	}
+	plan.MaxCostUSD = lower(v, "max_cost_usd", "a number", p.o.MaxCostUSD, r.MaxCostUSD)
+	plan.MaxTotalTokens = lower(v, "max_total_tokens", "a whole number", p.o.MaxTotalTokens, r.MaxTotalTokens)
 	if r.Category != "" && !slices.Contains(council.Categories(), r.Category) {
 		v.add("category", fmt.Sprintf("%q is not a category", r.Category), "use "+strings.Join(council.Categories(), ", "))
 	}
@@ -96,7 +84,7 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	return plan, nil
 }
 
-// conversation returns the messages that the members are asked.
+// conversation returns the messages that the members get.
 func (p *Pipeline) conversation(v *validation, r council.Request) []council.Message {
 	var messages []council.Message
 	switch {
@@ -116,7 +104,10 @@ func (p *Pipeline) conversation(v *validation, r council.Request) []council.Mess
 			}
 		}
 		if last := len(messages) - 1; messages[last].Role != council.RoleUser {
-			v.add(fmt.Sprintf("messages[%d].role", last), "the last message is not the user's", "end the conversation with the user's question")
+			v.add(
+				fmt.Sprintf("messages[%d].role", last), "the last message is not the user's",
+				"end the conversation with the user's question",
+			)
 		}
 	case strings.TrimSpace(r.Query) == "":
 		v.add("query", "there is no question", "give a query, or messages")
@@ -128,7 +119,10 @@ func (p *Pipeline) conversation(v *validation, r council.Request) []council.Mess
 		size += int64(len(m.Content))
 	}
 	if size > p.o.MaxQueryBytes {
-		v.add("query", fmt.Sprintf("the question has %d bytes, %d are allowed", size, p.o.MaxQueryBytes), "shorten it, or raise "+v.settings.Of(council.SettingMaxQueryBytes))
+		v.add(
+			"query", fmt.Sprintf("the question has %d bytes, %d are allowed", size, p.o.MaxQueryBytes),
+			"shorten it, or raise "+v.settings.Of(council.SettingMaxQueryBytes),
+		)
 	}
 	return messages
 }
@@ -139,10 +133,16 @@ func (p *Pipeline) members(v *validation, models []string, direct bool) []counci
 		return seats(p.o.Models)
 	}
 	if len(models) < 2 && !direct {
-		v.add("models", fmt.Sprintf("%d given, a council needs at least 2", len(models)), "name two or more models, or leave the field out for the configured council")
+		v.add(
+			"models", fmt.Sprintf("%d given, a council needs at least 2", len(models)),
+			"name two or more models, or leave the field out for the configured council",
+		)
 	}
 	if len(models) > p.o.MaxModels {
-		v.add("models", fmt.Sprintf("%d given, at most %d are allowed", len(models), p.o.MaxModels), "name fewer, or raise "+v.settings.Of(council.SettingMaxModels))
+		v.add(
+			"models", fmt.Sprintf("%d given, at most %d are allowed", len(models), p.o.MaxModels),
+			"name fewer, or raise "+v.settings.Of(council.SettingMaxModels),
+		)
 		return nil
 	}
 	for i, m := range models {
@@ -167,24 +167,22 @@ func seats(models []string) []council.Member {
 	return members
 }
 
-// chairmen returns those who may write, each model once: one that failed is not
-// asked again as its own fallback.
+// chairmen returns the members that may write, each model once: a model that failed is
+// not asked again as its own fallback.
 func chairmen(models []string) []council.Member {
-	var once []string
-	for _, m := range models {
-		if !slices.Contains(once, m) {
-			once = append(once, m)
-		}
-	}
-	return seats(once)
+	return slices.DeleteFunc(seats(models), func(m council.Member) bool { return m.ID != m.Model })
 }
 
-// lower returns the lower of two limits; a nil limit is none.
-func lower[T cmp.Ordered](a, b *T) *T {
-	if a != nil && (b == nil || *a < *b) {
-		return a
+// lower returns the lower of the configured limit and the one of the request's field;
+// a nil limit is none. The field takes a positive number of the kind given.
+func lower[T int64 | float64](v *validation, field, kind string, configured, asked *T) *T {
+	if asked != nil && *asked <= 0 {
+		v.add(field, "the limit is not positive", "give "+kind+" above 0, or leave the field out")
 	}
-	return b
+	if asked == nil || configured != nil && *configured < *asked {
+		return configured
+	}
+	return asked
 }
 
 // validation collects the problems of a request.

@@ -35,14 +35,19 @@ func TestPrepareDefaults(t *testing.T) {
 func TestPrepareOverrides(t *testing.T) {
 	h := build(t, members(4), func(o *pipeline.Options) { o.MaxCostUSD, o.MaxTotalTokens = new(1.0), new(int64(100)) })
 	got := h.plan(t, council.Request{
-		Messages: []council.Message{{Role: "system", Content: "s"}, {Role: "user", Content: "u"}}, Models: []string{"dune", "amber", "dune"},
+		Messages: []council.Message{
+			{Role: "system", Content: "s"}, {Role: "user", Content: "u"},
+		}, Models: []string{"dune", "amber", "dune"},
 		Chairman: "cedar", Seed: new(int64(council.MaxSeed)), Order: council.OrderShared, TimeoutSeconds: new(1.5), MaxCostUSD: new(0.5),
 		MaxTotalTokens: new(int64(1000)), OnPartial: council.PartialRefuse, Category: "math", Language: "de",
 	})
 	seats := []council.Member{{ID: "dune", Model: "dune"}, {ID: "amber", Model: "amber"}, {ID: "dune#2", Model: "dune"}}
 	want := council.Plan{
-		SessionID: got.SessionID, Conversation: []council.Message{{Role: "system", Content: "s"}, {Role: "user", Content: "u"}}, Members: seats, Reviewers: seats,
-		Chairmen: []council.Member{{ID: "cedar", Model: "cedar"}}, Seed: council.MaxSeed, Order: council.OrderShared, Timeout: 1500 * time.Millisecond,
+		SessionID: got.SessionID, Conversation: []council.Message{
+			{Role: "system", Content: "s"}, {Role: "user", Content: "u"},
+		}, Members: seats, Reviewers: seats,
+		Chairmen: []council.Member{{ID: "cedar", Model: "cedar"}}, Seed: council.MaxSeed, Order: council.OrderShared,
+		Timeout:    1500 * time.Millisecond,
 		MaxCostUSD: new(0.5), MaxTotalTokens: new(int64(100)), OnPartial: council.PartialRefuse, Category: "math", Language: "de",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -8,18 +8,18 @@ import (
 )
 
 // Probe measures how far the reviewers agree with themselves (ADR-015, phase 2).
-// It asks the members once, freezes their answers, and has the reviewers read
-// them repeats times over: the orders are drawn as for a session, and reversed
-// from one round to the next. Nothing is counted or synthesised. That takes
-// len(plan.Members) + repeats * len(plan.Reviewers) calls, repairs not counted.
+// It asks the members once, freezes their answers, and has the reviewers read them in
+// as many rounds as repeats says. The orders are drawn as for a session, and reversed
+// from one round to the next. Nothing is counted or synthesised. The number of calls is
+// len(plan.Members) + repeats * len(plan.Reviewers), without repairs.
 //
 // Each round is a session of its own, named after the plan's with "-1", "-2", ...
 // behind it, with the whole time and money budget of one. Its records carry the
 // plan's session id as block_id and go to out, never to the pipeline's Recorder.
 //
 // It returns the session of the answers and one for each round. An error is a
-// *council.Error as from Run, CodeNoQuorum with fewer than two answers too, or
-// out's.
+// *council.Error as from Run, which is CodeNoQuorum for fewer than two answers too, or
+// the error of out.
 func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, out Recorder) ([]*council.Session, error) {
 	asked := p.newRun(plan, nil)
 	failure := asked.ask(ctx)

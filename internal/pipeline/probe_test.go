@@ -31,7 +31,8 @@ func TestProbe(t *testing.T) {
 		seen[n] = map[[2]string]council.BiasMetricRecord{}
 		for _, r := range records {
 			seen[n][[2]string{r.ReviewerID, r.ModelID}] = r
-			if want := fmt.Sprintf("%s-%d", plan.SessionID, n+1); r.SessionID != want || r.BlockID == nil || *r.BlockID != plan.SessionID || sessions[n+1].ID != want {
+			if want := fmt.Sprintf("%s-%d", plan.SessionID, n+1); r.SessionID != want || r.BlockID == nil ||
+				*r.BlockID != plan.SessionID || sessions[n+1].ID != want {
 				t.Fatalf("round %d: %+v", n+1, r)
 			}
 		}
@@ -52,7 +53,8 @@ func TestProbe(t *testing.T) {
 	for _, s := range sessions[1:] { // label order is presentation order
 		for _, v := range s.Stage2 {
 			for place, shown := range v.Slate {
-				if v.Slate[place].Label != council.Label("Response "+string(rune('A'+place))) || v.LabelToModel[shown.Label].Model != shown.Member {
+				if v.Slate[place].Label != council.Label("Response "+string(rune('A'+place))) ||
+					v.LabelToModel[shown.Label].Model != shown.Member {
 					t.Errorf("%s: %v", s.ID, v.Slate)
 				}
 			}
@@ -86,7 +88,8 @@ func TestProbeThatFails(t *testing.T) {
 func TestProbeThatCannotWrite(t *testing.T) {
 	h := build(t, members(3))
 	full := &notebook{err: errors.New("full")}
-	if sessions, err := h.Probe(t.Context(), h.plan(t, council.Request{}), 2, full); !errors.Is(err, full.err) || len(sessions) != 2 || sessions[1].Persisted {
+	if sessions, err := h.Probe(t.Context(), h.plan(t, council.Request{}), 2, full); !errors.Is(err, full.err) || len(sessions) != 2 ||
+		sessions[1].Persisted {
 		t.Errorf("%d sessions, %v", len(sessions), err)
 	}
 }
@@ -109,7 +112,8 @@ func TestProbeWithAFailingReviewer(t *testing.T) {
 	if diff := cmp.Diff(map[council.BallotStatus]int{council.BallotOK: 8, council.BallotInvalid: 4}, status); diff != "" {
 		t.Error(diff)
 	}
-	if sessions[0].Status != council.StatusComplete || sessions[1].Status != council.StatusDegraded || sessions[1].Degradation[0].Model != models[1].Name {
+	if sessions[0].Status != council.StatusComplete || sessions[1].Status != council.StatusDegraded ||
+		sessions[1].Degradation[0].Model != models[1].Name {
 		t.Errorf("%s, %s: %v", sessions[0].Status, sessions[1].Status, sessions[1].Degradation)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// taking stands before a provider and holds each request back for as long as delay
-// says, or until its client goes away.
+// taking is a handler before a provider that delays each request for as long as delay
+// says, or until the client closes the connection.
 func taking(delay func(model string, task simllm.TaskKind) time.Duration) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -70,13 +70,13 @@ func timeless(t *testing.T, s *council.Session) string {
 	return string(text)
 }
 
-// A session is the same at the speed of real models as at once, apart from its
-// times: with answers of 20 to 300 s, a chairman of 12 to 120 s or one that streams
-// for ten minutes, no timer acts but those that are configured.
+// Apart from its times, a session is the same at the speed of real models as without
+// delays: with answers of 20 to 300 s, a chairman of 12 to 120 s or one that streams for
+// ten minutes, only the configured timers act.
 func TestFaultF38(t *testing.T) {
 	generous := func(o *pipeline.Options) { o.Timeout = time.Hour }
 	patient := func(o *llm.Options) { o.AttemptTimeout = 20 * time.Minute }
-	run := func(t *testing.T, h house, stream bool) (s *council.Session, took time.Duration) {
+	run := func(t *testing.T, h harness, stream bool) (s *council.Session, took time.Duration) {
 		t.Helper()
 		plan := h.plan(t, council.Request{Seed: new(int64(11))})
 		plan.Deltas = stream
@@ -144,9 +144,9 @@ func TestFaultF38(t *testing.T) {
 		"as at once: persisted, no false warning, no timer but the configured ones")
 }
 
-// Every timer of a run acts at its time: a second before, all is well; a second
-// after, what it cut off is named. At the very second it may go either way, but the
-// session is one or the other.
+// Every timer of a run acts at its time. A second before, nothing is cut off; a second
+// after, the session names what was cut off. At the very second both are possible, but
+// nothing in between.
 func TestTimersAtTheirSecond(t *testing.T) {
 	type outcome struct {
 		name  string
@@ -164,7 +164,8 @@ func TestTimersAtTheirSecond(t *testing.T) {
 	}
 	busy := func(d time.Duration) simllm.Fault { // once
 		return simllm.Fault{
-			Kind: simllm.FaultStatus, Status: 429, Times: 1, RetryAfter: strconv.Itoa(int(d.Seconds())), Tasks: []simllm.TaskKind{simllm.Question},
+			Kind: simllm.FaultStatus, Status: 429, Times: 1, RetryAfter: strconv.Itoa(int(d.Seconds())),
+			Tasks: []simllm.TaskKind{simllm.Question},
 		}
 	}
 	long := func(o *llm.Options) { o.AttemptTimeout = time.Hour }
@@ -201,15 +202,18 @@ func TestTimersAtTheirSecond(t *testing.T) {
 			},
 		},
 		{
-			name: "the grace of stragglers in stage 1", at: 30 * time.Second, grace: new(30 * time.Second), after: []string{"stage1 dune cut"},
+			name: "the grace of stragglers in stage 1", at: 30 * time.Second, grace: new(30 * time.Second),
+			after: []string{"stage1 dune cut"},
 			front: func(d time.Duration) func(http.Handler) http.Handler { return only(simllm.Question, "dune", d) },
 		},
 		{
-			name: "the grace of stragglers in stage 2", at: 30 * time.Second, grace: new(30 * time.Second), after: []string{"stage2 dune cut"},
+			name: "the grace of stragglers in stage 2", at: 30 * time.Second, grace: new(30 * time.Second),
+			after: []string{"stage2 dune cut"},
 			front: func(d time.Duration) func(http.Handler) http.Handler { return only(simllm.Review, "dune", d) },
 		},
 		{
-			name: "Retry-After, and the end of stage 1", at: 4 * time.Minute, calls: long, after: []string{"stage1 dune rate_limited"}, fast: true,
+			name: "Retry-After, and the end of stage 1", at: 4 * time.Minute, calls: long, after: []string{"stage1 dune rate_limited"},
+			fast:  true,
 			fault: busy,
 		},
 		{
@@ -263,8 +267,8 @@ func TestTimersAtTheirSecond(t *testing.T) {
 	}
 }
 
-// A stream that falls silent is cut off by the idle timeout, one that says a word
-// now and then is not, however long it takes.
+// A stream without data is ended by the idle timeout. A stream with some data now and then
+// is not, however long it takes.
 func TestSilenceInAStream(t *testing.T) {
 	for _, pause := range []time.Duration{59 * time.Second, 61 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {

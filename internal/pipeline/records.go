@@ -12,11 +12,11 @@ import (
 	"github.com/councild/councild/internal/ranking"
 )
 
-// persist appends the session's records beside what follows. The returned function
-// is called when everything else is done: it waits for the records at most
-// appendTimeout more, and notes the outcome in the session. Records that take
-// longer are not given up: the log says in the end what became of them. What waits
-// that long holds the records and nothing else of the session.
+// persist starts to append the session's records. The returned function is called when
+// everything else is done: it waits for the records, at most appendTimeout, and notes the
+// outcome in the session. Records that take longer are still written, and the log says
+// how that ended. A goroutine that waits so long holds the records, and nothing else of
+// the session.
 func (r *run) persist(ctx context.Context) (wait func()) {
 	if r.p.o.Recorder == nil || r.p.o.Consent == 0 || len(r.session.Stage2) == 0 {
 		return func() {}
@@ -25,7 +25,7 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 	count := len(records)
 	ctx = context.WithoutCancel(ctx)
 	done := make(chan error, 1)
-	go func() { // the Recorder ends it, by closing at the latest
+	go func() { // ends when Append returns, at the latest when the Recorder is closed
 		var err error
 		if failure := protect(log, func() { err = recorder.Append(ctx, records) }); failure != nil {
 			err = failure
@@ -49,7 +49,10 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 			r.session.Persisted = true
 		case <-timer.C:
 			log.WarnContext(ctx, "the session's records are not written yet", "records", count)
-			r.warn(council.WarnNotYetWritten, "the session's records are not written yet: the record store still tries, and the log says how it ends")
+			r.warn(
+				council.WarnNotYetWritten,
+				"the session's records are not written yet: the record store still tries, and the log says how it ends",
+			)
 			go func() {
 				if err := <-done; err != nil {
 					failed(err)
@@ -61,7 +64,7 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 	}
 }
 
-// records returns one record for every reviewer asked and candidate on its slate.
+// records returns one record for each candidate on the slate of each reviewer.
 func (r *run) records() []council.BiasMetricRecord {
 	metadata := council.QueryMetadata{
 		Category: optional(r.plan.Category), Language: optional(r.plan.Language), TokenCountBucket: r.tokenBucket(),
@@ -82,8 +85,10 @@ func (r *run) records() []council.BiasMetricRecord {
 				CouncilConfig: r.p.o.ConfigVersion, QueryHash: queryHash,
 				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order,
 				RankValue: find(ranks, shown.Member), Status: status,
-				Provider: council.ProviderPair{Reviewer: council.Maker(v.Model, r.p.o.Providers), Candidate: council.Maker(shown.Member, r.p.o.Providers)},
-				BlockID:  r.block,
+				Provider: council.ProviderPair{
+					Reviewer: council.Maker(v.Model, r.p.o.Providers), Candidate: council.Maker(shown.Member, r.p.o.Providers),
+				},
+				BlockID: r.block,
 			})
 		}
 	}
@@ -110,8 +115,8 @@ func ballotStatus(v council.Review) council.BallotStatus {
 	}
 }
 
-// tokenBucket sizes the question by the prompt tokens that a provider counted:
-// the first member's, in configured order, that tells them.
+// tokenBucket returns the size of the question in prompt tokens, as counted by the
+// provider of the first member, in configured order, that reports them.
 func (r *run) tokenBucket() *string {
 	for _, a := range r.session.Stage1 {
 		if a.Status == council.OutcomeOK && a.Usage.InputTokens != nil {
@@ -121,8 +126,9 @@ func (r *run) tokenBucket() *string {
 	return nil
 }
 
-// queryHash lets sessions with the same question be recognised, at ADR-018's
-// consent level 4 only: 16 hex digits of an HMAC-SHA-256 over the whole question.
+// queryHash returns 16 hex digits of an HMAC-SHA-256 over the whole question, by which
+// sessions with the same question are recognised. It is nil below ADR-018's consent
+// level 4.
 func (r *run) queryHash() *string {
 	if r.p.o.Consent < 4 {
 		return nil

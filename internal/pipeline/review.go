@@ -15,8 +15,8 @@ import (
 	"github.com/councild/councild/internal/stage2"
 )
 
-// review runs stage 2: orders, ballots, standings, audit. With a single answer
-// there is nothing to compare. It returns the canonical slate.
+// review runs stage 2: orders, ballots, standings, audit. A single answer is not
+// reviewed. It returns the canonical slate.
 func (r *run) review(ctx context.Context) council.Slate {
 	meta := &r.session.Metadata
 	defer stopwatch(&meta.Timing.Stage2MS)()
@@ -34,9 +34,8 @@ func (r *run) review(ctx context.Context) council.Slate {
 	return slates.Canonical
 }
 
-// demographics looks for demographic disagreement beside the reviewers, who take
-// longer, and stops when stage 2 has to end. The returned function waits for what was
-// found.
+// demographics looks for demographic disagreement while the reviewers work, and stops
+// at the deadline of stage 2. The returned function waits for the result.
 func (r *run) demographics(ctx context.Context) (wait func() *council.DemographicDisagreement) {
 	if r.p.o.Lexicon == nil {
 		return func() *council.DemographicDisagreement { return nil }
@@ -55,8 +54,8 @@ func (r *run) demographics(ctx context.Context) (wait func() *council.Demographi
 	}
 }
 
-// beside does work in a goroutine of its own; the returned function waits for its
-// end. A panic in the work ends the session.
+// beside does work in a goroutine of its own. The returned function waits for its end.
+// A panic in the work ends the session.
 func (r *run) beside(work func()) (ended func()) {
 	done := make(chan *council.Error, 1)
 	go func() { done <- protect(r.log, work) }()
@@ -76,7 +75,8 @@ func (r *run) draw() anonymize.Slates {
 	})
 }
 
-// read has the reviewers read their slates, and says what is missing.
+// read has the reviewers read their slates. It turns the ballots that count into votes,
+// and says what is missing.
 func (r *run) read(ctx context.Context, slates []council.Slate) {
 	for i, reviewer := range r.plan.Reviewers {
 		r.session.Metadata.ReviewerPositionMapping[reviewer.ID] = slates[i].Positions()
@@ -98,7 +98,8 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 		case v.Error != nil:
 			r.degrade(council.Stage2, v.Model, v.Error)
 		case v.Status == council.OutcomeAbstained:
-			r.degrade(council.Stage2, v.Model, &council.Failure{Code: council.FailAbstained, Message: cmp.Or(v.ParsedRanking.Reason, "the reviewer gave no reason")})
+			reason := cmp.Or(v.ParsedRanking.Reason, "the reviewer gave no reason")
+			r.degrade(council.Stage2, v.Model, &council.Failure{Code: council.FailAbstained, Message: reason})
 		default:
 			r.votes[v.Model] = vote(v)
 			if v.ParsedRanking.Partial(len(v.Slate)) {
@@ -112,7 +113,7 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	r.warnOfFastestOnly(council.Stage2)
 }
 
-// vote returns a ballot that counts in terms of members.
+// vote returns the ballot of a review as a vote on members.
 func vote(v council.Review) ranking.Vote {
 	vote := ranking.Vote{Reviewer: v.Model}
 	for _, shown := range v.Slate {
@@ -131,7 +132,9 @@ func vote(v council.Review) ranking.Vote {
 // tally counts the ballots and audits them.
 func (r *run) tally() {
 	meta := &r.session.Metadata
-	o := ranking.Options{Candidates: r.authors, Votes: slices.Collect(maps.Values(r.votes)), Asked: r.asked(), Policy: r.p.o.PartialBallots}
+	o := ranking.Options{
+		Candidates: r.authors, Votes: slices.Collect(maps.Values(r.votes)), Asked: r.asked(), Policy: r.p.o.PartialBallots,
+	}
 	result := ranking.Tally(o)
 	meta.AggregateRankings = result.Standings
 	meta.Agreement = ranking.Agree(o, r.plan.Seed)
@@ -165,7 +168,7 @@ func (r *run) asked() map[string]int {
 	return asked
 }
 
-// auditInput hands the session's scores to the audit.
+// auditInput returns the session's scores as the audit wants them.
 func (r *run) auditInput() bias.AuditInput {
 	in := bias.AuditInput{Order: r.plan.Order, Thresholds: *r.p.o.Audit, Words: map[string]int{}}
 	for member, text := range r.answers {

@@ -15,8 +15,8 @@ import (
 	"github.com/councild/councild/internal/stage3"
 )
 
-// appendTimeout bounds how long a session waits for its records to be written
-// once everything else is done.
+// appendTimeout is the longest time that a session waits for its records to be
+// written after everything else is done.
 const appendTimeout = 10 * time.Second
 
 // run is the state of one session while it runs.
@@ -38,10 +38,10 @@ type run struct {
 }
 
 // Run carries out a plan and reports each step to the observer, which may be nil.
-// It returns the session, also beside an error: what was paid for stays readable.
-// The error is a *council.Error: CodeNoQuorum, CodeDeadline, CodePartialRefused, or
-// CodeCancelled when ctx ended first, by which all calls in flight are cancelled, or
-// CodeInternal when something panicked.
+// It returns the session together with an error too: what was paid for can be read.
+// The error is a *council.Error: CodeNoQuorum, CodeDeadline or CodePartialRefused;
+// CodeCancelled when ctx ended first, which cancels all calls in flight; or
+// CodeInternal after a panic.
 func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.Observer) (*council.Session, error) {
 	r := p.newRun(plan, observer)
 	r.log.InfoContext(ctx, "session started", "members", len(plan.Members), "reviewers", len(plan.Reviewers), "order", plan.Order)
@@ -60,7 +60,7 @@ func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.
 		r.observe(council.EventFailed, failure)
 		return r.session, failure
 	}
-	r.observe(council.EventDone, r.session) // an observer that panics now spoils nothing: it is logged
+	r.observe(council.EventDone, r.session) // a panic of an observer is logged and changes nothing any more
 	return r.session, nil
 }
 
@@ -82,7 +82,9 @@ func protect(log *slog.Logger, work func()) (failure *council.Error) {
 	defer func() {
 		if v := recover(); v != nil {
 			log.Error("panic in a session", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-			failure = &council.Error{Code: council.CodeInternal, Detail: "internal error; the log says more", Cause: fmt.Errorf("panic: %v", v)}
+			failure = &council.Error{
+				Code: council.CodeInternal, Detail: "internal error; the log says more", Cause: fmt.Errorf("panic: %v", v),
+			}
 		}
 	}()
 	work()
@@ -102,19 +104,19 @@ func (r *run) stages(ctx context.Context) *council.Error {
 		return nil
 	}
 	slate := r.review(ctx)
-	if ctx.Err() != nil { // half of the reviews may be missing: no records
+	if ctx.Err() != nil { // reviews may be missing, so no records are kept
 		return r.stop(ctx)
 	}
-	wait := r.persist(ctx)
-	defer wait() // whatever comes now: the reviews were paid for
+	waitForRecords := r.persist(ctx)
+	defer waitForRecords() // also when the session fails now: the reviews were paid for
 	if failure := r.stop(ctx); failure != nil {
 		return failure
 	}
 	return r.synthesise(ctx, slate)
 }
 
-// stop returns why the run must not go on, or nil: an observer panicked, the caller
-// is gone, or the result is degraded and the request refuses that.
+// stop returns why the run must not go on, or nil. The reasons are a panic, a caller
+// that has left, and a degraded result that the request refuses.
 func (r *run) stop(ctx context.Context) *council.Error {
 	r.mu.Lock()
 	broken := r.broken
@@ -126,9 +128,13 @@ func (r *run) stop(ctx context.Context) *council.Error {
 		return &council.Error{Code: council.CodeCancelled, Detail: "the session was cancelled", Cause: context.Cause(ctx)}
 	}
 	if r.plan.OnPartial == council.PartialRefuse && len(r.session.Degradation) > 0 {
-		e := &council.Error{Code: council.CodePartialRefused, Detail: "part of the council is missing, and the request refuses a degraded result"}
+		e := &council.Error{
+			Code: council.CodePartialRefused, Detail: "part of the council is missing, and the request refuses a degraded result",
+		}
 		for _, d := range r.session.Degradation {
-			e.Fields = append(e.Fields, council.FieldError{Field: string(d.Stage) + " " + d.Model, Message: string(d.Code), Fix: advice(d.Code, r.p.o.Settings)})
+			e.Fields = append(e.Fields, council.FieldError{
+				Field: string(d.Stage) + " " + d.Model, Message: string(d.Code), Fix: advice(d.Code, r.p.o.Settings),
+			})
 		}
 		return e
 	}
@@ -155,8 +161,8 @@ func (r *run) finish(failure *council.Error) {
 	t.OverheadMS = max(0, t.TotalMS-slowest(s))
 }
 
-// slowest returns the time that the models took on the critical path: the
-// slowest call of each stage, in milliseconds.
+// slowest returns the sum of the slowest call of each stage, in milliseconds: the time
+// that the session had to wait for models.
 func slowest(s *council.Session) float64 {
 	var one, two, three float64
 	for _, a := range s.Stage1 {
@@ -171,8 +177,8 @@ func slowest(s *council.Session) float64 {
 	return one + two + three
 }
 
-// observe tells the observers of an event. One that panics ends the session, but the
-// other one hears of the event too.
+// observe tells the observers of an event. A panic of one ends the session, but the
+// other one is told of the event too.
 func (r *run) observe(t council.EventType, data any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +192,9 @@ func (r *run) observe(t council.EventType, data any) {
 }
 
 func (r *run) degrade(stage council.Stage, member string, f *council.Failure) {
-	r.session.Degradation = append(r.session.Degradation, council.Degradation{Stage: stage, Model: member, Code: f.Code, Message: f.Message})
+	r.session.Degradation = append(
+		r.session.Degradation, council.Degradation{Stage: stage, Model: member, Code: f.Code, Message: f.Message},
+	)
 }
 
 func (r *run) warn(code council.WarningCode, message string) {
@@ -203,7 +211,9 @@ func (r *run) warnOfFastestOnly(stage council.Stage) {
 	}
 	if len(slow) > 0 {
 		r.warn(council.WarnFastestOnly,
-			fmt.Sprintf("%s was decided by the models that are fastest: too slow, or not waited for, were %s", stage, strings.Join(slow, ", ")))
+			fmt.Sprintf(
+				"%s was decided by the fastest models: these had not answered when it ended: %s", stage, strings.Join(slow, ", "),
+			))
 	}
 }
 
@@ -215,9 +225,9 @@ func ids(members []council.Member) []string {
 	return out
 }
 
-// seatError says why a seat failed, in the provider's own words where it gave some:
-// they are of at most 1 KiB, hold no key, and are not logged. A model's words are an
-// answer, and stay in the session.
+// seatError says why a seat failed, in the provider's own words if there are any:
+// they have at most 1 KiB, hold no key, and are not logged. The words of a model that
+// refuses are an answer, which stays in the session.
 func seatError(member string, f *council.Failure, names council.SettingNames) council.FieldError {
 	message := f.Error()
 	if f.Code == council.FailRefused {
@@ -228,25 +238,17 @@ func seatError(member string, f *council.Failure, names council.SettingNames) co
 
 // advice says what to do about a failure.
 func advice(code council.FailureCode, names council.SettingNames) string {
-	switch code {
-	case council.FailTimeout:
-		return "allow more time (timeout_seconds, " + names.Of(council.SettingAttemptTimeout) + "), or use a faster model"
-	case council.FailRateLimited:
-		return "wait, or ask the provider for a higher limit"
-	case council.FailUnauthorized:
-		return "check the provider's API key"
-	case council.FailUnknownModel, council.FailUnknownProvider:
-		return "check the model's name and " + names.Of(council.SettingProviders)
-	case council.FailConnection:
-		return "check the provider's address and its certificate, and that it is running"
-	case council.FailTooLarge:
-		return fmt.Sprintf("raise %s, the limit of a reply, or %s, that of a session",
-			names.Of(council.SettingMaxUpstreamBytes), names.Of(council.SettingMaxSessionBytes))
-	case council.FailLength:
-		return "raise " + names.Of(council.SettingMaxOutputTokens)
-	case council.FailBudget:
-		return "raise the budget"
-	default:
-		return "try again; if it persists, replace the model"
-	}
+	return cmp.Or(map[council.FailureCode]string{
+		council.FailTimeout: fmt.Sprintf("allow more time (timeout_seconds, %s), or use a faster model",
+			names.Of(council.SettingAttemptTimeout)),
+		council.FailRateLimited:     "wait, or ask the provider for a higher limit",
+		council.FailUnauthorized:    "check the provider's API key",
+		council.FailUnknownModel:    "check the model's name and " + names.Of(council.SettingProviders),
+		council.FailUnknownProvider: "check the model's name and " + names.Of(council.SettingProviders),
+		council.FailConnection:      "check the provider's address and its certificate, and that it is running",
+		council.FailTooLarge: fmt.Sprintf("raise %s, the limit of a reply, or %s, that of a session",
+			names.Of(council.SettingMaxUpstreamBytes), names.Of(council.SettingMaxSessionBytes)),
+		council.FailLength: "raise " + names.Of(council.SettingMaxOutputTokens),
+		council.FailBudget: "raise the budget",
+	}[code], "try again; if it persists, replace the model")
 }

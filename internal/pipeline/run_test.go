@@ -43,15 +43,15 @@ func (n *notebook) Append(_ context.Context, records []council.BiasMetricRecord)
 	return n.err
 }
 
-// house is a pipeline over a simulated provider, reached over HTTP.
-type house struct {
+// harness is a pipeline over a simulated provider, reached over HTTP.
+type harness struct {
 	*pipeline.Pipeline
 	sim   *simllm.Server
 	notes *notebook
 }
 
-// build makes a house whose council is all of the models.
-func build(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Options)) house {
+// build makes a harness whose council is all of the models.
+func build(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Options)) harness {
 	t.Helper()
 	sim, err := simllm.Start(t.Context(), simllm.Options{Models: models})
 	if err != nil {
@@ -64,8 +64,8 @@ func build(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Options
 	}, mutate...)
 }
 
-// open makes a house whose provider is reached as calls says.
-func open(t *testing.T, models []simllm.Model, sim *simllm.Server, calls llm.Options, mutate ...func(*pipeline.Options)) house {
+// open makes a harness whose provider is reached as calls says.
+func open(t *testing.T, models []simllm.Model, sim *simllm.Server, calls llm.Options, mutate ...func(*pipeline.Options)) harness {
 	t.Helper()
 	client, err := llm.New(calls)
 	if err != nil {
@@ -88,10 +88,10 @@ func open(t *testing.T, models []simllm.Model, sim *simllm.Server, calls llm.Opt
 	if err != nil {
 		t.Fatal(err)
 	}
-	return house{Pipeline: p, sim: sim, notes: notes}
+	return harness{Pipeline: p, sim: sim, notes: notes}
 }
 
-// members returns n models without trouble.
+// members returns n models without faults and delays.
 func members(n int) []simllm.Model {
 	models := simllm.Council()
 	for len(models) < n {
@@ -114,7 +114,7 @@ func with(m simllm.Model, faults ...simllm.Fault) simllm.Model {
 	return m
 }
 
-func (h house) plan(t *testing.T, r council.Request) council.Plan {
+func (h harness) plan(t *testing.T, r council.Request) council.Plan {
 	t.Helper()
 	if r.Query == "" && r.Messages == nil {
 		r.Query = "How do I split a monolith?"
@@ -127,7 +127,7 @@ func (h house) plan(t *testing.T, r council.Request) council.Plan {
 }
 
 // run runs a session that must succeed.
-func (h house) run(t *testing.T, r council.Request) *council.Session {
+func (h harness) run(t *testing.T, r council.Request) *council.Session {
 	t.Helper()
 	session, err := h.Run(t.Context(), h.plan(t, r), nil)
 	if err != nil {
@@ -137,7 +137,7 @@ func (h house) run(t *testing.T, r council.Request) *council.Session {
 }
 
 // refused runs a session that must fail.
-func (h house) refused(t *testing.T, r council.Request) (*council.Session, *council.Error) {
+func (h harness) refused(t *testing.T, r council.Request) (*council.Session, *council.Error) {
 	t.Helper()
 	session, err := h.Run(t.Context(), h.plan(t, r), nil)
 	e, ok := errors.AsType[*council.Error](err)
@@ -150,8 +150,8 @@ func (h house) refused(t *testing.T, r council.Request) (*council.Session, *coun
 	return session, e
 }
 
-// requests returns how many calls the provider saw.
-func (h house) requests() int {
+// requests returns how many calls the provider got.
+func (h harness) requests() int {
 	n := 0
 	for _, m := range h.sim.Stats().Models {
 		n += m.Requests
@@ -220,11 +220,20 @@ func TestSession(t *testing.T) {
 		if r.ResponseLengthChars != len([]rune(*author.Response)) {
 			t.Errorf("length %d", r.ResponseLengthChars)
 		}
-		if r.SchemaVersion != "1.2.0" || r.SessionID != s.ID || r.ConsentLevel != 1 || r.NShown != 3 || r.Own || r.Status != council.BallotOK ||
-			r.OrderDesign != council.OrderBalanced || r.ScoreScale != "1-10" || r.CouncilConfig != "review-1" || r.QueryHash != nil || r.BlockID != nil ||
-			*r.QueryMetadata.Category != "coding" || *r.QueryMetadata.Language != "en" || *r.QueryMetadata.TokenCountBucket != "0-100" ||
-			r.Provider != (council.ProviderPair{Reviewer: r.ReviewerID, Candidate: r.ModelID}) || r.Timestamp.Location() != time.UTC {
-			t.Errorf("record %+v", r)
+		if r.Timestamp.Location() != time.UTC {
+			t.Errorf("the time is in %s", r.Timestamp.Location())
+		}
+		want := council.BiasMetricRecord{
+			SchemaVersion: "1.2.0", SessionID: s.ID, ConsentLevel: 1, ScoreScale: "1-10", CouncilConfig: "review-1",
+			QueryMetadata: council.QueryMetadata{Category: new("coding"), Language: new("en"), TokenCountBucket: new("0-100")},
+			NShown:        3, OrderDesign: council.OrderBalanced, Status: council.BallotOK,
+			Provider: council.ProviderPair{Reviewer: r.ReviewerID, Candidate: r.ModelID},
+			// Compared above.
+			Timestamp: r.Timestamp, ReviewerID: r.ReviewerID, ModelID: r.ModelID, Position: r.Position,
+			ScoreValue: r.ScoreValue, RankValue: r.RankValue, ResponseLengthChars: r.ResponseLengthChars,
+		}
+		if diff := cmp.Diff(want, r); diff != "" {
+			t.Errorf("record (-want +got):\n%s", diff)
 		}
 	}
 	if len(seats) != 12 {
@@ -237,7 +246,9 @@ func TestSession(t *testing.T) {
 func TestGoldenSession(t *testing.T) {
 	for _, order := range []council.Order{council.OrderBalanced, council.OrderPerReviewer, council.OrderShared} {
 		for range 2 {
-			s := build(t, members(5)).run(t, council.Request{Query: "What makes a good code review?", Seed: new(int64(20260501)), Order: order})
+			s := build(t, members(5)).run(
+				t, council.Request{Query: "What makes a good code review?", Seed: new(int64(20260501)), Order: order},
+			)
 			type review struct {
 				Model   string
 				Labels  map[council.Label]council.Seat
@@ -295,7 +306,8 @@ func TestDegraded(t *testing.T) {
 	if diff := cmp.Diff(want, missing(s)); diff != "" {
 		t.Error(diff)
 	}
-	if s.Status != council.StatusDegraded || s.Stage1[1].Status != council.OutcomeError || s.Stage1[1].Response != nil || *s.Stage1[1].Error.HTTPStatus != 500 ||
+	if s.Status != council.StatusDegraded || s.Stage1[1].Status != council.OutcomeError || s.Stage1[1].Response != nil ||
+		*s.Stage1[1].Error.HTTPStatus != 500 ||
 		s.Stage2[1].Status != council.OutcomeError || s.Stage2[1].Ranking != nil || s.Stage2[1].ParsedRanking != nil ||
 		s.Stage2[2].Status != council.OutcomeAbstained || s.Stage2[2].ParsedRanking.Reason == "" || s.Stage2[2].Error != nil ||
 		s.Stage2[3].Ranking == nil {
@@ -304,7 +316,7 @@ func TestDegraded(t *testing.T) {
 	if len(s.Metadata.AggregateRankings) != 3 || s.Metadata.Usage.CostUSD == nil || !s.Metadata.Usage.Total.Partial {
 		t.Errorf("rankings %+v, cost %v", s.Metadata.AggregateRankings, s.Metadata.Usage.CostUSD)
 	}
-	// Every reviewer that was asked leaves its records, whatever came back.
+	// There are records for every reviewer that was asked, whatever came back.
 	statuses := map[council.BallotStatus]int{}
 	for _, r := range h.notes.batches[0] {
 		statuses[r.Status]++
@@ -330,9 +342,11 @@ func TestNoQuorum(t *testing.T) {
 			t.Errorf("the reason %q lacks %q", e.Fields[0].Message, part)
 		}
 	}
-	// What a model says is an answer, and no part of an error.
+	// The words of a model that refuses are no part of the error.
 	refusal := simllm.Fault{Kind: simllm.FaultRefusalField}
-	if _, e := build(t, []simllm.Model{with(m[0], refusal), with(m[1], refusal)}).refused(t, council.Request{}); e.Fields[0].Message != "refused" {
+	if _, e := build(
+		t, []simllm.Model{with(m[0], refusal), with(m[1], refusal)},
+	).refused(t, council.Request{}); e.Fields[0].Message != "refused" {
 		t.Errorf("got %+v", e.Fields)
 	}
 	if h.requests() != 4 || len(h.notes.batches) != 0 || s.Status != council.StatusFailed || len(s.Stage1) != 4 {
@@ -345,7 +359,7 @@ func TestNoQuorum(t *testing.T) {
 	}
 }
 
-// A caller learns when enough members may answer again, as far as that is known.
+// A caller is told when enough members may answer again, if that is known.
 func TestNoQuorumRetryAfter(t *testing.T) {
 	busy := func(after string) simllm.Fault {
 		return simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: after}
@@ -376,12 +390,14 @@ func TestNoQuorumRetryAfter(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	m := members(3)
 	hang := simllm.Fault{Kind: simllm.FaultHang}
-	h := build(t, []simllm.Model{m[0], with(m[1], hang), with(m[2], hang)}, func(o *pipeline.Options) { o.Timeout = 300 * time.Millisecond })
+	h := build(
+		t, []simllm.Model{m[0], with(m[1], hang), with(m[2], hang)}, func(o *pipeline.Options) { o.Timeout = 300 * time.Millisecond },
+	)
 	_, e := h.refused(t, council.Request{})
 	if e.Code != council.CodeDeadline || !strings.Contains(e.Fields[0].Message, "timeout") {
 		t.Errorf("got %+v", e)
 	}
-	// A stage that runs out of time with a quorum goes on with what it has.
+	// After a stage that ran out of time, a quorum is enough to go on.
 	h = build(t, []simllm.Model{m[0], m[1], with(m[2], hang)}, func(o *pipeline.Options) { o.Timeout = time.Second })
 	s := h.run(t, council.Request{})
 	if diff := cmp.Diff([]string{"stage1 cedar timeout", "stage2 cedar timeout"}, missing(s)); diff != "" {
@@ -427,11 +443,14 @@ func TestChairman(t *testing.T) {
 			fallback: council.FallbackSecondChairman, missing: []string{"stage3 amber length"},
 		},
 		{
-			name: "the best answer", faults: [3][]simllm.Fault{{broken}, {broken}, {broken}}, model: "birch", fallback: council.FallbackTopRanked,
-			missing: []string{"stage3 amber unavailable", "stage3 birch unavailable", "stage3 cedar unavailable"},
+			name: "the best answer", faults: [3][]simllm.Fault{{broken}, {broken}, {broken}}, model: "birch",
+			fallback: council.FallbackTopRanked,
+			missing:  []string{"stage3 amber unavailable", "stage3 birch unavailable", "stage3 cedar unavailable"},
 		},
 		{
-			name: "the first answer", faults: [3][]simllm.Fault{{broken, prose}, {broken, prose}, {broken, prose}}, model: "amber", fallback: council.FallbackFirstAnswer,
+			name: "the first answer", faults: [3][]simllm.Fault{
+				{broken, prose}, {broken, prose}, {broken, prose},
+			}, model: "amber", fallback: council.FallbackFirstAnswer,
 			missing: []string{
 				"stage2 amber invalid_ballot", "stage2 birch invalid_ballot", "stage2 cedar invalid_ballot",
 				"stage3 amber unavailable", "stage3 birch unavailable", "stage3 cedar unavailable",
@@ -466,7 +485,8 @@ func TestChairman(t *testing.T) {
 				}
 				return
 			}
-			if s.Stage3.Fallback == nil || *s.Stage3.Fallback != tt.fallback || s.Stage3.Status != council.OutcomeFallback || s.Stage3.Error == nil || s.Status != council.StatusDegraded {
+			if s.Stage3.Fallback == nil || *s.Stage3.Fallback != tt.fallback || s.Stage3.Status != council.OutcomeFallback ||
+				s.Stage3.Error == nil || s.Status != council.StatusDegraded {
 				t.Errorf("got %+v, status %s", s.Stage3, s.Status)
 			}
 			if (tt.fallback == council.FallbackFirstAnswer) != warned(s, council.WarnNoRanking) {
@@ -481,7 +501,8 @@ func TestOneAnswer(t *testing.T) {
 	down := simllm.Fault{Kind: simllm.FaultStatus, Status: 503}
 	h := build(t, []simllm.Model{with(m[0], down), m[1], with(m[2], down)}, func(o *pipeline.Options) { o.Quorum, o.Chairman = 1, "birch" })
 	s := h.run(t, council.Request{})
-	if !warned(s, council.WarnReviewSkipped) || len(s.Stage2) != 0 || s.Persisted || len(h.notes.batches) != 0 || s.Stage3.Model != "birch" || h.requests() != 4 {
+	if !warned(s, council.WarnReviewSkipped) || len(s.Stage2) != 0 || s.Persisted || len(h.notes.batches) != 0 ||
+		s.Stage3.Model != "birch" || h.requests() != 4 {
 		t.Errorf("warnings %v, %d reviews, %d calls", s.Metadata.Warnings, len(s.Stage2), h.requests())
 	}
 }
@@ -501,7 +522,9 @@ func TestOneModelTwice(t *testing.T) {
 	h := build(t, members(2))
 	s := h.run(t, council.Request{Models: []string{"amber", "birch", "amber"}})
 	if s.Stage1[2].Model != "amber#2" || len(h.notes.batches[0]) != 6 || len(s.Metadata.Usage.ByModel) != 2 {
-		t.Errorf("third member %s, %d records, usage of %d models", s.Stage1[2].Model, len(h.notes.batches[0]), len(s.Metadata.Usage.ByModel))
+		t.Errorf(
+			"third member %s, %d records, usage of %d models", s.Stage1[2].Model, len(h.notes.batches[0]), len(s.Metadata.Usage.ByModel),
+		)
 	}
 	for _, r := range h.notes.batches[0] {
 		if strings.Contains(r.Provider.Candidate+r.Provider.Reviewer, "#") {
@@ -516,7 +539,9 @@ func TestReviewersFromOutside(t *testing.T) {
 		o.Models, o.Reviewers = []string{"amber", "birch", "cedar"}, []string{"dune", m[4].Name, "amber"}
 	})
 	s := h.run(t, council.Request{})
-	if got := []int{len(s.Stage2[0].LabelToModel), len(s.Stage2[1].LabelToModel), len(s.Stage2[2].LabelToModel)}; !slices.Equal(got, []int{3, 3, 2}) {
+	if got := []int{
+		len(s.Stage2[0].LabelToModel), len(s.Stage2[1].LabelToModel), len(s.Stage2[2].LabelToModel),
+	}; !slices.Equal(got, []int{3, 3, 2}) {
 		t.Errorf("slates of %v answers", got)
 	}
 	if len(h.notes.batches[0]) != 8 || h.requests() != 7 {
@@ -561,14 +586,18 @@ func TestBudget(t *testing.T) {
 	if s := build(t, members(3)).run(t, council.Request{MaxCostUSD: new(0.000001)}); s.Stage3.Error.Code != council.FailBudget {
 		t.Errorf("stage 3 %+v", s.Stage3)
 	}
-	if s := build(t, members(3)).run(t, council.Request{MaxCostUSD: new(10.0), MaxTotalTokens: new(int64(1e9))}); s.Status != council.StatusComplete || len(s.Metadata.Warnings) > 0 {
+	if s := build(t, members(3)).run(
+		t, council.Request{MaxCostUSD: new(10.0), MaxTotalTokens: new(int64(1e9))},
+	); s.Status != council.StatusComplete || len(s.Metadata.Warnings) > 0 {
 		t.Errorf("status %s, warnings %v", s.Status, s.Metadata.Warnings)
 	}
 	free := members(3)
 	for i := range free {
 		free[i].Price = simllm.Price{}
 	}
-	if s := build(t, free, func(o *pipeline.Options) { o.MaxCostUSD = new(1.0) }).run(t, council.Request{}); !warned(s, council.WarnCostUnknown) || s.Metadata.Usage.CostUSD != nil {
+	if s := build(
+		t, free, func(o *pipeline.Options) { o.MaxCostUSD = new(1.0) },
+	).run(t, council.Request{}); !warned(s, council.WarnCostUnknown) || s.Metadata.Usage.CostUSD != nil {
 		t.Errorf("warnings %v, cost %v", s.Metadata.Warnings, s.Metadata.Usage.CostUSD)
 	}
 }
@@ -605,16 +634,18 @@ func TestBallotRepair(t *testing.T) {
 	for _, kind := range []simllm.FaultKind{simllm.BallotProse, simllm.BallotTruncated, simllm.BallotPartial} {
 		h := build(t, once(kind, 1), repairing)
 		s := h.run(t, council.Request{})
-		if v := s.Stage2[2]; v.Status != council.OutcomeOK || !v.Repaired || v.Repair == nil || v.Attempts != 2 || len(v.ParsedRanking.Ranking) != 3 || *v.Ranking == *v.Repair {
+		if v := s.Stage2[2]; v.Status != council.OutcomeOK || !v.Repaired || v.Repair == nil || v.Attempts != 2 ||
+			len(v.ParsedRanking.Ranking) != 3 || *v.Ranking == *v.Repair {
 			t.Errorf("%s: review %+v", kind, v)
 		}
 		if s.Status != council.StatusComplete || h.requests() != 10 || s.Stage2[0].Repair != nil || s.Stage2[0].Repaired {
 			t.Errorf("%s: status %s after %d calls", kind, s.Status, h.requests())
 		}
 	}
-	// One call is all: what it cannot mend stays what it was.
+	// There is one repair call: if it brings no better ballot, the first reply counts.
 	h := build(t, once(simllm.BallotProse, 0), repairing)
-	if v := h.run(t, council.Request{}).Stage2[2]; v.Status != council.OutcomeInvalid || v.Repaired || v.Repair == nil || h.requests() != 10 {
+	if v := h.run(t, council.Request{}).Stage2[2]; v.Status != council.OutcomeInvalid || v.Repaired || v.Repair == nil ||
+		h.requests() != 10 {
 		t.Errorf("review %+v after %d calls", v, h.requests())
 	}
 	h = build(t, once(simllm.BallotPartial, 0), repairing)
@@ -632,9 +663,26 @@ func TestAgreement(t *testing.T) {
 	m := members(4)
 	m[1].Quality, m[1].Spread = 4, 0 // birch wins
 	a := build(t, m).run(t, council.Request{}).Metadata.Agreement
-	if a.KendallW == nil || a.Ballots != 4 || a.CondorcetWinner == nil || *a.CondorcetWinner != "birch" || a.Copeland["birch"] != 3 ||
-		a.Pairwise["birch"]["amber"] <= a.Pairwise["amber"]["birch"] || a.WinnerSupport[0].Model != "birch" || a.WinnerSupport[0].Support < 0.9 || len(a.LeaveOneOut) != 4 {
-		t.Errorf("got %+v", a)
+	if a.KendallW == nil {
+		t.Error("there is no W")
+	}
+	if a.Ballots != 4 {
+		t.Errorf("%d ballots are counted, want 4", a.Ballots)
+	}
+	if a.CondorcetWinner == nil || *a.CondorcetWinner != "birch" {
+		t.Errorf("the Condorcet winner is %v, want birch", a.CondorcetWinner)
+	}
+	if a.Copeland["birch"] != 3 {
+		t.Errorf("birch has the Copeland score %v, want 3", a.Copeland["birch"])
+	}
+	if a.Pairwise["birch"]["amber"] <= a.Pairwise["amber"]["birch"] {
+		t.Errorf("birch is not preferred to amber: %v", a.Pairwise)
+	}
+	if first := a.WinnerSupport[0]; first.Model != "birch" || first.Support < 0.9 {
+		t.Errorf("the support of the winner is %+v, want birch with 0.9 or more", first)
+	}
+	if len(a.LeaveOneOut) != 4 {
+		t.Errorf("%d omissions, want 4", len(a.LeaveOneOut))
 	}
 	for _, o := range a.LeaveOneOut {
 		if o.Changes || !slices.Equal(o.Winners, []string{"birch"}) {
@@ -645,8 +693,12 @@ func TestAgreement(t *testing.T) {
 
 func TestRefusePartial(t *testing.T) {
 	m := members(4)
-	h := build(t, []simllm.Model{m[0], with(m[1], simllm.Fault{Kind: simllm.FaultStatus, Tasks: []simllm.TaskKind{simllm.Question}}), m[2], m[3]})
-	if _, e := h.refused(t, council.Request{OnPartial: council.PartialRefuse}); e.Code != council.CodePartialRefused || len(e.Fields) != 1 || h.requests() != 4 {
+	h := build(
+		t,
+		[]simllm.Model{m[0], with(m[1], simllm.Fault{Kind: simllm.FaultStatus, Tasks: []simllm.TaskKind{simllm.Question}}), m[2], m[3]},
+	)
+	if _, e := h.refused(t, council.Request{OnPartial: council.PartialRefuse}); e.Code != council.CodePartialRefused ||
+		len(e.Fields) != 1 || h.requests() != 4 {
 		t.Errorf("got %+v after %d calls: nothing more should be paid for", e, h.requests())
 	}
 	h = build(t, []simllm.Model{m[0], with(m[1], simllm.Fault{Kind: simllm.BallotProse}), m[2], m[3]})
@@ -659,7 +711,8 @@ func TestRefusePartial(t *testing.T) {
 func TestRecords(t *testing.T) {
 	h := build(t, members(3))
 	h.notes.err = errors.New("the disk is full")
-	if s := h.run(t, council.Request{}); s.Persisted || !warned(s, council.WarnNotPersisted) || s.Answer == "" || s.Status != council.StatusComplete {
+	if s := h.run(t, council.Request{}); s.Persisted || !warned(s, council.WarnNotPersisted) || s.Answer == "" ||
+		s.Status != council.StatusComplete {
 		t.Errorf("persisted %v, warnings %v, status %s", s.Persisted, s.Metadata.Warnings, s.Status)
 	}
 	h = build(t, members(3), func(o *pipeline.Options) { o.Consent = 0 })
@@ -673,7 +726,8 @@ func TestRecords(t *testing.T) {
 	h = build(t, members(3), func(o *pipeline.Options) { o.Consent, o.HashSecret, o.ConfigVersion = 4, "secret", "mine" })
 	h.run(t, council.Request{Query: "abc"})
 	// printf abc | openssl dgst -sha256 -hmac secret
-	if r := h.notes.batches[0][0]; r.QueryHash == nil || *r.QueryHash != "9946dad4e00e913f" || r.ConsentLevel != 4 || r.CouncilConfig != "mine" {
+	if r := h.notes.batches[0][0]; r.QueryHash == nil || *r.QueryHash != "9946dad4e00e913f" || r.ConsentLevel != 4 ||
+		r.CouncilConfig != "mine" {
 		t.Errorf("record %+v, hash %v", r, r.QueryHash)
 	}
 }
@@ -703,7 +757,8 @@ func TestCancel(t *testing.T) {
 				cancel()
 			}()
 			s, err := h.Run(ctx, h.plan(t, council.Request{}), nil)
-			if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeCancelled || s.Status != council.StatusCancelled || s.Answer != "" {
+			if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeCancelled ||
+				s.Status != council.StatusCancelled || s.Answer != "" {
 				t.Errorf("got %v, status %s, answer %.20q", err, s.Status, s.Answer)
 			}
 			if h.requests() > tt.calls || len(h.notes.batches) != tt.records {
@@ -768,7 +823,7 @@ func TestObserver(t *testing.T) {
 	}
 }
 
-// panicking is a Completer with a defect.
+// panicking is a Completer that panics.
 type panicking struct{ council.Completer }
 
 func (p panicking) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
@@ -817,7 +872,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// What observers are told of the synthesis, less what was voided, is the answer.
+// The deltas of the synthesis, without those that were voided, are the answer.
 func TestDeltas(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -826,11 +881,17 @@ func TestDeltas(t *testing.T) {
 		pieces   bool // the answer came in more than one
 	}{
 		{name: "as they arrive", pieces: true},
-		{name: "the second chairman's", faults: []simllm.Fault{{Kind: simllm.StreamError, Times: 1}}, pieces: true, restarts: []council.Restart{{Model: "amber", Reason: council.FailBadResponse}}},
+		{
+			name: "the second chairman's", faults: []simllm.Fault{{Kind: simllm.StreamError, Times: 1}}, pieces: true,
+			restarts: []council.Restart{{Model: "amber", Reason: council.FailBadResponse}},
+		},
 		{name: "nothing to void", faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400}}},
 		{
 			name: "the best answer", faults: []simllm.Fault{{Kind: simllm.FaultLength}},
-			restarts: []council.Restart{{Model: "amber", Reason: council.FailLength}, {Model: "birch", Reason: council.FailLength}, {Model: "cedar", Reason: council.FailLength}},
+			restarts: []council.Restart{
+				{Model: "amber", Reason: council.FailLength}, {Model: "birch", Reason: council.FailLength},
+				{Model: "cedar", Reason: council.FailLength},
+			},
 		},
 	}
 	for _, tt := range tests {
@@ -873,7 +934,7 @@ func TestDeltas(t *testing.T) {
 			}
 		})
 	}
-	// Nobody is told, and nothing is streamed, unless the plan asks for it.
+	// There are no deltas, and nothing is streamed, unless the plan asks for it.
 	m := members(3)
 	m[0] = with(m[0], simllm.Fault{Kind: simllm.StreamError})
 	h := build(t, m)
@@ -887,7 +948,7 @@ func TestDeltas(t *testing.T) {
 	}
 }
 
-// A run that is cancelled while the synthesis arrives tells of nothing after it.
+// A run that is cancelled while the synthesis arrives reports no further delta.
 func TestCancelAmongDeltas(t *testing.T) {
 	m := members(3)
 	for i := range m {
@@ -929,8 +990,11 @@ func TestStragglers(t *testing.T) {
 		missing []string
 		records map[council.BallotStatus]int
 	}{
-		{name: "everybody is waited for", latency: 100 * time.Millisecond, records: map[council.BallotStatus]int{council.BallotOK: 12}},
-		{name: "in time", grace: new(time.Minute), latency: 100 * time.Millisecond, records: map[council.BallotStatus]int{council.BallotOK: 12}},
+		{name: "a stage waits for all members", latency: 100 * time.Millisecond, records: map[council.BallotStatus]int{council.BallotOK: 12}},
+		{
+			name: "in time", grace: new(time.Minute), latency: 100 * time.Millisecond,
+			records: map[council.BallotStatus]int{council.BallotOK: 12},
+		},
 		{
 			name: "an answer is cut", grace: new(time.Second), fault: simllm.Fault{Kind: simllm.FaultHang, Tasks: question},
 			missing: []string{"stage1 dune cut"}, records: map[council.BallotStatus]int{council.BallotOK: 9},
@@ -940,12 +1004,17 @@ func TestStragglers(t *testing.T) {
 			missing: []string{"stage2 dune cut"}, records: map[council.BallotStatus]int{council.BallotOK: 9, council.BallotCut: 3},
 		},
 		{
-			name: "who failed was not cut", grace: new(time.Second), fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 400, Tasks: review},
+			name: "who failed was not cut", grace: new(time.Second), fault: simllm.Fault{
+				Kind: simllm.FaultStatus, Status: 400, Tasks: review,
+			},
 			missing: []string{"stage2 dune rejected"}, records: map[council.BallotStatus]int{council.BallotOK: 9, council.BallotError: 3},
 		},
 		{
-			name: "abstentions make no quorum", grace: new(time.Duration(0)), fault: simllm.Fault{Kind: simllm.BallotAbstain}, latency: 100 * time.Millisecond,
-			missing: []string{"stage2 dune abstained"}, records: map[council.BallotStatus]int{council.BallotOK: 9, council.BallotAbstained: 3},
+			name: "abstentions make no quorum", grace: new(time.Duration(0)), fault: simllm.Fault{Kind: simllm.BallotAbstain},
+			latency: 100 * time.Millisecond,
+			missing: []string{"stage2 dune abstained"}, records: map[council.BallotStatus]int{
+				council.BallotOK: 9, council.BallotAbstained: 3,
+			},
 		},
 	}
 	for _, tt := range tests {
@@ -983,7 +1052,7 @@ func TestStragglers(t *testing.T) {
 	}
 }
 
-// The deadline of a run is kept whatever the providers do, in whichever stage.
+// The deadline of a run is kept in every stage, whatever the providers do.
 func TestDeadlineIsKept(t *testing.T) {
 	t.Parallel()
 	const timeout, promised, slack = time.Second, 100 * time.Millisecond, 5
@@ -1017,8 +1086,8 @@ func TestDeadlineIsKept(t *testing.T) {
 	}
 }
 
-// One model alone answers: nothing is reviewed or recorded, and its text is told as
-// it arrives.
+// In a direct run one model answers: nothing is reviewed or recorded, and its text is
+// reported as it arrives.
 func TestDirect(t *testing.T) {
 	m := members(3)
 	h := build(t, m)
@@ -1038,7 +1107,8 @@ func TestDirect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Status != council.StatusComplete || s.Answer == "" || s.Answer != *s.Stage1[0].Response || pieces.String() != s.Answer || s.Stage3 != nil || s.Persisted {
+	if s.Status != council.StatusComplete || s.Answer == "" || s.Answer != *s.Stage1[0].Response || pieces.String() != s.Answer ||
+		s.Stage3 != nil || s.Persisted {
 		t.Errorf("got %+v, pieces %q", s, pieces.String())
 	}
 	want := []council.EventType{council.EventStarted, council.EventDelta, council.EventAnswer, council.EventStage1, council.EventDone}

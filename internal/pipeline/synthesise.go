@@ -28,7 +28,9 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 			}
 		}
 	}
-	counted := slices.DeleteFunc(slices.Clone(r.session.Stage2), func(v council.Review) bool { return v.Status != council.OutcomeOK })
+	counted := slices.DeleteFunc(slices.Clone(r.session.Stage2), func(v council.Review) bool {
+		return v.Status != council.OutcomeOK
+	})
 	synthesis, failed := stage3.Write(stageCtx, r.meter, stage3.Input{
 		Question: r.plan.Question(), Slate: slate, Answers: r.answers, Standings: standings, Reviews: counted,
 		NewMarkers: anonymize.NewMarkers, Chairmen: r.chairmen(standings), First: r.authors[0],
@@ -42,9 +44,9 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 	return r.stop(ctx)
 }
 
-// chairmen returns who may write, in the order in which they are tried: the
-// chairman, then the configured fallbacks, or else the other members that
-// answered, by rank, or in configured order where there is no ranking.
+// chairmen returns the members that may write, in the order in which they are tried:
+// the chairman, then the configured fallbacks. Without fallbacks the other members that
+// answered follow, by rank, or in configured order if there is no ranking.
 func (r *run) chairmen(standings []council.Standing) []council.Member {
 	chairmen := slices.Clone(r.plan.Chairmen)
 	if len(chairmen) > 1 {

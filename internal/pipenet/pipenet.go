@@ -1,6 +1,7 @@
-// Package pipenet is a network in memory for tests whose time is testing/synctest's:
-// there a goroutine that waits for a real socket would keep the clock from moving.
-// An http.Server serves a Listener, and an http.Transport dials it.
+// Package pipenet is a network in memory, for tests with the clock of testing/synctest.
+// With a real socket, a goroutine that waits for data would stop that clock.
+// An http.Server serves a Listener, and an http.Transport dials it. What they send is
+// left to the tests.
 package pipenet
 
 import (

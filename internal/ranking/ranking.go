@@ -1,12 +1,11 @@
-// Package ranking adds ballots up to standings, by Borda's count as ADR-007 has
-// it, and says how far the ballots agree and how firm the result is.
+// Package ranking adds ballots up to standings, by Borda's count as defined in ADR-007,
+// and says how far the ballots agree and how firm the result is.
 //
-// Points and wins are whole multiples of a unit fraction, compared exactly and
-// rounded only for output. Nothing depends on the order in which the ballots or
-// the candidates come.
+// Points and wins are whole multiples of a unit fraction. They are compared exactly and
+// rounded only for output. The results do not depend on the order of the ballots or of
+// the candidates.
 //
-// It leaves to others how a ballot is read, and what the scores on it say about
-// the reviewer.
+// It leaves to others how a ballot is read, and what its scores say about the reviewer.
 package ranking
 
 import (
@@ -20,15 +19,15 @@ import (
 type Vote struct {
 	Reviewer string
 	Shown    []string // the candidates on its slate: all, or all but its own
-	// Places holds what it ranked, best first; members at one place tie. Members
-	// that were not shown, the reviewer itself and repetitions are passed over, and
-	// the places behind them close up.
+	// Places holds the members that it ranked, best first; members at one place tie.
+	// Members that were not shown, the reviewer itself and repetitions are left out, and
+	// the places behind them move up.
 	Places [][]string
 }
 
 // RankValues returns the rank_value of each candidate that the vote ranks: the
-// mean of the 0-based places that the candidate covers, the reviewer's own answer
-// left out. It has no entry for any other candidate.
+// mean of the 0-based places that the candidate covers, without the reviewer's own
+// answer. It has no entry for any other candidate.
 func RankValues(v Vote) map[string]float64 {
 	index := indexOf(v.Shown)
 	twice, _, ranked := v.places(index, council.PolicyAvailable)
@@ -61,7 +60,7 @@ func (v Vote) places(index map[string]int, policy council.PartialPolicy) (twice 
 		}
 	}
 	tied := make([]int, 0, len(index))
-	rankTied := func(place []string) { // ranks those of the place that are left behind those ranked so far
+	rankTied := func(place []string) { // ranks those of the place that are left, behind those ranked before
 		tied = tied[:0]
 		for _, candidate := range place {
 			if j, ok := index[candidate]; ok && left[j] {
@@ -89,8 +88,8 @@ type Options struct {
 	// Votes holds the ballots of the reviewers that returned one, one each: no
 	// abstentions, nothing invalid.
 	Votes []Vote
-	// Asked says how many reviewers were asked to review each candidate, its author
-	// not counted, whatever came back. It is what Confidence refers to.
+	// Asked is the number of reviewers that were asked to review each candidate, without
+	// its author and whether they answered or not. Confidence refers to it.
 	Asked  map[string]int
 	Policy council.PartialPolicy // the zero value stands for PolicyAvailable
 }
@@ -101,8 +100,8 @@ type Result struct {
 	// then name in code-point order; then those without. Candidates equal in score
 	// and wins share a rank, and the next one has the rank of its place (1, 2, 2, 4).
 	Standings []council.Standing
-	// PolicyChangesWinner is true when the other policy for partial ballots makes
-	// others the winners: the candidates at rank 1.
+	// PolicyChangesWinner is true when the other policy for partial ballots elects other
+	// winners. Winners are the candidates at rank 1.
 	PolicyChangesWinner bool
 }
 
@@ -112,11 +111,11 @@ type Result struct {
 // share the mean of their places. The score is the mean over the votes on the
 // candidate. A shared first place is the same share of a win for each.
 //
-// A vote is not counted that could rank less than two candidates, or ranks none but
-// the reviewer's own.
+// A vote does not count when it could rank fewer than two candidates, or ranks none but
+// the reviewer's own answer.
 //
-// Confidence is "high" where at least 0.8 of the reviewers asked voted on the
-// candidate, "medium" from 0.5 on, else "low", and low when only one ballot counts.
+// Confidence is "high" where at least 0.8 of the reviewers that were asked voted on the
+// candidate, "medium" from 0.5 on, and else "low". It is low when only one ballot counts.
 func Tally(o Options) Result {
 	chosen, other := newCount(o, council.PolicyAvailable), newCount(o, council.PolicyTiedLast)
 	if o.Policy == council.PolicyTiedLast {
@@ -160,7 +159,7 @@ func (b ballot) firsts() int64 {
 // mark is what one ballot or several give to a candidate.
 type mark struct{ points, wins, votes int64 }
 
-// newCount returns the votes that are counted under a policy. On a slate are all
+// newCount returns the votes that are counted under a policy. A slate holds all
 // candidates or all but one, so that m is N or N-1 and the units stay small: for 40
 // candidates, whatever the ties, sums over hundreds of ballots fit in 64 bits.
 func newCount(o Options, policy council.PartialPolicy) count {
@@ -216,7 +215,7 @@ func (c count) sum() []mark {
 	return sum
 }
 
-// add adds a ballot to sum so many times; a negative number takes it away.
+// add adds a ballot to sum the given number of times; a negative number removes it.
 func add(sum []mark, b ballot, times int64) {
 	for j, m := range b.marks {
 		sum[j].points += times * m.points
@@ -225,8 +224,8 @@ func add(sum []mark, b ballot, times int64) {
 	}
 }
 
-// compare compares two candidates' standing, exactly: votes or none, then the mean
-// of the points, then wins.
+// compare compares the standing of two candidates exactly: first whether there are votes,
+// then the mean of the points, then wins.
 func compare(a, b mark) int {
 	if d := cmp.Compare(min(a.votes, 1), min(b.votes, 1)); d != 0 {
 		return d
@@ -237,8 +236,8 @@ func compare(a, b mark) int {
 	return cmp.Compare(a.wins, b.wins)
 }
 
-// winners appends to first, which is empty, who is first by sum, as indexes of
-// candidates: several where they are equal, none where nobody has a vote.
+// winners appends to first, which is empty, the indexes of the candidates that are first
+// by sum: several where they are equal, none where there is no vote.
 func winners(first []int, sum []mark) []int {
 	for j, m := range sum {
 		if m.votes == 0 {
@@ -283,7 +282,7 @@ func (c count) standings(asked map[string]int) []council.Standing {
 	return standings
 }
 
-// confidence returns how much a score rests on.
+// confidence says on how many votes a score is based.
 func (c count) confidence(votes, asked int) string {
 	switch {
 	case votes == 0 || len(c.ballots) == 1:

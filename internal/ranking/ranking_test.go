@@ -42,12 +42,27 @@ func TestRankValues(t *testing.T) {
 		want map[string]float64
 	}{
 		{"empty", Vote{Reviewer: "x", Shown: []string{"a", "b"}}, map[string]float64{}},
-		{"order", Vote{Reviewer: "x", Shown: []string{"a", "b", "c"}, Places: [][]string{{"c"}, {"a"}, {"b"}}}, map[string]float64{"c": 0, "a": 1, "b": 2}},
+		{
+			"order", Vote{Reviewer: "x", Shown: []string{"a", "b", "c"}, Places: [][]string{{"c"}, {"a"}, {"b"}}},
+			map[string]float64{"c": 0, "a": 1, "b": 2},
+		},
 		{"partial", Vote{Reviewer: "x", Shown: []string{"a", "b", "c"}, Places: [][]string{{"c"}}}, map[string]float64{"c": 0}},
-		{"ties", Vote{Reviewer: "x", Shown: []string{"a", "b", "c", "d"}, Places: [][]string{{"a"}, {"b", "c", "d"}}}, map[string]float64{"a": 0, "b": 2, "c": 2, "d": 2}},
-		{"own closed up", Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a"}, {"b"}, {"c"}}}, map[string]float64{"b": 0, "c": 1}},
-		{"own in a tie", Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a", "b"}, {"c"}}}, map[string]float64{"b": 0, "c": 1}},
-		{"repeated, not shown", Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: [][]string{{"z"}, {"b"}, {"b", "a"}}}, map[string]float64{"b": 0, "a": 1}},
+		{
+			"ties", Vote{Reviewer: "x", Shown: []string{"a", "b", "c", "d"}, Places: [][]string{{"a"}, {"b", "c", "d"}}},
+			map[string]float64{"a": 0, "b": 2, "c": 2, "d": 2},
+		},
+		{
+			"own closed up", Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a"}, {"b"}, {"c"}}},
+			map[string]float64{"b": 0, "c": 1},
+		},
+		{
+			"own in a tie", Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a", "b"}, {"c"}}},
+			map[string]float64{"b": 0, "c": 1},
+		},
+		{
+			"repeated, not shown", Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: [][]string{{"z"}, {"b"}, {"b", "a"}}},
+			map[string]float64{"b": 0, "a": 1},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := gocmp.Diff(tt.want, RankValues(tt.vote)); diff != "" {
@@ -244,7 +259,9 @@ func generated(t *rapid.T) Options {
 		Asked:      map[string]int{},
 		Policy:     rapid.SampledFrom([]council.PartialPolicy{"", council.PolicyAvailable, council.PolicyTiedLast}).Draw(t, "policy"),
 	}
-	reviewers := rapid.SliceOfNDistinct(rapid.SampledFrom(append(names("judge", 3), o.Candidates...)), 0, 7, rapid.ID[string]).Draw(t, "reviewers")
+	reviewers := rapid.SliceOfNDistinct(
+		rapid.SampledFrom(append(names("judge", 3), o.Candidates...)), 0, 7, rapid.ID[string],
+	).Draw(t, "reviewers")
 	for _, reviewer := range reviewers {
 		v := Vote{Reviewer: reviewer}
 		ownShown := rapid.Bool().Draw(t, "own shown")
@@ -356,7 +373,8 @@ func TestOwnAnswerCannotBeHelped(t *testing.T) {
 			moved.Votes = append(moved.Votes, Vote{Reviewer: v.Reviewer, Shown: v.Shown, Places: places})
 		}
 		for i := range o.Votes {
-			if diff := gocmp.Diff(RankValues(o.Votes[i]), RankValues(moved.Votes[i])); diff != "" && slices.Contains(o.Candidates, o.Votes[i].Reviewer) {
+			if diff := gocmp.Diff(RankValues(o.Votes[i]), RankValues(moved.Votes[i])); diff != "" &&
+				slices.Contains(o.Candidates, o.Votes[i].Reviewer) {
 				t.Fatalf("rank values (-want +got):\n%s", diff)
 			}
 		}
@@ -389,7 +407,8 @@ func TestAgreementGivesAllPoints(t *testing.T) {
 		}
 		got := Tally(o)
 		for i, s := range got.Standings {
-			if s.Model != order[i] || s.FinalRank != i+1 || s.BordaScore != float64(n-i-1) || s.BordaNormalized != float64(n-i-1)/float64(n-1) {
+			if s.Model != order[i] || s.FinalRank != i+1 || s.BordaScore != float64(n-i-1) ||
+				s.BordaNormalized != float64(n-i-1)/float64(n-1) {
 				t.Fatalf("place %d: %+v", i, s)
 			}
 		}

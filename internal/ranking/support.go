@@ -20,10 +20,9 @@ const (
 )
 
 // winnerSupport resamples the counted votes, as many as there are, with replacement
-// (Efron's bootstrap), and returns how large a share of the resamples each candidate
-// wins, by score and then by wins; candidates equal in both share a resample. The
-// largest share comes first, equal ones in code-point order; without any counted
-// vote there are none.
+// (Efron's bootstrap). It returns the share of the resamples that each candidate wins, by
+// score and then by wins; candidates equal in both share a resample. The largest share
+// comes first, equal ones in code-point order. Without a counted vote there are none.
 //
 // Up to 8 votes all resamples are counted and the shares exact, beyond that 1000 are
 // drawn by the seed.
@@ -71,8 +70,8 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 	return shares
 }
 
-// multisets visits the sum of each multiset of as many ballots as there are,
-// weighted with the number of sequences that it stands for.
+// multisets visits the sum of each multiset of the ballots, which has as many elements as
+// there are ballots. Its weight is the number of sequences with these elements.
 func (c count) multisets(visit func(sum []mark, weight int64)) {
 	sum := make([]mark, len(c.candidates))
 	var choose func(ballots []ballot, left, weight int64)
@@ -105,7 +104,7 @@ func (c count) draw(seed int64, visit func(sum []mark, weight int64)) {
 	for range resamples {
 		clear(sum)
 		for range c.ballots {
-			// The high half of the product: as good as uniform for so few ballots, and
+			// The high half of the product is as good as uniform for so few ballots, and
 			// the same on every platform.
 			i, _ := bits.Mul64(random.Uint64(), uint64(len(c.ballots)))
 			add(sum, c.ballots[i], 1)
@@ -114,7 +113,7 @@ func (c count) draw(seed int64, visit func(sum []mark, weight int64)) {
 	}
 }
 
-// leaveOneOut returns who wins without each of the counted votes, by reviewer in
+// leaveOneOut returns the winners without each of the counted votes, by reviewer in
 // code-point order.
 func (c count) leaveOneOut() []council.Omission {
 	sum := c.sum()

@@ -113,9 +113,15 @@ func TestSupport(t *testing.T) {
 	}{
 		{"no ballots", ballots("a b"), []council.Support{}},
 		{"one ballot", ballots("a b", "x: b > a"), []council.Support{{Model: "b", Support: 1}, {Model: "a", Support: 0}}},
-		{"tie", ballots("c b a", "x: b = c > a"), []council.Support{{Model: "b", Support: 0.5}, {Model: "c", Support: 0.5}, {Model: "a", Support: 0}}},
+		{
+			"tie", ballots("c b a", "x: b = c > a"),
+			[]council.Support{{Model: "b", Support: 0.5}, {Model: "c", Support: 0.5}, {Model: "a", Support: 0}},
+		},
 		{"two ballots", ballots("a b", "x: a > b", "y: b > a"), []council.Support{{Model: "a", Support: 0.5}, {Model: "b", Support: 0.5}}},
-		{"three ballots", ballots("a b", "x: a > b", "y: b > a", "z: b > a"), []council.Support{{Model: "b", Support: 20. / 27}, {Model: "a", Support: 7. / 27}}},
+		{
+			"three ballots", ballots("a b", "x: a > b", "y: b > a", "z: b > a"),
+			[]council.Support{{Model: "b", Support: 20. / 27}, {Model: "a", Support: 7. / 27}},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, support(tt.options, 1)); diff != "" {
@@ -271,7 +277,10 @@ func TestLeaveOneOut(t *testing.T) {
 	}{
 		{"no ballots", ballots("a b"), []council.Omission{}},
 		{"one ballot", ballots("a b", "x: a > b"), []council.Omission{{Reviewer: "x", Winners: []string{}, Changes: true}}},
-		{"firm", ballots("a b", "z: a > b", "x: a > b"), []council.Omission{{Reviewer: "x", Winners: []string{"a"}}, {Reviewer: "z", Winners: []string{"a"}}}},
+		{
+			"firm", ballots("a b", "z: a > b", "x: a > b"),
+			[]council.Omission{{Reviewer: "x", Winners: []string{"a"}}, {Reviewer: "z", Winners: []string{"a"}}},
+		},
 		{"tie", ballots("b a", "x: a > b", "y: b > a"), []council.Omission{
 			{Reviewer: "x", Winners: []string{"b"}, Changes: true},
 			{Reviewer: "y", Winners: []string{"a"}, Changes: true},

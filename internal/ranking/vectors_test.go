@@ -106,7 +106,9 @@ func TestBordaReferenceValues(t *testing.T) {
 		t.Errorf("%d cases", len(reference.Cases))
 	}
 	for _, tc := range reference.Cases {
-		for policy, want := range map[council.PartialPolicy][]standing{council.PolicyAvailable: tc.Available, council.PolicyTiedLast: tc.TiedLast} {
+		for policy, want := range map[council.PartialPolicy][]standing{
+			council.PolicyAvailable: tc.Available, council.PolicyTiedLast: tc.TiedLast,
+		} {
 			t.Run(fmt.Sprintf("%s/%s", tc.Name, policy), func(t *testing.T) {
 				o := tc.options(policy)
 				got := Tally(o).Standings
@@ -117,15 +119,20 @@ func TestBordaReferenceValues(t *testing.T) {
 				}
 				for i, w := range want {
 					g := got[i]
-					if g.Model != w.Model || g.VoteCount != w.VoteCount || g.FinalRank != w.FinalRank || g.Confidence != w.Confidence ||
-						g.BordaScore != w.BordaScore.Float || g.BordaNormalized != w.BordaNormalized.Float || g.WinCount != w.WinCount.Float {
-						t.Errorf("standing %d: %+v, want %+v", i, g, w)
+					rounded := council.Standing{
+						Model: w.Model, BordaScore: w.BordaScore.Float, BordaNormalized: w.BordaNormalized.Float,
+						VoteCount: w.VoteCount, WinCount: w.WinCount.Float, FinalRank: w.FinalRank, Confidence: w.Confidence,
+					}
+					if diff := cmp.Diff(rounded, g); diff != "" {
+						t.Errorf("standing %d (-want +got):\n%s", i, diff)
 					}
 					s := sum[slices.Index(c.candidates, w.Model)]
 					normalized := big.NewRat(s.points, c.unit*max(s.votes, 1))
 					score := new(big.Rat).Mul(normalized, big.NewRat(int64(len(want)-1), 1))
 					exact := []*big.Rat{score, normalized, big.NewRat(s.wins, c.winUnit)}
-					if diff := cmp.Diff([]*big.Rat{w.BordaScore.rat(), w.BordaNormalized.rat(), w.WinCount.rat()}, exact, exactly); diff != "" {
+					if diff := cmp.Diff(
+						[]*big.Rat{w.BordaScore.rat(), w.BordaNormalized.rat(), w.WinCount.rat()}, exact, exactly,
+					); diff != "" {
 						t.Errorf("%s: score, normalized, wins (-want +got):\n%s", w.Model, diff)
 					}
 				}
@@ -151,7 +158,9 @@ func TestSupportReferenceValues(t *testing.T) {
 		t.Errorf("%d cases", len(reference.Cases))
 	}
 	for _, tc := range reference.Cases {
-		for policy, want := range map[council.PartialPolicy]outcome{council.PolicyAvailable: tc.Available, council.PolicyTiedLast: tc.TiedLast} {
+		for policy, want := range map[council.PartialPolicy]outcome{
+			council.PolicyAvailable: tc.Available, council.PolicyTiedLast: tc.TiedLast,
+		} {
 			t.Run(fmt.Sprintf("%s/%s", tc.Name, policy), func(t *testing.T) {
 				o := tc.options(policy)
 				c := newCount(o, policy)

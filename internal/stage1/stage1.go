@@ -1,5 +1,5 @@
 // Package stage1 asks all members of a council the question, at once. It leaves
-// deadlines and the quorum to its caller.
+// deadlines, the quorum and panics of the Completer to its caller.
 package stage1
 
 import (
@@ -17,10 +17,10 @@ type Options struct {
 
 // Ask puts the conversation to every member and waits for all of them. Answer i
 // belongs to member i; a member that fails is an Answer with its Failure. landed
-// is called once for each answer as it comes in, from several goroutines. A panic of
-// the Completer is not caught.
+// is called once for each answer as it comes in, from several goroutines.
 func Ask(
-	ctx context.Context, c council.Completer, members []council.Member, conversation []council.Message, o Options, landed func(council.Answer),
+	ctx context.Context, c council.Completer, members []council.Member, conversation []council.Message, o Options,
+	landed func(council.Answer),
 ) []council.Answer {
 	answers := make([]council.Answer, len(members))
 	var wg sync.WaitGroup
@@ -30,9 +30,14 @@ func Ask(
 				Stage: council.Stage1, Model: m.Model, Messages: conversation,
 				Sampling: o.Sampling, OnDelta: o.OnDelta,
 			})
-			answers[i] = council.Answer{Model: m.ID, Spent: completion.Spent, Status: council.OutcomeOK, Response: &completion.Text, FinishReason: completion.Finish()}
+			answers[i] = council.Answer{
+				Model: m.ID, Spent: completion.Spent, Status: council.OutcomeOK, Response: &completion.Text,
+				FinishReason: completion.Finish(),
+			}
 			if err != nil {
-				answers[i] = council.Answer{Model: m.ID, Spent: completion.Spent, Status: council.OutcomeError, Error: council.AsFailure(err)}
+				answers[i] = council.Answer{
+					Model: m.ID, Spent: completion.Spent, Status: council.OutcomeError, Error: council.AsFailure(err),
+				}
 			}
 			landed(answers[i])
 		})

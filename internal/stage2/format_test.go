@@ -18,7 +18,8 @@ func TestFormat(t *testing.T) {
 	if err := json.Unmarshal(f.Schema, &schema); err != nil {
 		t.Fatal(err)
 	}
-	const rest = `"scores": {"Response A": 7, "Response B": 7, "Response C": 9}, "critiques": {"Response A": "a", "Response B": "b", "Response C": "c"}`
+	const rest = `"scores": {"Response A": 7, "Response B": 7, "Response C": 9}, "critiques": {"Response A": "a", "Response B": "b",` +
+		` "Response C": "c"}`
 	tests := map[string]bool{
 		`{"ranking": ["Response C", ["Response A", "Response B"]], "abstain": null, ` + rest + `}`:                true,
 		`{"ranking": [], "abstain": "I cannot tell", ` + rest + `}`:                                               true,
@@ -59,7 +60,8 @@ func TestRepairPrompt(t *testing.T) {
 		t.Fatal("prose was read as a ballot")
 	}
 	got := repairPrompt(asked, reply, b, labels)
-	if len(got) != len(asked)+2 || got[2].Role != council.RoleAssistant || len(got[2].Content) > maxRepaired || !strings.HasPrefix(got[2].Content, "ä") {
+	if len(got) != len(asked)+2 || got[2].Role != council.RoleAssistant || len(got[2].Content) > maxRepaired ||
+		!strings.HasPrefix(got[2].Content, "ä") {
 		t.Errorf("%d messages, a reply of %d bytes", len(got), len(got[2].Content))
 	}
 	if !strings.Contains(got[3].Content, "the reply holds no ballot") {

@@ -33,31 +33,24 @@ type Invalid struct{ Reason InvalidReason }
 
 // Error returns the reason in words.
 func (e Invalid) Error() string {
-	switch e.Reason {
-	case InvalidEmpty:
-		return "the reply is empty"
-	case InvalidReasoningOnly:
-		return "the reply holds nothing but reasoning"
-	case InvalidNoKnownLabel:
-		return "the ballot ranks no label of the slate"
-	case InvalidUnclear:
-		return "the ballot cannot be read without guessing"
-	case InvalidCutOff:
-		return "the ballot is cut off"
-	case InvalidTooLong:
-		return "the reply is longer than 1 MiB, more than is searched for a ballot"
-	default:
-		return "the reply holds no ballot"
-	}
+	return map[InvalidReason]string{
+		InvalidEmpty:         "the reply is empty",
+		InvalidReasoningOnly: "the reply holds nothing but reasoning",
+		InvalidNoBallot:      "the reply holds no ballot",
+		InvalidNoKnownLabel:  "the ballot ranks no label of the slate",
+		InvalidUnclear:       "the ballot cannot be read without guessing",
+		InvalidCutOff:        "the ballot is cut off",
+		InvalidTooLong:       "the reply is longer than 1 MiB, more than is searched for a ballot",
+	}[e.Reason]
 }
 
-// maxReply is the length in bytes of the longest reply that is read. No reviewer
-// has so much to say, and reading more would take longer than a deadline may wait.
+// maxReply is the length in bytes of the longest reply that is read. No real review is
+// that long, and reading more could exceed the deadline by too much.
 const maxReply = 1 << 20
 
-// maxText is how many bytes at the end of a reply, its reasoning left out, are
-// searched for the ballot, which stands at the end. A text made to be slow to read
-// takes less than a tenth of a second for so much.
+// maxText is how many bytes at the end of a reply are searched for the ballot, after its
+// reasoning was removed. Even a text that is made to be slow to read takes less than a
+// tenth of a second.
 const maxText = 32 << 10
 
 // ParseBallot reads a reviewer's reply into a ballot over the labels of its
@@ -66,14 +59,14 @@ const maxText = 32 << 10
 //
 // Text inside reasoning tags is not looked at; of the rest, the last 32 KiB are.
 // The ballot is read from the last JSON value that ranks or scores a label of the
-// slate or abstains; without one, from the last FINAL RANKING line, from a table
-// with a rank column, or from a list that gives every label a score "n/10". Prose is
-// never a ballot.
+// slate or abstains. If there is none, it is read from the last FINAL RANKING line, from
+// a table with a rank column, or from a list that gives every label a score "n/10". Prose
+// is never a ballot.
 //
-// A reviewer that declined, in JSON or in prose, has an abstention: Abstained is
-// true and Reason holds its words. A reply that is neither is an [Invalid] error,
-// and the ballot returned beside it says why in Reason. Where two readings are
-// possible, the reply is invalid; nothing is guessed.
+// The ballot of a reviewer that declined, in JSON or in prose, is an abstention:
+// Abstained is true and Reason holds the reviewer's words. Any other reply is an
+// [Invalid] error, and the ballot returned with it holds the reason. Where two readings
+// are possible, the reply is invalid; nothing is guessed.
 //
 // Labels that are not on the slate are dropped, a label named twice keeps its
 // better place, and labels that are not named stay missing (see [council.Ballot.Partial]). A
@@ -91,8 +84,8 @@ func ParseBallot(text string, labels []council.Label) (council.Ballot, error) {
 	return b, err
 }
 
-// parse returns the ballot, or the reason why there is none, as the methods for
-// the parts of a reply do.
+// parse returns the ballot, or the reason why there is none. The methods that read the
+// parts of a reply do the same.
 func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 	if len(text) > maxReply {
 		return council.Ballot{}, InvalidTooLong
@@ -134,13 +127,13 @@ func tail(text string, n int) string {
 	return strings.ToValidUTF8(text, "") // the cut may have gone through a character
 }
 
-// goesOn reports whether a part of a reply that was read without a result leaves
-// it to the next part.
+// goesOn reports whether, after this result for one part of a reply, the next part is
+// read.
 func goesOn(reason InvalidReason) bool {
 	return reason == InvalidNoBallot || reason == InvalidNoKnownLabel
 }
 
-// blank reports whether nothing in text shows.
+// blank reports whether text has no visible character.
 func blank(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool {
 		r = fold(r)
@@ -148,95 +141,75 @@ func blank(text string) bool {
 	})
 }
 
-// reasoningTag reads the tag around a model's reasoning that text begins with: its
-// name, whether it closes the reasoning, and its width in bytes, 0 for no tag. The
-// channel headers of the "harmony" response format are such tags: the analysis
-// channel is closed by the final one.
-func reasoningTag(text string) (name string, closing bool, width int) {
-	if header, ok := strings.CutPrefix(text, "<|channel|>"); ok {
-		for _, channel := range []string{"analysis", "commentary", "final"} {
-			if strings.HasPrefix(header, channel+"<|message|>") {
-				return "channel", channel == "final", len("<|channel|><|message|>") + len(channel)
-			}
-		}
-		return "", false, 0
-	}
-	end, names := byte('>'), []string{"think", "thinking", "thought", "reasoning", "reflection", "scratchpad"}
-	if text[0] == '[' {
-		end, names = ']', []string{"THINK"}
-	}
-	name, closing = strings.CutPrefix(text[1:], "/")
-	n := strings.IndexByte(name[:min(len(name), len("scratchpad")+1)], end)
-	if n < 0 {
-		return "", false, 0
-	}
-	width = len(text) - len(name) + n + 1
-	name = name[:n]
-	if end == '>' {
-		name = strings.ToLower(name)
-	}
-	if !slices.Contains(names, name) {
-		return "", false, 0
-	}
-	return strings.ToLower(name), closing, width
+// tag is the tag that begins or ends a model's reasoning.
+type tag struct {
+	start, end int // in bytes
+	name       string
+	closing    bool
 }
 
-// withoutReasoning removes what stands inside reasoning tags. A tag that is never
-// closed hides the rest of the text, and one that was never opened (a chat
-// template did that) the text before it; but only at the edge of a line, because an
-// answer about such tags makes reviewers mention them in the middle of one.
-func withoutReasoning(text string) string {
-	type tag struct {
-		start, end int
-		name       string
-		closing    bool
+// reasoningTag reads the tag that begins at start. The channel headers of the "harmony"
+// response format are such tags: the final channel closes the analysis.
+func reasoningTag(text string, start int) (tag, bool) {
+	const longest = len("<|channel|>commentary<|message|>")
+	rest := text[start:min(len(text), start+longest)]
+	if header, ok := strings.CutPrefix(rest, "<|channel|>"); ok {
+		channel, _, ok := strings.Cut(header, "<|message|>")
+		end := start + len("<|channel|><|message|>") + len(channel)
+		return tag{start, end, "channel", channel == "final"}, ok && slices.Contains([]string{"analysis", "commentary", "final"}, channel)
 	}
-	var tags []tag
-	for i := 0; ; i++ {
-		next := strings.IndexAny(text[i:], "<[")
-		if next < 0 {
-			break
-		}
-		i += next
-		if name, closing, width := reasoningTag(text[i:]); width > 0 {
-			tags = append(tags, tag{start: i, end: i + width, name: name, closing: closing})
-		}
+	bracket, names := ">", []string{"think", "thinking", "thought", "reasoning", "reflection", "scratchpad"}
+	if rest[0] == '[' {
+		bracket, names = "]", []string{"THINK"}
 	}
+	inner, _, ok := strings.Cut(rest[1:], bracket)
+	name, closing := strings.CutPrefix(inner, "/")
+	ok = ok && slices.ContainsFunc(names, func(n string) bool { return n == name || bracket == ">" && n == strings.ToLower(name) })
+	return tag{start, start + len(inner) + 2, strings.ToLower(name), closing}, ok
+}
 
+// withoutReasoning removes the text inside reasoning tags. A tag that is never closed
+// hides the rest of the text. One that was never opened, because a chat template had
+// opened it, hides the text before it. Both count only at the edge of a line: a review of
+// an answer about such tags mentions them in the middle of a line.
+func withoutReasoning(text string) string {
+	var tags []tag
+	lastClosing := make(map[string]int) // where it starts, by name
+	for i := range text {
+		if text[i] != '<' && text[i] != '[' {
+			continue
+		}
+		if t, ok := reasoningTag(text, i); ok {
+			tags = append(tags, t)
+			if t.closing {
+				lastClosing[t.name] = i
+			}
+		}
+	}
 	var kept strings.Builder
-	from := 0 // what stands before is dealt with
-	unclosed := make(map[string]bool)
-	for i := 0; i < len(tags); i++ {
-		t := tags[i]
+	from, open := 0, "" // the text before from is done; open is the tag that hides the text from there on
+	for _, t := range tags {
 		before := strings.TrimRight(text[:t.start], " \t")
 		startsLine := before == "" || strings.HasSuffix(before, "\n")
 		after := strings.TrimLeft(text[t.end:], " \t\r")
 		endsLine := after == "" || after[0] == '\n'
-		if t.closing {
+		switch {
+		case open != "":
+			if t.closing && t.name == open {
+				from, open = t.end, ""
+			}
+		case t.closing:
 			if startsLine || endsLine {
 				kept.Reset()
 				from = t.end
 			}
-			continue
-		}
-		closing := -1
-		if !unclosed[t.name] {
-			closing = slices.IndexFunc(tags[i:], func(c tag) bool { return c.closing && c.name == t.name })
-		}
-		switch {
-		case closing >= 0:
+		case t.start < lastClosing[t.name]:
 			kept.WriteString(text[from:t.start])
-			i += closing
-			from = tags[i].end
+			open = t.name
 		case startsLine:
 			kept.WriteString(text[from:t.start])
 			return kept.String()
-		default:
-			unclosed[t.name] = true
 		}
-	}
-	if from == 0 {
-		return text
 	}
 	kept.WriteString(text[from:])
 	return kept.String()
@@ -260,15 +233,17 @@ func newLabelSet(labels []council.Label) labelSet {
 // entry is one line or element of a ranking.
 type entry struct {
 	rank   int             // -1 when it has no number
-	labels []council.Label // those that share the place; unknown ones are left out
-	note   string          // what the reviewer wrote behind the label
+	labels []council.Label // of the slate, those that share the place
+	note   string          // the text behind the label
 }
 
 var (
-	numberBefore = regexp.MustCompile(`^(?:(?i:rank|place|no)\b\.?\s*)?[(\[]?(\d{1,3})(?i:st|nd|rd|th)?\b[)\]]?(?:\s+(?i:place)\b)?(?:\s*[.):=-]+)*\s*`)
-	numberAlone  = regexp.MustCompile(`^#?(\d{1,3})(?:st|nd|rd|th)?$`)
-	ordinalWord  = regexp.MustCompile(`^(?i:the\s+)?([A-Za-z]{5,8})(?i:\s+place)?(?:\s*[.):=-]+)*\s+`)
-	outOfTen     = regexp.MustCompile(`(\d{1,2}(?:[.,]\d{1,2})?)\s*/\s*10(?:[^\d/]|$)`)
+	numberBefore = regexp.MustCompile(
+		`^(?:(?i:rank|place|no)\b\.?\s*)?[(\[]?(\d{1,3})(?i:st|nd|rd|th)?\b[)\]]?(?:\s+(?i:place)\b)?(?:\s*[.):=-]+)*\s*`,
+	)
+	numberAlone = regexp.MustCompile(`^#?(\d{1,3})(?:st|nd|rd|th)?$`)
+	ordinalWord = regexp.MustCompile(`^(?i:the\s+)?([A-Za-z]{5,8})(?i:\s+place)?(?:\s*[.):=-]+)*\s+`)
+	outOfTen    = regexp.MustCompile(`(\d{1,2}(?:[.,]\d{1,2})?)\s*/\s*10(?:[^\d/]|$)`)
 )
 
 // ordinals returns the words of the places that are written out, best place first.
@@ -278,9 +253,9 @@ func ordinals() []string {
 	}
 }
 
-// number reads the number that text begins with, and returns it with the text
-// behind it: -1 and all of text where there is none. A word ("first") is a number
-// only in front of a label, because sentences begin with it too.
+// number reads the number at the beginning of text, and returns it with the rest of the
+// text: -1 and all of text where there is none. A word ("first") is a number only in
+// front of a label, because sentences begin with such words too.
 func number(text string) (rank int, rest string) {
 	if m := numberBefore.FindStringSubmatch(text); m != nil {
 		rank, _ = strconv.Atoi(m[1]) // at most three digits
@@ -295,8 +270,8 @@ func number(text string) (rank int, rest string) {
 	return -1, text
 }
 
-// entry reads text, which is clean, as an optional number, a label or several
-// that tie, and an optional note. It is false when text has another form.
+// entry reads a clean text as an optional number, one label or several that tie, and an
+// optional note. It is false when text has another form.
 func (s labelSet) entry(text string) (entry, bool) {
 	e := entry{}
 	var ok bool
@@ -310,7 +285,9 @@ func (s labelSet) entry(text string) (entry, bool) {
 }
 
 var (
-	labelForm = regexp.MustCompile(`^[\s'(\[{#]*(?:(?i:response|answer)[\s:#.'(\[{-]+([A-Za-z]{1,2})|(?:[Rr]esponse|[Aa]nswer)([A-Z]{1,2})|([A-Za-z]{1,2}))\b[')\]}]*`)
+	labelForm = regexp.MustCompile(
+		`^[\s'(\[{#]*(?:(?i:response|answer)[\s:#.'(\[{-]+([A-Za-z]{1,2})|(?:[Rr]esponse|[Aa]nswer)([A-Z]{1,2})|([A-Za-z]{1,2}))\b[')\]}]*`,
+	)
 	// A bare letter is a label only where a word of a sentence could not stand.
 	afterLetter = regexp.MustCompile(`^\s*(?:$|[:(\[|,;=&]|-\s|(?:and|tie[ds])\b)`)
 	noteStart   = regexp.MustCompile(`^\s*(?:$|[:(\[|]|-\s)`)
@@ -320,8 +297,8 @@ var (
 	mention     = regexp.MustCompile(`\b(?:(?i:response|answer)[\s:#.-]*([A-Za-z]{1,2})|([A-Z]{1,2}))\b`)
 )
 
-// label reads the label that text begins with. The letters are those of a label
-// that may be unknown; strong says that they cannot be anything else.
+// label reads the label at the beginning of text. Its letters may be those of no label of
+// the slate; strong says that they cannot be anything but a label.
 func label(text string) (letters, rest string, strong, ok bool) {
 	m := labelForm.FindStringSubmatch(text)
 	if m == nil {
@@ -335,9 +312,9 @@ func label(text string) (letters, rest string, strong, ok bool) {
 	return letters, rest, strong, true
 }
 
-// place reads text as one place of a ranking: a label, or several that tie, and
-// an optional note. It is false when text has another form, and also when the
-// note may be more of the ranking.
+// place reads text as one place of a ranking: one label or several that tie, and an
+// optional note. It is false when text has another form, and when the note may be a part
+// of the ranking.
 func (s labelSet) place(text string) (labels []council.Label, note string, ok bool) {
 	if l, ok := s.byName[text]; ok {
 		return []council.Label{l}, "", true
@@ -371,7 +348,7 @@ func (s labelSet) place(text string) (labels []council.Label, note string, ok bo
 	return labels, note, true
 }
 
-// mentioned returns the labels of the slate that text names, in whatever form.
+// mentioned returns the labels of the slate that text names, in any form.
 func (s labelSet) mentioned(text string) []council.Label {
 	var labels []council.Label
 	for _, m := range mention.FindAllStringSubmatch(text, -1) {
@@ -384,8 +361,8 @@ func (s labelSet) mentioned(text string) []council.Label {
 
 func (s labelSet) mentions(text string) bool { return len(s.mentioned(text)) > 0 }
 
-// order reads a ranking written on one line: "B > A = C", or "B, A, C". The two
-// signs together could mean anything.
+// order reads a ranking on one line: "B > A = C", or "B, A, C". With both signs its
+// meaning would be unclear.
 func (s labelSet) order(text string) ([]entry, bool) {
 	parts := orderSign.Split(text, -1)
 	commas := len(parts) == 1 && strings.Contains(text, ",")
@@ -410,16 +387,16 @@ func (s labelSet) order(text string) ([]entry, bool) {
 	return entries, true
 }
 
-// places brings entries into order, best place first. Without numbers they are in
-// order; with numbers, equal numbers tie. It is false where only some have a
-// number, where the numbers are no ranks (they begin with 0 or 1 and do not exceed
-// the number of candidates), and where a note adds something to the ranking.
+// places brings entries into order, best place first. Entries without numbers are in
+// order already; equal numbers tie. It is false where only some entries have a number,
+// where the numbers are no ranks (ranks begin with 0 or 1 and do not exceed the number of
+// candidates), and where a note adds to the ranking.
 func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.rank, b.rank) })
 	var places [][]council.Label
 	sharing := make(map[int]int) // entries by rank
-	ranked := make(map[council.Label]bool)
+	ranked := rankedBy(entries)
 	for i, e := range entries {
 		if i > 0 && e.rank >= 0 && e.rank == entries[i-1].rank {
 			places[len(places)-1] = append(places[len(places)-1], e.labels...)
@@ -427,19 +404,14 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 			places = append(places, slices.Clone(e.labels))
 		}
 		sharing[e.rank]++
-		for _, l := range e.labels {
-			ranked[l] = true
-		}
 	}
 	for _, e := range entries {
 		alone := len(e.labels) < 2 && (e.rank < 0 || sharing[e.rank] == 1)
-		if alone && tieWord.MatchString(e.note) { // with which one?
+		if alone && tieWord.MatchString(e.note) { // the other label of the tie is unknown
 			return nil, false
 		}
-		for _, l := range s.mentioned(e.note) {
-			if !ranked[l] {
-				return nil, false
-			}
+		if slices.ContainsFunc(s.mentioned(e.note), func(l council.Label) bool { return !ranked[l] }) {
+			return nil, false
 		}
 	}
 	if len(entries) == 0 || entries[len(entries)-1].rank < 0 {
@@ -447,6 +419,17 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	}
 	lowest, highest := entries[0].rank, entries[len(entries)-1].rank
 	return places, 0 <= lowest && lowest <= 1 && highest <= max(len(s.labels), len(entries))
+}
+
+// rankedBy returns the labels that entries rank.
+func rankedBy(entries []entry) map[council.Label]bool {
+	ranked := make(map[council.Label]bool)
+	for _, e := range entries {
+		for _, l := range e.labels {
+			ranked[l] = true
+		}
+	}
+	return ranked
 }
 
 func unranked(e entry) bool { return e.rank < 0 }
@@ -461,8 +444,8 @@ func abstention(words string, source council.BallotSource) council.Ballot {
 	return b
 }
 
-// ballot makes a ballot of places and scores that hold known labels only. A label
-// keeps its best place.
+// ballot makes a ballot of places and scores, which hold only labels of the slate. A
+// label keeps its best place.
 func ballot(places [][]council.Label, scores map[council.Label]float64, source council.BallotSource) council.Ballot {
 	b := emptyBallot()
 	b.Source = source
@@ -494,20 +477,15 @@ func ballot(places [][]council.Label, scores map[council.Label]float64, source c
 // scored makes a ballot whose ranking follows from the scores; equal scores tie
 // (ADR-007).
 func (s labelSet) scored(scores map[council.Label]float64, source council.BallotSource) council.Ballot {
-	var labels []council.Label // in the order of the slate
-	for _, l := range s.labels {
-		if _, ok := scores[l]; ok {
-			labels = append(labels, l)
-		}
-	}
-	slices.SortStableFunc(labels, func(a, b council.Label) int { return cmp.Compare(scores[b], scores[a]) })
 	var places [][]council.Label
-	for i, l := range labels {
-		if i > 0 && scores[l] == scores[labels[i-1]] {
-			places[len(places)-1] = append(places[len(places)-1], l)
-		} else {
-			places = append(places, []council.Label{l})
+	for _, score := range slices.Backward(slices.Compact(slices.Sorted(maps.Values(scores)))) {
+		var place []council.Label // in the order of the slate
+		for _, l := range s.labels {
+			if given, ok := scores[l]; ok && given == score {
+				place = append(place, l)
+			}
 		}
+		places = append(places, place)
 	}
 	return ballot(places, scores, source)
 }

@@ -26,7 +26,7 @@ func (s labelSet) fromJSON(text string) (council.Ballot, InvalidReason) {
 		case reason == InvalidNoBallot:
 			reason = r
 		}
-		// What follows a bracket left open in prose may still be a ballot.
+		// A ballot may follow a bracket that was left open in prose.
 		return !v.cut || !goesOn(r)
 	})
 	if work > maxWork*len(text) {
@@ -35,10 +35,10 @@ func (s labelSet) fromJSON(text string) (council.Ballot, InvalidReason) {
 	return found, reason
 }
 
-// eachValue calls visit for each value in text, in order, with the text before it.
-// Where visit returns false, and where a value turns out to be none, it goes on
-// inside. It stops when the bytes it has read, which it returns, are more than
-// maxWork times the length of text.
+// eachValue calls visit for each JSON value in text, in order, with the text before it.
+// Where visit returns false, and where a bracket begins no value, it goes on inside. It
+// returns the number of bytes that it has read, and stops when they are more than maxWork
+// times the length of text.
 func eachValue(text string, visit func(v value, before string) bool) (work int) {
 	for start := 0; start < len(text) && work <= maxWork*len(text); {
 		if !opens(text[start:]) {
@@ -57,25 +57,22 @@ func eachValue(text string, visit func(v value, before string) bool) (work int) 
 	return work
 }
 
-// read reads a value as a ballot object, or as one wrapped in other values: the
-// last of them.
+// read reads a value as a ballot object, or reads the last ballot object inside it.
 func (s labelSet) read(v value) (council.Ballot, InvalidReason) {
 	reason := InvalidNoBallot
-	if v.kind == object {
-		abstain := v.get("abstain", "abstained", "abstention")
-		if abstain.cut {
-			return council.Ballot{}, InvalidCutOff
+	abstain := v.get("abstain", "abstained", "abstention")
+	if abstain.cut {
+		return council.Ballot{}, InvalidCutOff
+	}
+	if words, ok := abstain.abstains(v.get("reason", "why", "explanation")); ok {
+		return abstention(words, council.SourceJSON), ""
+	}
+	if ranking := v.get(rankingKeys()...); ranking.kind != missing {
+		b, r := s.vote(ranking, v.get("scores"))
+		if !goesOn(r) {
+			return b, r
 		}
-		if words, ok := abstain.abstains(v.get("reason", "why", "explanation")); ok {
-			return abstention(words, council.SourceJSON), ""
-		}
-		if ranking := v.get(rankingKeys()...); ranking.kind != missing {
-			b, r := s.vote(ranking, v.get("scores"))
-			if !goesOn(r) {
-				return b, r
-			}
-			reason = r
-		}
+		reason = r
 	}
 	for _, item := range slices.Backward(v.items) {
 		b, r := s.read(item)
@@ -120,12 +117,12 @@ func (s labelSet) vote(ranking, scores value) (council.Ballot, InvalidReason) {
 	return s.scored(given, council.SourceScores), ""
 }
 
-// bareList reads a list that stands behind the text before. Lists occur in
-// critiques too: one that no key calls a ranking has to look like a whole ballot,
-// of at least two labels in quotes or of objects with ranks.
+// bareList reads a list that follows the text before. Lists occur in critiques too: a
+// list that no key calls a ranking has to look like a complete ballot, with at least two
+// labels in quotes, or with objects that have ranks.
 func (s labelSet) bareList(v value, before string) (council.Ballot, InvalidReason) {
 	keyed, part := keyBefore(before)
-	if part || !keyed && !v.speaksForItself() {
+	if part || !keyed && !v.looksRanked() {
 		return council.Ballot{}, InvalidNoBallot
 	}
 	b, r := s.vote(v, value{})
@@ -138,9 +135,9 @@ func (s labelSet) bareList(v value, before string) (council.Ballot, InvalidReaso
 // maxKey is how far keyBefore looks back, in bytes.
 const maxKey = 64
 
-// keyBefore tells what the text before a list makes of it: the value of a ranking
-// key, without braces or in a broken object, or else a part of something broken or
-// of code.
+// keyBefore says what the text before a list makes of it. It is keyed when it is the
+// value of a ranking key, without braces or in a broken object. It is part when it
+// belongs to some other broken object, or to code.
 func keyBefore(before string) (keyed, part bool) {
 	before = strings.ToValidUTF8(before[max(0, len(before)-maxKey):], "")
 	before = strings.TrimSpace(strings.Map(fold, before))
@@ -176,7 +173,7 @@ func (s labelSet) entries(v value, scores map[council.Label]float64) ([]entry, b
 		position := -1
 		for _, item := range v.items {
 			e, ok := s.element(item, scores)
-			// A position may be the place or where the answer was shown.
+			// A position may be the place in the ranking or on the slate.
 			next, has := item.get("position").rank()
 			if !ok || has && next < position {
 				return nil, false
@@ -192,7 +189,7 @@ func (s labelSet) entries(v value, scores map[council.Label]float64) ([]entry, b
 			if !ok {
 				return nil, false
 			}
-			if e.rank >= 0 { // what has no rank is not ranked
+			if e.rank >= 0 { // the others are not ranked
 				entries = append(entries, e)
 			}
 		}
@@ -207,7 +204,7 @@ func (s labelSet) entries(v value, scores map[council.Label]float64) ([]entry, b
 	return entries, true
 }
 
-// element reads one element of a list: a label, a group that ties, or an object
+// element reads one element of a list: a label, a list of labels that tie, or an object
 // that names a label.
 func (s labelSet) element(v value, scores map[council.Label]float64) (entry, bool) {
 	group := entry{rank: -1}
@@ -349,20 +346,18 @@ func plainKey(key string) string {
 	}, strings.Map(fold, key))
 }
 
-// nothing reports whether the value is missing or says that there is none.
+// nothing reports whether the value is missing, or is a word for "none".
 func (v value) nothing() bool {
 	if v.kind != scalar {
 		return v.kind == missing
 	}
-	switch strings.ToLower(clean(v.text)) {
-	case "", "-", "false", "no", "none", "null", "undefined", "n/a", "na", "not applicable":
-		return true
-	}
-	return false
+	return slices.Contains(
+		[]string{"", "-", "false", "no", "none", "null", "undefined", "n/a", "na", "not applicable"}, strings.ToLower(clean(v.text)),
+	)
 }
 
-// abstains reads the value of "abstain": an explicit yes with its reason beside
-// it, or the reason itself. The prompt's template, sent back, is neither.
+// abstains reads the value of "abstain": an explicit yes, with the reason in another
+// member, or the reason itself. The template of the prompt, sent back, is neither.
 func (v value) abstains(reason value) (words string, ok bool) {
 	if v.kind == object {
 		v = v.get("reason", "why", "explanation")
@@ -406,42 +401,35 @@ func (v value) score() (float64, bool) {
 	return score, err == nil && 1 <= score && score <= 10
 }
 
-// speaksForItself reports whether the list can be a ranking without being called
-// one: words without quotes may be a citation, and objects without ranks critiques
-// in the order of the slate.
-func (v value) speaksForItself() bool {
-	for _, item := range v.items {
+// looksRanked reports whether the list can be a ranking although no key says so. Words
+// without quotes may be a citation, and objects without ranks may be critiques in the
+// order of the slate.
+func (v value) looksRanked() bool {
+	return !slices.ContainsFunc(v.items, func(item value) bool {
 		switch item.kind {
 		case scalar:
-			if !item.quoted {
-				return false
-			}
+			return !item.quoted
 		case object:
-			if item.get(rankKeys()...).kind == missing {
-				return false
-			}
+			return item.get(rankKeys()...).kind == missing
 		default:
-			if !item.speaksForItself() {
-				return false
-			}
+			return !item.looksRanked()
 		}
-	}
-	return true
+	})
 }
 
-// The bounds of the scanner. A broken value is begun again at each bracket inside
-// it: nesting alone makes that maxDepth times the text, and maxWork bounds what
-// quotes can add.
+// The limits of the scanner. A broken value is read again from each bracket inside it:
+// with nesting alone that is maxDepth times the text, and maxWork limits what quotes can
+// add.
 const (
 	maxDepth  = 12
 	maxValues = 4096 // in one value; far more than a ballot over any slate
 	maxWork   = 2 * maxDepth
 )
 
-// A scanner reads one value of JSON as language models write it: comments, single
-// and typographic quotes, full-width punctuation, trailing commas, a comma missing
-// at the end of a line, and words without quotes are forgiven. The end of the text
-// or of a fenced block closes what is open.
+// A scanner reads one value of JSON as language models write it. It accepts comments,
+// single and typographic quotes, full-width punctuation, trailing commas, a missing comma
+// at the end of a line, and words without quotes. The end of the text or of a fenced
+// block closes all that is open.
 type scanner struct {
 	text    string
 	pos     int
@@ -497,7 +485,7 @@ func (p *scanner) skipTo(end string) {
 	}
 }
 
-// value reads the value that begins at pos. It is false for what is no JSON.
+// value reads the value that begins at pos. It is false when there is no JSON value.
 func (p *scanner) value(depth int) (value, bool) {
 	p.values++
 	if depth > maxDepth || p.values > maxValues {
@@ -536,34 +524,25 @@ func (p *scanner) container(k kind, closing rune, depth int) (value, bool) {
 		separated = false
 		if k == object {
 			key, ok := p.scalar()
-			if !ok {
-				return value{}, false
-			}
-			colon := p.peek()
-			if key.cut || colon == 0 {
+			switch colon := p.peek(); {
+			case ok && (key.cut || colon == 0):
 				v.cut = true
 				return v, true
-			}
-			if colon != ':' {
+			case !ok || colon != ':':
 				return value{}, false
 			}
 			p.pos += p.width
 			v.keys = append(v.keys, key.text)
 		}
 		item, ok := p.value(depth + 1)
-		if !ok {
-			return value{}, false
-		}
-		v.items = append(v.items, item)
-		if item.cut {
-			v.cut = true
-			return v, true
+		v.items, v.cut = append(v.items, item), item.cut
+		if !ok || item.cut {
+			return v, ok
 		}
 	}
 }
 
-// scalar reads a string, or a word or number without quotes. It is called behind
-// peek.
+// scalar reads a string, or a word or number without quotes. Peek must be called before.
 func (p *scanner) scalar() (value, bool) {
 	r, width := utf8.DecodeRuneInString(p.text[p.pos:])
 	switch r {
@@ -612,8 +591,8 @@ func (p *scanner) quoted(closing string, apostrophe bool) value {
 	return value{kind: scalar, text: p.text[start:], quoted: true, cut: true}
 }
 
-// unescape decodes the escapes of a string. Text with escapes that JSON does not
-// know stays as it is.
+// unescape decodes the escapes of a string. Text with escapes that are not JSON's stays
+// as it is.
 func unescape(text string) string {
 	quoted := strings.NewReplacer(`\\`, `\\`, `\"`, `\"`, `\'`, `'`, `"`, `\"`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(text)
 	var s string
@@ -623,8 +602,8 @@ func unescape(text string) string {
 	return s
 }
 
-// word reads letters, digits and what stands between them in numbers and labels.
-// At the very end of the text it may be cut: "1" of "10".
+// word reads letters, digits and the characters between them in numbers and labels. At
+// the very end of the text it may be cut off: "1" of "10".
 func (p *scanner) word() (value, bool) {
 	start := p.pos
 	for p.pos < len(p.text) {

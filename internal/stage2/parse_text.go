@@ -11,8 +11,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// fold returns the ASCII form of full-width and typographic characters, so that
-// one spelling has to be known, and -1 for characters that do not show.
+// fold returns the ASCII form of full-width and typographic characters, so that the
+// parsers know one spelling, and -1 for invisible characters.
 func fold(r rune) rune {
 	switch {
 	case r == '\r':
@@ -22,31 +22,8 @@ func fold(r rune) rune {
 	case '！' <= r && r <= '～':
 		return r - '！' + '!'
 	}
-	switch r {
-	case '“', '”', '„', '«', '»':
-		return '"'
-	case '‘', '’', '‚':
-		return '\''
-	case '‐', '‑', '–', '—', '−':
-		return '-'
-	case '→', '⇒', '≻':
-		return '>'
-	case '≈':
-		return '='
-	case '、':
-		return ','
-	case '。':
-		return '.'
-	case '【', '「', '『':
-		return '['
-	case '】', '」', '』':
-		return ']'
-	case '│', '┃':
-		return '|'
-	case '\u2028', '\u2029':
-		return '\n'
-	case '\uFE0F', '\u20E3': // they make an emoji of a digit
-		return -1
+	if ascii, ok := asciiForms[r]; ok {
+		return ascii
 	}
 	switch {
 	case unicode.IsSpace(r):
@@ -57,6 +34,18 @@ func fold(r rune) rune {
 	return r
 }
 
+// asciiForms holds what fold makes of single characters.
+var asciiForms = map[rune]rune{
+	'“': '"', '”': '"', '„': '"', '«': '"', '»': '"',
+	'‘': '\'', '’': '\'', '‚': '\'',
+	'‐': '-', '‑': '-', '–': '-', '—': '-', '−': '-',
+	'→': '>', '⇒': '>', '≻': '>',
+	'≈': '=', '、': ',', '。': '.', '│': '|', '┃': '|',
+	'【': '[', '「': '[', '『': '[', '】': ']', '」': ']', '』': ']',
+	'\u2028': '\n', '\u2029': '\n',
+	'\uFE0F': -1, '\u20E3': -1, // they make an emoji of a digit
+}
+
 func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 var (
@@ -64,7 +53,7 @@ var (
 	angled  = regexp.MustCompile(`<([^<>]*)>`)
 )
 
-// clean returns one line without markup, in folded form.
+// clean returns a line in folded form without markup.
 func clean(text string) string {
 	text = strings.Map(func(r rune) rune {
 		switch r = fold(r); r {
@@ -81,8 +70,7 @@ func clean(text string) string {
 	return strings.TrimRight(strings.TrimSpace(text), " .,;:!")
 }
 
-// unbullet removes what stands before the first word of a clean line, other than
-// brackets.
+// unbullet removes everything before the first word of a clean line but brackets.
 func unbullet(text string) string {
 	return strings.TrimLeftFunc(text, func(r rune) bool { return !isWord(r) && !strings.ContainsRune("([{", r) })
 }
@@ -112,14 +100,14 @@ func (s labelSet) known(entries []entry) ([][]council.Label, InvalidReason) {
 	switch {
 	case !ok:
 		return nil, InvalidUnclear
-	case !slices.ContainsFunc(places, func(p []council.Label) bool { return len(p) > 0 }):
+	case len(rankedBy(entries)) == 0:
 		return nil, InvalidNoKnownLabel
 	}
 	return places, ""
 }
 
-// headline matches FINAL RANKING at the head of a line, with what may qualify it
-// and the sign, its group, that sets it off from a ranking on the same line.
+// headline matches FINAL RANKING at the beginning of a line with words that qualify it.
+// Its group is the sign that separates it from a ranking on the same line.
 var headline = regexp.MustCompile(`(?i)^[^\pL]*final\s+rankings?\b` +
 	`(?:\s*\([^()]*\)|[\s,-]*\b(?:of|the|all|these|responses|answers|candidates|from|best|to|worst|first)\b)*\s*([:=-]*)`)
 
@@ -145,11 +133,11 @@ func (s labelSet) finalRanking(lines []string) ([][]council.Label, InvalidReason
 	return nil, InvalidNoBallot
 }
 
-// worstFirst matches what says that a list runs from worst to best.
+// worstFirst matches words that say that a list begins with the worst.
 var worstFirst = regexp.MustCompile(`(?i)\b(?:worst|weakest|lowest)\s*(?:to|first|through|-|>)|\b(?:ascending|reverse)\b`)
 
-// first reads the line that a ranking begins with: all of it with signs between
-// the labels, or its first entry.
+// first reads the first line of a ranking: all of the ranking, with signs between the
+// labels, or its first entry.
 func (s labelSet) first(line string) ([]entry, bool) {
 	text := unbullet(clean(line))
 	if strings.Contains(text, "|") {
@@ -162,8 +150,7 @@ func (s labelSet) first(line string) ([]entry, bool) {
 	return []entry{e}, ok
 }
 
-// list reads the ranking that begins with what stands behind a headline or in the
-// lines under it.
+// list reads the ranking that begins behind a headline or in the lines under it.
 func (s labelSet) list(behind string, under []string) ([][]council.Label, InvalidReason) {
 	for i, line := range append([]string{behind}, under...) {
 		text := clean(line)
@@ -171,7 +158,7 @@ func (s labelSet) list(behind string, under []string) ([][]council.Label, Invali
 		switch {
 		case ok:
 			under = under[i:]
-			// The lines under a single label behind the headline are about it.
+			// After a single label behind the headline, the lines under it are about that label.
 			if len(entries) == 1 && (i > 0 || entries[0].rank >= 0) {
 				entries, ok = s.column(entries[0], line, under)
 			}
@@ -181,7 +168,7 @@ func (s labelSet) list(behind string, under []string) ([][]council.Label, Invali
 			return s.known(entries)
 		case worstFirst.MatchString(text):
 			return nil, InvalidUnclear
-		case unbullet(text) == "", fence(line), title(line): // an introduction
+		case unbullet(text) == "", fence(line), title(line): // the ranking begins further down
 		case s.mentions(text):
 			return nil, InvalidUnclear
 		case i > 0:
@@ -191,9 +178,10 @@ func (s labelSet) list(behind string, under []string) ([][]council.Label, Invali
 	return nil, InvalidNoBallot
 }
 
-// column reads the entries under the first one, which stands on the line above.
-// Numbered ones may have text between them; others end at the first line that is
-// none, and plain ones at an empty line. It is false when an entry cannot be read.
+// column reads the entries under the first one, which stands on the line above. There
+// may be text between numbered entries. Others end at the first line that is no entry,
+// and entries without a bullet end at an empty line. It is false when an entry cannot be
+// read.
 func (s labelSet) column(first entry, above string, under []string) ([]entry, bool) {
 	entries := []entry{first}
 	numbered := first.rank >= 0
@@ -225,15 +213,10 @@ func (s labelSet) column(first entry, above string, under []string) ([]entry, bo
 	return entries, true
 }
 
-// leavesOut reports whether a line begins with a label that entries do not rank:
-// it may be an entry that was not seen as one.
+// leavesOut reports whether a line begins with a label that entries do not rank: such a
+// line may be an entry that was not recognised.
 func (s labelSet) leavesOut(entries []entry, lines []string) bool {
-	ranked := make(map[council.Label]bool)
-	for _, e := range entries {
-		for _, l := range e.labels {
-			ranked[l] = true
-		}
-	}
+	ranked := rankedBy(entries)
 	return slices.ContainsFunc(lines, func(line string) bool {
 		_, text := number(unbullet(clean(line)))
 		letters, _, _, ok := label(text)
@@ -298,14 +281,14 @@ func (s labelSet) ranked(rows [][]string) ([][]council.Label, InvalidReason) {
 	}
 	if slices.ContainsFunc(rows, func(row []string) bool { return len(row) != len(rows[0]) }) {
 		if slices.ContainsFunc(rows, func(row []string) bool { return s.mentions(strings.Join(row, "|")) }) {
-			return nil, InvalidUnclear // which cell is missing?
+			return nil, InvalidUnclear // it is not known which cell is missing
 		}
 		return nil, InvalidNoKnownLabel
 	}
 	var entries []entry
 	for column := range rows[0] {
 		named := s.labelled(rows[1:], column)
-		if entries != nil && named != nil { // one of them may hold grades, A to F
+		if entries != nil && named != nil { // one of the columns may hold grades, A to F
 			return nil, InvalidUnclear
 		}
 		entries = append(entries, named...)
@@ -320,31 +303,29 @@ func (s labelSet) ranked(rows [][]string) ([][]council.Label, InvalidReason) {
 	return s.known(slices.DeleteFunc(entries, unranked))
 }
 
-// labelled returns an entry for each row if the column holds labels throughout,
-// some of them known; nil otherwise.
+// labelled returns an entry for each row if all cells of the column are labels and at
+// least one is on the slate; otherwise nil.
 func (s labelSet) labelled(rows [][]string, column int) []entry {
 	var entries []entry
-	known := false
 	for _, row := range rows {
 		e, ok := s.entry(row[column])
 		if !ok || e.rank >= 0 {
 			return nil
 		}
-		known = known || len(e.labels) > 0
 		entries = append(entries, e)
 	}
-	if !known {
+	if len(rankedBy(entries)) == 0 {
 		return nil
 	}
 	return entries
 }
 
-// directScore matches a score that follows its label at once. "Response A: covers
-// 3/10 of the cases" is none.
+// directScore matches a score that follows directly after its label. It does not match
+// "Response A: covers 3/10 of the cases".
 var directScore = regexp.MustCompile(`^(?i:(?:overall|final)\s+)?(?i:(?:score|rating|grade)\s*[:=]?\s*)?` + outOfTen.String())
 
-// scoreList reads the lines and table rows that give a label one score "n/10". It
-// is nil unless every label of the slate has one, and always the same.
+// scoreList reads the lines and table rows that give a label a score "n/10". It is nil
+// unless every label of the slate has a score, and only one.
 func (s labelSet) scoreList(lines []string) map[council.Label]float64 {
 	scores := make(map[council.Label]float64)
 	for _, line := range lines {
@@ -367,8 +348,8 @@ func (s labelSet) scoreList(lines []string) map[council.Label]float64 {
 	return scores
 }
 
-// scoreLine returns the label that a line or table row scores and its score as it
-// is written: several of them if there are several, which makes no score. The
+// scoreLine returns the label that a line or table row scores, and its score as it is
+// written. Several scores are returned together, which no parser takes for a number. The
 // label is empty for a line of another form.
 func (s labelSet) scoreLine(line string) (council.Label, string) {
 	var named council.Label
@@ -401,17 +382,20 @@ func scored(text string) []string {
 	return scores
 }
 
-// refusalForm matches the ways in which a reviewer declines in prose. Each wants the
-// reviewer itself ("I"), a refusal, and what it refuses.
+// refusalForm matches the ways in which a reviewer declines in prose. Each needs the
+// reviewer itself ("I"), a refusal, and what the reviewer refuses.
 var refusalForm = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`\bI(?:['’]m|['’]d| am)?(?: (?:really|simply|respectfully|unfortunately|also|must|will|would|have to|choose to|have chosen to))* ` +
-		`(?:cannot|can not|can['’]t|won['’]t(?: be able to)?|will not(?: be able to)?|(?:not|un)(?: ?able| ?willing) to|not (?:comfortable|going to|in a position to)|` +
+		`(?:cannot|can not|can['’]t|won['’]t(?: be able to)?|will not(?: be able to)?|(?:not|un)(?: ?able| ?willing) to|` +
+		`not (?:comfortable|going to|in a position to)|` +
 		`do(?: not|n['’]t) (?:feel comfortable|think I can)|rather not|declin(?:e|ing) to|refus(?:e|ing) to)` +
-		`(?: (?:in good conscience|fairly|reliably|meaningfully|responsibly|provide|give|offer|produce|take part in|participate in|a|an|any|the|these|this|with))* ` +
+		`(?: (?:in good conscience|fairly|reliably|meaningfully|responsibly|` +
+		`provide|give|offer|produce|take part in|participate in|a|an|any|the|these|this|with))* ` +
 		`(?:rank|judg|evaluat|assess|review|compar|scor|rat(?:e|ing)|ballot|vote|assist|help (?:you|with)|comply|participate|continue)`,
 	`\bI (?:must |have to |choose to |will |would rather |have chosen to )*abstain\b`,
 	// German.
-	`\b(?:ich (?:kann|möchte|werde|darf)|(?:kann|möchte|werde|darf) ich)\b[^.!?]{0,60}\bnicht (?:\pL+ )?(?:bewerten|beurteilen|einstufen|vergleichen|einordnen|helfen)`,
+	`\b(?:ich (?:kann|möchte|werde|darf)|(?:kann|möchte|werde|darf) ich)\b[^.!?]{0,60}` +
+		`\bnicht (?:\pL+ )?(?:bewerten|beurteilen|einstufen|vergleichen|einordnen|helfen)`,
 	`\b(?:ich enthalte mich|enthalte ich mich)\b`,
 	// French.
 	`\bje ne (?:peux|souhaite|veux)(?: malheureusement)? pas (?:classer|évaluer|juger|comparer|noter|vous aider)`,
@@ -435,12 +419,11 @@ var (
 )
 
 // maxRefusal is the length in bytes of the longest reply that is searched for a
-// refusal: who writes more than that did review.
+// refusal: a longer one is a review.
 const maxRefusal = 16 << 10
 
-// refusal returns the line of text in which the reviewer declines to rank. A
-// refusal that is quoted, or that is about one of the answers, is not the
-// reviewer's own.
+// refusal returns the line in which the reviewer declines to rank. A refusal that is
+// quoted, or that is about one of the answers, is not the reviewer's.
 func refusal(text string) (string, bool) {
 	if len(text) > maxRefusal {
 		return "", false

@@ -25,8 +25,8 @@ type Options struct {
 	Repair bool
 }
 
-// Ask has every reviewer read its slate, at once, and waits for all of them.
-// Review i belongs to reviewer i; one that fails is a Review with its Failure.
+// Ask sends every reviewer its slate, all at once, and waits for all of them.
+// Review i belongs to reviewer i; a reviewer that fails has a Review with its Failure.
 // landed is called once for each review as it comes in, from several goroutines.
 func Ask(ctx context.Context, c council.Completer, in Input, o Options, landed func(council.Review)) []council.Review {
 	reviews := make([]council.Review, len(in.Reviewers))
@@ -59,39 +59,17 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 	if failure := council.AsFailure(err); failure != nil && failure.Code != council.FailEmpty {
 		r.Status, r.Error = council.OutcomeError, failure
 		return r
-	} // a reply without text is a reply without a ballot
+	} // an empty reply is judged as a reply without a ballot
 	r.Ranking, r.FinishReason = &completion.Text, completion.Finish()
 	ballot, err := ParseBallot(completion.Text, labels)
 	if o.Repair && (err != nil || ballot.Partial(len(labels))) {
-		// The reply was written by somebody who knew the markers of the first prompt.
+		// The author of the reply knew the markers of the first prompt: they are drawn anew.
 		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers())
 		call.Messages = repairPrompt(again, completion.Text, ballot, labels)
 		if better, ok := repair(ctx, c, call, &r, len(ballot.Ranking)); ok {
 			ballot, err = better, nil
 		}
 	}
-	settle(&r, ballot, err)
-	return r
-}
-
-// repair asks the reviewer once more. It reports whether that brought a ballot
-// with more labels than the ranked ones of the first reply, or an abstention.
-func repair(ctx context.Context, c council.Completer, call council.Call, r *council.Review, ranked int) (council.Ballot, bool) {
-	completion, err := c.Complete(ctx, call)
-	r.LatencyMS += completion.LatencyMS
-	r.Attempts += completion.Attempts
-	r.Usage = r.Usage.Plus(completion.Usage)
-	if err != nil {
-		return council.Ballot{}, false
-	}
-	r.Repair = &completion.Text
-	ballot, err := ParseBallot(completion.Text, r.Slate.Labels())
-	r.Repaired = err == nil && (len(ballot.Ranking) > ranked || ballot.Abstained && ranked == 0)
-	return ballot, r.Repaired
-}
-
-// settle notes what a reply came to.
-func settle(r *council.Review, ballot council.Ballot, err error) {
 	r.ParsedRanking = &ballot
 	switch {
 	case err != nil:
@@ -101,4 +79,19 @@ func settle(r *council.Review, ballot council.Ballot, err error) {
 	default:
 		r.Status = council.OutcomeOK
 	}
+	return r
+}
+
+// repair asks the reviewer once more. It reports whether that brought a ballot
+// with more labels than the ranked ones of the first reply, or an abstention.
+func repair(ctx context.Context, c council.Completer, call council.Call, r *council.Review, ranked int) (council.Ballot, bool) {
+	completion, err := c.Complete(ctx, call)
+	r.Add(completion.Spent)
+	if err != nil {
+		return council.Ballot{}, false
+	}
+	r.Repair = &completion.Text
+	ballot, err := ParseBallot(completion.Text, r.Slate.Labels())
+	r.Repaired = err == nil && (len(ballot.Ranking) > ranked || ballot.Abstained && ranked == 0)
+	return ballot, r.Repaired
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// BenchmarkAppend appends sessions with as many writers at once, each waiting for
-// its session to be on disk, beside two other ways to do that: one fsync for each
-// session under a mutex, and the same without one. Compare within one run only.
+// BenchmarkAppend appends sessions from several goroutines at once, each of which waits
+// until its session is on disk. It compares the store with one fsync for each session,
+// under a mutex and without one. Compare within one run only.
 func BenchmarkAppend(b *testing.B) {
 	for _, writers := range []int{1, 50, 512} {
 		for _, way := range []string{"store", "fsync each", "fsync each, at once"} {
@@ -32,7 +32,7 @@ func BenchmarkAppend(b *testing.B) {
 						b.Fatal(err)
 					}
 					defer f.Close()
-					var mu sync.Mutex // makes the sessions come one after the other
+					var mu sync.Mutex // for one session at a time
 					add = func() error {
 						lines, err := encode(records)
 						if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/councild/councild/internal/disk/faultdisk"
 )
 
-// Many sessions come at once while every kind of operation fails now and then.
-// Nothing is lost or there twice, after a crash at some moments of all that either.
+// Many sessions come at once while operations of every kind fail now and then. No session
+// is lost or there twice, also after a crash at some of these moments.
 func TestFaultF25Chaos(t *testing.T) {
 	for seed := range uint64(3) {
 		for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
@@ -24,7 +24,9 @@ func TestFaultF25Chaos(t *testing.T) {
 			k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
 			var all []string
 			synctest.Test(t, func(t *testing.T) {
-				s := openWith(t, Options{Path: path, Fsync: mode, Interval: time.Second, RotateBytes: int64(5 * len(lines(t, "00"))), Disk: d})
+				s := openWith(t, Options{
+					Path: path, Fsync: mode, Interval: time.Second, RotateBytes: int64(5 * len(lines(t, "00"))), Disk: d,
+				})
 				var mu sync.Mutex // guards rng
 				rng := rand.New(rand.NewPCG(seed, 0))
 				d.Fail(func(o faultdisk.Op, n int) (int, error) {

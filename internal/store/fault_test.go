@@ -47,7 +47,7 @@ func whole(t *testing.T, path string) (ids []string) {
 	return ids
 }
 
-// recovered waits until nothing waits to be written.
+// recovered waits until the store is healthy: no records wait to be written.
 func recovered(t *testing.T, s *Store) {
 	t.Helper()
 	for start := time.Now(); s.Healthy() != nil; runtime.Gosched() {
@@ -94,8 +94,8 @@ func names(t *testing.T, path string) (all []string) {
 	return all
 }
 
-// Wherever a crash cut the last session short, nobody reads a part of it, the file
-// opens, the sessions before it are whole and the next one is not damaged.
+// A crash cuts the last session at any byte. No reader returns a part of it, the file
+// opens, the sessions before it are whole, and the next one is not damaged.
 func TestFaultF22CutAtEveryByte(t *testing.T) {
 	path := newPath(t)
 	before, last := lines(t, "a", "b"), lines(t, "torn")
@@ -128,8 +128,8 @@ func TestFaultF22CutAtEveryByte(t *testing.T) {
 	t.Logf("fault F22: a session cut at each of %d offsets: 0 sessions lost, 0 read in part (promised 0 and 0)", len(last))
 }
 
-// kept are sessions that a store called kept, and when: after so many operations
-// of the disk, at that time.
+// kept holds the sessions that a store acknowledged, each with the number of operations
+// of the disk until then, and the time.
 type kept struct {
 	mu  sync.Mutex // guards what follows
 	ops map[string]int
@@ -146,9 +146,9 @@ func (k *kept) append(t *testing.T, s *Store, d *faultdisk.Disk, id string) {
 	k.ops[id], k.at[id] = len(d.Done()), time.Now()
 }
 
-// survives crashes the machine after every operation of d in every way, and
-// reports how many different states of the disk that gave. must says what may not
-// be missing after the first n operations.
+// survives simulates a crash of the machine after every operation of d, in every way, and
+// checks the store that is left. It returns the number of different states of the disk.
+// must returns the sessions that have to be there after the first n operations.
 func survives(t *testing.T, d *faultdisk.Disk, must func(n int) []string) (states int) {
 	t.Helper()
 	ops := d.Done()
@@ -181,6 +181,17 @@ func survives(t *testing.T, d *faultdisk.Disk, must func(n int) []string) (state
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
+			for name, summary := range summaries(t, path) {
+				if strings.HasSuffix(name, compressedSuffix) && summary == nil {
+					t.Errorf("%s has no summary", name)
+				}
+			}
+			found, err := Verify(t.Context(), path)
+			for _, p := range found {
+				if err = errors.Join(err, p.SummaryErr); err != nil {
+					t.Error(err)
+				}
+			}
 			if t.Failed() {
 				t.Fatalf("after %d operations, the last of them %+v, %+v", n, ops[max(0, n-1)], c)
 			}
@@ -192,9 +203,9 @@ func survives(t *testing.T, d *faultdisk.Disk, must func(n int) []string) (state
 	return len(seen)
 }
 
-// A store rotates, compresses, fails and goes on; the machine crashes at every
-// moment of that, and what was not synced is there or not. Nothing that was
-// acknowledged is missing, nothing is there in part or twice.
+// A store rotates, compresses, fails and recovers, and the machine crashes at each of
+// these moments with or without the data that was not synced. No acknowledged session is
+// missing, and no session is there in part or twice.
 func TestFaultF23SyncedIsThere(t *testing.T) {
 	d := &faultdisk.Disk{}
 	path := newPath(t)
@@ -241,7 +252,8 @@ func TestFaultF23Interval(t *testing.T) {
 	k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
 	path := newPath(t)
 	synctest.Test(t, func(t *testing.T) {
-		s := openWith(t, Options{Path: path, Fsync: council.FsyncInterval, Interval: interval, RotateBytes: int64(6 * len(lines(t, "00"))), Disk: d})
+		rotate := int64(6 * len(lines(t, "00")))
+		s := openWith(t, Options{Path: path, Fsync: council.FsyncInterval, Interval: interval, RotateBytes: rotate, Disk: d})
 		for i := range 12 {
 			k.append(t, s, d, fmt.Sprintf("%02d", i))
 			time.Sleep(interval / 4)
@@ -272,7 +284,8 @@ func TestFaultF23Interval(t *testing.T) {
 		slices.Sort(must)
 		return must
 	})
-	t.Logf("fault F23: interval: %d states of the disk after a crash: lost sessions were acknowledged at most %v before (promised %v)", states, oldest, interval)
+	t.Logf("fault F23: interval: %d states of the disk after a crash: lost sessions were acknowledged at most %v before (promised %v)",
+		states, oldest, interval)
 }
 
 // text returns what the files hold.
@@ -329,7 +342,7 @@ func TestFaultF24DiskFull(t *testing.T) {
 					t.Errorf("the file holds %q", got)
 				}
 
-				// Space returns, and nobody asks for anything.
+				// Space returns, without any further append.
 				d.Fail(nil)
 				start := time.Now()
 				for s.Healthy() != nil {
@@ -342,7 +355,8 @@ func TestFaultF24DiskFull(t *testing.T) {
 				}
 				appendSessions(t, s, "c")
 				holds(t, s.path, "a", "b", "c")
-				t.Logf("fault F24: write failed (%s): rolled back, written %v after space returned (promised %v, without any traffic)", name, took, lastPause)
+				t.Logf("fault F24: write failed (%s): rolled back, written %v after space returned (promised %v, without any traffic)",
+					name, took, lastPause)
 			})
 		})
 	}
@@ -355,7 +369,7 @@ func onlyIf(is bool, err error) error {
 	return nil
 }
 
-// Of several sessions in one write those that fit are kept.
+// Of several sessions in one write, those that fit on the disk are kept.
 func TestFaultF24KeepsWhatFits(t *testing.T) {
 	s, d := openTestDisk(t)
 	writing, finish := blockWrites(t, d)
@@ -396,8 +410,8 @@ func TestFaultF24KeepsWhatFits(t *testing.T) {
 	holds(t, s.path, "a", "b", "c", "d", "e")
 }
 
-// When the disk is full somebody may empty the file. Rolling back must not bring
-// the old size back.
+// When the disk is full, another program may empty the file. The roll-back must not
+// restore the old size.
 func TestRollBackMindsAFileThatWasEmptied(t *testing.T) {
 	s, d := openTestDisk(t)
 	appendSessions(t, s, "a")
@@ -414,8 +428,8 @@ func TestRollBackMindsAFileThatWasEmptied(t *testing.T) {
 	holds(t, s.path, "b", "c")
 }
 
-// What waits for space is bounded. What does not fit is lost, as its caller was
-// told, and the rest is written.
+// The memory of sessions that wait for space is bounded. The sessions beyond it are lost,
+// as their callers were told, and the others are written.
 func TestFaultF24WaitingIsBounded(t *testing.T) {
 	d := &faultdisk.Disk{}
 	var log strings.Builder
@@ -447,8 +461,8 @@ func TestFaultF24WaitingIsBounded(t *testing.T) {
 	}
 }
 
-// While the disk hangs, what waits for it is bounded as well, and the store says that
-// it does not work. It goes on by itself.
+// The memory of sessions that wait for a disk that hangs is bounded too, and the store is
+// not healthy meanwhile. It recovers without any further append.
 func TestFaultF24HangingDiskIsBounded(t *testing.T) {
 	s, d := openTestDisk(t)
 	writing, finish := blockWrites(t, d)
@@ -483,7 +497,8 @@ func TestFaultF24HangingDiskIsBounded(t *testing.T) {
 	if found := readable(t, s.path); found["first"] != 3 || found["large"] != 3*int(kept.Load()) {
 		t.Errorf("a command reads %v, kept are %d", found, kept.Load())
 	}
-	t.Logf("fault F24: a disk that hangs: %d sessions of 190 KB waited in memory and were written when it went on, the rest was refused at once (promised: at most 16 MiB wait)", kept.Load())
+	t.Logf("fault F24: a disk that hangs: %d sessions of 190 KB waited in memory and were written when it went on, "+
+		"the rest was refused at once (promised: at most 16 MiB wait)", kept.Load())
 }
 
 func TestCloseSaysWhatIsLost(t *testing.T) {
@@ -514,7 +529,7 @@ func TestFaultF25FsyncFails(t *testing.T) {
 				d.Fail(func(o faultdisk.Op, n int) (int, error) {
 					return n, onlyIf(o.Kind == faultdisk.Sync && o.Name == filepath.Base(s.path), syscall.EIO)
 				})
-				// With an interval the session counts as kept before.
+				// With an interval the session counts as kept before the sync.
 				if err := s.Append(t.Context(), session("b")); errors.Is(err, syscall.EIO) != (mode == council.FsyncSession) {
 					t.Errorf("got error %v", err)
 				}
@@ -550,7 +565,8 @@ func TestFaultF25FsyncFails(t *testing.T) {
 				if retried > 0 || len(given) < 2 {
 					t.Errorf("%d files were given up, %d writes and syncs went to one of them", len(given), retried)
 				}
-				t.Logf("fault F25: fsync failed (%s) on %d files: %d retries on one of them, segment closed, 0 sessions lost (promised 0 retries, a new file)", mode, len(given), retried)
+				t.Logf("fault F25: fsync failed (%s) on %d files: %d retries on one of them, segment closed, 0 sessions lost "+
+					"(promised 0 retries, a new file)", mode, len(given), retried)
 			})
 		})
 	}
@@ -580,7 +596,7 @@ func TestFaultF25AtTheEnd(t *testing.T) {
 	}
 }
 
-// A roll-back that fails leaves a file that nobody can trust.
+// After a roll-back that fails, the content of the file is unknown.
 func TestFaultF25RollBackFails(t *testing.T) {
 	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -612,8 +628,8 @@ func TestFaultF25RollBackFails(t *testing.T) {
 	}
 }
 
-// What a file that was given up holds behind its good end is not there twice, even
-// when it cannot be cut.
+// The sessions behind the good part of a file that was given up are not there twice, even
+// when the file cannot be cut.
 func TestFaultF25FsyncAndCutFail(t *testing.T) {
 	s, d := openTestDisk(t)
 	appendSessions(t, s, "a")
@@ -636,7 +652,7 @@ func TestFaultF25FsyncAndCutFail(t *testing.T) {
 	holds(t, s.path, "a", "b", "c")
 }
 
-// A store whose directory takes no new file waits for that too.
+// A store recovers as well when no file can be created in its directory for a while.
 func TestFaultF25NoNewFile(t *testing.T) {
 	for _, kind := range []faultdisk.Kind{faultdisk.Open, faultdisk.Rename, faultdisk.SyncDir} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -658,7 +674,7 @@ func TestFaultF25NoNewFile(t *testing.T) {
 	}
 }
 
-// A store with everything in it that does not belong there.
+// A store with bad lines of all kinds.
 func TestFaultF26Garbage(t *testing.T) {
 	path := newPath(t)
 	s := openWith(t, Options{Path: path, RotateBytes: 1})
@@ -669,9 +685,11 @@ func TestFaultF26Garbage(t *testing.T) {
 	if diff := cmp.Diff([]string{".000001"}, names(t, path)); diff != "" && !strings.Contains(diff, compressedSuffix) {
 		t.Error(diff)
 	}
-	old := `{"schema_version": 1, "session_id": "old", "timestamp": "2025-12-17T14:00:00+02:00", "reviewer_id": "a", "model_id": "b", "position": 0, "response_length_chars": 9, "score_value": null}`
+	old := `{"schema_version": 1, "session_id": "old", "timestamp": "2025-12-17T14:00:00+02:00", "reviewer_id": "a", "model_id": "b", ` +
+		`"position": 0, "response_length_chars": 9, "score_value": null}`
 	garbage := "\ufeff" + old + "\r\n" + strings.Repeat("\x00", 4096) + "\n" + strings.Repeat("x", 10<<20) + "\n" +
-		strings.ReplaceAll(lines(t, "crlf"), "\n", "\r\n") + `{"schema_version":"9.0.0"}` + "\n" + lines(t, "good") + lines(t, "torn")[:1000]
+		strings.ReplaceAll(lines(t, "crlf"), "\n", "\r\n") + `{"schema_version":"9.0.0"}` + "\n" +
+		lines(t, "good") + lines(t, "torn")[:1000]
 	writeFile(t, path, garbage)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -691,10 +709,12 @@ func TestFaultF26Garbage(t *testing.T) {
 	if allocated > 16<<20 {
 		t.Errorf("%d bytes were allocated", allocated)
 	}
-	t.Logf("fault F26: %d lines skipped with their reasons, %d records read, %d KiB allocated (promised all, bounded)", len(bad), len(records), allocated>>10)
+	t.Logf("fault F26: %d lines skipped with their reasons, %d records read, %d KiB allocated (promised all, bounded)",
+		len(bad), len(records), allocated>>10)
 }
 
-// A closed segment that is damaged costs what follows in it, and nothing else.
+// Damage in a compressed segment loses the records behind it in this segment, and no
+// others.
 func TestFaultF26DamagedSegment(t *testing.T) {
 	path := newPath(t)
 	s := openWith(t, Options{Path: path, RotateBytes: int64(len(lines(t, "00"))) * 100})
@@ -724,8 +744,8 @@ func TestFaultF26DamagedSegment(t *testing.T) {
 	}
 }
 
-// Reading goes on beside a store that rotates and compresses all the time: always
-// whole sessions, from the first one on, none twice.
+// A reader returns whole sessions, from the first one on and none twice, while the store
+// rotates and compresses all the time.
 func TestFaultF27ReadWhileItRotates(t *testing.T) {
 	const sessions = 60
 	path := newPath(t)

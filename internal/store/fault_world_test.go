@@ -19,14 +19,14 @@ import (
 	"github.com/councild/councild/internal/disk/faultdisk"
 )
 
-// deed is what somebody else does to a store that is open.
+// deed is what another program does to a store that is open.
 type deed struct {
 	name string
 	do   func(path string) error
 	undo func(path string) error // nil: the store gets over it by itself
 }
 
-// deeds returns them. Each leaves the file elsewhere as it is.
+// deeds returns all deeds. None of them changes the file elsewhere.
 func deeds(elsewhere string) []deed {
 	dir := filepath.Dir
 	link := func(name string) func(path string) error {
@@ -67,14 +67,15 @@ func deeds(elsewhere string) []deed {
 		{
 			name: "link in its directory's place",
 			do: func(path string) error {
-				return errors.Join(os.RemoveAll(dir(path)+".1"), os.Rename(dir(path), dir(path)+".1"), os.Symlink(dir(elsewhere), dir(path)))
+				moved := dir(path) + ".1"
+				return errors.Join(os.RemoveAll(moved), os.Rename(dir(path), moved), os.Symlink(dir(elsewhere), dir(path)))
 			},
 			undo: func(path string) error { return os.Remove(dir(path)) },
 		},
 	}
 }
 
-// victim returns a file that no store may touch.
+// victim returns a file that a store must not change.
 func victim(t *testing.T) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "victim")
@@ -82,7 +83,7 @@ func victim(t *testing.T) string {
 	return name
 }
 
-// untouched fails the test if the victim, or its directory, is not as it was.
+// untouched fails the test if the victim or its directory changed.
 func untouched(t *testing.T, victim string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(victim))
@@ -91,7 +92,7 @@ func untouched(t *testing.T, victim string) {
 	}
 }
 
-// readable returns how many records of each session a command would read.
+// readable returns the number of records of each session that a command reads.
 func readable(t *testing.T, path string) map[string]int {
 	t.Helper()
 	found := map[string]int{}
@@ -103,9 +104,9 @@ func readable(t *testing.T, path string) map[string]int {
 	return found
 }
 
-// Others do something to the file or its directory before a session comes, while it
-// is written and while it is synced. A session that counts as kept is read by a
-// command, one that does not is once the store works again, and none is there twice.
+// Another program acts on the file or its directory before a session comes, while it is
+// written, or while it is synced. A command reads a session that is acknowledged at once,
+// and any other session when the store is healthy again. None is there twice.
 func TestFaultF34EveryMoment(t *testing.T) {
 	cases, acknowledged := 0, 0
 	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
@@ -164,13 +165,14 @@ func TestFaultF34EveryMoment(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("fault F34: %d deeds of others before, in and after a write: %d sessions acknowledged, each read by a command at once; the others refused and read later; "+
+	t.Logf("fault F34: %d deeds of others before, in and after a write: %d sessions acknowledged, each read by a command at once; "+
+		"the others refused and read later; "+
 		"0 links followed (promised)", cases, acknowledged)
 }
 
-// Sessions come all the time, the store rotates, and others do everything to it
-// again and again. Every session that began after a deed and is acknowledged is read
-// by a command before the next one.
+// Sessions come all the time, the store rotates, and another program does all deeds to it
+// again and again. A command reads every acknowledged session that began after a deed,
+// before the next deed.
 func TestFaultF34WhileSessionsRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "sub", "records.jsonl")
 	elsewhere := victim(t)
@@ -239,11 +241,12 @@ func TestFaultF34WhileSessionsRun(t *testing.T) {
 		}
 	}
 	untouched(t, elsewhere)
-	t.Logf("fault F34: %d deeds of others while sessions run: %d acknowledged sessions, 0 of them not read (promised 0)", 3*len(all), checked)
+	t.Logf("fault F34: %d deeds of others while sessions run: %d acknowledged sessions, 0 of them not read (promised 0)",
+		3*len(all), checked)
 }
 
-// A link is resolved when the store is opened, also one to a file that is not there
-// yet, and a command finds the store by either name. None is followed after that.
+// A link is resolved when the store is opened, also a link to a file that does not exist
+// yet, and a command finds the store by either name. No link is followed after that.
 func TestFaultF34Links(t *testing.T) {
 	t.Run("dangling", func(t *testing.T) {
 		target := newPath(t)
@@ -320,12 +323,13 @@ func TestFaultF34Links(t *testing.T) {
 			untouched(t, elsewhere)
 		})
 	}
-	t.Log("fault F34: a dangling link, one led elsewhere, planted ones at the temporary file and the lock: 0 followed after the store was opened (promised 0)")
+	t.Log("fault F34: a dangling link, one led elsewhere, planted ones at the temporary file and the lock: " +
+		"0 followed after the store was opened (promised 0)")
 }
 
-// A compressed segment without a byte is damaged. If the file that it was made from
-// is still there, that counts, and the segment is compressed again. Every damaged
-// segment has its name, one that cannot be read as well.
+// A compressed segment of 0 bytes is damaged. If the uncompressed file is still there, it
+// is read, and compressed again. Verify names every damaged segment, and every one that
+// cannot be read.
 func TestFaultF34DamagedSegments(t *testing.T) {
 	path := newPath(t)
 	for n, data := range []string{"", "", "not compressed", lines(t, "good")} {
@@ -371,8 +375,8 @@ func TestFaultF34DamagedSegments(t *testing.T) {
 	t.Logf("fault F34: store verify names %d damaged or unreadable segments of %d (promised: every one)", 3, len(want))
 }
 
-// A segment that was compressed from a file that is still there is only trusted if
-// it can be read.
+// While the uncompressed file is still there, the compressed one replaces it only if it
+// can be read to its end.
 func TestADamagedSegmentDoesNotReplaceItsFile(t *testing.T) {
 	path := newPath(t)
 	writeFile(t, path+".000001", lines(t, "a", "b"))
@@ -381,14 +385,17 @@ func TestADamagedSegmentDoesNotReplaceItsFile(t *testing.T) {
 	holds(t, path, "a", "b")
 }
 
-// A panic in any operation of the disk is an error of the sessions at hand. They are
-// written again, and the store goes on.
+// A panic in any operation of the disk fails the sessions that are being written. They
+// are written again, and the store goes on.
 func TestFaultF40Append(t *testing.T) {
 	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
-		for _, kind := range []faultdisk.Kind{faultdisk.Open, faultdisk.Write, faultdisk.Stat, faultdisk.Sync, faultdisk.Rename, faultdisk.Remove, faultdisk.SyncDir} {
+		for _, kind := range []faultdisk.Kind{
+			faultdisk.Open, faultdisk.Write, faultdisk.Stat, faultdisk.Sync, faultdisk.Rename, faultdisk.Remove, faultdisk.SyncDir,
+		} {
 			t.Run(fmt.Sprintf("%s/%s", mode, kind), func(t *testing.T) {
 				d := &faultdisk.Disk{}
-				s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: lastPause, RotateBytes: int64(len(lines(t, "a", "b"))), Disk: d})
+				rotate := int64(len(lines(t, "a", "b")))
+				s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: lastPause, RotateBytes: rotate, Disk: d})
 				appendSessions(t, s, "a")
 				var panicked atomic.Bool
 				d.Fail(func(o faultdisk.Op, n int) (int, error) {
@@ -417,10 +424,11 @@ func TestFaultF40Append(t *testing.T) {
 			})
 		}
 	}
-	t.Log("fault F40: a panic in each operation of the disk under an append: an error of that session, written again, nothing lost or twice, the store goes on (promised)")
+	t.Log("fault F40: a panic in each operation of the disk under an append: " +
+		"an error of that session, written again, nothing lost or twice, the store goes on (promised)")
 }
 
-// A panic at the very end is an error of Close, which lets others open the store.
+// A panic while the store closes is an error of Close, which still releases the lock.
 func TestFaultF40Close(t *testing.T) {
 	d := &faultdisk.Disk{}
 	s, _, err := Open(Options{Path: newPath(t), Fsync: council.FsyncInterval, Interval: lastPause, Disk: d})
@@ -435,10 +443,9 @@ func TestFaultF40Close(t *testing.T) {
 	openStore(t, s.path)
 }
 
-// While the store writes, somebody cuts the file to its first session and part of the
-// next: within a line, exactly between two lines, or exactly between two sessions.
-// A session counts as kept only if it is whole and does not merge with what was left
-// of another, and none is there twice.
+// While the store writes, another program cuts the file behind its first session: within a
+// line, between two lines, or between two sessions. A session counts as kept only if it
+// is whole and does not merge with the rest of another one. None is there twice.
 func TestFaultF34CutUnderAWrite(t *testing.T) {
 	text := lines(t, "a", "b")
 	first := len(lines(t, "a"))
@@ -480,11 +487,12 @@ func TestFaultF34CutUnderAWrite(t *testing.T) {
 			})
 		}
 	}
-	t.Log("fault F34: the file cut within a line, between lines and between sessions under a write: 0 sessions merged, 0 twice (promised 0)")
+	t.Log("fault F34: the file cut within a line, between lines and between sessions under a write: " +
+		"0 sessions merged, 0 twice (promised 0)")
 }
 
-// Another daemon takes the file while this one syncs, because somebody removed the
-// lock. What the other one has acknowledged is neither cut nor left out later.
+// Another daemon takes the file while this one syncs, because the lock file was removed.
+// The sessions that the other daemon acknowledged are neither cut nor left out later.
 func TestFaultF34AnotherDaemonTakesTheFile(t *testing.T) {
 	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -525,11 +533,12 @@ func TestFaultF34AnotherDaemonTakesTheFile(t *testing.T) {
 			}
 		})
 	}
-	t.Log("fault F34: another daemon takes the file after its lock was removed: what it acknowledged is neither cut nor left out (promised)")
+	t.Log("fault F34: another daemon takes the file after its lock was removed: " +
+		"what it acknowledged is neither cut nor left out (promised)")
 }
 
-// A link or a named pipe at the name of a segment is refused, by a command and by the
-// daemon, and neither waits for somebody to write to the pipe.
+// A command and the daemon refuse a link or a named pipe that has the name of a segment,
+// and neither waits for a writer of the pipe.
 func TestFaultF34IrregularSegments(t *testing.T) {
 	irregular := map[string]func(name string) error{
 		"link": func(name string) error { return os.Symlink(victim(t), name) },

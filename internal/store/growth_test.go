@@ -8,9 +8,10 @@ import (
 	"github.com/councild/councild/internal/growth"
 )
 
-// hostile are texts of about n bytes that are shaped to take long.
+// hostile returns texts of about n bytes whose structure could make a reader slow.
 func hostile(n int) map[string]string {
 	many := func(text string) string { return strings.Repeat(text, n/len(text)+1) }
+	const required = `{"schema_version":"1.2.0","session_id":"a","reviewer_id":"b","model_id":"c","response_length_chars":1`
 	return map[string]string{
 		"objects in objects":      many(`{"query_metadata":`),
 		"lists in lists":          many("["),
@@ -25,7 +26,8 @@ func hostile(n int) map[string]string {
 		"a long exponent":         `{"score_value":1e` + many("9") + "}",
 		"a long scale":            `{"schema_version":1,"session_id":"a","score_value":1,"score_scale":"` + many("1-") + `"}`,
 		"a long patch level":      `{"schema_version":"1.2.` + many("7") + `"}`,
-		"a long timestamp":        `{"schema_version":"1.2.0","session_id":"a","reviewer_id":"b","model_id":"c","response_length_chars":1,"timestamp":"` + many("2") + `"}`,
+		"a long timestamp":        required + `,"timestamp":"` + many("2") + `"}`,
+		"our layout":              `{"schema_version":"` + many("1") + `","session_id":"` + many(`,"session_id":`) + `"}`,
 		"spaces":                  many(" ") + "{}",
 		"spaces everywhere":       "{" + many(`  "a"  :  1  ,  `) + `"own":true}`,
 		"bytes that are no UTF-8": many("\xff"),
@@ -39,8 +41,7 @@ func hostile(n int) map[string]string {
 	}
 }
 
-// What a line or a file holds is read in a time that grows as its length does,
-// whatever it is shaped like.
+// The time for reading a line or a file is linear in its length, whatever its content.
 func TestReadingIsLinear(t *testing.T) {
 	readings := map[string]func(text string){
 		"ParseRecord": func(text string) { _, _ = ParseRecord([]byte(text)) },
@@ -75,7 +76,7 @@ func TestReadingIsLinear(t *testing.T) {
 	}
 }
 
-// counting counts the bytes that are read of a text.
+// counting counts the bytes that are read from a text.
 type counting struct {
 	*strings.Reader
 	bytes int
@@ -87,8 +88,8 @@ func (c *counting) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// The end of the last whole session is found by reading each block once, and is
-// where a reading of all lines finds it.
+// afterLastSession reads each block once, and finds the end that a search through all
+// lines finds.
 func TestAfterLastSessionReadsEachBlockOnce(t *testing.T) {
 	texts := hostile(4 * maxLine)
 	for n := maxLine - 2; n <= maxLine+2; n++ { // a newline or its mark at the border of a block

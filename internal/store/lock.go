@@ -12,20 +12,20 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// HeldError means that another Store has the file open.
+// HeldError says that another Store has the file open.
 type HeldError struct {
 	Path   string // the data file
-	Holder Holder // the zero value when the lock file does not tell
+	Holder Holder // zero when the lock file does not name it
 }
 
 // Holder is the process that has a store open.
 type Holder struct {
 	PID   int       `json:"pid"`
-	Host  string    `json:"host"`  // a container's name for itself, where every daemon may be process 1
+	Host  string    `json:"host"`  // in a container, its name: every daemon there may be process 1
 	Since time.Time `json:"since"` // when it opened the store
 }
 
-// Error names the holder and says what to do.
+// Error names the holder and the remedy.
 func (e *HeldError) Error() string {
 	holder := "another process"
 	if e.Holder.PID != 0 {
@@ -34,15 +34,16 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("the record store %s is held by %s; stop that process or name another file", e.Path, holder)
 }
 
-// acquire takes the lock of the data file at path and notes the holder in it.
+// acquire takes the lock of the data file at path, and writes into the lock file which
+// process holds it.
 func acquire(path string) (*flock.Flock, error) {
 	lock := flock.New(path+".lock", flock.SetFlag(os.O_CREATE|os.O_RDONLY|disk.NoFollow|disk.NoWait))
 	locked, err := lock.TryLock()
 	if err != nil {
 		return nil, disk.ExplainLink(lock.Path(), err)
 	}
-	// The kernel holds the lock and the note only names its holder. So a note that
-	// cannot be written or read is no reason to fail.
+	// The lock is the kernel's, and the note in the file only names its holder. So it is
+	// no fault when the note cannot be written or read.
 	if !locked {
 		var holder Holder
 		note, err := os.ReadFile(lock.Path())
@@ -70,8 +71,8 @@ func writeNote(path string, note []byte) {
 	_ = f.Close()
 }
 
-// inPlace returns nil while the lock is the one that another process would ask for.
-// When its file was removed, another process can lock a new one.
+// inPlace returns nil while another process that opens the store would ask for this
+// lock. After the lock file was removed, another process can lock a new one.
 func inPlace(lock *flock.Flock) error {
 	held, err := lock.Stat()
 	if err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,51 +13,58 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// wire is a record as it may stand in a file: its own fields hide those of the
-// record that are checked, or that differ in older schemas.
+// wire is a record as a file may hold it. Its own fields hide those of the record that
+// are checked, or that older schemas write in another way.
 type wire struct {
 	council.BiasMetricRecord
 	SchemaVersion any    `json:"schema_version"` // the number 1 or a semantic version
 	Timestamp     string `json:"timestamp"`
 	Length        *int   `json:"response_length_chars"`
 	Own           *bool  `json:"own"`
+
+	// The last timestamp that was parsed: all records of a session have the same.
+	parsed     string
+	parsedTime time.Time
 }
 
-// ParseRecord returns the record in one line, without regard to its length; an
-// error is always a *LineError.
+// ParseRecord returns the record in one line of any length. An error is always a
+// *LineError.
 //
-// The schema is 1.2.0, 1.1.0 or the integer 1 of ADR-018, which is returned as
-// "1.0.0"; any patch level will do. Required are session_id, reviewer_id,
-// model_id, timestamp, response_length_chars and, where there is a score, the
-// score_scale that it lies on. The position is nil before 1.2.0, where it did not
-// yet mean the place shown to this reviewer. An own that is missing is whether
-// the reviewer is the candidate, a provider that is missing is the id up to its
-// first slash, and every other missing field is zero. Null counts as missing.
+// The schema is 1.2.0, 1.1.0 or the integer 1 of ADR-018, which is returned as "1.0.0";
+// any patch level is accepted. The required fields are session_id, reviewer_id, model_id,
+// timestamp, response_length_chars and, when there is a score, its score_scale. The
+// position is nil before schema 1.2.0, where it did not yet mean the place that this
+// reviewer saw. If own is missing, it is set to whether the reviewer is the candidate. If
+// a provider is missing, it is the id up to the first slash. Every other missing field is
+// zero. Null counts as missing.
 //
-// As in encoding/json, unknown fields are passed over, keys match in any case,
-// and of two equal keys the last one counts.
+// As in encoding/json, unknown fields are ignored, keys match in any case, and of two
+// equal keys the last one counts.
 func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
-	if !utf8.Valid(line) { // encoding/json would take it, mended
+	if !utf8.Valid(line) { // encoding/json would replace the wrong bytes
 		return reject(ReasonInvalidUTF8, nil)
 	}
 	var w *wire
 	err := json.Unmarshal(line, &w)
 	mistyped, isType := errors.AsType[*json.UnmarshalTypeError](err)
-	if err != nil && !isType {
+	switch {
+	case err != nil && !isType:
 		return reject(ReasonNotJSON, err)
-	}
-	if w == nil || isType && mistyped.Field == "" { // null, or a value of another kind
+	case w == nil || isType && mistyped.Field == "": // null, or a value of another kind
 		return reject(ReasonNotAnObject, nil)
-	}
-	record := w.BiasMetricRecord
-	if record.SchemaVersion = schema(w.SchemaVersion); record.SchemaVersion == "" {
-		return reject(ReasonUnknownSchema, nil)
-	}
-	if isType {
+	case isType && schema(w.SchemaVersion) != "":
 		return reject(reasonOf(mistyped.Field), err)
 	}
+	return w.record()
+}
 
+// record checks the fields and derives the missing ones.
+func (w *wire) record() (council.BiasMetricRecord, error) {
+	record := w.BiasMetricRecord
+	record.SchemaVersion = schema(w.SchemaVersion)
 	switch {
+	case record.SchemaVersion == "":
+		return reject(ReasonUnknownSchema, nil)
 	case record.SessionID == "":
 		return reject(ReasonMissingField, errors.New("session_id"))
 	case record.ReviewerID == "":
@@ -67,9 +75,14 @@ func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 		return reject(ReasonMissingField, errors.New("response_length_chars"))
 	}
 	record.ResponseLengthChars = *w.Length
-	if record.Timestamp, err = parseTime(w.Timestamp); err != nil {
-		return reject(ReasonBadTimestamp, err)
+	if w.Timestamp != w.parsed || w.parsed == "" {
+		at, err := parseTime(w.Timestamp)
+		if err != nil {
+			return reject(ReasonBadTimestamp, err)
+		}
+		w.parsed, w.parsedTime = w.Timestamp, at
 	}
+	record.Timestamp = w.parsedTime
 	if council.EarlySchema(record.SchemaVersion) {
 		record.Position = nil
 	}
@@ -79,11 +92,12 @@ func ParseRecord(line []byte) (council.BiasMetricRecord, error) {
 	if err := checkScore(&record); err != nil {
 		return reject(ReasonBadScore, err)
 	}
-
+	record.Own = record.ReviewerID == record.ModelID
 	if w.Own != nil {
 		record.Own = *w.Own
 	}
-	derive(&record, w.Own != nil)
+	record.Provider.Reviewer = cmp.Or(record.Provider.Reviewer, council.Maker(record.ReviewerID, nil))
+	record.Provider.Candidate = cmp.Or(record.Provider.Candidate, council.Maker(record.ModelID, nil))
 	return record, nil
 }
 
@@ -91,7 +105,7 @@ func reject(reason Reason, err error) (council.BiasMetricRecord, error) {
 	return council.BiasMetricRecord{}, &LineError{Reason: reason, Err: err}
 }
 
-// schema returns the schema version, "" for one that is not known.
+// schema returns the schema version, "" for an unknown one.
 func schema(version any) string {
 	switch v := version.(type) {
 	case float64:
@@ -153,7 +167,8 @@ func checkFields(r *council.BiasMetricRecord) error {
 		return fmt.Errorf("order_design is %.40q", r.OrderDesign)
 	}
 	switch r.Status {
-	case "", council.BallotOK, council.BallotPartial, council.BallotAbstained, council.BallotInvalid, council.BallotError, council.BallotCut:
+	case "", council.BallotOK, council.BallotPartial, council.BallotAbstained,
+		council.BallotInvalid, council.BallotError, council.BallotCut:
 	default:
 		return fmt.Errorf("ballot_status is %.40q", r.Status)
 	}
@@ -165,7 +180,10 @@ func checkScore(r *council.BiasMetricRecord) error {
 	if r.ScoreValue == nil {
 		return nil
 	}
-	low, high, ok := council.ParseScale(r.ScoreScale)
+	low, high, ok := 1., 10., r.ScoreScale == council.ScoreScale // true for nearly all records
+	if !ok {
+		low, high, ok = council.ParseScale(r.ScoreScale)
+	}
 	if !ok {
 		return fmt.Errorf("score_scale is %.40q, not min-max", r.ScoreScale)
 	}
@@ -173,17 +191,4 @@ func checkScore(r *council.BiasMetricRecord) error {
 		return fmt.Errorf("score_value is %v, outside %.40s", score, r.ScoreScale)
 	}
 	return nil
-}
-
-// derive sets what a record does not tell; a provider that is empty is not told.
-func derive(r *council.BiasMetricRecord, ownGiven bool) {
-	if !ownGiven {
-		r.Own = r.ReviewerID == r.ModelID
-	}
-	if r.Provider.Reviewer == "" {
-		r.Provider.Reviewer = council.Maker(r.ReviewerID, nil)
-	}
-	if r.Provider.Candidate == "" {
-		r.Provider.Candidate = council.Maker(r.ModelID, nil)
-	}
 }

@@ -16,6 +16,12 @@ import (
 	"github.com/councild/councild/internal/growth"
 )
 
+// Short names for tables.
+type (
+	object = map[string]any
+	record = council.BiasMetricRecord
+)
+
 // noon is the start of the tests' sessions.
 var noon = time.Date(2025, 12, 17, 12, 0, 0, 0, time.UTC)
 
@@ -91,35 +97,56 @@ func TestParseRecordTakes(t *testing.T) {
 		change map[string]any
 		want   func(*council.BiasMetricRecord)
 	}{
-		"integer schema":      {map[string]any{"schema_version": 1}, func(r *council.BiasMetricRecord) { r.SchemaVersion, r.Position = "1.0.0", nil }},
-		"schema 1.0.0":        {map[string]any{"schema_version": "1.0.0"}, func(r *council.BiasMetricRecord) { r.SchemaVersion, r.Position = "1.0.0", nil }},
-		"schema 1.1.0":        {map[string]any{"schema_version": "1.1.0"}, func(r *council.BiasMetricRecord) { r.SchemaVersion, r.Position = "1.1.0", nil }},
-		"old bad position":    {map[string]any{"schema_version": 1, "position": -3}, func(r *council.BiasMetricRecord) { r.SchemaVersion, r.Position = "1.0.0", nil }},
-		"patch level":         {map[string]any{"schema_version": "1.2.17"}, func(r *council.BiasMetricRecord) { r.SchemaVersion = "1.2.17" }},
-		"null position":       {map[string]any{"position": nil}, func(r *council.BiasMetricRecord) { r.Position = nil }},
-		"no position":         {map[string]any{"position": absent{}}, func(r *council.BiasMetricRecord) { r.Position = nil }},
-		"offset":              {map[string]any{"timestamp": "2025-12-17T13:30:00.25+01:30"}, func(r *council.BiasMetricRecord) { r.Timestamp = noon.Add(time.Second / 4) }},
-		"null score":          {map[string]any{"score_value": nil, "score_scale": nil}, func(r *council.BiasMetricRecord) { r.ScoreValue, r.ScoreScale = nil, "" }},
-		"no score":            {map[string]any{"score_value": absent{}}, func(r *council.BiasMetricRecord) { r.ScoreValue = nil }},
-		"scale without score": {map[string]any{"score_value": nil, "score_scale": "good-bad"}, func(r *council.BiasMetricRecord) { r.ScoreValue, r.ScoreScale = nil, "good-bad" }},
-		"zero score":          {map[string]any{"score_value": 0, "score_scale": "0-1"}, func(r *council.BiasMetricRecord) { r.ScoreValue, r.ScoreScale = new(0.0), "0-1" }},
-		"signed scale":        {map[string]any{"score_value": -2, "score_scale": "-2.5--1.5"}, func(r *council.BiasMetricRecord) { r.ScoreValue, r.ScoreScale = new(-2.0), "-2.5--1.5" }},
-		"score at the top":    {map[string]any{"score_value": 10}, func(r *council.BiasMetricRecord) { r.ScoreValue = new(10.0) }},
-		"score at the bottom": {map[string]any{"score_value": 1}, func(r *council.BiasMetricRecord) { r.ScoreValue = new(1.0) }},
-		"no config version":   {map[string]any{"council_config_version": absent{}}, func(r *council.BiasMetricRecord) { r.CouncilConfig = "" }},
-		"no metadata":         {map[string]any{"query_metadata": nil}, func(r *council.BiasMetricRecord) { r.QueryMetadata = council.QueryMetadata{} }},
-		"no own":              {map[string]any{"own": absent{}}, func(*council.BiasMetricRecord) {}},
-		"no own, own answer":  {map[string]any{"own": nil, "model_id": "google/gemini"}, func(r *council.BiasMetricRecord) { r.Own, r.ModelID = true, "google/gemini" }},
-		"own contradicts ids": {map[string]any{"own": true}, func(r *council.BiasMetricRecord) { r.Own = true }},
-		"no provider":         {map[string]any{"provider": absent{}}, func(*council.BiasMetricRecord) {}},
-		"half a provider":     {map[string]any{"provider": map[string]any{"reviewer": "here"}}, func(r *council.BiasMetricRecord) { r.Provider.Reviewer = "here" }},
-		"id without a slash":  {map[string]any{"provider": nil, "model_id": "llama3:8b"}, func(r *council.BiasMetricRecord) { r.ModelID, r.Provider.Candidate = "llama3:8b", "llama3:8b" }},
-		"no n_shown":          {map[string]any{"n_shown": absent{}}, func(r *council.BiasMetricRecord) { r.NShown = 0 }},
-		"no order":            {map[string]any{"order_design": absent{}}, func(r *council.BiasMetricRecord) { r.OrderDesign = "" }},
-		"no ballot status":    {map[string]any{"ballot_status": nil}, func(r *council.BiasMetricRecord) { r.Status = "" }},
-		"unknown field":       {map[string]any{"reasoning": []any{1, map[string]any{"deep": nil}}}, func(*council.BiasMetricRecord) {}},
-		"key in another case": {map[string]any{"session_id": absent{}, "Session_ID": "other"}, func(r *council.BiasMetricRecord) { r.SessionID = "other" }},
-		"length 0":            {map[string]any{"response_length_chars": 0}, func(r *council.BiasMetricRecord) { r.ResponseLengthChars = 0 }},
+		"integer schema": {object{"schema_version": 1}, func(r *record) { r.SchemaVersion, r.Position = "1.0.0", nil }},
+		"schema 1.0.0":   {object{"schema_version": "1.0.0"}, func(r *record) { r.SchemaVersion, r.Position = "1.0.0", nil }},
+		"schema 1.1.0":   {object{"schema_version": "1.1.0"}, func(r *record) { r.SchemaVersion, r.Position = "1.1.0", nil }},
+		"old bad position": {
+			object{"schema_version": 1, "position": -3},
+			func(r *record) { r.SchemaVersion, r.Position = "1.0.0", nil },
+		},
+		"patch level":   {object{"schema_version": "1.2.17"}, func(r *record) { r.SchemaVersion = "1.2.17" }},
+		"null position": {object{"position": nil}, func(r *record) { r.Position = nil }},
+		"no position":   {object{"position": absent{}}, func(r *record) { r.Position = nil }},
+		"offset": {
+			object{"timestamp": "2025-12-17T13:30:00.25+01:30"},
+			func(r *record) { r.Timestamp = noon.Add(time.Second / 4) },
+		},
+		"null score": {object{"score_value": nil, "score_scale": nil}, func(r *record) { r.ScoreValue, r.ScoreScale = nil, "" }},
+		"no score":   {object{"score_value": absent{}}, func(r *record) { r.ScoreValue = nil }},
+		"scale without score": {
+			object{"score_value": nil, "score_scale": "good-bad"},
+			func(r *record) { r.ScoreValue, r.ScoreScale = nil, "good-bad" },
+		},
+		"zero score": {
+			object{"score_value": 0, "score_scale": "0-1"},
+			func(r *record) { r.ScoreValue, r.ScoreScale = new(0.0), "0-1" },
+		},
+		"signed scale": {
+			object{"score_value": -2, "score_scale": "-2.5--1.5"},
+			func(r *record) { r.ScoreValue, r.ScoreScale = new(-2.0), "-2.5--1.5" },
+		},
+		"score at the top":    {object{"score_value": 10}, func(r *record) { r.ScoreValue = new(10.0) }},
+		"score at the bottom": {object{"score_value": 1}, func(r *record) { r.ScoreValue = new(1.0) }},
+		"no config version":   {object{"council_config_version": absent{}}, func(r *record) { r.CouncilConfig = "" }},
+		"no metadata":         {object{"query_metadata": nil}, func(r *record) { r.QueryMetadata = council.QueryMetadata{} }},
+		"no own":              {object{"own": absent{}}, func(*council.BiasMetricRecord) {}},
+		"no own, own answer": {
+			object{"own": nil, "model_id": "google/gemini"},
+			func(r *record) { r.Own, r.ModelID = true, "google/gemini" },
+		},
+		"own contradicts ids": {object{"own": true}, func(r *record) { r.Own = true }},
+		"no provider":         {object{"provider": absent{}}, func(*council.BiasMetricRecord) {}},
+		"half a provider":     {object{"provider": object{"reviewer": "here"}}, func(r *record) { r.Provider.Reviewer = "here" }},
+		"id without a slash": {
+			object{"provider": nil, "model_id": "llama3:8b"},
+			func(r *record) { r.ModelID, r.Provider.Candidate = "llama3:8b", "llama3:8b" },
+		},
+		"no n_shown":          {object{"n_shown": absent{}}, func(r *record) { r.NShown = 0 }},
+		"no order":            {object{"order_design": absent{}}, func(r *record) { r.OrderDesign = "" }},
+		"no ballot status":    {object{"ballot_status": nil}, func(r *record) { r.Status = "" }},
+		"unknown field":       {object{"reasoning": []any{1, object{"deep": nil}}}, func(*council.BiasMetricRecord) {}},
+		"key in another case": {object{"session_id": absent{}, "Session_ID": "other"}, func(r *record) { r.SessionID = "other" }},
+		"length 0":            {object{"response_length_chars": 0}, func(r *record) { r.ResponseLengthChars = 0 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := valid()
@@ -292,22 +319,28 @@ func records() *rapid.Generator[council.BiasMetricRecord] {
 	return rapid.Custom(func(t *rapid.T) council.BiasMetricRecord {
 		id := rapid.StringN(1, 20, -1)
 		text := rapid.Ptr(rapid.StringN(0, 20, -1), true)
+		seconds := rapid.Int64Range(0, 4e9).Draw(t, "seconds")
+		nanoseconds := rapid.Int64Range(0, 999_999_999).Draw(t, "nanoseconds")
+		orders := []council.Order{council.OrderBalanced, council.OrderPerReviewer, council.OrderShared}
 		return council.BiasMetricRecord{
 			SchemaVersion: council.RecordSchema,
 			SessionID:     id.Draw(t, "session"),
-			Timestamp:     time.Unix(rapid.Int64Range(0, 4e9).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanoseconds")).UTC(),
+			Timestamp:     time.Unix(seconds, nanoseconds).UTC(),
 			ConsentLevel:  rapid.IntRange(0, 4).Draw(t, "consent"),
-			QueryMetadata: council.QueryMetadata{Category: text.Draw(t, "category"), TokenCountBucket: text.Draw(t, "bucket"), Language: text.Draw(t, "language")},
-			ReviewerID:    id.Draw(t, "reviewer"), ModelID: id.Draw(t, "model"),
+			QueryMetadata: council.QueryMetadata{
+				Category: text.Draw(t, "category"), TokenCountBucket: text.Draw(t, "bucket"), Language: text.Draw(t, "language"),
+			},
+			ReviewerID: id.Draw(t, "reviewer"), ModelID: id.Draw(t, "model"),
 			Position:            rapid.Ptr(rapid.IntMin(0), true).Draw(t, "position"),
 			ResponseLengthChars: rapid.IntMin(0).Draw(t, "length"),
 			ScoreValue:          rapid.Ptr(rapid.Float64Range(1, 10), true).Draw(t, "score"), ScoreScale: council.ScoreScale,
 			CouncilConfig: rapid.String().Draw(t, "config"), QueryHash: text.Draw(t, "hash"),
 			Own: rapid.Bool().Draw(t, "own"), NShown: rapid.IntMin(0).Draw(t, "n_shown"),
-			OrderDesign: rapid.SampledFrom([]council.Order{council.OrderBalanced, council.OrderPerReviewer, council.OrderShared}).Draw(t, "order"),
+			OrderDesign: rapid.SampledFrom(orders).Draw(t, "order"),
 			RankValue:   rapid.Ptr(rapid.Float64Range(0, math.MaxFloat64), true).Draw(t, "rank"),
 			Status: rapid.SampledFrom([]council.BallotStatus{
-				council.BallotOK, council.BallotPartial, council.BallotAbstained, council.BallotInvalid, council.BallotError, council.BallotCut,
+				council.BallotOK, council.BallotPartial, council.BallotAbstained,
+				council.BallotInvalid, council.BallotError, council.BallotCut,
 			}).Draw(t, "status"),
 			Provider: council.ProviderPair{Reviewer: id.Draw(t, "reviewer's provider"), Candidate: id.Draw(t, "candidate's provider")},
 			BlockID:  text.Draw(t, "block"),
@@ -322,7 +355,8 @@ func FuzzParseRecord(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(line)
-	f.Add([]byte(`{"schema_version":1,"session_id":"a","timestamp":"2025-12-17T12:00:00+02:00","reviewer_id":"a/b","model_id":"a/b","position":2,"response_length_chars":0,"score_value":-0,"score_scale":"-1-1"}`))
+	f.Add([]byte(`{"schema_version":1,"session_id":"a","timestamp":"2025-12-17T12:00:00+02:00","reviewer_id":"a/b","model_id":"a/b",` +
+		`"position":2,"response_length_chars":0,"score_value":-0,"score_scale":"-1-1"}`))
 	f.Add([]byte(`{"schema_version":"1.2.0","session_id":1,"timestamp":"9999-12-31T23:59:59-23:59"}`))
 	f.Add([]byte("null"))
 	f.Fuzz(func(t *testing.T, line []byte) {

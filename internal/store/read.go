@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"iter"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,14 +20,14 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// Reason is the closed list of reasons why a line is skipped.
+// Reason is a reason why a line is skipped, from a closed list.
 type Reason string
 
-// The reasons. A line with several faults has the reason of one.
+// The reasons. A line with several faults gets one of them.
 const (
 	ReasonTooLong       Reason = "too_long"       // over 64 KiB
-	ReasonUnterminated  Reason = "unterminated"   // the last session or line has no end: being written, or torn by a crash
-	ReasonDamaged       Reason = "damaged"        // a compressed segment from here on, as its checksum or layout tells
+	ReasonUnterminated  Reason = "unterminated"   // the last session or line has no end: it is being written, or a crash cut it
+	ReasonDamaged       Reason = "damaged"        // the compressed data from here on, by its checksum or its structure
 	ReasonInvalidUTF8   Reason = "invalid_utf8"   // not UTF-8
 	ReasonNotJSON       Reason = "not_json"       // not a JSON value, or more than one
 	ReasonNotAnObject   Reason = "not_an_object"  // JSON, but not an object
@@ -37,12 +38,12 @@ const (
 	ReasonBadField      Reason = "bad_field"      // another field is of the wrong type, out of range or not on its closed list
 )
 
-// LineError is why a line holds no record.
+// LineError says why a line holds no record.
 type LineError struct {
-	File   string // the name of its file, without directories; "" when it is not known
+	File   string // name of its file, without directories; "" when it is not known
 	Line   int64  // 1-based, in its file; 0 when the line did not come from a file
 	Reason Reason
-	Err    error // the detail; nil when the reason says it all
+	Err    error // the detail; nil when there is none
 }
 
 // Error returns the line, the reason and the detail.
@@ -66,30 +67,30 @@ func (e *LineError) Unwrap() error { return e.Err }
 // Line is a record, and the line that it was read from.
 type Line struct {
 	council.BiasMetricRecord
-	Text []byte // without its end; valid until the next one is read
+	Text []byte // without the end of the line; valid until the next line is read
 }
 
-// ReadFile reads the store at path as [Read] does: its closed segments, then the
-// data file. Of a single closed segment, path may be that file. The files are
-// opened while the iteration goes on; when there is none, that is an error that
-// matches fs.ErrNotExist. No lock is taken: while another process appends, what is
-// read are the sessions up to some point of its writing.
+// ReadFile reads the store at path as [Read] does: its closed segments, then the data
+// file. The path may also be that of a single closed segment. Each file is opened when
+// the iteration reaches it. When there is no file, the error matches fs.ErrNotExist. No
+// lock is taken: while another process appends, ReadFile returns the sessions that were
+// written up to some moment.
 //
-// Of a session that has no end nothing is returned but one *LineError.
+// For a session that has no end it returns one *LineError and no record.
 func ReadFile(ctx context.Context, path string) iter.Seq2[council.BiasMetricRecord, error] {
 	return recordsOf(ReadLines(ctx, path))
 }
 
-// ReadLines is ReadFile with the lines as they were written, which tell more than a
-// record of an old schema: what it left out, and its position.
+// ReadLines is ReadFile with the lines as they were written. For a record of an old
+// schema a line tells more: which fields are missing, and the position.
 func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
-		for part, err := range parts(path) {
+		for f, err := range files(path, false) {
 			if err != nil {
 				yield(Line{}, fmt.Errorf("opening the record store: %w", err))
 				return
 			}
-			for line, err := range part.lines(ctx) {
+			for line, err := range f.lines(ctx) {
 				if !yield(line, err) || err != nil && !isLine(err) {
 					return
 				}
@@ -105,9 +106,9 @@ func recordsOf(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord,
 	}
 }
 
-// Find returns nil when there is a store at path: a data file, or closed segments of
-// it, which between a rotation and the next session are all there is. It opens none:
-// a named pipe would wait for its writer, which would then lose its reader.
+// Find returns nil when there is a store at path: a data file, or closed segments, since
+// there is no data file between a rotation and the next session. It opens no file:
+// opening a named pipe would wait for its writer, and closing it would fail the writer.
 func Find(path string) error {
 	path = resolve(path)
 	info, err := os.Stat(path)
@@ -122,49 +123,55 @@ func Find(path string) error {
 	return err
 }
 
-// isLine reports whether reading goes on after the error.
+// isLine reports whether the error is one of a line, after which reading goes on.
 func isLine(err error) bool {
 	_, ok := errors.AsType[*LineError](err)
 	return ok
 }
 
-// part is one file of a store. What it holds can be read once.
-type part struct {
-	*os.File
-	name string // its path, also when it could not be opened; "" when no file was found
+// File is one file of a store, open for reading.
+type File struct {
+	Name string // without directories; "" when no file was found
+	file *os.File
 }
 
-// parts returns the files of the store at path in the order of their records. Each
-// is closed when the iteration goes on.
-func parts(path string) iter.Seq2[part, error] {
-	return func(yield func(part, error) bool) {
-		closed, data, err := snapshot(resolve(path))
+// Files returns the files of the store at path that ReadFile reads, the newest first.
+// Each is closed when the iteration goes on.
+func Files(path string) iter.Seq2[File, error] { return files(path, true) }
+
+// files returns the files of the store at path in the order of their records, or the
+// newest first.
+func files(path string, newestFirst bool) iter.Seq2[File, error] {
+	return func(yield func(File, error) bool) {
+		path := resolve(path)
+		closed, data, err := snapshot(path)
 		if err != nil {
-			yield(part{}, err)
+			yield(File{}, err)
 			return
 		}
-		if data != nil {
-			defer data.Close()
-		}
-		for _, s := range closed {
-			p, err := s.open()
-			if errors.Is(err, fs.ErrNotExist) {
-				continue // it has become too old
+		defer data.Close()
+		for i := range len(closed) + 1 {
+			if newestFirst {
+				i = len(closed) - i
 			}
-			more := yield(p, err)
-			_ = p.Close()
+			f, err := File{filepath.Base(path), data}, error(nil)
+			if i < len(closed) {
+				f, err = closed[i].open()
+			}
+			if f.file == nil && err == nil || errors.Is(err, fs.ErrNotExist) {
+				continue // there is no data file, or the segment was deleted meanwhile
+			}
+			more := yield(f, err)
+			_ = f.file.Close()
 			if !more {
 				return
 			}
 		}
-		if data != nil {
-			yield(part{data, data.Name()}, nil)
-		}
 	}
 }
 
-// snapshot returns the closed segments of the store at path and the data file that
-// followed them at one moment. The file is nil when there was none.
+// snapshot returns the closed segments of the store at path and the data file, as they
+// were at one moment. The file is nil when there was none.
 func snapshot(path string) ([]segment, *os.File, error) {
 	closed, err := closedSegments(path)
 	for err == nil {
@@ -180,7 +187,7 @@ func snapshot(path string) ([]segment, *os.File, error) {
 			}
 			return after, data, err
 		}
-		if data != nil { // it may be a closed segment by now
+		if data != nil { // it may have become a closed segment
 			_ = data.Close()
 		}
 		closed = after
@@ -188,55 +195,72 @@ func snapshot(path string) ([]segment, *os.File, error) {
 	return nil, nil, err
 }
 
-// open opens the file of the segment, which may be compressed meanwhile.
-func (s segment) open() (part, error) {
+// open opens the file of the segment. The file may have been compressed meanwhile.
+func (s segment) open() (File, error) {
 	f, err := disk.OpenRegular(s.file())
 	if errors.Is(err, fs.ErrNotExist) {
 		f, err = disk.OpenRegular(s.name + compressedSuffix)
 	}
-	return part{f, s.file()}, err
+	if err != nil {
+		return File{Name: filepath.Base(s.file())}, err
+	}
+	return File{filepath.Base(f.Name()), f}, nil
 }
 
-// lines returns what the file holds, as Read does.
-func (p part) lines(ctx context.Context) iter.Seq2[Line, error] {
+func (f File) compressed() bool { return strings.HasSuffix(f.Name, compressedSuffix) }
+
+// Records returns the records of the file as Read does. It can be called once.
+func (f File) Records(ctx context.Context) iter.Seq2[council.BiasMetricRecord, error] {
+	return recordsOf(f.lines(ctx))
+}
+
+// lines is Records with the lines.
+func (f File) lines(ctx context.Context) iter.Seq2[Line, error] {
 	return func(yield func(Line, error) bool) {
-		name := filepath.Base(p.Name())
-		info, err := p.Stat()
+		r, torn, err := f.content(ctx, math.MaxInt64)
 		if err != nil {
 			yield(Line{}, err)
 			return
 		}
-		if strings.HasSuffix(name, compressedSuffix) {
-			if info.Size() == 0 && info.Mode().IsRegular() { // which would read as the end
-				yield(Line{}, &LineError{File: name, Line: 1, Reason: ReasonDamaged, Err: errors.New("the file is empty")})
-				return
-			}
-			decompressor, err := zstd.NewReader(p.File, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
-			if err != nil {
-				yield(Line{}, err)
-				return
-			}
-			defer decompressor.Close()
-			read(ctx, compressed{decompressor}, name, false, yield)
-			return
-		}
-		if !info.Mode().IsRegular() { // a pipe has no end to look at
-			read(ctx, p, name, false, yield)
-			return
-		}
-		end, err := afterLastSession(ctx, p, info.Size())
-		if err != nil {
-			yield(Line{}, err)
-			return
-		}
-		read(ctx, io.NewSectionReader(p, 0, end), name, end < info.Size(), yield)
+		defer r.Close()
+		read(ctx, r, f.Name, torn, yield)
 	}
+}
+
+// content returns the text of the whole sessions in the file, and whether part of a
+// session follows them. Of a file that is not compressed it looks at the first length
+// bytes only.
+func (f File) content(ctx context.Context, length int64) (r io.ReadCloser, torn bool, err error) {
+	info, err := f.file.Stat()
+	switch {
+	case err != nil:
+		return nil, false, err
+	case f.compressed() && info.Size() == 0 && info.Mode().IsRegular(): // zstd would take it for a file without content
+		return nil, false, &LineError{File: f.Name, Line: 1, Reason: ReasonDamaged, Err: errors.New("the file is empty")}
+	case f.compressed():
+		decompressor, err := zstd.NewReader(f.file, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, false, err
+		}
+		return compressed{decompressor}, false, nil
+	case !info.Mode().IsRegular(): // the end of a pipe cannot be read first
+		return io.NopCloser(f.file), false, nil
+	}
+	length = min(length, info.Size())
+	end, err := afterLastSession(ctx, f.file, length)
+	return io.NopCloser(io.NewSectionReader(f.file, 0, end)), end < length, err
 }
 
 var errDamaged = errors.New("the compressed data is damaged")
 
-// compressed tells damage from a disk that cannot be read.
+// compressed reads compressed data. Its errors match errDamaged, but for those of a disk
+// that cannot be read.
 type compressed struct{ *zstd.Decoder }
+
+func (c compressed) Close() error {
+	c.Decoder.Close()
+	return nil
+}
 
 func (c compressed) Read(p []byte) (int, error) {
 	n, err := c.Decoder.Read(p)
@@ -246,20 +270,20 @@ func (c compressed) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Read returns the records of r in their order, each with a nil error. A line
-// that holds no record is a *LineError, and reading goes on. Any other error,
-// ctx's among them, is the last element. Empty lines, a byte order mark at the
-// start and carriage returns at the ends of lines are passed over. Memory does
-// not depend on the length of r or of its lines.
+// Read returns the records of r in their order, each with a nil error. For a line that
+// holds no record it returns a *LineError, and reading goes on. Any other error, such as
+// that of ctx, is the last element. Empty lines, a byte order mark at the start and
+// carriage returns at the ends of lines are ignored. Memory does not depend on the length
+// of r or of its lines.
 //
-// A record may be kept and its fields may be set, but not what its pointers lead
-// to: records share that.
+// The caller may keep a record and set its fields, but must not change the values that
+// its pointers lead to, because records share them.
 func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, error] {
 	return recordsOf(func(yield func(Line, error) bool) { read(ctx, r, "", false, yield) })
 }
 
-// read reads the file of that name as Read does. When it is torn, an unterminated
-// line follows what r holds.
+// read reads r as Read does; file is the name for its errors. When torn is true, an
+// unterminated line follows the content of r.
 func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(Line, error) bool) {
 	lines := bufio.NewReaderSize(r, maxLine)
 	scanner := newScanner()
@@ -301,9 +325,8 @@ func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(L
 	}
 }
 
-// readLine returns the next line, valid until the next call, or the end of one
-// that is too long. The error is io.EOF when the line ends without a newline; it
-// may then be empty.
+// readLine returns the next line, valid until the next call, or the end of a line that
+// is too long. The error is io.EOF when the line, which may be empty, has no newline.
 func readLine(ctx context.Context, r *bufio.Reader) (line []byte, tooLong bool, err error) {
 	line, err = r.ReadSlice('\n')
 	for errors.Is(err, bufio.ErrBufferFull) {

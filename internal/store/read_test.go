@@ -44,7 +44,7 @@ func collect(t *testing.T, reading iter.Seq2[council.BiasMetricRecord, error]) (
 	return good, bad
 }
 
-// All kinds of bad lines stand between good ones and change nothing about them.
+// Bad lines of all kinds stand between good lines and do not change their records.
 func TestReadSkipsBadLines(t *testing.T) {
 	good := session("a")
 	line := func(i int) string { return string(marshal(t, good[i])) }
@@ -99,7 +99,8 @@ func TestReadTheEnd(t *testing.T) {
 	}
 }
 
-// growing is a file whose end is reached once before each further part.
+// growing is a file to which another process appends each part after the first while it
+// is read: before each of them a reader meets the end.
 type growing []string
 
 func (g *growing) Read(p []byte) (int, error) {
@@ -112,7 +113,8 @@ func (g *growing) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Going on after the end would take the rest of a line being written for a line.
+// A reading that went on after the end would take the rest of an unfinished line for a
+// line.
 func TestReadEndsWhereTheFileEnded(t *testing.T) {
 	whole := lines(t, "a")
 	for tail, want := range map[string][]string{"{": {"4 unterminated"}, "": nil, " ": nil} {
@@ -151,19 +153,20 @@ func TestReadHoldsNoLongLine(t *testing.T) {
 	}
 }
 
-// A reading that breaks off yields the error last, and no LineError for the line
-// that it was in.
+// A reading that fails returns the error as its last element, and no LineError for the
+// line at which it failed.
 func TestReadFails(t *testing.T) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	path := newPath(t)
 	writeFile(t, path, lines(t, "a"))
+	broken := io.MultiReader(strings.NewReader(lines(t, "a")+"{"), iotest.ErrReader(syscall.EIO))
 	for name, test := range map[string]struct {
 		reading iter.Seq2[council.BiasMetricRecord, error]
 		records int
 		want    error
 	}{
-		"broken disk": {Read(t.Context(), io.MultiReader(strings.NewReader(lines(t, "a")+"{"), iotest.ErrReader(syscall.EIO))), 3, syscall.EIO},
+		"broken disk": {Read(t.Context(), broken), 3, syscall.EIO},
 		"cancelled":   {ReadFile(cancelled, path), 0, context.Canceled},
 		"no file":     {ReadFile(t.Context(), path+".none"), 0, fs.ErrNotExist},
 		"directory":   {ReadFile(t.Context(), t.TempDir()), 0, syscall.EISDIR},
@@ -186,8 +189,8 @@ func TestReadFails(t *testing.T) {
 	}
 }
 
-// A pipe is read too, by its name or by that of a descriptor, as a shell gives it in
-// place of a command. Looking for it takes nothing from it.
+// A pipe is read too, by its name or by the name of a descriptor, which a shell passes
+// for a command. Find reads nothing from it.
 func TestReadAPipe(t *testing.T) {
 	named := newPath(t)
 	if err := syscall.Mkfifo(named, 0o600); err != nil {
@@ -247,8 +250,8 @@ func TestReadStopsWhenAsked(t *testing.T) {
 	}
 }
 
-// A reader beside the writer sees whole sessions in their order, at least those
-// that were kept when it began, and at most one record or line being written.
+// A reader returns whole sessions in their order while another process appends: at least
+// those that were kept when it began. At most the last one is unterminated.
 func TestReadWhileAnotherAppends(t *testing.T) {
 	const sessions = 30
 	path := newPath(t)
@@ -287,12 +290,17 @@ func TestReadWhileAnotherAppends(t *testing.T) {
 	}
 }
 
-// Records as other programs write them: another spacing, the old fields only.
+// Records as other programs write them, with other spaces and the old fields only.
 func TestReadForeignRecords(t *testing.T) {
-	const input = `{"schema_version": "1.2.0", "session_id": "s1", "timestamp": "2025-12-17T12:00:00Z", "reviewer_id": "one/a", "model_id": "one/a", "position": 1, "response_length_chars": 1789, "score_value": 7.0, "score_scale": "1-10", "council_config_version": "other", "query_hash": null}
-{"schema_version": "1.2.0", "session_id": "s1", "timestamp": "2025-12-17T12:00:00Z", "reviewer_id": "one/a", "model_id": "two/b", "position": 0, "response_length_chars": 1378, "score_value": 0.0, "score_scale": "0-1", "council_config_version": "other", "query_hash": null, "block_id": "b1"}
-{"schema_version": 1, "session_id": "s0", "timestamp": "2025-12-17T14:00:00+02:00", "reviewer_id": "one/a", "model_id": "b", "position": 0, "response_length_chars": 9, "score_value": null, "score_scale": "1-10", "council_config_version": "other", "query_hash": null}
-`
+	input := `{"schema_version": "1.2.0", "session_id": "s1", "timestamp": "2025-12-17T12:00:00Z", "reviewer_id": "one/a", ` +
+		`"model_id": "one/a", "position": 1, "response_length_chars": 1789, "score_value": 7.0, "score_scale": "1-10", ` +
+		`"council_config_version": "other", "query_hash": null}` + "\n" +
+		`{"schema_version": "1.2.0", "session_id": "s1", "timestamp": "2025-12-17T12:00:00Z", "reviewer_id": "one/a", ` +
+		`"model_id": "two/b", "position": 0, "response_length_chars": 1378, "score_value": 0.0, "score_scale": "0-1", ` +
+		`"council_config_version": "other", "query_hash": null, "block_id": "b1"}` + "\n" +
+		`{"schema_version": 1, "session_id": "s0", "timestamp": "2025-12-17T14:00:00+02:00", "reviewer_id": "one/a", ` +
+		`"model_id": "b", "position": 0, "response_length_chars": 9, "score_value": null, "score_scale": "1-10", ` +
+		`"council_config_version": "other", "query_hash": null}` + "\n"
 	record := council.BiasMetricRecord{
 		SchemaVersion: "1.2.0", SessionID: "s1", Timestamp: noon, ReviewerID: "one/a", ModelID: "one/a", Position: new(1),
 		ResponseLengthChars: 1789, ScoreValue: new(7.0), ScoreScale: "1-10", CouncilConfig: "other",

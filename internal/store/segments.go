@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,23 +18,23 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// The names of the files beside the data file end in these, a closed segment's in
-// its number, to which compressedSuffix is added.
+// The names of the files beside the data file. The name of a closed segment ends in its
+// number, and compressedSuffix after that when it is compressed.
 const (
 	numberDigits     = 6
 	compressedSuffix = ".zst"
 	temporarySuffix  = ".tmp"
 )
 
-// maxWindow bounds the memory for reading a compressed file, in bytes.
+// maxWindow bounds the memory for decompressing a file, in bytes.
 const maxWindow = 32 << 20
 
 // segment is a closed segment of a store.
 type segment struct {
 	number     int
-	name       string // of the file before it was compressed
+	name       string // of the uncompressed file
 	compressed bool
-	twice      bool // and the file before it was compressed is there too
+	twice      bool // it is compressed, and the uncompressed file is still there
 }
 
 // file returns the name of the segment's file.
@@ -46,9 +45,9 @@ func (s segment) file() string {
 	return s.name
 }
 
-// closedSegments returns the closed segments of the store at path, the oldest
-// first. One that is there twice, because it has just been compressed, is
-// returned as compressed, unless that file is empty.
+// closedSegments returns the closed segments of the store at path, the oldest first. A
+// segment that has just been compressed may have both files. It is returned as
+// compressed, unless the compressed file is empty.
 func closedSegments(path string) ([]segment, error) {
 	entries, err := os.ReadDir(filepath.Dir(path)) // sorted by name
 	if err != nil {
@@ -73,21 +72,6 @@ func closedSegments(path string) ([]segment, error) {
 	return all, nil
 }
 
-// intact reports whether the compressed file can be read to its end.
-func (s segment) intact(ctx context.Context) bool {
-	part, err := s.open()
-	if err != nil {
-		return false
-	}
-	defer part.Close()
-	for _, err := range part.lines(ctx) {
-		if bad, ok := errors.AsType[*LineError](err); err != nil && (!ok || bad.Reason == ReasonDamaged) {
-			return false
-		}
-	}
-	return true
-}
-
 // lastNumber returns the number of the newest segment, 0 when there is none.
 func lastNumber(all []segment) int {
 	if len(all) == 0 {
@@ -96,45 +80,40 @@ func lastNumber(all []segment) int {
 	return all[len(all)-1].number
 }
 
-// housekeeper looks after the closed segments of a store.
+// housekeeper compresses the closed segments of a store and deletes those that are too
+// old.
 type housekeeper struct {
 	o     Options
 	added chan struct{} // of capacity 1: there is a segment to compress
 
-	mu     sync.Mutex     // held while segments are compressed or deleted; guards what follows
-	good   map[int]extent // what is good of a segment that was sealed, by number, until it is compressed
-	newest map[int]age    // by number
+	mu   sync.Mutex     // held while segments are compressed or deleted; guards good
+	good map[int]extent // the good part of sealed segments that are not yet compressed, by number
 }
 
-// extent says that so many bytes of a file are good.
+// extent is the good part of a file: its first bytes.
 type extent struct {
 	file  fs.FileInfo
 	bytes int64
 }
 
-// age is the time of the newest record of a file, zero where there is none.
-type age struct {
-	file   fs.FileInfo
-	newest time.Time
-}
-
-// same reports whether two looks at a file found the same one, unchanged. Segments
-// may be removed by hand, and then their numbers come again.
+// same reports whether two calls of Stat found the same file, unchanged. The number of
+// a segment that was removed by hand is used again, so a name does not identify a file.
 func same(a, b fs.FileInfo) bool {
 	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
 
 func newHousekeeper(o Options) *housekeeper {
-	return &housekeeper{o: o, added: make(chan struct{}, 1), good: map[int]extent{}, newest: map[int]age{}}
+	return &housekeeper{o: o, added: make(chan struct{}, 1), good: map[int]extent{}}
 }
 
-// run compresses what is closed and deletes what is old, until ctx ends.
+// run tidies at once, after each rotation and every hour, until ctx ends.
 func (h *housekeeper) run(ctx context.Context) {
 	hourly := time.NewTicker(time.Hour)
 	defer hourly.Stop()
 	for {
-		if err := h.guard(func() error { return h.tidy(ctx) }); err != nil && ctx.Err() == nil {
-			h.o.Log.Error("looking after the closed segments of the record store failed; the next try is in an hour at the latest", "error", err)
+		err := catchPanic(h.o.Log, "compressing or deleting closed segments panicked", func() error { return h.tidy(ctx) })
+		if err != nil && ctx.Err() == nil {
+			h.o.Log.Error("compressing or deleting record segments failed; the next attempt is in an hour at the latest", "error", err)
 		}
 		select {
 		case <-h.added:
@@ -143,17 +122,6 @@ func (h *housekeeper) run(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// guard does the work and makes an error of a panic in it.
-func (h *housekeeper) guard(work func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-			h.o.Log.Error("looking after closed segments panicked", "error", err, "stack", string(debug.Stack()))
-		}
-	}()
-	return work()
 }
 
 // add makes the data file, of which so many bytes are good, the newest closed
@@ -167,7 +135,7 @@ func (h *housekeeper) add(length int64, sealed bool) error {
 	if len(s.name) != len(h.o.Path)+len(".")+numberDigits {
 		return errors.New("there is no number left for a segment")
 	}
-	if sealed { // others must not see the segment before they know what is good of it
+	if sealed { // the segment must not be compressed before its good part is known
 		h.mu.Lock()
 		defer h.mu.Unlock()
 	}
@@ -183,24 +151,24 @@ func (h *housekeeper) add(length int64, sealed bool) error {
 	}
 	select {
 	case h.added <- struct{}{}:
-	default: // the housekeeper has yet to look
+	default: // the housekeeper has not yet seen the last signal
 	}
 	return nil
 }
 
-// segment returns the segment of that number, before it is compressed.
+// segment returns the uncompressed segment of that number.
 func (h *housekeeper) segment(number int) segment {
 	return segment{number: number, name: fmt.Sprintf("%s.%0*d", h.o.Path, numberDigits, number)}
 }
 
-// settle compresses what was sealed. Until then a crash may bring back what is not
-// good of it, and sessions in that must not be written again.
-func (h *housekeeper) settle() error {
+// compressSealed compresses the sealed segments. Until then a crash may bring back what
+// lies behind their good part, and the sessions in it must not be written again.
+func (h *housekeeper) compressSealed() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for number := range h.good {
 		err := h.compressLocked(context.Background(), h.segment(number))
-		if errors.Is(err, fs.ErrNotExist) { // somebody removed it
+		if errors.Is(err, fs.ErrNotExist) { // another program removed it
 			delete(h.good, number)
 		} else if err != nil {
 			return err
@@ -219,22 +187,47 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 	}
 	var errs []error
 	for _, s := range all {
-		switch {
-		case s.twice && s.intact(ctx):
-			errs = append(errs, h.replaceLocked(s))
-		case s.twice, !s.compressed:
-			errs = append(errs, h.compressLocked(ctx, s))
-		}
-		errs = append(errs, h.expireLocked(ctx, s))
+		errs = append(errs, h.compressIfDueLocked(ctx, s), h.expireLocked(ctx, s))
 	}
 	return errors.Join(errs...)
 }
 
-// compressLocked replaces the file of a segment by a compressed one that holds what
-// is good of it, or its whole sessions. At every moment one of the two is complete,
-// and readers prefer the compressed one.
+// compressIfDueLocked compresses a segment that is not compressed or has no summary.
+func (h *housekeeper) compressIfDueLocked(ctx context.Context, s segment) error {
+	f, err := s.open()
+	if err != nil {
+		return err
+	}
+	defer f.file.Close()
+	switch {
+	case s.twice && f.intact(ctx):
+		return h.replaceLocked(s)
+	case s.twice, !s.compressed:
+		return h.compressLocked(ctx, h.segment(s.number))
+	case !f.summarized():
+		return h.compressLocked(ctx, s)
+	}
+	return nil
+}
+
+// intact reports whether the file can be read to its end.
+func (f File) intact(ctx context.Context) bool {
+	found, err := summarize(f.lines(ctx))
+	return err == nil && !found.damaged()
+}
+
+// summarized reports whether the file has a summary, which may be one of a later release.
+func (f File) summarized() bool {
+	_, err := f.summary()
+	return err == nil || errors.Is(err, errNewSummary)
+}
+
+// compressLocked replaces the file of a segment by a compressed one, which holds its
+// whole sessions, of a sealed segment those in its good part, and their summary. At
+// every moment one of the two files is complete, and readers prefer the compressed one.
+// A compressed file that is damaged stays as it is.
 func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
-	from, err := disk.OpenRegular(s.name)
+	from, err := disk.OpenRegular(s.file())
 	if err != nil {
 		return err
 	}
@@ -247,22 +240,25 @@ func (h *housekeeper) compressLocked(ctx context.Context, s segment) error {
 	if good, sealed := h.good[s.number]; sealed && same(good.file, info) {
 		length = good.bytes
 	}
-	if length, err = afterLastSession(ctx, from, length); err != nil {
-		return err
+	content, _, err := File{filepath.Base(from.Name()), from}.content(ctx, length)
+	if err == nil {
+		defer content.Close()
+		err = h.writeCompressed(ctx, content)
 	}
-	temporary := h.o.Path + temporarySuffix
-	if err := h.writeCompressed(ctx, io.NewSectionReader(from, 0, length)); err != nil {
-		_ = h.o.Disk.Remove(temporary)
-		return fmt.Errorf("compressing %s: %w", s.name, err)
+	if isLine(err) {
+		return nil
 	}
-	if err := h.o.Disk.Rename(temporary, s.name+compressedSuffix); err != nil {
+	if err != nil {
+		return fmt.Errorf("compressing %s: %w", s.file(), err)
+	}
+	if err := h.o.Disk.Rename(h.o.Path+temporarySuffix, s.name+compressedSuffix); err != nil {
 		return err
 	}
 	return h.replaceLocked(s)
 }
 
-// replaceLocked removes the file that the segment was compressed from, if it is
-// there, once nothing can take the compressed one away.
+// replaceLocked removes the uncompressed file, if there is one, after it has made sure
+// that no crash can take the compressed one away.
 func (h *housekeeper) replaceLocked(s segment) error {
 	if _, err := os.Lstat(s.name); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -274,69 +270,70 @@ func (h *housekeeper) replaceLocked(s segment) error {
 	return h.o.Disk.Remove(s.name)
 }
 
-// writeCompressed makes the temporary file of what r holds, on disk when it returns nil.
-func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) error {
+// writeCompressed compresses the lines in r, with their summary, into the temporary
+// file, which is on disk when it returns nil. Damage in r is a *LineError.
+func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err error) {
 	to, err := createTemporary(h.o)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err = errors.Join(err, to.Close()); err != nil {
+			_ = h.o.Disk.Remove(h.o.Path + temporarySuffix)
+		}
+	}()
 	compressor, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
 	if err != nil {
-		return errors.Join(err, to.Close())
+		return err
 	}
-	_, err = io.Copy(compressor, readerFunc(func(p []byte) (int, error) {
-		if err := ctx.Err(); err != nil {
-			return 0, err
-		}
-		return r.Read(p)
-	}))
-	if err = errors.Join(err, compressor.Close()); err == nil {
-		err = to.Sync()
+	summary, err := summarize(func(yield func(Line, error) bool) {
+		read(ctx, io.TeeReader(r, compressor), "", false, yield)
+	})
+	if err = errors.Join(err, compressor.Close()); err != nil {
+		return err
 	}
-	return errors.Join(err, to.Close())
+	if summary.damaged() {
+		return &LineError{Reason: ReasonDamaged}
+	}
+	info, err := to.Stat()
+	if err != nil {
+		return err
+	}
+	summary.Body = info.Size()
+	frame, err := summary.frame()
+	if err == nil {
+		_, err = to.Write(frame)
+	}
+	if err != nil {
+		return err
+	}
+	return to.Sync()
 }
 
-// readerFunc is an io.Reader.
-type readerFunc func([]byte) (int, error)
-
-func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
-
-// expireLocked deletes the segment if its newest record is old enough. One without
-// any record stays: nobody knows what it is.
+// expireLocked deletes the segment if its newest record is too old. It reads the segment
+// before it deletes it, because a summary alone must not decide that. A segment without
+// any record stays, since it is unknown what it is.
 func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
 	if h.o.Retention == 0 {
 		return nil
 	}
-	part, err := s.open()
+	f, err := s.open()
 	if err != nil {
 		return err
 	}
-	defer part.Close()
-	info, err := part.Stat()
-	if err != nil {
-		return err
-	}
-	known, ok := h.newest[s.number]
-	newest := known.newest
-	if !ok || !same(known.file, info) {
-		newest = time.Time{}
-		for record, err := range part.lines(ctx) {
-			if err != nil && !isLine(err) {
-				return err
-			}
-			if err == nil && record.Timestamp.After(newest) {
-				newest = record.Timestamp
-			}
-		}
-		h.newest[s.number] = age{info, newest}
-	}
-	if newest.IsZero() || time.Since(newest) < h.o.Retention {
+	defer f.file.Close()
+	expired := func(s Summary) bool { return s.Records > 0 && time.Since(s.Newest) >= h.o.Retention }
+	if said, ok := f.Summary(); ok && !expired(said) {
 		return nil
+	}
+	found, err := summarize(f.lines(ctx))
+	if err != nil || !expired(found) {
+		return err
 	}
 	if err := errors.Join(remove(h.o.Disk, s.name), remove(h.o.Disk, s.name+compressedSuffix)); err != nil {
 		return err
 	}
-	delete(h.newest, s.number)
-	h.o.Log.Info("deleted a closed segment of the record store: its newest record is older than the retention", "file", s.name, "newest", newest)
+	h.o.Log.Info("deleted a closed segment of the record store: its newest record is older than the retention",
+		"file", s.name, "newest", found.Newest)
 	return nil
 }

@@ -22,13 +22,13 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// maxLine is the length of the longest line that is written or taken, in bytes,
+// maxLine is the length of the longest line that is written or read, in bytes,
 // its newline included. A record of this program has well under 1 KiB.
 const maxLine = 64 << 10
 
-// goesOn stands before the newline of every record of a session but the last. It
-// is space to a reader of JSON. What a crash left of a session ends in such a line
-// or within one.
+// goesOn stands before the newline of every record of a session but the last. JSON
+// allows it as space. A session that a crash cut off ends in such a line, or within a
+// line.
 const goesOn = '\t'
 
 // Options are the settings of a Store.
@@ -41,12 +41,12 @@ type Options struct {
 	Log         *slog.Logger  // nil: nothing is logged
 	Disk        disk.Disk     // nil: the operating system's
 
-	given string // Path before links in it were resolved
+	given string // Path before its links were resolved
 }
 
-// Recovery says what Open had to mend.
+// Recovery says what Open had to repair.
 type Recovery struct {
-	CutBytes int64 // the length of the unfinished last session that was cut; 0: there was none
+	CutBytes int64 // length of the unfinished last session that was cut off; 0: there was none
 }
 
 // Store appends records to a file that no other Store has open. It is safe for
@@ -56,40 +56,41 @@ type Store struct {
 	lock     *flock.Flock
 	segments *housekeeper
 	wake     chan struct{}      // of capacity 1: there is something to write, or the store closes
-	stop     context.CancelFunc // ends the housekeeping
-	done     sync.WaitGroup     // the writer and the housekeeping
+	stop     context.CancelFunc // stops the housekeeper
+	done     sync.WaitGroup     // the goroutines of the writer and the housekeeper
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	queue  []*batch   // to be written
-	queued int        // their length in bytes
-	err    error      // why the last attempt to write failed, or some records still wait; nil when all is well
+	queued int        // length of the queue in bytes
+	err    error      // why the last attempt to write failed, or why records still wait; nil when there is no fault
 	closed bool
-	lost   error // what Close could not write
+	lost   error // which records Close could not write, and why
 }
 
-// batch is the records of a session on their way to disk.
+// batch holds the records of a session on their way to disk.
 type batch struct {
 	lines  []byte
 	result chan error // of capacity 1, for the first outcome
-	kept   bool       // the outcome was that it is kept
+	kept   bool       // the last outcome: the records count as kept
 }
 
-// Open opens the store for appending. It creates the file and missing
-// directories, readable by this user only, and cuts an unfinished last session.
-// While another Store has the file open, in this or another process, the error is
-// a *HeldError; Open does not wait.
+// Open opens the store for appending. It creates the file and missing directories,
+// readable by this user only, and cuts off an unfinished last session. While another
+// Store has the file open, in this process or another one, the error is a *HeldError;
+// Open does not wait for it.
 func Open(o Options) (*Store, Recovery, error) {
 	if err := o.complete(); err != nil {
 		return nil, Recovery{}, fmt.Errorf("opening the record store: %w", err)
 	}
 	s, recovery, err := open(o)
 	if _, held := errors.AsType[*HeldError](err); err != nil && !held {
-		err = fmt.Errorf("opening the record store %s: %w; name a file in a directory that this user can write to, or switch the records off", o.Path, err)
+		err = fmt.Errorf("opening the record store %s: %w; "+
+			"name a file in a directory that this user can write to, or switch the records off", o.Path, err)
 	}
 	return s, recovery, err
 }
 
-// complete checks the options and sets what is left out.
+// complete checks the options and fills in the defaults.
 func (o *Options) complete() error {
 	if o.Fsync == "" {
 		o.Fsync = council.FsyncSession
@@ -114,11 +115,11 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// resolve follows symbolic links: two names of one file must lead to one lock and
-// to the same segments. It also follows a link to a file that does not exist: between
-// a rotation and the next session no data file does. A link to a directory that does
-// not exist is returned as it is, and so are one in a circle and one that leads to
-// something without a name, as /dev/stdin does to a pipe.
+// resolve follows symbolic links, because two names of one file must lead to one lock
+// and to the same segments. It also follows a link to a file that does not exist, since
+// there is no data file between a rotation and the next session. It stops at a link to a
+// directory that does not exist, at links in a circle, and at a link to something
+// without a name, as /dev/stdin is for a pipe.
 func resolve(path string) string {
 	for range maxLinks {
 		if target, err := filepath.EvalSymlinks(path); err == nil {
@@ -165,8 +166,8 @@ func open(o Options) (*Store, Recovery, error) {
 		return nil, Recovery{}, err
 	}
 	var d data
-	// A segment can be closed only where files can be made. This also removes what a
-	// crash left.
+	// A segment can be closed only in a directory where files can be created. This also
+	// removes a temporary file that a crash left.
 	temporary, err := createTemporary(o)
 	if err == nil {
 		err = errors.Join(temporary.Close(), o.Disk.Remove(o.Path+temporarySuffix))
@@ -185,8 +186,8 @@ func open(o Options) (*Store, Recovery, error) {
 	return s, Recovery{CutBytes: d.cut}, nil
 }
 
-// createTemporary makes a new temporary file. One that is there already, or a link of
-// that name, is removed: it is never written through.
+// createTemporary creates the temporary file. It first removes a file or a link that
+// has its name, so that nothing is written through a link.
 func createTemporary(o Options) (disk.File, error) {
 	name := o.Path + temporarySuffix
 	if err := remove(o.Disk, name); err != nil {
@@ -197,17 +198,14 @@ func createTemporary(o Options) (disk.File, error) {
 
 // remove removes a file that may be missing.
 func remove(d disk.Disk, name string) error {
-	if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err := d.Remove(name); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// makeDir creates dir and its missing parents. Each new one is synced into its
-// parent, which os.MkdirAll does not do.
+// makeDir creates dir and its missing parents. It syncs the parent of each new
+// directory, which os.MkdirAll does not do.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -225,12 +223,12 @@ func makeDir(dir string) error {
 // data is an open data file.
 type data struct {
 	disk.File
-	info fs.FileInfo // tells the file from others
-	end  int64       // its size
-	cut  int64       // so many bytes of an unfinished last session were cut
+	info fs.FileInfo // identifies the file
+	end  int64       // size of the file
+	cut  int64       // length of the unfinished last session that was cut off
 }
 
-// openData opens the data file and cuts an unfinished last session.
+// openData opens the data file and cuts off an unfinished last session.
 func openData(o Options) (data, error) {
 	f, err := o.Disk.OpenFile(o.Path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -247,7 +245,7 @@ func openData(o Options) (data, error) {
 	return d, nil
 }
 
-// cutTail removes an unfinished last session.
+// cutTail cuts off an unfinished last session.
 func (d *data) cutTail() (err error) {
 	if d.info, err = d.Stat(); err != nil {
 		return err
@@ -266,9 +264,9 @@ func (d *data) cutTail() (err error) {
 	return d.Sync()
 }
 
-// afterLastSession returns the offset behind the last line in the first size bytes
-// of r after which the session does not go on, 0 when there is none. It reads every
-// block once, from the end, because a tail may be of any length.
+// afterLastSession returns the offset of the end of the last whole session in the first
+// size bytes of r, 0 when there is none. It reads from the end and every block once,
+// because an unfinished session may be of any length.
 func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, error) {
 	buf := make([]byte, maxLine)
 	for end := size; end > 0; {
@@ -288,21 +286,20 @@ func afterLastSession(ctx context.Context, r io.ReaderAt, size int64) (int64, er
 		case i > 0, i == 0 && start == 0:
 			return start + int64(i) + 1, nil
 		case i == 0:
-			start++ // the mark before this newline is in the next block
+			start++ // the byte before this newline is in the next block to read
 		}
 		end = start
 	}
 	return 0, nil
 }
 
-// Append returns nil once the records are kept, which Options.Fsync defines. With
-// any error none of them counts as kept. An error of ctx is returned only when
-// nothing was written: a write that has begun is finished.
+// Append returns nil once the records are kept, as Options.Fsync defines it. After any
+// error none of them counts as kept. It returns an error of ctx only when nothing was
+// written: a write that has begun is finished.
 //
-// Records that could not be written wait in memory, and are written by and by as
-// soon as the disk takes them again. Append does not wait for that. It does wait for
-// a disk that hangs, unless 16 MiB wait already: then it fails, and those records are
-// lost.
+// Records that could not be written wait in memory and are written as soon as the disk
+// accepts them again. Append does not wait for that. It does wait for a disk that hangs,
+// unless 16 MiB wait for it already: then it fails, and its records are lost.
 func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) error {
 	if len(records) == 0 {
 		return nil
@@ -317,8 +314,8 @@ func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) 
 	return nil
 }
 
-// encode returns the records as lines. A line that no reader would take must not
-// be acknowledged, so a longer one is an error.
+// encode returns the records as lines. A line that is longer than readers accept must
+// not be acknowledged, so it is an error.
 func encode(records []council.BiasMetricRecord) ([]byte, error) {
 	var lines bytes.Buffer
 	encoder := json.NewEncoder(&lines)
@@ -338,7 +335,7 @@ func encode(records []council.BiasMetricRecord) ([]byte, error) {
 	return lines.Bytes(), nil
 }
 
-// commit has the writer write the lines, and waits for the outcome.
+// commit hands the lines to the writer and waits for the outcome.
 func (s *Store) commit(ctx context.Context, lines []byte) error {
 	b := &batch{lines: lines, result: make(chan error, 1)}
 	if err := s.enqueue(ctx, b); err != nil {
@@ -355,11 +352,11 @@ func (s *Store) commit(ctx context.Context, lines []byte) error {
 	}
 }
 
-// errStuck is why a session is refused at once.
+// errStuck is the reason why a session is refused at once.
 var errStuck = errors.New("the disk has not answered for so long that no more sessions can wait in memory: look at the disk")
 
-// enqueue hands the batch to the writer. What it has not taken is bounded: a disk
-// that hangs fails no write, so that every session would wait.
+// enqueue adds the batch to the queue of the writer. The queue is bounded: a disk that
+// hangs fails no write, so that without a bound every session would wait in memory.
 func (s *Store) enqueue(ctx context.Context, b *batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -381,11 +378,11 @@ func (s *Store) enqueue(ctx context.Context, b *batch) error {
 func (s *Store) wakeLocked() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // the writer has yet to look
+	default: // the writer has not yet seen the last signal
 	}
 }
 
-// withdraw takes the batch back, and reports whether it was still queued.
+// withdraw removes the batch from the queue, and reports whether it was still there.
 func (s *Store) withdraw(b *batch) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -396,7 +393,8 @@ func (s *Store) withdraw(b *batch) bool {
 	return i >= 0
 }
 
-// take hands the writer what is queued. Nothing comes after closed.
+// take empties the queue and returns what it held. Once closed is true, nothing more
+// comes.
 func (s *Store) take() (queue []*batch, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -404,16 +402,16 @@ func (s *Store) take() (queue []*batch, closed bool) {
 	return queue, s.closed
 }
 
-// report notes how the last attempt to write went.
-func (s *Store) report(err error) {
+// setHealth sets what Healthy returns.
+func (s *Store) setHealth(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.err = err
 }
 
-// Healthy returns nil while records can be kept, as far as the last attempt
-// showed, and none waits to be written; else why. A closed store returns an error
-// that matches fs.ErrClosed.
+// Healthy returns nil when the last attempt to write records succeeded and none wait
+// to be written again, else the cause. A closed store returns an error that matches
+// fs.ErrClosed.
 func (s *Store) Healthy() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -423,7 +421,7 @@ func (s *Store) Healthy() error {
 	return s.err
 }
 
-// Close writes what waits, closes the file and lets others open the store.
+// Close writes the records that wait, closes the file and releases the lock.
 // Calling it again does nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()

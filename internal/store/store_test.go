@@ -28,13 +28,13 @@ import (
 	"github.com/councild/councild/internal/disk/faultdisk"
 )
 
-// The test binary is also the other process of some tests: with these variables
-// set it opens the store at the path and plays the role.
+// Some tests run the test binary as another process. With these variables set it opens
+// the store at the path and plays the role.
 const (
 	roleVariable = "STORE_TEST_ROLE"
 	pathVariable = "STORE_TEST_PATH"
 	roleHold     = "hold"   // says "held" and holds the store until its input ends
-	roleAppend   = "append" // appends sessions for ever and says the id of each one kept
+	roleAppend   = "append" // appends sessions for ever and prints the id of each one that is kept
 )
 
 func TestMain(m *testing.M) {
@@ -74,8 +74,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// leftOpen returns the files of tests that this process has open, none where the
-// system does not tell.
+// leftOpen returns the files of tests that this process has open, as far as the system
+// has such a list.
 func leftOpen() (names []string) {
 	open, _ := os.ReadDir("/proc/self/fd")
 	for _, fd := range open {
@@ -134,7 +134,7 @@ func lines(t *testing.T, ids ...string) string {
 	return all.String()
 }
 
-// openStore opens the store at path, which has nothing to mend, until the test ends.
+// openStore opens the store at path, which needs no repair, until the test ends.
 func openStore(t *testing.T, path string) *Store {
 	t.Helper()
 	return openWith(t, Options{Path: path})
@@ -324,7 +324,7 @@ func TestAppendRefusesWhatNoReaderWouldTake(t *testing.T) {
 	}
 }
 
-// TestLongestLine pins that the writer's limit is the reader's.
+// TestLongestLine holds that writer and reader have the same limit.
 func TestLongestLine(t *testing.T) {
 	path := newPath(t)
 	s := openStore(t, path)
@@ -397,7 +397,7 @@ func TestAppendWritesAndSyncsOnce(t *testing.T) {
 	}
 }
 
-// blockWrites has the first write wait until the test calls finish.
+// blockWrites makes the first write wait until the test calls finish.
 func blockWrites(t *testing.T, d *faultdisk.Disk) (writing chan struct{}, finish func()) {
 	t.Helper()
 	writing, gate := make(chan struct{}), make(chan struct{})
@@ -416,7 +416,7 @@ func blockWrites(t *testing.T, d *faultdisk.Disk) (writing chan struct{}, finish
 	return writing, finish
 }
 
-// What comes while the store writes and syncs is written and synced together.
+// The sessions that come while the store writes and syncs share the next write and sync.
 func TestAppendsShareASync(t *testing.T) {
 	s, d := openTestDisk(t)
 	writing, finish := blockWrites(t, d)
@@ -580,8 +580,8 @@ func TestASecondProcessIsRefused(t *testing.T) {
 	openStore(t, path)
 }
 
-// A process that is killed while it writes loses no session that it called kept,
-// and leaves a file that the next one opens, again and again.
+// A process is killed while it writes, again and again. No acknowledged session is lost,
+// and the next process opens the file.
 func TestKilledProcessLosesNoSession(t *testing.T) {
 	path := newPath(t)
 	var kept []string

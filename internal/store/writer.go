@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -16,42 +17,42 @@ import (
 )
 
 const (
-	// maxWaiting bounds, in bytes, the lines that are kept in memory because they
-	// are not on disk: those of some thousand sessions.
+	// maxWaiting bounds, in bytes, the lines that wait in memory to be written: those
+	// of some thousand sessions.
 	maxWaiting = 16 << 20
 
-	// Between two attempts to write what waits the pause grows from the first of
-	// these to the second.
+	// The pause between two attempts to write the failed sessions grows from
+	// firstPause to lastPause.
 	firstPause = 100 * time.Millisecond
 	lastPause  = 10 * time.Second
 )
 
-// writer appends batches to the data file. Whatever comes while it writes and
-// syncs is written together next, so that under load many sessions share an
-// fsync. It belongs to one goroutine.
+// writer appends batches to the data file. The batches that arrive while it writes and
+// syncs are written together next, so that under load many sessions share an fsync. It
+// belongs to one goroutine.
 type writer struct {
 	o     Options
 	store *Store
 
 	file    disk.File   // nil: to be opened
-	info    fs.FileInfo // tells the file from others
-	sealed  bool        // nobody knows what the file holds on disk: it must be replaced before the next write
-	durable int64       // this many bytes of the file are good whatever happens
+	info    fs.FileInfo // identifies the file
+	sealed  bool        // it is unknown what the file holds on disk: it must be replaced before the next write
+	durable int64       // so many bytes of the file are good even after a crash
 	doubt   bool        // the last fsync failed
-	size    int64       // of the file, after the last write; unwritten before the first
-	lines   []byte      // of the last write, for its memory
-	limit   int64       // the size from which the file becomes a closed segment
+	size    int64       // of the file after the last write; unwritten before the first
+	lines   []byte      // of the last write; its memory is used again
+	limit   int64       // size from which the file becomes a closed segment
 
-	writing  []*batch  // taken from the queue or from failed, until it is known what became of them
+	writing  []*batch  // from the queue or from failed, until their outcome is known
 	unsynced []*batch  // written and not yet synced, oldest first; none with council.FsyncOff
-	syncBy   time.Time // when they must be, with council.FsyncInterval
+	syncBy   time.Time // when they must be synced, with council.FsyncInterval
 	failed   []*batch  // to be written again, oldest first
 	retryAt  time.Time
-	pause    time.Duration // before the next attempt after retryAt
+	pause    time.Duration // from retryAt to the attempt after it
 	err      error         // see Store.err
 }
 
-// unwritten is the size of a file that was opened and not yet written to.
+// unwritten is the value of writer.size for a file that was opened and not yet written to.
 const unwritten = -1
 
 func newWriter(s *Store, o Options, d data) *writer {
@@ -65,7 +66,7 @@ func (w *writer) use(d data) {
 	w.file, w.info, w.durable, w.size, w.limit = d.File, d.info, d.end, unwritten, w.o.RotateBytes
 }
 
-// run writes what is queued, and what waits, until the store closes.
+// run writes the queued and the failed batches until the store closes.
 func (w *writer) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -75,7 +76,7 @@ func (w *writer) run() {
 		case <-timer.C:
 		}
 		w.writing, closed = w.store.take()
-		_ = w.guard(func() { w.step(closed) }) // whoever waits was told
+		_ = w.guard(func() { w.step(closed) }) // the batches hold the error
 		timer.Reset(w.idle())
 	}
 	if err := w.guard(w.close); err != nil {
@@ -83,43 +84,52 @@ func (w *writer) run() {
 	}
 }
 
-// step does what is due now.
+// step writes, syncs and retries what is due now.
 func (w *writer) step(closed bool) {
-	works := len(w.writing) > 0 && w.write(w.writing)
+	written := len(w.writing) > 0 && w.write(w.writing)
 	if len(w.unsynced) > 0 && (closed || !time.Now().Before(w.syncBy)) {
 		w.sync()
 	}
-	if len(w.failed) > 0 && (works || closed || !time.Now().Before(w.retryAt)) {
+	if len(w.failed) > 0 && (written || closed || !time.Now().Before(w.retryAt)) {
 		w.retry(closed)
 	}
 	w.rotateIfFull()
 }
 
-// guard does the work. A panic in it is a failure of the sessions at hand, and
-// nobody knows what the file holds then; the process and the other sessions go on.
-func (w *writer) guard(work func()) (cause error) {
-	defer func() {
-		p := recover()
-		if p == nil {
-			return
+// guard does the work. A panic in it fails the batches that are being written or synced,
+// and leaves it unknown what the file holds. The process and the other sessions go on.
+func (w *writer) guard(work func()) error {
+	cause := catchPanic(w.o.Log, "writing records panicked: they are written again, to a new file", func() error {
+		work()
+		return nil
+	})
+	if cause == nil {
+		return nil
+	}
+	pending := w.unsynced
+	for _, b := range w.writing {
+		if !b.kept && !slices.Contains(pending, b) && !slices.Contains(w.failed, b) {
+			pending = append(pending, b)
 		}
-		cause = fmt.Errorf("panic: %v", p)
-		pending := w.unsynced
-		for _, b := range w.writing {
-			if !b.kept && !slices.Contains(pending, b) && !slices.Contains(w.failed, b) {
-				pending = append(pending, b)
-			}
-		}
-		w.writing, w.unsynced = nil, nil
-		w.sealed = w.file != nil
-		w.fail(pending, cause)
-		w.o.Log.Error("writing records panicked: they are written again, to a new file", "error", cause, "stack", string(debug.Stack()))
-	}()
-	work()
-	return nil
+	}
+	w.writing, w.unsynced = nil, nil
+	w.sealed = w.file != nil
+	w.fail(pending, cause)
+	return cause
 }
 
-// idle returns how long nothing needs to be done.
+// catchPanic does the work. It logs a panic with the message and returns it as an error.
+func catchPanic(log *slog.Logger, message string, work func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+			log.Error(message, "error", err, "stack", string(debug.Stack()))
+		}
+	}()
+	return work()
+}
+
+// idle returns the time until the next sync or retry is due.
 func (w *writer) idle() time.Duration {
 	idle := time.Hour
 	if len(w.unsynced) > 0 {
@@ -131,12 +141,13 @@ func (w *writer) idle() time.Duration {
 	return idle
 }
 
-// retry writes what waits, unless it may come back from a sealed file. At last that
-// does not matter.
+// retry writes the failed batches again. It does not do so while a crash could still
+// bring them back from a sealed file, where they would then be there twice; in the last
+// attempt, before the store closes, it takes that risk.
 func (w *writer) retry(last bool) {
 	err := w.ready()
 	if err == nil {
-		err = w.store.segments.settle()
+		err = w.store.segments.compressSealed()
 	}
 	if err != nil && !last {
 		w.fail(nil, err)
@@ -145,20 +156,20 @@ func (w *writer) retry(last bool) {
 	batches := w.failed
 	w.failed, w.writing = nil, batches
 	if w.write(batches) {
-		w.o.Log.Info("the record store works again: what waited is written", "sessions", len(batches))
+		w.o.Log.Info("the record store works again: the sessions that waited are written", "sessions", len(batches))
 	}
 }
 
 // write appends the batches with one write, and syncs them with council.FsyncSession. It
-// reports whether that worked. When the disk takes only a part, that is cut back
-// to whole batches.
+// reports whether that succeeded. When the disk accepts only a part, it cuts the file
+// back to whole batches.
 func (w *writer) write(batches []*batch) bool {
 	if err := w.ready(); err != nil {
 		return w.fail(batches, err)
 	}
-	// The size is asked for and not remembered: if somebody emptied the file to
-	// make room, cutting it to an older size would fill it with zeros. A file that
-	// somebody else cut or wrote to may end within a line.
+	// The current size counts, not the remembered one: if another program emptied the
+	// file to make room, cutting it to an older size would fill it with zeros. A file
+	// that another program cut or wrote to may end within a line.
 	info, err := w.file.Stat()
 	if err == nil && w.size != unwritten && w.size != info.Size() {
 		w.o.Log.Error("another process changed the record file", "bytes", info.Size(), "before", w.size)
@@ -191,22 +202,22 @@ func (w *writer) write(batches []*batch) bool {
 		}
 	}
 	w.size, w.lines = w.size+int64(length), w.lines[:length]
-	works := whole == 0 || w.keep(batches[:whole])
+	kept := whole == 0 || w.keep(batches[:whole])
 	if err != nil {
 		return w.fail(batches[whole:], err)
 	}
-	return works
+	return kept
 }
 
-// keep does with written batches what Options.Fsync says, and reports whether that
-// worked.
+// keep acknowledges written batches when Options.Fsync says so, and reports whether
+// that succeeded.
 func (w *writer) keep(batches []*batch) bool {
 	if w.o.Fsync == council.FsyncOff {
 		if err := w.check(w.size); err != nil {
 			return w.seal(batches, err)
 		}
 		w.durable = w.size
-		w.settle(batches, nil)
+		w.answer(batches, nil)
 		return true
 	}
 	if len(w.unsynced) == 0 {
@@ -219,11 +230,12 @@ func (w *writer) keep(batches []*batch) bool {
 	if err := w.check(w.size); err != nil {
 		return w.seal(nil, err)
 	}
-	w.settle(batches, nil)
+	w.answer(batches, nil)
 	return total(w.unsynced) <= maxWaiting/2 || w.sync()
 }
 
-// sync has the disk confirm the unsynced batches, and reports whether it did.
+// sync syncs the file, acknowledges the unsynced batches, and reports whether that
+// succeeded.
 func (w *writer) sync() bool {
 	start := time.Now()
 	if err := w.file.Sync(); err != nil {
@@ -235,15 +247,15 @@ func (w *writer) sync() bool {
 	}
 	w.o.Log.Debug("records are on disk", "sessions", len(w.unsynced), "sync_ms", time.Since(start).Milliseconds())
 	w.doubt, w.durable = false, w.size
-	w.settle(w.unsynced, nil)
+	w.answer(w.unsynced, nil)
 	w.unsynced = nil
 	return true
 }
 
-// seal gives the file up. The kernel may drop pages that it could not write and
-// report success the next time, so fsync is not tried again: what was written
-// since the last one that succeeded is written again, to another file. It returns
-// false, as fail does.
+// seal gives the file up. The kernel may drop pages that it could not write and report
+// success the next time, so fsync is not tried again on this file. What was written
+// since the last successful fsync is written again, to another file. It returns false,
+// as fail does.
 func (w *writer) seal(batches []*batch, cause error) bool {
 	w.sealed = true
 	if info, err := w.file.Stat(); err == nil {
@@ -251,8 +263,8 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 	}
 	batches = slices.Concat(w.unsynced, batches)
 	w.unsynced = nil
-	// Readers need the cut; the segment is made of so many bytes in any case. Without
-	// its lock the file may be another daemon's by now.
+	// The cut is for readers: the segment is made of durable bytes in any case. Without
+	// the lock the file may belong to another daemon by now.
 	if len(batches) > 0 && inPlace(w.store.lock) == nil && w.file.Truncate(w.durable) == nil {
 		w.size = w.durable
 	}
@@ -260,12 +272,11 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 	return w.fail(batches, cause)
 }
 
-// fail tells who waits that the batches were not written, and keeps them for
-// another attempt as far as there is room. It returns false, for its callers to
-// report.
+// fail answers that the batches were not written, and keeps as many of them as there is
+// room for, to write them again. It returns false, which its callers return.
 func (w *writer) fail(batches []*batch, err error) bool {
 	w.err = err
-	w.settle(batches, err)
+	w.answer(batches, err)
 	kept, room := 0, maxWaiting-total(w.failed)
 	for kept < len(batches) && len(batches[kept].lines) <= room {
 		room -= len(batches[kept].lines)
@@ -280,18 +291,18 @@ func (w *writer) fail(batches []*batch, err error) bool {
 	return false
 }
 
-// settle tells who waits for the batches what became of them. The health of the
-// store changes first.
-func (w *writer) settle(batches []*batch, err error) {
+// answer gives the outcome to the callers of Append that wait for the batches. It first
+// sets the health of the store, so that these callers find it up to date.
+func (w *writer) answer(batches []*batch, err error) {
 	if err == nil && len(w.failed) == 0 && !w.doubt {
 		w.err, w.pause = nil, firstPause
 	}
-	w.store.report(w.err)
+	w.store.setHealth(w.err)
 	for _, b := range batches {
 		b.kept = err == nil
 		select {
 		case b.result <- err:
-		default: // it was told before
+		default: // the caller has an earlier outcome
 		}
 	}
 }
@@ -304,13 +315,13 @@ func total(batches []*batch) (n int) {
 	return n
 }
 
-// errMoved is why a file is given up that others took away.
+// errMoved is the reason why a file is given up that is not found by its name any more.
 var errMoved = errors.New("another process removed, renamed or replaced the record file, and what it held is not read any more; " +
 	"the daemon rotates it by itself, so keep other programs away from it")
 
-// check returns nil while what is written to the file is what a command would read:
-// the file stands at its name and nobody else holds its lock. Unless size is
-// unwritten, the file also has that size, or ends in what was written last.
+// check returns nil while a command would read what is written to the file: the name
+// leads to this file, and this process holds the lock. Unless size is unwritten, the
+// file must also have that size, or end in what was written last.
 func (w *writer) check(size int64) error {
 	if err := inPlace(w.store.lock); err != nil {
 		return err
@@ -334,9 +345,9 @@ func (w *writer) check(size int64) error {
 	return nil
 }
 
-// ends reports whether the file, of that size, ends in sessions of their own that are
-// what was written last. If it ends in that at all, what is good of it is what stands
-// before: somebody may have cut it just before the write.
+// ends reports whether the file, of that size, ends in what was written last, and a
+// whole session or nothing stands before that. Another program may have cut the file
+// just before the write: then no more than what stands before counts as durable.
 func (w *writer) ends(size int64) bool {
 	end := make([]byte, min(size, int64(len(w.lines))+2))
 	if _, err := w.file.ReadAt(end, size-int64(len(end))); err != nil {
@@ -350,13 +361,14 @@ func (w *writer) ends(size int64) bool {
 	return len(before) == 0 || bytes.HasSuffix(before, []byte{'\n'}) && !bytes.HasSuffix(before, []byte{goesOn, '\n'})
 }
 
-// ready makes sure that there is a file to append to, and that commands read it.
+// ready makes sure that there is a file to append to, and that commands read this file.
 func (w *writer) ready() error {
 	if w.file != nil && !w.sealed && w.check(unwritten) == nil {
 		return nil
 	}
 	if now := resolve(w.o.given); now != w.o.Path {
-		return fmt.Errorf("%s led to %s when the store was opened and leads to %s now; put it back, or start again", w.o.given, w.o.Path, now)
+		return fmt.Errorf("%s led to %s when the store was opened and leads to %s now; put it back, or start again",
+			w.o.given, w.o.Path, now)
 	}
 	if err := w.lock(); err != nil {
 		return err
@@ -385,7 +397,7 @@ func (w *writer) ready() error {
 	return nil
 }
 
-// lock takes the lock again if its file is gone, perhaps with the directory.
+// lock takes the lock again if its file was removed, perhaps with the directory.
 func (w *writer) lock() error {
 	if inPlace(w.store.lock) == nil {
 		return nil
@@ -397,7 +409,7 @@ func (w *writer) lock() error {
 	if err != nil {
 		return err
 	}
-	_ = w.store.lock.Close() // the lock of a file that no other process asks for
+	_ = w.store.lock.Close() // no other process can ask for the removed file
 	w.store.lock = lock
 	if w.file == nil {
 		return nil
@@ -408,9 +420,10 @@ func (w *writer) lock() error {
 	return nil
 }
 
-// leave forgets the file, which another daemon may have written to while it had the
-// lock: what that one has acknowledged must be neither cut nor counted as bad. What is
-// not known to be on disk may be there twice in the end, which is better than not at all.
+// leave lets go of a file to which another daemon may have written while it had the
+// lock: what that daemon acknowledged must be neither cut nor passed over. Batches that
+// are not known to be on disk are written again. They may then be there twice, which is
+// better than not at all.
 func (w *writer) leave() {
 	_ = w.file.Close()
 	pending := w.unsynced
@@ -418,8 +431,8 @@ func (w *writer) leave() {
 	w.fail(pending, errors.New("another daemon may have written to the record file while its lock was gone"))
 }
 
-// retire closes the file, of which so many bytes are good, and makes it a closed
-// segment. An empty one is removed.
+// retire makes a closed segment of the file, of which so many bytes are good, and
+// closes it. An empty file is removed.
 func (w *writer) retire(length int64) error {
 	if length == 0 {
 		if err := w.o.Disk.Remove(w.o.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -428,12 +441,12 @@ func (w *writer) retire(length int64) error {
 	} else if err := w.store.segments.add(length, w.sealed); err != nil {
 		return err
 	}
-	_ = w.file.Close() // all that counts was synced
+	_ = w.file.Close() // the good bytes were synced
 	w.file = nil
 	return nil
 }
 
-// rotateIfFull makes the file a closed segment once it is large enough.
+// rotateIfFull makes a closed segment of the file when it is large enough.
 func (w *writer) rotateIfFull() {
 	if w.limit == 0 || w.size < w.limit || w.sealed || w.file == nil || w.check(unwritten) != nil {
 		return

@@ -1,5 +1,5 @@
-// Package faultdisk is a disk for tests, which fails when a test says so and knows
-// what a crash would have left on it.
+// Package faultdisk has a disk for tests. It fails when a test says so, and can tell what
+// a crash would leave on it. What must then hold is left to the tests.
 package faultdisk
 
 import (
@@ -14,27 +14,27 @@ import (
 	"github.com/councild/councild/internal/disk"
 )
 
-// Disk is the disk of the operating system, which fails when a test says so,
-// and which remembers everything it did.
+// Disk is the disk of the operating system, which fails when a test says so and records
+// every operation.
 type Disk struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	fault  Fault
 	ops    []Op
 	inodes int
-	names  map[string]int // inodes by the last part of the name
+	names  map[string]int // inodes by name, without directories
 }
 
-// Fault says whether an operation fails. A write of so many bytes may take some of
-// them first. A nil Fault never fails.
+// Fault returns an error when the operation is to fail. A write that fails may write some
+// of its bytes first. A nil Fault never fails.
 type Fault func(op Op, bytes int) (written int, err error)
 
-// Op is something a disk was asked to do.
+// Op is an operation of a disk.
 type Op struct {
 	Kind     Kind
 	Inode    int    // 0 for names
 	Name, To string // without directories
-	Data     string // of a write: what was written
-	Size     int64  // of a truncate, and of an open: 0 when it empties the file
+	Data     string // of a write: the bytes that were written
+	Size     int64  // of a truncate: the new size; of an open: 0 when it empties the file
 	Failed   bool
 	At       time.Time
 }
@@ -54,21 +54,23 @@ const (
 	SyncDir  Kind = "sync of the directory"
 )
 
-// Fail sets the fault from now on.
+// Fail sets the fault for the operations from now on.
 func (d *Disk) Fail(f Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fault = f
 }
 
-// Done returns what the disk did, of some kinds only when any are given.
+// Done returns the operations so far, those of the given kinds or all.
 func (d *Disk) Done(kinds ...Kind) []Op {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(d.ops), func(o Op) bool { return len(kinds) > 0 && !slices.Contains(kinds, o.Kind) })
+	return slices.DeleteFunc(slices.Clone(d.ops), func(o Op) bool {
+		return len(kinds) > 0 && !slices.Contains(kinds, o.Kind)
+	})
 }
 
-// do carries out an operation unless it fails, and remembers it.
+// do carries out an operation, unless it is to fail, and records it.
 func (d *Disk) do(o Op, bytes int, work func(written int) error) error {
 	d.mu.Lock()
 	f := d.fault
@@ -141,13 +143,13 @@ func (d *Disk) SyncDir(string) error {
 	return d.do(Op{Kind: SyncDir}, 0, func(int) error { return nil })
 }
 
-// file is a file of a Disk. It is never really synced: tests that need
-// that have no Disk.
+// file is a file of a Disk. Sync only records the operation: tests that need a real sync
+// use disk.OS.
 type file struct {
 	*os.File
 	disk  *Disk
 	inode int
-	name  string // when it was opened
+	name  string // its name when it was opened
 }
 
 func (f *file) Write(data []byte) (n int, err error) {
@@ -174,11 +176,11 @@ func (f *file) Sync() error {
 	return f.disk.do(Op{Kind: Sync, Inode: f.inode, Name: f.name}, 0, func(int) error { return nil })
 }
 
-// Crash is what a crash leaves of what was not synced.
+// Crash says which changes that were not synced survive a crash.
 type Crash struct {
-	names  bool // new names are there, and old ones gone
-	data   bool // data is there
-	failed bool // what fsync reported as failed is there all the same
+	names  bool // changes of names
+	data   bool // written data
+	failed bool // data whose fsync failed
 }
 
 // Crashes returns every kind of crash.
@@ -189,7 +191,8 @@ func Crashes() (all []Crash) {
 	return all
 }
 
-// After returns the files, by name, that a crash leaves after these operations.
+// After returns the content of the files, by name, that a crash after these operations
+// leaves.
 func (c Crash) After(ops []Op) map[string]string {
 	names, namesOnDisk := map[string]int{}, map[string]int{}
 	data, dataOnDisk := map[int]string{}, map[int]string{}

@@ -1,0 +1,222 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"iter"
+	"reflect"
+	"slices"
+	"time"
+)
+
+// Summary says what is in a file of a store. A compressed segment ends in its own
+// summary, so that a report need not read the segments that lie outside its window. The
+// summary stands in a skippable frame (RFC 8878), which readers of zstd skip, as JSON,
+// followed by the checksum of the JSON and the length of the frame.
+//
+// No reader needs a summary. A segment without one is read whole, and so is a segment
+// whose summary is damaged, of another version, or made for compressed data of another
+// length. The daemon then compresses the segment again, unless the version is a later
+// one. A summary with a right checksum that is wrong can only be made on purpose. It can
+// make a report pass over its segment or read the segment in vain, and nothing else:
+// [Verify] compares every summary with what its segment holds, and the daemon reads a
+// segment before it deletes it.
+type Summary struct {
+	Oldest   time.Time `json:"oldest"`   // earliest timestamp of a record; zero when there is no record
+	Newest   time.Time `json:"newest"`   // latest timestamp of a record
+	Sessions int       `json:"sessions"` // different session ids
+	Records  int       `json:"records"`
+	Skipped  []Skip    `json:"skipped"` // by reason, in the order of the first line of each
+
+	Version int   `json:"version"` // summaryVersion
+	Body    int64 `json:"body"`    // length of the compressed data before the summary, in bytes
+}
+
+// Skip counts the lines of a file that were skipped for one reason.
+type Skip struct {
+	Reason Reason  `json:"reason"`
+	Count  int     `json:"count"`
+	Lines  []int64 `json:"lines"` // the first of them, 1-based; at most ten
+}
+
+const (
+	summaryVersion = 1
+	maxFrame       = 64 << 10   // length of the longest frame that is read, in bytes
+	frameHeader    = 8          // length of the magic number and of the length of the rest
+	frameFooter    = 8          // length of the checksum and of the length of the frame
+	frameMagic     = 0x184d2a5c // RFC 8878 leaves the choice among sixteen
+)
+
+// maxLines is how many line numbers a summary gives for one reason.
+const maxLines = 10
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Reasons why a file has no summary that is trusted.
+var (
+	errNoSummary  = errors.New("it has no summary")
+	errBadSummary = errors.New("its summary is damaged")
+	errNewSummary = fmt.Errorf("its summary is of another version than %d", summaryVersion)
+)
+
+// summarize returns the summary of the lines, after an error that of the lines before it.
+func summarize(lines iter.Seq2[Line, error]) (Summary, error) {
+	s := Summary{Version: summaryVersion}
+	sessions := map[string]bool{}
+	for line, err := range lines {
+		if bad, ok := errors.AsType[*LineError](err); ok {
+			s.skip(bad)
+			continue
+		}
+		if err != nil {
+			return s, err
+		}
+		if s.Records == 0 || line.Timestamp.Before(s.Oldest) {
+			s.Oldest = line.Timestamp
+		}
+		if s.Records == 0 || line.Timestamp.After(s.Newest) {
+			s.Newest = line.Timestamp
+		}
+		sessions[line.SessionID] = true
+		s.Sessions = len(sessions)
+		s.Records++
+	}
+	return s, nil
+}
+
+func (s *Summary) skip(line *LineError) {
+	i := slices.IndexFunc(s.Skipped, func(known Skip) bool { return known.Reason == line.Reason })
+	if i < 0 {
+		i = len(s.Skipped)
+		s.Skipped = append(s.Skipped, Skip{Reason: line.Reason})
+	}
+	known := &s.Skipped[i]
+	if known.Count++; known.Count <= maxLines {
+		known.Lines = append(known.Lines, line.Line)
+	}
+}
+
+// damaged reports whether the file could not be decompressed to its end.
+func (s *Summary) damaged() bool {
+	return slices.ContainsFunc(s.Skipped, func(known Skip) bool { return known.Reason == ReasonDamaged })
+}
+
+// frame returns the frame that holds the summary.
+func (s *Summary) frame() ([]byte, error) {
+	text, err := json.Marshal(s)
+	length := uint32(frameHeader + len(text) + frameFooter)
+	frame := binary.LittleEndian.AppendUint32(nil, frameMagic)
+	frame = binary.LittleEndian.AppendUint32(frame, length-frameHeader)
+	frame = append(frame, text...)
+	frame = binary.LittleEndian.AppendUint32(frame, crc32.Checksum(text, castagnoli))
+	return binary.LittleEndian.AppendUint32(frame, length), err
+}
+
+// readSummary returns the summary at the end of a file of that size.
+func readSummary(r io.ReaderAt, size int64) (Summary, error) {
+	if size < frameHeader+frameFooter {
+		return Summary{}, errNoSummary
+	}
+	tail := make([]byte, min(size, maxFrame))
+	if _, err := r.ReadAt(tail, size-int64(len(tail))); err != nil {
+		return Summary{}, err
+	}
+	length := binary.LittleEndian.Uint32(tail[len(tail)-4:])
+	if length < frameHeader+frameFooter || int64(length) > int64(len(tail)) {
+		return Summary{}, errNoSummary
+	}
+	frame := tail[len(tail)-int(length):]
+	if binary.LittleEndian.Uint32(frame) != frameMagic || binary.LittleEndian.Uint32(frame[4:]) != length-frameHeader {
+		return Summary{}, errNoSummary
+	}
+	text, footer := frame[frameHeader:length-frameFooter], frame[length-frameFooter:]
+	var s Summary
+	if crc32.Checksum(text, castagnoli) != binary.LittleEndian.Uint32(footer) || json.Unmarshal(text, &s) != nil {
+		return Summary{}, errBadSummary
+	}
+	if s.Version != summaryVersion {
+		return Summary{}, errNewSummary
+	}
+	if s.Body != size-int64(length) {
+		return Summary{}, errBadSummary
+	}
+	return s, nil
+}
+
+// Summary returns the summary in the file. It reports false for a file without one that
+// is trusted: the data file, a segment that is not compressed or of an earlier release,
+// and a segment whose summary is damaged.
+func (f File) Summary() (Summary, bool) {
+	s, err := f.summary()
+	return s, err == nil
+}
+
+func (f File) summary() (Summary, error) {
+	if !f.compressed() {
+		return Summary{}, errNoSummary
+	}
+	info, err := f.file.Stat()
+	if err != nil {
+		return Summary{}, err
+	}
+	return readSummary(f.file, info.Size())
+}
+
+// checkSummary returns why the summary in the file is wrong, where found is the summary
+// of its lines. It returns nil for a summary that is right, missing, or of a later
+// version.
+func (f File) checkSummary(found Summary) error {
+	said, err := f.summary()
+	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || found.damaged() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	found.Body = said.Body
+	if reflect.DeepEqual(said, found) {
+		return nil
+	}
+	return fmt.Errorf("its summary says %d sessions from %v to %v, and it holds %d from %v to %v; decompress it (zstd -d --rm), "+
+		"and the daemon compresses it again", said.Sessions, said.Oldest, said.Newest, found.Sessions, found.Oldest, found.Newest)
+}
+
+// Part is what Verify found in one file of a store.
+type Part struct {
+	File  string // without directories
+	Bytes int64  // on disk
+	Summary
+	Err        error // why the file, or the rest of it, could not be read; nil when it could
+	SummaryErr error // why the summary in the file is wrong; nil when it is right or missing
+}
+
+// Verify reads the store at path as ReadFile does, and returns what is in each of
+// its files, the oldest first. A file that cannot be read does not hide the others.
+func Verify(ctx context.Context, path string) ([]Part, error) {
+	var all []Part
+	for f, err := range files(path, false) {
+		if err != nil && f.Name == "" {
+			return nil, err
+		}
+		found := Part{File: f.Name, Err: err}
+		if err == nil {
+			if info, err := f.file.Stat(); err == nil {
+				found.Bytes = info.Size()
+			}
+			found.Summary, found.Err = summarize(f.lines(ctx))
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if found.Err == nil {
+				found.SummaryErr = f.checkSummary(found.Summary)
+			}
+		}
+		all = append(all, found)
+	}
+	return all, nil
+}
