@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -21,6 +20,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipenet"
 	"github.com/councild/councild/internal/simllm"
@@ -90,48 +90,50 @@ func behindProxy() *http.Client {
 type watched struct {
 	events  []council.EventType
 	text    strings.Builder // the final answer, as it arrived
-	last    string          // the id of the newest event
 	done    []byte          // the data of the last event
 	silence time.Duration   // the longest
 	resumed int
 	wrong   []string
 }
 
-// read takes in a stream until it ends, or until stop says so of an event.
+// read reads a stream to its end, or until stop says so of an event.
 func (w *watched) read(body io.Reader, stop func(council.EventType) bool) error {
-	lines := bufio.NewReader(body)
-	var name council.EventType
-	for heard := time.Now(); ; {
-		line, err := lines.ReadBytes('\n')
-		w.silence = max(w.silence, time.Since(heard))
-		heard = time.Now()
-		if errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
+	for e, err := range client.ReadEvents(&listener{body, w, time.Now()}) {
+		if err != nil {
 			return err
 		}
-		field, value, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), ": ")
-		switch field {
-		case "id":
-			if value != strconv.Itoa(len(w.events)+1) {
-				w.wrong = append(w.wrong, fmt.Sprintf("event %s comes as number %d", value, len(w.events)+1))
-			}
-			w.last = value
-		case "event":
-			name = council.EventType(value)
-		case "data":
-			w.events = append(w.events, name)
-			if name == council.EventDelta {
-				var delta council.Delta
-				err = json.Unmarshal([]byte(value), &delta)
-				w.text.WriteString(delta.Text)
-			}
-			w.done = []byte(value + "\n")
-			if err != nil || stop(name) {
+		w.events = append(w.events, e.Type)
+		if e.Number != len(w.events) {
+			w.wrong = append(w.wrong, fmt.Sprintf("event %d comes as number %d", e.Number, len(w.events)))
+		}
+		if e.Type == council.EventDelta {
+			var delta council.Delta
+			if err := json.Unmarshal(e.Data, &delta); err != nil {
 				return err
 			}
+			w.text.WriteString(delta.Text)
+		}
+		w.done = append(e.Data, '\n')
+		if stop(e.Type) {
+			return nil
 		}
 	}
+	return nil
+}
+
+// listener is a stream whose silences are measured.
+type listener struct {
+	io.Reader
+	*watched
+	heard time.Time // when the last bytes came
+}
+
+// Read implements io.Reader.
+func (l *listener) Read(p []byte) (int, error) {
+	n, err := l.Reader.Read(p)
+	l.silence = max(l.silence, time.Since(l.heard))
+	l.heard = time.Now()
+	return n, err
 }
 
 // order notes what is wrong with the order of the events of a whole session.
@@ -216,7 +218,7 @@ func (a asker) later(ctx context.Context, body string, cut bool) (o outcome) {
 	}
 	for over := false; !over && o.err == nil; {
 		o.err = func() error {
-			resp, err := a.request(ctx, "GET", "/v1/council/"+o.id+"/events", "", o.watched.last)
+			resp, err := a.request(ctx, "GET", "/v1/council/"+o.id+"/events", "", strconv.Itoa(len(o.watched.events)))
 			if err != nil {
 				return err
 			}

@@ -92,12 +92,32 @@ func (f *trial) session(t *testing.T, fields string) council.Session {
 // often what had been streamed became void.
 func (f *trial) streamed(t *testing.T) (s council.Session, restarts int) {
 	t.Helper()
+	s, count := f.events(t)
+	return s, count[council.EventRestart]
+}
+
+// events asks such a question too. It returns the session, and how many events of each
+// type there were.
+func (f *trial) events(t *testing.T) (s council.Session, count map[council.EventType]int) {
+	t.Helper()
 	_, stream, err := f.post(t.Context(), `,"stream":true`)
-	_, done, ok := bytes.Cut(stream, []byte("\nevent: session.done\ndata: "))
-	if err != nil || !ok {
-		t.Fatalf("%.500s, %v", stream, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return f.answered(t, done), bytes.Count(stream, []byte("\nevent: stage3.restart\n"))
+	count = map[council.EventType]int{}
+	for _, e := range daemontest.Events(t, stream) {
+		count[e.Type]++
+		if done, ok := e.Data.(*council.Session); ok {
+			s = *done
+		}
+	}
+	if s.ID == "" {
+		t.Fatalf("the session has no result: %.500s", stream)
+	}
+	if s.Persisted {
+		f.kept(s)
+	}
+	return s, count
 }
 
 // answered reads a session and notes the records that it says are kept.

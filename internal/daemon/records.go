@@ -14,7 +14,8 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// OpenStore opens the record store on the disk on, as cfg says.
+// OpenStore opens the record store as cfg says, on a disk of which nil is the operating
+// system's.
 func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store, store.Recovery, error) {
 	o := store.Options{
 		Path: cfg.BiasStore, Fsync: cfg.BiasFsync, Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes),

@@ -51,30 +51,20 @@ func TestFaultF13(t *testing.T) {
 			}
 			var answer strings.Builder
 			var restarts []council.Restart
-			var session council.Session
-			for block := range strings.SplitSeq(string(stream), "\n\n") {
-				_, data, _ := strings.Cut(block, "\ndata: ")
-				var into any
-				var delta council.Delta
-				var restart council.Restart
-				switch {
-				case strings.Contains(block, "\nevent: stage3.delta\n"):
-					into = &delta
-				case strings.Contains(block, "\nevent: stage3.restart\n"):
-					into = &restart
-				case strings.Contains(block, "\nevent: session.done\n"):
-					into = &session
-				default:
-					continue
-				}
-				if err := json.Unmarshal([]byte(data), into); err != nil {
-					t.Fatal(err)
-				}
-				answer.WriteString(delta.Text)
-				if restart.Model != "" {
-					restarts = append(restarts, restart)
+			var session *council.Session
+			for _, e := range daemontest.Events(t, stream) {
+				switch data := e.Data.(type) {
+				case council.Delta:
+					answer.WriteString(data.Text)
+				case council.Restart:
+					restarts = append(restarts, data)
 					answer.Reset()
+				case *council.Session:
+					session = data
 				}
+			}
+			if session == nil {
+				t.Fatalf("the session has no result: %s", stream)
 			}
 			if answer.String() != session.Answer || session.Answer == "" || session.Stage3 == nil {
 				t.Fatalf("the deltas are %q, the answer is %q", answer.String(), session.Answer)
@@ -130,7 +120,7 @@ func TestFaultF30(t *testing.T) {
 // A daemon that stops waits for sessions in the background, and tells their watchers how
 // they ended.
 func TestDrainInBackground(t *testing.T) {
-	for drain, want := range map[string]string{"": "session.done", "10ms": "session.failed"} {
+	for drain, want := range map[string]council.EventType{"": council.EventDone, "10ms": council.EventFailed} {
 		url, arrived, release := daemontest.Held(t)
 		d := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": drain})
 		id := background(t, d, "Wait for me?")
@@ -147,8 +137,13 @@ func TestDrainInBackground(t *testing.T) {
 				break
 			}
 		}
-		if data, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(data), "\nevent: "+want+"\n") {
-			t.Errorf("drain timeout %q: %s, %v", drain, data, err)
+		stream, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Errorf("drain timeout %q: %v", drain, err)
+		}
+		events := daemontest.Events(t, stream)
+		if got := events[len(events)-1].Type; got != want {
+			t.Errorf("drain timeout %q: the session ends with %s", drain, got)
 		}
 		_ = resp.Body.Close()
 		transport.CloseIdleConnections()
@@ -164,7 +159,11 @@ func TestTracedStream(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
 	status, stream := d.Call(t, "POST", "/v1/council", `{"query":"Who sees it?","stream":true}`)
-	if status != http.StatusOK || !strings.Contains(string(stream), "\nevent: session.done\n") {
-		t.Errorf("%d %s", status, stream)
+	if status != http.StatusOK {
+		t.Fatalf("%d %s", status, stream)
+	}
+	events := daemontest.Events(t, stream)
+	if got := events[len(events)-1].Type; got != council.EventDone {
+		t.Errorf("the session ends with %s", got)
 	}
 }

@@ -112,7 +112,8 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 	}
 	o := httpapi.Options{
 		Settings: config.SettingNames(), Daemon: s.daemon, MaxSessions: 4, Kept: generous(), MaxBodyBytes: 1 << 20, MaxMessages: 1000,
-		BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test", Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test",
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "metric 1\n")
 		}),
@@ -231,7 +232,7 @@ func (s *server) mustFail(
 
 func TestCouncil(t *testing.T) {
 	s := start(t, nil)
-	// curl -d declares a form unless told otherwise.
+	// curl -d says that the body is a form, unless it is told otherwise.
 	for _, media := range []string{"application/json", "application/json; charset=UTF-8", "application/x-www-form-urlencoded", ""} {
 		resp, data := s.call(t, "POST", "/v1/council", `{"query":"What is <b>Go</b>?","seed":9007199254740991}`, "Content-Type", media)
 		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" || resp.Header.Get("X-Request-Id") == "" {
@@ -247,7 +248,7 @@ func TestCouncil(t *testing.T) {
 	}
 }
 
-// badInput is the table of docs/errors.md: each row is sent for real.
+// badInput is the table of docs/errors.md. Each row is sent to a server.
 var badInput = []struct {
 	name    string
 	method  string
@@ -507,7 +508,7 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// watched tells how a run ended.
+// watched sends the error of each run to ended.
 type watched struct {
 	httpapi.Council
 	ended chan error

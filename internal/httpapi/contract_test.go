@@ -316,7 +316,7 @@ func stringConstants(t *testing.T, dirs ...string) map[string][]string {
 	return values
 }
 
-// moody is a Council that panics when it is asked to.
+// moody is a Council that panics when the test says so.
 type moody struct{ httpapi.Council }
 
 func (m moody) Prepare(r council.Request) (council.Plan, error) {

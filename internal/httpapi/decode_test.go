@@ -13,7 +13,7 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 )
 
-// prepared is a Council that runs nothing: it keeps the plan.
+// prepared is a Council that keeps the plan and runs nothing.
 type prepared struct {
 	*pipeline.Pipeline
 	plan *council.Plan

@@ -54,8 +54,8 @@ func hostile(n int) map[string]map[string]string {
 	}
 }
 
-// An error answer is small, however large the request was: it names some of what
-// is wrong, and says how much more there is.
+// An error answer is small, however large the request was: it names some of the
+// problems, and says how many more there are.
 func TestErrorAnswersAreSmall(t *testing.T) {
 	s := start(t, nil)
 	for path, bodies := range hostile(1 << 20) {
@@ -117,7 +117,7 @@ func TestTimePerByte(t *testing.T) {
 	}
 }
 
-// Text that is made to hurt costs what its bytes cost, and its answer is small.
+// Hostile text takes time in proportion to its bytes, and its answer is small.
 func TestFaultF33Requests(t *testing.T) {
 	s := start(t, nil)
 	slowest, largest := time.Duration(0), 0
@@ -155,7 +155,7 @@ func TestFaultF33Requests(t *testing.T) {
 		float64(slowest.Microseconds())/1000, largest)
 }
 
-// Every problem of a body is told at once, wherever it stands, and by its place.
+// Every problem of a body is reported at once, with its place.
 func TestStrictAllTheWayDown(t *testing.T) {
 	s := start(t, nil)
 	tests := []struct {
@@ -234,7 +234,7 @@ func TestStrictAllTheWayDown(t *testing.T) {
 	}
 }
 
-// OpenAI's clients may send more than is known, but nothing known twice.
+// OpenAI's clients may send unknown fields, but no known field twice.
 func TestChatDecoding(t *testing.T) {
 	s := start(t, nil)
 	tests := []struct {

@@ -69,7 +69,8 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 		release()
 		return nil, &council.Error{
 			Code: council.CodeOverLimit, RetryAfter: wait,
-			Detail: "this token has begun as many sessions as it may in a minute; wait, or raise " + a.o.Settings.Of(council.SettingRateLimit),
+			Detail: "this token has begun as many sessions as it may in a minute; wait, or raise " +
+				a.o.Settings.Of(council.SettingRateLimit),
 		}
 	}
 	return release, nil

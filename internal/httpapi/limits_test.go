@@ -23,7 +23,7 @@ import (
 
 const other = "another-token-of-sixteen"
 
-// Each token has limits of its own: who is over one leaves the others theirs.
+// Each token has limits of its own: a token over its limits does not affect the others.
 func TestLimitsOfAToken(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	slow := simllm.Model{Name: "slow", Reply: func(task simllm.Task) (string, bool) {
@@ -68,7 +68,7 @@ func TestLimitsOfAToken(t *testing.T) {
 	}
 }
 
-// A body that never ends gets its answer, and gives its place back.
+// A request whose body never ends is answered, and its place is free again.
 func TestSlowBody(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens, o.MaxSessions = []string{secret}, 1 })
 	begun := time.Now()
@@ -79,7 +79,7 @@ func TestSlowBody(t *testing.T) {
 	if resp.StatusCode != 408 || !strings.Contains(string(data), `"code":"too_slow"`) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
-	// Nor does it hold the connection of a request that is refused anyway.
+	// A request that is refused for another reason does not wait for its body.
 	if resp, data = s.stalled(t, "POST", "/v1/council"); resp.StatusCode != 401 {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
@@ -88,8 +88,8 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// Bodies are held in memory, so only so many are read at once, and one caller has
-// half of the places.
+// Bodies are held in memory, so there are places for a number of them, and one caller
+// gets half of the places.
 func TestManyBodies(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.MaxSessions, o.BodyTimeout = 1, time.Minute })
 	reader, writer := io.Pipe()
@@ -138,7 +138,7 @@ func TestLongSession(t *testing.T) {
 	}
 }
 
-// timed notes the deadlines that a handler sets.
+// timed records the deadlines that a handler sets.
 type timed struct {
 	*httptest.ResponseRecorder
 	read, write []time.Time
@@ -189,8 +189,8 @@ func TestSecurityHeaders(t *testing.T) {
 	}
 }
 
-// Without tokens nobody may call it by a name that could be anybody's: a page
-// could have its own name point here.
+// Without tokens only loopback names are answered: a page of another site could have
+// its own name point here.
 func TestForeignHost(t *testing.T) {
 	open, closed := start(t, nil), start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret} })
 	for host, want := range map[string]int{
@@ -249,7 +249,7 @@ func (s *server) stall(t *testing.T, n int, token string) (reading int) {
 	return reading
 }
 
-// One token whose bodies never end leaves the others their places.
+// A token whose bodies never end leaves places to the other tokens.
 func TestFaultF37StalledBodies(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
 		o.Tokens, o.MaxSessions, o.BodyTimeout = []string{secret, other, other + "-2"}, 64, time.Minute
@@ -269,7 +269,7 @@ func TestFaultF37StalledBodies(t *testing.T) {
 		"(promised: other tokens are served)", first, second)
 }
 
-// Reports are work: so many at once and no more, and a caller leaves some to others.
+// The reports that are computed at once are bounded, and callers share the places.
 func TestReportsAreBounded(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret, other} })
 	begun, release := make(chan struct{}, 16), make(chan struct{})
@@ -305,7 +305,7 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
-// No page of another origin has the daemon compute a report.
+// A page of another origin cannot make the daemon compute a report.
 func TestReportsForOtherOrigins(t *testing.T) {
 	s := start(t, nil)
 	s.daemon.report = func(bias.Query) (bias.Report, error) {

@@ -14,8 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The page and what it loads need no token, and may be kept as long as they do not
-// change.
+// The page and its files need no token. A browser may keep them until they change.
 func TestPage(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret} })
 	types := map[string]string{
@@ -62,7 +61,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// The page offers the categories that there are.
+// The page offers every category.
 func TestPageHasTheCategories(t *testing.T) {
 	page, err := fs.ReadFile(web.Files, "index.html")
 	if err != nil {

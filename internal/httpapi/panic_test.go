@@ -34,9 +34,9 @@ type unencodable struct{}
 // MarshalJSON implements json.Marshaler.
 func (unencodable) MarshalJSON() ([]byte, error) { panic("a defect with a secret") }
 
-// A panic in a handler, in a session in the background or in what writes its events
-// is an error of that request. Nothing stays counted: more of them follow than there
-// are places.
+// A panic in a handler, in a session in the background or in a stream of events is an
+// error of that request. Nothing stays counted as running: there are more panics here
+// than places.
 func TestFaultF40Requests(t *testing.T) {
 	const rounds = 3
 	defects := scripted{run: func(ctx context.Context, o council.Observer) {

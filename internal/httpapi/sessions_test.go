@@ -26,12 +26,13 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/pipenet"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 )
 
-// parse reads a stream of events, which must be whole and numbered from 1 behind
-// those that were seen.
+// parse reads a stream of events. It must be whole, and its numbers must follow the
+// number of the last event that was seen.
 func parse(t *testing.T, stream []byte, seen int) []client.Event {
 	t.Helper()
 	if len(stream) > 0 && !bytes.HasSuffix(stream, []byte("\n\n")) {
@@ -122,8 +123,8 @@ func (s *server) watch(t *testing.T, id string, headers ...string) []byte {
 	return data
 }
 
-// Each event's data is the element as it stands in the final body, which is what
-// the same request is answered with.
+// The data of each event is the element as it stands in the final body, which is the
+// answer to the same request without a stream.
 func TestEvents(t *testing.T) {
 	s := start(t, nil)
 	resp, stream := s.call(t, "POST", "/v1/council", `{"query":"Why?","stream":true}`, "Idempotency-Key", "k")
@@ -368,8 +369,8 @@ func TestClientsThatGo(t *testing.T) {
 		<-begun
 		<-answered
 	}
-	// With a key the client may come back, and another may have come meanwhile. Neither
-	// keeps a connection for the rest of the session.
+	// With a key the client may come back, and its second request may have come meanwhile.
+	// Neither request keeps its connection until the session ends.
 	gone := leave("{"+question+"}", "Idempotency-Key", "k")
 	<-asked
 	keyed := newest()
@@ -470,7 +471,7 @@ func TestFailedSession(t *testing.T) {
 	}
 }
 
-// A defect ends a session as any failure does.
+// A panic ends a session as any failure does.
 func TestPanicInASession(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
 		p.Observer = council.ObserverFunc(func(e council.Event) {
@@ -567,8 +568,8 @@ func TestSameKeyWhenFull(t *testing.T) {
 	}
 }
 
-// flaky is a proxy that passes on only so many bytes of a stream of events, up to
-// the end of an event or to the middle of the next, and then drops the connection.
+// flaky is a proxy that passes on some events of a stream, or these and a piece of the
+// next event, and then drops the connection.
 type flaky struct {
 	target string
 	events int // per connection
@@ -607,8 +608,8 @@ func (f *flaky) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// A stream that is cut at every place where it can be, and resumed each time, is
-// the whole one, byte by byte.
+// A stream that breaks behind or inside every event, and is resumed each time, has the
+// same bytes as the whole stream.
 func TestFlakyProxy(t *testing.T) {
 	defer http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	m, asked, release := waiting(t)
@@ -670,27 +671,8 @@ func (c scripted) Run(ctx context.Context, plan council.Plan, o council.Observer
 	return s, nil
 }
 
-// pipes is a listener whose connections are pipes: time stands still while bytes
-// are on their way, and nothing is buffered.
-type pipes struct {
-	accept chan net.Conn
-	closed chan struct{}
-}
-
-func (p pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-p.accept:
-		return c, nil
-	case <-p.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (p pipes) Close() error   { close(p.closed); return nil }
-func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
-
-// inBubble serves a council to connections that dial makes. It is to be called in
-// a synctest bubble.
+// inBubble serves a council to connections that dial makes. A test calls it in a
+// synctest bubble.
 func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (dial func() net.Conn, stop func()) {
 	t.Helper()
 	s := &server{}
@@ -702,14 +684,16 @@ func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (
 	if s.api, err = httpapi.New(o); err != nil {
 		t.Fatal(err)
 	}
-	listener := pipes{make(chan net.Conn), make(chan struct{})}
+	listener := pipenet.Listen()
 	server := &http.Server{Handler: s.api}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	return func() net.Conn {
-			client, conn := net.Pipe()
-			listener.accept <- conn
-			return client
+			conn, err := listener.DialContext(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return conn
 		}, func() {
 			if err := s.api.Idle(context.WithoutCancel(t.Context())); err != nil {
 				t.Error(err)
@@ -776,7 +760,8 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// A reader that never reads is cut off. Nobody else notices, nothing is kept for it.
+// The connection of a reader that never reads is closed. Nothing is kept for it, and
+// other readers do not notice.
 func TestFaultF17(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		next := make(chan struct{})
@@ -801,7 +786,7 @@ func TestFaultF17(t *testing.T) {
 		}()
 		synctest.Wait()
 		if _, err := mute.Read(make([]byte, 1)); err != nil {
-			t.Fatal(err) // it is served: now it stops reading
+			t.Fatal(err) // After this byte it stops reading.
 		}
 		go func() { time.Sleep(time.Minute); close(next) }()
 		request(t, other, "POST", "/v1/council", `{"query":"two"}`)
@@ -827,7 +812,7 @@ func TestFaultF17(t *testing.T) {
 	})
 }
 
-// A reader that takes what is sent, however slowly, is not cut off within its time.
+// A slow reader keeps its connection while it takes each piece in time.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pieces = 20
@@ -860,12 +845,12 @@ func TestSlowReader(t *testing.T) {
 		_ = resp.Body.Close()
 		_ = c.Close()
 		_ = reader.Close()
-		time.Sleep(time.Minute) // for who reads the connection
+		time.Sleep(time.Minute) // Meanwhile the goroutine that reads the connection ends.
 		stop()
 	})
 }
 
-// A thousand watchers of one session cost one session, and read the same.
+// A thousand watchers of one session share its log, and read the same bytes.
 func TestThousandWatchers(t *testing.T) {
 	const watchers, size = 1000, 96 << 10
 	m, asked, release := waiting(t)
@@ -922,7 +907,7 @@ func TestThousandWatchers(t *testing.T) {
 			t.Fatalf("watcher %d read something else", i)
 		}
 	}
-	if each > size*3/2 { // of its own, and not a copy of the log too
+	if each > size*3/2 { // A watcher holds its connection, and no copy of the log.
 		t.Errorf("a watcher costs %d bytes", each)
 	}
 	t.Logf("a watcher costs %d bytes, the connection on both sides", each)

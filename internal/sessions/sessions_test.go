@@ -271,7 +271,7 @@ func TestEviction(t *testing.T) {
 		if got := kept(st); !strings.HasPrefix(got, "19 18 17") || len(strings.Fields(got)) > 9 {
 			t.Errorf("kept %s in 10 KiB", got)
 		}
-		// One that is too large by itself is forgotten, but not cut off from who watches.
+		// A session that is larger than the limit is forgotten, but its watchers read on.
 		s := add(t, st, "large")
 		s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: strings.Repeat("x", 20<<10)}})
 		s.Entries(0)
@@ -310,7 +310,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// Finished sessions leave memory when their time is over, though nobody calls.
+// Finished sessions leave memory when their time is over, even without a call.
 func TestExpiryByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := sessions.New(sessions.Options{Retention: time.Minute, Kept: 100, KeptBytes: 1 << 30})
@@ -341,7 +341,7 @@ func TestExpiryByItself(t *testing.T) {
 	})
 }
 
-// A store that is closed keeps nothing and leaves no timer.
+// A closed store keeps nothing and has no timer.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := sessions.New(generous())
@@ -409,7 +409,7 @@ func TestManyWatchers(t *testing.T) {
 	}
 }
 
-// A delta costs its encoding, whoever watches.
+// BenchmarkObserve is a delta that is watched.
 func BenchmarkObserve(b *testing.B) {
 	st := sessions.New(generous())
 	s, _ := st.Add(start("one"))

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
@@ -211,6 +212,21 @@ func Records(tb testing.TB, path string) []council.BiasMetricRecord {
 		tb.Fatal(err)
 	}
 	return records
+}
+
+// Events decodes a stream of events, which must have been read to its end.
+func Events(tb testing.TB, stream []byte) []council.Event {
+	tb.Helper()
+	var events []council.Event
+	var errs []error
+	for read, err := range client.ReadEvents(bytes.NewReader(stream)) {
+		event, bad := client.Decode(read.Entry)
+		events, errs = append(events, event), append(errs, err, bad)
+	}
+	if err := errors.Join(errs...); err != nil || len(events) == 0 {
+		tb.Fatalf("%d events in %.500s: %v", len(events), stream, err)
+	}
+	return events
 }
 
 // Missing names the stage, the model and the code of everything that a session lacks.
