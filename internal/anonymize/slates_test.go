@@ -132,9 +132,9 @@ func TestDrawDependsOnNothingButItsOptions(t *testing.T) {
 	})
 }
 
-// A council with other names, but the same seed, sees the same orders. The shuffle
-// of council.OrderPerReviewer comes from the reviewer's name, so there only the
-// authors are renamed.
+// A council with other names and the same seed sees the same orders. The shuffle of
+// council.OrderPerReviewer depends on the reviewer's name, so there only the authors get
+// other names.
 func TestDrawIgnoresNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := drawn(t)
@@ -266,7 +266,8 @@ func TestBalancedForAnyReviewers(t *testing.T) {
 	})
 }
 
-// No reviewer may have one permutation for all sessions, and no answer a place.
+// Over the sessions every reviewer sees every permutation equally often, and every answer
+// stands at every place.
 func TestOrdersAreUniformOverSeeds(t *testing.T) {
 	const sessions = 6000
 	authors := names("author", 3)

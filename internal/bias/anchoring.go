@@ -7,14 +7,13 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// anchoring says how the quality of the answer shown first moves the scores of
-// those behind it.
+// anchoring is how the quality of the answer shown first moves the scores of the
+// answers shown after it.
 type anchoring struct {
-	kappa float64 // points per point that the first answer is better than the slate
-	// se is 0 where the figure cannot be tested: below two questions, and where it is
-	// the same for all of them. The test is Student's t with one degree of freedom less
-	// than questions.
-	se                  float64
+	// Effect is kappa, in points per point that the first answer is better than the
+	// slate. Its error is 0 where the figure cannot be tested: below two questions, and
+	// where it is the same for all of them.
+	stat.Effect
 	questions, sessions int
 	records             int // scores that entered
 }
@@ -37,7 +36,7 @@ type anchoring struct {
 // answer's quality would be biased: that quality is estimated from the same scores.
 //
 // Kappa is sum U / sum W, W_s being the sum over reviewers of A_si(f) for the first
-// answer times what an effect of one, x_sij = A_si(f) behind it, leaves of itself
+// answer times what an effect of one, x_sij = A_si(f) after it, leaves of itself
 // in the residuals of all answers; its standard error takes sum W for given.
 func anchor(w window) anchoring {
 	var sessions []*scores
@@ -75,28 +74,28 @@ func anchor(w window) anchoring {
 	})
 
 	sums := map[int]float64{} // by question
-	var order []int           // questions as they come
+	var order []int           // questions in the order of their first sessions
 	used, total, weight := 0, 0.0, 0.0
 	for s, x := range sessions {
-		sum, rests := 0.0, false
+		sum, found := 0.0, false
 		for i, lead := range leads[s] {
 			f := slices.Index(x.position[i], 0)
 			if f < 0 || math.IsNaN(lead[f]) {
 				continue
 			}
 			all, mean, shown := stat.NaNSum(left[s][i]), 0.0, 0.0
-			behind := func(j int) float64 { return lead[j] * (all - stat.NaNSum(left[s][i][j:j+1])) }
+			after := func(j int) float64 { return lead[j] * (all - stat.NaNSum(left[s][i][j:j+1])) }
 			for j := range lead {
 				if !math.IsNaN(lead[j]) {
-					mean += behind(j)
+					mean += after(j)
 					shown++
 				}
 			}
-			sum += behind(f) - mean/shown
+			sum += after(f) - mean/shown
 			weight += lead[f] * stat.NaNSum(moved[s][i])
-			rests = true
+			found = true
 		}
-		if !rests {
+		if !found {
 			continue
 		}
 		used++
@@ -106,7 +105,7 @@ func anchor(w window) anchoring {
 		sums[x.cluster] += sum
 		total += sum
 	}
-	a := anchoring{questions: len(order), sessions: used, records: records}
+	a := anchoring{Effect: stat.Effect{DF: float64(len(order) - 1)}, questions: len(order), sessions: used, records: records}
 	u := make([]float64, len(order))
 	for k, cluster := range order {
 		u[k] = sums[cluster]
@@ -114,14 +113,14 @@ func anchor(w window) anchoring {
 	if len(u) < 2 || stat.Constant(u) || weight == 0 {
 		return a
 	}
-	a.kappa, a.se = total/weight, math.Sqrt(float64(len(u)))*stat.StdDev(u)/math.Abs(weight)
+	a.Estimate, a.SE = total/weight, math.Sqrt(float64(len(u)))*stat.StdDev(u)/math.Abs(weight)
 	return a
 }
 
 // leads returns for each reviewer and answer what the other reviewers gave the
 // answer on average, its author among them, less the mean of that over the answers
-// shown to the reviewer. It is NaN for an answer that was not shown or that nobody
-// else scored.
+// shown to the reviewer. It is NaN for an answer that was not shown, or that no other
+// reviewer scored.
 func (x *scores) leads() [][]float64 {
 	leads := stat.Matrix(len(x.reviewers), len(x.candidates), math.NaN())
 	for j := range x.candidates {

@@ -22,7 +22,7 @@ func TestAnchoringVectors(t *testing.T) {
 		}
 		readVectors(t, name+".expected.json", &want)
 		a := anchor(windowOf(t, name+".jsonl"))
-		got := figures{a.kappa, a.kappa / a.se, stat.StudentP(a.kappa/a.se, float64(a.questions-1)), a.questions - 1}
+		got := figures{a.Estimate, a.Estimate / a.SE, stat.StudentP(a.Estimate/a.SE, float64(a.questions-1)), a.questions - 1}
 		if diff := cmp.Diff(want.Estimates.Anchoring, got, cmpopts.EquateApprox(want.Tol, 0)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -44,10 +44,10 @@ func TestAnchoringOfUnbiasedWindows(t *testing.T) {
 		found := 0
 		for seed := range uint64(400) {
 			a := anchor(o.window(rand.New(rand.NewPCG(seed, 1))))
-			if a.se == 0 {
+			if a.SE == 0 {
 				t.Fatalf("%s: nothing for seed %d", name, seed)
 			}
-			if stat.StudentP(a.kappa/a.se, float64(a.questions-1)) < 0.05 {
+			if stat.StudentP(a.Estimate/a.SE, float64(a.questions-1)) < 0.05 {
 				found++
 			}
 		}
@@ -63,7 +63,7 @@ func TestAnchoringIsFound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 0))
 	for _, hidden := range []bool{false, true} {
 		a := anchor(simulation{sessions: 200, hidden: hidden, anchor: -0.5}.window(rng))
-		if a.kappa < -0.5 || a.kappa > -0.25 || a.kappa/a.se > -8 || a.sessions != 200 {
+		if a.Estimate < -0.5 || a.Estimate > -0.25 || a.Estimate/a.SE > -8 || a.sessions != 200 {
 			t.Errorf("hidden %t: %+v", hidden, a)
 		}
 	}
@@ -84,7 +84,7 @@ func TestAnchoringNotIdentified(t *testing.T) {
 		"no session": {}, "one session": one, "one reviewer": alone, "positions unknown": nowhere,
 		"shared orders": simulation{sessions: 20, shared: true}.window(rng),
 	} {
-		if a := anchor(w); a.se != 0 {
+		if a := anchor(w); a.SE != 0 {
 			t.Errorf("%s: %+v", name, a)
 		}
 	}

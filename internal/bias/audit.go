@@ -116,26 +116,26 @@ func auditPosition(a *council.BiasAudit, in AuditInput, scores []Score, byPositi
 	variance := stat.PopVariance(means)
 	a.PositionScoreVariance = &variance
 	if in.Order == council.OrderBalanced && len(scores) >= minScoresPerPosition*len(means) &&
-		spread(scores, len(means), func(s Score) string { return s.Candidate }) &&
-		spread(scores, len(means), func(s Score) string { return s.Reviewer }) {
+		balanced(scores, len(means), func(s Score) string { return s.Candidate }) &&
+		balanced(scores, len(means), func(s Score) string { return s.Reviewer }) {
 		a.PositionBiasDetected = new(variance > in.Thresholds.PositionVariance)
 	}
 }
 
-// spread reports whether everyone that who names stands equally often in each
-// of the positions.
-func spread(scores []Score, positions int, who func(Score) string) bool {
+// balanced reports whether each member, as member names them, has equally many scores in
+// each of the positions.
+func balanced(scores []Score, positions int, member func(Score) string) bool {
 	type cell struct {
-		who      string
+		member   string
 		position int
 	}
 	cells, totals := map[cell]int{}, map[string]int{}
 	for _, s := range scores {
-		cells[cell{who(s), s.Position}]++
-		totals[who(s)]++
+		cells[cell{member(s), s.Position}]++
+		totals[member(s)]++
 	}
 	for c, n := range cells {
-		if n*positions != totals[c.who] {
+		if n*positions != totals[c.member] {
 			return false
 		}
 	}
@@ -157,8 +157,8 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 	if len(means) < 2 {
 		return
 	}
-	// Two reviewers stand exactly one deviation from their median; the slack
-	// keeps rounding from naming them.
+	// Two reviewers are exactly one deviation away from their median. The slack keeps
+	// rounding errors from listing them.
 	const slack = 1e-9
 	limit := math.Sqrt(stat.PopVariance(means)) + slack
 	centre := stat.Median(means)
@@ -174,8 +174,8 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 
 // reviewerEffect returns the F test of reviewers in the additive two-way table of
 // scores and answers (Fisher 1925; for incomplete tables Yates 1934): what reviewers
-// explain beyond answers, over what both leave. It is nil for fewer than two
-// reviewers, where no chain of common answers links them, and where nothing is left.
+// explain beyond answers, over the residuals of both. It is nil for fewer than two
+// reviewers, where no chain of common answers links them, and without residuals.
 func reviewerEffect(given []Score) *council.ReviewerEffect {
 	var reviewers, candidates []string
 	for _, s := range given {
@@ -205,7 +205,8 @@ func reviewerEffect(given []Score) *council.ReviewerEffect {
 // agree, nil where that is undefined.
 func Indicators(a council.BiasAudit, agreement *float64) council.BiasIndicators {
 	i := council.BiasIndicators{
-		PositionVariance: a.PositionScoreVariance, LengthCorrelation: a.LengthScoreCorrelation, ReviewerAgreement: agreement, Flags: []string{},
+		PositionVariance: a.PositionScoreVariance, LengthCorrelation: a.LengthScoreCorrelation, ReviewerAgreement: agreement,
+		Flags: []string{},
 	}
 	if a.LengthBiasDetected != nil && *a.LengthBiasDetected {
 		i.Flags = append(i.Flags, "LENGTH_BIAS_DETECTED")

@@ -30,7 +30,8 @@ func TestQuestionsInRunsAreOneCluster(t *testing.T) {
 		}
 		odd += min(1, len(r.Anomalies.Found))
 	}
-	t.Logf("of %d tests each, %d drifts and %d change points have p < 0.05; %d of %d reports hold an anomaly", 5*reports, drifts, changes, odd, reports)
+	t.Logf("of %d tests each, %d drifts and %d change points have p < 0.05; %d of %d reports hold an anomaly", 5*reports, drifts, changes,
+		odd, reports)
 	if drifts > 50 {
 		t.Errorf("%d of %d drifts have p < 0.05", drifts, 5*reports)
 	}

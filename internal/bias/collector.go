@@ -143,7 +143,8 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		return
 	}
 	told := facts{
-		config: record.CouncilConfig, order: record.OrderDesign, frozen: record.BlockID != nil, early: council.EarlySchema(record.SchemaVersion),
+		config: record.CouncilConfig, order: record.OrderDesign,
+		frozen: record.BlockID != nil, early: council.EarlySchema(record.SchemaVersion),
 	}
 	if record.QueryMetadata.Category != nil {
 		told.category = *record.QueryMetadata.Category
@@ -157,8 +158,8 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		return
 	}
 	r := row{
-		score: math.NaN(), length: clamp(record.ResponseLengthChars), position: -1, shown: clamp(record.NShown), rank: math.NaN(), own: record.Own,
-		early:  told.early,
+		score: math.NaN(), rank: math.NaN(), position: -1,
+		length: clamp(record.ResponseLengthChars), shown: clamp(record.NShown), own: record.Own, early: told.early,
 		family: !record.Own && record.Provider.Reviewer != "" && record.Provider.Reviewer == record.Provider.Candidate,
 	}
 	if record.ScoreValue != nil {

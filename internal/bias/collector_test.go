@@ -80,7 +80,8 @@ func TestReportByHand(t *testing.T) {
 	}
 	start, end := now.Add(-10*time.Hour), now.Add(-time.Hour)
 	interval := func(r float64) (*float64, *float64) {
-		return new(math.Tanh(math.Atanh(r) - 1.959963984540054/math.Sqrt(37))), new(math.Tanh(math.Atanh(r) + 1.959963984540054/math.Sqrt(37)))
+		return new(math.Tanh(math.Atanh(r) - 1.959963984540054/math.Sqrt(37))),
+			new(math.Tanh(math.Atanh(r) + 1.959963984540054/math.Sqrt(37)))
 	}
 	lengthR, positionR := 5/math.Sqrt(55), 6/math.Sqrt(44)
 	lengthLow, lengthHigh := interval(lengthR)
@@ -88,22 +89,28 @@ func TestReportByHand(t *testing.T) {
 		return Metric{
 			Name: name, Unit: unit, Method: method, PointEstimate: figure, CILower: low, CIUpper: high,
 			SampleSize: 10, Records: 40, Clusters: 10, WindowStart: &start, WindowEnd: &end,
-			Confidence: ConfidencePreliminary, Verdict: new(VerdictInsufficient), Reason: "10 of the 20 sessions that a verdict takes", Members: []Metric{},
+			Confidence: ConfidencePreliminary, Verdict: new(VerdictInsufficient), Reason: "10 of the 20 sessions that a verdict takes",
+			Members: []Metric{},
 		}
 	}
 	// Student's t with 12 degrees of freedom; shape 6, scale 1 + 10/11/8, weight 11.
 	half := 2.178812829667229 * math.Sqrt((1+10./88)/6/11)
 	want := Report{
 		SchemaVersion: "1.1.0", GeneratedAt: now, Status: StatusOK,
-		Headline: "These records cannot tell any bias; not tested: length points per doubling, position, length slope deviation, self preference, family affinity, harshness, affinity, anchoring, drift",
+		Headline: "These records cannot tell any bias; not tested: length points per doubling, position, length slope deviation, " +
+			"self preference, family affinity, harshness, affinity, anchoring, drift",
 
 		Window:  Window{Start: &start, End: &end, Sessions: 10, Records: 50},
 		Levels:  Levels{BelowHigh: 0.03, High: 0.05},
 		Skipped: []Skipped{},
 		Metrics: []Metric{
-			described("pooled_length_score_correlation", "correlation", "Pearson r over records with a Fisher z interval, descriptive", &lengthR, lengthLow, lengthHigh),
-			described("position_score_correlation", "correlation", "Pearson r over records, BCa interval over questions from 20 on, descriptive", &positionR, nil, nil),
-			described("agreement", "Kendall's W", "mean over sessions of Kendall's W of the scores, own answers left out, BCa interval over questions from 20 on, descriptive", new(1.), nil, nil),
+			described("pooled_length_score_correlation", "correlation", "Pearson r over records with a Fisher z interval, descriptive",
+				&lengthR, lengthLow, lengthHigh),
+			described("position_score_correlation", "correlation",
+				"Pearson r over records, BCa interval over questions from 20 on, descriptive", &positionR, nil, nil),
+			described("agreement", "Kendall's W",
+				"mean over sessions of Kendall's W of the scores, own answers left out, BCa interval over questions from 20 on, descriptive",
+				new(1.), nil, nil),
 		},
 		// Means 6 and 7: one half either side of 6.5, over sqrt(1/2). Each
 		// reviewer's 20 scores lie 2, or 1, from their mean. In each session x is half a
@@ -164,7 +171,8 @@ func TestWindow(t *testing.T) {
 		{"just before it", 0, 30, []council.BiasMetricRecord{at("edge", 30*day+1)}, []string{}, 0},
 		{"a clock five minutes ahead", 0, 0, []council.BiasMetricRecord{at("ahead", -5*time.Minute)}, []string{"ahead"}, 0},
 		{"a clock further ahead", 1, 0, []council.BiasMetricRecord{fresh, at("ahead", -5*time.Minute-1)}, []string{"fresh"}, 1},
-		{"the same instant, the greater id is newer", 2, 0, []council.BiasMetricRecord{at("c", day), at("a", day), at("b", day)}, []string{"b", "c"}, 0},
+		{"the same instant, the greater id is newer", 2, 0, []council.BiasMetricRecord{at("c", day), at("a", day), at("b", day)},
+			[]string{"b", "c"}, 0},
 		{"a session that was dropped does not return", 1, 0, []council.BiasMetricRecord{old, week, fresh, old, week}, []string{"fresh"}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -423,10 +431,11 @@ func TestTiers(t *testing.T) {
 	} {
 		report := collect(Options{Now: now, MinSessions: tc.minSessions}, recordsOf(tc.sessions)).Report()
 		if report.Status != StatusOK || report.SessionsNeeded != 0 || len(report.Metrics) < 3 {
-			t.Fatalf("%d sessions: status %q, %d needed, %d metrics", tc.sessions, report.Status, report.SessionsNeeded, len(report.Metrics))
+			t.Fatalf("%d sessions: status %q, %d needed, %d metrics", tc.sessions, report.Status, report.SessionsNeeded,
+				len(report.Metrics))
 		}
 		for i, m := range report.Metrics[:3] {
-			interval := i == 0 || tc.sessions >= bootstrapFrom
+			interval := i == 0 || tc.sessions >= IntervalsFrom
 			if m.PointEstimate == nil || (m.CILower != nil) != interval || (m.CIUpper != nil) != interval {
 				t.Errorf("%d sessions: %s is %v in [%v, %v]", tc.sessions, m.Name, m.PointEstimate, m.CILower, m.CIUpper)
 			}
@@ -444,7 +453,8 @@ func TestCollecting(t *testing.T) {
 	for _, sessions := range []int{0, 1, 9} {
 		report := collect(unlimited, recordsOf(sessions)).Report()
 		if report.Status != StatusCollecting || report.SessionsNeeded != 10-sessions || report.Window.Sessions != sessions {
-			t.Errorf("%d sessions: status %q, %d needed, window of %d", sessions, report.Status, report.SessionsNeeded, report.Window.Sessions)
+			t.Errorf("%d sessions: status %q, %d needed, window of %d", sessions, report.Status, report.SessionsNeeded,
+				report.Window.Sessions)
 		}
 		if n := len(report.Metrics) + len(report.Reviewers) + len(report.Positions); n > 0 {
 			t.Errorf("%d sessions: %d figures, want none", sessions, n)

@@ -12,8 +12,8 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// SelfConsistency says how far one reviewer repeats itself over the same frozen
-// answers (ADR-015). Repeats are its reviews of one block in one order; only
+// SelfConsistency is how far one reviewer repeats itself over the same frozen answers
+// (ADR-015). Repeats are its reviews of one block in one order; only
 // scores that were given enter.
 type SelfConsistency struct {
 	ReviewerID string `json:"reviewer_id"`
@@ -29,7 +29,7 @@ type SelfConsistency struct {
 	ICC      stat.Estimate `json:"icc"`
 	WithinSD stat.Estimate `json:"within_sd"`
 	// TauB is the mean of Kendall's tau-b, -1 to 1, over the pairs of repeats in
-	// which it is defined: both tell some answers apart.
+	// which it is defined: both give some answers different scores.
 	TauB     *float64 `json:"tau_b"`
 	TauPairs int      `json:"tau_pairs"`
 	// Comparisons are pairs of answers of a block that were reviewed in both orders;

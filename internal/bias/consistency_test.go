@@ -127,13 +127,16 @@ func TestConsistencyFindsWhatIsPlanted(t *testing.T) {
 	got := Consistency(slices.Values(slices.Concat(simulate("firm", 1, 0), simulate("primacy", 0.97, 0.3), simulate("unsteady", 0.9, 0))))
 
 	firm := got[0]
-	if *firm.Identical != 1 || *firm.Modal != 1 || *firm.ICC.Value != 1 || *firm.WithinSD.Value != 0 || *firm.TauB != 1 || *firm.ConflictRate.Value != 0 || firm.PValue != nil {
+	if *firm.Identical != 1 || *firm.Modal != 1 || *firm.ICC.Value != 1 || *firm.WithinSD.Value != 0 || *firm.TauB != 1 ||
+		*firm.ConflictRate.Value != 0 || firm.PValue != nil {
 		t.Errorf("firm reviewer: %+v", firm)
 	}
 	// 30 % of the blocks are conflicts, all for primacy.
 	swayed := got[1]
-	if low, high := *swayed.ConflictRate.Lower, *swayed.ConflictRate.Upper; low > 0.3 || high < 0.3 || *swayed.PValue > 1e-6 || swayed.Primacy <= 10*swayed.Recency {
-		t.Errorf("primacy: %d of %d for primacy, %d for recency, rate in [%v, %v], p = %v", swayed.Primacy, swayed.Comparisons, swayed.Recency, low, high, *swayed.PValue)
+	if low, high := *swayed.ConflictRate.Lower, *swayed.ConflictRate.Upper; low > 0.3 || high < 0.3 || *swayed.PValue > 1e-6 ||
+		swayed.Primacy <= 10*swayed.Recency {
+		t.Errorf("primacy: %d of %d for primacy, %d for recency, rate in [%v, %v], p = %v", swayed.Primacy, swayed.Comparisons,
+			swayed.Recency, low, high, *swayed.PValue)
 	}
 	// Verdicts hold with chance .9: all three with .9^3 + .1^3 = .73, the most frequent
 	// is given by (3 .73 + 2 .27) / 3, and two agree with .9^2 + .1^2 = .82, so tau is

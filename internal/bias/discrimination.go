@@ -21,21 +21,22 @@ const (
 const (
 	hardlyFollows = "its scores hardly follow the answers"
 	noneFollow    = "no reviewer's scores follow the answers closely enough"
-	scaleUnknown  = "how widely each reviewer spreads its scores cannot be told from favour: it takes three reviewers who score two or more of the same answers"
+	scaleUnknown  = "how widely each reviewer spreads its scores cannot be told from favour: " +
+		"it takes three reviewers who score two or more of the same answers"
 )
 
 // discrimination is how much of a difference in worth between two answers each
-// reviewer's scores show. Reviewers who merely spread their scores differently
-// seem to favour somebody in a fit that takes them to use the scale alike.
+// reviewer's scores show. A fit that assumes that all reviewers use the scale alike
+// finds favours where reviewers merely spread their scores differently.
 type discrimination struct {
 	w *window
 	// b is the discrimination by member: 1 is the mean of those that count. It is NaN
-	// where it cannot be told.
+	// where it cannot be estimated.
 	b []float64
 	// reason says why a member is not among strong.
 	reason []string
 	// strong are the members whose scores follow the answers, ascending, and place
-	// where each member stands among them, -1 for the others.
+	// is the index of each member among them, -1 for the others.
 	strong []int
 	place  []int
 	// se is the standard error by member, on df degrees of freedom; covariance that of
@@ -188,10 +189,9 @@ func (w *window) meetings() map[[2]int]*meeting {
 	return all
 }
 
-// distinguishable returns the groups of the members that count whose links join them
-// all in a way that tells their discriminations apart: with a cycle of odd length.
-// Along a chain, or a cycle of even length, one half could take any factor and the
-// other its inverse.
+// distinguishable returns the groups of members whose discriminations can be estimated:
+// those that count, that links join, and that have a cycle of odd length. Along a chain,
+// or a cycle of even length, one half could take any factor and the other its inverse.
 func distinguishable(links [][]int, counts []bool) [][]int {
 	var groups [][]int
 	side := make([]int, len(links)) // 0 for a member not met
@@ -331,31 +331,35 @@ func scale(b []float64, counts []bool) []bool {
 	}
 }
 
-// unknown says why there is no second fit of a reviewer, "" where there is.
-func (d *discrimination) unknown(member int) string {
+// noSecondFit returns why there is no second fit of a reviewer, "" where there is one.
+func (d *discrimination) noSecondFit(member int) string {
 	if d.place[member] >= 0 {
 		return ""
 	}
 	return d.reason[member]
 }
 
-// adjusted returns the scores of the second fit: each score less what
-// the reviewer's discrimination makes of the answer's worth to the others. The
-// first matrix is for the discriminations as they are. Two follow for each of
-// strong: with its own one greater by [discriminationStep], and less.
+// adjusted returns the scores of the second fit: each score less what the reviewer's
+// discrimination makes of the answer's worth to the others. The first matrix is for the
+// discriminations as they are. Two follow for each of strong: with its own one greater
+// by [discriminationStep], and less.
 func (d *discrimination) adjusted() responses { return responses{d.adjust, 1 + 2*len(d.strong)} }
 
 func (d *discrimination) adjust(k int) [][][]float64 {
 	s := &d.w.sessions[k]
+	judged := s.others()
 	b := make([]float64, len(s.reviewers)) // 0 for one that does not count
 	for i, member := range s.reviewers {
 		if d.place[member] >= 0 {
 			b[i] = d.b[member]
+			continue
+		}
+		for j := range judged[i] {
+			judged[i][j] = math.NaN()
 		}
 	}
 	y := make([][][]float64, 1+2*len(d.strong))
-	y[0] = stat.Matrix(len(s.reviewers), len(s.candidates), math.NaN())
-	d.solver.adjust(y[0], s, b)
+	y[0] = d.solver.adjust(s.y, judged, b)
 	for r := 1; r < len(y); r++ {
 		i := slices.Index(s.reviewers, d.strong[(r-1)/2])
 		if i < 0 {
@@ -367,15 +371,14 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 			step = -step
 		}
 		b[i] += step
-		y[r] = stat.Matrix(len(s.reviewers), len(s.candidates), math.NaN())
-		d.solver.adjust(y[r], s, b)
+		y[r] = d.solver.adjust(s.y, judged, b)
 		b[i] -= step
 	}
 	return y
 }
 
 // variance returns what the errors of the discriminations add to the variance of a
-// contrast of a fit to adjusted scores.
+// contrast c of a fit to adjusted scores.
 func (d *discrimination) variance(f *stat.Fit, c []float64) float64 {
 	g := make([]float64, len(d.strong))
 	for k := range g {
@@ -384,52 +387,47 @@ func (d *discrimination) variance(f *stat.Fit, c []float64) float64 {
 	return stat.Quadratic(d.covariance, g)
 }
 
-// worthSolver computes what the answers of a session are worth to its reviewers.
+// worthSolver computes what the answers of a session are worth to its reviewers. It
+// holds buffers.
 type worthSolver struct {
-	normal, worth, level, above, below, others []float64
-	judges                                     []int
+	normal, worth, level, above, below, others, judges []float64
 }
 
-// adjust sets to the scores of a session less (b_i - 1) m_j(-i). The worth m_j and
-// the levels a_k are the least squares of y = a_k + b_k m_j over the scores that
-// reviewers with a discrimination b above 0 gave to others; m_j(-i), the worth of
-// answer j to all reviewers but i, is sum b_k (y_kj - a_k) / sum b_k^2 over them,
-// less its mean over what i scored. A cell that no other reviewer scored becomes
-// NaN, and so do all of a reviewer without a discrimination.
-func (v *worthSolver) adjust(to [][]float64, s *scores, b []float64) {
-	n := len(s.candidates)
-	v.normal, v.worth = stat.Zeros(v.normal, n*n), stat.Zeros(v.worth, n)
-	v.level, v.above, v.below, v.others = stat.Zeros(v.level, len(b)), stat.Zeros(v.above, n), stat.Zeros(v.below, n), stat.Zeros(v.others, n)
-	v.judges = slices.Grow(v.judges[:0], n)[:n]
-	clear(v.judges)
-	squares := 0.
-	for k := range b {
-		squares += b[k] * b[k]
-	}
+// adjust returns the scores y of a session less (b_i - 1) m_j(-i). The worth m_j and
+// the levels a_k are the least squares of y = a_k + b_k m_j over the judged scores: those
+// that reviewers with a discrimination b above 0 gave to others. M_j(-i), the worth of
+// answer j to all reviewers but i, is sum b_k (y_kj - a_k) / sum b_k^2 over them, less
+// its mean over what i scored. A cell that no other reviewer scored becomes NaN, and so
+// do all of a reviewer without a discrimination.
+func (v *worthSolver) adjust(y, judged [][]float64, b []float64) [][]float64 {
+	n := len(y[0])
+	v.normal, v.worth, v.judges = stat.Zeros(v.normal, n*n), stat.Zeros(v.worth, n), stat.Zeros(v.judges, n)
+	v.level, v.above, v.below = stat.Zeros(v.level, len(b)), stat.Zeros(v.above, n), stat.Zeros(v.below, n)
+	v.others = stat.Zeros(v.others, n)
 	// A little on the diagonal makes the equations regular, and the worths of answers
 	// that no reviewer links with the others sum to zero by themselves.
 	const little = 1e-7
+	squares := stat.Dot(b, b)
 	for j := range n {
 		v.normal[j*n+j] = little * squares
 	}
-	counts := func(k, j int) bool { return b[k] > 0 && !s.own[k][j] && !math.IsNaN(s.y[k][j]) }
-	for k := range b {
+	for k, row := range judged {
 		mean, cells := 0., 0.
-		for j := range n {
-			if counts(k, j) {
-				mean, cells = mean+s.y[k][j], cells+1
+		for j, score := range row {
+			if !math.IsNaN(score) {
+				mean, cells = mean+score, cells+1
 				v.judges[j]++
 			}
 		}
 		mean /= cells
-		for j := range n {
-			if !counts(k, j) {
+		for j, score := range row {
+			if math.IsNaN(score) {
 				continue
 			}
-			v.worth[j] += b[k] * (s.y[k][j] - mean)
+			v.worth[j] += b[k] * (score - mean)
 			v.normal[j*n+j] += b[k] * b[k]
 			for q := range j + 1 {
-				if counts(k, q) {
+				if !math.IsNaN(row[q]) {
 					v.normal[j*n+q] -= b[k] * b[k] / cells
 				}
 			}
@@ -437,50 +435,53 @@ func (v *worthSolver) adjust(to [][]float64, s *scores, b []float64) {
 	}
 	stat.Factor(v.normal, n, nil)
 	stat.Solve(v.normal, n, v.worth)
-	for k := range b {
+	for k, row := range judged {
 		cells := 0.
-		for j := range n {
-			if counts(k, j) {
-				v.level[k] += s.y[k][j] - b[k]*v.worth[j]
+		for j, score := range row {
+			if !math.IsNaN(score) {
+				v.level[k] += score - b[k]*v.worth[j]
 				cells++
 			}
 		}
 		v.level[k] /= cells
-		for j := range n {
-			if counts(k, j) {
-				v.above[j] += b[k] * (s.y[k][j] - v.level[k])
+		for j, score := range row {
+			if !math.IsNaN(score) {
+				v.above[j] += b[k] * (score - v.level[k])
 				v.below[j] += b[k] * b[k]
 			}
 		}
 	}
+	to := stat.Matrix(len(y), n, math.NaN())
 	for i := range b {
 		if b[i] == 0 {
 			continue
 		}
 		mean, cells := 0., 0.
-		for j := range n {
+		for j, score := range judged[i] {
 			v.others[j] = math.NaN()
 			above, below, judges := v.above[j], v.below[j], v.judges[j]
-			if counts(i, j) {
-				above, below, judges = above-b[i]*(s.y[i][j]-v.level[i]), below-b[i]*b[i], judges-1
+			if !math.IsNaN(score) {
+				above, below, judges = above-b[i]*(score-v.level[i]), below-b[i]*b[i], judges-1
 			}
-			if judges > 0 && !math.IsNaN(s.y[i][j]) {
+			if judges > 0 && !math.IsNaN(y[i][j]) {
 				v.others[j] = above / below
 				mean, cells = mean+v.others[j], cells+1
 			}
 		}
 		mean /= cells
 		for j := range n {
-			to[i][j] = s.y[i][j] - (b[i]-1)*(v.others[j]-mean)
+			to[i][j] = y[i][j] - (b[i]-1)*(v.others[j]-mean)
 		}
 	}
+	return to
 }
 
 // discrimination returns the metric that describes how widely each reviewer spreads
 // its scores.
 func (h *findings) discrimination() Metric {
 	m := h.c.metric("discrimination", "times the mean of the reviewers",
-		"one factor behind the covariances of the reviewers' scores of the same answers, by least squares (minres); errors by leaving out 20 blocks of sessions", h.scored, h.span)
+		"one factor behind the covariances of the reviewers' scores of the same answers, by least squares (minres); "+
+			"errors by leaving out 20 blocks of sessions", h.scored, h.span)
 	m.Reason = "descriptive: how much of a difference between two answers each reviewer's scores show"
 	for id, t := range h.reviewers {
 		if t.records == 0 {

@@ -47,7 +47,8 @@ func TestScale(t *testing.T) {
 	}{
 		{"all", []float64{1, 2, 3}, []float64{0.5, 1, 1.5}, []bool{true, true, true}},
 		{"one is far below", []float64{0.1, 2, 2}, []float64{0.05, 1, 1}, []bool{false, true, true}},
-		{"one is below once another is gone", []float64{0, 0.3, 1, 1, 1}, []float64{0, 0.3, 1, 1, 1}, []bool{false, false, true, true, true}},
+		{"one is below once another is gone", []float64{0, 0.3, 1, 1, 1}, []float64{0, 0.3, 1, 1, 1},
+			[]bool{false, false, true, true, true}},
 		{"none", []float64{0, 0, 0}, []float64{0, 0, 0}, []bool{false, false, false}},
 	} {
 		counts := scale(tc.b, nil)
@@ -92,7 +93,8 @@ func TestDistinguishable(t *testing.T) {
 // adjusted to scores that differ in level alone.
 func TestAdjustedScoresLoseTheScale(t *testing.T) {
 	b, level, worth := []float64{0.6, 1.4, 0.9, 1.1, 0}, []float64{5, 6, 4, 7, 7}, []float64{-1, 0.5, 2, -0.3, 1}
-	s := scores{reviewers: []int{0, 1, 2, 3, 4}, candidates: []int{0, 1, 2, 3, 4}, y: stat.Matrix(5, 5, math.NaN()), own: stat.Matrix(5, 5, false)}
+	s := scores{reviewers: []int{0, 1, 2, 3, 4}, candidates: []int{0, 1, 2, 3, 4}, y: stat.Matrix(5, 5, math.NaN()),
+		own: stat.Matrix(5, 5, false)}
 	for i := range b {
 		for j := range worth {
 			s.own[i][j] = i == j
@@ -102,8 +104,14 @@ func TestAdjustedScoresLoseTheScale(t *testing.T) {
 		}
 	}
 	var solver worthSolver
-	to := stat.Matrix(5, 5, math.NaN())
-	solver.adjust(to, &s, b)
+	adjusted := func() [][]float64 {
+		judged := s.others()
+		for j := range judged[4] {
+			judged[4][j] = math.NaN() // it has no discrimination
+		}
+		return solver.adjust(s.y, judged, b)
+	}
+	to := adjusted()
 	for i := range b {
 		for j := range worth {
 			if math.IsNaN(s.y[i][j]) || b[i] == 0 {
@@ -125,7 +133,7 @@ func TestAdjustedScoresLoseTheScale(t *testing.T) {
 			s.y[i][2] = math.NaN()
 		}
 	}
-	solver.adjust(to, &s, b)
+	to = adjusted()
 	if !math.IsNaN(to[1][2]) || math.IsNaN(to[1][0]) {
 		t.Errorf("adjusted without others: %v", to[1])
 	}

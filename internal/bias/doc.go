@@ -1,5 +1,5 @@
-// Package bias looks for signs that reviewers were swayed by something other
-// than quality.
+// Package bias looks for signs that something other than the quality of an answer moved
+// the scores that reviewers gave.
 //
 // [Audit] computes the indicators of one session (ADR-015). A [Collector] takes
 // the records of many sessions in one pass and computes the cross-session
@@ -7,9 +7,10 @@
 // question, its answers and its reviewers, so the figures that treat them as
 // independent only describe. Biases are estimated within sessions, by least
 // squares with what sessions, answers and reviewers differ in absorbed, and tested
-// between sessions. [Consistency] says how far reviewers agree with themselves when
-// they review the same answers again (ADR-015, phase 2).
+// between sessions. [Consistency] measures how far reviewers agree with
+// themselves when they review the same answers again (ADR-015, phase 2).
 //
-// The package works on values alone. Reading the record store, the clock,
-// settings and HTTP are left to others, and nothing here ever changes a vote.
+// The package works on values alone. Reading the record store, the clock, settings and
+// HTTP are left to others, and so is arithmetic that is not about councils (package
+// stat). No figure changes a vote.
 package bias

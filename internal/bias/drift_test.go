@@ -29,13 +29,14 @@ func TestDriftVectors(t *testing.T) {
 	w := windowOf(t, "e2e_planted.jsonl")
 	got := map[string]change{}
 	for _, d := range drifts(&w, severities(w), stretches(w.sessions)) {
-		got[w.names[d.reviewer]] = change{Change: d.change}
+		got[w.names[d.reviewer]] = change{Change: d.Estimate}
 		// Errors of either kind estimate the same where sessions are independent.
-		if se := want.Estimates.Drift[w.names[d.reviewer]].SE; d.se < 0.8*se || d.se > 1.25*se || d.questions != 40 {
-			t.Errorf("%s: standard error %v of %d questions, by ordinary least squares %v", w.names[d.reviewer], d.se, d.questions, se)
+		if se := want.Estimates.Drift[w.names[d.reviewer]].SE; d.SE < 0.8*se || d.SE > 1.25*se || d.questions != 40 {
+			t.Errorf("%s: standard error %v of %d questions, by ordinary least squares %v", w.names[d.reviewer], d.SE, d.questions, se)
 		}
 	}
-	if diff := cmp.Diff(want.Estimates.Drift, got, cmpopts.EquateApprox(want.Tol, 0), cmpopts.IgnoreFields(change{}, "SE", "P")); diff != "" {
+	if diff := cmp.Diff(want.Estimates.Drift, got, cmpopts.EquateApprox(want.Tol, 0),
+		cmpopts.IgnoreFields(change{}, "SE", "P")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -1,6 +1,7 @@
 package bias
 
 import (
+	"iter"
 	"math"
 
 	"github.com/councild/councild/internal/stat"
@@ -68,6 +69,31 @@ func (d *design) add(to *stat.Regression, s *scores, y [][][]float64, cell []flo
 				solo = d.solo(s, i, j)
 			}
 			to.Add(i, j, solo, cell)
+		}
+	}
+}
+
+// cell is one score that was given.
+type cell struct {
+	*scores
+	session             int // index in the window
+	i, j                int // row and column in the session's scores
+	reviewer, candidate int // indices into the window's names
+	score               float64
+}
+
+// cells returns the scores given in sessions, which are indices in the window.
+func (w *window) cells(sessions []int) iter.Seq[cell] {
+	return func(yield func(cell) bool) {
+		for _, k := range sessions {
+			s := &w.sessions[k]
+			for i, row := range s.y {
+				for j, y := range row {
+					if !math.IsNaN(y) && !yield(cell{s, k, i, j, s.reviewers[i], s.candidates[j], y}) {
+						return
+					}
+				}
+			}
 		}
 	}
 }

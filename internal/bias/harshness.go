@@ -85,8 +85,8 @@ func severities(w window) []stat.TwoWay {
 	return fits
 }
 
-// question is what the sessions that asked one question say of the reviewers: the
-// mean of their fits. It counts once, however often it was asked.
+// question is the mean of the fits of the sessions that asked one question. It counts
+// once, however often it was asked.
 type question struct {
 	stat.TwoWay
 	first    int     // of its sessions, the index in the window
@@ -159,8 +159,7 @@ type stretch struct{ from, to int }
 // stretches splits sessions, oldest first, where council_config_version changes
 // and where a member comes or goes for good (ADR-018: scores before and after are
 // not those of one reviewer). Members that span fewer sessions than a test takes
-// are guests and split nothing, and a version that the records do not tell is no
-// change.
+// are guests and split nothing. A version that is not in the records is no change.
 func stretches(sessions []scores) []stretch {
 	first, last := map[int]int{}, map[int]int{}
 	for s, x := range sessions {
@@ -193,14 +192,15 @@ func stretches(sessions []scores) []stretch {
 	return split
 }
 
-// drift says how a reviewer's relative harshness changed within a stretch.
+// drift is how a reviewer's relative harshness changed within a stretch.
 type drift struct {
 	stretch
 	reviewer  int
-	sessions  int     // that the reviewer took part in
-	questions int     // that these asked
-	change    float64 // over the whole stretch, in points
-	se        float64 // NaN below ten questions; 0 where the harshness does not scatter about the line
+	sessions  int // that the reviewer took part in
+	questions int // that these asked
+	// Effect is the change over the whole stretch, in points. Its error is NaN below ten
+	// questions, and 0 where the harshness does not scatter about the line.
+	stat.Effect
 }
 
 // drifts returns the linear trend of relative harshness over the sessions'
@@ -212,19 +212,20 @@ func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	var all []drift
 	for _, part := range split {
 		span := float64(part.to - part.from - 1)
-		for reviewer := range fits[part.from].Effect {
-			at, h := series(fits[part.from:part.to], reviewer)
+		for reviewer := range w.names {
+			at, h := series(part.to-part.from, func(s int) float64 { return fits[part.from+s].Effect[reviewer] })
 			if len(at) < preliminaryFrom {
 				continue
 			}
-			clusters, distinct := make([]int, len(at)), map[int]bool{}
+			ordinals, clusters, distinct := make([]float64, len(at)), make([]int, len(at)), map[int]bool{}
 			for k, s := range at {
-				clusters[k] = w.sessions[part.from+int(s)].cluster
+				ordinals[k], clusters[k] = float64(s), w.sessions[part.from+s].cluster
 				distinct[clusters[k]] = true
 			}
-			d := drift{stretch: part, reviewer: reviewer, sessions: len(at), questions: len(distinct), se: math.NaN()}
-			if slope, se, ok := stat.Trend(at, h, clusters); ok && d.questions >= preliminaryFrom {
-				d.change, d.se = slope*span, se*span
+			d := drift{stretch: part, reviewer: reviewer, sessions: len(at), questions: len(distinct)}
+			d.SE, d.DF = math.NaN(), float64(len(distinct)-1)
+			if slope, se, ok := stat.Trend(ordinals, h, clusters); ok && d.questions >= preliminaryFrom {
+				d.Estimate, d.SE = slope*span, se*span
 			}
 			all = append(all, d)
 		}
@@ -232,28 +233,20 @@ func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	return all
 }
 
-func (d drift) df() float64 { return float64(d.questions - 1) }
-
-// series returns one reviewer's relative harshness and the ordinals of the
-// sessions that have it.
-func series(fits []stat.TwoWay, reviewer int) (at, h []float64) {
-	for s, fit := range fits {
-		if v := fit.Effect[reviewer]; !math.IsNaN(v) {
-			at, h = append(at, float64(s)), append(h, v)
+// series returns the values, of n, that are not NaN, and their indices.
+func series(n int, value func(k int) float64) (at []int, known []float64) {
+	for k := range n {
+		if v := value(k); !math.IsNaN(v) {
+			at, known = append(at, k), append(known, v)
 		}
 	}
-	return at, h
+	return at, known
 }
 
 // seriesOf returns one reviewer's relative harshness on the questions, and which of
 // them have it.
 func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
-	for k, q := range asked {
-		if v := q.Effect[reviewer]; !math.IsNaN(v) {
-			at, h = append(at, k), append(h, v)
-		}
-	}
-	return at, h
+	return series(len(asked), func(k int) float64 { return asked[k].Effect[reviewer] })
 }
 
 // changePoints returns the change point of each stretch and reviewer with at least
@@ -267,7 +260,7 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 	points, p := []ChangePoint{}, []float64{}
 	for _, part := range split {
 		asked := questions(w, fits, part)
-		deviations := stat.Matrix(len(asked), len(w.names), 0.) // 0 where not taken part
+		deviations := stat.Matrix(len(asked), len(w.names), 0.) // 0 where a reviewer took no part
 		for reviewer, id := range w.names {
 			at, h := seriesOf(asked, reviewer)
 			if len(h) < preliminaryFrom || stat.Constant(h) {
@@ -278,7 +271,7 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 			for i, q := range at {
 				deviations[q][len(points)-len(p)] = h[i] - mean
 			}
-			_, sessions := series(fits[part.from:part.to], reviewer)
+			_, sessions := series(part.to-part.from, func(s int) float64 { return fits[part.from+s].Effect[reviewer] })
 			first := w.sessions[asked[at[k]].first]
 			points = append(points, ChangePoint{
 				ReviewerID: id, SessionID: first.id, Start: first.start,

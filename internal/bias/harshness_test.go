@@ -74,7 +74,7 @@ func TestRoundingIsNoHarshness(t *testing.T) {
 	}
 	fits, split := severities(w), stretches(w.sessions)
 	for _, d := range drifts(&w, fits, split) {
-		if d.se != 0 {
+		if d.SE != 0 {
 			t.Errorf("drift %+v", d)
 		}
 	}

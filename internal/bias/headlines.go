@@ -13,20 +13,6 @@ import (
 	"github.com/councild/councild/internal/stat"
 )
 
-// The least effects that count as a bias, in points on 1-10.
-const (
-	deltaEffect    = 0.25 // of an own or a related answer, a reviewer, a doubling of the length
-	deltaPosition  = 0.15
-	deltaAnchoring = 0.10
-	deltaDrift     = 0.5 // over the window
-)
-
-// The false discovery rates at which a headline is flagged.
-const (
-	levelBelowHigh = 0.03
-	levelHigh      = 0.05
-)
-
 const (
 	lengthAssociation  = "length_points_per_doubling"
 	anchoringName      = "anchoring"
@@ -57,138 +43,11 @@ const (
 	shrinks       = "no effect shown; the estimate is about a third of a true effect, so none is called negligible"
 )
 
-// level returns the false discovery rate at which a figure of that many sessions is
-// flagged.
-func level(sessions int) float64 {
-	if sessions < highFrom {
-		return levelBelowHigh
-	}
-	return levelHigh
-}
-
-// tiny is a standard error, in points, that is nothing but rounding.
-const tiny = 1e-10
-
-// metric returns a metric of the window without a figure.
-func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric {
-	return Metric{
-		Name: name, Unit: unit, Method: method, SampleSize: t.sessions, Records: t.records, Clusters: t.clusters,
-		WindowStart: w.Start, WindowEnd: w.End, Confidence: c.confidence(t.clusters), Members: []Metric{},
-	}
-}
-
-// missing says why there is no figure: too few sessions where there is any, else
-// the reason.
-func (m *Metric) missing(reason string) {
-	m.Verdict, m.Reason = new(VerdictNotIdentified), reason
-	if m.Clusters > 0 && m.Clusters < preliminaryFrom {
-		m.Verdict, m.Reason = new(VerdictInsufficient), m.few(preliminaryFrom, "a test")
-	}
-}
-
-// few says that what a figure needs so many of is not there: sessions, or questions
-// where several sessions asked the same.
-func (m *Metric) few(needed int, what string) string {
-	if m.Clusters < m.SampleSize {
-		return fmt.Sprintf("%d sessions asked the same questions, %d in all: %s takes %d", m.SampleSize, m.Clusters, what, needed)
-	}
-	return fmt.Sprintf("%d of the %d sessions that %s takes", m.Clusters, needed, what)
-}
-
-// set fills in the figure of an effect and its test.
-func (m *Metric) set(e stat.Effect) {
-	if !(e.SE > tiny) {
-		m.missing(noVariation)
-		return
-	}
-	half := e.HalfWidth(0.95)
-	m.PointEstimate, m.CILower, m.CIUpper = new(e.Estimate), new(e.Estimate-half), new(e.Estimate+half)
-	m.StandardError = new(e.SE)
-	if e.CR1 > 0 {
-		m.StandardErrorCR1 = new(e.CR1)
-	}
-	m.Test = &Test{Name: "t", Value: e.Estimate / e.SE, DF: []float64{e.DF}}
-	m.PValue = new(stat.StudentP(m.Test.Value, e.DF))
-}
-
-// withhold takes back the figure of a metric, for a reason.
-func (m *Metric) withhold(reason string) {
-	m.PointEstimate, m.CILower, m.CIUpper, m.StandardError, m.StandardErrorCR1 = nil, nil, nil, nil, nil
-	m.Test, m.PValue, m.SecondFit = nil, nil, nil
-	m.missing(reason)
-}
-
-// setSecond gives a metric that has a figure that of the second fit, whose variance
-// is greater by what d says. Without one the metric has no figure at all: reviewers
-// who spread their scores differently could make the whole of it.
-func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination) {
-	if m.PointEstimate == nil {
-		return
-	}
-	estimable, robust := f.Estimable(c)
-	e := f.Effect(c, min(m.Clusters, f.Clusters))
-	e.SE = math.Sqrt(e.SE*e.SE + d.variance(f, c))
-	switch {
-	case !estimable:
-		m.withhold(notTold)
-	case !robust:
-		m.withhold(oneSession)
-	case !(e.SE > tiny):
-		m.withhold(noVariation)
-	default:
-		m.SecondFit = &SecondFit{PointEstimate: e.Estimate, StandardError: e.SE, PValue: stat.StudentP(e.Estimate/e.SE, e.DF)}
-	}
-}
-
-// decisive returns the p that counts, nil for none: where there is a second fit, the
-// larger of both, and 1 where the signs differ.
-func (m *Metric) decisive() *float64 {
-	if m.PValue == nil || m.SecondFit == nil {
-		return m.PValue
-	}
-	if math.Signbit(*m.PointEstimate) != math.Signbit(m.SecondFit.PointEstimate) {
-		return new(1.)
-	}
-	return new(max(*m.PValue, m.SecondFit.PValue))
-}
-
-// setContrast fills in a contrast of a fit's coefficients, on as many degrees of
-// freedom as there are sessions behind the metric, less one.
-func (m *Metric) setContrast(f *stat.Fit, c []float64) {
-	estimable, robust := f.Estimable(c)
-	switch {
-	case m.Clusters < preliminaryFrom || !estimable:
-		m.missing(notTold)
-	case !robust:
-		m.missing(oneSession)
-	default:
-		m.set(f.Effect(c, m.Clusters))
-	}
-}
-
-// adjust sets the q values of the metrics that have a p and belong, as one family,
-// and returns those.
-func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
-	var tested []*Metric
-	var p []float64
-	for i := range metrics {
-		if single := metrics[i].decisive(); single != nil && belongs(metrics[i]) {
-			tested, p = append(tested, &metrics[i]), append(p, *single)
-		}
-	}
-	for i, q := range stat.BenjaminiHochberg(p) {
-		tested[i].QValue = new(q)
-	}
-	return tested
-}
-
-func all(Metric) bool { return true }
-
 // headline turns a metric into the headline of its members: it takes the figure of
 // the one with the smallest p, and that p after Benjamini and Hochberg. Members with
-// too few sessions for a verdict stand back where others have enough. Without a
-// figure of any member it says why, in the words of a member that has some of its
-// own.
+// too few sessions for a verdict do not enter where others have enough. Where no member
+// has a figure, the headline has a reason: that of a member with a special one, else
+// otherwise.
 func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	m.Members = members
 	enough := func(m Metric) bool { return m.PValue != nil && m.Clusters >= h.c.o.MinSessions }
@@ -198,39 +57,11 @@ func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 		m.missing(withoutMembers(members, otherwise))
 		return
 	}
-	m.show(slices.MinFunc(tested, func(a, b *Metric) int { return cmp.Compare(*a.decisive(), *b.decisive()) }), len(tested))
+	m.showMember(slices.MinFunc(tested, func(a, b *Metric) int { return cmp.Compare(*a.decisive(), *b.decisive()) }), len(tested))
 	m.PValue = new(1.)
 	for _, member := range tested {
 		m.PValue = new(min(*m.PValue, *member.QValue))
 	}
-}
-
-// withoutMembers says why no member has a figure: in the words of those that have a
-// reason of their own, else as the headline would.
-func withoutMembers(members []Metric, otherwise string) string {
-	for _, own := range []string{noVariation, scaleUnknown, hardlyFollows} {
-		if slices.ContainsFunc(members, func(m Metric) bool { return m.Reason == own }) {
-			return strings.Replace(own, hardlyFollows, noneFollow, 1)
-		}
-	}
-	return otherwise
-}
-
-// show makes a headline show one of so many tested members.
-func (m *Metric) show(member *Metric, among int) {
-	m.take(member, among)
-	m.Test, m.SecondFit = member.Test, member.SecondFit
-	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
-}
-
-// take takes over the figure of a member that stands out among so many. Because it
-// was picked, the interval is wider than its own: it holds for all of them at once
-// (Bonferroni).
-func (m *Metric) take(from *Metric, among int) {
-	m.Subject, m.PointEstimate, m.StandardError, m.StandardErrorCR1 = from.Subject, from.PointEstimate, from.StandardError, from.StandardErrorCR1
-	e := stat.Effect{Estimate: *from.PointEstimate, SE: *from.StandardError, DF: from.Test.DF[0]}
-	half := e.HalfWidth(1 - 0.05/float64(among))
-	m.CILower, m.CIUpper = new(e.Estimate-half), new(e.Estimate+half)
 }
 
 // findings makes metrics of the models of a window.
@@ -248,8 +79,9 @@ type placed struct {
 	size int
 }
 
-// headlines returns the headline family of a window, judged, with what positions
-// under a shared order look like, and what it all comes to.
+// headlines returns the metrics of a window that are tested, with their verdicts,
+// followed by those that describe positions under a shared order and discrimination, and
+// a summary of the verdicts in one sentence.
 func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split []stretch) (metrics []Metric, text string) {
 	h := findings{models: newModels(w), c: c, span: span}
 	h.adjusted = h.fitAdjusted()
@@ -272,8 +104,8 @@ func (h *findings) member(of Metric, subject string, t tally) Metric {
 	return m
 }
 
-// each returns one member for each member of the council that the tallies count
-// anything of, with the figure of a contrast where there is enough.
+// each returns one metric for each member of the council that has records in the
+// tallies, with the figure of a contrast where there are enough.
 func (h *findings) each(of Metric, tallies []tally, f *stat.Fit, contrast func(member int) []float64) []Metric {
 	var members []Metric
 	for member, t := range tallies {
@@ -306,8 +138,7 @@ func (h *findings) length() Metric {
 func (h *findings) slopes() Metric {
 	m := h.metric("length_slope_deviation", perDoubling,
 		"every candidate of a session absorbed (M5), and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
-	members, level := testable(h.reviewers)
-	n := len(members)
+	level, n := testable(h.reviewers)
 	if n < 2 {
 		m.missing(notReviewers)
 		return m
@@ -330,8 +161,8 @@ func (h *findings) setSecond(each []Metric, second func(member int) (*stat.Fit, 
 		member, ok := slices.BinarySearch(h.w.names, m.Subject)
 		switch {
 		case !ok || m.PointEstimate == nil:
-		case h.spread.unknown(member) != "":
-			m.withhold(h.spread.unknown(member))
+		case h.spread.noSecondFit(member) != "":
+			m.withhold(h.spread.noSecondFit(member))
 		default:
 			f, c := second(member)
 			m.setSecond(f, c, h.spread)
@@ -340,9 +171,9 @@ func (h *findings) setSecond(each []Metric, second func(member int) (*stat.Fit, 
 }
 
 func (h *findings) harshness() Metric {
-	m := h.metric("harshness", points, "every candidate of a session absorbed, own reviews left out (M2); "+leastSquares, h.scored, deltaEffect)
-	members, level := testable(h.judges)
-	n := len(members)
+	m := h.metric("harshness", points, "every candidate of a session absorbed, own reviews left out (M2); "+leastSquares,
+		h.scored, deltaEffect)
+	level, n := testable(h.judges)
 	if n < 2 {
 		m.missing(notReviewers)
 		return m
@@ -352,10 +183,12 @@ func (h *findings) harshness() Metric {
 	return m
 }
 
-// favours returns self-preference, of which each reviewer is a member, and family
-// affinity. The first member of both is the same on standardised scores.
+// favours returns self-preference and family affinity. The first member of both is the
+// same figure on standardised scores; further members of self-preference are the
+// reviewers.
 func (h *findings) favours() []Metric {
-	const method = "every candidate and reviewer of a session absorbed (M3), and again beside the reviewers' discrimination; " + leastSquares
+	const method = "every candidate and reviewer of a session absorbed (M3), and again beside the reviewers' discrimination; " +
+		leastSquares
 	self := h.metric("self_preference", points, method, h.self, deltaEffect)
 	family := h.metric("family_affinity", points, method, h.family, deltaEffect)
 	if !h.self.testable() {
@@ -372,7 +205,8 @@ func (h *findings) favours() []Metric {
 			continue
 		}
 		c := only(raw.N, levels-1+k)
-		alike := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method, tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
+		alike := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method,
+			tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
 		m.setContrast(raw, c)
 		alike.setContrast(standardised, c)
 		switch {
@@ -387,8 +221,8 @@ func (h *findings) favours() []Metric {
 	if !h.self.testable() {
 		return []Metric{self, family}
 	}
-	owners, level := testable(h.own)
-	f := h.w.fit(h.w.plain(), h.favourModel(level, len(owners)))
+	level, levels = testable(h.own)
+	f := h.w.fit(h.w.plain(), h.favourModel(level, levels))
 	each := h.each(self, h.own, f, func(member int) []float64 { return only(f.N, level[member]) })
 	h.setSecond(each, func(member int) (*stat.Fit, []float64) { return h.adjusted.favourByOwn, only(f.N, level[member]) })
 	adjust(each, all)
@@ -396,10 +230,10 @@ func (h *findings) favours() []Metric {
 	return []Metric{self, family}
 }
 
-// noSecond says why there is no second fit of any reviewer.
+// noSecond returns why there is no second fit of any reviewer.
 func (h *findings) noSecond() string {
 	for member, t := range h.reviewers {
-		if t.records > 0 && h.spread.unknown(member) == scaleUnknown {
+		if t.records > 0 && h.spread.noSecondFit(member) == scaleUnknown {
 			return scaleUnknown
 		}
 	}
@@ -408,7 +242,8 @@ func (h *findings) noSecond() string {
 
 func (h *findings) affinity() Metric {
 	m := h.metric("affinity", points,
-		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
+		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), "+
+			"and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
 	plain := h.w.regress(h.w.plain(), h.affinityModel())[0]
 	pairs := h.sortedPairs()
 	members, solo := make([]Metric, 0, len(pairs)), 0
@@ -419,7 +254,7 @@ func (h *findings) affinity() Metric {
 			f := plain.Fit(solo)
 			c := only(f.N, f.N-1)
 			member.setContrast(f, c)
-			if reason := h.spread.unknown(pair[0]); member.PointEstimate != nil && reason != "" {
+			if reason := h.spread.noSecondFit(pair[0]); member.PointEstimate != nil && reason != "" {
 				member.withhold(reason)
 			} else if member.PointEstimate != nil {
 				member.setSecond(h.adjusted.affinities.Fit(solo), c, h.spread)
@@ -434,61 +269,53 @@ func (h *findings) affinity() Metric {
 	return m
 }
 
-// position returns the position effects, of which those of each place and their
-// shapes are the members.
+// position returns the position effects. Their members are the effect of each place, and
+// the shapes.
 func (h *findings) position() Metric {
-	m := h.metric("position", points, "largest position effect, Wald test of all, every candidate and reviewer of a session absorbed (M1); "+leastSquares, h.ordered, deltaPosition)
-	var fits, solid []*stat.Fit
-	var sizes, solidSizes []int
+	m := h.metric("position", points,
+		"largest position effect, Wald test of all, every candidate and reviewer of a session absorbed (M1); "+leastSquares, h.ordered,
+		deltaPosition)
+	var all []placed
 	for size, t := range h.randomised {
-		if !t.testable() {
-			continue
-		}
-		f := h.w.fit(h.w.plain(), h.positionModel(size))
-		fits, sizes = append(fits, f), append(sizes, size)
-		if testableAtOnce(f) {
-			solid, solidSizes = append(solid, f), append(solidSizes, size)
+		if t.testable() {
+			all = append(all, placed{h.w.fit(h.w.plain(), h.positionModel(size)), size})
 		}
 	}
-	if len(sizes) == 0 {
+	if len(all) == 0 {
 		m.missing(h.withoutOrders())
 		return m
 	}
-	// A size that tells nothing, such as one that few reviewers were shown, is left to
-	// the others.
-	if len(solid) > 0 {
-		fits, sizes = solid, solidSizes
-	}
-	m.Members = h.effects(m, "position_effect", h.randomised[:], sizes, fits)
-	if len(solid) == 0 {
+	// A size that cannot be tested, such as one that few reviewers were shown, is left
+	// out where others can.
+	h.placed = slices.DeleteFunc(slices.Clone(all), func(f placed) bool { return !testableAtOnce(f.Fit) })
+	if len(h.placed) == 0 {
+		m.Members = h.effects(m, "position_effect", h.randomised[:], all)
 		unknown := slices.IndexFunc(m.Members, func(effect Metric) bool { return effect.PointEstimate == nil })
 		m.missing(m.Members[unknown].Reason)
 		return m
 	}
-	m.take(largest(m.Members), len(m.Members))
-	m.Test, m.PValue = omnibus(fits)
-	for k, f := range fits {
-		h.placed = append(h.placed, placed{f, sizes[k]})
-	}
-	m.Members = append(m.Members, h.shapes(m, sizes, fits)...)
+	m.Members = h.effects(m, "position_effect", h.randomised[:], h.placed)
+	m.takeFigure(largest(pointers(m.Members)), len(m.Members))
+	m.Test, m.PValue = omnibus(h.placed)
+	m.Members = append(m.Members, h.shapes(m)...)
 	return m
 }
 
-// effects returns a member for each position in slates of those sizes.
-func (h *findings) effects(of Metric, name string, tallies []tally, sizes []int, fits []*stat.Fit) []Metric {
+// effects returns a member for each position in the slates of those fits.
+func (h *findings) effects(of Metric, name string, tallies []tally, fits []placed) []Metric {
 	var effects []Metric
-	for k, size := range sizes {
-		for p := range size {
-			m := h.metric(name, of.Unit, of.Method, tallies[size], *of.Delta)
+	for _, f := range fits {
+		for p := range f.size {
+			m := h.metric(name, of.Unit, of.Method, tallies[f.size], *of.Delta)
 			m.Subject = strconv.Itoa(p)
-			if len(sizes) > 1 {
-				m.Subject = fmt.Sprintf("%d of %d", p, size)
+			if len(fits) > 1 {
+				m.Subject = fmt.Sprintf("%d of %d", p, f.size)
 			}
 			m.Name += "|" + m.Subject
-			if f := fits[k]; f.Clusters < size {
+			if f.Clusters < f.size {
 				m.missing(fewSessions)
 			} else {
-				m.setContrast(f, contrast(f.N, 0, only(size, p)))
+				m.setContrast(f.Fit, contrast(f.N, 0, only(f.size, p)))
 			}
 			effects = append(effects, m)
 		}
@@ -511,14 +338,10 @@ func testableAtOnce(f *stat.Fit) bool {
 // omnibus returns the Wald test of all position effects and its p. Those of several
 // sizes of slate are combined by Stouffer's method, weighted by the square root of
 // the sessions.
-func omnibus(fits []*stat.Fit) (test *Test, p *float64) {
+func omnibus(fits []placed) (test *Test, p *float64) {
 	var sum, squares float64
 	for _, f := range fits {
-		contrasts := make([][]float64, f.N)
-		for k := range contrasts {
-			contrasts[k] = only(f.N, k)
-		}
-		statistic, df, single := f.Wald(contrasts)
+		statistic, df, single := f.Wald()
 		if len(fits) == 1 {
 			return &Test{Name: "F", Value: statistic, DF: df[:]}, &single
 		}
@@ -530,19 +353,18 @@ func omnibus(fits []*stat.Fit) (test *Test, p *float64) {
 	return &Test{Name: "z", Value: z, DF: []float64{}}, new(stat.NormalCDF(-z))
 }
 
-// shapes returns what the position effects look like, slates of several sizes
-// combined by inverse variance.
-func (h *findings) shapes(of Metric, sizes []int, fits []*stat.Fit) []Metric {
+// shapes returns summaries of the position effects, slates of several sizes combined by
+// inverse variance.
+func (h *findings) shapes(of Metric) []Metric {
 	var shapes []Metric
 	for _, shape := range []string{"primacy", "recency", "ends_minus_middle", "linear_per_step"} {
 		var e stat.Effect
 		var weight float64
-		for k, size := range sizes {
-			weights := shapeWeights(shape, size)
+		for _, f := range h.placed {
+			weights := shapeWeights(shape, f.size)
 			if weights == nil {
 				continue
 			}
-			f := fits[k]
 			part := f.Effect(contrast(f.N, 0, weights), f.Clusters)
 			w := 1 / (part.SE * part.SE)
 			weight += w
@@ -564,44 +386,36 @@ func (h *findings) shapes(of Metric, sizes []int, fits []*stat.Fit) []Metric {
 	return shapes
 }
 
-// shapeWeights returns the weights of the positions of a slate in a shape, nil
-// where the slate is too small for it.
+// shapeWeights returns the weights of the positions of a slate, two or more, in a shape:
+// the mean of some positions less the mean of the others, or the slope over all. It is
+// nil where the slate is too small for the shape.
 func shapeWeights(shape string, size int) []float64 {
-	weights := make([]float64, size)
-	switch shape {
-	case "primacy", "recency":
-		for p := range weights {
-			weights[p] = -1 / float64(size-1)
-		}
-		if shape == "primacy" {
-			weights[0] = 1
-		} else {
-			weights[size-1] = 1
-		}
-	case "ends_minus_middle":
-		if size < 3 {
-			return nil
-		}
-		for p := range weights {
-			weights[p] = -1 / float64(size-2)
-		}
-		weights[0], weights[size-1] = 0.5, 0.5
-	default: // linear_per_step
-		squares := 0.
-		for p := range weights {
-			weights[p] = float64(p) - float64(size-1)/2
-			squares += weights[p] * weights[p]
-		}
-		for p := range weights {
-			weights[p] /= squares
-		}
+	some := map[string][]int{"primacy": {0}, "recency": {size - 1}, "ends_minus_middle": {0, size - 1}}[shape]
+	if len(some) == size {
+		return nil
+	}
+	weights := slices.Repeat([]float64{-1 / float64(size-len(some))}, size)
+	for _, p := range some {
+		weights[p] = 1 / float64(len(some))
+	}
+	if some != nil {
+		return weights
+	}
+	squares := 0. // linear_per_step
+	for p := range weights {
+		weights[p] = float64(p) - float64(size-1)/2
+		squares += weights[p] * weights[p]
+	}
+	for p := range weights {
+		weights[p] /= squares
 	}
 	return weights
 }
 
 func (h *findings) anchoring() Metric {
 	m := h.metric(anchoringName, "points per point that the first answer is better",
-		"products of the first answer's score by others and the scores behind it, against those of the other answers; t test between questions", h.ordered, deltaAnchoring)
+		"products of the first answer's score by others and the scores behind it, against those of the other answers; "+
+			"t test between questions", h.ordered, deltaAnchoring)
 	a := anchor(*h.w)
 	m.SampleSize, m.Clusters, m.Records, m.Confidence = a.sessions, a.questions, a.records, h.c.confidence(a.questions)
 	switch frozen := func(x scores) bool { return x.frozen && !x.shared }; {
@@ -609,16 +423,16 @@ func (h *findings) anchoring() Metric {
 		m.missing(frozenOrders)
 	case a.sessions == 0:
 		m.missing(h.withoutOrders())
-	case a.se == 0 || a.questions < preliminaryFrom:
+	case a.SE == 0 || a.questions < preliminaryFrom:
 		m.missing(sameProducts)
 	default:
-		m.set(stat.Effect{Estimate: a.kappa, SE: a.se, DF: float64(a.questions - 1)})
+		m.set(a.Effect)
 	}
 	return m
 }
 
-// withoutOrders says why there is no figure that takes orders of each reviewer's
-// own.
+// withoutOrders returns why there is no figure of those that need an order for each
+// reviewer.
 func (h *findings) withoutOrders() string {
 	switch {
 	case h.ordered.records > 0:
@@ -635,7 +449,9 @@ func (h *findings) withoutOrders() string {
 // drift returns the trends of the reviewers' relative harshness, within each
 // stretch in which the council stayed the same.
 func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
-	m := h.metric("drift", "points over the window", "trend of relative harshness over sessions, by least squares; errors by leaving out one question at a time (CV3)", h.scored, deltaDrift)
+	m := h.metric("drift", "points over the window",
+		"trend of relative harshness over sessions, by least squares; errors by leaving out one question at a time (CV3)", h.scored,
+		deltaDrift)
 	trends := drifts(h.w, fits, split)
 	several := slices.ContainsFunc(trends, func(d drift) bool { return d.stretch != trends[0].stretch })
 	members := make([]Metric, 0, len(trends))
@@ -653,8 +469,8 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 		}
 		member := h.member(m, subject, t)
 		member.WindowStart, member.WindowEnd = &from, &to
-		if d.se > tiny {
-			member.set(stat.Effect{Estimate: d.change, SE: d.se, DF: d.df()})
+		if d.SE > tiny {
+			member.set(d.Effect)
 		} else {
 			member.missing(perfectTrend)
 		}
@@ -667,26 +483,27 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 	return m
 }
 
-// sharedOrder returns what the positions of sessions look like whose reviewers saw
-// one order: a description, because quality may stand in it.
+// sharedOrder returns the position effects of sessions whose reviewers saw one order. It
+// describes, because the quality of the answers may explain them.
 func (h *findings) sharedOrder() []Metric {
-	var fits []*stat.Fit
-	var sizes []int
+	var fits []placed
 	var all tally
 	for size, t := range h.shared {
 		if t.testable() {
-			fits, sizes = append(fits, h.w.fit(h.w.plain(), h.sharedPositionModel(size))), append(sizes, size)
+			fits = append(fits, placed{h.w.fit(h.w.plain(), h.sharedPositionModel(size)), size})
 			all = tally{clusters: all.clusters + t.clusters, sessions: all.sessions + t.sessions, records: all.records + t.records}
 		}
 	}
-	if len(sizes) == 0 {
+	if len(fits) == 0 {
 		return nil
 	}
-	m := h.metric("position_under_shared_order", points, "largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares, all, deltaPosition)
-	m.Members = h.effects(m, m.Name, h.shared[:], sizes, fits)
+	m := h.metric("position_under_shared_order", points,
+		"largest position effect, candidate models beside it, every reviewer of a session absorbed; "+leastSquares,
+		all, deltaPosition)
+	m.Members = h.effects(m, m.Name, h.shared[:], fits)
 	m.Delta, m.Reason = nil, sharedOrder
-	if best := largest(m.Members); best != nil {
-		m.take(best, len(m.Members))
+	if best := largest(pointers(m.Members)); best != nil {
+		m.takeFigure(best, len(m.Members))
 	}
 	for i := range m.Members {
 		effect := &m.Members[i]
@@ -698,138 +515,32 @@ func (h *findings) sharedOrder() []Metric {
 	return []Metric{m}
 }
 
-// largest returns the metric with the largest estimate, nil where there is none.
-func largest(metrics []Metric) *Metric {
-	var best *Metric
-	for i := range metrics {
-		if m := &metrics[i]; m.PointEstimate != nil && (best == nil || math.Abs(*m.PointEstimate) > math.Abs(*best.PointEstimate)) {
-			best = m
-		}
-	}
-	return best
-}
-
-// judge gives the headline family its q values, what would have been found, and
-// verdicts, and the members of a flagged headline theirs.
+// judge sets the q values of the headlines, the effects that would have been found, and
+// the verdicts; and the verdicts of the members of a flagged headline.
 func (h *findings) judge(family []Metric) {
-	tested := adjust(family, all)
-	for _, m := range tested {
-		h.setFindable(m, float64(len(tested)))
-		var members, passing []Metric
-		for _, member := range m.Members {
-			if member.QValue != nil {
-				members = append(members, member)
-			}
-			if member.passes() && *m.QValue < level(member.Clusters) {
-				passing = append(passing, member)
-			}
-		}
+	headlines := adjust(family, all)
+	for _, m := range headlines {
+		h.setFindable(m, float64(len(headlines)))
+		tested := m.tested()
+		passing := slices.DeleteFunc(slices.Clone(tested), func(member *Metric) bool {
+			return !member.passes() || *m.QValue >= level(member.Clusters)
+		})
 		// The member of the least p may be too small to count where another is not, or have
 		// too few sessions for the level at which another counts.
 		if m.Subject != "" && len(passing) > 0 {
-			m.show(largest(passing), len(members))
+			m.showMember(largest(passing), len(tested))
 		}
 		h.c.setVerdict(m)
 		if *m.Verdict != VerdictBias {
 			continue
 		}
-		for i := range m.Members {
-			if member := &m.Members[i]; member.QValue != nil {
-				h.c.setVerdict(member)
-			}
+		for _, member := range tested {
+			h.c.setVerdict(member)
 		}
 	}
 }
 
-func (m *Metric) significant() bool { return m.QValue != nil && *m.QValue < level(m.Clusters) }
-
-// passes reports whether a metric is significant, and large enough to count.
-func (m *Metric) passes() bool { return m.significant() && math.Abs(*m.PointEstimate) >= *m.Delta }
-
-// setVerdict judges a metric that has a p and a q.
-func (c *Collector) setVerdict(m *Metric) {
-	if m.Clusters < c.o.MinSessions {
-		m.Verdict, m.Reason = new(VerdictInsufficient), m.few(c.o.MinSessions, "a verdict")
-		return
-	}
-	verdict, reason := VerdictInconclusive, fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows", *m.MinimumDetectableEffect, m.Unit)
-	switch {
-	case m.passes() && !m.confirmed(level(m.Clusters)):
-		reason = notConfirmed
-	case m.passes() && m.Name == lengthAssociation:
-		verdict, reason = VerdictAssociation, lengthIsMixed
-	case m.passes():
-		verdict, reason = VerdictBias, fmt.Sprintf("q = %.2g, and at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
-	case m.Name == anchoringName && !m.significant():
-		reason = shrinks
-	case m.Name != anchoringName && m.negligible():
-		verdict, reason = VerdictNegligible, fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
-	case m.significant():
-		reason = fmt.Sprintf("significant, but smaller than the %.2g %s that count", *m.Delta, m.Unit)
-	case m.explained():
-		reason = scaleUse
-	}
-	m.Verdict, m.Reason = &verdict, reason
-}
-
-// confirmed reports whether the figure on standardised scores, where there is one,
-// agrees in sign and significance.
-func (m *Metric) confirmed(level float64) bool {
-	for _, again := range m.Members {
-		if again.Name == m.Name+standardisedSuffix {
-			return again.PValue != nil && *again.PValue < level && math.Signbit(*again.PointEstimate) == math.Signbit(*m.PointEstimate)
-		}
-	}
-	return true
-}
-
-// explained reports whether the figure of the scores alone, of a headline with
-// members that of any, stands out and only the second fit does not.
-func (m *Metric) explained() bool {
-	figures := m.Members
-	if m.Subject == "" {
-		figures = []Metric{*m}
-	}
-	figures = slices.DeleteFunc(slices.Clone(figures), func(figure Metric) bool { return figure.QValue == nil || figure.SecondFit == nil })
-	p := make([]float64, len(figures))
-	for i, figure := range figures {
-		p[i] = *figure.PValue
-	}
-	for i, q := range stat.BenjaminiHochberg(p) {
-		if q < level(figures[i].Clusters) && math.Abs(*figures[i].PointEstimate) >= *figures[i].Delta {
-			return true
-		}
-	}
-	return false
-}
-
-// negligible reports whether the 90 % interval lies within delta: of a headline
-// that is taken from its members, the interval of each.
-func (m *Metric) negligible() bool {
-	if m.Subject == "" || len(m.Members) == 0 {
-		return m.inside()
-	}
-	for i := range m.Members {
-		if member := &m.Members[i]; member.Subject != "" && !member.inside() {
-			return false
-		}
-	}
-	return true
-}
-
-// inside reports whether the 90 % interval lies within +-delta, in both fits where
-// there are two.
-func (m *Metric) inside() bool {
-	if m.PointEstimate == nil {
-		return false
-	}
-	within := func(estimate, se float64) bool {
-		return math.Abs(estimate)+stat.Effect{SE: se, DF: m.Test.DF[0]}.HalfWidth(0.9) <= *m.Delta
-	}
-	return within(*m.PointEstimate, *m.StandardError) && (m.SecondFit == nil || within(m.SecondFit.PointEstimate, m.SecondFit.StandardError))
-}
-
-// summary says in one sentence what the judged headlines come to.
+// summary returns one sentence about the verdicts of the headlines.
 func summary(family []Metric) string {
 	var found, untested []string
 	var sessions int
@@ -890,9 +601,9 @@ func summary(family []Metric) string {
 	return text
 }
 
-// setFindable sets what the verdict of a headline that is tested beside others finds
-// with a probability of 80 %, and what it finds in each member. Where there are too few
-// sessions for a verdict, it finds nothing.
+// setFindable sets the effect that the verdict of a headline, tested among so many
+// headlines, finds with a probability of 80 %, and the same for each member. Where there
+// are too few sessions for a verdict, there is none.
 func (h *findings) setFindable(m *Metric, headlines float64) {
 	if m.Clusters < h.c.o.MinSessions {
 		return
@@ -902,37 +613,17 @@ func (h *findings) setFindable(m *Metric, headlines float64) {
 		m.MinimumDetectableEffect = new(h.findablePosition(*m, level))
 		return
 	}
-	members := 0.
-	for _, member := range m.Members {
-		if member.QValue != nil {
-			members++
-		}
-	}
 	if m.Subject == "" {
 		m.MinimumDetectableEffect = new(m.findable(level))
 	}
-	for i := range m.Members {
-		member := &m.Members[i]
-		if member.QValue == nil {
-			continue
-		}
-		member.MinimumDetectableEffect = new(member.findable(level / members))
-		if m.Subject != "" && (m.MinimumDetectableEffect == nil || *m.MinimumDetectableEffect < *member.MinimumDetectableEffect) {
-			m.MinimumDetectableEffect = member.MinimumDetectableEffect
+	tested := m.tested()
+	for _, member := range tested {
+		effect := member.findable(level / float64(len(tested)))
+		member.MinimumDetectableEffect = &effect
+		if m.Subject != "" && effect > *cmp.Or(m.MinimumDetectableEffect, new(0.)) {
+			m.MinimumDetectableEffect = &effect
 		}
 	}
-}
-
-// findable returns the effect that is significant at a level, and at least delta,
-// with a probability of 80 %: max((t_{1-a/2} + t_.80) se, delta + t_.80 se), with the
-// larger se where there are two fits.
-func (m *Metric) findable(level float64) float64 {
-	se, df := *m.StandardError, m.Test.DF[0]
-	if m.SecondFit != nil {
-		se = max(se, m.SecondFit.StandardError)
-	}
-	likely := se * stat.StudentQuantile(0.8, df)
-	return max(se*stat.StudentQuantile(1-level/2, df), *m.Delta) + likely
 }
 
 // findablePosition returns the advantage of the first place over the others that

@@ -29,7 +29,8 @@ func generated(seed uint64, sessions int, order council.Order, showOwn bool, eff
 		Seed: seed, Sessions: sessions, Start: now.AddDate(0, -6, 0), Order: order, Effects: effects,
 		Slates: func(session int) []council.Slate {
 			return anonymize.Draw(anonymize.Options{
-				Seed: int64(seed)<<20 + int64(session), Order: order, Authors: biassim.Members(), Reviewers: biassim.Members(), ShowOwn: showOwn,
+				Seed: int64(seed)<<20 + int64(session), Order: order, Authors: biassim.Members(), Reviewers: biassim.Members(),
+				ShowOwn: showOwn,
 			}).Reviewer
 		},
 	})
@@ -67,7 +68,9 @@ func TestVerdictsOnVectors(t *testing.T) {
 			t.Errorf("without a bias: %s is %q", name, verdict)
 		}
 	}
-	if want := "No bias found; with 40 sessions an effect of 0.26 points (position) to 1.11 points (affinity) would have been found in four of five such windows"; null.Headline != want {
+	text := "No bias found; with 40 sessions an effect of 0.26 points (position) to 1.11 points (affinity) " +
+		"would have been found in four of five such windows"
+	if null.Headline != text {
 		t.Errorf("headline: %s", null.Headline)
 	}
 }
@@ -168,7 +171,8 @@ func oneReviewer() []council.BiasMetricRecord {
 	for question := range 60 {
 		for other, quality := range []float64{5, 6, 7} {
 			for p, model := range []string{fmt.Sprint("other/m", other), "second/best"} {
-				r := record(fmt.Sprintf("q%02d-%d", question, other), now, "judge/one", model, math.Round(min(10, quality+float64(p)*1.2+rng.NormFloat64())))
+				r := record(fmt.Sprintf("q%02d-%d", question, other), now, "judge/one", model,
+					math.Round(min(10, quality+float64(p)*1.2+rng.NormFloat64())))
 				r.Position, r.QueryHash = new(p), new(strconv.Itoa(question))
 				r.ResponseLengthChars = 200 + rng.IntN(2000)
 				records = append(records, r)
@@ -216,7 +220,8 @@ func TestSharedOrderDescribes(t *testing.T) {
 		t.Errorf("position: %q, %s", *m.Verdict, m.Reason)
 	}
 	m := metrics["position_under_shared_order"]
-	if m.Verdict != nil || m.PValue != nil || m.Subject != "0" || *m.PointEstimate < 0.3 || *m.CILower >= *m.PointEstimate || m.Reason != sharedOrder {
+	if m.Verdict != nil || m.PValue != nil || m.Subject != "0" || *m.PointEstimate < 0.3 || *m.CILower >= *m.PointEstimate ||
+		m.Reason != sharedOrder {
 		t.Errorf("described: %+v", m)
 	}
 	if len(m.Members) != 4 || m.Members[0].PValue != nil || m.Members[0].Verdict != nil {
@@ -246,11 +251,13 @@ func TestSlatesOfSeveralSizes(t *testing.T) {
 		}
 	}
 	position := both["position"]
-	if position.Test.Name != "z" || *position.PValue > min(*a["position"].PValue, *b["position"].PValue) || !strings.HasPrefix(position.Subject, "0 of ") {
+	if position.Test.Name != "z" || *position.PValue > min(*a["position"].PValue, *b["position"].PValue) ||
+		!strings.HasPrefix(position.Subject, "0 of ") {
 		t.Errorf("position: %+v", position)
 	}
 	strong := slices.Concat(
-		generated(3, 300, council.OrderBalanced, false, biassim.Effects{Position: []float64{4}}), generated(4, 300, council.OrderBalanced, true, biassim.Effects{Position: []float64{4}}))
+		generated(3, 300, council.OrderBalanced, false, biassim.Effects{Position: []float64{4}}),
+		generated(4, 300, council.OrderBalanced, true, biassim.Effects{Position: []float64{4}}))
 	for i := 300 * 20; i < len(strong); i++ {
 		strong[i].SessionID = "t" + strong[i].SessionID
 	}
@@ -273,7 +280,8 @@ func TestSizeThatTellsNothing(t *testing.T) {
 		}
 	}
 	got := byName(collect(unlimited, records).Report().Metrics)["position"]
-	if m := byName(want.Metrics)["position"]; got.PValue == nil || *got.PValue != *m.PValue || *got.PointEstimate != *m.PointEstimate || *got.Verdict != VerdictBias {
+	if m := byName(want.Metrics)["position"]; got.PValue == nil || *got.PValue != *m.PValue || *got.PointEstimate != *m.PointEstimate ||
+		*got.Verdict != VerdictBias {
 		t.Errorf("%+v", got)
 	}
 	alone := byName(collect(unlimited, records[40*25:]).Report().Metrics)["position"]
@@ -295,7 +303,8 @@ func TestGuests(t *testing.T) {
 	}
 	metrics := byName(collect(unlimited, records).Report().Metrics)
 	for _, name := range []string{"harshness|guest/g", "length_slope_deviation|guest/g", "pair|guest/g>openai/m0"} {
-		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictInsufficient || m.Clusters != 9 || m.Reason != "9 of the 10 sessions that a test takes" {
+		if m := metrics[name]; m.PointEstimate != nil || *m.Verdict != VerdictInsufficient || m.Clusters != 9 ||
+			m.Reason != "9 of the 10 sessions that a test takes" {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
@@ -346,8 +355,10 @@ func TestStrangersAreNotCompared(t *testing.T) {
 func TestReportOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		sessions, members, levels := rapid.IntRange(10, 40).Draw(t, "sessions"), rapid.IntRange(1, 5).Draw(t, "members"), rapid.IntRange(1, 10).Draw(t, "levels")
-		missing, places := rapid.Float64Range(0, 0.8).Draw(t, "missing"), rapid.SampledFrom([]string{"none", "one order", "cyclic", "any"}).Draw(t, "places")
+		sessions, members, levels := rapid.IntRange(10, 40).Draw(t, "sessions"), rapid.IntRange(1, 5).Draw(t, "members"),
+			rapid.IntRange(1, 10).Draw(t, "levels")
+		missing, places := rapid.Float64Range(0, 0.8).Draw(t, "missing"),
+			rapid.SampledFrom([]string{"none", "one order", "cyclic", "any"}).Draw(t, "places")
 		var records []council.BiasMetricRecord
 		for s := range sessions {
 			for i := range members {
@@ -355,7 +366,8 @@ func TestReportOfAnything(t *testing.T) {
 					if rng.Float64() < missing {
 						continue
 					}
-					r := record(strconv.Itoa(s), now.Add(time.Duration(s-sessions)*time.Hour), fmt.Sprint("x/", i), fmt.Sprint("x/", j), float64(1+rng.IntN(levels)))
+					r := record(strconv.Itoa(s), now.Add(time.Duration(s-sessions)*time.Hour), fmt.Sprint("x/", i), fmt.Sprint("x/", j),
+						float64(1+rng.IntN(levels)))
 					r.Own, r.ResponseLengthChars = i == j, rng.IntN(3*levels)
 					r.Provider = council.ProviderPair{Reviewer: strconv.Itoa(i % 2), Candidate: strconv.Itoa(j % 2)}
 					switch places {
@@ -398,7 +410,8 @@ func TestReportOfAnything(t *testing.T) {
 func TestSetVerdict(t *testing.T) {
 	base := func() Metric {
 		return Metric{
-			Name: "x", Unit: points, PointEstimate: new(0.5), StandardError: new(0.1), Test: &Test{Name: "t", DF: []float64{59}}, QValue: new(0.001),
+			Name: "x", Unit: points, PointEstimate: new(0.5), StandardError: new(0.1), Test: &Test{Name: "t", DF: []float64{59}},
+			QValue:                  new(0.001),
 			MinimumDetectableEffect: new(0.28), Delta: new(0.25), Clusters: 60, Members: []Metric{},
 		}
 	}
@@ -497,8 +510,11 @@ func TestNothingIsFoundWithoutVerdict(t *testing.T) {
 func TestBadLinesChangeNothing(t *testing.T) {
 	var good [][]byte
 	for _, r := range generated(7, 12, council.OrderBalanced, true, biassim.Effects{}) {
-		line := fmt.Appendf(nil, `{"schema_version":"1.2.0","session_id":%q,"timestamp":%q,"reviewer_id":%q,"model_id":%q,"position":%d,"response_length_chars":%d,"score_value":%g,"score_scale":"1-10"}`+"\n",
-			r.SessionID, r.Timestamp.Format("2006-01-02T15:04:05Z"), r.ReviewerID, r.ModelID, *r.Position, r.ResponseLengthChars, *r.ScoreValue)
+		line := fmt.Appendf(nil,
+			`{"schema_version":"1.2.0","session_id":%q,"timestamp":%q,"reviewer_id":%q,"model_id":%q,`+
+				`"position":%d,"response_length_chars":%d,"score_value":%g,"score_scale":"1-10"}`+"\n",
+			r.SessionID, r.Timestamp.Format("2006-01-02T15:04:05Z"), r.ReviewerID, r.ModelID, *r.Position, r.ResponseLengthChars,
+			*r.ScoreValue)
 		good = append(good, line)
 	}
 	read := func(lines [][]byte) Report {

@@ -38,8 +38,8 @@ type Category struct {
 
 // Entry is one model's place on a Leaderboard.
 type Entry struct {
-	// Rank is from 1, by score and then wins; who is equal in both shares a rank,
-	// and the next one has that of its place.
+	// Rank is from 1, by score and then wins. Models that are equal in both share a rank,
+	// and the next model has the rank of its place.
 	Rank  int    `json:"rank"`
 	Model string `json:"model"`
 	// BordaNormalized is the mean over sessions of the session's mean over ballots
@@ -58,13 +58,10 @@ type Entry struct {
 	Confidence Confidence `json:"statistical_confidence"`
 }
 
-// IntervalsFrom is how many questions an entry needs to have an interval.
-const IntervalsFrom = bootstrapFrom
-
-// standing is what one session says of one model.
+// standing is the result of one model in one session.
 type standing struct{ points, wins, votes float64 }
 
-// standings are what one session says of its models.
+// standings are the results of one session.
 type standings struct {
 	query  string // what the sessions of one question share; "" when the records do not tell
 	models map[int32]standing
@@ -72,7 +69,7 @@ type standings struct {
 
 // Leaderboard computes the leaderboard over what was added so far, from ranks. A
 // ballot in records of a schema before 1.2.0, which has none, is ranked by its scores
-// (ADR-007); any other ballot without ranks says nothing here.
+// (ADR-007); any other ballot without ranks does not enter.
 func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	c.sortRows()
 	l := Leaderboard{
@@ -116,11 +113,7 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 		sessions := byCategory[name]
 		l.Categories = append(l.Categories, Category{Category: name, Sessions: len(sessions), Entries: c.entries(sessions)})
 	}
-	l.Skipped = c.skips(duplicates)
-	if bad > 0 {
-		l.Skipped = append(l.Skipped, Skipped{Reason: reasonRank, Count: bad})
-		slices.SortFunc(l.Skipped, func(a, b Skipped) int { return strings.Compare(a.Reason, b.Reason) })
-	}
+	l.Skipped = c.skips(Skipped{Reason: reasonDuplicate, Count: duplicates}, Skipped{Reason: reasonRank, Count: bad})
 	return l
 }
 
@@ -131,29 +124,22 @@ func ranked(rows []row) []row {
 		return rows
 	}
 	rows = slices.Clone(rows)
-	counts := func(r row) bool { return !r.own && !math.IsNaN(r.score) }
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(b.score, a.score) })
-	for i, place := 0, 0; i < len(rows); {
-		tied := 0
-		j := i
-		for ; j < len(rows) && (j == i || rows[j].score == rows[i].score); j++ {
-			if counts(rows[j]) {
-				tied++
-			}
+	scores := make([]float64, len(rows)) // NaN for one that does not count
+	for k, r := range rows {
+		if scores[k] = r.score; r.own {
+			scores[k] = math.NaN()
 		}
-		for k := i; k < j; k++ {
-			if counts(rows[k]) {
-				rows[k].rank = float64(place) + float64(tied-1)/2
-			}
+	}
+	for k := range rows {
+		if !math.IsNaN(scores[k]) {
+			rows[k].rank = stat.PlaceOf(scores, k)
 		}
-		place += tied
-		i = j
 	}
 	return rows
 }
 
-// count adds one reviewer's ballot to the session's standings. It reports false for
-// ranks that are none; nothing is then added.
+// count adds one reviewer's ballot to the session's standings. It adds nothing, and
+// reports false, where a rank is not a place of the ballot.
 func count(rows []row, policy council.PartialPolicy, models map[int32]standing) bool {
 	m, ranked, best := 0, 0, math.Inf(1)
 	for _, r := range rows {
@@ -231,15 +217,12 @@ func (c *Collector) entries(sessions []standings) []Entry {
 		}
 		e.Confidence = c.confidence(len(means))
 		e.BordaNormalized, e.WinCount = stat.Round(sum/float64(e.Appearances)), stat.Round(e.WinCount)
-		if len(means) >= bootstrapFrom {
-			if low, high, ok := stat.Bootstrap(means, ratio, reportSeed); ok {
-				e.CILower, e.CIUpper = &low, &high
-			}
-		}
+		e.CILower, e.CIUpper = resample(means, ratio)
 		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(b.BordaNormalized, a.BordaNormalized), cmp.Compare(b.WinCount, a.WinCount), strings.Compare(a.Model, b.Model))
+		return cmp.Or(cmp.Compare(b.BordaNormalized, a.BordaNormalized), cmp.Compare(b.WinCount, a.WinCount),
+			strings.Compare(a.Model, b.Model))
 	})
 	for i := range entries {
 		entries[i].Rank = i + 1

@@ -28,7 +28,8 @@ func ballot(session, category string, start time.Time, v ranking.Vote) []council
 	for position, candidate := range v.Shown {
 		r := council.BiasMetricRecord{
 			SchemaVersion: council.RecordSchema, SessionID: session, Timestamp: start, ReviewerID: v.Reviewer, ModelID: candidate,
-			Position: &position, ScoreScale: council.ScoreScale, Own: candidate == v.Reviewer, NShown: len(v.Shown), Status: council.BallotOK,
+			Position: &position, ScoreScale: council.ScoreScale, Own: candidate == v.Reviewer, NShown: len(v.Shown),
+			Status: council.BallotOK,
 		}
 		if category != "" {
 			r.QueryMetadata.Category = &category
@@ -95,7 +96,8 @@ func TestLeaderboardByHand(t *testing.T) {
 	if diff := cmp.Diff(math1, got.Entries); diff != "" || *got.Category != "math" || got.Window.Sessions != 2 {
 		t.Errorf("math alone: %+v %s", got, diff)
 	}
-	if got = board(bias.Options{WindowSessions: 2}, council.PolicyAvailable, records); got.Window.Sessions != 2 || got.Sessions != 1 || got.Entries[0].Model != "b" {
+	if got = board(bias.Options{WindowSessions: 2}, council.PolicyAvailable, records); got.Window.Sessions != 2 || got.Sessions != 1 ||
+		got.Entries[0].Model != "b" {
 		t.Errorf("the last two sessions: %+v", got)
 	}
 	if got = board(bias.Options{}, council.PolicyAvailable, nil); got.Sessions != 0 || got.Entries == nil || got.Window.Start != nil {
@@ -152,14 +154,16 @@ func TestLeaderboardIsTheRanking(t *testing.T) {
 			want := map[string]bias.Entry{}
 			for _, s := range ranking.Tally(ranking.Options{Candidates: members, Votes: votes, Policy: policy}).Standings {
 				if s.VoteCount > 0 {
-					want[s.Model] = bias.Entry{Model: s.Model, BordaNormalized: s.BordaNormalized, Appearances: 1, VoteCount: s.VoteCount, WinCount: s.WinCount}
+					want[s.Model] = bias.Entry{Model: s.Model, BordaNormalized: s.BordaNormalized, Appearances: 1, VoteCount: s.VoteCount,
+						WinCount: s.WinCount}
 				}
 			}
 			got := map[string]bias.Entry{}
 			for _, e := range board(bias.Options{}, policy, records).Entries {
 				got[e.Model] = e
 			}
-			if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-11), cmpopts.IgnoreFields(bias.Entry{}, "Rank", "Confidence")); diff != "" {
+			if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-11),
+				cmpopts.IgnoreFields(bias.Entry{}, "Rank", "Confidence")); diff != "" {
 				t.Fatalf("%s: %s", policy, diff)
 			}
 		}
@@ -180,7 +184,8 @@ func TestLeaderboardInterval(t *testing.T) {
 		} else {
 			slices.Reverse(order)
 		}
-		records = append(records, ballot(fmt.Sprintf("%03d", s), "", today.Add(time.Duration(s-n)*time.Minute), ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: order})...)
+		records = append(records, ballot(fmt.Sprintf("%03d", s), "", today.Add(time.Duration(s-n)*time.Minute),
+			ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: order})...)
 	}
 	got := board(bias.Options{}, council.PolicyAvailable, records)
 	p := first / n
@@ -193,7 +198,8 @@ func TestLeaderboardInterval(t *testing.T) {
 	if diff := cmp.Diff(got, board(bias.Options{}, council.PolicyAvailable, records)); diff != "" {
 		t.Errorf("another order of records: %s", diff)
 	}
-	if few := board(bias.Options{WindowSessions: 19}, council.PolicyAvailable, records); few.Entries[0].CILower != nil || few.Entries[0].Confidence != bias.ConfidencePreliminary {
+	if few := board(bias.Options{WindowSessions: 19}, council.PolicyAvailable, records); few.Entries[0].CILower != nil ||
+		few.Entries[0].Confidence != bias.ConfidencePreliminary {
 		t.Errorf("19 sessions: %+v", few.Entries[0])
 	}
 }

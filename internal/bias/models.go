@@ -32,8 +32,7 @@ func (t *tally) add(cluster, session int) {
 // testable reports whether there is enough for an estimate and its test.
 func (t tally) testable() bool { return t.clusters >= preliminaryFrom }
 
-// models are the linear models of a window (M1 to M6), and who and what its scored
-// cells hold. The models of a session's scores are
+// models are the linear models of a window (M1 to M6), and tallies of its scores. The models of a session's scores are
 //
 //	y = alpha_sj + rho_i + eta_si + pi(p) + gamma_i own + delta fam + beta_i log2(L) + e
 //
@@ -77,58 +76,45 @@ func (m *models) standardised() responses {
 func newModels(w *window) *models {
 	n := len(w.names)
 	m := &models{
-		w: w, spread: w.discriminations(), reviewers: make([]tally, n), judges: make([]tally, n), own: make([]tally, n), pairs: map[[2]int]*tally{},
+		w: w, spread: w.discriminations(),
+		reviewers: make([]tally, n), judges: make([]tally, n), own: make([]tally, n), pairs: map[[2]int]*tally{},
 		mean: make([]float64, n), std: make([]float64, n),
 	}
 	var placed [maxSlate + 1]tally
-	given := make([][]float64, n)
-	seen := make([]bool, n)
-	for _, k := range w.byCluster() {
-		s := &w.sessions[k]
-		for i, reviewer := range s.reviewers {
-			for j, candidate := range s.candidates {
-				if math.IsNaN(s.y[i][j]) {
-					continue
-				}
-				seen[candidate] = true
-				given[reviewer] = append(given[reviewer], s.y[i][j])
-				m.scored.add(s.cluster, k)
-				m.reviewers[reviewer].add(s.cluster, k)
-				if s.own[i][j] {
-					m.self.add(s.cluster, k)
-					m.own[reviewer].add(s.cluster, k)
-				} else {
-					m.judges[reviewer].add(s.cluster, k)
-					pair := m.pairs[[2]int{reviewer, candidate}]
-					if pair == nil {
-						pair = &tally{}
-						m.pairs[[2]int{reviewer, candidate}] = pair
-					}
-					pair.add(s.cluster, k)
-				}
-				if s.family[i][j] {
-					m.family.add(s.cluster, k)
-				}
-				if size, ok := s.slate(i, j); ok {
-					placed[size].add(s.cluster, k)
-					if s.shared {
-						m.shared[size].add(s.cluster, k)
-					} else {
-						m.ordered.add(s.cluster, k)
-						m.randomised[size].add(s.cluster, k)
-					}
-				}
+	given, seen := make([][]float64, n), map[int]bool{}
+	var counted []*tally
+	for c := range w.cells(w.byCluster()) {
+		seen[c.candidate] = true
+		given[c.reviewer] = append(given[c.reviewer], c.score)
+		counted = append(counted[:0], &m.scored, &m.reviewers[c.reviewer])
+		if c.own[c.i][c.j] {
+			counted = append(counted, &m.self, &m.own[c.reviewer])
+		} else {
+			pair := [2]int{c.reviewer, c.candidate}
+			if m.pairs[pair] == nil {
+				m.pairs[pair] = &tally{}
 			}
+			counted = append(counted, &m.judges[c.reviewer], m.pairs[pair])
+		}
+		if c.family[c.i][c.j] {
+			counted = append(counted, &m.family)
+		}
+		size, ok := c.slate(c.i, c.j)
+		switch {
+		case !ok:
+		case c.shared:
+			counted = append(counted, &placed[size], &m.shared[size])
+		default:
+			counted = append(counted, &placed[size], &m.ordered, &m.randomised[size])
+		}
+		for _, t := range counted {
+			t.add(c.cluster, c.session)
 		}
 	}
+	m.candidates = slices.Sorted(maps.Keys(seen))
 	for i, scores := range given {
 		if len(scores) > 1 && !stat.Constant(scores) {
 			m.mean[i], m.std[i] = stat.MeanStdDev(scores)
-		}
-	}
-	for i, ok := range seen {
-		if ok {
-			m.candidates = append(m.candidates, i)
 		}
 	}
 	for size := range placed {
@@ -186,18 +172,18 @@ func only(n, level int) []float64 {
 	return weights
 }
 
-// testable returns the members with enough behind them, and the place of each
-// member among those, -1 for the others.
-func testable(tallies []tally) (members, level []int) {
+// testable returns the place of each member among those with enough behind them, -1 for
+// the others, and how many these are.
+func testable(tallies []tally) (level []int, levels int) {
 	level = make([]int, len(tallies))
 	for member, t := range tallies {
 		level[member] = -1
 		if t.testable() {
-			level[member] = len(members)
-			members = append(members, member)
+			level[member] = levels
+			levels++
 		}
 	}
-	return members, level
+	return level, levels
 }
 
 // positionModel is M1 on slates of one size: position, with every candidate and
@@ -216,7 +202,7 @@ func (m *models) positionModel(size int) design {
 }
 
 // sharedPositionModel is that of positions where all reviewers of a session saw one
-// order: the quality of an answer that stands there is no more than its model's.
+// order. It takes the quality of an answer for that of its model.
 func (m *models) sharedPositionModel(size int) design {
 	return design{
 		Design: stat.Design{Rows: true, Regressors: size - 1 + len(m.candidates) - 1},
@@ -315,9 +301,9 @@ func (m *models) slopeModel(level []int, levels int) design {
 	}
 }
 
-// affinityModel is M6, whose solos are the pairs that can be tested, in their order: the candidates that
-// a reviewer may favour beyond its own. Every candidate and reviewer of a session is
-// absorbed.
+// affinityModel is M6. Its solos are the pairs that can be tested, sorted: the
+// candidates, other than its own, that a reviewer may favour. Every candidate and
+// reviewer of a session is absorbed.
 func (m *models) affinityModel() design {
 	var owners []int
 	for member, t := range m.own {
@@ -355,8 +341,8 @@ func (m *models) sortedPairs() [][2]int {
 	return slices.SortedFunc(maps.Keys(m.pairs), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
 }
 
-// adjustedFits are the fits to the scores that the reviewers' discrimination is taken
-// out of.
+// adjustedFits are the second fits, to scores without the differences in the reviewers'
+// discrimination.
 type adjustedFits struct {
 	slopes      *stat.Fit
 	favour      *stat.Fit // own answers as one coefficient
@@ -372,8 +358,7 @@ func (m *models) fitAdjusted() *adjustedFits {
 	}
 	designs := []design{m.slopeModel(m.spread.place, len(m.spread.strong)), m.favourModel(m.oneOwner()), m.affinityModel()}
 	if m.self.testable() {
-		owners, level := testable(m.own)
-		designs = append(designs, m.favourModel(level, len(owners)))
+		designs = append(designs, m.favourModel(testable(m.own)))
 	}
 	all := m.w.regress(m.spread.adjusted(), designs...)
 	fits := &adjustedFits{slopes: all[0].Fit(-1), favour: all[1].Fit(-1), affinities: all[2]}

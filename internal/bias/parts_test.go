@@ -13,16 +13,13 @@ func TestFaultF40Report(t *testing.T) {
 	var raised any
 	func() {
 		defer func() { raised = recover() }()
-		var p parts
-		p.run(func() {
+		runTogether(func() {
 			defer close(others)
 			panic("a defect")
-		})
-		p.run(func() {
+		}, func() {
 			<-others
 			done++
 		})
-		p.wait()
 	}()
 	text, _ := raised.(string)
 	if !strings.Contains(text, "a defect") || !strings.Contains(text, "parts_test.go") {

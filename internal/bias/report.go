@@ -16,13 +16,6 @@ import (
 // ReportSchema is the schema version of a Report.
 const ReportSchema = "1.1.0"
 
-// The limits of ADR-018's tiers, in sessions.
-const (
-	preliminaryFrom = 10
-	moderateFrom    = 20
-	highFrom        = 50
-)
-
 // Why the Collector itself skips a record.
 const (
 	reasonFuture    = "future_timestamp"
@@ -96,92 +89,6 @@ type Skipped struct {
 	FirstLine *int64  `json:"first_line"`
 }
 
-// Metric is one figure with everything ADR-018 wants beside it.
-type Metric struct {
-	Name string `json:"metric_name"` // of a member: its headline's, a bar, and the subject
-	Unit string `json:"unit"`
-	// Subject is who or what the figure is about where the metric has members: of a
-	// headline, the member that the figure is taken from; "" where there is none.
-	Subject       string     `json:"subject"`
-	PointEstimate *float64   `json:"point_estimate"`
-	CILower       *float64   `json:"ci_lower"` // of the 95 % interval; of a headline with members, one that holds for all at once
-	CIUpper       *float64   `json:"ci_upper"`
-	SampleSize    int        `json:"sample_size"` // sessions with a record that entered
-	Records       int        `json:"records"`     // records that entered
-	WindowStart   *time.Time `json:"window_start"`
-	WindowEnd     *time.Time `json:"window_end"`
-	Method        string     `json:"method"`
-	Confidence    Confidence `json:"statistical_confidence"`
-	// Verdict is null for a figure that describes and is not tested, and for a
-	// member that has a figure unless its headline is a bias.
-	Verdict *Verdict `json:"verdict"`
-	Reason  string   `json:"reason"` // for the verdict, or for there being none
-
-	// PValue is that of the metric's own test; of a headline with members, the least
-	// of theirs after Benjamini and Hochberg. QValue is p among the headlines, and of
-	// a member among the members of its headline. Where there is a second fit, the
-	// larger p of both counts, and 1 where their signs differ.
-	PValue    *float64   `json:"p_value"`
-	QValue    *float64   `json:"q_value"`
-	SecondFit *SecondFit `json:"second_fit"` // null where the metric has none
-	// MinimumDetectableEffect is the effect that the verdict finds with a probability
-	// of 80 %, null where there is no verdict to come. Of a headline with members it is
-	// the largest of theirs; of position it is the advantage of the first place over
-	// the others.
-	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
-	Delta                   *float64 `json:"delta"` // the least effect that counts as a bias, in the metric's unit
-
-	Clusters         int      `json:"clusters"` // sessions, those that answered one question counted once
-	StandardError    *float64 `json:"standard_error"`
-	StandardErrorCR1 *float64 `json:"standard_error_cr1"` // the usual clustered one, for comparison
-	Test             *Test    `json:"test"`
-	// Members are what a headline is made of, such as its reviewers. By themselves they
-	// prove nothing: the text, the CSV form and the page list them only under a flagged
-	// headline.
-	Members []Metric `json:"members"`
-}
-
-// SecondFit is a figure with differences in the reviewers' discrimination taken out
-// of the scores. Its error includes that of the discriminations.
-type SecondFit struct {
-	PointEstimate float64 `json:"point_estimate"`
-	StandardError float64 `json:"standard_error"`
-	PValue        float64 `json:"p_value"`
-}
-
-// Test is a test statistic: "t" with its degrees of freedom, "F" with both, or "z"
-// without any.
-type Test struct {
-	Name  string    `json:"name"`
-	Value float64   `json:"value"`
-	DF    []float64 `json:"df"`
-}
-
-// Confidence is ADR-018's tier of a metric, by the sessions behind it.
-type Confidence string
-
-// The tiers. Below the minimum number of sessions for a verdict, the tier is
-// preliminary at most.
-const (
-	ConfidenceInsufficient Confidence = "insufficient" // under 10 sessions: no figure
-	ConfidencePreliminary  Confidence = "preliminary"  // 10 to 19
-	ConfidenceModerate     Confidence = "moderate"     // 20 to 49
-	ConfidenceHigh         Confidence = "high"         // 50 and more
-)
-
-// Verdict is what a metric says about bias.
-type Verdict string
-
-// The verdicts.
-const (
-	VerdictInsufficient  Verdict = "insufficient"   // too few sessions
-	VerdictNotIdentified Verdict = "not_identified" // these records cannot tell
-	VerdictBias          Verdict = "bias"           // significant, and at least delta
-	VerdictAssociation   Verdict = "association"    // as bias, where quality may explain it
-	VerdictNegligible    Verdict = "negligible"     // the 90 % interval lies inside +-delta
-	VerdictInconclusive  Verdict = "inconclusive"   // none of these
-)
-
 // Profile describes the scores that one reviewer gave, own reviews included.
 type Profile struct {
 	ReviewerID string   `json:"reviewer_id"`
@@ -193,8 +100,9 @@ type Profile struct {
 	HarshnessZ *float64 `json:"harshness_z"`
 	Reviews    int      `json:"reviews"` // scores given
 	// RelativeHarshness is what the reviewer adds to an answer's score, in points: the
-	// posterior mean over sessions, those of one question counted once, with its 95 % credible interval, under the prior
-	// that the report states. It is null for one never compared with others.
+	// posterior mean over sessions, those of one question counted once, with its 95 %
+	// credible interval, under the prior of the report. It is null for a reviewer that was
+	// never compared with others.
 	RelativeHarshness stat.Estimate `json:"relative_harshness"`
 	// DriftSD is how far the later half of the scores lies from the earlier one in
 	// mean, in standard deviations; ADR-018 calls a profile stable below 0.5.
@@ -206,24 +114,6 @@ type Position struct {
 	Position int     `json:"position"` // 0 is shown first
 	Mean     float64 `json:"mean"`     // 1 to 10
 	Count    int     `json:"count"`
-}
-
-// resampled is the method of an interval by bootstrap.
-const resampled = "BCa interval over questions from 20 on, descriptive"
-
-// bootstrapFrom is how many questions an interval by bootstrap takes: below, resamples
-// say more about the few questions than about others.
-const bootstrapFrom = 20
-
-// resample sets the interval of a metric that is a statistic of the sums of the terms
-// of clusters, where there are enough of them (see [stat.Bootstrap]).
-func (m *Metric) resample(terms [][]float64, statistic func(sums []float64) float64) {
-	if len(terms) < bootstrapFrom {
-		return
-	}
-	if low, high, ok := stat.Bootstrap(terms, statistic, reportSeed); ok {
-		m.CILower, m.CIUpper = &low, &high
-	}
 }
 
 // pairs are the values behind a correlation.
@@ -266,22 +156,14 @@ func (c *Collector) Report() Report {
 
 	var length, position pairs
 	byPosition := map[int][]float64{}
-	for _, k := range w.byCluster() {
-		s := &w.sessions[k]
-		for i := range s.reviewers {
-			for j, y := range s.y[i] {
-				if math.IsNaN(y) {
-					continue
-				}
-				length.append(s.cluster, k, s.length[i][j], y)
-				if p := s.position[i][j]; p >= 0 {
-					position.append(s.cluster, k, float64(p), y)
-					byPosition[p] = append(byPosition[p], y)
-				}
-			}
+	for cell := range w.cells(w.byCluster()) {
+		length.append(cell.cluster, cell.session, cell.length[cell.i][cell.j], cell.score)
+		if p := cell.position[cell.i][cell.j]; p >= 0 {
+			position.append(cell.cluster, cell.session, float64(p), cell.score)
+			byPosition[p] = append(byPosition[p], cell.score)
 		}
 	}
-	r.Skipped = c.skips(w.duplicates)
+	r.Skipped = c.skips(Skipped{Reason: reasonDuplicate, Count: w.duplicates})
 	if r.SessionsNeeded > 0 {
 		r.Status = StatusCollecting
 		r.Headline = fmt.Sprintf("Collecting data (%d of %d sessions)", r.Window.Sessions, preliminaryFrom)
@@ -289,17 +171,17 @@ func (c *Collector) Report() Report {
 	}
 	fits, split, given := severities(w), stretches(w.sessions), w.given()
 	var described, tested []Metric
-	var beside parts // they only read the window
-	beside.run(func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) })
-	beside.run(func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) })
-	beside.run(func() {
-		described = []Metric{
-			c.correlation("pooled_length_score_correlation", "length", length, r.Window),
-			c.positionCorrelation(position, r.Window, w.early),
-			c.agreement(&w, r.Window),
-		}
-	})
-	beside.wait()
+	runTogether( // the parts only read the window
+		func() { tested, r.Headline = c.headlines(&w, r.Window, fits, split) },
+		func() { r.ChangePoints, r.Anomalies = w.changePoints(fits, split), w.anomalies(fits, split) },
+		func() {
+			described = []Metric{
+				c.correlation("pooled_length_score_correlation", "length", length, r.Window),
+				c.positionCorrelation(position, r.Window, w.early),
+				c.agreement(&w, r.Window),
+			}
+		},
+	)
 	r.Metrics = slices.Concat(described, tested)
 	r.Reviewers = profiles(&w, given, fits)
 	r.Calibrated = calibrate(&w, given)
@@ -310,11 +192,11 @@ func (c *Collector) Report() Report {
 	return r
 }
 
-func (c *Collector) skips(duplicates int) []Skipped {
-	skipped := slices.AppendSeq([]Skipped{}, maps.Values(c.skipped))
-	if duplicates > 0 {
-		skipped = append(skipped, Skipped{Reason: reasonDuplicate, Count: duplicates})
-	}
+// skips returns the skipped records by reason: those counted while collecting, and
+// besides.
+func (c *Collector) skips(besides ...Skipped) []Skipped {
+	skipped := slices.AppendSeq(besides, maps.Values(c.skipped))
+	skipped = slices.DeleteFunc(skipped, func(s Skipped) bool { return s.Count == 0 })
 	slices.SortFunc(skipped, func(a, b Skipped) int { return strings.Compare(a.Reason, b.Reason) })
 	return skipped
 }
@@ -339,7 +221,7 @@ func (c *Collector) correlation(name, x string, p pairs, w Window) Metric {
 }
 
 // positionCorrelation returns the correlation of score and position (ADR-017), with
-// an interval by resampling sessions. Early says that positions of an early schema
+// an interval by resampling sessions. Early means that positions of an early schema
 // were left out.
 func (c *Collector) positionCorrelation(p pairs, w Window, early bool) Metric {
 	m := c.correlation("position_score_correlation", "position", p, w)
@@ -348,7 +230,7 @@ func (c *Collector) positionCorrelation(p pairs, w Window, early bool) Metric {
 		m.Reason = earlyPositions
 	}
 	if m.PointEstimate != nil {
-		m.resample(p.moments, func(sums []float64) float64 {
+		m.CILower, m.CIUpper = resample(p.moments, func(sums []float64) float64 {
 			n, x, y := sums[0], sums[1], sums[2]
 			return (n*sums[5] - x*y) / math.Sqrt((n*sums[3]-x*x)*(n*sums[4]-y*y))
 		})
@@ -356,65 +238,167 @@ func (c *Collector) positionCorrelation(p pairs, w Window, early bool) Metric {
 	return m
 }
 
-// describe gives a metric that is not tested its reason, and reports whether enough
-// sessions hold what it takes for its figure to be shown.
-func (c *Collector) describe(m *Metric, what string) bool {
-	switch {
-	case m.Clusters < preliminaryFrom:
-		m.Verdict = new(VerdictInsufficient)
-		m.Reason = fmt.Sprintf("%d sessions hold %s: %d are needed", m.Clusters, what, preliminaryFrom)
-		if m.Clusters < m.SampleSize {
-			m.Reason = fmt.Sprintf("%d sessions that asked %d questions hold %s: %d questions are needed", m.SampleSize, m.Clusters, what, preliminaryFrom)
+// runTogether runs the parts of a report beside each other. A panic in one of them
+// would end the process: it is raised again when all have ended, where the caller of the
+// report can recover from it.
+func runTogether(parts ...func()) {
+	var group sync.WaitGroup
+	panics := make([]any, len(parts))
+	for i, part := range parts {
+		group.Go(func() {
+			defer func() {
+				if v := recover(); v != nil {
+					panics[i] = fmt.Sprintf("%v, in a part of a report:\n%s", v, debug.Stack())
+				}
+			}()
+			part()
+		})
+	}
+	group.Wait()
+	for _, v := range panics {
+		if v != nil {
+			panic(v)
 		}
-		return false
-	case m.Clusters < c.o.MinSessions:
-		m.Verdict = new(VerdictInsufficient)
-		m.Reason = m.few(c.o.MinSessions, "a verdict")
-	default:
-		m.Reason = "descriptive: records of a session are not independent, so no test is made"
-	}
-	return true
-}
-
-func (c *Collector) confidence(sessions int) Confidence {
-	switch {
-	case sessions < preliminaryFrom:
-		return ConfidenceInsufficient
-	case sessions < moderateFrom || sessions < c.o.MinSessions:
-		return ConfidencePreliminary
-	case sessions < highFrom:
-		return ConfidenceModerate
-	default:
-		return ConfidenceHigh
 	}
 }
 
-// parts are pieces of work that run beside each other. A panic in one of them
-// would end the process: it is raised again by wait, where the caller can recover
-// from it.
-type parts struct {
-	group sync.WaitGroup
-
-	mu       sync.Mutex // guards panicked
-	panicked any
+// Calibrated is the calibrated view of the scores that one reviewer gave one
+// candidate (ADR-018): for analytics only, it never enters a vote.
+type Calibrated struct {
+	ReviewerID string `json:"reviewer_id"`
+	ModelID    string `json:"model_id"`
+	// Z is the mean of (score - the reviewer's mean) / the reviewer's standard
+	// deviation with n-1, both over all its scores; null where these do not differ.
+	Z       *float64 `json:"z"`
+	Reviews int      `json:"reviews"` // scores given to this candidate
 }
 
-func (p *parts) run(part func()) {
-	p.group.Go(func() {
-		defer func() {
-			if v := recover(); v != nil {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				p.panicked = fmt.Sprintf("%v, in a part of a report:\n%s", v, debug.Stack())
+// Prior is what is assumed about every reviewer before any session: relative
+// harshness varies between sessions normally, with a mean that is itself normal
+// about Mean with the weight of Sessions observations, and a variance that is
+// inverse gamma with Shape and Scale.
+type Prior struct {
+	Mean     float64 `json:"mean"`     // points
+	Sessions float64 `json:"sessions"` // the prior mean weighs as much as these
+	Shape    float64 `json:"shape"`
+	Scale    float64 `json:"scale"` // squared points
+}
+
+// weakPrior weighs one session for the mean, and two with a standard deviation of
+// one point for the variance.
+func weakPrior() Prior { return Prior{Mean: 0, Sessions: 1, Shape: 1, Scale: 1} }
+
+// given returns the scores that each member gave, own reviews included, by session.
+func (w *window) given() [][]float64 {
+	all := make([][]float64, len(w.names))
+	for c := range w.cells(w.byTime()) {
+		all[c.reviewer] = append(all[c.reviewer], c.score)
+	}
+	return all
+}
+
+// profiles returns the profile of each member that gave a score.
+func profiles(w *window, given [][]float64, fits []stat.TwoWay) []Profile {
+	asked := questions(w, fits, stretch{to: len(fits)})
+	profiles, prior := []Profile{}, weakPrior()
+	var means []float64
+	for i, id := range w.names {
+		scores := given[i]
+		if len(scores) == 0 {
+			continue
+		}
+		p := Profile{ReviewerID: id, Mean: stat.Mean(scores), Reviews: len(scores), DriftSD: profileDrift(scores)}
+		if len(scores) > 1 {
+			p.Std = new(stat.StdDev(scores))
+		}
+		if _, h := seriesOf(asked, i); len(h) > 0 {
+			p.RelativeHarshness = stat.PosteriorMean(h, prior.Mean, prior.Sessions, prior.Shape, prior.Scale)
+		}
+		profiles, means = append(profiles, p), append(means, p.Mean)
+	}
+	if len(means) < 2 || stat.Constant(means) {
+		return profiles
+	}
+	centre, std := stat.MeanStdDev(means)
+	for i := range profiles {
+		profiles[i].HarshnessZ = new((profiles[i].Mean - centre) / std)
+	}
+	return profiles
+}
+
+// calibrate returns the calibrated view by reviewer and candidate, of those pairs
+// that have a score, from all scores that each member gave.
+func calibrate(w *window, given [][]float64) []Calibrated {
+	sums, counts := stat.Matrix(len(w.names), len(w.names), 0.), stat.Matrix(len(w.names), len(w.names), 0)
+	for c := range w.cells(w.byTime()) {
+		sums[c.reviewer][c.candidate] += c.score
+		counts[c.reviewer][c.candidate]++
+	}
+	view := []Calibrated{}
+	for reviewer, scores := range given {
+		for candidate, n := range counts[reviewer] {
+			if n == 0 {
+				continue
 			}
-		}()
-		part()
-	})
+			c := Calibrated{ReviewerID: w.names[reviewer], ModelID: w.names[candidate], Reviews: n}
+			if !stat.Constant(scores) {
+				mean, std := stat.MeanStdDev(scores)
+				c.Z = new((sums[reviewer][candidate]/float64(n) - mean) / std)
+			}
+			view = append(view, c)
+		}
+	}
+	return view
 }
 
-func (p *parts) wait() {
-	p.group.Wait()
-	if p.panicked != nil {
-		panic(p.panicked)
+// profileDrift returns how far the mean of a reviewer's later scores lies from that
+// of as many earlier ones, in standard deviations (n-1) of all of them: a profile
+// counts as stable when this is below 0.5 either way after 20 sessions (ADR-018). It
+// is nil for fewer than two scores and where they do not differ.
+func profileDrift(scores []float64) *float64 {
+	if len(scores) < 2 || stat.Constant(scores) {
+		return nil
 	}
+	half := len(scores) / 2
+	earlier, later := scores[:half], scores[len(scores)-half:]
+	return new((stat.Mean(later) - stat.Mean(earlier)) / stat.StdDev(scores))
 }
+
+// agreement returns the mean over sessions of Kendall's W, own answers left out.
+func (c *Collector) agreement(w *window, span Window) Metric {
+	var t tally
+	var terms [][]float64 // by cluster: the sum of W and how many there are
+	sum, records := 0.0, 0
+	for _, k := range w.byCluster() {
+		x := &w.sessions[k]
+		y := x.others()
+		agreed, ok := stat.KendallW(y)
+		if !ok {
+			continue
+		}
+		t.add(x.cluster, k)
+		if len(terms) < t.clusters {
+			terms = append(terms, make([]float64, 2))
+		}
+		terms[len(terms)-1][0] += agreed
+		terms[len(terms)-1][1]++
+		sum += agreed
+		for _, row := range y {
+			for _, v := range row {
+				if !math.IsNaN(v) {
+					records++
+				}
+			}
+		}
+	}
+	m := c.metric("agreement", "Kendall's W", "mean over sessions of Kendall's W of the scores, own answers left out, "+resampled, t, span)
+	m.Records = records
+	if c.describe(&m, "scores that agreement can be told from") {
+		m.PointEstimate = new(sum / float64(t.sessions))
+		m.CILower, m.CIUpper = resample(terms, ratio)
+	}
+	return m
+}
+
+// ratio is the first of two sums over the second.
+func ratio(sums []float64) float64 { return sums[0] / sums[1] }

@@ -17,7 +17,8 @@ import (
 func inWorld(seed uint64, sessions, members int, showOwn bool, world biassim.World, effects biassim.Effects) []council.BiasMetricRecord {
 	ids := biassim.Council(members)
 	return biassim.Generate(biassim.Options{
-		Seed: seed, Sessions: sessions, Start: now.AddDate(0, -6, 0), Members: ids, Order: council.OrderBalanced, Effects: effects, World: world,
+		Seed: seed, Sessions: sessions, Start: now.AddDate(0, -6, 0), Members: ids, Order: council.OrderBalanced, Effects: effects,
+		World: world,
 		Slates: func(session int) []council.Slate {
 			return anonymize.Draw(anonymize.Options{
 				Seed: int64(seed)<<20 + int64(session), Order: council.OrderBalanced, Authors: ids, Reviewers: ids, ShowOwn: showOwn,
@@ -47,8 +48,10 @@ func TestMaskedMemberIsFound(t *testing.T) {
 	report := collect(unlimited, records).Report()
 	metrics := byName(report.Metrics)
 	steady, harsh, headline := metrics["harshness|openai/m0"], metrics["harshness|meta/m4"], metrics["harshness"]
-	if !(*steady.PValue < *harsh.PValue && math.Abs(*steady.PointEstimate) < deltaEffect && *harsh.QValue < levelHigh && *harsh.PointEstimate < -deltaEffect) {
-		t.Fatalf("not the case to be tested: %+.3f (p %.2g) beside %+.3f (p %.2g)", *steady.PointEstimate, *steady.PValue, *harsh.PointEstimate, *harsh.PValue)
+	if !(*steady.PValue < *harsh.PValue && math.Abs(*steady.PointEstimate) < deltaEffect && *harsh.QValue < levelHigh &&
+		*harsh.PointEstimate < -deltaEffect) {
+		t.Fatalf("not the case to be tested: %+.3f (p %.2g) beside %+.3f (p %.2g)", *steady.PointEstimate, *steady.PValue,
+			*harsh.PointEstimate, *harsh.PValue)
 	}
 	if *headline.Verdict != VerdictBias || headline.Subject != "meta/m4" || *headline.PointEstimate != *harsh.PointEstimate {
 		t.Fatalf("headline about %s: %q, %+.3f", headline.Subject, *headline.Verdict, *headline.PointEstimate)
@@ -125,16 +128,19 @@ func TestDiscriminationIsTold(t *testing.T) {
 // TestConstantReviewerHasNoFavour holds that a reviewer who gives every answer the
 // same score is called harsh if it is, and nothing else is said of it.
 func TestConstantReviewerHasNoFavour(t *testing.T) {
-	metrics := byName(collect(unlimited, inWorld(3, 60, 5, true, biassim.World{Constant: []float64{2: 7}}, biassim.Effects{})).Report().Metrics)
+	metrics := byName(collect(unlimited, inWorld(3, 60, 5, true, biassim.World{Constant: []float64{2: 7}},
+		biassim.Effects{})).Report().Metrics)
 	for _, name := range []string{"length_slope_deviation|anthropic/m2", "self_preference|anthropic/m2", "pair|anthropic/m2>meta/m4"} {
-		if m := metrics[name]; m.PointEstimate != nil || m.PValue != nil || *m.Verdict != VerdictNotIdentified || m.Reason != hardlyFollows {
+		if m := metrics[name]; m.PointEstimate != nil || m.PValue != nil || *m.Verdict != VerdictNotIdentified ||
+			m.Reason != hardlyFollows {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
 	if m := metrics["discrimination|anthropic/m2"]; *m.PointEstimate != 0 || m.Reason != hardlyFollows {
 		t.Errorf("discrimination: %+v", m)
 	}
-	for _, name := range []string{"length_slope_deviation|meta/m4", "self_preference|meta/m4", "self_preference", "pair|meta/m4>anthropic/m2", "family_affinity"} {
+	for _, name := range []string{"length_slope_deviation|meta/m4", "self_preference|meta/m4", "self_preference",
+		"pair|meta/m4>anthropic/m2", "family_affinity"} {
 		if m := metrics[name]; m.PValue == nil || m.SecondFit == nil {
 			t.Errorf("%s: %+v", name, m)
 		}
@@ -162,7 +168,8 @@ func TestFamilyWithOwnHidden(t *testing.T) {
 	var sum float64
 	held := 0
 	for seed := range uint64(30) {
-		m := byName(collect(unlimited, generated(seed, 60, council.OrderBalanced, false, biassim.Effects{Family: planted})).Report().Metrics)["family_affinity"]
+		m := byName(collect(unlimited, generated(seed, 60, council.OrderBalanced, false,
+			biassim.Effects{Family: planted})).Report().Metrics)["family_affinity"]
 		if m.PointEstimate == nil || m.SecondFit == nil {
 			t.Fatalf("%+v", m)
 		}
@@ -200,13 +207,15 @@ func TestDetectableIsDetected(t *testing.T) {
 		t.Run(tc.headline, func(t *testing.T) {
 			size := 0.
 			for seed := range uint64(5) {
-				m := byName(collect(unlimited, generated(seed, 50, council.OrderBalanced, true, biassim.Effects{})).Report().Metrics)[tc.headline]
+				m := byName(collect(unlimited, generated(seed, 50, council.OrderBalanced, true,
+					biassim.Effects{})).Report().Metrics)[tc.headline]
 				size += *m.MinimumDetectableEffect / 5
 			}
 			effects := tc.effects(size)
 			found := 0
 			for seed := range uint64(reports) {
-				if verdicts(collect(unlimited, generated(100+seed, 50, council.OrderBalanced, true, effects)).Report())[tc.headline] == VerdictBias {
+				if verdicts(collect(unlimited, generated(100+seed, 50, council.OrderBalanced, true,
+					effects)).Report())[tc.headline] == VerdictBias {
 					found++
 				}
 			}
@@ -228,7 +237,8 @@ func TestGapWithoutVariation(t *testing.T) {
 			}
 		}
 	}
-	if m := byName(collect(unlimited, records).Report().Metrics)["harshness"]; m.PointEstimate != nil || *m.Verdict != VerdictNotIdentified || m.Reason != noVariation {
+	if m := byName(collect(unlimited, records).Report().Metrics)["harshness"]; m.PointEstimate != nil ||
+		*m.Verdict != VerdictNotIdentified || m.Reason != noVariation {
 		t.Errorf("%q, %s", *m.Verdict, m.Reason)
 	}
 }

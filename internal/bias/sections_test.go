@@ -27,7 +27,8 @@ func recordsFrom(o simulation, seed uint64) []council.BiasMetricRecord {
 				if x.position[i][j] < 0 {
 					continue
 				}
-				r := record("s"+strconv.Itoa(s), now.Add(time.Duration(s-o.sessions)*time.Hour), w.names[reviewer], w.names[candidate], x.y[i][j])
+				r := record("s"+strconv.Itoa(s), now.Add(time.Duration(s-o.sessions)*time.Hour), w.names[reviewer], w.names[candidate],
+					x.y[i][j])
 				r.Position, r.Own, r.OrderDesign = &x.position[i][j], x.own[i][j], council.OrderPerReviewer
 				r.QueryHash = new("question " + strconv.Itoa(x.cluster))
 				if math.IsNaN(x.y[i][j]) {
@@ -76,7 +77,8 @@ func TestReportFindsAChangeAndAnAnomaly(t *testing.T) {
 		}
 		flagged++
 		// All others seem to become more generous by a quarter of what one loses.
-		if c.ReviewerID == "c" && (c.SessionID != "s50" || !c.Start.Equal(now.Add(-30*time.Hour)) || c.After-c.Before > -0.8 || c.QValue > 0.01 || c.Sessions != 80) {
+		if c.ReviewerID == "c" && (c.SessionID != "s50" || !c.Start.Equal(now.Add(-30*time.Hour)) || c.After-c.Before > -0.8 ||
+			c.QValue > 0.01 || c.Sessions != 80) {
 			t.Errorf("change point %+v", c)
 		}
 		if c.ReviewerID != "c" && c.After-c.Before < 0 {
@@ -89,7 +91,8 @@ func TestReportFindsAChangeAndAnAnomaly(t *testing.T) {
 	if r.Anomalies.Cells != 5*80 || len(r.Anomalies.Found) == 0 {
 		t.Fatalf("anomalies %+v", r.Anomalies)
 	}
-	if a := r.Anomalies.Found[0]; a.SessionID != "s20" || a.ReviewerID != "e" || a.Value > -2 || a.T > -5 || !a.Start.Equal(now.Add(-60*time.Hour)) {
+	if a := r.Anomalies.Found[0]; a.SessionID != "s20" || a.ReviewerID != "e" || a.Value > -2 || a.T > -5 ||
+		!a.Start.Equal(now.Add(-60*time.Hour)) {
 		t.Errorf("anomaly %+v", a)
 	}
 	if p := r.Reviewers[2]; *p.DriftSD > -0.3 || *p.RelativeHarshness.Upper > -0.1 || *p.RelativeHarshness.Lower < -1.2 {
@@ -106,7 +109,8 @@ func TestAgreement(t *testing.T) {
 	var w []float64
 	for _, o := range []simulation{noisy, plain} {
 		m := reportOf(o, 2).Metrics[2]
-		if m.Name != "agreement" || m.SampleSize != 60 || m.Records != 1200 || m.Verdict != nil || !(*m.CILower < *m.PointEstimate && *m.PointEstimate < *m.CIUpper) {
+		if m.Name != "agreement" || m.SampleSize != 60 || m.Records != 1200 || m.Verdict != nil ||
+			!(*m.CILower < *m.PointEstimate && *m.PointEstimate < *m.CIUpper) {
 			t.Errorf("metric %+v", m)
 		}
 		w = append(w, *m.PointEstimate)

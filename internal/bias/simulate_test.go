@@ -48,8 +48,9 @@ func (o simulation) window(rng *rand.Rand) window {
 		w.clusters = s/run + 1
 		x := scores{
 			id: strconv.Itoa(s), cluster: s / run, shared: o.shared, reviewers: indices, candidates: indices,
-			y: stat.Matrix(members, members, math.NaN()), length: stat.Matrix(members, members, 1000.), position: stat.Matrix(members, members, -1),
-			own: stat.Matrix(members, members, false), family: stat.Matrix(members, members, false),
+			y: stat.Matrix(members, members, math.NaN()), length: stat.Matrix(members, members, 1000.),
+			position: stat.Matrix(members, members, -1),
+			own:      stat.Matrix(members, members, false), family: stat.Matrix(members, members, false),
 		}
 		session := 0.5 * rng.NormFloat64()
 		truth := make([]float64, members)

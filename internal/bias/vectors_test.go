@@ -93,7 +93,8 @@ func TestOtherVectors(t *testing.T) {
 			got.Estimates.Pooled.R, got.Estimates.Pooled.N = *m.PointEstimate, m.Records
 			got.Estimates.Pooled.CI = [2]float64{*m.CILower, *m.CIUpper}
 			position := metrics["position"]
-			got.Estimates.Omnibus.F, got.Estimates.Omnibus.DF, got.Estimates.Omnibus.P = position.Test.Value, position.Test.DF, *position.PValue
+			got.Estimates.Omnibus.F, got.Estimates.Omnibus.DF, got.Estimates.Omnibus.P = position.Test.Value, position.Test.DF,
+				*position.PValue
 			anchoring := metrics["anchoring"]
 			got.Estimates.Anchoring.Kappa, got.Estimates.Anchoring.T = *anchoring.PointEstimate, anchoring.Test.Value
 			got.Estimates.Anchoring.P, got.Estimates.Anchoring.DF = *anchoring.PValue, anchoring.Test.DF[0]

@@ -140,12 +140,18 @@ func (c *Collector) only(id string, rank []int) int {
 	return len(rank)
 }
 
-// byCluster returns the indices of the sessions, those of one cluster together.
-func (w *window) byCluster() []int {
+// byTime returns the indices of the sessions, oldest first.
+func (w *window) byTime() []int {
 	order := make([]int, len(w.sessions))
 	for k := range order {
 		order[k] = k
 	}
+	return order
+}
+
+// byCluster returns the indices of the sessions, those of one cluster together.
+func (w *window) byCluster() []int {
+	order := w.byTime()
 	slices.SortStableFunc(order, func(a, b int) int { return w.sessions[a].cluster - w.sessions[b].cluster })
 	return order
 }

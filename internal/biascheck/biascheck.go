@@ -119,9 +119,9 @@ func (s Scenario) run(ctx context.Context, seed uint64, replicates int) ([]Figur
 	})
 }
 
-// plant sets the effects to the least effect that reports without a bias say they would
-// have found: the mean over a tenth as many reports. A figure that shrinks takes all of
-// them, because its error enters the effect whole.
+// plant sets the effects to the least effect that reports without a bias print as
+// detectable: the mean over a tenth as many reports. For a figure that shrinks, all
+// replicates are used, because the error of the figure enters the effect in full.
 func (s *Scenario) plant(ctx context.Context, draws *rand.Rand, replicates int) error {
 	mean := func(replicates int, of func(bias.Metric) *float64) (float64, error) {
 		sum, n := 0.0, 0
@@ -232,7 +232,7 @@ func flatten(metrics []bias.Metric) map[string]bias.Metric {
 }
 
 // Print writes the figures as tables and returns how many are out of bounds. Tables,
-// rows and columns stand in the order in which they first occur.
+// rows and columns are in the order in which they first occur.
 func Print(w io.Writer, figures []Figure) (outOfBounds int, err error) {
 	var text strings.Builder
 	for _, table := range distinct(figures, func(f Figure) string { return f.table }) {

@@ -73,7 +73,7 @@ func anomalous(r bias.Report, _ map[string]bias.Metric) (hits, trials int) {
 	return min(1, len(r.Anomalies.Found)), min(1, r.Anomalies.Cells)
 }
 
-// identified counts reports in which the records can tell the figure of that name.
+// identified counts reports in which the records identify the figure of that name.
 func identified(name string) counter {
 	return ofReport(func(_ bias.Report, metrics map[string]bias.Metric) bool {
 		m, ok := metrics[name]

@@ -20,7 +20,7 @@ type Scenario struct {
 	own      bool // own answers are reviewed too
 	order    council.Order
 	world    biassim.World
-	outside  []string // reviewers that do not answer
+	outside  []string // reviewers that do not answer questions
 	leaving  bool     // members come and go
 	effects  biassim.Effects
 	seen     *detectable // what is planted instead of effects, if that depends on what reports print
@@ -59,8 +59,9 @@ const (
 	tableDrift   = "Tests of drift that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableChange  = "Tests of change points that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableNull    = "The plain world, five members, %. Columns: sessions, own answers shown or hidden, order if it is not balanced."
-	tablePlanted = "One planted bias, five members, %: tests that reject at 5 %, intervals that hold it, verdicts that find it. Columns: sessions."
-	tableSeen    = "Verdicts that find what reports without a bias print as detectable, five members, %. Columns: sessions."
+	tablePlanted = "One planted bias, five members, %: tests that reject at 5 %, intervals that hold it, " +
+		"verdicts that find it. Columns: sessions."
+	tableSeen = "Verdicts that find what reports without a bias print as detectable, five members, %. Columns: sessions."
 )
 
 // Matching returns the scenarios whose name matches.
@@ -229,8 +230,7 @@ func plantedScenarios() []Scenario {
 	return append(plain, scaled...)
 }
 
-// differentScales is said of what is planted beside reviewers who use the scale
-// differently.
+// differentScales marks scenarios whose reviewers use the scale differently.
 const differentScales = ", scale +-20 %"
 
 // add adds a line of a table whose columns are sessions.
@@ -264,7 +264,7 @@ func headlineOf(metric string) string {
 // would have found.
 func seenScenarios() []Scenario {
 	const members = 5
-	// An effect of one reviewer is told against the mean of all.
+	// The effect of one reviewer is relative to the mean of all.
 	apart := func(points float64) []float64 { return one(points / (1 - 1/float64(members))) }
 	var all []Scenario
 	for _, seen := range []detectable{
@@ -312,7 +312,7 @@ func (s Scenario) name() string {
 	return name
 }
 
-// row is where the figures of a scenario stand in most tables.
+// row is the label of a scenario's figures in most tables.
 func (s Scenario) row() string {
 	if s.own {
 		return s.what + ", own shown"

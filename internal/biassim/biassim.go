@@ -1,6 +1,6 @@
 // Package biassim generates the records of simulated sessions with planted
-// biases, to show what the bias report makes of data whose truth is known. No
-// text is written and nobody is asked: scores come from the model below.
+// biases, to show what the bias report finds in data whose truth is known. It writes no
+// text and asks no model: scores come from the formula below.
 //
 // Members answer and review; outside reviewers only review. In session s, reviewer
 // i gives candidate j, shown at place p, the score
@@ -20,7 +20,7 @@
 //
 // In the plain world Base is 6, Factor, Sway and Step are 1, lengths have nothing to do
 // with merit, every session has a question of its own and every ballot comes back.
-// World says what may be otherwise; nothing in it favours anybody:
+// World changes this. None of its fields favours anybody:
 //
 //   - Spread: the factors of the R reviewers stand evenly from 1 - Spread to
 //     1 + Spread and are dealt to them at random, once for a data set.
@@ -39,8 +39,8 @@
 //     answer, shift, noise and the answer's part of the length the half. Frozen: they
 //     share the answers and their lengths wholly, and a block id instead of the hash.
 //
-// Who takes part in a session, and in which order it is shown the answers, is what
-// Options.Slates says. All estimation is left to others.
+// Options.Slates determines which reviewers take part in a session, and in which order
+// each is shown the answers. All estimation is left to others.
 package biassim
 
 import (
@@ -52,6 +52,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
 )
 
 // The parts of a score, and their standard deviations in points.
@@ -112,7 +113,7 @@ type Effects struct {
 	Pair        map[[2]int]float64 // by reviewer and candidate
 }
 
-// World says in what the sessions differ from plain ones, without favour to anybody.
+// World is how the sessions differ from plain ones, without favour to anybody.
 // The zero value is the plain world. The package comment has the model.
 type World struct {
 	Spread       float64   // of the reviewers' use of the scale; 0 to 1
@@ -136,7 +137,7 @@ type Options struct {
 	Outside  []string  // ids of reviewers that do not answer
 	// Slates returns the answers that each reviewer is shown in a session, in the order
 	// of the members and then of Outside; one that takes no part has an empty slate.
-	// Order says how it draws them.
+	// Order is how it draws them.
 	Slates  func(session int) []council.Slate
 	Order   council.Order
 	Effects Effects
@@ -283,6 +284,10 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 				scores[p] += g.o.Effects.Anchoring * (merit[shown[0]] - mean)
 			}
 		}
+		ranked := slices.Clone(scores) // NaN for the own answer, which has no rank
+		if own := slices.Index(shown, i); own >= 0 {
+			ranked[own] = math.NaN()
+		}
 		for p, j := range shown {
 			record := council.BiasMetricRecord{
 				SchemaVersion: council.RecordSchema, SessionID: id, Timestamp: start, ConsentLevel: 1,
@@ -292,7 +297,10 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 				Provider: council.ProviderPair{Reviewer: g.makers[i], Candidate: g.makers[j]},
 			}
 			if !failed {
-				record.Status, record.RankValue = council.BallotOK, place(scores, shown, i, p)
+				record.Status = council.BallotOK
+				if i != j {
+					record.RankValue = new(stat.PlaceOf(ranked, p))
+				}
 				record.ScoreValue = new(min(max(math.Round(scores[p]/g.step)*g.step, 1), 10))
 			}
 			records = append(records, record)
@@ -333,26 +341,6 @@ func (g *generator) planted(i, j, p int, share float64) float64 {
 		points += e.Family
 	}
 	return points
-}
-
-// place returns the rank value at place p of a ballot by score: how many of the
-// others' answers have more, and half of those that have as much. It is nil for the
-// own answer.
-func place(scores []float64, shown []int, reviewer, p int) *float64 {
-	if shown[p] == reviewer {
-		return nil
-	}
-	above := 0.0
-	for q, j := range shown {
-		switch {
-		case j == reviewer || q == p:
-		case scores[q] > scores[p]:
-			above++
-		case scores[q] == scores[p]:
-			above += 0.5
-		}
-	}
-	return &above
 }
 
 // normals returns n standard normal deviates.

@@ -25,7 +25,8 @@ func options(sessions int, showOwn bool) biassim.Options {
 		Seed: 1, Sessions: sessions, Start: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Order: council.OrderBalanced,
 		Slates: func(session int) []council.Slate {
 			return anonymize.Draw(anonymize.Options{
-				Seed: int64(session), Order: council.OrderBalanced, Authors: biassim.Members(), Reviewers: biassim.Members(), ShowOwn: showOwn,
+				Seed: int64(session), Order: council.OrderBalanced, Authors: biassim.Members(), Reviewers: biassim.Members(),
+				ShowOwn: showOwn,
 			}).Reviewer
 		},
 	}
@@ -101,8 +102,10 @@ func TestEffects(t *testing.T) {
 		{"family", biassim.Effects{Family: 1}, func(r council.BiasMetricRecord, _ int) bool {
 			return !r.Own && r.Provider.Reviewer == "openai" && r.Provider.Candidate == "openai"
 		}},
-		{"harshness", biassim.Effects{Harshness: []float64{0, 1}}, func(r council.BiasMetricRecord, _ int) bool { return index(r.ReviewerID) == 1 }},
-		{"jump", biassim.Effects{Jump: []float64{1}}, func(r council.BiasMetricRecord, s int) bool { return index(r.ReviewerID) == 0 && s >= sessions/2 }},
+		{"harshness", biassim.Effects{Harshness: []float64{0, 1}},
+			func(r council.BiasMetricRecord, _ int) bool { return index(r.ReviewerID) == 1 }},
+		{"jump", biassim.Effects{Jump: []float64{1}},
+			func(r council.BiasMetricRecord, s int) bool { return index(r.ReviewerID) == 0 && s >= sessions/2 }},
 		{"pair", biassim.Effects{Pair: map[[2]int]float64{{2, 4}: 1}}, func(r council.BiasMetricRecord, _ int) bool {
 			return index(r.ReviewerID) == 2 && index(r.ModelID) == 4
 		}},

@@ -14,7 +14,6 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
-	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/store"
 )
@@ -67,8 +66,8 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 	log := newLog(std.Stderr, cfg)
 	var recorder pipeline.Recorder
 	var warnings []council.Warning
-	if cfg.BiasPersistence && cfg.BiasConsent > 0 {
-		s, _, err := daemon.OpenStore(cfg, disk.OS{}, log) //nolint:contextcheck // a store lives until it is closed
+	if cfg.KeepsRecords() {
+		s, _, err := daemon.OpenStore(cfg, nil, log) //nolint:contextcheck // a store lives until it is closed
 		held, isHeld := errors.AsType[*store.HeldError](err)
 		switch {
 		case err == nil:

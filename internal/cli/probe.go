@@ -41,8 +41,8 @@ type probed struct {
 	Reviewers []bias.SelfConsistency `json:"reviewers"`
 }
 
-// Run has reviewers read the same answers again and again, and says how far they
-// agree with themselves.
+// Run has reviewers read the same answers several times, and says how far they agree
+// with themselves.
 func (c probeCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -106,7 +106,7 @@ func (c probeCmd) check(cfg config.Config) error {
 	return nil
 }
 
-// questions returns what is asked, one question for each block of the probe.
+// questions returns the questions, one for each block of the probe.
 func (c probeCmd) questions() ([]string, error) {
 	questions := c.Questions
 	if c.File != "" {
@@ -134,7 +134,7 @@ func (c probeCmd) questions() ([]string, error) {
 	return questions, nil
 }
 
-// cost says what the probe takes.
+// cost says how many calls the probe makes, and what is known of their cost.
 func (c probeCmd) cost(cfg config.Config, plans []council.Plan) string {
 	members, reviewers := len(plans[0].Members), len(plans[0].Reviewers)
 	text := fmt.Sprintf("%d questions, answered by %d members and reviewed %d times by %d reviewers: %d calls.\n",
@@ -152,7 +152,8 @@ func (c probeCmd) cost(cfg config.Config, plans []council.Plan) string {
 	return text + "Calls that are tried again, and ballots that are asked for once more, come on top.\n"
 }
 
-// probe asks, writes the records to a new file, and computes the figures from it.
+// probe asks the questions, writes the records to a new file, and computes the figures from
+// that file.
 func (c probeCmd) probe(ctx context.Context, std IO, e *daemon.Engine, plans []council.Plan) (p probed, err error) {
 	out, _, err := store.Open(store.Options{Path: c.Out}) //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
@@ -184,7 +185,7 @@ func (c probeCmd) probe(ctx context.Context, std IO, e *daemon.Engine, plans []c
 	return p, nil
 }
 
-// write writes the figures for people.
+// write writes the figures as text.
 func (p probed) write(w io.Writer, path string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(t, "THE SAME ANSWERS IN THE SAME ORDER\n"+ // errors come with Flush

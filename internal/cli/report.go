@@ -16,7 +16,7 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// recordFile says which records a command reads, and how many of them.
+// recordFile is the flags for the records that a command reads.
 type recordFile struct {
 	Input    string `help:"Record file to read; default LLM_COUNCIL_BIAS_STORE." placeholder:"FILE"`
 	Sessions *int   `help:"How many of the newest sessions to look at, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_SESSIONS." placeholder:"N"`

@@ -37,8 +37,7 @@ type demoCmd struct {
 	Addr string `help:"Where to listen, port 0 takes a free one; default LLM_COUNCIL_ADDR." placeholder:"HOST:PORT"`
 }
 
-// Run runs a daemon whose members are simulated and whose records go to a new
-// directory.
+// Run runs a daemon with simulated members, whose records go to a new directory.
 func (c demoCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -49,13 +48,13 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 		return fmt.Errorf("making a directory for the records: %w", err)
 	}
 	cfg = daemon.Simulated(cfg, filepath.Join(dir, "bias_metrics.jsonl"))
-	cfg.Addr, cfg.APITokens = cmp.Or(c.Addr, cfg.Addr), nil // one is made where others can reach it
+	cfg.Addr, cfg.APITokens = cmp.Or(c.Addr, cfg.Addr), nil // New makes a token where other machines can reach the address
 	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: newLog(std.Stderr, cfg), Version: std.Version})
 	if err != nil {
 		return fmt.Errorf("%w (another address: councild demo --addr 127.0.0.1:0)", err)
 	}
 	auth := ""
-	if tokens := d.Tokens(); len(tokens) > 0 { // the address is open to others
+	if tokens := d.Tokens(); len(tokens) > 0 {
 		auth = fmt.Sprintf(" -H 'Authorization: Bearer %s'", tokens[0])
 	}
 	_, err = fmt.Fprintf(std.Stdout, `A council of four simulated models answers at %[1]s
@@ -98,7 +97,7 @@ func (configCmd) Run(std IO) error {
 	for _, warning := range cfg.Warnings() {
 		_, _ = fmt.Fprintln(std.Stderr, "councild: likely to be wrong:", warning)
 	}
-	if len(cfg.Models) > 0 { // Without models somebody reads what there is to set.
+	if len(cfg.Models) > 0 { // without models, the user only looks up what can be set
 		if err := cfg.RequireCouncil(); err != nil {
 			_, _ = fmt.Fprintf(std.Stderr, "councild: no council can be run:\n%v\n", err)
 		}

@@ -21,6 +21,9 @@ func (c Config) Named() []string {
 	return named
 }
 
+// KeepsRecords reports whether sessions leave bias records.
+func (c Config) KeepsRecords() bool { return c.BiasPersistence && c.BiasConsent > 0 }
+
 // used is a provider that a named model goes to.
 type used struct {
 	Provider

@@ -65,7 +65,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// What may be missing is null, never absent and never zero.
+// A field that may be missing is null in JSON, never absent and never zero.
 func TestMissingIsNull(t *testing.T) {
 	record, err := json.Marshal(council.BiasMetricRecord{})
 	if err != nil {

@@ -29,3 +29,21 @@ func TestModelNames(t *testing.T) {
 		}
 	}
 }
+
+func TestBreakerName(t *testing.T) {
+	for want, b := range map[string]council.Breaker{"m": {Model: "m"}, "p:m": {Provider: "p", Model: "m"}} {
+		if got := b.Name(); got != want {
+			t.Errorf("%+v has the name %q, want %q", b, got, want)
+		}
+	}
+}
+
+func TestSettingNames(t *testing.T) {
+	names := council.SettingNames{council.SettingMaxModels: "QUORUM"}
+	if got := names.Of(council.SettingMaxModels); got != "QUORUM" {
+		t.Errorf("a setting with a name is called %q", got)
+	}
+	if got := names.Of(council.SettingProviders); got != string(council.SettingProviders) {
+		t.Errorf("a setting without a name is called %q", got)
+	}
+}

@@ -79,3 +79,20 @@ func TestBelievable(t *testing.T) {
 		}
 	}
 }
+
+func TestSpentAdd(t *testing.T) {
+	spent := council.Spent{
+		LatencyMS: 1.5, Attempts: 1, Usage: council.Usage{InputTokens: new(int64(2)), OutputTokens: new(int64(1)), CostUSD: new(0.5)},
+	}
+	spent.Add(
+		council.Spent{
+			LatencyMS: 2, Attempts: 3, Usage: council.Usage{InputTokens: new(int64(4)), OutputTokens: new(int64(1)), CostUSD: new(0.5)},
+		},
+	)
+	want := council.Spent{
+		LatencyMS: 3.5, Attempts: 4, Usage: council.Usage{InputTokens: new(int64(6)), OutputTokens: new(int64(2)), CostUSD: new(1.0)},
+	}
+	if diff := cmp.Diff(want, spent); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -49,9 +49,6 @@ type Options struct {
 func (o *Options) validate() error {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Log = slog.New(requestHandler{o.Log.Handler()})
-	if o.Disk == nil {
-		o.Disk = disk.OS{}
-	}
 	return o.Config.RequireCouncil()
 }
 
@@ -83,7 +80,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		}
 	}()
 	var recorder pipeline.Recorder
-	if cfg.BiasPersistence && cfg.BiasConsent > 0 {
+	if cfg.KeepsRecords() {
 		var recovery store.Recovery
 		if d.store, recovery, err = OpenStore(cfg, o.Disk, log); err != nil { //nolint:contextcheck // a store lives until it is closed
 			return nil, err

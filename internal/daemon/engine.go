@@ -114,8 +114,8 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	return e, err
 }
 
-// outOfOrder returns the models that are not called at the moment, because they
-// failed too often of late, and whether the members that are left can be a quorum.
+// outOfOrder returns the models whose breaker is open, and whether the other members can
+// be a quorum.
 func (e *Engine) outOfOrder(cfg config.Config) (models []string, quorum bool) {
 	for _, b := range e.client.Breakers() {
 		if b.State == council.BreakerOpen {

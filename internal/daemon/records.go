@@ -14,7 +14,8 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// OpenStore opens the record store on the disk on, as cfg says.
+// OpenStore opens the record store as cfg says, on a disk of which nil is the operating
+// system's.
 func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store, store.Recovery, error) {
 	o := store.Options{
 		Path: cfg.BiasStore, Fsync: cfg.BiasFsync, Interval: cfg.BiasFsyncInterval, RotateBytes: int64(cfg.BiasRotateBytes),
@@ -47,7 +48,7 @@ func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector,
 			return nil, fmt.Errorf("opening the record store: %w", err)
 		}
 		earlier := bias.NewCollector(o)
-		if s, ok := file.Summary(); ok && (s.Records == 0 || all.Excludes(s.Oldest, s.Newest)) {
+		if s, err := file.Summary(); err == nil && (s.Records == 0 || all.Excludes(s.Oldest, s.Newest)) {
 			for _, skip := range s.Skipped {
 				earlier.Skip(file.Name, skip.Lines[0], string(skip.Reason), skip.Count)
 			}

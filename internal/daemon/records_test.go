@@ -126,7 +126,7 @@ func TestReportReadsFromTheNewestFile(t *testing.T) {
 				t.Fatalf("seed %d, %+v: leaderboard (-all +from the newest):\n%s", seed, o, diff)
 			}
 			for f, err := range store.Files(path) {
-				if s, ok := f.Summary(); err == nil && ok && got.Excludes(s.Oldest, s.Newest) {
+				if s, summaryErr := f.Summary(); err == nil && summaryErr == nil && got.Excludes(s.Oldest, s.Newest) {
 					passed++
 				}
 			}
@@ -242,7 +242,8 @@ func benchSession(rng *rand.Rand, number int, start time.Time) (records []counci
 			ReviewerID: fmt.Sprintf("maker/model-%d", reviewer), ModelID: fmt.Sprintf("maker/model-%d", candidate),
 			Position: &position, NShown: 3, OrderDesign: council.OrderBalanced, ResponseLengthChars: 500 + rng.IntN(3000),
 			ScoreValue: new(max(1, min(10, math.Round(2*score)/2))), ScoreScale: council.ScoreScale,
-			RankValue: new(float64(position)), Status: council.BallotOK, Provider: council.ProviderPair{Reviewer: "maker", Candidate: "maker"},
+			RankValue: new(float64(position)), Status: council.BallotOK,
+			Provider: council.ProviderPair{Reviewer: "maker", Candidate: "maker"},
 		})
 	}
 	return records

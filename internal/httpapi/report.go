@@ -19,7 +19,8 @@ import (
 // reads the records and keeps a core busy.
 const maxReports = 8
 
-// boundReports refuses a report beyond that. One caller gets half of the places.
+// boundReports refuses a report beyond [maxReports]. A single caller gets half of the
+// places.
 func (a *API) boundReports(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		release, ok := a.reports.take(a.holder(r))
@@ -67,7 +68,7 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 // leaderboard is GET /v1/leaderboard.
 func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r, "sessions", "days", "category", "format")
-	query := bias.Query{Sessions: p.count("sessions"), Days: p.count("days"), Category: p.category("category")}
+	query := bias.Query{Sessions: p.count("sessions"), Days: p.count("days"), Category: p.choice("category", "use one of", council.Categories())}
 	format := p.format("json", "text")
 	if err := p.err(); err != nil {
 		return err
@@ -95,8 +96,8 @@ func sendForm(w http.ResponseWriter, format string, body []byte) error {
 	return nil
 }
 
-// parameters reads the query of a URL. What is wrong with it is told by err, all
-// of it at once.
+// parameters reads the query of a URL. All problems of the query are one error, which
+// err returns.
 type parameters struct {
 	r       *http.Request
 	problem []council.FieldError
@@ -140,10 +141,11 @@ func (p *parameters) count(name string) *int {
 	return &n
 }
 
-func (p *parameters) category(name string) string {
+// choice returns the value of a parameter that is one of known, "" when it is not given.
+func (p *parameters) choice(name, fix string, known []string) string {
 	value := p.get(name)
-	if value != "" && !slices.Contains(council.Categories(), value) {
-		p.refuse(name, fmt.Sprintf("%q is not a category", value), "use one of "+strings.Join(council.Categories(), ", "))
+	if value != "" && !slices.Contains(known, value) {
+		p.refuse(name, fmt.Sprintf("%q is not a %s", value, name), fix+" "+strings.Join(known, ", "))
 	}
 	return value
 }
@@ -164,10 +166,7 @@ func (p *parameters) time(name string) time.Time {
 // format returns the form that is wanted, one of known: by format, or else the
 // first that the Accept header names. The first one known is the default.
 func (p *parameters) format(known ...string) string {
-	if value := p.get("format"); value != "" {
-		if !slices.Contains(known, value) {
-			p.refuse("format", fmt.Sprintf("%q is not a format", value), "use "+strings.Join(known, ", "))
-		}
+	if value := p.choice("format", "use", known); value != "" {
 		return value
 	}
 	media := make([]string, len(known))
@@ -192,6 +191,7 @@ func accepted(r *http.Request, known ...string) string {
 	return known[0]
 }
 
+// err returns all problems as one error, by parameter; nil without any.
 func (p *parameters) err() error {
 	if len(p.problem) == 0 {
 		return nil

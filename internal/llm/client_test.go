@@ -364,7 +364,7 @@ func TestNotFoundNamesTheBaseURL(t *testing.T) {
 	}
 }
 
-// Responses that are not HTTP, and errors of the library, are failures with a code.
+// A status that HTTP does not define is a failure, whose message does not hold the body.
 func TestStrangeStatus(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -32,7 +32,8 @@ func TestFiguresBeyondReason(t *testing.T) {
 		{`{"prompt_tokens":[1],"completion_tokens":{},"cost":true}`, council.Usage{}, 3},
 		{
 			`{"prompt_tokens":3,"completion_tokens":2,"cost":0.5,"prompt_tokens_details":"none","total_tokens":{"sum":"5"}}`,
-			council.Usage{InputTokens: in, OutputTokens: out, CostUSD: cost}, 0,
+			council.Usage{InputTokens: in, OutputTokens: out, CostUSD: cost},
+			0,
 		},
 		{`[]`, council.Usage{}, 0},
 		{`{"prompt_tokens":0,"completion_tokens":0,"cost":null}`, council.Usage{}, 0},

@@ -889,7 +889,8 @@ func TestDeltas(t *testing.T) {
 		{
 			name: "the best answer", faults: []simllm.Fault{{Kind: simllm.FaultLength}},
 			restarts: []council.Restart{
-				{Model: "amber", Reason: council.FailLength}, {Model: "birch", Reason: council.FailLength},
+				{Model: "amber", Reason: council.FailLength},
+				{Model: "birch", Reason: council.FailLength},
 				{Model: "cedar", Reason: council.FailLength},
 			},
 		},

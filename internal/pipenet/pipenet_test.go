@@ -12,7 +12,7 @@ import (
 	"github.com/councild/councild/internal/pipenet"
 )
 
-// An answer that takes an hour of the bubble's time arrives after exactly that.
+// An answer that takes an hour of the bubble's time arrives after exactly an hour.
 func TestTimePasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := pipenet.Listen()

@@ -14,8 +14,8 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// ballots makes options of lines such as "a: b > c = d" over the candidates that
-// words names. Every reviewer is shown all candidates but its own.
+// ballots makes options from lines such as "a: b > c = d" over the candidates in words.
+// Every reviewer is shown all answers but its own.
 func ballots(words string, lines ...string) Options {
 	o := Options{Candidates: strings.Fields(words), Asked: map[string]int{}}
 	for _, line := range lines {
@@ -43,24 +43,29 @@ func TestRankValues(t *testing.T) {
 	}{
 		{"empty", Vote{Reviewer: "x", Shown: []string{"a", "b"}}, map[string]float64{}},
 		{
-			"order", Vote{Reviewer: "x", Shown: []string{"a", "b", "c"}, Places: [][]string{{"c"}, {"a"}, {"b"}}},
+			"order",
+			Vote{Reviewer: "x", Shown: []string{"a", "b", "c"}, Places: [][]string{{"c"}, {"a"}, {"b"}}},
 			map[string]float64{"c": 0, "a": 1, "b": 2},
 		},
 		{"partial", Vote{Reviewer: "x", Shown: []string{"a", "b", "c"}, Places: [][]string{{"c"}}}, map[string]float64{"c": 0}},
 		{
-			"ties", Vote{Reviewer: "x", Shown: []string{"a", "b", "c", "d"}, Places: [][]string{{"a"}, {"b", "c", "d"}}},
+			"ties",
+			Vote{Reviewer: "x", Shown: []string{"a", "b", "c", "d"}, Places: [][]string{{"a"}, {"b", "c", "d"}}},
 			map[string]float64{"a": 0, "b": 2, "c": 2, "d": 2},
 		},
 		{
-			"own closed up", Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a"}, {"b"}, {"c"}}},
+			"own closed up",
+			Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a"}, {"b"}, {"c"}}},
 			map[string]float64{"b": 0, "c": 1},
 		},
 		{
-			"own in a tie", Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a", "b"}, {"c"}}},
+			"own in a tie",
+			Vote{Reviewer: "a", Shown: []string{"a", "b", "c"}, Places: [][]string{{"a", "b"}, {"c"}}},
 			map[string]float64{"b": 0, "c": 1},
 		},
 		{
-			"repeated, not shown", Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: [][]string{{"z"}, {"b"}, {"b", "a"}}},
+			"repeated, not shown",
+			Vote{Reviewer: "x", Shown: []string{"a", "b"}, Places: [][]string{{"z"}, {"b"}, {"b", "a"}}},
 			map[string]float64{"b": 0, "a": 1},
 		},
 	} {
@@ -150,7 +155,7 @@ func TestTally(t *testing.T) {
 	}
 }
 
-// A candidate that few ranked can win by its mean under council.PolicyAvailable alone.
+// Only under council.PolicyAvailable, a candidate that few ballots rank can win by its mean.
 func TestPolicyChangesWinner(t *testing.T) {
 	o := ballots("a b c", "x: a > b", "y: a > b", "z: c > a > b")
 	for _, tt := range []struct {
@@ -194,7 +199,7 @@ func TestKendallW(t *testing.T) {
 	}
 }
 
-// Authors that agree have the coefficient 1, also where they see candidates as equal.
+// The coefficient of authors that agree is 1, also with ties.
 func TestKendallWOfAgreeingAuthors(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(3, 8).Draw(t, "candidates")
@@ -251,8 +256,8 @@ func names(prefix string, n int) []string {
 	return ids
 }
 
-// generated makes any mix of authors and judges, whose ballots may be partial,
-// hold ties, repetitions and unknown names, and rank the own answer or not.
+// generated returns any mix of authors and judges. Their ballots may be partial, hold
+// ties, repetitions and unknown names, and rank the own answer or not.
 func generated(t *rapid.T) Options {
 	o := Options{
 		Candidates: names("m", rapid.IntRange(0, 7).Draw(t, "candidates")),
@@ -297,8 +302,8 @@ func TestNothingDependsOnTheOrderOfArrival(t *testing.T) {
 	})
 }
 
-// Other names, in another order of the alphabet, change names only, and the order of
-// those that share a rank.
+// With other names, in another alphabetical order, only the names change in the result,
+// and the order of candidates that share a rank.
 func TestNamesChangeNothingButNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := generated(t)
@@ -353,7 +358,7 @@ func TestNamesChangeNothingButNames(t *testing.T) {
 	})
 }
 
-// Where a reviewer puts its own answer changes nothing for anybody.
+// The place at which a reviewer ranks its own answer does not change the result.
 func TestOwnAnswerCannotBeHelped(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := generated(t)
@@ -421,7 +426,7 @@ func TestAgreementGivesAllPoints(t *testing.T) {
 	})
 }
 
-// Every counted ballot gives away all points of its scale and one win.
+// The points of every counted ballot add up to the same sum, and its wins to one.
 func TestPointsAndWinsAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := generated(t)

@@ -131,7 +131,7 @@ func TestSupport(t *testing.T) {
 	}
 }
 
-// sequences visits each sequence of as many ballots as there are, one by one.
+// sequences visits each sequence of ballots that is as long as there are ballots.
 func (c count) sequences(visit func(sum []mark, weight int64)) {
 	sum := make([]mark, len(c.candidates))
 	var next func(left int)
@@ -174,8 +174,8 @@ func TestSupportCountsEachResample(t *testing.T) {
 	})
 }
 
-// With k of 8 votes for b, b has the majority of a resample as often as a binomial
-// variable with the chance k/8 is above 4, and half of the times that it is 4.
+// With k of 8 votes for b, the share of b is the probability that a binomial variable of
+// 8 trials with probability k/8 is above 4, and half of the probability that it is 4.
 func TestSupportIsExactForEightBallots(t *testing.T) {
 	for k := range int64(9) {
 		o := Options{Candidates: []string{"a", "b"}}
@@ -235,8 +235,8 @@ func TestSupportAddsUpToOne(t *testing.T) {
 	})
 }
 
-// The draws come near the exact shares, which are counted here for more ballots
-// than Support would count, and depend on the seed alone.
+// The drawn shares are close to the exact ones, which are counted here for more ballots
+// than winnerSupport counts. They depend only on the seed.
 func TestSupportDrawsBeyondEightBallots(t *testing.T) {
 	o := full(9)
 	for i := range o.Votes { // agreement on m0 by some
@@ -299,7 +299,7 @@ func TestLeaveOneOut(t *testing.T) {
 	}
 }
 
-// Leaving a vote out is tallying without it.
+// The winners without a vote are those of a tally without it.
 func TestLeaveOneOutIsTallyWithoutTheVote(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := generated(t)

@@ -22,7 +22,7 @@ type fraction struct {
 
 func (f fraction) rat() *big.Rat { return big.NewRat(f.Num, f.Den) }
 
-// session is what the cases of two reference files begin with.
+// session holds the fields that the cases of two reference files share.
 type session struct {
 	Name         string
 	LabelToModel map[string]string `json:"label_to_model"`

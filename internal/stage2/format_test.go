@@ -9,8 +9,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 )
 
-// The form that providers are asked for admits ballots that can be read, and
-// nothing that is none.
+// Every reply in the form that providers are asked for can be read as a ballot.
 func TestFormat(t *testing.T) {
 	labels := slateOf(3)
 	f := format(labels)

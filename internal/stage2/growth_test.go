@@ -9,8 +9,8 @@ import (
 	"github.com/councild/councild/internal/growth"
 )
 
-// hostileUnits are texts that, repeated, make a reply slow to read: nesting that is
-// never closed, tags, lines that nearly rank, words that nearly refuse.
+// hostileUnits are texts that make a reply slow to read when they are repeated: brackets
+// and tags that are never closed, lines and words that are nearly a ranking or a refusal.
 func hostileUnits() []string {
 	return []string{
 		"[", "[1,", `["A"],`, `{"ranking":[{"label":"A"},`, "[/*", "<think>", "</think>", "<think> </think>", "[THINK]", "<a<", " ",
@@ -18,8 +18,7 @@ func hostileUnits() []string {
 	}
 }
 
-// TestFaultF33Review holds the time that a reply takes: it grows no faster than the
-// reply's length.
+// TestFaultF33Review checks that the time to read a reply is linear in its length.
 func TestFaultF33Review(t *testing.T) {
 	labels := slateOf(4)
 	var slowest time.Duration

@@ -6,9 +6,9 @@ import (
 	"github.com/councild/councild/internal/growth"
 )
 
-// FuzzParseBallot checks on any text what checkBallot does: a result that is
-// valid, and that is read again when it is written in the form asked for. It
-// bounds the time too, far above what any text should take.
+// FuzzParseBallot checks what checkBallot checks for any text: the result is valid, and
+// it is read as the same ballot when it is written in the form that reviewers are asked
+// for. It also fails for texts that take very long.
 func FuzzParseBallot(f *testing.F) {
 	for _, c := range readCorpus(f) {
 		f.Add(c.reply, uint8(c.labels))

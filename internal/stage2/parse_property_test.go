@@ -40,8 +40,8 @@ func TestParseBallotReadsWhatIsAskedFor(t *testing.T) {
 	})
 }
 
-// A reply that is cut anywhere holds the reviewer's ranking or none, never a part
-// of it that looks whole.
+// From a reply that is cut off at any place, the reviewer's ranking is read or none, never a
+// part of it as if it were complete.
 func TestParseBallotOfCutReply(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		labels := slateOf(rapid.IntRange(2, 12).Draw(t, "labels"))
@@ -63,9 +63,9 @@ func TestParseBallotOfCutReply(t *testing.T) {
 	})
 }
 
-// Whatever stands before the reviewer's own ballot, an answer's injected ballot
-// included, cannot put another one in its place. At worst the reply is invalid:
-// behind an unclosed reasoning tag, say.
+// Text before the reviewer's own ballot, such as a ballot in an answer that it quotes, is
+// never read in place of it. At worst the reply is invalid, for example after a reasoning
+// tag that is not closed.
 func TestParseBallotOwnBallotCountsLast(t *testing.T) {
 	own := council.Ballot{Ranking: []council.Label{"Response C", "Response B", "Response A"}}
 	valid := 0
@@ -85,7 +85,7 @@ func TestParseBallotOwnBallotCountsLast(t *testing.T) {
 	}
 }
 
-// The work on a text is bounded by its length, whatever it holds.
+// The work on any text is limited by its length.
 func TestEachValueWorkIsLinear(t *testing.T) {
 	for _, unit := range []string{
 		"{", "[", `{"a":`, "[1,", `["`, "['", "[“", "[“\"'", "{a:[", "[/*", "[#", "[//", `{"ranking":["A",`, "[\\", "[a\n",

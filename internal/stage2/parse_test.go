@@ -110,7 +110,7 @@ func TestParseBallotCorpus(t *testing.T) {
 	}
 }
 
-// The corpus shows every reason and every source.
+// The corpus has a case for every reason and every source.
 func TestCorpusIsComplete(t *testing.T) {
 	reasons := make(map[InvalidReason]string)
 	sources := make(map[council.BallotSource]bool)
@@ -137,7 +137,7 @@ func TestCorpusIsComplete(t *testing.T) {
 	}
 }
 
-// checkBallot checks what holds for every text.
+// checkBallot checks what must hold for every text.
 func checkBallot(t *testing.T, text string, labels []council.Label) {
 	t.Helper()
 	b, err := ParseBallot(text, labels)

@@ -22,10 +22,12 @@ func fold(r rune) rune {
 	case '！' <= r && r <= '～':
 		return r - '！' + '!'
 	}
-	if ascii, ok := asciiForms[r]; ok {
-		return ascii
+	if i := strings.IndexRune(typographic, r); i >= 0 {
+		return rune(asciiForms[utf8.RuneCountInString(typographic[:i])])
 	}
 	switch {
+	case r == '\uFE0F', r == '\u20E3': // they make an emoji of a digit
+		return -1
 	case unicode.IsSpace(r):
 		return ' '
 	case unicode.Is(unicode.Cf, r): // zero-width and directional marks
@@ -34,17 +36,11 @@ func fold(r rune) rune {
 	return r
 }
 
-// asciiForms holds what fold makes of single characters.
-var asciiForms = map[rune]rune{
-	'“': '"', '”': '"', '„': '"', '«': '"', '»': '"',
-	'‘': '\'', '’': '\'', '‚': '\'',
-	'‐': '-', '‑': '-', '–': '-', '—': '-', '−': '-',
-	'→': '>', '⇒': '>', '≻': '>',
-	'≈': '=', '、': ',', '。': '.', '│': '|', '┃': '|',
-	'【': '[', '「': '[', '『': '[', '】': ']', '」': ']', '』': ']',
-	'\u2028': '\n', '\u2029': '\n',
-	'\uFE0F': -1, '\u20E3': -1, // they make an emoji of a digit
-}
+// The ASCII form of each typographic character stands at the same place.
+const (
+	typographic = `“”„«»` + `‘’‚` + `‐‑–—−` + `→⇒≻` + `≈、。` + `│┃` + `【「『】」』` + "\u2028\u2029"
+	asciiForms  = `"""""` + `'''` + `-----` + `>>>` + `=,.` + `||` + `[[[]]]` + "\n\n"
+)
 
 func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 

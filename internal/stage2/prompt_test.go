@@ -26,8 +26,8 @@ func examplePrompt() []council.Message {
 	return prompt("Why is the sky blue?", slate, answers, markers())
 }
 
-// Scores from different prompts must not be pooled unnoticed: the file carries
-// the version in its name, so a prompt that changed needs a new version.
+// Scores from different prompts must not be pooled unnoticed. The golden file has the
+// version in its name, so a changed prompt needs a new version.
 func TestPrompt(t *testing.T) {
 	var b strings.Builder
 	for _, m := range examplePrompt() {

@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// perfect is the |r| from which a correlation is taken for 1: the few last
-// digits are rounding.
+// perfect is the |r| from which a correlation counts as 1, because the last few digits
+// are rounding errors.
 const perfect = 1 - 1e-12
 
 // Pearson returns Pearson's r of the pairs (x, y). It is undefined, and false
@@ -74,7 +74,7 @@ func KendallTau(x, y []float64) (float64, bool) {
 // mean and T the sum of t^3-t over all groups of t tied values.
 //
 // An item's deviation is half the sum, over the other items, of how many raters put it
-// before the other less how many put it behind. Where ratings are missing, NaN, each of
+// before the other less how many put it after. Where ratings are missing, NaN, each of
 // these differences is divided by the number of raters that compare the two (Durbin
 // 1951), and the correction is the share of sum k^3-k, over raters of k items, that T
 // is; the quotient is cut off at 1.

@@ -68,7 +68,7 @@ func Binomial(n int, p float64, random rand.Source) int {
 
 // BenjaminiHochberg returns the q values of a family of p values, in their order:
 // of m tests, the one with the k-th smallest p gets the least of p m/k over it and
-// those behind it (Benjamini and Hochberg 1995).
+// the tests with greater p (Benjamini and Hochberg 1995).
 func BenjaminiHochberg(p []float64) []float64 {
 	order := make([]int, len(p)) // by p, the greatest first
 	for i := range order {
@@ -150,8 +150,8 @@ func PosteriorMean(x []float64, mean, weight, shape, scale float64) Estimate {
 //
 //	(d0 s0^2 + d s^2) / (d0 + d)  on d0 + d degrees of freedom,
 //
-// where s0^2 and d0 are what the scatter of log s^2 says of the true variances: an
-// empirical Bayes estimate by moments (Smyth, Linear Models and Empirical Bayes
+// where s0^2 and d0 follow from the scatter of log s^2 over the groups: an empirical
+// Bayes estimate by moments (Smyth, Linear Models and Empirical Bayes
 // Methods, 2004, section 6.2). D0 is infinite where log s^2 scatters no more than
 // chance explains. It reports false where no group has residuals.
 func ModeratedVariances(squares, residual []float64) (variance, df []float64, ok bool) {

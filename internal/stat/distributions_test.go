@@ -78,7 +78,8 @@ func TestDistributionVectors(t *testing.T) {
 			t.Errorf("%+v: got %v", v, got)
 		}
 	}
-	if diff := cmp.Diff(map[string]int{"t_sf2": 54, "F_sf": 25, "t_ppf": 36, "chi2_sf": 20, "norm_cdf": 8, "norm_ppf": 7}, compared); diff != "" {
+	if diff := cmp.Diff(map[string]int{"t_sf2": 54, "F_sf": 25, "t_ppf": 36, "chi2_sf": 20, "norm_cdf": 8, "norm_ppf": 7},
+		compared); diff != "" {
 		t.Errorf("cases (-want +got):\n%s", diff)
 	}
 }
@@ -216,7 +217,8 @@ func TestPosteriorByQuadrature(t *testing.T) {
 		}
 	}
 	if math.Abs(mean/total-*got.Value) > 1e-3 || math.Abs(below/total-0.025) > 1e-3 || math.Abs(above/total-0.025) > 1e-3 {
-		t.Errorf("mean %v, tails %v and %v; by the formula %v in [%v, %v]", mean/total, below/total, above/total, *got.Value, *got.Lower, *got.Upper)
+		t.Errorf("mean %v, tails %v and %v; by the formula %v in [%v, %v]", mean/total, below/total, above/total, *got.Value, *got.Lower,
+			*got.Upper)
 	}
 }
 

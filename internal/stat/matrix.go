@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// dependent is the share of its own square that a column must keep beside the
-// others, or it is taken for a combination of them.
+// dependent is the share of its own square that a column must keep when the others are
+// taken out of it. With less it counts as a combination of them.
 const dependent = 1e-9
 
 // Matrix returns m rows of n cells that hold a value.
@@ -120,19 +120,16 @@ func Dot(x, y []float64) float64 {
 	return sum
 }
 
-// bilinear returns x'Ay.
-func bilinear(a, x, y []float64) float64 {
+// Quadratic returns x'Ax.
+func Quadratic(a, x []float64) float64 {
 	sum := 0.
 	for i, v := range x {
 		if v != 0 {
-			sum += v * Dot(a[i*len(x):(i+1)*len(x)], y)
+			sum += v * Dot(a[i*len(x):(i+1)*len(x)], x)
 		}
 	}
 	return sum
 }
-
-// Quadratic returns x'Ax.
-func Quadratic(a, x []float64) float64 { return bilinear(a, x, x) }
 
 // Zeros returns n zeros, in x where they fit.
 func Zeros(x []float64, n int) []float64 {

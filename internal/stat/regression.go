@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Design says what a [Regression] fits. Its observations come in blocks, and each
-// stands in a cell of the table of its block, at a row and a column.
+// Design is what a [Regression] fits. The observations come in blocks. Each observation
+// is in a cell of the table of its block, at a row and a column.
 type Design struct {
 	Rows       bool // absorb an effect of each row of each table
 	Columns    bool // absorb an effect of each column of each table
@@ -30,7 +30,7 @@ type Regression struct {
 
 	// The observations of the block.
 	row, column []int
-	solo        []int       // the solo that each observation is the cell of, -1 for none; empty without solos
+	solo        []int       // the solo that is 1 at each observation, -1 for none; empty without solos
 	left        []float64   // of each observation: what absorbing leaves of 1 there and 0 elsewhere
 	x           [][]float64 // by regressor, then by response, of each observation
 
@@ -42,8 +42,8 @@ func NewRegression(d Design) *Regression {
 	return &Regression{Design: d, byCluster: map[int][]float64{}, x: make([][]float64, d.Regressors+d.Responses)}
 }
 
-// Add adds an observation to the block: where it stands in the table, the solo that it
-// is the cell of, -1 for none, and its regressors, then its responses.
+// Add adds an observation to the block: its row and column in the table, the solo that is
+// 1 there, -1 for none, and its regressors, then its responses.
 func (r *Regression) Add(row, column, solo int, x []float64) {
 	r.row, r.column = append(r.row, row), append(r.column, column)
 	for k, v := range x {
@@ -338,23 +338,15 @@ func (f *Fit) Estimable(c []float64) (estimable, robust bool) {
 	return Quadratic(f.unknown, c) < slack, Quadratic(f.fragile, c) < slack
 }
 
-// Wald returns the F statistic of the hypothesis that all contrasts, of which there are
-// fewer than clusters, are zero: (G-q)/(q(G-1)) (C beta)'(C V C')^-1 (C beta), with its
-// degrees of freedom q and G-q and its p.
-func (f *Fit) Wald(contrasts [][]float64) (statistic float64, df [2]float64, p float64) {
-	n := len(contrasts)
-	v, b := make([]float64, n*n), make([]float64, n)
-	for i, c := range contrasts {
-		b[i] = Dot(c, f.Beta)
-		for j, e := range contrasts[:i+1] {
-			v[i*n+j] = bilinear(f.CV3, c, e)
-		}
-	}
-	z := slices.Clone(b)
-	Factor(v, n, nil)
-	Solve(v, n, z)
-	g, q := float64(f.Clusters), float64(n)
-	statistic = (g - q) / (q * (g - 1)) * Dot(b, z)
+// Wald returns the F statistic of the hypothesis that all coefficients, of which there
+// are fewer than clusters, are zero: (G-q)/(q(G-1)) beta' V^-1 beta, with its degrees of
+// freedom q and G-q and its p.
+func (f *Fit) Wald() (statistic float64, df [2]float64, p float64) {
+	v, z := slices.Clone(f.CV3), slices.Clone(f.Beta)
+	Factor(v, f.N, nil)
+	Solve(v, f.N, z)
+	g, q := float64(f.Clusters), float64(f.N)
+	statistic = (g - q) / (q * (g - 1)) * Dot(f.Beta, z)
 	return statistic, [2]float64{q, g - q}, FisherP(statistic, q, g-q)
 }
 
@@ -380,8 +372,8 @@ func (e Effect) HalfWidth(confidence float64) float64 {
 
 // Trend returns the least-squares slope of y over t, from three points in two
 // clusters or more, and its standard error by leaving out one cluster at a time
-// (CV3, see [Fit]). The error is 0 where nothing but rounding scatters about
-// the line. It reports false where t is constant, also when a cluster is left out.
+// (CV3, see [Fit]). The error is 0 where the points scatter about the line by
+// rounding alone. It reports false where t is constant, also when a cluster is left out.
 func Trend(t, y []float64, cluster []int) (slope, se float64, ok bool) {
 	centre, level := Mean(t), Mean(y)
 	// Number of points, and sums of t, y, t^2 and ty, as deviations.

@@ -199,19 +199,30 @@ func TestEstimable(t *testing.T) {
 	}
 }
 
-// TestWaldOfOneContrast holds that the F statistic of one contrast is its t squared.
-func TestWaldOfOneContrast(t *testing.T) {
-	x := func(o observation) []float64 { return []float64{hashed(o, 0), hashed(o, 1)} }
-	f := regress(Design{Columns: true, Regressors: 2}, patchy(rand.New(rand.NewPCG(5, 0)), 30), x, nil).Fit(-1)
-	c := []float64{1, -0.5}
-	e := f.Effect(c, f.Clusters)
-	statistic, df, p := f.Wald([][]float64{c})
+// TestWald holds that the F statistic of one coefficient is its t squared, and that the
+// test of several does not depend on how they are scaled.
+func TestWald(t *testing.T) {
+	all := patchy(rand.New(rand.NewPCG(5, 0)), 30)
+	one := func(o observation) []float64 { return []float64{hashed(o, 0)} }
+	f := regress(Design{Columns: true, Regressors: 1}, all, one, nil).Fit(-1)
+	e := f.Effect([]float64{1}, f.Clusters)
+	statistic, df, p := f.Wald()
 	ratio := e.Estimate / e.SE
 	if math.Abs(statistic-ratio*ratio) > 1e-9*statistic || df != [2]float64{1, e.DF} {
 		t.Errorf("F = %v on %v degrees of freedom, t = %v on %v", statistic, df, ratio, e.DF)
 	}
 	if want := StudentP(ratio, e.DF); math.Abs(p-want) > 1e-9*p {
 		t.Errorf("p = %v by F and %v by t", p, want)
+	}
+	two := func(scale float64) float64 {
+		f := regress(Design{Columns: true, Regressors: 2}, all, func(o observation) []float64 {
+			return []float64{hashed(o, 0), scale * (hashed(o, 1) + hashed(o, 0))}
+		}, nil).Fit(-1)
+		statistic, _, _ := f.Wald()
+		return statistic
+	}
+	if a, b := two(1), two(-3); math.Abs(a-b) > 1e-9*a {
+		t.Errorf("F = %v and, scaled, %v", a, b)
 	}
 }
 
@@ -265,7 +276,8 @@ func TestTrendVectors(t *testing.T) {
 			variance += (n - 1) / n * moved * moved
 		}
 		slope, se, ok := Trend(v.T, v.Y, alone)
-		if diff := cmp.Diff([]float64{v.Slope, math.Sqrt(variance)}, []float64{slope, se}, cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" || !ok {
+		if diff := cmp.Diff([]float64{v.Slope, math.Sqrt(variance)}, []float64{slope, se},
+			cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" || !ok {
 			t.Errorf("%s: %t (-want +got):\n%s", v.Name, ok, diff)
 		}
 	}
@@ -279,7 +291,8 @@ func TestTrendVectors(t *testing.T) {
 			t.Errorf("%s: a trend", name)
 		}
 	}
-	if slope, se, ok := Trend([]float64{0, 1, 2, 3}, []float64{0.1, 0.3, 0.5, 0.7}, []int{0, 1, 2, 3}); math.Abs(slope-0.2) > 1e-12 || se != 0 || !ok {
+	if slope, se, ok := Trend([]float64{0, 1, 2, 3}, []float64{0.1, 0.3, 0.5, 0.7}, []int{0, 1, 2, 3}); math.Abs(slope-0.2) > 1e-12 ||
+		se != 0 || !ok {
 		t.Errorf("on a line: slope %v, error %v, %t", slope, se, ok)
 	}
 }

@@ -55,6 +55,21 @@ func quantile(sorted []float64, level float64) float64 {
 	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
 }
 
+// PlaceOf returns the place of value k from the greatest down, from 0: how many values
+// are greater, and half of the others that are as great. NaN is no value.
+func PlaceOf(x []float64, k int) float64 {
+	greater, equal := 0., -1.
+	for _, v := range x {
+		if v > x[k] {
+			greater++
+		}
+		if v == x[k] {
+			equal++
+		}
+	}
+	return greater + equal/2
+}
+
 // Constant reports whether the values, of which there is at least one, differ by
 // no more than rounding: means of the same numbers in another order do.
 func Constant(x []float64) bool {

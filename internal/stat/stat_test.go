@@ -76,3 +76,12 @@ func TestSummaries(t *testing.T) {
 		}
 	}
 }
+
+func TestPlaceOf(t *testing.T) {
+	x := []float64{5, 8, math.NaN(), 5, 1}
+	for k, want := range map[int]float64{0: 1.5, 1: 0, 3: 1.5, 4: 3} {
+		if got := PlaceOf(x, k); got != want {
+			t.Errorf("value %d is at place %v, want %v", k, got, want)
+		}
+	}
+}

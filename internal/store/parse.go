@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -96,8 +95,12 @@ func (w *wire) record() (council.BiasMetricRecord, error) {
 	if w.Own != nil {
 		record.Own = *w.Own
 	}
-	record.Provider.Reviewer = cmp.Or(record.Provider.Reviewer, council.Maker(record.ReviewerID, nil))
-	record.Provider.Candidate = cmp.Or(record.Provider.Candidate, council.Maker(record.ModelID, nil))
+	if record.Provider.Reviewer == "" {
+		record.Provider.Reviewer = council.Maker(record.ReviewerID, nil)
+	}
+	if record.Provider.Candidate == "" {
+		record.Provider.Candidate = council.Maker(record.ModelID, nil)
+	}
 	return record, nil
 }
 

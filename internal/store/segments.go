@@ -218,7 +218,7 @@ func (f File) intact(ctx context.Context) bool {
 
 // summarized reports whether the file has a summary, which may be one of a later release.
 func (f File) summarized() bool {
-	_, err := f.summary()
+	_, err := f.Summary()
 	return err == nil || errors.Is(err, errNewSummary)
 }
 
@@ -323,7 +323,7 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
 	}
 	defer f.file.Close()
 	expired := func(s Summary) bool { return s.Records > 0 && time.Since(s.Newest) >= h.o.Retention }
-	if said, ok := f.Summary(); ok && !expired(said) {
+	if said, err := f.Summary(); err == nil && !expired(said) {
 		return nil
 	}
 	found, err := summarize(f.lines(ctx))

@@ -148,15 +148,10 @@ func readSummary(r io.ReaderAt, size int64) (Summary, error) {
 	return s, nil
 }
 
-// Summary returns the summary in the file. It reports false for a file without one that
+// Summary returns the summary in the file. It returns an error for a file without one that
 // is trusted: the data file, a segment that is not compressed or of an earlier release,
-// and a segment whose summary is damaged.
-func (f File) Summary() (Summary, bool) {
-	s, err := f.summary()
-	return s, err == nil
-}
-
-func (f File) summary() (Summary, error) {
+// and a segment whose summary is damaged or of a later version.
+func (f File) Summary() (Summary, error) {
 	if !f.compressed() {
 		return Summary{}, errNoSummary
 	}
@@ -171,7 +166,7 @@ func (f File) summary() (Summary, error) {
 // of its lines. It returns nil for a summary that is right, missing, or of a later
 // version.
 func (f File) checkSummary(found Summary) error {
-	said, err := f.summary()
+	said, err := f.Summary()
 	if errors.Is(err, errNoSummary) || errors.Is(err, errNewSummary) || found.damaged() {
 		return nil
 	}

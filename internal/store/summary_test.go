@@ -50,7 +50,7 @@ func summaries(t *testing.T, path string) map[string]*Summary {
 			t.Fatal(err)
 		}
 		all[f.Name] = nil
-		if s, ok := f.Summary(); ok {
+		if s, err := f.Summary(); err == nil {
 			all[f.Name] = &s
 		}
 	}

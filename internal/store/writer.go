@@ -434,11 +434,13 @@ func (w *writer) leave() {
 // retire makes a closed segment of the file, of which so many bytes are good, and
 // closes it. An empty file is removed.
 func (w *writer) retire(length int64) error {
+	var err error
 	if length == 0 {
-		if err := w.o.Disk.Remove(w.o.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-	} else if err := w.store.segments.add(length, w.sealed); err != nil {
+		err = remove(w.o.Disk, w.o.Path)
+	} else {
+		err = w.store.segments.add(length, w.sealed)
+	}
+	if err != nil {
 		return err
 	}
 	_ = w.file.Close() // the good bytes were synced

@@ -34,7 +34,7 @@ type Op struct {
 	Inode    int    // 0 for names
 	Name, To string // without directories
 	Data     string // of a write: the bytes that were written
-	Size     int64  // of a truncate: the new size; of an open: 0 when it empties the file
+	Size     int64  // of a truncate: the new size
 	Failed   bool
 	At       time.Time
 }
@@ -108,14 +108,10 @@ func (d *Disk) do(o Op, bytes int, work func(written int) error) error {
 	return err
 }
 
-// OpenFile implements disk.Disk.
+// OpenFile implements disk.Disk. The flags must not empty the file.
 func (d *Disk) OpenFile(name string, flag int, perm fs.FileMode) (disk.File, error) {
 	f := &file{disk: d, name: filepath.Base(name)}
-	truncate := int64(-1)
-	if flag&os.O_TRUNC != 0 {
-		truncate = 0
-	}
-	err := d.do(Op{Kind: Open, Name: f.name, Size: truncate}, 0, func(int) error {
+	err := d.do(Op{Kind: Open, Name: f.name}, 0, func(int) error {
 		opened, err := disk.OS{}.OpenFile(name, flag, perm)
 		if err == nil {
 			f.File = opened.(*os.File)
@@ -203,9 +199,6 @@ func (c Crash) After(ops []Op) map[string]string {
 		switch o.Kind {
 		case Open:
 			names[o.Name] = o.Inode
-			if o.Size == 0 {
-				data[o.Inode] = ""
-			}
 		case Write:
 			data[o.Inode] += o.Data
 		case Truncate:

@@ -1,0 +1,452 @@
+package bias
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/stat"
+)
+
+// The limits of ADR-018's tiers, in sessions.
+const (
+	preliminaryFrom = 10
+	moderateFrom    = 20
+	highFrom        = 50
+)
+
+// Metric is one figure with everything ADR-018 wants beside it.
+type Metric struct {
+	Name string `json:"metric_name"` // of a member: its headline's, a bar, and the subject
+	Unit string `json:"unit"`
+	// Subject is who or what the figure is about where the metric has members: of a
+	// headline, the member that the figure is taken from; "" where there is none.
+	Subject       string     `json:"subject"`
+	PointEstimate *float64   `json:"point_estimate"`
+	CILower       *float64   `json:"ci_lower"` // of the 95 % interval; of a headline with members, one that holds for all at once
+	CIUpper       *float64   `json:"ci_upper"`
+	SampleSize    int        `json:"sample_size"` // sessions with a record that entered
+	Records       int        `json:"records"`     // records that entered
+	WindowStart   *time.Time `json:"window_start"`
+	WindowEnd     *time.Time `json:"window_end"`
+	Method        string     `json:"method"`
+	Confidence    Confidence `json:"statistical_confidence"`
+	// Verdict is null for a figure that describes and is not tested, and for a
+	// member that has a figure unless its headline is a bias.
+	Verdict *Verdict `json:"verdict"`
+	Reason  string   `json:"reason"` // for the verdict, or for there being none
+
+	// PValue is that of the metric's own test; of a headline with members, the least
+	// of theirs after Benjamini and Hochberg. QValue is p among the headlines, and of
+	// a member among the members of its headline. Where there is a second fit, the
+	// larger p of both counts, and 1 where their signs differ.
+	PValue    *float64   `json:"p_value"`
+	QValue    *float64   `json:"q_value"`
+	SecondFit *SecondFit `json:"second_fit"` // null where the metric has none
+	// MinimumDetectableEffect is the effect that the verdict finds with a probability
+	// of 80 %, null where there is no verdict to come. Of a headline with members it is
+	// the largest of theirs; of position it is the advantage of the first place over
+	// the others.
+	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
+	Delta                   *float64 `json:"delta"` // the least effect that counts as a bias, in the metric's unit
+
+	Clusters         int      `json:"clusters"` // sessions, those that answered one question counted once
+	StandardError    *float64 `json:"standard_error"`
+	StandardErrorCR1 *float64 `json:"standard_error_cr1"` // the usual clustered one, for comparison
+	Test             *Test    `json:"test"`
+	// Members are what a headline is made of, such as its reviewers. By themselves they
+	// prove nothing: the text, the CSV form and the page list them only under a flagged
+	// headline.
+	Members []Metric `json:"members"`
+}
+
+// SecondFit is a figure with differences in the reviewers' discrimination taken out
+// of the scores. Its error includes that of the discriminations.
+type SecondFit struct {
+	PointEstimate float64 `json:"point_estimate"`
+	StandardError float64 `json:"standard_error"`
+	PValue        float64 `json:"p_value"`
+}
+
+// Test is a test statistic: "t" with its degrees of freedom, "F" with both, or "z"
+// without any.
+type Test struct {
+	Name  string    `json:"name"`
+	Value float64   `json:"value"`
+	DF    []float64 `json:"df"`
+}
+
+// Confidence is ADR-018's tier of a metric, by the sessions behind it.
+type Confidence string
+
+// The tiers. Below the minimum number of sessions for a verdict, the tier is
+// preliminary at most.
+const (
+	ConfidenceInsufficient Confidence = "insufficient" // under 10 sessions: no figure
+	ConfidencePreliminary  Confidence = "preliminary"  // 10 to 19
+	ConfidenceModerate     Confidence = "moderate"     // 20 to 49
+	ConfidenceHigh         Confidence = "high"         // 50 and more
+)
+
+// Verdict is the conclusion about a metric.
+type Verdict string
+
+// The verdicts.
+const (
+	VerdictInsufficient  Verdict = "insufficient"   // too few sessions
+	VerdictNotIdentified Verdict = "not_identified" // these records cannot tell
+	VerdictBias          Verdict = "bias"           // significant, and at least delta
+	VerdictAssociation   Verdict = "association"    // as bias, where quality may explain it
+	VerdictNegligible    Verdict = "negligible"     // the 90 % interval lies inside +-delta
+	VerdictInconclusive  Verdict = "inconclusive"   // none of these
+)
+
+// resampled is the method of an interval by bootstrap.
+const resampled = "BCa interval over questions from 20 on, descriptive"
+
+// IntervalsFrom is how many questions an interval by bootstrap needs. With fewer, the
+// resamples depend too much on these questions.
+const IntervalsFrom = 20
+
+// resample returns the 95 % interval of a statistic of the sums of the terms of
+// questions, nil where they are too few or [stat.Bootstrap] has none.
+func resample(terms [][]float64, statistic func(sums []float64) float64) (low, high *float64) {
+	if len(terms) < IntervalsFrom {
+		return nil, nil
+	}
+	lower, upper, ok := stat.Bootstrap(terms, statistic, reportSeed)
+	if !ok {
+		return nil, nil
+	}
+	return &lower, &upper
+}
+
+// describe gives a metric that is not tested its reason, and reports whether enough
+// sessions hold what it takes for its figure to be shown.
+func (c *Collector) describe(m *Metric, what string) bool {
+	switch {
+	case m.Clusters < preliminaryFrom:
+		m.Verdict = new(VerdictInsufficient)
+		m.Reason = fmt.Sprintf("%d sessions hold %s: %d are needed", m.Clusters, what, preliminaryFrom)
+		if m.Clusters < m.SampleSize {
+			m.Reason = fmt.Sprintf("%d sessions that asked %d questions hold %s: %d questions are needed", m.SampleSize, m.Clusters, what,
+				preliminaryFrom)
+		}
+		return false
+	case m.Clusters < c.o.MinSessions:
+		m.Verdict = new(VerdictInsufficient)
+		m.Reason = m.tooFew(c.o.MinSessions, "a verdict")
+	default:
+		m.Reason = "descriptive: records of a session are not independent, so no test is made"
+	}
+	return true
+}
+
+func (c *Collector) confidence(sessions int) Confidence {
+	switch {
+	case sessions < preliminaryFrom:
+		return ConfidenceInsufficient
+	case sessions < moderateFrom || sessions < c.o.MinSessions:
+		return ConfidencePreliminary
+	case sessions < highFrom:
+		return ConfidenceModerate
+	default:
+		return ConfidenceHigh
+	}
+}
+
+// The least effects that count as a bias, in points on 1-10.
+const (
+	deltaEffect    = 0.25 // of an own or a related answer, a reviewer, a doubling of the length
+	deltaPosition  = 0.15
+	deltaAnchoring = 0.10
+	deltaDrift     = 0.5 // over the window
+)
+
+// The false discovery rates at which a headline is flagged.
+const (
+	levelBelowHigh = 0.03
+	levelHigh      = 0.05
+)
+
+// level returns the false discovery rate at which a figure of that many sessions is
+// flagged.
+func level(sessions int) float64 {
+	if sessions < highFrom {
+		return levelBelowHigh
+	}
+	return levelHigh
+}
+
+// tiny is a standard error, in points, that comes from rounding alone.
+const tiny = 1e-10
+
+// metric returns a metric of the window without a figure.
+func (c *Collector) metric(name, unit, method string, t tally, w Window) Metric {
+	return Metric{
+		Name: name, Unit: unit, Method: method, SampleSize: t.sessions, Records: t.records, Clusters: t.clusters,
+		WindowStart: w.Start, WindowEnd: w.End, Confidence: c.confidence(t.clusters), Members: []Metric{},
+	}
+}
+
+// missing sets why there is no figure: too few sessions where there are any, else the
+// reason.
+func (m *Metric) missing(reason string) {
+	m.Verdict, m.Reason = new(VerdictNotIdentified), reason
+	if m.Clusters > 0 && m.Clusters < preliminaryFrom {
+		m.Verdict, m.Reason = new(VerdictInsufficient), m.tooFew(preliminaryFrom, "a test")
+	}
+}
+
+// tooFew returns that there are fewer sessions than needed, or fewer questions where several
+// sessions asked the same.
+func (m *Metric) tooFew(needed int, what string) string {
+	if m.Clusters < m.SampleSize {
+		return fmt.Sprintf("%d sessions asked the same questions, %d in all: %s takes %d", m.SampleSize, m.Clusters, what, needed)
+	}
+	return fmt.Sprintf("%d of the %d sessions that %s takes", m.Clusters, needed, what)
+}
+
+// set fills in the figure of an effect and its test.
+func (m *Metric) set(e stat.Effect) {
+	if !(e.SE > tiny) {
+		m.missing(noVariation)
+		return
+	}
+	half := e.HalfWidth(0.95)
+	m.PointEstimate, m.CILower, m.CIUpper = new(e.Estimate), new(e.Estimate-half), new(e.Estimate+half)
+	m.StandardError = new(e.SE)
+	if e.CR1 > 0 {
+		m.StandardErrorCR1 = new(e.CR1)
+	}
+	m.Test = &Test{Name: "t", Value: e.Estimate / e.SE, DF: []float64{e.DF}}
+	m.PValue = new(stat.StudentP(m.Test.Value, e.DF))
+}
+
+// withhold takes back the figure of a metric, for a reason.
+func (m *Metric) withhold(reason string) {
+	m.PointEstimate, m.CILower, m.CIUpper, m.StandardError, m.StandardErrorCR1 = nil, nil, nil, nil, nil
+	m.Test, m.PValue, m.SecondFit = nil, nil, nil
+	m.missing(reason)
+}
+
+// setSecond sets the figure of the second fit of a metric that has a figure. Its variance
+// includes that of the discriminations. Without a second fit the metric loses its figure,
+// because reviewers who spread their scores differently could explain all of it.
+func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination) {
+	if m.PointEstimate == nil {
+		return
+	}
+	estimable, robust := f.Estimable(c)
+	e := f.Effect(c, min(m.Clusters, f.Clusters))
+	e.SE = math.Sqrt(e.SE*e.SE + d.variance(f, c))
+	switch {
+	case !estimable:
+		m.withhold(notTold)
+	case !robust:
+		m.withhold(oneSession)
+	case !(e.SE > tiny):
+		m.withhold(noVariation)
+	default:
+		m.SecondFit = &SecondFit{PointEstimate: e.Estimate, StandardError: e.SE, PValue: stat.StudentP(e.Estimate/e.SE, e.DF)}
+	}
+}
+
+// decisive returns the p that counts, nil for none: where there is a second fit, the
+// larger of both, and 1 where the signs differ.
+func (m *Metric) decisive() *float64 {
+	if m.PValue == nil || m.SecondFit == nil {
+		return m.PValue
+	}
+	if math.Signbit(*m.PointEstimate) != math.Signbit(m.SecondFit.PointEstimate) {
+		return new(1.)
+	}
+	return new(max(*m.PValue, m.SecondFit.PValue))
+}
+
+// setContrast sets a contrast of a fit's coefficients, on one degree of freedom less than
+// the metric has sessions.
+func (m *Metric) setContrast(f *stat.Fit, c []float64) {
+	estimable, robust := f.Estimable(c)
+	switch {
+	case m.Clusters < preliminaryFrom || !estimable:
+		m.missing(notTold)
+	case !robust:
+		m.missing(oneSession)
+	default:
+		m.set(f.Effect(c, m.Clusters))
+	}
+}
+
+// adjust sets the q values of the metrics that have a p and belong, as one family,
+// and returns those.
+func adjust(metrics []Metric, belongs func(Metric) bool) []*Metric {
+	var tested []*Metric
+	var p []float64
+	for i := range metrics {
+		if single := metrics[i].decisive(); single != nil && belongs(metrics[i]) {
+			tested, p = append(tested, &metrics[i]), append(p, *single)
+		}
+	}
+	for i, q := range stat.BenjaminiHochberg(p) {
+		tested[i].QValue = new(q)
+	}
+	return tested
+}
+
+func all(Metric) bool { return true }
+
+// withoutMembers returns why no member has a figure: a special reason that some member
+// has, else otherwise.
+func withoutMembers(members []Metric, otherwise string) string {
+	for _, own := range []string{noVariation, scaleUnknown, hardlyFollows} {
+		if slices.ContainsFunc(members, func(m Metric) bool { return m.Reason == own }) {
+			return strings.Replace(own, hardlyFollows, noneFollow, 1)
+		}
+	}
+	return otherwise
+}
+
+// showMember makes a headline show one of so many tested members.
+func (m *Metric) showMember(member *Metric, among int) {
+	m.takeFigure(member, among)
+	m.Test, m.SecondFit = member.Test, member.SecondFit
+	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
+}
+
+// takeFigure takes over the figure of a member that was picked among so many. Because it was
+// picked, the interval is wider than its own: it holds for all of them at once
+// (Bonferroni).
+func (m *Metric) takeFigure(from *Metric, among int) {
+	m.Subject, m.PointEstimate = from.Subject, from.PointEstimate
+	m.StandardError, m.StandardErrorCR1 = from.StandardError, from.StandardErrorCR1
+	e := stat.Effect{Estimate: *from.PointEstimate, SE: *from.StandardError, DF: from.Test.DF[0]}
+	half := e.HalfWidth(1 - 0.05/float64(among))
+	m.CILower, m.CIUpper = new(e.Estimate-half), new(e.Estimate+half)
+}
+
+// pointers returns pointers to metrics.
+func pointers(metrics []Metric) []*Metric {
+	all := make([]*Metric, len(metrics))
+	for i := range metrics {
+		all[i] = &metrics[i]
+	}
+	return all
+}
+
+// tested returns the members of a headline that are tested.
+func (m *Metric) tested() []*Metric {
+	return slices.DeleteFunc(pointers(m.Members), func(member *Metric) bool { return member.QValue == nil })
+}
+
+// largest returns the metric with the largest estimate, nil where there is none.
+func largest(metrics []*Metric) *Metric {
+	var best *Metric
+	for _, m := range metrics {
+		if m.PointEstimate != nil && (best == nil || math.Abs(*m.PointEstimate) > math.Abs(*best.PointEstimate)) {
+			best = m
+		}
+	}
+	return best
+}
+
+func (m *Metric) significant() bool { return m.QValue != nil && *m.QValue < level(m.Clusters) }
+
+// passes reports whether a metric is significant, and large enough to count.
+func (m *Metric) passes() bool { return m.significant() && math.Abs(*m.PointEstimate) >= *m.Delta }
+
+// setVerdict judges a metric that has a p and a q.
+func (c *Collector) setVerdict(m *Metric) {
+	if m.Clusters < c.o.MinSessions {
+		m.Verdict, m.Reason = new(VerdictInsufficient), m.tooFew(c.o.MinSessions, "a verdict")
+		return
+	}
+	verdict := VerdictInconclusive
+	reason := fmt.Sprintf("no effect shown; one of %.2f %s would have been found in four of five such windows",
+		*m.MinimumDetectableEffect, m.Unit)
+	switch {
+	case m.passes() && !m.confirmed(level(m.Clusters)):
+		reason = notConfirmed
+	case m.passes() && m.Name == lengthAssociation:
+		verdict, reason = VerdictAssociation, lengthIsMixed
+	case m.passes():
+		verdict, reason = VerdictBias, fmt.Sprintf("q = %.2g, and at least %.2g %s", *m.QValue, *m.Delta, m.Unit)
+	case m.Name == anchoringName && !m.significant():
+		reason = shrinks
+	case m.Name != anchoringName && m.negligible():
+		verdict, reason = VerdictNegligible, fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
+	case m.significant():
+		reason = fmt.Sprintf("significant, but smaller than the %.2g %s that count", *m.Delta, m.Unit)
+	case m.explained():
+		reason = scaleUse
+	}
+	m.Verdict, m.Reason = &verdict, reason
+}
+
+// confirmed reports whether the figure on standardised scores, where there is one,
+// agrees in sign and significance.
+func (m *Metric) confirmed(level float64) bool {
+	for _, again := range m.Members {
+		if again.Name == m.Name+standardisedSuffix {
+			return again.PValue != nil && *again.PValue < level && math.Signbit(*again.PointEstimate) == math.Signbit(*m.PointEstimate)
+		}
+	}
+	return true
+}
+
+// explained reports whether a different use of the scale may explain what the scores
+// alone show: the first fit of the metric, or of any member, is significant and large
+// enough, although the second fit does not confirm it.
+func (m *Metric) explained() bool {
+	figures := m.tested()
+	if m.Subject == "" {
+		figures = []*Metric{m}
+	}
+	figures = slices.DeleteFunc(figures, func(figure *Metric) bool { return figure.SecondFit == nil })
+	p := make([]float64, len(figures))
+	for i, figure := range figures {
+		p[i] = *figure.PValue
+	}
+	for i, q := range stat.BenjaminiHochberg(p) {
+		if q < level(figures[i].Clusters) && math.Abs(*figures[i].PointEstimate) >= *figures[i].Delta {
+			return true
+		}
+	}
+	return false
+}
+
+// negligible reports whether the 90 % interval lies within delta: of a headline
+// that is taken from its members, the interval of each.
+func (m *Metric) negligible() bool {
+	if m.Subject == "" || len(m.Members) == 0 {
+		return m.inside()
+	}
+	return !slices.ContainsFunc(pointers(m.Members), func(member *Metric) bool { return member.Subject != "" && !member.inside() })
+}
+
+// inside reports whether the 90 % interval lies within +-delta, in both fits where
+// there are two.
+func (m *Metric) inside() bool {
+	if m.PointEstimate == nil {
+		return false
+	}
+	within := func(estimate, se float64) bool {
+		return math.Abs(estimate)+stat.Effect{SE: se, DF: m.Test.DF[0]}.HalfWidth(0.9) <= *m.Delta
+	}
+	return within(*m.PointEstimate, *m.StandardError) &&
+		(m.SecondFit == nil || within(m.SecondFit.PointEstimate, m.SecondFit.StandardError))
+}
+
+// findable returns the effect that is significant at a level, and at least delta,
+// with a probability of 80 %: max((t_{1-a/2} + t_.80) se, delta + t_.80 se), with the
+// larger se where there are two fits.
+func (m *Metric) findable(level float64) float64 {
+	se, df := *m.StandardError, m.Test.DF[0]
+	if m.SecondFit != nil {
+		se = max(se, m.SecondFit.StandardError)
+	}
+	likely := se * stat.StudentQuantile(0.8, df)
+	return max(se*stat.StudentQuantile(1-level/2, df), *m.Delta) + likely
+}
