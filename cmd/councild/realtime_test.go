@@ -113,7 +113,7 @@ func (w *watched) read(body io.Reader, stop func(council.EventType) bool) error 
 			}
 			w.text.WriteString(delta.Text)
 		}
-		w.done = append(e.Data, '\n')
+		w.done = fmt.Appendln(nil, string(e.Data))
 		if stop(e.Type) {
 			return nil
 		}

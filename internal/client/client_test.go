@@ -302,14 +302,18 @@ func TestWatchGivesUp(t *testing.T) {
 		{"streams without an end", []http.HandlerFunc{says(half)}, 10, 21300 * time.Millisecond, "unexpected EOF"},
 		{"it counts anew behind an event", []http.HandlerFunc{unavailable, says(first), unavailable}, 12, 21400 * time.Millisecond, "503"},
 		{
-			"a daemon that is silent", []http.HandlerFunc{func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }}, 2,
+			"a daemon that is silent",
+			[]http.HandlerFunc{func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
+			2,
 			time.Minute, "deadline",
 		},
 		{"an unknown session", []http.HandlerFunc{http.NotFound}, 1, 0, "404 Not Found"},
 		{"an event without a number", []http.HandlerFunc{says("id: one\ndata: {}\n\n")}, 10, 21300 * time.Millisecond, "unexpected EOF"},
 		{"data that is no JSON", []http.HandlerFunc{says("id: 1\nevent: session.done\ndata: {\n\n")}, 1, 0, "reading session.done"},
 		{
-			"a failure without a reason", []http.HandlerFunc{says("id: 1\nevent: session.failed\ndata: {}\n\n")}, 1, 0,
+			"a failure without a reason",
+			[]http.HandlerFunc{says("id: 1\nevent: session.failed\ndata: {}\n\n")},
+			1, 0,
 			"the session failed: ",
 		},
 	} {

@@ -3,6 +3,7 @@ package council
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -58,11 +59,11 @@ func (e *Error) Error() string {
 
 // Explain returns the detail, and each field on a line of its own, for people.
 func (e *Error) Explain() string {
-	text := e.Detail
+	lines := []string{e.Detail}
 	for _, f := range e.Fields {
-		text += fmt.Sprintf("\n  %s: %s; %s", f.Field, f.Message, f.Fix)
+		lines = append(lines, fmt.Sprintf("  %s: %s; %s", f.Field, f.Message, f.Fix))
 	}
-	return text
+	return strings.Join(lines, "\n")
 }
 
 // Unwrap returns the private cause.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,7 +26,7 @@ type replayed struct {
 }
 
 func (c replayed) Prepare(council.Request) (council.Plan, error) {
-	return council.Plan{SessionID: fmt.Sprint(c.ids.Add(1)), Order: council.OrderShared}, nil
+	return council.Plan{SessionID: strconv.FormatInt(c.ids.Add(1), 10), Order: council.OrderShared}, nil
 }
 
 func (c replayed) Run(_ context.Context, plan council.Plan, o council.Observer) (*council.Session, error) {
@@ -62,6 +63,7 @@ func benchServer(b *testing.B, deltas int) *httptest.Server {
 
 // read sends a request and reads the response to its end.
 func read(b *testing.B, server *httptest.Server, method, path, body string) {
+	b.Helper()
 	req, err := http.NewRequestWithContext(b.Context(), method, server.URL+path, strings.NewReader(body))
 	if err != nil {
 		b.Fatal(err)

@@ -249,7 +249,8 @@ func TestChatDecoding(t *testing.T) {
 		{
 			`{"model":"council/amber","messages":[{"role":"user","content":null},` +
 				`{"role":"user","content":[{"type":"text","text":"x","more":1}]}]}`,
-			422, []string{"messages[0].content"},
+			422,
+			[]string{"messages[0].content"},
 		},
 		{
 			`{"model":"council/amber","messages":[{"role":"user","content":"x","content":"y"}]}`, 422,

@@ -87,9 +87,11 @@ func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 }
 
 // mediaTypes are the media types of the forms a report has.
+//
+//nolint:gochecknoglobals // a constant table
 var mediaTypes = map[string]string{
 	"json": "application/json", "text": "text/plain", "csv": "text/csv", "html": "text/html",
-} //nolint:gochecknoglobals // a constant table
+}
 
 // sendForm sends a report or a leaderboard in a form other than JSON.
 func sendForm(w http.ResponseWriter, format string, body []byte) error {
