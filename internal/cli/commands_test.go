@@ -154,6 +154,34 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+// Every command that reads settings ends with what is wrong with them.
+func TestWrongSettings(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{"ORDER": "random"})
+	out := filepath.Join(t.TempDir(), "new.jsonl")
+	for _, args := range [][]string{
+		{"serve"}, {"demo"}, {"config"}, {"healthcheck"}, {"ask", "x"}, {"probe", "--out", out, "x"}, {"simulate", "--out", out},
+		{"bias-report"}, {"leaderboard"}, {"store", "verify"}, {"store", "export"},
+	} {
+		code, stdout, stderr := command(t, args...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, "LLM_COUNCIL_ORDER") {
+			t.Errorf("%s: exit %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
+// A report or a leaderboard that cannot be written is an error.
+func TestReportIsNotWritten(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	for _, args := range [][]string{{"bias-report"}, {"leaderboard"}, {"bias-report", "--format", "json"}} {
+		var stderr bytes.Buffer
+		broken, writer := io.Pipe()
+		_ = broken.Close()
+		if code := Main(t.Context(), IO{Args: args, Stdout: writer, Stderr: &stderr}); code != exitError {
+			t.Errorf("%s: exit %d: %s", args, code, &stderr)
+		}
+	}
+}
+
 func TestAskInProcess(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c"})
 	code, stdout, stderr := command(t, "ask", "Which way?")
