@@ -40,8 +40,10 @@ func TestLoadConfig(t *testing.T) {
 }
 
 func TestSimulated(t *testing.T) {
-	daemontest.Setenv(t, map[string]string{"MODELS": "a,b", "CHAIRMAN": "a", "REVIEWERS": "b", "BIAS_CONSENT": "0",
-		"BIAS_PERSISTENCE": "false"})
+	daemontest.Setenv(t, map[string]string{
+		"MODELS": "a,b", "CHAIRMAN": "a", "REVIEWERS": "b", "BIAS_CONSENT": "0",
+		"BIAS_PERSISTENCE": "false",
+	})
 	cfg := daemon.Simulated(daemontest.Options(t).Config, "records.jsonl")
 	if len(cfg.Models) != 4 || slices.ContainsFunc(cfg.Named(), func(model string) bool { return !strings.HasPrefix(model, "sim:") }) {
 		t.Errorf("it names %v", cfg.Named())
