@@ -59,11 +59,12 @@ func (e *Error) Error() string {
 
 // Explain returns the detail, and each field on a line of its own, for people.
 func (e *Error) Explain() string {
-	lines := []string{e.Detail}
+	var text strings.Builder
+	text.WriteString(e.Detail)
 	for _, f := range e.Fields {
-		lines = append(lines, fmt.Sprintf("  %s: %s; %s", f.Field, f.Message, f.Fix))
+		fmt.Fprintf(&text, "\n  %s: %s; %s", f.Field, f.Message, f.Fix)
 	}
-	return strings.Join(lines, "\n")
+	return text.String()
 }
 
 // Unwrap returns the private cause.
