@@ -69,8 +69,10 @@ func startDaemon(t *testing.T, models []simllm.Model, env ...string) *daemon {
 	// the next.
 	for range 10 {
 		now := d.usage(t)
-		d.before = usage{max(d.before.goroutines, now.goroutines), max(d.before.descriptors, now.descriptors),
-			max(d.before.memory, now.memory)}
+		d.before = usage{
+			max(d.before.goroutines, now.goroutines), max(d.before.descriptors, now.descriptors),
+			max(d.before.memory, now.memory),
+		}
 	}
 	return d
 }

@@ -67,8 +67,10 @@ func TestPagesNameKnownVariables(t *testing.T) {
 			known[s.Name+"_FILE"] = true
 		}
 	}
-	for _, name := range []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md",
-		"docs/faults.md", "docs/operations.md", "api/openapi.yaml"} {
+	for _, name := range []string{
+		"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md",
+		"docs/faults.md", "docs/operations.md", "api/openapi.yaml",
+	} {
 		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)
 		for _, variable := range found {
 			if !known[variable] && !strings.HasPrefix(variable, "LLM_COUNCIL_API_KEY_") {

@@ -35,11 +35,15 @@ var forbidden = map[string][]string{
 	"internal/stage1": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
 	"internal/stage2": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
 	"internal/stage3": {"internal/llm", "internal/store", "internal/config", "internal/telemetry"},
-	"internal/pipeline": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm",
-		"internal/sessions"},
+	"internal/pipeline": {
+		"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm",
+		"internal/sessions",
+	},
 	"internal/httpapi": {"internal/llm", "internal/store", "internal/config", "internal/telemetry", "internal/simllm"},
-	"cmd/councild": {"internal/council", "internal/config", "internal/pipeline", "internal/httpapi", "internal/store", "internal/llm",
-		"internal/bias"},
+	"cmd/councild": {
+		"internal/council", "internal/config", "internal/pipeline", "internal/httpapi", "internal/store", "internal/llm",
+		"internal/bias",
+	},
 }
 
 // forTests are packages that only tests import.

@@ -138,8 +138,10 @@ func troubled() []simllm.Model {
 	}
 	var models []simllm.Model
 	for _, name := range []string{"amber", "birch", "cedar", "dune"} {
-		models = append(models, simllm.Model{Name: name, Noise: 0.5, Latency: simllm.Latency{Median: 50 * time.Millisecond, Sigma: 0.3},
-			Faults: faults})
+		models = append(models, simllm.Model{
+			Name: name, Noise: 0.5, Latency: simllm.Latency{Median: 50 * time.Millisecond, Sigma: 0.3},
+			Faults: faults,
+		})
 	}
 	return models
 }

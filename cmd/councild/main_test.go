@@ -130,8 +130,10 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 }
 
 func TestSecondProcessIsRefused(t *testing.T) {
-	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=sim:amber,sim:birch",
-		"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl")}
+	env := []string{
+		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=sim:amber,sim:birch",
+		"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl"),
+	}
 	first := start(t, env, "serve")
 	defer func() {
 		_ = first.Process.Signal(os.Interrupt)

@@ -10,7 +10,13 @@ import (
 func TestShareKept(t *testing.T) {
 	inf := math.Inf(1)
 	for _, tc := range []struct{ deviation, low, high, want float64 }{
-		{2, 1, 3, 0.5}, {-2, -3, -1, 0.5}, {2, -1, 3, 0}, {-2, -3, 1, 0}, {2, 2.5, 3, 1}, {0, 0, 0, 0}, {2, -inf, inf, 0},
+		{2, 1, 3, 0.5},
+		{-2, -3, -1, 0.5},
+		{2, -1, 3, 0},
+		{-2, -3, 1, 0},
+		{2, 2.5, 3, 1},
+		{0, 0, 0, 0},
+		{2, -inf, inf, 0},
 		{-2, -inf, inf, 0},
 	} {
 		if got := shareKept(tc.deviation, tc.low, tc.high); got != tc.want {

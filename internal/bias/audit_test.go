@@ -57,8 +57,10 @@ func TestAuditByHand(t *testing.T) {
 		GenerousReviewers:      []string{},
 		ReviewerEffect:         &council.ReviewerEffect{F: 4, DF: []int{2, 1}, PValue: 1. / 3},
 		OverallBiasRisk:        "low",
-		SampleSizes: council.AuditSamples{Answers: 3, Positions: 2, Scores: 6,
-			Reviewers: map[string]int{"a": 2, "b": 2, "c": 2}},
+		SampleSizes: council.AuditSamples{
+			Answers: 3, Positions: 2, Scores: 6,
+			Reviewers: map[string]int{"a": 2, "b": 2, "c": 2},
+		},
 		IndicatorOnly: true,
 	}
 	if diff := cmp.Diff(want, Audit(threeMembers()), approx); diff != "" {
@@ -190,8 +192,10 @@ func TestAuditLength(t *testing.T) {
 			in := onOneSlate(tc.answers)
 			tc.mutate(&in)
 			got := Audit(in)
-			want := council.BiasAudit{LengthScoreCorrelation: tc.r, LengthScorePValue: tc.p, LengthBiasDetected: tc.detected,
-				OverallBiasRisk: tc.risk}
+			want := council.BiasAudit{
+				LengthScoreCorrelation: tc.r, LengthScorePValue: tc.p, LengthBiasDetected: tc.detected,
+				OverallBiasRisk: tc.risk,
+			}
 			only := council.BiasAudit{
 				LengthScoreCorrelation: got.LengthScoreCorrelation, LengthScorePValue: got.LengthScorePValue,
 				LengthBiasDetected: got.LengthBiasDetected, OverallBiasRisk: got.OverallBiasRisk,
@@ -364,10 +368,14 @@ func TestReviewerEffect(t *testing.T) {
 		name, cells string
 		want        *council.ReviewerEffect
 	}{
-		{"own answers hidden", "ab7 ac5 ad9 ba6 bc4 bd7 ca8 cb6 cd9 da5 db5 dc2",
-			&council.ReviewerEffect{F: 725. / 69, DF: []int{3, 5}, PValue: 0.013417587792959885}},
-		{"a score is missing", "xa8 xb6 xc7 ya7 yb6 yc4 za5 zb3",
-			&council.ReviewerEffect{F: 459. / 58, DF: []int{2, 3}, PValue: 0.06360480344422074}},
+		{
+			"own answers hidden", "ab7 ac5 ad9 ba6 bc4 bd7 ca8 cb6 cd9 da5 db5 dc2",
+			&council.ReviewerEffect{F: 725. / 69, DF: []int{3, 5}, PValue: 0.013417587792959885},
+		},
+		{
+			"a score is missing", "xa8 xb6 xc7 ya7 yb6 yc4 za5 zb3",
+			&council.ReviewerEffect{F: 459. / 58, DF: []int{2, 3}, PValue: 0.06360480344422074},
+		},
 		{"a complete table", "xa1 xb2 xc3 ya2 yb2 yc5", &council.ReviewerEffect{F: 3, DF: []int{1, 2}, PValue: 0.22540333075852326}},
 		{"one reviewer", "xa1 xb2 xc3", nil},
 		{"no answer in common", "xa1 xb2 yc3 yd5", nil},
@@ -387,10 +395,14 @@ func TestReviewerEffect(t *testing.T) {
 }
 
 func TestIndicators(t *testing.T) {
-	a := council.BiasAudit{PositionScoreVariance: new(0.7), LengthScoreCorrelation: new(0.4), PositionBiasDetected: new(true),
-		LengthBiasDetected: new(false)}
-	want := council.BiasIndicators{PositionVariance: new(0.7), LengthCorrelation: new(0.4), ReviewerAgreement: new(0.5),
-		Flags: []string{"POSITION_BIAS_DETECTED"}}
+	a := council.BiasAudit{
+		PositionScoreVariance: new(0.7), LengthScoreCorrelation: new(0.4), PositionBiasDetected: new(true),
+		LengthBiasDetected: new(false),
+	}
+	want := council.BiasIndicators{
+		PositionVariance: new(0.7), LengthCorrelation: new(0.4), ReviewerAgreement: new(0.5),
+		Flags: []string{"POSITION_BIAS_DETECTED"},
+	}
 	if diff := cmp.Diff(want, Indicators(a, new(0.5))); diff != "" {
 		t.Error(diff)
 	}

@@ -109,7 +109,8 @@ func TestReportByHand(t *testing.T) {
 			described("position_score_correlation", "correlation",
 				"Pearson r over records, BCa interval over questions from 20 on, descriptive", &positionR, nil, nil),
 			described("agreement", "Kendall's W",
-				"mean over sessions of Kendall's W of the scores, own answers left out, BCa interval over questions from 20 on, descriptive",
+				"mean over sessions of Kendall's W of the scores, own answers left out, "+
+					"BCa interval over questions from 20 on, descriptive",
 				new(1.), nil, nil),
 		},
 		// Means 6 and 7: one half either side of 6.5, over sqrt(1/2). Each
@@ -171,8 +172,12 @@ func TestWindow(t *testing.T) {
 		{"just before it", 0, 30, []council.BiasMetricRecord{at("edge", 30*day+1)}, []string{}, 0},
 		{"a clock five minutes ahead", 0, 0, []council.BiasMetricRecord{at("ahead", -5*time.Minute)}, []string{"ahead"}, 0},
 		{"a clock further ahead", 1, 0, []council.BiasMetricRecord{fresh, at("ahead", -5*time.Minute-1)}, []string{"fresh"}, 1},
-		{"the same instant, the greater id is newer", 2, 0, []council.BiasMetricRecord{at("c", day), at("a", day), at("b", day)},
-			[]string{"b", "c"}, 0},
+		{
+			"the same instant, the greater id is newer", 2, 0,
+			[]council.BiasMetricRecord{at("c", day), at("a", day), at("b", day)},
+			[]string{"b", "c"},
+			0,
+		},
 		{"a session that was dropped does not return", 1, 0, []council.BiasMetricRecord{old, week, fresh, old, week}, []string{"fresh"}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -256,7 +261,8 @@ func TestReadingFromTheNewestPart(t *testing.T) {
 				}
 				r := record(id, now.Add(-age), string(rune('a'+rng.IntN(4))), string(rune('a'+rng.IntN(4))), float64(1+rng.IntN(10)))
 				r.CouncilConfig = "v" + strconv.Itoa(1+rng.IntN(2))
-				r.QueryHash, r.BlockID = [2]*string{nil, new("q" + strconv.Itoa(rng.IntN(3)))}[rng.IntN(2)], [2]*string{nil, new("b")}[rng.IntN(2)]
+				r.QueryHash = [2]*string{nil, new("q" + strconv.Itoa(rng.IntN(3)))}[rng.IntN(2)]
+				r.BlockID = [2]*string{nil, new("b")}[rng.IntN(2)]
 				r.QueryMetadata.Category = new([]string{"", "coding", "math"}[rng.IntN(3)])
 				r.OrderDesign = []council.Order{"", council.OrderShared, council.OrderBalanced}[rng.IntN(3)]
 				parts[part] = append(parts[part], r)

@@ -47,8 +47,12 @@ func TestScale(t *testing.T) {
 	}{
 		{"all", []float64{1, 2, 3}, []float64{0.5, 1, 1.5}, []bool{true, true, true}},
 		{"one is far below", []float64{0.1, 2, 2}, []float64{0.05, 1, 1}, []bool{false, true, true}},
-		{"one is below once another is gone", []float64{0, 0.3, 1, 1, 1}, []float64{0, 0.3, 1, 1, 1},
-			[]bool{false, false, true, true, true}},
+		{
+			"one is below once another is gone",
+			[]float64{0, 0.3, 1, 1, 1},
+			[]float64{0, 0.3, 1, 1, 1},
+			[]bool{false, false, true, true, true},
+		},
 		{"none", []float64{0, 0, 0}, []float64{0, 0, 0}, []bool{false, false, false}},
 	} {
 		counts := scale(tc.b, nil)
@@ -93,8 +97,10 @@ func TestDistinguishable(t *testing.T) {
 // adjusted to scores that differ in level alone.
 func TestAdjustedScoresLoseTheScale(t *testing.T) {
 	b, level, worth := []float64{0.6, 1.4, 0.9, 1.1, 0}, []float64{5, 6, 4, 7, 7}, []float64{-1, 0.5, 2, -0.3, 1}
-	s := scores{reviewers: []int{0, 1, 2, 3, 4}, candidates: []int{0, 1, 2, 3, 4}, y: stat.Matrix(5, 5, math.NaN()),
-		own: stat.Matrix(5, 5, false)}
+	s := scores{
+		reviewers: []int{0, 1, 2, 3, 4}, candidates: []int{0, 1, 2, 3, 4}, y: stat.Matrix(5, 5, math.NaN()),
+		own: stat.Matrix(5, 5, false),
+	}
 	for i := range b {
 		for j := range worth {
 			s.own[i][j] = i == j

@@ -27,8 +27,10 @@ func TestCrossCheck(t *testing.T) {
 		"self_family": {"own": "self_preference", "sf": "family_affinity"},
 		"position":    {"pos1": "position_effect|0", "pos2": "position_effect|1", "pos3": "position_effect|2", "pos4": "position_effect|3"},
 		"length":      {"l2": "length_points_per_doubling"},
-		"harsh": {"rev1": "harshness|anthropic/m2", "rev2": "harshness|google/m3", "rev3": "harshness|meta/m4",
-			"rev4": "harshness|openai/m0"},
+		"harsh": {
+			"rev1": "harshness|anthropic/m2", "rev2": "harshness|google/m3", "rev3": "harshness|meta/m4",
+			"rev4": "harshness|openai/m0",
+		},
 	} {
 		var coefficients map[string]coefficient
 		if err := json.Unmarshal(want.Planted[model], &coefficients); err != nil {

@@ -257,7 +257,7 @@ func seriesOf(asked []question, reviewer int) (at []int, h []float64) {
 // not. Beyond 256 questions, runs of neighbours are moved together.
 func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint {
 	random := rand.NewPCG(reportSeed, 0)
-	points, p := []ChangePoint{}, []float64{}
+	points, p := []ChangePoint{}, make([]float64, 0, len(w.names))
 	for _, part := range split {
 		asked := questions(w, fits, part)
 		deviations := stat.Matrix(len(asked), len(w.names), 0.) // 0 where a reviewer took no part

@@ -154,8 +154,10 @@ func TestLeaderboardIsTheRanking(t *testing.T) {
 			want := map[string]bias.Entry{}
 			for _, s := range ranking.Tally(ranking.Options{Candidates: members, Votes: votes, Policy: policy}).Standings {
 				if s.VoteCount > 0 {
-					want[s.Model] = bias.Entry{Model: s.Model, BordaNormalized: s.BordaNormalized, Appearances: 1, VoteCount: s.VoteCount,
-						WinCount: s.WinCount}
+					want[s.Model] = bias.Entry{
+						Model: s.Model, BordaNormalized: s.BordaNormalized, Appearances: 1, VoteCount: s.VoteCount,
+						WinCount: s.WinCount,
+					}
 				}
 			}
 			got := map[string]bias.Entry{}

@@ -139,8 +139,10 @@ func TestConstantReviewerHasNoFavour(t *testing.T) {
 	if m := metrics["discrimination|anthropic/m2"]; *m.PointEstimate != 0 || m.Reason != hardlyFollows {
 		t.Errorf("discrimination: %+v", m)
 	}
-	for _, name := range []string{"length_slope_deviation|meta/m4", "self_preference|meta/m4", "self_preference",
-		"pair|meta/m4>anthropic/m2", "family_affinity"} {
+	for _, name := range []string{
+		"length_slope_deviation|meta/m4", "self_preference|meta/m4", "self_preference",
+		"pair|meta/m4>anthropic/m2", "family_affinity",
+	} {
 		if m := metrics[name]; m.PValue == nil || m.SecondFit == nil {
 			t.Errorf("%s: %+v", name, m)
 		}

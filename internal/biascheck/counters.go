@@ -29,7 +29,8 @@ func ofReport(hit func(r bias.Report, metrics map[string]bias.Metric) bool) coun
 func ofMetrics(name string, tried, hit func(bias.Metric) bool) counter {
 	return func(_ bias.Report, metrics map[string]bias.Metric) (hits, trials int) {
 		for n, m := range metrics {
-			if n != name && !(strings.HasSuffix(name, "|") && strings.HasPrefix(n, name)) || !tried(m) {
+			named := n == name || strings.HasSuffix(name, "|") && strings.HasPrefix(n, name)
+			if !named || !tried(m) {
 				continue
 			}
 			trials++

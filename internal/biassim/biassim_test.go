@@ -102,10 +102,16 @@ func TestEffects(t *testing.T) {
 		{"family", biassim.Effects{Family: 1}, func(r council.BiasMetricRecord, _ int) bool {
 			return !r.Own && r.Provider.Reviewer == "openai" && r.Provider.Candidate == "openai"
 		}},
-		{"harshness", biassim.Effects{Harshness: []float64{0, 1}},
-			func(r council.BiasMetricRecord, _ int) bool { return index(r.ReviewerID) == 1 }},
-		{"jump", biassim.Effects{Jump: []float64{1}},
-			func(r council.BiasMetricRecord, s int) bool { return index(r.ReviewerID) == 0 && s >= sessions/2 }},
+		{
+			"harshness",
+			biassim.Effects{Harshness: []float64{0, 1}},
+			func(r council.BiasMetricRecord, _ int) bool { return index(r.ReviewerID) == 1 },
+		},
+		{
+			"jump",
+			biassim.Effects{Jump: []float64{1}},
+			func(r council.BiasMetricRecord, s int) bool { return index(r.ReviewerID) == 0 && s >= sessions/2 },
+		},
 		{"pair", biassim.Effects{Pair: map[[2]int]float64{{2, 4}: 1}}, func(r council.BiasMetricRecord, _ int) bool {
 			return index(r.ReviewerID) == 2 && index(r.ModelID) == 4
 		}},

@@ -44,8 +44,10 @@ func TestCommandLine(t *testing.T) {
 		stdout string // parts, separated by "|"
 		stderr string
 	}{
-		{name: "help", args: []string{"--help"},
-			stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|validate-statistics|healthcheck|version"},
+		{
+			name: "help", args: []string{"--help"},
+			stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|validate-statistics|healthcheck|version",
+		},
 		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},
 		{name: "no command", code: 2, stderr: "expected one of|--help"},
@@ -55,15 +57,19 @@ func TestCommandLine(t *testing.T) {
 			name: "serve without settings", args: []string{"serve"}, env: map[string]string{"MODELS": ""}, code: 2,
 			stderr: "LLM_COUNCIL_MODELS: is not set|LLM_COUNCIL_API_KEY|councild demo",
 		},
-		{name: "ask without settings", args: []string{"ask", "x"}, env: map[string]string{"MODELS": ""}, code: 2,
-			stderr: "LLM_COUNCIL_MODELS: is not set"},
+		{
+			name: "ask without settings", args: []string{"ask", "x"}, env: map[string]string{"MODELS": ""}, code: 2,
+			stderr: "LLM_COUNCIL_MODELS: is not set",
+		},
 		{
 			name: "every wrong setting at once", args: []string{"serve"}, code: 2,
 			env:    map[string]string{"MODLES": "a,b", "TIMEOUT": "10", "MAX_MODELS": "many", "API_TOKENS": "short"},
 			stderr: "LLM_COUNCIL_MODLES|LLM_COUNCIL_MODELS|LLM_COUNCIL_TIMEOUT|10m|LLM_COUNCIL_MAX_MODELS|LLM_COUNCIL_API_TOKENS",
 		},
-		{name: "config", args: []string{"config"}, env: map[string]string{"API_KEY": "sk-secret"},
-			stdout: "LLM_COUNCIL_API_KEY |[redacted]|environment|LLM_COUNCIL_DRAIN_TIMEOUT|30s|default"},
+		{
+			name: "config", args: []string{"config"}, env: map[string]string{"API_KEY": "sk-secret"},
+			stdout: "LLM_COUNCIL_API_KEY |[redacted]|environment|LLM_COUNCIL_DRAIN_TIMEOUT|30s|default",
+		},
 		{
 			name: "config of traces", args: []string{"config"},
 			stdout: "OTEL_EXPORTER_OTLP_ENDPOINT |OTEL_EXPORTER_OTLP_HEADERS |OTEL_SERVICE_NAME |councild |OTEL_TRACES_SAMPLER ",
@@ -86,22 +92,34 @@ func TestCommandLine(t *testing.T) {
 			stderr: "LLM_COUNCIL_LEXICON: \"missing.json\" cannot be read (no such file or directory)|there is no simulated model " +
 				"sim:ambr, sim:x: use sim:amber, |LLM_COUNCIL_ORDER",
 		},
-		{name: "a lexicon that is a device", args: []string{"serve"}, env: map[string]string{"LEXICON": "/dev/null", "ORDER": "random"},
-			code: 2, stderr: "LLM_COUNCIL_LEXICON: \"/dev/null\" is no regular file|LLM_COUNCIL_ORDER"},
-		{name: "no lexicon", args: []string{"serve"}, env: map[string]string{"LEXICON": "/etc/passwd", "ORDER": "random"}, code: 2,
-			stderr: "LLM_COUNCIL_LEXICON: \"/etc/passwd\" is no lexicon|LLM_COUNCIL_ORDER"},
-		{name: "a lexicon that is not used", args: []string{"config"},
-			env: map[string]string{"LEXICON": "missing.json", "DEMOGRAPHICS": "false"}, stdout: "missing.json"},
-		{name: "config that is wrong", args: []string{"config"}, env: map[string]string{"ORDER": "random"}, code: 2,
-			stderr: "LLM_COUNCIL_ORDER"},
+		{
+			name: "a lexicon that is a device", args: []string{"serve"}, env: map[string]string{"LEXICON": "/dev/null", "ORDER": "random"},
+			code: 2, stderr: "LLM_COUNCIL_LEXICON: \"/dev/null\" is no regular file|LLM_COUNCIL_ORDER",
+		},
+		{
+			name: "no lexicon", args: []string{"serve"}, env: map[string]string{"LEXICON": "/etc/passwd", "ORDER": "random"}, code: 2,
+			stderr: "LLM_COUNCIL_LEXICON: \"/etc/passwd\" is no lexicon|LLM_COUNCIL_ORDER",
+		},
+		{
+			name: "a lexicon that is not used", args: []string{"config"},
+			env: map[string]string{"LEXICON": "missing.json", "DEMOGRAPHICS": "false"}, stdout: "missing.json",
+		},
+		{
+			name: "config that is wrong", args: []string{"config"}, env: map[string]string{"ORDER": "random"}, code: 2,
+			stderr: "LLM_COUNCIL_ORDER",
+		},
 		{name: "a report on nothing", args: []string{"bias-report"}, stdout: "Collecting data (0 of 10 sessions)"},
 		{name: "a report on a missing file", args: []string{"bias-report", "--input", "missing.jsonl"}, code: 1, stderr: "missing.jsonl"},
 		{name: "a report on a folder", args: []string{"bias-report", "--input", "."}, code: 1, stderr: "is a directory"},
 		{name: "a leaderboard of nothing", args: []string{"leaderboard"}, stdout: "No ballots in 0 sessions"},
-		{name: "a leaderboard of no category", args: []string{"leaderboard", "--category", "poetry"}, code: 2,
-			stderr: "--category must be one of"},
-		{name: "a leaderboard of a missing file", args: []string{"leaderboard", "--input", "missing.jsonl"}, code: 1,
-			stderr: "missing.jsonl"},
+		{
+			name: "a leaderboard of no category", args: []string{"leaderboard", "--category", "poetry"}, code: 2,
+			stderr: "--category must be one of",
+		},
+		{
+			name: "a leaderboard of a missing file", args: []string{"leaderboard", "--input", "missing.jsonl"}, code: 1,
+			stderr: "missing.jsonl",
+		},
 		{name: "a report since no day", args: []string{"bias-report", "--since", "yesterday"}, code: 2, stderr: "nor RFC 3339"},
 		{name: "a report in no form", args: []string{"bias-report", "--format", "pdf"}, code: 2, stderr: "--format must be one of"},
 		{name: "a report on a negative window", args: []string{"bias-report", "--sessions=-1"}, code: 2, stderr: "0 for no limit"},
@@ -109,19 +127,31 @@ func TestCommandLine(t *testing.T) {
 		{name: "simulate nothing", args: []string{"simulate", "--out", "x.jsonl", "--sessions", "0"}, code: 2, stderr: "--sessions"},
 		{name: "a probe without a file", args: []string{"probe", "x"}, code: 2, stderr: "--out"},
 		{name: "a probe without a question", args: []string{"probe", "--out", "x.jsonl"}, code: 2, stderr: "there is no question"},
-		{name: "a probe of an empty question", args: []string{"probe", "--out", "x.jsonl", "y", " "}, code: 2,
-			stderr: "question 2: the request is not valid|query"},
-		{name: "a probe that repeats nothing", args: []string{"probe", "--out", "x.jsonl", "--repeats", "1", "x"}, code: 2,
-			stderr: "--repeats"},
-		{name: "a probe into the store", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"BIAS_STORE": "x.jsonl"},
-			code: 2, stderr: "LLM_COUNCIL_BIAS_STORE"},
-		{name: "a probe without settings", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"MODELS": ""}, code: 2,
-			stderr: "LLM_COUNCIL_MODELS: is not set"},
-		{name: "a probe of missing questions", args: []string{"probe", "--out", "x.jsonl", "--file", "missing.txt"}, code: 1,
-			stderr: "missing.txt"},
+		{
+			name: "a probe of an empty question", args: []string{"probe", "--out", "x.jsonl", "y", " "}, code: 2,
+			stderr: "question 2: the request is not valid|query",
+		},
+		{
+			name: "a probe that repeats nothing", args: []string{"probe", "--out", "x.jsonl", "--repeats", "1", "x"}, code: 2,
+			stderr: "--repeats",
+		},
+		{
+			name: "a probe into the store", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"BIAS_STORE": "x.jsonl"},
+			code: 2, stderr: "LLM_COUNCIL_BIAS_STORE",
+		},
+		{
+			name: "a probe without settings", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"MODELS": ""}, code: 2,
+			stderr: "LLM_COUNCIL_MODELS: is not set",
+		},
+		{
+			name: "a probe of missing questions", args: []string{"probe", "--out", "x.jsonl", "--file", "missing.txt"}, code: 1,
+			stderr: "missing.txt",
+		},
 		{name: "a validation of nothing", args: []string{"validate-statistics", "--replicates", "0"}, code: 2, stderr: "--replicates"},
-		{name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1,
-			stderr: "refused"},
+		{
+			name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1,
+			stderr: "refused",
+		},
 		{name: "ask a daemon that is not there", args: []string{"ask", "--server", "http://127.0.0.1:1", "x"}, code: 1, stderr: "refused"},
 		{name: "ask at no URL", args: []string{"ask", "--server", "http://[", "x"}, code: 2, stderr: "--server"},
 		{name: "ask nothing", args: []string{"ask", " "}, code: 1, stderr: "query: there is no question; give a query"},
@@ -151,6 +181,43 @@ func TestCommandLine(t *testing.T) {
 				t.Errorf("left behind: %v", files)
 			}
 		})
+	}
+}
+
+// Every command that reads settings ends with what is wrong with them.
+func TestWrongSettings(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{"ORDER": "random"})
+	out := filepath.Join(t.TempDir(), "new.jsonl")
+	for _, args := range [][]string{
+		{"serve"},
+		{"demo"},
+		{"config"},
+		{"healthcheck"},
+		{"ask", "x"},
+		{"probe", "--out", out, "x"},
+		{"simulate", "--out", out},
+		{"bias-report"},
+		{"leaderboard"},
+		{"store", "verify"},
+		{"store", "export"},
+	} {
+		code, stdout, stderr := command(t, args...)
+		if code != exitUsage || stdout != "" || !strings.Contains(stderr, "LLM_COUNCIL_ORDER") {
+			t.Errorf("%s: exit %d: %s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
+// A report or a leaderboard that cannot be written is an error.
+func TestReportIsNotWritten(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	for _, args := range [][]string{{"bias-report"}, {"leaderboard"}, {"bias-report", "--format", "json"}} {
+		var stderr bytes.Buffer
+		broken, writer := io.Pipe()
+		_ = broken.Close()
+		if code := Main(t.Context(), IO{Args: args, Stdout: writer, Stderr: &stderr}); code != exitError {
+			t.Errorf("%s: exit %d: %s", args, code, &stderr)
+		}
 	}
 }
 
@@ -212,8 +279,10 @@ func TestAskBesideADaemon(t *testing.T) {
 func TestAskSaysWhatIsMissing(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"MODELS": "sim:cedar,sim:amber,sim:down", "CHAIRMAN": "sim:silent"})
 	code, stdout, stderr := command(t, "ask", "Which way?")
-	for _, part := range []string{": degraded\n", "missing: stage1 of sim:down: unavailable", "the chairman failed: the answer is by sim:",
-		"(second_chairman)"} {
+	for _, part := range []string{
+		": degraded\n", "missing: stage1 of sim:down: unavailable", "the chairman failed: the answer is by sim:",
+		"(second_chairman)",
+	} {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("stdout lacks %q: %s", part, stdout)
 		}
@@ -371,8 +440,10 @@ func TestStoreVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := command(t, "store", "verify", path)
-	for _, part := range []string{"records.jsonl.000001 ", "records.jsonl: not_an_object: 2, at line 1 2\n",
-		"records.jsonl: unterminated: 1, at line 3\n"} {
+	for _, part := range []string{
+		"records.jsonl.000001 ", "records.jsonl: not_an_object: 2, at line 1 2\n",
+		"records.jsonl: unterminated: 1, at line 3\n",
+	} {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("stdout lacks %q: %s", part, stdout)
 		}
@@ -482,8 +553,12 @@ func TestCommandsReadClosedSegmentsAlone(t *testing.T) {
 	if err := os.Rename(path, path+".000001"); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"bias-report", "--input", path}, {"leaderboard", "--input", path}, {"store", "verify", path},
-		{"store", "export", path}} {
+	for _, args := range [][]string{
+		{"bias-report", "--input", path},
+		{"leaderboard", "--input", path},
+		{"store", "verify", path},
+		{"store", "export", path},
+	} {
 		if code, stdout, stderr := command(t, args...); code != 0 || !strings.Contains(stdout, "12") {
 			t.Errorf("%s: exit %d: %.300s%s", args[0], code, stdout, stderr)
 		}

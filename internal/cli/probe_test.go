@@ -105,8 +105,10 @@ func TestProbeOfSimulatedModels(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_CONSENT": "0"})
 	out := filepath.Join(t.TempDir(), "probe.jsonl")
 	code, stdout, stderr := command(t, "probe", "--simulate", "--out", out, "--sessions", "3")
-	for _, part := range []string{"SAME ORDER", "REVERSED ORDER", "sim:cedar",
-		"3 questions, 4 rounds each; 0 answers or reviews missing; $", "Records: " + out} {
+	for _, part := range []string{
+		"SAME ORDER", "REVERSED ORDER", "sim:cedar",
+		"3 questions, 4 rounds each; 0 answers or reviews missing; $", "Records: " + out,
+	} {
 		if !strings.Contains(stdout, part) {
 			t.Errorf("stdout lacks %q: %s", part, stdout)
 		}
@@ -120,8 +122,10 @@ func TestProbeThatFails(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"MODELS": "sim:amber,sim:down", "MAX_COST_USD": "2"})
 	out := filepath.Join(t.TempDir(), "probe.jsonl")
 	code, _, stderr := command(t, "probe", "--yes", "--out", out, "Which way?", "And then?")
-	for _, part := range []string{"2 questions", ": 20 calls.", "have cost $2: about $20 in all",
-		"question 1 of 2: 1 of 2 members answered", out + " holds the records so far"} {
+	for _, part := range []string{
+		"2 questions", ": 20 calls.", "have cost $2: about $20 in all",
+		"question 1 of 2: 1 of 2 members answered", out + " holds the records so far",
+	} {
 		if !strings.Contains(stderr, part) {
 			t.Errorf("stderr lacks %q: %s", part, stderr)
 		}

@@ -18,9 +18,10 @@ import (
 
 // recordFile is the flags for the records that a command reads.
 type recordFile struct {
-	Input    string `help:"Record file to read; default LLM_COUNCIL_BIAS_STORE." placeholder:"FILE"`
-	Sessions *int   `help:"How many of the newest sessions to look at, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_SESSIONS." placeholder:"N"`
-	Days     *int   `help:"How many days to look back, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_DAYS." placeholder:"N"`
+	Input string `help:"Record file to read; default LLM_COUNCIL_BIAS_STORE." placeholder:"FILE"`
+
+	Sessions *int `help:"How many of the newest sessions to look at, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_SESSIONS." placeholder:"N"`
+	Days     *int `help:"How many days to look back, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_DAYS." placeholder:"N"`
 }
 
 // load returns the configuration and the file to read.

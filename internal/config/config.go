@@ -128,7 +128,7 @@ type Config struct {
 // ProviderNames returns the names that may stand before the colon of a model:
 // SimProvider and those of Providers.
 func (c Config) ProviderNames() []string {
-	names := []string{SimProvider}
+	names := append(make([]string, 0, 1+len(c.Providers)), SimProvider)
 	for _, p := range c.Providers {
 		names = append(names, p.Name)
 	}

@@ -130,8 +130,10 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"API_KEY_<NAME>", "", vars{"PROVIDERS": "my-llm=http://10.0.0.1:8000/v1", "API_KEY_MY_LLM": "sk-2"}, func(c *config.Config) {
 			c.Providers = config.Providers{{Name: "my-llm", BaseURL: "http://10.0.0.1:8000/v1", APIKey: "sk-2"}}
 		}},
-		{"MODELS", " llama3:8b,x/y:free , llama3:8b", nil,
-			func(c *config.Config) { c.Models = []string{"llama3:8b", "x/y:free", "llama3:8b"} }},
+		{
+			"MODELS", " llama3:8b,x/y:free , llama3:8b", nil,
+			func(c *config.Config) { c.Models = []string{"llama3:8b", "x/y:free", "llama3:8b"} },
+		},
 		{"CHAIRMAN", " a/b ", nil, func(c *config.Config) { c.Chairman = "a/b" }},
 		{"CHAIRMAN_FALLBACKS", "a, b", nil, func(c *config.Config) { c.ChairmanFallbacks = []string{"a", "b"} }},
 		{"REVIEWERS", "a, b", nil, func(c *config.Config) { c.Reviewers = []string{"a", "b"} }},
@@ -239,8 +241,10 @@ func TestInvalid(t *testing.T) {
 		quoted("ADDR", "localhost", hostPort),
 		quoted("ADDR", "127.0.0.1:65536", hostPort),
 		quoted("ADDR", "127.0.0.1:http", hostPort),
-		{"API_TOKENS", "0123456789abcde",
-			"entry 1 has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints"},
+		{
+			"API_TOKENS", "0123456789abcde",
+			"entry 1 has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints",
+		},
 		{"API_TOKENS", "0123456789abcdef,,0123456789abcdef", "entry 2 is empty: remove the comma, or write what belongs there"},
 		{"API_TOKENS", "0123456789abcdef\n0123456789abcdef", "entry 1 " + invisible + ": separate tokens by commas"},
 		{"API_TOKENS", "0123456789abcdefé", "entry 1 " + invisible + ": separate tokens by commas"},
@@ -262,8 +266,10 @@ func TestInvalid(t *testing.T) {
 		{"PROVIDERS", "sim=https://host/v1", "entry 1 is named sim, which is built in: choose another name"},
 		{"PROVIDERS", "file=https://host/v1", "entry 1 " + nameEnds},
 		{"PROVIDERS", "a=https://host/v1,a-file=https://host/v1", "entry 2 " + nameEnds},
-		{"PROVIDERS", "a_b=https://host/v1,a-b=https://host/v1",
-			"entry 2 has the name of an earlier one (- and _ count as equal): choose another name"},
+		{
+			"PROVIDERS", "a_b=https://host/v1,a-b=https://host/v1",
+			"entry 2 has the name of an earlier one (- and _ count as equal): choose another name",
+		},
 		{"MODELS", "a", "names one model: list two or more, separated by commas"},
 		{"MODELS", "a,b,", "entry 3 is empty: remove the comma, or write what belongs there"},
 		{"MODELS", strings.Repeat("a,", 12) + "a", "names 13 models, and LLM_COUNCIL_MAX_MODELS is 12: raise it, or list fewer"},
@@ -518,8 +524,10 @@ func TestUnprefixedVariablesAreNotRead(t *testing.T) {
 }
 
 func TestOff(t *testing.T) {
-	c := mustLoad(t, vars{"STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off",
-		"MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off"})
+	c := mustLoad(t, vars{
+		"STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off",
+		"MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off",
+	})
 	if d := diff(defaults(), c); d != "" {
 		t.Error(d)
 	}
@@ -659,17 +667,25 @@ func TestWarnings(t *testing.T) {
 		"no key": {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "MODELS": "my-llm:a,my-llm:b"}, []string{noKey}},
 		"a key":  {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "API_KEY_MY_LLM": "k", "MODELS": "my-llm:a,my-llm:b"}, nil},
 		"ids with a colon": {
-			vars{"BASE_URL": url, "PROVIDERS": "local=" + url,
-				"MODELS": "llama3:8b,x/y:free,mistral:7b-instruct-q4_0,deepseek-r1:latest,hf.co/x:Q4,local:llama3:8b,phi3:mini,yi:6b"}, nil,
+			vars{
+				"BASE_URL": url, "PROVIDERS": "local=" + url,
+				"MODELS": "llama3:8b,x/y:free,mistral:7b-instruct-q4_0,deepseek-r1:latest,hf.co/x:Q4,local:llama3:8b,phi3:mini,yi:6b",
+			}, nil,
 		},
-		"a misspelt name": {vars{"BASE_URL": url, "PROVIDERS": "local=" + url, "MODELS": "lokal:a,b"},
-			[]string{unknown("lokal", "lokal:a")}},
+		"a misspelt name": {
+			vars{"BASE_URL": url, "PROVIDERS": "local=" + url, "MODELS": "lokal:a,b"},
+			[]string{unknown("lokal", "lokal:a")},
+		},
 		"a misspelt sim": {vars{"BASE_URL": url, "MODELS": "slim:amber,b"}, []string{unknown("slim", "slim:amber")}},
-		"a name that is known": {vars{"BASE_URL": url, "MODELS": "a,b", "CHAIRMAN": "openai:gpt-5"},
-			[]string{unknown("openai", "openai:gpt-5")}},
+		"a name that is known": {
+			vars{"BASE_URL": url, "MODELS": "a,b", "CHAIRMAN": "openai:gpt-5"},
+			[]string{unknown("openai", "openai:gpt-5")},
+		},
 		"an id behind a name": {vars{"BASE_URL": url, "MODELS": "a,b", "REVIEWERS": "or:x/y,or:x/y"}, []string{unknown("or", "or:x/y")}},
-		"an id with two colons": {vars{"BASE_URL": url, "MODELS": "a,b", "ALLOWED_MODELS": "box:llama3:8b"},
-			[]string{unknown("box", "box:llama3:8b")}},
+		"an id with two colons": {
+			vars{"BASE_URL": url, "MODELS": "a,b", "ALLOWED_MODELS": "box:llama3:8b"},
+			[]string{unknown("box", "box:llama3:8b")},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, mustLoad(t, tt.vars).Warnings()); d != "" {
@@ -771,6 +787,19 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestKeepsRecords(t *testing.T) {
+	for _, tt := range []struct {
+		persistence bool
+		consent     int
+		want        bool
+	}{{true, 1, true}, {true, 0, false}, {false, 1, false}} {
+		c := config.Config{BiasPersistence: tt.persistence, BiasConsent: tt.consent}
+		if got := c.KeepsRecords(); got != tt.want {
+			t.Errorf("BIAS_PERSISTENCE %v, BIAS_CONSENT %d: %v", tt.persistence, tt.consent, got)
+		}
+	}
 }
 
 // Every setting that a message can name is one that can be set.

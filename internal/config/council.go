@@ -38,7 +38,8 @@ func (c Config) used() []used {
 		provider, _ := council.SplitModel(model, c.ProviderNames())
 		first[provider] = model
 	}
-	all := []used{{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", first[""]}}
+	all := make([]used, 0, 1+len(c.Providers))
+	all = append(all, used{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", first[""]})
 	for _, p := range c.Providers {
 		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.keyVariable(), first[p.Name]})
 	}

@@ -145,17 +145,29 @@ func TestSecretFileProblems(t *testing.T) {
 		vars vars
 		want string
 	}{
-		{"absent", vars{"API_KEY_FILE": absent},
+		{
+			"absent",
+			vars{"API_KEY_FILE": absent},
 			`LLM_COUNCIL_API_KEY_FILE: "` + absent +
-				`" cannot be read (no such file or directory): write the path of a file that councild can read`},
-		{"a folder", vars{"API_TOKENS_FILE": dir},
-			`LLM_COUNCIL_API_TOKENS_FILE: "` + dir + `" cannot be read (is a directory): write the path of a file that councild can read`},
-		{"no path", vars{"API_KEY_FILE": "absent"},
-			`LLM_COUNCIL_API_KEY_FILE: names no file that councild can read (no such file or directory): write its whole path`},
+				`" cannot be read (no such file or directory): write the path of a file that councild can read`,
+		},
+		{
+			"a folder",
+			vars{"API_TOKENS_FILE": dir},
+			`LLM_COUNCIL_API_TOKENS_FILE: "` + dir + `" cannot be read (is a directory): write the path of a file that councild can read`,
+		},
+		{
+			"no path",
+			vars{"API_KEY_FILE": "absent"},
+			`LLM_COUNCIL_API_KEY_FILE: names no file that councild can read (no such file or directory): write its whole path`,
+		},
 		{"empty", vars{"API_TOKENS_FILE": empty}, `LLM_COUNCIL_API_TOKENS_FILE: "` + empty + `" is empty: write the secret into it`},
 		{"NUL", vars{"API_KEY_FILE": nul}, `LLM_COUNCIL_API_KEY_FILE: "` + nul + `" holds a NUL character: write the secret as text`},
-		{"both", vars{"API_KEY": "k", "API_KEY_FILE": good},
-			`LLM_COUNCIL_API_KEY_FILE: LLM_COUNCIL_API_KEY is set as well: unset one of them`},
+		{
+			"both",
+			vars{"API_KEY": "k", "API_KEY_FILE": good},
+			`LLM_COUNCIL_API_KEY_FILE: LLM_COUNCIL_API_KEY is set as well: unset one of them`,
+		},
 		{
 			"no provider",
 			vars{"API_KEY_X_FILE": good},
@@ -188,8 +200,10 @@ func TestBytes(t *testing.T) {
 			t.Errorf("%q: got %d, %v, want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "MiB", "-1", "+1", "1.5MiB", "1e3", "1_000", "0x10", "1TiB", "1 M iB", "1MiB2", "9223372036854775808",
-		"8589934592GiB", "١"} {
+	for _, text := range []string{
+		"", "MiB", "-1", "+1", "1.5MiB", "1e3", "1_000", "0x10", "1TiB", "1 M iB", "1MiB2", "9223372036854775808",
+		"8589934592GiB", "١",
+	} {
 		b := config.Bytes(7)
 		if err := b.Set(text); err == nil || b != 7 {
 			t.Errorf("%q: got %d, %v, want an error and no change", text, b, err)

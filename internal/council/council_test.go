@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/google/go-cmp/cmp"
@@ -159,6 +160,20 @@ func TestPartial(t *testing.T) {
 		b := council.Ballot{Ranking: []council.Label{"A", "B", "C"}[:ranked]}
 		if got := b.Partial(3); got != want {
 			t.Errorf("with %d of 3 labels: %v, want %v", ranked, got, want)
+		}
+	}
+}
+
+func TestParseTime(t *testing.T) {
+	for text, want := range map[string]string{
+		"2026-11-20": "2026-11-20T00:00:00Z", "2026-11-20T10:00:00+02:00": "2026-11-20T08:00:00Z", "yesterday": "",
+	} {
+		got, err := council.ParseTime(text)
+		if (err != nil) != (want == "") {
+			t.Errorf("%s: error %v", text, err)
+		}
+		if formatted := got.Format(time.RFC3339); err == nil && formatted != want {
+			t.Errorf("%s is read as %s, want %s", text, formatted, want)
 		}
 	}
 }

@@ -154,8 +154,10 @@ func TestDrainTimeout(t *testing.T) {
 
 // Everything in the log of a session is safe to keep.
 func TestLogHoldsNoContent(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"LOG_LEVEL": "debug", "BASE_URL": daemontest.Quick(t), "MODELS": "a,b",
-		"API_KEY": "sk-a-secret-key", "API_TOKENS": "a-token-of-sixteen-and-more"})
+	d := daemontest.Start(t, map[string]string{
+		"LOG_LEVEL": "debug", "BASE_URL": daemontest.Quick(t), "MODELS": "a,b",
+		"API_KEY": "sk-a-secret-key", "API_TOKENS": "a-token-of-sixteen-and-more",
+	})
 	status, data := d.Call(t, "POST", "/v1/council", `{"query":"the unmistakable question"}`, "Authorization",
 		"Bearer a-token-of-sixteen-and-more", "X-Request-Id", "request-7")
 	if status != http.StatusOK {

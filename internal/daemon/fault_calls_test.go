@@ -259,8 +259,10 @@ func TestFaultF08(t *testing.T) {
 }
 
 func TestFaultF09(t *testing.T) {
-	for kind, code := range map[simllm.FaultKind]council.FailureCode{simllm.FaultResetBody: council.FailReset,
-		simllm.FaultEOFBody: council.FailTruncated} {
+	for kind, code := range map[simllm.FaultKind]council.FailureCode{
+		simllm.FaultResetBody: council.FailReset,
+		simllm.FaultEOFBody:   council.FailTruncated,
+	} {
 		t.Run(string(kind), func(t *testing.T) {
 			once := simllm.Fault{Kind: kind, Tasks: questions, Times: 1}
 			f := trialOf(t, tap(t, once), "a,b,c,d", nil)

@@ -131,8 +131,10 @@ func TestFaultF16(t *testing.T) {
 // A wrong clock changes no duration: the daemon measures durations with the monotonic
 // clock.
 func TestFaultF29(t *testing.T) {
-	for after, want := range map[string]string{"Fri, 31 Dec 9999 23:59:59 GMT": "3600", "1e300": "3600",
-		"Sat, 01 Jan 2000 00:00:00 GMT": ""} {
+	for after, want := range map[string]string{
+		"Fri, 31 Dec 9999 23:59:59 GMT": "3600", "1e300": "3600",
+		"Sat, 01 Jan 2000 00:00:00 GMT": "",
+	} {
 		t.Run(after, func(t *testing.T) {
 			busy := simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: after}
 			f := trialOf(t, tap(t, busy), "a,b,c,d", nil)

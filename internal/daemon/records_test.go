@@ -101,7 +101,11 @@ func TestReportReadsFromTheNewestFile(t *testing.T) {
 			}
 		}
 		for _, o := range []bias.Options{
-			{}, {WindowSessions: 3}, {WindowSessions: 8}, {WindowDays: 1}, {WindowSessions: 2, Query: bias.Query{ConfigVersion: "v1"}},
+			{},
+			{WindowSessions: 3},
+			{WindowSessions: 8},
+			{WindowDays: 1},
+			{WindowSessions: 2, Query: bias.Query{ConfigVersion: "v1"}},
 			{Query: bias.Query{Until: now.Add(-20 * time.Hour)}},
 		} {
 			o.Now = now

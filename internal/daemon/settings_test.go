@@ -109,8 +109,10 @@ func (p *tapped) note(t *testing.T, r *http.Request, raw []byte) (ended func()) 
 	if err := json.Unmarshal(raw, &body); err != nil {
 		t.Error(err)
 	}
-	s := &seen{model: fmt.Sprint(body["model"]), task: simllm.Question, sum: sha256.Sum256(raw), connection: r.RemoteAddr,
-		begun: time.Now()}
+	s := &seen{
+		model: fmt.Sprint(body["model"]), task: simllm.Question, sum: sha256.Sum256(raw), connection: r.RemoteAddr,
+		begun: time.Now(),
+	}
 	switch {
 	case bytes.Contains(raw, []byte("You are the chairman")):
 		s.task = simllm.Synthesis
@@ -224,8 +226,10 @@ func reportUnder(t *testing.T, name, value string) bias.Report {
 // interval below a second, soon after it.
 func synced(t *testing.T, fsync, interval string) bool {
 	t.Helper()
-	d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b,c", "BIAS_FSYNC": fsync,
-		"BIAS_FSYNC_INTERVAL": interval, "LOG_LEVEL": "debug"})
+	d := daemontest.Start(t, map[string]string{
+		"BASE_URL": tap(t).url, "MODELS": "a,b,c", "BIAS_FSYNC": fsync,
+		"BIAS_FSYNC_INTERVAL": interval, "LOG_LEVEL": "debug",
+	})
 	d.Ask(t, anyQuestion)
 	onDisk := func() bool { return strings.Contains(d.Log.String(), "records are on disk") }
 	if strings.HasSuffix(interval, "ms") {
@@ -279,8 +283,10 @@ var settings = map[string]func(t *testing.T){
 	},
 	"API_KEY_<NAME>": func(t *testing.T) {
 		p, other := tap(t), tap(t)
-		daemontest.Start(t, map[string]string{"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c",
-			"API_KEY_OTHER": "sk-2"}).Ask(t, anyQuestion)
+		daemontest.Start(t, map[string]string{
+			"BASE_URL": p.url, "PROVIDERS": "other=" + other.url, "MODELS": "a,b,other:c",
+			"API_KEY_OTHER": "sk-2",
+		}).Ask(t, anyQuestion)
 		equal(t, p.keys["Bearer sk-2"], false)
 		equal(t, other.keys["Bearer sk-2"], true)
 	},
@@ -293,8 +299,10 @@ var settings = map[string]func(t *testing.T){
 	"CHAIRMAN_FALLBACKS": func(t *testing.T) {
 		down := simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Tasks: []simllm.TaskKind{simllm.Synthesis}}
 		wrote := func(fallbacks string) bool {
-			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, down).url, "MODELS": "a,b,c", "CHAIRMAN": "d",
-				"CHAIRMAN_FALLBACKS": fallbacks}).Ask(t, anyQuestion)
+			s := daemontest.Start(t, map[string]string{
+				"BASE_URL": tap(t, down).url, "MODELS": "a,b,c", "CHAIRMAN": "d",
+				"CHAIRMAN_FALLBACKS": fallbacks,
+			}).Ask(t, anyQuestion)
 			return s.Stage3.Model == s.Metadata.AggregateRankings[0].Model
 		}
 		first := session(t, "", "").Metadata.AggregateRankings[2].Model // not the one that would stand in by rank
@@ -402,8 +410,10 @@ var settings = map[string]func(t *testing.T){
 	"BALLOT_REPAIR": func(t *testing.T) {
 		invalid := func(repair string) council.Outcome {
 			prose := simllm.Fault{Kind: simllm.BallotProse, Rate: 1, Times: 1}
-			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, prose).url, "MODELS": "a,b,c", "REVIEWERS": "d",
-				"BALLOT_REPAIR": repair}).Ask(t, anyQuestion)
+			s := daemontest.Start(t, map[string]string{
+				"BASE_URL": tap(t, prose).url, "MODELS": "a,b,c", "REVIEWERS": "d",
+				"BALLOT_REPAIR": repair,
+			}).Ask(t, anyQuestion)
 			return s.Stage2[0].Status
 		}
 		differ(t, invalid(""), invalid("true"), council.OutcomeInvalid, council.OutcomeOK)
@@ -425,8 +435,10 @@ var settings = map[string]func(t *testing.T){
 	"PARTIAL_BALLOTS": func(t *testing.T) {
 		votes := func(policy string) int {
 			partial := simllm.Fault{Kind: simllm.BallotPartial, Rate: 1}
-			s := daemontest.Start(t, map[string]string{"BASE_URL": tap(t, partial).url, "MODELS": "a,b,c", "REVIEWERS": "d",
-				"PARTIAL_BALLOTS": policy}).Ask(t, anyQuestion)
+			s := daemontest.Start(t, map[string]string{
+				"BASE_URL": tap(t, partial).url, "MODELS": "a,b,c", "REVIEWERS": "d",
+				"PARTIAL_BALLOTS": policy,
+			}).Ask(t, anyQuestion)
 			n := 0
 			for _, st := range s.Metadata.AggregateRankings {
 				n += st.VoteCount
@@ -493,8 +505,10 @@ var settings = map[string]func(t *testing.T){
 				simllm.Model{Name: "b", Reply: reply(plain + "Salt them late.")},
 				simllm.Model{Name: "c", Reply: reply(strings.Repeat("Every grandmother, mother, daughter, sister and wife in the family "+
 					"cooks them. ", 8))})
-			s := daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b,c",
-				"DEMOGRAPHICS_THRESHOLD": threshold}).Ask(t, anyQuestion)
+			s := daemontest.Start(t, map[string]string{
+				"BASE_URL": sim.URL(), "MODELS": "a,b,c",
+				"DEMOGRAPHICS_THRESHOLD": threshold,
+			}).Ask(t, anyQuestion)
 			return s.Metadata.DemographicDisagreement.Flagged
 		}
 		differ(t, flagged(""), flagged("1"), true, false)

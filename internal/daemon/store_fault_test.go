@@ -94,8 +94,10 @@ func export(t *testing.T, path string) string {
 // Between two sessions the record file or its directory is removed, or renamed as
 // logrotate does. The daemon starts a new file, and every command reads it.
 func TestFaultF34Daemon(t *testing.T) {
-	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c",
-		"BIAS_STORE": filepath.Join(t.TempDir(), "sub", "records.jsonl")})
+	d := daemontest.Start(t, map[string]string{
+		"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c",
+		"BIAS_STORE": filepath.Join(t.TempDir(), "sub", "records.jsonl"),
+	})
 	path := d.Config.BiasStore
 	d.Ask(t, `{"query":"Is it there?"}`)
 	sessions := 0

@@ -68,7 +68,10 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 // leaderboard is GET /v1/leaderboard.
 func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	p := newParameters(r, "sessions", "days", "category", "format")
-	query := bias.Query{Sessions: p.count("sessions"), Days: p.count("days"), Category: p.choice("category", "use one of", council.Categories())}
+	query := bias.Query{
+		Sessions: p.count("sessions"), Days: p.count("days"),
+		Category: p.choice("category", "use one of", council.Categories()),
+	}
 	format := p.format("json", "text")
 	if err := p.err(); err != nil {
 		return err

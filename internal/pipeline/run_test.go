@@ -991,7 +991,10 @@ func TestStragglers(t *testing.T) {
 		missing []string
 		records map[council.BallotStatus]int
 	}{
-		{name: "a stage waits for all members", latency: 100 * time.Millisecond, records: map[council.BallotStatus]int{council.BallotOK: 12}},
+		{
+			name: "a stage waits for all members", latency: 100 * time.Millisecond,
+			records: map[council.BallotStatus]int{council.BallotOK: 12},
+		},
 		{
 			name: "in time", grace: new(time.Minute), latency: 100 * time.Millisecond,
 			records: map[council.BallotStatus]int{council.BallotOK: 12},

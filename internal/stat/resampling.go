@@ -50,8 +50,8 @@ func Bootstrap(terms [][]float64, statistic func(sums []float64) float64, seed u
 // below returns a random number from 0 to n-1, the same on every platform. Its bias is
 // negligible for an n this small.
 func below(n int, random rand.Source) int {
-	number, _ := bits.Mul64(random.Uint64(), uint64(n))
-	return int(number)
+	number, _ := bits.Mul64(random.Uint64(), uint64(n)) //nolint:gosec // n is positive
+	return int(number)                                  //nolint:gosec // it is below n
 }
 
 // pool returns the terms of units, or, where there are more than maxUnits, the sums over

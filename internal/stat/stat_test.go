@@ -12,7 +12,7 @@ import (
 )
 
 // approx compares figures that were worked out on paper.
-var approx = cmpopts.EquateApprox(0, 1e-9) //nolint:gochecknoglobals // a constant
+var approx = cmpopts.EquateApprox(0, 1e-9)
 
 // readVectors reads reference values from a file of testdata.
 func readVectors(t *testing.T, name string, into any) {

@@ -42,8 +42,10 @@ func TestFitTwoWay(t *testing.T) {
 
 func TestMeanTwoWay(t *testing.T) {
 	nan := math.NaN()
-	a := TwoWay{Effect: []float64{1, nan, nan}, Leverage: []float64{0.1, nan, nan}, Low: []float64{0, nan, nan},
-		High: []float64{2, nan, nan}}
+	a := TwoWay{
+		Effect: []float64{1, nan, nan}, Leverage: []float64{0.1, nan, nan}, Low: []float64{0, nan, nan},
+		High: []float64{2, nan, nan},
+	}
 	b := TwoWay{
 		Effect: []float64{3, -3, nan}, Leverage: []float64{0.3, 0.5, nan}, Low: []float64{2, -4, nan}, High: []float64{4, -2, nan},
 		Squares: 8, DF: 2,

@@ -111,7 +111,7 @@ func (h *housekeeper) run(ctx context.Context) {
 	hourly := time.NewTicker(time.Hour)
 	defer hourly.Stop()
 	for {
-		err := catchPanic(h.o.Log, "compressing or deleting closed segments panicked", func() error { return h.tidy(ctx) })
+		err := catchPanic(h.o.Log, func() error { return h.tidy(ctx) })
 		if err != nil && ctx.Err() == nil {
 			h.o.Log.Error("compressing or deleting record segments failed; the next attempt is in an hour at the latest", "error", err)
 		}

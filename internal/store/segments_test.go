@@ -225,7 +225,8 @@ func TestVerify(t *testing.T) {
 			File: "bias_metrics.jsonl", Bytes: int64(len(content(t, path))),
 			Summary: Summary{Oldest: noon, Newest: noon, Sessions: 1, Records: 3, Version: summaryVersion, Skipped: []Skip{
 				{ReasonNotJSON, 12, []int64{4, 5, 6, 7, 8, 9, 10, 11, 12, 13}},
-				{ReasonNotAnObject, 1, []int64{16}}, {ReasonUnterminated, 1, []int64{17}},
+				{ReasonNotAnObject, 1, []int64{16}},
+				{ReasonUnterminated, 1, []int64{17}},
 			}},
 		},
 	}

@@ -55,8 +55,6 @@ const (
 // maxLines is how many line numbers a summary gives for one reason.
 const maxLines = 10
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // Reasons why a file has no summary that is trusted.
 var (
 	errNoSummary  = errors.New("it has no summary")
@@ -109,11 +107,11 @@ func (s *Summary) damaged() bool {
 // frame returns the frame that holds the summary.
 func (s *Summary) frame() ([]byte, error) {
 	text, err := json.Marshal(s)
-	length := uint32(frameHeader + len(text) + frameFooter)
+	length := uint32(frameHeader + len(text) + frameFooter) //nolint:gosec // a summary is short
 	frame := binary.LittleEndian.AppendUint32(nil, frameMagic)
 	frame = binary.LittleEndian.AppendUint32(frame, length-frameHeader)
 	frame = append(frame, text...)
-	frame = binary.LittleEndian.AppendUint32(frame, crc32.Checksum(text, castagnoli))
+	frame = binary.LittleEndian.AppendUint32(frame, crc32.ChecksumIEEE(text))
 	return binary.LittleEndian.AppendUint32(frame, length), err
 }
 
@@ -136,7 +134,7 @@ func readSummary(r io.ReaderAt, size int64) (Summary, error) {
 	}
 	text, footer := frame[frameHeader:length-frameFooter], frame[length-frameFooter:]
 	var s Summary
-	if crc32.Checksum(text, castagnoli) != binary.LittleEndian.Uint32(footer) || json.Unmarshal(text, &s) != nil {
+	if crc32.ChecksumIEEE(text) != binary.LittleEndian.Uint32(footer) || json.Unmarshal(text, &s) != nil {
 		return Summary{}, errBadSummary
 	}
 	if s.Version != summaryVersion {

@@ -99,13 +99,14 @@ func (w *writer) step(closed bool) {
 // guard does the work. A panic in it fails the batches that are being written or synced,
 // and leaves it unknown what the file holds. The process and the other sessions go on.
 func (w *writer) guard(work func()) error {
-	cause := catchPanic(w.o.Log, "writing records panicked: they are written again, to a new file", func() error {
+	cause := catchPanic(w.o.Log, func() error {
 		work()
 		return nil
 	})
 	if cause == nil {
 		return nil
 	}
+	w.o.Log.Error("writing records panicked: they are written again, to a new file", "error", cause)
 	pending := w.unsynced
 	for _, b := range w.writing {
 		if !b.kept && !slices.Contains(pending, b) && !slices.Contains(w.failed, b) {
@@ -118,12 +119,13 @@ func (w *writer) guard(work func()) error {
 	return cause
 }
 
-// catchPanic does the work. It logs a panic with the message and returns it as an error.
-func catchPanic(log *slog.Logger, message string, work func() error) (err error) {
+// catchPanic does the work. It logs a panic in it with its stack, and returns it as an
+// error.
+func catchPanic(log *slog.Logger, work func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
-			log.Error(message, "error", err, "stack", string(debug.Stack()))
+			log.Error("the record store panicked", "error", err, "stack", string(debug.Stack()))
 		}
 	}()
 	return work()

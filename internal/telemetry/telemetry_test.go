@@ -64,8 +64,10 @@ func TestMetrics(t *testing.T) {
 		council.Started{},
 		council.Answer{Model: "a", Status: council.OutcomeOK},
 		[]council.Answer{},
-		council.Review{Model: "a", Status: council.OutcomeInvalid,
-			Error: &council.Failure{Code: council.FailInvalidBallot, Message: "a secret"}},
+		council.Review{
+			Model: "a", Status: council.OutcomeInvalid,
+			Error: &council.Failure{Code: council.FailInvalidBallot, Message: "a secret"},
+		},
 		council.Tally{},
 		council.Synthesis{Model: "a", Status: council.OutcomeFallback},
 		session,
@@ -126,8 +128,10 @@ func TestTracing(t *testing.T) {
 		}
 	}()
 	call := council.Call{Stage: council.Stage1, Model: "acme:x", Messages: []council.Message{{Role: "user", Content: "a secret question"}}}
-	good := fixed{completion: council.Completion{Text: "a secret answer", FinishReason: "stop",
-		Spent: council.Spent{Attempts: 2, Usage: council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(5))}}}}
+	good := fixed{completion: council.Completion{
+		Text: "a secret answer", FinishReason: "stop",
+		Spent: council.Spent{Attempts: 2, Usage: council.Usage{InputTokens: new(int64(3)), OutputTokens: new(int64(5))}},
+	}}
 	bad := fixed{err: &council.Failure{Code: council.FailUnavailable, Message: "a secret message"}}
 	handler := tracing.Middleware(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/nowhere/1" {

@@ -1,0 +1,54 @@
+package daemon_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/daemon/daemontest"
+)
+
+// LoadConfig reports what settings name and is not there, beside other problems.
+func TestLoadConfig(t *testing.T) {
+	lexicon := filepath.Join(t.TempDir(), "lexicon.json")
+	if err := os.WriteFile(lexicon, []byte(`{"age": [`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		env  map[string]string
+		want string
+	}{
+		"nothing wrong":         {nil, ""},
+		"no lexicon there":      {map[string]string{"LEXICON": "missing.json"}, `LLM_COUNCIL_LEXICON: "missing.json" cannot be read`},
+		"a device":              {map[string]string{"LEXICON": "/dev/null"}, `LLM_COUNCIL_LEXICON: "/dev/null" is no regular file`},
+		"not a lexicon":         {map[string]string{"LEXICON": lexicon}, "is no lexicon"},
+		"a lexicon without use": {map[string]string{"LEXICON": lexicon, "DEMOGRAPHICS": "false"}, ""},
+		"an unknown simulation": {map[string]string{"CHAIRMAN": "sim:ambr"}, "there is no simulated model sim:ambr: use sim:amber, "},
+	} {
+		daemontest.Setenv(t, tt.env)
+		_, err := daemon.LoadConfig()
+		if tt.want == "" && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			t.Errorf("%s: %v, want %q", name, err, tt.want)
+		}
+	}
+}
+
+func TestSimulated(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{
+		"MODELS": "a,b", "CHAIRMAN": "a", "REVIEWERS": "b", "BIAS_CONSENT": "0",
+		"BIAS_PERSISTENCE": "false",
+	})
+	cfg := daemon.Simulated(daemontest.Options(t).Config, "records.jsonl")
+	if len(cfg.Models) != 4 || slices.ContainsFunc(cfg.Named(), func(model string) bool { return !strings.HasPrefix(model, "sim:") }) {
+		t.Errorf("it names %v", cfg.Named())
+	}
+	if !cfg.KeepsRecords() || cfg.BiasStore != "records.jsonl" {
+		t.Errorf("records are kept: %v, in %s", cfg.KeepsRecords(), cfg.BiasStore)
+	}
+}

@@ -1,0 +1,79 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/councild/councild/internal/config"
+)
+
+func TestTeardown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var released []string
+		var steps teardown
+		steps.push("the first", always(func() { released = append(released, "the first") }))
+		broken := errors.New("broken")
+		steps.push("the second", func(context.Context) error {
+			released = append(released, "the second")
+			return broken
+		})
+		steps.push("the third", func(ctx context.Context) error {
+			released = append(released, "the third")
+			<-ctx.Done()
+			return nil
+		})
+		ended, end := context.WithCancel(t.Context())
+		end()
+		err := steps.run(ended)
+		if diff := cmp.Diff([]string{"the third", "the second", "the first"}, released); diff != "" {
+			t.Errorf("released in this order (-want +got):\n%s", diff)
+		}
+		if !errors.Is(err, broken) {
+			t.Errorf("the error is %v", err)
+		}
+		if err == nil || err.Error() != "closing the second: broken" {
+			t.Errorf("the error does not name the step alone: %v", err)
+		}
+		if err := steps.run(ended); err != nil || len(released) != 3 {
+			t.Errorf("released again: %v, %v", released, err)
+		}
+	})
+}
+
+// A daemon that cannot listen releases everything: the next one gets as far.
+func TestNewReleasesWhatItTook(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for name, value := range map[string]string{
+		"ADDR": taken.Addr().String(), "MODELS": "sim:amber,sim:birch", "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
+	} {
+		t.Setenv("LLM_COUNCIL_"+name, value)
+	}
+	cfg, err := config.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := New(t.Context(), Options{Config: cfg}); err == nil || !strings.HasPrefix(err.Error(), "listening: ") {
+			t.Fatalf("got %v", err)
+		}
+	}
+}
+
+// New checks its options before it touches the store.
+func TestNewValidatesFirst(t *testing.T) {
+	_, err := New(t.Context(), Options{Config: config.Config{BiasPersistence: true, BiasConsent: 1, BiasStore: "/nowhere/records.jsonl"}})
+	if err == nil || err.Error() != (config.Config{}).RequireCouncil().Error() {
+		t.Errorf("got %v", err)
+	}
+}
