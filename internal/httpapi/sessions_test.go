@@ -812,6 +812,29 @@ func TestFaultF17(t *testing.T) {
 	})
 }
 
+// A reader that does not even read the headers of a silent session is cut off in time.
+func TestMuteReaderOfASilentSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := make(chan struct{})
+		dial, stop := inBubble(t, func(context.Context, council.Observer) { <-next })
+		starter, mute := dial(), dial()
+		request(t, starter, "POST", "/v1/council", `{"query":"one","background":true}`)
+		if status, body := respond(t, starter); status != 202 {
+			t.Fatalf("%d %s", status, body)
+		}
+		request(t, mute, "GET", "/v1/council/one/events", "")
+		time.Sleep(31 * time.Second)
+		read, err := io.Copy(io.Discard, mute)
+		if err != nil || read > 0 {
+			t.Errorf("the mute reader finds %d bytes, then %v", read, err)
+		}
+		close(next)
+		_ = starter.Close()
+		_ = mute.Close()
+		stop()
+	})
+}
+
 // A slow reader keeps its connection while it takes each piece in time.
 func TestSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

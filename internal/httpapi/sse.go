@@ -96,16 +96,12 @@ type pacedWriter struct {
 // Write implements io.Writer. What it wrote may lie in buffers until the next flush.
 func (p *pacedWriter) Write(data []byte) (int, error) {
 	rest := data
-	for len(rest) > 0 && p.err == nil {
-		if p.left == 0 {
-			p.left, p.err = maxWrite, p.controller.SetWriteDeadline(time.Now().Add(writeTimeout))
-			continue
-		}
+	for len(rest) > 0 && p.begin() {
 		n := min(len(rest), p.left)
 		_, p.err = p.w.Write(rest[:n])
 		rest, p.left = rest[n:], p.left-n
-		if p.left == 0 {
-			_ = p.flush() // The error is kept.
+		if p.left == 0 && p.err == nil {
+			p.err = p.controller.Flush()
 		}
 	}
 	return len(data) - len(rest), p.err
@@ -113,8 +109,16 @@ func (p *pacedWriter) Write(data []byte) (int, error) {
 
 // flush sends what was written. Without anything it still sends the headers.
 func (p *pacedWriter) flush() error {
-	if p.left = 0; p.err == nil {
-		p.err = p.controller.Flush()
+	if p.begin() {
+		p.left, p.err = 0, p.controller.Flush()
 	}
 	return p.err
+}
+
+// begin sets a deadline, unless one is set. It reports whether there was no error yet.
+func (p *pacedWriter) begin() bool {
+	if p.left == 0 && p.err == nil {
+		p.left, p.err = maxWrite, p.controller.SetWriteDeadline(time.Now().Add(writeTimeout))
+	}
+	return p.err == nil
 }
