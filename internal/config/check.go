@@ -65,7 +65,6 @@ func (c *Config) check(p *problems) {
 	c.checkSecrets(p)
 	c.checkCouncil(p)
 
-	orders := []council.Order{council.OrderBalanced, council.OrderPerReviewer, council.OrderShared}
 	policies := []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast}
 	modes := []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff}
 	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
@@ -76,7 +75,7 @@ func (c *Config) check(p *problems) {
 		variable, problem string
 	}{
 		{isHostPort(c.Addr), "LLM_COUNCIL_ADDR", "is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"},
-		{slices.Contains(orders, c.Order), "LLM_COUNCIL_ORDER", "is not an order: use balanced, per_reviewer or shared"},
+		{c.Order.Known(), "LLM_COUNCIL_ORDER", "is not an order: use " + council.OrderChoices},
 		{slices.Contains(policies, c.PartialBallots), "LLM_COUNCIL_PARTIAL_BALLOTS", "is not a policy: use available or tied_last"},
 		{slices.Contains(modes, c.BiasFsync), "LLM_COUNCIL_BIAS_FSYNC", "is not a mode: use session, interval or off"},
 		{slices.Contains(levels, c.LogLevel), "LLM_COUNCIL_LOG_LEVEL", "is not a level: " + useLevel},

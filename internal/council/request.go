@@ -32,6 +32,14 @@ const (
 	OrderShared      Order = "shared"       // one order for all
 )
 
+// OrderChoices names the orders in messages.
+const OrderChoices = "balanced, per_reviewer or shared"
+
+// Known reports whether there is such an order.
+func (o Order) Known() bool {
+	return o == OrderBalanced || o == OrderPerReviewer || o == OrderShared
+}
+
 // PartialPolicy says what a ballot that leaves out candidates means for them.
 type PartialPolicy string
 

@@ -255,7 +255,7 @@ func found(data []byte) string {
 // wanted names what fits into a type. Other types do not occur in a request.
 func wanted(t reflect.Type) string {
 	types := map[reflect.Type]string{
-		reflect.TypeFor[council.Order]():     "one of balanced, per_reviewer or shared",
+		reflect.TypeFor[council.Order]():     "one of " + council.OrderChoices,
 		reflect.TypeFor[council.OnPartial](): "one of accept or refuse",
 		reflect.TypeFor[ChatContent]():       "a text, or a list of parts",
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,9 @@ func FuzzForm(f *testing.F) {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body string) {
+		if !utf8.ValidString(body) {
+			return // readBody refuses it
+		}
 		read, want := council.Submission{}, council.Submission{}
 		form := form{maxMessages: maxList}
 		if form.read([]byte(body), &read) != nil {

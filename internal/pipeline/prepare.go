@@ -43,10 +43,8 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		plan.Reviewers, plan.Chairmen = nil, plan.Members
 	}
 
-	switch plan.Order {
-	case council.OrderBalanced, council.OrderPerReviewer, council.OrderShared:
-	default:
-		v.add("order", fmt.Sprintf("%q is not an order", r.Order), "use balanced, per_reviewer or shared")
+	if !plan.Order.Known() {
+		v.add("order", fmt.Sprintf("%q is not an order", r.Order), "use "+council.OrderChoices)
 	}
 	switch plan.OnPartial {
 	case council.PartialAccept, council.PartialRefuse:

@@ -164,9 +164,7 @@ func checkFields(r *council.BiasMetricRecord) error {
 	case r.RankValue != nil && *r.RankValue < 0:
 		return errors.New("rank_value is negative")
 	}
-	switch r.OrderDesign {
-	case "", council.OrderBalanced, council.OrderPerReviewer, council.OrderShared:
-	default:
+	if r.OrderDesign != "" && !r.OrderDesign.Known() {
 		return fmt.Errorf("order_design is %.40q", r.OrderDesign)
 	}
 	switch r.Status {
