@@ -117,6 +117,10 @@ func TestError(t *testing.T) {
 	if (&council.Error{Code: council.CodeInvalid, Detail: "no"}).Error() != "invalid: no" {
 		t.Error("an error without cause reads badly")
 	}
+	e = &council.Error{Detail: "no", Fields: []council.FieldError{{Field: "seed", Message: "it is negative", Fix: "give another"}}}
+	if got := e.Explain(); got != "no\n  seed: it is negative; give another" {
+		t.Errorf("explained as %q", got)
+	}
 }
 
 func TestTokenBucket(t *testing.T) {
