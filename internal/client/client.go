@@ -171,12 +171,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte, wan
 	failed := &Error{What: "the daemon answered " + resp.Status, Status: resp.StatusCode}
 	var p council.Problem
 	if json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(&p) == nil && p.Detail != "" {
-		failed.Cause = causeOf(p)
+		failed.Cause = p.Cause()
 	}
 	return nil, failed
-}
-
-// causeOf returns what a problem document says.
-func causeOf(p council.Problem) *council.Error {
-	return &council.Error{Code: p.Code, Detail: p.Detail, Fields: p.Errors, SessionID: p.SessionID}
 }

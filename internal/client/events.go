@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -69,41 +68,6 @@ func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
 	}
 }
 
-// Decode returns the event that an entry was made of. Its data has the type that the
-// constants of council.EventType name; nil where the type is unknown.
-func Decode(e council.Entry) (event council.Event, err error) {
-	event.Type = e.Type
-	decoders := map[council.EventType]func([]byte) (any, error){
-		council.EventStarted: decode[council.Started],
-		council.EventAnswer:  decode[council.Answer],
-		council.EventStage1:  decode[[]council.Answer],
-		council.EventBallot:  decode[council.Review],
-		council.EventStage2:  decode[council.Tally],
-		council.EventDelta:   decode[council.Delta],
-		council.EventRestart: decode[council.Restart],
-		council.EventStage3:  decode[council.Synthesis],
-		council.EventDone:    decode[*council.Session],
-		council.EventFailed: func(data []byte) (any, error) {
-			var p council.Problem
-			err := json.Unmarshal(data, &p)
-			return causeOf(p), err
-		},
-	}
-	if decoder := decoders[e.Type]; decoder != nil {
-		event.Data, err = decoder(e.Data)
-	}
-	if err != nil {
-		return event, fmt.Errorf("reading %s: %w", e.Type, err)
-	}
-	return event, nil
-}
-
-func decode[T any](data []byte) (any, error) {
-	var v T
-	err := json.Unmarshal(data, &v)
-	return v, err
-}
-
 // Watch tells the observer of every event of a session, once each and over as many
 // connections as it takes, and returns the session at its end. A session that failed
 // is an *Error.
@@ -152,7 +116,7 @@ func (c *Client) watch(ctx context.Context, id string, seen *int, o council.Obse
 			continue
 		}
 		*seen = e.Number
-		event, err := Decode(e.Entry)
+		event, err := e.Decode()
 		if err != nil {
 			return nil, false, err
 		}

@@ -14,6 +14,7 @@ package council
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 )
 
 // Stage names one step of a run in failures, events and usage figures.
@@ -108,6 +109,41 @@ type Event struct {
 type Entry struct {
 	Type EventType
 	Data json.RawMessage
+}
+
+// Decode returns the event that the entry was made of, without its session id. Its data
+// has the type that the constants of EventType name; nil where the type is unknown.
+func (e Entry) Decode() (event Event, err error) {
+	event.Type = e.Type
+	decoders := map[EventType]func([]byte) (any, error){
+		EventStarted: decode[Started],
+		EventAnswer:  decode[Answer],
+		EventStage1:  decode[[]Answer],
+		EventBallot:  decode[Review],
+		EventStage2:  decode[Tally],
+		EventDelta:   decode[Delta],
+		EventRestart: decode[Restart],
+		EventStage3:  decode[Synthesis],
+		EventDone:    decode[*Session],
+		EventFailed: func(data []byte) (any, error) {
+			var p Problem
+			err := json.Unmarshal(data, &p)
+			return p.Cause(), err
+		},
+	}
+	if decoder := decoders[e.Type]; decoder != nil {
+		event.Data, err = decoder(e.Data)
+	}
+	if err != nil {
+		return event, fmt.Errorf("reading %s: %w", e.Type, err)
+	}
+	return event, nil
+}
+
+func decode[T any](data []byte) (any, error) {
+	var v T
+	err := json.Unmarshal(data, &v)
+	return v, err
 }
 
 // Observer is told of every Event of a run. Calls for one session come one at a

@@ -181,3 +181,44 @@ func TestParseTime(t *testing.T) {
 		}
 	}
 }
+
+// Every event is decoded as what it was encoded from.
+func TestDecode(t *testing.T) {
+	session := council.Plan{SessionID: "one"}.Session()
+	for _, want := range []council.Event{
+		{Type: council.EventStarted, Data: council.Started{SessionID: "one"}},
+		{Type: council.EventAnswer, Data: council.Answer{Model: "a"}},
+		{Type: council.EventStage1, Data: []council.Answer{{Model: "a"}}},
+		{Type: council.EventBallot, Data: council.Review{Model: "a"}},
+		{Type: council.EventStage2, Data: session.Metadata.Tally},
+		{Type: council.EventDelta, Data: council.Delta{Text: "a"}},
+		{Type: council.EventRestart, Data: council.Restart{Model: "a", Reason: council.FailTimeout}},
+		{Type: council.EventStage3, Data: council.Synthesis{Model: "a"}},
+		{Type: council.EventDone, Data: session},
+	} {
+		data, err := json.Marshal(want.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := council.Entry{Type: want.Type, Data: data}.Decode()
+		if err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", want.Type, diff)
+		}
+	}
+	problem := council.Problem{Code: council.CodeDeadline, Detail: "late", Errors: []council.FieldError{{Field: "a"}}, SessionID: "one"}
+	data, err := json.Marshal(problem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := council.Entry{Type: council.EventFailed, Data: data}.Decode()
+	if err != nil {
+		t.Error(err)
+	}
+	want := &council.Error{Code: council.CodeDeadline, Detail: "late", Fields: problem.Errors, SessionID: "one"}
+	if diff := cmp.Diff(council.Event{Type: council.EventFailed, Data: want}, got); diff != "" {
+		t.Error(diff)
+	}
+}

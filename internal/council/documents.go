@@ -29,3 +29,8 @@ type Problem struct {
 	RequestID string       `json:"request_id"`
 	SessionID string       `json:"session_id,omitempty"`
 }
+
+// Cause returns the Error that the document tells of.
+func (p Problem) Cause() *Error {
+	return &Error{Code: p.Code, Detail: p.Detail, Fields: p.Errors, SessionID: p.SessionID}
+}

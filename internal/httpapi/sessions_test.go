@@ -51,14 +51,14 @@ func parse(t *testing.T, stream []byte, seen int) []client.Event {
 	return events
 }
 
-// last returns the last event of a stream as client.Decode reads it.
+// last returns the last event of a stream decoded.
 func last(t *testing.T, stream []byte) council.Event {
 	t.Helper()
 	events := parse(t, stream, 0)
 	if len(events) == 0 {
 		t.Fatal("there is no event")
 	}
-	e, err := client.Decode(events[len(events)-1].Entry)
+	e, err := events[len(events)-1].Decode()
 	if err != nil {
 		t.Fatal(err)
 	}

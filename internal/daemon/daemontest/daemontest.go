@@ -220,7 +220,7 @@ func Events(tb testing.TB, stream []byte) []council.Event {
 	var events []council.Event
 	var errs []error
 	for read, err := range client.ReadEvents(bytes.NewReader(stream)) {
-		event, bad := client.Decode(read.Entry)
+		event, bad := read.Decode()
 		events, errs = append(events, event), append(errs, err, bad)
 	}
 	if err := errors.Join(errs...); err != nil || len(events) == 0 {
