@@ -14,6 +14,9 @@ const (
 	// clockTolerance is how far in the future a session may have started, for
 	// stores that were written under another clock.
 	clockTolerance = 5 * time.Minute
+	// usualRows is for how many records of a session there is room at once: four
+	// members who review each other.
+	usualRows = 12
 	// defaultMinSessions is ADR-018's MIN_SESSIONS_FOR_AGGREGATION.
 	defaultMinSessions = 20
 )
@@ -72,6 +75,7 @@ type session struct {
 	id         string
 	start      time.Time // the newest time that its records say
 	told       []told    // in the order of its records
+	firstTold  [1]told   // where told lies while all records say one time, as those of this program do
 	rows       []row
 	duplicates int // rows that were dropped for one before them
 
@@ -255,7 +259,8 @@ func (c *Collector) session(id string, start time.Time) *session {
 	if c.o.WindowSessions > 0 && len(c.order)/2 >= c.o.WindowSessions {
 		c.trim()
 	}
-	s := &session{id: id, start: start}
+	s := &session{id: id, start: start, rows: make([]row, 0, usualRows)}
+	s.told = s.firstTold[:0]
 	c.sessions[id] = s
 	c.order = append(c.order, s)
 	return s

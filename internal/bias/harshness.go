@@ -269,7 +269,7 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 			statistic, k := stat.CUSUM(h)
 			mean := stat.Mean(h)
 			for i, q := range at {
-				deviations[q][len(points)-len(p)] = h[i] - mean
+				deviations[q][len(points)-len(p)] = h[i] - mean // p holds those of the stretches before
 			}
 			_, sessions := series(part.to-part.from, func(s int) float64 { return fits[part.from+s].Effect[reviewer] })
 			first := w.sessions[asked[at[k]].first]
@@ -311,13 +311,14 @@ func (w *window) anomalies(fits []stat.TwoWay, split []stretch) Anomalies {
 // From six reviewers on, a deviation counts as far as it holds whichever one of the
 // reviewer's scores is left out.
 func (w *window) testedCells(fits []stat.TwoWay, split []stretch) []Anomaly {
-	var cells []Anomaly
-	var p []float64
+	most := len(w.names) * len(w.sessions)
+	cells, p := make([]Anomaly, 0, most), make([]float64, 0, most)
 	for _, part := range split {
 		asked := questions(w, fits, part)
-		squares, residual := make([]float64, len(asked)), make([]float64, len(asked))
+		squares, residual, compared := make([]float64, len(asked)), make([]float64, len(asked)), make([]int, len(asked))
 		for k, q := range asked {
 			squares[k], residual[k] = q.Squares, q.DF
+			compared[k] = len(slices.DeleteFunc(slices.Clone(q.Effect), math.IsNaN))
 		}
 		chance, df, ok := stat.ModeratedVariances(squares, residual)
 		if !ok {
@@ -339,7 +340,7 @@ func (w *window) testedCells(fits []stat.TwoWay, split []stretch) []Anomaly {
 			}
 			for k, t := range stat.Studentized(scaled) {
 				q := asked[at[k]]
-				if compared := slices.DeleteFunc(slices.Clone(q.Effect), math.IsNaN); len(compared) >= jackknifeFrom {
+				if compared[at[k]] >= jackknifeFrom {
 					t *= shareKept(h[k]-mean, q.Low[reviewer]-mean, q.High[reviewer]-mean)
 				}
 				first := w.sessions[q.first]

@@ -32,7 +32,8 @@ func (t *tally) add(cluster, session int) {
 // testable reports whether there is enough for an estimate and its test.
 func (t tally) testable() bool { return t.clusters >= preliminaryFrom }
 
-// models are the linear models of a window (M1 to M6), and tallies of its scores. The models of a session's scores are
+// models are the linear models of a window (M1 to M6), and tallies of its scores. The
+// models of a session's scores are
 //
 //	y = alpha_sj + rho_i + eta_si + pi(p) + gamma_i own + delta fam + beta_i log2(L) + e
 //

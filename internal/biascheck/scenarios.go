@@ -89,11 +89,8 @@ func scenarios() []Scenario {
 					s := world
 					s.own, s.sessions, s.members = own, sessions, members
 					s.lines = s.innocentLines()
-					switch {
-					case members == 5 && s.what == "plain":
+					if members == 5 && s.what == "plain" {
 						s.percent, s.lines = 200, append(s.lines, s.nullLines()...)
-					case members == 7: // the report over seven takes three times as long as over five
-						s.percent = 30
 					}
 					all = append(all, s)
 				}

@@ -62,7 +62,7 @@ func Noncentrality(level, power, d1, d2 float64) float64 {
 }
 
 // Binomial draws a binomial variate of n trials with the probability p.
-func Binomial(n int, p float64, random rand.Source) int {
+func Binomial(n int, p float64, random *rand.PCG) int {
 	return int(distuv.Binomial{N: float64(n), P: p, Src: random}.Rand())
 }
 

@@ -24,8 +24,8 @@ type Design struct {
 // Xd'yd, with X and y as deviations, which add up over the blocks of a cluster.
 type Regression struct {
 	Design
-	byCluster map[int][]float64
-	clusters  [][]float64 // in the order in which they occur
+	byCluster [][]float64 // nil for a cluster without observations
+	clusters  [][]float64 // those with observations, in the order in which they occur
 	total     []float64   // over all clusters
 
 	// The observations of the block.
@@ -39,7 +39,7 @@ type Regression struct {
 
 // NewRegression returns a regression without observations.
 func NewRegression(d Design) *Regression {
-	return &Regression{Design: d, byCluster: map[int][]float64{}, x: make([][]float64, d.Regressors+d.Responses)}
+	return &Regression{Design: d, x: make([][]float64, d.Regressors+d.Responses)}
 }
 
 // Add adds an observation to the block: its row and column in the table, the solo that is
@@ -55,12 +55,15 @@ func (r *Regression) Add(row, column, solo int, x []float64) {
 }
 
 // EndBlock adds the observations since the last block, in a table of so many rows and
-// columns, to a cluster.
+// columns, to a cluster. The clusters are numbers from 0.
 func (r *Regression) EndBlock(cluster, rows, columns int) {
 	if len(r.row) == 0 {
 		return
 	}
 	r.absorb(rows, columns)
+	if cluster >= len(r.byCluster) {
+		r.byCluster = append(r.byCluster, make([][]float64, cluster+1-len(r.byCluster))...)
+	}
 	if r.byCluster[cluster] == nil {
 		r.byCluster[cluster] = make([]float64, r.first(r.Responses))
 		r.clusters = append(r.clusters, r.byCluster[cluster])

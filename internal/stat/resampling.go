@@ -49,7 +49,7 @@ func Bootstrap(terms [][]float64, statistic func(sums []float64) float64, seed u
 
 // below returns a random number from 0 to n-1, the same on every platform. Its bias is
 // negligible for an n this small.
-func below(n int, random rand.Source) int {
+func below(n int, random *rand.PCG) int {
 	number, _ := bits.Mul64(random.Uint64(), uint64(n)) //nolint:gosec // n is positive
 	return int(number)                                  //nolint:gosec // it is below n
 }
@@ -124,7 +124,7 @@ func CUSUM(y []float64) (statistic float64, at int) {
 
 // PermuteCUSUM returns, for the first n of the columns that hold deviations from a mean
 // of 0, the p of the largest absolute partial sum under permutation of the rows.
-func PermuteCUSUM(deviations [][]float64, n int, random rand.Source) []float64 {
+func PermuteCUSUM(deviations [][]float64, n int, random *rand.PCG) []float64 {
 	order := slices.Clone(pool(deviations))
 	limits, reached := make([]float64, n), slices.Repeat([]int{1}, n)
 	for i := range limits {
