@@ -78,7 +78,8 @@ func TestClusters(t *testing.T) {
 		return r
 	}
 	records := []council.BiasMetricRecord{
-		ask("1", new("x"), nil), ask("2", nil, nil), ask("3", new("y"), new("z")), ask("4", nil, nil), ask("5", new("x"), nil), ask("6", nil, new("z")), ask("7", nil, new("z")),
+		ask("1", new("x"), nil), ask("2", nil, nil), ask("3", new("y"), new("z")), ask("4", nil, nil), ask("5", new("x"), nil),
+		ask("6", nil, new("z")), ask("7", nil, new("z")),
 	}
 	var got []int
 	w := collect(unlimited, records).window()

@@ -71,7 +71,7 @@ func writeLeaderboard(b *bytes.Buffer, l bias.Leaderboard) {
 	for _, c := range categories {
 		writeEntries(b, fmt.Sprintf("\n%s: %d sessions\n\n", clip(c.Category), c.Sessions), c.Entries)
 	}
-	const note = "\nScore: mean over sessions, 1 always first, 0 always last. Intervals (95 %%) from\n%d sessions on.\n"
+	const note = "\nScore: mean over sessions, 1 always first, 0 always last. Intervals (95 %%) from\n%d questions on.\n"
 	fmt.Fprintf(b, note, bias.IntervalsFrom)
 }
 
