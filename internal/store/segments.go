@@ -187,13 +187,14 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 	}
 	var errs []error
 	for _, s := range all {
-		errs = append(errs, h.compressIfDueLocked(ctx, s), h.expireLocked(ctx, s))
+		errs = append(errs, h.tidySegmentLocked(ctx, s))
 	}
 	return errors.Join(errs...)
 }
 
-// compressIfDueLocked compresses a segment that is not compressed or has no summary.
-func (h *housekeeper) compressIfDueLocked(ctx context.Context, s segment) error {
+// tidySegmentLocked deletes a segment that is too old. It compresses any other segment that
+// is not compressed or has no summary.
+func (h *housekeeper) tidySegmentLocked(ctx context.Context, s segment) error {
 	f, err := s.open()
 	if err != nil {
 		return err
@@ -202,12 +203,14 @@ func (h *housekeeper) compressIfDueLocked(ctx context.Context, s segment) error 
 	switch {
 	case s.twice && f.intact(ctx):
 		return h.replaceLocked(s)
-	case s.twice, !s.compressed:
+	case s.twice:
 		return h.compressLocked(ctx, h.segment(s.number))
-	case !f.summarized():
-		return h.compressLocked(ctx, s)
 	}
-	return nil
+	deleted, err := h.expireLocked(ctx, s, f)
+	if deleted || s.compressed && f.summarized() {
+		return err
+	}
+	return errors.Join(err, h.compressLocked(ctx, s))
 }
 
 // intact reports whether the file can be read to its end.
@@ -310,30 +313,29 @@ func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err err
 	return to.Sync()
 }
 
-// expireLocked deletes the segment if its newest record is too old. It reads the segment
-// before it deletes it, because a summary alone must not decide that. A segment without
-// any record stays, since it is unknown what it is.
-func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
-	if h.o.Retention == 0 {
-		return nil
-	}
-	f, err := s.open()
-	if err != nil {
-		return err
-	}
-	defer f.file.Close()
+// expireLocked deletes the segment if its newest record is too old, and reports whether it
+// did. It reads the segment before it deletes it, because a summary alone must not decide
+// that. A segment without any record stays, since it is unknown what it is.
+func (h *housekeeper) expireLocked(ctx context.Context, s segment, f File) (bool, error) {
 	expired := func(s Summary) bool { return s.Records > 0 && time.Since(s.Newest) >= h.o.Retention }
-	if said, err := f.Summary(); err == nil && !expired(said) {
-		return nil
+	if said, err := f.Summary(); h.o.Retention == 0 || err == nil && !expired(said) {
+		return false, nil
 	}
-	found, err := summarize(f.lines(ctx))
+	found, err := summarize(func(yield func(Line, error) bool) {
+		for line, err := range f.lines(ctx) {
+			young := err == nil && time.Since(line.Timestamp) < h.o.Retention
+			if !yield(line, err) || young { // one young record decides
+				return
+			}
+		}
+	})
 	if err != nil || !expired(found) {
-		return err
+		return false, err
 	}
 	if err := errors.Join(remove(h.o.Disk, s.name), remove(h.o.Disk, s.name+compressedSuffix)); err != nil {
-		return err
+		return false, err
 	}
 	h.o.Log.Info("deleted a closed segment of the record store: its newest record is older than the retention",
 		"file", s.name, "newest", found.Newest)
-	return nil
+	return true, nil
 }
