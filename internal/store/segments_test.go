@@ -224,6 +224,36 @@ func TestExpiredSegmentIsNotCompressed(t *testing.T) {
 	}
 }
 
+func TestExpiredSegmentCannotBeDeleted(t *testing.T) {
+	path := newPath(t)
+	writeFile(t, path+".000001", lines(t, "a"))
+	d := &faultdisk.Disk{}
+	d.Fail(func(o faultdisk.Op, n int) (int, error) {
+		return n, onlyIf(o.Kind == faultdisk.Remove && o.Name == filepath.Base(path)+".000001", syscall.EACCES)
+	})
+	h := newHousekeeper(Options{Path: path, Disk: d, Retention: time.Hour, Log: newTestLog(&strings.Builder{})})
+	if err := h.tidy(t.Context()); !errors.Is(err, syscall.EACCES) {
+		t.Errorf("got %v", err)
+	}
+	holds(t, path, "a")
+}
+
+// After the last number for a segment the data file grows on.
+func TestNoNumberLeft(t *testing.T) {
+	path := newPath(t)
+	writeFile(t, path+".999999", lines(t, "a"))
+	var log strings.Builder
+	s := openWith(t, Options{Path: path, RotateBytes: 1, Log: newTestLog(&log)})
+	appendSessions(t, s, "b", "c")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, path, "a", "b", "c")
+	if !strings.Contains(log.String(), "no number left") {
+		t.Errorf("log: %s", log.String())
+	}
+}
+
 // A summary that says that the segment is too old has it read, up to the first record that
 // is not.
 func TestYoungRecordKeepsItsSegment(t *testing.T) {
