@@ -59,18 +59,6 @@ func (r chatRequest) conversation() []turn {
 	return turns
 }
 
-// maxTokens returns the limit of the completion in tokens, or -1.
-func (r chatRequest) maxTokens() int {
-	switch {
-	case r.MaxCompletionTokens != nil:
-		return max(*r.MaxCompletionTokens, 0)
-	case r.MaxTokens != nil:
-		return max(*r.MaxTokens, 0)
-	default:
-		return -1
-	}
-}
-
 type errorBody struct {
 	status int         // of the HTTP response
 	Error  errorObject `json:"error"`

@@ -206,8 +206,13 @@ func (h *housekeeper) tidySegmentLocked(ctx context.Context, s segment) error {
 	case s.twice:
 		return h.compressLocked(ctx, h.segment(s.number))
 	}
-	deleted, err := h.expireLocked(ctx, s, f)
-	if deleted || s.compressed && f.summarized() {
+	said, unknown := f.Summary()
+	deleted, err := false, error(nil)
+	if h.o.Retention > 0 && (unknown != nil || h.expired(said)) {
+		deleted, err = h.expireLocked(ctx, s, f)
+	}
+	// There may be a summary that a later release made.
+	if deleted || unknown == nil || errors.Is(unknown, errNewSummary) {
 		return err
 	}
 	return errors.Join(err, h.compressLocked(ctx, s))
@@ -217,12 +222,6 @@ func (h *housekeeper) tidySegmentLocked(ctx context.Context, s segment) error {
 func (f File) intact(ctx context.Context) bool {
 	found, err := summarize(f.lines(ctx))
 	return err == nil && !found.damaged()
-}
-
-// summarized reports whether the file has a summary, which may be one of a later release.
-func (f File) summarized() bool {
-	_, err := f.Summary()
-	return err == nil || errors.Is(err, errNewSummary)
 }
 
 // compressLocked replaces the file of a segment by a compressed one, which holds its
@@ -313,14 +312,15 @@ func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err err
 	return to.Sync()
 }
 
+// expired reports whether the newest record is too old. A segment without any record stays,
+// since it is unknown what it is.
+func (h *housekeeper) expired(s Summary) bool {
+	return s.Records > 0 && time.Since(s.Newest) >= h.o.Retention
+}
+
 // expireLocked deletes the segment if its newest record is too old, and reports whether it
-// did. It reads the segment before it deletes it, because a summary alone must not decide
-// that. A segment without any record stays, since it is unknown what it is.
+// did. It reads the records, because a summary alone must not decide that.
 func (h *housekeeper) expireLocked(ctx context.Context, s segment, f File) (bool, error) {
-	expired := func(s Summary) bool { return s.Records > 0 && time.Since(s.Newest) >= h.o.Retention }
-	if said, err := f.Summary(); h.o.Retention == 0 || err == nil && !expired(said) {
-		return false, nil
-	}
 	found, err := summarize(func(yield func(Line, error) bool) {
 		for line, err := range f.lines(ctx) {
 			young := err == nil && time.Since(line.Timestamp) < h.o.Retention
@@ -329,7 +329,7 @@ func (h *housekeeper) expireLocked(ctx context.Context, s segment, f File) (bool
 			}
 		}
 	})
-	if err != nil || !expired(found) {
+	if err != nil || !h.expired(found) {
 		return false, err
 	}
 	if err := errors.Join(remove(h.o.Disk, s.name), remove(h.o.Disk, s.name+compressedSuffix)); err != nil {
