@@ -12,7 +12,8 @@ import (
 // scanner parses the lines of one file as ParseRecord does, and several times faster
 // those that this program wrote. Their keys have one order and no space between them, so
 // the scanner finds each value without parsing the line, and decodes only the values that
-// differ from the line before, most of them once. It leaves every other line to ParseRecord.
+// differ from the line before. Of fields with few different values it remembers them all.
+// It leaves every other line to ParseRecord.
 type scanner struct {
 	wire   wire // the values of the last line
 	fields []field
