@@ -563,7 +563,7 @@ var settings = map[string]func(t *testing.T){
 				t.Fatal(err)
 			}
 			d := daemontest.Start(t, map[string]string{"BIAS_STORE": path, "BIAS_RETENTION_DAYS": days})
-			daemontest.Until(t, func() bool { // the first look after the segments is over
+			daemontest.Until(t, func() bool { // the segment was compressed or, too old for that, deleted
 				_, err := os.Stat(path + ".000001")
 				return os.IsNotExist(err)
 			})

@@ -11,6 +11,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -69,13 +70,7 @@ func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 
 // only returns the items to keep, in their order.
 func only[T any](items []T, keep func(T) bool) []T {
-	var kept []T
-	for _, item := range items {
-		if keep(item) {
-			kept = append(kept, item)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(slices.Clone(items), func(item T) bool { return !keep(item) })
 }
 
 // clip returns an id without control characters and of at most 40 characters.

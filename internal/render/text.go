@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -121,13 +122,9 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 
 func writeMetrics(b *bytes.Buffer, title string, metrics []bias.Metric) {
 	writeTable(b, title, "METRIC\tESTIMATE\t95 % INTERVAL\tFINDS\tVERDICT", metrics, func(m bias.Metric) string {
-		result := "-"
-		if m.Verdict != nil {
-			result = words(verdict(m))
-		}
 		return strings.Join([]string{
 			label(m), figure("%+.2f", m.PointEstimate), interval("%+.2f", m.CILower, m.CIUpper),
-			figure("%.2f", m.MinimumDetectableEffect), result,
+			figure("%.2f", m.MinimumDetectableEffect), cmp.Or(words(verdict(m)), "-"),
 		}, "\t")
 	})
 }

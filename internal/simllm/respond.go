@@ -2,6 +2,7 @@ package simllm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
@@ -108,8 +109,8 @@ func (m *model) message(q *request, fault FaultKind) (msg message, finish string
 		msg.Refusal = new("Simulated refusal.")
 	default:
 		text := m.text(q, fault)
-		if n := q.body.maxTokens(); n >= 0 && n < tokens(len(text)) {
-			text, finish = cut(text, bytesPerToken*n), "length"
+		if limit := cmp.Or(q.body.MaxCompletionTokens, q.body.MaxTokens); limit != nil && max(*limit, 0) < tokens(len(text)) {
+			text, finish = cut(text, bytesPerToken*max(*limit, 0)), "length"
 		}
 		if fault == FaultLength || fault == FaultContentFilter {
 			text, finish = cut(text, len(text)/2), string(fault)

@@ -56,13 +56,13 @@ func (m *model) judge(t Task) []verdict {
 // further parts. The question is hashed once, however many answers there are.
 func (m *model) noise(question string) func(parts ...string) float64 {
 	questionHash := sha256.New()
-	questionHash.Write(join(m.seed, m.Name, "noise", question))
+	add(questionHash, m.seed, m.Name, "noise", question)
 	return func(parts ...string) float64 {
 		h, err := questionHash.(hash.Cloner).Clone()
 		if err != nil {
 			panic(err) // SHA-256 can be cloned
 		}
-		h.Write(join(parts...))
+		add(h, parts...)
 		return rand.New(rand.NewChaCha8([32]byte(h.Sum(nil)))).NormFloat64()
 	}
 }

@@ -174,10 +174,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // refuse writes an error.
-func refuse(w http.ResponseWriter, e errorBody) {
+func refuse(w http.ResponseWriter, e errorBody) { write(w, e.status, e) }
+
+// write writes a value as JSON.
+func write(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(e.status)
-	_, _ = w.Write(encode(e)) // on failure the client has left
+	w.WriteHeader(status)
+	_, _ = w.Write(encode(v)) // on failure the client has left
 }
 
 func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
@@ -185,8 +188,7 @@ func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
 	for _, name := range s.names {
 		models.Data = append(models.Data, modelCard{ID: name, Object: "model", OwnedBy: fingerprint})
 	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(encode(models))
+	write(w, http.StatusOK, models)
 }
 
 func (s *Server) chat(w http.ResponseWriter, r *http.Request) {

@@ -50,6 +50,7 @@ func TestNewRefuses(t *testing.T) {
 		{"chunk delay", func(o *Options) { o.Models[0].ChunkDelay = -1 }, "ChunkDelay"},
 		{"price", func(o *Options) { o.Models[0].Price.Input = -1 }, "Price.Input"},
 		{"price", func(o *Options) { o.Models[0].Price.Output = -1 }, "Price.Output"},
+		{"response format", func(o *Options) { o.Models[0].ResponseFormat = "odd" }, `response_format "odd"`},
 		{"fault kind", func(o *Options) { o.Models[0].Faults[0].Kind = "x" }, `unknown kind "x"`},
 		{"fault rate 0", func(o *Options) { o.Models[0].Faults[0].Rate = 0 }, "rate"},
 		{"fault rate above 1", func(o *Options) { o.Models[0].Faults[0].Rate = 1.1 }, "rate"},

@@ -3,6 +3,7 @@ package simllm
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"hash"
 	"math/rand/v2"
 	"strings"
 )
@@ -140,20 +141,18 @@ func (t Task) key(conversation []turn) string {
 }
 
 // digest returns the SHA-256 of the parts.
-func digest(parts ...string) [32]byte { return sha256.Sum256(join(parts...)) }
+func digest(parts ...string) [32]byte {
+	h := sha256.New()
+	add(h, parts...)
+	return [32]byte(h.Sum(nil))
+}
 
-// join returns the parts one after the other, each after its length.
-func join(parts ...string) []byte {
-	size := 0
+// add adds the parts to a hash, each after its length.
+func add(h hash.Hash, parts ...string) {
 	for _, part := range parts {
-		size += len(part) + binary.MaxVarintLen64
+		h.Write(binary.AppendUvarint(nil, uint64(len(part))))
+		h.Write([]byte(part))
 	}
-	b := make([]byte, 0, size)
-	for _, part := range parts {
-		b = binary.AppendUvarint(b, uint64(len(part)))
-		b = append(b, part...)
-	}
-	return b
 }
 
 // draws returns a source of randomness that is a function of the parts.

@@ -33,18 +33,18 @@ type content string
 
 // UnmarshalJSON implements json.Unmarshaler. It never fails.
 func (c *content) UnmarshalJSON(b []byte) error {
-	var text strings.Builder
 	var whole string
-	var parts []json.RawMessage
-	_ = json.Unmarshal(b, &whole)
-	_ = json.Unmarshal(b, &parts)
-	text.WriteString(whole)
+	if json.Unmarshal(b, &whole) == nil {
+		*c = content(whole)
+		return nil
+	}
+	var parts []struct {
+		Text string `json:"text"`
+	}
+	_ = json.Unmarshal(b, &parts) // what has another type stays empty
+	var text strings.Builder
 	for _, part := range parts {
-		var object struct {
-			Text string `json:"text"`
-		}
-		_ = json.Unmarshal(part, &object)
-		text.WriteString(object.Text)
+		text.WriteString(part.Text)
 	}
 	*c = content(text.String())
 	return nil
@@ -57,18 +57,6 @@ func (r chatRequest) conversation() []turn {
 		turns[i] = turn{m.Role, string(m.Content)}
 	}
 	return turns
-}
-
-// maxTokens returns the limit of the completion in tokens, or -1.
-func (r chatRequest) maxTokens() int {
-	switch {
-	case r.MaxCompletionTokens != nil:
-		return max(*r.MaxCompletionTokens, 0)
-	case r.MaxTokens != nil:
-		return max(*r.MaxTokens, 0)
-	default:
-		return -1
-	}
 }
 
 type errorBody struct {
@@ -175,14 +163,9 @@ func cut(text string, n int) string {
 func shards(text string) []string {
 	var all []string
 	for text != "" {
-		n := len(text)
-		if n > 16 {
-			if space := strings.IndexByte(text[16:], ' '); space >= 0 {
-				n = 16 + space + 1
-			}
-		}
-		all = append(all, text[:n])
-		text = text[n:]
+		_, rest, _ := strings.Cut(text[min(16, len(text)):], " ")
+		all = append(all, text[:len(text)-len(rest)])
+		text = rest
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package simllm
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -76,11 +77,7 @@ func (p *phrases) quality(text string) float64 {
 // compose writes a text around points, in the model's style and length.
 func (m *model) compose(title, question string, points []string, rng *rand.Rand) string {
 	words := m.phrases.keyWords(question)
-	length := m.Length
-	if length == 0 {
-		length = 1
-	}
-	target := int(typicalLength * length * math.Exp(m.LengthSigma*rng.NormFloat64()))
+	target := int(typicalLength * cmp.Or(m.Length, 1) * math.Exp(m.LengthSigma*rng.NormFloat64()))
 
 	var b strings.Builder
 	b.Grow(target + 200)

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -68,7 +69,12 @@ func deeds(elsewhere string) []deed {
 			name: "link in its directory's place",
 			do: func(path string) error {
 				moved := dir(path) + ".1"
-				return errors.Join(os.RemoveAll(moved), os.Rename(dir(path), moved), os.Symlink(dir(elsewhere), dir(path)))
+				for {
+					err := errors.Join(os.RemoveAll(moved), os.Rename(dir(path), moved), os.Symlink(dir(elsewhere), dir(path)))
+					if !errors.Is(err, fs.ErrExist) { // else the store made the directory again before the link
+						return err
+					}
+				}
 			},
 			undo: func(path string) error { return os.Remove(dir(path)) },
 		},

@@ -309,6 +309,10 @@ func TestLineErrorSaysWhatAndWhere(t *testing.T) {
 	if got, want := bad.Error(), "line 7: bad_field: position is negative"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+	bad.File = "records.jsonl"
+	if got, want := bad.Error(), "records.jsonl: line 7: bad_field: position is negative"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 	if !errors.Is(bad, bad.Err) {
 		t.Error("the detail is not unwrapped")
 	}

@@ -242,7 +242,7 @@ func (f File) content(ctx context.Context, length int64) (r io.ReadCloser, torn 
 		if err != nil {
 			return nil, false, err
 		}
-		return compressed{decompressor}, false, nil
+		return compressed{decompressor.IOReadCloser()}, false, nil
 	case !info.Mode().IsRegular(): // the end of a pipe cannot be read first
 		return io.NopCloser(f.file), false, nil
 	}
@@ -255,15 +255,10 @@ var errDamaged = errors.New("the compressed data is damaged")
 
 // compressed reads compressed data. Its errors match errDamaged, but for those of a disk
 // that cannot be read.
-type compressed struct{ *zstd.Decoder }
-
-func (c compressed) Close() error {
-	c.Decoder.Close()
-	return nil
-}
+type compressed struct{ io.ReadCloser }
 
 func (c compressed) Read(p []byte) (int, error) {
-	n, err := c.Decoder.Read(p)
+	n, err := c.ReadCloser.Read(p)
 	if _, disk := errors.AsType[*fs.PathError](err); err != nil && !errors.Is(err, io.EOF) && !disk {
 		err = fmt.Errorf("%w: %w", errDamaged, err)
 	}

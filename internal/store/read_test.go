@@ -10,6 +10,7 @@ import (
 	"iter"
 	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -361,4 +362,41 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%d elements, the last bad line is %d, of %d lines", elements, last, lines)
 		}
 	})
+}
+
+func TestFind(t *testing.T) {
+	path := newPath(t)
+	if err := Find(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+	writeFile(t, path+".000001", "")
+	if err := Find(path); err != nil {
+		t.Errorf("with a closed segment only: %v", err)
+	}
+	writeFile(t, path, "")
+	if err := Find(path); err != nil {
+		t.Errorf("with a data file: %v", err)
+	}
+	if err := Find(filepath.Dir(path)); err == nil || !strings.HasSuffix(err.Error(), "is a directory") {
+		t.Errorf("of a directory: %v", err)
+	}
+}
+
+// A link is resolved as far as it leads somewhere.
+func TestResolve(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"relative": "sub/../missing", "one": "two", "two": "one"} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := resolve(filepath.Join(dir, "relative")), filepath.Join(dir, "missing"); got != want {
+		t.Errorf("a relative link to a file that does not exist leads to %s, want %s", got, want)
+	}
+	if got := resolve(filepath.Join(dir, "one")); filepath.Dir(got) != dir {
+		t.Errorf("links in a circle lead to %s", got)
+	}
 }

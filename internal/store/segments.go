@@ -187,13 +187,14 @@ func (h *housekeeper) tidy(ctx context.Context) error {
 	}
 	var errs []error
 	for _, s := range all {
-		errs = append(errs, h.compressIfDueLocked(ctx, s), h.expireLocked(ctx, s))
+		errs = append(errs, h.tidySegmentLocked(ctx, s))
 	}
 	return errors.Join(errs...)
 }
 
-// compressIfDueLocked compresses a segment that is not compressed or has no summary.
-func (h *housekeeper) compressIfDueLocked(ctx context.Context, s segment) error {
+// tidySegmentLocked deletes a segment that is too old. It compresses any other segment that
+// is not compressed or has no summary.
+func (h *housekeeper) tidySegmentLocked(ctx context.Context, s segment) error {
 	f, err := s.open()
 	if err != nil {
 		return err
@@ -202,24 +203,25 @@ func (h *housekeeper) compressIfDueLocked(ctx context.Context, s segment) error 
 	switch {
 	case s.twice && f.intact(ctx):
 		return h.replaceLocked(s)
-	case s.twice, !s.compressed:
+	case s.twice:
 		return h.compressLocked(ctx, h.segment(s.number))
-	case !f.summarized():
-		return h.compressLocked(ctx, s)
 	}
-	return nil
+	said, unknown := f.Summary()
+	deleted, err := false, error(nil)
+	if h.o.Retention > 0 && (unknown != nil || h.expired(said)) {
+		deleted, err = h.expireLocked(ctx, s, f)
+	}
+	// There may be a summary that a later release made.
+	if deleted || unknown == nil || errors.Is(unknown, errNewSummary) {
+		return err
+	}
+	return errors.Join(err, h.compressLocked(ctx, s))
 }
 
 // intact reports whether the file can be read to its end.
 func (f File) intact(ctx context.Context) bool {
 	found, err := summarize(f.lines(ctx))
 	return err == nil && !found.damaged()
-}
-
-// summarized reports whether the file has a summary, which may be one of a later release.
-func (f File) summarized() bool {
-	_, err := f.Summary()
-	return err == nil || errors.Is(err, errNewSummary)
 }
 
 // compressLocked replaces the file of a segment by a compressed one, which holds its
@@ -310,30 +312,30 @@ func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err err
 	return to.Sync()
 }
 
-// expireLocked deletes the segment if its newest record is too old. It reads the segment
-// before it deletes it, because a summary alone must not decide that. A segment without
-// any record stays, since it is unknown what it is.
-func (h *housekeeper) expireLocked(ctx context.Context, s segment) error {
-	if h.o.Retention == 0 {
-		return nil
-	}
-	f, err := s.open()
-	if err != nil {
-		return err
-	}
-	defer f.file.Close()
-	expired := func(s Summary) bool { return s.Records > 0 && time.Since(s.Newest) >= h.o.Retention }
-	if said, err := f.Summary(); err == nil && !expired(said) {
-		return nil
-	}
-	found, err := summarize(f.lines(ctx))
-	if err != nil || !expired(found) {
-		return err
+// expired reports whether the newest record is too old. A segment without any record stays,
+// since it is unknown what it is.
+func (h *housekeeper) expired(s Summary) bool {
+	return s.Records > 0 && time.Since(s.Newest) >= h.o.Retention
+}
+
+// expireLocked deletes the segment if its newest record is too old, and reports whether it
+// did. It reads the records, because a summary alone must not decide that.
+func (h *housekeeper) expireLocked(ctx context.Context, s segment, f File) (bool, error) {
+	found, err := summarize(func(yield func(Line, error) bool) {
+		for line, err := range f.lines(ctx) {
+			young := err == nil && time.Since(line.Timestamp) < h.o.Retention
+			if !yield(line, err) || young { // one young record decides
+				return
+			}
+		}
+	})
+	if err != nil || !h.expired(found) {
+		return false, err
 	}
 	if err := errors.Join(remove(h.o.Disk, s.name), remove(h.o.Disk, s.name+compressedSuffix)); err != nil {
-		return err
+		return false, err
 	}
 	h.o.Log.Info("deleted a closed segment of the record store: its newest record is older than the retention",
 		"file", s.name, "newest", found.Newest)
-	return nil
+	return true, nil
 }

@@ -203,6 +203,75 @@ func TestRetention(t *testing.T) {
 	})
 }
 
+// A segment that is too old is deleted without being compressed first, also while the
+// disk is too full to compress it.
+func TestExpiredSegmentIsNotCompressed(t *testing.T) {
+	path := newPath(t)
+	writeFile(t, path+".000001", "no record\n"+lines(t, "a", "b"))
+	d := &faultdisk.Disk{}
+	d.Fail(func(o faultdisk.Op, n int) (int, error) { return n, onlyIf(o.Kind == faultdisk.Write, syscall.ENOSPC) })
+	h := newHousekeeper(Options{Path: path, Disk: d, Retention: time.Hour, Log: newTestLog(&strings.Builder{})})
+	if err := h.tidy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, o := range d.Done() {
+		if o.Kind != faultdisk.Remove {
+			t.Errorf("%s of %s", o.Kind, o.Name)
+		}
+	}
+	if diff := cmp.Diff([]string(nil), names(t, path)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestExpiredSegmentCannotBeDeleted(t *testing.T) {
+	path := newPath(t)
+	writeFile(t, path+".000001", lines(t, "a"))
+	d := &faultdisk.Disk{}
+	d.Fail(func(o faultdisk.Op, n int) (int, error) {
+		return n, onlyIf(o.Kind == faultdisk.Remove && o.Name == filepath.Base(path)+".000001", syscall.EACCES)
+	})
+	h := newHousekeeper(Options{Path: path, Disk: d, Retention: time.Hour, Log: newTestLog(&strings.Builder{})})
+	if err := h.tidy(t.Context()); !errors.Is(err, syscall.EACCES) {
+		t.Errorf("got %v", err)
+	}
+	holds(t, path, "a")
+}
+
+// After the last number for a segment the data file grows on.
+func TestNoNumberLeft(t *testing.T) {
+	path := newPath(t)
+	writeFile(t, path+".999999", lines(t, "a"))
+	var log strings.Builder
+	s := openWith(t, Options{Path: path, RotateBytes: 1, Log: newTestLog(&log)})
+	appendSessions(t, s, "b", "c")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	holds(t, path, "a", "b", "c")
+	if !strings.Contains(log.String(), "no number left") {
+		t.Errorf("log: %s", log.String())
+	}
+}
+
+// A summary that says that the segment is too old has it read, up to the first record that
+// is not.
+func TestYoungRecordKeepsItsSegment(t *testing.T) {
+	path := newPath(t)
+	name := closeSegment(t, path, 1, dated(t, "old", 0)+dated(t, "young", time.Since(noon))+dated(t, "old again", 0))
+	withFrame(t, name, func(s *Summary) []byte {
+		s.Newest = s.Oldest
+		return frameOf(t, s)
+	})
+	h := newHousekeeper(Options{Path: path, Disk: &faultdisk.Disk{}, Retention: time.Hour, Log: newTestLog(&strings.Builder{})})
+	if err := h.tidy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(name); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestVerify(t *testing.T) {
 	path := newPath(t)
 	writeFile(t, path+".000001", lines(t, "a", "b"))

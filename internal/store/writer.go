@@ -193,11 +193,7 @@ func (w *writer) write(batches []*batch) bool {
 		w.lines = append(w.lines, b.lines...)
 	}
 	n, err := w.file.Write(w.lines)
-	whole, length := 0, 0
-	for whole < len(batches) && length+len(batches[whole].lines) <= n {
-		length += len(batches[whole].lines)
-		whole++
-	}
+	whole, length := fit(batches, n)
 	if err != nil {
 		if cutErr := w.file.Truncate(w.size + int64(length)); cutErr != nil {
 			return w.seal(batches, fmt.Errorf("%w; rolling back: %w", err, cutErr))
@@ -214,26 +210,21 @@ func (w *writer) write(batches []*batch) bool {
 // keep acknowledges written batches when Options.Fsync says so, and reports whether
 // that succeeded.
 func (w *writer) keep(batches []*batch) bool {
-	if w.o.Fsync == council.FsyncOff {
+	if w.o.Fsync != council.FsyncSession {
 		if err := w.check(w.size); err != nil {
 			return w.seal(batches, err)
 		}
-		w.durable = w.size
 		w.answer(batches, nil)
+	}
+	if w.o.Fsync == council.FsyncOff {
+		w.durable = w.size
 		return true
 	}
 	if len(w.unsynced) == 0 {
 		w.syncBy = time.Now().Add(w.o.Interval)
 	}
 	w.unsynced = append(w.unsynced, batches...)
-	if w.o.Fsync == council.FsyncSession {
-		return w.sync()
-	}
-	if err := w.check(w.size); err != nil {
-		return w.seal(nil, err)
-	}
-	w.answer(batches, nil)
-	return total(w.unsynced) <= maxWaiting/2 || w.sync()
+	return w.o.Fsync == council.FsyncInterval && total(w.unsynced) <= maxWaiting/2 || w.sync()
 }
 
 // sync syncs the file, acknowledges the unsynced batches, and reports whether that
@@ -279,11 +270,7 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 func (w *writer) fail(batches []*batch, err error) bool {
 	w.err = err
 	w.answer(batches, err)
-	kept, room := 0, maxWaiting-total(w.failed)
-	for kept < len(batches) && len(batches[kept].lines) <= room {
-		room -= len(batches[kept].lines)
-		kept++
-	}
+	kept, _ := fit(batches, maxWaiting-total(w.failed))
 	if kept < len(batches) {
 		w.o.Log.Error("sessions are lost: too many wait to be written", "sessions", len(batches)-kept)
 	}
@@ -315,6 +302,16 @@ func total(batches []*batch) (n int) {
 		n += len(b.lines)
 	}
 	return n
+}
+
+// fit returns how many of the first batches have at most n bytes together, and how many bytes
+// they have.
+func fit(batches []*batch, n int) (count, length int) {
+	for count < len(batches) && length+len(batches[count].lines) <= n {
+		length += len(batches[count].lines)
+		count++
+	}
+	return count, length
 }
 
 // errMoved is the reason why a file is given up that is not found by its name any more.

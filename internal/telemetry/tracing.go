@@ -81,8 +81,8 @@ func (t *Tracing) Middleware(next http.Handler) http.Handler {
 		}))
 }
 
-// Completer gives each call to a model its span, which names the one of the
-// providers that the model goes to.
+// Completer gives each call to a model its span, which names the provider of the model,
+// one of providers.
 func (t *Tracing) Completer(c council.Completer, providers []string) council.Completer {
 	return traced{c, t.tracer, providers}
 }
