@@ -4,6 +4,7 @@
 package stage3
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -81,9 +82,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 			}
 			return s, failed
 		}
-		if s.Error == nil {
-			s.Error = failure
-		}
+		s.Error = cmp.Or(s.Error, failure) // the first one
 		failed = append(
 			failed, council.Degradation{Stage: council.Stage3, Model: chairman.ID, Code: failure.Code, Message: failure.Message},
 		)
