@@ -231,8 +231,7 @@ func (s labelSet) element(v value, scores map[council.Label]float64) (entry, boo
 }
 
 // named reads an object that names a label, and may give it a rank and a score.
-func (s labelSet) named(v value, scores map[council.Label]float64) (entry, bool) {
-	e, ok := entry{rank: -1}, true
+func (s labelSet) named(v value, scores map[council.Label]float64) (e entry, ok bool) {
 	for _, key := range []string{"label", "id", "response", "answer"} {
 		if e, ok = s.element(value{kind: scalar, text: v.get(key).text}, scores); !ok {
 			return e, false
