@@ -9,7 +9,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -164,16 +163,20 @@ func (w *watched) Read(p []byte) (int, error) {
 	return w.ReadCloser.Read(p)
 }
 
-// prepend puts extra members first in the request's JSON object.
-func prepend(req *http.Request, extra []byte) error {
-	rest, err := io.ReadAll(req.Body)
-	if err != nil {
-		return err
+// prepend puts extra members first in the request's JSON object. It does not copy the
+// object, which holds a whole prompt.
+func prepend(req *http.Request, extra []byte) (err error) {
+	object := req.GetBody
+	req.GetBody = func() (io.ReadCloser, error) {
+		rest, err := object()
+		if err != nil {
+			return nil, err
+		}
+		begin := make([]byte, 1, 1+len(extra)) // the opening brace
+		_, err = io.ReadFull(rest, begin)
+		return io.NopCloser(io.MultiReader(bytes.NewReader(append(begin, extra...)), rest)), err
 	}
-	begin := []byte("{")
-	body := slices.Concat(begin, extra, bytes.TrimPrefix(rest, begin))
-	req.ContentLength = int64(len(body))
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	req.ContentLength += int64(len(extra))
 	req.Body, err = req.GetBody()
 	return err
 }
