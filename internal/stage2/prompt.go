@@ -35,16 +35,15 @@ const instructions = "First write a short critique of each answer, naming it by 
 
 // prompt returns the messages that show a reviewer its slate.
 func prompt(question string, slate council.Slate, answers map[string]string, markers anonymize.Markers) []council.Message {
-	var b strings.Builder
-	markers.Write(&b, "QUESTION", "", question)
-	fmt.Fprintf(&b, "Answers to review: %d\n\n", len(slate))
+	parts := markers.Block("QUESTION", "", question)
+	parts = append(parts, fmt.Sprintf("Answers to review: %d\n\n", len(slate)))
 	for _, shown := range slate {
-		markers.Write(&b, "ANSWER", string(shown.Label), answers[shown.Member])
+		parts = append(parts, markers.Block("ANSWER", string(shown.Label), answers[shown.Member])...)
 	}
-	b.WriteString(instructions)
+	parts = append(parts, instructions)
 	return []council.Message{
 		{Role: council.RoleSystem, Content: system},
-		{Role: council.RoleUser, Content: b.String()},
+		{Role: council.RoleUser, Content: strings.Join(parts, "")},
 	}
 }
 
