@@ -3,7 +3,6 @@ package anonymize
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"strings"
 )
 
 // Markers stand around text that models are shown as data. Each prompt has markers of
@@ -21,15 +20,14 @@ func NewMarkers() Markers {
 	return Markers{Token: hex.EncodeToString(token[:])}
 }
 
-// Write writes text between the markers of its kind ("QUESTION", "ANSWER",
+// Block returns text between the markers of its kind ("QUESTION", "ANSWER",
 // "REVIEW"), under a name such as its label; the name may be empty. The text
-// itself is not changed.
-func (m Markers) Write(b *strings.Builder, kind, name, text string) {
+// itself is not changed. The block comes in parts, because texts may be long: a prompt
+// joins the parts of all its blocks, and copies each text once.
+func (m Markers) Block(kind, name, text string) []string {
 	tag := kind + " " + m.Token
 	if name != "" {
 		tag += ": " + name
 	}
-	b.WriteString("=== BEGIN " + tag + " ===\n")
-	b.WriteString(text)
-	b.WriteString("\n=== END " + tag + " ===\n\n")
+	return []string{"=== BEGIN " + tag + " ===\n", text, "\n=== END " + tag + " ===\n\n"}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -89,6 +91,30 @@ func TestMissingIsNull(t *testing.T) {
 		`"output_tokens":null,"cost_usd":null,"partial":false},"error":null}`
 	if string(session) != want {
 		t.Errorf("got %s", session)
+	}
+}
+
+func TestFinish(t *testing.T) {
+	if got := (council.Completion{}).Finish(); got != nil {
+		t.Errorf("a completion without a finish reason has %q", *got)
+	}
+	if got := (council.Completion{FinishReason: "stop"}).Finish(); got == nil || *got != "stop" {
+		t.Errorf("got %v, want stop", got)
+	}
+}
+
+// Messages name every order that there is, and no other.
+func TestOrderChoices(t *testing.T) {
+	names := strings.Fields(strings.NewReplacer(",", "", " or ", " ").Replace(council.OrderChoices))
+	for _, name := range names {
+		if !council.Order(name).Known() {
+			t.Errorf("there is no order %q", name)
+		}
+	}
+	for _, order := range []council.Order{council.OrderBalanced, council.OrderPerReviewer, council.OrderShared} {
+		if !slices.Contains(names, string(order)) {
+			t.Errorf("%q does not name %q", council.OrderChoices, order)
+		}
 	}
 }
 

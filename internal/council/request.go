@@ -90,7 +90,7 @@ type Plan struct {
 	Conversation []Message // at least one, the last from the user
 	Members      []Member
 	Reviewers    []Member
-	Chairmen     []Member // in the order in which they are tried; empty: by rank
+	Chairmen     []Member // in the order in which they are tried; after a single one, the other members by rank
 	Seed         int64
 	Order        Order
 	Timeout      time.Duration
@@ -112,16 +112,11 @@ func (p Plan) Question() string {
 	if len(p.Conversation) == 1 {
 		return p.Conversation[0].Content
 	}
-	var b strings.Builder
+	turns := make([]string, len(p.Conversation))
 	for i, m := range p.Conversation {
-		if i > 0 {
-			b.WriteString("\n\n")
-		}
-		b.WriteString(m.Role)
-		b.WriteString(":\n")
-		b.WriteString(m.Content)
+		turns[i] = m.Role + ":\n" + m.Content
 	}
-	return b.String()
+	return strings.Join(turns, "\n\n")
 }
 
 // Session returns the session of a plan before anything has happened in it.

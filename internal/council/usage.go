@@ -1,6 +1,9 @@
 package council
 
-import "math"
+import (
+	"cmp"
+	"math"
+)
 
 // Usage is what calls consumed. A figure is null when no call that consumed anything
 // reported it. Partial says that calls without a report are missing from a figure, which
@@ -46,14 +49,8 @@ func (u Usage) Plus(v Usage) Usage {
 
 // Tokens returns the known tokens, input and output.
 func (u Usage) Tokens() int64 {
-	var in, out int64
-	if u.InputTokens != nil {
-		in = *u.InputTokens
-	}
-	if u.OutputTokens != nil {
-		out = *u.OutputTokens
-	}
-	return addTokens(in, out)
+	known := plus(u.InputTokens, u.OutputTokens, new(bool), addTokens)
+	return *cmp.Or(known, new(int64))
 }
 
 // NoUsage returns the usage of no call at all, which is known to be zero.
@@ -64,19 +61,15 @@ func NoUsage() Usage {
 // plus adds two figures, either of which may be unknown. A known figure and an unknown
 // one give a partial sum; a known zero and an unknown one give an unknown sum.
 func plus[T int64 | float64](a, b *T, partial *bool, add func(T, T) T) *T {
-	switch {
-	case a != nil && b != nil:
+	if a != nil && b != nil {
 		return new(add(*a, *b))
-	case a == nil && b == nil:
-		return nil
-	case a == nil:
-		a = b
 	}
-	if *a == 0 {
+	known := cmp.Or(a, b)
+	if known == nil || *known == 0 {
 		return nil
 	}
 	*partial = true
-	return a
+	return known
 }
 
 func addTokens(a, b int64) int64 {

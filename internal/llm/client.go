@@ -154,10 +154,7 @@ func New(o Options) (*Client, error) {
 	}
 	for _, p := range o.Providers {
 		c.names = append(c.names, p.Name)
-		u, err := url.Parse(p.BaseURL)
-		if err != nil {
-			return nil, err
-		}
+		u, _ := url.Parse(p.BaseURL) // it is valid
 		pool := newPool(o)
 		t := &transport{base: pool, maxBytes: o.MaxReplyBytes, idle: o.IdleTimeout}
 		config := openai.DefaultConfig(p.APIKey)
@@ -346,11 +343,12 @@ func (c *Client) attempt(
 	for i, message := range call.Messages {
 		request.Messages[i] = openai.ChatCompletionMessage{Role: message.Role, Content: message.Content}
 	}
+	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	var r received
 	var err error
 	if call.OnDelta != nil {
-		r, err = p.stream(withExchange(ctx, x), x, request)
-	} else if _, err = p.api.CreateChatCompletion(withExchange(ctx, x), request); err == nil {
+		r, err = p.stream(ctx, x, request)
+	} else if _, err = p.api.CreateChatCompletion(ctx, request); err == nil {
 		r, err = x.reply(ctx)
 	}
 	completion.Usage, completion.Doubted = consumed(x, r), r.doubted

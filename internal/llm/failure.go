@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -121,11 +120,8 @@ func refusedBy(x *exchange) *council.Failure {
 	default:
 		failure.Code = council.FailRejected
 	}
-	failure.Message = fmt.Sprintf("the provider at %s answered %d", x.address, x.status)
-	if text := http.StatusText(x.status); text != "" {
-		failure.Message += " " + text
-	}
-	failure.Message += hint
+	status := fmt.Sprintf("%d %s", x.status, http.StatusText(x.status)) // the text may be missing
+	failure.Message = "the provider at " + x.address + " answered " + strings.TrimSpace(status) + hint
 	if message := errorMessage(x.body); message != "" {
 		failure.Message += ": " + message
 	}
@@ -170,19 +166,16 @@ func wording(raw json.RawMessage, depth int) string {
 // (milliseconds), or Retry-After as seconds or as a date (RFC 9110, section
 // 10.2.3). Nil when it is missing, malformed or negative.
 func retryAfter(h http.Header, now time.Time) *float64 {
-	seconds := math.NaN()
-	if v := h.Get("Retry-After-Ms"); v != "" {
-		if ms, err := strconv.ParseFloat(v, 64); err == nil {
-			seconds = ms / 1000
-		}
-	} else if v := h.Get("Retry-After"); v != "" {
-		if s, err := strconv.ParseFloat(v, 64); err == nil {
-			seconds = s
-		} else if at, err := http.ParseTime(v); err == nil {
-			seconds = max(0, at.Sub(now).Seconds())
-		}
+	text := h.Get("Retry-After")
+	seconds, err := strconv.ParseFloat(text, 64)
+	if at, notDate := http.ParseTime(text); notDate == nil {
+		seconds, err = max(0, at.Sub(now).Seconds()), nil
 	}
-	if math.IsNaN(seconds) || math.IsInf(seconds, 0) || seconds < 0 {
+	if ms := h.Get("Retry-After-Ms"); ms != "" {
+		seconds, err = strconv.ParseFloat(ms, 64)
+		seconds /= 1000
+	}
+	if err != nil || math.IsNaN(seconds) || math.IsInf(seconds, 0) || seconds < 0 {
 		return nil
 	}
 	return &seconds
@@ -252,9 +245,5 @@ func redact(message, key string) string {
 	if len(message) <= maxMessageBytes {
 		return message
 	}
-	cut := maxMessageBytes - len("…")
-	for !utf8.RuneStart(message[cut]) {
-		cut--
-	}
-	return message[:cut] + "…"
+	return strings.ToValidUTF8(message[:maxMessageBytes-len("…")], "") + "…" // the cut may have gone through a character
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -124,4 +125,32 @@ func (c *cancelling) Read(p []byte) (int, error) {
 		c.cancel = nil
 	}
 	return c.Reader.Read(p)
+}
+
+// The fields that the library does not have are put into a request without a copy of its
+// prompt, and so they are when the connection has to be changed.
+func TestPrependCopiesNoPrompt(t *testing.T) {
+	const size = 8 << 20
+	object := `{"model":"` + strings.Repeat("m", size) + `"}`
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://provider.test", strings.NewReader(object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err = prepend(req, []byte(`"temperature":1,`))
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; err != nil || took > size/8 {
+		t.Errorf("%d bytes of memory, error %v", took, err)
+	}
+	again, err := req.GetBody()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, body := range []io.Reader{req.Body, again} {
+		sent, err := io.ReadAll(body)
+		if err != nil || string(sent) != `{"temperature":1,`+object[1:] || req.ContentLength != int64(len(sent)) {
+			t.Errorf("a body of %d bytes that begins with %.40s, announced as %d, error %v", len(sent), sent, req.ContentLength, err)
+		}
+	}
 }

@@ -304,22 +304,26 @@ type walker struct {
 }
 
 // chunk steps over an object of a chunk: the chunk itself at depth 0, its choice at 1,
-// and the delta of that at 2.
+// and the delta of that at 2. A key at another depth than its own sets lost. The switch
+// is on constants alone, which Go compares without a copy of the key.
 func (w *walker) chunk(depth int) {
 	w.members(func(key []byte) {
-		switch key := string(key); {
-		case depth == 0 && key == `"choices"`:
+		switch string(key) {
+		case `"choices"`:
+			w.mustStandAt(depth, 0)
 			w.choices++
 			w.must('[')
 			w.chunk(1)
 			w.must(']')
-		case depth == 1 && key == `"delta"`:
+		case `"delta"`:
+			w.mustStandAt(depth, 1)
 			w.chunk(2)
-		case depth == 2 && key == `"content"`:
+		case `"content"`:
+			w.mustStandAt(depth, 2)
 			w.text = w.token()
-		case key == `"index"`: // another choice than the one that was asked for is not read
+		case `"index"`: // another choice than the one that was asked for is not read
 			w.mustBe("0")
-		case key == `"usage"`, key == `"error"`, key == `"finish_reason"`, key == `"refusal"`:
+		case `"usage"`, `"error"`, `"finish_reason"`, `"refusal"`:
 			w.mustBe("null")
 		default:
 			w.skip()
@@ -346,6 +350,8 @@ func (w *walker) take(c byte) bool {
 	w.rest = w.rest[1:]
 	return true
 }
+
+func (w *walker) mustStandAt(depth, expected int) { w.lost = depth != expected || w.lost }
 
 func (w *walker) must(c byte) { w.lost = !w.take(c) || w.lost }
 

@@ -41,10 +41,6 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-func withExchange(ctx context.Context, x *exchange) context.Context {
-	return context.WithValue(ctx, exchangeKey{}, x)
-}
-
 // extraFields renders the request fields that go-openai would drop (a
 // temperature of 0), refuse (sampling parameters of models it knows by name), or
 // does not have.
@@ -89,10 +85,7 @@ type transport struct {
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	x, ok := req.Context().Value(exchangeKey{}).(*exchange)
-	if !ok {
-		return nil, errors.New("llm: a request without its exchange")
-	}
+	x := req.Context().Value(exchangeKey{}).(*exchange) // every request of this package has one
 	if len(x.extra) > 0 {
 		if err := prepend(req, x.extra); err != nil {
 			return nil, err
@@ -110,7 +103,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.status, x.header = resp.StatusCode, resp.Header
 	body := resp.Body
 	if t.idle > 0 {
-		body = &watched{ReadCloser: body, idle: t.idle, cut: x.cut}
+		body = &watched{ReadCloser: body, idle: t.idle, timer: time.AfterFunc(t.idle, func() { x.cut(errIdle) })}
 	}
 	if x.onDelta != nil && resp.StatusCode < 300 && isEventStream(resp.Header) {
 		x.events = &events{in: bufio.NewReader(body), cut: x.cut, max: t.maxBytes}
@@ -160,35 +153,30 @@ func (x *exchange) refused() bool { return x.header != nil && (x.status < 200 ||
 type watched struct {
 	io.ReadCloser
 	idle  time.Duration
-	cut   context.CancelCauseFunc
-	timer *time.Timer
+	timer *time.Timer // ends the request
 }
 
 // Read implements io.Reader.
 func (w *watched) Read(p []byte) (int, error) {
-	if w.timer == nil {
-		w.timer = time.AfterFunc(w.idle, func() { w.cut(errIdle) })
-	} else {
-		w.timer.Reset(w.idle)
-	}
+	w.timer.Reset(w.idle)
 	defer w.timer.Stop()
 	return w.ReadCloser.Read(p)
 }
 
-// prepend puts extra members first in the request's JSON object.
-func prepend(req *http.Request, extra []byte) error {
-	var b bytes.Buffer
-	b.Grow(len(extra) + int(max(req.ContentLength, 0)))
-	b.WriteByte('{')
-	b.Write(extra)
-	rest, err := io.ReadAll(req.Body)
-	if err != nil {
-		return err
+// prepend puts extra members first in the request's JSON object. It does not copy the
+// object, which holds a whole prompt.
+func prepend(req *http.Request, extra []byte) (err error) {
+	object := req.GetBody
+	req.GetBody = func() (io.ReadCloser, error) {
+		rest, err := object()
+		if err != nil {
+			return nil, err
+		}
+		begin := make([]byte, 1, 1+len(extra)) // the opening brace
+		_, err = io.ReadFull(rest, begin)
+		return io.NopCloser(io.MultiReader(bytes.NewReader(append(begin, extra...)), rest)), err
 	}
-	b.Write(bytes.TrimPrefix(rest, []byte("{")))
-	body := b.Bytes()
-	req.ContentLength = int64(len(body))
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	req.ContentLength += int64(len(extra))
 	req.Body, err = req.GetBody()
 	return err
 }

@@ -36,8 +36,6 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 		log.ErrorContext(ctx, "the session's records were not written", "error", err, "records", count)
 	}
 	return func() {
-		timer := time.NewTimer(appendTimeout)
-		defer timer.Stop()
 		select {
 		case err := <-done:
 			if err != nil {
@@ -47,7 +45,7 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 				return
 			}
 			r.session.Persisted = true
-		case <-timer.C:
+		case <-time.After(appendTimeout):
 			log.WarnContext(ctx, "the session's records are not written yet", "records", count)
 			r.warn(
 				council.WarnNotYetWritten,

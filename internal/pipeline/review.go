@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/bias"
@@ -22,49 +23,43 @@ func (r *run) review(ctx context.Context) council.Slate {
 	defer stopwatch(&meta.Timing.Stage2MS)()
 	slates := r.draw()
 	meta.LabelToModel = slates.Canonical.LabelToModel()
-	demographics := r.demographics(ctx)
-	if len(r.authors) >= 2 {
-		r.read(ctx, slates.Reviewer)
-		r.tally()
-	} else {
-		r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
-	}
-	meta.DemographicDisagreement = demographics()
+	detect := func() { meta.DemographicDisagreement = r.demographics(ctx) }
+	r.beside(detect, func() {
+		if len(r.authors) >= 2 {
+			r.read(ctx, slates.Reviewer)
+			r.tally()
+		} else {
+			r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
+		}
+	})
 	r.observe(council.EventStage2, meta.Tally)
 	return slates.Canonical
 }
 
-// demographics looks for demographic disagreement while the reviewers work, and stops
-// at the deadline of stage 2. The returned function waits for the result.
-func (r *run) demographics(ctx context.Context) (wait func() *council.DemographicDisagreement) {
+// demographics looks for demographic disagreement until the deadline of stage 2.
+func (r *run) demographics(ctx context.Context) *council.DemographicDisagreement {
 	if r.p.o.Lexicon == nil {
-		return func() *council.DemographicDisagreement { return nil }
+		return nil
 	}
-	var found *council.DemographicDisagreement
-	ended := r.beside(func() {
-		ctx, cancel := r.until(ctx, council.Stage2)
-		defer cancel()
-		found = disagreement.Detect(ctx, disagreement.Input{
-			Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
-		})
+	ctx, cancel := r.until(ctx, council.Stage2)
+	defer cancel()
+	return disagreement.Detect(ctx, disagreement.Input{
+		Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
 	})
-	return func() *council.DemographicDisagreement {
-		ended()
-		return found
-	}
 }
 
-// beside does work in a goroutine of its own. The returned function waits for its end.
-// A panic in the work ends the session.
-func (r *run) beside(work func()) (ended func()) {
-	done := make(chan *council.Error, 1)
-	go func() { done <- protect(r.log, work) }()
-	return func() {
-		failure := <-done
+// beside does work in a goroutine of its own beside the main work, and returns when both
+// have ended, also when the main work panics. A panic in work ends the session.
+func (r *run) beside(work, main func()) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		failure := protect(r.log, work)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.broken = cmp.Or(failure, r.broken)
-	}
+	})
+	defer wg.Wait()
+	main()
 }
 
 // draw returns what the reviewers are shown.

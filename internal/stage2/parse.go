@@ -273,15 +273,13 @@ func number(text string) (rank int, rest string) {
 // entry reads a clean text as an optional number, one label or several that tie, and an
 // optional note. It is false when text has another form.
 func (s labelSet) entry(text string) (entry, bool) {
-	e := entry{}
-	var ok bool
-	e.rank, text = number(text)
-	e.labels, e.note, ok = s.place(text)
+	rank, text := number(text)
+	labels, note, ok := s.place(text)
 	// "Response A: 2" may be a rank or a score.
-	if n := strings.TrimLeft(e.note, "#"); e.rank < 0 && n != "" && '0' <= n[0] && n[0] <= '9' && !outOfTen.MatchString(n) {
+	if n := strings.TrimLeft(note, "#"); rank < 0 && n != "" && '0' <= n[0] && n[0] <= '9' && !outOfTen.MatchString(n) {
 		return entry{}, false
 	}
-	return e, ok
+	return entry{rank, labels, note}, ok
 }
 
 var (

@@ -231,10 +231,8 @@ func (s labelSet) element(v value, scores map[council.Label]float64) (entry, boo
 }
 
 // named reads an object that names a label, and may give it a rank and a score.
-func (s labelSet) named(v value, scores map[council.Label]float64) (entry, bool) {
-	e := entry{rank: -1}
+func (s labelSet) named(v value, scores map[council.Label]float64) (e entry, ok bool) {
 	for _, key := range []string{"label", "id", "response", "answer"} {
-		var ok bool
 		if e, ok = s.element(value{kind: scalar, text: v.get(key).text}, scores); !ok {
 			return e, false
 		}
@@ -246,7 +244,6 @@ func (s labelSet) named(v value, scores map[council.Label]float64) (entry, bool)
 		return e, false
 	}
 	if rank := v.get(rankKeys()...); !rank.nothing() {
-		var ok bool
 		if e.rank, ok = rank.rank(); !ok {
 			return e, false
 		}
@@ -457,16 +454,14 @@ func (p *scanner) peek() rune {
 		r, width := utf8.DecodeRuneInString(rest)
 		r = fold(r)
 		switch {
-		case r == '\n':
-			p.newline = true
-			p.pos += width
 		case r < 0, unicode.IsSpace(r):
+			p.newline = p.newline || r == '\n'
 			p.pos += width
 		case r == '#', strings.HasPrefix(rest, "//"):
-			p.skipTo("\n")
+			p.skipPast("\n")
+			p.newline = true
 		case strings.HasPrefix(rest, "/*"):
-			p.skipTo("*/")
-			p.pos = min(p.pos+2, len(p.text))
+			p.skipPast("*/")
 		case strings.HasPrefix(rest, "```"), strings.HasPrefix(rest, "~~~"):
 			return 0
 		default:
@@ -477,12 +472,9 @@ func (p *scanner) peek() rune {
 	return 0
 }
 
-func (p *scanner) skipTo(end string) {
-	if i := strings.Index(p.text[p.pos:], end); i >= 0 {
-		p.pos += i
-	} else {
-		p.pos = len(p.text)
-	}
+func (p *scanner) skipPast(end string) {
+	_, rest, _ := strings.Cut(p.text[p.pos:], end)
+	p.pos = len(p.text) - len(rest)
 }
 
 // value reads the value that begins at pos. It is false when there is no JSON value.
@@ -545,26 +537,24 @@ func (p *scanner) container(k kind, closing rune, depth int) (value, bool) {
 // scalar reads a string, or a word or number without quotes. Peek must be called before.
 func (p *scanner) scalar() (value, bool) {
 	r, width := utf8.DecodeRuneInString(p.text[p.pos:])
+	var closing string
 	switch r {
-	case '"', '＂':
-		p.pos += width
-		return p.quoted(string(r), false), true
+	case '"', '＂', '\'':
+		closing = string(r)
 	case '“', '„', '”':
-		p.pos += width
-		return p.quoted("“”", false), true
-	case '\'':
-		p.pos += width
-		return p.quoted("'", true), true
+		closing = "“”"
 	case '‘', '‚', '’':
-		p.pos += width
-		return p.quoted("‘’", true), true
+		closing = "‘’"
+	default:
+		return p.word()
 	}
-	return p.word()
+	p.pos += width
+	return p.quoted(closing), true
 }
 
-// quoted reads the rest of a string, which one of the closing quotes ends. An
-// apostrophe between two letters does not.
-func (p *scanner) quoted(closing string, apostrophe bool) value {
+// quoted reads the rest of a string, which one of the closing quotes ends. A single quote
+// between two letters is an apostrophe, and does not.
+func (p *scanner) quoted(closing string) value {
 	start := p.pos
 	escaped := false
 	for previous := rune(0); p.pos < len(p.text); {
@@ -578,7 +568,7 @@ func (p *scanner) quoted(closing string, apostrophe bool) value {
 			escaped = true
 		case strings.ContainsRune(closing, r):
 			next, _ := utf8.DecodeRuneInString(p.text[p.pos:])
-			if !apostrophe || !unicode.IsLetter(previous) || !unicode.IsLetter(next) {
+			if !strings.ContainsRune("'‘’", r) || !unicode.IsLetter(previous) || !unicode.IsLetter(next) {
 				text := p.text[start:end]
 				if escaped {
 					text = unescape(text)

@@ -35,16 +35,15 @@ const instructions = "First write a short critique of each answer, naming it by 
 
 // prompt returns the messages that show a reviewer its slate.
 func prompt(question string, slate council.Slate, answers map[string]string, markers anonymize.Markers) []council.Message {
-	var b strings.Builder
-	markers.Write(&b, "QUESTION", "", question)
-	fmt.Fprintf(&b, "Answers to review: %d\n\n", len(slate))
+	parts := markers.Block("QUESTION", "", question)
+	parts = append(parts, fmt.Sprintf("Answers to review: %d\n\n", len(slate)))
 	for _, shown := range slate {
-		markers.Write(&b, "ANSWER", string(shown.Label), answers[shown.Member])
+		parts = append(parts, markers.Block("ANSWER", string(shown.Label), answers[shown.Member])...)
 	}
-	b.WriteString(instructions)
+	parts = append(parts, instructions)
 	return []council.Message{
 		{Role: council.RoleSystem, Content: system},
-		{Role: council.RoleUser, Content: b.String()},
+		{Role: council.RoleUser, Content: strings.Join(parts, "")},
 	}
 }
 
@@ -70,26 +69,24 @@ type ballotProperties struct {
 // format returns the form of a ballot over the labels, within what providers
 // support in strict mode: every property is required, none is added.
 func format(labels []council.Label) *council.Format {
-	names, label, perLabel := make([]string, len(labels)), schema{Type: "string"}, func(s schema) schema {
-		properties := make(map[string]schema, len(labels))
-		for _, l := range labels {
-			properties[string(l)] = s
-		}
-		return schema{Type: "object", Properties: properties, AdditionalProperties: new(false)}
-	}
+	names, label := make([]string, len(labels)), schema{Type: "string"}
 	for i, l := range labels {
 		names[i] = string(l)
 		label.Enum = append(label.Enum, l)
 	}
-	score := schema{Type: "integer", Enum: []any{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}
-	critiques, scores := perLabel(schema{Type: "string"}), perLabel(score)
-	critiques.Required, scores.Required = names, names
+	perLabel := func(s schema) schema {
+		properties := make(map[string]schema, len(labels))
+		for _, name := range names {
+			properties[name] = s
+		}
+		return schema{Type: "object", Properties: properties, Required: names, AdditionalProperties: new(false)}
+	}
 	ballot := schema{
 		Type: "object", Required: []string{"critiques", "ranking", "scores", "abstain"}, AdditionalProperties: new(false),
 		Properties: ballotProperties{
-			Critiques: critiques,
+			Critiques: perLabel(schema{Type: "string"}),
 			Ranking:   schema{Type: "array", Items: &schema{AnyOf: []schema{label, {Type: "array", Items: &label}}}},
-			Scores:    scores,
+			Scores:    perLabel(schema{Type: "integer", Enum: []any{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}),
 			Abstain:   schema{Type: []string{"string", "null"}},
 		},
 	}

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -62,12 +63,29 @@ func TestPromptIsNoBallot(t *testing.T) {
 	}
 }
 
+// Every reviewer has a prompt of its own with nearly all answers, so the answers are
+// copied into it once.
+func TestPromptCopiesAnswersOnce(t *testing.T) {
+	const n, size = 8, 1 << 20
+	slate, answers := make(council.Slate, n), make(map[string]string, n)
+	for i, label := range slateOf(n) {
+		slate[i] = council.Shown{Label: label, Member: string(label)}
+		answers[string(label)] = strings.Repeat("a", size)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	messages := prompt("Why?", slate, answers, markers())
+	runtime.ReadMemStats(&after)
+	length := len(messages[1].Content)
+	if took := after.TotalAlloc - before.TotalAlloc; length < n*size || took > n*size*5/4 {
+		t.Errorf("a prompt of %d bytes took %d bytes of memory", length, took)
+	}
+}
+
 // Only the prompt's own markers open and close a block.
 func TestAnswerCannotLeaveItsBlock(t *testing.T) {
 	user := examplePrompt()[1].Content
-	var begin strings.Builder
-	markers().Write(&begin, "ANSWER", "Response B", "")
-	tag, _, _ := strings.Cut(begin.String(), "\n")
+	tag := markers().Block("ANSWER", "Response B", "")[0]
 	if strings.Count(user, tag) != 1 || strings.Count(user, "=== END ANSWER 0000000000000000: Response B ===") != 1 {
 		t.Errorf("the prompt is %s", user)
 	}

@@ -4,6 +4,7 @@
 package stage3
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -81,9 +82,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 			}
 			return s, failed
 		}
-		if s.Error == nil {
-			s.Error = failure
-		}
+		s.Error = cmp.Or(s.Error, failure) // the first one
 		failed = append(
 			failed, council.Degradation{Stage: council.Stage3, Model: chairman.ID, Code: failure.Code, Message: failure.Message},
 		)
@@ -109,29 +108,30 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 }
 
 func prompt(in Input, markers anonymize.Markers) []council.Message {
-	var b strings.Builder
-	markers.Write(&b, "QUESTION", "", in.Question)
+	parts := markers.Block("QUESTION", "", in.Question)
 	names := make(map[string]string, len(in.Slate)) // by member
 	for i, shown := range in.Slate {
 		names[shown.Member] = fmt.Sprintf("Answer %d", i+1)
-		markers.Write(&b, "ANSWER", names[shown.Member], in.Answers[shown.Member])
+		parts = append(parts, markers.Block("ANSWER", names[shown.Member], in.Answers[shown.Member])...)
 	}
 	for i, review := range in.Reviews {
 		reviewer := fmt.Sprintf("Reviewer %d", i+1)
-		b.WriteString(reviewer + ": " + legend(review.Slate, names) + ".\n")
-		markers.Write(&b, "REVIEW", reviewer, text(review))
+		parts = append(parts, reviewer+": "+legend(review.Slate, names)+".\n")
+		parts = append(parts, markers.Block("REVIEW", reviewer, text(review))...)
 	}
 	if len(in.Standings) > 0 {
-		b.WriteString("Ranking by the reviewers, best first (share of the possible Borda points; votes):\n")
+		parts = append(parts, "Ranking by the reviewers, best first (share of the possible Borda points; votes):\n")
 		for _, st := range in.Standings {
-			fmt.Fprintf(&b, "%d. %s: %.0f%%; %d\n", st.FinalRank, names[st.Model], 100*st.BordaNormalized, st.VoteCount)
+			parts = append(
+				parts, fmt.Sprintf("%d. %s: %.0f%%; %d\n", st.FinalRank, names[st.Model], 100*st.BordaNormalized, st.VoteCount),
+			)
 		}
-		b.WriteString("\n")
+		parts = append(parts, "\n")
 	}
-	b.WriteString(instructions)
+	parts = append(parts, instructions)
 	return []council.Message{
 		{Role: council.RoleSystem, Content: system},
-		{Role: council.RoleUser, Content: b.String()},
+		{Role: council.RoleUser, Content: strings.Join(parts, "")},
 	}
 }
 

@@ -1,6 +1,7 @@
 package stage3
 
 import (
+	"context"
 	"flag"
 	"os"
 	"path/filepath"
@@ -71,5 +72,35 @@ func TestBrief(t *testing.T) {
 	in.Standings, in.Reviews = nil, nil
 	if text := prompt(in, markers)[1].Content; strings.Contains(text, "Ranking by") || strings.Contains(text, "REVIEW") {
 		t.Errorf("without a ranking the brief is %s", text)
+	}
+}
+
+type completer func(council.Call) (council.Completion, error)
+
+func (c completer) Complete(_ context.Context, call council.Call) (council.Completion, error) {
+	return c(call)
+}
+
+// Where all chairmen fail, the best answer takes their place. The session says why the
+// first one failed, and the degradations why each did.
+func TestWriteKeepsTheFirstFailure(t *testing.T) {
+	in := Input{
+		Answers: map[string]string{"x": "Scattering."}, First: "x", NewMarkers: anonymize.NewMarkers,
+		Chairmen: []council.Member{{ID: "first", Model: "first"}, {ID: "second", Model: "second"}},
+	}
+	s, failed := Write(t.Context(), completer(func(call council.Call) (council.Completion, error) {
+		if call.Model == "first" {
+			return council.Completion{}, &council.Failure{Code: council.FailRefused}
+		}
+		return council.Completion{Text: "It is", FinishReason: "length"}, nil
+	}), in, Options{})
+	if s.Response != "Scattering." || s.Status != council.OutcomeFallback || *s.Fallback != council.FallbackFirstAnswer {
+		t.Errorf("the synthesis is %q, %s", s.Response, s.Status)
+	}
+	if s.Error == nil || s.Error.Code != council.FailRefused {
+		t.Errorf("the synthesis failed with %v, want the first failure", s.Error)
+	}
+	if len(failed) != 2 || failed[0].Code != council.FailRefused || failed[1].Code != council.FailLength {
+		t.Errorf("the degradations are %+v", failed)
 	}
 }
