@@ -55,6 +55,7 @@ func Load(checks ...func(Config) error) (Config, error) {
 		return Config{}, err
 	}
 	c.AttemptTimeout = min(c.AttemptTimeout, c.Timeout)
+	c.MaxSessions, c.MaxCallsPerProvider = min(c.MaxSessions, maxPlaces), min(c.MaxCallsPerProvider, maxPlaces)
 	return c, nil
 }
 
