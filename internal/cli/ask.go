@@ -32,7 +32,7 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	}
 	p := &progress{}
 	if isTerminal(std.Stderr) {
-		p.steps = std.Stderr
+		p.steps = terminal{std.Stderr}
 	}
 	if isTerminal(std.Stdout) {
 		std.Stdout = terminal{std.Stdout}
@@ -159,8 +159,8 @@ func (p *progress) Observe(e council.Event) {
 	}
 }
 
-// terminal removes control characters: the text of a model could otherwise move the
-// cursor, or worse.
+// terminal is a writer that may be a terminal. It removes control characters: the text
+// of a model could otherwise move the cursor, or worse.
 type terminal struct{ io.Writer }
 
 // Write implements io.Writer.
