@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -240,7 +239,7 @@ func Missing(s council.Session) []string {
 // Until waits for something that happens by itself, for at most a minute.
 func Until(tb testing.TB, happened func() bool) {
 	tb.Helper()
-	for start := time.Now(); !happened(); runtime.Gosched() {
+	for start := time.Now(); !happened(); <-time.After(time.Millisecond) {
 		if time.Since(start) > time.Minute {
 			tb.Fatal("it did not happen within a minute")
 		}
