@@ -57,18 +57,20 @@ func (a *API) identify(next http.Handler) http.Handler {
 func (a *API) recover(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
-			v := recover()
-			if v == nil {
-				return
+			if v := recover(); v != nil {
+				a.panicked(w, r, v)
 			}
-			if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(v)
-			}
-			a.logPanic(r.Context(), "handler", v)
-			a.writeProblem(w, r, errors.New("panic"))
 		}()
 		next.ServeHTTP(w, r)
 	})
+}
+
+func (a *API) panicked(w http.ResponseWriter, r *http.Request, v any) {
+	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
+		panic(v)
+	}
+	a.logPanic(r.Context(), "handler", v)
+	a.writeProblem(w, r, errors.New("panic"))
 }
 
 func (a *API) logPanic(ctx context.Context, where string, v any) {
