@@ -36,9 +36,16 @@ type daemon struct {
 	sessions map[string]bool // those with records, when the process has ended
 }
 
-// usage is what a process uses.
+// usage is what a process uses, as far as the system tells it.
 type usage struct {
-	goroutines, descriptors, memory float64 // memory in bytes; 0: the system does not tell
+	goroutines, descriptors float64
+	memory                  float64 // bytes
+	cpu                     float64 // seconds since the process began
+}
+
+// most returns the larger of each figure.
+func (u usage) most(v usage) usage {
+	return usage{max(u.goroutines, v.goroutines), max(u.descriptors, v.descriptors), max(u.memory, v.memory), max(u.cpu, v.cpu)}
 }
 
 // startDaemon starts a daemon whose members are the models given. A test ends it
@@ -68,11 +75,7 @@ func startDaemon(t *testing.T, models []simllm.Model, env ...string) *daemon {
 	// Collecting metrics takes goroutines too, and their number differs from one time to
 	// the next.
 	for range 10 {
-		now := d.usage(t)
-		d.before = usage{
-			max(d.before.goroutines, now.goroutines), max(d.before.descriptors, now.descriptors),
-			max(d.before.memory, now.memory),
-		}
+		d.before = d.before.most(d.usage(t))
 	}
 	return d
 }
@@ -87,40 +90,44 @@ func (d *daemon) call(t *testing.T, method, path, body string, headers ...string
 	return resp, string(data)
 }
 
-// usage asks the daemon's own metrics.
+// usage asks the daemon's own metrics, once: a second request could have another
+// goroutine of the server.
 func (d *daemon) usage(t *testing.T) usage {
 	t.Helper()
-	return usage{d.figure(t, "go_goroutines"), d.figure(t, "process_open_fds"), d.figure(t, "process_resident_memory_bytes")}
-}
-
-// figure returns a metric without labels, 0 where the system does not tell it.
-func (d *daemon) figure(t *testing.T, name string) float64 {
-	t.Helper()
 	_, text := d.call(t, "GET", "/metrics", "")
-	_, rest, _ := strings.Cut(text, "\n"+name+" ")
-	value, _, _ := strings.Cut(rest, "\n")
-	f, err := strconv.ParseFloat(value, 64)
-	if err != nil && runtime.GOOS == "linux" {
-		t.Fatalf("%s: %v", name, err)
+	// figure returns a metric without labels, 0 where the system does not tell it.
+	figure := func(name string) float64 {
+		_, rest, _ := strings.Cut(text, "\n"+name+" ")
+		value, _, _ := strings.Cut(rest, "\n")
+		f, err := strconv.ParseFloat(value, 64)
+		if err != nil && runtime.GOOS == "linux" {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return f
 	}
-	return f
+	return usage{
+		figure("go_goroutines"), figure("process_open_fds"), figure("process_resident_memory_bytes"),
+		figure("process_cpu_seconds_total"),
+	}
 }
 
 // waitUntilReleased waits until the daemon has no more goroutines and descriptors than
-// before. It closes the provider first: the daemon may keep idle connections to it.
-func (d *daemon) waitUntilReleased(t *testing.T) time.Duration {
+// before. It closes the provider first: the daemon may keep idle connections to it. It
+// returns the usage that it saw last, which is what a test must judge: a later request
+// may find one more goroutine of the server.
+func (d *daemon) waitUntilReleased(t *testing.T) (usage, time.Duration) {
 	t.Helper()
 	d.sim.Close()
 	d.Client.CloseIdleConnections()
 	begun := time.Now()
 	for {
-		now := d.usage(t)
+		now, took := d.usage(t), time.Since(begun)
 		if now.descriptors <= d.before.descriptors && now.goroutines <= d.before.goroutines {
-			return time.Since(begun)
+			return now, took
 		}
-		if time.Since(begun) > 10*time.Second { // five times the figure
+		if took > 10*time.Second { // five times the figure
 			t.Errorf("goroutines and descriptors do not return: before %+v, now %+v", d.before, now)
-			return time.Since(begun)
+			return now, took
 		}
 		<-time.After(20 * time.Millisecond)
 	}

@@ -188,9 +188,7 @@ func TestSoak(t *testing.T) {
 		}
 	}
 	took := time.Since(begun)
-	settled := d.waitUntilReleased(t)
-	after := d.usage(t)
-	cpu := d.figure(t, "process_cpu_seconds_total")
+	after, settled := d.waitUntilReleased(t)
 	d.terminate(t)
 	d.ended(t, 0)
 
@@ -219,7 +217,7 @@ func TestSoak(t *testing.T) {
 		} else if i >= 2*len(samples)/3 {
 			third = &late
 		}
-		*third = usage{max(third.goroutines, s.goroutines), max(third.descriptors, s.descriptors), max(third.memory, s.memory)}
+		*third = third.most(s)
 	}
 	if *soakTime >= time.Minute &&
 		(late.memory > 1.25*early.memory || late.goroutines > 1.25*early.goroutines || late.descriptors > 1.25*early.descriptors) {
@@ -229,6 +227,6 @@ func TestSoak(t *testing.T) {
 	t.Logf("%d clients for %.0f s: %d requests, %d sessions/s, answers %v, %d lost", clients, took.Seconds(), total,
 		int(float64(total)/took.Seconds()), answers.answers, len(answers.lost))
 	t.Logf("sessions took p50 %.2f s, p99 %.2f s; CPU %.2f ms per request", quantile(all, 0.5).Seconds(), quantile(all, 0.99).Seconds(),
-		1000*cpu/float64(max(total, 1)))
+		1000*after.cpu/float64(max(total, 1)))
 	t.Logf("before %+v; most in the second third %+v, in the last %+v; after %+v, settled in %s", d.before, early, late, after, settled)
 }

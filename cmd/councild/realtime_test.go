@@ -393,8 +393,7 @@ func TestRealTime(t *testing.T) {
 		select {
 		case outcomes = <-done:
 		case <-time.After(*realTime / 100):
-			now := d.usage(t)
-			most = usage{max(most.goroutines, now.goroutines), max(most.descriptors, now.descriptors), max(most.memory, now.memory)}
+			most = most.most(d.usage(t))
 		}
 	}
 	took := time.Since(begun)
@@ -446,8 +445,7 @@ func TestRealTime(t *testing.T) {
 		}
 	}
 	a.proxy.CloseIdleConnections()
-	settled := d.waitUntilReleased(t)
-	after := d.usage(t)
+	after, settled := d.waitUntilReleased(t)
 	d.terminate(t)
 	stopping := time.Now()
 	d.ended(t, 0)

@@ -32,7 +32,7 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	}
 	p := &progress{}
 	if isTerminal(std.Stderr) {
-		p.steps = std.Stderr
+		p.steps = terminal{std.Stderr}
 	}
 	if isTerminal(std.Stdout) {
 		std.Stdout = terminal{std.Stdout}
@@ -159,8 +159,8 @@ func (p *progress) Observe(e council.Event) {
 	}
 }
 
-// terminal removes control characters: the text of a model could otherwise move the
-// cursor, or worse.
+// terminal is a writer that may be a terminal. It removes control characters: the text
+// of a model could otherwise move the cursor, or worse.
 type terminal struct{ io.Writer }
 
 // Write implements io.Writer.
@@ -183,17 +183,15 @@ func outcome(word string, failure *council.Failure, ms float64) string {
 
 // printSession prints the ranking, and what is missing or doubtful in the session.
 func printSession(w io.Writer, s *council.Session) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var b strings.Builder // which takes all that is written
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(s.Metadata.AggregateRankings) > 0 {
 		_, _ = fmt.Fprintln(t, "RANK\tMODEL\tBORDA\tWINS\tVOTES\tCONFIDENCE")
 	}
 	for _, st := range s.Metadata.AggregateRankings {
 		_, _ = fmt.Fprintf(t, "%d\t%s\t%.2f\t%g\t%d\t%s\n", st.FinalRank, st.Model, st.BordaScore, st.WinCount, st.VoteCount, st.Confidence)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	var b strings.Builder
+	_ = t.Flush()
 	fmt.Fprintf(&b, "\nsession %s: %s\n", s.ID, s.Status)
 	for _, d := range s.Degradation {
 		fmt.Fprintf(&b, "missing: %s of %s: %s: %s\n", d.Stage, d.Model, d.Code, d.Message)

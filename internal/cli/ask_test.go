@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -83,6 +85,24 @@ func TestAskIsInterrupted(t *testing.T) {
 	_, events := d.Call(t, "GET", "/v1/council/"+id+"/events", "")
 	if !strings.Contains(string(events), `"code":"cancelled"`) {
 		t.Errorf("the session goes on: %s", events)
+	}
+}
+
+// The reasons hold what a provider or a model wrote. It never reaches a terminal as it
+// is.
+func TestAskFailsWithControlCharacters(t *testing.T) {
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"error":{"message":"no\u001b[2J\u0007, never"}}`)
+	}))
+	defer provider.Close()
+	daemontest.Setenv(t, map[string]string{"BASE_URL": provider.URL, "MODELS": "a,b"})
+	code, _, stderr := command(t, "ask", "Which way?")
+	if code != exitError {
+		t.Errorf("exit %d", code)
+	}
+	if !strings.Contains(stderr, "no[2J, never") {
+		t.Errorf("the reason is not told as text: %q", stderr)
 	}
 }
 

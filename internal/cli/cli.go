@@ -92,7 +92,7 @@ func Main(ctx context.Context, std IO) (code int) {
 		return exitUsage
 	}
 	if err := command.Run(); err != nil {
-		_, _ = fmt.Fprintln(std.Stderr, "councild:", err)
+		_, _ = fmt.Fprintln(terminal{std.Stderr}, "councild:", err) // It may hold what a model wrote.
 		if _, ok := errors.AsType[usageError](err); ok {
 			return exitUsage
 		}

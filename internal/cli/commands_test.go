@@ -136,12 +136,12 @@ func TestCommandLine(t *testing.T) {
 			stderr: "--repeats",
 		},
 		{
-			name: "a probe into the store", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"BIAS_STORE": "x.jsonl"},
-			code: 2, stderr: "LLM_COUNCIL_BIAS_STORE",
+			name: "a probe into the store", args: []string{"probe", "--out", "x.jsonl", "x"},
+			env: map[string]string{"BIAS_STORE": "x.jsonl"}, code: 2, stderr: "LLM_COUNCIL_BIAS_STORE",
 		},
 		{
-			name: "a probe without settings", args: []string{"probe", "--out", "x.jsonl", "x"}, env: map[string]string{"MODELS": ""}, code: 2,
-			stderr: "LLM_COUNCIL_MODELS: is not set",
+			name: "a probe without settings", args: []string{"probe", "--out", "x.jsonl", "x"},
+			env: map[string]string{"MODELS": ""}, code: 2, stderr: "LLM_COUNCIL_MODELS: is not set",
 		},
 		{
 			name: "a probe of missing questions", args: []string{"probe", "--out", "x.jsonl", "--file", "missing.txt"}, code: 1,

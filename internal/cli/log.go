@@ -13,14 +13,11 @@ import (
 // newLog returns the logger that the configuration asks for.
 func newLog(w io.Writer, cfg config.Config) *slog.Logger {
 	terminal := isTerminal(w)
-	text := cfg.LogFormat == "text" || cfg.LogFormat == "auto" && terminal
-	var h slog.Handler
-	if text {
-		h = tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, NoColor: !terminal || os.Getenv("NO_COLOR") != ""})
-	} else {
-		h = slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel})
+	if cfg.LogFormat == "text" || cfg.LogFormat == "auto" && terminal {
+		noColor := !terminal || os.Getenv("NO_COLOR") != ""
+		return slog.New(tint.NewTextHandler(w, &tint.Options{Level: cfg.LogLevel, NoColor: noColor}))
 	}
-	return slog.New(h)
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: cfg.LogLevel}))
 }
 
 func isTerminal(w io.Writer) bool {

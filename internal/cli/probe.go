@@ -194,9 +194,6 @@ func (p probed) write(w io.Writer, path string) error {
 		_, _ = fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n",
 			r.ReviewerID, r.Repeated, figure(r.Identical), interval(r.ICC), interval(r.WithinSD), figure(r.TauB))
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
 	_, _ = fmt.Fprintln(t, "\nTHE SAME ANSWERS IN REVERSED ORDER\n"+
 		"REVIEWER\tPAIRS\tIN CONFLICT\tFIRST WINS\tLAST WINS\tP\tFIRST OR TIE\tLAST OR TIE")
 	for _, r := range p.Reviewers {

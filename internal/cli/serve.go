@@ -88,11 +88,7 @@ func (configCmd) Run(std IO) error {
 	w := tabwriter.NewWriter(std.Stdout, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintln(w, "VARIABLE\tVALUE\tFROM\tMEANING") // errors come with Flush
 	for _, s := range slices.Concat(cfg.Settings(), config.Tracing()) {
-		value := s.Value
-		if value == "" {
-			value = "-"
-		}
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, value, s.Source, s.Meaning)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, cmp.Or(s.Value, "-"), s.Source, s.Meaning)
 	}
 	for _, warning := range cfg.Warnings() {
 		_, _ = fmt.Fprintln(std.Stderr, "councild: likely to be wrong:", warning)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -34,10 +35,7 @@ func (c storeFile) path() (string, error) {
 	if err != nil {
 		return "", usageError{err}
 	}
-	if c.File != "" {
-		return c.File, nil
-	}
-	return cfg.BiasStore, nil
+	return cmp.Or(c.File, cfg.BiasStore), nil
 }
 
 type verifyCmd struct {

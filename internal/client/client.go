@@ -113,8 +113,7 @@ func (c *Client) Start(ctx context.Context, s council.Submission) (started counc
 
 // Cancel cancels a session that runs.
 func (c *Client) Cancel(ctx context.Context, id string) error {
-	var cancelled council.Summary
-	if err := c.call(ctx, http.MethodDelete, path(id), nil, http.StatusAccepted, &cancelled); err != nil {
+	if err := c.call(ctx, http.MethodDelete, path(id), nil, http.StatusAccepted, &council.Summary{}); err != nil {
 		return fmt.Errorf("cancelling the session: %w", err)
 	}
 	return nil

@@ -211,6 +211,10 @@ func TestErrors(t *testing.T) {
 	if e.Error() != "the daemon answered 404 Not Found" {
 		t.Errorf("no problem document: %v", e)
 	}
+	session, err := connect(t, proxy.URL).Ask(t.Context(), question, ignored)
+	if e, ok := errors.AsType[*client.Error](err); !ok || e.Status != http.StatusNotFound || session != nil {
+		t.Errorf("a session that does not start: %v, %v", session, err)
+	}
 }
 
 // watch watches a session for at most a minute of a bubble's time. The responses to

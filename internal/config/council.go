@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -54,10 +55,8 @@ func (p Provider) asksForKey() bool {
 
 // url returns the base URL, which has been checked.
 func (p Provider) url() *url.URL {
-	if u, err := url.Parse(p.BaseURL); err == nil {
-		return u
-	}
-	return &url.URL{}
+	u, _ := url.Parse(p.BaseURL)
+	return cmp.Or(u, &url.URL{})
 }
 
 // RequireCouncil returns an error, joined and worded as Load's, when the settings

@@ -55,6 +55,7 @@ func Load(checks ...func(Config) error) (Config, error) {
 		return Config{}, err
 	}
 	c.AttemptTimeout = min(c.AttemptTimeout, c.Timeout)
+	c.MaxSessions, c.MaxCallsPerProvider = min(c.MaxSessions, maxPlaces), min(c.MaxCallsPerProvider, maxPlaces)
 	return c, nil
 }
 
@@ -133,11 +134,8 @@ func (p *problems) process() (c Config, err error) {
 	own := environ()
 	defer func() { err = errors.Join(err, replaceEnviron(own)) }()
 	for {
-		if err := replaceEnviron(p.without("off")); err != nil {
-			return Config{}, err
-		}
 		c = Config{}
-		err := envconfig.Process("", &c)
+		err := errors.Join(replaceEnviron(p.without("off")), envconfig.Process("", &c))
 		failed, _ := errors.AsType[*envconfig.ParseError](err)
 		if failed == nil || p.texts[failed.KeyName] == "" {
 			return c, err
@@ -159,18 +157,14 @@ func (p *problems) without(word string) map[string]string {
 }
 
 // replaceEnviron makes vars the only variables with the prefix.
-func replaceEnviron(vars map[string]string) error {
+func replaceEnviron(vars map[string]string) (err error) {
 	for variable := range environ() {
-		if err := os.Unsetenv(variable); err != nil {
-			return err
-		}
+		err = errors.Join(err, os.Unsetenv(variable))
 	}
 	for variable, text := range vars {
-		if err := os.Setenv(variable, text); err != nil {
-			return err
-		}
+		err = errors.Join(err, os.Setenv(variable, text))
 	}
-	return nil
+	return err
 }
 
 // unparsable says what is wrong with a text that envconfig could not read.

@@ -259,7 +259,8 @@ func TestTimers(t *testing.T) {
 			return b.sendInTwoParts("GET /healthz HTTP/1.1\r\nHost: localhost\r\n", d, "\r\n")
 		}, "200 OK", "closed"},
 		{"body of a request", daemon.BodyTimeout, none, func(b *bubble, d time.Duration) string {
-			return b.sendInTwoParts("POST /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 22\r\n\r\n{\"query\":\"", d, "Which one?\"}")
+			const begun = "POST /v1/council HTTP/1.1\r\nHost: localhost\r\nContent-Length: 22\r\n\r\n{\"query\":\""
+			return b.sendInTwoParts(begun, d, "Which one?\"}")
 		}, "200 OK", "408 Request Timeout"},
 		{"keep-alive", 2 * time.Minute, none, func(b *bubble, d time.Duration) string {
 			conn := b.dial()
@@ -342,7 +343,9 @@ func TestTimers(t *testing.T) {
 			return after(simllm.Question, d, map[string]string{"STRAGGLER_GRACE": "30s"})
 		}, asked(""), complete, "stage1 d cut"},
 		{"a provider's Retry-After", 20*time.Second + 250*time.Millisecond, func(time.Duration) scenario {
-			return scenario{fault: &simllm.Fault{Kind: simllm.FaultStatus, Rate: 1, Status: 429, RetryAfter: "20", Tasks: questions, Times: 1}}
+			return scenario{fault: &simllm.Fault{
+				Kind: simllm.FaultStatus, Rate: 1, Status: 429, RetryAfter: "20", Tasks: questions, Times: 1,
+			}}
 		}, func(b *bubble, d time.Duration) string {
 			begun := time.Now()
 			verdict := verdictOf(b.post(fmt.Sprintf(`,"timeout_seconds":%g`, d.Seconds()/0.4))) // stage 1 ends after d

@@ -45,6 +45,24 @@ func TestTwoProvidersInOneCouncil(t *testing.T) {
 	}
 }
 
+// The largest numbers mean no limit. A daemon with them starts, answers, and stops
+// without using up its drain time.
+func TestLargestLimits(t *testing.T) {
+	for _, most := range []string{"9223372036854775807", "5000000000000000000"} {
+		d := daemontest.Start(t, map[string]string{
+			"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c,d",
+			"MAX_SESSIONS": most, "MAX_SESSIONS_PER_TOKEN": most, "RATE_LIMIT": most, "MAX_CALLS_PER_PROVIDER": most,
+		})
+		if s := d.Ask(t, `{"query":"Which one?"}`); s.Status != council.StatusComplete {
+			t.Errorf("%s sessions: %s", most, s.Status)
+		}
+		d.End(t)
+		if log := d.Log.String(); strings.Contains(log, "the drain time is over") {
+			t.Errorf("%s sessions: %s", most, log)
+		}
+	}
+}
+
 func TestTroubledCouncil(t *testing.T) {
 	d := daemontest.Start(t, map[string]string{"MODELS": "sim:amber,sim:down,sim:abstainer,sim:garbler,sim:birch"})
 	s := d.Ask(t, `{"query":"Who is left?"}`)

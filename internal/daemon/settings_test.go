@@ -608,8 +608,8 @@ var settings = map[string]func(t *testing.T){
 	"MAX_SESSION_BYTES": func(t *testing.T) {
 		code, data := onTap(t, tap(t), "MAX_SESSION_BYTES", "500").Call(t, "POST", "/v1/council", anyQuestion)
 		equal(t, code, 502)
-		equal(t, strings.Count(string(data), "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES"),
-			3)
+		remedy := "raise LLM_COUNCIL_MAX_UPSTREAM_BYTES, the limit of a reply, or LLM_COUNCIL_MAX_SESSION_BYTES"
+		equal(t, strings.Count(string(data), remedy), 3)
 	},
 	"METRICS": func(t *testing.T) {
 		scrape := func(on string) (int, string) {

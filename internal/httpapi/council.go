@@ -26,10 +26,8 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 	if err := a.refusal(problems, submission.Request); err != nil {
 		return err
 	}
-	s, err := a.begin(r, submission, submission.Background, func() (council.Plan, error) {
-		plan, err := a.o.Council.Prepare(submission.Request)
-		plan.Deltas = streamed || submission.Background
-		return plan, err
+	s, err := a.begin(r, submission, council.Submission{
+		Request: submission.Request, Stream: streamed, Background: submission.Background,
 	})
 	switch {
 	case err != nil:
@@ -61,10 +59,10 @@ func (a *API) refusal(p *problems, request council.Request) error {
 }
 
 // begin returns the session that a request asks for: the one of its idempotency key,
-// or else a new one.
-func (a *API) begin(r *http.Request, request any, background bool, prepare func() (council.Plan, error)) (*sessions.Session, error) {
-	start := sessions.Start{Owner: a.owner(r), Background: background}
-	if err := readKey(r, request, &start); err != nil {
+// or else a new one. The key stands for body, which is the request as it was decoded.
+func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessions.Session, error) {
+	start := sessions.Start{Owner: a.owner(r), Background: asked.Background}
+	if err := readKey(r, body, &start); err != nil {
 		return nil, err
 	}
 	if s := a.sessions.Find(start.Owner, start.Key); s != nil {
@@ -80,9 +78,10 @@ func (a *API) begin(r *http.Request, request any, background bool, prepare func(
 			release()
 		}
 	}()
-	if start.Plan, err = prepare(); err != nil {
+	if start.Plan, err = a.o.Council.Prepare(asked.Request); err != nil {
 		return nil, err
 	}
+	start.Plan.Deltas = asked.Stream || asked.Background
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	start.Cancel = cancel
 	s, added := a.sessions.Add(start)

@@ -94,10 +94,12 @@ type knownField struct {
 // read reads body, which must be one JSON object, into the struct that v points to.
 func (f *form) read(body []byte, v any) error {
 	var whole json.RawMessage
-	if err := json.Unmarshal(body, &whole); err != nil { // Whatever passes is valid JSON.
+	// No other error is possible, so that whatever passes is valid JSON.
+	if wrong, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(body, &whole)); ok {
 		return &council.Error{
-			Code:   council.CodeMalformed,
-			Detail: fmt.Sprintf("the body is not valid JSON (%s); send one object, which /openapi.yaml describes", reason(err)),
+			Code: council.CodeMalformed,
+			Detail: fmt.Sprintf("the body is not valid JSON (byte %d: %v); send one object, which /openapi.yaml describes",
+				wrong.Offset, wrong),
 		}
 	}
 	if whole[0] != '{' {
@@ -106,14 +108,6 @@ func (f *form) read(body []byte, v any) error {
 	f.known = map[reflect.Type]map[string]knownField{}
 	f.object(reflect.ValueOf(v).Elem(), whole)
 	return nil
-}
-
-// reason says what is wrong with the form of a JSON text, and where.
-func reason(err error) string {
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return fmt.Sprintf("byte %d: %v", syntax.Offset, syntax)
-	}
-	return err.Error()
 }
 
 // value reads one JSON value into v. A null counts as not given.

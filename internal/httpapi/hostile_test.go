@@ -23,6 +23,7 @@ func hostile(n int) map[string]map[string]string {
 			"empty messages":        fill(`{"messages":[{}`, `,{}`, `]}`),
 			"messages of no type":   fill(`{"messages":[1`, `,1`, `]}`),
 			"unknown fields":        fill(`{"query":"x"`, `,"a":1`, `}`),
+			"long unknown names":    fill(`{"query":"x"`, `,"`+strings.Repeat(`\u0000`, 800)+`":1`, `}`),
 			"one long unknown name": fill(`{"query":"x","`, `\u0000`, `":1}`),
 			"one field many times":  fill(`{"query":"x"`, `,"query":"x"`, `}`),
 			"unknown fields inside": fill(`{"messages":[{"role":"user","content":"x"`, `,"a":1`, `}]}`),

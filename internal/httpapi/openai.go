@@ -170,11 +170,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	if err := a.refusal(problems, request); err != nil {
 		return err
 	}
-	s, err := a.begin(r, c, false, func() (council.Plan, error) {
-		plan, err := a.o.Council.Prepare(request)
-		plan.Deltas = c.Stream
-		return plan, err
-	})
+	s, err := a.begin(r, c, council.Submission{Request: request, Stream: c.Stream})
 	if err != nil {
 		return err
 	}

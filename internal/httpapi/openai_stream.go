@@ -25,14 +25,14 @@ func (a *API) streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Ses
 	a.stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
 		events, more := s.Events(seen)
 		seen += len(events)
+		_, _ = t.out.WriteTo(out) // the first chunk; an error comes with the next flush
 		for _, e := range events {
-			if t.event(e); t.void {
-				more = nil
-				break
+			t.event(e)
+			_, _ = t.out.WriteTo(out) // now, because a client that comes late is sent all events at once
+			if t.void {
+				return nil
 			}
 		}
-		_, _ = out.Write(t.out.Bytes()) // An error comes with the next flush.
-		t.out.Reset()
 		return more
 	})
 }

@@ -99,8 +99,8 @@ func TestFaultF40Requests(t *testing.T) {
 		if err == nil || bytes.Contains(data, []byte("problem")) {
 			t.Errorf("in a stream that has begun: %v, %s", err, data)
 		}
-		if _, err := io.ReadAll(bytes.NewReader(s.watch(t, "write"+round, with("watch")...))); err != nil {
-			t.Error(err)
+		if e := last(t, s.watch(t, "write"+round, with("watch")...)); e.Type != council.EventDone {
+			t.Errorf("in a stream: the session ends with %s", e.Type)
 		}
 		for range 9 {
 			s.mustFail(t, 500, council.CodeInternal, "GET", "/v1/bias-report", "", with("report")...)

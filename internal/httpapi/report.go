@@ -5,6 +5,7 @@ import (
 	"maps"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,7 +39,7 @@ func (a *API) boundReports(next http.Handler) http.Handler {
 
 // biasReport is GET /v1/bias-report.
 func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
-	p := newParameters(r, "sessions", "days", "since", "until", "reviewer", "model", "config_version", "format")
+	p := &parameters{r: r, query: r.URL.Query()}
 	query := bias.Query{
 		Sessions: p.count("sessions"), Days: p.count("days"), Since: p.time("since"), Until: p.time("until"),
 		Reviewer: p.get("reviewer"), Model: p.get("model"), ConfigVersion: p.get("config_version"),
@@ -67,7 +68,7 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 
 // leaderboard is GET /v1/leaderboard.
 func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
-	p := newParameters(r, "sessions", "days", "category", "format")
+	p := &parameters{r: r, query: r.URL.Query()}
 	query := bias.Query{
 		Sessions: p.count("sessions"), Days: p.count("days"),
 		Category: p.choice("category", "use one of", council.Categories()),
@@ -102,32 +103,21 @@ func sendForm(w http.ResponseWriter, format string, body []byte) error {
 // parameters reads the query of a URL. All problems of the query are one error, which
 // err returns.
 type parameters struct {
-	r       *http.Request
-	problem []council.FieldError
-}
-
-func newParameters(r *http.Request, known ...string) *parameters {
-	p := &parameters{r: r}
-	for _, name := range slices.Sorted(maps.Keys(r.URL.Query())) {
-		if !slices.Contains(known, name) {
-			p.refuse(name, "there is no such parameter", "use "+strings.Join(known, ", "))
-		}
-	}
-	return p
+	problems
+	r     *http.Request
+	query url.Values // of r
+	known []string   // the parameters that were read, whether they are given or not
 }
 
 // get returns the value of a parameter, the last where it is given several times;
 // an empty one counts as not given.
 func (p *parameters) get(name string) string {
-	values := p.r.URL.Query()[name]
+	p.known = append(p.known, name)
+	values := p.query[name]
 	if len(values) == 0 {
 		return ""
 	}
 	return values[len(values)-1]
-}
-
-func (p *parameters) refuse(field, message, fix string) {
-	p.problem = append(p.problem, council.FieldError{Field: field, Message: message, Fix: fix})
 }
 
 // count returns a number of something, nil when it is not given.
@@ -138,7 +128,7 @@ func (p *parameters) count(name string) *int {
 	}
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 0 {
-		p.refuse(name, fmt.Sprintf("%q is not a number of %s", value, name), "give a whole number, 0 for no limit")
+		p.add(name, fmt.Sprintf("%q is not a number of %s", value, name), "give a whole number, 0 for no limit")
 		return nil
 	}
 	return &n
@@ -148,7 +138,7 @@ func (p *parameters) count(name string) *int {
 func (p *parameters) choice(name, fix string, known []string) string {
 	value := p.get(name)
 	if value != "" && !slices.Contains(known, value) {
-		p.refuse(name, fmt.Sprintf("%q is not a %s", value, name), fix+" "+strings.Join(known, ", "))
+		p.add(name, fmt.Sprintf("%q is not a %s", value, name), fix+" "+strings.Join(known, ", "))
 	}
 	return value
 }
@@ -161,7 +151,7 @@ func (p *parameters) time(name string) time.Time {
 	}
 	t, err := council.ParseTime(value)
 	if err != nil {
-		p.refuse(name, fmt.Sprintf("%q is not a time", value), "use RFC 3339, as 2026-11-20T09:00:00Z, or a day in UTC, as 2026-11-20")
+		p.add(name, fmt.Sprintf("%q is not a time", value), "use RFC 3339, as 2026-11-20T09:00:00Z, or a day in UTC, as 2026-11-20")
 	}
 	return t
 }
@@ -194,11 +184,14 @@ func accepted(r *http.Request, known ...string) string {
 	return known[0]
 }
 
-// err returns all problems as one error, by parameter; nil without any.
+// err returns all problems as one error, by parameter; nil without any. It comes when
+// all parameters have been read: others are refused.
 func (p *parameters) err() error {
-	if len(p.problem) == 0 {
-		return nil
+	for _, name := range slices.Sorted(maps.Keys(p.query)) {
+		if !slices.Contains(p.known, name) {
+			p.add(name, "there is no such parameter", "use "+strings.Join(p.known, ", "))
+		}
 	}
-	slices.SortFunc(p.problem, func(a, b council.FieldError) int { return strings.Compare(a.Field, b.Field) })
-	return &council.Error{Code: council.CodeInvalid, Detail: "the parameters are not valid", Fields: p.problem}
+	slices.SortFunc(p.named, func(a, b council.FieldError) int { return strings.Compare(a.Field, b.Field) })
+	return p.problems.err("the parameters are not valid")
 }

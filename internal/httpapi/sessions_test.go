@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -493,6 +494,40 @@ func TestPanicInASession(t *testing.T) {
 	}
 	if !strings.Contains(s.log.String(), "a defect") {
 		t.Error("the panic is not in the log")
+	}
+}
+
+// unwritable is a Council whose sessions end with a figure that JSON cannot hold.
+type unwritable struct{ scripted }
+
+func (c unwritable) Run(ctx context.Context, plan council.Plan, o council.Observer) (*council.Session, error) {
+	s, err := c.scripted.Run(ctx, plan, o)
+	s.Metadata.Timing.OverheadMS = math.NaN()
+	return s, err
+}
+
+// A session that cannot be encoded ends as failed, for its client and for whoever
+// comes later, and gives its place back.
+func TestSessionThatCannotBeEncoded(t *testing.T) {
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
+		o.Council, o.MaxSessions = unwritable{scripted{func(_ context.Context, o council.Observer) {
+			o.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: "a piece"}})
+		}}}, 1
+	})
+	for _, id := range []string{"first", "second"} {
+		_, p := s.mustFail(t, 500, council.CodeInternal, "POST", "/v1/council", `{"query":"`+id+`"}`)
+		if p.SessionID != id {
+			t.Errorf("the problem is about session %q", p.SessionID)
+		}
+		if session := s.session(t, id); session.Status != council.StatusFailed {
+			t.Errorf("the status is %s", session.Status)
+		}
+		if e := last(t, s.watch(t, id)); e.Type != council.EventFailed {
+			t.Errorf("the session ends with %s", e.Type)
+		}
+	}
+	if !strings.Contains(s.log.String(), "unsupported value: NaN") {
+		t.Errorf("the log does not say why: %s", s.log)
 	}
 }
 

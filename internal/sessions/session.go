@@ -89,15 +89,6 @@ func (s *Session) appendLocked(e council.Event) {
 // is known of it is kept then. An error means that the session cannot be encoded.
 // It has not ended then.
 func (s *Session) Finish(session *council.Session, failure *council.Error, problem any) error {
-	err := s.finish(session, failure, problem)
-	if err == nil {
-		s.store.ended(s)
-		close(s.done)
-	}
-	return err
-}
-
-func (s *Session) finish(session *council.Session, failure *council.Error, problem any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if session == nil {
@@ -118,16 +109,18 @@ func (s *Session) finish(session *council.Session, failure *council.Error, probl
 	s.session, s.status, s.failure, s.body, s.last = session, session.Status, failure, body, last
 	s.ended, s.cancel = time.Now(), nil
 	s.appendLocked(event)
-	if s.encoded == 0 { // Nobody has watched: this is about what the entries would take.
-		s.size = int64(4*len(body) + 100*len(s.events))
-		return nil
+	// Nobody may have watched: then this is with about what the entries would take.
+	s.size = int64(4*len(body) + 100*len(s.events))
+	if s.encoded > 0 {
+		s.encodeLocked()
+		s.events, s.entries = slices.Clone(s.events), slices.Clone(s.entries) // without room for more
+		s.size = int64(2*len(body) + 150*len(s.events))                       // as JSON, and as the run returned it
+		for _, e := range s.entries[:len(s.entries)-1] {
+			s.size += int64(len(e.Data))
+		}
 	}
-	s.encodeLocked()
-	s.events, s.entries = slices.Clone(s.events), slices.Clone(s.entries) // without room for more
-	s.size = int64(2*len(body) + 150*len(s.events))                       // as JSON, and as the run returned it
-	for _, e := range s.entries[:len(s.entries)-1] {
-		s.size += int64(len(e.Data))
-	}
+	s.store.ended(s)
+	close(s.done)
 	return nil
 }
 

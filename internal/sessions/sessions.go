@@ -13,6 +13,8 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -36,12 +38,12 @@ type Options struct {
 type Store struct {
 	o Options
 
-	mu       sync.Mutex          // guards all below
+	mu       sync.Mutex          // guards all below; taken after a session's own, never before it
 	sessions map[string]*Session // by id
 	keys     map[key]*Session
 	finished []*Session  // in the order in which they ended
 	bytes    int64       // of finished
-	expiry   *time.Timer // for the oldest of finished; nil until there was one
+	expiry   *time.Timer // for the oldest of finished
 	closed   bool
 }
 
@@ -52,7 +54,9 @@ type key struct {
 
 // New returns an empty Store.
 func New(o Options) *Store {
-	return &Store{o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}}
+	st := &Store{o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}}
+	st.expiry = time.AfterFunc(math.MaxInt64, st.evict) // never, before a session has ended
+	return st
 }
 
 // Add takes in a session that starts. Where the owner has given its key before,
@@ -121,11 +125,7 @@ func (st *Store) all() []*Session {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.evictLocked()
-	all := make([]*Session, 0, len(st.sessions))
-	for _, s := range st.sessions {
-		all = append(all, s)
-	}
-	return all
+	return slices.Collect(maps.Values(st.sessions))
 }
 
 // ended makes room for a session that is over.
@@ -145,9 +145,9 @@ func (st *Store) Close() {
 	st.evictLocked()
 }
 
-// expire forgets the sessions whose time is over. Their memory is not to wait for the
+// evict forgets the sessions whose time is over. Their memory is not to wait for the
 // next request.
-func (st *Store) expire() {
+func (st *Store) evict() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.evictLocked()
@@ -167,17 +167,9 @@ func (st *Store) evictLocked() {
 		delete(st.keys, s.key)
 	}
 	st.finished = slices.Delete(st.finished, 0, n)
-	if len(st.finished) == 0 {
-		if st.expiry != nil {
-			st.expiry.Stop()
-		}
-		return
-	}
-	due := time.Until(st.finished[0].ended.Add(st.o.Retention))
-	if st.expiry == nil {
-		st.expiry = time.AfterFunc(due, st.expire)
-	} else {
-		st.expiry.Reset(due)
+	st.expiry.Stop()
+	if len(st.finished) > 0 {
+		st.expiry.Reset(time.Until(st.finished[0].ended.Add(st.o.Retention)))
 	}
 }
 

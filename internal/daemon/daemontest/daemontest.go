@@ -11,10 +11,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -63,10 +63,9 @@ func Setenv(tb testing.TB, env map[string]string) {
 		"ADDR": "127.0.0.1:0", "BIAS_STORE": filepath.Join(tb.TempDir(), "records.jsonl"),
 		"MODELS": "sim:amber,sim:birch,sim:cedar,sim:dune", "LOG_FORMAT": "json",
 	}
-	for _, vars := range []map[string]string{base, env} {
-		for name, value := range vars {
-			tb.Setenv("LLM_COUNCIL_"+name, value)
-		}
+	maps.Copy(base, env)
+	for name, value := range base {
+		tb.Setenv("LLM_COUNCIL_"+name, value)
 	}
 }
 
@@ -143,11 +142,10 @@ type Daemon struct {
 // Start starts a daemon with these settings. It is stopped with the test.
 func Start(tb testing.TB, env map[string]string) *Daemon {
 	tb.Helper()
-	Setenv(tb, env)
-	return StartWith(tb, Options(tb))
+	return StartOn(tb, nil, env)
 }
 
-// StartOn is Start with the records on a disk of its own.
+// StartOn is Start with the records on a disk of its own; nil is the operating system's.
 func StartOn(tb testing.TB, on disk.Disk, env map[string]string) *Daemon {
 	tb.Helper()
 	Setenv(tb, env)
@@ -241,7 +239,7 @@ func Missing(s council.Session) []string {
 // Until waits for something that happens by itself, for at most a minute.
 func Until(tb testing.TB, happened func() bool) {
 	tb.Helper()
-	for start := time.Now(); !happened(); runtime.Gosched() {
+	for start := time.Now(); !happened(); <-time.After(time.Millisecond) {
 		if time.Since(start) > time.Minute {
 			tb.Fatal("it did not happen within a minute")
 		}
