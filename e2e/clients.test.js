@@ -22,7 +22,10 @@ before(async () => {
   directory = mkdtempSync(join(tmpdir(), "councild-clients-"));
   const binary = join(directory, "councild");
   execFileSync("go", ["build", "-o", binary, "./cmd/councild"], { cwd: root, stdio: "inherit" });
-  daemon = spawn(binary, ["demo", "--addr", "127.0.0.1:0"], { env: { ...process.env, TMPDIR: directory }, stdio: ["ignore", "pipe", "ignore"] });
+  daemon = spawn(binary, ["demo", "--addr", "127.0.0.1:0"], {
+    env: { ...process.env, TMPDIR: directory },
+    stdio: ["ignore", "pipe", "ignore"],
+  });
   const address = await new Promise((resolve, reject) => {
     let text = "";
     daemon.stdout.on("data", (data) => {
@@ -95,7 +98,12 @@ describe("openai", () => {
   });
 
   it("streams, with the usage when asked", async () => {
-    const stream = await client.chat.completions.create({ model: "council", messages: asked, stream: true, stream_options: { include_usage: true } });
+    const stream = await client.chat.completions.create({
+      model: "council",
+      messages: asked,
+      stream: true,
+      stream_options: { include_usage: true },
+    });
     let text = "";
     let pieces = 0;
     let finished, usage;

@@ -15,7 +15,9 @@ found() {
 found && exit
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 	echo "installing Chromium for the tests of the page"
-	apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-liberation && found && exit
+	apt-get update -q &&
+		DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends chromium fonts-liberation &&
+		found && exit
 fi
 echo "the tests of the page need Chromium or Chrome: install it (on Debian: sudo apt-get install chromium) and run make test again" >&2
 exit 1

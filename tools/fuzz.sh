@@ -13,7 +13,8 @@ targets=0
 while IFS=: read -r file target; do
 	echo "fuzz $target in $(dirname "$file")"
 	targets=$((targets + 1))
-	go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 100x "./$(dirname "$file")" >"$log" 2>&1 && tail -n 1 "$log" && continue
+	go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 100x "./$(dirname "$file")" >"$log" 2>&1 &&
+		tail -n 1 "$log" && continue
 	if grep -q 'context deadline exceeded' "$log" && ! grep -qE 'Failing input|panic:|_test\.go:' "$log"; then
 		echo "nothing found; the time was over in the middle of an input"
 		continue

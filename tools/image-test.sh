@@ -7,7 +7,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 for tool in buildah podman runc busybox curl go; do
-	command -v "$tool" >/dev/null || { echo "image-test: $tool is missing: apt-get install buildah podman runc busybox-static curl" >&2; exit 1; }
+	command -v "$tool" >/dev/null || {
+		echo "image-test: $tool is missing: apt-get install buildah podman runc busybox-static curl" >&2
+		exit 1
+	}
 done
 export BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs
 work=$(mktemp -d)
@@ -55,7 +58,10 @@ buildah config --user 65532:65532 "$stand_in"
 buildah commit --format docker --quiet "$stand_in" "$base_image" >/dev/null
 say "stand-ins for $go_image and $base_image"
 
-buildah build --pull=never --network host --format docker --build-arg VERSION=image-test -t councild . >"$work/build.log" 2>&1 || { cat "$work/build.log" >&2; fail "the build failed"; }
+buildah build --pull=never --network host --format docker --build-arg VERSION=image-test -t councild . >"$work/build.log" 2>&1 || {
+	cat "$work/build.log" >&2
+	fail "the build failed"
+}
 inspect() { buildah inspect --type image --format "$1" councild; }
 [ "$(inspect '{{.Docker.Config.User}}')" = 65532:65532 ] || fail "the user is not 65532"
 [ "$(inspect '{{.Docker.Config.StopSignal}}')" = SIGTERM ] || fail "no stop signal"
@@ -66,10 +72,14 @@ say "built: $(podman image inspect --format '{{.Size}}' councild) bytes, user 65
 # Lower limits may be set without the rights that podman's own would need.
 port=$((20000 + RANDOM % 20000))
 mkdir "$work/data" && chown 65532:65532 "$work/data"
-podman run --detach --ulimit nofile=4096:4096 --ulimit nproc=4096:4096 --name "$name" --network host --read-only --read-only-tmpfs=false --cap-drop=ALL --security-opt no-new-privileges \
+podman run --detach --ulimit nofile=4096:4096 --ulimit nproc=4096:4096 --name "$name" --network host \
+	--read-only --read-only-tmpfs=false --cap-drop=ALL --security-opt no-new-privileges \
 	--volume "$work/data:/data" \
 	--env LLM_COUNCIL_ADDR="127.0.0.1:$port" --env LLM_COUNCIL_MODELS=sim:amber,sim:birch,sim:cedar \
-	--env LLM_COUNCIL_API_TOKENS=image-test-token councild >"$work/run.log" 2>&1 || { cat "$work/run.log" >&2; fail "the container does not start"; }
+	--env LLM_COUNCIL_API_TOKENS=image-test-token councild >"$work/run.log" 2>&1 || {
+	cat "$work/run.log" >&2
+	fail "the container does not start"
+}
 url=http://127.0.0.1:$port
 for _ in $(seq 50); do curl -fs "$url/readyz" >/dev/null && break; sleep 0.1; done
 curl -fs "$url/readyz" | grep -q '"ready":true' || fail "not ready"
