@@ -14,7 +14,7 @@ const (
 	// clockTolerance is how far in the future a session may have started, for
 	// stores that were written under another clock.
 	clockTolerance = 5 * time.Minute
-	// usualRows is for how many records of a session there is room at once: four
+	// usualRows is how many records a session has at first memory for: those of four
 	// members who review each other.
 	usualRows = 12
 	// defaultMinSessions is ADR-018's MIN_SESSIONS_FOR_AGGREGATION.
@@ -75,7 +75,7 @@ type session struct {
 	id         string
 	start      time.Time // the newest time that its records say
 	told       []told    // in the order of its records
-	firstTold  [1]told   // where told lies while all records say one time, as those of this program do
+	firstTold  [1]told   // the first memory of told, enough while all records say the same time
 	rows       []row
 	duplicates int // rows that were dropped for one before them
 
@@ -183,6 +183,9 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	s := c.session(record.SessionID, record.Timestamp)
 	r.told = s.tell(record.Timestamp, told)
 	r.reviewer, r.candidate = c.member(record.ReviewerID), c.member(record.ModelID)
+	if s.rows == nil {
+		s.rows = make([]row, 0, usualRows)
+	}
 	s.rows = append(s.rows, r)
 }
 
@@ -259,7 +262,7 @@ func (c *Collector) session(id string, start time.Time) *session {
 	if c.o.WindowSessions > 0 && len(c.order)/2 >= c.o.WindowSessions {
 		c.trim()
 	}
-	s := &session{id: id, start: start, rows: make([]row, 0, usualRows)}
+	s := &session{id: id, start: start}
 	s.told = s.firstTold[:0]
 	c.sessions[id] = s
 	c.order = append(c.order, s)

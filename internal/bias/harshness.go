@@ -269,7 +269,7 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 			statistic, k := stat.CUSUM(h)
 			mean := stat.Mean(h)
 			for i, q := range at {
-				deviations[q][len(points)-len(p)] = h[i] - mean // p holds those of the stretches before
+				deviations[q][len(points)-len(p)] = h[i] - mean // len(p) points are of earlier stretches
 			}
 			_, sessions := series(part.to-part.from, func(s int) float64 { return fits[part.from+s].Effect[reviewer] })
 			first := w.sessions[asked[at[k]].first]
@@ -311,8 +311,8 @@ func (w *window) anomalies(fits []stat.TwoWay, split []stretch) Anomalies {
 // From six reviewers on, a deviation counts as far as it holds whichever one of the
 // reviewer's scores is left out.
 func (w *window) testedCells(fits []stat.TwoWay, split []stretch) []Anomaly {
-	most := len(w.names) * len(w.sessions)
-	cells, p := make([]Anomaly, 0, most), make([]float64, 0, most)
+	var cells []Anomaly
+	var p []float64
 	for _, part := range split {
 		asked := questions(w, fits, part)
 		squares, residual, compared := make([]float64, len(asked)), make([]float64, len(asked)), make([]int, len(asked))

@@ -159,8 +159,8 @@ func (p *progress) Observe(e council.Event) {
 	}
 }
 
-// terminal is a writer that may be a terminal. It removes control characters: the text
-// of a model could otherwise move the cursor, or worse.
+// terminal writes to what may be a terminal, and leaves out control characters: the
+// text of a model could otherwise move the cursor, or worse.
 type terminal struct{ io.Writer }
 
 // Write implements io.Writer.
@@ -183,7 +183,7 @@ func outcome(word string, failure *council.Failure, ms float64) string {
 
 // printSession prints the ranking, and what is missing or doubtful in the session.
 func printSession(w io.Writer, s *council.Session) error {
-	var b strings.Builder // which takes all that is written
+	var b strings.Builder // writing to it does not fail
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(s.Metadata.AggregateRankings) > 0 {
 		_, _ = fmt.Fprintln(t, "RANK\tMODEL\tBORDA\tWINS\tVOTES\tCONFIDENCE")

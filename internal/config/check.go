@@ -23,8 +23,8 @@ const (
 	outOfRange   = "is out of range: "
 	maxDays      = 36500
 	minTokenSize = 16 // characters; 16 hexadecimal digits are 64 bits
-	// maxPlaces is what a larger number of sessions or calls counts as. No machine runs
-	// so many, and what is computed from the number stays in range.
+	// maxPlaces stands for every larger number of sessions or calls. No machine runs so
+	// many, and what is computed from the number stays in range.
 	maxPlaces = 1 << 20
 )
 

@@ -1,15 +1,17 @@
 package stage3
 
 import (
-	"context"
 	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/llm"
+	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -75,25 +77,30 @@ func TestBrief(t *testing.T) {
 	}
 }
 
-type completer func(council.Call) (council.Completion, error)
-
-func (c completer) Complete(_ context.Context, call council.Call) (council.Completion, error) {
-	return c(call)
-}
-
 // Where all chairmen fail, the best answer takes their place. The session says why the
 // first one failed, and the degradations why each did.
 func TestWriteKeepsTheFirstFailure(t *testing.T) {
+	sim, err := simllm.Start(t.Context(), simllm.Options{Models: []simllm.Model{
+		{Name: "first", Faults: []simllm.Fault{{Kind: simllm.FaultRefusalField, Rate: 1}}},
+		{Name: "second", Faults: []simllm.Fault{{Kind: simllm.FaultLength, Rate: 1}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	client, err := llm.New(llm.Options{
+		Providers: []llm.Provider{{BaseURL: sim.URL()}}, AttemptTimeout: time.Minute, DialTimeout: time.Second,
+		MaxCallsPerProvider: 1, MaxReplyBytes: 1 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
 	in := Input{
-		Answers: map[string]string{"x": "Scattering."}, First: "x", NewMarkers: anonymize.NewMarkers,
+		Question: "Why is the sky blue?", Answers: map[string]string{"x": "Scattering."}, First: "x", NewMarkers: anonymize.NewMarkers,
 		Chairmen: []council.Member{{ID: "first", Model: "first"}, {ID: "second", Model: "second"}},
 	}
-	s, failed := Write(t.Context(), completer(func(call council.Call) (council.Completion, error) {
-		if call.Model == "first" {
-			return council.Completion{}, &council.Failure{Code: council.FailRefused}
-		}
-		return council.Completion{Text: "It is", FinishReason: "length"}, nil
-	}), in, Options{})
+	s, failed := Write(t.Context(), client, in, Options{})
 	if s.Response != "Scattering." || s.Status != council.OutcomeFallback || *s.Fallback != council.FallbackFirstAnswer {
 		t.Errorf("the synthesis is %q, %s", s.Response, s.Status)
 	}
