@@ -337,7 +337,8 @@ func TestWatchGivesUp(t *testing.T) {
 // same events.
 func FuzzReadEvents(f *testing.F) {
 	for _, stream := range []string{
-		first + last, ":\n\n" + first, ": a comment\n\nid: 7\n\n", "id: x\n\n", "data: a\r\n\r\n", "event: a\ndata: b\ndata: c\n\nid",
+		first + last, ":\n\n" + first, ": a comment\n\nid: 7\n\n", "id: x\n\n", "data: a\r\n\r\n", "data: \r\r\n\n",
+		"event: a\ndata: b\ndata: c\n\nid",
 	} {
 		f.Add(stream)
 	}

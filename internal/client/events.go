@@ -45,14 +45,15 @@ func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
 		lines.Buffer(nil, maxLine)
 		var e Event
 		for lines.Scan() {
-			if len(lines.Bytes()) == 0 { // the end of an event, or of a comment
+			line := bytes.TrimRight(lines.Bytes(), "\r")
+			if len(line) == 0 { // the end of an event, or of a comment
 				if e.Data != nil && !yield(e, nil) {
 					return
 				}
 				e = Event{}
 				continue
 			}
-			field, value, _ := bytes.Cut(lines.Bytes(), []byte(": "))
+			field, value, _ := bytes.Cut(line, []byte(": "))
 			switch string(field) {
 			case "id":
 				e.Number, _ = strconv.Atoi(string(value)) // Another event than ours has no number.
