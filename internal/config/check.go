@@ -226,7 +226,7 @@ func (c *Config) checkCouncil(p *problems) {
 		p.add("LLM_COUNCIL_MODELS", "names one model: list two or more, separated by commas")
 	}
 	for variable, models := range map[string][]string{"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_REVIEWERS": c.Reviewers} {
-		if n := len(models); n > c.MaxModels {
+		if n := len(models); n > max(0, c.MaxModels) {
 			p.add(variable, "names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", n, c.MaxModels)
 		}
 	}

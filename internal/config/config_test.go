@@ -762,6 +762,7 @@ func FuzzLoad(f *testing.F) {
 	for i, s := range settings {
 		f.Add(uint(i), s.Default)
 		f.Add(uint(i), "1, =x:\x7f%")
+		f.Add(uint(i), "-1")
 	}
 	f.Fuzz(func(t *testing.T, i uint, value string) {
 		if strings.Contains(value, "\x00") {
