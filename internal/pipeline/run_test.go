@@ -576,7 +576,11 @@ func TestOwnAnswersAreShownButNotCounted(t *testing.T) {
 }
 
 func TestBudget(t *testing.T) {
-	h := build(t, members(3))
+	slow := members(3) // slow enough for all of them to have begun before one ends
+	for i := range slow {
+		slow[i].Latency = simllm.Latency{Median: 200 * time.Millisecond}
+	}
+	h := build(t, slow)
 	s := h.run(t, council.Request{MaxTotalTokens: new(int64(1))})
 	// The answers were started together; then the budget is spent.
 	if h.requests() != 3 || s.Status != council.StatusDegraded || *s.Stage3.Fallback != council.FallbackFirstAnswer ||
