@@ -14,8 +14,8 @@ const (
 	// clockTolerance is how far in the future a session may have started, for
 	// stores that were written under another clock.
 	clockTolerance = 5 * time.Minute
-	// usualRows is how many records a session has at first memory for: those of four
-	// members who review each other.
+	// usualRows is the number of records that a session has memory for at first: those
+	// of four members who review each other.
 	usualRows = 12
 	// defaultMinSessions is ADR-018's MIN_SESSIONS_FOR_AGGREGATION.
 	defaultMinSessions = 20

@@ -576,11 +576,19 @@ func TestOwnAnswersAreShownButNotCounted(t *testing.T) {
 }
 
 func TestBudget(t *testing.T) {
-	slow := members(3) // slow enough for all of them to have begun before one ends
-	for i := range slow {
-		slow[i].Latency = simllm.Latency{Median: 200 * time.Millisecond}
+	together := members(3) // no answer comes before all three were asked
+	var asked sync.WaitGroup
+	asked.Add(len(together))
+	for i := range together {
+		together[i].Reply = func(task simllm.Task) (string, bool) {
+			if task.Kind == simllm.Question {
+				asked.Done()
+				asked.Wait()
+			}
+			return "", false
+		}
 	}
-	h := build(t, slow)
+	h := build(t, together)
 	s := h.run(t, council.Request{MaxTotalTokens: new(int64(1))})
 	// The answers were started together; then the budget is spent.
 	if h.requests() != 3 || s.Status != council.StatusDegraded || *s.Stage3.Fallback != council.FallbackFirstAnswer ||
