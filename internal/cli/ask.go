@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 
 	"github.com/councild/councild/internal/client"
@@ -90,7 +91,7 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 	if err != nil {
 		return nil, readable(err)
 	}
-	plan.Deltas = p.answer != nil
+	plan.Deltas, plan.Created = p.answer != nil, time.Now().UTC()
 	session, err := e.Run(ctx, plan, p)
 	if err != nil {
 		return nil, readable(err)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
@@ -239,6 +240,9 @@ func TestAskJSON(t *testing.T) {
 	var s council.Session
 	if err := json.Unmarshal([]byte(stdout), &s); err != nil || s.Status != council.StatusComplete || !s.Persisted {
 		t.Errorf("%v: %s", err, stdout)
+	}
+	if s.Query != "Which way?" || time.Since(s.Created) > time.Minute {
+		t.Errorf("the question is %q, asked at %s", s.Query, s.Created)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,7 +96,10 @@ func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observ
 	}
 	cancelling, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
-	return nil, errors.Join(fmt.Errorf("session %s was cancelled", started.ID), c.Cancel(cancelling, started.ID))
+	if _, err = c.Delete(cancelling, started.ID); err != nil {
+		err = fmt.Errorf("cancelling the session: %w", err)
+	}
+	return nil, errors.Join(fmt.Errorf("session %s was cancelled", started.ID), err)
 }
 
 // Start starts a session in the background.
@@ -111,12 +115,13 @@ func (c *Client) Start(ctx context.Context, s council.Submission) (started counc
 	return started, nil
 }
 
-// Cancel cancels a session that runs.
-func (c *Client) Cancel(ctx context.Context, id string) error {
-	if err := c.call(ctx, http.MethodDelete, path(id), nil, http.StatusAccepted, &council.Summary{}); err != nil {
-		return fmt.Errorf("cancelling the session: %w", err)
+// Delete cancels a session that runs, or deletes one that has ended: deleted says which.
+func (c *Client) Delete(ctx context.Context, id string) (deleted bool, err error) {
+	resp, err := c.send(ctx, http.MethodDelete, path(id), nil, []int{http.StatusAccepted, http.StatusNoContent})
+	if err != nil {
+		return false, err
 	}
-	return nil
+	return resp.StatusCode == http.StatusNoContent, resp.Body.Close()
 }
 
 // Healthy returns nil when the daemon answers that it is alive.
@@ -135,7 +140,7 @@ func path(id string) string { return "/v1/council/" + url.PathEscape(id) }
 
 // call sends a request and decodes the response, which must have the status want.
 func (c *Client) call(ctx context.Context, method, path string, body []byte, want int, into any) error {
-	resp, err := c.send(ctx, method, path, body, want)
+	resp, err := c.send(ctx, method, path, body, []int{want})
 	if err != nil {
 		return err
 	}
@@ -147,8 +152,8 @@ func (c *Client) call(ctx context.Context, method, path string, body []byte, wan
 }
 
 // send sends a request, whose headers are pairs of name and value, and returns the
-// response with its body open. Another status than want is an *Error.
-func (c *Client) send(ctx context.Context, method, path string, body []byte, want int, headers ...string) (*http.Response, error) {
+// response with its body open. A status that is none of want is an *Error.
+func (c *Client) send(ctx context.Context, method, path string, body []byte, want []int, headers ...string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.o.URL+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -163,7 +168,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte, wan
 		req.Header.Set(headers[i], headers[i+1])
 	}
 	resp, err := c.o.HTTP.Do(req)
-	if err != nil || resp.StatusCode == want {
+	if err != nil || slices.Contains(want, resp.StatusCode) {
 		return resp, err
 	}
 	defer resp.Body.Close()

@@ -161,8 +161,11 @@ func TestAskIsCancelled(t *testing.T) {
 	if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeCancelled {
 		t.Errorf("the session goes on: %v", err)
 	}
-	if err := c.Cancel(t.Context(), id); err == nil || !strings.Contains(err.Error(), "409 Conflict") {
-		t.Errorf("cancelled again: %v", err)
+	if deleted, err := c.Delete(t.Context(), id); err != nil || !deleted {
+		t.Errorf("deleted: %t, %v", deleted, err)
+	}
+	if _, err := c.Delete(t.Context(), id); err == nil || !strings.Contains(err.Error(), "404 Not Found") {
+		t.Errorf("deleted again: %v", err)
 	}
 }
 

@@ -103,7 +103,7 @@ func (c *Client) watch(ctx context.Context, id string, seen *int, o council.Obse
 	defer cancel()
 	silence := time.AfterFunc(maxSilence, cancel)
 	defer silence.Stop()
-	resp, err := c.send(ctx, http.MethodGet, path(id)+"/events", nil, http.StatusOK, "Last-Event-ID", strconv.Itoa(*seen))
+	resp, err := c.send(ctx, http.MethodGet, path(id)+"/events", nil, []int{http.StatusOK}, "Last-Event-ID", strconv.Itoa(*seen))
 	if err != nil {
 		refused, ok := errors.AsType[*Error](err)
 		return nil, !ok || refused.Status >= http.StatusInternalServerError, err

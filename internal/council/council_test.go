@@ -170,6 +170,28 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
+func TestPreview(t *testing.T) {
+	for _, tt := range []struct{ question, want string }{
+		{"Why?", "Why?"},
+		{" \n Why\r\n\tis\u2028the \x00sky blue? \n", "Why is the sky blue?"},
+		{strings.Repeat("ü", 200) + " \n", strings.Repeat("ü", 200)},
+		{strings.Repeat("ü", 201), strings.Repeat("ü", 199) + "…"},
+		{strings.Repeat("a", 198) + " bc", strings.Repeat("a", 198) + "…"},
+		{strings.Repeat("a", 198) + " b", strings.Repeat("a", 198) + " b"},
+		{"", ""},
+	} {
+		p := council.Plan{Conversation: []council.Message{
+			{Role: council.RoleSystem, Content: "Be brief."}, {Role: council.RoleUser, Content: tt.question},
+		}}
+		if got := p.Preview(); got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.question, got, tt.want)
+		}
+	}
+	if got := (council.Plan{}).Preview(); got != "" {
+		t.Errorf("got %q of nothing", got)
+	}
+}
+
 func TestSlate(t *testing.T) {
 	s := council.Slate{{Label: "Response A", Member: "x"}, {Label: "Response B", Member: "y"}}
 	if diff := cmp.Diff(

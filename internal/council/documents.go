@@ -16,6 +16,8 @@ type Summary struct {
 	ID      string    `json:"session_id"`
 	Status  Status    `json:"status"`
 	Created time.Time `json:"created"`
+	Query   string    `json:"query"`    // as in Session
+	CostUSD *float64  `json:"cost_usd"` // null while the session runs, and where it is unknown
 }
 
 // Problem is an Error as its caller reads it: an RFC 9457 problem document.

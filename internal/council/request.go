@@ -3,6 +3,7 @@ package council
 import (
 	"strings"
 	"time"
+	"unicode"
 )
 
 // MaxSeed is the largest session seed: the largest integer that every JSON parser reads
@@ -104,6 +105,8 @@ type Plan struct {
 	// streams sets it; a Request cannot.
 	Deltas bool
 	Direct bool // as in Request
+	// Created is when the session began. The front door that begins it sets it.
+	Created time.Time
 }
 
 // Question returns the conversation as one text: a single question alone, and several
@@ -119,10 +122,37 @@ func (p Plan) Question() string {
 	return strings.Join(turns, "\n\n")
 }
 
+// maxPreview is the most characters of a preview.
+const maxPreview = 200
+
+// Preview returns the beginning of the last question of the conversation on one line,
+// of at most 200 characters: the last one is "…" where there is more.
+func (p Plan) Preview() string {
+	if len(p.Conversation) == 0 {
+		return ""
+	}
+	var preview []rune
+	space := false
+	for _, r := range p.Conversation[len(p.Conversation)-1].Content {
+		if unicode.IsSpace(r) || unicode.IsControl(r) {
+			space = len(preview) > 0
+			continue
+		}
+		if space {
+			preview, space = append(preview, ' '), false
+		}
+		if preview = append(preview, r); len(preview) > maxPreview {
+			return strings.TrimRight(string(preview[:maxPreview-1]), " ") + "…"
+		}
+	}
+	return string(preview)
+}
+
 // Session returns the session of a plan before anything has happened in it.
 func (p Plan) Session() *Session {
 	return &Session{
-		ID: p.SessionID, Status: StatusRunning, Degradation: []Degradation{}, Stage1: []Answer{}, Stage2: []Review{},
+		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(),
+		Degradation: []Degradation{}, Stage1: []Answer{}, Stage2: []Review{},
 		Metadata: Metadata{
 			LabelToModel:            map[Label]Seat{},
 			ReviewerPositionMapping: map[string]map[string]int{},

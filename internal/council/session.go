@@ -1,5 +1,7 @@
 package council
 
+import "time"
+
 // Status is where a session stands.
 type Status string
 
@@ -17,6 +19,8 @@ const (
 type Session struct {
 	ID          string        `json:"session_id"`
 	Status      Status        `json:"status"`
+	Created     time.Time     `json:"created"`
+	Query       string        `json:"query"` // the beginning of the question, see Plan.Preview
 	Answer      string        `json:"answer"`
 	Persisted   bool          `json:"persisted"` // the records are kept, as BIAS_FSYNC defines
 	Degradation []Degradation `json:"degradation"`

@@ -111,11 +111,14 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	})
 	d.tokens = requireTokens(ctx, cfg.APITokens, listener.Addr(), log)
 	options := httpapi.Options{
-		Council: d.engine, Daemon: d, Models: cfg.Models, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
+		Council: d.engine, Daemon: d, Models: cfg.Models, MaxSessions: cfg.MaxSessions,
 		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,
 		Log: log, Version: o.Version, Settings: config.SettingNames(),
+	}
+	for _, t := range d.tokens {
+		options.Tokens = append(options.Tokens, httpapi.Token{Secret: t})
 	}
 	if cfg.Metrics {
 		options.Metrics = d.engine.metrics.Handler()

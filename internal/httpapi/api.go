@@ -7,8 +7,10 @@ package httpapi
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -50,13 +52,26 @@ type Reason struct {
 	Bearable bool   `json:"-"` // sessions can still be sent here
 }
 
+// Token is a bearer token of a caller.
+type Token struct {
+	// Name tells whose the sessions are: they stay with it when its token changes. Without
+	// a name, they are the token's.
+	Name   string
+	Secret string
+}
+
+func (t Token) owner() sessions.Owner {
+	sum := sha256.Sum256([]byte(cmp.Or(t.Name, t.Secret)))
+	return sessions.Owner(hex.EncodeToString(sum[:8]))
+}
+
 // Options configure the interface. A field is required unless its comment says what
 // its zero value means.
 type Options struct {
 	Council      Council
 	Daemon       Daemon
 	Models       []string         // the configured council
-	Tokens       []string         // bearer tokens; none: everybody may call, by a loopback name
+	Tokens       []Token          // none: everybody may call, by a loopback name
 	MaxSessions  int              // at once; further ones are refused
 	Limits       Limits           // of each token
 	Kept         sessions.Options // finished sessions that are kept; zero: none
@@ -76,12 +91,13 @@ type Options struct {
 type API struct {
 	o        Options
 	tokens   [][sha256.Size]byte
-	callers  []caller      // one per token, or one for everybody
-	places   chan struct{} // one element per session that runs
-	taken    int           // places that Idle holds
-	bodies   *shares       // places for bodies that are being read
-	reports  *shares       // places for reports that are being computed
-	buffers  sync.Pool     // of *bufio.Writer, for events
+	owners   []sessions.Owner // of the tokens
+	callers  []caller         // one per token, or one for everybody
+	places   chan struct{}    // one element per session that runs
+	taken    int              // places that Idle holds
+	bodies   *shares          // places for bodies that are being read
+	reports  *shares          // places for reports that are being computed
+	buffers  sync.Pool        // of *bufio.Writer, for events
 	started  time.Time
 	sessions *sessions.Store
 	router   *chi.Mux
@@ -99,7 +115,8 @@ func New(o Options) (*API, error) {
 		buffers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, maxWrite) }},
 	}
 	for _, t := range o.Tokens {
-		a.tokens = append(a.tokens, sha256.Sum256([]byte(t)))
+		a.tokens = append(a.tokens, sha256.Sum256([]byte(t.Secret)))
+		a.owners = append(a.owners, t.owner())
 	}
 	for range max(1, len(o.Tokens)) {
 		a.callers = append(a.callers, newCaller(o.Limits, o.MaxSessions))
@@ -137,7 +154,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodPost, "/v1/council", a.runCouncil},
 		{private, http.MethodGet, "/v1/council", a.listSessions},
 		{private, http.MethodGet, "/v1/council/{id}", a.session},
-		{private, http.MethodDelete, "/v1/council/{id}", a.cancelSession},
+		{private, http.MethodDelete, "/v1/council/{id}", a.deleteSession},
 		{private, http.MethodGet, "/v1/council/{id}/events", a.events},
 		{private, http.MethodGet, "/v1/models", a.models},
 		{private, http.MethodPost, "/v1/chat/completions", a.chat},

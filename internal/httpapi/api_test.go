@@ -80,6 +80,14 @@ func generous() sessions.Options {
 
 const secret = "a-token-of-sixteen-and-more"
 
+// tokens returns tokens without names.
+func tokens(secrets ...string) (tokens []httpapi.Token) {
+	for _, s := range secrets {
+		tokens = append(tokens, httpapi.Token{Secret: s})
+	}
+	return tokens
+}
+
 // start starts a server. The council is amber, birch, cedar; dune and the models
 // given are allowed.
 func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options, *pipeline.Options)) *server {
@@ -539,7 +547,7 @@ func (w watched) Run(ctx context.Context, plan council.Plan, o council.Observer)
 }
 
 func TestTokens(t *testing.T) {
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret, "another-token-of-sixteen"} })
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret, "another-token-of-sixteen") })
 	for _, header := range []string{
 		"", "Bearer ", "Bearer wrong", "Basic " + secret, secret, "Bearer " + secret + "x", "Bearer " + strings.Repeat("x", 10_000),
 	} {

@@ -359,7 +359,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}},
 		{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}},
 	}, func(o *httpapi.Options, p *pipeline.Options) {
-		o.Tokens, o.Limits.PerMinute = []string{secret}, new(perMinute)
+		o.Tokens, o.Limits.PerMinute = tokens(secret), new(perMinute)
 		p.Timeout = 5 * time.Second
 		inner, err := pipeline.New(*p)
 		if err != nil {
@@ -456,13 +456,13 @@ func TestContractHasTheStatuses(t *testing.T) {
 			id: finished,
 		},
 		{method: "DELETE", path: "/v1/council/{id}", headers: auth},
-		{method: "DELETE", path: "/v1/council/{id}", headers: auth, id: finished},
 		{method: "GET", path: "/v1/council/{id}/events", headers: auth, id: finished},
 		{method: "GET", path: "/v1/council/{id}/events", headers: append([]string{"Last-Event-ID", "5"}, auth...), id: failed},
 		{method: "GET", path: "/v1/council/{id}/events", headers: append([]string{"Last-Event-ID", "x"}, auth...), id: finished},
 		{method: "GET", path: "/v1/council/{id}/events", id: finished},
 		{method: "GET", path: "/v1/council/{id}/events", headers: auth},
 		{method: "PUT", path: "/v1/council/{id}/events", headers: auth, id: finished},
+		{method: "DELETE", path: "/v1/council/{id}", headers: auth, id: finished},
 		{method: "POST", path: "/v1/council", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/v1/council", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "POST", path: "/v1/council", body: `{"query":""}`, headers: auth},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
@@ -81,7 +82,7 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessi
 	if start.Plan, err = a.o.Council.Prepare(asked.Request); err != nil {
 		return nil, err
 	}
-	start.Plan.Deltas = asked.Stream || asked.Background
+	start.Plan.Deltas, start.Plan.Created = asked.Stream || asked.Background, time.Now().UTC()
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	start.Cancel = cancel
 	s, added := a.sessions.Add(start)

@@ -34,7 +34,7 @@ func TestLimitsOfAToken(t *testing.T) {
 		return "", false
 	}}
 	s := start(t, []simllm.Model{slow}, func(o *httpapi.Options, _ *pipeline.Options) {
-		o.Tokens, o.Limits = []string{secret, other}, httpapi.Limits{Sessions: new(1), PerMinute: new(2)}
+		o.Tokens, o.Limits = tokens(secret, other), httpapi.Limits{Sessions: new(1), PerMinute: new(2)}
 	})
 	auth, others := []string{"Authorization", "Bearer " + secret}, []string{"Authorization", "Bearer " + other}
 	done := make(chan int, 1)
@@ -70,7 +70,7 @@ func TestLimitsOfAToken(t *testing.T) {
 
 // A request whose body never ends is answered, and its place is free again.
 func TestSlowBody(t *testing.T) {
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens, o.MaxSessions = []string{secret}, 1 })
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens, o.MaxSessions = tokens(secret), 1 })
 	begun := time.Now()
 	resp, data := s.stalled(t, "POST", "/v1/council", "Authorization", "Bearer "+secret)
 	if took := time.Since(begun); took < 200*time.Millisecond {
@@ -192,7 +192,7 @@ func TestSecurityHeaders(t *testing.T) {
 // Without tokens only loopback names are answered: a page of another site could have
 // its own name point here.
 func TestForeignHost(t *testing.T) {
-	open, closed := start(t, nil), start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret} })
+	open, closed := start(t, nil), start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret) })
 	for host, want := range map[string]int{
 		"localhost": 200, "LOCALHOST:80": 200, "localhost.": 200, "localhost.:8080": 200, "127.0.0.1": 200, "127.9.9.9:8080": 200,
 		"[::1]": 200, "[::1]:8080": 200,
@@ -252,7 +252,7 @@ func (s *server) stall(t *testing.T, n int, token string) (reading int) {
 // A token whose bodies never end leaves places to the other tokens.
 func TestFaultF37StalledBodies(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
-		o.Tokens, o.MaxSessions, o.BodyTimeout = []string{secret, other, other + "-2"}, 64, time.Minute
+		o.Tokens, o.MaxSessions, o.BodyTimeout = tokens(secret, other, other+"-2"), 64, time.Minute
 	})
 	first := s.stall(t, 256, secret)
 	if first < 64 {
@@ -271,7 +271,7 @@ func TestFaultF37StalledBodies(t *testing.T) {
 
 // The reports that are computed at once are bounded, and callers share the places.
 func TestReportsAreBounded(t *testing.T) {
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret, other} })
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret, other) })
 	begun, release := make(chan struct{}, 16), make(chan struct{})
 	s.daemon.report = func(bias.Query) (bias.Report, error) {
 		begun <- struct{}{}

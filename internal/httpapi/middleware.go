@@ -191,11 +191,11 @@ func (a *API) holder(r *http.Request) any {
 	return host
 }
 
-// owner returns the owner of a request's sessions: its token, or everybody where there
-// are no tokens.
+// owner returns the owner of a request's sessions: its token's, or everybody where
+// there are no tokens.
 func (a *API) owner(r *http.Request) sessions.Owner {
-	if len(a.tokens) == 0 {
-		return sessions.Owner{}
+	if len(a.owners) == 0 {
+		return ""
 	}
-	return a.tokens[callerOf(r)]
+	return a.owners[callerOf(r)]
 }

@@ -16,7 +16,7 @@ import (
 
 // The page and its files need no token. A browser may keep them until they change.
 func TestPage(t *testing.T) {
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret} })
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret) })
 	types := map[string]string{
 		"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8",
 		"svg": "image/svg+xml",

@@ -42,21 +42,20 @@ func sendSession(w http.ResponseWriter, s *sessions.Session) error {
 	return nil
 }
 
-// cancelSession is DELETE /v1/council/{id}.
-func (a *API) cancelSession(w http.ResponseWriter, r *http.Request) error {
+// deleteSession is DELETE /v1/council/{id}: it cancels a session that runs, and forgets
+// one that has ended.
+func (a *API) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	s, err := a.find(r)
 	if err != nil {
 		return err
 	}
-	summary := s.Summary()
-	if summary.Status != council.StatusRunning {
-		return &council.Error{
-			Code: council.CodeConflict, SessionID: summary.ID,
-			Detail: fmt.Sprintf("the session is over, with status %s; there is nothing to cancel", summary.Status),
-		}
+	if summary := s.Summary(); summary.Status == council.StatusRunning {
+		s.Cancel(errDeleted)
+		return writeJSON(w, http.StatusAccepted, summary)
 	}
-	s.Cancel(errDeleted)
-	return writeJSON(w, http.StatusAccepted, summary)
+	a.sessions.Delete(s)
+	w.WriteHeader(http.StatusNoContent)
+	return nil
 }
 
 // events is GET /v1/council/{id}/events.

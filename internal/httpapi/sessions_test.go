@@ -254,10 +254,23 @@ func TestSessionList(t *testing.T) {
 	s.watch(t, first)
 	s.watch(t, second)
 	var ids []string
-	for _, summary := range s.sessions(t) {
+	for i, summary := range s.sessions(t) {
 		ids = append(ids, summary.ID)
 		if summary.Status != council.StatusComplete {
 			t.Errorf("%s is %s", summary.ID, summary.Status)
+		}
+		if want := strconv.Itoa(2 - i); summary.Query != want {
+			t.Errorf("the question of %s is %q, want %q", summary.ID, summary.Query, want)
+		}
+		session := s.session(t, summary.ID)
+		if session.Query != summary.Query {
+			t.Errorf("the question of the session is %q, and %q in the list", session.Query, summary.Query)
+		}
+		if !session.Created.Equal(summary.Created) || time.Since(session.Created) > time.Minute {
+			t.Errorf("the session began %s, and %s in the list", session.Created, summary.Created)
+		}
+		if summary.CostUSD == nil || *summary.CostUSD <= 0 || *summary.CostUSD != *session.Metadata.Usage.CostUSD {
+			t.Errorf("the cost of %s is %v", summary.ID, summary.CostUSD)
 		}
 	}
 	if diff := cmp.Diff([]string{second, first}, ids); diff != "" {
@@ -304,6 +317,9 @@ func TestSessionWhileItRuns(t *testing.T) {
 	}
 	if session.Stage3 != nil {
 		t.Errorf("stage 3 is %+v", session.Stage3)
+	}
+	if list := s.sessions(t); len(list) != 1 || list[0].Status != council.StatusRunning || list[0].CostUSD != nil {
+		t.Errorf("the list is %+v", list)
 	}
 	release()
 	events := parse(t, s.watch(t, id), 0)
@@ -433,13 +449,30 @@ func TestDelete(t *testing.T) {
 		t.Errorf("a session that was cancelled is logged as an error: %s", s.log)
 	}
 	mustBeCancelled(t, s.watch(t, id), id)
-	_, p := s.mustFail(t, 409, council.CodeConflict, "DELETE", "/v1/council/"+id, "")
-	if p.SessionID != id {
-		t.Errorf("the session's id is %q", p.SessionID)
+}
+
+// A session that has ended is deleted with its events and its idempotency key.
+func TestDeleteAtTheEnd(t *testing.T) {
+	s := start(t, nil)
+	key := []string{"Idempotency-Key", "k"}
+	id, other := s.background(t, `"query":"x"`, key...), s.background(t, `"query":"y"`)
+	s.watch(t, id)
+	s.watch(t, other)
+	if resp, data := s.call(t, "DELETE", "/v1/council/"+id, ""); resp.StatusCode != 204 || len(data) != 0 {
+		t.Errorf("%d %s", resp.StatusCode, data)
 	}
-	if !strings.Contains(p.Detail, "cancelled") {
-		t.Errorf("the detail is %q", p.Detail)
+	for _, request := range []string{"GET /v1/council/" + id, "GET /v1/council/" + id + "/events", "DELETE /v1/council/" + id} {
+		method, path, _ := strings.Cut(request, " ")
+		s.mustFail(t, 404, council.CodeNotFound, method, path, "")
 	}
+	if list := s.sessions(t); len(list) != 1 || list[0].ID != other {
+		t.Errorf("the list is %+v", list)
+	}
+	again := s.background(t, `"query":"x"`, key...)
+	if again == id {
+		t.Error("the key gives the session that was deleted")
+	}
+	s.watch(t, again)
 }
 
 // A session that failed stays readable, and fails again for the same key.
@@ -533,7 +566,7 @@ func TestSessionThatCannotBeEncoded(t *testing.T) {
 
 func TestSessionsOfOtherTokens(t *testing.T) {
 	const other = "another-token-of-sixteen"
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = []string{secret, other} })
+	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret, other) })
 	mine, theirs := []string{"Authorization", "Bearer " + secret}, []string{"Authorization", "Bearer " + other}
 	id := s.background(t, `"query":"x"`, append([]string{"Idempotency-Key", "k"}, mine...)...)
 	s.watch(t, id, mine...)
@@ -552,6 +585,28 @@ func TestSessionsOfOtherTokens(t *testing.T) {
 		t.Error("a key reaches into the sessions of another token")
 	} else {
 		s.watch(t, again, theirs...)
+	}
+}
+
+// A token's name owns its sessions. The header holds the token alone.
+func TestNamedTokens(t *testing.T) {
+	const other = "another-token-of-sixteen"
+	named := func(one, two string) *server {
+		return start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
+			o.Tokens = []httpapi.Token{{Name: one, Secret: secret}, {Name: two, Secret: other}}
+		})
+	}
+	mine, theirs := []string{"Authorization", "Bearer " + secret}, []string{"Authorization", "Bearer " + other}
+	apart, same := named("ada", "bob"), named("ada", "ada")
+	for s, want := range map[*server]int{apart: 404, same: 200} {
+		id := s.background(t, `"query":"x"`, mine...)
+		s.watch(t, id, mine...)
+		if resp, data := s.call(t, "GET", "/v1/council/"+id, "", theirs...); resp.StatusCode != want {
+			t.Errorf("%d %s, want %d", resp.StatusCode, data, want)
+		}
+	}
+	if resp, _ := apart.call(t, "GET", "/v1/council", "", "Authorization", "Bearer ada:"+secret); resp.StatusCode != 401 {
+		t.Errorf("the name and the token together: %d", resp.StatusCode)
 	}
 }
 

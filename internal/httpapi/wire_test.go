@@ -22,7 +22,10 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 type everyEvent struct{}
 
 func (everyEvent) Prepare(r council.Request) (council.Plan, error) {
-	return council.Plan{SessionID: fmt.Sprintf("session-%d", *r.Seed), Seed: *r.Seed, Order: council.OrderShared}, nil
+	return council.Plan{
+		SessionID: fmt.Sprintf("session-%d", *r.Seed), Seed: *r.Seed, Order: council.OrderShared,
+		Conversation: append(r.Messages, council.Message{Role: council.RoleUser, Content: r.Query}),
+	}, nil
 }
 
 func (everyEvent) Run(_ context.Context, plan council.Plan, o council.Observer) (*council.Session, error) {
@@ -85,7 +88,7 @@ func TestWireForm(t *testing.T) {
 			fmt.Fprintf(&got, "POST %s %s\n%s %s\n%s\n", request.path, body, resp.Status, resp.Header.Get("Content-Type"), data)
 		}
 	}
-	text := regexp.MustCompile(`"created":\d+`).ReplaceAllString(got.String(), `"created":0`)
+	text := regexp.MustCompile(`"created":(\d+|"[^"]+")`).ReplaceAllString(got.String(), `"created":0`)
 	const golden = "testdata/wire.golden"
 	if *update {
 		if err := os.WriteFile(golden, []byte(text), 0o600); err != nil {

@@ -30,8 +30,8 @@ type Start struct {
 // safe for concurrent use.
 type Session struct {
 	ID         string
-	Digest     [32]byte // as in Start
-	Created    time.Time
+	Digest     [32]byte  // as in Start
+	Created    time.Time // as in council.Plan
 	key        key
 	background bool // or with a key
 	store      *Store
@@ -193,7 +193,9 @@ func (s *Session) Result() (*council.Session, *council.Error) {
 func (s *Session) Summary() council.Summary {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return council.Summary{ID: s.ID, Status: s.status, Created: s.Created}
+	return council.Summary{
+		ID: s.ID, Status: s.status, Created: s.Created, Query: s.session.Query, CostUSD: s.session.Metadata.Usage.CostUSD,
+	}
 }
 
 // Cancel cancels the run of a session that has not ended.

@@ -23,9 +23,9 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// Owner tells apart whose sessions are whose: the SHA-256 of a bearer token, or
-// zero where none is asked for.
-type Owner [32]byte
+// Owner tells apart whose sessions are whose: 16 hexadecimal digits that stand for a
+// bearer token or its name, or "" where none is asked for.
+type Owner string
 
 // Options limit what is kept of finished sessions. The oldest go first.
 type Options struct {
@@ -70,7 +70,7 @@ func (st *Store) Add(start Start) (s *Session, added bool) {
 		return old, false
 	}
 	s = &Session{
-		ID: start.Plan.SessionID, Digest: start.Digest, Created: time.Now().UTC(), key: k, background: start.Background || k.key != "",
+		ID: start.Plan.SessionID, Digest: start.Digest, Created: start.Plan.Created, key: k, background: start.Background || k.key != "",
 		store: st, done: make(chan struct{}),
 		session: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
 	}
@@ -112,6 +112,16 @@ func (st *Store) List(owner Owner) []council.Summary {
 		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(b.ID, a.ID))
 	})
 	return list
+}
+
+// Delete forgets a session that has ended, and its idempotency key. It does nothing to
+// one that runs or is forgotten already.
+func (st *Store) Delete(s *Session) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if i := slices.Index(st.finished, s); i >= 0 {
+		st.forgetLocked(i, i+1)
+	}
 }
 
 // Cancel cancels every session that runs.
@@ -157,20 +167,29 @@ func (st *Store) evict() {
 // one forgotten when its time is over.
 func (st *Store) evictLocked() {
 	n := 0
+	left := st.bytes
 	for _, s := range st.finished {
-		if !st.closed && len(st.finished)-n <= st.o.Kept && st.bytes <= st.o.KeptBytes && time.Since(s.ended) < st.o.Retention {
+		if !st.closed && len(st.finished)-n <= st.o.Kept && left <= st.o.KeptBytes && time.Since(s.ended) < st.o.Retention {
 			break
 		}
 		n++
-		st.bytes -= s.size
-		delete(st.sessions, s.ID)
-		delete(st.keys, s.key)
+		left -= s.size
 	}
-	st.finished = slices.Delete(st.finished, 0, n)
+	st.forgetLocked(0, n)
 	st.expiry.Stop()
 	if len(st.finished) > 0 {
 		st.expiry.Reset(time.Until(st.finished[0].ended.Add(st.o.Retention)))
 	}
+}
+
+// forgetLocked forgets the finished sessions from one index to before another.
+func (st *Store) forgetLocked(from, to int) {
+	for _, s := range st.finished[from:to] {
+		st.bytes -= s.size
+		delete(st.sessions, s.ID)
+		delete(st.keys, s.key)
+	}
+	st.finished = slices.Delete(st.finished, from, to)
 }
 
 // encoder encodes one value after the other. Its zero value is ready.

@@ -34,7 +34,9 @@ func start(id string, change ...func(*sessions.Start)) sessions.Start {
 
 func add(t *testing.T, st *sessions.Store, id string, change ...func(*sessions.Start)) *sessions.Session {
 	t.Helper()
-	s, added := st.Add(start(id, change...))
+	begins := start(id, change...)
+	begins.Plan.Created = time.Now().UTC()
+	s, added := st.Add(begins)
 	if !added {
 		t.Fatalf("%s is there already", id)
 	}
@@ -123,7 +125,7 @@ func TestSnapshot(t *testing.T) {
 	versions := council.Versions{Councild: "v1"}
 	text := "x"
 	want := start(s.ID).Plan.Session()
-	want.Metadata.Versions = versions
+	want.Created, want.Metadata.Versions = s.Created, versions
 	for _, step := range []struct {
 		data   any
 		change func()
@@ -202,19 +204,19 @@ func TestNoJSON(t *testing.T) {
 func TestOwners(t *testing.T) {
 	st := sessions.New(generous())
 	mine := func(s *sessions.Start) { s.Key = "k" }
-	theirs := func(s *sessions.Start) { s.Owner, s.Key = sessions.Owner{1}, "k" }
+	theirs := func(s *sessions.Start) { s.Owner, s.Key = "one", "k" }
 	one, two := add(t, st, "one", mine), add(t, st, "two", theirs)
-	if again, added := st.Add(start("three", mine)); added || again != one || st.Get(sessions.Owner{}, "three") != nil {
+	if again, added := st.Add(start("three", mine)); added || again != one || st.Get("", "three") != nil {
 		t.Error("a key gives two sessions")
 	}
-	if st.Get(sessions.Owner{}, "one") != one || st.Get(sessions.Owner{}, "two") != nil || st.Get(sessions.Owner{2}, "two") != nil ||
-		st.Find(sessions.Owner{1}, "k") != two || st.Find(sessions.Owner{2}, "k") != nil || st.Find(sessions.Owner{}, "") != nil {
+	if st.Get("", "one") != one || st.Get("", "two") != nil || st.Get("two", "two") != nil ||
+		st.Find("one", "k") != two || st.Find("two", "k") != nil || st.Find("", "") != nil {
 		t.Error("a session is not its owner's alone")
 	}
 	add(t, st, "four")
 	add(t, st, "five")
 	var ids []string
-	for _, s := range st.List(sessions.Owner{}) {
+	for _, s := range st.List("") {
 		ids = append(ids, s.ID)
 	}
 	if diff := cmp.Diff([]string{"five", "four", "one"}, ids); diff != "" {
@@ -222,10 +224,43 @@ func TestOwners(t *testing.T) {
 	}
 }
 
+func TestDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Room for two of the sessions.
+		st := sessions.New(sessions.Options{Retention: time.Hour, Kept: 2, KeptBytes: 1 << 30})
+		var kept []*sessions.Session
+		for _, id := range []string{"a", "b"} {
+			s := add(t, st, id, func(s *sessions.Start) { s.Key = id })
+			finish(t, s)
+			kept = append(kept, s)
+			time.Sleep(time.Minute)
+		}
+		running := add(t, st, "running")
+		st.Delete(running)
+		if st.Get("", "running") != running {
+			t.Error("a session that runs was forgotten")
+		}
+		st.Delete(kept[1])
+		st.Delete(kept[1])
+		if st.Get("", "b") != nil || st.Find("", "b") != nil {
+			t.Error("the session is still there")
+		}
+		finish(t, running)
+		if st.Get("", "a") != kept[0] {
+			t.Error("a session that was deleted takes the place of another one")
+		}
+		time.Sleep(time.Hour - 2*time.Minute)
+		if st.Get("", "a") != nil || st.Get("", "running") == nil {
+			t.Error("the time of the sessions that are left is not what it was")
+		}
+		st.Close()
+	})
+}
+
 func TestEviction(t *testing.T) {
 	kept := func(st *sessions.Store) string {
 		var ids []string
-		for _, s := range st.List(sessions.Owner{}) {
+		for _, s := range st.List("") {
 			ids = append(ids, s.ID)
 		}
 		return strings.Join(ids, " ")
@@ -237,7 +272,7 @@ func TestEviction(t *testing.T) {
 			time.Sleep(time.Minute)
 			finish(t, add(t, st, id, func(s *sessions.Start) { s.Key = id }))
 		}
-		if got := kept(st); got != "d c a" || st.Find(sessions.Owner{}, "b") != nil || st.Find(sessions.Owner{}, "c") == nil {
+		if got := kept(st); got != "d c a" || st.Find("", "b") != nil || st.Find("", "c") == nil {
 			t.Errorf("kept %s", got)
 		}
 		time.Sleep(time.Hour - time.Minute)
@@ -245,7 +280,7 @@ func TestEviction(t *testing.T) {
 			t.Errorf("kept %s, a minute before d is due", got)
 		}
 		time.Sleep(time.Minute)
-		if got := kept(st); got != "a" || st.Get(sessions.Owner{}, "d") != nil {
+		if got := kept(st); got != "a" || st.Get("", "d") != nil {
 			t.Errorf("kept %s", got)
 		}
 		finish(t, running) // as long as it ran, it counts from now
@@ -349,7 +384,7 @@ func TestClose(t *testing.T) {
 		finish(t, s)
 		st.Close()
 		finish(t, late)
-		if list := st.List(sessions.Owner{}); len(list) != 0 {
+		if list := st.List(""); len(list) != 0 {
 			t.Errorf("kept %v", list)
 		}
 	})
