@@ -104,7 +104,7 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 func (c askCmd) daemon(ctx context.Context, _ IO, cfg config.Config, p *progress) (*council.Session, error) {
 	o := client.Options{URL: c.Server}
 	if len(cfg.APITokens) > 0 {
-		o.Token = cfg.APITokens[0].Reveal()
+		o.Token = cfg.APITokens[0].Secret.Reveal()
 	}
 	d, err := client.New(o)
 	if err != nil {

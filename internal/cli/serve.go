@@ -55,7 +55,7 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 	}
 	auth := ""
 	if tokens := d.Tokens(); len(tokens) > 0 {
-		auth = fmt.Sprintf(" -H 'Authorization: Bearer %s'", tokens[0])
+		auth = fmt.Sprintf(" -H 'Authorization: Bearer %s'", tokens[0].Secret)
 	}
 	_, err = fmt.Fprintf(std.Stdout, `A council of four simulated models answers at %[1]s
 Nothing here is real: no model is asked, no key is used, nothing leaves this machine.

@@ -21,6 +21,7 @@ const (
 	useVisible   = "holds a character that is not visible ASCII, which no HTTP header can carry"
 	keyAlone     = ": write the key alone, without blanks or line breaks"
 	outOfRange   = "is out of range: "
+	emptyEntry   = "entry %d is empty: remove the comma, or write what belongs there"
 	maxDays      = 36500
 	minTokenSize = 16 // characters; 16 hexadecimal digits are 64 bits
 	// maxPlaces stands for every larger number of sessions or calls. No machine runs so
@@ -30,7 +31,6 @@ const (
 
 // complete brings the values into the form in which they are checked and used.
 func (c *Config) complete(p *problems) {
-	trim(p, "LLM_COUNCIL_API_TOKENS", c.APITokens)
 	for variable, models := range map[string][]string{
 		"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_CHAIRMAN_FALLBACKS": c.ChairmanFallbacks,
 		"LLM_COUNCIL_REVIEWERS": c.Reviewers, "LLM_COUNCIL_ALLOWED_MODELS": c.AllowedModels,
@@ -53,11 +53,11 @@ func (c *Config) complete(p *problems) {
 }
 
 // trim removes the blanks around the entries of a comma list.
-func trim[T ~string](p *problems, variable string, list []T) {
+func trim(p *problems, variable string, list []string) {
 	for i := range list {
-		list[i] = T(strings.TrimSpace(string(list[i])))
+		list[i] = strings.TrimSpace(list[i])
 		if list[i] == "" {
-			p.add(variable, "entry %d is empty: remove the comma, or write what belongs there", i+1)
+			p.add(variable, emptyEntry, i+1)
 		}
 	}
 }
@@ -192,15 +192,7 @@ func (c *Config) checkProviders(p *problems) {
 }
 
 func (c *Config) checkSecrets(p *problems) {
-	for i, token := range c.APITokens {
-		switch {
-		case !isVisible(token):
-			p.add("LLM_COUNCIL_API_TOKENS", "entry %d "+useVisible+": separate tokens by commas", i+1)
-		case token != "" && len(token) < minTokenSize:
-			p.add("LLM_COUNCIL_API_TOKENS", "entry %d has less than %d characters: "+
-				"use a long random text, such as openssl rand -hex 32 prints", i+1, minTokenSize)
-		}
-	}
+	c.checkTokens(p)
 	if !isVisible(c.APIKey) {
 		p.add("LLM_COUNCIL_API_KEY", useVisible+keyAlone)
 	}
@@ -213,6 +205,33 @@ func (c *Config) checkSecrets(p *problems) {
 	if c.BiasConsent == 4 && c.HashSecret == "" && !unreadable {
 		p.add("LLM_COUNCIL_HASH_SECRET", "is not set, and LLM_COUNCIL_BIAS_CONSENT is 4: "+
 			"set it to a long random text, or choose a lower consent level")
+	}
+}
+
+// checkTokens quotes neither tokens nor names: a bad name may be a part of a token.
+func (c *Config) checkTokens(p *problems) {
+	const variable = "LLM_COUNCIL_API_TOKENS"
+	secrets, owners := map[Secret]int{}, map[string]int{} // entries, from 1
+	for i, token := range c.APITokens {
+		entry, owner := i+1, cmp.Or(token.Name, token.Secret.Reveal())
+		switch {
+		case owner == "":
+			p.add(variable, emptyEntry, entry)
+		case !isVisible(token.Secret):
+			p.add(variable, "entry %d "+useVisible+": separate tokens by commas", entry)
+		case token.Name == "" && strings.Contains(owner, ":"):
+			p.add(variable, "entry %d has a colon, but no valid name before it: "+
+				"write name:token, the name of 1 to 32 letters, digits, - and _, or a token without a colon", entry)
+		case len(token.Secret) < minTokenSize:
+			p.add(variable, "entry %d has less than %d characters: "+
+				"use a long random text, such as openssl rand -hex 32 prints", entry, minTokenSize)
+		case secrets[token.Secret] > 0:
+			p.add(variable, "entry %d has the token of entry %d: remove one of them", entry, secrets[token.Secret])
+		case owners[owner] > 0:
+			p.add(variable, "entry %d has the name of entry %d: choose another name, or remove one of them", entry, owners[owner])
+		default:
+			secrets[token.Secret], owners[owner] = entry, entry
+		}
 	}
 }
 

@@ -43,8 +43,8 @@ const SimProvider = "sim"
 // a prefix it would also take a variable that lacks it. The struct is a table, and its
 // lines are as wide as their tags.
 type Config struct {
-	Addr      string   `envconfig:"LLM_COUNCIL_ADDR" default:"127.0.0.1:8080" desc:"where to listen, host:port; port 0 takes a free one, an empty host means every interface"`
-	APITokens []Secret `envconfig:"LLM_COUNCIL_API_TOKENS" desc:"comma list of bearer tokens that clients may use, each of 16 or more visible ASCII characters"`
+	Addr      string `envconfig:"LLM_COUNCIL_ADDR" default:"127.0.0.1:8080" desc:"where to listen, host:port; port 0 takes a free one, an empty host means every interface"`
+	APITokens Tokens `envconfig:"LLM_COUNCIL_API_TOKENS" desc:"comma list of bearer tokens that clients may use, TOKEN or NAME:TOKEN, each token of 16 or more visible ASCII characters; a name keeps its sessions when its token is replaced"`
 
 	BaseURL   string    `envconfig:"LLM_COUNCIL_BASE_URL" default:"https://openrouter.ai/api/v1" desc:"OpenAI-compatible endpoint of the default provider"`
 	APIKey    Secret    `envconfig:"LLM_COUNCIL_API_KEY" desc:"key of the default provider"`
@@ -173,7 +173,7 @@ func table() []Setting {
 			value := f.Tag.Get("default")
 			rows = append(rows, Setting{
 				Name: name, Value: value, Default: value, Source: SourceDefault, Meaning: f.Tag.Get("desc"),
-				Secret: f.Type == reflect.TypeFor[Secret]() || f.Type == reflect.TypeFor[[]Secret](),
+				Secret: f.Type == reflect.TypeFor[Secret]() || f.Type == reflect.TypeFor[Tokens](),
 			})
 		}
 	}

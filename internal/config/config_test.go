@@ -119,7 +119,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		change      func(*config.Config)
 	}{
 		{"ADDR", "[::1]:0", nil, func(c *config.Config) { c.Addr = "[::1]:0" }},
-		{"API_TOKENS", token + ", " + token + "g", nil, func(c *config.Config) { c.APITokens = []config.Secret{token, token + "g"} }},
+		{"API_TOKENS", token + ", ada_1-B: " + token + ":g", nil, func(c *config.Config) { c.APITokens = config.Tokens{{Secret: token}, {"ada_1-B", token + ":g"}} }},
 		{"BASE_URL", "http://localhost:11434/v1/", nil, func(c *config.Config) { c.BaseURL = "http://localhost:11434/v1" }},
 		{"API_KEY", "sk-1", nil, func(c *config.Config) { c.APIKey = "sk-1" }},
 		{"PROVIDERS", "openai = https://api.openai.com/v1/ ,my-llm=http://10.0.0.1:8000/v1", nil, func(c *config.Config) {
@@ -231,7 +231,11 @@ func TestInvalid(t *testing.T) {
 		atLeast0  = " is out of range: use 0 or more"
 		atLeast1  = " is out of range: use 1 or more"
 		invisible = "holds a character that is not visible ASCII, which no HTTP header can carry"
-		nameEnds  = "has a name that ends in \"file\", which its key's variable cannot: choose another name"
+		short     = "has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints"
+		names     = "choose another name, or remove one of them"
+		colon     = "has a colon, but no valid name before it: " +
+			"write name:token, the name of 1 to 32 letters, digits, - and _, or a token without a colon"
+		nameEnds = "has a name that ends in \"file\", which its key's variable cannot: choose another name"
 	)
 	// quoted is the usual wording: the text, then what is wrong with it.
 	quoted := func(name, value, problem string) [3]string {
@@ -243,9 +247,18 @@ func TestInvalid(t *testing.T) {
 		quoted("ADDR", "127.0.0.1:http", hostPort),
 		{
 			"API_TOKENS", "0123456789abcde",
-			"entry 1 has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints",
+			"entry 1 " + short,
 		},
-		{"API_TOKENS", "0123456789abcdef,,0123456789abcdef", "entry 2 is empty: remove the comma, or write what belongs there"},
+		{"API_TOKENS", "0123456789abcdef,,0123456789abcdeg", "entry 2 is empty: remove the comma, or write what belongs there"},
+		{"API_TOKENS", "ada:", "entry 1 " + short},
+		{"API_TOKENS", "ada:0123456789abcde", "entry 1 " + short},
+		{"API_TOKENS", "ada:0123456789abcdef,bob:0123456789abcdef", "entry 2 has the token of entry 1: remove one of them"},
+		{"API_TOKENS", "ada:0123456789abcdef,0123456789abcdef", "entry 2 has the token of entry 1: remove one of them"},
+		{"API_TOKENS", "ada:0123456789abcdef,bob:0123456789abcdeg,ada:0123456789abcdeh", "entry 3 has the name of entry 1: " + names},
+		{"API_TOKENS", "0123456789abcdef,0123456789abcdef:0123456789abcdeg", "entry 2 has the name of entry 1: " + names},
+		{"API_TOKENS", ":0123456789abcdef", "entry 1 " + colon},
+		{"API_TOKENS", "a.b:0123456789abcdef", "entry 1 " + colon},
+		{"API_TOKENS", strings.Repeat("a", 33) + ":0123456789abcdef", "entry 1 " + colon},
 		{"API_TOKENS", "0123456789abcdef\n0123456789abcdef", "entry 1 " + invisible + ": separate tokens by commas"},
 		{"API_TOKENS", "0123456789abcdefé", "entry 1 " + invisible + ": separate tokens by commas"},
 		{"API_KEY", "sk 1", invisible + ": write the key alone, without blanks or line breaks"},

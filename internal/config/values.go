@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -37,6 +38,35 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // LogValue returns the redacted form.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// Token is a bearer token that clients may use.
+type Token struct {
+	// Name is 1 to 32 letters, digits, - and _, or "". The sessions of a token belong to its
+	// name, and without one to the token itself.
+	Name   string
+	Secret Secret
+}
+
+// Tokens are bearer tokens, none of them or of their names twice.
+type Tokens []Token
+
+var tokenName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
+
+// Set splits a comma list of token and name:token. It implements envconfig.Setter and
+// never fails: Load judges the entries, so that it can report every bad one. An entry
+// without a valid name becomes a token as a whole.
+func (t *Tokens) Set(text string) error {
+	*t = nil
+	for entry := range strings.SplitSeq(text, ",") {
+		entry = strings.TrimSpace(entry)
+		token := Token{Secret: Secret(entry)}
+		if name, secret, ok := strings.Cut(entry, ":"); ok && tokenName.MatchString(name) {
+			token = Token{name, Secret(strings.TrimSpace(secret))}
+		}
+		*t = append(*t, token)
+	}
+	return nil
+}
 
 // Bytes is a size in bytes.
 type Bytes int64

@@ -22,7 +22,7 @@ const (
 
 func TestSecretIsNeverShown(t *testing.T) {
 	c := mustLoad(t, vars{
-		"API_TOKENS": hidden, "API_KEY": hidden, "HASH_SECRET": hidden, "PROVIDERS": "p=http://localhost:1/v1", "API_KEY_P": hidden,
+		"API_TOKENS": "ada:" + hidden, "API_KEY": hidden, "HASH_SECRET": hidden, "PROVIDERS": "p=http://localhost:1/v1", "API_KEY_P": hidden,
 	})
 	shown := map[string]string{
 		"String":   c.APIKey.String(),
@@ -33,7 +33,7 @@ func TestSecretIsNeverShown(t *testing.T) {
 		shown["Config "+verb] = fmt.Sprintf(verb, c)
 		shown["&Config "+verb] = fmt.Sprintf(verb, &c)
 	}
-	for name, v := range map[string]any{"Secret": c.APIKey, "[]Secret": c.APITokens, "Config": c} {
+	for name, v := range map[string]any{"Secret": c.APIKey, "Tokens": c.APITokens, "Config": c} {
 		encoded, err := json.Marshal(v)
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func TestSecretIsNeverShown(t *testing.T) {
 		}
 	}
 	for what, secret := range map[string]config.Secret{
-		"API_TOKENS": c.APITokens[0], "API_KEY": c.APIKey, "HASH_SECRET": c.HashSecret, "API_KEY_P": c.Providers[0].APIKey,
+		"API_TOKENS": c.APITokens[0].Secret, "API_KEY": c.APIKey, "HASH_SECRET": c.HashSecret, "API_KEY_P": c.Providers[0].APIKey,
 	} {
 		if secret.Reveal() != hidden {
 			t.Errorf("%s does not reveal what it was given", what)
@@ -73,6 +73,9 @@ func TestErrorsNeverShowASecret(t *testing.T) {
 	empty := write(t, dir, "empty", "\n")
 	for name, v := range map[string]vars{
 		"short token":           {"API_TOKENS": "hunter2"},
+		"short named token":     {"API_TOKENS": "ada:hunter2"},
+		"token with a colon":    {"API_TOKENS": "." + marker + ":0123456789abcdef"},
+		"token twice":           {"API_TOKENS": "ada:" + hidden + ",bob:" + hidden},
 		"token with a blank":    {"API_TOKENS": marker + " 0123456789abcdef"},
 		"key with a blank":      {"API_KEY": marker + " x"},
 		"key of a file":         {"API_KEY_FILE": file},
@@ -121,7 +124,7 @@ func TestSecretFiles(t *testing.T) {
 		"BIAS_CONSENT": "4", "HASH_SECRET_FILE": lines,
 	})
 	want := defaults()
-	want.APITokens = []config.Secret{"0123456789abcdef", "0123456789abcdeg"}
+	want.APITokens = config.Tokens{{Secret: "0123456789abcdef"}, {Secret: "0123456789abcdeg"}}
 	want.APIKey = "sk-1"
 	want.Providers = config.Providers{{Name: "my-llm", BaseURL: "http://localhost:1/v1", APIKey: "sk-2"}}
 	want.BiasConsent = 4

@@ -7,7 +7,6 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,7 +58,7 @@ type Daemon struct {
 	store    *store.Store // nil when records are switched off
 	engine   *Engine
 	listener net.Listener
-	tokens   []string // callers need one of them; none: no token is asked for
+	tokens   []httpapi.Token // callers need one of them; none: no token is asked for
 	api      *httpapi.API
 	server   *http.Server
 	draining atomic.Bool
@@ -109,16 +108,15 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		}
 		return nil
 	})
-	d.tokens = requireTokens(ctx, cfg.APITokens, listener.Addr(), log)
+	if d.tokens, err = requireTokens(ctx, cfg, listener.Addr(), log); err != nil {
+		return nil, err
+	}
 	options := httpapi.Options{
-		Council: d.engine, Daemon: d, Models: cfg.Models, MaxSessions: cfg.MaxSessions,
+		Council: d.engine, Daemon: d, Models: cfg.Models, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,
 		Log: log, Version: o.Version, Settings: config.SettingNames(),
-	}
-	for _, t := range d.tokens {
-		options.Tokens = append(options.Tokens, httpapi.Token{Secret: t})
 	}
 	if cfg.Metrics {
 		options.Metrics = d.engine.metrics.Handler()
@@ -147,24 +145,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	return d, nil
 }
 
-// requireTokens returns the bearer tokens of which callers need one. It makes a token
-// where none is configured and other machines can reach the address: such an address is
-// never left open.
-func requireTokens(ctx context.Context, configured []config.Secret, addr net.Addr, log *slog.Logger) []string {
-	tokens := make([]string, 0, len(configured))
-	for _, t := range configured {
-		tokens = append(tokens, t.Reveal())
-	}
-	if address, ok := addr.(*net.TCPAddr); len(tokens) == 0 && ok && !address.IP.IsLoopback() {
-		tokens = []string{rand.Text()}
-		log.WarnContext(ctx, "the address is not loopback and LLM_COUNCIL_API_TOKENS is not set: made a token for this run",
-			"token", tokens[0])
-	}
-	return tokens
-}
-
 // Tokens returns the bearer tokens of which callers need one; none: no token is asked for.
-func (d *Daemon) Tokens() []string { return d.tokens }
+func (d *Daemon) Tokens() []httpapi.Token { return d.tokens }
 
 // URL returns the URL at which this machine reaches the daemon.
 func (d *Daemon) URL() string { return "http://" + Reachable(d.listener.Addr().String()) }

@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/httpapi"
+)
+
+// madeToken is what rand.Text makes.
+var madeToken = regexp.MustCompile(`^([A-Z2-7]{26})\n?$`)
+
+// requireTokens returns the bearer tokens of which callers need one. It makes a token
+// where none is configured and other machines can reach the address: such an address is
+// never left open. That token is kept in the file api-token beside the records, so that
+// its sessions have the same owner after a restart.
+func requireTokens(ctx context.Context, cfg config.Config, addr net.Addr, log *slog.Logger) ([]httpapi.Token, error) {
+	var tokens []httpapi.Token
+	for _, t := range cfg.APITokens {
+		tokens = append(tokens, httpapi.Token{Name: t.Name, Secret: t.Secret.Reveal()})
+	}
+	if address, ok := addr.(*net.TCPAddr); len(tokens) > 0 || !ok || address.IP.IsLoopback() {
+		return tokens, nil
+	}
+	path := filepath.Join(filepath.Dir(cfg.BiasStore), "api-token")
+	token, err := readToken(ctx, path, log)
+	if errors.Is(err, fs.ErrNotExist) {
+		token = rand.Text()
+		if err = writeToken(path, token); err != nil {
+			log.WarnContext(ctx, "the token cannot be kept: the next start makes another one, which does not find the sessions of this one",
+				"file", path, "error", err)
+		}
+		err = nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the token of an earlier start: %w; remove the file to have another token made, "+
+			"or set LLM_COUNCIL_API_TOKENS", err)
+	}
+	log.WarnContext(ctx, "the address is not loopback and LLM_COUNCIL_API_TOKENS is not set: callers need this token, which was made here",
+		"token", token, "file", path)
+	return []httpapi.Token{{Secret: token}}, nil
+}
+
+// readToken returns the token in a file that writeToken wrote.
+func readToken(ctx context.Context, path string, log *slog.Logger) (string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() || info.Size() > 1<<10 { // a pipe or a device may never end
+		return "", fmt.Errorf("%s holds no token", path)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	token := madeToken.FindSubmatch(data)
+	if token == nil {
+		return "", fmt.Errorf("%s holds no token", path)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		log.WarnContext(ctx, "other users of this machine may read the token: take their rights away with chmod 600",
+			"file", path, "mode", info.Mode().Perm().String())
+	}
+	return string(token[1]), nil
+}
+
+// writeToken puts a token into a file that only this user can read. After a crash the
+// file is whole, or it is not there.
+func writeToken(path, token string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".api-token-*") // with mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(token + "\n")
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
