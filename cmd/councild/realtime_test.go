@@ -103,8 +103,8 @@ func (w *watched) read(body io.Reader, stop func(council.EventType) bool) error 
 			return err
 		}
 		w.events = append(w.events, e.Type)
-		if e.Number != len(w.events) {
-			w.wrong = append(w.wrong, fmt.Sprintf("event %d comes as number %d", e.Number, len(w.events)))
+		if e.ID != strconv.Itoa(len(w.events)) {
+			w.wrong = append(w.wrong, fmt.Sprintf("event %s comes as number %d", e.ID, len(w.events)))
 		}
 		if e.Type == council.EventDelta {
 			var delta council.Delta

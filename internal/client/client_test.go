@@ -336,6 +336,34 @@ func TestWatchGivesUp(t *testing.T) {
 	}
 }
 
+// A session whose events come over several connections, with ids of texts under way:
+// what comes again is passed over, and the last id is sent back as it came.
+func TestWatchInsideAText(t *testing.T) {
+	delta := func(id, text string) string {
+		return fmt.Sprintf("id: %s\nevent: stage3.delta\ndata: {\"text\":%q}\n\n", id, text)
+	}
+	var text strings.Builder
+	s, behind, _, err := watch(t, council.ObserverFunc(func(e council.Event) {
+		if delta, ok := e.Data.(council.Delta); ok {
+			text.WriteString(delta.Text)
+		}
+	}),
+		says(delta("9", "a")+delta("9.1", "b")+delta("9.2", "c")+delta("9.10", "d")),
+		says(delta("9.2", "c")+delta("9.10", "d")+delta("", "none")+delta("x.1", "none")+delta("9.x", "none")+delta("9.011", "e")),
+		says(delta("9.12", "f")+delta("10", "g")+delta("9.13", "late")+delta("9", "a")),
+		says(delta("10", "g")+delta("10.1", "h")+"id: 11\nevent: session.done\ndata: {\"session_id\":\"one\"}\n\n"),
+	)
+	if err != nil || s.ID != "one" {
+		t.Fatalf("got %+v, %v", s, err)
+	}
+	if text.String() != "abcdefgh" {
+		t.Errorf("the text is %q", text.String())
+	}
+	if diff := cmp.Diff([]string{"0", "9.10", "9.011", "10"}, behind); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // Whatever is read, every event has data of one line, and reading it again gives the
 // same events.
 func FuzzReadEvents(f *testing.F) {
@@ -356,7 +384,7 @@ func FuzzReadEvents(f *testing.F) {
 				t.Errorf("the data is %q", e.Data)
 			}
 			events = append(events, e)
-			fmt.Fprintf(&again, "id: %d\nevent: %s\ndata: %s\n\n", e.Number, e.Type, e.Data)
+			fmt.Fprintf(&again, "id: %s\nevent: %s\ndata: %s\n\n", e.ID, e.Type, e.Data)
 		}
 		for e, err := range client.ReadEvents(strings.NewReader(again.String())) {
 			if err != nil || len(events) == 0 {

@@ -9,7 +9,9 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -30,11 +32,25 @@ const (
 	maxLine = 256 << 20
 )
 
-// Event is an entry of a session's log with its number, from 1; 0 where the stream
-// gives none.
+// Event is an entry of a session's log.
 type Event struct {
-	Number int
+	ID string // as the stream gives it, "" where it gives none
 	council.Entry
+}
+
+// place returns where an event stands among those of its session, in the order of
+// slices.Compare. An id is the number of an entry, or behind a point also how many
+// characters have come so far of a text that is under way behind that entry. An event
+// with another id, or with none, stands before all others.
+func place(id string) (numbers []int) {
+	for part := range strings.SplitSeq(id, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return nil
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
 }
 
 // ReadEvents yields the events of a stream of them, and at last the error that broke
@@ -56,7 +72,7 @@ func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
 			field, value, _ := bytes.Cut(line, []byte(": "))
 			switch string(field) {
 			case "id":
-				e.Number, _ = strconv.Atoi(string(value)) // Another event than ours has no number.
+				e.ID = string(value)
 			case "event":
 				e.Type = council.EventType(value)
 			case "data":
@@ -73,7 +89,7 @@ func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
 // connections as it takes, and returns the session at its end. A session that failed
 // is an *Error.
 func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*council.Session, error) {
-	seen, pause, resumes := 0, minPause, 0
+	seen, pause, resumes := "0", minPause, 0 // no event has the id 0
 	for {
 		before := seen
 		session, broken, err := c.watch(ctx, id, &seen, o)
@@ -82,7 +98,7 @@ func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*cou
 			return session, err
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case seen > before:
+		case seen != before:
 			pause, resumes = minPause, 0
 			continue
 		case resumes == maxResumes:
@@ -98,12 +114,12 @@ func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*cou
 
 // watch reads the events behind those that were seen, over one connection. If that is
 // broken, another one may bring more.
-func (c *Client) watch(ctx context.Context, id string, seen *int, o council.Observer) (s *council.Session, broken bool, err error) {
+func (c *Client) watch(ctx context.Context, id string, seen *string, o council.Observer) (s *council.Session, broken bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silence := time.AfterFunc(maxSilence, cancel)
 	defer silence.Stop()
-	resp, err := c.send(ctx, http.MethodGet, path(id)+"/events", nil, []int{http.StatusOK}, "Last-Event-ID", strconv.Itoa(*seen))
+	resp, err := c.send(ctx, http.MethodGet, path(id)+"/events", nil, []int{http.StatusOK}, "Last-Event-ID", *seen)
 	if err != nil {
 		refused, ok := errors.AsType[*Error](err)
 		return nil, !ok || refused.Status >= http.StatusInternalServerError, err
@@ -113,10 +129,10 @@ func (c *Client) watch(ctx context.Context, id string, seen *int, o council.Obse
 		if err != nil {
 			return nil, true, err
 		}
-		if e.Number <= *seen {
+		if slices.Compare(place(e.ID), place(*seen)) <= 0 {
 			continue
 		}
-		*seen = e.Number
+		*seen = e.ID
 		event, err := e.Decode()
 		if err != nil {
 			return nil, false, err
