@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
@@ -53,7 +52,7 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 		return writeIndented(std.Stdout, session)
 	}
 	if p.answer == nil {
-		_, _ = fmt.Fprintf(std.Stdout, "%s\n\n", strings.TrimSpace(session.Answer)) // An error comes with the ranking.
+		return printAnswer(std.Stdout, session)
 	}
 	return printSession(std.Stdout, session)
 }
@@ -102,13 +101,9 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 
 // daemon asks a running daemon.
 func (c askCmd) daemon(ctx context.Context, _ IO, cfg config.Config, p *progress) (*council.Session, error) {
-	o := client.Options{URL: c.Server}
-	if len(cfg.APITokens) > 0 {
-		o.Token = cfg.APITokens[0].Secret.Reveal()
-	}
-	d, err := client.New(o)
+	d, err := connect(cfg, c.Server)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--server: %w", err)}
+		return nil, err
 	}
 	defer d.Close()
 	return d.Ask(ctx, council.Submission{Request: council.Request{Query: c.Question}}, p)
@@ -180,6 +175,14 @@ func outcome(word string, failure *council.Failure, ms float64) string {
 		return fmt.Sprintf("failed after %.1f s: %s", ms/1000, failure.Code)
 	}
 	return fmt.Sprintf("%s in %.1f s", word, ms/1000)
+}
+
+// printAnswer prints the answer, where there is one, and then what printSession prints.
+func printAnswer(w io.Writer, s *council.Session) error {
+	if s.Answer != "" {
+		_, _ = fmt.Fprintf(w, "%s\n\n", strings.TrimSpace(s.Answer)) // An error comes with the ranking.
+	}
+	return printSession(w, s)
 }
 
 // printSession prints the ranking, and what is missing or doubtful in the session.

@@ -47,7 +47,8 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{
 			name: "help", args: []string{"--help"},
-			stdout: "serve|demo|ask|bias-report|leaderboard|config|probe|simulate|validate-statistics|healthcheck|version",
+			stdout: "serve|demo|ask|sessions list|sessions show|sessions delete|bias-report|leaderboard|config|probe|simulate|" +
+				"validate-statistics|healthcheck|version",
 		},
 		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},
 		{name: "version", args: []string{"version"}, stdout: "councild v1.2.3 (go1."},

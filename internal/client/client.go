@@ -25,8 +25,10 @@ const (
 	// may take in Ask.
 	startTimeout  = 30 * time.Second
 	cancelTimeout = 5 * time.Second
-	// maxDocument is the most bytes that are read of a response that is no stream.
-	maxDocument = 1 << 20
+	// maxProblem is the most bytes that are read of a problem document, maxDocument those
+	// of another document, or of one line of events. The longest holds a whole session.
+	maxProblem  = 1 << 20
+	maxDocument = 256 << 20
 )
 
 // Options are those of a Client. The URL is required.
@@ -115,6 +117,24 @@ func (c *Client) Start(ctx context.Context, s council.Submission) (started counc
 	return started, nil
 }
 
+// List returns the sessions of the client's token, the newest first.
+func (c *Client) List(ctx context.Context) ([]council.Summary, error) {
+	var list struct {
+		Sessions []council.Summary `json:"sessions"`
+	}
+	err := c.call(ctx, http.MethodGet, "/v1/council", nil, http.StatusOK, &list)
+	return list.Sessions, err
+}
+
+// Session returns a session as far as it is known.
+func (c *Client) Session(ctx context.Context, id string) (*council.Session, error) {
+	var s council.Session
+	if err := c.call(ctx, http.MethodGet, path(id), nil, http.StatusOK, &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
 // Delete cancels a session that runs, or deletes one that has ended: deleted says which.
 func (c *Client) Delete(ctx context.Context, id string) (deleted bool, err error) {
 	resp, err := c.send(ctx, http.MethodDelete, path(id), nil, []int{http.StatusAccepted, http.StatusNoContent})
@@ -174,7 +194,7 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte, wan
 	defer resp.Body.Close()
 	failed := &Error{What: "the daemon answered " + resp.Status, Status: resp.StatusCode}
 	var p council.Problem
-	if json.NewDecoder(io.LimitReader(resp.Body, maxDocument)).Decode(&p) == nil && p.Detail != "" {
+	if json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&p) == nil && p.Detail != "" {
 		failed.Cause = p.Cause()
 	}
 	return nil, failed

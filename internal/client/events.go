@@ -27,9 +27,6 @@ const (
 	maxResumes = 9
 	minPause   = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
-	// maxLine is the most bytes of one line of events. The longest line holds a whole
-	// session.
-	maxLine = 256 << 20
 )
 
 // Event is an entry of a session's log.
@@ -58,7 +55,7 @@ func place(id string) (numbers []int) {
 func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewScanner(stream)
-		lines.Buffer(nil, maxLine)
+		lines.Buffer(nil, maxDocument)
 		var e Event
 		for lines.Scan() {
 			line := bytes.TrimRight(lines.Bytes(), "\r")

@@ -80,8 +80,8 @@ func TestMadeTokenIsKept(t *testing.T) {
 func TestDamagedToken(t *testing.T) {
 	token := strings.Repeat("A", 26)
 	for name, content := range map[string]string{
-		"empty": "", "cut": token[:25] + "\n", "longer": token + "A\n", "two lines": token + "\n" + token + "\n", "large": strings.Repeat("A", 2<<10),
-		"other letters": strings.Repeat("a", 26) + "\n", "NUL": token[:25] + "\x00\n",
+		"empty": "", "cut": token[:25] + "\n", "longer": token + "A\n", "two lines": token + "\n" + token + "\n",
+		"large": strings.Repeat("A", 2<<10), "other letters": strings.Repeat("a", 26) + "\n", "NUL": token[:25] + "\x00\n",
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "api-token")

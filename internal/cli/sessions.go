@@ -1,0 +1,162 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/councild/councild/internal/client"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
+)
+
+// sessionsTimeout is how long a command may wait for the daemon's answer.
+const sessionsTimeout = 30 * time.Second
+
+type sessionsCmd struct {
+	List   listSessionsCmd  `cmd:"" help:"List the sessions of this token, the newest first."`
+	Show   showSessionCmd   `cmd:"" help:"Print the answer of a session, its ranking and its warnings."`
+	Delete deleteSessionCmd `cmd:"" help:"Delete a session that has ended, or cancel one that runs."`
+}
+
+// server is the daemon that a command asks.
+type server struct {
+	Server string `placeholder:"URL" help:"The daemon's URL, asked with the first of LLM_COUNCIL_API_TOKENS; default: LLM_COUNCIL_ADDR."`
+}
+
+// ask has a client of the daemon do something.
+func (s server) ask(ctx context.Context, do func(context.Context, *client.Client) error) error {
+	cfg, err := loadConfig()
+	if err != nil {
+		return err
+	}
+	address := s.Server
+	if address == "" {
+		address = "http://" + daemon.Reachable(cfg.Addr)
+	}
+	d, err := connect(cfg, address)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
+	defer cancel()
+	err = do(bounded, d)
+	if unreachable, ok := errors.AsType[*url.Error](err); ok && ctx.Err() == nil {
+		return fmt.Errorf("no daemon answers at %s: %w; start it with councild serve, or name another one with --server",
+			address, unreachable.Err)
+	}
+	return err
+}
+
+// connect returns a client of the daemon at a URL.
+func connect(cfg config.Config, address string) (*client.Client, error) {
+	o := client.Options{URL: address}
+	if len(cfg.APITokens) > 0 {
+		o.Token = cfg.APITokens[0].Secret.Reveal()
+	}
+	d, err := client.New(o)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--server: %w", err)}
+	}
+	return d, nil
+}
+
+type listSessionsCmd struct {
+	server
+
+	JSON bool `name:"json" help:"Print the list as JSON."`
+}
+
+// Run prints the sessions of a daemon.
+func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
+	return c.ask(ctx, func(ctx context.Context, d *client.Client) error {
+		sessions, err := d.List(ctx)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return writeIndented(std.Stdout, sessions)
+		}
+		_, err = io.WriteString(terminal{std.Stdout}, table(sessions, width(std.Stdout)))
+		return err
+	})
+}
+
+// table returns the sessions as a table of at most so many columns, 0 for any number.
+func table(sessions []council.Summary, columns int) string {
+	var b strings.Builder // writing to it does not fail
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "SESSION\tSTATUS\tCREATED\tCOST\tQUESTION")
+	for _, s := range sessions {
+		cost := "-"
+		if s.CostUSD != nil {
+			cost = fmt.Sprintf("$%.4f", *s.CostUSD)
+		}
+		created := s.Created.Local().Format("2006-01-02 15:04")
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.ID, s.Status, created, cost, s.Query)
+	}
+	_ = t.Flush()
+	if columns == 0 {
+		return b.String()
+	}
+	var cut strings.Builder
+	for line := range strings.Lines(b.String()) {
+		if characters := []rune(line); len(characters) > columns+1 { // with the line break
+			line = string(characters[:max(0, columns-1)]) + "…\n"
+		}
+		cut.WriteString(line)
+	}
+	return cut.String()
+}
+
+type showSessionCmd struct {
+	server
+
+	ID   string `arg:"" help:"The session, as councild sessions list names it."`
+	JSON bool   `name:"json" help:"Print the whole session as JSON."`
+}
+
+// Run prints a session of a daemon.
+func (c showSessionCmd) Run(ctx context.Context, std IO) error {
+	return c.ask(ctx, func(ctx context.Context, d *client.Client) error {
+		session, err := d.Session(ctx, c.ID)
+		switch {
+		case err != nil:
+			return err
+		case c.JSON:
+			return writeIndented(std.Stdout, session)
+		case isTerminal(std.Stdout):
+			std.Stdout = terminal{std.Stdout}
+		}
+		return printAnswer(std.Stdout, session)
+	})
+}
+
+type deleteSessionCmd struct {
+	server
+
+	ID string `arg:"" help:"The session, as councild sessions list names it."`
+}
+
+// Run deletes or cancels a session of a daemon.
+func (c deleteSessionCmd) Run(ctx context.Context, std IO) error {
+	return c.ask(ctx, func(ctx context.Context, d *client.Client) error {
+		deleted, err := d.Delete(ctx, c.ID)
+		if err != nil {
+			return err
+		}
+		outcome := "is being cancelled; to delete it too, run this again when it has ended"
+		if deleted {
+			outcome = "is deleted"
+		}
+		_, err = fmt.Fprintf(std.Stdout, "session %s %s\n", c.ID, outcome)
+		return err
+	})
+}

@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"encoding/json"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/google/go-cmp/cmp"
+)
+
+// A session is listed, shown and deleted on the command line.
+func TestSessions(t *testing.T) {
+	const token = "adas-only-token-of-all"
+	models := daemontest.Members()
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 1, Output: 10}
+	}
+	d := daemontest.Start(t, map[string]string{
+		"BASE_URL": daemontest.Provider(t, models...).URL(), "MODELS": "a,b,c", "API_TOKENS": "ada:" + token,
+	})
+	d.Token = token
+	if code, stdout, stderr := command(t, "sessions", "list", "--server", d.URL()); code != exitOK || strings.Count(stdout, "\n") != 1 {
+		t.Errorf("none: exit %d: %s%s", code, stdout, stderr)
+	}
+	first, second := d.Ask(t, `{"query":"Which\nway?"}`), d.Ask(t, `{"query":"Why?"}`)
+
+	code, stdout, stderr := command(t, "sessions", "list", "--server", d.URL()+"/")
+	if code != exitOK || stderr != "" {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	rows := strings.Split(stdout, "\n")
+	for i, s := range []council.Session{second, first} {
+		created := s.Created.Local().Format("2006-01-02 15:04")
+		want := s.ID + "  complete  " + created + "  $0.0"
+		if !strings.HasPrefix(rows[1+i], want) || !strings.HasSuffix(rows[1+i], "  "+s.Query) {
+			t.Errorf("row %d is %q, want %q and the question %q", i, rows[1+i], want, s.Query)
+		}
+	}
+
+	code, stdout, stderr = command(t, "sessions", "list", "--json", "--server", d.URL())
+	var list []council.Summary
+	if err := json.Unmarshal([]byte(stdout), &list); code != exitOK || err != nil {
+		t.Errorf("exit %d, %v: %s%s", code, err, stdout, stderr)
+	}
+	if len(list) != 2 || list[1].Query != "Which way?" || list[1].CostUSD == nil {
+		t.Errorf("the list is %+v", list)
+	}
+
+	code, stdout, stderr = command(t, "sessions", "show", first.ID, "--server", d.URL())
+	if code != exitOK || !strings.HasPrefix(stdout, first.Answer+"\n\n") || !strings.Contains(stdout, "session "+first.ID+": complete\n") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
+	}
+	_, stdout, _ = command(t, "sessions", "show", "--json", first.ID, "--server", d.URL())
+	var shown council.Session
+	if err := json.Unmarshal([]byte(stdout), &shown); err != nil {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	if diff := cmp.Diff(first, shown); diff != "" {
+		t.Error(diff)
+	}
+
+	code, stdout, _ = command(t, "sessions", "delete", first.ID, "--server", d.URL())
+	if code != exitOK || stdout != "session "+first.ID+" is deleted\n" {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+	_, stdout, _ = command(t, "sessions", "list", "--server", d.URL())
+	if strings.Contains(stdout, first.ID) || !strings.Contains(stdout, second.ID) {
+		t.Errorf("after the deletion: %s", stdout)
+	}
+}
+
+// The daemon of this machine is asked where no other is named.
+func TestSessionThatRuns(t *testing.T) {
+	address, arrived, release := daemontest.Held(t)
+	d := daemontest.Start(t, map[string]string{"BASE_URL": address, "MODELS": "waiting,quick"})
+	t.Setenv("LLM_COUNCIL_ADDR", strings.TrimPrefix(d.URL(), "http://"))
+	_, data := d.Call(t, "POST", "/v1/council", `{"query":"Wait?","background":true}`)
+	var started council.Summary
+	if err := json.Unmarshal(data, &started); err != nil {
+		t.Fatal(err)
+	}
+	<-arrived
+	if code, stdout, _ := command(t, "sessions", "list"); code != exitOK || !strings.Contains(stdout, started.ID+"  running  ") ||
+		!strings.HasSuffix(stdout, "  -     Wait?\n") {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+	if code, stdout, _ := command(t, "sessions", "show", started.ID); code != exitOK || stdout != "\nsession "+started.ID+": running\n" {
+		t.Errorf("exit %d: %q", code, stdout)
+	}
+	if code, stdout, _ := command(t, "sessions", "delete", started.ID); code != exitOK || !strings.Contains(stdout, "is being cancelled") {
+		t.Errorf("exit %d: %s", code, stdout)
+	}
+	release()
+	if _, events := d.Call(t, "GET", "/v1/council/"+started.ID+"/events", ""); !strings.Contains(string(events), `"code":"cancelled"`) {
+		t.Errorf("the session goes on: %s", events)
+	}
+}
+
+// Whatever fails, one line says what, and how to mend it.
+func TestSessionsFail(t *testing.T) {
+	d := daemontest.Start(t, map[string]string{
+		"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "API_TOKENS": "0123456789abcdef",
+	})
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "http://" + l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"list"}, {"show", "x"}, {"delete", "x"}} {
+		for name, tt := range map[string]struct {
+			server, token string
+			code          int
+			want          string
+		}{
+			"no daemon": {nobody, "0123456789abcdef", exitError, "no daemon answers at " + nobody},
+			"a wrong token": {
+				d.URL(), "another-token-000", exitError, "401 Unauthorized: send a token of LLM_COUNCIL_API_TOKENS",
+			},
+			"no URL": {"http://[", "0123456789abcdef", exitUsage, "--server: "},
+			"an unknown session": {
+				d.URL(), "0123456789abcdef", exitError, `404 Not Found: there is no session "x" of this token`,
+			},
+		} {
+			if name == "an unknown session" && args[0] == "list" {
+				continue
+			}
+			t.Setenv("LLM_COUNCIL_API_TOKENS", tt.token)
+			code, stdout, stderr := command(t, append(append([]string{"sessions"}, args...), "--server", tt.server)...)
+			if code != tt.code || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.want) {
+				t.Errorf("%s, %s: exit %d: %s%s", args[0], name, code, stdout, stderr)
+			}
+		}
+	}
+}
+
+func TestTableOfSessions(t *testing.T) {
+	created := time.Date(2026, 8, 1, 9, 30, 0, 0, time.Local)
+	sessions := []council.Summary{
+		{ID: "one", Status: council.StatusRunning, Created: created, Query: "Über den Wolken?"},
+		{ID: "two", Status: council.StatusComplete, Created: created, Query: "Why?", CostUSD: new(1.25)},
+	}
+	for columns, want := range map[int]string{
+		0: `SESSION  STATUS    CREATED           COST     QUESTION
+one      running   2026-08-01 09:30  -        Über den Wolken?
+two      complete  2026-08-01 09:30  $1.2500  Why?
+`,
+		50: `SESSION  STATUS    CREATED           COST     QUE…
+one      running   2026-08-01 09:30  -        Übe…
+two      complete  2026-08-01 09:30  $1.2500  Why?
+`,
+		1: "…\n…\n…\n",
+	} {
+		if diff := cmp.Diff(want, table(sessions, columns)); diff != "" {
+			t.Errorf("%d columns: %s", columns, diff)
+		}
+	}
+}
