@@ -170,7 +170,8 @@ func TestReload(t *testing.T) {
 type line struct {
 	http.Handler
 
-	lose atomic.Bool // the response to the next POST
+	lose atomic.Bool            // the response to the next POST
+	down atomic.Pointer[string] // paths that contain it get no response; nil: all do
 
 	mu    sync.Mutex // guards all below
 	first int        // bytes after which the first response with events is cut; 0: none
@@ -191,11 +192,21 @@ func (l *line) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		l.mu.Unlock()
 	}
+	if down := l.down.Load(); down != nil && strings.Contains(r.URL.Path, *down) {
+		panic(http.ErrAbortHandler)
+	}
 	if r.Method == http.MethodPost && l.lose.Swap(false) {
 		l.Handler.ServeHTTP(httptest.NewRecorder(), r)
 		panic(http.ErrAbortHandler)
 	}
 	l.Handler.ServeHTTP(w, r)
+}
+
+// cutNow cuts the last response with events.
+func (l *line) cutNow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cut()
 }
 
 // start puts the line before a daemon, and returns its address.
@@ -240,9 +251,7 @@ func TestCutLine(t *testing.T) {
 	p := open(t, l.start(t, daemon(t, nil, models...)), "")
 	p.ask("What does a cut line lose?")
 	p.until(`document.querySelector('` + answer + `[aria-busy="true"]')?.textContent.includes("Sentence 1 ")`)
-	l.mu.Lock()
-	l.cut()
-	l.mu.Unlock()
+	l.cutNow()
 	p.says(said, "The answer is complete.")
 	p.until(`document.querySelector('` + answer + `').textContent.includes("Sentence 59")`)
 	if got := paragraphs(p); got != long() {
@@ -354,8 +363,130 @@ func TestSessions(t *testing.T) {
 	other.says("#sessions li", "complete")
 	other.do(chromedp.Click(chromedp.CSS("#sessions a")))
 	other.says(said, "The answer is complete.")
+	other.says("h1.question", "Which comes first?")
+	other.says("title", "Which comes first?")
 	other.do(chromedp.Navigate(p.origin + "/#/session/none-such"))
 	other.says("#session .notice.bad", "there is no session")
+}
+
+// TestHistory holds that the list shows the question, the time and the cost of each
+// session, the newest first, and that one can be deleted after a question.
+func TestHistory(t *testing.T) {
+	models := members()
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 1, Output: 10}
+	}
+	p := open(t, daemon(t, nil, models...), "")
+	p.says("#sessions", "None yet.")
+	const hostile = `Is <b id="harm">this</b> &amp; that "safe"?`
+	for _, question := range []string{hostile, "Which is newer?"} {
+		p.ask(question)
+		p.says(said, "The answer is complete.")
+		p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
+	}
+	other := open(t, p.origin, "") // of another browser, which asked nothing
+	other.until(`document.querySelectorAll("#sessions li").length === 2`)
+	for _, tab := range []*tab{p, other} {
+		tab.until(`document.querySelectorAll("#sessions li").length === 2`)
+		list := get[struct {
+			Sessions []struct {
+				Query, Created string
+				Cost           float64 `json:"cost_usd"`
+			}
+		}](t, p.origin+"/v1/council").Sessions
+		for i, question := range []string{"Which is newer?", hostile} {
+			row := fmt.Sprintf(`document.querySelectorAll("#sessions li")[%d]`, i)
+			if got := value[string](tab, row+`.querySelector("a").textContent`); got != question || list[i].Query != question {
+				t.Errorf("question %d reads %q, and %q in the list of the daemon", i, got, list[i].Query)
+			}
+			if got := value[string](tab, row+`.querySelector("time").dateTime`); got != list[i].Created {
+				t.Errorf("question %d was asked at %s, not at %s", i, got, list[i].Created)
+			}
+			text := value[string](tab, row+`.textContent`)
+			if want := fmt.Sprintf(" · $%.4f", list[i].Cost); list[i].Cost <= 0 || !strings.Contains(text, want) {
+				t.Errorf("question %d reads %q, want the cost %q", i, text, want)
+			}
+		}
+	}
+	p.shot("two")
+
+	press := func(text string) {
+		t.Helper()
+		p.until(`document.getElementById("delete").open`)
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
+			`[...document.querySelectorAll("#delete button")].find((b) => b.textContent === %q).click()`, text)))
+		p.until(`!document.getElementById("delete").open`)
+	}
+	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
+	p.says("#delete-question", hostile)
+	p.shot("delete")
+	press("Keep it")
+	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
+	p.press("\x1b")
+	p.until(`!document.getElementById("delete").open`)
+	p.do(chromedp.Reload())
+	p.until(`document.querySelectorAll("#sessions li").length === 2`)
+	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
+	press("Delete it")
+	p.until(`document.querySelectorAll("#sessions li").length === 1`)
+	p.until(`document.activeElement.id === "sessions-title"`)
+	p.says("#sessions a", "Which is newer?")
+	other.do(chromedp.Click(chromedp.CSS("#sessions li:last-child a"))) // its list is old
+	other.says("#session .notice.bad", "there is no session")
+	p.do(chromedp.Click(chromedp.CSS("#sessions li button")))
+	press("Delete it")
+	p.says("#sessions", "None yet.")
+	if left := get[struct{ Sessions []any }](t, p.origin+"/v1/council").Sessions; len(left) != 0 {
+		t.Errorf("the daemon still has %v", left)
+	}
+}
+
+// TestDaemonIsGone holds that the page says that a session goes on when the daemon is
+// back, and that it shows the session and the list then, without a reload.
+func TestDaemonIsGone(t *testing.T) {
+	models := members()
+	release := hold(t, models, simllm.Review)
+	l := &line{}
+	p := open(t, l.start(t, daemon(t, nil, models...)), "")
+	p.ask("Are you still there?")
+	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+	const shown = `[...document.querySelectorAll("#session .notice")].find((n) => n.checkVisibility())?.textContent`
+	l.down.Store(new("/v1/"))
+	l.cutNow()
+	p.until(shown + `?.includes("If the daemon has stopped, it goes on when the daemon is back.")`)
+	release(simllm.Review, "amber", "birch", "cedar", "dune")
+	l.down.Store(nil)
+	p.says(said, "The answer is complete.")
+	if text := value[*string](p, shown+` ?? null`); text != nil {
+		t.Errorf("the page still says %q", *text)
+	}
+	l.down.Store(new("/v1/"))
+	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/"]`)))
+	p.says("#sessions", "The daemon does not answer.")
+	l.down.Store(nil)
+	p.says("#sessions a", "Are you still there?")
+}
+
+// TestCancelAfterTheEnd holds that a session whose end the page has not heard of is not
+// deleted by the button that cancels it.
+func TestCancelAfterTheEnd(t *testing.T) {
+	models := members()
+	release := hold(t, models, simllm.Review)
+	l := &line{}
+	origin := daemon(t, nil, models...)
+	p := open(t, l.start(t, origin), "")
+	p.ask("Is it over?")
+	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+	l.down.Store(new("/events"))
+	l.cutNow()
+	release(simllm.Review, "amber", "birch", "cedar", "dune")
+	for p.session()["status"] == "running" {
+		<-time.After(10 * time.Millisecond)
+	}
+	p.do(chromedp.Click(chromedp.CSS("#session .row button")))
+	p.until(`performance.getEntriesByType("resource").some((r) => /council\/[^/]+$/.test(r.name) && r.responseEnd > 0)`)
+	l.down.Store(nil)
+	p.says(said, "The answer is complete.")
 }
 
 // TestRefusedQuestion holds that a refused question stays in its field, with the reason
@@ -604,8 +735,11 @@ func TestAccessible(t *testing.T) {
 		p.show(view)
 		check(view)
 	}
-	p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("token").showModal()`))
-	check("token")
+	for _, dialog := range []string{"token", "delete"} {
+		p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("` + dialog + `").showModal()`))
+		check(dialog)
+		p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("` + dialog + `").close()`))
+	}
 }
 
 // TestPhone holds that nothing is wider than a phone. Tables scroll by themselves.

@@ -83,7 +83,7 @@ func (e *Error) Unwrap() error {
 }
 
 // Ask starts a session in the background and watches it to its end. When ctx ends
-// before, the session is cancelled.
+// before, the session is cancelled, unless it has ended meanwhile.
 func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observer) (*council.Session, error) {
 	// If ctx cut off the start, the session could go on without an observer.
 	starting, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
@@ -98,7 +98,14 @@ func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observ
 	}
 	cancelling, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
-	if _, err = c.Delete(cancelling, started.ID); err != nil {
+	state, err := c.Session(cancelling, started.ID)
+	if err == nil && state.Status != council.StatusRunning {
+		return nil, fmt.Errorf("session %s had ended, with status %s: the daemon keeps it", state.ID, state.Status)
+	}
+	if err == nil {
+		_, err = c.Delete(cancelling, started.ID)
+	}
+	if err != nil {
 		err = fmt.Errorf("cancelling the session: %w", err)
 	}
 	return nil, errors.Join(fmt.Errorf("session %s was cancelled", started.ID), err)

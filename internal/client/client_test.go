@@ -169,6 +169,37 @@ func TestAskIsCancelled(t *testing.T) {
 	}
 }
 
+// A session that ended before its caller gave up is kept: DELETE would delete it.
+func TestAskGivesUpAfterTheEnd(t *testing.T) {
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
+	ctx, giveUp := context.WithCancel(t.Context())
+	var id string
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if watching, ok := strings.CutSuffix(r.URL.Path, "/events"); ok { // The caller hears of no event.
+			d.Call(t, "GET", r.URL.Path, "")
+			id = strings.TrimPrefix(watching, "/v1/council/")
+			giveUp()
+			<-r.Context().Done()
+			return
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		status, data := d.Call(t, r.Method, r.URL.Path, string(body))
+		w.WriteHeader(status)
+		_, _ = w.Write(data)
+	}))
+	defer proxy.Close()
+	_, err := connect(t, proxy.URL).Ask(ctx, question, ignored)
+	if want := "session " + id + " had ended, with status complete"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if status, data := d.Call(t, "GET", "/v1/council/"+id, ""); status != http.StatusOK {
+		t.Errorf("the session is not kept: %d %s", status, data)
+	}
+}
+
 func TestHealthy(t *testing.T) {
 	if err := connect(t, daemontest.Start(t, nil).URL()).Healthy(t.Context()); err != nil {
 		t.Error(err)

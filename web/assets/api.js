@@ -48,6 +48,24 @@ export async function get(path) {
   return (await call(path)).json();
 }
 
+// getAgain is get, but tries again as long as the daemon cannot answer. It calls failed
+// each time. It throws when trying again is useless or the signal is aborted.
+export async function getAgain(path, failed, signal) {
+  for (let failures = 0; ; failures++) {
+    try {
+      return await get(path);
+    } catch (error) {
+      if (signal.aborted || isFinal(error)) throw error;
+      failed();
+    }
+    await pause(delay(failures));
+    signal.throwIfAborted();
+  }
+}
+
+// isFinal says whether the same call would fail again.
+const isFinal = (error) => error instanceof Problem && error.status < 500 && error.status !== 429;
+
 // ask starts a session in the background and returns its id. Because of the key, the
 // question can be sent again after a lost connection and stays one session.
 export async function ask(question) {
@@ -66,9 +84,19 @@ export async function ask(question) {
   }
 }
 
-// cancel cancels a session.
-export function cancel(id) {
+// session returns a session as far as it is known.
+export function session(id) {
+  return get(path(id));
+}
+
+// remove deletes a session that has ended. One that runs is cancelled.
+export function remove(id) {
   return call(path(id), { method: "DELETE" });
+}
+
+// cancel cancels a session that runs. One that has ended meanwhile stays.
+export async function cancel(id) {
+  if ((await session(id)).status === "running") await remove(id);
 }
 
 const path = (id) => `v1/council/${encodeURIComponent(id)}`;
@@ -105,7 +133,7 @@ export async function follow(id, handle, cut, signal) {
         connection.abort();
       }
     } catch (error) {
-      if (signal.aborted || (error instanceof Problem && error.status < 500 && error.status !== 429)) throw error;
+      if (signal.aborted || isFinal(error)) throw error;
       wait = error.retryAfter > 0 ? error.retryAfter * 1000 : 0;
     }
     cut(true);

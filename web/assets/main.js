@@ -1,8 +1,8 @@
 // The page as a whole: the view that the address names, the question form, the list of
 // sessions, and the token.
 
-import { ask, get, onUnauthorized } from "./api.js";
-import { el, moment, problem } from "./dom.js";
+import { ask, getAgain, onUnauthorized, remove } from "./api.js";
+import { el, moment, number, problem } from "./dom.js";
 import { leaderboard, report } from "./report.js";
 import { watch } from "./session.js";
 
@@ -45,21 +45,60 @@ async function show(event) {
   }
 }
 
-// list shows the sessions that the daemon holds.
+// list shows the sessions that the daemon holds, as soon as it answers.
 async function list(section, signal) {
   const place = $("sessions");
-  const { sessions } = await get("v1/council").catch((error) => {
-    place.replaceChildren(problem(error));
-    return {};
+  try {
+    const { sessions } = await getAgain("v1/council", () => {
+      if (signal.aborted) return;
+      place.replaceChildren(el("p", { class: "notice" }, "The daemon does not answer. The sessions are shown when it is back."));
+    }, signal);
+    if (signal.aborted) return;
+    place.replaceChildren(sessions.length === 0
+      ? el("p", { class: "hint" }, "None yet. The daemon keeps finished sessions for a while, as it is configured. "
+        + "Your browser keeps nothing of them after you close this tab.")
+      : el("ul", { class: "sessions" }, sessions.map((s) => item(s, () => list(section, signal)))));
+  } catch (error) {
+    if (!signal.aborted) place.replaceChildren(problem(error));
+  }
+}
+
+// item shows a session in the list. It calls deleted when the reader has deleted it.
+function item(s, deleted) {
+  const ended = s.status !== "running";
+  const cost = s.cost_usd == null ? "cost unknown" : `$${number(s.cost_usd, 4)}`;
+  const button = el("button", {
+    type: "button", "aria-label": `Delete ${s.query}`, onclick: async () => {
+      if (!await confirmed(s)) return;
+      try {
+        await remove(s.session_id);
+      } catch (error) {
+        if (error.status !== 404) { // otherwise it is gone already
+          button.after(problem(error));
+          return;
+        }
+      }
+      sessionStorage.removeItem(`question ${s.session_id}`);
+      await deleted();
+      $("sessions-title").focus();
+    },
+  }, "Delete");
+  return el("li", {},
+    el("a", { href: `#/session/${s.session_id}` }, s.query || `Session ${s.session_id}`),
+    el("span", { class: "hint" },
+      el("span", { class: `state ${s.status}` }, s.status), " · ", moment(s.created), ended ? ` · ${cost}` : null),
+    ended ? button : null);
+}
+
+// confirmed asks whether a session is to be deleted.
+function confirmed(s) {
+  return new Promise((resolve) => {
+    const dialog = $("delete");
+    $("delete-question").textContent = s.query;
+    dialog.returnValue = "";
+    dialog.onclose = () => resolve(dialog.returnValue === "delete");
+    dialog.showModal();
   });
-  if (!sessions || signal.aborted) return;
-  place.replaceChildren(sessions.length === 0
-    ? el("p", { class: "hint" }, "None yet. The daemon keeps finished sessions for a while, as it is configured. "
-      + "Your browser keeps nothing of them after you close this tab.")
-    : el("ul", { class: "sessions" }, sessions.map((s) => el("li", {},
-      el("a", { href: `#/session/${s.session_id}` },
-        sessionStorage.getItem(`question ${s.session_id}`)?.slice(0, 200) ?? `Session ${s.session_id}`),
-      el("span", { class: "hint" }, el("span", { class: `state ${s.status}` }, s.status), " · ", moment(s.created))))));
 }
 
 document.querySelector(".skip").addEventListener("click", (event) => {

@@ -1,7 +1,8 @@
-// The view of one session. It is built from the session's events alone, so that it is
-// the same for a live session, after a reload, and for a finished session.
+// The view of one session. All but the question is built from the session's events
+// alone, so that it is the same for a live session, after a reload, and for a finished
+// session.
 
-import { cancel, follow } from "./api.js";
+import { cancel, follow, session } from "./api.js";
 import { count, el, number, problem, seconds, svg, table } from "./dom.js";
 import { markdown } from "./markdown.js";
 
@@ -17,7 +18,8 @@ const fallbacks = {
 
 // watch shows a session until it is over or the signal is aborted.
 export async function watch(section, signal, id) {
-  const view = layout(section, id);
+  let question = sessionStorage.getItem(`question ${id}`);
+  const view = layout(section, id, question);
   let state = { answers: new Map(), reviews: new Map(), text: "" };
 
   const handle = (type, data) => {
@@ -68,7 +70,12 @@ export async function watch(section, signal, id) {
         view.failed(data);
     }
   };
-  const cut = (isCut) => view.cut(isCut);
+  const cut = (isCut) => {
+    view.cut(isCut);
+    if (isCut || question !== null) return;
+    question = ""; // it is asked for once, and after a failure again with the next connection
+    session(id).then(({ query }) => { if (!signal.aborted) view.question(query); }, () => { question = null; });
+  };
   try {
     await follow(id, handle, cut, signal);
   } catch (error) {
@@ -77,11 +84,12 @@ export async function watch(section, signal, id) {
 }
 
 // layout builds the empty view and returns the functions that fill it.
-function layout(section, id) {
+function layout(section, id, question) {
   const steps = ["Answers", "Reviews", "Final answer"].map((name) =>
     el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" })));
   const said = el("p", { role: "status", class: "said" });
-  const line = el("p", { class: "notice", hidden: true }, "The connection to the daemon is lost. The session continues. Trying again.");
+  const line = el("p", { class: "notice", hidden: true }, "The connection to the daemon is lost. The session goes on. "
+    + "If the daemon has stopped, it goes on when the daemon is back. Trying again.");
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: () => {
@@ -103,12 +111,10 @@ function layout(section, id) {
   const wholeReviews = part("Reviews", el("p", { class: "hint" },
     "Each reviewer saw the other answers without names, in an order of its own. "
     + "The labels in a review are those of its own slate."), reviews);
-  const question = sessionStorage.getItem(`question ${id}`) ?? "A session of this daemon";
-  const short = question.length > 240 ? `${question.slice(0, 200)}…` : question;
-  document.title = `${question.slice(0, 60)} · councild`;
+  const heading = el("h1", { class: "question", tabindex: "-1" });
+  const whole = el("details", { hidden: true }, el("summary", {}, "The whole question"), el("pre", { tabindex: "0" }, question));
   section.replaceChildren(
-    el("p", { class: "kicker" }, `Session ${id}`), el("h1", { class: "question", tabindex: "-1" }, short),
-    ...(short === question ? [] : [el("details", {}, el("summary", {}, "The whole question"), el("pre", { tabindex: "0" }, question))]),
+    el("p", { class: "kicker" }, `Session ${id}`), heading, whole,
     el("ol", { class: "steps", "aria-label": "Progress" }, steps), el("div", { class: "row" }, said, stop), line, notices,
     answer, ranking, wholeAnswers, wholeReviews, audit, figures);
   const seats = new Map(); // the items of both lists, by list and model
@@ -137,6 +143,11 @@ function layout(section, id) {
 
   let drawn = null; // the text to draw with the next frame
   const view = {
+    question: (text) => {
+      whole.hidden = text.length <= 240;
+      heading.textContent = whole.hidden ? text : `${text.slice(0, 200)}…`;
+      document.title = `${text.slice(0, 60)} · councild`;
+    },
     say: (text) => { said.textContent = text; },
     cut: (isCut) => { line.hidden = !isCut; },
     step: (n, done, all) => steps.forEach((step, i) => {
@@ -213,6 +224,7 @@ function layout(section, id) {
       notices.append(problem(error));
     },
   };
+  view.question(question ?? "A session of this daemon");
   return view;
 }
 
