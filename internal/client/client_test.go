@@ -172,30 +172,32 @@ func TestAskIsCancelled(t *testing.T) {
 // A session that ended before its caller gave up is kept: DELETE would delete it.
 func TestAskGivesUpAfterTheEnd(t *testing.T) {
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
-	ctx, giveUp := context.WithCancel(t.Context())
-	var id string
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if watching, ok := strings.CutSuffix(r.URL.Path, "/events"); ok { // The caller hears of no event.
-			d.Call(t, "GET", r.URL.Path, "")
-			id = strings.TrimPrefix(watching, "/v1/council/")
-			giveUp()
-			<-r.Context().Done()
-			return
-		}
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		status, data := d.Call(t, r.Method, r.URL.Path, string(body))
-		w.WriteHeader(status)
-		_, _ = w.Write(data)
-	}))
-	defer proxy.Close()
-	_, err := connect(t, proxy.URL).Ask(ctx, question, ignored)
-	if want := "session " + id + " had ended, with status complete"; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("got %v, want %s", err, want)
+	to, err := url.Parse(d.URL())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if status, data := d.Call(t, "GET", "/v1/council/"+id, ""); status != http.StatusOK {
+	ctx, giveUp := context.WithCancel(t.Context())
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	var path string // of the session
+	proxy := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }, Transport: transport, ErrorLog: log.New(io.Discard, "", 0),
+		ModifyResponse: func(resp *http.Response) error {
+			if events, ok := strings.CutSuffix(resp.Request.URL.Path, "/events"); ok { // The caller hears of no event.
+				path = events
+				_, err := io.Copy(io.Discard, resp.Body)
+				giveUp()
+				return errors.Join(err, io.ErrUnexpectedEOF)
+			}
+			return nil
+		},
+	})
+	defer proxy.Close()
+	_, err = connect(t, proxy.URL).Ask(ctx, question, ignored)
+	if err == nil || !strings.Contains(err.Error(), " had ended, with status complete") {
+		t.Errorf("got %v", err)
+	}
+	if status, data := d.Call(t, "GET", path, ""); status != http.StatusOK {
 		t.Errorf("the session is not kept: %d %s", status, data)
 	}
 }

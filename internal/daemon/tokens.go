@@ -24,7 +24,7 @@ var madeToken = regexp.MustCompile(`^([A-Z2-7]{26})\n?$`)
 // never left open. That token is kept in the file api-token beside the records, so that
 // its sessions have the same owner after a restart.
 func requireTokens(ctx context.Context, cfg config.Config, addr net.Addr, log *slog.Logger) ([]httpapi.Token, error) {
-	var tokens []httpapi.Token
+	tokens := make([]httpapi.Token, 0, len(cfg.APITokens))
 	for _, t := range cfg.APITokens {
 		tokens = append(tokens, httpapi.Token{Name: t.Name, Secret: t.Secret.Reveal()})
 	}

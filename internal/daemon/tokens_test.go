@@ -65,7 +65,7 @@ func TestMadeTokenIsKept(t *testing.T) {
 	if left, err := os.ReadDir(dir); len(left) != 1 || err != nil {
 		t.Errorf("left in the directory: %v, %v", left, err)
 	}
-	if err := os.Chmod(path, 0o604); err != nil { //nolint:gosec // as it must not be
+	if err := os.Chmod(path, 0o604); err != nil {
 		t.Fatal(err)
 	}
 	third, log, err := open(t, dir)
