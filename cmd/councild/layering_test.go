@@ -59,7 +59,7 @@ var owners = map[string]string{
 	"golang.org/x/term":                    "internal/cli",
 	"golang.org/x/time":                    "internal/httpapi",
 	"github.com/google/uuid":               "internal/pipeline",
-	"github.com/gofrs/flock":               "internal/store",
+	"github.com/gofrs/flock":               "internal/disk",
 	"github.com/klauspost/compress":        "internal/store",
 	"github.com/prometheus/client_golang":  "internal/telemetry",
 	"go.opentelemetry.io":                  "internal/telemetry",

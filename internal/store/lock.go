@@ -7,8 +7,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/councild/councild/internal/disk"
 )
 
@@ -36,28 +34,25 @@ func (e *HeldError) Error() string {
 
 // acquire takes the lock of the data file at path, and writes into the lock file which
 // process holds it.
-func acquire(path string) (*flock.Flock, error) {
-	lock := flock.New(path+".lock", flock.SetFlag(os.O_CREATE|os.O_RDONLY|disk.NoFollow|disk.NoWait))
-	locked, err := lock.TryLock()
-	if err != nil {
-		return nil, disk.ExplainLink(lock.Path(), err)
-	}
+func acquire(path string) (*disk.Lock, error) {
+	name := path + ".lock"
+	lock, err := disk.TryLock(name)
 	// The lock is the kernel's, and the note in the file only names its holder. So it is
 	// no fault when the note cannot be written or read.
-	if !locked {
+	if errors.Is(err, disk.ErrLocked) {
 		var holder Holder
-		note, err := os.ReadFile(lock.Path())
+		note, err := os.ReadFile(name)
 		if err != nil || json.Unmarshal(note, &holder) != nil {
 			holder = Holder{}
 		}
 		return nil, &HeldError{Path: path, Holder: holder}
 	}
-	if err := inPlace(lock); err != nil {
-		return nil, errors.Join(err, lock.Close())
+	if err != nil {
+		return nil, err
 	}
 	host, _ := os.Hostname()
 	if note, err := json.Marshal(Holder{PID: os.Getpid(), Host: host, Since: time.Now().UTC()}); err == nil {
-		writeNote(lock.Path(), note)
+		writeNote(name, note)
 	}
 	return lock, nil
 }
@@ -69,17 +64,4 @@ func writeNote(path string, note []byte) {
 	}
 	_, _ = f.Write(note)
 	_ = f.Close()
-}
-
-// inPlace returns nil while another process that opens the store would ask for this
-// lock. After the lock file was removed, another process can lock a new one.
-func inPlace(lock *flock.Flock) error {
-	held, err := lock.Stat()
-	if err != nil {
-		return err
-	}
-	if now, err := os.Lstat(lock.Path()); err != nil || !os.SameFile(held, now) {
-		return fmt.Errorf("another process removed or replaced the lock file %s", lock.Path())
-	}
-	return nil
 }

@@ -16,8 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gofrs/flock"
-
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
 )
@@ -53,7 +51,7 @@ type Recovery struct {
 // concurrent use.
 type Store struct {
 	path     string
-	lock     *flock.Flock
+	lock     *disk.Lock
 	segments *housekeeper
 	wake     chan struct{}      // of capacity 1: there is something to write, or the store closes
 	stop     context.CancelFunc // stops the housekeeper

@@ -258,7 +258,7 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 	w.unsynced = nil
 	// The cut is for readers: the segment is made of durable bytes in any case. Without
 	// the lock the file may belong to another daemon by now.
-	if len(batches) > 0 && inPlace(w.store.lock) == nil && w.file.Truncate(w.durable) == nil {
+	if len(batches) > 0 && w.store.lock.InPlace() == nil && w.file.Truncate(w.durable) == nil {
 		w.size = w.durable
 	}
 	w.o.Log.Error("the record file is given up for a new one", "bytes", w.durable, "error", cause)
@@ -322,7 +322,7 @@ var errMoved = errors.New("another process removed, renamed or replaced the reco
 // leads to this file, and this process holds the lock. Unless size is unwritten, the
 // file must also have that size, or end in what was written last.
 func (w *writer) check(size int64) error {
-	if err := inPlace(w.store.lock); err != nil {
+	if err := w.store.lock.InPlace(); err != nil {
 		return err
 	}
 	now, err := os.Lstat(w.o.Path)
@@ -398,7 +398,7 @@ func (w *writer) ready() error {
 
 // lock takes the lock again if its file was removed, perhaps with the directory.
 func (w *writer) lock() error {
-	if inPlace(w.store.lock) == nil {
+	if w.store.lock.InPlace() == nil {
 		return nil
 	}
 	if err := makeDir(filepath.Dir(w.o.Path)); err != nil {

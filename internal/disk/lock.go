@@ -1,0 +1,50 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/gofrs/flock"
+)
+
+// ErrLocked is the error of TryLock where another process, or this one, holds the lock.
+var ErrLocked = errors.New("it is locked")
+
+// Lock is an exclusive lock among the processes of a machine. The kernel releases it
+// when its process ends.
+type Lock struct{ file *flock.Flock }
+
+// TryLock takes the lock of the file with this name, which it creates where there is
+// none. It does not wait.
+func TryLock(name string) (*Lock, error) {
+	file := flock.New(name, flock.SetFlag(os.O_CREATE|os.O_RDONLY|NoFollow|NoWait))
+	locked, err := file.TryLock()
+	if err != nil {
+		return nil, ExplainLink(name, err)
+	}
+	if !locked {
+		return nil, ErrLocked
+	}
+	lock := &Lock{file: file}
+	if err := lock.InPlace(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return lock, nil
+}
+
+// InPlace returns nil while another process that wants the lock would ask for this one.
+// After the file was removed, another process can lock a new one.
+func (l *Lock) InPlace() error {
+	held, err := l.file.Stat()
+	if err != nil {
+		return err
+	}
+	if now, err := os.Lstat(l.file.Path()); err != nil || !os.SameFile(held, now) {
+		return fmt.Errorf("another process removed or replaced the lock file %s", l.file.Path())
+	}
+	return nil
+}
+
+// Close releases the lock. The file stays.
+func (l *Lock) Close() error { return l.file.Close() }
