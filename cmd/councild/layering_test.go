@@ -20,7 +20,7 @@ var floors = [][]string{
 	{
 		"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/disagreement",
 		"internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
-		"internal/sessions", "internal/client", "api", "web",
+		"internal/sessions", "internal/journal", "internal/client", "api", "web",
 	},
 	{"internal/stage1", "internal/stage2", "internal/stage3", "internal/render"},
 	{"internal/httpapi", "internal/pipeline", "internal/biascheck"},
@@ -62,6 +62,8 @@ var owners = map[string]string{
 	"github.com/gofrs/flock":               "internal/disk",
 	"github.com/klauspost/compress":        "internal/store",
 	"github.com/prometheus/client_golang":  "internal/telemetry",
+	"github.com/nats-io/nats.go":           "internal/journal",
+	"github.com/nats-io/nats-server/v2":    "internal/journal",
 	"go.opentelemetry.io":                  "internal/telemetry",
 	"gonum.org/v1/gonum":                   "internal/stat",
 }

@@ -1,0 +1,180 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Codes of the engine's answers.
+const (
+	codeNotLast   jetstream.ErrorCode = 10071 // the expected message is not the last one
+	codeNotLast2  jetstream.ErrorCode = 10164 // the same, of a replicated stream
+	codeNotStored jetstream.ErrorCode = 10077 // its description says why
+	codeTooLarge  jetstream.ErrorCode = 10054
+)
+
+// describedFull is the description of codeNotStored where the stream is full.
+const describedFull = "maximum bytes exceeded"
+
+// Moved is the error of an append behind a message that is not the last one of its log.
+type Moved struct {
+	// Last is the last message of the log, nil when the log is gone. It has no entries
+	// when it is a part of a larger message, or damaged.
+	Last *Stored
+}
+
+// Error names the node that was faster.
+func (m *Moved) Error() string {
+	if m.Last == nil {
+		return "the log of the session is gone"
+	}
+	return fmt.Sprintf("node %s (epoch %d) appended to the log of the session", m.Last.Node, m.Last.Epoch)
+}
+
+// subject returns the subject of a session's log, or ErrGone for an ID that is none.
+func (j *Journal) subject(kind string, id ID) (string, error) {
+	owner := id.Owner
+	if owner == "" {
+		owner = noOwner
+	}
+	if !validToken.MatchString(owner) || !validToken.MatchString(id.Session) {
+		return "", ErrGone
+	}
+	return j.o.Prefix + "." + kind + "." + owner + "." + id.Session, nil
+}
+
+// Append stores a message behind the one with the sequence after, which is 0 for a new
+// log. It returns the sequence of the message. One append to a log is under way at a
+// time in a process.
+//
+// Where the append was refused, or not answered, the last message of the log decides,
+// as the leader of the stream has it. It is still the expected one: Append tries again,
+// for a bounded time. It is this message (its node, epoch and numbers): it is stored. It
+// is another one: the error is a *Moved, and nothing was stored. Other errors are
+// ErrUnavailable, and the message can be stored or not. The index has the message
+// before Append returns.
+func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (uint64, error) {
+	subject, err := j.subject("session", id)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, j.patience)
+	defer cancel()
+	for _, p := range cut(m) {
+		if after, err = j.put(ctx, subject, after, p); err != nil {
+			return 0, err
+		}
+		p.seq, p.at = after, time.Now().UTC()
+		j.index.put(0, id, p)
+		j.mu.Lock()
+		j.bytes += int64(len(p.body))
+		j.mu.Unlock()
+	}
+	return after, nil
+}
+
+// put stores one part.
+func (j *Journal) put(ctx context.Context, subject string, after uint64, p part) (uint64, error) {
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		l, err := j.writing(ctx)
+		if err != nil {
+			return 0, err
+		}
+		seq, err := l.publish(ctx, subject, after, p)
+		if err == nil {
+			return seq, nil
+		}
+		if reason := refusal(err); reason != "" {
+			j.mu.Lock()
+			j.refused = true
+			j.mu.Unlock()
+			return 0, fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, err)
+		}
+		last, lastErr := l.last(ctx, subject)
+		switch {
+		case lastErr != nil: // no answer to that either
+		case last == nil && after != 0:
+			return 0, &Moved{}
+		case last == nil || last.seq == after: // as expected: try again
+		case last.sameAs(p.header):
+			return last.seq, nil
+		case p.Part == 1 && last.Part < last.Parts && last.Node == p.Node && last.Epoch == p.Epoch && last.First == p.First:
+			after = last.seq // an append of our own, given up in its middle
+			continue
+		default:
+			return 0, &Moved{Last: last.stored()}
+		}
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("%w: no answer in time: %w", ErrUnavailable, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// refusal returns for people why an append failed that would fail again, or "".
+func refusal(err error) string {
+	var api *jetstream.APIError
+	switch {
+	case !errors.As(err, &api):
+		return ""
+	case api.ErrorCode == codeNotStored && api.Description == describedFull:
+		return "all the room for kept sessions is used"
+	case api.ErrorCode == codeTooLarge:
+		return "the stream takes only smaller messages"
+	default:
+		return ""
+	}
+}
+
+// refused tells whether the error is that of an expected sequence.
+func notLast(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == codeNotLast || api.ErrorCode == codeNotLast2)
+}
+
+// publish sends a part once. A failure of the engine inside is told to the Journal.
+func (l *link) publish(ctx context.Context, subject string, after uint64, p part) (uint64, error) {
+	msg, err := p.message(subject)
+	if err != nil {
+		return 0, err
+	}
+	try, cancel := context.WithTimeout(ctx, l.try)
+	defer cancel()
+	ack, err := l.js.PublishMsg(try, msg, jetstream.WithExpectLastSequencePerSubject(after), jetstream.WithRetryAttempts(0))
+	if err == nil {
+		return ack.Sequence, nil
+	}
+	if ctx.Err() == nil && !notLast(err) && refusal(err) == "" {
+		l.failed(fmt.Errorf("storing a message: %w", err))
+	}
+	return 0, err
+}
+
+// last returns the last part of a subject as the stream's leader has it, nil for none.
+func (l *link) last(ctx context.Context, subject string) (*part, error) {
+	try, cancel := context.WithTimeout(ctx, l.try)
+	defer cancel()
+	raw, err := l.log.GetLastMsgForSubject(try, subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := parse(raw.Header, raw.Data, raw.Sequence, raw.Time)
+	return &p, err
+}
+
+// stored returns the message that a part is, with its entries where it has them all.
+func (p part) stored() *Stored {
+	s := &Stored{Message: Message{Head: p.Head, First: p.First}, Seq: p.seq, At: p.at}
+	if p.Parts == 1 {
+		s.Entries, _ = entries(p.body)
+	}
+	return s
+}

@@ -1,0 +1,43 @@
+// Package journal keeps the logs of sessions in NATS JetStream: in an engine inside this
+// process, whose files lie in a directory, or on a cluster. The code is the same for
+// both. Who owns a session, how one is resumed and what clients see of it is left to
+// others.
+//
+// # Logs
+//
+// The log of a session is all messages of one subject of one stream, in the stream's
+// order. A message holds one entry or more; a message larger than 512 KiB is stored in
+// parts, and its entries are visible with the last part. Entries are numbered from 1
+// within their session. These numbers identify them, and never the stream's sequence,
+// which can fall back after damage. Each message repeats in its header what a list of
+// sessions needs (Head), so that the last message of a log is enough to list it.
+//
+// Every append names the sequence of the message that it expects to be the last of its
+// log, so the order of the log decides who owns a session. A refused or unanswered
+// append is decided by reading the last message from the stream's leader, as Append
+// says: it is either stored once, or the caller is told who came first.
+//
+// Parts whose last one never came are passed over by readers when the next message
+// begins at the same entry number. A log without a whole message is ErrGone.
+//
+// # Index
+//
+// One consumer of headers feeds the index in memory: the last message of each log
+// first, then what comes. An append of this process is in its index before Append
+// returns. A purge is told to all processes by a plain message, which can be lost:
+// therefore each process also compares its index with the subjects of the stream every
+// 5 s, and drops what is not there any more. When the stream's sequence has fallen
+// back, the index is built again.
+//
+// # Faults
+//
+// Operations are tried for a bounded time: 10 s inside, 30 s with a cluster, which is
+// longer than an election. What fails then is ErrUnavailable, with a reason for people.
+// The engine inside answers nothing any more after a full disk or a write error. It is
+// then closed and opened again, with growing pauses, until it works; the journal fails
+// at once meanwhile, and the index stays readable.
+//
+// The engine takes no lock of its own, so the directory is locked before it is opened.
+// Where files of sessions are there but the engine does not find the stream (a wrong
+// key, damage), Open fails and creates nothing: creating the stream would delete them.
+package journal

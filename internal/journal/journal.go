@@ -1,0 +1,413 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/councild/councild/internal/disk"
+)
+
+// ErrUnavailable is the error of what could not be stored or read. Its text says why.
+var ErrUnavailable = errors.New("kept sessions are not available")
+
+// ErrGone is the error of a session without a log.
+var ErrGone = errors.New("the session has no log")
+
+// Options say where logs are kept. All times are more than 0.
+type Options struct {
+	// Dir is the directory of the engine inside this process. It is made where there is
+	// none, and locked.
+	Dir string
+	// Key is the key of the engine's encryption at rest, "" for none.
+	Key string
+	// MaxBytes is what all logs may hold, at least 1. The stream gets a reserve above it.
+	MaxBytes int64
+	// URL, when it is not "", is a list of addresses of a cluster, with commas between.
+	// Dir and Key are not used then.
+	URL   string
+	Creds string // content of a credentials file, "" for none
+	CA    string // path of a PEM file with the CAs of the servers, "" for those of the system
+	// Prefix begins all names of streams and subjects: a to z, 0 to 9, - and _.
+	Prefix   string
+	Replicas int    // of each stream of a cluster, 1 to 5
+	Node     string // identifies this process: a new UUID
+	// Lease is the time without a sign of life after which a node counts as dead.
+	Lease      time.Duration
+	RecordsFor time.Duration // how long records are kept on a cluster, 0 for ever
+	Log        *slog.Logger
+}
+
+var validPrefix = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`) //nolint:gochecknoglobals // constant
+
+// times of a Journal.
+const (
+	patienceInside  = 10 * time.Second
+	patienceCluster = 30 * time.Second // longer than an election
+	checkEvery      = 5 * time.Second
+	minPause        = 200 * time.Millisecond // before the engine is opened again
+	maxPause        = 30 * time.Second
+	calm            = time.Minute // without a fault, after which the pauses begin anew
+)
+
+// Journal is a place where logs are kept. It is safe for concurrent use.
+type Journal struct {
+	o        Options
+	patience time.Duration
+	lock     *disk.Lock // nil with a cluster
+	index    *index
+	relay    chan *nats.Msg
+	broken   chan struct{} // 1 while the engine inside is to be opened again
+	poke     chan struct{} // 1 while a check is to be made early
+	stop     context.CancelFunc
+	done     <-chan struct{} // closed by stop
+	wg       sync.WaitGroup
+
+	starting sync.Mutex // held while a link is opened; taken before mu
+
+	mu        sync.Mutex // guards all below
+	link      *link      // nil inside while nothing is kept, and while the engine is opened again
+	engineLog *engineLog // of the engine that is open or being opened
+	fault     error      // why nothing can be stored, nil where it can
+	doubt     error      // of the last check
+	closed    bool
+	bytes     int64 // in the stream at the last check, and appended since
+	max       int64 // that the stream takes
+	refused   bool  // an append since the last check, for want of room
+	lag       uint64
+	nodes     map[string]node
+	confirmed time.Time
+}
+
+// Open opens the place. Inside, the engine is started only when the directory holds
+// something: otherwise with the first write. An error says what to do about it; nothing
+// was deleted then, and no stream created.
+func Open(ctx context.Context, o Options) (*Journal, error) {
+	if !validPrefix.MatchString(o.Prefix) {
+		return nil, fmt.Errorf("the prefix %q of names on the cluster has other characters than a to z, 0 to 9, - and _, or more than 32; "+
+			"choose another one", o.Prefix)
+	}
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	j := &Journal{
+		o: o, patience: patienceCluster, index: newIndex(), relay: make(chan *nats.Msg, 1024),
+		broken: make(chan struct{}, 1), poke: make(chan struct{}, 1), stop: stop,
+		done: background.Done(), nodes: map[string]node{},
+	}
+	begin := o.URL != ""
+	if o.URL == "" {
+		j.patience = patienceInside
+		var err error
+		if begin, err = j.lockDir(); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	if begin {
+		if _, err := j.start(ctx); err != nil {
+			stop()
+			return nil, errors.Join(err, j.unlock())
+		}
+	}
+	j.wg.Go(func() { j.relayAll(background) })
+	j.wg.Go(func() { j.checkAll(background) })
+	if o.URL == "" {
+		j.wg.Go(func() { j.mend(background) })
+	} else {
+		j.wg.Go(func() { j.live(background) })
+	}
+	return j, nil
+}
+
+// lockDir makes and locks the directory, and tells whether it holds something.
+func (j *Journal) lockDir() (holds bool, err error) {
+	dir := j.o.Dir
+	err = os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.Chmod(dir, 0o700) //nolint:gosec // a directory needs the right to search
+	}
+	if err != nil {
+		return false, fmt.Errorf("opening the sessions in %s: %w; name a directory that this process may write to", dir, err)
+	}
+	j.lock, err = disk.TryLock(filepath.Join(dir, "lock"))
+	if errors.Is(err, disk.ErrLocked) {
+		return false, fmt.Errorf("opening the sessions in %s: another daemon holds the directory; stop it or name another directory", dir)
+	}
+	if err == nil {
+		holds, err = used(dir)
+	}
+	if err != nil {
+		return false, errors.Join(fmt.Errorf("opening the sessions in %s: %w; %s", dir, err, mendDir), j.unlock())
+	}
+	return holds, nil
+}
+
+func (j *Journal) unlock() error {
+	if j.lock == nil {
+		return nil
+	}
+	return j.lock.Close()
+}
+
+// start opens a link where there is none.
+func (j *Journal) start(ctx context.Context) (*link, error) {
+	j.starting.Lock()
+	defer j.starting.Unlock()
+	log := &engineLog{log: j.o.Log}
+	log.failed = func(err error) { j.fail(log, err) }
+	j.mu.Lock()
+	l, closed := j.link, j.closed
+	if l == nil {
+		j.engineLog = log
+	}
+	j.mu.Unlock()
+	if closed {
+		return nil, fmt.Errorf("%w: the daemon is stopping", ErrUnavailable)
+	}
+	if l != nil {
+		return l, nil
+	}
+	l, err := connect(ctx, j.o, log)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.fill(ctx, l); err != nil {
+		l.close()
+		return nil, fmt.Errorf("reading the list of sessions: %w", err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.link, j.max, j.fault = l, l.max, nil
+	j.wake()
+	return l, nil
+}
+
+// wake has a check made early.
+func (j *Journal) wake() {
+	select {
+	case j.poke <- struct{}{}:
+	default:
+	}
+}
+
+// errIdle is the error of reading where nothing has been kept yet.
+var errIdle = fmt.Errorf("%w: nothing is kept yet", ErrGone)
+
+// reading returns the link for reading.
+func (j *Journal) reading() (*link, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.closed:
+		return nil, fmt.Errorf("%w: the daemon is stopping", ErrUnavailable)
+	case j.fault != nil:
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, j.fault)
+	case j.link == nil:
+		return nil, errIdle
+	}
+	return j.link, nil
+}
+
+// writing returns the link for writing, which it opens where nothing has been kept yet.
+func (j *Journal) writing(ctx context.Context) (*link, error) {
+	l, err := j.reading()
+	if !errors.Is(err, errIdle) {
+		return l, err
+	}
+	if l, err = j.start(ctx); err != nil {
+		j.mu.Lock()
+		log := j.engineLog
+		j.mu.Unlock()
+		j.fail(log, err)
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return l, nil
+}
+
+// fail notes that the engine inside failed, and has it opened again.
+func (j *Journal) fail(log *engineLog, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.engineLog != log || j.closed {
+		return // an earlier engine
+	}
+	if j.fault == nil {
+		j.fault = err
+	}
+	select {
+	case j.broken <- struct{}{}:
+	default:
+	}
+}
+
+// mend opens the engine again whenever it has failed.
+func (j *Journal) mend(ctx context.Context) {
+	pause, opened := minPause, time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-j.broken:
+		}
+		j.mu.Lock()
+		l := j.link
+		j.link, j.engineLog = nil, nil
+		j.o.Log.Error("sessions cannot be kept until the engine is opened again", "error", j.fault)
+		j.mu.Unlock()
+		if l != nil {
+			l.close()
+		}
+		if time.Since(opened) > calm {
+			pause = minPause
+		}
+		for failed := true; failed; pause = min(2*pause, maxPause) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			_, err := j.start(ctx)
+			if failed = err != nil; failed {
+				j.mu.Lock()
+				j.fault = err
+				j.mu.Unlock()
+			}
+		}
+		opened = time.Now()
+		j.o.Log.Info("sessions are kept again")
+	}
+}
+
+// Close ends everything that the Journal began. Inside, the engine writes its state.
+func (j *Journal) Close(ctx context.Context) error {
+	j.starting.Lock()
+	j.mu.Lock()
+	l, again := j.link, j.closed
+	j.closed, j.link, j.engineLog = true, nil, nil
+	j.mu.Unlock()
+	j.starting.Unlock()
+	if again {
+		return nil
+	}
+	j.stop()
+	if l != nil && l.nodes != nil {
+		_ = j.leave(ctx, l)
+	}
+	closed := make(chan error, 1)
+	go func() {
+		if l != nil {
+			l.close()
+		}
+		j.wg.Wait()
+		closed <- j.unlock()
+	}()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("closing the sessions: %w", context.Cause(ctx))
+	}
+}
+
+// checkAll compares the index with the stream at intervals, and asks for its size.
+func (j *Journal) checkAll(ctx context.Context) {
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-j.poke:
+		}
+		l, err := j.reading()
+		if err != nil {
+			continue
+		}
+		err = j.check(ctx, l)
+		if ctx.Err() != nil {
+			return
+		}
+		j.mu.Lock()
+		j.doubt = err
+		j.mu.Unlock()
+	}
+}
+
+func (j *Journal) check(ctx context.Context, l *link) error {
+	before := j.index.snapshot()
+	try, cancel := context.WithTimeout(ctx, l.try)
+	defer cancel()
+	info, err := l.log.Info(try)
+	if err != nil {
+		if ctx.Err() == nil {
+			l.failed(err)
+		}
+		return fmt.Errorf("the stream of sessions does not answer: %w", err)
+	}
+	state := info.State
+	j.mu.Lock()
+	j.bytes, j.refused, j.lag = int64(state.Bytes), false, state.LastSeq-min(before.seen, state.LastSeq)
+	j.mu.Unlock()
+	if state.LastSeq < before.seen {
+		j.o.Log.Warn("the stream of sessions has lost messages; reading the list of sessions again")
+		l.index.Stop()
+		return j.fill(ctx, l)
+	}
+	if state.NumSubjects == uint64(len(before.rows)) {
+		return nil
+	}
+	return j.sweep(try, l, before)
+}
+
+// Healthy returns why nothing can be kept now, or nil.
+func (j *Journal) Healthy() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.closed:
+		return fmt.Errorf("%w: the daemon is stopping", ErrUnavailable)
+	case j.fault != nil:
+		return fmt.Errorf("%w: %w", ErrUnavailable, j.fault)
+	case j.link != nil && !j.link.conn.IsConnected():
+		return fmt.Errorf("%w: there is no connection to %s", ErrUnavailable, redacted(j.o.URL))
+	case j.doubt != nil:
+		return fmt.Errorf("%w: %w", ErrUnavailable, j.doubt)
+	}
+	return nil
+}
+
+// Full tells whether the stream is 90 % full. No new session should be kept then.
+func (j *Journal) Full() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.max > 0 && (j.refused || j.bytes >= j.max/10*9)
+}
+
+// Stats are figures of a Journal.
+type Stats struct {
+	Connected bool
+	Lag       uint64        // messages that the index did not have yet at the last check
+	LeaseAge  time.Duration // since this node's lease was confirmed; 0 inside
+	Bytes     int64         // in the stream
+	Sessions  int           // in the index
+}
+
+// Stats returns the figures of now.
+func (j *Journal) Stats() Stats {
+	confirmed := j.Confirmed()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	s := Stats{Lag: j.lag, Bytes: j.bytes, Sessions: j.index.len(), Connected: j.link != nil && j.link.conn.IsConnected()}
+	if j.o.URL != "" {
+		s.LeaseAge = time.Since(confirmed)
+	}
+	return s
+}

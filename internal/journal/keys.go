@@ -1,0 +1,121 @@
+package journal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Reservation says which session an idempotency key belongs to.
+type Reservation struct {
+	Session  string
+	Digest   [32]byte // of the request that the key was given with
+	Revision uint64   // of the reservation, for TakeOver; not stored
+}
+
+type reservation struct {
+	Session string `json:"session"`
+	Digest  []byte `json:"digest"`
+}
+
+// Reserve gives a key to a session where nobody has it: one of any number of calls with
+// different sessions is told mine. held is who has it then. The name of a key is a hash
+// of the owner and the key. Errors are ErrUnavailable.
+func (j *Journal) Reserve(ctx context.Context, key string, v Reservation) (held Reservation, mine bool, err error) {
+	return j.swap(ctx, key, v, 0)
+}
+
+// TakeOver gives a key to another session than the one that held it, as Reserve
+// returned it: one whose log never appeared. Otherwise it is as Reserve.
+func (j *Journal) TakeOver(ctx context.Context, key string, held, v Reservation) (now Reservation, mine bool, err error) {
+	return j.swap(ctx, key, v, held.Revision)
+}
+
+func (j *Journal) swap(ctx context.Context, key string, v Reservation, revision uint64) (held Reservation, mine bool, err error) {
+	value, err := json.Marshal(reservation{Session: v.Session, Digest: v.Digest[:]})
+	if err != nil {
+		return held, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, j.patience)
+	defer cancel()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		l, err := j.writing(ctx)
+		if err != nil {
+			return held, false, err
+		}
+		try, cancelTry := context.WithTimeout(ctx, l.try)
+		if revision == 0 {
+			v.Revision, err = l.keys.Create(try, key, value)
+		} else {
+			v.Revision, err = l.keys.Update(try, key, value, revision)
+		}
+		cancelTry()
+		if err == nil {
+			return v, true, nil
+		}
+		if reason := refusal(err); reason != "" || errors.Is(err, jetstream.ErrInvalidKey) {
+			return held, false, fmt.Errorf("%w: reserving a key: %w", ErrUnavailable, err)
+		}
+		held, getErr := l.held(ctx, key)
+		switch {
+		case errors.Is(getErr, jetstream.ErrKeyNotFound):
+			revision = 0
+		case getErr != nil: // no answer to that either
+		case held.Session == v.Session:
+			return held, true, nil
+		case held.Revision != revision:
+			return held, false, nil
+		}
+		if ctx.Err() == nil && getErr != nil && !errors.Is(getErr, jetstream.ErrKeyNotFound) {
+			l.failed(fmt.Errorf("reserving a key: %w", err))
+		}
+		select {
+		case <-ctx.Done():
+			return held, false, fmt.Errorf("%w: no answer in time: %w", ErrUnavailable, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// held returns who has a key, as the stream's leader has it.
+func (l *link) held(ctx context.Context, key string) (v Reservation, err error) {
+	try, cancel := context.WithTimeout(ctx, l.try)
+	defer cancel()
+	entry, err := l.keys.Get(try, key)
+	if err != nil {
+		return v, err
+	}
+	var stored reservation
+	if err := json.Unmarshal(entry.Value(), &stored); err != nil {
+		return v, fmt.Errorf("reading a reservation: %w", err)
+	}
+	v.Session, v.Revision = stored.Session, entry.Revision()
+	copy(v.Digest[:], stored.Digest)
+	return v, nil
+}
+
+// Release frees a key that the session has. It is no error where it has it not.
+func (j *Journal) Release(ctx context.Context, key, session string) error {
+	err := j.retry(ctx, func(ctx context.Context, l *link) error { return j.release(ctx, l, key, session) })
+	if errors.Is(err, errIdle) {
+		return nil
+	}
+	return err
+}
+
+func (j *Journal) release(ctx context.Context, l *link, key, session string) error {
+	held, err := l.held(ctx, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) || err == nil && held.Session != session {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	try, cancel := context.WithTimeout(ctx, l.try)
+	defer cancel()
+	return l.keys.Purge(try, key, jetstream.LastRevision(held.Revision), jetstream.PurgeTTL(markerLife))
+}

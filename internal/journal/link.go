@@ -1,0 +1,241 @@
+package journal
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// keysBytes is the size of the stream of reservations, in bytes: some 300 B each.
+const keysBytes = 64 << 20
+
+// markerLife is how long a deleted reservation leaves a mark in its stream.
+const markerLife = time.Minute
+
+// link is a connection to the engine, with its streams.
+type link struct {
+	conn    *nats.Conn
+	engine  *server.Server // nil with a cluster
+	js      jetstream.JetStream
+	log     jetstream.Stream
+	keys    jetstream.KeyValue
+	nodes   jetstream.KeyValue // nil inside
+	records jetstream.Stream   // nil inside
+	max     int64              // size of the log's stream, in bytes
+	try     time.Duration      // how long one operation may take
+	index   jetstream.ConsumeContext
+	purges  *nats.Subscription
+	failed  func(error) // told when the engine fails
+}
+
+// names are the streams and subjects of a prefix.
+func (o Options) stream(name string) string { return strings.ToUpper(o.Prefix) + "_" + name }
+func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
+
+// connect opens a link. On an error nothing stays open, and nothing was deleted.
+func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err error) {
+	l := &link{try: 3 * time.Second, failed: func(error) {}}
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	options := []nats.Option{
+		nats.Name("councild " + o.Node), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.ReconnectWait(250 * time.Millisecond),
+		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(5 * time.Second),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { o.Log.Warn("sessions connection", "error", err) }),
+	}
+	if o.URL == "" {
+		l.try = 5 * time.Second
+		if l.engine, err = startEngine(o, engineLog); err != nil {
+			return nil, fmt.Errorf("opening the sessions in %s: %w; %s", o.Dir, err, mendDir)
+		}
+		l.failed = engineLog.failed
+		options = append(options, nats.InProcessServer(l.engine))
+	}
+	if o.Creds != "" {
+		options = append(options, nats.UserCredentialBytes([]byte(o.Creds)))
+	}
+	if o.CA != "" {
+		options = append(options, nats.RootCAs(o.CA))
+	}
+	if l.conn, err = nats.Connect(o.URL, options...); err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w; %s", redacted(o.URL), err, mendConnection(err))
+	}
+	if l.conn.MaxPayload() < minPayload {
+		return nil, fmt.Errorf("the max_payload of %s is %d bytes; set it to %d or more", redacted(o.URL), l.conn.MaxPayload(), minPayload)
+	}
+	if l.js, err = jetstream.New(l.conn); err != nil {
+		return nil, err
+	}
+	if err = l.open(ctx, o); err != nil {
+		if o.URL == "" {
+			err = fmt.Errorf("opening the sessions in %s: %w", o.Dir, err)
+		} else {
+			err = fmt.Errorf("opening the sessions at %s: %w", redacted(o.URL), err)
+		}
+		return nil, err
+	}
+	return l, nil
+}
+
+// What a user can do about an engine or a connection that does not open.
+const (
+	mendDir = "see that this process may write there and that the disk has room; if the files are damaged, move the directory away"
+	mendKey = "give the encryption key that it was written with; if it is damaged or not needed any more, move the directory away"
+)
+
+func mendConnection(err error) string {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrNkeysNotSupported):
+		return "see that the credentials are those of a user of that cluster"
+	case strings.Contains(err.Error(), "x509") || strings.Contains(err.Error(), "tls"):
+		return "see that the CA is the one that signed the servers' certificates"
+	default:
+		return "see that the address is right, that the servers run, and that the files of credentials and CA can be read"
+	}
+}
+
+// redacted returns a list of URLs without their passwords.
+func redacted(urls string) string {
+	list := strings.Split(urls, ",")
+	for i, one := range list {
+		if u, err := url.Parse(strings.TrimSpace(one)); err == nil {
+			list[i] = u.Redacted()
+		} else {
+			list[i] = "an address that cannot be read"
+		}
+	}
+	return strings.Join(list, ",")
+}
+
+// open opens the streams, and makes those that are not there.
+func (l *link) open(ctx context.Context, o Options) (err error) {
+	replicas := 1
+	if o.URL != "" {
+		replicas = o.Replicas
+	}
+	// A quarter above the limit that sessions are purged at, and 64 MiB, so that
+	// those that run now have room.
+	l.max = o.MaxBytes + o.MaxBytes/4 + 64<<20
+	l.log, err = l.stream(ctx, o, jetstream.StreamConfig{
+		Name: o.stream("SESSIONS"), Subjects: []string{o.Prefix + ".session.*.*"}, Replicas: replicas,
+		Discard: jetstream.DiscardNew, MaxBytes: l.max,
+	})
+	if err != nil {
+		return err
+	}
+	keyValue := func(bucket string, c jetstream.StreamConfig) (jetstream.KeyValue, error) {
+		c.Name, c.Subjects, c.Replicas = "KV_"+bucket, []string{"$KV." + bucket + ".>"}, replicas
+		c.MaxMsgsPerSubject, c.Discard, c.DenyDelete, c.AllowRollup, c.AllowMsgTTL = 1, jetstream.DiscardNew, true, true, true
+		c.SubjectDeleteMarkerTTL = markerLife
+		if _, err := l.stream(ctx, o, c); err != nil {
+			return nil, err
+		}
+		return l.js.KeyValue(ctx, bucket)
+	}
+	if l.keys, err = keyValue(o.bucket("keys"), jetstream.StreamConfig{MaxBytes: keysBytes}); err != nil || o.URL == "" {
+		return err
+	}
+	if l.nodes, err = keyValue(o.bucket("nodes"), jetstream.StreamConfig{MaxAge: 3 * o.Lease}); err != nil {
+		return err
+	}
+	l.records, err = l.stream(ctx, o, jetstream.StreamConfig{
+		Name: o.stream("RECORDS"), Subjects: []string{o.Prefix + ".records.*"}, Replicas: replicas,
+		Discard: jetstream.DiscardNew, MaxAge: o.RecordsFor,
+	})
+	return err
+}
+
+// stream returns a stream, which it makes where there is none. What can be changed in
+// one that is there, is changed.
+func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfig) (jetstream.Stream, error) {
+	want.Storage, want.MaxMsgs, want.MaxConsumers, want.MaxMsgSize = jetstream.FileStorage, -1, -1, -1
+	if want.MaxMsgsPerSubject == 0 {
+		want.MaxMsgsPerSubject = -1
+	}
+	want.MaxBytes = cmp.Or(want.MaxBytes, -1)
+	s, err := l.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		if o.URL == "" && hasStream(o.Dir, want.Name) {
+			return nil, fmt.Errorf("the engine cannot read what is stored there as %s; %s", want.Name, mendKey)
+		}
+		if s, err = l.js.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			s, err = l.js.Stream(ctx, want.Name) // another node was faster, with other settings
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the stream %s: %w%s", want.Name, err, mendStream(err))
+	}
+	has := s.CachedInfo().Config
+	differs := func(what string, has, want any) error {
+		return fmt.Errorf("the stream %s has %s %v instead of %v; set these as the stream has them, use another prefix, or delete the stream",
+			want0(s), what, has, want)
+	}
+	switch {
+	case !slices.Equal(has.Subjects, want.Subjects):
+		return nil, differs("the subjects", has.Subjects, want.Subjects)
+	case has.Storage != want.Storage:
+		return nil, differs("the storage", has.Storage, want.Storage)
+	case has.Replicas != want.Replicas:
+		return nil, differs("replicas:", has.Replicas, want.Replicas)
+	case has.Retention != want.Retention:
+		return nil, differs("the retention", has.Retention, want.Retention)
+	}
+	changed := has
+	changed.Discard, changed.MaxBytes, changed.MaxAge, changed.MaxMsgs = want.Discard, want.MaxBytes, want.MaxAge, want.MaxMsgs
+	changed.MaxMsgsPerSubject, changed.MaxMsgSize, changed.AllowDirect = want.MaxMsgsPerSubject, want.MaxMsgSize, want.AllowDirect
+	if changed.MaxAge > 0 {
+		changed.Duplicates = min(changed.Duplicates, changed.MaxAge)
+	}
+	if !reflect.DeepEqual(changed, has) {
+		if s, err = l.js.UpdateStream(ctx, changed); err != nil {
+			return nil, fmt.Errorf("changing the settings of the stream %s: %w%s", want.Name, err, mendStream(err))
+		}
+	}
+	return s, nil
+}
+
+func want0(s jetstream.Stream) string { return s.CachedInfo().Config.Name }
+
+// mendStream returns what a user can do about a stream that does not open, with a
+// semicolon before it, or "".
+func mendStream(err error) string {
+	var api *jetstream.APIError
+	switch {
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return "; enable JetStream in the servers and in the account"
+	case errors.As(err, &api) && (api.ErrorCode == 10005 || api.ErrorCode == 10074):
+		return "; run as many servers as there are to be replicas, or set fewer replicas"
+	case errors.As(err, &api) && (api.ErrorCode == 10028 || api.ErrorCode == 10047 || api.ErrorCode == 10002):
+		return "; give the account more storage, or keep fewer bytes of sessions"
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout):
+		return "; see that JetStream is enabled, that the user may use it, and that most of the servers run"
+	default:
+		return ""
+	}
+}
+
+// close ends the connection, and the engine where it is inside.
+func (l *link) close() {
+	if l.index != nil {
+		l.index.Stop()
+		<-l.index.Closed()
+	}
+	if l.conn != nil {
+		l.conn.Close()
+	}
+	if l.engine != nil {
+		stopEngine(l.engine)
+	}
+}

@@ -1,0 +1,153 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// node is what is known of another process.
+type node struct {
+	revision uint64
+	at       time.Time // when its key last changed, by this process's clock
+}
+
+// Beat renews the lease of this node once. The Journal does so itself every third of the
+// lease. Inside it does nothing.
+func (j *Journal) Beat(ctx context.Context) error {
+	if j.o.URL == "" {
+		return nil
+	}
+	l, err := j.reading()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, j.o.Lease/3)
+	defer cancel()
+	sent := time.Now()
+	if _, err := l.nodes.Put(ctx, j.o.Node, []byte(sent.UTC().Format(time.RFC3339Nano))); err != nil {
+		return fmt.Errorf("%w: renewing the lease: %w", ErrUnavailable, err)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if sent.After(j.confirmed) {
+		j.confirmed = sent
+	}
+	return nil
+}
+
+// Confirmed returns when the last renewal of this node's lease that was answered was
+// sent; the zero time before the first one. Inside it is now.
+func (j *Journal) Confirmed() time.Time {
+	if j.o.URL == "" {
+		return time.Now()
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.confirmed
+}
+
+// Nodes returns when the key of each node last changed, or was first seen, by the clock
+// of this process. A node that left by Close is not there. One that fell silent is there
+// for four leases. Inside there are none.
+func (j *Journal) Nodes() map[string]time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	list := make(map[string]time.Time, len(j.nodes))
+	for name, n := range j.nodes {
+		list[name] = n.at
+	}
+	return list
+}
+
+func (j *Journal) alive(name string, revision uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if revision > j.nodes[name].revision {
+		j.nodes[name] = node{revision: revision, at: time.Now()}
+	}
+}
+
+// live renews the lease of this node, and watches those of the others.
+func (j *Journal) live(ctx context.Context) {
+	beats := time.NewTicker(j.o.Lease / 3)
+	defer beats.Stop()
+	looks := time.NewTicker(min(time.Second, j.o.Lease/10))
+	defer looks.Stop()
+	var watcher jetstream.KeyWatcher
+	var updates <-chan jetstream.KeyValueEntry
+	beat := func() {
+		if err := j.Beat(ctx); err != nil && ctx.Err() == nil {
+			j.o.Log.Warn("the lease of this node was not renewed", "error", err)
+		}
+	}
+	beat()
+	for {
+		if l, err := j.reading(); watcher == nil && err == nil {
+			if watcher, err = l.nodes.WatchAll(ctx); err == nil {
+				updates = watcher.Updates()
+			}
+		}
+		select {
+		case <-ctx.Done():
+			if watcher != nil {
+				_ = watcher.Stop()
+			}
+			return
+		case <-beats.C:
+			beat()
+		case <-looks.C:
+			j.look(ctx)
+		case entry, ok := <-updates:
+			switch {
+			case !ok:
+				watcher, updates = nil, nil
+			case entry == nil: // all that were there have come
+			case entry.Operation() == jetstream.KeyValuePut:
+				j.alive(entry.Key(), entry.Revision())
+			case entry.Operation() == jetstream.KeyValueDelete:
+				j.mu.Lock()
+				delete(j.nodes, entry.Key())
+				j.mu.Unlock()
+			}
+		}
+	}
+}
+
+// look asks the stream's leader for each node that has been silent for half a lease: a
+// watcher can miss or delay what it watches.
+func (j *Journal) look(ctx context.Context) {
+	l, err := j.reading()
+	if err != nil {
+		return
+	}
+	for name, at := range j.Nodes() {
+		switch silent := time.Since(at); {
+		case silent > 4*j.o.Lease:
+			j.mu.Lock()
+			delete(j.nodes, name)
+			j.mu.Unlock()
+		case silent > j.o.Lease/2:
+			try, cancel := context.WithTimeout(ctx, j.o.Lease/10)
+			entry, err := l.nodes.Get(try, name)
+			cancel()
+			if err == nil {
+				j.alive(name, entry.Revision())
+			}
+		}
+	}
+}
+
+// leave removes this node's key, so that the others do not wait for it.
+func (j *Journal) leave(ctx context.Context, l *link) error {
+	ctx, cancel := context.WithTimeout(ctx, l.try)
+	defer cancel()
+	err := l.nodes.Delete(ctx, j.o.Node)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,167 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// next returns the first part of a subject at the sequence from or behind it, as the
+// stream's leader has it. nil: there is none.
+func (l *link) next(ctx context.Context, stream jetstream.Stream, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+	try, cancel := context.WithTimeout(ctx, l.try)
+	defer cancel()
+	raw, err := stream.GetMsg(try, from, jetstream.WithGetMsgSubject(subject))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	return raw, err
+}
+
+// retry calls do until it succeeds, for a bounded time. Its last error is ErrUnavailable.
+func (j *Journal) retry(ctx context.Context, do func(context.Context, *link) error) error {
+	ctx, cancel := context.WithTimeout(ctx, j.patience)
+	defer cancel()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		l, err := j.reading()
+		if err != nil {
+			return err
+		}
+		if err = do(ctx, l); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: no answer in time: %w", ErrUnavailable, err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Read returns the whole log of a session in order, as the stream's leader has it. Of a
+// log that has lost something it returns what can be read, and a *Damaged error. The
+// error of a session without a whole message is ErrGone.
+func (j *Journal) Read(ctx context.Context, id ID) ([]Stored, error) {
+	subject, err := j.subject("session", id)
+	if err != nil {
+		return nil, err
+	}
+	var log []Stored
+	var damaged error
+	r := reader{id: id, next: 1}
+	for from := uint64(1); ; {
+		m, seq, err := j.read(ctx, subject, &r, from)
+		if d, ok := errors.AsType[*Damaged](err); ok {
+			if damaged == nil {
+				damaged = d
+			}
+		} else if err != nil {
+			return log, err
+		}
+		if seq == 0 {
+			break
+		}
+		if m != nil {
+			log = append(log, *m)
+		}
+		from = seq + 1
+	}
+	if len(log) == 0 && damaged == nil {
+		return nil, ErrGone
+	}
+	return log, damaged
+}
+
+// read reads the part at the sequence from or behind it. seq is 0 where there is none,
+// and m is nil where the part does not complete a message.
+func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint64) (m *Stored, seq uint64, err error) {
+	var raw *jetstream.RawStreamMsg
+	err = j.retry(ctx, func(ctx context.Context, l *link) (err error) {
+		raw, err = l.next(ctx, l.log, subject, from)
+		return err
+	})
+	if err != nil || raw == nil {
+		return nil, 0, err
+	}
+	p, err := parse(raw.Header, raw.Data, raw.Sequence, raw.Time)
+	if err != nil {
+		return nil, raw.Sequence, &Damaged{ID: r.id, Entry: r.next, Seq: raw.Sequence, Reason: err.Error()}
+	}
+	whole, ok, damaged := r.add(p)
+	if damaged != nil {
+		err = damaged
+	}
+	if !ok {
+		return nil, raw.Sequence, err
+	}
+	return &whole, raw.Sequence, err
+}
+
+// poll is how often a log is read without a sign that it changed.
+const poll = time.Second
+
+// behind tells whether there may be a log although the index does not have it: the index
+// can be late.
+func (j *Journal) behind(ctx context.Context, subject string, from uint64) bool {
+	gone := false
+	err := j.retry(ctx, func(ctx context.Context, l *link) error {
+		last, err := l.last(ctx, subject)
+		gone = err == nil && last == nil
+		return err
+	})
+	return from > 1 && (err != nil || !gone)
+}
+
+// Follow returns the messages of a log that hold entries behind the one with the number
+// behind, without the entries up to it: those that are stored, then what comes, until
+// ctx ends. The sequence ends with an error where the log is gone (ErrGone) or damaged
+// (*Damaged). While the log cannot be read, it waits.
+func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Stored, error] {
+	return func(yield func(Stored, error) bool) {
+		subject, err := j.subject("session", id)
+		if err != nil {
+			yield(Stored{}, err)
+			return
+		}
+		r := reader{id: id, next: 1}
+		for from := uint64(1); ctx.Err() == nil; {
+			changed := j.index.changes(id)
+			m, seq, err := j.read(ctx, subject, &r, from)
+			switch {
+			case errors.Is(err, ErrUnavailable):
+				select {
+				case <-ctx.Done():
+				case <-time.After(poll):
+				}
+				continue
+			case err != nil:
+				yield(Stored{}, err)
+				return
+			case seq == 0 && changed == nil && !j.behind(ctx, subject, from):
+				yield(Stored{}, ErrGone)
+				return
+			case seq == 0:
+				select {
+				case <-ctx.Done():
+				case <-changed: // nil while the index is late
+				case <-time.After(poll):
+				}
+				continue
+			}
+			from = seq + 1
+			if m == nil || m.First+len(m.Entries) <= behind+1 {
+				continue
+			}
+			if skip := behind + 1 - m.First; skip > 0 {
+				m.First, m.Entries = behind+1, m.Entries[skip:]
+			}
+			if !yield(*m, nil) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package journal
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+)
+
+// maxRelayed is what waits for a reader of Relayed, in messages and in bytes.
+const (
+	maxRelayed      = 1024
+	maxRelayedBytes = 8 << 20
+)
+
+// Relay sends data to the processes that read Relayed of the session now. It does not
+// wait, and what cannot be sent at once is lost.
+func (j *Journal) Relay(id ID, data []byte) {
+	subject, err := j.subject("delta", id)
+	if err != nil {
+		return
+	}
+	select {
+	case j.relay <- &nats.Msg{Subject: subject, Data: data}:
+	default:
+	}
+}
+
+func (j *Journal) relayAll(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case msg := <-j.relay:
+			if l, err := j.reading(); err == nil {
+				_ = l.conn.PublishMsg(msg)
+			}
+		}
+	}
+}
+
+// Relayed returns what other processes, and this one, relay of a session from now on.
+// The channel is closed when ctx ends, or the Journal. A reader that does not keep up
+// loses what comes meanwhile.
+func (j *Journal) Relayed(ctx context.Context, id ID) (<-chan []byte, error) {
+	subject, err := j.subject("delta", id)
+	if err != nil {
+		return nil, err
+	}
+	l, err := j.reading()
+	if err != nil {
+		return nil, err
+	}
+	sub, err := l.conn.SubscribeSync(subject)
+	if err != nil {
+		return nil, err
+	}
+	if err := sub.SetPendingLimits(maxRelayed, maxRelayedBytes); err != nil {
+		return nil, err
+	}
+	out := make(chan []byte)
+	j.wg.Go(func() {
+		defer close(out)
+		defer func() { _ = sub.Unsubscribe() }()
+		for {
+			msg, err := sub.NextMsgWithContext(ctx)
+			if err == nats.ErrSlowConsumer {
+				continue
+			}
+			if err != nil {
+				return
+			}
+			select {
+			case out <- msg.Data:
+			case <-ctx.Done():
+				return
+			case <-j.done:
+				return
+			}
+		}
+	})
+	return out, nil
+}
