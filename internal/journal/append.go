@@ -62,8 +62,6 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, j.patience)
-	defer cancel()
 	for _, p := range cut(m) {
 		if after, err = j.put(ctx, subject, after, p); err != nil {
 			return 0, err
@@ -78,42 +76,37 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 }
 
 // put stores one part.
-func (j *Journal) put(ctx context.Context, subject string, after uint64, p part) (uint64, error) {
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		l, err := j.writing(ctx)
-		if err != nil {
-			return 0, err
+func (j *Journal) put(ctx context.Context, subject string, after uint64, p part) (seq uint64, err error) {
+	err = j.retry(ctx, j.writing, func(ctx context.Context, l *link) error {
+		var failed error
+		if seq, failed = l.publish(ctx, subject, after, p); failed == nil {
+			return nil
 		}
-		seq, err := l.publish(ctx, subject, after, p)
-		if err == nil {
-			return seq, nil
-		}
-		if reason := refusal(err); reason != "" {
+		if reason := refusal(failed); reason != "" {
 			j.mu.Lock()
 			j.refused = true
 			j.mu.Unlock()
-			return 0, fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, err)
+			return final{fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, failed)}
 		}
-		last, lastErr := l.last(ctx, subject)
+		last, err := l.last(ctx, subject)
 		switch {
-		case lastErr != nil: // no answer to that either
-		case last == nil && after != 0:
-			return 0, &Moved{}
-		case last == nil || last.seq == after: // as expected: try again
+		case err != nil: // no answer to that either
+			return errors.Join(failed, err)
+		case last == nil && after == 0, last != nil && last.seq == after: // as expected: try again
+			return failed
+		case last == nil:
+			return final{&Moved{}}
 		case last.sameAs(p.header):
-			return last.seq, nil
+			seq = last.seq
+			return nil
 		case p.Part == 1 && last.Part < last.Parts && last.Node == p.Node && last.Epoch == p.Epoch && last.First == p.First:
 			after = last.seq // an append of our own, given up in its middle
-			continue
+			return failed
 		default:
-			return 0, &Moved{Last: last.stored()}
+			return final{&Moved{Last: last.stored()}}
 		}
-		select {
-		case <-ctx.Done():
-			return 0, fmt.Errorf("%w: no answer in time: %w", ErrUnavailable, err)
-		case <-time.After(pause):
-		}
-	}
+	})
+	return seq, err
 }
 
 // refusal returns for people why an append failed that would fail again, or "".
@@ -131,7 +124,7 @@ func refusal(err error) string {
 	}
 }
 
-// refused tells whether the error is that of an expected sequence.
+// notLast tells whether the error is that of an expected sequence.
 func notLast(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == codeNotLast || api.ErrorCode == codeNotLast2)

@@ -239,11 +239,7 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 			return err
 		}
 	}
-	info, err := l.log.Info(ctx)
-	if err != nil {
-		return err
-	}
-	consumer, err := l.js.OrderedConsumer(ctx, info.Config.Name, jetstream.OrderedConsumerConfig{
+	consumer, err := l.js.OrderedConsumer(ctx, l.log.CachedInfo().Config.Name, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, HeadersOnly: true,
 	})
 	if err != nil {
@@ -251,10 +247,7 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 	}
 	all := make(chan struct{})
 	done := sync.OnceFunc(func() { close(all) })
-	if info.State.Msgs == 0 {
-		done()
-	}
-	l.index, err = consumer.Consume(func(msg jetstream.Msg) {
+	feed, err := consumer.Consume(func(msg jetstream.Msg) {
 		meta, err := msg.Metadata()
 		if err != nil {
 			return
@@ -270,11 +263,21 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-all:
-	case <-ctx.Done():
-		l.index.Stop()
-		return fmt.Errorf("after %d sessions: %w", j.index.len(), context.Cause(ctx))
+	l.feed(feed)
+	// Where the last ones are purged before they come, only asking tells that all came.
+	info := consumer.CachedInfo()
+	for info == nil || info.NumPending > 0 {
+		select {
+		case <-all:
+			j.index.filled(build)
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("after %d sessions: %w", j.index.len(), context.Cause(ctx))
+		case <-time.After(poll):
+		}
+		if info, err = consumer.Info(ctx); err != nil {
+			return err
+		}
 	}
 	j.index.filled(build)
 	return nil
@@ -311,7 +314,7 @@ func (j *Journal) Purge(ctx context.Context, id ID) error {
 	if err != nil {
 		return nil
 	}
-	err = j.retry(ctx, func(ctx context.Context, l *link) error {
+	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		last, err := l.last(ctx, subject)
 		if last == nil {
 			return err

@@ -77,6 +77,7 @@ type Journal struct {
 	link      *link      // nil inside while nothing is kept, and while the engine is opened again
 	engineLog *engineLog // of the engine that is open or being opened
 	fault     error      // why nothing can be stored, nil where it can
+	hopeless  bool       // opening the engine again after the fault failed too
 	doubt     error      // of the last check
 	closed    bool
 	bytes     int64 // in the stream at the last check, and appended since
@@ -169,7 +170,7 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	}
 	j.mu.Unlock()
 	if closed {
-		return nil, fmt.Errorf("%w: the daemon is stopping", ErrUnavailable)
+		return nil, errStopping
 	}
 	if l != nil {
 		return l, nil
@@ -184,7 +185,7 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.link, j.max, j.fault = l, l.max, nil
+	j.link, j.max, j.fault, j.hopeless = l, l.max, nil, false
 	j.wake()
 	return l, nil
 }
@@ -197,16 +198,24 @@ func (j *Journal) wake() {
 	}
 }
 
+var errStopping = fmt.Errorf("%w: the daemon is stopping", ErrUnavailable)
+
 // errIdle is the error of reading where nothing has been kept yet.
 var errIdle = fmt.Errorf("%w: nothing is kept yet", ErrGone)
 
+// errOpening is the error of a link while the engine is opened again for the first time
+// after a fault.
+var errOpening = fmt.Errorf("%w: the engine is being opened again", ErrUnavailable)
+
 // reading returns the link for reading.
-func (j *Journal) reading() (*link, error) {
+func (j *Journal) reading(context.Context) (*link, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
 	case j.closed:
-		return nil, fmt.Errorf("%w: the daemon is stopping", ErrUnavailable)
+		return nil, errStopping
+	case j.fault != nil && !j.hopeless:
+		return nil, fmt.Errorf("%w: %w", errOpening, j.fault)
 	case j.fault != nil:
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, j.fault)
 	case j.link == nil:
@@ -217,7 +226,7 @@ func (j *Journal) reading() (*link, error) {
 
 // writing returns the link for writing, which it opens where nothing has been kept yet.
 func (j *Journal) writing(ctx context.Context) (*link, error) {
-	l, err := j.reading()
+	l, err := j.reading(ctx)
 	if !errors.Is(err, errIdle) {
 		return l, err
 	}
@@ -229,6 +238,38 @@ func (j *Journal) writing(ctx context.Context) (*link, error) {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return l, nil
+}
+
+// final is an error that trying again would not change.
+type final struct{ error }
+
+// retry calls do with a link until it succeeds or fails finally, for a bounded time.
+// What has no answer by then is ErrUnavailable.
+func (j *Journal) retry(
+	ctx context.Context, open func(context.Context) (*link, error), do func(context.Context, *link) error,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, j.patience)
+	defer cancel()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		l, err := open(ctx)
+		switch {
+		case err == nil:
+			err = do(ctx, l)
+			if last, ok := errors.AsType[final](err); ok {
+				return last.error
+			}
+		case !errors.Is(err, errOpening):
+			return err
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: no answer in time: %w", ErrUnavailable, err)
+		case <-time.After(pause):
+		}
+	}
 }
 
 // fail notes that the engine inside failed, and has it opened again.
@@ -276,7 +317,7 @@ func (j *Journal) mend(ctx context.Context) {
 			_, err := j.start(ctx)
 			if failed = err != nil; failed {
 				j.mu.Lock()
-				j.fault = err
+				j.fault, j.hopeless = err, true
 				j.mu.Unlock()
 			}
 		}
@@ -327,7 +368,7 @@ func (j *Journal) checkAll(ctx context.Context) {
 		case <-tick.C:
 		case <-j.poke:
 		}
-		l, err := j.reading()
+		l, err := j.reading(ctx)
 		if err != nil {
 			continue
 		}
@@ -358,7 +399,6 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 	j.mu.Unlock()
 	if state.LastSeq < before.seen {
 		j.o.Log.Warn("the stream of sessions has lost messages; reading the list of sessions again")
-		l.index.Stop()
 		return j.fill(ctx, l)
 	}
 	if state.NumSubjects == uint64(len(before.rows)) {
@@ -373,11 +413,11 @@ func (j *Journal) Healthy() error {
 	defer j.mu.Unlock()
 	switch {
 	case j.closed:
-		return fmt.Errorf("%w: the daemon is stopping", ErrUnavailable)
+		return errStopping
 	case j.fault != nil:
 		return fmt.Errorf("%w: %w", ErrUnavailable, j.fault)
 	case j.link != nil && !j.link.conn.IsConnected():
-		return fmt.Errorf("%w: there is no connection to %s", ErrUnavailable, redacted(j.o.URL))
+		return fmt.Errorf("%w: there is no connection to %s", ErrUnavailable, j.link.place)
 	case j.doubt != nil:
 		return fmt.Errorf("%w: %w", ErrUnavailable, j.doubt)
 	}

@@ -592,7 +592,7 @@ func TestRelay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l, err := other.reading()
+		l, err := other.reading(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

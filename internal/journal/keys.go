@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -40,45 +39,39 @@ func (j *Journal) swap(ctx context.Context, key string, v Reservation, revision 
 	if err != nil {
 		return held, false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, j.patience)
-	defer cancel()
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		l, err := j.writing(ctx)
-		if err != nil {
-			return held, false, err
-		}
-		try, cancelTry := context.WithTimeout(ctx, l.try)
+	err = j.retry(ctx, j.writing, func(ctx context.Context, l *link) error {
+		try, cancel := context.WithTimeout(ctx, l.try)
+		defer cancel()
+		var failed error
 		if revision == 0 {
-			v.Revision, err = l.keys.Create(try, key, value)
+			v.Revision, failed = l.keys.Create(try, key, value)
 		} else {
-			v.Revision, err = l.keys.Update(try, key, value, revision)
+			v.Revision, failed = l.keys.Update(try, key, value, revision)
 		}
-		cancelTry()
-		if err == nil {
-			return v, true, nil
+		if failed == nil {
+			held, mine = v, true
+			return nil
 		}
-		if reason := refusal(err); reason != "" || errors.Is(err, jetstream.ErrInvalidKey) {
-			return held, false, fmt.Errorf("%w: reserving a key: %w", ErrUnavailable, err)
+		if refusal(failed) != "" || errors.Is(failed, jetstream.ErrInvalidKey) {
+			return final{fmt.Errorf("%w: reserving a key: %w", ErrUnavailable, failed)}
 		}
-		held, getErr := l.held(ctx, key)
+		now, err := l.held(ctx, key)
 		switch {
-		case errors.Is(getErr, jetstream.ErrKeyNotFound):
+		case errors.Is(err, jetstream.ErrKeyNotFound):
 			revision = 0
-		case getErr != nil: // no answer to that either
-		case held.Session == v.Session:
-			return held, true, nil
-		case held.Revision != revision:
-			return held, false, nil
+			return failed
+		case err != nil: // no answer to that either
+			if ctx.Err() == nil {
+				l.failed(fmt.Errorf("reserving a key: %w", failed))
+			}
+			return errors.Join(failed, err)
+		case now.Session != v.Session && now.Revision == revision: // as expected: try again
+			return failed
 		}
-		if ctx.Err() == nil && getErr != nil && !errors.Is(getErr, jetstream.ErrKeyNotFound) {
-			l.failed(fmt.Errorf("reserving a key: %w", err))
-		}
-		select {
-		case <-ctx.Done():
-			return held, false, fmt.Errorf("%w: no answer in time: %w", ErrUnavailable, err)
-		case <-time.After(pause):
-		}
-	}
+		held, mine = now, now.Session == v.Session
+		return nil
+	})
+	return held, mine, err
 }
 
 // held returns who has a key, as the stream's leader has it.
@@ -100,7 +93,7 @@ func (l *link) held(ctx context.Context, key string) (v Reservation, err error) 
 
 // Release frees a key that the session has. It is no error where it has it not.
 func (j *Journal) Release(ctx context.Context, key, session string) error {
-	err := j.retry(ctx, func(ctx context.Context, l *link) error { return j.release(ctx, l, key, session) })
+	err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) error { return j.release(ctx, l, key, session) })
 	if errors.Is(err, errIdle) {
 		return nil
 	}

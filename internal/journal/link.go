@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -24,6 +25,7 @@ const markerLife = time.Minute
 
 // link is a connection to the engine, with its streams.
 type link struct {
+	place   string // the addresses of the cluster, or the directory
 	conn    *nats.Conn
 	engine  *server.Server // nil with a cluster
 	js      jetstream.JetStream
@@ -33,9 +35,21 @@ type link struct {
 	records jetstream.Stream   // nil inside
 	max     int64              // size of the log's stream, in bytes
 	try     time.Duration      // how long one operation may take
-	index   jetstream.ConsumeContext
 	purges  *nats.Subscription
 	failed  func(error) // told when the engine fails
+
+	mu    sync.Mutex // guards index
+	index jetstream.ConsumeContext
+}
+
+// feed replaces the consumer that feeds the index.
+func (l *link) feed(index jetstream.ConsumeContext) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.index != nil {
+		l.index.Stop()
+	}
+	l.index = index
 }
 
 // names are the streams and subjects of a prefix.
@@ -45,6 +59,9 @@ func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
 // connect opens a link. On an error nothing stays open, and nothing was deleted.
 func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err error) {
 	l := &link{try: 3 * time.Second, failed: func(error) {}}
+	if l.place, err = redacted(o.URL); err != nil && o.URL != "" {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			l.close()
@@ -56,7 +73,7 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { o.Log.Warn("sessions connection", "error", err) }),
 	}
 	if o.URL == "" {
-		l.try = 5 * time.Second
+		l.try, l.place = 5*time.Second, o.Dir
 		if l.engine, err = startEngine(o, engineLog); err != nil {
 			return nil, fmt.Errorf("opening the sessions in %s: %w; %s", o.Dir, err, mendDir)
 		}
@@ -70,21 +87,16 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 		options = append(options, nats.RootCAs(o.CA))
 	}
 	if l.conn, err = nats.Connect(o.URL, options...); err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w; %s", redacted(o.URL), err, mendConnection(err))
+		return nil, fmt.Errorf("connecting to %s: %w; %s", l.place, err, mendConnection(err))
 	}
 	if l.conn.MaxPayload() < minPayload {
-		return nil, fmt.Errorf("the max_payload of %s is %d bytes; set it to %d or more", redacted(o.URL), l.conn.MaxPayload(), minPayload)
+		return nil, fmt.Errorf("the max_payload of %s is %d bytes; set it to %d or more", l.place, l.conn.MaxPayload(), minPayload)
 	}
 	if l.js, err = jetstream.New(l.conn); err != nil {
 		return nil, err
 	}
 	if err = l.open(ctx, o); err != nil {
-		if o.URL == "" {
-			err = fmt.Errorf("opening the sessions in %s: %w", o.Dir, err)
-		} else {
-			err = fmt.Errorf("opening the sessions at %s: %w", redacted(o.URL), err)
-		}
-		return nil, err
+		return nil, fmt.Errorf("opening the sessions in %s: %w", l.place, err)
 	}
 	return l, nil
 }
@@ -106,17 +118,18 @@ func mendConnection(err error) string {
 	}
 }
 
-// redacted returns a list of URLs without their passwords.
-func redacted(urls string) string {
+// redacted returns a list of URLs without their passwords. The error does not hold them
+// either.
+func redacted(urls string) (string, error) {
 	list := strings.Split(urls, ",")
 	for i, one := range list {
-		if u, err := url.Parse(strings.TrimSpace(one)); err == nil {
-			list[i] = u.Redacted()
-		} else {
-			list[i] = "an address that cannot be read"
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err != nil || u.Host == "" {
+			return "", errors.New("the address of the cluster cannot be read; write it as nats://host:4222, and more than one with commas between")
 		}
+		list[i] = u.Redacted()
 	}
-	return strings.Join(list, ",")
+	return strings.Join(list, ","), nil
 }
 
 // open opens the streams, and makes those that are not there.
@@ -178,9 +191,9 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 		return nil, fmt.Errorf("opening the stream %s: %w%s", want.Name, err, mendStream(err))
 	}
 	has := s.CachedInfo().Config
-	differs := func(what string, has, want any) error {
+	differs := func(what string, is, wanted any) error {
 		return fmt.Errorf("the stream %s has %s %v instead of %v; set these as the stream has them, use another prefix, or delete the stream",
-			want0(s), what, has, want)
+			want.Name, what, is, wanted)
 	}
 	switch {
 	case !slices.Equal(has.Subjects, want.Subjects):
@@ -206,8 +219,6 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 	return s, nil
 }
 
-func want0(s jetstream.Stream) string { return s.CachedInfo().Config.Name }
-
 // mendStream returns what a user can do about a stream that does not open, with a
 // semicolon before it, or "".
 func mendStream(err error) string {
@@ -228,10 +239,7 @@ func mendStream(err error) string {
 
 // close ends the connection, and the engine where it is inside.
 func (l *link) close() {
-	if l.index != nil {
-		l.index.Stop()
-		<-l.index.Closed()
-	}
+	l.feed(nil)
 	if l.conn != nil {
 		l.conn.Close()
 	}

@@ -21,7 +21,7 @@ func (j *Journal) Beat(ctx context.Context) error {
 	if j.o.URL == "" {
 		return nil
 	}
-	l, err := j.reading()
+	l, err := j.reading(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (j *Journal) live(ctx context.Context) {
 	}
 	beat()
 	for {
-		if l, err := j.reading(); watcher == nil && err == nil {
+		if l, err := j.reading(ctx); watcher == nil && err == nil {
 			if watcher, err = l.nodes.WatchAll(ctx); err == nil {
 				updates = watcher.Updates()
 			}
@@ -120,7 +120,7 @@ func (j *Journal) live(ctx context.Context) {
 // look asks the stream's leader for each node that has been silent for half a lease: a
 // watcher can miss or delay what it watches.
 func (j *Journal) look(ctx context.Context) {
-	l, err := j.reading()
+	l, err := j.reading(ctx)
 	if err != nil {
 		return
 	}

@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"time"
 
@@ -20,26 +19,6 @@ func (l *link) next(ctx context.Context, stream jetstream.Stream, subject string
 		return nil, nil
 	}
 	return raw, err
-}
-
-// retry calls do until it succeeds, for a bounded time. Its last error is ErrUnavailable.
-func (j *Journal) retry(ctx context.Context, do func(context.Context, *link) error) error {
-	ctx, cancel := context.WithTimeout(ctx, j.patience)
-	defer cancel()
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		l, err := j.reading()
-		if err != nil {
-			return err
-		}
-		if err = do(ctx, l); err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: no answer in time: %w", ErrUnavailable, err)
-		case <-time.After(pause):
-		}
-	}
 }
 
 // Read returns the whole log of a session in order, as the stream's leader has it. Of a
@@ -80,7 +59,7 @@ func (j *Journal) Read(ctx context.Context, id ID) ([]Stored, error) {
 // and m is nil where the part does not complete a message.
 func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint64) (m *Stored, seq uint64, err error) {
 	var raw *jetstream.RawStreamMsg
-	err = j.retry(ctx, func(ctx context.Context, l *link) (err error) {
+	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
 		raw, err = l.next(ctx, l.log, subject, from)
 		return err
 	})
@@ -108,7 +87,7 @@ const poll = time.Second
 // can be late.
 func (j *Journal) behind(ctx context.Context, subject string, from uint64) bool {
 	gone := false
-	err := j.retry(ctx, func(ctx context.Context, l *link) error {
+	err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		last, err := l.last(ctx, subject)
 		gone = err == nil && last == nil
 		return err

@@ -24,7 +24,7 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 	if !validToken.MatchString(session) {
 		return fmt.Errorf("the id %q of a session cannot be a part of a subject", session)
 	}
-	return j.retry(ctx, func(ctx context.Context, l *link) error {
+	return j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		try, cancel := context.WithTimeout(ctx, l.try)
 		defer cancel()
 		_, err := l.js.Publish(try, j.o.Prefix+".records."+session, lines, jetstream.WithExpectLastSequencePerSubject(0))
@@ -50,7 +50,7 @@ func (j *Journal) FollowRecords(ctx context.Context, after uint64) iter.Seq[Reco
 		known := false // that the stream does not end before after
 		for ctx.Err() == nil {
 			var raw *jetstream.RawStreamMsg
-			err := j.retry(ctx, func(ctx context.Context, l *link) (err error) {
+			err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
 				if raw, err = l.next(ctx, l.records, subject, after+1); err != nil || raw != nil || known {
 					return err
 				}

@@ -31,7 +31,7 @@ func (j *Journal) relayAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case msg := <-j.relay:
-			if l, err := j.reading(); err == nil {
+			if l, err := j.reading(ctx); err == nil {
 				_ = l.conn.PublishMsg(msg)
 			}
 		}
@@ -46,7 +46,7 @@ func (j *Journal) Relayed(ctx context.Context, id ID) (<-chan []byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := j.reading()
+	l, err := j.reading(ctx)
 	if err != nil {
 		return nil, err
 	}
