@@ -65,7 +65,8 @@ func startCluster(dir string) (*cluster, error) {
 		s, err := server.NewServer(&server.Options{
 			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, JetStream: true, SyncAlways: true,
 			StoreDir: filepath.Join(dir, fmt.Sprint(i)), JetStreamMaxStore: 16 << 30, JetStreamMaxMemory: 1 << 30, Routes: routes,
-			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port},
+			// Clients that go through a proxy are to stay there.
+			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port, NoAdvertise: true},
 		})
 		if err != nil {
 			return c, err

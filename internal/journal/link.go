@@ -58,7 +58,7 @@ func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
 
 // connect opens a link. On an error nothing stays open, and nothing was deleted.
 func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err error) {
-	l := &link{try: 3 * time.Second, failed: func(error) {}}
+	l := &link{try: 2 * time.Second, failed: func(error) {}}
 	if l.place, err = redacted(o.URL); err != nil && o.URL != "" {
 		return nil, err
 	}
@@ -138,9 +138,9 @@ func (l *link) open(ctx context.Context, o Options) (err error) {
 	if o.URL != "" {
 		replicas = o.Replicas
 	}
-	// A quarter above the limit that sessions are purged at, and 64 MiB, so that
+	// A quarter above the limit that sessions are purged at, and 16 MiB, so that
 	// those that run now have room.
-	l.max = o.MaxBytes + o.MaxBytes/4 + 64<<20
+	l.max = o.MaxBytes + o.MaxBytes/4 + 16<<20
 	l.log, err = l.stream(ctx, o, jetstream.StreamConfig{
 		Name: o.stream("SESSIONS"), Subjects: []string{o.Prefix + ".session.*.*"}, Replicas: replicas,
 		Discard: jetstream.DiscardNew, MaxBytes: l.max,

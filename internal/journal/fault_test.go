@@ -1,0 +1,548 @@
+package journal
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// proxy passes connections on to servers, in turn.
+type proxy struct {
+	listener net.Listener
+	targets  []string
+	wg       sync.WaitGroup
+
+	mu    sync.Mutex // guards all below
+	conns map[net.Conn]bool
+	deaf  bool // nothing passes from servers to clients
+	cut   bool // no new connections
+	next  int
+}
+
+// through returns options that reach the cluster through a proxy.
+func through(t *testing.T, o Options) (*proxy, Options) {
+	t.Helper()
+	p := &proxy{conns: map[net.Conn]bool{}}
+	for one := range strings.SplitSeq(o.URL, ",") {
+		u, err := url.Parse(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.targets = append(p.targets, u.Host)
+	}
+	var err error
+	if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	p.wg.Go(p.accept)
+	t.Cleanup(func() {
+		p.listener.Close()
+		p.set(true, false)
+		p.wg.Wait()
+	})
+	o.URL = "nats://" + p.listener.Addr().String()
+	return p, o
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		target := p.targets[p.next%len(p.targets)]
+		p.next++
+		cut := p.cut
+		p.mu.Unlock()
+		back, err := net.Dial("tcp", target)
+		if cut || err != nil {
+			client.Close()
+			if err == nil {
+				back.Close()
+			}
+			continue
+		}
+		p.mu.Lock()
+		p.conns[client], p.conns[back] = true, true
+		p.mu.Unlock()
+		pass := func(to, from net.Conn, toClient bool) {
+			defer to.Close()
+			defer from.Close()
+			buffer := make([]byte, 32<<10)
+			for {
+				n, err := from.Read(buffer)
+				p.mu.Lock()
+				drop := toClient && p.deaf
+				p.mu.Unlock()
+				if err != nil {
+					return
+				}
+				if drop {
+					continue
+				}
+				if _, err := to.Write(buffer[:n]); err != nil {
+					return
+				}
+			}
+		}
+		p.wg.Go(func() { pass(back, client, false) })
+		p.wg.Go(func() { pass(client, back, true) })
+	}
+}
+
+// set ends all connections, and says how new ones are treated.
+func (p *proxy) set(cut, deaf bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut, p.deaf = cut, deaf
+	for c := range p.conns {
+		c.Close()
+	}
+	clear(p.conns)
+}
+
+// hush drops from now on what servers say.
+func (p *proxy) hush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.deaf = true
+}
+
+// numbers fails the test when the log is not whole, with one entry for each number.
+func numbers(t *testing.T, j *Journal, id ID, n int) {
+	t.Helper()
+	log, err := j.Read(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for i := 1; i <= n; i++ {
+		want = append(want, fmt.Sprint(i))
+	}
+	if got := texts(log); !slices.Equal(got, want) {
+		t.Errorf("the log holds %q, want 1 to %d", got, n)
+	}
+}
+
+// The answers to appends are lost, and the appends are stored once.
+func TestAckLost(t *testing.T) {
+	t.Parallel()
+	p, o := through(t, outside(t))
+	j := open(t, o)
+	seq := appended(t, j, one, 0, message(j, 1, "1"))
+	for n := 2; n <= 3; n++ {
+		p.hush()
+		cut := time.AfterFunc(500*time.Millisecond, func() { p.set(false, false) })
+		seq = appended(t, j, one, seq, message(j, n, fmt.Sprint(n)))
+		if cut.Stop() {
+			t.Error("the answer was not lost")
+		}
+	}
+	numbers(t, j, one, 3)
+}
+
+// The engine inside ends, as it does after a full disk: it is opened again.
+func TestEngineStops(t *testing.T) {
+	t.Parallel()
+	j := open(t, inside(t))
+	seq := appended(t, j, one, 0, message(j, 1, "1"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	seen := make(chan int, 10)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for m, err := range j.Follow(ctx, one, 0) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			seen <- m.First
+		}
+	})
+	for n := 2; n <= 3; n++ {
+		l, err := j.reading(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.engine.DisableJetStream(); err != nil {
+			t.Fatal(err)
+		}
+		seq = appended(t, j, one, seq, message(j, n, fmt.Sprint(n))) // waits for the engine
+		if now, err := j.reading(t.Context()); err != nil || now == l {
+			t.Errorf("the engine was not opened again: %v", err)
+		}
+		if err := j.Healthy(); err != nil {
+			t.Errorf("healthy again: %v", err)
+		}
+	}
+	for n := 1; n <= 3; n++ {
+		if got := <-seen; got != n {
+			t.Errorf("followed entry %d, want %d", got, n)
+		}
+	}
+	cancel()
+	wg.Wait()
+	numbers(t, j, one, 3)
+}
+
+// What the engine only logs is an error at once.
+func TestEngineLogs(t *testing.T) {
+	t.Parallel()
+	j := open(t, inside(t))
+	appended(t, j, one, 0, message(j, 1, "1"))
+	l, err := j.reading(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.engine.Warnf("harmless")
+	if err := j.Healthy(); err != nil {
+		t.Errorf("after a warning: %v", err)
+	}
+	l.engine.Errorf("write error: %v", "device gone")
+	if err := j.Healthy(); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "device gone") {
+		t.Errorf("after an error in the engine's log: %v", err)
+	}
+	eventuallyNil(t, "healthy again", j.Healthy)
+	numbers(t, j, one, 1)
+}
+
+// eventuallyNil waits until check returns nil.
+func eventuallyNil(t *testing.T, what string, check func() error) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	end := time.After(30 * time.Second)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-end:
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+func TestStreamFull(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, p place) {
+		p.options.MaxBytes = 1
+		j := p.open(t)
+		if _, err := j.writing(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Repeat("x", 1<<20)
+		var err error
+		n := 0
+		for ; err == nil; n++ {
+			if n > 100 {
+				t.Fatal("the stream takes everything")
+			}
+			if j.Full() && n < 10 {
+				t.Errorf("full after %d sessions", n)
+			}
+			_, err = j.Append(t.Context(), ID{Session: fmt.Sprint(n)}, 0, message(j, 1, text))
+		}
+		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "all the room") {
+			t.Errorf("the stream is full: %v", err)
+		}
+		if !j.Full() {
+			t.Error("not said to be full")
+		}
+		for i := range n {
+			if err := j.Purge(t.Context(), ID{Session: fmt.Sprint(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventuallyNil(t, "room again", func() error {
+			if j.Full() {
+				return errors.New("full")
+			}
+			return nil
+		})
+		appended(t, j, one, 0, message(j, 1, text))
+	})
+}
+
+func TestDamaged(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, p place) {
+		j := p.open(t)
+		large := strings.Repeat("x", 2*maxPart+1)
+		for name, c := range map[string]struct {
+			lost  int // the number of the message in the stream
+			entry int
+			kept  []string
+		}{
+			"head":  {1, 1, []string{"2", "3", large, "5"}},
+			"hole":  {3, 3, []string{"1", "2", large, "5"}},
+			"part1": {4, 4, []string{"1", "2", "3", "5"}},
+			"part2": {5, 4, []string{"1", "2", "3", "5"}},
+			"part3": {6, 4, []string{"1", "2", "3", "5"}},
+		} {
+			id := ID{Session: name}
+			var seqs []uint64
+			var seq uint64
+			for i, text := range []string{"1", "2", "3", large, "5"} {
+				seq = appended(t, j, id, seq, message(j, i+1, text))
+				if text == large {
+					seqs = append(seqs, seq-2, seq-1)
+				}
+				seqs = append(seqs, seq)
+			}
+			l, err := j.reading(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.log.DeleteMsg(t.Context(), seqs[c.lost-1]); err != nil {
+				t.Fatal(err)
+			}
+			log, err := j.Read(t.Context(), id)
+			damaged, ok := errors.AsType[*Damaged](err)
+			if !ok || damaged.Entry != c.entry || damaged.ID != id {
+				t.Errorf("%s: %v, want damage at entry %d", name, err, c.entry)
+			}
+			if got := texts(log); !slices.Equal(got, c.kept) {
+				t.Errorf("%s: read %.20q", name, got)
+			}
+			ended := error(nil)
+			for _, err := range j.Follow(t.Context(), id, 0) {
+				ended = err
+			}
+			if _, ok := errors.AsType[*Damaged](ended); !ok {
+				t.Errorf("%s: followed until %v", name, ended)
+			}
+		}
+	})
+}
+
+// Another process purges, and nobody is told; then somebody makes the stream anew.
+func TestIndexLate(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, p place) {
+		j, other := p.open(t), p.open(t)
+		for n := range 5 {
+			appended(t, j, ID{Session: fmt.Sprint(n)}, 0, message(j, 1, "x"))
+		}
+		eventually(t, other, "rows", func() bool { return len(other.All()) == 5 })
+		l, err := j.reading(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.log.Purge(t.Context(), jetstream.WithPurgeSubject(j.o.Prefix+".session._.3")); err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range []*Journal{j, other} {
+			x.wake()
+			eventually(t, x, "the purged row", func() bool { _, ok := x.Row(ID{Session: "3"}); return !ok && len(x.All()) == 4 })
+		}
+		config := l.log.CachedInfo().Config
+		if err := l.js.DeleteStream(t.Context(), config.Name); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.js.CreateStream(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		appended(t, j, one, 0, message(j, 1, "x"))
+		for _, x := range []*Journal{j, other} {
+			eventuallyNil(t, "the index of the new stream", func() error {
+				x.wake()
+				if rows := x.All(); len(rows) != 1 || rows[0].ID != one {
+					return fmt.Errorf("the rows are %+v", rows)
+				}
+				return nil
+			})
+		}
+	})
+}
+
+func TestLease(t *testing.T) {
+	t.Parallel()
+	o := outside(t)
+	o.Lease = 3 * time.Second
+	start := time.Now()
+	a := open(t, o)
+	ob := o
+	ob.Node = "b" + rand.Text()
+	b, err := Open(t.Context(), ob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, oc := through(t, o)
+	oc.Node = "c" + rand.Text()
+	c := open(t, oc)
+	sees := func(j *Journal, want ...string) error {
+		nodes := j.Nodes()
+		for _, name := range want {
+			if _, ok := nodes[name]; !ok {
+				return fmt.Errorf("node %s is not among %v", name, nodes)
+			}
+		}
+		if len(nodes) != len(want) {
+			return fmt.Errorf("the nodes are %v", nodes)
+		}
+		return nil
+	}
+	for _, j := range []*Journal{a, b, c} {
+		eventuallyNil(t, "all see all", func() error { return sees(j, a.o.Node, ob.Node, oc.Node) })
+		if confirmed := j.Confirmed(); confirmed.Before(start) || time.Since(confirmed) > o.Lease {
+			t.Errorf("confirmed %v", confirmed)
+		}
+	}
+	p.set(true, false)
+	cutAt := time.Now()
+	closeJournal(t, b)
+	eventuallyNil(t, "one left", func() error { return sees(a, a.o.Node, oc.Node) })
+	eventuallyNil(t, "one is silent for a lease", func() error {
+		if silent := time.Since(a.Nodes()[oc.Node]); silent < o.Lease {
+			return fmt.Errorf("%v", silent)
+		}
+		return nil
+	})
+	if own := a.Nodes()[a.o.Node]; time.Since(own) > o.Lease || time.Since(a.Confirmed()) > o.Lease {
+		t.Errorf("the own key changed %v ago", time.Since(own))
+	}
+	if c.Confirmed().After(cutAt) {
+		t.Error("the node that was cut off confirms its lease")
+	}
+	if err := c.Beat(t.Context()); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("renewing the lease without a connection: %v", err)
+	}
+	if err := c.Healthy(); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("without a connection: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := c.Append(ctx, one, 0, message(c, 1, "1")); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("appending without a connection: %v", err)
+	}
+	p.set(false, false)
+	eventuallyNil(t, "back", func() error {
+		if time.Since(a.Nodes()[oc.Node]) > o.Lease/2 {
+			return errors.New("its key does not change")
+		}
+		return c.Healthy()
+	})
+	appended(t, c, one, 0, message(c, 1, "1"))
+}
+
+func TestRecords(t *testing.T) {
+	t.Parallel()
+	o := outside(t)
+	o.RecordsFor = time.Hour
+	a := open(t, o)
+	o.Node = rand.Text()
+	b := open(t, o)
+	for n := range 3 {
+		var wg sync.WaitGroup
+		for _, j := range []*Journal{a, b, a, b} {
+			wg.Go(func() {
+				if err := j.PublishRecords(t.Context(), fmt.Sprint("s", n), []byte(fmt.Sprint("line\n", n))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	for after, want := range map[uint64]int{0: 3, 2: 1, 99: 3} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		next := 3 - want
+		for r := range b.FollowRecords(ctx, after) {
+			if r.Session != fmt.Sprint("s", next) || string(r.Lines) != fmt.Sprint("line\n", next) || r.Seq != uint64(next+1) {
+				t.Errorf("after %d: %+v", after, r)
+			}
+			switch next++; next {
+			case 3:
+				if after == 2 {
+					if err := a.PublishRecords(t.Context(), "s3", []byte("line\n3")); err != nil {
+						t.Error(err)
+					}
+					continue
+				}
+				cancel()
+			case 4:
+				cancel()
+			}
+		}
+		if after == 2 && next != 4 {
+			t.Errorf("%d records", next)
+		}
+	}
+	if err := a.PublishRecords(t.Context(), "a.*", nil); err == nil {
+		t.Error("a session with a subject as id has records")
+	}
+}
+
+// The leader of the stream ends while sessions are appended to: none is lost, and a
+// follower on another server sees each entry once.
+func TestLeaderLost(t *testing.T) {
+	t.Parallel()
+	c, err := startCluster(t.TempDir())
+	t.Cleanup(c.stop)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := inside(t)
+	o.URL, o.Replicas = c.url, 3
+	a := open(t, o)
+	o.Node = rand.Text()
+	b := open(t, o)
+	const n = 300
+	var longest time.Duration
+	var wg sync.WaitGroup
+	half := make(chan struct{})
+	seq := appended(t, a, one, 0, message(a, 1, "1"))
+	wg.Go(func() {
+		for i := 2; i <= n; i++ {
+			begin := time.Now()
+			next, err := a.Append(t.Context(), one, seq, message(a, i, fmt.Sprint(i)))
+			if err != nil {
+				t.Errorf("append %d: %v", i, err)
+				break
+			}
+			seq, longest = next, max(longest, time.Since(begin))
+			if i == n/2 {
+				close(half)
+			}
+		}
+	})
+	wg.Go(func() {
+		<-half
+		for _, s := range c.servers {
+			if s.JetStreamIsStreamLeader("$G", "COUNCIL_SESSIONS") {
+				stopEngine(s)
+				return
+			}
+		}
+		t.Error("no leader to stop")
+	})
+	next := 1
+	for m, err := range b.Follow(t.Context(), one, 0) {
+		if err != nil || m.First != next {
+			t.Fatalf("entry %d, want %d: %v", m.First, next, err)
+		}
+		if next++; next > n {
+			break
+		}
+	}
+	wg.Wait()
+	t.Logf("longest append: %v", longest)
+	if longest > patienceCluster {
+		t.Errorf("an append took %v", longest)
+	}
+	numbers(t, b, one, n)
+}
