@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -128,7 +129,7 @@ func numbers(t *testing.T, j *Journal, id ID, n int) {
 	}
 	var want []string
 	for i := 1; i <= n; i++ {
-		want = append(want, fmt.Sprint(i))
+		want = append(want, strconv.Itoa(i))
 	}
 	if got := texts(log); !slices.Equal(got, want) {
 		t.Errorf("the log holds %q, want 1 to %d", got, n)
@@ -144,7 +145,7 @@ func TestAckLost(t *testing.T) {
 	for n := 2; n <= 3; n++ {
 		p.hush()
 		cut := time.AfterFunc(500*time.Millisecond, func() { p.set(false, false) })
-		seq = appended(t, j, one, seq, message(j, n, fmt.Sprint(n)))
+		seq = appended(t, j, one, seq, message(j, n, strconv.Itoa(n)))
 		if cut.Stop() {
 			t.Error("the answer was not lost")
 		}
@@ -178,7 +179,7 @@ func TestEngineStops(t *testing.T) {
 		if err := l.engine.DisableJetStream(); err != nil {
 			t.Fatal(err)
 		}
-		seq = appended(t, j, one, seq, message(j, n, fmt.Sprint(n))) // waits for the engine
+		seq = appended(t, j, one, seq, message(j, n, strconv.Itoa(n))) // waits for the engine
 		if now, err := j.reading(t.Context()); err != nil || now == l {
 			t.Errorf("the engine was not opened again: %v", err)
 		}
@@ -239,22 +240,30 @@ func eventuallyNil(t *testing.T, what string, check func() error) {
 func TestStreamFull(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
-		p.options.MaxBytes = 1
+		t.Helper()
 		j := p.open(t)
-		if _, err := j.writing(t.Context()); err != nil {
+		l, err := j.writing(t.Context())
+		if err != nil {
 			t.Fatal(err)
 		}
-		text := strings.Repeat("x", 1<<20)
-		var err error
+		small := l.log.CachedInfo().Config
+		small.MaxBytes = 4 << 20
+		if _, err := l.js.UpdateStream(t.Context(), small); err != nil {
+			t.Fatal(err)
+		}
+		j.mu.Lock()
+		j.max = small.MaxBytes
+		j.mu.Unlock()
+		text := strings.Repeat("x", 200<<10)
 		n := 0
 		for ; err == nil; n++ {
 			if n > 100 {
 				t.Fatal("the stream takes everything")
 			}
-			if j.Full() && n < 10 {
-				t.Errorf("full after %d sessions", n)
+			if want := n > 18; j.Full() != want { // 3.7 of 4 MiB
+				t.Errorf("after %d sessions: full %v", n, !want)
 			}
-			_, err = j.Append(t.Context(), ID{Session: fmt.Sprint(n)}, 0, message(j, 1, text))
+			_, err = j.Append(t.Context(), ID{Session: strconv.Itoa(n)}, 0, message(j, 1, text))
 		}
 		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "all the room") {
 			t.Errorf("the stream is full: %v", err)
@@ -263,7 +272,7 @@ func TestStreamFull(t *testing.T) {
 			t.Error("not said to be full")
 		}
 		for i := range n {
-			if err := j.Purge(t.Context(), ID{Session: fmt.Sprint(i)}); err != nil {
+			if err := j.Purge(t.Context(), ID{Session: strconv.Itoa(i)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -280,6 +289,7 @@ func TestStreamFull(t *testing.T) {
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j := p.open(t)
 		large := strings.Repeat("x", 2*maxPart+1)
 		for name, c := range map[string]struct {
@@ -333,9 +343,10 @@ func TestDamaged(t *testing.T) {
 func TestIndexLate(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j, other := p.open(t), p.open(t)
 		for n := range 5 {
-			appended(t, j, ID{Session: fmt.Sprint(n)}, 0, message(j, 1, "x"))
+			appended(t, j, ID{Session: strconv.Itoa(n)}, 0, message(j, 1, "x"))
 		}
 		eventually(t, other, "rows", func() bool { return len(other.All()) == 5 })
 		l, err := j.reading(t.Context())
@@ -509,7 +520,7 @@ func TestLeaderLost(t *testing.T) {
 	wg.Go(func() {
 		for i := 2; i <= n; i++ {
 			begin := time.Now()
-			next, err := a.Append(t.Context(), one, seq, message(a, i, fmt.Sprint(i)))
+			next, err := a.Append(t.Context(), one, seq, message(a, i, strconv.Itoa(i)))
 			if err != nil {
 				t.Errorf("append %d: %v", i, err)
 				break

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -46,7 +47,7 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-var validPrefix = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`) //nolint:gochecknoglobals // constant
+var validPrefix = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
 
 // times of a Journal.
 const (
@@ -395,7 +396,7 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 	}
 	state := info.State
 	j.mu.Lock()
-	j.bytes, j.refused, j.lag = int64(state.Bytes), false, state.LastSeq-min(before.seen, state.LastSeq)
+	j.bytes, j.refused, j.lag = int64(min(state.Bytes, math.MaxInt64)), false, state.LastSeq-min(before.seen, state.LastSeq)
 	j.mu.Unlock()
 	if state.LastSeq < before.seen {
 		j.o.Log.Warn("the stream of sessions has lost messages; reading the list of sessions again")

@@ -6,13 +6,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -33,6 +33,7 @@ type cluster struct {
 }
 
 var shared = sync.OnceValues(func() (*cluster, error) {
+	started = true
 	dir, err := os.MkdirTemp("", "journal")
 	if err != nil {
 		return nil, err
@@ -44,7 +45,6 @@ var started bool // by a test; read after all
 
 // startCluster starts three servers, and waits until they have a leader.
 func startCluster(dir string) (*cluster, error) {
-	started = true
 	c := &cluster{dir: dir}
 	var routes []*url.URL
 	var ports []int
@@ -64,7 +64,7 @@ func startCluster(dir string) (*cluster, error) {
 	for i, port := range ports {
 		s, err := server.NewServer(&server.Options{
 			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, JetStream: true, SyncAlways: true,
-			StoreDir: filepath.Join(dir, fmt.Sprint(i)), JetStreamMaxStore: 16 << 30, JetStreamMaxMemory: 1 << 30, Routes: routes,
+			StoreDir: filepath.Join(dir, strconv.Itoa(i)), JetStreamMaxStore: 16 << 30, JetStreamMaxMemory: 1 << 30, Routes: routes,
 			// Clients that go through a proxy are to stay there.
 			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port, NoAdvertise: true},
 		})
@@ -150,7 +150,7 @@ func inside(t *testing.T) Options {
 	t.Helper()
 	return Options{
 		Dir: filepath.Join(t.TempDir(), "sessions"), MaxBytes: 64 << 20, Prefix: "council", Node: rand.Text(), Lease: 20 * time.Second,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -238,6 +238,7 @@ func eventually(t *testing.T, j *Journal, what string, holds func() bool) {
 func TestAppendRead(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j := p.open(t)
 		first := message(j, 1, `{"a":"<&>"}`, `{"b":"x  y"}`, "")
 		seq := appended(t, j, one, 0, first)
@@ -276,6 +277,7 @@ func TestAppendRead(t *testing.T) {
 func TestAppendMoved(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j := p.open(t)
 		other := p.open(t)
 		seq := appended(t, j, one, 0, message(j, 1, "1"))
@@ -304,6 +306,7 @@ func TestAppendMoved(t *testing.T) {
 func TestAppendTwice(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j := p.open(t)
 		seq := appended(t, j, one, 0, message(j, 1, "1"))
 		second := appended(t, j, one, seq, message(j, 2, "2"))
@@ -320,6 +323,7 @@ func TestAppendTwice(t *testing.T) {
 func TestAppendRace(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		a, b := p.open(t), p.open(t)
 		seq := appended(t, a, one, 0, message(a, 1, "1"))
 		for round := 2; round < 12; round++ {
@@ -328,8 +332,8 @@ func TestAppendRace(t *testing.T) {
 			var errs [8]error
 			for i := range seqs {
 				wg.Go(func() {
-					m := message(a, round, fmt.Sprint(i))
-					m.Node = fmt.Sprint(i)
+					m := message(a, round, strconv.Itoa(i))
+					m.Node = strconv.Itoa(i)
 					seqs[i], errs[i] = []*Journal{a, b}[i%2].Append(t.Context(), one, seq, m)
 				})
 			}
@@ -357,8 +361,9 @@ func TestAppendRace(t *testing.T) {
 func TestParts(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j, other := p.open(t), p.open(t)
-		large := strings.Repeat("0123456789abcdef", 8<<20/16)
+		large := strings.Repeat("0123456789abcdef", 2<<20/16)
 		seq := appended(t, j, one, 0, message(j, 1, "1"))
 		m := message(j, 2, "small", large)
 		m.Status = council.StatusComplete
@@ -381,6 +386,7 @@ func TestParts(t *testing.T) {
 func TestPartsAbandoned(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j := p.open(t)
 		seq := appended(t, j, one, 0, message(j, 1, "1"))
 		big := message(j, 2, strings.Repeat("x", 3*maxPart))
@@ -420,6 +426,7 @@ func TestPartsAbandoned(t *testing.T) {
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j, other := p.open(t), p.open(t)
 		seq := appended(t, j, one, 0, message(j, 1, "1", "2", "3"))
 		var got []string
@@ -461,6 +468,7 @@ func TestFollow(t *testing.T) {
 func TestIndex(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j, other := p.open(t), p.open(t)
 		ids := []ID{{"aa", "1"}, {"aa", "2"}, {"", "3"}}
 		seqs := map[ID]uint64{}
@@ -501,11 +509,19 @@ func TestIndex(t *testing.T) {
 func TestHostileIDs(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j := p.open(t)
 		appended(t, j, one, 0, message(j, 1, "x"))
 		for _, id := range []ID{
-			{one.Owner, "*"}, {one.Owner, ">"}, {"*", one.Session}, {one.Owner, "a1.b"}, {one.Owner, ""}, {one.Owner, "a 1"},
-			{one.Owner, "a1\r\n"}, {"a.b", "c"}, {one.Owner, strings.Repeat("a", 65)},
+			{one.Owner, "*"},
+			{one.Owner, ">"},
+			{"*", one.Session},
+			{one.Owner, "a1.b"},
+			{one.Owner, ""},
+			{one.Owner, "a 1"},
+			{one.Owner, "a1\r\n"},
+			{"a.b", "c"},
+			{one.Owner, strings.Repeat("a", 65)},
 		} {
 			if _, err := j.Read(t.Context(), id); !errors.Is(err, ErrGone) {
 				t.Errorf("reading %q: %v", id, err)
@@ -526,6 +542,7 @@ func TestHostileIDs(t *testing.T) {
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		a, b := p.open(t), p.open(t)
 		const key = "6b6579"
 		var wg sync.WaitGroup
@@ -534,7 +551,7 @@ func TestKeys(t *testing.T) {
 		for i := range held {
 			wg.Go(func() {
 				var err error
-				held[i], mine[i], err = []*Journal{a, b}[i%2].Reserve(t.Context(), key, Reservation{Session: fmt.Sprint(i), Digest: [32]byte{byte(i), 7}})
+				held[i], mine[i], err = []*Journal{a, b}[i%2].Reserve(t.Context(), key, Reservation{Session: strconv.Itoa(i), Digest: [32]byte{byte(i), 7}})
 				if err != nil {
 					t.Error(err)
 				}
@@ -586,6 +603,7 @@ func TestKeys(t *testing.T) {
 func TestRelay(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
+		t.Helper()
 		j, other := p.open(t), p.open(t)
 		appended(t, j, one, 0, message(j, 1, "x"))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -615,7 +633,7 @@ func TestRelay(t *testing.T) {
 			}
 		}
 		cancel()
-		for range got { //nolint:revive // until it is closed
+		for range got {
 		}
 	})
 }
@@ -643,7 +661,7 @@ func TestRestart(t *testing.T) {
 				t.Errorf("the directory: %v, %v", info.Mode(), err)
 			}
 			if key != "" {
-				_ = filepath.WalkDir(o.Dir, func(path string, d os.DirEntry, err error) error {
+				_ = filepath.WalkDir(o.Dir, func(path string, _ os.DirEntry, err error) error {
 					if data, _ := os.ReadFile(path); bytes.Contains(data, []byte("some text")) {
 						t.Errorf("%s holds the text as it is", path)
 					}

@@ -29,7 +29,7 @@ const headerName = "Council"
 type ID struct{ Owner, Session string }
 
 // validToken matches what may be a part of a subject.
-var validToken = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`) //nolint:gochecknoglobals // constant
+var validToken = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // noOwner stands for an owner of "" in subjects.
 const noOwner = "_"

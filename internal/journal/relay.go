@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 
 	"github.com/nats-io/nats.go"
 )
@@ -63,7 +64,7 @@ func (j *Journal) Relayed(ctx context.Context, id ID) (<-chan []byte, error) {
 		defer func() { _ = sub.Unsubscribe() }()
 		for {
 			msg, err := sub.NextMsgWithContext(ctx)
-			if err == nats.ErrSlowConsumer {
+			if errors.Is(err, nats.ErrSlowConsumer) {
 				continue
 			}
 			if err != nil {
