@@ -136,7 +136,7 @@ func (l *link) publish(ctx context.Context, subject string, after uint64, p part
 	if err != nil {
 		return 0, err
 	}
-	try, cancel := context.WithTimeout(ctx, l.try)
+	try, cancel := l.within(ctx)
 	defer cancel()
 	ack, err := l.js.PublishMsg(try, msg, jetstream.WithExpectLastSequencePerSubject(after), jetstream.WithRetryAttempts(0))
 	if err == nil {
@@ -150,7 +150,7 @@ func (l *link) publish(ctx context.Context, subject string, after uint64, p part
 
 // last returns the last part of a subject as the stream's leader has it, nil for none.
 func (l *link) last(ctx context.Context, subject string) (*part, error) {
-	try, cancel := context.WithTimeout(ctx, l.try)
+	try, cancel := l.within(ctx)
 	defer cancel()
 	raw, err := l.log.GetLastMsgForSubject(try, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {

@@ -172,10 +172,10 @@ func TestEngineStops(t *testing.T) {
 		}
 	})
 	for n := 2; n <= 3; n++ {
-		l, err := j.reading(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		j.mu.Lock()
+		l := j.link
+		j.mended = time.Time{} // long ago
+		j.mu.Unlock()
 		if err := l.engine.DisableJetStream(); err != nil {
 			t.Fatal(err)
 		}

@@ -324,7 +324,7 @@ func (j *Journal) Purge(ctx context.Context, id ID) error {
 				return err
 			}
 		}
-		try, cancel := context.WithTimeout(ctx, l.try)
+		try, cancel := l.within(ctx)
 		defer cancel()
 		if err := l.log.Purge(try, jetstream.WithPurgeSubject(subject)); err != nil {
 			return err

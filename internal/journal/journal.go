@@ -78,7 +78,8 @@ type Journal struct {
 	link      *link      // nil inside while nothing is kept, and while the engine is opened again
 	engineLog *engineLog // of the engine that is open or being opened
 	fault     error      // why nothing can be stored, nil where it can
-	hopeless  bool       // opening the engine again after the fault failed too
+	hopeless  bool       // the fault stayed or came back after the engine was opened again
+	mended    time.Time  // when the engine was last opened again
 	doubt     error      // of the last check
 	closed    bool
 	bytes     int64 // in the stream at the last check, and appended since
@@ -186,7 +187,7 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.link, j.max, j.fault, j.hopeless = l, l.max, nil, false
+	j.link, j.max = l, l.max
 	j.wake()
 	return l, nil
 }
@@ -208,25 +209,36 @@ var errIdle = fmt.Errorf("%w: nothing is kept yet", ErrGone)
 // after a fault.
 var errOpening = fmt.Errorf("%w: the engine is being opened again", ErrUnavailable)
 
-// reading returns the link for reading.
+// reading returns the link for reading. It can be there while nothing can be written.
 func (j *Journal) reading(context.Context) (*link, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
 	case j.closed:
 		return nil, errStopping
-	case j.fault != nil && !j.hopeless:
-		return nil, fmt.Errorf("%w: %w", errOpening, j.fault)
+	case j.link != nil:
+		return j.link, nil
 	case j.fault != nil:
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, j.fault)
-	case j.link == nil:
-		return nil, errIdle
+		return nil, j.faultLocked()
 	}
-	return j.link, nil
+	return nil, errIdle
+}
+
+func (j *Journal) faultLocked() error {
+	if j.hopeless {
+		return fmt.Errorf("%w: %w", ErrUnavailable, j.fault)
+	}
+	return fmt.Errorf("%w: %w", errOpening, j.fault)
 }
 
 // writing returns the link for writing, which it opens where nothing has been kept yet.
 func (j *Journal) writing(ctx context.Context) (*link, error) {
+	j.mu.Lock()
+	if j.fault != nil && !j.closed {
+		defer j.mu.Unlock()
+		return nil, j.faultLocked()
+	}
+	j.mu.Unlock()
 	l, err := j.reading(ctx)
 	if !errors.Is(err, errIdle) {
 		return l, err
@@ -281,7 +293,7 @@ func (j *Journal) fail(log *engineLog, err error) {
 		return // an earlier engine
 	}
 	if j.fault == nil {
-		j.fault = err
+		j.fault, j.hopeless = err, time.Since(j.mended) < calm
 	}
 	select {
 	case j.broken <- struct{}{}:
@@ -291,7 +303,7 @@ func (j *Journal) fail(log *engineLog, err error) {
 
 // mend opens the engine again whenever it has failed.
 func (j *Journal) mend(ctx context.Context) {
-	pause, opened := minPause, time.Now()
+	pause := minPause
 	for {
 		select {
 		case <-ctx.Done():
@@ -299,32 +311,63 @@ func (j *Journal) mend(ctx context.Context) {
 		case <-j.broken:
 		}
 		j.mu.Lock()
-		l := j.link
+		if time.Since(j.mended) > calm {
+			pause = minPause
+		}
+		l, fault := j.link, j.fault
 		j.link, j.engineLog = nil, nil
-		j.o.Log.Error("sessions cannot be kept until the engine is opened again", "error", j.fault)
 		j.mu.Unlock()
+		j.o.Log.Error("sessions cannot be kept until the engine is opened again", "error", fault)
 		if l != nil {
 			l.close()
 		}
-		if time.Since(opened) > calm {
-			pause = minPause
+		select {
+		case <-j.broken: // by what the engine said as it ended
+		default:
 		}
-		for failed := true; failed; pause = min(2*pause, maxPause) {
+		for again := true; again; pause = min(2*pause, maxPause) {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(pause):
 			}
-			_, err := j.start(ctx)
-			if failed = err != nil; failed {
-				j.mu.Lock()
-				j.fault, j.hopeless = err, true
-				j.mu.Unlock()
-			}
+			again = !j.reopen(ctx) && len(j.broken) == 0
 		}
-		opened = time.Now()
-		j.o.Log.Info("sessions are kept again")
 	}
+}
+
+// reopen opens the engine, and tells whether sessions can be kept again. Where the disk
+// has no room yet, the engine is only read from.
+func (j *Journal) reopen(ctx context.Context) bool {
+	_, err := j.start(ctx)
+	if err == nil {
+		err = probe(j.o.Dir)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err != nil {
+		j.fault, j.hopeless = err, true
+		return false
+	}
+	if len(j.broken) > 0 {
+		return false // it failed meanwhile
+	}
+	j.fault, j.hopeless, j.mended = nil, false, time.Now()
+	j.o.Log.Info("sessions are kept again")
+	return true
+}
+
+// probe writes as much as two parts of messages, and removes it.
+func probe(dir string) error {
+	f, err := os.CreateTemp(dir, "probe")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, 2*maxPart))
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
 // Close ends everything that the Journal began. Inside, the engine writes its state.
@@ -385,7 +428,7 @@ func (j *Journal) checkAll(ctx context.Context) {
 
 func (j *Journal) check(ctx context.Context, l *link) error {
 	before := j.index.snapshot()
-	try, cancel := context.WithTimeout(ctx, l.try)
+	try, cancel := l.within(ctx)
 	defer cancel()
 	info, err := l.log.Info(try)
 	if err != nil {

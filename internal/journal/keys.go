@@ -40,7 +40,7 @@ func (j *Journal) swap(ctx context.Context, key string, v Reservation, revision 
 		return held, false, err
 	}
 	err = j.retry(ctx, j.writing, func(ctx context.Context, l *link) error {
-		try, cancel := context.WithTimeout(ctx, l.try)
+		try, cancel := l.within(ctx)
 		defer cancel()
 		var failed error
 		if revision == 0 {
@@ -76,7 +76,7 @@ func (j *Journal) swap(ctx context.Context, key string, v Reservation, revision 
 
 // held returns who has a key, as the stream's leader has it.
 func (l *link) held(ctx context.Context, key string) (v Reservation, err error) {
-	try, cancel := context.WithTimeout(ctx, l.try)
+	try, cancel := l.within(ctx)
 	defer cancel()
 	entry, err := l.keys.Get(try, key)
 	if err != nil {
@@ -108,7 +108,7 @@ func (j *Journal) release(ctx context.Context, l *link, key, session string) err
 	if err != nil {
 		return err
 	}
-	try, cancel := context.WithTimeout(ctx, l.try)
+	try, cancel := l.within(ctx)
 	defer cancel()
 	return l.keys.Purge(try, key, jetstream.LastRevision(held.Revision), jetstream.PurgeTTL(markerLife))
 }

@@ -36,10 +36,22 @@ type link struct {
 	max     int64              // size of the log's stream, in bytes
 	try     time.Duration      // how long one operation may take
 	purges  *nats.Subscription
-	failed  func(error) // told when the engine fails
+	failed  func(error)     // told when the engine fails
+	life    context.Context // ends with the link, and with it all that waits for an answer
+	end     context.CancelFunc
 
 	mu    sync.Mutex // guards index
 	index jetstream.ConsumeContext
+}
+
+// within returns a context for one operation.
+func (l *link) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, l.try)
+	stop := context.AfterFunc(l.life, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
 }
 
 // feed replaces the consumer that feeds the index.
@@ -59,6 +71,7 @@ func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
 // connect opens a link. On an error nothing stays open, and nothing was deleted.
 func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err error) {
 	l := &link{try: 2 * time.Second, failed: func(error) {}}
+	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
 	if l.place, err = redacted(o.URL); err != nil && o.URL != "" {
 		return nil, err
 	}
@@ -239,6 +252,7 @@ func mendStream(err error) string {
 
 // close ends the connection, and the engine where it is inside.
 func (l *link) close() {
+	l.end()
 	l.feed(nil)
 	if l.conn != nil {
 		l.conn.Close()

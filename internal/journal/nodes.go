@@ -143,7 +143,7 @@ func (j *Journal) look(ctx context.Context) {
 
 // leave removes this node's key, so that the others do not wait for it.
 func (j *Journal) leave(ctx context.Context, l *link) error {
-	ctx, cancel := context.WithTimeout(ctx, l.try)
+	ctx, cancel := l.within(ctx)
 	defer cancel()
 	err := l.nodes.Delete(ctx, j.o.Node)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {

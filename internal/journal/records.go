@@ -25,7 +25,7 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 		return fmt.Errorf("the id %q of a session cannot be a part of a subject", session)
 	}
 	return j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
-		try, cancel := context.WithTimeout(ctx, l.try)
+		try, cancel := l.within(ctx)
 		defer cancel()
 		_, err := l.js.Publish(try, j.o.Prefix+".records."+session, lines, jetstream.WithExpectLastSequencePerSubject(0))
 		if notLast(err) {
