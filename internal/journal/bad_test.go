@@ -96,16 +96,32 @@ func TestBadDirectory(t *testing.T) {
 			t.Errorf("with the right key again: %d messages, %v", len(log), err)
 		}
 	})
-	t.Run("settings of the stream damaged", func(t *testing.T) {
-		t.Parallel()
-		o := inside(t)
-		kept(t, o)
-		meta := filepath.Join(o.Dir, storeDir, "$G", "streams", "COUNCIL_SESSIONS", "meta.inf")
-		if err := os.WriteFile(meta, []byte("{"), 0o600); err != nil {
-			t.Fatal(err)
+	for name, damage := range map[string]func(path string) error{
+		"cut":     func(path string) error { return os.Truncate(path, 3) },
+		"removed": os.Remove,
+	} {
+		for _, file := range []string{"meta.inf", "meta.sum"} {
+			t.Run(file+" "+name, func(t *testing.T) {
+				t.Parallel()
+				for _, key := range []string{"", "secret"} {
+					o := inside(t)
+					o.Key = key
+					kept(t, o)
+					path := filepath.Join(o.Dir, storeDir, "$G", "streams", "COUNCIL_SESSIONS", file)
+					if err := damage(path); err != nil {
+						t.Fatal(err)
+					}
+					if key != "" {
+						fails(t, o, o.Dir, "COUNCIL_SESSIONS", "move the directory away")
+						continue
+					}
+					if log, err := open(t, o).Read(t.Context(), one); err != nil || len(log) != 1 {
+						t.Errorf("%d messages, %v", len(log), err)
+					}
+				}
+			})
 		}
-		fails(t, o, o.Dir, "COUNCIL_SESSIONS", "move the directory away")
-	})
+	}
 	t.Run("larger and smaller", func(t *testing.T) {
 		t.Parallel()
 		o := inside(t)

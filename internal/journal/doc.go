@@ -37,7 +37,13 @@
 // then closed and opened again, with growing pauses, until it works; the journal fails
 // at once meanwhile, and the index stays readable.
 //
+// Inside, a probe of a megabyte decides when sessions are kept again; until then the
+// engine is opened for reading only.
+//
 // The engine takes no lock of its own, so the directory is locked before it is opened.
-// Where files of sessions are there but the engine does not find the stream (a wrong
-// key, damage), Open fails and creates nothing: creating the stream would delete them.
+// Where files of a stream are there and the engine does not find the stream, the key is
+// wrong or the files with its settings are damaged. Creating a stream would delete what
+// another key encrypted: so with a key, or with files of one, Open fails and creates
+// nothing. Without, the damaged settings are set aside and made anew, and the messages
+// stay.
 package journal

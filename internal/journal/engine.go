@@ -3,9 +3,11 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -31,10 +33,36 @@ func used(dir string) (bool, error) {
 	return len(names) > 0, err
 }
 
+// streamDir is where the files of a stream are.
+func streamDir(dir, name string) string { return filepath.Join(dir, storeDir, "$G", "streams", name) }
+
 // hasStream tells whether the files of a stream are in a directory.
 func hasStream(dir, name string) bool {
-	_, err := os.Stat(filepath.Join(dir, storeDir, "$G", "streams", name))
+	_, err := os.Stat(streamDir(dir, name))
 	return !errors.Is(err, os.ErrNotExist)
+}
+
+// setAside renames the two files with a stream's settings where the engine said that one
+// of them is damaged or missing, and the stream is not encrypted. A stream that is
+// created then has the messages that are there. It tells whether it did.
+func setAside(o Options, name string, said []string) bool {
+	dir := streamDir(o.Dir, name)
+	meta := filepath.Join(dir, "meta.")
+	if o.Key != "" || !slices.ContainsFunc(said, func(text string) bool { return strings.Contains(text, meta) }) {
+		return false
+	}
+	for _, pattern := range []string{"*.key", "*/*.key"} {
+		if keys, err := fs.Glob(os.DirFS(dir), pattern); err != nil || len(keys) > 0 {
+			return false
+		}
+	}
+	for _, file := range []string{meta + "inf", meta + "sum"} {
+		if err := os.Rename(file, file+".damaged"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false
+		}
+	}
+	o.Log.Warn("the settings of a stream of sessions are damaged and made anew", "directory", dir)
+	return true
 }
 
 // startEngine starts JetStream inside this process, without a port.
@@ -59,21 +87,14 @@ func startEngine(o Options, log *engineLog) (*server.Server, error) {
 	if !engine.ReadyForConnections(startPatience) {
 		err = fmt.Errorf("the engine did not start within %v", startPatience)
 	}
-	if first := log.opened(); err == nil && !engine.JetStreamEnabled() {
-		err = cmpErr(first, errors.New("JetStream did not start"))
+	if said := log.opened(); err == nil && !engine.JetStreamEnabled() {
+		err = fmt.Errorf("the engine did not start: %s", strings.Join(said, "; "))
 	}
 	if err != nil {
 		stopEngine(engine)
 		return nil, err
 	}
 	return engine, nil
-}
-
-func cmpErr(err, otherwise error) error {
-	if err != nil {
-		return err
-	}
-	return otherwise
 }
 
 func stopEngine(engine *server.Server) {
@@ -89,29 +110,30 @@ type engineLog struct {
 
 	mu    sync.Mutex // guards all below
 	ready bool
-	first error // the first warning or error while the engine was opened
+	said  []string // warnings and errors while the engine was opened, at most maxSaid
 }
 
-// opened returns the first warning or error until now, and has later errors told.
-func (l *engineLog) opened() error {
+// maxSaid is how many warnings of an engine that is being opened are remembered.
+const maxSaid = 20
+
+// opened returns the warnings and errors until now, and has later errors told.
+func (l *engineLog) opened() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ready = true
-	return l.first
+	return l.said
 }
 
-// remedied are parts of warnings by which the engine says that it cannot write.
-const denied = "permission denied"
-
-func (l *engineLog) fault(err error) {
+// note remembers a text while the engine is being opened. Afterwards it is told.
+func (l *engineLog) note(text string, failed bool) {
 	l.mu.Lock()
 	ready := l.ready
-	if !ready && l.first == nil {
-		l.first = err
+	if !ready && len(l.said) < maxSaid {
+		l.said = append(l.said, text)
 	}
 	l.mu.Unlock()
-	if ready {
-		l.failed(err)
+	if ready && failed {
+		l.failed(errors.New(text))
 	}
 }
 
@@ -120,23 +142,18 @@ func (l *engineLog) Noticef(format string, v ...any) {
 	l.log.Debug("sessions engine", "said", fmt.Sprintf(format, v...))
 }
 
-// Warnf implements server.Logger.
+// Warnf implements server.Logger. That it may not write any more, the engine only warns of.
 func (l *engineLog) Warnf(format string, v ...any) {
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))
 	l.log.Warn("sessions engine", "said", text)
-	l.mu.Lock()
-	ready := l.ready
-	l.mu.Unlock()
-	if !ready || strings.Contains(text, denied) {
-		l.fault(errors.New(text))
-	}
+	l.note(text, strings.Contains(text, "permission denied"))
 }
 
 // Errorf implements server.Logger.
 func (l *engineLog) Errorf(format string, v ...any) {
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))
 	l.log.Error("sessions engine", "said", text)
-	l.fault(errors.New(text))
+	l.note(text, true)
 }
 
 // Fatalf implements server.Logger. The engine does not end the process itself.

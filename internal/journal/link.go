@@ -28,6 +28,7 @@ type link struct {
 	place   string // the addresses of the cluster, or the directory
 	conn    *nats.Conn
 	engine  *server.Server // nil with a cluster
+	said    []string       // by the engine while it was opened
 	js      jetstream.JetStream
 	log     jetstream.Stream
 	keys    jetstream.KeyValue
@@ -90,7 +91,7 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 		if l.engine, err = startEngine(o, engineLog); err != nil {
 			return nil, fmt.Errorf("opening the sessions in %s: %w; %s", o.Dir, err, mendDir)
 		}
-		l.failed = engineLog.failed
+		l.failed, l.said = engineLog.failed, engineLog.opened()
 		options = append(options, nats.InProcessServer(l.engine))
 	}
 	if o.Creds != "" {
@@ -193,7 +194,7 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 	want.MaxBytes = cmp.Or(want.MaxBytes, -1)
 	s, err := l.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if o.URL == "" && hasStream(o.Dir, want.Name) {
+		if o.URL == "" && hasStream(o.Dir, want.Name) && !setAside(o, want.Name, l.said) {
 			return nil, fmt.Errorf("the engine cannot read what is stored there as %s; %s", want.Name, mendKey)
 		}
 		if s, err = l.js.CreateStream(ctx, want); errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
