@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -102,11 +103,11 @@ func stopEngine(engine *server.Server) {
 	engine.WaitForShutdown()
 }
 
-// engineLog writes what the engine logs to the log of the daemon. What is logged as an
-// error is an error of the journal.
+// engineLog writes what the engine logs to the log of the daemon. That the engine cannot
+// write is an error of the journal.
 type engineLog struct {
 	log    *slog.Logger
-	failed func(error) // told of each error after the engine was opened
+	failed func(error) // told of each failure after the engine was opened
 
 	mu    sync.Mutex // guards all below
 	ready bool
@@ -124,15 +125,15 @@ func (l *engineLog) opened() []string {
 	return l.said
 }
 
-// note remembers a text while the engine is being opened. Afterwards it is told.
-func (l *engineLog) note(text string, failed bool) {
+// note remembers a text while the engine is being opened. Afterwards a failure is told.
+func (l *engineLog) note(text string) {
 	l.mu.Lock()
 	ready := l.ready
 	if !ready && len(l.said) < maxSaid {
 		l.said = append(l.said, text)
 	}
 	l.mu.Unlock()
-	if ready && failed {
+	if ready && failure.MatchString(text) {
 		l.failed(errors.New(text))
 	}
 }
@@ -142,18 +143,22 @@ func (l *engineLog) Noticef(format string, v ...any) {
 	l.log.Debug("sessions engine", "said", fmt.Sprintf(format, v...))
 }
 
-// Warnf implements server.Logger. That it may not write any more, the engine only warns of.
+// failure matches what the engine says when it cannot write. It also says what it cannot
+// read, and goes on: opening it again would not help.
+var failure = regexp.MustCompile(`write error|failed to store|DISABLED|disabling JetStream|permission denied`)
+
+// Warnf implements server.Logger.
 func (l *engineLog) Warnf(format string, v ...any) {
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))
 	l.log.Warn("sessions engine", "said", text)
-	l.note(text, strings.Contains(text, "permission denied"))
+	l.note(text)
 }
 
 // Errorf implements server.Logger.
 func (l *engineLog) Errorf(format string, v ...any) {
 	text := strings.TrimSpace(fmt.Sprintf(format, v...))
 	l.log.Error("sessions engine", "said", text)
-	l.note(text, true)
+	l.note(text)
 }
 
 // Fatalf implements server.Logger. The engine does not end the process itself.

@@ -207,10 +207,11 @@ func TestEngineLogs(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.engine.Warnf("harmless")
+	l.engine.Errorf("Received an error looking up message")
 	if err := j.Healthy(); err != nil {
-		t.Errorf("after a warning: %v", err)
+		t.Errorf("after a warning and an error of reading: %v", err)
 	}
-	l.engine.Errorf("write error: %v", "device gone")
+	l.engine.Errorf("Critical write error: %v", "device gone")
 	if err := j.Healthy(); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "device gone") {
 		t.Errorf("after an error in the engine's log: %v", err)
 	}
@@ -417,6 +418,9 @@ func TestLease(t *testing.T) {
 	cutAt := time.Now()
 	closeJournal(t, b)
 	eventuallyNil(t, "one left", func() error { return sees(a, a.o.Node, oc.Node) })
+	if took := time.Since(cutAt); took > 2*o.Lease {
+		t.Errorf("a node that left was missed after %v", took)
+	}
 	eventuallyNil(t, "one is silent for a lease", func() error {
 		if silent := time.Since(a.Nodes()[oc.Node]); silent < o.Lease {
 			return fmt.Errorf("%v", silent)

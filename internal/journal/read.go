@@ -83,16 +83,14 @@ func (j *Journal) read(ctx context.Context, subject string, r *reader, from uint
 // poll is how often a log is read without a sign that it changed.
 const poll = time.Second
 
-// behind tells whether there may be a log although the index does not have it: the index
-// can be late.
-func (j *Journal) behind(ctx context.Context, subject string, from uint64) bool {
-	gone := false
+// gone tells whether the stream's leader has nothing of a subject.
+func (j *Journal) gone(ctx context.Context, subject string) (none bool) {
 	err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		last, err := l.last(ctx, subject)
-		gone = err == nil && last == nil
+		none = last == nil
 		return err
 	})
-	return from > 1 && (err != nil || !gone)
+	return err == nil && none
 }
 
 // Follow returns the messages of a log that hold entries behind the one with the number
@@ -120,10 +118,12 @@ func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Store
 			case err != nil:
 				yield(Stored{}, err)
 				return
-			case seq == 0 && changed == nil && !j.behind(ctx, subject, from):
-				yield(Stored{}, ErrGone)
-				return
 			case seq == 0:
+				// Without a row, the index is late or the log is gone.
+				if changed == nil && j.gone(ctx, subject) {
+					yield(Stored{}, ErrGone)
+					return
+				}
 				select {
 				case <-ctx.Done():
 				case <-changed: // nil while the index is late
