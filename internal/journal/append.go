@@ -83,9 +83,7 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 			return nil
 		}
 		if reason := refusal(failed); reason != "" {
-			j.mu.Lock()
-			j.refused = true
-			j.mu.Unlock()
+			j.wake() // to see how full it is
 			return final{fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, failed)}
 		}
 		last, err := l.last(ctx, subject)

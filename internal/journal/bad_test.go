@@ -103,15 +103,16 @@ func TestBadDirectory(t *testing.T) {
 		for _, file := range []string{"meta.inf", "meta.sum"} {
 			t.Run(file+" "+name, func(t *testing.T) {
 				t.Parallel()
-				for _, key := range []string{"", "secret"} {
+				for _, keys := range [][2]string{{"", ""}, {"", "secret"}, {"secret", "secret"}, {"secret", ""}} {
 					o := inside(t)
-					o.Key = key
+					o.Key = keys[0]
 					kept(t, o)
+					o.Key = keys[1]
 					path := filepath.Join(o.Dir, storeDir, "$G", "streams", "COUNCIL_SESSIONS", file)
 					if err := damage(path); err != nil {
 						t.Fatal(err)
 					}
-					if key != "" {
+					if keys != [2]string{} {
 						fails(t, o, o.Dir, "COUNCIL_SESSIONS", "move the directory away")
 						continue
 					}

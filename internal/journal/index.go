@@ -259,7 +259,8 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 		if meta.NumPending == 0 {
 			done()
 		}
-	}, jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { j.o.Log.Debug("sessions index", "error", err) }))
+	}, jetstream.PullExpiry(10*time.Second), jetstream.PullHeartbeat(2*time.Second),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { j.o.Log.Debug("sessions index", "error", err) }))
 	if err != nil {
 		return err
 	}

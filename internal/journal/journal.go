@@ -84,7 +84,6 @@ type Journal struct {
 	closed    bool
 	bytes     int64 // in the stream at the last check, and appended since
 	max       int64 // that the stream takes
-	refused   bool  // an append since the last check, for want of room
 	lag       uint64
 	nodes     map[string]node
 	confirmed time.Time
@@ -439,7 +438,7 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 	}
 	state := info.State
 	j.mu.Lock()
-	j.bytes, j.refused, j.lag = int64(min(state.Bytes, math.MaxInt64)), false, state.LastSeq-min(before.seen, state.LastSeq)
+	j.bytes, j.lag = int64(min(state.Bytes, math.MaxInt64)), state.LastSeq-min(before.seen, state.LastSeq)
 	j.mu.Unlock()
 	if state.LastSeq < before.seen {
 		j.o.Log.Warn("the stream of sessions has lost messages; reading the list of sessions again")
@@ -472,7 +471,7 @@ func (j *Journal) Healthy() error {
 func (j *Journal) Full() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.max > 0 && (j.refused || j.bytes >= j.max/10*9)
+	return j.max > 0 && j.bytes >= j.max/10*9
 }
 
 // Stats are figures of a Journal.

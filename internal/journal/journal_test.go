@@ -189,7 +189,10 @@ var one = ID{Owner: "0123456789abcdef", Session: "a1"}
 // message returns a message with entries from the number first on.
 func message(j *Journal, first int, data ...string) Message {
 	m := Message{
-		Head:  Head{Node: j.o.Node, Epoch: 1, Status: council.StatusRunning, Created: time.Unix(1700000000, 0).UTC(), Query: "Why is \"it\" so?\nä"},
+		Head: Head{
+			Node: j.o.Node, Epoch: 1, Status: council.StatusRunning, Created: time.Unix(1700000000, 0).UTC(),
+			Query: "Why is \"it\" so?\nä",
+		},
 		First: first,
 	}
 	for _, d := range data {
@@ -251,6 +254,14 @@ func TestAppendRead(t *testing.T) {
 		}
 		if d := cmp.Diff(last.Head, row.Head); d != "" {
 			t.Error("head of the row: ", d)
+		}
+		many := ID{Session: "many"}
+		var end uint64
+		for n := range 50 {
+			end = appended(t, j, many, end, message(j, n+1, "x"))
+			if row, _ := j.Row(many); row.Seq != end || row.Entries != n+1 {
+				t.Fatalf("right after an append the row is %+v, want message %d with %d entries", row, end, n+1)
+			}
 		}
 		other := p.open(t)
 		log, err := other.Read(t.Context(), one)
@@ -448,11 +459,11 @@ func TestFollow(t *testing.T) {
 				}
 				continue
 			}
-			seq = appended(t, j, one, seq, message(j, 3+next, fmt.Sprint(3+next)))
+			seq = appended(t, j, one, seq, message(j, 3+next, strconv.Itoa(3+next)))
 		}
 		var want []string
 		for n := 3; n < 23; n++ {
-			want = append(want, fmt.Sprint(n))
+			want = append(want, strconv.Itoa(n))
 		}
 		if d := cmp.Diff(want, got); d != "" {
 			t.Error(d)
@@ -493,11 +504,25 @@ func TestIndex(t *testing.T) {
 				t.Errorf("unended: %+v", rows)
 			}
 		}
+		// Each purge is told: comparing every 5 s would take longer.
+		begin := time.Now()
+		for range 6 {
+			if err := other.Purge(t.Context(), ids[1]); err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range []*Journal{j, other, late} {
+				eventually(t, x, "the row without a log", func() bool { _, ok := x.Row(ids[1]); return !ok && len(x.All()) == 2 })
+			}
+			appended(t, j, ids[1], 0, message(j, 1, "x"))
+			for _, x := range []*Journal{j, other, late} {
+				eventually(t, x, "the row", func() bool { _, ok := x.Row(ids[1]); return ok })
+			}
+		}
+		if took := time.Since(begin); took > 15*time.Second {
+			t.Errorf("six purges took %v", took)
+		}
 		if err := other.Purge(t.Context(), ids[1]); err != nil {
 			t.Fatal(err)
-		}
-		for _, x := range []*Journal{j, other, late} {
-			eventually(t, x, "the row without a log", func() bool { _, ok := x.Row(ids[1]); return !ok && len(x.All()) == 2 })
 		}
 		if err := other.Purge(t.Context(), ids[1]); err != nil {
 			t.Errorf("purging again: %v", err)
@@ -551,7 +576,8 @@ func TestKeys(t *testing.T) {
 		for i := range held {
 			wg.Go(func() {
 				var err error
-				held[i], mine[i], err = []*Journal{a, b}[i%2].Reserve(t.Context(), key, Reservation{Session: strconv.Itoa(i), Digest: [32]byte{byte(i), 7}})
+				want := Reservation{Session: strconv.Itoa(i), Digest: [32]byte{byte(i), 7}}
+				held[i], mine[i], err = []*Journal{a, b}[i%2].Reserve(t.Context(), key, want)
 				if err != nil {
 					t.Error(err)
 				}
@@ -560,7 +586,7 @@ func TestKeys(t *testing.T) {
 		wg.Wait()
 		first := slices.Index(mine[:], true)
 		for i, h := range held {
-			if mine[i] != (i == first) || h.Session != fmt.Sprint(first) || h.Digest != [32]byte{byte(first), 7} {
+			if mine[i] != (i == first) || h.Session != strconv.Itoa(first) || h.Digest != [32]byte{byte(first), 7} {
 				t.Errorf("%d: held by %+v, mine %v; %d came first", i, h, mine[i], first)
 			}
 		}
@@ -571,7 +597,8 @@ func TestKeys(t *testing.T) {
 		if err != nil || !ok || now.Session != "new" {
 			t.Errorf("taking over: %+v, %v, %v", now, ok, err)
 		}
-		if now, ok, err = b.TakeOver(t.Context(), key, held[first], Reservation{Session: "newer"}); err != nil || ok || now.Session != "new" {
+		now, ok, err = b.TakeOver(t.Context(), key, held[first], Reservation{Session: "newer"})
+		if err != nil || ok || now.Session != "new" {
 			t.Errorf("taking over what was taken over: %+v, %v, %v", now, ok, err)
 		}
 		if err := b.Release(t.Context(), key, "newer"); err != nil {

@@ -139,7 +139,7 @@ func redacted(urls string) (string, error) {
 	for i, one := range list {
 		u, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || u.Host == "" {
-			return "", errors.New("the address of the cluster cannot be read; write it as nats://host:4222, and more than one with commas between")
+			return "", errors.New("the address of the cluster cannot be read; write it as nats://host:4222, several with commas between")
 		}
 		list[i] = u.Redacted()
 	}
@@ -206,7 +206,8 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 	}
 	has := s.CachedInfo().Config
 	differs := func(what string, is, wanted any) error {
-		return fmt.Errorf("the stream %s has %s %v instead of %v; set these as the stream has them, use another prefix, or delete the stream",
+		return fmt.Errorf("the stream %s has %s %v instead of %v; "+
+			"set these as the stream has them, use another prefix, or delete the stream",
 			want.Name, what, is, wanted)
 	}
 	switch {

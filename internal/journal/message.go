@@ -158,51 +158,29 @@ func (d *Damaged) Error() string {
 // reader makes messages of parts.
 type reader struct {
 	id   ID
-	next int // number of the entry that comes next
-	body []byte
-	last header // the last part, while a message is incomplete
+	next int    // number of the entry that comes next
+	body []byte // of the parts until now, while a message is incomplete
 }
 
 // add takes the next part. It returns a message where the part completes one. After
 // damage it goes on with what follows.
 func (r *reader) add(p part) (m Stored, whole bool, damaged *Damaged) {
-	damage := func(reason string) *Damaged { return &Damaged{ID: r.id, Entry: r.next, Seq: p.seq, Reason: reason} }
-	follows := p.Part == 1
-	if p.Part > 1 {
-		want := p.header
-		want.Part, want.Count = p.Part-1, 0
-		follows = want.sameAs(r.last)
-	} else {
-		r.body = nil
-	}
-	r.last = p.header
-	switch {
-	case !follows:
-		r.last, r.body = header{}, nil
-		damaged = damage("a part of a message is missing")
-	case p.First != r.next:
-		damaged = damage(fmt.Sprintf("the entries up to %d are missing", p.First-1))
-	}
-	if !follows {
-		if p.Part == p.Parts {
-			r.next = p.First + p.Count
-		}
-		return m, false, damaged
+	if p.Part == 1 {
+		r.body = nil // of a message that was given up
 	}
 	r.body = append(r.body, p.body...)
 	if p.Part < p.Parts {
-		return m, false, damaged
+		return m, false, nil
 	}
 	list, err := entries(r.body)
-	r.next, r.last, r.body = p.First+p.Count, header{}, nil
 	if err == nil && len(list) != p.Count {
-		err = errBody
+		err = errBody // a part is missing
 	}
-	if err != nil {
-		r.next = p.First
-		damaged = damage(err.Error())
-		r.next = p.First + p.Count
-		return m, false, damaged
+	if p.First != r.next && err == nil {
+		damaged = &Damaged{ID: r.id, Entry: r.next, Seq: p.seq, Reason: fmt.Sprintf("the entries before %d are missing", p.First)}
+	} else if err != nil {
+		damaged = &Damaged{ID: r.id, Entry: r.next, Seq: p.seq, Reason: err.Error()}
 	}
-	return Stored{Message: Message{Head: p.Head, First: p.First, Entries: list}, Seq: p.seq, At: p.at}, true, damaged
+	r.next, r.body = p.First+p.Count, nil
+	return Stored{Message: Message{Head: p.Head, First: p.First, Entries: list}, Seq: p.seq, At: p.at}, err == nil, damaged
 }

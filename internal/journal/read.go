@@ -95,7 +95,7 @@ func (j *Journal) gone(ctx context.Context, subject string) (none bool) {
 
 // Follow returns the messages of a log that hold entries behind the one with the number
 // behind, without the entries up to it: those that are stored, then what comes, until
-// ctx ends. The sequence ends with an error where the log is gone (ErrGone) or damaged
+// ctx or the Journal ends. The sequence ends with an error where the log is gone (ErrGone) or damaged
 // (*Damaged). While the log cannot be read, it waits.
 func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Stored, error] {
 	return func(yield func(Stored, error) bool) {
@@ -112,6 +112,8 @@ func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Store
 			case errors.Is(err, ErrUnavailable):
 				select {
 				case <-ctx.Done():
+				case <-j.done:
+					return
 				case <-time.After(poll):
 				}
 				continue
@@ -126,6 +128,8 @@ func (j *Journal) Follow(ctx context.Context, id ID, behind int) iter.Seq2[Store
 				}
 				select {
 				case <-ctx.Done():
+				case <-j.done:
+					return
 				case <-changed: // nil while the index is late
 				case <-time.After(poll):
 				}

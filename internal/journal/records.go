@@ -41,17 +41,16 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 }
 
 // FollowRecords returns the records of all sessions behind a sequence, 0 for all: those
-// that are stored, then what comes, until ctx ends. When the stream ends before that
+// that are stored, then what comes, until ctx or the Journal ends. When the stream ends before that
 // sequence (it was lost, or made anew), it begins at the first. While the records cannot
 // be read, it waits.
 func (j *Journal) FollowRecords(ctx context.Context, after uint64) iter.Seq[Records] {
 	return func(yield func(Records) bool) {
 		subject := j.o.Prefix + ".records.*"
-		known := false // that the stream does not end before after
 		for ctx.Err() == nil {
 			var raw *jetstream.RawStreamMsg
-			err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
-				if raw, err = l.next(ctx, l.records, subject, after+1); err != nil || raw != nil || known {
+			_ = j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
+				if raw, err = l.next(ctx, l.records, subject, after+1); err != nil || raw != nil {
 					return err
 				}
 				info, err := l.records.Info(ctx)
@@ -60,13 +59,13 @@ func (j *Journal) FollowRecords(ctx context.Context, after uint64) iter.Seq[Reco
 				}
 				return err
 			})
-			known = err == nil
 			if raw == nil {
 				select {
 				case <-ctx.Done():
-				case <-time.After(time.Second):
+				case <-j.done:
+					return
+				case <-time.After(poll):
 				}
-				known = false
 				continue
 			}
 			after = raw.Sequence
