@@ -20,7 +20,7 @@
 // Parts whose last one never came are passed over by readers when the next message
 // begins at the same entry number. A log without a whole message is ErrGone.
 //
-// # Index
+// # Index and nodes
 //
 // One consumer of headers feeds the index in memory: the last message of each log
 // first, then what comes. An append of this process is in its index before Append
@@ -29,16 +29,18 @@
 // 5 s, and drops what is not there any more. When the stream's sequence has fallen
 // back, the index is built again.
 //
+// A node counts the silence of others by its own clock. It watches their keys, and asks
+// the stream's leader about one that was silent for half a lease, because a watcher can
+// miss or delay what it watches.
+//
 // # Faults
 //
 // Operations are tried for a bounded time: 10 s inside, 30 s with a cluster, which is
 // longer than an election. What fails then is ErrUnavailable, with a reason for people.
 // The engine inside answers nothing any more after a full disk or a write error. It is
-// then closed and opened again, with growing pauses, until it works; the journal fails
-// at once meanwhile, and the index stays readable.
-//
-// Inside, a probe of a megabyte decides when sessions are kept again; until then the
-// engine is opened for reading only.
+// then closed and opened again, with growing pauses. It opens on a full disk too, so a
+// probe of a megabyte decides when sessions are kept again: until then appends fail at
+// once, and what is stored can be read.
 //
 // The engine takes no lock of its own, so the directory is locked before it is opened.
 // Where files of a stream are there and the engine does not find the stream, the key is
