@@ -60,3 +60,41 @@ func TestCut(t *testing.T) {
 		}
 	}
 }
+
+// A part in the middle is lost, and what is left can be read as entries: it is damage.
+func TestPartLost(t *testing.T) {
+	t.Parallel()
+	m := Message{First: 1}
+	for range 3 * maxPart / 16 {
+		m.Entries = append(m.Entries, council.Entry{Type: "a", Data: []byte("0123456789")}) // 16 bytes
+	}
+	parts := cut(m)
+	if _, err := entries(parts[1].body); len(parts) != 3 || err != nil {
+		t.Fatalf("%d parts, %v", len(parts), err)
+	}
+	r := reader{next: 1}
+	r.add(parts[0])
+	if _, whole, damaged := r.add(parts[2]); whole || damaged == nil || damaged.Entry != 1 {
+		t.Errorf("whole %v, %v", whole, damaged)
+	}
+}
+
+// What a consumer brings late of a log that was purged is no row.
+func TestIndexDrop(t *testing.T) {
+	t.Parallel()
+	x := newIndex()
+	build := x.begin()
+	x.filled(build)
+	p := part{header: header{First: 1, Count: 1}, seq: 5}
+	x.put(build, one, p)
+	x.drop(one, 5)
+	x.put(build, one, p)
+	if row, ok := x.get(one); ok {
+		t.Errorf("purged, the row is %+v", row)
+	}
+	p.seq = 6
+	x.put(build, one, p)
+	if _, ok := x.get(one); !ok {
+		t.Error("a new log has no row")
+	}
+}
