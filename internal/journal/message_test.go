@@ -73,7 +73,9 @@ func TestPartLost(t *testing.T) {
 		t.Fatalf("%d parts, %v", len(parts), err)
 	}
 	r := reader{next: 1}
-	r.add(parts[0])
+	if _, whole, damaged := r.add(parts[0]); whole || damaged != nil {
+		t.Errorf("the first part: whole %v, %v", whole, damaged)
+	}
 	if _, whole, damaged := r.add(parts[2]); whole || damaged == nil || damaged.Entry != 1 {
 		t.Errorf("whole %v, %v", whole, damaged)
 	}
