@@ -8,7 +8,6 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
 	"unicode"
 
 	"github.com/councild/councild/internal/config"
@@ -90,8 +89,8 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 	if err != nil {
 		return nil, readable(err)
 	}
-	plan.Deltas, plan.Created = p.answer != nil, time.Now().UTC()
-	session, err := e.Run(ctx, plan, p)
+	plan.Deltas = p.answer != nil
+	session, err := e.Run(ctx, plan, p, nil)
 	if err != nil {
 		return nil, readable(err)
 	}

@@ -62,7 +62,7 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 		if err != nil {
 			return err
 		}
-		session, err := e.Run(ctx, plan, nil)
+		session, err := e.Run(ctx, plan, nil, nil)
 		if err != nil {
 			return err
 		}

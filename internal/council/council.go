@@ -27,9 +27,14 @@ const (
 	Stage3 Stage = "stage3" // the chairman writes
 )
 
+// SeatChairman is the Seat of all calls of stage 3: the chairman and those that write in
+// its place take the seat one after the other.
+const SeatChairman = "chairman"
+
 // Call is one request for a completion.
 type Call struct {
 	Stage    Stage
+	Seat     string // the id of the member; in stage 3 SeatChairman
 	Model    string // as in Member.Model
 	Messages []Message
 	Sampling
@@ -46,8 +51,8 @@ type Call struct {
 // Sampling are the sampling options of a Call. They are sent only when set: nil
 // leaves the provider's own default in force.
 type Sampling struct {
-	Temperature     *float64 // 0 to 2
-	MaxOutputTokens *int     // 1 or more
+	Temperature     *float64 `json:"temperature"`       // 0 to 2
+	MaxOutputTokens *int     `json:"max_output_tokens"` // 1 or more
 }
 
 // Format is the form of a structured reply.
@@ -58,9 +63,9 @@ type Format struct {
 
 // Completion is a model's reply to a Call.
 type Completion struct {
-	Text         string // never empty
-	FinishReason string // the provider's word for why the model stopped; "" if it gave none
-	Doubted      int    // number of usage figures that were not believed, and are unknown in Usage
+	Text         string `json:"text"`          // never empty
+	FinishReason string `json:"finish_reason"` // the provider's word for why the model stopped; "" if it gave none
+	Doubted      int    `json:"doubted"`       // number of usage figures that were not believed, and are unknown in Usage
 	Spent
 }
 
@@ -124,6 +129,7 @@ func (e Entry) Decode() (event Event, err error) {
 		EventDelta:   decode[Delta],
 		EventRestart: decode[Restart],
 		EventStage3:  decode[Synthesis],
+		EventCall:    decode[Landed],
 		EventDone:    decode[*Session],
 		EventFailed: func(data []byte) (any, error) {
 			var p Problem

@@ -29,6 +29,7 @@ const (
 	CodeUnavailable          Code = "unavailable"     // draining or full
 	CodeDeadline             Code = "deadline"        // time ran out before a quorum answered
 	CodeCancelled            Code = "cancelled"
+	CodeInterrupted          Code = "interrupted" // the daemon that ran the session is gone, and no other could finish it
 )
 
 // Error is why a request has no result. Detail and Fields are for the caller;
@@ -98,6 +99,7 @@ const (
 	FailInvalidBallot   FailureCode = "invalid_ballot"   // the reply holds no ballot
 	FailAbstained       FailureCode = "abstained"        // the reviewer declined to rank
 	FailUnknownProvider FailureCode = "unknown_provider" // not called: the model names no configured provider
+	FailInterrupted     FailureCode = "interrupted"      // the daemon that made the call is gone, or may not make it any more
 	FailInternal        FailureCode = "internal"         // a defect of councild
 )
 

@@ -10,9 +10,9 @@ import (
 type Member struct {
 	// ID names the seat everywhere: it is the model, with "#2", "#3" behind it
 	// for further instances of the same model.
-	ID string
+	ID string `json:"id"`
 	// Model is the configured model name, which a Completer understands.
-	Model string
+	Model string `json:"model"`
 }
 
 // instance matches the suffix of a further seat.

@@ -84,29 +84,55 @@ type Request struct {
 	Direct bool `json:"-"`
 }
 
-// Plan is a Request that was validated and completed. It holds everything that a run
-// needs, and the same plan gives the same labels and orders.
+// Plan is a Request that was validated and completed. It holds everything that shapes a
+// run, so that a process with other settings can go on with it, and the same plan gives
+// the same labels and orders. Its JSON is what a log keeps of it.
 type Plan struct {
-	SessionID    string
-	Conversation []Message // at least one, the last from the user
-	Members      []Member
-	Reviewers    []Member
-	Chairmen     []Member // in the order in which they are tried; after a single one, the other members by rank
-	Seed         int64
-	Order        Order
-	Timeout      time.Duration
-	MaxCostUSD   *float64
-	// MaxTotalTokens counts input and output tokens of all calls.
-	MaxTotalTokens *int64
-	OnPartial      OnPartial
-	Category       string
-	Language       string
+	SessionID    string        `json:"session_id"`
+	Created      time.Time     `json:"created"`      // UTC; the time of the session's records
+	Conversation []Message     `json:"conversation"` // at least one, the last from the user
+	Members      []Member      `json:"members"`
+	Reviewers    []Member      `json:"reviewers"`
+	Chairmen     []Member      `json:"chairmen"` // in the order in which they are tried; after a single one, the other members by rank
+	Seed         int64         `json:"seed"`
+	Order        Order         `json:"order"`
+	Timeout      time.Duration `json:"timeout_ns"`
+	MaxCostUSD   *float64      `json:"max_cost_usd"` // nil: no limit
+	// MaxTotalTokens counts input and output tokens of all calls; nil is no limit.
+	MaxTotalTokens *int64    `json:"max_total_tokens"`
+	OnPartial      OnPartial `json:"on_partial"`
+	Category       string    `json:"category"`
+	Language       string    `json:"language"`
 	// Deltas reports the synthesis to the observer as it arrives. A front door that
 	// streams sets it; a Request cannot.
-	Deltas bool
-	Direct bool // as in Request
-	// Created is when the session began. The front door that begins it sets it.
-	Created time.Time
+	Deltas   bool     `json:"deltas"`
+	Direct   bool     `json:"direct"` // as in Request
+	Rules    Rules    `json:"rules"`
+	Versions Versions `json:"versions"`
+}
+
+// Rules are the settings, besides those that a Request can change, that shape a run.
+type Rules struct {
+	Quorum          int              `json:"quorum"`             // 0: more than half of the members
+	StragglerGrace  *time.Duration   `json:"straggler_grace_ns"` // how long a stage waits after a quorum; nil: until its deadline
+	Sampling        Sampling         `json:"sampling"`           // of answers and the synthesis
+	ReviewSampling  Sampling         `json:"review_sampling"`
+	ReviewPrompt    string           `json:"review_prompt"` // the version of the reviewers' prompt
+	BallotRepair    bool             `json:"ballot_repair"` // one more call when a reply holds no ballot or a partial one
+	SelfReviewRate  float64          `json:"self_review_rate"`
+	PartialBallots  PartialPolicy    `json:"partial_ballots"`
+	Audit           *AuditThresholds `json:"audit"`             // nil: no per-session audit
+	Demographics    bool             `json:"demographics"`      // whether disagreement on demographic axes is looked for
+	LexiconLimit    float64          `json:"lexicon_limit"`     // score from which an axis may be flagged, 0 to 1
+	Consent         int              `json:"consent"`           // ADR-018's levels; 0 keeps no records
+	Providers       []string         `json:"providers"`         // names that send a model elsewhere: "name:model"
+	MaxSessionBytes int64            `json:"max_session_bytes"` // what the session may hold: its texts, and prompts on their way; 0: no limit
+}
+
+// AuditThresholds holds ADR-015's limits, above which a figure raises its flag.
+type AuditThresholds struct {
+	LengthCorrelation float64 `json:"length_correlation"` // of |r|, 0 to 1
+	PositionVariance  float64 `json:"position_variance"`  // in squared points, 0 or more
 }
 
 // Question returns the conversation as one text: a single question alone, and several
@@ -160,7 +186,7 @@ func (p Plan) Session() *Session {
 				Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{}, WinnerSupport: []Support{},
 				LeaveOneOut: []Omission{},
 			}},
-			Seed: p.Seed, Order: p.Order, Warnings: []Warning{},
+			Seed: p.Seed, Order: p.Order, Warnings: []Warning{}, Versions: p.Versions,
 			Usage: TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},
 		},
 	}

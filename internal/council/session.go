@@ -280,6 +280,8 @@ const (
 	WarnReviewSkipped  WarningCode = "review_skipped"   // there was nothing to compare
 	WarnAnswerCutShort WarningCode = "answer_cut_short" // an answer ended at its token limit
 	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: only the fastest decided
+	WarnTakenOver      WarningCode = "taken_over"       // the daemon that ran the session is gone, and another one went on with it
+	WarnNotKept        WarningCode = "not_kept"         // the session could not be stored to its end: it would not outlive its daemon
 )
 
 // Versions says what produced a session.

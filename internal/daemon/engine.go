@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
@@ -12,6 +13,7 @@ import (
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/telemetry"
 )
 
@@ -74,6 +76,10 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	e.metrics = telemetry.NewMetrics(o.Version, e.client.Breakers)
 	completer := e.metrics.Completer(e.client)
 	recorder := o.Recorder
+	var holds func(context.Context, string, time.Time) (bool, error)
+	if s, ok := recorder.(*store.Store); ok {
+		holds = s.Holds
+	}
 	if recorder != nil {
 		recorder = e.metrics.Recorder(recorder)
 	}
@@ -99,7 +105,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		}
 	}
 	e.Pipeline, err = pipeline.New(pipeline.Options{
-		Completer: completer, Recorder: recorder, Observer: e.metrics, Log: o.Log, Version: o.Version, Settings: config.SettingNames(),
+		Completer: completer, Recorder: recorder, Holds: holds, Observer: e.metrics, Log: o.Log, Version: o.Version, Settings: config.SettingNames(),
 		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
 		AllowedModels: cfg.AllowedModels, Providers: cfg.ProviderNames(), Quorum: cfg.Quorum, StragglerGrace: cfg.StragglerGrace,
 		MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes),

@@ -29,7 +29,7 @@ import (
 // Council prepares and runs sessions; the pipeline satisfies it.
 type Council interface {
 	Prepare(r council.Request) (council.Plan, error)
-	Run(ctx context.Context, plan council.Plan, observer council.Observer) (*council.Session, error)
+	Run(ctx context.Context, plan council.Plan, observer council.Observer, kept *council.Log) (*council.Session, error)
 }
 
 // Daemon is what the interface asks the daemon around it.

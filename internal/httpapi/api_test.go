@@ -540,8 +540,8 @@ type watched struct {
 	ended chan error
 }
 
-func (w watched) Run(ctx context.Context, plan council.Plan, o council.Observer) (*council.Session, error) {
-	session, err := w.Council.Run(ctx, plan, o)
+func (w watched) Run(ctx context.Context, plan council.Plan, o council.Observer, kept *council.Log) (*council.Session, error) {
+	session, err := w.Council.Run(ctx, plan, o, kept)
 	w.ended <- err
 	return session, err
 }
@@ -691,7 +691,7 @@ type broken struct{}
 
 func (broken) Prepare(council.Request) (council.Plan, error) { panic("a defect with a secret") }
 
-func (broken) Run(context.Context, council.Plan, council.Observer) (*council.Session, error) {
+func (broken) Run(context.Context, council.Plan, council.Observer, *council.Log) (*council.Session, error) {
 	return nil, nil
 }
 

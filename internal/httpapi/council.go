@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
@@ -82,7 +81,7 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessi
 	if start.Plan, err = a.o.Council.Prepare(asked.Request); err != nil {
 		return nil, err
 	}
-	start.Plan.Deltas, start.Plan.Created = asked.Stream || asked.Background, time.Now().UTC()
+	start.Plan.Deltas = asked.Stream || asked.Background
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	start.Cancel = cancel
 	s, added := a.sessions.Add(start)
@@ -130,7 +129,7 @@ func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Sessio
 			err = errors.New("panic")
 		}
 	}()
-	return a.o.Council.Run(ctx, plan, s)
+	return a.o.Council.Run(ctx, plan, s, nil)
 }
 
 // wait returns a session at its end, or why it has no result. It ends early when the

@@ -19,7 +19,7 @@ type prepared struct {
 	plan *council.Plan
 }
 
-func (p *prepared) Run(_ context.Context, plan council.Plan, _ council.Observer) (*council.Session, error) {
+func (p *prepared) Run(_ context.Context, plan council.Plan, _ council.Observer, _ *council.Log) (*council.Session, error) {
 	p.plan = &plan
 	return &council.Session{}, nil
 }

@@ -29,7 +29,7 @@ func (c replayed) Prepare(council.Request) (council.Plan, error) {
 	return council.Plan{SessionID: strconv.FormatInt(c.ids.Add(1), 10), Order: council.OrderShared}, nil
 }
 
-func (c replayed) Run(_ context.Context, plan council.Plan, o council.Observer) (*council.Session, error) {
+func (c replayed) Run(_ context.Context, plan council.Plan, o council.Observer, _ *council.Log) (*council.Session, error) {
 	s := plan.Session()
 	s.Status = council.StatusComplete
 	text := strings.Repeat("Some \"quoted\" text.\n", 100)

@@ -42,6 +42,7 @@ func meaningOf(code council.Code) meaning {
 		council.CodePartialRefused:       {http.StatusBadGateway, "The result is degraded"},
 		council.CodeUnavailable:          {http.StatusServiceUnavailable, "Not now"},
 		council.CodeCancelled:            {http.StatusServiceUnavailable, "The session was cancelled"},
+		council.CodeInterrupted:          {http.StatusServiceUnavailable, "The session was interrupted"},
 		council.CodeDeadline:             {http.StatusGatewayTimeout, "Out of time"},
 	}
 	return cmp.Or(table[code], meaning{http.StatusInternalServerError, "Internal error"})

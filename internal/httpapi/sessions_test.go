@@ -533,8 +533,8 @@ func TestPanicInASession(t *testing.T) {
 // unwritable is a Council whose sessions end with a figure that JSON cannot hold.
 type unwritable struct{ scripted }
 
-func (c unwritable) Run(ctx context.Context, plan council.Plan, o council.Observer) (*council.Session, error) {
-	s, err := c.scripted.Run(ctx, plan, o)
+func (c unwritable) Run(ctx context.Context, plan council.Plan, o council.Observer, kept *council.Log) (*council.Session, error) {
+	s, err := c.scripted.Run(ctx, plan, o, kept)
 	s.Metadata.Timing.OverheadMS = math.NaN()
 	return s, err
 }
@@ -753,7 +753,7 @@ func (scripted) Prepare(r council.Request) (council.Plan, error) {
 	return council.Plan{SessionID: r.Query}, nil
 }
 
-func (c scripted) Run(ctx context.Context, plan council.Plan, o council.Observer) (*council.Session, error) {
+func (c scripted) Run(ctx context.Context, plan council.Plan, o council.Observer, _ *council.Log) (*council.Session, error) {
 	c.run(ctx, o)
 	s := plan.Session()
 	s.Status = council.StatusComplete

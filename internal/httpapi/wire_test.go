@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
@@ -23,12 +24,12 @@ type everyEvent struct{}
 
 func (everyEvent) Prepare(r council.Request) (council.Plan, error) {
 	return council.Plan{
-		SessionID: fmt.Sprintf("session-%d", *r.Seed), Seed: *r.Seed, Order: council.OrderShared,
+		SessionID: fmt.Sprintf("session-%d", *r.Seed), Seed: *r.Seed, Order: council.OrderShared, Created: time.Now().UTC(),
 		Conversation: append(r.Messages, council.Message{Role: council.RoleUser, Content: r.Query}),
 	}, nil
 }
 
-func (everyEvent) Run(_ context.Context, plan council.Plan, o council.Observer) (*council.Session, error) {
+func (everyEvent) Run(_ context.Context, plan council.Plan, o council.Observer, _ *council.Log) (*council.Session, error) {
 	text := "<b>\"bold\"</b> &\n\u2028 \\ ü."
 	s := plan.Session()
 	s.Status, s.Answer, s.Persisted = council.StatusComplete, text, true

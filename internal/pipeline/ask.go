@@ -17,14 +17,15 @@ const maxRetryAfter = time.Hour
 
 // ask runs stage 1 and judges the quorum.
 func (r *run) ask(ctx context.Context) *council.Error {
-	defer stopwatch(&r.session.Metadata.Timing.Stage1MS)()
+	defer r.stopwatch(council.Stage1, &r.session.Metadata.Timing.Stage1MS)()
 	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage1, len(r.plan.Members))
 	defer cancel()
-	o := stage1.Options{Sampling: r.p.o.Sampling}
+	o := stage1.Options{Sampling: r.plan.Rules.Sampling}
 	if r.plan.Direct && r.plan.Deltas {
+		r.voidText(r.plan.Members)
 		o.OnDelta = func(text string) { r.observe(council.EventDelta, council.Delta{Text: text}) }
 	}
-	r.session.Stage1 = stage1.Ask(stageCtx, r.meter, r.plan.Members, r.plan.Conversation, o, func(a council.Answer) {
+	r.session.Stage1 = stage1.Ask(stageCtx, r.calls, r.plan.Members, r.plan.Conversation, o, func(a council.Answer) {
 		r.observe(council.EventAnswer, a)
 		delivered(a.Status)
 	})
@@ -50,7 +51,7 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	if ctx.Err() != nil {
 		return r.stop(ctx)
 	}
-	if quorum := Quorum(r.p.o.Quorum, len(r.plan.Members)); len(r.authors) < quorum {
+	if quorum := Quorum(r.plan.Rules.Quorum, len(r.plan.Members)); len(r.authors) < quorum {
 		e := &council.Error{
 			Code: council.CodeNoQuorum, Fields: failed, RetryAfter: r.retryAfter(quorum - len(r.authors)),
 			Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(r.plan.Members), quorum),

@@ -36,22 +36,31 @@ func (r *run) until(ctx context.Context, stage council.Stage) (context.Context, 
 
 // stragglerContext returns a context for the calls of a stage with n seats. It ends at
 // the deadline of the stage, or with ErrCut after the grace for stragglers. The grace
-// begins when delivered has been told of enough good outcomes for a quorum.
+// begins when delivered has been told of enough good outcomes for a quorum, or began when
+// an earlier process of the run was told of them.
 func (r *run) stragglerContext(ctx context.Context, stage council.Stage, n int) (
 	_ context.Context, delivered func(council.Outcome), cancel func(),
 ) {
 	ctx, end := r.until(ctx, stage)
-	if r.p.o.StragglerGrace == nil {
+	if r.plan.Rules.StragglerGrace == nil {
 		return ctx, func(council.Outcome) {}, end
 	}
+	grace, quorum := *r.plan.Rules.StragglerGrace, Quorum(r.plan.Rules.Quorum, n)
 	ctx, cut := context.WithCancelCause(ctx)
 	cause := fmt.Errorf("%w: a quorum had answered, and %s was over", council.ErrCut, r.p.o.Settings.Of(council.SettingStragglerGrace))
-	// Until the grace begins, the timer is set to a time at which the stage is over.
-	timer := time.AfterFunc(r.plan.Timeout, func() { cut(cause) })
+	wait := r.plan.Timeout // until the grace begins: the stage is over then
+	earlier := r.past.delivered[stage]
+	if len(earlier) >= quorum {
+		wait = earlier[quorum-1] + grace - time.Since(r.start)
+	}
+	if wait <= 0 {
+		cut(cause) // no call begins any more
+	}
+	timer := time.AfterFunc(wait, func() { cut(cause) })
 	var ok atomic.Int64
 	delivered = func(o council.Outcome) {
-		if o == council.OutcomeOK && ok.Add(1) == int64(Quorum(r.p.o.Quorum, n)) {
-			timer.Reset(*r.p.o.StragglerGrace)
+		if o == council.OutcomeOK && ok.Add(1) == int64(quorum) && len(earlier) < quorum {
+			timer.Reset(grace)
 		}
 	}
 	return ctx, delivered, func() {
@@ -69,10 +78,20 @@ func Quorum(setting, n int) int {
 	return n/2 + 1
 }
 
-// stopwatch starts to measure. The returned function writes the milliseconds since then.
-func stopwatch(ms *float64) (stop func()) {
-	start := time.Now()
-	return func() { *ms = milliseconds(time.Since(start)) }
+// stopwatch starts to measure a stage. The returned function writes its milliseconds, of
+// which earlier processes may have taken a part or all.
+func (r *run) stopwatch(stage council.Stage, ms *float64) (stop func()) {
+	start := time.Since(r.start)
+	if earlier, ok := r.past.began(stage); ok {
+		start = earlier
+	}
+	return func() {
+		end, ok := r.past.done[stage]
+		if !ok {
+			end = time.Since(r.start)
+		}
+		*ms = milliseconds(end - start)
+	}
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

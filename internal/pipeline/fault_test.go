@@ -391,7 +391,7 @@ func TestFaultF40(t *testing.T) {
 				if e.Type == where {
 					panic("a defect at " + string(where))
 				}
-			}))
+			}), nil)
 			if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeInternal || strings.Contains(e.Detail, "defect") {
 				t.Errorf("got %v, want an internal error that keeps its cause for the log", err)
 			}

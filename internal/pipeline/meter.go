@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/councild/councild/internal/council"
@@ -11,11 +13,17 @@ import (
 
 // meter is the Completer of one run. It starts no call after the budget is spent, adds
 // up what the calls consumed, and limits what the session holds in memory.
+//
+// A run that was taken over makes calls that an earlier process may have begun. Nobody
+// knows what those consumed: in the totals they are missing, which are partial then, and
+// against the limit of tokens they count with the most that they can have consumed. They
+// do not stop the calls that repeat them.
 type meter struct {
 	council.Completer
 	plan     council.Plan
-	maxBytes int64 // of held; 0: no limit
 	settings council.SettingNames
+	mayCall  func(council.Call) *council.Failure // why a call must not begin now, or nil; nil: every call may
+	open     council.Stage                       // in which calls may have been in flight when the run was taken over; "": none
 
 	mu            sync.Mutex    // guards all below
 	spent         council.Usage // by all calls so far
@@ -23,12 +31,14 @@ type meter struct {
 	tokensUnknown bool
 	byStage       map[council.Stage]council.Usage
 	byModel       map[string]council.Usage
-	held          int64 // bytes: the question, the replies so far, and the prompts on their way
+	held          int64    // bytes: the question, the replies so far, and the prompts on their way
+	repeated      []string // seats of the open stage whose calls are made again
+	lostTokens    int64    // the most that the calls before these can have consumed, where that is known
 }
 
 func newMeter(o Options, plan council.Plan) *meter {
 	return &meter{
-		Completer: o.Completer, plan: plan, maxBytes: o.MaxSessionBytes, settings: o.Settings,
+		Completer: o.Completer, plan: plan, settings: o.Settings,
 		held: int64(len(plan.Question())), spent: council.NoUsage(), byModel: map[string]council.Usage{},
 		byStage: map[council.Stage]council.Usage{
 			council.Stage1: council.NoUsage(), council.Stage2: council.NoUsage(), council.Stage3: council.NoUsage(),
@@ -46,12 +56,17 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 		}
 	}()
 	uncalled := council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}
-	if m.overBudget() {
-		return uncalled, &council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
-	}
 	var prompt int64
 	for _, message := range call.Messages {
 		prompt += int64(len(message.Content))
+	}
+	if m.overBudget(m.repeats(call, prompt)) {
+		return uncalled, &council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
+	}
+	if m.mayCall != nil {
+		if failure := m.mayCall(call); failure != nil {
+			return uncalled, failure
+		}
 	}
 	if !m.hold(prompt) {
 		return uncalled, m.full("not called: with the prompt")
@@ -60,7 +75,7 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 		defer m.release(prompt) // also when the call panics
 		return m.Completer.Complete(ctx, call)
 	}()
-	m.add(call, completion.Usage)
+	m.add(call.Stage, call.Model, completion.Usage)
 	if err == nil && !m.hold(int64(len(completion.Text))) {
 		completion.Text, err = "", m.full("not kept: with the reply")
 	}
@@ -71,7 +86,7 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 func (m *meter) hold(bytes int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.maxBytes > 0 && bytes > m.maxBytes-m.held {
+	if limit := m.plan.Rules.MaxSessionBytes; limit > 0 && bytes > limit-m.held {
 		return false
 	}
 	m.held += bytes
@@ -88,29 +103,62 @@ func (m *meter) full(what string) *council.Failure {
 	return &council.Failure{
 		Code: council.FailTooLarge,
 		Message: fmt.Sprintf("%s the session would hold more than %d bytes: raise %s",
-			what, m.maxBytes, m.settings.Of(council.SettingMaxSessionBytes)),
+			what, m.plan.Rules.MaxSessionBytes, m.settings.Of(council.SettingMaxSessionBytes)),
 	}
 }
 
-func (m *meter) overBudget() bool {
+// repeats reports whether an earlier process may have made the same call, and counts that
+// one the first time. A token has a byte at least.
+func (m *meter) repeats(call council.Call, prompt int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	cost := m.spent.CostUSD
-	return m.plan.MaxCostUSD != nil && cost != nil && *cost >= *m.plan.MaxCostUSD ||
-		m.plan.MaxTotalTokens != nil && m.spent.Tokens() >= *m.plan.MaxTotalTokens
+	name, counted := call.Seat, slices.Contains(m.repeated, call.Seat)
+	if call.Stage == council.Stage3 { // one seat, in which models take turns
+		name, counted = call.Model, len(m.repeated) > 0
+	}
+	if call.Stage != m.open || counted {
+		return false
+	}
+	m.repeated = append(m.repeated, name)
+	unknown := m.tokensUnknown || call.MaxOutputTokens == nil
+	m.addLocked(call.Stage, call.Model, council.Usage{})
+	m.tokensUnknown = unknown
+	m.lostTokens += prompt
+	if call.MaxOutputTokens != nil {
+		m.lostTokens += int64(*call.MaxOutputTokens)
+	}
+	return true
 }
 
-func (m *meter) add(call council.Call, u council.Usage) {
+// overBudget reports whether nothing is left of the budget. The lost tokens do not count
+// against a call that repeats one.
+func (m *meter) overBudget(repeats bool) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	lost := m.lostTokens
+	if repeats {
+		lost = 0
+	}
+	cost := m.spent.CostUSD
+	return m.plan.MaxCostUSD != nil && cost != nil && *cost >= *m.plan.MaxCostUSD ||
+		m.plan.MaxTotalTokens != nil && m.spent.Tokens() >= *m.plan.MaxTotalTokens-lost
+}
+
+func (m *meter) add(stage council.Stage, model string, u council.Usage) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.addLocked(stage, model, u)
+}
+
+func (m *meter) addLocked(stage council.Stage, model string, u council.Usage) {
 	m.costUnknown = m.costUnknown || u.CostUSD == nil || u.Partial
 	m.tokensUnknown = m.tokensUnknown || u.InputTokens == nil || u.OutputTokens == nil || u.Partial
 	m.spent = m.spent.Plus(u)
-	m.byStage[call.Stage] = m.byStage[call.Stage].Plus(u)
-	if before, ok := m.byModel[call.Model]; ok {
+	m.byStage[stage] = m.byStage[stage].Plus(u)
+	if before, ok := m.byModel[model]; ok {
 		u = before.Plus(u)
 	}
-	m.byModel[call.Model] = u
+	m.byModel[model] = u
 }
 
 // total returns the usage so far.
@@ -120,11 +168,19 @@ func (m *meter) total() council.TotalUsage {
 	return council.TotalUsage{ByStage: maps.Clone(m.byStage), ByModel: maps.Clone(m.byModel), Total: m.spent, CostUSD: m.spent.CostUSD}
 }
 
-// warnings says which limits could not be enforced in full.
+// warnings says which calls may have been paid twice, and which limits could not be
+// enforced in full.
 func (m *meter) warnings() []council.Warning {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var w []council.Warning
+	if len(m.repeated) > 0 {
+		w = append(w, council.Warning{
+			Code: council.WarnTakenOver,
+			Message: fmt.Sprintf("the session was taken over from a daemon that was gone: these calls of %s may have been paid twice: %s",
+				m.open, strings.Join(slices.Sorted(slices.Values(m.repeated)), ", ")),
+		})
+	}
 	if m.plan.MaxCostUSD != nil && m.costUnknown {
 		w = append(w, council.Warning{
 			Code:    council.WarnCostUnknown,

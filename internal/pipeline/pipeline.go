@@ -21,6 +21,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/stage2"
+	"github.com/councild/councild/internal/stage3"
 	"github.com/google/uuid"
 )
 
@@ -34,11 +35,15 @@ type Recorder interface {
 // that is valid.
 type Options struct {
 	Completer council.Completer
-	Recorder  Recorder         // nil: no records are kept
-	Observer  council.Observer // of every session; nil: none
-	Log       *slog.Logger
-	Version   string               // of councild
-	Settings  council.SettingNames // for messages
+	Recorder  Recorder // nil: no records are kept
+	// Holds reports whether the Recorder holds records of a session whose plan was made
+	// at that time. It is asked before a session that was taken over appends its own. Nil
+	// is for a Recorder that appends the records of a session once at most.
+	Holds    func(ctx context.Context, sessionID string, created time.Time) (bool, error)
+	Observer council.Observer // of every session; nil: none
+	Log      *slog.Logger
+	Version  string               // of councild
+	Settings council.SettingNames // for messages
 
 	Models            []string
 	Chairman          string   // "": the first model
@@ -111,6 +116,8 @@ func (o Options) named() []string {
 type Pipeline struct {
 	o       Options
 	allowed map[string]bool
+	rules   council.Rules    // of the plans that it makes
+	made    council.Versions // likewise
 }
 
 // New returns a Pipeline, or every reason why o describes none.
@@ -130,7 +137,18 @@ func New(o Options) (*Pipeline, error) {
 	if o.NewSeed == nil {
 		o.NewSeed = func() int64 { return rand.Int64N(council.MaxSeed + 1) }
 	}
-	p := &Pipeline{o: o, allowed: map[string]bool{}}
+	p := &Pipeline{
+		o: o, allowed: map[string]bool{},
+		rules: council.Rules{
+			Quorum: o.Quorum, StragglerGrace: o.StragglerGrace, Sampling: o.Sampling, ReviewSampling: o.ReviewSampling,
+			ReviewPrompt: stage2.PromptVersion, BallotRepair: o.BallotRepair, SelfReviewRate: o.SelfReviewRate,
+			PartialBallots: o.PartialBallots, Audit: (*council.AuditThresholds)(o.Audit), Demographics: o.Lexicon != nil,
+			LexiconLimit: o.LexiconLimit, Consent: o.Consent, Providers: o.Providers, MaxSessionBytes: o.MaxSessionBytes,
+		},
+		made: council.Versions{
+			Councild: o.Version, CouncilConfig: o.ConfigVersion, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
+		},
+	}
 	for _, m := range o.named() {
 		p.allowed[m] = true
 	}

@@ -22,6 +22,7 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	v := &validation{settings: p.o.Settings}
 	plan := council.Plan{
 		SessionID:    p.o.NewID(),
+		Created:      time.Now().UTC(),
 		Conversation: p.conversation(v, r),
 		Members:      p.members(v, r.Models, r.Direct),
 		Order:        cmp.Or(r.Order, p.o.Order),
@@ -29,6 +30,8 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		OnPartial:    cmp.Or(r.OnPartial, council.PartialAccept),
 		Category:     r.Category,
 		Language:     r.Language,
+		Rules:        p.rules,
+		Versions:     p.made,
 	}
 	plan.Reviewers = plan.Members
 	if len(p.o.Reviewers) > 0 {

@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/google/go-cmp/cmp"
 )
@@ -26,6 +28,8 @@ func TestPrepareDefaults(t *testing.T) {
 	want := council.Plan{
 		SessionID: "the id", Conversation: []council.Message{{Role: "user", Content: " What? "}}, Members: seats, Reviewers: seats,
 		Chairmen: seats[1:], Seed: 99, Order: council.OrderBalanced, Timeout: time.Minute, OnPartial: council.PartialAccept,
+		Created: got.Created, Rules: got.Rules, // tested below
+		Versions: council.Versions{Councild: "test", CouncilConfig: "review-1", Synthesis: "synthesis-1", RecordSchema: "1.2.0"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -49,12 +53,42 @@ func TestPrepareOverrides(t *testing.T) {
 		Chairmen: []council.Member{{ID: "cedar", Model: "cedar"}}, Seed: council.MaxSeed, Order: council.OrderShared,
 		Timeout:    1500 * time.Millisecond,
 		MaxCostUSD: new(0.5), MaxTotalTokens: new(int64(100)), OnPartial: council.PartialRefuse, Category: "math", Language: "de",
+		Created: got.Created, Rules: got.Rules, Versions: got.Versions, // tested above and below
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	if long := h.plan(t, council.Request{TimeoutSeconds: new(1e18)}); long.Timeout != time.Minute {
 		t.Errorf("the timeout %v is over the configured one", long.Timeout)
+	}
+}
+
+// A plan holds every setting that shapes its run, and when it was made.
+func TestPrepareRules(t *testing.T) {
+	before := time.Now()
+	plan := build(t, members(3), func(o *pipeline.Options) {
+		o.Quorum, o.StragglerGrace, o.BallotRepair, o.SelfReviewRate = 2, new(time.Second), true, 0.25
+		o.Sampling = council.Sampling{Temperature: new(0.5)}
+		o.ReviewSampling = council.Sampling{MaxOutputTokens: new(100)}
+		o.PartialBallots, o.Audit = council.PolicyTiedLast, &bias.Thresholds{LengthCorrelation: 0.1, PositionVariance: 0.2}
+		o.Lexicon, o.LexiconLimit, o.Consent, o.Providers = disagreement.Lexicon{}, 0.75, 3, []string{"other"}
+		o.MaxSessionBytes, o.ConfigVersion = 1<<20, "mine"
+	}).plan(t, council.Request{})
+	want := council.Rules{
+		Quorum: 2, StragglerGrace: new(time.Second), BallotRepair: true, SelfReviewRate: 0.25,
+		Sampling: council.Sampling{Temperature: new(0.5)}, ReviewSampling: council.Sampling{MaxOutputTokens: new(100)},
+		ReviewPrompt: "review-1", PartialBallots: council.PolicyTiedLast,
+		Audit:        &council.AuditThresholds{LengthCorrelation: 0.1, PositionVariance: 0.2},
+		Demographics: true, LexiconLimit: 0.75, Consent: 3, Providers: []string{"other"}, MaxSessionBytes: 1 << 20,
+	}
+	if diff := cmp.Diff(want, plan.Rules); diff != "" {
+		t.Error(diff)
+	}
+	if plan.Versions.CouncilConfig != "mine" {
+		t.Errorf("the configuration is %q", plan.Versions.CouncilConfig)
+	}
+	if plan.Created.Before(before) || plan.Created.After(time.Now()) || plan.Created.Location() != time.UTC {
+		t.Errorf("the plan was made at %v, between %v and now", plan.Created, before)
 	}
 }
 

@@ -38,7 +38,7 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 		r := p.newRun(round, nil)
 		r.block, r.session.Stage1, r.authors, r.answers = &plan.SessionID, asked.session.Stage1, asked.authors, asked.answers
 		sessions = append(sessions, r.session)
-		stop := stopwatch(&r.session.Metadata.Timing.Stage2MS)
+		stop := r.stopwatch(council.Stage2, &r.session.Metadata.Timing.Stage2MS)
 		r.read(ctx, slates.Reviewer)
 		stop()
 		failure := r.stop(ctx)

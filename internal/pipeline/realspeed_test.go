@@ -81,7 +81,7 @@ func TestFaultF38(t *testing.T) {
 		plan := h.plan(t, council.Request{Seed: new(int64(11))})
 		plan.Deltas = stream
 		start := time.Now()
-		s, err := h.Run(t.Context(), plan, nil)
+		s, err := h.Run(t.Context(), plan, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +278,7 @@ func TestSilenceInAStream(t *testing.T) {
 				func(o *pipeline.Options) { o.Timeout = 24 * time.Hour })
 			plan := h.plan(t, council.Request{})
 			plan.Deltas = true
-			s, err := h.Run(t.Context(), plan, nil)
+			s, err := h.Run(t.Context(), plan, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,16 +18,25 @@ import (
 // how that ended. A goroutine that waits so long holds the records, and nothing else of
 // the session.
 func (r *run) persist(ctx context.Context) (wait func()) {
-	if r.p.o.Recorder == nil || r.p.o.Consent == 0 || len(r.session.Stage2) == 0 {
+	if r.p.o.Recorder == nil || r.plan.Rules.Consent == 0 || len(r.session.Stage2) == 0 {
 		return func() {}
 	}
-	records, recorder, log := r.records(), r.p.o.Recorder, r.log
+	records, log := r.records(), r.log
+	appendOnce := r.p.o.Recorder.Append
+	if holds := r.p.o.Holds; holds != nil && r.kept != nil && len(r.kept.Past) > 0 {
+		appendOnce = func(ctx context.Context, records []council.BiasMetricRecord) error {
+			if held, err := holds(ctx, r.plan.SessionID, r.plan.Created); held || err != nil {
+				return err
+			}
+			return r.p.o.Recorder.Append(ctx, records)
+		}
+	}
 	count := len(records)
 	ctx = context.WithoutCancel(ctx)
 	done := make(chan error, 1)
 	go func() { // ends when Append returns, at the latest when the Recorder is closed
 		var err error
-		if failure := protect(log, func() { err = recorder.Append(ctx, records) }); failure != nil {
+		if failure := protect(log, func() { err = appendOnce(ctx, records) }); failure != nil {
 			err = failure
 		}
 		done <- err
@@ -77,14 +86,15 @@ func (r *run) records() []council.BiasMetricRecord {
 		status, scores, ranks := ballotStatus(v), scoresOf(v), ranking.RankValues(r.votes[v.Model])
 		for position, shown := range v.Slate {
 			records = append(records, council.BiasMetricRecord{
-				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.start.UTC(), ConsentLevel: r.p.o.Consent,
+				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.plan.Created, ConsentLevel: r.plan.Rules.Consent,
 				QueryMetadata: metadata, ReviewerID: v.Model, ModelID: shown.Member, Position: &position,
 				ResponseLengthChars: lengths[shown.Member], ScoreValue: find(scores, shown.Label), ScoreScale: council.ScoreScale,
-				CouncilConfig: r.p.o.ConfigVersion, QueryHash: queryHash,
+				CouncilConfig: r.plan.Versions.CouncilConfig, QueryHash: queryHash,
 				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order,
 				RankValue: find(ranks, shown.Member), Status: status,
 				Provider: council.ProviderPair{
-					Reviewer: council.Maker(v.Model, r.p.o.Providers), Candidate: council.Maker(shown.Member, r.p.o.Providers),
+					Reviewer:  council.Maker(v.Model, r.plan.Rules.Providers),
+					Candidate: council.Maker(shown.Member, r.plan.Rules.Providers),
 				},
 				BlockID: r.block,
 			})
@@ -126,9 +136,10 @@ func (r *run) tokenBucket() *string {
 
 // queryHash returns 16 hex digits of an HMAC-SHA-256 over the whole question, by which
 // sessions with the same question are recognised. It is nil below ADR-018's consent
-// level 4.
+// level 4, and in a process without the secret, which goes on with the session of one that
+// has it.
 func (r *run) queryHash() *string {
-	if r.p.o.Consent < 4 {
+	if r.plan.Rules.Consent < 4 || r.p.o.HashSecret == "" {
 		return nil
 	}
 	mac := hmac.New(sha256.New, []byte(r.p.o.HashSecret))

@@ -20,7 +20,7 @@ import (
 // reviewed. It returns the canonical slate.
 func (r *run) review(ctx context.Context) council.Slate {
 	meta := &r.session.Metadata
-	defer stopwatch(&meta.Timing.Stage2MS)()
+	defer r.stopwatch(council.Stage2, &meta.Timing.Stage2MS)()
 	slates := r.draw()
 	meta.LabelToModel = slates.Canonical.LabelToModel()
 	detect := func() { meta.DemographicDisagreement = r.demographics(ctx) }
@@ -32,19 +32,22 @@ func (r *run) review(ctx context.Context) council.Slate {
 			r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
 		}
 	})
+	if r.past.tally != nil { // this process may have another lexicon
+		meta.Tally = *r.past.tally
+	}
 	r.observe(council.EventStage2, meta.Tally)
 	return slates.Canonical
 }
 
 // demographics looks for demographic disagreement until the deadline of stage 2.
 func (r *run) demographics(ctx context.Context) *council.DemographicDisagreement {
-	if r.p.o.Lexicon == nil {
+	if !r.plan.Rules.Demographics || r.p.o.Lexicon == nil || r.past.tally != nil {
 		return nil
 	}
 	ctx, cancel := r.until(ctx, council.Stage2)
 	defer cancel()
 	return disagreement.Detect(ctx, disagreement.Input{
-		Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.p.o.LexiconLimit, Seed: r.plan.Seed,
+		Question: r.plan.Question(), Answers: r.answers, Lexicon: r.p.o.Lexicon, Threshold: r.plan.Rules.LexiconLimit, Seed: r.plan.Seed,
 	})
 }
 
@@ -66,7 +69,7 @@ func (r *run) beside(work, main func()) {
 func (r *run) draw() anonymize.Slates {
 	return anonymize.Draw(anonymize.Options{
 		Seed: r.plan.Seed, Order: r.plan.Order, Authors: r.authors, Reviewers: ids(r.plan.Reviewers),
-		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.p.o.SelfReviewRate),
+		ShowOwn: anonymize.ShowOwn(r.plan.Seed, r.plan.Rules.SelfReviewRate),
 	})
 }
 
@@ -78,10 +81,10 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	}
 	ctx, delivered, cancel := r.stragglerContext(ctx, council.Stage2, len(r.plan.Reviewers))
 	defer cancel()
-	r.session.Stage2 = stage2.Ask(ctx, r.meter, stage2.Input{
+	r.session.Stage2 = stage2.Ask(ctx, r.calls, stage2.Input{
 		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
 		NewMarkers: anonymize.NewMarkers,
-	}, stage2.Options{Sampling: r.p.o.ReviewSampling, Repair: r.p.o.BallotRepair},
+	}, stage2.Options{Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair},
 		func(v council.Review) {
 			r.observe(council.EventBallot, v)
 			delivered(v.Status)
@@ -128,7 +131,7 @@ func vote(v council.Review) ranking.Vote {
 func (r *run) tally() {
 	meta := &r.session.Metadata
 	o := ranking.Options{
-		Candidates: r.authors, Votes: slices.Collect(maps.Values(r.votes)), Asked: r.asked(), Policy: r.p.o.PartialBallots,
+		Candidates: r.authors, Votes: slices.Collect(maps.Values(r.votes)), Asked: r.asked(), Policy: r.plan.Rules.PartialBallots,
 	}
 	result := ranking.Tally(o)
 	meta.AggregateRankings = result.Standings
@@ -143,7 +146,7 @@ func (r *run) tally() {
 	if slices.ContainsFunc(r.session.Stage2, func(v council.Review) bool { return len(v.Slate) == 1 }) {
 		r.warn(council.WarnOneCandidate, "a reviewer that has one answer to read cannot rank: two members cannot rank each other")
 	}
-	if r.p.o.Audit != nil {
+	if r.plan.Rules.Audit != nil {
 		meta.BiasAudit = new(bias.Audit(r.auditInput()))
 		meta.BiasIndicators = new(bias.Indicators(*meta.BiasAudit, meta.Agreement.KendallW))
 	}
@@ -165,7 +168,7 @@ func (r *run) asked() map[string]int {
 
 // auditInput returns the session's scores as the audit wants them.
 func (r *run) auditInput() bias.AuditInput {
-	in := bias.AuditInput{Order: r.plan.Order, Thresholds: *r.p.o.Audit, Words: map[string]int{}}
+	in := bias.AuditInput{Order: r.plan.Order, Thresholds: bias.Thresholds(*r.plan.Rules.Audit), Words: map[string]int{}}
 	for member, text := range r.answers {
 		in.Words[member] = len(strings.Fields(text))
 	}

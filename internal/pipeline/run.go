@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/ranking"
-	"github.com/councild/councild/internal/stage3"
 )
 
 // appendTimeout is the longest time that a session waits for its records to be
@@ -25,12 +25,16 @@ type run struct {
 	plan    council.Plan
 	start   time.Time
 	meter   *meter
+	calls   council.Completer // meter, behind replies where the run is kept
 	session *council.Session
 	log     *slog.Logger
 	authors []string                // members that answered, in configured order
 	answers map[string]string       // by author
 	votes   map[string]ranking.Vote // by reviewer, of the ballots that count
 	block   *string                 // block_id of the records; nil outside a probe
+	kept    *council.Log            // nil when the run is not kept
+	past    past
+	left    <-chan struct{} // closed when a run that is kept has been cancelled; nil for any other
 
 	mu       sync.Mutex // makes the observers' calls come one at a time; guards broken
 	observer council.Observer
@@ -40,18 +44,35 @@ type run struct {
 // Run carries out a plan and reports each step to the observer, which may be nil.
 // It returns the session together with an error too: what was paid for can be read.
 // The error is a *council.Error: CodeNoQuorum, CodeDeadline or CodePartialRefused;
-// CodeCancelled when ctx ended first, which cancels all calls in flight; or
-// CodeInternal after a panic.
-func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.Observer) (*council.Session, error) {
+// CodeCancelled when ctx ended first, which cancels all calls in flight; CodeInterrupted
+// where kept says that the run must end, and where a *council.Error of that code is the
+// cause of ctx's end; or CodeInternal after a panic.
+//
+// With kept the run can be gone on with: it asks nothing that landed again, observes no
+// event again that the log holds, and its times go on. The Observer of the Options is an
+// exception: it is told of each start. When ctx ends, such a run observes nothing more but
+// its end. Without kept the run is not kept.
+func (p *Pipeline) Run(
+	ctx context.Context, plan council.Plan, observer council.Observer, kept *council.Log,
+) (*council.Session, error) {
 	r := p.newRun(plan, observer)
+	var failure *council.Error
+	if kept != nil {
+		var leave context.CancelCauseFunc
+		ctx, leave = context.WithCancelCause(ctx)
+		defer leave(nil)
+		failure = r.keep(ctx, kept, leave)
+	}
 	r.log.InfoContext(ctx, "session started", "members", len(plan.Members), "reviewers", len(plan.Reviewers), "order", plan.Order)
 	r.observe(council.EventStarted, council.Started{
 		SessionID: plan.SessionID, Models: ids(plan.Members), Reviewers: ids(plan.Reviewers),
 		Chairman: plan.Chairmen[0].ID, Seed: plan.Seed, Order: plan.Order, Versions: r.session.Metadata.Versions,
 	})
-	var failure *council.Error
-	panicked := protect(r.log, func() { failure = r.stages(ctx) })
-	failure = cmp.Or(panicked, failure)
+	if failure == nil {
+		panicked := protect(r.log, func() { failure = r.stages(ctx) })
+		failure = cmp.Or(panicked, failure)
+	}
+	r.stored(ctx)
 	r.finish(failure)
 	r.log.InfoContext(ctx, "session finished", "status", r.session.Status, "members", len(plan.Members), "answers", len(r.authors),
 		"ballots", r.session.Metadata.Agreement.Ballots, "persisted", r.session.Persisted, "total_ms", r.session.Metadata.Timing.TotalMS)
@@ -66,12 +87,9 @@ func (p *Pipeline) Run(ctx context.Context, plan council.Plan, observer council.
 
 // newRun returns a run that has done nothing yet.
 func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
-	session := plan.Session()
-	session.Metadata.Versions = council.Versions{
-		Councild: p.o.Version, CouncilConfig: p.o.ConfigVersion, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
-	}
+	m := newMeter(p.o, plan)
 	return &run{
-		p: p, plan: plan, start: time.Now(), meter: newMeter(p.o, plan), session: session,
+		p: p, plan: plan, start: time.Now(), meter: m, calls: m, session: plan.Session(),
 		log: p.o.Log.With("session_id", plan.SessionID), observer: observer, answers: map[string]string{}, votes: map[string]ranking.Vote{},
 	}
 }
@@ -96,6 +114,7 @@ func (r *run) stages(ctx context.Context) *council.Error {
 	if failure := r.stop(ctx); failure != nil {
 		return failure
 	}
+	r.stored(ctx)
 	if failure := r.ask(ctx); failure != nil {
 		return failure
 	}
@@ -103,6 +122,7 @@ func (r *run) stages(ctx context.Context) *council.Error {
 		r.session.Answer = r.answers[r.authors[0]]
 		return nil
 	}
+	r.stored(ctx)
 	slate := r.review(ctx)
 	if ctx.Err() != nil { // reviews may be missing, so no records are kept
 		return r.stop(ctx)
@@ -112,6 +132,7 @@ func (r *run) stages(ctx context.Context) *council.Error {
 	if failure := r.stop(ctx); failure != nil {
 		return failure
 	}
+	r.stored(ctx)
 	return r.synthesise(ctx, slate)
 }
 
@@ -125,6 +146,9 @@ func (r *run) stop(ctx context.Context) *council.Error {
 		return broken
 	}
 	if ctx.Err() != nil {
+		if e, ok := errors.AsType[*council.Error](context.Cause(ctx)); ok && e.Code == council.CodeInterrupted {
+			return new(*e)
+		}
 		return &council.Error{Code: council.CodeCancelled, Detail: "the session was cancelled", Cause: context.Cause(ctx)}
 	}
 	if r.plan.OnPartial == council.PartialRefuse && len(r.session.Degradation) > 0 {
@@ -178,11 +202,26 @@ func slowest(s *council.Session) float64 {
 }
 
 // observe tells the observers of an event. A panic of one ends the session, but the
-// other one is told of the event too.
+// other one is told of the event too. In a run that is kept, the end of its context makes
+// calls fail that could be made again: nothing is observed then but the end.
 func (r *run) observe(t council.EventType, data any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, o := range []council.Observer{r.p.o.Observer, r.observer} {
+	if t != council.EventDone && t != council.EventFailed {
+		select {
+		case <-r.left:
+			return
+		default:
+		}
+	}
+	observers := [...]council.Observer{r.p.o.Observer, r.observer}
+	if r.past.tells(t, data) {
+		observers[1] = nil
+		if t != council.EventStarted {
+			return
+		}
+	}
+	for _, o := range observers {
 		if o == nil {
 			continue
 		}

@@ -129,7 +129,7 @@ func (h harness) plan(t *testing.T, r council.Request) council.Plan {
 // run runs a session that must succeed.
 func (h harness) run(t *testing.T, r council.Request) *council.Session {
 	t.Helper()
-	session, err := h.Run(t.Context(), h.plan(t, r), nil)
+	session, err := h.Run(t.Context(), h.plan(t, r), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func (h harness) run(t *testing.T, r council.Request) *council.Session {
 // refused runs a session that must fail.
 func (h harness) refused(t *testing.T, r council.Request) (*council.Session, *council.Error) {
 	t.Helper()
-	session, err := h.Run(t.Context(), h.plan(t, r), nil)
+	session, err := h.Run(t.Context(), h.plan(t, r), nil, nil)
 	e, ok := errors.AsType[*council.Error](err)
 	if !ok {
 		t.Fatalf("got %v, want an error with a code", err)
@@ -768,7 +768,7 @@ func TestCancel(t *testing.T) {
 				<-arrived
 				cancel()
 			}()
-			s, err := h.Run(ctx, h.plan(t, council.Request{}), nil)
+			s, err := h.Run(ctx, h.plan(t, council.Request{}), nil, nil)
 			if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeCancelled ||
 				s.Status != council.StatusCancelled || s.Answer != "" {
 				t.Errorf("got %v, status %s, answer %.20q", err, s.Status, s.Answer)
@@ -789,7 +789,7 @@ func TestObserver(t *testing.T) {
 	s, err := h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) {
 		types = append(types, e.Type)
 		events = append(events, e)
-	}))
+	}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -829,7 +829,7 @@ func TestObserver(t *testing.T) {
 	types = nil
 	down := simllm.Fault{Kind: simllm.FaultStatus}
 	h = build(t, []simllm.Model{with(m[0], down), with(m[1], down)})
-	_, err = h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) { types = append(types, e.Type) }))
+	_, err = h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) { types = append(types, e.Type) }), nil)
 	if err == nil || types[len(types)-1] != council.EventFailed || slices.Contains(types, council.EventDone) {
 		t.Errorf("events %v", types)
 	}
@@ -935,7 +935,7 @@ func TestDeltas(t *testing.T) {
 				case council.Synthesis:
 					pieces = append(pieces, "") // nothing may follow
 				}
-			}))
+			}), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -955,7 +955,7 @@ func TestDeltas(t *testing.T) {
 		if e.Type == council.EventDelta {
 			t.Error("a delta that nobody asked for")
 		}
-	}))
+	}), nil)
 	if err != nil || s.Status != council.StatusComplete {
 		t.Errorf("got %v, missing %v", err, missing(s))
 	}
@@ -981,7 +981,7 @@ func TestCancelAmongDeltas(t *testing.T) {
 		if ctx.Err() != nil {
 			types = append(types, e.Type)
 		}
-	}))
+	}), nil)
 	if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeCancelled {
 		t.Errorf("got %v", err)
 	}
@@ -1090,7 +1090,7 @@ func TestDeadlineIsKept(t *testing.T) {
 				}
 				h := build(t, m)
 				start := time.Now()
-				s, err := h.Run(t.Context(), h.plan(t, council.Request{TimeoutSeconds: new(timeout.Seconds())}), nil)
+				s, err := h.Run(t.Context(), h.plan(t, council.Request{TimeoutSeconds: new(timeout.Seconds())}), nil, nil)
 				if took := time.Since(start); took > timeout+slack*promised {
 					t.Errorf("the run took %v of its %v", took, timeout)
 				}
@@ -1119,7 +1119,7 @@ func TestDirect(t *testing.T) {
 			pieces.WriteString(data.Text)
 		}
 		types = append(types, e.Type)
-	}))
+	}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1144,7 +1144,7 @@ func TestDirect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = failing.Run(t.Context(), plan, nil)
+	_, err = failing.Run(t.Context(), plan, nil, nil)
 	if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeNoQuorum {
 		t.Errorf("got %v", err)
 	}

@@ -13,15 +13,17 @@ import (
 // synthesise runs stage 3 with the answers in the order of the canonical slate.
 func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Error {
 	meta := &r.session.Metadata
-	defer stopwatch(&meta.Timing.Stage3MS)()
+	defer r.stopwatch(council.Stage3, &meta.Timing.Stage3MS)()
 	stageCtx, cancel := r.until(ctx, council.Stage3)
 	defer cancel()
 	standings := meta.AggregateRankings
 	if meta.Agreement.Ballots == 0 {
 		standings = nil
 	}
-	o := stage3.Options{Sampling: r.p.o.Sampling}
+	o := stage3.Options{Sampling: r.plan.Rules.Sampling}
+	chairmen := r.chairmen(standings)
 	if r.plan.Deltas {
+		r.voidText(chairmen)
 		o.Observe = func(t council.EventType, data any) {
 			if ctx.Err() == nil { // a cancelled run has no fallback
 				r.observe(t, data)
@@ -31,15 +33,18 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 	counted := slices.DeleteFunc(slices.Clone(r.session.Stage2), func(v council.Review) bool {
 		return v.Status != council.OutcomeOK
 	})
-	synthesis, failed := stage3.Write(stageCtx, r.meter, stage3.Input{
+	synthesis, failed := stage3.Write(stageCtx, r.calls, stage3.Input{
 		Question: r.plan.Question(), Slate: slate, Answers: r.answers, Standings: standings, Reviews: counted,
-		NewMarkers: anonymize.NewMarkers, Chairmen: r.chairmen(standings), First: r.authors[0],
+		NewMarkers: anonymize.NewMarkers, Chairmen: chairmen, First: r.authors[0],
 	}, o)
 	if failure := r.stop(ctx); failure != nil && failure.Code != council.CodePartialRefused {
 		return failure
 	}
 	r.session.Stage3, r.session.Answer = &synthesis, synthesis.Response
 	r.session.Degradation = append(r.session.Degradation, failed...)
+	if slices.ContainsFunc(failed, func(d council.Degradation) bool { return d.Code == council.FailInterrupted }) {
+		r.warn(council.WarnTakenOver, "too many daemons went down with the session: an answer takes the place of the synthesis")
+	}
 	r.observe(council.EventStage3, synthesis)
 	return r.stop(ctx)
 }

@@ -27,7 +27,7 @@ func Ask(
 	for i, m := range members {
 		wg.Go(func() {
 			completion, err := c.Complete(ctx, council.Call{
-				Stage: council.Stage1, Model: m.Model, Messages: conversation,
+				Stage: council.Stage1, Seat: m.ID, Model: m.Model, Messages: conversation,
 				Sampling: o.Sampling, OnDelta: o.OnDelta,
 			})
 			answers[i] = council.Answer{

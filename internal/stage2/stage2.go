@@ -50,7 +50,7 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 	}()
 	labels := r.Slate.Labels()
 	call := council.Call{
-		Stage: council.Stage2, Model: in.Reviewers[i].Model,
+		Stage: council.Stage2, Seat: in.Reviewers[i].ID, Model: in.Reviewers[i].Model,
 		Messages: prompt(in.Question, r.Slate, in.Answers, in.NewMarkers()),
 		Sampling: o.Sampling, Format: format(labels),
 	}

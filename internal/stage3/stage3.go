@@ -67,7 +67,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 	}
 	for i, chairman := range in.Chairmen {
 		completion, err := c.Complete(ctx, council.Call{
-			Stage: council.Stage3, Model: chairman.Model, Messages: prompt(in, in.NewMarkers()),
+			Stage: council.Stage3, Seat: council.SeatChairman, Model: chairman.Model, Messages: prompt(in, in.NewMarkers()),
 			Sampling: o.Sampling, OnDelta: onDelta,
 		})
 		failure := council.AsFailure(err)
@@ -90,7 +90,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 			o.Observe(council.EventRestart, council.Restart{Model: chairman.ID, Reason: failure.Code})
 			told = false
 		}
-		if ctx.Err() != nil { // another call would fail too
+		if ctx.Err() != nil || failure.Code == council.FailInterrupted { // another call would fail too
 			break
 		}
 	}

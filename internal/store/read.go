@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -121,6 +122,43 @@ func Find(path string) error {
 		}
 	}
 	return err
+}
+
+// Holds reports whether the store holds records of a session, which bear the time at
+// which the session was created or a later one. Closed segments of which the summary says
+// that all records are older are not read. Lines that hold no record are passed over.
+func (s *Store) Holds(ctx context.Context, sessionID string, created time.Time) (bool, error) {
+	held := false
+	for f, err := range Files(s.path) {
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if err == nil {
+			held, err = f.holds(ctx, sessionID, created)
+		}
+		if err != nil {
+			return false, fmt.Errorf("looking for a session in the record store %s: %w", s.path, err)
+		}
+		if held {
+			break
+		}
+	}
+	return held, nil
+}
+
+func (f File) holds(ctx context.Context, sessionID string, created time.Time) (bool, error) {
+	if s, err := f.Summary(); err == nil && (s.Records == 0 || s.Newest.Before(created)) {
+		return false, nil
+	}
+	for record, err := range f.Records(ctx) {
+		if err == nil && record.SessionID == sessionID {
+			return true, nil
+		}
+		if err != nil && !isLine(err) {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // isLine reports whether the error is one of a line, after which reading goes on.

@@ -216,7 +216,7 @@ function layout(section, id, question) {
       over();
       prose.setAttribute("aria-busy", false);
       notices.append(problem({ body }));
-      view.say(body.code === "cancelled" ? "The session was cancelled." : "The session failed.");
+      view.say({ cancelled: "The session was cancelled.", interrupted: "The session was interrupted." }[body.code] ?? "The session failed.");
     },
     lost: (error) => {
       over();

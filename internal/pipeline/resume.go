@@ -1,0 +1,207 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/replies"
+	"github.com/councild/councild/internal/stage2"
+	"github.com/councild/councild/internal/stage3"
+)
+
+// Fits returns why this process cannot go on with a run whose log holds past, or nil. It
+// can when it has the prompts of each stage that is not done, whatever its settings are.
+func (p *Pipeline) Fits(plan council.Plan, past []council.Past) error {
+	if plan.Direct {
+		return nil // the conversation is the prompt
+	}
+	done := map[council.EventType]bool{}
+	for _, entry := range past {
+		done[entry.Type] = true
+	}
+	var errs []error
+	differ := func(end council.EventType, what, theirs, ours string) {
+		if !done[end] && theirs != ours {
+			errs = append(errs, fmt.Errorf("the session was begun with the %s prompt %q, this process has %q", what, theirs, ours))
+		}
+	}
+	differ(council.EventStage2, "review", plan.Rules.ReviewPrompt, stage2.PromptVersion)
+	differ(council.EventStage3, "synthesis", plan.Versions.Synthesis, stage3.PromptVersion)
+	return errors.Join(errs...)
+}
+
+// past is what a run knows of itself from its log, besides the outcomes of its calls. The
+// zero value is that of a run that begins.
+type past struct {
+	told map[told]bool
+	done map[council.Stage]time.Duration // when a stage was done, from the start of the run
+	// delivered holds when seats of a stage delivered, from the start of the run, in the
+	// order of the log.
+	delivered map[council.Stage][]time.Duration
+	tally     *council.Tally
+	// text says that the log holds text of the synthesis that no restart voids and no
+	// result confirms. writer is how many calls of stage 3 had ended when it came.
+	text   bool
+	writer int
+}
+
+// told is an event that a run observes once.
+type told struct {
+	event council.EventType
+	seat  string // member id; "" for an event of the whole run
+}
+
+// readPast reads the entries of a log. After an error it returns what stands before.
+func readPast(entries []council.Past) (past, error) {
+	p := past{told: map[told]bool{}, done: map[council.Stage]time.Duration{}, delivered: map[council.Stage][]time.Duration{}}
+	stages := map[council.EventType]council.Stage{
+		council.EventAnswer: council.Stage1, council.EventStage1: council.Stage1,
+		council.EventBallot: council.Stage2, council.EventStage2: council.Stage2, council.EventStage3: council.Stage3,
+	}
+	ended := 0 // calls of stage 3
+	for _, entry := range entries {
+		// The members that Answer, Review and Landed have in common, without their texts.
+		var outcome struct {
+			Model  string          `json:"model"`
+			Status council.Outcome `json:"status"`
+			Stage  council.Stage   `json:"stage"`
+		}
+		var err error
+		switch entry.Type {
+		case council.EventAnswer, council.EventBallot, council.EventCall:
+			err = json.Unmarshal(entry.Data, &outcome)
+		case council.EventStage2:
+			err = json.Unmarshal(entry.Data, &p.tally)
+		}
+		if err != nil {
+			return p, fmt.Errorf("reading %s: %w", entry.Type, err)
+		}
+		stage := stages[entry.Type]
+		switch entry.Type {
+		case council.EventAnswer, council.EventBallot:
+			p.text = false // text before an answer is that of a direct run: the answer confirms it
+			p.told[told{entry.Type, outcome.Model}] = true
+			if outcome.Status == council.OutcomeOK {
+				p.delivered[stage] = append(p.delivered[stage], entry.At)
+			}
+		case council.EventStarted:
+			p.told[told{event: entry.Type}] = true
+		case council.EventStage1, council.EventStage2, council.EventStage3:
+			p.text = false
+			p.told[told{event: entry.Type}] = true
+			p.done[stage] = entry.At
+		case council.EventCall:
+			if outcome.Stage == council.Stage3 {
+				ended++
+			}
+		case council.EventDelta:
+			p.text, p.writer = true, ended
+		case council.EventRestart:
+			p.text = false
+		}
+	}
+	return p, nil
+}
+
+// tells reports whether the log holds an event.
+func (p past) tells(event council.EventType, data any) bool {
+	switch data := data.(type) {
+	case council.Answer:
+		return p.told[told{event, data.Model}]
+	case council.Review:
+		return p.told[told{event, data.Model}]
+	case council.Delta, council.Restart:
+		return p.told[told{event: council.EventStage3}]
+	default:
+		return p.told[told{event: event}]
+	}
+}
+
+// began returns when a stage began, from the start of the run. It reports false when the
+// stage begins in this process.
+func (p past) began(stage council.Stage) (time.Duration, bool) {
+	switch stage {
+	case council.Stage1:
+		return 0, p.told[told{event: council.EventStarted}]
+	case council.Stage2:
+		at, ok := p.done[council.Stage1]
+		return at, ok
+	default:
+		at, ok := p.done[council.Stage2]
+		return at, ok
+	}
+}
+
+// open returns the stage that had begun and was not done, "" for none. Its calls without
+// an outcome may have been in flight.
+func (p past) open() council.Stage {
+	for _, stage := range []council.Stage{council.Stage1, council.Stage2, council.Stage3} {
+		_, began := p.began(stage)
+		if _, done := p.done[stage]; began && !done {
+			return stage
+		}
+	}
+	return ""
+}
+
+// keep connects the run to its log. leave ends the run's context.
+func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelCauseFunc) *council.Error {
+	r.kept, r.left = kept, ctx.Done()
+	r.start = r.start.Add(-kept.Elapsed)
+	interrupt := func(cause error) *council.Failure {
+		leave(&council.Error{
+			Code: council.CodeInterrupted, Cause: cause,
+			Detail: "the daemon that ran the session is gone, and no other could finish it; what landed can be read",
+		})
+		return &council.Failure{Code: council.FailInterrupted, Message: "not called: the session was interrupted"}
+	}
+	r.meter.mayCall = func(call council.Call) *council.Failure {
+		switch {
+		case kept.Last && call.Stage == council.Stage3: // the best answer can take the place of the synthesis
+			return &council.Failure{Code: council.FailInterrupted, Message: "not called: too many daemons went down with the session"}
+		case kept.Last:
+			return interrupt(errors.New("the run may begin no call"))
+		default:
+			if err := kept.MayCall(); err != nil {
+				return interrupt(err)
+			}
+			return nil
+		}
+	}
+	answers, err := replies.New(kept.Past, replies.Options{
+		Next: r.meter, Stored: kept.Stored, Observe: func(l council.Landed) { r.observe(council.EventCall, l) },
+	})
+	if err == nil {
+		r.past, err = readPast(kept.Past)
+	}
+	if err != nil {
+		return &council.Error{Code: council.CodeInterrupted, Detail: "the log of the session is damaged", Cause: err}
+	}
+	r.calls = answers
+	r.meter.open = r.past.open()
+	for landed := range answers.Landed() {
+		r.meter.hold(int64(len(landed.Completion.Text)))
+		r.meter.add(landed.Stage, landed.Model, landed.Completion.Usage)
+	}
+	return nil
+}
+
+// stored waits until everything that the run has observed is stored.
+func (r *run) stored(ctx context.Context) {
+	if r.kept != nil {
+		r.kept.Stored(ctx)
+	}
+}
+
+// voidText voids the text that an earlier process left unfinished, before a writer
+// begins again.
+func (r *run) voidText(writers []council.Member) {
+	if r.past.text {
+		writer := writers[min(r.past.writer, len(writers)-1)]
+		r.observe(council.EventRestart, council.Restart{Model: writer.ID, Reason: council.FailInterrupted})
+	}
+}

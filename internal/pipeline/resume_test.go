@@ -1,0 +1,473 @@
+package pipeline_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// calls counts the calls that pass through it, by stage, seat, model and turns: a repair
+// has more turns than the call before it.
+type calls struct {
+	council.Completer
+	mu    sync.Mutex // guards count
+	count map[string]int
+}
+
+func (c *calls) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	c.mu.Lock()
+	c.count[fmt.Sprintf("%s %s %s %d", call.Stage, call.Seat, call.Model, len(call.Messages))]++
+	c.mu.Unlock()
+	return c.Completer.Complete(ctx, call)
+}
+
+// made returns the calls since the last time.
+func (c *calls) made() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	made := c.count
+	c.count = map[string]int{}
+	return made
+}
+
+// tape is the log of a run: its observer until a number of events. It then cancels the
+// run, as a process that dies does, and takes nothing more.
+type tape struct {
+	start   time.Time // of the run's clock
+	limit   int       // 0: none
+	cancel  context.CancelFunc
+	entries []council.Past
+	after   []council.EventType // what was observed after the end of the tape
+}
+
+func (l *tape) Observe(e council.Event) {
+	last := e.Type == council.EventDone || e.Type == council.EventFailed
+	switch {
+	case l.limit > 0 && len(l.entries) == l.limit:
+		if !last {
+			l.after = append(l.after, e.Type)
+		}
+		return
+	case !last:
+		data, err := json.Marshal(e.Data)
+		if err != nil {
+			panic(err)
+		}
+		if n := len(l.entries); n > 0 && e.Type == council.EventDelta && l.entries[n-1].Type == e.Type { // pieces are stored together
+			var stored council.Delta
+			_ = json.Unmarshal(l.entries[n-1].Data, &stored)
+			if data, err = json.Marshal(council.Delta{Text: stored.Text + e.Data.(council.Delta).Text}); err != nil {
+				panic(err)
+			}
+			l.entries = l.entries[:n-1]
+		}
+		l.entries = append(l.entries, council.Past{Entry: council.Entry{Type: e.Type, Data: data}, At: time.Since(l.start)})
+	}
+	if len(l.entries) == l.limit && l.cancel != nil {
+		l.cancel()
+	}
+}
+
+func free() error { return nil }
+
+func (l *tape) log(past []council.Past) *council.Log {
+	elapsed := time.Duration(0)
+	if len(past) > 0 {
+		elapsed = past[len(past)-1].At
+	}
+	l.start = time.Now().Add(-elapsed)
+	return &council.Log{Past: past, Elapsed: elapsed, Stored: func(context.Context) {}, MayCall: free}
+}
+
+// shared is a Recorder of which two processes have the records.
+type shared struct{ *notebook }
+
+func (s shared) holds(_ context.Context, id string, created time.Time) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, batch := range s.batches {
+		if batch[0].SessionID == id && !batch[0].Timestamp.Before(created) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// relay is two processes with different settings that carry out the same plans over the
+// same provider.
+type relay struct {
+	first, second *pipeline.Pipeline
+	calls         *calls
+	notes         *notebook
+	started       *[]council.EventType // what the second process itself was told of
+}
+
+func newRelay(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Options)) relay {
+	t.Helper()
+	var options pipeline.Options
+	r := relay{calls: &calls{count: map[string]int{}}, started: &[]council.EventType{}}
+	h := build(t, models, append(mutate, func(o *pipeline.Options) {
+		r.notes = o.Recorder.(*notebook)
+		r.calls.Completer = o.Completer
+		o.Completer, o.Holds = r.calls, shared{r.notes}.holds
+		options = *o
+	})...)
+	r.first = h.Pipeline
+	o := options
+	o.Version, o.ConfigVersion, o.MaxSessionBytes, o.Timeout, o.MaxTotalTokens = "other", "other", 1, time.Nanosecond, new(int64(1))
+	o.Sampling = council.Sampling{Temperature: new(1.5)}
+	o.BallotRepair, o.SelfReviewRate, o.StragglerGrace, o.Quorum = !o.BallotRepair, 1, nil, 1
+	o.PartialBallots, o.Order, o.Audit = council.PolicyTiedLast, council.OrderShared, nil
+	if options.Audit == nil {
+		o.Audit = &bias.Thresholds{}
+	}
+	o.Models, o.Chairman, o.ChairmanFallbacks, o.Reviewers = []string{"x", "y"}, "y", []string{"x"}, []string{"x"}
+	o.Consent, o.HashSecret, o.Providers = 4, "a secret", []string{"amber"}
+	o.Observer = council.ObserverFunc(func(e council.Event) { *r.started = append(*r.started, e.Type) })
+	var err error
+	if r.second, err = pipeline.New(o); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// code returns the code of a run's error, "" for nil.
+func code(err error) council.Code {
+	if e, ok := errors.AsType[*council.Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// comparable returns a session without what may differ after it was taken over: times,
+// and, where calls were lost, the warnings of that and whether sums lack what nobody knows.
+func comparable(s *council.Session, lost bool) *council.Session {
+	copied := *s
+	m := &copied.Metadata
+	m.Timing = council.Timing{}
+	m.Warnings = slices.DeleteFunc(slices.Clone(m.Warnings), func(w council.Warning) bool {
+		return lost && (w.Code == council.WarnTakenOver || w.Code == council.WarnTokensUnknown)
+	})
+	if lost {
+		whole := func(u council.Usage) council.Usage {
+			u = u.Plus(council.NoUsage())
+			for _, n := range []**int64{&u.InputTokens, &u.OutputTokens} {
+				if *n == nil {
+					*n = new(int64)
+				}
+			}
+			if u.CostUSD == nil {
+				u.CostUSD = new(float64)
+			}
+			u.Partial = false
+			return u
+		}
+		m.Usage.ByStage, m.Usage.ByModel = maps.Clone(m.Usage.ByStage), maps.Clone(m.Usage.ByModel)
+		for stage, u := range m.Usage.ByStage {
+			m.Usage.ByStage[stage] = whole(u)
+		}
+		for model, u := range m.Usage.ByModel {
+			m.Usage.ByModel[model] = whole(u)
+		}
+		m.Usage.Total = whole(m.Usage.Total)
+		m.Usage.CostUSD = m.Usage.Total.CostUSD
+	}
+	return &copied
+}
+
+// observed returns the events of a tape that every run of a plan has, in some order.
+func observed(past []council.Past) []string {
+	var all []string
+	for _, e := range past {
+		var seat struct {
+			Model string `json:"model"`
+		}
+		switch e.Type {
+		case council.EventDelta, council.EventRestart, council.EventCall:
+			continue
+		case council.EventAnswer, council.EventBallot:
+			_ = json.Unmarshal(e.Data, &seat)
+		}
+		all = append(all, string(e.Type)+" "+seat.Model)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// written returns the text that a tape leaves.
+func written(past []council.Past) string {
+	var text strings.Builder
+	for _, e := range past {
+		switch event, _ := e.Decode(); data := event.Data.(type) {
+		case council.Delta:
+			text.WriteString(data.Text)
+		case council.Restart:
+			text.Reset()
+		}
+	}
+	return text.String()
+}
+
+// landed reports whether the outcome of a call stands in a tape. The call is as in calls.
+func landed(past []council.Past, call string) bool {
+	parts := strings.Fields(call) // stage, seat, model, turns
+	return slices.ContainsFunc(past, func(e council.Past) bool {
+		switch event, _ := e.Decode(); data := event.Data.(type) {
+		case council.Answer:
+			return parts[0] == "stage1" && data.Model == parts[1]
+		case council.Review:
+			return parts[0] == "stage2" && data.Model == parts[1]
+		case council.Synthesis:
+			return parts[0] == "stage3"
+		case council.Landed:
+			first := parts[0] == "stage3" || (data.Number == 1) == (parts[3] == "2")
+			return string(data.Stage) == parts[0] && data.Seat == parts[1] && data.Model == parts[2] && first
+		default:
+			return false
+		}
+	})
+}
+
+// waiting returns the stage that was open at the end of a tape, and its seats without an
+// outcome. In stage 3 it is the chairman, unless all who could write had been asked.
+func waiting(past []council.Past, plan council.Plan, want *council.Session, chairmen int) (council.Stage, []string) {
+	told := observed(past)
+	without := func(event string, members []council.Member) []string {
+		var ids []string
+		for _, m := range members {
+			repaired := slices.ContainsFunc(past, func(e council.Past) bool {
+				event, _ := e.Decode()
+				l, ok := event.Data.(council.Landed)
+				return ok && l.Stage == council.Stage2 && l.Seat == m.ID && l.Number == 2
+			})
+			if !repaired && !slices.Contains(told, event+" "+m.ID) {
+				ids = append(ids, m.ID)
+			}
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	switch {
+	case !slices.Contains(told, "session.started "):
+		return "", nil
+	case !slices.Contains(told, "stage1.done "):
+		return council.Stage1, without("stage1.answer", plan.Members)
+	case len(want.Stage2) == 0: // it was not reached
+	case !slices.Contains(told, "stage2.done "):
+		return council.Stage2, without("stage2.ballot", plan.Reviewers)
+	case want.Stage3 == nil:
+	case !slices.Contains(told, "stage3.done "):
+		for _, e := range past {
+			event, _ := e.Decode()
+			if l, ok := event.Data.(council.Landed); ok && l.Stage == council.Stage3 {
+				if chairmen--; l.Failure == nil && l.Completion.FinishReason == "stop" {
+					return "", nil
+				}
+			}
+		}
+		if chairmen > 0 {
+			return council.Stage3, []string{"the chairman"}
+		}
+	}
+	return "", nil
+}
+
+// prose has a reviewer write a reply without a ballot until it is asked for it again.
+func prose(m simllm.Model) simllm.Model {
+	m.Reply = func(task simllm.Task) (string, bool) {
+		return "I like them all.", task.Kind == simllm.Review && !task.Again
+	}
+	return m
+}
+
+// A run that ends with its process, after any of its events, is gone on with by another
+// process: the session is the one that it would have been, no call that landed is made
+// again, no event is observed again, and the records are appended once.
+func TestResume(t *testing.T) {
+	synthesis, review := []simllm.TaskKind{simllm.Synthesis}, []simllm.TaskKind{simllm.Review}
+	broken := simllm.Fault{Kind: simllm.FaultStatus, Status: 500, Tasks: synthesis}
+	m := members(4)
+	for i := range m {
+		m[i].FirstChunk, m[i].ChunkDelay = 0, 0
+	}
+	repairing := func(o *pipeline.Options) { o.BallotRepair = true }
+	tests := []struct {
+		name    string
+		models  []simllm.Model
+		options func(*pipeline.Options)
+		request council.Request
+		deltas  bool
+		want    council.Status
+		writers int // how many can be asked for the synthesis; 0: one
+	}{
+		{name: "four members", models: m, want: council.StatusComplete, writers: 4},
+		{name: "own answers shown", models: m, options: func(o *pipeline.Options) { o.SelfReviewRate = 0.5 }, want: council.StatusComplete},
+		{
+			name: "repairs", models: []simllm.Model{prose(m[0]), m[1], with(m[2], simllm.Fault{Kind: simllm.BallotProse}), prose(m[3])},
+			options: repairing, want: council.StatusDegraded,
+		},
+		{
+			name: "a repair fails", options: repairing, want: council.StatusDegraded,
+			models: []simllm.Model{m[0], m[1], m[2], with(m[3], simllm.Fault{Kind: simllm.FaultEmptyContent, Tasks: review})},
+		},
+		{
+			name: "empty ballots", want: council.StatusDegraded,
+			models: []simllm.Model{m[0], m[1], m[2], with(m[3], simllm.Fault{Kind: simllm.FaultEmptyContent, Tasks: review})},
+		},
+		{
+			name: "a member that fails", want: council.StatusDegraded,
+			models: []simllm.Model{m[0], with(m[1], simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "1"}), m[2], m[3]},
+		},
+		{
+			name: "a second chairman", want: council.StatusDegraded, writers: 4,
+			models: []simllm.Model{with(m[0], broken), with(m[1], broken), m[2], m[3]},
+		},
+		{
+			name: "a chairman that is lost in the middle", want: council.StatusDegraded, writers: 3, deltas: true,
+			models: []simllm.Model{
+				with(m[0], simllm.Fault{Kind: simllm.StreamError, Tasks: synthesis}),
+				with(m[1], simllm.Fault{Kind: simllm.FaultLength, Tasks: synthesis}), m[2],
+			},
+		},
+		{
+			name: "no chairman", want: council.StatusDegraded, writers: 3, deltas: true,
+			models: []simllm.Model{with(m[0], broken), with(m[1], broken), with(m[2], broken)},
+		},
+		{name: "streamed", models: m, deltas: true, want: council.StatusComplete},
+		{
+			name: "two seats of a model", models: m, request: council.Request{Models: []string{"birch", "amber", "birch"}},
+			want: council.StatusComplete,
+		},
+		{
+			name: "direct", models: m, deltas: true, request: council.Request{Models: []string{"birch"}, Direct: true},
+			want: council.StatusComplete,
+		},
+		{
+			name: "no quorum", want: council.StatusFailed, models: []simllm.Model{
+				m[0], with(m[1], simllm.Fault{Kind: simllm.FaultRefusalField}), with(m[2], simllm.Fault{Kind: simllm.FaultHTML}),
+			},
+		},
+		{
+			name: "degraded results refused", models: []simllm.Model{m[0], with(m[1], broken), m[2], prose(m[3])}, want: council.StatusFailed,
+			request: council.Request{OnPartial: council.PartialRefuse},
+		},
+		{
+			name: "the budget does not reach the synthesis", models: m, want: council.StatusDegraded,
+			options: func(o *pipeline.Options) { o.MaxTotalTokens = new(int64(13_000)) }, writers: 4,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var options []func(*pipeline.Options)
+			if tt.options != nil {
+				options = append(options, tt.options)
+			}
+			r := newRelay(t, tt.models, options...)
+			tt.request.Query, tt.request.Seed = "How do I split a monolith?", new(int64(7))
+			plan, err := r.first.Prepare(tt.request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan.Deltas = tt.deltas
+			whole := &tape{}
+			want, wantErr := r.first.Run(t.Context(), plan, whole, whole.log(nil))
+			if want.Status != tt.want {
+				t.Fatalf("the undisturbed session is %s: %v, missing %v", want.Status, wantErr, missing(want))
+			}
+			wantCalls, wantRecords := r.calls.made(), slices.Clone(r.notes.batches)
+			for limit := 1; limit <= len(whole.entries)+1; limit++ { // the order of the events differs from run to run
+				r.notes.batches = nil
+				text, err := json.Marshal(plan)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before := &tape{limit: limit}
+				var ctx context.Context
+				ctx, before.cancel = context.WithCancel(t.Context())
+				_, _ = r.first.Run(ctx, plan, before, before.log(nil))
+				before.cancel()
+				made := r.calls.made()
+				if len(before.after) > 0 {
+					t.Fatalf("after %d events: behind the end of its process the run observed %v", limit, before.after)
+				}
+
+				var again council.Plan
+				if err := json.Unmarshal(text, &again); err != nil {
+					t.Fatal(err)
+				}
+				past := before.entries
+				after := &tape{}
+				got, gotErr := r.second.Run(t.Context(), again, after, after.log(past))
+				lost := warned(got, council.WarnTakenOver)
+				if diff := cmp.Diff(comparable(want, lost), comparable(got, lost),
+					cmpopts.IgnoreFields(council.Spent{}, "LatencyMS"), cmpopts.EquateApprox(1e-9, 0)); diff != "" {
+					t.Errorf("after %d events (-undisturbed +taken over):\n%s", limit, diff)
+				}
+				if code(gotErr) != code(wantErr) {
+					t.Errorf("after %d events: the error is %v, undisturbed %v", limit, gotErr, wantErr)
+				}
+				entries := slices.Concat(past, after.entries)
+				if diff := cmp.Diff(observed(whole.entries), observed(entries)); diff != "" {
+					t.Errorf("after %d events: the events (-undisturbed +both):\n%s", limit, diff)
+				}
+				if tt.deltas && written(entries) != got.Answer {
+					t.Errorf("after %d events: the pieces add up to %.50q, the answer is %.50q", limit, written(entries), got.Answer)
+				}
+				if got := slices.Compact(slices.Clone(*r.started))[0]; got != council.EventStarted {
+					t.Errorf("after %d events: the first event of the second process is %s", limit, got)
+				}
+				*r.started = nil
+
+				second := r.calls.made()
+				stage, seats := waiting(past, plan, want, max(tt.writers, 1))
+				for call, n := range second {
+					if landed(past, call) {
+						t.Errorf("after %d events: %q is made again", limit, call)
+					}
+					if wantCalls[call] != n {
+						t.Errorf("after %d events: %q is made %d times, undisturbed %d", limit, call, n, wantCalls[call])
+					}
+				}
+				for call, n := range wantCalls {
+					if made[call]+second[call] < n {
+						t.Errorf("after %d events: %q is not made", limit, call)
+					}
+					if made[call] > 0 && second[call] > 0 && !strings.HasPrefix(call, string(stage)+" ") {
+						t.Errorf("after %d events: %q is made twice, and only calls of %q were in flight", limit, call, stage)
+					}
+				}
+				var warning string
+				for _, w := range got.Metadata.Warnings {
+					if w.Code == council.WarnTakenOver {
+						warning = w.Message
+					}
+				}
+				names := strings.Join(seats, ", ")
+				if stage == council.Stage3 && warning != "" {
+					names = warning[strings.LastIndex(warning, " ")+1:]
+				}
+				if len(seats) == 0 != (warning == "") || !strings.HasSuffix(warning, names) {
+					t.Errorf("after %d events: in flight were %v, the warning is %q", limit, seats, warning)
+				}
+				if diff := cmp.Diff(wantRecords, r.notes.batches); diff != "" {
+					t.Errorf("after %d events: the records:\n%s", limit, diff)
+				}
+			}
+		})
+	}
+}
