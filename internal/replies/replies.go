@@ -177,9 +177,10 @@ func (r *Replies) Complete(ctx context.Context, c council.Call) (council.Complet
 		Stage: c.Stage, Seat: c.Seat, Number: this.number, Model: c.Model, Completion: completion, Failure: council.AsFailure(err),
 	}
 	switch {
+	case outcome.Failure != nil && outcome.Failure.Code == council.FailInterrupted: // the call was not made
 	case this.number == 1:
 		mine.first = &outcome
-	case outcome.Failure == nil || outcome.Failure.Code != council.FailInterrupted: // else the call was not made
+	default:
 		r.Observe(outcome)
 	}
 	return completion, err

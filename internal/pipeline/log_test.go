@@ -1,0 +1,393 @@
+package pipeline_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/google/go-cmp/cmp"
+)
+
+// upTo returns a tape until behind the n-th event of a type, without what came later.
+func upTo(t *testing.T, entries []council.Past, event council.EventType, n int) []council.Past {
+	t.Helper()
+	for i, e := range entries {
+		if e.Type == event {
+			if n--; n == 0 {
+				return slices.Clone(entries[:i+1])
+			}
+		}
+	}
+	t.Fatalf("the tape lacks %d of %s", n, event)
+	return nil
+}
+
+// A resumed run goes on with its time: deadlines, the grace for stragglers and the times
+// of its stages.
+func TestResumeClock(t *testing.T) {
+	m := members(4)
+	for i := range m {
+		m[i].Latency.Median = time.Duration(i+1) * 10 * time.Second
+	}
+	m[3] = with(m[3], simllm.Fault{Kind: simllm.FaultHang})
+	tests := []struct {
+		name    string
+		grace   *time.Duration
+		elapsed time.Duration // 0: until the end of the tape, 30 s
+		code    council.FailureCode
+		left    time.Duration // until the end of stage 1
+		asked   int           // how often dune is asked in stage 1 by the second process
+	}{
+		{"the grace", new(15 * time.Second), 0, council.FailCut, 15 * time.Second, 1},
+		{"the grace is over", new(15 * time.Second), 50 * time.Second, council.FailCut, 0, 0},
+		{"the deadline", nil, 0, council.FailTimeout, 50 * time.Second, 1},
+		{"the deadline is over", nil, 90 * time.Second, council.FailTimeout, 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := bubble(t, m, nil, func(o *pipeline.Options) { o.StragglerGrace = tt.grace })
+				plan := h.plan(t, council.Request{TimeoutSeconds: new(200.0)}) // stage 1 ends after 80 s
+				whole := &tape{}
+				want, err := h.Run(t.Context(), plan, whole, whole.log(nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Hour)
+				before := h.sim.Stats().Models["dune"].Requests
+				after := &tape{}
+				kept := after.log(upTo(t, whole.entries, council.EventAnswer, 3))
+				if tt.elapsed > 0 {
+					kept.Elapsed = tt.elapsed
+				}
+				begin := time.Now()
+				ended := time.Duration(-1)
+				asked := 0
+				got, err := h.Run(t.Context(), plan, council.ObserverFunc(func(e council.Event) {
+					if e.Type == council.EventStage1 {
+						ended = time.Since(begin)
+						asked = h.sim.Stats().Models["dune"].Requests - before
+					}
+				}), kept)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.Stage1[3].Error == nil || got.Stage1[3].Error.Code != tt.code {
+					t.Errorf("dune failed with %v", got.Stage1[3].Error)
+				}
+				if ended != tt.left {
+					t.Errorf("stage 1 went on for %v, want %v", ended, tt.left)
+				}
+				if asked != tt.asked {
+					t.Errorf("dune was asked %d times, want %d", asked, tt.asked)
+				}
+				if ms := float64((kept.Elapsed + tt.left) / time.Millisecond); got.Metadata.Timing.Stage1MS != ms {
+					t.Errorf("stage 1 took %v ms, want %v", got.Metadata.Timing.Stage1MS, ms)
+				}
+
+				after = &tape{}
+				got, err = h.Run(t.Context(), plan, after, after.log(upTo(t, whole.entries, council.EventStage2, 1)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(want.Metadata.Timing, got.Metadata.Timing); diff != "" {
+					t.Errorf("the times after stage 2 (-undisturbed +taken over):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// A run that may begin no call ends with the best that landed.
+func TestLast(t *testing.T) {
+	r := newRelay(t, members(4))
+	plan, err := r.first.Prepare(council.Request{Query: "Why?"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := &tape{}
+	want, err := r.first.Run(t.Context(), plan, whole, whole.log(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.calls.made()
+	ended := func(event council.EventType, n int) (*council.Session, *tape, error) {
+		after := &tape{}
+		kept := after.log(upTo(t, whole.entries, event, n))
+		kept.Last = true
+		got, err := r.second.Run(t.Context(), plan, after, kept)
+		if made := r.calls.made(); len(made) > 0 {
+			t.Errorf("after %d of %s: calls %v", n, event, made)
+		}
+		return got, after, err
+	}
+	for _, tt := range []struct {
+		event            council.EventType
+		n                int
+		answers, ballots int
+	}{
+		{council.EventStarted, 1, 0, 0},
+		{council.EventAnswer, 2, 2, 0},
+		{council.EventStage1, 1, 4, 0},
+		{council.EventBallot, 3, 4, 3},
+	} {
+		got, after, err := ended(tt.event, tt.n)
+		if code(err) != council.CodeInterrupted || got.Status != council.StatusFailed {
+			t.Errorf("after %d of %s: %s, %v", tt.n, tt.event, got.Status, err)
+		}
+		if len(after.entries) > 0 && after.entries[0].Type != council.EventStage1 {
+			t.Errorf("after %d of %s: observed %v", tt.n, tt.event, after.entries[0].Type)
+		}
+		answers, ballots := 0, 0
+		for _, a := range got.Stage1 {
+			if a.Status == council.OutcomeOK {
+				answers++
+			}
+		}
+		for _, v := range got.Stage2 {
+			if v.Status == council.OutcomeOK {
+				ballots++
+			}
+		}
+		if answers != tt.answers || ballots != tt.ballots {
+			t.Errorf("after %d of %s: %d answers and %d ballots can be read", tt.n, tt.event, answers, ballots)
+		}
+	}
+	for _, event := range []council.EventType{council.EventBallot, council.EventStage2} {
+		got, _, err := ended(event, map[council.EventType]int{council.EventBallot: 4, council.EventStage2: 1}[event])
+		if err != nil || got.Status != council.StatusDegraded || !warned(got, council.WarnTakenOver) {
+			t.Errorf("after %s: %s, %v, warnings %v", event, got.Status, err, got.Metadata.Warnings)
+		}
+		if best := want.Metadata.AggregateRankings[0].Model; got.Stage3.Model != best || *got.Stage3.Fallback != council.FallbackTopRanked {
+			t.Errorf("after %s: the answer is that of %s, the best is %s", event, got.Stage3.Model, best)
+		}
+		if diff := cmp.Diff([]string{"stage3 amber interrupted"}, missing(got)); diff != "" {
+			t.Errorf("after %s: %s", event, diff)
+		}
+	}
+	if got, _, err := ended(council.EventStage3, 1); err != nil || got.Answer != want.Answer || got.Status != council.StatusComplete {
+		t.Errorf("after stage 3: %s, %v", got.Status, err)
+	}
+}
+
+// After the first refusal no call begins, and nothing is observed but the end.
+func TestMayCall(t *testing.T) {
+	r := newRelay(t, members(3))
+	plan, err := r.first.Prepare(council.Request{Query: "Why?"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	asked := 0
+	lost := errors.New("the lease is lost")
+	log := &tape{}
+	kept := log.log(nil)
+	kept.MayCall = func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if asked++; asked > 3 {
+			return lost
+		}
+		return nil
+	}
+	got, err := r.first.Run(t.Context(), plan, log, kept)
+	if code(err) != council.CodeInterrupted || !errors.Is(err, lost) || got.Status != council.StatusFailed || len(got.Stage1) != 3 {
+		t.Errorf("%s, %v", got.Status, err)
+	}
+	if last := log.entries[len(log.entries)-1].Type; last != council.EventStage1 {
+		t.Errorf("the last event is %s", last)
+	}
+	if made := r.calls.made(); len(made) != 3 {
+		t.Errorf("calls %v", made)
+	}
+	// What is in the log can be gone on with.
+	after := &tape{}
+	if got, err = r.second.Run(t.Context(), plan, after, after.log(log.entries)); err != nil || got.Status != council.StatusComplete {
+		t.Errorf("%s, %v", got.Status, err)
+	}
+	// A caller that ends a run says why.
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(&council.Error{Code: council.CodeInterrupted, Detail: "released"})
+	if _, err := r.first.Run(ctx, plan, nil, (&tape{}).log(nil)); code(err) != council.CodeInterrupted {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Before each stage, before the second call of a seat and before its end, a run waits
+// until all that it has observed is stored.
+func TestStored(t *testing.T) {
+	m := members(3)
+	m[1] = prose(m[1])
+	h := build(t, m, func(o *pipeline.Options) { o.BallotRepair = true })
+	log := &tape{}
+	kept := log.log(nil)
+	var mu sync.Mutex
+	var got []string
+	mark := func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, text)
+	}
+	kept.Stored = func(context.Context) { mark("stored") }
+	kept.MayCall = func() error { mark("call"); return nil }
+	if _, err := h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) { mark(string(e.Type)) }), kept); err != nil {
+		t.Fatal(err)
+	}
+	sequence := " " + strings.Join(got, " ") + " "
+	for _, want := range []string{
+		" session.started stored call ", " stage1.done stored call ", " stage2.done stored call ", " stage3.done stored session.done ",
+	} {
+		if !strings.Contains(sequence, want) {
+			t.Errorf("%q is not in %s", want, sequence)
+		}
+	}
+	first := strings.Index(sequence, " call.landed ")
+	if first < 0 {
+		t.Fatalf("the first call of the repair is not observed: %s", sequence)
+	}
+	if between, _, ok := strings.Cut(sequence[first+len(" call.landed"):], "call.landed"); !ok || !strings.Contains(between, " stored call ") {
+		t.Errorf("the repair does not wait until the first call is stored: %s", sequence)
+	}
+}
+
+// Tokens of calls that were lost count against the limit with the most that they can have
+// been, but do not stop the calls that repeat them.
+func TestLostTokens(t *testing.T) {
+	const limit, output = 7000, 1500
+	r := newRelay(t, members(4), func(o *pipeline.Options) {
+		o.MaxTotalTokens, o.Sampling.MaxOutputTokens = new(int64(limit)), new(output)
+	})
+	plan, err := r.first.Prepare(council.Request{Query: "How do I split a monolith?"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := &tape{}
+	want, err := r.first.Run(t.Context(), plan, whole, whole.log(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := want.Metadata.Usage.ByStage[council.Stage1].Tokens()
+	if asked+4*output < limit || asked >= limit || want.Stage2[0].Status != council.OutcomeOK {
+		t.Fatalf("the limit does not tell: %d tokens in stage 1", asked)
+	}
+	after := &tape{}
+	got, _ := r.second.Run(t.Context(), plan, after, after.log(upTo(t, whole.entries, council.EventStarted, 1)))
+	for i, a := range got.Stage1 {
+		if a.Status != council.OutcomeOK {
+			t.Errorf("%s is not asked again: %v", a.Model, a.Error)
+		}
+		if e := got.Stage2[i].Error; e == nil || e.Code != council.FailBudget {
+			t.Errorf("the review of %s is %s", a.Model, got.Stage2[i].Status)
+		}
+	}
+	if !got.Metadata.Usage.Total.Partial || warned(got, council.WarnTokensUnknown) {
+		t.Errorf("usage %+v, warnings %v", got.Metadata.Usage.Total, got.Metadata.Warnings)
+	}
+}
+
+func TestFits(t *testing.T) {
+	h := build(t, members(3))
+	plan := h.plan(t, council.Request{})
+	done := func(events ...council.EventType) (past []council.Past) {
+		for _, e := range events {
+			past = append(past, council.Past{Entry: council.Entry{Type: e}})
+		}
+		return past
+	}
+	one, two, three := done(council.EventStage1), done(council.EventStage1, council.EventStage2),
+		done(council.EventStage1, council.EventStage2, council.EventStage3)
+	for _, tt := range []struct {
+		review, synthesis string
+		past              []council.Past
+		names             []string // what differs
+	}{
+		{"review-1", "synthesis-1", nil, nil},
+		{"review-0", "synthesis-1", one, []string{"review"}},
+		{"review-1", "synthesis-0", one, []string{"synthesis"}},
+		{"review-0", "synthesis-0", nil, []string{"review", "synthesis"}},
+		{"review-0", "synthesis-1", two, nil},
+		{"review-0", "synthesis-0", two, []string{"synthesis"}},
+		{"review-0", "synthesis-0", three, nil},
+	} {
+		plan.Rules.ReviewPrompt, plan.Versions.Synthesis = tt.review, tt.synthesis
+		err := h.Fits(plan, tt.past)
+		for _, name := range []string{"review", "synthesis"} {
+			if named := err != nil && strings.Contains(err.Error(), "the "+name+" prompt"); named != slices.Contains(tt.names, name) {
+				t.Errorf("%s, %s after %d stages: %v", tt.review, tt.synthesis, len(tt.past), err)
+			}
+		}
+	}
+	plan.Direct = true
+	if err := h.Fits(plan, nil); err != nil {
+		t.Errorf("a direct run has no prompt: %v", err)
+	}
+}
+
+// A log that cannot be read ends the session. Nothing is asked.
+func TestDamagedLog(t *testing.T) {
+	r := newRelay(t, members(3))
+	plan, err := r.first.Prepare(council.Request{Query: "Why?"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, event := range []council.EventType{council.EventAnswer, council.EventCall, council.EventStage2} {
+		past := []council.Past{{Entry: council.Entry{Type: event, Data: json.RawMessage(`{"model":1,"aggregate_rankings":1`)}}}
+		after := &tape{}
+		if _, err := r.second.Run(t.Context(), plan, after, after.log(past)); code(err) != council.CodeInterrupted {
+			t.Errorf("%s: got %v", event, err)
+		}
+	}
+	if made := r.calls.made(); len(made) > 0 {
+		t.Errorf("calls %v", made)
+	}
+}
+
+// Records that may be there already are not appended, and a process without the secret
+// of another one keeps no hash of the question.
+func TestResumedRecords(t *testing.T) {
+	r := newRelay(t, members(3), func(o *pipeline.Options) { o.Consent, o.HashSecret = 4, "one" })
+	plan, err := r.first.Prepare(council.Request{Query: "Why?"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := &tape{}
+	if _, err := r.first.Run(t.Context(), plan, whole, whole.log(nil)); err != nil {
+		t.Fatal(err)
+	}
+	past := upTo(t, whole.entries, council.EventStage2, 1)
+	for _, unknown := range []bool{false, true} {
+		r.notes.batches = nil
+		h := build(t, members(3), func(o *pipeline.Options) {
+			o.Recorder, o.Completer = r.notes, r.calls
+			o.Holds = func(context.Context, string, time.Time) (bool, error) {
+				if unknown {
+					return false, fmt.Errorf("the disk is gone")
+				}
+				return false, nil
+			}
+		})
+		after := &tape{}
+		got, err := h.Run(t.Context(), plan, after, after.log(past))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Persisted == unknown || warned(got, council.WarnNotPersisted) != unknown || (len(r.notes.batches) == 0) != unknown {
+			t.Errorf("unknown %v: persisted %v, %d batches, warnings %v", unknown, got.Persisted, len(r.notes.batches), got.Metadata.Warnings)
+		}
+		for _, batch := range r.notes.batches {
+			if batch[0].QueryHash != nil || batch[0].ConsentLevel != 4 || !batch[0].Timestamp.Equal(plan.Created) {
+				t.Errorf("record %+v", batch[0])
+			}
+		}
+	}
+}
