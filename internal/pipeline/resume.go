@@ -76,6 +76,7 @@ func readPast(entries []council.Past) (past, error) {
 			err = json.Unmarshal(entry.Data, &outcome)
 		case council.EventStage2:
 			err = json.Unmarshal(entry.Data, &p.tally)
+		default: // the type says enough
 		}
 		if err != nil {
 			return p, fmt.Errorf("reading %s: %w", entry.Type, err)
@@ -102,6 +103,7 @@ func readPast(entries []council.Past) (past, error) {
 			p.text, p.writer = true, ended
 		case council.EventRestart:
 			p.text = false
+		default: // the run is not over
 		}
 	}
 	return p, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
@@ -136,7 +137,8 @@ func newRelay(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Opti
 		o.Audit = &bias.Thresholds{}
 	}
 	o.Models, o.Chairman, o.ChairmanFallbacks, o.Reviewers = []string{"x", "y"}, "y", []string{"x"}, []string{"x"}
-	o.Consent, o.HashSecret, o.Providers = 4, "a secret", []string{"amber"}
+	o.Lexicon = disagreement.Lexicon{"size": {"small"}}
+	o.Consent, o.HashSecret, o.Providers = 4, "a secret", []string{"org"}
 	o.Observer = council.ObserverFunc(func(e council.Event) { *r.started = append(*r.started, e.Type) })
 	var err error
 	if r.second, err = pipeline.New(o); err != nil {
@@ -153,9 +155,9 @@ func code(err error) council.Code {
 	return ""
 }
 
-// comparable returns a session without what may differ after it was taken over: times,
+// steady returns a session without what may differ after it was taken over: times,
 // and, where calls were lost, the warnings of that and whether sums lack what nobody knows.
-func comparable(s *council.Session, lost bool) *council.Session {
+func steady(s *council.Session, lost bool) *council.Session {
 	copied := *s
 	m := &copied.Metadata
 	m.Timing = council.Timing{}
@@ -201,6 +203,7 @@ func observed(past []council.Past) []string {
 			continue
 		case council.EventAnswer, council.EventBallot:
 			_ = json.Unmarshal(e.Data, &seat)
+		default: // an event of the whole run
 		}
 		all = append(all, string(e.Type)+" "+seat.Model)
 	}
@@ -298,6 +301,7 @@ func prose(m simllm.Model) simllm.Model {
 // process: the session is the one that it would have been, no call that landed is made
 // again, no event is observed again, and the records are appended once.
 func TestResume(t *testing.T) {
+	t.Parallel()
 	synthesis, review := []simllm.TaskKind{simllm.Synthesis}, []simllm.TaskKind{simllm.Review}
 	broken := simllm.Fault{Kind: simllm.FaultStatus, Status: 500, Tasks: synthesis}
 	m := members(4)
@@ -315,6 +319,10 @@ func TestResume(t *testing.T) {
 		writers int // how many can be asked for the synthesis; 0: one
 	}{
 		{name: "four members", models: m, want: council.StatusComplete, writers: 4},
+		{
+			name: "a model whose name begins like a provider's", models: []simllm.Model{m[0], {Name: "org:birch"}, m[2]},
+			want: council.StatusComplete,
+		},
 		{name: "own answers shown", models: m, options: func(o *pipeline.Options) { o.SelfReviewRate = 0.5 }, want: council.StatusComplete},
 		{
 			name: "repairs", models: []simllm.Model{prose(m[0]), m[1], with(m[2], simllm.Fault{Kind: simllm.BallotProse}), prose(m[3])},
@@ -414,7 +422,7 @@ func TestResume(t *testing.T) {
 				after := &tape{}
 				got, gotErr := r.second.Run(t.Context(), again, after, after.log(past))
 				lost := warned(got, council.WarnTakenOver)
-				if diff := cmp.Diff(comparable(want, lost), comparable(got, lost),
+				if diff := cmp.Diff(steady(want, lost), steady(got, lost),
 					cmpopts.IgnoreFields(council.Spent{}, "LatencyMS"), cmpopts.EquateApprox(1e-9, 0)); diff != "" {
 					t.Errorf("after %d events (-undisturbed +taken over):\n%s", limit, diff)
 				}
@@ -428,10 +436,22 @@ func TestResume(t *testing.T) {
 				if tt.deltas && written(entries) != got.Answer {
 					t.Errorf("after %d events: the pieces add up to %.50q, the answer is %.50q", limit, written(entries), got.Answer)
 				}
-				if got := slices.Compact(slices.Clone(*r.started))[0]; got != council.EventStarted {
-					t.Errorf("after %d events: the first event of the second process is %s", limit, got)
+				ballots := func(past []council.Past) (n int) {
+					for _, e := range past {
+						if e.Type == council.EventBallot {
+							n++
+						}
+					}
+					return n
+				}
+				counted := map[council.EventType]int{}
+				for _, event := range *r.started {
+					counted[event]++
 				}
 				*r.started = nil
+				if counted[council.EventStarted] != 1 || counted[council.EventBallot] != ballots(after.entries) {
+					t.Errorf("after %d events: the second process counted %v, the run observed %v", limit, counted, observed(after.entries))
+				}
 
 				second := r.calls.made()
 				stage, seats := waiting(past, plan, want, max(tt.writers, 1))
@@ -459,7 +479,10 @@ func TestResume(t *testing.T) {
 				}
 				names := strings.Join(seats, ", ")
 				if stage == council.Stage3 && warning != "" {
-					names = warning[strings.LastIndex(warning, " ")+1:]
+					names = warning[strings.LastIndex(warning, ": "):]
+					if strings.Contains(names, ",") {
+						t.Errorf("after %d events: one call was in flight at most, the warning is %q", limit, warning)
+					}
 				}
 				if len(seats) == 0 != (warning == "") || !strings.HasSuffix(warning, names) {
 					t.Errorf("after %d events: in flight were %v, the warning is %q", limit, seats, warning)

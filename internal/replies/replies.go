@@ -34,7 +34,6 @@ type Options struct {
 type Replies struct {
 	Options
 	landed map[call]council.Landed
-	silent map[call]bool // calls that succeeded, and of whose text no event of the run tells
 	over   map[seat]bool // seats whose result landed: they make no call any more
 
 	mu    sync.Mutex // guards seats
@@ -64,7 +63,7 @@ type calls struct {
 // cannot be read.
 func New(past []council.Past, o Options) (*Replies, error) {
 	r := &Replies{
-		Options: o, landed: map[call]council.Landed{}, silent: map[call]bool{}, over: map[seat]bool{}, seats: map[seat]*calls{},
+		Options: o, landed: map[call]council.Landed{}, over: map[seat]bool{}, seats: map[seat]*calls{},
 	}
 	var chairman string // the id of the first one
 	for _, entry := range past {
@@ -76,9 +75,7 @@ func New(past []council.Past, o Options) (*Replies, error) {
 		case council.Started:
 			chairman = data.Chairman
 		case council.Landed:
-			at := call{seat{data.Stage, data.Seat}, data.Number}
-			r.landed[at] = data
-			r.silent[at] = data.Failure == nil
+			r.landed[call{seat{data.Stage, data.Seat}, data.Number}] = data
 		case council.Answer:
 			r.addAnswer(data)
 		case council.Review:
@@ -125,7 +122,6 @@ func (r *Replies) addReview(v council.Review) {
 func (r *Replies) addSynthesis(s council.Synthesis, chairman string) {
 	at := seat{council.Stage3, council.SeatChairman}
 	r.over[at] = true
-	clear(r.silent)
 	if _, told := r.landed[call{at, 1}]; told {
 		return
 	}
@@ -155,7 +151,7 @@ func (r *Replies) Complete(ctx context.Context, c council.Call) (council.Complet
 	mine.count++
 	this := call{at, mine.count}
 	if landed, ok := r.landed[this]; ok {
-		if c.OnDelta != nil && r.silent[this] {
+		if c.OnDelta != nil && landed.Failure == nil && !r.over[at] { // no result confirms the pieces that came before
 			c.OnDelta(landed.Completion.Text)
 		}
 		return result(landed)
