@@ -126,7 +126,7 @@ type Rules struct {
 	LexiconLimit    float64          `json:"lexicon_limit"`     // score from which an axis may be flagged, 0 to 1
 	Consent         int              `json:"consent"`           // ADR-018's levels; 0 keeps no records
 	Providers       []string         `json:"providers"`         // names that send a model elsewhere: "name:model"
-	MaxSessionBytes int64            `json:"max_session_bytes"` // what the session may hold: its texts, and prompts on their way; 0: no limit
+	MaxSessionBytes int64            `json:"max_session_bytes"` // for its texts, and its prompts on their way; 0: no limit
 }
 
 // AuditThresholds holds ADR-015's limits, above which a figure raises its flag.

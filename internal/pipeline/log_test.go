@@ -240,7 +240,8 @@ func TestStored(t *testing.T) {
 	}
 	kept.Stored = func(context.Context) { mark("stored") }
 	kept.MayCall = func() error { mark("call"); return nil }
-	if _, err := h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) { mark(string(e.Type)) }), kept); err != nil {
+	observer := council.ObserverFunc(func(e council.Event) { mark(string(e.Type)) })
+	if _, err := h.Run(t.Context(), h.plan(t, council.Request{}), observer, kept); err != nil {
 		t.Fatal(err)
 	}
 	sequence := " " + strings.Join(got, " ") + " "
@@ -255,7 +256,8 @@ func TestStored(t *testing.T) {
 	if first < 0 {
 		t.Fatalf("the first call of the repair is not observed: %s", sequence)
 	}
-	if between, _, ok := strings.Cut(sequence[first+len(" call.landed"):], "call.landed"); !ok || !strings.Contains(between, " stored call ") {
+	between, _, ok := strings.Cut(sequence[first+len(" call.landed"):], "call.landed")
+	if !ok || !strings.Contains(between, " stored call ") {
 		t.Errorf("the repair does not wait until the first call is stored: %s", sequence)
 	}
 }
@@ -383,7 +385,8 @@ func TestResumedRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Persisted == unknown || warned(got, council.WarnNotPersisted) != unknown || (len(r.notes.batches) == 0) != unknown {
-			t.Errorf("unknown %v: persisted %v, %d batches, warnings %v", unknown, got.Persisted, len(r.notes.batches), got.Metadata.Warnings)
+			t.Errorf("unknown %v: persisted %v, %d batches, warnings %v",
+				unknown, got.Persisted, len(r.notes.batches), got.Metadata.Warnings)
 		}
 		for _, batch := range r.notes.batches {
 			if batch[0].QueryHash != nil || batch[0].ConsentLevel != 4 || !batch[0].Timestamp.Equal(plan.Created) {

@@ -370,8 +370,8 @@ func TestResume(t *testing.T) {
 			},
 		},
 		{
-			name: "degraded results refused", models: []simllm.Model{m[0], with(m[1], broken), m[2], prose(m[3])}, want: council.StatusFailed,
-			request: council.Request{OnPartial: council.PartialRefuse},
+			name: "degraded results refused", models: []simllm.Model{m[0], with(m[1], broken), m[2], prose(m[3])},
+			want: council.StatusFailed, request: council.Request{OnPartial: council.PartialRefuse},
 		},
 		{
 			name: "the budget does not reach the synthesis", models: m, want: council.StatusDegraded,

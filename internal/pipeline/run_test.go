@@ -829,7 +829,8 @@ func TestObserver(t *testing.T) {
 	types = nil
 	down := simllm.Fault{Kind: simllm.FaultStatus}
 	h = build(t, []simllm.Model{with(m[0], down), with(m[1], down)})
-	_, err = h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) { types = append(types, e.Type) }), nil)
+	observer := council.ObserverFunc(func(e council.Event) { types = append(types, e.Type) })
+	_, err = h.Run(t.Context(), h.plan(t, council.Request{}), observer, nil)
 	if err == nil || types[len(types)-1] != council.EventFailed || slices.Contains(types, council.EventDone) {
 		t.Errorf("events %v", types)
 	}

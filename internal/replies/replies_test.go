@@ -107,7 +107,8 @@ func TestReplay(t *testing.T) {
 			}}, []reply{{"text", "stop", spent(3), nil}, interrupted},
 		},
 		{
-			"a chairman that failed", council.Stage3, council.SeatChairman, council.Event{Type: council.EventStage3, Data: council.Synthesis{
+			"a chairman that failed", council.Stage3, council.SeatChairman,
+			council.Event{Type: council.EventStage3, Data: council.Synthesis{
 				Model: "b", Status: council.OutcomeFallback, Response: "of b", Spent: spent(3), Error: timeout,
 			}}, []reply{{"", "", spent(3), timeout}, interrupted},
 		},
@@ -121,7 +122,8 @@ func TestReplay(t *testing.T) {
 					t.Errorf("landed is %+v", landed)
 				}
 			}
-			call := council.Call{Stage: tt.stage, Seat: tt.seat, Model: "a", OnDelta: func(string) { t.Error("a piece of text comes again") }}
+			call := council.Call{Stage: tt.stage, Seat: tt.seat, Model: "a"}
+			call.OnDelta = func(string) { t.Error("a piece of text comes again") }
 			var got []reply
 			for range tt.want {
 				c, err := r.Complete(t.Context(), call)
@@ -209,7 +211,8 @@ func (refusing) Complete(context.Context, council.Call) (council.Completion, err
 }
 
 func TestDamaged(t *testing.T) {
-	if _, err := replies.New([]council.Past{{Entry: council.Entry{Type: council.EventAnswer, Data: []byte("{")}}}, replies.Options{}); err == nil {
+	damaged := council.Past{Entry: council.Entry{Type: council.EventAnswer, Data: []byte("{")}}
+	if _, err := replies.New([]council.Past{damaged}, replies.Options{}); err == nil {
 		t.Error("a damaged entry is passed over")
 	}
 }
