@@ -110,7 +110,8 @@ func TestReplay(t *testing.T) {
 			"a chairman that failed", council.Stage3, council.SeatChairman,
 			council.Event{Type: council.EventStage3, Data: council.Synthesis{
 				Model: "b", Status: council.OutcomeFallback, Response: "of b", Spent: spent(3), Error: timeout,
-			}}, []reply{{"", "", spent(3), timeout}, interrupted},
+			}},
+			[]reply{{"", "", spent(3), timeout}, interrupted},
 		},
 	}
 	for _, tt := range tests {
