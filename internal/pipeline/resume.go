@@ -43,8 +43,8 @@ type past struct {
 	// order of the log.
 	delivered map[council.Stage][]time.Duration
 	tally     *council.Tally
-	// text says that the log holds text of the synthesis that no restart voids and no
-	// result confirms. writer is how many calls of stage 3 had ended when it came.
+	// text says that watchers may have been shown text that no restart voids and no result
+	// confirms. writer is how many calls of stage 3 had ended when it came.
 	text   bool
 	writer int
 }
@@ -153,6 +153,11 @@ func (p past) open() council.Stage {
 // keep connects the run to its log. leave ends the run's context.
 func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelCauseFunc) *council.Error {
 	r.kept, r.left = kept, ctx.Done()
+	last := kept.Last
+	if err := r.p.Fits(r.plan, kept.Past); err != nil {
+		r.log.WarnContext(ctx, "the session cannot be gone on with by this version: it ends with what landed", "error", err)
+		last = true
+	}
 	r.start = r.start.Add(-kept.Elapsed)
 	interrupt := func(cause error) *council.Failure {
 		leave(&council.Error{
@@ -163,9 +168,9 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 	}
 	r.meter.mayCall = func(call council.Call) *council.Failure {
 		switch {
-		case kept.Last && call.Stage == council.Stage3: // the best answer can take the place of the synthesis
-			return &council.Failure{Code: council.FailInterrupted, Message: "not called: too many daemons went down with the session"}
-		case kept.Last:
+		case last && call.Stage == council.Stage3: // the best answer can take the place of the synthesis
+			return &council.Failure{Code: council.FailInterrupted, Message: "not called: no daemon can go on with the session"}
+		case last:
 			return interrupt(errors.New("the run may begin no call"))
 		default:
 			if err := kept.MayCall(); err != nil {
@@ -185,6 +190,11 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 	}
 	r.calls = answers
 	r.meter.open = r.past.open()
+	writing := r.meter.open == council.Stage3 ||
+		r.plan.Direct && r.meter.open == council.Stage1 && !r.past.told[told{council.EventAnswer, r.plan.Members[0].ID}]
+	if writing && r.plan.Deltas {
+		r.past.text = true // the last of it is shown before it is stored
+	}
 	for landed := range answers.Landed() {
 		r.meter.hold(int64(len(landed.Completion.Text)))
 		r.meter.add(landed.Stage, landed.Model, landed.Completion.Usage)

@@ -43,7 +43,7 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 	r.session.Stage3, r.session.Answer = &synthesis, synthesis.Response
 	r.session.Degradation = append(r.session.Degradation, failed...)
 	if slices.ContainsFunc(failed, func(d council.Degradation) bool { return d.Code == council.FailInterrupted }) {
-		r.warn(council.WarnTakenOver, "too many daemons went down with the session: an answer takes the place of the synthesis")
+		r.warn(council.WarnTakenOver, "no daemon could go on with the session: an answer takes the place of the synthesis")
 	}
 	r.observe(council.EventStage3, synthesis)
 	return r.stop(ctx)

@@ -66,6 +66,11 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	}
 }
 
+// Gauge adds a figure that is asked for at each scrape.
+func (m *Metrics) Gauge(name, help string, value func() float64) {
+	promauto.With(m.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+}
+
 // breakerCollector asks for the breakers at each scrape. Which models there are is not
 // known before.
 type breakerCollector struct {
