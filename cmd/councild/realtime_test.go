@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,11 +10,11 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +23,9 @@ import (
 
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/pipenet"
+	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/store"
 )
@@ -78,6 +81,27 @@ func realModels(ctx context.Context) []simllm.Model {
 	return append(models, simllm.Model{Name: "scribe", ChunkDelay: scaled(time.Second), Reply: reply})
 }
 
+// usedDirectory returns a directory with a session of an earlier daemon: the engine that
+// keeps sessions then starts with the daemon, and what it takes counts from then on.
+func usedDirectory(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	j, err := journal.Open(t.Context(), journal.Options{
+		Dir: dir, MaxBytes: 256 << 20, Prefix: "council", Node: "earlier", Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = j.Append(t.Context(), journal.ID{Session: "earlier"}, 0, journal.Message{
+		Head: journal.Head{Status: council.StatusComplete, Created: time.Now()}, First: 1,
+		Entries: []council.Entry{{Type: council.EventDone, Data: []byte("{}")}},
+	})
+	if err := errors.Join(err, j.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // behindProxy returns a client that reaches the daemon through such a proxy.
 func behindProxy() *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -89,11 +113,27 @@ func behindProxy() *http.Client {
 // watched is what a client saw of one stream.
 type watched struct {
 	events  []council.EventType
+	last    string          // the id of the last event
 	text    strings.Builder // the final answer, as it arrived
 	done    []byte          // the data of the last event
 	silence time.Duration   // the longest
 	resumed int
 	wrong   []string
+}
+
+// follows reports whether an id is the one behind the last. The entry of a text whose
+// pieces were all sent is not sent again.
+func follows(last, id string) bool {
+	before, _ := sessions.ParsePosition(cmp.Or(last, "0"))
+	now, ok := sessions.ParsePosition(id)
+	switch now.Number - before.Number {
+	case 0:
+		return ok && now.Characters > before.Characters
+	case 1:
+		return ok
+	default:
+		return ok && now.Number == before.Number+2 && before.Characters > 0
+	}
 }
 
 // read reads a stream to its end, or until stop says so of an event.
@@ -103,9 +143,10 @@ func (w *watched) read(body io.Reader, stop func(council.EventType) bool) error 
 			return err
 		}
 		w.events = append(w.events, e.Type)
-		if e.ID != strconv.Itoa(len(w.events)) {
-			w.wrong = append(w.wrong, fmt.Sprintf("event %s comes as number %d", e.ID, len(w.events)))
+		if !follows(w.last, e.ID) {
+			w.wrong = append(w.wrong, fmt.Sprintf("event %s comes behind %q", e.ID, w.last))
 		}
+		w.last = e.ID
 		if e.Type == council.EventDelta {
 			var delta council.Delta
 			if err := json.Unmarshal(e.Data, &delta); err != nil {
@@ -218,7 +259,7 @@ func (a asker) later(ctx context.Context, body string, cut bool) (o outcome) {
 	}
 	for over := false; !over && o.err == nil; {
 		o.err = func() error {
-			resp, err := a.request(ctx, "GET", "/v1/council/"+o.id+"/events", "", strconv.Itoa(len(o.watched.events)))
+			resp, err := a.request(ctx, "GET", "/v1/council/"+o.id+"/events", "", o.watched.last)
 			if err != nil {
 				return err
 			}
@@ -380,9 +421,10 @@ func unless(kept bool, format string, args ...any) []string {
 // them beside what was measured. make realtime takes 15 minutes for it.
 func TestRealTime(t *testing.T) {
 	const members = 4
-	d := startDaemon(t, realModels(t.Context()),
+	d := startDaemon(t, realModels(t.Context()), "LLM_COUNCIL_SESSIONS_DIR="+usedDirectory(t),
 		"LLM_COUNCIL_MODELS=amber,birch,cedar,dune", "LLM_COUNCIL_ALLOWED_MODELS=scribe", "LLM_COUNCIL_LOG_LEVEL=info",
 		"LLM_COUNCIL_TIMEOUT=15m", "LLM_COUNCIL_ATTEMPT_TIMEOUT=12m", "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=128")
+	d.before.descriptors++ // the file that the engine writes to, once it has written
 	a := asker{d, behindProxy()}
 	begun := time.Now()
 	done := make(chan []outcome, 1)

@@ -43,12 +43,16 @@ func (c *Config) complete(p *problems) {
 	for i := range c.Providers {
 		c.Providers[i].BaseURL = strings.TrimRight(c.Providers[i].BaseURL, "/")
 	}
-	if rest, ok := strings.CutPrefix(c.BiasStore, "~"); ok {
+	for variable, path := range map[string]*string{"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_SESSIONS_DIR": &c.SessionsDir} {
+		rest, ok := strings.CutPrefix(*path, "~")
+		if !ok {
+			continue
+		}
 		home, err := os.UserHomeDir()
 		if err != nil || !strings.HasPrefix(rest, "/") {
-			p.add("LLM_COUNCIL_BIAS_STORE", "%q has no known home directory: write an absolute path", c.BiasStore)
+			p.add(variable, "%q has no known home directory: write an absolute path", *path)
 		}
-		c.BiasStore = filepath.Join(home, rest)
+		*path = filepath.Join(home, rest)
 	}
 }
 
@@ -193,6 +197,10 @@ func (c *Config) checkProviders(p *problems) {
 
 func (c *Config) checkSecrets(p *problems) {
 	c.checkTokens(p)
+	if n := len(c.SessionsKey); n > 0 && n < minTokenSize {
+		p.add("LLM_COUNCIL_SESSIONS_KEY", "has less than %d characters: "+
+			"use a long random text, such as openssl rand -hex 32 prints", minTokenSize)
+	}
 	if !isVisible(c.APIKey) {
 		p.add("LLM_COUNCIL_API_KEY", useVisible+keyAlone)
 	}

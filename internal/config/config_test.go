@@ -90,7 +90,7 @@ func defaults() config.Config {
 		MinBiasSessions:            20,
 		Demographics:               true,
 		DemographicsThreshold:      0.3,
-		SessionRetention:           time.Hour,
+		SessionRetention:           24 * time.Hour,
 		SessionsKept:               1000,
 		SessionsKeptBytes:          256 << 20,
 		MaxBodyBytes:               1 << 20,
@@ -178,6 +178,8 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"BIAS_ROTATE_BYTES", "1MB", nil, func(c *config.Config) { c.BiasRotateBytes = 1e6 }},
 		{"BIAS_RETENTION_DAYS", "90", nil, func(c *config.Config) { c.BiasRetentionDays = new(90) }},
 		{"HASH_SECRET", "s3cret", nil, func(c *config.Config) { c.HashSecret = "s3cret" }},
+		{"SESSIONS_DIR", "off", nil, func(c *config.Config) { c.SessionsDir = "off" }},
+		{"SESSIONS_KEY", "sixteen letters.", nil, func(c *config.Config) { c.SessionsKey = "sixteen letters." }},
 		{"SESSION_RETENTION", "0s", nil, func(c *config.Config) { c.SessionRetention = 0 }},
 		{"SESSIONS_KEPT", "0", nil, func(c *config.Config) { c.SessionsKept = 0 }},
 		{"SESSIONS_KEPT_BYTES", "0", nil, func(c *config.Config) { c.SessionsKeptBytes = 0 }},
@@ -762,6 +764,7 @@ func TestSettings(t *testing.T) {
 		{"LLM_COUNCIL_API_KEY_C", "", config.SourceDefault, true},
 		{"LLM_COUNCIL_TIMEOUT", "60s", config.SourceEnvironment, false},
 		{"LLM_COUNCIL_HASH_SECRET", "[redacted]", config.SourceFile, true},
+		{"LLM_COUNCIL_SESSIONS_KEY", "", config.SourceDefault, true},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

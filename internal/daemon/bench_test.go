@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -39,13 +40,22 @@ func benchDaemon(b *testing.B, latency time.Duration, sessions int) *daemontest.
 
 // BenchmarkSession measures one session, from the request of a client to its
 // answer, over loopback, with all its parts: 9 calls, 12 records and their fsync. The clients and the simulated provider run in the same
-// process: their work and their allocations are in the figures.
+// process: their work and their allocations are in the figures. A session that is kept
+// is stored in the journal, entry by entry.
 func BenchmarkSession(b *testing.B) {
 	for _, bench := range []struct {
 		clients int
 		latency time.Duration
-	}{{1, 0}, {32, 20 * time.Millisecond}, {256, 20 * time.Millisecond}} {
-		b.Run(fmt.Sprintf("clients=%d/provider=%s", bench.clients, bench.latency), func(b *testing.B) {
+		kept    bool
+	}{
+		{1, 0, false},
+		{1, 0, true},
+		{32, 20 * time.Millisecond, false},
+		{64, 20 * time.Millisecond, false},
+		{64, 20 * time.Millisecond, true},
+		{256, 20 * time.Millisecond, false},
+	} {
+		b.Run(fmt.Sprintf("clients=%d/provider=%s/kept=%t", bench.clients, bench.latency, bench.kept), func(b *testing.B) {
 			d := benchDaemon(b, bench.latency, bench.clients)
 			transport := &http.Transport{MaxIdleConnsPerHost: bench.clients}
 			b.Cleanup(transport.CloseIdleConnections)
@@ -60,7 +70,7 @@ func BenchmarkSession(b *testing.B) {
 			for range bench.clients {
 				wg.Go(func() {
 					for range work {
-						ms, err := benchAsk(b.Context(), client, d.URL(), body)
+						ms, err := benchAsk(b.Context(), client, d.URL(), body, bench.kept)
 						if err != nil {
 							b.Error(err)
 						}
@@ -84,12 +94,15 @@ func BenchmarkSession(b *testing.B) {
 }
 
 // benchAsk asks once and returns the overhead that the session reports.
-func benchAsk(ctx context.Context, client *http.Client, url, body string) (float64, error) {
+func benchAsk(ctx context.Context, client *http.Client, url, body string, kept bool) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/council", strings.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if kept {
+		req.Header.Set("Idempotency-Key", rand.Text())
+	}
 	resp, err := client.Do(req)
 	if err != nil {
 		return 0, err

@@ -53,7 +53,10 @@ type scenario struct {
 // inBubble runs f with a daemon whose members are a, b, c and d.
 func inBubble(t *testing.T, w scenario, f func(*bubble)) {
 	t.Helper()
-	env := map[string]string{"MODELS": "a,b,c,d", "BASE_URL": "https://provider/v1", "API_KEY": "sk-a-secret-key"}
+	env := map[string]string{
+		"MODELS": "a,b,c,d", "BASE_URL": "https://provider/v1", "API_KEY": "sk-a-secret-key",
+		"SESSIONS_DIR": "off", // an engine is no part of a bubble
+	}
 	maps.Copy(env, w.env)
 	daemontest.Setenv(t, env)
 	o := daemontest.Options(t)
@@ -288,7 +291,7 @@ func TestTimers(t *testing.T) {
 			_, s := b.post("")
 			return b.readWithPause("GET /v1/council/"+s.ID+"/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", d)
 		}, "whole", "cut"},
-		{"SESSION_RETENTION", time.Hour, none, func(b *bubble, d time.Duration) string {
+		{"SESSION_RETENTION", 24 * time.Hour, none, func(b *bubble, d time.Duration) string {
 			_, s := b.post("")
 			time.Sleep(d)
 			resp, _, err := b.Send(b.t.Context(), "GET", "/v1/council/"+s.ID, "")
@@ -297,7 +300,7 @@ func TestTimers(t *testing.T) {
 			}
 			return resp.Status
 		}, "200 OK", "404 Not Found"},
-		{"idempotency key", time.Hour, none, func(b *bubble, d time.Duration) string {
+		{"idempotency key", 24 * time.Hour, none, func(b *bubble, d time.Duration) string {
 			_, first := b.post("", "Idempotency-Key", "once")
 			time.Sleep(d)
 			_, second := b.post("", "Idempotency-Key", "once")

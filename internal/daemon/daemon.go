@@ -7,6 +7,7 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/store"
@@ -55,14 +57,17 @@ func (o *Options) validate() error {
 type Daemon struct {
 	cfg      config.Config
 	log      *slog.Logger
-	store    *store.Store // nil when records are switched off
+	store    *store.Store     // nil when records are switched off
+	journal  *journal.Journal // nil when sessions are in memory only
 	engine   *Engine
 	listener net.Listener
 	tokens   []httpapi.Token // callers need one of them; none: no token is asked for
 	api      *httpapi.API
 	server   *http.Server
 	draining atomic.Bool
-	teardown teardown
+	// takenOver counts the sessions of earlier processes that this one went on with.
+	takenOver atomic.Int64
+	teardown  teardown
 }
 
 // New binds the address and wires everything that a daemon needs. The caller then calls
@@ -90,10 +95,20 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 			log.WarnContext(ctx, "cut an unfinished last session off the record store, left by a crash", "bytes", recovery.CutBytes)
 		}
 	}
+	node := rand.Text()
+	if d.journal, err = openJournal(ctx, cfg, node, log); err != nil {
+		return nil, err
+	}
+	if d.journal != nil {
+		d.teardown.push("the sessions", d.journal.Close)
+	}
 	if d.engine, err = NewEngine(ctx, EngineOptions{Config: cfg, Recorder: recorder, Log: log, Version: o.Version}); err != nil {
 		return nil, err
 	}
 	d.teardown.push("the engine", d.engine.teardown.run)
+	if d.journal != nil {
+		d.measure()
+	}
 	listener := o.Listener
 	if listener == nil {
 		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr); err != nil {
@@ -113,8 +128,10 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	options := httpapi.Options{
 		Council: d.engine, Daemon: d, Models: cfg.Models, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
-		Limits:       httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
-		Kept:         sessions.Options{Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes)},
+		Limits: httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
+		Kept: sessions.Options{
+			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes), Journal: d.journal, Node: node, Log: log,
+		},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,
 		Log: log, Version: o.Version, Settings: config.SettingNames(),
 	}
@@ -127,7 +144,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.api, err = httpapi.New(options); err != nil {
 		return nil, err
 	}
-	d.teardown.push("the interface", always(d.api.Close))
+	d.teardown.push("the interface", d.api.Close)
 	d.server = &http.Server{
 		Handler: d.api, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		WriteTimeout: cfg.Timeout + time.Minute, // for the run, and for sending its answer
@@ -175,6 +192,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	defer cancel(nil)
 	d.server.BaseContext = func(net.Listener) context.Context { return base }
 	failed := make(chan error, 1)
+	d.takenOver.Add(int64(d.api.Resume(ctx))) // before anybody asks for these sessions
 	go func() { failed <- d.server.Serve(d.listener) }()
 	d.log.InfoContext(ctx, "listening", "url", d.URL(), "models", d.cfg.Models, "records", d.recordFile())
 	select {
@@ -238,6 +256,14 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 				message = "records could not be written and wait for the next try: " + errno.Error()
 			}
 			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
+		}
+	}
+	if d.journal != nil {
+		if err := d.journal.Healthy(); err != nil {
+			reasons = append(reasons, httpapi.Reason{
+				Code: "sessions", Bearable: true,
+				Message: "sessions cannot be stored: those in the background and with an Idempotency-Key are refused",
+			})
 		}
 	}
 	if models, quorum := d.engine.outOfOrder(d.cfg); len(models) > 0 {

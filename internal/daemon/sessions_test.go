@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -120,9 +122,21 @@ func TestFaultF30(t *testing.T) {
 // A daemon that stops waits for sessions in the background, and tells their watchers how
 // they ended.
 func TestDrainInBackground(t *testing.T) {
-	for drain, want := range map[string]council.EventType{"": council.EventDone, "10ms": council.EventFailed} {
+	for _, tt := range []struct {
+		drain, dir string
+		want       council.EventType
+	}{
+		{"", "", council.EventDone},
+		{"10ms", "off", council.EventFailed},
+		{"10ms", "", council.EventAnswer}, // the next daemon goes on with it
+	} {
+		drain, want := tt.drain, tt.want
 		url, arrived, release := daemontest.Held(t)
-		d := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": drain})
+		env := map[string]string{
+			"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": drain, "SESSIONS_DIR": tt.dir,
+			"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
+		}
+		d := daemontest.Start(t, env)
 		id := background(t, d, "Wait for me?")
 		<-arrived
 		transport := &http.Transport{}
@@ -130,6 +144,10 @@ func TestDrainInBackground(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		daemontest.Until(t, func() bool { // the quick model's answer is shown
+			_, body := d.Call(t, "GET", "/v1/council/"+id, "")
+			return bytes.Contains(body, []byte(`"stage1":[{`))
+		})
 		d.Stop()
 		for drain == "" {
 			if code, _ := d.Call(t, "GET", "/readyz", ""); code == http.StatusServiceUnavailable {
@@ -149,6 +167,17 @@ func TestDrainInBackground(t *testing.T) {
 		transport.CloseIdleConnections()
 		release()
 		d.End(t)
+		if want == council.EventAnswer {
+			next := daemontest.Start(t, env)
+			_, stream := next.Call(t, "GET", "/v1/council/"+id+"/events", "")
+			again := daemontest.Events(t, stream)
+			if s, ok := again[len(again)-1].Data.(*council.Session); !ok || s.Status != council.StatusComplete || !s.Persisted {
+				t.Errorf("the next daemon ends the session with %v", again[len(again)-1])
+			}
+			if n := slices.IndexFunc(again, func(e council.Event) bool { return e.Type == council.EventStage1 }); n != 3 {
+				t.Errorf("stage 1 ends with event %d", n)
+			}
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func Simulated(cfg config.Config, records string) config.Config {
 	cfg.Chairman, cfg.ChairmanFallbacks, cfg.Reviewers = "", nil, nil
 	cfg.Quorum = 0
 	cfg.MaxModels = max(cfg.MaxModels, len(cfg.Models))
-	cfg.BiasPersistence, cfg.BiasStore = true, records
+	cfg.BiasPersistence, cfg.BiasStore, cfg.SessionsDir = true, records, ""
 	cfg.BiasConsent = max(cfg.BiasConsent, 1)
 	return cfg
 }

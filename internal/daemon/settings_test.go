@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
@@ -580,6 +581,41 @@ var settings = map[string]func(t *testing.T){
 		}
 		one, again := hash("one"), hash("one")
 		differ(t, one == hash("two"), one == again, false, true)
+	},
+	"SESSIONS_DIR": func(t *testing.T) {
+		afterwards := func(dir string) int {
+			env := map[string]string{
+				"BASE_URL": tap(t).url, "MODELS": "a,b", "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"), "SESSIONS_DIR": dir,
+			}
+			first := daemontest.Start(t, env)
+			id := background(t, first, "Is it kept?")
+			first.End(t)
+			status, _ := daemontest.Start(t, env).Call(t, "GET", "/v1/council/"+id, "")
+			return status
+		}
+		differ(t, afterwards(""), afterwards("off"), 200, 404)
+		equal(t, afterwards(filepath.Join(t.TempDir(), "elsewhere")), 200)
+	},
+	"SESSIONS_KEY": func(t *testing.T) {
+		readable := func(key string) bool {
+			dir := t.TempDir()
+			d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b", "SESSIONS_DIR": dir, "SESSIONS_KEY": key})
+			background(t, d, "Who can read this question?")
+			d.End(t)
+			found := false
+			if err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+				if err != nil || e.IsDir() {
+					return err
+				}
+				data, err := os.ReadFile(path)
+				found = found || bytes.Contains(data, []byte("Who can read this question?"))
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return found
+		}
+		differ(t, readable(""), readable("0123456789abcdef"), true, false)
 	},
 	"SESSION_RETENTION": func(t *testing.T) {
 		differ(t, first(t, "", ""), first(t, "SESSION_RETENTION", "0s"), 200, 404)

@@ -29,7 +29,7 @@ import (
 // Council prepares and runs sessions; the pipeline satisfies it.
 type Council interface {
 	Prepare(r council.Request) (council.Plan, error)
-	Run(ctx context.Context, plan council.Plan, observer council.Observer, kept *council.Log) (*council.Session, error)
+	Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error)
 }
 
 // Daemon is what the interface asks the daemon around it.
@@ -100,6 +100,7 @@ type API struct {
 	buffers  sync.Pool        // of *bufio.Writer, for events
 	started  time.Time
 	sessions *sessions.Store
+	resumed  sync.WaitGroup // of the sessions that Resume goes on with
 	router   *chi.Mux
 }
 
@@ -166,8 +167,14 @@ func (a *API) routes() *chi.Mux {
 	return r
 }
 
-// Close forgets the sessions that are kept. No session may run any more.
-func (a *API) Close() { a.sessions.Close() }
+// Close forgets the sessions in memory. No session may run any more but those that
+// Resume has not come to: they are left to another process.
+func (a *API) Close(ctx context.Context) error {
+	a.sessions.Cancel(context.Canceled)
+	a.resumed.Wait()
+	a.sessions.Close(ctx)
+	return nil
+}
 
 // Routes returns the routes, for comparing them with the contract.
 func (a *API) Routes() chi.Routes { return a.router }

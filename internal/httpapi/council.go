@@ -37,7 +37,7 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 		return writeJSON(w, http.StatusAccepted, s.Summary())
 	case streamed:
 		defer func() { s.Leave(context.Cause(r.Context())) }()
-		a.streamEntries(w, r, s, 0)
+		a.streamEntries(w, r, s, sessions.Position{})
 		return nil
 	default:
 		if _, err := wait(r, s); err != nil {
@@ -65,7 +65,9 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessi
 	if err := readKey(r, body, &start); err != nil {
 		return nil, err
 	}
-	if s := a.sessions.Find(start.Owner, start.Key); s != nil {
+	if s, err := a.sessions.Find(r.Context(), start.Owner, start.Key); err != nil {
+		return nil, err
+	} else if s != nil {
 		return s, checkDigest(s, start)
 	}
 	release, err := a.admit(r)
@@ -84,8 +86,12 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessi
 	start.Plan.Deltas = asked.Stream || asked.Background
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	start.Cancel = cancel
-	s, added := a.sessions.Add(start)
-	if !added { // The same request came twice at once.
+	s, added, err := a.sessions.Add(r.Context(), start)
+	switch {
+	case err != nil:
+		cancel(nil)
+		return nil, err
+	case !added: // The same request came twice at once.
 		cancel(nil)
 		return s, checkDigest(s, start)
 	}
@@ -95,6 +101,29 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessi
 		a.run(ctx, s, start.Plan, release)
 	}()
 	return s, nil
+}
+
+// Resume goes on with the sessions that an earlier process left, and returns how many
+// they are. Each takes a place as soon as there is one.
+func (a *API) Resume(ctx context.Context) int {
+	resumed := a.sessions.Resume(ctx)
+	for _, s := range resumed {
+		a.o.Log.InfoContext(ctx, "going on with a session of an earlier daemon", "session_id", s.ID)
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+		s.Begin(cancel)
+		if s.Cancelled {
+			cancel(sessions.ErrDeleted)
+		}
+		a.resumed.Go(func() {
+			defer cancel(nil)
+			select {
+			case a.places <- struct{}{}:
+				a.run(ctx, s.Session, s.Plan, func() { <-a.places })
+			case <-s.Done(): // released, before its turn came
+			}
+		})
+	}
+	return len(resumed)
 }
 
 // run carries out a session from its first event to its last. It frees the place of
@@ -129,7 +158,7 @@ func (a *API) perform(ctx context.Context, plan council.Plan, s *sessions.Sessio
 			err = errors.New("panic")
 		}
 	}()
-	return a.o.Council.Run(ctx, plan, s, nil)
+	return a.o.Council.Run(ctx, plan, s, s.Log())
 }
 
 // wait returns a session at its end, or why it has no result. It ends early when the
@@ -169,5 +198,5 @@ func (a *API) Idle(ctx context.Context) error {
 	return nil
 }
 
-// Cancel cancels every session that runs.
+// Cancel cancels every session that runs. Those that are kept go on elsewhere.
 func (a *API) Cancel(cause error) { a.sessions.Cancel(cause) }

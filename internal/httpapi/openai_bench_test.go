@@ -10,18 +10,22 @@ import (
 // What it takes to pass on a piece of the answer, from the run to the bytes of a
 // chunk (T8).
 func BenchmarkRelay(b *testing.B) {
-	s, _ := sessions.New(sessions.Options{}).Add(sessions.Start{Plan: council.Plan{SessionID: "one"}, Cancel: func(error) {}})
+	st := sessions.New(sessions.Options{})
+	s, _, err := st.Add(b.Context(), sessions.Start{Plan: council.Plan{SessionID: "one"}, Cancel: func(error) {}})
+	if err != nil {
+		b.Fatal(err)
+	}
 	t := newChatStream(s, ChatRequest{Model: councilModel})
 	e := council.Event{Type: council.EventDelta, Data: council.Delta{Text: " a few words"}}
-	seen := 0
+	seen := sessions.Position{}
 	b.ReportAllocs()
 	for b.Loop() {
 		s.Observe(e)
-		events, _ := s.Events(seen)
+		events, next, _ := s.Events(seen)
 		for _, e := range events {
 			t.event(e)
 		}
-		seen += len(events)
+		seen = next
 		t.out.Reset()
 	}
 }

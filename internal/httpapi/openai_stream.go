@@ -21,12 +21,21 @@ func (a *API) streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Ses
 			s.Leave(context.Cause(r.Context()))
 		}
 	}()
-	seen := 0
+	behind := sessions.Position{}
 	a.stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
-		events, more := s.Events(seen)
-		seen += len(events)
+		events, next, more := s.Events(behind)
+		behind = next
 		_, _ = t.out.WriteTo(out) // the first chunk; an error comes with the next flush
-		for _, e := range events {
+		void := 0                 // in a session that is kept: the events before the last restart, whose text need not be sent
+		for i, e := range events {
+			if s.Kept() && e.Type == council.EventRestart {
+				void = i
+			}
+		}
+		for i, e := range events {
+			if e.Type == council.EventDelta && i < void || i == void && e.Type == council.EventRestart && !t.sent {
+				continue
+			}
 			t.event(e)
 			_, _ = t.out.WriteTo(out) // now, because a client that comes late is sent all events at once
 			if t.void {
@@ -45,6 +54,7 @@ type chatStream struct {
 	encoder *json.Encoder
 	delta   Chat   // the chunk of a piece of the answer
 	text    string // the piece in it
+	sent    bool   // some of the answer
 	void    bool   // an error has ended the stream before the session
 }
 
@@ -61,7 +71,7 @@ func newChatStream(s *sessions.Session, request ChatRequest) *chatStream {
 func (t *chatStream) event(e council.Event) {
 	switch data := e.Data.(type) {
 	case council.Delta:
-		t.text = data.Text
+		t.text, t.sent = data.Text, true
 		t.send(&t.delta)
 	case council.Restart:
 		// What was sent cannot be taken back.

@@ -1,17 +1,14 @@
 package httpapi
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/go-chi/chi/v5"
 )
-
-var errDeleted = errors.New("cancelled by DELETE")
 
 // SessionList is the body of GET /v1/council.
 type SessionList struct {
@@ -50,10 +47,15 @@ func (a *API) deleteSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if summary := s.Summary(); summary.Status == council.StatusRunning {
-		s.Cancel(errDeleted)
+		s.Cancel(sessions.ErrDeleted)
 		return writeJSON(w, http.StatusAccepted, summary)
 	}
-	a.sessions.Delete(s)
+	if err := a.sessions.Delete(r.Context(), s); err != nil {
+		return &council.Error{
+			Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second, Cause: err,
+			Detail: "the session cannot be deleted now, because where it is kept cannot be written; try again later",
+		}
+	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
@@ -64,29 +66,30 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	entries, more := s.Entries(0)
-	seen, count := 0, len(entries)
+	behind, end := sessions.Position{}, s.Last()
 	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		if seen, err = strconv.Atoi(last); err != nil || seen < 0 || seen > count {
+		var ok bool
+		if behind, ok = sessions.ParsePosition(last); !ok || behind.Number > end.Number {
 			return &council.Error{Code: council.CodeInvalid, Detail: "the header Last-Event-ID is not valid", Fields: []council.FieldError{{
 				Field: "Last-Event-ID", Message: fmt.Sprintf("%q is not the id of an event of this session", last),
-				Fix: fmt.Sprintf("give the id of the last event that arrived, at most %d, or leave the header out", count),
+				Fix: fmt.Sprintf("give the id of the last event that arrived, at most %d, or leave the header out", end.Number),
 			}}}
 		}
 	}
-	if seen == count && more == nil { // This status tells an EventSource not to connect again.
+	if behind.Number == end.Number && s.Summary().Status != council.StatusRunning {
+		// This status tells an EventSource not to connect again.
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	a.streamEntries(w, r, s, seen)
+	a.streamEntries(w, r, s, behind)
 	return nil
 }
 
 // find returns the caller's session that the path names.
 func (a *API) find(r *http.Request) (*sessions.Session, error) {
 	id := chi.URLParam(r, "id")
-	if s := a.sessions.Get(a.owner(r), id); s != nil {
-		return s, nil
+	if s, err := a.sessions.Get(r.Context(), a.owner(r), id); s != nil || err != nil {
+		return s, err
 	}
 	return nil, &council.Error{
 		Code:   council.CodeNotFound,

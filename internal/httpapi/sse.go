@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -22,22 +21,22 @@ const (
 	maxWrite     = 64 << 10
 )
 
-// streamEntries sends the entries of a session behind the first seen ones as
-// server-sent events. The id of an event is the number of its entry, from 1.
-func (a *API) streamEntries(w http.ResponseWriter, r *http.Request, s *sessions.Session, seen int) {
+// streamEntries sends the entries of a session behind a position as server-sent
+// events. The id of an event is the position behind it.
+func (a *API) streamEntries(w http.ResponseWriter, r *http.Request, s *sessions.Session, behind sessions.Position) {
 	a.stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
-		entries, more := s.Entries(seen)
-		for _, e := range entries {
-			seen++
-			writeEntry(out, seen, e)
+		page, more := s.Entries(behind)
+		for i, e := range page.Entries {
+			behind = page.Position(i)
+			writeEntry(out, behind, e)
 		}
 		return more
 	})
 }
 
-// writeEntry writes the entry with a number as an event. An error stays in out.
-func writeEntry(out *bufio.Writer, number int, e council.Entry) {
-	head := strconv.AppendInt(append(out.AvailableBuffer(), "id: "...), int64(number), 10)
+// writeEntry writes an entry as an event. An error stays in out.
+func writeEntry(out *bufio.Writer, behind sessions.Position, e council.Entry) {
+	head := behind.Append(append(out.AvailableBuffer(), "id: "...))
 	head = append(append(append(head, "\nevent: "...), e.Type...), "\ndata: "...)
 	_, _ = out.Write(head)
 	_, _ = out.Write(e.Data)

@@ -35,28 +35,53 @@ type Session struct {
 	key        key
 	background bool // or with a key
 	store      *Store
+	keeper     *keeper       // stores the log; nil for a session that is in memory alone
+	begun      chan struct{} // closed when keeper and refused are known; nil for a session that is in memory alone
+	refused    bool          // the session could not begin
 	done       chan struct{} // closed at the end
 
-	mu      sync.Mutex      // guards all below
-	events  []council.Event // as they were observed; the last one comes from Finish
-	entries []council.Entry // the encoded events, without those that cannot be encoded
-	encoded int             // how many of events are encoded
-	encoder encoder
+	mu      sync.Mutex // guards all below
+	view    view
 	more    chan struct{} // closed with the next event; nil while nobody waits
 	session *council.Session
 	status  council.Status
 	body    []byte // the session at its end, encoded
-	last    []byte // the data of the last event, encoded; nil while the session runs
+	last    []byte // the data of the last event, encoded
+	over    bool   // nothing follows any more, here
 	failure *council.Error
 	cancel  context.CancelCauseFunc // nil at the end, so that nothing of the run stays in memory
 	ended   time.Time
 	size    int64 // estimate of the bytes that the session holds at its end
 }
 
+// Kept reports whether the session outlives this process.
+func (s *Session) Kept() bool { return s.keeper != nil }
+
+// Log returns how the run of the session is kept, nil where it is not.
+func (s *Session) Log() *council.Log {
+	if s.keeper == nil {
+		return nil
+	}
+	return s.keeper.log
+}
+
 // Observe appends an event to the log. The last event comes from Finish.
 func (s *Session) Observe(e council.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.noteLocked(e)
+	switch {
+	case e.Type == council.EventDone || e.Type == council.EventFailed:
+	case s.keeper != nil:
+		s.keeper.observeLocked(e)
+	default:
+		s.view.events = append(s.view.events, e)
+		s.wakeLocked()
+	}
+}
+
+// noteLocked adds an event to what is known of the session.
+func (s *Session) noteLocked(e council.Event) {
 	switch data := e.Data.(type) {
 	case council.Started:
 		s.session.Metadata.Versions = data.Versions
@@ -71,94 +96,163 @@ func (s *Session) Observe(e council.Event) {
 	case council.Synthesis:
 		s.session.Stage3, s.session.Answer = &data, data.Response
 	}
-	if e.Type != council.EventDone && e.Type != council.EventFailed {
-		s.appendLocked(e)
-	}
 }
 
-func (s *Session) appendLocked(e council.Event) {
-	s.events = append(s.events, e)
+func (s *Session) wakeLocked() {
 	if s.more != nil {
 		close(s.more)
 		s.more = nil
 	}
 }
 
+// ending is how a session ended.
+type ending struct {
+	session *council.Session
+	failure *council.Error // nil where there is a result
+	problem any            // the document of the failure
+	event   council.Event
+	body    []byte // the session, encoded
+	last    []byte // the data of the last event, encoded
+}
+
+// encode fills in what the other fields say.
+func (end *ending) encode(s *Session) (err error) {
+	if end.body, err = s.view.encoder.encode(end.session); err != nil {
+		return fmt.Errorf("encoding session %s: %w", s.ID, err)
+	}
+	end.last, end.event = end.body, council.Event{Type: council.EventDone, Data: end.session}
+	if end.failure != nil {
+		end.event = council.Event{Type: council.EventFailed, Data: end.failure}
+		if end.last, err = s.view.encoder.encode(end.problem); err != nil {
+			return fmt.Errorf("encoding why session %s failed: %w", s.ID, err)
+		}
+	}
+	return nil
+}
+
+// entry returns the last entry of the log.
+func (end *ending) entry() council.Entry {
+	return council.Entry{Type: end.event.Type, Data: end.last[:len(end.last)-1]}
+}
+
+// result returns the entry that keeps the session where it failed.
+func (end *ending) result() pending {
+	return pending{entry: council.Entry{Type: entryResult, Data: end.body[:len(end.body)-1]}}
+}
+
 // Finish ends a session as its run returned it. Where there is a failure, problem
 // is its document and the data of the last entry, and the session may be nil: what
 // is known of it is kept then. An error means that the session cannot be encoded.
-// It has not ended then.
+// It has not ended then. The end of a session that is kept is shown when it is stored.
 func (s *Session) Finish(session *council.Session, failure *council.Error, problem any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.over {
+		return nil // released: another process ends it
+	}
 	if session == nil {
 		session = s.session
 		session.Status = council.StatusFailed
 	}
-	body, err := s.encoder.encode(session)
-	if err != nil {
-		return fmt.Errorf("encoding session %s: %w", s.ID, err)
+	end := ending{session: session, failure: failure, problem: problem}
+	if s.keeper != nil {
+		return s.keeper.finishLocked(&end)
 	}
-	last, event := body, council.Event{Type: council.EventDone, Data: session}
-	if failure != nil {
-		event = council.Event{Type: council.EventFailed, Data: failure}
-		if last, err = s.encoder.encode(problem); err != nil {
-			return fmt.Errorf("encoding why session %s failed: %w", s.ID, err)
-		}
+	if err := end.encode(s); err != nil {
+		return err
 	}
-	s.session, s.status, s.failure, s.body, s.last = session, session.Status, failure, body, last
-	s.ended, s.cancel = time.Now(), nil
-	s.appendLocked(event)
+	s.view.events = append(s.view.events, end.event)
+	s.endLocked(end)
+	return nil
+}
+
+// endLocked ends a session whose last event is in the view.
+func (s *Session) endLocked(end ending) {
+	s.session, s.status, s.failure, s.body, s.last = end.session, end.session.Status, end.failure, end.body, end.last
+	s.ended, s.cancel, s.over = time.Now(), nil, true
 	// Nobody may have watched: then this is with about what the entries would take.
-	s.size = int64(4*len(body) + 100*len(s.events))
-	if s.encoded > 0 {
+	s.size = int64(4*len(s.body) + 100*len(s.view.events))
+	if s.view.encoded > 0 {
 		s.encodeLocked()
-		s.events, s.entries = slices.Clone(s.events), slices.Clone(s.entries) // without room for more
-		s.size = int64(2*len(body) + 150*len(s.events))                       // as JSON, and as the run returned it
-		for _, e := range s.entries[:len(s.entries)-1] {
+		s.view.events, s.view.entries = slices.Clone(s.view.events), slices.Clone(s.view.entries) // without room for more
+		s.size = int64(2*len(s.body) + 150*len(s.view.events))                                    // as JSON, and as the run returned it
+		for _, e := range s.view.entries[:len(s.view.entries)-1] {
 			s.size += int64(len(e.Data))
 		}
 	}
+	s.wakeLocked()
 	s.store.ended(s)
 	close(s.done)
-	return nil
 }
 
 // encodeLocked brings the entries up to date. Most sessions are watched from the
 // start or never: the latter cost no encoding.
 func (s *Session) encodeLocked() {
-	for _, e := range s.events[s.encoded:] {
+	v := &s.view
+	for _, e := range v.events[v.encoded:] {
 		data, err := s.last, error(nil)
 		if e.Type != council.EventDone && e.Type != council.EventFailed {
-			data, err = s.encoder.encode(e.Data)
+			data, err = v.encoder.encode(e.Data)
 		}
 		if err == nil { // Otherwise Finish reports it.
-			s.entries = append(s.entries, council.Entry{Type: e.Type, Data: data[:len(data)-1]})
+			v.entries = append(v.entries, council.Entry{Type: e.Type, Data: data[:len(data)-1]})
 		}
 	}
-	s.encoded = len(s.events)
+	v.encoded = len(v.events)
 }
 
-// Entries returns the entries behind the first n, and a channel that is closed when
+// Entries returns the entries behind a position, and a channel that is closed when
 // there are more, nil at the end. What it returns is shared by all callers and must
 // not be changed.
-func (s *Session) Entries(n int) (entries []council.Entry, more <-chan struct{}) {
+func (s *Session) Entries(behind Position) (page Page, more <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.encodeLocked()
-	return s.entries[min(n, len(s.entries)):], s.moreLocked()
+	return s.view.page(behind), s.moreLocked()
 }
 
-// Events is Entries for callers that want the events as they were observed. The two
-// count apart, because an event that cannot be encoded is no entry.
-func (s *Session) Events(n int) (events []council.Event, more <-chan struct{}) {
+// Last returns the position behind all that is shown.
+func (s *Session) Last() Position {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.events[min(n, len(s.events)):], s.moreLocked()
+	s.encodeLocked()
+	p := Position{Number: len(s.view.entries)}
+	if n := len(s.view.text); n > 0 {
+		p.Characters = s.view.text[n-1].end
+	}
+	return p
+}
+
+// Events is Entries for callers that want the events as they were observed. Its
+// positions are its own: an event of a session in memory that cannot be encoded is no
+// entry.
+func (s *Session) Events(behind Position) (events []council.Event, next Position, more <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keeper == nil {
+		events = s.view.events[min(behind.Number, len(s.view.events)):]
+		return events, Position{Number: behind.Number + len(events)}, s.moreLocked()
+	}
+	page := s.view.page(behind)
+	for i, entry := range page.Entries {
+		next = page.Position(i)
+		event, err := entry.Decode()
+		if err != nil { // what another version wrote
+			continue
+		}
+		if event.Type == council.EventDone {
+			event.Data = s.session
+		}
+		events = append(events, event)
+	}
+	if len(page.Entries) == 0 {
+		next = behind
+	}
+	return events, next, s.moreLocked()
 }
 
 func (s *Session) moreLocked() <-chan struct{} {
-	if s.last != nil {
+	if s.over {
 		return nil
 	}
 	if s.more == nil {
@@ -171,8 +265,8 @@ func (s *Session) moreLocked() <-chan struct{} {
 func (s *Session) JSON() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.last == nil {
-		return s.encoder.encode(s.session)
+	if s.body == nil {
+		return s.view.encoder.encode(s.session)
 	}
 	return s.body, nil
 }

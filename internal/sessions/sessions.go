@@ -1,18 +1,27 @@
-// Package sessions keeps sessions while they run and for some time afterwards:
-// what is known of each and its log of events, in memory and within limits. It
-// leaves running them to the pipeline, and the form in which a client sees a log,
-// such as server-sent events, to the front doors.
+// Package sessions keeps sessions while they run and for some time afterwards: what is
+// known of each and its log. It leaves running them to the pipeline, and the form in
+// which a client sees a log, such as server-sent events, to the front doors.
 //
 // The log of a session is an ordered list. It is read as events, of the types that
-// the run reported, or as entries, whose data is JSON. An event is encoded once,
-// when an entry is first asked for, and all readers share the bytes. Sessions and
-// idempotency keys belong to the owner that made them.
+// the run reported, or as entries, whose data is JSON. Sessions and idempotency keys
+// belong to the owner that made them.
+//
+// Sessions that somebody can come back to, those in the background and those with an
+// idempotency key, are kept in a journal, where there is one. Their entries are shown
+// when they are stored, text on its way as it comes. Another process goes on with
+// them. All others are in memory: an event is encoded once, when an entry is first
+// asked for, and all readers share the bytes.
 package sessions
 
 import (
 	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"slices"
@@ -21,22 +30,35 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal"
 )
+
+// ErrDeleted is the cause with which a session is cancelled that is to be deleted.
+var ErrDeleted = errors.New("cancelled by DELETE")
 
 // Owner tells apart whose sessions are whose: 16 hexadecimal digits that stand for a
 // bearer token or its name, or "" where none is asked for.
 type Owner string
 
-// Options limit what is kept of finished sessions. The oldest go first.
+// Options limit what is kept of finished sessions. The oldest go first. The sessions in
+// the journal and those in memory each have all of the limits.
 type Options struct {
 	Retention time.Duration // how long
 	Kept      int           // how many
 	KeptBytes int64         // how much: logs and bodies
+	// Journal is where sessions are kept that outlive their client; nil: in memory. The
+	// Store does not close it.
+	Journal *journal.Journal
+	Node    string       // of this process, in the journal
+	Log     *slog.Logger // required with a Journal
 }
 
 // Store keeps sessions until Close. It is safe for concurrent use.
 type Store struct {
-	o Options
+	o       Options
+	stop    context.CancelFunc // ends all below
+	keepers sync.WaitGroup
+	tidy    chan struct{} // holds a token when a session in the journal has ended
 
 	mu       sync.Mutex          // guards all below; taken after a session's own, never before it
 	sessions map[string]*Session // by id
@@ -45,6 +67,7 @@ type Store struct {
 	bytes    int64       // of finished
 	expiry   *time.Timer // for the oldest of finished
 	closed   bool
+	ctx      context.Context // of the keepers
 }
 
 type key struct {
@@ -52,60 +75,244 @@ type key struct {
 	key   string
 }
 
-// New returns an empty Store.
+// hash returns what stands for the key in the journal.
+func (k key) hash() string {
+	if k.key == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(string(k.owner) + "\n" + k.key))
+	return hex.EncodeToString(sum[:])
+}
+
+// New returns a Store.
 func New(o Options) *Store {
-	st := &Store{o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}}
+	st := &Store{o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}, tidy: make(chan struct{}, 1)}
+	st.ctx, st.stop = context.WithCancel(context.Background())
 	st.expiry = time.AfterFunc(math.MaxInt64, st.evict) // never, before a session has ended
+	if o.Journal != nil {
+		st.keepers.Go(func() { st.retain(st.ctx) })
+	}
 	return st
 }
 
 // Add takes in a session that starts. Where the owner has given its key before,
-// it returns the session of that time instead, and false.
-func (st *Store) Add(start Start) (s *Session, added bool) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.evictLocked()
+// it returns the session of that time instead, and false. A session that is to be kept
+// is stored before Add returns; the error is a *council.Error when it cannot be.
+func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, err error) {
 	k := key{start.Owner, start.Key}
-	if old := st.keys[k]; old != nil {
-		return old, false
+	for {
+		s = &Session{
+			ID: start.Plan.SessionID, Digest: start.Digest, Created: start.Plan.Created, key: k,
+			background: start.Background || k.key != "", store: st, done: make(chan struct{}),
+			session: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
+		}
+		if s.background && st.o.Journal != nil {
+			s.begun = make(chan struct{})
+		}
+		old := st.insert(s)
+		if old == nil {
+			break
+		}
+		if old, err := old.there(ctx); old != nil || err != nil {
+			return old, false, err
+		}
 	}
-	s = &Session{
-		ID: start.Plan.SessionID, Digest: start.Digest, Created: start.Plan.Created, key: k, background: start.Background || k.key != "",
-		store: st, done: make(chan struct{}),
-		session: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
+	if s.begun == nil {
+		return s, true, nil
 	}
-	st.sessions[s.ID] = s
-	if k.key != "" {
-		st.keys[k] = s
+	defer close(s.begun)
+	// A client that leaves now leaves a session behind, and not half of one.
+	if old, err := st.begin(context.WithoutCancel(ctx), s, start); old != nil || err != nil {
+		s.refused = true
+		st.remove(s)
+		if err != nil {
+			err = &council.Error{
+				Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
+				Detail: "the session cannot be stored, and might be lost: try again later, or ask in the foreground and without an Idempotency-Key",
+			}
+		}
+		return old, false, err
 	}
-	return s, true
+	return s, true, nil
 }
 
-// Get returns the owner's session with an id, or nil.
-func (st *Store) Get(owner Owner, id string) *Session {
+// insert puts a session into the maps, unless the key of its owner has one, which is
+// returned.
+func (st *Store) insert(s *Session) (old *Session) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.evictLocked()
-	if s := st.sessions[id]; s != nil && s.key.owner == owner {
-		return s
+	if old := st.keys[s.key]; old != nil {
+		return old
+	}
+	st.sessions[s.ID] = s
+	if s.key.key != "" {
+		st.keys[s.key] = s
 	}
 	return nil
 }
 
-// Find returns the session for which the owner gave an idempotency key, or nil.
-func (st *Store) Find(owner Owner, k string) *Session {
+func (st *Store) remove(s *Session) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	delete(st.sessions, s.ID)
+	if st.keys[s.key] == s {
+		delete(st.keys, s.key)
+	}
+}
+
+// there waits until it is known whether a session could begin, and returns it, or nil.
+func (s *Session) there(ctx context.Context) (*Session, error) {
+	if s.begun == nil {
+		return s, nil
+	}
+	select {
+	case <-s.begun:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if s.refused {
+		return nil, nil
+	}
+	return s, nil
+}
+
+// beginning reports whether it is not known yet whether a session can begin.
+func (s *Session) beginning() bool {
+	if s.begun == nil {
+		return false
+	}
+	select {
+	case <-s.begun:
+		return false
+	default:
+		return true
+	}
+}
+
+// begin stores the head of a session's log, which makes it a kept one. Where its key
+// belongs to another session in the journal, that is returned.
+func (st *Store) begin(ctx context.Context, s *Session, start Start) (old *Session, err error) {
+	j := st.o.Journal
+	if j.Full() {
+		return nil, errors.New("the store of sessions is full")
+	}
+	if s.key.key != "" {
+		if old, err := st.reserve(ctx, s); old != nil || err != nil {
+			return old, err
+		}
+	}
+	data, err := json.Marshal(accepted{Plan: start.Plan, Digest: start.Digest[:], Background: start.Background})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the plan: %w", err)
+	}
+	k := st.newKeeper(s, journal.Head{
+		Node: st.o.Node, Epoch: 1, Created: s.Created, Query: start.Plan.Preview(), Key: s.key.hash(),
+	})
+	m := journal.Message{Head: k.head, First: 1, Entries: []council.Entry{{Type: entryAccepted, Data: data}}}
+	m.Status, m.Bytes = council.StatusRunning, int64(len(data))
+	if k.seq, err = j.Append(ctx, k.id, 0, m); err != nil {
+		// It may be stored all the same: then nobody is to go on with it.
+		err = errors.Join(err, j.Purge(ctx, k.id))
+		if k.head.Key != "" {
+			err = errors.Join(err, j.Release(ctx, k.head.Key, s.ID))
+		}
+		return nil, err
+	}
+	k.number, k.head.Bytes = 1, m.Bytes
+	s.keeper = k
+	st.keep(k) //nolint:contextcheck // a keeper lives until the store is closed
+	return nil, nil
+}
+
+// reserve gives a session the key of its owner. Where another session in the journal has
+// it, that is returned. A process that died may have left a key without a session.
+func (st *Store) reserve(ctx context.Context, s *Session) (old *Session, err error) {
+	mine := journal.Reservation{Session: s.ID, Digest: s.Digest}
+	held, ok, err := st.o.Journal.Reserve(ctx, s.key.hash(), mine)
+	if ok || err != nil {
+		return nil, err
+	}
+	if old, err = st.read(ctx, journal.ID{Owner: string(s.key.owner), Session: held.Session}); old != nil || err != nil {
+		return old, err
+	}
+	_, ok, err = st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine)
+	if !ok && err == nil {
+		err = errors.New("another request with the Idempotency-Key came at the same time")
+	}
+	return nil, err
+}
+
+func (st *Store) newKeeper(s *Session, head journal.Head) *keeper {
+	k := &keeper{s: s, id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, head: head, wake: make(chan struct{}, 1)}
+	k.log = &council.Log{Stored: k.stored, MayCall: func() error { return nil }} // the lock of the directory is the lease
+	return k
+}
+
+// keep has a keeper store what comes.
+func (st *Store) keep(k *keeper) {
+	ctx, stop := context.WithCancel(st.ctx) // not that of a request: a log is stored until the store is closed
+	k.stop = stop
+	st.keepers.Go(func() {
+		defer stop()
+		k.run(ctx)
+	})
+}
+
+// Get returns the owner's session with an id, or nil.
+func (st *Store) Get(ctx context.Context, owner Owner, id string) (*Session, error) {
+	st.mu.Lock()
 	st.evictLocked()
-	return st.keys[key{owner, k}]
+	s := st.sessions[id]
+	st.mu.Unlock()
+	if s != nil {
+		if s.key.owner != owner {
+			return nil, nil
+		}
+		return s.there(ctx)
+	}
+	return st.read(ctx, journal.ID{Owner: string(owner), Session: id})
+}
+
+// Find returns the session for which the owner gave an idempotency key, or nil.
+func (st *Store) Find(ctx context.Context, owner Owner, k string) (*Session, error) {
+	if k == "" {
+		return nil, nil
+	}
+	st.mu.Lock()
+	st.evictLocked()
+	s := st.keys[key{owner, k}]
+	st.mu.Unlock()
+	if s != nil {
+		return s.there(ctx)
+	}
+	if st.o.Journal == nil {
+		return nil, nil
+	}
+	hash := key{owner, k}.hash()
+	for _, row := range st.o.Journal.Rows(string(owner)) {
+		if row.Key == hash {
+			return st.read(ctx, row.ID)
+		}
+	}
+	return nil, nil
 }
 
 // List returns the owner's sessions, the newest first.
 func (st *Store) List(owner Owner) []council.Summary {
 	list := []council.Summary{}
+	here := map[string]bool{}
 	for _, s := range st.all() {
 		if s.key.owner == owner {
 			list = append(list, s.Summary())
+			here[s.ID] = true
+		}
+	}
+	if st.o.Journal != nil {
+		for _, row := range st.o.Journal.Rows(string(owner)) {
+			if !here[row.Session] {
+				list = append(list, council.Summary{ID: row.Session, Status: row.Status, Created: row.Created, Query: row.Query, CostUSD: row.CostUSD})
+			}
 		}
 	}
 	slices.SortFunc(list, func(a, b council.Summary) int {
@@ -116,17 +323,24 @@ func (st *Store) List(owner Owner) []council.Summary {
 
 // Delete forgets a session that has ended, and its idempotency key. It does nothing to
 // one that runs or is forgotten already.
-func (st *Store) Delete(s *Session) {
+func (st *Store) Delete(ctx context.Context, s *Session) error {
 	st.mu.Lock()
-	defer st.mu.Unlock()
 	if i := slices.Index(st.finished, s); i >= 0 {
 		st.forgetLocked(i, i+1)
 	}
+	st.mu.Unlock()
+	if s.keeper == nil || s.Summary().Status == council.StatusRunning {
+		return nil
+	}
+	return st.o.Journal.Purge(ctx, s.keeper.id)
 }
 
-// Cancel cancels every session that runs.
+// Cancel cancels every session that runs, and hands over those that are kept.
 func (st *Store) Cancel(cause error) {
 	for _, s := range st.all() {
+		if s.keeper != nil {
+			s.release()
+		}
 		s.Cancel(cause)
 	}
 }
@@ -135,11 +349,15 @@ func (st *Store) all() []*Session {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.evictLocked()
-	return slices.Collect(maps.Values(st.sessions))
+	all := slices.Collect(maps.Values(st.sessions))
+	return slices.DeleteFunc(all, (*Session).beginning)
 }
 
 // ended makes room for a session that is over.
 func (st *Store) ended(s *Session) {
+	if k := s.keeper; k != nil && !k.open {
+		return
+	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.finished = append(st.finished, s)
@@ -147,12 +365,31 @@ func (st *Store) ended(s *Session) {
 	st.evictLocked()
 }
 
-// Close forgets the finished sessions, and keeps none that ends later.
-func (st *Store) Close() {
+// settled forgets a session that is stored to its end. A watcher reads on.
+func (st *Store) settled(s *Session) {
+	if !s.keeper.open {
+		st.remove(s)
+	}
+	select {
+	case st.tidy <- struct{}{}:
+	default:
+	}
+}
+
+// Close forgets the finished sessions, and keeps none that ends later. It waits, as long
+// as ctx does, until what is to be stored is stored.
+func (st *Store) Close(ctx context.Context) {
 	st.mu.Lock()
-	defer st.mu.Unlock()
 	st.closed = true
 	st.evictLocked()
+	st.mu.Unlock()
+	for _, s := range st.all() {
+		if s.keeper != nil {
+			s.keeper.stored(ctx)
+		}
+	}
+	st.stop()
+	st.keepers.Wait()
 }
 
 // evict forgets the sessions whose time is over. Their memory is not to wait for the
@@ -166,14 +403,13 @@ func (st *Store) evict() {
 // evictLocked forgets the finished sessions that are beyond a limit, and has the next
 // one forgotten when its time is over.
 func (st *Store) evictLocked() {
-	n := 0
-	left := st.bytes
+	n, bytes := 0, st.bytes
 	for _, s := range st.finished {
-		if !st.closed && len(st.finished)-n <= st.o.Kept && left <= st.o.KeptBytes && time.Since(s.ended) < st.o.Retention {
+		if !st.closed && len(st.finished)-n <= st.o.Kept && bytes <= st.o.KeptBytes && time.Since(s.ended) < st.o.Retention {
 			break
 		}
 		n++
-		left -= s.size
+		bytes -= s.size
 	}
 	st.forgetLocked(0, n)
 	st.expiry.Stop()
@@ -182,14 +418,57 @@ func (st *Store) evictLocked() {
 	}
 }
 
-// forgetLocked forgets the finished sessions from one index to before another.
+// forgetLocked forgets the finished sessions from one index up to another.
 func (st *Store) forgetLocked(from, to int) {
 	for _, s := range st.finished[from:to] {
 		st.bytes -= s.size
 		delete(st.sessions, s.ID)
 		delete(st.keys, s.key)
+		if s.keeper != nil {
+			s.keeper.stop()
+		}
 	}
 	st.finished = slices.Delete(st.finished, from, to)
+}
+
+// retain deletes what is beyond the limits from the journal, until ctx ends.
+func (st *Store) retain(ctx context.Context) {
+	for {
+		next := st.purge(ctx)
+		timer := time.NewTimer(next)
+		select {
+		case <-st.tidy:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// purge deletes the ended sessions that are beyond a limit, and returns after what time
+// the next one is.
+func (st *Store) purge(ctx context.Context) time.Duration {
+	const longest = time.Minute
+	rows := slices.DeleteFunc(st.o.Journal.All(), func(r journal.Row) bool { return r.Status == council.StatusRunning })
+	slices.SortFunc(rows, func(a, b journal.Row) int { return a.At.Compare(b.At) })
+	var bytes int64
+	for _, r := range rows {
+		bytes += r.Bytes
+	}
+	for i, r := range rows {
+		age := time.Since(r.At)
+		if len(rows)-i <= st.o.Kept && bytes <= st.o.KeptBytes && age < st.o.Retention {
+			return min(longest, st.o.Retention-age)
+		}
+		if err := st.o.Journal.Purge(ctx, r.ID); err != nil {
+			st.o.Log.WarnContext(ctx, "a session whose time is over could not be deleted", "session_id", r.Session, "error", err)
+			return longest
+		}
+		bytes -= r.Bytes
+	}
+	return longest
 }
 
 // encoder encodes one value after the other. Its zero value is ready.

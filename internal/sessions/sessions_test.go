@@ -36,11 +36,48 @@ func add(t *testing.T, st *sessions.Store, id string, change ...func(*sessions.S
 	t.Helper()
 	begins := start(id, change...)
 	begins.Plan.Created = time.Now().UTC()
-	s, added := st.Add(begins)
-	if !added {
-		t.Fatalf("%s is there already", id)
+	s, added, err := st.Add(t.Context(), begins)
+	if err != nil || !added {
+		t.Fatalf("%s is there already, or %v", id, err)
 	}
 	return s
+}
+
+func get(t *testing.T, st *sessions.Store, owner sessions.Owner, id string) *sessions.Session {
+	t.Helper()
+	s, err := st.Get(t.Context(), owner, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func find(t *testing.T, st *sessions.Store, owner sessions.Owner, key string) *sessions.Session {
+	t.Helper()
+	s, err := st.Find(t.Context(), owner, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func forget(t *testing.T, st *sessions.Store, s *sessions.Session) {
+	t.Helper()
+	if err := st.Delete(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read returns the entries behind the first n.
+func read(s *sessions.Session, n int) ([]council.Entry, <-chan struct{}) {
+	page, more := s.Entries(sessions.Position{Number: n})
+	return page.Entries, more
+}
+
+// events returns the events behind the first n.
+func events(s *sessions.Session, n int) ([]council.Event, <-chan struct{}) {
+	events, _, more := s.Events(sessions.Position{Number: n})
+	return events, more
 }
 
 // finish ends a session as complete.
@@ -55,7 +92,7 @@ func finish(t *testing.T, s *sessions.Session) {
 
 // entries returns all entries of a session as lines of type and data.
 func entries(s *sessions.Session, behind int) (lines []string) {
-	entries, _ := s.Entries(behind)
+	entries, _ := read(s, behind)
 	for _, e := range entries {
 		lines = append(lines, string(e.Type)+" "+string(e.Data))
 	}
@@ -64,10 +101,10 @@ func entries(s *sessions.Session, behind int) (lines []string) {
 
 func TestLog(t *testing.T) {
 	s := add(t, sessions.New(generous()), "one")
-	if entries, more := s.Entries(0); len(entries) != 0 || more == nil {
+	if entries, more := read(s, 0); len(entries) != 0 || more == nil {
 		t.Errorf("%d entries, more %v", len(entries), more)
 	}
-	_, more := s.Entries(0)
+	_, more := read(s, 0)
 	delta := council.Event{Type: council.EventDelta, Data: council.Delta{Text: "<a>\n\nid: 9"}}
 	s.Observe(delta)
 	<-more
@@ -81,7 +118,7 @@ func TestLog(t *testing.T) {
 		}
 	}
 	for n, want := range [][]council.Event{{delta, restart}, {restart}, {}, {}} {
-		events, more := s.Events(n)
+		events, more := events(s, n)
 		if diff := cmp.Diff(want, events); diff != "" {
 			t.Errorf("behind %d: %s", n, diff)
 		}
@@ -89,8 +126,8 @@ func TestLog(t *testing.T) {
 			t.Errorf("behind %d: the session is over", n)
 		}
 	}
-	_, more = s.Entries(2)
-	_, moreEvents := s.Events(2)
+	_, more = read(s, 2)
+	_, moreEvents := events(s, 2)
 	finish(t, s)
 	<-more
 	<-moreEvents
@@ -102,7 +139,7 @@ func TestLog(t *testing.T) {
 	if diff := cmp.Diff([]string{"session.done " + strings.TrimSuffix(string(body), "\n")}, entries(s, 2)); diff != "" {
 		t.Error(diff)
 	}
-	if _, more := s.Entries(2); more != nil {
+	if _, more := read(s, 2); more != nil {
 		t.Error("there is more behind the end")
 	}
 	var read council.Session
@@ -113,7 +150,7 @@ func TestLog(t *testing.T) {
 	if failure != nil {
 		t.Errorf("failure %v", failure)
 	}
-	events, more := s.Events(2)
+	events, more := events(s, 2)
 	if diff := cmp.Diff([]council.Event{{Type: council.EventDone, Data: result}}, events); diff != "" || more != nil {
 		t.Errorf("more %v, %s", more, diff)
 	}
@@ -173,7 +210,7 @@ func TestSnapshot(t *testing.T) {
 	if failure == nil || failure.Code != council.CodeInternal {
 		t.Errorf("failure %v", failure)
 	}
-	events, _ := s.Events(6)
+	events, _ := events(s, 6)
 	if diff := cmp.Diff([]council.Event{{Type: council.EventFailed, Data: failure}}, events); diff != "" {
 		t.Error(diff)
 	}
@@ -194,7 +231,7 @@ func TestNoJSON(t *testing.T) {
 		if err := end(); err == nil {
 			t.Error("NaN has JSON")
 		}
-		if entries, more := s.Entries(0); len(entries) != 0 || more == nil {
+		if entries, more := read(s, 0); len(entries) != 0 || more == nil {
 			t.Errorf("%d entries, more %v", len(entries), more)
 		}
 	}
@@ -206,11 +243,11 @@ func TestOwners(t *testing.T) {
 	mine := func(s *sessions.Start) { s.Key = "k" }
 	theirs := func(s *sessions.Start) { s.Owner, s.Key = "one", "k" }
 	one, two := add(t, st, "one", mine), add(t, st, "two", theirs)
-	if again, added := st.Add(start("three", mine)); added || again != one || st.Get("", "three") != nil {
+	if again, added, err := st.Add(t.Context(), start("three", mine)); err != nil || added || again != one || get(t, st, "", "three") != nil {
 		t.Error("a key gives two sessions")
 	}
-	if st.Get("", "one") != one || st.Get("", "two") != nil || st.Get("two", "two") != nil ||
-		st.Find("one", "k") != two || st.Find("two", "k") != nil || st.Find("", "") != nil {
+	if get(t, st, "", "one") != one || get(t, st, "", "two") != nil || get(t, st, "two", "two") != nil ||
+		find(t, st, "one", "k") != two || find(t, st, "two", "k") != nil || find(t, st, "", "") != nil {
 		t.Error("a session is not its owner's alone")
 	}
 	add(t, st, "four")
@@ -236,24 +273,24 @@ func TestDelete(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		running := add(t, st, "running")
-		st.Delete(running)
-		if st.Get("", "running") != running {
+		forget(t, st, running)
+		if get(t, st, "", "running") != running {
 			t.Error("a session that runs was forgotten")
 		}
-		st.Delete(kept[1])
-		st.Delete(kept[1])
-		if st.Get("", "b") != nil || st.Find("", "b") != nil {
+		forget(t, st, kept[1])
+		forget(t, st, kept[1])
+		if get(t, st, "", "b") != nil || find(t, st, "", "b") != nil {
 			t.Error("the session is still there")
 		}
 		finish(t, running)
-		if st.Get("", "a") != kept[0] {
+		if get(t, st, "", "a") != kept[0] {
 			t.Error("a session that was deleted takes the place of another one")
 		}
 		time.Sleep(time.Hour - 2*time.Minute)
-		if st.Get("", "a") != nil || st.Get("", "running") == nil {
+		if get(t, st, "", "a") != nil || get(t, st, "", "running") == nil {
 			t.Error("the time of the sessions that are left is not what it was")
 		}
-		st.Close()
+		st.Close(t.Context())
 	})
 }
 
@@ -272,7 +309,7 @@ func TestEviction(t *testing.T) {
 			time.Sleep(time.Minute)
 			finish(t, add(t, st, id, func(s *sessions.Start) { s.Key = id }))
 		}
-		if got := kept(st); got != "d c a" || st.Find("", "b") != nil || st.Find("", "c") == nil {
+		if got := kept(st); got != "d c a" || find(t, st, "", "b") != nil || find(t, st, "", "c") == nil {
 			t.Errorf("kept %s", got)
 		}
 		time.Sleep(time.Hour - time.Minute)
@@ -280,7 +317,7 @@ func TestEviction(t *testing.T) {
 			t.Errorf("kept %s, a minute before d is due", got)
 		}
 		time.Sleep(time.Minute)
-		if got := kept(st); got != "a" || st.Get("", "d") != nil {
+		if got := kept(st); got != "a" || get(t, st, "", "d") != nil {
 			t.Errorf("kept %s", got)
 		}
 		finish(t, running) // as long as it ran, it counts from now
@@ -294,7 +331,7 @@ func TestEviction(t *testing.T) {
 			s := add(t, st, strconv.Itoa(i))
 			s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: strings.Repeat("x", 1000)}})
 			if i < 18 {
-				s.Entries(0) // somebody watches
+				read(s, 0) // somebody watches
 			}
 			if i%2 == 0 {
 				finish(t, s)
@@ -309,12 +346,12 @@ func TestEviction(t *testing.T) {
 		// A session that is larger than the limit is forgotten, but its watchers read on.
 		s := add(t, st, "large")
 		s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: strings.Repeat("x", 20<<10)}})
-		s.Entries(0)
+		read(s, 0)
 		finish(t, s)
 		if got := kept(st); got != "" {
 			t.Errorf("kept %s", got)
 		}
-		if entries, _ := s.Entries(0); len(entries) != 2 || len(entries[0].Data) < 20<<10 {
+		if entries, _ := read(s, 0); len(entries) != 2 || len(entries[0].Data) < 20<<10 {
 			t.Errorf("%d entries", len(entries))
 		}
 	})
@@ -382,7 +419,7 @@ func TestClose(t *testing.T) {
 		st := sessions.New(generous())
 		s, late := add(t, st, "one"), add(t, st, "two")
 		finish(t, s)
-		st.Close()
+		st.Close(t.Context())
 		finish(t, late)
 		if list := st.List(""); len(list) != 0 {
 			t.Errorf("kept %v", list)
@@ -416,7 +453,7 @@ func TestManyWatchers(t *testing.T) {
 	for i := range logs {
 		wg.Go(func() {
 			for {
-				entries, more := s.Entries(len(logs[i]))
+				entries, more := read(s, len(logs[i]))
 				logs[i] = append(logs[i], entries...)
 				if more == nil {
 					return
@@ -431,7 +468,7 @@ func TestManyWatchers(t *testing.T) {
 	}
 	finish(t, s)
 	wg.Wait()
-	whole, _ := s.Entries(0)
+	whole, _ := read(s, 0)
 	for i, log := range logs {
 		if len(log) != 1001 || len(log) != len(whole) {
 			t.Fatalf("watcher %d read %d entries of %d", i, len(log), len(whole))
@@ -447,15 +484,15 @@ func TestManyWatchers(t *testing.T) {
 // BenchmarkObserve is a delta that is watched.
 func BenchmarkObserve(b *testing.B) {
 	st := sessions.New(generous())
-	s, _ := st.Add(start("one"))
+	s, _, _ := st.Add(b.Context(), start("one"))
 	e := council.Event{Type: council.EventDelta, Data: council.Delta{Text: " a few words"}}
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
 		if n++; n%10_000 == 0 {
-			s, _ = st.Add(start(strconv.Itoa(n)))
+			s, _, _ = st.Add(b.Context(), start(strconv.Itoa(n)))
 		}
 		s.Observe(e)
-		s.Entries(n) // which has it encoded
+		read(s, n) // which has it encoded
 	}
 }

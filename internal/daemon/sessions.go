@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/journal"
+)
+
+// openJournal opens the place where sessions are kept. It returns nil where they are in
+// memory only: also where nobody named a directory, and the one beside the records cannot
+// be written.
+func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.Logger) (*journal.Journal, error) {
+	dir, named := cfg.KeepsSessions()
+	if dir == "" {
+		return nil, nil
+	}
+	j, err := journal.Open(ctx, journal.Options{
+		Dir: dir, Key: cfg.SessionsKey.Reveal(), MaxBytes: max(1, int64(cfg.SessionsKeptBytes)), Node: node, Prefix: "council", Log: log,
+	})
+	if _, unusable := errors.AsType[*fs.PathError](err); unusable && !named {
+		log.WarnContext(ctx, "sessions are in memory only, and a restart loses them: name a directory in LLM_COUNCIL_SESSIONS_DIR, or off",
+			"error", err)
+		return nil, nil
+	}
+	return j, err
+}
+
+// measure adds the figures of the place where sessions are kept.
+func (d *Daemon) measure() {
+	for _, g := range []struct {
+		name, help string
+		value      func() float64
+	}{
+		{"councild_kept_writable", "Whether sessions can be stored: 1 yes, 0 no.", func() float64 {
+			if d.journal.Healthy() != nil {
+				return 0
+			}
+			return 1
+		}},
+		{"councild_kept_sessions", "Sessions that are stored.", func() float64 { return float64(d.journal.Stats().Sessions) }},
+		{"councild_kept_bytes", "Size of the store of sessions, in bytes.", func() float64 { return float64(d.journal.Stats().Bytes) }},
+		{"councild_kept_lag", "Messages of the store that the list of sessions has not taken in.", func() float64 {
+			return float64(d.journal.Stats().Lag)
+		}},
+		{"councild_taken_over", "Sessions that this process went on with since it was started.", func() float64 {
+			return float64(d.takenOver.Load())
+		}},
+	} {
+		d.engine.metrics.Gauge(g.name, g.help, g.value)
+	}
+}

@@ -1,0 +1,401 @@
+package sessions
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal"
+)
+
+// The entries of a log that no client sees, beside council.EventCall.
+const (
+	entryAccepted  council.EventType = "session.accepted"         // accepted, the head of every log
+	entryClaimed   council.EventType = "session.claimed"          // claimed
+	entryCancelled council.EventType = "session.cancel_requested" // null
+	entryReleased  council.EventType = "session.released"         // null
+	entryResult    council.EventType = "session.result"           // the session, before the event that says why it failed
+)
+
+// accepted is the data of entryAccepted.
+type accepted struct {
+	Plan       council.Plan `json:"plan"`
+	Digest     []byte       `json:"digest"`
+	Background bool         `json:"background"`
+}
+
+// claimed is the data of entryClaimed.
+type claimed struct {
+	Node  string `json:"node"`
+	Epoch int    `json:"epoch"`
+}
+
+const (
+	// textInterval is the longest time that text on its way is shown and not stored.
+	textInterval = 5 * time.Second
+	// patience is how long a session waits for a log that cannot be written, before it
+	// goes on without one. The pauses between attempts grow from minPause to maxPause.
+	patience   = 15 * time.Second
+	minPause   = 50 * time.Millisecond
+	maxPause   = 5 * time.Second
+	maxMessage = 4 << 20 // bytes of entries that are appended at once; one entry may be larger
+)
+
+var errGone = errors.New("its log is gone, or another process has taken it over")
+
+// keeper stores the log of one session, one message at a time. What comes while a
+// message is on its way goes with the next.
+type keeper struct {
+	s    *Session
+	id   journal.ID
+	log  *council.Log
+	stop context.CancelFunc
+	wake chan struct{} // holds a token when there may be something to store
+
+	seq uint64 // of the last message; of the goroutine that stores
+
+	// What follows is guarded by the mutex of the session.
+	number  int // of the last entry that is stored
+	head    journal.Head
+	queue   []pending
+	text    strings.Builder // on its way: neither stored nor in queue
+	since   time.Time       // when text began
+	hidden  []council.Entry // of text: what cannot be shown before queue is stored
+	drained chan struct{}   // closed when queue is stored; nil while nobody waits
+	open    bool            // the log cannot be written: all is shown at once
+	closed  bool            // the last entry is in the queue
+	end     *ending
+}
+
+// pending is an entry on its way to the journal.
+type pending struct {
+	entry council.Entry
+	event council.Event // zero: no client sees the entry
+	shown bool
+}
+
+// observeLocked takes an event of the run.
+func (k *keeper) observeLocked(e council.Event) {
+	if k.closed {
+		return
+	}
+	data, err := k.s.view.encoder.encode(e.Data)
+	if err != nil {
+		return // Finish reports it
+	}
+	entry := council.Entry{Type: e.Type, Data: data[:len(data)-1]}
+	if delta, ok := e.Data.(council.Delta); ok {
+		k.writeLocked(delta.Text, entry)
+		return
+	}
+	k.flushLocked()
+	if e.Type == council.EventCall {
+		k.queue = append(k.queue, pending{entry: entry})
+	} else {
+		k.pushLocked(pending{entry: entry, event: e})
+	}
+	k.wakeUp()
+}
+
+// writeLocked takes text on its way. It is shown behind what is stored.
+func (k *keeper) writeLocked(text string, entry council.Entry) {
+	if k.text.Len() == 0 {
+		k.since = time.Now()
+		k.wakeUp() // for the time at which it is stored
+	}
+	k.text.WriteString(text)
+	if len(k.queue) > 0 && !k.open {
+		k.hidden = append(k.hidden, entry)
+		return
+	}
+	k.s.view.write(text, entry)
+	k.s.wakeLocked()
+}
+
+// flushLocked makes an entry of the text on its way.
+func (k *keeper) flushLocked() {
+	if k.text.Len() == 0 {
+		return
+	}
+	delta := council.Delta{Text: k.text.String()}
+	k.text.Reset()
+	k.hidden = nil
+	data, _ := k.s.view.encoder.encode(delta) // a text can be encoded
+	k.pushLocked(pending{
+		entry: council.Entry{Type: council.EventDelta, Data: data[:len(data)-1]},
+		event: council.Event{Type: council.EventDelta, SessionID: k.s.ID, Data: delta},
+	})
+}
+
+// pushLocked puts an entry that clients see into the queue.
+func (k *keeper) pushLocked(p pending) {
+	k.queue = append(k.queue, p)
+	if k.open {
+		k.showLocked()
+	}
+}
+
+// showLocked shows what is in the queue.
+func (k *keeper) showLocked() {
+	for i := range k.queue {
+		k.showOneLocked(&k.queue[i])
+	}
+}
+
+func (k *keeper) showOneLocked(p *pending) {
+	if p.shown || p.event.Type == "" {
+		return
+	}
+	p.shown = true
+	k.s.view.show(p.event, p.entry)
+	if k.end != nil && p.event.Type == k.end.event.Type {
+		k.s.endLocked(*k.end)
+		return
+	}
+	k.s.wakeLocked()
+}
+
+// finishLocked ends the log.
+func (k *keeper) finishLocked(end *ending) error {
+	if k.open {
+		k.warn(end)
+	}
+	if err := end.encode(k.s); err != nil {
+		return err
+	}
+	k.flushLocked()
+	k.closed, k.end = true, end
+	k.head.Status, k.head.CostUSD = end.session.Status, end.session.Metadata.Usage.CostUSD
+	if end.failure != nil {
+		k.queue = append(k.queue, end.result())
+	}
+	k.pushLocked(pending{entry: end.entry(), event: end.event})
+	k.wakeUp()
+	return nil
+}
+
+func (k *keeper) warn(end *ending) {
+	end.session.Metadata.Warnings = append(end.session.Metadata.Warnings, council.Warning{
+		Code:    council.WarnNotKept,
+		Message: "the session's log could not be stored while it ran: a crash of the daemon would have lost it",
+	})
+}
+
+// giveUpLocked has the session go on without its log: what was held back is shown. The
+// log is tried on, so that no later start takes the session for one that runs.
+func (k *keeper) giveUpLocked() {
+	if k.open {
+		return
+	}
+	k.open = true
+	if k.end != nil {
+		k.warn(k.end)
+		if k.end.encode(k.s) == nil {
+			last := len(k.queue) - 1
+			k.queue[last].entry = k.end.entry()
+			if k.end.failure != nil {
+				k.queue[last-1] = k.end.result()
+			}
+		}
+	}
+	k.showLocked()
+	for _, entry := range k.hidden {
+		k.s.view.write(textOf(entry), entry)
+	}
+	k.hidden = nil
+	k.s.wakeLocked()
+	k.drainedLocked()
+}
+
+func (k *keeper) drainedLocked() {
+	if k.drained != nil && (len(k.queue) == 0 || k.open) {
+		close(k.drained)
+		k.drained = nil
+	}
+}
+
+// stored waits until everything is stored that was observed, or the session goes on
+// without its log. It is council.Log.Stored.
+func (k *keeper) stored(ctx context.Context) {
+	k.s.mu.Lock()
+	if len(k.queue) == 0 || k.open {
+		k.s.mu.Unlock()
+		return
+	}
+	if k.drained == nil {
+		k.drained = make(chan struct{})
+	}
+	drained := k.drained
+	k.s.mu.Unlock()
+	select {
+	case <-drained:
+	case <-ctx.Done():
+	}
+}
+
+func (k *keeper) wakeUp() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run stores until the last entry is stored or ctx ends.
+func (k *keeper) run(ctx context.Context) {
+	pause, failing := minPause, time.Time{}
+	for {
+		message, ok := k.next(ctx)
+		if !ok {
+			return
+		}
+		err := k.append(ctx, message)
+		if err == nil {
+			pause, failing = minPause, time.Time{}
+			continue
+		}
+		if errors.Is(err, errGone) {
+			k.s.Cancel(err)
+			k.abandon()
+			return
+		}
+		if failing.IsZero() {
+			failing = time.Now()
+		}
+		k.s.store.o.Log.WarnContext(ctx, "an entry of a session could not be stored", "session_id", k.s.ID, "error", err)
+		if time.Since(failing) >= patience {
+			k.s.mu.Lock()
+			k.giveUpLocked()
+			k.s.mu.Unlock()
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			k.abandon()
+			return
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// abandon has the session go on without its log for good.
+func (k *keeper) abandon() {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	k.giveUpLocked()
+}
+
+// next waits for something to store. ok is false when there will be nothing any more.
+func (k *keeper) next(ctx context.Context) (m journal.Message, ok bool) {
+	for {
+		m, due, over := k.take()
+		if len(m.Entries) > 0 || over {
+			return m, !over
+		}
+		timer := time.NewTimer(due)
+		select {
+		case <-k.wake:
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			k.abandon()
+			return m, false
+		}
+		timer.Stop()
+	}
+}
+
+// take returns the next message, else after what time text is due to be stored, or that
+// all is stored.
+func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	due = time.Hour
+	if k.text.Len() > 0 {
+		if due = textInterval - time.Since(k.since); due <= 0 {
+			k.flushLocked()
+		}
+	}
+	if len(k.queue) == 0 {
+		return m, due, k.closed
+	}
+	m = journal.Message{Head: k.head, First: k.number + 1}
+	m.Status = council.StatusRunning
+	size := 0
+	for i, p := range k.queue {
+		if size += len(p.entry.Data); size > maxMessage && i > 0 {
+			break
+		}
+		m.Entries = append(m.Entries, p.entry)
+	}
+	if k.end != nil && len(m.Entries) == len(k.queue) {
+		m.Status = k.head.Status
+	}
+	for _, e := range m.Entries {
+		m.Bytes += int64(len(e.Data))
+	}
+	return m, due, false
+}
+
+// append stores a message and shows what is in it.
+func (k *keeper) append(ctx context.Context, m journal.Message) error {
+	seq, err := k.s.store.o.Journal.Append(ctx, k.id, k.seq, m)
+	stored := len(m.Entries)
+	if moved, ok := errors.AsType[*journal.Moved](err); ok {
+		if stored, ok = k.settle(moved.Last, stored); !ok {
+			return errGone
+		}
+		seq = moved.Last.Seq
+	} else if err != nil {
+		return err
+	}
+	k.seq = seq
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	for i := range stored {
+		k.showOneLocked(&k.queue[i])
+		k.head.Bytes += int64(len(k.queue[i].entry.Data))
+	}
+	k.number += stored
+	k.queue = k.queue[stored:]
+	if len(k.queue) == 0 {
+		for _, entry := range k.hidden {
+			k.s.view.write(textOf(entry), entry)
+		}
+		if len(k.hidden) > 0 {
+			k.hidden = nil
+			k.s.wakeLocked()
+		}
+	}
+	k.drainedLocked()
+	if len(k.queue) == 0 && k.closed {
+		k.s.store.settled(k.s)
+	}
+	return nil
+}
+
+// settle judges the message that stands where one of so many entries was to be stored. It
+// returns how many of them it holds: it may be an earlier try of ours, or a part of one,
+// of which no answer came. A request to cancel the session is obeyed, and holds none. ok
+// is false when the log is another process's, or gone.
+func (k *keeper) settle(last *journal.Stored, entries int) (stored int, ok bool) {
+	if last == nil || last.Epoch != k.head.Epoch {
+		return 0, false
+	}
+	n := len(last.Entries)
+	if last.Node == k.head.Node {
+		k.s.mu.Lock()
+		defer k.s.mu.Unlock()
+		stored = last.First + n - 1 - k.number
+		return stored, 0 <= stored && stored <= entries
+	}
+	if n == 0 || last.Entries[n-1].Type != entryCancelled {
+		return 0, false
+	}
+	k.s.mu.Lock()
+	k.number = last.First + n - 1
+	k.s.mu.Unlock()
+	k.s.Cancel(ErrDeleted)
+	return 0, true
+}

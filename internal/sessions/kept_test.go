@@ -1,0 +1,425 @@
+package sessions_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/sessions"
+	"github.com/google/go-cmp/cmp"
+)
+
+// process is a process that keeps sessions in a directory.
+type process struct {
+	*sessions.Store
+	journal *journal.Journal
+}
+
+// begin begins a process. It ends by stop, or with the test.
+func begin(t *testing.T, dir string, change ...func(*sessions.Options)) process {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	node := t.Name() + time.Now().String()
+	j, err := journal.Open(t.Context(), journal.Options{
+		Dir: dir, MaxBytes: 64 << 20, Prefix: "council", Node: node, Replicas: 1, Lease: time.Minute, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := generous()
+	o.Journal, o.Node, o.Log = j, node, log
+	for _, f := range change {
+		f(&o)
+	}
+	p := process{sessions.New(o), j}
+	t.Cleanup(func() { p.stop(t) })
+	return p
+}
+
+func (p process) stop(t *testing.T) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	p.Close(ctx)
+	if err := p.journal.Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func inBackground(s *sessions.Start) { s.Background = true }
+
+// upTo waits until the session shows n entries.
+func upTo(t *testing.T, s *sessions.Session, n int) {
+	t.Helper()
+	for {
+		entries, more := read(s, 0)
+		if len(entries) >= n {
+			return
+		}
+		select {
+		case <-more:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%d entries, want %d", len(entries), n)
+		}
+	}
+}
+
+// observe has a session observe what a run of two members tells until stage 2.
+func observe(s *sessions.Session) {
+	text := "x"
+	for _, data := range []any{
+		council.Started{SessionID: s.ID, Versions: council.Versions{Councild: "v1"}},
+		council.Answer{Model: "a", Status: council.OutcomeOK, Response: &text},
+		council.Answer{Model: "b", Status: council.OutcomeOK, Response: &text},
+	} {
+		event := council.EventAnswer
+		if _, ok := data.(council.Started); ok {
+			event = council.EventStarted
+		}
+		s.Observe(council.Event{Type: event, SessionID: s.ID, Data: data})
+	}
+	s.Observe(council.Event{Type: council.EventCall, Data: council.Landed{Seat: "a"}}) // which no client sees
+}
+
+// A session that was kept is the same in the next process, byte by byte.
+func TestKept(t *testing.T) {
+	dir := t.TempDir()
+	first := begin(t, dir)
+	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Key, s.Owner = "k", "me" })
+	if !s.Kept() || add(t, first.Store, "plain").Kept() {
+		t.Error("what is kept is not what somebody can come back to")
+	}
+	observe(s)
+	upTo(t, s, 3)
+	finish(t, s)
+	<-s.Done()
+	before, err := s.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := entries(s, 0)
+	if len(log) != 4 {
+		t.Errorf("the log is %v", log)
+	}
+	failed := add(t, first.Store, "two", inBackground)
+	if err := failed.Finish(nil, &council.Error{Code: council.CodeNoQuorum, Detail: "d"}, council.Problem{Code: council.CodeNoQuorum, Detail: "d"}); err != nil {
+		t.Fatal(err)
+	}
+	<-failed.Done()
+	first.stop(t)
+
+	second := begin(t, dir)
+	if n := len(second.Resume(t.Context())); n != 0 {
+		t.Errorf("%d sessions are gone on with that had ended", n)
+	}
+	again := get(t, second.Store, "me", "one")
+	if again == nil || get(t, second.Store, "", "one") != nil || get(t, second.Store, "", "plain") != nil {
+		t.Fatal("not the sessions that were kept")
+	}
+	after, err := again.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(before), string(after)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(log, entries(again, 0)); diff != "" {
+		t.Error(diff)
+	}
+	for _, s := range []*sessions.Session{find(t, second.Store, "me", "k"), func() *sessions.Session {
+		s, added, err := second.Add(t.Context(), start("three", func(s *sessions.Start) { s.Key, s.Owner = "k", "me" }))
+		if added || err != nil {
+			t.Errorf("the key begins another session: %v", err)
+		}
+		return s
+	}()} {
+		if s == nil || s.ID != "one" || s.Digest != again.Digest {
+			t.Errorf("the key has the session %v", s)
+		}
+	}
+	_, failure := get(t, second.Store, "", "two").Result()
+	if failure == nil || failure.Code != council.CodeNoQuorum {
+		t.Errorf("the failure is %v", failure)
+	}
+	forget(t, second.Store, again)
+	if get(t, second.Store, "me", "one") != nil || find(t, second.Store, "me", "k") != nil || len(second.List("me")) != 0 {
+		t.Error("deleted, and still there")
+	}
+	if _, added, err := second.Add(t.Context(), start("four", func(s *sessions.Start) { s.Key, s.Owner = "k", "me" })); !added || err != nil {
+		t.Errorf("the key of a deleted session is not free: %v", err)
+	}
+}
+
+// A session that a process left is gone on with by the next one.
+func TestResume(t *testing.T) {
+	dir := t.TempDir()
+	for round, released := range []bool{false, true} {
+		id := fmt.Sprintf("session-%d", round)
+		first := begin(t, dir)
+		plan := start(id, inBackground)
+		plan.Plan.Seed = 7
+		s, _, err := first.Add(t.Context(), plan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		observe(s)
+		s.Log().Stored(t.Context())
+		if released {
+			first.Cancel(errors.New("the daemon stops"))
+			<-s.Done()
+			if _, failure := s.Result(); failure == nil || failure.Code != council.CodeUnavailable {
+				t.Errorf("the failure is %v", failure)
+			}
+			if _, more := read(s, 0); more != nil {
+				t.Error("a watcher waits for what another process does")
+			}
+			s.Observe(council.Event{Type: council.EventStage1, Data: []council.Answer{}})
+			finish(t, s) // without an effect, as the run was cancelled
+		}
+		first.stop(t)
+
+		second := begin(t, dir)
+		resumed := second.Resume(t.Context())
+		if len(resumed) != 1 || resumed[0].ID != id || resumed[0].Plan.Seed != 7 || resumed[0].Cancelled {
+			t.Fatalf("resumed %v", resumed)
+		}
+		var past []string
+		for _, e := range resumed[0].Log().Past {
+			past = append(past, string(e.Type))
+		}
+		if diff := cmp.Diff("session.started stage1.answer stage1.answer call.landed", strings.Join(past, " ")); diff != "" {
+			t.Error(diff)
+		}
+		if resumed[0].Log().Last {
+			t.Error("the session may begin no call")
+		}
+		again := get(t, second.Store, "", id)
+		if again != resumed[0].Session || len(entries(again, 0)) != 3 {
+			t.Error("not the session that is gone on with")
+		}
+		if body, err := again.JSON(); err != nil || !strings.Contains(string(body), `"status":"running"`) || strings.Count(string(body), `"response":"x"`) != 2 {
+			t.Errorf("%v: %s", err, body)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		again.Begin(cancel)
+		again.Cancel(sessions.ErrDeleted)
+		if !errors.Is(context.Cause(ctx), sessions.ErrDeleted) {
+			t.Error("not cancelled")
+		}
+		finish(t, again)
+		<-again.Done()
+		second.stop(t)
+	}
+}
+
+// A session that takes its processes down is not tried for ever.
+func TestResumeEnds(t *testing.T) {
+	dir := t.TempDir()
+	first := begin(t, dir)
+	add(t, first.Store, "one", inBackground)
+	first.stop(t)
+	for n := 2; n <= 4; n++ {
+		next := begin(t, dir)
+		resumed := next.Resume(t.Context())
+		if len(resumed) != 1 || resumed[0].Log().Last != (n == 4) {
+			t.Errorf("process %d: resumed %v", n, resumed)
+		}
+		next.stop(t)
+	}
+}
+
+// Text on its way is shown as it comes, behind what is stored, and stored every 5 s and
+// when it is whole. Every position in it can be gone on from.
+func TestText(t *testing.T) {
+	dir := t.TempDir()
+	first := begin(t, dir)
+	s := add(t, first.Store, "one", inBackground)
+	observe(s)
+	upTo(t, s, 3)
+	pieces := []string{"Sch", "öne", "s \"Wetter\"", " 🌦"}
+	whole := strings.Join(pieces, "")
+	for _, piece := range pieces {
+		s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: piece}})
+	}
+	upTo(t, s, 7)
+	positions := []sessions.Position{{Number: 3}}
+	page, _ := s.Entries(positions[0])
+	for i := range page.Entries {
+		positions = append(positions, page.Position(i))
+	}
+	if diff := cmp.Diff([]sessions.Position{{3, 0}, {3, 3}, {3, 6}, {3, 16}, {3, 18}}, positions); diff != "" {
+		t.Error(diff)
+	}
+	behind := func(s *sessions.Session, seen int) (text string) {
+		page, _ := s.Entries(sessions.Position{Number: 3, Characters: seen})
+		for _, e := range page.Entries {
+			if event, err := e.Decode(); err != nil {
+				t.Error(err)
+			} else if delta, ok := event.Data.(council.Delta); ok {
+				text += delta.Text
+			}
+		}
+		return text
+	}
+	everywhere := func(s *sessions.Session) {
+		t.Helper()
+		for seen := range 19 {
+			if diff := cmp.Diff(string([]rune(whole)[seen:]), behind(s, seen)); diff != "" {
+				t.Errorf("behind %d characters: %s", seen, diff)
+			}
+		}
+	}
+	everywhere(s)
+	if got := s.Last(); got != (sessions.Position{Number: 3, Characters: 18}) {
+		t.Errorf("the last position is %v", got)
+	}
+	events, next, _ := s.Events(sessions.Position{Number: 3, Characters: 6})
+	if len(events) != 2 || next.Characters != 18 {
+		t.Errorf("%v, behind %v", events, next)
+	}
+	finish(t, s)
+	<-s.Done()
+	everywhere(s)
+	if page, _ := s.Entries(sessions.Position{Number: 3, Characters: 18}); len(page.Entries) != 1 || page.Position(0).Number != 5 {
+		t.Errorf("behind the text: %v", page)
+	}
+	first.stop(t)
+	second := begin(t, dir)
+	everywhere(get(t, second.Store, "", "one"))
+}
+
+// What is stored goes when its time is over, or when there is too much of it. What runs
+// stays.
+func TestRetention(t *testing.T) {
+	p := begin(t, t.TempDir(), func(o *sessions.Options) { o.Kept = 2 })
+	running := add(t, p.Store, "running", inBackground)
+	for i := range 4 {
+		s := add(t, p.Store, fmt.Sprintf("s%d", i), inBackground, func(s *sessions.Start) { s.Key = s.Plan.SessionID })
+		finish(t, s)
+		<-s.Done()
+	}
+	for deadline := time.Now().Add(20 * time.Second); len(p.List("")) > 3; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("kept %v", p.List(""))
+		}
+	}
+	var ids []string
+	for _, s := range p.List("") {
+		ids = append(ids, s.ID)
+	}
+	if diff := cmp.Diff([]string{"s3", "s2", "running"}, ids); diff != "" {
+		t.Error(diff)
+	}
+	if find(t, p.Store, "", "s0") != nil || find(t, p.Store, "", "s3") == nil || get(t, p.Store, "", "running") != running {
+		t.Error("not what is listed")
+	}
+}
+
+// Where nothing can be stored, a session that runs goes on without its log and says so,
+// and none begins that is to be kept.
+func TestNotKept(t *testing.T) {
+	t.Parallel()
+	p := begin(t, t.TempDir())
+	s := add(t, p.Store, "one", inBackground)
+	observe(s)
+	s.Log().Stored(t.Context())
+	if err := p.journal.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := p.Add(t.Context(), start("two", inBackground))
+	if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeUnavailable || e.RetryAfter == 0 {
+		t.Errorf("got %v", err)
+	}
+	if add(t, p.Store, "plain").Kept() || get(t, p.Store, "", "two") != nil {
+		t.Error("a session is there that cannot be")
+	}
+	begun := time.Now()
+	s.Observe(council.Event{Type: council.EventStage1, Data: []council.Answer{}})
+	s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: "a text"}})
+	if entries, _ := read(s, 3); len(entries) != 0 {
+		t.Errorf("shown, and not stored: %v", entries)
+	}
+	s.Log().Stored(t.Context())
+	if waited := time.Since(begun); waited < 15*time.Second || waited > 30*time.Second {
+		t.Errorf("the session waited for %s", waited)
+	}
+	upTo(t, s, 5)
+	finish(t, s)
+	<-s.Done()
+	if body, err := s.JSON(); err != nil || !strings.Contains(string(body), `"code":"not_kept"`) {
+		t.Errorf("%v: %s", err, body)
+	}
+	if got := entries(s, 3); len(got) != 3 || !strings.Contains(got[1], "a text") {
+		t.Errorf("the log ends with %v", got)
+	}
+}
+
+// What stands in a log where a session wants to go on decides: its own earlier try was
+// stored, a request to cancel it is obeyed, and any other process's claim ends it here.
+func TestMoved(t *testing.T) {
+	p := begin(t, t.TempDir(), func(o *sessions.Options) { o.Node = "me" })
+	started := council.Event{Type: council.EventStarted, Data: council.Started{SessionID: "x"}}
+	for _, tt := range []struct {
+		name     string
+		node     string
+		epoch    int
+		entry    council.EventType
+		canceled error
+		want     string // the entries of the log
+	}{
+		{"its own", "me", 1, council.EventStarted, nil, "session.accepted session.started stage1.answer session.done"},
+		{
+			"a request to cancel it", "other", 1, "session.cancel_requested", sessions.ErrDeleted,
+			"session.accepted session.cancel_requested session.started stage1.answer session.done",
+		},
+		{
+			"a claim", "other", 2, "session.claimed", errors.New("its log is gone, or another process has taken it over"),
+			"session.accepted session.claimed",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			id := strings.ReplaceAll(tt.name, " ", "-")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			s := add(t, p.Store, id, inBackground, func(s *sessions.Start) { s.Cancel = cancel })
+			row, _ := p.journal.Row(journal.ID{Session: id})
+			head := row.Head
+			head.Node, head.Epoch = tt.node, tt.epoch
+			if _, err := p.journal.Append(t.Context(), row.ID, row.Seq, journal.Message{
+				Head: head, First: 2, Entries: []council.Entry{{Type: tt.entry, Data: []byte("{}")}},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			s.Observe(started)
+			if tt.canceled != nil {
+				<-ctx.Done()
+				if cause := context.Cause(ctx); cause == nil || cause.Error() != tt.canceled.Error() {
+					t.Errorf("cancelled by %v", cause)
+				}
+			}
+			s.Observe(council.Event{Type: council.EventAnswer, Data: council.Answer{Model: "a"}})
+			finish(t, s)
+			<-s.Done()
+			if got := entries(s, 0); len(got) != 3 {
+				t.Errorf("shown %v", got)
+			}
+			log, err := p.journal.Read(t.Context(), row.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, m := range log {
+				for _, e := range m.Entries {
+					got = append(got, string(e.Type))
+				}
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(got, " ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,238 @@
+package sessions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal"
+)
+
+// maxOwners is how many processes may go down with a session, none of which released
+// it, before it is ended with what there is: it may be what takes them down.
+const maxOwners = 3
+
+// past is what the log of a session in the journal says.
+type past struct {
+	accepted
+	head      journal.Head // of the last message
+	seq       uint64       // of the last message
+	number    int          // of the last entry
+	view      view
+	entries   []council.Past // what a run needs to go on
+	result    json.RawMessage
+	owners    int // that had the session since it was released last
+	released  bool
+	cancelled bool          // a request to cancel it waits
+	elapsed   time.Duration // that it had an owner
+	damaged   error
+}
+
+// readPast reads a log. Without its head there is nothing to go on with: the past is
+// nil then.
+func readPast(stored []journal.Stored, damaged error) (*past, error) {
+	if len(stored) == 0 || stored[0].First != 1 || len(stored[0].Entries) == 0 || stored[0].Entries[0].Type != entryAccepted {
+		return nil, nil
+	}
+	p := &past{damaged: damaged, owners: 1}
+	if err := json.Unmarshal(stored[0].Entries[0].Data, &p.accepted); err != nil {
+		return nil, fmt.Errorf("reading the head of a session's log: %w", err)
+	}
+	before, owned := time.Duration(0), stored[0].At // what earlier owners took; since when it has its owner
+	for _, m := range stored {
+		p.head, p.seq = m.Head, m.Seq
+		for i, e := range m.Entries {
+			p.number = m.First + i
+			switch e.Type {
+			case entryAccepted:
+			case entryClaimed:
+				before, owned = p.elapsed, m.At
+				p.owners++
+				p.released = false
+			case entryReleased:
+				p.owners, p.released = 0, true
+			case entryCancelled:
+				p.cancelled = true
+			case entryResult:
+				p.result = e.Data
+			default:
+				p.entries = append(p.entries, council.Past{Entry: e, At: before + m.At.Sub(owned)})
+				if e.Type != council.EventCall {
+					p.view.show(council.Event{Type: e.Type}, e)
+				}
+			}
+		}
+		if !p.released {
+			p.elapsed = before + m.At.Sub(owned)
+		}
+	}
+	return p, nil
+}
+
+// ended returns the last entry of a log that has ended.
+func (p *past) ended() (last council.Entry, ok bool) {
+	if len(p.view.entries) == 0 {
+		return last, false
+	}
+	last = p.view.entries[len(p.view.entries)-1]
+	return last, last.Type == council.EventDone || last.Type == council.EventFailed
+}
+
+// load reads a log from the journal. The past is nil where there is none.
+func (st *Store) load(ctx context.Context, id journal.ID) (*past, error) {
+	stored, err := st.o.Journal.Read(ctx, id)
+	if _, damaged := errors.AsType[*journal.Damaged](err); err != nil && !damaged && !errors.Is(err, journal.ErrGone) {
+		return nil, err
+	}
+	return readPast(stored, err)
+}
+
+// read returns the session of a log in the journal, nil where there is none.
+func (st *Store) read(ctx context.Context, id journal.ID) (*Session, error) {
+	if st.o.Journal == nil {
+		return nil, nil
+	}
+	if _, ok := st.o.Journal.Row(id); !ok {
+		return nil, nil
+	}
+	p, err := st.load(ctx, id)
+	if p == nil || err != nil {
+		return nil, err
+	}
+	s, err := st.session(id, p)
+	if err != nil {
+		return nil, err
+	}
+	s.over = true // here: what follows is not heard of
+	close(s.done)
+	return s, nil
+}
+
+// session returns the session that a log is of.
+func (st *Store) session(id journal.ID, p *past) (*Session, error) {
+	s := &Session{
+		ID: id.Session, Created: p.head.Created, background: true, store: st, done: make(chan struct{}),
+		view: p.view, session: p.Plan.Session(), status: p.head.Status,
+	}
+	copy(s.Digest[:], p.Digest)
+	s.key.owner = Owner(id.Owner)
+	s.keeper = st.newKeeper(s, p.head)
+	last, ended := p.ended()
+	if !ended {
+		for _, e := range p.view.entries {
+			if event, err := e.Decode(); err == nil {
+				s.noteLocked(event)
+			}
+		}
+		return s, nil
+	}
+	body := last.Data
+	if last.Type == council.EventFailed {
+		event, err := last.Decode()
+		if err != nil {
+			return nil, err
+		}
+		s.failure, _ = event.Data.(*council.Error)
+		body = p.result
+	}
+	if err := json.Unmarshal(body, s.session); err != nil {
+		return nil, fmt.Errorf("reading session %s: %w", s.ID, err)
+	}
+	s.body = append(slices.Clip([]byte(body)), '\n')
+	s.last, s.status = s.body, s.session.Status
+	return s, nil
+}
+
+// Resumed is a session that another process has begun.
+type Resumed struct {
+	*Session
+	Plan      council.Plan
+	Cancelled bool // its owner wants it to be cancelled
+}
+
+// Resume claims the sessions in the journal that have not ended. The caller runs each
+// to its end, from what its Log says, and has it cancelled by the function that it gives
+// to Begin. What is wrong with a session is logged. Resume is called once, before all
+// other methods.
+func (st *Store) Resume(ctx context.Context) (resumed []Resumed) {
+	if st.o.Journal == nil {
+		return nil
+	}
+	for _, row := range st.o.Journal.Unended() {
+		r, err := st.claim(ctx, row.ID)
+		if err != nil {
+			st.o.Log.ErrorContext(ctx, "a session cannot be gone on with", "session_id", row.Session, "error", err)
+		} else if r != nil {
+			resumed = append(resumed, *r)
+		}
+	}
+	return resumed
+}
+
+// claim makes a session this process's own. It returns nil where there is nothing to go
+// on with.
+func (st *Store) claim(ctx context.Context, id journal.ID) (*Resumed, error) {
+	p, err := st.load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil { // its head is lost, and with it the plan
+		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with, because the head of its log is lost", "session_id", id.Session)
+		return nil, st.o.Journal.Purge(ctx, id)
+	}
+	s, err := st.session(id, p)
+	if err != nil {
+		return nil, err
+	}
+	k := s.keeper
+	k.head.Node, k.head.Epoch = st.o.Node, p.head.Epoch+1
+	data, err := json.Marshal(claimed{Node: k.head.Node, Epoch: k.head.Epoch})
+	if err != nil {
+		return nil, err
+	}
+	k.head.Bytes += int64(len(data))
+	m := journal.Message{Head: k.head, First: p.number + 1, Entries: []council.Entry{{Type: entryClaimed, Data: data}}}
+	if k.seq, err = st.o.Journal.Append(ctx, id, p.seq, m); err != nil {
+		return nil, err
+	}
+	k.number = m.First
+	k.log.Past, k.log.Elapsed, k.log.Last = p.entries, p.elapsed, p.damaged != nil || p.owners >= maxOwners
+	if k.log.Last {
+		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it", "session_id", s.ID, "owners", p.owners, "damage", p.damaged)
+	}
+	st.insert(s)
+	st.keep(k) //nolint:contextcheck // a keeper lives until the store is closed
+	return &Resumed{Session: s, Plan: p.Plan, Cancelled: p.cancelled}, nil
+}
+
+// Begin says how the run of a resumed session is cancelled.
+func (s *Session) Begin(cancel context.CancelCauseFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cancel = cancel
+}
+
+// release hands the session over to another process: the log ends here, for now. For
+// the clients of this one it is over, without a result.
+func (s *Session) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.keeper
+	if s.over || k.closed || k.open {
+		return
+	}
+	k.flushLocked()
+	k.queue = append(k.queue, pending{entry: council.Entry{Type: entryReleased, Data: json.RawMessage("null")}})
+	k.closed, s.over = true, true
+	s.failure = &council.Error{
+		Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second,
+		Detail: "the daemon stops; the session goes on when it is back",
+	}
+	k.wakeUp()
+	s.wakeLocked()
+	close(s.done)
+}
