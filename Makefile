@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 
-.PHONY: help run demo build test browser bench faults soak crash realtime fuzz validate lint format ci image image-test
+.PHONY: help run demo build test browser bench faults soak crash realtime scale fuzz validate lint format ci image image-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ crash: ## Kill the daemon 200 times under load; nothing acknowledged may be miss
 
 realtime: ## 20 sessions at the speed of real models, and what is promised for them: 15 minutes.
 	$(GO) test -count=1 -timeout 30m -run '^TestRealTime$$' -v ./cmd/councild -realtime 15m
+
+scale: ## Kill the daemon 200 times in sessions that are kept, and damage their files; print what was measured.
+	$(GO) test -count=1 -timeout 30m -run '^TestScale' -v ./cmd/councild -scale 200
 
 fuzz: ## Fuzz every parser, each for FUZZTIME.
 	tools/fuzz.sh $(FUZZTIME)
