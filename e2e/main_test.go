@@ -1,5 +1,6 @@
 // Package e2e drives the page in a headless browser, against the whole daemon and a
-// simulated provider. It needs Chromium: apt-get install chromium.
+// simulated provider. Where a test kills the daemon, it is a process of its own. The
+// package needs Chromium: apt-get install chromium.
 //
 // Every test also fails when the page sends a request to another origin, violates its
 // Content-Security-Policy, or throws. Screenshots go to the tests' artifact directories
@@ -36,7 +37,11 @@ const pageTimeout = 30 * time.Second
 // chromium is the browser that all tests share.
 var chromium context.Context
 
+// TestMain lets the test binary run as councild when a variable says so.
 func TestMain(m *testing.M) {
+	if os.Getenv("COUNCILD_TEST_MAIN") == "1" {
+		os.Exit(cli.Main(context.Background(), cli.IO{Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr}))
+	}
 	options := chromedp.DefaultExecAllocatorOptions[:]
 	if os.Geteuid() == 0 { // as in a container, where Chromium has no sandbox
 		options = append(options, chromedp.NoSandbox)
@@ -54,9 +59,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// daemon starts a councild whose simulated provider has the models given, and returns
-// its address. All models are members unless env says otherwise.
-func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string {
+// settings starts a simulated provider of the models given, and sets the variables of a
+// daemon that calls it. All models are members unless env says otherwise.
+func settings(t *testing.T, env map[string]string, models []simllm.Model) {
 	t.Helper()
 	var names []string
 	for i := range models {
@@ -67,6 +72,7 @@ func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string 
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(sim.Close)
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "LLM_COUNCIL_") {
 			t.Setenv(name, "") // an empty variable counts as unset
@@ -82,17 +88,29 @@ func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string 
 			t.Setenv("LLM_COUNCIL_"+name, value)
 		}
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	logs, stderr := io.Pipe()
+}
+
+// listening reads the log of a daemon to its end, and sends the address where it listens.
+func listening(log io.Reader) <-chan string {
 	address := make(chan string, 1)
 	go func() {
-		for lines := bufio.NewScanner(logs); lines.Scan(); {
+		for lines := bufio.NewScanner(log); lines.Scan(); {
 			var line struct{ Msg, URL string }
 			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "listening" {
 				address <- line.URL
 			}
 		}
 	}()
+	return address
+}
+
+// daemon starts a councild with these settings and models, and returns its address.
+func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string {
+	t.Helper()
+	settings(t, env, models)
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	logs, stderr := io.Pipe()
+	address := listening(logs)
 	exited := make(chan int, 1)
 	go func() {
 		exited <- cli.Main(ctx, cli.IO{Args: []string{"serve"}, Stdout: io.Discard, Stderr: stderr})
@@ -103,7 +121,6 @@ func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string 
 		if code := <-exited; code != 0 {
 			t.Errorf("the daemon exited with %d", code)
 		}
-		sim.Close()
 	})
 	select {
 	case url := <-address:

@@ -1,35 +1,61 @@
 package daemon_test
 
 import (
+	"bytes"
 	"net"
 	"net/http"
+	"path/filepath"
 	"testing"
 
 	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
-// A token is replaced behind its name: the old one is refused, and the sessions of the
-// others stay theirs.
+// A token is replaced behind its name: the old one is refused, and the new one finds
+// the sessions of the old one. Sessions of another name stay another's, also where that
+// name has the token.
 func TestTokenIsReplaced(t *testing.T) {
 	const before, after, bobs = "adas-first-token", "adas-second-token", "bobs-only-token:with-a-colon"
-	with := func(adas string) *daemontest.Daemon {
-		return daemontest.Start(t, map[string]string{
-			"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "API_TOKENS": "ada:" + adas + ",bob:" + bobs,
+	url, records := daemontest.Quick(t), filepath.Join(t.TempDir(), "records.jsonl")
+	var old string // a session of the first start
+	for _, tt := range []struct {
+		name, token, refused string
+		want                 int // for the old session
+	}{
+		{"ada", before, after, http.StatusOK},
+		{"ada", after, before, http.StatusOK},
+		{"eve", after, before, http.StatusNotFound},
+		{"ada", after, before, http.StatusOK},
+	} {
+		d := daemontest.Start(t, map[string]string{
+			"BASE_URL": url, "MODELS": "a,b", "BIAS_STORE": records, "API_TOKENS": tt.name + ":" + tt.token + ",bob:" + bobs,
 		})
-	}
-	for _, tt := range []struct{ adas, refused string }{{before, after}, {after, before}} {
-		d := with(tt.adas)
-		d.Token = tt.adas
+		d.Token = tt.token
 		id := d.Ask(t, `{"query":"x"}`).ID
+		if old == "" {
+			old = background(t, d, "What outlives a token?")
+			d.Call(t, "GET", "/v1/council/"+old+"/events", "") // to their end
+		}
 		for token, want := range map[string]int{
-			tt.adas: http.StatusOK, bobs: http.StatusNotFound, tt.refused: http.StatusUnauthorized,
-			"ada:" + tt.adas: http.StatusUnauthorized, "ada": http.StatusUnauthorized,
+			tt.token: http.StatusOK, bobs: http.StatusNotFound, tt.refused: http.StatusUnauthorized,
+			tt.name + ":" + tt.token: http.StatusUnauthorized, tt.name: http.StatusUnauthorized,
 		} {
 			d.Token = token
 			if status, data := d.Call(t, "GET", "/v1/council/"+id, ""); status != want {
 				t.Errorf("%s: %d %s, want %d", token, status, data, want)
 			}
+			if want == http.StatusOK {
+				want = tt.want
+			}
+			if status, data := d.Call(t, "GET", "/v1/council/"+old, ""); status != want {
+				t.Errorf("%s with the old session: %d %s, want %d", token, status, data, want)
+			}
 		}
+		d.Token = tt.token
+		_, list := d.Call(t, "GET", "/v1/council", "")
+		if listed := bytes.Contains(list, []byte(old)); listed != (tt.want == http.StatusOK) {
+			t.Errorf("%s of %s lists the old session: %v, in %s", tt.token, tt.name, listed, list)
+		}
+		d.End(t)
 	}
 }
 

@@ -88,8 +88,9 @@ function layout(section, id, question) {
   const steps = ["Answers", "Reviews", "Final answer"].map((name) =>
     el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" })));
   const said = el("p", { role: "status", class: "said" });
-  const line = el("p", { class: "notice", hidden: true }, "The connection to the daemon is lost. The session goes on. "
-    + "If the daemon has stopped, it goes on when the daemon is back. Trying again.");
+  const line = el("p", { class: "notice", hidden: true }, "The connection to the daemon is lost. "
+    + "The session goes on if the daemon is still running. If the daemon has stopped, the session goes on after a restart "
+    + "only where sessions are kept on disk. Trying again.");
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: () => {
