@@ -8,9 +8,11 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -43,7 +45,10 @@ func (c *Config) complete(p *problems) {
 	for i := range c.Providers {
 		c.Providers[i].BaseURL = strings.TrimRight(c.Providers[i].BaseURL, "/")
 	}
-	for variable, path := range map[string]*string{"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_SESSIONS_DIR": &c.SessionsDir} {
+	for variable, path := range map[string]*string{
+		"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_SESSIONS_DIR": &c.SessionsDir,
+		"LLM_COUNCIL_NATS_CA": &c.NatsCA,
+	} {
 		rest, ok := strings.CutPrefix(*path, "~")
 		if !ok {
 			continue
@@ -70,6 +75,7 @@ func trim(p *problems, variable string, list []string) {
 func (c *Config) check(p *problems) {
 	c.checkProviders(p)
 	c.checkSecrets(p)
+	c.checkCluster(p)
 	c.checkCouncil(p)
 
 	policies := []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast}
@@ -130,6 +136,9 @@ func (c *Config) check(p *problems) {
 		{c.BiasWindowDays >= 0, "LLM_COUNCIL_BIAS_WINDOW_DAYS", outOfRange + "use 0 or more"},
 		{c.MinBiasSessions >= 10, "LLM_COUNCIL_MIN_BIAS_SESSIONS", outOfRange + "use 10 or more"},
 
+		{validPrefix.MatchString(c.NatsPrefix), "LLM_COUNCIL_NATS_PREFIX", "is not a prefix: use 1 to 32 of a to z, 0 to 9, - and _"},
+		{within(&c.NatsReplicas, 1, 5), "LLM_COUNCIL_NATS_REPLICAS", outOfRange + "use 1 to 5"},
+		{within(&c.Lease, time.Second, 10*time.Minute), "LLM_COUNCIL_LEASE", outOfRange + "use a time from 1s to 10m"},
 		{c.SessionRetention >= 0, "LLM_COUNCIL_SESSION_RETENTION", outOfRange + "use a time of 0 or more"},
 		{c.SessionsKept >= 0, "LLM_COUNCIL_SESSIONS_KEPT", outOfRange + "use 0 or more"},
 		{c.MaxBodyBytes >= 1, "LLM_COUNCIL_MAX_BODY_BYTES", outOfRange + "use 1 or more"},
@@ -213,6 +222,31 @@ func (c *Config) checkSecrets(p *problems) {
 	if c.BiasConsent == 4 && c.HashSecret == "" && !unreadable {
 		p.add("LLM_COUNCIL_HASH_SECRET", "is not set, and LLM_COUNCIL_BIAS_CONSENT is 4: "+
 			"set it to a long random text, or choose a lower consent level")
+	}
+}
+
+var validPrefix = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
+
+// checkCluster does not quote addresses: a bad one may hold a password.
+func (c *Config) checkCluster(p *problems) {
+	const variable = "LLM_COUNCIL_NATS_URL"
+	if c.NatsURL == "" {
+		return
+	}
+	for i, address := range strings.Split(c.NatsURL, ",") {
+		u, err := url.Parse(strings.TrimSpace(address))
+		if err != nil || (u.Scheme != "nats" && u.Scheme != "tls") || u.Hostname() == "" || u.User != nil {
+			p.add(variable, "entry %d is no address of a NATS server: write it as nats://host:4222 or tls://host:4222, "+
+				"and what the user needs to log in into LLM_COUNCIL_NATS_CREDS", i+1)
+		}
+	}
+	if c.SessionsDir != "" {
+		p.add("LLM_COUNCIL_SESSIONS_DIR", "is set, and %s says that a cluster keeps the sessions: unset one of them, "+
+			"in the container by setting LLM_COUNCIL_SESSIONS_DIR to nothing", variable)
+	}
+	if c.SessionsKey != "" {
+		p.add("LLM_COUNCIL_SESSIONS_KEY", "is set, and %s says that a cluster keeps the sessions, which encrypts by its own settings: "+
+			"unset one of them", variable)
 	}
 }
 

@@ -109,6 +109,12 @@ type Config struct {
 
 	SessionsDir       string        `envconfig:"LLM_COUNCIL_SESSIONS_DIR" desc:"directory in which sessions in the background and with an Idempotency-Key are kept, so that a restart goes on with them; unset: sessions beside BIAS_STORE; off: they are in memory only"`
 	SessionsKey       Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in SESSIONS_DIR are encrypted, 16 or more characters; unset: they are not"`
+	NatsURL           string        `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of SESSIONS_DIR; unset: this daemon is alone"`
+	NatsCreds         Secret        `envconfig:"LLM_COUNCIL_NATS_CREDS" desc:"content of the credentials file of a user of that cluster; unset: it asks for none"`
+	NatsCA            string        `envconfig:"LLM_COUNCIL_NATS_CA" desc:"PEM file of the CAs of that cluster; unset: those of the system"`
+	NatsPrefix        string        `envconfig:"LLM_COUNCIL_NATS_PREFIX" default:"council" desc:"begins all names on that cluster, 1 to 32 of a to z, 0 to 9, - and _; daemons with one prefix share their sessions"`
+	NatsReplicas      int           `envconfig:"LLM_COUNCIL_NATS_REPLICAS" default:"3" desc:"servers of that cluster that store each session, 1 to 5"`
+	Lease             time.Duration `envconfig:"LLM_COUNCIL_LEASE" default:"20s" desc:"silence after which the other daemons take over the sessions of a daemon, 1s to 10m; longer than an election of the cluster takes"`
 	SessionRetention  time.Duration `envconfig:"LLM_COUNCIL_SESSION_RETENTION" default:"24h" desc:"how long a finished session can be fetched; 0: not at all"`
 	SessionsKept      int           `envconfig:"LLM_COUNCIL_SESSIONS_KEPT" default:"1000" desc:"most finished sessions that can be fetched, the oldest go first, of those in SESSIONS_DIR and of those in memory; 0: none"`
 	SessionsKeptBytes Bytes         `envconfig:"LLM_COUNCIL_SESSIONS_KEPT_BYTES" default:"256MiB" desc:"most bytes of finished sessions that can be fetched, the oldest go first, in SESSIONS_DIR and in memory; 0: none"`

@@ -90,18 +90,19 @@ func defaults() config.Config {
 		MinBiasSessions:            20,
 		Demographics:               true,
 		DemographicsThreshold:      0.3,
-		SessionRetention:           24 * time.Hour,
-		SessionsKept:               1000,
-		SessionsKeptBytes:          256 << 20,
-		MaxBodyBytes:               1 << 20,
-		MaxMessages:                1000,
-		MaxQueryBytes:              256 << 10,
-		MaxUpstreamBytes:           8 << 20,
-		MaxSessionBytes:            64 << 20,
-		Metrics:                    true,
-		LogLevel:                   slog.LevelInfo,
-		LogFormat:                  "auto",
-		DrainTimeout:               30 * time.Second,
+		NatsPrefix:                 "council", NatsReplicas: 3, Lease: 20 * time.Second,
+		SessionRetention:  24 * time.Hour,
+		SessionsKept:      1000,
+		SessionsKeptBytes: 256 << 20,
+		MaxBodyBytes:      1 << 20,
+		MaxMessages:       1000,
+		MaxQueryBytes:     256 << 10,
+		MaxUpstreamBytes:  8 << 20,
+		MaxSessionBytes:   64 << 20,
+		Metrics:           true,
+		LogLevel:          slog.LevelInfo,
+		LogFormat:         "auto",
+		DrainTimeout:      30 * time.Second,
 	}
 }
 
@@ -180,6 +181,12 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"HASH_SECRET", "s3cret", nil, func(c *config.Config) { c.HashSecret = "s3cret" }},
 		{"SESSIONS_DIR", "off", nil, func(c *config.Config) { c.SessionsDir = "off" }},
 		{"SESSIONS_KEY", "sixteen letters.", nil, func(c *config.Config) { c.SessionsKey = "sixteen letters." }},
+		{"NATS_URL", "nats://a:4222, tls://b:4222", nil, func(c *config.Config) { c.NatsURL = "nats://a:4222, tls://b:4222" }},
+		{"NATS_CREDS", "two\nlines", nil, func(c *config.Config) { c.NatsCreds = "two\nlines" }},
+		{"NATS_CA", "~/ca.pem", nil, func(c *config.Config) { c.NatsCA = home + "/ca.pem" }},
+		{"NATS_PREFIX", "team-1_a", nil, func(c *config.Config) { c.NatsPrefix = "team-1_a" }},
+		{"NATS_REPLICAS", "1", nil, func(c *config.Config) { c.NatsReplicas = 1 }},
+		{"LEASE", "1s", nil, func(c *config.Config) { c.Lease = time.Second }},
 		{"SESSION_RETENTION", "0s", nil, func(c *config.Config) { c.SessionRetention = 0 }},
 		{"SESSIONS_KEPT", "0", nil, func(c *config.Config) { c.SessionsKept = 0 }},
 		{"SESSIONS_KEPT_BYTES", "0", nil, func(c *config.Config) { c.SessionsKeptBytes = 0 }},
@@ -219,16 +226,18 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 
 func TestInvalid(t *testing.T) {
 	const (
-		hostPort  = " is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"
-		baseURL   = "is not an absolute http or https URL: write it as in https://host/v1, without user, query or fragment"
-		entry1    = "the URL of entry 1 " + baseURL
-		badName   = "entry 1 has no valid name: write name=url, the name of a to z, 0 to 9, _ and -"
-		whole     = " is not a whole number of at most 64 bits: write digits only"
-		number    = " is not a number: write it as in 0.5"
-		duration  = " is not a duration: write a number and a unit, such as 30s or 10m"
-		size      = " is not a size: write a whole number of bytes, or one with KiB, MiB or GiB, such as 8MiB"
-		level     = " is not a level: use debug, info, warn or error"
-		above0    = " is out of range: use a time above 0"
+		hostPort = " is not host:port with a port from 0 to 65535: write it as in 127.0.0.1:8080"
+		baseURL  = "is not an absolute http or https URL: write it as in https://host/v1, without user, query or fragment"
+		entry1   = "the URL of entry 1 " + baseURL
+		badName  = "entry 1 has no valid name: write name=url, the name of a to z, 0 to 9, _ and -"
+		whole    = " is not a whole number of at most 64 bits: write digits only"
+		number   = " is not a number: write it as in 0.5"
+		duration = " is not a duration: write a number and a unit, such as 30s or 10m"
+		size     = " is not a size: write a whole number of bytes, or one with KiB, MiB or GiB, such as 8MiB"
+		level    = " is not a level: use debug, info, warn or error"
+		above0   = " is out of range: use a time above 0"
+		natsURL  = "is no address of a NATS server: write it as nats://host:4222 or tls://host:4222, " +
+			"and what the user needs to log in into LLM_COUNCIL_NATS_CREDS"
 		unit      = " is out of range: use 0 to 1"
 		atLeast0  = " is out of range: use 0 or more"
 		atLeast1  = " is out of range: use 1 or more"
@@ -358,6 +367,14 @@ func TestInvalid(t *testing.T) {
 		quoted("BIAS_RETENTION_DAYS", "30d", whole),
 		quoted("BIAS_RETENTION_DAYS", "0", " is out of range: use 1 to 36500"),
 		quoted("BIAS_RETENTION_DAYS", "36501", " is out of range: use 1 to 36500"),
+		{"NATS_URL", "host:4222", "entry 1 " + natsURL},
+		{"NATS_URL", "nats://a:4222,", "entry 2 " + natsURL},
+		{"NATS_URL", "nats://a:4222,nats://user:pass@b:4222", "entry 2 " + natsURL},
+		quoted("NATS_PREFIX", "a.b", " is not a prefix: use 1 to 32 of a to z, 0 to 9, - and _"),
+		quoted("NATS_REPLICAS", "0", " is out of range: use 1 to 5"),
+		quoted("NATS_REPLICAS", "6", " is out of range: use 1 to 5"),
+		quoted("LEASE", "999ms", " is out of range: use a time from 1s to 10m"),
+		quoted("LEASE", "11m", " is out of range: use a time from 1s to 10m"),
 		quoted("SESSION_RETENTION", "-1s", " is out of range: use a time of 0 or more"),
 		quoted("SESSIONS_KEPT", "-1", " is out of range: use 0 or more"),
 		quoted("SESSIONS_KEPT_BYTES", "-1", size),
@@ -420,6 +437,18 @@ func TestRelations(t *testing.T) {
 			vars{"PROVIDERS": "a=https://host/v1", "API_KEY_A": "k\nl"},
 			"LLM_COUNCIL_API_KEY_A: holds a character that is not visible ASCII, which no HTTP header can carry: write the key alone, " +
 				"without blanks or line breaks",
+		},
+		{
+			"a cluster and a directory",
+			vars{"NATS_URL": "nats://a:4222", "SESSIONS_DIR": "off"},
+			"LLM_COUNCIL_SESSIONS_DIR: is set, and LLM_COUNCIL_NATS_URL says that a cluster keeps the sessions: unset one of them, " +
+				"in the container by setting LLM_COUNCIL_SESSIONS_DIR to nothing",
+		},
+		{
+			"a cluster and a key",
+			vars{"NATS_URL": "nats://a:4222", "SESSIONS_KEY": "sixteen letters."},
+			"LLM_COUNCIL_SESSIONS_KEY: is set, and LLM_COUNCIL_NATS_URL says that a cluster keeps the sessions, " +
+				"which encrypts by its own settings: unset one of them",
 		},
 		{
 			"the placeholder of the documentation",
@@ -765,6 +794,7 @@ func TestSettings(t *testing.T) {
 		{"LLM_COUNCIL_TIMEOUT", "60s", config.SourceEnvironment, false},
 		{"LLM_COUNCIL_HASH_SECRET", "[redacted]", config.SourceFile, true},
 		{"LLM_COUNCIL_SESSIONS_KEY", "", config.SourceDefault, true},
+		{"LLM_COUNCIL_NATS_CREDS", "", config.SourceDefault, true},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)

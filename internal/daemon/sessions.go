@@ -3,8 +3,10 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
+	"time"
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/journal"
@@ -14,19 +16,39 @@ import (
 // memory only: also where nobody named a directory, and the one beside the records cannot
 // be written.
 func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.Logger) (*journal.Journal, error) {
+	o := journal.Options{MaxBytes: max(1, int64(cfg.SessionsKeptBytes)), Node: node, Prefix: "council", Log: log}
+	if cfg.NatsURL != "" {
+		return openCluster(ctx, cfg, o)
+	}
 	dir, named := cfg.KeepsSessions()
 	if dir == "" {
 		return nil, nil
 	}
-	j, err := journal.Open(ctx, journal.Options{
-		Dir: dir, Key: cfg.SessionsKey.Reveal(), MaxBytes: max(1, int64(cfg.SessionsKeptBytes)), Node: node, Prefix: "council", Log: log,
-	})
+	o.Dir, o.Key = dir, cfg.SessionsKey.Reveal()
+	j, err := journal.Open(ctx, o)
 	if _, unusable := errors.AsType[*fs.PathError](err); unusable && !named {
 		log.WarnContext(ctx, "sessions are in memory only, and a restart loses them: name a directory in LLM_COUNCIL_SESSIONS_DIR, or off",
 			"error", err)
 		return nil, nil
 	}
 	return j, err
+}
+
+// openCluster opens the place where this daemon and others keep their sessions.
+func openCluster(ctx context.Context, cfg config.Config, o journal.Options) (*journal.Journal, error) {
+	if cfg.NatsReplicas == 1 {
+		o.Log.WarnContext(ctx, "each session is stored by one server of the cluster, and lost with it: set LLM_COUNCIL_NATS_REPLICAS to 3")
+	}
+	o.URL, o.Creds, o.CA = cfg.NatsURL, cfg.NatsCreds.Reveal(), cfg.NatsCA
+	o.Prefix, o.Replicas, o.Lease = cfg.NatsPrefix, cfg.NatsReplicas, cfg.Lease
+	if cfg.BiasRetentionDays != nil {
+		o.RecordsFor = time.Duration(*cfg.BiasRetentionDays) * 24 * time.Hour
+	}
+	j, err := journal.Open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("the cluster of LLM_COUNCIL_NATS_URL (with NATS_CREDS, NATS_CA, NATS_PREFIX and NATS_REPLICAS): %w", err)
+	}
+	return j, nil
 }
 
 // measure adds the figures of the place where sessions are kept.

@@ -25,7 +25,9 @@ import (
 	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -185,6 +187,47 @@ func besideAnother(t *testing.T, name, value string) int {
 	release()
 	<-done
 	return code
+}
+
+// onOther returns the status with which another daemon, under a setting, answers a GET of
+// a session that is kept on a cluster.
+func onOther(t *testing.T, name, value string) int {
+	t.Helper()
+	env := map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b", "NATS_URL": journaltest.Start(t).URL}
+	d := daemontest.Start(t, env)
+	_, data := d.Call(t, "POST", "/v1/council", anyQuestion, "Idempotency-Key", "k")
+	var s council.Session
+	if err := json.Unmarshal(data, &s); err != nil {
+		t.Fatal(err)
+	}
+	env[name] = value
+	other := daemontest.Start(t, env)
+	daemontest.Until(t, func() bool {
+		_, list := d.Call(t, "GET", "/v1/council", "")
+		return bytes.Contains(list, []byte(s.ID))
+	})
+	code, _ := other.Call(t, "GET", "/v1/council/"+s.ID, "")
+	return code
+}
+
+// refused returns the end of the error with which a daemon on a cluster does not start
+// under a setting: what it says of the value. "" means that it starts.
+func refused(t *testing.T, name, value string) string {
+	t.Helper()
+	daemontest.Setenv(t, map[string]string{"NATS_URL": journaltest.Start(t).URL, name: value})
+	d, err := daemon.New(t.Context(), daemontest.Options(t))
+	if err == nil {
+		if err := d.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		return ""
+	}
+	for _, word := range []string{"/none.pem", "credentials"} {
+		if strings.Contains(err.Error(), word) && strings.Contains(err.Error(), "LLM_COUNCIL_NATS_URL") {
+			return word
+		}
+	}
+	return err.Error()
 }
 
 // reportUnder returns the bias report over 25 sessions, one a day, under a setting.
@@ -616,6 +659,26 @@ var settings = map[string]func(t *testing.T){
 			return found
 		}
 		differ(t, readable(""), readable("0123456789abcdef"), true, false)
+	},
+	"NATS_URL": func(t *testing.T) {
+		differ(t, onOther(t, "NATS_URL", ""), onOther(t, "", ""), 404, 200)
+	},
+	"NATS_PREFIX": func(t *testing.T) {
+		differ(t, onOther(t, "NATS_PREFIX", "council"), onOther(t, "NATS_PREFIX", "team"), 200, 404)
+	},
+	"NATS_REPLICAS": func(t *testing.T) {
+		url := journaltest.Start(t).URL
+		warned := func(replicas, prefix string) bool {
+			d := daemontest.Start(t, map[string]string{"NATS_URL": url, "NATS_REPLICAS": replicas, "NATS_PREFIX": prefix})
+			return strings.Contains(d.Log.String(), "stored by one server")
+		}
+		differ(t, warned("", "three"), warned("1", "one"), false, true)
+	},
+	"NATS_CREDS": func(t *testing.T) {
+		differ(t, refused(t, "", ""), refused(t, "NATS_CREDS", "no credentials"), "", "credentials")
+	},
+	"NATS_CA": func(t *testing.T) {
+		differ(t, refused(t, "", ""), refused(t, "NATS_CA", "/none.pem"), "", "/none.pem")
 	},
 	"SESSION_RETENTION": func(t *testing.T) {
 		differ(t, first(t, "", ""), first(t, "SESSION_RETENTION", "0s"), 200, 404)

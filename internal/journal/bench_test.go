@@ -34,7 +34,7 @@ func BenchmarkAppend(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				o.URL = c.url
+				o.URL = c.URL
 			}
 			j, err := Open(b.Context(), o)
 			if err != nil {

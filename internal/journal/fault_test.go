@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/councild/councild/internal/journal/journaltest"
 )
 
 // proxy passes connections on to servers, in turn.
@@ -506,13 +508,9 @@ func TestRecords(t *testing.T) {
 // follower on another server sees each entry once.
 func TestLeaderLost(t *testing.T) {
 	t.Parallel()
-	c, err := startCluster(t.TempDir())
-	t.Cleanup(c.stop)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := journaltest.Start(t)
 	o := inside(t)
-	o.URL, o.Replicas = c.url, 3
+	o.URL, o.Replicas = c.URL, 3
 	a := open(t, o)
 	o.Node = rand.Text()
 	b := open(t, o)
@@ -537,7 +535,7 @@ func TestLeaderLost(t *testing.T) {
 	})
 	wg.Go(func() {
 		<-half
-		for _, s := range c.servers {
+		for _, s := range c.Servers {
 			if s.JetStreamIsStreamLeader("$G", "COUNCIL_SESSIONS") {
 				stopEngine(s)
 				return

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,90 +17,30 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats-server/v2/server"
 	"go.uber.org/goleak"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal/journaltest"
 )
 
-// cluster is three servers on loopback ports that the tests share.
-type cluster struct {
-	servers []*server.Server
-	dir     string
-	url     string
-}
-
-var shared = sync.OnceValues(func() (*cluster, error) {
+// shared is a cluster that the tests share.
+var shared = sync.OnceValues(func() (*journaltest.Cluster, error) {
 	started = true
 	dir, err := os.MkdirTemp("", "journal")
 	if err != nil {
 		return nil, err
 	}
-	return startCluster(dir)
+	return journaltest.New(dir)
 })
 
 var started bool // by a test; read after all
-
-// startCluster starts three servers, and waits until they have a leader.
-func startCluster(dir string) (*cluster, error) {
-	c := &cluster{dir: dir}
-	var routes []*url.URL
-	var ports []int
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return c, err
-		}
-		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		if err := l.Close(); err != nil {
-			return c, err
-		}
-	}
-	var urls []string
-	for i, port := range ports {
-		s, err := server.NewServer(&server.Options{
-			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, JetStream: true, SyncAlways: true,
-			StoreDir: filepath.Join(dir, strconv.Itoa(i)), JetStreamMaxStore: 16 << 30, JetStreamMaxMemory: 1 << 30, Routes: routes,
-			// Clients that go through a proxy are to stay there.
-			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port, NoAdvertise: true},
-		})
-		if err != nil {
-			return c, err
-		}
-		s.Start()
-		c.servers = append(c.servers, s)
-	}
-	for _, s := range c.servers {
-		if !s.ReadyForConnections(10 * time.Second) {
-			return c, errors.New("a server did not start")
-		}
-		urls = append(urls, s.ClientURL())
-	}
-	c.url = strings.Join(urls, ",")
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		for _, s := range c.servers {
-			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 {
-				return c, nil
-			}
-		}
-	}
-	return c, errors.New("the servers found no leader")
-}
-
-func (c *cluster) stop() {
-	for _, s := range c.servers {
-		stopEngine(s)
-	}
-}
 
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if started {
 		if c, err := shared(); c != nil && err == nil {
-			c.stop()
-			_ = os.RemoveAll(c.dir)
+			c.Stop()
+			_ = os.RemoveAll(c.Dir)
 		}
 	}
 	if code == 0 {
@@ -161,7 +99,7 @@ func outside(t *testing.T) Options {
 		t.Fatal(err)
 	}
 	o := inside(t)
-	o.URL, o.Replicas, o.Prefix = c.url, 3, "t"+strings.ToLower(rand.Text())
+	o.URL, o.Replicas, o.Prefix = c.URL, 3, "t"+strings.ToLower(rand.Text())
 	return o
 }
 

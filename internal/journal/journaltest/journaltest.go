@@ -1,0 +1,92 @@
+// Package journaltest is for tests: a JetStream cluster of three servers inside the
+// process of the test.
+package journaltest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Cluster is three servers on loopback ports.
+type Cluster struct {
+	Servers []*server.Server
+	Dir     string // of their files
+	URL     string // of all of them, for LLM_COUNCIL_NATS_URL
+}
+
+// Start starts a cluster that is stopped with the test.
+func Start(tb testing.TB) *Cluster {
+	tb.Helper()
+	c, err := New(tb.TempDir())
+	tb.Cleanup(c.Stop)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+// New starts a cluster with its files in dir, and waits until it has a leader. The
+// caller stops it, also after an error.
+func New(dir string) (*Cluster, error) {
+	c := &Cluster{Dir: dir}
+	var routes []*url.URL
+	var ports []int
+	for range 3 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return c, err
+		}
+		defer l.Close()
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+		if err := l.Close(); err != nil {
+			return c, err
+		}
+	}
+	var urls []string
+	for i, port := range ports {
+		s, err := server.NewServer(&server.Options{
+			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, JetStream: true, SyncAlways: true,
+			StoreDir: filepath.Join(dir, strconv.Itoa(i)), JetStreamMaxStore: 16 << 30, JetStreamMaxMemory: 1 << 30, Routes: routes,
+			// Clients that go through a proxy are to stay there.
+			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port, NoAdvertise: true},
+		})
+		if err != nil {
+			return c, err
+		}
+		s.Start()
+		c.Servers = append(c.Servers, s)
+	}
+	for _, s := range c.Servers {
+		if !s.ReadyForConnections(10 * time.Second) {
+			return c, errors.New("a server did not start")
+		}
+		urls = append(urls, s.ClientURL())
+	}
+	c.URL = strings.Join(urls, ",")
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		for _, s := range c.Servers {
+			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 {
+				return c, nil
+			}
+		}
+	}
+	return c, errors.New("the servers found no leader")
+}
+
+// Stop stops the servers that run.
+func (c *Cluster) Stop() {
+	for _, s := range c.Servers {
+		s.Shutdown()
+		s.WaitForShutdown()
+	}
+}
