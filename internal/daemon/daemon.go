@@ -65,9 +65,7 @@ type Daemon struct {
 	api      *httpapi.API
 	server   *http.Server
 	draining atomic.Bool
-	// takenOver counts the sessions of earlier processes that this one went on with.
-	takenOver atomic.Int64
-	teardown  teardown
+	teardown teardown
 }
 
 // New binds the address and wires everything that a daemon needs. The caller then calls
@@ -126,11 +124,16 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.tokens, err = requireTokens(ctx, cfg, listener.Addr(), log); err != nil {
 		return nil, err
 	}
+	var lease time.Duration // one machine needs none
+	if cfg.NatsURL != "" {
+		lease = cfg.Lease
+	}
 	options := httpapi.Options{
 		Council: d.engine, Daemon: d, Models: cfg.Models, Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits: httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept: sessions.Options{
 			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes), Journal: d.journal, Node: node, Log: log,
+			Lease: lease,
 		},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,
 		Log: log, Version: o.Version, Settings: config.SettingNames(),
@@ -192,7 +195,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	defer cancel(nil)
 	d.server.BaseContext = func(net.Listener) context.Context { return base }
 	failed := make(chan error, 1)
-	d.takenOver.Add(int64(d.api.Resume(ctx))) // before anybody asks for these sessions
+	d.api.Resume(ctx) // before anybody asks for these sessions
 	go func() { failed <- d.server.Serve(d.listener) }()
 	d.log.InfoContext(ctx, "listening", "url", d.URL(), "models", d.cfg.Models, "records", d.recordFile())
 	select {
@@ -208,6 +211,8 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		d.log.WarnContext(ctx, "the drain time is over: cancelling the running sessions")
 		d.api.Cancel(errShutdown)
 		_ = within(ctx, closeGrace, d.api.Idle) // sessions that go on are cut off below
+	} else {
+		d.api.Cancel(errShutdown) // nothing runs: it ends those who watch sessions of other nodes
 	}
 	if err := within(ctx, closeGrace, d.server.Shutdown); err != nil {
 		cancel(errShutdown)

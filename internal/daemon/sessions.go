@@ -69,7 +69,7 @@ func (d *Daemon) measure() {
 			return float64(d.journal.Stats().Lag)
 		}},
 		{"councild_taken_over", "Sessions that this process went on with since it was started.", func() float64 {
-			return float64(d.takenOver.Load())
+			return float64(d.api.TakenOver())
 		}},
 	} {
 		d.engine.metrics.Gauge(g.name, g.help, g.value)

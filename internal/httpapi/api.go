@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -89,19 +90,20 @@ type Options struct {
 
 // API is the HTTP handler.
 type API struct {
-	o        Options
-	tokens   [][sha256.Size]byte
-	owners   []sessions.Owner // of the tokens
-	callers  []caller         // one per token, or one for everybody
-	places   chan struct{}    // one element per session that runs
-	taken    int              // places that Idle holds
-	bodies   *shares          // places for bodies that are being read
-	reports  *shares          // places for reports that are being computed
-	buffers  sync.Pool        // of *bufio.Writer, for events
-	started  time.Time
-	sessions *sessions.Store
-	resumed  sync.WaitGroup // of the sessions that Resume goes on with
-	router   *chi.Mux
+	o         Options
+	tokens    [][sha256.Size]byte
+	owners    []sessions.Owner // of the tokens
+	callers   []caller         // one per token, or one for everybody
+	places    chan struct{}    // one element per session that runs
+	taken     int              // places that Idle holds
+	bodies    *shares          // places for bodies that are being read
+	reports   *shares          // places for reports that are being computed
+	buffers   sync.Pool        // of *bufio.Writer, for events
+	started   time.Time
+	sessions  *sessions.Store
+	resumed   sync.WaitGroup // of the sessions that Resume goes on with
+	takenOver atomic.Int64   // how many they are
+	router    *chi.Mux
 }
 
 // New returns the handler of all routes. Close releases it.

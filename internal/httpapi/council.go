@@ -103,28 +103,49 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessi
 	return s, nil
 }
 
-// Resume goes on with the sessions that an earlier process left, and returns how many
-// they are. Each takes a place as soon as there is one.
-func (a *API) Resume(ctx context.Context) int {
-	resumed := a.sessions.Resume(ctx)
-	for _, s := range resumed {
-		a.o.Log.InfoContext(ctx, "going on with a session of an earlier daemon", "session_id", s.ID)
-		ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-		s.Begin(cancel)
-		if s.Cancelled {
-			cancel(sessions.ErrDeleted)
-		}
-		a.resumed.Go(func() {
-			defer cancel(nil)
+// Resume goes on with the sessions that an earlier process left, and from then on with
+// those of other nodes that are dead. Where there are no other nodes, each takes a place
+// as soon as there is one. Otherwise another node may have one.
+func (a *API) Resume(ctx context.Context) {
+	free := func() { <-a.places }
+	a.sessions.Resume(ctx, sessions.Runner{
+		Place: func() (release func(), ok bool) {
+			if a.o.Daemon.Draining() {
+				return nil, false
+			}
 			select {
 			case a.places <- struct{}{}:
-				a.run(ctx, s.Session, s.Plan, func() { <-a.places })
-			case <-s.Done(): // released, before its turn came
+				return free, true
+			default:
+				return nil, false
 			}
-		})
-	}
-	return len(resumed)
+		},
+		Run: func(s sessions.Resumed, release func()) {
+			a.takenOver.Add(1)
+			a.o.Log.InfoContext(ctx, "going on with a session of an earlier daemon", "session_id", s.ID)
+			ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+			s.Begin(cancel)
+			if s.Cancelled {
+				cancel(sessions.ErrDeleted)
+			}
+			a.resumed.Go(func() {
+				defer cancel(nil)
+				if release == nil {
+					select {
+					case a.places <- struct{}{}:
+						release = free
+					case <-s.Done(): // released, before its turn came
+						return
+					}
+				}
+				a.run(ctx, s.Session, s.Plan, release)
+			})
+		},
+	})
 }
+
+// TakenOver returns how many sessions Resume went on with.
+func (a *API) TakenOver() int64 { return a.takenOver.Load() }
 
 // run carries out a session from its first event to its last. It frees the place of
 // the session before a client learns that the session is over.

@@ -47,17 +47,24 @@ func (a *API) deleteSession(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if summary := s.Summary(); summary.Status == council.StatusRunning {
-		s.Cancel(sessions.ErrDeleted)
+		if err := a.sessions.Stop(r.Context(), s); err != nil {
+			return unstored(s, "cancelled", err)
+		}
 		return writeJSON(w, http.StatusAccepted, summary)
 	}
 	if err := a.sessions.Delete(r.Context(), s); err != nil {
-		return &council.Error{
-			Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second, Cause: err,
-			Detail: "the session cannot be deleted now, because where it is kept cannot be written; try again later",
-		}
+		return unstored(s, "deleted", err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// unstored is the error of a session that cannot be deleted or cancelled.
+func unstored(s *sessions.Session, what string, err error) error {
+	return &council.Error{
+		Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second, Cause: err,
+		Detail: "the session cannot be " + what + " now, because where it is kept cannot be written; try again later",
+	}
 }
 
 // events is GET /v1/council/{id}/events.

@@ -192,7 +192,7 @@ func TestMayCall(t *testing.T) {
 	lost := errors.New("the lease is lost")
 	log := &tape{}
 	kept := log.log(nil)
-	kept.MayCall = func() error {
+	kept.MayCall = func(context.Context) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if asked++; asked > 3 {
@@ -239,7 +239,7 @@ func TestStored(t *testing.T) {
 		got = append(got, text)
 	}
 	kept.Stored = func(context.Context) { mark("stored") }
-	kept.MayCall = func() error { mark("call"); return nil }
+	kept.MayCall = func(context.Context) error { mark("call"); return nil }
 	observer := council.ObserverFunc(func(e council.Event) { mark(string(e.Type)) })
 	if _, err := h.Run(t.Context(), h.plan(t, council.Request{}), observer, kept); err != nil {
 		t.Fatal(err)

@@ -22,8 +22,8 @@ type meter struct {
 	council.Completer
 	plan     council.Plan
 	settings council.SettingNames
-	mayCall  func(council.Call) *council.Failure // why a call must not begin now, or nil; nil: every call may
-	open     council.Stage                       // in which calls may have been in flight when the run was taken over; "": none
+	mayCall  func(context.Context, council.Call) *council.Failure // why a call must not begin now, or nil; nil: every call may
+	open     council.Stage                                        // in which calls may have been in flight when the run was taken over; "": none
 
 	mu            sync.Mutex    // guards all below
 	spent         council.Usage // by all calls so far
@@ -64,7 +64,7 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 		return uncalled, &council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
 	}
 	if m.mayCall != nil {
-		if failure := m.mayCall(call); failure != nil {
+		if failure := m.mayCall(ctx, call); failure != nil {
 			return uncalled, failure
 		}
 	}

@@ -166,14 +166,14 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 		})
 		return &council.Failure{Code: council.FailInterrupted, Message: "not called: the session was interrupted"}
 	}
-	r.meter.mayCall = func(call council.Call) *council.Failure {
+	r.meter.mayCall = func(ctx context.Context, call council.Call) *council.Failure {
 		switch {
 		case last && call.Stage == council.Stage3: // the best answer can take the place of the synthesis
 			return &council.Failure{Code: council.FailInterrupted, Message: "not called: no daemon can go on with the session"}
 		case last:
 			return interrupt(errors.New("the run may begin no call"))
 		default:
-			if err := kept.MayCall(); err != nil {
+			if err := kept.MayCall(ctx); err != nil {
 				return interrupt(err)
 			}
 			return nil

@@ -83,7 +83,7 @@ func (l *tape) Observe(e council.Event) {
 	}
 }
 
-func free() error { return nil }
+func free(context.Context) error { return nil }
 
 func (l *tape) log(past []council.Past) *council.Log {
 	elapsed := time.Duration(0)

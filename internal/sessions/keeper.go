@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"time"
@@ -53,6 +54,8 @@ type keeper struct {
 	log  *council.Log
 	stop context.CancelFunc
 	wake chan struct{} // holds a token when there may be something to store
+	// foreign holds a token when another node has appended to the log.
+	foreign chan struct{}
 
 	seq uint64 // of the last message; of the goroutine that stores
 
@@ -110,8 +113,20 @@ func (k *keeper) writeLocked(text string, entry council.Entry) {
 		k.hidden = append(k.hidden, entry)
 		return
 	}
-	k.s.view.write(text, entry)
+	k.showTextLocked(text, entry)
 	k.s.wakeLocked()
+}
+
+// showTextLocked shows a piece of text here, and on the nodes that follow the session.
+func (k *keeper) showTextLocked(text string, entry council.Entry) {
+	st := k.s.store
+	if st.o.Lease > 0 && !k.open {
+		p := relayed{Epoch: k.head.Epoch, Number: len(k.s.view.entries), Characters: k.s.view.characters(), Text: text}
+		if data, err := json.Marshal(p); err == nil {
+			st.o.Journal.Relay(k.id, data)
+		}
+	}
+	k.s.view.write(text, entry)
 }
 
 // flushLocked makes an entry of the text on its way.
@@ -250,14 +265,16 @@ func (k *keeper) run(ctx context.Context) {
 		if !ok {
 			return
 		}
-		err := k.append(ctx, message)
+		err := k.store(ctx, message)
 		if err == nil {
 			pause, failing = minPause, time.Time{}
 			continue
 		}
 		if errors.Is(err, errGone) {
-			k.s.Cancel(err)
-			k.abandon()
+			if !k.demote(ctx) {
+				k.s.Cancel(err)
+				k.abandon()
+			}
 			return
 		}
 		if failing.IsZero() {
@@ -286,7 +303,8 @@ func (k *keeper) abandon() {
 	k.giveUpLocked()
 }
 
-// next waits for something to store. ok is false when there will be nothing any more.
+// next waits for something to store, or for what another node appended: then there are no
+// entries. ok is false when there will be nothing any more.
 func (k *keeper) next(ctx context.Context) (m journal.Message, ok bool) {
 	for {
 		m, due, over := k.take()
@@ -296,6 +314,9 @@ func (k *keeper) next(ctx context.Context) (m journal.Message, ok bool) {
 		timer := time.NewTimer(due)
 		select {
 		case <-k.wake:
+		case <-k.foreign:
+			timer.Stop()
+			return m, true
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
@@ -335,11 +356,18 @@ func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
 	for _, e := range m.Entries {
 		m.Bytes += int64(len(e.Data))
 	}
+	if m.Entries[len(m.Entries)-1].Type == entryReleased {
+		m.Node = "" // nobody's
+	}
 	return m, due, false
 }
 
-// append stores a message and shows what is in it.
-func (k *keeper) append(ctx context.Context, m journal.Message) error {
+// store stores a message and shows what is in it. Without entries, it reads what another
+// node appended.
+func (k *keeper) store(ctx context.Context, m journal.Message) error {
+	if len(m.Entries) == 0 {
+		return k.hear(ctx)
+	}
 	seq, err := k.s.store.o.Journal.Append(ctx, k.id, k.seq, m)
 	stored := len(m.Entries)
 	if moved, ok := errors.AsType[*journal.Moved](err); ok {
@@ -350,6 +378,13 @@ func (k *keeper) append(ctx context.Context, m journal.Message) error {
 	} else if err != nil {
 		return err
 	}
+	k.advance(stored, seq)
+	return nil
+}
+
+// advance shows the first entries of the queue, which are stored. seq is the last message
+// of the log.
+func (k *keeper) advance(stored int, seq uint64) {
 	k.seq = seq
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
@@ -361,7 +396,7 @@ func (k *keeper) append(ctx context.Context, m journal.Message) error {
 	k.queue = k.queue[stored:]
 	if len(k.queue) == 0 {
 		for _, entry := range k.hidden {
-			k.s.view.write(textOf(entry), entry)
+			k.showTextLocked(textOf(entry), entry)
 		}
 		if len(k.hidden) > 0 {
 			k.hidden = nil
@@ -372,12 +407,11 @@ func (k *keeper) append(ctx context.Context, m journal.Message) error {
 	if len(k.queue) == 0 && k.closed {
 		k.s.store.settled(k.s)
 	}
-	return nil
 }
 
 // settle judges the message that stands where one of so many entries was to be stored. It
 // returns how many of them it holds: it may be an earlier try of ours, or a part of one,
-// of which no answer came. A request to cancel the session is obeyed, and holds none. ok
+// of which no answer came. A request to cancel the session is obeyed, and stands behind such a try. ok
 // is false when the log is another process's, or gone.
 func (k *keeper) settle(last *journal.Stored, entries int) (stored int, ok bool) {
 	if last == nil || last.Epoch != k.head.Epoch {
@@ -394,8 +428,10 @@ func (k *keeper) settle(last *journal.Stored, entries int) (stored int, ok bool)
 		return 0, false
 	}
 	k.s.mu.Lock()
-	k.number = last.First + n - 1
+	stored = last.First - 1 - k.number
+	ok = 0 <= stored && stored <= entries
+	k.number += n // the caller adds the others
 	k.s.mu.Unlock()
 	k.s.Cancel(ErrDeleted)
-	return 0, true
+	return stored, ok
 }

@@ -51,6 +51,13 @@ func (p process) stop(t *testing.T) {
 	}
 }
 
+// resume returns the sessions that the process goes on with.
+func (p process) resume(t *testing.T) (resumed []sessions.Resumed) {
+	t.Helper()
+	p.Resume(t.Context(), sessions.Runner{Run: func(r sessions.Resumed, _ func()) { resumed = append(resumed, r) }})
+	return resumed
+}
+
 func inBackground(s *sessions.Start) { s.Background = true }
 
 // upTo waits until the session shows n entries.
@@ -114,7 +121,7 @@ func TestKept(t *testing.T) {
 	first.stop(t)
 
 	second := begin(t, dir)
-	if n := len(second.Resume(t.Context())); n != 0 {
+	if n := len(second.resume(t)); n != 0 {
 		t.Errorf("%d sessions are gone on with that had ended", n)
 	}
 	again := get(t, second.Store, "me", "one")
@@ -184,7 +191,7 @@ func TestResume(t *testing.T) {
 		first.stop(t)
 
 		second := begin(t, dir)
-		resumed := second.Resume(t.Context())
+		resumed := second.resume(t)
 		if len(resumed) != 1 || resumed[0].ID != id || resumed[0].Plan.Seed != 7 || resumed[0].Cancelled {
 			t.Fatalf("resumed %v", resumed)
 		}
@@ -225,7 +232,7 @@ func TestResumeEnds(t *testing.T) {
 	first.stop(t)
 	for n := 2; n <= 4; n++ {
 		next := begin(t, dir)
-		resumed := next.Resume(t.Context())
+		resumed := next.resume(t)
 		if len(resumed) != 1 || resumed[0].Log().Last != (n == 4) {
 			t.Errorf("process %d: resumed %v", n, resumed)
 		}

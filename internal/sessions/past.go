@@ -25,7 +25,8 @@ type past struct {
 	view      view
 	entries   []council.Past // what a run needs to go on
 	result    json.RawMessage
-	owners    int // that had the session since it was released last
+	owner     string // node that has the session, "" when it was released
+	owners    int    // that had the session since it was released last
 	released  bool
 	cancelled bool          // a request to cancel it waits
 	elapsed   time.Duration // that it had an owner
@@ -66,6 +67,11 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 				}
 			}
 		}
+		if p.released {
+			p.owner = ""
+		} else if n := len(m.Entries); n == 0 || m.Entries[n-1].Type != entryCancelled {
+			p.owner = m.Node
+		}
 		if !p.released {
 			p.elapsed = before + m.At.Sub(owned)
 		}
@@ -99,15 +105,29 @@ func (st *Store) read(ctx context.Context, id journal.ID) (*Session, error) {
 	if _, ok := st.o.Journal.Row(id); !ok {
 		return nil, nil
 	}
+	return st.readLog(ctx, id)
+}
+
+// readLog is read for a log that the index may not have yet.
+func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
+	st.mu.Lock()
+	if f := st.followed[id]; f != nil {
+		defer st.mu.Unlock()
+		return st.joinLocked(ctx, f), nil
+	}
+	st.mu.Unlock()
 	p, err := st.load(ctx, id)
 	if p == nil || err != nil {
 		return nil, err
+	}
+	if _, ended := p.ended(); !ended && st.o.Lease > 0 {
+		return st.follow(ctx, id, p)
 	}
 	s, err := st.session(id, p)
 	if err != nil {
 		return nil, err
 	}
-	s.over = true // here: what follows is not heard of
+	s.over = true
 	close(s.done)
 	return s, nil
 }
@@ -121,30 +141,36 @@ func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 	copy(s.Digest[:], p.Digest)
 	s.key.owner = Owner(id.Owner)
 	s.keeper = st.newKeeper(s, p.head)
-	last, ended := p.ended()
-	if !ended {
-		for _, e := range p.view.entries {
-			if event, err := e.Decode(); err == nil {
-				s.noteLocked(event)
-			}
-		}
-		return s, nil
+	if last, ended := p.ended(); ended {
+		return s, s.readEndLocked(last, p.result)
 	}
+	for _, e := range p.view.entries {
+		if event, err := e.Decode(); err == nil {
+			s.noteLocked(event)
+		}
+	}
+	return s, nil
+}
+
+// readEndLocked takes in how a session ended, from the last entry of its log. Of one that
+// failed, result is what it had.
+func (s *Session) readEndLocked(last council.Entry, result json.RawMessage) error {
 	body := last.Data
 	if last.Type == council.EventFailed {
 		event, err := last.Decode()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		s.failure, _ = event.Data.(*council.Error)
-		body = p.result
+		body = result
 	}
-	if err := json.Unmarshal(body, s.session); err != nil {
-		return nil, fmt.Errorf("reading session %s: %w", s.ID, err)
+	session := new(council.Session)
+	if err := json.Unmarshal(body, session); err != nil {
+		return fmt.Errorf("reading session %s: %w", s.ID, err)
 	}
-	s.body = append(slices.Clip([]byte(body)), '\n')
+	s.session, s.body = session, append(slices.Clip([]byte(body)), '\n')
 	s.last, s.status = s.body, s.session.Status
-	return s, nil
+	return nil
 }
 
 // Resumed is a session that another process has begun.
@@ -154,28 +180,31 @@ type Resumed struct {
 	Cancelled bool // its owner wants it to be cancelled
 }
 
-// Resume claims the sessions in the journal that have not ended. The caller runs each
-// to its end, from what its Log says, and has it cancelled by the function that it gives
-// to Begin. What is wrong with a session is logged. Resume is called once, before all
-// other methods.
-func (st *Store) Resume(ctx context.Context) (resumed []Resumed) {
+// Resume has the sessions in the journal run that have not ended. On one machine, whose
+// earlier processes are gone, it claims them all before it returns, without places. On a
+// cluster it begins to look for those of dead nodes, until Close. What is wrong with a
+// session is logged. Resume is called once, before all other methods.
+func (st *Store) Resume(ctx context.Context, r Runner) {
 	if st.o.Journal == nil {
-		return nil
+		return
+	}
+	if st.o.Lease > 0 {
+		st.keepers.Go(func() { st.takeOver(st.ctx, r) }) //nolint:contextcheck // until the store is closed
+		return
 	}
 	for _, row := range st.o.Journal.Unended() {
-		r, err := st.claim(ctx, row.ID)
+		s, err := st.claim(ctx, row.ID, func(string) bool { return true })
 		if err != nil {
 			st.o.Log.ErrorContext(ctx, "a session cannot be gone on with", "session_id", row.Session, "error", err)
-		} else if r != nil {
-			resumed = append(resumed, *r)
+		} else if s != nil {
+			r.Run(*s, nil)
 		}
 	}
-	return resumed
 }
 
-// claim makes a session this process's own. It returns nil where there is nothing to go
-// on with.
-func (st *Store) claim(ctx context.Context, id journal.ID) (*Resumed, error) {
+// claim makes a session this process's own, unless its owner is not free to be replaced.
+// It returns nil where there is nothing to go on with.
+func (st *Store) claim(ctx context.Context, id journal.ID, free func(owner string) bool) (*Resumed, error) {
 	p, err := st.load(ctx, id)
 	if err != nil {
 		return nil, err
@@ -183,6 +212,9 @@ func (st *Store) claim(ctx context.Context, id journal.ID) (*Resumed, error) {
 	if p == nil { // its head is lost, and with it the plan
 		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with, because the head of its log is lost", "session_id", id.Session)
 		return nil, st.o.Journal.Purge(ctx, id)
+	}
+	if _, ended := p.ended(); ended || !free(p.owner) {
+		return nil, nil
 	}
 	s, err := st.session(id, p)
 	if err != nil {

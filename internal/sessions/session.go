@@ -45,9 +45,11 @@ type Session struct {
 	more    chan struct{} // closed with the next event; nil while nobody waits
 	session *council.Session
 	status  council.Status
-	body    []byte // the session at its end, encoded
-	last    []byte // the data of the last event, encoded
-	over    bool   // nothing follows any more, here
+	body    []byte        // the session at its end, encoded
+	last    []byte        // the data of the last event, encoded
+	over    bool          // nothing follows any more, here
+	plan    *council.Plan // of a session in memory whose end is stored for other nodes; else nil
+	demoted bool          // another node has taken it over: what its run here observes is nothing
 	failure *council.Error
 	cancel  context.CancelCauseFunc // nil at the end, so that nothing of the run stays in memory
 	ended   time.Time
@@ -69,6 +71,9 @@ func (s *Session) Log() *council.Log {
 func (s *Session) Observe(e council.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.demoted {
+		return
+	}
 	s.noteLocked(e)
 	switch {
 	case e.Type == council.EventDone || e.Type == council.EventFailed:
@@ -147,8 +152,8 @@ func (end *ending) result() pending {
 func (s *Session) Finish(session *council.Session, failure *council.Error, problem any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
-		return nil // released: another process ends it
+	if s.over || s.demoted {
+		return nil // another process ends it
 	}
 	if session == nil {
 		session = s.session
@@ -181,6 +186,9 @@ func (s *Session) endLocked(end ending) {
 		}
 	}
 	s.wakeLocked()
+	if s.keeper == nil {
+		s.store.tellLocked(s, end)
+	}
 	s.store.ended(s)
 	close(s.done)
 }
@@ -216,11 +224,7 @@ func (s *Session) Last() Position {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.encodeLocked()
-	p := Position{Number: len(s.view.entries)}
-	if n := len(s.view.text); n > 0 {
-		p.Characters = s.view.text[n-1].end
-	}
-	return p
+	return Position{Number: len(s.view.entries), Characters: s.view.characters()}
 }
 
 // Events is Entries for callers that want the events as they were observed. Its

@@ -49,8 +49,10 @@ type Options struct {
 	// Journal is where sessions are kept that outlive their client; nil: in memory. The
 	// Store does not close it.
 	Journal *journal.Journal
-	Node    string       // of this process, in the journal
-	Log     *slog.Logger // required with a Journal
+	Node    string // of this process, in the journal
+	// Lease is the silence after which another node counts as dead; 0: there are no others.
+	Lease time.Duration
+	Log   *slog.Logger // required with a Journal
 }
 
 // Store keeps sessions until Close. It is safe for concurrent use.
@@ -58,14 +60,16 @@ type Store struct {
 	o       Options
 	stop    context.CancelFunc // ends all below
 	keepers sync.WaitGroup
+	plain   chan plain    // ends of sessions in memory, to be stored for other nodes
 	tidy    chan struct{} // holds a token when a session in the journal has ended
 
 	mu       sync.Mutex          // guards all below; taken after a session's own, never before it
 	sessions map[string]*Session // by id
 	keys     map[key]*Session
-	finished []*Session  // in the order in which they ended
-	bytes    int64       // of finished
-	expiry   *time.Timer // for the oldest of finished
+	followed map[journal.ID]*follower // sessions of other nodes that are watched here
+	finished []*Session               // in the order in which they ended
+	bytes    int64                    // of finished
+	expiry   *time.Timer              // for the oldest of finished
 	closed   bool
 	ctx      context.Context // of the keepers
 }
@@ -86,11 +90,15 @@ func (k key) hash() string {
 
 // New returns a Store.
 func New(o Options) *Store {
-	st := &Store{o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}, tidy: make(chan struct{}, 1)}
+	st := &Store{o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}, tidy: make(chan struct{}, 1), followed: map[journal.ID]*follower{}, plain: make(chan plain, maxPlain)}
 	st.ctx, st.stop = context.WithCancel(context.Background())
 	st.expiry = time.AfterFunc(math.MaxInt64, st.evict) // never, before a session has ended
 	if o.Journal != nil {
 		st.keepers.Go(func() { st.retain(st.ctx) })
+	}
+	if o.Lease > 0 {
+		st.keepers.Go(func() { st.hearOthers(st.ctx) })
+		st.keepers.Go(func() { st.storeLast(st.ctx) })
 	}
 	return st
 }
@@ -108,6 +116,8 @@ func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, 
 		}
 		if s.background && st.o.Journal != nil {
 			s.begun = make(chan struct{})
+		} else if st.o.Lease > 0 {
+			s.plan = &start.Plan
 		}
 		old := st.insert(s)
 		if old == nil {
@@ -122,9 +132,15 @@ func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, 
 	}
 	defer close(s.begun)
 	// A client that leaves now leaves a session behind, and not half of one.
-	if old, err := st.begin(context.WithoutCancel(ctx), s, start); old != nil || err != nil {
+	if other, err := st.begin(context.WithoutCancel(ctx), s, start); other != "" || err != nil {
 		s.refused = true
 		st.remove(s)
+		var old *Session
+		if err == nil {
+			if old, err = st.readLog(ctx, journal.ID{Owner: string(start.Owner), Session: other}); old == nil && err == nil {
+				err = errors.New("the session of the Idempotency-Key is being deleted")
+			}
+		}
 		if err != nil {
 			err = &council.Error{
 				Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
@@ -191,61 +207,85 @@ func (s *Session) beginning() bool {
 }
 
 // begin stores the head of a session's log, which makes it a kept one. Where its key
-// belongs to another session in the journal, that is returned.
-func (st *Store) begin(ctx context.Context, s *Session, start Start) (old *Session, err error) {
+// belongs to another session in the journal, that one's id is returned.
+func (st *Store) begin(ctx context.Context, s *Session, start Start) (other string, err error) {
 	j := st.o.Journal
 	if j.Full() {
-		return nil, errors.New("the store of sessions is full")
+		return "", errors.New("the store of sessions is full")
 	}
+	var reserved time.Time
 	if s.key.key != "" {
-		if old, err := st.reserve(ctx, s); old != nil || err != nil {
-			return old, err
+		if other, reserved, err = st.reserve(ctx, s); other != "" || err != nil {
+			return other, err
 		}
 	}
 	data, err := json.Marshal(accepted{Plan: start.Plan, Digest: start.Digest[:], Background: start.Background})
 	if err != nil {
-		return nil, fmt.Errorf("encoding the plan: %w", err)
+		return "", fmt.Errorf("encoding the plan: %w", err)
 	}
 	k := st.newKeeper(s, journal.Head{
 		Node: st.o.Node, Epoch: 1, Created: s.Created, Query: start.Plan.Preview(), Key: s.key.hash(),
 	})
 	m := journal.Message{Head: k.head, First: 1, Entries: []council.Entry{{Type: entryAccepted, Data: data}}}
 	m.Status, m.Bytes = council.StatusRunning, int64(len(data))
-	if k.seq, err = j.Append(ctx, k.id, 0, m); err != nil {
+	k.seq, err = j.Append(ctx, k.id, 0, m)
+	if err == nil && k.head.Key != "" && time.Since(reserved) > keyPatience/2 {
+		err = errors.New("storing it took too long: another node may have given its Idempotency-Key away")
+	}
+	if err != nil {
 		// It may be stored all the same: then nobody is to go on with it.
 		err = errors.Join(err, j.Purge(ctx, k.id))
 		if k.head.Key != "" {
 			err = errors.Join(err, j.Release(ctx, k.head.Key, s.ID))
 		}
-		return nil, err
+		return "", err
 	}
 	k.number, k.head.Bytes = 1, m.Bytes
 	s.keeper = k
 	st.keep(k) //nolint:contextcheck // a keeper lives until the store is closed
-	return nil, nil
+	return "", nil
 }
 
-// reserve gives a session the key of its owner. Where another session in the journal has
-// it, that is returned. A process that died may have left a key without a session.
-func (st *Store) reserve(ctx context.Context, s *Session) (old *Session, err error) {
+// keyPatience is how long a key without a session is waited for on a cluster: the node
+// that reserved it may be storing the session. That node gives up after half of it.
+const keyPatience = 10 * time.Second
+
+// reserve gives a session the key of its owner, from the time since on. Where another
+// session in the journal has it, that one's id is returned. A process that died may have
+// left a key without a session.
+func (st *Store) reserve(ctx context.Context, s *Session) (other string, since time.Time, err error) {
 	mine := journal.Reservation{Session: s.ID, Digest: s.Digest}
-	held, ok, err := st.o.Journal.Reserve(ctx, s.key.hash(), mine)
-	if ok || err != nil {
-		return nil, err
+	var seen time.Time // when the key was first seen with another session
+	for {
+		since = time.Now()
+		held, ok, err := st.o.Journal.Reserve(ctx, s.key.hash(), mine)
+		if ok || err != nil {
+			return "", since, err
+		}
+		p, err := st.load(ctx, journal.ID{Owner: string(s.key.owner), Session: held.Session})
+		if p != nil || err != nil {
+			return held.Session, since, err
+		}
+		if seen.IsZero() {
+			seen = time.Now()
+		}
+		if st.o.Lease == 0 || time.Since(seen) > keyPatience {
+			since = time.Now()
+			if _, ok, err = st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine); !ok && err == nil {
+				err = errors.New("another request with the Idempotency-Key came at the same time")
+			}
+			return "", since, err
+		}
+		select {
+		case <-st.o.Journal.Changed():
+		case <-time.After(lookEvery):
+		}
 	}
-	if old, err = st.read(ctx, journal.ID{Owner: string(s.key.owner), Session: held.Session}); old != nil || err != nil {
-		return old, err
-	}
-	_, ok, err = st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine)
-	if !ok && err == nil {
-		err = errors.New("another request with the Idempotency-Key came at the same time")
-	}
-	return nil, err
 }
 
 func (st *Store) newKeeper(s *Session, head journal.Head) *keeper {
-	k := &keeper{s: s, id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, head: head, wake: make(chan struct{}, 1)}
-	k.log = &council.Log{Stored: k.stored, MayCall: func() error { return nil }} // the lock of the directory is the lease
+	k := &keeper{s: s, id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, head: head, wake: make(chan struct{}, 1), foreign: make(chan struct{}, 1)}
+	k.log = &council.Log{Stored: k.stored, MayCall: k.mayCall}
 	return k
 }
 
@@ -329,10 +369,10 @@ func (st *Store) Delete(ctx context.Context, s *Session) error {
 		st.forgetLocked(i, i+1)
 	}
 	st.mu.Unlock()
-	if s.keeper == nil || s.Summary().Status == council.StatusRunning {
+	if s.keeper == nil && st.o.Lease == 0 || s.Summary().Status == council.StatusRunning {
 		return nil
 	}
-	return st.o.Journal.Purge(ctx, s.keeper.id)
+	return st.o.Journal.Purge(ctx, journal.ID{Owner: string(s.key.owner), Session: s.ID})
 }
 
 // Cancel cancels every session that runs, and hands over those that are kept.
@@ -342,6 +382,12 @@ func (st *Store) Cancel(cause error) {
 			s.release()
 		}
 		s.Cancel(cause)
+	}
+	st.mu.Lock()
+	followed := slices.Collect(maps.Values(st.followed))
+	st.mu.Unlock()
+	for _, f := range followed {
+		f.stop()
 	}
 }
 

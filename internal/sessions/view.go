@@ -102,9 +102,13 @@ func (v *view) show(e council.Event, entry council.Entry) {
 
 // write appends to the text that is on its way.
 func (v *view) write(text string, entry council.Entry) {
-	end := utf8.RuneCountInString(text)
+	v.text = append(v.text, piece{entry, v.characters() + utf8.RuneCountInString(text)})
+}
+
+// characters returns how long the text is that is on its way.
+func (v *view) characters() int {
 	if n := len(v.text); n > 0 {
-		end += v.text[n-1].end
+		return v.text[n-1].end
 	}
-	v.text = append(v.text, piece{entry, end})
+	return 0
 }

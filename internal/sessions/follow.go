@@ -1,0 +1,260 @@
+package sessions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal"
+)
+
+// relayed is a piece of text on its way, as the node that runs a session relays it.
+type relayed struct {
+	Epoch int `json:"epoch"`
+	// Number and Characters are the position that the piece stands behind.
+	Number     int    `json:"number"`
+	Characters int    `json:"characters"`
+	Text       string `json:"text"`
+}
+
+// maxAhead is how many pieces of text a follower holds whose entry has not come yet.
+const maxAhead = 1024
+
+// follower shows what another node stores and relays of a session.
+type follower struct {
+	s        *Session
+	id       journal.ID
+	stop     context.CancelFunc
+	watchers int // guarded by the mutex of the Store
+
+	// What follows is guarded by the mutex of the session.
+	epoch  int
+	result json.RawMessage
+	ahead  []relayed
+}
+
+// follow returns the session of a log that another node writes. It is followed until ctx
+// and those of all who share it have ended.
+func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, error) {
+	s, err := st.session(id, p)
+	if err != nil {
+		return nil, err
+	}
+	f := &follower{s: s, id: id, epoch: p.head.Epoch, result: p.result}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if other := st.followed[id]; other != nil { // it came meanwhile
+		return st.joinLocked(ctx, other), nil
+	}
+	if st.closed {
+		s.leave()
+		return s, nil
+	}
+	st.followed[id] = f
+	var background context.Context
+	background, f.stop = context.WithCancel(st.ctx)
+	st.keepers.Go(func() { f.run(background, p.number) })
+	return st.joinLocked(ctx, f), nil
+}
+
+// joinLocked counts a watcher that watches until ctx ends.
+func (st *Store) joinLocked(ctx context.Context, f *follower) *Session {
+	f.watchers++
+	context.AfterFunc(ctx, func() {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if f.watchers--; f.watchers == 0 {
+			f.stop()
+			if st.followed[f.id] == f {
+				delete(st.followed, f.id)
+			}
+		}
+	})
+	return f.s
+}
+
+// run follows the log behind the entry with a number until it or ctx ends.
+func (f *follower) run(ctx context.Context, behind int) {
+	st := f.s.store
+	defer f.s.leave()
+	ctx, stop := context.WithCancel(ctx)
+	heard := make(chan struct{})
+	pieces, err := st.o.Journal.Relayed(ctx, f.id)
+	if err != nil {
+		st.o.Log.WarnContext(ctx, "text of a session of another node comes late", "session_id", f.s.ID, "error", err)
+	}
+	go func() {
+		defer close(heard)
+		if pieces == nil {
+			return
+		}
+		for data := range pieces {
+			f.hear(data)
+		}
+	}()
+	defer func() {
+		stop()
+		<-heard
+	}()
+	for m, err := range st.o.Journal.Follow(ctx, f.id, behind) {
+		if err != nil {
+			if !errors.Is(err, journal.ErrGone) {
+				st.o.Log.WarnContext(ctx, "a session of another node cannot be followed", "session_id", f.s.ID, "error", err)
+			}
+			return
+		}
+		if f.take(m) {
+			return
+		}
+	}
+}
+
+// take shows the entries of a message, and reports whether they end the log.
+func (f *follower) take(m journal.Stored) (ended bool) {
+	s := f.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.epoch = max(f.epoch, m.Epoch)
+	for _, e := range m.Entries {
+		switch e.Type {
+		case entryClaimed:
+			s.view.text = nil // the next owner begins again
+		case entryResult:
+			f.result = e.Data
+		case entryAccepted, entryCancelled, entryReleased, council.EventCall:
+		case council.EventDone, council.EventFailed:
+			if err := s.readEndLocked(e, f.result); err != nil {
+				s.store.o.Log.Error("the end of a session of another node cannot be read", "session_id", s.ID, "error", err)
+				return true
+			}
+			s.view.show(council.Event{Type: e.Type}, e)
+			s.closeLocked()
+			return true
+		default:
+			s.view.show(council.Event{Type: e.Type}, e)
+			if event, err := e.Decode(); err == nil {
+				s.noteLocked(event)
+			}
+		}
+	}
+	ahead := f.ahead
+	f.ahead = nil
+	for _, p := range ahead {
+		f.writeLocked(p)
+	}
+	s.wakeLocked()
+	return false
+}
+
+// hear shows a piece of text, or holds it until its entry comes.
+func (f *follower) hear(data []byte) {
+	var p relayed
+	if err := json.Unmarshal(data, &p); err != nil {
+		return // what another version relays
+	}
+	f.s.mu.Lock()
+	defer f.s.mu.Unlock()
+	f.writeLocked(p)
+}
+
+// writeLocked shows a piece of text where it goes on from what is shown. What is missing
+// comes with the next entry.
+func (f *follower) writeLocked(p relayed) {
+	v := &f.s.view
+	switch {
+	case f.s.over || p.Epoch < f.epoch:
+	case p.Epoch > f.epoch || p.Number > len(v.entries):
+		if len(f.ahead) < maxAhead {
+			f.ahead = append(f.ahead, p)
+		}
+	case p.Number == len(v.entries) && p.Characters == v.characters():
+		data, err := v.encoder.encode(council.Delta{Text: p.Text})
+		if err != nil {
+			return
+		}
+		v.write(p.Text, council.Entry{Type: council.EventDelta, Data: data[:len(data)-1]})
+		f.s.wakeLocked()
+	}
+}
+
+// leave ends the session for the watchers of this process, if it goes on elsewhere.
+func (s *Session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		return
+	}
+	s.failure = &council.Error{
+		Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second,
+		Detail: "the session cannot be watched here any more; ask again",
+	}
+	s.closeLocked()
+}
+
+// closeLocked says that nothing follows any more in this process.
+func (s *Session) closeLocked() {
+	s.over = true
+	s.wakeLocked()
+	close(s.done)
+}
+
+// demote makes a session that another node has claimed one that is followed, and ends
+// its run. It reports false where the session shows what is not stored.
+func (k *keeper) demote(ctx context.Context) bool {
+	s, st := k.s, k.s.store
+	s.mu.Lock()
+	if k.open || s.over || st.o.Lease == 0 {
+		s.mu.Unlock()
+		return false
+	}
+	s.demoted, k.closed = true, true
+	k.queue, k.hidden, s.view.text = nil, nil, nil
+	k.text.Reset()
+	k.drainedLocked()
+	if s.cancel != nil {
+		s.cancel(errGone)
+		s.cancel = nil
+	}
+	s.mu.Unlock()
+	st.remove(s)
+	st.o.Log.WarnContext(ctx, "another node has taken over a session of this one, which was silent for too long", "session_id", s.ID)
+	f := &follower{s: s, id: k.id, epoch: k.head.Epoch}
+	f.run(ctx, k.number)
+	return true
+}
+
+// stopPatience is how often a request to cancel a session is stored behind what its
+// owner appended meanwhile.
+const stopAttempts = 20
+
+// Stop cancels the run of a session that has not ended, on whatever node it runs.
+func (st *Store) Stop(ctx context.Context, s *Session) error {
+	st.mu.Lock()
+	here := st.sessions[s.ID] == s
+	st.mu.Unlock()
+	if here || s.keeper == nil {
+		s.Cancel(ErrDeleted)
+		return nil
+	}
+	var err error
+	for range stopAttempts {
+		var p *past
+		if p, err = st.load(ctx, s.keeper.id); err != nil || p == nil {
+			return err
+		}
+		if _, ended := p.ended(); ended || p.cancelled {
+			return nil
+		}
+		head := p.head
+		head.Node = st.o.Node
+		_, err = st.o.Journal.Append(ctx, s.keeper.id, p.seq, journal.Message{
+			Head: head, First: p.number + 1, Entries: []council.Entry{{Type: entryCancelled, Data: json.RawMessage("null")}},
+		})
+		if _, moved := errors.AsType[*journal.Moved](err); !moved {
+			return err
+		}
+	}
+	return err
+}

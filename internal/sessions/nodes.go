@@ -1,0 +1,299 @@
+package sessions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal"
+)
+
+const (
+	// lookEvery is how often a node looks for sessions that nobody runs.
+	lookEvery = time.Second
+	// leasePoll is how often a call looks whether it may begin, while it may not.
+	leasePoll = 50 * time.Millisecond
+	// hearEvery is the least time between two looks at the last messages of the sessions that
+	// run here.
+	hearEvery = 100 * time.Millisecond
+)
+
+// fresh reports whether the lease of this node was confirmed not too long ago: no other
+// node takes its sessions over yet.
+func (st *Store) fresh() bool {
+	return st.o.Lease == 0 || time.Since(st.o.Journal.Confirmed()) < st.o.Lease*2/3
+}
+
+// mayCall waits until the lease of this node is confirmed, until ctx ends, or until the
+// session goes on without its log. It is council.Log.MayCall.
+func (k *keeper) mayCall(ctx context.Context) error {
+	for !k.s.store.fresh() {
+		k.s.mu.Lock()
+		open := k.open
+		k.s.mu.Unlock()
+		if open {
+			return nil
+		}
+		select {
+		case <-time.After(leasePoll):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// hearOthers tells the keepers of the sessions that run here what other nodes append to
+// their logs, until ctx ends.
+func (st *Store) hearOthers(ctx context.Context) {
+	for {
+		changed := st.o.Journal.Changed()
+		for _, s := range st.all() {
+			k := s.keeper
+			if k == nil {
+				continue
+			}
+			row, ok := st.o.Journal.Row(k.id)
+			if ok && row.Node != "" && (row.Node != k.head.Node || row.Epoch != k.head.Epoch) {
+				k.tellForeign()
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(hearEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tellForeign has the keeper read what another node appended.
+func (k *keeper) tellForeign() {
+	select {
+	case k.foreign <- struct{}{}:
+	default:
+	}
+}
+
+// hear reads what another node has appended to the log. The error is errGone where that
+// makes the session the other's.
+func (k *keeper) hear(ctx context.Context) error {
+	log, err := k.s.store.o.Journal.Read(ctx, k.id)
+	switch {
+	case errors.Is(err, journal.ErrGone):
+		return errGone
+	case errors.Is(err, journal.ErrUnavailable):
+		k.tellForeign() // to read it again
+		return err
+	case len(log) == 0 || log[len(log)-1].Seq == k.seq:
+		return nil
+	}
+	last := &log[len(log)-1]
+	if last.Node == k.head.Node && last.Epoch == k.head.Epoch {
+		return nil // an append of ours, whose answer has not come: the next one finds it
+	}
+	k.s.mu.Lock()
+	queued := len(k.queue)
+	k.s.mu.Unlock()
+	stored, ok := k.settle(last, queued)
+	if !ok {
+		return errGone
+	}
+	k.advance(stored, last.Seq)
+	return nil
+}
+
+// Runner runs the sessions that other processes have begun.
+type Runner struct {
+	// Place takes a place for a session. ok is false where none is free.
+	Place func() (release func(), ok bool)
+	// Run runs a session to its end, from what its Log says, and has it cancelled by a
+	// function that it gives to Begin. It does not wait for the end. release frees the
+	// session's place; nil: none was taken yet.
+	Run func(r Resumed, release func())
+}
+
+// deaths tells which nodes are dead.
+type deaths struct {
+	lease  time.Duration
+	looked time.Time            // when it was last asked
+	since  time.Time            // since when this node's own lease was confirmed all the while; zero: it is not
+	absent map[string]time.Time // nodes without a key, and since when that is known
+}
+
+// look is told the state of now, once a second. A node whose own lease is not confirmed,
+// or that slept, knows nothing of the others.
+func (d *deaths) look(now time.Time, fresh bool) {
+	if !fresh || now.Sub(d.looked) > d.lease/3+lookEvery {
+		d.since = time.Time{}
+		d.absent = map[string]time.Time{}
+	}
+	if fresh && d.since.IsZero() {
+		d.since = now
+	}
+	d.looked = now
+}
+
+// dead reports whether a node has been silent for a lease. nodes is when the key of each
+// last changed.
+func (d *deaths) dead(node string, nodes map[string]time.Time) bool {
+	if node == "" {
+		return true // released
+	}
+	if d.since.IsZero() {
+		return false
+	}
+	last, ok := nodes[node]
+	if !ok {
+		if last, ok = d.absent[node]; !ok {
+			last = d.looked
+			d.absent[node] = last
+		}
+	}
+	if d.since.After(last) {
+		last = d.since
+	}
+	return d.looked.Sub(last) >= d.lease
+}
+
+// takeOver looks each second for sessions whose nodes are dead, and runs them while there
+// are places, until ctx ends.
+func (st *Store) takeOver(ctx context.Context, r Runner) {
+	d := deaths{lease: st.o.Lease, absent: map[string]time.Time{}}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		d.look(time.Now(), st.fresh())
+		if orphans := st.orphans(&d); len(orphans) > 0 {
+			// All nodes see them at the same time: a random moment shares them out.
+			select {
+			case <-time.After(time.Duration(rand.Int64N(int64(lookEvery)))): //nolint:gosec // no secret
+			case <-ctx.Done():
+				return
+			}
+			rand.Shuffle(len(orphans), func(i, j int) { orphans[i], orphans[j] = orphans[j], orphans[i] })
+			for _, row := range orphans {
+				if !st.rescue(ctx, &d, row, r) {
+					break
+				}
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// orphans returns the sessions that nobody runs, as the index has them.
+func (st *Store) orphans(d *deaths) (orphans []journal.Row) {
+	nodes := st.o.Journal.Nodes()
+	for _, row := range st.o.Journal.Unended() {
+		// A row of this node that does not run here ends with a request to cancel the session:
+		// its log tells whose it is.
+		if row.Node == st.o.Node && !st.here(row.Session) || row.Node != st.o.Node && d.dead(row.Node, nodes) {
+			orphans = append(orphans, row)
+		}
+	}
+	return orphans
+}
+
+func (st *Store) here(id string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.sessions[id] != nil
+}
+
+// rescue takes a session over. It reports false where there is no place for another.
+func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runner) bool {
+	now, ok := st.o.Journal.Row(row.ID)
+	if !ok || now.Seq != row.Seq || st.here(row.Session) || !st.fresh() {
+		return true // another node was faster
+	}
+	release, ok := r.Place()
+	if !ok {
+		return false
+	}
+	resumed, err := st.claim(ctx, row.ID, func(owner string) bool {
+		return owner != st.o.Node && d.dead(owner, st.o.Journal.Nodes())
+	})
+	if _, moved := errors.AsType[*journal.Moved](err); err != nil && !moved && ctx.Err() == nil {
+		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with", "session_id", row.Session, "error", err)
+	}
+	if resumed == nil {
+		release()
+		return true
+	}
+	st.o.Log.InfoContext(ctx, "took over a session of another node", "session_id", row.Session, "node", row.Node)
+	r.Run(*resumed, release)
+	return true
+}
+
+// storeLast stores the end of sessions that were in memory alone, so that every node can
+// show them, until ctx ends and no more are waiting.
+func (st *Store) storeLast(ctx context.Context) {
+	for {
+		select {
+		case p := <-st.plain:
+			if err := st.storePlain(ctx, p); err != nil && ctx.Err() == nil {
+				st.o.Log.WarnContext(ctx, "the end of a session could not be stored: only this node shows it", "session_id", p.id.Session, "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// maxPlain is how many sessions wait for their end being stored. Further ones are shown by
+// their node alone.
+const maxPlain = 64
+
+// plain is a session that ran in memory, at its end.
+type plain struct {
+	id   journal.ID
+	plan *council.Plan
+	end  ending
+}
+
+func (st *Store) storePlain(ctx context.Context, p plain) error {
+	data, err := json.Marshal(accepted{Plan: *p.plan})
+	if err != nil {
+		return err
+	}
+	m := journal.Message{First: 1, Head: journal.Head{
+		Node: st.o.Node, Epoch: 1, Status: p.end.session.Status, Created: p.plan.Created, CostUSD: p.end.session.Metadata.Usage.CostUSD,
+		Query: p.plan.Preview(),
+	}}
+	m.Entries = []council.Entry{{Type: entryAccepted, Data: data}}
+	if p.end.failure != nil {
+		m.Entries = append(m.Entries, p.end.result().entry)
+	}
+	m.Entries = append(m.Entries, p.end.entry())
+	for _, e := range m.Entries {
+		m.Bytes += int64(len(e.Data))
+	}
+	_, err = st.o.Journal.Append(ctx, p.id, 0, m)
+	return err
+}
+
+// tellLocked has the end of a session in memory stored for other nodes. Its answer does
+// not wait.
+func (st *Store) tellLocked(s *Session, end ending) {
+	if s.plan == nil || st.o.Journal.Full() {
+		return
+	}
+	select {
+	case st.plain <- plain{id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, plan: s.plan, end: end}:
+	default:
+		st.o.Log.Warn("too many sessions end at once: only this node shows one of them", "session_id", s.ID)
+	}
+	s.plan = nil
+}
