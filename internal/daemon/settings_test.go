@@ -680,6 +680,7 @@ var settings = map[string]func(t *testing.T){
 	"NATS_CA": func(t *testing.T) {
 		differ(t, refused(t, "", ""), refused(t, "NATS_CA", "/none.pem"), "", "/none.pem")
 	},
+	"LEASE": TestTakeOver, // whose lease is not the default
 	"SESSION_RETENTION": func(t *testing.T) {
 		differ(t, first(t, "", ""), first(t, "SESSION_RETENTION", "0s"), 200, 404)
 	},

@@ -73,15 +73,17 @@ func (a *API) events(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	behind, end := sessions.Position{}, s.Last()
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		var ok bool
-		if behind, ok = sessions.ParsePosition(last); !ok || behind.Number > end.Number {
-			return &council.Error{Code: council.CodeInvalid, Detail: "the header Last-Event-ID is not valid", Fields: []council.FieldError{{
-				Field: "Last-Event-ID", Message: fmt.Sprintf("%q is not the id of an event of this session", last),
-				Fix: fmt.Sprintf("give the id of the last event that arrived, at most %d, or leave the header out", end.Number),
-			}}}
-		}
+	behind, valid := sessions.Position{}, true
+	last := r.Header.Get("Last-Event-ID")
+	if last != "" {
+		behind, valid = sessions.ParsePosition(last)
+	}
+	end := s.Last(r.Context(), behind.Number)
+	if !valid || behind.Number > end.Number {
+		return &council.Error{Code: council.CodeInvalid, Detail: "the header Last-Event-ID is not valid", Fields: []council.FieldError{{
+			Field: "Last-Event-ID", Message: fmt.Sprintf("%q is not the id of an event of this session", last),
+			Fix: fmt.Sprintf("give the id of the last event that arrived, at most %d, or leave the header out", end.Number),
+		}}}
 	}
 	if behind.Number == end.Number && s.Summary().Status != council.StatusRunning {
 		// This status tells an EventSource not to connect again.

@@ -282,7 +282,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	everywhere(s)
-	if got := s.Last(); got != (sessions.Position{Number: 3, Characters: 18}) {
+	if got := s.Last(t.Context(), 0); got != (sessions.Position{Number: 3, Characters: 18}) {
 		t.Errorf("the last position is %v", got)
 	}
 	events, next, _ := s.Events(sessions.Position{Number: 3, Characters: 6})

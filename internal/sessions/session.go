@@ -219,12 +219,29 @@ func (s *Session) Entries(behind Position) (page Page, more <-chan struct{}) {
 	return s.view.page(behind), s.moreLocked()
 }
 
-// Last returns the position behind all that is shown.
-func (s *Session) Last() Position {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.encodeLocked()
-	return Position{Number: len(s.view.entries), Characters: s.view.characters()}
+// lag is how much later than another node a node may show an entry.
+const lag = 5 * time.Second
+
+// Last returns the position behind all that is shown. Where there are other nodes, which
+// may have shown more, it waits for a while until the entry with a number is shown.
+func (s *Session) Last(ctx context.Context, number int) Position {
+	ctx, cancel := context.WithTimeout(ctx, lag)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		s.encodeLocked()
+		last := Position{Number: len(s.view.entries), Characters: s.view.characters()}
+		more := s.moreLocked()
+		s.mu.Unlock()
+		if s.store.o.Lease == 0 || number <= last.Number || more == nil {
+			return last
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return last
+		}
+	}
 }
 
 // Events is Entries for callers that want the events as they were observed. Its
