@@ -1,0 +1,124 @@
+package sessions_test
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/journal/journaltest"
+	"github.com/councild/councild/internal/sessions"
+)
+
+const testLease = 3 * time.Second
+
+// beginNode begins a process on a cluster.
+func beginNode(t *testing.T, url string) process {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	node := rand.Text()
+	j, err := journal.Open(t.Context(), journal.Options{
+		URL: url, MaxBytes: 64 << 20, Prefix: "council", Node: node, Replicas: 3, Lease: testLease, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := generous()
+	o.Journal, o.Node, o.Lease, o.Log = j, node, testLease, log
+	p := process{sessions.New(o), j}
+	t.Cleanup(func() { p.stop(t) })
+	return p
+}
+
+// mayCall asks whether a call may begin, and tells when it may.
+func mayCall(ctx context.Context, s *sessions.Session) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- s.Log().MayCall(ctx) }()
+	return done
+}
+
+// No call begins while the lease is not confirmed. When it is again, the session goes on.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	link := cluster.Link(t)
+	p := beginNode(t, link.URL)
+	s := add(t, p.Store, "one", inBackground)
+	if err := <-mayCall(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	link.Cut()
+	for time.Since(p.journal.Confirmed()) < testLease*2/3 {
+		time.Sleep(10 * time.Millisecond) // the clock is what is waited for
+	}
+	begun := mayCall(t.Context(), s)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancelled := mayCall(ctx, s)
+	select {
+	case <-begun:
+		t.Error("a call begins without a lease")
+	case <-time.After(testLease / 3):
+	}
+	cancel()
+	if err := <-cancelled; err != nil {
+		t.Error(err)
+	}
+	link.Mend()
+	if err := <-begun; err != nil {
+		t.Error(err)
+	}
+	observe(s)
+	upTo(t, s, 3)
+	finish(t, s)
+	<-s.Done()
+}
+
+// The watchers of a session that another node has claimed see what that node does. What
+// the run here still tells is nothing.
+func TestDemoted(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Cancel = cancel })
+	observe(s)
+	s.Log().Stored(t.Context())
+	rows := func() journal.Row { row, _ := second.journal.Row(journal.ID{Session: "one"}); return row }
+	for rows().Entries < 5 {
+		<-time.After(time.Millisecond)
+	}
+	row := rows()
+	head := row.Head
+	head.Node, head.Epoch = "other", 2
+	claim := journal.Message{Head: head, First: row.Entries + 1, Entries: []council.Entry{{Type: "session.claimed", Data: []byte("{}")}}}
+	seq, err := second.journal.Append(t.Context(), row.ID, row.Seq, claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ctx.Done() // without an append of its own
+	s.Observe(council.Event{Type: council.EventStage1, Data: []council.Answer{}})
+	finish(t, s)
+	claim.First++
+	claim.Entries = []council.Entry{{Type: council.EventRestart, Data: []byte(`{}`)}}
+	if seq, err = second.journal.Append(t.Context(), row.ID, seq, claim); err != nil {
+		t.Fatal(err)
+	}
+	upTo(t, s, 4)
+	claim.First++
+	claim.Status = council.StatusComplete
+	claim.Entries = []council.Entry{{Type: council.EventDone, Data: []byte(`{"id":"one","status":"complete","answer":"the other's"}`)}}
+	if _, err = second.journal.Append(t.Context(), row.ID, seq, claim); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Done()
+	session, failure := s.Result()
+	if failure != nil || session.Answer != "the other's" {
+		t.Errorf("the session is %+v, %v", session, failure)
+	}
+	if got := entries(s, 0); len(got) != 5 {
+		t.Errorf("shown %v", got)
+	}
+}
