@@ -68,6 +68,9 @@ func (d *Daemon) measure() {
 		{"councild_kept_lag", "Messages of the store that the list of sessions has not taken in.", func() float64 {
 			return float64(d.journal.Stats().Lag)
 		}},
+		{"councild_lease_age_seconds", "Time since the lease of this node was confirmed, in seconds; 0 without a cluster.", func() float64 {
+			return d.journal.Stats().LeaseAge.Seconds()
+		}},
 		{"councild_taken_over", "Sessions that this process went on with since it was started.", func() float64 {
 			return float64(d.api.TakenOver())
 		}},

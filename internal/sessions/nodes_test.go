@@ -3,6 +3,8 @@ package sessions_test
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"log/slog"
 	"testing"
 	"time"
@@ -59,7 +61,7 @@ func TestLease(t *testing.T) {
 	cancelled := mayCall(ctx, s)
 	select {
 	case <-begun:
-		t.Error("a call begins without a lease")
+		t.Fatal("a call begins without a lease")
 	case <-time.After(testLease / 3):
 	}
 	cancel()
@@ -74,6 +76,44 @@ func TestLease(t *testing.T) {
 	upTo(t, s, 3)
 	finish(t, s)
 	<-s.Done()
+}
+
+// A key whose session another node is still storing is waited for.
+func TestKeyOfOther(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
+	mine := start("mine", func(s *sessions.Start) { s.Key = "k" })
+	stored := add(t, second.Store, "other", func(s *sessions.Start) { s.Key = "another" }) // for a head
+	log, err := second.journal.Read(t.Context(), journal.ID{Session: stored.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte("\nk"))
+	if _, ok, err := second.journal.Reserve(t.Context(), hex.EncodeToString(sum[:]), journal.Reservation{Session: "theirs"}); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	got := make(chan string, 1)
+	go func() {
+		s, added, err := first.Add(t.Context(), mine)
+		if err != nil || added {
+			t.Errorf("added: %t, %v", added, err)
+			close(got)
+			return
+		}
+		got <- s.ID
+	}()
+	select {
+	case <-got:
+		t.Fatal("the key has two sessions")
+	case <-time.After(time.Second):
+	}
+	if _, err := second.journal.Append(t.Context(), journal.ID{Session: "theirs"}, 0, log[0].Message); err != nil {
+		t.Fatal(err)
+	}
+	if id := <-got; id != "theirs" {
+		t.Errorf("the key has the session %q", id)
+	}
 }
 
 // The watchers of a session that another node has claimed see what that node does. What
