@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,9 +28,7 @@ func nodes(t *testing.T, env map[string]string, urls ...string) []*daemontest.Da
 	var all []*daemontest.Daemon
 	for _, url := range urls {
 		settings := map[string]string{"NATS_URL": url, "LEASE": testLease.String()}
-		for name, value := range env {
-			settings[name] = value
-		}
+		maps.Copy(settings, env)
 		all = append(all, daemontest.Start(t, settings))
 	}
 	return all
@@ -232,6 +231,34 @@ func TestNodes(t *testing.T) {
 			t.Errorf("the session is %s: %v", s.Status, daemontest.Missing(*s))
 		}
 	})
+}
+
+// A session whose node is gone can be cancelled: the node that was asked ends it.
+func TestDeleteWithoutOwner(t *testing.T) {
+	cluster := journaltest.Start(t)
+	link := cluster.Link(t)
+	url, arrived, _ := daemontest.Held(t)
+	all := nodes(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick"}, link.URL, cluster.URL)
+	id := background(t, all[0], "Who ends it?")
+	<-arrived
+	there(t, all[1], id)
+	link.Cut()
+	if status, data := all[1].Call(t, "DELETE", "/v1/council/"+id, ""); status != http.StatusAccepted {
+		t.Fatalf("%d %s", status, data)
+	}
+	begun := time.Now()
+	events := next(t, all[1], id, "", 0)
+	if last := events[len(events)-1]; last.Type != council.EventFailed || !strings.Contains(string(last.Data), "cancelled") {
+		t.Errorf("the session ends with %s", last.Data)
+	}
+	if took := time.Since(begun); took > testLease+5*time.Second {
+		t.Errorf("cancelled after %s", took)
+	}
+	if len(arrived) > 0 {
+		t.Error("a call was made for a session that is to be cancelled")
+	}
+	link.Mend() // the first node ends its run
+	daemontest.Until(t, func() bool { return state(t, all[0], id).Status != council.StatusRunning })
 }
 
 // The sessions of a node that is cut off are taken over. It begins no call meanwhile, and

@@ -55,7 +55,7 @@ func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, 
 	st.followed[id] = f
 	var background context.Context
 	background, f.stop = context.WithCancel(st.ctx)
-	st.keepers.Go(func() { f.run(background, p.number) })
+	st.keepers.Go(func() { f.run(background, p.number) }) //nolint:contextcheck // shared, so it outlives a single watcher
 	return st.joinLocked(ctx, f), nil
 }
 
@@ -225,8 +225,8 @@ func (k *keeper) demote(ctx context.Context) bool {
 	return true
 }
 
-// stopPatience is how often a request to cancel a session is stored behind what its
-// owner appended meanwhile.
+// stopAttempts is how often Stop tries to append behind what the owner of a session
+// appends meanwhile.
 const stopAttempts = 20
 
 // Stop cancels the run of a session that has not ended, on whatever node it runs.

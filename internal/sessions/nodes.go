@@ -178,6 +178,7 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 			case <-ctx.Done():
 				return
 			}
+			//nolint:gosec // no secret
 			rand.Shuffle(len(orphans), func(i, j int) { orphans[i], orphans[j] = orphans[j], orphans[i] })
 			for _, row := range orphans {
 				if !st.rescue(ctx, &d, row, r) {

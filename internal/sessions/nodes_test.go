@@ -60,8 +60,8 @@ func TestLease(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancelled := mayCall(ctx, s)
 	select {
-	case <-begun:
-		t.Fatal("a call begins without a lease")
+	case err := <-begun:
+		t.Fatal("a call begins without a lease:", err)
 	case <-time.After(testLease / 3):
 	}
 	cancel()

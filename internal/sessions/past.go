@@ -189,7 +189,7 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 		return
 	}
 	if st.o.Lease > 0 {
-		st.keepers.Go(func() { st.takeOver(st.ctx, r) }) //nolint:contextcheck // until the store is closed
+		st.keepers.Go(func() { st.takeOver(st.ctx, r) })
 		return
 	}
 	for _, row := range st.o.Journal.Unended() {
