@@ -11,9 +11,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/councild/councild/internal/journal/journaltest"
@@ -463,44 +466,103 @@ func TestRecords(t *testing.T) {
 	a := open(t, o)
 	o.Node = rand.Text()
 	b := open(t, o)
+	publish := func(j *Journal, n int) (added bool) {
+		added, err := j.PublishRecords(t.Context(), fmt.Sprint("s", n), []byte(fmt.Sprint("line\n", n)))
+		if err != nil {
+			t.Error(err)
+		}
+		return added
+	}
 	for n := range 3 {
 		var wg sync.WaitGroup
+		var added atomic.Int32
 		for _, j := range []*Journal{a, b, a, b} {
 			wg.Go(func() {
-				if err := j.PublishRecords(t.Context(), fmt.Sprint("s", n), []byte(fmt.Sprint("line\n", n))); err != nil {
-					t.Error(err)
+				if publish(j, n) {
+					added.Add(1)
 				}
 			})
 		}
 		wg.Wait()
+		if added.Load() != 1 {
+			t.Errorf("the records of s%d were added %d times", n, added.Load())
+		}
 	}
-	for after, want := range map[uint64]int{0: 3, 2: 1, 99: 3} {
-		ctx, cancel := context.WithCancel(t.Context())
+	// follow returns the sessions behind a place, until there are count of them, and the
+	// last place. An asterisk marks those that were there before.
+	follow := func(after RecordsPlace, count int, each func(n int)) (sessions []string, last RecordsPlace) {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		next := 3 - want
 		for r := range b.FollowRecords(ctx, after) {
-			if r.Session != fmt.Sprint("s", next) || string(r.Lines) != fmt.Sprint("line\n", next) || r.Seq != uint64(next+1) {
-				t.Errorf("after %d: %+v", after, r)
+			if want := strings.Replace(r.Session, "s", "line\n", 1); string(r.Lines) != want {
+				t.Errorf("records of %s: %q", r.Session, r.Lines)
 			}
-			switch next++; next {
-			case 3:
-				if after == 2 {
-					if err := a.PublishRecords(t.Context(), "s3", []byte("line\n3")); err != nil {
-						t.Error(err)
-					}
-					continue
-				}
-				cancel()
-			case 4:
-				cancel()
+			last = r.Place
+			if r.Earlier {
+				r.Session += "*"
 			}
+			sessions = append(sessions, r.Session)
+			if len(sessions) == count {
+				break
+			}
+			each(len(sessions))
 		}
-		if after == 2 && next != 4 {
-			t.Errorf("%d records", next)
+		return sessions, last
+	}
+	got, last := follow(RecordsPlace{}, 4, func(n int) {
+		if n == 3 {
+			publish(a, 3)
+		}
+	})
+	if d := cmp.Diff([]string{"s0*", "s1*", "s2*", "s3"}, got); d != "" {
+		t.Error("all: ", d)
+	}
+	if last.Seq != 4 {
+		t.Errorf("the last place is %+v", last)
+	}
+	nothing := func(int) {}
+	for _, tt := range []struct {
+		name  string
+		after RecordsPlace
+		want  []string
+	}{
+		{"behind the second", RecordsPlace{last.Stream, 2}, []string{"s2*", "s3*"}},
+		{"behind the end", RecordsPlace{last.Stream, 5}, []string{"s0*", "s1*", "s2*", "s3*"}},
+		{"another stream", RecordsPlace{last.Stream.Add(-1), 2}, []string{"s0*", "s1*", "s2*", "s3*"}},
+	} {
+		if got, _ := follow(tt.after, len(tt.want), nothing); cmp.Diff(tt.want, got) != "" {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
-	if err := a.PublishRecords(t.Context(), "a.*", nil); err == nil {
+	// The stream is made anew while it is followed.
+	got, again := follow(RecordsPlace{last.Stream, 3}, 3, func(n int) {
+		if n > 1 {
+			return
+		}
+		l, err := a.reading(t.Context())
+		if err == nil {
+			err = l.js.DeleteStream(t.Context(), o.stream("RECORDS"))
+		}
+		if err == nil {
+			_, err = l.js.CreateStream(t.Context(), l.records.CachedInfo().Config)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		publish(a, 1)
+		publish(a, 0)
+	})
+	if !slices.Equal(got[:1], []string{"s3*"}) || strings.ReplaceAll(strings.Join(got[1:], " "), "*", "") != "s1 s0" {
+		t.Errorf("of a stream that was made anew: %v", got)
+	}
+	if again.Stream.Equal(last.Stream) || again.Seq != 2 {
+		t.Errorf("the last place is %+v, after %+v", again, last)
+	}
+	if _, err := a.PublishRecords(t.Context(), "a.*", nil); err == nil {
 		t.Error("a session with a subject as id has records")
+	}
+	if _, err := a.PublishRecords(t.Context(), "large", make([]byte, 2<<20)); !errors.Is(err, nats.ErrMaxPayload) {
+		t.Errorf("records that are too large: %v", err)
 	}
 }
 

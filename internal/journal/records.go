@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -15,51 +16,78 @@ import (
 type Records struct {
 	Session string
 	Lines   []byte
-	Seq     uint64 // in the stream of records
+	Place   RecordsPlace
+	// Earlier says that they were stored before the following began, or before it began
+	// again at the first records of the stream.
+	Earlier bool
 }
 
+// RecordsPlace is a place in a stream of records. The zero value stands before all
+// records of any stream.
+type RecordsPlace struct {
+	Stream time.Time `json:"stream"` // when the stream was made
+	Seq    uint64    `json:"seq"`    // of the last message before the place
+}
+
+// Cluster tells whether logs are kept on a cluster. Only a cluster has records.
+func (j *Journal) Cluster() bool { return j.o.URL != "" }
+
 // PublishRecords stores the records of a session on the cluster, once for ever: where
-// they are there already, that is success. Errors are ErrUnavailable.
-func (j *Journal) PublishRecords(ctx context.Context, session string, lines []byte) error {
+// they are there already, that is success, and added is false. The error of records
+// that the cluster does not take matches nats.ErrMaxPayload; other errors are
+// ErrUnavailable.
+func (j *Journal) PublishRecords(ctx context.Context, session string, lines []byte) (added bool, err error) {
 	if !validToken.MatchString(session) {
-		return fmt.Errorf("the id %q of a session cannot be a part of a subject", session)
+		return false, fmt.Errorf("the id %q of a session cannot be a part of a subject", session)
 	}
-	return j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
+	subject, unanswered := j.o.Prefix+".records."+session, false
+	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		try, cancel := l.within(ctx)
 		defer cancel()
-		_, err := l.js.Publish(try, j.o.Prefix+".records."+session, lines, jetstream.WithExpectLastSequencePerSubject(0))
-		if notLast(err) {
+		_, err := l.js.Publish(try, subject, lines, jetstream.WithExpectLastSequencePerSubject(0))
+		switch {
+		case err == nil:
+			added = true
+		case errors.Is(err, nats.ErrMaxPayload):
+			return final{fmt.Errorf("%d bytes of records are more than the servers take in a message: %w", len(lines), err)}
+		case notLast(err):
 			// A replicated stream also refuses while another publish is under way.
 			var raw *jetstream.RawStreamMsg
-			raw, err = l.next(ctx, l.records, j.o.Prefix+".records."+session, 1)
+			raw, err = l.next(ctx, l.records, subject, 1)
 			if err == nil && raw == nil {
 				err = errors.New("the records of the session are being stored")
 			}
+			added = unanswered
+		default:
+			unanswered = true
 		}
 		return err
 	})
+	return added && err == nil, err
 }
 
-// FollowRecords returns the records of all sessions behind a sequence, 0 for all: those
-// that are stored, then what comes, until ctx or the Journal ends. When the stream ends before that
-// sequence (it was lost, or made anew), it begins at the first. While the records cannot
-// be read, it waits.
-func (j *Journal) FollowRecords(ctx context.Context, after uint64) iter.Seq[Records] {
+// FollowRecords returns the records of all sessions behind a place: those that are
+// stored, then what comes, until ctx or the Journal ends. Where the place is one of
+// another stream, or behind the end of this one, the stream was lost or made anew: then
+// the following begins at its first records. While the records cannot be read, it waits.
+func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Seq[Records] {
 	return func(yield func(Records) bool) {
-		subject := j.o.Prefix + ".records.*"
+		subject := j.o.Prefix + ".records."
+		var checked time.Time // when the stream was last seen to be the one of after
+		var end uint64        // of the stream, when the following began
 		for ctx.Err() == nil {
 			var raw *jetstream.RawStreamMsg
-			_ = j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
-				if raw, err = l.next(ctx, l.records, subject, after+1); err != nil || raw != nil {
-					return err
+			err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
+				if time.Since(checked) > poll {
+					if err := l.sameRecords(ctx, &after, &end, checked.IsZero()); err != nil {
+						return err
+					}
+					checked = time.Now()
 				}
-				info, err := l.records.Info(ctx)
-				if err == nil && info.State.LastSeq < after {
-					after = 0
-				}
+				raw, err = l.next(ctx, l.records, subject+"*", after.Seq+1)
 				return err
 			})
-			if raw == nil {
+			if err != nil || raw == nil {
 				select {
 				case <-ctx.Done():
 				case <-j.done:
@@ -68,10 +96,30 @@ func (j *Journal) FollowRecords(ctx context.Context, after uint64) iter.Seq[Reco
 				}
 				continue
 			}
-			after = raw.Sequence
-			if !yield(Records{Session: strings.TrimPrefix(raw.Subject, j.o.Prefix+".records."), Lines: raw.Data, Seq: raw.Sequence}) {
+			after.Seq = raw.Sequence
+			r := Records{Session: strings.TrimPrefix(raw.Subject, subject), Lines: raw.Data, Place: after, Earlier: raw.Sequence <= end}
+			if !yield(r) {
 				return
 			}
 		}
 	}
+}
+
+// sameRecords sets the place to the beginning of the stream of records where it is not a
+// place in it. It sets the end where it does so, and at first.
+func (l *link) sameRecords(ctx context.Context, place *RecordsPlace, end *uint64, first bool) error {
+	try, cancel := l.within(ctx)
+	defer cancel()
+	info, err := l.records.Info(try)
+	if err != nil {
+		return err
+	}
+	same := info.Created.Equal(place.Stream) && place.Seq <= info.State.LastSeq
+	if !same {
+		*place = RecordsPlace{Stream: info.Created}
+	}
+	if !same || first {
+		*end = info.State.LastSeq
+	}
+	return nil
 }

@@ -34,7 +34,7 @@ func BenchmarkAppend(b *testing.B) {
 					defer f.Close()
 					var mu sync.Mutex // for one session at a time
 					add = func() error {
-						lines, err := encode(records)
+						lines, err := Encode(records)
 						if err != nil {
 							return err
 						}

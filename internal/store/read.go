@@ -3,6 +3,7 @@ package store
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,37 +129,90 @@ func Find(path string) error {
 // which the session was created or a later one. Closed segments of which the summary says
 // that all records are older are not read. Lines that hold no record are passed over.
 func (s *Store) Holds(ctx context.Context, sessionID string, created time.Time) (bool, error) {
-	held := false
-	for f, err := range Files(s.path) {
-		if errors.Is(err, fs.ErrNotExist) {
-			break
-		}
-		if err == nil {
-			held, err = f.holds(ctx, sessionID, created)
-		}
-		if err != nil {
-			return false, fmt.Errorf("looking for a session in the record store %s: %w", s.path, err)
-		}
-		if held {
-			break
-		}
-	}
-	return held, nil
-}
-
-func (f File) holds(ctx context.Context, sessionID string, created time.Time) (bool, error) {
-	if s, err := f.Summary(); err == nil && (s.Records == 0 || s.Newest.Before(created)) {
-		return false, nil
-	}
-	for record, err := range f.Records(ctx) {
-		if err == nil && record.SessionID == sessionID {
-			return true, nil
-		}
-		if err != nil && !isLine(err) {
-			return false, err
+	for id, err := range s.sessions(ctx, created) {
+		if id == sessionID || err != nil {
+			return err == nil, err
 		}
 	}
 	return false, nil
+}
+
+// Sessions returns the ids of the sessions of which the store holds records that bear
+// that time or a later one. Others can be among them. It reads what Holds reads.
+func (s *Store) Sessions(ctx context.Context, since time.Time) (map[string]struct{}, error) {
+	all := map[string]struct{}{}
+	for id, err := range s.sessions(ctx, since) {
+		if err != nil {
+			return nil, err
+		}
+		all[id] = struct{}{}
+	}
+	return all, nil
+}
+
+// sessions returns the id of each record in files with records since then, the newest
+// file first. An error is the last element.
+func (s *Store) sessions(ctx context.Context, since time.Time) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		fail := func(err error) {
+			yield("", fmt.Errorf("looking for sessions in the record store %s: %w", s.path, err))
+		}
+		for f, err := range Files(s.path) {
+			if errors.Is(err, fs.ErrNotExist) {
+				return
+			}
+			if err != nil {
+				fail(err)
+				return
+			}
+			if sum, err := f.Summary(); err == nil && (sum.Records == 0 || sum.Newest.Before(since)) {
+				continue
+			}
+			for record, err := range f.Records(ctx) {
+				if isLine(err) {
+					continue
+				}
+				if err != nil {
+					fail(err)
+					return
+				}
+				if !yield(record.SessionID, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// End is how far a store reaches.
+type End struct {
+	Segments int   `json:"segments"` // the number of the newest closed segment, 0 when there is none
+	Bytes    int64 `json:"bytes"`    // the size of the data file, 0 when there is none
+}
+
+// Before reports whether a store that ends here has lost something since it ended there.
+func (e End) Before(other End) bool {
+	return cmp.Or(cmp.Compare(e.Segments, other.Segments), cmp.Compare(e.Bytes, other.Bytes)) < 0
+}
+
+// End returns how far the store reaches. It goes back when a file was deleted or cut, and
+// when all closed segments became too old.
+func (s *Store) End() (End, error) {
+	closed, data, err := snapshot(s.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return End{}, fmt.Errorf("looking for the end of the record store %s: %w", s.path, err)
+	}
+	e := End{Segments: lastNumber(closed)}
+	if data == nil {
+		return e, nil
+	}
+	defer data.Close()
+	info, err := data.Stat()
+	if err != nil {
+		return End{}, err
+	}
+	e.Bytes = info.Size()
+	return e, nil
 }
 
 // isLine reports whether the error is one of a line, after which reading goes on.

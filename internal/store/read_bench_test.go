@@ -48,7 +48,7 @@ func writeRecords(tb testing.TB, path string, n int) (written int) {
 				session = append(session, record)
 			}
 		}
-		lines, err := encode(session)
+		lines, err := Encode(session)
 		if err == nil {
 			_, err = file.Write(lines)
 		}

@@ -323,7 +323,7 @@ func TestReadForeignRecords(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	written, err := encode(session("a"))
+	written, err := Encode(session("a"))
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func written(t *testing.T) [][]byte {
 		}
 		batch = append(batch, r)
 	}
-	lines, err := encode(batch)
+	lines, err := Encode(batch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestScannerIsParseRecord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var lines [][]byte
 		for _, r := range rapid.SliceOfN(records(), 1, 5).Draw(t, "records") {
-			line, err := encode([]council.BiasMetricRecord{r})
+			line, err := Encode([]council.BiasMetricRecord{r})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -172,7 +172,7 @@ func TestRetention(t *testing.T) {
 		for i := range batch {
 			batch[i].Timestamp = time.Now().AddDate(0, 0, -days)
 		}
-		written, err := encode(batch)
+		written, err := Encode(batch)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -302,7 +302,7 @@ func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) 
 	if len(records) == 0 {
 		return nil
 	}
-	lines, err := encode(records)
+	lines, err := Encode(records)
 	if err == nil {
 		err = s.commit(ctx, lines)
 	}
@@ -312,9 +312,9 @@ func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) 
 	return nil
 }
 
-// encode returns the records as lines. A line that is longer than readers accept must
-// not be acknowledged, so it is an error.
-func encode(records []council.BiasMetricRecord) ([]byte, error) {
+// Encode returns the records of a session as the lines that Append writes. A line that is
+// longer than readers accept must not be acknowledged, so it is an error.
+func Encode(records []council.BiasMetricRecord) ([]byte, error) {
 	var lines bytes.Buffer
 	encoder := json.NewEncoder(&lines)
 	for i := range records {

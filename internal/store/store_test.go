@@ -125,7 +125,7 @@ func lines(t *testing.T, ids ...string) string {
 	t.Helper()
 	var all strings.Builder
 	for _, id := range ids {
-		written, err := encode(session(id))
+		written, err := Encode(session(id))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -290,7 +290,7 @@ func TestAppendIsReadBack(t *testing.T) {
 func TestEveryRecordIsReadBack(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		want := rapid.SliceOfN(records(), 1, 5).Draw(rt, "records")
-		written, err := encode(want)
+		written, err := Encode(want)
 		if err != nil {
 			rt.Fatal(err)
 		}

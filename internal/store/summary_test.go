@@ -24,7 +24,7 @@ func dated(t *testing.T, id string, later time.Duration) string {
 	for i := range batch {
 		batch[i].Timestamp = noon.Add(later)
 	}
-	written, err := encode(batch)
+	written, err := Encode(batch)
 	if err != nil {
 		t.Fatal(err)
 	}
