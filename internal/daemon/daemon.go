@@ -100,6 +100,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.journal != nil {
 		d.teardown.push("the sessions", d.journal.Close)
 	}
+	recorder = d.shareRecords(ctx, recorder)
 	if d.engine, err = NewEngine(ctx, EngineOptions{Config: cfg, Recorder: recorder, Log: log, Version: o.Version}); err != nil {
 		return nil, err
 	}

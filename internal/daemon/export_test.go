@@ -9,3 +9,9 @@ const (
 	BodyTimeout   = bodyTimeout
 	CloseGrace    = closeGrace
 )
+
+// ShareRecords is what a daemon on a cluster does with records.
+var ShareRecords = shareRecords
+
+// Collect reads a record store for a report.
+var Collect = collect

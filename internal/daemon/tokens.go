@@ -35,7 +35,7 @@ func requireTokens(ctx context.Context, cfg config.Config, addr net.Addr, log *s
 	token, err := readToken(ctx, path, log)
 	if errors.Is(err, fs.ErrNotExist) {
 		token = rand.Text()
-		if err = writeToken(path, token); err != nil {
+		if err = replaceFile(path, []byte(token+"\n")); err != nil {
 			log.WarnContext(ctx, "the token cannot be kept: the next start makes another one, which does not find the sessions of this one",
 				"file", path, "error", err)
 		}
@@ -50,7 +50,7 @@ func requireTokens(ctx context.Context, cfg config.Config, addr net.Addr, log *s
 	return []httpapi.Token{{Secret: token}}, nil
 }
 
-// readToken returns the token in a file that writeToken wrote.
+// readToken returns the token in a file that replaceFile wrote.
 func readToken(ctx context.Context, path string, log *slog.Logger) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -74,17 +74,17 @@ func readToken(ctx context.Context, path string, log *slog.Logger) (string, erro
 	return string(token[1]), nil
 }
 
-// writeToken puts a token into a file that only this user can read. After a crash the
-// file is whole, or it is not there.
-func writeToken(path, token string) error {
+// replaceFile puts data into a file that only this user can read. After a crash the file
+// holds the old data or the new.
+func replaceFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".api-token-*") // with mode 0600
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // with mode 0600
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(token + "\n")
+	_, err = f.Write(data)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -1,0 +1,509 @@
+package daemon
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/store"
+)
+
+const (
+	// maxUnsent bounds, in bytes, the records that wait in memory to be sent to the cluster.
+	maxUnsent = 16 << 20
+
+	// The place up to which records were copied is written this often: a crash in between
+	// costs look-ups.
+	cursorEvery    = time.Second
+	cursorSessions = 1000
+
+	// recordsPause is the time before records are sent or copied again after a fault.
+	recordsPause = time.Second
+
+	// lateRecords is the age of a session from which its records can be an older file's,
+	// which was sent to the cluster, and not those of a session that just ended.
+	lateRecords = time.Hour
+)
+
+// shareRecords returns the Recorder of a daemon. On a cluster it is one that sends records
+// to all nodes, and those of all nodes are copied into the store until the teardown.
+func (d *Daemon) shareRecords(ctx context.Context, alone pipeline.Recorder) pipeline.Recorder {
+	if d.store == nil || d.journal == nil || !d.journal.Cluster() {
+		return alone
+	}
+	p, release := shareRecords(ctx, d.journal, d.store, d.cfg.BiasStore+".cursor", d.log)
+	d.teardown.push("the records of the cluster", release)
+	return p
+}
+
+// shareRecords returns a Recorder that sends records to the cluster, and copies those of
+// all nodes into the store until release. How far they were copied is kept in a file of
+// that name.
+func shareRecords(
+	ctx context.Context, j *journal.Journal, s *store.Store, cursorFile string, log *slog.Logger,
+) (_ *publisher, release func(context.Context) error) {
+	sending, stopSending := context.WithCancel(context.WithoutCancel(ctx))
+	copying, stopCopying := context.WithCancel(sending)
+	p := &publisher{journal: j, store: s, stopped: sending}
+	f := &follower{journal: j, store: s, file: cursorFile, log: log}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.run(copying)
+		<-copying.Done()
+		stopSending() // afterwards, because records that cannot be sent may have come back as copies
+		p.close()
+	}()
+	return p, func(ctx context.Context) error {
+		stopCopying()
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// publisher is the Recorder of a node of a cluster.
+type publisher struct {
+	journal *journal.Journal
+	store   *store.Store
+	stopped context.Context // ends when nothing more can be sent
+
+	calls sync.WaitGroup
+
+	mu      sync.Mutex // guards all below
+	waiting int        // length of the records that wait, in bytes
+	closed  bool
+}
+
+var errUnsent = errors.New("the cluster has not answered for so long that no more records can wait in memory")
+
+// errKeptHere is the error of records that no other node has.
+var errKeptHere = errors.New("the cluster did not take the records before the daemon stopped: they are in the record file of this node alone; " +
+	"send them with councild store publish")
+
+// Append returns nil once most servers of the cluster have the records of a session. As
+// long as the cluster does not take them, it waits and sends them again. What was not
+// sent when the daemon stops is appended to the store of this node.
+func (p *publisher) Append(ctx context.Context, records []council.BiasMetricRecord) error {
+	if len(records) == 0 {
+		return nil
+	}
+	lines, err := store.Encode(records)
+	if err == nil {
+		err = p.begin(len(lines))
+	}
+	if err != nil {
+		return fmt.Errorf("sending records to the cluster: %w", err)
+	}
+	defer p.end(len(lines))
+	sending, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(p.stopped, cancel)()
+	for {
+		_, err = p.journal.PublishRecords(sending, records[0].SessionID, lines)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, journal.ErrUnavailable) || !pause(sending) {
+			break
+		}
+	}
+	if p.stopped.Err() != nil {
+		err = p.keepHere(context.WithoutCancel(ctx), records)
+	}
+	return fmt.Errorf("sending records to the cluster: %w", err)
+}
+
+// keepHere appends records to the store, unless they came back from the cluster: it may
+// have taken them without an answer.
+func (p *publisher) keepHere(ctx context.Context, records []council.BiasMetricRecord) error {
+	held, err := p.store.Holds(ctx, records[0].SessionID, records[0].Timestamp)
+	if err == nil && !held {
+		err = p.store.Append(ctx, records)
+	}
+	if err != nil {
+		return err
+	}
+	return errKeptHere
+}
+
+func (p *publisher) begin(n int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return fs.ErrClosed
+	case p.waiting > 0 && p.waiting+n > maxUnsent:
+		return errUnsent
+	}
+	p.waiting += n
+	p.calls.Add(1)
+	return nil
+}
+
+func (p *publisher) end(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting -= n
+	p.calls.Done()
+}
+
+// close waits for the calls of Append, once stopped has ended.
+func (p *publisher) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.calls.Wait()
+}
+
+// pause waits before something is tried again. It reports false when ctx has ended.
+func pause(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(recordsPause):
+		return true
+	}
+}
+
+// follower copies the records of all nodes into the store of this one, each session once.
+// It belongs to one goroutine.
+//
+// The store can hold a session already: written before a crash, but after the cursor was;
+// or before this node belonged to the cluster. So it looks for the ids of sessions that
+// were in the stream before it began, and of those that are old.
+type follower struct {
+	journal *journal.Journal
+	store   *store.Store
+	file    string // of the cursor
+	log     *slog.Logger
+
+	at      journal.RecordsPlace // all records before it are in the store
+	copied  int                  // sessions since the cursor was written
+	checked time.Time            // when that was last tried
+	end     store.End            // of the store at that time
+	failing bool                 // it failed
+	begun   time.Time            // sessions that began before are looked for
+
+	known map[string]struct{} // the sessions in the store that began at since or later; nil: to be read
+	since time.Time
+	used  time.Time
+}
+
+// cursor is how far the store has the records of the cluster, and how far the store
+// reached then.
+type cursor struct {
+	journal.RecordsPlace
+	store.End
+}
+
+// run copies until ctx or the journal ends.
+func (f *follower) run(ctx context.Context) {
+	c, err := readCursor(f.file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		f.log.WarnContext(ctx, "how far the records of the cluster were copied cannot be read: all are compared with the record file",
+			"file", f.file, "error", err)
+	}
+	f.at, f.end = c.RecordsPlace, c.End
+	f.check(ctx)
+	for f.follow(ctx) {
+	}
+}
+
+// follow copies the records behind f.at. It returns true when the store has lost some, so
+// that f.at is at the beginning again.
+func (f *follower) follow(ctx context.Context) (again bool) {
+	f.begin()
+	following, cancel := context.WithCancel(ctx)
+	records := make(chan journal.Records)
+	at := f.at
+	go func() {
+		defer close(records)
+		for r := range f.journal.FollowRecords(following, at) {
+			select {
+			case records <- r:
+			case <-following.Done():
+				return
+			}
+		}
+	}()
+	defer func() {
+		cancel()
+		for range records { //nolint:revive // until the goroutine ends
+		}
+	}()
+	tick := time.NewTicker(cursorEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case r, ok := <-records:
+			if !ok || !f.take(ctx, r) {
+				f.check(ctx)
+				return false
+			}
+		case <-tick.C:
+		}
+		if (f.copied >= cursorSessions || time.Since(f.checked) >= cursorEvery) && f.check(ctx) {
+			return true
+		}
+	}
+}
+
+// begin makes the follower look for all sessions that there may be.
+func (f *follower) begin() { f.begun, f.known = time.Now(), nil }
+
+// take copies the records of a session. It returns false when ctx ended before.
+func (f *follower) take(ctx context.Context, r journal.Records) bool {
+	if !r.Place.Stream.Equal(f.at.Stream) || r.Place.Seq <= f.at.Seq {
+		f.begin()
+	}
+	records := f.parse(ctx, r)
+	look := len(records) > 0 && (r.Earlier || records[0].Timestamp.Before(f.begun) || time.Since(records[0].Timestamp) > lateRecords)
+	for failed := false; ; failed = true {
+		err := f.keep(ctx, records, look)
+		if err == nil {
+			f.at = r.Place
+			f.copied++
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if !failed {
+			f.log.ErrorContext(ctx, "the records of other nodes cannot be copied now", "error", err)
+		}
+		// Records whose append failed wait in the store, and are there in the end.
+		for wait := true; wait; wait = f.store.Healthy() != nil {
+			if !pause(ctx) {
+				return false
+			}
+		}
+		look, f.known = true, nil
+	}
+}
+
+// parse returns the records in a message. What is none is passed over.
+func (f *follower) parse(ctx context.Context, r journal.Records) (records []council.BiasMetricRecord) {
+	refuse := func(err error) {
+		f.log.ErrorContext(ctx, "a message on the cluster holds something else than the records of its session",
+			"session", r.Session, "error", err)
+	}
+	for record, err := range store.Read(context.WithoutCancel(ctx), bytes.NewReader(r.Lines)) {
+		if err == nil && record.SessionID != r.Session {
+			err = fmt.Errorf("a record of another session: %.80q", record.SessionID)
+		}
+		if err != nil {
+			refuse(err)
+			continue
+		}
+		records = append(records, record)
+	}
+	if _, err := store.Encode(records); err != nil {
+		refuse(err)
+		return nil
+	}
+	return records
+}
+
+// keep appends the records of a session to the store. With look it does so only if the
+// store does not hold the session.
+func (f *follower) keep(ctx context.Context, records []council.BiasMetricRecord, look bool) error {
+	if len(records) == 0 {
+		return nil
+	}
+	id, created := records[0].SessionID, records[0].Timestamp
+	if look {
+		if err := f.know(ctx, created); err != nil {
+			return err
+		}
+		if _, held := f.known[id]; held {
+			return nil
+		}
+	}
+	if err := f.store.Append(ctx, records); err != nil {
+		return err
+	}
+	if f.known != nil {
+		f.known[id] = struct{}{}
+	}
+	return nil
+}
+
+// know has f.known hold the sessions that began then or later: at first those of an hour
+// more, and all when that was not enough.
+func (f *follower) know(ctx context.Context, created time.Time) (err error) {
+	f.used = time.Now()
+	switch {
+	case f.known == nil:
+		f.since = created.Add(-time.Hour)
+	case created.Before(f.since):
+		f.since = time.Time{}
+	default:
+		return nil
+	}
+	f.known, err = f.store.Sessions(ctx, f.since)
+	return err
+}
+
+// check writes the cursor when something was copied. It reports whether the store has
+// lost records: then all of the cluster are to be looked for.
+func (f *follower) check(ctx context.Context) (lost bool) {
+	f.checked = time.Now()
+	if f.checked.Sub(f.used) > time.Minute {
+		f.known = nil // it can be large
+	}
+	end, err := f.store.End()
+	if err == nil {
+		if lost = end.Before(f.end); lost {
+			f.log.WarnContext(ctx, "the record file holds less than before: what it lacks is taken from the cluster again",
+				"file", f.end, "now", end)
+			f.at, f.copied = journal.RecordsPlace{}, 1
+		}
+		f.end = end
+		if f.copied > 0 {
+			err = writeCursor(f.file, cursor{f.at, end})
+		}
+	}
+	if err != nil && !f.failing {
+		f.log.ErrorContext(ctx, "how far the records of the cluster were copied cannot be written; "+
+			"if the daemon is killed now, the next start looks for more sessions", "error", err)
+	}
+	if f.failing = err != nil; !f.failing {
+		f.copied = 0
+	}
+	return lost
+}
+
+func readCursor(name string) (c cursor, err error) {
+	file, err := disk.OpenRegular(name)
+	if err != nil {
+		return c, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, 1<<10))
+	if err == nil {
+		err = json.Unmarshal(data, &c)
+	}
+	if err != nil {
+		return cursor{}, err
+	}
+	return c, nil
+}
+
+func writeCursor(name string, c cursor) error {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	return replaceFile(name, append(data, '\n'))
+}
+
+// Published is what came of sending a store to the cluster.
+type Published struct {
+	Sessions int   // in the store
+	Added    int   // that the cluster did not have
+	Refused  int   // that were not sent
+	Reason   error // of the first of them
+	Skipped  int   // lines that hold no record
+}
+
+// PublishStore sends the records of the store at path to the cluster that cfg names. What
+// the cluster has of a session already stays as it is, so it can be repeated. The nodes
+// of the cluster take the records into their own stores.
+func PublishStore(ctx context.Context, cfg config.Config, path string, log *slog.Logger) (_ Published, err error) {
+	if cfg.NatsURL == "" {
+		return Published{}, errors.New("no cluster is named: set LLM_COUNCIL_NATS_URL as the daemons have it")
+	}
+	j, err := openJournal(ctx, cfg, rand.Text(), log)
+	if err != nil {
+		return Published{}, err
+	}
+	defer func() { err = errors.Join(err, within(ctx, closeGrace, j.Close)) }()
+	return publishStore(ctx, j, path)
+}
+
+// publishStore counts the records of each session first: they need not stand together.
+func publishStore(ctx context.Context, j *journal.Journal, path string) (p Published, err error) {
+	left := map[string]int{}
+	err = eachRecord(ctx, path, func() { p.Skipped++ }, func(r council.BiasMetricRecord) error {
+		left[r.SessionID]++
+		return nil
+	})
+	if err != nil {
+		return Published{}, err
+	}
+	p.Sessions = len(left)
+	begun := map[string][]council.BiasMetricRecord{}
+	err = eachRecord(ctx, path, func() {}, func(r council.BiasMetricRecord) error {
+		id := r.SessionID
+		if left[id] == 0 {
+			return nil // it came meanwhile
+		}
+		left[id]--
+		begun[id] = append(begun[id], r)
+		if left[id] > 0 {
+			return nil
+		}
+		lines, err := store.Encode(begun[id])
+		delete(begun, id)
+		added := false
+		if err == nil {
+			added, err = j.PublishRecords(ctx, id, lines)
+		}
+		switch {
+		case errors.Is(err, journal.ErrUnavailable):
+			return err
+		case err != nil:
+			p.refuse(fmt.Errorf("session %.80q: %w", id, err))
+		case added:
+			p.Added++
+		}
+		return nil
+	})
+	if err == nil {
+		for range begun {
+			p.refuse(errors.New("the record store was changed meanwhile: run the command again"))
+		}
+	}
+	return p, err
+}
+
+func (p *Published) refuse(reason error) {
+	p.Refused++
+	p.Reason = cmp.Or(p.Reason, reason)
+}
+
+// eachRecord calls take for each record of the store at path, and skip for each line that
+// holds none.
+func eachRecord(ctx context.Context, path string, skip func(), take func(council.BiasMetricRecord) error) error {
+	for record, err := range store.ReadFile(ctx, path) {
+		if _, ok := errors.AsType[*store.LineError](err); ok {
+			skip()
+			continue
+		}
+		if err == nil {
+			err = take(record)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
