@@ -21,6 +21,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/store"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -202,6 +203,7 @@ func TestWrongSettings(t *testing.T) {
 		{"leaderboard"},
 		{"store", "verify"},
 		{"store", "export"},
+		{"store", "publish"},
 	} {
 		code, stdout, stderr := command(t, args...)
 		if code != exitUsage || stdout != "" || !strings.Contains(stderr, "LLM_COUNCIL_ORDER") {
@@ -455,6 +457,47 @@ func TestStoreVerify(t *testing.T) {
 	}
 	if code != 1 || !strings.Contains(stderr, "hold no record") {
 		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+func TestStorePublish(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")
+	if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "3"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if code, _, stderr := command(t, "store", "publish"); code != exitUsage || !strings.Contains(stderr, "LLM_COUNCIL_NATS_URL") {
+		t.Errorf("without a cluster: exit %d: %s", code, stderr)
+	}
+	t.Setenv("LLM_COUNCIL_NATS_URL", journaltest.Start(t).URL)
+	for _, want := range []string{
+		"3 sessions: 3 are new on the cluster, 0 were there already\n",
+		"3 sessions: 0 are new on the cluster, 3 were there already\n",
+	} {
+		if code, stdout, stderr := command(t, "store", "publish"); code != exitOK || stdout != want || stderr != "" {
+			t.Errorf("exit %d: %s%s, want %s", code, stdout, stderr, want)
+		}
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, _, _ := strings.Cut(string(file), "\t\n")
+	var record struct {
+		ID string `json:"session_id"`
+	}
+	if err := json.Unmarshal([]byte(first), &record); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "other.jsonl")
+	odd := strings.ReplaceAll(string(file), record.ID, "with a blank") + "nonsense\n"
+	if err := os.WriteFile(other, []byte(odd), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := command(t, "store", "publish", other)
+	if code != exitError || stdout != "3 sessions: 0 are new on the cluster, 2 were there already\n" ||
+		!strings.Contains(stderr, "1 sessions were not sent; the first: session \"with a blank\"") || !strings.Contains(stderr, "1 lines hold no record") {
+		t.Errorf("exit %d: %s%s", code, stdout, stderr)
 	}
 }
 

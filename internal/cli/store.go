@@ -16,13 +16,15 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
 )
 
 type storeCmd struct {
-	Verify verifyCmd `cmd:"" help:"Say what is in the record store, and what cannot be read."`
-	Export exportCmd `cmd:"" help:"Write the records of the record store, closed segments included, as one stream."`
+	Verify  verifyCmd  `cmd:"" help:"Say what is in the record store, and what cannot be read."`
+	Export  exportCmd  `cmd:"" help:"Write the records of the record store, closed segments included, as one stream."`
+	Publish publishCmd `cmd:"" help:"Send the records of the record store to the cluster, as often as you like: each session is stored there once."`
 }
 
 // storeFile names the record store that a command reads.
@@ -166,6 +168,35 @@ func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Write
 		return fmt.Errorf("exporting the records: %w", err)
 	}
 	return nil
+}
+
+type publishCmd struct {
+	storeFile
+}
+
+// Run runs the command. Its error says that there is no cluster, that it does not answer,
+// or that sessions could not be sent.
+func (c publishCmd) Run(ctx context.Context, std IO) error {
+	cfg, err := config.Load()
+	if err != nil {
+		return usageError{err}
+	}
+	if cfg.NatsURL == "" {
+		return usageError{errors.New("no cluster is named: set LLM_COUNCIL_NATS_URL, and the other settings, as its daemons have them")}
+	}
+	p, err := daemon.PublishStore(ctx, cfg, cmp.Or(c.File, cfg.BiasStore), newLog(std.Stderr, cfg))
+	if err != nil {
+		return fmt.Errorf("sending the records: %w", err)
+	}
+	_, err = fmt.Fprintf(std.Stdout, "%d sessions: %d are new on the cluster, %d were there already\n",
+		p.Sessions, p.Added, p.Sessions-p.Added-p.Refused)
+	if p.Skipped > 0 {
+		_, _ = fmt.Fprintf(std.Stderr, "councild: %d lines hold no record and were left out; councild store verify says which\n", p.Skipped)
+	}
+	if p.Refused > 0 {
+		return fmt.Errorf("%d sessions were not sent; the first: %w", p.Refused, p.Reason)
+	}
+	return err
 }
 
 // columns returns the names of the cells that row returns.

@@ -426,11 +426,8 @@ type Published struct {
 
 // PublishStore sends the records of the store at path to the cluster that cfg names. What
 // the cluster has of a session already stays as it is, so it can be repeated. The nodes
-// of the cluster take the records into their own stores.
+// of the cluster copy the records into their own stores.
 func PublishStore(ctx context.Context, cfg config.Config, path string, log *slog.Logger) (_ Published, err error) {
-	if cfg.NatsURL == "" {
-		return Published{}, errors.New("no cluster is named: set LLM_COUNCIL_NATS_URL as the daemons have it")
-	}
 	j, err := openJournal(ctx, cfg, rand.Text(), log)
 	if err != nil {
 		return Published{}, err

@@ -400,10 +400,6 @@ func TestPublishStore(t *testing.T) {
 	if _, err := daemon.PublishStore(t.Context(), cfg, filepath.Join(dir, "none.jsonl"), log); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
-	cfg.NatsURL = ""
-	if _, err := daemon.PublishStore(t.Context(), cfg, a, log); err == nil || !strings.Contains(err.Error(), "NATS_URL") {
-		t.Errorf("without a cluster: %v", err)
-	}
 }
 
 func readFile(t *testing.T, name string) string {
