@@ -115,7 +115,7 @@ func (p *publisher) Append(ctx context.Context, records []council.BiasMetricReco
 	defer p.end(len(lines))
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(p.stopped, cancel)()
+	defer context.AfterFunc(p.stopped, cancel)() //nolint:contextcheck // it ends with the daemon too
 	for {
 		_, err = p.journal.PublishRecords(sending, records[0].SessionID, lines)
 		if err == nil {
@@ -246,7 +246,7 @@ func (f *follower) follow(ctx context.Context) (again bool) {
 	}()
 	defer func() {
 		cancel()
-		for range records { //nolint:revive // until the goroutine ends
+		for range records { // until the goroutine ends
 		}
 	}()
 	tick := time.NewTicker(cursorEvery)

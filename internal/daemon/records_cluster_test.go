@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/bias"
@@ -177,6 +179,9 @@ func reports(t *testing.T, nodes ...*node) (all []string) {
 // and one that was killed before it wrote how far it was.
 func TestRecordsOfAllNodes(t *testing.T) {
 	url, dir, sessions := journaltest.Start(t).URL, t.TempDir(), simulated(30)
+	for i := range sessions[12] { // of a node whose clock is ahead
+		sessions[12][i].Timestamp = time.Now().UTC().Add(time.Hour)
+	}
 	start := func(name string, rotate int64) *node {
 		return startNode(t, url, filepath.Join(dir, name, "records.jsonl"), rotate)
 	}
@@ -250,7 +255,50 @@ func TestRecordsOfAllNodes(t *testing.T) {
 	}
 	c = start("c", 0)
 	publish(t, more, b)
-	hold(t, "31 sessions", slices.Concat(sessions, more), a, b, c)
+	sessions = append(sessions, more...)
+	hold(t, "31 sessions", sessions, a, b, c)
+
+	// The stream is made anew, and what it held comes again.
+	recent := simulated(32)[31:]
+	for i := range recent[0] {
+		recent[0][i].Timestamp = time.Now().UTC()
+	}
+	publish(t, recent, a)
+	sessions = append(sessions, recent...)
+	hold(t, "32 sessions", sessions, a, b, c)
+	remakeRecords(t, url)
+	publish(t, sessions[:1], a)
+	for _, n := range []*node{a, b, c} {
+		daemontest.Until(t, func() bool { return strings.Contains(readFile(t, n.path+".cursor"), `"seq":1,`) })
+	}
+	publish(t, recent, b)
+	last := simulated(33)[32:]
+	publish(t, last, c)
+	hold(t, "33 sessions", append(sessions, last...), a, b, c)
+}
+
+// remakeRecords deletes the stream of records and makes it anew.
+func remakeRecords(t *testing.T, url string) {
+	t.Helper()
+	conn, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "COUNCIL_RECORDS")
+	if err == nil {
+		err = js.DeleteStream(t.Context(), "COUNCIL_RECORDS")
+	}
+	if err == nil {
+		_, err = js.CreateStream(t.Context(), stream.CachedInfo().Config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // What is on the cluster and holds no records of its session is passed over.
