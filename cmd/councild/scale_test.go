@@ -24,7 +24,7 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-var scaleRounds = flag.Int("scale", 20, "how often TestScaleS01 kills the daemon")
+var scaleRounds = flag.Int("scale", 20, "how often the trials kill a daemon; from 100 on they are the long ones")
 
 // paid are the calls that a provider has seen. A call that comes again must not have
 // landed before: it may have been in flight when the daemon was killed.
@@ -246,7 +246,7 @@ func hasWarning(s council.Session, code council.WarningCode) bool {
 // ended waits until a session has ended, by its events, and returns it.
 func ended(t *testing.T, caller daemontest.Caller, id string) (s council.Session) {
 	t.Helper()
-	c, err := client.New(client.Options{URL: caller.Base})
+	c, err := client.New(client.Options{URL: caller.Base, Token: caller.Token})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +400,7 @@ func TestScaleS09(t *testing.T) {
 			case status != http.StatusOK:
 				t.Errorf("%s: session %d: %d %s", how, i, status, body)
 			case i == 2:
-				c, err := client.New(client.Options{URL: caller.Base})
+				c, err := client.New(client.Options{URL: caller.Base, Token: caller.Token})
 				if err != nil {
 					t.Fatal(err)
 				}

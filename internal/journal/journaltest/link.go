@@ -1,7 +1,6 @@
 package journaltest
 
 import (
-	"io"
 	"net"
 	"net/url"
 	"strings"
@@ -9,19 +8,22 @@ import (
 	"testing"
 )
 
-// Link is a way to a cluster that can be cut.
+// Link is a way to a server that can be cut and stalled.
 type Link struct {
-	URL string // for LLM_COUNCIL_NATS_URL
+	URL  string // for LLM_COUNCIL_NATS_URL
+	Addr string // the same without a scheme
 
 	target string
 	wg     sync.WaitGroup
 
-	mu    sync.Mutex // guards all below
-	conns []net.Conn
-	cut   bool
+	mu      sync.Mutex // guards all below
+	changed *sync.Cond
+	conns   []net.Conn
+	cut     bool
+	stalled [2]bool // the bytes to the server, and those from it
 }
 
-// Link returns a way to the cluster that ends with the test.
+// Link returns a way to the first server of the cluster that ends with the test.
 func (c *Cluster) Link(tb testing.TB) *Link {
 	tb.Helper()
 	first, _, _ := strings.Cut(c.URL, ",")
@@ -29,11 +31,18 @@ func (c *Cluster) Link(tb testing.TB) *Link {
 	if err != nil {
 		tb.Fatal(err)
 	}
+	return NewLink(tb, target.Host)
+}
+
+// NewLink returns a way to the server at an address that ends with the test.
+func NewLink(tb testing.TB, target string) *Link {
+	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := &Link{URL: "nats://" + listener.Addr().String(), target: target.Host}
+	l := &Link{URL: "nats://" + listener.Addr().String(), Addr: listener.Addr().String(), target: target}
+	l.changed = sync.NewCond(&l.mu)
 	l.wg.Go(func() {
 		for {
 			conn, err := listener.Accept()
@@ -56,17 +65,38 @@ func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cut = true
+	l.closeLocked()
+}
+
+// Break ends all connections, and lets new ones through.
+func (l *Link) Break() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closeLocked()
+}
+
+func (l *Link) closeLocked() {
 	for _, c := range l.conns {
 		_ = c.Close()
 	}
 	l.conns = nil
+	l.changed.Broadcast()
 }
 
-// Mend lets connections through again.
+// Stall holds back the bytes to the server, those from it, or both, until Mend. The
+// connections stay.
+func (l *Link) Stall(to, from bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stalled = [2]bool{to, from}
+}
+
+// Mend lets everything through again.
 func (l *Link) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cut = false
+	l.cut, l.stalled = false, [2]bool{}
+	l.changed.Broadcast()
 }
 
 // pass connects a client with the server.
@@ -82,11 +112,39 @@ func (l *Link) pass(client net.Conn) {
 		return
 	}
 	l.conns = append(l.conns, client, back)
-	for _, ends := range [][2]net.Conn{{client, back}, {back, client}} {
-		l.wg.Go(func() {
-			_, _ = io.Copy(ends[0], ends[1])
-			_ = ends[0].Close()
-			_ = ends[1].Close()
-		})
+	l.wg.Go(func() { l.copy(0, back, client) })
+	l.wg.Go(func() { l.copy(1, client, back) })
+}
+
+// copy passes on what comes from one end, and closes both when there is no more.
+func (l *Link) copy(direction int, to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if err != nil || !l.wait(direction, from) {
+			return
+		}
+		if _, err := to.Write(buffer[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// wait waits while a direction is stalled. It reports whether the connection is still
+// there.
+func (l *Link) wait(direction int, conn net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		there := false
+		for _, c := range l.conns {
+			there = there || c == conn
+		}
+		if !there || !l.stalled[direction] {
+			return there
+		}
+		l.changed.Wait()
 	}
 }

@@ -1,0 +1,361 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/journal/journaltest"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// natsServerProgram builds the program of the version of nats-server in go.mod.
+var natsServerProgram = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "councild-trial")
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "nats-server")
+	out, err := exec.Command("go", "build", "-o", program, "github.com/nats-io/nats-server/v2").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("building nats-server: %w: %s", err, out)
+	}
+	return program, nil
+})
+
+// natsServer is one of three processes of nats-server.
+type natsServer struct {
+	name    string
+	client  string // address for clients
+	monitor string // URL of its state
+	store   string // directory of its files
+	env     []string
+	routes  []*journaltest.Link // to the other servers
+	process *exec.Cmd
+	ended   chan struct{} // closed when the process has ended
+}
+
+// start starts a server, or one that has ended once more.
+func (s *natsServer) start(t *testing.T) {
+	t.Helper()
+	program, err := natsServerProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.process = exec.CommandContext(t.Context(), program, "-c", filepath.Join("..", "..", "docs", "cluster", "nats.conf"), "-l", filepath.Join(filepath.Dir(s.store), s.name+".log"))
+	s.process.Env = s.env
+	if err := s.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	s.ended = ended
+	t.Cleanup(func() { <-ended }) // the end of the test's context kills it
+	go func(p *exec.Cmd) {
+		defer close(ended)
+		_ = p.Wait()
+	}(s.process)
+}
+
+// signal sends a signal to the process.
+func (s *natsServer) signal(t *testing.T, signal os.Signal) {
+	t.Helper()
+	if err := s.process.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kill ends the process at once.
+func (s *natsServer) kill(t *testing.T) {
+	t.Helper()
+	s.signal(t, syscall.SIGKILL)
+	<-s.ended
+}
+
+// state returns what the server says of its JetStream.
+func (s *natsServer) state(ctx context.Context) (state struct {
+	Meta struct {
+		Leader  string     `json:"leader"`
+		Cluster []struct{} `json:"replicas"`
+	} `json:"meta_cluster"`
+	Accounts []struct {
+		Streams []struct {
+			Name    string `json:"name"`
+			Cluster struct {
+				Leader string `json:"leader"`
+			} `json:"cluster"`
+		} `json:"stream_detail"`
+	} `json:"account_details"`
+}, err error) {
+	_, body, err := daemontest.Caller{Base: s.monitor}.Send(ctx, "GET", "/jsz?streams=true&accounts=true", "")
+	if err != nil {
+		return state, err
+	}
+	return state, json.Unmarshal(body, &state)
+}
+
+// cluster is three servers with the configuration of docs/cluster/nats.conf. Between
+// them, and between each daemon and them, are links.
+type cluster struct {
+	servers []*natsServer
+}
+
+// startCluster starts three servers, and waits until they have a leader.
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	dir := t.TempDir()
+	c := &cluster{}
+	var peers []string
+	var held []net.Listener
+	address := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, l)
+		return l.Addr().String()
+	}
+	for i := range 3 {
+		s := &natsServer{name: fmt.Sprintf("nats%d", i+1), client: address()}
+		monitor := address()
+		s.store, s.monitor = filepath.Join(dir, s.name), "http://"+monitor
+		peers = append(peers, address())
+		s.env = []string{
+			"NATS_NAME=" + s.name, "NATS_LISTEN=" + s.client, "NATS_PEERS=" + peers[i], "NATS_MONITOR=" + monitor, "NATS_STORE=" + s.store,
+			"NATS_ADVERTISE=127.0.0.1:9", // nobody is there: the servers take their links
+		}
+		c.servers = append(c.servers, s)
+	}
+	for i, s := range c.servers {
+		var routes []string
+		for j, peer := range peers {
+			if i != j {
+				link := journaltest.NewLink(t, peer)
+				s.routes = append(s.routes, link)
+				routes = append(routes, `"`+link.URL+`"`)
+			}
+		}
+		s.env = append(s.env, "NATS_ROUTES=["+strings.Join(routes, ",")+"]")
+	}
+	for _, l := range held {
+		_ = l.Close()
+	}
+	for _, s := range c.servers {
+		s.start(t)
+	}
+	c.wait(t)
+	return c
+}
+
+// wait waits until the three servers have a leader that sees the two others.
+func (c *cluster) wait(t *testing.T) {
+	t.Helper()
+	daemontest.Until(t, func() bool {
+		for _, s := range c.servers {
+			if state, err := s.state(t.Context()); err == nil && state.Meta.Leader == s.name && len(state.Meta.Cluster) == 2 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// leader returns the server that leads the stream of the sessions.
+func (c *cluster) leader(t *testing.T) (leader *natsServer) {
+	t.Helper()
+	daemontest.Until(t, func() bool {
+		for _, s := range c.servers {
+			state, err := s.state(t.Context())
+			if err != nil {
+				continue
+			}
+			for _, account := range state.Accounts {
+				for _, stream := range account.Streams {
+					if stream.Name == "COUNCIL_SESSIONS" && stream.Cluster.Leader == s.name {
+						leader = s
+						return true
+					}
+				}
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+// node is one daemon of a trial on a cluster.
+type node struct {
+	daemontest.Caller
+	name    string
+	records string              // its record file
+	links   []*journaltest.Link // to the servers of the cluster, in their order
+	env     []string
+	process *process
+	log     *daemontest.Log // of all its processes
+	logged  chan struct{}   // closed when the process has ended
+}
+
+// node returns a daemon on the cluster that is not started yet.
+func (c *cluster) node(t *testing.T, name string, env ...string) *node {
+	t.Helper()
+	n := &node{name: name, records: filepath.Join(t.TempDir(), "records.jsonl"), log: &daemontest.Log{}}
+	var urls []string
+	for _, s := range c.servers {
+		link := journaltest.NewLink(t, s.client)
+		n.links = append(n.links, link)
+		urls = append(urls, link.URL)
+	}
+	n.env = append([]string{
+		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_NATS_URL=" + strings.Join(urls, ","), "LLM_COUNCIL_BIAS_STORE=" + n.records,
+		"LLM_COUNCIL_LOG_FORMAT=json", "LLM_COUNCIL_LEASE=" + scaleLease().String(),
+	}, env...)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s:\n%s", n.name, n.log)
+		}
+	})
+	return n
+}
+
+// scaleLease is LEASE in the trials: the default in the long ones.
+func scaleLease() time.Duration {
+	if *scaleRounds >= 100 {
+		return 20 * time.Second
+	}
+	return 5 * time.Second
+}
+
+// start starts the daemon, or one that has ended once more, and waits until it listens.
+func (n *node) start(t *testing.T) {
+	t.Helper()
+	n.process = start(t, n.env, "serve")
+	n.logged = make(chan struct{})
+	out := io.TeeReader(n.process.stderr, n.log)
+	url := make(chan string, 1)
+	go func(logged chan struct{}) {
+		defer close(logged)
+		n.read(out, url)
+	}(n.logged)
+	var ok bool
+	if n.Base, ok = <-url; !ok {
+		t.Fatalf("%s does not listen", n.name)
+	}
+}
+
+// read reads the log of a process to its end, and tells where the process listens.
+func (n *node) read(log io.Reader, url chan<- string) {
+	defer close(url)
+	lines := json.NewDecoder(log)
+	for {
+		var line struct{ Msg, URL string }
+		if lines.Decode(&line) != nil {
+			_, _ = io.Copy(io.Discard, log)
+			return
+		}
+		if line.Msg == "listening" {
+			url <- line.URL
+			_, _ = io.Copy(io.Discard, log)
+			return
+		}
+	}
+}
+
+// signal sends a signal to the process.
+func (n *node) signal(t *testing.T, signal os.Signal) {
+	t.Helper()
+	if err := n.process.Process.Signal(signal); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wait waits until the process has ended.
+func (n *node) wait() {
+	<-n.logged
+	_ = n.process.Wait()
+}
+
+// kill ends the process at once.
+func (n *node) kill(t *testing.T) {
+	t.Helper()
+	n.signal(t, syscall.SIGKILL)
+	n.wait()
+}
+
+// begin sends a question that is to be kept, and returns the session's id.
+func begin(t *testing.T, caller daemontest.Caller, question string, headers ...string) string {
+	t.Helper()
+	status, body := caller.Call(t, "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, question), headers...)
+	var s council.Summary
+	if err := json.Unmarshal(body, &s); err != nil || status != http.StatusAccepted {
+		t.Fatalf("%d %s", status, body)
+	}
+	return s.ID
+}
+
+// trial is a number of nodes on a cluster, with a provider that notes every call.
+type trial struct {
+	*cluster
+	paid  *paid
+	sim   *simllm.Running
+	nodes []*node
+}
+
+// newTrial starts a cluster and so many nodes with the models of paid.
+func newTrial(t *testing.T, nodes int, env ...string) *trial {
+	t.Helper()
+	p := newPaid()
+	w := &trial{cluster: startCluster(t), paid: p, sim: daemontest.Provider(t, p.models()...)}
+	env = append([]string{
+		"LLM_COUNCIL_BASE_URL=" + w.sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
+		"LLM_COUNCIL_API_TOKENS=team:" + trialToken,
+	}, env...)
+	for i := range nodes {
+		n := w.node(t, fmt.Sprintf("node %d", i+1), env...)
+		n.Token = trialToken
+		w.nodes = append(w.nodes, n)
+		n.start(t)
+	}
+	return w
+}
+
+// trialToken is the token of the owner of all sessions of a trial.
+const trialToken = "a-token-of-the-trials-0123456789"
+
+// same checks that the sessions are complete on every node that runs, each with a log
+// without gaps, and that each node's file has their records, once.
+func (w *trial) same(t *testing.T, ids []string, nodes ...*node) {
+	t.Helper()
+	for _, n := range nodes {
+		for _, id := range ids {
+			if s := ended(t, n.Caller, id); s.Status != council.StatusComplete || !s.Persisted {
+				t.Errorf("%s: session %s is %s, persisted %v: %v", n.name, id, s.Status, s.Persisted, s.Metadata.Warnings)
+			}
+			gapless(t, n.Caller, id, n.name)
+		}
+		records := map[string]int{}
+		daemontest.Until(t, func() bool {
+			clear(records)
+			for _, r := range daemontest.Records(t, n.records) {
+				records[r.SessionID]++
+			}
+			return len(records) >= len(ids)
+		})
+		for id, count := range records {
+			if count != 12 {
+				t.Errorf("%s: session %s has %d records of 12", n.name, id, count)
+			}
+		}
+	}
+}
