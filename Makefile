@@ -50,7 +50,7 @@ realtime: ## 20 sessions at the speed of real models, and what is promised for t
 	$(GO) test -count=1 -timeout 30m -run '^TestRealTime$$' -v ./cmd/councild -realtime 15m
 
 scale: ## Play every fault of kept sessions, on one machine and on a cluster; print what was measured: an hour or more.
-	$(GO) test -count=1 -timeout 3h -tags scale -run '^TestScale' -v ./cmd/councild -scale 200
+	$(GO) test -count=1 -timeout 2h -tags scale -run '^TestScale' -v ./cmd/councild -scale 200
 
 fuzz: ## Fuzz every parser, each for FUZZTIME.
 	tools/fuzz.sh $(FUZZTIME)
