@@ -84,8 +84,8 @@ func (s *natsServer) kill(t *testing.T) {
 	<-s.ended
 }
 
-// state returns what the server says of its JetStream.
-func (s *natsServer) state(ctx context.Context) (state struct {
+// natsState is what a server says of its JetStream.
+type natsState struct {
 	Meta struct {
 		Leader  string     `json:"leader"`
 		Cluster []struct{} `json:"replicas"`
@@ -98,7 +98,9 @@ func (s *natsServer) state(ctx context.Context) (state struct {
 			} `json:"cluster"`
 		} `json:"stream_detail"`
 	} `json:"account_details"`
-}, err error) {
+}
+
+func (s *natsServer) state(ctx context.Context) (state natsState, err error) {
 	_, body, err := daemontest.Caller{Base: s.monitor}.Send(ctx, "GET", "/jsz?streams=true&accounts=true", "")
 	if err != nil {
 		return state, err

@@ -37,6 +37,8 @@ type follower struct {
 
 // follow returns the session of a log that another node writes. It is followed until ctx
 // and those of all who share it have ended.
+//
+//nolint:contextcheck // what follows is shared, so it outlives a single watcher
 func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, error) {
 	s, err := st.session(id, p)
 	if err != nil {
@@ -55,7 +57,7 @@ func (st *Store) follow(ctx context.Context, id journal.ID, p *past) (*Session, 
 	st.followed[id] = f
 	var background context.Context
 	background, f.stop = context.WithCancel(st.ctx)
-	st.keepers.Go(func() { f.run(background, p.number) }) //nolint:contextcheck // shared, so it outlives a single watcher
+	st.keepers.Go(func() { f.run(background, p.number) })
 	return st.joinLocked(ctx, f), nil
 }
 
