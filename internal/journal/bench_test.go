@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,64 +20,144 @@ import (
 func benchOptions(b *testing.B) Options {
 	b.Helper()
 	return Options{
-		Dir: filepath.Join(b.TempDir(), "sessions"), MaxBytes: 8 << 30, Prefix: "b" + strings.ToLower(rand.Text()), Node: rand.Text(),
+		Dir: filepath.Join(b.TempDir(), "sessions"), MaxBytes: 2 << 30, Prefix: "b" + strings.ToLower(rand.Text()), Node: rand.Text(),
 		Replicas: 3, Lease: 20 * time.Second, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
-// BenchmarkAppend measures one append of 4 KB after another.
+// benchOpen opens a journal inside this process or on a cluster. It is closed with the
+// benchmark.
+func benchOpen(b *testing.B, where string) *Journal {
+	b.Helper()
+	o := benchOptions(b)
+	if where == "cluster" {
+		c, err := shared()
+		if err != nil {
+			b.Fatal(err)
+		}
+		o.URL = c.URL
+	}
+	j, err := Open(b.Context(), o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := j.Close(context.Background()); err != nil {
+			b.Error(err)
+		}
+	})
+	return j
+}
+
+// benchLog stores a session of 14 messages, and returns the time of each.
+func benchLog(ctx context.Context, j *Journal, session, text string) (times []time.Duration, _ error) {
+	var seq uint64
+	for n := range 14 {
+		m := message(j, n+1, text)
+		if n == 13 {
+			m.Status = council.StatusComplete
+		}
+		begin := time.Now()
+		var err error
+		if seq, err = j.Append(ctx, ID{Owner: "0123456789abcdef", Session: session}, seq, m); err != nil {
+			return times, err
+		}
+		times = append(times, time.Since(begin))
+	}
+	return times, nil
+}
+
+// BenchmarkAppend measures sessions of 14 appends of 4 KB, one after another and 64 at
+// the same time.
 func BenchmarkAppend(b *testing.B) {
 	for _, where := range []string{"inside", "cluster"} {
+		for _, writers := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/writers=%d", where, writers), func(b *testing.B) {
+				j := benchOpen(b, where)
+				text := strings.Repeat("x", 4<<10)
+				work := make(chan int)
+				var mu sync.Mutex // guards times
+				var times []time.Duration
+				var wg sync.WaitGroup
+				b.ResetTimer()
+				for range writers {
+					wg.Go(func() {
+						for n := range work {
+							took, err := benchLog(b.Context(), j, strconv.Itoa(n), text)
+							if err != nil {
+								b.Error(err)
+							}
+							mu.Lock()
+							times = append(times, took...)
+							mu.Unlock()
+						}
+					})
+				}
+				for n := range b.N {
+					work <- n
+				}
+				close(work)
+				wg.Wait()
+				b.StopTimer()
+				slices.Sort(times)
+				b.ReportMetric(float64(len(times))/b.Elapsed().Seconds(), "appends/s")
+				b.ReportMetric(float64(times[len(times)/2].Microseconds())/1000, "p50-ms")
+				b.ReportMetric(float64(times[len(times)*99/100].Microseconds())/1000, "p99-ms")
+			})
+		}
+	}
+}
+
+// BenchmarkPurge measures the deletion of a session of 14 messages.
+func BenchmarkPurge(b *testing.B) {
+	for _, where := range []string{"inside", "cluster"} {
 		b.Run(where, func(b *testing.B) {
-			o := benchOptions(b)
-			if where == "cluster" {
-				c, err := shared()
-				if err != nil {
+			j := benchOpen(b, where)
+			for n := range b.N {
+				if _, err := benchLog(b.Context(), j, strconv.Itoa(n), strings.Repeat("x", 2<<10)); err != nil {
 					b.Fatal(err)
 				}
-				o.URL = c.URL
 			}
-			j, err := Open(b.Context(), o)
-			if err != nil {
-				b.Fatal(err)
-			}
-			text := strings.Repeat("x", 4<<10)
-			var seq uint64
-			var times []time.Duration
-			n := 0
-			for b.Loop() {
-				if n%14 == 0 {
-					seq = 0
-				}
-				begin := time.Now()
-				seq, err = j.Append(b.Context(), ID{Session: strconv.Itoa(n / 14)}, seq, message(j, n%14+1, text))
-				if err != nil {
+			b.ResetTimer()
+			for n := range b.N {
+				if err := j.Purge(b.Context(), ID{Owner: "0123456789abcdef", Session: strconv.Itoa(n)}); err != nil {
 					b.Fatal(err)
 				}
-				times = append(times, time.Since(begin))
-				n++
-			}
-			slices.Sort(times)
-			b.ReportMetric(float64(times[len(times)/2].Microseconds())/1000, "p50-ms")
-			b.ReportMetric(float64(times[len(times)*99/100].Microseconds())/1000, "p99-ms")
-			if err := j.Close(context.Background()); err != nil {
-				b.Fatal(err)
 			}
 		})
 	}
+}
+
+// BenchmarkIndex measures the memory that a session takes in the index.
+func BenchmarkIndex(b *testing.B) {
+	before := heap()
+	x := newIndex()
+	for n := range b.N {
+		subject := fmt.Sprintf("council.session.0123456789abcdef.01900000-0000-7000-8000-%012d", n)
+		x.put(0, ID{Owner: subject[16:32], Session: subject[33:]}, part{
+			header: header{Head: Head{
+				Node: "01900000-0000-7000-8000-000000000000", Status: council.StatusComplete, Created: time.Now(),
+				CostUSD: new(0.01), Query: strings.Repeat("a question ", 10), Bytes: 30 << 10,
+			}, First: 14, Part: 1, Parts: 1, Count: 1}, seq: uint64(n) + 1, at: time.Now(),
+		})
+	}
+	b.ReportMetric(float64(heap()-before)/float64(b.N), "bytes/session")
+	runtime.KeepAlive(x)
+}
+
+// heap returns the bytes that are in use.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
 
 // BenchmarkOpen measures opening a directory with 1,000 sessions of 14 messages, and the
 // heap that the journal holds then.
 func BenchmarkOpen(b *testing.B) {
 	o := benchOptions(b)
-	heap := func() uint64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	before := heap()
 	j, err := Open(b.Context(), o)
 	if err != nil {
@@ -85,15 +166,8 @@ func BenchmarkOpen(b *testing.B) {
 	b.Logf("heap idle: %d KiB", (heap()-before)>>10)
 	text := strings.Repeat("x", 2<<10)
 	for s := range 1000 {
-		var seq uint64
-		for n := range 14 {
-			m := message(j, n+1, text)
-			if n == 13 {
-				m.Status = council.StatusComplete
-			}
-			if seq, err = j.Append(b.Context(), ID{Owner: "0123456789abcdef", Session: fmt.Sprint("session-", s)}, seq, m); err != nil {
-				b.Fatal(err)
-			}
+		if _, err := benchLog(b.Context(), j, fmt.Sprint("session-", s), text); err != nil {
+			b.Fatal(err)
 		}
 	}
 	b.Logf("heap in use: %d KiB", (heap()-before)>>10)
