@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 
-.PHONY: help run demo build test browser bench faults soak crash realtime scale fuzz validate lint format ci image image-test
+.PHONY: help run demo build test browser bench faults soak crash realtime scale costs fuzz validate lint format ci image image-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ realtime: ## 20 sessions at the speed of real models, and what is promised for t
 
 scale: ## Play every fault of kept sessions, on one machine and on a cluster; print what was measured: an hour or more.
 	$(GO) test -count=1 -timeout 2h -tags scale -run '^TestScale' -v ./cmd/councild -scale 200
+
+costs: build ## Measure what it costs to keep sessions, inside the daemon and on a cluster: a quarter of an hour.
+	@wc -c councild
+	$(GO) test -run '^$$' -bench 'Append|Purge|Index' -benchtime 1000x -timeout 20m ./internal/journal
+	$(GO) test -run '^$$' -bench Open -benchtime 10x -timeout 20m -v ./internal/journal
+	$(GO) test -count=1 -timeout 1h -run '^TestCosts' -v ./cmd/councild -costs 10
 
 fuzz: ## Fuzz every parser, each for FUZZTIME.
 	tools/fuzz.sh $(FUZZTIME)

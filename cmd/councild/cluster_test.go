@@ -114,8 +114,20 @@ type cluster struct {
 	servers []*natsServer
 }
 
-// startCluster starts three servers, and waits until they have a leader.
+// startCluster starts three servers with links between them, and waits until they have a
+// leader.
 func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	return startServers(t, func(s *natsServer, peer string) string {
+		link := journaltest.NewLink(t, peer)
+		s.routes = append(s.routes, link)
+		return link.URL
+	})
+}
+
+// startServers starts three servers, and waits until they have a leader. route returns
+// the URL at which a server reaches the address of another one.
+func startServers(t *testing.T, route func(from *natsServer, to string) string) *cluster {
 	t.Helper()
 	dir := t.TempDir()
 	c := &cluster{}
@@ -144,9 +156,7 @@ func startCluster(t *testing.T) *cluster {
 		var routes []string
 		for j, peer := range peers {
 			if i != j {
-				link := journaltest.NewLink(t, peer)
-				s.routes = append(s.routes, link)
-				routes = append(routes, `"`+link.URL+`"`)
+				routes = append(routes, `"`+route(s, peer)+`"`)
 			}
 		}
 		s.env = append(s.env, "NATS_ROUTES=["+strings.Join(routes, ",")+"]")
