@@ -265,6 +265,15 @@ func TestCosts(t *testing.T) {
 		k.node.signal(t, syscall.SIGTERM)
 		k.node.wait()
 	}
+	records, err := os.Stat(inside.records)
+	if err != nil {
+		t.Fatal(err)
+	}
+	written := map[string]bool{}
+	for _, r := range daemontest.Records(t, inside.records) {
+		written[r.SessionID] = true
+	}
+	t.Logf("costs: %d bytes of records a session", records.Size()/int64(len(written)))
 	for _, where := range []journal.Options{{Dir: dir}, {URL: servers.urls()}} {
 		appends(t, where, long)
 	}
@@ -281,7 +290,7 @@ func appends(t *testing.T, o journal.Options, long string) {
 		t.Fatal(err)
 	}
 	var counts []int
-	var bytes int64
+	var bytes, results int64
 	for _, row := range j.All() {
 		if row.Key == "" {
 			t.Errorf("the session %s is stored, although nobody can come back to it", row.Session)
@@ -299,6 +308,8 @@ func appends(t *testing.T, o journal.Options, long string) {
 		}
 		counts = append(counts, len(log))
 		bytes += row.Bytes
+		last := log[len(log)-1].Entries
+		results += int64(len(last[len(last)-1].Data)) // the whole session
 	}
 	if err := j.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -307,8 +318,8 @@ func appends(t *testing.T, o journal.Options, long string) {
 	if len(counts) == 0 || counts[len(counts)-1] > 14 {
 		t.Fatalf("appends of the sessions: %v", counts)
 	}
-	t.Logf("costs: %s%s: %d sessions with %d appends in the median, %d at most, and %d bytes in the mean",
-		o.Dir, o.URL, len(counts), counts[len(counts)/2], counts[len(counts)-1], bytes/int64(len(counts)))
+	t.Logf("costs: %s%s: %d sessions with %d appends in the median, %d at most, and %d bytes in the mean, %d of them the session",
+		o.Dir, o.URL, len(counts), counts[len(counts)/2], counts[len(counts)-1], bytes/int64(len(counts)), results/int64(len(counts)))
 }
 
 // How long a daemon takes to start, with and without sessions of an earlier one, and
