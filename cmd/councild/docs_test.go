@@ -2,11 +2,17 @@ package main
 
 import (
 	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	gotoken "go/token"
+	"go/types"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -69,7 +75,7 @@ func TestPagesNameKnownVariables(t *testing.T) {
 	}
 	for _, name := range []string{
 		"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md",
-		"docs/faults.md", "docs/operations.md", "docs/cluster/compose.yaml", "docs/cluster/haproxy.cfg", "docs/cluster/nats.conf",
+		"docs/faults.md", "docs/operations.md", "docs/cluster/compose.yaml", "docs/cluster/haproxy.cfg", "docs/cluster/nats.conf", "docs/scale.md",
 		"api/openapi.yaml",
 	} {
 		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)
@@ -103,7 +109,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 		t.Errorf("commands: %s", diff)
 	}
 	targets := firsts(regexp.MustCompile(`(?m)^([a-z-]+):.*## `).FindAllStringSubmatch(page(t, "Makefile"), -1))
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", ".ci/run", "docs/benchmarks.md", "docs/operations.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", ".ci/run", "docs/benchmarks.md", "docs/operations.md", "docs/scale.md"} {
 		for _, target := range firsts(regexp.MustCompile(`(?m)(?:^|\x60)make ([a-z-]+)`).FindAllStringSubmatch(page(t, name), -1)) {
 			if !slices.Contains(targets, target) {
 				t.Errorf("%s says make %s, which is no target", name, target)
@@ -179,5 +185,58 @@ func TestFaultsAreTested(t *testing.T) {
 	promised := firsts(regexp.MustCompile(`(?m)^\| (F[0-9]{2}) \|`).FindAllStringSubmatch(page(t, "docs/faults.md"), -1))
 	if diff := cmp.Diff(promised, slices.Compact(tested)); diff != "" || len(promised) < 30 {
 		t.Error(diff)
+	}
+}
+
+// figures returns the rows of a page whose first cell is a name: name and next cell.
+func figures(text string) map[string]string {
+	found := map[string]string{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([0-9.,]+) \\|").FindAllStringSubmatch(text, -1) {
+		found[m[1]] = strings.ReplaceAll(m[2], ",", "")
+	}
+	return found
+}
+
+// What docs/scale.md computes follows from what docs/benchmarks.md has measured.
+func TestScalePage(t *testing.T) {
+	text := page(t, "docs/scale.md")
+	known := figures(text)
+	measured := figures(page(t, "docs/benchmarks.md"))
+	for name, figure := range measured {
+		if known[name] != figure {
+			t.Errorf("%s was measured as %s, docs/scale.md has %q", name, figure, known[name])
+		}
+	}
+	for _, s := range (config.Config{}).Settings() {
+		if s.Name == "LLM_COUNCIL_MAX_SESSIONS" && known["places"] != s.Default {
+			t.Errorf("%s is %s, docs/scale.md has %q", s.Name, s.Default, known["places"])
+		}
+	}
+	source := "package page\n"
+	for name, figure := range known {
+		source += fmt.Sprintf("const %s = float64(%s)\n", name, figure)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| `([^`]+)` \\| ([0-9.,]+) \\|").FindAllStringSubmatch(text, -1)
+	for _, row := range rows {
+		source += fmt.Sprintf("const %s = %s\n", row[1], row[2])
+	}
+	set := gotoken.NewFileSet()
+	file, err := parser.ParseFile(set, "page", source, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	computed, err := (&types.Config{}).Check("page", set, []*ast.File{file}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range rows {
+		value, _ := constant.Float64Val(computed.Scope().Lookup(row[1]).(*types.Const).Val())
+		rounded, _ := strconv.ParseFloat(strconv.FormatFloat(value, 'g', 2, 64), 64)
+		if got, err := strconv.ParseFloat(strings.ReplaceAll(row[3], ",", ""), 64); err != nil || got != rounded {
+			t.Errorf("%s is %v, docs/scale.md has %s", row[1], rounded, row[3])
+		}
+	}
+	if len(measured) < 8 || len(rows) < 10 {
+		t.Errorf("found %d measured and %d computed figures", len(measured), len(rows))
 	}
 }
