@@ -31,14 +31,16 @@ var costsRounds = flag.Int("costs", 1, "how often the costs of keeping sessions 
 type costs struct {
 	slow    time.Duration // that a slow model takes for a call in the median
 	clients int           // that ask at the same time
+	alone   int           // questions that one client asks in a row
+	used    int           // sessions in a directory that was used before
 	sim     *simllm.Running
 }
 
 func newCosts(t *testing.T) *costs {
 	t.Helper()
-	c := &costs{slow: 50 * time.Millisecond, clients: 8}
+	c := &costs{slow: 50 * time.Millisecond, clients: 4, alone: 5, used: 20}
 	if *costsRounds >= 10 {
-		c.slow, c.clients = 2*time.Second, 64
+		c.slow, c.clients, c.alone, c.used = 2*time.Second, 64, 20, 1000
 	}
 	models := daemontest.Members()
 	for _, name := range []string{"e", "f", "g", "h"} {
@@ -230,7 +232,7 @@ func TestCosts(t *testing.T) {
 		clients, questions int
 		slow               bool
 	}{
-		{"1 client, provider at once", 1, 20, false},
+		{"1 client, provider at once", 1, c.alone, false},
 		{fmt.Sprintf("%d clients, provider %s", c.clients, c.slow), c.clients, 2, true},
 	} {
 		for _, k := range kinds {
@@ -326,7 +328,6 @@ func appends(t *testing.T, o journal.Options, long string) {
 // the memory that it has then.
 func TestCostsOfStarting(t *testing.T) {
 	c := newCosts(t)
-	sessions := min(1000, 100*(*costsRounds))
 	used := t.TempDir()
 	j, err := journal.Open(t.Context(), journal.Options{
 		Dir: used, MaxBytes: 256 << 20, Prefix: "council", Node: "earlier", Log: slog.New(slog.DiscardHandler),
@@ -335,7 +336,7 @@ func TestCostsOfStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	data := []byte(`"` + strings.Repeat("x", 2<<10) + `"`)
-	for i := range sessions {
+	for i := range c.used {
 		var seq uint64
 		for n := range 14 {
 			m := journal.Message{
@@ -354,14 +355,14 @@ func TestCostsOfStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	took, memory := map[string][]time.Duration{}, map[string]float64{}
-	for range max(2, *costsRounds) {
+	for range *costsRounds {
 		for name, dir := range map[string]string{"off": "off", "new": filepath.Join(t.TempDir(), "new"), "used": used} {
 			begun := time.Now()
 			n := c.daemon(t, nil, "LLM_COUNCIL_SESSIONS_DIR="+dir)
 			took[name] = append(took[name], time.Since(begun))
 			memory[name] = max(memory[name], metric(t, n, "process_resident_memory_bytes"))
-			if name == "used" && metric(t, n, "councild_kept_sessions") != float64(sessions) {
-				t.Errorf("not all of the %d sessions are there", sessions)
+			if name == "used" && metric(t, n, "councild_kept_sessions") != float64(c.used) {
+				t.Errorf("not all of the %d sessions are there", c.used)
 			}
 			n.signal(t, syscall.SIGTERM)
 			n.wait()
@@ -371,7 +372,7 @@ func TestCostsOfStarting(t *testing.T) {
 		t.Logf("costs: | start, SESSIONS_DIR %s | p50 %.0f ms, added %.0f ms | %.1f MiB, added %.1f MiB |", name, ms(quantile(took[name], 0.5)),
 			ms(quantile(took[name], 0.5)-quantile(took["off"], 0.5)), memory[name]/(1<<20), (memory[name]-memory["off"])/(1<<20))
 	}
-	t.Logf("costs: the used directory held %d sessions of 14 messages", sessions)
+	t.Logf("costs: the used directory held %d sessions of 14 messages", c.used)
 }
 
 // How many sessions one, two and three nodes run, and what takes the processor time.

@@ -212,16 +212,17 @@ func TestScalePage(t *testing.T) {
 			t.Errorf("%s is %s, docs/scale.md has %q", s.Name, s.Default, known["places"])
 		}
 	}
-	source := "package page\n"
+	var source strings.Builder
+	source.WriteString("package page\n")
 	for name, figure := range known {
-		source += fmt.Sprintf("const %s = float64(%s)\n", name, figure)
+		_, _ = fmt.Fprintf(&source, "const %s = float64(%s)\n", name, figure)
 	}
 	rows := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| `([^`]+)` \\| ([0-9.,]+) \\|").FindAllStringSubmatch(text, -1)
 	for _, row := range rows {
-		source += fmt.Sprintf("const %s = %s\n", row[1], row[2])
+		_, _ = fmt.Fprintf(&source, "const %s = %s\n", row[1], row[2])
 	}
 	set := gotoken.NewFileSet()
-	file, err := parser.ParseFile(set, "page", source, 0)
+	file, err := parser.ParseFile(set, "page", source.String(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
