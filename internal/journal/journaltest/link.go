@@ -1,26 +1,44 @@
 package journaltest
 
 import (
+	"bufio"
+	"fmt"
+	"io"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
-// Link is a way to a server that can be cut and stalled.
+// Link is a way to a server that can be cut and stalled, and on which requests can be
+// lost, repeated and delayed.
 type Link struct {
 	URL  string // for LLM_COUNCIL_NATS_URL
 	Addr string // the same without a scheme
 
 	target string
 	wg     sync.WaitGroup
+	ended  chan struct{} // closed at the end of the test
 
 	mu      sync.Mutex // guards all below
 	changed *sync.Cond
 	conns   []net.Conn
 	cut     bool
 	stalled [2]bool // the bytes to the server, and those from it
+	fate    func(subject string) Fate
+	silent  map[string]bool // subjects of answers that are lost
+}
+
+// Fate is what becomes of a request to a server.
+type Fate struct {
+	// After is how long after it was sent the server gets it, once for each element. The
+	// server never gets it where there is none.
+	After []time.Duration
+	// Unanswered says that all answers to it are lost.
+	Unanswered bool
 }
 
 // Link returns a way to the first server of the cluster that ends with the test.
@@ -41,7 +59,10 @@ func NewLink(tb testing.TB, target string) *Link {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	l := &Link{URL: "nats://" + listener.Addr().String(), Addr: listener.Addr().String(), target: target}
+	l := &Link{
+		URL: "nats://" + listener.Addr().String(), Addr: listener.Addr().String(), target: target,
+		ended: make(chan struct{}), silent: map[string]bool{},
+	}
 	l.changed = sync.NewCond(&l.mu)
 	l.wg.Go(func() {
 		for {
@@ -54,6 +75,7 @@ func NewLink(tb testing.TB, target string) *Link {
 	})
 	tb.Cleanup(func() {
 		_ = listener.Close()
+		close(l.ended)
 		l.Cut()
 		l.wg.Wait()
 	})
@@ -99,6 +121,16 @@ func (l *Link) Mend() {
 	l.changed.Broadcast()
 }
 
+// Requests has a function decide what becomes of each request that a client sends to the
+// server from now on. A request is a message that wants an answer. The connections that
+// are there end.
+func (l *Link) Requests(fate func(subject string) Fate) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fate = fate
+	l.closeLocked()
+}
+
 // pass connects a client with the server.
 func (l *Link) pass(client net.Conn) {
 	back, err := net.Dial("tcp", l.target)
@@ -112,8 +144,14 @@ func (l *Link) pass(client net.Conn) {
 		return
 	}
 	l.conns = append(l.conns, client, back)
-	l.wg.Go(func() { l.copy(0, back, client) })
-	l.wg.Go(func() { l.copy(1, client, back) })
+	if l.fate == nil {
+		l.wg.Go(func() { l.copy(0, back, client) })
+		l.wg.Go(func() { l.copy(1, client, back) })
+		return
+	}
+	fate := l.fate
+	l.wg.Go(func() { l.copyRequests(fate, back, client) })
+	l.wg.Go(func() { l.copyAnswers(client, back) })
 }
 
 // copy passes on what comes from one end, and closes both when there is no more.
@@ -147,4 +185,105 @@ func (l *Link) wait(direction int, conn net.Conn) bool {
 		}
 		l.changed.Wait()
 	}
+}
+
+// copyRequests is copy to the server, with a fate for each request.
+func (l *Link) copyRequests(fate func(subject string) Fate, to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	var writing sync.Mutex
+	write := func(f frame) error {
+		writing.Lock()
+		defer writing.Unlock()
+		_, err := to.Write(f.data)
+		return err
+	}
+	in := bufio.NewReader(from)
+	for {
+		f, err := readFrame(in)
+		if err != nil || !l.wait(0, from) {
+			return
+		}
+		what := Fate{After: []time.Duration{0}}
+		if f.reply != "" {
+			what = fate(f.subject)
+		}
+		if what.Unanswered {
+			l.mu.Lock()
+			l.silent[f.reply] = true
+			l.mu.Unlock()
+		}
+		for _, after := range what.After {
+			if after > 0 {
+				l.wg.Go(func() {
+					select {
+					case <-time.After(after):
+						_ = write(f) // the connection may have ended
+					case <-l.ended:
+					}
+				})
+			} else if write(f) != nil {
+				return
+			}
+		}
+	}
+}
+
+// copyAnswers is copy from the server, without the answers that are lost.
+func (l *Link) copyAnswers(to, from net.Conn) {
+	defer to.Close()
+	defer from.Close()
+	in := bufio.NewReader(from)
+	for {
+		f, err := readFrame(in)
+		if err != nil || !l.wait(1, from) {
+			return
+		}
+		l.mu.Lock()
+		lost := l.silent[f.subject]
+		l.mu.Unlock()
+		if lost {
+			continue
+		}
+		if _, err := to.Write(f.data); err != nil {
+			return
+		}
+	}
+}
+
+// frame is what the NATS protocol sends at once.
+type frame struct {
+	data    []byte
+	subject string // "": no message
+	reply   string // subject for the answer; "": none is wanted
+}
+
+// readFrame reads a line, and the message of which it is the head.
+func readFrame(in *bufio.Reader) (f frame, err error) {
+	if f.data, err = in.ReadBytes('\n'); err != nil {
+		return f, err
+	}
+	words := strings.Fields(string(f.data))
+	if len(words) == 0 {
+		return f, nil
+	}
+	least, ok := map[string]int{"PUB": 3, "HPUB": 4, "MSG": 4, "HMSG": 5}[words[0]] // with a reply, one more
+	switch {
+	case !ok:
+		return f, nil
+	case len(words) < least:
+		return f, fmt.Errorf("a message with the head %q", f.data)
+	}
+	f.subject = words[1]
+	if len(words) > least && strings.HasSuffix(words[0], "PUB") {
+		f.reply = words[2]
+	}
+	size, err := strconv.Atoi(words[len(words)-1])
+	if err != nil {
+		return f, err
+	}
+	body := make([]byte, size+len("\r\n"))
+	_, err = io.ReadFull(in, body)
+	f.data = append(f.data, body...)
+	return f, err
 }
