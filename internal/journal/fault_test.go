@@ -618,7 +618,7 @@ func TestLeaderLost(t *testing.T) {
 	begin := time.Now()
 	eventually(t, b, "the index", func() bool { row, _ := b.Row(one); return row.Entries == n })
 	t.Logf("longest append: %v; the index of another node came %v later", longest, time.Since(begin))
-	if longest > patienceCluster {
+	if longest > a.patience {
 		t.Errorf("an append took %v", longest)
 	}
 	numbers(t, b, one, n)

@@ -52,7 +52,7 @@ var validPrefix = regexp.MustCompile(`^[a-z0-9_-]{1,32}$`)
 // times of a Journal.
 const (
 	patienceInside  = 10 * time.Second
-	patienceCluster = 30 * time.Second // longer than an election
+	patienceCluster = 10 * time.Second // beside a lease: longer than an election
 	checkEvery      = 5 * time.Second
 	minPause        = 200 * time.Millisecond // before the engine is opened again
 	maxPause        = 30 * time.Second
@@ -99,7 +99,7 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	}
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	j := &Journal{
-		o: o, patience: patienceCluster, index: newIndex(), relay: make(chan *nats.Msg, 1024),
+		o: o, patience: o.Lease + patienceCluster, index: newIndex(), relay: make(chan *nats.Msg, 1024),
 		broken: make(chan struct{}, 1), poke: make(chan struct{}, 1), stop: stop,
 		done: background.Done(), nodes: map[string]node{},
 	}

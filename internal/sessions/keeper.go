@@ -37,7 +37,8 @@ const (
 	// textInterval is the longest time that text on its way is shown and not stored.
 	textInterval = 5 * time.Second
 	// patience is how long a session waits for a log that cannot be written, before it
-	// goes on without one. The pauses between attempts grow from minPause to maxPause.
+	// goes on without one; on a cluster, as long as an append is tried. The pauses between
+	// attempts grow from minPause to maxPause.
 	patience   = 15 * time.Second
 	minPause   = 50 * time.Millisecond
 	maxPause   = 5 * time.Second
@@ -265,6 +266,9 @@ func (k *keeper) run(ctx context.Context) {
 		if !ok {
 			return
 		}
+		if failing.IsZero() {
+			failing = time.Now()
+		}
 		err := k.store(ctx, message)
 		if err == nil {
 			pause, failing = minPause, time.Time{}
@@ -276,9 +280,6 @@ func (k *keeper) run(ctx context.Context) {
 				k.abandon()
 			}
 			return
-		}
-		if failing.IsZero() {
-			failing = time.Now()
 		}
 		k.s.store.o.Log.WarnContext(ctx, "an entry of a session could not be stored", "session_id", k.s.ID, "error", err)
 		if time.Since(failing) >= patience {
