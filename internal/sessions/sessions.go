@@ -63,6 +63,8 @@ type Store struct {
 	plain   chan plain    // ends of sessions in memory, to be stored for other nodes
 	tidy    chan struct{} // holds a token when a session in the journal has ended
 
+	refusals chan refusal // sessions that could not begin, and may be stored all the same
+
 	mu       sync.Mutex          // guards all below; taken after a session's own, never before it
 	sessions map[string]*Session // by id
 	keys     map[key]*Session
@@ -90,11 +92,15 @@ func (k key) hash() string {
 
 // New returns a Store.
 func New(o Options) *Store {
-	st := &Store{o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}, tidy: make(chan struct{}, 1), followed: map[journal.ID]*follower{}, plain: make(chan plain, maxPlain)}
+	st := &Store{
+		o: o, sessions: map[string]*Session{}, keys: map[key]*Session{}, followed: map[journal.ID]*follower{},
+		tidy: make(chan struct{}, 1), plain: make(chan plain, maxPlain), refusals: make(chan refusal, maxRefused),
+	}
 	st.ctx, st.stop = context.WithCancel(context.Background())
 	st.expiry = time.AfterFunc(math.MaxInt64, st.evict) // never, before a session has ended
 	if o.Journal != nil {
 		st.keepers.Go(func() { st.retain(st.ctx) })
+		st.keepers.Go(func() { st.forgetRefused(st.ctx) })
 	}
 	if o.Lease > 0 {
 		st.keepers.Go(func() { st.hearOthers(st.ctx) })
@@ -142,14 +148,26 @@ func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, 
 			}
 		}
 		if err != nil {
-			err = &council.Error{
-				Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
-				Detail: "the session cannot be stored, and might be lost: try again later, or ask in the foreground and without an Idempotency-Key",
-			}
+			err = unavailable(err,
+				"the session cannot be stored, and might be lost: try again later, or ask in the foreground and without an Idempotency-Key")
 		}
 		return old, false, err
 	}
 	return s, true, nil
+}
+
+// unavailable returns what a client is told of an error of the journal.
+func unavailable(err error, detail string) error {
+	return &council.Error{Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err, Detail: detail}
+}
+
+// reading is unavailable for what a client wants of a session that is stored. Other errors
+// and nil are returned as they are.
+func reading(err error) error {
+	if !errors.Is(err, journal.ErrUnavailable) {
+		return err
+	}
+	return unavailable(err, "the place where sessions are stored does not answer: try again later")
 }
 
 // insert puts a session into the maps, unless the key of its owner has one, which is
@@ -210,9 +228,18 @@ func (s *Session) beginning() bool {
 // belongs to another session in the journal, that one's id is returned.
 func (st *Store) begin(ctx context.Context, s *Session, start Start) (other string, err error) {
 	j := st.o.Journal
-	if j.Full() {
+	switch {
+	case j.Full():
 		return "", errors.New("the store of sessions is full")
+	case !st.fresh() && !j.Confirmed().IsZero(): // it is zero just after the start
+		return "", errors.New("the lease of this node is not confirmed: its sessions could not begin a call")
 	}
+	wait := patience
+	if st.o.Lease > 0 {
+		wait = st.o.Lease * 2 / 3 // by then an election is over, or the lease is not confirmed any more
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
 	var reserved time.Time
 	if s.key.key != "" {
 		if other, reserved, err = st.reserve(ctx, s); other != "" || err != nil {
@@ -233,17 +260,65 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 		err = errors.New("storing it took too long: another node may have given its Idempotency-Key away")
 	}
 	if err != nil {
-		// It may be stored all the same: then nobody is to go on with it.
-		err = errors.Join(err, j.Purge(ctx, k.id))
-		if k.head.Key != "" {
-			err = errors.Join(err, j.Release(ctx, k.head.Key, s.ID))
-		}
+		st.refused(k.id, k.head.Key)
 		return "", err
 	}
 	k.number, k.head.Bytes = 1, m.Bytes
 	s.keeper = k
 	st.keep(k) //nolint:contextcheck // a keeper lives until the store is closed
 	return "", nil
+}
+
+// refusal is a session that could not begin.
+type refusal struct {
+	id  journal.ID
+	key string // of its owner, "" for none
+}
+
+// maxRefused is how many refused sessions wait for being deleted.
+const maxRefused = 1024
+
+// refused sees that nobody goes on with a session that could not begin: it may be stored
+// all the same.
+func (st *Store) refused(id journal.ID, key string) {
+	r := refusal{id, key}
+	ctx, cancel := context.WithTimeout(st.ctx, time.Second)
+	defer cancel()
+	if st.forget(ctx, r) == nil {
+		return
+	}
+	select {
+	case st.refusals <- r:
+	default:
+		st.o.Log.ErrorContext(ctx, "a session that was refused may run all the same", "session_id", id.Session)
+	}
+}
+
+// forget deletes what may be stored of a session that could not begin.
+func (st *Store) forget(ctx context.Context, r refusal) error {
+	err := st.o.Journal.Purge(ctx, r.id)
+	if r.key != "" {
+		err = errors.Join(err, st.o.Journal.Release(ctx, r.key, r.id.Session))
+	}
+	return err
+}
+
+// forgetRefused deletes refused sessions as soon as the journal answers, until ctx ends.
+func (st *Store) forgetRefused(ctx context.Context) {
+	for {
+		select {
+		case r := <-st.refusals:
+			for st.forget(ctx, r) != nil {
+				select {
+				case <-time.After(lookEvery):
+				case <-ctx.Done():
+					return
+				}
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // keyPatience is how long a key without a session is waited for on a cluster: the node
@@ -311,7 +386,8 @@ func (st *Store) Get(ctx context.Context, owner Owner, id string) (*Session, err
 		}
 		return s.there(ctx)
 	}
-	return st.read(ctx, journal.ID{Owner: string(owner), Session: id})
+	s, err := st.read(ctx, journal.ID{Owner: string(owner), Session: id})
+	return s, reading(err)
 }
 
 // Find returns the session for which the owner gave an idempotency key, or nil.
@@ -332,7 +408,8 @@ func (st *Store) Find(ctx context.Context, owner Owner, k string) (*Session, err
 	hash := key{owner, k}.hash()
 	for _, row := range st.o.Journal.Rows(string(owner)) {
 		if row.Key == hash {
-			return st.read(ctx, row.ID)
+			s, err := st.read(ctx, row.ID)
+			return s, reading(err)
 		}
 	}
 	return nil, nil
