@@ -36,10 +36,13 @@ type paid struct {
 	killed time.Time
 	again  []call // of a stage before the one in which the daemon was killed
 	late   []call // which ended longer than landing before
+	held   map[call]chan struct{}
 }
 
 func newPaid() *paid {
-	return &paid{begun: map[call]int{}, first: map[call]chan struct{}{}, ended: map[call]time.Time{}}
+	return &paid{
+		begun: map[call]int{}, first: map[call]chan struct{}{}, ended: map[call]time.Time{}, held: map[call]chan struct{}{},
+	}
 }
 
 // call is what a model is asked to do for a question.
@@ -101,6 +104,27 @@ func (p *paid) end(c call) {
 	p.ended[c] = time.Now()
 }
 
+// hold has the replies to a call, which has not begun yet, wait until release.
+func (p *paid) hold(c call) (release func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	held := make(chan struct{})
+	p.held[c] = held
+	return sync.OnceFunc(func() { close(held) })
+}
+
+// twice returns the calls that have begun more than once.
+func (p *paid) twice() (calls []call) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c, n := range p.begun {
+		if n > 1 {
+			calls = append(calls, c)
+		}
+	}
+	return calls
+}
+
 // models are four members and a chairman that writes for a quarter of a second. Every
 // call is noted.
 func (p *paid) models() []simllm.Model {
@@ -111,6 +135,12 @@ func (p *paid) models() []simllm.Model {
 			c := call{task.Question, task.Kind, task.Model}
 			p.begin(c)
 			time.Sleep(time.Duration(20+10*i) * time.Millisecond) // models do not answer at once
+			p.mu.Lock()
+			held := p.held[c]
+			p.mu.Unlock()
+			if held != nil {
+				<-held
+			}
 			defer p.end(c)
 			if task.Kind == simllm.Synthesis {
 				return strings.Repeat("word ", 50), true
