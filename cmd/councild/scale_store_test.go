@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -16,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/store"
 )
 
 // recorded waits until a node's file has records of these sessions. It returns of how many
@@ -25,7 +27,13 @@ func (n *node) recorded(t *testing.T, ids []string) (wrong int) {
 	count := map[string]int{}
 	daemontest.Until(t, func() bool {
 		clear(count)
-		for _, r := range daemontest.Records(t, n.records) {
+		for r, err := range store.ReadFile(t.Context(), n.records) {
+			if bad, ok := errors.AsType[*store.LineError](err); ok && bad.Reason == store.ReasonUnterminated {
+				return false // it is being written
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 			count[r.SessionID]++
 		}
 		return !slices.ContainsFunc(ids, func(id string) bool { return count[id] == 0 })
