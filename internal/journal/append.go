@@ -15,6 +15,9 @@ const (
 	codeNotLast2  jetstream.ErrorCode = 10164 // the same, of a replicated stream
 	codeNotStored jetstream.ErrorCode = 10077 // its description says why
 	codeTooLarge  jetstream.ErrorCode = 10054
+	codeNoPeers   jetstream.ErrorCode = 10005 // its description says why
+	codeNoLeader  jetstream.ErrorCode = 10008
+	codeNoServers jetstream.ErrorCode = 10023 // of a stream's, for a consumer
 )
 
 // describedFull is the description of codeNotStored where the stream is full.

@@ -203,7 +203,7 @@ func TestBadCluster(t *testing.T) {
 			}
 			s.Start()
 			t.Cleanup(func() { stopEngine(s) })
-			if !s.ReadyForConnections(10 * time.Second) {
+			if !s.ReadyForConnections(time.Minute) {
 				t.Fatal("not started")
 			}
 			o := inside(t)

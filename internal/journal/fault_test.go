@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"slices"
@@ -229,7 +230,7 @@ func eventuallyNil(t *testing.T, what string, check func() error) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	end := time.After(30 * time.Second)
+	end := time.After(time.Minute)
 	for {
 		err := check()
 		if err == nil {
@@ -345,7 +346,7 @@ func TestDamaged(t *testing.T) {
 	})
 }
 
-// Another process purges, and nobody is told; then somebody makes the stream anew.
+// Another process purges, and nobody is told.
 func TestIndexLate(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, p place) {
@@ -366,24 +367,42 @@ func TestIndexLate(t *testing.T) {
 			x.wake()
 			eventually(t, x, "the purged row", func() bool { _, ok := x.Row(ID{Session: "3"}); return !ok && len(x.All()) == 4 })
 		}
-		config := l.log.CachedInfo().Config
-		if err := l.js.DeleteStream(t.Context(), config.Name); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := l.js.CreateStream(t.Context(), config); err != nil {
-			t.Fatal(err)
-		}
-		appended(t, j, one, 0, message(j, 1, "x"))
-		for _, x := range []*Journal{j, other} {
-			eventuallyNil(t, "the index of the new stream", func() error {
-				x.wake()
-				if rows := x.All(); len(rows) != 1 || rows[0].ID != one {
-					return fmt.Errorf("the rows are %+v", rows)
-				}
-				return nil
-			})
-		}
 	})
+}
+
+// The index is built again when the stream of a cluster was made anew. The engine inside
+// is read again whenever it is opened.
+func TestStreamAnew(t *testing.T) {
+	t.Parallel()
+	o := outside(t)
+	j := open(t, o)
+	o.Node = rand.Text()
+	other := open(t, o)
+	for n := range 5 {
+		appended(t, j, ID{Session: strconv.Itoa(n)}, 0, message(j, 1, "x"))
+	}
+	eventually(t, other, "rows", func() bool { return len(other.All()) == 5 })
+	l, err := j.reading(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := l.log.CachedInfo().Config
+	if err := l.js.DeleteStream(t.Context(), config.Name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.js.CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	appended(t, j, one, 0, message(j, 1, "x"))
+	for _, x := range []*Journal{j, other} {
+		eventuallyNil(t, "the index of the new stream", func() error {
+			x.wake()
+			if rows := x.All(); len(rows) != 1 || rows[0].ID != one {
+				return fmt.Errorf("the rows are %+v", rows)
+			}
+			return nil
+		})
+	}
 }
 
 func TestLease(t *testing.T) {
@@ -622,4 +641,59 @@ func TestLeaderLost(t *testing.T) {
 		t.Errorf("an append took %v", longest)
 	}
 	numbers(t, b, one, n)
+}
+
+// told is a log that tells of each message.
+type told struct {
+	slog.Handler
+	messages chan string
+}
+
+func (h told) Handle(_ context.Context, r slog.Record) error {
+	h.messages <- r.Message
+	return nil
+}
+
+func (h told) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+
+// A cluster that has no leader yet, and one that lacks servers for a new stream, are
+// waited for.
+func TestClusterNotReady(t *testing.T) {
+	t.Parallel()
+	c := journaltest.Start(t)
+	for name, running := range map[string]int{"no leader": 1, "two of three": 2} {
+		c.Stop()
+		for i := range running {
+			if err := c.Run(i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := inside(t)
+		log := told{slog.DiscardHandler, make(chan string, 100)}
+		o.URL, o.Replicas, o.Prefix, o.Log = c.URL, 3, "t"+strings.ToLower(rand.Text()), slog.New(log)
+		opened := make(chan error, 1)
+		go func() {
+			j, err := Open(t.Context(), o)
+			if err == nil {
+				closeJournal(t, j)
+			}
+			opened <- err
+		}()
+		select {
+		case message := <-log.messages:
+			if !strings.Contains(message, "waiting for the cluster") {
+				t.Errorf("%s: said %q", name, message)
+			}
+		case err := <-opened:
+			t.Fatalf("%s: opened at once: %v", name, err)
+		}
+		for i := running; i < 3; i++ {
+			if err := c.Run(i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := <-opened; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }

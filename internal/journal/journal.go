@@ -180,15 +180,41 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.fill(ctx, l); err != nil {
+	if err := j.prepare(ctx, l); err != nil {
 		l.close()
-		return nil, fmt.Errorf("reading the list of sessions: %w", err)
+		return nil, fmt.Errorf("opening the sessions in %s: %w", l.place, err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.link, j.max = l, l.max
 	j.wake()
 	return l, nil
+}
+
+// prepare opens the streams of a link and reads the list of sessions. It waits for a
+// cluster that is starting or electing a leader.
+func (j *Journal) prepare(ctx context.Context, l *link) error {
+	begun := time.Now()
+	for said := false; ; said = true {
+		err := l.open(ctx, j.o)
+		if err == nil {
+			if err = j.fill(ctx, l); err == nil {
+				return nil
+			}
+			err = fmt.Errorf("reading the list of sessions: %w", err)
+		}
+		if !l.notReady(err) || time.Since(begun) > j.patience {
+			return err
+		}
+		if !said {
+			j.o.Log.WarnContext(ctx, "waiting for the cluster of sessions, which is not ready", "at_most", j.patience.String(), "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(minPause):
+		}
+	}
 }
 
 // wake has a check made early.

@@ -69,7 +69,7 @@ func (l *link) feed(index jetstream.ConsumeContext) {
 func (o Options) stream(name string) string { return strings.ToUpper(o.Prefix) + "_" + name }
 func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
 
-// connect opens a link. On an error nothing stays open, and nothing was deleted.
+// connect opens a link without its streams. On an error nothing stays open, and nothing was deleted.
 func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err error) {
 	l := &link{try: 2 * time.Second, failed: func(error) {}}
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -108,9 +108,6 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 	}
 	if l.js, err = jetstream.New(l.conn); err != nil {
 		return nil, err
-	}
-	if err = l.open(ctx, o); err != nil {
-		return nil, fmt.Errorf("opening the sessions in %s: %w", l.place, err)
 	}
 	return l, nil
 }
@@ -234,6 +231,20 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 	return s, nil
 }
 
+// notReady tells whether the error is that of a cluster whose servers are starting or
+// electing a leader. Then they refuse, do not answer, or know too few of each other to
+// place a stream. Which of them lack room or a tag is known.
+func (l *link) notReady(err error) bool {
+	if l.engine != nil || errors.Is(l.conn.LastError(), nats.ErrPermissionViolation) {
+		return false
+	}
+	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
+		return api.ErrorCode == codeNoLeader || api.ErrorCode == codeNoServers ||
+			api.ErrorCode == codeNoPeers && !strings.Contains(api.Description, "storage") && !strings.Contains(api.Description, "tag")
+	}
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+}
+
 // mendStream returns what a user can do about a stream that does not open, with a
 // semicolon before it, or "".
 func mendStream(err error) string {
@@ -241,11 +252,12 @@ func mendStream(err error) string {
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return "; enable JetStream in the servers and in the account"
-	case errors.As(err, &api) && (api.ErrorCode == 10005 || api.ErrorCode == 10074):
+	case errors.As(err, &api) && (api.ErrorCode == codeNoPeers || api.ErrorCode == 10074):
 		return "; run as many servers as there are to be replicas, or set fewer replicas"
 	case errors.As(err, &api) && (api.ErrorCode == 10028 || api.ErrorCode == 10047 || api.ErrorCode == 10002):
 		return "; give the account more storage, or keep fewer bytes of sessions"
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
+		errors.As(err, &api) && api.ErrorCode == codeNoLeader:
 		return "; see that JetStream is enabled, that the user may use it, and that most of the servers run"
 	default:
 		return ""

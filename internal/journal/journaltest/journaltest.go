@@ -21,6 +21,8 @@ type Cluster struct {
 	Servers []*server.Server
 	Dir     string // of their files
 	URL     string // of all of them, for LLM_COUNCIL_NATS_URL
+
+	options []*server.Options
 }
 
 // Start starts a cluster that is stopped with the test.
@@ -54,26 +56,20 @@ func New(dir string) (*Cluster, error) {
 	}
 	var urls []string
 	for i, port := range ports {
-		s, err := server.NewServer(&server.Options{
+		c.options = append(c.options, &server.Options{
 			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, NoSigs: true, JetStream: true, SyncAlways: true,
 			StoreDir: filepath.Join(dir, strconv.Itoa(i)), JetStreamMaxStore: 16 << 30, JetStreamMaxMemory: 1 << 30, Routes: routes,
 			// Clients that go through a proxy are to stay there.
 			Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: port, NoAdvertise: true},
 		})
-		if err != nil {
+		c.Servers = append(c.Servers, nil)
+		if err := c.Run(i); err != nil {
 			return c, err
 		}
-		s.Start()
-		c.Servers = append(c.Servers, s)
-	}
-	for _, s := range c.Servers {
-		if !s.ReadyForConnections(10 * time.Second) {
-			return c, errors.New("a server did not start")
-		}
-		urls = append(urls, s.ClientURL())
+		urls = append(urls, c.Servers[i].ClientURL())
 	}
 	c.URL = strings.Join(urls, ",")
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		for _, s := range c.Servers {
 			if s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == 3 {
 				return c, nil
@@ -83,10 +79,26 @@ func New(dir string) (*Cluster, error) {
 	return c, errors.New("the servers found no leader")
 }
 
+// Run starts a server that does not run, at the address that it had before.
+func (c *Cluster) Run(i int) (err error) {
+	o := c.options[i]
+	if c.Servers[i], err = server.NewServer(o); err != nil {
+		return err
+	}
+	c.Servers[i].Start()
+	if !c.Servers[i].ReadyForConnections(time.Minute) {
+		return errors.New("a server did not start")
+	}
+	o.Port = c.Servers[i].Addr().(*net.TCPAddr).Port
+	return nil
+}
+
 // Stop stops the servers that run.
 func (c *Cluster) Stop() {
 	for _, s := range c.Servers {
-		s.Shutdown()
-		s.WaitForShutdown()
+		if s != nil {
+			s.Shutdown()
+			s.WaitForShutdown()
+		}
 	}
 }
