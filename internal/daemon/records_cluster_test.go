@@ -60,7 +60,7 @@ func startNode(t *testing.T, url, path string, rotate int64) *node {
 	p, release := daemon.ShareRecords(t.Context(), j, s, path+".cursor", log)
 	n.Recorder = p
 	n.stop = sync.OnceFunc(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		if err := errors.Join(release(ctx), j.Close(ctx), s.Close()); err != nil {
 			t.Error(err)

@@ -510,7 +510,7 @@ func TestRecords(t *testing.T) {
 	// follow returns the sessions behind a place, until there are count of them, and the
 	// last place. An asterisk marks those that were there before.
 	follow := func(after RecordsPlace, count int, each func(n int)) (sessions []string, last RecordsPlace) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for r := range b.FollowRecords(ctx, after) {
 			if want := strings.Replace(r.Session, "s", "line\n", 1); string(r.Lines) != want {

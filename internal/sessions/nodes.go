@@ -219,23 +219,13 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runne
 	if !ok || now.Seq != row.Seq || st.here(row.Session) || !st.fresh() {
 		return true // another node was faster
 	}
-	release, ok := r.Place()
-	if !ok {
-		return false
-	}
-	resumed, err := st.claim(ctx, row.ID, func(owner string) bool {
+	placed, err := st.goOn(ctx, row.ID, r, func(owner string) bool {
 		return owner != st.o.Node && d.dead(owner, st.o.Journal.Nodes())
 	})
 	if _, moved := errors.AsType[*journal.Moved](err); err != nil && !moved && ctx.Err() == nil {
 		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with", "session_id", row.Session, "error", err)
 	}
-	if resumed == nil {
-		release()
-		return true
-	}
-	st.o.Log.InfoContext(ctx, "took over a session of another node", "session_id", row.Session, "node", row.Node)
-	r.Run(*resumed, release)
-	return true
+	return placed
 }
 
 // storeLast stores the end of sessions that were in memory alone, so that every node can

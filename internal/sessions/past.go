@@ -180,10 +180,14 @@ type Resumed struct {
 	Cancelled bool // its owner wants it to be cancelled
 }
 
+// claimEvery is how often a session is tried again that could not be claimed at start.
+const claimEvery = 5 * time.Second
+
 // Resume has the sessions in the journal run that have not ended. On one machine, whose
-// earlier processes are gone, it claims them all before it returns, without places. On a
-// cluster it begins to look for those of dead nodes, until Close. What is wrong with a
-// session is logged. Resume is called once, before all other methods.
+// earlier processes are gone, it claims them all before it returns, without places. What
+// cannot be claimed then, because the journal is full for example, is tried again until
+// Close. On a cluster Resume begins to look for the sessions of dead nodes, until Close.
+// What is wrong with a session is logged. Resume is called once, before all other methods.
 func (st *Store) Resume(ctx context.Context, r Runner) {
 	if st.o.Journal == nil {
 		return
@@ -192,14 +196,54 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 		st.keepers.Go(func() { st.takeOver(st.ctx, r) })
 		return
 	}
-	for _, row := range st.o.Journal.Unended() {
-		s, err := st.claim(ctx, row.ID, func(string) bool { return true })
+	left := slices.DeleteFunc(st.o.Journal.Unended(), func(row journal.Row) bool {
+		s, err := st.claim(ctx, row.ID, anybody)
 		if err != nil {
-			st.o.Log.ErrorContext(ctx, "a session cannot be gone on with", "session_id", row.Session, "error", err)
+			st.o.Log.ErrorContext(ctx, "a session cannot be gone on with now: it is tried again", "session_id", row.Session, "error", err)
 		} else if s != nil {
 			r.Run(*s, nil)
 		}
+		return err == nil
+	})
+	if len(left) > 0 {
+		st.keepers.Go(func() { st.claimLeft(st.ctx, left, r) })
 	}
+}
+
+// anybody says of every owner that it may be replaced.
+func anybody(string) bool { return true }
+
+// claimLeft tries to claim sessions, and has them run, until each is claimed or ctx ends.
+func (st *Store) claimLeft(ctx context.Context, left []journal.Row, r Runner) {
+	tick := time.NewTicker(claimEvery)
+	defer tick.Stop()
+	for len(left) > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		left = slices.DeleteFunc(left, func(row journal.Row) bool {
+			placed, err := st.goOn(ctx, row.ID, r, anybody)
+			return placed && err == nil
+		})
+	}
+}
+
+// goOn takes a place for a session, claims it and has it run. placed is false where no
+// place is free.
+func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(owner string) bool) (placed bool, err error) {
+	release, ok := r.Place()
+	if !ok {
+		return false, nil
+	}
+	s, err := st.claim(ctx, id, free)
+	if s == nil {
+		release()
+		return true, err
+	}
+	r.Run(*s, release)
+	return true, nil
 }
 
 // claim makes a session this process's own, unless its owner is not free to be replaced.
@@ -235,6 +279,9 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(owner strin
 	k.log.Past, k.log.Elapsed, k.log.Last = p.entries, p.elapsed, p.damaged != nil || p.owners >= maxOwners
 	if k.log.Last {
 		st.o.Log.ErrorContext(ctx, "a session is ended with what there is of it", "session_id", s.ID, "owners", p.owners, "damage", p.damaged)
+	}
+	if st.o.Lease > 0 {
+		st.o.Log.InfoContext(ctx, "took over a session of another node", "session_id", s.ID, "node", p.owner)
 	}
 	st.insert(s)
 	st.keep(k) //nolint:contextcheck // a keeper lives until the store is closed
