@@ -81,6 +81,20 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 			err = errors.Join(err, d.Close(ctx))
 		}
 	}()
+	listener := o.Listener // first: where another daemon answers, nothing is touched
+	if listener == nil {
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr); err != nil {
+			return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
+		}
+	}
+	bounded := newBoundedListener(listener, maxConnections(cfg, descriptors()))
+	d.listener = bounded
+	d.teardown.push("the listener", func(context.Context) error {
+		if err := bounded.Close(); !errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		return nil
+	})
 	var recorder pipeline.Recorder
 	if cfg.KeepsRecords() {
 		var recovery store.Recovery
@@ -108,20 +122,6 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.journal != nil {
 		d.measure()
 	}
-	listener := o.Listener
-	if listener == nil {
-		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr); err != nil {
-			return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
-		}
-	}
-	bounded := newBoundedListener(listener, maxConnections(cfg, descriptors()))
-	d.listener = bounded
-	d.teardown.push("the listener", func(context.Context) error {
-		if err := bounded.Close(); !errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		return nil
-	})
 	if d.tokens, err = requireTokens(ctx, cfg, listener.Addr(), log); err != nil {
 		return nil, err
 	}

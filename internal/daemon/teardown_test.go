@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,16 +48,11 @@ func TestTeardown(t *testing.T) {
 	})
 }
 
-// A daemon that cannot listen releases everything: the next one gets as far.
-func TestNewReleasesWhatItTook(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	for name, value := range map[string]string{
-		"ADDR": taken.Addr().String(), "MODELS": "sim:amber,sim:birch", "BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
-	} {
+// fails makes a daemon twice, which must fail both times with an error that begins so:
+// the first one releases everything.
+func fails(t *testing.T, begin string, env map[string]string) {
+	t.Helper()
+	for name, value := range env {
 		t.Setenv("LLM_COUNCIL_"+name, value)
 	}
 	cfg, err := config.Load()
@@ -64,10 +60,47 @@ func TestNewReleasesWhatItTook(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := New(t.Context(), Options{Config: cfg}); err == nil || !strings.HasPrefix(err.Error(), "listening: ") {
+		if _, err := New(t.Context(), Options{Config: cfg}); err == nil || !strings.HasPrefix(err.Error(), begin) {
 			t.Fatalf("got %v", err)
 		}
 	}
+}
+
+// A daemon that cannot listen has touched no records and no sessions: another one may
+// have them.
+func TestNewListensFirst(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	dir := t.TempDir()
+	fails(t, "listening: ", map[string]string{
+		"ADDR": taken.Addr().String(), "MODELS": "sim:amber,sim:birch",
+		"BIAS_STORE": filepath.Join(dir, "records", "bias.jsonl"), "SESSIONS_DIR": filepath.Join(dir, "sessions"),
+	})
+	if found, err := os.ReadDir(dir); err != nil || len(found) > 0 {
+		t.Errorf("made %v, %v", found, err)
+	}
+}
+
+// A daemon that cannot keep sessions releases its address and its records.
+func TestNewReleasesWhatItTook(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fails(t, "opening the sessions in ", map[string]string{
+		"ADDR": free.Addr().String(), "MODELS": "sim:amber,sim:birch",
+		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"), "SESSIONS_DIR": file,
+	})
 }
 
 // New checks its options before it touches the store.
