@@ -14,8 +14,7 @@ FROM ${BASE_IMAGE}
 COPY --from=build /out/councild /councild
 COPY --from=build --chown=65532:65532 /out/data /data
 ENV LLM_COUNCIL_ADDR=0.0.0.0:8080 \
-    LLM_COUNCIL_BIAS_STORE=/data/bias_metrics.jsonl \
-    LLM_COUNCIL_SESSIONS_DIR=/data/sessions
+    LLM_COUNCIL_BIAS_STORE=/data/bias_metrics.jsonl
 USER 65532:65532
 VOLUME /data
 EXPOSE 8080

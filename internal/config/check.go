@@ -241,8 +241,7 @@ func (c *Config) checkCluster(p *problems) {
 		}
 	}
 	if c.SessionsDir != "" {
-		p.add("LLM_COUNCIL_SESSIONS_DIR", "is set, and %s says that a cluster keeps the sessions: unset one of them, "+
-			"in the container by setting LLM_COUNCIL_SESSIONS_DIR to nothing", variable)
+		p.add("LLM_COUNCIL_SESSIONS_DIR", "is set, and %s says that a cluster keeps the sessions: unset one of them", variable)
 	}
 	if c.SessionsKey != "" {
 		p.add("LLM_COUNCIL_SESSIONS_KEY", "is set, and %s says that a cluster keeps the sessions, which encrypts by its own settings: "+

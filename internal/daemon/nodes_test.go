@@ -17,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/journal/journaltest"
+	"github.com/councild/councild/internal/simllm"
 )
 
 // testLease is the shortest LEASE that the tests use.
@@ -53,8 +54,9 @@ func state(t *testing.T, d *daemontest.Daemon, id string) (s council.Session) {
 	return s
 }
 
-// next returns the first events of a session behind an id, up to n of them.
-func next(t *testing.T, d *daemontest.Daemon, id, behind string, n int) (events []client.Event) {
+// next returns the first events of a session behind an id, up to n of them. It tells each
+// of each one that comes.
+func next(t *testing.T, d *daemontest.Daemon, id, behind string, n int, each ...func(client.Event)) (events []client.Event) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -78,6 +80,9 @@ func next(t *testing.T, d *daemontest.Daemon, id, behind string, n int) (events 
 	for e, err := range client.ReadEvents(resp.Body) {
 		if err != nil {
 			t.Fatal(err)
+		}
+		for _, f := range each {
+			f(e)
 		}
 		if events = append(events, e); len(events) == n {
 			break
@@ -109,6 +114,11 @@ func TestNodes(t *testing.T) {
 	t.Run("events", func(t *testing.T) {
 		members := daemontest.Members()
 		members[3].ChunkDelay, members[3].Length = 10*time.Millisecond, 3
+		watched := make(chan struct{})
+		members[3].Reply = func(simllm.Task) (string, bool) {
+			<-watched
+			return "", false
+		}
 		sim := daemontest.Provider(t, members...)
 		all := nodes(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b,c", "CHAIRMAN": "d"}, urls...)
 		id := background(t, all[0], "Who watches from elsewhere?")
@@ -117,11 +127,14 @@ func TestNodes(t *testing.T) {
 		live := make(chan int)
 		go func() { // text comes as it is written, not as it is stored
 			within := 0
-			for _, e := range next(t, all[2], id, "", 0) {
+			next(t, all[2], id, "", 0, func(e client.Event) {
+				if e.Type == council.EventStage2 {
+					close(watched)
+				}
 				if strings.Contains(e.ID, ".") {
 					within++
 				}
-			}
+			})
 			live <- within
 		}()
 		var text strings.Builder

@@ -31,14 +31,14 @@ func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.
 			"error", err)
 		return nil, nil
 	}
-	return j, err
+	if err != nil {
+		return nil, fmt.Errorf("the directory of LLM_COUNCIL_SESSIONS_DIR (with SESSIONS_KEY): %w", err)
+	}
+	return j, nil
 }
 
 // openCluster opens the place where this daemon and others keep their sessions.
 func openCluster(ctx context.Context, cfg config.Config, o journal.Options) (*journal.Journal, error) {
-	if cfg.NatsReplicas == 1 {
-		o.Log.WarnContext(ctx, "each session is stored by one server of the cluster, and lost with it: set LLM_COUNCIL_NATS_REPLICAS to 3")
-	}
 	o.URL, o.Creds, o.CA = cfg.NatsURL, cfg.NatsCreds.Reveal(), cfg.NatsCA
 	o.Prefix, o.Replicas, o.Lease = cfg.NatsPrefix, cfg.NatsReplicas, cfg.Lease
 	if cfg.BiasRetentionDays != nil {
@@ -47,6 +47,9 @@ func openCluster(ctx context.Context, cfg config.Config, o journal.Options) (*jo
 	j, err := journal.Open(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("the cluster of LLM_COUNCIL_NATS_URL (with NATS_CREDS, NATS_CA, NATS_PREFIX and NATS_REPLICAS): %w", err)
+	}
+	if cfg.NatsReplicas == 1 {
+		o.Log.WarnContext(ctx, "each session is stored by one server of the cluster, and lost with it: set LLM_COUNCIL_NATS_REPLICAS to 3")
 	}
 	return j, nil
 }

@@ -97,7 +97,7 @@ func TestNewReleasesWhatItTook(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fails(t, "opening the sessions in ", map[string]string{
+	fails(t, "the directory of LLM_COUNCIL_SESSIONS_DIR ", map[string]string{
 		"ADDR": free.Addr().String(), "MODELS": "sim:amber,sim:birch",
 		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"), "SESSIONS_DIR": file,
 	})

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -125,41 +126,53 @@ func (l *engineLog) opened() []string {
 	return l.said
 }
 
-// note remembers a text while the engine is being opened. Afterwards a failure is told.
-func (l *engineLog) note(text string) {
+// say writes a warning or an error to the log of the daemon. While the engine is being
+// opened it is remembered instead: it may explain why that fails. Afterwards a failure is
+// told.
+func (l *engineLog) say(level slog.Level, format string, v []any) {
+	text := strings.TrimSpace(fmt.Sprintf(format, v...))
 	l.mu.Lock()
 	ready := l.ready
 	if !ready && len(l.said) < maxSaid {
 		l.said = append(l.said, text)
 	}
 	l.mu.Unlock()
+	if !ready || harmless.MatchString(text) {
+		level = slog.LevelDebug
+	}
+	l.log.Log(context.Background(), level, "sessions engine", "said", text)
 	if ready && failure.MatchString(text) {
 		l.failed(errors.New(text))
 	}
 }
 
-// Noticef implements server.Logger.
-func (l *engineLog) Noticef(format string, v ...any) {
-	l.log.Debug("sessions engine", "said", fmt.Sprintf(format, v...))
+// warn writes what the engine said while it was opened, if there is something to do.
+func (l *engineLog) warn() {
+	for _, text := range l.opened() {
+		if !harmless.MatchString(text) {
+			l.log.Warn("sessions engine", "said", text)
+		}
+	}
 }
 
 // failure matches what the engine says when it cannot write. It also says what it cannot
 // read, and goes on: opening it again would not help.
 var failure = regexp.MustCompile(`write error|failed to store|DISABLED|disabling JetStream|permission denied`)
 
-// Warnf implements server.Logger.
-func (l *engineLog) Warnf(format string, v ...any) {
-	text := strings.TrimSpace(fmt.Sprintf(format, v...))
-	l.log.Warn("sessions engine", "said", text)
-	l.note(text)
+// harmless matches what the engine says after its process was killed: that what it keeps
+// beside the messages is older than they are, and is made from them again.
+var harmless = regexp.MustCompile(`state (is )?outdated`)
+
+// Noticef implements server.Logger.
+func (l *engineLog) Noticef(format string, v ...any) {
+	l.log.Debug("sessions engine", "said", fmt.Sprintf(format, v...))
 }
 
+// Warnf implements server.Logger.
+func (l *engineLog) Warnf(format string, v ...any) { l.say(slog.LevelWarn, format, v) }
+
 // Errorf implements server.Logger.
-func (l *engineLog) Errorf(format string, v ...any) {
-	text := strings.TrimSpace(fmt.Sprintf(format, v...))
-	l.log.Error("sessions engine", "said", text)
-	l.note(text)
-}
+func (l *engineLog) Errorf(format string, v ...any) { l.say(slog.LevelError, format, v) }
 
 // Fatalf implements server.Logger. The engine does not end the process itself.
 func (l *engineLog) Fatalf(format string, v ...any) { l.Errorf(format, v...) }

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -184,6 +185,7 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 		l.close()
 		return nil, fmt.Errorf("opening the sessions in %s: %w", l.place, err)
 	}
+	log.warn()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.link, j.max = l, l.max
@@ -199,12 +201,13 @@ func (j *Journal) prepare(ctx context.Context, l *link) error {
 		err := l.open(ctx, j.o)
 		if err == nil {
 			if err = j.fill(ctx, l); err == nil {
+				l.ready.Store(true)
 				return nil
 			}
 			err = fmt.Errorf("reading the list of sessions: %w", err)
 		}
 		if !l.notReady(err) || time.Since(begun) > j.patience {
-			return err
+			return cmp.Or(l.forbidden(), err)
 		}
 		if !said {
 			j.o.Log.WarnContext(ctx, "waiting for the cluster of sessions, which is not ready", "at_most", j.patience.String(), "error", err)
@@ -371,6 +374,9 @@ func (j *Journal) reopen(ctx context.Context) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err != nil {
+		if j.fault == nil || j.fault.Error() != err.Error() {
+			j.o.Log.Error("sessions cannot be kept yet", "error", err)
+		}
 		j.fault, j.hopeless = err, true
 		return false
 	}

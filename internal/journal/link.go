@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -40,6 +42,7 @@ type link struct {
 	failed  func(error)     // told when the engine fails
 	life    context.Context // ends with the link, and with it all that waits for an answer
 	end     context.CancelFunc
+	ready   atomic.Bool // its streams are open, and the list of sessions was read
 
 	mu    sync.Mutex // guards index
 	index jetstream.ConsumeContext
@@ -84,7 +87,13 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 	options := []nats.Option{
 		nats.Name("councild " + o.Node), nats.MaxReconnects(-1), nats.ReconnectBufSize(-1), nats.ReconnectWait(250 * time.Millisecond),
 		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2), nats.Timeout(5 * time.Second),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { o.Log.Warn("sessions connection", "error", err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			level := slog.LevelDebug // until the link is ready, an error says it
+			if l.ready.Load() {
+				level = slog.LevelWarn
+			}
+			o.Log.Log(l.life, level, "sessions connection", "error", err)
+		}),
 	}
 	if o.URL == "" {
 		l.try, l.place = 5*time.Second, o.Dir
@@ -231,11 +240,20 @@ func (l *link) stream(ctx context.Context, o Options, want jetstream.StreamConfi
 	return s, nil
 }
 
+// forbidden returns what the user may not do, if the servers said so: what they forbid is
+// not answered.
+func (l *link) forbidden() error {
+	if err := l.conn.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
+		return fmt.Errorf("%w; allow the user what JetStream needs", err)
+	}
+	return nil
+}
+
 // notReady tells whether the error is that of a cluster whose servers are starting or
 // electing a leader. Then they refuse, do not answer, or know too few of each other to
 // place a stream. Which of them lack room or a tag is known.
 func (l *link) notReady(err error) bool {
-	if l.engine != nil || errors.Is(l.conn.LastError(), nats.ErrPermissionViolation) {
+	if l.engine != nil || l.forbidden() != nil {
 		return false
 	}
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok {
