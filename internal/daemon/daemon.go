@@ -33,6 +33,9 @@ const (
 	// headers and the body of a request.
 	headerTimeout = 10 * time.Second
 	bodyTimeout   = 15 * time.Second
+	// noticeShare is the part of the drain time, as a divisor, in which one of several
+	// nodes still takes new sessions: their balancer asks for /readyz at intervals.
+	noticeShare = 6
 )
 
 var errShutdown = errors.New("the daemon shuts down")
@@ -64,7 +67,8 @@ type Daemon struct {
 	tokens   []httpapi.Token // callers need one of them; none: no token is asked for
 	api      *httpapi.API
 	server   *http.Server
-	draining atomic.Bool
+	stopping atomic.Bool
+	draining atomic.Bool // and no new session is taken
 	teardown teardown
 }
 
@@ -134,7 +138,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		Limits: httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept: sessions.Options{
 			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes), Journal: d.journal, Node: node, Log: log,
-			Lease: lease,
+			Lease: lease, Prompts: pipeline.Prompts(), Needs: pipeline.Needs,
 		},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,
 		Log: log, Version: o.Version, Settings: config.SettingNames(),
@@ -184,8 +188,9 @@ func Reachable(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Serve answers requests until ctx ends. Then it refuses new sessions, lets the running
-// sessions finish within the drain time, cancels the others, and releases everything.
+// Serve answers requests until ctx ends. Then it refuses new sessions, one of several
+// nodes after a sixth of the drain time, lets the running sessions finish within the drain
+// time, cancels the others, and releases everything.
 func (d *Daemon) Serve(ctx context.Context) error {
 	defer func() {
 		if err := d.Close(ctx); err != nil {
@@ -206,9 +211,15 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	}
 
 	// The listener stays open meanwhile, so that /readyz can say that the daemon stops.
-	d.draining.Store(true)
+	d.stopping.Store(true)
 	d.log.InfoContext(ctx, "stopping: no new sessions; a second signal ends at once", "drain_timeout", d.cfg.DrainTimeout.String())
-	if err := within(ctx, d.cfg.DrainTimeout, d.api.Idle); err != nil {
+	var notice time.Duration
+	if d.cfg.NatsURL != "" {
+		notice = d.cfg.DrainTimeout / noticeShare
+		time.Sleep(notice)
+	}
+	d.draining.Store(true)
+	if err := within(ctx, d.cfg.DrainTimeout-notice, d.api.Idle); err != nil {
 		d.log.WarnContext(ctx, "the drain time is over: cancelling the running sessions")
 		d.api.Cancel(errShutdown)
 		_ = within(ctx, closeGrace, d.api.Idle) // sessions that go on are cut off below
@@ -246,13 +257,16 @@ func (d *Daemon) Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboar
 	return Leaderboard(ctx, d.cfg, d.cfg.BiasStore, q)
 }
 
+// Stopping implements httpapi.Daemon.
+func (d *Daemon) Stopping() bool { return d.stopping.Load() }
+
 // Draining implements httpapi.Daemon.
 func (d *Daemon) Draining() bool { return d.draining.Load() }
 
 // NotReady implements httpapi.Daemon.
 func (d *Daemon) NotReady() []httpapi.Reason {
 	var reasons []httpapi.Reason
-	if d.Draining() {
+	if d.Stopping() {
 		reasons = append(reasons, httpapi.Reason{Code: "draining", Message: "the daemon is shutting down"})
 	}
 	if d.store != nil {

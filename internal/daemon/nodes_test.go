@@ -28,7 +28,7 @@ func nodes(t *testing.T, env map[string]string, urls ...string) []*daemontest.Da
 	t.Helper()
 	var all []*daemontest.Daemon
 	for _, url := range urls {
-		settings := map[string]string{"NATS_URL": url, "LEASE": testLease.String()}
+		settings := map[string]string{"NATS_URL": url, "LEASE": testLease.String(), "DRAIN_TIMEOUT": "600ms"}
 		maps.Copy(settings, env)
 		all = append(all, daemontest.Start(t, settings))
 	}
@@ -226,6 +226,27 @@ func TestNodes(t *testing.T) {
 		}
 		if len(p.bodies) != 7 {
 			t.Errorf("%d calls, want 7", len(p.bodies))
+		}
+	})
+
+	t.Run("notice", func(t *testing.T) { // a balancer needs a moment to see that a node stops
+		d := nodes(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b", "DRAIN_TIMEOUT": "9s"}, cluster.URL)[0]
+		d.Stop()
+		daemontest.Until(t, func() bool {
+			status, _ := d.Call(t, "GET", "/readyz", "")
+			return status == http.StatusServiceUnavailable
+		})
+		d.Ask(t, `{"query":"Who comes late?"}`)
+		begun := time.Now()
+		for refused := false; !refused; { // nothing runs, but it answers until the notice is over
+			resp, data, err := d.Send(t.Context(), "POST", "/v1/council", `{"query":"Who comes too late?"}`)
+			refused = err != nil || resp.StatusCode == http.StatusServiceUnavailable
+			if err == nil && !refused && resp.StatusCode != http.StatusOK {
+				t.Fatalf("%s %s", resp.Status, data)
+			}
+		}
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("new sessions are taken for %s", took)
 		}
 	})
 

@@ -6,17 +6,19 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/pipeline"
 )
 
 // openJournal opens the place where sessions are kept. It returns nil where they are in
 // memory only: also where nobody named a directory, and the one beside the records cannot
 // be written.
 func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.Logger) (*journal.Journal, error) {
-	o := journal.Options{MaxBytes: max(1, int64(cfg.SessionsKeptBytes)), Node: node, Prefix: "council", Log: log}
+	o := journal.Options{MaxBytes: max(1, int64(cfg.SessionsKeptBytes)), Node: node, Prefix: "council", Says: strings.Join(pipeline.Prompts(), " "), Log: log}
 	if cfg.NatsURL != "" {
 		return openCluster(ctx, cfg, o)
 	}

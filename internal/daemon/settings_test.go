@@ -193,7 +193,7 @@ func besideAnother(t *testing.T, name, value string) int {
 // a session that is kept on a cluster.
 func onOther(t *testing.T, name, value string) int {
 	t.Helper()
-	env := map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b", "NATS_URL": journaltest.Start(t).URL}
+	env := map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b", "NATS_URL": journaltest.Start(t).URL, "DRAIN_TIMEOUT": "600ms"}
 	d := daemontest.Start(t, env)
 	_, data := d.Call(t, "POST", "/v1/council", anyQuestion, "Idempotency-Key", "k")
 	var s council.Session
@@ -669,7 +669,7 @@ var settings = map[string]func(t *testing.T){
 	"NATS_REPLICAS": func(t *testing.T) {
 		url := journaltest.Start(t).URL
 		warned := func(replicas, prefix string) bool {
-			d := daemontest.Start(t, map[string]string{"NATS_URL": url, "NATS_REPLICAS": replicas, "NATS_PREFIX": prefix})
+			d := daemontest.Start(t, map[string]string{"NATS_URL": url, "NATS_REPLICAS": replicas, "NATS_PREFIX": prefix, "DRAIN_TIMEOUT": "0s"})
 			return strings.Contains(d.Log.String(), "stored by one server")
 		}
 		differ(t, warned("", "three"), warned("1", "one"), false, true)

@@ -42,6 +42,9 @@ type Daemon interface {
 	// NotReady returns the reasons why no session should be sent here, and what else
 	// is wrong. It returns nothing when all is well.
 	NotReady() []Reason
+	// Stopping reports whether the daemon is shutting down: it takes over no session of
+	// another one. For a while it may still take new ones.
+	Stopping() bool
 	// Draining reports whether the daemon is shutting down and takes no session.
 	Draining() bool
 }

@@ -62,6 +62,7 @@ func (d *fakeDaemon) NotReady() []httpapi.Reason {
 	return nil
 }
 
+func (d *fakeDaemon) Stopping() bool { return d.draining.Load() }
 func (d *fakeDaemon) Draining() bool { return d.draining.Load() }
 
 // server is the interface over a real pipeline and a simulated provider.

@@ -110,7 +110,7 @@ func (a *API) Resume(ctx context.Context) {
 	free := func() { <-a.places }
 	a.sessions.Resume(ctx, sessions.Runner{
 		Place: func() (release func(), ok bool) {
-			if a.o.Daemon.Draining() {
+			if a.o.Daemon.Stopping() {
 				return nil, false
 			}
 			select {

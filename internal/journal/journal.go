@@ -42,6 +42,7 @@ type Options struct {
 	Prefix   string
 	Replicas int    // of each stream of a cluster, 1 to 5
 	Node     string // identifies this process: a new UUID
+	Says     string // what Said tells the other nodes of this one
 	// Lease is the time without a sign of life after which a node counts as dead.
 	Lease      time.Duration
 	RecordsFor time.Duration // how long records are kept on a cluster, 0 for ever

@@ -12,6 +12,7 @@ import (
 // node is what is known of another process.
 type node struct {
 	revision uint64
+	says     string
 	at       time.Time // when its key last changed, by this process's clock
 }
 
@@ -28,7 +29,7 @@ func (j *Journal) Beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, j.o.Lease/3)
 	defer cancel()
 	sent := time.Now()
-	if _, err := l.nodes.Put(ctx, j.o.Node, []byte(sent.UTC().Format(time.RFC3339Nano))); err != nil {
+	if _, err := l.nodes.Put(ctx, j.o.Node, []byte(j.o.Says)); err != nil {
 		return fmt.Errorf("%w: renewing the lease: %w", ErrUnavailable, err)
 	}
 	j.mu.Lock()
@@ -63,11 +64,22 @@ func (j *Journal) Nodes() map[string]time.Time {
 	return list
 }
 
-func (j *Journal) alive(name string, revision uint64) {
+// Said returns what each of Nodes says of itself.
+func (j *Journal) Said() map[string]string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if revision > j.nodes[name].revision {
-		j.nodes[name] = node{revision: revision, at: time.Now()}
+	said := make(map[string]string, len(j.nodes))
+	for name, n := range j.nodes {
+		said[name] = n.says
+	}
+	return said
+}
+
+func (j *Journal) alive(entry jetstream.KeyValueEntry) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if entry.Revision() > j.nodes[entry.Key()].revision {
+		j.nodes[entry.Key()] = node{revision: entry.Revision(), says: string(entry.Value()), at: time.Now()}
 	}
 }
 
@@ -107,7 +119,7 @@ func (j *Journal) live(ctx context.Context) {
 				watcher, updates = nil, nil
 			case entry == nil: // all that were there have come
 			case entry.Operation() == jetstream.KeyValuePut:
-				j.alive(entry.Key(), entry.Revision())
+				j.alive(entry)
 			case entry.Operation() == jetstream.KeyValueDelete:
 				j.mu.Lock()
 				delete(j.nodes, entry.Key())
@@ -135,7 +147,7 @@ func (j *Journal) look(ctx context.Context) {
 			entry, err := l.nodes.Get(try, name)
 			cancel()
 			if err == nil {
-				j.alive(name, entry.Revision())
+				j.alive(entry)
 			}
 		}
 	}

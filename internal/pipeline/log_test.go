@@ -298,7 +298,7 @@ func TestLostTokens(t *testing.T) {
 	}
 }
 
-func TestFits(t *testing.T) {
+func TestNeeds(t *testing.T) {
 	h := build(t, members(3))
 	plan := h.plan(t, council.Request{})
 	done := func(events ...council.EventType) (past []council.Past) {
@@ -310,29 +310,26 @@ func TestFits(t *testing.T) {
 	one, two, three := done(council.EventStage1), done(council.EventStage1, council.EventStage2),
 		done(council.EventStage1, council.EventStage2, council.EventStage3)
 	for _, tt := range []struct {
-		review, synthesis string
-		past              []council.Past
-		names             []string // what differs
+		past []council.Past
+		want []string
 	}{
-		{"review-1", "synthesis-1", nil, nil},
-		{"review-0", "synthesis-1", one, []string{"review"}},
-		{"review-1", "synthesis-0", one, []string{"synthesis"}},
-		{"review-0", "synthesis-0", nil, []string{"review", "synthesis"}},
-		{"review-0", "synthesis-1", two, nil},
-		{"review-0", "synthesis-0", two, []string{"synthesis"}},
-		{"review-0", "synthesis-0", three, nil},
+		{nil, []string{"review-0", "synthesis-0"}},
+		{one, []string{"review-0", "synthesis-0"}},
+		{two, []string{"synthesis-0"}},
+		{three, nil},
 	} {
-		plan.Rules.ReviewPrompt, plan.Versions.Synthesis = tt.review, tt.synthesis
-		err := h.Fits(plan, tt.past)
-		for _, name := range []string{"review", "synthesis"} {
-			if named := err != nil && strings.Contains(err.Error(), "the "+name+" prompt"); named != slices.Contains(tt.names, name) {
-				t.Errorf("%s, %s after %d stages: %v", tt.review, tt.synthesis, len(tt.past), err)
-			}
+		plan.Rules.ReviewPrompt, plan.Versions.Synthesis = "review-0", "synthesis-0"
+		if got := pipeline.Needs(plan, tt.past); !slices.Equal(got, tt.want) {
+			t.Errorf("after %d stages %q are needed, want %q", len(tt.past), got, tt.want)
 		}
 	}
 	plan.Direct = true
-	if err := h.Fits(plan, nil); err != nil {
-		t.Errorf("a direct run has no prompt: %v", err)
+	if got := pipeline.Needs(plan, nil); got != nil {
+		t.Errorf("a direct run needs the prompts %q", got)
+	}
+	begun := h.plan(t, council.Request{})
+	if needs := pipeline.Needs(begun, nil); !slices.Equal(needs, pipeline.Prompts()) {
+		t.Errorf("a run that begins here needs %q, this process has %q", needs, pipeline.Prompts())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -13,9 +14,13 @@ import (
 	"github.com/councild/councild/internal/stage3"
 )
 
-// Fits returns why this process cannot go on with a run whose log holds past, or nil. It
-// can when it has the prompts of each stage that is not done, whatever its settings are.
-func (p *Pipeline) Fits(plan council.Plan, past []council.Past) error {
+// Prompts returns the versions of the prompts that this process has.
+func Prompts() []string { return []string{stage2.PromptVersion, stage3.PromptVersion} }
+
+// Needs returns the versions of the prompts of each stage that is not done in a run whose
+// log holds past. A process that has them can go on with the run, whatever its settings
+// are.
+func Needs(plan council.Plan, past []council.Past) (prompts []string) {
 	if plan.Direct {
 		return nil // the conversation is the prompt
 	}
@@ -23,15 +28,13 @@ func (p *Pipeline) Fits(plan council.Plan, past []council.Past) error {
 	for _, entry := range past {
 		done[entry.Type] = true
 	}
-	var errs []error
-	differ := func(end council.EventType, what, theirs, ours string) {
-		if !done[end] && theirs != ours {
-			errs = append(errs, fmt.Errorf("the session was begun with the %s prompt %q, this process has %q", what, theirs, ours))
-		}
+	if !done[council.EventStage2] {
+		prompts = append(prompts, plan.Rules.ReviewPrompt)
 	}
-	differ(council.EventStage2, "review", plan.Rules.ReviewPrompt, stage2.PromptVersion)
-	differ(council.EventStage3, "synthesis", plan.Versions.Synthesis, stage3.PromptVersion)
-	return errors.Join(errs...)
+	if !done[council.EventStage3] {
+		prompts = append(prompts, plan.Versions.Synthesis)
+	}
+	return prompts
 }
 
 // past is what a run knows of itself from its log, besides the outcomes of its calls. The
@@ -154,9 +157,11 @@ func (p past) open() council.Stage {
 func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelCauseFunc) *council.Error {
 	r.kept, r.left = kept, ctx.Done()
 	last := kept.Last
-	if err := r.p.Fits(r.plan, kept.Past); err != nil {
-		r.log.WarnContext(ctx, "the session cannot be gone on with by this version: it ends with what landed", "error", err)
-		last = true
+	for _, prompt := range Needs(r.plan, kept.Past) {
+		if !slices.Contains(Prompts(), prompt) {
+			r.log.WarnContext(ctx, "the session cannot be gone on with by this version: it ends with what landed", "prompt", prompt)
+			last = true
+		}
 	}
 	r.start = r.start.Add(-kept.Elapsed)
 	interrupt := func(cause error) *council.Failure {

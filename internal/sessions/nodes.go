@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -219,8 +221,8 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runne
 	if !ok || now.Seq != row.Seq || st.here(row.Session) || !st.fresh() {
 		return true // another node was faster
 	}
-	placed, err := st.goOn(ctx, row.ID, r, func(owner string) bool {
-		return owner != st.o.Node && d.dead(owner, st.o.Journal.Nodes())
+	placed, err := st.goOn(ctx, row.ID, r, func(p *past) bool {
+		return p.owner != st.o.Node && d.dead(p.owner, st.o.Journal.Nodes()) && st.suits(p, d)
 	})
 	if _, moved := errors.AsType[*journal.Moved](err); err != nil && !moved && ctx.Err() == nil {
 		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with", "session_id", row.Session, "error", err)
@@ -228,13 +230,37 @@ func (st *Store) rescue(ctx context.Context, d *deaths, row journal.Row, r Runne
 	return placed
 }
 
+// suits reports whether this node is to go on with a session: it has the prompts that the
+// session needs, or no node that is alive has them. Who is alive is known after a lease.
+func (st *Store) suits(p *past, d *deaths) bool {
+	needs := st.o.Needs(p.Plan, p.entries)
+	has := func(prompts []string) bool {
+		return !slices.ContainsFunc(needs, func(n string) bool { return !slices.Contains(prompts, n) })
+	}
+	if p.cancelled || has(st.o.Prompts) {
+		return true
+	}
+	if d.since.IsZero() || d.looked.Sub(d.since) < d.lease {
+		return false
+	}
+	nodes := st.o.Journal.Nodes()
+	for node, said := range st.o.Journal.Said() {
+		if has(strings.Fields(said)) && !d.dead(node, nodes) {
+			return false
+		}
+	}
+	return true
+}
+
 // storeLast stores the end of sessions that were in memory alone, so that every node can
-// show them, until ctx ends and no more are waiting.
+// show them, until ctx ends.
 func (st *Store) storeLast(ctx context.Context) {
 	for {
 		select {
 		case p := <-st.plain:
-			if err := st.storePlain(ctx, p); err != nil && ctx.Err() == nil {
+			if p.stored != nil {
+				close(p.stored)
+			} else if err := st.storePlain(ctx, p); err != nil && ctx.Err() == nil {
 				st.o.Log.WarnContext(ctx, "the end of a session could not be stored: only this node shows it", "session_id", p.id.Session, "error", err)
 			}
 		case <-ctx.Done():
@@ -249,9 +275,24 @@ const maxPlain = 64
 
 // plain is a session that ran in memory, at its end.
 type plain struct {
-	id   journal.ID
-	plan *council.Plan
-	end  ending
+	id     journal.ID
+	plan   *council.Plan
+	end    ending
+	stored chan struct{} // where it is not nil, there is no session: it is closed when all before are stored
+}
+
+// storedLast waits until the ends of all sessions in memory are stored, or ctx ends.
+func (st *Store) storedLast(ctx context.Context) {
+	stored := make(chan struct{})
+	select {
+	case st.plain <- plain{stored: stored}:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-stored:
+	case <-ctx.Done():
+	}
 }
 
 func (st *Store) storePlain(ctx context.Context, p plain) error {

@@ -5,7 +5,10 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,19 +20,21 @@ import (
 
 const testLease = 3 * time.Second
 
-// beginNode begins a process on a cluster.
-func beginNode(t *testing.T, url string) process {
+// beginNode begins a process on a cluster, with prompts.
+func beginNode(t *testing.T, url string, prompts ...string) process {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	node := rand.Text()
 	j, err := journal.Open(t.Context(), journal.Options{
 		URL: url, MaxBytes: 64 << 20, Prefix: "council", Node: node, Replicas: 3, Lease: testLease, Log: log,
+		Says: strings.Join(prompts, " "),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := generous()
-	o.Journal, o.Node, o.Lease, o.Log = j, node, testLease, log
+	o.Journal, o.Node, o.Lease, o.Log, o.Prompts = j, node, testLease, log, prompts
+	o.Needs = func(plan council.Plan, _ []council.Past) []string { return []string{plan.Rules.ReviewPrompt} }
 	p := process{sessions.New(o), j}
 	t.Cleanup(func() { p.stop(t) })
 	return p
@@ -160,5 +165,90 @@ func TestDemoted(t *testing.T) {
 	}
 	if got := entries(s, 0); len(got) != 5 {
 		t.Errorf("shown %v", got)
+	}
+}
+
+// Another node finds a session as soon as it is stored, whether its list has it or not.
+func TestFoundAtOnce(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
+	for i := range 100 {
+		id := fmt.Sprintf("s%d", i)
+		add(t, first.Store, id, inBackground)
+		if s := get(t, second.Store, "", id); s == nil {
+			t.Fatalf("session %d is not there", i)
+		}
+	}
+	if s := get(t, second.Store, "", "none"); s != nil {
+		t.Errorf("there is a session %q", s.ID)
+	}
+	if s := get(t, second.Store, "", "no.id"); s != nil {
+		t.Errorf("there is a session %q", s.ID)
+	}
+}
+
+// While the cluster does not answer, nobody is told that there is no session.
+func TestFoundLater(t *testing.T) {
+	t.Parallel()
+	link := journaltest.Start(t).Link(t)
+	p := beginNode(t, link.URL)
+	link.Cut()
+	defer link.Mend()
+	_, err := p.Get(t.Context(), "", "one")
+	if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeUnavailable || e.RetryAfter == 0 {
+		t.Errorf("got %v", err)
+	}
+}
+
+// The ends of sessions in memory that are not stored yet are stored before a node stops.
+func TestLastBeforeClose(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
+	const many = 20
+	for i := range many {
+		finish(t, add(t, first.Store, fmt.Sprintf("s%d", i)))
+	}
+	first.Close(t.Context())
+	for i := range many {
+		if s := get(t, second.Store, "", fmt.Sprintf("s%d", i)); s == nil {
+			t.Fatalf("session %d is not there", i)
+		}
+	}
+}
+
+// A session is gone on with by a node that has its prompts. Only where there is none,
+// another one takes it.
+func TestPrompts(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	first := beginNode(t, cluster.URL, "old")
+	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Plan.Rules.ReviewPrompt = "old" })
+	observe(s)
+	taken := make(chan string, 3)
+	resume := func(name string, p process) {
+		p.Resume(t.Context(), sessions.Runner{
+			Place: func() (func(), bool) { return func() {}, true },
+			Run:   func(sessions.Resumed, func()) { taken <- name },
+		})
+	}
+	newer, older := beginNode(t, cluster.URL, "new", "newest"), beginNode(t, cluster.URL, "old", "new")
+	resume("newer", newer)
+	first.Store.Cancel(context.Canceled) // which releases it
+	first.stop(t)
+	select {
+	case name := <-taken:
+		t.Fatalf("%s has taken the session", name)
+	case <-time.After(testLease * 2):
+	}
+	resume("older", older)
+	if name := <-taken; name != "older" {
+		t.Fatalf("%s has taken the session", name)
+	}
+	older.Store.Cancel(context.Canceled)
+	older.stop(t)
+	if name := <-taken; name != "newer" { // nobody else is there
+		t.Errorf("%s has taken the session", name)
 	}
 }

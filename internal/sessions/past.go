@@ -97,18 +97,26 @@ func (st *Store) load(ctx context.Context, id journal.ID) (*past, error) {
 	return readPast(stored, err)
 }
 
-// read returns the session of a log in the journal, nil where there is none.
+// read returns the session of a log in the journal, nil where there is none. Where there
+// are other nodes, the index may not have yet what one of them has just stored.
 func (st *Store) read(ctx context.Context, id journal.ID) (*Session, error) {
 	if st.o.Journal == nil {
 		return nil, nil
 	}
-	if _, ok := st.o.Journal.Row(id); !ok {
+	if _, ok := st.o.Journal.Row(id); !ok && st.o.Lease == 0 {
 		return nil, nil
 	}
-	return st.readLog(ctx, id)
+	s, err := st.readLog(ctx, id)
+	if errors.Is(err, journal.ErrUnavailable) {
+		err = &council.Error{
+			Code: council.CodeUnavailable, SessionID: id.Session, RetryAfter: 5 * time.Second, Cause: err,
+			Detail: "it cannot be told now whether there is such a session, because where sessions are kept cannot be read; try again later",
+		}
+	}
+	return s, err
 }
 
-// readLog is read for a log that the index may not have yet.
+// readLog returns the session of a log, whether the index has it or not.
 func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 	st.mu.Lock()
 	if f := st.followed[id]; f != nil {
@@ -116,7 +124,13 @@ func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 		return st.joinLocked(ctx, f), nil
 	}
 	st.mu.Unlock()
-	p, err := st.load(ctx, id)
+	loading := ctx
+	if _, ok := st.o.Journal.Row(id); !ok { // most likely there is none
+		var cancel context.CancelFunc
+		loading, cancel = context.WithTimeout(ctx, lag)
+		defer cancel()
+	}
+	p, err := st.load(loading, id)
 	if p == nil || err != nil {
 		return nil, err
 	}
@@ -211,7 +225,7 @@ func (st *Store) Resume(ctx context.Context, r Runner) {
 }
 
 // anybody says of every owner that it may be replaced.
-func anybody(string) bool { return true }
+func anybody(*past) bool { return true }
 
 // claimLeft tries to claim sessions, and has them run, until each is claimed or ctx ends.
 func (st *Store) claimLeft(ctx context.Context, left []journal.Row, r Runner) {
@@ -232,7 +246,7 @@ func (st *Store) claimLeft(ctx context.Context, left []journal.Row, r Runner) {
 
 // goOn takes a place for a session, claims it and has it run. placed is false where no
 // place is free.
-func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(owner string) bool) (placed bool, err error) {
+func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(*past) bool) (placed bool, err error) {
 	release, ok := r.Place()
 	if !ok {
 		return false, nil
@@ -246,9 +260,9 @@ func (st *Store) goOn(ctx context.Context, id journal.ID, r Runner, free func(ow
 	return true, nil
 }
 
-// claim makes a session this process's own, unless its owner is not free to be replaced.
+// claim makes a session this process's own, unless it is not free.
 // It returns nil where there is nothing to go on with.
-func (st *Store) claim(ctx context.Context, id journal.ID, free func(owner string) bool) (*Resumed, error) {
+func (st *Store) claim(ctx context.Context, id journal.ID, free func(*past) bool) (*Resumed, error) {
 	p, err := st.load(ctx, id)
 	if err != nil {
 		return nil, err
@@ -257,7 +271,7 @@ func (st *Store) claim(ctx context.Context, id journal.ID, free func(owner strin
 		st.o.Log.ErrorContext(ctx, "a session cannot be gone on with, because the head of its log is lost", "session_id", id.Session)
 		return nil, st.o.Journal.Purge(ctx, id)
 	}
-	if _, ended := p.ended(); ended || !free(p.owner) {
+	if _, ended := p.ended(); ended || !free(p) {
 		return nil, nil
 	}
 	s, err := st.session(id, p)

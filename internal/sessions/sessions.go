@@ -53,6 +53,11 @@ type Options struct {
 	// Lease is the silence after which another node counts as dead; 0: there are no others.
 	Lease time.Duration
 	Log   *slog.Logger // required with a Journal
+	// Prompts are the versions of the prompts of this process, which says them to the other
+	// nodes (journal.Options). Needs returns those that a session needs to be gone on with:
+	// nodes that have them come first. Required with a Lease.
+	Prompts []string
+	Needs   func(council.Plan, []council.Past) []string
 }
 
 // Store keeps sessions until Close. It is safe for concurrent use.
@@ -503,6 +508,7 @@ func (st *Store) settled(s *Session) {
 // as ctx does, until what is to be stored is stored.
 func (st *Store) Close(ctx context.Context) {
 	st.mu.Lock()
+	again := st.closed
 	st.closed = true
 	st.evictLocked()
 	st.mu.Unlock()
@@ -510,6 +516,9 @@ func (st *Store) Close(ctx context.Context) {
 		if s.keeper != nil {
 			s.keeper.stored(ctx)
 		}
+	}
+	if st.o.Lease > 0 && !again {
+		st.storedLast(ctx)
 	}
 	st.stop()
 	st.keepers.Wait()
