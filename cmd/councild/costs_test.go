@@ -24,7 +24,8 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-var costsRounds = flag.Int("costs", 1, "how often the costs of keeping sessions are measured in turn; from 10 on with 64 clients and models that take 2 s")
+var costsRounds = flag.Int("costs", 1,
+	"how often the costs of keeping sessions are measured in turn; from 10 on with 64 clients and models that take 2 s")
 
 // costs are the figures of docs/benchmarks.md of what it costs to keep sessions. All
 // daemons and servers are processes. The clients and the provider are in this one.
@@ -256,7 +257,8 @@ func TestCosts(t *testing.T) {
 	// In the long trial there is a session whose text takes 12 s, with two appends more.
 	long := ""
 	if *costsRounds >= 10 {
-		status, body := inside.Call(t, "POST", "/v1/council", `{"query":"How?","chairman":"scribe","background":true}`, "Idempotency-Key", "long")
+		status, body := inside.Call(t, "POST", "/v1/council",
+			`{"query":"How?","chairman":"scribe","background":true}`, "Idempotency-Key", "long")
 		var s council.Summary
 		if err := json.Unmarshal(body, &s); err != nil || status != http.StatusAccepted {
 			t.Fatalf("%d %s", status, body)
@@ -341,7 +343,9 @@ func TestCostsOfStarting(t *testing.T) {
 		var seq uint64
 		for n := range 14 {
 			m := journal.Message{
-				Head:  journal.Head{Node: "earlier", Epoch: 1, Status: council.StatusRunning, Created: time.Now(), Bytes: int64(len(data) * (n + 1))},
+				Head: journal.Head{
+					Node: "earlier", Epoch: 1, Status: council.StatusRunning, Created: time.Now(), Bytes: int64(len(data) * (n + 1)),
+				},
 				First: n + 1, Entries: []council.Entry{{Type: council.EventAnswer, Data: data}},
 			}
 			if n == 13 {
@@ -370,7 +374,8 @@ func TestCostsOfStarting(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"off", "new", "used"} {
-		t.Logf("costs: | start, SESSIONS_DIR %s | p50 %.0f ms, added %.0f ms | %.1f MiB, added %.1f MiB |", name, ms(quantile(took[name], 0.5)),
+		t.Logf("costs: | start, SESSIONS_DIR %s | p50 %.0f ms, added %.0f ms | %.1f MiB, added %.1f MiB |",
+			name, ms(quantile(took[name], 0.5)),
 			ms(quantile(took[name], 0.5)-quantile(took["off"], 0.5)), memory[name]/(1<<20), (memory[name]-memory["off"])/(1<<20))
 	}
 	t.Logf("costs: the used directory held %d sessions of 14 messages", c.used)

@@ -75,8 +75,8 @@ func TestPagesNameKnownVariables(t *testing.T) {
 	}
 	for _, name := range []string{
 		"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md",
-		"docs/faults.md", "docs/operations.md", "docs/cluster/compose.yaml", "docs/cluster/haproxy.cfg", "docs/cluster/nats.conf", "docs/scale.md",
-		"api/openapi.yaml",
+		"docs/faults.md", "docs/operations.md", "docs/scale.md", "docs/cluster/compose.yaml", "docs/cluster/haproxy.cfg",
+		"docs/cluster/nats.conf", "api/openapi.yaml",
 	} {
 		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)
 		for _, variable := range found {
