@@ -20,7 +20,7 @@ import (
 func benchOptions(b *testing.B) Options {
 	b.Helper()
 	return Options{
-		Dir: filepath.Join(b.TempDir(), "sessions"), MaxBytes: 2 << 30, Prefix: "b" + strings.ToLower(rand.Text()), Node: rand.Text(),
+		Dir: filepath.Join(b.TempDir(), "sessions"), MaxBytes: 512 << 20, Prefix: "b" + strings.ToLower(rand.Text()), Node: rand.Text(),
 		Replicas: 3, Lease: 20 * time.Second, Log: slog.New(slog.DiscardHandler),
 	}
 }
