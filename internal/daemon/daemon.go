@@ -279,10 +279,10 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 		}
 	}
 	if d.journal != nil {
-		if err := d.journal.Healthy(); err != nil {
+		if why := d.notKept(); why != "" {
 			reasons = append(reasons, httpapi.Reason{
 				Code: "sessions", Bearable: true,
-				Message: "sessions cannot be stored: those in the background and with an Idempotency-Key are refused",
+				Message: "sessions in the background and with an Idempotency-Key are refused: " + why,
 			})
 		}
 	}

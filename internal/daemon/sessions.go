@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/councild/councild/internal/config"
@@ -56,6 +57,24 @@ func openCluster(ctx context.Context, cfg config.Config, o journal.Options) (*jo
 	return j, nil
 }
 
+// notKept returns why no session can be kept now, or "". It holds no path and no address.
+func (d *Daemon) notKept() string {
+	err := d.journal.Healthy()
+	errno, known := errors.AsType[syscall.Errno](err)
+	switch {
+	case err == nil && d.journal.Full():
+		return "their store is 90 % full; raise LLM_COUNCIL_SESSIONS_KEPT_BYTES or delete sessions"
+	case err == nil:
+		return ""
+	case d.journal.Cluster():
+		return "the cluster of LLM_COUNCIL_NATS_URL does not answer"
+	case known:
+		return "their store cannot be written: " + errno.Error()
+	default:
+		return "their store cannot be written; the log says why"
+	}
+}
+
 // measure adds the figures of the place where sessions are kept.
 func (d *Daemon) measure() {
 	for _, g := range []struct {
@@ -68,10 +87,23 @@ func (d *Daemon) measure() {
 			}
 			return 1
 		}},
+		{"councild_kept_connected", "Whether the engine of sessions is open, or the cluster connected: 1 yes, 0 no.", func() float64 {
+			if d.journal.Stats().Connected {
+				return 1
+			}
+			return 0
+		}},
 		{"councild_kept_sessions", "Sessions that are stored.", func() float64 { return float64(d.journal.Stats().Sessions) }},
+		{"councild_kept_running", "Stored sessions that have not ended.", func() float64 { return float64(d.journal.Stats().Running) }},
 		{"councild_kept_bytes", "Size of the store of sessions, in bytes.", func() float64 { return float64(d.journal.Stats().Bytes) }},
+		{"councild_kept_limit_bytes", "Size that the store of sessions may have, in bytes.", func() float64 {
+			return float64(d.journal.Stats().MaxBytes)
+		}},
 		{"councild_kept_lag", "Messages of the store that the list of sessions has not taken in.", func() float64 {
 			return float64(d.journal.Stats().Lag)
+		}},
+		{"councild_records_lag", "Sessions whose records are on the cluster and not yet copied to this node.", func() float64 {
+			return float64(d.journal.Stats().RecordsLag)
 		}},
 		{"councild_lease_age_seconds", "Time since the lease of this node was confirmed, in seconds; 0 without a cluster.", func() float64 {
 			return d.journal.Stats().LeaseAge.Seconds()

@@ -87,8 +87,10 @@ type Journal struct {
 	bytes     int64 // in the stream at the last check, and appended since
 	max       int64 // that the stream takes
 	lag       uint64
-	nodes     map[string]node
-	confirmed time.Time
+
+	recordsLag uint64
+	nodes      map[string]node
+	confirmed  time.Time
 }
 
 // Open opens the place. Inside, the engine is started only when the directory holds
@@ -513,15 +515,23 @@ type Stats struct {
 	Lag       uint64        // messages that the index did not have yet at the last check
 	LeaseAge  time.Duration // since this node's lease was confirmed; 0 inside
 	Bytes     int64         // in the stream
+	MaxBytes  int64         // that the stream takes
 	Sessions  int           // in the index
+	Running   int           // of them, on whatever node
+	// RecordsLag is how many messages of records FollowRecords had not returned at its
+	// last look.
+	RecordsLag uint64
 }
 
 // Stats returns the figures of now.
 func (j *Journal) Stats() Stats {
-	confirmed := j.Confirmed()
+	confirmed, running := j.Confirmed(), len(j.Unended())
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	s := Stats{Lag: j.lag, Bytes: j.bytes, Sessions: j.index.len(), Connected: j.link != nil && j.link.conn.IsConnected()}
+	s := Stats{
+		Connected: j.link != nil && j.link.conn.IsConnected(), Lag: j.lag, RecordsLag: j.recordsLag,
+		Bytes: j.bytes, MaxBytes: j.o.streamBytes(), Sessions: j.index.len(), Running: running,
+	}
 	if j.o.URL != "" {
 		s.LeaseAge = time.Since(confirmed)
 	}

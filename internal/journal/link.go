@@ -68,6 +68,10 @@ func (l *link) feed(index jetstream.ConsumeContext) {
 	l.index = index
 }
 
+// streamBytes is the size of the log's stream: a quarter above the limit that sessions are
+// purged at, and 16 MiB, so that those that run then have room.
+func (o Options) streamBytes() int64 { return o.MaxBytes + o.MaxBytes/4 + 16<<20 }
+
 // names are the streams and subjects of a prefix.
 func (o Options) stream(name string) string { return strings.ToUpper(o.Prefix) + "_" + name }
 func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
@@ -158,9 +162,7 @@ func (l *link) open(ctx context.Context, o Options) (err error) {
 	if o.URL != "" {
 		replicas = o.Replicas
 	}
-	// A quarter above the limit that sessions are purged at, and 16 MiB, so that
-	// those that run now have room.
-	l.max = o.MaxBytes + o.MaxBytes/4 + 16<<20
+	l.max = o.streamBytes()
 	l.log, err = l.stream(ctx, o, jetstream.StreamConfig{
 		Name: o.stream("SESSIONS"), Subjects: []string{o.Prefix + ".session.*.*"}, Replicas: replicas,
 		Discard: jetstream.DiscardNew, MaxBytes: l.max,

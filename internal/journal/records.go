@@ -79,12 +79,17 @@ func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Se
 			var raw *jetstream.RawStreamMsg
 			err := j.retry(ctx, j.reading, func(ctx context.Context, l *link) (err error) {
 				if time.Since(checked) > poll {
-					if err := l.sameRecords(ctx, &after, &end, checked.IsZero()); err != nil {
+					last, err := l.sameRecords(ctx, &after, &end, checked.IsZero())
+					if err != nil {
 						return err
 					}
 					checked = time.Now()
+					j.behind(last - after.Seq)
 				}
 				raw, err = l.next(ctx, l.records, subject+"*", after.Seq+1)
+				if err == nil && raw == nil {
+					j.behind(0) // those before the end have expired
+				}
 				return err
 			})
 			if err != nil || raw == nil {
@@ -105,14 +110,22 @@ func (j *Journal) FollowRecords(ctx context.Context, after RecordsPlace) iter.Se
 	}
 }
 
+// behind notes how many messages of records are still to be returned.
+func (j *Journal) behind(n uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.recordsLag = n
+}
+
 // sameRecords sets the place to the beginning of the stream of records where it is not a
-// place in it. It sets the end where it does so, and at first.
-func (l *link) sameRecords(ctx context.Context, place *RecordsPlace, end *uint64, first bool) error {
+// place in it. It sets the end where it does so, and at first. It returns the sequence of
+// the last message.
+func (l *link) sameRecords(ctx context.Context, place *RecordsPlace, end *uint64, first bool) (last uint64, err error) {
 	try, cancel := l.within(ctx)
 	defer cancel()
 	info, err := l.records.Info(try)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	same := info.Created.Equal(place.Stream) && place.Seq <= info.State.LastSeq
 	if !same {
@@ -121,5 +134,5 @@ func (l *link) sameRecords(ctx context.Context, place *RecordsPlace, end *uint64
 	if !same || first {
 		*end = info.State.LastSeq
 	}
-	return nil
+	return info.State.LastSeq, nil
 }
