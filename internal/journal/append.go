@@ -73,6 +73,7 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 		j.index.put(0, id, p)
 		j.mu.Lock()
 		j.bytes += int64(len(p.body))
+		j.appended += int64(len(p.body))
 		j.mu.Unlock()
 	}
 	return after, nil

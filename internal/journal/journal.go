@@ -84,7 +84,8 @@ type Journal struct {
 	mended    time.Time  // when the engine was last opened again
 	doubt     error      // of the last check
 	closed    bool
-	bytes     int64 // in the stream at the last check, and appended since
+	bytes     int64 // in the stream at the last check, and appended since it began
+	appended  int64 // bytes
 	max       int64 // that the stream takes
 	lag       uint64
 
@@ -462,6 +463,9 @@ func (j *Journal) checkAll(ctx context.Context) {
 
 func (j *Journal) check(ctx context.Context, l *link) error {
 	before := j.index.snapshot()
+	j.mu.Lock()
+	appended := j.appended
+	j.mu.Unlock()
 	try, cancel := l.within(ctx)
 	defer cancel()
 	info, err := l.log.Info(try)
@@ -473,7 +477,7 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 	}
 	state := info.State
 	j.mu.Lock()
-	j.bytes, j.lag = int64(min(state.Bytes, math.MaxInt64)), state.LastSeq-min(before.seen, state.LastSeq)
+	j.bytes, j.lag = int64(min(state.Bytes, math.MaxInt64/2))+j.appended-appended, state.LastSeq-min(before.seen, state.LastSeq)
 	j.mu.Unlock()
 	if state.LastSeq < before.seen {
 		j.o.Log.Warn("the stream of sessions has lost messages; reading the list of sessions again")
