@@ -58,7 +58,7 @@ func (j *Journal) subject(kind string, id ID) (string, error) {
 // as the leader of the stream has it. It is still the expected one: Append tries again,
 // for a bounded time. It is this message (its node, epoch and numbers): it is stored. It
 // is another one: the error is a *Moved, and nothing was stored. Other errors are
-// ErrUnavailable, and the message can be stored or not. The index has the message
+// ErrUnavailable, and the message can be stored or not, or ErrFull too: then it is not. The index has the message
 // before Append returns.
 func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (uint64, error) {
 	subject, err := j.subject("session", id)
@@ -88,6 +88,9 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 		}
 		if reason := refusal(failed); reason != "" {
 			j.wake() // to see how full it is
+			if full(failed) {
+				failed = fmt.Errorf("%w: %w", ErrFull, failed)
+			}
 			return final{fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, failed)}
 		}
 		last, err := l.last(ctx, subject)
@@ -117,13 +120,19 @@ func refusal(err error) string {
 	switch {
 	case !errors.As(err, &api):
 		return ""
-	case api.ErrorCode == codeNotStored && api.Description == describedFull:
+	case full(err):
 		return "all the room for kept sessions is used"
 	case api.ErrorCode == codeTooLarge:
 		return "the stream takes only smaller messages"
 	default:
 		return ""
 	}
+}
+
+// full tells whether the error is that of a stream without room.
+func full(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == codeNotStored && api.Description == describedFull
 }
 
 // notLast tells whether the error is that of an expected sequence.

@@ -21,6 +21,9 @@ import (
 // ErrUnavailable is the error of what could not be stored or read. Its text says why.
 var ErrUnavailable = errors.New("kept sessions are not available")
 
+// ErrFull is the error of what has no room beside what is kept. It is ErrUnavailable too.
+var ErrFull = errors.New("the stream is full")
+
 // ErrGone is the error of a session without a log.
 var ErrGone = errors.New("the session has no log")
 
@@ -491,6 +494,7 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 
 // Healthy returns why nothing can be kept now, or nil.
 func (j *Journal) Healthy() error {
+	confirmed := j.Confirmed()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
@@ -502,6 +506,8 @@ func (j *Journal) Healthy() error {
 		return fmt.Errorf("%w: there is no connection to %s", ErrUnavailable, j.link.place)
 	case j.doubt != nil:
 		return fmt.Errorf("%w: %w", ErrUnavailable, j.doubt)
+	case j.o.URL != "" && !confirmed.IsZero() && time.Since(confirmed) >= j.o.Lease*2/3:
+		return fmt.Errorf("%w: the cluster has not renewed the lease of this node for two thirds of its time", ErrUnavailable)
 	}
 	return nil
 }

@@ -60,6 +60,8 @@ type keeper struct {
 
 	seq uint64 // of the last message; of the goroutine that stores
 
+	whole bool // the log is stored to its end, although the session went on without it; guarded by the mutex of the Store
+
 	// What follows is guarded by the mutex of the session.
 	number  int // of the last entry that is stored
 	head    journal.Head
@@ -281,6 +283,13 @@ func (k *keeper) run(ctx context.Context) {
 			}
 			return
 		}
+		if errors.Is(err, journal.ErrFull) && k.over() {
+			k.s.store.o.Log.WarnContext(ctx, "the end of a session has no room: its log is deleted, and only this process shows it",
+				"session_id", k.s.ID)
+			if k.s.store.o.Journal.Purge(ctx, k.id) == nil {
+				return
+			}
+		}
 		k.s.store.o.Log.WarnContext(ctx, "an entry of a session could not be stored", "session_id", k.s.ID, "error", err)
 		if time.Since(failing) >= patience {
 			k.s.mu.Lock()
@@ -295,6 +304,14 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		pause = min(2*pause, maxPause)
 	}
+}
+
+// over reports whether the session has ended without its log. A log without its end is of
+// no use then, and the room that it takes may be what is missing.
+func (k *keeper) over() bool {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	return k.open && k.closed
 }
 
 // abandon has the session go on without its log for good.

@@ -412,6 +412,44 @@ func TestNotKept(t *testing.T) {
 	}
 }
 
+// A session whose end has no room leaves the room that it took to others.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	log := slog.New(slog.DiscardHandler)
+	j, err := journal.Open(t.Context(), journal.Options{
+		Dir: t.TempDir(), MaxBytes: 1, Prefix: "council", Node: "me", Replicas: 1, Lease: time.Minute, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := generous()
+	o.Journal, o.Node, o.Log = j, "me", log
+	p := process{sessions.New(o), j}
+	t.Cleanup(func() { p.stop(t) })
+	s := add(t, p.Store, "one", inBackground)
+	text := strings.Repeat("x", 1<<20)
+	for range 17 { // the stream has 16 MiB
+		s.Observe(council.Event{Type: council.EventAnswer, SessionID: s.ID, Data: council.Answer{Model: "a", Response: &text}})
+	}
+	s.Log().Stored(t.Context())
+	_, _, err = p.Add(t.Context(), start("two", inBackground))
+	refused(t, "a full stream", err)
+	finish(t, s)
+	<-s.Done()
+	logGone(t, p, "one")
+	if body, err := s.JSON(); err != nil || !strings.Contains(string(body), `"code":"not_kept"`) {
+		t.Errorf("%v: %s", err, body)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, _, err = p.Add(t.Context(), start("three", inBackground)); err == nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // What stands in a log where a session wants to go on decides: its own earlier try was
 // stored, a request to cancel it is obeyed, and any other process's claim ends it here.
 func TestMoved(t *testing.T) {

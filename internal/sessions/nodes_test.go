@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,24 +21,32 @@ import (
 
 const testLease = 3 * time.Second
 
-// beginNode begins a process on a cluster, with prompts.
-func beginNode(t *testing.T, url string, prompts ...string) process {
+// beginNode begins a process on a cluster.
+func beginNode(t *testing.T, url string, change ...func(*sessions.Options)) process {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	node := rand.Text()
+	o := generous()
+	o.Node, o.Lease, o.Log = rand.Text(), testLease, log
+	o.Needs = func(plan council.Plan, _ []council.Past) []string { return []string{plan.Rules.ReviewPrompt} }
+	for _, f := range change {
+		f(&o)
+	}
 	j, err := journal.Open(t.Context(), journal.Options{
-		URL: url, MaxBytes: 64 << 20, Prefix: "council", Node: node, Replicas: 3, Lease: testLease, Log: log,
-		Says: strings.Join(prompts, " "),
+		URL: url, MaxBytes: 64 << 20, Prefix: "council", Node: o.Node, Replicas: 3, Lease: testLease, Log: log,
+		Says: strings.Join(o.Prompts, " "),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := generous()
-	o.Journal, o.Node, o.Lease, o.Log, o.Prompts = j, node, testLease, log, prompts
-	o.Needs = func(plan council.Plan, _ []council.Past) []string { return []string{plan.Rules.ReviewPrompt} }
+	o.Journal = j
 	p := process{sessions.New(o), j}
 	t.Cleanup(func() { p.stop(t) })
 	return p
+}
+
+// withPrompts are the prompts of a process.
+func withPrompts(prompts ...string) func(*sessions.Options) {
+	return func(o *sessions.Options) { o.Prompts = prompts }
 }
 
 // mayCall asks whether a call may begin, and tells when it may.
@@ -81,6 +90,96 @@ func TestLease(t *testing.T) {
 	upTo(t, s, 3)
 	finish(t, s)
 	<-s.Done()
+}
+
+// refused fails the test unless the error tells a client to come again.
+func refused(t *testing.T, what string, err error) {
+	t.Helper()
+	if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeUnavailable || e.RetryAfter == 0 {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+// logGone waits until a session has no log.
+func logGone(t *testing.T, p process, id string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := p.journal.Read(t.Context(), journal.ID{Session: id}); errors.Is(err, journal.ErrGone) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("session %s has a log", id)
+		}
+	}
+}
+
+// A session whose head is stored without an answer is refused: nobody goes on with it, and
+// its key is free.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	link := cluster.Link(t)
+	p, other := beginNode(t, link.URL), beginNode(t, cluster.URL)
+	var lose atomic.Bool
+	lose.Store(true)
+	link.Requests(func(subject string) journaltest.Fate {
+		return journaltest.Fate{After: []time.Duration{0}, Unanswered: lose.Load() && strings.HasPrefix(subject, "council.session.")}
+	})
+	withKey := func(s *sessions.Start) { s.Key = "k" }
+	_, _, err := p.Add(t.Context(), start("one", withKey))
+	refused(t, "without an answer", err)
+	logGone(t, other, "one")
+	lose.Store(false)
+	begun := time.Now()
+	if s := add(t, p.Store, "two", withKey); s.ID != "two" {
+		t.Errorf("the key has session %s", s.ID)
+	}
+	if took := time.Since(begun); took > 5*time.Second { // otherwise the key is waited for
+		t.Errorf("the next session took %s", took)
+	}
+}
+
+// Without the cluster, what is to be kept is refused, soon at first and then at once. A
+// session that ends without its log and is forgotten leaves none behind.
+func TestClusterGone(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	link := cluster.Link(t)
+	p := beginNode(t, link.URL, func(o *sessions.Options) { o.Kept = 0 })
+	other := beginNode(t, cluster.URL)
+	ended := add(t, p.Store, "ended", inBackground)
+	observe(ended)
+	finish(t, ended)
+	<-ended.Done()
+	runs := add(t, p.Store, "runs", inBackground)
+	link.Cut()
+	begun := time.Now()
+	observe(runs)
+	_, _, err := p.Add(t.Context(), start("early", inBackground))
+	refused(t, "early", err)
+	if took := time.Since(begun); took > testLease*2/3+5*time.Second {
+		t.Errorf("refused after %s", took)
+	}
+	for time.Since(p.journal.Confirmed()) < testLease*2/3 {
+		time.Sleep(10 * time.Millisecond) // the clock is what is waited for
+	}
+	late := time.Now()
+	_, _, err = p.Add(t.Context(), start("late", inBackground))
+	refused(t, "late", err)
+	if took := time.Since(late); took > testLease/3 {
+		t.Errorf("refused after %s, although there is no lease", took)
+	}
+	_, err = p.Get(t.Context(), "", "ended")
+	refused(t, "reading", err)
+	if err := p.journal.Healthy(); !errors.Is(err, journal.ErrUnavailable) {
+		t.Errorf("healthy without the cluster: %v", err)
+	}
+	runs.Log().Stored(t.Context())
+	finish(t, runs)
+	<-runs.Done()
+	link.Mend()
+	logGone(t, other, "runs")
+	logGone(t, other, "early")
 }
 
 // A key whose session another node is still storing is waited for.
@@ -223,7 +322,7 @@ func TestLastBeforeClose(t *testing.T) {
 func TestPrompts(t *testing.T) {
 	t.Parallel()
 	cluster := journaltest.Start(t)
-	first := beginNode(t, cluster.URL, "old")
+	first := beginNode(t, cluster.URL, withPrompts("old"))
 	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Plan.Rules.ReviewPrompt = "old" })
 	observe(s)
 	taken := make(chan string, 3)
@@ -233,7 +332,7 @@ func TestPrompts(t *testing.T) {
 			Run:   func(sessions.Resumed, func()) { taken <- name },
 		})
 	}
-	newer, older := beginNode(t, cluster.URL, "new", "newest"), beginNode(t, cluster.URL, "old", "new")
+	newer, older := beginNode(t, cluster.URL, withPrompts("new", "newest")), beginNode(t, cluster.URL, withPrompts("old", "new"))
 	resume("newer", newer)
 	first.Store.Cancel(context.Canceled) // which releases it
 	first.stop(t)

@@ -68,7 +68,7 @@ type Store struct {
 	plain   chan plain    // ends of sessions in memory, to be stored for other nodes
 	tidy    chan struct{} // holds a token when a session in the journal has ended
 
-	refusals chan refusal // sessions that could not begin, and may be stored all the same
+	refusals chan refusal // what is to be deleted from the journal
 
 	mu       sync.Mutex          // guards all below; taken after a session's own, never before it
 	sessions map[string]*Session // by id
@@ -274,7 +274,8 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	return "", nil
 }
 
-// refusal is a session that could not begin.
+// refusal is a session that could not begin, or that ended without its log and is
+// forgotten.
 type refusal struct {
 	id  journal.ID
 	key string // of its owner, "" for none
@@ -289,13 +290,17 @@ func (st *Store) refused(id journal.ID, key string) {
 	r := refusal{id, key}
 	ctx, cancel := context.WithTimeout(st.ctx, time.Second)
 	defer cancel()
-	if st.forget(ctx, r) == nil {
-		return
+	if st.forget(ctx, r) != nil {
+		st.forgetLater(r)
 	}
+}
+
+// forgetLater deletes what is stored of a session as soon as the journal answers.
+func (st *Store) forgetLater(r refusal) {
 	select {
 	case st.refusals <- r:
 	default:
-		st.o.Log.ErrorContext(ctx, "a session that was refused may run all the same", "session_id", id.Session)
+		st.o.Log.Error("too much is to be deleted at once: a session may run again", "session_id", r.id.Session)
 	}
 }
 
@@ -495,7 +500,12 @@ func (st *Store) ended(s *Session) {
 
 // settled forgets a session that is stored to its end. A watcher reads on.
 func (st *Store) settled(s *Session) {
-	if !s.keeper.open {
+	if s.keeper.open {
+		st.mu.Lock()
+		s.keeper.whole = true
+		st.mu.Unlock()
+		st.o.Log.Info("the log of a session that went on without it is stored to its end", "session_id", s.ID)
+	} else {
 		st.remove(s)
 	}
 	select {
@@ -556,8 +566,11 @@ func (st *Store) forgetLocked(from, to int) {
 		st.bytes -= s.size
 		delete(st.sessions, s.ID)
 		delete(st.keys, s.key)
-		if s.keeper != nil {
-			s.keeper.stop()
+		if k := s.keeper; k != nil {
+			k.stop()
+			if !k.whole && !st.closed {
+				st.forgetLater(refusal{k.id, k.head.Key}) // nobody is to run it again
+			}
 		}
 	}
 	st.finished = slices.Delete(st.finished, from, to)
