@@ -42,6 +42,7 @@ type natsServer struct {
 	client  string // address for clients
 	monitor string // URL of its state
 	store   string // directory of its files
+	config  string // file of its settings
 	env     []string
 	routes  []*journaltest.Link // to the other servers
 	process *exec.Cmd
@@ -55,7 +56,7 @@ func (s *natsServer) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.process = exec.CommandContext(t.Context(), program, "-c", filepath.Join("..", "..", "docs", "cluster", "nats.conf"), "-l", filepath.Join(filepath.Dir(s.store), s.name+".log"))
+	s.process = exec.CommandContext(t.Context(), program, "-c", s.config, "-l", filepath.Join(filepath.Dir(s.store), s.name+".log"))
 	s.process.Env = s.env
 	if err := s.process.Start(); err != nil {
 		t.Fatal(err)
@@ -115,21 +116,29 @@ type cluster struct {
 }
 
 // startCluster starts three servers with links between them, and waits until they have a
-// leader.
-func startCluster(t *testing.T) *cluster {
+// leader. Pairs of texts say what is replaced in the configuration.
+func startCluster(t *testing.T, replaced ...string) *cluster {
 	t.Helper()
 	return startServers(t, func(s *natsServer, peer string) string {
 		link := journaltest.NewLink(t, peer)
 		s.routes = append(s.routes, link)
 		return link.URL
-	})
+	}, replaced...)
 }
 
 // startServers starts three servers, and waits until they have a leader. route returns
 // the URL at which a server reaches the address of another one.
-func startServers(t *testing.T, route func(from *natsServer, to string) string) *cluster {
+func startServers(t *testing.T, route func(from *natsServer, to string) string, replaced ...string) *cluster {
 	t.Helper()
 	dir := t.TempDir()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "cluster", "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(dir, "nats.conf")
+	if err := os.WriteFile(config, []byte(strings.NewReplacer(replaced...).Replace(string(text))), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	c := &cluster{}
 	var peers []string
 	var held []net.Listener
@@ -142,7 +151,7 @@ func startServers(t *testing.T, route func(from *natsServer, to string) string) 
 		return l.Addr().String()
 	}
 	for i := range 3 {
-		s := &natsServer{name: fmt.Sprintf("nats%d", i+1), client: address()}
+		s := &natsServer{name: fmt.Sprintf("nats%d", i+1), client: address(), config: config}
 		monitor := address()
 		s.store, s.monitor = filepath.Join(dir, s.name), "http://"+monitor
 		peers = append(peers, address())

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -16,13 +17,17 @@ import (
 )
 
 // TestMain lets the test binary run as councild when the first of these variables is set.
-// The second variable limits its descriptors.
+// The second variable limits its descriptors. With the third one, a limit of the size of
+// files is an error of writing, and not the end of the process.
 func TestMain(m *testing.M) {
 	if os.Getenv("COUNCILD_TEST_MAIN") == "1" {
 		if n, err := strconv.ParseUint(os.Getenv("COUNCILD_TEST_DESCRIPTORS"), 10, 64); err == nil {
 			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: n, Max: n}); err != nil {
 				panic(err)
 			}
+		}
+		if os.Getenv("COUNCILD_TEST_FILES") == "1" {
+			signal.Ignore(syscall.SIGXFSZ)
 		}
 		main()
 		return

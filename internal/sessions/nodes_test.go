@@ -125,11 +125,17 @@ func TestRefused(t *testing.T) {
 	link.Requests(func(subject string) journaltest.Fate {
 		return journaltest.Fate{After: []time.Duration{0}, Unanswered: lose.Load() && strings.HasPrefix(subject, "council.session.")}
 	})
+	for p.journal.Beat(t.Context()) != nil {
+		time.Sleep(10 * time.Millisecond) // until it is connected again
+	}
 	withKey := func(s *sessions.Start) { s.Key = "k" }
 	_, _, err := p.Add(t.Context(), start("one", withKey))
 	refused(t, "without an answer", err)
 	logGone(t, other, "one")
 	lose.Store(false)
+	for p.journal.Beat(t.Context()) != nil {
+		time.Sleep(10 * time.Millisecond)
+	}
 	begun := time.Now()
 	if s := add(t, p.Store, "two", withKey); s.ID != "two" {
 		t.Errorf("the key has session %s", s.ID)
@@ -147,10 +153,14 @@ func TestClusterGone(t *testing.T) {
 	link := cluster.Link(t)
 	p := beginNode(t, link.URL, func(o *sessions.Options) { o.Kept = 0 })
 	other := beginNode(t, cluster.URL)
-	ended := add(t, p.Store, "ended", inBackground)
-	observe(ended)
-	finish(t, ended)
-	<-ended.Done()
+	add(t, other.Store, "others", inBackground)
+	for {
+		changed := p.journal.Changed()
+		if _, ok := p.journal.Row(journal.ID{Session: "others"}); ok {
+			break
+		}
+		<-changed
+	}
 	runs := add(t, p.Store, "runs", inBackground)
 	link.Cut()
 	begun := time.Now()
@@ -169,7 +179,7 @@ func TestClusterGone(t *testing.T) {
 	if took := time.Since(late); took > testLease/3 {
 		t.Errorf("refused after %s, although there is no lease", took)
 	}
-	_, err = p.Get(t.Context(), "", "ended")
+	_, err = p.Get(t.Context(), "", "others")
 	refused(t, "reading", err)
 	if err := p.journal.Healthy(); !errors.Is(err, journal.ErrUnavailable) {
 		t.Errorf("healthy without the cluster: %v", err)
