@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/store"
 )
 
 // natsServerProgram builds the program of the version of nats-server in go.mod.
@@ -222,6 +225,7 @@ type node struct {
 	name    string
 	records string              // its record file
 	links   []*journaltest.Link // to the servers of the cluster, in their order
+	program string              // "": the councild under test
 	env     []string
 	process *process
 	log     *daemontest.Log // of all its processes
@@ -261,7 +265,11 @@ func scaleLease() time.Duration {
 // start starts the daemon, or one that has ended once more, and waits until it listens.
 func (n *node) start(t *testing.T) {
 	t.Helper()
-	n.process = start(t, n.env, "serve")
+	if n.program != "" {
+		n.process = startProgram(t, n.program, n.env, "serve")
+	} else {
+		n.process = start(t, n.env, "serve")
+	}
 	n.logged = make(chan struct{})
 	out := io.TeeReader(n.process.stderr, n.log)
 	url := make(chan string, 1)
@@ -337,7 +345,13 @@ type trial struct {
 func newTrial(t *testing.T, nodes int, env ...string) *trial {
 	t.Helper()
 	p := newPaid()
-	w := &trial{cluster: startCluster(t), paid: p, sim: daemontest.Provider(t, p.models()...)}
+	return newTrialOf(t, p, p.models(), nodes, env...)
+}
+
+// newTrialOf is newTrial with other models, of the same names.
+func newTrialOf(t *testing.T, p *paid, models []simllm.Model, nodes int, env ...string) *trial {
+	t.Helper()
+	w := &trial{cluster: startCluster(t), paid: p, sim: daemontest.Provider(t, models...)}
 	env = append([]string{
 		"LLM_COUNCIL_BASE_URL=" + w.sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
 		"LLM_COUNCIL_API_TOKENS=team:" + trialToken,
@@ -365,18 +379,43 @@ func (w *trial) same(t *testing.T, ids []string, nodes ...*node) {
 			}
 			gapless(t, n.Caller, id, n.name)
 		}
-		records := map[string]int{}
-		daemontest.Until(t, func() bool {
-			clear(records)
-			for _, r := range daemontest.Records(t, n.records) {
-				records[r.SessionID]++
+		n.recorded(t, ids)
+	}
+}
+
+// recorded waits until the record file of a node has records of these sessions. It returns
+// of how many sessions it has another number than 12.
+func (n *node) recorded(t *testing.T, ids []string) (wrong int) {
+	t.Helper()
+	_, wrong = n.recordedWhen(t, func(records map[string]int) bool {
+		return !slices.ContainsFunc(ids, func(id string) bool { return records[id] == 0 })
+	})
+	return wrong
+}
+
+// recordedWhen waits until the records of each session in the file of a node are enough. It
+// returns how many there are of each, and of how many sessions there are not 12.
+func (n *node) recordedWhen(t *testing.T, enough func(records map[string]int) bool) (records map[string]int, wrong int) {
+	t.Helper()
+	records = map[string]int{}
+	daemontest.Until(t, func() bool {
+		clear(records)
+		for r, err := range store.ReadFile(t.Context(), n.records) {
+			if bad, ok := errors.AsType[*store.LineError](err); ok && bad.Reason == store.ReasonUnterminated {
+				return false // it is being written
 			}
-			return len(records) >= len(ids)
-		})
-		for id, count := range records {
-			if count != 12 {
-				t.Errorf("%s: session %s has %d records of 12", n.name, id, count)
+			if err != nil {
+				t.Fatal(err)
 			}
+			records[r.SessionID]++
+		}
+		return enough(records)
+	})
+	for id, count := range records {
+		if count != 12 {
+			t.Errorf("%s: session %s has %d records of 12", n.name, id, count)
+			wrong++
 		}
 	}
+	return records, wrong
 }

@@ -48,7 +48,13 @@ func start(t *testing.T, env []string, args ...string) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{Cmd: exec.CommandContext(t.Context(), self, args...)}
+	return startProgram(t, self, env, args...)
+}
+
+// startProgram is start for another councild than the one under test.
+func startProgram(t *testing.T, program string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: exec.CommandContext(t.Context(), program, args...)}
 	p.Env = append(os.Environ(), "COUNCILD_TEST_MAIN=1", "TMPDIR="+t.TempDir(), "HOME="+t.TempDir())
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "LLM_COUNCIL_") {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -17,35 +16,7 @@ import (
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/simllm"
-	"github.com/councild/councild/internal/store"
 )
-
-// recorded waits until a node's file has records of these sessions. It returns of how many
-// it has another number than 12.
-func (n *node) recorded(t *testing.T, ids []string) (wrong int) {
-	t.Helper()
-	count := map[string]int{}
-	daemontest.Until(t, func() bool {
-		clear(count)
-		for r, err := range store.ReadFile(t.Context(), n.records) {
-			if bad, ok := errors.AsType[*store.LineError](err); ok && bad.Reason == store.ReasonUnterminated {
-				return false // it is being written
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			count[r.SessionID]++
-		}
-		return !slices.ContainsFunc(ids, func(id string) bool { return count[id] == 0 })
-	})
-	for id, records := range count {
-		if records != 12 {
-			t.Errorf("%s: session %s has %d records of 12", n.name, id, records)
-			wrong++
-		}
-	}
-	return wrong
-}
 
 // Appends are lost, unanswered, sent twice, and come again behind later ones: each entry
 // is stored once, and no owner gives its session up.

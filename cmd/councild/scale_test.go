@@ -29,6 +29,8 @@ var scaleRounds = flag.Int("scale", 20, "how often the trials kill a daemon; fro
 // paid are the calls that a provider has seen. A call that comes again must not have
 // landed before: it may have been in flight when the daemon was killed.
 type paid struct {
+	linger func(call) time.Duration // how much longer a call takes; nil: no longer
+
 	mu     sync.Mutex // guards all below
 	begun  map[call]int
 	first  map[call]chan struct{} // closed when the call has begun
@@ -125,6 +127,26 @@ func (p *paid) twice() (calls []call) {
 	return calls
 }
 
+// judge returns how many calls were made again. None of them may belong to a stage that
+// had ended, or be made more often than the session can have had nodes.
+func (p *paid) judge(t *testing.T, nodes int) (twice int) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c, n := range p.begun {
+		if twice += n - 1; n > nodes {
+			t.Errorf("%v was paid %d times", c, n)
+		}
+	}
+	if len(p.again) > 0 {
+		t.Errorf("paid twice, although the next stage had begun: %v", p.again)
+	}
+	if len(p.late) > 0 && *scaleRounds >= 100 {
+		t.Errorf("paid twice, although the reply had landed: %v", p.late)
+	}
+	return twice
+}
+
 // models are four members and a chairman that writes for a quarter of a second. Every
 // call is noted.
 func (p *paid) models() []simllm.Model {
@@ -134,7 +156,11 @@ func (p *paid) models() []simllm.Model {
 		models[i].Reply = func(task simllm.Task) (string, bool) {
 			c := call{task.Question, task.Kind, task.Model}
 			p.begin(c)
-			time.Sleep(time.Duration(20+10*i) * time.Millisecond) // models do not answer at once
+			took := time.Duration(20+10*i) * time.Millisecond // models do not answer at once
+			if p.linger != nil {
+				took += p.linger(c)
+			}
+			time.Sleep(took)
 			p.mu.Lock()
 			held := p.held[c]
 			p.mu.Unlock()
@@ -189,7 +215,7 @@ func TestScaleS01(t *testing.T) {
 		return d, daemontest.Caller{Base: url}, logged
 	}
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
-	whole, again, twice, longest := 0, 0, 0, time.Duration(0)
+	whole, again, longest := 0, 0, time.Duration(0)
 	for round := range *scaleRounds {
 		moment := moments[round%len(moments)]
 		question := fmt.Sprintf("Question %d?", round)
@@ -246,19 +272,7 @@ func TestScaleS01(t *testing.T) {
 			t.Errorf("session %s has %d records of 12", id, n)
 		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for c, n := range p.begun {
-		if twice += n - 1; n > 2 {
-			t.Errorf("%v was paid %d times", c, n)
-		}
-	}
-	if len(p.again) > 0 {
-		t.Errorf("paid twice, although the next stage had begun: %v", p.again)
-	}
-	if len(p.late) > 0 && *scaleRounds >= 100 {
-		t.Errorf("paid twice, although the reply had landed: %v", p.late)
-	}
+	twice := p.judge(t, 2)
 	t.Logf("scale S01: %d times kill -9: %d sessions accepted and all of them complete, %d of them said that calls may have been paid twice; "+
 		"%d calls were, %d of them more than %s after their reply; records of %d sessions, each once; ended at most %d ms after the start",
 		*scaleRounds, whole, again, twice, len(p.late), landing, len(records), longest.Milliseconds())
