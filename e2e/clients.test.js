@@ -1,5 +1,6 @@
 // councild as the OpenAI interface of unchanged clients: the official openai
-// package and the Vercel AI SDK, against a daemon with simulated models.
+// package and the Vercel AI SDK, against a daemon with simulated models. The variable
+// COUNCILD_URL names one that runs already: nodes_test.go has several behind a proxy.
 
 import { after, before, describe, it } from "node:test";
 import assert from "node:assert/strict";
@@ -7,6 +8,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import OpenAI, { APIUserAbortError, BadRequestError, NotFoundError, UnprocessableEntityError } from "openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
@@ -18,6 +20,14 @@ const asked = [{ role: "user", content: question }];
 let daemon, directory, baseURL, client, model;
 
 before(async () => {
+  const address = process.env.COUNCILD_URL ?? (await start());
+  baseURL = address + "/v1";
+  client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
+  model = createOpenAICompatible({ name: "councild", baseURL, includeUsage: true })("council");
+});
+
+// start starts a daemon and returns its address.
+async function start() {
   const root = join(dirname(fileURLToPath(import.meta.url)), "..");
   directory = mkdtempSync(join(tmpdir(), "councild-clients-"));
   const binary = join(directory, "councild");
@@ -26,7 +36,7 @@ before(async () => {
     env: { ...process.env, TMPDIR: directory },
     stdio: ["ignore", "pipe", "ignore"],
   });
-  const address = await new Promise((resolve, reject) => {
+  return new Promise((resolve, reject) => {
     let text = "";
     daemon.stdout.on("data", (data) => {
       text += data;
@@ -35,20 +45,31 @@ before(async () => {
     });
     daemon.on("exit", (code) => reject(new Error(`councild ended with ${code}: ${text}`)));
   });
-  baseURL = address + "/v1";
-  client = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
-  model = createOpenAICompatible({ name: "councild", baseURL, includeUsage: true })("council");
-});
+}
 
 after(async () => {
+  if (!daemon) return;
   const ended = new Promise((resolve) => daemon.on("exit", resolve));
   daemon.kill("SIGTERM");
   assert.equal(await ended, 0, "the daemon's exit code");
   rmSync(directory, { recursive: true });
 });
 
-// sessions returns the daemon's own list.
-const sessions = async () => (await (await fetch(baseURL + "/council")).json()).sessions;
+// ended returns a session when it has ended. Other nodes than its own show it only then,
+// and shortly after its client has the answer.
+async function ended(id) {
+  for (const begun = Date.now(); Date.now() - begun < 10_000; await delay(20)) {
+    const response = await fetch(`${baseURL}/council/${id}`);
+    if (response.ok) {
+      const session = await response.json();
+      if (session.status !== "running") return session;
+    } else assert.equal(response.status, 404);
+  }
+  assert.fail(`session ${id} does not end`);
+}
+
+// sessionOf returns the id of the session of a completion or a chunk.
+const sessionOf = (completion) => completion.id.replace("chatcmpl-", "");
 
 describe("openai", () => {
   it("lists the council and its members", async () => {
@@ -69,7 +90,8 @@ describe("openai", () => {
     const { council } = completion;
     assert.equal(council.status, "complete");
     assert.equal(council.metadata.aggregate_rankings.length, 4);
-    const session = await (await fetch(`${baseURL}/council/${council.session_id}`)).json();
+    assert.equal(council.session_id, sessionOf(completion));
+    const session = await ended(council.session_id);
     assert.equal(session.answer, choice.message.content);
     const parts = [...session.stage1, ...session.stage2, session.stage3];
     assert.equal(parts.length, 9);
@@ -106,8 +128,9 @@ describe("openai", () => {
     });
     let text = "";
     let pieces = 0;
-    let finished, usage;
+    let finished, usage, id;
     for await (const chunk of stream) {
+      id = sessionOf(chunk);
       assert.equal(usage, undefined, "a chunk after the usage");
       if (chunk.usage) {
         usage = chunk.usage;
@@ -123,8 +146,7 @@ describe("openai", () => {
     assert.ok(pieces > 5, `${pieces} pieces`);
     assert.equal(finished, "stop");
     assert.equal(usage.prompt_tokens + usage.completion_tokens, usage.total_tokens);
-    const [{ session_id: id }] = await sessions();
-    assert.equal((await (await fetch(`${baseURL}/council/${id}`)).json()).answer, text);
+    assert.equal((await ended(id)).answer, text);
   });
 
   it("streams without the usage when not asked", async () => {
@@ -154,13 +176,16 @@ describe("openai", () => {
   it("is cancelled by an abort", async () => {
     const controller = new AbortController();
     const stream = await client.chat.completions.create({ model: "council", messages: asked, stream: true }, { signal: controller.signal });
-    const [{ session_id: id }] = await sessions();
-    controller.abort();
+    let id;
     await assert.rejects(async () => {
-      for await (const chunk of stream) assert.equal(chunk.usage, undefined);
+      for await (const chunk of stream) {
+        assert.ok(!chunk.usage);
+        id = sessionOf(chunk);
+        controller.abort();
+      }
       throw new APIUserAbortError(); // the client may also just end the stream
     }, APIUserAbortError);
-    // Reading the events ends when the session does.
+    assert.equal((await ended(id)).status, "cancelled");
     const events = await (await fetch(`${baseURL}/council/${id}/events`)).text();
     assert.match(events, /event: session.failed\n/);
     assert.match(events, /"code":"cancelled"/);

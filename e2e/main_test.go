@@ -15,10 +15,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,7 +42,10 @@ var chromium context.Context
 // TestMain lets the test binary run as councild when a variable says so.
 func TestMain(m *testing.M) {
 	if os.Getenv("COUNCILD_TEST_MAIN") == "1" {
-		os.Exit(cli.Main(context.Background(), cli.IO{Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr}))
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		code := cli.Main(ctx, cli.IO{Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr})
+		stop()
+		os.Exit(code)
 	}
 	options := chromedp.DefaultExecAllocatorOptions[:]
 	if os.Geteuid() == 0 { // as in a container, where Chromium has no sandbox

@@ -1,0 +1,227 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/journal/journaltest"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// nodes are three councild in processes of their own, on one NATS cluster and behind one
+// balancer.
+type nodes struct {
+	*testing.T
+	balancer *daemontest.Balancer
+	all      [3]*node
+}
+
+// node is one of them.
+type node struct {
+	env  []string
+	url  string
+	cmd  *exec.Cmd
+	log  daemontest.Log
+	gone chan error // what Wait returned
+}
+
+// startNodes starts three nodes with these settings and models.
+func startNodes(t *testing.T, env map[string]string, models []simllm.Model) *nodes {
+	t.Helper()
+	settings(t, env, models)
+	t.Setenv("LLM_COUNCIL_NATS_URL", journaltest.Start(t).URL)
+	n := &nodes{T: t, balancer: daemontest.NewBalancer(t)}
+	for i := range n.all {
+		n.all[i] = &node{env: []string{"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl")}}
+		t.Cleanup(func() {
+			if t.Failed() {
+				t.Logf("node %d: %s", i+1, &n.all[i].log)
+			}
+		})
+		if err := n.start(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.balancer.Wait(t, len(n.all))
+	return n
+}
+
+// command returns a command of councild that is killed with the test.
+func (n *nodes) command(env []string, args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		n.Error(err)
+	}
+	cmd := exec.CommandContext(n.Context(), self, args...)
+	cmd.Env = append(append(os.Environ(), "COUNCILD_TEST_MAIN=1"), env...)
+	return cmd
+}
+
+// start starts a node and tells the balancer.
+func (n *nodes) start(i int) error {
+	d := n.all[i]
+	d.cmd, d.gone = n.command(d.env, "serve"), make(chan error, 1)
+	logs, log := io.Pipe()
+	d.cmd.Stderr = io.MultiWriter(&d.log, log)
+	address := listening(logs)
+	if err := d.cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.gone <- d.cmd.Wait()
+		_ = log.Close()
+	}()
+	n.Cleanup(func() { <-ended }) // the end of the test's context kills it
+	select {
+	case d.url = <-address:
+	case <-ended:
+		return fmt.Errorf("node %d did not start: %s", i+1, &d.log)
+	}
+	var urls []string
+	for _, d := range n.all {
+		if d != nil {
+			urls = append(urls, d.url)
+		}
+	}
+	n.balancer.Set(urls...)
+	return nil
+}
+
+// restart ends a node with SIGTERM, and starts it again.
+func (n *nodes) restart(i int) error {
+	d := n.all[i]
+	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	if err := <-d.gone; err != nil {
+		return fmt.Errorf("node %d: %w", i+1, err)
+	}
+	return n.start(i)
+}
+
+// TestClientsBehindABalancer runs the checks of the npm clients against three nodes, which
+// are restarted one after the other until the checks are done.
+func TestClientsBehindABalancer(t *testing.T) {
+	n := startNodes(t, map[string]string{"MODELS": "sim:amber,sim:birch,sim:cedar,sim:dune", "DRAIN_TIMEOUT": "6s"}, members())
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	restarts := make(chan int, 1)
+	first := make(chan struct{})
+	go func() {
+		done := 0
+		defer func() { restarts <- done }()
+		for ctx.Err() == nil {
+			if err := n.restart(done % len(n.all)); err != nil {
+				t.Error(err)
+				return
+			}
+			if done++; done == 1 {
+				close(first)
+			}
+			n.balancer.Wait(t, len(n.all))
+		}
+	}()
+	check := func() {
+		cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", "clients.test.js")
+		cmd.Env = append(os.Environ(), "COUNCILD_URL="+n.balancer.URL)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+	check()
+	select {
+	case <-first:
+	default: // the checks took less time than a restart
+		check()
+	}
+	stop()
+	if done := <-restarts; done == 0 {
+		t.Error("no node was restarted meanwhile")
+	} else {
+		t.Logf("%d restarts", done)
+	}
+}
+
+// TestAskBehindABalancer holds that councild ask --server prints the whole answer when
+// every node is restarted meanwhile, in the middle of the reviews.
+func TestAskBehindABalancer(t *testing.T) {
+	models := members()
+	release := hold(t, models, simllm.Review)
+	var mu sync.Mutex
+	calls := map[string]int{}
+	reviewing := make(chan struct{}, 100) // more than the reviews of a test
+	for i := range models {
+		inner := models[i].Reply
+		models[i].Reply = func(task simllm.Task) (string, bool) {
+			mu.Lock()
+			calls[string(task.Kind)+" "+task.Model]++
+			mu.Unlock()
+			if task.Kind == simllm.Review {
+				reviewing <- struct{}{}
+			}
+			return inner(task)
+		}
+	}
+	writing(&models[0], long())
+	n := startNodes(t, map[string]string{"DRAIN_TIMEOUT": "1s"}, models)
+	ask := n.command(nil, "ask", "--server", n.balancer.URL, "Who waits?")
+	var printed, complaints strings.Builder
+	ask.Stdout, ask.Stderr = &printed, &complaints
+	if err := ask.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		<-reviewing
+	}
+	release(simllm.Review, "amber", "birch")
+	ballots := func() int {
+		list := get[struct{ Sessions []council.Summary }](t, n.balancer.URL+"/v1/council")
+		if len(list.Sessions) != 1 {
+			t.Fatalf("the nodes have %v", list.Sessions)
+		}
+		return len(get[council.Session](t, n.balancer.URL+"/v1/council/"+list.Sessions[0].ID).Stage2)
+	}
+	daemontest.Until(t, func() bool { return ballots() == 2 })
+	for i := range n.all {
+		if err := n.restart(i); err != nil {
+			t.Fatal(err)
+		}
+		n.balancer.Wait(t, len(n.all))
+	}
+	release(simllm.Review, "cedar", "dune")
+	if err := ask.Wait(); err != nil {
+		t.Errorf("%v: %s", err, &complaints)
+	}
+	if !strings.HasPrefix(printed.String(), long()+"\n\nRANK") {
+		t.Errorf("the answer is not what was written: %s", &printed)
+	}
+	if !strings.Contains(printed.String(), ": complete\n") {
+		t.Errorf("the session is not said to be complete: %s", &printed)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for _, landed := range []string{
+		"question amber", "question birch", "question cedar", "question dune", "review amber", "review birch", "synthesis amber",
+	} {
+		if calls[landed] != 1 {
+			t.Errorf("%s was asked for %d times", landed, calls[landed])
+		}
+	}
+	for _, inFlight := range []string{"review cedar", "review dune"} {
+		if calls[inFlight] < 2 {
+			t.Errorf("%s was asked for %d times: the session was not handed over", inFlight, calls[inFlight])
+		}
+	}
+}
