@@ -344,7 +344,7 @@ func TestPrompts(t *testing.T) {
 	}
 	newer, older := beginNode(t, cluster.URL, withPrompts("new", "newest")), beginNode(t, cluster.URL, withPrompts("old", "new"))
 	resume("newer", newer)
-	first.Store.Cancel(context.Canceled) // which releases it
+	first.Cancel(context.Canceled) // which releases it
 	first.stop(t)
 	select {
 	case name := <-taken:
@@ -355,7 +355,7 @@ func TestPrompts(t *testing.T) {
 	if name := <-taken; name != "older" {
 		t.Fatalf("%s has taken the session", name)
 	}
-	older.Store.Cancel(context.Canceled)
+	older.Cancel(context.Canceled)
 	older.stop(t)
 	if name := <-taken; name != "newer" { // nobody else is there
 		t.Errorf("%s has taken the session", name)
