@@ -25,18 +25,13 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// natsServerProgram builds the program of the version of nats-server in go.mod.
+// natsServerProgram is the program of nats-server, of the version in go.mod.
 var natsServerProgram = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "councild-trial")
-	if err != nil {
-		return "", err
+	out, err := exec.Command("go", "tool", "-n", "nats-server").Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		return "", fmt.Errorf("building nats-server: %w: %s", err, failed.Stderr)
 	}
-	program := filepath.Join(dir, "nats-server")
-	out, err := exec.Command("go", "build", "-o", program, "github.com/nats-io/nats-server/v2").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("building nats-server: %w: %s", err, out)
-	}
-	return program, nil
+	return strings.TrimSpace(string(out)), err
 })
 
 // natsServer is one of three processes of nats-server.

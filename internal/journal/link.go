@@ -262,7 +262,8 @@ func (l *link) notReady(err error) bool {
 		return api.ErrorCode == codeNoLeader || api.ErrorCode == codeNoServers ||
 			api.ErrorCode == codeNoPeers && !strings.Contains(api.Description, "storage") && !strings.Contains(api.Description, "tag")
 	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
+		errors.Is(err, jetstream.ErrBucketNotFound) // another node has just made it, and this server does not know it yet
 }
 
 // mendStream returns what a user can do about a stream that does not open, with a
