@@ -79,11 +79,22 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 	return after, nil
 }
 
+// firstTry is how long an append to a cluster waits for the first answer: a leader that
+// changes loses what is on its way. Later tries wait twice as long each, up to what the link
+// waits.
+const firstTry = 500 * time.Millisecond
+
 // put stores one part.
 func (j *Journal) put(ctx context.Context, subject string, after uint64, p part) (seq uint64, err error) {
+	patience := j.patience
+	if j.Cluster() {
+		patience = firstTry
+	}
 	err = j.retry(ctx, j.writing, func(ctx context.Context, l *link) error {
+		try, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
 		var failed error
-		if seq, failed = l.publish(ctx, subject, after, p); failed == nil {
+		if seq, failed = l.publish(try, subject, after, p); failed == nil {
 			return nil
 		}
 		if reason := refusal(failed); reason != "" {
@@ -93,7 +104,10 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 			}
 			return final{fmt.Errorf("%w: %s: %w", ErrUnavailable, reason, failed)}
 		}
-		last, err := l.last(ctx, subject)
+		try, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+		patience *= 2
+		last, err := l.last(try, subject)
 		switch {
 		case err != nil: // no answer to that either
 			return errors.Join(failed, err)

@@ -31,7 +31,9 @@
 //
 // A node counts the silence of others by its own clock. It watches their keys, and asks
 // the stream's leader about one that was silent for half a lease, because a watcher can
-// miss or delay what it watches.
+// miss or delay what it watches. It renews its own lease also when a connection is there
+// again. Where a renewal fails, it goes to another server: its own may be cut off from
+// the others.
 //
 // # Faults
 //

@@ -756,3 +756,108 @@ func TestRecordsLag(t *testing.T) {
 	cancel()
 	<-done
 }
+
+// The lease is renewed as soon as a connection is there again.
+func TestBeatWhenBack(t *testing.T) {
+	t.Parallel()
+	o := outside(t)
+	o.Lease = time.Minute
+	p, o := through(t, o)
+	j := open(t, o)
+	eventuallyNil(t, "the first lease", func() error {
+		if j.Confirmed().IsZero() {
+			return errors.New("none")
+		}
+		return nil
+	})
+	held := j.Held()
+	cutAt := time.Now()
+	p.set(false, false)
+	eventuallyNil(t, "the next lease", func() error {
+		if j.Confirmed().Before(cutAt) {
+			return errors.New("none")
+		}
+		return nil
+	})
+	if took := time.Since(cutAt); took > o.Lease/6 {
+		t.Errorf("the lease was renewed after %v", took)
+	}
+	if j.Held() != held {
+		t.Error("a lease that was renewed in time began anew")
+	}
+}
+
+// A node whose server does not answer any more goes to another one, and has its lease
+// again. The lease began anew where the others may have seen none.
+func TestAnotherServer(t *testing.T) {
+	t.Parallel()
+	o := outside(t)
+	o.Lease = 3 * time.Second
+	var links []*journaltest.Link
+	var urls []string
+	for one := range strings.SplitSeq(o.URL, ",") {
+		u, err := url.Parse(one)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := journaltest.NewLink(t, u.Host)
+		links, urls = append(links, l), append(urls, l.URL)
+	}
+	o.URL = strings.Join(urls, ",")
+	j := open(t, o)
+	appended(t, j, one, 0, message(j, 1, "1"))
+	l, err := j.reading(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := slices.Index(urls, l.conn.ConnectedUrl())
+	if used < 0 {
+		t.Fatalf("connected to %s", l.conn.ConnectedUrl())
+	}
+	stalledAt := time.Now()
+	links[used].Stall(true, true)
+	eventuallyNil(t, "the next lease", func() error {
+		if j.Confirmed().Before(stalledAt) {
+			return errors.New("none")
+		}
+		return nil
+	})
+	if took := time.Since(stalledAt); took > 2*o.Lease {
+		t.Errorf("the lease was renewed after %v", took)
+	}
+	for _, l := range links {
+		l.Cut()
+	}
+	for time.Since(j.Confirmed()) < o.Lease {
+		<-time.After(10 * time.Millisecond) // the clock is what is waited for
+	}
+	mendedAt := time.Now()
+	for _, l := range links {
+		l.Mend()
+	}
+	eventuallyNil(t, "a lease that begins anew", func() error {
+		if j.Held().Before(mendedAt) {
+			return errors.New("none")
+		}
+		return nil
+	})
+}
+
+// What waits for an answer on a connection ends with it, and not with its own time.
+func TestConnectionLost(t *testing.T) {
+	t.Parallel()
+	p, o := through(t, outside(t))
+	j := open(t, o)
+	l, err := j.reading(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := l.within(t.Context())
+	defer cancel()
+	p.set(false, false)
+	<-ctx.Done()
+	if !errors.Is(ctx.Err(), context.Canceled) {
+		t.Errorf("ended with %v", ctx.Err())
+	}
+	appended(t, j, one, 0, message(j, 1, "1"))
+}

@@ -72,6 +72,7 @@ type Journal struct {
 	index    *index
 	relay    chan *nats.Msg
 	broken   chan struct{} // 1 while the engine inside is to be opened again
+	back     chan struct{} // 1 while a connection is there again, and the lease not renewed on it
 	poke     chan struct{} // 1 while a check is to be made early
 	stop     context.CancelFunc
 	done     <-chan struct{} // closed by stop
@@ -95,11 +96,12 @@ type Journal struct {
 	recordsLag uint64
 	nodes      map[string]node
 	confirmed  time.Time
+	held       time.Time // as Held returns it
 }
 
 // Open opens the place. Inside, the engine is started only when the directory holds
 // something: otherwise with the first write. A cluster that is starting, or electing a
-// leader, is waited for, for 30 s. An error says what to do about it; nothing was deleted
+// leader, is waited for, for Lease and 10 s. An error says what to do about it; nothing was deleted
 // then, and no stream created.
 func Open(ctx context.Context, o Options) (*Journal, error) {
 	if !validPrefix.MatchString(o.Prefix) {
@@ -110,7 +112,7 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 	j := &Journal{
 		o: o, patience: o.Lease + patienceCluster, index: newIndex(), relay: make(chan *nats.Msg, 1024),
 		broken: make(chan struct{}, 1), poke: make(chan struct{}, 1), stop: stop,
-		done: background.Done(), nodes: map[string]node{},
+		done: background.Done(), nodes: map[string]node{}, back: make(chan struct{}, 1),
 	}
 	begin := o.URL != ""
 	if o.URL == "" {
@@ -133,6 +135,7 @@ func Open(ctx context.Context, o Options) (*Journal, error) {
 		j.wg.Go(func() { j.mend(background) })
 	} else {
 		j.wg.Go(func() { j.live(background) })
+		j.wg.Go(func() { j.watch(background) })
 	}
 	return j, nil
 }
@@ -189,6 +192,12 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.conn.SetReconnectHandler(func(*nats.Conn) {
+		select {
+		case j.back <- struct{}{}:
+		default:
+		}
+	})
 	if err := j.prepare(ctx, l); err != nil {
 		l.close()
 		return nil, fmt.Errorf("opening the sessions in %s: %w", l.place, err)

@@ -44,18 +44,32 @@ type link struct {
 	end     context.CancelFunc
 	ready   atomic.Bool // its streams are open, and the list of sessions was read
 
-	mu    sync.Mutex // guards index
+	mu    sync.Mutex // guards all below
 	index jetstream.ConsumeContext
+	there context.Context // ends with the connection, or with life
+	lost  context.CancelFunc
 }
 
-// within returns a context for one operation.
+// within returns a context for one operation. It ends with the connection: an answer does
+// not come on the next one.
 func (l *link) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, l.try)
-	stop := context.AfterFunc(l.life, cancel)
+	l.mu.Lock()
+	there := l.there
+	l.mu.Unlock()
+	stop := context.AfterFunc(there, cancel)
 	return ctx, func() {
 		stop()
 		cancel()
 	}
+}
+
+// disconnected ends the operations that wait for an answer.
+func (l *link) disconnected() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost()
+	l.there, l.lost = context.WithCancel(l.life)
 }
 
 // feed replaces the consumer that feeds the index.
@@ -80,6 +94,7 @@ func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
 func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err error) {
 	l := &link{try: 2 * time.Second, failed: func(error) {}}
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
+	l.there, l.lost = context.WithCancel(l.life)
 	if l.place, err = redacted(o.URL); err != nil && o.URL != "" {
 		return nil, err
 	}
@@ -98,6 +113,7 @@ func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err
 			}
 			o.Log.Log(l.life, level, "sessions connection", "error", err)
 		}),
+		nats.DisconnectErrHandler(func(*nats.Conn, error) { l.disconnected() }),
 	}
 	if o.URL == "" {
 		l.try, l.place = 5*time.Second, o.Dir

@@ -34,10 +34,22 @@ func (j *Journal) Beat(ctx context.Context) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if time.Since(j.confirmed) > j.o.Lease*2/3 {
+		j.held = sent // others may have seen no sign of life for a lease
+	}
 	if sent.After(j.confirmed) {
 		j.confirmed = sent
 	}
 	return nil
+}
+
+// Held returns since when this node's lease was always confirmed again within two thirds
+// of it: what belonged to this node at that time or later is not taken from it yet. Inside
+// it is the zero time.
+func (j *Journal) Held() time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.held
 }
 
 // Confirmed returns when the last renewal of this node's lease that was answered was
@@ -83,20 +95,43 @@ func (j *Journal) alive(entry jetstream.KeyValueEntry) {
 	}
 }
 
-// live renews the lease of this node, and watches those of the others.
+// live renews the lease of this node.
 func (j *Journal) live(ctx context.Context) {
 	beats := time.NewTicker(j.o.Lease / 3)
 	defer beats.Stop()
+	beat := func() bool {
+		err := j.Beat(ctx)
+		if err != nil && ctx.Err() == nil {
+			j.o.Log.Warn("the lease of this node was not renewed", "error", err)
+		}
+		return err == nil
+	}
+	beat()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-j.back: // the lease may be nearly over
+			beat()
+		case <-beats.C:
+			if beat() {
+				continue
+			}
+			// The server of the connection may be cut off from the others: try the next one.
+			if l, err := j.reading(ctx); err == nil && l.conn.IsConnected() {
+				_ = l.conn.ForceReconnect()
+			}
+		}
+	}
+}
+
+// watch watches the leases of all nodes. Asking may take a while: it does not keep this
+// node from renewing its own.
+func (j *Journal) watch(ctx context.Context) {
 	looks := time.NewTicker(min(time.Second, j.o.Lease/10))
 	defer looks.Stop()
 	var watcher jetstream.KeyWatcher
 	var updates <-chan jetstream.KeyValueEntry
-	beat := func() {
-		if err := j.Beat(ctx); err != nil && ctx.Err() == nil {
-			j.o.Log.Warn("the lease of this node was not renewed", "error", err)
-		}
-	}
-	beat()
 	for {
 		if l, err := j.reading(ctx); watcher == nil && err == nil {
 			if watcher, err = l.nodes.WatchAll(ctx); err == nil {
@@ -109,8 +144,6 @@ func (j *Journal) live(ctx context.Context) {
 				_ = watcher.Stop()
 			}
 			return
-		case <-beats.C:
-			beat()
 		case <-looks.C:
 			j.look(ctx)
 		case entry, ok := <-updates:
