@@ -41,6 +41,9 @@ type Call struct {
 	// Format asks for a reply of this form, where the provider supports that: the
 	// prompt must ask for it too. Nil leaves the form open.
 	Format *Format
+	// MayBegin, if set, is called before each request of the call, retries included, and may
+	// wait until the request may be sent. A failure that it returns ends the call.
+	MayBegin func(ctx context.Context) *Failure
 	// OnDelta, if set, is called with each piece of the text as it arrives. The pieces
 	// add up to Completion.Text, or to the beginning of a reply that failed. The
 	// goroutine that called Complete calls it, one call at a time and never after

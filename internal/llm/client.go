@@ -244,6 +244,9 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		if next == retry {
 			p.budget.release()
 		}
+		if failure == nil {
+			failure = p.mayBegin(ctx, m, call, ticket)
+		}
 		if failure != nil {
 			return failure
 		}
@@ -315,6 +318,25 @@ func (p *provider) admit(ctx context.Context, m *model, r request, last *council
 		return 0, last
 	}
 	return t, nil
+}
+
+// mayBegin waits until a request that was admitted may be sent. Where it may not, it
+// gives back what admit took.
+func (p *provider) mayBegin(ctx context.Context, m *model, call council.Call, t ticket) (failure *council.Failure) {
+	if call.MayBegin == nil {
+		return nil
+	}
+	judged := false
+	defer func() {
+		if !judged || failure != nil { // also when MayBegin panics
+			p.leave(m, t, unclear)
+		}
+	}()
+	failure, judged = call.MayBegin(ctx), true
+	if failure == nil && ctx.Err() != nil {
+		failure = ended(ctx)
+	}
+	return failure
 }
 
 // leave gives back what admit took.

@@ -103,6 +103,60 @@ func TestRetryAfterIsWaitedOut(t *testing.T) {
 	}
 }
 
+// Each request waits until it may be sent. One that may not is not sent.
+func TestMayBegin(t *testing.T) {
+	interrupted := &council.Failure{Code: council.FailInterrupted}
+	for _, tt := range []struct {
+		name     string
+		wait     time.Duration // before the second request
+		answer   *council.Failure
+		deadline time.Duration
+		requests int
+		want     council.FailureCode // "": none
+	}{
+		{"it may", time.Minute, nil, time.Hour, 2, ""},
+		{"it may not", time.Minute, interrupted, time.Hour, 1, council.FailInterrupted},
+		{"the time ends first", time.Hour, nil, time.Minute, 1, council.FailTimeout},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &sequence{plays: []roundTripper{status(500), good()}}
+				o := fakeOptions()
+				o.MaxCallsPerProvider = 1
+				c := fakeClient(t, o, s.RoundTrip)
+				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+				defer cancel()
+				call, asked := aCall(), 0
+				call.MayBegin = func(ctx context.Context) *council.Failure {
+					if asked++; asked == 1 {
+						return nil
+					}
+					select {
+					case <-time.After(tt.wait):
+					case <-ctx.Done():
+					}
+					return tt.answer
+				}
+				completion, err := c.Complete(ctx, call)
+				code := council.FailureCode("")
+				if err != nil {
+					code = council.AsFailure(err).Code
+				}
+				if code != tt.want || len(s.times) != tt.requests || completion.Attempts != tt.requests {
+					t.Errorf("%q after requests at %v, %d attempts", code, s.times, completion.Attempts)
+				}
+				if tt.requests == 2 && s.times[1] < tt.wait {
+					t.Errorf("requests at %v", s.times)
+				}
+				// What the call held is free again.
+				if _, err := c.Complete(t.Context(), aCall()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 func TestWaitThatDoesNotFitIsNotBegun(t *testing.T) {
 	tests := []struct {
 		name    string

@@ -64,7 +64,8 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 		return uncalled, &council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
 	}
 	if m.mayCall != nil {
-		if failure := m.mayCall(ctx, call); failure != nil {
+		call.MayBegin = func(ctx context.Context) *council.Failure { return m.mayCall(ctx, call) }
+		if failure := call.MayBegin(ctx); failure != nil {
 			return uncalled, failure
 		}
 	}
