@@ -73,6 +73,7 @@ type keeper struct {
 	open    bool            // the log cannot be written: all is shown at once
 	closed  bool            // the last entry is in the queue
 	end     *ending
+	owned   time.Time // a time at which this node had the session, as its log said later
 }
 
 // pending is an entry on its way to the journal.
@@ -382,7 +383,15 @@ func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
 
 // store stores a message and shows what is in it. Without entries, it reads what another
 // node appended.
-func (k *keeper) store(ctx context.Context, m journal.Message) error {
+func (k *keeper) store(ctx context.Context, m journal.Message) (err error) {
+	begun := time.Now()
+	defer func() {
+		if err == nil {
+			k.s.mu.Lock()
+			k.owned = begun
+			k.s.mu.Unlock()
+		}
+	}()
 	if len(m.Entries) == 0 {
 		return k.hear(ctx)
 	}

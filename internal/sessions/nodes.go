@@ -30,14 +30,20 @@ func (st *Store) fresh() bool {
 }
 
 // mayCall waits until the lease of this node is confirmed, until ctx ends, or until the
-// session goes on without its log. It is council.Log.MayCall.
+// session goes on without its log. After a time without a confirmed lease, another node
+// may have the session: then it waits until the log has said that this one still has it,
+// or ended the run. It is council.Log.MayCall.
 func (k *keeper) mayCall(ctx context.Context) error {
-	for !k.s.store.fresh() {
+	for {
+		fresh := k.s.store.fresh()
 		k.s.mu.Lock()
-		open := k.open
+		may := k.open || fresh && (k.s.store.o.Lease == 0 || !k.owned.Before(k.s.store.o.Journal.Held()))
 		k.s.mu.Unlock()
-		if open {
+		if may {
 			return nil
+		}
+		if fresh {
+			k.tellForeign()
 		}
 		select {
 		case <-time.After(leasePoll):
@@ -45,7 +51,6 @@ func (k *keeper) mayCall(ctx context.Context) error {
 			return nil
 		}
 	}
-	return nil
 }
 
 // hearOthers tells the keepers of the sessions that run here what other nodes append to

@@ -277,6 +277,39 @@ func TestDemoted(t *testing.T) {
 	}
 }
 
+// After a time without a lease, no call begins before it is known that no other node has
+// taken the session.
+func TestLeaseAfterTakeOver(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	link := cluster.Link(t)
+	first, second := beginNode(t, link.URL), beginNode(t, cluster.URL)
+	for range 3 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		s := add(t, first.Store, rand.Text(), inBackground, func(s *sessions.Start) { s.Cancel = cancel })
+		id := journal.ID{Session: s.ID}
+		rows := func() journal.Row { row, _ := second.journal.Row(id); return row }
+		for rows().Entries < 1 {
+			<-time.After(time.Millisecond)
+		}
+		link.Cut()
+		for time.Since(first.journal.Confirmed()) < testLease*2/3 {
+			<-time.After(10 * time.Millisecond) // the clock is what is waited for
+		}
+		head := rows().Head
+		head.Node, head.Epoch = "other", 2
+		claim := journal.Message{Head: head, First: 2, Entries: []council.Entry{{Type: "session.claimed", Data: []byte("{}")}}}
+		if _, err := second.journal.Append(t.Context(), id, rows().Seq, claim); err != nil {
+			t.Fatal(err)
+		}
+		begun := mayCall(ctx, s)
+		link.Mend()
+		if err := <-begun; err != nil || ctx.Err() == nil {
+			t.Errorf("a call begins although another node has the session: %v", err)
+		}
+	}
+}
+
 // Another node finds a session as soon as it is stored, whether its list has it or not.
 func TestFoundAtOnce(t *testing.T) {
 	t.Parallel()

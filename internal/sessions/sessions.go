@@ -166,15 +166,6 @@ func unavailable(err error, detail string) error {
 	return &council.Error{Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err, Detail: detail}
 }
 
-// reading is unavailable for what a client wants of a session that is stored. Other errors
-// and nil are returned as they are.
-func reading(err error) error {
-	if !errors.Is(err, journal.ErrUnavailable) {
-		return err
-	}
-	return unavailable(err, "the place where sessions are stored does not answer: try again later")
-}
-
 // insert puts a session into the maps, unless the key of its owner has one, which is
 // returned.
 func (st *Store) insert(s *Session) (old *Session) {
@@ -369,7 +360,10 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, since t
 }
 
 func (st *Store) newKeeper(s *Session, head journal.Head) *keeper {
-	k := &keeper{s: s, id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, head: head, wake: make(chan struct{}, 1), foreign: make(chan struct{}, 1)}
+	k := &keeper{
+		s: s, id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, head: head, wake: make(chan struct{}, 1), foreign: make(chan struct{}, 1),
+		owned: time.Now(), // what makes the session this node's is stored later
+	}
 	k.log = &council.Log{Stored: k.stored, MayCall: k.mayCall}
 	return k
 }
@@ -396,8 +390,7 @@ func (st *Store) Get(ctx context.Context, owner Owner, id string) (*Session, err
 		}
 		return s.there(ctx)
 	}
-	s, err := st.read(ctx, journal.ID{Owner: string(owner), Session: id})
-	return s, reading(err)
+	return st.read(ctx, journal.ID{Owner: string(owner), Session: id})
 }
 
 // Find returns the session for which the owner gave an idempotency key, or nil.
@@ -418,8 +411,7 @@ func (st *Store) Find(ctx context.Context, owner Owner, k string) (*Session, err
 	hash := key{owner, k}.hash()
 	for _, row := range st.o.Journal.Rows(string(owner)) {
 		if row.Key == hash {
-			s, err := st.read(ctx, row.ID)
-			return s, reading(err)
+			return st.read(ctx, row.ID)
 		}
 	}
 	return nil, nil
