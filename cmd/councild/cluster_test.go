@@ -41,8 +41,9 @@ type natsServer struct {
 	monitor string // URL of its state
 	store   string // directory of its files
 	config  string // file of its settings
+	program string // "": natsServerProgram
 	env     []string
-	routes  []*journaltest.Link // to the other servers
+	routes  []*journaltest.Link // to the other servers, in their order
 	process *exec.Cmd
 	ended   chan struct{} // closed when the process has ended
 }
@@ -50,9 +51,12 @@ type natsServer struct {
 // start starts a server, or one that has ended once more.
 func (s *natsServer) start(t *testing.T) {
 	t.Helper()
-	program, err := natsServerProgram()
-	if err != nil {
-		t.Fatal(err)
+	program := s.program
+	if program == "" {
+		var err error
+		if program, err = natsServerProgram(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	s.process = exec.CommandContext(t.Context(), program, "-c", s.config, "-l", filepath.Join(filepath.Dir(s.store), s.name+".log"))
 	s.process.Env = s.env
@@ -86,8 +90,10 @@ func (s *natsServer) kill(t *testing.T) {
 // natsState is what a server says of its JetStream.
 type natsState struct {
 	Meta struct {
-		Leader  string     `json:"leader"`
-		Cluster []struct{} `json:"replicas"`
+		Leader  string `json:"leader"`
+		Cluster []struct {
+			Offline bool `json:"offline"`
+		} `json:"replicas"`
 	} `json:"meta_cluster"`
 	Accounts []struct {
 		Streams []struct {
@@ -178,14 +184,24 @@ func startServers(t *testing.T, route func(from *natsServer, to string) string, 
 	return c
 }
 
-// wait waits until the three servers have a leader that sees the two others.
+// wait waits until the three servers have a leader that sees the two others, and each of
+// their streams has one.
 func (c *cluster) wait(t *testing.T) {
 	t.Helper()
 	daemontest.Until(t, func() bool {
 		for _, s := range c.servers {
-			if state, err := s.state(t.Context()); err == nil && state.Meta.Leader == s.name && len(state.Meta.Cluster) == 2 {
-				return true
+			state, err := s.state(t.Context())
+			others := state.Meta.Cluster
+			if err != nil || state.Meta.Leader != s.name || len(others) != 2 || others[0].Offline || others[1].Offline {
+				continue
 			}
+			led := true
+			for _, account := range state.Accounts {
+				for _, stream := range account.Streams {
+					led = led && stream.Cluster.Leader != ""
+				}
+			}
+			return led
 		}
 		return false
 	})
@@ -221,6 +237,7 @@ type node struct {
 	records string              // its record file
 	links   []*journaltest.Link // to the servers of the cluster, in their order
 	program string              // "": the councild under test
+	ahead   time.Duration       // of its clock
 	env     []string
 	process *process
 	log     *daemontest.Log // of all its processes
