@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -115,14 +114,18 @@ func (n *nodes) restart(i int) error {
 // are restarted one after the other until the checks are done.
 func TestClientsBehindABalancer(t *testing.T) {
 	n := startNodes(t, map[string]string{"MODELS": "sim:amber,sim:birch,sim:cedar,sim:dune", "DRAIN_TIMEOUT": "6s"}, members())
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
+	stop := make(chan struct{})
 	restarts := make(chan int, 1)
 	first := make(chan struct{})
 	go func() {
 		done := 0
 		defer func() { restarts <- done }()
-		for ctx.Err() == nil {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
 			if err := n.restart(done % len(n.all)); err != nil {
 				t.Error(err)
 				return
@@ -134,7 +137,7 @@ func TestClientsBehindABalancer(t *testing.T) {
 		}
 	}()
 	check := func() {
-		cmd := exec.CommandContext(ctx, "node", "--test", "--test-reporter=spec", "clients.test.js")
+		cmd := exec.CommandContext(t.Context(), "node", "--test", "--test-reporter=spec", "clients.test.js")
 		cmd.Env = append(os.Environ(), "COUNCILD_URL="+n.balancer.URL)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
@@ -146,7 +149,7 @@ func TestClientsBehindABalancer(t *testing.T) {
 	default: // the checks took less time than a restart
 		check()
 	}
-	stop()
+	close(stop)
 	if done := <-restarts; done == 0 {
 		t.Error("no node was restarted meanwhile")
 	} else {

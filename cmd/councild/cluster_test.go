@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -413,8 +414,9 @@ func (n *node) recordedWhen(t *testing.T, enough func(records map[string]int) bo
 	daemontest.Until(t, func() bool {
 		clear(records)
 		for r, err := range store.ReadFile(t.Context(), n.records) {
-			if bad, ok := errors.AsType[*store.LineError](err); ok && bad.Reason == store.ReasonUnterminated {
-				return false // it is being written
+			bad, ok := errors.AsType[*store.LineError](err)
+			if ok && bad.Reason == store.ReasonUnterminated || errors.Is(err, fs.ErrNotExist) {
+				return false // it is being written, or begun again
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -208,9 +208,11 @@ func TestScaleS10(t *testing.T) {
 		n.recorded(t, slices.Collect(maps.Keys(known)))
 	}
 	twice := p.judge(t, 3*rolls+1) // a slow session can be handed over at every restart
-	t.Logf("scale S10: measured: %d restarts of a node of three, %d sessions begun meanwhile, %d refused, %d of %d kept ones interrupted or lost, "+
+	t.Logf("scale S10: measured: %d restarts of a node of three, %d sessions begun meanwhile, %d refused, "+
+		"%d of %d kept ones interrupted or lost, "+
 		"each complete and with its records once on every node; %d plain ones of %d were longer than DRAIN_TIMEOUT and cut; "+
-		"%d requests with a key were sent again; sessions that are not slow took %d ms (p50) and %d ms (p99), a stop %d ms (p50) and %d ms (p99); "+
+		"%d requests with a key were sent again; sessions that are not slow took %d ms (p50) and %d ms (p99), "+
+		"a stop %d ms (p50) and %d ms (p99); "+
 		"%d calls were paid twice, all of them in flight; promised: none refused, no kept session interrupted",
 		3*rolls, l.begun, len(l.refused), len(l.lost), len(l.kept), l.cut, l.cut+len(l.plain), l.sent,
 		quantile(l.quick, 0.5).Milliseconds(), quantile(l.quick, 0.99).Milliseconds(),
@@ -304,15 +306,16 @@ func (v promptVersion) reviews(question string) (n int) {
 	return n
 }
 
-// inStages begins a session for each stage, and waits until each is in its stage.
+// inStages begins three sessions for each stage, and waits until each is in its stage.
 func inStages(t *testing.T, n *node, v promptVersion, when string) (ids, questions []string) {
 	t.Helper()
-	for _, at := range stagesOf {
-		question := at.question + " " + when + "?"
+	for i := range 3 * len(stagesOf) {
+		question := fmt.Sprintf("%s, %s, %d?", stagesOf[i%len(stagesOf)].question, when, i)
 		questions, ids = append(questions, question), append(ids, begin(t, n.Caller, question))
 	}
-	for i, at := range stagesOf {
-		v.paid.wait(t, call{questions[i], at.kind, at.model})
+	for i, question := range questions {
+		at := stagesOf[i%len(stagesOf)]
+		v.paid.wait(t, call{question, at.kind, at.model})
 	}
 	return ids, questions
 }
@@ -334,11 +337,12 @@ func TestScaleS16(t *testing.T) {
 			} else {
 				ends++
 			}
-			if got != want[i] {
-				t.Errorf("%s, in %s: the session is %s, want %s: %v", when, stagesOf[i].question, got, want[i], s.Metadata.Warnings)
+			stage := i % len(stagesOf)
+			if got != want[stage] {
+				t.Errorf("%s, in %s: the session is %s, want %s: %v", when, stagesOf[stage].question, got, want[stage], s.Metadata.Warnings)
 			}
-			if i > 0 && len(s.Stage1) != 4 {
-				t.Errorf("%s, in %s: the session has %d answers", when, stagesOf[i].question, len(s.Stage1))
+			if stage > 0 && len(s.Stage1) != 4 {
+				t.Errorf("%s, in %s: the session has %d answers", when, stagesOf[stage].question, len(s.Stage1))
 			}
 		}
 	}
@@ -346,14 +350,16 @@ func TestScaleS16(t *testing.T) {
 	t.Run("side by side", func(t *testing.T) {
 		old, other := newVersion(t), newVersion(t)
 		c := startCluster(t)
-		serve := func(name, program string, v promptVersion) *node {
-			n := c.node(t, name, "LLM_COUNCIL_BASE_URL="+v.url, "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
-				"LLM_COUNCIL_API_TOKENS=team:"+trialToken)
+		serve := func(name, program string, v promptVersion, env ...string) *node {
+			n := c.node(t, name, append(env, "LLM_COUNCIL_BASE_URL="+v.url, "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
+				"LLM_COUNCIL_API_TOKENS=team:"+trialToken)...)
 			n.program, n.Token = program, trialToken
 			n.start(t)
 			return n
 		}
-		first, second, changed := serve("old 1", "", old), serve("old 2", "", old), serve("changed", reviews, other)
+		// Sessions wait for a place at the second node, rather than be ended by the changed one.
+		first, second := serve("old 1", "", old), serve("old 2", "", old, "LLM_COUNCIL_MAX_SESSIONS=3")
+		changed := serve("changed", reviews, other)
 		apart := func(questions []string, v promptVersion) { // no reviews but those of this version
 			t.Helper()
 			for _, question := range questions {
@@ -374,7 +380,7 @@ func TestScaleS16(t *testing.T) {
 		apart(questions, old)
 		changed.start(t)
 
-		ids, questions = inStages(t, second, old, "on the last old node")
+		ids, questions = inStages(t, first, old, "on the last old node")
 		first.kill(t)
 		second.kill(t)
 		expect(t, changed.Caller, ids, "all old nodes killed", interrupted, interrupted, complete)
@@ -393,7 +399,8 @@ func TestScaleS16(t *testing.T) {
 			dir := t.TempDir()
 			n := &node{name: tt.name, log: &daemontest.Log{}}
 			n.env = []string{
-				"LLM_COUNCIL_BASE_URL=" + old.url, "LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe", "LLM_COUNCIL_LOG_FORMAT=json",
+				"LLM_COUNCIL_BASE_URL=" + old.url,
+				"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe", "LLM_COUNCIL_LOG_FORMAT=json",
 				"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(dir, "records.jsonl"), "LLM_COUNCIL_DRAIN_TIMEOUT=10ms",
 			}
 			n.start(t)
@@ -417,7 +424,8 @@ func TestScaleS16(t *testing.T) {
 			n.wait()
 		})
 	}
-	t.Logf("scale S16: measured: %d sessions in all stages, with two versions of a prompt side by side and over an update: %d went on, "+
-		"%d ended with what landed, no stage had prompts of both; promised: no stage mixes them, sessions whose open stages are unchanged go on",
+	t.Logf("scale S16: measured: %d sessions in all stages, with two versions of a prompt side by side and over an update: "+
+		"%d went on, %d ended with what landed, "+
+		"no stage had prompts of both; promised: no stage mixes them, sessions whose open stages are unchanged go on",
 		sessions, wentOn, ends)
 }

@@ -176,7 +176,8 @@ func (r *reader) ask(ctx context.Context, n *node) (e client.Event, ok bool, err
 func TestScaleS12(t *testing.T) {
 	p := newPaid()
 	models := p.models()
-	models[len(models)-1].ChunkDelay = 30 * time.Millisecond // there is text on its way at the kill
+	models[len(models)-1].ChunkDelay = 50 * time.Millisecond // there is text on its way at the kill
+	p.writes = time.Second
 	w := newTrialOf(t, p, models, 3)
 	kills := max(2, *scaleRounds/25)
 	var ids []string
@@ -216,8 +217,9 @@ func TestScaleS12(t *testing.T) {
 	}
 	w.same(t, ids, w.nodes...)
 	twice := w.paid.judge(t, 2)
-	t.Logf("scale S12: measured: %d kills of the node of 4 sessions: 4 watchers read %d events, each from another node, without a gap or a repetition, "+
-		"and the whole text (%d texts began again); %d requests brought nothing; the watchers saw the end %d ms (p50) and %d ms (p99) after the kill; "+
+	t.Logf("scale S12: measured: %d kills of the node of 4 sessions: 4 watchers read %d events, each from another node, "+
+		"without a gap or a repetition, and the whole text (%d texts began again); %d requests brought nothing; "+
+		"the watchers saw the end %d ms (p50) and %d ms (p99) after the kill; "+
 		"%d calls were paid twice, all of them in flight; promised: one gapless log, the whole text",
 		kills, hops, voided, retries, quantile(restarts, 0.5).Milliseconds(), quantile(restarts, 0.99).Milliseconds(), twice)
 }
@@ -353,7 +355,8 @@ func TestScaleS11(t *testing.T) {
 	}
 	w.same(t, struck, w.nodes...)
 	twice := w.paid.judge(t, 2)
-	t.Logf("scale S11: measured: %d keys sent to 3 nodes at once, %d times with a node killed meanwhile: %d sessions, each with 12 records on each node; "+
+	t.Logf("scale S11: measured: %d keys sent to 3 nodes at once, %d times with a node killed meanwhile: "+
+		"%d sessions, each with 12 records on each node; "+
 		"%d requests were sent again, of %d keys because their node was killed; %d calls were paid twice, all of them in flight; "+
 		"promised: one session, one set of records each", keys, kills, len(ids), again, len(struck), twice)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,25 +27,11 @@ import (
 func limitFiles(t *testing.T, p *os.Process, size uint64) {
 	t.Helper()
 	limit := syscall.Rlimit{Cur: size, Max: math.MaxUint64}
-	_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(p.Pid), syscall.RLIMIT_FSIZE, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	_, _, errno := syscall.RawSyscall6(
+		syscall.SYS_PRLIMIT64, uintptr(p.Pid), syscall.RLIMIT_FSIZE, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
 	if errno != 0 {
 		t.Fatal(errno)
 	}
-}
-
-// alone returns a daemon with the engine inside that is not started yet.
-func alone(t *testing.T, env ...string) *node {
-	t.Helper()
-	n := &node{name: "alone", log: &daemontest.Log{}, records: filepath.Join(t.TempDir(), "records.jsonl")}
-	n.env = append([]string{
-		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BIAS_STORE=" + n.records, "LLM_COUNCIL_LOG_FORMAT=json", "COUNCILD_TEST_FILES=1",
-	}, env...)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("%s:\n%s", n.name, n.log)
-		}
-	})
-	return n
 }
 
 // The disk is full, inside and on the cluster: plain sessions run, those that are to be
@@ -86,14 +71,15 @@ func TestScaleS08(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	measured := ""
+	var measured []string
 	for _, tt := range []struct {
 		where      string
 		nodes      []*node
 		fill, room func()
 	}{
 		{
-			"inside", []*node{inside},
+			"inside",
+			[]*node{inside},
 			func() { limitFiles(t, inside.process.Process, 1) },
 			func() { limitFiles(t, inside.process.Process, math.MaxUint64) },
 		},
@@ -101,7 +87,8 @@ func TestScaleS08(t *testing.T) {
 			"on the cluster", cluster,
 			func() {
 				// Another stream takes what room there is.
-				if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}, Replicas: 3}); err != nil {
+				other := jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other"}, Replicas: 3}
+				if _, err := js.CreateStream(t.Context(), other); err != nil {
 					t.Fatal(err)
 				}
 				for err == nil {
@@ -113,14 +100,14 @@ func TestScaleS08(t *testing.T) {
 			},
 		},
 	} {
-		measured += p.fullDisk(t, tt.where, tt.nodes, tt.fill, tt.room)
+		measured = append(measured, p.fullDisk(t, tt.where, tt.nodes, tt.fill, tt.room))
 	}
-	measured += p.fullStream(t, "inside", inside)
-	measured += p.fullStream(t, "on the cluster", cluster[0])
+	measured = append(measured, p.fullStream(t, "inside", inside), p.fullStream(t, "on the cluster", cluster[0]))
 	if twice := p.twice(); len(twice) > 0 {
 		t.Errorf("paid twice: %v", twice)
 	}
-	t.Logf("scale S08: measured %s%d calls paid twice; promised as S06, kept again when there is room", measured, len(p.twice()))
+	t.Logf("scale S08: measured %s; %d calls paid twice; promised as S06, kept again when there is room",
+		strings.Join(measured, "; "), len(p.twice()))
 }
 
 // fullDisk plays a disk that is full, and says what was measured.
@@ -187,7 +174,7 @@ func (p *paid) fullDisk(t *testing.T, where string, nodes []*node, fill, room fu
 		}
 	}
 	return fmt.Sprintf("disk full %s: refused within %s, %d running sessions went on with not_kept, kept again after %s, "+
-		"records of %d sessions lost or doubled; ", where, refused.Round(time.Millisecond), len(held), back.Round(time.Millisecond), wrong)
+		"records of %d sessions lost or doubled", where, refused.Round(time.Millisecond), len(held), back.Round(time.Millisecond), wrong)
 }
 
 // fullStream fills the stream with sessions that run, and says what was measured.
@@ -232,6 +219,6 @@ func (p *paid) fullStream(t *testing.T, where string, n *node) string {
 	watching.Wait()
 	begun := time.Now()
 	daemontest.Until(t, func() bool { return n.askKept(t, "Again "+where+", after the stream was full?") != "" })
-	return fmt.Sprintf("stream full %s: refused beside %d sessions that ran, %d of which went on with not_kept, kept again after %s; ",
+	return fmt.Sprintf("stream full %s: refused beside %d sessions that ran, %d of which went on with not_kept, kept again after %s",
 		where, len(held), notKept.Load(), time.Since(begun).Round(time.Millisecond))
 }

@@ -7,9 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"github.com/councild/councild/internal/client"
-	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/simllm"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -21,7 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/client"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/simllm"
 )
 
 // The record file of a node is deleted, cut, or stays behind: it is filled again, and the
@@ -36,7 +36,9 @@ func TestScaleS15(t *testing.T) {
 		{"behind", false, func(string) error { return nil }},
 		{"deleted while it was stopped", false, os.Remove},
 		{"cut while it was stopped", false, cutFile},
-		{"deleted with its cursor while it was stopped", false, func(path string) error { return errors.Join(os.Remove(path), os.Remove(path+".cursor")) }},
+		{"deleted with its cursor while it was stopped", false, func(path string) error {
+			return errors.Join(os.Remove(path), os.Remove(path+".cursor"))
+		}},
 		{"its cursor deleted while it was stopped", false, func(path string) error { return os.Remove(path + ".cursor") }},
 		{"deleted while it ran", true, os.Remove},
 		{"cut while it ran", true, cutFile},
@@ -95,8 +97,8 @@ func TestScaleS15(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("scale S15: measured %d times a record file was damaged or behind, of %d sessions on 3 nodes: records of %d sessions lost, doubled or "+
-		"not the same, %d unequal reports, filled again within %s; promised the same records, equal reports",
+	t.Logf("scale S15: measured %d times a record file was damaged or behind, of %d sessions on 3 nodes: "+
+		"records of %d sessions lost, doubled or not the same, %d unequal reports, filled again within %s; promised the same records, equal reports",
 		rounds, len(ids), wrong, unequal, filled.Round(time.Millisecond))
 }
 
@@ -139,6 +141,21 @@ func sortedRecords(t *testing.T, n *node) (records []string) {
 	return records
 }
 
+// alone returns a daemon with the engine inside that is not started yet.
+func alone(t *testing.T, env ...string) *node {
+	t.Helper()
+	n := &node{name: "alone", log: &daemontest.Log{}, records: filepath.Join(t.TempDir(), "records.jsonl")}
+	n.env = append([]string{
+		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BIAS_STORE=" + n.records, "LLM_COUNCIL_LOG_FORMAT=json", "COUNCILD_TEST_FILES=1",
+	}, env...)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s:\n%s", n.name, n.log)
+		}
+	})
+	return n
+}
+
 // answerBytes is the length of an answer in TestScaleS17.
 const answerBytes = 8 << 20
 
@@ -175,11 +192,8 @@ func TestScaleS17(t *testing.T) {
 		"LLM_COUNCIL_MAX_UPSTREAM_BYTES=16MiB", "LLM_COUNCIL_MAX_SESSION_BYTES=160MiB", "LLM_COUNCIL_SESSIONS_KEPT_BYTES=1GiB",
 		"LLM_COUNCIL_API_TOKENS=team:" + trialToken,
 	}
-	inside := &node{name: "alone", log: &daemontest.Log{}, records: filepath.Join(t.TempDir(), "records.jsonl")}
-	inside.env = append([]string{
-		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BIAS_STORE=" + inside.records, "LLM_COUNCIL_LOG_FORMAT=json",
-	}, env...)
-	measured := ""
+	inside := alone(t, env...)
+	var measured []string
 	for _, tt := range []struct {
 		where string
 		nodes []*node // the first one is killed
@@ -231,10 +245,11 @@ func TestScaleS17(t *testing.T) {
 		for _, n := range tt.nodes {
 			n.kill(t)
 		}
-		measured += fmt.Sprintf("%s %d of %d answers whole, %d that had landed paid twice, ended %s after the kill; ",
-			tt.where, whole, 12*len(tt.nodes), len(again), took.Round(time.Millisecond))
+		measured = append(measured, fmt.Sprintf("%s %d of %d answers whole, %d that had landed paid twice, ended %s after the kill",
+			tt.where, whole, 12*len(tt.nodes), len(again), took.Round(time.Millisecond)))
 	}
-	t.Logf("scale S17: measured 12 answers of 8 MiB, the daemon killed before the last one: %spromised whole, in parts", measured)
+	t.Logf("scale S17: measured 12 answers of 8 MiB, the daemon killed before the last one: %s; promised whole, in parts",
+		strings.Join(measured, "; "))
 }
 
 // shown returns a session as a node shows it now.

@@ -30,6 +30,7 @@ var scaleRounds = flag.Int("scale", 20, "how often the trials kill a daemon; fro
 // landed before: it may have been in flight when the daemon was killed.
 type paid struct {
 	linger func(call) time.Duration // how much longer a call takes; nil: no longer
+	writes time.Duration            // how long after its first byte the last one of a synthesis leaves, where it is not soon
 
 	mu     sync.Mutex // guards all below
 	begun  map[call]int
@@ -104,6 +105,9 @@ func (p *paid) end(c call) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ended[c] = time.Now()
+	if c.kind == simllm.Synthesis {
+		p.ended[c] = time.Now().Add(p.writes)
+	}
 }
 
 // hold has the replies to a call, which has not begun yet, wait until release.

@@ -200,6 +200,7 @@ type follower struct {
 	checked time.Time            // when that was last tried
 	end     store.End            // of the store at that time
 	failing bool                 // it failed
+	doubted bool                 // an append failed since: the file may have been cut and made a segment
 	begun   time.Time            // sessions that began before are looked for
 
 	known map[string]struct{} // the sessions in the store that began at since or later; nil: to be read
@@ -288,6 +289,7 @@ func (f *follower) take(ctx context.Context, r journal.Records) bool {
 		}
 		if !failed {
 			f.log.ErrorContext(ctx, "the records of other nodes cannot be copied now", "error", err)
+			f.doubted = true
 		}
 		// Records whose append failed wait in the store, and are there in the end.
 		for wait := true; wait; wait = f.store.Healthy() != nil {
@@ -371,12 +373,12 @@ func (f *follower) check(ctx context.Context) (lost bool) {
 	}
 	end, err := f.store.End()
 	if err == nil {
-		if lost = end.Before(f.end); lost {
-			f.log.WarnContext(ctx, "the record file holds less than before: what it lacks is taken from the cluster again",
+		if lost = f.doubted || end.Before(f.end); lost {
+			f.log.WarnContext(ctx, "the record file failed or holds less than before: what it lacks is taken from the cluster again",
 				"file", f.end, "now", end)
 			f.at, f.copied = journal.RecordsPlace{}, 1
 		}
-		f.end = end
+		f.end, f.doubted = end, false
 		if f.copied > 0 {
 			err = writeCursor(f.file, cursor{f.at, end})
 		}

@@ -258,6 +258,17 @@ func TestRecordsOfAllNodes(t *testing.T) {
 	sessions = append(sessions, more...)
 	hold(t, "31 sessions", sessions, a, b, c)
 
+	// A file is cut just before an append, which makes a segment of what is left.
+	left := readFile(t, a.path)
+	left = left[:strings.LastIndex(left[:len(left)/2], "\n")+1]
+	if err := os.Truncate(a.path, int64(len(left))); err != nil {
+		t.Fatal(err)
+	}
+	after := simulated(34)[33:]
+	publish(t, after, b)
+	sessions = append(sessions, after...)
+	hold(t, "after a file was cut", sessions, a, b, c)
+
 	// The stream is made anew, and what it held comes again.
 	recent := simulated(32)[31:]
 	for i := range recent[0] {
@@ -265,7 +276,7 @@ func TestRecordsOfAllNodes(t *testing.T) {
 	}
 	publish(t, recent, a)
 	sessions = append(sessions, recent...)
-	hold(t, "32 sessions", sessions, a, b, c)
+	hold(t, "33 sessions", sessions, a, b, c)
 	remakeRecords(t, url)
 	publish(t, sessions[:1], a)
 	for _, n := range []*node{a, b, c} {
@@ -274,7 +285,7 @@ func TestRecordsOfAllNodes(t *testing.T) {
 	publish(t, recent, b)
 	last := simulated(33)[32:]
 	publish(t, last, c)
-	hold(t, "33 sessions", append(sessions, last...), a, b, c)
+	hold(t, "34 sessions", append(sessions, last...), a, b, c)
 }
 
 // remakeRecords deletes the stream of records and makes it anew.

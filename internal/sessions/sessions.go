@@ -256,7 +256,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 		err = errors.New("storing it took too long: another node may have given its Idempotency-Key away")
 	}
 	if err != nil {
-		st.refused(k.id, k.head.Key)
+		st.refused(context.WithoutCancel(ctx), k.id, k.head.Key)
 		return "", err
 	}
 	k.number, k.head.Bytes = 1, m.Bytes
@@ -277,9 +277,9 @@ const maxRefused = 1024
 
 // refused sees that nobody goes on with a session that could not begin: it may be stored
 // all the same.
-func (st *Store) refused(id journal.ID, key string) {
+func (st *Store) refused(ctx context.Context, id journal.ID, key string) {
 	r := refusal{id, key}
-	ctx, cancel := context.WithTimeout(st.ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	if st.forget(ctx, r) != nil {
 		st.forgetLater(r)
