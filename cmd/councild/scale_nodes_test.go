@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -263,17 +264,20 @@ func TestScaleS02(t *testing.T) {
 	}
 
 	w.same(t, ids, w.nodes...)
+	same := time.Now()
 	for _, n := range w.nodes {
-		list := n.list(t)
-		for _, s := range list { // also those whose node was killed before it answered
-			if s.Status != council.StatusComplete {
-				t.Errorf("%s: session %s is %s", n.name, s.ID, s.Status)
-			}
-		}
+		// Also those whose node was killed before it answered are complete. A list can be late
+		// after a server was lost.
+		var list []council.Summary
+		daemontest.Until(t, func() bool {
+			list = n.list(t)
+			return !slices.ContainsFunc(list, func(s council.Summary) bool { return s.Status != council.StatusComplete })
+		})
 		if len(list) < len(ids) || len(list) > len(ids)+unanswered {
 			t.Errorf("%s lists %d sessions, %d were accepted and %d not answered", n.name, len(list), len(ids), unanswered)
 		}
 	}
+	late := time.Since(same)
 	again, twice := w.twice()
 	for c, n := range again {
 		if n > 1 || !lost[c.question] {
@@ -302,12 +306,12 @@ func TestScaleS02(t *testing.T) {
 		}
 	}
 	t.Logf("scale S02: measured %d kills of a node of three: %d sessions accepted, all complete on every node, in logs "+
-		"without gaps, records once; "+
+		"without gaps, records once, lists late by at most %.1f s; "+
 		"%d taken over, LEASE and %.1f s after the kill (p50), %.1f s (p99), with the stream's leader killed too %.1f s (p50), "+
 		"%.1f s (p99); "+
 		"%d calls paid twice, %d of them more than %s after their reply, none of a stage before; "+
 		"promised LEASE and 2 s (p99 4 s), with the leader 12 s, and calls in flight at most twice",
-		rounds, len(ids), len(alone)+len(withLeader), (quantile(alone, 0.5) - lease).Seconds(), (quantile(alone, 0.99) - lease).Seconds(),
+		rounds, len(ids), late.Seconds(), len(alone)+len(withLeader), (quantile(alone, 0.5) - lease).Seconds(), (quantile(alone, 0.99) - lease).Seconds(),
 		(quantile(withLeader, 0.5) - lease).Seconds(), (quantile(withLeader, 0.99) - lease).Seconds(), twice, len(w.paid.late), landing)
 }
 
