@@ -348,6 +348,7 @@ func TestScaleS13(t *testing.T) {
 	for i := range 3 {
 		n := w.add(t, fmt.Sprintf("node %d", i+1))
 		n.program = program
+		n.env = append(n.env, "LLM_COUNCIL_SESSION_RETENTION=30m") // by the clock of the servers
 		n.clock(i - 1)
 		n.start(t)
 	}

@@ -88,9 +88,10 @@ type Journal struct {
 	mended    time.Time  // when the engine was last opened again
 	doubt     error      // of the last check
 	closed    bool
-	bytes     int64 // in the stream at the last check, and appended since it began
-	appended  int64 // bytes
-	max       int64 // that the stream takes
+	bytes     int64         // in the stream at the last check, and appended since it began
+	appended  int64         // bytes
+	ahead     time.Duration // of the engine's clock, at the last check
+	max       int64         // that the stream takes
 	lag       uint64
 
 	recordsLag uint64
@@ -205,7 +206,7 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	log.warn()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.link, j.max = l, l.max
+	j.link, j.max, j.ahead = l, l.max, time.Until(l.log.CachedInfo().TimeStamp)
 	j.wake()
 	return l, nil
 }
@@ -490,6 +491,7 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 	}
 	state := info.State
 	j.mu.Lock()
+	j.ahead = time.Until(info.TimeStamp)
 	j.bytes, j.lag = int64(min(state.Bytes, math.MaxInt64/2))+j.appended-appended, state.LastSeq-min(before.seen, state.LastSeq)
 	j.mu.Unlock()
 	if state.LastSeq < before.seen {
@@ -520,6 +522,14 @@ func (j *Journal) Healthy() error {
 		return fmt.Errorf("%w: the cluster has not renewed the lease of this node for two thirds of its time", ErrUnavailable)
 	}
 	return nil
+}
+
+// Now returns the time by the engine's clock, which Row.At is of too: that of the server
+// that answered the last check.
+func (j *Journal) Now() time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return time.Now().Add(j.ahead)
 }
 
 // Full tells whether the stream is 90 % full. No new session should be kept then.

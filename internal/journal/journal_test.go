@@ -643,3 +643,29 @@ func TestRestart(t *testing.T) {
 		})
 	}
 }
+
+// Times are those of the engine's clock, also of what this process has just stored.
+func TestNow(t *testing.T) {
+	t.Parallel()
+	j := open(t, outside(t))
+	seq, n := uint64(0), 0
+	eventuallyNil(t, "the clock that is an hour ahead", func() error { // a check may come in between
+		j.mu.Lock()
+		j.ahead = time.Hour
+		j.mu.Unlock()
+		n++
+		seq = appended(t, j, one, seq, message(j, n, "1"))
+		row, _ := j.Row(one)
+		if now := time.Now().Add(time.Hour); now.Sub(row.At).Abs() > time.Minute {
+			return fmt.Errorf("stored at %s, and it is %s", row.At, now)
+		}
+		return nil
+	})
+	j.wake()
+	eventuallyNil(t, "the clock of the servers", func() error {
+		if ahead := time.Until(j.Now()); ahead.Abs() > time.Minute {
+			return fmt.Errorf("%s ahead", ahead)
+		}
+		return nil
+	})
+}

@@ -594,8 +594,9 @@ func (st *Store) purge(ctx context.Context) time.Duration {
 	for _, r := range rows {
 		bytes += r.Bytes
 	}
+	now := st.o.Journal.Now()
 	for i, r := range rows {
-		age := time.Since(r.At)
+		age := now.Sub(r.At)
 		if len(rows)-i <= st.o.Kept && bytes <= st.o.KeptBytes && age < st.o.Retention {
 			return min(longest, st.o.Retention-age)
 		}
