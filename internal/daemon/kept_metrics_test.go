@@ -15,7 +15,7 @@ import (
 )
 
 // keptMetric matches the metrics of kept sessions, with their values.
-var keptMetric = regexp.MustCompile(`(?m)^(councild_(?:kept_\w+|records_lag|lease_age_seconds|taken_over)) (\S+)$`)
+var keptMetric = regexp.MustCompile(`(?m)^(councild_(?:kept_\w+|records_lag|lease_age_seconds|taken_over_total)) (\S+)$`)
 
 // keptMetrics returns what a daemon measures of kept sessions.
 func keptMetrics(t *testing.T, d *daemontest.Daemon) map[string]string {

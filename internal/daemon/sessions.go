@@ -108,10 +108,10 @@ func (d *Daemon) measure() {
 		{"councild_lease_age_seconds", "Time since the lease of this node was confirmed, in seconds; 0 without a cluster.", func() float64 {
 			return d.journal.Stats().LeaseAge.Seconds()
 		}},
-		{"councild_taken_over", "Sessions that this process went on with since it was started.", func() float64 {
-			return float64(d.api.TakenOver())
-		}},
 	} {
 		d.engine.metrics.Gauge(g.name, g.help, g.value)
 	}
+	d.engine.metrics.Counter("councild_taken_over_total", "Sessions that this process went on with since it was started.", func() float64 {
+		return float64(d.api.TakenOver())
+	})
 }

@@ -71,6 +71,11 @@ func (m *Metrics) Gauge(name, help string, value func() float64) {
 	promauto.With(m.registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }
 
+// Counter adds a figure that only grows, and that is asked for at each scrape.
+func (m *Metrics) Counter(name, help string, value func() float64) {
+	promauto.With(m.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value)
+}
+
 // breakerCollector asks for the breakers at each scrape. Which models there are is not
 // known before.
 type breakerCollector struct {
