@@ -312,7 +312,7 @@ func TestScaleS02(t *testing.T) {
 		"%d calls paid twice, %d of them more than %s after their reply, none of a stage before; "+
 		"promised LEASE and 2 s (p99 4 s), with the leader 12 s, and calls in flight at most twice",
 		rounds, len(ids), late.Seconds(), len(alone)+len(withLeader), (quantile(alone, 0.5) - lease).Seconds(), (quantile(alone, 0.99) - lease).Seconds(),
-		(quantile(withLeader, 0.5) - lease).Seconds(), (quantile(withLeader, 0.99) - lease).Seconds(), twice, len(w.paid.late), landing)
+		(quantile(withLeader, 0.5) - lease).Seconds(), (quantile(withLeader, 0.99) - lease).Seconds(), twice, len(w.paid.late), w.paid.lands)
 }
 
 // Nodes that are cut off from the servers, both ways or one way: they begin no call when

@@ -192,11 +192,14 @@ func TestClusterGone(t *testing.T) {
 	logGone(t, other, "early")
 }
 
-// A key whose session another node is still storing is waited for.
+// A key whose session another node is still storing is waited for: a third of a lease, and
+// again where another session has taken it meanwhile.
 func TestKeyOfOther(t *testing.T) {
 	t.Parallel()
 	cluster := journaltest.Start(t)
-	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
+	const lease = 20 * time.Second
+	first := beginNode(t, cluster.URL, func(o *sessions.Options) { o.Lease = lease })
+	second := beginNode(t, cluster.URL)
 	mine := start("mine", func(s *sessions.Start) { s.Key = "k" })
 	stored := add(t, second.Store, "other", func(s *sessions.Start) { s.Key = "another" }) // for a head
 	log, err := second.journal.Read(t.Context(), journal.ID{Session: stored.ID})
@@ -204,7 +207,9 @@ func TestKeyOfOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256([]byte("\nk"))
-	if _, ok, err := second.journal.Reserve(t.Context(), hex.EncodeToString(sum[:]), journal.Reservation{Session: "theirs"}); !ok || err != nil {
+	key := hex.EncodeToString(sum[:])
+	held, ok, err := second.journal.Reserve(t.Context(), key, journal.Reservation{Session: "dead"})
+	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	got := make(chan string, 1)
@@ -217,16 +222,38 @@ func TestKeyOfOther(t *testing.T) {
 		}
 		got <- s.ID
 	}()
-	select {
-	case <-got:
-		t.Fatal("the key has two sessions")
-	case <-time.After(time.Second):
+	waits := func(until time.Duration) {
+		t.Helper()
+		select {
+		case <-got:
+			t.Fatal("the key has two sessions")
+		case <-time.After(until):
+		}
 	}
+	waits(lease / 4)
+	if _, ok, err := second.journal.TakeOver(t.Context(), key, held, journal.Reservation{Session: "theirs"}); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	waits(lease / 5)
 	if _, err := second.journal.Append(t.Context(), journal.ID{Session: "theirs"}, 0, log[0].Message); err != nil {
 		t.Fatal(err)
 	}
 	if id := <-got; id != "theirs" {
 		t.Errorf("the key has the session %q", id)
+	}
+}
+
+// A key that a node reserved before it died, and for which it stored no session, is free
+// within one request.
+func TestKeyOfNobody(t *testing.T) {
+	t.Parallel()
+	p := beginNode(t, journaltest.Start(t).URL)
+	sum := sha256.Sum256([]byte("\nk"))
+	if _, ok, err := p.journal.Reserve(t.Context(), hex.EncodeToString(sum[:]), journal.Reservation{Session: "dead"}); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if s := add(t, p.Store, "mine", func(s *sessions.Start) { s.Key = "k" }); s.ID != "mine" {
+		t.Errorf("the key has the session %q", s.ID)
 	}
 }
 

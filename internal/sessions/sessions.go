@@ -252,7 +252,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	m := journal.Message{Head: k.head, First: 1, Entries: []council.Entry{{Type: entryAccepted, Data: data}}}
 	m.Status, m.Bytes = council.StatusRunning, int64(len(data))
 	k.seq, err = j.Append(ctx, k.id, 0, m)
-	if err == nil && k.head.Key != "" && time.Since(reserved) > keyPatience/2 {
+	if err == nil && k.head.Key != "" && st.o.Lease > 0 && time.Since(reserved) > st.keyPatience()/2 {
 		err = errors.New("storing it took too long: another node may have given its Idempotency-Key away")
 	}
 	if err != nil {
@@ -324,14 +324,15 @@ func (st *Store) forgetRefused(ctx context.Context) {
 
 // keyPatience is how long a key without a session is waited for on a cluster: the node
 // that reserved it may be storing the session. That node gives up after half of it.
-const keyPatience = 10 * time.Second
+func (st *Store) keyPatience() time.Duration { return st.o.Lease / 3 }
 
 // reserve gives a session the key of its owner, from the time since on. Where another
 // session in the journal has it, that one's id is returned. A process that died may have
 // left a key without a session.
 func (st *Store) reserve(ctx context.Context, s *Session) (other string, since time.Time, err error) {
 	mine := journal.Reservation{Session: s.ID, Digest: s.Digest}
-	var seen time.Time // when the key was first seen with another session
+	var by string      // session that has the key
+	var seen time.Time // when that was first seen
 	for {
 		since = time.Now()
 		held, ok, err := st.o.Journal.Reserve(ctx, s.key.hash(), mine)
@@ -342,10 +343,10 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, since t
 		if p != nil || err != nil {
 			return held.Session, since, err
 		}
-		if seen.IsZero() {
-			seen = time.Now()
+		if held.Session != by { // also one that has taken it from another
+			by, seen = held.Session, time.Now()
 		}
-		if st.o.Lease == 0 || time.Since(seen) > keyPatience {
+		if st.o.Lease == 0 || time.Since(seen) > st.keyPatience() {
 			since = time.Now()
 			if _, ok, err = st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine); !ok && err == nil {
 				err = errors.New("another request with the Idempotency-Key came at the same time")
@@ -354,7 +355,7 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, since t
 		}
 		select {
 		case <-st.o.Journal.Changed():
-		case <-time.After(lookEvery):
+		case <-time.After(st.keyPatience() / 6):
 		}
 	}
 }
