@@ -21,6 +21,23 @@ func (l *link) next(ctx context.Context, stream jetstream.Stream, subject string
 	return raw, err
 }
 
+// Last returns the last message of a session's log, as the stream's leader has it; nil
+// where there is no log. It has no entries when it is a part of a larger message.
+func (j *Journal) Last(ctx context.Context, id ID) (last *Stored, err error) {
+	subject, err := j.subject("session", id)
+	if err != nil {
+		return nil, err
+	}
+	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
+		p, err := l.last(ctx, subject)
+		if p != nil && err == nil {
+			last = p.stored()
+		}
+		return err
+	})
+	return last, err
+}
+
 // Read returns the whole log of a session in order, as the stream's leader has it. Of a
 // log that has lost something it returns what can be read, and a *Damaged error. The
 // error of a session without a whole message is ErrGone.

@@ -92,17 +92,16 @@ func (k *keeper) tellForeign() {
 // hear reads what another node has appended to the log. The error is errGone where that
 // makes the session the other's.
 func (k *keeper) hear(ctx context.Context) error {
-	log, err := k.s.store.o.Journal.Read(ctx, k.id)
+	last, err := k.s.store.o.Journal.Last(ctx, k.id)
 	switch {
-	case errors.Is(err, journal.ErrGone):
-		return errGone
-	case errors.Is(err, journal.ErrUnavailable):
+	case err != nil:
 		k.tellForeign() // to read it again
 		return err
-	case len(log) == 0 || log[len(log)-1].Seq == k.seq:
+	case last == nil:
+		return errGone
+	case last.Seq == k.seq:
 		return nil
 	}
-	last := &log[len(log)-1]
 	if last.Node == k.head.Node && last.Epoch == k.head.Epoch {
 		return nil // an append of ours, whose answer has not come: the next one finds it
 	}

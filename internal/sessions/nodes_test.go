@@ -308,6 +308,42 @@ func TestDemoted(t *testing.T) {
 	}
 }
 
+// To know whether a session is still this node's, its log is not read from its beginning.
+func TestLeaseOfALongLog(t *testing.T) {
+	t.Parallel()
+	link := journaltest.Start(t).Link(t)
+	p := beginNode(t, link.URL)
+	var reads atomic.Int64
+	link.Requests(func(subject string) journaltest.Fate {
+		if strings.HasPrefix(subject, "$JS.API.STREAM.MSG.GET.COUNCIL_SESSIONS") {
+			reads.Add(1)
+		}
+		return journaltest.Fate{After: []time.Duration{0}}
+	})
+	for p.journal.Beat(t.Context()) != nil {
+		time.Sleep(10 * time.Millisecond) // until it is connected again
+	}
+	s := add(t, p.Store, "one", inBackground)
+	const messages = 100
+	for i := range messages {
+		s.Observe(council.Event{Type: council.EventBallot, Data: council.Review{}})
+		upTo(t, s, i+1)
+	}
+	link.Cut()
+	for time.Since(p.journal.Confirmed()) < testLease*2/3 {
+		<-time.After(10 * time.Millisecond) // the clock is what is waited for
+	}
+	reads.Store(0)
+	begun := mayCall(t.Context(), s)
+	link.Mend()
+	if err := <-begun; err != nil {
+		t.Fatal(err)
+	}
+	if n := reads.Load(); n == 0 || n > messages/2 {
+		t.Errorf("%d messages were read, of %d in the log", n, messages)
+	}
+}
+
 // After a time without a lease, no call begins before it is known that no other node has
 // taken the session.
 func TestLeaseAfterTakeOver(t *testing.T) {
