@@ -79,7 +79,7 @@ func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (u
 	return after, nil
 }
 
-// firstTry is how long an append to a cluster waits for the first answer: a leader that
+// firstTry is how long what is stored on a cluster waits for the first answer: a leader that
 // changes loses what is on its way. Later tries wait twice as long each, up to what the link
 // waits.
 const firstTry = 500 * time.Millisecond

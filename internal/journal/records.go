@@ -40,10 +40,13 @@ func (j *Journal) PublishRecords(ctx context.Context, session string, lines []by
 	if !validToken.MatchString(session) {
 		return false, fmt.Errorf("the id %q of a session cannot be a part of a subject", session)
 	}
-	subject, unanswered := j.o.Prefix+".records."+session, false
+	subject, unanswered, patience := j.o.Prefix+".records."+session, false, firstTry
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
 		try, cancel := l.within(ctx)
 		defer cancel()
+		try, stop := context.WithTimeout(try, patience)
+		defer stop()
+		patience *= 2
 		_, err := l.js.Publish(try, subject, lines, jetstream.WithExpectLastSequencePerSubject(0))
 		switch {
 		case err == nil:
