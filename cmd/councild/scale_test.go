@@ -416,6 +416,12 @@ func TestScaleS09(t *testing.T) {
 		t.Fatal(err)
 	}
 	outcomes := map[string]int{}
+	var how string
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("the last damage was to", how)
+		}
+	})
 	for range *scaleRounds {
 		dir := t.TempDir()
 		if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
@@ -431,7 +437,7 @@ func TestScaleS09(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		how := fmt.Sprintf("%s of %d bytes", relative, len(data))
+		how = fmt.Sprintf("%s of %d bytes", relative, len(data))
 		if at := rng.IntN(len(data) + 1); rng.IntN(2) == 0 {
 			data, how = data[:at], fmt.Sprintf("%s, cut at %d", how, at)
 		} else {
@@ -443,7 +449,6 @@ func TestScaleS09(t *testing.T) {
 		if err := os.WriteFile(damaged, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		t.Log(how)
 		d, caller, logged := serve(dir)
 		for i, id := range ids {
 			status, body := caller.Call(t, "GET", "/v1/council/"+id, "")
