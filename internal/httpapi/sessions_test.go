@@ -228,6 +228,11 @@ func TestEvents(t *testing.T) {
 	if resp, _ := s.call(t, "GET", path, "", "Last-Event-ID", strconv.Itoa(len(events))); resp.StatusCode != 204 {
 		t.Errorf("behind the last event comes %d", resp.StatusCode)
 	}
+	for i := range events { // no id of ours, and the number is the client's
+		if rest := s.watch(t, session.ID, "Last-Event-ID", fmt.Sprintf("%d.%d", i, math.MaxInt)); !bytes.HasSuffix(stream, rest) {
+			t.Errorf("far behind event %d comes %.40s", i, rest)
+		}
+	}
 	for _, bad := range []string{strconv.Itoa(len(events) + 1), "-1", "x"} {
 		if _, p := s.mustFail(t, 422, council.CodeInvalid, "GET", path, "", "Last-Event-ID", bad); p.Errors[0].Field != "Last-Event-ID" {
 			t.Errorf("%s: %+v", bad, p)

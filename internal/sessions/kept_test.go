@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/sessions"
-	"github.com/google/go-cmp/cmp"
 )
 
 // process is a process that keeps sessions in a directory.
@@ -343,7 +345,11 @@ func TestText(t *testing.T) {
 	}
 	first.stop(t)
 	second := begin(t, dir)
-	everywhere(get(t, second.Store, "", "one"))
+	stored := get(t, second.Store, "", "one")
+	everywhere(stored)
+	if rest := behind(stored, math.MaxInt); rest != "" { // the number is a client's: counting to it would not end
+		t.Errorf("behind the last character of all comes %q", rest)
+	}
 }
 
 // What is stored goes when its time is over, or when there is too much of it. What runs

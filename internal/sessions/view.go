@@ -73,7 +73,7 @@ func (v *view) page(behind Position) Page {
 // nothing is left.
 func (v *view) behind(e council.Entry, characters int) (rest council.Entry, ok bool) {
 	text := textOf(e)
-	for range characters {
+	for ; characters > 0 && text != ""; characters-- { // a client says how many
 		_, size := utf8.DecodeRuneInString(text)
 		text = text[size:]
 	}
