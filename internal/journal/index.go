@@ -32,10 +32,10 @@ type Row struct {
 type index struct {
 	mu      sync.Mutex // guards all below
 	rows    map[ID]Row
-	filling map[ID]Row // while the index is built again, the new rows
-	build   int        // number of the consumer that feeds the index
-	seen    uint64     // sequence of the last part that the consumer brought
-	gone    map[ID]uint64
+	filling map[ID]Row           // while the index is built again, the new rows
+	build   int                  // number of the consumer that feeds the index
+	seen    uint64               // sequence of the last part that the consumer brought
+	gone    map[ID]uint64        // up to what the logs were purged that the consumer may still bring
 	waits   map[ID]chan struct{} // closed when the row changes
 	changed chan struct{}        // closed with the next change; nil while nobody waits
 }
@@ -102,6 +102,7 @@ func (x *index) begin() int {
 	defer x.mu.Unlock()
 	x.build++
 	x.filling, x.seen = map[ID]Row{}, 0
+	clear(x.gone)
 	return x.build
 }
 
@@ -131,19 +132,16 @@ func (x *index) len() int {
 	return len(x.rows)
 }
 
-// list returns the rows that are wanted, the oldest session first.
+// list returns the rows that are wanted, in no order.
 func (x *index) list(wanted func(Row) bool) []Row {
 	x.mu.Lock()
+	defer x.mu.Unlock()
 	var rows []Row
 	for _, row := range x.rows {
 		if wanted(row) {
 			rows = append(rows, row)
 		}
 	}
-	x.mu.Unlock()
-	slices.SortFunc(rows, func(a, b Row) int {
-		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Session, b.Session))
-	})
 	return rows
 }
 
@@ -170,6 +168,7 @@ type snapshot struct {
 func (x *index) snapshot() snapshot {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	maps.DeleteFunc(x.gone, func(_ ID, seq uint64) bool { return seq <= x.seen })
 	s := snapshot{seen: x.seen, rows: make(map[ID]uint64, len(x.rows))}
 	for id, row := range x.rows {
 		s.rows[id] = row.Seq
@@ -177,18 +176,33 @@ func (x *index) snapshot() snapshot {
 	return s
 }
 
-// Rows returns the sessions of an owner, the oldest first.
+// Rows returns the sessions of an owner, in no order.
 func (j *Journal) Rows(owner string) []Row {
 	return j.index.list(func(r Row) bool { return r.Owner == owner })
 }
 
-// All returns the sessions of all owners, the oldest first.
+// Keyed returns the row of the session that a reservation is of, as Head.Key names it.
+func (j *Journal) Keyed(key string) (row Row, ok bool) {
+	rows := j.index.list(func(r Row) bool { return r.Key == key })
+	if len(rows) == 0 {
+		return row, false
+	}
+	return rows[0], true
+}
+
+// All returns the sessions of all owners, in no order.
 func (j *Journal) All() []Row { return j.index.list(func(Row) bool { return true }) }
 
 // Unended returns the sessions whose last message says that they run, the oldest first.
 func (j *Journal) Unended() []Row {
-	return j.index.list(func(r Row) bool { return r.Status == council.StatusRunning })
+	rows := j.index.list(Row.runs)
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Session, b.Session))
+	})
+	return rows
 }
+
+func (r Row) runs() bool { return r.Status == council.StatusRunning }
 
 // Row returns the row of a session.
 func (j *Journal) Row(id ID) (Row, bool) { return j.index.get(id) }
@@ -299,7 +313,6 @@ func (j *Journal) sweep(ctx context.Context, l *link, before snapshot) error {
 	x := j.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	clear(x.gone)
 	for id, seq := range before.rows {
 		if !here[id] && seq <= info.State.LastSeq && x.rows[id].Seq == seq {
 			x.dropLocked(id, seq)

@@ -102,8 +102,8 @@ type Journal struct {
 
 // Open opens the place. Inside, the engine is started only when the directory holds
 // something: otherwise with the first write. A cluster that is starting, or electing a
-// leader, is waited for, for Lease and 10 s. An error says what to do about it; nothing was deleted
-// then, and no stream created.
+// leader, is waited for, for Lease and 10 s. An error says what to do about it; nothing was
+// deleted then, and no stream created.
 func Open(ctx context.Context, o Options) (*Journal, error) {
 	if !validPrefix.MatchString(o.Prefix) {
 		return nil, fmt.Errorf("the prefix %q of names on the cluster has other characters than a to z, 0 to 9, - and _, or more than 32; "+
@@ -555,7 +555,7 @@ type Stats struct {
 
 // Stats returns the figures of now.
 func (j *Journal) Stats() Stats {
-	confirmed, running := j.Confirmed(), len(j.Unended())
+	confirmed, running := j.Confirmed(), len(j.index.list(Row.runs))
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := Stats{

@@ -409,11 +409,8 @@ func (st *Store) Find(ctx context.Context, owner Owner, k string) (*Session, err
 	if st.o.Journal == nil {
 		return nil, nil
 	}
-	hash := key{owner, k}.hash()
-	for _, row := range st.o.Journal.Rows(string(owner)) {
-		if row.Key == hash {
-			return st.read(ctx, row.ID)
-		}
+	if row, ok := st.o.Journal.Keyed(key{owner, k}.hash()); ok {
+		return st.read(ctx, row.ID)
 	}
 	return nil, nil
 }
@@ -590,15 +587,20 @@ func (st *Store) retain(ctx context.Context) {
 func (st *Store) purge(ctx context.Context) time.Duration {
 	const longest = time.Minute
 	rows := slices.DeleteFunc(st.o.Journal.All(), func(r journal.Row) bool { return r.Status == council.StatusRunning })
-	slices.SortFunc(rows, func(a, b journal.Row) int { return a.At.Compare(b.At) })
 	var bytes int64
 	for _, r := range rows {
 		bytes += r.Bytes
 	}
-	now := st.o.Journal.Now()
-	for i, r := range rows {
+	for now := st.o.Journal.Now(); len(rows) > 0; {
+		oldest := 0
+		for i, r := range rows {
+			if r.At.Before(rows[oldest].At) {
+				oldest = i
+			}
+		}
+		r := rows[oldest]
 		age := now.Sub(r.At)
-		if len(rows)-i <= st.o.Kept && bytes <= st.o.KeptBytes && age < st.o.Retention {
+		if len(rows) <= st.o.Kept && bytes <= st.o.KeptBytes && age < st.o.Retention {
 			return min(longest, st.o.Retention-age)
 		}
 		if err := st.o.Journal.Purge(ctx, r.ID); err != nil {
@@ -606,6 +608,7 @@ func (st *Store) purge(ctx context.Context) time.Duration {
 			return longest
 		}
 		bytes -= r.Bytes
+		rows = slices.Delete(rows, oldest, oldest+1)
 	}
 	return longest
 }
