@@ -32,10 +32,10 @@ type Log struct {
 	// once when the run's context ends, or when the log cannot be written any more and
 	// the run goes on without it.
 	Stored func(ctx context.Context)
-	// MayCall returns nil when a request of a call may begin. It is called concurrently. It may wait for that moment;
-	// when ctx, that of the call, ends meanwhile, it returns nil. After an error the run begins no
-	// call any more, cancels those in flight, observes nothing but its end, and returns
-	// CodeInterrupted.
+	// MayCall returns nil when a request of a call may begin. It is called concurrently,
+	// and may wait for that moment; when ctx, that of the call, ends meanwhile, it returns
+	// nil. After an error the run begins no call any more, cancels those in flight,
+	// observes nothing but its end, and returns CodeInterrupted.
 	MayCall func(ctx context.Context) error
 	// Last has the run begin no call: it ends with the best that landed. That is the
 	// top-ranked answer when all ballots landed. Before, the run returns CodeInterrupted,

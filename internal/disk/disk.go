@@ -1,7 +1,7 @@
 // Package disk holds the operations by which the record store changes the file system,
 // as an interface, and their implementation by the operating system. Package faultdisk
-// has an implementation for tests that fails on demand. It also locks files. What is stored, and how a fault
-// is handled, is left to package store.
+// has an implementation for tests that fails on demand. The package also locks files.
+// What is stored, and how a fault is handled, is left to package store.
 package disk
 
 import (

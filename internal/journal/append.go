@@ -11,13 +11,17 @@ import (
 
 // Codes of the engine's answers.
 const (
-	codeNotLast   jetstream.ErrorCode = 10071 // the expected message is not the last one
-	codeNotLast2  jetstream.ErrorCode = 10164 // the same, of a replicated stream
-	codeNotStored jetstream.ErrorCode = 10077 // its description says why
-	codeTooLarge  jetstream.ErrorCode = 10054
-	codeNoPeers   jetstream.ErrorCode = 10005 // its description says why
-	codeNoLeader  jetstream.ErrorCode = 10008
-	codeNoServers jetstream.ErrorCode = 10023 // of a stream's, for a consumer
+	codeNotLast    jetstream.ErrorCode = 10071 // the expected message is not the last one
+	codeNotLast2   jetstream.ErrorCode = 10164 // the same, of a replicated stream
+	codeNotStored  jetstream.ErrorCode = 10077 // its description says why
+	codeTooLarge   jetstream.ErrorCode = 10054
+	codeNoPeers    jetstream.ErrorCode = 10005 // its description says why
+	codeNoReplicas jetstream.ErrorCode = 10074 // of a server without a cluster
+	codeNoLeader   jetstream.ErrorCode = 10008
+	codeNoServers  jetstream.ErrorCode = 10023 // of a stream's, for a consumer
+	codeExceeded   jetstream.ErrorCode = 10002 // limits of the account
+	codeNoMemory   jetstream.ErrorCode = 10028 // in the servers
+	codeNoStorage  jetstream.ErrorCode = 10047 // in the servers
 )
 
 // describedFull is the description of codeNotStored where the stream is full.
@@ -58,8 +62,8 @@ func (j *Journal) subject(kind string, id ID) (string, error) {
 // as the leader of the stream has it. It is still the expected one: Append tries again,
 // for a bounded time. It is this message (its node, epoch and numbers): it is stored. It
 // is another one: the error is a *Moved, and nothing was stored. Other errors are
-// ErrUnavailable, and the message can be stored or not, or ErrFull too: then it is not. The index has the message
-// before Append returns.
+// ErrUnavailable, and the message can be stored or not, or ErrFull too: then it is not.
+// The index has the message before Append returns.
 func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (uint64, error) {
 	subject, err := j.subject("session", id)
 	if err != nil {

@@ -38,11 +38,11 @@
 // # Faults
 //
 // Operations are tried for a bounded time: 10 s inside, a lease and 10 s with a cluster,
-// which is longer than an election. What fails then is ErrUnavailable, with a reason for people.
-// The engine inside answers nothing any more after a full disk or a write error. It is
-// then closed and opened again, with growing pauses. It opens on a full disk too, so a
-// probe of a megabyte decides when sessions are kept again: until then appends fail at
-// once, and what is stored can be read.
+// which is longer than an election. What fails then is ErrUnavailable, with a reason for
+// people. The engine inside answers nothing any more after a full disk or a write error.
+// It is then closed and opened again, with growing pauses. It opens on a full disk too,
+// so a probe of a megabyte decides when sessions are kept again: until then appends fail
+// at once, and what is stored can be read.
 //
 // The engine takes no lock of its own, so the directory is locked before it is opened.
 // Where files of a stream are there and the engine does not find the stream, the key is

@@ -90,7 +90,8 @@ func (o Options) streamBytes() int64 { return o.MaxBytes + o.MaxBytes/4 + 16<<20
 func (o Options) stream(name string) string { return strings.ToUpper(o.Prefix) + "_" + name }
 func (o Options) bucket(name string) string { return o.Prefix + "_" + name }
 
-// connect opens a link without its streams. On an error nothing stays open, and nothing was deleted.
+// connect opens a link without its streams. On an error nothing stays open, and nothing was
+// deleted.
 func connect(ctx context.Context, o Options, engineLog *engineLog) (_ *link, err error) {
 	l := &link{try: 2 * time.Second, failed: func(error) {}}
 	l.life, l.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -289,9 +290,9 @@ func mendStream(err error) string {
 	switch {
 	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return "; enable JetStream in the servers and in the account"
-	case errors.As(err, &api) && (api.ErrorCode == codeNoPeers || api.ErrorCode == 10074):
+	case errors.As(err, &api) && (api.ErrorCode == codeNoPeers || api.ErrorCode == codeNoReplicas):
 		return "; run as many servers as there are to be replicas, or set fewer replicas"
-	case errors.As(err, &api) && (api.ErrorCode == 10028 || api.ErrorCode == 10047 || api.ErrorCode == 10002):
+	case errors.As(err, &api) && (api.ErrorCode == codeNoMemory || api.ErrorCode == codeNoStorage || api.ErrorCode == codeExceeded):
 		return "; give the account more storage, or keep fewer bytes of sessions"
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout),
 		errors.As(err, &api) && api.ErrorCode == codeNoLeader:

@@ -438,8 +438,8 @@ func (k *keeper) advance(stored int, seq uint64) {
 
 // settle judges the message that stands where one of so many entries was to be stored. It
 // returns how many of them it holds: it may be an earlier try of ours, or a part of one,
-// of which no answer came. A request to cancel the session is obeyed, and stands behind such a try. ok
-// is false when the log is another process's, or gone.
+// of which no answer came. A request to cancel the session is obeyed, and stands behind
+// such a try. ok is false when the log is another process's, or gone.
 func (k *keeper) settle(last *journal.Stored, entries int) (stored int, ok bool) {
 	if last == nil || last.Epoch != k.head.Epoch {
 		return 0, false

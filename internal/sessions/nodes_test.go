@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/journal/journaltest"
@@ -32,7 +34,7 @@ func beginNode(t *testing.T, url string, change ...func(*sessions.Options)) proc
 		f(&o)
 	}
 	j, err := journal.Open(t.Context(), journal.Options{
-		URL: url, MaxBytes: 64 << 20, Prefix: "council", Node: o.Node, Replicas: 3, Lease: testLease, Log: log,
+		URL: url, MaxBytes: 64 << 20, Prefix: "council", Node: o.Node, Replicas: 3, Lease: o.Lease, Log: log,
 		Says: strings.Join(o.Prompts, " "),
 	})
 	if err != nil {
@@ -341,6 +343,68 @@ func TestLeaseOfALongLog(t *testing.T) {
 	}
 	if n := reads.Load(); n == 0 || n > messages/2 {
 		t.Errorf("%d messages were read, of %d in the log", n, messages)
+	}
+}
+
+// A call may take longer than many leases: nobody takes its session over.
+func TestLeaseOfALongCall(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
+	s := add(t, first.Store, "one", inBackground)
+	observe(s)
+	upTo(t, s, 3)
+	taken := make(chan string, 1)
+	second.Resume(t.Context(), sessions.Runner{
+		Place: func() (func(), bool) { return func() {}, true },
+		Run:   func(r sessions.Resumed, _ func()) { taken <- r.ID },
+	})
+	select {
+	case id := <-taken:
+		t.Error("taken over during a call:", id)
+	case <-time.After(4 * testLease):
+	}
+	if err := <-mayCall(t.Context(), s); err != nil {
+		t.Error("behind the call no other may begin:", err)
+	}
+	finish(t, s)
+	<-s.Done()
+}
+
+// Where every request to the cluster takes longer than the first answer is waited for, a
+// session is stored as well, and everything of it once.
+func TestSlowCluster(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	link := cluster.Link(t)
+	slow := func(o *sessions.Options) { o.Lease = 20 * time.Second }
+	first, second := beginNode(t, link.URL, slow), beginNode(t, cluster.URL, slow)
+	link.Requests(func(string) journaltest.Fate { return journaltest.Fate{After: []time.Duration{600 * time.Millisecond}} })
+	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Key = "k" })
+	observe(s)
+	for range 20 {
+		s.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: "text"}})
+	}
+	if err := <-mayCall(t.Context(), s); err != nil {
+		t.Error("no call may begin:", err)
+	}
+	finish(t, s)
+	<-s.Done()
+	other := get(t, second.Store, "", "one")
+	<-other.Done()
+	if diff := cmp.Diff(entries(s, 0), entries(other, 0)); diff != "" {
+		t.Errorf("another node shows another log: %s", diff)
+	}
+	stored, err := second.journal.Read(t.Context(), journal.ID{Session: "one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := 1
+	for _, m := range stored {
+		if m.First != next {
+			t.Errorf("entry %d is stored behind %d", m.First, next-1)
+		}
+		next = m.First + len(m.Entries)
 	}
 }
 
