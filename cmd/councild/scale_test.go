@@ -203,6 +203,31 @@ var moments = []struct {
 	{"at the end", simllm.Synthesis, "scribe", 380 * time.Millisecond},
 }
 
+// servedHere starts a daemon of four members alone on this machine, and returns how to
+// kill it.
+func servedHere(t *testing.T, sim *simllm.Running, records, sessions string) (caller daemontest.Caller, kill func()) {
+	t.Helper()
+	d := start(t, []string{
+		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
+		"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(records, "records.jsonl"), "LLM_COUNCIL_SESSIONS_DIR=" + sessions,
+		"LLM_COUNCIL_LOG_FORMAT=json",
+	}, "serve")
+	url, _, _ := strings.Cut(line(t, d.stderr, `"msg":"listening","url":"`), `"`) // or it does not start
+	logged := make(chan struct{})
+	go func() {
+		defer close(logged)
+		_, _ = io.Copy(io.Discard, d.stderr)
+	}()
+	return daemontest.Caller{Base: url}, func() {
+		t.Helper()
+		if err := d.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		<-logged
+		_ = d.Wait() // that it was killed
+	}
+}
+
 // A daemon that is killed in a session goes on with it when it is started again: what
 // landed is not paid for twice, the records are there once, and a watcher reads a log
 // without gaps.
@@ -211,25 +236,13 @@ func TestScaleS01(t *testing.T) {
 	p.lands = landing
 	sim := daemontest.Provider(t, p.models()...)
 	dir := t.TempDir()
-	serve := func() (d *process, caller daemontest.Caller, logged chan struct{}) {
-		d = start(t, []string{
-			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
-			"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(dir, "records.jsonl"), "LLM_COUNCIL_LOG_FORMAT=json",
-		}, "serve")
-		url, _, _ := strings.Cut(line(t, d.stderr, `"msg":"listening","url":"`), `"`)
-		logged = make(chan struct{})
-		go func() {
-			defer close(logged)
-			_, _ = io.Copy(io.Discard, d.stderr)
-		}()
-		return d, daemontest.Caller{Base: url}, logged
-	}
+	serve := func() (daemontest.Caller, func()) { return servedHere(t, sim, dir, filepath.Join(dir, "sessions")) }
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	whole, again, longest := 0, 0, time.Duration(0)
 	for round := range *scaleRounds {
 		moment := moments[round%len(moments)]
 		question := fmt.Sprintf("Question %d?", round)
-		daemon, caller, logged := serve()
+		caller, kill := serve()
 		sent := make(chan string, 1) // the id of the session, "" where it was not accepted
 		go func() {
 			resp, body, err := caller.Send(t.Context(), "POST", "/v1/council", fmt.Sprintf(`{"query":%q,"background":true}`, question))
@@ -246,15 +259,11 @@ func TestScaleS01(t *testing.T) {
 		p.mu.Lock()
 		p.killed = time.Now()
 		p.mu.Unlock()
-		if err := daemon.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
+		kill()
 		id := <-sent
-		<-logged
-		_ = daemon.Wait() // that it was killed
 
 		begun := time.Now()
-		daemon, caller, logged = serve()
+		caller, kill = serve()
 		if id != "" {
 			s := ended(t, caller, id)
 			longest = max(longest, time.Since(begun))
@@ -267,11 +276,7 @@ func TestScaleS01(t *testing.T) {
 			whole++
 			gapless(t, caller, id, moment.name)
 		}
-		if err := daemon.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		<-logged
-		_ = daemon.Wait()
+		kill()
 	}
 	records := map[string]int{}
 	for _, r := range daemontest.Records(t, filepath.Join(dir, "records.jsonl")) {
@@ -361,31 +366,11 @@ func gapless(t *testing.T, caller daemontest.Caller, id, when string) {
 func TestScaleS09(t *testing.T) {
 	p := newPaid()
 	sim := daemontest.Provider(t, p.models()...)
-	serve := func(dir string) (*process, daemontest.Caller, chan struct{}) {
-		d := start(t, []string{
-			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + sim.URL(), "LLM_COUNCIL_MODELS=a,b,c,d", "LLM_COUNCIL_CHAIRMAN=scribe",
-			"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl"), "LLM_COUNCIL_SESSIONS_DIR=" + dir,
-			"LLM_COUNCIL_LOG_FORMAT=json",
-		}, "serve")
-		url, _, _ := strings.Cut(line(t, d.stderr, `"msg":"listening","url":"`), `"`) // or it does not start
-		logged := make(chan struct{})
-		go func() {
-			defer close(logged)
-			_, _ = io.Copy(io.Discard, d.stderr)
-		}()
-		return d, daemontest.Caller{Base: url}, logged
-	}
-	kill := func(d *process, logged chan struct{}) {
-		if err := d.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		<-logged
-		_ = d.Wait()
-	}
+	serve := func(dir string) (daemontest.Caller, func()) { return servedHere(t, sim, t.TempDir(), dir) }
 
 	// Two sessions that have ended, and one in stage 2.
 	whole := t.TempDir()
-	d, caller, logged := serve(whole)
+	caller, kill := serve(whole)
 	bodies := map[string]string{}
 	var ids []string
 	for i := range 3 {
@@ -403,7 +388,7 @@ func TestScaleS09(t *testing.T) {
 		}
 		p.wait(t, call{"Question 2?", simllm.Review, "d"})
 	}
-	kill(d, logged)
+	kill()
 
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
 	var files []string
@@ -449,7 +434,7 @@ func TestScaleS09(t *testing.T) {
 		if err := os.WriteFile(damaged, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d, caller, logged := serve(dir)
+		caller, kill := serve(dir)
 		for i, id := range ids {
 			status, body := caller.Call(t, "GET", "/v1/council/"+id, "")
 			var s council.Session
@@ -482,7 +467,7 @@ func TestScaleS09(t *testing.T) {
 				outcomes["gone on with"]++
 			}
 		}
-		kill(d, logged)
+		kill()
 	}
 	t.Logf("scale S09: %d times a file of %d was cut or overwritten: the daemon started every time; of its sessions %d were as before, "+
 		"%d were gone on with, %d ended as interrupted, %d were gone",
