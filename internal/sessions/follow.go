@@ -203,11 +203,14 @@ func (s *Session) closeLocked() {
 }
 
 // demote makes a session that another node has claimed one that is followed, and ends
-// its run. It reports false where the session shows what is not stored.
+// its run. One that went on without its log has shown what the log does not hold: its
+// watchers have to ask again. It reports false where there are no other nodes, or where
+// the session was handed over.
 func (k *keeper) demote(ctx context.Context) bool {
 	s, st := k.s, k.s.store
 	s.mu.Lock()
-	if k.open || s.over || st.o.Lease == 0 {
+	open := k.open
+	if st.o.Lease == 0 || s.over && !open {
 		s.mu.Unlock()
 		return false
 	}
@@ -216,12 +219,16 @@ func (k *keeper) demote(ctx context.Context) bool {
 	k.text.Reset()
 	k.drainedLocked()
 	if s.cancel != nil {
-		s.cancel(errGone)
+		s.cancel(errTaken)
 		s.cancel = nil
 	}
 	s.mu.Unlock()
-	st.remove(s)
+	st.disown(s)
 	st.o.Log.WarnContext(ctx, "another node has taken over a session of this one, which was silent for too long", "session_id", s.ID)
+	if open {
+		s.leave()
+		return true
+	}
 	f := &follower{s: s, id: k.id, epoch: k.head.Epoch}
 	f.run(ctx, k.number)
 	return true

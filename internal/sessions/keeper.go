@@ -45,7 +45,10 @@ const (
 	maxMessage = 4 << 20 // bytes of entries that are appended at once; one entry may be larger
 )
 
-var errGone = errors.New("its log is gone, or another process has taken it over")
+var (
+	errGone  = errors.New("its log is gone")
+	errTaken = errors.New("another process has taken it over")
+)
 
 // keeper stores the log of one session, one message at a time. What comes while a
 // message is on its way goes with the next.
@@ -60,7 +63,7 @@ type keeper struct {
 
 	seq uint64 // of the last message; of the goroutine that stores
 
-	whole bool // the log is stored to its end, although the session went on without it; guarded by the mutex of the Store
+	whole bool // the log is to stay, although the session went on without it; guarded by the mutex of the Store
 
 	// What follows is guarded by the mutex of the session.
 	number  int // of the last entry that is stored
@@ -277,11 +280,16 @@ func (k *keeper) run(ctx context.Context) {
 			pause, failing = minPause, time.Time{}
 			continue
 		}
-		if errors.Is(err, errGone) {
+		if errors.Is(err, errTaken) {
 			if !k.demote(ctx) {
 				k.s.Cancel(err)
 				k.abandon()
 			}
+			return
+		}
+		if errors.Is(err, errGone) { // and nobody else can have the session
+			k.s.store.o.Log.ErrorContext(ctx, "the log of a session is gone: the session goes on without it", "session_id", k.s.ID)
+			k.abandon()
 			return
 		}
 		if errors.Is(err, journal.ErrFull) && k.over() {
@@ -398,8 +406,11 @@ func (k *keeper) store(ctx context.Context, m journal.Message) (err error) {
 	seq, err := k.s.store.o.Journal.Append(ctx, k.id, k.seq, m)
 	stored := len(m.Entries)
 	if moved, ok := errors.AsType[*journal.Moved](err); ok {
-		if stored, ok = k.settle(moved.Last, stored); !ok {
+		if moved.Last == nil {
 			return errGone
+		}
+		if stored, ok = k.settle(moved.Last, stored); !ok {
+			return errTaken
 		}
 		seq = moved.Last.Seq
 	} else if err != nil {
@@ -439,9 +450,9 @@ func (k *keeper) advance(stored int, seq uint64) {
 // settle judges the message that stands where one of so many entries was to be stored. It
 // returns how many of them it holds: it may be an earlier try of ours, or a part of one,
 // of which no answer came. A request to cancel the session is obeyed, and stands behind
-// such a try. ok is false when the log is another process's, or gone.
+// such a try. ok is false when the log is another process's.
 func (k *keeper) settle(last *journal.Stored, entries int) (stored int, ok bool) {
-	if last == nil || last.Epoch != k.head.Epoch {
+	if last.Epoch != k.head.Epoch {
 		return 0, false
 	}
 	n := len(last.Entries)

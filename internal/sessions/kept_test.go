@@ -456,6 +456,31 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// A session whose log was lost goes on without it: what it was paid for is not lost with
+// the log.
+func TestLogLost(t *testing.T) {
+	p := begin(t, t.TempDir())
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := add(t, p.Store, "one", inBackground, func(s *sessions.Start) { s.Cancel = cancel })
+	if err := p.journal.Purge(t.Context(), journal.ID{Session: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	observe(s)
+	upTo(t, s, 3)
+	finish(t, s)
+	<-s.Done()
+	session, failure := s.Result()
+	if failure != nil || ctx.Err() != nil {
+		t.Fatalf("it ends with %v, %v", failure, context.Cause(ctx))
+	}
+	if w := session.Metadata.Warnings; len(w) != 1 || w[0].Code != council.WarnNotKept {
+		t.Errorf("its warnings are %v", w)
+	}
+	if get(t, p.Store, "", "one") != s {
+		t.Error("it cannot be fetched")
+	}
+}
+
 // What stands in a log where a session wants to go on decides: its own earlier try was
 // stored, a request to cancel it is obeyed, and any other process's claim ends it here.
 func TestMoved(t *testing.T) {
@@ -475,7 +500,7 @@ func TestMoved(t *testing.T) {
 			"session.accepted session.cancel_requested session.started stage1.answer session.done",
 		},
 		{
-			"a claim", "other", 2, "session.claimed", errors.New("its log is gone, or another process has taken it over"),
+			"a claim", "other", 2, "session.claimed", errors.New("another process has taken it over"),
 			"session.accepted session.claimed",
 		},
 	} {

@@ -89,7 +89,7 @@ func (k *keeper) tellForeign() {
 	}
 }
 
-// hear reads what another node has appended to the log. The error is errGone where that
+// hear reads what another node has appended to the log. The error is errTaken where that
 // makes the session the other's.
 func (k *keeper) hear(ctx context.Context) error {
 	last, err := k.s.store.o.Journal.Last(ctx, k.id)
@@ -110,7 +110,7 @@ func (k *keeper) hear(ctx context.Context) error {
 	k.s.mu.Unlock()
 	stored, ok := k.settle(last, queued)
 	if !ok {
-		return errGone
+		return errTaken
 	}
 	k.advance(stored, last.Seq)
 	return nil

@@ -461,6 +461,53 @@ func TestFoundAtOnce(t *testing.T) {
 	}
 }
 
+// A node that was cut off until its sessions went on without their logs finds that another
+// one has taken them over. It ends what runs, and shows what the other one has.
+func TestTakenOverAfterGivingUp(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	link := cluster.Link(t)
+	first, second := beginNode(t, link.URL), beginNode(t, cluster.URL)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	runs := add(t, first.Store, "runs", inBackground, func(s *sessions.Start) { s.Cancel = cancel })
+	ended := add(t, first.Store, "ended", inBackground)
+	link.Cut()
+	observe(runs)
+	observe(ended)
+	runs.Log().Stored(t.Context())
+	ended.Log().Stored(t.Context())
+	finish(t, ended)
+	<-ended.Done()
+	for _, s := range []*sessions.Session{runs, ended} {
+		row, _ := second.journal.Row(journal.ID{Session: s.ID})
+		m := journal.Message{Head: row.Head, First: row.Entries + 1}
+		m.Node, m.Epoch, m.Status = "other", 2, council.StatusComplete
+		m.Entries = []council.Entry{
+			{Type: "session.claimed", Data: []byte("{}")},
+			{Type: council.EventDone, Data: []byte(`{"id":"` + s.ID + `","status":"complete","answer":"the other's"}`)},
+		}
+		if _, err := second.journal.Append(t.Context(), row.ID, row.Seq, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link.Mend()
+	<-ctx.Done()
+	<-runs.Done()
+	if _, failure := runs.Result(); failure == nil || failure.Code != council.CodeUnavailable {
+		t.Errorf("its watchers are told %v", failure)
+	}
+	for _, id := range []string{"runs", "ended"} {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			if session, _ := get(t, first.Store, "", id).Result(); session.Answer == "the other's" {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is not the other node's", id)
+			}
+		}
+	}
+}
+
 // While the cluster does not answer, nobody is told that there is no session.
 func TestFoundLater(t *testing.T) {
 	t.Parallel()

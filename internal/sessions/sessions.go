@@ -191,6 +191,17 @@ func (st *Store) remove(s *Session) {
 	}
 }
 
+// disown forgets a session that another node has. Its log stays.
+func (st *Store) disown(s *Session) {
+	st.mu.Lock()
+	s.keeper.whole = true
+	if i := slices.Index(st.finished, s); i >= 0 {
+		st.forgetLocked(i, i+1)
+	}
+	st.mu.Unlock()
+	st.remove(s)
+}
+
 // there waits until it is known whether a session could begin, and returns it, or nil.
 func (s *Session) there(ctx context.Context) (*Session, error) {
 	if s.begun == nil {
