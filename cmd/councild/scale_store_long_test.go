@@ -209,8 +209,8 @@ func TestScaleS17(t *testing.T) {
 		question := "A long one " + tt.where + "?"
 		release := p.hold(call{question, simllm.Question, "m12"})
 		id := begin(t, first.Caller, question)
-		for len(shown(t, first, id).Stage1) < 11 { // each look reads 88 MiB
-			time.Sleep(time.Second)
+		for metric(t, first, "councild_kept_bytes") < 11*answerBytes { // until then an answer is shown that is not stored
+			time.Sleep(100 * time.Millisecond)
 		}
 		first.kill(t)
 		killed := time.Now()

@@ -58,12 +58,13 @@ func (j *Journal) subject(kind string, id ID) (string, error) {
 // log. It returns the sequence of the message. One append to a log is under way at a
 // time in a process.
 //
-// Where the append was refused, or not answered, the last message of the log decides,
-// as the leader of the stream has it. It is still the expected one: Append tries again,
-// for a bounded time. It is this message (its node, epoch and numbers): it is stored. It
-// is another one: the error is a *Moved, and nothing was stored. Other errors are
-// ErrUnavailable, and the message can be stored or not, or ErrFull too: then it is not.
-// The index has the message before Append returns.
+// Where the append was refused, or not answered, the last message of the log decides, as
+// the leader of the stream has it. It is still the expected one: Append tries again, for a
+// bounded time. It is part of a message that begins with the same entry and is not whole:
+// Append goes behind it, and the next part of that message is refused. It is this message
+// (its node, epoch and numbers): it is stored. It is another one: the error is a *Moved,
+// and nothing was stored. Other errors are ErrUnavailable, and the message can be stored or
+// not, or ErrFull too: then it is not. The index has the message before Append returns.
 func (j *Journal) Append(ctx context.Context, id ID, after uint64, m Message) (uint64, error) {
 	subject, err := j.subject("session", id)
 	if err != nil {
@@ -122,8 +123,8 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 		case last.sameAs(p.header):
 			seq = last.seq
 			return nil
-		case p.Part == 1 && last.Part < last.Parts && last.Node == p.Node && last.Epoch == p.Epoch && last.First == p.First:
-			after = last.seq // an append of our own, given up in its middle
+		case p.Part == 1 && last.Part < last.Parts && last.First == p.First:
+			after = last.seq // a message given up in its middle: it holds no entry
 			return failed
 		default:
 			return final{&Moved{Last: last.stored()}}

@@ -17,8 +17,9 @@
 // append is decided by reading the last message from the stream's leader, as Append
 // says: it is either stored once, or the caller is told who came first.
 //
-// Parts whose last one never came are passed over by readers when the next message
-// begins at the same entry number. A log without a whole message is ErrGone.
+// Parts whose last one never came hold no entries: the next message goes behind them and
+// begins with the same entry number, and readers pass them over. A log without a whole
+// message is ErrGone.
 //
 // # Index and nodes
 //

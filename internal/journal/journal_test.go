@@ -355,17 +355,28 @@ func TestPartsAbandoned(t *testing.T) {
 		// Ours: begun again.
 		again := message(j, 2, "2")
 		next := appended(t, j, one, seq, again)
-		if last, err = j.put(t.Context(), subject, next, cut(message(j, 3, strings.Repeat("x", 3*maxPart)))[0]); err != nil {
+		big = message(j, 3, strings.Repeat("x", 3*maxPart))
+		if last, err = j.put(t.Context(), subject, next, cut(big)[0]); err != nil {
 			t.Fatal(err)
 		}
+		// Another node, which has read up to the last whole message.
 		claim := message(j, 3, "3")
-		claim.Node = "another"
-		_, err = j.Append(t.Context(), one, next, claim)
-		moved, ok := errors.AsType[*Moved](err)
-		if !ok || moved.Last == nil || moved.Last.Seq != last || moved.Last.Entries != nil {
-			t.Fatalf("behind a part of another's message: %v", err)
+		claim.Node, claim.Epoch = "another", 2
+		claimed := appended(t, j, one, next, claim)
+		_, err = j.put(t.Context(), subject, last, cut(big)[1])
+		if moved, ok := errors.AsType[*Moved](err); !ok || moved.Last == nil || moved.Last.Node != "another" {
+			t.Errorf("the first one goes on behind the claim: %v", err)
 		}
-		appended(t, j, one, last, claim)
+		// A part of a message of which this node does not know what stands before it.
+		ahead := message(j, 4, strings.Repeat("x", 3*maxPart))
+		ahead.Node, ahead.Epoch = "another", 2
+		if last, err = j.put(t.Context(), subject, claimed, cut(ahead)[0]); err != nil {
+			t.Fatal(err)
+		}
+		_, err = j.Append(t.Context(), one, next, big)
+		if moved, ok := errors.AsType[*Moved](err); !ok || moved.Last == nil || moved.Last.Seq != last || moved.Last.Entries != nil {
+			t.Errorf("behind a part of a later message: %v", err)
+		}
 		if log, err := j.Read(t.Context(), one); err != nil || !slices.Equal(texts(log), []string{"1", "2", "3"}) {
 			t.Errorf("the log is %.40q, %v", texts(log), err)
 		}

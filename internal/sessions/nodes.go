@@ -134,7 +134,7 @@ type deaths struct {
 	absent map[string]time.Time // nodes without a key, and since when that is known
 }
 
-// look is told the state of now, once a second. A node whose own lease is not confirmed,
+// look is told the state of now, each second if it can be. A node whose own lease is not confirmed,
 // or that slept, knows nothing of the others.
 func (d *deaths) look(now time.Time, fresh bool) {
 	if !fresh || now.Sub(d.looked) > d.lease/3+lookEvery {
@@ -190,6 +190,7 @@ func (st *Store) takeOver(ctx context.Context, r Runner) {
 				if !st.rescue(ctx, &d, row, r) {
 					break
 				}
+				d.look(time.Now(), st.fresh()) // reading a large log takes long
 			}
 		}
 		select {
