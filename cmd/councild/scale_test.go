@@ -31,7 +31,7 @@ var scaleRounds = flag.Int("scale", 20, "how often the trials kill a daemon; fro
 type paid struct {
 	linger func(call) time.Duration // how much longer a call takes; nil: no longer
 	lands  time.Duration            // landing or clusterLanding
-	writes time.Duration            // how long after its first byte the last one of a synthesis leaves, where it is not soon
+	writes time.Duration            // how long after its first byte the last one of a synthesis leaves
 
 	mu     sync.Mutex // guards all below
 	begun  map[call]int
@@ -45,7 +45,7 @@ type paid struct {
 
 func newPaid() *paid {
 	return &paid{
-		lands: clusterLanding,
+		lands: clusterLanding, writes: 250 * time.Millisecond,
 		begun: map[call]int{}, first: map[call]chan struct{}{}, ended: map[call]time.Time{}, held: map[call]chan struct{}{},
 	}
 }
