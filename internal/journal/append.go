@@ -102,6 +102,9 @@ func (j *Journal) put(ctx context.Context, subject string, after uint64, p part)
 		if seq, failed = l.publish(try, subject, after, p); failed == nil {
 			return nil
 		}
+		if errors.Is(failed, context.DeadlineExceeded) {
+			j.beatNow()
+		}
 		if reason := refusal(failed); reason != "" {
 			j.wake() // to see how full it is
 			if full(failed) {

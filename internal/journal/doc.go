@@ -33,8 +33,8 @@
 // A node counts the silence of others by its own clock. It watches their keys, and asks
 // the stream's leader about one that was silent for half a lease, because a watcher can
 // miss or delay what it watches. It renews its own lease also when a connection is there
-// again. Where a renewal fails, it goes to another server: its own may be cut off from
-// the others.
+// again, and when an append is not answered. Where a renewal is not answered either, it
+// goes to another server: its own may be cut off from the others.
 //
 // # Faults
 //

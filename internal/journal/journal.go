@@ -72,7 +72,7 @@ type Journal struct {
 	index    *index
 	relay    chan *nats.Msg
 	broken   chan struct{} // 1 while the engine inside is to be opened again
-	back     chan struct{} // 1 while a connection is there again, and the lease not renewed on it
+	back     chan struct{} // 1 while the lease is to be renewed at once
 	poke     chan struct{} // 1 while a check is to be made early
 	stop     context.CancelFunc
 	done     <-chan struct{} // closed by stop
@@ -193,12 +193,7 @@ func (j *Journal) start(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.conn.SetReconnectHandler(func(*nats.Conn) {
-		select {
-		case j.back <- struct{}{}:
-		default:
-		}
-	})
+	l.conn.SetReconnectHandler(func(*nats.Conn) { j.beatNow() })
 	if err := j.prepare(ctx, l); err != nil {
 		l.close()
 		return nil, fmt.Errorf("opening the sessions in %s: %w", l.place, err)
@@ -235,6 +230,15 @@ func (j *Journal) prepare(ctx context.Context, l *link) error {
 			return context.Cause(ctx)
 		case <-time.After(minPause):
 		}
+	}
+}
+
+// beatNow has the lease renewed at once: a connection is there again, or its server does
+// not answer.
+func (j *Journal) beatNow() {
+	select {
+	case j.back <- struct{}{}:
+	default:
 	}
 }
 

@@ -26,7 +26,7 @@ func (j *Journal) Beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, j.o.Lease/3)
+	ctx, cancel := context.WithTimeout(ctx, j.o.Lease/6) // and then the next server
 	defer cancel()
 	sent := time.Now()
 	if _, err := l.nodes.Put(ctx, j.o.Node, []byte(j.o.Says)); err != nil {
@@ -99,28 +99,23 @@ func (j *Journal) alive(entry jetstream.KeyValueEntry) {
 func (j *Journal) live(ctx context.Context) {
 	beats := time.NewTicker(j.o.Lease / 3)
 	defer beats.Stop()
-	beat := func() bool {
+	for due := false; ; {
 		err := j.Beat(ctx)
 		if err != nil && ctx.Err() == nil {
 			j.o.Log.Warn("the lease of this node was not renewed", "error", err)
+			// The server of the connection may be cut off from the others: try the next one. That
+			// there is no leader is said at once, and says so of every server during an election.
+			if l, failed := j.reading(ctx); failed == nil && l.conn.IsConnected() && (due || errors.Is(err, context.DeadlineExceeded)) {
+				_ = l.conn.ForceReconnect()
+			}
 		}
-		return err == nil
-	}
-	beat()
-	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-j.back: // the lease may be nearly over
-			beat()
+		case <-j.back: // the lease may be nearly over, or the server cut off
+			due = false
 		case <-beats.C:
-			if beat() {
-				continue
-			}
-			// The server of the connection may be cut off from the others: try the next one.
-			if l, err := j.reading(ctx); err == nil && l.conn.IsConnected() {
-				_ = l.conn.ForceReconnect()
-			}
+			due = true
 		}
 	}
 }
