@@ -24,9 +24,7 @@ import (
 // strike kills a node, and notes when.
 func (w *trial) strike(t *testing.T, n *node) {
 	t.Helper()
-	w.paid.mu.Lock()
-	w.paid.killed = time.Now()
-	w.paid.mu.Unlock()
+	w.paid.kill()
 	n.kill(t)
 }
 
@@ -228,7 +226,7 @@ func TestScaleS12(t *testing.T) {
 func (p *paid) lastKill() time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.killed
+	return p.killed[len(p.killed)-1]
 }
 
 // keyed is what came of a key that was sent to all nodes at once.

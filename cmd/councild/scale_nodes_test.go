@@ -227,10 +227,7 @@ func TestScaleS02(t *testing.T) {
 			w.paid.wait(t, call{question, moment.kind, moment.model})
 		}
 		time.Sleep(rand.N(moment.after))
-		w.paid.mu.Lock()
-		w.paid.killed = time.Now()
-		killed := w.paid.killed
-		w.paid.mu.Unlock()
+		killed := w.paid.kill()
 		if leader != nil {
 			leader.kill(t)
 		}

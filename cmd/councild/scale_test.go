@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,7 +38,7 @@ type paid struct {
 	begun  map[call]int
 	first  map[call]chan struct{} // closed when the call has begun
 	ended  map[call]time.Time     // when the last byte of the reply was ready
-	killed time.Time
+	killed []time.Time // when nodes were killed
 	again  []call // of a stage before the one in which the daemon was killed
 	late   []call // which ended longer than lands before
 	held   map[call]chan struct{}
@@ -72,8 +73,12 @@ func (p *paid) begin(c call) {
 	defer p.mu.Unlock()
 	p.begun[c]++
 	if p.begun[c] > 1 {
-		if ended, ok := p.ended[c]; ok && p.killed.Sub(ended) > p.lands {
-			p.late = append(p.late, c)
+		if ended, ok := p.ended[c]; ok {
+			// Its node was the next that was killed: later ones may be gone before it is taken over.
+			next := slices.IndexFunc(p.killed, func(at time.Time) bool { return at.After(ended) })
+			if next >= 0 && p.killed[next].Sub(ended) > p.lands {
+				p.late = append(p.late, c)
+			}
 		}
 		for other := range p.begun {
 			if other.question == c.question && other.kind == next[c.kind] {
@@ -84,6 +89,14 @@ func (p *paid) begin(c call) {
 	if p.begun[c] == 1 {
 		close(p.firstLocked(c))
 	}
+}
+
+// kill notes that a node is being killed, and returns the time.
+func (p *paid) kill() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killed = append(p.killed, time.Now())
+	return p.killed[len(p.killed)-1]
 }
 
 func (p *paid) firstLocked(c call) chan struct{} {
@@ -256,9 +269,7 @@ func TestScaleS01(t *testing.T) {
 			p.wait(t, call{question, moment.kind, moment.model})
 		}
 		time.Sleep(time.Duration(rng.Int64N(int64(moment.after))))
-		p.mu.Lock()
-		p.killed = time.Now()
-		p.mu.Unlock()
+		p.kill()
 		kill()
 		id := <-sent
 
