@@ -38,9 +38,9 @@ type paid struct {
 	begun  map[call]int
 	first  map[call]chan struct{} // closed when the call has begun
 	ended  map[call]time.Time     // when the last byte of the reply was ready
-	killed []time.Time // when nodes were killed
-	again  []call // of a stage before the one in which the daemon was killed
-	late   []call // which ended longer than lands before
+	killed []time.Time            // when nodes were killed
+	again  []call                 // of a stage before the one in which the daemon was killed
+	late   []call                 // which ended longer than lands before
 	held   map[call]chan struct{}
 }
 
