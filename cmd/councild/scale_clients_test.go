@@ -202,7 +202,9 @@ func TestScaleS12(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				restarts = append(restarts, time.Since(p.lastKill()))
+				if kill, ok := p.lastKill(); ok {
+					restarts = append(restarts, time.Since(kill))
+				}
 			})
 			p.wait(t, call{question, moment.kind, moment.model})
 		}
@@ -222,11 +224,15 @@ func TestScaleS12(t *testing.T) {
 		kills, hops, voided, retries, quantile(restarts, 0.5).Milliseconds(), quantile(restarts, 0.99).Milliseconds(), twice)
 }
 
-// lastKill returns when a node was killed last.
-func (p *paid) lastKill() time.Time {
+// lastKill returns when a node was killed last. On a busy machine a session may end before
+// the first kill: ok is false then.
+func (p *paid) lastKill() (at time.Time, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.killed[len(p.killed)-1]
+	if len(p.killed) == 0 {
+		return time.Time{}, false
+	}
+	return p.killed[len(p.killed)-1], true
 }
 
 // keyed is what came of a key that was sent to all nodes at once.
