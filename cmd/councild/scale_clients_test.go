@@ -85,7 +85,7 @@ func (r *reader) place(e client.Event) error {
 		return err
 	}
 	if !inText {
-		if number != r.number+1 {
+		if number != r.number+1 && (r.characters == 0 || number != r.number+2) { // its text may have been read whole
 			return fmt.Errorf("entry %d follows entry %d", number, r.number)
 		}
 		r.number, r.characters = number, 0
@@ -98,6 +98,9 @@ func (r *reader) place(e client.Event) error {
 	event, err := e.Decode()
 	if err != nil {
 		return err
+	}
+	if r.characters > 0 && number == r.number+1 { // its text has been read whole
+		r.number, r.characters = number, 0
 	}
 	piece, _ := event.Data.(council.Delta)
 	if number != r.number || characters != r.characters+utf8.RuneCountInString(piece.Text) {

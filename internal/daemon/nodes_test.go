@@ -115,6 +115,8 @@ func TestNodes(t *testing.T) {
 		members := daemontest.Members()
 		members[3].ChunkDelay, members[3].Length = 10*time.Millisecond, 3
 		watched := make(chan struct{})
+		see := sync.OnceFunc(func() { close(watched) })
+		defer see()
 		members[3].Reply = func(simllm.Task) (string, bool) {
 			<-watched
 			return "", false
@@ -129,7 +131,7 @@ func TestNodes(t *testing.T) {
 			within := 0
 			next(t, all[2], id, "", 0, func(e client.Event) {
 				if e.Type == council.EventStage2 {
-					close(watched)
+					see()
 				}
 				if strings.Contains(e.ID, ".") {
 					within++
@@ -145,13 +147,14 @@ func TestNodes(t *testing.T) {
 			if len(got) == 0 {
 				t.Fatalf("nothing behind %q", behind)
 			}
+			inText := strings.Contains(behind, ".") // which may have been read whole
 			behind = got[0].ID
 			event, err := got[0].Decode()
 			if err != nil {
 				t.Fatal(err)
 			}
 			var whole int
-			if _, err := fmt.Sscanf(behind, "%d", &whole); err != nil || whole != number && whole != number+1 {
+			if _, err := fmt.Sscanf(behind, "%d", &whole); err != nil || whole < number || whole > number+2 || whole == number+2 && !inText {
 				t.Fatalf("event %q behind event %d", behind, number)
 			}
 			number = whole
