@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
@@ -29,13 +30,15 @@ func told(t *testing.T, row, measured, promised string) {
 	t.Logf("fault %s: %s (%s)", row, measured, promised)
 }
 
-// usageSaying is a handler before a provider that puts usage into its replies.
+// usageSaying is a handler before a provider that puts usage into its replies. It takes
+// a second for each, so that all calls of a stage are in flight before the first reply.
 func usageSaying(usage string) func(http.Handler) http.Handler {
 	stated := regexp.MustCompile(`"usage":\{[^}]*\}`)
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			kept := httptest.NewRecorder()
 			next.ServeHTTP(kept, r)
+			time.Sleep(time.Second)
 			w.Header().Set("Content-Type", kept.Header().Get("Content-Type"))
 			w.WriteHeader(kept.Code)
 			_, _ = w.Write(stated.ReplaceAll(kept.Body.Bytes(), []byte(`"usage":`+usage)))
