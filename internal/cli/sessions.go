@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -71,20 +72,36 @@ func connect(cfg config.Config, address string) (*client.Client, error) {
 type listSessionsCmd struct {
 	server
 
-	JSON bool `name:"json" help:"Print the list as JSON."`
+	Search string `placeholder:"TEXT" help:"Only questions that hold this text in their first 200 characters."`
+	Status string `placeholder:"STATUS" help:"Only sessions that are running, complete, degraded, failed or cancelled."`
+	Limit  int    `placeholder:"N" help:"The N newest of them."`
+	JSON   bool   `name:"json" help:"Print the list as JSON."`
 }
 
 // Run prints the sessions of a daemon.
 func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
+	query := url.Values{}
+	for name, value := range map[string]string{"q": c.Search, "status": c.Status} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if c.Limit != 0 {
+		query.Set("limit", strconv.Itoa(c.Limit))
+	}
 	return c.ask(ctx, func(ctx context.Context, d *client.Client) error {
-		sessions, err := d.List(ctx)
+		sessions, more, err := d.List(ctx, query)
 		if err != nil {
 			return err
 		}
 		if c.JSON {
 			return writeIndented(std.Stdout, sessions)
 		}
-		_, err = io.WriteString(terminal{std.Stdout}, table(sessions, width(std.Stdout)))
+		text := table(sessions, width(std.Stdout))
+		if more {
+			text += "There are older ones.\n"
+		}
+		_, err = io.WriteString(terminal{std.Stdout}, text)
 		return err
 	})
 }
@@ -93,14 +110,18 @@ func (c listSessionsCmd) Run(ctx context.Context, std IO) error {
 func table(sessions []council.Summary, columns int) string {
 	var b strings.Builder // writing to it does not fail
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "SESSION\tSTATUS\tCREATED\tCOST\tQUESTION")
+	_, _ = fmt.Fprintln(t, "SESSION\tSTATUS\tCREATED\tTOOK\tCOST\tQUESTION")
 	for _, s := range sessions {
 		cost := "-"
 		if s.CostUSD != nil {
 			cost = fmt.Sprintf("$%.4f", *s.CostUSD)
 		}
+		took := "-"
+		if s.DurationMS != nil {
+			took = time.Duration(*s.DurationMS * float64(time.Millisecond)).Round(time.Second).String()
+		}
 		created := s.Created.Local().Format("2006-01-02 15:04")
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", s.ID, s.Status, created, cost, s.Query)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", s.ID, s.Status, created, took, cost, s.Query)
 	}
 	_ = t.Flush()
 	if columns == 0 {

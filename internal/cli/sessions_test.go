@@ -36,7 +36,7 @@ func TestSessions(t *testing.T) {
 	rows := strings.Split(stdout, "\n")
 	for i, s := range []council.Session{second, first} {
 		created := s.Created.Local().Format("2006-01-02 15:04")
-		want := s.ID + "  complete  " + created + "  $0.0"
+		want := s.ID + "  complete  " + created + "  0s    $0.0"
 		if !strings.HasPrefix(rows[1+i], want) || !strings.HasSuffix(rows[1+i], "  "+s.Query) {
 			t.Errorf("row %d is %q, want %q and the question %q", i, rows[1+i], want, s.Query)
 		}
@@ -62,6 +62,19 @@ func TestSessions(t *testing.T) {
 	}
 	if diff := cmp.Diff(first, shown); diff != "" {
 		t.Error(diff)
+	}
+
+	if code, stdout, _ := command(t, "sessions", "list", "--server", d.URL(), "--limit", "1", "--status", "complete"); code != exitOK ||
+		strings.Contains(stdout, first.ID) || !strings.Contains(stdout, second.ID) || !strings.Contains(stdout, "There are older ones.") {
+		t.Errorf("the newest: exit %d: %s", code, stdout)
+	}
+	if code, stdout, _ := command(t, "sessions", "list", "--server", d.URL(), "--search", "no such text"); code != exitOK ||
+		strings.Contains(stdout, first.ID) || strings.Contains(stdout, second.ID) {
+		t.Errorf("what nobody asked: exit %d: %s", code, stdout)
+	}
+	code, stdout, stderr = command(t, "sessions", "list", "--server", d.URL(), "--status", "done")
+	if code != exitError || stdout != "" || !strings.Contains(stderr, "use one of running") {
+		t.Errorf("a wrong status: exit %d: %s%s", code, stdout, stderr)
 	}
 
 	code, stdout, _ = command(t, "sessions", "delete", first.ID, "--server", d.URL())
@@ -145,16 +158,16 @@ func TestTableOfSessions(t *testing.T) {
 	created := time.Date(2026, 8, 1, 9, 30, 0, 0, time.Local)
 	sessions := []council.Summary{
 		{ID: "one", Status: council.StatusRunning, Created: created, Query: "Über den Wolken?"},
-		{ID: "two", Status: council.StatusComplete, Created: created, Query: "Why?", CostUSD: new(1.25)},
+		{ID: "two", Status: council.StatusComplete, Created: created, Query: "Why?", CostUSD: new(1.25), DurationMS: new(83_400.0)},
 	}
 	for columns, want := range map[int]string{
-		0: `SESSION  STATUS    CREATED           COST     QUESTION
-one      running   2026-08-01 09:30  -        Über den Wolken?
-two      complete  2026-08-01 09:30  $1.2500  Why?
+		0: `SESSION  STATUS    CREATED           TOOK   COST     QUESTION
+one      running   2026-08-01 09:30  -      -        Über den Wolken?
+two      complete  2026-08-01 09:30  1m23s  $1.2500  Why?
 `,
-		50: `SESSION  STATUS    CREATED           COST     QUE…
-one      running   2026-08-01 09:30  -        Übe…
-two      complete  2026-08-01 09:30  $1.2500  Why?
+		57: `SESSION  STATUS    CREATED           TOOK   COST     QUE…
+one      running   2026-08-01 09:30  -      -        Übe…
+two      complete  2026-08-01 09:30  1m23s  $1.2500  Why?
 `,
 		1: "…\n…\n…\n",
 	} {

@@ -124,13 +124,15 @@ func (c *Client) Start(ctx context.Context, s council.Submission) (started counc
 	return started, nil
 }
 
-// List returns the sessions of the client's token, the newest first.
-func (c *Client) List(ctx context.Context) ([]council.Summary, error) {
+// List returns the sessions of the client's token that a query of GET /v1/council selects,
+// the newest first, and whether there are older ones.
+func (c *Client) List(ctx context.Context, query url.Values) (sessions []council.Summary, more bool, err error) {
 	var list struct {
 		Sessions []council.Summary `json:"sessions"`
+		More     bool              `json:"more"`
 	}
-	err := c.call(ctx, http.MethodGet, "/v1/council", nil, http.StatusOK, &list)
-	return list.Sessions, err
+	err = c.call(ctx, http.MethodGet, "/v1/council?"+query.Encode(), nil, http.StatusOK, &list)
+	return list.Sessions, list.More, err
 }
 
 // Session returns a session as far as it is known.

@@ -36,6 +36,7 @@ func (c *Config) complete(p *problems) {
 	for variable, models := range map[string][]string{
 		"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_CHAIRMAN_FALLBACKS": c.ChairmanFallbacks,
 		"LLM_COUNCIL_REVIEWERS": c.Reviewers, "LLM_COUNCIL_ALLOWED_MODELS": c.AllowedModels,
+		"LLM_COUNCIL_CORS_ORIGINS": c.CORSOrigins,
 	} {
 		trim(p, variable, models)
 	}
@@ -78,6 +79,13 @@ func (c *Config) check(p *problems) {
 	c.checkCluster(p)
 	c.checkCouncil(p)
 
+	for i, origin := range c.CORSOrigins {
+		if u, err := url.Parse(origin); origin != "" && (err != nil || u.Host == "" || origin != u.Scheme+"://"+u.Host ||
+			u.Scheme != "http" && u.Scheme != "https" || strings.Contains(u.Host, "*") || origin != strings.ToLower(origin)) {
+			p.add("LLM_COUNCIL_CORS_ORIGINS", "entry %d is not an origin: write it as a browser does, as in https://chat.example.com, without a "+
+				"path, in lower case; * is refused, because any page could then spend what the council costs", i+1)
+		}
+	}
 	policies := []council.PartialPolicy{council.PolicyAvailable, council.PolicyTiedLast}
 	modes := []council.Fsync{council.FsyncSession, council.FsyncInterval, council.FsyncOff}
 	levels := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}

@@ -121,6 +121,10 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 	}{
 		{"ADDR", "[::1]:0", nil, func(c *config.Config) { c.Addr = "[::1]:0" }},
 		{"API_TOKENS", token + ", ada_1-B: " + token + ":g", nil, func(c *config.Config) { c.APITokens = config.Tokens{{Secret: token}, {"ada_1-B", token + ":g"}} }},
+		{
+			"CORS_ORIGINS", "https://chat.example.com, http://localhost:5173", nil,
+			func(c *config.Config) { c.CORSOrigins = []string{"https://chat.example.com", "http://localhost:5173"} },
+		},
 		{"BASE_URL", "http://localhost:11434/v1/", nil, func(c *config.Config) { c.BaseURL = "http://localhost:11434/v1" }},
 		{"API_KEY", "sk-1", nil, func(c *config.Config) { c.APIKey = "sk-1" }},
 		{"PROVIDERS", "openai = https://api.openai.com/v1/ ,my-llm=http://10.0.0.1:8000/v1", nil, func(c *config.Config) {
@@ -242,9 +246,11 @@ func TestInvalid(t *testing.T) {
 		atLeast0  = " is out of range: use 0 or more"
 		atLeast1  = " is out of range: use 1 or more"
 		invisible = "holds a character that is not visible ASCII, which no HTTP header can carry"
-		short     = "has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints"
-		names     = "choose another name, or remove one of them"
-		colon     = "has a colon, but no valid name before it: " +
+		origin    = "is not an origin: write it as a browser does, as in https://chat.example.com, without a path, in lower case; " +
+			"* is refused, because any page could then spend what the council costs"
+		short = "has less than 16 characters: use a long random text, such as openssl rand -hex 32 prints"
+		names = "choose another name, or remove one of them"
+		colon = "has a colon, but no valid name before it: " +
 			"write name:token, the name of 1 to 32 letters, digits, - and _, or a token without a colon"
 		nameEnds = "has a name that ends in \"file\", which its key's variable cannot: choose another name"
 	)
@@ -261,6 +267,13 @@ func TestInvalid(t *testing.T) {
 			"entry 1 " + short,
 		},
 		{"API_TOKENS", "0123456789abcdef,,0123456789abcdeg", "entry 2 is empty: remove the comma, or write what belongs there"},
+		{"CORS_ORIGINS", "*", "entry 1 " + origin},
+		{"CORS_ORIGINS", "https://a.example,https://b.example/", "entry 2 " + origin},
+		{"CORS_ORIGINS", "https://*.example", "entry 1 " + origin},
+		{"CORS_ORIGINS", "https://user@a.example", "entry 1 " + origin},
+		{"CORS_ORIGINS", "HTTPS://a.example", "entry 1 " + origin},
+		{"CORS_ORIGINS", "null", "entry 1 " + origin},
+		{"CORS_ORIGINS", "file://x", "entry 1 " + origin},
 		{"API_TOKENS", "ada:", "entry 1 " + short},
 		{"API_TOKENS", "ada:0123456789abcde", "entry 1 " + short},
 		{"API_TOKENS", "ada:0123456789abcdef,bob:0123456789abcdef", "entry 2 has the token of entry 1: remove one of them"},

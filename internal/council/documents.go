@@ -18,6 +18,9 @@ type Summary struct {
 	Created time.Time `json:"created"`
 	Query   string    `json:"query"`    // as in Session
 	CostUSD *float64  `json:"cost_usd"` // null while the session runs, and where it is unknown
+	// DurationMS is how long the session took, as Timing.TotalMS; null while it runs, and
+	// where it is unknown.
+	DurationMS *float64 `json:"duration_ms"`
 }
 
 // Problem is an Error as its caller reads it: an RFC 9457 problem document.
@@ -30,6 +33,17 @@ type Problem struct {
 	Errors    []FieldError `json:"errors"`
 	RequestID string       `json:"request_id"`
 	SessionID string       `json:"session_id,omitempty"`
+	// OpenAI says the same to clients that expect OpenAI's interface at the path: where
+	// nothing is there, and where the method is wrong.
+	OpenAI *OpenAIError `json:"error,omitempty"`
+}
+
+// OpenAIError is an error as OpenAI's interface words it.
+type OpenAIError struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"` // the first field that is wrong
+	Code    Code    `json:"code"`
 }
 
 // Cause returns the Error that the document tells of.

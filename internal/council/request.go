@@ -135,6 +135,45 @@ type AuditThresholds struct {
 	PositionVariance  float64 `json:"position_variance"`  // in squared points, 0 or more
 }
 
+// Request returns what was asked, in the form in which it can be asked again. Without
+// Direct, the one model of a plan is not named: a council needs more.
+func (p Plan) Request() Request {
+	r := Request{
+		Messages: p.Conversation, Seed: &p.Seed, Order: p.Order, MaxCostUSD: p.MaxCostUSD, MaxTotalTokens: p.MaxTotalTokens,
+		OnPartial: p.OnPartial, Category: p.Category, Language: p.Language,
+	}
+	if len(p.Conversation) == 1 {
+		r.Query, r.Messages = p.Conversation[0].Content, nil
+	}
+	if p.Timeout > 0 {
+		r.TimeoutSeconds = new(p.Timeout.Seconds())
+	}
+	if p.Direct {
+		return r
+	}
+	for _, m := range p.Members {
+		r.Models = append(r.Models, m.Model)
+	}
+	if len(p.Chairmen) > 0 {
+		r.Chairman = p.Chairmen[0].Model
+	}
+	return r
+}
+
+// Council names the members and the chairman: sessions with the same name are of the same
+// council.
+func (p Plan) Council() string {
+	names := make([]string, len(p.Members))
+	for i, m := range p.Members {
+		names[i] = m.ID
+	}
+	chairman := ""
+	if len(p.Chairmen) > 0 && !p.Direct {
+		chairman = p.Chairmen[0].Model
+	}
+	return strings.Join(names, ",") + ";" + chairman
+}
+
 // Question returns the conversation as one text: a single question alone, and several
 // turns each under its role.
 func (p Plan) Question() string {

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -72,17 +73,21 @@ func (t Token) owner() sessions.Owner {
 // Options configure the interface. A field is required unless its comment says what
 // its zero value means.
 type Options struct {
-	Council      Council
-	Daemon       Daemon
-	Models       []string         // the configured council
-	Tokens       []Token          // none: everybody may call, by a loopback name
-	MaxSessions  int              // at once; further ones are refused
-	Limits       Limits           // of each token
-	Kept         sessions.Options // finished sessions that are kept; zero: none
-	MaxBodyBytes int64
-	MaxMessages  int           // of a conversation
-	BodyTimeout  time.Duration // how long a client may take to send a body
-	Metrics      http.Handler  // serves GET /metrics; nil: there is none
+	Council Council
+	Daemon  Daemon
+	Models  []string // the configured council
+	// AllowedModels are what a request may name besides the configured ones.
+	AllowedModels []string
+	MaxQueryBytes int64            // of a question
+	Origins       []string         // whose pages may call the interface from a browser, besides its own
+	Tokens        []Token          // none: everybody may call, by a loopback name
+	MaxSessions   int              // at once; further ones are refused
+	Limits        Limits           // of each token
+	Kept          sessions.Options // finished sessions that are kept; zero: none
+	MaxBodyBytes  int64
+	MaxMessages   int           // of a conversation
+	BodyTimeout   time.Duration // how long a client may take to send a body
+	Metrics       http.Handler  // serves GET /metrics; nil: there is none
 	// Middleware wraps all handlers; nil: there is none. When the handler that it wraps
 	// returns, Pattern of the request is the pattern of its route, "" where there is none.
 	Middleware func(http.Handler) http.Handler
@@ -138,7 +143,7 @@ func (a *API) routes() *chi.Mux {
 	if a.o.Middleware != nil {
 		r.Use(a.o.Middleware)
 	}
-	r.Use(route, a.identify, a.recover, a.limitBodyTime, a.sameOrigin)
+	r.Use(route, a.identify, a.shareWithOrigins, a.recover, a.limitBodyTime, a.sameOrigin)
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
 	if a.o.Metrics != nil {
@@ -162,7 +167,10 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodGet, "/v1/council/{id}", a.session},
 		{private, http.MethodDelete, "/v1/council/{id}", a.deleteSession},
 		{private, http.MethodGet, "/v1/council/{id}/events", a.events},
+		{private, http.MethodGet, "/v1/council/{id}/request", a.request},
+		{private, http.MethodGet, "/v1/councils", a.councils},
 		{private, http.MethodGet, "/v1/models", a.models},
+		{private, http.MethodGet, "/v1/models/*", a.model}, // an id may hold slashes
 		{private, http.MethodPost, "/v1/chat/completions", a.chat},
 		{computed, http.MethodGet, "/v1/bias-report", a.biasReport},
 		{computed, http.MethodGet, "/v1/leaderboard", a.leaderboard},
@@ -201,7 +209,28 @@ func (a *API) handler(f handlerFunc) http.HandlerFunc {
 }
 
 func (a *API) notFound(_ http.ResponseWriter, r *http.Request) error {
-	return &council.Error{Code: council.CodeNotFound, Detail: "there is nothing at " + r.URL.Path + "; the routes are in /openapi.yaml"}
+	return &council.Error{Code: council.CodeNotFound, Detail: "there is nothing at " + r.URL.Path + "; " + hint(r.URL.Path)}
+}
+
+// hint says what a caller may have wanted at a path where nothing is.
+func hint(path string) string {
+	chat := "; ask with POST /v1/chat/completions, or with POST /v1/council"
+	for _, known := range []struct{ prefix, hint string }{
+		{"/v1/v1/", "the base URL has /v1 twice: give the client one"},
+		{"/chat/completions", "the base URL lacks /v1: give the client http://HOST:PORT/v1"},
+		{"/models", "the base URL lacks /v1: give the client http://HOST:PORT/v1"},
+		{"/v1/responses", "this daemon has no Responses interface" + chat},
+		{"/v1/completions", "this daemon has no text completions" + chat},
+		{"/v1/messages", "this daemon does not speak Anthropic's interface" + chat},
+		{"/v1/embeddings", "a council makes no embeddings"},
+		{"/v1/images", "a council makes no images"},
+		{"/v1/audio", "a council reads and writes text only"},
+	} {
+		if strings.HasPrefix(path, known.prefix) {
+			return known.hint
+		}
+	}
+	return "the routes are in /openapi.yaml"
 }
 
 func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {

@@ -378,7 +378,8 @@ var badInput = []struct {
 	{"a wrong method", "DELETE", "/healthz", "", nil, 405, "method_not_allowed", nil},
 	{"a wrong method", "POST", "/readyz", "{}", nil, 405, "method_not_allowed", nil},
 	{"a wrong method", "POST", "/openapi.yaml", "{}", nil, 405, "method_not_allowed", nil},
-	{"a wrong path", "POST", "/v1/councils", `{"query": "x"}`, nil, 404, "not_found", nil},
+	{"a wrong path", "POST", "/v1/counsel", `{"query": "x"}`, nil, 404, "not_found", nil},
+	{"a bad parameter", "GET", "/v1/council?limit=0&status=done&before=x&search=y", "", nil, 422, "invalid", []string{"before", "limit", "search", "status"}},
 	{"an unknown parameter", "GET", "/v1/bias-report?session=3", "", nil, 422, "invalid", []string{"session"}},
 	{
 		"a bad parameter", "GET", "/v1/bias-report?sessions=-1&days=x&format=xml&since=now", "", nil, 422, "invalid",

@@ -51,7 +51,7 @@ func TestContractHasTheRoutes(t *testing.T) {
 		}
 	}
 	err := chi.Walk(start(t, nil).api.Routes(), func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
-		got = append(got, method+" "+route)
+		got = append(got, method+" "+strings.Replace(route, "/*", "/{id}", 1))
 		return nil
 	})
 	if err != nil {
@@ -110,7 +110,9 @@ var schemas = map[string]reflect.Type{
 	"ChatAnswer": reflect.TypeFor[httpapi.ChatAnswer](),
 	"ChatDelta":  reflect.TypeFor[httpapi.ChatDelta](), "ChatUsage": reflect.TypeFor[httpapi.ChatUsage](),
 	"ChatCouncil": reflect.TypeFor[httpapi.ChatCouncil](),
-	"ChatError":   reflect.TypeFor[httpapi.ChatError](), "ChatErrorBody": reflect.TypeFor[httpapi.ChatErrorBody](),
+	"ChatError":   reflect.TypeFor[httpapi.ChatError](), "OpenAIError": reflect.TypeFor[council.OpenAIError](),
+	"CouncilList": reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
+	"Lately": reflect.TypeFor[httpapi.Lately](),
 }
 
 // subsets are string types of which one field uses only some values.
@@ -443,6 +445,14 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council", body: `{"query":"y"}`, headers: append([]string{"Idempotency-Key", "1"}, auth...)},
 		{method: "GET", path: "/v1/council", headers: auth},
 		{method: "GET", path: "/v1/council"},
+		{method: "GET", path: "/v1/council?limit=0", headers: auth},
+		{method: "GET", path: "/v1/council/{id}/request", headers: auth, id: finished},
+		{method: "GET", path: "/v1/council/{id}/request", id: finished},
+		{method: "GET", path: "/v1/council/{id}/request", headers: auth},
+		{method: "PUT", path: "/v1/council/{id}/request", headers: auth, id: finished},
+		{method: "GET", path: "/v1/councils", headers: auth},
+		{method: "GET", path: "/v1/councils"},
+		{method: "PUT", path: "/v1/councils", headers: auth},
 		{method: "GET", path: "/v1/council/{id}", headers: auth, id: finished},
 		{method: "GET", path: "/v1/council/{id}", headers: auth, id: failed},
 		{method: "GET", path: "/v1/council/{id}", headers: auth, id: hanging},
@@ -477,6 +487,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/v1/models", headers: auth},
 		{method: "GET", path: "/v1/models"},
 		{method: "PUT", path: "/v1/models", headers: auth},
+		{method: "GET", path: "/v1/models/{id}", headers: auth, id: func() string { return "council" }},
+		{method: "GET", path: "/v1/models/{id}"},
+		{method: "GET", path: "/v1/models/{id}", headers: auth},
+		{method: "PUT", path: "/v1/models/{id}", headers: auth},
 		chat(completion("council", "x"), auth...),
 		chat(
 			`{"model":"council","stream":true,"messages":[{"role":"user","content":"x"}]}`,

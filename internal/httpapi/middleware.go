@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,6 +51,34 @@ func (a *API) identify(next http.Handler) http.Handler {
 			w.Header().Set(header[0], header[1])
 		}
 		next.ServeHTTP(w, r.WithContext(council.WithRequestID(r.Context(), id)))
+	})
+}
+
+// shareWithOrigins lets pages of the configured origins read the interface (CORS, the
+// Fetch standard), and answers the questions that browsers ask before they call it.
+func (a *API) shareWithOrigins(next http.Handler) http.Handler {
+	if len(a.o.Origins) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Add("Vary", "Origin")
+		origin := r.Header.Get("Origin")
+		if !strings.HasPrefix(r.URL.Path, "/v1/") || !slices.Contains(a.o.Origins, origin) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h.Set("Access-Control-Allow-Origin", origin)
+		h.Set("Access-Control-Expose-Headers", "Location, Retry-After, X-Request-Id, Allow")
+		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+			h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+			// Those that were asked for: SDKs send headers of their own.
+			h.Set("Access-Control-Allow-Headers", r.Header.Get("Access-Control-Request-Headers"))
+			h.Set("Access-Control-Max-Age", "600")
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -102,6 +131,11 @@ func (a *API) sameOriginForReading(next http.Handler) http.Handler { return a.ch
 
 func (a *API) checkOrigin(next http.Handler, alsoReading bool) http.Handler {
 	protection := http.NewCrossOriginProtection()
+	for _, origin := range a.o.Origins {
+		if err := protection.AddTrustedOrigin(origin); err != nil {
+			a.o.Log.Error("an origin cannot be trusted", "origin", origin, "error", err) // The configuration was checked.
+		}
+	}
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
 		checked := *r
 		if alsoReading {

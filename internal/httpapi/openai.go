@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/go-chi/chi/v5"
 )
 
 // councilModel is the model name of the configured council. "/" and members behind
@@ -32,16 +34,35 @@ type ModelCard struct {
 
 // models is GET /v1/models: the council, and each of its members alone.
 func (a *API) models(w http.ResponseWriter, _ *http.Request) error {
-	list := ModelList{Object: "list", Data: []ModelCard{{ID: councilModel}}}
-	for i, m := range a.o.Models {
-		if !slices.Contains(a.o.Models[:i], m) {
-			list.Data = append(list.Data, ModelCard{ID: councilModel + "/" + m})
+	return writeJSON(w, http.StatusOK, ModelList{Object: "list", Data: a.cards()})
+}
+
+// model is GET /v1/models/{id}.
+func (a *API) model(w http.ResponseWriter, r *http.Request) error {
+	id := chi.URLParam(r, "*")
+	if plain, err := url.PathUnescape(id); err == nil && r.URL.RawPath != "" { // chi then routes by the escaped path
+		id = plain
+	}
+	for _, card := range a.cards() {
+		if card.ID == id {
+			return writeJSON(w, http.StatusOK, card)
 		}
 	}
-	for i := range list.Data {
-		list.Data[i].Object, list.Data[i].Created, list.Data[i].OwnedBy = "model", a.started.Unix(), "councild"
+	return noModel(id)
+}
+
+// cards returns the models that chat completions offer by name.
+func (a *API) cards() []ModelCard {
+	cards := []ModelCard{{ID: councilModel}}
+	for i, m := range a.o.Models {
+		if !slices.Contains(a.o.Models[:i], m) {
+			cards = append(cards, ModelCard{ID: councilModel + "/" + m})
+		}
 	}
-	return writeJSON(w, http.StatusOK, list)
+	for i := range cards {
+		cards[i].Object, cards[i].Created, cards[i].OwnedBy = "model", a.started.Unix(), "councild"
+	}
+	return cards
 }
 
 // ChatRequest is what is read of the body of POST /v1/chat/completions. What only
@@ -52,6 +73,7 @@ type ChatRequest struct {
 	Stream        bool           `json:"stream,omitempty"`
 	StreamOptions *StreamOptions `json:"stream_options,omitempty"`
 	Seed          *int64         `json:"seed,omitempty"`
+	Metadata      *ChatMetadata  `json:"metadata,omitempty"`
 	// What follows asks for what a council cannot give.
 	N                *int64          `json:"n,omitempty"`
 	Tools            json.RawMessage `json:"tools,omitempty"`
@@ -66,6 +88,12 @@ type ChatRequest struct {
 // StreamOptions are those of a ChatRequest.
 type StreamOptions struct {
 	IncludeUsage bool `json:"include_usage"`
+}
+
+// ChatMetadata is what a ChatRequest says for the records. Other keys have no effect.
+type ChatMetadata struct {
+	Category string `json:"category,omitempty"` // as in council.Request
+	Language string `json:"language,omitempty"`
 }
 
 // ResponseFormat is that of a ChatRequest.
@@ -91,6 +119,9 @@ type ChatPart struct {
 // request returns what the council is asked, and adds to p all that it cannot be.
 func (c ChatRequest) request(p *problems) council.Request {
 	r := council.Request{Seed: c.Seed}
+	if m := c.Metadata; m != nil {
+		r.Category, r.Language = m.Category, m.Language
+	}
 	if names, named := strings.CutPrefix(c.Model, councilModel+"/"); named {
 		r.Models = strings.Split(names, ",")
 		r.Direct = len(r.Models) == 1
@@ -147,8 +178,12 @@ func (c ChatRequest) known() error {
 	if c.Model == councilModel || strings.HasPrefix(c.Model, councilModel+"/") {
 		return nil
 	}
+	return noModel(c.Model)
+}
+
+func noModel(name string) error {
 	return &council.Error{
-		Code: council.CodeNotFound, Detail: fmt.Sprintf("the model %q does not exist; GET /v1/models lists those that do", c.Model),
+		Code: council.CodeNotFound, Detail: fmt.Sprintf("the model %q does not exist; GET /v1/models lists those that do", name),
 		Fields: []council.FieldError{{
 			Field: "model", Message: "there is no such model", Fix: "use council, council/MEMBER, or council/MEMBER,MEMBER",
 		}},
@@ -273,26 +308,18 @@ func chatFinish(s *council.Session) *string {
 
 // ChatError is an error in OpenAI's shape.
 type ChatError struct {
-	Error ChatErrorBody `json:"error"`
-}
-
-// ChatErrorBody is the body of a ChatError.
-type ChatErrorBody struct {
-	Message string       `json:"message"`
-	Type    string       `json:"type"`
-	Param   *string      `json:"param"` // the first field that is wrong
-	Code    council.Code `json:"code"`
+	Error council.OpenAIError `json:"error"`
 }
 
 // speaksOpenAI reports whether a request came to the OpenAI interface.
 func speaksOpenAI(r *http.Request) bool {
-	return r.URL.Path == "/v1/models" || r.URL.Path == "/v1/chat/completions"
+	return r.URL.Path == "/v1/models" || strings.HasPrefix(r.URL.Path, "/v1/models/") || r.URL.Path == "/v1/chat/completions"
 }
 
 // chatError returns an error in OpenAI's shape.
 func chatError(e *council.Error) ChatError {
 	e = bounded(e)
-	body := ChatErrorBody{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
+	body := council.OpenAIError{Message: e.Detail, Type: "invalid_request_error", Code: e.Code}
 	if status := meaningOf(e.Code).status; status == http.StatusTooManyRequests {
 		body.Type = "rate_limit_error"
 	} else if status >= http.StatusInternalServerError {

@@ -139,6 +139,9 @@ func (a *API) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	if speaksOpenAI(r) {
 		err = writeJSON(w, p.Status, chatError(e))
 	} else {
+		if wrong := p.Status == http.StatusNotFound || p.Status == http.StatusMethodNotAllowed; wrong && strings.HasPrefix(r.URL.Path, "/v1/") {
+			p.OpenAI = new(chatError(e).Error)
+		}
 		err = write(w, p.Status, "application/problem+json", p)
 	}
 	if err != nil {

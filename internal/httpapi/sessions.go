@@ -3,6 +3,9 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -13,11 +16,54 @@ import (
 // SessionList is the body of GET /v1/council.
 type SessionList struct {
 	Sessions []council.Summary `json:"sessions"` // the newest first
+	More     bool              `json:"more"`     // there are older ones
 }
+
+// maxListed is the most sessions of one list, and how many there are by default.
+const maxListed = 1000
 
 // listSessions is GET /v1/council.
 func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
-	return writeJSON(w, http.StatusOK, SessionList{a.sessions.List(a.owner(r))})
+	p := &parameters{r: r, query: r.URL.Query()}
+	search := strings.ToLower(strings.TrimSpace(p.get("q")))
+	status := council.Status(p.choice("status", "use one of", []string{
+		string(council.StatusRunning), string(council.StatusComplete), string(council.StatusDegraded), string(council.StatusFailed),
+		string(council.StatusCancelled),
+	}))
+	before, limit := p.get("before"), maxListed
+	if value := p.get("limit"); value != "" {
+		n, err := strconv.Atoi(value)
+		if err != nil || n < 1 || n > maxListed {
+			p.add("limit", fmt.Sprintf("%q is not a number of sessions from 1 to %d", value, maxListed), "give such a number, or leave it out")
+		}
+		limit = n
+	}
+	all := a.sessions.List(a.owner(r))
+	if before != "" {
+		i := slices.IndexFunc(all, func(s council.Summary) bool { return s.ID == before })
+		if i < 0 {
+			p.add("before", fmt.Sprintf("there is no session %q", before), "give the session_id of the last session of the list before, or leave it out")
+		}
+		all = all[i+1:]
+	}
+	if err := p.err(); err != nil {
+		return err
+	}
+	found := slices.DeleteFunc(all, func(s council.Summary) bool {
+		return status != "" && s.Status != status || !strings.Contains(strings.ToLower(s.Query), search)
+	})
+	n := min(limit, len(found))
+	return writeJSON(w, http.StatusOK, SessionList{found[:n], n < len(found)})
+}
+
+// request is GET /v1/council/{id}/request: what was asked, in the form that POST
+// /v1/council takes.
+func (a *API) request(w http.ResponseWriter, r *http.Request) error {
+	s, err := a.find(r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, council.Submission{Request: s.Request()})
 }
 
 // session is GET /v1/council/{id}.

@@ -583,7 +583,7 @@ func TestSessionsOfOtherTokens(t *testing.T) {
 			t.Errorf("%s: %+v", request, p)
 		}
 	}
-	if _, data := s.call(t, "GET", "/v1/council", "", theirs...); strings.TrimSpace(string(data)) != `{"sessions":[]}` {
+	if _, data := s.call(t, "GET", "/v1/council", "", theirs...); strings.TrimSpace(string(data)) != `{"sessions":[],"more":false}` {
 		t.Errorf("the list of another token: %s", data)
 	}
 	if again := s.background(t, `"query":"x"`, append([]string{"Idempotency-Key", "k"}, theirs...)...); again == id {

@@ -41,9 +41,11 @@ type Head struct {
 	Status  council.Status `json:"status"`
 	Created time.Time      `json:"created,omitzero"`
 	CostUSD *float64       `json:"cost_usd,omitempty"`
-	Query   string         `json:"query,omitempty"` // preview of the question, at most 200 characters
-	Key     string         `json:"key,omitempty"`   // name of the session's reservation, "" for none
-	Bytes   int64          `json:"bytes"`           // of the log's entries so far, this message included
+	Council string         `json:"council,omitempty"` // as council.Plan names it
+	Timing  council.Timing `json:"timing,omitzero"`   // of a session that has ended
+	Query   string         `json:"query,omitempty"`   // preview of the question, at most 200 characters
+	Key     string         `json:"key,omitempty"`     // name of the session's reservation, "" for none
+	Bytes   int64          `json:"bytes"`             // of the log's entries so far, this message included
 }
 
 // Message is one append to a log.

@@ -189,7 +189,7 @@ func (k *keeper) finishLocked(end *ending) error {
 	}
 	k.flushLocked()
 	k.closed, k.end = true, end
-	k.head.Status, k.head.CostUSD = end.session.Status, end.session.Metadata.Usage.CostUSD
+	k.head.Status, k.head.CostUSD, k.head.Timing = end.session.Status, end.session.Metadata.Usage.CostUSD, end.session.Metadata.Timing
 	if end.failure != nil {
 		k.queue = append(k.queue, end.result())
 	}

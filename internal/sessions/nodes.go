@@ -307,7 +307,7 @@ func (st *Store) storePlain(ctx context.Context, p plain) error {
 	}
 	m := journal.Message{First: 1, Head: journal.Head{
 		Node: st.o.Node, Epoch: 1, Status: p.end.session.Status, Created: p.plan.Created, CostUSD: p.end.session.Metadata.Usage.CostUSD,
-		Query: p.plan.Preview(),
+		Query: p.plan.Preview(), Council: p.plan.Council(), Timing: p.end.session.Metadata.Timing,
 	}}
 	m.Entries = []council.Entry{{Type: entryAccepted, Data: data}}
 	if p.end.failure != nil {

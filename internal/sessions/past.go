@@ -147,7 +147,7 @@ func (st *Store) readLog(ctx context.Context, id journal.ID) (*Session, error) {
 func (st *Store) session(id journal.ID, p *past) (*Session, error) {
 	s := &Session{
 		ID: id.Session, Created: p.head.Created, background: true, store: st, done: make(chan struct{}),
-		view: p.view, session: p.Plan.Session(), status: p.head.Status,
+		view: p.view, session: p.Plan.Session(), status: p.head.Status, request: p.Plan.Request(), council: p.Plan.Council(),
 	}
 	copy(s.Digest[:], p.Digest)
 	s.key.owner = Owner(id.Owner)

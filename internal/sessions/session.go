@@ -33,7 +33,9 @@ type Session struct {
 	Digest     [32]byte  // as in Start
 	Created    time.Time // as in council.Plan
 	key        key
-	background bool // or with a key
+	background bool            // or with a key
+	request    council.Request // what was asked
+	council    string          // as council.Plan names it
 	store      *Store
 	keeper     *keeper       // stores the log; nil for a session that is in memory alone
 	begun      chan struct{} // closed when keeper and refused are known; nil for a session that is in memory alone
@@ -185,6 +187,10 @@ func (s *Session) endLocked(end ending) {
 			s.size += int64(len(e.Data))
 		}
 	}
+	s.size += int64(len(s.request.Query))
+	for _, m := range s.request.Messages {
+		s.size += int64(len(m.Content))
+	}
 	s.wakeLocked()
 	if s.keeper == nil {
 		s.store.tellLocked(s, end)
@@ -310,8 +316,13 @@ func (s *Session) Summary() council.Summary {
 	defer s.mu.Unlock()
 	return council.Summary{
 		ID: s.ID, Status: s.status, Created: s.Created, Query: s.session.Query, CostUSD: s.session.Metadata.Usage.CostUSD,
+		DurationMS: took(s.session.Metadata.Timing),
 	}
 }
+
+// Request returns what was asked, in the form in which it can be asked again. It must not
+// be changed.
+func (s *Session) Request() council.Request { return s.request }
 
 // Cancel cancels the run of a session that has not ended.
 func (s *Session) Cancel(cause error) {

@@ -124,6 +124,7 @@ func (st *Store) Add(ctx context.Context, start Start) (s *Session, added bool, 
 			ID: start.Plan.SessionID, Digest: start.Digest, Created: start.Plan.Created, key: k,
 			background: start.Background || k.key != "", store: st, done: make(chan struct{}),
 			session: start.Plan.Session(), status: council.StatusRunning, cancel: start.Cancel,
+			request: start.Plan.Request(), council: start.Plan.Council(),
 		}
 		if s.background && st.o.Journal != nil {
 			s.begun = make(chan struct{})
@@ -258,7 +259,7 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 		return "", fmt.Errorf("encoding the plan: %w", err)
 	}
 	k := st.newKeeper(s, journal.Head{
-		Node: st.o.Node, Epoch: 1, Created: s.Created, Query: start.Plan.Preview(), Key: s.key.hash(),
+		Node: st.o.Node, Epoch: 1, Created: s.Created, Query: start.Plan.Preview(), Key: s.key.hash(), Council: start.Plan.Council(),
 	})
 	m := journal.Message{Head: k.head, First: 1, Entries: []council.Entry{{Type: entryAccepted, Data: data}}}
 	m.Status, m.Bytes = council.StatusRunning, int64(len(data))
@@ -439,7 +440,9 @@ func (st *Store) List(owner Owner) []council.Summary {
 	if st.o.Journal != nil {
 		for _, row := range st.o.Journal.Rows(string(owner)) {
 			if !here[row.Session] {
-				list = append(list, council.Summary{ID: row.Session, Status: row.Status, Created: row.Created, Query: row.Query, CostUSD: row.CostUSD})
+				list = append(list, council.Summary{
+					ID: row.Session, Status: row.Status, Created: row.Created, Query: row.Query, CostUSD: row.CostUSD, DurationMS: took(row.Timing),
+				})
 			}
 		}
 	}
@@ -447,6 +450,50 @@ func (st *Store) List(owner Owner) []council.Summary {
 		return cmp.Or(b.Created.Compare(a.Created), strings.Compare(b.ID, a.ID))
 	})
 	return list
+}
+
+// took returns how long a session took, nil where it is not known.
+func took(t council.Timing) *float64 {
+	if t.TotalMS == 0 {
+		return nil
+	}
+	return &t.TotalMS
+}
+
+// Spent is what one session took.
+type Spent struct {
+	Created time.Time
+	Timing  council.Timing
+	CostUSD *float64 // nil where it is not known
+}
+
+// Lately returns what the newest sessions of a council took, at most n of those that are
+// known here, of all owners, and that ended with an answer: the newest first.
+func (st *Store) Lately(name string, n int) []Spent {
+	list := []Spent{}
+	here := map[string]bool{}
+	add := func(status council.Status, s Spent) {
+		if status == council.StatusComplete || status == council.StatusDegraded {
+			list = append(list, s)
+		}
+	}
+	for _, s := range st.all() {
+		s.mu.Lock()
+		if s.council == name {
+			here[s.ID] = true
+			add(s.status, Spent{s.Created, s.session.Metadata.Timing, s.session.Metadata.Usage.CostUSD})
+		}
+		s.mu.Unlock()
+	}
+	if st.o.Journal != nil {
+		for _, row := range st.o.Journal.All() {
+			if row.Council == name && !here[row.Session] {
+				add(row.Status, Spent{row.Created, row.Timing, row.CostUSD})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b Spent) int { return b.Created.Compare(a.Created) })
+	return list[:min(n, len(list))]
 }
 
 // Delete forgets a session that has ended, and its idempotency key. It does nothing to

@@ -1,0 +1,107 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/sessions"
+)
+
+// CouncilList is the body of GET /v1/councils.
+type CouncilList struct {
+	Councils []CouncilCard `json:"councils"`
+}
+
+// CouncilCard describes a council that can be asked.
+type CouncilCard struct {
+	Name          string   `json:"name"` // "default"
+	Members       []string `json:"members"`
+	Reviewers     []string `json:"reviewers"`
+	Chairman      string   `json:"chairman"`
+	Fallbacks     []string `json:"fallbacks"`
+	AllowedModels []string `json:"allowed_models"`
+	Calls         int      `json:"calls"` // of a question, when nothing fails
+	MaxCostUSD    *float64 `json:"max_cost_usd"`
+	MaxQueryBytes int64    `json:"max_query_bytes"`
+	KeepsSessions bool     `json:"keeps_sessions"` // sessions in the background outlive the daemon
+	Lately        *Lately  `json:"lately"`         // null where no session is known
+}
+
+// Lately is what the newest sessions of a council took, at most [maxLately] of those that
+// this daemon knows and that ended with an answer. Times are in milliseconds.
+type Lately struct {
+	Sessions int     `json:"sessions"`
+	MedianMS float64 `json:"median_ms"`
+	P90MS    float64 `json:"p90_ms"`    // 90 % took at most this
+	Stage1MS float64 `json:"stage1_ms"` // medians
+	Stage2MS float64 `json:"stage2_ms"`
+	Stage3MS float64 `json:"stage3_ms"`
+	// MedianCostUSD is that of the sessions whose cost is known, null without one. Priced is
+	// how many they are.
+	MedianCostUSD *float64 `json:"median_cost_usd"`
+	Priced        int      `json:"priced"`
+}
+
+// maxLately is how many sessions count for Lately.
+const maxLately = 50
+
+// councils is GET /v1/councils. A question without choices of its own shows what the
+// configured council is.
+func (a *API) councils(w http.ResponseWriter, _ *http.Request) error {
+	list := CouncilList{Councils: []CouncilCard{}}
+	if len(a.o.Models) > 0 {
+		plan, err := a.o.Council.Prepare(council.Request{Query: "?"})
+		if err != nil {
+			return err
+		}
+		members, reviewers, chairmen := modelsOf(plan.Members), modelsOf(plan.Reviewers), modelsOf(plan.Chairmen)
+		list.Councils = append(list.Councils, CouncilCard{
+			Name: "default", Members: members, Reviewers: reviewers, Chairman: chairmen[0], Fallbacks: chairmen[1:],
+			AllowedModels: append([]string{}, a.o.AllowedModels...), Calls: len(members) + len(reviewers) + 1,
+			MaxCostUSD: plan.MaxCostUSD, MaxQueryBytes: a.o.MaxQueryBytes, KeepsSessions: a.o.Kept.Journal != nil,
+			Lately: lately(a.sessions.Lately(plan.Council(), maxLately)),
+		})
+	}
+	return writeJSON(w, http.StatusOK, list)
+}
+
+func modelsOf(members []council.Member) []string {
+	names := make([]string, len(members))
+	for i, m := range members {
+		names[i] = m.Model
+	}
+	return names
+}
+
+func lately(spent []sessions.Spent) *Lately {
+	if len(spent) == 0 {
+		return nil
+	}
+	least := func(share float64, of func(sessions.Spent) *float64) (value *float64, known int) {
+		var values []float64
+		for _, s := range spent {
+			if v := of(s); v != nil {
+				values = append(values, *v)
+			}
+		}
+		if len(values) == 0 {
+			return nil, 0
+		}
+		slices.Sort(values)
+		return &values[int(share*float64(len(values)-1)+0.5)], len(values)
+	}
+	time := func(share float64, of func(council.Timing) float64) float64 {
+		value, _ := least(share, func(s sessions.Spent) *float64 { return new(of(s.Timing)) })
+		return *value
+	}
+	total := func(t council.Timing) float64 { return t.TotalMS }
+	l := &Lately{
+		Sessions: len(spent), MedianMS: time(0.5, total), P90MS: time(0.9, total),
+		Stage1MS: time(0.5, func(t council.Timing) float64 { return t.Stage1MS }),
+		Stage2MS: time(0.5, func(t council.Timing) float64 { return t.Stage2MS }),
+		Stage3MS: time(0.5, func(t council.Timing) float64 { return t.Stage3MS }),
+	}
+	l.MedianCostUSD, l.Priced = least(0.5, func(s sessions.Spent) *float64 { return s.CostUSD })
+	return l
+}
