@@ -80,7 +80,7 @@ ci: ## Everything that must hold before a change lands.
 	.ci/run
 
 image: ## Build the container image.
-	docker build --build-arg VERSION=$(VERSION) -t $(IMAGE) .
+	docker build --build-arg VERSION=$(VERSION) --build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null) -t $(IMAGE) .
 
 image-test: ## Build and run the image without a Docker engine, on stand-in base images.
 	tools/image-test.sh

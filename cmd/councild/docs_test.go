@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/constant"
@@ -20,6 +21,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+var update = flag.Bool("update", false, "write the pages that are made from the code")
+
 // page reads a file of the repository.
 func page(t *testing.T, name string) string {
 	t.Helper()
@@ -30,38 +33,64 @@ func page(t *testing.T, name string) string {
 	return string(text)
 }
 
-// README.md and .env.example hold every setting, with its default and meaning.
+// docs/settings.md and .env.example hold every setting, with its default and meaning. Run
+// with -update to write them.
 func TestSettingsAreDocumented(t *testing.T) {
-	var rows, blocks []string
-	for _, s := range (config.Config{}).Settings() {
-		rows = append(rows, row(strings.TrimPrefix(s.Name, "LLM_COUNCIL_"), s))
-		blocks = append(blocks, fmt.Sprintf("# %s\n#%s=%s", s.Meaning, s.Name, s.Default))
+	settings := (config.Config{}).Settings()
+	var text, env strings.Builder
+	text.WriteString(`# Settings
+
+Every setting is an environment variable, which councild reads once at its start. Misspelt names and invalid values are errors, reported
+all at once. ` + "`councild config`" + ` shows the values in force. Every secret can come from a file instead: the variable is then its name with
+` + "`_FILE`" + ` behind it. All names below begin with ` + "`LLM_COUNCIL_`" + `. [.env.example](../.env.example) holds the same settings, as a file to
+start from. A test of cmd/councild writes both from internal/config: ` + "`go test ./cmd/councild -run Settings -update`" + `.
+
+| variable | default | meaning |
+|---|---|---|
+`)
+	env.WriteString(`# Settings of councild: copy to .env, remove the # where you set something.
+# councild reads the environment, not this file: set -a; . ./.env; set +a
+`)
+	for _, s := range settings {
+		text.WriteString(row(strings.TrimPrefix(s.Name, "LLM_COUNCIL_"), s))
+		fmt.Fprintf(&env, "\n# %s\n#%s=%s\n", s.Meaning, s.Name, s.Default)
 	}
-	_, table, _ := strings.Cut(page(t, "README.md"), "| variable | default | meaning |\n|---|---|---|\n")
-	table, _, _ = strings.Cut(table, "\n\n")
-	if diff := cmp.Diff(rows, strings.Split(table, "\n")); diff != "" {
-		t.Errorf("README.md: %s", diff)
-	}
-	rows = nil
+	text.WriteString(`
+Some settings are allowed but likely to be a mistake. The daemon logs a warning for each at start, and ` + "`councild config`" + ` prints it: a
+base URL without a path such as ` + "`/v1`" + `, or with ` + "`/chat/completions`" + ` at its end; a model ` + "`name:id`" + ` whose name looks like the name of a
+provider, when no provider has that name; a provider without a key. A simulated model that does not exist is an error. So is the lack of a
+key for a provider that is known to ask for one (OpenRouter, OpenAI, Anthropic, Gemini): the daemon does not start.
+
+## Traces
+
+The variables of OpenTelemetry say where traces are sent. ` + "`councild config`" + ` shows the variables below; the other ones for OTLP over HTTP
+also apply.
+
+| variable of OpenTelemetry | default | meaning |
+|---|---|---|
+`)
 	for _, s := range config.Tracing() {
-		rows = append(rows, row(s.Name, s))
+		text.WriteString(row(s.Name, s))
 	}
-	if want := strings.Join(rows, "\n") + "\n\n"; !strings.Contains(page(t, "README.md"), want) {
-		t.Errorf("README.md lacks the variables of traces: %s", want)
-	}
-	parts := strings.Split(strings.TrimSpace(page(t, ".env.example")), "\n\n")
-	if diff := cmp.Diff(blocks, parts[1:]); diff != "" {
-		t.Errorf(".env.example: %s", diff)
+	for name, want := range map[string]string{"docs/settings.md": text.String(), ".env.example": env.String()} {
+		if *update {
+			if err := os.WriteFile(filepath.Join("../..", name), []byte(want), 0o644); err != nil { //nolint:gosec // for everybody to read
+				t.Fatal(err)
+			}
+		}
+		if diff := cmp.Diff(want, page(t, name)); diff != "" {
+			t.Errorf("%s is not what the settings say; run this test with -update: %s", name, diff)
+		}
 	}
 }
 
-// row returns a setting as a row of README.md.
+// row returns a setting as a row of docs/settings.md.
 func row(name string, s config.Setting) string {
 	value := "-"
 	if s.Default != "" {
 		value = "`" + s.Default + "`"
 	}
-	return fmt.Sprintf("| `%s` | %s | %s |", name, value, s.Meaning)
+	return fmt.Sprintf("| `%s` | %s | %s |\n", name, value, s.Meaning)
 }
 
 // Every variable that a page names is a setting.
@@ -74,9 +103,9 @@ func TestPagesNameKnownVariables(t *testing.T) {
 		}
 	}
 	for _, name := range []string{
-		"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/errors.md",
-		"docs/faults.md", "docs/operations.md", "docs/scale.md", "docs/cluster/compose.yaml", "docs/cluster/haproxy.cfg",
-		"docs/cluster/nats.conf", "api/openapi.yaml",
+		"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/bias-report.md", "docs/clients.md",
+		"docs/commands.md", "docs/errors.md", "docs/faults.md", "docs/http.md", "docs/operations.md", "docs/providers.md", "docs/scale.md",
+		"docs/troubleshooting.md", "docs/cluster/compose.yaml", "docs/cluster/haproxy.cfg", "docs/cluster/nats.conf", "api/openapi.yaml",
 	} {
 		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)
 		for _, variable := range found {
@@ -87,7 +116,7 @@ func TestPagesNameKnownVariables(t *testing.T) {
 	}
 }
 
-// README.md has the commands of the binary, and the make targets that pages name exist.
+// docs/commands.md has the commands of the binary, and the make targets that pages name exist.
 func TestCommandsAreDocumented(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -101,8 +130,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 	}
 	_, commands, _ := strings.Cut(string(help), "Commands:\n")
 	want := firsts(regexp.MustCompile(`(?m)^  ([a-z-]+(?: [a-z]+)?)  `).FindAllStringSubmatch(commands, -1))
-	readme := page(t, "README.md")
-	got := firsts(regexp.MustCompile("(?m)^\\| `councild ([a-z -]+)` \\|").FindAllStringSubmatch(readme, -1))
+	got := firsts(regexp.MustCompile("(?m)^\\| `councild ([a-z -]+)` \\|").FindAllStringSubmatch(page(t, "docs/commands.md"), -1))
 	slices.Sort(want)
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" || len(want) < 8 {
