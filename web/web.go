@@ -6,7 +6,9 @@ package web
 
 import "embed"
 
-// Files holds index.html and the files that it loads, in assets.
+// Files holds index.html, the files that it loads, in assets, and the libraries that these
+// load when they need them, in vendor, each with its licence. tools/vendor.sh fetches the
+// libraries.
 //
-//go:embed index.html assets
+//go:embed index.html assets vendor
 var Files embed.FS

@@ -1,6 +1,11 @@
 package httpapi_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"regexp"
@@ -19,7 +24,7 @@ func TestPage(t *testing.T) {
 	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Tokens = tokens(secret) })
 	types := map[string]string{
 		"html": "text/html; charset=utf-8", "css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8",
-		"svg": "image/svg+xml",
+		"svg": "image/svg+xml", "LICENSE": "text/plain; charset=utf-8", "vendor/SHA256SUMS": "text/plain; charset=utf-8",
 	}
 	served := 0
 	err := fs.WalkDir(web.Files, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -27,7 +32,7 @@ func TestPage(t *testing.T) {
 			return err
 		}
 		served++
-		path := "/" + strings.TrimSuffix(name, "index.html")
+		path := "/" + strings.TrimSuffix(strings.Replace(name, "vendor/", "assets/", 1), "index.html")
 		want, err := fs.ReadFile(web.Files, name)
 		if err != nil {
 			return err
@@ -73,5 +78,47 @@ func TestPageHasTheCategories(t *testing.T) {
 	}
 	if diff := cmp.Diff(council.Categories(), got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A browser that takes gzip gets it, with an ETag of its own.
+func TestPageIsPacked(t *testing.T) {
+	s := start(t, nil)
+	plain, whole := s.call(t, "GET", "/assets/main.js", "", "Accept-Encoding", "identity")
+	packed, small := s.call(t, "GET", "/assets/main.js", "", "Accept-Encoding", "br, gzip")
+	if packed.Header.Get("Content-Encoding") != "gzip" || len(small) >= len(whole) || plain.Header.Get("Content-Encoding") != "" {
+		t.Errorf("%d bytes %v, %d bytes %v", len(whole), plain.Header, len(small), packed.Header)
+	}
+	if plain.Header.Get("ETag") == packed.Header.Get("ETag") || packed.Header.Get("Vary") != "Accept-Encoding" {
+		t.Errorf("%v, %v", plain.Header, packed.Header)
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(reader); err != nil || string(got) != string(whole) {
+		t.Errorf("unpacked: %d bytes, %v", len(got), err)
+	}
+}
+
+// The libraries of the page are what tools/vendor.sh fetched, each with its licence.
+func TestVendored(t *testing.T) {
+	sums, err := fs.ReadFile(web.Files, "vendor/SHA256SUMS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := fs.ReadDir(web.Files, "vendor")
+	if err != nil || len(files) != 7 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, f := range files {
+		data, err := fs.ReadFile(web.Files, "vendor/"+f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprintf("%x  ./%s\n", sha256.Sum256(data), f.Name())
+		if f.Name() != "SHA256SUMS" && !strings.Contains(string(sums), line) {
+			t.Errorf("SHA256SUMS lacks %s", line)
+		}
 	}
 }

@@ -20,7 +20,7 @@ function build(node, attributes, children) {
       node.setAttribute(name, value === true ? "" : value);
     }
   }
-  node.append(...children.flat(Infinity).filter((child) => child != null));
+  for (const child of children.flat(Infinity)) if (child != null) node.append(child);
   return node;
 }
 
@@ -57,6 +57,32 @@ export function table(caption, columns, rows) {
       el("thead", {}, el("tr", {}, columns.map((c) => el("th", { scope: "col", class: kind(c) }, c.title)))),
       el("tbody", {}, rows.map((row) => el("tr", {}, columns.map((c, i) =>
         el(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : null, class: kind(c) }, c.cell(row))))))));
+}
+
+// copyButton makes a button that copies a text to the clipboard, and says so. Without a
+// clipboard, as on a page that came over plain HTTP from another machine, it selects the
+// text for the oldest way of copying.
+export function copyButton(label, text) {
+  const said = el("span", { class: "copied", role: "status" });
+  const button = el("button", {
+    type: "button", class: "copy", "aria-label": label, onclick: async () => {
+      let done = true;
+      try {
+        await navigator.clipboard.writeText(text());
+      } catch {
+        const area = el("textarea", { class: "offscreen", "aria-hidden": "true" });
+        area.value = text();
+        document.body.append(area);
+        area.select();
+        done = document.execCommand("copy");
+        area.remove();
+        button.focus();
+      }
+      said.textContent = done ? "Copied" : "Not copied: select the text, and copy it";
+      setTimeout(() => { said.textContent = ""; }, 3000);
+    },
+  }, "Copy");
+  return el("span", { class: "copying" }, said, button);
 }
 
 // problem shows what went wrong and how to correct it.
