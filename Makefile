@@ -23,7 +23,7 @@ build: ## Build the binary ./councild.
 test: browser e2e/node_modules/.package-lock.json ## Install what the tests need, run every test; ARTIFACTS=DIR keeps screenshots.
 	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
-	$(GO) -C e2e test -race -shuffle=on $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
+	$(GO) -C e2e test -race -shuffle=on -parallel 4 $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 	$(GO) test -race -shuffle=on -timeout 30m ./...
 
 browser:

@@ -1,6 +1,6 @@
 // Package e2e drives the page in a headless browser, against the whole daemon and a
-// simulated provider. Where a test kills the daemon, it is a process of its own. The
-// package needs Chromium: apt-get install chromium.
+// simulated provider. Every daemon is a process of its own, so that tests run side by
+// side. The package needs Chromium: apt-get install chromium.
 //
 // Every test also fails when the page sends a request to another origin, violates its
 // Content-Security-Policy, or throws. Screenshots go to the tests' artifact directories
@@ -13,8 +13,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -30,6 +32,7 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/councild/councild/internal/cli"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -64,9 +67,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// settings starts a simulated provider of the models given, and sets the variables of a
-// daemon that calls it. All models are members unless env says otherwise.
-func settings(t *testing.T, env map[string]string, models []simllm.Model) {
+// settings starts a simulated provider of the models given, and returns the environment
+// of a councild that calls it. All models are members unless env says otherwise.
+func settings(t *testing.T, env map[string]string, models []simllm.Model) []string {
 	t.Helper()
 	var names []string
 	for i := range models {
@@ -78,63 +81,118 @@ func settings(t *testing.T, env map[string]string, models []simllm.Model) {
 		t.Fatal(err)
 	}
 	t.Cleanup(sim.Close)
-	for _, entry := range os.Environ() {
-		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "LLM_COUNCIL_") {
-			t.Setenv(name, "") // an empty variable counts as unset
-		}
-	}
 	base := map[string]string{
 		"ADDR": "127.0.0.1:0", "BASE_URL": sim.URL(), "MODELS": strings.Join(names, ","),
 		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
 		"LOG_FORMAT": "json", "DRAIN_TIMEOUT": "0s", "RANDOM_SEED": "1",
 	}
-	for _, vars := range []map[string]string{base, env} {
-		for name, value := range vars {
-			t.Setenv("LLM_COUNCIL_"+name, value)
-		}
+	maps.Copy(base, env)
+	vars := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "LLM_COUNCIL_") })
+	for name, value := range base {
+		vars = append(vars, "LLM_COUNCIL_"+name+"="+value)
 	}
+	return vars
 }
 
-// listening reads the log of a daemon to its end, and sends the address where it listens.
-func listening(log io.Reader) <-chan string {
+// councild is a councild in a process of its own.
+type councild struct {
+	*testing.T
+	env []string // of the process
+	url string
+	log daemontest.Log // of all processes
+
+	cmd  *exec.Cmd     // nil: it does not run
+	gone chan struct{} // closed when the process has ended
+}
+
+// newCouncild returns a councild that does not run yet. If it runs at the end of the
+// test, it must end after SIGTERM with exit code 0.
+func newCouncild(t *testing.T, env []string) *councild {
+	t.Helper()
+	c := &councild{T: t, env: env}
+	t.Cleanup(func() {
+		if c.cmd != nil {
+			if code := c.end(syscall.SIGTERM); code != 0 {
+				t.Errorf("the daemon exited with %d", code)
+			}
+		}
+		if t.Failed() {
+			t.Logf("the log of the daemon: %s", &c.log)
+		}
+	})
+	return c
+}
+
+// command returns a command of councild with an environment of its own.
+func command(ctx context.Context, env []string, args ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(slices.Clone(env), "COUNCILD_TEST_MAIN=1")
+	return cmd, nil
+}
+
+// start starts the process, and waits until it listens.
+func (c *councild) start() error {
+	cmd, err := command(context.WithoutCancel(c.Context()), c.env, "serve") // it is ended after the context of the test
+	if err != nil {
+		return err
+	}
+	logs, stderr := io.Pipe()
+	cmd.Stderr = io.MultiWriter(&c.log, stderr)
 	address := make(chan string, 1)
 	go func() {
-		for lines := bufio.NewScanner(log); lines.Scan(); {
+		for lines := bufio.NewScanner(logs); lines.Scan(); {
 			var line struct{ Msg, URL string }
 			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "listening" {
 				address <- line.URL
 			}
 		}
+		_, _ = io.Copy(io.Discard, logs) // after a line that is too long
 	}()
-	return address
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = cmd.Wait() // whoever ends it looks at the exit code
+		_ = stderr.Close()
+	}()
+	select {
+	case c.url = <-address:
+		c.cmd, c.gone = cmd, gone
+		return nil
+	case <-gone:
+		return fmt.Errorf("the daemon did not start: %s", &c.log)
+	}
+}
+
+// end sends the process a signal, and returns its exit code when it has ended: -1 after
+// SIGKILL.
+func (c *councild) end(signal syscall.Signal) int {
+	cmd := c.cmd
+	c.cmd = nil
+	late := time.AfterFunc(pageTimeout, func() {
+		c.Errorf("the daemon did not end within %v after %v", pageTimeout, signal)
+		_ = cmd.Process.Kill()
+	})
+	defer late.Stop()
+	_ = cmd.Process.Signal(signal) // a process that has ended by itself has an exit code, too
+	<-c.gone
+	return cmd.ProcessState.ExitCode()
 }
 
 // daemon starts a councild with these settings and models, and returns its address.
 func daemon(t *testing.T, env map[string]string, models ...simllm.Model) string {
 	t.Helper()
-	settings(t, env, models)
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	logs, stderr := io.Pipe()
-	address := listening(logs)
-	exited := make(chan int, 1)
-	go func() {
-		exited <- cli.Main(ctx, cli.IO{Args: []string{"serve"}, Stdout: io.Discard, Stderr: stderr})
-		_ = stderr.Close()
-	}()
-	t.Cleanup(func() {
-		stop()
-		if code := <-exited; code != 0 {
-			t.Errorf("the daemon exited with %d", code)
-		}
-	})
-	select {
-	case url := <-address:
-		return url
-	case code := <-exited:
-		exited <- code
-		t.Fatal("the daemon did not start")
-		return ""
+	c := newCouncild(t, settings(t, env, models))
+	if err := c.start(); err != nil {
+		t.Fatal(err)
 	}
+	return c.url
 }
 
 // members are four models that answer at once.
@@ -180,6 +238,11 @@ func newTab(parent context.Context, t *testing.T, origin string, options ...chro
 			p.fault((&chromedp.ExceptionError{ExceptionDetails: e.ExceptionDetails}).Error())
 		}
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each tab has the focus, as the only one of its reader.
+	_, err = chromedp.Call(ctx, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,10 +2,10 @@ package e2e
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,31 +22,16 @@ import (
 type nodes struct {
 	*testing.T
 	balancer *daemontest.Balancer
-	all      [3]*node
-}
-
-// node is one of them.
-type node struct {
-	env  []string
-	url  string
-	cmd  *exec.Cmd
-	log  daemontest.Log
-	gone chan error // what Wait returned
+	all      [3]*councild
 }
 
 // startNodes starts three nodes with these settings and models.
 func startNodes(t *testing.T, env map[string]string, models []simllm.Model) *nodes {
 	t.Helper()
-	settings(t, env, models)
-	t.Setenv("LLM_COUNCIL_NATS_URL", journaltest.Start(t).URL)
+	vars := append(settings(t, env, models), "LLM_COUNCIL_NATS_URL="+journaltest.Start(t).URL)
 	n := &nodes{T: t, balancer: daemontest.NewBalancer(t)}
 	for i := range n.all {
-		n.all[i] = &node{env: []string{"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(t.TempDir(), "records.jsonl")}}
-		t.Cleanup(func() {
-			if t.Failed() {
-				t.Logf("node %d: %s", i+1, &n.all[i].log)
-			}
-		})
+		n.all[i] = newCouncild(t, append(slices.Clone(vars), "LLM_COUNCIL_BIAS_STORE="+filepath.Join(t.TempDir(), "records.jsonl")))
 		if err := n.start(i); err != nil {
 			t.Fatal(err)
 		}
@@ -55,43 +40,15 @@ func startNodes(t *testing.T, env map[string]string, models []simllm.Model) *nod
 	return n
 }
 
-// command returns a command of councild that is killed with the test.
-func (n *nodes) command(env []string, args ...string) *exec.Cmd {
-	self, err := os.Executable()
-	if err != nil {
-		n.Error(err)
-	}
-	cmd := exec.CommandContext(n.Context(), self, args...)
-	cmd.Env = append(append(os.Environ(), "COUNCILD_TEST_MAIN=1"), env...)
-	return cmd
-}
-
 // start starts a node and tells the balancer.
 func (n *nodes) start(i int) error {
-	d := n.all[i]
-	d.cmd, d.gone = n.command(d.env, "serve"), make(chan error, 1)
-	logs, log := io.Pipe()
-	d.cmd.Stderr = io.MultiWriter(&d.log, log)
-	address := listening(logs)
-	if err := d.cmd.Start(); err != nil {
-		return err
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		d.gone <- d.cmd.Wait()
-		_ = log.Close()
-	}()
-	n.Cleanup(func() { <-ended }) // the end of the test's context kills it
-	select {
-	case d.url = <-address:
-	case <-ended:
-		return fmt.Errorf("node %d did not start: %s", i+1, &d.log)
+	if err := n.all[i].start(); err != nil {
+		return fmt.Errorf("node %d: %w", i+1, err)
 	}
 	var urls []string
-	for _, d := range n.all {
-		if d != nil {
-			urls = append(urls, d.url)
+	for _, node := range n.all {
+		if node != nil {
+			urls = append(urls, node.url)
 		}
 	}
 	n.balancer.Set(urls...)
@@ -100,12 +57,8 @@ func (n *nodes) start(i int) error {
 
 // restart ends a node with SIGTERM, and starts it again.
 func (n *nodes) restart(i int) error {
-	d := n.all[i]
-	if err := d.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	if err := <-d.gone; err != nil {
-		return fmt.Errorf("node %d: %w", i+1, err)
+	if code := n.all[i].end(syscall.SIGTERM); code != 0 {
+		return fmt.Errorf("node %d exited with %d", i+1, code)
 	}
 	return n.start(i)
 }
@@ -113,6 +66,7 @@ func (n *nodes) restart(i int) error {
 // TestClientsBehindABalancer runs the checks of the npm clients against three nodes, which
 // are restarted one after the other until the checks are done.
 func TestClientsBehindABalancer(t *testing.T) {
+	t.Parallel()
 	n := startNodes(t, map[string]string{"MODELS": "sim:amber,sim:birch,sim:cedar,sim:dune", "DRAIN_TIMEOUT": "6s"}, members())
 	stop := make(chan struct{})
 	restarts := make(chan int, 1)
@@ -160,6 +114,7 @@ func TestClientsBehindABalancer(t *testing.T) {
 // TestAskBehindABalancer holds that councild ask --server prints the whole answer when
 // every node is restarted meanwhile, in the middle of the reviews.
 func TestAskBehindABalancer(t *testing.T) {
+	t.Parallel()
 	models := members()
 	release := hold(t, models, simllm.Review)
 	var mu sync.Mutex
@@ -179,7 +134,10 @@ func TestAskBehindABalancer(t *testing.T) {
 	}
 	writing(&models[0], long())
 	n := startNodes(t, map[string]string{"DRAIN_TIMEOUT": "1s"}, models)
-	ask := n.command(nil, "ask", "--server", n.balancer.URL, "Who waits?")
+	ask, err := command(t.Context(), n.all[0].env, "ask", "--server", n.balancer.URL, "Who waits?")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var printed, complaints strings.Builder
 	ask.Stdout, ask.Stderr = &printed, &complaints
 	if err := ask.Start(); err != nil {

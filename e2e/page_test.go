@@ -75,6 +75,7 @@ func paragraphs(p *tab) string {
 
 // TestAskAndWatch asks, watches each step as it happens, and reads the result.
 func TestAskAndWatch(t *testing.T) {
+	t.Parallel()
 	models := members()
 	release := hold(t, models, simllm.Question, simllm.Review)
 	writing(&models[0], long())
@@ -150,6 +151,7 @@ func TestAskAndWatch(t *testing.T) {
 // TestReload reloads in the middle of the reviews and of the answer. The page continues
 // where the session is.
 func TestReload(t *testing.T) {
+	t.Parallel()
 	models := members()
 	release := hold(t, models, simllm.Review)
 	writing(&models[0], long())
@@ -252,6 +254,7 @@ func (w *cutWriter) Write(b []byte) (int, error) {
 // TestCutLine cuts the connection, also in the middle of an event. Nothing is lost and
 // nothing is repeated.
 func TestCutLine(t *testing.T) {
+	t.Parallel()
 	models := members()
 	writing(&models[0], long())
 	l := &line{first: 500}
@@ -277,6 +280,7 @@ func TestCutLine(t *testing.T) {
 // TestLostReply loses the 202 for a question. The page asks again, and it stays one
 // session.
 func TestLostReply(t *testing.T) {
+	t.Parallel()
 	l := &line{}
 	l.lose.Store(true)
 	p := open(t, l.start(t, daemon(t, nil, members()...)), "")
@@ -291,6 +295,7 @@ func TestLostReply(t *testing.T) {
 // TestDegraded holds that the page says above the answer what is missing and which model
 // took over.
 func TestDegraded(t *testing.T) {
+	t.Parallel()
 	broken := []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}
 	origin := daemon(t, map[string]string{"CHAIRMAN": "down", "MODELS": "amber,birch,cedar,down"},
 		append(members(), simllm.Model{Name: "down", Faults: broken})...)
@@ -312,6 +317,7 @@ func TestDegraded(t *testing.T) {
 }
 
 func TestTooFewAnswers(t *testing.T) {
+	t.Parallel()
 	broken := []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}
 	p := open(t, daemon(t, nil,
 		simllm.Model{Name: "amber"}, simllm.Model{Name: "down", Faults: broken}, simllm.Model{Name: "out", Faults: broken}), "")
@@ -332,6 +338,7 @@ func TestTooFewAnswers(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	models := members()
 	hold(t, models, simllm.Review)
 	p := open(t, daemon(t, nil, models...), "")
@@ -350,6 +357,7 @@ func TestCancel(t *testing.T) {
 // TestSessions holds that the list has all sessions of the daemon, also those of another
 // browser, and opens them.
 func TestSessions(t *testing.T) {
+	t.Parallel()
 	models := members()
 	release := hold(t, models, simllm.Review)
 	p := open(t, daemon(t, nil, models...), "")
@@ -379,6 +387,7 @@ func TestSessions(t *testing.T) {
 // TestHistory holds that the list shows the question, the time and the cost of each
 // session, the newest first, and that one can be deleted after a question.
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	models := members()
 	for i := range models {
 		models[i].Price = simllm.Price{Input: 1, Output: 10}
@@ -452,6 +461,7 @@ func TestHistory(t *testing.T) {
 // does not answer, and that it shows the session and the list afterwards, without a
 // reload.
 func TestDaemonIsGone(t *testing.T) {
+	t.Parallel()
 	models := members()
 	release := hold(t, models, simllm.Review)
 	l := &line{}
@@ -477,6 +487,7 @@ func TestDaemonIsGone(t *testing.T) {
 // TestCancelAfterTheEnd holds that a session whose end the page has not heard of is not
 // deleted by the button that cancels it.
 func TestCancelAfterTheEnd(t *testing.T) {
+	t.Parallel()
 	models := members()
 	release := hold(t, models, simllm.Review)
 	l := &line{}
@@ -499,6 +510,7 @@ func TestCancelAfterTheEnd(t *testing.T) {
 // TestRefusedQuestion holds that a refused question stays in its field, with the reason
 // under it.
 func TestRefusedQuestion(t *testing.T) {
+	t.Parallel()
 	p := open(t, daemon(t, map[string]string{"MAX_QUERY_BYTES": "10"}, members()...), "")
 	p.do(chromedp.SendKeys(chromedp.ID("query"), "This is more than ten bytes"))
 	p.press("\r")
@@ -512,6 +524,7 @@ func TestRefusedQuestion(t *testing.T) {
 // TestToken holds that the page asks for a token where one is needed, and again after a
 // wrong one. It keeps the token for the tab only, and out of the address.
 func TestToken(t *testing.T) {
+	t.Parallel()
 	const token = "a-token-of-sixteen-and-more"
 	p := open(t, daemon(t, map[string]string{"API_TOKENS": token}, members()...), "")
 	p.until(`document.getElementById("token").open`)
@@ -550,6 +563,7 @@ func simulated(t *testing.T) string {
 // TestReport holds that the report draws each interval and has the same figures in a
 // table.
 func TestReport(t *testing.T) {
+	t.Parallel()
 	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...), "#/report")
 	p.until(`document.querySelector("#report table")`)
 	type metric struct {
@@ -633,6 +647,7 @@ func TestReport(t *testing.T) {
 }
 
 func TestReportOfNothing(t *testing.T) {
+	t.Parallel()
 	p := open(t, daemon(t, nil, members()...), "#/report")
 	p.says("#report", "10 more sessions needed")
 	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
@@ -642,6 +657,7 @@ func TestReportOfNothing(t *testing.T) {
 // TestKeyboard holds that everything can be done without a mouse, in the order of the
 // page.
 func TestKeyboard(t *testing.T) {
+	t.Parallel()
 	p := open(t, daemon(t, nil, members()...), "")
 	p.until(`!document.getElementById("ask").hidden`)
 	focused := func() string {
@@ -689,6 +705,7 @@ func TestKeyboard(t *testing.T) {
 
 // TestReducedMotion holds that nothing moves for readers who prefer that.
 func TestReducedMotion(t *testing.T) {
+	t.Parallel()
 	models := members()
 	hold(t, models, simllm.Question)
 	p := open(t, daemon(t, nil, models...), "")
@@ -714,6 +731,7 @@ func (p *tab) show(view string) {
 
 // TestAccessible holds that axe-core finds no violation in any view, light or dark.
 func TestAccessible(t *testing.T) {
+	t.Parallel()
 	axe, err := os.ReadFile("testdata/axe/axe.min.js")
 	if err != nil {
 		t.Fatal(err)
@@ -751,6 +769,7 @@ func TestAccessible(t *testing.T) {
 
 // TestPhone holds that nothing is wider than a phone. Tables scroll by themselves.
 func TestPhone(t *testing.T) {
+	t.Parallel()
 	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...), "")
 	p.look(360, 740, "light")
 	p.ask("Does it fit? " + strings.Repeat("Averylongwordwithoutanyspace", 10))
@@ -769,6 +788,7 @@ func TestPhone(t *testing.T) {
 
 // TestHostileText holds that texts of models stay text wherever they are shown.
 func TestHostileText(t *testing.T) {
+	t.Parallel()
 	const line = `<script>window.harmed = 1</script><img src=x onerror="window.harmed = 1"><svg onload="window.harmed = 1"></svg>`
 	const hostile = line + "\n\n" +
 		`**<b onmouseover="window.harmed = 1">bold</b>** [a link](javascript:window.harmed=1) ` + "`<i>code</i>`" +
@@ -815,6 +835,7 @@ func TestHostileText(t *testing.T) {
 // TestPolicy holds that the policy refuses what a mistake in the page would let in, and
 // that the tests notice such an attempt.
 func TestPolicy(t *testing.T) {
+	t.Parallel()
 	origin := daemon(t, nil, members()...)
 	elsewhere, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,11 +1,9 @@
 package e2e
 
 import (
-	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -15,23 +13,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// process is a councild in a process of its own. Its models wait before their reviews,
-// and amber writes the final answer.
+// process is a councild that is killed and started again. Its models wait before their
+// reviews, and amber writes the final answer.
 type process struct {
-	*testing.T
-	url     string
-	kill    func()             // with SIGKILL; it waits until the process is gone
+	*councild
 	asked   <-chan simllm.Task // each call of a model
 	release func(simllm.TaskKind, ...string)
 }
 
-// startProcess starts a councild whose settings stay those of the test.
+// startProcess starts a councild whose models are held.
 func startProcess(t *testing.T, env map[string]string) *process {
 	t.Helper()
 	models := members()
-	p := &process{T: t, release: hold(t, models, simllm.Review)}
+	release := hold(t, models, simllm.Review)
 	asked := make(chan simllm.Task, 100) // more than the calls of a test
-	p.asked = asked
 	for i := range models {
 		inner := models[i].Reply
 		models[i].Reply = func(task simllm.Task) (string, bool) {
@@ -40,55 +35,33 @@ func startProcess(t *testing.T, env map[string]string) *process {
 		}
 	}
 	writing(&models[0], long())
-	settings(t, env, models)
-	p.start()
+	p := &process{councild: newCouncild(t, settings(t, env, models)), asked: asked, release: release}
+	if err := p.councild.start(); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(p.env, "LLM_COUNCIL_ADDR="+strings.TrimPrefix(p.url, "http://"))
 	return p
 }
 
-// command returns a command of councild.
-func (p *process) command(args ...string) *exec.Cmd {
+// kill kills the process, and waits until it is gone.
+func (p *process) kill() {
 	p.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		p.Fatal(err)
+	if code := p.end(syscall.SIGKILL); code != -1 {
+		p.Errorf("the daemon had exited with %d", code)
 	}
-	cmd := exec.CommandContext(p.Context(), self, args...)
-	cmd.Env = append(os.Environ(), "COUNCILD_TEST_MAIN=1")
-	return cmd
 }
 
-// start starts the process, also again on the same address. If somebody has taken the
-// address meanwhile, it tries again.
+// start starts the process again on the same address. If somebody has taken the address
+// meanwhile, it tries again.
 func (p *process) start() {
 	p.Helper()
 	for tries := 1; ; tries++ {
-		cmd := p.command("serve")
-		var said strings.Builder
-		logs, log := io.Pipe()
-		cmd.Stderr = io.MultiWriter(&said, log)
-		address := listening(logs)
-		if err := cmd.Start(); err != nil {
-			p.Fatal(err)
-		}
-		gone := make(chan struct{})
-		go func() {
-			defer close(gone)
-			_ = cmd.Wait() // it is killed
-			_ = log.Close()
-		}()
-		p.kill = func() {
-			_ = cmd.Process.Kill() // on failure it has ended by itself
-			<-gone
-		}
-		p.Cleanup(p.kill)
-		select {
-		case p.url = <-address:
-			p.Setenv("LLM_COUNCIL_ADDR", strings.TrimPrefix(p.url, "http://"))
+		err := p.councild.start()
+		if err == nil {
 			return
-		case <-gone:
-			if tries == 20 || !strings.Contains(said.String(), "address already in use") {
-				p.Fatalf("the daemon did not start: %s", &said)
-			}
+		}
+		if tries == 20 || !strings.Contains(err.Error(), "address already in use") {
+			p.Fatal(err)
 		}
 	}
 }
@@ -138,6 +111,7 @@ func cutInStage2(p *process, question string) *tab {
 // page without a reload, no reply that landed is paid for again, and the history shows
 // the question.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	p := startProcess(t, nil)
 	const question = "What outlives its process?"
 	page := cutInStage2(p, question)
@@ -173,6 +147,7 @@ func TestKilled(t *testing.T) {
 // TestKilledInTheAnswer kills the daemon while the page shows a part of the final answer,
 // which is void then: another one takes its place, once.
 func TestKilledInTheAnswer(t *testing.T) {
+	t.Parallel()
 	p := startProcess(t, nil)
 	page := open(t, p.url, "")
 	page.ask("What outlives half an answer?")
@@ -205,6 +180,7 @@ func TestKilledInTheAnswer(t *testing.T) {
 // TestKilledWithoutADirectory holds that a session that is in memory only is gone after
 // a restart, as the page has said, and that the page says that, too.
 func TestKilledWithoutADirectory(t *testing.T) {
+	t.Parallel()
 	p := startProcess(t, map[string]string{"SESSIONS_DIR": "off"})
 	page := cutInStage2(p, "What is in memory only?")
 	p.start()
@@ -219,8 +195,12 @@ func TestKilledWithoutADirectory(t *testing.T) {
 // TestAskOverAKill holds that councild ask --server prints the whole answer when the
 // daemon is killed and started again meanwhile.
 func TestAskOverAKill(t *testing.T) {
+	t.Parallel()
 	p := startProcess(t, nil)
-	ask := p.command("ask", "--server", p.url, "Who waits?")
+	ask, err := command(t.Context(), p.env, "ask", "--server", p.url, "Who waits?")
+	if err != nil {
+		t.Fatal(err)
+	}
 	var printed, complaints strings.Builder
 	ask.Stdout, ask.Stderr = &printed, &complaints
 	if err := ask.Start(); err != nil {
