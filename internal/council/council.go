@@ -15,6 +15,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 )
 
 // Stage names one step of a run in failures, events and usage figures.
@@ -49,6 +50,13 @@ type Call struct {
 	// goroutine that called Complete calls it, one call at a time and never after
 	// Complete has returned. The reply waits for it.
 	OnDelta func(text string)
+	// DeltaPause is the least time between two calls of OnDelta, where it is longer than the
+	// Completer's own.
+	DeltaPause time.Duration
+	// OnRestart, if set, is called before the call is tried again although OnDelta was called:
+	// the pieces so far are void. reason is why the reply that they are of failed. OnRestart is
+	// called as OnDelta is. Without it, a reply that failed in the middle ends the call.
+	OnRestart func(reason FailureCode)
 }
 
 // Sampling are the sampling options of a Call. They are sent only when set: nil
@@ -93,16 +101,18 @@ type EventType string
 // The events of a run, in the order in which they can occur. Data is the element
 // as it stands in the finished Session, of the Go type named here.
 const (
-	EventStarted EventType = "session.started" // Started
-	EventAnswer  EventType = "stage1.answer"   // Answer, one per member as it lands
-	EventStage1  EventType = "stage1.done"     // []Answer
-	EventBallot  EventType = "stage2.ballot"   // Review, one per reviewer as it lands
-	EventStage2  EventType = "stage2.done"     // Tally
-	EventDelta   EventType = "stage3.delta"    // Delta, when Plan.Deltas asks for it
-	EventRestart EventType = "stage3.restart"  // Restart
-	EventStage3  EventType = "stage3.done"     // Synthesis
-	EventDone    EventType = "session.done"    // *Session
-	EventFailed  EventType = "session.failed"  // *Error
+	EventStarted       EventType = "session.started" // Started
+	EventAnswerDelta   EventType = "stage1.delta"    // AnswerDelta, when Plan.AnswerDeltas asks for it
+	EventAnswerRestart EventType = "stage1.restart"  // AnswerRestart
+	EventAnswer        EventType = "stage1.answer"   // Answer, one per member as it lands
+	EventStage1        EventType = "stage1.done"     // []Answer
+	EventBallot        EventType = "stage2.ballot"   // Review, one per reviewer as it lands
+	EventStage2        EventType = "stage2.done"     // Tally
+	EventDelta         EventType = "stage3.delta"    // Delta, when Plan.Deltas asks for it
+	EventRestart       EventType = "stage3.restart"  // Restart
+	EventStage3        EventType = "stage3.done"     // Synthesis
+	EventDone          EventType = "session.done"    // *Session
+	EventFailed        EventType = "session.failed"  // *Error
 )
 
 // Event is one step of a running session.
@@ -124,16 +134,18 @@ type Entry struct {
 func (e Entry) Decode() (event Event, err error) {
 	event.Type = e.Type
 	decoders := map[EventType]func([]byte) (any, error){
-		EventStarted: decode[Started],
-		EventAnswer:  decode[Answer],
-		EventStage1:  decode[[]Answer],
-		EventBallot:  decode[Review],
-		EventStage2:  decode[Tally],
-		EventDelta:   decode[Delta],
-		EventRestart: decode[Restart],
-		EventStage3:  decode[Synthesis],
-		EventCall:    decode[Landed],
-		EventDone:    decode[*Session],
+		EventStarted:       decode[Started],
+		EventAnswerDelta:   decode[AnswerDelta],
+		EventAnswerRestart: decode[AnswerRestart],
+		EventAnswer:        decode[Answer],
+		EventStage1:        decode[[]Answer],
+		EventBallot:        decode[Review],
+		EventStage2:        decode[Tally],
+		EventDelta:         decode[Delta],
+		EventRestart:       decode[Restart],
+		EventStage3:        decode[Synthesis],
+		EventCall:          decode[Landed],
+		EventDone:          decode[*Session],
 		EventFailed: func(data []byte) (any, error) {
 			var p Problem
 			err := json.Unmarshal(data, &p)

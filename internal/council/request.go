@@ -105,10 +105,13 @@ type Plan struct {
 	Language       string    `json:"language"`
 	// Deltas reports the synthesis to the observer as it arrives. A front door that
 	// streams sets it; a Request cannot.
-	Deltas   bool     `json:"deltas"`
-	Direct   bool     `json:"direct"` // as in Request
-	Rules    Rules    `json:"rules"`
-	Versions Versions `json:"versions"`
+	Deltas bool `json:"deltas"`
+	// AnswerDeltas reports the answers of the members too as they arrive. Only somebody who
+	// sees the session's own events can see them.
+	AnswerDeltas bool     `json:"answer_deltas"`
+	Direct       bool     `json:"direct"` // as in Request
+	Rules        Rules    `json:"rules"`
+	Versions     Versions `json:"versions"`
 }
 
 // Rules are the settings, besides those that a Request can change, that shape a run.

@@ -114,6 +114,21 @@ type Synthesis struct {
 	Error *Failure `json:"error"` // of the chairman; null if it wrote the response
 }
 
+// AnswerDelta is a piece of a member's answer as it arrives. The pieces of one member since
+// its last AnswerRestart add up to Answer.Response, or to the beginning of a reply that
+// failed. The Answer takes the place of them all.
+type AnswerDelta struct {
+	Model string `json:"model"` // member id
+	Text  string `json:"text"`  // never empty
+}
+
+// AnswerRestart voids all AnswerDeltas of one member so far: what it wrote is lost, and it
+// is asked again.
+type AnswerRestart struct {
+	Model  string      `json:"model"`  // member id
+	Reason FailureCode `json:"reason"` // why it is lost
+}
+
 // Delta is a piece of the synthesis as it arrives. The pieces since the last
 // Restart add up to Synthesis.Response.
 type Delta struct {

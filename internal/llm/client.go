@@ -8,7 +8,8 @@
 //
 // # Streams
 //
-// Text that arrives after a pause is passed on at once, and all other text every 20 ms.
+// Text that arrives after a pause is passed on at once, and all other text every 20 ms, or
+// less often where the call asks for that.
 // Of several choices the one of index 0 is read: no other was asked for.
 //
 // # Faults
@@ -18,7 +19,8 @@
 // connection, a reply that was cut off. All other failures are final:
 //
 //   - a certificate that is not trusted;
-//   - a complete reply without a usable text, and a reply of which a part was passed on;
+//   - a complete reply without a usable text, and a reply of which a part was passed on,
+//     unless the caller takes back what it was told (council.Call.OnRestart);
 //   - a request that ran out of time, also while connecting: a slow model is usually
 //     slow again, and its tokens cost money.
 //
@@ -236,6 +238,13 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	if m.plain.Load() {
 		format = nil
 	}
+	told := false // the caller has pieces of a reply that is not complete
+	if onDelta := call.OnDelta; onDelta != nil {
+		call.OnDelta = func(text string) {
+			told = true
+			onDelta(text)
+		}
+	}
 	refused := false // the model may have refused the reply format
 	next := firstRequest
 	var last *council.Failure
@@ -279,6 +288,10 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		case <-ctx.Done():
 			p.budget.release()
 			return ended(ctx)
+		}
+		if told {
+			told = false
+			call.OnRestart(failure.Code)
 		}
 		next = retry
 	}
@@ -360,7 +373,10 @@ func (c *Client) attempt(
 	timer := time.AfterFunc(c.attemptTimeout, func() { cut(errAttemptTimeout) })
 	defer timer.Stop()
 
-	x := &exchange{extra: extraFields(p.host, call, format), cut: cut, onDelta: call.OnDelta, address: p.address, hint: p.hint}
+	x := &exchange{
+		extra: extraFields(p.host, call, format), cut: cut, onDelta: call.OnDelta, pause: max(deltaPause, call.DeltaPause),
+		address: p.address, hint: p.hint,
+	}
 	request := openai.ChatCompletionRequest{Model: m.name, Messages: make([]openai.ChatCompletionMessage, len(call.Messages))}
 	for i, message := range call.Messages {
 		request.Messages[i] = openai.ChatCompletionMessage{Role: message.Role, Content: message.Content}
@@ -378,7 +394,7 @@ func (c *Client) attempt(
 	judgement = diagnose(caller, failure)
 	if failure != nil {
 		failure.Message = redact(failure.Message, p.APIKey)
-		return completion, retryable(x, failure), failure
+		return completion, retryable(x, failure) && (!x.passedOn || call.OnRestart != nil), failure
 	}
 	completion.Text, completion.FinishReason = r.text, r.finish
 	if call.OnDelta != nil && !x.passedOn {

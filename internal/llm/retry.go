@@ -22,7 +22,7 @@ const (
 
 // retryable reports whether another request may succeed after one that ended with f.
 func retryable(x *exchange, f *council.Failure) bool {
-	if x.passedOn || x.hopeless {
+	if x.hopeless {
 		return false
 	}
 	switch f.Code {

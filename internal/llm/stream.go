@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// deltaPause is the least time between two deltas. Text that arrives sooner is
+	// deltaPause is the least time between two deltas, unless the call asks for more. Text that arrives sooner is
 	// passed on together with what follows: otherwise a provider that sends single
 	// characters would make one event of each. The pause is too short to be noticed.
 	deltaPause = 20 * time.Millisecond
@@ -104,7 +104,7 @@ func (in *inlet) passOn(x *exchange) {
 			x.onDelta(text)
 		}
 		select {
-		case <-time.After(deltaPause):
+		case <-time.After(x.pause):
 		case <-in.ended:
 		}
 	}

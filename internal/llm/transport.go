@@ -27,6 +27,7 @@ type exchange struct {
 	extra   []byte                  // JSON members, each with a comma behind it, put first in the body
 	cut     context.CancelCauseFunc // ends the request
 	onDelta func(text string)       // nil: the reply is wanted in one piece
+	pause   time.Duration           // the least time between two calls of onDelta
 	address string                  // of the provider, for messages
 	hint    string                  // what HTTP 404 may come from; "" when nothing is known
 

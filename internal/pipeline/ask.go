@@ -15,15 +15,29 @@ import (
 // that are years away.
 const maxRetryAfter = time.Hour
 
+// answerPause is the least time between two pieces of one member's answer. Nine members that
+// write at once then make fewer events than one chairman does, and each still looks alive.
+const answerPause = 250 * time.Millisecond
+
 // ask runs stage 1 and judges the quorum.
 func (r *run) ask(ctx context.Context) *council.Error {
 	defer r.stopwatch(council.Stage1, &r.session.Metadata.Timing.Stage1MS)()
 	stageCtx, delivered, cancel := r.stragglerContext(ctx, council.Stage1, len(r.plan.Members))
 	defer cancel()
 	o := stage1.Options{Sampling: r.plan.Rules.Sampling}
-	if r.plan.Direct && r.plan.Deltas {
+	switch {
+	case r.plan.Direct && r.plan.Deltas:
 		r.voidText(r.plan.Members)
-		o.OnDelta = func(text string) { r.observe(council.EventDelta, council.Delta{Text: text}) }
+		o.OnDelta = func(_, text string) { r.observe(council.EventDelta, council.Delta{Text: text}) }
+	case r.plan.AnswerDeltas:
+		r.voidAnswers()
+		o.DeltaPause = answerPause
+		o.OnDelta = func(member, text string) {
+			r.observe(council.EventAnswerDelta, council.AnswerDelta{Model: member, Text: text})
+		}
+		o.OnRestart = func(member string, reason council.FailureCode) {
+			r.observe(council.EventAnswerRestart, council.AnswerRestart{Model: member, Reason: reason})
+		}
 	}
 	r.session.Stage1 = stage1.Ask(stageCtx, r.calls, r.plan.Members, r.plan.Conversation, o, func(a council.Answer) {
 		r.observe(council.EventAnswer, a)

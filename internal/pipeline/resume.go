@@ -119,6 +119,10 @@ func (p past) tells(event council.EventType, data any) bool {
 		return p.told[told{event, data.Model}]
 	case council.Review:
 		return p.told[told{event, data.Model}]
+	case council.AnswerDelta:
+		return p.told[told{council.EventAnswer, data.Model}]
+	case council.AnswerRestart:
+		return p.told[told{council.EventAnswer, data.Model}]
 	case council.Delta, council.Restart:
 		return p.told[told{event: council.EventStage3}]
 	default:
@@ -220,5 +224,16 @@ func (r *run) voidText(writers []council.Member) {
 	if r.past.text {
 		writer := writers[min(r.past.writer, len(writers)-1)]
 		r.observe(council.EventRestart, council.Restart{Model: writer.ID, Reason: council.FailInterrupted})
+	}
+}
+
+// voidAnswers is voidText for the members whose answers did not land: what an earlier
+// process has shown of them may not be stored, so the log cannot say who wrote.
+func (r *run) voidAnswers() {
+	if r.kept == nil || r.meter.open != council.Stage1 {
+		return
+	}
+	for _, m := range r.plan.Members { // the log holds the answers of the others: observe leaves these out
+		r.observe(council.EventAnswerRestart, council.AnswerRestart{Model: m.ID, Reason: council.FailInterrupted})
 	}
 }

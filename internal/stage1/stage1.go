@@ -5,6 +5,7 @@ package stage1
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -12,7 +13,25 @@ import (
 // Options say how the members are called.
 type Options struct {
 	council.Sampling
-	OnDelta func(text string) // as in council.Call
+	// OnDelta and OnRestart are those of council.Call, for the member with an id. They are
+	// called for several members at once.
+	OnDelta    func(member, text string)
+	OnRestart  func(member string, reason council.FailureCode)
+	DeltaPause time.Duration // as in council.Call
+}
+
+// call returns the call of a member.
+func (o Options) call(m council.Member, conversation []council.Message) council.Call {
+	call := council.Call{
+		Stage: council.Stage1, Seat: m.ID, Model: m.Model, Messages: conversation, Sampling: o.Sampling, DeltaPause: o.DeltaPause,
+	}
+	if o.OnDelta != nil {
+		call.OnDelta = func(text string) { o.OnDelta(m.ID, text) }
+	}
+	if o.OnRestart != nil {
+		call.OnRestart = func(reason council.FailureCode) { o.OnRestart(m.ID, reason) }
+	}
+	return call
 }
 
 // Ask puts the conversation to every member and waits for all of them. Answer i
@@ -26,10 +45,7 @@ func Ask(
 	var wg sync.WaitGroup
 	for i, m := range members {
 		wg.Go(func() {
-			completion, err := c.Complete(ctx, council.Call{
-				Stage: council.Stage1, Seat: m.ID, Model: m.Model, Messages: conversation,
-				Sampling: o.Sampling, OnDelta: o.OnDelta,
-			})
+			completion, err := c.Complete(ctx, o.call(m, conversation))
 			answers[i] = council.Answer{
 				Model: m.ID, Spent: completion.Spent, Status: council.OutcomeOK, Response: &completion.Text,
 				FinishReason: completion.Finish(),
