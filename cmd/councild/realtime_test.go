@@ -126,14 +126,8 @@ type watched struct {
 func follows(last, id string) bool {
 	before, _ := sessions.ParsePosition(cmp.Or(last, "0"))
 	now, ok := sessions.ParsePosition(id)
-	switch now.Number - before.Number {
-	case 0:
-		return ok && now.Characters > before.Characters
-	case 1:
-		return ok
-	default:
-		return ok && now.Number == before.Number+2 && before.Characters > 0
-	}
+	read := now.Number - before.Number // at most so many entries
+	return ok && (read == 1 || read == 0 && slices.Compare(now.Characters, before.Characters) > 0 || 1 < read && read <= 1+len(before.Characters))
 }
 
 // read reads a stream to its end, or until stop says so of an event.

@@ -104,6 +104,7 @@ var schemas = map[string]reflect.Type{
 	"Problem":   reflect.TypeFor[council.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](),
 	"Summary": reflect.TypeFor[council.Summary](),
 	"Started": reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
+	"AnswerDelta": reflect.TypeFor[council.AnswerDelta](), "AnswerRestart": reflect.TypeFor[council.AnswerRestart](),
 	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[httpapi.ModelList](),
 	"ModelCard": reflect.TypeFor[httpapi.ModelCard](),
 	"Chat":      reflect.TypeFor[httpapi.Chat](), "ChatChoice": reflect.TypeFor[httpapi.ChatChoice](),

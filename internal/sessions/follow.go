@@ -10,13 +10,17 @@ import (
 	"github.com/councild/councild/internal/journal"
 )
 
-// relayed is a piece of text on its way, as the node that runs a session relays it.
+// relayed is a piece of text on its way, as the node that runs a session relays it. Versions
+// that know of one text alone take no notice of it: they look for an "epoch".
 type relayed struct {
-	Epoch int `json:"epoch"`
-	// Number and Characters are the position that the piece stands behind.
-	Number     int    `json:"number"`
-	Characters int    `json:"characters"`
-	Text       string `json:"text"`
+	Owner int `json:"owner"` // the epoch
+	// The piece stands behind an entry, and behind the first characters of the text of a writer,
+	// as in Position.
+	Number     int               `json:"number"`
+	Writer     int               `json:"writer"`
+	Characters int               `json:"characters"`
+	Type       council.EventType `json:"type"`
+	Data       json.RawMessage   `json:"data"`
 }
 
 // maxAhead is how many pieces of text a follower holds whose entry has not come yet.
@@ -122,7 +126,7 @@ func (f *follower) take(m journal.Stored) (ended bool) {
 	for _, e := range m.Entries {
 		switch e.Type {
 		case entryClaimed:
-			s.view.text = nil // the next owner begins again
+			s.view.clearText() // the next owner begins again
 		case entryResult:
 			f.result = e.Data
 		case entryAccepted, entryCancelled, entryReleased, council.EventCall:
@@ -162,21 +166,17 @@ func (f *follower) hear(data []byte) {
 }
 
 // writeLocked shows a piece of text where it goes on from what is shown. What is missing
-// comes with the next entry.
+// comes with the next entries.
 func (f *follower) writeLocked(p relayed) {
 	v := &f.s.view
 	switch {
-	case f.s.over || p.Epoch < f.epoch:
-	case p.Epoch > f.epoch || p.Number > len(v.entries):
+	case f.s.over || p.Owner < f.epoch || !isText(p.Type):
+	case p.Owner > f.epoch || p.Number > len(v.entries):
 		if len(f.ahead) < maxAhead {
 			f.ahead = append(f.ahead, p)
 		}
-	case p.Number == len(v.entries) && p.Characters == v.characters():
-		data, err := v.encoder.encode(council.Delta{Text: p.Text})
-		if err != nil {
-			return
-		}
-		v.write(p.Text, council.Entry{Type: council.EventDelta, Data: data[:len(data)-1]})
+	case p.Number == len(v.entries) && 0 <= p.Writer && p.Writer <= len(v.lengths) && p.Characters == v.length(p.Writer):
+		v.write(newPiece(p.Writer, council.Entry{Type: p.Type, Data: p.Data}))
 		f.s.wakeLocked()
 	}
 }
@@ -215,8 +215,9 @@ func (k *keeper) demote(ctx context.Context) bool {
 		return false
 	}
 	s.demoted, k.closed = true, true
-	k.queue, k.hidden, s.view.text = nil, nil, nil
-	k.text.Reset()
+	k.queue = nil
+	k.clearTextLocked()
+	s.view.clearText()
 	k.drainedLocked()
 	if s.cancel != nil {
 		s.cancel(errTaken)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/journal"
@@ -69,12 +71,13 @@ type keeper struct {
 	number  int // of the last entry that is stored
 	head    journal.Head
 	queue   []pending
-	text    strings.Builder // on its way: neither stored nor in queue
-	since   time.Time       // when text began
-	hidden  []council.Entry // of text: what cannot be shown before queue is stored
-	drained chan struct{}   // closed when queue is stored; nil while nobody waits
-	open    bool            // the log cannot be written: all is shown at once
-	closed  bool            // the last entry is in the queue
+	texts   []*strings.Builder // on their way: neither stored nor in queue; in the order in which they began
+	writers []string           // of texts, as in written
+	since   time.Time          // when the first of texts began
+	hidden  []piece            // of texts: what cannot be shown before queue is stored
+	drained chan struct{}      // closed when queue is stored; nil while nobody waits
+	open    bool               // the log cannot be written: all is shown at once
+	closed  bool               // the last entry is in the queue
 	end     *ending
 	owned   time.Time // a time at which this node had the session, as its log said later
 }
@@ -96,8 +99,8 @@ func (k *keeper) observeLocked(e council.Event) {
 		return // Finish reports it
 	}
 	entry := council.Entry{Type: e.Type, Data: data[:len(data)-1]}
-	if delta, ok := e.Data.(council.Delta); ok {
-		k.writeLocked(delta.Text, entry)
+	if t, ok := writtenIn(e); ok {
+		k.writeLocked(t, entry)
 		return
 	}
 	k.flushLocked()
@@ -110,46 +113,53 @@ func (k *keeper) observeLocked(e council.Event) {
 }
 
 // writeLocked takes text on its way. It is shown behind what is stored.
-func (k *keeper) writeLocked(text string, entry council.Entry) {
-	if k.text.Len() == 0 {
+func (k *keeper) writeLocked(t written, entry council.Entry) {
+	if len(k.texts) == 0 {
 		k.since = time.Now()
 		k.wakeUp() // for the time at which it is stored
 	}
-	k.text.WriteString(text)
+	writer := slices.Index(k.writers, t.model)
+	if writer < 0 {
+		writer = len(k.writers)
+		k.writers, k.texts = append(k.writers, t.model), append(k.texts, new(strings.Builder))
+	}
+	k.texts[writer].WriteString(t.text)
+	p := piece{entry, writer, utf8.RuneCountInString(t.text)}
 	if len(k.queue) > 0 && !k.open {
-		k.hidden = append(k.hidden, entry)
+		k.hidden = append(k.hidden, p)
 		return
 	}
-	k.showTextLocked(text, entry)
+	k.showTextLocked(p)
 	k.s.wakeLocked()
 }
 
 // showTextLocked shows a piece of text here, and on the nodes that follow the session.
-func (k *keeper) showTextLocked(text string, entry council.Entry) {
-	st := k.s.store
+func (k *keeper) showTextLocked(p piece) {
+	st, v := k.s.store, &k.s.view
 	if st.o.Lease > 0 && !k.open {
-		p := relayed{Epoch: k.head.Epoch, Number: len(k.s.view.entries), Characters: k.s.view.characters(), Text: text}
-		if data, err := json.Marshal(p); err == nil {
+		r := relayed{
+			Owner: k.head.Epoch, Number: len(v.entries), Writer: p.writer, Characters: v.length(p.writer), Type: p.entry.Type,
+			Data: p.entry.Data,
+		}
+		if data, err := json.Marshal(r); err == nil {
 			st.o.Journal.Relay(k.id, data)
 		}
 	}
-	k.s.view.write(text, entry)
+	v.write(p)
 }
 
-// flushLocked makes an entry of the text on its way.
+// flushLocked makes entries of the texts on their way.
 func (k *keeper) flushLocked() {
-	if k.text.Len() == 0 {
-		return
+	for i, model := range k.writers {
+		event := written{model, k.texts[i].String()}.event()
+		event.SessionID = k.s.ID
+		data, _ := k.s.view.encoder.encode(event.Data) // a text can be encoded
+		k.pushLocked(pending{entry: council.Entry{Type: event.Type, Data: data[:len(data)-1]}, event: event})
 	}
-	delta := council.Delta{Text: k.text.String()}
-	k.text.Reset()
-	k.hidden = nil
-	data, _ := k.s.view.encoder.encode(delta) // a text can be encoded
-	k.pushLocked(pending{
-		entry: council.Entry{Type: council.EventDelta, Data: data[:len(data)-1]},
-		event: council.Event{Type: council.EventDelta, SessionID: k.s.ID, Data: delta},
-	})
+	k.clearTextLocked()
 }
+
+func (k *keeper) clearTextLocked() { k.writers, k.texts, k.hidden = nil, nil, nil }
 
 // pushLocked puts an entry that clients see into the queue.
 func (k *keeper) pushLocked(p pending) {
@@ -223,8 +233,8 @@ func (k *keeper) giveUpLocked() {
 		}
 	}
 	k.showLocked()
-	for _, entry := range k.hidden {
-		k.s.view.write(textOf(entry), entry)
+	for _, p := range k.hidden {
+		k.s.view.write(p)
 	}
 	k.hidden = nil
 	k.s.wakeLocked()
@@ -360,7 +370,7 @@ func (k *keeper) take() (m journal.Message, due time.Duration, over bool) {
 	k.s.mu.Lock()
 	defer k.s.mu.Unlock()
 	due = time.Hour
-	if k.text.Len() > 0 {
+	if len(k.texts) > 0 {
 		if due = textInterval - time.Since(k.since); due <= 0 {
 			k.flushLocked()
 		}
@@ -433,8 +443,8 @@ func (k *keeper) advance(stored int, seq uint64) {
 	k.number += stored
 	k.queue = k.queue[stored:]
 	if len(k.queue) == 0 {
-		for _, entry := range k.hidden {
-			k.showTextLocked(textOf(entry), entry)
+		for _, p := range k.hidden {
+			k.showTextLocked(p)
 		}
 		if len(k.hidden) > 0 {
 			k.hidden = nil

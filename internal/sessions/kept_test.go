@@ -307,11 +307,11 @@ func TestText(t *testing.T) {
 	for i := range page.Entries {
 		positions = append(positions, page.Position(i))
 	}
-	if diff := cmp.Diff([]sessions.Position{{3, 0}, {3, 3}, {3, 6}, {3, 16}, {3, 18}}, positions); diff != "" {
+	if diff := cmp.Diff([]sessions.Position{{3, nil}, {3, []int{3}}, {3, []int{6}}, {3, []int{16}}, {3, []int{18}}}, positions); diff != "" {
 		t.Error(diff)
 	}
 	behind := func(s *sessions.Session, seen int) (text string) {
-		page, _ := s.Entries(sessions.Position{Number: 3, Characters: seen})
+		page, _ := s.Entries(sessions.Position{Number: 3, Characters: []int{seen}})
 		for _, e := range page.Entries {
 			if event, err := e.Decode(); err != nil {
 				t.Error(err)
@@ -330,17 +330,17 @@ func TestText(t *testing.T) {
 		}
 	}
 	everywhere(s)
-	if got := s.Last(t.Context(), 0); got != (sessions.Position{Number: 3, Characters: 18}) {
-		t.Errorf("the last position is %v", got)
+	if diff := cmp.Diff(sessions.Position{Number: 3, Characters: []int{18}}, s.Last(t.Context(), 0)); diff != "" {
+		t.Errorf("the last position is %s", diff)
 	}
-	events, next, _ := s.Events(sessions.Position{Number: 3, Characters: 6})
-	if len(events) != 2 || next.Characters != 18 {
+	events, next, _ := s.Events(sessions.Position{Number: 3, Characters: []int{6}})
+	if len(events) != 2 || len(next.Characters) != 1 || next.Characters[0] != 18 {
 		t.Errorf("%v, behind %v", events, next)
 	}
 	finish(t, s)
 	<-s.Done()
 	everywhere(s)
-	if page, _ := s.Entries(sessions.Position{Number: 3, Characters: 18}); len(page.Entries) != 1 || page.Position(0).Number != 5 {
+	if page, _ := s.Entries(sessions.Position{Number: 3, Characters: []int{18}}); len(page.Entries) != 1 || page.Position(0).Number != 5 {
 		t.Errorf("behind the text: %v", page)
 	}
 	first.stop(t)

@@ -236,7 +236,7 @@ func (s *Session) Last(ctx context.Context, number int) Position {
 	for {
 		s.mu.Lock()
 		s.encodeLocked()
-		last := Position{Number: len(s.view.entries), Characters: s.view.characters()}
+		last := Position{Number: len(s.view.entries), Characters: slices.Clone(s.view.lengths)}
 		more := s.moreLocked()
 		s.mu.Unlock()
 		if s.store.o.Lease == 0 || number <= last.Number || more == nil {

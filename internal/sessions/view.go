@@ -7,64 +7,89 @@ import (
 	"github.com/councild/councild/internal/council"
 )
 
-// view is what is shown of a log: its entries in order, and behind them the text that
-// is on its way.
+// view is what is shown of a log: its entries in order, and behind them the texts that
+// are on their way.
 type view struct {
 	events  []council.Event // as they were observed, or read
 	entries []council.Entry // the encoded events
 	encoded int             // how many of events are encoded, without those that cannot be
-	text    []piece
+	text    []piece         // of all texts on their way, as they came
+	lengths []int           // of the texts on their way, in characters
 	encoder encoder
 }
 
-// piece is a part of a text, and how many characters the text has with it.
+// piece is a part of a text on its way.
 type piece struct {
-	entry council.Entry
-	end   int
+	entry  council.Entry
+	writer int // which of the texts, in the order in which they began
+	length int // in characters
 }
 
-// Page is what follows a position in a log: entries, and then pieces of a text.
+// newPiece returns the piece that is the text of an entry.
+func newPiece(writer int, entry council.Entry) piece {
+	return piece{entry, writer, utf8.RuneCountInString(textOf(entry).text)}
+}
+
+// Page is what follows a position in a log: what is left of entries that were read in part,
+// whole entries, and then pieces of texts.
 type Page struct {
 	Entries []council.Entry
-	behind  int   // the number of the entry before
-	ends    []int // of the pieces, in characters
+	rests   []Position // behind the first entries, which were read in part
+	behind  int        // the number of the entry before the first whole one
+	pieces  []Position // behind the last entries, which are pieces
 }
 
 // Position returns the place behind entry i.
 func (p Page) Position(i int) Position {
-	if whole := len(p.Entries) - len(p.ends); i >= whole {
-		return Position{Number: p.behind + whole, Characters: p.ends[i-whole]}
+	if i < len(p.rests) {
+		return p.rests[i]
 	}
-	return Position{Number: p.behind + 1 + i}
+	if whole := len(p.Entries) - len(p.pieces); i >= whole {
+		return p.pieces[i-whole]
+	}
+	return Position{Number: p.behind + 1 + i - len(p.rests)}
 }
 
 // page returns what follows a position. The events must be encoded.
 func (v *view) page(behind Position) Page {
 	p := Page{behind: min(behind.Number, len(v.entries))}
-	p.Entries = v.entries[p.behind:]
 	seen := behind.Characters
-	if len(p.Entries) > 0 {
-		if seen > 0 && p.Entries[0].Type == council.EventDelta {
-			if rest, ok := v.behind(p.Entries[0], seen); ok {
-				p.Entries = slices.Clone(p.Entries)
-				p.Entries[0] = rest
-			} else {
-				p.Entries, p.behind = p.Entries[1:], p.behind+1
-			}
+	var rests []council.Entry
+	for ; len(seen) > 0 && p.behind < len(v.entries); seen = seen[1:] {
+		entry := v.entries[p.behind]
+		if !isText(entry.Type) { // the texts were lost with the process that had shown them
+			seen = nil
+			break
 		}
-		seen = 0
+		p.behind++
+		if rest, ok := v.behind(entry, seen[0]); ok {
+			rests, p.rests = append(rests, rest), append(p.rests, Position{p.behind, seen[1:]})
+		}
 	}
-	p.Entries = slices.Clip(p.Entries) // the view goes on behind it
-	begin := 0
+	p.Entries = slices.Clip(v.entries[p.behind:]) // the view goes on behind it
+	if len(rests) > 0 {
+		p.Entries = slices.Concat(rests, p.Entries)
+	}
+	if p.behind < len(v.entries) {
+		seen = nil
+	}
+	at := make([]int, len(v.lengths)) // behind the pieces so far
+	place := slices.Clone(seen)       // what has been read behind them
 	for _, part := range v.text {
-		entry, there := part.entry, part.end > seen
-		if there && begin < seen {
-			entry, there = v.behind(entry, seen-begin)
+		begin, w := at[part.writer], part.writer
+		at[w] += part.length
+		for len(place) <= w {
+			place = append(place, 0)
 		}
-		if there {
-			p.Entries, p.ends = append(p.Entries, entry), append(p.ends, part.end)
+		if at[w] <= place[w] {
+			continue
 		}
-		begin = part.end
+		entry := part.entry
+		if begin < place[w] {
+			entry, _ = v.behind(entry, place[w]-begin)
+		}
+		place[w] = at[w]
+		p.Entries, p.pieces = append(p.Entries, entry), append(p.pieces, Position{len(v.entries), slices.Clone(place)})
 	}
 	return p
 }
@@ -72,43 +97,81 @@ func (v *view) page(behind Position) Page {
 // behind returns a piece of text without its first characters. ok is false where
 // nothing is left.
 func (v *view) behind(e council.Entry, characters int) (rest council.Entry, ok bool) {
-	text := textOf(e)
-	for ; characters > 0 && text != ""; characters-- { // a client says how many
-		_, size := utf8.DecodeRuneInString(text)
-		text = text[size:]
+	t := textOf(e)
+	for ; characters > 0 && t.text != ""; characters-- { // a client says how many
+		_, size := utf8.DecodeRuneInString(t.text)
+		t.text = t.text[size:]
 	}
-	if text == "" {
+	if t.text == "" {
 		return e, false
 	}
-	data, err := v.encoder.encode(council.Delta{Text: text})
+	data, err := v.encoder.encode(t.event().Data)
 	return council.Entry{Type: e.Type, Data: data[:max(0, len(data)-1)]}, err == nil
 }
 
-// textOf returns the text of an EventDelta.
-func textOf(e council.Entry) string {
-	event, err := e.Decode()
-	delta, _ := event.Data.(council.Delta)
-	if err != nil {
-		return ""
-	}
-	return delta.Text
+// written is a text and who wrote it.
+type written struct {
+	model string // member id; "" for whoever writes the final answer
+	text  string
 }
 
-// show appends an event with its entry, and ends the text that it follows.
+// event returns the event that reports the text.
+func (t written) event() council.Event {
+	if t.model == "" {
+		return council.Event{Type: council.EventDelta, Data: council.Delta{Text: t.text}}
+	}
+	return council.Event{Type: council.EventAnswerDelta, Data: council.AnswerDelta{Model: t.model, Text: t.text}}
+}
+
+// writtenIn returns the text that an event reports. ok is false where it reports something
+// else.
+func writtenIn(e council.Event) (t written, ok bool) {
+	switch data := e.Data.(type) {
+	case council.Delta:
+		return written{text: data.Text}, true
+	case council.AnswerDelta:
+		return written{data.Model, data.Text}, true
+	default:
+		return t, false
+	}
+}
+
+// isText reports whether entries of a type are texts.
+func isText(t council.EventType) bool {
+	return t == council.EventDelta || t == council.EventAnswerDelta
+}
+
+// textOf returns the text of an entry that is one.
+func textOf(e council.Entry) (t written) {
+	if event, err := e.Decode(); err == nil {
+		t, _ = writtenIn(event)
+	}
+	return t
+}
+
+// show appends an event with its entry, and ends the texts that it follows.
 func (v *view) show(e council.Event, entry council.Entry) {
 	v.events, v.entries = append(v.events, e), append(v.entries, entry)
-	v.encoded, v.text = len(v.events), nil
+	v.encoded = len(v.events)
+	v.clearText()
 }
 
-// write appends to the text that is on its way.
-func (v *view) write(text string, entry council.Entry) {
-	v.text = append(v.text, piece{entry, v.characters() + utf8.RuneCountInString(text)})
-}
-
-// characters returns how long the text is that is on its way.
-func (v *view) characters() int {
-	if n := len(v.text); n > 0 {
-		return v.text[n-1].end
+// write appends to a text that is on its way, or begins the next one.
+func (v *view) write(p piece) {
+	if p.writer == len(v.lengths) {
+		v.lengths = append(v.lengths, 0)
 	}
-	return 0
+	v.lengths[p.writer] += p.length
+	v.text = append(v.text, p)
 }
+
+// length returns how long a text is that is on its way, 0 for the next one.
+func (v *view) length(writer int) int {
+	if writer == len(v.lengths) {
+		return 0
+	}
+	return v.lengths[writer]
+}
+
+// clearText forgets the texts that are on their way.
+func (v *view) clearText() { v.text, v.lengths = nil, nil }
