@@ -23,6 +23,7 @@ import (
 
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/pipenet"
 	"github.com/councild/councild/internal/sessions"
@@ -113,10 +114,10 @@ func behindProxy() *http.Client {
 // watched is what a client saw of one stream.
 type watched struct {
 	events  []council.EventType
-	last    string          // the id of the last event
-	text    strings.Builder // the final answer, as it arrived
-	done    []byte          // the data of the last event
-	silence time.Duration   // the longest
+	last    string // the id of the last event
+	texts   daemontest.Texts
+	done    []byte        // the data of the last event
+	silence time.Duration // the longest
 	resumed int
 	wrong   []string
 }
@@ -141,12 +142,12 @@ func (w *watched) read(body io.Reader, stop func(council.EventType) bool) error 
 			w.wrong = append(w.wrong, fmt.Sprintf("event %s comes behind %q", e.ID, w.last))
 		}
 		w.last = e.ID
-		if e.Type == council.EventDelta {
-			var delta council.Delta
-			if err := json.Unmarshal(e.Data, &delta); err != nil {
-				return err
-			}
-			w.text.WriteString(delta.Text)
+		event, err := e.Decode()
+		if err != nil {
+			return err
+		}
+		if err := w.texts.Take(event); err != nil {
+			w.wrong = append(w.wrong, err.Error())
 		}
 		w.done = fmt.Appendln(nil, string(e.Data))
 		if stop(e.Type) {
@@ -175,7 +176,8 @@ func (l *listener) Read(p []byte) (int, error) {
 func (w *watched) order(members int) {
 	var got []council.EventType
 	for _, e := range w.events {
-		if e != council.EventDelta || len(got) == 0 || got[len(got)-1] != e { // how many deltas there are is the provider's choice
+		// How many deltas there are is the provider's choice.
+		if e != council.EventAnswerDelta && (e != council.EventDelta || len(got) == 0 || got[len(got)-1] != e) {
 			got = append(got, e)
 		}
 	}
@@ -240,7 +242,7 @@ func (a asker) streamed(ctx context.Context, body string) (o outcome) {
 	}
 	defer resp.Body.Close()
 	o.err = o.watched.read(resp.Body, func(council.EventType) bool { return false })
-	o.body, o.answer = o.watched.done, o.watched.text.String()
+	o.body, o.answer = o.watched.done, o.watched.texts.Final
 	return o
 }
 
@@ -260,13 +262,13 @@ func (a asker) later(ctx context.Context, body string, cut bool) (o outcome) {
 			defer resp.Body.Close()
 			return o.watched.read(resp.Body, func(e council.EventType) bool {
 				over = e == council.EventDone || e == council.EventFailed
-				return over || cut && e != council.EventDelta
+				return over || cut && e != council.EventDelta && e != council.EventAnswerDelta
 			})
 		}()
 		o.watched.resumed++
 	}
 	o.watched.resumed--
-	o.body, o.answer = o.watched.done, o.watched.text.String()
+	o.body, o.answer = o.watched.done, o.watched.texts.Final
 	return o
 }
 

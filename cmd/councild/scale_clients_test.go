@@ -8,8 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -31,16 +30,15 @@ func (w *trial) strike(t *testing.T, n *node) {
 // reader reads the events of a session, each from another node than the one before, and
 // checks that each stands directly behind what came before.
 type reader struct {
-	id         string
-	nodes      []*node
-	turn       int    // whose turn it is
-	behind     string // id of the last event
-	number     int    // of the last entry
-	characters int    // that have come of the text behind it
-	text       strings.Builder
-	hops       int // events that were read
-	retries    int // requests that brought none
-	restarts   int
+	id       string
+	nodes    []*node
+	turn     int               // whose turn it is
+	behind   string            // id of the last event
+	at       sessions.Position // that of behind
+	texts    daemontest.Texts
+	hops     int // events that were read
+	retries  int // requests that brought none
+	restarts int
 }
 
 // read reads to the end of the session.
@@ -58,16 +56,12 @@ func (r *reader) read(ctx context.Context) (*council.Session, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := r.texts.Take(event); err != nil {
+			return nil, err
+		}
 		switch data := event.Data.(type) {
-		case council.Delta:
-			r.text.WriteString(data.Text)
-		case council.Restart:
-			r.text.Reset()
+		case council.AnswerRestart, council.Restart:
 			r.restarts++
-		case council.Synthesis:
-			if r.text.String() != data.Response {
-				return nil, fmt.Errorf("the text is %q, the synthesis %q", r.text.String(), data.Response)
-			}
 		case *council.Session:
 			return data, nil
 		case *council.Error:
@@ -79,35 +73,41 @@ func (r *reader) read(ctx context.Context) (*council.Session, error) {
 // place checks that an event follows the last one: it is the next entry, or a piece of
 // text of exactly the characters that are missing.
 func (r *reader) place(e client.Event) error {
-	entry, within, inText := strings.Cut(e.ID, ".")
-	number, err := strconv.Atoi(entry)
-	if err != nil {
-		return err
-	}
-	if !inText {
-		if number != r.number+1 && (r.characters == 0 || number != r.number+2) { // its text may have been read whole
-			return fmt.Errorf("entry %d follows entry %d", number, r.number)
-		}
-		r.number, r.characters = number, 0
-		return nil
-	}
-	characters, err := strconv.Atoi(within)
-	if err != nil {
-		return err
+	now, ok := sessions.ParsePosition(e.ID)
+	if !ok {
+		return errors.New("it is no position")
 	}
 	event, err := e.Decode()
 	if err != nil {
 		return err
 	}
-	if r.characters > 0 && number == r.number+1 { // its text has been read whole
-		r.number, r.characters = number, 0
+	before, moved := r.at, now.Number-r.at.Number
+	r.at = now
+	texts := len(before.Characters) // behind the last entry: they may have been read whole
+	if moved < 0 || moved > texts+1 {
+		return fmt.Errorf("entry %d follows entry %d and %d texts", now.Number, before.Number, texts)
 	}
-	piece, _ := event.Data.(council.Delta)
-	if number != r.number || characters != r.characters+utf8.RuneCountInString(piece.Text) {
-		return fmt.Errorf("a piece of %q follows character %d of entry %d", piece.Text, r.characters, r.number)
+	grown := -sum(before.Characters[min(moved, texts):]) + sum(now.Characters)
+	whole := moved > 0 && grown == 0
+	switch data := event.Data.(type) {
+	case council.Delta:
+		ok = whole || grown == utf8.RuneCountInString(data.Text)
+	case council.AnswerDelta:
+		ok = whole || grown == utf8.RuneCountInString(data.Text)
+	default: // texts may have been lost with their node
+		ok = moved > 0 && len(now.Characters) == 0
 	}
-	r.characters = characters
+	if !ok {
+		return fmt.Errorf("%s with %.50q follows %v", e.Type, e.Data, before)
+	}
 	return nil
+}
+
+func sum(numbers []int) (total int) {
+	for _, n := range numbers {
+		total += n
+	}
+	return total
 }
 
 // next asks one node after the other for the event behind the last one.

@@ -337,7 +337,7 @@ func gapless(t *testing.T, caller daemontest.Caller, id, when string) {
 		t.Fatalf("%d %s", status, stream)
 	}
 	count := map[council.EventType]int{}
-	var text strings.Builder
+	var texts daemontest.Texts
 	n := 0
 	for e, err := range client.ReadEvents(bytes.NewReader(stream)) {
 		if err != nil {
@@ -351,15 +351,8 @@ func gapless(t *testing.T, caller daemontest.Caller, id, when string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		switch data := event.Data.(type) {
-		case council.Delta:
-			text.WriteString(data.Text)
-		case council.Restart:
-			text.Reset()
-		case council.Synthesis:
-			if text.String() != data.Response {
-				t.Errorf("%s: the text is %q, the synthesis %q", when, text.String(), data.Response)
-			}
+		if err := texts.Take(event); err != nil {
+			t.Errorf("%s: %v", when, err)
 		}
 	}
 	for event, want := range map[council.EventType]int{

@@ -106,15 +106,14 @@ func throughCuts(t *testing.T, target string) string {
 func TestAskThroughCuts(t *testing.T) {
 	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
 	var types []council.EventType
-	var answer strings.Builder
+	var texts daemontest.Texts
 	session, err := connect(t, throughCuts(t, d.URL())).Ask(t.Context(), question, council.ObserverFunc(func(e council.Event) {
-		if data, ok := e.Data.(council.Delta); ok {
-			answer.WriteString(data.Text)
-			if types[len(types)-1] == council.EventDelta {
-				return
-			}
+		if err := texts.Take(e); err != nil {
+			t.Error(err)
 		}
-		types = append(types, e.Type)
+		if e.Type != council.EventAnswerDelta && (e.Type != council.EventDelta || types[len(types)-1] != council.EventDelta) {
+			types = append(types, e.Type)
+		}
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -126,8 +125,8 @@ func TestAskThroughCuts(t *testing.T) {
 	if diff := cmp.Diff(want, types); diff != "" {
 		t.Error(diff)
 	}
-	if answer.String() != session.Answer || session.Answer == "" {
-		t.Errorf("the deltas are %q, the answer is %q", answer.String(), session.Answer)
+	if texts.Final != session.Answer || session.Answer == "" || len(texts.Answers) != 2 {
+		t.Errorf("the deltas are %q, the answer is %q; %d members wrote", texts.Final, session.Answer, len(texts.Answers))
 	}
 	if !session.Persisted {
 		t.Error("the session is not persisted")

@@ -235,6 +235,8 @@ func TestDecode(t *testing.T) {
 	session := council.Plan{SessionID: "one"}.Session()
 	for _, want := range []council.Event{
 		{Type: council.EventStarted, Data: council.Started{SessionID: "one"}},
+		{Type: council.EventAnswerDelta, Data: council.AnswerDelta{Model: "a", Text: "b"}},
+		{Type: council.EventAnswerRestart, Data: council.AnswerRestart{Model: "a", Reason: council.FailReset}},
 		{Type: council.EventAnswer, Data: council.Answer{Model: "a"}},
 		{Type: council.EventStage1, Data: []council.Answer{{Model: "a"}}},
 		{Type: council.EventBallot, Data: council.Review{Model: "a"}},

@@ -152,6 +152,7 @@ func TestEvents(t *testing.T) {
 		return slices.ContainsFunc(list, func(element json.RawMessage) bool { return bytes.Equal(element, data) })
 	}
 	var answer strings.Builder
+	answers := map[string]string{} // by member
 	count := map[council.EventType]int{}
 	var names []council.EventType
 	for _, e := range events {
@@ -164,8 +165,13 @@ func TestEvents(t *testing.T) {
 			var started council.Started
 			ok = json.Unmarshal(e.Data, &started) == nil && started.SessionID == session.ID &&
 				started.Seed == session.Metadata.Seed && started.Versions == session.Metadata.Versions
+		case council.EventAnswerDelta:
+			var d council.AnswerDelta
+			ok = json.Unmarshal(e.Data, &d) == nil
+			answers[d.Model] += d.Text
 		case council.EventAnswer:
-			ok = isOneOf(session.Stage1, e.Data)
+			var a council.Answer
+			ok = json.Unmarshal(e.Data, &a) == nil && isOneOf(session.Stage1, e.Data) && *a.Response == answers[a.Model]
 		case council.EventStage1:
 			ok = bytes.Contains(done.Data, append([]byte(`"stage1":`), e.Data...))
 		case council.EventBallot:
@@ -189,8 +195,8 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	want := []council.EventType{
-		council.EventStarted, council.EventAnswer, council.EventStage1, council.EventBallot, council.EventStage2, council.EventDelta,
-		council.EventStage3, council.EventDone,
+		council.EventStarted, council.EventAnswerDelta, council.EventAnswer, council.EventStage1, council.EventBallot, council.EventStage2,
+		council.EventDelta, council.EventStage3, council.EventDone,
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
@@ -233,7 +239,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("far behind event %d comes %.40s", i, rest)
 		}
 	}
-	for _, bad := range []string{strconv.Itoa(len(events) + 1), "-1", "x"} {
+	for _, bad := range []string{strconv.Itoa(len(events) + 1), "-1", "x", "1.x", "1.2.-3", "1..2"} {
 		if _, p := s.mustFail(t, 422, council.CodeInvalid, "GET", path, "", "Last-Event-ID", bad); p.Errors[0].Field != "Last-Event-ID" {
 			t.Errorf("%s: %+v", bad, p)
 		}
@@ -248,7 +254,7 @@ func TestEvents(t *testing.T) {
 	if data := log[len(log)-1].Data; string(data)+"\n" != string(body) {
 		t.Errorf("session.done is %s, the POST answers %s", data, body)
 	}
-	if slices.ContainsFunc(log, func(e client.Event) bool { return e.Type == council.EventDelta }) {
+	if slices.ContainsFunc(log, func(e client.Event) bool { return e.Type == council.EventDelta || e.Type == council.EventAnswerDelta }) {
 		t.Error("there are deltas that were not asked for")
 	}
 }

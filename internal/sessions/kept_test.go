@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -350,6 +352,91 @@ func TestText(t *testing.T) {
 	if rest := behind(stored, math.MaxInt); rest != "" { // the number is a client's: counting to it would not end
 		t.Errorf("behind the last character of all comes %q", rest)
 	}
+}
+
+// Several members write at once. A client that breaks off behind any event, and comes back
+// whenever it likes, has the same texts in the end, whether they are on their way, stored in
+// part or whole, or shown by another process.
+func TestTextsAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	first := begin(t, dir)
+	s := add(t, first.Store, "one", inBackground)
+	observe(s)
+	upTo(t, s, 3)
+	s.Log().Stored(t.Context())
+	want := map[string]string{}
+	write := func(model, text string) {
+		want[model] += text
+		s.Observe(council.Event{Type: council.EventAnswerDelta, Data: council.AnswerDelta{Model: model, Text: text}})
+	}
+	type client struct {
+		at    sessions.Position
+		texts map[string]string
+	}
+	clients := []client{{at: sessions.Position{Number: 3}, texts: map[string]string{}}}
+	// follow has a client read at most so many events.
+	follow := func(s *sessions.Session, c client, events int) client {
+		t.Helper()
+		c.texts = maps.Clone(c.texts)
+		page, _ := s.Entries(c.at)
+		for i, entry := range page.Entries[:min(events, len(page.Entries))] {
+			at, ok := sessions.ParsePosition(string(page.Position(i).Append(nil)))
+			if !ok || at.Number < c.at.Number ||
+				at.Number == c.at.Number && slices.Compare(at.Characters, c.at.Characters) <= 0 {
+				t.Fatalf("position %v follows %v", at, c.at)
+			}
+			c.at = at
+			event, err := entry.Decode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if delta, ok := event.Data.(council.AnswerDelta); ok {
+				c.texts[delta.Model] += delta.Text
+			}
+		}
+		return c
+	}
+	// check has every client that ever was read to the end, and each begin at every event.
+	check := func(s *sessions.Session) {
+		t.Helper()
+		more := map[string]client{}
+		for _, c := range clients {
+			for n := 0; ; n++ {
+				part := follow(s, c, n)
+				if diff := cmp.Diff(want, follow(s, part, math.MaxInt).texts); diff != "" {
+					t.Fatalf("from %v over %v: %s", c.at, part.at, diff)
+				}
+				more[fmt.Sprint(part)] = part
+				if page, _ := s.Entries(c.at); n >= len(page.Entries) {
+					break
+				}
+			}
+		}
+		clients = slices.Collect(maps.Values(more))
+	}
+	write("a", "Ä")
+	write("b", "öne")
+	write("a", "pfel")
+	check(s)
+	write("c", "\"🌦\"")
+	write("b", "!")
+	check(s)
+	s.Observe(council.Event{Type: council.EventAnswer, Data: council.Answer{Model: "d"}})
+	s.Log().Stored(t.Context())
+	check(s)
+	if got := entries(s, 3); len(got) != 4 { // one of each text, and the answer
+		t.Errorf("the log goes on with %v", got)
+	}
+	write("c", "x")
+	write("a", " und Birnen")
+	check(s)
+	finish(t, s)
+	<-s.Done()
+	check(s)
+	first.stop(t)
+	second := begin(t, dir)
+	check(get(t, second.Store, "", "one"))
+	t.Logf("%d clients", len(clients))
 }
 
 // What is stored goes when its time is over, or when there is too much of it. What runs

@@ -227,6 +227,41 @@ func Events(tb testing.TB, stream []byte) []council.Event {
 	return events
 }
 
+// Texts adds up the texts of a session as they arrive.
+type Texts struct {
+	Answers map[string]string // by member; nil while no piece of one has come
+	Final   string
+}
+
+// Take takes in the next event. The error says of an event with a whole text that its pieces
+// were others.
+func (x *Texts) Take(e council.Event) error {
+	whole, pieces := "", ""
+	switch data := e.Data.(type) {
+	case council.AnswerDelta:
+		if x.Answers == nil {
+			x.Answers = map[string]string{}
+		}
+		x.Answers[data.Model] += data.Text
+	case council.AnswerRestart:
+		delete(x.Answers, data.Model)
+	case council.Answer:
+		if x.Answers != nil && data.Response != nil {
+			whole, pieces = *data.Response, x.Answers[data.Model]
+		}
+	case council.Delta:
+		x.Final += data.Text
+	case council.Restart:
+		x.Final = ""
+	case council.Synthesis:
+		whole, pieces = data.Response, x.Final
+	}
+	if whole != pieces {
+		return fmt.Errorf("%s: the text is %q, its pieces are %q", e.Type, whole, pieces)
+	}
+	return nil
+}
+
 // Missing names the stage, the model and the code of everything that a session lacks.
 func Missing(s council.Session) []string {
 	var missing []string
