@@ -267,6 +267,50 @@ func TestTimersAtTheirSecond(t *testing.T) {
 	}
 }
 
+// The text of members that write for two minutes comes as they write it, in at most four
+// events a second each.
+func TestMembersWriteForMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const first, chunk = 5 * time.Second, 120 * time.Millisecond
+		models := members(4)
+		for i := range models {
+			models[i].FirstChunk, models[i].ChunkDelay = first, chunk
+			models[i].Length = 12
+		}
+		h := bubbleWith(t, models, nil, func(o *llm.Options) { o.AttemptTimeout = 10 * time.Minute },
+			func(o *pipeline.Options) { o.Timeout = time.Hour })
+		plan := h.plan(t, council.Request{})
+		plan.AnswerDeltas = true
+		start := time.Now()
+		last, pieces, texts := map[string]time.Time{}, map[string]int{}, map[string]string{}
+		_, err := h.Run(t.Context(), plan, council.ObserverFunc(func(e council.Event) {
+			switch data := e.Data.(type) {
+			case council.AnswerDelta:
+				pause := time.Since(last[data.Model])
+				if pieces[data.Model] == 0 {
+					pause = time.Since(start) - first
+				}
+				if pause > 250*time.Millisecond+2*chunk {
+					t.Errorf("%s: no piece for %v", data.Model, pause)
+				}
+				last[data.Model] = time.Now()
+				pieces[data.Model]++
+				texts[data.Model] += data.Text
+			case council.Answer:
+				took := time.Since(start)
+				if *data.Response != texts[data.Model] || took < 2*time.Minute || pieces[data.Model] > 1+int(took.Seconds()*4) {
+					t.Errorf("%s: %d pieces of %d bytes after %v, the answer has %d bytes",
+						data.Model, pieces[data.Model], len(texts[data.Model]), took, len(*data.Response))
+				}
+				t.Logf("%s: %d pieces in %v", data.Model, pieces[data.Model], took)
+			}
+		}), nil)
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A stream without data is ended by the idle timeout. A stream with some data now and then
 // is not, however long it takes.
 func TestSilenceInAStream(t *testing.T) {

@@ -68,13 +68,23 @@ func (l *tape) Observe(e council.Event) {
 		if err != nil {
 			panic(err)
 		}
-		if n := len(l.entries); n > 0 && e.Type == council.EventDelta && l.entries[n-1].Type == e.Type { // pieces are stored together
-			var stored council.Delta
-			_ = json.Unmarshal(l.entries[n-1].Data, &stored)
-			if data, err = json.Marshal(council.Delta{Text: stored.Text + e.Data.(council.Delta).Text}); err != nil {
-				panic(err)
+		if n := len(l.entries); n > 0 && l.entries[n-1].Type == e.Type { // pieces of a text are stored together
+			stored, _ := l.entries[n-1].Decode()
+			joined := any(nil)
+			switch piece := e.Data.(type) {
+			case council.Delta:
+				joined = council.Delta{Text: stored.Data.(council.Delta).Text + piece.Text}
+			case council.AnswerDelta:
+				if before := stored.Data.(council.AnswerDelta); before.Model == piece.Model {
+					joined = council.AnswerDelta{Model: piece.Model, Text: before.Text + piece.Text}
+				}
 			}
-			l.entries = l.entries[:n-1]
+			if joined != nil {
+				if data, err = json.Marshal(joined); err != nil {
+					panic(err)
+				}
+				l.entries = l.entries[:n-1]
+			}
 		}
 		l.entries = append(l.entries, council.Past{Entry: council.Entry{Type: e.Type, Data: data}, At: time.Since(l.start)})
 	}
@@ -199,7 +209,7 @@ func observed(past []council.Past) []string {
 			Model string `json:"model"`
 		}
 		switch e.Type {
-		case council.EventDelta, council.EventRestart, council.EventCall:
+		case council.EventAnswerDelta, council.EventAnswerRestart, council.EventDelta, council.EventRestart, council.EventCall:
 			continue
 		case council.EventAnswer, council.EventBallot:
 			_ = json.Unmarshal(e.Data, &seat)
@@ -223,6 +233,20 @@ func written(past []council.Past) string {
 		}
 	}
 	return text.String()
+}
+
+// answers returns the text of each member that a tape leaves.
+func answers(past []council.Past) map[string]string {
+	texts := map[string]string{}
+	for _, e := range past {
+		switch event, _ := e.Decode(); data := event.Data.(type) {
+		case council.AnswerDelta:
+			texts[data.Model] += data.Text
+		case council.AnswerRestart:
+			delete(texts, data.Model)
+		}
+	}
+	return texts
 }
 
 // landed reports whether the outcome of a call stands in a tape. The call is as in calls.
@@ -391,7 +415,7 @@ func TestResume(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			plan.Deltas = tt.deltas
+			plan.Deltas, plan.AnswerDeltas = tt.deltas, tt.deltas && !plan.Direct
 			whole := &tape{}
 			want, wantErr := r.first.Run(t.Context(), plan, whole, whole.log(nil))
 			if want.Status != tt.want {
@@ -435,6 +459,13 @@ func TestResume(t *testing.T) {
 				}
 				if tt.deltas && written(entries) != got.Answer {
 					t.Errorf("after %d events: the pieces add up to %.50q, the answer is %.50q", limit, written(entries), got.Answer)
+				}
+				if wrote := answers(entries); plan.AnswerDeltas {
+					for _, a := range got.Stage1 {
+						if wrote[a.Model] != *a.Response {
+							t.Errorf("after %d events: the pieces of %s add up to %.50q, its answer is %.50q", limit, a.Model, wrote[a.Model], *a.Response)
+						}
+					}
 				}
 				ballots := func(past []council.Past) (n int) {
 					for _, e := range past {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/bias"
@@ -954,6 +955,96 @@ func TestDeltas(t *testing.T) {
 	h := build(t, m)
 	s, err := h.Run(t.Context(), h.plan(t, council.Request{}), council.ObserverFunc(func(e council.Event) {
 		if e.Type == council.EventDelta {
+			t.Error("a delta that nobody asked for")
+		}
+	}), nil)
+	if err != nil || s.Status != council.StatusComplete {
+		t.Errorf("got %v, missing %v", err, missing(s))
+	}
+}
+
+// The deltas of each member, without those that were voided, are its answer. A member whose
+// reply breaks off is asked again as in a session without deltas, and costs the same.
+func TestAnswerDeltas(t *testing.T) {
+	question := []simllm.TaskKind{simllm.Question}
+	restart := council.AnswerRestart{Model: "amber", Reason: council.FailTruncated}
+	tests := []struct {
+		name     string
+		fault    simllm.Fault // of amber
+		restarts []council.AnswerRestart
+		failed   bool // amber
+	}{
+		{name: "as they arrive"},
+		{name: "slow", fault: simllm.Fault{Kind: simllm.FaultStall, Delay: 50 * time.Second}},
+		{name: "cut", fault: simllm.Fault{Kind: simllm.FaultEOFBody, Times: 1}, restarts: []council.AnswerRestart{restart}},
+		{name: "no end", fault: simllm.Fault{Kind: simllm.StreamNoEnd, Times: 1}, restarts: []council.AnswerRestart{restart}},
+		{name: "cut each time", fault: simllm.Fault{Kind: simllm.FaultEOFBody}, restarts: []council.AnswerRestart{restart, restart}, failed: true},
+		{name: "an error in the middle", fault: simllm.Fault{Kind: simllm.StreamError}, failed: true},
+		{name: "refused at first", fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 503, Times: 1}},
+		{name: "no stream", fault: simllm.Fault{Kind: simllm.FaultHTML}, failed: true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := members(3)
+				for i := range m {
+					m[i].FirstChunk, m[i].ChunkDelay = 0, 100*time.Millisecond
+				}
+				if tt.fault.Kind != "" {
+					tt.fault.Tasks = question
+					m[0] = with(m[0], tt.fault)
+				}
+				h := bubble(t, m, nil)
+				plan := h.plan(t, council.Request{})
+				plan.AnswerDeltas = true
+				texts, pieces := map[string]string{}, map[string]int{}
+				var restarts []council.AnswerRestart
+				s, err := h.Run(t.Context(), plan, council.ObserverFunc(func(e council.Event) {
+					switch data := e.Data.(type) {
+					case council.AnswerDelta:
+						texts[data.Model] += data.Text
+						pieces[data.Model]++
+					case council.AnswerRestart:
+						delete(texts, data.Model)
+						restarts = append(restarts, data)
+					case council.Answer:
+						if data.Status == council.OutcomeOK && *data.Response != texts[data.Model] {
+							t.Errorf("%s: %.60q is not %.60q", data.Model, texts[data.Model], *data.Response)
+						}
+					case council.Delta:
+						t.Error("a delta of the synthesis that nobody asked for")
+					}
+				}), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if pieces["birch"] < 2 {
+					t.Errorf("pieces came: %v", pieces)
+				}
+				if diff := cmp.Diff(tt.restarts, restarts); diff != "" {
+					t.Error(diff)
+				}
+				if failed := s.Stage1[0].Status != council.OutcomeOK; failed != tt.failed {
+					t.Errorf("amber: %+v", s.Stage1[0].Error)
+				}
+				if tt.fault.Kind == "" {
+					plain := h.run(t, council.Request{})
+					for i, a := range plain.Stage1 {
+						if diff := cmp.Diff(a.Usage, s.Stage1[i].Usage); diff != "" {
+							t.Errorf("the usage of %s (-plain +streamed): %s", a.Model, diff)
+						}
+					}
+				}
+			})
+		})
+	}
+	// Nothing is streamed unless the plan asks for it: no other request has this fault.
+	m := members(3)
+	m[0] = with(m[0], simllm.Fault{Kind: simllm.StreamError})
+	h := build(t, m)
+	plan := h.plan(t, council.Request{})
+	s, err := h.Run(t.Context(), plan, council.ObserverFunc(func(e council.Event) {
+		if e.Type == council.EventAnswerDelta {
 			t.Error("a delta that nobody asked for")
 		}
 	}), nil)
