@@ -17,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/google/go-cmp/cmp"
 )
 
 // background starts a session in the background and returns its id.
@@ -174,6 +175,22 @@ func TestDrainInBackground(t *testing.T) {
 			if s, ok := again[len(again)-1].Data.(*council.Session); !ok || s.Status != council.StatusComplete || !s.Persisted {
 				t.Errorf("the next daemon ends the session with %v", again[len(again)-1])
 			}
+			var texts daemontest.Texts
+			restarts := map[string]int{}
+			for _, e := range again {
+				if err := texts.Take(e); err != nil {
+					t.Error(err)
+				}
+				if restart, ok := e.Data.(council.AnswerRestart); ok {
+					restarts[restart.Model]++
+				}
+			}
+			if diff := cmp.Diff(map[string]int{"waiting": 1}, restarts); diff != "" { // what landed stays as it was shown
+				t.Errorf("restarts: %s", diff)
+			}
+			again = slices.DeleteFunc(again, func(e council.Event) bool {
+				return e.Type == council.EventAnswerDelta || e.Type == council.EventAnswerRestart
+			})
 			if n := slices.IndexFunc(again, func(e council.Event) bool { return e.Type == council.EventStage1 }); n != 3 {
 				t.Errorf("stage 1 ends with event %d", n)
 			}
