@@ -114,32 +114,44 @@ func TestNodes(t *testing.T) {
 	t.Run("events", func(t *testing.T) {
 		members := daemontest.Members()
 		members[3].ChunkDelay, members[3].Length = 10*time.Millisecond, 3
-		watched := make(chan struct{})
-		see := sync.OnceFunc(func() { close(watched) })
-		defer see()
-		members[3].Reply = func(simllm.Task) (string, bool) {
-			<-watched
-			return "", false
+		watched := map[council.EventType]chan struct{}{council.EventStarted: make(chan struct{}), council.EventStage2: make(chan struct{})}
+		see := map[council.EventType]func(){}
+		for event, seen := range watched {
+			see[event] = sync.OnceFunc(func() { close(seen) })
+			defer see[event]()
 		}
+		for i := range members { // they write when somebody watches
+			members[i].Reply = func(task simllm.Task) (string, bool) {
+				switch task.Kind {
+				case simllm.Question:
+					<-watched[council.EventStarted]
+				case simllm.Synthesis:
+					<-watched[council.EventStage2]
+				default:
+				}
+				return "", false
+			}
+		}
+		members[0].ChunkDelay, members[1].ChunkDelay = 20*time.Millisecond, 30*time.Millisecond
 		sim := daemontest.Provider(t, members...)
 		all := nodes(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b,c", "CHAIRMAN": "d"}, urls...)
 		id := background(t, all[0], "Who watches from elsewhere?")
 		there(t, all[1], id)
 		there(t, all[2], id)
-		live := make(chan int)
+		live := make(chan map[council.EventType]int)
 		go func() { // text comes as it is written, not as it is stored
-			within := 0
+			within := map[council.EventType]int{}
 			next(t, all[2], id, "", 0, func(e client.Event) {
-				if e.Type == council.EventStage2 {
-					see()
+				if see[e.Type] != nil {
+					see[e.Type]()
 				}
 				if strings.Contains(e.ID, ".") {
-					within++
+					within[e.Type]++
 				}
 			})
 			live <- within
 		}()
-		var text strings.Builder
+		var texts daemontest.Texts
 		var session *council.Session
 		behind, number := "", 0
 		for i := 0; session == nil; i++ {
@@ -147,29 +159,29 @@ func TestNodes(t *testing.T) {
 			if len(got) == 0 {
 				t.Fatalf("nothing behind %q", behind)
 			}
-			inText := strings.Contains(behind, ".") // which may have been read whole
+			inTexts := strings.Count(behind, ".") // which may have been read whole
 			behind = got[0].ID
 			event, err := got[0].Decode()
 			if err != nil {
 				t.Fatal(err)
 			}
 			var whole int
-			if _, err := fmt.Sscanf(behind, "%d", &whole); err != nil || whole < number || whole > number+2 || whole == number+2 && !inText {
+			if _, err := fmt.Sscanf(behind, "%d", &whole); err != nil || whole < number || whole > number+1+inTexts {
 				t.Fatalf("event %q behind event %d", behind, number)
 			}
 			number = whole
-			switch data := event.Data.(type) {
-			case council.Delta:
-				text.WriteString(data.Text)
-			case *council.Session:
-				session = data
+			if err := texts.Take(event); err != nil {
+				t.Error(err)
+			}
+			if done, ok := event.Data.(*council.Session); ok {
+				session = done
 			}
 		}
-		if session.Status != council.StatusComplete || text.String() != session.Answer {
-			t.Errorf("%s: the text is %q, the answer %q", session.Status, text.String(), session.Answer)
+		if session.Status != council.StatusComplete || texts.Final != session.Answer || len(texts.Answers) != 3 {
+			t.Errorf("%s: the text is %q, the answer %q; %d members wrote", session.Status, texts.Final, session.Answer, len(texts.Answers))
 		}
-		if within := <-live; within < 10 {
-			t.Errorf("%d pieces of text came as they were written", within)
+		if within := <-live; within[council.EventDelta] < 10 || within[council.EventAnswerDelta] < 5 {
+			t.Errorf("pieces of text that came as they were written: %v", within)
 		}
 		for _, d := range all {
 			if s := state(t, d, id); s.Answer != session.Answer {

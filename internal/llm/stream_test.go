@@ -388,6 +388,37 @@ func TestTimeLimits(t *testing.T) {
 	}
 }
 
+// A reply that breaks off in the middle ends the call, unless the caller can take back what it
+// was told. It is told so once before each request that follows, and only if it has something.
+func TestRestart(t *testing.T) {
+	const part = `data: {"choices":[{"delta":{"content":"a"}}]}` + "\n\n"
+	const end = "data: [DONE]\n\n"
+	stream := func(body string) roundTripper { return reply(http.StatusOK, body, "Content-Type", "text/event-stream") }
+	for _, restart := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &sequence{plays: []roundTripper{status(503), stream(part), stream(part + part + end)}}
+			c := fakeClient(t, fakeOptions(), s.RoundTrip)
+			var told []string
+			call := aCall()
+			call.OnDelta = func(text string) { told = append(told, text) }
+			if restart {
+				call.OnRestart = func(reason council.FailureCode) { told = append(told, string(reason)) }
+			}
+			completion, err := c.Complete(t.Context(), call)
+			want, requests := []string{"a"}, 2
+			if restart {
+				want, requests = []string{"a", "truncated", "aa"}, 3
+			}
+			if diff := cmp.Diff(want, told); diff != "" || len(s.times) != requests {
+				t.Errorf("%d requests, %s", len(s.times), diff)
+			}
+			if (err == nil) != restart || restart && completion.Text != "aa" {
+				t.Errorf("%q, %v", completion.Text, err)
+			}
+		})
+	}
+}
+
 // The time that OnDelta takes does not count as silence of the provider.
 func TestSlowListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
