@@ -102,7 +102,7 @@ func cutInStage2(p *process, question string) *tab {
 	p.releaseHalf()
 	page.until(seats(reviews) + ` === "amber done, birch done, cedar waiting, dune waiting"`)
 	p.kill()
-	page.until(firstNotice + ` === "` + lostLine + `"`)
+	page.until(firstNotice + `.startsWith("` + lostLine + `Trying again")`)
 	p.release(simllm.Review, "cedar", "dune")
 	return page
 }
@@ -158,7 +158,7 @@ func TestKilledInTheAnswer(t *testing.T) {
 		new MutationObserver(() => { window.doubled ||= text.textContent.split("Sentence 0 ").length > 2; }).observe(text, { childList: true });
 	}`))
 	p.kill()
-	page.until(firstNotice + ` === "` + lostLine + `"`)
+	page.until(firstNotice + `.startsWith("` + lostLine + `Trying again")`)
 	p.start()
 	page.says(said, "The answer is complete.")
 	page.until(`document.querySelector('` + answer + `').textContent.includes("Sentence 59")`)

@@ -36,6 +36,7 @@ export async function call(path, { headers = {}, ...options } = {}) {
   for (;;) {
     const used = token();
     const response = await fetch(path, { ...options, headers: used ? { ...headers, Authorization: `Bearer ${used}` } : headers });
+    notice(response.headers.get("Date"));
     if (response.ok) return response;
     if (response.status === 401 && await askToken(used)) continue;
     const body = await response.json().catch(() => ({}));
@@ -172,3 +173,21 @@ async function* events(body, alive) {
 const delay = (failures) => Math.min(15_000, 500 * 2 ** failures) * (0.5 + Math.random() / 2);
 
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+
+// request returns what was asked in a session, as it can be asked again.
+export const request = (id) => get(`${path(id)}/request`);
+
+// councils returns who is on the council, null where the daemon is too old to say.
+export function councils() {
+  return get("v1/councils").then((list) => list.councils[0] ?? null, () => null);
+}
+
+let ahead = 0; // ms that the daemon's clock is ahead of this one
+
+function notice(date) {
+  const difference = Date.parse(date) - Date.now();
+  if (Math.abs(difference) > 2000) ahead = difference;
+}
+
+// now returns the time by the daemon's clock, in ms, to a second or two.
+export const now = () => Date.now() + ahead;

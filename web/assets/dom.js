@@ -36,6 +36,12 @@ export function seconds(ms) {
   return ms == null ? "–" : `${number(ms / 1000, 1)} s`;
 }
 
+// lasting writes milliseconds as people say them: 41 s, 2 min 5 s.
+export function lasting(ms) {
+  const s = Math.max(0, Math.round(ms / 1000));
+  return s < 60 ? `${s} s` : `${Math.floor(s / 60)} min${s % 60 ? ` ${s % 60} s` : ""}`;
+}
+
 // count writes a number of things: count(2, "ballot") is "2 ballots".
 export function count(n, thing) {
   return `${n.toLocaleString("en")} ${thing}${n === 1 ? "" : "s"}`;

@@ -1,14 +1,12 @@
-// The view of one session. All but the question is built from the session's events
-// alone, so that it is the same for a live session, after a reload, and for a finished
-// session.
+// The view of one session. It is built from the session's events and from what was asked,
+// so that it is the same for a live session, after a reload, for a finished session, and
+// for everybody with the same token.
 
-import { cancel, follow, session } from "./api.js";
-import { count, el, number, problem, seconds, svg, table } from "./dom.js";
-import { markdown } from "./markdown.js";
-
-const outcomes = {
-  ok: "done", error: "failed", abstained: "abstained", invalid: "no ballot", fallback: "took over", waiting: "waiting",
-};
+import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
+import { ask, cancel, councils, follow, now, remove, request, session } from "./api.js";
+import { findings, spent, standings, totals, verdict } from "./audit.js";
+import { copyButton, count, el, lasting, problem } from "./dom.js";
+import { growing, ready, show } from "./markdown.js";
 
 const fallbacks = {
   second_chairman: (s) => `The chairman failed; ${s.model} wrote the answer in its place.`,
@@ -16,48 +14,67 @@ const fallbacks = {
   first_answer: (s) => `No chairman could write and there is no ranking: this is the first answer, by ${s.model}, unchanged.`,
 };
 
+const stages = { stage1: "Answers", stage2: "Reviews", stage3: "Final answer" };
+
 // watch shows a session until it is over or the signal is aborted.
 export async function watch(section, signal, id) {
-  let question = sessionStorage.getItem(`question ${id}`);
-  const view = layout(section, id, question);
-  let state = { answers: new Map(), reviews: new Map(), text: "" };
+  const view = layout(section, signal, id);
+  ready();
+  const state = { answers: new Map(), reviews: new Map(), texts: new Map(), text: "" };
+  const tally = (n, all, seats, word) => {
+    const ok = [...seats.values()].filter((s) => s.status === "ok").length, bad = seats.size - ok;
+    view.step(n, `${ok} of ${all}${bad ? `, ${bad} ${word}` : ""}`);
+  };
+  const slowest = (seats) => Math.max(0, ...[...seats.values()].map((s) => s.latency_ms));
 
   const handle = (type, data) => {
     switch (type) {
       case "session.started":
         state.started = data;
-        view.members(data.models, data.reviewers);
-        view.step(1, 0, data.models.length);
+        view.members(data);
+        tally(1, data.models.length, state.answers, "failed");
         view.say(`Asking ${count(data.models.length, "member")}.`);
+        break;
+      case "stage1.delta":
+        state.texts.set(data.model, (state.texts.get(data.model) ?? "") + data.text);
+        view.writing(data.model, state.texts.get(data.model));
+        break;
+      case "stage1.restart":
+        state.texts.set(data.model, "");
+        view.writing(data.model, "");
+        view.say(`${data.model} broke off (${data.reason}) and is asked again.`);
         break;
       case "stage1.answer":
         state.answers.set(data.model, data);
         view.answer(data);
-        view.step(1, state.answers.size, state.started.models.length);
+        tally(1, state.started.models.length, state.answers, "failed");
         view.say(data.status === "ok" ? `${data.model} has answered.` : `${data.model} failed to answer.`);
         break;
       case "stage1.done":
         data.forEach(view.answer);
-        view.step(2, 0, state.started.reviewers.length);
+        state.answers = new Map(data.map((a) => [a.model, a]));
+        tally(1, data.length, state.answers, "failed");
+        view.reviewers(state.started.reviewers, slowest(state.answers));
+        tally(2, state.started.reviewers.length, state.reviews, "without a ballot");
         break;
       case "stage2.ballot":
         state.reviews.set(data.model, data);
         view.review(data);
-        view.step(2, state.reviews.size, state.started.reviewers.length);
+        tally(2, state.started.reviewers.length, state.reviews, "without a ballot");
         view.say(data.status === "ok" ? `${data.model} has voted.` : `${data.model}: ${outcomes[data.status]}.`);
         break;
       case "stage2.done":
-        view.tally(data);
-        view.step(3, 0, 1);
+        view.tally(data, [...state.answers.values()], [...state.reviews.values()]);
+        view.step(3, "being written");
         view.say("The ranking is complete. The chairman is writing.");
         break;
       case "stage3.delta":
         state.text += data.text;
-        view.text(state.text, true);
+        view.text(state.text, false);
         break;
       case "stage3.restart":
         state.text = "";
-        view.text("", true);
+        view.text("", false);
         view.say(`${data.model} failed as chairman (${data.reason}). Another model takes over.`);
         break;
       case "stage3.done":
@@ -70,11 +87,14 @@ export async function watch(section, signal, id) {
         view.failed(data);
     }
   };
-  const cut = (isCut) => {
-    view.cut(isCut);
-    if (isCut || question !== null) return;
-    question = ""; // it is asked for once, and after a failure again with the next connection
-    session(id).then(({ query }) => { if (!signal.aborted) view.question(query); }, () => { question = null; });
+  view.question(sessionStorage.getItem(`question ${id}`) ?? "A session of this daemon");
+  let asked = false; // it is asked for once, and after a failure again with the next connection
+  const cut = (isCut, wait) => {
+    view.cut(isCut, wait);
+    if (isCut || asked) return;
+    asked = true;
+    Promise.all([request(id).catch((error) => (error.status ? null : Promise.reject(error))), session(id), councils()])
+      .then(([what, s, council]) => { if (!signal.aborted) view.asked(what, s, council, state.started); }, () => { asked = false; });
   };
   try {
     await follow(id, handle, cut, signal);
@@ -84,13 +104,16 @@ export async function watch(section, signal, id) {
 }
 
 // layout builds the empty view and returns the functions that fill it.
-function layout(section, id, question) {
+function layout(section, signal, id) {
   const steps = ["Answers", "Reviews", "Final answer"].map((name) =>
     el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" })));
-  const said = el("p", { role: "status", class: "said" });
+  const said = el("p", { role: "status", class: "said", tabindex: "-1" });
+  const clock = el("span", { class: "time" }), usual = el("span");
+  const waited = el("p", { class: "hint clock" }, clock, usual);
+  const next = el("span");
   const line = el("p", { class: "notice", hidden: true }, "The connection to the daemon is lost. "
     + "The session goes on if the daemon is still running. If the daemon has stopped, the session goes on after a restart "
-    + "only where sessions are kept on disk. Trying again.");
+    + "only where sessions are kept on disk. ", next);
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: () => {
@@ -102,96 +125,119 @@ function layout(section, id, question) {
     },
   }, "Cancel the session");
   const author = el("p", { class: "hint" });
-  const prose = el("div", { class: "prose" });
-  const answer = part("Answer", author, prose);
-  const ranking = part("Ranking");
-  const answers = el("ul", { class: "seats" }), reviews = el("ul", { class: "seats" });
-  const audit = part("Audit");
-  const figures = part("Figures");
-  const wholeAnswers = part("Answers", answers);
-  const wholeReviews = part("Reviews", el("p", { class: "hint" },
+  const prose = el("div", { class: "prose" }), text = growing(prose);
+  const tools = el("div", { class: "tools" });
+  const turns = el("div");
+  const answer = part("Answer", "Final answer", author, prose, tools);
+  const answers = seatList(), reviews = seatList();
+  const compared = el("div");
+  const wholeAnswers = part("Answers", "Answers", answers.list, compared);
+  const ranking = part("Ranking", "Ranking");
+  const wholeReviews = part("Reviews", "Reviews", el("p", { class: "hint" },
     "Each reviewer saw the other answers without names, in an order of its own. "
-    + "The labels in a review are those of its own slate."), reviews);
-  const heading = el("h1", { class: "question", tabindex: "-1" });
-  const whole = el("details", { hidden: true }, el("summary", {}, "The whole question"), el("pre", { tabindex: "0" }, question));
+    + "The labels in a review are those of its own slate."), reviews.list);
+  const audit = part("Audit", "Audit");
+  const figures = part("Figures", "Figures");
+  const further = part("Further", "Go on");
+  const heading = el("h1", { class: "question", tabindex: "-1", dir: "auto" });
+  const whole = el("details", { hidden: true, class: "fold" }, el("summary", {}, "The whole question"));
   section.replaceChildren(
-    el("p", { class: "kicker" }, `Session ${id}`), heading, whole,
-    el("ol", { class: "steps", "aria-label": "Progress" }, steps), el("div", { class: "row" }, said, stop), line, notices,
-    answer, ranking, wholeAnswers, wholeReviews, audit, figures);
-  const seats = new Map(); // the items of both lists, by list and model
+    el("p", { class: "kicker" }, `Session ${id}`), turns, heading, whole,
+    el("ol", { class: "steps", "aria-label": "Progress" }, steps), el("div", { class: "row" }, said, waited, stop), line, notices,
+    answer, wholeAnswers, ranking, wholeReviews, audit, figures, further);
 
-  const place = (list, models) => list.replaceChildren(...models.map((model) => {
-    const item = el("li", {}, head(model, "waiting"));
-    seats.set(`${list === answers} ${model}`, item);
-    return item;
-  }));
-  const fill = (list, seat, ...body) => {
-    const item = seats.get(`${list === answers} ${seat.model}`);
-    if (!item.querySelector("details")) { // the same seat arrives more than once
-      item.replaceChildren(el("details", {},
-        el("summary", {}, head(seat.model, seat.status, seconds(seat.latency_ms))), el("div", { class: "inside" }, body)));
+  let begun = null, reviewed = null; // by the daemon's clock: when the session began, and its reviews
+  const tick = () => {
+    if (begun === null) return;
+    for (const time of section.querySelectorAll("[data-since]")) {
+      const since = time.dataset.since === "reviews" ? reviewed : begun;
+      if (since !== null) time.textContent = lasting(now() - since);
     }
   };
+  const timer = setInterval(tick, 1000);
+  signal.addEventListener("abort", () => clearInterval(timer));
   const over = () => {
-    stop.hidden = true;
-    for (const state of section.querySelectorAll(".state.waiting")) {
-      state.className = "state unreached";
-      state.textContent = "not reached";
-    }
+    clearInterval(timer);
+    if (document.activeElement === stop) said.focus();
+    stop.hidden = waited.hidden = true;
+    line.hidden = true;
+    for (const { seats } of [answers, reviews]) for (const s of seats.values()) s.unreached();
     for (const step of steps) step.removeAttribute("aria-current");
+    prose.setAttribute("aria-busy", "false");
   };
   const notice = (kind, ...content) => notices.append(el("div", { class: `notice ${kind}` }, content));
 
-  let drawn = null; // the text to draw with the next frame
+  let what = null, ended = null, drawn = false; // what was asked; the session at its end; whether both are shown
   const view = {
-    question: (text) => {
-      whole.hidden = text.length <= 240;
-      heading.textContent = whole.hidden ? text : `${text.slice(0, 200)}…`;
-      document.title = `${text.slice(0, 60)} · councild`;
+    question: (full) => {
+      whole.hidden = full.length <= 240;
+      if (!whole.hidden) whole.replaceChildren(whole.firstChild, show(el("div", { class: "prose" }), full));
+      heading.textContent = whole.hidden ? full : `${full.slice(0, 200)}…`;
+      document.title = `${full.slice(0, 60)} · councild`;
     },
-    say: (text) => { said.textContent = text; },
-    cut: (isCut) => { line.hidden = !isCut; },
-    step: (n, done, all) => steps.forEach((step, i) => {
+    asked: (request, s, council, started) => {
+      what = request;
+      const messages = request?.messages ?? [{ role: "user", content: request?.query ?? s.query }];
+      view.question(messages.at(-1).content);
+      if (messages.length > 1) turns.replaceChildren(conversation(messages.slice(0, -1)));
+      if (s.status === "running") {
+        begun = Date.parse(s.created);
+        clock.dataset.since = "session";
+        if (council?.lately && String(council.members) === String(started?.models ?? s.models)) usual.textContent = usually(council.lately);
+        tick();
+      }
+      view.further();
+    },
+    say: (words) => { said.textContent = words; },
+    cut: (isCut, wait) => {
+      line.hidden = !isCut;
+      clearInterval(view.counting);
+      let left = Math.ceil(wait ?? 0);
+      const count = () => { next.textContent = left > 0 ? `Trying again in ${left--} s.` : "Trying again."; };
+      count();
+      if (isCut && left > 0) view.counting = setInterval(count, 1000);
+    },
+    step: (n, hint) => steps.forEach((step, i) => {
       if (i + 1 === n) {
         step.setAttribute("aria-current", "step");
+        step.lastChild.textContent = hint;
       } else {
         step.removeAttribute("aria-current");
       }
       step.classList.toggle("past", i + 1 < n);
-      if (i + 1 === n) step.lastChild.textContent = n === 3 ? "being written" : `${done} of ${all}`;
-      if (i + 1 < n && step.lastChild.textContent === "") step.lastChild.textContent = "done";
     }),
-    members: (models, reviewers) => {
-      place(answers, models);
-      place(reviews, reviewers);
+    members: ({ models, reviewers }) => {
+      answers.place(models, "session");
+      reviews.place(reviewers, null);
       wholeAnswers.hidden = wholeReviews.hidden = false;
     },
-    answer: (a) => fill(answers, a,
-      a.error ? failure(a.error) : el("div", { class: "prose" }, markdown(a.response)),
-      el("p", { class: "hint" }, spent(a), a.finish_reason ? ` · ended with “${a.finish_reason}”` : "")),
-    review: (r) => fill(reviews, r,
-      r.error ? failure(r.error) : null,
-      r.parsed_ranking?.reason ? el("p", {}, r.parsed_ranking.reason) : null,
-      slate(r),
-      r.ranking == null ? null : [el("h3", {}, "In its own words"), el("pre", { tabindex: "0" }, r.ranking)],
-      r.repair == null ? null : [el("h3", {}, "Asked again for the ballot"), el("pre", { tabindex: "0" }, r.repair)],
-      el("p", { class: "hint" }, spent(r))),
-    tally: (t) => {
-      ranking.replaceChildren(ranking.firstChild, ...standings(t));
-      audit.replaceChildren(audit.firstChild, ...findings(t));
-      ranking.hidden = audit.hidden = false;
+    reviewers: (models, ms) => {
+      if (begun !== null) reviewed = begun + ms;
+      else reviewed = now();
+      for (const time of reviews.list.querySelectorAll(".time:empty")) time.dataset.since = "reviews";
+      tick();
     },
-    text: (text, writing) => {
+    writing: (model, so) => answers.seats.get(model)?.write(so),
+    answer: (a) => answerInto(answers.seats.get(a.model), a),
+    review: (r) => reviewInto(reviews.seats.get(r.model), r),
+    tally: (t, all, ballots) => {
+      ranking.replaceChildren(ranking.firstChild, el("details", { class: "fold" }, el("summary", {}, "Votes, support and agreement"), standings(t)));
+      audit.replaceChildren(audit.firstChild, el("p", {}, verdict(t)),
+        el("details", { class: "fold" }, el("summary", {}, "What the audit looked at"), findings(t)));
+      ranking.hidden = audit.hidden = false;
+      for (const standing of t.aggregate_rankings) answers.seats.get(standing.model)?.rank(standing);
+      answers.order(t.aggregate_rankings.map((standing) => standing.model));
+      for (const [model, seat] of answers.seats) opinions(seat, model, ballots);
+      const good = t.aggregate_rankings.map((s) => all.find((a) => a.model === s.model)).filter((a) => a?.response);
+      if (good.length > 1) compared.replaceChildren(comparison(good));
+    },
+    text: (so, isFinal) => {
       answer.hidden = false;
-      prose.setAttribute("aria-busy", writing);
-      if (drawn === null) requestAnimationFrame(() => { // at most once a frame
-        prose.replaceChildren(...markdown(drawn));
-        drawn = null;
-      });
-      drawn = text;
+      prose.setAttribute("aria-busy", String(!isFinal));
+      text.set(so, isFinal);
     },
     synthesis: (s) => {
-      view.text(s.response, false);
+      view.text(s.response, true);
       author.textContent = s.fallback ? fallbacks[s.fallback](s) : `Written by ${s.model}, the chairman · ${spent(s)}`;
       steps[2].lastChild.textContent = "written";
     },
@@ -209,179 +255,142 @@ function layout(section, id, question) {
       if (s.metadata.warnings.length) {
         notice("warn", el("p", {}, el("strong", {}, "Warnings:")), el("ul", {}, s.metadata.warnings.map((w) => el("li", {}, w.message))));
       }
-      figures.replaceChildren(figures.firstChild, totals(s));
+      figures.replaceChildren(figures.firstChild, el("details", { class: "fold" },
+        el("summary", {}, `${lasting(s.metadata.timing.total_ms)}, ${cost(s)}`), totals(s)));
       figures.hidden = false;
       view.say(`The answer is ${s.status}.`);
+      ended = s;
+      view.further();
     },
     failed: (body) => {
       over();
-      prose.setAttribute("aria-busy", false);
-      notices.append(problem({ body }));
+      const neutral = body.code === "cancelled";
+      const shown = problem({ body: neutral ? { title: "Cancelled", detail: "what had arrived by then is below" } : body });
+      if (neutral) shown.classList.remove("bad");
+      notices.append(shown);
       view.say({ cancelled: "The session was cancelled.", interrupted: "The session was interrupted." }[body.code] ?? "The session failed.");
+      ended = {};
+      view.further();
     },
     lost: (error) => {
       over();
-      line.hidden = true;
       notices.append(problem(error));
     },
+    // further shows what can be done with a session that has ended.
+    further: () => {
+      if (!ended || drawn) return;
+      if (ended.answer) {
+        tools.replaceChildren(copyButton("Copy the final answer", () => ended.answer),
+          download("Download as Markdown", `${id}.md`, "text/markdown", () => written(ended, what)),
+          download("Download as JSON", `${id}.json`, "application/json", () => JSON.stringify(ended, null, 2)));
+      }
+      if (!what) return; // it follows, or this daemon cannot tell what was asked
+      drawn = true;
+      further.replaceChildren(further.firstChild, ended.answer ? followUp(what, ended.answer) : "",
+        el("div", { class: "tools" },
+          el("a", { href: `#/again/${id}` }, "Ask again with changes"),
+          el("button", { type: "button", class: "plain", onclick: () => discard(id, notices) }, "Delete this session")));
+      further.hidden = false;
+    },
   };
-  view.question(question ?? "A session of this daemon");
   return view;
 }
 
-const stages = { stage1: "Answers", stage2: "Reviews", stage3: "Final answer" };
-
 // part is a section of the view, hidden until there is something in it.
-function part(title, ...content) {
+function part(name, title, ...content) {
   const heading = el("h2", {}, title);
-  heading.id = `part-${title.toLowerCase()}`;
+  heading.id = `part-${name.toLowerCase()}`;
   return el("section", { "aria-labelledby": heading.id, hidden: true }, heading, content);
 }
 
-function head(model, status, time) {
-  return [
-    el("span", { class: "model" }, model),
-    el("span", { class: "hint" }, el("span", { class: `state ${status}` }, outcomes[status]), time ? ` · ${time}` : null),
-  ];
+const cost = (s) => (s.metadata.usage.cost_usd == null ? "cost unknown" : `$${s.metadata.usage.cost_usd.toFixed(4)}`);
+
+// usually says how long sessions of this council took lately.
+function usually({ sessions, median_ms: median, p90_ms: most }) {
+  const round = (ms) => (ms < 60_000 ? Math.ceil(ms / 5000) * 5000 : Math.round(ms / 30_000) * 30_000);
+  const [low, high] = [lasting(round(median)), lasting(round(most))];
+  return ` · usually ${low === high ? `about ${low}` : `${low} to ${high}`} (${count(sessions, "session")})`;
 }
 
-function failure(f) {
-  return el("p", { class: "bad" }, `${f.message} (${f.code}${f.http_status ? `, HTTP ${f.http_status}` : ""})`);
+// conversation shows the earlier turns, folded.
+function conversation(messages) {
+  const turns = messages.filter((m) => m.role === "user").length;
+  return el("details", { class: "fold turns" }, el("summary", {}, `Earlier in this conversation: ${count(turns, "question")}`),
+    messages.map((m) => el("div", { class: `turn ${m.role}` },
+      el("h3", {}, { user: "Question", assistant: "Answer", system: "Instructions" }[m.role] ?? m.role), show(el("div", { class: "prose" }), m.content))));
 }
 
-// spent says what the answer or the review of a seat took.
-function spent({ attempts, usage, latency_ms: ms }) {
-  const tokens = usage.output_tokens == null ? "tokens unknown" : atLeast(usage, count(usage.output_tokens, "output token"));
-  const cost = usage.cost_usd == null ? "cost unknown" : atLeast(usage, `$${number(usage.cost_usd, 5)}`);
-  return [seconds(ms), attempts === 1 ? null : count(attempts, "attempt"), tokens, cost].filter(Boolean).join(" · ");
-}
-
-// atLeast marks a figure as a lower bound where some requests did not report theirs.
-const atLeast = ({ partial }, figure) => (partial ? `at least ${figure}` : figure);
-
-// slate shows the answers that a reviewer saw, in its order, with its ranks and scores.
-function slate(review) {
-  const ballot = review.parsed_ranking;
-  const shown = Object.entries(review.label_to_model).sort(([, a], [, b]) => a.display_index - b.display_index);
-  if (shown.length === 0) return null;
-  const places = new Map();
-  let last = [];
-  ballot?.ranking.forEach((label, i) => {
-    const tied = ballot.tied.find((group) => group.includes(label)) ?? [label];
-    places.set(label, last === tied ? places.get(ballot.ranking[i - 1]) : i + 1);
-    last = tied;
+// followUp is the form for the next question of the conversation.
+function followUp(what, answered) {
+  const { seed, timeout_seconds: timeout, query, ...same } = what; // the next question has its own seed and time
+  const field = el("textarea", { id: "follow-up", rows: 3, required: true });
+  const trouble = el("div", { role: "alert" });
+  const button = el("button", { class: "primary" }, "Ask");
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      form.requestSubmit();
+    }
   });
-  const known = (value) => (value == null ? "–" : String(value));
-  return [
-    table(`The slate of ${review.model}, in the order shown`, [
-      { title: "Label", cell: ([label]) => label },
-      { title: "Written by", cell: ([, seat]) => seat.model },
-      { title: "Rank", numeric: true, cell: ([label]) => known(places.get(label)) },
-      { title: "Score", numeric: true, cell: ([label]) => known(ballot?.scores[label]) },
-    ], shown),
-    ballot?.score_rank_mismatch ? el("p", { class: "hint" }, "The ranking contradicts the scores. The ranking counts.") : null,
-    review.repaired ? el("p", { class: "hint" }, "The ballot was read from a second reply.") : null,
-  ];
+  const form = el("form", {
+    onsubmit: async (event) => {
+      event.preventDefault();
+      button.disabled = true;
+      trouble.replaceChildren();
+      const earlier = what.messages ?? [{ role: "user", content: query }];
+      const messages = [...earlier, { role: "assistant", content: answered }, { role: "user", content: field.value }];
+      try {
+        location.hash = `#/session/${await ask({ ...same, messages })}`;
+      } catch (error) {
+        trouble.replaceChildren(problem(error));
+      } finally {
+        button.disabled = false;
+      }
+    },
+  }, el("label", { for: "follow-up" }, "A follow-up question"), field, el("div", { class: "row" },
+    el("span", { class: "hint" }, "The council sees the whole conversation."), button), trouble);
+  return form;
 }
 
-// bar draws a share of 1. The figure stands beside it.
-function bar(share) {
-  return svg("svg", { class: "bar", "aria-hidden": "true" }, svg("rect", { width: "100%", height: "100%", rx: 4 }),
-    svg("rect", { class: "filled", width: `${100 * share}%`, height: "100%", rx: 4 }));
+// download is a button that saves a text as a file.
+function download(label, name, type, text) {
+  return el("button", {
+    type: "button", class: "plain", onclick: () => {
+      const url = URL.createObjectURL(new Blob([text()], { type }));
+      el("a", { href: url, download: name }).click();
+      setTimeout(() => URL.revokeObjectURL(url), 1000);
+    },
+  }, label);
 }
 
-function standings({ aggregate_rankings: rows, agreement }) {
-  if (rows.length === 0) return [el("p", {}, "No ballot could be counted: there is no ranking.")];
-  const support = new Map(agreement.winner_support.map((s) => [s.model, s.support]));
-  const swayed = agreement.leave_one_out.filter((o) => o.changes);
-  return [
-    table("Borda count over the ballots", [
-      { title: "Rank", numeric: true, cell: (s) => String(s.final_rank) },
-      { title: "Answer by", cell: (s) => s.model },
-      { title: "Borda, 0 to 1", numeric: true, cell: (s) => [bar(s.borda_normalized), number(s.borda_normalized)] },
-      { title: "Firsts", numeric: true, cell: (s) => number(s.win_count, s.win_count % 1 ? 2 : 0) },
-      { title: "Votes", numeric: true, cell: (s) => String(s.vote_count) },
-      { title: "Support", numeric: true, cell: (s) => (support.has(s.model) ? `${number(100 * support.get(s.model), 0)} %` : "–") },
-      { title: "Confidence", cell: (s) => s.confidence },
-    ], rows),
-    el("p", { class: "hint" }, "Support is how often an answer wins when the ballots are resampled. "
-      + "Confidence is how many of those asked to rank the answer did so."),
-    el("p", {}, agreement.kendall_w == null ? "There are too few ballots to say how far they agree." :
-      `Kendall’s W is ${number(agreement.kendall_w)} over ${count(agreement.ballots, "ballot")}: 1 is full agreement, 0 none.`,
-    swayed.length === 0 ? null : " One ballot less would change the winner: without that of "
-      + `${swayed.map((o) => `${o.reviewer} it is ${o.winners.join(" and ")}`).join(", of ")}.`),
-  ];
-}
-
-// findings puts the audit into words. One session proves nothing, and the text says so.
-function findings({ bias_audit: audit, demographic_disagreement: terms }) {
-  const out = [];
-  if (audit) {
-    const risk = {
-      low: "Nothing stands out in this session.", medium: "Something stands out in this session.",
-      indeterminate: "This session is too small for its indicators to be judged.",
-    }[audit.overall_bias_risk];
-    const n = audit.sample_sizes;
-    out.push(
-      el("p", {}, el("strong", {}, `${risk} `),
-        "One session cannot prove a bias, nor that there is none: these figures may be chance or quality. ",
-        el("a", { href: "#/report" }, "The bias report"), " judges over many sessions."),
-      el("ul", {},
-        el("li", {}, audit.length_score_correlation == null ? "Length: no correlation with the scores is defined." :
-          `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of `
-          + `${number(audit.length_score_correlation)} over ${count(n.answers, "answer")}; ${judged(audit.length_bias_detected)}.`),
-        el("li", {}, audit.position_score_variance == null ? "Position: cannot be told from quality in this session." :
-          `Position: the mean scores of the ${n.positions} places vary by ${number(audit.position_score_variance)} `
-          + `(${count(n.scores, "score")}); ${judged(audit.position_bias_detected)}.`),
-        audit.reviewer_effect == null ? null : el("li", {},
-          `Reviewers: the test whether they score the same answers differently has F = ${number(audit.reviewer_effect.f)} on `
-          + `${audit.reviewer_effect.df.join(" and ")} degrees of freedom, p = ${number(audit.reviewer_effect.p_value)}. `
-          + "One session cannot tell a harsh reviewer from chance."),
-        extreme("lower", audit.harsh_reviewers), extreme("higher", audit.generous_reviewers)),
-      table("Scores that each reviewer gave", [
-        { title: "Reviewer", cell: ([model]) => model },
-        { title: "Mean", numeric: true, cell: ([, mean]) => number(mean) },
-        { title: "Spread (SD)", numeric: true, cell: ([model]) => number(audit.reviewer_score_variance[model]) },
-        { title: "Scores", numeric: true, cell: ([model]) => String(n.reviewers[model]) },
-      ], Object.entries(audit.reviewer_mean_scores)));
-  } else {
-    out.push(el("p", {}, "The audit is switched off on this daemon."));
+// written returns a session as a Markdown document.
+function written(s, what) {
+  const lines = [];
+  for (const m of what?.messages ?? [{ role: "user", content: what?.query ?? s.query }]) {
+    lines.push(`# ${{ user: "Question", assistant: "Earlier answer", system: "Instructions" }[m.role] ?? m.role}`, m.content);
   }
-  if (terms) {
-    const flagged = terms.axes.filter((axis) => axis.flagged);
-    out.push(el("p", {}, `Demographic terms: ${terms.wording}.`), flagged.length === 0 ? null : el("ul", {}, flagged.map((axis) =>
-      el("li", {}, `${axis.axis}: ${axis.evidence.map((e) => `${e.model} has ${e.terms.join(", ")}`).join("; ")}`))));
+  lines.push("# Final answer", s.answer, "# Ranking");
+  lines.push(s.metadata.aggregate_rankings.map((r) => `${r.final_rank}. ${r.model} (${r.borda_normalized.toFixed(2)})`).join("\n") || "None.");
+  for (const a of s.stage1) lines.push(`# Answer of ${a.model}`, a.response ?? `Failed: ${a.error?.message}`);
+  for (const r of s.stage2) lines.push(`# Review of ${r.model}`, r.ranking ?? `Failed: ${r.error?.message}`);
+  lines.push(`Session ${s.session_id}, ${s.created}, ${s.status}.`);
+  return `${lines.join("\n\n")}\n`;
+}
+
+// discard deletes the session after a question, and leads to the others.
+async function discard(id, notices) {
+  const dialog = document.getElementById("delete");
+  document.getElementById("delete-question").textContent = document.querySelector("h1.question").textContent;
+  dialog.returnValue = "";
+  const sure = await new Promise((resolve) => {
+    dialog.onclose = () => resolve(dialog.returnValue === "delete");
+    dialog.showModal();
+  });
+  if (!sure) return;
+  try {
+    await remove(id);
+    location.hash = "#/";
+  } catch (error) {
+    notices.append(problem(error));
   }
-  return out.filter(Boolean);
-}
-
-// extreme names the reviewers whose scores stand out, which is common by chance.
-const extreme = (direction, reviewers) => (reviewers.length === 0 ? null
-  : el("li", {}, `Scored ${direction} than the others, as a reviewer does in nearly every session: ${reviewers.join(", ")}.`));
-
-const judged = (flag) => {
-  if (flag == null) return "not judged, because there is too little data";
-  return flag ? "more than the threshold" : "within the threshold";
-};
-
-// unkept says why the records are not kept.
-function unkept(warnings) {
-  const codes = warnings.map((w) => w.code);
-  if (codes.includes("not_yet_written")) return "not yet written";
-  return codes.includes("not_persisted") ? "could not be written" : "not kept";
-}
-
-function totals({ metadata: m, persisted }) {
-  const { total } = m.usage;
-  const tokens = (n) => (n == null ? "unknown" : atLeast(total, n.toLocaleString("en")));
-  const rows = {
-    "Time": `${seconds(m.timing.total_ms)}, of which answers ${seconds(m.timing.stage1_ms)}, `
-      + `reviews ${seconds(m.timing.stage2_ms)}, final answer ${seconds(m.timing.stage3_ms)}`,
-    "Tokens": `${tokens(total.input_tokens)} in, ${tokens(total.output_tokens)} out`,
-    "Cost": m.usage.cost_usd == null ? "unknown" : atLeast(total, `$${number(m.usage.cost_usd, 5)}`),
-    "Records": persisted ? "kept" : unkept(m.warnings),
-    "Seed and order": `${m.seed}, ${m.order}`,
-    "Version": `councild ${m.versions.councild}, council ${m.versions.council_config}, ${m.versions.synthesis}`,
-  };
-  return el("dl", {}, Object.entries(rows).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 }

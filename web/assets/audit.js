@@ -1,0 +1,126 @@
+// What a session says in figures: the ranking, the audit, and what it took.
+
+import { count, el, number, seconds, svg, table } from "./dom.js";
+
+// spent says what the answer or the review of a seat took.
+export function spent({ attempts, usage, latency_ms: ms }) {
+  const tokens = usage.output_tokens == null ? "tokens unknown" : atLeast(usage, count(usage.output_tokens, "output token"));
+  const cost = usage.cost_usd == null ? "cost unknown" : atLeast(usage, `$${number(usage.cost_usd, 5)}`);
+  return [seconds(ms), attempts === 1 ? null : count(attempts, "attempt"), tokens, cost].filter(Boolean).join(" · ");
+}
+
+// atLeast marks a figure as a lower bound where some requests did not report theirs.
+const atLeast = ({ partial }, figure) => (partial ? `at least ${figure}` : figure);
+
+// bar draws a share of 1. The figure stands beside it.
+export function bar(share) {
+  return svg("svg", { class: "bar", "aria-hidden": "true" }, svg("rect", { width: "100%", height: "100%", rx: 4 }),
+    svg("rect", { class: "filled", width: `${100 * share}%`, height: "100%", rx: 4 }));
+}
+
+// standings shows the ranking as a table.
+export function standings({ aggregate_rankings: rows, agreement }) {
+  if (rows.length === 0) return [el("p", {}, "No ballot could be counted: there is no ranking.")];
+  const support = new Map(agreement.winner_support.map((s) => [s.model, s.support]));
+  const swayed = agreement.leave_one_out.filter((o) => o.changes);
+  return [
+    table("Borda count over the ballots", [
+      { title: "Rank", numeric: true, cell: (s) => String(s.final_rank) },
+      { title: "Answer by", cell: (s) => s.model },
+      { title: "Borda, 0 to 1", numeric: true, cell: (s) => [bar(s.borda_normalized), number(s.borda_normalized)] },
+      { title: "Firsts", numeric: true, cell: (s) => number(s.win_count, s.win_count % 1 ? 2 : 0) },
+      { title: "Votes", numeric: true, cell: (s) => String(s.vote_count) },
+      { title: "Support", numeric: true, cell: (s) => (support.has(s.model) ? `${number(100 * support.get(s.model), 0)} %` : "–") },
+      { title: "Confidence", cell: (s) => s.confidence },
+    ], rows),
+    el("p", { class: "hint" }, "Support is how often an answer wins when the ballots are resampled. "
+      + "Confidence is how many of those asked to rank the answer did so."),
+    el("p", {}, agreement.kendall_w == null ? "There are too few ballots to say how far they agree." :
+      `Kendall’s W is ${number(agreement.kendall_w)} over ${count(agreement.ballots, "ballot")}: 1 is full agreement, 0 none.`,
+    swayed.length === 0 ? null : " One ballot less would change the winner: without that of "
+      + `${swayed.map((o) => `${o.reviewer} it is ${o.winners.join(" and ")}`).join(", of ")}.`),
+  ];
+}
+
+// verdict puts the audit into one sentence.
+export function verdict({ bias_audit: audit }) {
+  if (!audit) return "The audit is switched off on this daemon.";
+  const length = audit.length_bias_detected && `longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}`;
+  const position = audit.position_bias_detected && "the mean scores of the places differ";
+  const up = [length, position].filter(Boolean);
+  if (up.length) return `Something stands out: ${up.join(", and ")}. One session proves nothing.`;
+  return audit.overall_bias_risk === "low" ? "Nothing stands out in this session."
+    : "This session is too small for its indicators to be judged.";
+}
+
+// findings puts the audit into words. One session proves nothing, and the text says so.
+export function findings({ bias_audit: audit, demographic_disagreement: terms }) {
+  const out = [];
+  if (audit) {
+    const n = audit.sample_sizes;
+    out.push(
+      el("p", {}, "One session cannot prove a bias, nor that there is none: these figures may be chance or quality. ",
+        el("a", { href: "#/report" }, "The bias report"), " judges over many sessions."),
+      el("ul", {},
+        el("li", {}, audit.length_score_correlation == null ? "Length: no correlation with the scores is defined." :
+          `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of `
+          + `${number(audit.length_score_correlation)}${within(audit.length_score_interval)} over ${count(n.answers, "answer")}; ${judged(audit.length_bias_detected)}.`),
+        el("li", {}, audit.position_score_variance == null ? "Position: cannot be told from quality in this session." :
+          `Position: the mean scores of the ${n.positions} places vary by ${number(audit.position_score_variance)} `
+          + `(${count(n.scores, "score")}); ${judged(audit.position_bias_detected)}.`),
+        audit.reviewer_effect == null ? null : el("li", {},
+          `Reviewers: the test whether they score the same answers differently has F = ${number(audit.reviewer_effect.f)} on `
+          + `${audit.reviewer_effect.df.join(" and ")} degrees of freedom, p = ${number(audit.reviewer_effect.p_value)}. `
+          + "One session cannot tell a harsh reviewer from chance."),
+        extreme("lower", audit.harsh_reviewers), extreme("higher", audit.generous_reviewers)),
+      table("Scores that each reviewer gave", [
+        { title: "Reviewer", cell: ([model]) => model },
+        { title: "Mean", numeric: true, cell: ([, mean]) => number(mean) },
+        { title: "Spread (SD)", numeric: true, cell: ([model]) => number(audit.reviewer_score_variance[model]) },
+        { title: "Scores", numeric: true, cell: ([model]) => String(n.reviewers[model]) },
+      ], Object.entries(audit.reviewer_mean_scores)));
+  } else {
+    out.push(el("p", {}, "LLM_COUNCIL_BIAS_AUDIT switches it on."));
+  }
+  if (terms) {
+    const flagged = terms.axes.filter((axis) => axis.flagged);
+    out.push(el("p", {}, `Demographic terms: ${terms.wording}.`), flagged.length === 0 ? null : el("ul", {}, flagged.map((axis) =>
+      el("li", {}, `${axis.axis}: ${axis.evidence.map((e) => `${e.model} has ${e.terms.join(", ")}`).join("; ")}`))));
+  }
+  return out.filter(Boolean);
+}
+
+// extreme names the reviewers whose scores stand out, which is common by chance.
+const extreme = (direction, reviewers) => (reviewers.length === 0 ? null
+  : el("li", {}, `Scored ${direction} than the others, as a reviewer does in nearly every session: ${reviewers.join(", ")}.`));
+
+const judged = (flag) => {
+  if (flag == null) return "not judged, because there is too little data";
+  return flag ? "more than the threshold" : "within the threshold";
+};
+
+// within writes a 95 % interval, where there is one.
+const within = (interval) => (interval ? ` (95 % interval ${number(interval[0])} to ${number(interval[1])})` : "");
+
+// unkept says why the records are not kept.
+function unkept(warnings) {
+  const codes = warnings.map((w) => w.code);
+  if (codes.includes("not_yet_written")) return "not yet written";
+  return codes.includes("not_persisted") ? "could not be written" : "not kept";
+}
+
+// totals shows what a session took, and how it was made.
+export function totals({ metadata: m, persisted }) {
+  const { total } = m.usage;
+  const tokens = (n) => (n == null ? "unknown" : atLeast(total, n.toLocaleString("en")));
+  const rows = {
+    "Time": `${seconds(m.timing.total_ms)}, of which answers ${seconds(m.timing.stage1_ms)}, `
+      + `reviews ${seconds(m.timing.stage2_ms)}, final answer ${seconds(m.timing.stage3_ms)}`,
+    "Tokens": `${tokens(total.input_tokens)} in, ${tokens(total.output_tokens)} out`,
+    "Cost": m.usage.cost_usd == null ? "unknown" : atLeast(total, `$${number(m.usage.cost_usd, 5)}`),
+    "Records": persisted ? "kept" : unkept(m.warnings),
+    "Seed and order": `${m.seed}, ${m.order}`,
+    "Version": `councild ${m.versions.councild}, council ${m.versions.council_config}, ${m.versions.synthesis}`,
+  };
+  return el("dl", {}, Object.entries(rows).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+}
