@@ -65,6 +65,10 @@ func TestMarkdown(t *testing.T) {
 		{"math in square brackets", "\\[ x^2 \\]", `display="block"`},
 		{"prices", "from $5 to $10", `<p dir="auto">from $5 to $10</p>`},
 		{"math that is wrong", `see $\frac{1$ there`, `<span class="math unread">\frac{1</span>`},
+		{"math in a frame", `so $\fcolorbox{red}{white}{42}$ it is`, `class="boxed"`},
+		{"math behind many prices", strings.Repeat("It costs $5.\n\n", 150) + "so $x^2$", `<msup><mi>x</mi><mn>2</mn></msup>`},
+		{"quotes in quotes in quotes", strings.Repeat("> ", 60) + "the innermost", "the innermost"},
+		{"items in items in items", strings.Repeat("- ", 60) + "the innermost", "the innermost"},
 		{"an unfinished fence", "```py\nx = 1", `<code>`},
 		{"a reference", "[a][1]\n\n[1]: https://a.example", `<a href="https://a.example"`},
 	} {
@@ -149,7 +153,8 @@ func TestInjections(t *testing.T) {
 func TestGrowingIsTheWhole(t *testing.T) {
 	p, draw := drawn(t)
 	text := "# Title\n\nA paragraph with **bold** and a [link][1].\n\n- one\n- two\n\n  more of two\n- three\n\n```go\nx := 1\n\ny := 2\n```\n\n" +
-		"| a | b |\n|---|---|\n| 1 | 2 |\n\nSetext\n======\n\n> quote\ncontinued\n\n1. a\n2. b\n\n$$\nx^2\n$$\n\nend"
+		"| a | b |\n|---|---|\n| 1 | 2 |\n\nSetext\n======\n\n> quote\ncontinued\n\n1. a\n2. b\n\n3. c\n\n$$\nx^2\n$$\n\nA line\n***in bold***\nand\n#this is none\n\n" +
+		"## Second\n\n#### Third without a gap\n\ntext\n\n###### Fourth\n\n\\[ open\n\ntext\n\n\\]\n\nx\na|b\n-|-|-\n\nend"
 	for _, whole := range []string{text, text + "\n\n[1]: https://a.example\n"} {
 		want := draw(whole)
 		for _, step := range []int{1, 7, 40} {

@@ -17,11 +17,12 @@ export function ready() {
 }
 
 function reader(create) {
-  const md = create({ html: false, linkify: true, maxNesting: 30 });
+  const md = create({ html: false, linkify: true, maxNesting: deepest + 6 });
   md.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
   md.validateLink = (url) => /^(https?:\/\/|mailto:)/i.test(url);
   md.inline.ruler.before("escape", "math", inlineMath);
   md.block.ruler.before("fence", "math", blockMath, { alt: ["paragraph", "blockquote", "list"] });
+  md.block.ruler.before("table", "deep", tooDeep);
   // Pairing thousands of marks takes time that grows with their square.
   const parse = md.inline.parse.bind(md.inline);
   md.inline.parse = (src, parser, env, out) => {
@@ -35,9 +36,12 @@ function reader(create) {
 }
 
 const mostMarks = 3000; // marks of a paragraph; one with more is shown as it is
-const mostMisses = 100; // formulas without an end; behind them no more are looked for
+const mostMisses = 100; // formulas of a paragraph without an end; behind them no more are looked for
 
 const longestFormula = 1000; // characters; it also bounds the search for the end of one
+const mostLines = 50; // of a formula
+
+const deepest = 24; // blocks and items around a block
 
 // inlineMath reads $x$ and \(x\). As in Pandoc, a dollar sign opens a formula only before
 // a character that is no blank, and closes it only behind one and before no digit: "$5
@@ -46,7 +50,7 @@ function inlineMath(state, silent) {
   const { src, pos } = state;
   const escaped = src.startsWith("\\(", pos);
   if (!escaped && (src[pos] !== "$" || /[\s$]/.test(src[pos + 1] ?? " "))) return false;
-  if (state.env.misses > mostMisses) return false;
+  if (state.misses > mostMisses) return false;
   const begin = pos + (escaped ? 2 : 1), last = Math.min(state.posMax, begin + longestFormula);
   let end = -1;
   for (let i = begin; i < last; i++) {
@@ -56,26 +60,24 @@ function inlineMath(state, silent) {
     }
     if (src[i] === "\n" && src[i + 1] === "\n") break;
   }
-  if (end <= begin) return missed(state);
+  if (end <= begin) {
+    state.misses = (state.misses ?? 0) + 1;
+    return false;
+  }
   if (!silent) state.push("math", "", 0).content = src.slice(begin, end);
   state.pos = end + (escaped ? 2 : 1);
   return true;
 }
 
-function missed({ env }) {
-  env.misses = (env.misses ?? 0) + 1;
-  return false;
-}
-
-// blockMath reads $$x$$ and \[x\] that begin a line.
+// blockMath reads $$x$$ and \[x\] that begin a line. As in LaTeX, there is no empty line in
+// a formula.
 function blockMath(state, start, end, silent) {
   const from = state.bMarks[start] + state.tShift[start];
   const opens = state.src.slice(from, from + 2), closes = { $$: "$$", "\\[": "\\]" }[opens];
-  if (!closes || state.env.misses > mostMisses) return false;
+  if (!closes) return false;
   const lines = [];
-  for (let line = start, size = 0; line < end && size < 4 * longestFormula; line++) {
+  for (let line = start; line < Math.min(end, start + mostLines) && !(line > start && state.isEmpty(line)); line++) {
     let text = state.src.slice(state.bMarks[line] + (line === start ? state.tShift[line] + 2 : 0), state.eMarks[line]);
-    size += text.length + 1;
     const closed = text.indexOf(closes);
     if (closed >= 0) {
       if (text.slice(closed + 2).trim() !== "") return false;
@@ -90,7 +92,17 @@ function blockMath(state, start, end, silent) {
     state.line = line + 1;
     return true;
   }
-  return missed(state);
+  return false;
+}
+
+// tooDeep shows the lines of a block inside many others as they are. Without it,
+// markdown-it leaves them out.
+function tooDeep(state, start, end, silent) {
+  if (state.level < deepest) return false;
+  if (silent) return true;
+  state.push("deep", "", 0).content = state.getLines(start, end, state.blkIndent, false);
+  state.line = end;
+  return true;
 }
 
 // markdown returns the nodes of a text.
@@ -106,48 +118,59 @@ function plainly(text) {
 
 // growing draws a text that grows into an element. Blocks that cannot change any more stay
 // as they are; what is behind them is read again, at most once a frame, and less often the
-// longer it takes.
+// longer it takes. A long text is read and built in slices.
 export function growing(element) {
-  let text = "", settled = 0, final = false; // settled: characters whose blocks stay
-  let fixed = 0; // children of the element that stay
-  let timer = null, turn = 0;
+  const unread = { at: 0, blocks: 0, level: outermost };
+  let text = "", final = false, cost = 0, timer = null, turn = 0;
+  // Where the blocks that stay end: characters, children of the element, and the level of the last heading.
+  let settled = unread;
   const draw = async () => {
     timer = null;
-    const mine = ++turn, begun = performance.now();
+    const mine = ++turn, begun = performance.now(), whole = text, env = {};
     if (!parser) await ready();
     if (mine !== turn) return;
     // A definition of a link may stand behind its use: then all is read again at the end.
-    if (final && settled > 0 && /^ {0,3}\[[^\]\n]{1,200}\]:/m.test(text)) settled = fixed = 0;
-    while (element.childNodes.length > fixed) element.lastChild.remove();
-    if (!parser || text.length > longest) {
-      element.replaceChildren(...plainly(text));
+    if (parser && final && whole.length <= longest && /^[ >]*\[[^\]\n]{1,200}\]:/m.test(whole)) {
+      parser.block.parse(whole, parser, env, []);
+      settled = unread;
+    }
+    while (element.childNodes.length > settled.blocks) element.lastChild.remove();
+    if (!parser || whole.length > longest) {
+      element.replaceChildren(...plainly(whole));
       return;
     }
-    const rest = text.slice(settled);
-    const tokens = parser.parse(rest, {});
-    const tops = tokens.filter((t) => t.level === 0 && t.map && t.nesting >= 0);
-    const lastLine = tops.at(-1)?.map[0] ?? 0;
-    let count = 0, resume = performance.now() + slice;
-    for (const node of blocks(tokens)) {
-      element.append(node);
-      count++;
-      if (performance.now() < resume) continue;
-      await new Promise(requestAnimationFrame);
-      if (mine !== turn) return;
-      resume = performance.now() + slice;
-    }
-    if (!final && count > 1 && tops.length === count) {
-      let at = 0;
-      for (let line = 0; line < lastLine; line++) at = rest.indexOf("\n", at) + 1;
-      settled += at;
-      fixed += count - 1;
+    let resume = performance.now() + slice;
+    for (let size = piece, more = true; more;) {
+      const rest = whole.slice(settled.at), part = firstLines(rest, size);
+      more = part.length < rest.length;
+      const tokens = parser.parse(part, env), end = certain(part, tokens);
+      if (more && end.blocks === 0) { // a block that is longer than this part
+        size *= 2;
+        continue;
+      }
+      size = piece;
+      const outline = { level: settled.level };
+      let built = 0, level = outline.level;
+      for (const node of blocks(tokens, outline)) {
+        if (more && built === end.blocks) break;
+        element.append(node);
+        if (++built === end.blocks) level = outline.level;
+        if (performance.now() < resume) continue;
+        await new Promise(requestAnimationFrame);
+        if (mine !== turn) return;
+        resume = performance.now() + slice;
+      }
+      settled = { at: settled.at + end.at, blocks: settled.blocks + end.blocks, level };
     }
     cost = performance.now() - begun;
   };
-  let cost = 0;
   return {
-    set(whole, isFinal) {
-      if (!whole.startsWith(text.slice(0, settled))) settled = fixed = 0;
+    set(given, isFinal) {
+      const whole = given.replaceAll(/\r\n?/g, "\n");
+      if (!whole.startsWith(text.slice(0, settled.at))) {
+        settled = unread;
+        turn++; // What is being drawn is void.
+      }
       text = whole;
       final = isFinal;
       if (timer !== null && !isFinal) return;
@@ -157,15 +180,40 @@ export function growing(element) {
   };
 }
 
+const piece = 16_000; // characters that are read at a time
+
+// firstLines returns the lines that end in the first characters of a text, or all of it.
+function firstLines(text, size) {
+  const end = text.length > size ? text.lastIndexOf("\n", size) + 1 : 0;
+  return end > 0 ? text.slice(0, end) : text;
+}
+
+// certain returns how many blocks of a text, and of its characters, no further text
+// changes: those before the last block that begins behind an empty line and whose first
+// line is complete. "***" may become bold text of the paragraph above it, and "2" an item
+// of the list above it.
+function certain(text, tokens) {
+  const lines = [0];
+  for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) lines.push(at + 1);
+  const tops = tokens.filter((t) => t.level === 0 && t.map && t.nesting >= 0);
+  for (let i = tops.length - 1; i > 0; i--) {
+    const line = tops[i].map[0];
+    if (line + 1 < lines.length && text.slice(lines[line - 1], lines[line]).trim() === "") return { at: lines[line], blocks: i };
+  }
+  return { at: 0, blocks: 0 };
+}
+
 // show draws a whole text into an element, in slices.
 export function show(element, text) {
   growing(element).set(text, true);
   return element;
 }
 
+const outermost = 2; // the level of the headings above an answer
+
 // blocks yields the top-level nodes of tokens.
-function* blocks(tokens) {
-  const build = builder();
+function* blocks(tokens, outline = { level: outermost }) {
+  const build = builder(outline);
   for (let i = 0; i < tokens.length;) {
     let depth = 0, end = i;
     do depth += tokens[end++].nesting; while (depth > 0 && end < tokens.length);
@@ -180,10 +228,9 @@ const tags = {
 };
 const directed = new Set(["p", "li", "th", "td"]);
 
-// builder returns a function that builds elements of tokens. It knows the headings so far:
-// the outline of the page goes on from its own second level, without a gap.
-function builder() {
-  let level = 2;
+// builder returns a function that builds elements of tokens. The outline holds the level
+// of the last heading: that of the page goes on from its own second level, without a gap.
+function builder(outline) {
   const build = (tokens, nesting = 0) => {
     const root = [], stack = [{ children: root }];
     const top = () => stack.at(-1);
@@ -211,8 +258,8 @@ function builder() {
   const maker = (name, t, tokens, i) => {
     if (name === "heading") {
       const wanted = 2 + Number(t.tag.slice(1));
-      level = Math.min(6, wanted, level + 1);
-      const tag = `h${level}`;
+      outline.level = Math.min(6, wanted, outline.level + 1);
+      const tag = `h${outline.level}`;
       return (children) => el(tag, { dir: "auto" }, children);
     }
     if (name === "link") {
@@ -303,14 +350,27 @@ function formula(text, display) {
   const place = el(display ? "div" : "span", { class: display ? "math scroll" : "math", tabindex: display ? "0" : null }, text);
   katex ??= import("./katex.min.js").then(() => globalThis.katex);
   katex.then((k) => {
-    const drawn = document.createDocumentFragment();
-    k.render(text, drawn, {
+    place.replaceChildren(...mathML(k.__renderToDomTree(text, {
       displayMode: display, output: "mathml", throwOnError: true, strict: "ignore", trust: false, maxExpand: 200, maxSize: 20,
-    });
-    for (const node of drawn.querySelectorAll("[style]")) node.removeAttribute("style");
-    place.replaceChildren(drawn);
+    })));
   }).catch(() => { place.classList.add("unread"); });
   return place;
+}
+
+// mathML builds the nodes of KaTeX's tree. KaTeX would set styles, which the policy of the
+// page refuses; of these the frame of \fcolorbox is kept, as a class.
+function mathML(node) {
+  if ("text" in node) return [node.text];
+  if ("character" in node && node.character) return [node.character];
+  const inside = (node.children ?? []).flatMap(mathML);
+  if (!("type" in node) && !("character" in node)) return inside; // a span around the formula
+  const made = document.createElementNS("http://www.w3.org/1998/Math/MathML", node.type ?? "mspace");
+  for (const [name, value] of Object.entries(node.attributes ?? { width: `${node.width}em` })) {
+    if (!/^(style|class|id|href|src|on.*|data-.*)$/i.test(name)) made.setAttribute(name, value);
+  }
+  if (node.attributes?.style?.includes("border")) made.setAttribute("class", "boxed");
+  made.append(...inside);
+  return [made];
 }
 
 // plain returns the beginning of a text without its marks, on one line of at most so many
