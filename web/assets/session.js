@@ -117,6 +117,7 @@ function layout(section, signal, id) {
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: () => {
+      said.focus(); // a button that is disabled loses the focus to the whole page
       stop.disabled = true;
       cancel(id).catch((error) => {
         stop.disabled = false;

@@ -1,0 +1,231 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// seat is an expression for the seat of a member in a list.
+func seat(list, model string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll('%s .seats > li')].find((li) => li.querySelector(".model").textContent === %q)`, list, model)
+}
+
+// While a session runs, each seat shows what it does and for how long, and its text as it
+// arrives. A page that is opened later shows the same.
+func TestWaitingHasLife(t *testing.T) {
+	t.Parallel()
+	models := members()
+	models[1].ChunkDelay = 100 * time.Millisecond
+	models[1].Reply = func(task simllm.Task) (string, bool) {
+		return "## Birch writes\n\n" + strings.Repeat("One **slow** word after the other. ", 40), task.Kind == simllm.Question
+	}
+	release := hold(t, models[2:3], simllm.Question)
+	origin := daemon(t, nil, models...)
+	p := open(t, origin, "")
+	p.ask("What do you do meanwhile?")
+	later := open(t, origin, value[string](p, `location.hash`))
+	for _, tab := range []*tab{p, later} {
+		tab.until(seat(answers, "birch") + `?.querySelector(".state").textContent === "writing"`)
+		tab.until(seat(answers, "birch") + `.querySelector(".preview").textContent.includes("slow word")`)
+		tab.until(seat(answers, "birch") + `.querySelector(".prose strong")?.textContent === "slow"`)
+		tab.until(seat(answers, "cedar") + `.querySelector(".state").textContent === "waiting"`)
+		tab.until(`/^[1-9]\d* s$/.test(` + seat(answers, "cedar") + `.querySelector(".time").textContent)`)
+		tab.until(`/^[1-9]\d* s/.test(document.querySelector("#session .clock").textContent)`)
+	}
+	if said := value[string](p, `document.querySelector('`+said+`').textContent`); strings.Contains(said, "slow") {
+		t.Errorf("a screen reader is told every piece: %q", said)
+	}
+	p.shot("writing")
+	p.until(seat(answers, "birch") + `.querySelector(".state").textContent === "done"`)
+	release(simllm.Question, "cedar")
+	p.says(said, "The answer is complete.")
+	if value[bool](p, `document.querySelector("#session .clock").checkVisibility()`) {
+		t.Error("the clock goes on")
+	}
+	// The next session says how long this one took.
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
+	p.ask("And how long will this take?")
+	p.until(`document.querySelector("#session .clock").textContent.includes(" · usually about ")`)
+}
+
+// A member that breaks off in its text is asked again, and says so.
+func TestBrokenOff(t *testing.T) {
+	t.Parallel()
+	models := members()
+	models[0].ChunkDelay = 30 * time.Millisecond
+	models[0].Faults = []simllm.Fault{{Kind: simllm.FaultResetBody, Rate: 1, Times: 1}}
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Who breaks off?")
+	p.says(said, "The answer is complete.")
+	if got := value[string](p, seats(answers)); got != "amber done, birch done, cedar done, dune done" {
+		t.Errorf("the members read %q", got)
+	}
+}
+
+// The answers stand by rank, with what the reviewers said about each, and two side by side.
+func TestRankedAnswers(t *testing.T) {
+	t.Parallel()
+	models := members()
+	for i := range models {
+		models[i].Reply = func(task simllm.Task) (string, bool) {
+			if task.Kind != simllm.Review {
+				return "", false
+			}
+			var words, labels, scores []string
+			for i, a := range task.Answers {
+				words = append(words, fmt.Sprintf("**%s** is answer %d of my slate.\n\nIt *could* be shorter.", a.Label, i))
+				labels = append(labels, fmt.Sprintf("%q", a.Label))
+				scores = append(scores, fmt.Sprintf("%q: %d", a.Label, 9-i))
+			}
+			return strings.Join(words, "\n\n") + "\n\n```json\n{\"ranking\": [" + strings.Join(labels, ",") + "], \"scores\": {" +
+				strings.Join(scores, ",") + "}}\n```", true
+		}
+	}
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Which is best?")
+	p.says(said, "The answer is complete.")
+	rankings := p.session()["metadata"].(map[string]any)["aggregate_rankings"].([]any)
+	for i, r := range rankings {
+		standing := r.(map[string]any)
+		want := fmt.Sprintf("%v. %v %.2f", standing["final_rank"], standing["model"], standing["borda_normalized"])
+		row := fmt.Sprintf(`document.querySelectorAll('%s .seats > li')[%d]`, answers, i)
+		got := value[string](p, `[".place", ".model", ".share"].map((s) => `+row+`.querySelector(s).textContent).join(" ")`)
+		if got != want {
+			t.Errorf("answer %d reads %q, want %q", i, got, want)
+		}
+		if preview := value[string](p, row+`.querySelector(".preview").textContent`); len(preview) < 50 || len(preview) > 220 {
+			t.Errorf("the preview is %q", preview)
+		}
+		opinions := value[[]string](p, `[...`+row+`.querySelectorAll(".opinions > ul > li")].map((li) => li.textContent)`)
+		if len(opinions) != 3 {
+			t.Fatalf("answer %d has the opinions %q", i, opinions)
+		}
+		for _, opinion := range opinions {
+			if !strings.Contains(opinion, " of 10") || !strings.Contains(opinion, "of my slate.") || !strings.Contains(opinion, "It could be shorter.") ||
+				strings.Contains(opinion, "ranking") || strings.Count(opinion, "slate") != 1 {
+				t.Errorf("an opinion reads %q", opinion)
+			}
+		}
+	}
+	if text := value[string](p, `document.querySelector('`+reviews+` .seats .inside').textContent`); strings.Contains(text, `"ranking"`) {
+		t.Errorf("a ballot is shown as JSON: %s", text)
+	}
+	p.do(chromedp.Click(chromedp.CSS(answers + " .seats summary")))
+	p.look(1280, 900, "light")
+	p.shot("open")
+	p.do(chromedp.Click(chromedp.CSS(".compare > summary")))
+	p.until(`[...document.querySelectorAll(".sides .prose")].every((side) => side.textContent.includes("Simulated answer"))`)
+	sides := value[[]float64](p, `[...document.querySelectorAll(".sides > div")].map((d) => d.getBoundingClientRect().top)`)
+	if sides[0] != sides[1] {
+		t.Errorf("the two stand at %v", sides)
+	}
+	p.shot("compare")
+	p.look(390, 800, "dark")
+	if sides = value[[]float64](p, `[...document.querySelectorAll(".sides > div")].map((d) => d.getBoundingClientRect().top)`); sides[0] >= sides[1] {
+		t.Errorf("on a phone the two stand at %v", sides)
+	}
+	p.shot("phone")
+}
+
+// What is copied and downloaded is what the models wrote.
+func TestCopyAndDownload(t *testing.T) {
+	t.Parallel()
+	models := members()
+	writing(&models[0], "The **final** words.")
+	models[0].ChunkDelay = 0
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("What can I keep?")
+	p.says(said, "The answer is complete.")
+	p.do(chromedp.Evaluate[chromedp.Void](`
+		globalThis.kept = {};
+		navigator.clipboard.writeText = async (text) => { kept.copied = text; };
+		URL.createObjectURL = (blob) => { kept[blob.type] = blob; return "blob:x"; };
+		HTMLAnchorElement.prototype.click = function () { kept[this.download.replace(/.*\./, "")] = this.download; };`))
+	press := func(label string) {
+		t.Helper()
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
+			`[...document.querySelectorAll('section[aria-labelledby="part-answer"] button')].find((b) => b.textContent === %q).click()`, label)))
+	}
+	press("Copy")
+	p.until(`kept.copied === "The **final** words."`)
+	p.says(`section[aria-labelledby="part-answer"] .copied`, "Copied")
+	press("Download as Markdown")
+	text := value[string](p, `kept["text/markdown"].text()`)
+	for _, want := range []string{"# Question\n\nWhat can I keep?", "# Final answer\n\nThe **final** words.", "# Ranking\n\n1. ", "# Answer of dune", "# Review of amber"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the document lacks %q: %s", want, text)
+		}
+	}
+	press("Download as JSON")
+	if id := value[string](p, `kept["application/json"].text().then((text) => JSON.parse(text).session_id)`); id != p.session()["session_id"] {
+		t.Errorf("the JSON is of session %q", id)
+	}
+}
+
+// A follow-up goes on with the conversation. Everybody with the link sees all of it.
+func TestFollowUp(t *testing.T) {
+	t.Parallel()
+	origin := daemon(t, nil, members()...)
+	p := open(t, origin, "")
+	first := "Why is the sky blue? " + strings.Repeat("Say it at length. ", 20)
+	p.ask(first)
+	p.says(said, "The answer is complete.")
+	answered := p.session()["answer"].(string)
+	before := value[string](p, `location.hash`)
+	p.until(`document.getElementById("follow-up")`)
+	p.do(chromedp.SendKeys(chromedp.ID("follow-up"), "And at night?"))
+	p.press("\r")
+	p.until(`location.hash !== "` + before + `" && document.querySelector("h1.question")?.textContent === "And at night?"`)
+	p.says(said, "The answer is complete.")
+	id := strings.TrimPrefix(value[string](p, `location.hash`), "#/session/")
+	messages := get[map[string]any](t, origin+"/v1/council/"+id+"/request")["messages"].([]any)
+	if len(messages) != 3 || messages[1].(map[string]any)["content"] != answered {
+		t.Errorf("the council was asked %v", messages)
+	}
+	other := open(t, origin, "#/session/"+id)
+	other.says("#session .turns summary", "Earlier in this conversation: 1 question")
+	other.do(chromedp.Click(chromedp.CSS(".turns summary")))
+	other.says("#session .turn.user", "Why is the sky blue?")
+	other.says("#session .turn.assistant", strings.Fields(answered)[0])
+	other.shot("conversation")
+	other.do(chromedp.Navigate(origin + "/" + before))
+	other.until(`document.querySelector("#session details.fold .prose")?.textContent.trim() === ` + fmt.Sprintf("%q", strings.TrimSpace(first)))
+}
+
+// A session that was cancelled is no error, and the focus stays in the view.
+func TestCancelledIsNeutral(t *testing.T) {
+	t.Parallel()
+	models := members()
+	hold(t, models, simllm.Review)
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Shall we stop?")
+	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#session .row button").focus()`))
+	p.press("\r")
+	p.says(said, "The session was cancelled.")
+	if value[bool](p, `document.querySelector("#session .notice.bad") !== null`) {
+		t.Error("it is shown as an error")
+	}
+	if got := value[string](p, `document.activeElement.textContent`); got != "The session was cancelled." {
+		t.Errorf("the focus is on %q", got)
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
+	p.until(`document.querySelector("#sessions .state.cancelled")`)
+	p.shot("list")
+}
+
+// A failed seat is not counted as an answer.
+func TestFailedSeatsAreCounted(t *testing.T) {
+	t.Parallel()
+	broken := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}}
+	p := open(t, daemon(t, nil, append(members(), broken)...), "")
+	p.ask("How many are we?")
+	p.says(said, "The answer is degraded.")
+	p.says(".steps li:nth-child(1)", "4 of 5, 1 failed")
+	p.says(".steps li:nth-child(2)", "4 of 5, 1 without a ballot")
+}
