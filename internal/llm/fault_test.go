@@ -76,6 +76,7 @@ func TestFaults(t *testing.T) {
 		{simllm.Fault{Kind: simllm.StreamComments}, onStream("")},
 		{simllm.Fault{Kind: simllm.StreamEmptyData, Size: 1000}, onStream("")},
 		{simllm.Fault{Kind: simllm.StreamError}, onStream(council.FailBadResponse)},
+		{simllm.Fault{Kind: simllm.StreamGarbage}, onStream(council.FailBadResponse)},
 		{simllm.Fault{Kind: simllm.StreamNoEnd}, onStream(council.FailTruncated)},
 		{simllm.Fault{Kind: simllm.StreamHugeLine}, onStream(council.FailTooLarge)},
 	}

@@ -980,6 +980,8 @@ func TestAnswerDeltas(t *testing.T) {
 		{name: "no end", fault: simllm.Fault{Kind: simllm.StreamNoEnd, Times: 1}, restarts: []council.AnswerRestart{restart}},
 		{name: "cut each time", fault: simllm.Fault{Kind: simllm.FaultEOFBody}, restarts: []council.AnswerRestart{restart, restart}, failed: true},
 		{name: "an error in the middle", fault: simllm.Fault{Kind: simllm.StreamError}, failed: true},
+		{name: "garbage in the middle", fault: simllm.Fault{Kind: simllm.StreamGarbage}, failed: true},
+		{name: "a slow drip", fault: simllm.Fault{Kind: simllm.FaultSlowBody, Size: 4 << 10}},
 		{name: "refused at first", fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 503, Times: 1}},
 		{name: "no stream", fault: simllm.Fault{Kind: simllm.FaultHTML}, failed: true},
 	}

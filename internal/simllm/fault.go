@@ -76,6 +76,7 @@ const (
 	StreamEmptyData FaultKind = "stream_empty_data" // Size empty data lines (100) before the first chunk
 	StreamError     FaultKind = "stream_error"      // an error object after half the chunks, and nothing more
 	StreamNoEnd     FaultKind = "stream_no_end"     // neither finish_reason nor [DONE]
+	StreamGarbage   FaultKind = "stream_garbage"    // data that is no JSON after half the chunks
 	StreamHugeLine  FaultKind = "stream_huge_line"  // a first chunk with a text of Size bytes (10 MiB)
 	StreamTiny      FaultKind = "stream_tiny"       // Size chunks (1,000,000) of one letter each before the first chunk
 	// StreamRare is legal but rare: data on many lines that end with CR, a media type in
@@ -109,7 +110,7 @@ func ResponseKinds() []FaultKind {
 }
 
 func streamKinds() []FaultKind {
-	return []FaultKind{StreamComments, StreamEmptyData, StreamError, StreamNoEnd, StreamHugeLine, StreamTiny, StreamRare}
+	return []FaultKind{StreamComments, StreamEmptyData, StreamError, StreamNoEnd, StreamGarbage, StreamHugeLine, StreamTiny, StreamRare}
 }
 
 // BallotKinds returns the faults of ballots.

@@ -132,6 +132,9 @@ func TestStreamFaults(t *testing.T) {
 		StreamNoEnd: func(r received) bool {
 			return r.err == nil && string(r.body) == strings.Join(chunks[:len(chunks)-3], "")
 		},
+		StreamGarbage: func(r received) bool {
+			return r.err == nil && strings.Replace(string(r.body), "data: <html>Simulated garbage\n\n", "", 1) == clean && string(r.body) != clean
+		},
 		StreamHugeLine: func(r received) bool {
 			line, ok := strings.CutSuffix(string(r.body), clean)
 			return r.err == nil && ok && strings.Contains(line, `"delta":{"content":"`+strings.Repeat("x", 10<<20)+`"}`)

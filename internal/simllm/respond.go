@@ -182,6 +182,9 @@ func (m *model) stream(q *request, fault *fault, msg message, finish string) res
 		r.pieces = append(r.pieces[:(len(r.pieces)+1)/2], event(newError(500, "simulated failure in the middle of the stream")))
 		return r
 	}
+	if fault.Kind == StreamGarbage {
+		r.pieces = slices.Insert(r.pieces, (len(r.pieces)+1)/2, []byte("data: <html>Simulated garbage\n\n"))
+	}
 	send(delta{}, &finish)
 	if q.body.StreamOptions.IncludeUsage {
 		chunk.Choices, chunk.Usage = []choice{}, m.usage(q, msg)
