@@ -94,10 +94,10 @@ func TestAskAndWatch(t *testing.T) {
 	p.says(said, "cedar has answered")
 	p.shot("1-answering")
 	release(simllm.Question, "amber", "birch", "dune")
-	p.until(seats(reviews) + ` === "amber waiting, birch waiting, cedar waiting, dune waiting"`)
+	p.until(seats(reviews) + ` === "amber reviewing, birch reviewing, cedar reviewing, dune reviewing"`)
 	p.says(`.steps [aria-current="step"]`, "Reviews0 of 4")
 	release(simllm.Review, "birch")
-	p.until(seats(reviews) + ` === "amber waiting, birch done, cedar waiting, dune waiting"`)
+	p.until(seats(reviews) + ` === "amber reviewing, birch done, cedar reviewing, dune reviewing"`)
 	p.says(said, "birch has voted")
 	if value[bool](p, `document.querySelector('`+ranking+`').checkVisibility()`) {
 		t.Error("there is a ranking before the ballots are in")
@@ -159,7 +159,7 @@ func TestReload(t *testing.T) {
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("What survives a reload?")
 	release(simllm.Review, "dune")
-	const half = ` === "amber waiting, birch waiting, cedar waiting, dune done"`
+	const half = ` === "amber reviewing, birch reviewing, cedar reviewing, dune done"`
 	p.until(seats(reviews) + half)
 	p.do(chromedp.Reload())
 	p.until(seats(reviews) + half)
@@ -370,7 +370,7 @@ func TestSessions(t *testing.T) {
 		t.Errorf("the list reads %q", text)
 	}
 	p.do(chromedp.Click(chromedp.CSS("#sessions a")))
-	p.until(seats(reviews) + ` === "amber waiting, birch waiting, cedar waiting, dune waiting"`)
+	p.until(seats(reviews) + ` === "amber reviewing, birch reviewing, cedar reviewing, dune reviewing"`)
 	release(simllm.Review, "amber", "birch", "cedar", "dune")
 	p.says(said, "The answer is complete.")
 

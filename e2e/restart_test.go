@@ -100,7 +100,7 @@ func cutInStage2(p *process, question string) *tab {
 	page.ask(question)
 	page.do(chromedp.Evaluate[chromedp.Void](`window.sameDocument = true`))
 	p.releaseHalf()
-	page.until(seats(reviews) + ` === "amber done, birch done, cedar waiting, dune waiting"`)
+	page.until(seats(reviews) + ` === "amber done, birch done, cedar reviewing, dune reviewing"`)
 	p.kill()
 	page.until(firstNotice + `.startsWith("` + lostLine + `Trying again")`)
 	p.release(simllm.Review, "cedar", "dune")

@@ -7,7 +7,7 @@ import { about, growing, plain, show, withoutBallot } from "./markdown.js";
 
 export const outcomes = {
   ok: "done", error: "failed", abstained: "abstained", invalid: "no ballot", fallback: "took over", waiting: "waiting", writing: "writing",
-  again: "asked again",
+  again: "asked again", reviewing: "reviewing",
 };
 
 // seatList is a list of seats, each of which can be opened. A seat is shown from the
@@ -58,7 +58,7 @@ function seat(model, since) {
       s.state(whole === "" ? "again" : "writing");
       prose.setAttribute("aria-busy", "true");
       text.set(whole, false);
-      preview.textContent = plain(whole.slice(-400), 200);
+      preview.textContent = whole.length > 160 ? `… ${plain(whole.slice(-160), 200)}` : plain(whole, 200);
     },
     // end shows what came of the seat.
     end: (status, ms, words, ...content) => {

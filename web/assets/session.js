@@ -132,7 +132,7 @@ function layout(section, signal, id) {
   const answer = part("Answer", "Final answer", author, prose, tools);
   const answers = seatList(), reviews = seatList();
   const compared = el("div");
-  const wholeAnswers = part("Answers", "Answers", answers.list, compared);
+  const wholeAnswers = part("Answers", "Answers", answers.list);
   const ranking = part("Ranking", "Ranking");
   const wholeReviews = part("Reviews", "Reviews", el("p", { class: "hint" },
     "Each reviewer saw the other answers without names, in an order of its own. "
@@ -145,7 +145,7 @@ function layout(section, signal, id) {
   section.replaceChildren(
     el("p", { class: "kicker" }, `Session ${id}`), turns, heading, whole,
     el("ol", { class: "steps", "aria-label": "Progress" }, steps), el("div", { class: "row" }, said, waited, stop), line, notices,
-    answer, wholeAnswers, ranking, wholeReviews, audit, figures, further);
+    el("div", { class: "columns" }, el("div", {}, answer), el("div", {}, wholeAnswers, ranking, wholeReviews, audit, figures)), compared, further);
 
   let begun = null, reviewed = null; // by the daemon's clock: when the session began, and its reviews
   const tick = () => {
@@ -216,6 +216,7 @@ function layout(section, signal, id) {
       if (begun !== null) reviewed = begun + ms;
       else reviewed = now();
       for (const time of reviews.list.querySelectorAll(".time:empty")) time.dataset.since = "reviews";
+      for (const s of reviews.seats.values()) if (!s.ended) s.state("reviewing");
       tick();
     },
     writing: (model, so) => answers.seats.get(model)?.write(so),
