@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
@@ -284,7 +285,7 @@ func TestFaultF21(t *testing.T) {
 	d.draining(t)
 	begun = time.Now()
 	d.terminate(t)
-	d.ended(t, exitInterrupted)
+	d.ended(t, cli.ExitInterrupted)
 	second := time.Since(begun)
 	if second > 5*time.Second {
 		t.Errorf("ended %s after the second SIGTERM", second)

@@ -13,9 +13,6 @@ import (
 // version is set by the linker for releases.
 var version string
 
-// exitInterrupted is the exit code when a second signal ends the process at once.
-const exitInterrupted = 130
-
 func main() { os.Exit(run()) }
 
 // run runs one command. The first signal ends its context, and so asks it to
@@ -27,7 +24,7 @@ func run() int {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	done := make(chan int, 1)
 	go func() {
-		done <- cli.Main(ctx, cli.IO{Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr, Version: version})
+		done <- cli.Main(ctx, cli.IO{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version})
 	}()
 	for {
 		select {
@@ -35,7 +32,7 @@ func run() int {
 			return code
 		case <-signals:
 			if ctx.Err() != nil {
-				return exitInterrupted
+				return cli.ExitInterrupted
 			}
 			cancel()
 		}

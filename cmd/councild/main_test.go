@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
@@ -134,7 +135,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := p.Wait()
-	if p.ProcessState.ExitCode() != exitInterrupted {
+	if p.ProcessState.ExitCode() != cli.ExitInterrupted {
 		t.Errorf("ended with %v", err)
 	}
 	<-gone

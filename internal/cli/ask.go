@@ -1,15 +1,18 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"math"
+	"os"
 	"strings"
 	"text/tabwriter"
-	"unicode"
+	"unicode/utf8"
 
+	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
@@ -18,51 +21,228 @@ import (
 )
 
 type askCmd struct {
-	Question string `arg:"" help:"The question."`
-	Server   string `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
-	JSON     bool   `name:"json" help:"Print the whole session as JSON."`
+	Question   string   `arg:"" optional:"" help:"The question; with -, or with none here, it is read from the standard input."`
+	File       []string `sep:"none" placeholder:"FILE" help:"Append the text of this file to the question, or ask what it asks; - is the standard input."`
+	Models     []string `placeholder:"A,B" help:"The members, in place of LLM_COUNCIL_MODELS."`
+	Chairman   string   `placeholder:"MODEL" help:"Who writes the final answer, in place of LLM_COUNCIL_CHAIRMAN."`
+	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
+	Category   string   `placeholder:"NAME" help:"What the question is about: coding, math, writing, reasoning, knowledge or other."`
+	Language   string   `placeholder:"CODE" help:"Language of the question, two letters such as en."`
+	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Most that the session may cost, in US dollars."`
+	Server     string   `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
+	Follow     string   `placeholder:"ID" help:"Ask nothing, and follow this session of the daemon at --server or LLM_COUNCIL_ADDR to its end."`
+	Quiet      bool     `short:"q" help:"Print the answer and nothing else."`
+	JSON       bool     `name:"json" help:"Print the whole session as JSON."`
 }
 
-// Run puts one question to the council and prints the result.
+// Help returns what the help of the command says below its summary.
+func (askCmd) Help() string {
+	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a daemon; Ctrl-C cancels it " +
+		"there too, since calls cost money, but leaves a session alone that --follow only follows.\n\n" + exitCodes
+}
+
+// Run puts one question to the council, or follows a session, and prints the result.
 func (c askCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
 		return err
 	}
-	p := &progress{}
-	if isTerminal(std.Stderr) {
-		p.steps = terminal{std.Stderr}
+	var request council.Request
+	if c.Follow == "" {
+		request, err = c.request(ctx, cfg, std.Stdin)
+	} else if c.Question != "" || len(c.File) > 0 {
+		err = usageError{errors.New("--follow asks nothing: leave out the question, or --follow")}
 	}
-	if isTerminal(std.Stdout) {
-		std.Stdout = terminal{std.Stdout}
-		if !c.JSON {
-			p.answer = std.Stdout
-		}
-	}
-	ask := c.inProcess
-	if c.Server != "" {
-		ask = c.daemon
-	}
-	session, err := ask(ctx, std, cfg, p)
 	if err != nil {
 		return err
+	}
+	p := &progress{}
+	switch {
+	case c.Quiet:
+	case c.JSON:
+		p = newProgress(io.Discard, std.Stderr)
+	default:
+		p = newProgress(std.Stdout, std.Stderr)
+	}
+	session, err := c.session(ctx, std, cfg, request, p)
+	p.close()
+	if err != nil {
+		return c.explain(ctx, err, p.session)
 	}
 	if c.JSON {
 		return writeIndented(std.Stdout, session)
 	}
-	if p.answer == nil {
-		return printAnswer(std.Stdout, session)
+	if isTerminal(std.Stdout) {
+		std.Stdout = terminal{std.Stdout}
 	}
-	return printSession(std.Stdout, session)
+	switch {
+	case c.Quiet:
+		_, err = fmt.Fprintln(std.Stdout, strings.TrimSpace(session.Answer))
+		return err
+	case p.answer == nil:
+		return printAnswer(std.Stdout, session)
+	default:
+		return printSession(std.Stdout, session)
+	}
+}
+
+// session runs the council here, or has a daemon run it, or follows a session there.
+func (c askCmd) session(
+	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
+) (session *council.Session, err error) {
+	if c.Server == "" && c.Follow == "" {
+		return c.inProcess(ctx, std, cfg, request, p)
+	}
+	err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
+		if c.Follow == "" {
+			session, err = d.Ask(ctx, council.Submission{Request: request}, p)
+			return err
+		}
+		if _, err := d.Session(ctx, c.Follow); err != nil { // Watch would try for long.
+			return err
+		}
+		session, err = d.Watch(ctx, c.Follow, p)
+		return err
+	})
+	return session, err
+}
+
+// explain words the error of a session, which may not have an id yet, for people.
+func (c askCmd) explain(ctx context.Context, err error, id string) error {
+	var at string
+	if c.Server != "" {
+		at = " --server " + c.Server
+	}
+	if ctx.Err() != nil {
+		switch {
+		case c.Follow != "":
+			err = fmt.Errorf("session %s is no longer followed, and goes on; councild ask%s --follow %[1]s follows it again", c.Follow, at)
+		case c.Server != "" && id != "":
+			err = fmt.Errorf("%w; councild ask%s --follow %s shows what has become of it", err, at, id)
+		case c.Server == "":
+			err = fmt.Errorf("interrupted: %w", readable(err))
+		}
+		return interruptedError{err}
+	}
+	e, ok := errors.AsType[*council.Error](err)
+	if !ok || e.Code != council.CodeInvalid && e.Code != council.CodeForbidden || len(e.Fields) == 0 {
+		return readable(err)
+	}
+	named := *e
+	named.Fields = nil
+	for _, f := range e.Fields {
+		field, _, _ := strings.Cut(f.Field, "[")
+		if field == "query" {
+			field = "question"
+		} else {
+			field = "--" + strings.ReplaceAll(field, "_", "-")
+		}
+		f.Field, f.Fix = field, strings.ReplaceAll(f.Fix, "the field", field)
+		named.Fields = append(named.Fields, f)
+	}
+	return usageError{errors.New(named.Explain())}
+}
+
+// request returns what is asked.
+func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader) (council.Request, error) {
+	r := council.Request{
+		Models: c.Models, Chairman: c.Chairman, Seed: c.Seed, Category: c.Category, Language: c.Language, MaxCostUSD: c.MaxCostUSD,
+	}
+	if c.MaxCostUSD != nil && (math.IsNaN(*c.MaxCostUSD) || math.IsInf(*c.MaxCostUSD, 0)) {
+		return r, usageError{errors.New("--max-cost-usd takes a number above 0, such as 0.50")}
+	}
+	var texts []string
+	left := int64(cfg.MaxQueryBytes)
+	add := func(source, path string) (err error) {
+		in := stdin
+		switch {
+		case path != "-":
+			f, err := os.Open(path)
+			if err != nil {
+				return usageError{fmt.Errorf("%s: %w: name a text file that can be read", source, err)}
+			}
+			defer f.Close()
+			in = f
+		case stdin == nil:
+			in = strings.NewReader("")
+		}
+		text, err := readText(ctx, in, left)
+		if err != nil && ctx.Err() == nil {
+			return usageError{fmt.Errorf("%s: %w: name a text file that can be read", source, err)}
+		}
+		if err != nil {
+			return err
+		}
+		if left -= int64(len(text)); left < 0 {
+			return usageError{fmt.Errorf("%s: the question has more than %d bytes: shorten it, or raise LLM_COUNCIL_MAX_QUERY_BYTES",
+				source, cfg.MaxQueryBytes)}
+		}
+		if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
+			return usageError{fmt.Errorf("%s: this is no text in UTF-8: convert it to text first", source)}
+		}
+		texts = append(texts, text)
+		return nil
+	}
+	var err error
+	switch {
+	case c.Question == "-", c.Question == "" && len(c.File) == 0 && stdin != nil && !isTerminal(stdin):
+		err = add("standard input", "-")
+	case c.Question != "":
+		texts = append(texts, c.Question)
+		left -= int64(len(c.Question))
+	}
+	for _, path := range c.File {
+		if err == nil {
+			err = add("--file "+path, path)
+		}
+		if err != nil {
+			return r, err
+		}
+		if len(texts) > 1 || len(c.File) > 1 {
+			texts[len(texts)-1] = fmt.Sprintf("File %s:\n\n%s", path, texts[len(texts)-1])
+		}
+	}
+	if err != nil {
+		return r, err
+	}
+	if r.Query = strings.Join(texts, "\n\n"); strings.TrimSpace(r.Query) == "" {
+		return r, usageError{errors.New(`there is no question: councild ask "Which way?" asks one, and so does a pipe into councild ask`)}
+	}
+	return r, nil
+}
+
+// readText reads a text of at most so many bytes, and one more of a longer one. It does not wait
+// for a reader that gives nothing once ctx has ended.
+func readText(ctx context.Context, r io.Reader, most int64) (string, error) {
+	type result struct {
+		text []byte
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() {
+		text, err := io.ReadAll(io.LimitReader(r, max(0, most)+1))
+		read <- result{text, err}
+	}()
+	select {
+	case r := <-read:
+		return string(r.text), r.err
+	case <-ctx.Done():
+		return "", interruptedError{errors.New("interrupted: nothing was asked")}
+	}
 }
 
 // inProcess runs the council in this process. When a daemon holds the record store,
 // it runs without records.
-func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *progress) (*council.Session, error) {
+func (c askCmd) inProcess(
+	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
+) (*council.Session, error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return nil, usageError{err}
 	}
-	log := newLog(std.Stderr, cfg)
+	log := slog.New(slog.DiscardHandler)
+	if !c.Quiet {
+		log = slog.New(plainLog{func(line string) { p.tell(std.Stderr, line) }})
+	}
 	var recorder pipeline.Recorder
 	var warnings []council.Warning
 	if cfg.KeepsRecords() {
@@ -85,95 +265,29 @@ func (c askCmd) inProcess(ctx context.Context, std IO, cfg config.Config, p *pro
 		return nil, err
 	}
 	defer e.Close(ctx)
-	plan, err := e.Prepare(council.Request{Query: c.Question})
+	plan, err := e.Prepare(request)
 	if err != nil {
-		return nil, readable(err)
+		return nil, err
 	}
 	plan.Deltas = p.answer != nil
 	session, err := e.Run(ctx, plan, p, nil)
 	if err != nil {
-		return nil, readable(err)
+		return nil, err
 	}
 	session.Metadata.Warnings = append(session.Metadata.Warnings, warnings...)
 	return session, nil
 }
 
-// daemon asks a running daemon.
-func (c askCmd) daemon(ctx context.Context, _ IO, cfg config.Config, p *progress) (*council.Session, error) {
-	d, err := connect(cfg, c.Server)
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	return d.Ask(ctx, council.Submission{Request: council.Request{Query: c.Question}}, p)
-}
-
 // readable returns a council.Error as an error for people, with every field.
 func readable(err error) error {
+	if _, ok := errors.AsType[*client.Error](err); ok {
+		return err // It explains itself.
+	}
 	e, ok := errors.AsType[*council.Error](err)
 	if !ok {
 		return err
 	}
 	return errors.New(e.Explain())
-}
-
-// progress shows on a terminal what the members do, and the answer as it arrives.
-type progress struct {
-	steps  io.Writer // nil: no terminal
-	answer io.Writer // nil: no terminal, or the answer is wanted in another form
-}
-
-// Observe implements council.Observer.
-func (p *progress) Observe(e council.Event) {
-	var step, piece string
-	switch data := e.Data.(type) {
-	case council.Started:
-		step = fmt.Sprintf("asking %d models ...", len(data.Models))
-	case council.Answer:
-		step = fmt.Sprintf("  %s %s", data.Model, outcome("answered", data.Error, data.LatencyMS))
-	case council.Review:
-		word := "reviewed"
-		if data.Status == council.OutcomeAbstained {
-			word = "declined to rank"
-		}
-		step = fmt.Sprintf("  %s %s", data.Model, outcome(word, data.Error, data.LatencyMS))
-	case council.Tally:
-		step = "the chairman writes ..."
-	case council.Delta:
-		piece = data.Text
-	case council.Restart:
-		piece, step = "\n\n", fmt.Sprintf("  %s failed: %s; what it wrote is void, another model writes ...", data.Model, data.Reason)
-	case council.Synthesis:
-		piece, step = "\n\n", fmt.Sprintf("  %s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000)
-	}
-	if p.answer != nil {
-		_, _ = io.WriteString(p.answer, piece)
-	}
-	if p.steps != nil && step != "" {
-		_, _ = fmt.Fprintln(p.steps, step)
-	}
-}
-
-// terminal writes to what may be a terminal, and leaves out control characters: the
-// text of a model could otherwise move the cursor, or worse.
-type terminal struct{ io.Writer }
-
-// Write implements io.Writer.
-func (t terminal) Write(p []byte) (int, error) {
-	_, err := t.Writer.Write(bytes.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' && r != '\t' {
-			return -1
-		}
-		return r
-	}, p))
-	return len(p), err
-}
-
-func outcome(word string, failure *council.Failure, ms float64) string {
-	if failure != nil {
-		return fmt.Sprintf("failed after %.1f s: %s", ms/1000, failure.Code)
-	}
-	return fmt.Sprintf("%s in %.1f s", word, ms/1000)
 }
 
 // printAnswer prints the answer, where there is one, and then what printSession prints.
@@ -192,10 +306,13 @@ func printSession(w io.Writer, s *council.Session) error {
 		_, _ = fmt.Fprintln(t, "RANK\tMODEL\tBORDA\tWINS\tVOTES\tCONFIDENCE")
 	}
 	for _, st := range s.Metadata.AggregateRankings {
-		_, _ = fmt.Fprintf(t, "%d\t%s\t%.2f\t%g\t%d\t%s\n", st.FinalRank, st.Model, st.BordaScore, st.WinCount, st.VoteCount, st.Confidence)
+		_, _ = fmt.Fprintf(t, "%d\t%s\t%.2f\t%g\t%d\t%s\n", st.FinalRank, st.Model, st.BordaNormalized, st.WinCount, st.VoteCount, st.Confidence)
 	}
 	_ = t.Flush()
 	fmt.Fprintf(&b, "\nsession %s: %s\n", s.ID, s.Status)
+	if line := auditLine(s.Metadata.BiasAudit); line != "" {
+		fmt.Fprintln(&b, line)
+	}
 	for _, d := range s.Degradation {
 		fmt.Fprintf(&b, "missing: %s of %s: %s: %s\n", d.Stage, d.Model, d.Code, d.Message)
 	}
@@ -207,4 +324,27 @@ func printSession(w io.Writer, s *council.Session) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// auditLine says in one line which flags the audit of a session raises, "" where there is
+// none.
+func auditLine(a *council.BiasAudit) string {
+	if a == nil {
+		return ""
+	}
+	var flags []string
+	if a.LengthBiasDetected != nil && *a.LengthBiasDetected && a.LengthScoreCorrelation != nil {
+		which := "longer"
+		if *a.LengthScoreCorrelation < 0 {
+			which = "shorter"
+		}
+		flags = append(flags, fmt.Sprintf("%s answers scored higher here (r = %.2f, ", which, *a.LengthScoreCorrelation))
+	}
+	if a.PositionBiasDetected != nil && *a.PositionBiasDetected && a.PositionScoreVariance != nil {
+		flags = append(flags, fmt.Sprintf("scores went with the place of an answer (variance %.2f, ", *a.PositionScoreVariance))
+	}
+	if len(flags) == 0 {
+		return ""
+	}
+	return "audit: " + strings.Join(flags, "one session proves nothing); ") + "one session proves nothing)"
 }

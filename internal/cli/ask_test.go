@@ -3,9 +3,13 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -75,13 +79,14 @@ func TestAskIsInterrupted(t *testing.T) {
 	}()
 	var stdout, stderr bytes.Buffer
 	code := Main(ctx, IO{Args: []string{"ask", "--server", d.URL(), "Wait for me?"}, Stdout: &stdout, Stderr: &stderr})
-	if code != exitError {
+	if code != ExitInterrupted {
 		t.Errorf("exit %d", code)
 	}
-	if !strings.Contains(stderr.String(), "was cancelled") {
-		t.Errorf("got %s", stderr.String())
-	}
 	id := between(stderr.String(), "session ", " was")
+	want := fmt.Sprintf("session %s was cancelled; councild ask --server %s --follow %s shows what has become of it", id, d.URL(), id)
+	if !strings.Contains(stderr.String(), want) {
+		t.Errorf("got %s, want %s", stderr.String(), want)
+	}
 	_, events := d.Call(t, "GET", "/v1/council/"+id+"/events", "")
 	if !strings.Contains(string(events), `"code":"cancelled"`) {
 		t.Errorf("the session goes on: %s", events)
@@ -118,5 +123,225 @@ func TestAskFails(t *testing.T) {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("%q is missing: %s", want, stderr)
 		}
+	}
+}
+
+// heardBy starts a provider of the models a and b, which keeps the questions that it was asked.
+func heardBy(t *testing.T) (url string, questions func() []string) {
+	t.Helper()
+	heard := make(chan string, 64)
+	models := daemontest.Members()[:2]
+	for i := range models {
+		models[i].Reply = func(task simllm.Task) (string, bool) {
+			if task.Kind == simllm.Question {
+				heard <- task.Question
+			}
+			return "", false
+		}
+	}
+	return daemontest.Provider(t, models...).URL(), func() (all []string) {
+		for len(heard) > 0 {
+			all = append(all, <-heard)
+		}
+		return all
+	}
+}
+
+// The question comes from the command line, from the standard input and from files.
+func TestAskReadsTheQuestion(t *testing.T) {
+	url, questions := heardBy(t)
+	daemontest.Setenv(t, map[string]string{"BASE_URL": url, "MODELS": "a,b", "MAX_QUERY_BYTES": "100"})
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	t.Chdir(dir)
+	file("a.txt", "Alpha?")
+	file("b,c.txt", "Beta.")
+	file("long.txt", strings.Repeat("x", 101))
+	file("binary", "\xff\x00")
+	for _, tt := range []struct {
+		name, stdin, question, refused string
+		args                           []string
+	}{
+		{name: "an argument", args: []string{"Which way?"}, stdin: "not read", question: "Which way?"},
+		{name: "a pipe", stdin: "Which way?\n", question: "Which way?\n"},
+		{name: "a dash", args: []string{"-"}, stdin: "Which way?", question: "Which way?"},
+		{name: "a file", args: []string{"--file", "a.txt"}, stdin: "not read", question: "Alpha?"},
+		{name: "two files", args: []string{"--file", "a.txt", "--file", "b,c.txt"}, question: "File a.txt:\n\nAlpha?\n\nFile b,c.txt:\n\nBeta."},
+		{name: "a question and a file", args: []string{"Why?", "--file", "a.txt"}, question: "Why?\n\nFile a.txt:\n\nAlpha?"},
+		{name: "a question and a pipe", args: []string{"Why?", "--file", "-"}, stdin: "A diff.", question: "Why?\n\nFile -:\n\nA diff."},
+		{name: "nothing", refused: "there is no question: councild ask"},
+		{name: "a blank pipe", stdin: " \n", refused: "there is no question: councild ask"},
+		{name: "a long pipe", stdin: strings.Repeat("x", 101), refused: "standard input: the question has more than 100 bytes"},
+		{name: "a long file", args: []string{"--file", "long.txt"}, refused: "--file long.txt: the question has more than 100 bytes"},
+		{name: "files that are long together", args: []string{strings.Repeat("x", 95), "--file", "a.txt"}, refused: "raise LLM_COUNCIL_MAX_QUERY"},
+		{name: "a long argument", args: []string{strings.Repeat("x", 101)}, refused: "question: the question has 101 bytes"},
+		{name: "a missing file", args: []string{"--file", "none.txt"}, refused: "--file none.txt: open none.txt: no such file"},
+		{name: "a folder", args: []string{"--file", "."}, refused: "--file .: read .: is a directory"},
+		{name: "no text", args: []string{"--file", "binary"}, refused: "--file binary: this is no text in UTF-8"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			args := append([]string{"ask", "--quiet"}, tt.args...)
+			code := Main(t.Context(), IO{Args: args, Stdin: strings.NewReader(tt.stdin), Stdout: &stdout, Stderr: &stderr})
+			asked := questions()
+			if tt.refused != "" {
+				if code != exitUsage || !strings.Contains(stderr.String(), tt.refused) || len(asked) != 0 {
+					t.Errorf("exit %d, %d questions: %s", code, len(asked), &stderr)
+				}
+				return
+			}
+			if code != exitOK || len(asked) != 2 || strings.TrimSpace(asked[0]) != strings.TrimSpace(tt.question) {
+				t.Errorf("exit %d, asked %q: %s", code, asked, &stderr)
+			}
+		})
+	}
+}
+
+// Every flag reaches the session, here and at a daemon, and is named when it is wrong.
+func TestAskFlags(t *testing.T) {
+	env := map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c", "ALLOWED_MODELS": "d"}
+	d := daemontest.Start(t, env)
+	for _, at := range [][]string{nil, {"--server", d.URL()}} {
+		args := append([]string{
+			"ask", "--json", "--models", "a,d", "--chairman", "c", "--seed", "7", "--category", "math", "--language", "en",
+			"--max-cost-usd", "5", "Which way?",
+		}, at...)
+		code, stdout, stderr := command(t, args...)
+		var s council.Session
+		if err := json.Unmarshal([]byte(stdout), &s); err != nil || code != exitOK {
+			t.Fatalf("exit %d, %v: %s", code, err, stderr)
+		}
+		if len(s.Stage1) != 2 || s.Stage1[1].Model != "d" {
+			t.Errorf("%s: the members are not a and d: %+v", at, s.Stage1)
+		}
+		if s.Stage3.Model != "c" || s.Metadata.Seed != 7 {
+			t.Errorf("%s: chairman %s, seed %d", at, s.Stage3.Model, s.Metadata.Seed)
+		}
+		for flag, want := range map[string]string{
+			"--category=poetry":  "--category: \"poetry\" is not a category; use coding, math",
+			"--language=English": "--language: \"English\" is not a language code; use two",
+			"--seed=-1":          "--seed: the seed is out of range; give a whole number",
+			"--max-cost-usd=-1":  "--max-cost-usd: the limit is not positive; give a number above 0, or leave --max-cost-usd out",
+			"--models=a":         "--models: 1 given, a council needs at least 2",
+			"--models=a,x":       "--models: \"x\" is not a model that this council may use; name a configured model, or add it to LLM_COUNCIL_ALLOWED",
+			"--chairman=x":       "--chairman: \"x\" is not a model",
+		} {
+			code, _, stderr := command(t, append([]string{"ask", flag, "Which way?"}, at...)...)
+			if code != exitUsage || !strings.Contains(stderr, want) {
+				t.Errorf("%s %s: exit %d: %s", at, flag, code, stderr)
+			}
+		}
+	}
+	records := d.Records(t)
+	if len(records) == 0 || *records[0].QueryMetadata.Category != "math" || *records[0].QueryMetadata.Language != "en" {
+		t.Errorf("category and language are not in the %d records", len(records))
+	}
+}
+
+// With --quiet there is the answer and nothing else.
+func TestAskQuietly(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{
+		"BASE_URL": strings.TrimSuffix(daemontest.Quick(t), "/v1"), "MODELS": "a,b,c", "CHAIRMAN_FALLBACKS": "missing",
+	})
+	code, stdout, stderr := command(t, "ask", "--quiet", "Which way?")
+	if code != exitOK || stderr != "" || !strings.HasPrefix(stdout, "Simulated synthesis.") || strings.Contains(stdout, "RANK") {
+		t.Errorf("exit %d: %s, stderr %q", code, stdout, stderr)
+	}
+	code, _, stderr = command(t, "ask", "Which way?")
+	want := "councild: warning: a setting is likely to be wrong: LLM_COUNCIL_BASE_URL: http"
+	if code != exitOK || !strings.HasPrefix(stderr, want) || strings.Contains(stderr, "{") {
+		t.Errorf("exit %d: stderr %q", code, stderr)
+	}
+}
+
+// A session of a daemon can be followed while it runs and after its end. Ctrl-C leaves it alone.
+func TestAskFollows(t *testing.T) {
+	url, arrived, release := daemontest.Held(t)
+	defer release()
+	d := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick"})
+	status, started := d.Call(t, "POST", "/v1/council", `{"query":"Wait for me?","background":true}`)
+	var s council.Summary
+	if err := json.Unmarshal(started, &s); err != nil || status != http.StatusAccepted {
+		t.Fatalf("%d, %v", status, err)
+	}
+	<-arrived
+	ctx, interrupt := context.WithCancel(t.Context())
+	var stdout, stderr bytes.Buffer
+	go func() {
+		_, _, _ = d.Send(t.Context(), "GET", "/v1/council/"+s.ID, "")
+		interrupt()
+	}()
+	code := Main(ctx, IO{Args: []string{"ask", "--server", d.URL(), "--follow", s.ID}, Stdout: &stdout, Stderr: &stderr})
+	if code != ExitInterrupted || !strings.Contains(stderr.String(), "and goes on; councild ask --server "+d.URL()+" --follow "+s.ID) {
+		t.Errorf("exit %d: %s", code, &stderr)
+	}
+	release()
+	t.Setenv("LLM_COUNCIL_ADDR", strings.TrimPrefix(d.URL(), "http://"))
+	for range 2 { // the second time it has ended
+		if code, out, stderr := command(t, "ask", "--follow", s.ID); code != exitOK || !strings.Contains(out, "session "+s.ID+": complete") {
+			t.Errorf("exit %d: %s%s", code, out, stderr)
+		}
+	}
+	if code, _, stderr := command(t, "ask", "--follow", "none"); code != exitError || !strings.Contains(stderr, "councild sessions list") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if code, _, stderr := command(t, "ask", "--follow", s.ID, "Why?"); code != exitUsage || !strings.Contains(stderr, "--follow asks nothing") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+func TestDaemonURL(t *testing.T) {
+	for text, want := range map[string]string{
+		"http://127.0.0.1:8080":           "http://127.0.0.1:8080",
+		"http://127.0.0.1:8080/":          "http://127.0.0.1:8080",
+		"http://127.0.0.1:8080/v1":        "http://127.0.0.1:8080",
+		" http://127.0.0.1:8080/v1/ ":     "http://127.0.0.1:8080",
+		"https://host/council/v1/":        "https://host/council",
+		"localhost:8080":                  "http://localhost:8080",
+		"[::1]:8080":                      "http://[::1]:8080",
+		"http://host/v1/v1":               "--server http://host",
+		"http://host:1/v1/council":        "--server http://host:1",
+		"localhost":                       "--server http://HOST:PORT",
+		"ftp://host":                      "--server http://HOST:PORT",
+		"http://[":                        "--server http://HOST:PORT",
+		"http://user:geheim@host":         "LLM_COUNCIL_API_TOKENS",
+		"http://127.0.0.1:8080/?token=ab": "LLM_COUNCIL_API_TOKENS",
+	} {
+		got, err := daemonURL(text)
+		if err != nil && strings.HasPrefix(want, "http") || err == nil && got != want {
+			t.Errorf("%q gives %q, %v", text, got, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "geheim")) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// The audit of a session is one line, and only when a flag is up.
+func TestAuditLine(t *testing.T) {
+	audit := func(length, position bool, r float64) *council.BiasAudit {
+		return &council.BiasAudit{
+			LengthBiasDetected: &length, LengthScoreCorrelation: &r, PositionBiasDetected: &position, PositionScoreVariance: new(1.25),
+		}
+	}
+	for want, a := range map[string]*council.BiasAudit{
+		"": audit(false, false, 0.2),
+		"audit: longer answers scored higher here (r = 0.83, one session proves nothing)":   audit(true, false, 0.83),
+		"audit: shorter answers scored higher here (r = -0.83, one session proves nothing)": audit(true, false, -0.83),
+		"audit: longer answers scored higher here (r = 0.50, one session proves nothing); " +
+			"scores went with the place of an answer (variance 1.25, one session proves nothing)": audit(true, true, 0.5),
+	} {
+		if got := auditLine(a); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if auditLine(nil) != "" || auditLine(&council.BiasAudit{}) != "" {
+		t.Error("a line without a flag")
 	}
 }

@@ -17,17 +17,22 @@ import (
 
 // IO is what a command is given by its process.
 type IO struct {
-	Args           []string // without the program's name
+	Args           []string  // without the program's name
+	Stdin          io.Reader // nil: there is none
 	Stdout, Stderr io.Writer
 	Version        string // "": as the Go toolchain recorded it
 }
 
-// The exit codes.
+// The exit codes. Code 3 is for a report that finds a bias where it was told to fail on one.
 const (
-	exitOK    = 0
-	exitError = 1 // the command failed
-	exitUsage = 2 // the command line or the environment is wrong
+	exitOK          = 0
+	exitError       = 1   // the command failed
+	exitUsage       = 2   // the command line or the environment is wrong
+	ExitInterrupted = 130 // a signal ended the command: 128 and the number of SIGINT, as shells have it
 )
+
+// exitCodes explains the exit codes in the help.
+const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 bias-report --fail-on found a bias; 130 interrupted."
 
 type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
@@ -47,6 +52,9 @@ type commands struct {
 
 // usageError is an error of the command line or the environment.
 type usageError struct{ error }
+
+// interruptedError is the error of a command that a signal ended.
+type interruptedError struct{ error }
 
 // exited is the exit code with which kong leaves the parser by itself, as after --help.
 type exited int
@@ -80,7 +88,7 @@ func Main(ctx context.Context, std IO) (code int) {
 	}()
 	parser, err := kong.New(&commands{}, kong.Name("councild"),
 		kong.Description("A council of language models: they answer, review each other's anonymised answers, and a chairman writes "+
-			"the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config lists them."),
+			"the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config lists them.\n\n"+exitCodes),
 		kong.Writers(std.Stdout, std.Stderr), kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
@@ -89,13 +97,20 @@ func Main(ctx context.Context, std IO) (code int) {
 	}
 	command, err := parser.Parse(std.Args)
 	if err != nil {
-		_, _ = fmt.Fprintf(std.Stderr, "councild: %v\nTry councild --help.\n", err)
+		help := "councild"
+		if parsing, ok := errors.AsType[*kong.ParseError](err); ok && parsing.Context.Selected() != nil {
+			help = parsing.Context.Selected().FullPath()
+		}
+		_, _ = fmt.Fprintf(terminal{std.Stderr}, "councild: %v\nTry %s --help.\n", err, help)
 		return exitUsage
 	}
 	if err := command.Run(); err != nil {
 		_, _ = fmt.Fprintln(terminal{std.Stderr}, "councild:", err) // It may hold what a model wrote.
 		if _, ok := errors.AsType[usageError](err); ok {
 			return exitUsage
+		}
+		if _, ok := errors.AsType[interruptedError](err); ok || ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return ExitInterrupted
 		}
 		return exitError
 	}

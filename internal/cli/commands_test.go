@@ -157,7 +157,7 @@ func TestCommandLine(t *testing.T) {
 		},
 		{name: "ask a daemon that is not there", args: []string{"ask", "--server", "http://127.0.0.1:1", "x"}, code: 1, stderr: "refused"},
 		{name: "ask at no URL", args: []string{"ask", "--server", "http://[", "x"}, code: 2, stderr: "--server"},
-		{name: "ask nothing", args: []string{"ask", " "}, code: 1, stderr: "query: there is no question; give a query"},
+		{name: "ask nothing", args: []string{"ask", " "}, code: 2, stderr: "there is no question: councild ask"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

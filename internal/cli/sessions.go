@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -12,61 +11,13 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/client"
-	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/daemon"
 )
-
-// sessionsTimeout is how long a command may wait for the daemon's answer.
-const sessionsTimeout = 30 * time.Second
 
 type sessionsCmd struct {
 	List   listSessionsCmd  `cmd:"" help:"List the sessions of this token, the newest first."`
 	Show   showSessionCmd   `cmd:"" help:"Print the answer of a session, its ranking and its warnings."`
 	Delete deleteSessionCmd `cmd:"" help:"Delete a session that has ended, or cancel one that runs."`
-}
-
-// server is the daemon that a command asks.
-type server struct {
-	Server string `placeholder:"URL" help:"The daemon's URL, asked with the first of LLM_COUNCIL_API_TOKENS; default: LLM_COUNCIL_ADDR."`
-}
-
-// ask has a client of the daemon do something.
-func (s server) ask(ctx context.Context, do func(context.Context, *client.Client) error) error {
-	cfg, err := loadConfig()
-	if err != nil {
-		return err
-	}
-	address := s.Server
-	if address == "" {
-		address = "http://" + daemon.Reachable(cfg.Addr)
-	}
-	d, err := connect(cfg, address)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
-	defer cancel()
-	err = do(bounded, d)
-	if unreachable, ok := errors.AsType[*url.Error](err); ok && ctx.Err() == nil {
-		return fmt.Errorf("no daemon answers at %s: %w; start it with councild serve, or name another one with --server",
-			address, unreachable.Err)
-	}
-	return err
-}
-
-// connect returns a client of the daemon at a URL.
-func connect(cfg config.Config, address string) (*client.Client, error) {
-	o := client.Options{URL: address}
-	if len(cfg.APITokens) > 0 {
-		o.Token = cfg.APITokens[0].Secret.Reveal()
-	}
-	d, err := client.New(o)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--server: %w", err)}
-	}
-	return d, nil
 }
 
 type listSessionsCmd struct {

@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -106,9 +105,9 @@ func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observ
 		_, err = c.Delete(cancelling, started.ID)
 	}
 	if err != nil {
-		err = fmt.Errorf("cancelling the session: %w", err)
+		return nil, fmt.Errorf("session %s goes on: cancelling it: %w", started.ID, err)
 	}
-	return nil, errors.Join(fmt.Errorf("session %s was cancelled", started.ID), err)
+	return nil, fmt.Errorf("session %s was cancelled", started.ID)
 }
 
 // Start starts a session in the background.

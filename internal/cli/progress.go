@@ -1,0 +1,330 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/councild/councild/internal/council"
+	"golang.org/x/term"
+)
+
+// frameTime is the time between two drawings of the seats.
+const frameTime = 120 * time.Millisecond
+
+// progress shows on a terminal what the members do, and the answer as it arrives.
+type progress struct {
+	steps   io.Writer // each step is a line of it; nil: no terminal, or a screen
+	screen  *screen   // the seats, drawn in place; nil: no terminal that can do so
+	answer  io.Writer // nil: no terminal, or the answer is wanted in another form
+	session string    // the id, once the session has started
+	started council.Started
+}
+
+// newProgress returns the progress for two streams. The caller calls close at the end.
+func newProgress(stdout, stderr io.Writer) *progress {
+	p := &progress{}
+	if isTerminal(stdout) {
+		p.answer = terminal{stdout}
+	}
+	switch f, ok := stderr.(*os.File); {
+	case !isTerminal(stderr):
+	case ok && os.Getenv("TERM") != "dumb":
+		p.screen = newScreen(f)
+	default:
+		p.steps = terminal{stderr}
+	}
+	return p
+}
+
+// close takes away what is not final on the screen.
+func (p *progress) close() {
+	if p.screen != nil {
+		p.screen.close()
+	}
+}
+
+// Observe implements council.Observer.
+func (p *progress) Observe(e council.Event) {
+	if started, ok := e.Data.(council.Started); ok {
+		p.started, p.session = started, started.SessionID
+	}
+	if p.screen != nil {
+		p.draw(e.Data)
+	}
+	var step, piece string
+	switch data := e.Data.(type) {
+	case council.Started:
+		step = fmt.Sprintf("asking %d models ...", len(data.Models))
+	case council.Answer:
+		step = fmt.Sprintf("  %s %s", data.Model, outcome("answered", data.Error, data.LatencyMS))
+	case council.Review:
+		step = fmt.Sprintf("  %s %s", data.Model, outcome(reviewed(data), data.Error, data.LatencyMS))
+	case council.Tally:
+		step = "the chairman writes ..."
+	case council.Delta:
+		piece = data.Text
+	case council.Restart:
+		piece, step = "\n\n", fmt.Sprintf("  %s failed: %s; what it wrote is void, another model writes ...", data.Model, data.Reason)
+	case council.Synthesis:
+		piece, step = "\n\n", fmt.Sprintf("  %s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000)
+	}
+	if p.answer != nil {
+		_, _ = io.WriteString(p.answer, piece)
+	}
+	if p.steps != nil && step != "" {
+		_, _ = fmt.Fprintln(p.steps, step)
+	}
+}
+
+// draw shows an event on the screen.
+func (p *progress) draw(data any) {
+	switch data := data.(type) {
+	case council.Started:
+		p.screen.begin("is asked", data.Models...)
+	case council.Answer:
+		p.screen.end(data.Model, "answered", data.Error, data.LatencyMS)
+	case []council.Answer:
+		p.screen.begin("reviews", p.started.Reviewers...)
+	case council.Review:
+		p.screen.end(data.Model, reviewed(data), data.Error, data.LatencyMS)
+	case council.Tally:
+		p.screen.begin("writes the answer", p.started.Chairman)
+	case council.Delta:
+		if p.answer != nil {
+			p.screen.begin("") // The answer itself shows now that there is life.
+		}
+	case council.Restart:
+		p.screen.note(fmt.Sprintf("%s failed: %s; what it wrote is void", data.Model, data.Reason))
+		p.screen.begin("writes the answer", "another model")
+	case council.Synthesis:
+		p.screen.begin("")
+		p.screen.note(fmt.Sprintf("%s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000))
+	}
+}
+
+// tell shows a line of text for the user, wherever the progress is shown.
+func (p *progress) tell(stderr io.Writer, line string) {
+	if p.screen != nil {
+		p.screen.note(line)
+		return
+	}
+	_, _ = fmt.Fprintln(terminal{stderr}, line)
+}
+
+func reviewed(r council.Review) string {
+	if r.Status == council.OutcomeAbstained {
+		return "declined to rank"
+	}
+	return "reviewed"
+}
+
+func outcome(word string, failure *council.Failure, ms float64) string {
+	if failure != nil {
+		return fmt.Sprintf("failed after %.1f s: %s", ms/1000, failure.Code)
+	}
+	return fmt.Sprintf("%s in %.1f s", word, ms/1000)
+}
+
+// terminal writes to what may be a terminal, and leaves out control characters: the
+// text of a model could otherwise move the cursor, or worse.
+type terminal struct{ io.Writer }
+
+// Write implements io.Writer.
+func (t terminal) Write(p []byte) (int, error) {
+	_, err := io.WriteString(t.Writer, visible(string(p)))
+	return len(p), err
+}
+
+// visible returns a text without its control characters other than line breaks and tabs.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// seat is one line of a screen: what a model does or has done.
+type seat struct {
+	model, does string
+	begun       time.Time
+	took        time.Duration
+	over        bool
+	failed      bool
+}
+
+// screen draws the seats of a stage on a terminal, one line each, and draws them anew in
+// the same place while they work.
+type screen struct {
+	out    *os.File
+	colour bool
+	ended  chan struct{}
+	drawer sync.WaitGroup
+
+	mu    sync.Mutex // guards what follows, and out
+	seats []seat
+	frame int
+	drawn int // lines that stand on the terminal and are drawn anew
+}
+
+// newScreen returns a screen. Its method close ends the goroutine that draws.
+func newScreen(out *os.File) *screen {
+	s := &screen{out: out, colour: os.Getenv("NO_COLOR") == "", ended: make(chan struct{})}
+	s.drawer.Go(func() {
+		tick := time.NewTicker(frameTime)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				s.mu.Lock()
+				s.frame++
+				s.drawLocked("")
+				s.mu.Unlock()
+			case <-s.ended:
+				return
+			}
+		}
+	})
+	return s
+}
+
+// close ends the drawing. The lines of seats that still work are taken away.
+func (s *screen) close() {
+	close(s.ended)
+	s.drawer.Wait()
+	s.begin("")
+}
+
+// begin leaves the seats that are over on the terminal as they are, and draws new ones.
+func (s *screen) begin(does string, models ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seats = slices.DeleteFunc(s.seats, func(seat seat) bool { return !seat.over })
+	s.drawLocked("")
+	s.seats, s.drawn = nil, 0
+	for _, model := range models {
+		s.seats = append(s.seats, seat{model: model, does: does, begun: time.Now()})
+	}
+	s.drawLocked("")
+}
+
+// end says what a seat has done, in so many milliseconds.
+func (s *screen) end(model, did string, failure *council.Failure, ms float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.seats {
+		if seat := &s.seats[i]; seat.model == model && !seat.over {
+			seat.over, seat.does, seat.took = true, did, time.Duration(ms*float64(time.Millisecond))
+			if failure != nil {
+				seat.failed, seat.does = true, fmt.Sprintf("failed: %s: %s", failure.Code, failure.Message)
+			}
+		}
+	}
+	s.drawLocked("")
+}
+
+// note writes a line that stays, above the seats.
+func (s *screen) note(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drawLocked(visible(line) + "\n")
+}
+
+// drawLocked writes a text that stays, and the seats below it, over those that were drawn
+// before. No line is as wide as the terminal, and there are fewer of them than it is high:
+// otherwise they could not be found again.
+func (s *screen) drawLocked(stays string) {
+	if stays == "" && s.drawn == 0 && len(s.seats) == 0 {
+		return
+	}
+	columns, rows, err := term.GetSize(int(s.out.Fd()))
+	if err != nil || columns < 1 || rows < 1 { // Some terminals have no size.
+		columns, rows = 80, 24
+	}
+	var b strings.Builder
+	if s.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", s.drawn)
+	}
+	b.WriteString(stays)
+	s.drawn = 0
+	for i, seat := range s.seats {
+		if i == rows-2 && i < len(s.seats)-1 {
+			fmt.Fprintf(&b, "%s\n", clip(fmt.Sprintf("... and %d more", len(s.seats)-i), columns-1))
+			s.drawn++
+			break
+		}
+		s.drawn++
+		b.WriteString(s.line(seat, columns))
+	}
+	_, _ = s.out.WriteString(b.String())
+}
+
+// line returns a seat as a line of less than so many columns.
+func (s *screen) line(seat seat, columns int) string {
+	frames := []rune("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+	mark, colour, took := frames[s.frame%len(frames)], 36, time.Since(seat.begun)
+	switch {
+	case seat.failed:
+		mark, colour, took = '✗', 31, seat.took
+	case seat.over:
+		mark, colour, took = '✓', 32, seat.took
+	}
+	text := strings.Join(strings.Fields(visible(fmt.Sprintf("%s %s", seat.model, seat.does))), " ")
+	text = clip(fmt.Sprintf(" %5.1fs  %s", took.Seconds(), text), columns-3) // A mark may be two columns wide.
+	if !s.colour {
+		return string(mark) + text + "\n"
+	}
+	return fmt.Sprintf("\x1b[%dm%c\x1b[0m%s\n", colour, mark, text)
+}
+
+// clip cuts a text to so many columns, and counts two for a character that may be wide.
+func clip(text string, columns int) string {
+	for i, r := range text {
+		columns--
+		if r >= unicode.MaxLatin1 {
+			columns--
+		}
+		if columns < 0 {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+// plainLog is a slog.Handler that tells warnings and errors in words, for people who do
+// not look for a log.
+type plainLog struct{ tell func(line string) }
+
+// Enabled implements slog.Handler.
+func (plainLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+
+// Handle implements slog.Handler.
+func (l plainLog) Handle(_ context.Context, r slog.Record) error {
+	line := "councild: warning: " + r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		line += ": "
+		if a.Key != "setting" && a.Key != "error" {
+			line += a.Key + " "
+		}
+		line += a.Value.String()
+		return true
+	})
+	l.tell(line)
+	return nil
+}
+
+// WithAttrs implements slog.Handler. What all lines of a session have in common says
+// nothing to somebody who asked one question.
+func (l plainLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// WithGroup implements slog.Handler.
+func (l plainLog) WithGroup(string) slog.Handler { return l }

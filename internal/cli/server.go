@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/client"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/daemon"
+)
+
+// sessionsTimeout is how long a command may wait for the daemon's answer.
+const sessionsTimeout = 30 * time.Second
+
+// server is the daemon that a command asks.
+type server struct {
+	Server string `placeholder:"URL" help:"The daemon's URL, asked with the first of LLM_COUNCIL_API_TOKENS; default: LLM_COUNCIL_ADDR."`
+}
+
+// ask has a client of the daemon do something.
+func (s server) ask(ctx context.Context, do func(context.Context, *client.Client) error) error {
+	cfg, err := loadConfig()
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
+	defer cancel()
+	return asking(ctx, cfg, s.Server, func(d *client.Client) error { return do(bounded, d) })
+}
+
+// asking has a client of the daemon at an address do something, "" for that of the
+// settings. Its error says what to type when no daemon answers there, or when it refuses.
+func asking(ctx context.Context, cfg config.Config, address string, do func(*client.Client) error) error {
+	address, err := daemonURL(cmp.Or(address, daemon.Reachable(cfg.Addr)))
+	if err != nil {
+		return usageError{err}
+	}
+	o := client.Options{URL: address}
+	if len(cfg.APITokens) > 0 {
+		o.Token = cfg.APITokens[0].Secret.Reveal()
+	}
+	d, err := client.New(o)
+	if err != nil {
+		return usageError{fmt.Errorf("--server: %w", err)}
+	}
+	defer d.Close()
+	err = do(d)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if unreachable, ok := errors.AsType[*url.Error](err); ok {
+		if errors.Is(err, http.ErrSchemeMismatch) {
+			return fmt.Errorf("the daemon at %s does not speak TLS: write --server %s", address,
+				"http"+strings.TrimPrefix(address, "https"))
+		}
+		return fmt.Errorf("no daemon answers at %s: %w; start it with councild serve, or name another one with --server",
+			address, unreachable.Err)
+	}
+	refused, ok := errors.AsType[*client.Error](err)
+	switch {
+	case !ok || refused.Status == 0: // such as a session that failed
+		return err
+	case refused.Status == http.StatusUnauthorized && o.Token == "":
+		return fmt.Errorf("%w; LLM_COUNCIL_API_TOKENS is not set here: set it to a token of the daemon at %s", err, address)
+	case refused.Status == http.StatusUnauthorized:
+		return fmt.Errorf("%w; the daemon at %s does not know the first of LLM_COUNCIL_API_TOKENS: set it to a token of that daemon",
+			err, address)
+	case refused.Cause == nil:
+		return fmt.Errorf("what answers at %s is no councild: %w; name a councild with --server http://HOST:PORT", address, err)
+	case refused.Status == http.StatusNotFound:
+		return fmt.Errorf("%w; councild sessions list --server %s lists the sessions that are there", err, address)
+	default:
+		return err
+	}
+}
+
+// daemonURL returns the URL of a daemon without /v1, from how people write it: with or
+// without /v1, a slash at the end, or http:// before a host and a port.
+func daemonURL(text string) (string, error) {
+	address := strings.TrimSpace(text)
+	if _, _, err := net.SplitHostPort(address); err == nil && !strings.Contains(address, "/") {
+		address = "http://" + address
+	}
+	const remedy = "write --server http://HOST:PORT"
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", fmt.Errorf("--server: %q is no address of a daemon: %s", text, remedy)
+	}
+	if u.User != nil || strings.ContainsAny(address, "?#") {
+		return "", fmt.Errorf("--server: the address holds more than a host, a port and a path: %s, and set LLM_COUNCIL_API_TOKENS", remedy)
+	}
+	address = strings.TrimRight(address, "/")
+	address = strings.TrimRight(strings.TrimSuffix(address, "/v1"), "/")
+	if slices.Contains(strings.Split(address, "/"), "v1") {
+		return "", fmt.Errorf("--server: %q names a place inside of the daemon's interface, not the daemon: write --server %s", text,
+			u.Scheme+"://"+u.Host)
+	}
+	return address, nil
+}
