@@ -38,6 +38,7 @@ type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
 	Demo        demoCmd        `cmd:"" help:"Run the daemon with a simulated council: no key and no network needed."`
 	Ask         askCmd         `cmd:"" help:"Put one question to the council."`
+	Check       checkCmd       `cmd:"" help:"Ask each provider for its models, and say what is wrong with addresses, keys and names."`
 	Sessions    sessionsCmd    `cmd:"" help:"List, show and delete the sessions of a daemon."`
 	BiasReport  biasReportCmd  `cmd:"" help:"Report what the reviews of many sessions reveal."`
 	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`

@@ -195,7 +195,7 @@ func (c *Config) checkProviders(p *problems) {
 			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has no valid name: write name=url, the name of a to z, 0 to 9, _ and -", i+1)
 			continue // without a name, what the URL is cannot be told
 		}
-		key := provider.keyVariable()
+		key := provider.KeyVariable()
 		switch {
 		case provider.Name == SimProvider:
 			p.add("LLM_COUNCIL_PROVIDERS", "entry %d is named sim, which is built in: choose another name", i+1)
@@ -223,7 +223,7 @@ func (c *Config) checkSecrets(p *problems) {
 	}
 	for _, provider := range c.Providers {
 		if !isVisible(provider.APIKey) {
-			p.add(provider.keyVariable(), useVisible+keyAlone)
+			p.add(provider.KeyVariable(), useVisible+keyAlone)
 		}
 	}
 	unreadable := p.texts["LLM_COUNCIL_HASH_SECRET_FILE"] != "" // reported by readFiles

@@ -42,13 +42,13 @@ func (c Config) used() []used {
 	all := make([]used, 0, 1+len(c.Providers))
 	all = append(all, used{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", first[""]})
 	for _, p := range c.Providers {
-		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.keyVariable(), first[p.Name]})
+		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.KeyVariable(), first[p.Name]})
 	}
 	return slices.DeleteFunc(all, func(u used) bool { return u.model == "" })
 }
 
-// asksForKey reports whether a provider is known to answer nobody without a key.
-func (p Provider) asksForKey() bool {
+// AsksForKey reports whether a provider is known to answer nobody without a key.
+func (p Provider) AsksForKey() bool {
 	hosts := []string{"openrouter.ai", "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com"}
 	return slices.Contains(hosts, p.url().Hostname())
 }
@@ -69,7 +69,7 @@ func (c Config) RequireCouncil() error {
 			"and set LLM_COUNCIL_API_KEY for the default provider, or run \"councild demo\", which needs neither")
 	}
 	for _, u := range c.used() {
-		if u.APIKey != "" || !u.asksForKey() {
+		if u.APIKey != "" || !u.AsksForKey() {
 			continue
 		}
 		remedy := "set it"
@@ -96,12 +96,12 @@ func (c Config) Warnings() []string {
 			warn(u.urlVariable,
 				"%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
 		}
-		if u.APIKey == "" && u.url().Scheme == "https" && !u.asksForKey() {
+		if u.APIKey == "" && u.url().Scheme == "https" && !u.AsksForKey() {
 			warn(u.keyVariable, "is not set, and %q goes to %s: set it if calls fail with HTTP 401", u.model, u.BaseURL)
 		}
 	}
 	for _, model := range c.Named() {
-		if name, ok := c.unknownProvider(model); ok {
+		if name, ok := c.UnknownProvider(model); ok {
 			warn("LLM_COUNCIL_PROVIDERS", "no provider has the name %q, so that %q goes to the default one, as a whole: "+
 				"add %[1]s=url if a provider is meant", name, model)
 		}
@@ -109,12 +109,12 @@ func (c Config) Warnings() []string {
 	return warnings
 }
 
-// unknownProvider returns what stands before the colon of a model when that looks
+// UnknownProvider returns what stands before the colon of a model when that looks
 // like the name of a provider and no provider has it. The ids of many models hold a
 // colon too, as llama3:8b and x/y:free: it is a name when it is nearly that of a
 // provider, or one that providers are known by, or when what follows looks like a
 // whole id.
-func (c Config) unknownProvider(model string) (name string, ok bool) {
+func (c Config) UnknownProvider(model string) (name string, ok bool) {
 	name, id, found := strings.Cut(model, ":")
 	names := c.ProviderNames()
 	if !found || slices.Contains(names, name) || !providerName.MatchString(name) {

@@ -40,7 +40,7 @@ func Load(checks ...func(Config) error) (Config, error) {
 		return Config{}, fmt.Errorf("reading the environment: %w", err)
 	}
 	for i, provider := range c.Providers {
-		c.Providers[i].APIKey = Secret(p.texts[provider.keyVariable()])
+		c.Providers[i].APIKey = Secret(p.texts[provider.KeyVariable()])
 	}
 	c.settings = p.settings(c.Providers, given)
 	p.unknown(given, c.settings)
@@ -195,7 +195,7 @@ func (p *problems) settings(providers Providers, given map[string]string) []Sett
 			continue
 		}
 		for _, provider := range providers {
-			row.Name = provider.keyVariable()
+			row.Name = provider.KeyVariable()
 			rows = append(rows, row)
 		}
 	}
@@ -234,7 +234,7 @@ func (p *problems) unknown(given map[string]string, rows []Setting) {
 		}
 		if strings.HasPrefix(variable, keyPrefix) {
 			p.add(variable, "LLM_COUNCIL_PROVIDERS names no provider with this key: add name=url there, or unset this variable")
-		} else if name := nearest(variable, known); name != "" {
+		} else if name := Nearest(variable, known, 2); name != "" {
 			p.add(variable, "there is no such setting: did you mean %s?", name)
 		} else {
 			p.add(variable, "there is no such setting: unset it")
@@ -242,11 +242,14 @@ func (p *problems) unknown(given map[string]string, rows []Setting) {
 	}
 }
 
-// nearest returns the first of names that is at most two edits away from name
-// and nearer than the others, or "".
-func nearest(name string, names []string) string {
-	best, least := "", 3
+// Nearest returns the first of names that is at most so many edits away from name and
+// nearer than the others, or "". An edit inserts, deletes or replaces one byte.
+func Nearest(name string, names []string, edits int) string {
+	best, least := "", edits+1
 	for _, candidate := range names {
+		if max(len(name), len(candidate))-min(len(name), len(candidate)) >= least {
+			continue
+		}
 		if d := distance(name, candidate); d < least {
 			best, least = candidate, d
 		}

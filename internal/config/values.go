@@ -94,8 +94,8 @@ type Provider struct {
 	APIKey  Secret // "" when the provider needs none
 }
 
-// keyVariable returns the name of the variable that holds the provider's key.
-func (p Provider) keyVariable() string {
+// KeyVariable returns the name of the variable that holds the provider's key.
+func (p Provider) KeyVariable() string {
 	return keyPrefix + strings.ToUpper(strings.ReplaceAll(p.Name, "-", "_"))
 }
 

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/daemon"
+)
+
+type checkCmd struct {
+	JSON bool `name:"json" help:"Print what was found as JSON."`
+}
+
+// Help returns what the help of the command says below its summary.
+func (checkCmd) Help() string {
+	return "Each provider of the settings is asked for its list of models, for 10 seconds at most. No model is called, and nothing is paid " +
+		"for. Exit code 1 says that something is wrong."
+}
+
+// Run asks the providers for their models and prints what is wrong with the settings.
+func (c checkCmd) Run(ctx context.Context, std IO) error {
+	cfg, err := config.Load() // without a look at simulated models, which the table tells
+	if err != nil {
+		return usageError{err}
+	}
+	if len(cfg.Models) == 0 {
+		return usageError{cfg.RequireCouncil()}
+	}
+	checked := daemon.Check(ctx, cfg)
+	if ctx.Err() != nil {
+		return interruptedError{errors.New("interrupted: not everything was checked")}
+	}
+	if c.JSON {
+		err = writeIndented(std.Stdout, checked)
+	} else {
+		_, err = io.WriteString(terminal{std.Stdout}, checkTable(checked))
+	}
+	if err == nil && !checked.OK {
+		err = errors.New("something is wrong with the providers or the models: see above what to set")
+	}
+	return err
+}
+
+// checkTable returns what was found as two aligned tables, and what to set below them.
+func checkTable(c daemon.Checked) string {
+	var b, remedies strings.Builder // writing to them does not fail
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	verdict := func(name string, f daemon.Finding) string {
+		if f.Remedy != "" {
+			fmt.Fprintf(&remedies, "  %s: %s\n", cell(name), cell(f.Remedy))
+		}
+		if f.Problem == "" {
+			return string(f.Verdict)
+		}
+		return fmt.Sprintf("%s: %s", f.Verdict, cell(f.Problem))
+	}
+	_, _ = fmt.Fprintln(t, "PROVIDER\tADDRESS\tKEY\tMODELS\tVERDICT")
+	for _, p := range c.Providers {
+		listed := "-"
+		if p.Listed != nil {
+			listed = strconv.Itoa(*p.Listed)
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", p.Name, cell(p.BaseURL), p.Key, listed, verdict(p.Name, p.Finding))
+	}
+	_ = t.Flush()
+	b.WriteString("\n")
+	_, _ = fmt.Fprintln(t, "MODEL\tROLES\tPROVIDER\tVERDICT")
+	for _, m := range c.Models {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", cell(m.Model), strings.Join(m.Roles, ", "), m.Provider, verdict(m.Model, m.Finding))
+	}
+	_ = t.Flush()
+	return b.String() + cmp.Or(prefixed("\nWhat to do:\n", remedies.String()), "\nNothing is wrong.\n")
+}
+
+// prefixed returns a text behind a title, "" for none.
+func prefixed(title, text string) string {
+	if text == "" {
+		return ""
+	}
+	return title + text
+}
+
+// cell returns a text of somebody else on one line and without control characters, cut where it
+// is long.
+func cell(text string) string {
+	const most = 300
+	return clip(strings.Join(strings.Fields(visible(text)), " "), most)
+}
