@@ -26,7 +26,7 @@ type askCmd struct {
 	Models     []string `placeholder:"A,B" help:"The members, in place of LLM_COUNCIL_MODELS."`
 	Chairman   string   `placeholder:"MODEL" help:"Who writes the final answer, in place of LLM_COUNCIL_CHAIRMAN."`
 	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
-	Category   string   `placeholder:"NAME" help:"What the question is about: coding, math, writing, reasoning, knowledge or other."`
+	Category   string   `placeholder:"NAME" help:"What the question is about: ${categories}."`
 	Language   string   `placeholder:"CODE" help:"Language of the question, two letters such as en."`
 	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Most that the session may cost, in US dollars."`
 	Server     string   `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`

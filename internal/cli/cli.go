@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"strings"
 
 	"github.com/alecthomas/kong"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 )
 
@@ -47,6 +49,7 @@ type commands struct {
 	Probe       probeCmd       `cmd:"" help:"Have reviewers read the same answers several times, and see if they agree with themselves."`
 	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
 	Validate    validateCmd    `cmd:"" name:"validate-statistics" help:"Run the bias report over simulated records whose truth is known."`
+	Completion  completionCmd  `cmd:"" help:"Print a script with which a shell completes commands and flags."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask the daemon on this machine whether it is alive."`
 	Version     versionCmd     `cmd:"" help:"Print the version."`
 }
@@ -91,7 +94,7 @@ func Main(ctx context.Context, std IO) (code int) {
 		kong.Description("A council of language models: they answer, review each other's anonymised answers, and a chairman writes "+
 			"the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config lists them.\n\n"+exitCodes),
 		kong.Writers(std.Stdout, std.Stderr), kong.Exit(func(code int) { panic(exited(code)) }),
-		kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.Vars{"categories": strings.Join(council.Categories(), ", ")}, kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
 		_, _ = fmt.Fprintln(std.Stderr, "councild:", err)
 		return exitError

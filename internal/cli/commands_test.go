@@ -739,3 +739,27 @@ func TestHealthcheck(t *testing.T) {
 		}
 	}
 }
+
+// Categories and languages are spread over simulated sessions, each with each.
+func TestSimulateSubjects(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	args := []string{"simulate", "--out", path, "--sessions", "8", "--category", "math,coding", "--language", "en,de"}
+	if code, _, stderr := command(t, args...); code != exitOK {
+		t.Fatalf("exit %d: %s", code, stderr)
+	}
+	records := map[string]int{}
+	for _, r := range daemontest.Records(t, path) {
+		records[*r.QueryMetadata.Category+" "+*r.QueryMetadata.Language]++
+	}
+	want := map[string]int{"math en": 24, "math de": 24, "coding en": 24, "coding de": 24}
+	if diff := cmp.Diff(want, records); diff != "" {
+		t.Error(diff)
+	}
+	for flag, want := range map[string]string{"--category=math,poetry": "use coding, math", "--language=english": "such as en"} {
+		code, _, stderr := command(t, "simulate", "--out", path+".new", flag)
+		if code != exitUsage || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit %d: %s", flag, code, stderr)
+		}
+	}
+}

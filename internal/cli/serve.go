@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"syscall"
 	"text/tabwriter"
 
 	"github.com/councild/councild/internal/config"
@@ -34,7 +35,9 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 }
 
 type demoCmd struct {
-	Addr string `help:"Where to listen, port 0 takes a free one; default LLM_COUNCIL_ADDR." placeholder:"HOST:PORT"`
+	Addr     string `help:"Where to listen, port 0 takes a free one; default LLM_COUNCIL_ADDR, or a free port." placeholder:"HOST:PORT"`
+	Category string `placeholder:"NAME" help:"Of questions that name none: ${categories}."`
+	Language string `placeholder:"CODE" help:"Of questions that name none: two letters such as en."`
 }
 
 // Run runs a daemon with simulated members, whose records go to a new directory.
@@ -43,13 +46,25 @@ func (c demoCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
+	if err := checkSubjects([]string{c.Category}, []string{c.Language}); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "councild-demo-")
 	if err != nil {
 		return fmt.Errorf("making a directory for the records: %w", err)
 	}
 	cfg = daemon.Simulated(cfg, filepath.Join(dir, "bias_metrics.jsonl"))
+	chosen := c.Addr != "" || slices.ContainsFunc(cfg.Settings(), func(s config.Setting) bool {
+		return s.Name == "LLM_COUNCIL_ADDR" && s.Source != config.SourceDefault
+	})
 	cfg.Addr, cfg.APITokens = cmp.Or(c.Addr, cfg.Addr), nil // New makes a token where other machines can reach the address
-	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: newLog(std.Stderr, cfg), Version: std.Version})
+	o := daemon.Options{Config: cfg, Log: newLog(std.Stderr, cfg), Version: std.Version, Category: c.Category, Language: c.Language}
+	d, err := daemon.New(ctx, o)
+	if errors.Is(err, syscall.EADDRINUSE) && !chosen {
+		_, _ = fmt.Fprintf(std.Stdout, "%s is taken by another program: this demo takes a free port.\n\n", cfg.Addr)
+		o.Config.Addr = "127.0.0.1:0"
+		d, err = daemon.New(ctx, o)
+	}
 	if err != nil {
 		return fmt.Errorf("%w (another address: councild demo --addr 127.0.0.1:0)", err)
 	}

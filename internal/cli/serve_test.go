@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -109,4 +111,54 @@ func between(text, before, after string) string {
 	_, rest, _ := strings.Cut(text, before)
 	found, _, _ := strings.Cut(rest, after)
 	return found
+}
+
+// Where the usual port is taken, the demo takes another one, unless its user named an address.
+func TestDemoTakesAFreePort(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{"MODELS": "", "BIAS_STORE": "", "ADDR": ""})
+	t.Setenv("TMPDIR", t.TempDir())
+	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:8080")
+	if err == nil { // Otherwise another program has it, which is as good.
+		defer taken.Close()
+	}
+	reader, writer := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	exit := make(chan int, 1)
+	go func() {
+		args := []string{"demo", "--category", "math", "--language", "de"}
+		exit <- Main(ctx, IO{Args: args, Stdout: writer, Stderr: io.Discard})
+		_ = writer.Close()
+	}()
+	var text strings.Builder
+	lines := bufio.NewScanner(reader)
+	for lines.Scan() && !strings.Contains(lines.Text(), "Ctrl-C") {
+		text.WriteString(lines.Text() + "\n")
+	}
+	url := between(text.String(), "answers at ", "\n")
+	if !strings.Contains(text.String(), "127.0.0.1:8080 is taken by another program") || strings.HasSuffix(url, ":8080") {
+		t.Errorf("got %s", text.String())
+	}
+	(daemontest.Caller{Base: url}).Ask(t, `{"query": "Why is the sky blue?"}`)
+	(daemontest.Caller{Base: url}).Ask(t, `{"query": "Why is the sky blue?", "category": "coding"}`)
+	records := daemontest.Records(t, between(text.String(), "Records go to ", "\n"))
+	first, last := records[0].QueryMetadata, records[len(records)-1].QueryMetadata
+	if *first.Category != "math" || *first.Language != "de" || *last.Category != "coding" || *last.Language != "de" {
+		t.Errorf("the questions are %s, %s and %s, %s", *first.Category, *first.Language, *last.Category, *last.Language)
+	}
+	cancel()
+	if code := <-exit; code != exitOK {
+		t.Errorf("exit %d", code)
+	}
+	named, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer named.Close()
+	code, _, stderr := command(t, "demo", "--addr", named.Addr().String())
+	if code != exitError || !strings.Contains(stderr, "address already in use") || !strings.Contains(stderr, "councild demo --addr 127.0.0.1:0") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	if code, _, stderr := command(t, "demo", "--category", "poetry"); code != exitUsage || !strings.Contains(stderr, "use coding, math") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
 }

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/config"
@@ -21,6 +23,9 @@ type simulateCmd struct {
 	Out      string `help:"New file for the records." required:"" placeholder:"FILE"`
 	Sessions int    `help:"How many sessions." default:"100" placeholder:"N"`
 	Seed     uint64 `help:"Replays questions, labels, orders and replies." default:"1" placeholder:"N"`
+
+	Category []string `placeholder:"A,B" help:"Categories of the sessions, one after the other: ${categories}."`
+	Language []string `placeholder:"A,B" help:"Languages of the sessions, one after the other: two letters each, such as en,de."`
 }
 
 // Run runs simulated sessions through the real pipeline, over HTTP, and writes
@@ -32,6 +37,9 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	}
 	if c.Sessions < 1 {
 		return usageError{errors.New("--sessions takes a whole number above 0")}
+	}
+	if err := checkSubjects(c.Category, c.Language); err != nil {
+		return err
 	}
 	if err := newFile(c.Out); err != nil {
 		return err
@@ -56,8 +64,9 @@ func (c simulateCmd) Run(ctx context.Context, std IO) (err error) {
 	start := time.Now()
 	for i := range c.Sessions {
 		plan, err := e.Prepare(council.Request{
-			Query: fmt.Sprintf("Simulated question %d: how would you go about %s?", i+1, topics()[draws.IntN(len(topics()))]),
-			Seed:  new(draws.Int64N(council.MaxSeed + 1)),
+			Query:    fmt.Sprintf("Simulated question %d: how would you go about %s?", i+1, topics()[draws.IntN(len(topics()))]),
+			Seed:     new(draws.Int64N(council.MaxSeed + 1)),
+			Category: turn(c.Category, i), Language: turn(c.Language, i/max(1, len(c.Category))),
 		})
 		if err != nil {
 			return err
@@ -82,6 +91,30 @@ func instantCouncil() []simllm.Model {
 		models[i].Latency = simllm.Latency{}
 	}
 	return models
+}
+
+// turn returns element i of a list that begins again at its end, "" of an empty one.
+func turn(list []string, i int) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[i%len(list)]
+}
+
+// checkSubjects returns an error unless sessions can have these categories and languages, or
+// none for "".
+func checkSubjects(categories, languages []string) error {
+	for _, category := range categories {
+		if category != "" && !slices.Contains(council.Categories(), category) {
+			return usageError{fmt.Errorf("--category: %q is not a category: use %s", category, strings.Join(council.Categories(), ", "))}
+		}
+	}
+	for _, language := range languages {
+		if language != "" && !council.IsLanguage(language) {
+			return usageError{fmt.Errorf("--language: %q is not a language code: use two lower-case letters, such as en", language)}
+		}
+	}
+	return nil
 }
 
 // newFile returns an error unless path names no file yet.

@@ -721,7 +721,18 @@ func TestWarnings(t *testing.T) {
 				"/chat/completions ends in /chat/completions, which councild adds to every base URL: leave that end out"},
 		},
 		"no key": {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "MODELS": "my-llm:a,my-llm:b"}, []string{noKey}},
-		"a key":  {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "API_KEY_MY_LLM": "k", "MODELS": "my-llm:a,my-llm:b"}, nil},
+		"no key, and another machine": {
+			vars{"PROVIDERS": "my-llm=http://llm.test/v1", "MODELS": "my-llm:a,my-llm:b"}, []string{strings.Replace(noKey, "https", "http", 1)},
+		},
+		"no key, and a private network": {
+			vars{"PROVIDERS": "a=http://192.168.1.5:1/v1,b=http://ollama:1/v1,c=http://[::1]:1/v1", "MODELS": "a:x,b:x,c:x"}, nil,
+		},
+		"a known host, and no version": {
+			vars{"BASE_URL": "https://api.openai.com/openai", "API_KEY": "k", "MODELS": "a,b"},
+			[]string{"LLM_COUNCIL_BASE_URL: https://api.openai.com/openai names no version of the interface: " +
+				"councild check says where that provider answers"},
+		},
+		"a key": {vars{"PROVIDERS": "my-llm=https://llm.test/v1", "API_KEY_MY_LLM": "k", "MODELS": "my-llm:a,my-llm:b"}, nil},
 		"ids with a colon": {
 			vars{
 				"BASE_URL": url, "PROVIDERS": "local=" + url,

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/url"
 	"regexp"
 	"slices"
@@ -92,11 +93,14 @@ func (c Config) Warnings() []string {
 		if strings.HasSuffix(u.url().Path, "/chat/completions") {
 			warn(u.urlVariable, "%s ends in /chat/completions, which councild adds to every base URL: leave that end out", u.BaseURL)
 		}
-		if u.url().Path == "" {
+		switch {
+		case u.url().Path == "":
 			warn(u.urlVariable,
 				"%s has no path, and most providers answer under /v1 only: write %[1]s/v1 if calls fail with HTTP 404", u.BaseURL)
+		case u.AsksForKey() && !strings.Contains(u.url().Path, "/v1"):
+			warn(u.urlVariable, "%s names no version of the interface: councild check says where that provider answers", u.BaseURL)
 		}
-		if u.APIKey == "" && u.url().Scheme == "https" && !u.AsksForKey() {
+		if u.APIKey == "" && (u.url().Scheme == "https" || !isNear(u.url().Hostname())) && !u.AsksForKey() {
 			warn(u.keyVariable, "is not set, and %q goes to %s: set it if calls fail with HTTP 401", u.model, u.BaseURL)
 		}
 	}
@@ -107,6 +111,16 @@ func (c Config) Warnings() []string {
 		}
 	}
 	return warnings
+}
+
+// isNear reports whether a host is this machine or one of a private network, where providers
+// seldom ask for a key: a name without a dot is one inside of such a network.
+func isNear(host string) bool {
+	ip := net.ParseIP(host)
+	if ip == nil {
+		return !strings.Contains(host, ".")
+	}
+	return ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()
 }
 
 // UnknownProvider returns what stands before the colon of a model when that looks
@@ -120,11 +134,11 @@ func (c Config) UnknownProvider(model string) (name string, ok bool) {
 	if !found || slices.Contains(names, name) || !providerName.MatchString(name) {
 		return "", false
 	}
-	isNear := func(other string) bool { return 2*distance(name, other) < len(other) }
+	isAlike := func(other string) bool { return 2*distance(name, other) < len(other) }
 	known := []string{
 		"openrouter", "openai", "anthropic", "claude", "google", "gemini", "ollama", "vllm", "azure", "groq", "together", "local",
 	}
-	return name, slices.ContainsFunc(names, isNear) || slices.Contains(known, name) || strings.ContainsAny(id, ":/")
+	return name, slices.ContainsFunc(names, isAlike) || slices.Contains(known, name) || strings.ContainsAny(id, ":/")
 }
 
 var providerName = regexp.MustCompile(`^[a-z0-9_-]+$`)

@@ -64,6 +64,11 @@ func Categories() []string {
 	return []string{"coding", "math", "writing", "reasoning", "knowledge", "other"}
 }
 
+// IsLanguage reports whether a text has the form of an ISO 639-1 code.
+func IsLanguage(code string) bool {
+	return len(code) == 2 && strings.Trim(code, "abcdefghijklmnopqrstuvwxyz") == ""
+}
+
 // Request is the question of a caller. The zero value of every field but the question
 // stands for the configured default.
 type Request struct {

@@ -47,6 +47,8 @@ type Options struct {
 	Listener net.Listener // nil: New listens on Config.Addr
 	Log      *slog.Logger // nil: nothing is logged
 	Version  string
+	// Category and Language are those of questions that name none; "": unknown.
+	Category, Language string
 }
 
 // validate runs before New touches anything outside this process.
@@ -119,7 +121,9 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		d.teardown.push("the sessions", d.journal.Close)
 	}
 	recorder = d.shareRecords(ctx, recorder)
-	if d.engine, err = NewEngine(ctx, EngineOptions{Config: cfg, Recorder: recorder, Log: log, Version: o.Version}); err != nil {
+	if d.engine, err = NewEngine(ctx, EngineOptions{
+		Config: cfg, Recorder: recorder, Log: log, Version: o.Version, Category: o.Category, Language: o.Language,
+	}); err != nil {
 		return nil, err
 	}
 	d.teardown.push("the engine", d.engine.teardown.run)

@@ -23,7 +23,9 @@ type EngineOptions struct {
 	Simulated simllm.Options    // of the simulated provider; no models: the built-in ones
 	Recorder  pipeline.Recorder // nil: no records are kept
 	Log       *slog.Logger
-	Version   string
+	// Category and Language are those of questions that name none.
+	Category, Language string
+	Version            string
 }
 
 // Engine is a pipeline with the clients, and the simulated provider, under it.
@@ -115,7 +117,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens},
 		BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots,
 		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate,
-		ConfigVersion: cfg.ConfigVersion, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
+		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
 		Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold,
 	})
 	return e, err

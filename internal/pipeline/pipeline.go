@@ -66,6 +66,8 @@ type Options struct {
 	BallotRepair   bool // one more call when a reply holds no ballot or a partial one
 
 	Order          council.Order
+	Category       string  // of questions that name none; "": unknown
+	Language       string  // of questions that name none; "": unknown
 	RandomSeed     *int64  // nil: every session draws its own seed
 	SelfReviewRate float64 // share of sessions in which own answers are reviewed, 0 to 1
 	PartialBallots council.PartialPolicy

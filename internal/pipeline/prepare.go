@@ -3,7 +3,6 @@ package pipeline
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
 )
-
-var language = regexp.MustCompile(`^[a-z]{2}$`)
 
 // Prepare turns a request into a Plan: it applies the defaults, validates
 // everything, and fixes the session's id and seed. No call is made. The error is
@@ -28,8 +25,8 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		Order:        cmp.Or(r.Order, p.o.Order),
 		Timeout:      p.o.Timeout,
 		OnPartial:    cmp.Or(r.OnPartial, council.PartialAccept),
-		Category:     r.Category,
-		Language:     r.Language,
+		Category:     cmp.Or(r.Category, p.o.Category),
+		Language:     cmp.Or(r.Language, p.o.Language),
 		Rules:        p.rules,
 		Versions:     p.made,
 	}
@@ -66,7 +63,7 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if r.Category != "" && !slices.Contains(council.Categories(), r.Category) {
 		v.add("category", fmt.Sprintf("%q is not a category", r.Category), "use "+strings.Join(council.Categories(), ", "))
 	}
-	if r.Language != "" && !language.MatchString(r.Language) {
+	if r.Language != "" && !council.IsLanguage(r.Language) {
 		v.add("language", fmt.Sprintf("%q is not a language code", r.Language), "use two lower-case letters of ISO 639-1, such as en")
 	}
 	switch {
