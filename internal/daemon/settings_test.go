@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"bytes"
+	"context"
 	"cmp"
 	"crypto/sha256"
 	"encoding/json"
@@ -724,8 +725,8 @@ var settings = map[string]func(t *testing.T){
 		equal(t, strings.Contains(text, `councild_sessions_total{status="complete"} 1`), true)
 	},
 	"LOG_LEVEL": func(t *testing.T) {
-		finished := func(level string) bool { return strings.Contains(logOf(t, "LOG_LEVEL", level), "session finished") }
-		differ(t, finished("info"), finished("warn"), true, false)
+		listening := func(level string) bool { return strings.Contains(logOf(t, "LOG_LEVEL", level), "listening") }
+		differ(t, listening("info"), listening("error"), true, false)
 	},
 	"LOG_FORMAT": func(t *testing.T) {
 		isJSON := func(format string) bool {
@@ -737,15 +738,29 @@ var settings = map[string]func(t *testing.T){
 	"DRAIN_TIMEOUT": TestDrainTimeout, // and TestDrain shows the default
 }
 
-// logOf returns what a command logs that asks a, b and c in this process under a setting.
+// logOf returns what a daemon logs that is started and stopped under a setting.
 func logOf(t *testing.T, name, value string) string {
 	t.Helper()
-	daemontest.Setenv(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b,c", name: value})
-	var log bytes.Buffer
-	if code := cli.Main(t.Context(), cli.IO{Args: []string{"ask", "What would change?"}, Stdout: io.Discard, Stderr: &log}); code != 0 {
-		t.Fatalf("exit %d: %s", code, &log)
+	daemontest.Setenv(t, map[string]string{name: value})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	log := &stopping{stop: stop}
+	if code := cli.Main(ctx, cli.IO{Args: []string{"demo"}, Stdout: log, Stderr: &log.Buffer}); code != 0 {
+		t.Fatalf("exit %d: %s", code, log)
 	}
 	return log.String()
+}
+
+// stopping stops a daemon that says how to stop it.
+type stopping struct {
+	bytes.Buffer
+	stop func()
+}
+
+// Write implements io.Writer.
+func (s *stopping) Write(p []byte) (int, error) {
+	s.stop()
+	return len(p), nil
 }
 
 // count returns how many requests of one session hold the value in a field.
