@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 
-.PHONY: help run demo build test browser bench faults soak crash realtime scale costs fuzz validate lint format ci image image-test
+.PHONY: help run demo build test browser bench faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ bench: ## Run the benchmarks.
 
 faults: ## Play every fault; print what was measured against what is promised.
 	tools/faults.sh
+
+mistakes: ## Play the mistakes of new users; print what is said to each.
+	tools/mistakes.sh
 
 soak: ## Ten minutes of load with faults, then 30 seconds of twice the capacity.
 	$(GO) test -count=1 -timeout 20m -run '^(TestSoak|TestFaultF19)$$' -v ./cmd/councild -soak 10m -overload 30s -places 16

@@ -55,7 +55,14 @@ func start(t *testing.T, env []string, args ...string) *process {
 // startProgram is start for another councild than the one under test.
 func startProgram(t *testing.T, program string, env []string, args ...string) *process {
 	t.Helper()
+	return startProgramWith(t, program, nil, env, args...)
+}
+
+// startProgramWith is startProgram with a standard input, nil for an empty one.
+func startProgramWith(t *testing.T, program string, stdin io.Reader, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: exec.CommandContext(t.Context(), program, args...)}
+	p.Stdin = stdin
 	p.Env = append(os.Environ(), "COUNCILD_TEST_MAIN=1", "TMPDIR="+t.TempDir(), "HOME="+t.TempDir())
 	for _, entry := range os.Environ() {
 		if name, _, _ := strings.Cut(entry, "="); strings.HasPrefix(name, "LLM_COUNCIL_") {

@@ -125,6 +125,9 @@ func (c askCmd) explain(ctx context.Context, err error, id string) error {
 		return interruptedError{err}
 	}
 	e, ok := errors.AsType[*council.Error](err)
+	if ok && e.Code == council.CodeNoQuorum && c.Server == "" && c.Follow == "" {
+		return fmt.Errorf("%w\ncouncild check says which addresses, keys and names are wrong, and what to set", readable(err))
+	}
 	if !ok || e.Code != council.CodeInvalid && e.Code != council.CodeForbidden || len(e.Fields) == 0 {
 		return readable(err)
 	}

@@ -104,6 +104,9 @@ func Main(ctx context.Context, std IO) (code int) {
 		help := "councild"
 		if parsing, ok := errors.AsType[*kong.ParseError](err); ok && parsing.Context.Selected() != nil {
 			help = parsing.Context.Selected().FullPath()
+			if help == "councild ask" && strings.HasPrefix(err.Error(), "unexpected argument") {
+				err = fmt.Errorf(`%w: put the question in quotes: councild ask "Why is the sky blue?"`, err)
+			}
 		}
 		_, _ = fmt.Fprintf(terminal{std.Stderr}, "councild: %v\nTry %s --help.\n", err, help)
 		return exitUsage

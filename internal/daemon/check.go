@@ -153,7 +153,7 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable string, a
 		checked.Key = "refused"
 		return wrong("it refuses the key: "+failure.Message, "set "+keyVariable+" to a key of this provider")
 	case failure.Code != council.FailUnknownModel && failure.Code != council.FailBadResponse && failure.Code != council.FailRejected:
-		return wrong(failure.Message, "start the provider if it is yours, or "+at("another address"))
+		return wrong(failure.Message, "start the provider if it is yours, or "+at("https://HOST/v1"))
 	}
 	for _, other := range otherAddresses(p.BaseURL) {
 		if _, failure := listModels(ctx, other, p.APIKey.Reveal()); failure == nil || isUnauthorized(failure) {

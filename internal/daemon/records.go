@@ -24,7 +24,11 @@ func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store,
 	if cfg.BiasRetentionDays != nil {
 		o.Retention = time.Duration(*cfg.BiasRetentionDays) * 24 * time.Hour
 	}
-	return store.Open(o)
+	s, recovery, err := store.Open(o)
+	if err != nil {
+		err = fmt.Errorf("LLM_COUNCIL_BIAS_STORE: %w", err)
+	}
+	return s, recovery, err
 }
 
 // options returns what a query asks for, within the configured window.
