@@ -2,8 +2,8 @@ package daemon_test
 
 import (
 	"bytes"
-	"context"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
