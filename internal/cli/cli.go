@@ -34,7 +34,8 @@ const (
 )
 
 // exitCodes explains the exit codes in the help.
-const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 bias-report --fail-on found a bias; 130 interrupted."
+const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 bias-report --fail-on found a bias; " +
+	"130 interrupted."
 
 type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
@@ -94,7 +95,8 @@ func Main(ctx context.Context, std IO) (code int) {
 		kong.Description("A council of language models: they answer, review each other's anonymised answers, and a chairman writes "+
 			"the final one.\n\nSettings are LLM_COUNCIL_* environment variables; councild config lists them.\n\n"+exitCodes),
 		kong.Writers(std.Stdout, std.Stderr), kong.Exit(func(code int) { panic(exited(code)) }),
-		kong.Vars{"categories": strings.Join(council.Categories(), ", ")}, kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+		kong.Vars{"categories": strings.Join(council.Categories(), ", ")}, kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(std),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
 		_, _ = fmt.Fprintln(std.Stderr, "councild:", err)
 		return exitError

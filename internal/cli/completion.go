@@ -14,8 +14,8 @@ type completionCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (completionCmd) Help() string {
-	return "bash: put  source <(councild completion bash)  into ~/.bashrc; zsh: councild completion zsh > a file _councild in a directory of " +
-		"$fpath; fish: councild completion fish > ~/.config/fish/completions/councild.fish"
+	return "bash: put  source <(councild completion bash)  into ~/.bashrc; zsh: write what it prints into the file _councild of a " +
+		"directory of $fpath; fish: councild completion fish > ~/.config/fish/completions/councild.fish"
 }
 
 // Run prints the script.
@@ -37,7 +37,7 @@ type word struct{ text, help string }
 // places returns what there is to complete, the program first.
 func places(node *kong.Node, path string) []place {
 	here := place{path: path}
-	var below []place
+	below := make([]place, 0, len(node.Children))
 	for _, child := range node.Children {
 		here.words = append(here.words, word{child.Name, child.Help})
 		below = append(below, places(child, path+"/"+child.Name)...)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -63,7 +64,7 @@ const spinner = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 // shown plays what was written to a terminal, and returns what stands on it at the end, and the
 // length of the longest line of a seat at any time.
-func shown(t *testing.T, written string, columns int) (text string, widest int) {
+func shown(t *testing.T, written string) (text string, widest int) {
 	t.Helper()
 	written = regexp.MustCompile(`\x1b\[\d+m`).ReplaceAllString(written, "")
 	var lines []string
@@ -110,7 +111,7 @@ func TestAskOnATerminal(t *testing.T) {
 		slow[i].Latency = simllm.Latency{Median: 3 * frameTime}
 	}
 	for _, columns := range []uint16{20, 80} {
-		t.Run(fmt.Sprint(columns), func(t *testing.T) {
+		t.Run(strconv.Itoa(int(columns)), func(t *testing.T) {
 			daemontest.Setenv(t, map[string]string{"BASE_URL": daemontest.Provider(t, slow...).URL(), "MODELS": "a,b,c"})
 			t.Setenv("NO_COLOR", "")
 			t.Setenv("TERM", "xterm")
@@ -120,7 +121,7 @@ func TestAskOnATerminal(t *testing.T) {
 					t.Errorf("exit %d", code)
 				}
 			})
-			text, widest := shown(t, written, int(columns))
+			text, widest := shown(t, written)
 			if widest >= int(columns) {
 				t.Errorf("a line has %d columns", widest)
 			}
@@ -165,7 +166,7 @@ func TestTerminalsWithLess(t *testing.T) {
 	if regexp.MustCompile(`\x1b\[\d+m`).MatchString(written) || !strings.Contains(written, "\x1b[J") {
 		t.Errorf("NO_COLOR: %q", written)
 	}
-	if text, _ := shown(t, written, 80); strings.Count(text, "Simulated synthesis.") != 1 || !strings.Contains(text, "RANK  MODEL") {
+	if text, _ := shown(t, written); strings.Count(text, "Simulated synthesis.") != 1 || !strings.Contains(text, "RANK  MODEL") {
 		t.Errorf("the answer is not there once:\n%s", text)
 	}
 	t.Setenv("TERM", "dumb")
@@ -193,7 +194,7 @@ func TestScreen(t *testing.T) {
 ✗   0.0s  b[2J failed: rejected: no[2J, never
 a failed: reset; what it wrote is void
 `
-	if text, _ := shown(t, written, 60); strings.TrimRight(text, "\n") != strings.TrimRight(want, "\n") {
+	if text, _ := shown(t, written); strings.TrimRight(text, "\n") != strings.TrimRight(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}
 }

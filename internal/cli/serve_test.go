@@ -155,7 +155,8 @@ func TestDemoTakesAFreePort(t *testing.T) {
 	}
 	defer named.Close()
 	code, _, stderr := command(t, "demo", "--addr", named.Addr().String())
-	if code != exitError || !strings.Contains(stderr, "address already in use") || !strings.Contains(stderr, "councild demo --addr 127.0.0.1:0") {
+	if code != exitError || !strings.Contains(stderr, "address already in use") ||
+		!strings.Contains(stderr, "councild demo --addr 127.0.0.1:0") {
 		t.Errorf("exit %d: %s", code, stderr)
 	}
 	if code, _, stderr := command(t, "demo", "--category", "poetry"); code != exitUsage || !strings.Contains(stderr, "use coding, math") {

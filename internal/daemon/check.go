@@ -80,9 +80,8 @@ func Check(ctx context.Context, cfg config.Config) Checked {
 	c := Checked{Providers: make([]CheckedProvider, 1+len(cfg.Providers))}
 	var asking sync.WaitGroup
 	asking.Go(func() {
-		c.Providers[0] = checkProvider(ctx, config.Provider{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey}, "LLM_COUNCIL_API_KEY", func(u string) string {
-			return "set LLM_COUNCIL_BASE_URL=" + u
-		})
+		p := config.Provider{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey}
+		c.Providers[0] = checkProvider(ctx, p, "LLM_COUNCIL_API_KEY", func(u string) string { return "set LLM_COUNCIL_BASE_URL=" + u })
 	})
 	for i, p := range cfg.Providers {
 		asking.Go(func() {
