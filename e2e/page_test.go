@@ -385,79 +385,6 @@ func TestSessions(t *testing.T) {
 	other.says("#session .notice.bad", "there is no session")
 }
 
-// TestHistory holds that the list shows the question, the time and the cost of each
-// session, the newest first, and that one can be deleted after a question.
-func TestHistory(t *testing.T) {
-	t.Parallel()
-	models := members()
-	for i := range models {
-		models[i].Price = simllm.Price{Input: 1, Output: 10}
-	}
-	p := open(t, daemon(t, nil, models...), "")
-	p.says("#sessions", "None yet.")
-	const hostile = `Is <b id="harm">this</b> &amp; that "safe"?`
-	for _, question := range []string{hostile, "Which is newer?"} {
-		p.ask(question)
-		p.says(said, "The answer is complete.")
-		p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
-	}
-	other := open(t, p.origin, "") // of another browser, which asked nothing
-	other.until(`document.querySelectorAll("#sessions li").length === 2`)
-	for _, tab := range []*tab{p, other} {
-		tab.until(`document.querySelectorAll("#sessions li").length === 2`)
-		list := get[struct {
-			Sessions []struct {
-				Query, Created string
-				Cost           float64 `json:"cost_usd"`
-			}
-		}](t, p.origin+"/v1/council").Sessions
-		for i, question := range []string{"Which is newer?", hostile} {
-			row := fmt.Sprintf(`document.querySelectorAll("#sessions li")[%d]`, i)
-			if got := value[string](tab, row+`.querySelector("a").textContent`); got != question || list[i].Query != question {
-				t.Errorf("question %d reads %q, and %q in the list of the daemon", i, got, list[i].Query)
-			}
-			if got := value[string](tab, row+`.querySelector("time").dateTime`); got != list[i].Created {
-				t.Errorf("question %d was asked at %s, not at %s", i, got, list[i].Created)
-			}
-			text := value[string](tab, row+`.textContent`)
-			if want := fmt.Sprintf(" · $%.4f", list[i].Cost); list[i].Cost <= 0 || !strings.Contains(text, want) {
-				t.Errorf("question %d reads %q, want the cost %q", i, text, want)
-			}
-		}
-	}
-	p.shot("two")
-
-	press := func(text string) {
-		t.Helper()
-		p.until(`document.getElementById("delete").open`)
-		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
-			`[...document.querySelectorAll("#delete button")].find((b) => b.textContent === %q).click()`, text)))
-		p.until(`!document.getElementById("delete").open`)
-	}
-	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
-	p.says("#delete-question", hostile)
-	p.shot("delete")
-	press("Keep it")
-	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
-	p.press("\x1b")
-	p.until(`!document.getElementById("delete").open`)
-	p.do(chromedp.Reload())
-	p.until(`document.querySelectorAll("#sessions li").length === 2`)
-	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
-	press("Delete it")
-	p.until(`document.querySelectorAll("#sessions li").length === 1`)
-	p.until(`document.activeElement.id === "sessions-title"`)
-	p.says("#sessions a", "Which is newer?")
-	other.do(chromedp.Click(chromedp.CSS("#sessions li:last-child a"))) // its list is old
-	other.says("#session .notice.bad", "there is no session")
-	p.do(chromedp.Click(chromedp.CSS("#sessions li button")))
-	press("Delete it")
-	p.says("#sessions", "None yet.")
-	if left := get[struct{ Sessions []any }](t, p.origin+"/v1/council").Sessions; len(left) != 0 {
-		t.Errorf("the daemon still has %v", left)
-	}
-}
-
 // TestDaemonIsGone holds that the page says when a session goes on although the daemon
 // does not answer, and that it shows the session and the list afterwards, without a
 // reload.
@@ -480,7 +407,7 @@ func TestDaemonIsGone(t *testing.T) {
 	}
 	l.down.Store(new("/v1/"))
 	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/"]`)))
-	p.says("#sessions", "The daemon does not answer.")
+	p.says("#sessions", "The daemon does not answer. Trying again in ")
 	l.down.Store(nil)
 	p.says("#sessions a", "Are you still there?")
 }
@@ -515,7 +442,8 @@ func TestRefusedQuestion(t *testing.T) {
 	p := open(t, daemon(t, map[string]string{"MAX_QUERY_BYTES": "10"}, members()...), "")
 	p.do(chromedp.SendKeys(chromedp.ID("query"), "This is more than ten bytes"))
 	p.press("\r")
-	p.says("#ask-problem", "query: ")
+	p.says("#query-problem", "10")
+	p.until(`document.getElementById("query").getAttribute("aria-invalid") === "true"`)
 	// The driver types the line break of Enter even though the page handles the key.
 	if kept := value[string](p, `document.getElementById("query").value.trim()`); kept != "This is more than ten bytes" {
 		t.Errorf("the field holds %q", kept)
@@ -673,7 +601,7 @@ func TestKeyboard(t *testing.T) {
 			}
 		}
 	}
-	tabTo("Skip to the content", "councild", "Ask", "Bias report", "Leaderboard")
+	tabTo("Skip to the content", "councild", "Ask", "History", "Bias report", "Leaderboard")
 	p.do(chromedp.Reload())
 	p.until(`!document.getElementById("ask").hidden`)
 	tabTo("Skip to the content")
@@ -683,9 +611,15 @@ func TestKeyboard(t *testing.T) {
 	}
 	tabTo("query")
 	p.press("Is there a keyboard?")
-	tabTo("category")
+	p.until(`!document.getElementById("models").hidden`)
+	tabTo("Choices")
+	p.press("\r")
+	for range 4 { // the members
+		p.press("\t")
+	}
+	tabTo("chairman", "max_cost_usd", "category")
 	p.press("m") // math
-	tabTo("Ask")
+	tabTo("language", "Ask")
 	p.press("\r")
 	p.says(said, "The answer is complete.")
 	if got := focused(); got != "Is there a keyboard?" {
@@ -727,45 +661,7 @@ func (p *tab) show(view string) {
 	p.Helper()
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + strings.TrimPrefix(view, "ask") + `"`))
 	p.until(`!document.getElementById("` + view + `").hidden`)
-	p.until(`document.querySelector("#` + view + ` :is(table, #sessions li)")`)
-}
-
-// TestAccessible holds that axe-core finds no violation in any view, light or dark.
-func TestAccessible(t *testing.T) {
-	t.Parallel()
-	axe, err := os.ReadFile("testdata/axe/axe.min.js")
-	if err != nil {
-		t.Fatal(err)
-	}
-	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 401}}}
-	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, append(members(), down)...), "")
-	check := func(view string) {
-		t.Helper()
-		for _, scheme := range []string{"light", "dark"} {
-			p.look(1100, 900, scheme)
-			found := value[[]string](p, `axe.run().then((r) =>
-				r.violations.flatMap((v) => v.nodes.map((n) => v.id + ": " + n.html + ": " + n.failureSummary))
-				.concat(r.passes.length < 10 ? ["hardly anything was checked"] : []))`)
-			for _, violation := range found {
-				t.Errorf("%s, %s: %s", view, scheme, violation)
-			}
-			p.shot(view + "-" + scheme)
-		}
-	}
-	p.do(chromedp.Evaluate[chromedp.Void](string(axe)))
-	p.ask("Can everybody read this?")
-	p.says(said, "The answer is degraded.")
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach((d) => { d.open = true; })`))
-	check("session")
-	for _, view := range []string{"ask", "report", "leaderboard"} {
-		p.show(view)
-		check(view)
-	}
-	for _, dialog := range []string{"token", "delete"} {
-		p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("` + dialog + `").showModal()`))
-		check(dialog)
-		p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("` + dialog + `").close()`))
-	}
+	p.until(`document.querySelector("#` + view + ` :is(table, .sessions li)")`)
 }
 
 // TestPhone holds that nothing is wider than a phone. Tables scroll by themselves.
@@ -852,6 +748,7 @@ func TestPolicy(t *testing.T) {
 		"call":         `fetch("http://` + elsewhere.Addr().String() + `/").catch(() => {});`,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := open(t, origin, "")
 			p.until(`!document.getElementById("ask").hidden`)
 			const listen = `addEventListener("securitypolicyviolation", () => { window.refused = true; });`

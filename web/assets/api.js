@@ -49,17 +49,29 @@ export async function get(path) {
   return (await call(path)).json();
 }
 
-// getAgain is get, but tries again as long as the daemon cannot answer. It calls failed
-// each time. It throws when trying again is useless or the signal is aborted.
+// getAgain is get, but tries again as long as the daemon cannot answer. It then calls
+// failed, at once and each second, with the seconds until it tries again. It throws when
+// trying again is useless or the signal is aborted.
 export async function getAgain(path, failed, signal) {
   for (let failures = 0; ; failures++) {
+    let wait;
     try {
       return await get(path);
     } catch (error) {
       if (signal.aborted || isFinal(error)) throw error;
-      failed();
+      wait = delay(failures, error);
     }
-    await pause(delay(failures));
+    await countdown(wait, failed, signal);
+  }
+}
+
+// countdown waits. It calls left, at once and each second, with the seconds that are
+// left, rounded up.
+async function countdown(ms, left, signal) {
+  const end = Date.now() + ms;
+  for (let rest = ms; rest > 0; rest = end - Date.now()) {
+    left(Math.ceil(rest / 1000));
+    await pause(Math.min(rest, rest % 1000 || 1000));
     signal.throwIfAborted();
   }
 }
@@ -103,13 +115,14 @@ export async function cancel(id) {
 const path = (id) => `v1/council/${encodeURIComponent(id)}`;
 
 // follow calls handle once with each event of a session, from the first to the last. It
-// connects again when the connection is lost: it then calls cut with true, and with
-// false when it is connected. It returns after the last event. It throws when
-// connecting again is useless or the signal is aborted.
+// connects again when the connection is lost: until then it calls cut, at once and each
+// second, with true and the seconds until it tries again, and with false when it is
+// connected. It returns after the last event. It throws when connecting again is useless
+// or the signal is aborted.
 export async function follow(id, handle, cut, signal) {
   let last = null;
   for (let failures = 0; ;) {
-    let wait = 0;
+    let lost;
     try {
       const connection = new AbortController();
       let timer = setTimeout(() => connection.abort(), silence);
@@ -135,11 +148,9 @@ export async function follow(id, handle, cut, signal) {
       }
     } catch (error) {
       if (signal.aborted || isFinal(error)) throw error;
-      wait = error.retryAfter > 0 ? error.retryAfter * 1000 : 0;
+      lost = error;
     }
-    cut(true);
-    await pause(Math.max(wait, delay(failures++)));
-    signal.throwIfAborted();
+    await countdown(delay(failures++, lost), (seconds) => cut(true, seconds), signal);
   }
 }
 
@@ -169,8 +180,11 @@ async function* events(body, alive) {
 }
 
 // delay grows from half a second to 15 s. It is random, so that many tabs do not connect
-// again at the same moment.
-const delay = (failures) => Math.min(15_000, 500 * 2 ** failures) * (0.5 + Math.random() / 2);
+// again at the same moment. It is at least what the daemon asked for with its refusal.
+function delay(failures, error) {
+  const wait = error?.retryAfter > 0 ? error.retryAfter * 1000 : 0;
+  return Math.max(wait, Math.min(15_000, 500 * 2 ** failures) * (0.5 + Math.random() / 2));
+}
 
 const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 

@@ -99,3 +99,15 @@ export function problem(error) {
     body.errors?.length ? el("ul", {}, body.errors.map((e) => el("li", {}, `${e.field}: ${e.message}${e.fix ? `; ${e.fix}` : ""}`))) : null,
     body.request_id ? el("p", { class: "hint" }, `Request ${body.request_id}`) : null);
 }
+
+// away returns a function that says in a place that the daemon does not answer. Its
+// argument is the seconds until the daemon is asked again. They are not read out, since
+// they change each second.
+export function away(place) {
+  const left = el("span", { "aria-hidden": "true" });
+  const notice = el("div", { class: "notice warn", role: "alert" }, el("p", {}, "The daemon does not answer. ", left));
+  return (wait) => {
+    if (!notice.isConnected) place.replaceChildren(notice);
+    left.textContent = `Trying again in ${wait} s.`;
+  };
+}

@@ -1,12 +1,12 @@
 // What many sessions reveal: the bias report and the leaderboard. Each plot has the
 // same figures as a table beside it.
 
-import { get } from "./api.js";
-import { count, el, moment, number, svg, table } from "./dom.js";
+import { getAgain } from "./api.js";
+import { away, count, el, moment, number, svg, table } from "./dom.js";
 
 // report shows the bias report.
 export async function report(section, signal) {
-  const r = await get("v1/bias-report");
+  const r = await load("v1/bias-report", section, signal);
   if (signal.aborted) return;
   const needed = `${count(r.sessions_needed, "more session")} needed: any figure before that would be chance.`;
   section.append(el("div", {},
@@ -22,7 +22,7 @@ export async function report(section, signal) {
 
 // leaderboard shows the models ranked over many sessions.
 export async function leaderboard(section, signal) {
-  const l = await get("v1/leaderboard");
+  const l = await load("v1/leaderboard", section, signal);
   if (signal.aborted) return;
   section.append(el("p", { class: "lead" }, "For each model the mean over sessions of its normalised Borda score: 1 is always first, "
     + "0 is always last. Own answers never count."), covered(l));
@@ -46,6 +46,17 @@ export async function leaderboard(section, signal) {
       ], board.entries)));
   }
   section.append(el("div", {}, skipped(l.skipped)));
+}
+
+// load returns the JSON at a path. While the daemon does not answer, the section says so.
+async function load(path, section, signal) {
+  const place = el("div");
+  section.append(place);
+  try {
+    return await getAgain(path, away(place), signal);
+  } finally {
+    place.remove();
+  }
 }
 
 function covered({ window: w, generated_at: at }) {

@@ -1,0 +1,181 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/councild/councild/internal/simllm"
+)
+
+// TestHistory holds that the list shows the question, the time and the cost of each
+// session, the newest first, and that one can be deleted after a question.
+func TestHistory(t *testing.T) {
+	t.Parallel()
+	models := members()
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 1, Output: 10}
+	}
+	p := open(t, daemon(t, nil, models...), "")
+	p.says("#sessions", "None yet.")
+	const hostile = `Is <b id="harm">this</b> &amp; that "safe"?`
+	for _, question := range []string{hostile, "Which is newer?"} {
+		p.ask(question)
+		p.says(said, "The answer is complete.")
+		p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
+	}
+	other := open(t, p.origin, "") // of another browser, which asked nothing
+	other.until(`document.querySelectorAll("#sessions li").length === 2`)
+	for _, tab := range []*tab{p, other} {
+		tab.until(`document.querySelectorAll("#sessions li").length === 2`)
+		list := get[struct {
+			Sessions []struct {
+				Query, Created string
+				Cost           float64 `json:"cost_usd"`
+			}
+		}](t, p.origin+"/v1/council").Sessions
+		for i, question := range []string{"Which is newer?", hostile} {
+			row := fmt.Sprintf(`document.querySelectorAll("#sessions li")[%d]`, i)
+			if got := value[string](tab, row+`.querySelector("a").textContent`); got != question || list[i].Query != question {
+				t.Errorf("question %d reads %q, and %q in the list of the daemon", i, got, list[i].Query)
+			}
+			if got := value[string](tab, row+`.querySelector("time").dateTime`); got != list[i].Created {
+				t.Errorf("question %d was asked at %s, not at %s", i, got, list[i].Created)
+			}
+			text := value[string](tab, row+`.textContent`)
+			if want := fmt.Sprintf(" · $%.4f", list[i].Cost); list[i].Cost <= 0 || !strings.Contains(text, want) {
+				t.Errorf("question %d reads %q, want the cost %q", i, text, want)
+			}
+		}
+	}
+	p.shot("two")
+
+	press := func(text string) {
+		t.Helper()
+		p.until(`document.getElementById("delete").open`)
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(
+			`[...document.querySelectorAll("#delete button")].find((b) => b.textContent === %q).click()`, text)))
+		p.until(`!document.getElementById("delete").open`)
+	}
+	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
+	p.says("#delete-question", hostile)
+	p.shot("delete")
+	press("Keep it")
+	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
+	p.press("\x1b")
+	p.until(`!document.getElementById("delete").open`)
+	p.do(chromedp.Reload())
+	p.until(`document.querySelectorAll("#sessions li").length === 2`)
+	p.do(chromedp.Click(chromedp.CSS("#sessions li:last-child button")))
+	press("Delete it")
+	p.until(`document.querySelectorAll("#sessions li").length === 1`)
+	p.until(`document.activeElement.id === "sessions-title"`)
+	p.says("#sessions a", "Which is newer?")
+	other.do(chromedp.Click(chromedp.CSS("#sessions li:last-child a"))) // its list is old
+	other.says("#session .notice.bad", "there is no session")
+	p.do(chromedp.Click(chromedp.CSS("#sessions li button")))
+	press("Delete it")
+	p.says("#sessions", "None yet.")
+	if left := get[struct{ Sessions []any }](t, p.origin+"/v1/council").Sessions; len(left) != 0 {
+		t.Errorf("the daemon still has %v", left)
+	}
+}
+
+// TestSearch holds that the history is searched by text and status, shows older sessions
+// on request, and says when nothing matches.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	p := open(t, daemon(t, nil, members()...), "")
+	p.says("#sessions", "None yet.")
+	for i := range 27 { // two more than a page
+		post(t, p.origin, fmt.Sprintf(`{"query": "Number %d?"}`, i))
+	}
+	post(t, p.origin, `{"query": "About ÉLAN & more?"}`)
+	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/history"]`)))
+	const rows = `document.querySelectorAll("#history li").length`
+	p.until(rows + ` === 25`)
+	p.until(`document.activeElement.textContent === "History"`)
+	p.do(chromedp.Click(chromedp.CSS("#history .more")))
+	p.until(rows + ` === 28 && !document.querySelector("#history .more").checkVisibility()`)
+	p.until(`document.activeElement.textContent === "Number 2?"`)
+	p.do(chromedp.Click(chromedp.ID("search")))
+	p.press("élan &")
+	p.until(rows + ` === 1`)
+	p.says("#history li a", "About ÉLAN & more?")
+	p.do(chromedp.Click(chromedp.CSS("#history li a")))
+	p.says(said, "The answer is complete.")
+	p.do(chromedp.NavigateBack())
+	p.until(rows + ` === 1`)
+	if got := value[string](p, `document.getElementById("search").value`); got != "élan &" {
+		t.Errorf("the search reads %q", got)
+	}
+	p.do(chromedp.SendKeys(chromedp.ID("status"), "failed"))
+	p.says("#history .found", "No session matches.")
+}
+
+// TestElapsed holds that the history counts the time of a session that runs, and shows
+// its end without a reload.
+func TestElapsed(t *testing.T) {
+	t.Parallel()
+	models := members()
+	release := hold(t, models, simllm.Question)
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("How long does it take?")
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/history"`))
+	p.until(`/running · .+ · for [1-9]\d* s$/.test(document.querySelector("#history li .hint")?.textContent)`)
+	if value[bool](p, `document.querySelector("#history li button").checkVisibility()`) {
+		t.Error("a session that runs can be deleted")
+	}
+	release(simllm.Question, "amber", "birch", "cedar", "dune")
+	p.until(`/complete · .+ · \d+\.\d s · cost unknown$/.test(document.querySelector("#history li .hint").textContent)`)
+	if !value[bool](p, `document.querySelector("#history li button").checkVisibility()`) {
+		t.Error("a session that has ended cannot be deleted")
+	}
+}
+
+// TestAway holds that every view says that the daemon does not answer, with a countdown,
+// and shows what it has when the daemon is back.
+func TestAway(t *testing.T) {
+	t.Parallel()
+	l := &line{}
+	p := open(t, l.start(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...)), "")
+	p.ask("Are you away?")
+	p.says(said, "The answer is complete.")
+	const countdown = `document.querySelector("main > section:not([hidden]) [role=alert] [aria-hidden=true]")?.textContent`
+	for view, shown := range map[string]string{
+		"": "#sessions li", "history": "#history li", "report": "#report table", "leaderboard": "#leaderboard table",
+	} {
+		l.down.Store(new("/v1/"))
+		p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + view + `"`))
+		p.until(`/The daemon does not answer. Trying again in \d+ s\./.test(document.querySelector("main > section:not([hidden])").textContent)`)
+		if view == "report" {
+			p.until(countdown + `.includes("in 2 s")`)
+			p.until(countdown + `.includes("in 1 s")`)
+		}
+		l.down.Store(nil)
+		p.until(`document.querySelector("` + shown + `")`)
+		if value[bool](p, `document.querySelector("main > section:not([hidden])").textContent.includes("does not answer")`) {
+			t.Errorf("%s still says that the daemon does not answer", view)
+		}
+	}
+}
+
+// post asks a question, and waits for its answer.
+func post(t *testing.T, origin, request string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, origin+"/v1/council", strings.NewReader(request))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("the daemon answered %s", resp.Status)
+	}
+}

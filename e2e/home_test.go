@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/google/go-cmp/cmp"
+)
+
+// choose sets the value of a field as a reader does.
+func (p *tab) choose(id, value string) {
+	p.Helper()
+	p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{
+		const field = document.getElementById(%q);
+		field.value = %q;
+		field.dispatchEvent(new Event("input", { bubbles: true }));
+	}`, id, value)))
+}
+
+// request returns what was asked in the session that is shown.
+func (p *tab) request() council.Request {
+	p.Helper()
+	id := strings.TrimPrefix(value[string](p, `location.hash`), "#/session/")
+	return get[council.Request](p.T, p.origin+"/v1/council/"+id+"/request")
+}
+
+// TestHome holds that the home page says who is on the council, how many calls a question
+// takes, and, after a session, how long it took and what it cost.
+func TestHome(t *testing.T) {
+	t.Parallel()
+	models := members()
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 1, Output: 10}
+	}
+	p := open(t, daemon(t, map[string]string{"CHAIRMAN": "cedar", "MAX_COST_USD": "0.5"}, models...), "")
+	facts := func() string {
+		return value[string](p, `[...document.querySelectorAll("#council dl > div")]`+
+			`.map((d) => [...d.children].map((c) => c.textContent).join(": ")).join("\n")`)
+	}
+	p.until(`document.getElementById("council").checkVisibility()`)
+	want := "Members: amber, birch, cedar, dune\nChairman: cedar\nA question: takes 9 calls\n" +
+		"Time: not known yet\nCost: not known yet\nCost limit: $0.5"
+	if got := facts(); got != want {
+		t.Errorf("before the first session it reads %q, want %q", got, want)
+	}
+	p.ask("What does it take?")
+	p.says(said, "The answer is complete.")
+	p.do(chromedp.Click(chromedp.CSS(".brand")))
+	p.says("#council", "medians of the last 1 session.")
+	lately := get[struct {
+		Councils []struct {
+			Lately struct {
+				Median float64 `json:"median_ms"`
+				Cost   float64 `json:"median_cost_usd"`
+			}
+		}
+	}](t, p.origin+"/v1/councils").Councils[0].Lately
+	for _, want := range []string{
+		fmt.Sprintf("Time: %.1f s\n", lately.Median/1000), fmt.Sprintf("Cost: $%.4f\n", lately.Cost),
+	} {
+		if got := facts(); !strings.Contains(got, want) {
+			t.Errorf("it reads %q, without %q", got, want)
+		}
+	}
+	p.shot("home")
+}
+
+// TestChoices holds that members, chairman, cost limit, category and language are asked
+// as chosen, from those that the daemon allows, and that a draft survives a reload.
+func TestChoices(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{"MODELS": "amber,birch,cedar", "ALLOWED_MODELS": "amber,birch,cedar,dune"}
+	p := open(t, daemon(t, env, members()...), "")
+	p.until(`!document.getElementById("models").hidden`)
+	p.do(chromedp.Click(chromedp.CSS("#choices summary")))
+	boxes := func() string {
+		return value[string](p, `[...document.querySelectorAll("#models-choice input")].map((b) => b.value + " " + b.checked).join(", ")`)
+	}
+	if got := boxes(); got != "amber true, birch true, cedar true, dune false" {
+		t.Errorf("the members to choose read %q", got)
+	}
+	p.do(chromedp.Click(chromedp.CSS(`#models-choice input[value="birch"]`)))
+	p.do(chromedp.Click(chromedp.CSS(`#models-choice input[value="dune"]`)))
+	for id, value := range map[string]string{
+		"chairman": "dune", "max_cost_usd": "0.25", "category": "math", "language": "de", "query": "Who was chosen?",
+	} {
+		p.choose(id, value)
+	}
+	p.shot("choices")
+	p.do(chromedp.Reload())
+	p.until(`!document.getElementById("models").hidden`)
+	if got := boxes(); got != "amber true, birch false, cedar true, dune true" {
+		t.Errorf("after a reload the members read %q", got)
+	}
+	p.do(chromedp.Click(chromedp.ID("query")))
+	p.press("\r")
+	p.until(`location.hash.startsWith("#/session/")`)
+	got := p.request()
+	want := council.Request{
+		Query: "Who was chosen?", Models: []string{"amber", "cedar", "dune"}, Chairman: "dune", MaxCostUSD: new(0.25),
+		Category: "math", Language: "de",
+	}
+	got.Seed, got.Order, got.TimeoutSeconds, got.OnPartial = nil, "", nil, ""
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("what was asked (-want +got):\n%s", diff)
+	}
+	p.do(chromedp.Click(chromedp.CSS(".brand")))
+	p.until(`document.getElementById("ask").checkVisibility()`)
+	if value[string](p, `document.getElementById("query").value + document.getElementById("language").value`) != "" {
+		t.Error("the form still holds what was asked")
+	}
+}
+
+// TestAgain holds that a session can be asked again with changes, as part of its
+// conversation.
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	origin := daemon(t, nil, members()...)
+	post(t, origin, `{"messages": [{"role": "user", "content": "First <b>question</b>?"}, {"role": "assistant", "content": "First answer."},
+		{"role": "user", "content": "And then?"}], "models": ["amber", "birch", "cedar"], "category": "coding"}`)
+	id := get[struct{ Sessions []council.Summary }](t, origin+"/v1/council").Sessions[0].ID
+	p := open(t, origin, "#/again/"+id)
+	p.until(`document.getElementById("query").value === "And then?"`)
+	p.says("#earlier", "First <b>question</b>?")
+	p.says("#earlier", "First answer.")
+	p.until(`!document.getElementById("models").hidden && document.activeElement.id === "query"`)
+	p.shot("again")
+	p.do(chromedp.Click(chromedp.CSS(`#models-choice input[value="dune"]`)))
+	p.choose("query", "And now?")
+	p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
+	p.until(`location.hash.startsWith("#/session/")`)
+	got := p.request()
+	if len(got.Messages) != 3 || got.Messages[0].Content != "First <b>question</b>?" || got.Messages[2].Content != "And now?" {
+		t.Errorf("the conversation is %v", got.Messages)
+	}
+	if !slices.Equal(got.Models, []string{"amber", "birch", "cedar", "dune"}) || got.Category != "coding" {
+		t.Errorf("asked were %v in %q", got.Models, got.Category)
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/again/none-such"`))
+	p.says("#ask-problem", "there is no session")
+}
+
+// TestFieldProblems holds that each problem is shown at its field.
+func TestFieldProblems(t *testing.T) {
+	t.Parallel()
+	p := open(t, daemon(t, nil, members()...), "")
+	p.until(`!document.getElementById("models").hidden`)
+	p.do(chromedp.Click(chromedp.ID("query")))
+	p.press("\r")
+	p.says("#query-problem", "write a question")
+	p.choose("query", "What is wrong?")
+	p.choose("max_cost_usd", "-1")
+	p.choose("language", "E1")
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("#models-choice input").forEach((b) => { b.checked = false; })`))
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#models-choice input").click()`))
+	p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
+	for _, field := range []string{"models", "max_cost_usd", "language"} {
+		p.until(fmt.Sprintf(`((place) => place.checkVisibility() && place.textContent)(document.getElementById("%s-problem"))`, field))
+	}
+	if got := value[string](p, `document.getElementById("query-problem").textContent`); got != "" {
+		t.Errorf("the question still has the problem %q", got)
+	}
+	p.shot("problems")
+	p.choose("max_cost_usd", "much")
+	p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
+	p.says("#max_cost_usd-problem", "number")
+}
+
+// firstPaint is how many bytes the page may take over the wire until it is painted.
+const firstPaint = 60 << 10
+
+// TestFirstPaint counts the bytes of all that the page loads before its views are shown.
+func TestFirstPaint(t *testing.T) {
+	t.Parallel()
+	origin := daemon(t, nil, members()...)
+	p := newTab(chromium, t, origin, chromedp.WithNewBrowserContext())
+	var mu sync.Mutex
+	files, total := 0, 0.0
+	err := chromedp.Listen(p.ctx, func(event any) {
+		if e, ok := event.(*network.EventLoadingFinished); ok {
+			mu.Lock()
+			defer mu.Unlock()
+			files++
+			total += e.EncodedDataLength
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.do(chromedp.Navigate(origin + "/"))
+	p.says("#sessions", "None yet.")
+	mu.Lock()
+	defer mu.Unlock()
+	t.Logf("the page takes %d requests and %.0f bytes until it is shown", files, total)
+	if files < 5 || total > firstPaint {
+		t.Errorf("the page takes %d requests and %.0f bytes, and may take %d", files, total, firstPaint)
+	}
+}

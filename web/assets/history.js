@@ -1,0 +1,161 @@
+// Lists of sessions: the newest on the home page, and all of them in the history.
+
+import { get, getAgain, now, remove } from "./api.js";
+import { away, el, lasting, moment, number, problem, seconds } from "./dom.js";
+
+const statuses = ["running", "complete", "degraded", "failed", "cancelled"];
+
+// What the reader searched for last. It is kept, so that the way back from a session
+// leads to the same list.
+const wanted = { q: "", status: "" };
+
+// history shows all sessions, with a search.
+export async function history(section, signal) {
+  const place = el("div", { class: "found" });
+  const title = section.querySelector("h1");
+  const q = el("input", { id: "search", type: "search", autocomplete: "off" });
+  const status = el("select", { id: "status" },
+    el("option", { value: "" }, "any"), statuses.map((name) => el("option", {}, name)));
+  q.value = wanted.q;
+  status.value = wanted.status;
+  section.append(
+    el("p", { class: "lead" }, "The address of a session works for everyone with the same token."),
+    el("form", { class: "search", role: "search", onsubmit: (event) => event.preventDefault() },
+      el("div", {}, el("label", { for: "search" }, "Search the questions"), q),
+      el("div", {}, el("label", { for: "status" }, "Status"), status)),
+    place);
+
+  let last = new AbortController(); // aborted by the next search
+  let timer;
+  const find = () => {
+    clearTimeout(timer);
+    if (signal.aborted) return null;
+    last.abort();
+    last = new AbortController();
+    wanted.status = status.value;
+    const filter = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value));
+    return list(place, title, AbortSignal.any([signal, last.signal]), { ...filter, limit: 25 }, true);
+  };
+  q.addEventListener("input", () => {
+    wanted.q = q.value.trim();
+    clearTimeout(timer);
+    timer = setTimeout(find, 250); // ms after the last letter
+  });
+  status.addEventListener("change", find);
+  await find();
+}
+
+// list shows the sessions that match a filter, as soon as the daemon answers. Those that
+// run are kept up to date. The title gets the focus when a session was deleted. With
+// pages, a button shows older sessions.
+export async function list(place, title, signal, filter, pages) {
+  const read = (more) => `v1/council?${new URLSearchParams({ ...filter, ...more })}`;
+  const again = () => list(place, title, signal, filter, pages);
+  const items = new Map(); // by session
+  const rows = el("ul", { class: "sessions" });
+  const button = el("button", { type: "button", class: "more" }, "More");
+  const show = ({ sessions, more }) => {
+    for (const s of sessions) {
+      const node = item(s, async () => {
+        await again();
+        title.focus();
+      });
+      items.set(s.session_id, { s, node });
+      rows.append(node);
+    }
+    button.hidden = !more || !pages;
+  };
+  try {
+    const first = await getAgain(read(), away(place), signal);
+    if (signal.aborted) return;
+    show(first);
+  } catch (error) {
+    if (!signal.aborted) place.replaceChildren(problem(error));
+    return;
+  }
+  button.onclick = async () => {
+    button.disabled = true;
+    try {
+      const next = await get(read({ before: [...items.keys()].at(-1) }));
+      show(next);
+      items.get(next.sessions[0]?.session_id)?.node.querySelector("a").focus();
+    } catch (error) {
+      button.after(problem(error));
+    }
+    button.disabled = false;
+  };
+  const filtered = filter.q || filter.status;
+  place.replaceChildren(...items.size > 0 ? [rows, button] : [el("p", { class: "hint" }, filtered
+    ? "No session matches."
+    : "None yet. The daemon keeps finished sessions for a while, as it is configured. "
+      + "Your browser keeps nothing of them after you close this tab.")]);
+  keep(items, () => read({ limit: items.size }), signal);
+}
+
+// keep counts the time of sessions that run, and shows how they end.
+function keep(items, path, signal) {
+  let ticks = 0;
+  const timer = setInterval(async () => {
+    if (signal.aborted || ![...items.values()].some(({ s }) => s.status === "running")) {
+      clearInterval(timer);
+      return;
+    }
+    for (const { s, node } of items.values()) {
+      if (s.status === "running") node.querySelector(".took").textContent = elapsed(s);
+    }
+    if (++ticks % 3 > 0) return;
+    const { sessions } = await get(path()).catch(() => ({ sessions: [] })); // the next time
+    if (signal.aborted) return;
+    for (const s of sessions) {
+      const shown = items.get(s.session_id);
+      if (!shown || shown.s.status === s.status) continue;
+      shown.s = Object.assign(shown.s, s);
+      shown.node.querySelector(".hint").replaceWith(facts(s));
+      shown.node.querySelector("button").hidden = false;
+    }
+  }, 1000);
+}
+
+// item shows a session in a list. It calls deleted when the reader has deleted it.
+function item(s, deleted) {
+  const question = s.query || `Session ${s.session_id}`;
+  const button = el("button", {
+    type: "button", "aria-label": `Delete ${question}`, hidden: s.status === "running", onclick: async () => {
+      if (!await confirmed(question)) return;
+      try {
+        await remove(s.session_id);
+      } catch (error) {
+        if (error.status !== 404) { // otherwise it is gone already
+          button.after(problem(error));
+          return;
+        }
+      }
+      sessionStorage.removeItem(`question ${s.session_id}`);
+      await deleted();
+    },
+  }, "Delete");
+  return el("li", {}, el("a", { href: `#/session/${s.session_id}` }, question), facts(s), button);
+}
+
+// facts says how a session stands, when it was asked, how long it took and what it cost.
+function facts(s) {
+  const ended = s.status !== "running";
+  const cost = s.cost_usd == null ? "cost unknown" : `$${number(s.cost_usd, 4)}`;
+  return el("span", { class: "hint" },
+    el("span", { class: `state ${s.status}` }, s.status), " · ", moment(s.created),
+    !ended || s.duration_ms != null ? [" · ", el("span", { class: "took" }, ended ? seconds(s.duration_ms) : elapsed(s))] : null,
+    ended ? ` · ${cost}` : null);
+}
+
+const elapsed = (s) => `for ${lasting(now() - Date.parse(s.created))}`;
+
+// confirmed asks whether a session is to be deleted.
+function confirmed(question) {
+  return new Promise((resolve) => {
+    const dialog = document.getElementById("delete");
+    document.getElementById("delete-question").textContent = question;
+    dialog.returnValue = "";
+    dialog.onclose = () => resolve(dialog.returnValue === "delete");
+    dialog.showModal();
+  });
+}

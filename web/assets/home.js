@@ -1,0 +1,220 @@
+// The home page: the question form, who is on the council, and the newest sessions.
+
+import { ask, councils, getAgain } from "./api.js";
+import { away, count, el, number, problem, seconds } from "./dom.js";
+import { list } from "./history.js";
+
+const $ = (id) => document.getElementById(id);
+
+const texts = ["query", "chairman", "max_cost_usd", "category", "language"]; // fields of one value each
+
+let draft = kept(); // the request that the form holds, in the form of POST /v1/council
+let council = null; // from GET /v1/councils; null until it is known
+
+// home shows the page.
+export async function home(section, signal) {
+  fill();
+  await list($("sessions"), $("sessions-title"), signal, { limit: 5 }, false);
+  if (signal.aborted) return;
+  council = await councils(); // after the list, which asks for a token, and waits for a daemon that is away
+  if (signal.aborted) return;
+  describe();
+  read(); // what was typed meanwhile
+  fill();
+}
+
+// again fills the form with what was asked in a session.
+export async function again(section, signal, id) {
+  const place = $("ask-problem");
+  place.replaceChildren();
+  try {
+    const asked = await getAgain(`v1/council/${encodeURIComponent(id)}/request`, away(place), signal);
+    if (signal.aborted) return;
+    const { query, messages = [], models, chairman, max_cost_usd, category, language } = asked;
+    draft = {
+      query: query ?? messages.at(-1)?.content, messages: messages.slice(0, -1), models, chairman, max_cost_usd, category, language,
+    };
+    keep();
+    place.replaceChildren();
+    window.history.replaceState(null, "", "#/"); // a reload keeps what the reader changes now
+    $("choices").open = true;
+  } catch (error) {
+    if (signal.aborted) return;
+    place.replaceChildren(problem(error));
+  }
+  const shown = home(section, signal);
+  $("query").focus();
+  await shown;
+}
+
+// describe says who is on the council, and what a question takes.
+function describe() {
+  $("council").hidden = council === null;
+  if (council === null) return;
+  const { members, reviewers, chairman, calls, lately, max_cost_usd: limit } = council;
+  const others = reviewers.join() === members.join() ? null : reviewers.join(", ");
+  const facts = [
+    ["Members", members.join(", ")],
+    ["Reviewers", others],
+    ["Chairman", chairman],
+    ["A question", `takes ${count(calls, "call")}`],
+    ["Time", lately === null ? "not known yet"
+      : `${seconds(lately.median_ms)}${lately.sessions < 10 ? "" : `; 9 of 10 took at most ${seconds(lately.p90_ms)}`}`],
+    ["Cost", lately === null ? "not known yet"
+      : lately.median_cost_usd === null ? "unknown: the models have no prices" : `$${number(lately.median_cost_usd, 4)}`],
+    ["Cost limit", limit == null ? null : `$${limit}`],
+  ];
+  $("council-lately").textContent = lately
+    ? `Time and cost are medians of the last ${count(lately.sessions, "session")}${
+      lately.priced > 0 && lately.priced < lately.sessions ? `; the cost of ${lately.priced} is known` : ""}.`
+    : "";
+  $("council-facts").replaceChildren(...facts.filter(([, text]) => text).map(([name, text]) =>
+    el("div", {}, el("dt", {}, name), el("dd", {}, text))));
+}
+
+// fill writes the draft into the form, with the choices that the council gives.
+function fill() {
+  const { members = [], allowed_models: allowed = [], chairman = "", max_cost_usd: limit = null } = council ?? {};
+  const chosen = draft.models ?? members;
+  const known = [...new Set([...members, ...allowed, ...chosen])];
+  $("models").hidden = $("chairman-field").hidden = council === null;
+  $("models-choice").replaceChildren(...known.map((model) => {
+    const box = el("input", { type: "checkbox", name: "models", value: model });
+    box.checked = chosen.includes(model);
+    return el("label", {}, box, model);
+  }));
+  const chairmen = [...new Set([...known, ...(draft.chairman ? [draft.chairman] : [])])].filter((model) => model !== chairman);
+  $("chairman").replaceChildren(
+    el("option", { value: "" }, chairman ? `${chairman}, as configured` : "as configured"),
+    ...chairmen.map((model) => el("option", {}, model)));
+  for (const name of texts) $(name).value = draft[name] ?? "";
+  if (draft.chairman === chairman) $("chairman").value = "";
+  $("max_cost_usd").placeholder = limit === null ? "none" : String(limit);
+  const earlier = draft.messages ?? [];
+  $("earlier").hidden = earlier.length === 0;
+  $("earlier").replaceChildren(
+    el("h2", {}, "Earlier in this conversation"),
+    ...earlier.map(({ role, content }) => el("div", { class: "turn" },
+      el("p", { class: "hint" }, { user: "You", assistant: "The council", system: "Instructions" }[role] ?? role),
+      el("p", { class: "said-before", tabindex: "0" }, content))),
+    el("button", {
+      type: "button", onclick: () => {
+        draft.messages = [];
+        keep();
+        fill();
+        $("query").focus();
+      },
+    }, "Ask without these"));
+}
+
+// read takes the form into the draft. Members that are those of the council, and empty
+// fields, are left out.
+function read() {
+  for (const name of texts) draft[name] = $(name).value;
+  if (!council) return;
+  const models = [...document.querySelectorAll("#models-choice input:checked")].map((box) => box.value);
+  if (models.length === 0 && document.querySelector("#models-choice input") === null) return;
+  const usual = new Set(council.members);
+  draft.models = models.length === usual.size && models.every((model) => usual.has(model)) ? null : models;
+}
+
+// kept returns the draft that this tab has stored.
+function kept() {
+  try {
+    return JSON.parse(sessionStorage.getItem("draft")) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+// keep stores the draft, so that it survives a reload.
+function keep() {
+  try {
+    sessionStorage.setItem("draft", JSON.stringify(draft));
+  } catch { /* it is too long for the storage, and does not survive a reload */ }
+}
+
+// request is the draft, as read has left it, in the form of POST /v1/council.
+function request() {
+  const { query, messages = [], models, max_cost_usd: cost } = draft;
+  const rest = Object.fromEntries(["chairman", "category", "language"]
+    .map((name) => [name, draft[name].trim()]).filter(([, text]) => text));
+  return {
+    ...(messages.length > 0 ? { messages: [...messages, { role: "user", content: query }] } : { query }),
+    ...(models && { models }), ...rest,
+    // The daemon refuses what is no number, and says so.
+    ...(cost.trim() && { max_cost_usd: Number.isFinite(Number(cost)) ? Number(cost) : cost }),
+  };
+}
+
+// complain shows each problem at its field, and what belongs to none under the form.
+function complain(error) {
+  const rest = [];
+  let first = null;
+  for (const e of error.body?.errors ?? []) {
+    const name = /^messages\b/.test(e.field) ? "query" : e.field.replace(/\W.*$/s, "");
+    const place = $(`${name}-problem`);
+    if (!place) {
+      rest.push(e);
+      continue;
+    }
+    place.textContent = [place.textContent, `${e.message}${e.fix ? `; ${e.fix}` : ""}.`].join(" ").trim();
+    const field = $(name);
+    field.setAttribute("aria-invalid", "true");
+    if (name !== "query") $("choices").open = true;
+    first ??= field.matches("fieldset") ? field.querySelector("input") : field;
+  }
+  if (first === null || rest.length > 0) {
+    $("ask-problem").replaceChildren(problem(first === null ? error : { ...error, body: { ...error.body, errors: rest } }));
+  } else {
+    $("ask-problem").replaceChildren(el("p", { class: "bad" }, "The question was not sent: see the fields above."));
+  }
+  first?.focus();
+}
+
+function forgive() {
+  $("ask-problem").replaceChildren();
+  for (const place of document.querySelectorAll("#question-form p.bad")) place.textContent = "";
+  for (const field of document.querySelectorAll("#question-form [aria-invalid]")) field.removeAttribute("aria-invalid");
+}
+
+$("question-form").addEventListener("input", () => {
+  read();
+  keep();
+});
+
+$("query").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    event.preventDefault();
+    $("question-form").requestSubmit();
+  }
+});
+
+$("question-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const button = event.target.querySelector("button.primary");
+  if (button.disabled) return;
+  forgive();
+  read();
+  if (draft.query.trim() === "") {
+    complain({ body: { errors: [{ field: "query", message: "write a question" }] } });
+    return;
+  }
+  button.disabled = true;
+  const { query } = draft;
+  try {
+    const id = await ask(request());
+    try {
+      sessionStorage.setItem(`question ${id}`, query); // for the list, and after a reload
+    } catch { /* the question is too long for the storage: the list shows its beginning */ }
+    sessionStorage.removeItem("draft");
+    draft = {};
+    $("choices").open = false;
+    fill();
+    location.hash = `#/session/${id}`;
+  } catch (error) {
+    complain(error);
+  } finally {
+    button.disabled = false;
+  }
+});
