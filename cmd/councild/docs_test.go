@@ -74,7 +74,7 @@ also apply.
 	}
 	for name, want := range map[string]string{"docs/settings.md": text.String(), ".env.example": env.String()} {
 		if *update {
-			if err := os.WriteFile(filepath.Join("../..", name), []byte(want), 0o644); err != nil { //nolint:gosec // for everybody to read
+			if err := os.WriteFile(filepath.Join("../..", name), []byte(want), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
