@@ -89,6 +89,10 @@ func (p *progress) draw(data any) {
 	switch data := data.(type) {
 	case council.Started:
 		p.screen.begin("is asked", data.Models...)
+	case council.AnswerDelta:
+		p.screen.change(data.Model, "writes its answer")
+	case council.AnswerRestart:
+		p.screen.change(data.Model, "is asked again")
 	case council.Answer:
 		p.screen.end(data.Model, "answered", data.Error, data.LatencyMS)
 	case []council.Answer:
@@ -215,6 +219,17 @@ func (s *screen) begin(does string, models ...string) {
 		s.seats = append(s.seats, seat{model: model, does: does, begun: time.Now()})
 	}
 	s.drawLocked("")
+}
+
+// change says what a seat does now. The next frame shows it.
+func (s *screen) change(model, does string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.seats {
+		if seat := &s.seats[i]; seat.model == model && !seat.over {
+			seat.does = does
+		}
+	}
 }
 
 // end says what a seat has done, in so many milliseconds.

@@ -180,6 +180,7 @@ func TestScreen(t *testing.T) {
 	written := onTerminal(t, 60, func(terminal *os.File) {
 		p := &progress{screen: newScreen(terminal)}
 		p.Observe(council.Event{Data: council.Started{Models: []string{"a", "b\x1b[2J", "c"}, Reviewers: []string{"a", "c"}, Chairman: "a"}})
+		p.Observe(council.Event{Data: council.AnswerDelta{Model: "c", Text: "Half an"}})
 		p.Observe(council.Event{Data: council.Answer{Model: "a", Spent: council.Spent{LatencyMS: 1200}}})
 		failure := &council.Failure{Code: council.FailRejected, Message: "no\x1b[2J,\nnever"}
 		p.Observe(council.Event{Data: council.Answer{Model: "b\x1b[2J", Error: failure}})
@@ -189,6 +190,9 @@ func TestScreen(t *testing.T) {
 		p.Observe(council.Event{Data: council.Restart{Model: "a", Reason: council.FailReset}})
 		p.close()
 	})
+	if !strings.Contains(written, "c writes its answer") {
+		t.Errorf("nothing says that c writes: %q", written)
+	}
 	want := `councild: warning: the disk is full
 ✓   1.2s  a answered
 ✗   0.0s  b[2J failed: rejected: no[2J, never
