@@ -150,6 +150,9 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	if cfg.Metrics {
 		options.Metrics = d.engine.metrics.Handler()
+		if d.store != nil {
+			d.measureVerdicts(ctx)
+		}
 	}
 	if d.engine.tracing != nil {
 		options.Middleware = d.engine.tracing.Middleware

@@ -38,7 +38,7 @@ func notReady(t *testing.T, d *daemontest.Daemon) string {
 	return string(body)
 }
 
-// The table of metrics in docs/operations.md is that of the daemon.
+// The table of metrics of kept sessions in docs/operations.md is that of the daemon.
 func TestKeptMetricsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {
@@ -46,7 +46,9 @@ func TestKeptMetricsDocumented(t *testing.T) {
 	}
 	var documented, measured []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `(councild_\\w+)` \\|").FindAllStringSubmatch(string(page), -1) {
-		documented = append(documented, row[1])
+		if keptMetric.MatchString(row[1] + " 0") {
+			documented = append(documented, row[1])
+		}
 	}
 	for name := range keptMetrics(t, daemontest.Start(t, nil)) {
 		measured = append(measured, name)
@@ -55,6 +57,33 @@ func TestKeptMetricsDocumented(t *testing.T) {
 	slices.Sort(measured)
 	if diff := cmp.Diff(measured, documented); diff != "" || len(measured) == 0 {
 		t.Errorf("measured and documented: %s", diff)
+	}
+}
+
+// Every metric of a daemon that ran a session is in docs/operations.md, its verdicts too.
+func TestMetricsDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := daemontest.Start(t, nil)
+	for range 10 { // with fewer records there are no verdicts
+		d.Ask(t, `{"query":"What is measured?"}`)
+	}
+	var text []byte
+	daemontest.Until(t, func() bool {
+		_, text = d.Call(t, "GET", "/metrics", "")
+		return regexp.MustCompile(`(?m)^councild_bias_verdict\{metric="\w+",verdict="insufficient"\} 1$`).Match(text)
+	})
+	for _, name := range []string{"councild_tokens_total", "councild_bias_verdict"} {
+		if !strings.Contains(string(text), "# TYPE "+name+" ") {
+			t.Errorf("%s is not measured", name)
+		}
+	}
+	for _, row := range regexp.MustCompile(`(?m)^# TYPE (councild_\w+)`).FindAllStringSubmatch(string(text), -1) {
+		if !regexp.MustCompile("(?m)^\\| `" + row[1] + "(\\{[a-z,]+\\})?` \\|").Match(page) {
+			t.Errorf("docs/operations.md lacks %s", row[1])
+		}
 	}
 }
 

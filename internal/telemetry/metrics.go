@@ -22,6 +22,8 @@ type Metrics struct {
 	latency  *prometheus.HistogramVec // seconds, by stage
 	retries  *prometheus.CounterVec   // by stage, model
 	doubted  *prometheus.CounterVec   // by model
+	tokens   *prometheus.CounterVec   // by model, kind
+	cost     *prometheus.CounterVec   // US dollars, by model
 	ballots  *prometheus.CounterVec   // by status
 	records  *prometheus.CounterVec   // by outcome
 }
@@ -60,6 +62,9 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 		retries: counter("councild_retries_total", "Requests to providers beyond the first of a call.", "stage", "model"),
 		doubted: counter("councild_usage_doubted_total",
 			"Figures of usage and cost that were not believed and count as unknown.", "model"),
+		tokens: counter("councild_tokens_total",
+			"Tokens that calls used, as far as providers said it: input or output.", "model", "kind"),
+		cost:    counter("councild_cost_usd_total", "Cost of calls in US dollars, as far as providers said it.", "model"),
 		ballots: counter("councild_ballots_total", "Reviews, by status.", "status"),
 		records: counter("councild_records_total",
 			"Bias records, by whether they are on disk: persisted or not_persisted.", "outcome"),
@@ -74,6 +79,30 @@ func (m *Metrics) Gauge(name, help string, value func() float64) {
 // Counter adds a figure that only grows, and that is asked for at each scrape.
 func (m *Metrics) Counter(name, help string, value func() float64) {
 	promauto.With(m.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value)
+}
+
+// Verdicts adds the verdicts of the bias report by metric, which are asked for at each
+// scrape: 1 for the verdict that a metric has.
+func (m *Metrics) Verdicts(current func() map[string]string) {
+	m.registry.MustRegister(verdictCollector{current, prometheus.NewDesc(
+		"councild_bias_verdict", "1 for the verdict of each headline of the bias report.", []string{"metric", "verdict"}, nil)})
+}
+
+// verdictCollector asks for the verdicts at each scrape. A verdict that a metric no longer
+// has is not to stay.
+type verdictCollector struct {
+	current func() map[string]string
+	desc    *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (c verdictCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
+
+// Collect implements prometheus.Collector.
+func (c verdictCollector) Collect(metrics chan<- prometheus.Metric) {
+	for metric, verdict := range c.current() {
+		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, 1, metric, verdict)
+	}
 }
 
 // breakerCollector asks for the breakers at each scrape. Which models there are is not
@@ -149,6 +178,15 @@ func (c counted) Complete(ctx context.Context, call council.Call) (council.Compl
 	c.retries.WithLabelValues(string(call.Stage), call.Model).Add(float64(max(0, completion.Attempts-1)))
 	if completion.Doubted > 0 {
 		c.doubted.WithLabelValues(call.Model).Add(float64(completion.Doubted))
+	}
+	usage := completion.Usage // what is unknown has no series: it is not zero
+	for kind, tokens := range map[string]*int64{"input": usage.InputTokens, "output": usage.OutputTokens} {
+		if tokens != nil {
+			c.tokens.WithLabelValues(call.Model, kind).Add(float64(*tokens))
+		}
+	}
+	if usage.CostUSD != nil {
+		c.cost.WithLabelValues(call.Model).Add(*usage.CostUSD)
 	}
 	return completion, err
 }

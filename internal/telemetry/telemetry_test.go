@@ -45,8 +45,15 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	call := council.Call{Stage: council.Stage1, Model: "a", Messages: []council.Message{{Role: "user", Content: "a secret"}}}
-	good := fixed{completion: council.Completion{Text: "a secret", Doubted: 2, Spent: council.Spent{LatencyMS: 1500, Attempts: 3}}}
-	limited := fixed{err: &council.Failure{Code: council.FailRateLimited, Message: "a secret"}}
+	good := fixed{completion: council.Completion{Text: "a secret", Doubted: 2, Spent: council.Spent{
+		LatencyMS: 1500, Attempts: 3, Usage: council.Usage{InputTokens: new(int64(40)), OutputTokens: new(int64(0))},
+	}}}
+	limited := fixed{
+		completion: council.Completion{Spent: council.Spent{Usage: council.Usage{InputTokens: new(int64(2))}}},
+		err:        &council.Failure{Code: council.FailRateLimited, Message: "a secret"},
+	}
+	verdicts := map[string]string{"harshness": "insufficient"}
+	m.Verdicts(func() map[string]string { return verdicts })
 	for _, c := range []fixed{good, limited} {
 		if got, err := m.Completer(c).Complete(t.Context(), call); !cmp.Equal(got, c.completion) || !errors.Is(err, c.err) {
 			t.Errorf("got %+v, %v", got, err)
@@ -87,6 +94,8 @@ func TestMetrics(t *testing.T) {
 		`councild_calls_total{model="a",outcome="ok",stage="stage1"} 1`,
 		`councild_calls_total{model="a",outcome="rate_limited",stage="stage1"} 1`,
 		`councild_retries_total{model="a",stage="stage1"} 2`, `councild_usage_doubted_total{model="a"} 2`,
+		`councild_tokens_total{kind="input",model="a"} 42`, `councild_tokens_total{kind="output",model="a"} 0`,
+		`councild_bias_verdict{metric="harshness",verdict="insufficient"} 1`,
 		`councild_ballots_total{status="invalid"} 1`,
 		`councild_records_total{outcome="persisted"} 2`, `councild_records_total{outcome="not_persisted"} 2`,
 		`councild_call_seconds_sum{stage="stage1"} 1.5`,
@@ -102,6 +111,26 @@ func TestMetrics(t *testing.T) {
 	for line := range got {
 		if strings.Contains(line, "secret") {
 			t.Errorf("content in a metric: %s", line)
+		}
+		if strings.HasPrefix(line, "councild_cost_usd_total") {
+			t.Errorf("no provider said a cost: %s", line)
+		}
+	}
+	priced := fixed{completion: council.Completion{Spent: council.Spent{Usage: council.Usage{CostUSD: new(0.25)}}}}
+	for range 2 {
+		if _, err := m.Completer(priced).Complete(t.Context(), call); err != nil {
+			t.Error(err)
+		}
+	}
+	verdicts["harshness"] = "bias"
+	got = scrape(t, m)
+	for line, want := range map[string]bool{
+		`councild_cost_usd_total{model="a"} 0.5`:                             true,
+		`councild_bias_verdict{metric="harshness",verdict="bias"} 1`:         true,
+		`councild_bias_verdict{metric="harshness",verdict="insufficient"} 1`: false,
+	} {
+		if got[line] != want {
+			t.Errorf("%s is there: %v", line, got[line])
 		}
 	}
 }

@@ -1,0 +1,98 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+)
+
+// verdictsAge is how old the verdicts of a scrape may be before they are computed again.
+const verdictsAge = time.Minute
+
+// verdictsRest is how many times longer than a computation the rest after it is, at least:
+// a report over a large store is a lot of work.
+const verdictsRest = 10
+
+// verdicts are those of the bias report's headlines, computed beside the scrapes that ask
+// for them.
+type verdicts struct {
+	report func(context.Context, bias.Query) (bias.Report, error)
+	log    *slog.Logger
+	asked  chan struct{} // holds a token when a scrape came
+
+	mu     sync.Mutex        // guards latest
+	latest map[string]string // by metric; nil: not known
+}
+
+func newVerdicts(report func(context.Context, bias.Query) (bias.Report, error), log *slog.Logger) *verdicts {
+	return &verdicts{report: report, log: log, asked: make(chan struct{}, 1)}
+}
+
+// current returns the verdicts that were computed last, by metric, and asks for newer ones.
+func (v *verdicts) current() map[string]string {
+	select {
+	case v.asked <- struct{}{}:
+	default:
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.latest
+}
+
+// run computes the verdicts when they are asked for, until ctx ends.
+func (v *verdicts) run(ctx context.Context) {
+	for {
+		select {
+		case <-v.asked:
+		case <-ctx.Done():
+			return
+		}
+		begun := time.Now()
+		latest, err := v.compute(ctx)
+		if err != nil && ctx.Err() == nil {
+			v.log.WarnContext(ctx, "the verdicts of /metrics could not be computed", "error", err)
+		}
+		v.mu.Lock()
+		v.latest = latest
+		v.mu.Unlock()
+		select {
+		case <-time.After(max(verdictsAge, verdictsRest*time.Since(begun))):
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-v.asked: // while the verdicts were new
+		default:
+		}
+	}
+}
+
+func (v *verdicts) compute(ctx context.Context) (map[string]string, error) {
+	report, err := v.report(ctx, bias.Query{})
+	if err != nil {
+		return nil, err
+	}
+	latest := map[string]string{}
+	for _, m := range report.Metrics {
+		if m.Verdict != nil {
+			latest[m.Name] = string(*m.Verdict)
+		}
+	}
+	return latest, nil
+}
+
+// measureVerdicts adds the verdicts of the bias report to the metrics.
+func (d *Daemon) measureVerdicts(ctx context.Context) {
+	v := newVerdicts(d.Report, d.log)
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { v.run(ctx) })
+	d.teardown.push("the verdicts", always(func() {
+		stop()
+		running.Wait()
+	}))
+	d.engine.metrics.Verdicts(v.current)
+}
