@@ -1,5 +1,5 @@
 // councild as the OpenAI interface of unchanged clients: the official openai
-// package and the Vercel AI SDK, against a daemon with simulated models. The variable
+// package, the Vercel AI SDK and LangChain, against a daemon with simulated models. The variable
 // COUNCILD_URL names one that runs already: nodes_test.go has several behind a proxy.
 
 import { after, before, describe, it } from "node:test";
@@ -11,6 +11,7 @@ import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import OpenAI, { APIUserAbortError, BadRequestError, NotFoundError, UnprocessableEntityError } from "openai";
+import { ChatOpenAI } from "@langchain/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { APICallError, generateText, streamText } from "ai";
 
@@ -77,6 +78,43 @@ describe("openai", () => {
     const ids = data.map((m) => m.id);
     assert.equal(ids[0], "council");
     assert.deepEqual(ids.slice(1).sort(), ["council/sim:amber", "council/sim:birch", "council/sim:cedar", "council/sim:dune"]);
+  });
+
+  it("retrieves a model", async () => {
+    for (const id of ["council", "council/sim:amber"]) {
+      const model = await client.models.retrieve(id);
+      assert.equal(model.id, id);
+      assert.equal(model.object, "model");
+    }
+    await assert.rejects(client.models.retrieve("gpt-5"), (error) => {
+      assert.ok(error instanceof NotFoundError);
+      assert.match(error.message, /"gpt-5" does not exist; GET \/v1\/models lists/);
+      return true;
+    });
+  });
+
+  it("says what to use instead of what it does not have", async () => {
+    await assert.rejects(client.responses.create({ model: "council", input: question }), (error) => {
+      assert.ok(error instanceof NotFoundError);
+      assert.match(error.message, /no Responses interface.*\/v1\/chat\/completions/);
+      assert.equal(error.code, "not_found");
+      return true;
+    });
+    const twice = new OpenAI({ baseURL: baseURL + "/v1", apiKey: "none", maxRetries: 0 });
+    await assert.rejects(twice.chat.completions.create({ model: "council", messages: asked }), (error) => {
+      assert.ok(error instanceof NotFoundError);
+      assert.match(error.message, /\/v1.*twice/);
+      return true;
+    });
+  });
+
+  it("sets category and language", async () => {
+    const metadata = { category: "coding", language: "en", trace: "7" };
+    const { council } = await client.chat.completions.create({ model: "council", messages: asked, metadata });
+    await ended(council.session_id);
+    const request = await (await fetch(`${baseURL}/council/${council.session_id}/request`)).json();
+    assert.equal(request.category, "coding");
+    assert.equal(request.language, "en");
   });
 
   it("chats, with the usage of all calls", async () => {
@@ -228,5 +266,40 @@ describe("ai", () => {
     const controller = new AbortController();
     setTimeout(() => controller.abort(), 100);
     await assert.rejects(generateText({ model, prompt: question, abortSignal: controller.signal, maxRetries: 0 }));
+  });
+});
+
+describe("langchain", () => {
+  const chat = (fields) => new ChatOpenAI({ model: "council", apiKey: "none", maxRetries: 0, configuration: { baseURL }, ...fields });
+
+  it("invokes", async () => {
+    const message = await chat().invoke(question);
+    assert.match(message.content, /Simulated synthesis/);
+    const { input_tokens: read, output_tokens: written, total_tokens: total } = message.usage_metadata;
+    assert.equal(read + written, total);
+  });
+
+  it("streams", async () => {
+    let text = "";
+    let pieces = 0;
+    for await (const piece of await chat().stream(question)) {
+      text += piece.content;
+      pieces++;
+    }
+    assert.match(text, /Simulated synthesis/);
+    assert.ok(pieces > 5, `${pieces} pieces`);
+  });
+
+  it("has an error with its reason", async () => {
+    await assert.rejects(chat({ model: "nobody" }).invoke(question), (error) => {
+      assert.equal(error.status, 404);
+      assert.match(error.message, /nobody/);
+      return true;
+    });
+    await assert.rejects(chat({ useResponsesApi: true }).invoke(question), (error) => {
+      assert.equal(error.status, 404);
+      assert.match(error.message, /no Responses interface/);
+      return true;
+    });
   });
 });
