@@ -74,7 +74,7 @@ func TestAnchoringNotIdentified(t *testing.T) {
 	one := simulation{sessions: 1}.window(rng)
 	alone := simulation{sessions: 20}.window(rng)
 	for s := range alone.sessions {
-		alone.sessions[s].narrow(2, -1)
+		alone.sessions[s].narrow(span{2, 3}, span{0, len(alone.names)})
 	}
 	nowhere := simulation{sessions: 20}.window(rng)
 	for s := range nowhere.sessions {

@@ -43,9 +43,12 @@ type Query struct {
 	Until         time.Time // sessions that started before then
 	ConfigVersion string    // records of this council_config_version
 	// Reviewer and Model narrow the sessions of the window to the records of one
-	// reviewer and of one candidate, by member id.
+	// reviewer and of one candidate, by member id. Where none has that id, they are those
+	// whose ids begin with it; Filter says which.
 	Reviewer, Model string
 	Category        string // sessions whose caller named this category
+	Language        string // sessions whose caller named this language, by its ISO 639-1 code
+	Split           string // "category" or "language": describe each apart; "": do not
 }
 
 // Collector takes BiasMetricRecords in one pass and keeps those of the sessions
@@ -93,6 +96,7 @@ type facts struct {
 	query    string        // what the sessions of one question share; "" when the records do not tell
 	config   string        // council_config_version
 	category string        // that the caller named; "" for none
+	language string        // that the caller named; "" for none
 	order    council.Order // "" when the records do not tell
 	frozen   bool          // the answers are a probe's, which are reviewed more than once
 	early    bool          // the positions are of a schema in which they are not trusted
@@ -101,7 +105,8 @@ type facts struct {
 // add adds what later records tell. Where they differ, the first that tells decides.
 func (f *facts) add(later facts) {
 	f.query, f.config = cmp.Or(f.query, later.query), cmp.Or(f.config, later.config)
-	f.category, f.order = cmp.Or(f.category, later.category), cmp.Or(f.order, later.order)
+	f.category, f.language = cmp.Or(f.category, later.category), cmp.Or(f.language, later.language)
+	f.order = cmp.Or(f.order, later.order)
 	f.frozen, f.early = f.frozen || later.frozen, f.early || later.early
 }
 
@@ -153,12 +158,16 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	if record.QueryMetadata.Category != nil {
 		told.category = *record.QueryMetadata.Category
 	}
+	if record.QueryMetadata.Language != nil {
+		told.language = *record.QueryMetadata.Language
+	}
 	// The frozen answers of a probe answer one question too.
 	if hash := cmp.Or(record.QueryHash, record.BlockID); hash != nil {
 		told.query = *hash
 	}
 	if record.Timestamp.Before(c.oldest) || !c.o.Until.IsZero() && !record.Timestamp.Before(c.o.Until) ||
-		c.o.ConfigVersion != "" && told.config != c.o.ConfigVersion || c.o.Category != "" && told.category != c.o.Category {
+		c.o.ConfigVersion != "" && told.config != c.o.ConfigVersion || c.o.Category != "" && told.category != c.o.Category ||
+		c.o.Language != "" && told.language != c.o.Language {
 		return
 	}
 	r := row{

@@ -2,6 +2,7 @@ package bias
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -20,7 +21,10 @@ const reasonRank = "bad_rank"
 type Leaderboard struct {
 	GeneratedAt time.Time `json:"generated_at"`
 	Window      Window    `json:"window"`
-	Category    *string   `json:"category"` // the one asked for; null: all sessions
+	Category    *string   `json:"category"`          // the one asked for; null: all sessions
+	Filters     []Filter  `json:"filters,omitempty"` // as in a Report
+	// Note says what these places are worth: what another window may change.
+	Note string `json:"note"`
 	// PartialBallots is what a ballot counts for a candidate that it leaves out.
 	PartialBallots council.PartialPolicy `json:"partial_ballots"`
 	Skipped        []Skipped             `json:"skipped"`
@@ -40,8 +44,13 @@ type Category struct {
 type Entry struct {
 	// Rank is from 1, by score and then wins. Models that are equal in both share a rank,
 	// and the next model has the rank of its place.
-	Rank  int    `json:"rank"`
-	Model string `json:"model"`
+	Rank int `json:"rank"`
+	// PlaceLower to PlaceUpper are the places, from 1, that the intervals leave open: above
+	// the model are at least those whose whole interval is above its own. Without an
+	// interval, all places.
+	PlaceLower int    `json:"place_lower"`
+	PlaceUpper int    `json:"place_upper"`
+	Model      string `json:"model"`
 	// BordaNormalized is the mean over sessions of the session's mean over ballots
 	// of (m-1-p)/(m-1), with the model at place p of the m that the ballot could
 	// rank: 1 is always first, 0 always last.
@@ -71,9 +80,10 @@ type standings struct {
 // ballot in records of a schema before 1.2.0, which has none, is ranked by its scores
 // (ADR-007); any other ballot without ranks does not enter.
 func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
-	c.sortRows()
+	names, rank := c.sortRows()
 	l := Leaderboard{
-		GeneratedAt: c.o.Now.UTC(), Window: Window{Sessions: len(c.order)}, PartialBallots: policy,
+		GeneratedAt: c.o.Now.UTC(), PartialBallots: policy,
+		Window:  Window{Sessions: len(c.order), Days: c.o.WindowDays, Newest: c.o.WindowSessions},
 		Entries: []Entry{}, Categories: []Category{},
 	}
 	if c.o.Category != "" {
@@ -82,6 +92,9 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	if n := len(c.order); n > 0 {
 		l.Window.Start, l.Window.End = new(c.order[0].start), new(c.order[n-1].start)
 	}
+	var reviewers, models span
+	reviewers, l.Filters = matching(l.Filters, names, "reviewer", c.o.Reviewer)
+	models, l.Filters = matching(l.Filters, names, "model", c.o.Model)
 	var all []standings
 	byCategory := map[string][]standings{}
 	duplicates, bad := 0, 0
@@ -94,6 +107,10 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 			n := slices.IndexFunc(rows, func(r row) bool { return r.reviewer != rows[0].reviewer })
 			if n < 0 {
 				n = len(rows)
+			}
+			if place := rank[rows[0].reviewer]; place < reviewers.from || place >= reviewers.to {
+				rows = rows[n:]
+				continue
 			}
 			if !count(ranked(rows[:n]), policy, of.models) {
 				bad += n
@@ -108,10 +125,12 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 			byCategory[s.category] = append(byCategory[s.category], of)
 		}
 	}
-	l.Sessions, l.Entries = len(all), c.entries(all)
+	shown := names[models.from:models.to]
+	l.Sessions, l.Entries = len(all), c.entries(all, shown)
+	l.Note = worth(l.Sessions, l.Entries)
 	for _, name := range slices.Sorted(maps.Keys(byCategory)) {
 		sessions := byCategory[name]
-		l.Categories = append(l.Categories, Category{Category: name, Sessions: len(sessions), Entries: c.entries(sessions)})
+		l.Categories = append(l.Categories, Category{Category: name, Sessions: len(sessions), Entries: c.entries(sessions, shown)})
 	}
 	l.Skipped = c.skips(Skipped{Reason: reasonDuplicate, Count: duplicates}, Skipped{Reason: reasonRank, Count: bad})
 	return l
@@ -186,8 +205,53 @@ func count(rows []row, policy council.PartialPolicy, models map[int32]standing) 
 	return true
 }
 
-// entries returns the board of some sessions.
-func (c *Collector) entries(sessions []standings) []Entry {
+// worth says what the places of a leaderboard are worth.
+func worth(sessions int, entries []Entry) string {
+	if sessions == 1 {
+		return "One session is one draw: expect these places to change with the next."
+	}
+	open := 0
+	for _, e := range entries {
+		if e.PlaceLower < e.PlaceUpper {
+			open++
+		}
+	}
+	switch {
+	case len(entries) == 0:
+		return ""
+	case open == len(entries):
+		return "No place is settled: the intervals leave more than one place open for every model."
+	case open > 0:
+		return fmt.Sprintf("%d of %d places are not settled: the intervals leave more than one place open.", open, len(entries))
+	default:
+		return "Every place is settled: no interval overlaps another."
+	}
+}
+
+// places sets the places that the intervals leave open. A model without an interval may
+// have any place beside the others.
+func places(entries []Entry) {
+	for i := range entries {
+		e := &entries[i]
+		e.PlaceLower, e.PlaceUpper = 1, len(entries)
+		for k := range entries {
+			o := &entries[k]
+			if e.CILower == nil || o.CILower == nil {
+				continue
+			}
+			if *o.CILower > *e.CIUpper {
+				e.PlaceLower++
+			}
+			if *o.CIUpper < *e.CILower {
+				e.PlaceUpper--
+			}
+		}
+	}
+}
+
+// entries returns the board of some sessions: the entries of the sorted models to show,
+// with their places among all.
+func (c *Collector) entries(sessions []standings, shown []string) []Entry {
 	entries := []Entry{}
 	for member, name := range c.names {
 		e := Entry{Model: name}
@@ -230,5 +294,9 @@ func (c *Collector) entries(sessions []standings) []Entry {
 			entries[i].Rank = entries[i-1].Rank
 		}
 	}
-	return entries
+	places(entries)
+	return slices.DeleteFunc(entries, func(e Entry) bool {
+		_, ok := slices.BinarySearch(shown, e.Model)
+		return !ok
+	})
 }

@@ -30,6 +30,9 @@ type Report struct {
 	GeneratedAt   time.Time `json:"generated_at"`
 	Status        Status    `json:"status"`
 	Window        Window    `json:"window"`
+	// Filters are the members that the query names by the beginning of an id, or not at
+	// all.
+	Filters []Filter `json:"filters,omitempty"`
 	// SessionsNeeded is how many sessions are still missing until figures are
 	// shown, 0 once they are.
 	SessionsNeeded int `json:"sessions_needed"`
@@ -76,6 +79,10 @@ type Window struct {
 	End      *time.Time `json:"end"`   // start of the last session
 	Sessions int        `json:"sessions"`
 	Records  int        `json:"records"` // with or without a score
+	// What the window was limited to, 0 for no limit: sessions that started within this
+	// many times 24 h before the report, and the newest this many of them.
+	Days   int `json:"limit_days,omitempty"`
+	Newest int `json:"limit_sessions,omitempty"`
 }
 
 // Skipped counts records that could not be used. Reason is the store reader's,
@@ -140,7 +147,8 @@ func (c *Collector) Report() Report {
 	w := c.window()
 	r := Report{
 		SchemaVersion: ReportSchema, GeneratedAt: c.o.Now.UTC(), Status: StatusOK,
-		Window:         Window{Sessions: len(w.sessions), Records: w.records},
+		Window:         Window{Sessions: len(w.sessions), Records: w.records, Days: c.o.WindowDays, Newest: c.o.WindowSessions},
+		Filters:        w.filters,
 		SessionsNeeded: max(0, preliminaryFrom-len(w.sessions)),
 		Levels:         Levels{BelowHigh: levelBelowHigh, High: levelHigh},
 		NotMeasured: []NotMeasured{
@@ -269,8 +277,10 @@ type Calibrated struct {
 	ModelID    string `json:"model_id"`
 	// Z is the mean of (score - the reviewer's mean) / the reviewer's standard
 	// deviation with n-1, both over all its scores; null where these do not differ.
-	Z       *float64 `json:"z"`
-	Reviews int      `json:"reviews"` // scores given to this candidate
+	Z *float64 `json:"z"`
+	// Mean is the raw mean of the same scores, 1 to 10.
+	Mean    float64 `json:"mean"`
+	Reviews int     `json:"reviews"` // scores given to this candidate
 }
 
 // Prior is what is assumed about every reviewer before any session: relative
@@ -340,10 +350,10 @@ func calibrate(w *window, given [][]float64) []Calibrated {
 			if n == 0 {
 				continue
 			}
-			c := Calibrated{ReviewerID: w.names[reviewer], ModelID: w.names[candidate], Reviews: n}
+			c := Calibrated{ReviewerID: w.names[reviewer], ModelID: w.names[candidate], Reviews: n, Mean: sums[reviewer][candidate] / float64(n)}
 			if !stat.Constant(scores) {
 				mean, std := stat.MeanStdDev(scores)
-				c.Z = new((sums[reviewer][candidate]/float64(n) - mean) / std)
+				c.Z = new((c.Mean - mean) / std)
 			}
 			view = append(view, c)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -13,6 +14,17 @@ import (
 // earlyPositions is why there is no figure of positions from an early schema.
 const earlyPositions = "the positions in records of schema 1.1.0 and before are not trusted"
 
+// maxPresent is how many ids a filter that matches nothing names.
+const maxPresent = 50
+
+// Filter says which members a part of an id stands for.
+type Filter struct {
+	Field   string   `json:"field"`   // "reviewer" or "model"
+	Asked   string   `json:"asked"`   // the id or its beginning
+	Matches []string `json:"matches"` // ids that begin with it, sorted; none: nothing is reported
+	Present []string `json:"present"` // where nothing matches, the first 50 ids of the window, sorted
+}
+
 // window is what a report is computed from.
 type window struct {
 	names      []string // member ids, sorted
@@ -20,6 +32,7 @@ type window struct {
 	clusters   int      // of sessions that answered one question
 	records    int      // with or without a score
 	duplicates int      // records dropped because an earlier one says the same
+	filters    []Filter // what the members that were asked for stand for
 	early      bool     // some are of a schema whose positions are not trusted
 }
 
@@ -52,13 +65,15 @@ type scores struct {
 func (c *Collector) window() window {
 	names, rank := c.sortRows()
 	w := window{names: names}
-	reviewer, candidate := c.only(c.o.Reviewer, rank), c.only(c.o.Model, rank)
+	var reviewers, candidates span
+	reviewers, w.filters = matching(w.filters, names, "reviewer", c.o.Reviewer)
+	candidates, w.filters = matching(w.filters, names, "model", c.o.Model)
 	clusters := map[string]int{}
 	for _, s := range c.order {
 		w.duplicates += s.duplicates
 
 		x := s.scores(rank)
-		x.narrow(reviewer, candidate)
+		x.narrow(reviewers, candidates)
 		kept := x.records()
 		if kept == 0 {
 			continue
@@ -128,16 +143,29 @@ func (c *Collector) trimRows() {
 	}
 }
 
-// only returns the place of a member that the report is narrowed to, -1 for all
-// members. One that is not in the window has a place that no member has.
-func (c *Collector) only(id string, rank []int) int {
-	if id == "" {
-		return -1
+// span is a range of members in the order of their names, without its end.
+type span struct{ from, to int }
+
+// matching returns which of the sorted names a filter stands for: the one that it is or,
+// where there is none, those that begin with it; all of them for an empty filter. A
+// filter that is not itself a name, or matches none, is added to the filters.
+func matching(filters []Filter, names []string, field, asked string) (span, []Filter) {
+	if asked == "" {
+		return span{0, len(names)}, filters
 	}
-	if member, ok := c.members[id]; ok {
-		return rank[member]
+	from, exact := slices.BinarySearch(names, asked)
+	if exact {
+		return span{from, from + 1}, filters
 	}
-	return len(rank)
+	to := from
+	for to < len(names) && strings.HasPrefix(names[to], asked) {
+		to++
+	}
+	f := Filter{Field: field, Asked: asked, Matches: append([]string{}, names[from:to]...), Present: []string{}}
+	if from == to {
+		f.Present = append(f.Present, names[:min(len(names), maxPresent)]...)
+	}
+	return span{from, to}, append(filters, f)
 }
 
 // byTime returns the indices of the sessions, oldest first.
@@ -192,31 +220,25 @@ func (s *session) scores(rank []int) scores {
 	return x
 }
 
-// narrow leaves the reviewer and the candidate of those indices, -1 for all.
-func (x *scores) narrow(reviewer, candidate int) {
-	if reviewer >= 0 {
-		i, j := span(x.reviewers, reviewer)
-		x.reviewers, x.shown, x.y, x.length = x.reviewers[i:j], x.shown[i:j], x.y[i:j], x.length[i:j]
-		x.position, x.own, x.family = x.position[i:j], x.own[i:j], x.family[i:j]
-	}
-	if candidate >= 0 {
-		j, k := span(x.candidates, candidate)
-		x.candidates = x.candidates[j:k]
-		for i := range x.y {
-			x.y[i], x.length[i], x.position[i] = x.y[i][j:k], x.length[i][j:k], x.position[i][j:k]
-			x.own[i], x.family[i] = x.own[i][j:k], x.family[i][j:k]
-		}
+// narrow leaves the reviewers and the candidates of those spans.
+func (x *scores) narrow(reviewers, candidates span) {
+	i, j := reviewers.among(x.reviewers)
+	x.reviewers, x.shown, x.y, x.length = x.reviewers[i:j], x.shown[i:j], x.y[i:j], x.length[i:j]
+	x.position, x.own, x.family = x.position[i:j], x.own[i:j], x.family[i:j]
+	j, k := candidates.among(x.candidates)
+	x.candidates = x.candidates[j:k]
+	for i := range x.y {
+		x.y[i], x.length[i], x.position[i] = x.y[i][j:k], x.length[i][j:k], x.position[i][j:k]
+		x.own[i], x.family[i] = x.own[i][j:k], x.family[i][j:k]
 	}
 }
 
-// span returns where a level stands among the sorted levels, as a range that is
-// empty when it is not there.
-func span(levels []int, level int) (from, to int) {
-	from, ok := slices.BinarySearch(levels, level)
-	if !ok {
-		return from, from
-	}
-	return from, from + 1
+// among returns where the members of the span stand among the sorted levels, as a range
+// that is empty when none is there.
+func (s span) among(levels []int) (from, to int) {
+	from, _ = slices.BinarySearch(levels, s.from)
+	to, _ = slices.BinarySearch(levels, s.to)
+	return from, to
 }
 
 // records returns how many records the scores were taken from.

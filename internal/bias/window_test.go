@@ -113,6 +113,8 @@ func TestFilters(t *testing.T) {
 		{"model", Options{Query: Query{Model: "bob/two"}}, 20, 60},
 		{"reviewer and model", Options{Query: Query{Reviewer: "bob/two", Model: "dan/four"}}, 20, 20},
 		{"reviewer of own answers that are hidden", Options{Query: Query{Reviewer: "bob/two", Model: "bob/two"}}, 0, 0},
+		{"reviewer by the beginning", Options{Query: Query{Reviewer: "bob/"}}, 20, 60},
+		{"language that nobody named", Options{Query: Query{Language: "fr"}}, 0, 0},
 		{"stranger", Options{Query: Query{Reviewer: "eve/five"}}, 0, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -130,5 +132,42 @@ func TestNarrowingKeepsTheSlate(t *testing.T) {
 	s := collect(Options{Now: now, Query: Query{Reviewer: "bob/two", Model: "dan/four"}}, recordsOf(1)).window().sessions[0]
 	if s.shared || len(s.reviewers) != 1 || len(s.candidates) != 1 || s.shown[0] != 3 {
 		t.Errorf("scores = %+v, want one of a slate of three in orders of their own", s)
+	}
+}
+
+// The beginning of ids stands for all of them, and the report says which; what is no
+// beginning of an id is reported with the ids that there are.
+func TestMatching(t *testing.T) {
+	names := []string{"ann/one", "bob/one", "bob/two", "bobby/one"}
+	for _, tt := range []struct {
+		asked string
+		want  span
+		note  []Filter
+	}{
+		{"", span{0, 4}, nil},
+		{"bob/one", span{1, 2}, nil},
+		{"bob/", span{1, 3}, []Filter{{"model", "bob/", []string{"bob/one", "bob/two"}, []string{}}}},
+		{"bob", span{1, 4}, []Filter{{"model", "bob", names[1:], []string{}}}},
+		{"cat", span{4, 4}, []Filter{{"model", "cat", []string{}, names}}},
+	} {
+		got, note := matching(nil, names, "model", tt.asked)
+		if diff := cmp.Diff(tt.note, note); got != tt.want || diff != "" {
+			t.Errorf("%q: %v: %s", tt.asked, got, diff)
+		}
+	}
+}
+
+// The places that intervals leave open are those of the models that are not wholly above
+// or below.
+func TestPlaces(t *testing.T) {
+	e := []Entry{
+		{CILower: new(0.8), CIUpper: new(0.9)}, {CILower: new(0.5), CIUpper: new(0.6)},
+		{CILower: new(0.4), CIUpper: new(0.55)}, {},
+	}
+	places(e)
+	for i, want := range []span{{1, 2}, {2, 4}, {2, 4}, {1, 4}} {
+		if got := (span{e[i].PlaceLower, e[i].PlaceUpper}); got != want {
+			t.Errorf("%d: %v, want %v", i, got, want)
+		}
 	}
 }

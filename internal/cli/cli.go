@@ -25,11 +25,12 @@ type IO struct {
 	Version        string // "": as the Go toolchain recorded it
 }
 
-// The exit codes. Code 3 is for a report that finds a bias where it was told to fail on one.
+// The exit codes.
 const (
 	exitOK          = 0
 	exitError       = 1   // the command failed
 	exitUsage       = 2   // the command line or the environment is wrong
+	exitFound       = 3   // the report finds what it was told to fail on
 	ExitInterrupted = 130 // a signal ended the command: 128 and the number of SIGINT, as shells have it
 )
 
@@ -60,6 +61,9 @@ type usageError struct{ error }
 
 // interruptedError is the error of a command that a signal ended.
 type interruptedError struct{ error }
+
+// findingError says that a report finds what the command was told to fail on.
+type findingError struct{ error }
 
 // exited is the exit code with which kong leaves the parser by itself, as after --help.
 type exited int
@@ -120,6 +124,9 @@ func Main(ctx context.Context, std IO) (code int) {
 		}
 		if _, ok := errors.AsType[interruptedError](err); ok || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			return ExitInterrupted
+		}
+		if _, ok := errors.AsType[findingError](err); ok {
+			return exitFound
 		}
 		return exitError
 	}

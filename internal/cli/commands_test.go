@@ -428,6 +428,100 @@ func TestLeaderboard(t *testing.T) {
 	}
 }
 
+// Several files and patterns are one store: what is in two of them counts once, and
+// closed segments are read with their store.
+func TestSeveralInputs(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	dir := t.TempDir()
+	one, two := filepath.Join(dir, "a.jsonl"), filepath.Join(dir, "b.jsonl")
+	for path, seed := range map[string]string{one: "1", two: "2"} {
+		if code, _, stderr := command(t, "simulate", "--out", path, "--sessions", "12", "--seed", seed); code != 0 {
+			t.Fatal(stderr)
+		}
+	}
+	if err := os.Rename(two, two+".000001"); err != nil {
+		t.Fatal(err)
+	}
+	sessions := func(args ...string) (int, int) {
+		t.Helper()
+		code, stdout, stderr := command(t, append([]string{"bias-report", "--format", "json", "--sessions", "0", "--days", "30"}, args...)...)
+		var r bias.Report
+		if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil || r.Window.Days != 30 || r.Window.Newest != 0 {
+			t.Fatalf("exit %d: %s%s", code, stdout, stderr)
+		}
+		duplicates := 0
+		for _, s := range r.Skipped {
+			duplicates += s.Count
+		}
+		return r.Window.Sessions, duplicates
+	}
+	if n, d := sessions("--input", one, "--input", two); n != 24 || d != 0 {
+		t.Errorf("two files: %d sessions, %d skipped", n, d)
+	}
+	if n, d := sessions("--input", filepath.Join(dir, "*.jsonl*")); n != 24 || d != 0 {
+		t.Errorf("a pattern: %d sessions, %d skipped", n, d)
+	}
+	text, err := os.ReadFile(one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "copy.jsonl"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, d := sessions("--input", filepath.Join(dir, "*.jsonl*")); n != 24 || d != 12*12 {
+		t.Errorf("with a copy: %d sessions, %d skipped", n, d)
+	}
+	for input, want := range map[string]string{
+		filepath.Join(dir, "*.json"): "no file matches " + filepath.Join(dir, "*.json"),
+		dir:                          filepath.Join(dir, "*.jsonl"),
+	} {
+		if code, _, stderr := command(t, "leaderboard", "--input", input); code != 1 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit %d: %s", input, code, stderr)
+		}
+	}
+	_, stdout, _ := command(t, "leaderboard", "--input", one, "--days", "30", "--sessions", "0")
+	if !strings.Contains(stdout, "Window: the last 30 days.") || !strings.Contains(stdout, "TIER") {
+		t.Error(stdout)
+	}
+	_, stdout, _ = command(t, "leaderboard", "--input", one, "--sessions", "1")
+	if !strings.Contains(stdout, "One session is one draw") || !strings.Contains(stdout, "1-4") {
+		t.Error(stdout)
+	}
+	_, stdout, _ = command(t, "leaderboard", "--input", one, "--format", "csv", "--model", "sim:c")
+	if !strings.HasPrefix(stdout, "category,rank,") || !strings.Contains(stdout, ",sim:cedar,") || strings.Contains(stdout, "sim:amber") {
+		t.Error(stdout)
+	}
+	_, stdout, _ = command(t, "bias-report", "--input", one, "--model", "nobody")
+	if !strings.Contains(stdout, "No member is called nobody") || !strings.Contains(stdout, "sim:cedar") {
+		t.Error(stdout)
+	}
+	if code, _, stderr := command(t, "bias-report", "--input", one, "--language", "English"); code != 2 || !strings.Contains(stderr, "ISO 639-1") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+// With --fail-on, a bias that was found is exit code 3, after the report; too few
+// sessions are none, and that is said.
+func TestFailOnBias(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	for _, tt := range []struct {
+		records, verdict string
+		code             int
+	}{
+		{"e2e_planted", "bias was found", 3},
+		{"e2e_null", "", 0},
+	} {
+		args := []string{"bias-report", "--fail-on", "bias", "--sessions", "0", "--days", "0", "--input", "../bias/testdata/" + tt.records + ".jsonl"}
+		code, stdout, stderr := command(t, args...)
+		if code != tt.code || stdout == "" || !strings.Contains(stderr, tt.verdict) || tt.verdict == "" && stderr != "" {
+			t.Errorf("%s: exit %d: %s%s", tt.records, code, stdout, stderr)
+		}
+	}
+	if code, _, stderr := command(t, "bias-report", "--fail-on", "bias"); code != 0 || !strings.Contains(stderr, "no verdict: 10 more sessions") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
 func TestStoreVerify(t *testing.T) {
 	daemontest.Setenv(t, nil)
 	path := os.Getenv("LLM_COUNCIL_BIAS_STORE")

@@ -6,6 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/bias"
@@ -18,29 +23,89 @@ import (
 
 // recordFile is the flags for the records that a command reads.
 type recordFile struct {
-	Input string `help:"Record file to read; default LLM_COUNCIL_BIAS_STORE." placeholder:"FILE"`
+	Input []string `help:"Record file to read, or a pattern as 'records-*.jsonl' (repeatable, read as one); default LLM_COUNCIL_BIAS_STORE." placeholder:"FILE" sep:"none"`
 
-	Sessions *int `help:"How many of the newest sessions to look at, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_SESSIONS." placeholder:"N"`
-	Days     *int `help:"How many days to look back, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_DAYS." placeholder:"N"`
+	Sessions *int   `help:"How many of the newest sessions to look at, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_SESSIONS." placeholder:"N"`
+	Days     *int   `help:"How many days to look back, 0 for all; default LLM_COUNCIL_BIAS_WINDOW_DAYS." placeholder:"N"`
+	Since    day    `help:"Only sessions that started then or later: a day in UTC, or RFC 3339." placeholder:"TIME"`
+	Until    day    `help:"Only sessions that started before then." placeholder:"TIME"`
+	Reviewer string `help:"Only what this reviewer scored; also the beginning of several names, as openai/." placeholder:"MEMBER"`
+	Model    string `help:"Only how this member was scored; also the beginning of several names." placeholder:"MEMBER"`
+	Category string `help:"Only sessions of this category: ${enum}." enum:",coding,math,writing,reasoning,knowledge,other" default:""`
+	Language string `help:"Only sessions of this language: two lower-case letters of ISO 639-1." placeholder:"CODE"`
+
+	ConfigVersion string `help:"Only sessions of this council_config_version." placeholder:"VERSION"`
 }
 
-// load returns the configuration and the file to read.
-func (f recordFile) load() (config.Config, string, error) {
+// load returns the configuration and the files to read.
+func (f recordFile) load() (config.Config, []string, error) {
 	cfg, err := config.Load()
 	if err != nil {
-		return cfg, "", usageError{err}
+		return cfg, nil, usageError{err}
 	}
 	if f.Sessions != nil && *f.Sessions < 0 || f.Days != nil && *f.Days < 0 {
-		return cfg, "", usageError{errors.New("--sessions and --days take a whole number, 0 for no limit")}
+		return cfg, nil, usageError{errors.New("--sessions and --days take a whole number, 0 for no limit")}
 	}
-	if f.Input == "" {
-		return cfg, cfg.BiasStore, nil
+	if f.Language != "" && !council.IsLanguage(f.Language) {
+		return cfg, nil, usageError{fmt.Errorf("--language %q is not a language code: use two lower-case letters of ISO 639-1, such as en", f.Language)}
 	}
-	if err := store.Find(f.Input); err != nil {
-		return cfg, "", fmt.Errorf("reading the records: %w", err)
+	if len(f.Input) == 0 {
+		return cfg, []string{cfg.BiasStore}, nil
 	}
-	return cfg, f.Input, nil
+	paths, err := recordFiles(f.Input)
+	return cfg, paths, err
 }
+
+// query returns what the flags ask for.
+func (f recordFile) query() bias.Query {
+	return bias.Query{
+		Sessions: f.Sessions, Days: f.Days, Since: f.Since.Time, Until: f.Until.Time, Reviewer: f.Reviewer, Model: f.Model,
+		ConfigVersion: f.ConfigVersion, Category: f.Category, Language: f.Language,
+	}
+}
+
+// recordFiles returns the stores that the inputs name, each once. Of the files that a
+// pattern matches, those that only stand beside a store are left out: closed segments of
+// another match, which are read with it, locks and files half written.
+func recordFiles(inputs []string) ([]string, error) {
+	var paths []string
+	for _, input := range inputs {
+		err := store.Find(input)
+		if err == nil {
+			paths = append(paths, input)
+			continue
+		}
+		if info, statErr := os.Stat(input); statErr == nil && info.IsDir() {
+			return nil, fmt.Errorf("reading the records: %s is a directory: name its files, as in --input '%s'", input, filepath.Join(input, "*.jsonl"))
+		}
+		if !strings.ContainsAny(input, "*?[") {
+			return nil, fmt.Errorf("reading the records: %w", err)
+		}
+		matches, err := filepath.Glob(input)
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--input %q is not a pattern: %w", input, err)}
+		}
+		matches = slices.DeleteFunc(matches, func(path string) bool {
+			return besideStore.MatchString(path) || store.Find(path) != nil
+		})
+		// With the segments of a store goes its name, even when the file itself is not there.
+		for i, path := range matches {
+			matches[i] = segmentOf.ReplaceAllString(path, "")
+		}
+		if len(matches) == 0 {
+			return nil, fmt.Errorf("reading the records: no file matches %s", input)
+		}
+		paths = append(paths, matches...)
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths), nil
+}
+
+//nolint:gochecknoglobals // compiled once
+var (
+	besideStore = regexp.MustCompile(`\.(lock|tmp)$`)
+	segmentOf   = regexp.MustCompile(`\.[0-9]{6}(\.zst)?$`)
+)
 
 func writeIndented(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
@@ -59,37 +124,54 @@ func show(w io.Writer, text []byte) error {
 
 type biasReportCmd struct {
 	recordFile
-	Since         day    `help:"Only sessions that started then or later: a day in UTC, or RFC 3339." placeholder:"TIME"`
-	Until         day    `help:"Only sessions that started before then." placeholder:"TIME"`
-	Reviewer      string `help:"Only what this reviewer scored." placeholder:"MEMBER"`
-	Model         string `help:"Only how this member was scored." placeholder:"MEMBER"`
-	ConfigVersion string `help:"Only sessions of this council_config_version." placeholder:"VERSION"`
-	Format        string `help:"Form of the report: ${enum}." enum:"text,json,csv,html" default:"text"`
-	Verbose       bool   `help:"Show the reviewers' profiles and the positions in full."`
+	Split   string `help:"Describe the sessions of each category or language apart: ${enum}." enum:",category,language" default:""`
+	Format  string `help:"Form of the report: ${enum}." enum:"text,json,csv,html" default:"text"`
+	FailOn  string `help:"End with exit code 3 when the verdict on a headline is this: ${enum}." enum:",bias" default:""`
+	Verbose bool   `help:"Show the reviewers' profiles and the positions in full."`
 }
 
-// Run runs the command.
+// Run runs the command. Its error is a findingError when a bias was found that it shall
+// fail on.
 func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
-	cfg, path, err := c.load()
+	cfg, paths, err := c.load()
 	if err != nil {
 		return err
 	}
-	r, err := daemon.Report(ctx, cfg, path, bias.Query{
-		Sessions: c.Sessions, Days: c.Days, Since: c.Since.Time, Until: c.Until.Time,
-		Reviewer: c.Reviewer, Model: c.Model, ConfigVersion: c.ConfigVersion,
-	})
+	q := c.query()
+	q.Split = c.Split
+	r, err := daemon.Report(ctx, cfg, paths, q)
 	if err != nil {
 		return err
 	}
+	if err := c.print(std.Stdout, r); err != nil || c.FailOn == "" {
+		return err
+	}
+	if r.Status == bias.StatusCollecting {
+		_, _ = fmt.Fprintf(std.Stderr, "councild: no verdict: %d more sessions are needed, so --fail-on found nothing\n", r.SessionsNeeded)
+	}
+	var found []string
+	for _, m := range r.Metrics {
+		if m.Verdict != nil && *m.Verdict == bias.VerdictBias {
+			found = append(found, m.Name)
+		}
+	}
+	if len(found) > 0 {
+		return findingError{fmt.Errorf("bias was found: %s", strings.Join(found, ", "))}
+	}
+	return nil
+}
+
+// print writes the report in the form that was asked for.
+func (c *biasReportCmd) print(w io.Writer, r bias.Report) error {
 	switch c.Format {
 	case "json":
-		return writeIndented(std.Stdout, r)
+		return writeIndented(w, r)
 	case "csv":
-		return show(std.Stdout, render.CSV(r))
+		return show(w, render.CSV(r))
 	case "html":
-		return show(std.Stdout, render.HTML(r))
+		return show(w, render.HTML(r))
 	default:
-		return show(std.Stdout, render.Text(r, c.Verbose, config.SettingNames()))
+		return show(w, render.Text(r, c.Verbose, config.SettingNames()))
 	}
 }
 
@@ -104,22 +186,27 @@ func (d *day) UnmarshalText(text []byte) (err error) {
 
 type leaderboardCmd struct {
 	recordFile
-	Format   string `help:"Form of the leaderboard: ${enum}." enum:"text,json" default:"text"`
-	Category string `help:"Only sessions of this category: ${enum}." enum:",coding,math,writing,reasoning,knowledge,other" default:""`
+	Format string `help:"Form of the leaderboard: ${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
 // Run runs the command.
 func (c *leaderboardCmd) Run(ctx context.Context, std IO) error {
-	cfg, path, err := c.load()
+	cfg, paths, err := c.load()
 	if err != nil {
 		return err
 	}
-	l, err := daemon.Leaderboard(ctx, cfg, path, bias.Query{Sessions: c.Sessions, Days: c.Days, Category: c.Category})
+	l, err := daemon.Leaderboard(ctx, cfg, paths, c.query())
 	if err != nil {
 		return err
 	}
-	if c.Format == "json" {
+	switch c.Format {
+	case "json":
 		return writeIndented(std.Stdout, l)
+	case "csv":
+		return show(std.Stdout, render.LeaderboardCSV(l))
+	case "html":
+		return show(std.Stdout, render.LeaderboardHTML(l))
+	default:
+		return show(std.Stdout, render.Leaderboard(l, config.SettingNames()))
 	}
-	return show(std.Stdout, render.Leaderboard(l, config.SettingNames()))
 }

@@ -257,12 +257,12 @@ func (d *Daemon) recordFile() string {
 
 // Report implements httpapi.Daemon.
 func (d *Daemon) Report(ctx context.Context, q bias.Query) (bias.Report, error) {
-	return Report(ctx, d.cfg, d.cfg.BiasStore, q)
+	return Report(ctx, d.cfg, []string{d.cfg.BiasStore}, q)
 }
 
 // Leaderboard implements httpapi.Daemon.
 func (d *Daemon) Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error) {
-	return Leaderboard(ctx, d.cfg, d.cfg.BiasStore, q)
+	return Leaderboard(ctx, d.cfg, []string{d.cfg.BiasStore}, q)
 }
 
 // Stopping implements httpapi.Daemon.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/councild/councild/internal/bias"
@@ -39,17 +40,52 @@ func options(cfg config.Config, q bias.Query) bias.Options {
 	}
 }
 
-// collect reads the store at path, from the newest file back. Of a segment that lies
-// outside the window, as its summary says, it takes only the numbers of bad lines. A
-// store that does not exist yet holds no sessions.
-func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector, error) {
+// collect reads the stores at the paths as one, from the newest file back: a record that
+// is in several of them counts once. A store that does not exist yet holds no sessions.
+func collect(ctx context.Context, paths []string, o bias.Options) (*bias.Collector, error) {
 	all := bias.NewCollector(o)
+	if len(paths) > 1 {
+		var err error
+		if paths, err = byTime(ctx, paths); err != nil {
+			return nil, err
+		}
+	}
+	for _, path := range slices.Backward(paths) {
+		if err := collectStore(ctx, path, o, all); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// byTime returns the paths in the order of the first records of their stores.
+func byTime(ctx context.Context, paths []string) ([]string, error) {
+	first := map[string]time.Time{}
+	for _, path := range paths {
+		for record, err := range store.ReadFile(ctx, path) {
+			if _, bad := errors.AsType[*store.LineError](err); bad {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			first[path] = record.Timestamp
+			break
+		}
+	}
+	return slices.SortedStableFunc(slices.Values(paths), func(a, b string) int { return first[a].Compare(first[b]) }), nil
+}
+
+// collectStore adds the store at path, whose records stand before those of all. Of a
+// segment that lies outside the window, as its summary says, it takes only the numbers
+// of bad lines.
+func collectStore(ctx context.Context, path string, o bias.Options, all *bias.Collector) error {
 	for file, err := range store.Files(path) {
 		if errors.Is(err, fs.ErrNotExist) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("opening the record store: %w", err)
+			return fmt.Errorf("opening the record store: %w", err)
 		}
 		earlier := bias.NewCollector(o)
 		if s, err := file.Summary(); err == nil && (s.Records == 0 || all.Excludes(s.Oldest, s.Newest)) {
@@ -57,11 +93,11 @@ func collect(ctx context.Context, path string, o bias.Options) (*bias.Collector,
 				earlier.Skip(file.Name, skip.Lines[0], string(skip.Reason), skip.Count)
 			}
 		} else if err := collectFile(ctx, file, earlier); err != nil {
-			return nil, err
+			return err
 		}
 		all.AddBefore(earlier)
 	}
-	return all, nil
+	return nil
 }
 
 func collectFile(ctx context.Context, file store.File, to *bias.Collector) error {
@@ -77,18 +113,18 @@ func collectFile(ctx context.Context, file store.File, to *bias.Collector) error
 	return nil
 }
 
-// Report computes the bias report over the record store at path.
-func Report(ctx context.Context, cfg config.Config, path string, q bias.Query) (bias.Report, error) {
-	collector, err := collect(ctx, path, options(cfg, q))
+// Report computes the bias report over the record stores at the paths, read as one.
+func Report(ctx context.Context, cfg config.Config, paths []string, q bias.Query) (bias.Report, error) {
+	collector, err := collect(ctx, paths, options(cfg, q))
 	if err != nil {
 		return bias.Report{}, err
 	}
 	return collector.Report(), nil
 }
 
-// Leaderboard computes the leaderboard over the record store at path.
-func Leaderboard(ctx context.Context, cfg config.Config, path string, q bias.Query) (bias.Leaderboard, error) {
-	collector, err := collect(ctx, path, options(cfg, q))
+// Leaderboard computes the leaderboard over the record stores at the paths, read as one.
+func Leaderboard(ctx context.Context, cfg config.Config, paths []string, q bias.Query) (bias.Leaderboard, error) {
+	collector, err := collect(ctx, paths, options(cfg, q))
 	if err != nil {
 		return bias.Leaderboard{}, err
 	}

@@ -161,7 +161,7 @@ func reports(t *testing.T, nodes ...*node) (all []string) {
 	t.Helper()
 	o := bias.Options{Now: time.Now(), WindowSessions: 25, Settings: config.SettingNames()}
 	for _, n := range nodes {
-		collector, err := daemon.Collect(t.Context(), n.path, o)
+		collector, err := daemon.Collect(t.Context(), []string{n.path}, o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -119,7 +119,7 @@ func TestReportReadsFromTheNewestFile(t *testing.T) {
 					want.Add(record)
 				}
 			}
-			got, err := collect(t.Context(), path, o)
+			got, err := collect(t.Context(), []string{path}, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,7 +165,7 @@ func TestReportDoesNotReadBehindItsWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for days, want := range map[int]bool{2: false, 0: true} {
-		got, err := collect(t.Context(), path, bias.Options{Now: now, WindowDays: days})
+		got, err := collect(t.Context(), []string{path}, bias.Options{Now: now, WindowDays: days})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -212,14 +212,14 @@ func BenchmarkReportWindow(b *testing.B) {
 			cfg := config.Config{MinBiasSessions: 20}
 			b.ReportAllocs()
 			for b.Loop() {
-				r, err := Report(b.Context(), cfg, path, bias.Query{Sessions: new(100)})
+				r, err := Report(b.Context(), cfg, []string{path}, bias.Query{Sessions: new(100)})
 				if err != nil || r.Window.Sessions != 100 || r.Window.Records != 1200 || len(r.Skipped) > 0 {
 					b.Fatal(r.Window, r.Skipped, err)
 				}
 			}
 			reading := growth.Took(b, func() {
 				for range b.N {
-					if _, err := collect(b.Context(), path, bias.Options{Now: time.Now(), WindowSessions: 100}); err != nil {
+					if _, err := collect(b.Context(), []string{path}, bias.Options{Now: time.Now(), WindowSessions: 100}); err != nil {
 						b.Fatal(err)
 					}
 				}

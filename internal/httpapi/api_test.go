@@ -386,7 +386,7 @@ var badInput = []struct {
 		[]string{"days", "format", "sessions", "since"},
 	},
 	{"a wrong method", "POST", "/v1/leaderboard", "{}", nil, 405, "method_not_allowed", nil},
-	{"an unknown parameter", "GET", "/v1/leaderboard?model=a", "", nil, 422, "invalid", []string{"model"}},
+	{"an unknown parameter", "GET", "/v1/leaderboard?split=language", "", nil, 422, "invalid", []string{"split"}},
 	{"a bad parameter", "GET", "/v1/leaderboard?sessions=x&category=poetry", "", nil, 422, "invalid", []string{"category", "sessions"}},
 }
 
@@ -609,12 +609,13 @@ func TestBiasReport(t *testing.T) {
 			t.Errorf("%+v: Content-Security-Policy %q", tt, policy)
 		}
 	}
-	const narrowed = "sessions=7&days=0&since=2026-11-01&until=2026-11-20T09:00:00%2B01:00&reviewer=a&model=b%232&config_version=review-1"
+	const narrowed = "sessions=7&days=0&since=2026-11-01&until=2026-11-20T09:00:00%2B01:00&reviewer=a&model=b%232&config_version=review-1&" +
+		"category=math&language=fr&split=category"
 	s.call(t, "GET", "/v1/bias-report?"+narrowed, "")
 	want := bias.Query{
 		Sessions: new(7), Days: new(0), Since: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
 		Until:    time.Date(2026, 11, 20, 8, 0, 0, 0, time.UTC),
-		Reviewer: "a", Model: "b#2", ConfigVersion: "review-1",
+		Reviewer: "a", Model: "b#2", ConfigVersion: "review-1", Category: "math", Language: "fr", Split: "category",
 	}
 	if diff := cmp.Diff(want, asked); diff != "" {
 		t.Error(diff)
@@ -637,12 +638,20 @@ func TestLeaderboard(t *testing.T) {
 		asked = q
 		return bias.NewCollector(bias.Options{Now: time.Now()}).Leaderboard(council.PolicyAvailable), nil
 	}
-	resp, data := s.call(t, "GET", "/v1/leaderboard?sessions=0&days=7&category=math", "")
+	resp, data := s.call(t, "GET", "/v1/leaderboard?sessions=0&days=7&category=math&since=2026-11-01&model=a/&language=en", "")
 	if resp.StatusCode != 200 || !strings.Contains(string(data), `"entries":[]`) {
 		t.Errorf("%d %s", resp.StatusCode, data)
 	}
-	if diff := cmp.Diff(bias.Query{Sessions: new(0), Days: new(7), Category: "math"}, asked); diff != "" {
+	if diff := cmp.Diff(bias.Query{
+		Sessions: new(0), Days: new(7), Category: "math", Since: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), Model: "a/", Language: "en",
+	}, asked); diff != "" {
 		t.Error(diff)
+	}
+	for media, begin := range map[string]string{"text/csv": "category,rank,", "text/html": "<!doctype html>"} {
+		resp, data = s.call(t, "GET", "/v1/leaderboard", "", "Accept", media)
+		if resp.Header.Get("Content-Type") != media+"; charset=utf-8" || !strings.HasPrefix(string(data), begin) {
+			t.Errorf("%s: %s %.80s", media, resp.Header.Get("Content-Type"), data)
+		}
 	}
 	resp, data = s.call(t, "GET", "/v1/leaderboard", "", "Accept", "text/plain")
 	if resp.StatusCode != 200 || !strings.HasPrefix(string(data), "No ballots") {

@@ -37,13 +37,29 @@ func (a *API) boundReports(next http.Handler) http.Handler {
 	})
 }
 
+// records returns which records are asked for.
+func (p *parameters) records() bias.Query {
+	return bias.Query{
+		Sessions: p.count("sessions"), Days: p.count("days"), Since: p.time("since"), Until: p.time("until"),
+		Reviewer: p.get("reviewer"), Model: p.get("model"), ConfigVersion: p.get("config_version"),
+		Category: p.choice("category", "use one of", council.Categories()), Language: p.language(),
+	}
+}
+
+// language returns a language code, "" when none is given.
+func (p *parameters) language() string {
+	value := p.get("language")
+	if value != "" && !council.IsLanguage(value) {
+		p.add("language", fmt.Sprintf("%q is not a language code", value), "use two lower-case letters of ISO 639-1, such as en")
+	}
+	return value
+}
+
 // biasReport is GET /v1/bias-report.
 func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	p := &parameters{r: r, query: r.URL.Query()}
-	query := bias.Query{
-		Sessions: p.count("sessions"), Days: p.count("days"), Since: p.time("since"), Until: p.time("until"),
-		Reviewer: p.get("reviewer"), Model: p.get("model"), ConfigVersion: p.get("config_version"),
-	}
+	query := p.records()
+	query.Split = p.choice("split", "use one of", []string{"category", "language"})
 	format := p.format("json", "text", "csv", "html")
 	if err := p.err(); err != nil {
 		return err
@@ -58,8 +74,6 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	case "csv":
 		return sendForm(w, format, render.CSV(report))
 	case "html":
-		// The page brings its own style, and neither needs nor gets anything else.
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 		return sendForm(w, format, render.HTML(report))
 	default:
 		return writeJSON(w, http.StatusOK, report)
@@ -69,11 +83,8 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 // leaderboard is GET /v1/leaderboard.
 func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	p := &parameters{r: r, query: r.URL.Query()}
-	query := bias.Query{
-		Sessions: p.count("sessions"), Days: p.count("days"),
-		Category: p.choice("category", "use one of", council.Categories()),
-	}
-	format := p.format("json", "text")
+	query := p.records()
+	format := p.format("json", "text", "csv", "html")
 	if err := p.err(); err != nil {
 		return err
 	}
@@ -81,10 +92,16 @@ func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if format == "text" {
+	switch format {
+	case "text":
 		return sendForm(w, format, render.Leaderboard(board, a.o.Settings))
+	case "csv":
+		return sendForm(w, format, render.LeaderboardCSV(board))
+	case "html":
+		return sendForm(w, format, render.LeaderboardHTML(board))
+	default:
+		return writeJSON(w, http.StatusOK, board)
 	}
-	return writeJSON(w, http.StatusOK, board)
 }
 
 // mediaTypes are the media types of the forms a report has.
@@ -96,6 +113,10 @@ var mediaTypes = map[string]string{
 
 // sendForm sends a report or a leaderboard in a form other than JSON.
 func sendForm(w http.ResponseWriter, format string, body []byte) error {
+	if format == "html" {
+		// The page brings its own style, and neither needs nor gets anything else.
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+	}
 	send(w, http.StatusOK, mediaTypes[format]+"; charset=utf-8", body)
 	return nil
 }

@@ -38,20 +38,55 @@ func CSV(r bias.Report) []byte {
 		row[slices.Index(rows[0], "sample_size")] = ""
 		rows = append(rows, row)
 	}
+	return table(rows)
+}
+
+// LeaderboardCSV returns a leaderboard as one table (RFC 4180) whose columns have the
+// field names of the JSON form. A row without a category is that of all sessions. An
+// undefined figure is an empty cell.
+func LeaderboardCSV(l bias.Leaderboard) []byte {
+	rows := [][]string{{
+		"category", "rank", "place_lower", "place_upper", "model", "borda_normalized", "ci_lower", "ci_upper",
+		"appearances", "vote_count", "win_count", "statistical_confidence",
+	}}
+	add := func(category string, entries []bias.Entry) {
+		for _, e := range entries {
+			rows = append(rows, []string{
+				Cell(category), strconv.Itoa(e.Rank), strconv.Itoa(e.PlaceLower), strconv.Itoa(e.PlaceUpper), Cell(e.Model),
+				number(&e.BordaNormalized), number(e.CILower), number(e.CIUpper),
+				strconv.Itoa(e.Appearances), strconv.Itoa(e.VoteCount), number(&e.WinCount), string(e.Confidence),
+			})
+		}
+	}
+	if l.Category != nil {
+		add(*l.Category, l.Entries)
+		return table(rows)
+	}
+	add("", l.Entries)
+	for _, c := range l.Categories {
+		add(c.Category, c.Entries)
+	}
+	return table(rows)
+}
+
+// table returns rows as a document.
+func table(rows [][]string) []byte {
 	var b bytes.Buffer
 	_ = csv.NewWriter(&b).WriteAll(rows) // a buffer takes everything
 	return b.Bytes()
 }
 
+// number returns a figure in full, "" where it is undefined.
+func number(x *float64) string {
+	if x == nil {
+		return ""
+	}
+	return strconv.FormatFloat(*x, 'g', -1, 64)
+}
+
 // cells returns a metric as a row. Headline is the name of the metric that it is a
 // member of, if any.
 func cells(m bias.Metric, headline string) []string {
-	number := func(x *float64) string {
-		if x == nil {
-			return ""
-		}
-		return strconv.FormatFloat(*x, 'g', -1, 64)
-	}
 	instant := func(t *time.Time) string {
 		if t == nil {
 			return ""

@@ -15,17 +15,50 @@ import (
 //go:embed report.html
 var reportHTML string
 
-var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{ //nolint:gochecknoglobals // parsed once
-	"day":     func(t *time.Time) string { return t.Format(time.DateOnly) },
-	"clip":    clip,
-	"first":   first,
-	"signed":  func(x *float64) string { return figure("%+.3f", x) },
-	"plain":   func(x *float64) string { return figure("%.3f", x) },
-	"words":   words,
-	"label":   label,
-	"q":       readableP,
-	"verdict": verdict,
-}).Parse(reportHTML))
+//go:embed leaderboard.html
+var leaderboardHTML string
+
+//go:embed style.html
+var styleHTML string
+
+//nolint:gochecknoglobals // parsed once
+var (
+	reportPage      = page(reportHTML)
+	leaderboardPage = page(leaderboardHTML)
+)
+
+// page returns the template of a page in the style of all.
+func page(text string) *template.Template {
+	t := template.Must(template.New("page").Funcs(functions()).Parse(text))
+	template.Must(t.New("style").Parse(styleHTML))
+	return t
+}
+
+// functions are what the pages call.
+func functions() template.FuncMap {
+	return template.FuncMap{
+		"day":     func(t *time.Time) string { return t.Format(time.DateOnly) },
+		"clip":    clip,
+		"first":   first,
+		"signed":  func(x *float64) string { return figure("%+.3f", x) },
+		"plain":   func(x *float64) string { return figure("%.3f", x) },
+		"words":   words,
+		"label":   label,
+		"q":       readableP,
+		"verdict": verdict,
+		"filter":  filterNote,
+	}
+}
+
+// LeaderboardHTML returns a leaderboard as one HTML page that needs no other file. It
+// panics as [HTML] does.
+func LeaderboardHTML(l bias.Leaderboard) []byte {
+	var b bytes.Buffer
+	if err := leaderboardPage.Execute(&b, l); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
 
 // HTML returns a report as one HTML page that needs no other file. Each group of
 // metrics has a plot of intervals, and below it the same figures as a table. HTML

@@ -65,6 +65,40 @@ func figure(format string, x *float64) string {
 	return fmt.Sprintf(format, *x)
 }
 
+// filterNote says which members a filter stands for.
+func filterNote(f bias.Filter) string {
+	list := func(ids []string) string {
+		names := make([]string, len(ids))
+		for i, id := range ids {
+			names[i] = clip(id)
+		}
+		return strings.Join(names, ", ")
+	}
+	asked := f.Field + " " + clip(f.Asked)
+	switch {
+	case len(f.Matches) > 0:
+		return asked + " stands for " + list(f.Matches) + "."
+	case len(f.Present) > 0:
+		return "No member is called " + clip(f.Asked) + " or begins with it. There are " + list(f.Present) + "."
+	default:
+		return asked + " matches nobody: the window holds no session."
+	}
+}
+
+// windowNote says how the window was limited.
+func windowNote(w bias.Window) string {
+	switch {
+	case w.Newest > 0 && w.Days > 0:
+		return fmt.Sprintf("Window: the newest %d sessions of the last %d days.", w.Newest, w.Days)
+	case w.Newest > 0:
+		return fmt.Sprintf("Window: the newest %d sessions.", w.Newest)
+	case w.Days > 0:
+		return fmt.Sprintf("Window: the last %d days.", w.Days)
+	default:
+		return "Window: no limit of sessions or days."
+	}
+}
+
 // words makes a name readable: "length_slope" becomes "length slope".
 func words(name string) string { return strings.ReplaceAll(name, "_", " ") }
 

@@ -36,6 +36,7 @@ func Text(r bias.Report, verbose bool, names council.SettingNames) []byte {
 	default:
 		b.WriteString(r.Headline + "\n\nWith so few sessions any figure would be chance, so none is shown.\n")
 	}
+	writeFilters(&b, r.Filters)
 	writeSkipped(&b, r.Skipped)
 	return b.Bytes()
 }
@@ -57,6 +58,7 @@ func Leaderboard(l bias.Leaderboard, names council.SettingNames) []byte {
 			b.WriteString(noSessions(names))
 		}
 	}
+	writeFilters(&b, l.Filters)
 	writeSkipped(&b, l.Skipped)
 	return b.Bytes()
 }
@@ -69,17 +71,27 @@ func writeLeaderboard(b *bytes.Buffer, l bias.Leaderboard) {
 	title := fmt.Sprintf("Leaderboard, %s: %d sessions with ballots, %s to %s\n\n", category, l.Sessions,
 		l.Window.Start.Format(time.DateOnly), l.Window.End.Format(time.DateOnly))
 	writeEntries(b, title, l.Entries)
+	if l.Note != "" {
+		b.WriteString("\n" + wrap(l.Note, "") + "\n")
+	}
 	for _, c := range categories {
 		writeEntries(b, fmt.Sprintf("\n%s: %d sessions\n\n", clip(c.Category), c.Sessions), c.Entries)
 	}
 	const note = "\nScore: mean over sessions, 1 always first, 0 always last. Intervals (95 %%) from\n%d questions on.\n"
 	fmt.Fprintf(b, note, bias.IntervalsFrom)
+	b.WriteString(windowNote(l.Window) + "\n")
+}
+
+func writeFilters(b *bytes.Buffer, filters []bias.Filter) {
+	for _, f := range filters {
+		b.WriteString("\n" + wrap(filterNote(f), "") + "\n")
+	}
 }
 
 func writeEntries(b *bytes.Buffer, title string, entries []bias.Entry) {
-	writeTable(b, title, "RANK\tMODEL\tSCORE\tINTERVAL\tSESSIONS\tVOTES\tWINS", entries, func(e bias.Entry) string {
-		return fmt.Sprintf("%d\t%s\t%.3f\t%s\t%d\t%d\t%.4g", e.Rank, clip(e.Model), e.BordaNormalized,
-			interval("%.3f", e.CILower, e.CIUpper), e.Appearances, e.VoteCount, e.WinCount)
+	writeTable(b, title, "RANK\tMODEL\tSCORE\tINTERVAL\tPLACES\tSESSIONS\tVOTES\tWINS\tTIER", entries, func(e bias.Entry) string {
+		return fmt.Sprintf("%d\t%s\t%.3f\t%s\t%d-%d\t%d\t%d\t%.4g\t%s", e.Rank, clip(e.Model), e.BordaNormalized,
+			interval("%.3f", e.CILower, e.CIUpper), e.PlaceLower, e.PlaceUpper, e.Appearances, e.VoteCount, e.WinCount, e.Confidence)
 	})
 }
 
@@ -93,6 +105,7 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 	b.WriteString(wrap(r.Headline+".", "") + "\n\n")
 	fmt.Fprintf(b, "%d sessions, %d records, %s to %s\n", r.Window.Sessions, r.Window.Records,
 		r.Window.Start.Format(time.DateOnly), r.Window.End.Format(time.DateOnly))
+	b.WriteString(windowNote(r.Window) + "\n")
 	if slices.ContainsFunc(r.Metrics, func(m bias.Metric) bool { return m.Confidence == bias.ConfidencePreliminary }) {
 		b.WriteString("High volatility: a few more sessions may change these figures a lot.\n")
 	}
@@ -163,8 +176,9 @@ func writeEvents(b *bytes.Buffer, r bias.Report) {
 // does not look for.
 func writeProfiles(b *bytes.Buffer, r bias.Report) {
 	const (
-		profiles  = "\nReviewers (a harshness z below 0 is harsher than the others):\n\n"
-		harshness = "\nOn the same answers (points; credible interval; drift in standard deviations):\n\n"
+		profiles   = "\nReviewers (a harshness z below 0 is harsher than the others):\n\n"
+		harshness  = "\nOn the same answers (points; credible interval; drift in standard deviations):\n\n"
+		calibrated = "\nCalibrated view (raw mean in points; z in standard deviations of the reviewer):\n\n"
 	)
 	writeTable(b, profiles, "REVIEWER\tMEAN\tSTD\tHARSHNESS Z\tREVIEWS", r.Reviewers, func(p bias.Profile) string {
 		return fmt.Sprintf("%s\t%.2f\t%s\t%s\t%d",
@@ -176,6 +190,9 @@ func writeProfiles(b *bytes.Buffer, r bias.Report) {
 			relative += " (" + interval("%+.2f", e.Lower, e.Upper) + ")"
 		}
 		return strings.Join([]string{clip(p.ReviewerID), relative, figure("%+.2f", p.DriftSD)}, "\t")
+	})
+	writeTable(b, calibrated, "REVIEWER\tMODEL\tRAW\tZ\tREVIEWS", r.Calibrated, func(c bias.Calibrated) string {
+		return fmt.Sprintf("%s\t%s\t%.2f\t%s\t%d", clip(c.ReviewerID), clip(c.ModelID), c.Mean, figure("%+.2f", c.Z), c.Reviews)
 	})
 	writeTable(b, "\nPositions (0 is shown first):\n\n", "POSITION\tMEAN\tSCORES", r.Positions, func(p bias.Position) string {
 		return fmt.Sprintf("%d\t%.2f\t%d", p.Position, p.Mean, p.Count)
