@@ -305,10 +305,10 @@ func TestLeaderboard(t *testing.T) {
 	day := time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 	entries := []bias.Entry{
 		{
-			Rank: 1, Model: "ann/one", BordaNormalized: 0.75, CILower: new(0.7), CIUpper: new(0.8),
+			Rank: 1, PlaceLower: 1, PlaceUpper: 2, Confidence: bias.ConfidencePreliminary, Model: "ann/one", BordaNormalized: 0.75, CILower: new(0.7), CIUpper: new(0.8),
 			Appearances: 21, VoteCount: 63, WinCount: 40.5,
 		},
-		{Rank: 2, Model: strings.Repeat("very-", 10) + "long\x1b#2", BordaNormalized: 0.25, Appearances: 3, VoteCount: 9},
+		{Rank: 2, PlaceLower: 1, PlaceUpper: 2, Confidence: bias.ConfidenceInsufficient, Model: strings.Repeat("very-", 10) + "long\x1b#2", BordaNormalized: 0.25, Appearances: 3, VoteCount: 9},
 	}
 	window := bias.Window{Start: &day, End: &day, Sessions: 21}
 	skipped := []bias.Skipped{
@@ -334,6 +334,10 @@ func TestLeaderboard(t *testing.T) {
 		{"leaderboard_unranked", bias.Leaderboard{Window: window}},
 		{"leaderboard_no_math", bias.Leaderboard{Category: new("math")}},
 	} {
-		t.Run(tt.name, func(t *testing.T) { golden(t, tt.name+".txt", Leaderboard(tt.board, config.SettingNames())) })
+		t.Run(tt.name, func(t *testing.T) {
+			golden(t, tt.name+".txt", Leaderboard(tt.board, config.SettingNames()))
+			golden(t, tt.name+".csv", LeaderboardCSV(tt.board))
+			golden(t, tt.name+".html", LeaderboardHTML(tt.board))
+		})
 	}
 }
