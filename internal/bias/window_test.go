@@ -161,8 +161,10 @@ func TestMatching(t *testing.T) {
 // or below.
 func TestPlaces(t *testing.T) {
 	e := []Entry{
-		{CILower: new(0.8), CIUpper: new(0.9)}, {CILower: new(0.5), CIUpper: new(0.6)},
-		{CILower: new(0.4), CIUpper: new(0.55)}, {},
+		{CILower: new(0.8), CIUpper: new(0.9)},
+		{CILower: new(0.5), CIUpper: new(0.6)},
+		{CILower: new(0.4), CIUpper: new(0.55)},
+		{},
 	}
 	places(e)
 	for i, want := range []span{{1, 2}, {2, 4}, {2, 4}, {1, 4}} {

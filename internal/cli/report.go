@@ -101,7 +101,6 @@ func recordFiles(inputs []string) ([]string, error) {
 	return slices.Compact(paths), nil
 }
 
-//nolint:gochecknoglobals // compiled once
 var (
 	besideStore = regexp.MustCompile(`\.(lock|tmp)$`)
 	segmentOf   = regexp.MustCompile(`\.[0-9]{6}(\.zst)?$`)
