@@ -52,6 +52,8 @@ type AuditInput struct {
 //   - The p of the length correlation is exact (Student t on n-2 degrees of
 //     freedom, n answers); below three answers, or where lengths or scores do
 //     not vary, correlation and p are nil. Its flag is nil below ten answers.
+//   - Its 95 % interval is Fisher's, from four answers on. ADR-015 has none; a bootstrap
+//     over so few answers covers far too little.
 //   - The position variance is nil where position cannot be told from quality:
 //     under a shared order, and with fewer than two reviewers or positions. Its
 //     flag is nil unless the orders are balanced, the scores that came back
@@ -103,6 +105,11 @@ func auditLength(a *council.BiasAudit, in AuditInput, byCandidate map[string][]f
 	}
 	p := stat.PearsonP(r, len(words))
 	a.LengthScoreCorrelation, a.LengthScorePValue = &r, &p
+	if len(words) > 3 {
+		if low, high, ok := stat.FisherInterval(r, len(words)); ok {
+			a.LengthScoreCILower, a.LengthScoreCIUpper = &low, &high
+		}
+	}
 	if len(words) >= minScoredAnswers {
 		a.LengthBiasDetected = new(math.Abs(r) > in.Thresholds.LengthCorrelation && p < significance)
 	}

@@ -247,7 +247,7 @@ func TestAuditJSONHasNoNullCollections(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"length_score_correlation":null,"length_score_p_value":null,"length_bias_detected":null,` +
+	want := `{"length_score_correlation":null,"length_score_ci_lower":null,"length_score_ci_upper":null,"length_score_p_value":null,"length_bias_detected":null,` +
 		`"position_score_variance":null,"position_bias_detected":null,"reviewer_mean_scores":{},"reviewer_score_variance":{},` +
 		`"harsh_reviewers":[],"generous_reviewers":[],"reviewer_effect":null,"overall_bias_risk":"indeterminate",` +
 		`"sample_sizes":{"answers":0,"positions":0,"scores":0,"reviewers":{}},"indicator_only":true}`

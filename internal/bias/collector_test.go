@@ -96,7 +96,7 @@ func TestReportByHand(t *testing.T) {
 	// Student's t with 12 degrees of freedom; shape 6, scale 1 + 10/11/8, weight 11.
 	half := 2.178812829667229 * math.Sqrt((1+10./88)/6/11)
 	want := Report{
-		SchemaVersion: "1.1.0", GeneratedAt: now, Status: StatusOK,
+		SchemaVersion: "1.2.0", GeneratedAt: now, Status: StatusOK,
 		Headline: "These records cannot tell any bias; not tested: length points per doubling, position, length slope deviation, " +
 			"self preference, family affinity, harshness, affinity, anchoring, drift",
 
@@ -118,23 +118,31 @@ func TestReportByHand(t *testing.T) {
 		// point below both, y above.
 		Reviewers: []Profile{
 			{
-				ReviewerID: "x", Mean: 6, Std: new(2 * math.Sqrt(20./19)), HarshnessZ: new(-math.Sqrt(0.5)), Reviews: 20,
+				ReviewerID: "x", Mean: 6, MeanLower: new(6.), MeanUpper: new(6.), Confidence: "preliminary", Std: new(2 * math.Sqrt(20./19)), HarshnessZ: new(-math.Sqrt(0.5)), Reviews: 20,
 				RelativeHarshness: estimate(-5./11, -5./11-half, -5./11+half), DriftSD: new(0.),
 			},
 			{
-				ReviewerID: "y", Mean: 7, Std: new(math.Sqrt(20. / 19)), HarshnessZ: new(math.Sqrt(0.5)), Reviews: 20,
+				ReviewerID: "y", Mean: 7, MeanLower: new(7.), MeanUpper: new(7.), Confidence: "preliminary", Std: new(math.Sqrt(20. / 19)), HarshnessZ: new(math.Sqrt(0.5)), Reviews: 20,
 				RelativeHarshness: estimate(5./11, 5./11-half, 5./11+half), DriftSD: new(0.),
 			},
 		},
 		Prior: Prior{Mean: 0, Sessions: 1, Shape: 1, Scale: 1},
 		Calibrated: []Calibrated{
-			{ReviewerID: "x", ModelID: "a", Z: new(-math.Sqrt(19. / 20)), Reviews: 10},
-			{ReviewerID: "x", ModelID: "b", Z: new(math.Sqrt(19. / 20)), Reviews: 10},
-			{ReviewerID: "y", ModelID: "a", Z: new(-math.Sqrt(19. / 20)), Reviews: 10},
-			{ReviewerID: "y", ModelID: "b", Z: new(math.Sqrt(19. / 20)), Reviews: 10},
+			{ReviewerID: "x", ModelID: "a", Z: new(-math.Sqrt(19. / 20)), Mean: 4, Reviews: 10},
+			{ReviewerID: "x", ModelID: "b", Z: new(math.Sqrt(19. / 20)), Mean: 8, Reviews: 10},
+			{ReviewerID: "y", ModelID: "a", Z: new(-math.Sqrt(19. / 20)), Mean: 6, Reviews: 10},
+			{ReviewerID: "y", ModelID: "b", Z: new(math.Sqrt(19. / 20)), Mean: 8, Reviews: 10},
 		},
 		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}, Limits: anomalyLimits},
-		Positions: []Position{{Position: 0, Mean: 5, Count: 20}, {Position: 1, Mean: 8, Count: 20}},
+		Positions: []Position{
+			{Position: 0, Mean: 5, CILower: new(5.), CIUpper: new(5.), Count: 20},
+			{Position: 1, Mean: 8, CILower: new(8.), CIUpper: new(8.), Count: 20},
+		},
+		ModelPositions: []ModelPosition{
+			{ModelID: "a", Position: 0, Mean: 5, CILower: new(5.), CIUpper: new(5.), Count: 20},
+			{ModelID: "b", Position: 1, Mean: 8, CILower: new(8.), CIUpper: new(8.), Count: 20},
+		},
+		Series: []SeriesPoint{},
 	}
 	got := collect(unlimited, records).Report()
 	// The scores of a session do not vary beside its answers, so nothing can be fitted.
@@ -553,7 +561,7 @@ func TestProfiles(t *testing.T) {
 					c.Add(record(strconv.Itoa(s), now, reviewer, "x", score))
 				}
 			}
-			others := cmpopts.IgnoreFields(Profile{}, "RelativeHarshness", "DriftSD")
+			others := cmpopts.IgnoreFields(Profile{}, "RelativeHarshness", "DriftSD", "MeanLower", "MeanUpper", "Confidence")
 			if diff := cmp.Diff(tc.want, c.Report().Reviewers, approx, others); diff != "" {
 				t.Errorf("profiles (-want +got):\n%s", diff)
 			}

@@ -68,19 +68,20 @@ func TestLeaderboardByHand(t *testing.T) {
 	add("3", "math", 3, "d", []string{"b"}, []string{"b"})
 
 	math1 := []bias.Entry{
-		{Rank: 1, Model: "a", BordaNormalized: 0.75, Appearances: 1, VoteCount: 2, WinCount: 1.5, Confidence: "insufficient"},
-		{Rank: 1, Model: "b", BordaNormalized: 0.75, Appearances: 1, VoteCount: 2, WinCount: 1.5, Confidence: "insufficient"},
-		{Rank: 3, Model: "c", BordaNormalized: 0, Appearances: 1, VoteCount: 2, Confidence: "insufficient"},
+		{Rank: 1, PlaceLower: 1, PlaceUpper: 3, Model: "a", BordaNormalized: 0.75, Appearances: 1, VoteCount: 2, WinCount: 1.5, Confidence: "insufficient"},
+		{Rank: 1, PlaceLower: 1, PlaceUpper: 3, Model: "b", BordaNormalized: 0.75, Appearances: 1, VoteCount: 2, WinCount: 1.5, Confidence: "insufficient"},
+		{Rank: 3, PlaceLower: 1, PlaceUpper: 3, Model: "c", BordaNormalized: 0, Appearances: 1, VoteCount: 2, Confidence: "insufficient"},
 	}
 	// Over both: a (3/4 + 1/2) / 2, b (3/4 + 1) / 2, c 0.
 	both := []bias.Entry{
-		{Rank: 1, Model: "b", BordaNormalized: 0.875, Appearances: 2, VoteCount: 3, WinCount: 2.5, Confidence: "insufficient"},
-		{Rank: 2, Model: "a", BordaNormalized: 0.625, Appearances: 2, VoteCount: 3, WinCount: 1.5, Confidence: "insufficient"},
-		{Rank: 3, Model: "c", BordaNormalized: 0, Appearances: 1, VoteCount: 2, Confidence: "insufficient"},
+		{Rank: 1, PlaceLower: 1, PlaceUpper: 3, Model: "b", BordaNormalized: 0.875, Appearances: 2, VoteCount: 3, WinCount: 2.5, Confidence: "insufficient"},
+		{Rank: 2, PlaceLower: 1, PlaceUpper: 3, Model: "a", BordaNormalized: 0.625, Appearances: 2, VoteCount: 3, WinCount: 1.5, Confidence: "insufficient"},
+		{Rank: 3, PlaceLower: 1, PlaceUpper: 3, Model: "c", BordaNormalized: 0, Appearances: 1, VoteCount: 2, Confidence: "insufficient"},
 	}
 	want := bias.Leaderboard{
 		GeneratedAt: today, Window: bias.Window{Start: new(at(1)), End: new(at(3)), Sessions: 3, Records: 13}, PartialBallots: "available",
 		Skipped: []bias.Skipped{}, Sessions: 2, Entries: both,
+		Note:       "No place is settled: the intervals leave more than one place open for every model.",
 		Categories: []bias.Category{{Category: "math", Sessions: 1, Entries: math1}},
 	}
 	if diff := cmp.Diff(want, board(bias.Options{}, council.PolicyAvailable, records)); diff != "" {
@@ -117,8 +118,8 @@ func TestLeaderboardOddRecords(t *testing.T) {
 	old := ballot("t", "", today, ranking.Vote{Reviewer: "x", Shown: []string{"a", "b"}})
 	got := board(bias.Options{}, council.PolicyAvailable, slices.Concat(good, good[:1], bad, old))
 	want := []bias.Entry{
-		{Rank: 1, Model: "a", BordaNormalized: 1, Appearances: 1, VoteCount: 1, WinCount: 1, Confidence: "insufficient"},
-		{Rank: 2, Model: "b", Appearances: 1, VoteCount: 1, Confidence: "insufficient"},
+		{Rank: 1, PlaceLower: 1, PlaceUpper: 2, Model: "a", BordaNormalized: 1, Appearances: 1, VoteCount: 1, WinCount: 1, Confidence: "insufficient"},
+		{Rank: 2, PlaceLower: 1, PlaceUpper: 2, Model: "b", Appearances: 1, VoteCount: 1, Confidence: "insufficient"},
 	}
 	if diff := cmp.Diff(want, got.Entries); diff != "" {
 		t.Error(diff)

@@ -15,11 +15,11 @@ func TestCalibrate(t *testing.T) {
 	}}
 	// Reviewer a: mean 5, deviation 2. Reviewer b gives 7 to everyone, d nothing.
 	want := []Calibrated{
-		{ReviewerID: "a", ModelID: "b", Z: new(-1.), Reviews: 1},
-		{ReviewerID: "a", ModelID: "c", Z: new(0.5), Reviews: 2},
-		{ReviewerID: "b", ModelID: "b", Reviews: 1},
-		{ReviewerID: "b", ModelID: "c", Reviews: 1},
-		{ReviewerID: "b", ModelID: "d", Reviews: 1},
+		{ReviewerID: "a", ModelID: "b", Z: new(-1.), Mean: 3, Reviews: 1},
+		{ReviewerID: "a", ModelID: "c", Z: new(0.5), Mean: 6, Reviews: 2},
+		{ReviewerID: "b", ModelID: "b", Mean: 7, Reviews: 1},
+		{ReviewerID: "b", ModelID: "c", Mean: 7, Reviews: 1},
+		{ReviewerID: "b", ModelID: "d", Mean: 7, Reviews: 1},
 	}
 	if diff := cmp.Diff(want, calibrate(&w, [][]float64{{3, 5, 7}, {7, 7, 7}, nil, nil}), approx); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -14,7 +14,7 @@ import (
 )
 
 // ReportSchema is the schema version of a Report.
-const ReportSchema = "1.1.0"
+const ReportSchema = "1.2.0"
 
 // Why the Collector itself skips a record.
 const (
@@ -46,6 +46,10 @@ type Report struct {
 	Reviewers []Profile  `json:"reviewers"` // by reviewer id; those that gave a score
 	Prior     Prior      `json:"prior"`     // of the reviewers' relative harshness
 	Positions []Position `json:"positions"` // by position; those that hold a score
+	// ModelPositions are by model id and position; own answers are left out.
+	ModelPositions []ModelPosition `json:"model_positions"`
+	Series         []SeriesPoint   `json:"series"`           // by time; none below twenty sessions
+	Splits         []Split         `json:"splits,omitempty"` // by value, where the query asks for them
 
 	ChangePoints []ChangePoint `json:"change_points"` // by time and reviewer id
 	Anomalies    Anomalies     `json:"anomalies"`
@@ -98,14 +102,24 @@ type Skipped struct {
 
 // Profile describes the scores that one reviewer gave, own reviews included.
 type Profile struct {
-	ReviewerID string   `json:"reviewer_id"`
-	Mean       float64  `json:"mean"` // 1 to 10
-	Std        *float64 `json:"std"`  // with n-1; null for a single score
+	ReviewerID string  `json:"reviewer_id"`
+	Mean       float64 `json:"mean"` // 1 to 10
+	// MeanLower and MeanUpper are the 95 % interval of the mean over questions: how far it
+	// may lie from that over all questions of this kind. They are null below two questions.
+	MeanLower *float64 `json:"mean_ci_lower"`
+	MeanUpper *float64 `json:"mean_ci_upper"`
+	Std       *float64 `json:"std"` // with n-1; null for a single score
 	// HarshnessZ is (this mean - mean of all reviewers' means) / their standard
 	// deviation with n-1 (ADR-018): below 0 for a reviewer harsher than the others.
 	// It is null for a single reviewer and where the means do not differ.
 	HarshnessZ *float64 `json:"harshness_z"`
-	Reviews    int      `json:"reviews"` // scores given
+	// HarshnessZLower and HarshnessZUpper are its 95 % interval over questions, null where
+	// the questions leave every z open.
+	HarshnessZLower *float64 `json:"harshness_z_ci_lower"`
+	HarshnessZUpper *float64 `json:"harshness_z_ci_upper"`
+	Reviews         int      `json:"reviews"` // scores given
+	// Confidence is ADR-018's tier, by the questions that the reviewer scored.
+	Confidence Confidence `json:"statistical_confidence"`
 	// RelativeHarshness is what the reviewer adds to an answer's score, in points: the
 	// posterior mean over sessions, those of one question counted once, with its 95 %
 	// credible interval, under the prior of the report. It is null for a reviewer that was
@@ -120,7 +134,10 @@ type Profile struct {
 type Position struct {
 	Position int     `json:"position"` // 0 is shown first
 	Mean     float64 `json:"mean"`     // 1 to 10
-	Count    int     `json:"count"`
+	// CILower and CIUpper are the 95 % interval of the mean over questions; null below two.
+	CILower *float64 `json:"ci_lower"`
+	CIUpper *float64 `json:"ci_upper"`
+	Count   int      `json:"count"`
 }
 
 // pairs are the values behind a correlation.
@@ -155,7 +172,7 @@ func (c *Collector) Report() Report {
 			{"style_mimicry", "it takes embeddings of the answers, and no text is recorded (ADR-018)"},
 			{"reasoning_length", "most providers do not return it"},
 		},
-		Metrics: []Metric{}, Reviewers: []Profile{}, Prior: weakPrior(), Positions: []Position{},
+		Metrics: []Metric{}, Reviewers: []Profile{}, Prior: weakPrior(), Positions: []Position{}, ModelPositions: []ModelPosition{}, Series: []SeriesPoint{},
 		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}, Limits: anomalyLimits}, Calibrated: []Calibrated{},
 	}
 	if n := len(w.sessions); n > 0 {
@@ -163,12 +180,10 @@ func (c *Collector) Report() Report {
 	}
 
 	var length, position pairs
-	byPosition := map[int][]float64{}
 	for cell := range w.cells(w.byCluster()) {
 		length.append(cell.cluster, cell.session, cell.length[cell.i][cell.j], cell.score)
 		if p := cell.position[cell.i][cell.j]; p >= 0 {
 			position.append(cell.cluster, cell.session, float64(p), cell.score)
-			byPosition[p] = append(byPosition[p], cell.score)
 		}
 	}
 	r.Skipped = c.skips(Skipped{Reason: reasonDuplicate, Count: w.duplicates})
@@ -191,12 +206,11 @@ func (c *Collector) Report() Report {
 		},
 	)
 	r.Metrics = slices.Concat(described, tested)
-	r.Reviewers = profiles(&w, given, fits)
+	sums := w.sums(c.o.Split)
+	r.Reviewers = c.profiles(&w, given, sums.reviewers, fits)
 	r.Calibrated = calibrate(&w, given)
-	for _, p := range slices.Sorted(maps.Keys(byPosition)) {
-		scores := byPosition[p]
-		r.Positions = append(r.Positions, Position{Position: p, Mean: stat.Mean(scores), Count: len(scores)})
-	}
+	r.Series = w.series(fits)
+	sums.describe(&r, w.names, c.o.Split)
 	return r
 }
 
@@ -308,16 +322,21 @@ func (w *window) given() [][]float64 {
 }
 
 // profiles returns the profile of each member that gave a score.
-func profiles(w *window, given [][]float64, fits []stat.TwoWay) []Profile {
+func (c *Collector) profiles(w *window, given [][]float64, by []sums, fits []stat.TwoWay) []Profile {
 	asked := questions(w, fits, stretch{to: len(fits)})
 	profiles, prior := []Profile{}, weakPrior()
 	var means []float64
+	var known []sums
 	for i, id := range w.names {
 		scores := given[i]
 		if len(scores) == 0 {
 			continue
 		}
-		p := Profile{ReviewerID: id, Mean: stat.Mean(scores), Reviews: len(scores), DriftSD: profileDrift(scores)}
+		p := Profile{
+			ReviewerID: id, Mean: stat.Mean(scores), Reviews: len(scores), DriftSD: profileDrift(scores), Confidence: c.confidence(len(by[i])),
+		}
+		p.MeanLower, p.MeanUpper = by[i].interval()
+		known = append(known, by[i])
 		if len(scores) > 1 {
 			p.Std = new(stat.StdDev(scores))
 		}
@@ -330,8 +349,10 @@ func profiles(w *window, given [][]float64, fits []stat.TwoWay) []Profile {
 		return profiles
 	}
 	centre, std := stat.MeanStdDev(means)
+	low, high := zIntervals(known)
 	for i := range profiles {
 		profiles[i].HarshnessZ = new((profiles[i].Mean - centre) / std)
+		profiles[i].HarshnessZLower, profiles[i].HarshnessZUpper = low[i], high[i]
 	}
 	return profiles
 }

@@ -44,6 +44,8 @@ type scores struct {
 	start      time.Time
 	cluster    int    // from 0; sessions that answered one question share it
 	config     string // council_config_version; "" when the records do not tell
+	category   string // that the caller named; "" for none
+	language   string // that the caller named; "" for none
 	shared     bool   // the reviewers saw one order, so that position cannot be told from quality
 	frozen     bool   // a probe's review of answers that it shows again and again, in one order and its reverse
 	reviewers  []int
@@ -188,7 +190,7 @@ func (w *window) byCluster() []int {
 // none is there twice. Rank holds the place of each member among the window's
 // names.
 func (s *session) scores(rank []int) scores {
-	x := scores{id: s.id, start: s.start, config: s.config, shared: s.order == council.OrderShared, frozen: s.frozen}
+	x := scores{id: s.id, start: s.start, config: s.config, category: s.category, language: s.language, shared: s.order == council.OrderShared, frozen: s.frozen}
 	x.candidates = make([]int, 0, len(s.rows))
 	for k, r := range s.rows {
 		if k == 0 || r.reviewer != s.rows[k-1].reviewer {

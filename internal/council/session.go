@@ -171,15 +171,19 @@ type Tally struct {
 // BiasAudit holds ADR-015's indicators of one session. One session cannot prove
 // a bias: every figure is an indicator. A figure that is undefined is null.
 type BiasAudit struct {
-	LengthScoreCorrelation *float64           `json:"length_score_correlation"` // Pearson r of word count and mean score
-	LengthScorePValue      *float64           `json:"length_score_p_value"`     // exact, Student t
-	LengthBiasDetected     *bool              `json:"length_bias_detected"`
-	PositionScoreVariance  *float64           `json:"position_score_variance"` // population variance of the means per position
-	PositionBiasDetected   *bool              `json:"position_bias_detected"`
-	ReviewerMeanScores     map[string]float64 `json:"reviewer_mean_scores"`
-	ReviewerScoreVariance  map[string]float64 `json:"reviewer_score_variance"` // population standard deviation, under the seed's name
-	HarshReviewers         []string           `json:"harsh_reviewers"`
-	GenerousReviewers      []string           `json:"generous_reviewers"`
+	LengthScoreCorrelation *float64 `json:"length_score_correlation"` // Pearson r of word count and mean score
+	// LengthScoreCILower and LengthScoreCIUpper are the 95 % interval of the correlation
+	// (Fisher's z), null below four answers.
+	LengthScoreCILower    *float64           `json:"length_score_ci_lower"`
+	LengthScoreCIUpper    *float64           `json:"length_score_ci_upper"`
+	LengthScorePValue     *float64           `json:"length_score_p_value"` // exact, Student t
+	LengthBiasDetected    *bool              `json:"length_bias_detected"`
+	PositionScoreVariance *float64           `json:"position_score_variance"` // population variance of the means per position
+	PositionBiasDetected  *bool              `json:"position_bias_detected"`
+	ReviewerMeanScores    map[string]float64 `json:"reviewer_mean_scores"`
+	ReviewerScoreVariance map[string]float64 `json:"reviewer_score_variance"` // population standard deviation, under the seed's name
+	HarshReviewers        []string           `json:"harsh_reviewers"`
+	GenerousReviewers     []string           `json:"generous_reviewers"`
 	// ReviewerEffect is null where scores do not tell reviewers from answers.
 	ReviewerEffect *ReviewerEffect `json:"reviewer_effect"`
 	// OverallBiasRisk is "low" or "medium", or "indeterminate" where no

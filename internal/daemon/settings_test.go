@@ -308,6 +308,22 @@ var settings = map[string]func(t *testing.T){
 	"API_TOKENS": func(t *testing.T) {
 		differ(t, status(t, "", "", anyQuestion), status(t, "API_TOKENS", "0123456789abcdef", anyQuestion), 200, 401)
 	},
+	"CORS_ORIGINS": func(t *testing.T) {
+		shared := func(origins string) string {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, onTap(t, tap(t), "CORS_ORIGINS", origins).URL()+"/v1/models", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Origin", "https://chat.example.com")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			return resp.Header.Get("Access-Control-Allow-Origin")
+		}
+		differ(t, shared(""), shared("https://chat.example.com"), "", "https://chat.example.com")
+	},
 	"BASE_URL": func(t *testing.T) {
 		p := tap(t)
 		onTap(t, p, "", "").Ask(t, anyQuestion)

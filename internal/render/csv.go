@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	"encoding/csv"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,9 +12,9 @@ import (
 	"github.com/councild/councild/internal/bias"
 )
 
-// CSV returns the metrics of a report as one table (RFC 4180) whose columns have the
+// CSV returns the figures of a report as one table (RFC 4180) whose columns have the
 // field names of the JSON form. The members of a metric follow it where it is flagged
-// or not tested. At the end is a row named "skipped" for each reason why records could
+// or not tested. What is only described follows the metrics. At the end is a row named "skipped" for each reason why records could
 // not be used. An undefined figure is an empty cell.
 func CSV(r bias.Report) []byte {
 	rows := [][]string{{
@@ -29,6 +30,9 @@ func CSV(r bias.Report) []byte {
 			}
 		}
 	}
+	for _, m := range described(r) {
+		rows = append(rows, cells(m, ""))
+	}
 	for _, s := range r.Skipped {
 		m := bias.Metric{Name: "skipped", Subject: s.Reason, Unit: "records", Records: s.Count}
 		if s.FirstFile != nil {
@@ -39,6 +43,43 @@ func CSV(r bias.Report) []byte {
 		rows = append(rows, row)
 	}
 	return table(rows)
+}
+
+// described returns the means that a report describes, as metrics without a verdict.
+// Places count from 1.
+func described(r bias.Report) (all []bias.Metric) {
+	add := func(name, subject, unit string, figure, low, high *float64, records int) {
+		all = append(all, bias.Metric{
+			Name: name, Subject: subject, Unit: unit, PointEstimate: figure, CILower: low, CIUpper: high, Records: records,
+			Reason: "described, not tested",
+		})
+	}
+	for _, p := range r.Reviewers {
+		add("reviewer_mean", p.ReviewerID, "points", &p.Mean, p.MeanLower, p.MeanUpper, p.Reviews)
+		add("reviewer_harshness_z", p.ReviewerID, "SD of the reviewers' means", p.HarshnessZ, p.HarshnessZLower, p.HarshnessZUpper, p.Reviews)
+		h := p.RelativeHarshness
+		add("reviewer_relative_harshness", p.ReviewerID, "points", h.Value, h.Lower, h.Upper, p.Reviews)
+	}
+	for _, p := range r.Positions {
+		add("place_mean", fmt.Sprint("place ", p.Position+1), "points", &p.Mean, p.CILower, p.CIUpper, p.Count)
+	}
+	for _, p := range r.ModelPositions {
+		add("model_place_mean", fmt.Sprintf("%s at place %d", p.ModelID, p.Position+1), "points", &p.Mean, p.CILower, p.CIUpper, p.Count)
+	}
+	for _, p := range r.Series {
+		for _, v := range p.Reviewers {
+			add("series_relative_harshness", v.ReviewerID, "points", &v.RelativeHarshness, nil, nil, 0)
+			m := &all[len(all)-1]
+			m.SampleSize, m.WindowStart, m.WindowEnd = v.Sessions, &p.Start, &p.End
+		}
+	}
+	for _, s := range r.Splits {
+		for _, m := range s.Models {
+			add("split_mean", fmt.Sprintf("%s, %s", m.ModelID, named(s)), "points", &m.Mean, m.CILower, m.CIUpper, m.Count)
+			all[len(all)-1].SampleSize = s.Sessions
+		}
+	}
+	return all
 }
 
 // LeaderboardCSV returns a leaderboard as one table (RFC 4180) whose columns have the

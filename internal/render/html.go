@@ -47,6 +47,7 @@ func functions() template.FuncMap {
 		"q":       readableP,
 		"verdict": verdict,
 		"filter":  filterNote,
+		"place":   func(position int) int { return position + 1 },
 	}
 }
 

@@ -159,8 +159,9 @@ func TestCSV(t *testing.T) {
 			want += len(m.Members)
 		}
 	}
+	want += len(described(r))
 	if len(rows)-1 != want {
-		t.Errorf("%d rows, want %d: one for each metric and for each member that is shown", len(rows)-1, want)
+		t.Errorf("%d rows, want %d: one for each metric, for each member that is shown, and for each mean", len(rows)-1, want)
 	}
 	if want == len(r.Metrics) {
 		t.Error("no member is shown")

@@ -131,6 +131,7 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 	if verbose {
 		writeProfiles(b, r)
 	}
+	writeSplits(b, r.Splits)
 }
 
 func writeMetrics(b *bytes.Buffer, title string, metrics []bias.Metric) {
@@ -176,13 +177,17 @@ func writeEvents(b *bytes.Buffer, r bias.Report) {
 // does not look for.
 func writeProfiles(b *bytes.Buffer, r bias.Report) {
 	const (
-		profiles   = "\nReviewers (a harshness z below 0 is harsher than the others):\n\n"
+		profiles   = "\nReviewers (means with 95 % intervals; a harshness z below 0 is harsher):\n\n"
 		harshness  = "\nOn the same answers (points; credible interval; drift in standard deviations):\n\n"
 		calibrated = "\nCalibrated view (raw mean in points; z in standard deviations of the reviewer):\n\n"
 	)
-	writeTable(b, profiles, "REVIEWER\tMEAN\tSTD\tHARSHNESS Z\tREVIEWS", r.Reviewers, func(p bias.Profile) string {
-		return fmt.Sprintf("%s\t%.2f\t%s\t%s\t%d",
-			clip(p.ReviewerID), p.Mean, figure("%.2f", p.Std), figure("%+.2f", p.HarshnessZ), p.Reviews)
+	writeTable(b, profiles, "REVIEWER\tMEAN\tSTD\tREVIEWS", r.Reviewers, func(p bias.Profile) string {
+		mean := figure("%.2f", &p.Mean) + within("%.2f", p.MeanLower, p.MeanUpper)
+		return fmt.Sprintf("%s\t%s\t%s\t%d", clip(p.ReviewerID), mean, figure("%.2f", p.Std), p.Reviews)
+	})
+	writeTable(b, "\n", "REVIEWER\tHARSHNESS Z\tTIER", r.Reviewers, func(p bias.Profile) string {
+		z := figure("%+.2f", p.HarshnessZ) + within("%+.2f", p.HarshnessZLower, p.HarshnessZUpper)
+		return fmt.Sprintf("%s\t%s\t%s", clip(p.ReviewerID), z, p.Confidence)
 	})
 	writeTable(b, harshness, "REVIEWER\tRELATIVE HARSHNESS\tDRIFT", r.Reviewers, func(p bias.Profile) string {
 		relative := figure("%+.2f", p.RelativeHarshness.Value)
@@ -194,13 +199,67 @@ func writeProfiles(b *bytes.Buffer, r bias.Report) {
 	writeTable(b, calibrated, "REVIEWER\tMODEL\tRAW\tZ\tREVIEWS", r.Calibrated, func(c bias.Calibrated) string {
 		return fmt.Sprintf("%s\t%s\t%.2f\t%s\t%d", clip(c.ReviewerID), clip(c.ModelID), c.Mean, figure("%+.2f", c.Z), c.Reviews)
 	})
-	writeTable(b, "\nPositions (0 is shown first):\n\n", "POSITION\tMEAN\tSCORES", r.Positions, func(p bias.Position) string {
-		return fmt.Sprintf("%d\t%.2f\t%d", p.Position, p.Mean, p.Count)
+	writeTable(b, "\nPlaces (1 is shown first; mean with its 95 % interval):\n\n", "PLACE\tMEAN\tSCORES", r.Positions, func(p bias.Position) string {
+		return fmt.Sprintf("%d\t%s\t%d", p.Position+1, figure("%.2f", &p.Mean)+within("%.2f", p.CILower, p.CIUpper), p.Count)
 	})
+	writeTable(b, "\nModels at each place, own answers left out:\n\n", "MODEL\tPLACE\tMEAN\tSCORES", r.ModelPositions,
+		func(p bias.ModelPosition) string {
+			return fmt.Sprintf("%s\t%d\t%s\t%d", clip(p.ModelID), p.Position+1, figure("%.2f", &p.Mean)+within("%.2f", p.CILower, p.CIUpper), p.Count)
+		})
+	writeSeries(b, r.Series)
 	b.WriteString("\nNot measured:\n\n")
 	for _, n := range r.NotMeasured {
 		b.WriteString(wrap(words(n.Name)+": "+n.Reason, "  ") + "\n")
 	}
+}
+
+// writeSeries writes the reviewers' relative harshness over rolling windows.
+func writeSeries(b *bytes.Buffer, points []bias.SeriesPoint) {
+	type row struct {
+		from time.Time
+		bias.SeriesValue
+	}
+	var rows []row
+	for _, p := range points {
+		for _, v := range p.Reviewers {
+			rows = append(rows, row{p.Start, v})
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.ReviewerID, b.ReviewerID) })
+	const title = "\nRelative harshness over rolling windows, each of which shares half of its\nsessions with the next:\n\n"
+	writeTable(b, title, "REVIEWER\tFROM\tSESSIONS\tHARSHNESS", rows, func(r row) string {
+		return fmt.Sprintf("%s\t%s\t%d\t%+.2f", clip(r.ReviewerID), r.from.Format(time.DateOnly), r.Sessions, r.RelativeHarshness)
+	})
+}
+
+// writeSplits writes the parts of the sessions that the query asks for.
+func writeSplits(b *bytes.Buffer, splits []bias.Split) {
+	if len(splits) > 0 {
+		b.WriteString("\n" + wrap("By "+splits[0].By+". Splitting multiplies the figures, and with them what chance finds among them: "+
+			"none of them is tested.", "") + "\n")
+	}
+	for _, s := range splits {
+		title := fmt.Sprintf("\n%s: %d sessions, %d scores\n\n", named(s), s.Sessions, s.Records)
+		writeTable(b, title, "MODEL\tMEAN\tSCORES", s.Models, func(m bias.SplitMean) string {
+			return fmt.Sprintf("%s\t%s\t%d", clip(m.ModelID), figure("%.2f", &m.Mean)+within("%.2f", m.CILower, m.CIUpper), m.Count)
+		})
+	}
+}
+
+// named returns the name of a part of the sessions.
+func named(s bias.Split) string {
+	if s.Value == nil {
+		return "no " + s.By
+	}
+	return clip(*s.Value)
+}
+
+// within returns an interval in brackets, "" where there is none.
+func within(format string, low, high *float64) string {
+	if low == nil || high == nil {
+		return ""
+	}
+	return " (" + interval(format, low, high) + ")"
 }
 
 // writeTable writes a title and a table with a row for each item, whose columns are

@@ -64,7 +64,7 @@ export function findings({ bias_audit: audit, demographic_disagreement: terms })
       el("ul", {},
         el("li", {}, audit.length_score_correlation == null ? "Length: no correlation with the scores is defined." :
           `Length: longer answers scored ${audit.length_score_correlation < 0 ? "lower" : "higher"}, with a correlation of `
-          + `${number(audit.length_score_correlation)}${within(audit.length_score_interval)} over ${count(n.answers, "answer")}; ${judged(audit.length_bias_detected)}.`),
+          + `${number(audit.length_score_correlation)}${within(audit.length_score_ci_lower, audit.length_score_ci_upper)} over ${count(n.answers, "answer")}; ${judged(audit.length_bias_detected)}.`),
         el("li", {}, audit.position_score_variance == null ? "Position: cannot be told from quality in this session." :
           `Position: the mean scores of the ${n.positions} places vary by ${number(audit.position_score_variance)} `
           + `(${count(n.scores, "score")}); ${judged(audit.position_bias_detected)}.`),
@@ -100,7 +100,7 @@ const judged = (flag) => {
 };
 
 // within writes a 95 % interval, where there is one.
-const within = (interval) => (interval ? ` (95 % interval ${number(interval[0])} to ${number(interval[1])})` : "");
+const within = (low, high) => (low == null ? "" : ` (95 % interval ${number(low)} to ${number(high)})`);
 
 // unkept says why the records are not kept.
 function unkept(warnings) {

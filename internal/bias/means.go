@@ -1,0 +1,339 @@
+package bias
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/councild/councild/internal/stat"
+)
+
+// questionSum is what the scores of one question come to.
+type questionSum struct {
+	cluster  int
+	n, total float64
+}
+
+// sums are the scores behind a mean, by question. Scores of one question are not
+// independent: they share its answers.
+type sums []questionSum
+
+// add adds a score. The questions come one after the other.
+func (s *sums) add(cluster int, score float64) {
+	if k := len(*s) - 1; k < 0 || (*s)[k].cluster != cluster {
+		*s = append(*s, questionSum{cluster: cluster})
+	}
+	q := &(*s)[len(*s)-1]
+	q.n++
+	q.total += score
+}
+
+func (s sums) all() (n, total float64) {
+	for _, q := range s {
+		n += q.n
+		total += q.total
+	}
+	return n, total
+}
+
+// mean returns the mean of the scores, at least one, and how many they are.
+func (s sums) mean() (mean float64, n int) {
+	count, total := s.all()
+	return total / count, int(count)
+}
+
+// interval returns the 95 % interval of the mean: Student's t on one degree of freedom less
+// than questions, with the standard error by leaving out one question at a time (CV3,
+// MacKinnon, Nielsen and Webb 2023). It is nil below two questions. The scores are 1 to 10,
+// and so is the interval.
+func (s sums) interval() (low, high *float64) {
+	if len(s) < 2 {
+		return nil, nil
+	}
+	n, total := s.all()
+	squares := 0.0
+	for _, q := range s {
+		d := (total-q.total)/(n-q.n) - total/n
+		squares += d * d
+	}
+	g := float64(len(s))
+	half := math.Sqrt((g-1)/g*squares) * stat.StudentQuantile(0.975, g-1)
+	return new(max(1, total/n-half)), new(min(10, total/n+half))
+}
+
+// zIntervals returns the 95 % interval of each reviewer's harshness z, by leaving out one
+// question at a time. z has no value where the means do not differ, and varies without
+// bounds near there: an interval is nil below three questions, where leaving out one leaves
+// a z undefined, and where it would hold every z that so many reviewers can have, which is
+// at most (R-1)/sqrt(R). Of two reviewers every z is that bound, so they have none.
+func zIntervals(reviewers []sums) (low, high []*float64) {
+	low, high = make([]*float64, len(reviewers)), make([]*float64, len(reviewers))
+	n, total := make([]float64, len(reviewers)), make([]float64, len(reviewers))
+	for i, s := range reviewers {
+		n[i], total[i] = s.all()
+	}
+	z := func(means []float64) ([]float64, bool) {
+		if len(means) < 2 || stat.Constant(means) {
+			return nil, false
+		}
+		centre, sd := stat.MeanStdDev(means)
+		for i := range means {
+			means[i] = (means[i] - centre) / sd
+		}
+		return means, true
+	}
+	means := make([]float64, len(reviewers))
+	for i := range means {
+		means[i] = total[i] / n[i]
+	}
+	whole, ok := z(means)
+	if !ok || len(reviewers) < 3 {
+		return low, high
+	}
+	squares, at := make([]float64, len(reviewers)), make([]int, len(reviewers))
+	left := make([]float64, len(reviewers))
+	questions := 0
+	for {
+		cluster := math.MaxInt // the next question that a reviewer scored
+		for i, s := range reviewers {
+			if at[i] < len(s) {
+				cluster = min(cluster, s[at[i]].cluster)
+			}
+		}
+		if cluster == math.MaxInt {
+			break
+		}
+		questions++
+		for i, s := range reviewers {
+			left[i] = total[i] / n[i]
+			if at[i] < len(s) && s[at[i]].cluster == cluster {
+				q := s[at[i]]
+				if at[i]++; q.n == n[i] {
+					return low, high
+				}
+				left[i] = (total[i] - q.total) / (n[i] - q.n)
+			}
+		}
+		without, ok := z(left)
+		if !ok {
+			return low, high
+		}
+		for i := range without {
+			d := without[i] - whole[i]
+			squares[i] += d * d
+		}
+	}
+	if questions < 3 {
+		return low, high
+	}
+	g, r := float64(questions), float64(len(reviewers))
+	most, t := (r-1)/math.Sqrt(r), stat.StudentQuantile(0.975, g-1)
+	for i := range whole {
+		half := math.Sqrt((g-1)/g*squares[i]) * t
+		if l, h := max(-most, whole[i]-half), min(most, whole[i]+half); l > -most || h < most {
+			low[i], high[i] = &l, &h
+		}
+	}
+	return low, high
+}
+
+// ModelPosition describes the scores that one model's answers got at one place (ADR-017).
+type ModelPosition struct {
+	ModelID  string   `json:"model_id"`
+	Position int      `json:"position"` // 0 is shown first
+	Mean     float64  `json:"mean"`     // 1 to 10
+	CILower  *float64 `json:"ci_lower"` // of the 95 % interval over questions; null below two
+	CIUpper  *float64 `json:"ci_upper"`
+	Count    int      `json:"count"`
+}
+
+// Split describes the sessions of one category or language. Splitting multiplies the
+// figures, and with them what chance finds among them: none of them is tested.
+type Split struct {
+	By       string      `json:"by"`    // "category" or "language"
+	Value    *string     `json:"value"` // null: sessions whose caller named none
+	Sessions int         `json:"sessions"`
+	Records  int         `json:"records"` // with a score
+	Models   []SplitMean `json:"models"`  // by id; own answers left out
+}
+
+// SplitMean is the mean score of one model in a Split.
+type SplitMean struct {
+	ModelID string   `json:"model_id"`
+	Mean    float64  `json:"mean"`     // 1 to 10
+	CILower *float64 `json:"ci_lower"` // of the 95 % interval over questions; null below two
+	CIUpper *float64 `json:"ci_upper"`
+	Count   int      `json:"count"`
+}
+
+// totals hold the scores of the window, by what they are described by.
+type totals struct {
+	reviewers []sums           // by member; own reviews included
+	positions []sums           // by place
+	models    [][]sums         // by candidate and place
+	splits    map[string]*part // by the value that callers named
+}
+
+// part is what is described of a part of the sessions.
+type part struct {
+	sessions map[int]bool
+	models   []sums // by candidate
+	records  int
+}
+
+// sums adds up the scores of the window in one pass.
+func (w *window) sums(split string) totals {
+	g := totals{reviewers: make([]sums, len(w.names)), models: make([][]sums, len(w.names)), splits: map[string]*part{}}
+	for c := range w.cells(w.byCluster()) {
+		g.reviewers[c.reviewer].add(c.cluster, c.score)
+		if p := c.position[c.i][c.j]; p >= 0 && p < maxSlate {
+			addAt(&g.positions, p, c)
+			if !c.own[c.i][c.j] {
+				addAt(&g.models[c.candidate], p, c)
+			}
+		}
+		if split == "" || c.own[c.i][c.j] {
+			continue
+		}
+		value := c.category
+		if split == "language" {
+			value = c.language
+		}
+		if g.splits[value] == nil {
+			g.splits[value] = &part{sessions: map[int]bool{}, models: make([]sums, len(w.names))}
+		}
+		s := g.splits[value]
+		s.sessions[c.session] = true
+		s.records++
+		s.models[c.candidate].add(c.cluster, c.score)
+	}
+	return g
+}
+
+// addAt adds a score to the sums of a place, of which no slate has many.
+func addAt(places *[]sums, place int, c cell) {
+	for len(*places) <= place {
+		*places = append(*places, nil)
+	}
+	(*places)[place].add(c.cluster, c.score)
+}
+
+// describe fills in the parts of a report that are means of scores. None of them is tested.
+func (g totals) describe(r *Report, names []string, split string) {
+	for p, s := range g.positions {
+		if len(s) == 0 {
+			continue
+		}
+		at := Position{Position: p}
+		at.Mean, at.Count = s.mean()
+		at.CILower, at.CIUpper = s.interval()
+		r.Positions = append(r.Positions, at)
+	}
+	for i, places := range g.models {
+		for p, s := range places {
+			if len(s) == 0 {
+				continue
+			}
+			at := ModelPosition{ModelID: names[i], Position: p}
+			at.Mean, at.Count = s.mean()
+			at.CILower, at.CIUpper = s.interval()
+			r.ModelPositions = append(r.ModelPositions, at)
+		}
+	}
+	for value, p := range g.splits {
+		s := Split{By: split, Sessions: len(p.sessions), Records: p.records, Models: []SplitMean{}}
+		if value != "" {
+			s.Value = &value
+		}
+		for i, of := range p.models {
+			if len(of) == 0 {
+				continue
+			}
+			m := SplitMean{ModelID: names[i]}
+			m.Mean, m.Count = of.mean()
+			m.CILower, m.CIUpper = of.interval()
+			s.Models = append(s.Models, m)
+		}
+		r.Splits = append(r.Splits, s)
+	}
+	slices.SortFunc(r.Splits, func(a, b Split) int { return cmp.Compare(value(a.Value), value(b.Value)) })
+}
+
+// value puts what nobody named behind all names.
+func value(name *string) string {
+	if name == nil {
+		return "\xff"
+	}
+	return *name
+}
+
+// SeriesPoint describes the sessions of one rolling window (ADR-018). Neighbouring windows
+// share half of their sessions, so that their figures are not independent: they show where
+// to look, and drift and change points are what is tested.
+type SeriesPoint struct {
+	Start     time.Time     `json:"start"` // of the first session
+	End       time.Time     `json:"end"`   // start of the last session
+	Sessions  int           `json:"sessions"`
+	MeanScore *float64      `json:"mean_score"` // of all scores, own reviews included; null without one
+	Reviewers []SeriesValue `json:"reviewers"`  // by id; those with a figure
+}
+
+// SeriesValue is the mean relative harshness of one reviewer over a rolling window, in
+// points; questions that were asked several times count once.
+type SeriesValue struct {
+	ReviewerID        string  `json:"reviewer_id"`
+	RelativeHarshness float64 `json:"relative_harshness"`
+	Sessions          int     `json:"sessions"` // that it is the mean of
+}
+
+const (
+	seriesWindow = moderateFrom // the least sessions of a rolling window
+	seriesPoints = 25           // the most windows; more sessions make them longer
+)
+
+// series returns the rolling windows, oldest first: of twenty sessions or more, each
+// beginning in the middle of the one before. Fewer sessions than that are no series.
+func (w *window) series(fits []stat.TwoWay) []SeriesPoint {
+	n := len(w.sessions)
+	step := max(seriesWindow/2, (n+seriesPoints)/(seriesPoints+1))
+	points := []SeriesPoint{}
+	for from := 0; from+2*step <= n; from += step {
+		to := from + 2*step
+		if n-to < step {
+			to = n // the last window takes what is left
+		}
+		p := SeriesPoint{Start: w.sessions[from].start, End: w.sessions[to-1].start, Sessions: to - from, Reviewers: []SeriesValue{}}
+		var count, total float64
+		for s := from; s < to; s++ {
+			for _, row := range w.sessions[s].y {
+				for _, y := range row {
+					if !math.IsNaN(y) {
+						count++
+						total += y
+					}
+				}
+			}
+		}
+		if count > 0 {
+			p.MeanScore = new(total / count)
+		}
+		asked := questions(w, fits, stretch{from, to})
+		for i, id := range w.names {
+			at, h := seriesOf(asked, i)
+			if len(h) == 0 {
+				continue
+			}
+			v := SeriesValue{ReviewerID: id, RelativeHarshness: stat.Mean(h)}
+			for _, k := range at {
+				v.Sessions += asked[k].sessions
+			}
+			p.Reviewers = append(p.Reviewers, v)
+		}
+		points = append(points, p)
+		if to == n {
+			break
+		}
+	}
+	return points
+}
