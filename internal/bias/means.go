@@ -170,8 +170,8 @@ type SplitMean struct {
 // totals hold the scores of the window, by what they are described by.
 type totals struct {
 	reviewers []sums           // by member; own reviews included
-	positions []sums           // by place
-	models    [][]sums         // by candidate and place
+	positions map[int]*sums    // by place
+	models    [][]sums         // by candidate and place, of which a table has few
 	splits    map[string]*part // by the value that callers named
 }
 
@@ -184,12 +184,15 @@ type part struct {
 
 // sums adds up the scores of the window in one pass.
 func (w *window) sums(split string) totals {
-	g := totals{reviewers: make([]sums, len(w.names)), models: make([][]sums, len(w.names)), splits: map[string]*part{}}
+	g := totals{reviewers: make([]sums, len(w.names)), positions: map[int]*sums{}, models: make([][]sums, len(w.names)), splits: map[string]*part{}}
 	for c := range w.cells(w.byCluster()) {
 		g.reviewers[c.reviewer].add(c.cluster, c.score)
-		if p := c.position[c.i][c.j]; p >= 0 && p < maxSlate {
-			addAt(&g.positions, p, c)
-			if !c.own[c.i][c.j] {
+		if p := c.position[c.i][c.j]; p >= 0 {
+			if g.positions[p] == nil {
+				g.positions[p] = new(sums)
+			}
+			g.positions[p].add(c.cluster, c.score)
+			if p < maxSlate && !c.own[c.i][c.j] {
 				addAt(&g.models[c.candidate], p, c)
 			}
 		}
@@ -211,7 +214,7 @@ func (w *window) sums(split string) totals {
 	return g
 }
 
-// addAt adds a score to the sums of a place, of which no slate has many.
+// addAt adds a score to the sums of a place.
 func addAt(places *[]sums, place int, c cell) {
 	for len(*places) <= place {
 		*places = append(*places, nil)
@@ -222,14 +225,12 @@ func addAt(places *[]sums, place int, c cell) {
 // describe fills in the parts of a report that are means of scores. None of them is tested.
 func (g totals) describe(r *Report, names []string, split string) {
 	for p, s := range g.positions {
-		if len(s) == 0 {
-			continue
-		}
 		at := Position{Position: p}
 		at.Mean, at.Count = s.mean()
 		at.CILower, at.CIUpper = s.interval()
 		r.Positions = append(r.Positions, at)
 	}
+	slices.SortFunc(r.Positions, func(a, b Position) int { return a.Position - b.Position })
 	for i, places := range g.models {
 		for p, s := range places {
 			if len(s) == 0 {

@@ -294,8 +294,8 @@ func TestDescribed(t *testing.T) {
 	}
 	absurd := records[0]
 	absurd.SessionID, absurd.Position = "absurd", new(1<<40)
-	if p := collect(unlimited, append(records, absurd)).Report().Positions; len(p) != 2 {
-		t.Errorf("an absurd place gives %d places", len(p))
+	if p := collect(unlimited, append(records, absurd)).Report().ModelPositions; len(p) != 2 {
+		t.Errorf("an absurd place is in the table: %+v", p)
 	}
 	if s := collect(unlimited, records).Report().Splits; s != nil {
 		t.Errorf("nobody asked for %+v", s)
