@@ -35,7 +35,7 @@ func drawn(t *testing.T) (p *tab, draw func(text string) string) {
 	}
 }
 
-func TestMarkdown(t *testing.T) {
+func TestMarkdown(t *testing.T) { //nolint:tparallel // the cases share one tab
 	t.Parallel()
 	_, draw := drawn(t)
 	for _, tt := range []struct{ name, text, want string }{

@@ -508,7 +508,7 @@ func TestReport(t *testing.T) {
 		Reviewers []struct {
 			Harshness metric `json:"relative_harshness"`
 		}
-		Positions []any
+		Positions []metric
 	}](t, p.origin+"/v1/bias-report")
 	shown := slices.Clone(report.Metrics)
 	flagged, described := 0, 0 // members
@@ -528,6 +528,11 @@ func TestReport(t *testing.T) {
 		shown = append(shown, r.Harshness)
 	}
 	rows, points, intervals := len(shown)+len(report.Positions), len(report.Positions), 0
+	for _, m := range report.Positions {
+		if m.Lower != nil {
+			intervals++
+		}
+	}
 	for _, m := range shown {
 		if m.Estimate != nil {
 			points++

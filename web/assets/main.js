@@ -4,10 +4,18 @@ import { onUnauthorized } from "./api.js";
 import { el, problem } from "./dom.js";
 import { history } from "./history.js";
 import { again, home } from "./home.js";
-import { leaderboard, report } from "./report.js";
 import { watch } from "./session.js";
 
 const $ = (id) => document.getElementById(id);
+
+// late loads a view of the reports when it is opened, with its style.
+const late = (name) => async (...given) => {
+  if (!document.getElementById("report-style")) {
+    document.head.append(el("link", { id: "report-style", rel: "stylesheet", href: "assets/report.css" }));
+  }
+  const module = await import("./report.js");
+  return module[name](...given);
+};
 
 // The views, by the first part of the address after the #. Each fills its section.
 const views = {
@@ -15,8 +23,8 @@ const views = {
   again: { section: $("ask"), title: "Ask again", open: again },
   history: { section: $("history"), title: "History", open: history },
   session: { section: $("session"), title: "Session", open: watch },
-  report: { section: $("report"), title: "Bias report", open: report },
-  leaderboard: { section: $("leaderboard"), title: "Leaderboard", open: leaderboard },
+  report: { section: $("report"), title: "Bias report", open: late("report") },
+  leaderboard: { section: $("leaderboard"), title: "Leaderboard", open: late("leaderboard") },
 };
 
 let left = new AbortController(); // aborted when the reader leaves the view
@@ -24,7 +32,8 @@ let left = new AbortController(); // aborted when the reader leaves the view
 // show opens the view that the address names. When the reader followed a link, the
 // heading of the view gets the focus. When the page was loaded, the focus stays.
 async function show(event) {
-  const [, name = "", id] = location.hash.split("/");
+  const [path, query] = location.hash.split("?");
+  const [, name = "", id] = path.split("/");
   const view = views[name] ?? views[""];
   left.abort();
   left = new AbortController();
@@ -40,7 +49,7 @@ async function show(event) {
   }
   if (view.section !== $("ask") && view !== views.session) view.section.replaceChildren(el("h1", { tabindex: "-1" }, view.title));
   try {
-    const opened = view.open(view.section, signal, id);
+    const opened = view.open(view.section, signal, id, new URLSearchParams(query));
     if (event) (view.section.querySelector("h1") ?? $("main")).focus();
     await opened;
   } catch (error) {

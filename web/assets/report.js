@@ -1,66 +1,152 @@
-// What many sessions reveal: the bias report and the leaderboard. Each plot has the
-// same figures as a table beside it.
+// What many sessions reveal, in words first: the bias report and the leaderboard. Under
+// each plot its figures are folded away as a table.
 
-import { getAgain } from "./api.js";
-import { away, count, el, moment, number, svg, table } from "./dom.js";
+import { call, getAgain } from "./api.js";
+import { away, count, el, moment, number, problem, table } from "./dom.js";
+import { plot } from "./plot.js";
+import { sentence, topic } from "./words.js";
 
-// report shows the bias report.
-export async function report(section, signal) {
-  const r = await load("v1/bias-report", section, signal);
-  if (signal.aborted) return;
+// report shows the bias report of the sessions that a query selects.
+export async function report(section, signal, _, query) {
+  const r = await open("report", "v1/bias-report", section, signal, query);
+  if (!r) return;
   const needed = `${count(r.sessions_needed, "more session")} needed: any figure before that would be chance.`;
   section.append(el("div", {},
-    el("p", { class: "lead" }, r.headline), covered(r),
+    el("p", { class: "lead" }, r.headline), covered(r), matched(r.filters),
     r.status === "collecting" ? [el("p", {}, needed)] : [
+      findings(r.metrics),
       el("p", { class: "hint" }, `A figure is called a bias when its q is below ${number(r.levels.below_50_sessions)} `
         + `(${number(r.levels.from_50_sessions)} from 50 sessions on) and it lies outside the band of effects that are too small to count. `
         + "“Would be found” is the effect that would be found with a probability of 80 %."),
-      units(r.metrics).map(([unit, metrics]) => measured(unit, metrics)), profiles(r), positions(r.positions),
-      changes(r.change_points), anomalies(r.anomalies), calibrated(r.calibrated),
+      splits(r.splits), units(r.metrics).map(([unit, metrics]) => measured(unit, metrics)), profiles(r), series(r.series), positions(r.positions),
+      modelPositions(r.model_positions), changes(r.change_points), anomalies(r.anomalies), calibrated(r.calibrated),
     ], skipped(r.skipped), notMeasured(r.not_measured)));
 }
 
-// leaderboard shows the models ranked over many sessions.
-export async function leaderboard(section, signal) {
-  const l = await load("v1/leaderboard", section, signal);
-  if (signal.aborted) return;
+// leaderboard shows the models ranked over the sessions that a query selects.
+export async function leaderboard(section, signal, _, query) {
+  const l = await open("leaderboard", "v1/leaderboard", section, signal, query);
+  if (!l) return;
   section.append(el("p", { class: "lead" }, "For each model the mean over sessions of its normalised Borda score: 1 is always first, "
-    + "0 is always last. Own answers never count."), covered(l));
+    + "0 is always last. Own answers never count."), covered(l), matched(l.filters), l.note ? el("p", {}, l.note) : "");
   if (l.entries.length === 0) section.append(el("p", {}, "No session holds a ballot that counts yet."));
-  for (const board of [{ ...l, title: "All sessions" }, ...l.categories.map((c) => ({ ...c, title: `Category ${c.category}` }))]) {
+  for (const board of [{ ...l, title: l.category ? `Category ${l.category}` : "All sessions" },
+    ...(l.category ? [] : l.categories.map((c) => ({ ...c, title: `Category ${c.category}` })))]) {
     if (board.entries.length === 0) continue;
     section.append(el("section", { class: "figure" },
       el("h2", {}, board.title), el("p", { class: "hint" }, count(board.sessions, "session")),
       plot(`Borda score with 95 % interval, ${board.title}`, board.entries.map((e) => ({
-        label: `${e.rank}. ${e.model}`, estimate: e.borda_normalized, lower: e.ci_lower, upper: e.ci_upper,
+        label: `${e.rank}. ${e.model}`, estimate: e.borda_normalized, lower: e.ci_lower, upper: e.ci_upper, note: e.statistical_confidence,
       })), { low: 0, high: 1 }),
-      table(`Leaderboard, ${board.title}`, [
+      folded(`Leaderboard, ${board.title}`, [
         { title: "Rank", numeric: true, cell: (e) => String(e.rank) },
         { title: "Model", cell: (e) => e.model },
         { title: "Borda, 0 to 1", numeric: true, cell: (e) => number(e.borda_normalized) },
         { title: "95 % interval", numeric: true, cell: (e) => interval(e.ci_lower, e.ci_upper) },
+        { title: "Places open", numeric: true, cell: (e) => (e.place_lower === e.place_upper ? String(e.place_lower) : `${e.place_lower} to ${e.place_upper}`) },
         { title: "Firsts", numeric: true, cell: (e) => number(e.win_count, e.win_count % 1 ? 1 : 0) },
         { title: "Votes", numeric: true, cell: (e) => String(e.vote_count) },
         { title: "Sessions", numeric: true, cell: (e) => String(e.appearances) },
-        { title: "Confidence", cell: (e) => e.statistical_confidence },
-      ], board.entries)));
+        { title: "Tier", cell: (e) => e.statistical_confidence },
+      ], board.entries, true)));
   }
   section.append(el("div", {}, skipped(l.skipped)));
 }
 
-// load returns the JSON at a path. While the daemon does not answer, the section says so.
-async function load(path, section, signal) {
+const categories = ["coding", "math", "writing", "reasoning", "knowledge", "other"];
+
+// The choices of each view, as the parameters of its endpoint.
+const choices = {
+  report: ["sessions", "days", "since", "until", "reviewer", "model", "category", "language", "config_version", "split"],
+  leaderboard: ["sessions", "days", "since", "until", "model", "category", "language"],
+};
+
+const labels = {
+  sessions: "Newest sessions, 0 for all", days: "Days back, 0 for all", since: "From", until: "Before", reviewer: "Reviewer, or how it begins",
+  model: "Model, or how it begins", category: "Category", language: "Language", config_version: "Council version", split: "Describe apart by",
+};
+
+// open shows the choices, and returns what the endpoint answers to them, null where it
+// refuses them: the problem stands under the choices then.
+async function open(name, path, section, signal, query) {
+  const asked = `${path}?${query}`;
+  section.append(form(name, asked, query));
   const place = el("div");
   section.append(place);
   try {
-    return await getAgain(path, away(place), signal);
-  } finally {
+    const got = await getAgain(asked, away(place), signal);
     place.remove();
+    return signal.aborted ? null : got;
+  } catch (error) {
+    if (signal.aborted || error.status !== 422) throw error;
+    place.replaceChildren(problem(error));
+    return null;
   }
+}
+
+// form lets a reader choose what is reported. The choices stand in the address, so that a
+// link shows the same.
+function form(name, asked, query) {
+  const field = (key) => {
+    const id = `${name}-${key}`, value = query.get(key) ?? "";
+    const options = { category: ["", ...categories], split: ["", "category", "language"] }[key];
+    const input = options ? el("select", { id, name: key }, options.map((o) => el("option", { value: o, selected: o === value }, o || "any")))
+      : el("input", { id, name: key, value, ...({ sessions: { inputmode: "numeric" }, days: { inputmode: "numeric" }, since: { placeholder: "2026-11-01" }, until: { placeholder: "2026-11-30" } }[key]) });
+    if (key === "split" && !value) input.options[0].textContent = "nothing";
+    return el("div", {}, el("label", { for: id }, labels[key]), input);
+  };
+  const open = [...query.keys()].length > 0;
+  return el("div", { class: "choices" },
+    el("details", { class: "fold", open }, el("summary", {}, "Choose sessions and models"),
+      el("form", {
+        class: "grid", onsubmit: (event) => {
+          event.preventDefault();
+          const chosen = new URLSearchParams([...new FormData(event.target)].filter(([, value]) => value.trim() !== ""));
+          location.hash = `#/${name}${chosen.size ? `?${chosen}` : ""}`;
+        },
+      }, choices[name].map(field), el("div", { class: "row" }, el("button", { class: "primary" }, "Show"),
+        el("a", { href: `#/${name}?days=30&sessions=0` }, "The last 30 days"), el("a", { href: `#/${name}` }, "Reset")))),
+    el("div", { class: "tools" }, "Download:", ["json", "csv", "html", "text"].map((format) => el("button", {
+      type: "button", class: "plain", "aria-label": `Download as ${format}`, onclick: async (event) => {
+        try {
+          const blob = await (await call(`${asked}&format=${format}`)).blob();
+          const url = URL.createObjectURL(blob);
+          el("a", { href: url, download: `${name}.${format === "text" ? "txt" : format}` }).click();
+          setTimeout(() => URL.revokeObjectURL(url), 1000);
+        } catch (error) {
+          event.target.after(problem(error));
+        }
+      },
+    }, format.toUpperCase()))));
+}
+
+// matched says which members a part of an id stands for.
+function matched(filters) {
+  return filters?.length ? el("ul", { class: "hint" }, filters.map((f) => el("li", {}, f.matches.length
+    ? `${f.field} “${f.asked}”: ${f.matches.join(", ")}` : `${f.field} “${f.asked}” is nobody here. These are: ${f.present.join(", ") || "none"}`))) : "";
+}
+
+// findings says of each headline in a sentence what was found, and what could have been.
+// What stands out comes first.
+function findings(metrics) {
+  const order = ["bias", "association", "inconclusive", "negligible", "not_identified", "insufficient"];
+  const tested = metrics.filter((m) => m.verdict !== null && m.delta != null).sort((a, b) => order.indexOf(a.verdict) - order.indexOf(b.verdict));
+  return el("ul", { class: "findings" }, tested.map((m) => el("li", {},
+    el("span", { class: `verdict ${m.verdict}` }, verdicts[m.verdict]), " ", sentence(m),
+    m.verdict === "bias" && m.members.length ? el("ul", {}, m.members.filter((x) => x.verdict === "bias" && x.subject !== m.subject)
+      .map((x) => el("li", {}, sentence(x)))) : null,
+    m.point_estimate == null ? null : el("span", { class: "hint" }, ` Tier: ${m.statistical_confidence}.`))));
+}
+
+// folded is a table that is folded away, or not where it is short and the main thing.
+function folded(caption, columns, rows, shown) {
+  return el("details", { class: "fold", open: Boolean(shown) }, el("summary", {}, "The figures as a table"), table(caption, columns, rows));
 }
 
 function covered({ window: w, generated_at: at }) {
   return el("p", { class: "hint" }, `${count(w.sessions, "session")}, ${count(w.records, "record")}`,
+    w.limit_days || w.limit_sessions ? `, of ${[w.limit_sessions && `the newest ${w.limit_sessions}`, w.limit_days && `the last ${w.limit_days} days`]
+      .filter(Boolean).join(" within ")}` : null,
     w.start ? [", from ", moment(w.start), " to ", moment(w.end)] : null, ". Computed ", moment(at), ".");
 }
 
@@ -80,13 +166,16 @@ function measured(unit, metrics) {
   return el("section", { class: "figure" }, el("h2", {}, title(unit)), figure(unit, metrics, name),
     unfolded.filter((m) => m.members.length).map((m) => [
       el("h3", {}, `${title(m.metric_name)}, one by one`),
-      figure(`${name(m)}, members`, m.members, (x) => x.subject || name(x)),
+      figure(`${name(m)}, members`, m.members, (x) => subject(x) || name(x)),
     ]));
 }
 
 const title = (unit) => unit[0].toUpperCase() + unit.slice(1).replaceAll("_", " ");
 
-const name = (m) => m.metric_name.replaceAll("_", " ") + (m.subject ? ` (${m.subject})` : "");
+const name = (m) => topic(m) + (m.subject ? ` (${subject(m)})` : "");
+
+// subject names who or what a figure is about. Places are counted from 1.
+const subject = (m) => (m.metric_name.startsWith("position") && /^\d+$/.test(m.subject) ? `place ${Number(m.subject) + 1}` : m.subject);
 
 const verdicts = {
   bias: "bias", association: "association", negligible: "negligible", inconclusive: "inconclusive",
@@ -99,7 +188,7 @@ function figure(title, metrics, label) {
       label: label(m), estimate: m.point_estimate, lower: m.ci_lower, upper: m.ci_upper, delta: m.delta,
       note: verdicts[m.verdict] ?? "descriptive", strong: m.verdict === "bias",
     }))),
-    table(`Figures: ${title}`, [
+    folded(`Figures: ${title}`, [
       { title: "Metric", cell: (m) => label(m) },
       { title: "Estimate", numeric: true, cell: (m) => number(m.point_estimate) },
       { title: "95 % interval", numeric: true, cell: (m) => interval(m.ci_lower, m.ci_upper) },
@@ -108,9 +197,9 @@ function figure(title, metrics, label) {
       { title: "Would be found", numeric: true, cell: (m) => number(m.minimum_detectable_effect) },
       { title: "Sessions", numeric: true, cell: (m) => String(m.sample_size) },
       { title: "Records", numeric: true, cell: (m) => String(m.records) },
-      { title: "Confidence", cell: (m) => m.statistical_confidence },
+      { title: "Tier", cell: (m) => m.statistical_confidence },
     ], metrics),
-    el("details", {}, el("summary", {}, "Methods and reasons"),
+    el("details", { class: "fold" }, el("summary", {}, "Methods and reasons"),
       el("dl", {}, metrics.map((m) => el("div", {},
         el("dt", {}, label(m)), el("dd", {}, [m.method, m.reason, second(m)].filter(Boolean).join(". ")))))),
   ];
@@ -130,29 +219,84 @@ function profiles({ reviewers, prior }) {
       `Relative harshness compares scores of the same answers, under a prior worth ${count(prior.sessions, "session")}. `,
       "A reviewer left of 0 is harsher than the others. ",
       "Drift is how far the later half of the scores lies from the earlier one, in standard deviations. These figures are not tested."),
-    table("What each reviewer gave, own reviews included", [
+    folded("What each reviewer gave, own reviews included", [
       { title: "Reviewer", cell: (r) => r.reviewer_id },
       { title: "Relative harshness", numeric: true, cell: (r) => number(r.relative_harshness.point_estimate) },
       { title: "95 % interval", numeric: true, cell: (r) => interval(r.relative_harshness.ci_lower, r.relative_harshness.ci_upper) },
       { title: "Mean", numeric: true, cell: (r) => number(r.mean) },
+      { title: "95 % interval", numeric: true, cell: (r) => interval(r.mean_ci_lower, r.mean_ci_upper) },
       { title: "Spread (SD)", numeric: true, cell: (r) => number(r.std) },
       { title: "Harshness z", numeric: true, cell: (r) => number(r.harshness_z) },
+      { title: "95 % interval", numeric: true, cell: (r) => interval(r.harshness_z_ci_lower, r.harshness_z_ci_upper) },
       { title: "Drift", numeric: true, cell: (r) => number(r.drift_sd) },
       { title: "Scores", numeric: true, cell: (r) => String(r.reviews) },
+      { title: "Tier", cell: (r) => r.statistical_confidence },
     ], reviewers));
+}
+
+// series shows the reviewers' relative harshness over rolling windows.
+function series(points) {
+  if (!points?.length) return null;
+  const reviewers = [...new Set(points.flatMap((p) => p.reviewers.map((r) => r.reviewer_id)))].sort();
+  return el("section", {}, el("h2", {}, "Over time"),
+    el("p", { class: "hint" }, "Relative harshness in points over rolling windows, each of which shares half of its sessions with the next. "
+      + "These figures are not tested: drift and change points are."),
+    folded("Rolling windows", [
+      { title: "From", cell: (p) => moment(p.start) },
+      { title: "To", cell: (p) => moment(p.end) },
+      { title: "Sessions", numeric: true, cell: (p) => String(p.sessions) },
+      { title: "Mean score", numeric: true, cell: (p) => number(p.mean_score) },
+      ...reviewers.map((id) => ({
+        title: id, numeric: true, cell: (p) => number(p.reviewers.find((r) => r.reviewer_id === id)?.relative_harshness),
+      })),
+    ], points, true));
 }
 
 function positions(rows) {
   if (rows.length === 0) return null;
-  const low = Math.floor(Math.min(...rows.map((p) => p.mean)) - 0.25), high = Math.ceil(Math.max(...rows.map((p) => p.mean)) + 0.25);
-  return el("section", { class: "figure" }, el("h2", {}, "Positions on the slate"),
-    plot("Mean score at each position", rows.map((p) => ({ label: `Position ${p.position}`, estimate: p.mean })),
-      { low, high, parts: high - low }),
-    table("Scores at each position, 0 being shown first", [
-      { title: "Position", cell: (p) => String(p.position) },
+  const ends = rows.flatMap((p) => [p.ci_lower ?? p.mean, p.ci_upper ?? p.mean]);
+  const low = Math.max(1, Math.floor(Math.min(...ends) - 0.25)), high = Math.min(10, Math.ceil(Math.max(...ends) + 0.25));
+  return el("section", { class: "figure" }, el("h2", {}, "Places on the slate"),
+    plot("Mean score at each place, with its 95 % interval", rows.map((p) => (
+      { label: `Place ${p.position + 1}`, estimate: p.mean, lower: p.ci_lower, upper: p.ci_upper })), { low, high, parts: high - low }),
+    folded("Scores at each place, 1 being shown first", [
+      { title: "Place", cell: (p) => String(p.position + 1) },
       { title: "Mean", numeric: true, cell: (p) => number(p.mean) },
+      { title: "95 % interval", numeric: true, cell: (p) => interval(p.ci_lower, p.ci_upper) },
       { title: "Scores", numeric: true, cell: (p) => String(p.count) },
     ], rows));
+}
+
+// modelPositions is a table of models by place (ADR-017).
+function modelPositions(rows) {
+  if (!rows?.length) return null;
+  const places = [...new Set(rows.map((r) => r.position))].sort((a, b) => a - b);
+  return el("section", {}, el("h2", {}, "Models at each place"),
+    el("p", { class: "hint" }, "Mean score of each model’s answers, with its 95 % interval. These figures are not tested."),
+    folded("Mean scores of models by place", [
+      { title: "Model", cell: (m) => m },
+      ...places.map((place) => ({
+        title: `Place ${place + 1}`, numeric: true, cell: (m) => {
+          const at = rows.find((r) => r.model_id === m && r.position === place);
+          return at ? `${number(at.mean)} (${interval(at.ci_lower, at.ci_upper)})` : "–";
+        },
+      })),
+    ], [...new Set(rows.map((r) => r.model_id))]));
+}
+
+// splits describes the sessions of each category or language.
+function splits(rows) {
+  return rows?.length ? rows.map((s) => el("section", {}, el("h2", {}, s.value ?? `No ${s.by}`),
+    el("p", { class: "hint" }, `${count(s.sessions, "session")}, ${count(s.records, "score")}. Splitting multiplies the figures, and with them what `
+      + "chance finds among them: none of them is tested."),
+    plot(`Mean score of each model, ${s.value ?? `no ${s.by}`}`, s.models.map((m) => (
+      { label: m.model_id, estimate: m.mean, lower: m.ci_lower, upper: m.ci_upper })), { low: 1, high: 10, parts: 9 }),
+    folded(`Mean scores, ${s.value ?? `no ${s.by}`}`, [
+      { title: "Model", cell: (m) => m.model_id },
+      { title: "Mean", numeric: true, cell: (m) => number(m.mean) },
+      { title: "95 % interval", numeric: true, cell: (m) => interval(m.ci_lower, m.ci_upper) },
+      { title: "Scores", numeric: true, cell: (m) => String(m.count) },
+    ], s.models))) : null;
 }
 
 function changes(rows) {
@@ -181,11 +325,12 @@ function anomalies({ cells, found, limits }) {
 }
 
 function calibrated(rows) {
-  return rows.length === 0 ? null : el("section", {}, el("h2", {}, "Calibrated view"),
+  return rows.length === 0 ? null : el("section", {}, el("h2", {}, "Raw and calibrated"),
     el("p", { class: "hint" }, "How each reviewer places each model, in standard deviations of its own scores. It changes no vote."),
-    table("Calibrated scores", [
+    folded("Raw and calibrated scores", [
       { title: "Reviewer", cell: (c) => c.reviewer_id },
       { title: "Model", cell: (c) => c.model_id },
+      { title: "Raw mean", numeric: true, cell: (c) => number(c.mean) },
       { title: "z", numeric: true, cell: (c) => number(c.z) },
       { title: "Scores", numeric: true, cell: (c) => String(c.reviews) },
     ], rows));
@@ -208,47 +353,3 @@ function notMeasured(rows) {
 const chance = (p) => (p != null && p < 0.001 ? "< 0.001" : number(p, 3));
 
 const interval = (low, high) => (low == null || high == null ? "–" : `${number(low)} to ${number(high)}`);
-
-const side = 22, row = 44; // margin and height of a row in a plot, in pixels
-
-// plot draws estimates with their intervals over one axis. By default the axis is
-// centred on 0. A band shows the effects that are too small to count.
-function plot(title, rows, axis) {
-  const drawn = rows.filter((r) => r.estimate != null);
-  if (drawn.length === 0) return el("p", { class: "hint" }, "There is no figure to draw.");
-  if (!axis) {
-    const most = Math.max(...drawn.flatMap((r) => [r.estimate, r.lower, r.upper, r.delta].map((v) => Math.abs(v ?? 0))));
-    const high = round(most * 1.05 || 1);
-    axis = { low: -high, high };
-  }
-  const width = Math.min(640, document.getElementById("main").clientWidth - 32); // texts keep their size on a phone
-  const x = (value) => side + (Math.min(axis.high, Math.max(axis.low, value)) - axis.low) / (axis.high - axis.low) * (width - 2 * side);
-  const height = drawn.length * row + 30;
-  const parts = axis.parts ?? 4;
-  const marks = Array.from({ length: parts + 1 }, (_, i) => axis.low + i * (axis.high - axis.low) / parts);
-  const label = `${title}. The table below holds the figures.`;
-  return svg("svg", { class: "plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
-    marks.map((mark) => [
-      svg("line", { class: mark === 0 ? "zero" : "grid", x1: x(mark), x2: x(mark), y1: 4, y2: height - 24 }),
-      svg("text", { class: "mark", x: x(mark), y: height - 8, "text-anchor": "middle" }, number(mark, axis.parts ? 0 : 2)),
-    ]),
-    drawn.map((r, i) => {
-      const top = i * row, middle = top + 31;
-      return [
-        svg("text", { x: side, y: top + 18 }, r.label),
-        r.note ? svg("text", {
-          class: r.strong ? "note strong" : "note", x: width - side, y: top + 18, "text-anchor": "end",
-        }, r.note) : null,
-        r.delta ? svg("rect", { class: "band", x: x(-r.delta), y: middle - 7, width: x(r.delta) - x(-r.delta), height: 14 }) : null,
-        r.lower == null || r.upper == null ? null
-          : svg("line", { class: "interval", x1: x(r.lower), x2: x(r.upper), y1: middle, y2: middle }),
-        svg("circle", { class: "estimate", cx: x(r.estimate), cy: middle, r: 5 }),
-      ];
-    }));
-}
-
-// round rounds up to 1, 2 or 5 times a power of ten.
-function round(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= value * 0.999);
-}

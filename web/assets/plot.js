@@ -1,0 +1,67 @@
+// Plots of estimates with their intervals.
+
+import { el, number, svg } from "./dom.js";
+
+const row = 30, gap = 16; // height of a row, and between the columns, in pixels
+
+// plot draws estimates with their intervals over one axis, in the full width of its place.
+// By default the axis is centred on 0. A band shows the effects that are too small to
+// count. On a wide screen a label stands on the row of its dot, on a phone above it.
+export function plot(title, rows, axis) {
+  const drawn = rows.filter((r) => r.estimate != null);
+  if (drawn.length === 0) return el("p", { class: "hint" }, "There is no figure to draw.");
+  if (!axis) {
+    const most = Math.max(...drawn.flatMap((r) => [r.estimate, r.lower, r.upper, r.delta].map((v) => Math.abs(v ?? 0))));
+    const high = round(most * 1.05 || 1);
+    axis = { low: -high, high };
+  }
+  const place = el("div", { class: "plot-place" });
+  let width = 0;
+  new ResizeObserver(([entry]) => {
+    const now = Math.floor(entry.contentRect.width);
+    if (now === width || now === 0) return;
+    width = now;
+    place.replaceChildren(draw(title, drawn, axis, width));
+  }).observe(place);
+  place.append(draw(title, drawn, axis, Math.max(280, document.getElementById("main").clientWidth - 40)));
+  return place;
+}
+
+function draw(title, rows, axis, width) {
+  const narrow = width < 640;
+  const left = narrow ? gap : Math.min(0.34 * width, 12 + 7.6 * Math.max(...rows.map((r) => r.label.length)));
+  const right = narrow || !rows.some((r) => r.note) ? gap : 128;
+  const high = narrow ? row + 20 : row;
+  const x = (value) => left + gap + (Math.min(axis.high, Math.max(axis.low, value)) - axis.low) / (axis.high - axis.low) * (width - left - right - 2 * gap);
+  const height = rows.length * high + 30;
+  const parts = axis.parts ?? 4;
+  const marks = Array.from({ length: parts + 1 }, (_, i) => axis.low + i * (axis.high - axis.low) / parts);
+  const most = Math.floor(left / 7.6);
+  const short = (text) => (narrow || text.length <= most ? text : `${text.slice(0, most - 1)}…`);
+  return svg("svg", {
+    class: "plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}. The table below holds the figures.`,
+  },
+  marks.map((mark) => [
+    svg("line", { class: mark === 0 ? "zero" : "grid", x1: x(mark), x2: x(mark), y1: 4, y2: height - 24 }),
+    svg("text", { class: "mark", x: x(mark), y: height - 8, "text-anchor": "middle" }, number(mark, axis.parts ? 0 : 2)),
+  ]),
+  rows.map((r, i) => {
+    const top = i * high, middle = narrow ? top + 34 : top + row / 2;
+    return [
+      svg("text", { class: "label", x: narrow ? left : left - 4, y: narrow ? top + 18 : middle + 5, "text-anchor": narrow ? "start" : "end" }, short(r.label)),
+      r.note ? svg("text", {
+        class: r.strong ? "note strong" : "note", x: width - gap, y: narrow ? top + 18 : middle + 5, "text-anchor": "end",
+      }, r.note) : null,
+      r.delta ? svg("rect", { class: "band", x: x(-r.delta), y: middle - 9, width: x(r.delta) - x(-r.delta), height: 18 }) : null,
+      r.lower == null || r.upper == null ? null
+        : svg("line", { class: "interval", x1: x(r.lower), x2: x(r.upper), y1: middle, y2: middle }),
+      svg("circle", { class: "estimate", cx: x(r.estimate), cy: middle, r: 5 }),
+    ];
+  }));
+}
+
+// round rounds up to 1, 2 or 5 times a power of ten.
+function round(value) {
+  const power = 10 ** Math.floor(Math.log10(value));
+  return [1, 2, 5, 10].map((n) => n * power).find((n) => n >= value * 0.999);
+}
