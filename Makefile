@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 
-.PHONY: help run demo build test browser bench faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
+.PHONY: help run demo build test browser pictures bench faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ browser:
 e2e/node_modules/.package-lock.json: e2e/package-lock.json
 	npm --prefix e2e ci
 	@touch $@
+
+pictures: browser ## Make the pictures of README.md and docs/ again.
+	$(GO) -C e2e test -count=1 -run '^TestPictures$$' . -args -pictures $(abspath docs)
 
 bench: ## Run the benchmarks.
 	$(GO) test -run '^$$' -bench . -benchmem ./...

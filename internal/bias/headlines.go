@@ -550,7 +550,7 @@ func summary(family []Metric) string {
 		m := &family[i]
 		name := strings.ReplaceAll(m.Name, "_", " ")
 		if m.Subject != "" {
-			name += " (" + m.Subject + ")"
+			name += " (" + m.SubjectName() + ")"
 		}
 		switch *m.Verdict {
 		case VerdictBias:

@@ -57,7 +57,7 @@ func TestVerdictsOnVectors(t *testing.T) {
 	if diff := cmp.Diff(want, verdicts(planted)); diff != "" {
 		t.Errorf("planted (-want +got):\n%s", diff)
 	}
-	const headline = "Bias found: position (0) +0.39 points, self preference +0.54 points, harshness (openai/m0) -0.61 points, " +
+	const headline = "Bias found: position (place 1) +0.39 points, self preference +0.54 points, harshness (openai/m0) -0.61 points, " +
 		"anchoring -0.25 points per point that the first answer is better"
 	if planted.Headline != headline {
 		t.Errorf("headline: %s", planted.Headline)

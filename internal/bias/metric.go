@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,6 +61,16 @@ type Metric struct {
 	// prove nothing: the text, the CSV form and the page list them only under a flagged
 	// headline.
 	Members []Metric `json:"members"`
+}
+
+// SubjectName returns the subject as people read it: places count from 1.
+func (m Metric) SubjectName() string {
+	first, rest, _ := strings.Cut(m.Subject, " ")
+	place, err := strconv.Atoi(first)
+	if err != nil || !strings.HasPrefix(m.Name, "position") {
+		return m.Subject
+	}
+	return strings.TrimSpace(fmt.Sprintf("place %d %s", place+1, rest))
 }
 
 // SecondFit is a figure with differences in the reviewers' discrimination taken out

@@ -42,7 +42,10 @@ func label(m bias.Metric) string {
 	text := words(m.Name)
 	if _, member, ok := strings.Cut(m.Name, "|"); ok {
 		text = member
-	} else if full := text + ": " + m.Subject; m.Subject != "" && len([]rune(full)) <= width {
+		if strings.HasPrefix(m.Name, "position|") && member == m.Subject {
+			text = m.SubjectName()
+		}
+	} else if full := text + ": " + m.SubjectName(); m.Subject != "" && len([]rune(full)) <= width {
 		text = full
 	}
 	return lastRunes(clip(text), width)

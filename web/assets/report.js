@@ -4,7 +4,7 @@
 import { call, getAgain } from "./api.js";
 import { away, count, el, moment, number, problem, table } from "./dom.js";
 import { plot } from "./plot.js";
-import { sentence, topic } from "./words.js";
+import { place, sentence, topic } from "./words.js";
 
 // report shows the bias report of the sessions that a query selects.
 export async function report(section, signal, _, query) {
@@ -71,15 +71,15 @@ const labels = {
 async function open(name, path, section, signal, query) {
   const asked = `${path}?${query}`;
   section.append(form(name, asked, query));
-  const place = el("div");
-  section.append(place);
+  const waiting = el("div");
+  section.append(waiting);
   try {
-    const got = await getAgain(asked, away(place), signal);
-    place.remove();
+    const got = await getAgain(asked, away(waiting), signal);
+    waiting.remove();
     return signal.aborted ? null : got;
   } catch (error) {
     if (signal.aborted || error.status !== 422) throw error;
-    place.replaceChildren(problem(error));
+    waiting.replaceChildren(problem(error));
     return null;
   }
 }
@@ -132,10 +132,10 @@ function findings(metrics) {
   const order = ["bias", "association", "inconclusive", "negligible", "not_identified", "insufficient"];
   const tested = metrics.filter((m) => m.verdict !== null && m.delta != null).sort((a, b) => order.indexOf(a.verdict) - order.indexOf(b.verdict));
   return el("ul", { class: "findings" }, tested.map((m) => el("li", {},
-    el("span", { class: `verdict ${m.verdict}` }, verdicts[m.verdict]), " ", sentence(m),
+    el("span", { class: `verdict ${m.verdict}` }, verdicts[m.verdict]), el("div", {}, sentence(m),
+    m.point_estimate == null ? null : el("span", { class: "hint" }, ` Tier: ${m.statistical_confidence}.`),
     m.verdict === "bias" && m.members.length ? el("ul", {}, m.members.filter((x) => x.verdict === "bias" && x.subject !== m.subject)
-      .map((x) => el("li", {}, sentence(x)))) : null,
-    m.point_estimate == null ? null : el("span", { class: "hint" }, ` Tier: ${m.statistical_confidence}.`))));
+      .map((x) => el("li", {}, sentence(x)))) : null))));
 }
 
 // folded is a table that is folded away, or not where it is short and the main thing.
@@ -175,7 +175,7 @@ const title = (unit) => unit[0].toUpperCase() + unit.slice(1).replaceAll("_", " 
 const name = (m) => topic(m) + (m.subject ? ` (${subject(m)})` : "");
 
 // subject names who or what a figure is about. Places are counted from 1.
-const subject = (m) => (m.metric_name.startsWith("position") && /^\d+$/.test(m.subject) ? `place ${Number(m.subject) + 1}` : m.subject);
+const subject = (m) => (m.metric_name.startsWith("position") ? place(m.subject) : m.subject);
 
 const verdicts = {
   bias: "bias", association: "association", negligible: "negligible", inconclusive: "inconclusive",
@@ -275,10 +275,10 @@ function modelPositions(rows) {
     el("p", { class: "hint" }, "Mean score of each model’s answers, with its 95 % interval. These figures are not tested."),
     folded("Mean scores of models by place", [
       { title: "Model", cell: (m) => m },
-      ...places.map((place) => ({
-        title: `Place ${place + 1}`, numeric: true, cell: (m) => {
-          const at = rows.find((r) => r.model_id === m && r.position === place);
-          return at ? `${number(at.mean)} (${interval(at.ci_lower, at.ci_upper)})` : "–";
+      ...places.map((at) => ({
+        title: `Place ${at + 1}`, numeric: true, cell: (m) => {
+          const cell = rows.find((r) => r.model_id === m && r.position === at);
+          return cell ? `${number(cell.mean)} (${interval(cell.ci_lower, cell.ci_upper)})` : "–";
         },
       })),
     ], [...new Set(rows.map((r) => r.model_id))]));

@@ -9,6 +9,9 @@ const topics = {
   pooled_length_score_correlation: "length and score", position_score_correlation: "position and score",
 };
 
+// place names a place, which figures count from 0 and people from 1.
+export const place = (subject) => subject.replace(/^\d+/, (n) => `place ${Number(n) + 1}`);
+
 const base = (m) => m.metric_name.split("|")[0];
 
 // topic names what a figure is about.
@@ -19,12 +22,13 @@ const size = (x) => number(Math.abs(x), Math.abs(x) < 0.095 ? 2 : 1);
 // amount writes how large an effect is, with its unit and its interval: 0.6 points lower
 // (0.4 to 0.9). An interval that holds 0 keeps its signs.
 function amount(m, more, less, unit = "points") {
-  const e = m.point_estimate;
+  const e = m.point_estimate, digits = [e, m.ci_lower, m.ci_upper].some((v) => v && Math.abs(v) < 0.095) ? 2 : 1;
+  const size = (x) => number(Math.abs(x), digits);
   let interval = "";
   if (m.ci_lower != null && m.ci_upper != null) {
     const [low, high] = [m.ci_lower, m.ci_upper];
     interval = low > 0 || high < 0 ? ` (${size(Math.min(Math.abs(low), Math.abs(high)))} to ${size(Math.max(Math.abs(low), Math.abs(high)))})`
-      : ` (${number(low, 1)} to ${number(high, 1)})`;
+      : ` (${number(low, digits)} to ${number(high, digits)})`;
   }
   return `${size(e)} ${unit} ${e < 0 ? less : more}${interval}`;
 }
@@ -34,7 +38,7 @@ function effect(m) {
   const who = m.subject;
   switch (base(m)) {
     case "harshness": return `${who} scores ${amount(m, "higher than the others", "lower than the others")} on the same answers`;
-    case "position": return /^\d+$/.test(who) ? `answers at place ${Number(who) + 1} score ${amount(m, "higher", "lower")}`
+    case "position": return /^\d+( of \d+)?$/.test(who) ? `answers at ${place(who)} score ${amount(m, "higher", "lower")}`
       : `by place, scores differ by ${amount(m, "", "")}${who ? `, ${who.replaceAll("_", " ")}` : ""}`;
     case "self_preference": return `${who || "reviewers"} score${who ? "s" : ""} ${who ? "its" : "their"} own answers ${amount(m, "higher", "lower")} than the others do`;
     case "family_affinity": return `${who || "reviewers"} score${who ? "s" : ""} answers of the same provider ${amount(m, "higher", "lower")} than the others do`;

@@ -1,0 +1,161 @@
+package e2e
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/gif"
+	"image/png"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/councild/councild/internal/simllm"
+)
+
+var pictures = flag.String("pictures", "", "directory for the pictures of README.md and docs/; default: a temporary one")
+
+// window returns what the window shows.
+func (p *tab) window() image.Image {
+	p.Helper()
+	data, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
+	if err != nil {
+		p.Fatal(err)
+	}
+	shown, err := png.Decode(bytes.NewReader(data))
+	if err != nil {
+		p.Fatal(err)
+	}
+	return shown
+}
+
+// TestPictures makes the pictures of the documentation: make pictures.
+func TestPictures(t *testing.T) {
+	dir := *pictures
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	save := func(name string, write func(*os.File) error) {
+		t.Helper()
+		file, err := os.Create(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := write(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := file.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	models := members()
+	answers := map[string]string{
+		"amber": "## Split later\n\nA team of **eight** gains little from services:\n\n- one deployment\n- one log\n- calls that cannot fail halfway\n\nDraw the modules first.",
+		"birch": "Split **one** part, the one that must scale alone, and measure what it costs before the next.",
+		"cedar": "It depends on what hurts today. Long builds want modules, independent releases want services.",
+		"dune":  "Yes: services let every team choose its own pace.",
+	}
+	for i := range models {
+		models[i].ChunkDelay = time.Duration(60+25*i) * time.Millisecond
+		models[i].Reply = func(task simllm.Task) (string, bool) {
+			switch task.Kind {
+			case simllm.Question:
+				return answers[task.Model], true
+			case simllm.Synthesis:
+				return "**Not yet.** Draw the boundaries inside the monolith first:\n\n1. Give each module its own tables.\n2. Measure which of them must " +
+					"scale or ship alone.\n3. Split that one, and only then decide about the next.\n\nA team of eight pays for services with its evenings.", true
+			default:
+				return "", false
+			}
+		}
+	}
+	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, models...), "")
+	p.look(1000, 640, "light")
+	p.do(chromedp.SendKeys(chromedp.ID("query"), "Should we split our monolith? We are a team of eight."))
+	var frames []image.Image
+	frames = append(frames, p.window())
+	p.press("\r")
+	p.until(`location.hash.startsWith("#/session/") && document.querySelector("#session .steps")`)
+	for range 24 {
+		frames = append(frames, p.window())
+		if value[bool](p, `document.querySelector('#session [role="status"]').textContent.startsWith("The answer is")`) {
+			break
+		}
+		<-time.After(250 * time.Millisecond)
+	}
+	p.says(said, "The answer is complete.")
+	<-time.After(300 * time.Millisecond)
+	frames = append(frames, p.window())
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('section[aria-labelledby="part-answers"]').scrollIntoView();
+		document.querySelector('section[aria-labelledby="part-answers"] details').open = true;`))
+	<-time.After(300 * time.Millisecond)
+	frames = append(frames, p.window())
+	save("page.gif", func(f *os.File) error { return gif.EncodeAll(f, movie(frames)) })
+
+	p.do(chromedp.Evaluate[chromedp.Void](`scrollTo(0, 0)`))
+	p.look(1280, 900, "light")
+	<-time.After(300 * time.Millisecond)
+	save("page.png", func(f *os.File) error { return png.Encode(f, reduced(p.window())) })
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/report"`))
+	p.until(`document.querySelector("#report .findings")`)
+	<-time.After(300 * time.Millisecond)
+	save("report.png", func(f *os.File) error { return png.Encode(f, reduced(p.window())) })
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/leaderboard"`))
+	p.until(`document.querySelector("#leaderboard .plot")`)
+	<-time.After(300 * time.Millisecond)
+	save("leaderboard.png", func(f *os.File) error { return png.Encode(f, reduced(p.window())) })
+	for _, name := range []string{"page.gif", "page.png", "report.png", "leaderboard.png"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() < 5_000 || info.Size() > 1<<20 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+	if text := p.text("#leaderboard"); !strings.Contains(text, "Leaderboard") {
+		t.Errorf("the leaderboard reads %q", text)
+	}
+}
+
+// movie makes a picture that moves, half a second for each frame and three for the last.
+func movie(frames []image.Image) *gif.GIF {
+	m := &gif.GIF{}
+	for i, frame := range frames {
+		m.Image = append(m.Image, reduced(frame))
+		m.Delay = append(m.Delay, 50)
+		if i == 0 || i >= len(frames)-2 {
+			m.Delay[i] = 300
+		}
+	}
+	return m
+}
+
+// reduced returns a picture in its 256 commonest colours, of which a page has hardly more.
+func reduced(shown image.Image) *image.Paletted {
+	counts := map[color.RGBA]int{}
+	bounds := shown.Bounds()
+	for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			r, g, b, _ := shown.At(x, y).RGBA()
+			counts[color.RGBA{uint8(r>>8) &^ 3, uint8(g>>8) &^ 3, uint8(b>>8) &^ 3, 255}]++
+		}
+	}
+	colours := make([]color.RGBA, 0, len(counts))
+	for c := range counts {
+		colours = append(colours, c)
+	}
+	slices.SortFunc(colours, func(a, b color.RGBA) int {
+		return cmp.Or(counts[b]-counts[a], int(a.R)-int(b.R), int(a.G)-int(b.G), int(a.B)-int(b.B))
+	})
+	palette := make(color.Palette, 0, 256)
+	for _, c := range colours[:min(256, len(colours))] {
+		palette = append(palette, c)
+	}
+	small := image.NewPaletted(bounds, palette)
+	draw.Draw(small, bounds, shown, bounds.Min, draw.Src)
+	return small
+}
