@@ -3,14 +3,11 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +17,6 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
-	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -476,116 +472,6 @@ func TestToken(t *testing.T) {
 	second.until(`document.getElementById("token").open`)
 	second.press("\x1b")
 	second.says("#sessions", "A valid token is needed")
-}
-
-// simulated writes the records of 100 sessions.
-func simulated(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "records.jsonl")
-	args := []string{"simulate", "--out", path, "--sessions", "100"}
-	if code := cli.Main(t.Context(), cli.IO{Args: args, Stdout: io.Discard, Stderr: os.Stderr}); code != 0 {
-		t.Fatalf("simulate exited with %d", code)
-	}
-	return path
-}
-
-// TestReport holds that the report draws each interval and has the same figures in a
-// table.
-func TestReport(t *testing.T) {
-	t.Parallel()
-	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...), "#/report")
-	p.until(`document.querySelector("#report table")`)
-	type metric struct {
-		Estimate *float64 `json:"point_estimate"`
-		Lower    *float64 `json:"ci_lower"`
-		Delta    *float64
-		Verdict  *string
-		Members  []metric
-	}
-	report := get[struct {
-		Headline  string
-		Metrics   []metric
-		Reviewers []struct {
-			Harshness metric `json:"relative_harshness"`
-		}
-		Positions []metric
-	}](t, p.origin+"/v1/bias-report")
-	shown := slices.Clone(report.Metrics)
-	flagged, described := 0, 0 // members
-	for _, m := range report.Metrics {
-		if m.Verdict != nil && *m.Verdict == "bias" {
-			shown = append(shown, m.Members...)
-			flagged += len(m.Members)
-		} else if m.Delta == nil {
-			shown = append(shown, m.Members...)
-			described += len(m.Members)
-		}
-	}
-	if flagged == 0 || described == 0 {
-		t.Fatalf("the report flags %d members and describes %d", flagged, described)
-	}
-	for _, r := range report.Reviewers {
-		shown = append(shown, r.Harshness)
-	}
-	rows, points, intervals := len(shown)+len(report.Positions), len(report.Positions), 0
-	for _, m := range report.Positions {
-		if m.Lower != nil {
-			intervals++
-		}
-	}
-	for _, m := range shown {
-		if m.Estimate != nil {
-			points++
-		}
-		if m.Lower != nil {
-			intervals++
-		}
-	}
-	if points == rows || intervals == 0 {
-		t.Fatal("all figures of the report are known, or no interval is")
-	}
-	for what, want := range map[string]int{`.estimate`: points, `.interval`: intervals, `.figure tbody tr`: rows} {
-		if got := value[int](p, `document.querySelectorAll("#report `+what+`").length`); got != want {
-			t.Errorf("the page has %d %s, the report %d", got, what, want)
-		}
-	}
-	if text := p.text("#report .lead"); text != report.Headline {
-		t.Errorf("the page says %q, the report %q", text, report.Headline)
-	}
-	p.shot("report")
-	p.prefer("print", "prefers-color-scheme", "dark")
-	if got := value[string](p, `getComputedStyle(document.body).color`); got != "rgb(28, 33, 36)" {
-		t.Errorf("on paper the text is %s", got)
-	}
-	p.shot("report-print")
-
-	p.look(1100, 900, "dark")
-	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
-	p.until(`document.querySelector("#leaderboard tbody tr")`)
-	board := get[struct {
-		Entries []struct {
-			Model string
-			Borda float64 `json:"borda_normalized"`
-		}
-	}](t, p.origin+"/v1/leaderboard")
-	var want []string
-	for _, e := range board.Entries {
-		want = append(want, fmt.Sprintf("%s %.2f", e.Model, e.Borda))
-	}
-	got := value[[]string](p, `[...document.querySelector("#leaderboard tbody").rows]`+
-		`.map((row) => row.cells[1].textContent + " " + row.cells[2].textContent)`)
-	if !slices.Equal(got, want) || len(want) == 0 {
-		t.Errorf("the leaderboard reads %q, want %q", got, want)
-	}
-	p.shot("leaderboard-dark")
-}
-
-func TestReportOfNothing(t *testing.T) {
-	t.Parallel()
-	p := open(t, daemon(t, nil, members()...), "#/report")
-	p.says("#report", "10 more sessions needed")
-	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
-	p.says("#leaderboard", "No session holds a ballot")
 }
 
 // TestKeyboard holds that everything can be done without a mouse, in the order of the

@@ -2,114 +2,331 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/councild/councild/internal/cli"
 )
 
-// The report says in words what its figures say, and what could have been found.
-func TestReportInWords(t *testing.T) {
+// simulated writes the records of 100 sessions.
+func simulated(t *testing.T, more ...string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	args := append([]string{"simulate", "--out", path, "--sessions", "100"}, more...)
+	if code := cli.Main(t.Context(), cli.IO{Args: args, Stdout: io.Discard, Stderr: os.Stderr}); code != 0 {
+		t.Fatalf("simulate exited with %d", code)
+	}
+	return path
+}
+
+// TestReport holds that the report draws each interval and has the same figures in a
+// table.
+func TestReport(t *testing.T) {
 	t.Parallel()
 	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...), "#/report")
-	p.until(`document.querySelector("#report .findings")`)
+	p.until(`document.querySelector("#report table")`)
 	type metric struct {
-		Name     string   `json:"metric_name"`
-		Subject  string   `json:"subject"`
 		Estimate *float64 `json:"point_estimate"`
 		Lower    *float64 `json:"ci_lower"`
-		Upper    *float64 `json:"ci_upper"`
 		Delta    *float64
 		Verdict  *string
-		Found    *float64 `json:"minimum_detectable_effect"`
-		Reason   string
+		Members  []metric
 	}
-	report := get[struct{ Metrics []metric }](t, p.origin+"/v1/bias-report")
-	text := value[string](p, `document.querySelector("#report .findings").textContent`)
-	one := func(x float64) string { return fmt.Sprintf("%.1f", math.Abs(x)) }
-	seen := map[string]bool{}
+	report := get[struct {
+		Headline  string
+		Metrics   []metric
+		Reviewers []struct {
+			Harshness metric `json:"relative_harshness"`
+		}
+		Positions []metric
+	}](t, p.origin+"/v1/bias-report")
+	shown := slices.Clone(report.Metrics)
+	flagged, described := 0, 0 // members
 	for _, m := range report.Metrics {
-		if m.Verdict == nil || m.Delta == nil {
+		if m.Verdict != nil && *m.Verdict == "bias" {
+			shown = append(shown, m.Members...)
+			flagged += len(m.Members)
+		} else if m.Delta == nil {
+			shown = append(shown, m.Members...)
+			described += len(m.Members)
+		}
+	}
+	if flagged == 0 || described == 0 {
+		t.Fatalf("the report flags %d members and describes %d", flagged, described)
+	}
+	for _, r := range report.Reviewers {
+		shown = append(shown, r.Harshness)
+	}
+	rows, points, intervals := len(shown)+len(report.Positions), len(report.Positions), 0
+	for _, m := range report.Positions {
+		if m.Lower != nil {
+			intervals++
+		}
+	}
+	for _, m := range shown {
+		if m.Estimate != nil {
+			points++
+		}
+		if m.Lower != nil {
+			intervals++
+		}
+	}
+	if points == rows || intervals == 0 {
+		t.Fatal("all figures of the report are known, or no interval is")
+	}
+	for what, want := range map[string]int{`.estimate`: points, `.interval`: intervals, `.figure tbody tr`: rows} {
+		if got := value[int](p, `document.querySelectorAll("#report `+what+`").length`); got != want {
+			t.Errorf("the page has %d %s, the report %d", got, what, want)
+		}
+	}
+	if text := p.text("#report .lead"); text != report.Headline {
+		t.Errorf("the page says %q, the report %q", text, report.Headline)
+	}
+	p.shot("report")
+	p.prefer("print", "prefers-color-scheme", "dark")
+	if got := value[string](p, `getComputedStyle(document.body).color`); got != "rgb(28, 33, 36)" {
+		t.Errorf("on paper the text is %s", got)
+	}
+	p.shot("report-print")
+
+	p.look(1100, 900, "dark")
+	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
+	p.until(`document.querySelector("#leaderboard tbody tr")`)
+	board := get[struct {
+		Entries []struct {
+			Model string
+			Borda float64 `json:"borda_normalized"`
+		}
+	}](t, p.origin+"/v1/leaderboard")
+	var want []string
+	for _, e := range board.Entries {
+		want = append(want, fmt.Sprintf("%s %.2f", e.Model, e.Borda))
+	}
+	got := value[[]string](p, `[...document.querySelector("#leaderboard tbody").rows]`+
+		`.map((row) => row.cells[1].textContent + " " + row.cells[2].textContent)`)
+	if !slices.Equal(got, want) || len(want) == 0 {
+		t.Errorf("the leaderboard reads %q, want %q", got, want)
+	}
+	p.shot("leaderboard-dark")
+}
+
+func TestReportOfNothing(t *testing.T) {
+	t.Parallel()
+	p := open(t, daemon(t, nil, members()...), "#/report")
+	p.says("#report", "10 more sessions needed")
+	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/leaderboard"]`)))
+	p.says("#leaderboard", "No session holds a ballot")
+}
+
+// described starts a daemon with the records of sessions of three categories and two
+// languages.
+func described(t *testing.T) string {
+	t.Helper()
+	store := simulated(t, "--category", "coding,math,writing", "--language", "en,de")
+	return daemon(t, map[string]string{"BIAS_STORE": store}, members()...)
+}
+
+// TestReportInWords holds that each headline is a sentence that says its own figures, and
+// that none claims more than its verdict.
+func TestReportInWords(t *testing.T) {
+	t.Parallel()
+	p := open(t, described(t), "#/report")
+	p.until(`document.querySelector("#report .findings li")`)
+	report := get[struct {
+		Metrics []struct {
+			Name       string `json:"metric_name"`
+			Subject    string
+			Estimate   *float64 `json:"point_estimate"`
+			Delta      *float64
+			Verdict    *string
+			Reason     string
+			Findable   *float64 `json:"minimum_detectable_effect"`
+			Confidence string   `json:"statistical_confidence"`
+		}
+	}](t, p.origin+"/v1/bias-report")
+	said := value[[]string](p, `[...document.querySelectorAll("#report .findings > li")].map((li) => li.textContent)`)
+	size := func(x float64) string {
+		if math.Abs(x) < 0.095 {
+			return fmt.Sprintf("%.2f", math.Abs(x))
+		}
+		return fmt.Sprintf("%.1f", math.Abs(x))
+	}
+	topics := map[string]string{
+		"harshness": "on the same answers", "position": "he place", "self_preference": "elf-preference", "family_affinity": "own provider",
+		"length_points_per_doubling": "twice the length scores", "length_slope_deviation": "than the council does",
+		"affinity": "than the others do", "anchoring": "first answer is better", "drift": "over the window",
+	}
+	verdicts := map[string]bool{}
+	for _, m := range report.Metrics {
+		if m.Delta == nil || m.Verdict == nil {
 			continue
 		}
-		seen[*m.Verdict] = true
-		var want []string
+		verdicts[*m.Verdict] = true
+		want := []string{strings.ReplaceAll(*m.Verdict, "_", " "), topics[m.Name]}
 		switch {
-		case m.Name == "harshness" && *m.Verdict == "bias":
-			ends := []float64{math.Abs(*m.Lower), math.Abs(*m.Upper)}
-			slices.Sort(ends)
-			word := map[bool]string{true: "lower", false: "higher"}[*m.Estimate < 0]
-			want = append(want, fmt.Sprintf("%s scores %s points %s than the others (%s to %s) on the same answers.", m.Subject, one(*m.Estimate), word,
-				one(ends[0]), one(ends[1])))
-		case *m.Verdict == "not_identified":
-			want = append(want, "cannot be told: "+m.Reason)
-		case *m.Verdict == "inconclusive" && m.Found != nil:
-			want = append(want, "would have been found in four of five such windows.")
+		case m.Estimate == nil:
+			want = append(want, m.Reason)
+		case *m.Verdict == "inconclusive" && strings.HasPrefix(m.Reason, "no effect shown"):
+			want = append(want, "No ", " shown: ", size(*m.Findable)+" points", "would have been found in four of five such windows")
+		case *m.Verdict == "inconclusive":
+			want = append(want, "It is no finding: "+m.Reason)
+		case *m.Verdict == "negligible":
+			want = append(want, "No ", " that counts: ")
+		case *m.Verdict == "bias":
+			want = append(want, m.Subject+" scores "+size(*m.Estimate)+" points lower than the others on the same answers (")
 		}
-		for _, w := range want {
-			if !strings.Contains(text, w) {
-				t.Errorf("%s: %q is not said in %q", m.Name, w, text)
-			}
+		if m.Estimate != nil {
+			want = append(want, size(*m.Estimate)+" points", " to ", "Tier: "+m.Confidence)
 		}
-	}
-	for _, verdict := range []string{"bias", "not_identified", "inconclusive"} {
-		if !seen[verdict] {
-			t.Errorf("the records show no %s", verdict)
+		if !slices.ContainsFunc(said, func(line string) bool {
+			return !slices.ContainsFunc(want, func(part string) bool { return !strings.Contains(line, part) })
+		}) {
+			t.Errorf("no sentence says %q: %q", want, said)
 		}
 	}
-	if first := value[string](p, `document.querySelector("#report .findings .verdict").textContent`); first != "bias" {
-		t.Errorf("%q comes first", first)
+	for _, verdict := range []string{"bias", "inconclusive", "negligible", "not_identified"} {
+		if !verdicts[verdict] {
+			t.Errorf("no headline is %s", verdict)
+		}
 	}
-	// A label stands on the row of its dot; on a phone it stands above.
-	const apart = `Math.max(...[...document.querySelectorAll("#report .plot")].map((plot) => {
-		const labels = [...plot.querySelectorAll(".label")], dots = [...plot.querySelectorAll(".estimate")];
-		const middle = (e) => { const r = e.getBoundingClientRect(); return (r.top + r.bottom) / 2; };
-		return labels.length !== dots.length ? 1000 : Math.max(...labels.map((l, i) => Math.abs(middle(l) - middle(dots[i]))));
-	}))`
-	p.look(1280, 900, "light")
-	p.until(apart + ` < 5`)
-	if share := value[float64](p, `document.querySelector("#report .plot").getBoundingClientRect().width / document.querySelector("#report").clientWidth`); share < 0.95 {
-		t.Errorf("the plots use %.2f of the width", share)
+	if !strings.HasPrefix(said[0], "bias") {
+		t.Errorf("first of all it says %q", said[0])
 	}
-	p.look(390, 800, "dark")
-	p.until(`document.querySelector("#report .plot").getBoundingClientRect().width < 390`)
-	p.until(apart + ` > 5 && ` + apart + ` < 40`)
-	if places := value[string](p, `[...document.querySelectorAll("#report .plot .label")].map((l) => l.textContent).filter((l) => /^Place /.test(l)).join()`); places != "Place 1,Place 2,Place 3" {
-		t.Errorf("the places are %s", places)
-	}
-	if open := value[int](p, `document.querySelectorAll("#report .figure details[open]").length`); open != 0 {
-		t.Errorf("%d tables are not folded", open)
+	places := value[[]string](p, `[...document.querySelectorAll("#report .plot .label")].map((l) => l.textContent)`+
+		`.filter((text) => text.startsWith("Place "))`)
+	if want := []string{"Place 1", "Place 2", "Place 3"}; !slices.Equal(places, want) {
+		t.Errorf("the places are %q", places)
 	}
 }
 
-// The choices stand in the address, what is downloaded is what is shown, and a wrong one
-// is named.
-func TestReportIsChosen(t *testing.T) {
+// TestSentences holds what is said of figures that the simulated members do not show.
+func TestSentences(t *testing.T) {
 	t.Parallel()
-	p := open(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...), "#/report?sessions=40")
-	p.says("#report", "40 sessions, 480 records, of the newest 40")
-	p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("report-sessions").value = "30";
-		document.getElementById("report-reviewer").value = "sim:a";
-		document.querySelector("#report form").requestSubmit();`))
-	p.until(`location.hash === "#/report?sessions=30&reviewer=sim%3Aa"`)
-	p.says("#report", "30 sessions")
-	p.says("#report", "reviewer “sim:a”: sim:amber")
-	p.do(chromedp.Evaluate[chromedp.Void](`
-		globalThis.kept = {};
-		URL.createObjectURL = (blob) => { kept.blob = blob; return "blob:x"; };
-		HTMLAnchorElement.prototype.click = function () { kept.name = this.download; };
-		[...document.querySelectorAll("#report .tools button")].find((b) => b.textContent === "CSV").click();`))
-	p.until(`kept.name === "report.csv"`)
-	text := value[string](p, `kept.blob.text()`)
-	if !strings.HasPrefix(text, "metric_name,") || !strings.Contains(text, "reviewer_mean,sim:amber") || strings.Contains(text, "reviewer_mean,sim:birch") {
-		t.Errorf("the CSV is %.300s", text)
+	p := open(t, daemon(t, nil, members()...), "#/report")
+	p.says("#report", "10 more sessions needed")
+	for figure, want := range map[string]string{
+		`{metric_name: "length_points_per_doubling", verdict: "association", point_estimate: 0.42, ci_lower: 0.3, ci_upper: 0.54}`:                        "An answer of twice the length scores 0.4 points higher (0.3 to 0.5). The quality of the answers may explain it.",
+		`{metric_name: "self_preference", subject: "elm", verdict: "bias", point_estimate: 0.6, ci_lower: 0.4, ci_upper: 0.9}`:                            "elm scores its own answers 0.6 points higher than the others do (0.4 to 0.9).",
+		`{metric_name: "position", subject: "0 of 5", verdict: "bias", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4}`:                                "Answers at place 1 of 5 score 0.3 points higher than on average (0.2 to 0.4).",
+		`{metric_name: "harshness", subject: "elm", verdict: "insufficient", point_estimate: null, reason: "12 of the 20 sessions that a verdict takes"}`: "Harshness: 12 of the 20 sessions that a verdict takes.",
+		`{metric_name: "a_new_one", subject: "", unit: "points", verdict: "bias", point_estimate: 1.5, ci_lower: null, ci_upper: null}`:                   "A new one: 1.50 points.",
+	} {
+		call := `import("./assets/words.js").then(({ sentence }) => sentence({ subject: "", reason: "", ...` + figure + ` }))`
+		if got := value[string](p, call); got != want {
+			t.Errorf("%s reads %q, want %q", figure, got, want)
+		}
 	}
-	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/report?days=many"`))
-	p.says("#report .notice", "days: ")
-	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/report?split=category"`))
-	p.says("#report", "No category")
-	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/leaderboard?sessions=1"`))
-	p.says("#leaderboard", "One session is one draw")
+}
+
+// TestPlots holds that each label stands beside its dot, or above it on a phone, that plots
+// use the width there is, and that their tables are folded.
+func TestPlots(t *testing.T) {
+	t.Parallel()
+	p := open(t, described(t), "")
+	for _, view := range []string{"report", "leaderboard"} {
+		for _, width := range []int64{1280, 390} {
+			p.look(width, 900, "light")
+			p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/` + view + `"`))
+			p.until(`document.querySelector("#` + view + ` .plot")`)
+			const drawn = `[...document.querySelectorAll("main > section:not([hidden]) .plot")]`
+			p.until(drawn + `.every((plot) => Math.abs(plot.clientWidth - plot.parentElement.clientWidth) <= 1)`)
+			narrow := value[bool](p, drawn+`.every((plot) => plot.clientWidth < 640)`)
+			if narrow != (width == 390) {
+				t.Errorf("%s on %d pixels: the plots are drawn for another width", view, width)
+			}
+			const middle = `((node) => { const box = node.getBoundingClientRect(); return box.top + box.height / 2; })`
+			apart := value[[]float64](p, drawn+`.flatMap((plot) => { const dots = [...plot.querySelectorAll(".estimate")];
+				return [...plot.querySelectorAll(".label")].map((label, i) => `+middle+`(dots[i]) - `+middle+`(label)); })`)
+			if len(apart) == 0 {
+				t.Fatal("there is no label")
+			}
+			for _, pixels := range apart {
+				if narrow && (pixels < 10 || pixels > 30) || !narrow && math.Abs(pixels) > 4 {
+					t.Errorf("%s on %d pixels: a dot is %.0f pixels below its label", view, width, pixels)
+				}
+			}
+			if wide := value[int64](p, `document.scrollingElement.scrollWidth`); wide > width {
+				t.Errorf("%s is %d pixels wide on %d", view, wide, width)
+			}
+			p.picture(fmt.Sprintf("%s-%d", view, width))
+		}
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/report"`))
+	p.until(`document.querySelector("#report .figure details")`)
+	if n := value[int](p, `document.querySelectorAll("#report .figure details[open]").length`); n > 0 {
+		t.Errorf("%d tables under plots are unfolded", n)
+	}
+}
+
+// TestFilters holds that the choices of a reader change what is reported and stand in the
+// address, that a link shows the same, that what the daemon refuses is said beside them, and
+// that what is downloaded is what is shown.
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	p := open(t, described(t), "#/report")
+	p.until(`document.querySelector("#report .findings")`)
+	const keep = `window.kept = {};
+		URL.createObjectURL = (blob) => { window.blob = blob; return "blob:x"; };
+		HTMLAnchorElement.prototype.click = function () { kept[this.download] = window.blob; };`
+	download := func(format, file string) string {
+		t.Helper()
+		p.do(chromedp.Evaluate[chromedp.Void](
+			`document.querySelector('main > section:not([hidden]) [aria-label="Download as ` + format + `"]').click()`))
+		p.until(`kept["` + file + `"]`)
+		return value[string](p, `kept["`+file+`"].text()`)
+	}
+	// By keyboard alone, from the summary on.
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#report .choices summary").focus()`))
+	p.press("\r\t5\t0") // the newest 5 sessions are too few
+	p.press("\r")
+	p.until(`location.hash === "#/report?sessions=5&days=0"`)
+	p.says("#report", "5 more sessions needed")
+
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/report?days=30&sessions=0&category=math&language=de"`))
+	p.until(`document.querySelector("#report .findings, #report .lead")`)
+	want := get[struct {
+		Headline string
+		Window   struct{ Sessions int }
+	}](t, p.origin+"/v1/bias-report?days=30&sessions=0&category=math&language=de")
+	if want.Window.Sessions == 0 || want.Window.Sessions >= 50 {
+		t.Fatalf("the filters leave %d sessions", want.Window.Sessions)
+	}
+	p.says("#report .lead", want.Headline)
+	p.says("#report", fmt.Sprintf("%d sessions", want.Window.Sessions))
+	p.do(chromedp.Reload()) // as one who got the link
+	p.says("#report .lead", want.Headline)
+	if got := value[string](p, `["days", "sessions", "category", "language"]`+
+		`.map((name) => document.getElementById("report-" + name).value).join(" ")`); got != "30 0 math de" {
+		t.Errorf("the choices read %q", got)
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](keep))
+	for format, file := range map[string]string{"json": "report.json", "html": "report.html", "text": "report.txt"} {
+		if got := download(format, file); !strings.Contains(got, want.Headline) {
+			t.Errorf("%s lacks %q: %.200s", file, want.Headline, got)
+		}
+	}
+	if got := download("csv", "report.csv"); !strings.Contains(got, "metric_name") {
+		t.Errorf("report.csv reads %.200s", got)
+	}
+
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/report?language=english&nothing=1"`))
+	p.says("#report .notice.bad", "language")
+	if value[bool](p, `document.querySelector("#report .findings") !== null`) {
+		t.Error("a report stands beside the refusal")
+	}
+
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/leaderboard?category=math&model=sim%3Acedar"`))
+	p.until(`document.querySelectorAll("#leaderboard .interval").length === 1`)
+	if got := value[[]string](p, `[...document.querySelectorAll("#leaderboard tbody tr")].map((row) => row.cells[1].textContent)`); len(got) != 1 {
+		t.Errorf("the leaderboard of one model holds %q", got)
+	}
+	if got := download("csv", "leaderboard.csv"); !strings.Contains(got, "sim:cedar") || strings.Contains(got, "sim:birch") {
+		t.Errorf("leaderboard.csv reads %.300s", got)
+	}
 }

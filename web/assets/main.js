@@ -9,12 +9,12 @@ import { watch } from "./session.js";
 const $ = (id) => document.getElementById(id);
 
 // late loads a view of the reports when it is opened, with its style.
-const late = (name) => async (...given) => {
+const late = (name) => async (section, signal, ...given) => {
   if (!document.getElementById("report-style")) {
     document.head.append(el("link", { id: "report-style", rel: "stylesheet", href: "assets/report.css" }));
   }
   const module = await import("./report.js");
-  return module[name](...given);
+  if (!signal.aborted) await module[name](section, signal, ...given);
 };
 
 // The views, by the first part of the address after the #. Each fills its section.

@@ -58,7 +58,7 @@ const categories = ["coding", "math", "writing", "reasoning", "knowledge", "othe
 // The choices of each view, as the parameters of its endpoint.
 const choices = {
   report: ["sessions", "days", "since", "until", "reviewer", "model", "category", "language", "config_version", "split"],
-  leaderboard: ["sessions", "days", "since", "until", "model", "category", "language"],
+  leaderboard: ["sessions", "days", "since", "until", "reviewer", "model", "category", "language", "config_version"],
 };
 
 const labels = {
@@ -69,6 +69,7 @@ const labels = {
 // open shows the choices, and returns what the endpoint answers to them, null where it
 // refuses them: the problem stands under the choices then.
 async function open(name, path, section, signal, query) {
+  query.delete("format"); // the page reads JSON
   const asked = `${path}?${query}`;
   section.append(form(name, asked, query));
   const waiting = el("div");
@@ -333,7 +334,7 @@ function calibrated(rows) {
       { title: "Raw mean", numeric: true, cell: (c) => number(c.mean) },
       { title: "z", numeric: true, cell: (c) => number(c.z) },
       { title: "Scores", numeric: true, cell: (c) => String(c.reviews) },
-    ], rows));
+    ], rows, rows.length <= 20));
 }
 
 function skipped(rows) {
