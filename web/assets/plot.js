@@ -3,6 +3,7 @@
 import { el, number, svg } from "./dom.js";
 
 const row = 30, gap = 16; // height of a row, and between the columns, in pixels
+const least = 260; // width; a narrower place scrolls
 
 // plot draws estimates with their intervals over one axis, in the full width of its place.
 // By default the axis is centred on 0. A band shows the effects that are too small to
@@ -18,12 +19,12 @@ export function plot(title, rows, axis) {
   const place = el("div", { class: "plot-place" });
   let width = 0;
   new ResizeObserver(([entry]) => {
-    const now = Math.floor(entry.contentRect.width);
-    if (now === width || now === 0) return;
+    const now = Math.max(least, Math.floor(entry.contentRect.width));
+    if (now === width) return;
     width = now;
     place.replaceChildren(draw(title, drawn, axis, width));
   }).observe(place);
-  place.append(draw(title, drawn, axis, Math.max(280, document.getElementById("main").clientWidth - 40)));
+  place.append(draw(title, drawn, axis, Math.max(least, document.getElementById("main").clientWidth - 40)));
   return place;
 }
 
