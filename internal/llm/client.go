@@ -25,7 +25,8 @@
 //     slow again, and its tokens cost money.
 //
 // A request that is repeated without its reply format, because the model may have
-// refused that, does not count as a retry.
+// refused that, or without streaming, because the provider said so, does not count as a
+// retry.
 //
 // The wait before retry n is drawn between 0 and 500 ms * 2^(n-1), 8 s at most
 // (exponential backoff with full jitter: Brooker, "Exponential Backoff And
@@ -59,6 +60,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -144,6 +146,7 @@ type model struct {
 	name    string
 	breaker *breaker
 	plain   atomic.Bool // it refuses reply formats
+	whole   atomic.Bool // it refuses to stream
 }
 
 // New returns a Client for the given providers. It opens no connection.
@@ -212,7 +215,7 @@ func (c *Client) Close() {
 
 // Complete performs call, with retries as described in the package comment. A model that
 // refuses the reply format is asked again without it, and is never asked for a format
-// after that. Attempts and usage are those of all requests; the usage of a request of
+// after that. So is one that refuses to stream: its text comes in one piece. Attempts and usage are those of all requests; the usage of a request of
 // which no reply arrived is unknown. It implements council.Completer.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	start := time.Now()
@@ -238,6 +241,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	if m.plain.Load() {
 		format = nil
 	}
+	stream := call.OnDelta != nil && !m.whole.Load()
 	told := false // the caller has pieces of a reply that is not complete
 	if onDelta := call.OnDelta; onDelta != nil {
 		call.OnDelta = func(text string) {
@@ -245,7 +249,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			onDelta(text)
 		}
 	}
-	refused := false // the model may have refused the reply format
+	refused, unstreamed := false, false // the model may have refused the reply format; it refused to stream
 	next := firstRequest
 	var last *council.Failure
 	for retries := 0; ; {
@@ -259,7 +263,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		if failure != nil {
 			return failure
 		}
-		reply, again, failure := c.attempt(ctx, p, m, call, format, ticket)
+		reply, again, failure := c.attempt(ctx, p, m, call, format, stream, ticket)
 		total.Attempts++
 		total.Usage = total.Usage.Plus(reply.Usage)
 		total.Doubted += reply.Doubted
@@ -267,10 +271,17 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			if refused {
 				m.plain.Store(true)
 			}
+			if unstreamed {
+				m.whole.Store(true)
+			}
 			total.Text, total.FinishReason = reply.Text, reply.FinishReason
 			return nil
 		}
 		last = failure
+		if stream && refusesToStream(failure) {
+			stream, unstreamed, next = false, true, sameAgain
+			continue
+		}
 		if format != nil && mayBeTheFormat(failure) {
 			format, refused, next = nil, true, sameAgain
 			continue
@@ -303,7 +314,7 @@ type request int
 const (
 	firstRequest request = iota
 	retry                // there is a reservation for it
-	sameAgain            // repeated without the reply format, which the budget does not count
+	sameAgain            // repeated without the reply format or without streaming, which the budget does not count
 )
 
 // admit waits for one of the provider's slots and asks breaker and budget. Method leave
@@ -364,7 +375,7 @@ func (p *provider) now() time.Duration { return time.Since(p.start) }
 
 // attempt sends one request. It reports whether another one may succeed.
 func (c *Client) attempt(
-	caller context.Context, p *provider, m *model, call council.Call, format *council.Format, t ticket,
+	caller context.Context, p *provider, m *model, call council.Call, format *council.Format, stream bool, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
 	defer func() { p.leave(m, t, judgement) }() // also when OnDelta panics
@@ -384,7 +395,7 @@ func (c *Client) attempt(
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	var r received
 	var err error
-	if call.OnDelta != nil {
+	if stream {
 		r, err = p.stream(ctx, x, request)
 	} else if _, err = p.api.CreateChatCompletion(ctx, request); err == nil {
 		r, err = x.reply(ctx)
@@ -408,6 +419,21 @@ func (c *Client) attempt(
 func mayBeTheFormat(f *council.Failure) bool {
 	return f.HTTPStatus != nil &&
 		(*f.HTTPStatus == http.StatusBadRequest || *f.HTTPStatus == http.StatusNotFound || *f.HTTPStatus == http.StatusUnprocessableEntity)
+}
+
+// refusesToStream reports whether a request failed because it asked for a stream: the
+// status says that the request is at fault, and the provider's words say why.
+func refusesToStream(f *council.Failure) bool {
+	if f.HTTPStatus == nil || !strings.Contains(strings.ToLower(f.Message), "stream") {
+		return false
+	}
+	switch *f.HTTPStatus {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity, http.StatusNotImplemented:
+		return true
+	default:
+		return false
+	}
 }
 
 // route returns the provider that a model's name points at, and the model as the

@@ -243,6 +243,43 @@ func TestRequestBody(t *testing.T) {
 	}
 }
 
+// A model that refuses to stream is asked again without a stream, at once, and not for one
+// after that. Its text comes in one piece. A refusal for another reason stays one.
+func TestStreamRefused(t *testing.T) {
+	sim, err := simllm.Start(t.Context(), simllm.Options{Models: []simllm.Model{
+		{Name: "refuses", NoStream: true}, {Name: "both", NoStream: true, ResponseFormat: simllm.FormatRefused},
+		{Name: "fails", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400, Rate: 1}}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(sim.Close)
+	c := newClient(t, options(llm.Provider{BaseURL: sim.URL()}))
+	call := func(model string) (council.Completion, []string, error) {
+		var pieces []string
+		k := question(model)
+		k.OnDelta = func(text string) { pieces = append(pieces, text) }
+		k.OnRestart = func(council.FailureCode) { t.Error("nothing was told, and it is taken back") }
+		if model == "both" {
+			k.Format = &council.Format{Name: "ballot", Schema: []byte(`{"type":"object"}`)}
+		}
+		got, err := c.Complete(t.Context(), k)
+		return got, pieces, err
+	}
+	for _, tt := range []struct {
+		model    string
+		attempts int
+	}{{"refuses", 2}, {"refuses", 1}, {"both", 3}, {"both", 1}} {
+		got, pieces, err := call(tt.model)
+		if err != nil || got.Attempts != tt.attempts || len(pieces) != 1 || pieces[0] != got.Text || got.Text == "" {
+			t.Errorf("%s: %d attempts, %d pieces, %v", tt.model, got.Attempts, len(pieces), err)
+		}
+	}
+	if got, _, err := call("fails"); err == nil || got.Attempts != 1 {
+		t.Errorf("another refusal: %d attempts, %v", got.Attempts, err)
+	}
+}
+
 func TestReplyFormat(t *testing.T) {
 	var mu sync.Mutex
 	var formats []any

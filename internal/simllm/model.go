@@ -50,6 +50,9 @@ type Model struct {
 	// ResponseFormat says how it treats a request's response_format.
 	ResponseFormat ResponseFormat
 
+	// NoStream refuses requests for a stream.
+	NoStream bool
+
 	// Price adds a cost to the usage figures (OpenRouter's extension). Without a price
 	// they have none.
 	Price Price

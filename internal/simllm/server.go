@@ -217,6 +217,8 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		refuse(w, newError(400, "there must be at least one message").about("messages"))
 	case body.ResponseFormat != nil && m.ResponseFormat == FormatRefused:
 		refuse(w, newError(400, "this model does not support it").about("response_format"))
+	case body.Stream && m.NoStream:
+		refuse(w, newError(400, "this model does not support streaming").about("stream"))
 	case body.N != nil && *body.N != 1:
 		refuse(w, newError(400, "n must be 1").about("n"))
 	default:
