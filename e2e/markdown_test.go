@@ -13,7 +13,23 @@ import (
 func drawn(t *testing.T) (p *tab, draw func(text string) string) {
 	t.Helper()
 	p = open(t, daemon(t, nil, members()...), "")
-	value[bool](p, `import("/assets/markdown.js").then((m) => { globalThis.md = m; return m.ready(); }).then(() => true)`)
+	// The libraries are loaded before the first text, and a text is read when nothing has
+	// changed for a while.
+	value[bool](p, `(async () => {
+		globalThis.md = await import("/assets/markdown.js");
+		await Promise.all([md.ready(), import("/assets/highlight.min.js"), import("/assets/katex.min.js")]);
+		globalThis.settled = async (place) => {
+			for (let last = null, still = 0; still < 6; ) {
+				await new Promise((done) => setTimeout(done, 20));
+				await new Promise(requestAnimationFrame);
+				const whole = place.childNodes.length > 0 && !place.querySelector(".math:not(.unread):not(:has(math))");
+				still = whole && place.innerHTML === last ? still + 1 : 0;
+				last = place.innerHTML;
+			}
+			return place.innerHTML;
+		};
+		return true;
+	})()`)
 	return p, func(text string) string {
 		source, err := json.Marshal(text)
 		if err != nil {
@@ -24,11 +40,7 @@ func drawn(t *testing.T) (p *tab, draw func(text string) string) {
 			place.className = "prose";
 			document.querySelector("main").append(place);
 			md.growing(place).set(`+string(source)+`, true);
-			const wait = (ms) => new Promise((done) => setTimeout(done, ms));
-			for (let i = 0; i < 200 && place.childNodes.length === 0; i++) await wait(10);
-			for (let i = 0; i < 200 && place.querySelector(".math:not(.unread)") && !place.querySelector(".math:not(.unread) math, .math.unread"); i++) await wait(10);
-			await wait(30);
-			const html = place.innerHTML;
+			const html = await Promise.race([settled(place), new Promise((done) => setTimeout(() => done(place.innerHTML), 5000))]);
 			place.remove();
 			return html;
 		})()`)
@@ -175,8 +187,7 @@ func TestGrowingIsTheWhole(t *testing.T) {
 				}
 				await new Promise((done) => setTimeout(done, 200));
 				text.set(whole, true);
-				await new Promise((done) => setTimeout(done, 300));
-				const html = place.innerHTML;
+				const html = await settled(place);
 				place.remove();
 				return html;
 			})()`, source, step))
