@@ -210,16 +210,30 @@ func TestSentences(t *testing.T) {
 	t.Parallel()
 	p := open(t, daemon(t, nil, members()...), "#/report")
 	p.says("#report", "10 more sessions needed")
-	for figure, want := range map[string]string{
-		`{metric_name: "length_points_per_doubling", verdict: "association", point_estimate: 0.42, ci_lower: 0.3, ci_upper: 0.54}`:                        "An answer of twice the length scores 0.4 points higher (0.3 to 0.5). The quality of the answers may explain it.",
-		`{metric_name: "self_preference", subject: "elm", verdict: "bias", point_estimate: 0.6, ci_lower: 0.4, ci_upper: 0.9}`:                            "elm scores its own answers 0.6 points higher than the others do (0.4 to 0.9).",
-		`{metric_name: "position", subject: "0 of 5", verdict: "bias", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4}`:                                "Answers at place 1 of 5 score 0.3 points higher than on average (0.2 to 0.4).",
-		`{metric_name: "harshness", subject: "elm", verdict: "insufficient", point_estimate: null, reason: "12 of the 20 sessions that a verdict takes"}`: "Harshness: 12 of the 20 sessions that a verdict takes.",
-		`{metric_name: "a_new_one", subject: "", unit: "points", verdict: "bias", point_estimate: 1.5, ci_lower: null, ci_upper: null}`:                   "A new one: 1.50 points.",
+	for _, tt := range []struct{ figure, want string }{
+		{
+			`metric_name: "length_points_per_doubling", verdict: "association", point_estimate: 0.42, ci_lower: 0.3, ci_upper: 0.54`,
+			"An answer of twice the length scores 0.4 points higher (0.3 to 0.5). The quality of the answers may explain it.",
+		}, {
+			`metric_name: "self_preference", subject: "elm", verdict: "bias", point_estimate: 0.6, ci_lower: 0.4, ci_upper: 0.9`,
+			"elm scores its own answers 0.6 points higher than the others do (0.4 to 0.9).",
+		}, {
+			`metric_name: "position", subject: "0 of 5", verdict: "bias", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
+			"Answers at place 1 of 5 score 0.3 points higher than on average (0.2 to 0.4).",
+		}, {
+			`metric_name: "harshness", verdict: "insufficient", point_estimate: null, reason: "12 of the 20 sessions that a verdict takes"`,
+			"Harshness: 12 of the 20 sessions that a verdict takes.",
+		}, {
+			`metric_name: "drift", subject: "elm", verdict: "negligible", point_estimate: -0.04, ci_lower: -0.13, ci_upper: 0.05`,
+			"No drift that counts: elm became 0.04 points harsher over the window (0.1 harsher to 0.05 milder).",
+		}, {
+			`metric_name: "a_new_one", unit: "points", verdict: "bias", point_estimate: 1.5, ci_lower: null, ci_upper: null`,
+			"A new one: 1.50 points.",
+		},
 	} {
-		call := `import("./assets/words.js").then(({ sentence }) => sentence({ subject: "", reason: "", ...` + figure + ` }))`
-		if got := value[string](p, call); got != want {
-			t.Errorf("%s reads %q, want %q", figure, got, want)
+		call := `import("./assets/words.js").then(({ sentence }) => sentence({ subject: "", reason: "", ` + tt.figure + ` }))`
+		if got := value[string](p, call); got != tt.want {
+			t.Errorf("%s reads %q, want %q", tt.figure, got, tt.want)
 		}
 	}
 }
@@ -323,8 +337,9 @@ func TestFilters(t *testing.T) {
 
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/leaderboard?category=math&model=sim%3Acedar"`))
 	p.until(`document.querySelectorAll("#leaderboard .interval").length === 1`)
-	if got := value[[]string](p, `[...document.querySelectorAll("#leaderboard tbody tr")].map((row) => row.cells[1].textContent)`); len(got) != 1 {
-		t.Errorf("the leaderboard of one model holds %q", got)
+	models := value[[]string](p, `[...document.querySelectorAll("#leaderboard tbody tr")].map((row) => row.cells[1].textContent)`)
+	if !slices.Equal(models, []string{"sim:cedar"}) {
+		t.Errorf("the leaderboard of one model holds %q", models)
 	}
 	if got := download("csv", "leaderboard.csv"); !strings.Contains(got, "sim:cedar") || strings.Contains(got, "sim:birch") {
 		t.Errorf("leaderboard.csv reads %.300s", got)

@@ -3,6 +3,7 @@
 import { el, number, svg } from "./dom.js";
 
 const row = 30, gap = 16; // height of a row, and between the columns, in pixels
+const letter = 7.6; // width of a letter of a label, in pixels
 const least = 260; // width; a narrower place scrolls
 
 // plot draws estimates with their intervals over one axis, in the full width of its place.
@@ -30,28 +31,35 @@ export function plot(title, rows, axis) {
 
 function draw(title, rows, axis, width) {
   const narrow = width < 640;
-  const left = narrow ? gap : Math.min(0.34 * width, 12 + 7.6 * Math.max(...rows.map((r) => r.label.length)));
+  const left = narrow ? gap : Math.min(0.34 * width, 12 + letter * Math.max(...rows.map((r) => r.label.length)));
   const right = narrow || !rows.some((r) => r.note) ? gap : 128;
-  const high = narrow ? row + 20 : row;
-  const x = (value) => left + gap + (Math.min(axis.high, Math.max(axis.low, value)) - axis.low) / (axis.high - axis.low) * (width - left - right - 2 * gap);
+  // On a phone a note stands above the labels where it would run into one.
+  const above = narrow && rows.some((r) => r.note && (r.label.length + r.note.length + 2) * letter > width - 2 * gap) ? 18 : 0;
+  const high = narrow ? row + 20 + above : row;
+  const across = width - left - right - 2 * gap;
+  const x = (value) => left + gap + (Math.min(axis.high, Math.max(axis.low, value)) - axis.low) / (axis.high - axis.low) * across;
   const height = rows.length * high + 30;
   const parts = axis.parts ?? 4;
   const marks = Array.from({ length: parts + 1 }, (_, i) => axis.low + i * (axis.high - axis.low) / parts);
-  const most = Math.floor(left / 7.6);
-  const short = (text) => (narrow || text.length <= most ? text : `${text.slice(0, most - 1)}…`);
+  const most = Math.floor((narrow ? width - 2 * gap : left) / letter);
+  const short = (text) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
   return svg("svg", {
-    class: "plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${title}. The table below holds the figures.`,
+    class: "plot", width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
+    "aria-label": `${title}. The table below holds the figures.`,
   },
   marks.map((mark) => [
     svg("line", { class: mark === 0 ? "zero" : "grid", x1: x(mark), x2: x(mark), y1: 4, y2: height - 24 }),
     svg("text", { class: "mark", x: x(mark), y: height - 8, "text-anchor": "middle" }, number(mark, axis.parts ? 0 : 2)),
   ]),
   rows.map((r, i) => {
-    const top = i * high, middle = narrow ? top + 34 : top + row / 2;
+    const top = i * high + above, middle = narrow ? top + 34 : top + row / 2;
     return [
-      svg("text", { class: "label", x: narrow ? left : left - 4, y: narrow ? top + 18 : middle + 5, "text-anchor": narrow ? "start" : "end" }, short(r.label)),
+      svg("text", {
+        class: "label", x: narrow ? left : left - 4, y: narrow ? top + 18 : middle + 5, "text-anchor": narrow ? "start" : "end",
+      }, short(r.label)),
       r.note ? svg("text", {
-        class: r.strong ? "note strong" : "note", x: width - gap, y: narrow ? top + 18 : middle + 5, "text-anchor": "end",
+        class: r.strong ? "note strong" : "note", x: above ? left : width - gap, y: narrow ? top + 18 - above : middle + 5,
+        "text-anchor": above ? "start" : "end",
       }, r.note) : null,
       r.delta ? svg("rect", { class: "band", x: x(-r.delta), y: middle - 9, width: x(r.delta) - x(-r.delta), height: 18 }) : null,
       r.lower == null || r.upper == null ? null

@@ -18,8 +18,8 @@ export async function report(section, signal, _, query) {
       el("p", { class: "hint" }, `A figure is called a bias when its q is below ${number(r.levels.below_50_sessions)} `
         + `(${number(r.levels.from_50_sessions)} from 50 sessions on) and it lies outside the band of effects that are too small to count. `
         + "“Would be found” is the effect that would be found with a probability of 80 %."),
-      splits(r.splits), units(r.metrics).map(([unit, metrics]) => measured(unit, metrics)), profiles(r), series(r.series), positions(r.positions),
-      modelPositions(r.model_positions), changes(r.change_points), anomalies(r.anomalies), calibrated(r.calibrated),
+      splits(r.splits), units(r.metrics).map(([unit, metrics]) => measured(unit, metrics)), profiles(r), series(r.series),
+      positions(r.positions), modelPositions(r.model_positions), changes(r.change_points), anomalies(r.anomalies), calibrated(r.calibrated),
     ], skipped(r.skipped), notMeasured(r.not_measured)));
 }
 
@@ -43,7 +43,7 @@ export async function leaderboard(section, signal, _, query) {
         { title: "Model", cell: (e) => e.model },
         { title: "Borda, 0 to 1", numeric: true, cell: (e) => number(e.borda_normalized) },
         { title: "95 % interval", numeric: true, cell: (e) => interval(e.ci_lower, e.ci_upper) },
-        { title: "Places open", numeric: true, cell: (e) => (e.place_lower === e.place_upper ? String(e.place_lower) : `${e.place_lower} to ${e.place_upper}`) },
+        { title: "Places open", numeric: true, cell: ({ place_lower: a, place_upper: b }) => (a === b ? String(a) : `${a} to ${b}`) },
         { title: "Firsts", numeric: true, cell: (e) => number(e.win_count, e.win_count % 1 ? 1 : 0) },
         { title: "Votes", numeric: true, cell: (e) => String(e.vote_count) },
         { title: "Sessions", numeric: true, cell: (e) => String(e.appearances) },
@@ -62,8 +62,9 @@ const choices = {
 };
 
 const labels = {
-  sessions: "Newest sessions, 0 for all", days: "Days back, 0 for all", since: "From", until: "Before", reviewer: "Reviewer, or how it begins",
-  model: "Model, or how it begins", category: "Category", language: "Language", config_version: "Council version", split: "Describe apart by",
+  sessions: "Newest sessions, 0 for all", days: "Days back, 0 for all", since: "From", until: "Before",
+  reviewer: "Reviewer, or how it begins", model: "Model, or how it begins", category: "Category", language: "Language",
+  config_version: "Council version", split: "Describe apart by",
 };
 
 // open shows the choices, and returns what the endpoint answers to them, null where it
@@ -91,12 +92,17 @@ function form(name, asked, query) {
   const field = (key) => {
     const id = `${name}-${key}`, value = query.get(key) ?? "";
     const options = { category: ["", ...categories], split: ["", "category", "language"] }[key];
-    const input = options ? el("select", { id, name: key }, options.map((o) => el("option", { value: o, selected: o === value }, o || "any")))
-      : el("input", { id, name: key, value, ...({ sessions: { inputmode: "numeric" }, days: { inputmode: "numeric" }, since: { placeholder: "2026-11-01" }, until: { placeholder: "2026-11-30" } }[key]) });
+    const kind = {
+      sessions: { inputmode: "numeric" }, days: { inputmode: "numeric" }, language: { maxlength: 2, placeholder: "en" },
+      since: { placeholder: "2026-11-01" }, until: { placeholder: "2026-11-30" },
+    };
+    const option = (o) => el("option", { value: o, selected: o === value }, o || "any");
+    const input = options ? el("select", { id, name: key }, options.map(option))
+      : el("input", { id, name: key, value, autocomplete: "off", ...kind[key] });
     if (key === "split" && !value) input.options[0].textContent = "nothing";
     return el("div", {}, el("label", { for: id }, labels[key]), input);
   };
-  const open = [...query.keys()].length > 0;
+  const open = query.size > 0, failed = el("div", { role: "alert" });
   return el("div", { class: "choices" },
     el("details", { class: "fold", open }, el("summary", {}, "Choose sessions and models"),
       el("form", {
@@ -110,33 +116,36 @@ function form(name, asked, query) {
     el("div", { class: "tools" }, "Download:", ["json", "csv", "html", "text"].map((format) => el("button", {
       type: "button", class: "plain", "aria-label": `Download as ${format}`, onclick: async (event) => {
         try {
+          failed.replaceChildren();
           const blob = await (await call(`${asked}&format=${format}`)).blob();
           const url = URL.createObjectURL(blob);
           el("a", { href: url, download: `${name}.${format === "text" ? "txt" : format}` }).click();
           setTimeout(() => URL.revokeObjectURL(url), 1000);
         } catch (error) {
-          event.target.after(problem(error));
+          failed.replaceChildren(problem(error));
         }
       },
-    }, format.toUpperCase()))));
+    }, format.toUpperCase()))), failed);
 }
 
 // matched says which members a part of an id stands for.
 function matched(filters) {
   return filters?.length ? el("ul", { class: "hint" }, filters.map((f) => el("li", {}, f.matches.length
-    ? `${f.field} “${f.asked}”: ${f.matches.join(", ")}` : `${f.field} “${f.asked}” is nobody here. These are: ${f.present.join(", ") || "none"}`))) : "";
+    ? `${f.field} “${f.asked}”: ${f.matches.join(", ")}`
+    : `${f.field} “${f.asked}” is nobody here. These are: ${f.present.join(", ") || "none"}`))) : "";
 }
 
 // findings says of each headline in a sentence what was found, and what could have been.
 // What stands out comes first.
 function findings(metrics) {
   const order = ["bias", "association", "inconclusive", "negligible", "not_identified", "insufficient"];
-  const tested = metrics.filter((m) => m.verdict !== null && m.delta != null).sort((a, b) => order.indexOf(a.verdict) - order.indexOf(b.verdict));
+  const tested = metrics.filter((m) => m.verdict !== null && m.delta != null)
+    .sort((a, b) => order.indexOf(a.verdict) - order.indexOf(b.verdict));
   return el("ul", { class: "findings" }, tested.map((m) => el("li", {},
-    el("span", { class: `verdict ${m.verdict}` }, verdicts[m.verdict]), el("div", {}, sentence(m),
-    m.point_estimate == null ? null : el("span", { class: "hint" }, ` Tier: ${m.statistical_confidence}.`),
-    m.verdict === "bias" && m.members.length ? el("ul", {}, m.members.filter((x) => x.verdict === "bias" && x.subject !== m.subject)
-      .map((x) => el("li", {}, sentence(x)))) : null))));
+    el("span", { class: `verdict ${m.verdict}` }, verdicts[m.verdict]), " ",
+    el("div", {}, sentence(m), m.point_estimate == null ? null : el("span", { class: "hint" }, ` Tier: ${m.statistical_confidence}.`),
+      m.verdict === "bias" && m.members.length ? el("ul", {}, m.members.filter((x) => x.verdict === "bias" && x.subject !== m.subject)
+        .map((x) => el("li", {}, sentence(x)))) : null))));
 }
 
 // folded is a table that is folded away, or not where it is short and the main thing.
@@ -146,8 +155,9 @@ function folded(caption, columns, rows, shown) {
 
 function covered({ window: w, generated_at: at }) {
   return el("p", { class: "hint" }, `${count(w.sessions, "session")}, ${count(w.records, "record")}`,
-    w.limit_days || w.limit_sessions ? `, of ${[w.limit_sessions && `the newest ${w.limit_sessions}`, w.limit_days && `the last ${w.limit_days} days`]
-      .filter(Boolean).join(" within ")}` : null,
+    w.limit_days || w.limit_sessions ? `, of ${[
+      w.limit_sessions && `the newest ${w.limit_sessions}`, w.limit_days && `the last ${w.limit_days} days`,
+    ].filter(Boolean).join(" within ")}` : null,
     w.start ? [", from ", moment(w.start), " to ", moment(w.end)] : null, ". Computed ", moment(at), ".");
 }
 
@@ -188,7 +198,7 @@ function figure(title, metrics, label) {
     plot(`Estimates with 95 % intervals: ${title}`, metrics.map((m) => ({
       label: label(m), estimate: m.point_estimate, lower: m.ci_lower, upper: m.ci_upper, delta: m.delta,
       note: verdicts[m.verdict] ?? "descriptive", strong: m.verdict === "bias",
-    }))),
+    })), metrics[0].unit === "Kendall's W" ? { low: 0, high: 1 } : undefined),
     folded(`Figures: ${title}`, [
       { title: "Metric", cell: (m) => label(m) },
       { title: "Estimate", numeric: true, cell: (m) => number(m.point_estimate) },
@@ -240,8 +250,8 @@ function series(points) {
   if (!points?.length) return null;
   const reviewers = [...new Set(points.flatMap((p) => p.reviewers.map((r) => r.reviewer_id)))].sort();
   return el("section", {}, el("h2", {}, "Over time"),
-    el("p", { class: "hint" }, "Relative harshness in points over rolling windows, each of which shares half of its sessions with the next. "
-      + "These figures are not tested: drift and change points are."),
+    el("p", { class: "hint" }, "Relative harshness in points over rolling windows, each of which shares half of its sessions with "
+      + "the next. These figures are not tested: drift and change points are."),
     folded("Rolling windows", [
       { title: "From", cell: (p) => moment(p.start) },
       { title: "To", cell: (p) => moment(p.end) },
@@ -288,8 +298,8 @@ function modelPositions(rows) {
 // splits describes the sessions of each category or language.
 function splits(rows) {
   return rows?.length ? rows.map((s) => el("section", {}, el("h2", {}, s.value ?? `No ${s.by}`),
-    el("p", { class: "hint" }, `${count(s.sessions, "session")}, ${count(s.records, "score")}. Splitting multiplies the figures, and with them what `
-      + "chance finds among them: none of them is tested."),
+    el("p", { class: "hint" }, `${count(s.sessions, "session")}, ${count(s.records, "score")}. Splitting multiplies the figures, `
+      + "and with them what chance finds among them: none of them is tested."),
     plot(`Mean score of each model, ${s.value ?? `no ${s.by}`}`, s.models.map((m) => (
       { label: m.model_id, estimate: m.mean, lower: m.ci_lower, upper: m.ci_upper })), { low: 1, high: 10, parts: 9 }),
     folded(`Mean scores, ${s.value ?? `no ${s.by}`}`, [

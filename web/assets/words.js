@@ -41,7 +41,8 @@ function effect(m) {
       return points(`${reviewer} scores ${candidate}`, "higher", "lower", " than the others do");
     }
     case "length_points_per_doubling": return points("an answer of twice the length scores", "higher", "lower");
-    case "length_slope_deviation": return points(`${who} scores an answer of twice the length`, "higher", "lower", " than the council does");
+    case "length_slope_deviation":
+      return points(`${who} scores an answer of twice the length`, "higher", "lower", " than the council does");
     case "anchoring": return points("for each point that the first answer is better, those behind it score", "higher", "lower");
     case "drift": return points(`${who} became`, "milder", "harsher", " over the window");
     default: return `${topic(m)}${who ? ` of ${who}` : ""}: ${number(m.point_estimate)} ${m.unit}`;
@@ -67,7 +68,8 @@ export function sentence(m) {
     case "inconclusive": {
       const [first, rest] = m.reason.split("; ");
       if (first !== "no effect shown") return `${found} It is no finding: ${stop(m.reason)}`;
-      const findable = m.minimum_detectable_effect == null ? "" : `${size(m.minimum_detectable_effect)} ${m.unit} would have been found in four of five such windows.`;
+      const least = m.minimum_detectable_effect;
+      const findable = least == null ? "" : `${size(least)} ${m.unit} would have been found in four of five such windows.`;
       return `No ${subject} shown: ${stop(said)} ${rest?.startsWith("one of ") ? "" : `${capital(stop(rest ?? ""))} `}${findable}`;
     }
     case "insufficient": return `${found} It is no finding: ${stop(m.reason)}`;
