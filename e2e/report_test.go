@@ -265,6 +265,14 @@ func TestPlots(t *testing.T) {
 					t.Errorf("%s on %d pixels: a dot is %.0f pixels below its label", view, width, pixels)
 				}
 			}
+			over := value[[]string](p, drawn+`.flatMap((plot) => { const notes = [...plot.querySelectorAll(".note")];
+				return [...plot.querySelectorAll(".label")].filter((label) => { const l = label.getBoundingClientRect();
+					return notes.some((note) => { const n = note.getBoundingClientRect();
+						return n.left < l.right && l.left < n.right && n.top + 4 < l.bottom && l.top + 4 < n.bottom; }); })
+					.map((label) => label.textContent); })`)
+			if len(over) > 0 {
+				t.Errorf("%s on %d pixels: texts stand on %q", view, width, over)
+			}
 			if wide := value[int64](p, `document.scrollingElement.scrollWidth`); wide > width {
 				t.Errorf("%s is %d pixels wide on %d", view, wide, width)
 			}
