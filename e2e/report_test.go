@@ -353,3 +353,20 @@ func TestFilters(t *testing.T) {
 		t.Errorf("leaderboard.csv reads %.300s", got)
 	}
 }
+
+// TestReportOfADaemonThatIsAway opens the report for the first time while the daemon does not
+// answer: the page says so, and shows the report once the daemon is back.
+func TestReportOfADaemonThatIsAway(t *testing.T) {
+	t.Parallel()
+	l := &line{}
+	p := open(t, l.start(t, described(t)), "")
+	p.until(`document.getElementById("council").checkVisibility()`)
+	l.down.Store(new(""))
+	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/report"]`)))
+	p.says("#report .notice.warn", "The daemon does not answer.")
+	l.down.Store(nil)
+	p.until(`document.querySelector("#report .findings")`)
+	if value[bool](p, `document.querySelector("#report .notice") !== null`) {
+		t.Error("the page still says that the daemon is away")
+	}
+}

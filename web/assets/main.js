@@ -1,16 +1,22 @@
 // The page as a whole: the view that the address names, and the token.
 
-import { onUnauthorized } from "./api.js";
-import { el, problem } from "./dom.js";
+import { getAgain, onUnauthorized } from "./api.js";
+import { away, el, problem } from "./dom.js";
 import { history } from "./history.js";
 import { again, home } from "./home.js";
 import { watch } from "./session.js";
 
 const $ = (id) => document.getElementById(id);
 
-// late loads a view of the reports when it is opened, with its style.
+// late loads a view of the reports when it is opened, with its style. First it waits for the
+// daemon, because not every browser loads a module again that it could not load once.
 const late = (name) => async (section, signal, ...given) => {
   if (!document.getElementById("report-style")) {
+    const state = el("div");
+    section.append(state);
+    await getAgain("healthz", away(state), signal).catch(() => {}); // any answer will do
+    state.remove();
+    if (signal.aborted) return;
     document.head.append(el("link", { id: "report-style", rel: "stylesheet", href: "assets/report.css" }));
   }
   const module = await import("./report.js");
