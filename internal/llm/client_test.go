@@ -247,7 +247,8 @@ func TestRequestBody(t *testing.T) {
 // after that. Its text comes in one piece. A refusal for another reason stays one.
 func TestStreamRefused(t *testing.T) {
 	sim, err := simllm.Start(t.Context(), simllm.Options{Models: []simllm.Model{
-		{Name: "refuses", NoStream: true}, {Name: "both", NoStream: true, ResponseFormat: simllm.FormatRefused},
+		{Name: "refuses", NoStream: true},
+		{Name: "both", NoStream: true, ResponseFormat: simllm.FormatRefused},
 		{Name: "fails", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400, Rate: 1}}},
 	}})
 	if err != nil {

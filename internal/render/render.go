@@ -42,7 +42,7 @@ func label(m bias.Metric) string {
 	text := words(m.Name)
 	if _, member, ok := strings.Cut(m.Name, "|"); ok {
 		text = member
-		if strings.HasPrefix(m.Name, "position|") && member == m.Subject {
+		if member == m.Subject {
 			text = m.SubjectName()
 		}
 	} else if full := text + ": " + m.SubjectName(); m.Subject != "" && len([]rune(full)) <= width {
