@@ -48,7 +48,7 @@ type commands struct {
 	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`
 	Store       storeCmd       `cmd:"" help:"Look into the record store."`
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
-	Probe       probeCmd       `cmd:"" help:"Have reviewers read the same answers several times, and see if they agree with themselves."`
+	Probe       probeCmd       `cmd:"" help:"Learn how far reviewers agree with themselves, and whether they changed."`
 	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`
 	Validate    validateCmd    `cmd:"" name:"validate-statistics" help:"Run the bias report over simulated records whose truth is known."`
 	Completion  completionCmd  `cmd:"" help:"Print a script with which a shell completes commands and flags."`

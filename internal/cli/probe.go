@@ -22,6 +22,11 @@ import (
 )
 
 type probeCmd struct {
+	Run     runProbeCmd     `cmd:"" default:"withargs" help:"Have reviewers read the same answers several times, and see if they agree with themselves."`
+	Compare compareProbeCmd `cmd:"" help:"Compare two probes, each of one run or several: who changed."`
+}
+
+type runProbeCmd struct {
 	Questions []string `arg:"" optional:"" help:"The questions."`
 	File      string   `help:"File of more questions, one a line." placeholder:"FILE"`
 	Out       string   `help:"New file for the records." required:"" placeholder:"FILE"`
@@ -43,7 +48,7 @@ type probed struct {
 
 // Run has reviewers read the same answers several times, and says how far they agree
 // with themselves.
-func (c probeCmd) Run(ctx context.Context, std IO) error {
+func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
 		return err
@@ -89,7 +94,7 @@ func (c probeCmd) Run(ctx context.Context, std IO) error {
 	return p.write(std.Stdout, c.Out)
 }
 
-func (c probeCmd) check(cfg config.Config) error {
+func (c runProbeCmd) check(cfg config.Config) error {
 	if c.Repeats < 2 || c.Sessions < 0 {
 		return usageError{errors.New("--repeats takes a whole number from 2 on, --sessions one from 0 on")}
 	}
@@ -107,7 +112,7 @@ func (c probeCmd) check(cfg config.Config) error {
 }
 
 // questions returns the questions, one for each block of the probe.
-func (c probeCmd) questions() ([]string, error) {
+func (c runProbeCmd) questions() ([]string, error) {
 	questions := c.Questions
 	if c.File != "" {
 		text, err := os.ReadFile(c.File)
@@ -135,7 +140,7 @@ func (c probeCmd) questions() ([]string, error) {
 }
 
 // cost says how many calls the probe makes, and what is known of their cost.
-func (c probeCmd) cost(cfg config.Config, plans []council.Plan) string {
+func (c runProbeCmd) cost(cfg config.Config, plans []council.Plan) string {
 	members, reviewers := len(plans[0].Members), len(plans[0].Reviewers)
 	text := fmt.Sprintf("%d questions, answered by %d members and reviewed %d times by %d reviewers: %d calls.\n",
 		len(plans), members, c.Repeats, reviewers, len(plans)*(members+c.Repeats*reviewers))
@@ -154,7 +159,7 @@ func (c probeCmd) cost(cfg config.Config, plans []council.Plan) string {
 
 // probe asks the questions, writes the records to a new file, and computes the figures from
 // that file.
-func (c probeCmd) probe(ctx context.Context, std IO, e *daemon.Engine, plans []council.Plan) (p probed, err error) {
+func (c runProbeCmd) probe(ctx context.Context, std IO, e *daemon.Engine, plans []council.Plan) (p probed, err error) {
 	out, _, err := store.Open(store.Options{Path: c.Out}) //nolint:contextcheck // a store lives until it is closed
 	if err != nil {
 		return p, err

@@ -131,6 +131,10 @@ func writeFigures(b *bytes.Buffer, r bias.Report, verbose bool) {
 	if verbose {
 		writeProfiles(b, r)
 	}
+	const calibrated = "\nCalibrated view (raw mean in points; z in standard deviations of the reviewer):\n\n"
+	writeTable(b, calibrated, "REVIEWER\tMODEL\tRAW\tZ\tREVIEWS", r.Calibrated, func(c bias.Calibrated) string {
+		return fmt.Sprintf("%s\t%s\t%.2f\t%s\t%d", clip(c.ReviewerID), clip(c.ModelID), c.Mean, figure("%+.2f", c.Z), c.Reviews)
+	})
 	writeSplits(b, r.Splits)
 }
 
@@ -177,9 +181,8 @@ func writeEvents(b *bytes.Buffer, r bias.Report) {
 // does not look for.
 func writeProfiles(b *bytes.Buffer, r bias.Report) {
 	const (
-		profiles   = "\nReviewers (means with 95 % intervals; a harshness z below 0 is harsher):\n\n"
-		harshness  = "\nOn the same answers (points; credible interval; drift in standard deviations):\n\n"
-		calibrated = "\nCalibrated view (raw mean in points; z in standard deviations of the reviewer):\n\n"
+		profiles  = "\nReviewers (means with 95 % intervals; a harshness z below 0 is harsher):\n\n"
+		harshness = "\nOn the same answers (points; credible interval; drift in standard deviations):\n\n"
 	)
 	writeTable(b, profiles, "REVIEWER\tMEAN\tSTD\tREVIEWS", r.Reviewers, func(p bias.Profile) string {
 		mean := figure("%.2f", &p.Mean) + within("%.2f", p.MeanLower, p.MeanUpper)
@@ -195,9 +198,6 @@ func writeProfiles(b *bytes.Buffer, r bias.Report) {
 			relative += " (" + interval("%+.2f", e.Lower, e.Upper) + ")"
 		}
 		return strings.Join([]string{clip(p.ReviewerID), relative, figure("%+.2f", p.DriftSD)}, "\t")
-	})
-	writeTable(b, calibrated, "REVIEWER\tMODEL\tRAW\tZ\tREVIEWS", r.Calibrated, func(c bias.Calibrated) string {
-		return fmt.Sprintf("%s\t%s\t%.2f\t%s\t%d", clip(c.ReviewerID), clip(c.ModelID), c.Mean, figure("%+.2f", c.Z), c.Reviews)
 	})
 	writeTable(b, "\nPlaces (1 is shown first; mean with its 95 % interval):\n\n", "PLACE\tMEAN\tSCORES", r.Positions, func(p bias.Position) string {
 		return fmt.Sprintf("%d\t%s\t%d", p.Position+1, figure("%.2f", &p.Mean)+within("%.2f", p.CILower, p.CIUpper), p.Count)

@@ -42,7 +42,8 @@ function seat(model, since) {
   const preview = el("span", { class: "preview", dir: "auto" });
   const prose = el("div", { class: "prose" });
   const body = el("div", { class: "inside" }, prose);
-  const details = el("details", {}, el("summary", {},
+  let latest = null; // the text on its way; it is drawn while the reader looks at it
+  const details = el("details", { ontoggle: () => { if (details.open && latest !== null && !s.ended) text.set(latest, false); } }, el("summary", {},
     place, el("span", { class: "model" }, model), share, el("span", { class: "hint" }, state, " ", time), preview), body);
   const item = el("li", {}, details);
   const text = growing(prose);
@@ -57,7 +58,8 @@ function seat(model, since) {
       if (s.ended) return;
       s.state(whole === "" ? "again" : "writing");
       prose.setAttribute("aria-busy", "true");
-      text.set(whole, false);
+      latest = whole;
+      if (details.open) text.set(whole, false);
       preview.textContent = whole.length > 160 ? `… ${plain(whole.slice(-160), 200)}` : plain(whole, 200);
     },
     // end shows what came of the seat.

@@ -1,0 +1,176 @@
+package bias
+
+import (
+	"iter"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
+)
+
+// ProbeChange is what one reviewer did in two probes. It describes: nothing in it is a
+// verdict.
+type ProbeChange struct {
+	ReviewerID string           `json:"reviewer_id"`
+	Earlier    *SelfConsistency `json:"earlier"` // null where it took no part
+	Later      *SelfConsistency `json:"later"`
+	// HarshnessChange is how many points the reviewer adds to an answer's score in the
+	// later probe more than in the earlier one, beside the other reviewers of the same
+	// answers, with its 95 % interval. It is null below two questions of each.
+	HarshnessChange stat.Estimate `json:"harshness_change"`
+	// Paired says that the questions of both probes are the same ones, as their hashes
+	// tell, and that the change is the mean over them. Otherwise the probes count as
+	// samples of their own.
+	Paired           bool `json:"paired"`
+	EarlierQuestions int  `json:"earlier_questions"` // with a relative harshness; both of them where they are paired
+	LaterQuestions   int  `json:"later_questions"`
+}
+
+// CompareProbes compares two probes, each of one run or several pooled, by reviewer id. The
+// answers of the two are others, also where the questions are the same: what is compared
+// is how a reviewer scores beside the other reviewers of the same answers. Of unpaired
+// questions the interval is Welch's (1947), of paired ones Student's.
+func CompareProbes(earlier, later iter.Seq[council.BiasMetricRecord]) []ProbeChange {
+	before, after := slices.Collect(earlier), slices.Collect(later)
+	changes := map[string]*ProbeChange{}
+	of := func(id string) *ProbeChange {
+		if changes[id] == nil {
+			changes[id] = &ProbeChange{ReviewerID: id}
+		}
+		return changes[id]
+	}
+	for _, c := range Consistency(slices.Values(before)) {
+		of(c.ReviewerID).Earlier = &c
+	}
+	for _, c := range Consistency(slices.Values(after)) {
+		of(c.ReviewerID).Later = &c
+	}
+	x, y := harshnessByQuestion(before), harshnessByQuestion(after)
+	out := make([]ProbeChange, 0, len(changes))
+	for _, id := range slices.Sorted(maps.Keys(changes)) {
+		c := changes[id]
+		c.compare(x[id], y[id])
+		out = append(out, *c)
+	}
+	return out
+}
+
+// compare sets the change between the relative harshness on the questions of two probes.
+func (c *ProbeChange) compare(x, y map[string]float64) {
+	var differences []float64
+	for _, question := range slices.Sorted(maps.Keys(x)) {
+		if later, ok := y[question]; ok {
+			differences = append(differences, later-x[question])
+		}
+	}
+	if len(differences) > 1 && len(differences) == len(x) && len(differences) == len(y) {
+		c.Paired, c.EarlierQuestions, c.LaterQuestions = true, len(differences), len(differences)
+		n := float64(len(differences))
+		mean, sd := stat.MeanStdDev(differences)
+		c.set(mean, sd/math.Sqrt(n), n-1)
+		return
+	}
+	c.EarlierQuestions, c.LaterQuestions = len(x), len(y)
+	if len(x) < 2 || len(y) < 2 {
+		return
+	}
+	mean := func(of map[string]float64) (mean, variance, n float64) {
+		values := make([]float64, 0, len(of))
+		for _, question := range slices.Sorted(maps.Keys(of)) {
+			values = append(values, of[question])
+		}
+		n = float64(len(values))
+		return stat.Mean(values), stat.Variance(values) / n, n
+	}
+	mx, vx, nx := mean(x)
+	my, vy, ny := mean(y)
+	df := nx + ny - 2
+	if vx+vy > 0 {
+		df = (vx + vy) * (vx + vy) / (vx*vx/(nx-1) + vy*vy/(ny-1))
+	}
+	c.set(my-mx, math.Sqrt(vx+vy), df)
+}
+
+func (c *ProbeChange) set(change, se, df float64) {
+	half := se * stat.StudentQuantile(0.975, df)
+	c.HarshnessChange = stat.Estimate{Value: &change, Lower: new(change - half), Upper: new(change + half)}
+}
+
+// harshnessByQuestion returns the relative harshness of each reviewer on each question:
+// what it adds to the mean scores of the same frozen answers, own answers left out. Blocks
+// of one question, as its hash tells, count once.
+func harshnessByQuestion(records []council.BiasMetricRecord) map[string]map[string]float64 {
+	type cell struct{ n, total float64 }
+	type block struct {
+		question string
+		scores   map[string]map[string]*cell // by reviewer and candidate, over the rounds
+	}
+	blocks := map[string]*block{}
+	for _, r := range records {
+		if r.BlockID == nil || r.ScoreValue == nil || r.Own {
+			continue
+		}
+		score, ok := rescale(*r.ScoreValue, r.ScoreScale)
+		if !ok {
+			continue
+		}
+		b := blocks[*r.BlockID]
+		if b == nil {
+			b = &block{question: *r.BlockID, scores: map[string]map[string]*cell{}}
+			blocks[*r.BlockID] = b
+		}
+		if r.QueryHash != nil {
+			b.question = *r.QueryHash
+		}
+		if b.scores[r.ReviewerID] == nil {
+			b.scores[r.ReviewerID] = map[string]*cell{}
+		}
+		at := b.scores[r.ReviewerID][r.ModelID]
+		if at == nil {
+			at = &cell{}
+			b.scores[r.ReviewerID][r.ModelID] = at
+		}
+		at.n++
+		at.total += score
+	}
+	sums := map[string]map[string]cell{}
+	for _, id := range slices.Sorted(maps.Keys(blocks)) {
+		b := blocks[id]
+		reviewers := slices.Sorted(maps.Keys(b.scores))
+		present := map[string]bool{}
+		for _, of := range b.scores {
+			for candidate := range of {
+				present[candidate] = true
+			}
+		}
+		candidates := slices.Sorted(maps.Keys(present))
+		y := stat.Matrix(len(reviewers), len(candidates), math.NaN())
+		for i, reviewer := range reviewers {
+			for j, candidate := range candidates {
+				if at := b.scores[reviewer][candidate]; at != nil {
+					y[i][j] = at.total / at.n
+				}
+			}
+		}
+		for i, effect := range stat.FitTwoWay(y).Effect {
+			if math.IsNaN(effect) {
+				continue
+			}
+			if sums[reviewers[i]] == nil {
+				sums[reviewers[i]] = map[string]cell{}
+			}
+			at := sums[reviewers[i]][b.question]
+			sums[reviewers[i]][b.question] = cell{at.n + 1, at.total + effect}
+		}
+	}
+	harshness := map[string]map[string]float64{}
+	for reviewer, of := range sums {
+		harshness[reviewer] = map[string]float64{}
+		for question, at := range of {
+			harshness[reviewer][question] = at.total / at.n
+		}
+	}
+	return harshness
+}
