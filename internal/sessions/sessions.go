@@ -249,8 +249,9 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	var reserved time.Time
+	var mine journal.Reservation
 	if s.key.key != "" {
-		if other, reserved, err = st.reserve(ctx, s); other != "" || err != nil {
+		if other, mine, reserved, err = st.reserve(ctx, s); other != "" || err != nil {
 			return other, err
 		}
 	}
@@ -265,7 +266,11 @@ func (st *Store) begin(ctx context.Context, s *Session, start Start) (other stri
 	m.Status, m.Bytes = council.StatusRunning, int64(len(data))
 	k.seq, err = j.Append(ctx, k.id, 0, m)
 	if err == nil && k.head.Key != "" && st.o.Lease > 0 && time.Since(reserved) > st.keyPatience()/2 {
-		err = errors.New("storing it took too long: another node may have given its Idempotency-Key away")
+		// Another node may have given the key away. Where it has not, taking the key once more
+		// keeps it from doing so: this session can already be found.
+		if _, still, failed := j.TakeOver(ctx, k.head.Key, mine, mine); failed != nil || !still {
+			err = errors.Join(errors.New("storing it took too long: another node may have given its Idempotency-Key away"), failed)
+		}
 	}
 	if err != nil {
 		st.refused(context.WithoutCancel(ctx), k.id, k.head.Key)
@@ -341,7 +346,7 @@ func (st *Store) keyPatience() time.Duration { return st.o.Lease / 3 }
 // reserve gives a session the key of its owner, from the time since on. Where another
 // session in the journal has it, that one's id is returned. A process that died may have
 // left a key without a session.
-func (st *Store) reserve(ctx context.Context, s *Session) (other string, since time.Time, err error) {
+func (st *Store) reserve(ctx context.Context, s *Session) (other string, held journal.Reservation, since time.Time, err error) {
 	mine := journal.Reservation{Session: s.ID, Digest: s.Digest}
 	var by string      // session that has the key
 	var seen time.Time // when that was first seen
@@ -349,21 +354,21 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, since t
 		since = time.Now()
 		held, ok, err := st.o.Journal.Reserve(ctx, s.key.hash(), mine)
 		if ok || err != nil {
-			return "", since, err
+			return "", held, since, err
 		}
 		p, err := st.load(ctx, journal.ID{Owner: string(s.key.owner), Session: held.Session})
 		if p != nil || err != nil {
-			return held.Session, since, err
+			return held.Session, held, since, err
 		}
 		if held.Session != by { // also one that has taken it from another
 			by, seen = held.Session, time.Now()
 		}
 		if st.o.Lease == 0 || time.Since(seen) > st.keyPatience() {
 			since = time.Now()
-			if _, ok, err = st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine); !ok && err == nil {
+			if held, ok, err = st.o.Journal.TakeOver(ctx, s.key.hash(), held, mine); !ok && err == nil {
 				err = errors.New("another request with the Idempotency-Key came at the same time")
 			}
-			return "", since, err
+			return "", held, since, err
 		}
 		select {
 		case <-st.o.Journal.Changed():
