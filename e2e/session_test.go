@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +42,7 @@ func TestWaitingHasLife(t *testing.T) {
 		tab.until(seat(answers, "birch") + `.querySelector(".prose strong")?.textContent === "slow"`)
 		tab.until(seat(answers, "cedar") + `.querySelector(".state").textContent === "waiting"`)
 		tab.until(`/^[1-9]\d* s$/.test(` + seat(answers, "cedar") + `.querySelector(".time").textContent)`)
-		tab.until(`/^[1-9]\d* s/.test(document.querySelector("#session .clock").textContent)`)
+		tab.until(`/^Asked [1-9]\d* s ago/.test(document.querySelector("#session .clock").textContent)`)
 	}
 	if said := value[string](p, `document.querySelector('`+said+`').textContent`); strings.Contains(said, "slow") {
 		t.Errorf("a screen reader is told every piece: %q", said)
@@ -55,6 +58,22 @@ func TestWaitingHasLife(t *testing.T) {
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
 	p.ask("And how long will this take?")
 	p.until(`document.querySelector("#session .clock").textContent.includes(" · usually about ")`)
+}
+
+// The reviewers' time goes on after a reload, and does not begin again.
+func TestTimeOfReviewsAfterAReload(t *testing.T) {
+	t.Parallel()
+	models := members()
+	hold(t, models, simllm.Review)
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("How long do you review?")
+	const reviewed = `Number(document.querySelector('` + reviews + ` .time')?.textContent.replace(" s", "") || -1)`
+	p.until(reviewed + ` >= 4`)
+	p.do(chromedp.Reload())
+	p.until(reviewed + ` >= 0`)
+	if got := value[int](p, reviewed); got < 3 {
+		t.Errorf("after a reload in the fifth second the reviewers have reviewed for %d s", got)
+	}
 }
 
 // A member that breaks off in its text is asked again, and says so.
@@ -165,6 +184,9 @@ func TestCopyAndDownload(t *testing.T) {
 			t.Errorf("the document lacks %q: %s", want, text)
 		}
 	}
+	audited := p.session()["metadata"].(map[string]any)["bias_audit"].(map[string]any)
+	interval := fmt.Sprintf("(95 %% interval %.2f to %.2f)", audited["length_score_ci_lower"], audited["length_score_ci_upper"])
+	p.says(audit, strings.ReplaceAll(interval, "-", "−"))
 	press("Download as JSON")
 	if id := value[string](p, `kept["application/json"].text().then((text) => JSON.parse(text).session_id)`); id != p.session()["session_id"] {
 		t.Errorf("the JSON is of session %q", id)
@@ -215,12 +237,149 @@ func TestCancelledIsNeutral(t *testing.T) {
 	if value[bool](p, `document.querySelector("#session .notice.bad") !== null`) {
 		t.Error("it is shown as an error")
 	}
+	if got := value[string](p, seats(reviews)); got != "amber not finished, birch not finished, cedar not finished, dune not finished" {
+		t.Errorf("the reviewers read %q", got)
+	}
 	if got := value[string](p, `document.activeElement.textContent`); got != "The session was cancelled." {
 		t.Errorf("the focus is on %q", got)
 	}
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
 	p.until(`document.querySelector("#sessions .state.cancelled")`)
 	p.shot("list")
+}
+
+// A member that was writing when the session was cancelled keeps what it wrote.
+func TestCancelledInTheText(t *testing.T) {
+	t.Parallel()
+	models := members()
+	models[1].ChunkDelay = 200 * time.Millisecond
+	models[1].Reply = func(task simllm.Task) (string, bool) {
+		return strings.Repeat("One word after the other. ", 200), task.Kind == simllm.Question
+	}
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Is the rest needed?")
+	p.until(seats(answers) + ` === "amber done, birch writing, cedar done, dune done"`)
+	p.do(chromedp.Click(chromedp.CSS("#session .row button")))
+	p.says(said, "The session was cancelled.")
+	if got := value[string](p, seats(answers)); got != "amber done, birch not finished, cedar done, dune done" {
+		t.Errorf("the members read %q", got)
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](seat(answers, "birch") + `.querySelector("details").open = true`))
+	p.until(seat(answers, "birch") + `.querySelector(".prose").textContent.startsWith("One word")`)
+}
+
+// The focus stays on an answer that moves to its rank.
+func TestFocusStaysOnAnAnswer(t *testing.T) {
+	t.Parallel()
+	models := members()
+	release := hold(t, models, simllm.Review)
+	for i := range models {
+		held := models[i].Reply
+		models[i].Reply = func(task simllm.Task) (string, bool) {
+			held(task)
+			if task.Kind == simllm.Question {
+				return fmt.Sprintf("This is answer %d.", i), true
+			}
+			var first, others []string
+			for _, a := range task.Answers {
+				if strings.Contains(a.Text, "answer 3.") { // dune's
+					first = append(first, fmt.Sprintf("%q", a.Label))
+				} else {
+					others = append(others, fmt.Sprintf("%q", a.Label))
+				}
+			}
+			return `{"ranking": [` + strings.Join(append(first, others...), ",") + `]}`, task.Kind == simllm.Review
+		}
+	}
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Who comes first?")
+	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+	p.do(chromedp.Evaluate[chromedp.Void](seat(answers, "dune") + `.querySelector("summary").focus()`))
+	release(simllm.Review, "amber", "birch", "cedar", "dune")
+	p.until(`document.querySelector('` + answers + ` .model').textContent === "dune"`)
+	p.says(said, "The answer is complete.")
+	if !value[bool](p, `document.activeElement === document.querySelector('`+answers+` .seats > li:first-child summary')`) {
+		t.Errorf("the focus is on %q", value[string](p, `document.activeElement.outerHTML.slice(0, 200)`))
+	}
+}
+
+// A reader need not wait for the next attempt to reach a daemon that was away.
+func TestTryNow(t *testing.T) {
+	t.Parallel()
+	models := members()
+	hold(t, models, simllm.Review)
+	l := &line{}
+	p := open(t, l.start(t, daemon(t, nil, models...)), "")
+	p.ask("Are you back?")
+	p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+	l.down.Store(new("/v1/"))
+	l.cutNow()
+	p.until(firstNotice + `.startsWith("` + lostLine + `")`)
+	if !value[bool](p, `[...document.querySelectorAll("#session .notice")].find((n) => n.checkVisibility()).closest("[role=alert]") !== null`) {
+		t.Error("a screen reader is not told that the daemon is away")
+	}
+	// From here no timer of the page fires, once those that run have: only the button tries again.
+	p.do(chromedp.Evaluate[chromedp.Void](`globalThis.setTimeout = () => 0`))
+	<-time.After(3 * time.Second)
+	l.down.Store(nil)
+	<-time.After(time.Second)
+	if text := value[string](p, firstNotice); !strings.HasPrefix(text, lostLine) {
+		t.Fatalf("without the button the page reads %q", text)
+	}
+	const button = `[...document.querySelectorAll("#session button")].find((b) => b.textContent === "Try now")`
+	p.look(390, 800, "light")
+	if wide := value[float64](p, `document.querySelector('`+said+`').getBoundingClientRect().width`); wide < 200 {
+		t.Errorf("on a phone the status is %.0f pixels wide", wide)
+	}
+	p.shot("away")
+	p.do(chromedp.Evaluate[chromedp.Void](`{ const b = ` + button + `; b.focus(); b.click(); }`))
+	p.until(firstNotice + ` === ""`)
+	if !value[bool](p, `document.activeElement.matches("#session [role=status]")`) {
+		t.Errorf("the focus is on %q", value[string](p, `document.activeElement.outerHTML.slice(0, 200)`))
+	}
+}
+
+// before puts a proxy that serves some requests itself before a daemon, and returns its address.
+func before(t *testing.T, origin string, serve func(w http.ResponseWriter, r *http.Request, daemon http.Handler)) string {
+	t.Helper()
+	target, err := url.Parse(origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	proxy.FlushInterval = -1
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serve(w, r, proxy) }))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// A daemon that does not have the routes of who is on the council and of what was asked
+// still shows its sessions whole.
+func TestOlderDaemon(t *testing.T) {
+	t.Parallel()
+	origin := before(t, daemon(t, nil, members()...), func(w http.ResponseWriter, r *http.Request, daemon http.Handler) {
+		if r.URL.Path == "/v1/councils" || strings.HasSuffix(r.URL.Path, "/request") {
+			http.NotFound(w, r)
+			return
+		}
+		daemon.ServeHTTP(w, r)
+	})
+	p := open(t, origin, "")
+	p.ask("How old are you?")
+	p.says(said, "The answer is complete.")
+	later := open(t, origin, value[string](p, `location.hash`))
+	later.says("h1.question", "How old are you?")
+	later.says(said, "The answer is complete.")
+	later.says("#part-further + .tools, #part-further ~ .tools", "Delete this session")
+	if text := later.text("#session"); strings.Contains(text, "Ask again") || strings.Contains(text, "follow-up") {
+		t.Errorf("the page offers what needs the request: %s", text)
+	}
+	later.do(chromedp.Evaluate[chromedp.Void](`URL.createObjectURL = (blob) => { globalThis.kept = blob; return "blob:x"; };
+		HTMLAnchorElement.prototype.click = () => {};
+		[...document.querySelectorAll("#session button")].find((b) => b.textContent === "Download as Markdown").click();`))
+	if text := value[string](later, `kept.text()`); !strings.HasPrefix(text, "# Question\n\nHow old are you?") {
+		t.Errorf("the document begins with %.100q", text)
+	}
 }
 
 // A failed seat is not counted as an answer.

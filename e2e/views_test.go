@@ -33,6 +33,7 @@ func TestAccessible(t *testing.T) {
 		hold(t, models, simllm.Review)
 		return daemon(t, nil, models...)
 	}
+	away := &line{}
 	for name, view := range map[string]struct {
 		daemon func(*testing.T) string
 		show   func(*tab)
@@ -66,6 +67,16 @@ func TestAccessible(t *testing.T) {
 			p.ask("Can everybody read this?")
 			p.do(chromedp.Click(chromedp.CSS("#session .row button")))
 			p.says(said, "The session was cancelled.")
+		}},
+		"away": {func(t *testing.T) string {
+			t.Helper()
+			return away.start(t, waiting(t))
+		}, func(p *tab) {
+			p.ask("Can everybody read this?")
+			p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
+			away.down.Store(new("/v1/"))
+			away.cutNow()
+			p.until(firstNotice + `.startsWith("` + lostLine + `")`)
 		}},
 		"report":      {healthy, func(p *tab) { p.show("report") }},
 		"leaderboard": {healthy, func(p *tab) { p.show("leaderboard") }},

@@ -29,7 +29,10 @@ export function seatList() {
     // order brings the seats into the order of these models.
     order: (models) => {
       const sorted = [...models, ...[...seats.keys()].filter((m) => !models.includes(m))].map((m) => seats.get(m)).filter(Boolean);
-      if (sorted.some((s, i) => list.children[i] !== s.item)) list.append(...sorted.map((s) => s.item));
+      if (sorted.every((s, i) => list.children[i] === s.item)) return;
+      const held = document.activeElement; // an element that is moved loses the focus
+      list.append(...sorted.map((s) => s.item));
+      if (list.contains(held)) held.focus({ preventScroll: true });
     },
   };
 }
@@ -76,12 +79,13 @@ function seat(model, since) {
       share.replaceChildren(bar(standing.borda_normalized), number(standing.borda_normalized));
       share.title = "Share of the votes, by Borda count: 1 is always first, 0 always last";
     },
-    unreached: () => {
+    // unreached ends a seat of which nothing came, at work or not when the session was stopped.
+    unreached: (stopped) => {
       if (s.ended) return;
+      state.className = "state unreached";
+      state.textContent = stopped && time.dataset.since ? "not finished" : "not reached";
       time.removeAttribute("data-since");
       time.textContent = "";
-      state.className = "state unreached";
-      state.textContent = "not reached";
       prose.removeAttribute("aria-busy");
     },
   };

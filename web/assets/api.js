@@ -66,12 +66,14 @@ export async function getAgain(path, failed, signal) {
 }
 
 // countdown waits. It calls left, at once and each second, with the seconds that are
-// left, rounded up.
+// left, rounded up, and a function that ends the wait.
 async function countdown(ms, left, signal) {
-  const end = Date.now() + ms;
+  let end = Date.now() + ms;
   for (let rest = ms; rest > 0; rest = end - Date.now()) {
-    left(Math.ceil(rest / 1000));
-    await pause(Math.min(rest, rest % 1000 || 1000));
+    await new Promise((resolve) => {
+      setTimeout(resolve, Math.min(rest, rest % 1000 || 1000));
+      left(Math.ceil(rest / 1000), () => { end = 0; resolve(); });
+    });
     signal.throwIfAborted();
   }
 }
@@ -116,9 +118,9 @@ const path = (id) => `v1/council/${encodeURIComponent(id)}`;
 
 // follow calls handle once with each event of a session, from the first to the last. It
 // connects again when the connection is lost: until then it calls cut, at once and each
-// second, with true and the seconds until it tries again, and with false when it is
-// connected. It returns after the last event. It throws when connecting again is useless
-// or the signal is aborted.
+// second, with true, the seconds until it tries again, and a function that tries at once.
+// It calls cut with false when it is connected. It returns after the last event. It throws
+// when connecting again is useless or the signal is aborted.
 export async function follow(id, handle, cut, signal) {
   let last = null;
   for (let failures = 0; ;) {
@@ -150,7 +152,7 @@ export async function follow(id, handle, cut, signal) {
       if (signal.aborted || isFinal(error)) throw error;
       lost = error;
     }
-    await countdown(delay(failures++, lost), (seconds) => cut(true, seconds), signal);
+    await countdown(delay(failures++, lost), (seconds, atOnce) => cut(true, seconds, atOnce), signal);
   }
 }
 

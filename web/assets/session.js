@@ -54,7 +54,8 @@ export async function watch(section, signal, id) {
         data.forEach(view.answer);
         state.answers = new Map(data.map((a) => [a.model, a]));
         tally(1, data.length, state.answers, "failed");
-        view.reviewers(state.started.reviewers, slowest(state.answers));
+        view.reviewers(slowest(state.answers));
+        view.say(`Asking ${count(state.started.reviewers.length, "reviewer")}.`);
         tally(2, state.started.reviewers.length, state.reviews, "without a ballot");
         break;
       case "stage2.ballot":
@@ -89,8 +90,8 @@ export async function watch(section, signal, id) {
   };
   view.question(sessionStorage.getItem(`question ${id}`) ?? "A session of this daemon");
   let asked = false; // it is asked for once, and after a failure again with the next connection
-  const cut = (isCut, wait) => {
-    view.cut(isCut, wait);
+  const cut = (isCut, wait, atOnce) => {
+    view.cut(isCut, wait, atOnce);
     if (isCut || asked) return;
     asked = true;
     Promise.all([request(id).catch((error) => (error.status ? null : Promise.reject(error))), session(id), councils()])
@@ -109,11 +110,12 @@ function layout(section, signal, id) {
     el("li", {}, el("span", { class: "step" }, name), el("span", { class: "hint" })));
   const said = el("p", { role: "status", class: "said", tabindex: "-1" });
   const clock = el("span", { class: "time" }), usual = el("span");
-  const waited = el("p", { class: "hint clock" }, clock, usual);
-  const next = el("span");
-  const line = el("p", { class: "notice", hidden: true }, "The connection to the daemon is lost. "
+  const waited = el("p", { class: "hint clock", hidden: true }, "Asked ", clock, " ago", usual);
+  const next = el("span", { "aria-hidden": "true" }); // it changes each second
+  const retry = el("button", { type: "button" }, "Try now");
+  const line = el("div", { class: "notice", role: "alert", hidden: true }, el("p", {}, "The connection to the daemon is lost. "
     + "The session goes on if the daemon is still running. If the daemon has stopped, the session goes on after a restart "
-    + "only where sessions are kept on disk. ", next);
+    + "only where sessions are kept on disk. ", next), retry);
   const notices = el("div", { role: "alert" });
   const stop = el("button", {
     type: "button", onclick: () => {
@@ -147,28 +149,29 @@ function layout(section, signal, id) {
     el("ol", { class: "steps", "aria-label": "Progress" }, steps), el("div", { class: "row" }, said, waited, stop), line, notices,
     el("div", { class: "columns" }, el("div", {}, answer), el("div", {}, wholeAnswers, ranking, wholeReviews, audit, figures)), compared, further);
 
-  let begun = null, reviewed = null; // by the daemon's clock: when the session began, and its reviews
+  let begun = null; // when the session began, by the daemon's clock; null until that is known
+  let reviewed = 0; // ms from then to the reviews
   const tick = () => {
     if (begun === null) return;
     for (const time of section.querySelectorAll("[data-since]")) {
-      const since = time.dataset.since === "reviews" ? reviewed : begun;
-      if (since !== null) time.textContent = lasting(now() - since);
+      time.textContent = lasting(now() - begun - (time.dataset.since === "reviews" ? reviewed : 0));
     }
   };
   const timer = setInterval(tick, 1000);
   signal.addEventListener("abort", () => clearInterval(timer));
-  const over = () => {
+  const over = (stopped) => {
     clearInterval(timer);
     if (document.activeElement === stop) said.focus();
     stop.hidden = waited.hidden = true;
-    line.hidden = true;
-    for (const { seats } of [answers, reviews]) for (const s of seats.values()) s.unreached();
+    view.cut(false);
+    for (const { seats } of [answers, reviews]) for (const s of seats.values()) s.unreached(stopped);
     for (const step of steps) step.removeAttribute("aria-current");
     prose.setAttribute("aria-busy", "false");
   };
   const notice = (kind, ...content) => notices.append(el("div", { class: `notice ${kind}` }, content));
 
-  let what = null, ended = null, drawn = false; // what was asked; the session at its end; whether both are shown
+  let what; // what was asked; null where the daemon cannot tell, undefined until it is known
+  let ended = null, drawn = false; // the session at its end; whether what can be done with it is shown
   const view = {
     question: (full) => {
       whole.hidden = full.length <= 240;
@@ -184,19 +187,19 @@ function layout(section, signal, id) {
       if (s.status === "running") {
         begun = Date.parse(s.created);
         clock.dataset.since = "session";
+        waited.hidden = false;
         if (council?.lately && String(council.members) === String(started?.models ?? s.models)) usual.textContent = usually(council.lately);
         tick();
       }
       view.further();
     },
     say: (words) => { said.textContent = words; },
-    cut: (isCut, wait) => {
+    cut: (isCut, wait, atOnce) => {
+      if (!isCut && document.activeElement === retry) said.focus();
       line.hidden = !isCut;
-      clearInterval(view.counting);
-      let left = Math.ceil(wait ?? 0);
-      const count = () => { next.textContent = left > 0 ? `Trying again in ${left--} s.` : "Trying again."; };
-      count();
-      if (isCut && left > 0) view.counting = setInterval(count, 1000);
+      if (!isCut) return;
+      next.textContent = `Trying again in ${wait} s.`;
+      retry.onclick = atOnce;
     },
     step: (n, hint) => steps.forEach((step, i) => {
       if (i + 1 === n) {
@@ -212,9 +215,8 @@ function layout(section, signal, id) {
       reviews.place(reviewers, null);
       wholeAnswers.hidden = wholeReviews.hidden = false;
     },
-    reviewers: (models, ms) => {
-      if (begun !== null) reviewed = begun + ms;
-      else reviewed = now();
+    reviewers: (ms) => {
+      reviewed = ms;
       for (const time of reviews.list.querySelectorAll(".time:empty")) time.dataset.since = "reviews";
       for (const s of reviews.seats.values()) if (!s.ended) s.state("reviewing");
       tick();
@@ -265,7 +267,7 @@ function layout(section, signal, id) {
       view.further();
     },
     failed: (body) => {
-      over();
+      over(["cancelled", "interrupted"].includes(body.code));
       const neutral = body.code === "cancelled";
       const shown = problem({ body: neutral ? { title: "Cancelled", detail: "what had arrived by then is below" } : body });
       if (neutral) shown.classList.remove("bad");
@@ -281,16 +283,16 @@ function layout(section, signal, id) {
     // further shows what can be done with a session that has ended.
     further: () => {
       if (!ended || drawn) return;
-      if (ended.answer) {
-        tools.replaceChildren(copyButton("Copy the final answer", () => ended.answer),
+      if (ended.answer && !tools.firstChild) { // what was asked may follow, and a button in use must stay
+        tools.append(copyButton("Copy the final answer", () => ended.answer),
           download("Download as Markdown", `${id}.md`, "text/markdown", () => written(ended, what)),
           download("Download as JSON", `${id}.json`, "application/json", () => JSON.stringify(ended, null, 2)));
       }
-      if (!what) return; // it follows, or this daemon cannot tell what was asked
+      if (what === undefined) return; // it follows
       drawn = true;
-      further.replaceChildren(further.firstChild, ended.answer ? followUp(what, ended.answer) : "",
+      further.replaceChildren(further.firstChild, what && ended.answer ? followUp(what, ended.answer) : "",
         el("div", { class: "tools" },
-          el("a", { href: `#/again/${id}` }, "Ask again with changes"),
+          what ? el("a", { href: `#/again/${id}` }, "Ask again with changes") : null,
           el("button", { type: "button", class: "plain", onclick: () => discard(id, notices) }, "Delete this session")));
       further.hidden = false;
     },
