@@ -24,7 +24,9 @@
 //
 // A symbolic link to the data file is resolved once, by [Open] and by every reader. No
 // link is followed after that: a user who can put links beside the files could
-// otherwise make the store write to any other file.
+// otherwise make the store write to any other file. A link that takes the place of the
+// directory in the moment between the look and the opening can get new files of the
+// store behind it; no session is acknowledged there while the link stands.
 //
 // # What survives a crash
 //

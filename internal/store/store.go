@@ -140,6 +140,16 @@ func resolve(path string) string {
 	return path
 }
 
+// leads returns nil while the name of the store leads to the file that it led to when
+// the store was opened.
+func (o Options) leads() error {
+	if now := resolve(o.given); now != o.Path {
+		return fmt.Errorf("%s led to %s when the store was opened and leads to %s now; put it back, or start again",
+			o.given, o.Path, now)
+	}
+	return nil
+}
+
 // maxLinks is how many symbolic links in a row resolve follows.
 const maxLinks = 40
 

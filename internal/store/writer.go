@@ -325,14 +325,12 @@ func (w *writer) check(size int64) error {
 	if err := w.store.lock.InPlace(); err != nil {
 		return err
 	}
+	if err := w.o.leads(); err != nil {
+		return err
+	}
 	now, err := os.Lstat(w.o.Path)
 	if err != nil || !os.SameFile(now, w.info) {
 		return errMoved
-	}
-	if w.o.given != w.o.Path {
-		if read, err := os.Stat(w.o.given); err != nil || !os.SameFile(read, w.info) {
-			return errMoved
-		}
 	}
 	if size == unwritten || size == now.Size() {
 		return nil
@@ -365,9 +363,8 @@ func (w *writer) ready() error {
 	if w.file != nil && !w.sealed && w.check(unwritten) == nil {
 		return nil
 	}
-	if now := resolve(w.o.given); now != w.o.Path {
-		return fmt.Errorf("%s led to %s when the store was opened and leads to %s now; put it back, or start again",
-			w.o.given, w.o.Path, now)
+	if err := w.o.leads(); err != nil {
+		return err
 	}
 	if err := w.lock(); err != nil {
 		return err
