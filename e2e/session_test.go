@@ -455,7 +455,8 @@ func (f flushed) Write(b []byte) (int, error) {
 }
 
 // A session whose texts come word by word, in thousands of events, is drawn as it comes, and once more after
-// a reload. The test prints the longest task that it takes of the browser: less than 50 ms is what is aimed at.
+// a reload. The test prints the longest task that it takes of the browser, while the page is loaded and first drawn, and
+// after that: less than 50 ms is what is aimed at.
 func TestLongestTask(t *testing.T) {
 	models := members()
 	for i := range models {
@@ -496,7 +497,9 @@ func TestLongestTask(t *testing.T) {
 	p.do(chromedp.Evaluate[chromedp.Void](watch))
 	p.ask("What takes long?")
 	p.until(`document.querySelectorAll('` + answers + ` details').length === 4`)
-	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll('` + answers + ` details').forEach((d) => { d.open = true; })`))
+	first := value[float64](p, `longest`)
+	p.do(chromedp.Evaluate[chromedp.Void](`longest = 0;
+		document.querySelectorAll('` + answers + ` details').forEach((d) => { d.open = true; })`))
 	p.says(said, "The answer is complete.")
 	p.until(`document.querySelectorAll('` + answer + ` p').length === 60`)
 	live := value[float64](p, `longest`)
@@ -504,7 +507,7 @@ func TestLongestTask(t *testing.T) {
 	p.do(chromedp.Evaluate[chromedp.Void](watch))
 	p.says(said, "The answer is complete.")
 	p.until(`document.querySelectorAll('` + answer + ` p').length === 60`)
-	t.Logf("%d events: longest task %.0f ms live, %.0f ms after a reload", sent.Load(), live, value[float64](p, `longest`))
+	t.Logf("%d events: longest task %.0f ms at first, %.0f ms live, %.0f ms after a reload", sent.Load(), first, live, value[float64](p, `longest`))
 	if sent.Load() < 200 {
 		t.Errorf("the session has %d events", sent.Load())
 	}
