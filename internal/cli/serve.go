@@ -27,7 +27,9 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 	if err := cfg.RequireCouncil(); err != nil {
 		return usageError{err}
 	}
-	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: newLog(std.Stderr, cfg), Version: std.Version})
+	log := newLog(std.Stderr, cfg)
+	limitMemory(log)
+	d, err := daemon.New(ctx, daemon.Options{Config: cfg, Log: log, Version: std.Version})
 	if err != nil {
 		return err
 	}
