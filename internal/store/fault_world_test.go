@@ -30,9 +30,12 @@ type deed struct {
 // deeds returns all deeds. None of them changes the file elsewhere.
 func deeds(elsewhere string) []deed {
 	dir := filepath.Dir
-	link := func(name string) func(path string) error {
-		return func(path string) error {
-			return errors.Join(os.RemoveAll(name), os.Rename(path, name), os.Symlink(elsewhere, path))
+	link := func(path, target string) error {
+		for {
+			err := errors.Join(os.RemoveAll(path+".1"), os.Rename(path, path+".1"), os.Symlink(target, path))
+			if !errors.Is(err, fs.ErrExist) { // else the store made it again before the link
+				return err
+			}
 		}
 	}
 	return []deed{
@@ -64,18 +67,10 @@ func deeds(elsewhere string) []deed {
 			return errors.Join(os.RemoveAll(dir(path)+".1"), os.Rename(dir(path), dir(path)+".1"))
 		}},
 		{name: "lock removed", do: func(path string) error { return os.Remove(path + ".lock") }},
-		{name: "link in its place", do: func(path string) error { return link(path + ".1")(path) }, undo: os.Remove},
+		{name: "link in its place", do: func(path string) error { return link(path, elsewhere) }, undo: os.Remove},
 		{
 			name: "link in its directory's place",
-			do: func(path string) error {
-				moved := dir(path) + ".1"
-				for {
-					err := errors.Join(os.RemoveAll(moved), os.Rename(dir(path), moved), os.Symlink(dir(elsewhere), dir(path)))
-					if !errors.Is(err, fs.ErrExist) { // else the store made the directory again before the link
-						return err
-					}
-				}
-			},
+			do:   func(path string) error { return link(dir(path), dir(elsewhere)) },
 			undo: func(path string) error { return os.Remove(dir(path)) },
 		},
 	}
