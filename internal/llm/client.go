@@ -1,10 +1,10 @@
 // Package llm performs completion calls against OpenAI-compatible providers. It
 // returns the result of each as text, usage and cost, or as a council.Failure.
 //
-// It is the only importer of go-openai, which makes and sends the requests. A
-// RoundTripper adds what that library does not do: it limits the size of bodies, finds
-// errors inside HTTP 200, keeps headers, sends parameters that the library's structs
-// cannot carry, and notices streams that end early. Replies are read in this package.
+// It is the only importer of go-openai, which sends the requests and opens the streams. A
+// RoundTripper does what that library does not: it limits the size of bodies, finds errors
+// inside HTTP 200, keeps headers, and notices streams that end early. The JSON of requests
+// and replies is written and read in this package.
 //
 // # Streams
 //
@@ -191,8 +191,8 @@ func hint(base *url.URL) string {
 var versioned = regexp.MustCompile(`/v[0-9]`)
 
 // newPool returns a transport that keeps idle connections open during the pauses
-// between the stages of a session. With buffers of 16 KiB a review prompt is sent in
-// one write.
+// between the stages of a session. With a buffer of 16 KiB a review prompt is sent in one
+// write.
 func newPool(o Options) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if t.DialContext = o.Dial; t.DialContext == nil {
@@ -201,7 +201,6 @@ func newPool(o Options) *http.Transport {
 	t.TLSHandshakeTimeout = o.DialTimeout
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = max(256, o.MaxCallsPerProvider)
-	t.ReadBufferSize = 16 << 10
 	t.WriteBufferSize = 16 << 10
 	return t
 }
@@ -219,8 +218,11 @@ func (c *Client) Close() {
 // which no reply arrived is unknown. It implements council.Completer.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	start := time.Now()
-	completion := council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}
+	var completion council.Completion
 	failure := c.complete(ctx, call, &completion)
+	if completion.Attempts == 0 {
+		completion.Usage = council.NoUsage()
+	}
 	completion.LatencyMS = float64(time.Since(start)) / float64(time.Millisecond)
 	if failure != nil {
 		return completion, failure
@@ -263,9 +265,12 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		if failure != nil {
 			return failure
 		}
-		reply, again, failure := c.attempt(ctx, p, m, call, format, stream, ticket)
-		total.Attempts++
-		total.Usage = total.Usage.Plus(reply.Usage)
+		reply, again, failure := c.attempt(ctx, p, m, &call, format, stream, ticket)
+		if total.Attempts++; total.Attempts == 1 {
+			total.Usage = reply.Usage
+		} else {
+			total.Usage = total.Usage.Plus(reply.Usage)
+		}
 		total.Doubted += reply.Doubted
 		if failure == nil {
 			if refused {
@@ -375,7 +380,7 @@ func (p *provider) now() time.Duration { return time.Since(p.start) }
 
 // attempt sends one request. It reports whether another one may succeed.
 func (c *Client) attempt(
-	caller context.Context, p *provider, m *model, call council.Call, format *council.Format, stream bool, t ticket,
+	caller context.Context, p *provider, m *model, call *council.Call, format *council.Format, stream bool, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
 	defer func() { p.leave(m, t, judgement) }() // also when OnDelta panics
@@ -385,19 +390,15 @@ func (c *Client) attempt(
 	defer timer.Stop()
 
 	x := &exchange{
-		extra: extraFields(p.host, call, format), cut: cut, onDelta: call.OnDelta, pause: max(deltaPause, call.DeltaPause),
+		call: call, host: p.host, model: m.name, format: format, stream: stream, cut: cut, onDelta: call.OnDelta, pause: max(deltaPause, call.DeltaPause),
 		address: p.address, hint: p.hint,
-	}
-	request := openai.ChatCompletionRequest{Model: m.name, Messages: make([]openai.ChatCompletionMessage, len(call.Messages))}
-	for i, message := range call.Messages {
-		request.Messages[i] = openai.ChatCompletionMessage{Role: message.Role, Content: message.Content}
 	}
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	var r received
 	var err error
 	if stream {
-		r, err = p.stream(ctx, x, request)
-	} else if _, err = p.api.CreateChatCompletion(ctx, request); err == nil {
+		r, err = p.stream(ctx, x)
+	} else if _, err = p.api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: m.name}); err == nil {
 		r, err = x.reply(ctx)
 	}
 	completion.Usage, completion.Doubted = consumed(x, r), r.doubted

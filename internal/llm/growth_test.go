@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -127,30 +128,36 @@ func (c *cancelling) Read(p []byte) (int, error) {
 	return c.Reader.Read(p)
 }
 
-// The fields that the library does not have are put into a request without a copy of its
-// prompt, and so they are when the connection has to be changed.
-func TestPrependCopiesNoPrompt(t *testing.T) {
+// A prompt is copied once into a request, and again only where the connection has to be
+// changed. What was sent is let go.
+func TestRequestCopiesPromptOnce(t *testing.T) {
 	const size = 8 << 20
-	object := `{"model":"` + strings.Repeat("m", size) + `"}`
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://provider.test", strings.NewReader(object))
+	call := aCall()
+	call.Messages = []council.Message{{Role: council.RoleUser, Content: strings.Repeat("a \"word\"\n", size/9)}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	x := exchange{call: &call, model: "m"}
+	body := x.request()
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > size*3/2 {
+		t.Errorf("%d bytes of memory for a prompt of %d", took, size)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://provider.test", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	err = prepend(req, []byte(`"temperature":1,`))
-	runtime.ReadMemStats(&after)
-	if took := after.TotalAlloc - before.TotalAlloc; err != nil || took > size/8 {
-		t.Errorf("%d bytes of memory, error %v", took, err)
-	}
+	x.fill(req)
 	again, err := req.GetBody()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, body := range []io.Reader{req.Body, again} {
-		sent, err := io.ReadAll(body)
-		if err != nil || string(sent) != `{"temperature":1,`+object[1:] || req.ContentLength != int64(len(sent)) {
-			t.Errorf("a body of %d bytes that begins with %.40s, announced as %d, error %v", len(sent), sent, req.ContentLength, err)
+	for _, b := range []io.ReadCloser{req.Body, again} {
+		sent, err := io.ReadAll(b)
+		if err != nil || !bytes.Equal(sent, body) || req.ContentLength != int64(len(body)) {
+			t.Errorf("a body of %d bytes, announced as %d, error %v", len(sent), req.ContentLength, err)
+		}
+		if err := b.Close(); err != nil || b.(*sending).rest != nil {
+			t.Errorf("after the request it holds %d bytes, error %v", len(b.(*sending).rest), err)
 		}
 	}
 }

@@ -41,6 +41,14 @@ const maxElements = 10_000
 // readReply reads a completion, or a chunk of a stream. It stops soon after ctx has
 // ended.
 func readReply(ctx context.Context, data []byte, chunk bool) (r received, err error) {
+	if r, ok := quickReply(data, chunk); ok {
+		return r, nil
+	}
+	return anyReply(ctx, data, chunk)
+}
+
+// anyReply is readReply for replies in any form.
+func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err error) {
 	var body struct {
 		Choices json.RawMessage `json:"choices"`
 		Usage   json.RawMessage `json:"usage"`

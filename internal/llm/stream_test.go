@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/growth"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -516,53 +515,4 @@ func FuzzReply(f *testing.F) {
 			t.Errorf("%+v with %v", got, err)
 		}
 	})
-}
-
-// quickDelta and readReply read the same from a chunk.
-func FuzzQuickDelta(f *testing.F) {
-	for _, line := range []string{
-		`{"id":"x","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"role":"assistant",` +
-			`"content":"Hi \"you\"\n"},"logprobs":null,"finish_reason":null}],"usage":null,"obfuscation":"abc"}`,
-		`{"choices":[{"delta":{"content":"a"},"x":{"delta":{"content":"b"}}}],"y":[{"choices":[]}]}`,
-		`{"choices":[{"delta":{"content":"a","refusal":null},"finish_reason":"stop"}]}`,
-		`{"choices":[{"delta":{"content":"a"}},{"delta":{"content":"b"}}]}`,
-		`{"Choices":[{"delta":{"CONTENT":"a"}}],"choices":[{"delta":{"content":"b"}}]}`,
-		`{"choices":[{"delta":{"content":"a","content":"b"},"delta":{}}]}`,
-		`{"choices":[{"delta":{"content":"` + "\xff" + `\ud800"}}]}`,
-		`{ "choices" : [ { "delta" : { "content" : "a" } } ] }`,
-		`{"error":null,"choices":[{"delta":{"cont\u0065nt":"a","content":"b"}}]}`,
-	} {
-		f.Add([]byte(line))
-	}
-	f.Fuzz(func(t *testing.T, line []byte) {
-		growth.Bounded(t, len(line), func() {
-			quickDelta(line)
-			_, _ = readReply(t.Context(), line, true)
-		})
-		delta, ok := quickDelta(line)
-		if !ok || !json.Valid(line) {
-			return
-		}
-		whole, err := readReply(t.Context(), line, true)
-		if want := (received{chosen: true, text: delta}); err != nil || whole != want {
-			t.Fatalf("quick %q, whole %+v, %v", delta, whole, err)
-		}
-	})
-}
-
-// quickDelta reads the chunks of the large providers.
-func TestQuickDelta(t *testing.T) {
-	for _, line := range []string{
-		`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"gpt","service_tier":"default",` +
-			`"system_fingerprint":"fp","choices":[{"index":0,"delta":{"content":"a"},"logprobs":null,"finish_reason":null}],` +
-			`"usage":null,"obfuscation":"R2d"}`,
-		`{"id":"gen-1","provider":"X","model":"x/y","object":"chat.completion.chunk","created":1,"choices":[{"index":0,` +
-			`"delta":{"role":"assistant","content":"a"},"finish_reason":null,"native_finish_reason":null,"logprobs":null}]}`,
-		`{"id":"1","choices":[{"index":0,"text":"a","logprobs":{"tokens":["a"],"token_ids":[1]},"delta":{"token_id":1,` +
-			`"role":"assistant","content":"a","tool_calls":null},"finish_reason":null}],"usage":null}`,
-	} {
-		if got, ok := quickDelta([]byte(line)); got != "a" || !ok {
-			t.Errorf("got %q, %v for %s", got, ok, line)
-		}
-	}
 }

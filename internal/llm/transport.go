@@ -2,15 +2,12 @@ package llm
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"mime"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -24,7 +21,11 @@ const maxErrorBytes = 64 << 10
 // structs cannot: further fields to the request, and status, headers and body back from
 // the response.
 type exchange struct {
-	extra   []byte                  // JSON members, each with a comma behind it, put first in the body
+	call    *council.Call           // what is asked for; nil: the request is the library's own
+	host    string                  // of the provider
+	model   string                  // as the provider knows it
+	format  *council.Format         // nil: the form of the reply is open
+	stream  bool                    // the reply is wanted as a stream
 	cut     context.CancelCauseFunc // ends the request
 	onDelta func(text string)       // nil: the reply is wanted in one piece
 	pause   time.Duration           // the least time between two calls of onDelta
@@ -42,43 +43,10 @@ type exchange struct {
 
 type exchangeKey struct{}
 
-// extraFields renders the request fields that go-openai would drop (a
-// temperature of 0), refuse (sampling parameters of models it knows by name), or
-// does not have.
-func extraFields(host string, call council.Call, format *council.Format) []byte {
-	var b []byte
-	if call.Temperature != nil {
-		b = append(b, `"temperature":`...)
-		b = strconv.AppendFloat(b, *call.Temperature, 'g', -1, 64)
-		b = append(b, ',')
-	}
-	if call.MaxOutputTokens != nil {
-		// OpenAI's own newer models take only the newer name, most compatible
-		// servers only the older one.
-		name := `"max_tokens":`
-		if host == "api.openai.com" {
-			name = `"max_completion_tokens":`
-		}
-		b = append(b, name...)
-		b = strconv.AppendInt(b, int64(*call.MaxOutputTokens), 10)
-		b = append(b, ',')
-	}
-	if format != nil {
-		b = append(b, `"response_format":{"type":"json_schema","json_schema":{"name":"`+format.Name+`","strict":true,"schema":`...)
-		b = append(b, format.Schema...)
-		b = append(b, "}},"...)
-	}
-	if host == "openrouter.ai" {
-		b = append(b, `"usage":{"include":true},`...) // asks for the cost
-	}
-	return b
-}
-
 // transport is the RoundTripper under go-openai. It reads a body to its end within the
 // limit, so that the connection can be used again and a broken reply is never taken for
-// a complete one; or it prepares to read a stream. The library gets an empty object: it
-// would lose an answer because of one malformed figure beside it, and accept an answer
-// with anything behind it.
+// a complete one; or it prepares to read a stream. The library gives an empty request,
+// which is filled here, and gets an empty object.
 type transport struct {
 	base     http.RoundTripper
 	maxBytes int64
@@ -87,10 +55,8 @@ type transport struct {
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := req.Context().Value(exchangeKey{}).(*exchange) // every request of this package has one
-	if len(x.extra) > 0 {
-		if err := prepend(req, x.extra); err != nil {
-			return nil, err
-		}
+	if x.call != nil {
+		x.fill(req)
 	}
 	x.sent = true
 	resp, err := t.base.RoundTrip(req)
@@ -117,10 +83,14 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if resp.StatusCode >= 300 {
 		limit = min(limit, maxErrorBytes)
 	}
-	var b bytes.Buffer
-	b.Grow(int(min(max(resp.ContentLength, 0), limit)) + bytes.MinRead)
-	_, err = b.ReadFrom(io.LimitReader(body, limit+1))
-	x.body = b.Bytes()
+	if n := resp.ContentLength; n > 0 && n <= limit {
+		x.body = make([]byte, n)
+		var read int
+		read, err = io.ReadFull(body, x.body)
+		x.body = x.body[:read]
+	} else {
+		x.body, err = io.ReadAll(io.LimitReader(body, limit+1))
+	}
 	switch {
 	case resp.StatusCode >= 300: // the status says enough, whatever there is of a body
 		x.body = x.body[:min(int64(len(x.body)), limit)]
@@ -129,9 +99,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case err != nil:
 		return nil, broken(err)
 	}
-	resp.Body = io.NopCloser(strings.NewReader("{}"))
+	resp.Body = &sending{rest: emptyObject}
 	return resp, nil
 }
+
+var emptyObject = []byte("{}") //nolint:gochecknoglobals // nobody writes to it
 
 func isEventStream(h http.Header) bool {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))
@@ -143,6 +115,9 @@ func isEventStream(h http.Header) bool {
 func (x *exchange) reply(ctx context.Context) (received, error) {
 	if x.refused() {
 		return received{}, nil
+	}
+	if ctx.Err() != nil {
+		return received{}, ctx.Err()
 	}
 	return readReply(ctx, x.body, false)
 }
@@ -162,22 +137,4 @@ func (w *watched) Read(p []byte) (int, error) {
 	w.timer.Reset(w.idle)
 	defer w.timer.Stop()
 	return w.ReadCloser.Read(p)
-}
-
-// prepend puts extra members first in the request's JSON object. It does not copy the
-// object, which holds a whole prompt.
-func prepend(req *http.Request, extra []byte) (err error) {
-	object := req.GetBody
-	req.GetBody = func() (io.ReadCloser, error) {
-		rest, err := object()
-		if err != nil {
-			return nil, err
-		}
-		begin := make([]byte, 1, 1+len(extra)) // the opening brace
-		_, err = io.ReadFull(rest, begin)
-		return io.NopCloser(io.MultiReader(bytes.NewReader(append(begin, extra...)), rest)), err
-	}
-	req.ContentLength += int64(len(extra))
-	req.Body, err = req.GetBody()
-	return err
 }

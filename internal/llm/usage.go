@@ -27,14 +27,21 @@ func (f *figure) UnmarshalJSON(b []byte) error {
 // The cost is OpenRouter's extension, in US dollars. A completion has at least one token
 // on either side, so a 0 stands for a figure that was not given.
 func readUsage(raw json.RawMessage) (u council.Usage, doubted int) {
-	var reply struct {
-		Input  figure `json:"prompt_tokens"`
-		Output figure `json:"completion_tokens"`
-		Cost   figure `json:"cost"`
-	}
-	if json.Unmarshal(raw, &reply) != nil { // missing, or no object
+	var f figures
+	if json.Unmarshal(raw, &f) != nil { // missing, or no object
 		return u, 0
 	}
+	return f.read()
+}
+
+type figures struct {
+	Input  figure `json:"prompt_tokens"`
+	Output figure `json:"completion_tokens"`
+	Cost   figure `json:"cost"`
+}
+
+// read returns the figures that are believed, and counts the others.
+func (reply *figures) read() (u council.Usage, doubted int) {
 	count := func(f figure) *int64 {
 		f.doubted = f.doubted || f.value != math.Trunc(f.value)
 		if f.doubted {
@@ -50,7 +57,7 @@ func readUsage(raw json.RawMessage) (u council.Usage, doubted int) {
 	if reply.Cost.doubted {
 		doubted++
 	} else if reply.Cost.given {
-		u.CostUSD = &reply.Cost.value
+		u.CostUSD = new(reply.Cost.value)
 	}
 	u, beyond := u.Believable()
 	return u, doubted + beyond

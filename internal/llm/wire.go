@@ -1,0 +1,413 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// This file writes requests, and reads replies in their usual form; anyReply reads all
+// others. go-openai would take three times as long. It would also drop or refuse parts of a
+// request, such as a temperature of 0 or the sampling parameters of models that it knows by
+// name, and lose a reply because of one malformed figure beside its text.
+
+// request returns the JSON of the request.
+func (x *exchange) request() []byte {
+	call := x.call
+	b := make([]byte, 0, x.requestSize())
+	b = append(b, `{"model":`...)
+	b = appendString(b, x.model)
+	b = append(b, `,"messages":[`...)
+	for i, m := range call.Messages {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `{"role":`...)
+		b = appendString(b, m.Role)
+		b = append(b, `,"content":`...)
+		b = appendString(b, m.Content)
+		b = append(b, '}')
+	}
+	b = append(b, ']')
+	if call.Temperature != nil {
+		b = append(b, `,"temperature":`...)
+		b = strconv.AppendFloat(b, *call.Temperature, 'g', -1, 64)
+	}
+	if call.MaxOutputTokens != nil {
+		// OpenAI's own newer models take only the newer name, most compatible
+		// servers only the older one.
+		name := `,"max_tokens":`
+		if x.host == "api.openai.com" {
+			name = `,"max_completion_tokens":`
+		}
+		b = append(b, name...)
+		b = strconv.AppendInt(b, int64(*call.MaxOutputTokens), 10)
+	}
+	if x.format != nil {
+		b = append(b, `,"response_format":{"type":"json_schema","json_schema":{"name":"`+x.format.Name+`","strict":true,"schema":`...)
+		b = append(b, x.format.Schema...)
+		b = append(b, "}}"...)
+	}
+	if x.host == "openrouter.ai" {
+		b = append(b, `,"usage":{"include":true}`...) // asks for the cost
+	}
+	if x.stream {
+		return append(b, `,"stream":true,"stream_options":{"include_usage":true}}`...)
+	}
+	return append(b, `,"stream":false}`...)
+}
+
+// requestSize returns about how long the request is, so that a prompt is copied once.
+func (x *exchange) requestSize() int {
+	n := 512
+	for _, m := range x.call.Messages {
+		n += len(m.Content) + strings.Count(m.Content, "\n") + strings.Count(m.Content, `"`) + strings.Count(m.Content, `\`)
+	}
+	if x.format != nil {
+		n += len(x.format.Schema)
+	}
+	return n
+}
+
+// appendString appends s as JSON. Each byte that is not UTF-8 becomes U+FFFD, as with
+// encoding/json.
+func appendString(b []byte, s string) []byte {
+	if !utf8.ValidString(s) {
+		s = string([]rune(s))
+	}
+	b = append(b, '"')
+	done := 0
+	for i := range len(s) {
+		c := s[i]
+		if c >= ' ' && c != '"' && c != '\\' {
+			continue
+		}
+		b = append(b, s[done:i]...)
+		if e := strings.IndexByte(escaped, c); e >= 0 {
+			b = append(b, '\\', escapes[e])
+		} else {
+			const hex = "0123456789abcdef"
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&0xf])
+		}
+		done = i + 1
+	}
+	return append(append(b, s[done:]...), '"')
+}
+
+// Behind a backslash, the character of escapes at an index stands for that of escaped.
+const (
+	escapes = `"\nrtbf/`
+	escaped = "\"\\\n\r\t\b\f/"
+)
+
+// fill gives req its body, which is made once more for another connection.
+func (x *exchange) fill(req *http.Request) {
+	b := x.request()
+	req.ContentLength = int64(len(b))
+	req.Body = &sending{rest: b}
+	req.GetBody = func() (io.ReadCloser, error) { return &sending{rest: x.request()}, nil }
+}
+
+// sending is the body of a request. It lets go of its bytes as soon as they are sent: the
+// reply may take minutes.
+type sending struct {
+	mu   sync.Mutex // guards rest: a request that is cancelled is closed while it is read
+	rest []byte
+}
+
+// Read implements io.Reader.
+func (s *sending) Read(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (s *sending) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rest = nil
+	return nil
+}
+
+// quickReply reads a completion, or a chunk of a stream, in one pass. At anything that is
+// not in the usual form it gives up with ok false. What it reads is what readReply reads.
+func quickReply(data []byte, chunk bool) (r received, ok bool) {
+	s := scanner{data: data}
+	content := `"message"`
+	if chunk {
+		content = `"delta"`
+	}
+	var used figures
+	s.object(func(key []byte) {
+		switch string(key) {
+		case `"choices"`:
+			s.once(1)
+			if s.null() {
+				return
+			}
+			s.must('[')
+			s.list(']', func() {
+				s.bad = s.bad || r.chosen // more than one
+				r.chosen = true
+				s.choice(&r, content)
+			})
+		case `"usage"`:
+			s.once(2)
+			if !s.null() {
+				s.usage(&used)
+			}
+		case `"error"`:
+			s.bad = !s.null() || s.bad
+		default:
+			s.skip(1)
+		}
+	})
+	s.bad = s.bad || s.next() != 0 || s.at < len(data)
+	r.usage, r.doubted = used.read()
+	return r, !s.bad
+}
+
+func (s *scanner) choice(r *received, content string) {
+	s.object(func(key []byte) {
+		switch string(key) {
+		case content:
+			s.once(4)
+			s.object(func(key []byte) {
+				switch string(key) {
+				case `"content"`:
+					s.once(8)
+					r.text = s.text()
+				case `"refusal"`:
+					s.once(16)
+					r.refusal = s.text()
+				default:
+					s.skip(3)
+				}
+			})
+		case `"index"`:
+			s.once(32)
+			s.bad = string(s.number()) != "0" || s.bad
+		case `"finish_reason"`:
+			s.once(64)
+			r.finish = s.text()
+		case `"message"`, `"delta"`: // the one that does not belong here
+			s.bad = true
+		default:
+			s.skip(2)
+		}
+	})
+}
+
+func (s *scanner) usage(f *figures) {
+	s.object(func(key []byte) {
+		switch string(key) {
+		case `"prompt_tokens"`:
+			s.once(128)
+			s.figure(&f.Input)
+		case `"completion_tokens"`:
+			s.once(256)
+			s.figure(&f.Output)
+		case `"cost"`:
+			s.once(512)
+			s.figure(&f.Cost)
+		default:
+			s.skip(2)
+		}
+	})
+}
+
+// scanner steps over JSON. It sets bad at what is not JSON, or not in the usual form.
+type scanner struct {
+	data []byte
+	at   int
+	bad  bool
+	seen int // the members that were read, as bits
+}
+
+// once sets bad when a member stands twice.
+func (s *scanner) once(member int) {
+	s.bad = s.bad || s.seen&member != 0
+	s.seen |= member
+}
+
+// next returns the byte that comes next, blanks left aside, 0 at the end.
+func (s *scanner) next() byte {
+	for s.at < len(s.data) {
+		switch c := s.data[s.at]; c {
+		case ' ', '\t', '\n', '\r':
+			s.at++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// take steps over c, if that is what comes next.
+func (s *scanner) take(c byte) bool {
+	if s.next() != c || s.at == len(s.data) {
+		return false
+	}
+	s.at++
+	return true
+}
+
+func (s *scanner) must(c byte) { s.bad = !s.take(c) || s.bad }
+
+// object steps over an object. It calls member with each key, in its quotes; member has to
+// step over the value. A key that is escaped or needs case folding sets bad.
+func (s *scanner) object(member func(key []byte)) {
+	s.must('{')
+	s.list('}', func() {
+		key := s.quoted()
+		for _, c := range key {
+			s.bad = s.bad || c == '\\' || c > 'z' || (c >= 'A' && c <= 'Z')
+		}
+		s.must(':')
+		member(key)
+	})
+}
+
+// list steps over elements with commas between them, and the end behind them.
+func (s *scanner) list(end byte, element func()) {
+	if s.take(end) {
+		return
+	}
+	for !s.bad {
+		element()
+		if !s.take(',') {
+			s.must(end)
+			return
+		}
+	}
+}
+
+// maxDepth is how deep skip goes.
+const maxDepth = 64
+
+// skip steps over a value at that depth.
+func (s *scanner) skip(depth int) {
+	switch c := s.next(); {
+	case depth > maxDepth:
+		s.bad = true
+	case c == '{':
+		s.at++
+		s.list('}', func() {
+			s.quoted()
+			s.must(':')
+			s.skip(depth + 1)
+		})
+	case c == '[':
+		s.at++
+		s.list(']', func() { s.skip(depth + 1) })
+	case c == '"':
+		s.quoted()
+	case !s.word("null") && !s.word("true") && !s.word("false"):
+		s.number()
+	}
+}
+
+// word steps over w, if that is what comes next.
+func (s *scanner) word(w string) bool {
+	s.next()
+	if !bytes.HasPrefix(s.data[s.at:], []byte(w)) {
+		return false
+	}
+	s.at += len(w)
+	return true
+}
+
+func (s *scanner) null() bool { return s.word("null") }
+
+// number steps over a number, which it returns.
+func (s *scanner) number() []byte {
+	s.next()
+	rest := s.data[s.at:]
+	n := 0
+	for n < len(rest) && strings.IndexByte("0123456789+-.eE", rest[n]) >= 0 {
+		n++
+	}
+	s.at += n
+	s.bad = s.bad || !json.Valid(rest[:n])
+	return rest[:n]
+}
+
+func (s *scanner) figure(f *figure) {
+	if !s.null() {
+		_ = f.UnmarshalJSON(s.number()) // it never fails
+	}
+}
+
+// quoted steps over a string, which it returns in its quotes.
+func (s *scanner) quoted() []byte {
+	if s.next() != '"' {
+		s.bad = true
+		return nil
+	}
+	rest := s.data[s.at:]
+	for n := 1; n < len(rest); n++ {
+		switch c := rest[n]; {
+		case c == '"':
+			s.at += n + 1
+			return rest[:n+1]
+		case c == '\\':
+			if n++; n < len(rest) && rest[n] == 'u' {
+				_, err := strconv.ParseUint(string(rest[n+1:min(n+5, len(rest))]), 16, 64)
+				s.bad = s.bad || err != nil || n+5 > len(rest)
+				n += 4
+			} else {
+				s.bad = s.bad || n == len(rest) || strings.IndexByte(escapes, rest[n]) < 0
+			}
+		case c < ' ':
+			s.bad = true
+			return nil
+		}
+	}
+	s.bad = true
+	return nil
+}
+
+const finishStop = "stop"
+
+// text steps over a string, which it returns decoded, or over null.
+func (s *scanner) text() string {
+	if s.null() {
+		return ""
+	}
+	quoted := s.quoted()
+	if s.bad {
+		return ""
+	}
+	rest := quoted[1 : len(quoted)-1]
+	if bytes.Contains(rest, []byte(`\u`)) || !utf8.Valid(rest) {
+		var text string
+		s.bad = json.Unmarshal(quoted, &text) != nil
+		return text
+	}
+	if string(rest) == finishStop { // as nearly every reply says
+		return finishStop
+	}
+	if bytes.IndexByte(rest, '\\') < 0 {
+		return string(rest)
+	}
+	var b strings.Builder
+	b.Grow(len(rest))
+	for i := bytes.IndexByte(rest, '\\'); i >= 0; i = bytes.IndexByte(rest, '\\') {
+		b.Write(rest[:i])
+		b.WriteByte(escaped[strings.IndexByte(escapes, rest[i+1])])
+		rest = rest[i+2:]
+	}
+	b.Write(rest)
+	return b.String()
+}
