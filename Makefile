@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 
-.PHONY: help run demo build test browser pictures bench faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
+.PHONY: help run demo build test browser pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,7 @@ test: browser e2e/node_modules/.package-lock.json ## Install what the tests need
 	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -race -shuffle=on -parallel 4 $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
+	$(GO) -C bench test .
 	$(GO) test -race -shuffle=on -timeout 30m ./...
 
 browser:
@@ -39,6 +40,13 @@ pictures: browser ## Make the pictures of README.md and docs/ again.
 
 bench: ## Run the benchmarks.
 	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+bench-compare: ## Measure councild beside reference programs, and print the figures of docs/benchmarks.md: half an hour.
+	$(GO) -C bench run . compare
+
+bench-growth: ## Measure how cost grows, and draw docs/growth-*.svg: a quarter of an hour.
+	$(GO) -C bench run . growth > bench/growth.csv
+	$(GO) -C bench run . plot -in growth.csv -out ../docs
 
 faults: ## Play every fault; print what was measured against what is promised.
 	tools/faults.sh
@@ -76,7 +84,7 @@ lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is t
 	$(GO) vet -tags scale ./...
 	$(TOOL) staticcheck -tags scale ./...
 	$(TOOL) golangci-lint run ./...
-	linter=$$($(TOOL) -n golangci-lint) && cd e2e && $(GO) vet . && $$linter run .
+	linter=$$($(TOOL) -n golangci-lint) && for module in e2e bench; do (cd $$module && $(GO) mod tidy -diff && $(GO) vet . && $$linter run .) || exit 1; done
 	tools/vulncheck.sh
 
 format: ## Format the code.

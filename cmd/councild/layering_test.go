@@ -55,21 +55,22 @@ var forTests = []string{
 // owners are the libraries, each with the only package that may import it, beside the
 // package for tests below it.
 var owners = map[string]string{
-	"github.com/sashabaranov/go-openai":    "internal/llm",
-	"github.com/go-chi/chi/v5":             "internal/httpapi",
-	"github.com/kelseyhightower/envconfig": "internal/config",
-	"github.com/lmittmann/tint":            "internal/cli",
-	"github.com/alecthomas/kong":           "internal/cli",
-	"golang.org/x/term":                    "internal/cli",
-	"golang.org/x/time":                    "internal/httpapi",
-	"github.com/google/uuid":               "internal/pipeline",
-	"github.com/gofrs/flock":               "internal/disk",
-	"github.com/klauspost/compress":        "internal/store",
-	"github.com/prometheus/client_golang":  "internal/telemetry",
-	"github.com/nats-io/nats.go":           "internal/journal",
-	"github.com/nats-io/nats-server/v2":    "internal/journal",
-	"go.opentelemetry.io":                  "internal/telemetry",
-	"gonum.org/v1/gonum":                   "internal/stat",
+	"github.com/sashabaranov/go-openai":     "internal/llm",
+	"github.com/go-chi/chi/v5":              "internal/httpapi",
+	"github.com/kelseyhightower/envconfig":  "internal/config",
+	"github.com/lmittmann/tint":             "internal/cli",
+	"github.com/alecthomas/kong":            "internal/cli",
+	"golang.org/x/term":                     "internal/cli",
+	"golang.org/x/time":                     "internal/httpapi",
+	"github.com/google/uuid":                "internal/pipeline",
+	"github.com/gofrs/flock":                "internal/disk",
+	"github.com/klauspost/compress":         "internal/store",
+	"github.com/prometheus/client_golang":   "internal/telemetry",
+	"github.com/nats-io/nats.go":            "internal/journal",
+	"github.com/nats-io/nats-server/v2":     "internal/journal",
+	"go.opentelemetry.io":                   "internal/telemetry",
+	"github.com/KimMachineGun/automemlimit": "internal/cli",
+	"gonum.org/v1/gonum":                    "internal/stat",
 }
 
 type listed struct {

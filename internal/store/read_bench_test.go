@@ -76,6 +76,10 @@ func BenchmarkRead(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	packed, err := os.Stat(path + compressedSuffix)
+	if err != nil {
+		b.Fatal(err)
+	}
 	for _, reader := range []struct {
 		name  string
 		count func(context.Context, *os.File) (int, error)
@@ -99,6 +103,9 @@ func BenchmarkRead(b *testing.B) {
 				}
 			})
 			b.ReportMetric(float64(took.Nanoseconds())/float64(b.N*written), "cpu-ns/record")
+			if reader.name == "read closed" {
+				b.ReportMetric(float64(packed.Size())/float64(written/12), "bytes/session")
+			}
 		})
 	}
 }

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// growth measures how cost grows. It prints CSV: curve, x, y, unit of y.
+func growth(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("growth", flag.ContinueOnError)
+	root := flags.String("root", "..", "repository of councild")
+	most := flags.Int("records", 1_000_000, "most records of a report")
+	quick := flags.Bool("quick", false, "the first points of each curve: to see that it works")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	w, err := newWorkplace(ctx, *root)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	g := &grower{bencher: &bencher{workplace: w, root: *root}, quick: *quick, most: *most, out: csv.NewWriter(os.Stdout)}
+	fmt.Printf("# %s\n", machine(*root))
+	g.point("curve", "x", "y", "unit")
+	for _, curve := range []func(context.Context) error{g.clients, g.members, g.answers, g.reports, g.watchers} {
+		if err := curve(ctx); err != nil {
+			return err
+		}
+	}
+	return g.out.Error()
+}
+
+type grower struct {
+	*bencher
+	quick bool
+	most  int
+	out   *csv.Writer
+}
+
+func (g *grower) point(curve, x, y, unit string) {
+	_ = g.out.Write([]string{curve, x, y, unit}) // errors stay in the writer
+	g.out.Flush()
+}
+
+func (g *grower) add(curve string, x int, y float64, unit string) {
+	g.point(curve, strconv.Itoa(x), strconv.FormatFloat(y, 'g', 4, 64), unit)
+}
+
+// upTo returns the points of a curve, the first two in a quick run.
+func (g *grower) upTo(points ...int) []int {
+	if g.quick {
+		return points[:2]
+	}
+	return points
+}
+
+// measured runs sessions and returns the outcome and the daemon's CPU in us a session.
+func (g *grower) measured(ctx context.Context, a *arena, clients, sessions int) (o outcome, cpu float64, err error) {
+	plan := []string{"-clients", strconv.Itoa(clients), "-sessions", strconv.Itoa(sessions)}
+	if _, err := whole(g.load(ctx, a, "-clients", plan[1], "-sessions", strconv.Itoa(max(clients, sessions/4)))); err != nil {
+		return o, 0, err
+	}
+	before := a.daemon.cpu()
+	o, err = whole(g.load(ctx, a, plan...))
+	return o, (a.daemon.cpu() - before) / float64(max(o.Sessions, 1)), err
+}
+
+func (g *grower) clients(ctx context.Context) error {
+	a, err := g.arena(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer a.stop()
+	for _, n := range g.upTo(1, 8, 64, 256, 1000) {
+		sessions := min(3000, 150*n)
+		if g.quick {
+			sessions = 4 * n
+		}
+		o, cpu, err := g.measured(ctx, a, n, sessions)
+		if err != nil {
+			return err
+		}
+		one, err := g.reference(ctx, a, false, "-clients", strconv.Itoa(n), "-sessions", strconv.Itoa(sessions))
+		if err != nil {
+			return err
+		}
+		g.add("clients: sessions/s", n, float64(o.Sessions)/o.Seconds, "sessions/s")
+		g.add("clients: sessions/s of R1", n, float64(one.Sessions)/one.Seconds, "sessions/s")
+		g.add("clients: CPU", n, cpu, "us a session")
+		g.add("clients: CPU of R1", n, one.CPU, "us a session")
+	}
+	return nil
+}
+
+func (g *grower) members(ctx context.Context) error {
+	for _, n := range g.upTo(2, 4, 8, 16) {
+		err := g.with(ctx, []string{"-members", strconv.Itoa(n)}, n, func(a *arena) error {
+			_, cpu, err := g.measured(ctx, a, 16, g.some(8000/(n*n)))
+			g.add("members: CPU", n, cpu, "us a session")
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *grower) some(n int) int {
+	if g.quick {
+		return 16
+	}
+	return max(32, n)
+}
+
+func (g *grower) answers(ctx context.Context) error {
+	for _, kb := range g.upTo(2, 20, 200) {
+		err := g.with(ctx, []string{"-answer", strconv.Itoa(1000 * kb)}, 4, func(a *arena) error {
+			_, cpu, err := g.measured(ctx, a, 16, g.some(800/kb))
+			g.add("answers of KB: CPU", kb, cpu, "us a session")
+			g.add("answers of KB: peak memory", kb, float64(memory(a.daemon.cmd.Process.Pid, "VmHWM"))/1024, "MiB at 16 clients")
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// with runs f with a provider, and a daemon of so many members.
+func (g *grower) with(ctx context.Context, provider []string, members int, f func(*arena) error) error {
+	p, err := g.provider(ctx, provider...)
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	d, _, err := g.daemon(ctx, p, members)
+	if err != nil {
+		return err
+	}
+	defer d.stop()
+	return f(&arena{p, d})
+}
+
+func (g *grower) reports(ctx context.Context) error {
+	source, err := g.simulated(ctx, 1000)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(g.dir, "records.jsonl")
+	for n := 1000; n <= g.most; n *= 10 {
+		if g.quick && n > 10_000 {
+			break
+		}
+		if err := multiply(source, file, n); err != nil {
+			return err
+		}
+		wall, peak, err := spent(ctx, g.councild, "bias-report", "--input", file, "--days", "0")
+		if err != nil {
+			return err
+		}
+		g.add("records: newest 100 sessions", n, wall.Seconds()*1000, "ms")
+		g.add("records: memory of the newest 100", n, float64(peak)/1024, "MiB")
+		wall, peak, err = spent(ctx, g.councild, "bias-report", "--input", file, "--days", "0", "--sessions", "0")
+		if err != nil {
+			return err
+		}
+		g.add("records: all", n, wall.Seconds()*1000, "ms")
+		g.add("records: memory of all", n, float64(peak)/1024, "MiB")
+		wall, _, err = spent(ctx, g.self, "read", "-file", file)
+		if err != nil {
+			return err
+		}
+		g.add("records: R2", n, wall.Seconds()*1000, "ms")
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watchers measures what those cost who follow one session.
+func (g *grower) watchers(ctx context.Context) error {
+	for _, n := range g.upTo(1, 10, 100, 1000, 10_000) {
+		err := g.with(ctx, []string{"-dwell", "3s", "-chunks", "100"}, 4, func(a *arena) error {
+			client := pool()
+			text, err := ask(ctx, client, http.MethodPost, a.daemon.url+"/v1/council", `{"query":"What does it cost to watch?","background":true}`)
+			if err != nil {
+				return err
+			}
+			_, id, _ := strings.Cut(text, `"session_id":"`)
+			id, _, _ = strings.Cut(id, `"`)
+			idle, before := memory(a.daemon.cmd.Process.Pid, "VmRSS"), a.daemon.cpu()
+			var failed atomic.Int64
+			var all sync.WaitGroup
+			begin := time.Now()
+			for range n {
+				all.Go(func() {
+					text, err := ask(ctx, client, http.MethodGet, a.daemon.url+"/v1/council/"+id+"/events", "")
+					if err != nil || !strings.Contains(text, `"status":"complete"`) {
+						failed.Add(1)
+					}
+				})
+			}
+			all.Wait()
+			if failed.Load() > 0 {
+				return fmt.Errorf("%d of %d watchers did not see the end", failed.Load(), n)
+			}
+			g.add("watchers: time of the session", n, time.Since(begin).Seconds(), "s, of which the models take 9")
+			g.add("watchers: CPU", n, (a.daemon.cpu()-before)/1e6, "s in all")
+			g.add("watchers: memory", n, float64(memory(a.daemon.cmd.Process.Pid, "VmHWM")-idle)/1024, "MiB in all")
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

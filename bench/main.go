@@ -1,0 +1,54 @@
+// Command bench measures councild beside reference programs, in processes of their own.
+//
+// R0 sends the HTTP traffic of sessions with net/http and bytes that were made before. R1
+// sends the same with go-openai and a tuned pool of idle connections: what a program takes
+// that does nothing but call the models. R2 reads records with encoding/json, R3 adds up the
+// bytes of their file. Rounds of all are interleaved, because the same work can take twice as
+// long from one minute to the next, so that only ratios within one run mean anything.
+//
+// A session has four members: four answers of 2.0 KB to a prompt of 400 bytes, four reviews
+// of 1.2 KB, one synthesis of 2.0 KB. docs/benchmarks.md says what each figure is.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+const usage = `Usage: bench COMMAND [flags]
+
+  compare    measure the figures T1 to T16, and print them as a table
+  growth     measure how cost grows with clients, members, answers, records and watchers: CSV
+  plot       draw that CSV as SVG files
+  provider, reference, load, read
+             the processes that compare and growth start
+`
+
+type command func(ctx context.Context, args []string) error
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	commands := map[string]command{
+		"compare": compare, "growth": growth, "plot": plot,
+		"provider": provider, "reference": reference, "load": load, "read": read,
+	}
+	if len(args) == 0 || commands[args[0]] == nil {
+		fmt.Fprint(os.Stderr, usage)
+		return errors.New("no such command")
+	}
+	return commands[args[0]](ctx, args[1:])
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// process is a process that was started, with the address at which it answers.
+type process struct {
+	cmd *exec.Cmd
+	url string
+}
+
+// stop ends the process and waits for it.
+func (p *process) stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = p.cmd.Wait()
+}
+
+// cpu returns the processor time so far, in us: the kernel counts in hundredths of a second.
+func (p *process) cpu() float64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return float64(user+system) * 10_000
+}
+
+// memory returns a figure of a process's status in KB, such as VmRSS.
+func memory(pid int, figure string) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(text), figure+":")
+	fields := strings.Fields(rest)
+	if len(fields) == 0 {
+		return 0
+	}
+	kb, _ := strconv.ParseInt(fields[0], 10, 64)
+	return kb
+}
+
+// workplace is a directory with the programs that are measured.
+type workplace struct {
+	dir      string
+	councild string
+	self     string
+	runs     int // daemons so far
+}
+
+// newWorkplace builds councild from the repository at root.
+func newWorkplace(ctx context.Context, root string) (*workplace, error) {
+	dir, err := os.MkdirTemp("", "councild-bench-")
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w := &workplace{dir: dir, councild: filepath.Join(dir, "councild"), self: self}
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", w.councild, "./cmd/councild")
+	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building councild: %w\n%s", err, out)
+	}
+	return w, nil
+}
+
+func (w *workplace) close() { _ = os.RemoveAll(w.dir) }
+
+func started(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 40 * time.Second
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// provider starts a provider.
+func (w *workplace) provider(ctx context.Context, args ...string) (*process, error) {
+	cmd := started(ctx, w.self, append([]string{"provider"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	return &process{cmd, strings.TrimSpace(line)}, err
+}
+
+// ask returns what the provider has seen.
+func (p *process) stats() (s stats, err error) {
+	resp, err := http.Get(p.url + "/stats")
+	if err != nil {
+		return s, err
+	}
+	defer resp.Body.Close()
+	return s, json.NewDecoder(resp.Body).Decode(&s)
+}
+
+var listening = regexp.MustCompile(`"msg":"listening","url":"([^"]+)"`)
+
+// daemon starts councild with settings as by default, but for the limits of a load test, and
+// waits until it answers.
+func (w *workplace) daemon(ctx context.Context, provider *process, members int, env ...string) (*process, time.Duration, error) {
+	w.runs++
+	dir := filepath.Join(w.dir, fmt.Sprintf("daemon%d", w.runs))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, 0, err
+	}
+	models := make([]string, members)
+	for i := range models {
+		models[i] = fmt.Sprintf("maker/m%d", i+1)
+	}
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		return nil, 0, err
+	}
+	defer log.Close()
+	cmd := started(ctx, w.councild, "serve")
+	cmd.Stderr = log
+	cmd.Env = append(os.Environ(),
+		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BIAS_STORE="+filepath.Join(dir, "records.jsonl"),
+		"LLM_COUNCIL_BASE_URL="+provider.url+"/v1", "LLM_COUNCIL_API_KEY=key", "LLM_COUNCIL_MODELS="+strings.Join(models, ","),
+		"LLM_COUNCIL_MAX_SESSIONS=8192", "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=65536", "LLM_COUNCIL_MAX_MODELS=64")
+	cmd.Env = append(cmd.Env, env...)
+	begin := time.Now()
+	if err := cmd.Start(); err != nil {
+		return nil, 0, err
+	}
+	p := &process{cmd: cmd}
+	for time.Since(begin) < 10*time.Second {
+		text, err := os.ReadFile(log.Name())
+		if err != nil {
+			return nil, 0, err
+		}
+		if m := listening.FindSubmatch(text); m != nil {
+			p.url = string(m[1])
+			if resp, err := http.Get(p.url + "/readyz"); err == nil {
+				_ = resp.Body.Close()
+				if resp.StatusCode == http.StatusOK {
+					return p, time.Since(begin), nil
+				}
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	p.stop()
+	text, _ := os.ReadFile(log.Name())
+	return nil, 0, fmt.Errorf("councild did not start:\n%s", text)
+}
+
+// perform runs a command of this program that prints an outcome.
+func (w *workplace) perform(ctx context.Context, args ...string) (o outcome, err error) {
+	cmd := started(ctx, w.self, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return o, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+	}
+	if err := json.Unmarshal(out, &o); err != nil {
+		return o, err
+	}
+	if o.Sessions == 0 {
+		return o, fmt.Errorf("%s: no session succeeded: %s", strings.Join(args, " "), o.Why)
+	}
+	return o, nil
+}
+
+// spent runs a program to its end, and returns its time and its largest memory in KB.
+func spent(ctx context.Context, program string, args ...string) (wall time.Duration, peakKB int64, err error) {
+	cmd := started(ctx, program, args...)
+	var text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = io.Discard, &text
+	begin := time.Now()
+	if err := cmd.Run(); err != nil {
+		return 0, 0, fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, text.String())
+	}
+	wall = time.Since(begin)
+	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	if !ok {
+		return 0, 0, errors.New("this system does not tell what a process took")
+	}
+	return wall, usage.Maxrss, nil
+}
+
+// metric returns the sum of a metric of a daemon.
+func metric(url, name string) (float64, error) {
+	resp, err := http.Get(url + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err
+	}
+	m := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(text)
+	if m == nil {
+		return 0, fmt.Errorf("there is no metric %s", name)
+	}
+	return strconv.ParseFloat(string(m[1]), 64)
+}

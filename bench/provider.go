@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// tasks of a session, told from the beginning of the prompt.
+const (
+	answer = iota
+	review
+	synthesis
+)
+
+const (
+	reviewerPrompt = "You are a reviewer on a council of language models."
+	chairmanPrompt = "You are the chairman of a council of language models."
+)
+
+func taskOf(body []byte) int {
+	switch {
+	case bytes.Contains(body, []byte(reviewerPrompt)):
+		return review
+	case bytes.Contains(body, []byte(chairmanPrompt)):
+		return synthesis
+	default:
+		return answer
+	}
+}
+
+// prose returns a text of n bytes in paragraphs.
+func prose(n int) string {
+	const paragraph = "A plan needs an owner, a date and a way back. Most of the risk hides in the step that nobody wants to take, " +
+		"and the \"obvious\" step is seldom it.\n\n"
+	return strings.Repeat(paragraph, n/len(paragraph)+1)[:n]
+}
+
+// ballotOf returns a review of about n bytes with a ballot over the labels of the prompt.
+func ballotOf(n, labels int) string {
+	names, scores := make([]string, labels), make([]string, labels)
+	for i := range labels {
+		names[i] = fmt.Sprintf(`"Response %c"`, 'A'+i)
+		scores[i] = fmt.Sprintf(`"Response %c": %d`, 'A'+i, 9-i%9)
+	}
+	ballot := "\n\n```json\n{\"ranking\": [" + strings.Join(names, ", ") + "], \"scores\": {" + strings.Join(scores, ", ") + "}}\n```\n"
+	return prose(max(0, n-len(ballot))) + ballot
+}
+
+// reply is what the provider sends for a task.
+type reply struct {
+	body   []byte   // in one piece
+	chunks [][]byte // as a stream
+}
+
+func newReply(text string, chunks int) reply {
+	quoted := func(s string) string {
+		b, err := json.Marshal(s)
+		if err != nil {
+			panic(err) // impossible: it is a string
+		}
+		return string(b)
+	}
+	const use = `"usage":{"prompt_tokens":700,"completion_tokens":400,"total_tokens":1100}`
+	r := reply{body: []byte(`{"id":"chatcmpl-1","object":"chat.completion","created":1770000000,"model":"m","choices":[{"index":0,"message":` +
+		`{"role":"assistant","content":` + quoted(text) + `,"refusal":null},"logprobs":null,"finish_reason":"stop"}],` + use + `}`)}
+	const head = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1770000000,"model":"m","choices":[`
+	for part := range slices.Chunk([]byte(text), len(text)/max(chunks, 1)+1) {
+		const tail = `},"logprobs":null,"finish_reason":null}]}` + "\n\n"
+		r.chunks = append(r.chunks, []byte(head+`{"index":0,"delta":{"content":`+quoted(string(part))+tail))
+	}
+	end := head + `{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n" + head + "]," + use + "}\n\ndata: [DONE]\n\n"
+	r.chunks = append(r.chunks, []byte(end))
+	return r
+}
+
+// pacer lets calls go on exactly one dwell after they arrived. All wait equally long, so
+// that they go on in the order in which they came, and one thread sleeps for all of them: the
+// timers of Go may fire a millisecond late.
+type pacer struct {
+	dwell time.Duration
+	queue chan waiting
+
+	mu    sync.Mutex // guards times
+	times []time.Duration
+}
+
+type waiting struct {
+	arrived time.Time
+	done    chan struct{}
+}
+
+func newPacer(dwell time.Duration) *pacer {
+	p := &pacer{dwell: dwell, queue: make(chan waiting, 1<<17)}
+	go func() {
+		runtime.LockOSThread()
+		for w := range p.queue {
+			if left := p.dwell - time.Since(w.arrived); left > 0 {
+				span := syscall.NsecToTimespec(int64(left))
+				_ = syscall.Nanosleep(&span, nil) // too short a sleep shows in what is measured
+			}
+			close(w.done)
+		}
+	}()
+	return p
+}
+
+// wait returns one dwell after arrived, unless ctx ends earlier.
+func (p *pacer) wait(ctx context.Context, arrived time.Time) {
+	done := make(chan struct{})
+	p.queue <- waiting{arrived, done}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return
+	}
+	p.mu.Lock()
+	p.times = append(p.times, time.Since(arrived))
+	p.mu.Unlock()
+}
+
+// stats are what the provider has seen since it was asked last.
+type stats struct {
+	Connections int64   // since the start
+	Calls       int64   // since the start
+	Bytes       []int64 // of the last request of each task
+	DwellP50    float64 // ms
+	DwellP99    float64
+}
+
+func provider(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("provider", flag.ContinueOnError)
+	dwell := flags.Duration("dwell", 20*time.Millisecond, "time of each call")
+	size := flags.Int("answer", 2000, "bytes of an answer")
+	members := flags.Int("members", 4, "members of the council")
+	chunks := flags.Int("chunks", 40, "chunks of a streamed reply, spread over the dwell")
+	late := flags.Duration("late", 0, "how much later than its last byte the end of a body comes")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	pace := newPacer(*dwell)
+	replies := []reply{
+		answer: newReply(prose(*size), *chunks), review: newReply(ballotOf(1200, *members-1), *chunks),
+		synthesis: newReply(prose(*size), *chunks),
+	}
+	var connections, calls atomic.Int64
+	var lengths [3]atomic.Int64
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
+		pace.mu.Lock()
+		times := pace.times
+		pace.times = nil
+		pace.mu.Unlock()
+		s := stats{
+			Connections: connections.Load(), Calls: calls.Load(),
+			Bytes:    []int64{lengths[answer].Load(), lengths[review].Load(), lengths[synthesis].Load()},
+			DwellP50: quantile(times, 0.5), DwellP99: quantile(times, 0.99),
+		}
+		_ = json.NewEncoder(w).Encode(s) // the harness notices
+	})
+	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
+		arrived := time.Now()
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		calls.Add(1)
+		task := taskOf(body)
+		lengths[task].Store(int64(len(body)))
+		out := replies[task]
+		if bytes.Contains(body, []byte(`"stream":true`)) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for i, chunk := range out.chunks {
+				sleepUntil(r.Context(), arrived.Add(*dwell*time.Duration(i+1)/time.Duration(len(out.chunks))))
+				_, _ = w.Write(chunk)
+				w.(http.Flusher).Flush()
+			}
+			return
+		}
+		pace.wait(r.Context(), arrived)
+		w.Header().Set("Content-Type", "application/json")
+		if *late == 0 {
+			w.Header().Set("Content-Length", strconv.Itoa(len(out.body)))
+		}
+		_, _ = w.Write(out.body)
+		if *late > 0 {
+			w.(http.Flusher).Flush()
+			sleepUntil(r.Context(), time.Now().Add(*late))
+		}
+	})
+	server := &http.Server{Handler: mux, ConnState: func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}}
+	return serve(ctx, server)
+}
+
+// serve serves on a free port, and prints its address.
+func serve(ctx context.Context, server *http.Server) error {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stdout, "http://%s\n", listener.Addr())
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func sleepUntil(ctx context.Context, t time.Time) {
+	select {
+	case <-time.After(time.Until(t)):
+	case <-ctx.Done():
+	}
+}
+
+// quantile returns a quantile of times in ms, 0 without times. It sorts them.
+func quantile(times []time.Duration, q float64) float64 {
+	if len(times) == 0 {
+		return 0
+	}
+	slices.Sort(times)
+	return float64(times[int(q*float64(len(times)-1))]) / float64(time.Millisecond)
+}

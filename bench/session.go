@@ -1,0 +1,252 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	openai "github.com/sashabaranov/go-openai"
+)
+
+// plan is how much load there is.
+type plan struct {
+	clients  int           // closed loop: as many sessions at a time
+	sessions int           // closed loop: in all
+	rate     float64       // open loop: sessions begun each second; 0: closed loop
+	during   time.Duration // open loop
+}
+
+func (p *plan) flags(f *flag.FlagSet) {
+	f.IntVar(&p.clients, "clients", 1, "sessions at a time")
+	f.IntVar(&p.sessions, "sessions", 100, "sessions in all")
+	f.Float64Var(&p.rate, "rate", 0, "sessions begun each second, however many run; 0 keeps -clients running")
+	f.DurationVar(&p.during, "during", 10*time.Second, "how long at that rate")
+}
+
+// outcome is what a run of sessions took.
+type outcome struct {
+	Sessions int     // that succeeded
+	Refused  int     // by 503
+	Failed   int     // in any other way
+	Why      string  // of the first that failed
+	Seconds  float64 // until the last ended
+	P50, P99 float64 // ms, of those that succeeded
+	CPU      float64 // us of this process for each session that succeeded
+	PeakKB   int64   // memory of this process
+	IdleKB   int64   // before the first session
+}
+
+var errRefused = errors.New("refused")
+
+// perform runs sessions as planned.
+func (p *plan) perform(ctx context.Context, session func(context.Context) error) outcome {
+	var o outcome
+	var mu sync.Mutex // guards o and times
+	var times []time.Duration
+	one := func(due time.Time) {
+		err := session(ctx)
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+			times = append(times, time.Since(due))
+		case errors.Is(err, errRefused):
+			o.Refused++
+		default:
+			if o.Failed++; o.Why == "" {
+				o.Why = err.Error()
+			}
+		}
+	}
+	o.IdleKB = memory(os.Getpid(), "VmRSS")
+	begin, cpu := time.Now(), ownCPU()
+	var all sync.WaitGroup
+	if p.rate > 0 {
+		for n := 0; ; n++ {
+			due := begin.Add(time.Duration(float64(n) / p.rate * float64(time.Second)))
+			if due.Sub(begin) > p.during || ctx.Err() != nil {
+				break
+			}
+			time.Sleep(time.Until(due))
+			all.Go(func() { one(due) })
+		}
+	} else {
+		var begun atomic.Int64
+		for range p.clients {
+			all.Go(func() {
+				for begun.Add(1) <= int64(p.sessions) && ctx.Err() == nil {
+					one(time.Now())
+				}
+			})
+		}
+	}
+	all.Wait()
+	o.Seconds = time.Since(begin).Seconds()
+	o.Sessions = len(times)
+	o.P50, o.P99 = quantile(times, 0.5), quantile(times, 0.99)
+	o.CPU = float64((ownCPU() - cpu).Microseconds()) / float64(max(len(times), 1))
+	o.PeakKB = memory(os.Getpid(), "VmHWM")
+	return o
+}
+
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it cannot fail
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func (o outcome) print() error { return json.NewEncoder(os.Stdout).Encode(o) }
+
+// pool returns a client that keeps the connections of many sessions.
+func pool() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConns, t.MaxIdleConnsPerHost = 0, 1<<16
+	return &http.Client{Transport: t}
+}
+
+// reference plays R0 or R1 against a provider.
+func reference(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("reference", flag.ContinueOnError)
+	url := flags.String("url", "", "of the provider")
+	raw := flags.Bool("raw", false, "R0: net/http and bytes made before, in place of go-openai")
+	members := flags.Int("members", 4, "members of the council")
+	reviewed := flags.Int("review", 9500, "bytes of a review's request")
+	read := flags.Int("synthesis", 14000, "bytes of a synthesis's request")
+	var p plan
+	p.flags(flags)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	prompts := []string{
+		answer: prose(400), review: reviewerPrompt + prose(*reviewed-len(reviewerPrompt)),
+		synthesis: chairmanPrompt + prose(*read-len(chairmanPrompt)),
+	}
+	client := pool()
+	var call func(ctx context.Context, task int) error
+	if *raw {
+		bodies := make([][]byte, len(prompts))
+		for task, prompt := range prompts {
+			content, err := json.Marshal(prompt)
+			if err != nil {
+				return err
+			}
+			bodies[task] = fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%s}]}`, content)
+		}
+		call = func(ctx context.Context, task int) error {
+			return post(ctx, client, *url+"/v1/chat/completions", bodies[task])
+		}
+	} else {
+		config := openai.DefaultConfig("key")
+		config.BaseURL, config.HTTPClient = *url+"/v1", client
+		api := openai.NewClientWithConfig(config)
+		call = func(ctx context.Context, task int) error {
+			reply, err := api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{
+				Model: "m", Messages: []openai.ChatCompletionMessage{{Role: openai.ChatMessageRoleUser, Content: prompts[task]}},
+			})
+			if err == nil && len(reply.Choices) != 1 {
+				err = errors.New("no answer")
+			}
+			return err
+		}
+	}
+	return p.perform(ctx, func(ctx context.Context) error {
+		for _, task := range []int{answer, review} {
+			errs := make([]error, *members)
+			var all sync.WaitGroup
+			for i := range errs {
+				all.Go(func() { errs[i] = call(ctx, task) })
+			}
+			all.Wait()
+			if err := errors.Join(errs...); err != nil {
+				return err
+			}
+		}
+		return call(ctx, synthesis)
+	}).print()
+}
+
+func post(ctx context.Context, client *http.Client, url string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New(resp.Status)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// load puts questions to a daemon.
+func load(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("load", flag.ContinueOnError)
+	url := flags.String("url", "", "of the daemon")
+	mode := flags.String("mode", "plain", "plain, stream or kept")
+	var p plan
+	p.flags(flags)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	extra := map[string]string{"plain": "", "stream": `,"stream":true`, "kept": `,"background":true`}[*mode]
+	question, err := json.Marshal(prose(400))
+	if err != nil {
+		return err
+	}
+	body := `{"query":` + string(question) + extra + `}`
+	client := pool()
+	return p.perform(ctx, func(ctx context.Context) error {
+		text, err := ask(ctx, client, http.MethodPost, *url+"/v1/council", body)
+		if err == nil && *mode == "kept" {
+			_, id, _ := strings.Cut(text, `"session_id":"`)
+			id, _, _ = strings.Cut(id, `"`)
+			text, err = ask(ctx, client, http.MethodGet, *url+"/v1/council/"+id+"/events", "")
+		}
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(text, `"status":"complete"`) || !strings.Contains(text, `"persisted":true`) {
+			return fmt.Errorf("the session is not complete, or has no records: %.300s", text)
+		}
+		return nil
+	}).print()
+}
+
+func ask(ctx context.Context, client *http.Client, method, url, body string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return "", err
+	case resp.StatusCode == http.StatusServiceUnavailable:
+		return "", errRefused
+	case resp.StatusCode >= 300:
+		return "", fmt.Errorf("%s: %.300s", resp.Status, text)
+	}
+	return string(text), nil
+}
