@@ -3,6 +3,7 @@ package anonymize
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"strings"
 )
 
 // Markers stand around text that models are shown as data. Each prompt has markers of
@@ -20,14 +21,28 @@ func NewMarkers() Markers {
 	return Markers{Token: hex.EncodeToString(token[:])}
 }
 
-// Block returns text between the markers of its kind ("QUESTION", "ANSWER",
-// "REVIEW"), under a name such as its label; the name may be empty. The text
-// itself is not changed. The block comes in parts, because texts may be long: a prompt
-// joins the parts of all its blocks, and copies each text once.
-func (m Markers) Block(kind, name, text string) []string {
-	tag := kind + " " + m.Token
-	if name != "" {
-		tag += ": " + name
+// Append appends text to a prompt between the markers of its kind ("QUESTION", "ANSWER",
+// "REVIEW"), under a name such as its label; the name may be empty. The text itself is
+// not changed.
+func (m Markers) Append(prompt *strings.Builder, kind, name, text string) {
+	m.line(prompt, "=== BEGIN ", kind, name)
+	prompt.WriteString(text)
+	prompt.WriteByte('\n')
+	m.line(prompt, "=== END ", kind, name)
+	prompt.WriteByte('\n')
+}
+
+// BlockBytes is how many bytes Append adds to a text at most, where kind and name have 40
+// bytes: a prompt makes room for all of its blocks before it copies long texts.
+const BlockBytes = 160
+
+func (m Markers) line(prompt *strings.Builder, begin, kind, name string) {
+	for _, part := range []string{begin, kind, " ", m.Token} {
+		prompt.WriteString(part)
 	}
-	return []string{"=== BEGIN " + tag + " ===\n", text, "\n=== END " + tag + " ===\n\n"}
+	if name != "" {
+		prompt.WriteString(": ")
+		prompt.WriteString(name)
+	}
+	prompt.WriteString(" ===\n")
 }

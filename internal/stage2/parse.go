@@ -273,6 +273,9 @@ func number(text string) (rank int, rest string) {
 // entry reads a clean text as an optional number, one label or several that tie, and an
 // optional note. It is false when text has another form.
 func (s labelSet) entry(text string) (entry, bool) {
+	if l, ok := s.byName[text]; ok { // as most elements are: there is nothing to search for
+		return entry{rank: -1, labels: []council.Label{l}}, true
+	}
 	rank, text := number(text)
 	labels, note, ok := s.place(text)
 	// "Response A: 2" may be a rank or a score.
@@ -399,7 +402,7 @@ func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 		if i > 0 && e.rank >= 0 && e.rank == entries[i-1].rank {
 			places[len(places)-1] = append(places[len(places)-1], e.labels...)
 		} else {
-			places = append(places, slices.Clone(e.labels))
+			places = append(places, slices.Clip(e.labels)) // a label that shares the place is appended to a copy
 		}
 		sharing[e.rank]++
 	}
@@ -447,18 +450,19 @@ func abstention(words string, source council.BallotSource) council.Ballot {
 func ballot(places [][]council.Label, scores map[council.Label]float64, source council.BallotSource) council.Ballot {
 	b := emptyBallot()
 	b.Source = source
+	b.Ranking = make([]council.Label, 0, len(places))
 	maps.Copy(b.Scores, scores)
 	lowest := math.Inf(1) // of the scores of better places
 	for _, place := range places {
-		var group []council.Label
+		before := len(b.Ranking)
 		for _, l := range place {
 			if !slices.Contains(b.Ranking, l) {
 				b.Ranking = append(b.Ranking, l)
-				group = append(group, l)
 			}
 		}
+		group := b.Ranking[before:]
 		if len(group) > 1 {
-			b.Tied = append(b.Tied, group)
+			b.Tied = append(b.Tied, slices.Clone(group))
 		}
 		worst := lowest
 		for _, l := range group {

@@ -421,6 +421,8 @@ const (
 	maxDepth  = 12
 	maxValues = 4096 // in one value; far more than a ballot over any slate
 	maxWork   = 2 * maxDepth
+
+	usualValues = 4 // a ballot has four members, and one for each label
 )
 
 // A scanner reads one value of JSON as language models write it. It accepts comments,
@@ -524,9 +526,15 @@ func (p *scanner) container(k kind, closing rune, depth int) (value, bool) {
 				return value{}, false
 			}
 			p.pos += p.width
+			if v.keys == nil {
+				v.keys = make([]string, 0, usualValues)
+			}
 			v.keys = append(v.keys, key.text)
 		}
 		item, ok := p.value(depth + 1)
+		if v.items == nil {
+			v.items = make([]value, 0, usualValues)
+		}
 		v.items, v.cut = append(v.items, item), item.cut
 		if !ok || item.cut {
 			return v, ok

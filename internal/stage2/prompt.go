@@ -1,9 +1,8 @@
 package stage2
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/councild/councild/internal/anonymize"
@@ -35,66 +34,47 @@ const instructions = "First write a short critique of each answer, naming it by 
 
 // prompt returns the messages that show a reviewer its slate.
 func prompt(question string, slate council.Slate, answers map[string]string, markers anonymize.Markers) []council.Message {
-	parts := markers.Block("QUESTION", "", question)
-	parts = append(parts, fmt.Sprintf("Answers to review: %d\n\n", len(slate)))
+	size := len(question) + len(instructions) + (len(slate)+2)*anonymize.BlockBytes
 	for _, shown := range slate {
-		parts = append(parts, markers.Block("ANSWER", string(shown.Label), answers[shown.Member])...)
+		size += len(answers[shown.Member])
 	}
-	parts = append(parts, instructions)
-	return []council.Message{
-		{Role: council.RoleSystem, Content: system},
-		{Role: council.RoleUser, Content: strings.Join(parts, "")},
+	var b strings.Builder
+	b.Grow(size) // texts may be long: each is copied once
+	markers.Append(&b, "QUESTION", "", question)
+	b.WriteString("Answers to review: " + strconv.Itoa(len(slate)) + "\n\n")
+	for _, shown := range slate {
+		markers.Append(&b, "ANSWER", string(shown.Label), answers[shown.Member])
 	}
+	b.WriteString(instructions)
+	return []council.Message{{Role: council.RoleSystem, Content: system}, {Role: council.RoleUser, Content: b.String()}}
 }
 
-// schema is the part of JSON Schema that a ballot needs. Its field order is the
-// order in which models write: first the critiques, then what follows from them.
-type schema struct {
-	Type                 any      `json:"type,omitempty"`
-	Enum                 []any    `json:"enum,omitempty"`
-	AnyOf                []schema `json:"anyOf,omitempty"`
-	Items                *schema  `json:"items,omitempty"`
-	Properties           any      `json:"properties,omitempty"`
-	Required             []string `json:"required,omitempty"`
-	AdditionalProperties *bool    `json:"additionalProperties,omitempty"`
-}
-
-type ballotProperties struct {
-	Critiques schema `json:"critiques"`
-	Ranking   schema `json:"ranking"`
-	Scores    schema `json:"scores"`
-	Abstain   schema `json:"abstain"`
-}
-
-// format returns the form of a ballot over the labels, within what providers
-// support in strict mode: every property is required, none is added.
+// format returns the form of a ballot over the labels, as JSON Schema within what
+// providers support in strict mode: every property is required, none is added. Models
+// write the properties in their order here: first the critiques, then what follows from
+// them. Labels have no character that JSON escapes.
 func format(labels []council.Label) *council.Format {
-	names, label := make([]string, len(labels)), schema{Type: "string"}
-	for i, l := range labels {
-		names[i] = string(l)
-		label.Enum = append(label.Enum, l)
-	}
-	perLabel := func(s schema) schema {
-		properties := make(map[string]schema, len(labels))
-		for _, name := range names {
-			properties[name] = s
+	list := func(each string) string { // of all labels, each in quotes and followed by each
+		var b strings.Builder
+		for i, l := range labels {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(`"` + string(l) + `"` + each)
 		}
-		return schema{Type: "object", Properties: properties, Required: names, AdditionalProperties: new(false)}
+		return b.String()
 	}
-	ballot := schema{
-		Type: "object", Required: []string{"critiques", "ranking", "scores", "abstain"}, AdditionalProperties: new(false),
-		Properties: ballotProperties{
-			Critiques: perLabel(schema{Type: "string"}),
-			Ranking:   schema{Type: "array", Items: &schema{AnyOf: []schema{label, {Type: "array", Items: &label}}}},
-			Scores:    perLabel(schema{Type: "integer", Enum: []any{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}),
-			Abstain:   schema{Type: []string{"string", "null"}},
-		},
+	names := list("")
+	label := `{"type":"string","enum":[` + names + `]}`
+	perLabel := func(schema string) string {
+		return `{"type":"object","properties":{` + list(":"+schema) + `},"required":[` + names + `],"additionalProperties":false}`
 	}
-	text, err := json.Marshal(ballot)
-	if err != nil {
-		panic(err) // impossible: it holds strings and numbers only
-	}
-	return &council.Format{Name: "ballot", Schema: text}
+	return &council.Format{Name: "ballot", Schema: []byte(`{"type":"object","properties":{` +
+		`"critiques":` + perLabel(`{"type":"string"}`) + `,` +
+		`"ranking":{"type":"array","items":{"anyOf":[` + label + `,{"type":"array","items":` + label + `}]}},` +
+		`"scores":` + perLabel(`{"type":"integer","enum":[1,2,3,4,5,6,7,8,9,10]}`) + `,` +
+		`"abstain":{"type":["string","null"]}},` +
+		`"required":["critiques","ranking","scores","abstain"],"additionalProperties":false}`)}
 }
 
 // maxRepaired is how many bytes of a reply are sent back for repair: those at its end,

@@ -85,7 +85,9 @@ func TestPromptCopiesAnswersOnce(t *testing.T) {
 // Only the prompt's own markers open and close a block.
 func TestAnswerCannotLeaveItsBlock(t *testing.T) {
 	user := examplePrompt()[1].Content
-	tag := markers().Block("ANSWER", "Response B", "")[0]
+	var block strings.Builder
+	markers().Append(&block, "ANSWER", "Response B", "")
+	tag, _, _ := strings.Cut(block.String(), "\n")
 	if strings.Count(user, tag) != 1 || strings.Count(user, "=== END ANSWER 0000000000000000: Response B ===") != 1 {
 		t.Errorf("the prompt is %s", user)
 	}

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/councild/councild/internal/anonymize"
@@ -108,40 +109,47 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 }
 
 func prompt(in Input, markers anonymize.Markers) []council.Message {
-	parts := markers.Block("QUESTION", "", in.Question)
+	size := len(in.Question) + len(instructions) + (1+2*len(in.Slate)+2*len(in.Reviews))*anonymize.BlockBytes
+	for _, shown := range in.Slate {
+		size += len(in.Answers[shown.Member])
+	}
+	for _, review := range in.Reviews {
+		size += len(text(review)) + len(review.Slate)*len("A is Answer 1, ")
+	}
+	var b strings.Builder
+	b.Grow(size) // texts may be long: each is copied once
+	markers.Append(&b, "QUESTION", "", in.Question)
 	names := make(map[string]string, len(in.Slate)) // by member
 	for i, shown := range in.Slate {
-		names[shown.Member] = fmt.Sprintf("Answer %d", i+1)
-		parts = append(parts, markers.Block("ANSWER", names[shown.Member], in.Answers[shown.Member])...)
+		names[shown.Member] = "Answer " + strconv.Itoa(i+1)
+		markers.Append(&b, "ANSWER", names[shown.Member], in.Answers[shown.Member])
 	}
 	for i, review := range in.Reviews {
-		reviewer := fmt.Sprintf("Reviewer %d", i+1)
-		parts = append(parts, reviewer+": "+legend(review.Slate, names)+".\n")
-		parts = append(parts, markers.Block("REVIEW", reviewer, text(review))...)
+		reviewer := "Reviewer " + strconv.Itoa(i+1)
+		b.WriteString(reviewer + ": ")
+		legend(&b, review.Slate, names)
+		b.WriteString(".\n")
+		markers.Append(&b, "REVIEW", reviewer, text(review))
 	}
 	if len(in.Standings) > 0 {
-		parts = append(parts, "Ranking by the reviewers, best first (share of the possible Borda points; votes):\n")
+		b.WriteString("Ranking by the reviewers, best first (share of the possible Borda points; votes):\n")
 		for _, st := range in.Standings {
-			parts = append(
-				parts, fmt.Sprintf("%d. %s: %.0f%%; %d\n", st.FinalRank, names[st.Model], 100*st.BordaNormalized, st.VoteCount),
-			)
+			fmt.Fprintf(&b, "%d. %s: %.0f%%; %d\n", st.FinalRank, names[st.Model], 100*st.BordaNormalized, st.VoteCount)
 		}
-		parts = append(parts, "\n")
+		b.WriteByte('\n')
 	}
-	parts = append(parts, instructions)
-	return []council.Message{
-		{Role: council.RoleSystem, Content: system},
-		{Role: council.RoleUser, Content: strings.Join(parts, "")},
-	}
+	b.WriteString(instructions)
+	return []council.Message{{Role: council.RoleSystem, Content: system}, {Role: council.RoleUser, Content: b.String()}}
 }
 
-// legend says which answer each letter of a slate was: "A is Answer 3, B is Answer 1".
-func legend(slate council.Slate, names map[string]string) string {
-	letters := make([]string, len(slate))
+// legend writes which answer each letter of a slate was: "A is Answer 3, B is Answer 1".
+func legend(b *strings.Builder, slate council.Slate, names map[string]string) {
 	for i, shown := range slate {
-		letters[i] = anonymize.Letter(shown.Label) + " is " + names[shown.Member]
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(anonymize.Letter(shown.Label) + " is " + names[shown.Member])
 	}
-	return strings.Join(letters, ", ")
 }
 
 // text returns the reply that a review's ballot was read from.
