@@ -82,12 +82,12 @@ func (b Ballot) Groups() [][]Label {
 	}
 	var groups [][]Label
 	previous := 0
-	for _, l := range b.Ranking {
+	for i, l := range b.Ranking {
 		tie := first[l]
 		if tie != 0 && tie == previous {
 			groups[len(groups)-1] = append(groups[len(groups)-1], l)
 		} else {
-			groups = append(groups, []Label{l})
+			groups = append(groups, b.Ranking[i:i+1:i+1])
 		}
 		previous = tie
 	}

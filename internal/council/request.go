@@ -204,9 +204,10 @@ func (p Plan) Preview() string {
 	if len(p.Conversation) == 0 {
 		return ""
 	}
-	var preview []rune
+	question := p.Conversation[len(p.Conversation)-1].Content
+	preview := make([]rune, 0, min(len(question), maxPreview+1))
 	space := false
-	for _, r := range p.Conversation[len(p.Conversation)-1].Content {
+	for _, r := range question {
 		if unicode.IsSpace(r) || unicode.IsControl(r) {
 			space = len(preview) > 0
 			continue

@@ -55,22 +55,24 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 			completion, err = council.Completion{}, council.Panicked(v)
 		}
 	}()
-	uncalled := council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}
+	uncalled := func(failure *council.Failure) (council.Completion, error) {
+		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, failure
+	}
 	var prompt int64
 	for _, message := range call.Messages {
 		prompt += int64(len(message.Content))
 	}
 	if m.overBudget(m.repeats(call, prompt)) {
-		return uncalled, &council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
+		return uncalled(&council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"})
 	}
 	if m.mayCall != nil {
 		call.MayBegin = func(ctx context.Context) *council.Failure { return m.mayCall(ctx, call) }
 		if failure := call.MayBegin(ctx); failure != nil {
-			return uncalled, failure
+			return uncalled(failure)
 		}
 	}
 	if !m.hold(prompt) {
-		return uncalled, m.full("not called: with the prompt")
+		return uncalled(m.full("not called: with the prompt"))
 	}
 	completion, err = func() (council.Completion, error) {
 		defer m.release(prompt) // also when the call panics

@@ -113,11 +113,12 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 
 // vote returns the ballot of a review as a vote on members.
 func vote(v council.Review) ranking.Vote {
-	vote := ranking.Vote{Reviewer: v.Model}
+	groups := v.ParsedRanking.Groups()
+	vote := ranking.Vote{Reviewer: v.Model, Shown: make([]string, 0, len(v.Slate)), Places: make([][]string, 0, len(groups))}
 	for _, shown := range v.Slate {
 		vote.Shown = append(vote.Shown, shown.Member)
 	}
-	for _, group := range v.ParsedRanking.Groups() {
+	for _, group := range groups {
 		place := make([]string, len(group))
 		for i, label := range group {
 			place[i] = v.LabelToModel[label].Model
@@ -170,7 +171,11 @@ func (r *run) asked() map[string]int {
 func (r *run) auditInput() bias.AuditInput {
 	in := bias.AuditInput{Order: r.plan.Order, Thresholds: bias.Thresholds(*r.plan.Rules.Audit), Words: map[string]int{}}
 	for member, text := range r.answers {
-		in.Words[member] = len(strings.Fields(text))
+		words := 0
+		for range strings.FieldsSeq(text) {
+			words++
+		}
+		in.Words[member] = words
 	}
 	for _, v := range r.session.Stage2 {
 		scores := scoresOf(v)
