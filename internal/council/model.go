@@ -1,7 +1,6 @@
 package council
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -15,11 +14,15 @@ type Member struct {
 	Model string `json:"model"`
 }
 
-// instance matches the suffix of a further seat.
-var instance = regexp.MustCompile(`#[0-9]+$`)
-
-// ModelOf returns the model of a member id.
-func ModelOf(member string) string { return instance.ReplaceAllString(member, "") }
+// ModelOf returns the model of a member id: what stands before "#" and a number at its
+// end, which name a further seat.
+func ModelOf(member string) string {
+	model := strings.TrimRight(member, "0123456789")
+	if before, further := strings.CutSuffix(model, "#"); further && model != member {
+		return before
+	}
+	return member
+}
 
 // SplitModel takes a configured model name apart: "name:model" goes to the provider
 // of that name, which knows it as model. Anything else goes to the default provider,

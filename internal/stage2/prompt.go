@@ -54,20 +54,19 @@ func prompt(question string, slate council.Slate, answers map[string]string, mar
 // write the properties in their order here: first the critiques, then what follows from
 // them. Labels have no character that JSON escapes.
 func format(labels []council.Label) *council.Format {
-	list := func(each string) string { // of all labels, each in quotes and followed by each
-		var b strings.Builder
-		for i, l := range labels {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			b.WriteString(`"` + string(l) + `"` + each)
-		}
-		return b.String()
+	quoted := make([]string, len(labels))
+	for i, l := range labels {
+		quoted[i] = `"` + string(l) + `"`
 	}
-	names := list("")
+	names := strings.Join(quoted, ",")
 	label := `{"type":"string","enum":[` + names + `]}`
 	perLabel := func(schema string) string {
-		return `{"type":"object","properties":{` + list(":"+schema) + `},"required":[` + names + `],"additionalProperties":false}`
+		properties := slices.Clone(quoted)
+		for i := range properties {
+			properties[i] += ":" + schema
+		}
+		return `{"type":"object","properties":{` + strings.Join(properties, ",") + `},"required":[` + names +
+			`],"additionalProperties":false}`
 	}
 	return &council.Format{Name: "ballot", Schema: []byte(`{"type":"object","properties":{` +
 		`"critiques":` + perLabel(`{"type":"string"}`) + `,` +

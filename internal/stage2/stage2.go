@@ -30,10 +30,16 @@ type Options struct {
 // landed is called once for each review as it comes in, from several goroutines.
 func Ask(ctx context.Context, c council.Completer, in Input, o Options, landed func(council.Review)) []council.Review {
 	reviews := make([]council.Review, len(in.Reviewers))
+	formats := map[int]*council.Format{} // by the length of the slate, which says what its labels are
+	for _, slate := range in.Slates {
+		if formats[len(slate)] == nil {
+			formats[len(slate)] = format(slate.Labels())
+		}
+	}
 	var wg sync.WaitGroup
 	for i := range in.Reviewers {
 		wg.Go(func() {
-			reviews[i] = review(ctx, c, in, i, o)
+			reviews[i] = review(ctx, c, in, i, formats[len(in.Slates[i])], o)
 			landed(reviews[i])
 		})
 	}
@@ -41,7 +47,7 @@ func Ask(ctx context.Context, c council.Completer, in Input, o Options, landed f
 	return reviews
 }
 
-func review(ctx context.Context, c council.Completer, in Input, i int, o Options) (r council.Review) {
+func review(ctx context.Context, c council.Completer, in Input, i int, f *council.Format, o Options) (r council.Review) {
 	r = council.Review{Model: in.Reviewers[i].ID, Slate: in.Slates[i], LabelToModel: in.Slates[i].LabelToModel()}
 	defer func() {
 		if v := recover(); v != nil {
@@ -52,7 +58,7 @@ func review(ctx context.Context, c council.Completer, in Input, i int, o Options
 	call := council.Call{
 		Stage: council.Stage2, Seat: in.Reviewers[i].ID, Model: in.Reviewers[i].Model,
 		Messages: prompt(in.Question, r.Slate, in.Answers, in.NewMarkers()),
-		Sampling: o.Sampling, Format: format(labels),
+		Sampling: o.Sampling, Format: f,
 	}
 	completion, err := c.Complete(ctx, call)
 	r.Spent = completion.Spent
