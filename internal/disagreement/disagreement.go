@@ -12,6 +12,7 @@ import (
 	"context"
 	"maps"
 	"math"
+	mathbits "math/bits"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -30,13 +31,16 @@ const (
 	draws = 1999
 	// level is the false discovery rate at which axes are flagged.
 	level = 0.05
+	// enough draws that reach X2 end the drawing: p is above level then, so that the axis
+	// and its q value decide nothing (Besag and Clifford 1991).
+	enough = level * (draws + 1)
 )
 
 // Input is what the members of one session answered.
 type Input struct {
 	Question string            // the whole conversation that was answered
 	Answers  map[string]string // by member id, only those that were given
-	Lexicon  Lexicon
+	Matcher  *Matcher
 	// Threshold is the score, 0 to 1, from which an axis may be flagged; CouncilEx
 	// suggests 0.3.
 	Threshold float64
@@ -56,14 +60,15 @@ type Input struct {
 //     of C hits, X2 = sum (c_j - C n_j/n)^2 / (C n_j/n) has a chi-square
 //     distribution on one degree of freedom less than there are answers. Where an
 //     expected count C n_j/n is below five, p is instead the share of 1999
-//     multinomial draws that reach X2, the observation counted among them.
+//     multinomial draws that reach X2, the observation counted among them. When 100 of
+//     them have reached it, no more are drawn, and p is the share of those that were.
 //   - An axis whose score reaches the threshold with too few hits to compare is not
 //     tested, and the wording says so.
 //   - The baseline is over all pairs, equal answers included, and no figure is
 //     rounded.
 func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 	models := slices.Sorted(maps.Keys(in.Answers))
-	m := newMatcher(in.Lexicon)
+	m := in.Matcher
 	asked := m.mentioned(split(in.Question, ctx.Err))
 	texts := make([][]word, len(models))
 	lengths := make([]int, len(models))      // in words
@@ -84,7 +89,7 @@ func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 	if ctx.Err() != nil {
 		return nil
 	}
-	random := rand.NewPCG(uint64(in.Seed), 0)
+	draw := newUrn(lengths)
 	terms, hits := make([]int, len(models)), make([]int, len(models))
 	for i, name := range m.axes {
 		axis := council.DemographicAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
@@ -98,7 +103,7 @@ func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 		}
 		axis.Score = score(terms)
 		if axis.Hits >= minHits {
-			axis.X2, axis.PValue = compareRates(hits, lengths, random)
+			axis.X2, axis.PValue = compareRates(hits, lengths, draw, rand.NewPCG(uint64(in.Seed), uint64(i)))
 		}
 		d.Axes[i] = axis
 	}
@@ -144,83 +149,97 @@ func score(terms []int) *float64 {
 
 // compareRates returns X2 and its p for hits, at least one in all, in answers of so
 // many words. It returns nil where fewer than two answers hold words.
-func compareRates(hits, lengths []int, random *rand.PCG) (x2, p *float64) {
-	var observed, words []int // of the answers that hold words
-	var total, length int
+func compareRates(hits, lengths []int, urn *urn, random *rand.PCG) (x2, p *float64) {
+	total, filled := 0, 0
 	for j, n := range lengths {
-		if n > 0 {
-			observed, words = append(observed, hits[j]), append(words, n)
-			total += hits[j]
-			length += n
-		}
+		total += hits[j]
+		filled += min(n, 1)
 	}
-	if len(words) < 2 {
+	if filled < 2 {
 		return nil, nil
 	}
-	expected := make([]float64, len(words))
-	for j, n := range words {
-		expected[j] = float64(total) * float64(n) / float64(length)
+	expected := make([]float64, len(lengths))
+	least := math.Inf(1) // of the answers that hold words
+	for j, n := range lengths {
+		expected[j] = float64(total) * float64(n) / float64(urn.words)
+		if n > 0 {
+			least = min(least, expected[j])
+		}
 	}
 	statistic := func(counts []int) (sum float64) {
 		for j, e := range expected {
-			sum += (float64(counts[j]) - e) * (float64(counts[j]) - e) / e
+			if e > 0 {
+				sum += (float64(counts[j]) - e) * (float64(counts[j]) - e) / e
+			}
 		}
 		return sum
 	}
-	x2 = new(statistic(observed))
-	if slices.Min(expected) >= minExpected {
-		return x2, new(stat.ChiSquaredP(*x2, float64(len(words)-1)))
+	x2 = new(statistic(hits))
+	if least >= minExpected {
+		return x2, new(stat.ChiSquaredP(*x2, float64(filled-1)))
 	}
-	reached := 1
-	draw := multinomial(total, words, random)
-	for range draws {
+	reached := 0
+	for drawn := 1; drawn <= draws; drawn++ {
 		// Draws that differ from the observation by rounding equal it.
-		if statistic(draw()) >= *x2*(1-1e-9) {
-			reached++
+		if statistic(urn.draw(total, random)) >= *x2*(1-1e-9) {
+			if reached++; reached == enough {
+				return x2, new(enough / float64(drawn))
+			}
 		}
 	}
-	return x2, new(float64(reached) / (draws + 1))
+	return x2, new(float64(reached+1) / (draws + 1))
 }
 
-// multinomial returns a function that spreads hits over answers at random, each hit
-// falling on every word with the same chance. Its result is valid until the next call.
-func multinomial(hits int, lengths []int, random *rand.PCG) func() []int {
-	counts := make([]int, len(lengths))
+// urn spreads hits over answers at random, each hit falling on every word with the same
+// chance.
+type urn struct {
+	lengths []int   // in words, by answer
+	words   int     // in all
+	owner   []int32 // by word, the answer; nil until it is needed
+	counts  []int
+}
+
+func newUrn(lengths []int) *urn {
+	u := &urn{lengths: lengths, counts: make([]int, len(lengths))}
+	for _, n := range lengths {
+		u.words += n
+	}
+	return u
+}
+
+// draw returns how many of the hits fall on each answer. It is valid until the next call.
+func (u *urn) draw(hits int, random *rand.PCG) []int {
 	// A long answer may repeat a term without end. From this many hits on, one binomial
 	// variate an answer is faster than a draw for each hit.
 	const many = 64
 	if hits > many {
-		return func() []int {
-			left, words := hits, 0
-			for _, n := range lengths {
-				words += n
+		left, words := hits, u.words
+		for j, n := range u.lengths {
+			u.counts[j] = left
+			if n < words {
+				u.counts[j] = stat.Binomial(left, float64(n)/float64(words), random)
 			}
-			last := len(lengths) - 1
-			for j, n := range lengths[:last] {
-				counts[j] = stat.Binomial(left, float64(n)/float64(words), random)
-				left -= counts[j]
-				words -= n
-			}
-			counts[last] = left
-			return counts
+			left -= u.counts[j]
+			words -= n
+		}
+		return u.counts
+	}
+	if u.owner == nil {
+		u.owner = make([]int32, 0, u.words)
+		for j, n := range u.lengths {
+			u.owner = append(u.owner, slices.Repeat([]int32{int32(j)}, n)...)
 		}
 	}
-	var owner []int32 // by word, the answer
-	for j, n := range lengths {
-		owner = append(owner, slices.Repeat([]int32{int32(j)}, n)...)
-	}
-	return func() []int {
-		clear(counts)
-		var bits uint64
-		for i := range hits {
-			// Half of the generator's bits choose a word. Chances are equal to 1 in 2^32.
-			if bits >>= 32; i%2 == 0 {
-				bits = random.Uint64()
-			}
-			counts[owner[bits&math.MaxUint32*uint64(len(owner))>>32]]++
+	clear(u.counts)
+	var bits uint64
+	for i := range hits {
+		// Half of the generator's bits choose a word. Chances are equal to 1 in 2^32.
+		if bits >>= 32; i%2 == 0 {
+			bits = random.Uint64()
 		}
-		return counts
+		u.counts[u.owner[bits&math.MaxUint32*uint64(len(u.owner))>>32]]++
 	}
+	return u.counts
 }
 
 // steps counts the steps of a long loop.
@@ -241,35 +260,58 @@ func baseline(ctx context.Context, texts [][]word) *float64 {
 		return nil
 	}
 	var n steps
-	vocabularies := make([]map[string]bool, len(texts))
+	ids := make(map[string]int) // by word
+	vocabularies := make([]bits, len(texts))
 	for j, words := range texts {
-		vocabularies[j] = make(map[string]bool, len(words))
 		for _, w := range words {
 			if n.look(ctx.Err) {
 				return nil
 			}
-			vocabularies[j][w.text] = true
+			id, ok := ids[w.text]
+			if !ok {
+				id = len(ids)
+				ids[w.text] = id
+			}
+			vocabularies[j].set(id)
 		}
 	}
 	distance, pairs := 0.0, 0
 	for i, a := range vocabularies {
 		for _, b := range vocabularies[:i] {
-			shared := 0
-			for w := range a {
+			shared, union := 0, 0
+			for k := range max(len(a), len(b)) {
 				if n.look(ctx.Err) {
 					return nil
 				}
-				if b[w] {
-					shared++
-				}
+				x, y := a.at(k), b.at(k)
+				shared += mathbits.OnesCount64(x & y)
+				union += mathbits.OnesCount64(x | y)
 			}
-			if union := len(a) + len(b) - shared; union > 0 {
+			if union > 0 {
 				distance += float64(union-shared) / float64(union)
 			}
 			pairs++
 		}
 	}
 	return new(distance / float64(pairs))
+}
+
+// bits is a set of small numbers.
+type bits []uint64
+
+func (b *bits) set(n int) {
+	for len(*b) <= n/64 {
+		*b = append(*b, 0)
+	}
+	(*b)[n/64] |= 1 << (n % 64)
+}
+
+// at returns the numbers from 64 k on.
+func (b bits) at(k int) uint64 {
+	if k < len(b) {
+		return b[k]
+	}
+	return 0
 }
 
 // adjust sets the q values of the axes that have a p.

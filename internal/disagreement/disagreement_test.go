@@ -32,7 +32,7 @@ func farmers() Input {
 			"b": "Women sow, women reap, a woman mills. Their girls help, a girl each.",
 			"c": "Sow.",
 		},
-		Lexicon:   Lexicon{"faith": {"monk"}, "gender": {"girl", "woman"}},
+		Matcher:   NewMatcher(Lexicon{"faith": {"monk"}, "gender": {"girl", "woman"}}),
 		Threshold: 0.3,
 		Seed:      7,
 	}
@@ -180,14 +180,77 @@ func TestRateVectors(t *testing.T) {
 	approx := cmpopts.EquateApprox(vectors.Tol, 0)
 	for i, c := range vectors.Cases {
 		counts, tokens := whole(c.Counts), whole(c.Tokens)
-		x2, p := compareRates(counts, tokens, rand.NewPCG(1, 0))
+		x2, p := compareRates(counts, tokens, newUrn(tokens), rand.NewPCG(1, 0))
 		if score := score(counts); !cmp.Equal(*score, c.Score, approx) || !cmp.Equal(*x2, c.Chi2, approx) {
 			t.Errorf("case %d: score %v and X2 %v, want %v and %v", i, *score, *x2, c.Score, c.Chi2)
 		}
 		exact := exactRateP(counts, tokens)
-		if sd := math.Sqrt(exact * (1 - exact) / draws); math.Abs(*p-exact) > 4*sd+1./draws {
+		if math.Abs(*p-exact) > 4*deviation(exact)+1./draws {
 			t.Errorf("case %d: simulated p %v, exact %v", i, *p, exact)
 		}
+	}
+}
+
+// deviation returns the standard deviation of a simulated p: above level its draws have
+// ended when enough of them had reached X2.
+func deviation(exact float64) float64 {
+	if exact > level {
+		return exact * math.Sqrt((1-exact)/enough)
+	}
+	return math.Sqrt(exact * (1 - exact) / draws)
+}
+
+// The early end of the draws moves no p across level, and changes none below. Where the
+// answers do not differ, p is at most x in at most the share x of all cases.
+func TestEarlyEnd(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 0))
+	const cases = 4000
+	below := map[float64]int{0.01: 0, 0.05: 0, 0.2: 0, 0.5: 0}
+	ended := 0
+	for i := range cases {
+		lengths := []int{100 + random.IntN(300), 100 + random.IntN(300), 50, 100 + random.IntN(300)}
+		u := newUrn(lengths)
+		total := minHits + random.IntN(12)
+		hits := slices.Clone(u.draw(total, rand.NewPCG(random.Uint64(), 0)))
+		_, p := compareRates(hits, lengths, u, rand.NewPCG(uint64(i), 0))
+		for x := range below {
+			if *p <= x {
+				below[x]++
+			}
+		}
+		if i >= 400 { // all draws take long
+			continue
+		}
+		x2 := func(counts []int) (sum float64) {
+			for j, c := range counts {
+				e := float64(total) * float64(lengths[j]) / float64(u.words)
+				sum += (float64(c) - e) * (float64(c) - e) / e
+			}
+			return sum
+		}
+		all, stream := 1, rand.NewPCG(uint64(i), 0)
+		for range draws {
+			if x2(u.draw(total, stream)) >= x2(hits)*(1-1e-9) {
+				all++
+			}
+		}
+		full := float64(all) / (draws + 1)
+		if full > level != (*p > level) || *p <= level && *p != full {
+			t.Errorf("case %d: p %v, and %v of all draws", i, *p, full)
+		}
+		if *p != full {
+			ended++
+		}
+	}
+	for x, n := range below {
+		share, sd := float64(n)/cases, math.Sqrt(x*(1-x)/cases)
+		if share > x+4*sd {
+			t.Errorf("p is at most %v in %v of cases", x, share)
+		}
+		t.Logf("p is at most %v in %.4f of cases without a difference", x, share)
+	}
+	if ended < 100 {
+		t.Errorf("only %d of 400 ended early", ended)
 	}
 }
 
@@ -248,9 +311,9 @@ func TestManyHits(t *testing.T) {
 		{"many", []int{45, 55, 4}, []int{400, 400, 8}},
 	}
 	for _, tt := range tests {
-		_, p := compareRates(tt.hits, tt.tokens, rand.NewPCG(1, 0))
+		_, p := compareRates(tt.hits, tt.tokens, newUrn(tt.tokens), rand.NewPCG(1, 0))
 		exact := exactRateP(tt.hits, tt.tokens)
-		if sd := math.Sqrt(exact * (1 - exact) / draws); math.Abs(*p-exact) > 4*sd+1./draws {
+		if math.Abs(*p-exact) > 4*deviation(exact)+1./draws {
 			t.Errorf("%s: simulated p %v, exact %v", tt.name, *p, exact)
 		}
 	}
@@ -258,7 +321,8 @@ func TestManyHits(t *testing.T) {
 
 func TestLargeCountsUseChiSquare(t *testing.T) {
 	// X2 = 2 on two degrees of freedom has p = exp(-1).
-	x2, p := compareRates([]int{30, 20, 25}, []int{100, 100, 100}, nil)
+	tokens := []int{100, 100, 100}
+	x2, p := compareRates([]int{30, 20, 25}, tokens, newUrn(tokens), nil)
 	if math.Abs(*x2-2) > 1e-12 || math.Abs(*p-math.Exp(-1)) > 1e-12 {
 		t.Errorf("X2 = %v, p = %v", *x2, *p)
 	}
@@ -304,7 +368,7 @@ func TestProperties(t *testing.T) {
 		in := Input{
 			Question:  text.Draw(t, "question"),
 			Answers:   rapid.MapOfN(rapid.StringN(1, 3, -1), text, 0, 6).Draw(t, "answers"),
-			Lexicon:   DefaultLexicon(),
+			Matcher:   NewMatcher(DefaultLexicon()),
 			Threshold: rapid.Float64Range(0, 1).Draw(t, "threshold"),
 			Seed:      rapid.Int64().Draw(t, "seed"),
 		}
@@ -332,7 +396,7 @@ func checkResult(t rapid.TB, in Input, d *council.DemographicDisagreement) {
 	if _, err := json.Marshal(d); err != nil {
 		t.Fatal(err)
 	}
-	if len(d.Axes) != len(in.Lexicon) {
+	if len(d.Axes) != len(in.Matcher.axes) {
 		t.Fatalf("%d axes", len(d.Axes))
 	}
 	between := func(x *float64) bool { return x == nil || *x >= 0 && *x <= 1 }
@@ -376,7 +440,7 @@ func TestTimeIsLinear(t *testing.T) {
 			growth.Linear(t, func(n int) func() {
 				in := Input{
 					Question: text, Answers: map[string]string{"a": strings.Repeat(text, n/len(text)), "b": "he " + text, "c": ""},
-					Lexicon: DefaultLexicon(), Threshold: 0.3,
+					Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3,
 				}
 				return func() { Detect(t.Context(), in) }
 			})
@@ -403,7 +467,7 @@ func TestStopsAnywhere(t *testing.T) {
 	for i := range 20_000 {
 		fmt.Fprintf(&long, "she%d girl ", i)
 	}
-	in := Input{Answers: map[string]string{"a": long.String(), "b": long.String()}, Lexicon: DefaultLexicon()}
+	in := Input{Answers: map[string]string{"a": long.String(), "b": long.String()}, Matcher: NewMatcher(DefaultLexicon())}
 	whole := &ending{Context: t.Context(), last: math.MaxInt}
 	if Detect(whole, in) == nil || whole.looks < 500 {
 		t.Fatalf("the context was read only %d times", whole.looks)
@@ -424,7 +488,7 @@ func TestStops(t *testing.T) {
 	if d := Detect(ctx, in); d != nil {
 		t.Errorf("after the end: %+v", d)
 	}
-	m := newMatcher(in.Lexicon)
+	m := in.Matcher
 	found := m.hits(ctx, split(strings.Repeat("girl ", 5000), nil), nil)
 	if n := found[slices.Index(m.axes, "gender")].hits; n != 0 {
 		t.Errorf("%d hits were counted after the end", n)
@@ -457,7 +521,7 @@ func FuzzDetect(f *testing.F) {
 	f.Fuzz(func(t *testing.T, question, a, b, c string, seed int64) {
 		in := Input{
 			Question: question, Answers: map[string]string{"a": a, "b": b, "c": c},
-			Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: seed,
+			Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: seed,
 		}
 		// Far beyond what a text of this length takes, even on a busy machine.
 		const second, perByte = time.Second, 100 * time.Microsecond
@@ -510,7 +574,7 @@ func readLines(tb testing.TB, name string) []string {
 func (tp topic) session(random *rand.Rand) Input {
 	in := Input{
 		Question: tp.question, Answers: map[string]string{},
-		Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: random.Int64(),
+		Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: random.Int64(),
 	}
 	for j := range 3 + random.IntN(3) {
 		var said []string
@@ -556,7 +620,7 @@ func TestFictionIsNotFlagged(t *testing.T) {
 	sessions, flagged := 0, 0
 	for _, request := range readFiction(t) {
 		for chosen := range 1 << len(request.answers) {
-			in := Input{Question: request.question, Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3, Seed: 1}
+			in := Input{Question: request.question, Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: 1}
 			for j, answer := range request.answers {
 				if chosen>>j&1 == 1 {
 					in.Answers["model-"+strconv.Itoa(j)] = answer
@@ -654,7 +718,7 @@ func coverageOf(d *council.DemographicDisagreement, axis string) council.Demogra
 // women and men and one of ages.
 func BenchmarkDetect(b *testing.B) {
 	random := rand.New(rand.NewPCG(3, 0))
-	in := Input{Question: "How?", Answers: map[string]string{}, Lexicon: DefaultLexicon(), Threshold: 0.3}
+	in := Input{Question: "How?", Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3}
 	topics := readCorpus(b)
 	for j, text := range []string{
 		"Women and men, girls and boys, her mother and his father.", "Elderly people, teenagers, young adults and a child.", "", "",

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"unicode"
 	"unicode/utf8"
 )
@@ -53,17 +52,6 @@ func DefaultLexicon() Lexicon {
 //
 //go:embed other_meanings.txt
 var otherMeanings string
-
-// otherPhrases indexes otherMeanings.
-//
-//nolint:gochecknoglobals // a constant table, made once
-var otherPhrases = sync.OnceValue(func() index {
-	var phrases []phrase
-	for text := range strings.SplitSeq(otherMeanings, ",") {
-		phrases = append(phrases, phrase{words: split(text, nil)})
-	}
-	return newIndex(phrases)
-})
 
 // ParseLexicon reads a lexicon from a JSON object whose keys are the names of the axes
 // and whose values are arrays of terms. It folds the terms to lower case, separates
@@ -178,14 +166,22 @@ func split(text string, ended func() error) []word {
 		start, end = -1, i
 	}
 	var n steps
-	for i, r := range text {
+	for i, size := 0, 1; i < len(text); i += size {
 		if n.look(ended) {
 			return nil
 		}
-		inside := isWordRune(r)
-		if r == '\'' && start >= 0 {
-			next, _ := utf8.DecodeRuneInString(text[i+1:])
-			inside = isWordRune(next)
+		var inside bool
+		if c := text[i]; c < utf8.RuneSelf { // most of them, without decoding
+			size = 1
+			inside = 'a' <= c && c <= 'z' || '0' <= c && c <= '9'
+			if c == '\'' && start >= 0 {
+				next, _ := utf8.DecodeRuneInString(text[i+1:])
+				inside = isWordRune(next)
+			}
+		} else {
+			var r rune
+			r, size = utf8.DecodeRuneInString(text[i:])
+			inside = isWordRune(r)
 		}
 		if inside && start < 0 {
 			start = i
@@ -208,7 +204,14 @@ func isWordRune(r rune) bool {
 
 // joins reports whether what stands between two words makes them a compound: a hyphen,
 // or the dot or underscore of a file name or an identifier.
-func joins(gap string) bool { return slices.Contains([]string{"-", "\u2010", "\u2011", ".", "_"}, gap) }
+func joins(gap string) bool {
+	switch gap {
+	case "-", "\u2010", "\u2011", ".", "_":
+		return true
+	default:
+		return false
+	}
+}
 
 // foldRune makes the cases of a letter equal, and both forms of an apostrophe.
 func foldRune(r rune) rune {
@@ -223,34 +226,52 @@ func foldRune(r rune) rune {
 	return unicode.ToLower(unicode.ToUpper(r)) // both forms of sigma have one upper case
 }
 
-// singulars returns the words that a word may be an English plural of.
-func singulars(plural string) []string {
-	switch plural {
-	case "children":
-		return []string{"child"}
-	case "wives":
-		return []string{"wife"}
-	}
+// plurals returns the regular English plurals of a word, and some others.
+func plurals(singular string) []string {
 	var forms []string
-	for _, rule := range []struct{ ending, singular string }{{"men", "man"}, {"s", ""}, {"es", ""}, {"ies", "y"}} {
-		if stem, ok := strings.CutSuffix(plural, rule.ending); ok {
-			forms = append(forms, stem+rule.singular)
+	if stem, ok := strings.CutSuffix(singular, "man"); ok {
+		forms = append(forms, stem+"men")
+	}
+	switch singular {
+	case "child":
+		forms = append(forms, "children")
+	case "wife":
+		forms = append(forms, "wives")
+	}
+	for _, form := range []string{singular + "s", singular + "es"} {
+		if form != "wives" { // it is the plural of "wife" alone
+			forms = append(forms, form)
 		}
+	}
+	if stem, ok := strings.CutSuffix(singular, "y"); ok {
+		forms = append(forms, stem+"ies")
 	}
 	return forms
 }
 
-// phrase is a row of words.
+// phrase is a row of words, of which the last may stand in the plural.
 type phrase struct {
 	words []word
-	term  string // as it stands in the lexicon
-	axis  int    // in matcher.axes
+	last  []string // what the last word may be
+	term  string   // as it stands in the lexicon
+	axis  int      // in Matcher.axes
+}
+
+func newPhrase(text, term string, axis int) phrase {
+	p := phrase{words: split(text, nil), term: term, axis: axis}
+	if n := len(p.words); n > 0 {
+		p.last = append([]string{p.words[n-1].text}, plurals(p.words[n-1].text)...)
+	}
+	return p
 }
 
 // matches reports whether the phrase, whose first word is that of words, stands at
 // their start.
 func (p phrase) matches(words []word) bool {
 	last := len(p.words) - 1
+	if last == 0 {
+		return true
+	}
 	if last >= len(words) {
 		return false
 	}
@@ -259,69 +280,72 @@ func (p phrase) matches(words []word) bool {
 			return false
 		}
 	}
-	got, want := words[last].text, p.words[last].text
-	// A plural begins like its singular. The comparison of the first letters keeps this
-	// fast: hundreds of phrases begin with "black".
-	return last == 0 || got == want || got[0] == want[0] && slices.Contains(singulars(got), want)
+	return slices.Contains(p.last, words[last].text)
 }
 
-// index holds phrases by their first words, the longest first.
-type index map[string][]phrase
-
-func newIndex(phrases []phrase) index {
-	slices.SortStableFunc(phrases, func(a, b phrase) int { return len(b.words) - len(a.words) })
-	x := index{}
-	for _, p := range phrases {
-		if len(p.words) > 0 {
-			x[p.words[0].text] = append(x[p.words[0].text], p)
-		}
-	}
-	return x
+// entry holds the phrases that may stand where a word stands, the longest first.
+type entry struct {
+	terms  []phrase
+	others []phrase // that mean something else
 }
 
-// at returns the phrases that stand at the start of words, the longest first.
-func (x index) at(words []word) []phrase {
-	var found []phrase
-	for _, p := range x[words[0].text] {
-		if p.matches(words) {
-			found = append(found, p)
+// Matcher finds the terms of a lexicon in texts. It does not change, so that one serves
+// all sessions.
+type Matcher struct {
+	axes  []string // sorted
+	index map[string]entry
+}
+
+// NewMatcher returns a Matcher for the terms of a lexicon.
+func NewMatcher(lexicon Lexicon) *Matcher {
+	m := &Matcher{axes: slices.Sorted(maps.Keys(lexicon)), index: map[string]entry{}}
+	var terms, others []phrase
+	for i, axis := range m.axes {
+		for _, term := range lexicon[axis] {
+			terms = append(terms, newPhrase(term, term, i))
 		}
 	}
-	for _, singular := range singulars(words[0].text) {
-		for _, p := range x[singular] {
-			if len(p.words) == 1 {
-				found = append(found, p)
+	for text := range strings.SplitSeq(otherMeanings, ",") {
+		others = append(others, newPhrase(text, "", 0))
+	}
+	longestFirst := func(phrases []phrase) []phrase {
+		slices.SortStableFunc(phrases, func(a, b phrase) int { return len(b.words) - len(a.words) })
+		return slices.DeleteFunc(phrases, func(p phrase) bool { return len(p.words) == 0 })
+	}
+	terms, others = longestFirst(terms), longestFirst(others)
+	add := func(word string, p phrase) {
+		e := m.index[word]
+		e.terms = append(e.terms, p)
+		m.index[word] = e
+	}
+	for _, p := range terms {
+		add(p.words[0].text, p)
+	}
+	for _, p := range terms { // behind the words that stand for themselves
+		if len(p.words) == 1 {
+			for _, plural := range p.last[1:] {
+				add(plural, p)
 			}
 		}
 	}
-	return found
-}
-
-// matcher finds the terms of a lexicon in texts.
-type matcher struct {
-	axes  []string // sorted
-	terms index
-}
-
-func newMatcher(lexicon Lexicon) matcher {
-	axes := slices.Sorted(maps.Keys(lexicon))
-	var phrases []phrase
-	for i, axis := range axes {
-		for _, term := range lexicon[axis] {
-			phrases = append(phrases, phrase{split(term, nil), term, i})
-		}
+	for _, p := range others {
+		e := m.index[p.words[0].text]
+		e.others = append(e.others, p)
+		m.index[p.words[0].text] = e
 	}
-	return matcher{axes, newIndex(phrases)}
+	return m
 }
 
 // mentioned returns the terms that a text holds anywhere, also in compounds and in
 // phrases that mean something else: a question about race conditions is answered with
 // the word "race".
-func (m matcher) mentioned(words []word) map[string]bool {
+func (m *Matcher) mentioned(words []word) map[string]bool {
 	terms := map[string]bool{}
 	for i := range words {
-		for _, p := range m.terms.at(words[i:]) {
-			terms[p.term] = true
+		for _, p := range m.index[words[i].text].terms {
+			if p.matches(words[i:]) {
+				terms[p.term] = true
+			}
 		}
 	}
 	return terms
@@ -351,33 +375,30 @@ func (c *coverage) add(term string, person int) {
 // hits returns for each axis what a text holds of it, without the terms to ignore. Of
 // phrases that overlap, the first counts, and of those that start together the
 // longest. When ctx ends, hits returns what it found until then.
-func (m matcher) hits(ctx context.Context, words []word, ignore map[string]bool) []coverage {
+func (m *Matcher) hits(ctx context.Context, words []word, ignore map[string]bool) []coverage {
 	found := make([]coverage, len(m.axes))
 	for i := range found {
 		found[i].terms = map[string]int{}
 	}
-	others := otherPhrases()
 	taken := make([]int, len(m.axes)) // by axis, the end of the last phrase
 	var n steps
 	for i := range words {
 		if n.look(ctx.Err) {
 			return found
 		}
-		if words[i].joined {
+		at, ok := m.index[words[i].text]
+		if !ok || words[i].joined {
 			continue
 		}
 		whole := func(p phrase) bool {
 			end := i + len(p.words)
-			return end == len(words) || !words[end].joined
+			return p.matches(words[i:]) && (end == len(words) || !words[end].joined)
 		}
 		other := 0 // number of words that mean something else
-		for _, p := range others[words[i].text] {
-			if p.matches(words[i:]) && whole(p) {
-				other = len(p.words)
-				break
-			}
+		if k := slices.IndexFunc(at.others, whole); k >= 0 {
+			other = len(at.others[k].words)
 		}
-		for _, p := range m.terms.at(words[i:]) {
+		for _, p := range at.terms {
 			if whole(p) && len(p.words) >= other && taken[p.axis] <= i {
 				taken[p.axis] = i + len(p.words)
 				if !ignore[p.term] {

@@ -104,7 +104,7 @@ func TestHits(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := newMatcher(tt.lexicon)
+			m := NewMatcher(tt.lexicon)
 			found := m.hits(t.Context(), split(tt.text, nil), m.mentioned(split(tt.question, nil)))
 			var got []string
 			for i, axis := range m.axes {
@@ -126,7 +126,7 @@ func TestHits(t *testing.T) {
 // TestPersons holds which words count as hits: words for one particular person once for
 // each gender, all others each time.
 func TestPersons(t *testing.T) {
-	m := newMatcher(DefaultLexicon())
+	m := NewMatcher(DefaultLexicon())
 	for _, tc := range []struct {
 		text        string
 		gender, age int
@@ -155,7 +155,7 @@ func TestPersons(t *testing.T) {
 
 // TestOtherMeanings keeps the list free of entries that do nothing.
 func TestOtherMeanings(t *testing.T) {
-	m := newMatcher(DefaultLexicon())
+	m := NewMatcher(DefaultLexicon())
 	seen := map[string]bool{}
 	for text := range strings.SplitSeq(otherMeanings, ",") {
 		text = strings.TrimSpace(text)
@@ -255,7 +255,7 @@ func FuzzParseLexicon(f *testing.F) {
 			}
 			return
 		}
-		m := newMatcher(lexicon)
+		m := NewMatcher(lexicon)
 		for i, axis := range m.axes {
 			if len(lexicon[axis]) == 0 || !slices.IsSorted(lexicon[axis]) {
 				t.Fatalf("axis %q: %q", axis, lexicon[axis])

@@ -118,8 +118,9 @@ func (o Options) named() []string {
 type Pipeline struct {
 	o       Options
 	allowed map[string]bool
-	rules   council.Rules    // of the plans that it makes
-	made    council.Versions // likewise
+	terms   *disagreement.Matcher // nil: no detector
+	rules   council.Rules         // of the plans that it makes
+	made    council.Versions      // likewise
 }
 
 // New returns a Pipeline, or every reason why o describes none.
@@ -153,6 +154,9 @@ func New(o Options) (*Pipeline, error) {
 	}
 	for _, m := range o.named() {
 		p.allowed[m] = true
+	}
+	if o.Lexicon != nil {
+		p.terms = disagreement.NewMatcher(o.Lexicon)
 	}
 	return p, nil
 }
