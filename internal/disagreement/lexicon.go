@@ -166,7 +166,8 @@ func split(text string, ended func() error) []word {
 		start, end = -1, i
 	}
 	var n steps
-	for i, size := 0, 1; i < len(text); i += size {
+	size := 0 // of a character
+	for i := 0; i < len(text); i += size {
 		if n.look(ended) {
 			return nil
 		}
