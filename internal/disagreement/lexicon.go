@@ -166,7 +166,7 @@ func split(text string, ended func() error) []word {
 		start, end = -1, i
 	}
 	var n steps
-	size := 0 // of a character
+	var size int // of a character
 	for i := 0; i < len(text); i += size {
 		if n.look(ended) {
 			return nil
