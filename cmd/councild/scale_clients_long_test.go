@@ -192,13 +192,8 @@ func TestScaleS10(t *testing.T) {
 	for _, n := range w.nodes {
 		missing := 0
 		daemontest.Until(t, func() bool {
-			var list struct{ Sessions []council.Summary }
-			_, data := n.Call(t, "GET", "/v1/council", "")
-			if err := json.Unmarshal(data, &list); err != nil {
-				t.Fatal(err)
-			}
 			missing = len(known)
-			for _, s := range list.Sessions {
+			for _, s := range n.list(t) {
 				if known[s.ID] && s.Status == council.StatusComplete {
 					missing--
 				}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -332,23 +333,15 @@ func TestScaleS11(t *testing.T) {
 		t.Errorf("%d sessions of %d keys", len(ids), keys)
 	}
 	for _, n := range w.nodes {
-		var list struct{ Sessions []council.Summary }
+		var list []council.Summary
 		daemontest.Until(t, func() bool {
-			_, data := n.Call(t, "GET", "/v1/council", "")
-			if err := json.Unmarshal(data, &list); err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range list.Sessions {
-				if s.Status == council.StatusRunning {
-					return false
-				}
-			}
-			return true
+			list = n.list(t)
+			return !slices.ContainsFunc(list, func(s council.Summary) bool { return s.Status == council.StatusRunning })
 		})
-		if len(list.Sessions) != keys {
-			t.Errorf("%s lists %d sessions of %d keys", n.name, len(list.Sessions), keys)
+		if len(list) != keys {
+			t.Errorf("%s lists %d sessions of %d keys", n.name, len(list), keys)
 		}
-		for _, s := range list.Sessions {
+		for _, s := range list {
 			if !ids[s.ID] || s.Status != council.StatusComplete {
 				t.Errorf("%s lists %s, which is %s, known: %v", n.name, s.ID, s.Status, ids[s.ID])
 			}

@@ -168,15 +168,22 @@ const (
 	logDemoted  = "another node has taken over a session of this one, which was silent for too long"
 )
 
-// list returns the sessions that a node shows.
+// list returns the sessions that a node shows, which it does by the thousand.
 func (n *node) list(t *testing.T) (sessions []council.Summary) {
 	t.Helper()
-	status, body := n.Call(t, "GET", "/v1/council", "")
-	var list struct{ Sessions []council.Summary }
-	if err := json.Unmarshal(body, &list); err != nil || status != http.StatusOK {
-		t.Fatalf("%d %s", status, body)
+	for query := ""; ; query = "?before=" + sessions[len(sessions)-1].ID {
+		status, body := n.Call(t, "GET", "/v1/council"+query, "")
+		var list struct {
+			Sessions []council.Summary
+			More     bool
+		}
+		if err := json.Unmarshal(body, &list); err != nil || status != http.StatusOK {
+			t.Fatalf("%d %s", status, body)
+		}
+		if sessions = append(sessions, list.Sessions...); !list.More {
+			return sessions
+		}
 	}
-	return list.Sessions
 }
 
 // A node of three is killed at any moment of its sessions, in each third round together
