@@ -51,7 +51,7 @@ type Call struct {
 	// Complete has returned. The reply waits for it.
 	OnDelta func(text string)
 	// DeltaPause is the least time between two calls of OnDelta, where it is longer than the
-	// Completer's own.
+	// Completer's own. With it the end of a reply may be noticed up to 100 ms late.
 	DeltaPause time.Duration
 	// OnRestart, if set, is called before the call is tried again although OnDelta was called:
 	// the pieces so far are void. reason is why the reply that they are of failed. OnRestart is

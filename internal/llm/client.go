@@ -9,7 +9,7 @@
 // # Streams
 //
 // Text that arrives after a pause is passed on at once, and all other text every 20 ms, or
-// less often where the call asks for that.
+// less often where the call asks for that. The stream is read less often then too.
 // Of several choices the one of index 0 is read: no other was asked for.
 //
 // # Faults

@@ -172,6 +172,7 @@ func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 // data is used. Most providers send one line of data for each event, and some forget the
 // blank line behind it, so a line that is complete JSON is taken as a whole event.
 type events struct {
+	calm *calm // under in
 	in   *bufio.Reader
 	cut  context.CancelCauseFunc // ends the request
 	max  int64                   // bytes in a line, and in the data of an event
@@ -187,7 +188,7 @@ func (e *events) next() ([]byte, error) {
 	for !e.done {
 		line, err := e.line()
 		if data, ok := dataOf(line); ok && string(data) == "[DONE]" {
-			e.done = true
+			e.done, e.calm.pause = true, 0 // the end is awaited
 			e.drain()
 		} else if ok && len(data) > 0 && (err == nil || json.Valid(data)) { // the last line may be cut off
 			return data, nil
@@ -223,6 +224,39 @@ func (e *events) rest(first []byte) ([]byte, error) {
 func dataOf(line []byte) (data []byte, ok bool) {
 	data, ok = bytes.CutPrefix(line, []byte("data:"))
 	return bytes.TrimSpace(data), ok
+}
+
+const (
+	// maxReadPause is the longest time that a stream is left unread. The end of a reply is
+	// noticed as much later.
+	maxReadPause = 100 * time.Millisecond
+	// fewBytes is less than a read returns while there is more.
+	fewBytes = 1 << 10
+)
+
+// calm reads a stream of small pieces some ten times a second in place of once for each
+// piece: most of what a piece costs is being woken up for it. After a read that returned
+// little it pauses, for at most a quarter of the time that the stream has taken so far, so
+// that a short reply is hardly late.
+type calm struct {
+	io.Reader
+	ctx    context.Context //nolint:containedctx // that of the request, whose reply this is
+	pause  time.Duration   // the longest; 0: each piece is read as it comes
+	begun  time.Time
+	little bool // the last read returned less than fewBytes
+}
+
+// Read implements io.Reader.
+func (c *calm) Read(p []byte) (n int, err error) {
+	if c.little && c.pause > 0 {
+		select {
+		case <-time.After(min(c.pause, time.Since(c.begun)/4)):
+		case <-c.ctx.Done():
+		}
+	}
+	n, err = c.Reader.Read(p)
+	c.little = n < fewBytes
+	return n, err
 }
 
 // line reads one line of any length up to the limit. It ends with LF, CR, or both.

@@ -247,6 +247,66 @@ func TestDeltasCoalesce(t *testing.T) {
 	})
 }
 
+// trickle is a body to which a piece is added after each pause. A read returns all there is.
+type trickle struct {
+	every       time.Duration
+	start       time.Time
+	pieces      []string
+	read, reads int // pieces that were read, and in how many reads
+}
+
+func (b *trickle) Read(p []byte) (n int, err error) {
+	if b.read == len(b.pieces) {
+		return 0, io.EOF
+	}
+	time.Sleep(time.Until(b.start.Add(b.every * time.Duration(b.read+1))))
+	for ; b.read < min(len(b.pieces), int(time.Since(b.start)/b.every)); b.read++ {
+		n += copy(p[n:], b.pieces[b.read])
+	}
+	b.reads++
+	return n, nil
+}
+
+// Where text is wanted some ten times a second, a stream of many pieces is read no more
+// often, but for its begin. Its end is not awaited longer than that.
+func TestStreamIsReadInPeace(t *testing.T) {
+	const n, every = 100, 20 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		body := &trickle{every: every, start: time.Now()}
+		for range n {
+			body.pieces = append(body.pieces, `data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n")
+		}
+		body.pieces[n-1] += "data: [DONE]\n\n"
+		call := aCall()
+		call.DeltaPause = 100 * time.Millisecond
+		var text string
+		var last time.Time
+		call.OnDelta = func(piece string) {
+			if text == "" && time.Since(body.start) != every {
+				t.Errorf("the first text came after %s", time.Since(body.start))
+			}
+			if text += piece; time.Since(last) > call.DeltaPause+every && !last.IsZero() {
+				t.Errorf("after %s: %s between two deltas", time.Since(body.start), time.Since(last))
+			}
+			last = time.Now()
+		}
+		play := func(*http.Request) (*http.Response, error) {
+			header := http.Header{"Content-Type": {"text/event-stream"}}
+			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: io.NopCloser(body)}, nil
+		}
+		got, err := fakeClient(t, once(), play).Complete(t.Context(), call)
+		if err != nil || len(got.Text) != n || text != got.Text {
+			t.Errorf("%d characters, %d passed on, %v", len(got.Text), len(text), err)
+		}
+		if body.reads > 40 {
+			t.Errorf("%d pieces were read in %d reads", n, body.reads)
+		}
+		if late := time.Since(body.start) - n*every; late > maxReadPause {
+			t.Errorf("the end came %s late", late)
+		}
+	})
+}
+
 // A panic of OnDelta reaches the caller, and no goroutine is left running.
 func TestListenerThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -73,7 +73,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		body = &watched{ReadCloser: body, idle: t.idle, timer: time.AfterFunc(t.idle, func() { x.cut(errIdle) })}
 	}
 	if x.onDelta != nil && resp.StatusCode < 300 && isEventStream(resp.Header) {
-		x.events = &events{in: bufio.NewReader(body), cut: x.cut, max: t.maxBytes}
+		calm := &calm{Reader: body, ctx: req.Context(), pause: min(x.call.DeltaPause, maxReadPause), begun: time.Now()}
+		x.events = &events{calm: calm, in: bufio.NewReader(calm), cut: x.cut, max: t.maxBytes}
 		resp.Body = body
 		return resp, nil
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
@@ -36,6 +37,10 @@ type Options struct {
 	// EventRestart. Nil asks for it in one piece, which is cheaper.
 	Observe func(council.EventType, any)
 }
+
+// deltaPause is the least time between two pieces of the synthesis: a watcher reads no
+// faster.
+const deltaPause = 100 * time.Millisecond
 
 // PromptVersion is the version of the chairman's prompt below. Every change of the prompt
 // raises it.
@@ -69,7 +74,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 	for i, chairman := range in.Chairmen {
 		completion, err := c.Complete(ctx, council.Call{
 			Stage: council.Stage3, Seat: council.SeatChairman, Model: chairman.Model, Messages: prompt(in, in.NewMarkers()),
-			Sampling: o.Sampling, OnDelta: onDelta,
+			Sampling: o.Sampling, OnDelta: onDelta, DeltaPause: deltaPause,
 		})
 		failure := council.AsFailure(err)
 		if failure == nil && completion.FinishReason == "length" { // half an answer must not pass for a whole one
