@@ -46,6 +46,7 @@ type Session struct {
 	view    view
 	more    chan struct{} // closed with the next event; nil while nobody waits
 	session *council.Session
+	packed  bool // session and the data of the events are in body alone
 	status  council.Status
 	body    []byte        // the session at its end, encoded
 	last    []byte        // the data of the last event, encoded
@@ -192,6 +193,7 @@ func (s *Session) endLocked(end ending) {
 		s.size += int64(len(m.Content))
 	}
 	s.wakeLocked()
+	time.AfterFunc(packAfter, s.pack)
 	if s.keeper == nil {
 		s.store.tellLocked(s, end)
 	}
@@ -203,6 +205,9 @@ func (s *Session) endLocked(end ending) {
 // start or never: the latter cost no encoding.
 func (s *Session) encodeLocked() {
 	v := &s.view
+	if v.encoded < len(v.events) {
+		s.unpackLocked()
+	}
 	for _, e := range v.events[v.encoded:] {
 		data, err := s.last, error(nil)
 		if e.Type != council.EventDone && e.Type != council.EventFailed {
@@ -256,6 +261,7 @@ func (s *Session) Last(ctx context.Context, number int) Position {
 func (s *Session) Events(behind Position) (events []council.Event, next Position, more <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unpackLocked()
 	if s.keeper == nil {
 		events = s.view.events[min(behind.Number, len(s.view.events)):]
 		return events, Position{Number: behind.Number + len(events)}, s.moreLocked()
@@ -307,6 +313,7 @@ func (s *Session) Done() <-chan struct{} { return s.done }
 func (s *Session) Result() (*council.Session, *council.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unpackLocked()
 	return s.session, s.failure
 }
 

@@ -10,7 +10,8 @@
 // idempotency key, are kept in a journal, where there is one. Their entries are shown
 // when they are stored, text on its way as it comes. Another process goes on with
 // them. All others are in memory: an event is encoded once, when an entry is first
-// asked for, and all readers share the bytes.
+// asked for, and all readers share the bytes. A second after its end a session is held as
+// JSON alone, and decoded where a reader needs more.
 package sessions
 
 import (

@@ -496,3 +496,78 @@ func BenchmarkObserve(b *testing.B) {
 		read(s, n) // which has it encoded
 	}
 }
+
+// Some time after its end a session is held as JSON alone. It is read as before, once and
+// again, whether it was watched or not.
+func TestPackedSession(t *testing.T) {
+	for _, watched := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			st := sessions.New(generous())
+			defer st.Close(t.Context())
+			s := add(t, st, "one")
+			held, want := observed(t, s, watched)
+			for _, wait := range []time.Duration{0, 1500 * time.Millisecond, 500 * time.Millisecond, time.Minute} {
+				time.Sleep(wait)
+				runtime.GC()
+				if packed := held.Value() == nil; packed != (wait > 0) {
+					t.Errorf("after %s: held as JSON alone: %v", wait, packed)
+				}
+				got, _ := events(s, 0)
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("events: %s", diff)
+				}
+				if entries, _ := read(s, 0); len(entries) != len(want) {
+					t.Errorf("%d entries of %d events", len(entries), len(want))
+				} else {
+					for i, e := range entries {
+						if data, err := json.Marshal(want[i].Data); err != nil || e.Type != want[i].Type || string(e.Data) != string(data) {
+							t.Errorf("entry %d is %s %s, want %s, %v", i, e.Type, e.Data, data, err)
+						}
+					}
+				}
+				if session, failure := s.Result(); failure != nil || !cmp.Equal(session, want[len(want)-1].Data) {
+					t.Errorf("got %+v, %v", session, failure)
+				}
+			}
+		})
+	}
+}
+
+// observed has a session end, and returns what its run returned, as long as that is held,
+// and the events.
+func observed(t *testing.T, s *sessions.Session, watched bool) (held weak.Pointer[council.Session], want []council.Event) {
+	t.Helper()
+	session := func() *council.Session {
+		text, result := "an answer", start(s.ID).Plan.Session()
+		result.Status, result.Answer = council.StatusComplete, text
+		result.Stage1 = []council.Answer{{Model: "a", Response: &text}, {Model: "b", Status: council.OutcomeError}}
+		result.Stage2 = []council.Review{{Model: "b", Ranking: &text}}
+		result.Stage3 = &council.Synthesis{Model: "a", Response: text}
+		result.Metadata.Agreement.Ballots = 1
+		return result
+	}
+	list := func(result *council.Session) []council.Event {
+		return []council.Event{
+			{Type: council.EventStarted, Data: council.Started{SessionID: s.ID}},
+			{Type: council.EventAnswer, Data: result.Stage1[1]}, // in the order in which they landed
+			{Type: council.EventAnswer, Data: result.Stage1[0]},
+			{Type: council.EventStage1, Data: result.Stage1},
+			{Type: council.EventBallot, Data: result.Stage2[0]},
+			{Type: council.EventStage2, Data: result.Metadata.Tally},
+			{Type: council.EventDelta, Data: council.Delta{Text: "an"}},
+			{Type: council.EventStage3, Data: *result.Stage3},
+			{Type: council.EventDone, Data: result},
+		}
+	}
+	result := session()
+	for _, e := range list(result) {
+		s.Observe(e)
+		if watched {
+			read(s, 0)
+		}
+	}
+	if err := s.Finish(result, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	return weak.Make(result), list(session())
+}

@@ -1,0 +1,100 @@
+package sessions
+
+import (
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// packAfter is how long a session that ended, or is looked at again, stays as its run
+// returned it. Clients that waited for the end have read it by then.
+const packAfter = time.Second
+
+// seat stands for the answer or the review of a member, as the data of an event of a packed
+// session.
+type seat string
+
+// pack forgets what the JSON of a session that ended says too: texts, and many small
+// structs, which the garbage collector would visit. Most sessions are not asked for again.
+func (s *Session) pack() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.packed {
+		return
+	}
+	if k := s.keeper; k != nil {
+		if len(k.queue) > 0 { // its log is still to be written
+			time.AfterFunc(packAfter, s.pack)
+			return
+		}
+		k.end = nil
+	}
+	events := slices.Clone(s.view.events)
+	for i := range events {
+		switch data := events[i].Data.(type) {
+		case council.Answer:
+			events[i].Data = seat(data.Model)
+		case council.Review:
+			events[i].Data = seat(data.Model)
+		case []council.Answer, council.Tally, council.Synthesis, *council.Session:
+			events[i].Data = nil
+		}
+	}
+	missing := func(e council.Event) bool { return e.Data == nil }
+	if slices.ContainsFunc(unpack(events, s.session), missing) { // the run returned less than it had observed
+		return
+	}
+	listed := &council.Session{Query: s.session.Query}
+	listed.Metadata.Timing, listed.Metadata.Usage.CostUSD = s.session.Metadata.Timing, s.session.Metadata.Usage.CostUSD
+	s.view.events, s.session, s.packed = events, listed, true
+}
+
+// unpackLocked makes of a packed session what it was. It is packed again later.
+func (s *Session) unpackLocked() {
+	if !s.packed {
+		return
+	}
+	session := new(council.Session)
+	if err := json.Unmarshal(s.body, session); err != nil {
+		panic(err) // impossible: it is what was encoded
+	}
+	s.view.events, s.session, s.packed = unpack(s.view.events, session), session, false
+	time.AfterFunc(packAfter, s.pack)
+}
+
+// unpack returns the events with the data that the session has for them, nil where it has
+// none.
+func unpack(events []council.Event, session *council.Session) []council.Event {
+	events = slices.Clone(events)
+	for i := range events {
+		e := &events[i]
+		member, _ := e.Data.(seat)
+		switch e.Type {
+		case council.EventAnswer:
+			e.Data = find(session.Stage1, func(a council.Answer) bool { return a.Model == string(member) })
+		case council.EventStage1:
+			e.Data = session.Stage1
+		case council.EventBallot:
+			e.Data = find(session.Stage2, func(r council.Review) bool { return r.Model == string(member) })
+		case council.EventStage2:
+			e.Data = session.Metadata.Tally
+		case council.EventStage3:
+			if e.Data = nil; session.Stage3 != nil {
+				e.Data = *session.Stage3
+			}
+		case council.EventDone:
+			e.Data = session
+		default: // the others have their data
+		}
+	}
+	return events
+}
+
+func find[T any](list []T, is func(T) bool) any {
+	if i := slices.IndexFunc(list, is); i >= 0 {
+		return list[i]
+	}
+	return nil
+}
