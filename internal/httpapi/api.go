@@ -107,6 +107,7 @@ type API struct {
 	bodies    *shares          // places for bodies that are being read
 	reports   *shares          // places for reports that are being computed
 	buffers   sync.Pool        // of *bufio.Writer, for events
+	fields    knownFields      // of bodies
 	started   time.Time
 	sessions  *sessions.Store
 	resumed   sync.WaitGroup // of the sessions that Resume goes on with

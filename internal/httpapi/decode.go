@@ -24,7 +24,7 @@ func (a *API) decode(w http.ResponseWriter, r *http.Request, v any, open bool) (
 	if err != nil {
 		return nil, err
 	}
-	f := &form{open: open, maxMessages: a.o.MaxMessages, settings: a.o.Settings}
+	f := &form{open: open, maxMessages: a.o.MaxMessages, settings: a.o.Settings, known: &a.fields}
 	return &f.problems, f.read(body, v)
 }
 

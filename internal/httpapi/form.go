@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -75,7 +76,7 @@ type form struct {
 	maxMessages int
 	settings    council.SettingNames
 	path        []step // the place in the object that is being read
-	known       map[reflect.Type]map[string]knownField
+	known       *knownFields
 }
 
 // step is a field of an object or, without a name, an element of a list.
@@ -89,6 +90,32 @@ type knownField struct {
 	name   string
 	number int // its number among the fields of the struct
 	index  []int
+}
+
+// knownFields are the fields of the structs that requests are read into, by their names in
+// lower case. The zero value holds none yet. It is safe for concurrent use.
+type knownFields struct {
+	mu     sync.Mutex // guards byType
+	byType map[reflect.Type]map[string]knownField
+}
+
+// of returns the fields of a struct.
+func (k *knownFields) of(t reflect.Type) map[string]knownField {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.byType[t] == nil {
+		known := map[string]knownField{}
+		for _, field := range reflect.VisibleFields(t) {
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" && !field.Anonymous {
+				known[strings.ToLower(name)] = knownField{name, len(known), field.Index}
+			}
+		}
+		if k.byType == nil {
+			k.byType = map[reflect.Type]map[string]knownField{}
+		}
+		k.byType[t] = known
+	}
+	return k.byType[t]
 }
 
 // read reads body, which must be one JSON object, into the struct that v points to.
@@ -105,7 +132,7 @@ func (f *form) read(body []byte, v any) error {
 	if whole[0] != '{' {
 		return &council.Error{Code: council.CodeMalformed, Detail: `the body is not a JSON object; send one, such as {"query": "..."}`}
 	}
-	f.known = map[reflect.Type]map[string]knownField{}
+	f.known = cmp.Or(f.known, &knownFields{})
 	f.object(reflect.ValueOf(v).Elem(), whole)
 	return nil
 }
@@ -139,7 +166,7 @@ func (f *form) value(v reflect.Value, data []byte) {
 
 // object reads the fields of a JSON object into a struct.
 func (f *form) object(v reflect.Value, data []byte) {
-	known := f.fields(v.Type())
+	known := f.known.of(v.Type())
 	times := make([]int, len(known))
 	for name, value := range members(data) {
 		field, ok := known[strings.ToLower(name)]
@@ -162,19 +189,6 @@ func (f *form) object(v reflect.Value, data []byte) {
 			f.path = f.path[:len(f.path)-1]
 		}
 	}
-}
-
-// fields returns the fields of a struct by their names in lower case.
-func (f *form) fields(t reflect.Type) map[string]knownField {
-	if f.known[t] == nil {
-		f.known[t] = map[string]knownField{}
-		for _, field := range reflect.VisibleFields(t) {
-			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "-" && !field.Anonymous {
-				f.known[t][strings.ToLower(name)] = knownField{name, len(f.known[t]), field.Index}
-			}
-		}
-	}
-	return f.known[t]
 }
 
 // maxList is the most elements of a list that is a field of the whole object. No

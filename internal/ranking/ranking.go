@@ -163,7 +163,8 @@ type mark struct{ points, wins, votes int64 }
 // candidates or all but one, so that m is N or N-1 and the units stay small: for 40
 // candidates, whatever the ties, sums over hundreds of ballots fit in 64 bits.
 func newCount(o Options, policy council.PartialPolicy) count {
-	c := count{candidates: slices.Sorted(slices.Values(o.Candidates)), unit: 1, winUnit: 1}
+	c := count{candidates: slices.Clone(o.Candidates), unit: 1, winUnit: 1}
+	slices.Sort(c.candidates)
 	index := indexOf(c.candidates)
 	for _, v := range o.Votes {
 		twice, m, ranked := v.places(index, policy)

@@ -62,8 +62,13 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 	for j := range shares {
 		shares[j] = new(big.Rat)
 		for k, weight := range won[j*n : (j+1)*n] {
-			if weight > 0 {
-				shares[j].Add(shares[j], big.NewRat(weight, total*int64(k+1)))
+			if weight == 0 {
+				continue
+			}
+			if part := big.NewRat(weight, total*int64(k+1)); shares[j].Sign() == 0 {
+				shares[j] = part
+			} else {
+				shares[j].Add(shares[j], part)
 			}
 		}
 	}

@@ -218,14 +218,15 @@ func withoutReasoning(text string) string {
 // labelSet finds the labels of a slate in what a reviewer wrote.
 type labelSet struct {
 	labels []council.Label
-	byName map[string]council.Label // by label, and by its letters in lower case
+	byName map[string][]council.Label // one of labels, by label, and by its letters in lower case
 }
 
 func newLabelSet(labels []council.Label) labelSet {
-	s := labelSet{labels: labels, byName: make(map[string]council.Label, 2*len(labels))}
-	for _, l := range labels {
-		s.byName[string(l)] = l
-		s.byName[strings.ToLower(strings.TrimPrefix(string(l), "Response "))] = l
+	s := labelSet{labels: labels, byName: make(map[string][]council.Label, 2*len(labels))}
+	for i, l := range labels {
+		one := labels[i : i+1 : i+1]
+		s.byName[string(l)] = one
+		s.byName[strings.ToLower(strings.TrimPrefix(string(l), "Response "))] = one
 	}
 	return s
 }
@@ -274,7 +275,7 @@ func number(text string) (rank int, rest string) {
 // optional note. It is false when text has another form.
 func (s labelSet) entry(text string) (entry, bool) {
 	if l, ok := s.byName[text]; ok { // as most elements are: there is nothing to search for
-		return entry{rank: -1, labels: []council.Label{l}}, true
+		return entry{rank: -1, labels: l}, true
 	}
 	rank, text := number(text)
 	labels, note, ok := s.place(text)
@@ -318,7 +319,7 @@ func label(text string) (letters, rest string, strong, ok bool) {
 // of the ranking.
 func (s labelSet) place(text string) (labels []council.Label, note string, ok bool) {
 	if l, ok := s.byName[text]; ok {
-		return []council.Label{l}, "", true
+		return l, "", true
 	}
 	strong := true
 	for first := true; ; first = false {
@@ -330,9 +331,7 @@ func (s labelSet) place(text string) (labels []council.Label, note string, ok bo
 			}
 			break
 		}
-		if l, known := s.byName[strings.ToLower(letters)]; known {
-			labels = append(labels, l)
-		}
+		labels = append(labels, s.byName[strings.ToLower(letters)]...)
 		text, strong = rest, strong && sure
 	}
 	note = strings.TrimLeft(text, " ,;:.!-([|")
@@ -353,9 +352,7 @@ func (s labelSet) place(text string) (labels []council.Label, note string, ok bo
 func (s labelSet) mentioned(text string) []council.Label {
 	var labels []council.Label
 	for _, m := range mention.FindAllStringSubmatch(text, -1) {
-		if l, known := s.byName[strings.ToLower(m[1]+m[2])]; known {
-			labels = append(labels, l)
-		}
+		labels = append(labels, s.byName[strings.ToLower(m[1]+m[2])]...)
 	}
 	return labels
 }

@@ -216,8 +216,8 @@ func (s labelSet) leavesOut(entries []entry, lines []string) bool {
 	return slices.ContainsFunc(lines, func(line string) bool {
 		_, text := number(unbullet(clean(line)))
 		letters, _, _, ok := label(text)
-		l, known := s.byName[strings.ToLower(letters)]
-		return ok && known && !ranked[l]
+		one, known := s.byName[strings.ToLower(letters)]
+		return ok && known && !ranked[one[0]]
 	})
 }
 
