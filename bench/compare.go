@@ -85,7 +85,8 @@ func compare(ctx context.Context, args []string) error {
 	if b.quick {
 		b.rounds = 1
 	}
-	fmt.Printf("%s\n\n", machine(*root))
+	begun := machine(*root)
+	var invalid error
 	for _, group := range []struct {
 		names string
 		run   func(context.Context) error
@@ -95,6 +96,7 @@ func compare(ctx context.Context, args []string) error {
 		{"T3 T6", b.capacity},
 		{"T5", b.inFlight},
 		{"T7", b.connections},
+		{"T8", b.chunks},
 		{"T16", b.streamed},
 		{"T10", b.report},
 		{"T14", b.page},
@@ -107,13 +109,25 @@ func compare(ctx context.Context, args []string) error {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "%s %s\n", time.Now().Format(time.TimeOnly), group.names)
-		if err := group.run(ctx); err != nil {
-			return fmt.Errorf("%s: %w", group.names, err)
+		if err := group.run(ctx); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			invalid = errors.Join(invalid, fmt.Errorf("%s: %w", group.names, err))
+			b.add(strings.Fields(group.names)[0], group.names, "", "", "", "**invalid**: "+oneLine(err))
 		}
 	}
+	if len(b.rows) == 0 {
+		return fmt.Errorf("no figure has a name of %q", *only)
+	}
 	b.print()
-	fmt.Printf("\nAt the end: %s\n", busy())
-	return nil
+	fmt.Printf("\n%s; at the end %s\n", begun, busy())
+	return invalid
+}
+
+// oneLine returns what went wrong as the cell of a table or a comment can hold it.
+func oneLine(err error) string {
+	text := strings.ReplaceAll(strings.Join(strings.Fields(err.Error()), " "), "|", "/")
+	return text[:min(len(text), 300)]
 }
 
 func machine(root string) string {
@@ -126,8 +140,9 @@ func machine(root string) string {
 	git := exec.Command("git", "describe", "--always", "--dirty")
 	git.Dir = root
 	commit, _ := git.Output()
-	return fmt.Sprintf("%s, %d processors, %s, commit %s, %s, %s", name, runtime.NumCPU(), runtime.Version(),
-		strings.TrimSpace(string(commit)), time.Now().UTC().Format(time.DateTime), busy())
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	return fmt.Sprintf("%s, %d processors, Linux %s, %s, commit %s, %s, %s", name, runtime.NumCPU(),
+		strings.TrimSpace(string(kernel)), runtime.Version(), strings.TrimSpace(string(commit)), time.Now().UTC().Format(time.DateTime), busy())
 }
 
 func busy() string {
@@ -203,7 +218,7 @@ func (b *bencher) sessions(ctx context.Context) error {
 		return err
 	}
 	defer a.stop()
-	plan := []string{"-clients", "32", "-sessions", b.count(1500)}
+	plan := []string{"-clients", "32", "-sessions", b.count(1500), "-warm", b.count(300)}
 	if _, err := whole(b.load(ctx, a, "-clients", "32", "-sessions", b.count(300))); err != nil { // it warms up
 		return err
 	}
@@ -222,7 +237,7 @@ func (b *bencher) sessions(ctx context.Context) error {
 			return err
 		}
 		cpu := a.daemon.cpu()
-		o, err := whole(b.load(ctx, a, plan...))
+		o, err := whole(b.load(ctx, a, plan[:4]...)) // the daemon is warm, and all that it does is counted
 		if err != nil {
 			return err
 		}
@@ -253,25 +268,21 @@ func (b *bencher) open(ctx context.Context) error {
 		return err
 	}
 	defer a.stop()
-	const rate = "250"
-	during := "8s"
+	plan := []string{"-rate", "250", "-during", "8s", "-clients", "32", "-warm", b.count(500)}
 	if b.quick {
-		during = "1s"
+		plan[3] = "1s"
 	}
-	if _, err := whole(b.load(ctx, a, "-clients", "32", "-sessions", b.count(500))); err != nil {
-		return err
-	}
-	var p50, p99, r1, r0 series
+	var p50, p99, ours, r1, r0 series
 	for range b.rounds {
-		one, err := b.reference(ctx, a, false, "-rate", rate, "-during", during)
+		one, err := b.reference(ctx, a, false, plan...)
 		if err != nil {
 			return err
 		}
-		raw, err := b.reference(ctx, a, true, "-rate", rate, "-during", during)
+		raw, err := b.reference(ctx, a, true, plan...)
 		if err != nil {
 			return err
 		}
-		o, err := whole(b.load(ctx, a, "-rate", rate, "-during", during))
+		o, err := whole(b.load(ctx, a, plan...))
 		if err != nil {
 			return err
 		}
@@ -280,12 +291,12 @@ func (b *bencher) open(ctx context.Context) error {
 			return err
 		}
 		path := 3 * seen.DwellP50
-		r1, r0 = append(r1, one.P50-path), append(r0, raw.P50-path)
+		ours, r1, r0 = append(ours, o.P50-path), append(r1, one.P50-path), append(r0, raw.P50-path)
 		p50, p99 = append(p50, (o.P50-path)/(one.P50-path)), append(p99, (o.P99-path)/(one.P50-path))
 	}
 	b.add("T2", "added p50 over the critical path, 20 ms provider, 250 sessions/s open loop / R1; p99 / R1's p50",
 		"<= 1.25; <= 3", "<= 1.05; <= 2",
-		fmt.Sprintf("R1 %s ms, R0 %s ms", short(r1.median()), short(r0.median())), p50.String()+"; "+p99.String())
+		fmt.Sprintf("R1 %s ms, R0 %s ms, daemon %s ms", short(r1.median()), short(r0.median()), short(ours.median())), p50.String()+"; "+p99.String())
 	return nil
 }
 
@@ -301,7 +312,7 @@ func (b *bencher) capacity(ctx context.Context) error {
 		return err
 	}
 	defer limited.stop()
-	plan := []string{"-clients", "256", "-sessions", b.count(4000)}
+	plan := []string{"-clients", "256", "-sessions", b.count(4000), "-warm", b.count(500)}
 	during := "6s"
 	if b.quick {
 		during = "1s"
@@ -319,12 +330,12 @@ func (b *bencher) capacity(ctx context.Context) error {
 		r1, ours = append(r1, float64(one.Sessions)/one.Seconds), append(ours, float64(o.Sessions)/o.Seconds)
 		ratio = append(ratio, ours[len(ours)-1]/r1[len(r1)-1])
 		small := &arena{a.provider, limited}
-		best, err := whole(b.load(ctx, small, "-clients", "64", "-sessions", b.count(2000)))
+		best, err := whole(b.load(ctx, small, "-clients", "64", "-sessions", b.count(2000), "-warm", b.count(300)))
 		if err != nil {
 			return err
 		}
 		capacity := float64(best.Sessions) / best.Seconds
-		over, err := b.load(ctx, small, "-rate", short(2*capacity), "-during", during)
+		over, err := b.load(ctx, small, "-rate", short(2*capacity), "-during", during, "-clients", "64", "-warm", b.count(300))
 		if err != nil {
 			return err
 		}
@@ -424,55 +435,103 @@ func (b *bencher) heap(d *process) (float64, error) {
 
 // connections measures T7.
 func (b *bencher) connections(ctx context.Context) error {
-	var ours, r1 series
+	plan := []string{"-clients", "8", "-sessions", b.count(300)}
+	names := []string{"plain", "streamed", "R1 plain", "R1 streamed"}
+	opened := map[string]series{}
 	for range b.rounds {
 		a, err := b.arena(ctx, []string{"-late", "3ms", "-dwell", "2ms"})
 		if err != nil {
 			return err
 		}
-		measure := func(run func() (outcome, error)) (float64, error) {
-			if _, err := run(); err != nil { // opens the connections
-				return 0, err
+		for i, run := range []func() (outcome, error){
+			func() (outcome, error) { return whole(b.load(ctx, a, plan...)) },
+			func() (outcome, error) { return whole(b.load(ctx, a, append(plan, "-mode", "stream")...)) },
+			func() (outcome, error) { return b.reference(ctx, a, false, plan...) },
+			func() (outcome, error) { return b.reference(ctx, a, false, append(plan, "-stream")...) },
+		} {
+			var each float64
+			if each, err = opening(a, run, i >= 2); err != nil {
+				break
 			}
-			before, err := a.provider.stats()
-			if err != nil {
-				return 0, err
-			}
-			if _, err = run(); err != nil {
-				return 0, err
-			}
-			after, err := a.provider.stats()
-			return 1000 * float64(after.Connections-before.Connections) / float64(after.Calls-before.Calls), err
-		}
-		mine, err := measure(func() (outcome, error) {
-			return whole(b.load(ctx, a, "-clients", "8", "-sessions", b.count(300)))
-		})
-		var theirs float64
-		if err == nil {
-			theirs, err = b.fresh(ctx, a)
+			opened[names[i]] = append(opened[names[i]], each)
 		}
 		a.stop()
 		if err != nil {
 			return err
 		}
-		ours, r1 = append(ours, mine), append(r1, theirs)
 	}
-	b.add("T7", "new connections per 1,000 calls with late terminators", "0", "0", "R1 "+short(r1.median()), ours)
+	b.add("T7", "new connections per 1,000 calls with late terminators, of plain and of streamed sessions", "0", "0",
+		fmt.Sprintf("R1 %s; %s", short(opened[names[2]].median()), short(opened[names[3]].median())),
+		opened[names[0]].String()+"; "+opened[names[1]].String())
 	return nil
 }
 
-// fresh returns R1's new connections per 1,000 calls, those of its start left aside.
-func (b *bencher) fresh(ctx context.Context, a *arena) (float64, error) {
+// opening returns how many connections a run opens per 1,000 calls, but for those that it
+// needs: a process of its own those of its 8 clients and 4 members, the daemon those that it
+// opens in a run before.
+func opening(a *arena, run func() (outcome, error), own bool) (float64, error) {
+	if !own {
+		if _, err := run(); err != nil {
+			return 0, err
+		}
+	}
 	before, err := a.provider.stats()
 	if err != nil {
 		return 0, err
 	}
-	if _, err := b.reference(ctx, a, false, "-clients", "8", "-sessions", b.count(300)); err != nil {
+	if _, err := run(); err != nil {
 		return 0, err
 	}
 	after, err := a.provider.stats()
-	opened := max(0, after.Connections-before.Connections-8*4)
+	opened := after.Connections - before.Connections
+	if own {
+		opened = max(0, opened-8*4)
+	}
 	return 1000 * float64(opened) / float64(after.Calls-before.Calls), err
+}
+
+// chunks measures T8: how much more a streamed session takes whose texts come in many chunks
+// than one whose texts come in few. The chunks of a reply come together, so that what is
+// measured is not the kernel's work for each packet.
+func (b *bencher) chunks(ctx context.Context) error {
+	const few, many = 40, 1000
+	plan := []string{"-clients", "8", "-sessions", b.count(300)}
+	arenas := map[int]*arena{}
+	for _, n := range []int{few, many} {
+		a, err := b.arena(ctx, []string{"-burst", "-answer", "8000", "-review", "8000", "-chunks", strconv.Itoa(n)})
+		if err != nil {
+			return err
+		}
+		defer a.stop()
+		arenas[n] = a
+		if _, err := whole(b.load(ctx, a, append(plan, "-mode", "stream")...)); err != nil { // it warms up
+			return err
+		}
+	}
+	var ratio, ours, r1 series
+	for range b.rounds {
+		var mine, theirs [2]float64
+		for i, n := range []int{few, many} {
+			a := arenas[n]
+			cpu := a.daemon.cpu()
+			o, err := whole(b.load(ctx, a, append(plan, "-mode", "stream")...))
+			if err != nil {
+				return err
+			}
+			mine[i] = (a.daemon.cpu() - cpu) / float64(o.Sessions)
+			one, err := b.reference(ctx, a, false, append(plan, "-stream", "-warm", b.count(50))...)
+			if err != nil {
+				return err
+			}
+			theirs[i] = one.CPU
+		}
+		const each = 9 * (many - few)
+		ours, r1 = append(ours, (mine[1]-mine[0])/each), append(r1, (theirs[1]-theirs[0])/each)
+		ratio = append(ratio, ours[len(ours)-1]/r1[len(r1)-1])
+	}
+	b.add("T8", "CPU per relayed stream chunk, provider to watcher / go-openai's Recv, both over HTTP", "<= 0.5", "<= 0.25",
+		fmt.Sprintf("Recv %s us, daemon %s us", short(r1.median()), short(ours.median())), ratio)
+	return nil
 }
 
 // streamed measures T16.
@@ -523,7 +582,7 @@ func (b *bencher) report(ctx context.Context) error {
 	}
 	var ratio, start, whole series
 	for range max(9, 3*b.rounds) {
-		empty, _, err := spent(ctx, b.councild, "--help")
+		empty, _, err := spent(ctx, b.councild, "version")
 		if err != nil {
 			return err
 		}
@@ -634,7 +693,7 @@ func (b *bencher) benchmarks(ctx context.Context) error {
 		benchtime = "10ms"
 	}
 	for range b.rounds {
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench",
+		cmd := started(ctx, "go", "test", "-run", "^$", "-bench",
 			"^(BenchmarkComplete|BenchmarkStreamChunk|BenchmarkAppend|BenchmarkAudit|BenchmarkRead|BenchmarkReportWindow)$",
 			"-benchmem", "-benchtime", benchtime, "./internal/llm", "./internal/store", "./internal/bias", "./internal/daemon")
 		cmd.Dir = b.root
@@ -674,7 +733,7 @@ func (b *bencher) benchmarks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.add("T8", "CPU per relayed stream chunk / go-openai's Recv", "<= 0.5", "<= 0.25",
+	b.add("T8", "of that the client alone, time in one process (`BenchmarkStreamChunk`)", "", "",
 		fmt.Sprintf("Recv %s us", short(values["BenchmarkStreamChunk/plain recv-ns/chunk"].median()/1000)), chunk)
 	durable, err := over("BenchmarkAppend/writers=512/store sessions/s", "BenchmarkAppend/writers=512/fsync_each sessions/s")
 	if err != nil {
@@ -694,7 +753,7 @@ func (b *bencher) benchmarks(ctx context.Context) error {
 		newest[i] /= 1_001_208 * 1e-6
 	}
 	b.add("T9",
-		"reading and windowing of 1,000,000 records, newest 100 sessions of a store as a daemon leaves it / all, in one file, CPU / R2",
+		"reading of 1,000,000 records: window of the newest 100 sessions of a store as a daemon leaves it; all, in one file, without a window; CPU / R2",
 		"<= 0.01; <= 0.15", "<= 0.002; <= 0.06",
 		fmt.Sprintf("R2 %s us a record; R3, which counts lines, %s of it",
 			short(values["BenchmarkRead/encoding/json cpu-ns/record"].median()/1000),

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -75,13 +76,13 @@ func newWorkplace(ctx context.Context, root string) (*workplace, error) {
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	w := &workplace{dir: dir, councild: filepath.Join(dir, "councild"), self: self}
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", w.councild, "./cmd/councild")
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building councild: %w\n%s", err, out)
+		return nil, errors.Join(fmt.Errorf("building councild: %w\n%s", err, out), os.RemoveAll(dir))
 	}
 	return w, nil
 }
@@ -90,9 +91,10 @@ func (w *workplace) close() { _ = os.RemoveAll(w.dir) }
 
 func started(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	// A group of its own, so that what go test starts ends with it.
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 40 * time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
@@ -108,10 +110,14 @@ func (w *workplace) provider(ctx context.Context, args ...string) (*process, err
 		return nil, err
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
-	return &process{cmd, strings.TrimSpace(line)}, err
+	p := &process{cmd, strings.TrimSpace(line)}
+	if err != nil {
+		p.stop()
+	}
+	return p, err
 }
 
-// ask returns what the provider has seen.
+// stats returns what the provider has seen.
 func (p *process) stats() (s stats, err error) {
 	resp, err := http.Get(p.url + "/stats")
 	if err != nil {
@@ -142,7 +148,11 @@ func (w *workplace) daemon(ctx context.Context, provider *process, members int, 
 	defer log.Close()
 	cmd := started(ctx, w.councild, "serve")
 	cmd.Stderr = log
-	cmd.Env = append(os.Environ(),
+	// Settings of whoever measures are not the defaults.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		return regexp.MustCompile(`^(LLM_COUNCIL_|OTEL_|GOGC=|GOMEMLIMIT=|GOMAXPROCS=|GODEBUG=)`).MatchString(entry)
+	})
+	cmd.Env = append(cmd.Env,
 		"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BIAS_STORE="+filepath.Join(dir, "records.jsonl"),
 		"LLM_COUNCIL_BASE_URL="+provider.url+"/v1", "LLM_COUNCIL_API_KEY=key", "LLM_COUNCIL_MODELS="+strings.Join(models, ","),
 		"LLM_COUNCIL_MAX_SESSIONS=8192", "LLM_COUNCIL_MAX_CALLS_PER_PROVIDER=65536", "LLM_COUNCIL_MAX_MODELS=64")
@@ -153,10 +163,7 @@ func (w *workplace) daemon(ctx context.Context, provider *process, members int, 
 	}
 	p := &process{cmd: cmd}
 	for time.Since(begin) < 10*time.Second {
-		text, err := os.ReadFile(log.Name())
-		if err != nil {
-			return nil, 0, err
-		}
+		text, _ := os.ReadFile(log.Name())
 		if m := listening.FindSubmatch(text); m != nil {
 			p.url = string(m[1])
 			if resp, err := http.Get(p.url + "/readyz"); err == nil {

@@ -65,8 +65,11 @@ func ballotOf(n, labels int) string {
 // reply is what the provider sends for a task.
 type reply struct {
 	body   []byte   // in one piece
-	chunks [][]byte // as a stream
+	chunks [][]byte // as a stream, without its last line
 }
+
+// done is the last line of a stream.
+const done = "data: [DONE]\n\n"
 
 func newReply(text string, chunks int) reply {
 	quoted := func(s string) string {
@@ -80,11 +83,11 @@ func newReply(text string, chunks int) reply {
 	r := reply{body: []byte(`{"id":"chatcmpl-1","object":"chat.completion","created":1770000000,"model":"m","choices":[{"index":0,"message":` +
 		`{"role":"assistant","content":` + quoted(text) + `,"refusal":null},"logprobs":null,"finish_reason":"stop"}],` + use + `}`)}
 	const head = `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1770000000,"model":"m","choices":[`
-	for part := range slices.Chunk([]byte(text), len(text)/max(chunks, 1)+1) {
+	for part := range slices.Chunk([]byte(text), max(1, (len(text)+chunks-1)/chunks)) {
 		const tail = `},"logprobs":null,"finish_reason":null}]}` + "\n\n"
 		r.chunks = append(r.chunks, []byte(head+`{"index":0,"delta":{"content":`+quoted(string(part))+tail))
 	}
-	end := head + `{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n" + head + "]," + use + "}\n\ndata: [DONE]\n\n"
+	end := head + `{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n" + head + "]," + use + "}\n\n"
 	r.chunks = append(r.chunks, []byte(end))
 	return r
 }
@@ -110,14 +113,19 @@ func newPacer(dwell time.Duration) *pacer {
 	go func() {
 		runtime.LockOSThread()
 		for w := range p.queue {
-			if left := p.dwell - time.Since(w.arrived); left > 0 {
-				span := syscall.NsecToTimespec(int64(left))
-				_ = syscall.Nanosleep(&span, nil) // too short a sleep shows in what is measured
-			}
+			sleepExactly(w.arrived.Add(p.dwell))
 			close(w.done)
 		}
 	}()
 	return p
+}
+
+// sleepExactly sleeps until t. The goroutine must be locked to its thread.
+func sleepExactly(t time.Time) {
+	if left := time.Until(t); left > 0 {
+		span := syscall.NsecToTimespec(int64(left))
+		_ = syscall.Nanosleep(&span, nil) // a signal may cut it short, which shows in what is measured
+	}
 }
 
 // wait returns one dwell after arrived, unless ctx ends earlier.
@@ -147,15 +155,17 @@ func provider(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("provider", flag.ContinueOnError)
 	dwell := flags.Duration("dwell", 20*time.Millisecond, "time of each call")
 	size := flags.Int("answer", 2000, "bytes of an answer")
+	reviewed := flags.Int("review", 1200, "bytes of a review")
 	members := flags.Int("members", 4, "members of the council")
 	chunks := flags.Int("chunks", 40, "chunks of a streamed reply, spread over the dwell")
-	late := flags.Duration("late", 0, "how much later than its last byte the end of a body comes")
+	burst := flags.Bool("burst", false, "all chunks of a streamed reply come together, after the dwell")
+	late := flags.Duration("late", 0, "how much later than its last byte the end of a body comes, and [DONE] than the last chunk")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	pace := newPacer(*dwell)
 	replies := []reply{
-		answer: newReply(prose(*size), *chunks), review: newReply(ballotOf(1200, *members-1), *chunks),
+		answer: newReply(prose(*size), *chunks), review: newReply(ballotOf(*reviewed, *members-1), *chunks),
 		synthesis: newReply(prose(*size), *chunks),
 	}
 	var connections, calls atomic.Int64
@@ -185,11 +195,21 @@ func provider(ctx context.Context, args []string) error {
 		out := replies[task]
 		if bytes.Contains(body, []byte(`"stream":true`)) {
 			w.Header().Set("Content-Type", "text/event-stream")
-			for i, chunk := range out.chunks {
-				sleepUntil(r.Context(), arrived.Add(*dwell*time.Duration(i+1)/time.Duration(len(out.chunks))))
-				_, _ = w.Write(chunk)
-				w.(http.Flusher).Flush()
+			if *burst {
+				pace.wait(r.Context(), arrived)
 			}
+			for i, chunk := range out.chunks {
+				if !*burst {
+					sleepUntil(r.Context(), arrived.Add(*dwell*time.Duration(i+1)/time.Duration(len(out.chunks))))
+				}
+				_, _ = w.Write(chunk)
+				if !*burst {
+					w.(http.Flusher).Flush()
+				}
+			}
+			pause(w, r, *late)
+			_, _ = io.WriteString(w, done)
+			pause(w, r, *late)
 			return
 		}
 		pace.wait(r.Context(), arrived)
@@ -198,10 +218,7 @@ func provider(ctx context.Context, args []string) error {
 			w.Header().Set("Content-Length", strconv.Itoa(len(out.body)))
 		}
 		_, _ = w.Write(out.body)
-		if *late > 0 {
-			w.(http.Flusher).Flush()
-			sleepUntil(r.Context(), time.Now().Add(*late))
-		}
+		pause(w, r, *late)
 	})
 	server := &http.Server{Handler: mux, ConnState: func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -223,6 +240,14 @@ func serve(ctx context.Context, server *http.Server) error {
 		return err
 	}
 	return nil
+}
+
+// pause sends what was written, and waits, so that what follows comes in another packet.
+func pause(w http.ResponseWriter, r *http.Request, d time.Duration) {
+	if d > 0 {
+		w.(http.Flusher).Flush()
+		sleepUntil(r.Context(), time.Now().Add(d))
+	}
 }
 
 func sleepUntil(ctx context.Context, t time.Time) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,7 @@ import (
 type plan struct {
 	clients  int           // closed loop: as many sessions at a time
 	sessions int           // closed loop: in all
+	warm     int           // sessions that run before, as a closed loop, and are not measured
 	rate     float64       // open loop: sessions begun each second; 0: closed loop
 	during   time.Duration // open loop
 }
@@ -30,6 +32,7 @@ type plan struct {
 func (p *plan) flags(f *flag.FlagSet) {
 	f.IntVar(&p.clients, "clients", 1, "sessions at a time")
 	f.IntVar(&p.sessions, "sessions", 100, "sessions in all")
+	f.IntVar(&p.warm, "warm", 0, "sessions before, that open connections and are not measured")
 	f.Float64Var(&p.rate, "rate", 0, "sessions begun each second, however many run; 0 keeps -clients running")
 	f.DurationVar(&p.during, "during", 10*time.Second, "how long at that rate")
 }
@@ -69,29 +72,38 @@ func (p *plan) perform(ctx context.Context, session func(context.Context) error)
 			}
 		}
 	}
+	closed := func(sessions int) {
+		var all sync.WaitGroup
+		var begun atomic.Int64
+		for range p.clients {
+			all.Go(func() {
+				for begun.Add(1) <= int64(sessions) && ctx.Err() == nil {
+					one(time.Now())
+				}
+			})
+		}
+		all.Wait()
+	}
+	closed(p.warm)
+	times, o.Refused = nil, 0 // what failed stays
 	o.IdleKB = memory(os.Getpid(), "VmRSS")
 	begin, cpu := time.Now(), ownCPU()
-	var all sync.WaitGroup
 	if p.rate > 0 {
+		var all sync.WaitGroup
+		runtime.LockOSThread()
 		for n := 0; ; n++ {
 			due := begin.Add(time.Duration(float64(n) / p.rate * float64(time.Second)))
 			if due.Sub(begin) > p.during || ctx.Err() != nil {
 				break
 			}
-			time.Sleep(time.Until(due))
+			sleepExactly(due)
 			all.Go(func() { one(due) })
 		}
+		runtime.UnlockOSThread()
+		all.Wait()
 	} else {
-		var begun atomic.Int64
-		for range p.clients {
-			all.Go(func() {
-				for begun.Add(1) <= int64(p.sessions) && ctx.Err() == nil {
-					one(time.Now())
-				}
-			})
-		}
+		closed(p.sessions)
 	}
-	all.Wait()
 	o.Seconds = time.Since(begin).Seconds()
 	o.Sessions = len(times)
 	o.P50, o.P99 = quantile(times, 0.5), quantile(times, 0.99)
@@ -120,6 +132,7 @@ func reference(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("reference", flag.ContinueOnError)
 	url := flags.String("url", "", "of the provider")
 	raw := flags.Bool("raw", false, "R0: net/http and bytes made before, in place of go-openai")
+	stream := flags.Bool("stream", false, "R1 reads every reply as a stream")
 	members := flags.Int("members", 4, "members of the council")
 	reviewed := flags.Int("review", 9500, "bytes of a review's request")
 	read := flags.Int("synthesis", 14000, "bytes of a synthesis's request")
@@ -151,9 +164,13 @@ func reference(ctx context.Context, args []string) error {
 		config.BaseURL, config.HTTPClient = *url+"/v1", client
 		api := openai.NewClientWithConfig(config)
 		call = func(ctx context.Context, task int) error {
-			reply, err := api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{
+			request := openai.ChatCompletionRequest{
 				Model: "m", Messages: []openai.ChatCompletionMessage{{Role: openai.ChatMessageRoleUser, Content: prompts[task]}},
-			})
+			}
+			if *stream {
+				return receive(ctx, api, request)
+			}
+			reply, err := api.CreateChatCompletion(ctx, request)
 			if err == nil && len(reply.Choices) != 1 {
 				err = errors.New("no answer")
 			}
@@ -174,6 +191,22 @@ func reference(ctx context.Context, args []string) error {
 		}
 		return call(ctx, synthesis)
 	}).print()
+}
+
+// receive reads a streamed reply to its end.
+func receive(ctx context.Context, api *openai.Client, request openai.ChatCompletionRequest) error {
+	s, err := api.CreateChatCompletionStream(ctx, request)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for {
+		if _, err := s.Recv(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
 }
 
 func post(ctx context.Context, client *http.Client, url string, body []byte) error {
@@ -221,7 +254,9 @@ func load(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		if !strings.Contains(text, `"status":"complete"`) || !strings.Contains(text, `"persisted":true`) {
+		// Only the session itself can be "complete": a member that failed makes it "degraded".
+		if !strings.Contains(text, `"status":"complete"`) || !strings.Contains(text, `"degradation":[]`) ||
+			!strings.Contains(text, `"persisted":true`) {
 			return fmt.Errorf("the session is not complete, or has no records: %.300s", text)
 		}
 		return nil
