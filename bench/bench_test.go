@@ -1,13 +1,15 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// The daemon and both references run sessions against the provider, none of which fails.
+// The daemon and the references run sessions against the provider, plain and streamed, none
+// of which fails.
 func TestQuick(t *testing.T) {
 	w, err := newWorkplace(t.Context(), "..")
 	if err != nil {
@@ -15,13 +17,15 @@ func TestQuick(t *testing.T) {
 	}
 	defer w.close()
 	b := &bencher{workplace: w, root: "..", rounds: 1, quick: true}
-	if err := b.sessions(t.Context()); err != nil {
-		t.Fatal(err)
+	for _, measure := range []func(context.Context) error{b.sessions, b.open, b.capacity, b.connections, b.chunks, b.page} {
+		if err := measure(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, row := range b.rows {
 		t.Logf("%s: %s, floors %s", row.name, row.measured, row.floors)
 	}
-	if len(b.rows) != 2 {
+	if len(b.rows) != 8 {
 		t.Errorf("%d figures", len(b.rows))
 	}
 }
@@ -33,6 +37,29 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Exit(m.Run())
+}
+
+// A session that is degraded makes a figure invalid: the reviews here hold an empty ballot.
+func TestInvalid(t *testing.T) {
+	w, err := newWorkplace(t.Context(), "..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close()
+	p, err := w.provider(t.Context(), "-members", "1", "-dwell", "1ms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.stop()
+	d, _, err := w.daemon(t.Context(), p, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.stop()
+	o, err := whole(w.perform(t.Context(), "load", "-url", d.url, "-sessions", "1"))
+	if err == nil || !strings.Contains(err.Error(), "is not complete") {
+		t.Errorf("a session without ballots counts, or failed otherwise: %+v, %v", o, err)
+	}
 }
 
 func TestPlot(t *testing.T) {
@@ -47,7 +74,8 @@ func TestPlot(t *testing.T) {
 		t.Fatal(err)
 	}
 	svg, err := os.ReadFile(filepath.Join(dir, "growth-clients-us-a-session.svg"))
-	if err != nil || strings.Count(string(svg), "<circle") != 4 || strings.Count(string(svg), "<path") != 2 {
+	if err != nil || strings.Count(string(svg), "<circle") != 4 || strings.Count(string(svg), "<path") != 2 ||
+		!strings.Contains(string(svg), ">2500</text>") {
 		t.Errorf("%v: %s", err, svg)
 	}
 }

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/csv"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -12,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -20,6 +24,7 @@ func growth(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("growth", flag.ContinueOnError)
 	root := flags.String("root", "..", "repository of councild")
 	most := flags.Int("records", 1_000_000, "most records of a report")
+	only := flags.String("only", "", "one of clients, members, answers, records and watchers; empty: all")
 	quick := flags.Bool("quick", false, "the first points of each curve: to see that it works")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -32,12 +37,23 @@ func growth(ctx context.Context, args []string) error {
 	g := &grower{bencher: &bencher{workplace: w, root: *root}, quick: *quick, most: *most, out: csv.NewWriter(os.Stdout)}
 	fmt.Printf("# %s\n", machine(*root))
 	g.point("curve", "x", "y", "unit")
-	for _, curve := range []func(context.Context) error{g.clients, g.members, g.answers, g.reports, g.watchers} {
-		if err := curve(ctx); err != nil {
-			return err
+	var invalid error
+	for _, group := range []struct {
+		name string
+		run  func(context.Context) error
+	}{{"clients", g.clients}, {"members", g.members}, {"answers", g.answers}, {"records", g.reports}, {"watchers", g.watchers}} {
+		if *only != "" && *only != group.name {
+			continue
+		}
+		if err := group.run(ctx); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			fmt.Printf("# %s, invalid from here on: %s\n", group.name, oneLine(err))
+			invalid = errors.Join(invalid, fmt.Errorf("%s: %w", group.name, err))
 		}
 	}
-	return g.out.Error()
+	fmt.Printf("# at the end: %s\n", busy())
+	return errors.Join(invalid, g.out.Error())
 }
 
 type grower struct {
@@ -90,7 +106,8 @@ func (g *grower) clients(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		one, err := g.reference(ctx, a, false, "-clients", strconv.Itoa(n), "-sessions", strconv.Itoa(sessions))
+		one, err := g.reference(ctx, a, false, "-clients", strconv.Itoa(n), "-sessions", strconv.Itoa(sessions),
+			"-warm", strconv.Itoa(max(n, sessions/4)))
 		if err != nil {
 			return err
 		}
@@ -105,9 +122,25 @@ func (g *grower) clients(ctx context.Context) error {
 func (g *grower) members(ctx context.Context) error {
 	for _, n := range g.upTo(2, 4, 8, 16) {
 		err := g.with(ctx, []string{"-members", strconv.Itoa(n)}, n, func(a *arena) error {
-			_, cpu, err := g.measured(ctx, a, 16, g.some(8000/(n*n)))
+			sessions := g.some(8000 / (n * n))
+			_, cpu, err := g.measured(ctx, a, 16, sessions)
+			if err != nil {
+				return err
+			}
+			seen, err := a.provider.stats()
+			if err != nil {
+				return err
+			}
+			one, err := g.reference(ctx, a, false, "-members", strconv.Itoa(n), "-clients", "16",
+				"-sessions", strconv.Itoa(sessions), "-warm", strconv.Itoa(max(16, sessions/4)),
+				"-review", strconv.FormatInt(seen.Bytes[review], 10), "-synthesis", strconv.FormatInt(seen.Bytes[synthesis], 10))
+			if err != nil {
+				return err
+			}
 			g.add("members: CPU", n, cpu, "us a session")
-			return err
+			g.add("members: CPU of R1", n, one.CPU, "us a session")
+			g.add("members: prompts", n, float64(int64(n)*(seen.Bytes[answer]+seen.Bytes[review])+seen.Bytes[synthesis])/1000, "KB a session")
+			return nil
 		})
 		if err != nil {
 			return err
@@ -127,9 +160,12 @@ func (g *grower) answers(ctx context.Context) error {
 	for _, kb := range g.upTo(2, 20, 200) {
 		err := g.with(ctx, []string{"-answer", strconv.Itoa(1000 * kb)}, 4, func(a *arena) error {
 			_, cpu, err := g.measured(ctx, a, 16, g.some(800/kb))
+			if err != nil {
+				return err
+			}
 			g.add("answers of KB: CPU", kb, cpu, "us a session")
 			g.add("answers of KB: peak memory", kb, float64(memory(a.daemon.cmd.Process.Pid, "VmHWM"))/1024, "MiB at 16 clients")
-			return err
+			return nil
 		})
 		if err != nil {
 			return err
@@ -190,9 +226,42 @@ func (g *grower) reports(ctx context.Context) error {
 	return nil
 }
 
+// watch follows the events of a session, and says whether it saw the session complete. It
+// keeps no more than a few KB of them: watchers are many.
+func watch(ctx context.Context, client *http.Client, url string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return false
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	complete := []byte(`"status":"complete"`)
+	seen, buffer, kept := false, make([]byte, 4096), 0
+	for {
+		n, err := resp.Body.Read(buffer[kept:])
+		text := buffer[:kept+n]
+		seen = seen || bytes.Contains(text, complete)
+		kept = copy(buffer, text[max(0, len(text)-len(complete)):]) // it may go on in the next piece
+		if err != nil {
+			return seen && errors.Is(err, io.EOF)
+		}
+	}
+}
+
 // watchers measures what those cost who follow one session.
 func (g *grower) watchers(ctx context.Context) error {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return err
+	}
 	for _, n := range g.upTo(1, 10, 100, 1000, 10_000) {
+		if uint64(n)+256 > files.Cur { // the runtime has raised it to the hard limit
+			fmt.Printf("# watchers: %d need more open files than the hard limit of %d\n", n, files.Cur)
+			break
+		}
 		err := g.with(ctx, []string{"-dwell", "3s", "-chunks", "100"}, 4, func(a *arena) error {
 			client := pool()
 			text, err := ask(ctx, client, http.MethodPost, a.daemon.url+"/v1/council", `{"query":"What does it cost to watch?","background":true}`)
@@ -207,8 +276,7 @@ func (g *grower) watchers(ctx context.Context) error {
 			begin := time.Now()
 			for range n {
 				all.Go(func() {
-					text, err := ask(ctx, client, http.MethodGet, a.daemon.url+"/v1/council/"+id+"/events", "")
-					if err != nil || !strings.Contains(text, `"status":"complete"`) {
+					if !watch(ctx, client, a.daemon.url+"/v1/council/"+id+"/events") {
 						failed.Add(1)
 					}
 				})

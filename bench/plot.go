@@ -91,8 +91,10 @@ func (c *chart) svg() string {
 	py := func(y float64) float64 { return height - bottom - (height-top-bottom)*part(y, ys) }
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12">
-<style>text{fill:#1f2933}line{stroke:#d5d9de}path{fill:none;stroke-width:2}
-@media(prefers-color-scheme:dark){text{fill:#e4e7eb}line{stroke:#3e4c59}}</style>
+<style>text{fill:#1f2933}line{stroke:#d5d9de}path{fill:none;stroke:currentColor;stroke-width:2}circle,g text{fill:currentColor}
+.value{font-size:10px}.c0{color:#0f766e}.c1{color:#b45309}.c2{color:#4f46e5}.c3{color:#be185d}
+@media(prefers-color-scheme:dark){text{fill:#e4e7eb}line{stroke:#3e4c59}
+.c0{color:#2dd4bf}.c1{color:#fbbf24}.c2{color:#a5b4fc}.c3{color:#f9a8d4}}</style>
 <title>%s over %s</title>
 `, width, height, c.y, c.x)
 	for x := xs[0]; x <= xs[1]*1.001; x *= 10 {
@@ -105,14 +107,18 @@ func (c *chart) svg() string {
 	}
 	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">%s</text><text x="%g" y="18">%s</text>`+"\n",
 		(left+width-right)/2, height-8, c.x, left, c.y)
-	colours := []string{"#0f766e", "#b45309", "#4f46e5", "#be185d"}
 	ends := make([]float64, 0, len(c.curves)) // so that labels do not cover each other
 	for i, name := range c.curves {
 		var d strings.Builder
+		fmt.Fprintf(&b, "<g class=\"c%d\">\n", i%4)
 		for n, p := range c.points[name] {
 			fmt.Fprintf(&d, "%c%.1f %.1f", "ML"[min(n, 1)], px(p.x), py(p.y))
-			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%g: %g</title></circle>`+"\n",
-				px(p.x), py(p.y), colours[i%4], p.x, p.y)
+			above := -7.0
+			if i%2 == 1 { // beside another curve: below
+				above = 16
+			}
+			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3"/><text class="value" x="%.1f" y="%.1f" text-anchor="middle">%s</text>`+"\n",
+				px(p.x), py(p.y), px(p.x), py(p.y)+above, short(p.y))
 		}
 		last := c.points[name][len(c.points[name])-1]
 		at := py(last.y) + 4
@@ -120,8 +126,7 @@ func (c *chart) svg() string {
 			at += 14
 		}
 		ends = append(ends, at)
-		fmt.Fprintf(&b, `<path d="%s" stroke="%s"/><text x="%.1f" y="%.1f" style="fill:%s">%s</text>`+"\n",
-			d.String(), colours[i%4], px(last.x)+8, at, colours[i%4], name)
+		fmt.Fprintf(&b, `<path d="%s"/><text x="%.1f" y="%.1f">%s</text></g>`+"\n", d.String(), px(last.x)+16, at, name)
 	}
 	return b.String() + "</svg>\n"
 }
