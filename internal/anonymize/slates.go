@@ -71,22 +71,26 @@ func Draw(o Options) Slates {
 	default:
 		orders = balanced(o)
 	}
-	slates := Slates{Canonical: slate(canonical), Reviewer: make([]council.Slate, len(o.Reviewers))}
+	labels := make([]council.Label, n)
+	for i := range labels {
+		labels[i] = LabelAt(i)
+	}
+	slates := Slates{Canonical: slate(canonical, labels), Reviewer: make([]council.Slate, len(o.Reviewers))}
 	for i, reviewer := range o.Reviewers {
 		order := slices.Clone(orders[i])
 		if !o.ShowOwn {
 			order = slices.DeleteFunc(order, func(author string) bool { return author == reviewer })
 		}
-		slates.Reviewer[i] = slate(order)
+		slates.Reviewer[i] = slate(order, labels)
 	}
 	return slates
 }
 
 // slate labels the answers in the order in which they are shown.
-func slate(authors []string) council.Slate {
+func slate(authors []string, labels []council.Label) council.Slate {
 	s := make(council.Slate, len(authors))
 	for i, author := range authors {
-		s[i] = council.Shown{Label: LabelAt(i), Member: author}
+		s[i] = council.Shown{Label: labels[i], Member: author}
 	}
 	return s
 }

@@ -74,13 +74,19 @@ func (b Ballot) Partial(slate int) bool { return len(b.Ranking) > 0 && len(b.Ran
 // Groups returns the ranking as places from best to worst, each a group of one
 // or more labels that share it.
 func (b Ballot) Groups() [][]Label {
-	first := make(map[Label]int, len(b.Ranking))
+	if len(b.Ranking) == 0 {
+		return nil
+	}
+	var first map[Label]int
+	if len(b.Tied) > 0 {
+		first = make(map[Label]int, len(b.Ranking))
+	}
 	for i, group := range b.Tied {
 		for _, l := range group {
 			first[l] = i + 1
 		}
 	}
-	var groups [][]Label
+	groups := make([][]Label, 0, len(b.Ranking))
 	previous := 0
 	for i, l := range b.Ranking {
 		tie := first[l]

@@ -226,7 +226,7 @@ func (p Plan) Preview() string {
 func (p Plan) Session() *Session {
 	return &Session{
 		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(),
-		Degradation: []Degradation{}, Stage1: []Answer{}, Stage2: []Review{},
+		Degradation: []Degradation{}, Stage1: make([]Answer, 0, len(p.Members)), Stage2: make([]Review, 0, len(p.Reviewers)),
 		Metadata: Metadata{
 			LabelToModel:            map[Label]Seat{},
 			ReviewerPositionMapping: map[string]map[string]int{},

@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -34,22 +35,21 @@ func route(next http.Handler) http.Handler {
 // identify gives the request its id, from X-Request-Id or a new one, and sets it and
 // the common headers on the response.
 func (a *API) identify(next http.Handler) http.Handler {
+	common := http.Header{
+		"X-Content-Type-Options":       {"nosniff"},
+		"X-Frame-Options":              {"DENY"},
+		"Referrer-Policy":              {"no-referrer"},
+		"Content-Security-Policy":      {"default-src 'none'; frame-ancestors 'none'"},
+		"Cross-Origin-Resource-Policy": {"same-origin"},
+		"Cache-Control":                {"no-store"},
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("X-Request-Id")
 		if id == "" || len(id) > maxRequestID || strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			id = rand.Text()
 		}
-		for _, header := range [][2]string{
-			{"X-Request-Id", id},
-			{"X-Content-Type-Options", "nosniff"},
-			{"X-Frame-Options", "DENY"},
-			{"Referrer-Policy", "no-referrer"},
-			{"Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"},
-			{"Cross-Origin-Resource-Policy", "same-origin"},
-			{"Cache-Control", "no-store"},
-		} {
-			w.Header().Set(header[0], header[1])
-		}
+		maps.Copy(w.Header(), common)
+		w.Header().Set("X-Request-Id", id)
 		next.ServeHTTP(w, r.WithContext(council.WithRequestID(r.Context(), id)))
 	})
 }

@@ -66,7 +66,8 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 		return uncalled(&council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"})
 	}
 	if m.mayCall != nil {
-		call.MayBegin = func(ctx context.Context) *council.Failure { return m.mayCall(ctx, call) }
+		asked := call
+		call.MayBegin = func(ctx context.Context) *council.Failure { return m.mayCall(ctx, asked) }
 		if failure := call.MayBegin(ctx); failure != nil {
 			return uncalled(failure)
 		}
@@ -74,15 +75,18 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 	if !m.hold(prompt) {
 		return uncalled(m.full("not called: with the prompt"))
 	}
-	completion, err = func() (council.Completion, error) {
-		defer m.release(prompt) // also when the call panics
-		return m.Completer.Complete(ctx, call)
-	}()
+	completion, err = m.completeWith(ctx, call, prompt)
 	m.add(call.Stage, call.Model, completion.Usage)
 	if err == nil && !m.hold(int64(len(completion.Text))) {
 		completion.Text, err = "", m.full("not kept: with the reply")
 	}
 	return completion, err
+}
+
+// completeWith performs call, whose prompt takes room until then.
+func (m *meter) completeWith(ctx context.Context, call council.Call, prompt int64) (council.Completion, error) {
+	defer m.release(prompt) // also when the call panics
+	return m.Completer.Complete(ctx, call)
 }
 
 // hold takes room for so many bytes more, and reports whether there was enough.

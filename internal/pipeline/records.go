@@ -81,7 +81,7 @@ func (r *run) records() []council.BiasMetricRecord {
 		lengths[member] = utf8.RuneCountInString(text)
 	}
 	queryHash := r.queryHash()
-	var records []council.BiasMetricRecord
+	records := make([]council.BiasMetricRecord, 0, shown(r.session.Stage2))
 	for _, v := range r.session.Stage2 {
 		status, scores, ranks := ballotStatus(v), scoresOf(v), ranking.RankValues(r.votes[v.Model])
 		for position, shown := range v.Slate {

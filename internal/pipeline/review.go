@@ -118,12 +118,12 @@ func vote(v council.Review) ranking.Vote {
 	for _, shown := range v.Slate {
 		vote.Shown = append(vote.Shown, shown.Member)
 	}
+	ranked := make([]string, 0, len(v.ParsedRanking.Ranking)) // the places are parts of it
 	for _, group := range groups {
-		place := make([]string, len(group))
-		for i, label := range group {
-			place[i] = v.LabelToModel[label].Model
+		for _, label := range group {
+			ranked = append(ranked, v.LabelToModel[label].Model)
 		}
-		vote.Places = append(vote.Places, place)
+		vote.Places = append(vote.Places, slices.Clip(ranked[len(ranked)-len(group):]))
 	}
 	return vote
 }
@@ -177,6 +177,7 @@ func (r *run) auditInput() bias.AuditInput {
 		}
 		in.Words[member] = words
 	}
+	in.Scores = make([]bias.Score, 0, shown(r.session.Stage2))
 	for _, v := range r.session.Stage2 {
 		scores := scoresOf(v)
 		for position, shown := range v.Slate {
@@ -188,6 +189,14 @@ func (r *run) auditInput() bias.AuditInput {
 		}
 	}
 	return in
+}
+
+// shown returns how many answers were shown in reviews, each counted once for each.
+func shown(reviews []council.Review) (n int) {
+	for _, v := range reviews {
+		n += len(v.Slate)
+	}
+	return n
 }
 
 // scoresOf returns the scores of a review. Only a ballot that counts has any.
