@@ -209,9 +209,10 @@ func TestScaleS17(t *testing.T) {
 		question := "A long one " + tt.where + "?"
 		release := p.hold(call{question, simllm.Question, "m12"})
 		id := begin(t, first.Caller, question)
-		// An answer is stored as text on its way, and then whole.
-		for metric(t, first, "councild_kept_bytes") < 2*11*answerBytes {
-			time.Sleep(100 * time.Millisecond)
+		// An answer is stored as text on its way, and then whole. When all eleven are, no more comes.
+		for stored, before := 0.0, 0.0; stored < 2*11*answerBytes || stored > before+1<<16; {
+			time.Sleep(2 * time.Second)
+			before, stored = stored, metric(t, first, "councild_kept_bytes")
 		}
 		first.kill(t)
 		killed := time.Now()
