@@ -350,8 +350,9 @@ func (s labelSet) place(text string) (labels []council.Label, note string, ok bo
 
 // mentioned returns the labels of the slate that text names, in any form.
 func (s labelSet) mentioned(text string) []council.Label {
-	var labels []council.Label
-	for _, m := range mention.FindAllStringSubmatch(text, -1) {
+	mentions := mention.FindAllStringSubmatch(text, -1)
+	labels := make([]council.Label, 0, len(mentions))
+	for _, m := range mentions {
 		labels = append(labels, s.byName[strings.ToLower(m[1]+m[2])]...)
 	}
 	return labels
