@@ -219,6 +219,11 @@ func (g *grower) reports(ctx context.Context) error {
 			return err
 		}
 		g.add("records: R2", n, wall.Seconds()*1000, "ms")
+		wall, _, err = spent(ctx, g.self, "read", "-raw", "-file", file)
+		if err != nil {
+			return err
+		}
+		g.add("records: R3", n, wall.Seconds()*1000, "ms")
 		if err := os.Remove(file); err != nil {
 			return err
 		}
