@@ -584,14 +584,27 @@ func (b *bencher) streamed(ctx context.Context) error {
 				cost[mode] = append(cost[mode], (a.daemon.cpu()-cpu)/float64(o.Sessions))
 			}
 		}
+		for _, mode := range []string{"-stream=false", "-stream"} {
+			o, err := b.reference(ctx, a, false, mode, "-clients", "128", "-sessions", b.count(640))
+			if err != nil {
+				return err
+			}
+			if round > 0 {
+				cost[mode] = append(cost[mode], o.CPU)
+			}
+		}
 	}
-	var stream, kept series
-	for i, plain := range cost["plain"] {
-		stream, kept = append(stream, cost["stream"][i]/plain), append(kept, cost["kept"][i]/plain)
+	ratio := func(mode, to string) (s series) {
+		for i, cpu := range cost[mode] {
+			s = append(s, cpu/cost[to][i])
+		}
+		return s
 	}
-	b.add("T16", "CPU of a streamed session, every text in 50 chunks 20 ms apart, and of a kept one / a plain one",
+	b.add("T16", "CPU of a streamed session, every text in 50 chunks 20 ms apart, and of a kept one, streamed too / a plain one",
 		"<= 1.25; <= 1.6", "<= 1.15; <= 1.4",
-		fmt.Sprintf("plain %s us", short(cost["plain"].median())), stream.String()+"; "+kept.String())
+		fmt.Sprintf("plain %s us; R1 streamed / R1 plain %s; daemon streamed / R1 streamed %s", short(cost["plain"].median()),
+			ratio("-stream", "-stream=false"), ratio("stream", "-stream")),
+		ratio("stream", "plain").String()+"; "+ratio("kept", "plain").String())
 	return nil
 }
 
