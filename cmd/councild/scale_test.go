@@ -36,6 +36,7 @@ type paid struct {
 
 	mu     sync.Mutex // guards all below
 	begun  map[call]int
+	since  map[call]time.Time     // when it began first
 	first  map[call]chan struct{} // closed when the call has begun
 	ended  map[call]time.Time     // when the last byte of the reply was ready
 	killed []time.Time            // when nodes were killed
@@ -47,7 +48,7 @@ type paid struct {
 func newPaid() *paid {
 	return &paid{
 		lands: clusterLanding, writes: 250 * time.Millisecond,
-		begun: map[call]int{}, first: map[call]chan struct{}{}, ended: map[call]time.Time{}, held: map[call]chan struct{}{},
+		begun: map[call]int{}, since: map[call]time.Time{}, first: map[call]chan struct{}{}, ended: map[call]time.Time{}, held: map[call]chan struct{}{},
 	}
 }
 
@@ -74,8 +75,9 @@ func (p *paid) begin(c call) {
 	p.begun[c]++
 	if p.begun[c] > 1 {
 		if ended, ok := p.ended[c]; ok {
-			// Its node was the next that was killed: later ones may be gone before it is taken over.
-			next := slices.IndexFunc(p.killed, func(at time.Time) bool { return at.After(ended) })
+			// Its node was the next that was killed, perhaps before the reply was ready: later
+			// ones may be gone before it is taken over.
+			next := slices.IndexFunc(p.killed, func(at time.Time) bool { return at.After(p.since[c]) })
 			if next >= 0 && p.killed[next].Sub(ended) > p.lands {
 				p.late = append(p.late, c)
 			}
@@ -87,6 +89,7 @@ func (p *paid) begin(c call) {
 		}
 	}
 	if p.begun[c] == 1 {
+		p.since[c] = time.Now()
 		close(p.firstLocked(c))
 	}
 }
