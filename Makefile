@@ -84,7 +84,8 @@ lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is t
 	$(GO) vet -tags scale ./...
 	$(TOOL) staticcheck -tags scale ./...
 	$(TOOL) golangci-lint run ./...
-	linter=$$($(TOOL) -n golangci-lint) && for module in e2e bench; do (cd $$module && $(GO) mod tidy -diff && $(GO) vet . && $$linter run .) || exit 1; done
+	$(GO) -C bench mod tidy -diff
+	linter=$$($(TOOL) -n golangci-lint) && for module in e2e bench; do (cd $$module && $(GO) vet . && $$linter run .) || exit 1; done
 	tools/vulncheck.sh
 
 format: ## Format the code.
