@@ -316,7 +316,8 @@ func (b *bencher) open(ctx context.Context) error {
 	}
 	b.add("T2", "added p50 over the critical path, 20 ms provider, 250 sessions/s open loop / R1; p99 / R1's p50",
 		"<= 1.25; <= 3", "<= 1.05; <= 2",
-		fmt.Sprintf("R1 %s ms, R0 %s ms, daemon %s ms", short(r1.median()), short(r0.median()), short(ours.median())), p50.String()+"; "+p99.String())
+		fmt.Sprintf("R1 %s ms, R0 %s ms, daemon %s ms", short(r1.median()), short(r0.median()), short(ours.median())),
+		p50.String()+"; "+p99.String())
 	return nil
 }
 
@@ -817,7 +818,8 @@ func (b *bencher) benchmarks(ctx context.Context) error {
 		newest[i] /= 1_001_208 * 1e-6
 	}
 	b.add("T9",
-		"reading of 1,000,000 records: window of the newest 100 sessions of a store as a daemon leaves it; all, in one file, without a window; CPU / R2",
+		"reading of 1,000,000 records: window of the newest 100 sessions of a store as a daemon leaves it; "+
+			"all, in one file, without a window; CPU / R2",
 		"<= 0.01; <= 0.15", "<= 0.002; <= 0.06",
 		fmt.Sprintf("R2 %s us a record; R3, which counts lines, %s of it",
 			short(values["BenchmarkRead/encoding/json cpu-ns/record"].median()/1000),

@@ -184,7 +184,10 @@ type part struct {
 
 // sums adds up the scores of the window in one pass.
 func (w *window) sums(split string) totals {
-	g := totals{reviewers: make([]sums, len(w.names)), positions: map[int]*sums{}, models: make([][]sums, len(w.names)), splits: map[string]*part{}}
+	g := totals{
+		reviewers: make([]sums, len(w.names)), positions: map[int]*sums{}, models: make([][]sums, len(w.names)),
+		splits: map[string]*part{},
+	}
 	for c := range w.cells(w.byCluster()) {
 		g.reviewers[c.reviewer].add(c.cluster, c.score)
 		if p := c.position[c.i][c.j]; p >= 0 {

@@ -172,7 +172,8 @@ func (c *Collector) Report() Report {
 			{"style_mimicry", "it takes embeddings of the answers, and no text is recorded (ADR-018)"},
 			{"reasoning_length", "most providers do not return it"},
 		},
-		Metrics: []Metric{}, Reviewers: []Profile{}, Prior: weakPrior(), Positions: []Position{}, ModelPositions: []ModelPosition{}, Series: []SeriesPoint{},
+		Metrics: []Metric{}, Reviewers: []Profile{}, Prior: weakPrior(), Positions: []Position{},
+		ModelPositions: []ModelPosition{}, Series: []SeriesPoint{},
 		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}, Limits: anomalyLimits}, Calibrated: []Calibrated{},
 	}
 	if n := len(w.sessions); n > 0 {

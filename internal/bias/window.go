@@ -190,7 +190,10 @@ func (w *window) byCluster() []int {
 // none is there twice. Rank holds the place of each member among the window's
 // names.
 func (s *session) scores(rank []int) scores {
-	x := scores{id: s.id, start: s.start, config: s.config, category: s.category, language: s.language, shared: s.order == council.OrderShared, frozen: s.frozen}
+	x := scores{
+		id: s.id, start: s.start, config: s.config, category: s.category, language: s.language,
+		shared: s.order == council.OrderShared, frozen: s.frozen,
+	}
 	x.candidates = make([]int, 0, len(s.rows))
 	for k, r := range s.rows {
 		if k == 0 || r.reviewer != s.rows[k-1].reviewer {

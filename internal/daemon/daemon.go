@@ -138,11 +138,13 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		lease = cfg.Lease
 	}
 	options := httpapi.Options{
-		Council: d.engine, Daemon: d, Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels, MaxQueryBytes: int64(cfg.MaxQueryBytes),
-		Tokens: d.tokens, MaxSessions: cfg.MaxSessions,
+		Council: d.engine, Daemon: d, Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
+		MaxQueryBytes: int64(cfg.MaxQueryBytes),
+		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits: httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
 		Kept: sessions.Options{
-			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes), Journal: d.journal, Node: node, Log: log,
+			Retention: cfg.SessionRetention, Kept: cfg.SessionsKept, KeptBytes: int64(cfg.SessionsKeptBytes),
+			Journal: d.journal, Node: node, Log: log,
 			Lease: lease, Prompts: pipeline.Prompts(), Needs: pipeline.Needs,
 		},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,

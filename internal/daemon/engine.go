@@ -117,7 +117,8 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens},
 		BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots,
 		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate,
-		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion, Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
+		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
+		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
 		Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold,
 	})
 	return e, err

@@ -95,7 +95,8 @@ type publisher struct {
 var errUnsent = errors.New("the cluster has not answered for so long that no more records can wait in memory")
 
 // errKeptHere is the error of records that no other node has.
-var errKeptHere = errors.New("the cluster did not take the records before the daemon stopped: they are in the record file of this node alone; " +
+var errKeptHere = errors.New("the cluster did not take the records before the daemon stopped: " +
+	"they are in the record file of this node alone; " +
 	"send them with councild store publish")
 
 // Append returns nil once most servers of the cluster have the records of a session. As

@@ -19,7 +19,9 @@ import (
 // memory only: also where nobody named a directory, and the one beside the records cannot
 // be written.
 func openJournal(ctx context.Context, cfg config.Config, node string, log *slog.Logger) (*journal.Journal, error) {
-	o := journal.Options{MaxBytes: max(1, int64(cfg.SessionsKeptBytes)), Node: node, Prefix: "council", Says: strings.Join(pipeline.Prompts(), " "), Log: log}
+	o := journal.Options{
+		MaxBytes: max(1, int64(cfg.SessionsKeptBytes)), Node: node, Prefix: "council", Says: strings.Join(pipeline.Prompts(), " "), Log: log,
+	}
 	if cfg.NatsURL != "" {
 		return openCluster(ctx, cfg, o)
 	}

@@ -42,7 +42,8 @@ func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
 	if before != "" {
 		i := slices.IndexFunc(all, func(s council.Summary) bool { return s.ID == before })
 		if i < 0 {
-			p.add("before", fmt.Sprintf("there is no session %q", before), "give the session_id of the last session of the list before, or leave it out")
+			p.add("before", fmt.Sprintf("there is no session %q", before),
+				"give the session_id of the last session of the list before, or leave it out")
 		}
 		all = all[i+1:]
 	}

@@ -214,8 +214,9 @@ func (c *Client) Close() {
 
 // Complete performs call, with retries as described in the package comment. A model that
 // refuses the reply format is asked again without it, and is never asked for a format
-// after that. So is one that refuses to stream: its text comes in one piece. Attempts and usage are those of all requests; the usage of a request of
-// which no reply arrived is unknown. It implements council.Completer.
+// after that. So is one that refuses to stream: its text comes in one piece. Attempts and
+// usage are those of all requests; the usage of a request of which no reply arrived is
+// unknown. It implements council.Completer.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	start := time.Now()
 	var completion council.Completion
@@ -390,8 +391,8 @@ func (c *Client) attempt(
 	defer timer.Stop()
 
 	x := &exchange{
-		call: call, host: p.host, model: m.name, format: format, stream: stream, cut: cut, onDelta: call.OnDelta, pause: max(deltaPause, call.DeltaPause),
-		address: p.address, hint: p.hint,
+		call: call, host: p.host, model: m.name, format: format, stream: stream, cut: cut, onDelta: call.OnDelta,
+		pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint,
 	}
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	var r received

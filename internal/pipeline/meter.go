@@ -23,7 +23,7 @@ type meter struct {
 	plan     council.Plan
 	settings council.SettingNames
 	mayCall  func(context.Context, council.Call) *council.Failure // why a call must not begin now, or nil; nil: every call may
-	open     council.Stage                                        // in which calls may have been in flight when the run was taken over; "": none
+	open     council.Stage                                        // whose calls may have been in flight at a takeover; "": none
 
 	mu            sync.Mutex    // guards all below
 	spent         council.Usage // by all calls so far

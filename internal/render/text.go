@@ -199,12 +199,14 @@ func writeProfiles(b *bytes.Buffer, r bias.Report) {
 		}
 		return strings.Join([]string{clip(p.ReviewerID), relative, figure("%+.2f", p.DriftSD)}, "\t")
 	})
-	writeTable(b, "\nPlaces (1 is shown first; mean with its 95 % interval):\n\n", "PLACE\tMEAN\tSCORES", r.Positions, func(p bias.Position) string {
+	const places = "\nPlaces (1 is shown first; mean with its 95 % interval):\n\n"
+	writeTable(b, places, "PLACE\tMEAN\tSCORES", r.Positions, func(p bias.Position) string {
 		return fmt.Sprintf("%d\t%s\t%d", p.Position+1, figure("%.2f", &p.Mean)+within("%.2f", p.CILower, p.CIUpper), p.Count)
 	})
 	writeTable(b, "\nModels at each place, own answers left out:\n\n", "MODEL\tPLACE\tMEAN\tSCORES", r.ModelPositions,
 		func(p bias.ModelPosition) string {
-			return fmt.Sprintf("%s\t%d\t%s\t%d", clip(p.ModelID), p.Position+1, figure("%.2f", &p.Mean)+within("%.2f", p.CILower, p.CIUpper), p.Count)
+			mean := figure("%.2f", &p.Mean) + within("%.2f", p.CILower, p.CIUpper)
+			return fmt.Sprintf("%s\t%d\t%s\t%d", clip(p.ModelID), p.Position+1, mean, p.Count)
 		})
 	writeSeries(b, r.Series)
 	b.WriteString("\nNot measured:\n\n")

@@ -108,7 +108,8 @@ func (st *Store) read(ctx context.Context, id journal.ID) (*Session, error) {
 	}
 	s, err := st.readLog(ctx, id)
 	if errors.Is(err, journal.ErrUnavailable) {
-		err = unavailable(err, "it cannot be told now whether there is such a session, because where sessions are kept cannot be read: try again later")
+		err = unavailable(err,
+			"it cannot be told now whether there is such a session, because where sessions are kept cannot be read: try again later")
 	}
 	return s, err
 }

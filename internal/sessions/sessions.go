@@ -380,7 +380,8 @@ func (st *Store) reserve(ctx context.Context, s *Session) (other string, held jo
 
 func (st *Store) newKeeper(s *Session, head journal.Head) *keeper {
 	k := &keeper{
-		s: s, id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, head: head, wake: make(chan struct{}, 1), foreign: make(chan struct{}, 1),
+		s: s, id: journal.ID{Owner: string(s.key.owner), Session: s.ID}, head: head,
+		wake: make(chan struct{}, 1), foreign: make(chan struct{}, 1),
 		owned: time.Now(), // what makes the session this node's is stored later
 	}
 	k.log = &council.Log{Stored: k.stored, MayCall: k.mayCall}
