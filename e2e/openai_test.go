@@ -39,7 +39,7 @@ func startOpenAI(t *testing.T, env map[string]string, models ...simllm.Model) op
 		settings["ALLOWED_MODELS"] += "," + m.Name
 	}
 	for _, name := range []string{"amber", "birch", "cedar", "dune"} {
-		models = append(models, simllm.Model{Name: name, LengthSigma: 0.3, Spread: 1, Noise: 0.5, ChunkDelay: time.Millisecond})
+		models = append(models, simllm.Model{Name: name, LengthSigma: 0.3, Spread: 1, Noise: 0.5, ChunkDelay: 10 * time.Millisecond})
 	}
 	d := openAI{T: t, sim: daemontest.Provider(t, models...)}
 	settings["BASE_URL"] = d.sim.URL()
