@@ -45,7 +45,12 @@ func NewBalancer(tb testing.TB) *Balancer {
 		},
 		Transport: transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0), // of connections that a daemon cuts
 	}
-	server := httptest.NewServer(proxy)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Otherwise the server closes the body of a request with the first bytes of its answer,
+		// now and then before the transport has seen the end of that body.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		proxy.ServeHTTP(w, r)
+	}))
 	b.URL = server.URL
 	ctx, stop := context.WithCancel(context.WithoutCancel(tb.Context()))
 	var looking sync.WaitGroup
