@@ -44,8 +44,8 @@ bench: ## Run the benchmarks.
 bench-compare: ## Measure councild beside reference programs, and print the figures of docs/benchmarks.md: half an hour.
 	$(GO) -C bench run . compare
 
-bench-growth: ## Measure how cost grows, and draw docs/growth-*.svg: a quarter of an hour.
-	$(GO) -C bench run . growth > bench/growth.csv
+bench-growth: ## Measure how cost grows, and draw docs/growth-*.svg: a quarter of an hour, and 6 GB in the directory of temporary files.
+	$(GO) -C bench run . growth -records 10000000 > bench/growth.csv
 	$(GO) -C bench run . plot -in growth.csv -out ../docs
 
 faults: ## Play every fault; print what was measured against what is promised.

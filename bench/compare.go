@@ -82,6 +82,7 @@ func compare(ctx context.Context, args []string) error {
 	rounds := flags.Int("rounds", 3, "rounds of each figure")
 	only := flags.String("only", "", "comma list of figures, such as T1,T5; empty: all")
 	quick := flags.Bool("quick", false, "a few sessions each: to see that it works, not to measure")
+	env := flags.String("env", "", "comma list of variables for the daemon beside what it has by default, such as GOMEMLIMIT=1GiB")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -90,6 +91,9 @@ func compare(ctx context.Context, args []string) error {
 		return err
 	}
 	defer w.close()
+	if *env != "" {
+		w.env = strings.Split(*env, ",")
+	}
 	b := &bencher{workplace: w, root: *root, rounds: *rounds, quick: *quick}
 	if b.quick {
 		b.rounds = 1
