@@ -60,18 +60,19 @@ func (o *Options) validate() error {
 
 // Daemon is a councild that listens. New makes it, and Serve runs it once.
 type Daemon struct {
-	cfg      config.Config
-	log      *slog.Logger
-	store    *store.Store     // nil when records are switched off
-	journal  *journal.Journal // nil when sessions are in memory only
-	engine   *Engine
-	listener net.Listener
-	tokens   []httpapi.Token // callers need one of them; none: no token is asked for
-	api      *httpapi.API
-	server   *http.Server
-	stopping atomic.Bool
-	draining atomic.Bool // and no new session is taken
-	teardown teardown
+	cfg       config.Config
+	log       *slog.Logger
+	store     *store.Store     // nil when records are switched off
+	publisher *publisher       // of records to the cluster; nil: there is none
+	journal   *journal.Journal // nil when sessions are in memory only
+	engine    *Engine
+	listener  net.Listener
+	tokens    []httpapi.Token // callers need one of them; none: no token is asked for
+	api       *httpapi.API
+	server    *http.Server
+	stopping  atomic.Bool
+	draining  atomic.Bool // and no new session is taken
+	teardown  teardown
 }
 
 // New binds the address and wires everything that a daemon needs. The caller then calls
@@ -127,9 +128,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.teardown.push("the engine", d.engine.teardown.run)
-	if d.journal != nil {
-		d.measure()
-	}
+	d.measure()
 	if d.tokens, err = requireTokens(ctx, cfg, listener.Addr(), log); err != nil {
 		return nil, err
 	}

@@ -47,6 +47,7 @@ func (d *Daemon) shareRecords(ctx context.Context, alone pipeline.Recorder) pipe
 	}
 	p, release := shareRecords(ctx, d.journal, d.store, d.cfg.BiasStore+".cursor", d.log)
 	d.teardown.push("the records of the cluster", release)
+	d.publisher = p
 	return p
 }
 
@@ -89,6 +90,7 @@ type publisher struct {
 
 	mu      sync.Mutex // guards all below
 	waiting int        // length of the records that wait, in bytes
+	records int        // that wait
 	closed  bool
 }
 
@@ -108,12 +110,12 @@ func (p *publisher) Append(ctx context.Context, records []council.BiasMetricReco
 	}
 	lines, err := store.Encode(records)
 	if err == nil {
-		err = p.begin(len(lines))
+		err = p.begin(len(lines), len(records))
 	}
 	if err != nil {
 		return fmt.Errorf("sending records to the cluster: %w", err)
 	}
-	defer p.end(len(lines))
+	defer p.end(len(lines), len(records))
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.stopped, cancel)() //nolint:contextcheck // it ends with the daemon too
@@ -145,7 +147,7 @@ func (p *publisher) keepHere(ctx context.Context, records []council.BiasMetricRe
 	return errKeptHere
 }
 
-func (p *publisher) begin(n int) error {
+func (p *publisher) begin(n, records int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -154,16 +156,23 @@ func (p *publisher) begin(n int) error {
 	case p.waiting > 0 && p.waiting+n > maxUnsent:
 		return errUnsent
 	}
-	p.waiting += n
+	p.waiting, p.records = p.waiting+n, p.records+records
 	p.calls.Add(1)
 	return nil
 }
 
-func (p *publisher) end(n int) {
+func (p *publisher) end(n, records int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waiting -= n
+	p.waiting, p.records = p.waiting-n, p.records-records
 	p.calls.Done()
+}
+
+// pending returns how many records the cluster has not taken yet.
+func (p *publisher) pending() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.records
 }
 
 // close waits for the calls of Append, once stopped has ended.

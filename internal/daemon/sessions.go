@@ -77,8 +77,8 @@ func (d *Daemon) notKept() string {
 	}
 }
 
-// measure adds the figures of the place where sessions are kept.
-func (d *Daemon) measure() {
+// measureKept adds the figures of the place where sessions are kept.
+func (d *Daemon) measureKept() {
 	for _, g := range []struct {
 		name, help string
 		value      func() float64

@@ -63,6 +63,18 @@ func TestFaultF24Daemon(t *testing.T) {
 		strings.Contains(string(data), d.Config.BiasStore) {
 		t.Errorf("%d %s", status, data)
 	}
+	measured := func(lines ...string) bool {
+		_, text := d.Call(t, "GET", "/metrics", "")
+		for _, line := range lines {
+			if !strings.Contains(string(text), "\n"+line+"\n") {
+				return false
+			}
+		}
+		return true
+	}
+	if !measured(`councild_ready{code="store"} 0`, "councild_store_healthy 0", "councild_records_pending 6") {
+		t.Error("the metrics do not say what is wrong")
+	}
 	if after, err := os.ReadFile(d.Config.BiasStore); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the file is not as it was: %d bytes before, %d after, %v", len(before), len(after), err)
 	}
@@ -74,6 +86,9 @@ func TestFaultF24Daemon(t *testing.T) {
 		return status == http.StatusOK
 	})
 	took := time.Since(start)
+	daemontest.Until(t, func() bool {
+		return measured(`councild_ready{code="ok"} 1`, "councild_store_healthy 1", "councild_records_pending 0")
+	})
 	if n := len(d.Records(t)); n != 12 {
 		t.Errorf("%d records, want those of both sessions", n)
 	}

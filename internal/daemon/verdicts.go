@@ -94,5 +94,10 @@ func (d *Daemon) measureVerdicts(ctx context.Context) {
 		stop()
 		running.Wait()
 	}))
-	d.engine.metrics.Verdicts(v.current)
+	d.engine.metrics.Gauges("councild_bias_verdict", "1 for the verdict of each headline of the bias report.",
+		[]string{"metric", "verdict"}, func(set func(float64, ...string)) {
+			for metric, verdict := range v.current() {
+				set(1, metric, verdict)
+			}
+		})
 }

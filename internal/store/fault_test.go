@@ -337,6 +337,10 @@ func TestFaultF24DiskFull(t *testing.T) {
 				if err := s.Healthy(); !errors.Is(err, cause) {
 					t.Errorf("got health %v", err)
 				}
+				synctest.Wait()
+				if n := s.Pending(); n != len(session("b")) {
+					t.Errorf("%d records are pending", n)
+				}
 				time.Sleep(time.Minute)
 				if got := content(t, s.path); got != before {
 					t.Errorf("the file holds %q", got)
@@ -352,6 +356,10 @@ func TestFaultF24DiskFull(t *testing.T) {
 				took := time.Since(start)
 				if took > lastPause {
 					t.Errorf("it took %v", took)
+				}
+				synctest.Wait()
+				if n := s.Pending(); n != 0 {
+					t.Errorf("%d records are pending at the end", n)
 				}
 				appendSessions(t, s, "c")
 				holds(t, s.path, "a", "b", "c")
@@ -487,6 +495,9 @@ func TestFaultF24HangingDiskIsBounded(t *testing.T) {
 	}
 	if err := <-refused; !errors.Is(err, errStuck) || !errors.Is(s.Healthy(), errStuck) {
 		t.Errorf("got %v, health %v", err, s.Healthy())
+	}
+	if n := s.Pending(); n <= 3*maxWaiting/(3*maxLine) { // those in the queue, and the first session
+		t.Errorf("%d records are pending", n)
 	}
 	finish()
 	waiting.Wait()

@@ -60,6 +60,7 @@ type Store struct {
 	mu     sync.Mutex // guards the fields below
 	queue  []*batch   // to be written
 	queued int        // length of the queue in bytes
+	taken  int        // records that the writer has and could not write yet
 	err    error      // why the last attempt to write failed, or why records still wait; nil when there is no fault
 	closed bool
 	lost   error // which records Close could not write, and why
@@ -67,9 +68,10 @@ type Store struct {
 
 // batch holds the records of a session on their way to disk.
 type batch struct {
-	lines  []byte
-	result chan error // of capacity 1, for the first outcome
-	kept   bool       // the last outcome: the records count as kept
+	lines   []byte
+	records int
+	result  chan error // of capacity 1, for the first outcome
+	kept    bool       // the last outcome: the records count as kept
 }
 
 // Open opens the store for appending. It creates the file and missing directories,
@@ -314,7 +316,7 @@ func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) 
 	}
 	lines, err := Encode(records)
 	if err == nil {
-		err = s.commit(ctx, lines)
+		err = s.commit(ctx, lines, len(records))
 	}
 	if err != nil {
 		return fmt.Errorf("appending to the record store %s: %w", s.path, err)
@@ -344,8 +346,8 @@ func Encode(records []council.BiasMetricRecord) ([]byte, error) {
 }
 
 // commit hands the lines to the writer and waits for the outcome.
-func (s *Store) commit(ctx context.Context, lines []byte) error {
-	b := &batch{lines: lines, result: make(chan error, 1)}
+func (s *Store) commit(ctx context.Context, lines []byte, records int) error {
+	b := &batch{lines: lines, records: records, result: make(chan error, 1)}
 	if err := s.enqueue(ctx, b); err != nil {
 		return err
 	}
@@ -407,7 +409,30 @@ func (s *Store) take() (queue []*batch, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	queue, s.queue, s.queued = s.queue, nil, 0
+	s.taken += countRecords(queue)
 	return queue, s.closed
+}
+
+// left notes which batches the writer still has to write, after what it could.
+func (s *Store) left(failed []*batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = countRecords(failed)
+}
+
+func countRecords(batches []*batch) (n int) {
+	for _, b := range batches {
+		n += b.records
+	}
+	return n
+}
+
+// Pending returns how many records are in memory alone, because the disk is busy, hangs or
+// does not take them.
+func (s *Store) Pending() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken + countRecords(s.queue)
 }
 
 // setHealth sets what Healthy returns.

@@ -77,6 +77,7 @@ func (w *writer) run() {
 		}
 		w.writing, closed = w.store.take()
 		_ = w.guard(func() { w.step(closed) }) // the batches hold the error
+		w.store.left(w.failed)
 		timer.Reset(w.idle())
 	}
 	if err := w.guard(w.close); err != nil {

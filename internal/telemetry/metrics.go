@@ -43,11 +43,8 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 	registered.NewGauge(prometheus.GaugeOpts{
 		Name: "councild_build_info", Help: "Always 1.", ConstLabels: prometheus.Labels{"version": version},
 	}).Set(1)
-	registry.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		breakerCollector{states, prometheus.NewDesc(
-			"councild_breaker_open", "Circuit breakers: 0 closed, 0.5 half open, 1 open.", []string{"provider", "model"}, nil)})
-	return &Metrics{
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m := &Metrics{
 		registry: registry,
 		sessions: counter("councild_sessions_total", "Sessions that ended, by status.", "status"),
 		running:  registered.NewGauge(prometheus.GaugeOpts{Name: "councild_sessions_running", Help: "Sessions that run."}),
@@ -69,6 +66,16 @@ func NewMetrics(version string, states func() []council.Breaker) *Metrics {
 		records: counter("councild_records_total",
 			"Bias records, by whether they are on disk: persisted or not_persisted.", "outcome"),
 	}
+	m.Gauges("councild_breaker_open", "Circuit breakers: 0 closed, 0.5 half open, 1 open.", []string{"provider", "model"},
+		func(set func(float64, ...string)) {
+			if states == nil {
+				return
+			}
+			for _, b := range states() {
+				set(map[council.BreakerState]float64{council.BreakerHalfOpen: 0.5, council.BreakerOpen: 1}[b.State], b.Provider, b.Model)
+			}
+		})
+	return m
 }
 
 // Gauge adds a figure that is asked for at each scrape.
@@ -81,49 +88,26 @@ func (m *Metrics) Counter(name, help string, value func() float64) {
 	promauto.With(m.registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value)
 }
 
-// Verdicts adds the verdicts of the bias report by metric, which are asked for at each
-// scrape: 1 for the verdict that a metric has.
-func (m *Metrics) Verdicts(current func() map[string]string) {
-	m.registry.MustRegister(verdictCollector{current, prometheus.NewDesc(
-		"councild_bias_verdict", "1 for the verdict of each headline of the bias report.", []string{"metric", "verdict"}, nil)})
+// Gauges adds figures of one name, which are asked for at each scrape: each calls set once for
+// every figure there is now, with the values of its labels.
+func (m *Metrics) Gauges(name, help string, labels []string, each func(set func(value float64, labels ...string))) {
+	m.registry.MustRegister(gauges{prometheus.NewDesc(name, help, labels, nil), each})
 }
 
-// verdictCollector asks for the verdicts at each scrape. A verdict that a metric no longer
-// has is not to stay.
-type verdictCollector struct {
-	current func() map[string]string
-	desc    *prometheus.Desc
-}
-
-// Describe implements prometheus.Collector.
-func (c verdictCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
-
-// Collect implements prometheus.Collector.
-func (c verdictCollector) Collect(metrics chan<- prometheus.Metric) {
-	for metric, verdict := range c.current() {
-		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, 1, metric, verdict)
-	}
-}
-
-// breakerCollector asks for the breakers at each scrape. Which models there are is not
-// known before.
-type breakerCollector struct {
-	states func() []council.Breaker
-	desc   *prometheus.Desc
+// gauges are figures whose labels are not known before a scrape, and may be gone at the next one.
+type gauges struct {
+	desc *prometheus.Desc
+	each func(set func(value float64, labels ...string))
 }
 
 // Describe implements prometheus.Collector.
-func (c breakerCollector) Describe(descs chan<- *prometheus.Desc) { descs <- c.desc }
+func (g gauges) Describe(descs chan<- *prometheus.Desc) { descs <- g.desc }
 
 // Collect implements prometheus.Collector.
-func (c breakerCollector) Collect(metrics chan<- prometheus.Metric) {
-	if c.states == nil {
-		return
-	}
-	for _, b := range c.states() {
-		value := map[council.BreakerState]float64{council.BreakerHalfOpen: 0.5, council.BreakerOpen: 1}[b.State]
-		metrics <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, value, b.Provider, b.Model)
-	}
+func (g gauges) Collect(metrics chan<- prometheus.Metric) {
+	g.each(func(value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, labels...)
+	})
 }
 
 // Handler serves the metrics in Prometheus's text format.

@@ -53,7 +53,11 @@ func TestMetrics(t *testing.T) {
 		err:        &council.Failure{Code: council.FailRateLimited, Message: "a secret"},
 	}
 	verdicts := map[string]string{"harshness": "insufficient"}
-	m.Verdicts(func() map[string]string { return verdicts })
+	m.Gauges("councild_bias_verdict", "Verdicts.", []string{"metric", "verdict"}, func(set func(float64, ...string)) {
+		for metric, verdict := range verdicts {
+			set(1, metric, verdict)
+		}
+	})
 	for _, c := range []fixed{good, limited} {
 		if got, err := m.Completer(c).Complete(t.Context(), call); !cmp.Equal(got, c.completion) || !errors.Is(err, c.err) {
 			t.Errorf("got %+v, %v", got, err)
