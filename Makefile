@@ -6,7 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 
-.PHONY: help run demo build test browser pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
+.PHONY: help run demo build test browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
 
 help: ## List the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ demo: ## Run the daemon with a simulated council: no key, no network.
 build: ## Build the binary ./councild.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o councild ./cmd/councild
 
-test: browser e2e/node_modules/.package-lock.json ## Install what the tests need, run every test; ARTIFACTS=DIR keeps screenshots.
+test: browser promtool e2e/node_modules/.package-lock.json ## Install what the tests need, run every test; ARTIFACTS=DIR keeps screenshots.
 	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -race -shuffle=on -parallel 4 $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
@@ -29,6 +29,9 @@ test: browser e2e/node_modules/.package-lock.json ## Install what the tests need
 
 browser:
 	@tools/browser.sh
+
+promtool:
+	@tools/promtool.sh
 
 # npm writes this file last, so an installation that was cut off is done again.
 e2e/node_modules/.package-lock.json: e2e/package-lock.json
