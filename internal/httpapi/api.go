@@ -173,6 +173,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodGet, "/v1/models", a.models},
 		{private, http.MethodGet, "/v1/models/*", a.model}, // an id may hold slashes
 		{private, http.MethodPost, "/v1/chat/completions", a.chat},
+		{private, http.MethodPost, "/v1/responses", a.respond},
 		{computed, http.MethodGet, "/v1/bias-report", a.biasReport},
 		{computed, http.MethodGet, "/v1/leaderboard", a.leaderboard},
 	} {
@@ -220,7 +221,7 @@ func hint(path string) string {
 		{"/v1/v1/", "the base URL has /v1 twice: give the client one"},
 		{"/chat/completions", "the base URL lacks /v1: give the client http://HOST:PORT/v1"},
 		{"/models", "the base URL lacks /v1: give the client http://HOST:PORT/v1"},
-		{"/v1/responses", "this daemon has no Responses interface" + chat},
+		{"/v1/responses/", "responses are not kept: GET /v1/council/{session_id} has the session, without resp_ before its id"},
 		{"/v1/completions", "this daemon has no text completions" + chat},
 		{"/v1/messages", "this daemon does not speak Anthropic's interface" + chat},
 		{"/v1/embeddings", "a council makes no embeddings"},

@@ -115,7 +115,13 @@ var schemas = map[string]reflect.Type{
 	"ChatDelta":  reflect.TypeFor[httpapi.ChatDelta](), "ChatUsage": reflect.TypeFor[httpapi.ChatUsage](),
 	"ChatCouncil": reflect.TypeFor[httpapi.ChatCouncil](),
 	"ChatError":   reflect.TypeFor[httpapi.ChatError](), "OpenAIError": reflect.TypeFor[council.OpenAIError](),
-	"CouncilList": reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
+	"Response": reflect.TypeFor[httpapi.Response](), "ResponseMessage": reflect.TypeFor[httpapi.ResponseMessage](),
+	"ResponsePart": reflect.TypeFor[httpapi.ResponsePart](), "ResponseUsage": reflect.TypeFor[httpapi.ResponseUsage](),
+	"ResponseError":        reflect.TypeFor[httpapi.ResponseError](),
+	"ResponseIncompletion": reflect.TypeFor[httpapi.ResponseIncompletion](),
+	"ResponseText":         reflect.TypeFor[httpapi.ResponseText](), "ResponseFormat": reflect.TypeFor[httpapi.ResponseFormat](),
+	"ChatMetadata": reflect.TypeFor[httpapi.ChatMetadata](),
+	"CouncilList":  reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
 	"Lately": reflect.TypeFor[httpapi.Lately](),
 }
 
@@ -402,6 +408,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 	chat := func(body string, headers ...string) call {
 		return call{method: "POST", path: "/v1/chat/completions", body: body, headers: headers}
 	}
+	response := func(model, text string) string { return fmt.Sprintf(`{"model":%q,"input":%q}`, model, text) }
+	respond := func(body string, headers ...string) call {
+		return call{method: "POST", path: "/v1/responses", body: body, headers: headers}
+	}
 	tooMany := func(path string) (*http.Response, []byte) { // of one caller's reports
 		begun, release := make(chan struct{}), make(chan struct{})
 		s.daemon.report = func(bias.Query) (bias.Report, error) {
@@ -495,6 +505,28 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/v1/models/{id}"},
 		{method: "GET", path: "/v1/models/{id}", headers: auth},
 		{method: "PUT", path: "/v1/models/{id}", headers: auth},
+		respond(response("council", "x"), auth...),
+		respond(`{"model":"council","stream":true,"input":"x"}`, append([]string{"Idempotency-Key", "3"}, auth...)...),
+		respond(response("council", "y"), append([]string{"Idempotency-Key", "3"}, auth...)...),
+		respond(`{`, auth...),
+		respond(response("council", "x")),
+		respond(response("council/y", "x"), auth...),
+		respond(response("gpt", "x"), auth...),
+		{method: "PUT", path: "/v1/responses", headers: auth},
+		{
+			method: "POST", path: "/v1/responses",
+			send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/responses", auth...) },
+		},
+		respond(strings.Repeat(" ", 2<<20), auth...),
+		respond(`x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
+		respond(response("council", ""), auth...),
+		respond(response("council", "panic"), auth...),
+		respond(response("council/down,down", "x"), auth...),
+		respond(response("council/hang,hang", "x"), auth...),
+		{
+			method: "POST", path: "/v1/responses", body: response("council", "x"), headers: auth,
+			prepare: func() { s.daemon.draining.Store(true) },
+		},
 		chat(completion("council", "x"), auth...),
 		chat(
 			`{"model":"council","stream":true,"messages":[{"role":"user","content":"x"}]}`,
@@ -524,6 +556,10 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{
 			method: "POST", path: "/v1/chat/completions",
 			send: func() (*http.Response, []byte) { return overLimit("/v1/chat/completions", completion("council", "")) },
+		},
+		{
+			method: "POST", path: "/v1/responses",
+			send: func() (*http.Response, []byte) { return overLimit("/v1/responses", response("council", "")) },
 		},
 		{method: "GET", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() { s.daemon.report = fullReport }},

@@ -84,8 +84,7 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessi
 		return nil, err
 	}
 	start.Plan.Deltas = asked.Stream || asked.Background
-	_, completion := body.(ChatRequest) // its chunks show the answer alone
-	start.Plan.AnswerDeltas = start.Plan.Deltas && !completion
+	start.Plan.AnswerDeltas = start.Plan.Deltas && !speaksOpenAI(r) // whose streams show the answer alone
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	start.Cancel = cancel
 	s, added, err := a.sessions.Add(r.Context(), start)

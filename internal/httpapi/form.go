@@ -153,6 +153,10 @@ func (f *form) value(v reflect.Value, data []byte) {
 		part := ChatPart{Type: "text"}
 		f.value(reflect.ValueOf(&part.Text).Elem(), data)
 		v.Set(reflect.ValueOf(ChatContent{part}))
+	case t == reflect.TypeFor[ResponseInput]() && data[0] == '"':
+		item := ResponseItem{ChatMessage: ChatMessage{Role: council.RoleUser}}
+		f.value(reflect.ValueOf(&item.Content).Elem(), data)
+		v.Set(reflect.ValueOf(ResponseInput{item}))
 	case t.Kind() == reflect.String && data[0] == '"' && bytes.IndexByte(data, '\\') < 0:
 		v.SetString(string(data[1 : len(data)-1]))
 	case t.Kind() == reflect.Struct && data[0] == '{':
@@ -200,7 +204,7 @@ func (f *form) list(v reflect.Value, data []byte) {
 	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	if len(f.path) == 1 {
 		name, limit, fix := f.path[0].name, maxList, "send fewer"
-		if name == "messages" {
+		if name == "messages" || name == "input" {
 			limit, fix = f.maxMessages, "send fewer, or raise "+f.settings.Of(council.SettingMaxMessages)
 		}
 		count := 0
@@ -266,6 +270,7 @@ func wanted(t reflect.Type) string {
 		reflect.TypeFor[council.Order]():     "one of " + council.OrderChoices,
 		reflect.TypeFor[council.OnPartial](): "one of accept or refuse",
 		reflect.TypeFor[ChatContent]():       "a text, or a list of parts",
+		reflect.TypeFor[ResponseInput]():     "a text, or a list of messages",
 	}
 	kinds := map[reflect.Kind]string{
 		reflect.Struct: "an object", reflect.Slice: "a list", reflect.Bool: "true or false", reflect.String: "a text",

@@ -52,6 +52,19 @@ func hostile(n int) map[string]map[string]string {
 			"one field many times": fill(`{"model":"nobody"`, `,"n":2`, `}`),
 			"long tools":           fill(`{"model":"council","tools":[1`, `,1`, `]}`),
 		},
+		"/v1/responses": {
+			"empty messages": fill(`{"model":"council","input":[{}`, `,{}`, `]}`),
+			"items":          fill(`{"model":"council","input":[{"type":"reasoning"}`, `,{"type":"function_call"}`, `]}`),
+			"pictures": fill(
+				`{"model":"council","input":[{"role":"user","content":[{"type":"input_image"}`, `,{"type":"input_image"}`, `]}]}`,
+			),
+			"many parts": fill(
+				`{"model":"nobody","input":[{"role":"user","content":[{"type":"input_text","text":"a"}`,
+				`,{"type":"input_text","text":"a"}`, `]}]}`,
+			),
+			"long instructions": fill(`{"model":"nobody","instructions":"`, `\u0000`, `"}`),
+			"long input":        fill(`{"model":"nobody","input":"`, `\n`, `"}`),
+		},
 	}
 }
 

@@ -118,19 +118,9 @@ type ChatPart struct {
 
 // request returns what the council is asked, and adds to p all that it cannot be.
 func (c ChatRequest) request(p *problems) council.Request {
-	r := council.Request{Seed: c.Seed}
-	if m := c.Metadata; m != nil {
-		r.Category, r.Language = m.Category, m.Language
-	}
-	if names, named := strings.CutPrefix(c.Model, councilModel+"/"); named {
-		r.Models = strings.Split(names, ",")
-		r.Direct = len(r.Models) == 1
-	}
-	given := func(raw json.RawMessage) bool { return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw)) }
-	for _, refused := range []struct {
-		is                  bool
-		field, message, fix string
-	}{
+	r := asked(c.Model, c.Metadata)
+	r.Seed = c.Seed
+	p.addIf([]refusal{
 		{c.N != nil && *c.N != 1, "n", "a council gives one answer", "leave n out"},
 		{given(c.Tools), "tools", "a council calls no tools", "leave tools out"},
 		{given(c.Functions), "functions", "a council calls no functions", "leave functions out"},
@@ -143,42 +133,75 @@ func (c ChatRequest) request(p *problems) council.Request {
 		{given(c.Audio), "audio", "a council answers in text", "leave audio out"},
 		{given(c.WebSearchOptions), "web_search_options", "a council searches nothing", "leave web_search_options out"},
 		{len(c.Messages) == 0 && !p.about("messages"), "messages", "there is no message", "give at least the user's question"},
-	} {
-		if refused.is {
-			p.add(refused.field, refused.message, refused.fix)
-		}
-	}
+	})
 	for i, m := range c.Messages {
-		if m.Role == "developer" { // OpenAI's newer name
-			m.Role = council.RoleSystem
-		}
-		var text strings.Builder
-		for j, part := range m.Content {
-			if part.Type != "text" {
-				p.part(i, j, part)
-			}
-			text.WriteString(part.Text)
-		}
-		r.Messages = append(r.Messages, council.Message{Role: m.Role, Content: text.String()})
+		r.Messages = append(r.Messages, p.message("messages", i, m, "text"))
 	}
 	return r
 }
 
-// part refuses a part of a message, unless it was not even read.
-func (p *problems) part(message, part int, is ChatPart) {
-	if len(p.named) == maxNamed {
-		p.count++
-	} else if place := fmt.Sprintf("messages[%d].content[%d]", message, part); !p.about(place) {
-		p.add(place, fmt.Sprintf("a council reads text, not %q", is.Type), "send parts of type text")
+// asked returns what the council is asked by the name of a model and the metadata.
+func asked(model string, m *ChatMetadata) (r council.Request) {
+	if m != nil {
+		r.Category, r.Language = m.Category, m.Language
+	}
+	if names, named := strings.CutPrefix(model, councilModel+"/"); named {
+		r.Models = strings.Split(names, ",")
+		r.Direct = len(r.Models) == 1
+	}
+	return r
+}
+
+// refusal is what a request may ask for, and a council cannot give.
+type refusal struct {
+	is                  bool
+	field, message, fix string
+}
+
+func (p *problems) addIf(all []refusal) {
+	for _, r := range all {
+		if r.is {
+			p.add(r.field, r.message, r.fix)
+		}
 	}
 }
 
-// known refuses the name of a model that is not there.
-func (c ChatRequest) known() error {
-	if c.Model == councilModel || strings.HasPrefix(c.Model, councilModel+"/") {
+// given reports whether a field says anything.
+func given(raw json.RawMessage) bool {
+	return !slices.Contains([]string{"", "null", "[]", "{}"}, string(raw))
+}
+
+// message returns a message whose parts are of these types, and refuses the other parts. The
+// field and the index say where the message stands.
+func (p *problems) message(field string, index int, m ChatMessage, types ...string) council.Message {
+	if m.Role == "developer" { // OpenAI's newer name
+		m.Role = council.RoleSystem
+	}
+	var text strings.Builder
+	for i, part := range m.Content {
+		if !slices.Contains(types, part.Type) {
+			p.unreadable(func() string { return fmt.Sprintf("%s[%d].content[%d]", field, index, i) }, part.Type, "send parts of type "+types[0])
+		}
+		text.WriteString(part.Text)
+	}
+	return council.Message{Role: m.Role, Content: text.String()}
+}
+
+// unreadable refuses a part of what is asked by its type, unless it was not even read.
+func (p *problems) unreadable(place func() string, is, fix string) {
+	if len(p.named) == maxNamed {
+		p.count++
+	} else if place := place(); !p.about(place) {
+		p.add(place, fmt.Sprintf("a council reads text, not %q", is), fix)
+	}
+}
+
+// knownModel refuses the name of a model that is not there.
+func knownModel(name string) error {
+	if name == councilModel || strings.HasPrefix(name, councilModel+"/") {
 		return nil
 	}
-	return noModel(c.Model)
+	return noModel(name)
 }
 
 func noModel(name string) error {
@@ -193,24 +216,14 @@ func noModel(name string) error {
 // chat is POST /v1/chat/completions: a session, whose answer is the completion.
 func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	var c ChatRequest
-	problems, err := a.decode(w, r, &c, true)
-	if err != nil {
-		return err
-	}
-	request, err := c.request(problems), c.known()
-	if err != nil && problems.count == 0 {
-		return err
-	}
-	problems.join(err)
-	if err := a.refusal(problems, request); err != nil {
-		return err
-	}
-	s, err := a.begin(r, c, council.Submission{Request: request, Stream: c.Stream})
+	s, err := a.beginOpenAI(w, r, &c, func(p *problems) (council.Submission, error) {
+		return council.Submission{Request: c.request(p), Stream: c.Stream}, knownModel(c.Model)
+	})
 	if err != nil {
 		return err
 	}
 	if c.Stream {
-		a.streamChat(w, r, s, c)
+		a.streamText(w, r, newChatStream(s, c))
 		return nil
 	}
 	session, err := wait(r, s)
@@ -222,6 +235,26 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	})
 	whole.Usage, whole.Council = chatUsage(session), chatCouncil(session)
 	return writeJSON(w, http.StatusOK, whole)
+}
+
+// beginOpenAI begins the session that a body asks for. asked returns it once the body was read,
+// adds what is wrong with it to the problems, and says whether there is such a model.
+func (a *API) beginOpenAI(
+	w http.ResponseWriter, r *http.Request, body any, asked func(p *problems) (council.Submission, error),
+) (*sessions.Session, error) {
+	problems, err := a.decode(w, r, body, true)
+	if err != nil {
+		return nil, err
+	}
+	submission, err := asked(problems)
+	if err != nil && problems.count == 0 {
+		return nil, err
+	}
+	problems.join(err)
+	if err := a.refusal(problems, submission.Request); err != nil {
+		return nil, err
+	}
+	return a.begin(r, body, submission)
 }
 
 // completion returns the completion that a session is, or a chunk of it.
@@ -313,7 +346,8 @@ type ChatError struct {
 
 // speaksOpenAI reports whether a request came to the OpenAI interface.
 func speaksOpenAI(r *http.Request) bool {
-	return r.URL.Path == "/v1/models" || strings.HasPrefix(r.URL.Path, "/v1/models/") || r.URL.Path == "/v1/chat/completions"
+	return r.URL.Path == "/v1/models" || strings.HasPrefix(r.URL.Path, "/v1/models/") ||
+		r.URL.Path == "/v1/chat/completions" || r.URL.Path == "/v1/responses"
 }
 
 // chatError returns an error in OpenAI's shape.

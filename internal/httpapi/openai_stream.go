@@ -12,10 +12,59 @@ import (
 	"github.com/councild/councild/internal/sessions"
 )
 
-// streamChat sends a session as chunks of a completion: the chairman's text as it
-// arrives, and what comes before it as comments.
-func (a *API) streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Session, c ChatRequest) {
-	t := newChatStream(s, c)
+// textStream is the form in which a door of OpenAI's sends a session: the chairman's text as
+// it arrives, and what comes before it as comments.
+type textStream struct {
+	s       *sessions.Session
+	out     bytes.Buffer // what is to be sent
+	encoder *json.Encoder
+	event   func(e council.Event) // adds an event to out
+	sent    bool                  // some of the answer
+	void    bool                  // an error has ended the stream before the session
+}
+
+func newTextStream(s *sessions.Session) *textStream {
+	t := &textStream{s: s}
+	t.encoder = json.NewEncoder(&t.out)
+	t.encoder.SetEscapeHTML(false)
+	return t
+}
+
+// send adds data, as JSON, to out.
+func (t *textStream) send(data any) {
+	t.out.WriteString("data: ")
+	_ = t.encoder.Encode(data) // The session it comes from was encoded before.
+	t.out.WriteByte('\n')
+}
+
+// comment reports progress, which no client shows.
+func (t *textStream) comment(e council.Event) {
+	model := ""
+	switch data := e.Data.(type) {
+	case council.Answer:
+		model = data.Model
+	case council.Review:
+		model = data.Model
+	case council.Synthesis:
+		model = data.Model
+	}
+	fmt.Fprintf(&t.out, ": %s %s\n\n", e.Type, model)
+}
+
+// lost is the error of a stream whose chairman failed in the middle: what was sent cannot be
+// taken back.
+func (t *textStream) lost() *council.Error {
+	t.void = true
+	return &council.Error{
+		Code: council.CodePartialRefused, SessionID: t.s.ID,
+		Detail: "the chairman failed in the middle of the answer; the whole one, by somebody else, " +
+			"will be at GET /v1/council/" + t.s.ID,
+	}
+}
+
+// streamText sends a session in the form of t.
+func (a *API) streamText(w http.ResponseWriter, r *http.Request, t *textStream) {
+	s := t.s
 	defer func() {
 		if !t.void { // Otherwise the session keeps running: its owner may fetch it later.
 			s.Leave(context.Cause(r.Context()))
@@ -25,7 +74,7 @@ func (a *API) streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Ses
 	a.stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
 		events, next, more := s.Events(behind)
 		behind = next
-		_, _ = t.out.WriteTo(out) // the first chunk; an error comes with the next flush
+		_, _ = t.out.WriteTo(out) // what the stream begins with; an error comes with the next flush
 		void := 0                 // in a session that is kept: the events before the last restart, whose text need not be sent
 		for i, e := range events {
 			if s.Kept() && e.Type == council.EventRestart {
@@ -48,24 +97,19 @@ func (a *API) streamChat(w http.ResponseWriter, r *http.Request, s *sessions.Ses
 
 // chatStream turns the events of a session into chunks of a completion.
 type chatStream struct {
-	s       *sessions.Session
+	*textStream
 	request ChatRequest
-	out     bytes.Buffer // what is to be sent
-	encoder *json.Encoder
 	delta   Chat   // the chunk of a piece of the answer
 	text    string // the piece in it
-	sent    bool   // some of the answer
-	void    bool   // an error has ended the stream before the session
 }
 
 // newChatStream returns a stream that begins with the chunk for the role.
-func newChatStream(s *sessions.Session, request ChatRequest) *chatStream {
-	t := &chatStream{s: s, request: request}
-	t.encoder = json.NewEncoder(&t.out)
-	t.encoder.SetEscapeHTML(false)
+func newChatStream(s *sessions.Session, request ChatRequest) *textStream {
+	t := &chatStream{textStream: newTextStream(s), request: request}
+	t.textStream.event = t.event
 	t.delta = t.chunk(ChatChoice{Delta: &ChatDelta{Content: &t.text}})
 	t.send(t.chunk(ChatChoice{Delta: &ChatDelta{Role: council.RoleAssistant, Content: new("")}}))
-	return t
+	return t.textStream
 }
 
 func (t *chatStream) event(e council.Event) {
@@ -74,13 +118,7 @@ func (t *chatStream) event(e council.Event) {
 		t.text, t.sent = data.Text, true
 		t.send(&t.delta)
 	case council.Restart:
-		// What was sent cannot be taken back.
-		t.void = true
-		t.send(chatError(&council.Error{
-			Code: council.CodePartialRefused, SessionID: t.s.ID,
-			Detail: "the chairman failed in the middle of the answer; the whole one, by somebody else, " +
-				"will be at GET /v1/council/" + t.s.ID,
-		}))
+		t.send(chatError(t.lost()))
 	case *council.Session:
 		last := t.chunk(ChatChoice{Delta: &ChatDelta{}, FinishReason: chatFinish(data)})
 		last.Council = chatCouncil(data)
@@ -93,28 +131,11 @@ func (t *chatStream) event(e council.Event) {
 		t.out.WriteString("data: [DONE]\n\n")
 	case *council.Error:
 		t.send(chatError(data))
-	case council.Answer:
-		t.comment(e.Type, data.Model)
-	case council.Review:
-		t.comment(e.Type, data.Model)
-	case council.Synthesis:
-		t.comment(e.Type, data.Model)
 	default:
-		t.comment(e.Type, "")
+		t.comment(e)
 	}
 }
 
 func (t *chatStream) chunk(choices ...ChatChoice) Chat {
 	return t.request.completion(t.s, "chat.completion.chunk", choices...)
-}
-
-func (t *chatStream) send(chunk any) {
-	t.out.WriteString("data: ")
-	_ = t.encoder.Encode(chunk) // The session it comes from was encoded before.
-	t.out.WriteByte('\n')
-}
-
-// comment reports progress, which no client shows.
-func (t *chatStream) comment(name council.EventType, model string) {
-	fmt.Fprintf(&t.out, ": %s %s\n\n", name, model)
 }
