@@ -1,5 +1,5 @@
 // councild as the OpenAI interface of unchanged clients: the official openai
-// package, the Vercel AI SDK and LangChain, against a daemon with simulated models. The variable
+// package, the Vercel AI SDK, OpenAI's agents and LangChain, against a daemon with simulated models. The variable
 // COUNCILD_URL names one that runs already: nodes_test.go has several behind a proxy.
 
 import { after, before, describe, it } from "node:test";
@@ -11,7 +11,9 @@ import { dirname, join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import OpenAI, { APIUserAbortError, BadRequestError, NotFoundError, UnprocessableEntityError } from "openai";
+import { Agent, OpenAIResponsesModel, run, setTracingDisabled } from "@openai/agents";
 import { ChatOpenAI } from "@langchain/openai";
+import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { APICallError, generateText, streamText } from "ai";
 
@@ -94,9 +96,9 @@ describe("openai", () => {
   });
 
   it("says what to use instead of what it does not have", async () => {
-    await assert.rejects(client.responses.create({ model: "council", input: question }), (error) => {
+    await assert.rejects(client.completions.create({ model: "council", prompt: question }), (error) => {
       assert.ok(error instanceof NotFoundError);
-      assert.match(error.message, /no Responses interface.*\/v1\/chat\/completions/);
+      assert.match(error.message, /no text completions.*\/v1\/chat\/completions/);
       assert.equal(error.code, "not_found");
       return true;
     });
@@ -301,10 +303,99 @@ describe("langchain", () => {
       assert.match(error.message, /nobody/);
       return true;
     });
-    await assert.rejects(chat({ useResponsesApi: true }).invoke(question), (error) => {
-      assert.equal(error.status, 404);
-      assert.match(error.message, /no Responses interface/);
+  });
+});
+
+// The same council at POST /v1/responses, where these clients ask by default.
+describe("responses", () => {
+  it("answers openai", async () => {
+    const response = await client.responses.create({ model: "council", instructions: "Be brief.", input: question });
+    assert.match(response.output_text, /Simulated synthesis/);
+    assert.equal(response.status, "completed");
+    assert.equal(response.usage.input_tokens + response.usage.output_tokens, response.usage.total_tokens);
+    assert.equal((await ended(response.id.replace("resp_", ""))).answer, response.output_text);
+  });
+
+  it("streams to openai", async () => {
+    const stream = client.responses.stream({ model: "council", input: [{ role: "user", content: question }] });
+    let text = "";
+    let pieces = 0;
+    stream.on("response.output_text.delta", (event) => {
+      text += event.delta;
+      pieces++;
+      assert.equal(event.snapshot, text);
+    });
+    const response = await stream.finalResponse();
+    assert.match(text, /Simulated synthesis/);
+    assert.ok(pieces > 5, `${pieces} pieces`);
+    assert.equal(response.output_text, text);
+    assert.ok(response.usage.total_tokens > 0);
+  });
+
+  it("has errors that openai knows", async () => {
+    await assert.rejects(client.responses.create({ model: "gpt-5", input: question }), NotFoundError);
+    const tools = [{ type: "web_search" }];
+    await assert.rejects(client.responses.create({ model: "council", input: question, tools }), (error) => {
+      assert.ok(error instanceof UnprocessableEntityError);
+      assert.equal(error.param, "tools");
       return true;
     });
+    await assert.rejects(client.responses.retrieve("resp_1"), (error) => {
+      assert.equal(error.status, 404);
+      assert.match(error.message, /responses are not kept/);
+      return true;
+    });
+  });
+
+  it("is cancelled by an abort of openai", async () => {
+    const controller = new AbortController();
+    const stream = await client.responses.create({ model: "council", input: question, stream: true }, { signal: controller.signal });
+    let id;
+    await assert.rejects(async () => {
+      for await (const event of stream) {
+        id = event.response?.id.replace("resp_", "") ?? id;
+        controller.abort();
+      }
+      throw new APIUserAbortError(); // the client may also just end the stream
+    }, APIUserAbortError);
+    assert.equal((await ended(id)).status, "cancelled");
+  });
+
+  it("answers the AI SDK", async () => {
+    const council = createOpenAI({ baseURL, apiKey: "none" })("council");
+    const { text, usage, finishReason } = await generateText({ model: council, prompt: question });
+    assert.match(text, /Simulated synthesis/);
+    assert.equal(finishReason, "stop");
+    assert.equal(usage.inputTokens + usage.outputTokens, usage.totalTokens);
+
+    const streamed = streamText({ model: council, system: "Be brief.", prompt: question });
+    let whole = "";
+    let pieces = 0;
+    for await (const piece of streamed.textStream) {
+      whole += piece;
+      pieces++;
+    }
+    assert.match(whole, /Simulated synthesis/);
+    assert.ok(pieces > 5, `${pieces} pieces`);
+    assert.equal(await streamed.finishReason, "stop");
+  });
+
+  it("answers agents", async () => {
+    setTracingDisabled(true);
+    const agent = new Agent({ name: "Asker", instructions: "Be brief.", model: new OpenAIResponsesModel(client, "council") });
+    assert.match((await run(agent, question)).finalOutput, /Simulated synthesis/);
+
+    const streamed = await run(agent, question, { stream: true });
+    let text = "";
+    for await (const piece of streamed.toTextStream()) text += piece;
+    await streamed.completed;
+    assert.match(text, /Simulated synthesis/);
+    assert.equal(streamed.finalOutput, text);
+  });
+
+  it("answers LangChain", async () => {
+    const chat = new ChatOpenAI({ model: "council", apiKey: "none", maxRetries: 0, useResponsesApi: true, configuration: { baseURL } });
+    const message = await chat.invoke(question);
+    assert.match(message.text, /Simulated synthesis/);
   });
 });

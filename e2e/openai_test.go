@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/responses"
 )
 
 // openAI is a daemon that is called with OpenAI's own client.
@@ -338,6 +339,42 @@ func TestOpenAIErrors(t *testing.T) {
 	}
 	if err := stream.Err(); err == nil || !strings.Contains(err.Error(), "no_quorum") {
 		t.Errorf("a stream without a quorum: %v", err)
+	}
+}
+
+// The same council is behind OpenAI's Responses.
+func TestOpenAIResponses(t *testing.T) {
+	d := startOpenAI(t, nil)
+	params := responses.ResponseNewParams{
+		Model: "council", Instructions: openai.String("Be brief."), Input: responses.ResponseNewParamsInputUnion{OfString: openai.String("Why?")},
+	}
+	whole, err := d.client.Responses.New(t.Context(), params)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := d.session(strings.TrimPrefix(whole.ID, "resp_"))
+	if text := whole.OutputText(); text == "" || text != session.Answer || whole.Status != responses.ResponseStatusCompleted {
+		t.Errorf("%s: the text is %q, the answer %q", whole.Status, text, session.Answer)
+	}
+	if total := session.Metadata.Usage.Total; whole.Usage.InputTokens != *total.InputTokens || whole.Usage.OutputTokens != *total.OutputTokens {
+		t.Errorf("the usage is %s", whole.Usage.RawJSON())
+	}
+	stream := d.client.Responses.NewStreaming(t.Context(), params)
+	var text strings.Builder
+	var ended responses.Response
+	for stream.Next() {
+		switch e := stream.Current().AsAny().(type) {
+		case responses.ResponseTextDeltaEvent:
+			text.WriteString(e.Delta)
+		case responses.ResponseCompletedEvent:
+			ended = e.Response
+		}
+	}
+	if err := stream.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if text.String() == "" || text.String() != ended.OutputText() || text.String() != d.session(strings.TrimPrefix(ended.ID, "resp_")).Answer {
+		t.Errorf("the stream adds up to %q, the response is %q", text.String(), ended.OutputText())
 	}
 }
 
