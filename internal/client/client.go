@@ -113,14 +113,30 @@ func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observ
 // Start starts a session in the background.
 func (c *Client) Start(ctx context.Context, s council.Submission) (started council.Summary, err error) {
 	s.Background = true
-	body, err := json.Marshal(s)
-	if err != nil {
-		return started, err
-	}
-	if err := c.call(ctx, http.MethodPost, "/v1/council", body, http.StatusAccepted, &started); err != nil {
+	if started, err = c.StartOnce(ctx, "", s); err != nil {
 		return started, fmt.Errorf("starting a session: %w", err)
 	}
 	return started, nil
+}
+
+// StartOnce sends a body of POST /v1/council that asks for a session in the background.
+// With an Idempotency-Key, "" for none, it returns the session that the key began, running
+// or ended, where there is one.
+func (c *Client) StartOnce(ctx context.Context, key string, submission any) (started council.Summary, err error) {
+	body, err := json.Marshal(submission)
+	if err != nil {
+		return started, err
+	}
+	var headers []string
+	if key != "" {
+		headers = []string{"Idempotency-Key", key}
+	}
+	return started, c.call(ctx, http.MethodPost, "/v1/council", body, http.StatusAccepted, &started, headers...)
+}
+
+// Get decodes the JSON that the daemon has at a path, which may have a query.
+func (c *Client) Get(ctx context.Context, path string, into any) error {
+	return c.call(ctx, http.MethodGet, path, nil, http.StatusOK, into)
 }
 
 // List returns the sessions of the client's token that a query of GET /v1/council selects,
@@ -137,7 +153,7 @@ func (c *Client) List(ctx context.Context, query url.Values) (sessions []council
 // Session returns a session as far as it is known.
 func (c *Client) Session(ctx context.Context, id string) (*council.Session, error) {
 	var s council.Session
-	if err := c.call(ctx, http.MethodGet, path(id), nil, http.StatusOK, &s); err != nil {
+	if err := c.call(ctx, http.MethodGet, Path(id), nil, http.StatusOK, &s); err != nil {
 		return nil, err
 	}
 	return &s, nil
@@ -145,7 +161,7 @@ func (c *Client) Session(ctx context.Context, id string) (*council.Session, erro
 
 // Delete cancels a session that runs, or deletes one that has ended: deleted says which.
 func (c *Client) Delete(ctx context.Context, id string) (deleted bool, err error) {
-	resp, err := c.send(ctx, http.MethodDelete, path(id), nil, []int{http.StatusAccepted, http.StatusNoContent})
+	resp, err := c.send(ctx, http.MethodDelete, Path(id), nil, []int{http.StatusAccepted, http.StatusNoContent})
 	if err != nil {
 		return false, err
 	}
@@ -164,11 +180,13 @@ func (c *Client) Healthy(ctx context.Context) error {
 	return nil
 }
 
-func path(id string) string { return "/v1/council/" + url.PathEscape(id) }
+// Path returns the path of a session.
+func Path(id string) string { return "/v1/council/" + url.PathEscape(id) }
 
-// call sends a request and decodes the response, which must have the status want.
-func (c *Client) call(ctx context.Context, method, path string, body []byte, want int, into any) error {
-	resp, err := c.send(ctx, method, path, body, []int{want})
+// call sends a request, whose headers are pairs of name and value, and decodes the
+// response, which must have the status want.
+func (c *Client) call(ctx context.Context, method, path string, body []byte, want int, into any, headers ...string) error {
+	resp, err := c.send(ctx, method, path, body, []int{want}, headers...)
 	if err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func (c *Client) watch(ctx context.Context, id string, seen *string, o council.O
 	defer cancel()
 	silence := time.AfterFunc(maxSilence, cancel)
 	defer silence.Stop()
-	resp, err := c.send(ctx, http.MethodGet, path(id)+"/events", nil, []int{http.StatusOK}, "Last-Event-ID", *seen)
+	resp, err := c.send(ctx, http.MethodGet, Path(id)+"/events", nil, []int{http.StatusOK}, "Last-Event-ID", *seen)
 	if err != nil {
 		refused, ok := errors.AsType[*Error](err)
 		return nil, !ok || refused.Status >= http.StatusInternalServerError, err
