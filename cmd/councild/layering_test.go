@@ -24,7 +24,7 @@ var floors = [][]string{
 		"internal/replies", "internal/journal", "internal/client", "api", "web",
 	},
 	{"internal/stage1", "internal/stage2", "internal/stage3", "internal/render", "internal/sessions"},
-	{"internal/httpapi", "internal/pipeline", "internal/biascheck"},
+	{"internal/httpapi", "internal/mcpserver", "internal/pipeline", "internal/biascheck"},
 	{"internal/daemon"},
 	{"internal/daemon/daemontest", "internal/cli"},
 	{"cmd/councild"},
@@ -71,6 +71,9 @@ var owners = map[string]string{
 	"go.opentelemetry.io":                   "internal/telemetry",
 	"github.com/KimMachineGun/automemlimit": "internal/cli",
 	"gonum.org/v1/gonum":                    "internal/stat",
+
+	"github.com/modelcontextprotocol/go-sdk": "internal/mcpserver",
+	"github.com/google/jsonschema-go":        "internal/mcpserver",
 }
 
 type listed struct {

@@ -129,6 +129,8 @@ type Config struct {
 
 	Metrics bool `envconfig:"LLM_COUNCIL_METRICS" default:"true" desc:"serve Prometheus metrics at /metrics, to everybody who reaches the address"`
 
+	MCP bool `envconfig:"LLM_COUNCIL_MCP" default:"true" desc:"serve the Model Context Protocol at /mcp, to callers with a token"`
+
 	LogLevel     slog.Level    `envconfig:"LLM_COUNCIL_LOG_LEVEL" default:"info" desc:"least level that is logged: debug, info, warn or error"`
 	LogFormat    string        `envconfig:"LLM_COUNCIL_LOG_FORMAT" default:"auto" desc:"auto, text or json; auto: text on a terminal, else json"`
 	DrainTimeout time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`

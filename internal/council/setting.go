@@ -24,6 +24,7 @@ const (
 	SettingMaxSessions         Setting = "MaxSessions"
 	SettingMaxSessionsPerToken Setting = "MaxSessionsPerToken"
 	SettingMaxUpstreamBytes    Setting = "MaxUpstreamBytes"
+	SettingMCP                 Setting = "MCP"
 	SettingPartialBallots      Setting = "PartialBallots"
 	SettingProviders           Setting = "Providers"
 	SettingRateLimit           Setting = "RateLimit"

@@ -19,10 +19,12 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/journal"
+	"github.com/councild/councild/internal/mcpserver"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/store"
@@ -157,6 +159,16 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	if d.engine.tracing != nil {
 		options.Middleware = d.engine.tracing.Middleware
+	}
+	if cfg.MCP {
+		// Calls of tools are requests to the very interface that the server is a part of.
+		own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.api.ServeHTTP(w, r) })
+		if options.MCP, err = mcpserver.New(mcpserver.Options{
+			Daemon:   client.Options{URL: "http://localhost", HTTP: &http.Client{Transport: mcpserver.InProcess(own)}},
+			Settings: config.SettingNames(), Version: o.Version, Log: log,
+		}); err != nil {
+			return nil, err
+		}
 	}
 	if d.api, err = httpapi.New(options); err != nil {
 		return nil, err

@@ -740,6 +740,14 @@ var settings = map[string]func(t *testing.T){
 		differ(t, code, off, 200, 404)
 		equal(t, strings.Contains(text, `councild_sessions_total{status="complete"} 1`), true)
 	},
+	"MCP": func(t *testing.T) {
+		ping := func(on string) int {
+			code, _ := onTap(t, tap(t), "MCP", on).Call(t, "POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"ping"}`,
+				"Accept", "application/json, text/event-stream")
+			return code
+		}
+		differ(t, ping(""), ping("false"), 200, 404)
+	},
 	"LOG_LEVEL": func(t *testing.T) {
 		listening := func(level string) bool { return strings.Contains(logOf(t, "LOG_LEVEL", level), "listening") }
 		differ(t, listening("info"), listening("error"), true, false)

@@ -88,6 +88,7 @@ type Options struct {
 	MaxMessages   int           // of a conversation
 	BodyTimeout   time.Duration // how long a client may take to send a body
 	Metrics       http.Handler  // serves GET /metrics; nil: there is none
+	MCP           http.Handler  // serves POST /mcp; nil: there is none
 	// Middleware wraps all handlers; nil: there is none. When the handler that it wraps
 	// returns, Pattern of the request is the pattern of its route, "" where there is none.
 	Middleware func(http.Handler) http.Handler
@@ -174,6 +175,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodGet, "/v1/models/*", a.model}, // an id may hold slashes
 		{private, http.MethodPost, "/v1/chat/completions", a.chat},
 		{private, http.MethodPost, "/v1/responses", a.respond},
+		{private, http.MethodPost, "/mcp", a.mcp},
 		{computed, http.MethodGet, "/v1/bias-report", a.biasReport},
 		{computed, http.MethodGet, "/v1/leaderboard", a.leaderboard},
 	} {
@@ -211,13 +213,21 @@ func (a *API) handler(f handlerFunc) http.HandlerFunc {
 }
 
 func (a *API) notFound(_ http.ResponseWriter, r *http.Request) error {
-	return &council.Error{Code: council.CodeNotFound, Detail: "there is nothing at " + r.URL.Path + "; " + hint(r.URL.Path)}
+	return nothing(r, hint(r.URL.Path))
+}
+
+// nothing is the error of a path where nothing is.
+func nothing(r *http.Request, remedy string) error {
+	return &council.Error{Code: council.CodeNotFound, Detail: "there is nothing at " + r.URL.Path + "; " + remedy}
 }
 
 // hint says what a caller may have wanted at a path where nothing is.
 func hint(path string) string {
 	chat := "; ask with POST /v1/chat/completions, or with POST /v1/council"
 	for _, known := range []struct{ prefix, hint string }{
+		{"/mcp", "give the client http://HOST:PORT/mcp, without more behind it"},
+		{"/v1/mcp", "give the client http://HOST:PORT/mcp, without /v1"},
+		{"/sse", "the transport of MCP with /sse is obsolete: give the client http://HOST:PORT/mcp as streamable HTTP"},
 		{"/v1/v1/", "the base URL has /v1 twice: give the client one"},
 		{"/chat/completions", "the base URL lacks /v1: give the client http://HOST:PORT/v1"},
 		{"/models", "the base URL lacks /v1: give the client http://HOST:PORT/v1"},

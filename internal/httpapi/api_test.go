@@ -126,6 +126,14 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 			_, _ = io.WriteString(w, "metric 1\n")
 		}),
+		MCP: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if notified, err := io.ReadAll(r.Body); err != nil || !strings.Contains(string(notified), `"id"`) {
+				w.WriteHeader(http.StatusAccepted)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"jsonrpc":"2.0","id":1,"result":{}}`)
+		}),
 	}
 	for _, f := range mutate {
 		f(&o, &p)
@@ -388,6 +396,9 @@ var badInput = []struct {
 	{"a wrong method", "POST", "/v1/leaderboard", "{}", nil, 405, "method_not_allowed", nil},
 	{"an unknown parameter", "GET", "/v1/leaderboard?split=language", "", nil, 422, "invalid", []string{"split"}},
 	{"a bad parameter", "GET", "/v1/leaderboard?sessions=x&category=poetry", "", nil, 422, "invalid", []string{"category", "sessions"}},
+	{"a batch", "POST", "/mcp", `[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]`, nil, 400, "malformed", nil},
+	{"a wrong method", "GET", "/mcp", "", nil, 405, "method_not_allowed", nil},
+	{"a path behind it", "POST", "/mcp/v1", "{}", nil, 404, "not_found", nil},
 }
 
 func TestBadInput(t *testing.T) {

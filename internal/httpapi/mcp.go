@@ -1,0 +1,29 @@
+package httpapi
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// mcp is POST /mcp: the Model Context Protocol over streamable HTTP, which Options.MCP
+// speaks and which refuses what is no JSON.
+func (a *API) mcp(w http.ResponseWriter, r *http.Request) error {
+	if a.o.MCP == nil {
+		return nothing(r, "to have it, set "+a.o.Settings.Of(council.SettingMCP)+" to true")
+	}
+	body, err := a.readBody(w, r)
+	if err != nil {
+		return err
+	}
+	if bytes.TrimSpace(body)[0] == '[' {
+		return &council.Error{
+			Code: council.CodeMalformed, Detail: "the body is a batch, which MCP no longer has; send each message alone",
+		}
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	a.o.MCP.ServeHTTP(w, r)
+	return nil
+}

@@ -1,0 +1,214 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/render"
+)
+
+// defaultWait and maxWait are how long a call may wait for the end of a session, in
+// seconds. Many clients give up after a minute.
+const (
+	defaultWait = 50
+	maxWait     = 600
+)
+
+// councilArgs are the arguments of the tool council. All but the last two say what is asked.
+type councilArgs struct {
+	Question   string  `json:"question" jsonschema:"What the council is asked, with everything it has to know: it sees nothing else."`
+	Council    string  `json:"council,omitempty" jsonschema:"The name of the council; leave it out for the default one."`
+	Category   string  `json:"category,omitempty" jsonschema:"What the question is about, for the statistics."`
+	MaxCostUSD float64 `json:"max_cost_usd,omitempty" jsonschema:"Most that the session may cost, in US dollars."`
+
+	Wait  int  `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the answer, in seconds. The session goes on afterwards."`
+	Fresh bool `json:"fresh,omitempty" jsonschema:"Ask again, and pay again, although the same question runs or was answered a moment ago."`
+}
+
+// resultArgs are the arguments of council_result.
+type resultArgs struct {
+	ID   string `json:"session_id" jsonschema:"The session_id of a result of council."`
+	Wait int    `json:"wait_seconds,omitempty" jsonschema:"How long to wait for the end of the session, in seconds."`
+}
+
+// cancelArgs are the arguments of council_cancel.
+type cancelArgs struct {
+	ID string `json:"session_id" jsonschema:"The session_id of a result of council."`
+}
+
+// reportArgs are the arguments of bias_report and leaderboard.
+type reportArgs struct {
+	Days     *int   `json:"days,omitempty" jsonschema:"How many days to look back; 0 for no limit; default: the daemon's setting."`
+	Sessions *int   `json:"sessions,omitempty" jsonschema:"How many sessions to look back; 0 for no limit; default: the daemon's setting."`
+	Category string `json:"category,omitempty" jsonschema:"Only sessions of this category."`
+}
+
+// Result is what the tools council, council_result and council_cancel return.
+type Result struct {
+	SessionID   string                `json:"session_id"`
+	Status      council.Status        `json:"status" jsonschema:"running, complete, degraded (some model is missing), failed or cancelled"`
+	Answer      *string               `json:"answer" jsonschema:"the final answer; null while the session runs, and where there is none"`
+	Ranking     []Ranked              `json:"ranking" jsonschema:"the members' answers, the best first, as the members ranked each other"`
+	Degradation []council.Degradation `json:"degradation" jsonschema:"what is missing from the session, and why"`
+	Warnings    []council.Warning     `json:"warnings"`
+	CostUSD     *float64              `json:"cost_usd" jsonschema:"null where it is unknown"`
+	Next        *string               `json:"next" jsonschema:"what to call for the answer; null when the session has ended"`
+}
+
+// Ranked is a member's place in the ranking.
+type Ranked struct {
+	Rank  int     `json:"rank"`
+	Model string  `json:"model"`
+	Score float64 `json:"score" jsonschema:"Borda score: 1 was always first, 0 always last"`
+}
+
+// addTools adds the tools to the server.
+func (s *Server) addTools() {
+	categories := func(p map[string]*jsonschema.Schema) {
+		for _, name := range council.Categories() {
+			p["category"].Enum = append(p["category"].Enum, name)
+		}
+	}
+	wait := func(p map[string]*jsonschema.Schema) {
+		p["wait_seconds"].Minimum, p["wait_seconds"].Maximum = new(0.0), new(float64(maxWait))
+		p["wait_seconds"].Default = json.RawMessage(strconv.Itoa(defaultWait))
+	}
+	mcp.AddTool(s.server, &mcp.Tool{
+		Name: "council", Title: "Ask the council",
+		Description: "Put one question to a council of several language models: they answer, rank each other's anonymised answers, and " +
+			"a chairman writes the final answer. It takes minutes and costs several model calls. The same question asked again within ten " +
+			"minutes returns the same session, and is paid for once.",
+		InputSchema: schema[councilArgs](categories, wait, func(p map[string]*jsonschema.Schema) {
+			p["question"].MinLength = new(1)
+			p["max_cost_usd"].ExclusiveMinimum = new(0.0)
+		}),
+		Annotations: &mcp.ToolAnnotations{OpenWorldHint: new(true), DestructiveHint: new(false)},
+	}, s.ask)
+	mcp.AddTool(s.server, &mcp.Tool{
+		Name: "council_result", Title: "Answer of the council",
+		Description: "Wait for the answer of a session of the council that was still running, or read it again.",
+		InputSchema: schema[resultArgs](wait),
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)},
+	}, func(ctx context.Context, r *mcp.CallToolRequest, in resultArgs) (*mcp.CallToolResult, Result, error) {
+		return s.await(ctx, r, in.ID, in.Wait)
+	})
+	mcp.AddTool(s.server, &mcp.Tool{
+		Name: "council_cancel", Title: "Cancel a session of the council",
+		Description: "Cancel a session of the council that runs: its calls end at once. A session that has ended stays as it is.",
+		InputSchema: schema[cancelArgs](),
+		Annotations: &mcp.ToolAnnotations{DestructiveHint: new(true), IdempotentHint: true, OpenWorldHint: new(false)},
+	}, s.cancel)
+	addReport(s, &mcp.Tool{
+		Name: "bias_report", Title: "Bias report",
+		Description: "What the reviews of many sessions reveal about the bias of the models as judges: towards long answers, first places, " +
+			"their own answers, and how harsh each one is.",
+		InputSchema: schema[reportArgs](categories), OutputSchema: document("Report"),
+	}, "/v1/bias-report", func(r bias.Report) []byte { return render.Text(r, true, s.o.Settings) })
+	addReport(s, &mcp.Tool{
+		Name: "leaderboard", Title: "Leaderboard", Description: "The models ranked over many sessions of the council, by how others rated them.",
+		InputSchema: schema[reportArgs](categories), OutputSchema: document("Leaderboard"),
+	}, "/v1/leaderboard", func(l bias.Leaderboard) []byte { return render.Leaderboard(l, s.o.Settings) })
+}
+
+// schema returns the schema of a type after some changes to those of its fields.
+func schema[T any](changes ...func(fields map[string]*jsonschema.Schema)) *jsonschema.Schema {
+	made, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic(err) // a defect of the type, which every start would show
+	}
+	for _, change := range changes {
+		change(made.Properties)
+	}
+	return made
+}
+
+// document returns the schema of an object that openapi.yaml describes: it would be
+// longer than all that a model has to read about the tools.
+func document(name string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "object", Description: "The schema " + name + " in /openapi.yaml of the daemon."}
+}
+
+// addReport adds a tool that reads a document over the records, and shows it as text too.
+func addReport[T any](s *Server, tool *mcp.Tool, path string, text func(T) []byte) {
+	tool.Annotations = &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: new(false)}
+	mcp.AddTool(s.server, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in reportArgs) (*mcp.CallToolResult, any, error) {
+		query := url.Values{}
+		for name, value := range map[string]*int{"days": in.Days, "sessions": in.Sessions} {
+			if value != nil {
+				query.Set(name, strconv.Itoa(*value))
+			}
+		}
+		if in.Category != "" {
+			query.Set("category", in.Category)
+		}
+		var data json.RawMessage
+		if err := s.daemon.Get(ctx, path+"?"+query.Encode(), &data); err != nil {
+			return nil, nil, s.explain(err)
+		}
+		var document T
+		if err := json.Unmarshal(data, &document); err != nil {
+			return nil, nil, fmt.Errorf("reading the daemon's answer: %w", err)
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text(document))}}}, data, nil
+	})
+}
+
+// resultOf returns a session as a tool returns it.
+func resultOf(s *council.Session) Result {
+	r := Result{
+		SessionID: s.ID, Status: s.Status, Ranking: []Ranked{}, Degradation: append([]council.Degradation{}, s.Degradation...),
+		Warnings: append([]council.Warning{}, s.Metadata.Warnings...), CostUSD: s.Metadata.Usage.CostUSD,
+	}
+	if s.Answer != "" {
+		r.Answer = &s.Answer
+	}
+	for _, st := range s.Metadata.AggregateRankings {
+		r.Ranking = append(r.Ranking, Ranked{Rank: st.FinalRank, Model: st.Model, Score: st.BordaNormalized})
+	}
+	if s.Status == council.StatusRunning {
+		// What has been spent so far says little, and looks like the whole cost.
+		r.CostUSD, r.Next = nil, new(fmt.Sprintf("call council_result with session_id %q", s.ID))
+	}
+	return r
+}
+
+// toolResult returns the result of a tool as text for models that do not read the
+// structure, with a link to the whole session.
+func toolResult(r Result) *mcp.CallToolResult {
+	var text strings.Builder
+	if r.Answer != nil {
+		fmt.Fprintf(&text, "%s\n\n", strings.TrimSpace(*r.Answer))
+	}
+	fmt.Fprintf(&text, "Session %s: %s.\n", r.SessionID, r.Status)
+	if r.Next != nil {
+		fmt.Fprintf(&text, "The council is still at work: %s.\n", *r.Next)
+	}
+	for _, ranked := range r.Ranking {
+		fmt.Fprintf(&text, "%d. %s (Borda score %.2f)\n", ranked.Rank, ranked.Model, ranked.Score)
+	}
+	for _, d := range r.Degradation {
+		fmt.Fprintf(&text, "Missing: %s of %s: %s: %s\n", d.Stage, d.Model, d.Code, d.Message)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(&text, "Warning: %s: %s\n", w.Code, w.Message)
+	}
+	if r.CostUSD != nil {
+		fmt.Fprintf(&text, "Cost: $%.4f\n", *r.CostUSD)
+	}
+	return &mcp.CallToolResult{Content: []mcp.Content{
+		&mcp.TextContent{Text: text.String()},
+		&mcp.ResourceLink{
+			URI: sessionURI + r.SessionID, Name: "session " + r.SessionID, Title: "The whole session", MIMEType: "application/json",
+			Description: "Answers, reviews, ranking, audit and cost.",
+		},
+	}}
+}
