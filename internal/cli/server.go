@@ -39,13 +39,9 @@ func (s server) ask(ctx context.Context, do func(context.Context, *client.Client
 // asking has a client of the daemon at an address do something, "" for that of the
 // settings. Its error says what to type when no daemon answers there, or when it refuses.
 func asking(ctx context.Context, cfg config.Config, address string, do func(*client.Client) error) error {
-	address, err := daemonURL(cmp.Or(address, daemon.Reachable(cfg.Addr)))
+	o, err := daemonAt(cfg, address)
 	if err != nil {
-		return usageError{err}
-	}
-	o := client.Options{URL: address}
-	if len(cfg.APITokens) > 0 {
-		o.Token = cfg.APITokens[0].Secret.Reveal()
+		return err
 	}
 	d, err := client.New(o)
 	if err != nil {
@@ -56,6 +52,25 @@ func asking(ctx context.Context, cfg config.Config, address string, do func(*cli
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
+	return explainRefusal(o, err)
+}
+
+// daemonAt returns how the daemon at an address is called, "" for that of the settings.
+func daemonAt(cfg config.Config, address string) (client.Options, error) {
+	address, err := daemonURL(cmp.Or(address, daemon.Reachable(cfg.Addr)))
+	if err != nil {
+		return client.Options{}, usageError{err}
+	}
+	o := client.Options{URL: address}
+	if len(cfg.APITokens) > 0 {
+		o.Token = cfg.APITokens[0].Secret.Reveal()
+	}
+	return o, nil
+}
+
+// explainRefusal says what to type or to set when no daemon answers, or when it refuses.
+func explainRefusal(o client.Options, err error) error {
+	address := o.URL
 	if unreachable, ok := errors.AsType[*url.Error](err); ok {
 		if errors.Is(err, http.ErrSchemeMismatch) {
 			return fmt.Errorf("the daemon at %s does not speak TLS: write --server %s", address,

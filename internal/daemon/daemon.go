@@ -47,8 +47,10 @@ type Options struct {
 	Config   config.Config
 	Disk     disk.Disk    // for the records; nil: the operating system's
 	Listener net.Listener // nil: New listens on Config.Addr
-	Log      *slog.Logger // nil: nothing is logged
-	Version  string
+	// Unreachable is for a daemon that only its Handler leads to: no address is listened on.
+	Unreachable bool
+	Log         *slog.Logger // nil: nothing is logged
+	Version     string
 	// Category and Language are those of questions that name none; "": unknown.
 	Category, Language string
 }
@@ -91,6 +93,9 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		}
 	}()
 	listener := o.Listener // first: where another daemon answers, nothing is touched
+	if o.Unreachable {
+		listener = newNowhere()
+	}
 	if listener == nil {
 		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", cfg.Addr); err != nil {
 			return nil, fmt.Errorf("listening: %w; name another address in LLM_COUNCIL_ADDR", err)
@@ -197,6 +202,9 @@ func (d *Daemon) Tokens() []httpapi.Token { return d.tokens }
 // URL returns the URL at which this machine reaches the daemon.
 func (d *Daemon) URL() string { return "http://" + Reachable(d.listener.Addr().String()) }
 
+// Handler returns the interface that the daemon serves.
+func (d *Daemon) Handler() http.Handler { return d.api }
+
 // Reachable turns an address to listen on into an address to connect to.
 func Reachable(address string) string {
 	host, port, err := net.SplitHostPort(address)
@@ -224,7 +232,9 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	failed := make(chan error, 1)
 	d.api.Resume(ctx) // before anybody asks for these sessions
 	go func() { failed <- d.server.Serve(d.listener) }()
-	d.log.InfoContext(ctx, "listening", "url", d.URL(), "models", d.cfg.Models, "records", d.recordFile())
+	if _, unreachable := d.listener.Addr().(nowhereAddr); !unreachable {
+		d.log.InfoContext(ctx, "listening", "url", d.URL(), "models", d.cfg.Models, "records", d.recordFile())
+	}
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serving: %w", err)

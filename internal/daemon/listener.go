@@ -75,3 +75,37 @@ func (l *boundedListener) Close() error {
 	l.close()
 	return l.Listener.Close()
 }
+
+// nowhere is a listener that nobody can connect to.
+type nowhere struct {
+	close  func()
+	closed chan struct{}
+}
+
+func newNowhere() nowhere {
+	closed := make(chan struct{})
+	return nowhere{sync.OnceFunc(func() { close(closed) }), closed}
+}
+
+// Accept implements net.Listener.
+func (n nowhere) Accept() (net.Conn, error) {
+	<-n.closed
+	return nil, net.ErrClosed
+}
+
+// Close implements net.Listener.
+func (n nowhere) Close() error {
+	n.close()
+	return nil
+}
+
+// Addr implements net.Listener.
+func (nowhere) Addr() net.Addr { return nowhereAddr{} }
+
+type nowhereAddr struct{}
+
+// Network implements net.Addr.
+func (nowhereAddr) Network() string { return "none" }
+
+// String implements net.Addr.
+func (nowhereAddr) String() string { return "none" }

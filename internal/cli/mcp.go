@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/councild/councild/internal/client"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/mcpserver"
+	"github.com/councild/councild/internal/store"
+)
+
+// lookTimeout is how long a daemon on this machine may take to say that it is alive.
+const lookTimeout = 2 * time.Second
+
+type mcpCmd struct {
+	Server string `placeholder:"URL" help:"The daemon's URL, asked with the first of LLM_COUNCIL_API_TOKENS; default: as said above."`
+}
+
+// Help returns what the help of the command says below its summary.
+func (mcpCmd) Help() string {
+	return "An editor or an agent starts this command; docs/mcp.md says how to add it. Without --server it asks the daemon at " +
+		"LLM_COUNCIL_ADDR, and where none answers there, it runs the council itself, with its sessions in memory only.\n\n" + exitCodes
+}
+
+// Run serves one client until its input ends.
+func (c mcpCmd) Run(ctx context.Context, std IO) error {
+	cfg, err := loadConfig()
+	if err != nil {
+		return err
+	}
+	if std.Stdin == nil {
+		return usageError{errors.New("there is no standard input: councild mcp is started by an editor or an agent, which writes to it")}
+	}
+	o, err := daemonAt(cfg, c.Server)
+	if err != nil {
+		return err
+	}
+	if c.Server == "" && !answers(ctx, o) {
+		return c.inProcess(ctx, std, cfg)
+	}
+	_, _ = fmt.Fprintln(std.Stderr, "councild: asking the daemon at", o.URL)
+	return serveMCP(ctx, std, cfg, o, func(err error) error { return explainRefusal(o, err) })
+}
+
+// answers reports whether a daemon answers.
+func answers(ctx context.Context, o client.Options) bool {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	d, err := client.New(o)
+	if err != nil {
+		return false
+	}
+	defer d.Close()
+	return d.Healthy(ctx) == nil
+}
+
+// inProcess runs a daemon in this process that no address leads to. When another process
+// holds the record store, it runs without records.
+func (mcpCmd) inProcess(ctx context.Context, std IO, cfg config.Config) (err error) {
+	if err := cfg.RequireCouncil(); err != nil {
+		return usageError{err}
+	}
+	cfg.SessionsDir, cfg.NatsURL = "off", ""
+	cfg.DrainTimeout = 0 // Nobody could fetch the answers of sessions that still run.
+	cfg.MCP = false
+	o := daemon.Options{Config: cfg, Unreachable: true, Log: newLog(std.Stderr, cfg), Version: std.Version}
+	d, err := daemon.New(ctx, o)
+	if held, ok := errors.AsType[*store.HeldError](err); ok {
+		_, _ = fmt.Fprintf(std.Stderr,
+			"councild: sessions leave no records: %v; to have a running daemon answer and record, use --server\n", held)
+		o.Config.BiasPersistence = false
+		d, err = daemon.New(ctx, o)
+	}
+	if err != nil {
+		return err
+	}
+	serving, stop := context.WithCancel(ctx)
+	served := make(chan error, 1)
+	go func() { served <- d.Serve(serving) }()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-served)
+	}()
+	_, _ = fmt.Fprintf(std.Stderr, "councild: no daemon answers at %s: the council runs in this process\n", daemon.Reachable(cfg.Addr))
+	own := client.Options{URL: "http://localhost", HTTP: &http.Client{Transport: mcpserver.InProcess(d.Handler())}}
+	if tokens := d.Tokens(); len(tokens) > 0 {
+		own.Token = tokens[0].Secret
+	}
+	return serveMCP(ctx, std, cfg, own, nil)
+}
+
+// serveMCP serves one client with a daemon.
+func serveMCP(ctx context.Context, std IO, cfg config.Config, o client.Options, explain func(error) error) error {
+	s, err := mcpserver.New(mcpserver.Options{
+		Daemon: o, Explain: explain, Settings: config.SettingNames(), Version: std.Version, Log: newLog(std.Stderr, cfg),
+	})
+	if err != nil {
+		return usageError{fmt.Errorf("--server: %w", err)}
+	}
+	defer s.Close()
+	return s.Serve(ctx, std.Stdin, std.Stdout)
+}
