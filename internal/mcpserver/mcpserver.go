@@ -135,8 +135,8 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 		result, err = next(ctx, method, r)
 		if called, ok := result.(*mcp.CallToolResult); ok && err == nil && called.IsError {
 			for _, content := range called.Content {
-				if text, ok := content.(*mcp.TextContent); ok && len(text.Text) > maxError {
-					text.Text = strings.ToValidUTF8(text.Text[:maxError], "") + "..."
+				if text, ok := content.(*mcp.TextContent); ok {
+					text.Text = mended(text.Text)
 				}
 			}
 		}
@@ -146,6 +146,19 @@ func (s *Server) guard(next mcp.MethodHandler) mcp.MethodHandler {
 
 // maxError is the most bytes of an error of a tool: the SDK's own repeat the arguments.
 const maxError = 4000
+
+// mended returns the error of a tool within its limit, with a remedy where the SDK found the
+// arguments wrong.
+func mended(text string) string {
+	remedy := ""
+	if strings.HasPrefix(text, `validating "arguments"`) {
+		remedy = "; call the tool with the arguments that its input schema in tools/list describes"
+	}
+	if len(text) > maxError {
+		text = strings.ToValidUTF8(text[:maxError], "") + "..."
+	}
+	return text + remedy
+}
 
 // describeCouncils names the councils that the caller may ask in the list of tools.
 func (s *Server) describeCouncils(next mcp.MethodHandler) mcp.MethodHandler {
@@ -191,10 +204,14 @@ func (s *Server) councils(ctx context.Context) string {
 	if len(list.Councils) > maxDescribed {
 		names = append(names, "and more")
 	}
-	if len(names) == 0 {
+	switch len(names) {
+	case 0:
 		return ""
+	case 1: // It may have no name that can be asked for.
+		return "There is one alone: " + strings.Join(list.Councils[0].Members, ", ") + "."
+	default:
+		return "There are: " + strings.Join(names, "; ") + "."
 	}
-	return "There are: " + strings.Join(names, "; ") + "."
 }
 
 // readSession reads a session as a resource.
