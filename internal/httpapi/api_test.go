@@ -397,6 +397,7 @@ var badInput = []struct {
 	{"an unknown parameter", "GET", "/v1/leaderboard?split=language", "", nil, 422, "invalid", []string{"split"}},
 	{"a bad parameter", "GET", "/v1/leaderboard?sessions=x&category=poetry", "", nil, 422, "invalid", []string{"category", "sessions"}},
 	{"a batch", "POST", "/mcp", `[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]`, nil, 400, "malformed", nil},
+	{"JSON of a million levels", "POST", "/mcp", strings.Repeat("[", 1<<20), nil, 400, "malformed", nil},
 	{"a wrong method", "GET", "/mcp", "", nil, 405, "method_not_allowed", nil},
 	{"a path behind it", "POST", "/mcp/v1", "{}", nil, 404, "not_found", nil},
 }
