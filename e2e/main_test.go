@@ -46,7 +46,7 @@ var chromium context.Context
 func TestMain(m *testing.M) {
 	if os.Getenv("COUNCILD_TEST_MAIN") == "1" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-		code := cli.Main(ctx, cli.IO{Args: os.Args[1:], Stdout: os.Stdout, Stderr: os.Stderr})
+		code := cli.Main(ctx, cli.IO{Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr})
 		stop()
 		os.Exit(code)
 	}
