@@ -73,6 +73,7 @@ type Daemon struct {
 	listener  net.Listener
 	tokens    []httpapi.Token // callers need one of them; none: no token is asked for
 	api       *httpapi.API
+	mcp       *mcpserver.Server // nil when it is switched off
 	server    *http.Server
 	stopping  atomic.Bool
 	draining  atomic.Bool // and no new session is taken
@@ -168,12 +169,13 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if cfg.MCP {
 		// Calls of tools are requests to the very interface that the server is a part of.
 		own := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.api.ServeHTTP(w, r) })
-		if options.MCP, err = mcpserver.New(mcpserver.Options{
+		if d.mcp, err = mcpserver.New(mcpserver.Options{
 			Daemon:   client.Options{URL: "http://localhost", HTTP: &http.Client{Transport: mcpserver.InProcess(own)}},
 			Settings: config.SettingNames(), Version: o.Version, Log: log,
 		}); err != nil {
 			return nil, err
 		}
+		options.MCP = d.mcp
 	}
 	if d.api, err = httpapi.New(options); err != nil {
 		return nil, err
@@ -256,6 +258,9 @@ func (d *Daemon) Serve(ctx context.Context) error {
 		_ = within(ctx, closeGrace, d.api.Idle) // sessions that go on are cut off below
 	} else {
 		d.api.Cancel(errShutdown) // nothing runs: it ends those who watch sessions of other nodes
+	}
+	if d.mcp != nil {
+		d.mcp.Stop()
 	}
 	if err := within(ctx, closeGrace, d.server.Shutdown); err != nil {
 		cancel(errShutdown)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/mcpserver"
 	"github.com/councild/councild/internal/simllm"
 )
@@ -33,6 +35,14 @@ func (b *bubble) tool(name, arguments string) (got told) {
 	if err != nil || resp.StatusCode != http.StatusOK {
 		b.t.Fatalf("%v %v: %s", resp, err, data)
 	}
+	if got, err = readTold(data); err != nil {
+		b.t.Fatal(err)
+	}
+	return got
+}
+
+// readTold reads the response to a call.
+func readTold(data []byte) (got told, err error) {
 	for line := range strings.Lines(string(data)) {
 		text, ok := strings.CutPrefix(line, "data: ")
 		if !ok {
@@ -46,15 +56,15 @@ func (b *bubble) tool(name, arguments string) (got told) {
 			}
 		}
 		if err := json.Unmarshal([]byte(text), &message); err != nil {
-			b.t.Fatalf("%v: %s", err, text)
+			return got, fmt.Errorf("%w: %s", err, text)
 		}
 		if message.Result == nil {
 			got.progress, got.messages = append(got.progress, message.Params.Progress), append(got.messages, message.Params.Message)
 		} else if err := json.Unmarshal(message.Result, &got.result); err != nil {
-			b.t.Fatalf("%v: %s", err, text)
+			return got, fmt.Errorf("%w: %s", err, text)
 		}
 	}
-	return got
+	return got, nil
 }
 
 // sessions is how many sessions there are.
@@ -136,4 +146,46 @@ func TestToolJoinsForTenMinutes(t *testing.T) {
 			t.Errorf("%d sessions were begun, want 3", n)
 		}
 	})
+}
+
+// A daemon that stops does not wait for calls that wait for a session: a session that is
+// kept is said to run, and the next daemon has its answer.
+func TestToolWhileTheDaemonStops(t *testing.T) {
+	url, arrived, release := daemontest.Held(t)
+	d := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": "0s"})
+	call := func(d *daemontest.Daemon, name, arguments string) (told, error) {
+		_, data, err := d.Send(t.Context(), "POST", "/mcp",
+			fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments),
+			"Accept", "application/json, text/event-stream")
+		if err != nil {
+			return told{}, err
+		}
+		return readTold(data)
+	}
+	type outcome struct {
+		told
+		error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		got, err := call(d, "council", askedByTool)
+		done <- outcome{got, err}
+	}()
+	<-arrived
+	begun := time.Now()
+	d.End(t)
+	if took := time.Since(begun); took > daemon.CloseGrace {
+		t.Errorf("stopping took %v", took)
+	}
+	first := <-done
+	running := first.result.StructuredContent
+	if first.error != nil || first.result.IsError || running.Status != council.StatusRunning || running.Next == nil {
+		t.Fatalf("the call ended with %v %+v", first.error, first.result)
+	}
+	release()
+	d = daemontest.StartWith(t, daemontest.Options(t))
+	got, err := call(d, "council_result", fmt.Sprintf(`{"session_id":%q}`, running.SessionID))
+	if err != nil || got.result.StructuredContent.Answer == nil {
+		t.Errorf("after the restart: %v %+v", err, got.result)
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -42,6 +43,8 @@ type Server struct {
 	daemon  *client.Client
 	server  *mcp.Server
 	handler http.Handler
+	stopped chan struct{} // closed when no call waits for a session any more
+	stop    func()
 }
 
 // instructions tell a model what the server is for.
@@ -59,7 +62,8 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, daemon: daemon}
+	stopped := make(chan struct{})
+	s := &Server{o: o, daemon: daemon, stopped: stopped, stop: sync.OnceFunc(func() { close(stopped) })}
 	s.server = mcp.NewServer(
 		&mcp.Implementation{Name: "councild", Title: "councild", Version: o.Version},
 		&mcp.ServerOptions{
@@ -106,6 +110,10 @@ func (s *Server) Serve(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	return nil
 }
+
+// Stop ends the wait of every call: its result is the session as far as it is known. It is
+// for a daemon that shuts down and whose sessions go on elsewhere.
+func (s *Server) Stop() { s.stop() }
 
 // Close closes idle connections to the daemon.
 func (s *Server) Close() { s.daemon.Close() }

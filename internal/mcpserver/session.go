@@ -108,6 +108,13 @@ func (s *Server) await(ctx context.Context, r *mcp.CallToolRequest, id string, s
 	}
 	watching, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
+	go func() {
+		select {
+		case <-s.stopped:
+			cancel()
+		case <-watching.Done():
+		}
+	}()
 	ended, failure := s.daemon.Watch(watching, id, observer)
 	if ended != nil {
 		return returned(ended)
@@ -115,7 +122,7 @@ func (s *Server) await(ctx context.Context, r *mcp.CallToolRequest, id string, s
 	if ctx.Err() != nil {
 		return nil, Result{}, context.Cause(ctx)
 	}
-	// The wait is over, or the session has failed, or it cannot be watched any more.
+	// The wait is over, or the session has no answer, or it cannot be watched any more.
 	known, err = s.daemon.Session(ctx, id)
 	if err != nil {
 		return nil, Result{}, s.explain(err)
@@ -123,7 +130,7 @@ func (s *Server) await(ctx context.Context, r *mcp.CallToolRequest, id string, s
 	result := resultOf(known)
 	shown := toolResult(result)
 	if failed, ok := errors.AsType[*client.Error](failure); ok && known.Status != council.StatusRunning {
-		shown.IsError = known.Status == council.StatusFailed
+		shown.IsError = true
 		shown.Content = append([]mcp.Content{&mcp.TextContent{Text: s.explain(failed).Error()}}, shown.Content...)
 	}
 	return shown, result, nil
@@ -143,7 +150,11 @@ func (s *Server) cancel(ctx context.Context, r *mcp.CallToolRequest, in cancelAr
 	if err != nil {
 		return nil, Result{}, s.explain(err)
 	}
-	return s.await(ctx, r, in.ID, int(endWait/time.Second))
+	shown, result, err := s.await(ctx, r, in.ID, int(endWait/time.Second))
+	if err == nil && result.Status == council.StatusCancelled {
+		shown.IsError = false
+	}
+	return shown, result, err
 }
 
 // progress reports the progress of a session to the client that waits for it. Each report
