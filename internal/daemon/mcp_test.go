@@ -11,6 +11,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/mcpserver"
 	"github.com/councild/councild/internal/simllm"
 )
@@ -148,27 +149,30 @@ func TestToolJoinsForTenMinutes(t *testing.T) {
 	})
 }
 
+// callTool calls a tool of a daemon.
+func callTool(t *testing.T, d *daemontest.Daemon, name, arguments string) (told, error) {
+	t.Helper()
+	_, data, err := d.Send(t.Context(), "POST", "/mcp",
+		fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments),
+		"Accept", "application/json, text/event-stream")
+	if err != nil {
+		return told{}, err
+	}
+	return readTold(data)
+}
+
 // A daemon that stops does not wait for calls that wait for a session: a session that is
 // kept is said to run, and the next daemon has its answer.
 func TestToolWhileTheDaemonStops(t *testing.T) {
 	url, arrived, release := daemontest.Held(t)
 	d := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": "0s"})
-	call := func(d *daemontest.Daemon, name, arguments string) (told, error) {
-		_, data, err := d.Send(t.Context(), "POST", "/mcp",
-			fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":%q,"arguments":%s}}`, name, arguments),
-			"Accept", "application/json, text/event-stream")
-		if err != nil {
-			return told{}, err
-		}
-		return readTold(data)
-	}
 	type outcome struct {
 		told
 		error
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		got, err := call(d, "council", askedByTool)
+		got, err := callTool(t, d, "council", askedByTool)
 		done <- outcome{got, err}
 	}()
 	<-arrived
@@ -184,8 +188,29 @@ func TestToolWhileTheDaemonStops(t *testing.T) {
 	}
 	release()
 	d = daemontest.StartWith(t, daemontest.Options(t))
-	got, err := call(d, "council_result", fmt.Sprintf(`{"session_id":%q}`, running.SessionID))
+	got, err := callTool(t, d, "council_result", fmt.Sprintf(`{"session_id":%q}`, running.SessionID))
 	if err != nil || got.result.StructuredContent.Answer == nil {
 		t.Errorf("after the restart: %v %+v", err, got.result)
+	}
+}
+
+// The same question at another node of a cluster is the same session.
+func TestToolAtAnotherNode(t *testing.T) {
+	url, arrived, release := daemontest.Held(t)
+	cluster := journaltest.Start(t)
+	all := nodes(t, map[string]string{"BASE_URL": url, "MODELS": "waiting,quick"}, cluster.URL, cluster.URL)
+	first, err := callTool(t, all[0], "council", `{"question":"Which one?","wait_seconds":0}`)
+	if err != nil || first.result.IsError {
+		t.Fatalf("%v %+v", err, first.result)
+	}
+	<-arrived
+	release()
+	second, err := callTool(t, all[1], "council", askedByTool)
+	if err != nil || second.result.IsError {
+		t.Fatalf("%v %+v", err, second.result)
+	}
+	answered := second.result.StructuredContent
+	if answered.SessionID != first.result.StructuredContent.SessionID || answered.Status != council.StatusComplete || answered.Answer == nil {
+		t.Errorf("at the first node %+v, at the second %+v", first.result.StructuredContent, answered)
 	}
 }
