@@ -19,8 +19,9 @@ import (
 // problems holds the first maxNamed problems of a request, and how many there are. A
 // hostile request can hold a problem every three bytes.
 type problems struct {
-	named []council.FieldError
-	count int
+	named  []council.FieldError
+	count  int
+	rename func(place string) string // into one of the body, from one of council.Request; nil: they are the same
 }
 
 func (p *problems) add(field, message, fix string) {
@@ -39,10 +40,27 @@ func (p *problems) join(err error) {
 	}
 	before := *p
 	for _, f := range e.Fields {
+		if p.rename != nil {
+			f.Field = p.rename(f.Field)
+		}
 		if !before.about(f.Field) {
 			p.add(f.Field, f.Message, f.Fix)
 		}
 	}
+}
+
+// renamed returns an error with its fields as the caller's body names them.
+func (p *problems) renamed(err error) error {
+	e, ok := errors.AsType[*council.Error](err)
+	if !ok || p.rename == nil {
+		return err
+	}
+	known := *e
+	known.Fields = slices.Clone(e.Fields)
+	for i := range known.Fields {
+		known.Fields[i].Field = p.rename(known.Fields[i].Field)
+	}
+	return &known
 }
 
 // about reports whether a named problem is about a place in a body. A problem with

@@ -254,7 +254,8 @@ func (a *API) beginOpenAI(
 	if err := a.refusal(problems, submission.Request); err != nil {
 		return nil, err
 	}
-	return a.begin(r, body, submission)
+	s, err := a.begin(r, body, submission)
+	return s, problems.renamed(err)
 }
 
 // completion returns the completion that a session is, or a chunk of it.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
@@ -47,6 +48,7 @@ type ResponseText struct {
 // request returns what the council is asked, and adds to p all that it cannot be.
 func (c ResponseRequest) request(p *problems) council.Request {
 	r := asked(c.Model, c.Metadata)
+	p.rename = c.place
 	p.addIf([]refusal{
 		{given(c.Tools), "tools", "a council calls no tools", "leave tools out"},
 		{given(c.Include), "include", "a council has none of what can be included", "leave include out"},
@@ -70,11 +72,26 @@ func (c ResponseRequest) request(p *problems) council.Request {
 	for i, item := range c.Input {
 		if item.Type != "" && item.Type != "message" {
 			p.unreadable(func() string { return fmt.Sprintf("input[%d]", i) }, item.Type, "send messages")
-			continue
 		}
 		r.Messages = append(r.Messages, p.message("input", i, item.ChatMessage, "input_text", "output_text", "text"))
 	}
 	return r
+}
+
+// place returns the place in the body of what is wrong with the question that it asks.
+func (c ResponseRequest) place(field string) string {
+	var i int
+	switch n, err := fmt.Sscanf(field, "messages[%d]", &i); {
+	case field == "query" || field == "messages":
+		return "input"
+	case n == 0 || err != nil:
+		return field
+	case c.Instructions != "" && i == 0:
+		return "instructions"
+	case c.Instructions != "":
+		i--
+	}
+	return fmt.Sprintf("input[%d]%s", i, field[strings.IndexByte(field, ']')+1:])
 }
 
 // respond is POST /v1/responses: a session, whose answer is the response.

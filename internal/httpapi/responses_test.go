@@ -181,13 +181,17 @@ func TestResponseErrors(t *testing.T) {
 		{`{"model":"council","input":"x","prompt":{"id":"p"}}`, 422, "invalid", "prompt"},
 		{`{"model":"council","input":"x","background":true}`, 422, "invalid", "background"},
 		{`{"model":"council","input":"x","top_logprobs":2}`, 422, "invalid", "top_logprobs"},
+		{`{"model":"council","input":[{"role":"user","content":"x"},{"role":"tool","content":"x"}]}`, 422, "invalid", "input[1].role"},
+		{`{"model":"council","instructions":"x","input":[{"role":"tool","content":"x"}]}`, 422, "invalid", "input[0].role"},
+		{`{"model":"council","instructions":"x","input":""}`, 422, "invalid", "input[0].content"},
 		{`{"model":"council/down,down","input":"x"}`, 502, "no_quorum", "down"},
 	} {
 		resp, data := s.call(t, "POST", "/v1/responses", tt.body)
 		var got httpapi.ChatError
 		if err := json.Unmarshal(data, &got); err != nil || got.Error.Param == nil {
 			t.Errorf("%s: %s: %v", tt.body, data, err)
-		} else if resp.StatusCode != tt.status || string(got.Error.Code) != tt.code || *got.Error.Param != tt.param || got.Error.Message == "" {
+		} else if resp.StatusCode != tt.status || string(got.Error.Code) != tt.code || *got.Error.Param != tt.param || got.Error.Message == "" ||
+			strings.Contains(string(data), "query") || strings.Contains(string(data), "messages[") {
 			t.Errorf("%s: %d %s", tt.body, resp.StatusCode, data)
 		}
 	}
