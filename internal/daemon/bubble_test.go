@@ -533,7 +533,8 @@ func realDwell(task simllm.Task) time.Duration {
 // Sessions at the speed of real models, whose clients wait behind a proxy, end as
 // sessions of models that answer at once do.
 func TestFaultF38Daemon(t *testing.T) {
-	w := scenario{dwell: realDwell, words: 600, env: map[string]string{"TIMEOUT": "25m", "ATTEMPT_TIMEOUT": "13m", "LOG_LEVEL": "info"}}
+	// An answer takes 5 minutes and its stream 4, all reviews 5, the chairman 2 and its stream 10.
+	w := scenario{dwell: realDwell, words: 600, env: map[string]string{"TIMEOUT": "30m", "ATTEMPT_TIMEOUT": "13m", "LOG_LEVEL": "info"}}
 	inBubble(t, w, func(b *bubble) {
 		t := b.t
 		http.DefaultTransport.(*http.Transport).DialContext = b.proxied().Transport.(*http.Transport).DialContext // of councild ask
