@@ -22,7 +22,9 @@ const (
 	CodeTooLarge             Code = "too_large"
 	CodeUnsupportedMediaType Code = "unsupported_media_type"
 	CodeInvalid              Code = "invalid"
-	CodeOverLimit            Code = "over_limit" // of the caller's token
+	CodeUnpriced             Code = "unpriced"    // a limit of cost is hard, and nobody knows what a model costs
+	CodeOverLimit            Code = "over_limit"  // of the caller's token
+	CodeOverBudget           Code = "over_budget" // a limit of cost of the day is reached
 	CodeInternal             Code = "internal"
 	CodeNoQuorum             Code = "no_quorum"       // fewer answers than the quorum
 	CodePartialRefused       Code = "partial_refused" // degraded, and the request refuses that
@@ -94,7 +96,7 @@ const (
 	FailLength          FailureCode = "length"           // it ended at the token limit
 	FailCut             FailureCode = "cut"              // no answer within the grace for stragglers, after a quorum
 	FailBreakerOpen     FailureCode = "breaker_open"     // not called: the model failed too often of late
-	FailBudget          FailureCode = "budget"           // not called: the budget is spent
+	FailBudget          FailureCode = "budget"           // not called: there is no room for it in the limits of cost or tokens
 	FailNoAnswer        FailureCode = "no_answer"        // not called: there was nothing to work on
 	FailInvalidBallot   FailureCode = "invalid_ballot"   // the reply holds no ballot
 	FailAbstained       FailureCode = "abstained"        // the reviewer declined to rank

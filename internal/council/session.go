@@ -292,7 +292,11 @@ const (
 	WarnPartialPolicy  WarningCode = "partial_policy"   // the two policies for partial ballots elect different winners
 	WarnPartialBallot  WarningCode = "partial_ballot"   // a ballot leaves out answers
 	WarnOneCandidate   WarningCode = "one_candidate"    // a reviewer had one answer to read: nothing to rank
-	WarnCostUnknown    WarningCode = "cost_unknown"     // a cost limit is set, but a provider does not tell the cost
+	WarnCostUnknown    WarningCode = "cost_unknown"     // a cost limit is set, but nobody knows what a call cost
+	WarnCostUncertain  WarningCode = "cost_uncertain"   // attempts that were cut off or failed count with the most that they can have cost
+	WarnCostOverBound  WarningCode = "cost_over_bound"  // a bill was above the most that its request should have cost
+	WarnPriceOld       WarningCode = "price_old"        // prices were read more than 45 days ago
+	WarnPriceDiffers   WarningCode = "price_differs"    // what a provider charged is not its tokens at the known price
 	WarnTokensUnknown  WarningCode = "tokens_unknown"   // a token limit is set, but a provider does not tell the tokens
 	WarnNotPersisted   WarningCode = "not_persisted"    // writing the records failed
 	WarnNotYetWritten  WarningCode = "not_yet_written"  // the records were still being written when the session ended

@@ -1,0 +1,659 @@
+package spend
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Options configure Accounts.
+type Options struct {
+	// Hard holds every limit against the bounds of all attempts. Otherwise a limit ends the calls
+	// that come after it was reached.
+	Hard     bool
+	Day      *USD // limit of all sessions that began on one day (UTC); nil: none
+	TokenDay *USD // limit of those of one token; nil: none
+	// Tariff returns what a model costs, as far as that is known. It is called concurrently.
+	Tariff func(model string) (Tariff, bool)
+	Ledger Ledger           // nil: nothing is kept
+	Now    func() time.Time // nil: time.Now
+	Names  council.SettingNames
+}
+
+// Opening is what is known of a session before its first call.
+type Opening struct {
+	Session string   // its id
+	Token   string   // the name of the caller's token; "": no token is asked for
+	Council string   // council.Plan.Council
+	Limit   *USD     // nil: none
+	Upper   *USD     // the most that the session is thought to cost; nil: unknown
+	Models  []string // that it may call
+	Direct  bool     // it has one stage
+	// First is the most that its first attempts of stage 1 can cost together; nil: unknown.
+	First *USD
+}
+
+// Accounts hold what sessions cost and their limits. They are safe for concurrent use.
+type Accounts struct {
+	o Options
+
+	mu       sync.Mutex // guards all below
+	sessions map[string]*session
+	orphans  map[string]entry // sessions that have no end in the ledger, of processes that are gone
+	days     map[string]*scope
+	tokens   map[[2]string]*scope // by day and token
+	over     map[string]overrun   // by model
+	costs    map[[2]string]*costs // by model and stage
+}
+
+// scope is what counts against a limit.
+type scope struct {
+	settled, uncertain, held USD
+	unknown                  int // calls whose cost nobody knows
+}
+
+func (s *scope) spent() USD { return s.settled.Plus(s.uncertain) }
+func (s *scope) used() USD  { return s.spent().Plus(s.held) }
+
+// overrun is how far the bills of a model were above the bounds of their attempts.
+type overrun struct {
+	bill, bound USD // of the attempt with the largest ratio; with a bound of 0, the largest bill
+	count       int
+}
+
+// raise returns a bound of the model with its overrun.
+func (o overrun) raise(bound USD) USD {
+	switch {
+	case o.count == 0:
+		return bound
+	case o.bound == 0:
+		return max(bound, o.bill)
+	default:
+		return bound.scaled(int64(o.bill), int64(o.bound))
+	}
+}
+
+// worse reports whether a bill is further above its bound than the overrun.
+func (o overrun) worse(bill, bound USD) bool {
+	if o.count == 0 || bound == 0 || o.bound == 0 {
+		return o.count == 0 || bound == 0 && (o.bound > 0 || bill > o.bill)
+	}
+	return bill.Float64()/bound.Float64() > o.bill.Float64()/o.bound.Float64()
+}
+
+// session is the account of a session that runs.
+type session struct {
+	scope // held: reserved by attempts in flight
+	Opening
+	day      string
+	expected USD // cost of attempts in flight, as far as that is known
+	calls    []Charge
+	warnings map[council.WarningCode][]string // models, by code
+}
+
+// hold returns what the session takes of the limits of its day beside what it has spent: under a
+// hard limit the rest of its own, so that no session stops for want of the money of another one.
+func (a *Accounts) hold(s *session) USD {
+	if a.o.Hard && s.Limit != nil {
+		return max(s.held, *s.Limit-min(s.spent(), *s.Limit))
+	}
+	return s.held
+}
+
+// NewAccounts returns Accounts of which nothing is spent.
+func NewAccounts(o Options) *Accounts {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return &Accounts{
+		o: o, sessions: map[string]*session{}, orphans: map[string]entry{}, days: map[string]*scope{},
+		tokens: map[[2]string]*scope{}, over: map[string]overrun{}, costs: map[[2]string]*costs{},
+	}
+}
+
+// HasDayLimit reports whether there is a limit of all sessions of a day.
+func (a *Accounts) HasDayLimit() bool { return a.o.Day != nil || a.o.TokenDay != nil }
+
+func (a *Accounts) today() string { return a.o.Now().UTC().Format(time.DateOnly) }
+
+// untilMidnight returns the time until the limits of a day begin again.
+func (a *Accounts) untilMidnight() time.Duration {
+	now := a.o.Now().UTC()
+	return now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
+}
+
+// scopesLocked returns the scopes of a day and of a token on it.
+func (a *Accounts) scopesLocked(day, token string) [2]*scope {
+	if a.days[day] == nil {
+		a.days[day] = &scope{}
+	}
+	key := [2]string{day, token}
+	if a.tokens[key] == nil {
+		a.tokens[key] = &scope{}
+	}
+	return [2]*scope{a.days[day], a.tokens[key]}
+}
+
+// changeLocked does what changes the account of a session, and adds the change to the scopes of
+// its day.
+func (a *Accounts) changeLocked(s *session, change func()) {
+	before, held := s.scope, a.hold(s)
+	change()
+	for _, scope := range a.scopesLocked(s.day, s.Token) {
+		scope.settled = scope.settled.Plus(s.settled - before.settled)
+		scope.uncertain = scope.uncertain.Plus(s.uncertain - before.uncertain)
+		scope.unknown += s.unknown - before.unknown
+		scope.held = scope.held - held + a.hold(s)
+	}
+}
+
+// Open begins the account of a session, and returns why the session must not begin. Where the
+// ledger holds a session of this id without an end, the session goes on in that account: what
+// it had spent must be told with [Accounts.Add]. Under a limit of a day, the line of the ledger
+// is on disk when Open returns nil. Calling Open again for a session that is open does nothing.
+func (a *Accounts) Open(ctx context.Context, o Opening) *council.Error {
+	resumed, failure := a.begin(o)
+	if failure != nil || resumed || a.o.Ledger == nil {
+		return failure
+	}
+	a.mu.Lock()
+	s := a.sessions[o.Session]
+	line := entry{Type: entryOpen, Day: s.day, Session: s.Session, Token: s.Token, Council: s.Council, Limit: s.Limit, Upper: s.Upper}
+	a.mu.Unlock()
+	err := a.o.Ledger.Append(ctx, a.HasDayLimit(), line.line())
+	if err != nil && a.HasDayLimit() {
+		a.Drop(ctx, o.Session)
+		return &council.Error{
+			Code: council.CodeUnavailable, RetryAfter: 5 * time.Second, Cause: err,
+			Detail: "the ledger of costs cannot be written, and without it no limit of a day can be held; the log says why, look at the disk of " +
+				a.o.Names.Of(council.SettingSpendStore),
+		}
+	}
+	return nil
+}
+
+// begin is Open without the ledger. resumed says that the ledger needs no line.
+func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sessions[o.Session] != nil {
+		return true, nil
+	}
+	s := &session{Opening: o, day: a.today(), warnings: map[council.WarningCode][]string{}}
+	if a.o.Hard && s.Limit == nil && a.HasDayLimit() {
+		s.Limit = s.Upper
+	}
+	orphan, resumed := a.orphans[o.Session]
+	if resumed {
+		s.day, s.Token, s.Limit = orphan.Day, orphan.Token, orphan.Limit
+	} else if failure := a.refusalLocked(s); failure != nil {
+		return false, failure
+	}
+	a.noteTariffs(s)
+	if resumed {
+		delete(a.orphans, o.Session)
+		for _, scope := range a.scopesLocked(s.day, s.Token) {
+			orphan.addWhole(scope, -1)
+		}
+	}
+	for _, scope := range a.scopesLocked(s.day, s.Token) {
+		scope.held = scope.held.Plus(a.hold(s))
+	}
+	a.sessions[s.Session] = s
+	a.forgetLocked()
+	return resumed, nil
+}
+
+// refusalLocked returns why a session must not begin.
+func (a *Accounts) refusalLocked(s *session) *council.Error {
+	if a.o.Hard && (s.Limit != nil || a.HasDayLimit()) {
+		if unpriced := a.unpriced(s.Models); len(unpriced) > 0 {
+			e := &council.Error{
+				Code: council.CodeUnpriced, Detail: "there is a hard limit of cost, and nobody knows what these models cost: " +
+					strings.Join(unpriced, ", ") + "; give their prices in " + a.o.Names.Of(council.SettingPrices),
+			}
+			return e
+		}
+	}
+	scopes := a.scopesLocked(s.day, s.Token)
+	for i, limit := range []*USD{a.o.Day, a.o.TokenDay} {
+		if limit == nil {
+			continue
+		}
+		whose, name := "all sessions", a.o.Names.Of(council.SettingMaxCostUSDPerDay)
+		if i == 1 {
+			whose, name = "the sessions of this token", a.o.Names.Of(council.SettingMaxCostUSDPerTokenDay)
+		}
+		over, why := scopes[i].spent() >= *limit, ""
+		if a.o.Hard {
+			if s.Limit == nil {
+				return a.withoutLimit()
+			}
+			over = *s.Limit > *limit-min(scopes[i].used(), *limit)
+			why = fmt.Sprintf(", %v are held by sessions that run, and this one may cost %v", scopes[i].held, *s.Limit)
+		}
+		if over {
+			return &council.Error{
+				Code: council.CodeOverBudget, RetryAfter: a.untilMidnight(),
+				Detail: fmt.Sprintf("%s may cost %v US dollars a day (%s), %v are spent%s; wait until 00:00 UTC, or raise the limit",
+					whose, *limit, name, scopes[i].spent(), why),
+			}
+		}
+	}
+	if a.o.Hard && s.Limit != nil && s.First != nil {
+		percent := stageShare(s, council.Stage1)
+		if *s.First > s.Limit.share(percent) {
+			least := s.First.scaled(100, percent).Plus(1)
+			return &council.Error{
+				Code: council.CodeInvalid, Detail: "the session's limit of cost is too low for the answers of its members",
+				Fields: []council.FieldError{{
+					Field:   "max_cost_usd",
+					Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v of the %d %% that are theirs", *s.Limit, *s.First, percent),
+					Fix: fmt.Sprintf("give %v or more, or lower %s or the number of members", least,
+						a.o.Names.Of(council.SettingMaxOutputTokens)),
+				}},
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Accounts) withoutLimit() *council.Error {
+	return &council.Error{
+		Code: council.CodeInvalid, Detail: "there is a hard limit of a day, and nothing limits what this session can cost",
+		Fields: []council.FieldError{{
+			Field: "max_cost_usd", Message: "the session has no limit of cost",
+			Fix: "give one, or set " + a.o.Names.Of(council.SettingMaxCostUSD),
+		}},
+	}
+}
+
+// unpriced returns the models, each once, of which nobody knows what they cost.
+func (a *Accounts) unpriced(models []string) []string {
+	var unpriced []string
+	for _, model := range models {
+		if _, ok := a.o.Tariff(model); !ok && !slices.Contains(unpriced, model) {
+			unpriced = append(unpriced, model)
+		}
+	}
+	return unpriced
+}
+
+// oldAfter is the age from which prices are called old.
+const oldAfter = 45 * 24 * time.Hour
+
+func (a *Accounts) noteTariffs(s *session) {
+	for _, model := range s.Models {
+		if t, ok := a.o.Tariff(model); ok && !t.AsOf.IsZero() && a.o.Now().Sub(t.AsOf) > oldAfter {
+			s.warn(council.WarnPriceOld, model)
+		}
+	}
+}
+
+func (s *session) warn(code council.WarningCode, model string) {
+	if !slices.Contains(s.warnings[code], model) {
+		s.warnings[code] = append(s.warnings[code], model)
+	}
+}
+
+// forgetLocked forgets the days that are over, and on which no session that runs began.
+func (a *Accounts) forgetLocked() {
+	keep := map[string]bool{a.today(): true}
+	for _, s := range a.sessions {
+		keep[s.day] = true
+	}
+	for _, o := range a.orphans {
+		keep[o.Day] = true
+	}
+	for day := range a.days {
+		if !keep[day] {
+			delete(a.days, day)
+		}
+	}
+	for key := range a.tokens {
+		if !keep[key[0]] {
+			delete(a.tokens, key)
+		}
+	}
+}
+
+// Attempt is one request to a provider, before it is sent.
+type Attempt struct {
+	Session     string
+	Stage       council.Stage
+	Model       string // as in council.Call
+	Provider    string // its name; "": the default provider
+	Number      int    // of the attempts of the call, from 1
+	Bytes       int64  // of the body
+	OutputLimit *int   // in tokens; nil: the provider's own
+	// Lost says that a process that is gone may have sent the same request, and nobody knows what
+	// came of it: its bound is charged as well.
+	Lost bool
+}
+
+// Reservation is the room of an attempt in its session's account. A nil one holds nothing.
+type Reservation struct {
+	a        *Accounts
+	s        *session
+	at       Attempt
+	tariff   Tariff
+	priced   bool
+	bounded  bool // bound is known
+	bound    USD
+	expected USD
+	done     bool // guarded by a.mu
+}
+
+// stageShare returns how much of a session's limit may be taken by the end of a stage, in percent.
+// What a stage leaves passes on to the next ones.
+func stageShare(s *session, stage council.Stage) int64 {
+	switch {
+	case s.Direct || stage == council.Stage3:
+		return 100
+	case stage == council.Stage2:
+		return 80
+	default:
+		return 50
+	}
+}
+
+// Reserve takes room for an attempt, or returns why it must not be sent. Every reservation must be
+// settled. Of a session that is not open nothing is known or limited: the reservation is nil.
+func (a *Accounts) Reserve(at Attempt) (*Reservation, *council.Failure) {
+	r := &Reservation{a: a, at: at}
+	r.tariff, r.priced = a.o.Tariff(at.Model)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.s = a.sessions[at.Session]; r.s == nil {
+		return nil, nil
+	}
+	if r.priced && at.OutputLimit != nil {
+		r.bound, r.bounded = a.over[at.Model].raise(r.tariff.Bound(at.Bytes, int64(*at.OutputLimit))), true
+	}
+	r.expected = a.expectedLocked(at.Model, at.Stage)
+	if at.Lost {
+		a.chargeLocked(r.s, r.lost())
+	}
+	if refusal := a.roomLocked(r); refusal != "" {
+		return nil, &council.Failure{Code: council.FailBudget, Message: "not called: " + refusal}
+	}
+	a.changeLocked(r.s, func() {
+		r.s.held += r.bound
+		r.s.expected = r.s.expected.Plus(r.expected)
+	})
+	return r, nil
+}
+
+// roomLocked returns why there is no room for an attempt, or "".
+func (a *Accounts) roomLocked(r *Reservation) string {
+	s := r.s
+	if r.bound > math.MaxInt64/2-s.held { // so that no sum of what is in flight overflows
+		return fmt.Sprintf("the request can cost %v US dollars", r.bound)
+	}
+	if s.Limit == nil {
+		return ""
+	}
+	if !a.o.Hard {
+		if s.spent().Plus(s.expected) >= *s.Limit {
+			return fmt.Sprintf("the session's limit of %v US dollars is reached: %v are spent, and calls in flight are expected to cost %v",
+				*s.Limit, s.spent(), s.expected)
+		}
+		return ""
+	}
+	if !r.bounded {
+		return "there is a hard limit of cost, and nobody knows what " + r.at.Model + " can cost"
+	}
+	percent := stageShare(s, r.at.Stage)
+	if most := s.Limit.share(percent); r.bound > most-min(s.used(), most) {
+		return fmt.Sprintf("the request can cost %v US dollars; %v of the session's %v are spent or reserved, and %s may take %d %%",
+			r.bound, s.used(), *s.Limit, r.at.Stage, percent)
+	}
+	return ""
+}
+
+// Outcome is what is known of an attempt afterwards.
+type Outcome struct {
+	Free    bool    // the provider was not reached, or it refused the request (HTTP 4xx)
+	CostUSD *USD    // the provider's own figure
+	Tokens  *Tokens // nil: not reported, or not all
+}
+
+// Settle replaces the reservation of an attempt by what the attempt cost, and returns that. It does
+// nothing when it was called before. The cost is nil where nobody knows it.
+func (r *Reservation) Settle(o Outcome) Charge {
+	if r == nil {
+		return Charge{}
+	}
+	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
+	if r.done {
+		return Charge{}
+	}
+	r.done = true
+	r.a.changeLocked(r.s, func() {
+		r.s.held -= r.bound
+		r.s.expected -= r.expected
+	})
+	charge := r.charge(o)
+	if o.Free {
+		return charge
+	}
+	r.noteLocked(o, charge)
+	r.a.chargeLocked(r.s, charge)
+	return charge
+}
+
+// charge returns what an attempt cost.
+func (r *Reservation) charge(o Outcome) Charge {
+	c := Charge{Stage: r.at.Stage, Model: r.at.Model, Provider: r.at.Provider, Attempt: r.at.Number, Tokens: o.Tokens}
+	switch {
+	case o.Free:
+		c.USD = new(USD)
+	case o.CostUSD != nil:
+		c.USD, c.Source = o.CostUSD, SourceProvider
+	case o.Tokens != nil && r.priced:
+		c.USD, c.Source = new(r.tariff.Cost(*o.Tokens)), SourceTariff
+	default:
+		c = r.lost()
+		c.Attempt = r.at.Number
+	}
+	return c
+}
+
+// lost returns the charge of a request of which nobody knows what came of it.
+func (r *Reservation) lost() Charge {
+	c := Charge{Stage: r.at.Stage, Model: r.at.Model, Provider: r.at.Provider, Source: SourceBound}
+	if r.bounded {
+		c.USD = &r.bound
+	}
+	return c
+}
+
+// noteLocked notes what is odd about a bill.
+func (r *Reservation) noteLocked(o Outcome, c Charge) {
+	a, s, model := r.a, r.s, r.at.Model
+	if c.Source == SourceBound && c.USD != nil && *c.USD > 0 {
+		s.warn(council.WarnCostUncertain, model)
+	}
+	if c.Source == SourceBound || c.USD == nil {
+		return
+	}
+	if o.CostUSD != nil && o.Tokens != nil && r.priced {
+		figure, ours := *o.CostUSD, r.tariff.Cost(*o.Tokens)
+		const percent = 2
+		if max(figure, ours)-min(figure, ours) > max(figure, ours).share(percent) {
+			s.warn(council.WarnPriceDiffers, model)
+		}
+	}
+	if r.bounded && *c.USD > r.bound {
+		s.warn(council.WarnCostOverBound, model)
+		over := a.over[model]
+		unscaled := r.tariff.Bound(r.at.Bytes, int64(*r.at.OutputLimit))
+		if over.worse(*c.USD, unscaled) {
+			over.bill, over.bound = *c.USD, unscaled
+		}
+		over.count++
+		a.over[model] = over
+	}
+	a.costsLocked(model, string(r.at.Stage)).add(*c.USD)
+}
+
+// chargeLocked adds a charge to a session.
+func (a *Accounts) chargeLocked(s *session, c Charge) {
+	a.changeLocked(s, func() { c.addTo(&s.scope) })
+	s.calls = append(s.calls, c)
+	if c.USD == nil {
+		s.warn(council.WarnCostUnknown, c.Model)
+	}
+}
+
+// Add charges an open session with calls that a process made that is gone.
+func (a *Accounts) Add(session string, calls ...Charge) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.sessions[session]; s != nil {
+		for _, c := range calls {
+			a.chargeLocked(s, c)
+		}
+	}
+}
+
+// Close ends the account of a session, and returns what a reader of its result should know. The
+// rest of its limit returns to the limits of its day. The line of the ledger may still be on its
+// way to the disk: until it is there, the session counts whole.
+//
+// With goesOn the session goes on in another process: the ledger gets no line.
+func (a *Accounts) Close(ctx context.Context, id string, goesOn bool) []council.Warning {
+	a.mu.Lock()
+	s := a.sessions[id]
+	if s == nil {
+		a.mu.Unlock()
+		return nil
+	}
+	var warnings []council.Warning
+	for _, code := range []council.WarningCode{
+		council.WarnPriceOld, council.WarnPriceDiffers, council.WarnCostUncertain, council.WarnCostOverBound, council.WarnCostUnknown,
+	} {
+		limited := s.Limit != nil || a.HasDayLimit()
+		if models := s.warnings[code]; len(models) > 0 && (limited || code != council.WarnCostUnknown) {
+			warnings = append(warnings, council.Warning{Code: code, Message: a.explain(code, s) + strings.Join(models, ", ")})
+		}
+	}
+	if goesOn {
+		a.mu.Unlock()
+		return warnings
+	}
+	lines := s.closing()
+	held := a.hold(s)
+	for _, scope := range a.scopesLocked(s.day, s.Token) {
+		scope.held -= held
+	}
+	delete(a.sessions, id)
+	a.mu.Unlock()
+	if a.o.Ledger != nil {
+		_ = a.o.Ledger.Append(ctx, false, lines...) // the ledger logs it and tries again
+	}
+	return warnings
+}
+
+// Drop ends the account of a session that did not begin.
+func (a *Accounts) Drop(ctx context.Context, id string) { a.Close(ctx, id, false) }
+
+// explain returns what a warning says, before the models.
+func (a *Accounts) explain(code council.WarningCode, s *session) string {
+	switch code {
+	case council.WarnPriceOld:
+		return "prices were read more than 45 days ago, and may have changed since: "
+	case council.WarnPriceDiffers:
+		return "what the provider charged differs by more than 2 % from its tokens at the price that councild knows; look at the prices of "
+	case council.WarnCostUncertain:
+		return fmt.Sprintf("%v US dollars of the cost are uncertain: attempts that were cut off or failed count with the most that they can "+
+			"have cost, of ", s.uncertain)
+	case council.WarnCostOverBound:
+		return "a bill was above the most that its request should have cost; it counts in full, and later bounds grow with it, of "
+	default:
+		return "there is a limit of cost, and nobody knows what these models cost, so that their calls count as nothing; give their prices in " +
+			a.o.Names.Of(council.SettingPrices) + ": "
+	}
+}
+
+// Limit is a limit and how much of it is taken.
+type Limit struct {
+	Scope    string     `json:"scope"` // session, day or token
+	Limit    USD        `json:"limit_usd"`
+	Used     USD        `json:"used_usd"`     // settled and uncertain
+	Reserved USD        `json:"reserved_usd"` // by sessions that run
+	Left     USD        `json:"left_usd"`
+	ResetsAt *time.Time `json:"resets_at"` // null for a session
+}
+
+// Limits returns the limits of today, of all sessions and of a token, where there are any.
+func (a *Accounts) Limits(token string) []Limit {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	limits := []Limit{}
+	reset := a.o.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
+	scopes := a.scopesLocked(a.today(), token)
+	for i, limit := range []*USD{a.o.Day, a.o.TokenDay} {
+		if limit == nil {
+			continue
+		}
+		s := scopes[i]
+		limits = append(limits, Limit{
+			Scope: []string{"day", "token"}[i], Limit: *limit, Used: s.spent(), Reserved: s.held,
+			Left: *limit - min(s.used(), *limit), ResetsAt: &reset,
+		})
+	}
+	return limits
+}
+
+// Runs reports whether the account of a session is open.
+func (a *Accounts) Runs(session string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sessions[session] != nil
+}
+
+// costs are what the latest calls of a model in a stage cost.
+type costs struct {
+	latest [200]USD
+	count  int
+}
+
+// fewest is the number of calls from which on their median says what the next one will cost.
+const fewest = 20
+
+func (c *costs) add(cost USD) {
+	c.latest[c.count%len(c.latest)] = cost
+	c.count++
+}
+
+func (c *costs) median() (USD, bool) {
+	if c.count < fewest {
+		return 0, false
+	}
+	latest := slices.Clone(c.latest[:min(c.count, len(c.latest))])
+	slices.Sort(latest)
+	return latest[len(latest)/2], true
+}
+
+func (a *Accounts) costsLocked(model, stage string) *costs {
+	key := [2]string{model, stage}
+	if a.costs[key] == nil {
+		a.costs[key] = &costs{}
+	}
+	return a.costs[key]
+}
+
+// expectedLocked returns the median of what calls of a model in a stage cost, 0 where too few are
+// known.
+func (a *Accounts) expectedLocked(model string, stage council.Stage) USD {
+	median, _ := a.costsLocked(model, string(stage)).median()
+	return median
+}

@@ -1,0 +1,544 @@
+package spend_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/spend"
+	"pgregory.net/rapid"
+)
+
+// memory is a ledger in memory.
+type memory struct {
+	mu     sync.Mutex // guards lines and broken
+	lines  [][]byte
+	broken error
+}
+
+func (m *memory) Append(_ context.Context, _ bool, lines ...[]byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.broken != nil {
+		return m.broken
+	}
+	m.lines = append(m.lines, lines...)
+	return nil
+}
+
+func (m *memory) all(yield func([]byte, error) bool) {
+	m.mu.Lock()
+	lines := slices.Clone(m.lines)
+	m.mu.Unlock()
+	for _, line := range lines {
+		if !yield(line, nil) {
+			return
+		}
+	}
+}
+
+const (
+	day   = 10 * spend.Dollar
+	token = 6 * spend.Dollar
+)
+
+// tariffs know the models a and b, and nothing of others.
+func tariffs(model string) (spend.Tariff, bool) {
+	switch model {
+	case "a":
+		return spend.Flat(1*million, 10*million), true
+	case "b":
+		return spend.Flat(3*million, 15*million), true
+	default:
+		return spend.Tariff{}, false
+	}
+}
+
+func hard(ledger spend.Ledger) spend.Options {
+	return spend.Options{Hard: true, Day: new(day), TokenDay: new(token), Tariff: tariffs, Ledger: ledger, Now: time.Now}
+}
+
+// provider is the one who bills: what it says is the truth that the ledger is compared with.
+type provider struct {
+	mu    sync.Mutex // guards total
+	total spend.USD
+}
+
+func (p *provider) bill(cost spend.USD) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total = p.total.Plus(cost)
+}
+
+// check fails when more is spent and reserved than a limit allows.
+func check(t interface{ Fatalf(string, ...any) }, a *spend.Accounts, token string) {
+	for _, l := range a.Limits(token) {
+		if l.Used.Plus(l.Reserved) > l.Limit {
+			t.Fatalf("%s: %v used and %v reserved of %v", l.Scope, l.Used, l.Reserved, l.Limit)
+		}
+	}
+}
+
+// Random runs of opening, reserving, settling, closing, crashing and replaying: no limit is ever
+// passed, and what counts is never less than what the provider billed.
+func TestHardLimitsHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ledger, billed := &memory{}, &provider{}
+		a := spend.NewAccounts(hard(ledger))
+		type attempt struct {
+			r     *spend.Reservation
+			bound spend.USD
+		}
+		flying := map[string][]attempt{} // by session
+		count := 0
+		names := func() []string {
+			var open []string
+			for name := range flying {
+				open = append(open, name)
+			}
+			slices.Sort(open)
+			return open
+		}
+		used := func() spend.USD { return a.Limits("")[0].Used }
+		t.Repeat(map[string]func(*rapid.T){
+			"": func(t *rapid.T) {
+				for _, token := range []string{"x", "y"} {
+					check(t, a, token)
+				}
+			},
+			"open": func(t *rapid.T) {
+				count++
+				o := spend.Opening{
+					Session: fmt.Sprint("s", count), Token: rapid.SampledFrom([]string{"x", "y"}).Draw(t, "token"),
+					Limit:  new(spend.USD(rapid.Int64Range(1, int64(4*spend.Dollar)).Draw(t, "limit"))),
+					Models: []string{"a", "b"},
+				}
+				if failure := a.Open(t.Context(), o); failure == nil {
+					flying[o.Session] = nil
+				} else if failure.Code != council.CodeOverBudget {
+					t.Fatal(failure)
+				}
+			},
+			"reserve": func(t *rapid.T) {
+				if len(flying) == 0 {
+					t.Skip("no session is open")
+				}
+				at := spend.Attempt{
+					Session: rapid.SampledFrom(names()).Draw(t, "session"), Model: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "model"),
+					Stage: rapid.SampledFrom([]council.Stage{council.Stage1, council.Stage2, council.Stage3}).Draw(t, "stage"),
+					Bytes: rapid.Int64Range(1, 1e5).Draw(t, "bytes"), OutputLimit: new(rapid.IntRange(1, 1e5).Draw(t, "output")),
+				}
+				tariff, _ := tariffs(at.Model)
+				if r, failure := a.Reserve(at); failure == nil {
+					flying[at.Session] = append(flying[at.Session], attempt{r, tariff.Bound(at.Bytes, int64(*at.OutputLimit))})
+				} else if failure.Code != council.FailBudget {
+					t.Fatal(failure)
+				}
+			},
+			"settle": func(t *rapid.T) {
+				var session string
+				for _, name := range names() {
+					if len(flying[name]) > 0 {
+						session = name
+					}
+				}
+				if session == "" {
+					t.Skip("nothing is in flight")
+				}
+				at := flying[session][0]
+				flying[session] = flying[session][1:]
+				switch rapid.IntRange(0, 2).Draw(t, "outcome") {
+				case 0:
+					at.r.Settle(spend.Outcome{Free: true})
+				case 1:
+					cost := spend.USD(rapid.Int64Range(0, int64(at.bound)).Draw(t, "cost"))
+					billed.bill(cost)
+					at.r.Settle(spend.Outcome{CostUSD: &cost})
+				default:
+					billed.bill(at.bound)
+					at.r.Settle(spend.Outcome{})
+				}
+			},
+			"close": func(t *rapid.T) {
+				for _, name := range names() {
+					if len(flying[name]) == 0 {
+						a.Close(t.Context(), name, false)
+						delete(flying, name)
+						return
+					}
+				}
+				t.Skip("nothing can be closed")
+			},
+			"crash": func(t *rapid.T) {
+				for _, attempts := range flying {
+					for _, at := range attempts {
+						billed.bill(at.bound) // it was on its way
+					}
+				}
+				clear(flying)
+				a = spend.NewAccounts(hard(ledger))
+				if err := a.Replay(ledger.all); err != nil {
+					t.Fatal(err)
+				}
+			},
+		})
+		if used() < billed.total {
+			t.Fatalf("%v count, and the provider billed %v", used(), billed.total)
+		}
+	})
+}
+
+// Sixty-four clients, with a provider that bills exactly the bound, end within the limit of the day
+// to the picodollar, and the ledger holds what the provider billed.
+func TestManyClientsEndAtTheLimit(t *testing.T) {
+	ledger, billed := &memory{}, &provider{}
+	options := hard(ledger)
+	options.TokenDay = nil
+	a := spend.NewAccounts(options)
+	var clients sync.WaitGroup
+	for client := range 64 {
+		clients.Go(func() {
+			rng := rand.New(rand.NewPCG(1, uint64(client)))
+			for n := range 40 {
+				o := spend.Opening{
+					Session: fmt.Sprint(client, "-", n), Token: strconv.Itoa(client % 4), Limit: new(spend.Dollar / 4), Models: []string{"a", "b"},
+				}
+				if a.Open(t.Context(), o) != nil {
+					continue
+				}
+				for _, stage := range []council.Stage{council.Stage1, council.Stage1, council.Stage2, council.Stage3} {
+					at := spend.Attempt{
+						Session: o.Session, Stage: stage, Model: []string{"a", "b"}[rng.IntN(2)], Number: 1,
+						Bytes: rng.Int64N(3000), OutputLimit: new(rng.IntN(5000)),
+					}
+					r, failure := a.Reserve(at)
+					if failure != nil {
+						continue
+					}
+					check(t, a, o.Token)
+					tariff, _ := tariffs(at.Model)
+					bound := tariff.Bound(at.Bytes, int64(*at.OutputLimit))
+					switch rng.IntN(4) {
+					case 0:
+						r.Settle(spend.Outcome{Free: true})
+					case 1: // cut off
+						billed.bill(bound)
+						r.Settle(spend.Outcome{})
+					default:
+						billed.bill(bound)
+						r.Settle(spend.Outcome{CostUSD: &bound})
+					}
+				}
+				a.Close(t.Context(), o.Session, false)
+			}
+		})
+	}
+	clients.Wait()
+	limit := a.Limits("0")[0]
+	if limit.Used != billed.total || limit.Used > day || limit.Reserved != 0 {
+		t.Errorf("%v used, %v reserved of %v; the provider billed %v", limit.Used, limit.Reserved, limit.Limit, billed.total)
+	}
+	again := spend.NewAccounts(options)
+	if err := again.Replay(ledger.all); err != nil || again.Limits("0")[0].Used != billed.total {
+		t.Errorf("after a restart %v are used: %v", again.Limits("0")[0].Used, err)
+	}
+}
+
+// open opens a session that has a limit, with the models.
+func open(t *testing.T, a *spend.Accounts, limit spend.USD, models ...string) {
+	t.Helper()
+	if failure := a.Open(t.Context(), spend.Opening{Session: "s", Limit: &limit, Models: models}); failure != nil {
+		t.Fatal(failure)
+	}
+}
+
+// one is an attempt of model a whose bound is the given number of picodollars times a million.
+func one(stage council.Stage, millions int64) spend.Attempt {
+	return spend.Attempt{Session: "s", Stage: stage, Model: "a", Number: 1, Bytes: millions, OutputLimit: new(0)}
+}
+
+func TestStagesShareTheLimit(t *testing.T) {
+	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
+	open(t, a, 100*million, "a")
+	reserve := func(stage council.Stage, bytes int64) bool {
+		_, failure := a.Reserve(one(stage, bytes))
+		return failure == nil
+	}
+	for _, c := range []struct {
+		stage council.Stage
+		bytes int64
+		want  bool
+	}{
+		{council.Stage1, 51, false},
+		{council.Stage1, 40, true},
+		{council.Stage1, 11, false},
+		{council.Stage2, 41, false},
+		{council.Stage2, 40, true},
+		{council.Stage2, 1, false}, // what stage 1 left passes on
+		{council.Stage3, 21, false},
+		{council.Stage3, 20, true},
+		{council.Stage3, 1, false},
+	} {
+		if got := reserve(c.stage, c.bytes); got != c.want {
+			t.Errorf("%s, %d: %v", c.stage, c.bytes, got)
+		}
+	}
+}
+
+// A soft limit ends the calls that come after it was reached, and not those in flight.
+func TestSoftLimit(t *testing.T) {
+	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	open(t, a, 100*million, "a")
+	first, failure := a.Reserve(one(council.Stage1, 90))
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	second, failure := a.Reserve(one(council.Stage1, 90))
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	first.Settle(spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
+	if _, failure = a.Reserve(one(council.Stage1, 0)); failure != nil {
+		t.Error(failure)
+	}
+	second.Settle(spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
+	if _, failure = a.Reserve(one(council.Stage1, 0)); failure == nil || failure.Code != council.FailBudget {
+		t.Error(failure)
+	}
+}
+
+// What calls in flight are expected to cost counts against a soft limit.
+func TestSoftLimitExpects(t *testing.T) {
+	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	open(t, a, 1000*million, "a")
+	for range 20 {
+		r, failure := a.Reserve(one(council.Stage1, 30))
+		if failure != nil {
+			t.Fatal(failure)
+		}
+		r.Settle(spend.Outcome{Tokens: &spend.Tokens{Input: 30}})
+	}
+	for n := range 15 { // 600 are spent: 13 calls of 30 make 990, with the next it is 1020
+		if _, failure := a.Reserve(one(council.Stage1, 1)); (failure == nil) != (n < 14) {
+			t.Errorf("call %d: %v", n+1, failure)
+		}
+	}
+}
+
+// A bill above its bound counts in full, and raises later bounds of that model by the same ratio.
+func TestCostOverBound(t *testing.T) {
+	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
+	open(t, a, 1000*million, "a", "b")
+	r, failure := a.Reserve(one(council.Stage3, 100))
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	if c := r.Settle(spend.Outcome{CostUSD: new(spend.USD(250 * million))}); *c.USD != 250*million {
+		t.Errorf("charged %v", *c.USD)
+	}
+	if _, failure = a.Reserve(one(council.Stage3, 301)); failure == nil { // 752.5 of 750
+		t.Error("the later bound did not grow")
+	}
+	if _, failure = a.Reserve(one(council.Stage3, 300)); failure != nil {
+		t.Error(failure)
+	}
+	warnings := a.Close(t.Context(), "s", false)
+	if len(warnings) != 1 || warnings[0].Code != council.WarnCostOverBound {
+		t.Errorf("%+v", warnings)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+	a := spend.NewAccounts(spend.Options{
+		Now: func() time.Time { return now },
+		Tariff: func(model string) (spend.Tariff, bool) {
+			tariff, ok := tariffs(model)
+			tariff.AsOf = now.AddDate(0, 0, -44)
+			if model == "b" {
+				tariff.AsOf = now.AddDate(0, 0, -46)
+			}
+			return tariff, ok
+		},
+	})
+	open(t, a, spend.Dollar, "a", "b", "c")
+	settle := func(model string, o spend.Outcome) {
+		at := one(council.Stage1, 100)
+		at.Model = model
+		r, failure := a.Reserve(at)
+		if failure != nil {
+			t.Fatal(failure)
+		}
+		r.Settle(o)
+	}
+	settle("a", spend.Outcome{CostUSD: new(spend.USD(98 * million)), Tokens: &spend.Tokens{Input: 100}}) // 2 % exactly
+	settle("b", spend.Outcome{CostUSD: new(spend.USD(97 * 3 * million)), Tokens: &spend.Tokens{Input: 100}})
+	settle("b", spend.Outcome{})
+	settle("c", spend.Outcome{Tokens: &spend.Tokens{Input: 100}})
+	var got []string
+	for _, w := range a.Close(t.Context(), "s", false) {
+		_, models, _ := strings.Cut(w.Message[strings.LastIndex(w.Message, " "):], " ")
+		got = append(got, string(w.Code)+" "+models)
+	}
+	want := []string{"price_old b", "price_differs b", "cost_uncertain b", "cost_unknown c"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A session must not begin where a hard limit cannot be held.
+func TestRefusals(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		options func(*spend.Options)
+		opening spend.Opening
+		code    council.Code
+		says    string
+	}{
+		{"no price", nil, spend.Opening{Limit: new(spend.Dollar), Models: []string{"a", "c", "c"}}, council.CodeUnpriced, "cost: c;"},
+		{"no limit", nil, spend.Opening{Models: []string{"a"}}, council.CodeInvalid, "nothing limits"},
+		{"too low", nil, spend.Opening{Limit: new(spend.Dollar), First: new(spend.Dollar)}, council.CodeInvalid, "too low"},
+		{"over the day", nil, spend.Opening{Limit: new(day + 1)}, council.CodeOverBudget, "all sessions"},
+		{"over the token's", nil, spend.Opening{Limit: new(token + 1)}, council.CodeOverBudget, "this token"},
+		{"within them", nil, spend.Opening{Limit: new(token)}, "", ""},
+		{"soft, no price", func(o *spend.Options) { o.Hard = false }, spend.Opening{Models: []string{"c"}}, "", ""},
+	} {
+		o := hard(nil)
+		if c.options != nil {
+			c.options(&o)
+		}
+		c.opening.Session = "s"
+		failure := spend.NewAccounts(o).Open(t.Context(), c.opening)
+		switch {
+		case c.code == "" && failure != nil, c.code != "" && failure == nil:
+			t.Errorf("%s: %v", c.name, failure)
+		case failure != nil && (failure.Code != c.code || !strings.Contains(failure.Detail, c.says)):
+			t.Errorf("%s: %v", c.name, failure)
+		}
+	}
+}
+
+// The least limit that a refusal names is enough, and what is a picodollar less is not.
+func TestLeastLimit(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		first := spend.USD(rapid.Int64Range(1, int64(spend.Dollar)).Draw(t, "first"))
+		begin := func(limit spend.USD) *council.Error {
+			a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
+			return a.Open(t.Context(), spend.Opening{Session: "s", Limit: &limit, First: &first})
+		}
+		failure := begin(1)
+		if failure == nil {
+			t.Fatal("it is enough")
+		}
+		text, _, _ := strings.Cut(strings.TrimPrefix(failure.Fields[0].Fix, "give "), " ")
+		least, err := spend.ParseUSD(text)
+		if err != nil || begin(least) != nil || begin(least-2) == nil {
+			t.Fatalf("%v of %v: %v", least, first, err)
+		}
+	})
+}
+
+func TestSoftLimitOfADay(t *testing.T) {
+	now := time.Date(2026, 11, 23, 23, 0, 0, 0, time.UTC)
+	a := spend.NewAccounts(spend.Options{Day: new(50 * spend.USD(million)), Tariff: tariffs, Now: func() time.Time { return now }})
+	begin := func() *council.Error { return a.Open(t.Context(), spend.Opening{Session: "s", Models: []string{"a"}}) }
+	if failure := begin(); failure != nil {
+		t.Fatal(failure)
+	}
+	r, _ := a.Reserve(one(council.Stage1, 60))
+	r.Settle(spend.Outcome{Tokens: &spend.Tokens{Input: 60}})
+	a.Close(t.Context(), "s", false)
+	failure := begin()
+	if failure == nil || failure.Code != council.CodeOverBudget || failure.RetryAfter != time.Hour {
+		t.Errorf("%+v", failure)
+	}
+	now = now.Add(time.Hour)
+	if failure := begin(); failure != nil {
+		t.Error(failure)
+	}
+}
+
+// A session that a crash interrupted counts whole, until it goes on in its account.
+func TestGoesOn(t *testing.T) {
+	ledger := &memory{}
+	a := spend.NewAccounts(hard(ledger))
+	o := spend.Opening{Session: "s", Token: "x", Limit: new(2 * spend.Dollar), Models: []string{"a"}}
+	if failure := a.Open(t.Context(), o); failure != nil {
+		t.Fatal(failure)
+	}
+	again := spend.NewAccounts(hard(ledger))
+	if err := again.Replay(ledger.all); err != nil {
+		t.Fatal(err)
+	}
+	state := func(want string) {
+		t.Helper()
+		l := again.Limits("x")[1]
+		if got := fmt.Sprint(l.Used, l.Reserved); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	state("2 0")
+	if failure := again.Open(t.Context(), o); failure != nil {
+		t.Fatal(failure)
+	}
+	state("0 2")
+	again.Add("s", spend.Charge{Stage: council.Stage1, Model: "a", USD: new(spend.Dollar / 2), Source: spend.SourceTariff})
+	state("0.5 1.5")
+	at := one(council.Stage2, million/2)
+	at.Lost = true
+	r, failure := again.Reserve(at)
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	r.Settle(spend.Outcome{CostUSD: new(spend.USD)})
+	state("1 1")
+	again.Close(t.Context(), "s", false)
+	state("1 0")
+	third := spend.NewAccounts(hard(ledger))
+	if err := third.Replay(ledger.all); err != nil || third.Limits("x")[1].Used != spend.Dollar {
+		t.Errorf("%v, %v", third.Limits("x"), err)
+	}
+}
+
+// Without its ledger no session begins under a limit of a day, and any other does.
+func TestLedgerBroken(t *testing.T) {
+	ledger := &memory{broken: errors.New("no disk")}
+	a := spend.NewAccounts(hard(ledger))
+	o := spend.Opening{Session: "s", Limit: new(spend.Dollar)}
+	if failure := a.Open(t.Context(), o); failure == nil || failure.Code != council.CodeUnavailable || a.Limits("")[0].Reserved != 0 {
+		t.Errorf("%v, %+v", failure, a.Limits(""))
+	}
+	if failure := spend.NewAccounts(spend.Options{Tariff: tariffs, Ledger: ledger}).Open(t.Context(), o); failure != nil {
+		t.Error(failure)
+	}
+}
+
+// A session with very many calls takes several lines, none too long for a store.
+func TestManyCalls(t *testing.T) {
+	ledger := &memory{}
+	options := spend.Options{Tariff: tariffs, Ledger: ledger, Day: new(day)}
+	a := spend.NewAccounts(options)
+	open(t, a, spend.Dollar, "a")
+	for range 1000 {
+		r, _ := a.Reserve(one(council.Stage1, 7))
+		r.Settle(spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
+	}
+	a.Close(t.Context(), "s", false)
+	for _, line := range ledger.lines {
+		if len(line) > 32<<10 {
+			t.Errorf("a line of %d bytes", len(line))
+		}
+	}
+	again := spend.NewAccounts(options)
+	if err := again.Replay(ledger.all); err != nil || again.Limits("")[0].Used != 7000*million {
+		t.Errorf("%v: %v", again.Limits(""), err)
+	}
+}

@@ -1,0 +1,163 @@
+package spend
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Ledger stores lines, each with a line break at its end. The lines of one call stay together: after
+// a crash all of them are there, or none.
+type Ledger interface {
+	// Append stores lines. With synced it returns nil when they are on disk. Otherwise it may
+	// return before.
+	Append(ctx context.Context, synced bool, lines ...[]byte) error
+}
+
+// Source says where the cost of an attempt is from.
+type Source string
+
+// The sources.
+const (
+	SourceProvider Source = "provider" // its own figure
+	SourceTariff   Source = "tariff"   // tokens times prices
+	SourceBound    Source = "bound"    // the most that the attempt can have cost
+)
+
+// Charge is what one attempt cost.
+type Charge struct {
+	Stage    council.Stage `json:"stage"`
+	Model    string        `json:"model"`
+	Provider string        `json:"provider"` // its name; "": the default provider
+	Attempt  int           `json:"attempt"`  // of its call, from 1; 0: one of a process that is gone
+	Tokens   *Tokens       `json:"tokens"`
+	USD      *USD          `json:"usd"` // null: nobody knows
+	Source   Source        `json:"source"`
+}
+
+// addTo adds the charge to what is spent.
+func (c Charge) addTo(s *scope) {
+	switch {
+	case c.USD == nil:
+		s.unknown++
+	case c.Source == SourceBound:
+		s.uncertain = s.uncertain.Plus(*c.USD)
+	default:
+		s.settled = s.settled.Plus(*c.USD)
+	}
+}
+
+// The types of the ledger's lines.
+const (
+	entryOpen  = "open"  // a session begins
+	entryCalls = "calls" // some of the calls of a session with very many; its end follows
+	entryClose = "close" // a session ended
+)
+
+// entry is a line of the ledger. Its type and day come first, so that the lines of other days can
+// be passed over unread.
+type entry struct {
+	Type    string   `json:"type"`
+	Day     string   `json:"day"` // on which the session began, in UTC
+	Session string   `json:"session"`
+	Token   string   `json:"token"`
+	Council string   `json:"council"`
+	Limit   *USD     `json:"limit_usd"`
+	Upper   *USD     `json:"upper_usd,omitempty"` // where there is no limit, the most that the session was thought to cost
+	Calls   []Charge `json:"calls,omitempty"`
+}
+
+func (e entry) line() []byte {
+	data, _ := json.Marshal(e) // it holds nothing that cannot be encoded
+	return append(data, '\n')
+}
+
+// maxCalls is how many calls a line holds, so that it stays below the 64 KiB that a line of a store
+// may have.
+const maxCalls = 60
+
+// closing returns the lines of a session at its end.
+func (s *session) closing() (lines [][]byte) {
+	e := entry{Type: entryCalls, Day: s.day, Session: s.Session, Token: s.Token, Council: s.Council, Limit: s.Limit}
+	calls := s.calls
+	for len(calls) > maxCalls {
+		e.Calls = calls[:maxCalls]
+		calls = calls[maxCalls:]
+		lines = append(lines, e.line())
+	}
+	e.Type, e.Calls = entryClose, calls
+	return append(lines, e.line())
+}
+
+// addWhole adds a session without an end to what is spent, or with -1 takes it away.
+func (e entry) addWhole(s *scope, sign int) {
+	whole := e.Limit
+	if whole == nil {
+		whole = e.Upper
+	}
+	if whole == nil {
+		s.unknown += sign
+		return
+	}
+	if sign < 0 {
+		s.uncertain -= min(*whole, s.uncertain)
+		return
+	}
+	s.uncertain = s.uncertain.Plus(*whole)
+}
+
+// readEntry reads a line of the ledger from a day on. It returns false for the others, and for lines that hold nothing.
+func readEntry(line []byte, from string) (e entry, ok bool) {
+	const key = `"day":"`
+	if _, day, ok := bytes.Cut(line, []byte(key)); ok && (len(day) < len(from) || string(day[:len(from)]) < from) {
+		return e, false
+	}
+	return e, json.Unmarshal(line, &e) == nil && e.Session != "" && e.Day >= from
+}
+
+// Replay takes in the lines of a ledger, in their order. It is called once, before any session is
+// opened. A session that has no end counts whole, as uncertain, until it is opened again.
+func (a *Accounts) Replay(lines func(yield func([]byte, error) bool)) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	// A session may have begun on the day before. Those of earlier days count against no limit any more.
+	from := a.o.Now().UTC().Add(-24 * time.Hour).Format(time.DateOnly)
+	closed := map[string]bool{}
+	for line, err := range lines {
+		if err != nil {
+			return err
+		}
+		e, ok := readEntry(line, from)
+		if !ok {
+			continue
+		}
+		switch e.Type {
+		case entryOpen:
+			if !closed[e.Session] {
+				a.orphans[e.Session] = e
+			}
+		case entryCalls, entryClose:
+			for _, c := range e.Calls {
+				for _, scope := range a.scopesLocked(e.Day, e.Token) {
+					c.addTo(scope)
+				}
+				if c.USD != nil && c.Source != SourceBound {
+					a.costsLocked(c.Model, string(c.Stage)).add(*c.USD)
+				}
+			}
+			if e.Type == entryClose {
+				closed[e.Session] = true
+				delete(a.orphans, e.Session)
+			}
+		}
+	}
+	for _, e := range a.orphans {
+		for _, scope := range a.scopesLocked(e.Day, e.Token) {
+			e.addWhole(scope, 1)
+		}
+	}
+	return nil
+}

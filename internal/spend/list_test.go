@@ -1,0 +1,110 @@
+package spend_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/spend"
+)
+
+var listed = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+
+func TestParseList(t *testing.T) {
+	for _, c := range []struct{ name, data, model, want string }{
+		{
+			"OpenRouter's form",
+			`{"data":[{"id":"openai/gpt-5","pricing":{"prompt":"0.00000125","completion":"0.00001","request":"0","internal_reasoning":"0",
+			  "input_cache_read":"0.000000125","web_search":"0.01"}}]}`, "openai/gpt-5",
+			"{as_of: 2026-11-20, input: 1.25, cached_input: 0.125, output: 10}",
+		},
+		{
+			"with prices of long calls",
+			`{"data":[{"id":"m","pricing":{"prompt":"1e-6","completion":"2e-6","request":"0.01",
+			  "overrides":[{"min_prompt_tokens":200000,"prompt":"0.000002","completion":"0.000003"}]}}]}`, "m",
+			"{as_of: 2026-11-20, input: 1, output: 2, request: 0.01, above: [{input_tokens: 199999, input: 2, output: 3}]}",
+		},
+		{
+			"a price that is finer than a picodollar a token is rounded up",
+			`{"data":[{"id":"m","pricing":{"prompt":"0.0000000000001","completion":"0.0000000000011"}}]}`, "m",
+			"{as_of: 2026-11-20, input: 0.000001, output: 0.000002}",
+		},
+		{
+			"LiteLLM's form",
+			`{"sample_spec":{"input_cost_per_token":1,"output_cost_per_token":1},
+			  "gpt-5":{"input_cost_per_token":1.25e-06,"output_cost_per_token":1e-05,"cache_read_input_token_cost":1.25e-07,
+			  "input_cost_per_token_above_272k_tokens":2.5e-06,"output_cost_per_token_above_272k_tokens":1.5e-05,"mode":"chat"}}`, "gpt-5",
+			"{as_of: 2026-11-20, input: 1.25, cached_input: 0.125, output: 10, above: [{input_tokens: 272000, input: 2.5, output: 15}]}",
+		},
+	} {
+		list, err := spend.ParseList([]byte(c.data), listed)
+		if err != nil || len(list) != 1 || list[c.model].Line() != c.want {
+			t.Errorf("%s: %v, %v", c.name, list[c.model].Line(), err)
+		}
+	}
+}
+
+// A model without a clear price is left out, and so is a list without any.
+func TestParseListLeavesOut(t *testing.T) {
+	for name, pricing := range map[string]string{
+		"a router":        `{"prompt":"-1","completion":"-1"}`,
+		"no output":       `{"prompt":"0.000001"}`,
+		"no text":         `{"prompt":1,"completion":2}`,
+		"a bad tier":      `{"prompt":"0","completion":"0","overrides":[{"prompt":"0"}]}`,
+		"an unread tier":  `{"prompt":"0","completion":"0","overrides":[{"min_prompt_tokens":5,"prompt":"x"}]}`,
+		"too dear":        `{"prompt":"0.02","completion":"0"}`,
+		"nothing":         `null`,
+		"an empty object": `{}`,
+	} {
+		list, err := spend.ParseList([]byte(`{"data":[{"id":"m","pricing":`+pricing+`}]}`), listed)
+		if !errors.Is(err, spend.ErrNoPrices) {
+			t.Errorf("%s: %v, %v", name, list, err)
+		}
+	}
+	for _, data := range []string{``, `[]`, `{"data":[]}`, `{}`, `{"a":1}`, `{"data":{}}`} {
+		if _, err := spend.ParseList([]byte(data), listed); err == nil {
+			t.Errorf("%q: no error", data)
+		}
+	}
+}
+
+func TestSame(t *testing.T) {
+	parse := func(pricing string) spend.Tariff {
+		list, err := spend.ParseList([]byte(`{"data":[{"id":"m","pricing":`+pricing+`}]}`), listed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list["m"]
+	}
+	plain := parse(`{"prompt":"0.000001","completion":"0.000002"}`)
+	if !plain.Same(spend.Flat(million, 2*million)) || !plain.Same(parse(`{"prompt":"0.000001","completion":"0.000002","input_cache_read":"0.000001"}`)) {
+		t.Error("the same prices differ")
+	}
+	for _, pricing := range []string{
+		`{"prompt":"0.000002","completion":"0.000002"}`, `{"prompt":"0.000001","completion":"0.000002","request":"1"}`,
+		`{"prompt":"0.000001","completion":"0.000002","overrides":[{"min_prompt_tokens":5,"prompt":"0.000002"}]}`,
+	} {
+		if plain.Same(parse(pricing)) {
+			t.Errorf("%s is the same", pricing)
+		}
+	}
+}
+
+func FuzzParseList(f *testing.F) {
+	f.Add([]byte(`{"data":[{"id":"m","pricing":{"prompt":"1e-6","completion":"2e-6","overrides":[{"min_prompt_tokens":2}]}}]}`))
+	f.Add([]byte(`{"m":{"input_cost_per_token":1e-6,"output_cost_per_token":1e-5,"input_cost_per_token_above_1k_tokens":1}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, err := spend.ParseList(data, listed)
+		if err != nil {
+			return
+		}
+		for name, tariff := range list {
+			if err := tariff.Validate(); err != nil {
+				t.Errorf("%q: %v", name, err)
+			}
+			if tariff.Cost(spend.Tokens{Input: 1000, Output: 1000}) > tariff.Bound(1000, 1000) {
+				t.Errorf("%q costs more than its bound", name)
+			}
+		}
+	})
+}

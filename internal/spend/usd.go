@@ -1,0 +1,130 @@
+package spend
+
+import (
+	"errors"
+	"math"
+	"math/big"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// USD is an amount of money in whole picodollars (10^-12 US dollars), from 0 to some nine
+// million dollars. As text and in JSON it is a number of dollars.
+type USD int64
+
+// Dollar is one US dollar.
+const Dollar USD = 1e12
+
+const largest = USD(math.MaxInt64)
+
+// Plus returns the sum of two amounts, or the largest amount where the sum would be larger.
+func (a USD) Plus(b USD) USD {
+	if a > largest-b {
+		return largest
+	}
+	return a + b
+}
+
+// Times returns n times the amount, or the largest amount where that would be larger. Neither
+// factor may be negative.
+func (a USD) Times(n int64) USD { return a.scaled(n, 1) }
+
+// scaled returns a*numerator/denominator, rounded up, or the largest amount where that would
+// be larger. None may be negative, and the denominator not zero.
+func (a USD) scaled(numerator, denominator int64) USD {
+	hi, lo := bits.Mul64(uint64(a), uint64(numerator)) //nolint:gosec // neither is negative
+	lo, carry := bits.Add64(lo, uint64(denominator)-1, 0)
+	hi += carry
+	if hi >= uint64(denominator) { //nolint:gosec // it is positive
+		return largest
+	}
+	quotient, _ := bits.Div64(hi, lo, uint64(denominator)) //nolint:gosec // it is positive
+	return USD(min(quotient, math.MaxInt64))
+}
+
+// share returns that part of the amount, in percent, rounded down.
+func (a USD) share(percent int64) USD { return a/100*USD(percent) + a%100*USD(percent)/100 }
+
+// String returns the amount in dollars, exactly.
+func (a USD) String() string { return decimal(int64(a), 12) }
+
+// Float64 returns the number of dollars that is nearest to the amount.
+func (a USD) Float64() float64 {
+	f, _ := strconv.ParseFloat(a.String(), 64) // it is a number
+	return f
+}
+
+// FromFloat returns a number of dollars as an amount, rounded to the nearest picodollar. What is
+// not a number from 0 on is 0, and what is too large the largest amount.
+func FromFloat(dollars float64) USD {
+	if !(dollars > 0) { // also NaN
+		return 0
+	}
+	a, err := ParseUSD(strconv.FormatFloat(dollars, 'g', -1, 64))
+	if err != nil {
+		return largest
+	}
+	return a
+}
+
+var errNumber = errors.New("is not an amount: write a number of 0 or more, such as 1.25")
+
+// ParseUSD reads a number of dollars, and rounds it to the nearest picodollar.
+func ParseUSD(text string) (USD, error) {
+	r, err := number(text, int64(Dollar))
+	if err != nil {
+		return 0, err
+	}
+	r.Add(r, big.NewRat(1, 2))
+	return whole(new(big.Int).Quo(r.Num(), r.Denom()))
+}
+
+// number reads a decimal number and multiplies it. Numbers of less than 10^-18 are 0.
+func number(text string, scale int64) (*big.Rat, error) {
+	const longest = 64 // with it, no exponent makes a number of many digits
+	f, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil, len(text) > longest, strings.ContainsAny(text, "xXpP_"), f < 0, math.IsInf(f, 0), math.IsNaN(f), f > 1e9:
+		return nil, errNumber
+	case f < 1e-18:
+		return new(big.Rat), nil
+	}
+	r, ok := new(big.Rat).SetString(text)
+	if !ok {
+		return nil, errNumber
+	}
+	return r.Mul(r, new(big.Rat).SetInt64(scale)), nil
+}
+
+func whole(n *big.Int) (USD, error) {
+	if !n.IsInt64() {
+		return 0, errors.New("is too large an amount")
+	}
+	return USD(n.Int64()), nil
+}
+
+// decimal returns n divided by 10^digits, without zeros at its end.
+func decimal(n int64, digits int) string {
+	text := strconv.FormatInt(n, 10)
+	if short := digits + 1 - len(text); short > 0 {
+		text = strings.Repeat("0", short) + text
+	}
+	before, after := text[:len(text)-digits], strings.TrimRight(text[len(text)-digits:], "0")
+	if after == "" {
+		return before
+	}
+	return before + "." + after
+}
+
+// MarshalJSON returns the number of dollars.
+func (a USD) MarshalJSON() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalJSON reads a number of dollars.
+func (a *USD) UnmarshalJSON(data []byte) error { return a.UnmarshalText(data) }
+
+// UnmarshalText reads a number of dollars.
+func (a *USD) UnmarshalText(text []byte) (err error) {
+	*a, err = ParseUSD(string(text))
+	return err
+}
