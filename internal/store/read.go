@@ -101,6 +101,56 @@ func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
 	}
 }
 
+// PlainLines returns the lines of a store that [Store.AppendLines] wrote, in their order, each
+// without its end and valid until the next one. It reads the files that ReadFile reads, and passes
+// over damaged parts of them. An error is the last element; where there is no file, it matches
+// fs.ErrNotExist.
+func PlainLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for f, err := range files(path, false) {
+			if err != nil {
+				yield(nil, fmt.Errorf("opening %s: %w", path, err))
+				return
+			}
+			more := true
+			err := f.plainLines(ctx, func(line []byte) bool {
+				more = yield(line, nil)
+				return more
+			})
+			if !more {
+				return
+			}
+			if err != nil && !isLine(err) && !errors.Is(err, errDamaged) {
+				yield(nil, fmt.Errorf("reading %s: %w", path, err))
+				return
+			}
+		}
+	}
+}
+
+func (f File) plainLines(ctx context.Context, yield func([]byte) bool) error {
+	r, _, err := f.content(ctx, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for lines := bufio.NewReaderSize(r, maxLine); ; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		line, tooLong, err := readLine(ctx, lines)
+		if errors.Is(err, io.EOF) {
+			return nil // content has whole lines only
+		}
+		if err != nil {
+			return err
+		}
+		if line = bytes.TrimRight(line, "\t\r\n"); len(line) > 0 && !tooLong && !yield(line) {
+			return nil
+		}
+	}
+}
+
 // recordsOf returns the records of the lines.
 func recordsOf(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord, error] {
 	return func(yield func(council.BiasMetricRecord, error) bool) {

@@ -324,6 +324,27 @@ func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) 
 	return nil
 }
 
+// AppendLines is Append for lines that hold something else than records: each is a JSON value with
+// a newline at its end. Lines of one call stay together as the records of a session do. A store
+// holds either records or such lines.
+func (s *Store) AppendLines(ctx context.Context, lines ...[]byte) error {
+	var all []byte
+	for i, line := range lines {
+		if len(line) >= maxLine {
+			return fmt.Errorf("appending to %s: a line of %d bytes is longer than the %d that a line may have", s.path, len(line), maxLine-1)
+		}
+		if i < len(lines)-1 {
+			all = append(append(all, line[:len(line)-1]...), goesOn, '\n')
+		} else {
+			all = append(all, line...)
+		}
+	}
+	if err := s.commit(ctx, all, len(lines)); err != nil {
+		return fmt.Errorf("appending to %s: %w", s.path, err)
+	}
+	return nil
+}
+
 // Encode returns the records of a session as the lines that Append writes. A line that is
 // longer than readers accept must not be acknowledged, so it is an error.
 func Encode(records []council.BiasMetricRecord) ([]byte, error) {
