@@ -36,7 +36,7 @@ func (c *Config) complete(p *problems) {
 	for variable, models := range map[string][]string{
 		"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_CHAIRMAN_FALLBACKS": c.ChairmanFallbacks,
 		"LLM_COUNCIL_REVIEWERS": c.Reviewers, "LLM_COUNCIL_ALLOWED_MODELS": c.AllowedModels,
-		"LLM_COUNCIL_CORS_ORIGINS": c.CORSOrigins,
+		"LLM_COUNCIL_CORS_ORIGINS": c.CORSOrigins, "LLM_COUNCIL_PRICES": c.Prices,
 	} {
 		trim(p, variable, models)
 	}
@@ -48,7 +48,7 @@ func (c *Config) complete(p *problems) {
 	}
 	for variable, path := range map[string]*string{
 		"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_SESSIONS_DIR": &c.SessionsDir,
-		"LLM_COUNCIL_NATS_CA": &c.NatsCA,
+		"LLM_COUNCIL_NATS_CA": &c.NatsCA, "LLM_COUNCIL_SPEND_STORE": &c.SpendStore,
 	} {
 		rest, ok := strings.CutPrefix(*path, "~")
 		if !ok {
@@ -123,6 +123,23 @@ func (c *Config) check(p *problems) {
 		{
 			within(c.MaxCostUSD, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD",
 			outOfRange + "use an amount above 0",
+		},
+		{
+			within(c.MaxCostUSDPerDay, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD_PER_DAY",
+			outOfRange + "use an amount above 0",
+		},
+		{
+			within(c.MaxCostUSDPerTokenDay, math.SmallestNonzeroFloat64, math.MaxFloat64), "LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY",
+			outOfRange + "use an amount above 0",
+		},
+		{c.CostLimits == "soft" || c.CostLimits == "hard", "LLM_COUNCIL_COST_LIMITS", "is not a strength: use soft or hard"},
+		{
+			c.CostLimits != "hard" || !c.HasDayLimit() || c.MaxCostUSD != nil || c.MaxOutputTokens != nil, "LLM_COUNCIL_COST_LIMITS",
+			"needs a bound of each session under a limit of a day: set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS",
+		},
+		{
+			c.SpendStore != "off" || !c.HasDayLimit(), "LLM_COUNCIL_SPEND_STORE",
+			"leaves a limit of a day without the file that it needs: name a file, or unset it",
 		},
 		{within(c.MaxTotalTokens, 1, math.MaxInt64), "LLM_COUNCIL_MAX_TOTAL_TOKENS", outOfRange + "use 1 or more"},
 		{within(c.MaxOutputTokens, 1, math.MaxInt), "LLM_COUNCIL_MAX_OUTPUT_TOKENS", outOfRange + "use 1 or more"},

@@ -77,6 +77,12 @@ type Config struct {
 	MaxCostUSD     *float64       `envconfig:"LLM_COUNCIL_MAX_COST_USD" desc:"cost limit of one session in US dollars; off: none"`
 	MaxTotalTokens *int64         `envconfig:"LLM_COUNCIL_MAX_TOTAL_TOKENS" desc:"limit of one session's input and output tokens; off: none"`
 
+	CostLimits            string   `envconfig:"LLM_COUNCIL_COST_LIMITS" default:"soft" desc:"strength of the limits of cost: soft (a limit that is reached ends the calls that come after) or hard (the most that a call can cost is reserved before it is sent, so that no limit is passed; models without a price are refused)"`
+	MaxCostUSDPerDay      *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_DAY" desc:"cost limit of the sessions that begin on one day (UTC) in US dollars; off: none"`
+	MaxCostUSDPerTokenDay *float64 `envconfig:"LLM_COUNCIL_MAX_COST_USD_PER_TOKEN_DAY" desc:"cost limit of the sessions of one token that begin on one day (UTC) in US dollars; off: none"`
+	Prices                []string `envconfig:"LLM_COUNCIL_PRICES" desc:"comma list of MODEL=INPUT/OUTPUT in US dollars per million tokens, such as openai/gpt-5=1.25/10, MODEL as in MODELS; @2026-11-20 behind it is the day of the prices; MODEL=free costs nothing; unset: prices that OpenRouter lists"`
+	SpendStore            string   `envconfig:"LLM_COUNCIL_SPEND_STORE" desc:"file of what sessions cost; unset: spend.jsonl beside BIAS_STORE; off: none is written, and limits of a day are refused"`
+
 	Temperature       *float64 `envconfig:"LLM_COUNCIL_TEMPERATURE" desc:"sampling temperature of answers and the synthesis, 0 to 2; unset: the provider's own"`
 	ReviewTemperature *float64 `envconfig:"LLM_COUNCIL_REVIEW_TEMPERATURE" desc:"sampling temperature of reviews, 0 to 2; unset: the provider's own"`
 	MaxOutputTokens   *int     `envconfig:"LLM_COUNCIL_MAX_OUTPUT_TOKENS" desc:"most output tokens of one call; unset: the provider's own"`
@@ -158,6 +164,23 @@ func (c Config) KeepsSessions() (dir string, named bool) {
 		return "", false
 	default:
 		return c.SessionsDir, true
+	}
+}
+
+// HasDayLimit reports whether there is a limit of cost of a day.
+func (c Config) HasDayLimit() bool {
+	return c.MaxCostUSDPerDay != nil || c.MaxCostUSDPerTokenDay != nil
+}
+
+// SpendFile returns the file of what sessions cost, "" for none, and whether somebody named it.
+func (c Config) SpendFile() (path string, named bool) {
+	switch c.SpendStore {
+	case "":
+		return filepath.Join(filepath.Dir(c.BiasStore), "spend.jsonl"), false
+	case "off":
+		return "", false
+	default:
+		return c.SpendStore, true
 	}
 }
 

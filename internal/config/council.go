@@ -54,6 +54,17 @@ func (p Provider) AsksForKey() bool {
 	return slices.Contains(hosts, p.url().Hostname())
 }
 
+// ListsPrices reports whether a provider, by its name, is known to list the prices of its models.
+func (c Config) ListsPrices(name string) bool {
+	p := Provider{BaseURL: c.BaseURL}
+	for _, other := range c.Providers {
+		if other.Name == name {
+			p = other
+		}
+	}
+	return name != SimProvider && p.url().Hostname() == "openrouter.ai"
+}
+
 // url returns the base URL, which has been checked.
 func (p Provider) url() *url.URL {
 	u, _ := url.Parse(p.BaseURL)

@@ -34,6 +34,7 @@ const SeatChairman = "chairman"
 
 // Call is one request for a completion.
 type Call struct {
+	Session  string // the id of the session; "": its cost belongs to none
 	Stage    Stage
 	Seat     string // the id of the member; in stage 3 SeatChairman
 	Model    string // as in Member.Model
@@ -42,6 +43,9 @@ type Call struct {
 	// Format asks for a reply of this form, where the provider supports that: the
 	// prompt must ask for it too. Nil leaves the form open.
 	Format *Format
+	// Lost says that a process that is gone may have made the same call, and that nobody knows what
+	// came of it.
+	Lost bool
 	// MayBegin, if set, is called before each request of the call, retries included, and may
 	// wait until the request may be sent. A failure that it returns ends the call.
 	MayBegin func(ctx context.Context) *Failure

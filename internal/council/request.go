@@ -117,6 +117,9 @@ type Plan struct {
 	Direct       bool     `json:"direct"` // as in Request
 	Rules        Rules    `json:"rules"`
 	Versions     Versions `json:"versions"`
+	// Token names the caller's token in what is said of costs; "": no token is asked for. A front
+	// door sets it.
+	Token string `json:"token"`
 }
 
 // Rules are the settings, besides those that a Request can change, that shape a run.

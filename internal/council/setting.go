@@ -18,7 +18,7 @@ const (
 	SettingMaxBodyBytes          Setting = "MaxBodyBytes"
 	SettingMaxCostUSD            Setting = "MaxCostUSD"
 	SettingMaxCostUSDPerDay      Setting = "MaxCostUSDPerDay"
-	SettingMaxCostUSDPerTokenDay Setting = "MaxCostUSDPerTokenDay"
+	SettingMaxCostUSDPerTokenDay Setting = "MaxCostUSDPerTokenDay" //nolint:gosec // no credentials
 	SettingMaxMessages           Setting = "MaxMessages"
 	SettingMaxModels             Setting = "MaxModels"
 	SettingMaxOutputTokens       Setting = "MaxOutputTokens"

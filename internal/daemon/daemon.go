@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"github.com/councild/councild/internal/mcpserver"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -68,6 +70,7 @@ type Daemon struct {
 	log       *slog.Logger
 	store     *store.Store     // nil when records are switched off
 	publisher *publisher       // of records to the cluster; nil: there is none
+	ledger    *ledger          // nil when what sessions cost is not kept
 	journal   *journal.Journal // nil when sessions are in memory only
 	engine    *Engine
 	listener  net.Listener
@@ -122,6 +125,14 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 			log.WarnContext(ctx, "cut an unfinished last session off the record store, left by a crash", "bytes", recovery.CutBytes)
 		}
 	}
+	if d.ledger, err = openLedger(ctx, cfg, o.Disk, log); err != nil {
+		return nil, err
+	}
+	var keepsCosts spend.Ledger
+	if d.ledger != nil {
+		d.teardown.push("the ledger of costs", func(context.Context) error { return d.ledger.close() })
+		keepsCosts = d.ledger
+	}
 	node := rand.Text()
 	if d.journal, err = openJournal(ctx, cfg, node, log); err != nil {
 		return nil, err
@@ -131,11 +142,19 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	recorder = d.shareRecords(ctx, recorder)
 	if d.engine, err = NewEngine(ctx, EngineOptions{
-		Config: cfg, Recorder: recorder, Log: log, Version: o.Version, Category: o.Category, Language: o.Language,
+		Config: cfg, Recorder: recorder, Ledger: keepsCosts, Log: log, Version: o.Version, Category: o.Category, Language: o.Language,
 	}); err != nil {
 		return nil, err
 	}
 	d.teardown.push("the engine", d.engine.teardown.run)
+	if d.ledger != nil {
+		if err := d.engine.accounts.Replay(d.ledger.lines(ctx)); err != nil {
+			return nil, fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err)
+		}
+	}
+	if len(d.engine.prices.asks) > 0 {
+		d.watchPrices(ctx)
+	}
 	d.measure()
 	if d.tokens, err = requireTokens(ctx, cfg, listener.Addr(), log); err != nil {
 		return nil, err
@@ -145,7 +164,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		lease = cfg.Lease
 	}
 	options := httpapi.Options{
-		Council: d.engine, Daemon: d, Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
+		Council: d.engine, Budget: d.engine, Daemon: d, Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
 		MaxQueryBytes: int64(cfg.MaxQueryBytes),
 		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits: httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
@@ -198,6 +217,18 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	return d, nil
 }
 
+// watchPrices has the prices of providers asked for until the daemon is closed.
+func (d *Daemon) watchPrices(ctx context.Context) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var watching sync.WaitGroup
+	watching.Go(func() { d.engine.watchPrices(ctx, d.cfg, d.log) })
+	d.teardown.push("the prices", func(context.Context) error {
+		cancel()
+		watching.Wait()
+		return nil
+	})
+}
+
 // Tokens returns the bearer tokens of which callers need one; none: no token is asked for.
 func (d *Daemon) Tokens() []httpapi.Token { return d.tokens }
 
@@ -245,6 +276,7 @@ func (d *Daemon) Serve(ctx context.Context) error {
 
 	// The listener stays open meanwhile, so that /readyz can say that the daemon stops.
 	d.stopping.Store(true)
+	d.engine.stopping.Store(true)
 	d.log.InfoContext(ctx, "stopping: no new sessions; a second signal ends at once", "drain_timeout", d.cfg.DrainTimeout.String())
 	var notice time.Duration
 	if d.cfg.NatsURL != "" {
@@ -321,6 +353,12 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 				Message: "sessions in the background and with an Idempotency-Key are refused: " + why,
 			})
 		}
+	}
+	if missing := d.engine.prices.missing(); len(missing) > 0 && isLimited(d.cfg) {
+		reasons = append(reasons, httpapi.Reason{
+			Code: "prices_missing", Bearable: !isHard(d.cfg),
+			Message: "a provider did not tell its prices yet, and is asked again; prices in LLM_COUNCIL_PRICES go first",
+		})
 	}
 	if models, quorum := d.engine.outOfOrder(d.cfg); len(models) > 0 {
 		// With a quorum left, another daemon would run sessions no better than this one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/councild/councild/internal/bias"
@@ -13,6 +14,7 @@ import (
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/telemetry"
 )
@@ -22,6 +24,7 @@ type EngineOptions struct {
 	Config    config.Config
 	Simulated simllm.Options    // of the simulated provider; no models: the built-in ones
 	Recorder  pipeline.Recorder // nil: no records are kept
+	Ledger    spend.Ledger      // nil: what sessions cost is not kept, and there is no limit of a day
 	Log       *slog.Logger
 	// Category and Language are those of questions that name none.
 	Category, Language string
@@ -32,6 +35,9 @@ type EngineOptions struct {
 type Engine struct {
 	*pipeline.Pipeline
 	client   *llm.Client
+	accounts *spend.Accounts
+	prices   *prices
+	stopping atomic.Bool // as in accounts
 	metrics  *telemetry.Metrics
 	tracing  *telemetry.Tracing // nil when it is off
 	teardown teardown
@@ -66,7 +72,13 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		e.teardown.push("the simulated provider", always(sim.Close))
 		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: sim.URL()})
 	}
+	e.prices, err = newPrices(cfg, o.Simulated.Models)
+	if err != nil {
+		return nil, err
+	}
+	e.accounts = newAccounts(cfg, e.prices, o.Ledger)
 	e.client, err = llm.New(llm.Options{
+		Gate:      gate(e.accounts),
 		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: cfg.MaxCallsPerProvider,
 		AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
 		MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
@@ -75,6 +87,9 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		return nil, err
 	}
 	e.teardown.push("the client", always(e.client.Close))
+	if err := e.requirePrices(ctx, cfg, o.Log); err != nil {
+		return nil, err
+	}
 	e.metrics = telemetry.NewMetrics(o.Version, e.client.Breakers)
 	completer := e.metrics.Completer(e.client)
 	recorder := o.Recorder
@@ -107,14 +122,14 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		}
 	}
 	e.Pipeline, err = pipeline.New(pipeline.Options{
-		Completer: completer, Recorder: recorder, Holds: holds, Observer: e.metrics, Log: o.Log, Version: o.Version,
+		Completer: completer, Recorder: recorder, Holds: holds, Accounts: accounts{e.accounts, &e.stopping}, Observer: e.metrics, Log: o.Log, Version: o.Version,
 		Settings: config.SettingNames(),
 		Models:   cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
 		AllowedModels: cfg.AllowedModels, Providers: cfg.ProviderNames(), Quorum: cfg.Quorum, StragglerGrace: cfg.StragglerGrace,
 		MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes),
 		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
-		Sampling:       council.Sampling{Temperature: cfg.Temperature, MaxOutputTokens: cfg.MaxOutputTokens},
-		ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: cfg.MaxOutputTokens},
+		Sampling:       council.Sampling{Temperature: cfg.Temperature, MaxOutputTokens: outputLimit(cfg)},
+		ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: outputLimit(cfg)},
 		BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots,
 		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,

@@ -12,10 +12,10 @@ import (
 	"github.com/councild/councild/internal/simllm"
 )
 
-// LoadConfig reads the settings. Its error also reports a lexicon that cannot be read
-// and simulated models that do not exist.
+// LoadConfig reads the settings. Its error also reports a lexicon that cannot be read,
+// simulated models that do not exist, and prices that are none.
 func LoadConfig() (config.Config, error) {
-	return config.Load(checkLexicon, checkSimulated)
+	return config.Load(checkLexicon, checkSimulated, checkPrices)
 }
 
 func checkLexicon(cfg config.Config) error {
@@ -26,6 +26,12 @@ func checkLexicon(cfg config.Config) error {
 		return fmt.Errorf("LLM_COUNCIL_LEXICON: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
+}
+
+// checkPrices reports entries of PRICES that hold no price.
+func checkPrices(cfg config.Config) error {
+	_, err := readPrices(cfg)
+	return err
 }
 
 // checkSimulated reports the simulated models that do not exist.

@@ -85,6 +85,10 @@ func tapModels(t *testing.T, models ...simllm.Model) *tapped {
 	}
 	p := &tapped{keys: map[string]bool{}}
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet { // a look at the models
+			sim.ServeHTTP(w, r)
+			return
+		}
 		raw, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
@@ -455,6 +459,54 @@ var settings = map[string]func(t *testing.T){
 	},
 	"MAX_COST_USD": func(t *testing.T) {
 		differ(t, session(t, "", "").Status, session(t, "MAX_COST_USD", "0.0001").Status, council.StatusComplete, council.StatusDegraded)
+	},
+	"COST_LIMITS": func(t *testing.T) {
+		code := func(strength string) int {
+			return status(t, "COST_LIMITS", strength, `{"query":"x","max_cost_usd":1}`)
+		}
+		differ(t, code(""), code("hard"), 200, 422)
+	},
+	"MAX_COST_USD_PER_DAY": func(t *testing.T) {
+		second := func(limit string) int {
+			d := onTap(t, tap(t), "MAX_COST_USD_PER_DAY", limit)
+			d.Ask(t, anyQuestion)
+			code, _ := d.Call(t, "POST", "/v1/council", anyQuestion)
+			return code
+		}
+		differ(t, second(""), second("0.0001"), 200, 429)
+	},
+	"MAX_COST_USD_PER_TOKEN_DAY": func(t *testing.T) {
+		other := func(limit string) [2]int {
+			d := daemontest.Start(t, map[string]string{
+				"BASE_URL": tap(t).url, "MODELS": "a,b,c", "API_TOKENS": "one:0123456789abcdef,two:fedcba9876543210",
+				"MAX_COST_USD_PER_TOKEN_DAY": limit,
+			})
+			d.Token = "0123456789abcdef"
+			d.Ask(t, anyQuestion)
+			mine, _ := d.Call(t, "POST", "/v1/council", anyQuestion)
+			d.Token = "fedcba9876543210"
+			theirs, _ := d.Call(t, "POST", "/v1/council", anyQuestion)
+			return [2]int{mine, theirs}
+		}
+		differ(t, other(""), other("0.0001"), [2]int{200, 200}, [2]int{429, 200})
+	},
+	"PRICES": func(t *testing.T) {
+		cost := func(prices string) bool {
+			url := daemontest.Quick(t) // it does not tell its costs
+			s := daemontest.Start(t, map[string]string{"BASE_URL": url, "MODELS": "a,b", "PRICES": prices}).Ask(t, anyQuestion)
+			return s.Metadata.Usage.CostUSD != nil
+		}
+		differ(t, cost(""), cost("a=1/10,b=1/10"), false, true)
+	},
+	"SPEND_STORE": func(t *testing.T) {
+		kept := func(file string) bool {
+			d := onTap(t, tap(t), "SPEND_STORE", file)
+			d.Ask(t, anyQuestion)
+			d.End(t)
+			_, err := os.Stat(filepath.Join(filepath.Dir(d.Config.BiasStore), "spend.jsonl"))
+			return err == nil
+		}
+		differ(t, kept(""), kept("off"), true, false)
 	},
 	"MAX_TOTAL_TOKENS": func(t *testing.T) {
 		differ(t, session(t, "", "").Status, session(t, "MAX_TOTAL_TOKENS", "1").Status, council.StatusComplete, council.StatusDegraded)

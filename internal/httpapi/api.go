@@ -34,6 +34,14 @@ type Council interface {
 	Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error)
 }
 
+// Budget limits what sessions cost; the pipeline satisfies it.
+type Budget interface {
+	// Open takes room for a session in the limits of the day, or returns why it must not begin.
+	Open(ctx context.Context, plan council.Plan) *council.Error
+	// Drop gives back what Open took for a session that is not run.
+	Drop(ctx context.Context, sessionID string)
+}
+
 // Daemon is what the interface asks the daemon around it.
 type Daemon interface {
 	// Report computes the bias report over the record store.
@@ -70,10 +78,20 @@ func (t Token) owner() sessions.Owner {
 	return sessions.Owner(hex.EncodeToString(sum[:8]))
 }
 
+// label names the token in what is said of costs: its name, or else the beginning of its hash.
+func (t Token) label() string {
+	if t.Name != "" {
+		return t.Name
+	}
+	sum := sha256.Sum256([]byte(t.Secret))
+	return hex.EncodeToString(sum[:4])
+}
+
 // Options configure the interface. A field is required unless its comment says what
 // its zero value means.
 type Options struct {
 	Council Council
+	Budget  Budget // nil: there are no limits of cost
 	Daemon  Daemon
 	Models  []string // the configured council
 	// AllowedModels are what a request may name besides the configured ones.
@@ -102,6 +120,7 @@ type API struct {
 	o         Options
 	tokens    [][sha256.Size]byte
 	owners    []sessions.Owner // of the tokens
+	labels    []string         // likewise
 	callers   []caller         // one per token, or one for everybody
 	places    chan struct{}    // one element per session that runs
 	taken     int              // places that Idle holds
@@ -130,6 +149,7 @@ func New(o Options) (*API, error) {
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t.Secret)))
 		a.owners = append(a.owners, t.owner())
+		a.labels = append(a.labels, t.label())
 	}
 	for range max(1, len(o.Tokens)) {
 		a.callers = append(a.callers, newCaller(o.Limits, o.MaxSessions))

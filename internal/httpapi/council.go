@@ -85,6 +85,17 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessi
 	}
 	start.Plan.Deltas = asked.Stream || asked.Background
 	start.Plan.AnswerDeltas = start.Plan.Deltas && !speaksOpenAI(r) // whose streams show the answer alone
+	start.Plan.Token = a.label(r)
+	if a.o.Budget != nil {
+		if failure := a.o.Budget.Open(r.Context(), start.Plan); failure != nil {
+			return nil, failure
+		}
+		defer func() { //nolint:contextcheck // the client may be gone
+			if !begun {
+				a.o.Budget.Drop(context.WithoutCancel(r.Context()), start.Plan.SessionID)
+			}
+		}()
+	}
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	start.Cancel = cancel
 	s, added, err := a.sessions.Add(r.Context(), start)

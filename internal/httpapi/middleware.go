@@ -225,6 +225,14 @@ func (a *API) holder(r *http.Request) any {
 	return host
 }
 
+// label names the caller's token in what is said of costs; "" where no token is asked for.
+func (a *API) label(r *http.Request) string {
+	if len(a.labels) == 0 {
+		return ""
+	}
+	return a.labels[callerOf(r)]
+}
+
 // owner returns the owner of a request's sessions: its token's, or everybody where
 // there are no tokens.
 func (a *API) owner(r *http.Request) sessions.Owner {

@@ -88,6 +88,8 @@ type Options struct {
 	IdleTimeout         time.Duration // between two reads of a reply after its headers; 0: only AttemptTimeout limits it
 	MaxCallsPerProvider int           // requests in flight; others wait
 	MaxReplyBytes       int64         // of one reply; in a stream: of its text, and of each line
+	// Gate is asked before each request of a call, retries included; nil: every request may be sent.
+	Gate Gate
 	// Dial connects to a provider, as http.Transport.DialContext does. Nil connects by
 	// TCP within DialTimeout.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -117,12 +119,34 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
+// Gate decides whether a request may be sent, and is told what it consumed. Where it may not, the
+// failure ends the call. Otherwise settle is called when the request is over, at least once, of
+// which the first time counts. It returns the cost in US dollars, where somebody knows it. A Gate
+// is called concurrently.
+type Gate func(Request) (settle func(Consumed) (costUSD *float64), failure *council.Failure)
+
+// Request is a request before it is sent.
+type Request struct {
+	Call     *council.Call
+	Provider string // its name
+	Number   int    // of the requests of the call, from 1
+	Bytes    int64  // of its body
+}
+
+// Consumed is what is known of a request afterwards.
+type Consumed struct {
+	Free  bool          // the provider was not reached, or refused the request with HTTP 4xx
+	Usage council.Usage // as the provider reported it
+	Kinds Kinds
+}
+
 // Client is a council.Completer over HTTP. Its connections are kept and reused.
 type Client struct {
 	providers      map[string]*provider
 	names          []string // of the providers
 	attemptTimeout time.Duration
 	maxAttempts    int
+	gate           Gate // nil: every request may be sent
 }
 
 type provider struct {
@@ -156,6 +180,7 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{
 		providers: make(map[string]*provider, len(o.Providers)), attemptTimeout: o.AttemptTimeout, maxAttempts: max(o.MaxAttempts, 1),
+		gate: o.Gate,
 	}
 	for _, p := range o.Providers {
 		c.names = append(c.names, p.Name)
@@ -266,7 +291,16 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		if failure != nil {
 			return failure
 		}
-		reply, again, failure := c.attempt(ctx, p, m, &call, format, stream, ticket)
+		x := &exchange{
+			call: &call, host: p.host, model: m.name, format: format, stream: stream, onDelta: call.OnDelta,
+			pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint,
+		}
+		settle, failure := c.reserve(p, m, x, total.Attempts+1, ticket)
+		if failure != nil {
+			return failure
+		}
+		call.Lost = false // that request is counted
+		reply, again, failure := c.attempt(ctx, p, m, x, settle, ticket)
 		if total.Attempts++; total.Attempts == 1 {
 			total.Usage = reply.Usage
 		} else {
@@ -379,30 +413,52 @@ func (p *provider) leave(m *model, t ticket, v verdict) {
 // not depend on the machine's wall clock.
 func (p *provider) now() time.Duration { return time.Since(p.start) }
 
+// reserve asks the gate whether a request that was admitted may be sent. Where it may not, it
+// gives back what admit took.
+func (c *Client) reserve(
+	p *provider, m *model, x *exchange, number int, t ticket,
+) (settle func(Consumed) *float64, failure *council.Failure) {
+	if c.gate == nil {
+		return func(Consumed) *float64 { return nil }, nil
+	}
+	judged := false
+	defer func() {
+		if !judged || failure != nil { // also when the gate panics
+			p.leave(m, t, unclear)
+		}
+	}()
+	x.prepared = x.request()
+	settle, failure = c.gate(Request{Call: x.call, Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
+	judged = true
+	return settle, failure
+}
+
 // attempt sends one request. It reports whether another one may succeed.
 func (c *Client) attempt(
-	caller context.Context, p *provider, m *model, call *council.Call, format *council.Format, stream bool, t ticket,
+	caller context.Context, p *provider, m *model, x *exchange, settle func(Consumed) *float64, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
+	call := x.call
+	defer settle(Consumed{})                    // when OnDelta panics
 	defer func() { p.leave(m, t, judgement) }() // also when OnDelta panics
 	ctx, cut := context.WithCancelCause(caller)
 	defer cut(nil)
 	timer := time.AfterFunc(c.attemptTimeout, func() { cut(errAttemptTimeout) })
 	defer timer.Stop()
 
-	x := &exchange{
-		call: call, host: p.host, model: m.name, format: format, stream: stream, cut: cut, onDelta: call.OnDelta,
-		pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint,
-	}
+	x.cut = cut
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	var r received
 	var err error
-	if stream {
+	if x.stream {
 		r, err = p.stream(ctx, x)
 	} else if _, err = p.api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: m.name}); err == nil {
 		r, err = x.reply(ctx)
 	}
 	completion.Usage, completion.Doubted = consumed(x, r), r.doubted
+	if cost := settle(Consumed{Free: x.free(), Usage: r.usage, Kinds: r.kinds}); completion.Usage.CostUSD == nil {
+		completion.Usage.CostUSD = cost
+	}
 	failure = judge(ctx, x, r, err)
 	judgement = diagnose(caller, failure)
 	if failure != nil {
@@ -463,8 +519,11 @@ func (p *provider) model(name string) *model {
 // consumed returns what a request consumed: nothing if the provider refused it or was not
 // reached. It is unknown if the reply has no figures or was cut off.
 func consumed(x *exchange, r received) council.Usage {
-	if !x.sent || (x.status >= 400 && x.status < 500) {
+	if x.free() {
 		return council.NoUsage()
 	}
 	return r.usage
 }
+
+// free reports whether a request cost nothing: the provider was not reached, or refused it.
+func (x *exchange) free() bool { return !x.sent || (x.status >= 400 && x.status < 500) }

@@ -14,6 +14,19 @@ import (
 // else than an OpenAI-compatible provider answers there. The ids are the provider's own
 // words, and may hold any character.
 func (c *Client) Models(ctx context.Context, name string) ([]string, error) {
+	body, err := c.ModelList(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	ids, failure := readModels(body)
+	if failure != nil {
+		return nil, failure
+	}
+	return ids, nil
+}
+
+// ModelList is Models with the list as the provider sends it, whatever it is.
+func (c *Client) ModelList(ctx context.Context, name string) ([]byte, error) {
 	p := c.providers[name]
 	if p == nil {
 		return nil, &council.Failure{Code: council.FailUnknownProvider, Message: "there is no provider with this name"}
@@ -25,15 +38,11 @@ func (c *Client) Models(ctx context.Context, name string) ([]string, error) {
 	x := &exchange{cut: cut, address: p.address, hint: p.hint}
 	_, err := p.api.ListModels(context.WithValue(ctx, exchangeKey{}, x))
 	failure := judge(ctx, x, received{chosen: true, text: "ok"}, err)
-	var ids []string
-	if failure == nil {
-		ids, failure = readModels(x.body)
-	}
 	if failure != nil {
 		failure.Message = redact(failure.Message, p.APIKey)
 		return nil, failure
 	}
-	return ids, nil
+	return x.body, nil
 }
 
 // readModels reads {"data": [{"id": ...}]}, or the list alone, which some providers send.

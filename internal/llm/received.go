@@ -18,6 +18,7 @@ type received struct {
 	chosen                bool // there is a choice of index 0, the only one that was asked for
 	failed                bool // it reports an error
 	usage                 council.Usage
+	kinds                 Kinds
 	doubted               int // figures of the usage that are not believed
 }
 
@@ -62,7 +63,7 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 		return r, err
 	}
 	r.failed = given(body.Error)
-	r.usage, r.doubted = readUsage(body.Usage)
+	r.usage, r.kinds, r.doubted = readUsage(body.Usage)
 	err = each(ctx, body.Choices, func(c choice) (err error) {
 		if c.Index.value != 0 || r.chosen {
 			return nil

@@ -130,7 +130,7 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 			return r, err
 		}
 		if c.usage != (council.Usage{}) || c.doubted > 0 {
-			r.usage, r.doubted = c.usage, c.doubted
+			r.usage, r.kinds, r.doubted = c.usage, c.kinds, c.doubted
 		}
 		r.finish = cmp.Or(c.finish, r.finish)
 		refusal.WriteString(c.refusal)

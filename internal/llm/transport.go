@@ -21,16 +21,17 @@ const maxErrorBytes = 64 << 10
 // structs cannot: further fields to the request, and status, headers and body back from
 // the response.
 type exchange struct {
-	call    *council.Call           // what is asked for; nil: the request is the library's own
-	host    string                  // of the provider
-	model   string                  // as the provider knows it
-	format  *council.Format         // nil: the form of the reply is open
-	stream  bool                    // the reply is wanted as a stream
-	cut     context.CancelCauseFunc // ends the request
-	onDelta func(text string)       // nil: the reply is wanted in one piece
-	pause   time.Duration           // the least time between two calls of onDelta
-	address string                  // of the provider, for messages
-	hint    string                  // what HTTP 404 may come from; "" when nothing is known
+	call     *council.Call           // what is asked for; nil: the request is the library's own
+	host     string                  // of the provider
+	model    string                  // as the provider knows it
+	format   *council.Format         // nil: the form of the reply is open
+	stream   bool                    // the reply is wanted as a stream
+	cut      context.CancelCauseFunc // ends the request
+	onDelta  func(text string)       // nil: the reply is wanted in one piece
+	pause    time.Duration           // the least time between two calls of onDelta
+	prepared []byte                  // the body, where it was needed before it is sent
+	address  string                  // of the provider, for messages
+	hint     string                  // what HTTP 404 may come from; "" when nothing is known
 
 	sent     bool // the request left, at least in part
 	hopeless bool // there was no connection, and another attempt would fail too

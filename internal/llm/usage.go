@@ -26,18 +26,53 @@ func (f *figure) UnmarshalJSON(b []byte) error {
 // readUsage reads what a request consumed, and counts the figures that are not believed.
 // The cost is OpenRouter's extension, in US dollars. A completion has at least one token
 // on either side, so a 0 stands for a figure that was not given.
-func readUsage(raw json.RawMessage) (u council.Usage, doubted int) {
+func readUsage(raw json.RawMessage) (u council.Usage, k Kinds, doubted int) {
 	var f figures
 	if json.Unmarshal(raw, &f) != nil { // missing, or no object
-		return u, 0
+		return u, k, 0
 	}
-	return f.read()
+	u, doubted = f.read()
+	return u, f.kinds(), doubted
 }
 
 type figures struct {
-	Input  figure `json:"prompt_tokens"`
-	Output figure `json:"completion_tokens"`
-	Cost   figure `json:"cost"`
+	Input       figure `json:"prompt_tokens"`
+	Output      figure `json:"completion_tokens"`
+	Cost        figure `json:"cost"`
+	InputParts  parts  `json:"prompt_tokens_details"`
+	OutputParts parts  `json:"completion_tokens_details"`
+}
+
+// parts are the kinds of tokens that have prices of their own.
+type parts struct {
+	Cached    figure `json:"cached_tokens"`
+	Written   figure `json:"cache_write_tokens"` // OpenRouter's extension
+	Reasoning figure `json:"reasoning_tokens"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. It never fails: what cannot be read is not there.
+func (p *parts) UnmarshalJSON(b []byte) error {
+	type plain parts
+	var read plain
+	if json.Unmarshal(b, &read) == nil {
+		*p = parts(read)
+	}
+	return nil
+}
+
+// Kinds are the tokens of a request that have prices of their own, 0 where the provider does not
+// tell. Those of the cache are among the input tokens, and those of reasoning among the output.
+type Kinds struct{ CachedInput, CacheWrite, Reasoning int64 }
+
+func (reply *figures) kinds() Kinds {
+	count := func(f figure) int64 {
+		const most = 1 << 40 // far beyond what is believed
+		if !(f.value > 0 && f.value < most) || f.doubted {
+			return 0
+		}
+		return int64(f.value)
+	}
+	return Kinds{count(reply.InputParts.Cached), count(reply.InputParts.Written), count(reply.OutputParts.Reasoning)}
 }
 
 // read returns the figures that are believed, and counts the others.

@@ -107,7 +107,10 @@ const (
 
 // fill gives req its body, which is made once more for another connection.
 func (x *exchange) fill(req *http.Request) {
-	b := x.request()
+	b := x.prepared
+	if x.prepared = nil; b == nil {
+		b = x.request()
+	}
 	req.ContentLength = int64(len(b))
 	req.Body = &sending{rest: b}
 	req.GetBody = func() (io.ReadCloser, error) { return &sending{rest: x.request()}, nil }
@@ -175,6 +178,7 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 	})
 	s.bad = s.bad || s.next() != 0 || s.at < len(data)
 	r.usage, r.doubted = used.read()
+	r.kinds = used.kinds()
 	return r, !s.bad
 }
 
@@ -221,9 +225,34 @@ func (s *scanner) usage(f *figures) {
 		case `"cost"`:
 			s.once(512)
 			s.figure(&f.Cost)
+		case `"prompt_tokens_details"`:
+			s.once(1024)
+			s.parts(&f.InputParts)
+		case `"completion_tokens_details"`:
+			s.once(2048)
+			s.parts(&f.OutputParts)
 		default:
 			s.skip(2)
 		}
+	})
+}
+
+func (s *scanner) parts(p *parts) {
+	if s.null() {
+		return
+	}
+	seen := map[string]bool{}
+	s.object(func(key []byte) {
+		place := map[string]*figure{
+			`"cached_tokens"`: &p.Cached, `"cache_write_tokens"`: &p.Written, `"reasoning_tokens"`: &p.Reasoning,
+		}[string(key)]
+		if place == nil {
+			s.skip(3)
+			return
+		}
+		s.bad = s.bad || seen[string(key)] // it stands twice
+		seen[string(key)] = true
+		s.figure(place)
 	})
 }
 

@@ -62,7 +62,9 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 	for _, message := range call.Messages {
 		prompt += int64(len(message.Content))
 	}
-	if m.overBudget(m.repeats(call, prompt)) {
+	call.Session = m.plan.SessionID
+	call.Lost = m.repeats(call, prompt)
+	if m.overBudget(call.Lost) {
 		return uncalled(&council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"})
 	}
 	if m.mayCall != nil {

@@ -31,6 +31,18 @@ type Recorder interface {
 	Append(ctx context.Context, records []council.BiasMetricRecord) error
 }
 
+// Accounts hold what sessions cost, and limits of it.
+type Accounts interface {
+	// Open begins the account of a session before its first call, or returns why the session must
+	// not begin. Opening it again does nothing.
+	Open(ctx context.Context, plan council.Plan) *council.Error
+	// Add charges the account with calls that a process made that is gone.
+	Add(sessionID string, landed []council.Landed)
+	// Close ends the account, and returns what a reader of the session should know. cut is the cause
+	// that ended a run that is kept, so that another process may go on with it; nil for any other end.
+	Close(ctx context.Context, sessionID string, cut error) []council.Warning
+}
+
 // Options configure a Pipeline. Fields whose zero value is not named have none
 // that is valid.
 type Options struct {
@@ -40,6 +52,7 @@ type Options struct {
 	// at that time. It is asked before a session that was taken over appends its own. Nil
 	// is for a Recorder that appends the records of a session once at most.
 	Holds    func(ctx context.Context, sessionID string, created time.Time) (bool, error)
+	Accounts Accounts         // nil: nobody limits what sessions cost beside the meter
 	Observer council.Observer // of every session; nil: none
 	Log      *slog.Logger
 	Version  string               // of councild

@@ -22,7 +22,11 @@ import (
 // the error of out.
 func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, out Recorder) ([]*council.Session, error) {
 	asked := p.newRun(plan, nil)
-	failure := asked.ask(ctx)
+	failure := p.Open(ctx, plan)
+	if failure == nil {
+		failure = asked.ask(ctx)
+	}
+	asked.closeAccount(ctx)
 	asked.finish(failure)
 	sessions := []*council.Session{asked.session}
 	if failure != nil {
@@ -39,9 +43,13 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 		r.block, r.session.Stage1, r.authors, r.answers = &plan.SessionID, asked.session.Stage1, asked.authors, asked.answers
 		sessions = append(sessions, r.session)
 		stop := r.stopwatch(council.Stage2, &r.session.Metadata.Timing.Stage2MS)
-		r.read(ctx, slates.Reviewer)
+		failure := p.Open(ctx, round)
+		if failure == nil {
+			r.read(ctx, slates.Reviewer)
+			failure = r.stop(ctx)
+		}
 		stop()
-		failure := r.stop(ctx)
+		r.closeAccount(ctx)
 		r.finish(failure)
 		if failure != nil {
 			return sessions, failure

@@ -208,6 +208,9 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 		r.meter.hold(int64(len(landed.Completion.Text)))
 		r.meter.add(landed.Stage, landed.Model, landed.Completion.Usage)
 	}
+	if r.p.o.Accounts != nil {
+		r.p.o.Accounts.Add(r.plan.SessionID, slices.Collect(answers.Landed()))
+	}
 	return nil
 }
 

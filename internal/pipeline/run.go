@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,8 +57,8 @@ func (p *Pipeline) Run(
 	ctx context.Context, plan council.Plan, observer council.Observer, kept *council.Log,
 ) (*council.Session, error) {
 	r := p.newRun(plan, observer)
-	var failure *council.Error
-	if kept != nil {
+	failure := p.Open(ctx, plan)
+	if kept != nil && failure == nil {
 		var leave context.CancelCauseFunc
 		ctx, leave = context.WithCancelCause(ctx)
 		defer leave(nil)
@@ -73,6 +74,7 @@ func (p *Pipeline) Run(
 		failure = cmp.Or(panicked, failure)
 	}
 	r.stored(ctx)
+	r.closeAccount(ctx)
 	r.finish(failure)
 	r.log.InfoContext(ctx, "session finished", "status", r.session.Status, "members", len(plan.Members), "answers", len(r.authors),
 		"ballots", r.session.Metadata.Agreement.Ballots, "persisted", r.session.Persisted, "total_ms", r.session.Metadata.Timing.TotalMS)
@@ -83,6 +85,35 @@ func (p *Pipeline) Run(
 	}
 	r.observe(council.EventDone, r.session) // a panic of an observer is logged and changes nothing any more
 	return r.session, nil
+}
+
+// Open begins the account of a session, or returns why it must not begin. Run does the same: a front
+// door opens it to refuse a session at once.
+func (p *Pipeline) Open(ctx context.Context, plan council.Plan) *council.Error {
+	if p.o.Accounts == nil {
+		return nil
+	}
+	return p.o.Accounts.Open(ctx, plan)
+}
+
+// Drop ends the account of a session that was opened and is not run.
+func (p *Pipeline) Drop(ctx context.Context, sessionID string) {
+	if p.o.Accounts != nil {
+		p.o.Accounts.Close(ctx, sessionID, nil)
+	}
+}
+
+// closeAccount ends the account of the session. The client may be gone: what it cost is known all the same.
+func (r *run) closeAccount(ctx context.Context) {
+	if r.p.o.Accounts == nil {
+		return
+	}
+	var cut error
+	if r.kept != nil && !r.kept.Last && ctx.Err() != nil {
+		cut = context.Cause(ctx)
+	}
+	warnings := r.p.o.Accounts.Close(context.WithoutCancel(ctx), r.plan.SessionID, cut)
+	r.session.Metadata.Warnings = append(r.session.Metadata.Warnings, warnings...)
 }
 
 // newRun returns a run that has done nothing yet.
@@ -178,7 +209,12 @@ func (r *run) finish(failure *council.Error) {
 	default:
 		s.Status = council.StatusComplete
 	}
-	s.Metadata.Warnings = append(s.Metadata.Warnings, r.meter.warnings()...)
+	for _, w := range r.meter.warnings() {
+		known := func(other council.Warning) bool { return other.Code == w.Code }
+		if !slices.ContainsFunc(s.Metadata.Warnings, known) {
+			s.Metadata.Warnings = append(s.Metadata.Warnings, w)
+		}
+	}
 	s.Metadata.Usage = r.meter.total()
 	t := &s.Metadata.Timing
 	t.TotalMS = milliseconds(time.Since(r.start))

@@ -94,6 +94,7 @@ type session struct {
 	day      string
 	expected USD // cost of attempts in flight, as far as that is known
 	calls    []Charge
+	gaps     bool                             // not all is known of calls that a process made that is gone
 	warnings map[council.WarningCode][]string // models, by code
 }
 
@@ -185,10 +186,7 @@ func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
 	if a.sessions[o.Session] != nil {
 		return true, nil
 	}
-	s := &session{Opening: o, day: a.today(), warnings: map[council.WarningCode][]string{}}
-	if a.o.Hard && s.Limit == nil && a.HasDayLimit() {
-		s.Limit = s.Upper
-	}
+	s := a.limited(&session{Opening: o, day: a.today(), warnings: map[council.WarningCode][]string{}})
 	orphan, resumed := a.orphans[o.Session]
 	if resumed {
 		s.day, s.Token, s.Limit = orphan.Day, orphan.Token, orphan.Limit
@@ -208,6 +206,15 @@ func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
 	a.sessions[s.Session] = s
 	a.forgetLocked()
 	return resumed, nil
+}
+
+// limited gives a session the limit that hard limits of a day need, where it has none of its own:
+// the most that it is thought to cost.
+func (a *Accounts) limited(s *session) *session {
+	if a.o.Hard && s.Limit == nil && a.HasDayLimit() {
+		s.Limit = s.Upper
+	}
+	return s
 }
 
 // refusalLocked returns why a session must not begin.
@@ -513,12 +520,18 @@ func (a *Accounts) chargeLocked(s *session, c Charge) {
 	}
 }
 
-// Add charges an open session with calls that a process made that is gone.
+// Add charges an open session, of which nothing is charged yet, with calls that a process made that
+// is gone. A cost that is nil is that of a call of which not all is known: because of it the session
+// costs its whole limit in the end.
 func (a *Accounts) Add(session string, calls ...Charge) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s := a.sessions[session]; s != nil {
-		for _, c := range calls {
+	s := a.sessions[session]
+	if s == nil || len(s.calls) > 0 {
+		return
+	}
+	for _, c := range calls {
+		if s.gaps = s.gaps || c.USD == nil; c.USD != nil || s.Limit == nil {
 			a.chargeLocked(s, c)
 		}
 	}
@@ -548,6 +561,9 @@ func (a *Accounts) Close(ctx context.Context, id string, goesOn bool) []council.
 	if goesOn {
 		a.mu.Unlock()
 		return warnings
+	}
+	if s.gaps && s.Limit != nil {
+		a.chargeLocked(s, Charge{Source: SourceBound, USD: new(*s.Limit - min(s.spent(), *s.Limit))})
 	}
 	lines := s.closing()
 	held := a.hold(s)

@@ -1,0 +1,180 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
+)
+
+const (
+	// pricesEvery is the time between two looks at a provider's prices, or pricesAgain after a look
+	// that failed.
+	pricesEvery, pricesAgain = 24 * time.Hour, time.Minute
+	// pricesTimeout bounds a look for which the start of a daemon waits.
+	pricesTimeout = 10 * time.Second
+)
+
+// prices know what models cost: as somebody wrote it down, or else as their provider lists it.
+type prices struct {
+	written   map[string]spend.Tariff
+	providers []string // their names
+	asks      []string // names of the providers that are asked for their list
+
+	mu    sync.Mutex            // guards lists
+	lists map[string]spend.List // by provider; one without prices is empty, one that was never had is missing
+}
+
+// newPrices returns the prices that the settings give. Simulated models have the prices that they
+// report.
+func newPrices(cfg config.Config, sim []simllm.Model) (*prices, error) {
+	written, err := readPrices(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p := &prices{written: written, providers: cfg.ProviderNames(), lists: map[string]spend.List{}}
+	for _, m := range sim {
+		if name := config.SimProvider + ":" + m.Name; lacks(written, name) {
+			perMillion := func(dollars float64) spend.Price { return spend.Price(spend.FromFloat(dollars) / 1e6) }
+			p.written[name] = spend.Flat(perMillion(m.Price.Input), perMillion(m.Price.Output))
+		}
+	}
+	for _, model := range cfg.Named() {
+		provider, _ := council.SplitModel(model, p.providers)
+		if lacks(p.written, model) && !slices.Contains(p.asks, provider) && (isLimited(cfg) || cfg.ListsPrices(provider)) {
+			p.asks = append(p.asks, provider)
+		}
+	}
+	return p, nil
+}
+
+// lacks reports whether a model has no tariff yet.
+func lacks(tariffs map[string]spend.Tariff, model string) bool {
+	_, taken := tariffs[model]
+	return !taken
+}
+
+// readPrices reads the tariffs of PRICES. Its error names every entry that is none.
+func readPrices(cfg config.Config) (map[string]spend.Tariff, error) {
+	tariffs := map[string]spend.Tariff{}
+	var errs []error
+	for i, entry := range cfg.Prices {
+		at := strings.LastIndex(entry, "=")
+		if at <= 0 {
+			errs = append(errs, fmt.Errorf("LLM_COUNCIL_PRICES: entry %d is not MODEL=INPUT/OUTPUT: write it as in openai/gpt-5=1.25/10", i+1))
+			continue
+		}
+		model := strings.TrimSpace(entry[:at])
+		tariff, err := spend.ParseTariff(strings.TrimSpace(entry[at+1:]))
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("LLM_COUNCIL_PRICES: entry %d, of %q: %w", i+1, model, err))
+		case !lacks(tariffs, model):
+			errs = append(errs, fmt.Errorf("LLM_COUNCIL_PRICES: entry %d: %q has a price already: remove one", i+1, model))
+		}
+		tariffs[model] = tariff
+	}
+	return tariffs, errors.Join(errs...)
+}
+
+// tariff returns what a model costs.
+func (p *prices) tariff(model string) (spend.Tariff, bool) {
+	if t, ok := p.written[model]; ok {
+		return t, true
+	}
+	provider, id := council.SplitModel(model, p.providers)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t, ok := p.lists[provider][id]
+	return t, ok
+}
+
+// missing returns the names of the providers whose list was never had.
+func (p *prices) missing() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(p.asks), func(name string) bool { return p.lists[name] != nil })
+}
+
+// askPrices asks each provider for its list of prices. Where there is none now, the last one stays.
+func (e *Engine) askPrices(ctx context.Context, log *slog.Logger) {
+	for _, name := range e.prices.asks {
+		list := spend.List{}
+		data, err := e.client.ModelList(ctx, name)
+		if err == nil {
+			if list, err = spend.ParseList(data, time.Now().UTC().Truncate(24*time.Hour)); errors.Is(err, spend.ErrNoPrices) {
+				list, err = spend.List{}, nil
+			}
+		}
+		if err != nil {
+			log.WarnContext(ctx, "the prices of a provider could not be had", "provider", name, "error", err)
+			continue
+		}
+		e.prices.mu.Lock()
+		e.prices.lists[name] = list
+		e.prices.mu.Unlock()
+	}
+}
+
+// unpriced returns the configured models of which nobody knows what they cost.
+func (e *Engine) unpriced(cfg config.Config) []string {
+	var unpriced []string
+	for _, model := range cfg.Named() {
+		if _, ok := e.prices.tariff(model); !ok && !slices.Contains(unpriced, model) {
+			unpriced = append(unpriced, model)
+		}
+	}
+	return unpriced
+}
+
+// requirePrices returns an error where hard limits cannot be held: a configured model has no price,
+// and its provider does not list one. A provider that does not answer now is asked again later.
+func (e *Engine) requirePrices(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+	if !isHard(cfg) || !isLimited(cfg) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, pricesTimeout)
+	defer cancel()
+	e.askPrices(ctx, log)
+	missing := e.prices.missing()
+	unpriced := slices.DeleteFunc(e.unpriced(cfg), func(model string) bool {
+		provider, _ := council.SplitModel(model, e.prices.providers)
+		return slices.Contains(missing, provider)
+	})
+	if len(unpriced) == 0 {
+		return nil
+	}
+	return fmt.Errorf("LLM_COUNCIL_PRICES: LLM_COUNCIL_COST_LIMITS is hard, and nobody knows what these models cost: %s; "+
+		"give their prices, as in openai/gpt-5=1.25/10, or use soft limits", strings.Join(unpriced, ", "))
+}
+
+// watchPrices asks for the prices at once and once a day, and again soon after a look that failed,
+// until ctx ends.
+func (e *Engine) watchPrices(ctx context.Context, cfg config.Config, log *slog.Logger) {
+	warned := false
+	for {
+		e.askPrices(ctx, log)
+		pause := pricesEvery
+		if len(e.prices.missing()) > 0 {
+			pause = pricesAgain
+		} else if unpriced := e.unpriced(cfg); len(unpriced) > 0 && isLimited(cfg) && !warned {
+			warned = true
+			log.WarnContext(ctx, "there is a limit of cost, and nobody knows what these models cost: unless their provider says it with each "+
+				"call, their calls count as nothing; give their prices in LLM_COUNCIL_PRICES", "models", unpriced)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}

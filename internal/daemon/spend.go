@@ -1,0 +1,195 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/llm"
+	"github.com/councild/councild/internal/sessions"
+	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/store"
+)
+
+// defaultOutputTokens is the limit of each reply under hard limits of cost where none is configured:
+// without one, nobody knows what a call can cost. Answers are seldom longer.
+const defaultOutputTokens = 4096
+
+// isHard reports whether no limit of cost may be passed.
+func isHard(cfg config.Config) bool { return cfg.CostLimits == "hard" }
+
+// isLimited reports whether the settings limit what sessions cost.
+func isLimited(cfg config.Config) bool { return cfg.MaxCostUSD != nil || cfg.HasDayLimit() }
+
+func outputLimit(cfg config.Config) *int {
+	if cfg.MaxOutputTokens == nil && isHard(cfg) {
+		return new(defaultOutputTokens)
+	}
+	return cfg.MaxOutputTokens
+}
+
+// newAccounts returns the accounts that hold the limits of cost. Without a ledger there are none of
+// a day: what earlier sessions cost is not known.
+func newAccounts(cfg config.Config, p *prices, l spend.Ledger) *spend.Accounts {
+	o := spend.Options{Hard: isHard(cfg), Tariff: p.tariff, Ledger: l, Names: config.SettingNames()}
+	if l != nil && cfg.MaxCostUSDPerDay != nil {
+		o.Day = new(spend.FromFloat(*cfg.MaxCostUSDPerDay))
+	}
+	if l != nil && cfg.MaxCostUSDPerTokenDay != nil {
+		o.TokenDay = new(spend.FromFloat(*cfg.MaxCostUSDPerTokenDay))
+	}
+	return spend.NewAccounts(o)
+}
+
+// accounts are the accounts of sessions as the pipeline needs them.
+type accounts struct {
+	*spend.Accounts
+	stopping *atomic.Bool // sessions that are kept and cancelled go on in another process
+}
+
+// Open implements pipeline.Accounts.
+func (a accounts) Open(ctx context.Context, plan council.Plan) *council.Error {
+	return a.Accounts.Open(ctx, a.Opening(plan))
+}
+
+// Add implements pipeline.Accounts.
+func (a accounts) Add(sessionID string, landed []council.Landed) {
+	charges := make([]spend.Charge, 0, len(landed))
+	for _, l := range landed {
+		usage := l.Completion.Usage
+		charge := spend.Charge{Stage: l.Stage, Model: l.Model, Source: spend.SourceProvider}
+		if usage.CostUSD != nil {
+			known := charge
+			known.USD = new(spend.FromFloat(*usage.CostUSD))
+			charges = append(charges, known)
+		}
+		if usage.CostUSD == nil || usage.Partial {
+			charges = append(charges, charge) // nobody knows the rest
+		}
+	}
+	a.Accounts.Add(sessionID, charges...)
+}
+
+// Close implements pipeline.Accounts.
+func (a accounts) Close(ctx context.Context, sessionID string, cut error) []council.Warning {
+	goesOn := cut != nil && a.stopping.Load() && !errors.Is(cut, sessions.ErrDeleted)
+	return a.Accounts.Close(ctx, sessionID, goesOn)
+}
+
+// gate has each request pass the accounts.
+func gate(a *spend.Accounts) llm.Gate {
+	return func(r llm.Request) (func(llm.Consumed) *float64, *council.Failure) {
+		call := r.Call
+		reserved, failure := a.Reserve(spend.Attempt{
+			Session: call.Session, Stage: call.Stage, Model: call.Model, Provider: r.Provider, Number: r.Number,
+			Bytes: r.Bytes, OutputLimit: call.MaxOutputTokens, Lost: call.Lost,
+		})
+		if failure != nil {
+			return nil, failure
+		}
+		return func(c llm.Consumed) *float64 {
+			charge := reserved.Settle(outcome(c))
+			if charge.USD == nil || charge.Source == spend.SourceBound {
+				return nil
+			}
+			return new(charge.USD.Float64())
+		}, nil
+	}
+}
+
+func outcome(c llm.Consumed) spend.Outcome {
+	o := spend.Outcome{Free: c.Free}
+	if c.Usage.CostUSD != nil {
+		o.CostUSD = new(spend.FromFloat(*c.Usage.CostUSD))
+	}
+	if c.Usage.InputTokens != nil && c.Usage.OutputTokens != nil {
+		o.Tokens = &spend.Tokens{
+			Input: *c.Usage.InputTokens, CachedInput: c.Kinds.CachedInput, CacheWrite: c.Kinds.CacheWrite,
+			Output: *c.Usage.OutputTokens, Reasoning: c.Kinds.Reasoning,
+		}
+	}
+	return o
+}
+
+// ledger stores what sessions cost.
+type ledger struct {
+	path    string
+	store   *store.Store
+	log     *slog.Logger
+	pending sync.WaitGroup // of lines that nobody waits for
+}
+
+// ledgerInterval is the most time between writing a line of the ledger and its sync, where no limit
+// of a day needs the ledger.
+const ledgerInterval = time.Second
+
+// openLedger opens the ledger. It returns nil where there is none: also where nobody named a file, no
+// limit of a day needs one, and the one beside the records cannot be written.
+func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*ledger, error) {
+	path, named := cfg.SpendFile()
+	if path == "" {
+		return nil, nil
+	}
+	o := store.Options{
+		Path: path, Fsync: council.FsyncInterval, Interval: ledgerInterval, RotateBytes: int64(cfg.BiasRotateBytes),
+		Disk: on, Log: log.With("store", "spend"),
+	}
+	if cfg.HasDayLimit() {
+		o.Fsync = council.FsyncSession
+	}
+	s, _, err := store.Open(o) //nolint:contextcheck // a store lives until it is closed
+	switch {
+	case err == nil:
+		return &ledger{path: path, store: s, log: log}, nil
+	case named || cfg.HasDayLimit():
+		return nil, fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err)
+	default:
+		log.WarnContext(ctx, "what sessions cost is not kept: name a file in LLM_COUNCIL_SPEND_STORE, or off", "error", err)
+		return nil, nil
+	}
+}
+
+// Append implements spend.Ledger. Lines that cannot be written wait in memory and are written later.
+func (l *ledger) Append(ctx context.Context, synced bool, lines ...[]byte) error {
+	if synced {
+		return l.store.AppendLines(ctx, lines...)
+	}
+	ctx = context.WithoutCancel(ctx)
+	l.pending.Go(func() {
+		if err := l.store.AppendLines(ctx, lines...); err != nil {
+			l.log.ErrorContext(ctx, "what a session cost could not be written yet", "error", err)
+		}
+	})
+	return nil
+}
+
+// lines returns the lines of the ledger.
+func (l *ledger) lines(ctx context.Context) iter.Seq2[[]byte, error] { return ledgerLines(ctx, l.path) }
+
+// ledgerLines returns the lines of the ledger at path, none where there is no file.
+func ledgerLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		for line, err := range store.PlainLines(ctx, path) {
+			if errors.Is(err, fs.ErrNotExist) {
+				return
+			}
+			if !yield(line, err) {
+				return
+			}
+		}
+	}
+}
+
+func (l *ledger) close() error {
+	l.pending.Wait()
+	return l.store.Close()
+}

@@ -1,0 +1,152 @@
+package spend
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Estimate is what a session may cost, before it begins. Upper figures are without retries. A
+// figure is null where nobody knows it.
+type Estimate struct {
+	Calls    int               `json:"calls"`        // when nothing fails
+	Upper    *USD              `json:"upper_usd"`    // the most that they cost, with answers of 8 bytes a token
+	Expected *USD              `json:"expected_usd"` // the median of earlier calls of each model in each stage
+	ByStage  map[string]Figure `json:"by_stage"`
+	ByModel  map[string]Figure `json:"by_model"`
+	Unpriced []string          `json:"unpriced"` // models of which nobody knows what they cost
+	Limits   []Limit           `json:"limits"`   // of the session, the day and the caller's token, where there are any
+	// Fits reports whether a session would begin now.
+	Fits bool `json:"fits"`
+}
+
+// Figure is the part of an estimate that belongs to a stage or a model.
+type Figure struct {
+	Calls    int  `json:"calls"`
+	Upper    *USD `json:"upper_usd"`
+	Expected *USD `json:"expected_usd"`
+}
+
+const (
+	// bytesPerToken is more than nearly all texts have.
+	bytesPerToken = 8
+	// overhead is more than a request has besides its texts, and promptOverhead more than the
+	// prompts of the reviewers and the chairman have besides what they quote.
+	overhead, promptOverhead = 512, 16 << 10
+)
+
+// planned is a call that a session makes when nothing fails.
+type planned struct {
+	stage council.Stage
+	model string
+	bytes int64 // of its body, at most
+	limit *int  // of its output
+}
+
+// calls returns the calls of a plan.
+func calls(plan council.Plan) []planned {
+	text, _ := json.Marshal(plan.Conversation) // texts can be encoded
+	question := int64(len(text)) + overhead
+	limit, reviewLimit := plan.Rules.Sampling.MaxOutputTokens, plan.Rules.ReviewSampling.MaxOutputTokens
+	size := func(tokens *int, count int) int64 {
+		if tokens == nil {
+			return 0
+		}
+		return bytesPerToken * int64(*tokens) * int64(count)
+	}
+	var all []planned
+	add := func(stage council.Stage, model string, bytes int64, limit *int) {
+		all = append(all, planned{stage, model, bytes + int64(len(model)), limit})
+	}
+	for _, m := range plan.Members {
+		add(council.Stage1, m.Model, question, limit)
+	}
+	if plan.Direct {
+		return all
+	}
+	review := question + promptOverhead + size(limit, len(plan.Members))
+	for _, m := range plan.Reviewers {
+		add(council.Stage2, m.Model, review, reviewLimit)
+		if plan.Rules.BallotRepair {
+			add(council.Stage2, m.Model, review+size(reviewLimit, 1), reviewLimit)
+		}
+	}
+	if len(plan.Chairmen) > 0 {
+		add(council.Stage3, plan.Chairmen[0].Model, review+size(reviewLimit, len(plan.Reviewers)), limit)
+	}
+	return all
+}
+
+// upper returns the most that the calls cost together, nil where that is not known of one.
+func (a *Accounts) upper(all []planned) *USD {
+	var sum USD
+	for _, c := range all {
+		tariff, ok := a.o.Tariff(c.model)
+		if !ok || c.limit == nil {
+			return nil
+		}
+		a.mu.Lock()
+		over := a.over[c.model]
+		a.mu.Unlock()
+		sum = sum.Plus(over.raise(tariff.Bound(c.bytes, int64(*c.limit))))
+	}
+	return &sum
+}
+
+// expected returns what the calls cost together, as earlier ones did, nil where too few are known.
+func (a *Accounts) expected(all []planned) *USD {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var sum USD
+	for _, c := range all {
+		median, ok := a.costsLocked(c.model, string(c.stage)).median()
+		if !ok {
+			return nil
+		}
+		sum = sum.Plus(median)
+	}
+	return &sum
+}
+
+// Opening returns what is known of the session of a plan before its first call.
+func (a *Accounts) Opening(plan council.Plan) Opening {
+	o := Opening{Session: plan.SessionID, Token: plan.Token, Council: plan.Council(), Direct: plan.Direct}
+	if plan.MaxCostUSD != nil {
+		o.Limit = new(FromFloat(*plan.MaxCostUSD))
+	}
+	for _, m := range slices.Concat(plan.Members, plan.Reviewers, plan.Chairmen) {
+		if !slices.Contains(o.Models, m.Model) {
+			o.Models = append(o.Models, m.Model)
+		}
+	}
+	all := calls(plan)
+	o.Upper = a.upper(all)
+	o.First = a.upper(slices.DeleteFunc(all, func(c planned) bool { return c.stage != council.Stage1 }))
+	return o
+}
+
+// Estimate returns what the session of a plan may cost.
+func (a *Accounts) Estimate(plan council.Plan) Estimate {
+	all, o := calls(plan), a.Opening(plan)
+	e := Estimate{
+		Calls: len(all), Upper: o.Upper, Expected: a.expected(all), ByStage: map[string]Figure{}, ByModel: map[string]Figure{},
+		Unpriced: append([]string{}, a.unpriced(o.Models)...), Limits: a.Limits(plan.Token),
+	}
+	part := func(is func(planned) bool) Figure {
+		some := slices.DeleteFunc(slices.Clone(all), func(c planned) bool { return !is(c) })
+		return Figure{Calls: len(some), Upper: a.upper(some), Expected: a.expected(some)}
+	}
+	for _, c := range all {
+		e.ByStage[string(c.stage)] = part(func(d planned) bool { return d.stage == c.stage })
+		e.ByModel[c.model] = part(func(d planned) bool { return d.model == c.model })
+	}
+	s := &session{Opening: o, day: a.today()}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e.Fits = a.refusalLocked(a.limited(s)) == nil
+	if s.Limit != nil {
+		e.Limits = append([]Limit{{Scope: "session", Limit: *s.Limit, Left: *s.Limit}}, e.Limits...)
+	}
+	return e
+}
