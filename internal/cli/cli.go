@@ -46,6 +46,8 @@ type commands struct {
 	Sessions    sessionsCmd    `cmd:"" help:"List, show and delete the sessions of a daemon."`
 	BiasReport  biasReportCmd  `cmd:"" help:"Report what the reviews of many sessions reveal."`
 	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`
+	Spend       spendCmd       `cmd:"" help:"Say what sessions cost, by day, token, council or model."`
+	Prices      pricesCmd      `cmd:"" help:"Print what the configured models cost, from their providers or a file."`
 	Store       storeCmd       `cmd:"" help:"Look into the record store."`
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
 	Probe       probeCmd       `cmd:"" help:"Learn how far reviewers agree with themselves, and whether they changed."`

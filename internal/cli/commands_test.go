@@ -48,7 +48,7 @@ func TestCommandLine(t *testing.T) {
 	}{
 		{
 			name: "help", args: []string{"--help"},
-			stdout: "serve|demo|ask|sessions list|sessions show|sessions delete|bias-report|leaderboard|config|probe|simulate|" +
+			stdout: "serve|demo|ask|sessions list|sessions show|sessions delete|bias-report|leaderboard|spend|prices|config|probe|simulate|" +
 				"validate-statistics|healthcheck|version",
 		},
 		{name: "help of a command", args: []string{"bias-report", "--help"}, stdout: "--input|--format|--sessions|--days|--verbose"},

@@ -372,7 +372,7 @@ func TestTimers(t *testing.T) {
 			return map[bool]string{true: "used again", false: "closed"}[b.sim.Stats().Connections == open]
 		}, "used again", "closed"},
 		{"BIAS_FSYNC_INTERVAL", 5 * time.Second, func(time.Duration) scenario {
-			return scenario{env: map[string]string{"BIAS_FSYNC": "interval", "BIAS_FSYNC_INTERVAL": "5s"}}
+			return scenario{env: map[string]string{"BIAS_FSYNC": "interval", "BIAS_FSYNC_INTERVAL": "5s", "SPEND_STORE": "off"}}
 		}, func(b *bubble, d time.Duration) string {
 			b.post("")
 			time.Sleep(d)

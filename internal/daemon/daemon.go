@@ -22,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/journal"
@@ -164,7 +165,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		lease = cfg.Lease
 	}
 	options := httpapi.Options{
-		Council: d.engine, Budget: d.engine, Daemon: d, Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
+		Council: d.engine, Budget: d.engine, Spend: d, Daemon: d, Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
 		MaxQueryBytes: int64(cfg.MaxQueryBytes),
 		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits: httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},
@@ -324,6 +325,18 @@ func (d *Daemon) Report(ctx context.Context, q bias.Query) (bias.Report, error) 
 func (d *Daemon) Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error) {
 	return Leaderboard(ctx, d.cfg, []string{d.cfg.BiasStore}, q)
 }
+
+// Spend implements httpapi.Spend.
+func (d *Daemon) Spend(ctx context.Context, q spend.Query) (spend.Report, error) {
+	lines := func(func([]byte, error) bool) {} // nothing is kept but what runs
+	if d.ledger != nil {
+		lines = d.ledger.lines(ctx)
+	}
+	return spend.ReadReport(lines, d.engine.accounts, q, time.Now())
+}
+
+// Estimate implements httpapi.Spend.
+func (d *Daemon) Estimate(plan council.Plan) spend.Estimate { return d.engine.accounts.Estimate(plan) }
 
 // Stopping implements httpapi.Daemon.
 func (d *Daemon) Stopping() bool { return d.stopping.Load() }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -177,4 +178,76 @@ func (e *Engine) watchPrices(ctx context.Context, cfg config.Config, log *slog.L
 			return
 		}
 	}
+}
+
+// ListedPrice is what a configured model costs.
+type ListedPrice struct {
+	Model  string
+	Listed *spend.Tariff // as its provider or the file lists it; nil: it does not
+	Set    *spend.Tariff // as the settings have it; nil: they do not
+}
+
+// ListPrices returns what the configured models cost: from the file, or where none is given from
+// their providers, which are asked for it. It costs nothing.
+func ListPrices(ctx context.Context, cfg config.Config, file string, log *slog.Logger) ([]ListedPrice, error) {
+	set, err := readPrices(cfg)
+	if err != nil {
+		return nil, err
+	}
+	find, err := listFrom(ctx, cfg, file, log)
+	if err != nil {
+		return nil, err
+	}
+	var all []ListedPrice
+	for _, model := range cfg.Named() {
+		l := ListedPrice{Model: model}
+		if t, ok := find(model); ok {
+			l.Listed = &t
+		}
+		if t, ok := set[model]; ok {
+			l.Set = &t
+		}
+		if !slices.ContainsFunc(all, func(other ListedPrice) bool { return other.Model == model }) {
+			all = append(all, l)
+		}
+	}
+	return all, nil
+}
+
+// listFrom returns a function that finds what a model costs.
+func listFrom(ctx context.Context, cfg config.Config, file string, log *slog.Logger) (func(string) (spend.Tariff, bool), error) {
+	if file == "" {
+		cfg.Prices, cfg.CostLimits, cfg.MaxCostUSD = nil, "soft", new(1.0) // with a limit, every provider is asked
+		e, err := NewEngine(ctx, EngineOptions{Config: cfg, Log: log})
+		if err != nil {
+			return nil, err
+		}
+		defer e.Close(ctx)
+		e.askPrices(ctx, log)
+		return e.prices.tariff, nil
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the prices: %w", err)
+	}
+	if !info.Mode().IsRegular() { // a pipe or a device may never end
+		return nil, fmt.Errorf("reading the prices: %s is no regular file", file)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the prices: %w", err)
+	}
+	list, err := spend.ParseList(data, info.ModTime().UTC().Truncate(24*time.Hour))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return func(model string) (spend.Tariff, bool) {
+		_, id := council.SplitModel(model, cfg.ProviderNames())
+		for _, name := range []string{model, id, "openrouter/" + id, id[strings.LastIndex(id, "/")+1:]} {
+			if t, ok := list[name]; ok {
+				return t, true
+			}
+		}
+		return spend.Tariff{}, false
+	}, nil
 }

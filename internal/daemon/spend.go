@@ -65,15 +65,9 @@ func (a accounts) Open(ctx context.Context, plan council.Plan) *council.Error {
 func (a accounts) Add(sessionID string, landed []council.Landed) {
 	charges := make([]spend.Charge, 0, len(landed))
 	for _, l := range landed {
-		usage := l.Completion.Usage
-		charge := spend.Charge{Stage: l.Stage, Model: l.Model, Source: spend.SourceProvider}
-		if usage.CostUSD != nil {
-			known := charge
-			known.USD = new(spend.FromFloat(*usage.CostUSD))
-			charges = append(charges, known)
-		}
-		if usage.CostUSD == nil || usage.Partial {
-			charges = append(charges, charge) // nobody knows the rest
+		// Attempts without a known cost are in the ledger, as uncertain.
+		if cost := l.Completion.Usage.CostUSD; cost != nil && *cost > 0 {
+			charges = append(charges, spend.Charge{Stage: l.Stage, Model: l.Model, USD: new(spend.FromFloat(*cost)), Source: spend.SourceProvider})
 		}
 	}
 	a.Accounts.Add(sessionID, charges...)
@@ -87,9 +81,9 @@ func (a accounts) Close(ctx context.Context, sessionID string, cut error) []coun
 
 // gate has each request pass the accounts.
 func gate(a *spend.Accounts) llm.Gate {
-	return func(r llm.Request) (func(llm.Consumed) *float64, *council.Failure) {
+	return func(ctx context.Context, r llm.Request) (func(llm.Consumed) *float64, *council.Failure) {
 		call := r.Call
-		reserved, failure := a.Reserve(spend.Attempt{
+		reserved, failure := a.Reserve(ctx, spend.Attempt{
 			Session: call.Session, Stage: call.Stage, Model: call.Model, Provider: r.Provider, Number: r.Number,
 			Bytes: r.Bytes, OutputLimit: call.MaxOutputTokens, Lost: call.Lost,
 		})
@@ -97,7 +91,7 @@ func gate(a *spend.Accounts) llm.Gate {
 			return nil, failure
 		}
 		return func(c llm.Consumed) *float64 {
-			charge := reserved.Settle(outcome(c))
+			charge := reserved.Settle(ctx, outcome(c))
 			if charge.USD == nil || charge.Source == spend.SourceBound {
 				return nil
 			}
@@ -192,4 +186,10 @@ func ledgerLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
 func (l *ledger) close() error {
 	l.pending.Wait()
 	return l.store.Close()
+}
+
+// Spend reads a report of what sessions cost from the ledger at path. Sessions that run count whole, as
+// uncertain.
+func Spend(ctx context.Context, path string, q spend.Query) (spend.Report, error) {
+	return spend.ReadReport(ledgerLines(ctx, path), nil, q, time.Now())
 }

@@ -9,13 +9,17 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
@@ -235,5 +239,120 @@ func TestLedgerNotWritable(t *testing.T) {
 	status, data := d.Call(t, "POST", "/v1/council", anyQuestion)
 	if status != http.StatusServiceUnavailable || !strings.Contains(string(data), "SPEND_STORE") || b.count() > 0 {
 		t.Errorf("%d %s, %v billed", status, data, b.count())
+	}
+}
+
+// GET /v1/spend shows a token its own sessions, to the last digit, and POST /v1/council/estimate what
+// the next one may cost, before and after 20 calls of each model and stage.
+func TestSpendAndEstimate(t *testing.T) {
+	b := bill(t, 0)
+	d := daemontest.Start(t, hardSettings(b, map[string]string{
+		"API_TOKENS": "one:0123456789abcdef,two:fedcba9876543210", "MAX_COST_USD_PER_TOKEN_DAY": "5",
+	}))
+	d.Token = "0123456789abcdef"
+	estimate := func() (e spend.Estimate) {
+		t.Helper()
+		status, data := d.Call(t, "POST", "/v1/council/estimate", anyQuestion)
+		if err := json.Unmarshal(data, &e); err != nil || status != 200 {
+			t.Fatalf("%d %s: %v", status, data, err)
+		}
+		return e
+	}
+	before := estimate()
+	if before.Calls != 7 || before.Expected != nil || !before.Fits || before.Upper == nil || b.count() > 0 {
+		t.Errorf("%+v, %v billed", before, b.count())
+	}
+	for range 20 {
+		if s := d.Ask(t, anyQuestion); s.Status != council.StatusComplete || *s.Metadata.Usage.CostUSD == 0 {
+			t.Fatalf("%s %v", s.Status, s.Degradation)
+		}
+	}
+	after := estimate()
+	if after.Expected == nil || *after.Expected > *after.Upper || after.Expected.Times(20) != b.count() {
+		t.Errorf("%v expected, %v at most; 20 sessions cost %v", after.Expected, after.Upper, b.count())
+	}
+	report := func(query string) (r spend.Report) {
+		t.Helper()
+		status, data := d.Call(t, "GET", "/v1/spend"+query, "")
+		if err := json.Unmarshal(data, &r); err != nil || status != 200 {
+			t.Fatalf("%d %s: %v", status, data, err)
+		}
+		return r
+	}
+	mine := report("?by=model")
+	if mine.Total != b.count() || mine.Uncertain != 0 || mine.Unknown != 0 || len(mine.Rows) != 3 || mine.Limits[0].Used != b.count() {
+		t.Errorf("%+v, %v billed", mine, b.count())
+	}
+	d.Token = "fedcba9876543210"
+	if theirs := report(""); theirs.Total != 0 || len(theirs.Rows) != 0 {
+		t.Errorf("another token sees %+v", theirs)
+	}
+}
+
+// A provider whose list carries prices needs none by hand: it is asked at the start, an outage keeps
+// the last list, and without any the daemon says so and asks again.
+func TestPricesOfAProvider(t *testing.T) {
+	b := bill(t, 0)
+	var down atomic.Bool
+	down.Store(true)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			target, _ := url.Parse(b.url)
+			httputil.NewSingleHostReverseProxy(target).ServeHTTP(w, r)
+		case down.Load():
+			w.WriteHeader(http.StatusBadGateway)
+		default:
+			var cards []string
+			for model := range strings.SplitSeq(billerModels, ",") {
+				cards = append(cards, fmt.Sprintf(`{"id":%q,"pricing":{"prompt":"0.00000125","completion":"0.00001"}}`, model))
+			}
+			_, _ = fmt.Fprintf(w, `{"data":[%s]}`, strings.Join(cards, ","))
+		}
+	}))
+	t.Cleanup(server.Close)
+	settings := hardSettings(b, map[string]string{"BASE_URL": server.URL, "PRICES": ""})
+	d := daemontest.Start(t, settings)
+	if status, data := d.Call(t, "GET", "/readyz", ""); status != 503 || !strings.Contains(string(data), "prices_missing") {
+		t.Errorf("%d %s", status, data)
+	}
+	if status, data := d.Call(t, "POST", "/v1/council", anyQuestion); status != 422 || !strings.Contains(string(data), "unpriced") {
+		t.Errorf("%d %s", status, data)
+	}
+	d.End(t)
+
+	down.Store(false)
+	d = daemontest.Start(t, settings)
+	down.Store(true)
+	if status, data := d.Call(t, "GET", "/readyz", ""); status != 200 {
+		t.Errorf("%d %s", status, data)
+	}
+	s := d.Ask(t, anyQuestion)
+	if cost := spend.FromFloat(*s.Metadata.Usage.CostUSD); s.Status != council.StatusComplete || cost != b.count() {
+		t.Errorf("%s, cost %v of %v", s.Status, cost, b.count())
+	}
+}
+
+// A daemon does not start under hard limits with models of which nobody says what they cost.
+func TestStartUnpriced(t *testing.T) {
+	b := bill(t, 0)
+	daemontest.Setenv(t, hardSettings(b, map[string]string{"PRICES": "a=1/2"}))
+	d, err := daemon.New(t.Context(), daemontest.Options(t))
+	if err == nil {
+		_ = d.Close(t.Context())
+		t.Fatal("it started")
+	}
+	if !strings.Contains(err.Error(), "LLM_COUNCIL_PRICES") || !strings.Contains(err.Error(), "b, c") {
+		t.Error(err)
+	}
+}
+
+func TestBadPrices(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{"PRICES": "a=1/2,b,c=x/1,a=free"})
+	_, err := daemon.LoadConfig()
+	for _, want := range []string{"entry 2 is not MODEL=INPUT/OUTPUT", `entry 3, of "c": "x" is not a price`, `entry 4: "a" has a price already`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
+		}
 	}
 }

@@ -92,6 +92,7 @@ func (t Token) label() string {
 type Options struct {
 	Council Council
 	Budget  Budget // nil: there are no limits of cost
+	Spend   Spend
 	Daemon  Daemon
 	Models  []string // the configured council
 	// AllowedModels are what a request may name besides the configured ones.
@@ -137,7 +138,7 @@ type API struct {
 
 // New returns the handler of all routes. Close releases it.
 func New(o Options) (*API, error) {
-	if o.Council == nil || o.Daemon == nil || o.Log == nil ||
+	if o.Council == nil || o.Daemon == nil || o.Spend == nil || o.Log == nil ||
 		o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
@@ -190,6 +191,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodDelete, "/v1/council/{id}", a.deleteSession},
 		{private, http.MethodGet, "/v1/council/{id}/events", a.events},
 		{private, http.MethodGet, "/v1/council/{id}/request", a.request},
+		{private, http.MethodPost, "/v1/council/estimate", a.estimate},
 		{private, http.MethodGet, "/v1/councils", a.councils},
 		{private, http.MethodGet, "/v1/models", a.models},
 		{private, http.MethodGet, "/v1/models/*", a.model}, // an id may hold slashes
@@ -198,6 +200,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodPost, "/mcp", a.mcp},
 		{computed, http.MethodGet, "/v1/bias-report", a.biasReport},
 		{computed, http.MethodGet, "/v1/leaderboard", a.leaderboard},
+		{computed, http.MethodGet, "/v1/spend", a.spend},
 	} {
 		route.on.Method(route.method, route.pattern, a.handler(route.handle))
 	}

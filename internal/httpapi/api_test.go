@@ -28,6 +28,7 @@ import (
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,6 +40,30 @@ type fakeDaemon struct {
 	board    func(bias.Query) (bias.Leaderboard, error)
 	notReady func() []httpapi.Reason
 	draining atomic.Bool
+
+	spendFails atomic.Bool
+}
+
+// Spend returns a report in which nothing is empty.
+func (d *fakeDaemon) Spend(ctx context.Context, q spend.Query) (spend.Report, error) {
+	if d.spendFails.Load() {
+		return spend.Report{}, errors.New("no disk")
+	}
+	a := d.accounts()
+	_ = a.Open(ctx, spend.Opening{Session: "1", Token: *q.Token, Models: []string{"amber"}})
+	r, _ := a.Reserve(ctx, spend.Attempt{Session: "1", Model: "amber", Bytes: 1000, OutputLimit: new(1000)})
+	r.Settle(ctx, spend.Outcome{})
+	return spend.ReadReport(func(func([]byte, error) bool) {}, a, q, time.Now())
+}
+
+// Estimate returns one in which nothing is empty.
+func (d *fakeDaemon) Estimate(plan council.Plan) spend.Estimate { return d.accounts().Estimate(plan) }
+
+func (d *fakeDaemon) accounts() *spend.Accounts {
+	return spend.NewAccounts(spend.Options{
+		Day: new(spend.Dollar), TokenDay: new(spend.Dollar),
+		Tariff: func(model string) (spend.Tariff, bool) { return spend.Flat(1e6, 1e6), model != "birch" },
+	})
 }
 
 func (d *fakeDaemon) Report(_ context.Context, q bias.Query) (bias.Report, error) {
@@ -120,7 +145,7 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
 	o := httpapi.Options{
-		Settings: config.SettingNames(), Daemon: s.daemon, MaxSessions: 4, Kept: generous(), MaxBodyBytes: 1 << 20, MaxMessages: 1000,
+		Settings: config.SettingNames(), Daemon: s.daemon, Spend: s.daemon, MaxSessions: 4, Kept: generous(), MaxBodyBytes: 1 << 20, MaxMessages: 1000,
 		BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test",
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")

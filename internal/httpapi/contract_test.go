@@ -24,6 +24,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/stat"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
@@ -123,6 +124,8 @@ var schemas = map[string]reflect.Type{
 	"ChatMetadata": reflect.TypeFor[httpapi.ChatMetadata](),
 	"CouncilList":  reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
 	"Lately": reflect.TypeFor[httpapi.Lately](),
+	"Spend":  reflect.TypeFor[spend.Report](), "SpendRow": reflect.TypeFor[spend.Row](), "Limit": reflect.TypeFor[spend.Limit](),
+	"CostEstimate": reflect.TypeFor[spend.Estimate](), "EstimatePart": reflect.TypeFor[spend.Figure](),
 }
 
 // subsets are string types of which one field uses only some values.
@@ -132,7 +135,7 @@ var subsets = map[string]bool{"Answer.status": true, "Review.status": true, "Syn
 // names, types, what may be null, what may be missing, and the closed lists.
 func TestContractHasTheStructs(t *testing.T) {
 	doc := contract(t)
-	constants := stringConstants(t, "../council", "../bias")
+	constants := stringConstants(t, "../council", "../bias", "../spend")
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(schemas)), slices.Sorted(maps.Keys(doc.Components.Schemas))); diff != "" {
 		t.Fatalf("schemas and types: %s", diff)
 	}
@@ -266,6 +269,9 @@ func (c comparison) structure(path string, typ reflect.Type, schema *openapi3.Sc
 }
 
 func jsonType(typ reflect.Type) string {
+	if typ == reflect.TypeFor[spend.USD]() { // as its MarshalJSON writes it
+		return "number"
+	}
 	switch typ.Kind() {
 	case reflect.String:
 		return "string"
@@ -443,6 +449,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	ready := func() {
 		s.daemon.notReady, s.daemon.report, s.daemon.board = nil, nil, nil
 		s.daemon.draining.Store(false)
+		s.daemon.spendFails.Store(false)
 	}
 	calls := []call{
 		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth},
@@ -593,6 +600,28 @@ func TestContractHasTheStatuses(t *testing.T) {
 				return bias.Leaderboard{}, errors.New("no disk")
 			}
 		}},
+		{method: "POST", path: "/v1/council/estimate", body: `{"query":"x"}`, headers: auth},
+		{method: "POST", path: "/v1/council/estimate", body: `{`, headers: auth},
+		{method: "POST", path: "/v1/council/estimate", body: `{"query":"x"}`},
+		{method: "POST", path: "/v1/council/estimate", body: `{"query":"x","chairman":"y"}`, headers: auth},
+		{method: "PUT", path: "/v1/council/estimate", headers: auth},
+		{
+			method: "POST", path: "/v1/council/estimate",
+			send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/council/estimate", auth...) },
+		},
+		{method: "POST", path: "/v1/council/estimate", body: strings.Repeat(" ", 2<<20), headers: auth},
+		{method: "POST", path: "/v1/council/estimate", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
+		{method: "POST", path: "/v1/council/estimate", body: `{"query":""}`, headers: auth},
+		{method: "POST", path: "/v1/council/estimate", body: `{"query":"panic"}`, headers: auth},
+		{method: "GET", path: "/v1/spend", headers: auth},
+		{method: "GET", path: "/v1/spend?by=model&format=text", headers: auth},
+		{method: "GET", path: "/v1/spend?by=council&format=csv", headers: auth},
+		{method: "GET", path: "/v1/spend"},
+		{method: "DELETE", path: "/v1/spend", headers: auth},
+		{method: "GET", path: "/v1/spend?by=x", headers: auth},
+		{method: "GET", path: "/v1/spend", headers: auth, prepare: func() { s.daemon.spendFails.Store(true) }},
+		{method: "GET", path: "/v1/spend", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
+		{method: "GET", path: "/v1/spend", send: func() (*http.Response, []byte) { return tooMany("/v1/spend") }},
 		{method: "GET", path: "/v1/bias-report", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
 		{method: "GET", path: "/v1/bias-report", send: func() (*http.Response, []byte) { return tooMany("/v1/bias-report") }},
 		{method: "GET", path: "/v1/leaderboard", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},

@@ -123,7 +123,7 @@ func (o Options) validate() error {
 // failure ends the call. Otherwise settle is called when the request is over, at least once, of
 // which the first time counts. It returns the cost in US dollars, where somebody knows it. A Gate
 // is called concurrently.
-type Gate func(Request) (settle func(Consumed) (costUSD *float64), failure *council.Failure)
+type Gate func(context.Context, Request) (settle func(Consumed) (costUSD *float64), failure *council.Failure)
 
 // Request is a request before it is sent.
 type Request struct {
@@ -295,7 +295,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			call: &call, host: p.host, model: m.name, format: format, stream: stream, onDelta: call.OnDelta,
 			pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint,
 		}
-		settle, failure := c.reserve(p, m, x, total.Attempts+1, ticket)
+		settle, failure := c.reserve(ctx, p, m, x, total.Attempts+1, ticket)
 		if failure != nil {
 			return failure
 		}
@@ -416,7 +416,7 @@ func (p *provider) now() time.Duration { return time.Since(p.start) }
 // reserve asks the gate whether a request that was admitted may be sent. Where it may not, it
 // gives back what admit took.
 func (c *Client) reserve(
-	p *provider, m *model, x *exchange, number int, t ticket,
+	ctx context.Context, p *provider, m *model, x *exchange, number int, t ticket,
 ) (settle func(Consumed) *float64, failure *council.Failure) {
 	if c.gate == nil {
 		return func(Consumed) *float64 { return nil }, nil
@@ -428,7 +428,7 @@ func (c *Client) reserve(
 		}
 	}()
 	x.prepared = x.request()
-	settle, failure = c.gate(Request{Call: x.call, Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
+	settle, failure = c.gate(ctx, Request{Call: x.call, Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
 	judged = true
 	return settle, failure
 }

@@ -45,7 +45,7 @@ type Accounts struct {
 
 	mu       sync.Mutex // guards all below
 	sessions map[string]*session
-	orphans  map[string]entry // sessions that have no end in the ledger, of processes that are gone
+	orphans  map[string]entry // sessions without an end in the ledger, of processes that are gone, with the calls that it has
 	days     map[string]*scope
 	tokens   map[[2]string]*scope // by day and token
 	over     map[string]overrun   // by model
@@ -92,9 +92,9 @@ type session struct {
 	scope // held: reserved by attempts in flight
 	Opening
 	day      string
-	expected USD // cost of attempts in flight, as far as that is known
-	calls    []Charge
-	gaps     bool                             // not all is known of calls that a process made that is gone
+	expected USD                              // cost of attempts in flight, as far as that is known
+	calls    []Charge                         // that the ledger does not have yet
+	told     bool                             // Add was called
 	warnings map[council.WarningCode][]string // models, by code
 }
 
@@ -202,6 +202,9 @@ func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
 	}
 	for _, scope := range a.scopesLocked(s.day, s.Token) {
 		scope.held = scope.held.Plus(a.hold(s))
+	}
+	for _, c := range orphan.Calls {
+		a.changeLocked(s, func() { c.addTo(&s.scope) })
 	}
 	a.sessions[s.Session] = s
 	a.forgetLocked()
@@ -372,13 +375,26 @@ func stageShare(s *session, stage council.Stage) int64 {
 
 // Reserve takes room for an attempt, or returns why it must not be sent. Every reservation must be
 // settled. Of a session that is not open nothing is known or limited: the reservation is nil.
-func (a *Accounts) Reserve(at Attempt) (*Reservation, *council.Failure) {
+func (a *Accounts) Reserve(ctx context.Context, at Attempt) (*Reservation, *council.Failure) {
 	r := &Reservation{a: a, at: at}
 	r.tariff, r.priced = a.o.Tariff(at.Model)
+	failure := a.reserve(r)
+	if at.Lost && r.s != nil {
+		a.save(ctx, r.s)
+	}
+	if failure != nil || r.s == nil {
+		return nil, failure
+	}
+	return r, nil
+}
+
+// reserve is Reserve without the ledger.
+func (a *Accounts) reserve(r *Reservation) *council.Failure {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	at := r.at
 	if r.s = a.sessions[at.Session]; r.s == nil {
-		return nil, nil
+		return nil
 	}
 	if r.priced && at.OutputLimit != nil {
 		r.bound, r.bounded = a.over[at.Model].raise(r.tariff.Bound(at.Bytes, int64(*at.OutputLimit))), true
@@ -386,15 +402,16 @@ func (a *Accounts) Reserve(at Attempt) (*Reservation, *council.Failure) {
 	r.expected = a.expectedLocked(at.Model, at.Stage)
 	if at.Lost {
 		a.chargeLocked(r.s, r.lost())
+		r.s.warn(council.WarnCostUncertain, at.Model)
 	}
 	if refusal := a.roomLocked(r); refusal != "" {
-		return nil, &council.Failure{Code: council.FailBudget, Message: "not called: " + refusal}
+		return &council.Failure{Code: council.FailBudget, Message: "not called: " + refusal}
 	}
 	a.changeLocked(r.s, func() {
 		r.s.held += r.bound
 		r.s.expected = r.s.expected.Plus(r.expected)
 	})
-	return r, nil
+	return nil
 }
 
 // roomLocked returns why there is no room for an attempt, or "".
@@ -433,10 +450,22 @@ type Outcome struct {
 
 // Settle replaces the reservation of an attempt by what the attempt cost, and returns that. It does
 // nothing when it was called before. The cost is nil where nobody knows it.
-func (r *Reservation) Settle(o Outcome) Charge {
+//
+// Under limits that a ledger serves, a cost that is uncertain is in the ledger when Settle returns: a
+// process that goes on with the session could not learn it from anything else.
+func (r *Reservation) Settle(ctx context.Context, o Outcome) Charge {
 	if r == nil {
 		return Charge{}
 	}
+	charge := r.settle(o)
+	if charge.Source == SourceBound {
+		r.a.save(ctx, r.s)
+	}
+	return charge
+}
+
+// settle is Settle without the ledger.
+func (r *Reservation) settle(o Outcome) Charge {
 	r.a.mu.Lock()
 	defer r.a.mu.Unlock()
 	if r.done {
@@ -454,6 +483,27 @@ func (r *Reservation) Settle(o Outcome) Charge {
 	r.noteLocked(o, charge)
 	r.a.chargeLocked(r.s, charge)
 	return charge
+}
+
+// save writes the uncertain costs of a session that the ledger does not have yet. The others stand in
+// the log of a session that is kept.
+func (a *Accounts) save(ctx context.Context, s *session) {
+	if a.o.Ledger == nil || !a.o.Hard && !a.HasDayLimit() {
+		return
+	}
+	a.mu.Lock()
+	var uncertain, others []Charge
+	for _, c := range s.calls {
+		if c.Source == SourceBound {
+			uncertain = append(uncertain, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	lines := s.lines(uncertain, entryCalls)
+	s.calls = others
+	a.mu.Unlock()
+	_ = a.o.Ledger.Append(context.WithoutCancel(ctx), true, lines...) // the ledger tries again by itself
 }
 
 // charge returns what an attempt cost.
@@ -520,20 +570,18 @@ func (a *Accounts) chargeLocked(s *session, c Charge) {
 	}
 }
 
-// Add charges an open session, of which nothing is charged yet, with calls that a process made that
-// is gone. A cost that is nil is that of a call of which not all is known: because of it the session
-// costs its whole limit in the end.
+// Add charges an open session with the calls of a process that is gone, besides those that the
+// ledger has. It does that once.
 func (a *Accounts) Add(session string, calls ...Charge) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.sessions[session]
-	if s == nil || len(s.calls) > 0 {
+	if s == nil || s.told {
 		return
 	}
+	s.told = true
 	for _, c := range calls {
-		if s.gaps = s.gaps || c.USD == nil; c.USD != nil || s.Limit == nil {
-			a.chargeLocked(s, c)
-		}
+		a.chargeLocked(s, c)
 	}
 }
 
@@ -562,10 +610,7 @@ func (a *Accounts) Close(ctx context.Context, id string, goesOn bool) []council.
 		a.mu.Unlock()
 		return warnings
 	}
-	if s.gaps && s.Limit != nil {
-		a.chargeLocked(s, Charge{Source: SourceBound, USD: new(*s.Limit - min(s.spent(), *s.Limit))})
-	}
-	lines := s.closing()
+	lines := s.lines(s.calls, entryClose)
 	held := a.hold(s)
 	for _, scope := range a.scopesLocked(s.day, s.Token) {
 		scope.held -= held

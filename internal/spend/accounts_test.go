@@ -137,7 +137,7 @@ func TestHardLimitsHold(t *testing.T) {
 					Bytes: rapid.Int64Range(1, 1e5).Draw(t, "bytes"), OutputLimit: new(rapid.IntRange(1, 1e5).Draw(t, "output")),
 				}
 				tariff, _ := tariffs(at.Model)
-				if r, failure := a.Reserve(at); failure == nil {
+				if r, failure := a.Reserve(t.Context(), at); failure == nil {
 					flying[at.Session] = append(flying[at.Session], attempt{r, tariff.Bound(at.Bytes, int64(*at.OutputLimit))})
 				} else if failure.Code != council.FailBudget {
 					t.Fatal(failure)
@@ -157,14 +157,14 @@ func TestHardLimitsHold(t *testing.T) {
 				flying[session] = flying[session][1:]
 				switch rapid.IntRange(0, 2).Draw(t, "outcome") {
 				case 0:
-					at.r.Settle(spend.Outcome{Free: true})
+					at.r.Settle(t.Context(), spend.Outcome{Free: true})
 				case 1:
 					cost := spend.USD(rapid.Int64Range(0, int64(at.bound)).Draw(t, "cost"))
 					billed.bill(cost)
-					at.r.Settle(spend.Outcome{CostUSD: &cost})
+					at.r.Settle(t.Context(), spend.Outcome{CostUSD: &cost})
 				default:
 					billed.bill(at.bound)
-					at.r.Settle(spend.Outcome{})
+					at.r.Settle(t.Context(), spend.Outcome{})
 				}
 			},
 			"close": func(t *rapid.T) {
@@ -219,7 +219,7 @@ func TestManyClientsEndAtTheLimit(t *testing.T) {
 						Session: o.Session, Stage: stage, Model: []string{"a", "b"}[rng.IntN(2)], Number: 1,
 						Bytes: rng.Int64N(3000), OutputLimit: new(rng.IntN(5000)),
 					}
-					r, failure := a.Reserve(at)
+					r, failure := a.Reserve(t.Context(), at)
 					if failure != nil {
 						continue
 					}
@@ -228,13 +228,13 @@ func TestManyClientsEndAtTheLimit(t *testing.T) {
 					bound := tariff.Bound(at.Bytes, int64(*at.OutputLimit))
 					switch rng.IntN(4) {
 					case 0:
-						r.Settle(spend.Outcome{Free: true})
+						r.Settle(t.Context(), spend.Outcome{Free: true})
 					case 1: // cut off
 						billed.bill(bound)
-						r.Settle(spend.Outcome{})
+						r.Settle(t.Context(), spend.Outcome{})
 					default:
 						billed.bill(bound)
-						r.Settle(spend.Outcome{CostUSD: &bound})
+						r.Settle(t.Context(), spend.Outcome{CostUSD: &bound})
 					}
 				}
 				a.Close(t.Context(), o.Session, false)
@@ -269,7 +269,7 @@ func TestStagesShareTheLimit(t *testing.T) {
 	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
 	open(t, a, 100*million, "a")
 	reserve := func(stage council.Stage, bytes int64) bool {
-		_, failure := a.Reserve(one(stage, bytes))
+		_, failure := a.Reserve(t.Context(), one(stage, bytes))
 		return failure == nil
 	}
 	for _, c := range []struct {
@@ -297,20 +297,20 @@ func TestStagesShareTheLimit(t *testing.T) {
 func TestSoftLimit(t *testing.T) {
 	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
 	open(t, a, 100*million, "a")
-	first, failure := a.Reserve(one(council.Stage1, 90))
+	first, failure := a.Reserve(t.Context(), one(council.Stage1, 90))
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	second, failure := a.Reserve(one(council.Stage1, 90))
+	second, failure := a.Reserve(t.Context(), one(council.Stage1, 90))
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	first.Settle(spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
-	if _, failure = a.Reserve(one(council.Stage1, 0)); failure != nil {
+	first.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
+	if _, failure = a.Reserve(t.Context(), one(council.Stage1, 0)); failure != nil {
 		t.Error(failure)
 	}
-	second.Settle(spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
-	if _, failure = a.Reserve(one(council.Stage1, 0)); failure == nil || failure.Code != council.FailBudget {
+	second.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 90}})
+	if _, failure = a.Reserve(t.Context(), one(council.Stage1, 0)); failure == nil || failure.Code != council.FailBudget {
 		t.Error(failure)
 	}
 }
@@ -320,14 +320,14 @@ func TestSoftLimitExpects(t *testing.T) {
 	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
 	open(t, a, 1000*million, "a")
 	for range 20 {
-		r, failure := a.Reserve(one(council.Stage1, 30))
+		r, failure := a.Reserve(t.Context(), one(council.Stage1, 30))
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Settle(spend.Outcome{Tokens: &spend.Tokens{Input: 30}})
+		r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 30}})
 	}
 	for n := range 15 { // 600 are spent: 13 calls of 30 make 990, with the next it is 1020
-		if _, failure := a.Reserve(one(council.Stage1, 1)); (failure == nil) != (n < 14) {
+		if _, failure := a.Reserve(t.Context(), one(council.Stage1, 1)); (failure == nil) != (n < 14) {
 			t.Errorf("call %d: %v", n+1, failure)
 		}
 	}
@@ -337,17 +337,17 @@ func TestSoftLimitExpects(t *testing.T) {
 func TestCostOverBound(t *testing.T) {
 	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
 	open(t, a, 1000*million, "a", "b")
-	r, failure := a.Reserve(one(council.Stage3, 100))
+	r, failure := a.Reserve(t.Context(), one(council.Stage3, 100))
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	if c := r.Settle(spend.Outcome{CostUSD: new(spend.USD(250 * million))}); *c.USD != 250*million {
+	if c := r.Settle(t.Context(), spend.Outcome{CostUSD: new(spend.USD(250 * million))}); *c.USD != 250*million {
 		t.Errorf("charged %v", *c.USD)
 	}
-	if _, failure = a.Reserve(one(council.Stage3, 301)); failure == nil { // 752.5 of 750
+	if _, failure = a.Reserve(t.Context(), one(council.Stage3, 301)); failure == nil { // 752.5 of 750
 		t.Error("the later bound did not grow")
 	}
-	if _, failure = a.Reserve(one(council.Stage3, 300)); failure != nil {
+	if _, failure = a.Reserve(t.Context(), one(council.Stage3, 300)); failure != nil {
 		t.Error(failure)
 	}
 	warnings := a.Close(t.Context(), "s", false)
@@ -373,11 +373,11 @@ func TestWarnings(t *testing.T) {
 	settle := func(model string, o spend.Outcome) {
 		at := one(council.Stage1, 100)
 		at.Model = model
-		r, failure := a.Reserve(at)
+		r, failure := a.Reserve(t.Context(), at)
 		if failure != nil {
 			t.Fatal(failure)
 		}
-		r.Settle(o)
+		r.Settle(t.Context(), o)
 	}
 	settle("a", spend.Outcome{CostUSD: new(spend.USD(98 * million)), Tokens: &spend.Tokens{Input: 100}}) // 2 % exactly
 	settle("b", spend.Outcome{CostUSD: new(spend.USD(97 * 3 * million)), Tokens: &spend.Tokens{Input: 100}})
@@ -453,8 +453,8 @@ func TestSoftLimitOfADay(t *testing.T) {
 	if failure := begin(); failure != nil {
 		t.Fatal(failure)
 	}
-	r, _ := a.Reserve(one(council.Stage1, 60))
-	r.Settle(spend.Outcome{Tokens: &spend.Tokens{Input: 60}})
+	r, _ := a.Reserve(t.Context(), one(council.Stage1, 60))
+	r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 60}})
 	a.Close(t.Context(), "s", false)
 	failure := begin()
 	if failure == nil || failure.Code != council.CodeOverBudget || failure.RetryAfter != time.Hour {
@@ -474,6 +474,8 @@ func TestGoesOn(t *testing.T) {
 	if failure := a.Open(t.Context(), o); failure != nil {
 		t.Fatal(failure)
 	}
+	cutOff, _ := a.Reserve(t.Context(), one(council.Stage1, million/5))
+	cutOff.Settle(t.Context(), spend.Outcome{})
 	again := spend.NewAccounts(hard(ledger))
 	if err := again.Replay(ledger.all); err != nil {
 		t.Fatal(err)
@@ -489,16 +491,16 @@ func TestGoesOn(t *testing.T) {
 	if failure := again.Open(t.Context(), o); failure != nil {
 		t.Fatal(failure)
 	}
-	state("0 2")
+	state("0.2 1.8")
 	again.Add("s", spend.Charge{Stage: council.Stage1, Model: "a", USD: new(spend.Dollar / 2), Source: spend.SourceTariff})
-	state("0.5 1.5")
-	at := one(council.Stage2, million/2)
+	state("0.7 1.3")
+	at := one(council.Stage2, million*3/10)
 	at.Lost = true
-	r, failure := again.Reserve(at)
+	r, failure := again.Reserve(t.Context(), at)
 	if failure != nil {
 		t.Fatal(failure)
 	}
-	r.Settle(spend.Outcome{CostUSD: new(spend.USD)})
+	r.Settle(t.Context(), spend.Outcome{CostUSD: new(spend.USD)})
 	state("1 1")
 	again.Close(t.Context(), "s", false)
 	state("1 0")
@@ -528,8 +530,8 @@ func TestManyCalls(t *testing.T) {
 	a := spend.NewAccounts(options)
 	open(t, a, spend.Dollar, "a")
 	for range 1000 {
-		r, _ := a.Reserve(one(council.Stage1, 7))
-		r.Settle(spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
+		r, _ := a.Reserve(t.Context(), one(council.Stage1, 7))
+		r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
 	}
 	a.Close(t.Context(), "s", false)
 	for _, line := range ledger.lines {
@@ -542,3 +544,6 @@ func TestManyCalls(t *testing.T) {
 		t.Errorf("%v: %v", again.Limits(""), err)
 	}
 }
+
+// words returns the values with blanks between them.
+func words(values ...any) string { return strings.TrimSuffix(fmt.Sprintln(values...), "\n") }

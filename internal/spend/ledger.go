@@ -53,7 +53,7 @@ func (c Charge) addTo(s *scope) {
 // The types of the ledger's lines.
 const (
 	entryOpen  = "open"  // a session begins
-	entryCalls = "calls" // some of the calls of a session with very many; its end follows
+	entryCalls = "calls" // some of the calls of a session; its end follows
 	entryClose = "close" // a session ended
 )
 
@@ -79,16 +79,15 @@ func (e entry) line() []byte {
 // may have.
 const maxCalls = 60
 
-// closing returns the lines of a session at its end.
-func (s *session) closing() (lines [][]byte) {
+// lines returns lines with calls of a session, the last of that type.
+func (s *session) lines(calls []Charge, last string) (lines [][]byte) {
 	e := entry{Type: entryCalls, Day: s.day, Session: s.Session, Token: s.Token, Council: s.Council, Limit: s.Limit}
-	calls := s.calls
 	for len(calls) > maxCalls {
 		e.Calls = calls[:maxCalls]
 		calls = calls[maxCalls:]
 		lines = append(lines, e.line())
 	}
-	e.Type, e.Calls = entryClose, calls
+	e.Type, e.Calls = last, calls
 	return append(lines, e.line())
 }
 
@@ -126,38 +125,43 @@ func (a *Accounts) Replay(lines func(yield func([]byte, error) bool)) error {
 	// A session may have begun on the day before. Those of earlier days count against no limit any more.
 	from := a.o.Now().UTC().Add(-24 * time.Hour).Format(time.DateOnly)
 	closed := map[string]bool{}
+	calls := map[string][]Charge{} // of sessions whose end has not come
 	for line, err := range lines {
 		if err != nil {
 			return err
 		}
 		e, ok := readEntry(line, from)
-		if !ok {
-			continue
-		}
-		switch e.Type {
-		case entryOpen:
-			if !closed[e.Session] {
-				a.orphans[e.Session] = e
-			}
-		case entryCalls, entryClose:
-			for _, c := range e.Calls {
-				for _, scope := range a.scopesLocked(e.Day, e.Token) {
-					c.addTo(scope)
-				}
-				if c.USD != nil && c.Source != SourceBound {
-					a.costsLocked(c.Model, string(c.Stage)).add(*c.USD)
-				}
-			}
-			if e.Type == entryClose {
-				closed[e.Session] = true
-				delete(a.orphans, e.Session)
-			}
+		switch {
+		case !ok:
+		case e.Type == entryOpen && !closed[e.Session]:
+			a.orphans[e.Session] = e
+		case e.Type == entryCalls:
+			calls[e.Session] = append(calls[e.Session], e.Calls...)
+		case e.Type == entryClose:
+			a.replayLocked(e, append(calls[e.Session], e.Calls...))
+			closed[e.Session] = true
+			delete(calls, e.Session)
+			delete(a.orphans, e.Session)
 		}
 	}
-	for _, e := range a.orphans {
+	for id, e := range a.orphans {
+		e.Calls = calls[id]
+		a.orphans[id] = e
 		for _, scope := range a.scopesLocked(e.Day, e.Token) {
 			e.addWhole(scope, 1)
 		}
 	}
 	return nil
+}
+
+// replayLocked takes in a session that ended.
+func (a *Accounts) replayLocked(e entry, calls []Charge) {
+	for _, c := range calls {
+		for _, scope := range a.scopesLocked(e.Day, e.Token) {
+			c.addTo(scope)
+		}
+		if c.USD != nil && c.Source != SourceBound {
+			a.costsLocked(c.Model, string(c.Stage)).add(*c.USD)
+		}
+	}
 }

@@ -208,3 +208,12 @@ func (t Tariff) Same(u Tariff) bool {
 	}
 	return true
 }
+
+// Entry returns input and output of the tariff as [ParseTariff] reads them.
+func (t Tariff) Entry() string {
+	entry := t.Input.String() + "/" + t.Output.String()
+	if !t.AsOf.IsZero() {
+		entry += "@" + t.AsOf.Format(time.DateOnly)
+	}
+	return entry
+}

@@ -1,0 +1,173 @@
+package spend
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// By is what the rows of a report are of.
+type By string
+
+// The kinds of rows.
+const (
+	ByDay     By = "day"
+	ByToken   By = "token"
+	ByCouncil By = "council"
+	ByModel   By = "model"
+)
+
+// Query says what a report is of.
+type Query struct {
+	Days  int     // today (UTC) and the days before it; 0: all
+	By    By      // "": ByDay
+	Token *string // only its sessions; nil: all
+}
+
+// Report is what sessions cost. A session belongs to the day on which it began, in UTC.
+type Report struct {
+	Total     USD     `json:"total_usd"`     // with what is uncertain
+	Uncertain USD     `json:"uncertain_usd"` // at most: attempts that failed or were cut off, and sessions without an end
+	Unknown   int     `json:"unknown_calls"` // calls of which nobody knows what they cost, and sessions without an end that had no limit
+	By        By      `json:"by"`
+	Rows      []Row   `json:"rows"`   // days in their order, else the largest total first
+	Limits    []Limit `json:"limits"` // of today
+}
+
+// Row is what the sessions of one day, token, council or model cost.
+type Row struct {
+	// Key is the day, the name of the token, the members and the chairman, or the model. It is "" where
+	// no token is asked for, and for the model of a session without an end.
+	Key       string `json:"key"`
+	Sessions  int    `json:"sessions"`
+	Calls     int    `json:"calls"`
+	Total     USD    `json:"total_usd"`
+	Uncertain USD    `json:"uncertain_usd"`
+	Unknown   int    `json:"unknown_calls"`
+}
+
+// collector adds up the entries of a ledger.
+type collector struct {
+	q     Query
+	total scope
+	rows  map[string]*Row
+	ended map[string]bool     // sessions
+	open  map[string]entry    // sessions without an end
+	calls map[string][]Charge // theirs, as far as the ledger has them: they count whole
+}
+
+// ReadReport reads a report from the lines of a ledger. Sessions that run now are taken from
+// accounts; nil: none are known to run, and those without an end count whole.
+func ReadReport(lines func(yield func([]byte, error) bool), a *Accounts, q Query, now time.Time) (Report, error) {
+	q.By = cmp.Or(q.By, ByDay)
+	c := collector{q: q, rows: map[string]*Row{}, ended: map[string]bool{}, open: map[string]entry{}, calls: map[string][]Charge{}}
+	from := ""
+	if q.Days > 0 {
+		from = now.UTC().AddDate(0, 0, 1-q.Days).Format(time.DateOnly)
+	}
+	running, limits := []entry{}, []Limit{}
+	if a != nil {
+		running = a.running()
+		token := ""
+		if q.Token != nil {
+			token = *q.Token
+		}
+		limits = a.Limits(token)
+		if q.Token == nil {
+			limits = slices.DeleteFunc(limits, func(l Limit) bool { return l.Scope == "token" })
+		}
+	}
+	for line, err := range lines {
+		if err != nil {
+			return Report{}, err
+		}
+		if e, ok := readEntry(line, from); ok {
+			c.add(e)
+		}
+	}
+	for _, e := range running {
+		if !c.ended[e.Session] && e.Day >= from {
+			c.add(e)
+		}
+	}
+	for _, e := range c.open {
+		c.charge(e, "", func(s *scope) { e.addWhole(s, 1) })
+		c.row(e, "").Sessions++
+	}
+	r := Report{
+		Total: c.total.spent(), Uncertain: c.total.uncertain, Unknown: c.total.unknown, By: q.By, Rows: []Row{}, Limits: limits,
+	}
+	for _, row := range c.rows {
+		r.Rows = append(r.Rows, *row)
+	}
+	slices.SortFunc(r.Rows, func(x, y Row) int {
+		if q.By == ByDay {
+			return cmp.Compare(x.Key, y.Key)
+		}
+		return cmp.Or(cmp.Compare(y.Total, x.Total), cmp.Compare(x.Key, y.Key))
+	})
+	return r, nil
+}
+
+// running returns the sessions that run, with their calls so far.
+func (a *Accounts) running() []entry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make([]entry, 0, len(a.sessions))
+	for _, s := range a.sessions {
+		all = append(all, entry{
+			Type: entryClose, Day: s.day, Session: s.Session, Token: s.Token, Council: s.Council, Calls: slices.Clone(s.calls),
+		})
+	}
+	return all
+}
+
+func (c *collector) add(e entry) {
+	if c.q.Token != nil && e.Token != *c.q.Token {
+		return
+	}
+	if e.Type == entryOpen {
+		if !c.ended[e.Session] {
+			c.open[e.Session] = e
+		}
+		return
+	}
+	if e.Type == entryCalls {
+		c.calls[e.Session] = append(c.calls[e.Session], e.Calls...)
+		return
+	}
+	seen := map[*Row]bool{}
+	for _, call := range append(c.calls[e.Session], e.Calls...) {
+		c.charge(e, call.Model, call.addTo)
+		row := c.row(e, call.Model)
+		row.Calls++
+		if !seen[row] && c.q.By == ByModel { // the other rows count each session once, at its end
+			seen[row] = true
+			row.Sessions++
+		}
+	}
+	delete(c.calls, e.Session)
+	if c.q.By != ByModel {
+		c.row(e, "").Sessions++
+	}
+	c.ended[e.Session] = true
+	delete(c.open, e.Session)
+}
+
+// charge adds what add adds to the sum and to a row.
+func (c *collector) charge(e entry, model string, add func(*scope)) {
+	add(&c.total)
+	var s scope
+	add(&s)
+	row := c.row(e, model)
+	row.Total, row.Uncertain, row.Unknown = row.Total.Plus(s.spent()), row.Uncertain.Plus(s.uncertain), row.Unknown+s.unknown
+}
+
+// row returns the row of a call of a session.
+func (c *collector) row(e entry, model string) *Row {
+	key := map[By]string{ByDay: e.Day, ByToken: e.Token, ByCouncil: e.Council, ByModel: model}[c.q.By]
+	if c.rows[key] == nil {
+		c.rows[key] = &Row{Key: key}
+	}
+	return c.rows[key]
+}
