@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/spend"
+)
+
+var spendRounds = flag.Int("spendcrash", 5, "how often TestNoCostIsLost kills or stops the daemon")
+
+// The daemon is killed, and at times stopped, at random times while calls are in flight, some of them retries of calls that
+// failed, of sessions that end with it and of sessions that the next one goes on with. The ledger never
+// has less than the provider billed, and what it has as settled is never more.
+func TestNoCostIsLost(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	b := daemontest.Bill(t, seed)
+	b.Delay = 15 * time.Millisecond
+	dir := t.TempDir()
+	ledger := filepath.Join(dir, "spend.jsonl")
+	rng := rand.New(rand.NewPCG(seed, 0))
+	begin := func() (*process, string) {
+		p := start(t, []string{
+			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + b.URL, "LLM_COUNCIL_MODELS=a,b,c", "LLM_COUNCIL_PRICES=" + b.Prices,
+			"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(dir, "records.jsonl"), "LLM_COUNCIL_LOG_FORMAT=json",
+			"LLM_COUNCIL_COST_LIMITS=hard", "LLM_COUNCIL_MAX_COST_USD=0.3", "LLM_COUNCIL_MAX_OUTPUT_TOKENS=400",
+			"LLM_COUNCIL_MAX_COST_USD_PER_DAY=1000", "LLM_COUNCIL_DRAIN_TIMEOUT=0s",
+		}, "serve")
+		url, _, _ := strings.Cut(line(t, p.stderr, `"msg":"listening","url":"`), `"`)
+		go func() { _, _ = io.Copy(io.Discard, p.stderr) }()
+		return p, url
+	}
+	compare := func(when string) spend.Report {
+		t.Helper()
+		r := daemontest.Ledger(t, ledger)
+		if sum, _ := b.Billed(); r.Total < sum || r.Total-r.Uncertain > sum || r.Unknown > 0 {
+			t.Fatalf("%s: the ledger has %v, %v of it uncertain, and the provider billed %v", when, r.Total, r.Uncertain, sum)
+		}
+		return r
+	}
+	for round := range *spendRounds {
+		p, url := begin()
+		var over atomic.Bool
+		var callers sync.WaitGroup
+		for n := range 8 {
+			callers.Go(func() {
+				caller := daemontest.Caller{Base: url}
+				for !over.Load() {
+					body := question
+					if n%2 == 0 {
+						body = strings.Replace(question, "{", `{"background":true,`, 1)
+					}
+					if _, _, err := caller.Send(t.Context(), http.MethodPost, "/v1/council", body); err == nil && n%2 == 0 {
+						time.Sleep(50 * time.Millisecond)
+					}
+				}
+			})
+		}
+		time.Sleep(100*time.Millisecond + time.Duration(rng.Int64N(int64(400*time.Millisecond))))
+		over.Store(true)
+		how := os.Kill
+		if round%3 == 2 { // without time to drain, sessions that are kept go on in the next daemon
+			how = syscall.SIGTERM
+		}
+		if err := p.Process.Signal(how); err != nil {
+			t.Error(err)
+		}
+		_ = p.Wait() // that it was killed
+		callers.Wait()
+		compare(fmt.Sprintf("after round %d", round+1))
+	}
+	p, url := begin()
+	daemontest.Until(t, func() bool {
+		_, data := daemontest.Caller{Base: url}.Call(t, http.MethodGet, "/v1/council?limit=1000", "")
+		var list struct {
+			Sessions []council.Summary `json:"sessions"`
+		}
+		if err := json.Unmarshal(data, &list); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list.Sessions {
+			if s.Status == council.StatusRunning {
+				return false
+			}
+		}
+		return len(list.Sessions) > 0
+	})
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	_ = p.Wait()
+	r := compare("in the end")
+	sum, requests := b.Billed()
+	t.Logf("%d times kill -9 or SIGTERM: %v billed in %d requests, the ledger has %v, %v of it uncertain", *spendRounds, sum, requests, r.Total, r.Uncertain)
+}

@@ -1,0 +1,147 @@
+package daemontest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/store"
+)
+
+// Biller is a provider of [Members] that bills each request that it does not refuse with its bound: each
+// byte of its body as a token, and all the output that it may have. It keeps its own count.
+type Biller struct {
+	URL    string
+	Prices string        // for LLM_COUNCIL_PRICES
+	Delay  time.Duration // before each reply
+
+	mu     sync.Mutex // guards what follows
+	tariff spend.Tariff
+	rng    *rand.Rand // decides which requests fail; nil: none
+	billed spend.USD
+	asked  int
+}
+
+// Bill starts a Biller. With a seed other than 0, a tenth of the requests each is refused, fails, and
+// is cut off.
+func Bill(tb testing.TB, seed uint64) *Biller {
+	tb.Helper()
+	sim, err := simllm.New(simllm.Options{Models: Members()})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := &Biller{}
+	var prices []string
+	for _, m := range Members() {
+		prices = append(prices, m.Name+"=1.25/10")
+	}
+	b.Prices = strings.Join(prices, ",")
+	if b.tariff, err = spend.ParseTariff("1.25/10"); err != nil {
+		tb.Fatal(err)
+	}
+	if seed > 0 {
+		b.rng = rand.New(rand.NewPCG(seed, seed))
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			sim.ServeHTTP(w, r)
+			return
+		}
+		b.answer(tb, sim, w, r)
+	}))
+	tb.Cleanup(server.Close)
+	b.URL = server.URL
+	return b
+}
+
+func (b *Biller) answer(tb testing.TB, sim http.Handler, w http.ResponseWriter, r *http.Request) {
+	tb.Helper()
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the daemon is gone
+	}
+	var body struct {
+		MaxTokens int64 `json:"max_tokens"`
+	}
+	if err := json.Unmarshal(raw, &body); err != nil || body.MaxTokens == 0 {
+		tb.Errorf("a request without a limit of its output: %v", err)
+	}
+	const refused, fails, cutOff = 1, 2, 3
+	cost := b.tariff.Bound(int64(len(raw)), body.MaxTokens)
+	outcome := b.bill(cost, refused)
+	time.Sleep(b.Delay)
+	switch outcome {
+	case refused:
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	case fails:
+		w.WriteHeader(http.StatusBadGateway)
+		return
+	case cutOff:
+		w.Header().Set("Content-Length", "1000")
+		_, _ = w.Write([]byte(`{"choices":[`))
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(raw))
+	reply := httptest.NewRecorder()
+	sim.ServeHTTP(reply, r)
+	usage := fmt.Sprintf(`"usage":{"prompt_tokens":%d,"completion_tokens":%d`, len(raw), body.MaxTokens)
+	if outcome%2 == 0 {
+		usage += fmt.Sprintf(`,"cost":%v`, cost)
+	}
+	text := reply.Body.Bytes()
+	at := bytes.LastIndex(text, []byte(`"usage":{`))
+	switch {
+	case r.Context().Err() != nil: // the daemon is gone
+		return
+	case reply.Code != http.StatusOK || at < 0:
+		tb.Errorf("the simulated provider answered %d %.100s", reply.Code, text)
+		return
+	}
+	end := at + bytes.IndexByte(text[at:], '}')
+	maps.Copy(w.Header(), reply.Header())
+	w.Header().Del("Content-Length")
+	_, _ = w.Write(bytes.Join([][]byte{text[:at], text[end:]}, []byte(usage)))
+}
+
+// bill counts a request, and decides what becomes of it.
+func (b *Biller) bill(cost spend.USD, refused int) (outcome int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rng != nil {
+		outcome = b.rng.IntN(10)
+	}
+	b.asked++
+	if outcome != refused {
+		b.billed = b.billed.Plus(cost)
+	}
+	return outcome
+}
+
+// Billed returns the sum of all bills, and the number of requests.
+func (b *Biller) Billed() (sum spend.USD, requests int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.billed, b.asked
+}
+
+// Ledger reads all of the ledger at path, as a command does.
+func Ledger(tb testing.TB, path string) spend.Report {
+	tb.Helper()
+	r, err := spend.ReadReport(store.PlainLines(tb.Context(), path), nil, spend.Query{}, time.Now())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
