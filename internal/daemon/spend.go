@@ -66,8 +66,11 @@ func (a accounts) Add(sessionID string, landed []council.Landed) {
 	charges := make([]spend.Charge, 0, len(landed))
 	for _, l := range landed {
 		// Attempts without a known cost are in the ledger, as uncertain.
-		if cost := l.Completion.Usage.CostUSD; cost != nil && *cost > 0 {
-			charges = append(charges, spend.Charge{Stage: l.Stage, Model: l.Model, USD: new(spend.FromFloat(*cost)), Source: spend.SourceProvider})
+		if usage := l.Completion.Usage; usage.CostUSD != nil && *usage.CostUSD > 0 {
+			known := outcome(llm.Consumed{Usage: usage})
+			charges = append(charges, spend.Charge{
+				Stage: l.Stage, Model: l.Model, Tokens: known.Tokens, USD: known.CostUSD, Source: spend.SourceProvider,
+			})
 		}
 	}
 	a.Accounts.Add(sessionID, charges...)

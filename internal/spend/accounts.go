@@ -28,13 +28,14 @@ type Options struct {
 
 // Opening is what is known of a session before its first call.
 type Opening struct {
-	Session string   // its id
-	Token   string   // the name of the caller's token; "": no token is asked for
-	Council string   // council.Plan.Council
-	Limit   *USD     // nil: none
-	Upper   *USD     // the most that the session is thought to cost; nil: unknown
-	Models  []string // that it may call
-	Direct  bool     // it has one stage
+	Session   string   // its id
+	Token     string   // the name of the caller's token; "": no token is asked for
+	Council   string   // council.Plan.Council
+	Limit     *USD     // nil: none
+	Upper     *USD     // the most that the session is thought to cost; nil: unknown
+	Models    []string // that it may call
+	Direct    bool     // it has one stage
+	MaxTokens *int64   // limit of input and output tokens, which Options.Hard holds as it holds that of cost; nil: none
 	// First is the most that its first attempts of stage 1 can cost together; nil: unknown.
 	First *USD
 }
@@ -91,11 +92,12 @@ func (o overrun) worse(bill, bound USD) bool {
 type session struct {
 	scope // held: reserved by attempts in flight
 	Opening
-	day      string
-	expected USD                              // cost of attempts in flight, as far as that is known
-	calls    []Charge                         // that the ledger does not have yet
-	told     bool                             // Add was called
-	warnings map[council.WarningCode][]string // models, by code
+	day                string
+	expected           USD                              // cost of attempts in flight, as far as that is known
+	calls              []Charge                         // that the ledger does not have yet
+	tokens, tokensHeld int64                            // settled, and reserved by attempts in flight; both with a limit of tokens only
+	told               bool                             // Add was called
+	warnings           map[council.WarningCode][]string // models, by code
 }
 
 // hold returns what the session takes of the limits of its day beside what it has spent: under a
@@ -357,7 +359,8 @@ type Reservation struct {
 	bounded  bool // bound is known
 	bound    USD
 	expected USD
-	done     bool // guarded by a.mu
+	tokens   int64 // that are reserved
+	done     bool  // guarded by a.mu
 }
 
 // stageShare returns how much of a session's limit may be taken by the end of a stage, in percent.
@@ -403,10 +406,18 @@ func (a *Accounts) reserve(r *Reservation) *council.Failure {
 	if at.Lost {
 		a.chargeLocked(r.s, r.lost())
 		r.s.warn(council.WarnCostUncertain, at.Model)
+		if at.OutputLimit != nil {
+			r.s.tokens += min(at.Bytes, maxTokens) + min(int64(*at.OutputLimit), maxTokens)
+		}
 	}
-	if refusal := a.roomLocked(r); refusal != "" {
+	refusal := a.roomLocked(r)
+	if refusal == "" && a.o.Hard && r.s.MaxTokens != nil {
+		refusal = r.tokenRoomLocked()
+	}
+	if refusal != "" {
 		return &council.Failure{Code: council.FailBudget, Message: "not called: " + refusal}
 	}
+	r.s.tokensHeld += r.tokens
 	a.changeLocked(r.s, func() {
 		r.s.held += r.bound
 		r.s.expected = r.s.expected.Plus(r.expected)
@@ -437,6 +448,27 @@ func (a *Accounts) roomLocked(r *Reservation) string {
 	if most := s.Limit.share(percent); r.bound > most-min(s.used(), most) {
 		return fmt.Sprintf("the request can cost %v US dollars; %v of the session's %v are spent or reserved, and %s may take %d %%",
 			r.bound, s.used(), *s.Limit, r.at.Stage, percent)
+	}
+	return ""
+}
+
+// maxTokens is more than any request has. Sums of it do not overflow.
+const maxTokens = 1 << 40
+
+// tokenRoomLocked is roomLocked for the limit of tokens. It sets how many are reserved.
+func (r *Reservation) tokenRoomLocked() string {
+	s, at := r.s, r.at
+	if at.OutputLimit == nil {
+		return "there is a hard limit of tokens, and none of the reply"
+	}
+	percent := stageShare(s, at.Stage)
+	most := int64(USD(*s.MaxTokens).share(percent))
+	if at.Bytes > maxTokens || int64(*at.OutputLimit) > maxTokens {
+		return "the request can take more tokens than can be counted"
+	}
+	if r.tokens = at.Bytes + int64(*at.OutputLimit); r.tokens > most-min(s.tokens+s.tokensHeld, most) {
+		return fmt.Sprintf("the request can take %d tokens; %d of the session's %d are spent or reserved, and %s may take %d %%",
+			r.tokens, s.tokens+s.tokensHeld, *s.MaxTokens, at.Stage, percent)
 	}
 	return ""
 }
@@ -476,9 +508,15 @@ func (r *Reservation) settle(o Outcome) Charge {
 		r.s.held -= r.bound
 		r.s.expected -= r.expected
 	})
+	r.s.tokensHeld -= r.tokens
 	charge := r.charge(o)
 	if o.Free {
 		return charge
+	}
+	if o.Tokens != nil && r.tokens > 0 {
+		r.s.tokens += o.Tokens.Input + o.Tokens.Output // each is believable, and far from overflowing
+	} else {
+		r.s.tokens += r.tokens
 	}
 	r.noteLocked(o, charge)
 	r.a.chargeLocked(r.s, charge)
@@ -582,6 +620,9 @@ func (a *Accounts) Add(session string, calls ...Charge) {
 	s.told = true
 	for _, c := range calls {
 		a.chargeLocked(s, c)
+		if c.Tokens != nil {
+			s.tokens += c.Tokens.Input + c.Tokens.Output
+		}
 	}
 }
 

@@ -293,6 +293,42 @@ func TestStagesShareTheLimit(t *testing.T) {
 	}
 }
 
+// A hard limit of tokens is reserved and settled as one of cost is.
+func TestHardLimitOfTokens(t *testing.T) {
+	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
+	if failure := a.Open(t.Context(), spend.Opening{Session: "s", MaxTokens: new(int64(100)), Models: []string{"a"}}); failure != nil {
+		t.Fatal(failure)
+	}
+	try := func(stage council.Stage, bytes int64, output int) (*spend.Reservation, bool) {
+		at := one(stage, bytes)
+		at.OutputLimit = &output
+		r, failure := a.Reserve(t.Context(), at)
+		return r, failure == nil
+	}
+	if _, ok := try(council.Stage1, 31, 20); ok {
+		t.Error("stage 1 takes more than half")
+	}
+	first, ok := try(council.Stage1, 30, 20)
+	if !ok {
+		t.Fatal("there is no room for half of the limit")
+	}
+	if _, ok = try(council.Stage1, 1, 0); ok {
+		t.Error("what is reserved does not count")
+	}
+	first.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 5, Output: 5}})
+	cut, ok := try(council.Stage2, 50, 20)
+	if !ok {
+		t.Fatal("what was not used did not come back")
+	}
+	cut.Settle(t.Context(), spend.Outcome{})
+	if _, ok = try(council.Stage3, 21, 0); ok {
+		t.Error("a request that was cut off does not count with its bound")
+	}
+	if _, ok = try(council.Stage3, 20, 0); !ok {
+		t.Error("the chairman does not get the rest")
+	}
+}
+
 // A soft limit ends the calls that come after it was reached, and not those in flight.
 func TestSoftLimit(t *testing.T) {
 	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
