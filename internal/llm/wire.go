@@ -241,17 +241,20 @@ func (s *scanner) parts(p *parts) {
 	if s.null() {
 		return
 	}
-	seen := map[string]bool{}
 	s.object(func(key []byte) {
-		place := map[string]*figure{
-			`"cached_tokens"`: &p.Cached, `"cache_write_tokens"`: &p.Written, `"reasoning_tokens"`: &p.Reasoning,
-		}[string(key)]
-		if place == nil {
+		var place *figure
+		switch string(key) {
+		case `"cached_tokens"`:
+			place = &p.Cached
+		case `"cache_write_tokens"`:
+			place = &p.Written
+		case `"reasoning_tokens"`:
+			place = &p.Reasoning
+		default:
 			s.skip(3)
 			return
 		}
-		s.bad = s.bad || seen[string(key)] // it stands twice
-		seen[string(key)] = true
+		s.bad = s.bad || place.given // it may stand twice
 		s.figure(place)
 	})
 }

@@ -94,6 +94,9 @@ func FuzzQuickReply(f *testing.F) {
 		`{"error":null,"choices":[{"delta":{"cont\u0065nt":"a","content":"b"}}]}`,
 		`{"choices":[],"usage":{"prompt_tokens":1.5,"completion_tokens":-0,"cost":1e400,"x":[{}]}}`,
 		`{"choices":[{"index":0,"message":{"content":"a"}}],"usage":{"prompt_tokens":12,"completion_tokens":3,"cost":0.001}}`,
+		`{"choices":[{"message":{"content":"a"}}],"usage":{"prompt_tokens":12,"completion_tokens":3,"prompt_tokens_details":` +
+			`{"cached_tokens":1,"cache_write_tokens":2.5,"x":[1]},"completion_tokens_details":{"reasoning_tokens":-3,"cached_tokens":null}}}`,
+		`{"usage":{"prompt_tokens_details":null,"completion_tokens_details":{"reasoning_tokens":null,"reasoning_tokens":3}}}`,
 		`{"choices":[{"index":0,"message":{"content":"a"}}]} x`,
 		`{"a":01,"b":[1,],"c":{"d":tru},"e":"\q","f":"\u12"}`,
 		`{"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100) + `}`,

@@ -120,6 +120,9 @@ func (a *Accounts) Opening(plan council.Plan) Opening {
 			o.Models = append(o.Models, m.Model)
 		}
 	}
+	if !a.o.Hard && !a.HasDayLimit() {
+		return o // nobody needs the rest
+	}
 	all := calls(plan)
 	o.Upper = a.upper(all)
 	o.First = a.upper(slices.DeleteFunc(all, func(c planned) bool { return c.stage != council.Stage1 }))
@@ -130,7 +133,7 @@ func (a *Accounts) Opening(plan council.Plan) Opening {
 func (a *Accounts) Estimate(plan council.Plan) Estimate {
 	all, o := calls(plan), a.Opening(plan)
 	e := Estimate{
-		Calls: len(all), Upper: o.Upper, Expected: a.expected(all), ByStage: map[string]Figure{}, ByModel: map[string]Figure{},
+		Calls: len(all), Upper: a.upper(all), Expected: a.expected(all), ByStage: map[string]Figure{}, ByModel: map[string]Figure{},
 		Unpriced: append([]string{}, a.unpriced(o.Models)...), Limits: a.Limits(plan.Token),
 	}
 	part := func(is func(planned) bool) Figure {
