@@ -21,12 +21,12 @@ import (
 	"github.com/councild/councild/internal/spend"
 )
 
-var spendRounds = flag.Int("spendcrash", 5, "how often TestNoCostIsLost kills or stops the daemon")
+var spendRounds = flag.Int("spendcrash", 5, "how often TestFaultF42CostsAfterKillNine kills or stops the daemon")
 
 // The daemon is killed, and at times stopped, at random times while calls are in flight, some of them retries of calls that
 // failed, of sessions that end with it and of sessions that the next one goes on with. The ledger never
 // has less than the provider billed, and what it has as settled is never more.
-func TestNoCostIsLost(t *testing.T) {
+func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	b := daemontest.Bill(t, seed)
@@ -106,5 +106,7 @@ func TestNoCostIsLost(t *testing.T) {
 	_ = p.Wait()
 	r := compare("in the end")
 	sum, requests := b.Billed()
-	t.Logf("%d times kill -9 or SIGTERM: %v billed in %d requests, the ledger has %v, %v of it uncertain", *spendRounds, sum, requests, r.Total, r.Uncertain)
+	daemontest.Fault(t, "F42", "the ledger never has less than the provider billed, nor more as settled",
+		"%d times kill -9 or SIGTERM: %v US dollars billed in %d requests, the ledger has %v, %v of it uncertain",
+		*spendRounds, sum, requests, r.Total, r.Uncertain)
 }

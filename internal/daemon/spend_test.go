@@ -49,11 +49,11 @@ func hardSettings(b *daemontest.Biller, more map[string]string) map[string]strin
 	return env
 }
 
-var spendSessions = flag.Int("spendsessions", 192, "sessions that TestHardLimitsUnderLoad asks for")
+var spendSessions = flag.Int("spendsessions", 192, "sessions that TestFaultF43HardLimitsUnderLoad asks for")
 
 // With 64 clients, and a provider that bills exactly the bound and fails at random, nothing passes
 // the limits of session and day, and the ledger holds the provider's own count to the last digit.
-func TestHardLimitsUnderLoad(t *testing.T) {
+func TestFaultF43HardLimitsUnderLoad(t *testing.T) {
 	b := daemontest.Bill(t, 7)
 	day := spend.USD(7_812_500_001).Times(int64(*spendSessions)) // enough for a tenth of them
 	d := daemontest.Start(t, hardSettings(b, map[string]string{"MAX_COST_USD_PER_DAY": day.String()}))
@@ -89,7 +89,8 @@ func TestHardLimitsUnderLoad(t *testing.T) {
 		t.Errorf("answers by status: %v", codes)
 	}
 	sum, requests := b.Billed()
-	t.Logf("%v of %v billed in %d requests, answers by status: %v", sum, day, requests, codes)
+	daemontest.Fault(t, "F43", "0 overshoots, the ledger equal to the provider's count",
+		"%d sessions of 64 clients, %d requests, %v of %v US dollars billed, answers by status: %v", *spendSessions, requests, sum, day, codes)
 }
 
 // A session's hard limit is shared by its stages: the chairman still writes when the reviews have
