@@ -36,8 +36,9 @@ const SeatChairman = "chairman"
 type Call struct {
 	Session  string // the id of the session; "": its cost belongs to none
 	Stage    Stage
-	Seat     string // the id of the member; in stage 3 SeatChairman
-	Model    string // as in Member.Model
+	Seat     string   // the id of the member; in stage 3 SeatChairman
+	Model    string   // as in Member.Model
+	Profile  *Profile // as in Member.Profile
 	Messages []Message
 	Sampling
 	// Format asks for a reply of this form, where the provider supports that: the

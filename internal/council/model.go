@@ -1,6 +1,7 @@
 package council
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 )
@@ -12,6 +13,24 @@ type Member struct {
 	ID string `json:"id"`
 	// Model is the configured model name, which a Completer understands.
 	Model string `json:"model"`
+	// Profile holds what the roster says of this seat's model; nil: nothing.
+	Profile *Profile `json:"profile,omitempty"`
+}
+
+// Profile holds the options of a model that stands in a roster. Each has the zero value where
+// the roster does not give it.
+type Profile struct {
+	// System stands before the conversation in stage 1 only: a persona answers, it does not judge.
+	System string `json:"system,omitempty"`
+	// ReasoningEffort is the provider's word for how much the model thinks, such as "high".
+	ReasoningEffort string `json:"reasoning_effort,omitempty"`
+	// MaxOutputTokens is the most output tokens of one call, in place of Sampling's; 0: Sampling's.
+	MaxOutputTokens int `json:"max_output_tokens,omitempty"`
+	// ContextTokens is what prompt and reply may have together, in tokens; 0: unknown.
+	ContextTokens int64 `json:"context_tokens,omitempty"`
+	// Body holds members of the request that councild does not know, as JSON. None of them is a
+	// member that councild sets.
+	Body map[string]json.RawMessage `json:"body,omitempty"`
 }
 
 // ModelOf returns the model of a member id: what stands before "#" and a number at its

@@ -23,7 +23,8 @@ type Options struct {
 // call returns the call of a member.
 func (o Options) call(m council.Member, conversation []council.Message) council.Call {
 	call := council.Call{
-		Stage: council.Stage1, Seat: m.ID, Model: m.Model, Messages: conversation, Sampling: o.Sampling, DeltaPause: o.DeltaPause,
+		Stage: council.Stage1, Seat: m.ID, Model: m.Model, Profile: m.Profile, Messages: conversation, Sampling: o.Sampling,
+		DeltaPause: o.DeltaPause,
 	}
 	if o.OnDelta != nil {
 		call.OnDelta = func(text string) { o.OnDelta(m.ID, text) }
