@@ -122,7 +122,8 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		}
 	}
 	e.Pipeline, err = pipeline.New(pipeline.Options{
-		Completer: completer, Recorder: recorder, Holds: holds, Accounts: accounts{e.accounts, &e.stopping}, Observer: e.metrics, Log: o.Log, Version: o.Version,
+		Completer: completer, Recorder: recorder, Holds: holds, Accounts: accounts{e.accounts, &e.stopping}, Observer: e.metrics,
+		Log: o.Log, Version: o.Version,
 		Settings: config.SettingNames(),
 		Models:   cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
 		AllowedModels: cfg.AllowedModels, Providers: cfg.ProviderNames(), Quorum: cfg.Quorum, StragglerGrace: cfg.StragglerGrace,
