@@ -83,6 +83,7 @@ const (
 	FailConnection      FailureCode = "connection"       // no connection, or it broke before the reply began
 	FailReset           FailureCode = "reset"            // the connection broke in the middle of the reply
 	FailTruncated       FailureCode = "truncated"        // the reply ended before it was complete
+	FailTooLong         FailureCode = "too_long"         // not called: prompt and reply do not fit the model's context
 	FailTooLarge        FailureCode = "too_large"        // the reply is over the size limit
 	FailRateLimited     FailureCode = "rate_limited"     // HTTP 429
 	FailUnauthorized    FailureCode = "unauthorized"     // HTTP 401 or 403

@@ -22,15 +22,24 @@ type Member struct {
 type Profile struct {
 	// System stands before the conversation in stage 1 only: a persona answers, it does not judge.
 	System string `json:"system,omitempty"`
-	// ReasoningEffort is the provider's word for how much the model thinks, such as "high".
+	// ReasoningEffort is the provider's word for how much the model thinks, such as high.
 	ReasoningEffort string `json:"reasoning_effort,omitempty"`
-	// MaxOutputTokens is the most output tokens of one call, in place of Sampling's; 0: Sampling's.
+	// MaxOutputTokens takes the place of that of all seats; 0: that of all seats.
 	MaxOutputTokens int `json:"max_output_tokens,omitempty"`
 	// ContextTokens is what prompt and reply may have together, in tokens; 0: unknown.
 	ContextTokens int64 `json:"context_tokens,omitempty"`
 	// Body holds members of the request that councild does not know, as JSON. None of them is a
 	// member that councild sets.
 	Body map[string]json.RawMessage `json:"body,omitempty"`
+}
+
+// Sampling returns the sampling options of the seat's calls: those of all seats, with the limit of
+// output tokens that its profile sets.
+func (m Member) Sampling(all Sampling) Sampling {
+	if m.Profile != nil && m.Profile.MaxOutputTokens > 0 {
+		all.MaxOutputTokens = &m.Profile.MaxOutputTokens
+	}
+	return all
 }
 
 // ModelOf returns the model of a member id: what stands before "#" and a number at its

@@ -1,6 +1,9 @@
 package council
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Status is where a session stands.
 type Status string
@@ -43,10 +46,18 @@ type Spent struct {
 	LatencyMS float64 `json:"latency_ms"` // wall time, all attempts
 	Attempts  int     `json:"attempts"`   // requests sent
 	Usage     Usage   `json:"usage"`
+	// LeftOut holds the options that are set and that the model does not take, by their names in
+	// requests: it was asked without them.
+	LeftOut []string `json:"left_out,omitempty"`
 }
 
 // Add adds what further calls took.
 func (s *Spent) Add(more Spent) {
+	for _, option := range more.LeftOut {
+		if !slices.Contains(s.LeftOut, option) {
+			s.LeftOut = append(s.LeftOut, option)
+		}
+	}
 	s.LatencyMS += more.LatencyMS
 	s.Attempts += more.Attempts
 	s.Usage = s.Usage.Plus(more.Usage)
@@ -303,6 +314,7 @@ const (
 	WarnReviewSkipped  WarningCode = "review_skipped"   // there was nothing to compare
 	WarnAnswerCutShort WarningCode = "answer_cut_short" // an answer ended at its token limit
 	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: only the fastest decided
+	WarnOptionLeftOut  WarningCode = "option_left_out"  // models do not take an option that is set: their calls were made without it
 	WarnTakenOver      WarningCode = "taken_over"       // the daemon that ran the session is gone, and another one went on with it
 	WarnNotKept        WarningCode = "not_kept"         // the session could not be stored to its end: it would not outlive its daemon
 )

@@ -24,9 +24,8 @@
 //   - a request that ran out of time, also while connecting: a slow model is usually
 //     slow again, and its tokens cost money.
 //
-// A request that is repeated without its reply format, because the model may have
-// refused that, or without streaming, because the provider said so, does not count as a
-// retry.
+// A request that is repeated without an option, because the model refused that, does not
+// count as a retry.
 //
 // The wait before retry n is drawn between 0 and 500 ms * 2^(n-1), 8 s at most
 // (exponential backoff with full jitter: Brooker, "Exponential Backoff And
@@ -56,11 +55,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"regexp"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -76,6 +76,13 @@ type Provider struct {
 	Name    string
 	BaseURL string // such as https://api.openai.com/v1
 	APIKey  string // "" sends no Authorization header
+	// Headers and Query are sent with each request beside its own. Their values are secrets.
+	Headers, Query map[string]string
+}
+
+// secrets returns what no message may hold.
+func (p Provider) secrets() []string {
+	return append(slices.Concat(slices.Collect(maps.Values(p.Headers)), slices.Collect(maps.Values(p.Query))), p.APIKey)
 }
 
 // Options configure a Client. All fields must be positive but for Providers and
@@ -151,7 +158,7 @@ type Client struct {
 
 type provider struct {
 	Provider
-	host      string
+	dialect   dialect
 	address   string // host and port as configured, for messages
 	hint      string // as in exchange
 	api       *openai.Client
@@ -169,8 +176,7 @@ type provider struct {
 type model struct {
 	name    string
 	breaker *breaker
-	plain   atomic.Bool // it refuses reply formats
-	whole   atomic.Bool // it refuses to stream
+	refuses atomic.Uint32 // options
 }
 
 // New returns a Client for the given providers. It opens no connection.
@@ -186,7 +192,7 @@ func New(o Options) (*Client, error) {
 		c.names = append(c.names, p.Name)
 		u, _ := url.Parse(p.BaseURL) // it is valid
 		pool := newPool(o)
-		t := &transport{base: pool, maxBytes: o.MaxReplyBytes, idle: o.IdleTimeout}
+		t := &transport{base: pool, headers: p.Headers, query: p.Query, maxBytes: o.MaxReplyBytes, idle: o.IdleTimeout}
 		config := openai.DefaultConfig(p.APIKey)
 		config.BaseURL = p.BaseURL
 		config.HTTPClient = &http.Client{
@@ -195,7 +201,7 @@ func New(o Options) (*Client, error) {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		c.providers[p.Name] = &provider{
-			Provider: p, host: u.Hostname(), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), transport: t,
+			Provider: p, dialect: dialectOf(u.Hostname()), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), transport: t,
 			pool:  pool,
 			slots: make(chan struct{}, o.MaxCallsPerProvider), start: time.Now(), budget: newBudget(), models: map[string]*model{},
 		}
@@ -238,8 +244,8 @@ func (c *Client) Close() {
 }
 
 // Complete performs call, with retries as described in the package comment. A model that
-// refuses the reply format is asked again without it, and is never asked for a format
-// after that. So is one that refuses to stream: its text comes in one piece. Attempts and
+// refuses an option is asked again without it, and is never asked for it after that: see
+// options. The text of one that refuses to stream comes in one piece. Attempts and
 // usage are those of all requests; the usage of a request of which no reply arrived is
 // unknown. It implements council.Completer.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
@@ -265,19 +271,19 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	if p == nil {
 		return &council.Failure{Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider"}
 	}
-	format := call.Format
-	if m.plain.Load() {
-		format = nil
+	if failure := tooLong(&call); failure != nil {
+		return failure
 	}
-	stream := call.OnDelta != nil && !m.whole.Load()
-	told := false // the caller has pieces of a reply that is not complete
+	asked := p.dialect.asked(&call)
+	without := p.dialect.known() | options(m.refuses.Load())
+	learned := options(0) // what the model may have refused in this call
+	told := false         // the caller has pieces of a reply that is not complete
 	if onDelta := call.OnDelta; onDelta != nil {
 		call.OnDelta = func(text string) {
 			told = true
 			onDelta(text)
 		}
 	}
-	refused, unstreamed := false, false // the model may have refused the reply format; it refused to stream
 	next := firstRequest
 	var last *council.Failure
 	for retries := 0; ; {
@@ -292,7 +298,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			return failure
 		}
 		x := &exchange{
-			call: &call, host: p.host, model: m.name, format: format, stream: stream, onDelta: call.OnDelta,
+			call: &call, dialect: p.dialect, model: m.name, without: without, onDelta: call.OnDelta,
 			pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint,
 		}
 		settle, failure := c.reserve(ctx, p, m, x, total.Attempts+1, ticket)
@@ -308,22 +314,13 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		}
 		total.Doubted += reply.Doubted
 		if failure == nil {
-			if refused {
-				m.plain.Store(true)
-			}
-			if unstreamed {
-				m.whole.Store(true)
-			}
-			total.Text, total.FinishReason = reply.Text, reply.FinishReason
+			m.refuses.Or(uint32(learned))
+			total.Text, total.FinishReason, total.LeftOut = reply.Text, reply.FinishReason, leftOut(asked, without)
 			return nil
 		}
 		last = failure
-		if stream && refusesToStream(failure) {
-			stream, unstreamed, next = false, true, sameAgain
-			continue
-		}
-		if format != nil && mayBeTheFormat(failure) {
-			format, refused, next = nil, true, sameAgain
+		if o := refusal(x, asked&^without); o != 0 {
+			without, learned, next = without|o, learned|o, sameAgain
 			continue
 		}
 		retries++
@@ -354,7 +351,7 @@ type request int
 const (
 	firstRequest request = iota
 	retry                // there is a reservation for it
-	sameAgain            // repeated without the reply format or without streaming, which the budget does not count
+	sameAgain            // repeated without an option, which the budget does not count
 )
 
 // admit waits for one of the provider's slots and asks breaker and budget. Method leave
@@ -450,7 +447,7 @@ func (c *Client) attempt(
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	var r received
 	var err error
-	if x.stream {
+	if x.streams() {
 		r, err = p.stream(ctx, x)
 	} else if _, err = p.api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: m.name}); err == nil {
 		r, err = x.reply(ctx)
@@ -462,7 +459,7 @@ func (c *Client) attempt(
 	failure = judge(ctx, x, r, err)
 	judgement = diagnose(caller, failure)
 	if failure != nil {
-		failure.Message = redact(failure.Message, p.APIKey)
+		failure.Message = redact(failure.Message, p.secrets()...)
 		return completion, retryable(x, failure) && (!x.passedOn || call.OnRestart != nil), failure
 	}
 	completion.Text, completion.FinishReason = r.text, r.finish
@@ -470,28 +467,6 @@ func (c *Client) attempt(
 		call.OnDelta(r.text) // the provider does not stream
 	}
 	return completion, false, nil
-}
-
-// mayBeTheFormat reports whether a request may have failed because of its reply format:
-// providers use several statuses for that, none of which means only that.
-func mayBeTheFormat(f *council.Failure) bool {
-	return f.HTTPStatus != nil &&
-		(*f.HTTPStatus == http.StatusBadRequest || *f.HTTPStatus == http.StatusNotFound || *f.HTTPStatus == http.StatusUnprocessableEntity)
-}
-
-// refusesToStream reports whether a request failed because it asked for a stream: the
-// status says that the request is at fault, and the provider's words say why.
-func refusesToStream(f *council.Failure) bool {
-	if f.HTTPStatus == nil || !strings.Contains(strings.ToLower(f.Message), "stream") {
-		return false
-	}
-	switch *f.HTTPStatus {
-	case http.StatusBadRequest, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType,
-		http.StatusUnprocessableEntity, http.StatusNotImplemented:
-		return true
-	default:
-		return false
-	}
 }
 
 // route returns the provider that a model's name points at, and the model as the

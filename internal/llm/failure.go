@@ -235,11 +235,13 @@ func reason(err error) string {
 // placeholders for servers without keys, and may occur inside words of the message.
 const minKeyBytes = 8
 
-// redact removes the key from a message, in case the provider repeated it, and cuts the
+// redact removes secrets from a message, in case the provider repeated them, and cuts the
 // message to its limit.
-func redact(message, key string) string {
-	if len(key) >= minKeyBytes {
-		message = strings.ReplaceAll(message, key, "[key]")
+func redact(message string, secrets ...string) string {
+	for _, secret := range secrets {
+		if len(secret) >= minKeyBytes {
+			message = strings.ReplaceAll(message, secret, "[key]")
+		}
 	}
 	message = strings.ToValidUTF8(message, "\uFFFD")
 	if len(message) <= maxMessageBytes {

@@ -39,7 +39,7 @@ func (c *Client) ModelList(ctx context.Context, name string) ([]byte, error) {
 	_, err := p.api.ListModels(context.WithValue(ctx, exchangeKey{}, x))
 	failure := judge(ctx, x, received{chosen: true, text: "ok"}, err)
 	if failure != nil {
-		failure.Message = redact(failure.Message, p.APIKey)
+		failure.Message = redact(failure.Message, p.secrets()...)
 		return nil, failure
 	}
 	return x.body, nil

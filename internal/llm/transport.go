@@ -22,10 +22,9 @@ const maxErrorBytes = 64 << 10
 // the response.
 type exchange struct {
 	call     *council.Call           // what is asked for; nil: the request is the library's own
-	host     string                  // of the provider
+	dialect  dialect                 // of the provider
 	model    string                  // as the provider knows it
-	format   *council.Format         // nil: the form of the reply is open
-	stream   bool                    // the reply is wanted as a stream
+	without  options                 // that the request must not have
 	cut      context.CancelCauseFunc // ends the request
 	onDelta  func(text string)       // nil: the reply is wanted in one piece
 	pause    time.Duration           // the least time between two calls of onDelta
@@ -52,12 +51,24 @@ type transport struct {
 	base     http.RoundTripper
 	maxBytes int64
 	idle     time.Duration // 0: no limit
+	// headers and query are sent with each request.
+	headers, query map[string]string
 }
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := req.Context().Value(exchangeKey{}).(*exchange) // every request of this package has one
 	if x.call != nil {
 		x.fill(req)
+	}
+	for name, value := range t.headers {
+		req.Header.Set(name, value)
+	}
+	if len(t.query) > 0 {
+		values := req.URL.Query()
+		for name, value := range t.query {
+			values.Set(name, value)
+		}
+		req.URL.RawQuery = values.Encode()
 	}
 	x.sent = true
 	resp, err := t.base.RoundTrip(req)

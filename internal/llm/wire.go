@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+
+	"github.com/councild/councild/internal/council"
 )
 
 // This file writes requests, and reads replies in their usual form; anyReply reads all
@@ -34,33 +36,44 @@ func (x *exchange) request() []byte {
 		b = append(b, '}')
 	}
 	b = append(b, ']')
-	if call.Temperature != nil {
+	if call.Temperature != nil && x.without&optTemperature == 0 {
 		b = append(b, `,"temperature":`...)
 		b = strconv.AppendFloat(b, *call.Temperature, 'g', -1, 64)
 	}
 	if call.MaxOutputTokens != nil {
-		// OpenAI's own newer models take only the newer name, most compatible
-		// servers only the older one.
 		name := `,"max_tokens":`
-		if x.host == "api.openai.com" {
+		if x.dialect.newName != (x.without&optTokensName != 0) {
 			name = `,"max_completion_tokens":`
 		}
 		b = append(b, name...)
 		b = strconv.AppendInt(b, int64(*call.MaxOutputTokens), 10)
 	}
-	if x.format != nil {
-		b = append(b, `,"response_format":{"type":"json_schema","json_schema":{"name":"`+x.format.Name+`","strict":true,"schema":`...)
-		b = append(b, x.format.Schema...)
+	if format := x.format(); format != nil {
+		b = append(b, `,"response_format":{"type":"json_schema","json_schema":{"name":"`+format.Name+`","strict":true,"schema":`...)
+		b = append(b, format.Schema...)
 		b = append(b, "}}"...)
 	}
-	if x.host == "openrouter.ai" {
-		b = append(b, `,"usage":{"include":true}`...) // asks for the cost
-	}
-	if x.stream {
+	b = x.appendOptions(b)
+	switch {
+	case !x.streams():
+		return append(b, `,"stream":false}`...)
+	case x.without&optStreamUsage != 0:
+		return append(b, `,"stream":true}`...)
+	default:
 		return append(b, `,"stream":true,"stream_options":{"include_usage":true}}`...)
 	}
-	return append(b, `,"stream":false}`...)
 }
+
+// format returns the form of the reply that the request asks for; nil: it is open.
+func (x *exchange) format() *council.Format {
+	if x.without&optFormat != 0 {
+		return nil
+	}
+	return x.call.Format
+}
+
+// streams reports whether the reply is wanted as a stream.
+func (x *exchange) streams() bool { return x.call.OnDelta != nil && x.without&optStream == 0 }
 
 // requestSize returns about how long the request is, so that a prompt is copied once.
 func (x *exchange) requestSize() int {
@@ -68,8 +81,8 @@ func (x *exchange) requestSize() int {
 	for _, m := range x.call.Messages {
 		n += len(m.Content) + strings.Count(m.Content, "\n") + strings.Count(m.Content, `"`) + strings.Count(m.Content, `\`)
 	}
-	if x.format != nil {
-		n += len(x.format.Schema)
+	if format := x.format(); format != nil {
+		n += len(format.Schema)
 	}
 	return n
 }

@@ -25,6 +25,12 @@ func TestRequest(t *testing.T) {
 	}
 	sampled := plain
 	sampled.Temperature, sampled.MaxOutputTokens = new(0.0), new(7)
+	thinking := plain
+	thinking.Profile = &council.Profile{
+		ReasoningEffort: "high", Body: map[string]json.RawMessage{"x\"": []byte("[]"), "top_k": []byte("40")},
+	}
+	all := sampled
+	all.Profile = thinking.Profile
 	format := &council.Format{Name: "ballot", Schema: []byte(`{"type":"object"}`)}
 	wrapped := object{"type": "json_schema", "json_schema": object{"name": "ballot", "strict": true, "schema": object{"type": "object"}}}
 	for _, test := range []struct {
@@ -32,23 +38,43 @@ func TestRequest(t *testing.T) {
 		call       council.Call
 		format     *council.Format
 		stream     bool
+		without    options
 		want       object
 	}{
-		{"plain", "a.test", plain, nil, false, object{"model": "m\"", "messages": messages, "stream": false}},
-		{"sampled", "a.test", sampled, format, false, object{
+		{"plain", "a.test", plain, nil, false, 0, object{"model": "m\"", "messages": messages, "stream": false}},
+		{"sampled", "a.test", sampled, format, false, 0, object{
 			"model": "m\"", "messages": messages, "temperature": 0.0, "max_tokens": 7.0, "response_format": wrapped,
 			"stream": false,
 		}},
-		{"OpenAI", "api.openai.com", sampled, nil, true, object{
+		{"OpenAI", "api.openai.com", sampled, nil, true, 0, object{
 			"model": "m\"", "messages": messages, "temperature": 0.0, "max_completion_tokens": 7.0,
 			"stream": true, "stream_options": object{"include_usage": true},
 		}},
-		{"OpenRouter", "openrouter.ai", plain, nil, false, object{
+		{"OpenRouter", "openrouter.ai", plain, nil, false, 0, object{
 			"model": "m\"", "messages": messages, "usage": object{"include": true}, "stream": false,
+		}},
+		{"profile", "a.test", thinking, nil, false, 0, object{
+			"model": "m\"", "messages": messages, "reasoning_effort": "high", "top_k": 40.0, "x\"": []any{}, "stream": false,
+		}},
+		{"profile at OpenRouter", "openrouter.ai", thinking, nil, false, 0, object{
+			"model": "m\"", "messages": messages, "reasoning": object{"effort": "high"}, "top_k": 40.0, "x\"": []any{},
+			"usage": object{"include": true}, "stream": false,
+		}},
+		{"Azure", "r.openai.azure.com", sampled, nil, false, optTemperature, object{
+			"model": "m\"", "messages": messages, "max_completion_tokens": 7.0, "stream": false,
+		}},
+		{"everything left out", "a.test", all, format, true, optTemperature | optEffort | optFormat | optStreamUsage | optTokensName, object{
+			"model": "m\"", "messages": messages, "max_completion_tokens": 7.0, "top_k": 40.0, "x\"": []any{}, "stream": true,
+		}},
+		{"the older name", "api.openai.com", sampled, nil, true, optStream | optTokensName, object{
+			"model": "m\"", "messages": messages, "temperature": 0.0, "max_tokens": 7.0, "stream": false,
 		}},
 	} {
 		var got object
-		x := exchange{call: &test.call, host: test.host, model: "m\"", format: test.format, stream: test.stream}
+		if test.call.Format = test.format; test.stream {
+			test.call.OnDelta = func(string) {}
+		}
+		x := exchange{call: &test.call, dialect: dialectOf(test.host), model: "m\"", without: test.without}
 		body := x.request()
 		if err := json.Unmarshal(body, &got); err != nil {
 			t.Fatalf("%s: %v in %s", test.name, err, body)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -209,6 +210,7 @@ func (r *run) finish(failure *council.Error) {
 	default:
 		s.Status = council.StatusComplete
 	}
+	r.warnOfOptionsLeftOut()
 	for _, w := range r.meter.warnings() {
 		known := func(other council.Warning) bool { return other.Code == w.Code }
 		if !slices.ContainsFunc(s.Metadata.Warnings, known) {
@@ -274,6 +276,31 @@ func (r *run) degrade(stage council.Stage, member string, f *council.Failure) {
 
 func (r *run) warn(code council.WarningCode, message string) {
 	r.session.Metadata.Warnings = append(r.session.Metadata.Warnings, council.Warning{Code: code, Message: message})
+}
+
+// warnOfOptionsLeftOut warns of options that are set and that models do not take.
+func (r *run) warnOfOptionsLeftOut() {
+	seats := map[string][]string{} // by option
+	add := func(seat string, spent council.Spent) {
+		for _, option := range spent.LeftOut {
+			if !slices.Contains(seats[option], seat) {
+				seats[option] = append(seats[option], seat)
+			}
+		}
+	}
+	for _, a := range r.session.Stage1 {
+		add(a.Model, a.Spent)
+	}
+	for _, v := range r.session.Stage2 {
+		add(v.Model, v.Spent)
+	}
+	if s := r.session.Stage3; s != nil {
+		add(s.Model, s.Spent)
+	}
+	for _, option := range slices.Sorted(maps.Keys(seats)) {
+		r.warn(council.WarnOptionLeftOut, option+" is set, and these models do not take it: they were asked without it: "+
+			strings.Join(seats[option], ", "))
+	}
 }
 
 // warnOfFastestOnly warns when models that were too slow are missing from a stage.

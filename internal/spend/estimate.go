@@ -48,32 +48,39 @@ type planned struct {
 func calls(plan council.Plan) []planned {
 	text, _ := json.Marshal(plan.Conversation) // texts can be encoded
 	question := int64(len(text)) + overhead
-	limit, reviewLimit := plan.Rules.Sampling.MaxOutputTokens, plan.Rules.ReviewSampling.MaxOutputTokens
-	size := func(tokens *int, count int) int64 {
-		if tokens == nil {
-			return 0
+	// size is how long the replies of members are, at most.
+	size := func(members []council.Member, sampling council.Sampling) (bytes int64) {
+		for _, m := range members {
+			if limit := m.Sampling(sampling).MaxOutputTokens; limit != nil {
+				bytes += bytesPerToken * int64(*limit)
+			}
 		}
-		return bytesPerToken * int64(*tokens) * int64(count)
+		return bytes
 	}
 	var all []planned
-	add := func(stage council.Stage, model string, bytes int64, limit *int) {
-		all = append(all, planned{stage, model, bytes + int64(len(model)), limit})
+	add := func(stage council.Stage, m council.Member, bytes int64, sampling council.Sampling) {
+		if p := m.Profile; p != nil {
+			body, _ := json.Marshal(p) // it holds JSON
+			bytes += int64(len(body))
+		}
+		all = append(all, planned{stage, m.Model, bytes + int64(len(m.Model)), m.Sampling(sampling).MaxOutputTokens})
 	}
+	rules := plan.Rules
 	for _, m := range plan.Members {
-		add(council.Stage1, m.Model, question, limit)
+		add(council.Stage1, m, question, rules.Sampling)
 	}
 	if plan.Direct {
 		return all
 	}
-	review := question + promptOverhead + size(limit, len(plan.Members))
+	review := question + promptOverhead + size(plan.Members, rules.Sampling)
 	for _, m := range plan.Reviewers {
-		add(council.Stage2, m.Model, review, reviewLimit)
-		if plan.Rules.BallotRepair {
-			add(council.Stage2, m.Model, review+size(reviewLimit, 1), reviewLimit)
+		add(council.Stage2, m, review, rules.ReviewSampling)
+		if rules.BallotRepair {
+			add(council.Stage2, m, review+size([]council.Member{m}, rules.ReviewSampling), rules.ReviewSampling)
 		}
 	}
 	if len(plan.Chairmen) > 0 {
-		add(council.Stage3, plan.Chairmen[0].Model, review+size(reviewLimit, len(plan.Reviewers)), limit)
+		add(council.Stage3, plan.Chairmen[0], review+size(plan.Reviewers, rules.ReviewSampling), rules.Sampling)
 	}
 	return all
 }

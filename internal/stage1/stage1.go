@@ -23,8 +23,8 @@ type Options struct {
 // call returns the call of a member.
 func (o Options) call(m council.Member, conversation []council.Message) council.Call {
 	call := council.Call{
-		Stage: council.Stage1, Seat: m.ID, Model: m.Model, Profile: m.Profile, Messages: conversation, Sampling: o.Sampling,
-		DeltaPause: o.DeltaPause,
+		Stage: council.Stage1, Seat: m.ID, Model: m.Model, Profile: m.Profile,
+		Messages: withPersona(m.Profile, conversation), Sampling: m.Sampling(o.Sampling), DeltaPause: o.DeltaPause,
 	}
 	if o.OnDelta != nil {
 		call.OnDelta = func(text string) { o.OnDelta(m.ID, text) }
@@ -33,6 +33,20 @@ func (o Options) call(m council.Member, conversation []council.Message) council.
 		call.OnRestart = func(reason council.FailureCode) { o.OnRestart(m.ID, reason) }
 	}
 	return call
+}
+
+// withPersona puts the persona of a profile before the conversation, above what a system message
+// there says: some models take one such message only.
+func withPersona(p *council.Profile, conversation []council.Message) []council.Message {
+	if p == nil || p.System == "" {
+		return conversation
+	}
+	system := council.Message{Role: council.RoleSystem, Content: p.System}
+	if conversation[0].Role == council.RoleSystem {
+		system.Content += "\n\n" + conversation[0].Content
+		conversation = conversation[1:]
+	}
+	return append([]council.Message{system}, conversation...)
 }
 
 // Ask puts the conversation to every member and waits for all of them. Answer i

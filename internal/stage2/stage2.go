@@ -58,7 +58,7 @@ func review(ctx context.Context, c council.Completer, in Input, i int, f *counci
 	call := council.Call{
 		Stage: council.Stage2, Seat: in.Reviewers[i].ID, Model: in.Reviewers[i].Model, Profile: in.Reviewers[i].Profile,
 		Messages: prompt(in.Question, r.Slate, in.Answers, in.NewMarkers()),
-		Sampling: o.Sampling, Format: f,
+		Sampling: in.Reviewers[i].Sampling(o.Sampling), Format: f,
 	}
 	completion, err := c.Complete(ctx, call)
 	r.Spent = completion.Spent

@@ -74,7 +74,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 	for i, chairman := range in.Chairmen {
 		completion, err := c.Complete(ctx, council.Call{
 			Stage: council.Stage3, Seat: council.SeatChairman, Model: chairman.Model, Profile: chairman.Profile,
-			Messages: prompt(in, in.NewMarkers()), Sampling: o.Sampling, OnDelta: onDelta, DeltaPause: deltaPause,
+			Messages: prompt(in, in.NewMarkers()), Sampling: chairman.Sampling(o.Sampling), OnDelta: onDelta, DeltaPause: deltaPause,
 		})
 		failure := council.AsFailure(err)
 		if failure == nil && completion.FinishReason == "length" { // half an answer must not pass for a whole one

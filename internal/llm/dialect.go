@@ -1,0 +1,220 @@
+package llm
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Providers that call themselves OpenAI-compatible differ in the options that they take. What is
+// known of a host from its documentation stands in dialectOf. What a provider refuses beyond that is
+// learned from its words: the request is repeated without that option, and the model is never
+// asked for it again.
+
+// dialect is what a provider is known to want.
+type dialect struct {
+	newName  bool // max_completion_tokens in place of max_tokens
+	effort   effort
+	askCosts bool // it tells the cost of a call when it is asked to
+}
+
+// effort is how a provider is told how much a model is to think.
+type effort int
+
+const (
+	effortWord   effort = iota // "reasoning_effort": "high"
+	effortObject               // "reasoning": {"effort": "high"}
+	effortNone                 // it ignores such a wish
+)
+
+// dialectOf returns what the documentation of a host says, as it was in November 2026:
+//
+//   - platform.openai.com/docs/api-reference/chat: max_tokens is deprecated, and reasoning models
+//     refuse it.
+//   - learn.microsoft.com/azure/ai-foundry/openai/how-to/reasoning: the same for Azure.
+//   - openrouter.ai/docs/use-cases/reasoning-tokens and .../usage-accounting: the object reasoning, and
+//     usage.include.
+//   - platform.claude.com/docs/en/api/openai-sdk: reasoning_effort is ignored.
+func dialectOf(host string) dialect {
+	switch {
+	case host == "api.openai.com", strings.HasSuffix(host, ".openai.azure.com"), strings.HasSuffix(host, ".services.ai.azure.com"):
+		return dialect{newName: true}
+	case host == "openrouter.ai":
+		return dialect{effort: effortObject, askCosts: true}
+	case host == "api.anthropic.com":
+		return dialect{effort: effortNone}
+	default:
+		return dialect{}
+	}
+}
+
+// options is a set of things that a request can have and a model can refuse.
+type options uint32
+
+const (
+	optTemperature options = 1 << iota
+	optEffort
+	optFormat
+	optStreamUsage // "stream_options": {"include_usage": true}
+	optStream
+	optTokensName // the name of the limit of output tokens that the dialect has: the other one is used
+)
+
+// optionNames are the names of options in requests and in the words of providers.
+func optionNames(o options) []string {
+	switch o {
+	case optTemperature:
+		return []string{"temperature"}
+	case optEffort:
+		return []string{"reasoning_effort", "reasoning.effort", "reasoning"}
+	case optFormat:
+		return []string{"response_format"}
+	case optStreamUsage:
+		return []string{"stream_options"}
+	case optStream:
+		return []string{"stream"}
+	case optTokensName:
+		return []string{"max_tokens", "max_completion_tokens"}
+	default:
+		return nil
+	}
+}
+
+// asked returns the options that a call asks for of its provider.
+func (d dialect) asked(call *council.Call) options {
+	var o options
+	if call.Temperature != nil {
+		o |= optTemperature
+	}
+	if call.Profile != nil && call.Profile.ReasoningEffort != "" {
+		o |= optEffort
+	}
+	if call.Format != nil {
+		o |= optFormat
+	}
+	if call.OnDelta != nil {
+		o |= optStream | optStreamUsage
+	}
+	if call.MaxOutputTokens != nil {
+		o |= optTokensName
+	}
+	return o
+}
+
+// known returns the options that the provider's documentation says have no effect.
+func (d dialect) known() options {
+	if d.effort == effortNone {
+		return optEffort
+	}
+	return 0
+}
+
+// leftOut returns the names of the options that change what a model answers, and that a request
+// was made without.
+func leftOut(asked, without options) []string {
+	var names []string
+	for _, o := range []options{optTemperature, optEffort} {
+		if asked&without&o != 0 {
+			names = append(names, optionNames(o)[0])
+		}
+	}
+	return names
+}
+
+// refusal returns which of the options that a request had its provider may have refused: the one
+// that its words name, else the form of the reply, which models refuse in many ways.
+func refusal(x *exchange, sent options) options {
+	switch x.status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
+	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusNotImplemented:
+		sent &= optStream
+	default:
+		return 0
+	}
+	words := strings.FieldsFunc(strings.ToLower(complaint(x.body)), func(r rune) bool {
+		return !(r == '_' || r == '.' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9')
+	})
+	for i, word := range words {
+		words[i] = strings.Trim(word, ".")
+	}
+	for _, o := range []options{optTemperature, optEffort, optTokensName, optStreamUsage, optFormat, optStream} {
+		if sent&o == 0 {
+			continue
+		}
+		if slices.ContainsFunc(words, func(word string) bool {
+			return slices.Contains(optionNames(o), word) || o == optStream && strings.HasPrefix(word, "stream")
+		}) {
+			return o
+		}
+	}
+	return sent & optFormat
+}
+
+// complaint returns what the body of an error says, with the name of the parameter at fault where
+// it has one of its own.
+func complaint(body []byte) string {
+	if len(body) > maxErrorBytes {
+		return ""
+	}
+	var e struct {
+		Error struct {
+			Param json.RawMessage `json:"param"`
+		} `json:"error"`
+	}
+	_ = json.Unmarshal(body, &e) // without an error of that form there is no parameter
+	return errorMessage(body) + " " + string(e.Error.Param)
+}
+
+// appendOptions appends the options of a request as members of its JSON.
+func (x *exchange) appendOptions(b []byte) []byte {
+	if p := x.call.Profile; p != nil {
+		if p.ReasoningEffort != "" && x.without&optEffort == 0 {
+			if x.dialect.effort == effortObject {
+				b = append(b, `,"reasoning":{"effort":`...)
+				b = append(appendString(b, p.ReasoningEffort), '}')
+			} else {
+				b = append(b, `,"reasoning_effort":`...)
+				b = appendString(b, p.ReasoningEffort)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(p.Body)) {
+			b = append(b, ',')
+			b = append(appendString(b, name), ':')
+			b = append(b, p.Body[name]...)
+		}
+	}
+	if x.dialect.askCosts {
+		b = append(b, `,"usage":{"include":true}`...)
+	}
+	return b
+}
+
+// bytesPerToken is the most bytes of a text that a token is taken to have on average: a prompt that does not fit at
+// that rate never fits.
+const bytesPerToken = 6
+
+// tooLong returns why prompt and reply of a call cannot fit the context of its model, or nil.
+func tooLong(call *council.Call) *council.Failure {
+	if call.Profile == nil || call.Profile.ContextTokens == 0 {
+		return nil
+	}
+	var least int64
+	for _, m := range call.Messages {
+		least += int64(len(m.Content))
+	}
+	least /= bytesPerToken
+	if call.MaxOutputTokens != nil {
+		least += int64(*call.MaxOutputTokens)
+	}
+	if least <= call.Profile.ContextTokens {
+		return nil
+	}
+	return &council.Failure{Code: council.FailTooLong, Message: fmt.Sprintf(
+		"not called: prompt and reply take %d tokens or more, and the model's context has %d", least, call.Profile.ContextTokens,
+	)}
+}
