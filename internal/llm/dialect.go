@@ -137,7 +137,7 @@ func refusal(x *exchange, sent options) options {
 		return 0
 	}
 	words := strings.FieldsFunc(strings.ToLower(complaint(x.body)), func(r rune) bool {
-		return !(r == '_' || r == '.' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9')
+		return r != '_' && r != '.' && (r < 'a' || r > 'z')
 	})
 	for i, word := range words {
 		words[i] = strings.Trim(word, ".")
@@ -194,8 +194,8 @@ func (x *exchange) appendOptions(b []byte) []byte {
 	return b
 }
 
-// bytesPerToken is the most bytes of a text that a token is taken to have on average: a prompt that does not fit at
-// that rate never fits.
+// bytesPerToken is the most bytes of a text that a token is taken to have on average: a prompt
+// that does not fit at that rate never fits.
 const bytesPerToken = 6
 
 // tooLong returns why prompt and reply of a call cannot fit the context of its model, or nil.

@@ -50,6 +50,9 @@ type Model struct {
 	// ResponseFormat says how it treats a request's response_format.
 	ResponseFormat ResponseFormat
 
+	// Dialect says how it treats the options of a request.
+	Dialect Dialect
+
 	// NoStream refuses requests for a stream.
 	NoStream bool
 

@@ -147,7 +147,7 @@ func (m *model) usage(q *request, msg message) *usage {
 	}
 	u := usage{PromptTokens: tokens(q.promptBytes), CompletionTokens: tokens(written)}
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
-	if m.Price != (Price{}) {
+	if m.Price != (Price{}) && !q.body.unpriced {
 		u.Cost = new((float64(u.PromptTokens)*m.Price.Input + float64(u.CompletionTokens)*m.Price.Output) / 1e6)
 	}
 	return &u

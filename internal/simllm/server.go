@@ -25,7 +25,7 @@ const maxRequestBytes = 16 << 20
 // Options configure a Server. They must not be changed while it is in use.
 type Options struct {
 	Seed   uint64
-	APIKey string  // required as the bearer token of every request; "" requires none
+	APIKey string  // required of every request, as the bearer token or in a header api-key; "": none is
 	Models []Model // at least one
 }
 
@@ -166,7 +166,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, newError(405, "use "+method))
 		return
 	}
-	if s.apiKey != "" && r.Header.Get("Authorization") != "Bearer "+s.apiKey {
+	if !authorized(r, s.apiKey) {
 		refuse(w, newError(401, "the API key is missing or wrong"))
 		return
 	}
@@ -208,6 +208,21 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m := s.models[body.Model]
+	if m != nil && m.Dialect != DialectOwn {
+		var members map[string]json.RawMessage
+		_ = json.Unmarshal(raw, &members) // it is an object
+		switch e := m.Dialect.refuse(r, members).(type) {
+		case nil:
+		case errorBody:
+			refuse(w, e)
+			return
+		default:
+			write(w, http.StatusBadRequest, e)
+			return
+		}
+		m.Dialect.adapt(&body)
+		body.unpriced = !m.Dialect.tellsCosts(members)
+	}
 	switch {
 	case m == nil:
 		e := newError(404, fmt.Sprintf("the model %q does not exist", body.Model)).about("model")

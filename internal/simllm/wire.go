@@ -25,6 +25,7 @@ type chatRequest struct {
 	StreamOptions       struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`
+	unpriced bool // the usage of its reply holds no cost
 }
 
 // content is a text, given as a string or as a list of parts. Anything else is an empty

@@ -1,0 +1,139 @@
+package llm
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/google/go-cmp/cmp"
+)
+
+// A refusal is told by the words of the provider, in each form of errors, and only of an option
+// that the request had.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	every := optTemperature | optEffort | optFormat | optStreamUsage | optStream | optTokensName
+	for name, test := range map[string]struct {
+		status int
+		body   string
+		sent   options
+		want   options
+	}{
+		"a value": {400, `{"error":{"message":"Unsupported value: 'temperature' does not support 0.2 with this model. Only the default (1) ` +
+			`value is supported.","type":"invalid_request_error","param":"temperature","code":"unsupported_value"}}`, every, optTemperature},
+		"the older name": {400, `{"error":{"message":"Unsupported parameter: 'max_tokens' is not supported with this model. Use ` +
+			`'max_completion_tokens' instead.","param":"max_tokens"}}`, every, optTokensName},
+		"the newer name": {
+			400, `{"error":{"message":"Unrecognized request argument supplied: max_completion_tokens","param":null}}`,
+			every, optTokensName,
+		},
+		"the parameter alone":        {400, `{"error":{"message":"this model does not support it","param":"stream_options"}}`, every, optStreamUsage},
+		"Google's list":              {400, `[{"error":{"message":"Unknown name \"reasoning_effort\": Cannot find field."}}]`, every, optEffort},
+		"OpenRouter's object":        {400, `{"error":{"message":"reasoning.effort: invalid"}}`, every, optEffort},
+		"streaming":                  {501, `{"error":"streaming is not implemented"}`, every, optStream},
+		"a path that does not exist": {405, `{"detail":"no temperature here"}`, every, 0},
+		"a validation":               {422, `{"detail":[{"message":"temperature must be at most 1"}]}`, every, optTemperature},
+		"what was not sent":          {400, `{"error":{"message":"temperature is wrong"}}`, every &^ optTemperature, optFormat},
+		"no words":                   {400, ``, every, optFormat},
+		"no words, no format":        {400, ``, every &^ optFormat, 0},
+		"a word that begins alike":   {400, `{"error":{"message":"temperatures are high"}}`, optTemperature, 0},
+		"another fault":              {429, `{"error":{"message":"temperature"}}`, every, 0},
+		"a reply":                    {200, `{"error":{"message":"temperature"}}`, every, 0},
+		"too much to read":           {400, `{"error":{"message":"temperature"}}` + strings.Repeat(" ", maxErrorBytes), optTemperature, 0},
+	} {
+		x := &exchange{status: test.status, body: []byte(test.body)}
+		if got := refusal(x, test.sent); got != test.want {
+			t.Errorf("%s: %b, want %b", name, got, test.want)
+		}
+	}
+}
+
+// What is left out is said of each answer, and the requests without it are no retries.
+func TestOptionsLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := func(option string) roundTripper {
+			return reply(400, `{"error":{"message":"unsupported","param":"`+option+`"}}`)
+		}
+		s := &sequence{plays: []roundTripper{status(503), refuse("temperature"), refuse("reasoning_effort"), status(503), good()}}
+		c := fakeClient(t, fakeOptions(), s.RoundTrip)
+		call := aCall()
+		call.Temperature, call.Profile = new(0.2), &council.Profile{ReasoningEffort: "high"}
+		for attempts := range slices.Values([]int{5, 1}) {
+			got, err := c.Complete(t.Context(), call)
+			if diff := cmp.Diff([]string{"temperature", "reasoning_effort"}, got.LeftOut); err != nil || got.Attempts != attempts || diff != "" {
+				t.Errorf("%v after %d attempts, want %d: %s", err, got.Attempts, attempts, diff)
+			}
+		}
+		if got, err := c.Complete(t.Context(), aCall()); err != nil || got.LeftOut != nil {
+			t.Errorf("%v: left out what nobody had asked for: %v", err, got.LeftOut)
+		}
+	})
+}
+
+// A refusal that stays one is the failure of the call, and nothing is learned from it.
+func TestRefusalThatStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sequence{plays: []roundTripper{reply(400, `{"error":{"message":"temperature, max_tokens: all is wrong"}}`)}}
+		c := fakeClient(t, fakeOptions(), s.RoundTrip)
+		call := aCall()
+		call.Temperature, call.MaxOutputTokens = new(0.2), new(7)
+		got, err := c.Complete(t.Context(), call)
+		if f := council.AsFailure(err); f == nil || f.Code != council.FailRejected || got.Attempts != 3 {
+			t.Errorf("%v after %d attempts", err, got.Attempts)
+		}
+		if learned := c.providers[""].model("m").refuses.Load(); learned != 0 {
+			t.Errorf("learned %b", learned)
+		}
+	})
+}
+
+// What cannot fit the context is not sent.
+func TestTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sequence{plays: []roundTripper{good()}}
+		c := fakeClient(t, fakeOptions(), s.RoundTrip)
+		call := aCall()
+		call.Messages[0].Content = strings.Repeat("x", 600)
+		call.MaxOutputTokens, call.Profile = new(50), &council.Profile{ContextTokens: 149}
+		_, err := c.Complete(t.Context(), call)
+		if f := council.AsFailure(err); f == nil || f.Code != council.FailTooLong || len(s.times) != 0 ||
+			f.Message != "not called: prompt and reply take 150 tokens or more, and the model's context has 149" {
+			t.Errorf("%v after %d requests", err, len(s.times))
+		}
+		call.Profile.ContextTokens = 150
+		if _, err := c.Complete(t.Context(), call); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Headers and parameters of a provider go with each request to it, and stand in no message.
+func TestHeadersAndQuery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := fakeOptions()
+		o.Providers[0].Headers = map[string]string{"api-key": "a-long-secret-key"}
+		o.Providers[0].Query = map[string]string{"api-version": "2024-06-01", "sig": "a-signature&more"}
+		c := fakeClient(t, o, func(r *http.Request) (*http.Response, error) {
+			if q := r.URL.Query(); r.Header.Get("Api-Key") != "a-long-secret-key" || q.Get("api-version") != "2024-06-01" || q.Get("sig") != "a-signature&more" {
+				t.Errorf("%s %v", r.URL, r.Header)
+			}
+			if r.Header.Get("Authorization") != "" {
+				t.Error("a key was sent, and there is none")
+			}
+			body, _ := json.Marshal(map[string]any{"error": "wrong: " + r.Header.Get("Api-Key") + " " + r.URL.Query().Get("sig")})
+			return &http.Response{StatusCode: 400, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(string(body)))}, nil
+		})
+		_, err := c.Complete(t.Context(), aCall())
+		_, listing := c.Models(t.Context(), "")
+		for _, err := range []error{err, listing} {
+			if f := council.AsFailure(err); f == nil || !strings.HasSuffix(f.Message, "wrong: [key] [key]") {
+				t.Error(err)
+			}
+		}
+	})
+}
