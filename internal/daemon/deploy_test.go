@@ -94,7 +94,8 @@ func TestDashboard(t *testing.T) {
 	}
 	promtool(t, "check", "rules", file)
 
-	names := regexp.MustCompile(`\b(?:councild|process|go)_\w+\b`).FindAllString(regexp.MustCompile(`"[^"]*"`).ReplaceAllString(named.String(), ""), -1)
+	withoutTexts := regexp.MustCompile(`"[^"]*"`).ReplaceAllString(named.String(), "")
+	names := regexp.MustCompile(`\b(?:councild|process|go)_\w+\b`).FindAllString(withoutTexts, -1)
 	if len(names) < 20 {
 		t.Fatalf("only %v are named", names)
 	}
@@ -110,7 +111,9 @@ func TestDashboard(t *testing.T) {
 // metricNames returns the names of the metrics of a daemon that ran sessions.
 func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
-	d := daemontest.Start(t, nil)
+	d := daemontest.Start(t, map[string]string{
+		"MAX_COST_USD_PER_DAY": "1000", "MAX_COST_USD_PER_TOKEN_DAY": "1000", "PRICES": "sim:amber=1/2@2026-11-20",
+	})
 	for range 10 { // with fewer records there are no verdicts
 		d.Ask(t, `{"query":"What is measured?"}`)
 	}

@@ -1,5 +1,12 @@
 package daemon
 
+import (
+	"time"
+
+	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/telemetry"
+)
+
 // measure adds the figures of the daemon to the metrics: how it is, and what it keeps.
 func (d *Daemon) measure() {
 	d.engine.metrics.Gauges("councild_ready", "Whether requests can be sent here: 1 yes, 0 no, by the code of what /readyz says, or ok.",
@@ -35,4 +42,43 @@ func (d *Daemon) measure() {
 	if d.journal != nil {
 		d.measureKept()
 	}
+	measureSpend(d.engine.metrics, d.engine.accounts)
+	d.engine.metrics.Gauges("councild_price_age_days", "Days since the prices of a model were read, where that is known.",
+		[]string{"model"}, func(set func(float64, ...string)) {
+			for _, model := range d.cfg.Named() {
+				if tariff, ok := d.engine.prices.tariff(model); ok && !tariff.AsOf.IsZero() {
+					set(time.Since(tariff.AsOf).Hours()/24, model)
+				}
+			}
+		})
+}
+
+// measureSpend adds what the accounts hold to the metrics.
+func measureSpend(m *telemetry.Metrics, a *spend.Accounts) {
+	m.Families([]telemetry.Family{{
+		Name: "councild_spend_usd_total", Counter: true,
+		Help: "Cost of requests to providers in US dollars, by where the figure is from: provider, tariff, or bound for uncertain cost.",
+	}}, []string{"council", "model", "source"}, func(set func(int, float64, ...string)) {
+		for _, b := range a.Bills() {
+			set(0, b.USD.Float64(), b.Council, b.Model, string(b.Source))
+		}
+	})
+	m.Families([]telemetry.Family{
+		{Name: "councild_budget_limit_usd", Help: "Limit of cost of today (UTC) in US dollars, of all sessions (day) or of those of one token."},
+		{Name: "councild_budget_used_usd", Help: "What of a limit is spent, uncertain cost included."},
+		{Name: "councild_budget_reserved_usd", Help: "What of a limit is reserved by sessions that run."},
+	}, []string{"scope", "token"}, func(set func(int, float64, ...string)) {
+		for _, b := range a.Budgets() {
+			for family, usd := range []spend.USD{b.Limit.Limit, b.Used, b.Reserved} {
+				set(family, usd.Float64(), b.Scope, b.Token)
+			}
+		}
+	})
+	m.Families([]telemetry.Family{{
+		Name: "councild_cost_over_bound_total", Counter: true, Help: "Bills above the most that their requests should have cost.",
+	}}, []string{"model"}, func(set func(int, float64, ...string)) {
+		for model, count := range a.OverBounds() {
+			set(0, float64(count), model)
+		}
+	})
 }

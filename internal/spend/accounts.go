@@ -51,6 +51,8 @@ type Accounts struct {
 	tokens   map[[2]string]*scope // by day and token
 	over     map[string]overrun   // by model
 	costs    map[[2]string]*costs // by model and stage
+	bills    map[bill]USD         // of this process
+	councils map[string]bool      // that bills have
 }
 
 // scope is what counts against a limit.
@@ -97,6 +99,7 @@ type session struct {
 	calls              []Charge                         // that the ledger does not have yet
 	tokens, tokensHeld int64                            // settled, and reserved by attempts in flight; both with a limit of tokens only
 	told               bool                             // Add was called
+	billed             string                           // the council that its bills have
 	warnings           map[council.WarningCode][]string // models, by code
 }
 
@@ -117,6 +120,7 @@ func NewAccounts(o Options) *Accounts {
 	return &Accounts{
 		o: o, sessions: map[string]*session{}, orphans: map[string]entry{}, days: map[string]*scope{},
 		tokens: map[[2]string]*scope{}, over: map[string]overrun{}, costs: map[[2]string]*costs{},
+		bills: map[bill]USD{}, councils: map[string]bool{},
 	}
 }
 
@@ -209,6 +213,7 @@ func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
 		a.changeLocked(s, func() { c.addTo(&s.scope) })
 	}
 	a.sessions[s.Session] = s
+	a.openBillsLocked(s)
 	a.forgetLocked()
 	return resumed, nil
 }
@@ -402,9 +407,12 @@ func (a *Accounts) reserve(r *Reservation) *council.Failure {
 	if r.priced && at.OutputLimit != nil {
 		r.bound, r.bounded = a.over[at.Model].raise(r.tariff.Bound(at.Bytes, int64(*at.OutputLimit))), true
 	}
-	r.expected = a.expectedLocked(at.Model, at.Stage)
+	if !a.o.Hard && r.s.Limit != nil {
+		r.expected, _ = a.costsLocked(at.Model, string(at.Stage)).median()
+	}
 	if at.Lost {
 		a.chargeLocked(r.s, r.lost())
+		a.billLocked(r.s, r.lost())
 		r.s.warn(council.WarnCostUncertain, at.Model)
 		if at.OutputLimit != nil {
 			r.s.tokens += min(at.Bytes, maxTokens) + min(int64(*at.OutputLimit), maxTokens)
@@ -520,6 +528,7 @@ func (r *Reservation) settle(o Outcome) Charge {
 	}
 	r.noteLocked(o, charge)
 	r.a.chargeLocked(r.s, charge)
+	r.a.billLocked(r.s, charge)
 	return charge
 }
 
@@ -685,9 +694,16 @@ func (a *Accounts) explain(code council.WarningCode, s *session) string {
 	}
 }
 
+// The scopes of limits.
+const (
+	ScopeSession = "session"
+	ScopeDay     = "day"   // all sessions that began on one day
+	ScopeToken   = "token" // those of one token
+)
+
 // Limit is a limit and how much of it is taken.
 type Limit struct {
-	Scope    string     `json:"scope"` // session, day or token
+	Scope    string     `json:"scope"` // ScopeSession, ScopeDay or ScopeToken
 	Limit    USD        `json:"limit_usd"`
 	Used     USD        `json:"used_usd"`     // settled and uncertain
 	Reserved USD        `json:"reserved_usd"` // by sessions that run
@@ -695,22 +711,28 @@ type Limit struct {
 	ResetsAt *time.Time `json:"resets_at"` // null for a session
 }
 
+// limitLocked returns a limit of today, of which nothing is taken where taken is nil.
+func (a *Accounts) limitLocked(name string, limit USD, taken *scope) Limit {
+	s := scope{}
+	if taken != nil {
+		s = *taken
+	}
+	return Limit{
+		Scope: name, Limit: limit, Used: s.spent(), Reserved: s.held, Left: limit - min(s.used(), limit),
+		ResetsAt: new(a.o.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)),
+	}
+}
+
 // Limits returns the limits of today, of all sessions and of a token, where there are any.
 func (a *Accounts) Limits(token string) []Limit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	limits := []Limit{}
-	reset := a.o.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
-	scopes := a.scopesLocked(a.today(), token)
-	for i, limit := range []*USD{a.o.Day, a.o.TokenDay} {
-		if limit == nil {
-			continue
-		}
-		s := scopes[i]
-		limits = append(limits, Limit{
-			Scope: []string{"day", "token"}[i], Limit: *limit, Used: s.spent(), Reserved: s.held,
-			Left: *limit - min(s.used(), *limit), ResetsAt: &reset,
-		})
+	limits, today := []Limit{}, a.today()
+	if a.o.Day != nil {
+		limits = append(limits, a.limitLocked(ScopeDay, *a.o.Day, a.days[today]))
+	}
+	if a.o.TokenDay != nil {
+		limits = append(limits, a.limitLocked(ScopeToken, *a.o.TokenDay, a.tokens[[2]string{today, token}]))
 	}
 	return limits
 }
@@ -726,6 +748,7 @@ func (a *Accounts) Runs(session string) bool {
 type costs struct {
 	latest [200]USD
 	count  int
+	middle *USD // their median; nil: it is not computed yet
 }
 
 // fewest is the number of calls from which on their median says what the next one will cost.
@@ -734,15 +757,19 @@ const fewest = 20
 func (c *costs) add(cost USD) {
 	c.latest[c.count%len(c.latest)] = cost
 	c.count++
+	c.middle = nil
 }
 
 func (c *costs) median() (USD, bool) {
 	if c.count < fewest {
 		return 0, false
 	}
-	latest := slices.Clone(c.latest[:min(c.count, len(c.latest))])
-	slices.Sort(latest)
-	return latest[len(latest)/2], true
+	if c.middle == nil {
+		latest := slices.Clone(c.latest[:min(c.count, len(c.latest))])
+		slices.Sort(latest)
+		c.middle = new(latest[len(latest)/2])
+	}
+	return *c.middle, true
 }
 
 func (a *Accounts) costsLocked(model, stage string) *costs {
@@ -751,11 +778,4 @@ func (a *Accounts) costsLocked(model, stage string) *costs {
 		a.costs[key] = &costs{}
 	}
 	return a.costs[key]
-}
-
-// expectedLocked returns the median of what calls of a model in a stage cost, 0 where too few are
-// known.
-func (a *Accounts) expectedLocked(model string, stage council.Stage) USD {
-	median, _ := a.costsLocked(model, string(stage)).median()
-	return median
 }

@@ -369,6 +369,28 @@ func TestSoftLimitExpects(t *testing.T) {
 	}
 }
 
+// What a call is expected to cost follows the latest calls.
+func TestExpectedFollows(t *testing.T) {
+	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	open(t, a, 1000*million, "a")
+	plan := council.Plan{SessionID: "x", Members: []council.Member{{ID: "a", Model: "a"}}, Direct: true}
+	for n := range 420 {
+		cost := spend.USD(n)
+		r, failure := a.Reserve(t.Context(), one(council.Stage1, 1))
+		if failure != nil {
+			t.Fatal(failure)
+		}
+		r.Settle(t.Context(), spend.Outcome{CostUSD: &cost})
+		expected := a.Estimate(plan).Expected
+		switch first := max(0, n-199); {
+		case n < 19 && expected != nil:
+			t.Errorf("after %d calls: %v", n+1, *expected)
+		case n >= 19 && (expected == nil || *expected != spend.USD(first+(n-first+1)/2)):
+			t.Errorf("after %d calls: %v", n+1, expected)
+		}
+	}
+}
+
 // A bill above its bound counts in full, and raises later bounds of that model by the same ratio.
 func TestCostOverBound(t *testing.T) {
 	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})

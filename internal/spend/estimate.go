@@ -156,7 +156,7 @@ func (a *Accounts) Estimate(plan council.Plan) Estimate {
 	defer a.mu.Unlock()
 	e.Fits = a.refusalLocked(a.limited(s)) == nil
 	if s.Limit != nil {
-		e.Limits = append([]Limit{{Scope: "session", Limit: *s.Limit, Left: *s.Limit}}, e.Limits...)
+		e.Limits = append([]Limit{{Scope: ScopeSession, Limit: *s.Limit, Left: *s.Limit}}, e.Limits...)
 	}
 	return e
 }

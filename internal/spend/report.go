@@ -74,7 +74,7 @@ func ReadReport(lines func(yield func([]byte, error) bool), a *Accounts, q Query
 		}
 		limits = a.Limits(token)
 		if q.Token == nil {
-			limits = slices.DeleteFunc(limits, func(l Limit) bool { return l.Scope == "token" })
+			limits = slices.DeleteFunc(limits, func(l Limit) bool { return l.Scope == ScopeToken })
 		}
 	}
 	for line, err := range lines {

@@ -91,22 +91,51 @@ func (m *Metrics) Counter(name, help string, value func() float64) {
 // Gauges adds figures of one name, which are asked for at each scrape: each calls set once for
 // every figure there is now, with the values of its labels.
 func (m *Metrics) Gauges(name, help string, labels []string, each func(set func(value float64, labels ...string))) {
-	m.registry.MustRegister(gauges{prometheus.NewDesc(name, help, labels, nil), each})
+	m.Families([]Family{{Name: name, Help: help}}, labels, func(set func(family int, value float64, labels ...string)) {
+		each(func(value float64, labels ...string) { set(0, value, labels...) })
+	})
 }
 
-// gauges are figures whose labels are not known before a scrape, and may be gone at the next one.
-type gauges struct {
-	desc *prometheus.Desc
-	each func(set func(value float64, labels ...string))
+// Family is what figures of one name have in common.
+type Family struct {
+	Name, Help string
+	Counter    bool // they only grow
+}
+
+// Families adds figures of several names that have the same labels and belong to the same instant.
+// They are asked for at each scrape: each calls set once for every figure there is now, with the index
+// of its family and the values of its labels.
+func (m *Metrics) Families(all []Family, labels []string, each func(set func(family int, value float64, labels ...string))) {
+	f := families{each: each}
+	for _, family := range all {
+		f.descs = append(f.descs, prometheus.NewDesc(family.Name, family.Help, labels, nil))
+		kind := prometheus.GaugeValue
+		if family.Counter {
+			kind = prometheus.CounterValue
+		}
+		f.kinds = append(f.kinds, kind)
+	}
+	m.registry.MustRegister(f)
+}
+
+// families are figures whose labels are not known before a scrape, and may be gone at the next one.
+type families struct {
+	descs []*prometheus.Desc
+	kinds []prometheus.ValueType
+	each  func(set func(family int, value float64, labels ...string))
 }
 
 // Describe implements prometheus.Collector.
-func (g gauges) Describe(descs chan<- *prometheus.Desc) { descs <- g.desc }
+func (f families) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range f.descs {
+		descs <- desc
+	}
+}
 
 // Collect implements prometheus.Collector.
-func (g gauges) Collect(metrics chan<- prometheus.Metric) {
-	g.each(func(value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, labels...)
+func (f families) Collect(metrics chan<- prometheus.Metric) {
+	f.each(func(family int, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(f.descs[family], f.kinds[family], value, labels...)
 	})
 }
 

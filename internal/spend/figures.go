@@ -1,0 +1,109 @@
+package spend
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// This file has what metrics show of the accounts.
+
+// OtherCouncils is the council of bills beyond the first maxCouncils councils.
+const OtherCouncils = "other"
+
+// maxCouncils bounds the councils that bills have: a request may name its members in any combination.
+const maxCouncils = 50
+
+// bill is what a sum of costs belongs to.
+type bill struct {
+	council, model string
+	source         Source
+}
+
+// openBillsLocked begins the bills of a session at 0, so that whoever reads them before its first call
+// is charged and afterwards sees what they grew by.
+func (a *Accounts) openBillsLocked(s *session) {
+	s.billed = s.Council
+	if !a.councils[s.Council] {
+		if len(a.councils) < maxCouncils {
+			a.councils[s.Council] = true
+		} else {
+			s.billed = OtherCouncils
+		}
+	}
+	for _, model := range s.Models {
+		for _, source := range []Source{SourceProvider, SourceTariff, SourceBound} {
+			a.bills[bill{s.billed, model, source}] += 0
+		}
+	}
+}
+
+// billLocked adds the charge of a request of this process.
+func (a *Accounts) billLocked(s *session, c Charge) {
+	if c.USD != nil {
+		key := bill{s.billed, c.Model, c.Source}
+		a.bills[key] = a.bills[key].Plus(*c.USD)
+	}
+}
+
+// Bill is what a council's calls to a model cost, as far as that is from one source.
+type Bill struct {
+	Council string // Opening.Council, or OtherCouncils
+	Model   string
+	Source  Source
+	USD     USD
+}
+
+// Bills returns what the requests of this process cost since it began, in the order of councils, models
+// and sources. What was replayed is not in them, and requests whose cost nobody knows are not.
+func (a *Accounts) Bills() []Bill {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make([]Bill, 0, len(a.bills))
+	for key, usd := range a.bills {
+		all = append(all, Bill{key.council, key.model, key.source, usd})
+	}
+	slices.SortFunc(all, func(x, y Bill) int {
+		return cmp.Or(cmp.Compare(x.Council, y.Council), cmp.Compare(x.Model, y.Model), cmp.Compare(x.Source, y.Source))
+	})
+	return all
+}
+
+// Budget is a limit of today, and whose it is.
+type Budget struct {
+	Token string // its name; "" in ScopeDay, and where no token is asked for
+	Limit
+}
+
+// Budgets returns the limits of today, where there are any: of all sessions, and of each token that
+// began a session today, in the order of their names.
+func (a *Accounts) Budgets() []Budget {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []Budget
+	today := a.today()
+	if a.o.Day != nil {
+		all = append(all, Budget{Limit: a.limitLocked(ScopeDay, *a.o.Day, a.days[today])})
+	}
+	if a.o.TokenDay == nil {
+		return all
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(a.tokens), func(x, y [2]string) int { return cmp.Compare(x[1], y[1]) }) {
+		if key[0] == today {
+			all = append(all, Budget{key[1], a.limitLocked(ScopeToken, *a.o.TokenDay, a.tokens[key])})
+		}
+	}
+	return all
+}
+
+// OverBounds returns how many bills of each model were above the bounds of their requests, of the models
+// of all sessions that began in this process.
+func (a *Accounts) OverBounds() map[string]int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	counts := map[string]int{}
+	for key := range a.bills {
+		counts[key.model] = a.over[key.model].count
+	}
+	return counts
+}

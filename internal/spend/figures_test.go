@@ -1,0 +1,170 @@
+package spend_test
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/spend"
+)
+
+// bills returns the bills that are above 0, by council, model and source.
+func bills(a *spend.Accounts) map[string]spend.USD {
+	all := map[string]spend.USD{}
+	for _, b := range a.Bills() {
+		if b.USD > 0 {
+			all[words(b.Council, b.Model, b.Source)] = b.USD
+		}
+	}
+	return all
+}
+
+// Each source has a bill of its own. What is free or unknown is in none.
+func TestBills(t *testing.T) {
+	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	o := spend.Opening{Session: "s", Council: "fast", Models: []string{"a", "c"}}
+	if failure := a.Open(t.Context(), o); failure != nil {
+		t.Fatal(failure)
+	}
+	if begun := a.Bills(); len(begun) != 6 || begun[0] != (spend.Bill{Council: "fast", Model: "a", Source: spend.SourceBound}) {
+		t.Errorf("begun at %+v", begun)
+	}
+	for _, c := range []struct {
+		model   string
+		outcome spend.Outcome
+	}{
+		{"a", spend.Outcome{Tokens: &spend.Tokens{Input: 5}}},
+		{"a", spend.Outcome{}},
+		{"a", spend.Outcome{Free: true}},
+		{"c", spend.Outcome{CostUSD: new(spend.USD(3))}},
+		{"c", spend.Outcome{CostUSD: new(spend.USD(4))}},
+		{"c", spend.Outcome{}},
+	} {
+		at := one(council.Stage1, 7)
+		at.Model = c.model
+		r, failure := a.Reserve(t.Context(), at)
+		if failure != nil {
+			t.Fatal(failure)
+		}
+		r.Settle(t.Context(), c.outcome)
+	}
+	want := map[string]spend.USD{"fast a tariff": 5 * million, "fast a bound": 7 * million, "fast c provider": 7}
+	if got := bills(a); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// Callers cannot make any number of bills.
+func TestBillsAreBounded(t *testing.T) {
+	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	var whole spend.USD
+	for n := range 200 {
+		id := fmt.Sprint("s", n)
+		if failure := a.Open(t.Context(), spend.Opening{Session: id, Council: fmt.Sprint("council", n), Models: []string{"a"}}); failure != nil {
+			t.Fatal(failure)
+		}
+		at := one(council.Stage1, 1)
+		at.Session = id
+		r, _ := a.Reserve(t.Context(), at)
+		r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 1}})
+		a.Close(t.Context(), id, false)
+	}
+	for _, b := range a.Bills() {
+		whole += b.USD
+	}
+	if got := len(a.Bills()); got != 51*3 || whole != 200*million || bills(a)["other a tariff"] != 150*million {
+		t.Errorf("%d bills of %v together, %v of other councils", got, whole, bills(a)["other a tariff"])
+	}
+}
+
+// A session that goes on bills what this process asks for: what another one paid is in that one's bills.
+func TestBillsOfThisProcess(t *testing.T) {
+	ledger := &memory{}
+	a := spend.NewAccounts(hard(ledger))
+	o := spend.Opening{Session: "s", Council: "fast", Limit: new(2 * spend.Dollar), Models: []string{"a"}}
+	if failure := a.Open(t.Context(), o); failure != nil {
+		t.Fatal(failure)
+	}
+	r, _ := a.Reserve(t.Context(), one(council.Stage1, 5))
+	r.Settle(t.Context(), spend.Outcome{})
+	if got := bills(a); got["fast a bound"] != 5*million {
+		t.Errorf("%v", got)
+	}
+	again := spend.NewAccounts(hard(ledger))
+	if err := again.Replay(ledger.all); err != nil {
+		t.Fatal(err)
+	}
+	if failure := again.Open(t.Context(), o); failure != nil {
+		t.Fatal(failure)
+	}
+	again.Add("s", spend.Charge{Stage: council.Stage1, Model: "a", USD: new(spend.Dollar / 2), Source: spend.SourceTariff})
+	if got := bills(again); len(got) != 0 {
+		t.Errorf("paid before: %v", got)
+	}
+	at := one(council.Stage2, 3)
+	at.Lost = true
+	if _, failure := again.Reserve(t.Context(), at); failure != nil {
+		t.Fatal(failure)
+	}
+	if got := bills(again); len(got) != 1 || got["fast a bound"] != 3*million {
+		t.Errorf("in flight when the other ended: %v", got)
+	}
+}
+
+// Budgets are those of today, of the tokens that began sessions today.
+func TestBudgets(t *testing.T) {
+	now := time.Date(2026, 11, 23, 23, 0, 0, 0, time.UTC)
+	o := hard(nil)
+	o.Now = func() time.Time { return now }
+	a := spend.NewAccounts(o)
+	begin := func(session, token string) {
+		t.Helper()
+		opening := spend.Opening{Session: session, Token: token, Limit: new(spend.Dollar), Models: []string{"a"}}
+		if failure := a.Open(t.Context(), opening); failure != nil {
+			t.Fatal(failure)
+		}
+	}
+	state := func(when, want string) {
+		t.Helper()
+		var rows []string
+		for _, b := range a.Budgets() {
+			rows = append(rows, words(b.Scope, b.Token, b.Limit.Limit, b.Used, b.Reserved))
+		}
+		if got := strings.Join(rows, "|"); got != want {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	a.Limits("nobody") // asking makes no budget
+	state("at first", "day  10 0 0")
+	begin("s", "y")
+	begin("t", "x")
+	r, _ := a.Reserve(t.Context(), one(council.Stage1, million/4))
+	r.Settle(t.Context(), spend.Outcome{})
+	state("with two sessions", "day  10 0.25 1.75|token x 6 0 1|token y 6 0.25 0.75")
+	a.Close(t.Context(), "s", false)
+	state("when one ended", "day  10 0.25 1|token x 6 0 1|token y 6 0.25 0")
+	now = now.Add(time.Hour)
+	state("on the next day", "day  10 0 0")
+	begin("u", "y")
+	state("with its first session", "day  10 0 1|token y 6 0 1")
+	if none := spend.NewAccounts(spend.Options{Tariff: tariffs}).Budgets(); len(none) != 0 {
+		t.Errorf("without limits: %+v", none)
+	}
+}
+
+func TestOverBounds(t *testing.T) {
+	a := spend.NewAccounts(spend.Options{Tariff: tariffs})
+	if failure := a.Open(t.Context(), spend.Opening{Session: "s", Models: []string{"a", "b"}}); failure != nil {
+		t.Fatal(failure)
+	}
+	for _, cost := range []spend.USD{1000 * million, 1000 * million, 1001 * million} { // the bound grows with the first
+		r, _ := a.Reserve(t.Context(), one(council.Stage1, 5))
+		r.Settle(t.Context(), spend.Outcome{CostUSD: &cost})
+	}
+	if got := a.OverBounds(); !maps.Equal(got, map[string]int{"a": 2, "b": 0}) {
+		t.Errorf("%v", got)
+	}
+}
