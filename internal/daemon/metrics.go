@@ -64,13 +64,21 @@ func measureSpend(m *telemetry.Metrics, a *spend.Accounts) {
 		}
 	})
 	m.Families([]telemetry.Family{
-		{Name: "councild_budget_limit_usd", Help: "Limit of cost of today (UTC) in US dollars, of all sessions (day) or of those of one token."},
-		{Name: "councild_budget_used_usd", Help: "What of a limit is spent, uncertain cost included."},
-		{Name: "councild_budget_reserved_usd", Help: "What of a limit is reserved by sessions that run."},
+		{
+			Name: "councild_budget_used_usd",
+			Help: "Cost of the sessions of today (UTC) in US dollars, of all (day) or of one token, uncertain cost included.",
+		},
+		{Name: "councild_budget_reserved_usd", Help: "What sessions that run have reserved of the limit."},
+		{Name: "councild_budget_refused_sessions", Help: "Sessions that were refused today because of the limit."},
+		{Name: "councild_budget_limit_usd", Help: "The limit, where there is one."},
 	}, []string{"scope", "token"}, func(set func(int, float64, ...string)) {
 		for _, b := range a.Budgets() {
-			for family, usd := range []spend.USD{b.Limit.Limit, b.Used, b.Reserved} {
-				set(family, usd.Float64(), b.Scope, b.Token)
+			for family, value := range []float64{b.Used.Float64(), b.Reserved.Float64(), float64(b.Refused)} {
+				set(family, value, b.Scope, b.Token)
+			}
+			if b.Limit != nil {
+				const limit = 3
+				set(limit, b.Limit.Float64(), b.Scope, b.Token)
 			}
 		}
 	})

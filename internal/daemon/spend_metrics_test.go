@@ -39,9 +39,10 @@ func TestSpendMeasured(t *testing.T) {
 		t.Helper()
 		got := figures(t, d, "councild_budget_")
 		want := map[string]float64{
-			`councild_budget_limit_usd{scope="day",token=""}`:    5,
-			`councild_budget_used_usd{scope="day",token=""}`:     ada.Plus(bob).Float64(),
-			`councild_budget_reserved_usd{scope="day",token=""}`: 0,
+			`councild_budget_limit_usd{scope="day",token=""}`:        5,
+			`councild_budget_used_usd{scope="day",token=""}`:         ada.Plus(bob).Float64(),
+			`councild_budget_reserved_usd{scope="day",token=""}`:     0,
+			`councild_budget_refused_sessions{scope="day",token=""}`: 0,
 		}
 		for token, used := range map[string]spend.USD{"ada": ada, "bob": bob} {
 			if used > 0 {
@@ -49,6 +50,7 @@ func TestSpendMeasured(t *testing.T) {
 				want["councild_budget_limit_usd"+labels] = 2
 				want["councild_budget_used_usd"+labels] = used.Float64()
 				want["councild_budget_reserved_usd"+labels] = 0
+				want["councild_budget_refused_sessions"+labels] = 0
 			}
 		}
 		if len(got) != len(want) {

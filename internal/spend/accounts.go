@@ -1,6 +1,7 @@
 package spend
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -59,6 +60,7 @@ type Accounts struct {
 type scope struct {
 	settled, uncertain, held USD
 	unknown                  int // calls whose cost nobody knows
+	refused                  int // sessions, in this process
 }
 
 func (s *scope) spent() USD { return s.settled.Plus(s.uncertain) }
@@ -100,6 +102,7 @@ type session struct {
 	tokens, tokensHeld int64                            // settled, and reserved by attempts in flight; both with a limit of tokens only
 	told               bool                             // Add was called
 	billed             string                           // the council that its bills have
+	over               *scope                           // the limit that it does not fit
 	warnings           map[council.WarningCode][]string // models, by code
 }
 
@@ -197,6 +200,9 @@ func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
 	if resumed {
 		s.day, s.Token, s.Limit = orphan.Day, orphan.Token, orphan.Limit
 	} else if failure := a.refusalLocked(s); failure != nil {
+		if s.over != nil {
+			s.over.refused++
+		}
 		return false, failure
 	}
 	a.noteTariffs(s)
@@ -256,6 +262,7 @@ func (a *Accounts) refusalLocked(s *session) *council.Error {
 			why = fmt.Sprintf(", %v are held by sessions that run, and this one may cost %v", scopes[i].held, *s.Limit)
 		}
 		if over {
+			s.over = scopes[i]
 			return &council.Error{
 				Code: council.CodeOverBudget, RetryAfter: a.untilMidnight(),
 				Detail: fmt.Sprintf("%s may cost %v US dollars a day (%s), %v are spent%s; wait until 00:00 UTC, or raise the limit",
@@ -711,29 +718,21 @@ type Limit struct {
 	ResetsAt *time.Time `json:"resets_at"` // null for a session
 }
 
-// limitLocked returns a limit of today, of which nothing is taken where taken is nil.
-func (a *Accounts) limitLocked(name string, limit USD, taken *scope) Limit {
-	s := scope{}
-	if taken != nil {
-		s = *taken
-	}
-	return Limit{
-		Scope: name, Limit: limit, Used: s.spent(), Reserved: s.held, Left: limit - min(s.used(), limit),
-		ResetsAt: new(a.o.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)),
-	}
-}
-
 // Limits returns the limits of today, of all sessions and of a token, where there are any.
 func (a *Accounts) Limits(token string) []Limit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	limits, today := []Limit{}, a.today()
-	if a.o.Day != nil {
-		limits = append(limits, a.limitLocked(ScopeDay, *a.o.Day, a.days[today]))
+	reset := a.o.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
+	add := func(name string, limit *USD, s *scope) {
+		if limit != nil {
+			limits = append(limits, Limit{
+				Scope: name, Limit: *limit, Used: s.spent(), Reserved: s.held, Left: *limit - min(s.used(), *limit), ResetsAt: &reset,
+			})
+		}
 	}
-	if a.o.TokenDay != nil {
-		limits = append(limits, a.limitLocked(ScopeToken, *a.o.TokenDay, a.tokens[[2]string{today, token}]))
-	}
+	add(ScopeDay, a.o.Day, cmp.Or(a.days[today], &scope{}))
+	add(ScopeToken, a.o.TokenDay, cmp.Or(a.tokens[[2]string{today, token}], &scope{}))
 	return limits
 }
 

@@ -69,28 +69,29 @@ func (a *Accounts) Bills() []Bill {
 	return all
 }
 
-// Budget is a limit of today, and whose it is.
+// Budget is what counts against a limit of today, whether or not there is one.
 type Budget struct {
-	Token string // its name; "" in ScopeDay, and where no token is asked for
-	Limit
+	Scope    string // ScopeDay or ScopeToken
+	Token    string // its name; "" in ScopeDay, and where no token is asked for
+	Limit    *USD   // nil: none
+	Used     USD    // settled and uncertain
+	Reserved USD    // by sessions that run
+	Refused  int    // sessions that this process refused because of the limit
 }
 
-// Budgets returns the limits of today, where there are any: of all sessions, and of each token that
-// began a session today, in the order of their names.
+// Budgets returns what counts today: of all sessions, and of each token that began a session today, in
+// the order of their names.
 func (a *Accounts) Budgets() []Budget {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var all []Budget
 	today := a.today()
-	if a.o.Day != nil {
-		all = append(all, Budget{Limit: a.limitLocked(ScopeDay, *a.o.Day, a.days[today])})
+	budget := func(name, token string, limit *USD, s *scope) Budget {
+		return Budget{name, token, limit, s.spent(), s.held, s.refused}
 	}
-	if a.o.TokenDay == nil {
-		return all
-	}
+	all := []Budget{budget(ScopeDay, "", a.o.Day, cmp.Or(a.days[today], &scope{}))}
 	for _, key := range slices.SortedFunc(maps.Keys(a.tokens), func(x, y [2]string) int { return cmp.Compare(x[1], y[1]) }) {
 		if key[0] == today {
-			all = append(all, Budget{key[1], a.limitLocked(ScopeToken, *a.o.TokenDay, a.tokens[key])})
+			all = append(all, budget(ScopeToken, key[1], a.o.TokenDay, a.tokens[key]))
 		}
 	}
 	return all

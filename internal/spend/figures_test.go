@@ -131,27 +131,34 @@ func TestBudgets(t *testing.T) {
 		t.Helper()
 		var rows []string
 		for _, b := range a.Budgets() {
-			rows = append(rows, words(b.Scope, b.Token, b.Limit.Limit, b.Used, b.Reserved))
+			rows = append(rows, words(b.Scope, b.Token, *b.Limit, b.Used, b.Reserved, b.Refused))
 		}
 		if got := strings.Join(rows, "|"); got != want {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
 	}
 	a.Limits("nobody") // asking makes no budget
-	state("at first", "day  10 0 0")
+	state("at first", "day  10 0 0 0")
 	begin("s", "y")
 	begin("t", "x")
 	r, _ := a.Reserve(t.Context(), one(council.Stage1, million/4))
 	r.Settle(t.Context(), spend.Outcome{})
-	state("with two sessions", "day  10 0.25 1.75|token x 6 0 1|token y 6 0.25 0.75")
+	state("with two sessions", "day  10 0.25 1.75 0|token x 6 0 1 0|token y 6 0.25 0.75 0")
 	a.Close(t.Context(), "s", false)
-	state("when one ended", "day  10 0.25 1|token x 6 0 1|token y 6 0.25 0")
+	state("when one ended", "day  10 0.25 1 0|token x 6 0 1 0|token y 6 0.25 0 0")
+	for _, limit := range []spend.USD{6 * spend.Dollar, 9 * spend.Dollar} {
+		refused := spend.Opening{Session: "v", Token: "x", Limit: &limit, Models: []string{"a"}}
+		if failure := a.Open(t.Context(), refused); failure == nil || failure.Code != council.CodeOverBudget {
+			t.Errorf("%v: %v", limit, failure)
+		}
+	}
+	state("when one fits neither, and one not that of its token", "day  10 0.25 1 1|token x 6 0 1 1|token y 6 0.25 0 0")
 	now = now.Add(time.Hour)
-	state("on the next day", "day  10 0 0")
+	state("on the next day", "day  10 0 0 0")
 	begin("u", "y")
-	state("with its first session", "day  10 0 1|token y 6 0 1")
-	if none := spend.NewAccounts(spend.Options{Tariff: tariffs}).Budgets(); len(none) != 0 {
-		t.Errorf("without limits: %+v", none)
+	state("with its first session", "day  10 0 1 0|token y 6 0 1 0")
+	if free := spend.NewAccounts(spend.Options{Tariff: tariffs}).Budgets(); len(free) != 1 || free[0].Limit != nil {
+		t.Errorf("without limits: %+v", free)
 	}
 }
 
