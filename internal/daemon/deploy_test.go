@@ -48,11 +48,15 @@ func TestAlerts(t *testing.T) {
 	promtool(t, "check", "rules", alertRules)
 	promtool(t, "test", "rules", alertTests)
 	tests := read(t, alertTests)
+	page := read(t, "../../docs/operations.md")
 	alerts := regexp.MustCompile(`(?m)^      - alert: (\w+)$`).FindAllStringSubmatch(read(t, alertRules), -1)
 	if len(alerts) == 0 {
 		t.Fatal("there are no alerts")
 	}
 	for _, alert := range alerts {
+		if !strings.Contains(page, "\n| `"+alert[1]+"` | ") {
+			t.Errorf("docs/operations.md lacks %s", alert[1])
+		}
 		name := regexp.QuoteMeta(alert[1])
 		for what, test := range map[string]string{
 			"fires":         `- alertname: ` + name + `\n +eval_time: \w+\n +exp_alerts:\n +- exp_labels`,
@@ -65,9 +69,9 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// The expressions of the dashboard are valid, and the metrics that they and the alerts name
-// are a daemon's.
-func TestDashboard(t *testing.T) {
+// panels returns the expressions of the dashboard's panels, by title, for all instances.
+func panels(t *testing.T) map[string][]string {
+	t.Helper()
 	var board struct {
 		Panels []struct {
 			Title   string
@@ -78,13 +82,24 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	variables := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*")
+	all := map[string][]string{}
+	for _, panel := range board.Panels {
+		for _, target := range panel.Targets {
+			all[panel.Title] = append(all[panel.Title], variables.Replace(target.Expr))
+		}
+	}
+	return all
+}
+
+// The expressions of the dashboard are valid, and the metrics that they and the alerts name
+// are a daemon's.
+func TestDashboard(t *testing.T) {
 	var rules, named strings.Builder
 	rules.WriteString("groups:\n  - name: dashboard\n    rules:\n")
 	named.WriteString(read(t, alertRules))
-	for _, panel := range board.Panels {
-		for i, target := range panel.Targets {
-			expression := variables.Replace(target.Expr)
-			fmt.Fprintf(&rules, "      - {record: %q, expr: %q}\n", fmt.Sprintf("panel_%x_%d", panel.Title, i), expression)
+	for title, expressions := range panels(t) {
+		for i, expression := range expressions {
+			fmt.Fprintf(&rules, "      - {record: %q, expr: %q}\n", fmt.Sprintf("panel_%x_%d", title, i), expression)
 			named.WriteString(expression + "\n")
 		}
 	}

@@ -15,3 +15,6 @@ var ShareRecords = shareRecords
 
 // Collect reads a record store for a report.
 var Collect = collect
+
+// MeasureSpend adds what accounts hold to metrics.
+var MeasureSpend = measureSpend
