@@ -275,15 +275,17 @@ func (d *Daemon) Serve(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 
-	// The listener stays open meanwhile, so that /readyz can say that the daemon stops.
-	d.stopping.Store(true)
-	d.engine.stopping.Store(true)
-	d.log.InfoContext(ctx, "stopping: no new sessions; a second signal ends at once", "drain_timeout", d.cfg.DrainTimeout.String())
 	var notice time.Duration
 	if d.cfg.NatsURL != "" {
 		notice = d.cfg.DrainTimeout / noticeShare
-		time.Sleep(notice)
 	}
+	// The listener stays open meanwhile, so that /readyz can say that the daemon stops. Whoever
+	// reads that from a daemon that is alone knows that no session begins any more.
+	d.draining.Store(notice == 0)
+	d.stopping.Store(true)
+	d.engine.stopping.Store(true)
+	d.log.InfoContext(ctx, "stopping: no new sessions; a second signal ends at once", "drain_timeout", d.cfg.DrainTimeout.String())
+	time.Sleep(notice)
 	d.draining.Store(true)
 	if err := within(ctx, d.cfg.DrainTimeout-notice, d.api.Idle); err != nil {
 		d.log.WarnContext(ctx, "the drain time is over: cancelling the running sessions")

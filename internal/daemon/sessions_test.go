@@ -1,6 +1,7 @@
 package daemon_test
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -145,10 +146,14 @@ func TestDrainInBackground(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		daemontest.Until(t, func() bool { // the quick model's answer is shown
-			_, body := d.Call(t, "GET", "/v1/council/"+id, "")
-			return bytes.Contains(body, []byte(`"stage1":[{`))
-		})
+		in, stream := bufio.NewReader(resp.Body), []byte{}
+		for !bytes.HasSuffix(stream, []byte("event: stage1.answer\n")) { // of the quick model
+			line, err := in.ReadBytes('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream = append(stream, line...)
+		}
 		d.Stop()
 		for drain == "" {
 			if code, _ := d.Call(t, "GET", "/readyz", ""); code == http.StatusServiceUnavailable {
@@ -156,11 +161,11 @@ func TestDrainInBackground(t *testing.T) {
 				break
 			}
 		}
-		stream, err := io.ReadAll(resp.Body)
+		rest, err := io.ReadAll(in)
 		if err != nil {
 			t.Errorf("drain timeout %q: %v", drain, err)
 		}
-		events := daemontest.Events(t, stream)
+		events := daemontest.Events(t, append(stream, rest...))
 		if got := events[len(events)-1].Type; got != want {
 			t.Errorf("drain timeout %q: the session ends with %s", drain, got)
 		}

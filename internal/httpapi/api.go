@@ -131,6 +131,7 @@ type API struct {
 	fields    knownFields      // of bodies
 	started   time.Time
 	sessions  *sessions.Store
+	ending    sync.WaitGroup // of the sessions whose end is not shown yet
 	resumed   sync.WaitGroup // of the sessions that Resume goes on with
 	takenOver atomic.Int64   // how many they are
 	router    *chi.Mux

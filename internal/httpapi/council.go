@@ -162,6 +162,14 @@ func (a *API) TakenOver() int64 { return a.takenOver.Load() }
 // run carries out a session from its first event to its last. It frees the place of
 // the session before a client learns that the session is over.
 func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, release func()) {
+	a.ending.Add(1)
+	defer a.ending.Done()
+	defer func() { // the end of a session that is kept is stored before it is shown
+		select {
+		case <-s.Done():
+		case <-ctx.Done(): // cancelled, or another node has the session
+		}
+	}()
 	session, err := a.perform(ctx, plan, s)
 	release()
 	if err = finish(ctx, s, session, err); err != nil {
@@ -217,8 +225,8 @@ func wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 // ends a request, the cause is another.
 func clientGone(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), context.Canceled) }
 
-// Idle waits until no session runs. It then keeps all places, so that no session
-// begins any more. It is for shutting down.
+// Idle waits until no session runs, and the ends of all are shown. It then keeps all places,
+// so that no session begins any more. It is for shutting down.
 func (a *API) Idle(ctx context.Context) error {
 	for range cap(a.places) - a.taken {
 		select {
@@ -228,7 +236,17 @@ func (a *API) Idle(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return nil
+	ended := make(chan struct{})
+	go func() { // ends with the sessions that have no place any more
+		a.ending.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Cancel cancels every session that runs. Those that are kept go on elsewhere.
