@@ -23,7 +23,7 @@ var floors = [][]string{
 		"internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
 		"internal/replies", "internal/journal", "internal/client", "internal/spend", "api", "web",
 	},
-	{"internal/stage1", "internal/stage2", "internal/stage3", "internal/render", "internal/sessions"},
+	{"internal/stage1", "internal/stage2", "internal/stage3", "internal/render", "internal/roster", "internal/sessions"},
 	{"internal/httpapi", "internal/mcpserver", "internal/pipeline", "internal/biascheck"},
 	{"internal/daemon"},
 	{"internal/daemon/daemontest", "internal/cli"},
@@ -71,6 +71,7 @@ var owners = map[string]string{
 	"go.opentelemetry.io":                   "internal/telemetry",
 	"github.com/KimMachineGun/automemlimit": "internal/cli",
 	"gonum.org/v1/gonum":                    "internal/stat",
+	"go.yaml.in/yaml/v4":                    "internal/roster",
 
 	"github.com/modelcontextprotocol/go-sdk": "internal/mcpserver",
 	"github.com/google/jsonschema-go":        "internal/mcpserver",

@@ -8,11 +8,13 @@ import (
 
 // Member is one seat of the council.
 type Member struct {
-	// ID names the seat everywhere: it is the model, with "#2", "#3" behind it
-	// for further instances of the same model.
+	// ID names the seat everywhere: it is the model, or its id in the roster, with "#2",
+	// "#3" behind it for further seats of the same.
 	ID string `json:"id"`
 	// Model is the configured model name, which a Completer understands.
 	Model string `json:"model"`
+	// Maker is who makes the model, as the roster says; "": its name tells, as the function Maker reads it.
+	Maker string `json:"maker,omitempty"`
 	// Profile holds what the roster says of this seat's model; nil: nothing.
 	Profile *Profile `json:"profile,omitempty"`
 }

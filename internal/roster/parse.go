@@ -1,0 +1,657 @@
+package roster
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/spend"
+	"go.yaml.in/yaml/v4"
+	"go.yaml.in/yaml/v4/plugin/loaderlimits"
+)
+
+// maxDepth is how deep mappings and lists may stand in each other.
+const maxDepth = 16
+
+// Environment is what the settings say, which a roster must fit.
+type Environment struct {
+	Providers []string // names, the simulated one's among them
+	Tokens    []string // names of the tokens in the settings
+	MaxModels int      // most members and most reviewers of a council
+}
+
+var (
+	modelID   = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
+	tokenName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
+	provider  = regexp.MustCompile(`^[a-z0-9_-]+$`)
+)
+
+const (
+	useID    = "write 1 to 64 of a to z, 0 to 9, ., _ and -, the first a letter or a digit"
+	useModel = "name a key of models"
+)
+
+// ownMembers returns the members of a request that councild sets or refuses.
+func ownMembers() []string {
+	return []string{
+		"model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions", "function_call", "response_format",
+		"temperature", "max_tokens", "max_completion_tokens", "reasoning_effort",
+	}
+}
+
+// Parse reads a roster. Its error is Problems.
+func Parse(data []byte, env Environment) (*Roster, error) {
+	if len(data) > MaxBytes {
+		return nil, Problems{{Message: fmt.Sprintf("the file has more than %d bytes: split it, or remove what is not used", MaxBytes)}}
+	}
+	root, err := load(data)
+	if err != nil {
+		return nil, Problems{*err}
+	}
+	r := &reader{
+		env: env, roster: Roster{Hash: short(data)}, hashes: map[[sha256.Size]byte]string{},
+		models: map[string]bool{}, councils: map[string]bool{}, classes: map[string]bool{},
+		tokens: set(env.Tokens), providers: set(env.Providers),
+	}
+	r.file(root)
+	if len(r.problems) > 0 {
+		slices.SortStableFunc(r.problems, func(a, b Problem) int { return cmp.Compare(a.Line, b.Line) })
+		return nil, r.problems
+	}
+	return &r.roster, nil
+}
+
+func set(names []string) map[string]bool {
+	is := map[string]bool{}
+	for _, name := range names {
+		is[name] = true
+	}
+	return is
+}
+
+// load returns the root of the file's one document.
+func load(data []byte) (*yaml.Node, *Problem) {
+	var document, second yaml.Node
+	loader, err := yaml.NewLoader(bytes.NewReader(data), yaml.WithPlugin(
+		noAnchors{}, loaderlimits.New(loaderlimits.DepthFunc(func(depth int, _ *yaml.DepthContext) error {
+			if depth > maxDepth {
+				return fmt.Errorf("mappings and lists stand in each other more than %d deep: a roster needs no more", maxDepth)
+			}
+			return nil
+		})),
+	))
+	if err == nil {
+		err = loader.Load(&document)
+	}
+	if err == nil {
+		if err = loader.Load(&second); err == nil {
+			return nil, &Problem{Line: second.Line, Message: "a second document begins: write one roster into a file, without --- in it"}
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if failure, ok := errors.AsType[*yaml.LoadError](err); ok {
+		message := failure.Message
+		if anchor := failure.Unwrap(); anchor != nil {
+			message = anchor.Error()
+		}
+		return nil, &Problem{Line: max(failure.Mark.Line, 0), Message: "this is no YAML that can be read: " + message}
+	}
+	if err != nil {
+		return nil, &Problem{Message: "this is no YAML that can be read: " + err.Error()}
+	}
+	if document.Kind != yaml.DocumentNode || len(document.Content) != 1 {
+		return nil, &Problem{Message: "the file is empty: write version, models, councils and default"}
+	}
+	return document.Content[0], nil
+}
+
+// noAnchors refuses anchors and aliases, with which a small file can stand for a huge one.
+type noAnchors struct{}
+
+var errAnchor = errors.New("anchors (&) and aliases (*) are refused: write the value out")
+
+func (noAnchors) NewAliasDataContext(yaml.AliasDataServices) (yaml.AliasDataContext, error) {
+	return noAnchors{}, nil
+}
+func (noAnchors) BeginDocument() error                          { return nil }
+func (noAnchors) DefineAnchor(string, *yaml.Node) error         { return errAnchor }
+func (noAnchors) ResolveAlias(string) (*yaml.Node, bool, error) { return nil, false, errAnchor }
+func (noAnchors) EndDocument() error                            { return nil }
+
+// reader makes a roster of nodes.
+type reader struct {
+	env      Environment
+	roster   Roster
+	problems Problems
+	later    []func() // checks that need the whole file
+
+	// What has which name: looking through the lists would take time in proportion to its square.
+	models, councils, classes, tokens, providers map[string]bool
+	hashes                                       map[[sha256.Size]byte]string // of tokens, with their names
+}
+
+func (r *reader) add(n *yaml.Node, format string, args ...any) {
+	r.problems = append(r.problems, Problem{Line: n.Line, Message: fmt.Sprintf(format, args...)})
+}
+
+// quoted returns a text of the file for a message.
+func quoted(text string) string { return fmt.Sprintf("%.64q", text) }
+
+// each calls read for every key of a mapping.
+func (r *reader) each(n *yaml.Node, what string, read func(key, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		r.add(n, "%s is no mapping: write it as key: value", what)
+		return
+	}
+	seen := make(map[string]bool, len(n.Content)/2)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		switch {
+		case key.Kind != yaml.ScalarNode:
+			r.add(key, "a key of %s is no text: write a name", what)
+		case seen[key.Value]:
+			r.add(key, "%s has %s twice: remove one", what, quoted(key.Value))
+		default:
+			seen[key.Value] = true
+			read(key, value)
+		}
+	}
+}
+
+// fields reads a mapping whose keys are known.
+func (r *reader) fields(n *yaml.Node, what string, known map[string]func(*yaml.Node), required ...string) {
+	given := map[string]bool{}
+	r.each(n, what, func(key, value *yaml.Node) {
+		read := known[key.Value]
+		given[key.Value] = true
+		switch {
+		case read == nil:
+			names := make([]string, 0, len(known))
+			for name := range known {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			remedy := "use " + strings.Join(names, ", ")
+			if near := config.Nearest(key.Value, names, 2); near != "" {
+				remedy = "did you mean " + near + "?"
+			}
+			r.add(key, "%s has no key %s: %s", what, quoted(key.Value), remedy)
+		case value.Kind == yaml.ScalarNode && value.ShortTag() == "!!null":
+			r.add(key, "%s has no value: give one, or remove the key", key.Value)
+		default:
+			read(value)
+		}
+	})
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	for _, name := range required {
+		if !given[name] {
+			r.add(n, "%s lacks %s: add it", what, name)
+		}
+	}
+}
+
+// named reads a mapping of entries by their names.
+func (r *reader) named(what string, form *regexp.Regexp, use string, read func(name string, n *yaml.Node)) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		r.each(n, what, func(key, value *yaml.Node) {
+			if !form.MatchString(key.Value) {
+				r.add(key, "%s is no name for an entry of %s: %s", quoted(key.Value), what, use)
+				return
+			}
+			read(key.Value, value)
+		})
+	}
+}
+
+// text returns a function that reads a text.
+func (r *reader) text(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if n.Kind != yaml.ScalarNode || n.Value == "" {
+			r.add(n, "%s is no text: write one", what)
+			return
+		}
+		*into = n.Value
+	}
+}
+
+// list returns a function that reads a list of texts.
+func (r *reader) list(what string, into *[]string, check func(n *yaml.Node)) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if n.Kind != yaml.SequenceNode || len(n.Content) == 0 {
+			r.add(n, "%s is no list with entries: write it as [a, b], or remove the key", what)
+			return
+		}
+		for _, entry := range n.Content {
+			if entry.Kind != yaml.ScalarNode || entry.Value == "" {
+				r.add(entry, "an entry of %s is no text: write a name", what)
+				continue
+			}
+			*into = append(*into, entry.Value)
+			check(entry)
+		}
+	}
+}
+
+// whole returns a function that reads a whole number of least or more.
+func whole[T int | int64](r *reader, what string, least T, set func(T)) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		v, err := strconv.ParseInt(n.Value, 10, 64)
+		if n.Kind != yaml.ScalarNode || err != nil || v < int64(least) || v > math.MaxInt32 {
+			r.add(n, "%s is no whole number from %d to %d: write digits only", what, least, math.MaxInt32)
+			return
+		}
+		set(T(v))
+	}
+}
+
+// dollars returns a function that reads an amount above 0.
+func (r *reader) dollars(what string, into **float64) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		v, err := spend.ParseUSD(n.Value)
+		if n.Kind != yaml.ScalarNode || err != nil || v == 0 {
+			r.add(n, "%s is no amount of US dollars above 0: write a number such as 0.20", what)
+			return
+		}
+		*into = new(v.Float64())
+	}
+}
+
+func (r *reader) file(root *yaml.Node) {
+	var defaultAt *yaml.Node
+	take := func(own, others map[string]bool, name string, n *yaml.Node) {
+		if others[name] {
+			r.add(n, "%s is the name of a model and of a council: choose another name for one of them", quoted(name))
+		}
+		own[name] = true
+	}
+	r.fields(root, "the roster", map[string]func(*yaml.Node){
+		"version": func(n *yaml.Node) {
+			if n.Value != "1" {
+				r.add(n, "the version %s is not known: write version: 1", quoted(n.Value))
+			}
+		},
+		"default": func(n *yaml.Node) {
+			defaultAt = n
+			r.text("default", &r.roster.Default)(n)
+		},
+		"models": r.named("models", modelID, useID, func(name string, n *yaml.Node) {
+			take(r.models, r.councils, name, n)
+			r.model(name, n)
+		}),
+		"councils": r.named("councils", modelID, useID, func(name string, n *yaml.Node) {
+			take(r.councils, r.models, name, n)
+			r.council(name, n)
+		}),
+		"classes": r.list("classes", &r.roster.Classes, func(n *yaml.Node) {
+			if r.classes[n.Value] {
+				r.add(n, "the class %s stands twice: remove one", quoted(n.Value))
+			}
+			r.classes[n.Value] = true
+		}),
+		"tokens":    r.named("tokens", tokenName, "write 1 to 32 letters, digits, - and _", r.token),
+		"providers": r.named("providers", provider, "write it with a to z, 0 to 9, _ and -", r.provider),
+	}, "version", "models", "councils")
+	for _, check := range r.later {
+		check()
+	}
+	switch {
+	case defaultAt == nil && len(r.roster.Councils) == 1:
+		r.roster.Default = r.roster.Councils[0].Name
+	case defaultAt == nil && len(r.roster.Councils) > 1:
+		r.add(root, "the roster lacks default: name the council that answers where none is asked for")
+	case defaultAt != nil && r.roster.Default != "" && !r.councils[r.roster.Default]:
+		r.add(defaultAt, "default is %s, which is no council: name a key of councils", quoted(r.roster.Default))
+	}
+}
+
+// class returns a function that reads the name of a class.
+func (r *reader) class(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		r.text(what, into)(n)
+		r.later = append(r.later, func() {
+			if !r.classes[n.Value] {
+				r.add(n, "%s is %s, which is none of classes: add it there, or name one of them", what, quoted(n.Value))
+			}
+		})
+	}
+}
+
+func (r *reader) model(id string, n *yaml.Node) {
+	m := Model{ID: id, Member: council.Member{ID: id}}
+	profile := council.Profile{}
+	var name string
+	r.fields(n, "the model "+id, map[string]func(*yaml.Node){
+		"model":            r.text("model", &name),
+		"provider":         r.providerName(&m.Provider),
+		"maker":            r.text("maker", &m.Member.Maker),
+		"system":           r.text("system", &profile.System),
+		"reasoning_effort": r.text("reasoning_effort", &profile.ReasoningEffort),
+		"max_output_tokens": whole(r, "max_output_tokens", 1, func(v int) {
+			profile.MaxOutputTokens = v
+		}),
+		"context_tokens": whole(r, "context_tokens", 1, func(v int64) { profile.ContextTokens = v }),
+		"clearance":      r.class("clearance", &m.Clearance),
+		"body":           func(n *yaml.Node) { profile.Body = r.body(n) },
+		"price":          func(n *yaml.Node) { m.Price = r.price(n) },
+	}, "model")
+	m.Member.Model = name
+	if m.Provider != "" {
+		m.Member.Model = m.Provider + ":" + name
+	}
+	if council.ModelOf(name) != name {
+		r.add(n, "the model %s ends in \"#\" and a number, which names a further seat: list the id twice in a council instead", quoted(name))
+	}
+	m.Member.Profile = &profile
+	i := len(r.roster.Models)
+	r.roster.Models = append(r.roster.Models, m)
+	r.later = append(r.later, func() {
+		if m := &r.roster.Models[i]; m.Clearance == "" && len(r.roster.Classes) > 0 {
+			m.Clearance = r.roster.Classes[0]
+		}
+	})
+}
+
+func (r *reader) providerName(into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		r.text("provider", into)(n)
+		r.later = append(r.later, func() {
+			if !r.providers[n.Value] {
+				r.add(n, "there is no provider %s: add it to providers or to LLM_COUNCIL_PROVIDERS, where there are %s",
+					quoted(n.Value), strings.Join(r.env.Providers, ", "))
+			}
+		})
+	}
+}
+
+// seats returns a function that reads a list of the ids of models.
+func (r *reader) seats(what string, into *[]string) func(*yaml.Node) {
+	return r.list(what, into, func(n *yaml.Node) { r.seat(what, n) })
+}
+
+// seat checks that a text is the id of a model.
+func (r *reader) seat(what string, n *yaml.Node) {
+	r.later = append(r.later, func() {
+		if !r.models[n.Value] {
+			r.add(n, "%s names %s, which is no model: %s", what, quoted(n.Value), useModel)
+		}
+	})
+}
+
+func (r *reader) council(name string, n *yaml.Node) {
+	c := Council{Name: name}
+	r.fields(n, "the council "+name, map[string]func(*yaml.Node){
+		"members": func(n *yaml.Node) {
+			r.seats("members", &c.Members)(n)
+			if len(c.Members) == 1 {
+				r.add(n, "members names one model: list two or more; one may stand twice")
+			}
+			if len(c.Members) > r.env.MaxModels {
+				r.add(n, "members names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", len(c.Members), r.env.MaxModels)
+			}
+		},
+		"reviewers": func(n *yaml.Node) {
+			r.seats("reviewers", &c.Reviewers)(n)
+			if len(c.Reviewers) > r.env.MaxModels {
+				r.add(n, "reviewers names %d models, and LLM_COUNCIL_MAX_MODELS is %d: raise it, or list fewer", len(c.Reviewers), r.env.MaxModels)
+			}
+		},
+		"chairman": func(n *yaml.Node) {
+			r.text("chairman", &c.Chairman)(n)
+			r.seat("chairman", n)
+		},
+		"fallbacks": r.seats("fallbacks", &c.Fallbacks),
+		"quorum": func(n *yaml.Node) {
+			whole(r, "quorum", 1, func(v int) { c.Quorum = v })(n)
+			r.later = append(r.later, func() {
+				if c.Quorum > len(c.Members) {
+					r.add(n, "the quorum %d is more than the %d members: lower it", c.Quorum, len(c.Members))
+				}
+			})
+		},
+		"max_cost_usd":     r.dollars("max_cost_usd", &c.MaxCostUSD),
+		"max_total_tokens": whole(r, "max_total_tokens", 1, func(v int64) { c.MaxTotalTokens = &v }),
+		"timeout_seconds": whole(r, "timeout_seconds", 1, func(v int) {
+			c.Timeout = new(time.Duration(v) * time.Second)
+		}),
+		"data_class": r.class("data_class", &c.DataClass),
+		"audience": r.list("audience", &c.Audience, func(n *yaml.Node) {
+			r.later = append(r.later, func() {
+				if !r.tokens[n.Value] {
+					r.add(n, "audience names %s, which is no token: add it to tokens, or name one of LLM_COUNCIL_API_TOKENS", quoted(n.Value))
+				}
+			})
+		}),
+	}, "members")
+	r.roster.Councils = append(r.roster.Councils, c)
+}
+
+func (r *reader) token(name string, n *yaml.Node) {
+	t := Token{Name: name}
+	if r.tokens[name] {
+		r.add(n, "the token %s stands in LLM_COUNCIL_API_TOKENS too: remove one of them", quoted(name))
+	}
+	r.tokens[name] = true
+	var may []string
+	r.fields(n, "the token "+name, map[string]func(*yaml.Node){
+		"sha256": func(n *yaml.Node) {
+			sum, err := hex.DecodeString(n.Value)
+			if err != nil || len(sum) != len(t.SHA256) || n.Value != strings.ToLower(n.Value) {
+				r.add(n, "sha256 is no SHA-256: write 64 hexadecimal digits in lower case, as councild token %s prints them", name)
+				return
+			}
+			copy(t.SHA256[:], sum)
+			if other := r.hashes[t.SHA256]; other != "" {
+				r.add(n, "the token %s has this hash already: make another token", quoted(other))
+			}
+			r.hashes[t.SHA256] = name
+		},
+		"max_cost_usd_per_day": r.dollars("max_cost_usd_per_day", &t.MaxCostUSDPerDay),
+		"rate_limit":           whole(r, "rate_limit", 1, func(v int) { t.RateLimit = &v }),
+		"max_sessions":         whole(r, "max_sessions", 1, func(v int) { t.MaxSessions = &v }),
+		"may": r.list("may", &may, func(n *yaml.Node) {
+			if !slices.Contains(rights(), n.Value) {
+				r.add(n, "may names %s, which is no right: use %s", quoted(n.Value), strings.Join(rights(), ", "))
+			}
+		}),
+	}, "sha256")
+	for _, right := range may {
+		t.May = append(t.May, Right(right))
+	}
+	if may == nil {
+		t.May = []Right{MayAsk, MayReport, MayEvents}
+	}
+	r.roster.Tokens = append(r.roster.Tokens, t)
+}
+
+func (r *reader) provider(name string, n *yaml.Node) {
+	p := Provider{Name: name}
+	if r.providers[name] {
+		r.add(n, "the provider %s stands in the settings too, or is built in: choose another name, or remove one of them", quoted(name))
+	}
+	r.providers[name] = true
+	r.fields(n, "the provider "+name, map[string]func(*yaml.Node){
+		"base_url": func(n *yaml.Node) {
+			u, err := url.Parse(n.Value)
+			if n.Kind != yaml.ScalarNode || err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
+				strings.ContainsAny(n.Value, "?#") {
+				r.add(n, "base_url is not an absolute http or https URL: write it as in https://host/v1, without user, query or fragment")
+				return
+			}
+			p.BaseURL = strings.TrimRight(n.Value, "/")
+		},
+		"headers":      func(n *yaml.Node) { p.Headers = r.values("headers", n) },
+		"query":        func(n *yaml.Node) { p.Query = r.values("query", n) },
+		"key_file":     r.text("key_file", &p.KeyFile),
+		"key_variable": r.text("key_variable", &p.KeyVariable),
+	}, "base_url")
+	if p.KeyFile != "" && p.KeyVariable != "" {
+		r.add(n, "the provider %s has key_file and key_variable: remove one of them", name)
+	}
+	r.roster.Providers = append(r.roster.Providers, p)
+}
+
+// visible is what a header's value, and the value of a query, may consist of.
+var visible = regexp.MustCompile(`^[!-~]+( [!-~]+)*$`)
+
+// secretName is what the names of headers and parameters that hold secrets look like.
+var secretName = regexp.MustCompile(`(?i)auth|key|secret|token|password|cookie`)
+
+// values reads headers, or what stands in a query.
+func (r *reader) values(what string, n *yaml.Node) map[string]Value {
+	values := map[string]Value{}
+	r.each(n, what, func(key, value *yaml.Node) {
+		var v Value
+		switch {
+		case !tokenName.MatchString(key.Value):
+			r.add(key, "%s is no name for an entry of %s: write 1 to 32 letters, digits, - and _", quoted(key.Value), what)
+		case value.Kind == yaml.MappingNode:
+			r.fields(value, what+" "+key.Value, map[string]func(*yaml.Node){
+				"file": r.text("file", &v.File), "variable": r.text("variable", &v.Variable),
+			})
+			if (v.File == "") == (v.Variable == "") {
+				r.add(value, "%s %s needs file or variable, and not both: say where its text is", what, key.Value)
+			}
+		case value.Kind != yaml.ScalarNode || !visible.MatchString(value.Value):
+			r.add(value, "%s %s is no text of visible ASCII: write one, or {file: PATH}, or {variable: NAME}", what, key.Value)
+		case secretName.MatchString(key.Value):
+			r.add(value, "%s %s looks like a secret, which no roster holds: write {file: PATH} or {variable: NAME}", what, key.Value)
+		default:
+			v.Text = value.Value
+		}
+		values[key.Value] = v
+	})
+	return values
+}
+
+// body reads what is merged into requests.
+func (r *reader) body(n *yaml.Node) map[string]json.RawMessage {
+	body := map[string]json.RawMessage{}
+	r.each(n, "body", func(key, value *yaml.Node) {
+		if slices.Contains(ownMembers(), key.Value) {
+			r.add(key, "body holds %s, which councild sets itself or refuses: remove it; body is for what councild does not know", key.Value)
+			return
+		}
+		text, err := json.Marshal(r.json(value))
+		if err != nil {
+			r.add(value, "body %s is nothing that JSON can hold: write texts, numbers, true, false, lists and mappings", quoted(key.Value))
+			return
+		}
+		body[key.Value] = text
+	})
+	return body
+}
+
+// json returns what a node stands for, as encoding/json has it.
+func (r *reader) json(n *yaml.Node) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		object := map[string]any{}
+		r.each(n, "body", func(key, value *yaml.Node) { object[key.Value] = r.json(value) })
+		return object
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, entry := range n.Content {
+			list[i] = r.json(entry)
+		}
+		return list
+	}
+	switch n.ShortTag() {
+	case "!!null":
+		return nil
+	case "!!bool":
+		return strings.EqualFold(n.Value, "true")
+	case "!!int", "!!float":
+		if number := json.Number(n.Value); json.Valid([]byte(n.Value)) {
+			return number
+		}
+		r.add(n, "body holds %s, which is no number of JSON: write it in decimal digits", quoted(n.Value))
+		return nil
+	default:
+		return n.Value
+	}
+}
+
+func (r *reader) price(n *yaml.Node) *spend.Tariff {
+	if n.Kind == yaml.ScalarNode && n.Value == "free" {
+		return new(spend.Free())
+	}
+	if n.Kind != yaml.MappingNode {
+		r.add(n, "price is neither free nor a mapping: write it as {as_of: 2026-11-20, input: 1.25, output: 10}, in US dollars per million tokens")
+		return nil
+	}
+	t := spend.Tariff{}
+	before := len(r.problems)
+	known := r.rates(&t.Rates)
+	known["as_of"] = func(n *yaml.Node) {
+		var err error
+		if t.AsOf, err = time.Parse(time.DateOnly, n.Value); err != nil {
+			r.add(n, "as_of is no day: write the day on which the prices were read, as in 2026-11-20")
+		}
+	}
+	known["above"] = func(n *yaml.Node) {
+		if n.Kind != yaml.SequenceNode {
+			r.add(n, "above is no list: write it as [{input_tokens: 272000, input: 2.5, output: 15}]")
+			return
+		}
+		for _, entry := range n.Content {
+			var tier spend.Tier
+			known := r.rates(&tier.Rates)
+			known["input_tokens"] = whole(r, "input_tokens", 1, func(v int64) { tier.InputTokens = v })
+			r.fields(entry, "an entry of above", known, "input_tokens")
+			t.Above = append(t.Above, tier)
+		}
+	}
+	r.fields(n, "price", known, "as_of", "input", "output")
+	if len(r.problems) > before {
+		return nil
+	}
+	if err := t.Validate(); err != nil {
+		r.add(n, "price: %v", err)
+	}
+	return &t
+}
+
+// rates returns how the keys of rates are read.
+func (r *reader) rates(rates *spend.Rates) map[string]func(*yaml.Node) {
+	price := func(what string, into **spend.Price) func(*yaml.Node) {
+		return func(n *yaml.Node) {
+			p, err := spend.ParsePrice(n.Value)
+			if n.Kind != yaml.ScalarNode || err != nil {
+				r.add(n, "%s %s %v", what, quoted(n.Value), err)
+				return
+			}
+			*into = &p
+		}
+	}
+	return map[string]func(*yaml.Node){
+		"input": price("input", &rates.Input), "cached_input": price("cached_input", &rates.CachedInput),
+		"cache_write": price("cache_write", &rates.CacheWrite), "output": price("output", &rates.Output),
+		"reasoning": price("reasoning", &rates.Reasoning),
+		"request": func(n *yaml.Node) {
+			amount, err := spend.ParseUSD(n.Value)
+			if n.Kind != yaml.ScalarNode || err != nil {
+				r.add(n, "request %s is no amount of US dollars: write a number such as 0.01", quoted(n.Value))
+				return
+			}
+			rates.Request = &amount
+		},
+	}
+}

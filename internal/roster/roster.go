@@ -1,0 +1,200 @@
+// Package roster reads the roster: the YAML file that names models with their options,
+// councils of them, and the tokens that may ask these. [Parse] checks all of it and
+// reports every problem at once, each with its line. It leaves opening the file and
+// running councils to the daemon, and sending options to package llm.
+//
+// A file of somebody else must not eat memory or time. It has [MaxBytes] at most, and
+// anchors, aliases and nesting beyond [maxDepth] end the reading where they stand, before
+// anything is made of them.
+package roster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/spend"
+)
+
+// MaxBytes is the most bytes of a roster.
+const MaxBytes = 256 << 10
+
+// Roster is a checked file.
+type Roster struct {
+	Hash      string // 8 hexadecimal digits of the file's SHA-256
+	Default   string // name of the council that answers where none is asked for
+	Models    []Model
+	Councils  []Council
+	Classes   []string // of data, the lowest first; none: nobody asks
+	Tokens    []Token
+	Providers []Provider
+}
+
+// Model is an entry of models.
+type Model struct {
+	ID        string
+	Provider  string         // as it was written; "": the default one, or one that the name begins with
+	Member    council.Member // of the seat that this model takes; its Model is what LLM_COUNCIL_MODELS would call it
+	Clearance string         // the highest class that the model may see; "" where there are no classes
+	Price     *spend.Tariff  // nil: not given
+}
+
+// Council is an entry of councils. Its seats are ids of models.
+type Council struct {
+	Name           string
+	Members        []string // at least two
+	Reviewers      []string // none: the members
+	Chairman       string   // "": the first member
+	Fallbacks      []string // none: the other members by rank
+	Quorum         int      // 0: more than half of the members
+	MaxCostUSD     *float64 // nil: the daemon's own limit; so with the next two
+	MaxTotalTokens *int64
+	Timeout        *time.Duration
+	DataClass      string   // of questions that name none; "": the highest
+	Audience       []string // names of the tokens that may ask it; none: every token
+}
+
+// Right is something that a token may do.
+type Right string
+
+// The rights of a token.
+const (
+	MayAsk    Right = "ask"    // put questions, and see the sessions of its own
+	MayReport Right = "report" // read the bias report, the leaderboard and what sessions cost
+	MayEvents Right = "events" // send events of other councils
+	MayAdmin  Right = "admin"  // see what the sessions of all tokens cost
+)
+
+func rights() []string {
+	return []string{string(MayAsk), string(MayReport), string(MayEvents), string(MayAdmin)}
+}
+
+// Token is an entry of tokens.
+type Token struct {
+	Name             string
+	SHA256           [sha256.Size]byte // of the token
+	MaxCostUSDPerDay *float64          // nil: the daemon's own limit; so with the next two
+	RateLimit        *int              // sessions a minute
+	MaxSessions      *int              // at once
+	May              []Right           // everything but admin where the file does not say
+}
+
+// Provider is an entry of providers.
+type Provider struct {
+	Name        string
+	BaseURL     string
+	Headers     map[string]Value // in every request; nil: none
+	Query       map[string]Value // in the URL of every request; nil: none
+	KeyFile     string           // file that holds the key; "": there is none
+	KeyVariable string           // environment variable that holds it
+}
+
+// Value is a text, or where to find one that is secret.
+type Value struct {
+	Text     string
+	File     string // "": not in a file
+	Variable string // "": not in an environment variable
+}
+
+// Model returns the model with an id.
+func (r *Roster) Model(id string) (Model, bool) {
+	i := slices.IndexFunc(r.Models, func(m Model) bool { return m.ID == id })
+	if i < 0 {
+		return Model{}, false
+	}
+	return r.Models[i], true
+}
+
+// Members returns the seat that each model takes, by its id.
+func (r *Roster) Members() map[string]council.Member {
+	members := map[string]council.Member{}
+	for _, m := range r.Models {
+		members[m.ID] = m.Member
+	}
+	return members
+}
+
+// Settings are those of the daemon that shape a council beside its roster.
+type Settings struct {
+	Order             council.Order
+	Temperature       *float64
+	ReviewTemperature *float64
+	MaxOutputTokens   *int
+}
+
+// Hash returns 8 hexadecimal digits of a SHA-256 over what shapes the votes of a council: the
+// order, and of each member and reviewer provider, model, system prompt, temperatures, effort,
+// output limit and body. Prices, limits, audiences, the chairman and the ids are not in it: with
+// them no new series of records begins.
+func Hash(s Settings, members, reviewers []council.Member) string {
+	type seat struct {
+		Model           string                     `json:"model"` // with its provider
+		System          string                     `json:"system"`
+		Effort          string                     `json:"reasoning_effort"`
+		MaxOutputTokens *int                       `json:"max_output_tokens"`
+		Body            map[string]json.RawMessage `json:"body"`
+	}
+	seats := func(of []council.Member) []seat {
+		all := make([]seat, len(of))
+		for i, m := range of {
+			all[i] = seat{Model: m.Model, MaxOutputTokens: s.MaxOutputTokens}
+			if p := m.Profile; p != nil {
+				all[i].System, all[i].Effort, all[i].Body = p.System, p.ReasoningEffort, p.Body
+				if p.MaxOutputTokens > 0 {
+					all[i].MaxOutputTokens = &p.MaxOutputTokens
+				}
+			}
+		}
+		return all
+	}
+	text, err := json.Marshal(struct { // the keys of a map are sorted
+		Order             council.Order `json:"order"`
+		Temperature       *float64      `json:"temperature"`
+		ReviewTemperature *float64      `json:"review_temperature"`
+		Members           []seat        `json:"members"`
+		Reviewers         []seat        `json:"reviewers"`
+	}{s.Order, s.Temperature, s.ReviewTemperature, seats(members), seats(reviewers)})
+	if err != nil {
+		return "invalid" // a body that is no JSON, which Parse never makes
+	}
+	return short(text)
+}
+
+func short(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:4])
+}
+
+// Problem is something that is wrong with a roster.
+type Problem struct {
+	Line    int    // from 1 on; 0: of the file as a whole
+	Message string // what is wrong, and how to mend it
+}
+
+// Problems are all that is wrong with a roster, in the order of their lines.
+type Problems []Problem
+
+// maxProblems is how many problems are shown.
+const maxProblems = 50
+
+// Error returns the problems, each on a line.
+func (p Problems) Error() string {
+	lines := make([]string, 0, min(len(p), maxProblems)+1)
+	for i, problem := range p {
+		if i == maxProblems {
+			lines = append(lines, fmt.Sprintf("and %d more", len(p)-i))
+			break
+		}
+		text := problem.Message
+		if problem.Line > 0 {
+			text = fmt.Sprintf("line %d: %s", problem.Line, text)
+		}
+		lines = append(lines, text)
+	}
+	return strings.Join(lines, "\n")
+}
