@@ -104,7 +104,7 @@ func TestPagesNameKnownVariables(t *testing.T) {
 	}
 	for _, name := range []string{
 		"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "Dockerfile", "docs/bias-report.md", "docs/clients.md",
-		"docs/commands.md", "docs/errors.md", "docs/faults.md", "docs/http.md", "docs/mcp.md", "docs/operations.md", "docs/providers.md", "docs/scale.md",
+		"docs/commands.md", "docs/errors.md", "docs/faults.md", "docs/http.md", "docs/mcp.md", "docs/operations.md", "docs/providers.md", "docs/roster.md", "docs/roster.yaml", "docs/scale.md",
 		"docs/troubleshooting.md", "docs/cluster/compose.yaml", "docs/cluster/haproxy.cfg", "docs/cluster/nats.conf", "api/openapi.yaml",
 	} {
 		found := regexp.MustCompile(`LLM_COUNCIL_[A-Z][A-Z_]*[A-Z]`).FindAllString(page(t, name), -1)

@@ -30,6 +30,9 @@ func (c checkCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return usageError{err}
 	}
+	if cfg, err = daemon.WithRoster(cfg); err != nil {
+		return usageError{err}
+	}
 	if len(cfg.Models) == 0 {
 		return usageError{cfg.RequireCouncil()}
 	}

@@ -48,6 +48,8 @@ type commands struct {
 	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`
 	Spend       spendCmd       `cmd:"" help:"Say what sessions cost, by day, token, council or model."`
 	Prices      pricesCmd      `cmd:"" help:"Print what the configured models cost, from their providers or a file."`
+	Roster      rosterCmd      `cmd:"" help:"Check or show the file that names models and councils."`
+	Token       tokenCmd       `cmd:"" help:"Make a token for the roster."`
 	Store       storeCmd       `cmd:"" help:"Look into the record store."`
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
 	Probe       probeCmd       `cmd:"" help:"Learn how far reviewers agree with themselves, and whether they changed."`

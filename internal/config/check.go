@@ -48,7 +48,7 @@ func (c *Config) complete(p *problems) {
 	}
 	for variable, path := range map[string]*string{
 		"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_SESSIONS_DIR": &c.SessionsDir,
-		"LLM_COUNCIL_NATS_CA": &c.NatsCA, "LLM_COUNCIL_SPEND_STORE": &c.SpendStore,
+		"LLM_COUNCIL_NATS_CA": &c.NatsCA, "LLM_COUNCIL_ROSTER": &c.Roster, "LLM_COUNCIL_SPEND_STORE": &c.SpendStore,
 	} {
 		rest, ok := strings.CutPrefix(*path, "~")
 		if !ok {
@@ -307,6 +307,19 @@ func isVisible(s Secret) bool {
 }
 
 func (c *Config) checkCouncil(p *problems) {
+	if c.Roster != "" {
+		var beside []string
+		for _, variable := range []string{
+			"LLM_COUNCIL_MODELS", "LLM_COUNCIL_CHAIRMAN", "LLM_COUNCIL_CHAIRMAN_FALLBACKS", "LLM_COUNCIL_REVIEWERS", "LLM_COUNCIL_ALLOWED_MODELS",
+		} {
+			if p.texts[variable] != "" {
+				beside = append(beside, variable)
+			}
+		}
+		if len(beside) > 0 {
+			p.add("LLM_COUNCIL_ROSTER", "cannot stand beside %s: unset them, because the roster names models and councils", strings.Join(beside, ", "))
+		}
+	}
 	if len(c.Models) == 1 {
 		p.add("LLM_COUNCIL_MODELS", "names one model: list two or more, separated by commas")
 	}

@@ -60,6 +60,8 @@ type Config struct {
 	Reviewers         []string `envconfig:"LLM_COUNCIL_REVIEWERS" desc:"comma list of models that review; unset: the members"`
 	AllowedModels     []string `envconfig:"LLM_COUNCIL_ALLOWED_MODELS" desc:"comma list of models that a request may name besides the configured ones"`
 
+	Roster string `envconfig:"LLM_COUNCIL_ROSTER" desc:"YAML file that names councils, models with their options, tokens and providers, in place of MODELS, CHAIRMAN, CHAIRMAN_FALLBACKS, REVIEWERS and ALLOWED_MODELS; unset: there is one council, of MODELS"`
+
 	MaxModels           int  `envconfig:"LLM_COUNCIL_MAX_MODELS" default:"12" desc:"most members, and most reviewers, of one session; at least 2"`
 	MaxSessions         int  `envconfig:"LLM_COUNCIL_MAX_SESSIONS" default:"64" desc:"most sessions at once; at least 1"`
 	MaxSessionsPerToken *int `envconfig:"LLM_COUNCIL_MAX_SESSIONS_PER_TOKEN" desc:"most sessions at once of one token; off: MAX_SESSIONS"`

@@ -145,6 +145,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"CHAIRMAN_FALLBACKS", "a, b", nil, func(c *config.Config) { c.ChairmanFallbacks = []string{"a", "b"} }},
 		{"REVIEWERS", "a, b", nil, func(c *config.Config) { c.Reviewers = []string{"a", "b"} }},
 		{"ALLOWED_MODELS", "a, b", nil, func(c *config.Config) { c.AllowedModels = []string{"a", "b"} }},
+		{"ROSTER", "/etc/councild/roster.yaml", nil, func(c *config.Config) { c.Roster = "/etc/councild/roster.yaml" }},
 		{"MAX_MODELS", "2", nil, func(c *config.Config) { c.MaxModels = 2 }},
 		{"MAX_SESSIONS", "1", nil, func(c *config.Config) { c.MaxSessions = 1 }},
 		{"MAX_SESSIONS_PER_TOKEN", "1", nil, func(c *config.Config) { c.MaxSessionsPerToken = new(1) }},

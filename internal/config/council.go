@@ -43,7 +43,11 @@ func (c Config) used() []used {
 	all := make([]used, 0, 1+len(c.Providers))
 	all = append(all, used{Provider{BaseURL: c.BaseURL, APIKey: c.APIKey}, "LLM_COUNCIL_BASE_URL", "LLM_COUNCIL_API_KEY", first[""]})
 	for _, p := range c.Providers {
-		all = append(all, used{p, "LLM_COUNCIL_PROVIDERS", p.KeyVariable(), first[p.Name]})
+		u := used{p, "LLM_COUNCIL_PROVIDERS", p.KeyVariable(), first[p.Name]}
+		if p.InRoster {
+			u.urlVariable, u.keyVariable = "LLM_COUNCIL_ROSTER", "LLM_COUNCIL_ROSTER, key_file or key_variable of "+p.Name
+		}
+		all = append(all, u)
 	}
 	return slices.DeleteFunc(all, func(u used) bool { return u.model == "" })
 }

@@ -92,6 +92,8 @@ type Provider struct {
 	Name    string // a to z, 0 to 9, _ and -; unique
 	BaseURL string // absolute, http or https, without a slash at the end
 	APIKey  Secret // "" when the provider needs none
+	// InRoster says that the roster names the provider, and not PROVIDERS.
+	InRoster bool
 }
 
 // KeyVariable returns the name of the variable that holds the provider's key.

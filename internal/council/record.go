@@ -60,6 +60,8 @@ type BiasMetricRecord struct {
 	Status      BallotStatus `json:"ballot_status"`
 	Provider    ProviderPair `json:"provider"`
 	BlockID     *string      `json:"block_id"` // the frozen answers of a probe
+	// RosterIDs are the seats' ids in the roster; nil where there is none.
+	RosterIDs *SeatPair `json:"roster_ids,omitempty"`
 }
 
 // QueryMetadata is what the caller said about the question; nothing in it is
@@ -72,6 +74,12 @@ type QueryMetadata struct {
 
 // ProviderPair names who makes the reviewer and the candidate.
 type ProviderPair struct {
+	Reviewer  string `json:"reviewer"`
+	Candidate string `json:"candidate"`
+}
+
+// SeatPair names the seats of the reviewer and the candidate.
+type SeatPair struct {
 	Reviewer  string `json:"reviewer"`
 	Candidate string `json:"candidate"`
 }

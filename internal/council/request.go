@@ -1,6 +1,8 @@
 package council
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -75,6 +77,7 @@ type Request struct {
 	Query          string    `json:"query,omitempty"`
 	Messages       []Message `json:"messages,omitempty"`
 	Models         []string  `json:"models,omitempty"`
+	Council        string    `json:"council,omitempty"` // name of a configured council, in place of Models
 	Chairman       string    `json:"chairman,omitempty"`
 	Seed           *int64    `json:"seed,omitempty"`  // 0 to MaxSeed
 	Order          Order     `json:"order,omitempty"` // default balanced
@@ -111,6 +114,10 @@ type Plan struct {
 	// Deltas reports the synthesis to the observer as it arrives. A front door that
 	// streams sets it; a Request cannot.
 	Deltas bool `json:"deltas"`
+	// CouncilName is the name of the council in the roster; "" where there is no roster.
+	CouncilName string `json:"council_name,omitempty"`
+	// Chosen says that the request named the members, in place of those of the council.
+	Chosen bool `json:"chosen,omitempty"`
 	// AnswerDeltas reports the answers of the members too as they arrive. Only somebody who
 	// sees the session's own events can see them.
 	AnswerDeltas bool     `json:"answer_deltas"`
@@ -162,14 +169,24 @@ func (p Plan) Request() Request {
 	if p.Direct {
 		return r
 	}
-	for _, m := range p.Members {
-		r.Models = append(r.Models, m.Model)
+	if p.CouncilName != "" && !p.Chosen {
+		r.Council = p.CouncilName
+	} else {
+		for _, m := range p.Members {
+			r.Models = append(r.Models, ModelOf(m.ID))
+		}
 	}
 	if len(p.Chairmen) > 0 {
-		r.Chairman = p.Chairmen[0].Model
+		r.Chairman = p.Chairmen[0].ID
 	}
 	return r
 }
+
+// DefaultCouncil names the council of a daemon that has one only.
+const DefaultCouncil = "default"
+
+// CouncilLabel names the council in what is said of costs.
+func (p Plan) CouncilLabel() string { return cmp.Or(p.CouncilName, DefaultCouncil) }
 
 // Council names the members and the chairman: sessions with the same name are of the same
 // council.
@@ -180,9 +197,19 @@ func (p Plan) Council() string {
 	}
 	chairman := ""
 	if len(p.Chairmen) > 0 && !p.Direct {
-		chairman = p.Chairmen[0].Model
+		chairman = p.Chairmen[0].ID
 	}
 	return strings.Join(names, ",") + ";" + chairman
+}
+
+// ModelOf returns the model of a seat by its id.
+func (p Plan) ModelOf(member string) string {
+	for _, m := range slices.Concat(p.Members, p.Reviewers, p.Chairmen) {
+		if m.ID == member {
+			return m.Model
+		}
+	}
+	return ModelOf(member)
 }
 
 // Question returns the conversation as one text: a single question alone, and several
@@ -228,7 +255,7 @@ func (p Plan) Preview() string {
 // Session returns the session of a plan before anything has happened in it.
 func (p Plan) Session() *Session {
 	return &Session{
-		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(),
+		ID: p.SessionID, Status: StatusRunning, Created: p.Created, Query: p.Preview(), Council: p.CouncilLabel(),
 		Degradation: []Degradation{}, Stage1: make([]Answer, 0, len(p.Members)), Stage2: make([]Review, 0, len(p.Reviewers)),
 		Metadata: Metadata{
 			LabelToModel:            map[Label]Seat{},

@@ -23,7 +23,8 @@ type Session struct {
 	ID          string        `json:"session_id"`
 	Status      Status        `json:"status"`
 	Created     time.Time     `json:"created"`
-	Query       string        `json:"query"` // the beginning of the question, see Plan.Preview
+	Query       string        `json:"query"`   // the beginning of the question, see Plan.Preview
+	Council     string        `json:"council"` // name of the council that was asked; "default" without a roster
 	Answer      string        `json:"answer"`
 	Persisted   bool          `json:"persisted"` // the records are kept, as BIAS_FSYNC defines
 	Degradation []Degradation `json:"degradation"`

@@ -62,6 +62,10 @@ type Options struct {
 func (o *Options) validate() error {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Log = slog.New(requestHandler{o.Log.Handler()})
+	var err error
+	if o.Config, err = WithRoster(o.Config); err != nil {
+		return err
+	}
 	return o.Config.RequireCouncil()
 }
 
@@ -165,7 +169,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		lease = cfg.Lease
 	}
 	options := httpapi.Options{
-		Council: d.engine, Budget: d.engine, Spend: d, Daemon: d, Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
+		Council: d.engine, Councils: d.engine.Councils, Budget: d.engine, Spend: d, Daemon: d, Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
 		MaxQueryBytes: int64(cfg.MaxQueryBytes),
 		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits: httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},

@@ -10,9 +10,9 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
@@ -31,9 +31,9 @@ type EngineOptions struct {
 	Version            string
 }
 
-// Engine is a pipeline with the clients, and the simulated provider, under it.
+// Engine holds the councils that can be asked, with the clients, and the simulated provider, under them.
 type Engine struct {
-	*pipeline.Pipeline
+	house    atomic.Pointer[house]
 	client   *llm.Client
 	accounts *spend.Accounts
 	prices   *prices
@@ -47,6 +47,10 @@ type Engine struct {
 // when the name of a model points to it, and logs what is likely to be wrong with the
 // settings. The caller calls Close.
 func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
+	var r *roster.Roster
+	if o.Config, r, err = readRoster(o.Config); err != nil {
+		return nil, err
+	}
 	cfg := o.Config
 	for _, warning := range cfg.Warnings() {
 		o.Log.WarnContext(ctx, "a setting is likely to be wrong", "setting", warning)
@@ -111,21 +115,32 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		})
 		completer = e.tracing.Completer(completer, cfg.ProviderNames())
 	}
+	base := pipelineOptions(o)
+	base.Completer, base.Recorder, base.Holds, base.Observer = completer, recorder, holds, e.metrics
+	base.Accounts = accounts{e.accounts, &e.stopping}
+	if cfg.Demographics {
+		if base.Lexicon, err = readLexicon(cfg.Lexicon); err != nil {
+			return nil, err
+		}
+	}
+	h, err := newHouse(cfg, r, base)
+	if err != nil {
+		return nil, err
+	}
+	e.house.Store(h)
+	return e, nil
+}
+
+// pipelineOptions returns what the settings say of a council. What it works with is missing.
+func pipelineOptions(o EngineOptions) pipeline.Options {
+	cfg := o.Config
 	var audit *bias.Thresholds
 	if cfg.BiasAudit {
 		audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
 	}
-	var lexicon disagreement.Lexicon
-	if cfg.Demographics {
-		if lexicon, err = readLexicon(cfg.Lexicon); err != nil {
-			return nil, err
-		}
-	}
-	e.Pipeline, err = pipeline.New(pipeline.Options{
-		Completer: completer, Recorder: recorder, Holds: holds, Accounts: accounts{e.accounts, &e.stopping}, Observer: e.metrics,
-		Log: o.Log, Version: o.Version,
-		Settings: config.SettingNames(),
-		Models:   cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
+	return pipeline.Options{
+		Log: o.Log, Version: o.Version, Settings: config.SettingNames(),
+		Models: cfg.Models, Chairman: cfg.Chairman, ChairmanFallbacks: cfg.ChairmanFallbacks, Reviewers: cfg.Reviewers,
 		AllowedModels: cfg.AllowedModels, Providers: cfg.ProviderNames(), Quorum: cfg.Quorum, StragglerGrace: cfg.StragglerGrace,
 		MaxModels: cfg.MaxModels, MaxQueryBytes: int64(cfg.MaxQueryBytes), MaxSessionBytes: int64(cfg.MaxSessionBytes),
 		Timeout: cfg.Timeout, MaxCostUSD: cfg.MaxCostUSD, MaxTotalTokens: cfg.MaxTotalTokens,
@@ -135,10 +150,39 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
 		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
-		Audit: audit, Lexicon: lexicon, LexiconLimit: cfg.DemographicsThreshold,
-	})
-	return e, err
+		Audit: audit, LexiconLimit: cfg.DemographicsThreshold,
+	}
 }
+
+// Prepare implements httpapi.Council.
+func (e *Engine) Prepare(r council.Request) (council.Plan, error) { return e.house.Load().prepare(r) }
+
+// runner returns a pipeline. A plan holds all that shapes its run, so that any pipeline can run it.
+func (e *Engine) runner() *pipeline.Pipeline {
+	h := e.house.Load()
+	return h.pipelines[h.first]
+}
+
+// Run implements httpapi.Council.
+func (e *Engine) Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error) {
+	return e.runner().Run(ctx, plan, observer, log)
+}
+
+// Probe is pipeline.Pipeline.Probe.
+func (e *Engine) Probe(ctx context.Context, plan council.Plan, repeats int, out pipeline.Recorder) ([]*council.Session, error) {
+	return e.runner().Probe(ctx, plan, repeats, out)
+}
+
+// Open implements httpapi.Budget.
+func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
+	return e.runner().Open(ctx, plan)
+}
+
+// Drop implements httpapi.Budget.
+func (e *Engine) Drop(ctx context.Context, sessionID string) { e.runner().Drop(ctx, sessionID) }
+
+// Councils returns the names of the councils that can be asked, the one that is asked by default first.
+func (e *Engine) Councils(string) []string { return e.house.Load().names() }
 
 // outOfOrder returns the models whose breaker is open, and whether the other members can
 // be a quorum.

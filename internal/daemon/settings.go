@@ -13,9 +13,23 @@ import (
 )
 
 // LoadConfig reads the settings. Its error also reports a lexicon that cannot be read,
-// simulated models that do not exist, and prices that are none.
+// simulated models that do not exist, prices that are none, and every problem of the roster. The
+// settings have what the roster adds to them.
 func LoadConfig() (config.Config, error) {
-	return config.Load(checkLexicon, checkSimulated, checkPrices)
+	cfg, err := config.Load(checkLexicon, checkSimulated, checkPrices, checkRoster)
+	if err != nil {
+		return cfg, err
+	}
+	return WithRoster(cfg)
+}
+
+// checkRoster reports what is wrong with the roster.
+func checkRoster(cfg config.Config) error {
+	if cfg.Roster == "" {
+		return nil
+	}
+	_, _, err := openRoster(cfg, "")
+	return err
 }
 
 func checkLexicon(cfg config.Config) error {
@@ -93,7 +107,7 @@ func simulated(models []simllm.Model) []string {
 func Simulated(cfg config.Config, records string) config.Config {
 	cfg.Models = simulated(simllm.Council())
 	cfg.AllowedModels = simulated(simllm.Troubled())
-	cfg.Chairman, cfg.ChairmanFallbacks, cfg.Reviewers = "", nil, nil
+	cfg.Roster, cfg.Chairman, cfg.ChairmanFallbacks, cfg.Reviewers = "", "", nil, nil
 	cfg.Quorum = 0
 	cfg.MaxModels = max(cfg.MaxModels, len(cfg.Models))
 	cfg.BiasPersistence, cfg.BiasStore, cfg.SessionsDir = true, records, ""

@@ -380,6 +380,13 @@ var settings = map[string]func(t *testing.T){
 		const other = `{"query":"x","models":["a","b","d"]}`
 		differ(t, status(t, "", "", other), status(t, "ALLOWED_MODELS", "d", other), 403, 200)
 	},
+	"ROSTER": func(t *testing.T) {
+		asked := func(env map[string]string) string {
+			env["BASE_URL"] = tap(t).url
+			return daemontest.Start(t, env).Ask(t, anyQuestion).Council
+		}
+		differ(t, asked(map[string]string{"MODELS": "a,b,c"}), asked(map[string]string{"MODELS": "", "ROSTER": writeRoster(t, twoCouncils)}), "default", "deep")
+	},
 	"MAX_MODELS": func(t *testing.T) {
 		const four = `{"query":"x","models":["a","b","c","a"]}`
 		differ(t, status(t, "", "", four), status(t, "MAX_MODELS", "3", four), 200, 422)

@@ -78,8 +78,8 @@ func (t Token) owner() sessions.Owner {
 	return sessions.Owner(hex.EncodeToString(sum[:8]))
 }
 
-// label names the token in what is said of costs: its name, or else the beginning of its hash.
-func (t Token) label() string {
+// Label names the token in what is said of costs: its name, or else the beginning of its hash.
+func (t Token) Label() string {
 	if t.Name != "" {
 		return t.Name
 	}
@@ -94,7 +94,10 @@ type Options struct {
 	Budget  Budget // nil: there are no limits of cost
 	Spend   Spend
 	Daemon  Daemon
-	Models  []string // the configured council
+	// Councils returns the names of the councils that a token may ask, by its name, the one that is
+	// asked by default first; nil: there is one.
+	Councils func(token string) []string
+	Models   []string // the configured council
 	// AllowedModels are what a request may name besides the configured ones.
 	AllowedModels []string
 	MaxQueryBytes int64            // of a question
@@ -151,7 +154,7 @@ func New(o Options) (*API, error) {
 	for _, t := range o.Tokens {
 		a.tokens = append(a.tokens, sha256.Sum256([]byte(t.Secret)))
 		a.owners = append(a.owners, t.owner())
-		a.labels = append(a.labels, t.label())
+		a.labels = append(a.labels, t.Label())
 	}
 	for range max(1, len(o.Tokens)) {
 		a.callers = append(a.callers, newCaller(o.Limits, o.MaxSessions))

@@ -15,7 +15,7 @@ type CouncilList struct {
 
 // CouncilCard describes a council that can be asked.
 type CouncilCard struct {
-	Name          string   `json:"name"` // "default"
+	Name          string   `json:"name"` // "default" without a roster
 	Members       []string `json:"members"`
 	Reviewers     []string `json:"reviewers"`
 	Chairman      string   `json:"chairman"`
@@ -46,19 +46,35 @@ type Lately struct {
 // maxLately is how many sessions count for Lately.
 const maxLately = 50
 
-// councils is GET /v1/councils. A question without choices of its own shows what the
-// configured council is.
-func (a *API) councils(w http.ResponseWriter, _ *http.Request) error {
+// names returns the councils that the caller may ask, the one that is asked by default first.
+func (a *API) names(r *http.Request) []string {
+	if a.o.Councils != nil {
+		return a.o.Councils(a.label(r))
+	}
+	return []string{""}
+}
+
+// example returns the plan of a question without choices of its own, which shows what a
+// council is.
+func (a *API) example(r *http.Request, name string) (council.Plan, error) {
+	return a.o.Council.Prepare(council.Request{Query: "?", Council: name})
+}
+
+// councils is GET /v1/councils.
+func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 	list := CouncilList{Councils: []CouncilCard{}}
-	if len(a.o.Models) > 0 {
-		plan, err := a.o.Council.Prepare(council.Request{Query: "?"})
+	if len(a.o.Models) == 0 {
+		return writeJSON(w, http.StatusOK, list)
+	}
+	for _, name := range a.names(r) {
+		plan, err := a.example(r, name)
 		if err != nil {
 			return err
 		}
 		members, reviewers, chairmen := modelsOf(plan.Members), modelsOf(plan.Reviewers), modelsOf(plan.Chairmen)
 		list.Councils = append(list.Councils, CouncilCard{
-			Name: "default", Members: members, Reviewers: reviewers, Chairman: chairmen[0], Fallbacks: chairmen[1:],
-			AllowedModels: append([]string{}, a.o.AllowedModels...), Calls: len(members) + len(reviewers) + 1,
+			Name: plan.CouncilLabel(), Members: members, Reviewers: reviewers, Chairman: chairmen[0], Fallbacks: chairmen[1:],
+			AllowedModels: a.allowed(plan), Calls: len(members) + len(reviewers) + 1,
 			MaxCostUSD: plan.MaxCostUSD, MaxQueryBytes: a.o.MaxQueryBytes, KeepsSessions: a.o.Kept.Journal != nil,
 			Lately: lately(a.sessions.Lately(plan.Council(), maxLately)),
 		})
@@ -66,10 +82,19 @@ func (a *API) councils(w http.ResponseWriter, _ *http.Request) error {
 	return writeJSON(w, http.StatusOK, list)
 }
 
+// allowed returns what a request may name besides the members, reviewers and chairmen of a council.
+func (a *API) allowed(plan council.Plan) []string {
+	if plan.CouncilName != "" {
+		return []string{} // whoever wants other models asks another council
+	}
+	return append([]string{}, a.o.AllowedModels...)
+}
+
+// modelsOf returns the names under which requests can ask for members.
 func modelsOf(members []council.Member) []string {
 	names := make([]string, len(members))
 	for i, m := range members {
-		names[i] = m.Model
+		names[i] = council.ModelOf(m.ID)
 	}
 	return names
 }

@@ -154,7 +154,10 @@ func TestRequestRoundTrip(t *testing.T) {
 }
 
 func TestModel(t *testing.T) {
-	s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Models = []string{"openai/gpt-5", "amber"} })
+	s := start(t, nil, func(o *httpapi.Options, p *pipeline.Options) {
+		p.Models = []string{"openai/gpt-5", "amber"}
+		o.Models = p.Models
+	})
 	for _, path := range []string{"council", "council/amber", "council/openai/gpt-5", "council%2Fopenai%2Fgpt-5"} {
 		card := fetch[httpapi.ModelCard](t, s, "/v1/models/"+path)
 		if want := strings.ReplaceAll(path, "%2F", "/"); card.ID != want || card.Object != "model" {

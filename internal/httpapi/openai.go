@@ -15,7 +15,7 @@ import (
 
 // councilModel is the model name of the configured council. "/" and members behind
 // it name other ones: two or more, by commas, a council of these; one, that model
-// alone.
+// alone; the name of a council of the roster, that council.
 const councilModel = "council"
 
 // ModelList is the body of GET /v1/models.
@@ -32,9 +32,13 @@ type ModelCard struct {
 	OwnedBy string `json:"owned_by"`
 }
 
-// models is GET /v1/models: the council, and each of its members alone.
-func (a *API) models(w http.ResponseWriter, _ *http.Request) error {
-	return writeJSON(w, http.StatusOK, ModelList{Object: "list", Data: a.cards()})
+// models is GET /v1/models: the councils, and each member of the default one alone.
+func (a *API) models(w http.ResponseWriter, r *http.Request) error {
+	cards, err := a.cards(r)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, ModelList{Object: "list", Data: cards})
 }
 
 // model is GET /v1/models/{id}.
@@ -43,7 +47,11 @@ func (a *API) model(w http.ResponseWriter, r *http.Request) error {
 	if plain, err := url.PathUnescape(id); err == nil && r.URL.RawPath != "" { // chi then routes by the escaped path
 		id = plain
 	}
-	for _, card := range a.cards() {
+	cards, err := a.cards(r)
+	if err != nil {
+		return err
+	}
+	for _, card := range cards {
 		if card.ID == id {
 			return writeJSON(w, http.StatusOK, card)
 		}
@@ -52,17 +60,36 @@ func (a *API) model(w http.ResponseWriter, r *http.Request) error {
 }
 
 // cards returns the models that chat completions offer by name.
-func (a *API) cards() []ModelCard {
+func (a *API) cards(r *http.Request) ([]ModelCard, error) {
 	cards := []ModelCard{{ID: councilModel}}
-	for i, m := range a.o.Models {
-		if !slices.Contains(a.o.Models[:i], m) {
-			cards = append(cards, ModelCard{ID: councilModel + "/" + m})
+	add := func(name string) {
+		if id := councilModel + "/" + name; !slices.ContainsFunc(cards, func(c ModelCard) bool { return c.ID == id }) {
+			cards = append(cards, ModelCard{ID: id})
 		}
+	}
+	var members []string
+	for i, name := range a.names(r) {
+		if len(a.o.Models) == 0 {
+			break
+		}
+		plan, err := a.example(r, name)
+		if err != nil {
+			return nil, err
+		}
+		if plan.CouncilName != "" {
+			add(name)
+		}
+		if i == 0 {
+			members = modelsOf(plan.Members)
+		}
+	}
+	for _, m := range members {
+		add(m)
 	}
 	for i := range cards {
 		cards[i].Object, cards[i].Created, cards[i].OwnedBy = "model", a.started.Unix(), "councild"
 	}
-	return cards
+	return cards, nil
 }
 
 // ChatRequest is what is read of the body of POST /v1/chat/completions. What only

@@ -331,6 +331,18 @@ func TestFailedSessionsAreNotJoined(t *testing.T) {
 	}
 }
 
+// The argument council names the council that is asked.
+func TestCouncilByName(t *testing.T) {
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
+	p := connect(t, d.URL(), "", "2026-07-28")
+	if r := p.must("council", map[string]any{"question": question, "council": "default"}); r.Answer == nil {
+		t.Errorf("got %+v", r)
+	}
+	if _, text, isError := p.call("council", map[string]any{"question": question, "council": "fast"}); !isError || !strings.Contains(text, "use default") {
+		t.Errorf("a council that is not there: %s", text)
+	}
+}
+
 // A call that is cut off, or waits no longer, leaves the session to the next one.
 func TestResultAfterTheCall(t *testing.T) {
 	url, arrived, release := daemontest.Held(t)
@@ -658,7 +670,7 @@ func TestCouncilsOfARoster(t *testing.T) {
 	p.fails("council", map[string]any{"question": "x", "council": "council-1"}, "418")
 	p.fails("council", map[string]any{"question": "x", "category": "math", "max_cost_usd": 0.5, "wait_seconds": 3}, "418")
 	want := []string{
-		`{"query":"x","background":true,"council":"council-1"}`, `{"query":"x","max_cost_usd":0.5,"category":"math","background":true}`,
+		`{"query":"x","council":"council-1","background":true}`, `{"query":"x","max_cost_usd":0.5,"category":"math","background":true}`,
 	}
 	if diff := cmp.Diff(want, bodies); diff != "" {
 		t.Error(diff)

@@ -27,17 +27,11 @@ const (
 	endWait = 10 * time.Second
 )
 
-// submission is a body of POST /v1/council.
-type submission struct {
-	council.Submission
-	Council string `json:"council,omitempty"`
-}
-
 // ask is the tool council.
 func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs) (*mcp.CallToolResult, Result, error) {
-	body := submission{Council: in.Council, Submission: council.Submission{
-		Background: true, Request: council.Request{Query: in.Question, Category: in.Category},
-	}}
+	body := council.Submission{
+		Background: true, Request: council.Request{Query: in.Question, Council: in.Council, Category: in.Category},
+	}
 	if in.MaxCostUSD > 0 {
 		body.MaxCostUSD = &in.MaxCostUSD
 	}
@@ -54,7 +48,7 @@ func (s *Server) ask(ctx context.Context, r *mcp.CallToolRequest, in councilArgs
 // So the daemon itself finds the last one, and never begins two of them at once, whichever
 // of its nodes is asked and whatever became of the process that asked before. A session
 // that is no longer kept ends the chain early: the question is then asked again.
-func (s *Server) begin(ctx context.Context, body submission, fresh bool) (council.Summary, error) {
+func (s *Server) begin(ctx context.Context, body council.Submission, fresh bool) (council.Summary, error) {
 	asked, err := json.Marshal(body)
 	if err != nil {
 		return council.Summary{}, err

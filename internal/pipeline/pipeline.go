@@ -58,6 +58,13 @@ type Options struct {
 	Version  string               // of councild
 	Settings council.SettingNames // for messages
 
+	// Council is the name of the council in the roster. With it Seats has the member that each of the
+	// names below stands for, and Hash tells councils apart in ConfigVersion. "": there is no roster, and
+	// the names are models.
+	Council string
+	Seats   map[string]council.Member
+	Hash    func(members, reviewers []council.Member) string
+
 	Models            []string
 	Chairman          string   // "": the first model
 	ChairmanFallbacks []string // nil: the other members by rank

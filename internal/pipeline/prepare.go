@@ -29,18 +29,26 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		Language:     cmp.Or(r.Language, p.o.Language),
 		Rules:        p.rules,
 		Versions:     p.made,
+		CouncilName:  p.o.Council,
+		Chosen:       p.o.Council != "" && r.Models != nil,
+	}
+	if r.Council != "" && r.Models != nil {
+		v.add("council", "council and models are both given", "give one of them")
 	}
 	plan.Reviewers = plan.Members
 	if len(p.o.Reviewers) > 0 {
-		plan.Reviewers = seats(p.o.Reviewers)
+		plan.Reviewers = p.seats(p.o.Reviewers)
 	}
 	if r.Chairman != "" && !p.allowed[r.Chairman] {
 		v.forbid("chairman", r.Chairman)
 	}
-	plan.Chairmen = chairmen(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
+	plan.Chairmen = p.chairmen(append([]string{cmp.Or(r.Chairman, p.o.Chairman)}, p.o.ChairmanFallbacks...))
 
 	if plan.Direct = r.Direct; plan.Direct {
 		plan.Reviewers, plan.Chairmen = nil, plan.Members
+	}
+	if p.o.Council != "" {
+		plan.Versions.CouncilConfig += "+" + p.o.Council + "." + p.o.Hash(plan.Members, plan.Reviewers)
 	}
 
 	if !plan.Order.Known() {
@@ -128,7 +136,7 @@ func (p *Pipeline) conversation(v *validation, r council.Request) []council.Mess
 // members returns the seats of a run.
 func (p *Pipeline) members(v *validation, models []string, direct bool) []council.Member {
 	if models == nil {
-		return seats(p.o.Models)
+		return p.seats(p.o.Models)
 	}
 	if len(models) < 2 && !direct {
 		v.add(
@@ -148,18 +156,19 @@ func (p *Pipeline) members(v *validation, models []string, direct bool) []counci
 			v.forbid(fmt.Sprintf("models[%d]", i), m)
 		}
 	}
-	return seats(models)
+	return p.seats(models)
 }
 
-// seats gives every model its member id.
-func seats(models []string) []council.Member {
-	members := make([]council.Member, len(models))
+// seats gives every model, or id of the roster, its member.
+func (p *Pipeline) seats(names []string) []council.Member {
+	members := make([]council.Member, len(names))
 	count := map[string]int{}
-	for i, m := range models {
-		count[m]++
-		members[i] = council.Member{ID: m, Model: m}
-		if n := count[m]; n > 1 {
-			members[i].ID = fmt.Sprintf("%s#%d", m, n)
+	for i, name := range names {
+		count[name]++
+		members[i] = p.o.Seats[name]
+		members[i].ID, members[i].Model = name, cmp.Or(members[i].Model, name)
+		if n := count[name]; n > 1 {
+			members[i].ID = fmt.Sprintf("%s#%d", name, n)
 		}
 	}
 	return members
@@ -167,8 +176,8 @@ func seats(models []string) []council.Member {
 
 // chairmen returns the members that may write, each model once: a model that failed is
 // not asked again as its own fallback.
-func chairmen(models []string) []council.Member {
-	return slices.DeleteFunc(seats(models), func(m council.Member) bool { return m.ID != m.Model })
+func (p *Pipeline) chairmen(names []string) []council.Member {
+	return slices.DeleteFunc(p.seats(names), func(m council.Member) bool { return m.ID != council.ModelOf(m.ID) })
 }
 
 // lower returns the lower of the configured limit and the one of the request's field;

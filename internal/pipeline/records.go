@@ -1,10 +1,13 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -81,26 +84,49 @@ func (r *run) records() []council.BiasMetricRecord {
 		lengths[member] = utf8.RuneCountInString(text)
 	}
 	queryHash := r.queryHash()
+	identity, maker := r.identities()
 	records := make([]council.BiasMetricRecord, 0, shown(r.session.Stage2))
 	for _, v := range r.session.Stage2 {
 		status, scores, ranks := ballotStatus(v), scoresOf(v), ranking.RankValues(r.votes[v.Model])
 		for position, shown := range v.Slate {
 			records = append(records, council.BiasMetricRecord{
 				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.plan.Created, ConsentLevel: r.plan.Rules.Consent,
-				QueryMetadata: metadata, ReviewerID: v.Model, ModelID: shown.Member, Position: &position,
+				QueryMetadata: metadata, ReviewerID: identity[v.Model], ModelID: identity[shown.Member], Position: &position,
 				ResponseLengthChars: lengths[shown.Member], ScoreValue: find(scores, shown.Label), ScoreScale: council.ScoreScale,
 				CouncilConfig: r.plan.Versions.CouncilConfig, QueryHash: queryHash,
 				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order,
 				RankValue: find(ranks, shown.Member), Status: status,
 				Provider: council.ProviderPair{
-					Reviewer:  council.Maker(v.Model, r.plan.Rules.Providers),
-					Candidate: council.Maker(shown.Member, r.plan.Rules.Providers),
+					Reviewer: maker[v.Model], Candidate: maker[shown.Member],
 				},
 				BlockID: r.block,
 			})
+			if r.plan.CouncilName != "" {
+				records[len(records)-1].RosterIDs = &council.SeatPair{Reviewer: v.Model, Candidate: shown.Member}
+			}
 		}
 	}
 	return records
+}
+
+// identities returns the identity in records and the maker of each member and reviewer, by its id. The
+// identity is the model, so that moving to a roster begins no new series, with "#2", "#3" behind it for
+// further seats of the same model.
+func (r *run) identities() (identity, maker map[string]string) {
+	identity, maker = map[string]string{}, map[string]string{}
+	count := map[string]int{}
+	for _, m := range slices.Concat(r.plan.Members, r.plan.Reviewers) {
+		if identity[m.ID] != "" {
+			continue
+		}
+		count[m.Model]++
+		identity[m.ID] = m.Model
+		if n := count[m.Model]; n > 1 {
+			identity[m.ID] = fmt.Sprintf("%s#%d", m.Model, n)
+		}
+		maker[m.ID] = cmp.Or(m.Maker, council.Maker(m.Model, r.plan.Rules.Providers))
+	}
+	return identity, maker
 }
 
 // find returns the value of a key, or nil.

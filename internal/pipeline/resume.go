@@ -189,7 +189,8 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 		}
 	}
 	answers, err := replies.New(kept.Past, replies.Options{
-		Next: r.meter, Stored: kept.Stored, Observe: func(l council.Landed) { r.observe(council.EventCall, l) },
+		ModelOf: r.plan.ModelOf,
+		Next:    r.meter, Stored: kept.Stored, Observe: func(l council.Landed) { r.observe(council.EventCall, l) },
 	})
 	if err == nil {
 		r.past, err = readPast(kept.Past)

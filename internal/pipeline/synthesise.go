@@ -63,7 +63,7 @@ func (r *run) chairmen(standings []council.Standing) []council.Member {
 	}
 	slices.SortStableFunc(others, func(a, b council.Member) int { return cmp.Compare(rank(a), rank(b)) })
 	for _, m := range others {
-		if !slices.ContainsFunc(chairmen, func(c council.Member) bool { return c.Model == m.Model }) {
+		if !slices.ContainsFunc(chairmen, func(c council.Member) bool { return council.ModelOf(c.ID) == council.ModelOf(m.ID) }) {
 			chairmen = append(chairmen, m)
 		}
 	}

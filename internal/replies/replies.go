@@ -20,6 +20,8 @@ import (
 type Options struct {
 	// Next performs the calls that did not land.
 	Next council.Completer
+	// ModelOf returns the model of a member id.
+	ModelOf func(member string) string
 	// Observe is told of the outcomes that no other event of the run tells: of every
 	// call of a seat that makes more than one in a stage. It is called concurrently for
 	// different seats.
@@ -90,7 +92,7 @@ func New(past []council.Past, o Options) (*Replies, error) {
 func (r *Replies) addAnswer(a council.Answer) {
 	at := seat{council.Stage1, a.Model}
 	r.over[at] = true
-	r.add(at, 1, council.ModelOf(a.Model), council.Completion{
+	r.add(at, 1, r.ModelOf(a.Model), council.Completion{
 		Text: text(a.Response), FinishReason: text(a.FinishReason), Spent: a.Spent,
 	}, a.Error)
 }
@@ -98,7 +100,7 @@ func (r *Replies) addAnswer(a council.Answer) {
 func (r *Replies) addReview(v council.Review) {
 	at := seat{council.Stage2, v.Model}
 	r.over[at] = true
-	model := council.ModelOf(v.Model)
+	model := r.ModelOf(v.Model)
 	_, told := r.landed[call{at, 1}]
 	switch {
 	case v.Status == council.OutcomeError:
@@ -130,7 +132,7 @@ func (r *Replies) addSynthesis(s council.Synthesis, chairman string) {
 	if s.Error == nil {
 		reply.Text, reply.FinishReason = s.Response, text(s.FinishReason)
 	}
-	r.add(at, 1, council.ModelOf(chairman), reply, s.Error)
+	r.add(at, 1, r.ModelOf(chairman), reply, s.Error)
 }
 
 func (r *Replies) add(at seat, number int, model string, reply council.Completion, failure *council.Failure) {

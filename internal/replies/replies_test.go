@@ -39,7 +39,8 @@ func over(t *testing.T, past []council.Past) (*replies.Replies, *open, *[]counci
 	t.Helper()
 	next, seen := &open{}, &[]council.Landed{}
 	r, err := replies.New(past, replies.Options{
-		Next: next, Stored: func(context.Context) {}, Observe: func(l council.Landed) { *seen = append(*seen, l) },
+		ModelOf: council.ModelOf,
+		Next:    next, Stored: func(context.Context) {}, Observe: func(l council.Landed) { *seen = append(*seen, l) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +191,8 @@ func TestSeveralCalls(t *testing.T) {
 func TestRefusedCall(t *testing.T) {
 	var seen []council.Landed
 	r, err := replies.New(nil, replies.Options{
-		Next: refusing{}, Stored: func(context.Context) {}, Observe: func(l council.Landed) { seen = append(seen, l) },
+		ModelOf: council.ModelOf,
+		Next:    refusing{}, Stored: func(context.Context) {}, Observe: func(l council.Landed) { seen = append(seen, l) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -213,7 +215,8 @@ func (refusing) Complete(context.Context, council.Call) (council.Completion, err
 
 func TestDamaged(t *testing.T) {
 	damaged := council.Past{Entry: council.Entry{Type: council.EventAnswer, Data: []byte("{")}}
-	if _, err := replies.New([]council.Past{damaged}, replies.Options{}); err == nil {
+	if _, err := replies.New([]council.Past{damaged}, replies.Options{
+		ModelOf: council.ModelOf}); err == nil {
 		t.Error("a damaged entry is passed over")
 	}
 }

@@ -31,7 +31,7 @@ type Options struct {
 type Opening struct {
 	Session   string   // its id
 	Token     string   // the name of the caller's token; "": no token is asked for
-	Council   string   // council.Plan.Council
+	Council   string   // council.Plan.CouncilLabel
 	Limit     *USD     // nil: none
 	Upper     *USD     // the most that the session is thought to cost; nil: unknown
 	Models    []string // that it may call

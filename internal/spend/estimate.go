@@ -118,7 +118,7 @@ func (a *Accounts) expected(all []planned) *USD {
 
 // Opening returns what is known of the session of a plan before its first call.
 func (a *Accounts) Opening(plan council.Plan) Opening {
-	o := Opening{Session: plan.SessionID, Token: plan.Token, Council: plan.Council(), Direct: plan.Direct, MaxTokens: plan.MaxTotalTokens}
+	o := Opening{Session: plan.SessionID, Token: plan.Token, Council: plan.CouncilLabel(), Direct: plan.Direct, MaxTokens: plan.MaxTotalTokens}
 	if plan.MaxCostUSD != nil {
 		o.Limit = new(FromFloat(*plan.MaxCostUSD))
 	}

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/daemon"
+)
+
+type rosterCmd struct {
+	Check rosterCheckCmd `cmd:"" help:"Say everything that is wrong with a roster."`
+	Show  rosterShowCmd  `cmd:"" help:"Print the councils of a roster, with their models and prices."`
+}
+
+type rosterCheckCmd struct {
+	File string `arg:"" optional:"" help:"Roster; default LLM_COUNCIL_ROSTER."`
+}
+
+// Help returns what the help of the command says below its summary.
+func (rosterCheckCmd) Help() string {
+	return "Nothing is called. Exit code 2 says that something is wrong. A daemon reads its roster again on SIGHUP."
+}
+
+// Run checks a roster.
+func (c rosterCheckCmd) Run(_ context.Context, std IO) error {
+	shown, err := readRoster(c.File)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(std.Stdout, "Nothing is wrong: %d models, %d councils.\n", len(shown.Models), len(shown.Councils))
+	return err
+}
+
+type rosterShowCmd struct {
+	File string `arg:"" optional:"" help:"Roster; default LLM_COUNCIL_ROSTER."`
+	JSON bool   `name:"json" help:"Print it as JSON."`
+}
+
+// Run prints what a roster says.
+func (c rosterShowCmd) Run(_ context.Context, std IO) error {
+	shown, err := readRoster(c.File)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return writeIndented(std.Stdout, shown)
+	}
+	var b strings.Builder // writing to it does not fail
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(t, "COUNCIL\tVERSION\tMEMBERS\tREVIEWERS\tCHAIRMEN\tAUDIENCE")
+	for _, council := range shown.Councils {
+		name := council.Name
+		if name == shown.Default {
+			name += " (default)"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", name, council.Version, strings.Join(council.Members, ", "),
+			strings.Join(council.Reviewers, ", "), strings.Join(council.Chairmen, ", "), cmp.Or(strings.Join(council.Audience, ", "), "everybody"))
+	}
+	_ = t.Flush()
+	b.WriteString("\n")
+	_, _ = fmt.Fprintln(t, "MODEL\tPROVIDER\tUPSTREAM\tOPTIONS\tCLEARANCE\tPRICE")
+	for _, m := range shown.Models {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n",
+			m.ID, m.Provider, cell(m.Upstream), cell(cmp.Or(m.Options, "-")), cell(cmp.Or(m.Clearance, "-")), cmp.Or(m.Price, "-"))
+	}
+	_ = t.Flush()
+	_, _ = fmt.Fprintf(&b, "\nThe roster's hash is %s.\n", shown.Hash)
+	_, err = io.WriteString(terminal{std.Stdout}, b.String())
+	return err
+}
+
+// readRoster returns what the roster in a file says, or "" for the one of the settings.
+func readRoster(file string) (daemon.ShownRoster, error) {
+	cfg, err := config.Load() // without a look at the roster that the settings name
+	if err != nil {
+		return daemon.ShownRoster{}, usageError{err}
+	}
+	shown, err := daemon.ShowRoster(cfg, file)
+	if err != nil {
+		return shown, usageError{err}
+	}
+	return shown, nil
+}
+
+type tokenCmd struct {
+	Name string `arg:"" help:"Whose token it is: 1 to 32 letters, digits, - and _."`
+}
+
+// Help returns what the help of the command says below its summary.
+func (tokenCmd) Help() string {
+	return "The token is printed once and kept nowhere: give it to its user. The roster holds its SHA-256 only."
+}
+
+var tokenName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
+
+// Run prints a new token, and what to write in the roster.
+func (c tokenCmd) Run(std IO) error {
+	if !tokenName.MatchString(c.Name) {
+		return usageError{fmt.Errorf("%.64q is no name of a token: write 1 to 32 letters, digits, - and _", c.Name)}
+	}
+	token := rand.Text()
+	_, err := fmt.Fprintf(std.Stdout, "%s\n\n# In the roster, under tokens:\n  %s: {sha256: %x}\n", token, c.Name, sha256.Sum256([]byte(token)))
+	return err
+}

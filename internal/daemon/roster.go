@@ -1,0 +1,281 @@
+package daemon
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/roster"
+)
+
+// WithRoster returns the settings with what the roster that they name adds to them, which is nothing
+// where they name none. Done twice, it reads the file again.
+func WithRoster(cfg config.Config) (config.Config, error) {
+	cfg, _, err := readRoster(cfg)
+	return cfg, err
+}
+
+// readRoster returns the roster that the settings name, nil where they name none, and the settings with
+// what it adds: its providers, and its models under the names that MODELS would have.
+func readRoster(cfg config.Config) (config.Config, *roster.Roster, error) {
+	if cfg.Roster == "" {
+		return cfg, nil, nil
+	}
+	cfg.Providers = slices.DeleteFunc(slices.Clone(cfg.Providers), func(p config.Provider) bool { return p.InRoster })
+	r, err := parseRoster(cfg, cfg.Roster)
+	if err != nil {
+		return cfg, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: %s", strings.ReplaceAll(err.Error(), "\n", "\nLLM_COUNCIL_ROSTER: "))
+	}
+	for _, p := range r.Providers {
+		key, err := reveal(roster.Value{File: p.KeyFile, Variable: p.KeyVariable})
+		if err != nil {
+			return cfg, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: the key of the provider %s: %w", p.Name, err)
+		}
+		if len(p.Headers)+len(p.Query) > 0 {
+			return cfg, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: the provider %s: headers and query cannot be sent yet: remove them", p.Name)
+		}
+		cfg.Providers = append(cfg.Providers, config.Provider{Name: p.Name, BaseURL: p.BaseURL, APIKey: config.Secret(key), InRoster: true})
+	}
+	cfg.Models, cfg.AllowedModels = nil, nil
+	first := r.Councils[slices.IndexFunc(r.Councils, func(c roster.Council) bool { return c.Name == r.Default })]
+	for _, id := range first.Members {
+		m, _ := r.Model(id)
+		cfg.Models = append(cfg.Models, m.Member.Model)
+	}
+	for _, m := range r.Models {
+		if !slices.Contains(cfg.Models, m.Member.Model) {
+			cfg.AllowedModels = append(cfg.AllowedModels, m.Member.Model)
+		}
+	}
+	return cfg, r, nil
+}
+
+// parseRoster reads the roster in the file at path.
+func parseRoster(cfg config.Config, path string) (*roster.Roster, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
+		return nil, fmt.Errorf("%q is no regular file: write the path of one", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	data, err := io.ReadAll(io.LimitReader(f, roster.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%q cannot be read: %w", path, err)
+	}
+	env := roster.Environment{Providers: cfg.ProviderNames(), MaxModels: cfg.MaxModels}
+	for _, t := range cfg.APITokens {
+		env.Tokens = append(env.Tokens, httpapi.Token{Name: t.Name, Secret: t.Secret.Reveal()}.Label())
+	}
+	return roster.Parse(data, env)
+}
+
+// reveal returns the text that a value of the roster stands for.
+func reveal(v roster.Value) (string, error) {
+	text := v.Text
+	switch {
+	case v.Variable != "":
+		if text = os.Getenv(v.Variable); text == "" {
+			return "", fmt.Errorf("the variable %s is not set: set it, or remove its name", v.Variable)
+		}
+	case v.File != "":
+		info, err := os.Stat(v.File)
+		if err != nil || !info.Mode().IsRegular() || info.Size() > 64<<10 {
+			return "", fmt.Errorf("%q is no small file that councild can read: write the path of one", v.File)
+		}
+		data, err := os.ReadFile(v.File)
+		if err != nil {
+			return "", fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", v.File, errors.Unwrap(err))
+		}
+		text = strings.TrimRight(string(data), "\r\n")
+	}
+	if strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' }) {
+		return "", errors.New("it holds a character that no HTTP header can carry: write visible ASCII on one line")
+	}
+	return text, nil
+}
+
+// openRoster makes the councils of the roster in a file, or "" for the one that the settings name. Its error
+// says everything that is wrong with it, each problem on a line.
+func openRoster(cfg config.Config, file string) (config.Config, *house, error) {
+	if file != "" {
+		cfg.Roster = file
+	}
+	if cfg.Roster == "" {
+		return cfg, nil, errors.New("no roster is named: give a FILE, or set LLM_COUNCIL_ROSTER")
+	}
+	cfg, r, err := readRoster(cfg)
+	if err == nil {
+		err = checkSimulated(cfg)
+	}
+	if err != nil {
+		return cfg, nil, err
+	}
+	h, err := newHouse(cfg, r, pipelineOptions(EngineOptions{Config: cfg}))
+	return cfg, h, err
+}
+
+// house holds the councils that can be asked, with the settings of which they are made. It does not change:
+// another roster is another house.
+type house struct {
+	cfg       config.Config
+	roster    *roster.Roster // nil: there is one council, of the settings
+	first     string         // name of the council that answers where none is asked for
+	pipelines map[string]*pipeline.Pipeline
+}
+
+// newHouse makes the councils of a roster, which differ from base in what the roster says of them.
+func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*house, error) {
+	h := &house{cfg: cfg, roster: r, first: council.DefaultCouncil, pipelines: map[string]*pipeline.Pipeline{}}
+	if r == nil {
+		p, err := pipeline.New(base)
+		h.pipelines[h.first] = p
+		return h, err
+	}
+	h.first = r.Default
+	settings := roster.Settings{
+		Order: base.Order, Temperature: base.Sampling.Temperature, ReviewTemperature: base.ReviewSampling.Temperature,
+		MaxOutputTokens: base.Sampling.MaxOutputTokens,
+	}
+	base.Seats, base.AllowedModels = r.Members(), nil
+	base.Hash = func(members, reviewers []council.Member) string { return roster.Hash(settings, members, reviewers) }
+	var errs []error
+	for _, c := range r.Councils {
+		o := base
+		o.Council, o.Models, o.Reviewers, o.Chairman, o.ChairmanFallbacks = c.Name, c.Members, c.Reviewers, c.Chairman, c.Fallbacks
+		if c.Quorum > 0 {
+			o.Quorum = c.Quorum
+		}
+		o.MaxCostUSD, o.MaxTotalTokens = least(o.MaxCostUSD, c.MaxCostUSD), least(o.MaxTotalTokens, c.MaxTotalTokens)
+		o.Timeout = *least(&o.Timeout, c.Timeout)
+		p, err := pipeline.New(o)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("LLM_COUNCIL_ROSTER: the council %s: %w", c.Name, err))
+		}
+		h.pipelines[c.Name] = p
+	}
+	return h, errors.Join(errs...)
+}
+
+// least returns the lower of two limits, of which nil is none.
+func least[T ~int64 | ~float64](a, b *T) *T {
+	if a == nil || b != nil && *b < *a {
+		return b
+	}
+	return a
+}
+
+// prepare makes the plan of a request to one of the councils.
+func (h *house) prepare(r council.Request) (council.Plan, error) {
+	if h.roster != nil && r.Direct && len(r.Models) == 1 && h.pipelines[r.Models[0]] != nil {
+		r.Council, r.Models, r.Direct = r.Models[0], nil, false // as the model council/NAME
+	}
+	name := r.Council
+	if name == "" {
+		name = h.first
+	}
+	p := h.pipelines[name]
+	if p == nil {
+		return council.Plan{}, h.unknown(r)
+	}
+	return p.Prepare(r)
+}
+
+// unknown returns the error of a request to a council that is not there, with all else that is wrong with it.
+func (h *house) unknown(r council.Request) error {
+	failure := &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
+		Field: "council", Message: fmt.Sprintf("%.64q is not a council", r.Council), Fix: "use " + strings.Join(h.names(), ", "),
+	}}}
+	r.Council = ""
+	_, err := h.pipelines[h.first].Prepare(r)
+	if more, ok := errors.AsType[*council.Error](err); ok {
+		failure.Fields = append(failure.Fields, more.Fields...)
+	}
+	return failure
+}
+
+// names returns the names of the councils, the first first.
+func (h *house) names() []string {
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(h.pipelines)), func(name string) bool { return name == h.first })
+	return append([]string{h.first}, names...)
+}
+
+// ShownRoster is what a roster says, for people to read.
+type ShownRoster struct {
+	Hash     string         `json:"hash"`
+	Default  string         `json:"default"`
+	Councils []ShownCouncil `json:"councils"`
+	Models   []ShownModel   `json:"models"`
+}
+
+// ShownCouncil is a council of a roster. Its seats are named as in sessions.
+type ShownCouncil struct {
+	Name       string   `json:"name"`
+	Version    string   `json:"version"` // council_config_version of its records
+	Members    []string `json:"members"`
+	Reviewers  []string `json:"reviewers"`
+	Chairmen   []string `json:"chairmen"` // in the order in which they are tried; after a single one, the other members by rank
+	MaxCostUSD *float64 `json:"max_cost_usd"`
+	Audience   []string `json:"audience"` // names of tokens; none: everybody
+}
+
+// ShownModel is a model of a roster. A text is "" where the roster says nothing.
+type ShownModel struct {
+	ID        string `json:"id"`
+	Provider  string `json:"provider"` // "default" for the one without a name
+	Upstream  string `json:"upstream"` // what the provider calls it
+	Options   string `json:"options"`
+	Clearance string `json:"clearance"`
+	Price     string `json:"price"` // as it stands in the roster
+}
+
+// ShowRoster returns what the roster in a file says, or "" for the one that the settings name. Its error
+// says everything that is wrong with it, each problem on a line.
+func ShowRoster(cfg config.Config, file string) (ShownRoster, error) {
+	cfg, h, err := openRoster(cfg, file)
+	if err != nil {
+		return ShownRoster{}, err
+	}
+	shown := ShownRoster{Hash: h.roster.Hash, Default: h.first}
+	for _, c := range h.roster.Councils {
+		plan, err := h.prepare(council.Request{Query: "?", Council: c.Name})
+		if err != nil {
+			return shown, err
+		}
+		ids := func(members []council.Member) []string {
+			all := make([]string, len(members))
+			for i, m := range members {
+				all[i] = m.ID
+			}
+			return all
+		}
+		shown.Councils = append(shown.Councils, ShownCouncil{
+			Name: c.Name, Version: plan.Versions.CouncilConfig, Members: ids(plan.Members), Reviewers: ids(plan.Reviewers),
+			Chairmen: ids(plan.Chairmen), MaxCostUSD: plan.MaxCostUSD, Audience: append([]string{}, c.Audience...),
+		})
+	}
+	for _, m := range h.roster.Models {
+		provider, upstream := council.SplitModel(m.Member.Model, cfg.ProviderNames())
+		s := ShownModel{ID: m.ID, Provider: cmp.Or(provider, "default"), Upstream: upstream, Clearance: m.Clearance}
+		if options, err := json.Marshal(m.Member.Profile); err == nil && string(options) != "{}" {
+			s.Options = string(options)
+		}
+		if m.Price != nil {
+			s.Price = m.Price.Line()
+		}
+		shown.Models = append(shown.Models, s)
+	}
+	return shown, nil
+}
