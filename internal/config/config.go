@@ -143,6 +143,9 @@ type Config struct {
 	LogFormat    string        `envconfig:"LLM_COUNCIL_LOG_FORMAT" default:"auto" desc:"auto, text or json; auto: text on a terminal, else json"`
 	DrainTimeout time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`
 
+	// TokenDayLimits says that tokens of the roster have limits of a day of their own.
+	TokenDayLimits bool `ignored:"true"`
+
 	settings []Setting
 }
 
@@ -171,7 +174,7 @@ func (c Config) KeepsSessions() (dir string, named bool) {
 
 // HasDayLimit reports whether there is a limit of cost of a day.
 func (c Config) HasDayLimit() bool {
-	return c.MaxCostUSDPerDay != nil || c.MaxCostUSDPerTokenDay != nil
+	return c.MaxCostUSDPerDay != nil || c.MaxCostUSDPerTokenDay != nil || c.TokenDayLimits
 }
 
 // SpendFile returns the file of what sessions cost, "" for none, and whether somebody named it.

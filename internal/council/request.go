@@ -86,10 +86,13 @@ type Request struct {
 	MaxTotalTokens *int64    `json:"max_total_tokens,omitempty"`
 	OnPartial      OnPartial `json:"on_partial,omitempty"` // default accept
 	Category       string    `json:"category,omitempty"`
-	Language       string    `json:"language,omitempty"` // ISO 639-1
+	Language       string    `json:"language,omitempty"`   // ISO 639-1
+	DataClass      string    `json:"data_class,omitempty"` // of the roster's classes; default the council's, else the highest
 	// Direct asks only the one model of Models: no review, no ranking, no records. A
 	// front door sets it.
 	Direct bool `json:"-"`
+	// Token names the caller's token; "": no token is asked for. A front door sets it.
+	Token string `json:"-"`
 }
 
 // Plan is a Request that was validated and completed. It holds everything that shapes a
@@ -116,6 +119,7 @@ type Plan struct {
 	Deltas bool `json:"deltas"`
 	// CouncilName is the name of the council in the roster; "" where there is no roster.
 	CouncilName string `json:"council_name,omitempty"`
+	DataClass   string `json:"data_class,omitempty"` // as in Request; "" where there are no classes
 	// Chosen says that the request named the members, in place of those of the council.
 	Chosen bool `json:"chosen,omitempty"`
 	// AnswerDeltas reports the answers of the members too as they arrive. Only somebody who
@@ -158,7 +162,7 @@ type AuditThresholds struct {
 func (p Plan) Request() Request {
 	r := Request{
 		Messages: p.Conversation, Seed: &p.Seed, Order: p.Order, MaxCostUSD: p.MaxCostUSD, MaxTotalTokens: p.MaxTotalTokens,
-		OnPartial: p.OnPartial, Category: p.Category, Language: p.Language,
+		OnPartial: p.OnPartial, Category: p.Category, Language: p.Language, DataClass: p.DataClass,
 	}
 	if len(p.Conversation) == 1 {
 		r.Query, r.Messages = p.Conversation[0].Content, nil

@@ -161,7 +161,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		d.watchPrices(ctx)
 	}
 	d.measure()
-	if d.tokens, err = requireTokens(ctx, cfg, listener.Addr(), log); err != nil {
+	if d.tokens, err = requireTokens(ctx, cfg, d.engine.house.Load().tokens(), listener.Addr(), log); err != nil {
 		return nil, err
 	}
 	var lease time.Duration // one machine needs none
@@ -169,7 +169,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		lease = cfg.Lease
 	}
 	options := httpapi.Options{
-		Council: d.engine, Councils: d.engine.Councils, Budget: d.engine, Spend: d, Daemon: d, Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
+		Council: d.engine, Offers: d.engine.Offers, Budget: d.engine, Spend: d, Daemon: d, Models: cfg.Models, Origins: cfg.CORSOrigins, AllowedModels: cfg.AllowedModels,
 		MaxQueryBytes: int64(cfg.MaxQueryBytes),
 		Tokens:        d.tokens, MaxSessions: cfg.MaxSessions,
 		Limits: httpapi.Limits{Sessions: cfg.MaxSessionsPerToken, PerMinute: cfg.RateLimit},

@@ -10,6 +10,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/roster"
@@ -80,7 +81,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e.accounts = newAccounts(cfg, e.prices, o.Ledger)
+	e.accounts = newAccounts(cfg, e.prices, o.Ledger, func(token string) *spend.USD { return e.house.Load().dayLimits[token] })
 	e.client, err = llm.New(llm.Options{
 		Gate:      gate(e.accounts),
 		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: cfg.MaxCallsPerProvider,
@@ -181,8 +182,22 @@ func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 // Drop implements httpapi.Budget.
 func (e *Engine) Drop(ctx context.Context, sessionID string) { e.runner().Drop(ctx, sessionID) }
 
-// Councils returns the names of the councils that can be asked, the one that is asked by default first.
-func (e *Engine) Councils(string) []string { return e.house.Load().names() }
+// Offers returns the councils that a token may ask, the one that is asked by default first.
+func (e *Engine) Offers(token string) ([]httpapi.Offer, error) {
+	h := e.house.Load()
+	var offers []httpapi.Offer
+	for _, name := range h.names() {
+		if !h.allows(name, token) {
+			continue
+		}
+		plan, err := h.pipelines[name].Prepare(council.Request{Query: "?"})
+		if err != nil {
+			return nil, err
+		}
+		offers = append(offers, httpapi.Offer{Plan: plan, Default: name == h.first})
+	}
+	return offers, nil
+}
 
 // outOfOrder returns the models whose breaker is open, and whether the other members can
 // be a quorum.

@@ -16,6 +16,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/roster"
+	"github.com/councild/councild/internal/spend"
 )
 
 // WithRoster returns the settings with what the roster that they name adds to them, which is nothing
@@ -57,7 +58,31 @@ func readRoster(cfg config.Config) (config.Config, *roster.Roster, error) {
 			cfg.AllowedModels = append(cfg.AllowedModels, m.Member.Model)
 		}
 	}
-	return cfg, r, nil
+	cfg.TokenDayLimits = slices.ContainsFunc(r.Tokens, func(t roster.Token) bool { return t.MaxCostUSDPerDay != nil })
+	switch {
+	case cfg.TokenDayLimits && cfg.SpendStore == "off":
+		err = errors.New("LLM_COUNCIL_SPEND_STORE: leaves the limits of a day of the roster's tokens without the file that they need: " +
+			"name a file, or unset it")
+	case cfg.TokenDayLimits && isHard(cfg) && cfg.MaxCostUSD == nil && cfg.MaxOutputTokens == nil:
+		err = errors.New("LLM_COUNCIL_COST_LIMITS: needs a bound of each session under the limits of a day of the roster's tokens: " +
+			"set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS")
+	}
+	return cfg, r, err
+}
+
+// tokens returns the tokens of callers that the roster has.
+func (h *house) tokens() []httpapi.Token {
+	if h.roster == nil {
+		return nil
+	}
+	var tokens []httpapi.Token
+	for _, t := range h.roster.Tokens {
+		tokens = append(tokens, httpapi.Token{
+			Name: t.Name, SHA256: &t.SHA256, May: t.May,
+			Limits: &httpapi.Limits{Sessions: cmp.Or(t.MaxSessions, h.cfg.MaxSessionsPerToken), PerMinute: cmp.Or(t.RateLimit, h.cfg.RateLimit)},
+		})
+	}
+	return tokens
 }
 
 // parseRoster reads the roster in the file at path.
@@ -76,8 +101,8 @@ func parseRoster(cfg config.Config, path string) (*roster.Roster, error) {
 		return nil, fmt.Errorf("%q cannot be read: %w", path, err)
 	}
 	env := roster.Environment{Providers: cfg.ProviderNames(), MaxModels: cfg.MaxModels}
-	for _, t := range cfg.APITokens {
-		env.Tokens = append(env.Tokens, httpapi.Token{Name: t.Name, Secret: t.Secret.Reveal()}.Label())
+	for _, t := range ofSettings(cfg) {
+		env.Tokens = append(env.Tokens, t.Label())
 	}
 	return roster.Parse(data, env)
 }
@@ -134,17 +159,23 @@ type house struct {
 	roster    *roster.Roster // nil: there is one council, of the settings
 	first     string         // name of the council that answers where none is asked for
 	pipelines map[string]*pipeline.Pipeline
+	dayLimits map[string]*spend.USD // by the names of tokens that have one of their own
 }
 
 // newHouse makes the councils of a roster, which differ from base in what the roster says of them.
 func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*house, error) {
-	h := &house{cfg: cfg, roster: r, first: council.DefaultCouncil, pipelines: map[string]*pipeline.Pipeline{}}
+	h := &house{cfg: cfg, roster: r, first: council.DefaultCouncil, pipelines: map[string]*pipeline.Pipeline{}, dayLimits: map[string]*spend.USD{}}
 	if r == nil {
 		p, err := pipeline.New(base)
 		h.pipelines[h.first] = p
 		return h, err
 	}
 	h.first = r.Default
+	for _, t := range r.Tokens {
+		if t.MaxCostUSDPerDay != nil {
+			h.dayLimits[t.Name] = new(spend.FromFloat(*t.MaxCostUSDPerDay))
+		}
+	}
 	settings := roster.Settings{
 		Order: base.Order, Temperature: base.Sampling.Temperature, ReviewTemperature: base.ReviewSampling.Temperature,
 		MaxOutputTokens: base.Sampling.MaxOutputTokens,
@@ -190,7 +221,87 @@ func (h *house) prepare(r council.Request) (council.Plan, error) {
 	if p == nil {
 		return council.Plan{}, h.unknown(r)
 	}
-	return p.Prepare(r)
+	plan, err := p.Prepare(r)
+	if err == nil {
+		err = h.forbid(r, &plan)
+	}
+	return plan, err
+}
+
+// forbid returns why a caller may not have this plan carried out: its token is not in the council's audience,
+// or a seat may not see data of the question's class. No seat is dropped: whoever asks decides.
+func (h *house) forbid(r council.Request, plan *council.Plan) error {
+	if h.roster == nil {
+		if r.DataClass == "" {
+			return nil
+		}
+		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
+			Field: "data_class", Message: "there are no classes of data here", Fix: "leave it out, or give classes in a roster",
+		}}}
+	}
+	if !h.allows(plan.CouncilName, r.Token) {
+		return &council.Error{
+			Code: council.CodeForbidden, Detail: fmt.Sprintf("the token %s may not ask this council", r.Token),
+			Fields: []council.FieldError{{
+				Field: "council", Message: fmt.Sprintf("%q is for other tokens", plan.CouncilName),
+				Fix: "ask another one of GET /v1/councils, or add the token to its audience in the roster",
+			}},
+		}
+	}
+	classes := h.roster.Classes
+	if len(classes) == 0 && r.DataClass == "" {
+		return nil
+	}
+	plan.DataClass = cmp.Or(r.DataClass, h.council(plan.CouncilName).DataClass)
+	if plan.DataClass == "" {
+		plan.DataClass = classes[len(classes)-1]
+	}
+	needed := slices.Index(classes, plan.DataClass)
+	if needed < 0 {
+		fix := "leave it out, or give classes in the roster"
+		if len(classes) > 0 {
+			fix = "use " + strings.Join(classes, ", ")
+		}
+		return &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: []council.FieldError{{
+			Field: "data_class", Message: fmt.Sprintf("%.64q is not a class of data", plan.DataClass), Fix: fix,
+		}}}
+	}
+	var low []council.FieldError
+	var ids []string
+	for _, seat := range slices.Concat(plan.Members, plan.Reviewers, plan.Chairmen) {
+		id := council.ModelOf(seat.ID)
+		m, _ := h.roster.Model(id)
+		if slices.Contains(ids, id) || slices.Index(classes, m.Clearance) >= needed {
+			continue
+		}
+		ids = append(ids, id)
+		low = append(low, council.FieldError{
+			Field: "data_class", Message: fmt.Sprintf("%s may see data up to %s", id, m.Clearance),
+			Fix: "ask another council, or give the class that the question has",
+		})
+	}
+	if low == nil {
+		return nil
+	}
+	return &council.Error{
+		Code: council.CodeForbidden, Fields: low,
+		Detail: fmt.Sprintf("the question is %s, which these seats may not see: %s", plan.DataClass, strings.Join(ids, ", ")),
+	}
+}
+
+// council returns the council of the roster with that name.
+func (h *house) council(name string) roster.Council {
+	return h.roster.Councils[slices.IndexFunc(h.roster.Councils, func(c roster.Council) bool { return c.Name == name })]
+}
+
+// allows reports whether a token may ask a council, by its name. Without a name it is somebody of whom no
+// token is asked for.
+func (h *house) allows(name, token string) bool {
+	if h.roster == nil || token == "" {
+		return true
+	}
+	audience := h.council(name).Audience
+	return audience == nil || slices.Contains(audience, token)
 }
 
 // unknown returns the error of a request to a council that is not there, with all else that is wrong with it.
@@ -250,7 +361,7 @@ func ShowRoster(cfg config.Config, file string) (ShownRoster, error) {
 	}
 	shown := ShownRoster{Hash: h.roster.Hash, Default: h.first}
 	for _, c := range h.roster.Councils {
-		plan, err := h.prepare(council.Request{Query: "?", Council: c.Name})
+		plan, err := h.pipelines[c.Name].Prepare(council.Request{Query: "?"})
 		if err != nil {
 			return shown, err
 		}

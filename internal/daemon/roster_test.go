@@ -1,7 +1,9 @@
 package daemon_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -225,5 +227,148 @@ func TestRosterExample(t *testing.T) {
 	small, _, _ = strings.Cut(small, "```")
 	if _, err := daemon.ShowRoster(cfg, writeRoster(t, small)); err != nil {
 		t.Errorf("the small example: %v", err)
+	}
+}
+
+// secrets are tokens of the roster below, by their names.
+var secrets = map[string]string{"ci": "cicicicicicicici", "team": "teamteamteamteam", "reader": "readerreaderread", "boss": "bossbossbossboss"}
+
+// guarded is a roster with tokens, an audience and classes of data.
+func guarded() string {
+	sum := func(name string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(secrets[name]))) }
+	return `
+version: 1
+default: deep
+classes: [public, internal, secret]
+models:
+  one: {model: a, clearance: secret, price: free}
+  two: {model: b, clearance: internal, price: free}
+  three: {model: c, price: free}
+councils:
+  fast: {members: [one, three], data_class: public, audience: [ci]}
+  deep: {members: [one, two], data_class: internal}
+  vault: {members: [one, one], fallbacks: [two]}
+tokens:
+  ci: {sha256: ` + sum("ci") + `, may: [ask], rate_limit: 2, max_cost_usd_per_day: 0.000001}
+  team: {sha256: ` + sum("team") + `}
+  reader: {sha256: ` + sum("reader") + `, may: [report]}
+  boss: {sha256: ` + sum("boss") + `, may: [ask, admin]}
+`
+}
+
+func bearer(name string) string { return "Bearer " + secrets[name] }
+
+func TestTokensOfTheRoster(t *testing.T) {
+	d, _ := onRoster(t, guarded(), map[string]string{"API_TOKENS": "old:0123456789abcdef"})
+	const ask, report = `{"query":"x"}`, ""
+	for _, c := range []struct {
+		name, method, path, body string
+		code                     int
+		want                     string
+	}{
+		{"team", "POST", "/v1/council", ask, 200, `"deep"`},
+		{"team", "POST", "/v1/council", `{"query":"x","council":"fast"}`, 403, `the token team may not ask this council`},
+		{"team", "POST", "/v1/council/estimate", `{"query":"x","council":"fast"}`, 403, "audience"},
+		{"team", "POST", "/v1/chat/completions", `{"model":"council/fast","messages":[{"role":"user","content":"x"}]}`, 403, "audience"},
+		{"team", "GET", "/v1/bias-report", report, 200, ""},
+		{"ci", "GET", "/v1/bias-report", report, 403, "add report to its may"},
+		{"ci", "GET", "/v1/leaderboard", report, 403, "add report to its may"},
+		{"reader", "GET", "/v1/leaderboard", report, 200, ""},
+		{"reader", "POST", "/v1/council", ask, 403, "the token reader has no right to ask: add ask to its may"},
+		{"reader", "POST", "/v1/council/estimate", ask, 403, "add ask"},
+		{"reader", "POST", "/v1/chat/completions", `{"model":"council","messages":[]}`, 403, "add ask"},
+		{"reader", "POST", "/v1/responses", `{"model":"council","input":"x"}`, 403, "add ask"},
+		{"nobody", "GET", "/v1/councils", "", 401, ""},
+	} {
+		code, data := d.Call(t, c.method, c.path, c.body, "Authorization", bearer(c.name))
+		if code != c.code || !strings.Contains(string(data), c.want) {
+			t.Errorf("%s, %s %s %s: %d %.300s, want %d and %q", c.name, c.method, c.path, c.body, code, data, c.code, c.want)
+		}
+	}
+	if code, _ := d.Call(t, "POST", "/v1/council", ask, "Authorization", "Bearer 0123456789abcdef"); code != 200 {
+		t.Errorf("a token of the settings: %d", code)
+	}
+	for name, want := range map[string][]string{"ci": {"deep", "fast", "vault"}, "team": {"deep", "vault"}} {
+		var list httpapi.CouncilList
+		_, data := d.Call(t, "GET", "/v1/councils", "", "Authorization", bearer(name))
+		if err := json.Unmarshal(data, &list); err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, card := range list.Councils {
+			names = append(names, card.Name)
+		}
+		if diff := cmp.Diff(want, names); diff != "" {
+			t.Errorf("councils of %s (-want +got):\n%s", name, diff)
+		}
+	}
+	if _, data := d.Call(t, "GET", "/v1/models", "", "Authorization", bearer("team")); strings.Contains(string(data), "council/fast") {
+		t.Errorf("models of team: %s", data)
+	}
+}
+
+func TestLimitsOfTokensOfTheRoster(t *testing.T) {
+	d, _ := onRoster(t, strings.ReplaceAll(guarded(), "price: free", "price: {as_of: 2026-11-20, input: 1, output: 1}"), nil)
+	ask := func(name string) (int, string) {
+		code, data := d.Call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", bearer(name))
+		return code, string(data)
+	}
+	if code, data := ask("ci"); code != 200 {
+		t.Fatalf("the first: %d %s", code, data)
+	}
+	if code, data := ask("ci"); code != 429 || !strings.Contains(data, "over_budget") || !strings.Contains(data, "0.000001") {
+		t.Errorf("after the money of the day: %d %s", code, data)
+	}
+	if code, data := ask("ci"); code != 429 || !strings.Contains(data, "in a minute") {
+		t.Errorf("after two in a minute: %d %s", code, data)
+	}
+	for range 3 {
+		if code, data := ask("team"); code != 200 {
+			t.Errorf("a token without limits: %d %s", code, data)
+		}
+	}
+	for name, sees := range map[string]bool{"team": false, "boss": true} {
+		if _, data := d.Call(t, "GET", "/v1/spend?by=token", "", "Authorization", bearer(name)); strings.Contains(string(data), `"ci"`) != sees {
+			t.Errorf("%s sees what ci spent: %v, want %v\n%s", name, !sees, sees, data)
+		}
+	}
+}
+
+func TestClearance(t *testing.T) {
+	p := tap(t)
+	d := daemontest.Start(t, map[string]string{"BASE_URL": p.url, "MODELS": "", "ROSTER": writeRoster(t, guarded())})
+	for _, c := range []struct {
+		body string
+		code int
+		want string
+	}{
+		{`{"query":"x","data_class":"secret"}`, 403, "which these seats may not see: two"},
+		{`{"query":"x","council":"fast","data_class":"internal"}`, 403, "three may see data up to public"},
+		{`{"query":"x","council":"vault"}`, 403, "two may see data up to internal"}, // a fallback; the highest class by default
+		{`{"query":"x","models":["one","two"],"data_class":"secret"}`, 403, "two may see"},
+		{`{"query":"x","data_class":"top"}`, 422, "use public, internal, secret"},
+	} {
+		name := "boss"
+		if strings.Contains(c.body, "fast") {
+			name = "ci" // its audience
+		}
+		if code, data := d.Call(t, "POST", "/v1/council", c.body, "Authorization", bearer(name)); code != c.code || !strings.Contains(string(data), c.want) {
+			t.Errorf("%s: %d %s, want %d and %q", c.body, code, data, c.code, c.want)
+		}
+	}
+	p.mu.Lock()
+	called := len(p.bodies)
+	p.mu.Unlock()
+	if called != 0 {
+		t.Errorf("%d calls were made", called)
+	}
+	for _, body := range []string{`{"query":"x"}`, `{"query":"x","council":"vault","data_class":"internal"}`} {
+		if code, data := d.Call(t, "POST", "/v1/council", body, "Authorization", bearer("boss")); code != 200 {
+			t.Errorf("%s: %d %s", body, code, data)
+		}
+	}
+	plain := onTap(t, tap(t), "", "")
+	if code, data := plain.Call(t, "POST", "/v1/council", `{"query":"x","data_class":"public"}`); code != 422 || !strings.Contains(string(data), "no classes") {
+		t.Errorf("without classes: %d %s", code, data)
 	}
 }

@@ -39,13 +39,16 @@ func outputLimit(cfg config.Config) *int {
 
 // newAccounts returns the accounts that hold the limits of cost. Without a ledger there are none of
 // a day: what earlier sessions cost is not known.
-func newAccounts(cfg config.Config, p *prices, l spend.Ledger) *spend.Accounts {
+func newAccounts(cfg config.Config, p *prices, l spend.Ledger, ofToken func(string) *spend.USD) *spend.Accounts {
 	o := spend.Options{Hard: isHard(cfg), Tariff: p.tariff, Ledger: l, Names: config.SettingNames()}
 	if l != nil && cfg.MaxCostUSDPerDay != nil {
 		o.Day = new(spend.FromFloat(*cfg.MaxCostUSDPerDay))
 	}
 	if l != nil && cfg.MaxCostUSDPerTokenDay != nil {
 		o.TokenDay = new(spend.FromFloat(*cfg.MaxCostUSDPerTokenDay))
+	}
+	if l != nil && cfg.TokenDayLimits {
+		o.TokenLimit = ofToken
 	}
 	return spend.NewAccounts(o)
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/httpapi"
@@ -23,11 +24,8 @@ var madeToken = regexp.MustCompile(`^([A-Z2-7]{26})\n?$`)
 // where none is configured and other machines can reach the address: such an address is
 // never left open. That token is kept in the file api-token beside the records, so that
 // its sessions have the same owner after a restart.
-func requireTokens(ctx context.Context, cfg config.Config, addr net.Addr, log *slog.Logger) ([]httpapi.Token, error) {
-	tokens := make([]httpapi.Token, 0, len(cfg.APITokens))
-	for _, t := range cfg.APITokens {
-		tokens = append(tokens, httpapi.Token{Name: t.Name, Secret: t.Secret.Reveal()})
-	}
+func requireTokens(ctx context.Context, cfg config.Config, ofRoster []httpapi.Token, addr net.Addr, log *slog.Logger) ([]httpapi.Token, error) {
+	tokens := slices.Concat(ofSettings(cfg), ofRoster)
 	if address, ok := addr.(*net.TCPAddr); len(tokens) > 0 || !ok || address.IP.IsLoopback() {
 		return tokens, nil
 	}
@@ -48,6 +46,15 @@ func requireTokens(ctx context.Context, cfg config.Config, addr net.Addr, log *s
 	log.WarnContext(ctx, "the address is not loopback and LLM_COUNCIL_API_TOKENS is not set: callers need this token, which was made here",
 		"token", token, "file", path)
 	return []httpapi.Token{{Secret: token}}, nil
+}
+
+// ofSettings returns the tokens that API_TOKENS names.
+func ofSettings(cfg config.Config) []httpapi.Token {
+	var tokens []httpapi.Token
+	for _, t := range cfg.APITokens {
+		tokens = append(tokens, httpapi.Token{Name: t.Name, Secret: t.Secret.Reveal()})
+	}
+	return tokens
 }
 
 // readToken returns the token in a file that replaceFile wrote.

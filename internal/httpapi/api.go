@@ -25,6 +25,7 @@ import (
 	"github.com/councild/councild/api"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/sessions"
 )
 
@@ -71,6 +72,17 @@ type Token struct {
 	// a name, they are the token's.
 	Name   string
 	Secret string
+	// SHA256 is the hash of a token whose Secret nobody here knows; such a token has a name. Nil: Secret is given.
+	SHA256 *[sha256.Size]byte
+	Limits *Limits        // nil: Options.Limits
+	May    []roster.Right // nil: everything but MayAdmin
+}
+
+func (t Token) sum() [sha256.Size]byte {
+	if t.SHA256 != nil {
+		return *t.SHA256
+	}
+	return sha256.Sum256([]byte(t.Secret))
 }
 
 func (t Token) owner() sessions.Owner {
@@ -83,8 +95,14 @@ func (t Token) Label() string {
 	if t.Name != "" {
 		return t.Name
 	}
-	sum := sha256.Sum256([]byte(t.Secret))
+	sum := t.sum()
 	return hex.EncodeToString(sum[:4])
+}
+
+// Offer is a council that can be asked.
+type Offer struct {
+	Plan    council.Plan // of a question without choices of its own, which shows what the council is
+	Default bool         // it is asked where a request names none
 }
 
 // Options configure the interface. A field is required unless its comment says what
@@ -94,10 +112,10 @@ type Options struct {
 	Budget  Budget // nil: there are no limits of cost
 	Spend   Spend
 	Daemon  Daemon
-	// Councils returns the names of the councils that a token may ask, by its name, the one that is
-	// asked by default first; nil: there is one.
-	Councils func(token string) []string
-	Models   []string // the configured council
+	// Offers returns the councils that a token may ask, by its name, the one that is asked by default
+	// first; nil: there is one.
+	Offers func(token string) ([]Offer, error)
+	Models []string // the configured council
 	// AllowedModels are what a request may name besides the configured ones.
 	AllowedModels []string
 	MaxQueryBytes int64            // of a question
@@ -122,16 +140,13 @@ type Options struct {
 // API is the HTTP handler.
 type API struct {
 	o         Options
-	tokens    [][sha256.Size]byte
-	owners    []sessions.Owner // of the tokens
-	labels    []string         // likewise
-	callers   []caller         // one per token, or one for everybody
-	places    chan struct{}    // one element per session that runs
-	taken     int              // places that Idle holds
-	bodies    *shares          // places for bodies that are being read
-	reports   *shares          // places for reports that are being computed
-	buffers   sync.Pool        // of *bufio.Writer, for events
-	fields    knownFields      // of bodies
+	callers   atomic.Pointer[[]*caller] // one per token, or one for everybody
+	places    chan struct{}             // one element per session that runs
+	taken     int                       // places that Idle holds
+	bodies    *shares                   // places for bodies that are being read
+	reports   *shares                   // places for reports that are being computed
+	buffers   sync.Pool                 // of *bufio.Writer, for events
+	fields    knownFields               // of bodies
 	started   time.Time
 	sessions  *sessions.Store
 	ending    sync.WaitGroup // of the sessions whose end is not shown yet
@@ -151,14 +166,7 @@ func New(o Options) (*API, error) {
 		started: time.Now(), sessions: sessions.New(o.Kept),
 		buffers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, maxWrite) }},
 	}
-	for _, t := range o.Tokens {
-		a.tokens = append(a.tokens, sha256.Sum256([]byte(t.Secret)))
-		a.owners = append(a.owners, t.owner())
-		a.labels = append(a.labels, t.Label())
-	}
-	for range max(1, len(o.Tokens)) {
-		a.callers = append(a.callers, newCaller(o.Limits, o.MaxSessions))
-	}
+	a.SetTokens(o.Tokens)
 	a.router = a.routes()
 	return a, nil
 }
@@ -177,7 +185,9 @@ func (a *API) routes() *chi.Mux {
 		r.Method(http.MethodGet, "/metrics", a.o.Metrics)
 	}
 	private := r.With(a.authenticate)
+	asking := private.With(a.requires(roster.MayAsk))
 	computed := private.With(a.sameOriginForReading, a.boundReports)
+	reports := private.With(a.requires(roster.MayReport), a.sameOriginForReading, a.boundReports)
 	for _, route := range []struct {
 		on      chi.Router
 		method  string
@@ -189,21 +199,21 @@ func (a *API) routes() *chi.Mux {
 		{r, http.MethodGet, "/healthz", a.health},
 		{r, http.MethodGet, "/readyz", a.ready},
 		{r, http.MethodGet, "/openapi.yaml", a.contract},
-		{private, http.MethodPost, "/v1/council", a.runCouncil},
+		{asking, http.MethodPost, "/v1/council", a.runCouncil},
 		{private, http.MethodGet, "/v1/council", a.listSessions},
 		{private, http.MethodGet, "/v1/council/{id}", a.session},
 		{private, http.MethodDelete, "/v1/council/{id}", a.deleteSession},
 		{private, http.MethodGet, "/v1/council/{id}/events", a.events},
 		{private, http.MethodGet, "/v1/council/{id}/request", a.request},
-		{private, http.MethodPost, "/v1/council/estimate", a.estimate},
+		{asking, http.MethodPost, "/v1/council/estimate", a.estimate},
 		{private, http.MethodGet, "/v1/councils", a.councils},
 		{private, http.MethodGet, "/v1/models", a.models},
 		{private, http.MethodGet, "/v1/models/*", a.model}, // an id may hold slashes
-		{private, http.MethodPost, "/v1/chat/completions", a.chat},
-		{private, http.MethodPost, "/v1/responses", a.respond},
+		{asking, http.MethodPost, "/v1/chat/completions", a.chat},
+		{asking, http.MethodPost, "/v1/responses", a.respond},
 		{private, http.MethodPost, "/mcp", a.mcp},
-		{computed, http.MethodGet, "/v1/bias-report", a.biasReport},
-		{computed, http.MethodGet, "/v1/leaderboard", a.leaderboard},
+		{reports, http.MethodGet, "/v1/bias-report", a.biasReport},
+		{reports, http.MethodGet, "/v1/leaderboard", a.leaderboard},
 		{computed, http.MethodGet, "/v1/spend", a.spend},
 	} {
 		route.on.Method(route.method, route.pattern, a.handler(route.handle))

@@ -23,7 +23,7 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 		problems.add("background", "the session is to be streamed and to go on in the background",
 			"leave stream and Accept: text/event-stream out, and watch the session at its /events; or leave background out")
 	}
-	if err := a.refusal(problems, submission.Request); err != nil {
+	if err := a.refusal(r, problems, submission.Request); err != nil {
 		return err
 	}
 	s, err := a.begin(r, submission, council.Submission{
@@ -50,8 +50,9 @@ func (a *API) runCouncil(w http.ResponseWriter, r *http.Request) error {
 // refusal returns all problems of a request at once: those of its form, and those
 // that Prepare finds in the rest. It returns nil where the form is right: begin calls
 // Prepare then.
-func (a *API) refusal(p *problems, request council.Request) error {
+func (a *API) refusal(r *http.Request, p *problems, request council.Request) error {
 	if p.count > 0 {
+		request.Token = a.label(r)
 		_, err := a.o.Council.Prepare(request)
 		p.join(err)
 	}
@@ -80,12 +81,13 @@ func (a *API) begin(r *http.Request, body any, asked council.Submission) (*sessi
 			release()
 		}
 	}()
+	asked.Token = a.label(r)
 	if start.Plan, err = a.o.Council.Prepare(asked.Request); err != nil {
 		return nil, err
 	}
 	start.Plan.Deltas = asked.Stream || asked.Background
 	start.Plan.AnswerDeltas = start.Plan.Deltas && !speaksOpenAI(r) // whose streams show the answer alone
-	start.Plan.Token = a.label(r)
+	start.Plan.Token = asked.Token
 	if a.o.Budget != nil {
 		if failure := a.o.Budget.Open(r.Context(), start.Plan); failure != nil {
 			return nil, failure

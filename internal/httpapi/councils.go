@@ -15,7 +15,8 @@ type CouncilList struct {
 
 // CouncilCard describes a council that can be asked.
 type CouncilCard struct {
-	Name          string   `json:"name"` // "default" without a roster
+	Name          string   `json:"name"`    // "default" without a roster
+	Default       bool     `json:"default"` // it is asked where a request names none
 	Members       []string `json:"members"`
 	Reviewers     []string `json:"reviewers"`
 	Chairman      string   `json:"chairman"`
@@ -46,34 +47,30 @@ type Lately struct {
 // maxLately is how many sessions count for Lately.
 const maxLately = 50
 
-// names returns the councils that the caller may ask, the one that is asked by default first.
-func (a *API) names(r *http.Request) []string {
-	if a.o.Councils != nil {
-		return a.o.Councils(a.label(r))
+// offers returns the councils that the caller may ask, the one that is asked by default first.
+func (a *API) offers(r *http.Request) ([]Offer, error) {
+	if len(a.o.Models) == 0 {
+		return nil, nil
 	}
-	return []string{""}
-}
-
-// example returns the plan of a question without choices of its own, which shows what a
-// council is.
-func (a *API) example(r *http.Request, name string) (council.Plan, error) {
-	return a.o.Council.Prepare(council.Request{Query: "?", Council: name})
+	if a.o.Offers != nil {
+		return a.o.Offers(a.label(r))
+	}
+	plan, err := a.o.Council.Prepare(council.Request{Query: "?"})
+	return []Offer{{Plan: plan, Default: true}}, err
 }
 
 // councils is GET /v1/councils.
 func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 	list := CouncilList{Councils: []CouncilCard{}}
-	if len(a.o.Models) == 0 {
-		return writeJSON(w, http.StatusOK, list)
+	offers, err := a.offers(r)
+	if err != nil {
+		return err
 	}
-	for _, name := range a.names(r) {
-		plan, err := a.example(r, name)
-		if err != nil {
-			return err
-		}
+	for _, offer := range offers {
+		plan := offer.Plan
 		members, reviewers, chairmen := modelsOf(plan.Members), modelsOf(plan.Reviewers), modelsOf(plan.Chairmen)
 		list.Councils = append(list.Councils, CouncilCard{
-			Name: plan.CouncilLabel(), Members: members, Reviewers: reviewers, Chairman: chairmen[0], Fallbacks: chairmen[1:],
+			Name: plan.CouncilLabel(), Default: offer.Default, Members: members, Reviewers: reviewers, Chairman: chairmen[0], Fallbacks: chairmen[1:],
 			AllowedModels: a.allowed(plan), Calls: len(members) + len(reviewers) + 1,
 			MaxCostUSD: plan.MaxCostUSD, MaxQueryBytes: a.o.MaxQueryBytes, KeepsSessions: a.o.Kept.Journal != nil,
 			Lately: lately(a.sessions.Lately(plan.Council(), maxLately)),

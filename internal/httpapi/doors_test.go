@@ -30,7 +30,7 @@ func TestCouncils(t *testing.T) {
 	})
 	card := fetch[httpapi.CouncilList](t, s, "/v1/councils").Councils[0]
 	want := httpapi.CouncilCard{
-		Name: "default", Members: []string{"amber", "birch", "cedar"}, Reviewers: []string{"amber", "birch"}, Chairman: "birch",
+		Name: "default", Default: true, Members: []string{"amber", "birch", "cedar"}, Reviewers: []string{"amber", "birch"}, Chairman: "birch",
 		Fallbacks: []string{"cedar"}, AllowedModels: card.AllowedModels, Calls: 6, MaxCostUSD: new(2.5), MaxQueryBytes: 1 << 18,
 	}
 	if diff := cmp.Diff(want, card); diff != "" || len(card.AllowedModels) < 4 {

@@ -1,10 +1,15 @@
 package httpapi
 
 import (
+	"crypto/sha256"
 	"net/http"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/roster"
+	"github.com/councild/councild/internal/sessions"
 	"golang.org/x/time/rate"
 )
 
@@ -14,15 +19,25 @@ type Limits struct {
 	PerMinute *int // sessions in a minute, and at once; nil: no limit
 }
 
-// caller holds the limits of one token. All callers are made at the start, one for
-// each token, so that no flood of requests makes more.
+// caller is who calls with a token: its limits and its rights. There is one for each token, so
+// that no flood of requests makes more, or one for everybody, without a token.
 type caller struct {
+	token    *Token // nil: no token is asked for
+	sum      [sha256.Size]byte
+	owner    sessions.Owner
+	label    string
 	sessions chan struct{} // one element per session that runs
 	rate     *rate.Limiter
 }
 
-func newCaller(limits Limits, places int) caller {
-	c := caller{rate: rate.NewLimiter(rate.Inf, 0)}
+func newCaller(t *Token, limits Limits, places int) *caller {
+	c := &caller{token: t, rate: rate.NewLimiter(rate.Inf, 0)}
+	if t != nil {
+		c.sum, c.owner, c.label = t.sum(), t.owner(), t.Label()
+		if t.Limits != nil {
+			limits = *t.Limits
+		}
+	}
 	if limits.Sessions != nil {
 		places = min(places, *limits.Sessions)
 	}
@@ -33,6 +48,41 @@ func newCaller(limits Limits, places int) caller {
 	return c
 }
 
+// may reports whether the caller has a right. Without tokens everybody has all of them.
+func (c *caller) may(right roster.Right) bool {
+	switch {
+	case c.token == nil:
+		return true
+	case c.token.May == nil:
+		return right != roster.MayAdmin
+	default:
+		return slices.Contains(c.token.May, right)
+	}
+}
+
+// SetTokens replaces the tokens of callers. A token that stays as it was keeps what it has used of its
+// limits. Requests and sessions that were let in go on.
+func (a *API) SetTokens(tokens []Token) {
+	var before []*caller
+	if callers := a.callers.Load(); callers != nil {
+		before = *callers
+	}
+	var all []*caller
+	for i := range tokens {
+		c := newCaller(&tokens[i], a.o.Limits, a.o.MaxSessions)
+		for _, old := range before {
+			if old.token != nil && old.sum == c.sum && old.label == c.label && reflect.DeepEqual(old.token.Limits, c.token.Limits) {
+				c.sessions, c.rate = old.sessions, old.rate
+			}
+		}
+		all = append(all, c)
+	}
+	if len(all) == 0 {
+		all = append(all, newCaller(nil, a.o.Limits, a.o.MaxSessions))
+	}
+	a.callers.Store(&all)
+}
+
 // admit takes a place for a session, or refuses at once: a queue would only hide that
 // the daemon is full. An admitted session counts against the rate, whatever comes of
 // it, a refused one does not.
@@ -40,7 +90,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 	if a.o.Daemon.Draining() {
 		return nil, &council.Error{Code: council.CodeUnavailable, Detail: "the daemon is shutting down", RetryAfter: 5 * time.Second}
 	}
-	c := a.callers[callerOf(r)]
+	c := a.callerOf(r)
 	select {
 	case a.places <- struct{}{}:
 	default:

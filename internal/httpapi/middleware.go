@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/go-chi/chi/v5"
 )
@@ -152,12 +153,16 @@ func (a *API) checkOrigin(next http.Handler, alsoReading bool) http.Handler {
 	})
 }
 
-// callerKey is the context's key for the caller's number in API.callers.
+// callerKey is the context's key for the caller of a request.
 type callerKey struct{}
 
-func callerOf(r *http.Request) int {
-	number, _ := r.Context().Value(callerKey{}).(int)
-	return number
+// callerOf returns the caller of a request that authenticate let pass. Any other request is nobody's:
+// it has the limits of the first caller.
+func (a *API) callerOf(r *http.Request) *caller {
+	if c, ok := r.Context().Value(callerKey{}).(*caller); ok {
+		return c
+	}
+	return (*a.callers.Load())[0]
 }
 
 // authenticate lets a request pass that carries one of the tokens. Without tokens,
@@ -165,9 +170,10 @@ func callerOf(r *http.Request) int {
 // here (DNS rebinding) would count as the same origin.
 func (a *API) authenticate(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
-		number := 0
-		if len(a.tokens) > 0 {
-			number = a.number(r.Header.Get("Authorization"))
+		callers := *a.callers.Load()
+		c := callers[0]
+		if c.token != nil {
+			c = holderOf(callers, r.Header.Get("Authorization"))
 		} else if !isLoopback(r.Host) {
 			return &council.Error{
 				Code: council.CodeForbidden,
@@ -175,30 +181,48 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 					"by the name localhost or a loopback address",
 			}
 		}
-		if number < 0 {
+		if c == nil {
 			return &council.Error{
 				Code:   council.CodeUnauthorized,
 				Detail: "send a token of " + a.o.Settings.Of(council.SettingAPITokens) + " in the header Authorization: Bearer TOKEN",
 			}
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, number)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))
 		return nil
 	})
 }
 
-// number returns which token an Authorization header carries, or -1. It compares the
+// requires lets a request pass whose caller has a right.
+func (a *API) requires(right roster.Right) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return a.handler(func(w http.ResponseWriter, r *http.Request) error {
+			if c := a.callerOf(r); !c.may(right) {
+				return &council.Error{Code: council.CodeForbidden, Detail: fmt.Sprintf(
+					"the token %s has no right to %s: add %[2]s to its may in the roster, or use another token", c.label, right,
+				)}
+			}
+			next.ServeHTTP(w, r)
+			return nil
+		})
+	}
+}
+
+// holderOf returns the caller whose token an Authorization header carries, or nil. It compares the
 // hashes of all tokens, so that the time taken tells nothing about them.
-func (a *API) number(authorization string) int {
+func holderOf(callers []*caller, authorization string) *caller {
 	scheme, token, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return -1
+		return nil
 	}
 	sum := sha256.Sum256([]byte(strings.TrimSpace(token)))
 	number := -1
-	for i, t := range a.tokens {
-		number = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], t[:]), i, number)
+	for i, c := range callers {
+		number = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], c.sum[:]), i, number)
 	}
-	return number
+	if number < 0 {
+		return nil
+	}
+	return callers[number]
 }
 
 // isLoopback reports whether a Host header names the machine that it is sent on.
@@ -215,8 +239,8 @@ func isLoopback(host string) bool {
 // holder returns what tells apart the callers that share places: the token or,
 // without tokens, the address.
 func (a *API) holder(r *http.Request) any {
-	if len(a.tokens) > 0 {
-		return a.owner(r)
+	if c := a.callerOf(r); c.token != nil {
+		return c.owner
 	}
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -226,18 +250,8 @@ func (a *API) holder(r *http.Request) any {
 }
 
 // label names the caller's token in what is said of costs; "" where no token is asked for.
-func (a *API) label(r *http.Request) string {
-	if len(a.labels) == 0 {
-		return ""
-	}
-	return a.labels[callerOf(r)]
-}
+func (a *API) label(r *http.Request) string { return a.callerOf(r).label }
 
 // owner returns the owner of a request's sessions: its token's, or everybody where
 // there are no tokens.
-func (a *API) owner(r *http.Request) sessions.Owner {
-	if len(a.owners) == 0 {
-		return ""
-	}
-	return a.owners[callerOf(r)]
-}
+func (a *API) owner(r *http.Request) sessions.Owner { return a.callerOf(r).owner }

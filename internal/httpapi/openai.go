@@ -61,30 +61,32 @@ func (a *API) model(w http.ResponseWriter, r *http.Request) error {
 
 // cards returns the models that chat completions offer by name.
 func (a *API) cards(r *http.Request) ([]ModelCard, error) {
-	cards := []ModelCard{{ID: councilModel}}
-	add := func(name string) {
-		if id := councilModel + "/" + name; !slices.ContainsFunc(cards, func(c ModelCard) bool { return c.ID == id }) {
-			cards = append(cards, ModelCard{ID: id})
+	offers, err := a.offers(r)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	if len(a.o.Models) == 0 || len(offers) > 0 && offers[0].Default {
+		ids = append(ids, councilModel)
+	}
+	for _, offer := range offers {
+		if offer.Plan.CouncilName != "" {
+			ids = append(ids, councilModel+"/"+offer.Plan.CouncilName)
 		}
 	}
-	var members []string
-	for i, name := range a.names(r) {
-		if len(a.o.Models) == 0 {
-			break
+	for _, offer := range offers {
+		if !offer.Default {
+			continue
 		}
-		plan, err := a.example(r, name)
-		if err != nil {
-			return nil, err
-		}
-		if plan.CouncilName != "" {
-			add(name)
-		}
-		if i == 0 {
-			members = modelsOf(plan.Members)
+		for _, m := range modelsOf(offer.Plan.Members) {
+			if id := councilModel + "/" + m; !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
 		}
 	}
-	for _, m := range members {
-		add(m)
+	cards := make([]ModelCard, len(ids))
+	for i, id := range ids {
+		cards[i].ID = id
 	}
 	for i := range cards {
 		cards[i].Object, cards[i].Created, cards[i].OwnedBy = "model", a.started.Unix(), "councild"
@@ -278,7 +280,7 @@ func (a *API) beginOpenAI(
 		return nil, err
 	}
 	problems.join(err)
-	if err := a.refusal(problems, submission.Request); err != nil {
+	if err := a.refusal(r, problems, submission.Request); err != nil {
 		return nil, err
 	}
 	s, err := a.begin(r, body, submission)

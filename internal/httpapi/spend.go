@@ -6,6 +6,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/spend"
 )
 
@@ -20,7 +21,7 @@ type Spend interface {
 // spendDays is how many days GET /v1/spend looks back when it is not told.
 const spendDays = 30
 
-// spend is GET /v1/spend. A token sees what its own sessions cost.
+// spend is GET /v1/spend. A token sees what its own sessions cost, and with the right to it those of all.
 func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 	p := &parameters{r: r, query: r.URL.Query()}
 	q := spend.Query{
@@ -29,7 +30,7 @@ func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 	if days := p.count("days"); days != nil {
 		q.Days = *days
 	}
-	if len(a.labels) > 0 {
+	if c := a.callerOf(r); c.token != nil && !c.may(roster.MayAdmin) {
 		q.Token = new(a.label(r))
 	}
 	format := p.format("json", "text", "csv")
@@ -57,9 +58,10 @@ func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.refusal(problems, submission.Request); err != nil {
+	if err := a.refusal(r, problems, submission.Request); err != nil {
 		return err
 	}
+	submission.Token = a.label(r)
 	plan, err := a.o.Council.Prepare(submission.Request)
 	if err != nil {
 		return err

@@ -20,6 +20,9 @@ type Options struct {
 	Hard     bool
 	Day      *USD // limit of all sessions that began on one day (UTC); nil: none
 	TokenDay *USD // limit of those of one token; nil: none
+	// TokenLimit returns the limit of a token that has one of its own, in place of TokenDay, else nil.
+	// Nil: no token has. It is called concurrently.
+	TokenLimit func(token string) *USD
 	// Tariff returns what a model costs, as far as that is known. It is called concurrently.
 	Tariff func(model string) (Tariff, bool)
 	Ledger Ledger           // nil: nothing is kept
@@ -128,7 +131,18 @@ func NewAccounts(o Options) *Accounts {
 }
 
 // HasDayLimit reports whether there is a limit of all sessions of a day.
-func (a *Accounts) HasDayLimit() bool { return a.o.Day != nil || a.o.TokenDay != nil }
+func (a *Accounts) HasDayLimit() bool {
+	return a.o.Day != nil || a.o.TokenDay != nil || a.o.TokenLimit != nil
+}
+
+// dayLimits returns the limits of a day, of all sessions and of those of a token, nil where there is none.
+func (a *Accounts) dayLimits(token string) [2]*USD {
+	limits := [2]*USD{a.o.Day, a.o.TokenDay}
+	if a.o.TokenLimit != nil {
+		limits[1] = cmp.Or(a.o.TokenLimit(token), a.o.TokenDay)
+	}
+	return limits
+}
 
 func (a *Accounts) today() string { return a.o.Now().UTC().Format(time.DateOnly) }
 
@@ -245,13 +259,16 @@ func (a *Accounts) refusalLocked(s *session) *council.Error {
 		}
 	}
 	scopes := a.scopesLocked(s.day, s.Token)
-	for i, limit := range []*USD{a.o.Day, a.o.TokenDay} {
+	for i, limit := range a.dayLimits(s.Token) {
 		if limit == nil {
 			continue
 		}
 		whose, name := "all sessions", a.o.Names.Of(council.SettingMaxCostUSDPerDay)
 		if i == 1 {
 			whose, name = "the sessions of this token", a.o.Names.Of(council.SettingMaxCostUSDPerTokenDay)
+			if a.o.TokenLimit != nil && a.o.TokenLimit(s.Token) != nil {
+				name = "max_cost_usd_per_day in the roster"
+			}
 		}
 		over, why := scopes[i].spent() >= *limit, ""
 		if a.o.Hard {
@@ -732,7 +749,7 @@ func (a *Accounts) Limits(token string) []Limit {
 		}
 	}
 	add(ScopeDay, a.o.Day, cmp.Or(a.days[today], &scope{}))
-	add(ScopeToken, a.o.TokenDay, cmp.Or(a.tokens[[2]string{today, token}], &scope{}))
+	add(ScopeToken, a.dayLimits(token)[1], cmp.Or(a.tokens[[2]string{today, token}], &scope{}))
 	return limits
 }
 

@@ -91,7 +91,7 @@ func (a *Accounts) Budgets() []Budget {
 	all := []Budget{budget(ScopeDay, "", a.o.Day, cmp.Or(a.days[today], &scope{}))}
 	for _, key := range slices.SortedFunc(maps.Keys(a.tokens), func(x, y [2]string) int { return cmp.Compare(x[1], y[1]) }) {
 		if key[0] == today {
-			all = append(all, budget(ScopeToken, key[1], a.o.TokenDay, a.tokens[key]))
+			all = append(all, budget(ScopeToken, key[1], a.dayLimits(key[1])[1], a.tokens[key]))
 		}
 	}
 	return all
