@@ -26,7 +26,7 @@ type rosterCheckCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (rosterCheckCmd) Help() string {
-	return "Nothing is called. Exit code 2 says that something is wrong. A daemon reads its roster again on SIGHUP."
+	return "Nothing is called. Exit code 2 says that something is wrong. councild serve reads its roster again on SIGHUP."
 }
 
 // Run checks a roster.

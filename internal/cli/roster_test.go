@@ -1,12 +1,18 @@
 package cli
 
 import (
+	"bufio"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
 func TestRosterCommands(t *testing.T) {
@@ -45,5 +51,52 @@ func TestToken(t *testing.T) {
 	}
 	if code, _, errs = command(t, "token", "c i"); code != 2 || !strings.Contains(errs, "1 to 32 letters") {
 		t.Errorf("a bad name: %d %s", code, errs)
+	}
+}
+
+// A daemon reads its roster again on SIGHUP.
+func TestReloadOnSignal(t *testing.T) {
+	url := daemontest.Quick(t)
+	path := filepath.Join(t.TempDir(), "roster.yaml")
+	write := func(name string) {
+		t.Helper()
+		text := "version: 1\nmodels: {one: {model: a}}\ncouncils: {" + name + ": {members: [one, one]}}\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	daemontest.Setenv(t, map[string]string{
+		"BASE_URL": url, "MODELS": "", "ROSTER": path, "ADDR": "127.0.0.1:0", "LOG_FORMAT": "json",
+		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	reader, writer := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- Main(ctx, IO{Args: []string{"serve"}, Stdout: io.Discard, Stderr: writer})
+		_ = writer.Close()
+	}()
+	lines := bufio.NewScanner(reader)
+	until := func(message string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), message) {
+				return
+			}
+		}
+		t.Fatalf("the daemon ended and did not log %q", message)
+	}
+	until("listening")
+	write("second")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	until("another roster is in force")
+	stop()
+	until("stopped")
+	go func() { _, _ = io.Copy(io.Discard, reader) }()
+	if got := <-code; got != 0 {
+		t.Errorf("exit %d", got)
 	}
 }

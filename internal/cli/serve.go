@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -33,7 +34,27 @@ func (serveCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Roster != "" {
+		defer reloadOnSignal(ctx, d)()
+	}
 	return d.Serve(ctx)
+}
+
+// reloadOnSignal has the daemon read its roster again on each SIGHUP, until the returned function is called.
+func reloadOnSignal(ctx context.Context, d *daemon.Daemon) (stop func()) {
+	signals, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		for range signals {
+			d.Reload(ctx)
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+		<-done
+	}
 }
 
 type demoCmd struct {

@@ -119,6 +119,7 @@ type Plan struct {
 	Deltas bool `json:"deltas"`
 	// CouncilName is the name of the council in the roster; "" where there is no roster.
 	CouncilName string `json:"council_name,omitempty"`
+	Roster      string `json:"roster,omitempty"`     // the hash of the roster; "" where there is none
 	DataClass   string `json:"data_class,omitempty"` // as in Request; "" where there are no classes
 	// Chosen says that the request named the members, in place of those of the council.
 	Chosen bool `json:"chosen,omitempty"`

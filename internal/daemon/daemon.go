@@ -84,8 +84,10 @@ type Daemon struct {
 	mcp       *mcpserver.Server // nil when it is switched off
 	server    *http.Server
 	stopping  atomic.Bool
-	draining  atomic.Bool // and no new session is taken
-	teardown  teardown
+	// rosterInvalid says that the roster was read again, and is not in force because something is wrong with it.
+	rosterInvalid atomic.Bool
+	draining      atomic.Bool // and no new session is taken
+	teardown      teardown
 }
 
 // New binds the address and wires everything that a daemon needs. The caller then calls
@@ -151,13 +153,13 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}); err != nil {
 		return nil, err
 	}
-	d.teardown.push("the engine", d.engine.teardown.run)
+	d.teardown.push("the engine", func(ctx context.Context) error { d.engine.Close(ctx); return nil })
 	if d.ledger != nil {
 		if err := d.engine.accounts.Replay(d.ledger.lines(ctx)); err != nil {
 			return nil, fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err)
 		}
 	}
-	if len(d.engine.prices.asks) > 0 {
+	if len(d.engine.house.Load().prices.asks) > 0 || cfg.Roster != "" {
 		d.watchPrices(ctx)
 	}
 	d.measure()
@@ -226,12 +228,35 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 func (d *Daemon) watchPrices(ctx context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var watching sync.WaitGroup
-	watching.Go(func() { d.engine.watchPrices(ctx, d.cfg, d.log) })
+	watching.Go(func() { d.engine.watchPrices(ctx, d.log) })
 	d.teardown.push("the prices", func(context.Context) error {
 		cancel()
 		watching.Wait()
 		return nil
 	})
+}
+
+// Reload reads the roster again, and puts it in force as a whole. Sessions that run keep the one before. When
+// something is wrong with it, the one before stays in force, and the log has every problem. Calls must come one
+// after the other.
+func (d *Daemon) Reload(ctx context.Context) {
+	if d.Stopping() {
+		return
+	}
+	var tokens []httpapi.Token
+	err := d.engine.Reload(ctx, func(h *house) (err error) {
+		tokens, err = requireTokens(ctx, d.cfg, h.tokens(), d.listener.Addr(), d.log)
+		return err
+	})
+	d.rosterInvalid.Store(err != nil)
+	if err != nil {
+		for problem := range strings.Lines(err.Error()) {
+			d.log.ErrorContext(ctx, "the roster cannot be put in force, and the one before stays", "problem", strings.TrimSpace(problem))
+		}
+		return
+	}
+	d.api.SetTokens(tokens)
+	d.log.InfoContext(ctx, "another roster is in force", "roster", d.engine.house.Load().roster.Hash)
 }
 
 // Tokens returns the bearer tokens of which callers need one; none: no token is asked for.
@@ -373,13 +398,19 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 			})
 		}
 	}
-	if missing := d.engine.prices.missing(); len(missing) > 0 && isLimited(d.cfg) {
+	if missing := d.engine.house.Load().prices.missing(); len(missing) > 0 && isLimited(d.cfg) {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "prices_missing", Bearable: !isHard(d.cfg),
 			Message: "a provider did not tell its prices yet, and is asked again; prices in LLM_COUNCIL_PRICES go first",
 		})
 	}
-	if models, quorum := d.engine.outOfOrder(d.cfg); len(models) > 0 {
+	if d.rosterInvalid.Load() {
+		reasons = append(reasons, httpapi.Reason{
+			Code: "roster_invalid", Bearable: true,
+			Message: "something is wrong with the roster that was read last: the one before stays in force, and the log says what it is",
+		})
+	}
+	if models, quorum := d.engine.outOfOrder(); len(models) > 0 {
 		// With a quorum left, another daemon would run sessions no better than this one.
 		reasons = append(reasons, httpapi.Reason{
 			Code: "breaker_open", Bearable: quorum,

@@ -1,11 +1,15 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
+	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
@@ -34,13 +38,18 @@ type EngineOptions struct {
 
 // Engine holds the councils that can be asked, with the clients, and the simulated provider, under them.
 type Engine struct {
+	o        EngineOptions
+	base     pipeline.Options // of every council, without what the house has
 	house    atomic.Pointer[house]
-	client   *llm.Client
+	before   atomic.Pointer[house] // whose plans may not run yet; nil: there was none
+	reloaded chan struct{}         // has room for one element, which says that there is another house
 	accounts *spend.Accounts
-	prices   *prices
 	stopping atomic.Bool // as in accounts
 	metrics  *telemetry.Metrics
 	tracing  *telemetry.Tracing // nil when it is off
+
+	mu       sync.Mutex // guards what follows, and the change to another house
+	sim      *simllm.Running
 	teardown teardown
 }
 
@@ -56,55 +65,17 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	for _, warning := range cfg.Warnings() {
 		o.Log.WarnContext(ctx, "a setting is likely to be wrong", "setting", warning)
 	}
-	e := &Engine{}
+	if o.Simulated.Models == nil {
+		o.Simulated.Models = builtIn()
+	}
+	e := &Engine{o: o, reloaded: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			e.Close(ctx)
 		}
 	}()
-	providers := []llm.Provider{{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey.Reveal()}}
-	for _, p := range cfg.Providers {
-		providers = append(providers, llm.Provider{Name: p.Name, BaseURL: p.BaseURL, APIKey: p.APIKey.Reveal()})
-	}
-	if usesSim(cfg) {
-		if o.Simulated.Models == nil {
-			o.Simulated.Models = builtIn()
-		}
-		sim, err := simllm.Start(ctx, o.Simulated)
-		if err != nil {
-			return nil, err
-		}
-		e.teardown.push("the simulated provider", always(sim.Close))
-		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: sim.URL()})
-	}
-	e.prices, err = newPrices(cfg, o.Simulated.Models)
-	if err != nil {
-		return nil, err
-	}
-	e.accounts = newAccounts(cfg, e.prices, o.Ledger, func(token string) *spend.USD { return e.house.Load().dayLimits[token] })
-	e.client, err = llm.New(llm.Options{
-		Gate:      gate(e.accounts),
-		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: cfg.MaxCallsPerProvider,
-		AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
-		MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
-	})
-	if err != nil {
-		return nil, err
-	}
-	e.teardown.push("the client", always(e.client.Close))
-	if err := e.requirePrices(ctx, cfg, o.Log); err != nil {
-		return nil, err
-	}
-	e.metrics = telemetry.NewMetrics(o.Version, e.client.Breakers)
-	completer := e.metrics.Completer(e.client)
-	recorder := o.Recorder
-	var holds func(context.Context, string, time.Time) (bool, error)
-	if s, ok := recorder.(*store.Store); ok {
-		holds = s.Holds
-	}
-	if recorder != nil {
-		recorder = e.metrics.Recorder(recorder)
-	}
+	e.accounts = newAccounts(cfg, e.tariff, o.Ledger, func(token string) *spend.USD { return e.house.Load().dayLimits[token] })
+	e.metrics = telemetry.NewMetrics(o.Version, func() []council.Breaker { return e.house.Load().client.Breakers() })
 	if e.tracing, err = telemetry.NewTracing(ctx, o.Version, o.Log); err != nil {
 		return nil, err
 	}
@@ -114,22 +85,121 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 			_ = e.tracing.Close(ctx)
 			return nil
 		})
-		completer = e.tracing.Completer(completer, cfg.ProviderNames())
 	}
-	base := pipelineOptions(o)
-	base.Completer, base.Recorder, base.Holds, base.Observer = completer, recorder, holds, e.metrics
-	base.Accounts = accounts{e.accounts, &e.stopping}
+	e.base = pipelineOptions(o)
+	e.base.Recorder, e.base.Observer = o.Recorder, e.metrics
+	if s, ok := o.Recorder.(*store.Store); ok {
+		e.base.Holds = s.Holds
+	}
+	if o.Recorder != nil {
+		e.base.Recorder = e.metrics.Recorder(o.Recorder)
+	}
+	e.base.Accounts = accounts{e.accounts, &e.stopping}
 	if cfg.Demographics {
-		if base.Lexicon, err = readLexicon(cfg.Lexicon); err != nil {
+		if e.base.Lexicon, err = readLexicon(cfg.Lexicon); err != nil {
 			return nil, err
 		}
 	}
-	h, err := newHouse(cfg, r, base)
+	h, err := e.build(ctx, cfg, r)
 	if err != nil {
 		return nil, err
 	}
 	e.house.Store(h)
 	return e, nil
+}
+
+// build makes a house of a roster, or of the settings where there is none, ready to be asked.
+func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster) (*house, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	providers := []llm.Provider{{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey.Reveal()}}
+	for _, p := range cfg.Providers {
+		providers = append(providers, llm.Provider{Name: p.Name, BaseURL: p.BaseURL, APIKey: p.APIKey.Reveal()})
+	}
+	if usesSim(cfg) {
+		if e.sim == nil {
+			sim, err := simllm.Start(ctx, e.o.Simulated)
+			if err != nil {
+				return nil, err
+			}
+			e.sim = sim
+			e.teardown.push("the simulated provider", always(sim.Close))
+		}
+		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: e.sim.URL()})
+	}
+	prices, err := newPrices(cfg, e.o.Simulated.Models)
+	if err != nil {
+		return nil, err
+	}
+	base := e.base
+	base.Providers = cfg.ProviderNames()
+	base.Models, base.AllowedModels = cfg.Models, cfg.AllowedModels
+	var client *llm.Client
+	if old := e.house.Load(); old != nil && reflect.DeepEqual(old.providers, providers) {
+		// What is known of the providers stays: their breakers, their connections and their prices.
+		client = old.client
+		old.prices.mu.Lock()
+		maps.Copy(prices.lists, old.prices.lists)
+		old.prices.mu.Unlock()
+	} else if client, err = llm.New(llm.Options{
+		Gate:      gate(e.accounts),
+		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: cfg.MaxCallsPerProvider,
+		AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
+		MaxReplyBytes: int64(cfg.MaxUpstreamBytes),
+	}); err != nil {
+		return nil, err
+	}
+	base.Completer = e.metrics.Completer(client)
+	if e.tracing != nil {
+		base.Completer = e.tracing.Completer(base.Completer, cfg.ProviderNames())
+	}
+	h, err := newHouse(cfg, r, base)
+	if err != nil {
+		return nil, err
+	}
+	h.providers, h.client, h.prices = providers, client, prices
+	return h, h.requirePrices(ctx, e.o.Log)
+}
+
+// Reload reads the roster again. Sessions that run, and plans that were made, keep the one before. When
+// something is wrong with it, nothing changes.
+func (e *Engine) Reload(ctx context.Context, accept func(*house) error) error {
+	cfg, r, err := readRoster(e.o.Config)
+	if err == nil {
+		err = checkSimulated(cfg)
+	}
+	if err == nil {
+		err = cfg.RequireCouncil()
+	}
+	if err == nil && cfg.TokenDayLimits != e.o.Config.TokenDayLimits {
+		err = errors.New("LLM_COUNCIL_ROSTER: it begins or ends to limit what tokens may cost a day: start the daemon again for that")
+	}
+	if err != nil {
+		return err
+	}
+	h, err := e.build(ctx, cfg, r)
+	if err != nil {
+		return err
+	}
+	if err := accept(h); err != nil {
+		return err
+	}
+	old := e.house.Load()
+	e.before.Store(old)
+	e.house.Store(h)
+	if old.client != h.client {
+		old.client.Close() // its idle connections; calls of running sessions go on, and their connections end when they have been idle
+	}
+	select {
+	case e.reloaded <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// tariff returns what a model costs.
+func (e *Engine) tariff(model string) (spend.Tariff, bool) {
+	return e.house.Load().prices.tariff(model)
 }
 
 // pipelineOptions returns what the settings say of a council. What it works with is missing.
@@ -166,6 +236,9 @@ func (e *Engine) runner() *pipeline.Pipeline {
 
 // Run implements httpapi.Council.
 func (e *Engine) Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error) {
+	if before := e.before.Load(); before != nil && plan.Roster != "" && before.roster.Hash == plan.Roster {
+		return before.pipelines[before.first].Run(ctx, plan, observer, log) // with its providers
+	}
 	return e.runner().Run(ctx, plan, observer, log)
 }
 
@@ -201,15 +274,27 @@ func (e *Engine) Offers(token string) ([]httpapi.Offer, error) {
 
 // outOfOrder returns the models whose breaker is open, and whether the other members can
 // be a quorum.
-func (e *Engine) outOfOrder(cfg config.Config) (models []string, quorum bool) {
-	for _, b := range e.client.Breakers() {
+func (e *Engine) outOfOrder() (models []string, quorum bool) {
+	h := e.house.Load()
+	for _, b := range h.client.Breakers() {
 		if b.State == council.BreakerOpen {
 			models = append(models, b.Name())
 		}
 	}
-	left := slices.DeleteFunc(slices.Clone(cfg.Models), func(m string) bool { return slices.Contains(models, m) })
-	return models, len(left) >= pipeline.Quorum(cfg.Quorum, len(cfg.Models))
+	needed := h.cfg.Quorum
+	if h.roster != nil {
+		needed = cmp.Or(h.council(h.first).Quorum, needed)
+	}
+	left := slices.DeleteFunc(slices.Clone(h.cfg.Models), func(m string) bool { return slices.Contains(models, m) })
+	return models, len(left) >= pipeline.Quorum(needed, len(h.cfg.Models))
 }
 
 // Close releases what the engine holds. Runs must be over.
-func (e *Engine) Close(ctx context.Context) { _ = e.teardown.run(ctx) } // no step fails
+func (e *Engine) Close(ctx context.Context) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if h := e.house.Load(); h != nil {
+		h.client.Close()
+	}
+	_ = e.teardown.run(ctx) // no step fails
+}

@@ -42,11 +42,19 @@ func (d *Daemon) measure() {
 	if d.journal != nil {
 		d.measureKept()
 	}
+	if d.cfg.Roster != "" {
+		d.engine.metrics.Gauge("councild_roster_reload_ok", "Whether the roster that was read last is in force: 1 yes, 0 no.", func() float64 {
+			if d.rosterInvalid.Load() {
+				return 0
+			}
+			return 1
+		})
+	}
 	measureSpend(d.engine.metrics, d.engine.accounts)
 	d.engine.metrics.Gauges("councild_price_age_days", "Days since the prices of a model were read, where that is known.",
 		[]string{"model"}, func(set func(float64, ...string)) {
-			for _, model := range d.cfg.Named() {
-				if tariff, ok := d.engine.prices.tariff(model); ok && !tariff.AsOf.IsZero() {
+			for _, model := range d.engine.house.Load().cfg.Named() {
+				if tariff, ok := d.engine.tariff(model); ok && !tariff.AsOf.IsZero() {
 					set(time.Since(tariff.AsOf).Hours()/24, model)
 				}
 			}

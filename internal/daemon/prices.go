@@ -107,10 +107,10 @@ func (p *prices) missing() []string {
 }
 
 // askPrices asks each provider for its list of prices. Where there is none now, the last one stays.
-func (e *Engine) askPrices(ctx context.Context, log *slog.Logger) {
-	for _, name := range e.prices.asks {
+func (h *house) askPrices(ctx context.Context, log *slog.Logger) {
+	for _, name := range h.prices.asks {
 		list := spend.List{}
-		data, err := e.client.ModelList(ctx, name)
+		data, err := h.client.ModelList(ctx, name)
 		if err == nil {
 			if list, err = spend.ParseList(data, time.Now().UTC().Truncate(24*time.Hour)); errors.Is(err, spend.ErrNoPrices) {
 				list, err = spend.List{}, nil
@@ -120,17 +120,17 @@ func (e *Engine) askPrices(ctx context.Context, log *slog.Logger) {
 			log.WarnContext(ctx, "the prices of a provider could not be had", "provider", name, "error", err)
 			continue
 		}
-		e.prices.mu.Lock()
-		e.prices.lists[name] = list
-		e.prices.mu.Unlock()
+		h.prices.mu.Lock()
+		h.prices.lists[name] = list
+		h.prices.mu.Unlock()
 	}
 }
 
 // unpriced returns the configured models of which nobody knows what they cost.
-func (e *Engine) unpriced(cfg config.Config) []string {
+func (h *house) unpriced() []string {
 	var unpriced []string
-	for _, model := range cfg.Named() {
-		if _, ok := e.prices.tariff(model); !ok && !slices.Contains(unpriced, model) {
+	for _, model := range h.cfg.Named() {
+		if _, ok := h.prices.tariff(model); !ok && !slices.Contains(unpriced, model) {
 			unpriced = append(unpriced, model)
 		}
 	}
@@ -139,16 +139,16 @@ func (e *Engine) unpriced(cfg config.Config) []string {
 
 // requirePrices returns an error where hard limits cannot be held: a configured model has no price,
 // and its provider does not list one. A provider that does not answer now is asked again later.
-func (e *Engine) requirePrices(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-	if !isHard(cfg) || !isLimited(cfg) {
+func (h *house) requirePrices(ctx context.Context, log *slog.Logger) error {
+	if !isHard(h.cfg) || !isLimited(h.cfg) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, pricesTimeout)
 	defer cancel()
-	e.askPrices(ctx, log)
-	missing := e.prices.missing()
-	unpriced := slices.DeleteFunc(e.unpriced(cfg), func(model string) bool {
-		provider, _ := council.SplitModel(model, e.prices.providers)
+	h.askPrices(ctx, log)
+	missing := h.prices.missing()
+	unpriced := slices.DeleteFunc(h.unpriced(), func(model string) bool {
+		provider, _ := council.SplitModel(model, h.prices.providers)
 		return slices.Contains(missing, provider)
 	})
 	if len(unpriced) == 0 {
@@ -160,20 +160,23 @@ func (e *Engine) requirePrices(ctx context.Context, cfg config.Config, log *slog
 
 // watchPrices asks for the prices at once and once a day, and again soon after a look that failed,
 // until ctx ends.
-func (e *Engine) watchPrices(ctx context.Context, cfg config.Config, log *slog.Logger) {
+func (e *Engine) watchPrices(ctx context.Context, log *slog.Logger) {
 	warned := false
 	for {
-		e.askPrices(ctx, log)
+		h := e.house.Load()
+		h.askPrices(ctx, log)
 		pause := pricesEvery
-		if len(e.prices.missing()) > 0 {
+		if len(h.prices.missing()) > 0 {
 			pause = pricesAgain
-		} else if unpriced := e.unpriced(cfg); len(unpriced) > 0 && isLimited(cfg) && !warned {
+		} else if unpriced := h.unpriced(); len(unpriced) > 0 && isLimited(h.cfg) && !warned {
 			warned = true
 			log.WarnContext(ctx, "there is a limit of cost, and nobody knows what these models cost: unless their provider says it with each "+
 				"call, their calls count as nothing; give their prices in LLM_COUNCIL_PRICES", "models", unpriced)
 		}
 		select {
 		case <-time.After(pause):
+		case <-e.reloaded:
+			warned = false
 		case <-ctx.Done():
 			return
 		}
@@ -223,8 +226,8 @@ func listFrom(ctx context.Context, cfg config.Config, file string, log *slog.Log
 			return nil, err
 		}
 		defer e.Close(ctx)
-		e.askPrices(ctx, log)
-		return e.prices.tariff, nil
+		e.house.Load().askPrices(ctx, log)
+		return e.tariff, nil
 	}
 	info, err := os.Stat(file)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/spend"
@@ -158,6 +159,9 @@ type house struct {
 	cfg       config.Config
 	roster    *roster.Roster // nil: there is one council, of the settings
 	first     string         // name of the council that answers where none is asked for
+	providers []llm.Provider
+	client    *llm.Client
+	prices    *prices
 	pipelines map[string]*pipeline.Pipeline
 	dayLimits map[string]*spend.USD // by the names of tokens that have one of their own
 }
@@ -222,10 +226,13 @@ func (h *house) prepare(r council.Request) (council.Plan, error) {
 		return council.Plan{}, h.unknown(r)
 	}
 	plan, err := p.Prepare(r)
-	if err == nil {
-		err = h.forbid(r, &plan)
+	if err != nil {
+		return plan, err
 	}
-	return plan, err
+	if h.roster != nil {
+		plan.Roster = h.roster.Hash
+	}
+	return plan, h.forbid(r, &plan)
 }
 
 // forbid returns why a caller may not have this plan carried out: its token is not in the council's audience,

@@ -9,12 +9,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -370,5 +372,158 @@ func TestClearance(t *testing.T) {
 	plain := onTap(t, tap(t), "", "")
 	if code, data := plain.Call(t, "POST", "/v1/council", `{"query":"x","data_class":"public"}`); code != 422 || !strings.Contains(string(data), "no classes") {
 		t.Errorf("without classes: %d %s", code, data)
+	}
+}
+
+// A reload under 200 sessions that run: each keeps the roster with which it began, and none mixes two.
+func TestReloadUnderSessions(t *testing.T) {
+	const sessions = 200
+	arrived, release := make(chan struct{}, 4*sessions), make(chan struct{})
+	var models []simllm.Model
+	for _, name := range []string{"a", "b", "c", "d"} {
+		models = append(models, simllm.Model{Name: name, Spread: 1, Reply: func(task simllm.Task) (string, bool) {
+			if task.Kind == simllm.Question {
+				arrived <- struct{}{}
+				<-release
+			}
+			return "", false
+		}})
+	}
+	sim := daemontest.Provider(t, models...)
+	var let sync.Once
+	t.Cleanup(func() { let.Do(func() { close(release) }) })
+	roster := func(first, second string) string {
+		return fmt.Sprintf("version: 1\nmodels:\n  one: {model: %s}\n  two: {model: %s}\ncouncils:\n  main: {members: [one, two]}\n", first, second)
+	}
+	path := writeRoster(t, roster("a", "b"))
+	d := daemontest.Start(t, map[string]string{
+		"BASE_URL": sim.URL(), "MODELS": "", "ROSTER": path, "MAX_SESSIONS": "400", "MAX_CALLS_PER_PROVIDER": "2000",
+	})
+	type outcome struct {
+		id      string
+		version string
+	}
+	outcomes := make(chan outcome, 2*sessions)
+	begin := func() {
+		for range sessions {
+			go func() {
+				var s council.Session
+				_, data, err := d.Send(t.Context(), "POST", "/v1/council", `{"query":"x"}`)
+				if err == nil {
+					err = json.Unmarshal(data, &s)
+				}
+				if err != nil {
+					t.Errorf("%.300s: %v", data, err)
+				}
+				outcomes <- outcome{s.ID, s.Metadata.Versions.CouncilConfig}
+			}()
+		}
+		for range 2 * sessions {
+			<-arrived // all of them run
+		}
+	}
+	begin()
+	if err := os.WriteFile(path, []byte(roster("c", "d")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.Reload(t.Context())
+	begin()
+	let.Do(func() { close(release) })
+	version := map[string]string{}
+	count := map[string]int{}
+	for range 2 * sessions {
+		o := <-outcomes
+		version[o.id] = o.version
+		count[o.version]++
+	}
+	if len(count) != 2 {
+		t.Fatalf("versions and their sessions: %v", count)
+	}
+	for v, n := range count {
+		if n != sessions {
+			t.Errorf("%d sessions of %s, want %d", n, v, sessions)
+		}
+	}
+	seats := map[string]map[string]bool{} // the models in the records, by version
+	for _, r := range d.Records(t) {
+		if version[r.SessionID] != r.CouncilConfig {
+			t.Errorf("the session %s of %s has a record of %s", r.SessionID, version[r.SessionID], r.CouncilConfig)
+		}
+		if seats[r.CouncilConfig] == nil {
+			seats[r.CouncilConfig] = map[string]bool{}
+		}
+		seats[r.CouncilConfig][r.ReviewerID+" "+r.ModelID] = true
+	}
+	var pairs []string
+	for _, of := range seats {
+		pairs = append(pairs, strings.Join(slices.Sorted(maps.Keys(of)), ", "))
+	}
+	slices.Sort(pairs)
+	if diff := cmp.Diff([]string{"a b, b a", "c d, d c"}, pairs); diff != "" {
+		t.Errorf("who judged whom, by version (-want +got):\n%s", diff)
+	}
+}
+
+func TestReload(t *testing.T) {
+	d, path := onRoster(t, guarded(), nil)
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d.Reload(t.Context())
+	}
+	ready := func() string {
+		code, data := d.Call(t, "GET", "/readyz", "")
+		if code != 200 {
+			t.Errorf("/readyz is %d: %s", code, data)
+		}
+		return string(data)
+	}
+	gauge := func(want string) {
+		t.Helper()
+		if _, data := d.Call(t, "GET", "/metrics", ""); !strings.Contains(string(data), "\ncouncild_roster_reload_ok "+want+"\n") {
+			t.Errorf("the gauge is not %s", want)
+		}
+	}
+	asks := func(name, body string) int {
+		code, _ := d.Call(t, "POST", "/v1/council", body, "Authorization", bearer(name))
+		return code
+	}
+	gauge("1")
+	write(strings.NewReplacer("default: deep", "default: none", "members: [one, one]", "members: [one]").Replace(guarded()))
+	if body := ready(); !strings.Contains(body, `"roster_invalid"`) || !strings.Contains(body, `"ready":true`) {
+		t.Errorf("after a bad roster: %s", body)
+	}
+	gauge("0")
+	for _, problem := range []string{`default is \"none\"`, "members names one model"} {
+		if !strings.Contains(d.Log.String(), problem) {
+			t.Errorf("the log does not say %s", problem)
+		}
+	}
+	if code := asks("team", `{"query":"x"}`); code != 200 {
+		t.Errorf("the roster before is not in force: %d", code)
+	}
+	// Another roster: a council and a token are gone, and another council is the default.
+	changed := strings.NewReplacer("default: deep", "default: fast", "audience: [ci]", "audience: [team]").Replace(guarded())
+	before, after, _ := strings.Cut(changed, "  vault:")
+	_, after, _ = strings.Cut(after, "\n")
+	changed = before + after
+	before, after, _ = strings.Cut(changed, "  ci:")
+	_, after, _ = strings.Cut(after, "\n")
+	write(before + strings.ReplaceAll(after, "{sha256: "+fmt.Sprintf("%x", sha256.Sum256([]byte(secrets["team"])))+"}",
+		"{sha256: "+fmt.Sprintf("%x", sha256.Sum256([]byte(secrets["team"])))+", max_cost_usd_per_day: 3}"))
+	if body := ready(); strings.Contains(body, "roster_invalid") {
+		t.Errorf("after a good roster: %s\n%s", body, d.Log)
+	}
+	gauge("1")
+	if code := asks("ci", `{"query":"x"}`); code != 401 {
+		t.Errorf("a token that is gone: %d", code)
+	}
+	if code := asks("team", `{"query":"x","council":"vault"}`); code != 422 {
+		t.Errorf("a council that is gone: %d", code)
+	}
+	if _, data := d.Call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", bearer("team")); !strings.Contains(string(data), `"council":"fast"`) {
+		t.Errorf("the new default is not asked: %.200s", data)
 	}
 }
