@@ -143,6 +143,8 @@ type Config struct {
 	LogFormat    string        `envconfig:"LLM_COUNCIL_LOG_FORMAT" default:"auto" desc:"auto, text or json; auto: text on a terminal, else json"`
 	DrainTimeout time.Duration `envconfig:"LLM_COUNCIL_DRAIN_TIMEOUT" default:"30s" desc:"time that running sessions have to finish after a signal to stop, 0 or more"`
 
+	// CouncilLimits says that councils of the roster have limits of cost of their own.
+	CouncilLimits bool `ignored:"true"`
 	// TokenDayLimits says that tokens of the roster have limits of a day of their own.
 	TokenDayLimits bool `ignored:"true"`
 

@@ -127,7 +127,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 		}
 		providers = append(providers, llm.Provider{Name: config.SimProvider, BaseURL: e.sim.URL()})
 	}
-	prices, err := newPrices(cfg, e.o.Simulated.Models)
+	prices, err := newPrices(cfg, r, e.o.Simulated.Models)
 	if err != nil {
 		return nil, err
 	}

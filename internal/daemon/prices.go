@@ -13,6 +13,7 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 )
@@ -37,8 +38,8 @@ type prices struct {
 
 // newPrices returns the prices that the settings give. Simulated models have the prices that they
 // report.
-func newPrices(cfg config.Config, sim []simllm.Model) (*prices, error) {
-	written, err := readPrices(cfg)
+func newPrices(cfg config.Config, r *roster.Roster, sim []simllm.Model) (*prices, error) {
+	written, err := writtenPrices(cfg, r)
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +57,20 @@ func newPrices(cfg config.Config, sim []simllm.Model) (*prices, error) {
 		}
 	}
 	return p, nil
+}
+
+// writtenPrices returns the tariffs of the roster, and of PRICES for models of which it says nothing.
+func writtenPrices(cfg config.Config, r *roster.Roster) (map[string]spend.Tariff, error) {
+	tariffs, err := readPrices(cfg)
+	if err != nil || r == nil {
+		return tariffs, err
+	}
+	for _, m := range r.Models {
+		if m.Price != nil {
+			tariffs[m.Member.Model] = *m.Price
+		}
+	}
+	return tariffs, nil
 }
 
 // lacks reports whether a model has no tariff yet.
@@ -193,7 +208,11 @@ type ListedPrice struct {
 // ListPrices returns what the configured models cost: from the file, or where none is given from
 // their providers, which are asked for it. It costs nothing.
 func ListPrices(ctx context.Context, cfg config.Config, file string, log *slog.Logger) ([]ListedPrice, error) {
-	set, err := readPrices(cfg)
+	cfg, r, err := readRoster(cfg)
+	if err != nil {
+		return nil, err
+	}
+	set, err := writtenPrices(cfg, r)
 	if err != nil {
 		return nil, err
 	}

@@ -59,6 +59,7 @@ func readRoster(cfg config.Config) (config.Config, *roster.Roster, error) {
 			cfg.AllowedModels = append(cfg.AllowedModels, m.Member.Model)
 		}
 	}
+	cfg.CouncilLimits = slices.ContainsFunc(r.Councils, func(c roster.Council) bool { return c.MaxCostUSD != nil })
 	cfg.TokenDayLimits = slices.ContainsFunc(r.Tokens, func(t roster.Token) bool { return t.MaxCostUSDPerDay != nil })
 	switch {
 	case cfg.TokenDayLimits && cfg.SpendStore == "off":

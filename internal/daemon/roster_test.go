@@ -336,6 +336,25 @@ func TestLimitsOfTokensOfTheRoster(t *testing.T) {
 	}
 }
 
+// Prices of the roster go before those of PRICES, and the provider tells none.
+func TestPricesOfTheRoster(t *testing.T) {
+	text := "version: 1\nmodels:\n  one: {model: a, price: {as_of: 2026-11-20, input: 1000, output: 1000}}\n  two: {model: b}\n" +
+		"councils: {main: {members: [one, two]}}\n"
+	d := daemontest.Start(t, map[string]string{
+		"BASE_URL": daemontest.Quick(t), "MODELS": "", "ROSTER": writeRoster(t, text), "PRICES": "a=1/1,b=1/1",
+	})
+	usage := d.Ask(t, anyQuestion).Metadata.Usage.ByModel
+	for model, price := range map[string]float64{"a": 1000, "b": 1} {
+		u := usage[model]
+		if u.CostUSD == nil || u.InputTokens == nil || u.OutputTokens == nil {
+			t.Fatalf("%s: %+v", model, u)
+		}
+		if want := float64(*u.InputTokens+*u.OutputTokens) * price / 1e6; *u.CostUSD < want*0.999 || *u.CostUSD > want*1.001 {
+			t.Errorf("%s costs %v, want %v", model, *u.CostUSD, want)
+		}
+	}
+}
+
 func TestClearance(t *testing.T) {
 	p := tap(t)
 	d := daemontest.Start(t, map[string]string{"BASE_URL": p.url, "MODELS": "", "ROSTER": writeRoster(t, guarded())})

@@ -28,7 +28,9 @@ const defaultOutputTokens = 4096
 func isHard(cfg config.Config) bool { return cfg.CostLimits == "hard" }
 
 // isLimited reports whether the settings limit what sessions cost.
-func isLimited(cfg config.Config) bool { return cfg.MaxCostUSD != nil || cfg.HasDayLimit() }
+func isLimited(cfg config.Config) bool {
+	return cfg.MaxCostUSD != nil || cfg.CouncilLimits || cfg.HasDayLimit()
+}
 
 func outputLimit(cfg config.Config) *int {
 	if cfg.MaxOutputTokens == nil && isHard(cfg) {

@@ -50,7 +50,7 @@ func requireTokens(ctx context.Context, cfg config.Config, ofRoster []httpapi.To
 
 // ofSettings returns the tokens that API_TOKENS names.
 func ofSettings(cfg config.Config) []httpapi.Token {
-	var tokens []httpapi.Token
+	tokens := make([]httpapi.Token, 0, len(cfg.APITokens))
 	for _, t := range cfg.APITokens {
 		tokens = append(tokens, httpapi.Token{Name: t.Name, Secret: t.Secret.Reveal()})
 	}

@@ -216,7 +216,8 @@ func (refusing) Complete(context.Context, council.Call) (council.Completion, err
 func TestDamaged(t *testing.T) {
 	damaged := council.Past{Entry: council.Entry{Type: council.EventAnswer, Data: []byte("{")}}
 	if _, err := replies.New([]council.Past{damaged}, replies.Options{
-		ModelOf: council.ModelOf}); err == nil {
+		ModelOf: council.ModelOf,
+	}); err == nil {
 		t.Error("a damaged entry is passed over")
 	}
 }

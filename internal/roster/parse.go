@@ -11,6 +11,7 @@ import (
 	"io"
 	"math"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -63,7 +64,7 @@ func Parse(data []byte, env Environment) (*Roster, error) {
 		return nil, Problems{*err}
 	}
 	r := &reader{
-		env: env, roster: Roster{Hash: short(data)}, hashes: map[[sha256.Size]byte]string{},
+		env: env, roster: Roster{Hash: short(data)}, hashes: map[[sha256.Size]byte]string{}, prices: map[string]Model{},
 		models: map[string]bool{}, councils: map[string]bool{}, classes: map[string]bool{},
 		tokens: set(env.Tokens), providers: set(env.Providers),
 	}
@@ -144,6 +145,7 @@ type reader struct {
 	// What has which name: looking through the lists would take time in proportion to its square.
 	models, councils, classes, tokens, providers map[string]bool
 	hashes                                       map[[sha256.Size]byte]string // of tokens, with their names
+	prices                                       map[string]Model             // the first model with a price, by the model's name
 }
 
 func (r *reader) add(n *yaml.Node, format string, args ...any) {
@@ -350,7 +352,10 @@ func (r *reader) model(id string, n *yaml.Node) {
 		"context_tokens": whole(r, "context_tokens", 1, func(v int64) { profile.ContextTokens = v }),
 		"clearance":      r.class("clearance", &m.Clearance),
 		"body":           func(n *yaml.Node) { profile.Body = r.body(n) },
-		"price":          func(n *yaml.Node) { m.Price = r.price(n) },
+		"price": func(n *yaml.Node) {
+			m.Price = r.price(n)
+			r.later = append(r.later, func() { r.onePrice(m, n) })
+		},
 	}, "model")
 	m.Member.Model = name
 	if m.Provider != "" {
@@ -561,12 +566,12 @@ func (r *reader) body(n *yaml.Node) map[string]json.RawMessage {
 
 // json returns what a node stands for, as encoding/json has it.
 func (r *reader) json(n *yaml.Node) any {
-	switch n.Kind {
-	case yaml.MappingNode:
+	if n.Kind == yaml.MappingNode {
 		object := map[string]any{}
 		r.each(n, "body", func(key, value *yaml.Node) { object[key.Value] = r.json(value) })
 		return object
-	case yaml.SequenceNode:
+	}
+	if n.Kind == yaml.SequenceNode {
 		list := make([]any, len(n.Content))
 		for i, entry := range n.Content {
 			list[i] = r.json(entry)
@@ -627,6 +632,17 @@ func (r *reader) price(n *yaml.Node) *spend.Tariff {
 		r.add(n, "price: %v", err)
 	}
 	return &t
+}
+
+// onePrice reports a second price of one model.
+func (r *reader) onePrice(m Model, n *yaml.Node) {
+	switch before, known := r.prices[m.Member.Model]; {
+	case m.Price == nil:
+	case !known:
+		r.prices[m.Member.Model] = m
+	case !reflect.DeepEqual(before.Price, m.Price):
+		r.add(n, "%s has another price in %s: give it the same, because a model has one price", quoted(m.Member.Model), before.ID)
+	}
 }
 
 // rates returns how the keys of rates are read.

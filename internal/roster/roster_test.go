@@ -83,7 +83,7 @@ func TestRules(t *testing.T) {
 	}{
 		{"no version", "version: 1\n", "", 2, "lacks version"},
 		{"another version", "version: 1", "version: 2", 2, "write version: 1"},
-		{"unknown key", "default: deep", "defualt: deep\ndefault: deep", 3, "did you mean default?"},
+		{"unknown key", "default: deep", "dflt: deep\ndefault: deep", 3, "use classes, councils, default"},
 		{"doubled key", "default: deep", "default: deep\ndefault: deep", 4, "twice: remove one"},
 		{"key without a value", "default: deep", "default:", 3, "has no value"},
 		{"no default of several", "default: deep\n", "", 2, "lacks default"},
@@ -117,6 +117,7 @@ func TestRules(t *testing.T) {
 		{"price without output", ", output: 25", "", 8, "lacks output"},
 		{"negative price", "output: 25", "output: -1", 8, "is not a price"},
 		{"price in words", "price: free", "price: cheap", 9, "neither free nor a mapping"},
+		{"two prices", "  local: {", "  other: {provider: claude, model: claude-opus-4-6, price: free}\n  local: {", 9, "another price in skeptic"},
 		{"tiers out of order", "input_tokens: 272000, input: 2.5, output: 15}", "input_tokens: 9, input: 1}, {input_tokens: 9, input: 2}", 6, "rising order"},
 		{"tier without its tokens", "input_tokens: 272000, ", "", 6, "lacks input_tokens"},
 		{"one member", "members: [gpt, skeptic, local], reviewers", "members: [gpt], reviewers", 13, "list two or more"},
@@ -176,12 +177,12 @@ func TestAllProblemsAtOnce(t *testing.T) {
 
 // The hash moves with what shapes the votes, and with nothing else.
 func TestHash(t *testing.T) {
-	hashOf := func(old, new string, change func(*roster.Settings)) string {
+	hashOf := func(from, to string, change func(*roster.Settings)) string {
 		t.Helper()
-		if !strings.Contains(valid, old) {
-			t.Fatalf("the valid roster lacks %q", old)
+		if !strings.Contains(valid, from) {
+			t.Fatalf("the valid roster lacks %q", from)
 		}
-		r, err := roster.Parse([]byte(strings.ReplaceAll(valid, old, new)), env)
+		r, err := roster.Parse([]byte(strings.ReplaceAll(valid, from, to)), env)
 		if err != nil {
 			t.Fatal(err)
 		}
