@@ -465,7 +465,10 @@ var settings = map[string]func(t *testing.T){
 		differ(t, answered(""), answered("3"), 200, 502)
 	},
 	"MAX_COST_USD": func(t *testing.T) {
-		differ(t, session(t, "", "").Status, session(t, "MAX_COST_USD", "0.0001").Status, council.StatusComplete, council.StatusDegraded)
+		free := session(t, "", "")
+		answers := *free.Metadata.Usage.ByStage[council.Stage1].CostUSD // less of it than two of three cost would end stage 1
+		limited := session(t, "MAX_COST_USD", strconv.FormatFloat(0.9*answers, 'f', -1, 64))
+		differ(t, free.Status, limited.Status, council.StatusComplete, council.StatusDegraded)
 	},
 	"COST_LIMITS": func(t *testing.T) {
 		code := func(strength string) int {
