@@ -25,7 +25,8 @@ var spendRounds = flag.Int("spendcrash", 5, "how often TestFaultF42CostsAfterKil
 
 // The daemon is killed, and at times stopped, at random times while calls are in flight, some of them retries of calls that
 // failed, of sessions that end with it and of sessions that the next one goes on with. The ledger never
-// has less than the provider billed, and what it has as settled is never more.
+// has less than the provider billed, and what it has as settled is never more. Over all daemons together,
+// nothing passes the limit of the day or of any session.
 func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -33,13 +34,16 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	b.Delay = 15 * time.Millisecond
 	dir := t.TempDir()
 	ledger := filepath.Join(dir, "spend.jsonl")
+	day := (2 * spend.Dollar).Times(int64(*spendRounds)) // it is reached in the last rounds
+	var mu sync.Mutex                                    // guards what follows
+	limits, refused := map[string]spend.USD{}, 0
 	rng := rand.New(rand.NewPCG(seed, 0))
 	begin := func() (*process, string) {
 		p := start(t, []string{
 			"LLM_COUNCIL_ADDR=127.0.0.1:0", "LLM_COUNCIL_BASE_URL=" + b.URL, "LLM_COUNCIL_MODELS=a,b,c", "LLM_COUNCIL_PRICES=" + b.Prices,
 			"LLM_COUNCIL_BIAS_STORE=" + filepath.Join(dir, "records.jsonl"), "LLM_COUNCIL_LOG_FORMAT=json",
 			"LLM_COUNCIL_COST_LIMITS=hard", "LLM_COUNCIL_MAX_COST_USD=0.3", "LLM_COUNCIL_MAX_OUTPUT_TOKENS=400",
-			"LLM_COUNCIL_MAX_COST_USD_PER_DAY=1000", "LLM_COUNCIL_DRAIN_TIMEOUT=0s",
+			"LLM_COUNCIL_MAX_COST_USD_PER_DAY=" + day.String(), "LLM_COUNCIL_DRAIN_TIMEOUT=0s",
 		}, "serve")
 		url, _, _ := strings.Cut(line(t, p.stderr, `"msg":"listening","url":"`), `"`)
 		go func() { _, _ = io.Copy(io.Discard, p.stderr) }()
@@ -48,8 +52,15 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	compare := func(when string) spend.Report {
 		t.Helper()
 		r := daemontest.Ledger(t, ledger)
-		if sum, _ := b.Billed(); r.Total < sum || r.Total-r.Uncertain > sum || r.Unknown > 0 {
-			t.Fatalf("%s: the ledger has %v, %v of it uncertain, and the provider billed %v", when, r.Total, r.Uncertain, sum)
+		if sum, _ := b.Billed(); r.Total < sum || r.Total-r.Uncertain > sum || r.Unknown > 0 || r.Total > day {
+			t.Fatalf("%s: the ledger has %v, %v of it uncertain, and the provider billed %v of %v", when, r.Total, r.Uncertain, sum, day)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for payer, sum := range b.ByPayer() {
+			if sum > limits[payer] {
+				t.Fatalf("%s: %v are billed to session %s of %v", when, sum, payer, limits[payer])
+			}
 		}
 		return r
 	}
@@ -60,12 +71,21 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 		for n := range 8 {
 			callers.Go(func() {
 				caller := daemontest.Caller{Base: url}
-				for !over.Load() {
-					body := question
-					if n%2 == 0 {
-						body = strings.Replace(question, "{", `{"background":true,`, 1)
+				random := rand.New(rand.NewPCG(seed, uint64(100*round+n)))
+				for asked := 0; !over.Load(); asked++ {
+					payer, limit := fmt.Sprintf("payer-%d-%d-%d", round, n, asked), 5e10+spend.USD(random.Int64N(25e10))
+					mu.Lock()
+					limits[payer] = limit
+					mu.Unlock()
+					body := fmt.Sprintf(`{"query":"%s %s","background":%v,"max_cost_usd":%v}`,
+						payer, strings.Repeat("why ", random.IntN(200)), n%2 == 0, limit)
+					resp, _, err := caller.Send(t.Context(), http.MethodPost, "/v1/council", body)
+					if err == nil && resp.StatusCode == http.StatusTooManyRequests {
+						mu.Lock()
+						refused++
+						mu.Unlock()
 					}
-					if _, _, err := caller.Send(t.Context(), http.MethodPost, "/v1/council", body); err == nil && n%2 == 0 {
+					if err == nil && (n%2 == 0 || resp.StatusCode != http.StatusOK) {
 						time.Sleep(50 * time.Millisecond)
 					}
 				}
@@ -106,7 +126,8 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	_ = p.Wait()
 	r := compare("in the end")
 	sum, requests := b.Billed()
-	daemontest.Fault(t, "F42", "the ledger never has less than the provider billed, nor more as settled",
-		"%d times kill -9 or SIGTERM: %v US dollars billed in %d requests, the ledger has %v, %v of it uncertain",
-		*spendRounds, sum, requests, r.Total, r.Uncertain)
+	daemontest.Fault(t, "F42", "the ledger never has less than the provider billed, nor more as settled, and no limit is passed",
+		"%d times kill -9 or SIGTERM: %v US dollars billed in %d requests of %d sessions, the ledger has %v of %v, %v of it uncertain; "+
+			"%d sessions were refused",
+		*spendRounds, sum, requests, len(b.ByPayer()), r.Total, day, r.Uncertain, refused)
 }

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -51,27 +52,46 @@ func hardSettings(b *daemontest.Biller, more map[string]string) map[string]strin
 
 var spendSessions = flag.Int("spendsessions", 192, "sessions that TestFaultF43HardLimitsUnderLoad asks for")
 
-// With 64 clients, and a provider that bills exactly the bound and fails at random, nothing passes
-// the limits of session and day, and the ledger holds the provider's own count to the last digit.
+// With 64 clients of four tokens, sessions of random sizes and limits, and a provider that bills
+// exactly the bound and fails at random, nothing passes the limit of any session, of a token or of the
+// day, and the ledger holds the provider's own count to the last digit.
 func TestFaultF43HardLimitsUnderLoad(t *testing.T) {
 	b := daemontest.Bill(t, 7)
-	day := spend.USD(7_812_500_001).Times(int64(*spendSessions)) // enough for a tenth of them
-	d := daemontest.Start(t, hardSettings(b, map[string]string{"MAX_COST_USD_PER_DAY": day.String()}))
+	day := spend.USD(3e10 + 1).Times(int64(*spendSessions)) // enough for most of them
+	token := day.Times(27) / 100                            // the first ones to spend theirs do not leave it to the others
+	tokens := []string{"ada", "bob", "ci", "eve"}
+	var named []string
+	for _, name := range tokens {
+		named = append(named, name+":0123456789abc-"+name)
+	}
+	d := daemontest.Start(t, hardSettings(b, map[string]string{
+		"MAX_COST_USD_PER_DAY": day.String(), "MAX_COST_USD_PER_TOKEN_DAY": token.String(), "API_TOKENS": strings.Join(named, ","),
+	}))
 	var clients sync.WaitGroup
-	var mu sync.Mutex // guards codes
-	codes := map[int]int{}
-	for range 64 {
+	var mu sync.Mutex // guards what follows
+	codes, limits := map[int]int{}, map[string]spend.USD{}
+	for client := range 64 {
 		clients.Go(func() {
-			for range *spendSessions / 64 {
-				resp, data, err := d.Send(t.Context(), "POST", "/v1/council", anyQuestion)
+			name := tokens[client%len(tokens)]
+			caller := d.Caller
+			caller.Token = "0123456789abc-" + name
+			rng := rand.New(rand.NewPCG(7, uint64(client)))
+			for n := range *spendSessions / 64 {
+				payer := fmt.Sprintf("payer-%s-%d-%d", name, client, n)
+				limit := 2e10 + spend.USD(rng.Int64N(15e10))
+				body := fmt.Sprintf(`{"query":"%s %s","max_cost_usd":%v,"models":[%s]}`, payer,
+					strings.Repeat("why ", rng.IntN(300)), limit, []string{`"a","b","c"`, `"a","b"`, `"c","a"`}[rng.IntN(3)])
+				resp, data, err := caller.Send(t.Context(), "POST", "/v1/council", body)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				mu.Lock()
 				codes[resp.StatusCode]++
+				limits[payer] = limit
 				mu.Unlock()
-				if resp.StatusCode == http.StatusTooManyRequests && (!strings.Contains(string(data), "over_budget") || resp.Header.Get("Retry-After") == "") {
+				explained := strings.Contains(string(data), "over_budget") && resp.Header.Get("Retry-After") != ""
+				if resp.StatusCode == http.StatusTooManyRequests && !explained {
 					t.Errorf("%s", data)
 				}
 				if billed(b) > day {
@@ -81,11 +101,30 @@ func TestFaultF43HardLimitsUnderLoad(t *testing.T) {
 		})
 	}
 	clients.Wait()
+	var refused float64
+	for _, sessions := range figures(t, d, "councild_budget_refused_sessions") {
+		refused += sessions
+	}
+	if refused == 0 || refused != float64(codes[http.StatusTooManyRequests]) {
+		t.Errorf("%v sessions are refused, answers by status: %v", refused, codes)
+	}
 	d.End(t)
 	if got := replayed(t, filepath.Join(filepath.Dir(d.Config.BiasStore), "spend.jsonl")); got != billed(b) || got > day {
 		t.Errorf("the ledger has %v, the provider billed %v of %v", got, billed(b), day)
 	}
-	if codes[http.StatusOK] == 0 || codes[http.StatusTooManyRequests] == 0 {
+	byToken := map[string]spend.USD{}
+	for payer, sum := range b.ByPayer() {
+		if sum > limits[payer] {
+			t.Errorf("session %s: %v are billed of %v", payer, sum, limits[payer])
+		}
+		byToken[strings.Split(payer, "-")[1]] += sum
+	}
+	for _, name := range tokens {
+		if sum := byToken[name]; sum > token || sum == 0 {
+			t.Errorf("token %s: %v are billed of %v", name, sum, token)
+		}
+	}
+	if codes[http.StatusOK] == 0 {
 		t.Errorf("answers by status: %v", codes)
 	}
 	sum, requests := b.Billed()
@@ -107,7 +146,8 @@ func TestHardLimitOfASession(t *testing.T) {
 	if len(missing) == 0 || !strings.Contains(missing[0], "stage2") || !strings.Contains(missing[0], "budget") {
 		t.Errorf("missing: %q", missing)
 	}
-	if status, data := d.Call(t, "POST", "/v1/council", `{"query":"x","max_cost_usd":0.001}`); status != 422 || !strings.Contains(string(data), "or more") {
+	status, data := d.Call(t, "POST", "/v1/council", `{"query":"x","max_cost_usd":0.001}`)
+	if status != 422 || !strings.Contains(string(data), "or more") {
 		t.Errorf("%d %s", status, data)
 	}
 }
@@ -115,10 +155,15 @@ func TestHardLimitOfASession(t *testing.T) {
 // What was refused was not paid for.
 func TestUnpriced(t *testing.T) {
 	b := daemontest.Bill(t, 0)
-	d := daemontest.Start(t, hardSettings(b, map[string]string{"MAX_COST_USD": "off", "ALLOWED_MODELS": "d", "PRICES": "a=1.25/10,b=1.25/10,c=1.25/10"}))
+	d := daemontest.Start(t, hardSettings(b, map[string]string{
+		"MAX_COST_USD": "off", "ALLOWED_MODELS": "d", "PRICES": "a=1.25/10,b=1.25/10,c=1.25/10",
+	}))
 	status, data := d.Call(t, "POST", "/v1/council", `{"query":"x","models":["a","d"],"max_cost_usd":1}`)
-	if status != 422 || !strings.Contains(string(data), `"unpriced"`) || !strings.Contains(string(data), "LLM_COUNCIL_PRICES") || billed(b) > 0 {
-		t.Errorf("%d %s, %v billed", status, data, billed(b))
+	if status != 422 || !strings.Contains(string(data), `"unpriced"`) || !strings.Contains(string(data), "LLM_COUNCIL_PRICES") {
+		t.Errorf("%d %s", status, data)
+	}
+	if billed(b) > 0 {
+		t.Errorf("%v billed", billed(b))
 	}
 	if status, data := d.Call(t, "POST", "/v1/council", `{"query":"x","models":["a","d"]}`); status != 200 {
 		t.Errorf("without a limit: %d %s", status, data)
@@ -250,7 +295,9 @@ func TestStartUnpriced(t *testing.T) {
 func TestBadPrices(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"PRICES": "a=1/2,b,c=x/1,a=free"})
 	_, err := daemon.LoadConfig()
-	for _, want := range []string{"entry 2 is not MODEL=INPUT/OUTPUT", `entry 3, of "c": "x" is not a price`, `entry 4: "a" has a price already`} {
+	for _, want := range []string{
+		"entry 2 is not MODEL=INPUT/OUTPUT", `entry 3, of "c": "x" is not a price`, `entry 4: "a" has a price already`,
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -30,8 +31,12 @@ type Biller struct {
 	tariff spend.Tariff
 	rng    *rand.Rand // decides which requests fail; nil: none
 	billed spend.USD
+	by     map[string]spend.USD // by payer; "": of questions that name none
 	asked  int
 }
+
+// payer matches a name in a question, under which the bills of its session are counted.
+var payer = regexp.MustCompile(`payer-[a-z0-9-]+`)
 
 // Bill starts a Biller. With a seed other than 0, a tenth of the requests each is refused, fails, and
 // is cut off.
@@ -41,7 +46,7 @@ func Bill(tb testing.TB, seed uint64) *Biller {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	b := &Biller{}
+	b := &Biller{by: map[string]spend.USD{}}
 	var prices []string
 	for _, m := range Members() {
 		prices = append(prices, m.Name+"=1.25/10")
@@ -79,7 +84,7 @@ func (b *Biller) answer(tb testing.TB, sim http.Handler, w http.ResponseWriter, 
 	}
 	const refused, fails, cutOff = 1, 2, 3
 	cost := b.tariff.Bound(int64(len(raw)), body.MaxTokens)
-	outcome := b.bill(cost, refused)
+	outcome := b.bill(string(payer.Find(raw)), cost, refused)
 	time.Sleep(b.Delay)
 	switch outcome {
 	case refused:
@@ -116,7 +121,7 @@ func (b *Biller) answer(tb testing.TB, sim http.Handler, w http.ResponseWriter, 
 }
 
 // bill counts a request, and decides what becomes of it.
-func (b *Biller) bill(cost spend.USD, refused int) (outcome int) {
+func (b *Biller) bill(payer string, cost spend.USD, refused int) (outcome int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rng != nil {
@@ -125,8 +130,16 @@ func (b *Biller) bill(cost spend.USD, refused int) (outcome int) {
 	b.asked++
 	if outcome != refused {
 		b.billed = b.billed.Plus(cost)
+		b.by[payer] = b.by[payer].Plus(cost)
 	}
 	return outcome
+}
+
+// ByPayer returns the sum of the bills of each payer.
+func (b *Biller) ByPayer() map[string]spend.USD {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.by)
 }
 
 // Billed returns the sum of all bills, and the number of requests.
