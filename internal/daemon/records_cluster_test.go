@@ -373,7 +373,9 @@ func TestRecordsWithoutACluster(t *testing.T) {
 // The records of sessions at three daemons are in the files of all, and their reports are
 // equal but for their dates.
 func TestDaemonsShareRecords(t *testing.T) {
-	env := map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c", "NATS_URL": journaltest.Start(t).URL, "DRAIN_TIMEOUT": "600ms"}
+	env := map[string]string{
+		"BASE_URL": daemontest.Quick(t), "MODELS": "a,b,c", "NATS_URL": journaltest.Start(t).URL, "DRAIN_TIMEOUT": "600ms",
+	}
 	var daemons []*daemontest.Daemon
 	for range 3 {
 		daemons = append(daemons, daemontest.Start(t, env))

@@ -314,7 +314,8 @@ var settings = map[string]func(t *testing.T){
 	},
 	"CORS_ORIGINS": func(t *testing.T) {
 		shared := func(origins string) string {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, onTap(t, tap(t), "CORS_ORIGINS", origins).URL()+"/v1/models", http.NoBody)
+			url := onTap(t, tap(t), "CORS_ORIGINS", origins).URL() + "/v1/models"
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -294,8 +294,9 @@ func (a *Accounts) refusalLocked(s *session) *council.Error {
 			return &council.Error{
 				Code: council.CodeInvalid, Detail: "the session's limit of cost is too low for the answers of its members",
 				Fields: []council.FieldError{{
-					Field:   "max_cost_usd",
-					Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v of the %d %% that are theirs", *s.Limit, *s.First, percent),
+					Field: "max_cost_usd",
+					Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v of the %d %% that are theirs",
+						*s.Limit, *s.First, percent),
 					Fix: fmt.Sprintf("give %v or more, or lower %s or the number of members", least,
 						a.o.Names.Of(council.SettingMaxOutputTokens)),
 				}},

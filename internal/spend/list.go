@@ -16,7 +16,8 @@ import (
 type List map[string]Tariff
 
 // ErrNoPrices says that a list holds no price of any model.
-var ErrNoPrices = errors.New("the list holds no prices: it needs the form of OpenRouter's /models, or of LiteLLM's model_prices_and_context_window.json")
+var ErrNoPrices = errors.New("the list holds no prices: it needs the form of OpenRouter's /models, " +
+	"or of LiteLLM's model_prices_and_context_window.json")
 
 // ParseList reads a list of prices as of a day: {"data": [{"id": ..., "pricing": {...}}]}, in which
 // OpenRouter's /models has them in US dollars per token, or LiteLLM's file. Prices are rounded up

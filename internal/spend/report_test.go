@@ -51,7 +51,12 @@ func TestReport(t *testing.T) {
 			"4.750000000001 3.25 1",
 			[]string{" 1 0 3 3 0", "a 3 4 1.250000000001 0.25 1", "b 1 1 0.5 0 0"},
 		},
-		{"of one token", spend.Query{Token: new("x")}, "0.750000000001 0.25 1", []string{"2026-11-22 1 2 0.500000000001 0 0", "2026-11-23 1 2 0.25 0.25 1"}},
+		{
+			"of one token",
+			spend.Query{Token: new("x")},
+			"0.750000000001 0.25 1",
+			[]string{"2026-11-22 1 2 0.500000000001 0 0", "2026-11-23 1 2 0.25 0.25 1"},
+		},
 	} {
 		r, err := spend.ReadReport(lines(bill), nil, c.query, now)
 		if err != nil {

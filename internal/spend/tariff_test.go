@@ -209,14 +209,17 @@ func TestParseTariff(t *testing.T) {
 func TestValidate(t *testing.T) {
 	one, negative, high := new(spend.Price(1)), new(spend.Price(-1)), new(spend.Price(1e10+1))
 	for name, tariff := range map[string]spend.Tariff{
-		"no input":           {Rates: spend.Rates{Output: one}},
-		"no output":          {Rates: spend.Rates{Input: one}},
-		"negative":           {Rates: spend.Rates{Input: one, Output: negative}},
-		"too high":           {Rates: spend.Rates{Input: one, Output: one, Reasoning: high}},
-		"negative request":   {Rates: spend.Rates{Input: one, Output: one, Request: new(spend.USD(-1))}},
-		"tier at 0":          {Rates: spend.Rates{Input: one, Output: one}, Above: []spend.Tier{{}}},
-		"tiers not sorted":   {Rates: spend.Rates{Input: one, Output: one}, Above: []spend.Tier{{InputTokens: 2}, {InputTokens: 2}}},
-		"negative in a tier": {Rates: spend.Rates{Input: one, Output: one}, Above: []spend.Tier{{InputTokens: 2, Rates: spend.Rates{Input: negative}}}},
+		"no input":         {Rates: spend.Rates{Output: one}},
+		"no output":        {Rates: spend.Rates{Input: one}},
+		"negative":         {Rates: spend.Rates{Input: one, Output: negative}},
+		"too high":         {Rates: spend.Rates{Input: one, Output: one, Reasoning: high}},
+		"negative request": {Rates: spend.Rates{Input: one, Output: one, Request: new(spend.USD(-1))}},
+		"tier at 0":        {Rates: spend.Rates{Input: one, Output: one}, Above: []spend.Tier{{}}},
+		"tiers not sorted": {Rates: spend.Rates{Input: one, Output: one}, Above: []spend.Tier{{InputTokens: 2}, {InputTokens: 2}}},
+		"negative in a tier": {
+			Rates: spend.Rates{Input: one, Output: one},
+			Above: []spend.Tier{{InputTokens: 2, Rates: spend.Rates{Input: negative}}},
+		},
 	} {
 		if tariff.Validate() == nil {
 			t.Errorf("%s: no error", name)
