@@ -126,11 +126,19 @@ func outcome(c llm.Consumed) spend.Outcome {
 
 // ledger stores what sessions cost.
 type ledger struct {
-	path    string
-	store   *store.Store
-	log     *slog.Logger
-	pending sync.WaitGroup // of lines that nobody waits for
+	path   string
+	store  *store.Store
+	log    *slog.Logger
+	closed chan struct{}  // closes first
+	writer sync.WaitGroup // of lines that nobody waits for
+
+	writing sync.Mutex // is held while waiting lines are written, so that they keep their order
+	mu      sync.Mutex // guards waiting
+	waiting [][]byte   // lines that nobody waits for
 }
+
+// gatherTime is how long lines that nobody waits for are gathered, so that they take one write.
+const gatherTime = 50 * time.Millisecond
 
 // ledgerInterval is the most time between writing a line of the ledger and its sync, where no limit
 // of a day needs the ledger.
@@ -153,7 +161,7 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 	s, _, err := store.Open(o) //nolint:contextcheck // a store lives until it is closed
 	switch {
 	case err == nil:
-		return &ledger{path: path, store: s, log: log}, nil
+		return &ledger{path: path, store: s, log: log, closed: make(chan struct{})}, nil
 	case named || cfg.HasDayLimit():
 		return nil, fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err)
 	default:
@@ -167,17 +175,52 @@ func (l *ledger) Append(ctx context.Context, synced bool, lines ...[]byte) error
 	if synced {
 		return l.store.AppendLines(ctx, lines...)
 	}
-	ctx = context.WithoutCancel(ctx)
-	l.pending.Go(func() {
-		if err := l.store.AppendLines(ctx, lines...); err != nil {
-			l.log.ErrorContext(ctx, "what a session cost could not be written yet", "error", err)
-		}
-	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.waiting) == 0 {
+		ctx = context.WithoutCancel(ctx)
+		l.writer.Go(func() {
+			select {
+			case <-time.After(gatherTime):
+			case <-l.closed:
+			}
+			l.write(ctx)
+		})
+	}
+	l.waiting = append(l.waiting, lines...)
 	return nil
 }
 
-// lines returns the lines of the ledger.
-func (l *ledger) lines(ctx context.Context) iter.Seq2[[]byte, error] { return ledgerLines(ctx, l.path) }
+// write writes the lines that nobody waits for.
+func (l *ledger) write(ctx context.Context) {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	l.mu.Lock()
+	lines := l.waiting
+	l.waiting = nil
+	l.mu.Unlock()
+	if len(lines) == 0 {
+		return
+	}
+	if err := l.store.AppendLines(ctx, lines...); err != nil {
+		l.log.ErrorContext(ctx, "what sessions cost could not be written yet", "error", err)
+	}
+}
+
+// lines returns the lines of the ledger. Those that wait are written before: their sessions do not run
+// any more, and would be missing.
+func (l *ledger) lines(ctx context.Context) iter.Seq2[[]byte, error] {
+	written := make(chan struct{})
+	l.writer.Go(func() {
+		defer close(written)
+		l.write(context.WithoutCancel(ctx))
+	})
+	select {
+	case <-written:
+	case <-ctx.Done(): // the disk hangs
+	}
+	return ledgerLines(ctx, l.path)
+}
 
 // ledgerLines returns the lines of the ledger at path, none where there is no file.
 func ledgerLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
@@ -194,7 +237,8 @@ func ledgerLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
 }
 
 func (l *ledger) close() error {
-	l.pending.Wait()
+	close(l.closed)
+	l.writer.Wait()
 	return l.store.Close()
 }
 

@@ -146,6 +146,9 @@ func (a *Accounts) dayLimits(token string) [2]*USD {
 
 func (a *Accounts) today() string { return a.o.Now().UTC().Format(time.DateOnly) }
 
+// limits reports whether a limit of cost concerns the session.
+func (a *Accounts) limits(s *session) bool { return s.Limit != nil || a.HasDayLimit() }
+
 // untilMidnight returns the time until the limits of a day begin again.
 func (a *Accounts) untilMidnight() time.Duration {
 	now := a.o.Now().UTC()
@@ -209,7 +212,7 @@ func (a *Accounts) begin(o Opening) (resumed bool, failure *council.Error) {
 	if a.sessions[o.Session] != nil {
 		return true, nil
 	}
-	s := a.limited(&session{Opening: o, day: a.today(), warnings: map[council.WarningCode][]string{}})
+	s := a.limited(&session{Opening: o, day: a.today()})
 	orphan, resumed := a.orphans[o.Session]
 	if resumed {
 		s.day, s.Token, s.Limit = orphan.Day, orphan.Token, orphan.Limit
@@ -339,6 +342,9 @@ func (a *Accounts) noteTariffs(s *session) {
 }
 
 func (s *session) warn(code council.WarningCode, model string) {
+	if s.warnings == nil {
+		s.warnings = map[council.WarningCode][]string{}
+	}
 	if !slices.Contains(s.warnings[code], model) {
 		s.warnings[code] = append(s.warnings[code], model)
 	}
@@ -346,6 +352,9 @@ func (s *session) warn(code council.WarningCode, model string) {
 
 // forgetLocked forgets the days that are over, and on which no session that runs began.
 func (a *Accounts) forgetLocked() {
+	if len(a.days) < 2 {
+		return
+	}
 	keep := map[string]bool{a.today(): true}
 	for _, s := range a.sessions {
 		keep[s.day] = true
@@ -636,8 +645,11 @@ func (r *Reservation) noteLocked(o Outcome, c Charge) {
 // chargeLocked adds a charge to a session.
 func (a *Accounts) chargeLocked(s *session, c Charge) {
 	a.changeLocked(s, func() { c.addTo(&s.scope) })
+	if s.calls == nil {
+		s.calls = make([]Charge, 0, 2*len(s.Models)+1) // as a session has whose seats are of different models
+	}
 	s.calls = append(s.calls, c)
-	if c.USD == nil {
+	if c.USD == nil && a.limits(s) {
 		s.warn(council.WarnCostUnknown, c.Model)
 	}
 }
@@ -676,8 +688,7 @@ func (a *Accounts) Close(ctx context.Context, id string, goesOn bool) []council.
 	for _, code := range []council.WarningCode{
 		council.WarnPriceOld, council.WarnPriceDiffers, council.WarnCostUncertain, council.WarnCostOverBound, council.WarnCostUnknown,
 	} {
-		limited := s.Limit != nil || a.HasDayLimit()
-		if models := s.warnings[code]; len(models) > 0 && (limited || code != council.WarnCostUnknown) {
+		if models := s.warnings[code]; len(models) > 0 {
 			warnings = append(warnings, council.Warning{Code: code, Message: a.explain(code, s) + strings.Join(models, ", ")})
 		}
 	}

@@ -122,9 +122,12 @@ func (a *Accounts) Opening(plan council.Plan) Opening {
 	if plan.MaxCostUSD != nil {
 		o.Limit = new(FromFloat(*plan.MaxCostUSD))
 	}
-	for _, m := range slices.Concat(plan.Members, plan.Reviewers, plan.Chairmen) {
-		if !slices.Contains(o.Models, m.Model) {
-			o.Models = append(o.Models, m.Model)
+	o.Models = make([]string, 0, len(plan.Members)+1)
+	for _, seats := range [][]council.Member{plan.Members, plan.Reviewers, plan.Chairmen} {
+		for _, m := range seats {
+			if !slices.Contains(o.Models, m.Model) {
+				o.Models = append(o.Models, m.Model)
+			}
 		}
 	}
 	if !a.o.Hard && !a.HasDayLimit() {
