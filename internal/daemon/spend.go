@@ -132,8 +132,7 @@ type ledger struct {
 	closed chan struct{}  // closes first
 	writer sync.WaitGroup // of lines that nobody waits for
 
-	writing sync.Mutex // is held while waiting lines are written, so that they keep their order
-	mu      sync.Mutex // guards waiting
+	mu      sync.Mutex // guards waiting, and is held while lines get their place in the store
 	waiting [][]byte   // lines that nobody waits for
 }
 
@@ -172,12 +171,19 @@ func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.
 
 // Append implements spend.Ledger. Lines that cannot be written wait in memory and are written later.
 func (l *ledger) Append(ctx context.Context, synced bool, lines ...[]byte) error {
-	if synced {
-		return l.store.AppendLines(ctx, lines...)
-	}
 	l.mu.Lock()
+	first := len(l.waiting) == 0
+	l.waiting = append(l.waiting, lines...)
+	if synced {
+		wait, err := l.writeLocked()
+		l.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		return wait(ctx)
+	}
 	defer l.mu.Unlock()
-	if len(l.waiting) == 0 {
+	if first {
 		ctx = context.WithoutCancel(ctx)
 		l.writer.Go(func() {
 			select {
@@ -187,22 +193,25 @@ func (l *ledger) Append(ctx context.Context, synced bool, lines ...[]byte) error
 			l.write(ctx)
 		})
 	}
-	l.waiting = append(l.waiting, lines...)
 	return nil
 }
 
-// write writes the lines that nobody waits for.
-func (l *ledger) write(ctx context.Context) {
-	l.writing.Lock()
-	defer l.writing.Unlock()
-	l.mu.Lock()
+// writeLocked hands the waiting lines to the store, in their order.
+func (l *ledger) writeLocked() (wait func(context.Context) error, err error) {
 	lines := l.waiting
 	l.waiting = nil
+	return l.store.AppendLines(lines...)
+}
+
+// write writes the lines that wait.
+func (l *ledger) write(ctx context.Context) {
+	l.mu.Lock()
+	wait, err := l.writeLocked()
 	l.mu.Unlock()
-	if len(lines) == 0 {
-		return
+	if err == nil {
+		err = wait(ctx)
 	}
-	if err := l.store.AppendLines(ctx, lines...); err != nil {
+	if err != nil && ctx.Err() == nil {
 		l.log.ErrorContext(ctx, "what sessions cost could not be written yet", "error", err)
 	}
 }
@@ -210,15 +219,7 @@ func (l *ledger) write(ctx context.Context) {
 // lines returns the lines of the ledger. Those that wait are written before: their sessions do not run
 // any more, and would be missing.
 func (l *ledger) lines(ctx context.Context) iter.Seq2[[]byte, error] {
-	written := make(chan struct{})
-	l.writer.Go(func() {
-		defer close(written)
-		l.write(context.WithoutCancel(ctx))
-	})
-	select {
-	case <-written:
-	case <-ctx.Done(): // the disk hangs
-	}
+	l.write(ctx)
 	return ledgerLines(ctx, l.path)
 }
 

@@ -696,16 +696,17 @@ func (a *Accounts) Close(ctx context.Context, id string, goesOn bool) []council.
 		a.mu.Unlock()
 		return warnings
 	}
-	lines := s.lines(s.calls, entryClose)
+	if a.o.Ledger != nil {
+		// The line has its place before the room is free: after a crash, no session that took this room is
+		// in the ledger while this one still counts whole.
+		_ = a.o.Ledger.Append(ctx, false, s.lines(s.calls, entryClose)...) // the ledger logs it and tries again
+	}
 	held := a.hold(s)
 	for _, scope := range a.scopesLocked(s.day, s.Token) {
 		scope.held -= held
 	}
 	delete(a.sessions, id)
 	a.mu.Unlock()
-	if a.o.Ledger != nil {
-		_ = a.o.Ledger.Append(ctx, false, lines...) // the ledger logs it and tries again
-	}
 	return warnings
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -249,6 +250,52 @@ func TestManyClientsEndAtTheLimit(t *testing.T) {
 	again := spend.NewAccounts(options)
 	if err := again.Replay(ledger.all); err != nil || again.Limits("0")[0].Used != billed.total {
 		t.Errorf("after a restart %v are used: %v", again.Limits("0")[0].Used, err)
+	}
+}
+
+// yielding is a ledger that lets others go first.
+type yielding struct{ memory }
+
+func (y *yielding) Append(ctx context.Context, synced bool, lines ...[]byte) error {
+	for range 20 {
+		runtime.Gosched()
+	}
+	return y.memory.Append(ctx, synced, lines...)
+}
+
+// At whatever line a crash cuts the ledger, what counts afterwards is within the limit of the day: the
+// end of a session stands before the beginning of the one that takes its room.
+func TestLedgerCutAtAnyLine(t *testing.T) {
+	ledger := &yielding{}
+	options := hard(ledger)
+	options.TokenDay = nil
+	a := spend.NewAccounts(options)
+	var clients sync.WaitGroup
+	for client := range 64 {
+		clients.Go(func() {
+			for n := range 100 {
+				o := spend.Opening{Session: fmt.Sprint(client, "-", n), Limit: new(day / 4), Models: []string{"a"}}
+				if a.Open(t.Context(), o) == nil {
+					a.Close(t.Context(), o.Session, false)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	open := map[string]bool{}
+	for i, line := range ledger.lines {
+		session := strings.Split(string(line), `"`)[11]
+		if strings.Contains(string(line), `"type":"open"`) {
+			open[session] = true
+		} else {
+			delete(open, session)
+		}
+		if len(open) > 4 {
+			t.Fatalf("behind line %d of %d, %d sessions count, each with a quarter of the limit", i+1, len(ledger.lines), len(open))
+		}
+	}
+	if len(ledger.lines) < 200 {
+		t.Errorf("%d lines", len(ledger.lines))
 	}
 }
 

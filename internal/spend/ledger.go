@@ -12,8 +12,8 @@ import (
 // Ledger stores lines, each with a line break at its end. The lines of one call stay together: after
 // a crash all of them are there, or none.
 type Ledger interface {
-	// Append stores lines. With synced it returns nil when they are on disk. Otherwise it may
-	// return before.
+	// Append stores lines behind those of earlier calls. With synced it returns nil when they are on disk.
+	// Otherwise it returns at once.
 	Append(ctx context.Context, synced bool, lines ...[]byte) error
 }
 

@@ -1,7 +1,7 @@
 package store_test
 
 import (
-	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,6 +27,54 @@ func plain(t *testing.T, path string) []string {
 	return lines
 }
 
+// keep appends lines, and waits until they are kept.
+func keep(t *testing.T, s *store.Store, lines ...string) error {
+	t.Helper()
+	var all [][]byte
+	for _, line := range lines {
+		all = append(all, []byte(line))
+	}
+	wait, err := s.AppendLines(all...)
+	if err != nil {
+		return err
+	}
+	return wait(t.Context())
+}
+
+// Lines keep the order of the calls, whoever waits for them, and also when nobody does.
+func TestLinesKeepTheirOrder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lines.jsonl")
+	s, _, err := store.Open(store.Options{Path: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	var want []string
+	for i := range 100 {
+		line := fmt.Sprintf(`{"n":%d}`, i)
+		want = append(want, line)
+		wait, err := s.AppendLines([]byte(line + "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%3 == 0 {
+			if err := wait(gone); err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
+	}
+	if err := keep(t, s); err != nil {
+		t.Error(err)
+	}
+	if got := plain(t, path); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Lines that are no records are kept in their order over rotations, and those of one call are
 // whole or missing after a crash.
 func TestPlainLines(t *testing.T) {
@@ -43,7 +91,7 @@ func TestPlainLines(t *testing.T) {
 	var want []string
 	for i := range 40 {
 		one, two := fmt.Sprintf(`{"n":%d}`, i), fmt.Sprintf(`{"n":%d,"more":true}`, i)
-		if err := s.AppendLines(t.Context(), []byte(one+"\n"), []byte(two+"\n")); err != nil {
+		if err := keep(t, s, one+"\n", two+"\n"); err != nil {
 			t.Fatal(err)
 		}
 		want = append(want, one, two)
@@ -51,7 +99,7 @@ func TestPlainLines(t *testing.T) {
 	if got := plain(t, path); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
-	if err := s.AppendLines(t.Context(), bytes.Repeat([]byte("x"), 64<<10)); err == nil {
+	if err := keep(t, s, strings.Repeat("x", 64<<10)); err == nil {
 		t.Error("a line was taken that is too long to be read")
 	}
 	if err := s.Close(); err != nil {
@@ -77,7 +125,7 @@ func TestPlainLines(t *testing.T) {
 		t.Fatalf("%+v, %v", recovery, err)
 	}
 	defer s.Close()
-	if err := s.AppendLines(t.Context(), []byte("{\"n\":41}\n")); err != nil {
+	if err := keep(t, s, "{\"n\":41}\n"); err != nil {
 		t.Fatal(err)
 	}
 	if got := plain(t, path); strings.Join(got, "") != strings.Join(append(want, `{"n":41}`), "") {

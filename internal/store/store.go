@@ -327,11 +327,15 @@ func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) 
 // AppendLines is Append for lines that hold something else than records: each is a JSON value with
 // a newline at its end. Lines of one call stay together as the records of a session do. A store
 // holds either records or such lines.
-func (s *Store) AppendLines(ctx context.Context, lines ...[]byte) error {
+//
+// When it returns, the lines have their place behind those of earlier calls. wait waits until they
+// are kept. It ends with its ctx too: then the lines are kept later. Without lines, it waits for those
+// of earlier calls.
+func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) error, err error) {
 	var all []byte
 	for i, line := range lines {
 		if len(line) >= maxLine {
-			return fmt.Errorf("appending to %s: a line of %d bytes is longer than the %d that a line may have", s.path, len(line), maxLine-1)
+			return nil, fmt.Errorf("appending to %s: a line of %d bytes is longer than the %d that a line may have", s.path, len(line), maxLine-1)
 		}
 		if i < len(lines)-1 {
 			all = append(append(all, line[:len(line)-1]...), goesOn, '\n')
@@ -339,10 +343,21 @@ func (s *Store) AppendLines(ctx context.Context, lines ...[]byte) error {
 			all = append(all, line...)
 		}
 	}
-	if err := s.commit(ctx, all, len(lines)); err != nil {
-		return fmt.Errorf("appending to %s: %w", s.path, err)
+	b := &batch{lines: all, records: len(lines), result: make(chan error, 1)}
+	if err := s.enqueue(context.Background(), b); err != nil {
+		return nil, fmt.Errorf("appending to %s: %w", s.path, err)
 	}
-	return nil
+	return func(ctx context.Context) error {
+		select {
+		case err = <-b.result:
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("appending to %s: %w", s.path, err)
+		}
+		return nil
+	}, nil
 }
 
 // Encode returns the records of a session as the lines that Append writes. A line that is
