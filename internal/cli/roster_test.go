@@ -16,6 +16,7 @@ import (
 )
 
 func TestRosterCommands(t *testing.T) {
+	t.Setenv("AZURE_KEY", "x")
 	t.Setenv("LLM_COUNCIL_PROVIDERS", "claude=https://api.anthropic.com/v1")
 	code, out, errs := command(t, "roster", "check", "../../docs/roster.yaml")
 	if code != 0 || !strings.Contains(out, "Nothing is wrong: 3 models, 2 councils.") {

@@ -115,7 +115,7 @@ func (c Config) Warnings() []string {
 		case u.AsksForKey() && !strings.Contains(u.url().Path, "/v1"):
 			warn(u.urlVariable, "%s names no version of the interface: councild check says where that provider answers", u.BaseURL)
 		}
-		if u.APIKey == "" && (u.url().Scheme == "https" || !isNear(u.url().Hostname())) && !u.AsksForKey() {
+		if u.APIKey == "" && len(u.Headers) == 0 && (u.url().Scheme == "https" || !isNear(u.url().Hostname())) && !u.AsksForKey() {
 			warn(u.keyVariable, "is not set, and %q goes to %s: set it if calls fail with HTTP 401", u.model, u.BaseURL)
 		}
 	}

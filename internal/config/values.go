@@ -92,6 +92,8 @@ type Provider struct {
 	Name    string // a to z, 0 to 9, _ and -; unique
 	BaseURL string // absolute, http or https, without a slash at the end
 	APIKey  Secret // "" when the provider needs none
+	// Headers and Query are sent with each request; nil: nothing. Only the roster gives them.
+	Headers, Query map[string]Secret
 	// InRoster says that the roster names the provider, and not PROVIDERS.
 	InRoster bool
 }

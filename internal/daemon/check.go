@@ -85,6 +85,12 @@ func Check(ctx context.Context, cfg config.Config) Checked {
 	})
 	for i, p := range cfg.Providers {
 		asking.Go(func() {
+			if p.InRoster {
+				c.Providers[1+i] = checkProvider(ctx, p, "key_file of "+p.Name+" in the roster", func(u string) string {
+					return "write base_url: " + u + " for " + p.Name + " in the roster"
+				})
+				return
+			}
 			c.Providers[1+i] = checkProvider(ctx, p, p.KeyVariable(), func(u string) string {
 				return "write " + p.Name + "=" + u + " in LLM_COUNCIL_PROVIDERS"
 			})
@@ -106,9 +112,10 @@ func Check(ctx context.Context, cfg config.Config) Checked {
 }
 
 // listModels returns the models that a provider lists.
-func listModels(ctx context.Context, baseURL, key string) ([]string, *council.Failure) {
+func listModels(ctx context.Context, p config.Provider) ([]string, *council.Failure) {
+	p.Name = ""
 	client, err := llm.New(llm.Options{
-		Providers: []llm.Provider{{BaseURL: baseURL, APIKey: key}}, AttemptTimeout: checkTimeout, DialTimeout: checkTimeout,
+		Providers: []llm.Provider{reached(p)}, AttemptTimeout: checkTimeout, DialTimeout: checkTimeout,
 		MaxCallsPerProvider: 1, MaxReplyBytes: maxListBytes,
 	})
 	if err != nil {
@@ -132,7 +139,7 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable string, a
 		checked.Finding = Finding{VerdictWrong, problem, remedy}
 		return checked
 	}
-	models, failure := listModels(ctx, p.BaseURL, p.APIKey.Reveal())
+	models, failure := listModels(ctx, p)
 	switch {
 	case failure == nil:
 		checked.models, checked.Listed, checked.Verdict = models, new(len(models)), VerdictOK
@@ -141,7 +148,9 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable string, a
 		}
 		if p.APIKey != "" {
 			// A list that everybody can read does not show that the key is right.
-			if _, refused := listModels(ctx, p.BaseURL, ""); isUnauthorized(refused) {
+			open := p
+			open.APIKey = ""
+			if _, refused := listModels(ctx, open); isUnauthorized(refused) {
 				checked.Key = "accepted"
 			}
 		}
@@ -155,7 +164,8 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable string, a
 		return wrong(failure.Message, "start the provider if it is yours, or "+at("https://HOST/v1"))
 	}
 	for _, other := range otherAddresses(p.BaseURL) {
-		if _, failure := listModels(ctx, other, p.APIKey.Reveal()); failure == nil || isUnauthorized(failure) {
+		p.BaseURL = other
+		if _, failure := listModels(ctx, p); failure == nil || isUnauthorized(failure) {
 			return wrong("it answers at "+other+", not at this address", at(other))
 		}
 	}

@@ -114,7 +114,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 	defer e.mu.Unlock()
 	providers := []llm.Provider{{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey.Reveal()}}
 	for _, p := range cfg.Providers {
-		providers = append(providers, llm.Provider{Name: p.Name, BaseURL: p.BaseURL, APIKey: p.APIKey.Reveal()})
+		providers = append(providers, reached(p))
 	}
 	if usesSim(cfg) {
 		if e.sim == nil {

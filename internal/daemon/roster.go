@@ -39,14 +39,11 @@ func readRoster(cfg config.Config) (config.Config, *roster.Roster, error) {
 		return cfg, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: %s", strings.ReplaceAll(err.Error(), "\n", "\nLLM_COUNCIL_ROSTER: "))
 	}
 	for _, p := range r.Providers {
-		key, err := reveal(roster.Value{File: p.KeyFile, Variable: p.KeyVariable})
+		made, err := provider(p)
 		if err != nil {
-			return cfg, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: the key of the provider %s: %w", p.Name, err)
+			return cfg, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: %s", strings.ReplaceAll(err.Error(), "\n", "\nLLM_COUNCIL_ROSTER: "))
 		}
-		if len(p.Headers)+len(p.Query) > 0 {
-			return cfg, nil, fmt.Errorf("LLM_COUNCIL_ROSTER: the provider %s: headers and query cannot be sent yet: remove them", p.Name)
-		}
-		cfg.Providers = append(cfg.Providers, config.Provider{Name: p.Name, BaseURL: p.BaseURL, APIKey: config.Secret(key), InRoster: true})
+		cfg.Providers = append(cfg.Providers, made)
 	}
 	cfg.Models, cfg.AllowedModels = nil, nil
 	first := r.Councils[slices.IndexFunc(r.Councils, func(c roster.Council) bool { return c.Name == r.Default })]
@@ -70,6 +67,50 @@ func readRoster(cfg config.Config) (config.Config, *roster.Roster, error) {
 			"set LLM_COUNCIL_MAX_COST_USD or LLM_COUNCIL_MAX_OUTPUT_TOKENS")
 	}
 	return cfg, r, err
+}
+
+// provider returns a provider of the roster with its secrets. Its error says all that is wrong with these.
+func provider(p roster.Provider) (config.Provider, error) {
+	var errs []error
+	secret := func(what string, v roster.Value) config.Secret {
+		text, err := reveal(v)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s of the provider %s: %w", what, p.Name, err))
+		}
+		return config.Secret(text)
+	}
+	all := func(what string, values map[string]roster.Value) map[string]config.Secret {
+		if len(values) == 0 {
+			return nil
+		}
+		secrets := map[string]config.Secret{}
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			secrets[name] = secret(what+" "+name, values[name])
+		}
+		return secrets
+	}
+	made := config.Provider{
+		Name: p.Name, BaseURL: p.BaseURL, APIKey: secret("the key", roster.Value{File: p.KeyFile, Variable: p.KeyVariable}),
+		Headers: all("the header", p.Headers), Query: all("the query", p.Query), InRoster: true,
+	}
+	return made, errors.Join(errs...)
+}
+
+// reached returns a provider of the settings as the client of models needs it.
+func reached(p config.Provider) llm.Provider {
+	texts := func(secrets map[string]config.Secret) map[string]string {
+		if len(secrets) == 0 {
+			return nil
+		}
+		texts := map[string]string{}
+		for name, secret := range secrets {
+			texts[name] = secret.Reveal()
+		}
+		return texts
+	}
+	return llm.Provider{
+		Name: p.Name, BaseURL: p.BaseURL, APIKey: p.APIKey.Reveal(), Headers: texts(p.Headers), Query: texts(p.Query),
+	}
 }
 
 // tokens returns the tokens of callers that the roster has.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -209,6 +211,7 @@ func TestBadRosterAtStart(t *testing.T) {
 
 // The example of the documentation has every key, and is right.
 func TestRosterExample(t *testing.T) {
+	t.Setenv("AZURE_KEY", "x")
 	daemontest.Setenv(t, map[string]string{"MODELS": "", "PROVIDERS": "claude=https://api.anthropic.com/v1", "API_KEY_CLAUDE": "x", "API_KEY": "x"})
 	cfg, err := daemon.LoadConfig()
 	if err != nil {
@@ -544,5 +547,93 @@ func TestReload(t *testing.T) {
 	}
 	if _, data := d.Call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", bearer("team")); !strings.Contains(string(data), `"council":"fast"`) {
 		t.Errorf("the new default is not asked: %.200s", data)
+	}
+}
+
+// Headers, queries and keys of a provider of the roster reach it, and no message shows them.
+func TestProviderOfTheRoster(t *testing.T) {
+	sim := daemontest.Provider(t, simllm.Model{Name: "a"})
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		seen[strings.Join([]string{r.Header.Get("Api-Key"), r.Header.Get("X-Team"), r.URL.Query().Get("api-version"), r.Header.Get("Authorization")}, " ")] = true
+		mu.Unlock()
+		sim.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	secret := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(secret, []byte("from-a-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ROSTER_TEST_KEY", "from-a-variable")
+	text := fmt.Sprintf(`
+version: 1
+models:
+  one: {provider: box, model: a, system: Be a pirate., body: {top_k: 40}}
+councils:
+  main: {members: [one, one]}
+providers:
+  box:
+    base_url: %s/v1
+    headers: {api-key: {file: %q}, x-team: council}
+    query: {api-version: preview}
+    key_variable: ROSTER_TEST_KEY
+`, server.URL, secret)
+	d, path := onRoster(t, text, nil)
+	d.Ask(t, anyQuestion)
+	mu.Lock()
+	if diff := cmp.Diff(map[string]bool{"from-a-file council preview Bearer from-a-variable": true}, seen); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+	mu.Unlock()
+	if err := os.Remove(secret); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("ROSTER_TEST_KEY", "")
+	_, err := daemon.ShowRoster(d.Config, path)
+	for _, want := range []string{"the header api-key of the provider box: ", "the key of the provider box: the variable ROSTER_TEST_KEY is not set"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no line says %q:\n%v", want, err)
+		}
+	}
+}
+
+// The options of a model are in all its requests, but its persona stands before its answers only.
+func TestOptionsOfTheRoster(t *testing.T) {
+	p := tap(t)
+	text := `
+version: 1
+models:
+  one: {model: a, system: Look for what is wrong., reasoning_effort: high, max_output_tokens: 5000, body: {top_k: 40}}
+  two: {model: b}
+councils: {main: {members: [one, two]}}
+`
+	daemontest.Start(t, map[string]string{"BASE_URL": p.url, "MODELS": "", "ROSTER": writeRoster(t, text)}).Ask(t, anyQuestion)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	count := map[simllm.TaskKind]int{}
+	for i, body := range p.bodies {
+		task := p.seen[i].task
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		has := func(what string) bool { return strings.Contains(string(encoded), what) }
+		mine := body["model"] == "a"
+		if mine {
+			count[task]++
+		}
+		if has("Look for what is wrong.") != (mine && task == simllm.Question) {
+			t.Errorf("the persona, in a %v of %v: %.300s", task, body["model"], encoded)
+		}
+		for _, option := range []string{`"reasoning_effort":"high"`, `5000`, `"top_k":40`} {
+			if has(option) != mine {
+				t.Errorf("%s in a %v of %v: %v", option, task, body["model"], !mine)
+			}
+		}
+	}
+	if count[simllm.Question] != 1 || count[simllm.Review] != 1 || count[simllm.Synthesis] != 1 {
+		t.Errorf("requests to a: %v", count)
 	}
 }

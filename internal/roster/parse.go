@@ -50,7 +50,7 @@ const (
 func ownMembers() []string {
 	return []string{
 		"model", "messages", "stream", "stream_options", "n", "tools", "tool_choice", "functions", "function_call", "response_format",
-		"temperature", "max_tokens", "max_completion_tokens", "reasoning_effort",
+		"temperature", "max_tokens", "max_completion_tokens", "reasoning_effort", "usage",
 	}
 }
 
@@ -364,6 +364,9 @@ func (r *reader) model(id string, n *yaml.Node) {
 	if council.ModelOf(name) != name {
 		r.add(n, "the model %s ends in \"#\" and a number, which names a further seat: list the id twice in a council instead", quoted(name))
 	}
+	if profile.ReasoningEffort != "" && profile.Body["reasoning"] != nil {
+		r.add(n, "the model %s has reasoning_effort and reasoning in its body, which providers may hold for the same: remove one of them", id)
+	}
 	m.Member.Profile = &profile
 	i := len(r.roster.Models)
 	r.roster.Models = append(r.roster.Models, m)
@@ -550,7 +553,7 @@ func (r *reader) values(what string, n *yaml.Node) map[string]Value {
 func (r *reader) body(n *yaml.Node) map[string]json.RawMessage {
 	body := map[string]json.RawMessage{}
 	r.each(n, "body", func(key, value *yaml.Node) {
-		if slices.Contains(ownMembers(), key.Value) {
+		if slices.Contains(ownMembers(), strings.ToLower(key.Value)) { // some providers read names in any case
 			r.add(key, "body holds %s, which councild sets itself or refuses: remove it; body is for what councild does not know", key.Value)
 			return
 		}
