@@ -42,14 +42,13 @@ func (d *Daemon) measure() {
 	if d.journal != nil {
 		d.measureKept()
 	}
-	if d.cfg.Roster != "" {
-		d.engine.metrics.Gauge("councild_roster_reload_ok", "Whether the roster that was read last is in force: 1 yes, 0 no.", func() float64 {
+	d.engine.metrics.Gauge("councild_roster_reload_ok", "Whether the roster that was read last is in force: 1 yes, or there is none; 0 no.",
+		func() float64 {
 			if d.rosterInvalid.Load() {
 				return 0
 			}
 			return 1
 		})
-	}
 	measureSpend(d.engine.metrics, d.engine.accounts)
 	d.engine.metrics.Gauges("councild_price_age_days", "Days since the prices of a model were read, where that is known.",
 		[]string{"model"}, func(set func(float64, ...string)) {

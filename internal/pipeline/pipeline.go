@@ -169,9 +169,15 @@ func New(o Options) (*Pipeline, error) {
 			LexiconLimit: o.LexiconLimit, Consent: o.Consent, Providers: o.Providers, MaxSessionBytes: o.MaxSessionBytes,
 		},
 		made: council.Versions{
-			Councild: o.Version, CouncilConfig: o.ConfigVersion, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
+			Councild: o.Version, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
 		},
 	}
+	members := p.seats(o.Models)
+	reviewers := members
+	if len(o.Reviewers) > 0 {
+		reviewers = p.seats(o.Reviewers)
+	}
+	p.made.CouncilConfig = p.version(members, reviewers)
 	for _, m := range o.named() {
 		p.allowed[m] = true
 	}

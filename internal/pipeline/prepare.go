@@ -47,8 +47,8 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if plan.Direct = r.Direct; plan.Direct {
 		plan.Reviewers, plan.Chairmen = nil, plan.Members
 	}
-	if p.o.Council != "" {
-		plan.Versions.CouncilConfig += "+" + p.o.Council + "." + p.o.Hash(plan.Members, plan.Reviewers)
+	if plan.Chosen {
+		plan.Versions.CouncilConfig = p.version(plan.Members, plan.Reviewers)
 	}
 
 	if !plan.Order.Known() {
@@ -88,6 +88,14 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		return council.Plan{}, err
 	}
 	return plan, nil
+}
+
+// version returns council_config_version of the records of a council with these members and reviewers.
+func (p *Pipeline) version(members, reviewers []council.Member) string {
+	if p.o.Council == "" {
+		return p.o.ConfigVersion
+	}
+	return p.o.ConfigVersion + "+" + p.o.Council + "." + p.o.Hash(members, reviewers)
 }
 
 // conversation returns the messages that the members get.
