@@ -668,7 +668,7 @@ func TestStoreExport(t *testing.T) {
 	for name, value := range map[string]string{
 		"session_id": last.SessionID, "reviewer_id": last.ReviewerID, "model_id": last.ModelID, "position": strconv.Itoa(*last.Position),
 		"score_value": fmt.Sprint(*last.ScoreValue), "query_hash": "", "own": "false", "provider_candidate": last.Provider.Candidate,
-		"block_id": "",
+		"block_id": "", "roster_reviewer": "", "roster_candidate": "",
 	} {
 		if column(name) != value {
 			t.Errorf("%s is %q, want %q", name, column(name), value)

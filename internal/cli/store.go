@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
@@ -205,7 +206,7 @@ func columns() []string {
 		"schema_version", "session_id", "timestamp", "consent_level", "category", "token_count_bucket", "language",
 		"reviewer_id", "model_id", "position", "response_length_chars", "score_value", "score_scale", "council_config_version",
 		"query_hash", "own", "n_shown", "order_design", "rank_value", "ballot_status",
-		"provider_reviewer", "provider_candidate", "block_id",
+		"provider_reviewer", "provider_candidate", "block_id", "roster_reviewer", "roster_candidate",
 	}
 }
 
@@ -224,6 +225,10 @@ func row(l store.Line) ([]string, error) {
 	if r.NShown > 0 {
 		shown = strconv.Itoa(r.NShown)
 	}
+	var ids council.SeatPair
+	if r.RosterIDs != nil {
+		ids = *r.RosterIDs
+	}
 	return []string{
 		text(r.SchemaVersion), text(r.SessionID), r.Timestamp.Format(time.RFC3339Nano), field(told.ConsentLevel),
 		text(field(r.QueryMetadata.Category)), text(field(r.QueryMetadata.TokenCountBucket)), text(field(r.QueryMetadata.Language)),
@@ -231,6 +236,7 @@ func row(l store.Line) ([]string, error) {
 		strconv.Itoa(r.ResponseLengthChars), field(r.ScoreValue), text(r.ScoreScale), text(r.CouncilConfig), text(field(r.QueryHash)),
 		strconv.FormatBool(r.Own), shown, string(r.OrderDesign), field(r.RankValue), string(r.Status),
 		text(r.Provider.Reviewer), text(r.Provider.Candidate), text(field(r.BlockID)),
+		text(ids.Reviewer), text(ids.Candidate),
 	}, nil
 }
 

@@ -16,7 +16,10 @@ import (
 // It leaves every other line to ParseRecord.
 type scanner struct {
 	wire   wire // the values of the last line
-	fields []field
+	ids    council.SeatPair
+	fields []field // of the last line
+	others []field // of lines that have the ids of a roster, where the last one had none, or the other way round
+	seated bool    // the last line had them
 }
 
 // field is a field of a record, in the order in which encoding/json writes them.
@@ -55,7 +58,17 @@ func newScanner() *scanner {
 	add(`,"provider":{"reviewer":`, into(&w.Provider.Reviewer, known[string]()))
 	add(`,"candidate":`, into(&w.Provider.Candidate, known[string]()))
 	add(`},"block_id":`, into(&w.BlockID, decoded[*string]))
+	s.others = make([]field, len(s.fields))
+	for i, f := range s.fields {
+		s.others[i] = field{key: f.key, decode: f.decode}
+	}
 	add(`}`, nil)
+	plain := s.fields
+	s.fields = s.others
+	add(`,"roster_ids":{"reviewer":`, into(&s.ids.Reviewer, known[string]()))
+	add(`,"candidate":`, into(&s.ids.Candidate, known[string]()))
+	add(`}}`, nil)
+	s.fields, s.others = plain, s.fields
 	return s
 }
 
@@ -103,9 +116,19 @@ func length(value []byte) (*int, bool) {
 // parse returns what ParseRecord returns.
 func (s *scanner) parse(line []byte) (council.BiasMetricRecord, error) {
 	if !s.decode(line) {
-		return ParseRecord(line)
+		s.fields, s.others, s.seated = s.others, s.fields, !s.seated
+		for i := range s.fields { // what is remembered of the last such line is no longer in the wire
+			s.fields[i].last = s.fields[i].last[:0]
+		}
+		if !s.decode(line) {
+			return ParseRecord(line)
+		}
 	}
-	return s.wire.record()
+	record, err := s.wire.record()
+	if s.seated && err == nil {
+		record.RosterIDs = new(s.ids)
+	}
+	return record, err
 }
 
 // decode sets s.wire. It reports whether the line has the layout that this program

@@ -57,6 +57,9 @@ func written(t *testing.T) [][]byte {
 		r.Own, r.NShown = i%5 == i%6, 3+i%2
 		r.Provider = council.ProviderPair{Reviewer: "a", Candidate: "é"}
 		r.QueryMetadata.Category = new("other")
+		if i/20%2 == 1 {
+			r.RosterIDs = &council.SeatPair{Reviewer: fmt.Sprint("r", i%5), Candidate: fmt.Sprint("é", i%6)}
+		}
 		switch i % 10 {
 		case 3:
 			r.Status, r.ScoreValue, r.RankValue, r.BlockID = council.BallotError, nil, nil, nil
@@ -85,6 +88,9 @@ func TestScannerTakesWhatIsWritten(t *testing.T) {
 	lines := written(t)
 	s := newScanner()
 	for _, line := range lines {
+		if _, err := s.parse(line); err != nil {
+			t.Fatal(err)
+		}
 		if !s.decode(line) && !bytes.Contains(line, []byte(`\`)) {
 			t.Fatalf("not taken: %s", line)
 		}
@@ -312,6 +318,7 @@ func FuzzScanner(f *testing.F) {
 	f.Add(known)
 	f.Add([]byte(foreign))
 	f.Add([]byte(ours))
+	f.Add([]byte(strings.Replace(ours, `"block_id":null}`, `"block_id":null,"roster_ids":{"reviewer":"gpt","candidate":"mini"}}`, 1)))
 	f.Add([]byte(`{"schema_version":1,"session_id":"\u0061","timestamp":"2025-12-17T12:00:00+02:00","reviewer_id":"a/b","model_id":"a/b",` +
 		`"position":2,"response_length_chars":0,"score_value":-0,"score_scale":"-1-1","query_metadata":null}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
