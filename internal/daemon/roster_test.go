@@ -283,7 +283,7 @@ func TestTokensOfTheRoster(t *testing.T) {
 		{"reader", "POST", "/v1/council/estimate", ask, 403, "add ask"},
 		{"reader", "POST", "/v1/chat/completions", `{"model":"council","messages":[]}`, 403, "add ask"},
 		{"reader", "POST", "/v1/responses", `{"model":"council","input":"x"}`, 403, "add ask"},
-		{"nobody", "GET", "/v1/councils", "", 401, ""},
+		{"nobody", "GET", "/v1/councils", "", 401, "or one that the roster has"},
 	} {
 		code, data := d.Call(t, c.method, c.path, c.body, "Authorization", bearer(c.name))
 		if code != c.code || !strings.Contains(string(data), c.want) {
@@ -415,9 +415,9 @@ func TestReloadUnderSessions(t *testing.T) {
 	var let sync.Once
 	t.Cleanup(func() { let.Do(func() { close(release) }) })
 	roster := func(first, second string) string {
-		return fmt.Sprintf("version: 1\nmodels:\n  one: {model: %s}\n  two: {model: %s}\ncouncils:\n  main: {members: [one, two]}\n", first, second)
+		return fmt.Sprintf("version: 1\nmodels:\n  one: {%s}\n  two: {%s}\ncouncils:\n  main: {members: [one, two]}\n", first, second)
 	}
-	path := writeRoster(t, roster("a", "b"))
+	path := writeRoster(t, roster("model: a", "model: b"))
 	d := daemontest.Start(t, map[string]string{
 		"BASE_URL": sim.URL(), "MODELS": "", "ROSTER": path, "MAX_SESSIONS": "400", "MAX_CALLS_PER_PROVIDER": "2000",
 	})
@@ -445,7 +445,9 @@ func TestReloadUnderSessions(t *testing.T) {
 		}
 	}
 	begin()
-	if err := os.WriteFile(path, []byte(roster("c", "d")), 0o600); err != nil {
+	// Another provider too, so that calls of running sessions need the client of the roster before.
+	other := roster("provider: box, model: c", "provider: box, model: d") + "providers: {box: {base_url: " + sim.URL() + "}}\n"
+	if err := os.WriteFile(path, []byte(other), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	d.Reload(t.Context())
@@ -481,7 +483,7 @@ func TestReloadUnderSessions(t *testing.T) {
 		pairs = append(pairs, strings.Join(slices.Sorted(maps.Keys(of)), ", "))
 	}
 	slices.Sort(pairs)
-	if diff := cmp.Diff([]string{"a b, b a", "c d, d c"}, pairs); diff != "" {
+	if diff := cmp.Diff([]string{"a b, b a", "box:c box:d, box:d box:c"}, pairs); diff != "" {
 		t.Errorf("who judged whom, by version (-want +got):\n%s", diff)
 	}
 }

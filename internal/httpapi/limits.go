@@ -60,6 +60,14 @@ func (c *caller) may(right roster.Right) bool {
 	}
 }
 
+// setting names a limit of the caller: the setting, or for a token of the roster its key there.
+func (c *caller) setting(name, key string) string {
+	if c.token != nil && c.token.SHA256 != nil {
+		return key + " of the token in the roster, or " + name
+	}
+	return name
+}
+
 // SetTokens replaces the tokens of callers. A token that stays as it was keeps what it has used of its
 // limits. Requests and sessions that were let in go on.
 func (a *API) SetTokens(tokens []Token) {
@@ -106,7 +114,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 		return nil, &council.Error{
 			Code: council.CodeOverLimit, RetryAfter: time.Second,
 			Detail: "as many sessions of this token run as may at once; wait for one to end, or raise " +
-				a.o.Settings.Of(council.SettingMaxSessionsPerToken),
+				c.setting(a.o.Settings.Of(council.SettingMaxSessionsPerToken), "max_sessions"),
 		}
 	}
 	release = func() {
@@ -120,7 +128,7 @@ func (a *API) admit(r *http.Request) (release func(), err error) {
 		return nil, &council.Error{
 			Code: council.CodeOverLimit, RetryAfter: wait,
 			Detail: "this token has begun as many sessions as it may in a minute; wait, or raise " +
-				a.o.Settings.Of(council.SettingRateLimit),
+				c.setting(a.o.Settings.Of(council.SettingRateLimit), "rate_limit"),
 		}
 	}
 	return release, nil

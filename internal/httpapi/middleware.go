@@ -182,9 +182,12 @@ func (a *API) authenticate(next http.Handler) http.Handler {
 			}
 		}
 		if c == nil {
+			from := a.o.Settings.Of(council.SettingAPITokens)
+			if slices.ContainsFunc(callers, func(c *caller) bool { return c.token.SHA256 != nil }) {
+				from += ", or one that the roster has,"
+			}
 			return &council.Error{
-				Code:   council.CodeUnauthorized,
-				Detail: "send a token of " + a.o.Settings.Of(council.SettingAPITokens) + " in the header Authorization: Bearer TOKEN",
+				Code: council.CodeUnauthorized, Detail: "send a token of " + from + " in the header Authorization: Bearer TOKEN",
 			}
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, c)))

@@ -16,7 +16,7 @@ import (
 // a *council.Error that lists every problem at once: CodeForbidden when the only
 // problem is a model that may not be named, else CodeInvalid.
 func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
-	v := &validation{settings: p.o.Settings}
+	v := &validation{settings: p.o.Settings, council: p.o.Council}
 	plan := council.Plan{
 		SessionID:    p.o.NewID(),
 		Created:      time.Now().UTC(),
@@ -203,6 +203,7 @@ func lower[T int64 | float64](v *validation, field, kind string, configured, ask
 // validation collects the problems of a request.
 type validation struct {
 	settings council.SettingNames
+	council  string // its name in the roster; "": there is none
 	fields   []council.FieldError
 	invalid  bool // there is another problem than a forbidden model
 }
@@ -213,9 +214,12 @@ func (v *validation) add(field, message, fix string) {
 }
 
 func (v *validation) forbid(field, model string) {
+	fix := "name a configured model, or add it to " + v.settings.Of(council.SettingAllowedModels)
+	if v.council != "" {
+		fix = "name an id that the council " + v.council + " has in the roster, or ask another council"
+	}
 	v.fields = append(v.fields, council.FieldError{
-		Field: field, Message: fmt.Sprintf("%q is not a model that this council may use", model),
-		Fix: "name a configured model, or add it to " + v.settings.Of(council.SettingAllowedModels),
+		Field: field, Message: fmt.Sprintf("%q is not a model that this council may use", model), Fix: fix,
 	})
 }
 
