@@ -358,6 +358,10 @@ var badInput = []struct {
 		[]string{"models"},
 	},
 	{
+		"council and models", "POST", "/v1/council", `{"query": "x", "council": "default", "models": ["amber", "birch"]}`, nil, 422, "invalid",
+		[]string{"council"},
+	},
+	{
 		"an unknown model", "POST", "/v1/council", `{"query": "x", "models": ["amber", "nobody"]}`, nil, 403, "forbidden",
 		[]string{"models[1]"},
 	},
