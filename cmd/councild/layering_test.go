@@ -23,7 +23,9 @@ var floors = [][]string{
 		"internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
 		"internal/replies", "internal/journal", "internal/client", "internal/spend", "api", "web",
 	},
-	{"internal/stage1", "internal/stage2", "internal/stage3", "internal/render", "internal/roster", "internal/sessions"},
+	{
+		"internal/stage1", "internal/stage2", "internal/stage3", "internal/schema", "internal/render", "internal/roster", "internal/sessions",
+	},
 	{"internal/httpapi", "internal/mcpserver", "internal/pipeline", "internal/biascheck"},
 	{"internal/daemon"},
 	{"internal/daemon/daemontest", "internal/cli"},
@@ -72,6 +74,9 @@ var owners = map[string]string{
 	"github.com/KimMachineGun/automemlimit": "internal/cli",
 	"gonum.org/v1/gonum":                    "internal/stat",
 	"go.yaml.in/yaml/v4":                    "internal/roster",
+
+	"github.com/santhosh-tekuri/jsonschema/v6": "internal/schema",
+	"golang.org/x/text":                        "internal/schema",
 
 	"github.com/modelcontextprotocol/go-sdk": "internal/mcpserver",
 	"github.com/google/jsonschema-go":        "internal/mcpserver",

@@ -73,8 +73,11 @@ type Sampling struct {
 
 // Format is the form of a structured reply.
 type Format struct {
-	Name   string // letters, digits and underscores
-	Schema []byte // a JSON Schema of an object
+	Name   string          `json:"name"`   // 1 to 64 letters, digits, underscores and hyphens
+	Schema json.RawMessage `json:"schema"` // a JSON Schema
+	// Strict has the provider hold the model to the schema. Some refuse that for schemas that
+	// are beyond what they support.
+	Strict bool `json:"strict"`
 }
 
 // Completion is a model's reply to a Call.

@@ -28,6 +28,7 @@ const (
 	CodeInternal             Code = "internal"
 	CodeNoQuorum             Code = "no_quorum"       // fewer answers than the quorum
 	CodePartialRefused       Code = "partial_refused" // degraded, and the request refuses that
+	CodeNoValidOutput        Code = "no_valid_output" // nobody wrote an answer that fits the schema
 	CodeUnavailable          Code = "unavailable"     // draining or full
 	CodeDeadline             Code = "deadline"        // time ran out before a quorum answered
 	CodeCancelled            Code = "cancelled"
@@ -100,6 +101,7 @@ const (
 	FailBudget          FailureCode = "budget"           // not called: there is no room for it in the limits of cost or tokens
 	FailNoAnswer        FailureCode = "no_answer"        // not called: there was nothing to work on
 	FailInvalidBallot   FailureCode = "invalid_ballot"   // the reply holds no ballot
+	FailInvalidOutput   FailureCode = "invalid_output"   // the reply does not fit the schema that the caller asked for
 	FailAbstained       FailureCode = "abstained"        // the reviewer declined to rank
 	FailUnknownProvider FailureCode = "unknown_provider" // not called: the model names no configured provider
 	FailInterrupted     FailureCode = "interrupted"      // the daemon that made the call is gone, or may not make it any more

@@ -18,6 +18,9 @@ func TestPlanSurvivesJSON(t *testing.T) {
 		reflect.TypeFor[time.Time](): rapid.Custom(func(t *rapid.T) any {
 			return time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns")).UTC()
 		}),
+		reflect.TypeFor[json.RawMessage](): rapid.Custom(func(t *rapid.T) any {
+			return rapid.SampledFrom([]json.RawMessage{[]byte("{}"), []byte(`{"type":"object"}`)}).Draw(t, "schema")
+		}),
 		reflect.TypeFor[map[string]json.RawMessage](): rapid.Custom(func(t *rapid.T) any {
 			return rapid.SampledFrom([]map[string]json.RawMessage{nil, {"top_k": []byte("40")}}).Draw(t, "body")
 		}),

@@ -2,6 +2,7 @@ package council
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -88,6 +89,12 @@ type Request struct {
 	Category       string    `json:"category,omitempty"`
 	Language       string    `json:"language,omitempty"`   // ISO 639-1
 	DataClass      string    `json:"data_class,omitempty"` // of the roster's classes; default the council's, else the highest
+	// OutputSchema is a JSON Schema that the final answer has to fit; {"type": "object"} asks for
+	// any JSON object. Without it the answer is free text.
+	OutputSchema json.RawMessage `json:"output_schema,omitempty"`
+	// OutputName and OutputStrict are those of the Format. A front door sets them.
+	OutputName   string `json:"-"`
+	OutputStrict bool   `json:"-"`
 	// Direct asks only the one model of Models: no review, no ranking, no records. A
 	// front door sets it.
 	Direct bool `json:"-"`
@@ -127,6 +134,7 @@ type Plan struct {
 	// sees the session's own events can see them.
 	AnswerDeltas bool     `json:"answer_deltas"`
 	Direct       bool     `json:"direct"` // as in Request
+	Output       *Format  `json:"output"` // the form of the final answer; nil: free text
 	Rules        Rules    `json:"rules"`
 	Versions     Versions `json:"versions"`
 	// Token names the caller's token in what is said of costs; "": no token is asked for. A front
@@ -167,6 +175,9 @@ func (p Plan) Request() Request {
 	}
 	if len(p.Conversation) == 1 {
 		r.Query, r.Messages = p.Conversation[0].Content, nil
+	}
+	if p.Output != nil {
+		r.OutputSchema = p.Output.Schema
 	}
 	if p.Timeout > 0 {
 		r.TimeoutSeconds = new(p.Timeout.Seconds())

@@ -1,6 +1,7 @@
 package council
 
 import (
+	"encoding/json"
 	"slices"
 	"time"
 )
@@ -122,6 +123,8 @@ type Synthesis struct {
 	Status       Outcome   `json:"status"`   // ok or fallback
 	Fallback     *Fallback `json:"fallback"` // null when the chairman wrote it
 	FinishReason *string   `json:"finish_reason"`
+	// Parsed is the value that Response is the JSON of, where the caller gave a schema; else null.
+	Parsed *json.RawMessage `json:"parsed"`
 	Spent
 	Error *Failure `json:"error"` // of the chairman; null if it wrote the response
 }

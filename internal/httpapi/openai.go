@@ -127,7 +127,55 @@ type ChatMetadata struct {
 
 // ResponseFormat is that of a ChatRequest.
 type ResponseFormat struct {
-	Type string `json:"type"`
+	Type       string      `json:"type"`                  // "text", "json_object" or "json_schema"
+	JSONSchema *JSONSchema `json:"json_schema,omitempty"` // of "json_schema"
+}
+
+// JSONSchema is a schema for the answer.
+type JSONSchema struct {
+	Name   string          `json:"name,omitempty"`
+	Schema json.RawMessage `json:"schema,omitempty"`
+	Strict bool            `json:"strict,omitempty"` // as in council.Format
+}
+
+// The types of a format.
+const (
+	formatText   = "text"
+	formatObject = "json_object"
+	formatSchema = "json_schema"
+)
+
+// anyObject is the schema of "json_object".
+const anyObject = `{"type":"object"}`
+
+// ask adds a format to what the council is asked. place is where the format stands in the body,
+// and inside where its schema stands.
+func (f JSONSchema) ask(r *council.Request, p *problems, kind, place, inside string) {
+	switch kind {
+	case "", formatText:
+	case formatObject:
+		r.OutputSchema = json.RawMessage(anyObject)
+	case formatSchema:
+		r.OutputSchema, r.OutputName, r.OutputStrict = f.Schema, f.Name, f.Strict
+		if len(f.Schema) == 0 && !p.about(inside) {
+			p.add(inside+".schema", "there is no schema", "give a JSON Schema")
+		}
+	default:
+		p.add(place+".type", fmt.Sprintf("%q is not a format", kind), "use text, json_object or json_schema")
+	}
+}
+
+// formatPlace returns the place in the body of what is wrong with the format that it asks for, or
+// field where that is about something else.
+func formatPlace(field, inside string) string {
+	switch field {
+	case "output_schema":
+		return inside + ".schema"
+	case "output_name":
+		return inside + ".name"
+	default:
+		return field
+	}
 }
 
 // ChatMessage is one turn of a ChatRequest.
@@ -149,14 +197,19 @@ type ChatPart struct {
 func (c ChatRequest) request(p *problems) council.Request {
 	r := asked(c.Model, c.Metadata)
 	r.Seed = c.Seed
+	const schemaPlace = "response_format.json_schema"
+	p.rename = func(field string) string { return formatPlace(field, schemaPlace) }
+	if f := c.ResponseFormat; f != nil {
+		asked := JSONSchema{}
+		if f.JSONSchema != nil {
+			asked = *f.JSONSchema
+		}
+		asked.ask(&r, p, f.Type, "response_format", schemaPlace)
+	}
 	p.addIf([]refusal{
 		{c.N != nil && *c.N != 1, "n", "a council gives one answer", "leave n out"},
 		{given(c.Tools), "tools", "a council calls no tools", "leave tools out"},
 		{given(c.Functions), "functions", "a council calls no functions", "leave functions out"},
-		{
-			c.ResponseFormat != nil && c.ResponseFormat.Type != "text", "response_format",
-			"a council answers in free text", "leave response_format out, and ask for the form in the question",
-		},
 		{given(c.Stop), "stop", "a council's answer is given whole", "leave stop out"},
 		{c.Logprobs != nil && *c.Logprobs, "logprobs", "a council has no token probabilities", "leave logprobs out"},
 		{given(c.Audio), "audio", "a council answers in text", "leave audio out"},

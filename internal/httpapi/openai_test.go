@@ -151,7 +151,15 @@ func TestChatErrors(t *testing.T) {
 		{"council/", "", 403, "invalid_request_error", "forbidden", "models[0]"},
 		{"council", `,"tools":[{"type":"function"}]`, 422, "invalid_request_error", "invalid", "tools"},
 		{"council", `,"functions":[{"name":"f"}]`, 422, "invalid_request_error", "invalid", "functions"},
-		{"council", `,"response_format":{"type":"json_object"}`, 422, "invalid_request_error", "invalid", "response_format"},
+		{"council", `,"response_format":{"type":"yaml"}`, 422, "invalid_request_error", "invalid", "response_format.type"},
+		{
+			"council", `,"response_format":{"type":"json_schema"}`, 422, "invalid_request_error", "invalid",
+			"response_format.json_schema.schema",
+		},
+		{
+			"council", `,"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"$ref":"https://example.com"}}}`, 422,
+			"invalid_request_error", "invalid", "response_format.json_schema.schema",
+		},
 		{"council", `,"stop":"x"`, 422, "invalid_request_error", "invalid", "stop"},
 		{"council", `,"logprobs":true`, 422, "invalid_request_error", "invalid", "logprobs"},
 		{"council", `,"audio":{"voice":"x"}`, 422, "invalid_request_error", "invalid", "audio"},

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/councild/councild/internal/council"
@@ -42,20 +41,25 @@ type ResponseItem struct {
 
 // ResponseText is the form of the text that a ResponseRequest asks for, or that a Response has.
 type ResponseText struct {
-	Format ResponseFormat `json:"format"`
+	Format TextFormat `json:"format"`
+}
+
+// TextFormat is the form of the text of a response.
+type TextFormat struct {
+	Type string `json:"type"` // as of a ResponseFormat
+	JSONSchema
 }
 
 // request returns what the council is asked, and adds to p all that it cannot be.
 func (c ResponseRequest) request(p *problems) council.Request {
 	r := asked(c.Model, c.Metadata)
 	p.rename = c.place
+	if c.Text != nil {
+		c.Text.Format.ask(&r, p, c.Text.Format.Type, "text.format", "text.format")
+	}
 	p.addIf([]refusal{
 		{given(c.Tools), "tools", "a council calls no tools", "leave tools out"},
 		{given(c.Include), "include", "a council has none of what can be included", "leave include out"},
-		{
-			c.Text != nil && !slices.Contains([]string{"", "text"}, c.Text.Format.Type), "text.format",
-			"a council answers in free text", "leave text.format out, and ask for the form in the input",
-		},
 		{
 			c.PreviousResponseID != "", "previous_response_id", "responses are not kept to be gone on with",
 			"send the whole conversation as input",
@@ -85,7 +89,7 @@ func (c ResponseRequest) place(field string) string {
 	case field == "query" || field == "messages":
 		return "input"
 	case n == 0 || err != nil:
-		return field
+		return formatPlace(field, "text.format")
 	case c.Instructions != "" && i == 0:
 		return "instructions"
 	case c.Instructions != "":
@@ -189,7 +193,10 @@ const (
 func (c ResponseRequest) response(s *sessions.Session, status string) Response {
 	r := Response{
 		ID: "resp_" + s.ID, Object: "response", CreatedAt: s.Created.Unix(), Status: status, Model: c.Model,
-		Output: []ResponseMessage{}, Text: ResponseText{ResponseFormat{Type: "text"}}, ToolChoice: "auto", Tools: []string{},
+		Output: []ResponseMessage{}, Text: ResponseText{TextFormat{Type: formatText}}, ToolChoice: "auto", Tools: []string{},
+	}
+	if c.Text != nil && c.Text.Format.Type != "" {
+		r.Text = *c.Text
 	}
 	if c.Instructions != "" {
 		r.Instructions = &c.Instructions

@@ -75,7 +75,7 @@ func TestResponse(t *testing.T) {
 					InputTokens: *total.InputTokens, OutputTokens: *total.OutputTokens, TotalTokens: *total.InputTokens + *total.OutputTokens,
 				},
 				Instructions: new("Be brief."), Metadata: httpapi.ChatMetadata{Category: "math"},
-				Text:       httpapi.ResponseText{Format: httpapi.ResponseFormat{Type: "text"}},
+				Text:       httpapi.ResponseText{Format: httpapi.TextFormat{Type: "text"}},
 				ToolChoice: "auto", Tools: []string{}, Council: got.Council,
 			}
 			if tt.status == "incomplete" {
@@ -175,7 +175,16 @@ func TestResponseErrors(t *testing.T) {
 		{`{"model":"council","input":[{"role":"user","content":[{"type":"input_image"}]}]}`, 422, "invalid", "input[0].content[0]"},
 		{`{"model":"council","input":"x","tools":[{"type":"web_search"}]}`, 422, "invalid", "tools"},
 		{`{"model":"council","input":"x","include":["reasoning.encrypted_content"]}`, 422, "invalid", "include"},
-		{`{"model":"council","input":"x","text":{"format":{"type":"json_object"}}}`, 422, "invalid", "text.format"},
+		{`{"model":"council","input":"x","text":{"format":{"type":"yaml"}}}`, 422, "invalid", "text.format.type"},
+		{`{"model":"council","input":"x","text":{"format":{"type":"json_schema"}}}`, 422, "invalid", "text.format.schema"},
+		{
+			`{"model":"council","input":"x","text":{"format":{"type":"json_schema","schema":{"type":"text"}}}}`, 422, "invalid",
+			"text.format.schema",
+		},
+		{
+			`{"model":"council","input":"x","text":{"format":{"type":"json_schema","name":"a b","schema":{}}}}`, 422, "invalid",
+			"text.format.name",
+		},
 		{`{"model":"council","input":"x","previous_response_id":"resp_1"}`, 422, "invalid", "previous_response_id"},
 		{`{"model":"council","input":"x","conversation":"c"}`, 422, "invalid", "conversation"},
 		{`{"model":"council","input":"x","prompt":{"id":"p"}}`, 422, "invalid", "prompt"},

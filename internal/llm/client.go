@@ -314,6 +314,9 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		}
 		total.Doubted += reply.Doubted
 		if failure == nil {
+			if call.Stage != council.Stage2 {
+				learned &^= optFormat // it may have refused the schema of this caller, and no other
+			}
 			m.refuses.Or(uint32(learned))
 			total.Text, total.FinishReason, total.LeftOut = reply.Text, reply.FinishReason, leftOut(asked, without)
 			return nil

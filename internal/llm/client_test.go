@@ -262,7 +262,7 @@ func TestStreamRefused(t *testing.T) {
 		k.OnDelta = func(text string) { pieces = append(pieces, text) }
 		k.OnRestart = func(council.FailureCode) { t.Error("nothing was told, and it is taken back") }
 		if model == "both" {
-			k.Format = &council.Format{Name: "ballot", Schema: []byte(`{"type":"object"}`)}
+			k.Stage, k.Format = council.Stage2, &council.Format{Name: "ballot", Strict: true, Schema: []byte(`{"type":"object"}`)}
 		}
 		got, err := c.Complete(t.Context(), k)
 		return got, pieces, err
@@ -287,6 +287,7 @@ func TestReplyFormat(t *testing.T) {
 	sim, err := simllm.New(simllm.Options{Models: []simllm.Model{
 		{Name: "takes", ResponseFormat: simllm.FormatHonoured},
 		{Name: "refuses", ResponseFormat: simllm.FormatRefused},
+		{Name: "picky", ResponseFormat: simllm.FormatRefused},
 		{Name: "fails", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Status: 400, Rate: 1}}},
 	}})
 	if err != nil {
@@ -310,7 +311,7 @@ func TestReplyFormat(t *testing.T) {
 	call := func(model string) (council.Completion, error) {
 		formats = nil
 		k := question(model)
-		k.Format = &council.Format{Name: "ballot", Schema: []byte(`{"type":"object"}`)}
+		k.Stage, k.Format = council.Stage2, &council.Format{Name: "ballot", Strict: true, Schema: []byte(`{"type":"object"}`)}
 		return c.Complete(t.Context(), k)
 	}
 	want := map[string]any{
@@ -329,6 +330,14 @@ func TestReplyFormat(t *testing.T) {
 	}
 	if _, err := call("takes"); err != nil || !cmp.Equal(formats, []any{want}) {
 		t.Errorf("%v: sent %v", err, formats)
+	}
+	// The schema of a caller teaches nothing: the next one may be taken.
+	callers := question("picky")
+	callers.Stage, callers.Format = council.Stage3, &council.Format{Name: "mine", Schema: []byte(`{"type":"object"}`)}
+	for range 2 {
+		if got, err := c.Complete(t.Context(), callers); err != nil || got.Attempts != 2 {
+			t.Errorf("%v after %d attempts", err, got.Attempts)
+		}
 	}
 	// A model that fails without the format too has not refused it.
 	for range 2 {

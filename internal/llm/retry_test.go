@@ -280,7 +280,7 @@ func TestFormatAndRetries(t *testing.T) {
 		s := &sequence{plays: []roundTripper{status(503), status(400), status(503), good()}}
 		c := fakeClient(t, fakeOptions(), s.RoundTrip)
 		call := aCall()
-		call.Format = &council.Format{Name: "ballot", Schema: []byte(`{"type":"object"}`)}
+		call.Stage, call.Format = council.Stage2, &council.Format{Name: "ballot", Strict: true, Schema: []byte(`{"type":"object"}`)}
 		got, err := c.Complete(t.Context(), call)
 		if err != nil || got.Attempts != 4 || s.times[2] != s.times[1] {
 			t.Errorf("%v after %d attempts, requests at %v", err, got.Attempts, s.times)

@@ -49,7 +49,9 @@ func (x *exchange) request() []byte {
 		b = strconv.AppendInt(b, int64(*call.MaxOutputTokens), 10)
 	}
 	if format := x.format(); format != nil {
-		b = append(b, `,"response_format":{"type":"json_schema","json_schema":{"name":"`+format.Name+`","strict":true,"schema":`...)
+		b = append(b, `,"response_format":{"type":"json_schema","json_schema":{"name":"`+format.Name+`","strict":`...)
+		b = strconv.AppendBool(b, format.Strict)
+		b = append(b, `,"schema":`...)
 		b = append(b, format.Schema...)
 		b = append(b, "}}"...)
 	}

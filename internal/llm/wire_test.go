@@ -31,7 +31,7 @@ func TestRequest(t *testing.T) {
 	}
 	all := sampled
 	all.Profile = thinking.Profile
-	format := &council.Format{Name: "ballot", Schema: []byte(`{"type":"object"}`)}
+	format := &council.Format{Name: "ballot", Strict: true, Schema: []byte(`{"type":"object"}`)}
 	wrapped := object{"type": "json_schema", "json_schema": object{"name": "ballot", "strict": true, "schema": object{"type": "object"}}}
 	for _, test := range []struct {
 		name, host string

@@ -39,7 +39,15 @@ func (r *run) ask(ctx context.Context) *council.Error {
 			r.observe(council.EventAnswerRestart, council.AnswerRestart{Model: member, Reason: reason})
 		}
 	}
-	r.session.Stage1 = stage1.Ask(stageCtx, r.calls, r.plan.Members, r.plan.Conversation, o, func(a council.Answer) {
+	members := r.calls
+	if r.plan.Direct {
+		writers, failure := r.writers()
+		if failure != nil {
+			return failure
+		}
+		members = writers
+	}
+	r.session.Stage1 = stage1.Ask(stageCtx, members, r.plan.Members, r.plan.Conversation, o, func(a council.Answer) {
 		r.observe(council.EventAnswer, a)
 		delivered(a.Status)
 	})
@@ -64,6 +72,9 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	}
 	if ctx.Err() != nil {
 		return r.stop(ctx)
+	}
+	if r.plan.Direct && r.plan.Output != nil && len(r.authors) == 0 {
+		return r.noValidOutput(r.session.Degradation)
 	}
 	if quorum := Quorum(r.plan.Rules.Quorum, len(r.plan.Members)); len(r.authors) < quorum {
 		e := &council.Error{

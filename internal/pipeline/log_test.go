@@ -327,9 +327,13 @@ func TestNeeds(t *testing.T) {
 	if got := pipeline.Needs(plan, nil); got != nil {
 		t.Errorf("a direct run needs the prompts %q", got)
 	}
-	begun := h.plan(t, council.Request{})
-	if needs := pipeline.Needs(begun, nil); !slices.Equal(needs, pipeline.Prompts()) {
-		t.Errorf("a run that begins here needs %q, this process has %q", needs, pipeline.Prompts())
+	for _, schema := range []string{"", `{}`} {
+		begun := h.plan(t, council.Request{OutputSchema: []byte(schema)})
+		for _, prompt := range pipeline.Needs(begun, nil) {
+			if !slices.Contains(pipeline.Prompts(), prompt) {
+				t.Errorf("a run that begins here needs %q, this process has %q", prompt, pipeline.Prompts())
+			}
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/schema"
 )
 
 // Prepare turns a request into a Plan: it applies the defaults, validates
@@ -49,6 +50,10 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	}
 	if plan.Chosen {
 		plan.Versions.CouncilConfig = p.version(plan.Members, plan.Reviewers)
+	}
+
+	if plan.Output = output(v, r); plan.Output != nil {
+		plan.Versions.Synthesis = withSchema
 	}
 
 	if !plan.Order.Known() {
@@ -97,6 +102,28 @@ func (p *Pipeline) version(members, reviewers []council.Member) string {
 	}
 	return p.o.ConfigVersion + "+" + p.o.Council + "." + p.o.Hash(members, reviewers)
 }
+
+// output returns the form of the final answer, nil for free text.
+func output(v *validation, r council.Request) *council.Format {
+	if len(r.OutputSchema) == 0 {
+		return nil
+	}
+	name := cmp.Or(r.OutputName, "answer")
+	if len(name) > maxOutputName || strings.Trim(name, outputNameLetters) != "" {
+		v.add("output_name", fmt.Sprintf("%q is not a name of a schema", name),
+			fmt.Sprintf("use 1 to %d letters, digits, underscores and hyphens", maxOutputName))
+	}
+	if _, err := schema.Compile(r.OutputSchema); err != nil {
+		v.add("output_schema", "the schema cannot be used: "+err.Error(), "send a JSON Schema of draft 2020-12, as an object")
+	}
+	return &council.Format{Name: name, Schema: r.OutputSchema, Strict: r.OutputStrict}
+}
+
+// The form of the name of an output schema, as OpenAI has it.
+const (
+	maxOutputName     = 64
+	outputNameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
+)
 
 // conversation returns the messages that the members get.
 func (p *Pipeline) conversation(v *validation, r council.Request) []council.Message {

@@ -10,12 +10,16 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/replies"
+	"github.com/councild/councild/internal/schema"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/councild/councild/internal/stage3"
 )
 
 // Prompts returns the versions of the prompts that this process has.
-func Prompts() []string { return []string{stage2.PromptVersion, stage3.PromptVersion} }
+func Prompts() []string { return []string{stage2.PromptVersion, stage3.PromptVersion, withSchema} }
+
+// withSchema is the version of the chairman's prompt where the caller gave a schema.
+const withSchema = stage3.PromptVersion + "+" + schema.PromptVersion
 
 // Needs returns the versions of the prompts of each stage that is not done in a run whose
 // log holds past. A process that has them can go on with the run, whatever its settings

@@ -350,7 +350,8 @@ func advice(code council.FailureCode, names council.SettingNames) string {
 		council.FailConnection:      "check the provider's address and its certificate, and that it is running",
 		council.FailTooLarge: fmt.Sprintf("raise %s, the limit of a reply, or %s, that of a session",
 			names.Of(council.SettingMaxUpstreamBytes), names.Of(council.SettingMaxSessionBytes)),
-		council.FailLength: "raise " + names.Of(council.SettingMaxOutputTokens),
-		council.FailBudget: "raise the budget",
+		council.FailLength:        "raise " + names.Of(council.SettingMaxOutputTokens),
+		council.FailInvalidOutput: "simplify the schema, or use a chairman that supports response_format",
+		council.FailBudget:        "raise the budget",
 	}[code], "try again; if it persists, replace the model")
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/schema"
 	"github.com/councild/councild/internal/stage3"
 )
 
@@ -20,7 +21,7 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 	if meta.Agreement.Ballots == 0 {
 		standings = nil
 	}
-	o := stage3.Options{Sampling: r.plan.Rules.Sampling}
+	o := stage3.Options{Sampling: r.plan.Rules.Sampling, JSON: r.plan.Output != nil}
 	chairmen := r.chairmen(standings)
 	if r.plan.Deltas {
 		r.voidText(chairmen)
@@ -33,20 +34,52 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 	counted := slices.DeleteFunc(slices.Clone(r.session.Stage2), func(v council.Review) bool {
 		return v.Status != council.OutcomeOK
 	})
-	synthesis, failed := stage3.Write(stageCtx, r.calls, stage3.Input{
+	writers, failure := r.writers()
+	if failure != nil {
+		return failure
+	}
+	synthesis, failed := stage3.Write(stageCtx, writers, stage3.Input{
 		Question: r.plan.Question(), Slate: slate, Answers: r.answers, Standings: standings, Reviews: counted,
 		NewMarkers: anonymize.NewMarkers, Chairmen: chairmen, First: r.authors[0],
 	}, o)
 	if failure := r.stop(ctx); failure != nil && failure.Code != council.CodePartialRefused {
 		return failure
 	}
-	r.session.Stage3, r.session.Answer = &synthesis, synthesis.Response
 	r.session.Degradation = append(r.session.Degradation, failed...)
+	if synthesis.Status == council.OutcomeError {
+		return r.noValidOutput(failed)
+	}
+	r.session.Stage3, r.session.Answer = &synthesis, synthesis.Response
 	if slices.ContainsFunc(failed, func(d council.Degradation) bool { return d.Code == council.FailInterrupted }) {
 		r.warn(council.WarnTakenOver, "no daemon could go on with the session: an answer takes the place of the synthesis")
 	}
 	r.observe(council.EventStage3, synthesis)
 	return r.stop(ctx)
+}
+
+// writers returns the Completer of those that write the final answer: it holds them to the schema
+// of the caller, where there is one.
+func (r *run) writers() (council.Completer, *council.Error) {
+	if r.plan.Output == nil {
+		return r.calls, nil
+	}
+	compiled, err := schema.Compile(r.plan.Output.Schema)
+	if err != nil { // another version of councild accepted it
+		return nil, &council.Error{Code: council.CodeInvalid, Detail: "the output_schema cannot be used: " + err.Error()}
+	}
+	return &schema.Completer{Next: r.calls, Schema: compiled, Format: r.plan.Output, NewMarkers: anonymize.NewMarkers}, nil
+}
+
+// noValidOutput returns that nobody wrote an answer that fits the schema, and why.
+func (r *run) noValidOutput(failed []council.Degradation) *council.Error {
+	e := &council.Error{
+		Code:   council.CodeNoValidOutput,
+		Detail: "nobody wrote an answer that fits the schema; the answers and reviews are kept in the session",
+	}
+	for _, d := range failed {
+		e.Fields = append(e.Fields, seatError(d.Model, &council.Failure{Code: d.Code, Message: d.Message}, r.p.o.Settings))
+	}
+	return e
 }
 
 // chairmen returns the members that may write, in the order in which they are tried:

@@ -18,7 +18,8 @@
 // again, when the user's message before it was that review. Every other conversation
 // is a question.
 //
-// A review whose response_format is honoured is one JSON object. The sampling
+// A review whose response_format is honoured is one JSON object. Any other reply whose
+// response_format is honoured is a JSON value that fits the schema. The sampling
 // parameters max_tokens and max_completion_tokens cut the text. All others are
 // accepted and ignored.
 //

@@ -73,7 +73,7 @@ type ResponseFormat string
 // The ways to treat a response_format.
 const (
 	FormatIgnored  ResponseFormat = ""         // the reply is written as without
-	FormatHonoured ResponseFormat = "honoured" // a review is one JSON object, its critiques inside
+	FormatHonoured ResponseFormat = "honoured" // a review is one JSON object, its critiques inside; other replies fit the schema
 	FormatRefused  ResponseFormat = "refused"  // HTTP 400
 )
 

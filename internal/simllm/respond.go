@@ -42,6 +42,9 @@ func (m *model) text(q *request, fault FaultKind) string {
 			return text
 		}
 	}
+	if text, ok := m.structured(q); ok && q.task.Kind != Review {
+		return text
+	}
 	switch q.task.Kind {
 	case Review:
 		return m.review(q, fault)

@@ -68,7 +68,7 @@ func format(labels []council.Label) *council.Format {
 		return `{"type":"object","properties":{` + strings.Join(properties, ",") + `},"required":[` + names +
 			`],"additionalProperties":false}`
 	}
-	return &council.Format{Name: "ballot", Schema: []byte(`{"type":"object","properties":{` +
+	return &council.Format{Name: "ballot", Strict: true, Schema: []byte(`{"type":"object","properties":{` +
 		`"critiques":` + perLabel(`{"type":"string"}`) + `,` +
 		`"ranking":{"type":"array","items":{"anyOf":[` + label + `,{"type":"array","items":` + label + `}]}},` +
 		`"scores":` + perLabel(`{"type":"integer","enum":[1,2,3,4,5,6,7,8,9,10]}`) + `,` +

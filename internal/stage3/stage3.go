@@ -6,6 +6,7 @@ package stage3
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -36,6 +37,9 @@ type Options struct {
 	// Observe is told of the synthesis as it arrives, in EventDelta and
 	// EventRestart. Nil asks for it in one piece, which is cheaper.
 	Observe func(council.EventType, any)
+	// JSON says that the Completer returns the JSON that the caller asked for: it is parsed, and
+	// no answer in prose takes its place.
+	JSON bool
 }
 
 // deltaPause is the least time between two pieces of the synthesis: a watcher reads no
@@ -59,7 +63,8 @@ const instructions = "Now write the final answer for the person who asked. They 
 	"or reviewer by number or letter, mention neither the council nor the ranking, and start with the answer itself."
 
 // Write returns the synthesis of the first chairman that succeeds, or the best answer in
-// its place. It also returns why each chairman that was tried before failed.
+// its place; with Options.JSON, a synthesis with the status error. It also returns why each
+// chairman that was tried before failed.
 func Write(ctx context.Context, c council.Completer, in Input, o Options) (council.Synthesis, []council.Degradation) {
 	s := council.Synthesis{Spent: council.Spent{Usage: council.NoUsage()}}
 	var failed []council.Degradation
@@ -83,6 +88,9 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		s.Add(completion.Spent)
 		if failure == nil {
 			s.Model, s.Response, s.FinishReason, s.Status = chairman.ID, completion.Text, completion.Finish(), council.OutcomeOK
+			if o.JSON {
+				s.Parsed = new(json.RawMessage(completion.Text))
+			}
 			if i > 0 {
 				s.Status, s.Fallback = council.OutcomeFallback, new(council.FallbackSecondChairman)
 			}
@@ -99,6 +107,10 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 		if ctx.Err() != nil || failure.Code == council.FailInterrupted { // another call would fail too
 			break
 		}
+	}
+	if o.JSON {
+		s.Status = council.OutcomeError
+		return s, failed
 	}
 	s.Status = council.OutcomeFallback
 	if len(in.Standings) > 0 {

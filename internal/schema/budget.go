@@ -1,0 +1,211 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+)
+
+// The validator takes exponential time for some schemas of a few hundred bytes, such as a chain of
+// definitions of which each names the next one twice in an anyOf, and keeps a value for each problem
+// that it finds. It takes no context either. So every schema object is given a hook that the
+// validator calls before its own work: a format of ours, whose check pays for that work from a
+// budget. Where the budget is used up or the context has ended, the hook panics with stopped, and
+// validate recovers. Formats are annotations here, as in draft 2020-12, so none is lost.
+
+// maxSteps is the most steps of one validation: visits of a value by a schema object, members and
+// items, names and alternatives to compare. A step takes about a microsecond and 500 bytes at most.
+const maxSteps = 1_000_000
+
+// The most bytes of a pattern, and instructions of its program. Matching takes time in proportion
+// to the instructions and to the text; instructionsPerStep times bytes count as one step.
+const maxPatternBytes, maxInstructions, instructionsPerStep = 4 << 10, 4 << 10, 100
+
+// bytesPerStep is how many bytes of a text count as one step: texts are counted and compared.
+const bytesPerStep = 256
+
+// budget is what a validation may still do.
+type budget struct {
+	ended func() error // why the validation has to end
+	left  int
+}
+
+// stopped ends a validation in the middle.
+type stopped struct{ cause error }
+
+var errSteps = errors.New("it takes too many steps to validate: it is too long for its schema")
+
+// pay takes steps from the budget, or ends the validation.
+func (b *budget) pay(steps int) {
+	before := b.left
+	b.left -= steps
+	const between = 1 << 10 // steps between two looks at the context
+	if b.left < 0 {
+		panic(stopped{errSteps})
+	}
+	if b.left/between != before/between {
+		if err := b.ended(); err != nil {
+			panic(stopped{err})
+		}
+	}
+}
+
+// validate holds a value to the schema.
+func (s *Schema) validate(ctx context.Context, value any) (err error) {
+	*s.budget = budget{ended: ctx.Err, left: maxSteps}
+	defer func() {
+		switch v := recover().(type) {
+		case nil:
+		case stopped:
+			if err = v.cause; errors.Is(err, errSteps) {
+				err = &Invalid{[]string{err.Error()}}
+			}
+		default:
+			panic(v)
+		}
+	}()
+	if wrong, ok := errors.AsType[*jsonschema.ValidationError](s.compiled.Validate(value)); ok {
+		return &Invalid{leaves(wrong)}
+	}
+	return nil
+}
+
+// meter gives every schema object that can be reached its hook.
+func (s *Schema) meter() {
+	seen := map[*jsonschema.Schema]bool{s.compiled: true}
+	for todo := []*jsonschema.Schema{s.compiled}; len(todo) > 0; {
+		object := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		inside := parts(object)
+		for _, part := range inside {
+			if !seen[part] {
+				seen[part] = true
+				todo = append(todo, part)
+			}
+		}
+		if object.Bool == nil {
+			s.hook(object)
+		}
+	}
+}
+
+// hook makes the validator pay for its work on a schema object.
+func (s *Schema) hook(object *jsonschema.Schema) {
+	once, each := cost(object)
+	object.Format = &jsonschema.Format{Name: "any", Validate: func(value any) error {
+		steps := once
+		switch value := value.(type) {
+		case map[string]any:
+			steps += each * len(value)
+		case []any:
+			steps += each * len(value)
+		case string:
+			steps += len(value) / bytesPerStep
+		}
+		s.budget.pay(steps)
+		return nil
+	}}
+	if object.Enum != nil { // which the validator would compare before it calls the hook
+		object.Extensions = append(object.Extensions, &enum{s.budget, object.Enum.Values})
+		object.Enum = nil
+	}
+}
+
+// cost returns how many steps the work on a schema object takes at most, without the steps that the
+// objects inside pay for: once, and for each member or item of the value.
+func cost(object *jsonschema.Schema) (once, each int) {
+	once = 1 + len(object.Required) + len(object.AllOf) + len(object.AnyOf) + len(object.OneOf) + len(object.DependentSchemas)
+	for _, names := range object.DependentRequired {
+		once += 1 + len(names)
+	}
+	for _, needed := range object.Dependencies {
+		names, _ := needed.([]string)
+		once += 1 + len(names)
+	}
+	each = 1 + len(object.PatternProperties)
+	for _, part := range []*jsonschema.Schema{
+		object.PropertyNames, object.UnevaluatedProperties, object.Contains, object.UnevaluatedItems,
+	} {
+		if part != nil {
+			each++
+		}
+	}
+	return once, each
+}
+
+// parts returns the schema objects that a schema object holds or refers to.
+func parts(object *jsonschema.Schema) []*jsonschema.Schema {
+	all := slices.Concat(object.AllOf, object.AnyOf, object.OneOf, object.PrefixItems, []*jsonschema.Schema{
+		object.Ref, object.Not, object.If, object.Then, object.Else, object.PropertyNames, object.UnevaluatedProperties,
+		object.Contains, object.Items2020, object.UnevaluatedItems,
+	})
+	all = slices.AppendSeq(all, maps.Values(object.Properties))
+	all = slices.AppendSeq(all, maps.Values(object.PatternProperties))
+	all = slices.AppendSeq(all, maps.Values(object.DependentSchemas))
+	loose := []any{object.AdditionalProperties, object.Items, object.AdditionalItems}
+	for _, part := range slices.AppendSeq(loose, maps.Values(object.Dependencies)) {
+		switch part := part.(type) {
+		case *jsonschema.Schema:
+			all = append(all, part)
+		case []*jsonschema.Schema:
+			all = append(all, part...)
+		}
+	}
+	return slices.DeleteFunc(all, func(part *jsonschema.Schema) bool { return part == nil })
+}
+
+// enum compares a value with those that a schema object allows.
+type enum struct {
+	budget *budget
+	values []any
+}
+
+// Validate implements jsonschema.SchemaExt.
+func (e *enum) Validate(ctx *jsonschema.ValidatorContext, value any) {
+	e.budget.pay(len(e.values))
+	for _, allowed := range e.values {
+		if equal, _ := ctx.Equals(value, allowed); equal {
+			return
+		}
+	}
+	ctx.AddError(&kind.Enum{Got: value, Want: e.values})
+}
+
+// pattern is the validator's engine for regular expressions: Go's own, which pays before it matches.
+func (s *Schema) pattern(text string) (jsonschema.Regexp, error) {
+	if len(text) > maxPatternBytes {
+		return nil, fmt.Errorf("it has %d bytes, %d are allowed", len(text), maxPatternBytes)
+	}
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	if n := len(program.Inst); n > maxInstructions {
+		return nil, fmt.Errorf("it takes %d instructions, %d are allowed: repeat less", n, maxInstructions)
+	}
+	compiled, err := regexp.Compile(text)
+	return &pattern{compiled, s.budget, len(program.Inst)}, err
+}
+
+type pattern struct {
+	*regexp.Regexp
+	budget       *budget
+	instructions int
+}
+
+// MatchString implements jsonschema.Regexp.
+func (p *pattern) MatchString(text string) bool {
+	p.budget.pay(1 + p.instructions*len(text)/instructionsPerStep)
+	return p.Regexp.MatchString(text)
+}

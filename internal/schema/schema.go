@@ -1,0 +1,329 @@
+// Package schema holds the final answer to the JSON Schema of its caller: [Compile] checks the
+// schema before anything is paid, [Schema.Check] reads a reply strictly and validates it, and
+// [Completer] asks a model for such a reply, and once more where the first one does not fit.
+//
+// Schemas come from callers and replies from models: both may be hostile. The work on either is
+// bounded by its size and by a fixed number of steps, and ends when its context ends. See budget.go.
+//
+// It leaves to others who is asked, and what happens where nobody delivers.
+package schema
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/santhosh-tekuri/jsonschema/v6/kind"
+	"golang.org/x/text/language"
+	"golang.org/x/text/message"
+)
+
+// MaxBytes is the most bytes of a schema.
+const MaxBytes = 64 << 10
+
+// MaxReplyBytes is the most bytes of a reply that is validated.
+const MaxReplyBytes = 1 << 20
+
+// location is the address of the caller's schema. It is never fetched.
+const location = "urn:councild:schema"
+
+// Schema is a compiled JSON Schema, of draft 2020-12 unless it names another one. It is not safe
+// for concurrent use.
+type Schema struct {
+	text     string // as the caller wrote it
+	compiled *jsonschema.Schema
+	budget   *budget // of the validation that runs
+}
+
+// Compile returns the schema of a text. The error says what is wrong with it and where, in words
+// for its author.
+func Compile(text []byte) (*Schema, error) {
+	if len(text) > MaxBytes {
+		return nil, fmt.Errorf("it has %d bytes, %d are allowed", len(text), MaxBytes)
+	}
+	value, err := decode(text)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := value.(map[string]any); !ok {
+		return nil, errors.New("it is not an object")
+	}
+	if err := refuse(value, ""); err != nil {
+		return nil, err
+	}
+	s := &Schema{text: string(text), budget: &budget{}}
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noLoader{})
+	c.UseRegexpEngine(s.pattern)
+	if err := c.AddResource(location, value); err != nil {
+		return nil, errors.New("its address cannot be used")
+	}
+	if s.compiled, err = c.Compile(location); err != nil {
+		return nil, explainSchema(err)
+	}
+	s.meter()
+	return s, nil
+}
+
+// noLoader refuses to fetch schemas.
+type noLoader struct{}
+
+// Load implements jsonschema.URLLoader.
+func (noLoader) Load(url string) (any, error) {
+	return nil, fmt.Errorf("%s is not part of the schema, and nothing is fetched", shorten(url))
+}
+
+// refuse returns why a schema uses what is not supported. place is the JSON pointer of the value.
+func refuse(value any, place string) error {
+	switch value := value.(type) {
+	case []any:
+		for i, item := range value {
+			if err := refuse(item, fmt.Sprintf("%s/%d", place, i)); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for name, member := range value {
+			text, isText := member.(string)
+			switch name {
+			case "const", "enum", "default", "examples": // values, not schemas
+				continue
+			case "$dynamicRef", "$recursiveRef":
+				if isText {
+					return fmt.Errorf("%s: %s is not supported; use $ref", at(place), name)
+				}
+			case "$ref":
+				if isText && !strings.HasPrefix(text, "#") {
+					return fmt.Errorf("%s: the $ref %q leaves the schema; put what it names into $defs, and write #/$defs/NAME",
+						at(place), shorten(text))
+				}
+			}
+			if err := refuse(member, place+"/"+shorten(name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// at names a place in a JSON value.
+func at(place string) string {
+	if place == "" {
+		return "at the top"
+	}
+	return "at " + shorten(place)
+}
+
+// explainSchema returns why a schema does not compile.
+func explainSchema(err error) error {
+	if invalid, ok := errors.AsType[*jsonschema.SchemaValidationError](err); ok {
+		if wrong, ok := errors.AsType[*jsonschema.ValidationError](invalid.Err); ok {
+			return errors.New("it is not a JSON Schema: " + strings.Join(leaves(wrong), "; "))
+		}
+	}
+	return errors.New(shorten(strings.ReplaceAll(err.Error(), location, "")))
+}
+
+// Invalid is why a reply does not fit a schema, each problem in words for its author: at most 20
+// texts of at most 200 bytes.
+type Invalid struct{ Problems []string }
+
+// Error returns the problems on one line.
+func (e *Invalid) Error() string { return strings.Join(e.Problems, "; ") }
+
+// Check returns the JSON of a reply: the whole text, or what stands in a code fence around the
+// whole. The error is an *Invalid where the reply is not exactly one JSON value that fits the
+// schema, names a member twice, or takes too many steps; otherwise it is why ctx ended.
+func (s *Schema) Check(ctx context.Context, reply string) (json.RawMessage, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if len(reply) > MaxReplyBytes {
+		return nil, &Invalid{[]string{fmt.Sprintf("it has %d bytes, %d are allowed", len(reply), MaxReplyBytes)}}
+	}
+	text := unfence(reply)
+	value, err := decode([]byte(text))
+	if err != nil {
+		return nil, &Invalid{[]string{err.Error()}}
+	}
+	if err := s.validate(ctx, value); err != nil {
+		return nil, err
+	}
+	return json.RawMessage(text), nil
+}
+
+// fence begins and ends a block of code.
+const fence = "```"
+
+// unfence returns a text without blanks around it and without one code fence around the whole.
+func unfence(text string) string {
+	text = strings.TrimSpace(text)
+	inside, fenced := strings.CutPrefix(text, fence)
+	inside, closed := strings.CutSuffix(inside, fence)
+	info, block, lines := strings.Cut(inside, "\n")
+	if !fenced || !closed || !lines || strings.ContainsAny(info, "`{[\"") {
+		return text
+	}
+	return strings.TrimSpace(block)
+}
+
+// The limits of one JSON value. Every nesting, value and digit is work for the validator, which
+// computes with exact fractions.
+const (
+	maxDepth       = 64
+	maxValues      = 100_000
+	maxNumberBytes = 100
+)
+
+// decode reads exactly one JSON value in which no member stands twice. Numbers become json.Number.
+func decode(text []byte) (any, error) {
+	if !utf8.Valid(text) {
+		return nil, errors.New("it is not UTF-8")
+	}
+	r := reader{decoder: json.NewDecoder(bytes.NewReader(text))}
+	r.decoder.UseNumber()
+	value, err := r.value(0)
+	if err != nil {
+		return nil, r.explain(err)
+	}
+	if rest := bytes.TrimSpace(text[r.decoder.InputOffset():]); len(rest) > 0 {
+		return nil, fmt.Errorf("there is more after the JSON value, from byte %d", len(text)-len(rest)+1)
+	}
+	return value, nil
+}
+
+// reader reads one JSON value.
+type reader struct {
+	decoder *json.Decoder
+	values  int
+}
+
+// problem is what is wrong with JSON that has the right syntax.
+type problem string
+
+// Error returns the words.
+func (p problem) Error() string { return string(p) }
+
+func (r *reader) explain(err error) error {
+	if _, ok := errors.AsType[problem](err); ok {
+		return fmt.Errorf("%w, at byte %d", err, r.decoder.InputOffset())
+	}
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return fmt.Errorf("it is not JSON: %w, at byte %d", err, syntax.Offset)
+	}
+	return errors.New("it is not whole JSON: it ends too early") // io.EOF, io.ErrUnexpectedEOF
+}
+
+func (r *reader) value(depth int) (any, error) {
+	token, err := r.decoder.Token()
+	if err != nil {
+		return nil, err
+	}
+	if r.values++; r.values > maxValues {
+		return nil, problem(fmt.Sprintf("it holds more than %d values", maxValues))
+	}
+	if depth > maxDepth {
+		return nil, problem(fmt.Sprintf("it is nested deeper than %d levels", maxDepth))
+	}
+	switch token := token.(type) {
+	case json.Number:
+		return r.number(token)
+	case json.Delim:
+		if token == '{' {
+			return r.object(depth)
+		}
+		return r.list(depth)
+	default:
+		return token, nil
+	}
+}
+
+// number refuses numbers that take long to compute with: those that no double holds, or that have
+// very many digits.
+func (r *reader) number(n json.Number) (any, error) {
+	if _, err := n.Float64(); err != nil || len(n) > maxNumberBytes {
+		return nil, problem(fmt.Sprintf("the number %s is too large or too long", shorten(n.String())))
+	}
+	return n, nil
+}
+
+func (r *reader) object(depth int) (any, error) {
+	members := map[string]any{}
+	for r.decoder.More() {
+		token, err := r.decoder.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, _ := token.(string) // the decoder accepts nothing else here
+		if _, twice := members[name]; twice {
+			return nil, problem(fmt.Sprintf("the member %q stands twice in one object", shorten(name)))
+		}
+		if members[name], err = r.value(depth + 1); err != nil {
+			return nil, err
+		}
+	}
+	_, err := r.decoder.Token()
+	return members, err
+}
+
+func (r *reader) list(depth int) (any, error) {
+	items := []any{}
+	for r.decoder.More() {
+		item, err := r.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+	}
+	_, err := r.decoder.Token()
+	return items, err
+}
+
+// The most problems that are named, bytes of one text in them, and bytes of what a caller is told.
+const maxProblems, maxText, maxMessage = 20, 200, 1 << 10
+
+// leaves returns what is wrong in a value, each at its place, as far as it is named.
+func leaves(e *jsonschema.ValidationError) []string {
+	printer := message.NewPrinter(language.English)
+	var found []string
+	var walk func(e *jsonschema.ValidationError)
+	walk = func(e *jsonschema.ValidationError) {
+		if len(found) == maxProblems {
+			return
+		}
+		if len(e.Causes) == 0 {
+			place := ""
+			for _, step := range e.InstanceLocation[:min(len(e.InstanceLocation), maxDepth)] {
+				place += "/" + shorten(step)
+			}
+			words := e.ErrorKind.LocalizedString(printer)
+			if format, ok := e.ErrorKind.(*kind.Format); ok { // of a pattern, which may be long
+				words = fmt.Sprintf("not a valid %s: %v", format.Want, format.Err)
+			}
+			found = append(found, shorten(at(place)+": "+words))
+		}
+		for _, cause := range e.Causes {
+			walk(cause)
+		}
+	}
+	walk(e)
+	return found
+}
+
+// shorten cuts a text to at most maxText bytes.
+func shorten(text string) string { return shortenTo(maxText, text) }
+
+// shortenTo cuts a text to at most so many bytes, at the end of a character.
+func shortenTo(limit int, text string) string {
+	const mark = "..."
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit-len(mark)], "") + mark
+}
