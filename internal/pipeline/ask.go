@@ -28,7 +28,11 @@ func (r *run) ask(ctx context.Context) *council.Error {
 	switch {
 	case r.plan.Direct && r.plan.Deltas:
 		r.voidText(r.plan.Members)
-		o.OnDelta = func(_, text string) { r.observe(council.EventDelta, council.Delta{Text: text}) }
+		o.OnDelta = func(member, text string) {
+			if !r.past.told[told{council.EventAnswer, member}] { // JSON that landed is read again, and was shown
+				r.observe(council.EventDelta, council.Delta{Text: text})
+			}
+		}
 	case r.plan.AnswerDeltas:
 		r.voidAnswers()
 		o.DeltaPause = answerPause

@@ -252,6 +252,7 @@ func answers(past []council.Past) map[string]string {
 // landed reports whether the outcome of a call stands in a tape. The call is as in calls.
 func landed(past []council.Past, call string) bool {
 	parts := strings.Fields(call) // stage, seat, model, turns
+	before := false               // the first call of the model in the seat landed
 	return slices.ContainsFunc(past, func(e council.Past) bool {
 		switch event, _ := e.Decode(); data := event.Data.(type) {
 		case council.Answer:
@@ -261,8 +262,12 @@ func landed(past []council.Past, call string) bool {
 		case council.Synthesis:
 			return parts[0] == "stage3"
 		case council.Landed:
-			first := parts[0] == "stage3" || (data.Number == 1) == (parts[3] == "2")
-			return string(data.Stage) == parts[0] && data.Seat == parts[1] && data.Model == parts[2] && first
+			if string(data.Stage) != parts[0] || data.Seat != parts[1] || data.Model != parts[2] {
+				return false
+			}
+			again := before
+			before = true
+			return again == (parts[3] > "2") // a repair has three turns at least
 		default:
 			return false
 		}
@@ -279,7 +284,7 @@ func waiting(past []council.Past, plan council.Plan, want *council.Session, chai
 			repaired := slices.ContainsFunc(past, func(e council.Past) bool {
 				event, _ := e.Decode()
 				l, ok := event.Data.(council.Landed)
-				return ok && l.Stage == council.Stage2 && l.Seat == m.ID && l.Number == 2
+				return ok && l.Stage != council.Stage3 && l.Seat == m.ID && l.Number == 2
 			})
 			if !repaired && !slices.Contains(told, event+" "+m.ID) {
 				ids = append(ids, m.ID)
@@ -296,12 +301,12 @@ func waiting(past []council.Past, plan council.Plan, want *council.Session, chai
 	case len(want.Stage2) == 0: // it was not reached
 	case !slices.Contains(told, "stage2.done "):
 		return council.Stage2, without("stage2.ballot", plan.Reviewers)
-	case want.Stage3 == nil:
+	case want.Stage3 == nil && plan.Output == nil:
 	case !slices.Contains(told, "stage3.done "):
 		for _, e := range past {
 			event, _ := e.Decode()
 			if l, ok := event.Data.(council.Landed); ok && l.Stage == council.Stage3 {
-				if chairmen--; l.Failure == nil && l.Completion.FinishReason == "stop" {
+				if chairmen--; plan.Output == nil && l.Failure == nil && l.Completion.FinishReason == "stop" {
 					return "", nil
 				}
 			}
@@ -340,7 +345,7 @@ func TestResume(t *testing.T) {
 		request council.Request
 		deltas  bool
 		want    council.Status
-		writers int // how many can be asked for the synthesis; 0: one
+		writers int // how many can be asked for the synthesis, or with a schema, how many calls are made for it; 0: one
 	}{
 		{name: "four members", models: m, want: council.StatusComplete, writers: 4},
 		{
@@ -396,6 +401,29 @@ func TestResume(t *testing.T) {
 		{
 			name: "degraded results refused", models: []simllm.Model{m[0], with(m[1], broken), m[2], prose(m[3])},
 			want: council.StatusFailed, request: council.Request{OnPartial: council.PartialRefuse},
+		},
+		{
+			name: "a schema", models: []simllm.Model{writing(m[0], verdict, ""), m[1], m[2]},
+			want: council.StatusComplete, deltas: true, request: council.Request{OutputSchema: []byte(verdictSchema)},
+		},
+		{
+			name: "a schema, and a chairman that is wrong once", models: []simllm.Model{writing(m[0], "Yes.", verdict), m[1], m[2]},
+			want: council.StatusComplete, writers: 2, deltas: true, request: council.Request{OutputSchema: []byte(verdictSchema)},
+		},
+		{
+			name: "a schema, and a chairman that is always wrong", want: council.StatusDegraded, writers: 4,
+			models:  []simllm.Model{writing(m[0], "Yes.", "No."), writing(m[1], "Perhaps.", verdict), writing(m[2], "Perhaps.", verdict)},
+			request: council.Request{OutputSchema: []byte(verdictSchema)},
+		},
+		{
+			name: "a schema that nobody fits", want: council.StatusFailed, writers: 4, deltas: true,
+			models:  []simllm.Model{writing(m[0], "Yes.", "No."), writing(m[1], "Yes.", "No.")},
+			request: council.Request{OutputSchema: []byte(verdictSchema)},
+		},
+		{
+			name: "a schema for one model", want: council.StatusComplete, deltas: true,
+			models:  []simllm.Model{writing(m[0], "Yes.", verdict), m[1]},
+			request: council.Request{Models: []string{"amber"}, Direct: true, OutputSchema: []byte(verdictSchema)},
 		},
 		{
 			name: "the budget does not reach the synthesis", models: m, want: council.StatusDegraded,

@@ -92,6 +92,9 @@ func New(past []council.Past, o Options) (*Replies, error) {
 func (r *Replies) addAnswer(a council.Answer) {
 	at := seat{council.Stage1, a.Model}
 	r.over[at] = true
+	if _, told := r.landed[call{at, 1}]; told { // and with it the repair
+		return
+	}
 	r.add(at, 1, r.ModelOf(a.Model), council.Completion{
 		Text: text(a.Response), FinishReason: text(a.FinishReason), Spent: a.Spent,
 	}, a.Error)
