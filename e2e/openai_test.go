@@ -290,9 +290,11 @@ func TestOpenAIErrors(t *testing.T) {
 		{"tools", func(p *openai.ChatCompletionNewParams) {
 			p.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{Name: "f"})}
 		}, 422, "invalid", "tools"},
-		{"JSON", func(p *openai.ChatCompletionNewParams) {
-			p.ResponseFormat.OfJSONObject = &openai.ResponseFormatJSONObjectParam{}
-		}, 422, "invalid", "response_format"},
+		{"a schema that leaves itself", func(p *openai.ChatCompletionNewParams) {
+			p.ResponseFormat.OfJSONSchema = &openai.ResponseFormatJSONSchemaParam{JSONSchema: openai.ResponseFormatJSONSchemaJSONSchemaParam{
+				Name: "a", Schema: map[string]any{"$ref": "https://example.com"},
+			}}
+		}, 422, "invalid", "response_format.json_schema.schema"},
 		{"a stop word", func(p *openai.ChatCompletionNewParams) { p.Stop.OfString = openai.String("x") }, 422, "invalid", "stop"},
 		{"token probabilities", func(p *openai.ChatCompletionNewParams) { p.Logprobs = openai.Bool(true) }, 422, "invalid", "logprobs"},
 		{"an image", func(p *openai.ChatCompletionNewParams) {

@@ -233,3 +233,82 @@ func TestLostChairman(t *testing.T) {
 		t.Errorf("stage 3 is %+v", session.Stage3)
 	}
 }
+
+const verdictSchema = `{"type":"object","required":["verdict"],"properties":{"verdict":{"enum":["yes","no"]}}}`
+
+// The answer is JSON in each door, and in a stream one piece.
+func TestFormats(t *testing.T) {
+	s := start(t, nil) // amber, the chairman, writes JSON when it is asked to
+	const want = `{"verdict":"yes"}`
+	chat := `,"response_format":{"type":"json_schema","json_schema":{"name":"verdict","schema":` + verdictSchema + `}}`
+	for _, tt := range []struct{ model, fields, want string }{
+		{"council", chat, want},
+		{"council/amber", chat, want},
+		{"council", `,"response_format":{"type":"json_object"}`, "{}"},
+	} {
+		whole, stream := s.chat(t, tt.model, tt.fields+`,"stream":false`)
+		if whole.StatusCode != http.StatusOK || !strings.Contains(string(stream), fmt.Sprintf(`"content":%q`, tt.want)) {
+			t.Errorf("%s: %s", tt.model, stream)
+		}
+		_, stream = s.chat(t, tt.model, tt.fields+`,"stream":true`)
+		if strings.Count(string(stream), `"delta":{"content":`) != 1 || !strings.Contains(string(stream), fmt.Sprintf(`"content":%q`, tt.want)) {
+			t.Errorf("%s: the stream is %s", tt.model, stream)
+		}
+	}
+	format := `{"type":"json_schema","name":"verdict","schema":` + verdictSchema + `,"strict":true}`
+	_, data := s.call(t, "POST", "/v1/responses", `{"model":"council","input":"x","text":{"format":`+format+`}}`)
+	var response httpapi.Response
+	if err := json.Unmarshal(data, &response); err != nil || len(response.Output) != 1 || response.Output[0].Content[0].Text != want {
+		t.Errorf("%s: %v", data, err)
+	}
+	if text, err := json.Marshal(response.Text.Format); err != nil || string(text) != format {
+		t.Errorf("the format is %s, %v", text, err)
+	}
+	_, data = s.call(t, "POST", "/v1/council", `{"query":"x","output_schema":`+verdictSchema+`}`)
+	var session council.Session
+	if err := json.Unmarshal(data, &session); err != nil || session.Stage3 == nil || session.Stage3.Parsed == nil {
+		t.Fatalf("%s: %v", data, err)
+	}
+	if string(*session.Stage3.Parsed) != want || session.Answer != want {
+		t.Errorf("parsed is %s, the answer %s", *session.Stage3.Parsed, session.Answer)
+	}
+	_, data = s.call(t, "GET", "/v1/council/"+session.ID+"/request", "")
+	if !strings.Contains(string(data), `"output_schema":`+verdictSchema) {
+		t.Errorf("the request is %s", data)
+	}
+}
+
+// Where nobody writes JSON that fits, each door says so, with the id of the session. What there is of
+// it is kept.
+func TestNoValidOutput(t *testing.T) {
+	s := start(t, nil, func(_ *httpapi.Options, p *pipeline.Options) { p.Models = []string{"birch", "cedar"} })
+	_, problem := s.mustFail(t, 502, council.CodeNoValidOutput, "POST", "/v1/council", `{"query":"x","output_schema":`+verdictSchema+`}`)
+	if len(problem.Errors) != 2 || problem.SessionID == "" {
+		t.Errorf("got %+v", problem)
+	}
+	_, data := s.call(t, "GET", "/v1/council/"+problem.SessionID, "")
+	var session council.Session
+	if err := json.Unmarshal(data, &session); err != nil || session.Status != council.StatusFailed || session.Answer != "" {
+		t.Errorf("%s: %v", data, err)
+	}
+	for i, a := range session.Stage1 {
+		if a.Response == nil || session.Stage2[i].Ranking == nil {
+			t.Errorf("answer and review %d are not kept", i)
+		}
+	}
+	format := `,"response_format":{"type":"json_schema","json_schema":{"name":"verdict","schema":` + verdictSchema + `}}`
+	text := `,"text":{"format":{"type":"json_schema","name":"verdict","schema":` + verdictSchema + `}}`
+	for _, streamed := range []bool{false, true} {
+		stream := fmt.Sprintf(`,"stream":%t`, streamed)
+		resp, data := s.chat(t, "council", format+stream)
+		if !strings.Contains(string(data), `"code":"no_valid_output"`) || !strings.Contains(string(data), "; session ") ||
+			strings.Contains(string(data), "Simulated") || (resp.StatusCode == http.StatusOK) != streamed {
+			t.Errorf("a completion: %d %s", resp.StatusCode, data)
+		}
+		resp, data = s.call(t, "POST", "/v1/responses", `{"model":"council","input":"x"`+text+stream+`}`)
+		if !strings.Contains(string(data), `"code":"no_valid_output"`) || !strings.Contains(string(data), "; session ") ||
+			strings.Contains(string(data), "Simulated") || (resp.StatusCode == http.StatusOK) != streamed {
+			t.Errorf("a response: %d %s", resp.StatusCode, data)
+		}
+	}
+}
