@@ -298,9 +298,9 @@ func leaves(e *jsonschema.ValidationError) []string {
 			return
 		}
 		if len(e.Causes) == 0 {
-			place := ""
-			for _, step := range e.InstanceLocation[:min(len(e.InstanceLocation), maxDepth)] {
-				place += "/" + shorten(step)
+			place := strings.Join(e.InstanceLocation, "/")
+			if place != "" {
+				place = "/" + place
 			}
 			words := e.ErrorKind.LocalizedString(printer)
 			if format, ok := e.ErrorKind.(*kind.Format); ok { // of a pattern, which may be long

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -139,7 +140,7 @@ func hostile() map[string]struct{ schema, reply string } {
 	numbered := func(n int) string {
 		items := make([]string, n)
 		for i := range items {
-			items[i] = fmt.Sprint(i)
+			items[i] = strconv.Itoa(i)
 		}
 		return "[" + strings.Join(items, ",") + "]"
 	}
@@ -210,7 +211,7 @@ func TestHostileSchema(t *testing.T) {
 			if i > 0 {
 				b.WriteByte(',')
 			}
-			b.WriteString(strings.NewReplacer("I", fmt.Sprint(i), "J", fmt.Sprint(i+step)).Replace(format))
+			b.WriteString(strings.NewReplacer("I", strconv.Itoa(i), "J", strconv.Itoa(i+step)).Replace(format))
 		}
 		return b.String() + `}}`
 	}
