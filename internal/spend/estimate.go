@@ -34,6 +34,9 @@ const (
 	// overhead is more than a request has besides its texts, and promptOverhead more than the
 	// prompts of the reviewers and the chairman have besides what they quote.
 	overhead, promptOverhead = 512, 16 << 10
+	// schemaCopies is how many times its length a schema takes at most: once as the format, and twice
+	// in the prompt, as JSON in a JSON text.
+	schemaCopies = 3
 )
 
 // planned is a call that a session makes when nothing fails.
@@ -66,11 +69,22 @@ func calls(plan council.Plan) []planned {
 		all = append(all, planned{stage, m.Model, bytes + int64(len(m.Model)), m.Sampling(sampling).MaxOutputTokens})
 	}
 	rules := plan.Rules
-	for _, m := range plan.Members {
-		add(council.Stage1, m, question, rules.Sampling)
+	// final adds the call for the final answer, and where that has a schema, its repair.
+	final := func(stage council.Stage, m council.Member, bytes int64) {
+		if plan.Output == nil {
+			add(stage, m, bytes, rules.Sampling)
+			return
+		}
+		bytes += promptOverhead + schemaCopies*int64(len(plan.Output.Schema))
+		add(stage, m, bytes, rules.Sampling)
+		add(stage, m, bytes+size([]council.Member{m}, rules.Sampling), rules.Sampling)
 	}
 	if plan.Direct {
+		final(council.Stage1, plan.Members[0], question)
 		return all
+	}
+	for _, m := range plan.Members {
+		add(council.Stage1, m, question, rules.Sampling)
 	}
 	review := question + promptOverhead + size(plan.Members, rules.Sampling)
 	for _, m := range plan.Reviewers {
@@ -80,7 +94,7 @@ func calls(plan council.Plan) []planned {
 		}
 	}
 	if len(plan.Chairmen) > 0 {
-		add(council.Stage3, plan.Chairmen[0], review+size(plan.Reviewers, rules.ReviewSampling), rules.Sampling)
+		final(council.Stage3, plan.Chairmen[0], review+size(plan.Reviewers, rules.ReviewSampling))
 	}
 	return all
 }

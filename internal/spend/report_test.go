@@ -114,6 +114,11 @@ func TestEstimate(t *testing.T) {
 	if byStage != *e.Upper || byModel != *e.Upper {
 		t.Errorf("by stage %v, by model %v of %v", byStage, byModel, *e.Upper)
 	}
+	withSchema := plan
+	withSchema.Output = &council.Format{Name: "answer", Schema: []byte(`{"type":"object"}`)}
+	if more := a.Estimate(withSchema); more.Calls != 6 || *more.Upper <= *e.Upper || more.ByStage["stage3"].Calls != 2 {
+		t.Errorf("with a schema, whose reply may be repaired: %+v", more)
+	}
 	plan.MaxCostUSD = new(100.0)
 	if e = a.Estimate(plan); e.Fits {
 		t.Error("more than the day's limit fits")
