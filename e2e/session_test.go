@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -510,5 +511,31 @@ func TestLongestTask(t *testing.T) {
 	t.Logf("%d events: longest task %.0f ms at first, %.0f ms live, %.0f ms after a reload", sent.Load(), first, live, value[float64](p, `longest`))
 	if sent.Load() < 200 {
 		t.Errorf("the session has %d events", sent.Load())
+	}
+}
+
+// An answer in JSON is shown as code.
+func TestAnswerInJSON(t *testing.T) {
+	t.Parallel()
+	models := members()
+	for i := range models {
+		models[i].ResponseFormat = simllm.FormatHonoured
+	}
+	origin := daemon(t, nil, models...)
+	body := `{"query":"Yes or no?","output_schema":{"type":"object","properties":{"verdict":{"enum":["*yes*"]}}}}`
+	resp, err := http.Post(origin+"/v1/council", "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var session council.Session
+	if err := json.NewDecoder(resp.Body).Decode(&session); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, origin, "#/session/"+session.ID)
+	p.says(said, "The answer is complete.")
+	p.until(`document.querySelector("#session .prose pre code")`)
+	if got := p.text("#session .prose pre"); strings.TrimSpace(got) != `{"verdict":"*yes*"}` {
+		t.Errorf("the answer is shown as %q", got)
 	}
 }

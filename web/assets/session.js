@@ -241,7 +241,7 @@ function layout(section, signal, id) {
       text.set(so, isFinal);
     },
     synthesis: (s) => {
-      view.text(s.response, true);
+      view.text(s.parsed == null ? s.response : `\`\`\`json\n${s.response}\n\`\`\``, true); // no line of JSON ends the block
       author.textContent = s.fallback ? fallbacks[s.fallback](s) : `Written by ${s.model}, the chairman · ${spent(s)}`;
       steps[2].lastChild.textContent = "written";
     },
