@@ -141,7 +141,12 @@ type Pipeline struct {
 	terms   *disagreement.Matcher // nil: no detector
 	rules   council.Rules         // of the plans that it makes
 	made    council.Versions      // likewise
+	// validations holds a place for each reply that is validated against a schema at the moment.
+	validations chan struct{}
 }
+
+// maxValidations is how many replies are validated at once.
+const maxValidations = 2
 
 // New returns a Pipeline, or every reason why o describes none.
 func New(o Options) (*Pipeline, error) {
@@ -161,7 +166,8 @@ func New(o Options) (*Pipeline, error) {
 		o.NewSeed = func() int64 { return rand.Int64N(council.MaxSeed + 1) }
 	}
 	p := &Pipeline{
-		o: o, allowed: map[string]bool{},
+		validations: make(chan struct{}, maxValidations),
+		o:           o, allowed: map[string]bool{},
 		rules: council.Rules{
 			Quorum: o.Quorum, StragglerGrace: o.StragglerGrace, Sampling: o.Sampling, ReviewSampling: o.ReviewSampling,
 			ReviewPrompt: stage2.PromptVersion, BallotRepair: o.BallotRepair, SelfReviewRate: o.SelfReviewRate,

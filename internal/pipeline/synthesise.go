@@ -67,7 +67,9 @@ func (r *run) writers() (council.Completer, *council.Error) {
 	if err != nil { // another version of councild accepted it
 		return nil, &council.Error{Code: council.CodeInvalid, Detail: "the output_schema cannot be used: " + err.Error()}
 	}
-	return &schema.Completer{Next: r.calls, Schema: compiled, Format: r.plan.Output, NewMarkers: anonymize.NewMarkers}, nil
+	return &schema.Completer{
+		Next: r.calls, Schema: compiled, Format: r.plan.Output, NewMarkers: anonymize.NewMarkers, Places: r.p.validations,
+	}, nil
 }
 
 // noValidOutput returns that nobody wrote an answer that fits the schema, and why.

@@ -119,7 +119,8 @@ func TestCompile(t *testing.T) {
 	}
 	for _, text := range []string{
 		`{}`, `{"type":"object"}`, `{"$schema":"http://json-schema.org/draft-07/schema#","$ref":"#/definitions/a","definitions":{"a":{}}}`,
-		`{"properties":{"$ref":{"type":"string"}},"enum":[{"$ref":"https://example.com"}]}`, `{"$id":"https://example.com/x","$ref":"#/$defs/a","$defs":{"a":{}}}`,
+		`{"properties":{"$ref":{"type":"string"}},"enum":[{"$ref":"https://example.com"}]}`,
+		`{"$id":"https://example.com/x","$ref":"#/$defs/a","$defs":{"a":{}}}`,
 	} {
 		if _, err := Compile([]byte(text)); err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -153,10 +154,12 @@ func hostile() map[string]struct{ schema, reply string } {
 	}
 	names := strings.NewReplacer("[", `["n`, ",", `","n`, "]", `"]`).Replace(numbered(7000))
 	return map[string]struct{ schema, reply string }{
-		"doubling anyOf":          {doubling("anyOf", `{"type":"string"}`), "1"},
-		"doubling allOf":          {doubling("allOf", `{}`), "1"},
-		"doubling oneOf":          {doubling("oneOf", `{"minimum":5}`), "1"},
-		"doubling not":            {strings.ReplaceAll(doubling("anyOf", `{"type":"string"}`), `{"$ref":"#/$defs/d0"`, `{"not":{"$ref":"#/$defs/d0"}`), "1"},
+		"doubling anyOf": {doubling("anyOf", `{"type":"string"}`), "1"},
+		"doubling allOf": {doubling("allOf", `{}`), "1"},
+		"doubling oneOf": {doubling("oneOf", `{"minimum":5}`), "1"},
+		"doubling not": {
+			strings.Replace(doubling("anyOf", `{"type":"string"}`), `{"$ref":"#/$defs/d0"`, `{"not":{"$ref":"#/$defs/d0"}`, 1), "1",
+		},
 		"references in a chain":   {doubling("allOf", `true`), many(90_000, "1")},
 		"many alternatives":       {`{"items":{"anyOf":` + many(3000, `{"type":"string"}`) + `}}`, many(90_000, "1")},
 		"many false alternatives": {`{"items":{"anyOf":` + many(9000, `false`) + `}}`, many(90_000, "1")},
@@ -168,9 +171,11 @@ func hostile() map[string]struct{ schema, reply string } {
 		"wrong items in many ways": {
 			`{"items":{"allOf":` + many(8, `{"minimum":5,"multipleOf":7,"maximum":-1}`) + `}}`, many(99_000, "1"),
 		},
-		"unique items":      {`{"uniqueItems":true}`, numbered(99_000)},
-		"a heavy pattern":   {`{"pattern":"^(([a-z])+.)+[A-Z]([a-z])+$"}`, `"` + strings.Repeat("a", MaxReplyBytes-2) + `"`},
-		"many patterns":     {`{"allOf":` + many(1000, `{"pattern":"^(a|b)*[A-Z]{1,9}$"}`) + `}`, `"` + strings.Repeat("a", MaxReplyBytes-2) + `"`},
+		"unique items":    {`{"uniqueItems":true}`, numbered(99_000)},
+		"a heavy pattern": {`{"pattern":"^(([a-z])+.)+[A-Z]([a-z])+$"}`, `"` + strings.Repeat("a", MaxReplyBytes-2) + `"`},
+		"many patterns": {
+			`{"allOf":` + many(1000, `{"pattern":"^(a|b)*[A-Z]{1,9}$"}`) + `}`, `"` + strings.Repeat("a", MaxReplyBytes-2) + `"`,
+		},
 		"pattern of names":  {`{"patternProperties":{"(m|x)*[0-9]{1,500}y":{},"^.{1,900}z":{}}}`, members(60_000)},
 		"names":             {`{"propertyNames":{"maxLength":1},"additionalProperties":{"type":"string"}}`, members(60_000)},
 		"lengths":           {`{"allOf":` + many(3500, `{"minLength":9}`) + `}`, `"` + strings.Repeat("a", MaxReplyBytes-2) + `"`},
@@ -273,7 +278,7 @@ func TestCheckWithEndedContext(t *testing.T) {
 }
 
 func TestCheckGrowth(t *testing.T) {
-	s := compiled(t, `{"items":{"type":"object","required":["name"],"properties":{"name":{"type":"string"},"n":{"type":"integer"}}}}`)
+	s := compiled(t, `{"items":{"required":["name"],"properties":{"name":{"type":"string"},"n":{"type":"integer"}}}}`)
 	reply := func(n int) string {
 		const item = `{"name":"Ada Lovelace, the first","n":12345678901234567890}`
 		return "```json\n[" + strings.Repeat(item+",", n/(len(item)+1)-2) + item + "]\n```"
