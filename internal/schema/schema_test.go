@@ -296,8 +296,10 @@ func TestCheckGrowth(t *testing.T) {
 // Whatever a reply is, reading it ends soon, and what is accepted is the JSON of one value.
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
-		`{"a":1}`, "```json\n{\"a\":[1,2.5e3,\"x\"]}\n```", "```\n[]\n```\n", `{"a":1,"a":2}`, `{"a":1} x`, "```json\n{\"a\":", `"\ud800"`, `[[[[]]]]`,
-		"```\n```\n1\n```\n```", `1e400`, "\xff", `{"A":1,"a":2}`, "null", " \t\n", "``````",
+		`{"a":1}`, "```json\n{\"a\":[1,2.5e3,\"x\"]}\n```", "```\n[]\n```\n", `{"a":1,"a":2}`, `{"a":1} x`, "```json\n{\"a\":",
+		`"\ud800"`, `[[[[]]]]`,
+		"```\n```\n1\n```\n```",
+		`1e400`, "\xff", `{"A":1,"a":2}`, "null", " \t\n", "``````",
 	} {
 		f.Add(seed)
 	}
