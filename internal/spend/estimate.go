@@ -19,6 +19,8 @@ type Estimate struct {
 	Limits   []Limit           `json:"limits"`   // of the session, the day and the caller's token, where there are any
 	// Fits reports whether a session would begin now.
 	Fits bool `json:"fits"`
+	// Refusal says which limit a session would not begin under, and what to do. It is null where it fits.
+	Refusal *string `json:"refusal"`
 }
 
 // Figure is the part of an estimate that belongs to a stage or a model.
@@ -171,7 +173,10 @@ func (a *Accounts) Estimate(plan council.Plan) Estimate {
 	s := &session{Opening: o, day: a.today()}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e.Fits = a.refusalLocked(a.limited(s)) == nil
+	if failure := a.refusalLocked(a.limited(s)); failure != nil {
+		e.Refusal = new(failure.Explain())
+	}
+	e.Fits = e.Refusal == nil
 	if s.Limit != nil {
 		e.Limits = append([]Limit{{Scope: ScopeSession, Limit: *s.Limit, Left: *s.Limit}}, e.Limits...)
 	}

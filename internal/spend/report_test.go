@@ -101,7 +101,7 @@ func TestEstimate(t *testing.T) {
 	limit := council.Sampling{MaxOutputTokens: new(100)}
 	plan.Rules.Sampling, plan.Rules.ReviewSampling = limit, limit
 	e := a.Estimate(plan)
-	if e.Calls != 5 || e.Upper == nil || e.Expected != nil || !e.Fits || len(e.Limits) != 3 || len(e.Unpriced) != 0 {
+	if e.Calls != 5 || e.Upper == nil || e.Expected != nil || !e.Fits || e.Refusal != nil || len(e.Limits) != 3 || len(e.Unpriced) != 0 {
 		t.Errorf("%+v", e)
 	}
 	var byStage, byModel spend.USD
@@ -120,7 +120,7 @@ func TestEstimate(t *testing.T) {
 		t.Errorf("with a schema, whose reply may be repaired: %+v", more)
 	}
 	plan.MaxCostUSD = new(100.0)
-	if e = a.Estimate(plan); e.Fits {
+	if e = a.Estimate(plan); e.Fits || e.Refusal == nil {
 		t.Error("more than the day's limit fits")
 	}
 	plan.Members[0].Model = "c"
