@@ -30,6 +30,7 @@ type askCmd struct {
 	Language   string   `placeholder:"CODE" help:"Language of the question, two letters such as en."`
 	MaxCostUSD *float64 `name:"max-cost-usd" placeholder:"X" help:"Most that the session may cost, in US dollars."`
 	Server     string   `placeholder:"URL" help:"Ask the daemon at this URL, with the first of LLM_COUNCIL_API_TOKENS; default: run it here."`
+	Estimate   bool     `help:"Ask nothing: say what the question would cost, and whether the limits of cost leave room for it."`
 	Follow     string   `placeholder:"ID" help:"Ask nothing: follow this session at --server or LLM_COUNCIL_ADDR to its end."`
 	Quiet      bool     `short:"q" help:"Print the answer and nothing else."`
 	JSON       bool     `name:"json" help:"Print the whole session as JSON."`
@@ -38,7 +39,8 @@ type askCmd struct {
 // Help returns what the help of the command says below its summary.
 func (askCmd) Help() string {
 	return "Without --server the council runs here, and Ctrl-C cancels the session. With --server it runs at a daemon; Ctrl-C cancels it " +
-		"there too, since calls cost money, but leaves a session alone that --follow only follows.\n\n" + exitCodes
+		"there too, since calls cost money, but leaves a session alone that --follow only follows. What it cost is the last line on the " +
+		"standard error.\n\n" + exitCodes
 }
 
 // Run puts one question to the council, or follows a session, and prints the result.
@@ -52,9 +54,14 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 		request, err = c.request(ctx, cfg, std.Stdin)
 	} else if c.Question != "" || len(c.File) > 0 {
 		err = usageError{errors.New("--follow asks nothing: leave out the question, or --follow")}
+	} else if c.Estimate {
+		err = usageError{errors.New("--follow asks nothing that could cost: leave out --estimate, or --follow")}
 	}
 	if err != nil {
 		return err
+	}
+	if c.Estimate {
+		return c.estimate(ctx, std, cfg, request)
 	}
 	p := &progress{}
 	switch {
@@ -64,10 +71,13 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	default:
 		p = newProgress(std.Stdout, std.Stderr)
 	}
-	session, err := c.session(ctx, std, cfg, request, p)
+	session, bill, err := c.session(ctx, std, cfg, request, p)
 	p.close()
 	if err != nil {
 		return c.explain(ctx, err, p.session)
+	}
+	if !c.Quiet {
+		defer func() { _, _ = fmt.Fprintln(std.Stderr, bill) }()
 	}
 	if c.JSON {
 		return writeIndented(std.Stdout, session)
@@ -86,25 +96,26 @@ func (c askCmd) Run(ctx context.Context, std IO) error {
 	}
 }
 
-// session runs the council here, or has a daemon run it, or follows a session there.
+// session runs the council here, or has a daemon run it, or follows a session there. The bill says what it cost.
 func (c askCmd) session(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
-) (session *council.Session, err error) {
+) (session *council.Session, bill string, err error) {
 	if c.Server == "" && c.Follow == "" {
-		return c.inProcess(ctx, std, cfg, request, p)
+		session, limit, err := c.inProcess(ctx, std, cfg, request, p)
+		return session, billed(session, limit, nil), err
 	}
 	err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
 		if c.Follow == "" {
 			session, err = d.Ask(ctx, council.Submission{Request: request}, p)
-			return err
+		} else if _, err = d.Session(ctx, c.Follow); err == nil { // Watch would try for long.
+			session, err = d.Watch(ctx, c.Follow, p)
 		}
-		if _, err := d.Session(ctx, c.Follow); err != nil { // Watch would try for long.
-			return err
+		if err == nil && !c.Quiet {
+			bill = billAt(ctx, d, session)
 		}
-		session, err = d.Watch(ctx, c.Follow, p)
 		return err
 	})
-	return session, err
+	return session, bill, err
 }
 
 // explain words the error of a session, which may not have an id yet, for people.
@@ -235,12 +246,12 @@ func readText(ctx context.Context, r io.Reader, most int64) (string, error) {
 }
 
 // inProcess runs the council in this process. When a daemon holds the record store,
-// it runs without records.
+// it runs without records. The limit is the session's limit of cost in US dollars, nil where it has none.
 func (c askCmd) inProcess(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
-) (*council.Session, error) {
+) (_ *council.Session, limit *float64, err error) {
 	if err := cfg.RequireCouncil(); err != nil {
-		return nil, usageError{err}
+		return nil, nil, usageError{err}
 	}
 	log := slog.New(slog.DiscardHandler)
 	if !c.Quiet {
@@ -260,25 +271,25 @@ func (c askCmd) inProcess(
 				Code: council.WarnNotPersisted, Message: held.Error() + "; to have a running daemon answer and record, use --server",
 			})
 		default:
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Recorder: recorder, Log: log, Version: std.Version})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer e.Close(ctx)
 	plan, err := e.Prepare(request)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	plan.Deltas = p.answer != nil
 	session, err := e.Run(ctx, plan, p, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	session.Metadata.Warnings = append(session.Metadata.Warnings, warnings...)
-	return session, nil
+	return session, plan.MaxCostUSD, nil
 }
 
 // readable returns a council.Error as an error for people, with every field.

@@ -30,13 +30,13 @@ const (
 	exitOK          = 0
 	exitError       = 1   // the command failed
 	exitUsage       = 2   // the command line or the environment is wrong
-	exitFound       = 3   // the report finds what it was told to fail on
+	exitFound       = 3   // the report finds what it was told to fail on, or no limit of cost leaves room for an estimate
 	ExitInterrupted = 130 // a signal ended the command: 128 and the number of SIGINT, as shells have it
 )
 
 // exitCodes explains the exit codes in the help.
-const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 bias-report --fail-on found a bias; " +
-	"130 interrupted."
+const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 bias-report --fail-on found a bias, or " +
+	"ask --estimate a limit of cost without room; 130 interrupted."
 
 type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the daemon."`

@@ -139,6 +139,15 @@ func (c *Client) Get(ctx context.Context, path string, into any) error {
 	return c.call(ctx, http.MethodGet, path, nil, http.StatusOK, into)
 }
 
+// Post sends a body as JSON and decodes the JSON that the daemon answers with 200.
+func (c *Client) Post(ctx context.Context, path string, body, into any) error {
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodPost, path, encoded, http.StatusOK, into)
+}
+
 // List returns the sessions of the client's token that a query of GET /v1/council selects,
 // the newest first, and whether there are older ones.
 func (c *Client) List(ctx context.Context, query url.Values) (sessions []council.Summary, more bool, err error) {

@@ -367,7 +367,7 @@ func (d *Daemon) Spend(ctx context.Context, q spend.Query) (spend.Report, error)
 }
 
 // Estimate implements httpapi.Spend.
-func (d *Daemon) Estimate(plan council.Plan) spend.Estimate { return d.engine.accounts.Estimate(plan) }
+func (d *Daemon) Estimate(plan council.Plan) spend.Estimate { return d.engine.Estimate(plan) }
 
 // Stopping implements httpapi.Daemon.
 func (d *Daemon) Stopping() bool { return d.stopping.Load() }

@@ -289,6 +289,9 @@ func (e *Engine) outOfOrder() (models []string, quorum bool) {
 	return models, len(left) >= pipeline.Quorum(needed, len(h.cfg.Models))
 }
 
+// Estimate returns what the session of a plan may cost.
+func (e *Engine) Estimate(plan council.Plan) spend.Estimate { return e.accounts.Estimate(plan) }
+
 // Close releases what the engine holds. Runs must be over.
 func (e *Engine) Close(ctx context.Context) {
 	e.mu.Lock()

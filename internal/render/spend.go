@@ -5,7 +5,10 @@ import (
 	"cmp"
 	"encoding/csv"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/councild/councild/internal/spend"
@@ -26,9 +29,7 @@ func Spend(r spend.Report) []byte {
 		fmt.Fprintf(&b, "; the cost of %d calls is unknown", r.Unknown)
 	}
 	b.WriteString("\n")
-	for _, l := range r.Limits {
-		fmt.Fprintf(&b, "Limit of the %s: %v used and %v reserved of %v, %v left\n", l.Scope, l.Used, l.Reserved, l.Limit, l.Left)
-	}
+	writeLimits(&b, r.Limits)
 	return b.Bytes()
 }
 
@@ -44,4 +45,46 @@ func SpendCSV(r spend.Report) []byte {
 	}
 	w.Flush()
 	return b.Bytes()
+}
+
+// Estimate returns what a session may cost as text.
+func Estimate(e spend.Estimate) []byte {
+	var b bytes.Buffer
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(calls int, expected, upper *spend.USD, name string) {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t  %s\n", usdOrUnknown(expected), usdOrUnknown(upper), calls, name)
+	}
+	_, _ = fmt.Fprintln(t, "EXPECTED USD\tAT MOST USD\tCALLS\t  model")
+	for _, model := range slices.Sorted(maps.Keys(e.ByModel)) {
+		part := e.ByModel[model]
+		row(part.Calls, part.Expected, part.Upper, clip(model))
+	}
+	row(e.Calls, e.Expected, e.Upper, "together, when nothing fails")
+	_ = t.Flush()
+	b.WriteString("\n")
+	if len(e.Unpriced) > 0 {
+		fmt.Fprintf(&b, "Nobody knows what these models cost: %s\n", printable(strings.Join(e.Unpriced, ", ")))
+	} else if e.Upper == nil {
+		b.WriteString("There is no most, because nothing limits the models' output.\n")
+	}
+	writeLimits(&b, e.Limits)
+	if e.Refusal != nil {
+		fmt.Fprintf(&b, "It would be refused: %s\n", *e.Refusal)
+	} else {
+		b.WriteString("It fits.\n")
+	}
+	return b.Bytes()
+}
+
+func usdOrUnknown(amount *spend.USD) string {
+	if amount == nil {
+		return "unknown"
+	}
+	return amount.String()
+}
+
+func writeLimits(b *bytes.Buffer, limits []spend.Limit) {
+	for _, l := range limits {
+		fmt.Fprintf(b, "Limit of the %s: %v used and %v reserved of %v, %v left\n", l.Scope, l.Used, l.Reserved, l.Limit, l.Left)
+	}
 }

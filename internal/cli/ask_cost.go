@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/councild/councild/internal/client"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/spend"
+)
+
+// estimate prints what a question would cost. It is a finding when a limit leaves no room for it.
+func (c askCmd) estimate(ctx context.Context, std IO, cfg config.Config, request council.Request) error {
+	var e spend.Estimate
+	var err error
+	if c.Server != "" {
+		err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
+			bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
+			defer cancel()
+			return d.Post(bounded, "/v1/council/estimate", request, &e)
+		})
+	} else {
+		e, err = estimateHere(ctx, std, cfg, request)
+	}
+	if err != nil {
+		return c.explain(ctx, err, "")
+	}
+	if c.JSON {
+		err = writeIndented(std.Stdout, e)
+	} else {
+		_, err = terminal{std.Stdout}.Write(render.Estimate(e))
+	}
+	if err == nil && !e.Fits {
+		err = findingError{errors.New("the question would be refused")}
+	}
+	return err
+}
+
+// estimateHere estimates in this process, which does not know what earlier calls cost.
+func estimateHere(ctx context.Context, std IO, cfg config.Config, request council.Request) (spend.Estimate, error) {
+	if err := cfg.RequireCouncil(); err != nil {
+		return spend.Estimate{}, usageError{err}
+	}
+	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Log: slog.New(slog.DiscardHandler), Version: std.Version})
+	if err != nil {
+		return spend.Estimate{}, err
+	}
+	defer e.Close(ctx)
+	plan, err := e.Prepare(request)
+	if err != nil {
+		return spend.Estimate{}, err
+	}
+	return e.Estimate(plan), nil
+}
+
+// billAt asks a daemon what is left of the limits of a session, and returns the line about its cost.
+func billAt(ctx context.Context, d *client.Client, s *council.Session) string {
+	bounded, cancel := context.WithTimeout(ctx, sessionsTimeout)
+	defer cancel()
+	var asked council.Request
+	var today spend.Report
+	err := errors.Join(d.Get(bounded, client.Path(s.ID)+"/request", &asked), d.Get(bounded, "/v1/spend?days=1", &today))
+	bill := billed(s, asked.MaxCostUSD, today.Limits)
+	if err != nil {
+		bill += "; the daemon does not say what is left of each limit"
+	}
+	return bill
+}
+
+// billed says in a line what a session cost, and what is left of its own limit and of those of today.
+func billed(s *council.Session, limit *float64, today []spend.Limit) string {
+	if s == nil {
+		return ""
+	}
+	var b strings.Builder
+	cost := s.Metadata.Usage.CostUSD
+	switch {
+	case cost == nil:
+		b.WriteString("cost: unknown")
+	case s.Metadata.Usage.Total.Partial:
+		fmt.Fprintf(&b, "cost: at least %v US dollars", spend.FromFloat(*cost))
+	default:
+		fmt.Fprintf(&b, "cost: %v US dollars", spend.FromFloat(*cost))
+	}
+	if cost != nil && limit != nil {
+		fmt.Fprintf(&b, "; %v of the session's %v left", spend.FromFloat(max(0, *limit-*cost)), spend.FromFloat(*limit))
+	}
+	for _, l := range today {
+		fmt.Fprintf(&b, "; %v of today's %v left", l.Left, l.Limit)
+		if l.Scope == spend.ScopeToken {
+			b.WriteString(" for this token")
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
+)
+
+// priced starts a provider of two models that say what they cost.
+func priced(t *testing.T) (url string) {
+	t.Helper()
+	models := daemontest.Members()[:2]
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 1, Output: 10}
+	}
+	return daemontest.Provider(t, models...).URL()
+}
+
+// An estimate asks nothing, here and at a daemon, and says whether the limits leave room.
+func TestAskEstimates(t *testing.T) {
+	url, questions := heardBy(t)
+	env := map[string]string{"BASE_URL": url, "MODELS": "a,b", "PRICES": "a=1/10,b=2/20", "MAX_OUTPUT_TOKENS": "100", "COST_LIMITS": "hard"}
+	d := daemontest.Start(t, env)
+	for _, at := range [][]string{nil, {"--server", d.URL()}} {
+		code, stdout, stderr := command(t, append([]string{"ask", "--estimate", "--max-cost-usd", "5", "Which way?"}, at...)...)
+		for _, want := range []string{"  a\n", "  b\n", "5  together, when nothing fails", "Limit of the session: 0 used and 0 reserved of 5, 5 left", "It fits."} {
+			if code != exitOK || !strings.Contains(stdout, want) {
+				t.Errorf("%s: exit %d, %q is missing: %s%s", at, code, want, stdout, stderr)
+			}
+		}
+		code, stdout, stderr = command(t, append([]string{"ask", "--estimate", "--json", "--max-cost-usd", "0.001", "Which way?"}, at...)...)
+		var e spend.Estimate
+		if err := json.Unmarshal([]byte(stdout), &e); err != nil || code != exitFound {
+			t.Fatalf("%s: exit %d, %v: %s%s", at, code, err, stdout, stderr)
+		}
+		if e.Fits || e.Refusal == nil || !strings.Contains(*e.Refusal, "max_cost_usd: the limit is 0.001 US dollars") {
+			t.Errorf("%s: a limit that is too low: %+v", at, e)
+		}
+		code, _, stderr = command(t, append([]string{"ask", "--estimate", "--models", "a,x", "Which way?"}, at...)...)
+		if code != exitUsage || !strings.Contains(stderr, `--models: "x" is not a model`) {
+			t.Errorf("%s: exit %d: %s", at, code, stderr)
+		}
+	}
+	if asked := questions(); len(asked) > 0 {
+		t.Errorf("asked %q", asked)
+	}
+	if code, _, stderr := command(t, "ask", "--estimate", "--follow", "1"); code != exitUsage || !strings.Contains(stderr, "leave out --estimate") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+// After the answer the last line says what it cost, and what is left of each limit.
+func TestAskSaysTheCost(t *testing.T) {
+	env := map[string]string{"BASE_URL": priced(t), "MODELS": "a,b", "MAX_COST_USD": "5", "MAX_COST_USD_PER_DAY": "7"}
+	d := daemontest.Start(t, env)
+	for _, at := range [][]string{nil, {"--server", d.URL()}} {
+		code, stdout, stderr := command(t, append([]string{"ask", "Which way?"}, at...)...)
+		lines := strings.Split(strings.TrimSpace(stderr), "\n")
+		bill := lines[len(lines)-1]
+		if code != exitOK || !strings.HasPrefix(bill, "cost: 0.0") || !strings.Contains(bill, " US dollars; 4.9") ||
+			!strings.Contains(bill, " of the session's 5 left") || strings.Contains(stdout, "cost: ") {
+			t.Errorf("%s: exit %d: %q", at, code, stderr)
+		}
+		if today := strings.Contains(bill, "; 6.9") && strings.Contains(bill, " of today's 7 left"); today != (at != nil) {
+			t.Errorf("%s: %q", at, bill)
+		}
+		if code, _, stderr = command(t, append([]string{"ask", "--quiet", "Which way?"}, at...)...); code != exitOK || stderr != "" {
+			t.Errorf("%s: exit %d: %q", at, code, stderr)
+		}
+	}
+	daemontest.Setenv(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
+	if _, _, stderr := command(t, "ask", "Which way?"); !strings.HasSuffix(stderr, "cost: unknown\n") {
+		t.Errorf("models without a price: %q", stderr)
+	}
+}
