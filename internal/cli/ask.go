@@ -23,6 +23,7 @@ import (
 type askCmd struct {
 	Question   string   `arg:"" optional:"" help:"The question; with -, or with none here, it is read from the standard input."`
 	File       []string `sep:"none" placeholder:"FILE" help:"Append this text file to the question, or ask it; - is the standard input."`
+	Council    string   `placeholder:"NAME" help:"A council of the roster, in place of its default; GET /v1/councils lists those of a daemon."`
 	Models     []string `placeholder:"A,B" help:"The members, in place of LLM_COUNCIL_MODELS."`
 	Chairman   string   `placeholder:"MODEL" help:"Who writes the final answer, in place of LLM_COUNCIL_CHAIRMAN."`
 	Seed       *int64   `placeholder:"N" help:"Replays labels and orders."`
@@ -160,7 +161,8 @@ func (c askCmd) explain(ctx context.Context, err error, id string) error {
 // request returns what is asked.
 func (c askCmd) request(ctx context.Context, cfg config.Config, stdin io.Reader) (council.Request, error) {
 	r := council.Request{
-		Models: c.Models, Chairman: c.Chairman, Seed: c.Seed, Category: c.Category, Language: c.Language, MaxCostUSD: c.MaxCostUSD,
+		Council: c.Council, Models: c.Models, Chairman: c.Chairman, Seed: c.Seed, Category: c.Category, Language: c.Language,
+		MaxCostUSD: c.MaxCostUSD,
 	}
 	if c.MaxCostUSD != nil && (math.IsNaN(*c.MaxCostUSD) || math.IsInf(*c.MaxCostUSD, 0)) {
 		return r, usageError{errors.New("--max-cost-usd takes a number above 0, such as 0.50")}

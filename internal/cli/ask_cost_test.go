@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -75,5 +78,48 @@ func TestAskSaysTheCost(t *testing.T) {
 	daemontest.Setenv(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "a,b"})
 	if _, _, stderr := command(t, "ask", "Which way?"); !strings.HasSuffix(stderr, "cost: unknown\n") {
 		t.Errorf("models without a price: %q", stderr)
+	}
+}
+
+// --council asks a council of the roster, here and at a daemon.
+func TestAskACouncil(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "roster.yaml")
+	const roster = "version: 1\ndefault: deep\nmodels: {one: {model: a}, two: {model: b}, three: {model: c}}\n" +
+		"councils: {deep: {members: [one, two, three]}, fast: {members: [two, three]}}\n"
+	if err := os.WriteFile(path, []byte(roster), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := daemontest.Start(t, map[string]string{"BASE_URL": daemontest.Quick(t), "MODELS": "", "ROSTER": path})
+	for _, at := range [][]string{nil, {"--server", d.URL()}} {
+		for council, members := range map[string]int{"fast": 2, "deep": 3, "": 3} {
+			args := append([]string{"ask", "--json", "Which way?"}, at...)
+			if council != "" {
+				args = append(args, "--council", council)
+			}
+			code, stdout, stderr := command(t, args...)
+			var s struct {
+				Council string
+				Stage1  []any
+			}
+			if err := json.Unmarshal([]byte(stdout), &s); err != nil || code != exitOK {
+				t.Fatalf("%s: exit %d, %v: %s", args, code, err, stderr)
+			}
+			if s.Council != cmp.Or(council, "deep") || len(s.Stage1) != members {
+				t.Errorf("%s: asked %s with %d members", args, s.Council, len(s.Stage1))
+			}
+		}
+		code, stdout, stderr := command(t, append([]string{"ask", "--estimate", "--council", "fast", "Which way?"}, at...)...)
+		if code != exitOK || !strings.Contains(stdout, "  c\n") || strings.Contains(stdout, "  a\n") {
+			t.Errorf("%s: exit %d: %s%s", at, code, stdout, stderr)
+		}
+		for want, args := range map[string][]string{
+			`--council: "slow" is not a council; use deep, fast`: {"--council", "slow"},
+			"--council: ": {"--council", "fast", "--models", "one,two"},
+		} {
+			code, _, stderr := command(t, append(append([]string{"ask", "Which way?"}, args...), at...)...)
+			if code != exitUsage || !strings.Contains(stderr, want) {
+				t.Errorf("%s %s: exit %d: %s", args, at, code, stderr)
+			}
+		}
 	}
 }

@@ -20,7 +20,7 @@ func TestCompletionInBash(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		"councild s":                    "serve sessions spend store simulate",
-		"councild ask --c":              "--chairman --category",
+		"councild ask --c":              "--council --chairman --category",
 		"councild ask --quiet --follow": "--follow",
 		"councild sessions ":            "list show delete --help",
 		"councild sessions list --j":    "--json",
