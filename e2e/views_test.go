@@ -80,8 +80,24 @@ func TestAccessible(t *testing.T) {
 		}},
 		"report":      {healthy, func(p *tab) { p.show("report") }},
 		"leaderboard": {healthy, func(p *tab) { p.show("leaderboard") }},
-		"token":       {healthy, func(p *tab) { p.dialog("token") }},
-		"delete":      {healthy, func(p *tab) { p.dialog("delete") }},
+		"councils": {twoCouncils, func(p *tab) {
+			p.until(`!document.getElementById("councils").hidden`)
+			p.choose("query", "Which council?")
+			p.says("#estimate", "9 calls")
+		}},
+		"estimate": {limited, func(p *tab) { p.choose("query", "What does it cost?"); p.says("#estimate", "at most") }},
+		"refused": {limited, func(p *tab) {
+			p.choose("query", "What does it cost?")
+			p.choose("max_cost_usd", "0.0001")
+			p.says("#estimate", "It would be refused")
+		}},
+		"spend": {limited, func(p *tab) {
+			ended(p, "The answer is complete.")
+			p.show("spend")
+			p.says("#spend", "By model")
+		}},
+		"token":  {healthy, func(p *tab) { p.dialog("token") }},
+		"delete": {healthy, func(p *tab) { p.dialog("delete") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -193,9 +193,10 @@ const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 // request returns what was asked in a session, as it can be asked again.
 export const request = (id) => get(`${path(id)}/request`);
 
-// councils returns who is on the council, null where the daemon is too old to say.
+// councils returns the councils that can be asked, the one that is asked by default first,
+// and none where the daemon is too old to say.
 export function councils() {
-  return get("v1/councils").then((list) => list.councils[0] ?? null, () => null);
+  return get("v1/councils").then((list) => list.councils, () => []);
 }
 
 let ahead = 0; // ms that the daemon's clock is ahead of this one

@@ -9,18 +9,22 @@ const $ = (id) => document.getElementById(id);
 const texts = ["query", "chairman", "max_cost_usd", "category", "language"]; // fields of one value each
 
 let draft = kept(); // the request that the form holds, in the form of POST /v1/council
-let council = null; // from GET /v1/councils; null until it is known
+let cards = []; // from GET /v1/councils; none until they are known
+let council = null; // the card of the council that is chosen
+let estimating = new AbortController(); // aborted when the form changes, or is left
 
 // home shows the page.
 export async function home(section, signal) {
+  signal.addEventListener("abort", () => estimating.abort());
   fill();
   await list($("sessions"), $("sessions-title"), signal, { limit: 5 }, false);
   if (signal.aborted) return;
-  council = await councils(); // after the list, which asks for a token, and waits for a daemon that is away
+  cards = await councils(); // after the list, which asks for a token, and waits for a daemon that is away
   if (signal.aborted) return;
-  describe();
+  choose();
   read(); // what was typed meanwhile
   fill();
+  estimateSoon();
 }
 
 // again fills the form with what was asked in a session.
@@ -30,9 +34,9 @@ export async function again(section, signal, id) {
   try {
     const asked = await getAgain(`v1/council/${encodeURIComponent(id)}/request`, away(place), signal);
     if (signal.aborted) return;
-    const { query, messages = [], models, chairman, max_cost_usd, category, language } = asked;
+    const { query, messages = [], models, council: name, chairman, max_cost_usd, category, language } = asked;
     draft = {
-      query: query ?? messages.at(-1)?.content, messages: messages.slice(0, -1), models, chairman, max_cost_usd, category, language,
+      query: query ?? messages.at(-1)?.content, messages: messages.slice(0, -1), models, council: name, chairman, max_cost_usd, category, language,
     };
     keep();
     place.replaceChildren();
@@ -45,6 +49,12 @@ export async function again(section, signal, id) {
   const shown = home(section, signal);
   $("query").focus();
   await shown;
+}
+
+// choose takes the council of the draft, or the one that is asked by default.
+function choose() {
+  council = cards.find(({ name }) => name === draft.council) ?? cards[0] ?? null;
+  describe();
 }
 
 // describe says who is on the council, and what a question takes.
@@ -77,7 +87,18 @@ function fill() {
   const { members = [], allowed_models: allowed = [], chairman = "", max_cost_usd: limit = null } = council ?? {};
   const chosen = draft.models ?? members;
   const known = [...new Set([...members, ...allowed, ...chosen])];
-  $("models").hidden = $("chairman-field").hidden = council === null;
+  const several = cards.length > 1;
+  $("councils").hidden = !several;
+  $("councils-choice").replaceChildren(...(several ? cards : []).map((card) => {
+    const radio = el("input", { type: "radio", name: "council", value: card.name, "aria-describedby": `about-${card.name}` });
+    radio.checked = card === council;
+    const cost = card.lately?.median_cost_usd;
+    return el("div", { class: "choice" }, el("label", {}, radio, card.name),
+      el("p", { id: `about-${card.name}`, class: "hint" }, `${card.members.join(", ")} · chairman ${card.chairman}${
+        cost == null ? "" : ` · lately $${number(cost, 4)}`}`));
+  }));
+  $("models").hidden = council === null || several; // one of several councils is asked as it is
+  $("chairman-field").hidden = council === null;
   $("models-choice").replaceChildren(...known.map((model) => {
     const box = el("input", { type: "checkbox", name: "models", value: model });
     box.checked = chosen.includes(model);
@@ -102,6 +123,7 @@ function fill() {
         draft.messages = [];
         keep();
         fill();
+        estimateSoon();
         $("query").focus();
       },
     }, "Ask without these"));
@@ -112,6 +134,12 @@ function fill() {
 function read() {
   for (const name of texts) draft[name] = $(name).value;
   if (!council) return;
+  if (cards.length > 1) {
+    draft.council = council.name;
+    draft.models = null;
+    return;
+  }
+  draft.council = null;
   const models = [...document.querySelectorAll("#models-choice input:checked")].map((box) => box.value);
   if (models.length === 0 && document.querySelector("#models-choice input") === null) return;
   const usual = new Set(council.members);
@@ -136,12 +164,12 @@ function keep() {
 
 // request is the draft, as read has left it, in the form of POST /v1/council.
 function request() {
-  const { query, messages = [], models, max_cost_usd: cost } = draft;
+  const { query, messages = [], models, council: name, max_cost_usd: cost } = draft;
   const rest = Object.fromEntries(["chairman", "category", "language"]
     .map((name) => [name, draft[name].trim()]).filter(([, text]) => text));
   return {
     ...(messages.length > 0 ? { messages: [...messages, { role: "user", content: query }] } : { query }),
-    ...(models && { models }), ...rest,
+    ...(name && { council: name }), ...(models && { models }), ...rest,
     // The daemon refuses what is no number, and says so.
     ...(cost.trim() && { max_cost_usd: Number.isFinite(Number(cost)) ? Number(cost) : cost }),
   };
@@ -159,9 +187,9 @@ function complain(error) {
       continue;
     }
     place.textContent = [place.textContent, `${e.message}${e.fix ? `; ${e.fix}` : ""}.`].join(" ").trim();
-    const field = $(name);
+    const field = $(name === "council" ? "councils" : name);
     field.setAttribute("aria-invalid", "true");
-    if (name !== "query") $("choices").open = true;
+    if (name !== "query" && name !== "council") $("choices").open = true;
     first ??= field.matches("fieldset") ? field.querySelector("input") : field;
   }
   if (first === null || rest.length > 0) {
@@ -178,9 +206,34 @@ function forgive() {
   for (const field of document.querySelectorAll("#question-form [aria-invalid]")) field.removeAttribute("aria-invalid");
 }
 
-$("question-form").addEventListener("input", () => {
-  read();
+// estimateSoon says what the question would cost, once the form rests.
+function estimateSoon() {
+  estimating.abort();
+  const { signal } = estimating = new AbortController();
+  if (council === null || !draft.query?.trim()) {
+    $("estimate").replaceChildren();
+    return;
+  }
+  setTimeout(() => {
+    if (signal.aborted) return;
+    const question = request(); // before the form changes again
+    import("./spend.js").then((spend) => spend.estimate($("estimate"), question, signal), () => {}); // the daemon is away: there is none
+  }, 400);
+}
+
+$("question-form").addEventListener("input", (event) => {
+  if (event.target.name === "council") {
+    draft.council = event.target.value;
+    draft.chairman = $("chairman").value = ""; // that of the other council
+    choose();
+    read();
+    fill();
+    $("councils-choice").querySelector("input:checked").focus(); // fill has made it anew
+  } else {
+    read();
+  }
   keep();
+  estimateSoon();
 });
 
 $("query").addEventListener("keydown", (event) => {
@@ -210,7 +263,9 @@ $("question-form").addEventListener("submit", async (event) => {
     sessionStorage.removeItem("draft");
     draft = {};
     $("choices").open = false;
+    choose();
     fill();
+    estimateSoon();
     location.hash = `#/session/${id}`;
   } catch (error) {
     complain(error);

@@ -8,9 +8,9 @@ import { watch } from "./session.js";
 
 const $ = (id) => document.getElementById(id);
 
-// late loads a view of the reports when it is opened, with its style. First it waits for the
+// late loads a view of a file when it is opened, with its style. First it waits for the
 // daemon, because not every browser loads a module again that it could not load once.
-const late = (name) => async (section, signal, ...given) => {
+const late = (name, file) => async (section, signal, ...given) => {
   if (!document.getElementById("report-style")) {
     const state = el("div");
     section.append(state);
@@ -19,7 +19,7 @@ const late = (name) => async (section, signal, ...given) => {
     if (signal.aborted) return;
     document.head.append(el("link", { id: "report-style", rel: "stylesheet", href: "assets/report.css" }));
   }
-  const module = await import("./report.js");
+  const module = await import(file);
   if (!signal.aborted) await module[name](section, signal, ...given);
 };
 
@@ -29,8 +29,9 @@ const views = {
   again: { section: $("ask"), title: "Ask again", open: again },
   history: { section: $("history"), title: "History", open: history },
   session: { section: $("session"), title: "Session", open: watch },
-  report: { section: $("report"), title: "Bias report", open: late("report") },
-  leaderboard: { section: $("leaderboard"), title: "Leaderboard", open: late("leaderboard") },
+  report: { section: $("report"), title: "Bias report", open: late("report", "./report.js") },
+  leaderboard: { section: $("leaderboard"), title: "Leaderboard", open: late("leaderboard", "./report.js") },
+  spend: { section: $("spend"), title: "Spend", open: late("spend", "./spend.js") },
 };
 
 let left = new AbortController(); // aborted when the reader leaves the view

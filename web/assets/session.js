@@ -95,7 +95,7 @@ export async function watch(section, signal, id) {
     if (isCut || asked) return;
     asked = true;
     Promise.all([request(id).catch((error) => (error.status ? null : Promise.reject(error))), session(id), councils()])
-      .then(([what, s, council]) => { if (!signal.aborted) view.asked(what, s, council, state.started); }, () => { asked = false; });
+      .then(([what, s, cards]) => { if (!signal.aborted) view.asked(what, s, cards, state.started); }, () => { asked = false; });
   };
   try {
     await follow(id, handle, cut, signal);
@@ -140,7 +140,7 @@ function layout(section, signal, id) {
     "Each reviewer saw the other answers without names, in an order of its own. "
     + "The labels in a review are those of its own slate."), reviews.list);
   const audit = part("Audit", "Audit");
-  const figures = part("Figures", "Figures");
+  const figures = part("Figures", "Figures"), bill = el("div", { class: "hint" });
   const further = part("Further", "Go on");
   const heading = el("h1", { class: "question", tabindex: "-1", dir: "auto" });
   const whole = el("details", { hidden: true, class: "fold" }, el("summary", {}, "The whole question"));
@@ -179,7 +179,7 @@ function layout(section, signal, id) {
       heading.textContent = whole.hidden ? full : `${full.slice(0, 200)}…`;
       document.title = `${full.slice(0, 60)} · councild`;
     },
-    asked: (request, s, council, started) => {
+    asked: (request, s, cards, started) => {
       what = request;
       const messages = request?.messages ?? [{ role: "user", content: request?.query ?? s.query }];
       view.question(messages.at(-1).content);
@@ -188,7 +188,8 @@ function layout(section, signal, id) {
         begun = Date.parse(s.created);
         clock.dataset.since = "session";
         waited.hidden = false;
-        if (council?.lately && String(council.members) === String(started?.models ?? s.models)) usual.textContent = usually(council.lately);
+        const { lately } = cards.find((c) => String(c.members) === String(started?.models ?? s.models)) ?? {};
+        if (lately) usual.textContent = usually(lately);
         tick();
       }
       view.further();
@@ -260,7 +261,8 @@ function layout(section, signal, id) {
         notice("warn", el("p", {}, el("strong", {}, "Warnings:")), el("ul", {}, s.metadata.warnings.map((w) => el("li", {}, w.message))));
       }
       figures.replaceChildren(figures.firstChild, el("details", { class: "fold" },
-        el("summary", {}, `${lasting(s.metadata.timing.total_ms)}, ${cost(s)}`), totals(s)));
+        el("summary", {}, `${lasting(s.metadata.timing.total_ms)}, ${cost(s)}`), totals(s)), bill);
+      import("./spend.js").then((spend) => spend.bill(bill, s, signal), () => {}); // without it, the cost stands in the summary
       figures.hidden = false;
       view.say(`The answer is ${s.status}.`);
       ended = s;

@@ -1,0 +1,237 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
+)
+
+// limited starts a daemon whose models have prices, under hard limits of a session and of a day.
+func limited(t *testing.T) string {
+	t.Helper()
+	models := members()
+	var prices []string
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 1, Output: 10}
+		prices = append(prices, models[i].Name+"=1/10")
+	}
+	return daemon(t, map[string]string{
+		"PRICES": strings.Join(prices, ","), "COST_LIMITS": "hard", "MAX_OUTPUT_TOKENS": "1000", "MAX_COST_USD": "2", "MAX_COST_USD_PER_DAY": "3",
+	}, models...)
+}
+
+// twoCouncils starts a daemon whose roster has a council of four, which is asked by default, and one of two.
+func twoCouncils(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "roster.yaml")
+	var models strings.Builder
+	for _, m := range members() {
+		fmt.Fprintf(&models, "  %s: {model: %[1]s, max_output_tokens: 1000, price: {as_of: 2026-11-20, input: 1, output: 10}}\n", m.Name)
+	}
+	roster := "version: 1\ndefault: deep\nmodels:\n" + models.String() +
+		"councils:\n  deep: {members: [amber, birch, cedar, dune]}\n  fast: {members: [cedar, dune], chairman: dune, max_cost_usd: 0.5}\n"
+	if err := os.WriteFile(path, []byte(roster), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return daemon(t, map[string]string{"MODELS": "", "ROSTER": path}, members()...)
+}
+
+// TestCouncils holds that one of the councils of a roster is chosen, with the keyboard too, and
+// that the estimate, the draft and the session are of that one.
+func TestCouncils(t *testing.T) {
+	t.Parallel()
+	p := open(t, twoCouncils(t), "")
+	p.until(`!document.getElementById("councils").hidden`)
+	want := "deep: amber, birch, cedar, dune · chairman amber\nfast: cedar, dune · chairman dune"
+	if got := value[string](p, `[...document.querySelectorAll("#councils-choice .choice")]
+		.map((c) => [...c.children].map((e) => e.textContent).join(": ")).join("\n")`); got != want {
+		t.Errorf("the councils read %q, want %q", got, want)
+	}
+	if value[bool](p, `document.getElementById("models").checkVisibility()`) {
+		t.Error("members can be chosen beside a council")
+	}
+	p.choose("query", "Which council?")
+	p.says("#estimate", "9 calls")
+	p.do(chromedp.Evaluate[chromedp.Void](`document.querySelector('#councils input[value="deep"]').focus()`))
+	p.press(kb.ArrowDown)
+	p.until(`document.activeElement.value === "fast" && document.activeElement.checked`)
+	p.says("#estimate", "5 calls")
+	p.says("#council", "Cost limit$0.5")
+	p.shot("fast")
+	p.do(chromedp.Reload())
+	p.until(`document.querySelector('#councils input[value="fast"]')?.checked && document.getElementById("query").value === "Which council?"`)
+	p.says("#estimate", "5 calls")
+	p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
+	p.says(said, "The answer is complete.")
+	if asked := p.request(); asked.Council != "fast" || asked.Models != nil {
+		t.Errorf("asked was %q with %v", asked.Council, asked.Models)
+	}
+	id := value[string](p, `location.hash.split("/").pop()`)
+	p.do(chromedp.Click(chromedp.CSS(".brand")))
+	p.until(`document.querySelector('#councils input[value="deep"]')?.checked`)
+	p.says("#councils-choice", "chairman dune · lately $0.0")
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/again/` + id + `"`))
+	p.until(`document.querySelector('#councils input[value="fast"]')?.checked`)
+}
+
+// asked returns how many estimates the page has asked for.
+func (p *tab) asked() int {
+	p.Helper()
+	return value[int](p, `performance.getEntriesByType("resource").filter((e) => e.name.endsWith("/v1/council/estimate")).length`)
+}
+
+// TestEstimate holds that the form says what its question would cost and whether the limits
+// leave room for it, once for a burst of changes, and nothing before there is a question.
+func TestEstimate(t *testing.T) {
+	t.Parallel()
+	p := open(t, limited(t), "")
+	p.until(`!document.getElementById("models").hidden`)
+	p.choose("category", "math")
+	p.choose("query", " ")
+	p.choose("query", "What")
+	p.choose("query", "What does it")
+	p.choose("query", "What does it cost?")
+	p.says("#estimate", "9 calls, what they usually cost is not known yet; at most $")
+	p.says("#estimate", "The limits of cost leave room for it. Left are $3.00 of today’s limit of $3.00.")
+	if n := p.asked(); n != 1 {
+		t.Errorf("%d estimates for one burst of changes", n)
+	}
+	p.shot("fits")
+	p.choose("max_cost_usd", "0.001")
+	p.says("#estimate", "It would be refused: ")
+	p.says("#estimate", "the limit is 0.001 US dollars")
+	p.shot("refused")
+	p.choose("max_cost_usd", "much")
+	p.says("#estimate", "The cost is not known: max_cost_usd")
+	p.choose("query", "")
+	p.until(`document.getElementById("estimate").textContent === ""`)
+	p.choose("max_cost_usd", "")
+	p.choose("query", "What does it cost after a reload?")
+	p.do(chromedp.Reload())
+	p.says("#estimate", "at most $")
+	for range 20 { // from then on what each model's calls cost is expected of the next
+		post(t, p.origin, `{"query": "What does it usually cost?"}`)
+	}
+	p.choose("query", "What does it cost now?")
+	p.says("#estimate", "9 calls, expected to cost $0.0")
+}
+
+// TestEstimateIsAborted holds that an estimate that is on its way is aborted when the form
+// changes, and that the form then shows the next one.
+func TestEstimateIsAborted(t *testing.T) {
+	t.Parallel()
+	target, err := url.Parse(limited(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	arrived, aborted := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/council/estimate" {
+			first.Do(func() {
+				_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the page has gone
+				close(arrived)
+				<-r.Context().Done()
+				close(aborted)
+			})
+		}
+		if r.Context().Err() == nil {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(server.Close)
+	within := func(happened chan struct{}, what string) {
+		t.Helper()
+		select {
+		case <-happened:
+		case <-time.After(pageTimeout):
+			t.Fatalf("the first estimate was not %s", what)
+		}
+	}
+	p := open(t, server.URL, "")
+	p.until(`!document.getElementById("models").hidden`)
+	p.choose("query", "What does this cost?")
+	within(arrived, "asked for")
+	p.choose("max_cost_usd", "0.001")
+	within(aborted, "aborted")
+	p.says("#estimate", "the limit is 0.001 US dollars")
+}
+
+// TestEstimateOfUnknownPrices holds that the form names the models whose price nobody knows.
+func TestEstimateOfUnknownPrices(t *testing.T) {
+	t.Parallel()
+	p := open(t, daemon(t, map[string]string{"PRICES": "amber=1/10,birch=1/10"}, members()...), "")
+	p.until(`!document.getElementById("models").hidden`)
+	p.choose("query", "Who is unpriced?")
+	p.says("#estimate", "the most is unknown, because nobody knows the price of cedar, dune.")
+}
+
+// TestBillOfFailures holds that a session says what of its cost is uncertain.
+func TestBillOfFailures(t *testing.T) {
+	t.Parallel()
+	models := members()
+	models[3].Faults = []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 500}}
+	p := open(t, daemon(t, map[string]string{
+		"PRICES": "amber=1/10,birch=1/10,cedar=1/10,dune=1/10", "MAX_OUTPUT_TOKENS": "1000", "MAX_COST_USD": "2",
+	}, models...), "")
+	p.ask("What is uncertain?")
+	p.says(said, "The answer is degraded.")
+	const figures = `section[aria-labelledby="part-figures"]`
+	p.says(figures, "It cost ")
+	p.says(figures, " US dollars of the cost are uncertain: attempts that were cut off or failed count")
+}
+
+// TestBill holds that a session says at its end what it cost and what is left of today's
+// limit, and that the spend of the days stands on a page of its own.
+func TestBill(t *testing.T) {
+	t.Parallel()
+	p := open(t, limited(t), "")
+	p.ask("What has it cost?")
+	p.says(said, "The answer is complete.")
+	const figures = `section[aria-labelledby="part-figures"]`
+	p.says(figures, "It cost $0.0")
+	p.says(figures, "Left are $2.9")
+	p.says(figures, " of today’s limit of $3.00.")
+	p.shot("session")
+	p.do(chromedp.Click(chromedp.CSS(`nav a[href="#/spend"]`)))
+	p.says("#spend", "By model")
+	if focus := value[string](p, `document.activeElement.textContent`); focus != "Spend" {
+		t.Errorf("the focus is at %q", focus)
+	}
+	rows := value[[][]string](p, `[...document.querySelectorAll("#spend .figure")].map((f) => [f.querySelector("h2").textContent,
+		...[...f.querySelectorAll("tbody tr")].map((r) => r.cells[0].textContent + "|" + r.cells[4].textContent + "|" + r.cells[5].textContent)])`)
+	report := get[spend.Report](t, p.origin+"/v1/spend")
+	want := [][]string{
+		{"By day", report.Rows[0].Key + "|9|1"},
+		{"By council", "default|9|1"},
+		{"By model", "amber|3|1", "birch|2|1", "cedar|2|1", "dune|2|1"},
+	}
+	if len(rows) == 3 {
+		slices.Sort(rows[2])
+	}
+	if !slices.EqualFunc(rows, want, slices.Equal) {
+		t.Errorf("the tables read %q, want %q", rows, want)
+	}
+	p.says("#spend .lead", fmt.Sprintf("$%.4f in all.", report.Total.Float64()))
+	p.shot("spend")
+	p.choose("spend-days", "x")
+	p.do(chromedp.Click(chromedp.CSS("#spend form button")))
+	p.until(`location.hash === "#/spend?days=x"`)
+	p.says("#spend .notice", "days")
+}

@@ -1,0 +1,112 @@
+// What questions would cost, what sessions cost, and what is left of the limits. All
+// figures are US dollars. An unknown one is said to be unknown, and is never 0.
+
+import { call, get, getAgain } from "./api.js";
+import { bar } from "./audit.js";
+import { away, count, el, number, problem, table } from "./dom.js";
+
+// usd writes an amount. Small ones keep two figures that count.
+function usd(amount) {
+  if (amount == null) return "unknown";
+  const digits = amount > 0 && amount < 0.01 ? Math.min(12, 1 - Math.floor(Math.log10(amount))) : amount < 1 ? 4 : 2;
+  return `$${number(amount, amount === 0 ? 2 : digits)}`;
+}
+
+const whose = { day: "of today’s limit", token: "of this token’s limit of today" };
+
+// left says what is left of limits.
+const left = (limits) => limits.map((l) => `${usd(l.left_usd)} ${whose[l.scope]} of ${usd(l.limit_usd)}`).join(", ");
+
+// estimate says in a place what a question would cost. It leaves the place alone where
+// the signal is aborted, and empties it where the daemon is too old to say.
+export async function estimate(place, question, signal) {
+  let said;
+  try {
+    const response = await call("v1/council/estimate", {
+      method: "POST", body: JSON.stringify(question), headers: { "Content-Type": "application/json" }, signal,
+    });
+    said = estimated(await response.json());
+  } catch (error) {
+    const [first] = error.body?.errors ?? [];
+    said = error.status === 404 ? [] : [el("p", {}, `The cost is not known: ${
+      first ? `${first.field}: ${first.message}` : error.body?.detail ?? "the daemon does not answer"}.`)];
+  }
+  if (signal.aborted) return;
+  const now = el("div", {}, said);
+  if (now.textContent !== place.textContent) place.replaceChildren(...now.childNodes); // the same is not read out again
+}
+
+function estimated(e) {
+  const most = e.upper_usd != null ? `at most ${usd(e.upper_usd)}`
+    : `the most is unknown, because ${e.unpriced.length ? `nobody knows the price of ${e.unpriced.join(", ")}`
+      : "nothing limits how long the answers are"}`;
+  const usual = e.expected_usd == null ? "what they usually cost is not known yet" : `expected to cost ${usd(e.expected_usd)}`;
+  const today = e.limits.filter((l) => l.scope !== "session");
+  return [
+    el("p", {}, `${count(e.calls, "call")}, ${usual}; ${most}.`),
+    e.fits ? null : el("p", { class: "bad" }, `It would be refused: ${e.refusal ?? "a limit of cost leaves no room for it"}`),
+    e.fits && e.limits.length ? el("p", {}, `The limits of cost leave room for it.${today.length ? ` Left are ${left(today)}.` : ""}`) : null,
+  ];
+}
+
+// bill says in a place what a session cost, what of it is uncertain, and what is left of
+// the limits of today.
+export async function bill(place, { metadata: { usage, warnings } }, signal) {
+  const cost = usage.cost_usd == null ? "What it cost is unknown." : `It cost ${usage.total.partial ? "at least " : ""}${usd(usage.cost_usd)}.`;
+  const uncertain = warnings.find((w) => w.code === "cost_uncertain");
+  const { limits } = await get("v1/spend?days=1").catch(() => ({ limits: [] })); // an older daemon knows none
+  if (signal.aborted) return;
+  place.replaceChildren(el("p", {}, cost, uncertain ? ` ${uncertain.message}.` : null, limits.length ? ` Left are ${left(limits)}.` : null));
+}
+
+const kinds = { day: "Day (UTC)", council: "Council", model: "Model" };
+
+// spend shows what the sessions of some days cost.
+export async function spend(section, signal, _, query) {
+  const days = query.get("days") ?? "30";
+  section.append(form(days));
+  const place = el("div");
+  section.append(place);
+  const reports = [];
+  try {
+    for (const by of Object.keys(kinds)) {
+      reports.push(await getAgain(`v1/spend?${new URLSearchParams({ days, by })}`, away(place), signal));
+    }
+  } catch (error) {
+    if (!signal.aborted) place.replaceChildren(problem(error));
+    return;
+  }
+  if (signal.aborted) return;
+  const [{ total_usd: total, uncertain_usd: uncertain, unknown_calls: unknown, limits, rows }] = reports;
+  place.replaceChildren(
+    el("p", { class: "lead" }, `${usd(total)} in all${uncertain > 0 ? `, of which at most ${usd(uncertain)} are uncertain` : ""}.`),
+    unknown > 0 ? el("p", {}, `What ${count(unknown, "call")} cost is unknown, and not in the sums.`) : "",
+    limits.length ? el("p", {}, `Left are ${left(limits)}.`) : "",
+    ...(rows.length === 0 ? [el("p", {}, "No session began in these days.")]
+      : reports.map((r) => el("section", { class: "figure" }, el("h2", {}, `By ${r.by}`), costs(kinds[r.by], r)))),
+    el("p", { class: "hint" }, "A session belongs to the day on which it began. Uncertain is what failed or was cut off: it counts with the "
+      + "most that it can have cost."));
+}
+
+function costs(title, { by, rows }) {
+  const most = Math.max(...rows.map((r) => r.total_usd));
+  return table(`What sessions cost, by ${by}`, [
+    { title, cell: ({ key }) => (by === "day" ? el("time", { datetime: key }, key) : key || "not known") },
+    { title: "Cost", numeric: true, cell: (r) => [bar(most > 0 ? r.total_usd / most : 0), usd(r.total_usd)] },
+    { title: "Uncertain", numeric: true, cell: (r) => usd(r.uncertain_usd) },
+    { title: "Unknown calls", numeric: true, cell: (r) => String(r.unknown_calls) },
+    { title: "Calls", numeric: true, cell: (r) => String(r.calls) },
+    { title: "Sessions", numeric: true, cell: (r) => String(r.sessions) },
+  ], rows);
+}
+
+function form(days) {
+  return el("form", {
+    class: "row", onsubmit: (event) => {
+      event.preventDefault();
+      location.hash = `#/spend?${new URLSearchParams(new FormData(event.target))}`;
+    },
+  }, el("label", { for: "spend-days" }, "Days back, 0 for all"),
+  el("input", { id: "spend-days", name: "days", class: "short", value: days, inputmode: "numeric", autocomplete: "off" }),
+  el("button", { class: "primary" }, "Show"));
+}
