@@ -344,7 +344,7 @@ func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) err
 		}
 	}
 	b := &batch{lines: all, records: len(lines), result: make(chan error, 1)}
-	if err := s.enqueue(context.Background(), b); err != nil {
+	if err := s.enqueue(b); err != nil {
 		return nil, fmt.Errorf("appending to %s: %w", s.path, err)
 	}
 	return func(ctx context.Context) error {
@@ -384,7 +384,10 @@ func Encode(records []council.BiasMetricRecord) ([]byte, error) {
 // commit hands the lines to the writer and waits for the outcome.
 func (s *Store) commit(ctx context.Context, lines []byte, records int) error {
 	b := &batch{lines: lines, records: records, result: make(chan error, 1)}
-	if err := s.enqueue(ctx, b); err != nil {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.enqueue(b); err != nil {
 		return err
 	}
 	select {
@@ -403,12 +406,9 @@ var errStuck = errors.New("the disk has not answered for so long that no more se
 
 // enqueue adds the batch to the queue of the writer. The queue is bounded: a disk that
 // hangs fails no write, so that without a bound every session would wait in memory.
-func (s *Store) enqueue(ctx context.Context, b *batch) error {
+func (s *Store) enqueue(b *batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	if s.closed {
 		return fs.ErrClosed
 	}
