@@ -95,7 +95,7 @@ func gate(a *spend.Accounts) llm.Gate {
 		call := r.Call
 		reserved, failure := a.Reserve(ctx, spend.Attempt{
 			Session: call.Session, Stage: call.Stage, Model: call.Model, Provider: r.Provider, Number: r.Number,
-			Bytes: r.Bytes, OutputLimit: call.MaxOutputTokens, Lost: call.Lost,
+			Bytes: r.Bytes, OutputLimit: call.MaxOutputTokens, Lost: call.Lost, Unsent: r.Unsent,
 		})
 		if failure != nil {
 			return nil, failure

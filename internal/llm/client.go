@@ -138,6 +138,8 @@ type Request struct {
 	Provider string // its name
 	Number   int    // of the requests of the call, from 1
 	Bytes    int64  // of its body
+	// Unsent says that the call ended before its first request, and that Call.Lost counts all the same.
+	Unsent bool
 }
 
 // Consumed is what is known of a request afterwards.
@@ -264,18 +266,23 @@ func (c *Client) Complete(ctx context.Context, call council.Call) (council.Compl
 
 // complete sends the requests of a call, and adds up in total what they took.
 func (c *Client) complete(ctx context.Context, call council.Call, total *council.Completion) *council.Failure {
-	if ctx.Err() != nil {
-		return ended(ctx)
-	}
 	p, m := c.route(call.Model)
 	if p == nil {
 		return &council.Failure{Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider"}
 	}
+	asked := p.dialect.asked(&call)
+	without := p.dialect.known() | options(m.refuses.Load())
+	defer func() {
+		if call.Lost {
+			c.countLost(ctx, p, &exchange{call: &call, dialect: p.dialect, model: m.name, without: without})
+		}
+	}()
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
 	if failure := tooLong(&call); failure != nil {
 		return failure
 	}
-	asked := p.dialect.asked(&call)
-	without := p.dialect.known() | options(m.refuses.Load())
 	learned := options(0) // what the model may have refused in this call
 	told := false         // the caller has pieces of a reply that is not complete
 	if onDelta := call.OnDelta; onDelta != nil {
@@ -302,10 +309,10 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint,
 		}
 		settle, failure := c.reserve(ctx, p, m, x, total.Attempts+1, ticket)
+		call.Lost = false // that request is counted
 		if failure != nil {
 			return failure
 		}
-		call.Lost = false // that request is counted
 		reply, again, failure := c.attempt(ctx, p, m, x, settle, ticket)
 		if total.Attempts++; total.Attempts == 1 {
 			total.Usage = reply.Usage
@@ -431,6 +438,14 @@ func (c *Client) reserve(
 	settle, failure = c.gate(ctx, Request{Call: x.call, Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
 	judged = true
 	return settle, failure
+}
+
+// countLost tells the gate of the request of a process that is gone, where this call ended before its
+// first request: that of the other process was paid for all the same.
+func (c *Client) countLost(ctx context.Context, p *provider, x *exchange) {
+	if c.gate != nil {
+		_, _ = c.gate(ctx, Request{Call: x.call, Provider: p.Name, Bytes: int64(len(x.request())), Unsent: true})
+	}
 }
 
 // attempt sends one request. It reports whether another one may succeed.

@@ -151,3 +151,46 @@ func TestGateRefuses(t *testing.T) {
 		t.Error("nothing was sent")
 	}
 }
+
+// A request of a process that is gone is counted also when the call that repeats it ends before its
+// first request, and only once.
+func TestGateCountsWhatWasLost(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		lost  bool
+		stop  func(call *council.Call, cancel func())
+		wants string
+	}{
+		{"it must not begin", true, func(call *council.Call, _ func()) {
+			call.MayBegin = func(context.Context) *council.Failure { return &council.Failure{Code: council.FailBudget} }
+		}, "unsent"},
+		{"its time is over", true, func(_ *council.Call, cancel func()) { cancel() }, "unsent"},
+		{"nothing was lost", false, func(_ *council.Call, cancel func()) { cancel() }, ""},
+		{"it is sent", true, func(*council.Call, func()) {}, "sent"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := fakeOptions()
+			var got []string
+			o.Gate = func(_ context.Context, r Request) (func(Consumed) *float64, *council.Failure) {
+				how := "sent"
+				if r.Unsent {
+					how = "unsent"
+				}
+				if !r.Call.Lost || r.Bytes == 0 {
+					t.Errorf("%s: %+v", c.name, r)
+				}
+				got = append(got, how)
+				return func(Consumed) *float64 { return nil }, nil
+			}
+			client := fakeClient(t, o, (&sequence{plays: []roundTripper{good()}}).RoundTrip)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			call := council.Call{Model: "m", Messages: []council.Message{{Role: "user", Content: "Why?"}}, Lost: c.lost}
+			c.stop(&call, cancel)
+			_, _ = client.Complete(ctx, call)
+			if strings.Join(got, " ") != c.wants {
+				t.Errorf("%s: the gate was told %q, want %q", c.name, got, c.wants)
+			}
+		})
+	}
+}

@@ -383,6 +383,8 @@ type Attempt struct {
 	Number      int    // of the attempts of the call, from 1
 	Bytes       int64  // of the body
 	OutputLimit *int   // in tokens; nil: the provider's own
+	// Unsent says that the attempt is not made, and that Lost counts all the same.
+	Unsent bool
 	// Lost says that a process that is gone may have sent the same request, and nobody knows what
 	// came of it: its bound is charged as well.
 	Lost bool
@@ -451,6 +453,9 @@ func (a *Accounts) reserve(r *Reservation) *council.Failure {
 		if at.OutputLimit != nil {
 			r.s.tokens += min(at.Bytes, maxTokens) + min(int64(*at.OutputLimit), maxTokens)
 		}
+	}
+	if at.Unsent {
+		return &council.Failure{Code: council.FailBudget, Message: "not called: the call has ended"}
 	}
 	refusal := a.roomLocked(r)
 	if refusal == "" && a.o.Hard && r.s.MaxTokens != nil {

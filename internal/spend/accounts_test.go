@@ -615,6 +615,23 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
+// What was in flight when a process was killed counts also where it is not asked for again.
+func TestLostAndNotRepeated(t *testing.T) {
+	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
+	open(t, a, 100*million, "a")
+	at := one(council.Stage1, 30)
+	at.Lost, at.Unsent = true, true
+	if r, failure := a.Reserve(t.Context(), at); r != nil || failure == nil {
+		t.Errorf("%v, %v", r, failure)
+	}
+	if _, failure := a.Reserve(t.Context(), one(council.Stage3, 71)); failure == nil {
+		t.Error("its room is given to another call")
+	}
+	if _, failure := a.Reserve(t.Context(), one(council.Stage3, 70)); failure != nil {
+		t.Error(failure)
+	}
+}
+
 // Without its ledger no session begins under a limit of a day, and any other does.
 func TestLedgerBroken(t *testing.T) {
 	ledger := &memory{broken: errors.New("no disk")}
