@@ -107,6 +107,7 @@ func (c tokenCmd) Run(std IO) error {
 		return usageError{fmt.Errorf("%.64q is no name of a token: write 1 to 32 letters, digits, - and _", c.Name)}
 	}
 	token := rand.Text()
-	_, err := fmt.Fprintf(std.Stdout, "%s\n\n# In the roster, under tokens:\n  %s: {sha256: %x}\n", token, c.Name, sha256.Sum256([]byte(token)))
+	_, err := fmt.Fprintf(std.Stdout, "%s\n\n# In the roster, under tokens:\n  %s: {sha256: %x}\n",
+		token, c.Name, sha256.Sum256([]byte(token)))
 	return err
 }

@@ -210,7 +210,10 @@ type house struct {
 
 // newHouse makes the councils of a roster, which differ from base in what the roster says of them.
 func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*house, error) {
-	h := &house{cfg: cfg, roster: r, first: council.DefaultCouncil, pipelines: map[string]*pipeline.Pipeline{}, dayLimits: map[string]*spend.USD{}}
+	h := &house{
+		cfg: cfg, roster: r, first: council.DefaultCouncil,
+		pipelines: map[string]*pipeline.Pipeline{}, dayLimits: map[string]*spend.USD{},
+	}
 	if r == nil {
 		p, err := pipeline.New(base)
 		h.pipelines[h.first] = p

@@ -121,7 +121,8 @@ func TestCouncilsOfEveryDoor(t *testing.T) {
 		t.Fatalf("%s, %v", data, err)
 	}
 	fast := list.Councils[1]
-	if list.Councils[0].Name != "deep" || fast.Name != "fast" || !slices.Equal(fast.Members, []string{"one", "skeptic", "two"}) || fast.Chairman != "two" {
+	if list.Councils[0].Name != "deep" || fast.Name != "fast" ||
+		!slices.Equal(fast.Members, []string{"one", "skeptic", "two"}) || fast.Chairman != "two" {
 		t.Errorf("the default is not first, or fast is another: %s", data)
 	}
 	var models httpapi.ModelList
@@ -158,7 +159,8 @@ func TestCouncilsOfEveryDoor(t *testing.T) {
 			t.Errorf("%s: asked again, %s answers with %s", door.path, repeated.Council, repeated.Stage3.Model)
 		}
 	}
-	if code, data := d.Call(t, "POST", "/v1/council/estimate", `{"query":"Why?","council":"fast"}`); code != 200 || !strings.Contains(string(data), `"calls":7`) {
+	code, data := d.Call(t, "POST", "/v1/council/estimate", `{"query":"Why?","council":"fast"}`)
+	if code != 200 || !strings.Contains(string(data), `"calls":7`) {
 		t.Errorf("the estimate of fast: %d %s", code, data)
 	}
 	if code, data := d.Call(t, "GET", "/v1/spend?by=council", ""); code != 200 || !strings.Contains(string(data), `"fast"`) {
@@ -185,7 +187,8 @@ func TestCouncilIsRefused(t *testing.T) {
 		}
 	}
 	plain := onTap(t, tap(t), "", "")
-	if code, data := plain.Call(t, "POST", "/v1/council", `{"query":"x","council":"fast"}`); code != 422 || !strings.Contains(string(data), "use default") {
+	code, data := plain.Call(t, "POST", "/v1/council", `{"query":"x","council":"fast"}`)
+	if code != 422 || !strings.Contains(string(data), "use default") {
 		t.Errorf("without a roster: %d %s", code, data)
 	}
 }
@@ -212,7 +215,10 @@ func TestBadRosterAtStart(t *testing.T) {
 // The example of the documentation has every key, and is right.
 func TestRosterExample(t *testing.T) {
 	t.Setenv("AZURE_KEY", "x")
-	daemontest.Setenv(t, map[string]string{"MODELS": "", "PROVIDERS": "claude=https://api.anthropic.com/v1", "API_KEY_CLAUDE": "x", "API_KEY": "x"})
+	daemontest.Setenv(t, map[string]string{
+		"MODELS": "", "PROVIDERS": "claude=https://api.anthropic.com/v1",
+		"API_KEY_CLAUDE": "x", "API_KEY": "x",
+	})
 	cfg, err := daemon.LoadConfig()
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +242,10 @@ func TestRosterExample(t *testing.T) {
 }
 
 // secrets are tokens of the roster below, by their names.
-var secrets = map[string]string{"ci": "cicicicicicicici", "team": "teamteamteamteam", "reader": "readerreaderread", "boss": "bossbossbossboss"}
+var secrets = map[string]string{
+	"ci": "cicicicicicicici", "team": "teamteamteamteam",
+	"reader": "readerreaderread", "boss": "bossbossbossboss",
+}
 
 // guarded is a roster with tokens, an audience and classes of data.
 func guarded() string {
@@ -376,7 +385,8 @@ func TestClearance(t *testing.T) {
 		if strings.Contains(c.body, "fast") {
 			name = "ci" // its audience
 		}
-		if code, data := d.Call(t, "POST", "/v1/council", c.body, "Authorization", bearer(name)); code != c.code || !strings.Contains(string(data), c.want) {
+		code, data := d.Call(t, "POST", "/v1/council", c.body, "Authorization", bearer(name))
+		if code != c.code || !strings.Contains(string(data), c.want) {
 			t.Errorf("%s: %d %s, want %d and %q", c.body, code, data, c.code, c.want)
 		}
 	}
@@ -392,7 +402,8 @@ func TestClearance(t *testing.T) {
 		}
 	}
 	plain := onTap(t, tap(t), "", "")
-	if code, data := plain.Call(t, "POST", "/v1/council", `{"query":"x","data_class":"public"}`); code != 422 || !strings.Contains(string(data), "no classes") {
+	code, data := plain.Call(t, "POST", "/v1/council", `{"query":"x","data_class":"public"}`)
+	if code != 422 || !strings.Contains(string(data), "no classes") {
 		t.Errorf("without classes: %d %s", code, data)
 	}
 }
@@ -547,7 +558,8 @@ func TestReload(t *testing.T) {
 	if code := asks("team", `{"query":"x","council":"vault"}`); code != 422 {
 		t.Errorf("a council that is gone: %d", code)
 	}
-	if _, data := d.Call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", bearer("team")); !strings.Contains(string(data), `"council":"fast"`) {
+	_, data := d.Call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", bearer("team"))
+	if !strings.Contains(string(data), `"council":"fast"`) {
 		t.Errorf("the new default is not asked: %.200s", data)
 	}
 }
@@ -559,7 +571,9 @@ func TestProviderOfTheRoster(t *testing.T) {
 	seen := map[string]bool{}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
-		seen[strings.Join([]string{r.Header.Get("Api-Key"), r.Header.Get("X-Team"), r.URL.Query().Get("api-version"), r.Header.Get("Authorization")}, " ")] = true
+		seen[strings.Join([]string{
+			r.Header.Get("Api-Key"), r.Header.Get("X-Team"), r.URL.Query().Get("api-version"), r.Header.Get("Authorization"),
+		}, " ")] = true
 		mu.Unlock()
 		sim.ServeHTTP(w, r)
 	}))
@@ -594,7 +608,10 @@ providers:
 	}
 	t.Setenv("ROSTER_TEST_KEY", "")
 	_, err := daemon.ShowRoster(d.Config, path)
-	for _, want := range []string{"the header api-key of the provider box: ", "the key of the provider box: the variable ROSTER_TEST_KEY is not set"} {
+	for _, want := range []string{
+		"the header api-key of the provider box: ",
+		"the key of the provider box: the variable ROSTER_TEST_KEY is not set",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no line says %q:\n%v", want, err)
 		}

@@ -602,7 +602,8 @@ func (r *reader) price(n *yaml.Node) *spend.Tariff {
 		return new(spend.Free())
 	}
 	if n.Kind != yaml.MappingNode {
-		r.add(n, "price is neither free nor a mapping: write it as {as_of: 2026-11-20, input: 1.25, output: 10}, in US dollars per million tokens")
+		r.add(n, "price is neither free nor a mapping: "+
+			"write it as {as_of: 2026-11-20, input: 1.25, output: 10}, in US dollars per million tokens")
 		return nil
 	}
 	t := spend.Tariff{}

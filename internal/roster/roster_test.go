@@ -28,9 +28,11 @@ councils:
   deep: {members: [gpt, skeptic, local], reviewers: [gpt, skeptic], fallbacks: [skeptic]}
 classes: [public, internal]
 tokens:
-  ci: {sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08, max_cost_usd_per_day: 5, rate_limit: 10, max_sessions: 2, may: [ask, report]}
+  ci: {sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08, max_cost_usd_per_day: 5, ` +
+	`rate_limit: 10, max_sessions: 2, may: [ask, report]}
 providers:
-  azure: {base_url: "https://x.openai.azure.com/openai/v1/", headers: {api-key: {file: /run/key}}, query: {api-version: preview}, key_variable: AZURE}
+  azure: {base_url: "https://x.openai.azure.com/openai/v1/", headers: {api-key: {file: /run/key}}, ` +
+	`query: {api-version: preview}, key_variable: AZURE}
 `
 
 var env = roster.Environment{Providers: []string{"sim", "claude"}, Tokens: []string{"team"}, MaxModels: 12}
@@ -52,7 +54,8 @@ func TestParse(t *testing.T) {
 		{"model of gpt", gpt.Member.Model, "openai/gpt-5"},
 		{"maker of gpt", gpt.Member.Maker, "openai"},
 		{"profile of gpt", *gpt.Member.Profile, council.Profile{ReasoningEffort: "high", MaxOutputTokens: 16000, ContextTokens: 400000}},
-		{"price of gpt", gpt.Price.Line(), "{as_of: 2026-11-20, input: 1.25, cached_input: 0.125, output: 10, above: [{input_tokens: 272000, input: 2.5, output: 15}]}"},
+		{"price of gpt", gpt.Price.Line(), "{as_of: 2026-11-20, input: 1.25, cached_input: 0.125, output: 10, " +
+			"above: [{input_tokens: 272000, input: 2.5, output: 15}]}"},
 		{"model of skeptic", skeptic.Member.Model, "claude:claude-opus-4-6"},
 		{"persona of skeptic", skeptic.Member.Profile.System, "Look for what is wrong."},
 		{"body of skeptic", string(skeptic.Member.Profile.Body["top_k"]), "40"},
@@ -76,6 +79,7 @@ func TestParse(t *testing.T) {
 
 // Each mutation of a valid roster breaks one rule, and the one problem names its line and how to mend it.
 func TestRules(t *testing.T) {
+	const hash = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 	for _, c := range []struct {
 		name, old, new string
 		line           int
@@ -120,8 +124,14 @@ func TestRules(t *testing.T) {
 		{"price without output", ", output: 25", "", 8, "lacks output"},
 		{"negative price", "output: 25", "output: -1", 8, "is not a price"},
 		{"price in words", "price: free", "price: cheap", 9, "neither free nor a mapping"},
-		{"two prices", "  local: {", "  other: {provider: claude, model: claude-opus-4-6, price: free}\n  local: {", 9, "another price in skeptic"},
-		{"tiers out of order", "input_tokens: 272000, input: 2.5, output: 15}", "input_tokens: 9, input: 1}, {input_tokens: 9, input: 2}", 6, "rising order"},
+		{
+			"two prices", "  local: {", "  other: {provider: claude, model: claude-opus-4-6, price: free}\n  local: {", 9,
+			"another price in skeptic",
+		},
+		{
+			"tiers out of order", "input_tokens: 272000, input: 2.5, output: 15}", "input_tokens: 9, input: 1}, {input_tokens: 9, input: 2}", 6,
+			"rising order",
+		},
 		{"tier without its tokens", "input_tokens: 272000, ", "", 6, "lacks input_tokens"},
 		{"one member", "members: [gpt, skeptic, local], reviewers", "members: [gpt], reviewers", 13, "list two or more"},
 		{"unknown member", "members: [gpt, skeptic, local], reviewers", "members: [gpt, gtp], reviewers", 13, "name a key of models"},
@@ -137,8 +147,8 @@ func TestRules(t *testing.T) {
 		{"unknown audience", "audience: [ci, team]", "audience: [nobody]", 12, "which is no token"},
 		{"doubled class", "classes: [public, internal]", "classes: [public, internal, public]", 14, "stands twice"},
 		{"token without its hash", "sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08, ", "", 16, "lacks sha256"},
-		{"the token itself", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", "hunter2hunter2hunter2", 16, "councild token ci"},
-		{"token of two names", "  ci:", "  other: {sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08}\n  ci:", 17, "has this hash already"},
+		{"the token itself", hash, "hunter2hunter2hunter2", 16, "councild token ci"},
+		{"token of two names", "  ci:", "  other: {sha256: " + hash + "}\n  ci:", 17, "has this hash already"},
 		{"token of the settings", "  ci:", "  team: {sha256: 00}\n  ci:", 16, "LLM_COUNCIL_API_TOKENS too"},
 		{"unknown right", "may: [ask, report]", "may: [ask, everything]", 16, "use ask, report, events, admin"},
 		{"rate of nothing", "rate_limit: 10", "rate_limit: 0", 16, "whole number from 1"},
