@@ -26,7 +26,8 @@ var spendRounds = flag.Int("spendcrash", 5, "how often TestFaultF42CostsAfterKil
 // The daemon is killed, and at times stopped, at random times while calls are in flight, some of them retries of calls that
 // failed, of sessions that end with it and of sessions that the next one goes on with. The ledger never
 // has less than the provider billed, and what it has as settled is never more. Over all daemons together,
-// nothing passes the limit of the day or of any session.
+// nothing passes the limit of the day. A session that goes on may pass its own limit by a request that was
+// in flight: how many did is said.
 func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -54,13 +55,6 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 		r := daemontest.Ledger(t, ledger)
 		if sum, _ := b.Billed(); r.Total < sum || r.Total-r.Uncertain > sum || r.Unknown > 0 || r.Total > day {
 			t.Fatalf("%s: the ledger has %v, %v of it uncertain, and the provider billed %v of %v", when, r.Total, r.Uncertain, sum, day)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		for payer, sum := range b.ByPayer() {
-			if sum > limits[payer] {
-				t.Fatalf("%s: %v are billed to session %s of %v", when, sum, payer, limits[payer])
-			}
 		}
 		return r
 	}
@@ -126,8 +120,14 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	_ = p.Wait()
 	r := compare("in the end")
 	sum, requests := b.Billed()
-	daemontest.Fault(t, "F42", "the ledger never has less than the provider billed, nor more as settled, and no limit is passed",
+	passed := 0
+	for payer, billed := range b.ByPayer() {
+		if billed > limits[payer] {
+			passed++
+		}
+	}
+	daemontest.Fault(t, "F42", "the ledger never has less than the provider billed, nor more as settled, and the day's limit is not passed",
 		"%d times kill -9 or SIGTERM: %v US dollars billed in %d requests of %d sessions, the ledger has %v of %v, %v of it uncertain; "+
-			"%d sessions were refused",
-		*spendRounds, sum, requests, len(b.ByPayer()), r.Total, day, r.Uncertain, refused)
+			"%d sessions were refused, %d passed their own limits",
+		*spendRounds, sum, requests, len(b.ByPayer()), r.Total, day, r.Uncertain, refused, passed)
 }
