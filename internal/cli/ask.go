@@ -126,6 +126,9 @@ func (c askCmd) explain(ctx context.Context, err error, id string) error {
 		at = " --server " + c.Server
 	}
 	if ctx.Err() != nil {
+		if cancelled, ok := errors.AsType[client.CancelledError](err); ok { // maybe before the first event
+			id = cancelled.SessionID
+		}
 		switch {
 		case c.Follow != "":
 			err = fmt.Errorf("session %s is no longer followed, and goes on; councild ask%s --follow %[1]s follows it again", c.Follow, at)

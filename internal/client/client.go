@@ -81,6 +81,12 @@ func (e *Error) Unwrap() error {
 	return e.Cause
 }
 
+// CancelledError says that a caller of Ask has left, and that its session was cancelled.
+type CancelledError struct{ SessionID string }
+
+// Error implements error.
+func (e CancelledError) Error() string { return "session " + e.SessionID + " was cancelled" }
+
 // Ask starts a session in the background and watches it to its end. When ctx ends
 // before, the session is cancelled, unless it has ended meanwhile.
 func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observer) (*council.Session, error) {
@@ -107,7 +113,7 @@ func (c *Client) Ask(ctx context.Context, s council.Submission, o council.Observ
 	if err != nil {
 		return nil, fmt.Errorf("session %s goes on: cancelling it: %w", started.ID, err)
 	}
-	return nil, fmt.Errorf("session %s was cancelled", started.ID)
+	return nil, CancelledError{started.ID}
 }
 
 // Start starts a session in the background.

@@ -84,22 +84,21 @@ func (r *run) records() []council.BiasMetricRecord {
 		lengths[member] = utf8.RuneCountInString(text)
 	}
 	queryHash := r.queryHash()
-	identity, maker := r.identities()
+	identify := r.identities()
 	records := make([]council.BiasMetricRecord, 0, shown(r.session.Stage2))
 	for _, v := range r.session.Stage2 {
+		reviewer, reviewerMaker := identify(v.Model)
 		status, scores, ranks := ballotStatus(v), scoresOf(v), ranking.RankValues(r.votes[v.Model])
 		for position, shown := range v.Slate {
+			model, maker := identify(shown.Member)
 			records = append(records, council.BiasMetricRecord{
 				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.plan.Created, ConsentLevel: r.plan.Rules.Consent,
-				QueryMetadata: metadata, ReviewerID: identity[v.Model], ModelID: identity[shown.Member], Position: &position,
+				QueryMetadata: metadata, ReviewerID: reviewer, ModelID: model, Position: &position,
 				ResponseLengthChars: lengths[shown.Member], ScoreValue: find(scores, shown.Label), ScoreScale: council.ScoreScale,
 				CouncilConfig: r.plan.Versions.CouncilConfig, QueryHash: queryHash,
 				Own: shown.Member == v.Model, NShown: len(v.Slate), OrderDesign: r.plan.Order,
 				RankValue: find(ranks, shown.Member), Status: status,
-				Provider: council.ProviderPair{
-					Reviewer: maker[v.Model], Candidate: maker[shown.Member],
-				},
-				BlockID: r.block,
+				Provider: council.ProviderPair{Reviewer: reviewerMaker, Candidate: maker}, BlockID: r.block,
 			})
 			if r.plan.CouncilName != "" {
 				records[len(records)-1].RosterIDs = &council.SeatPair{Reviewer: v.Model, Candidate: shown.Member}
@@ -109,24 +108,26 @@ func (r *run) records() []council.BiasMetricRecord {
 	return records
 }
 
-// identities returns the identity in records and the maker of each member and reviewer, by its id. The
-// identity is the model, so that moving to a roster begins no new series, with "#2", "#3" behind it for
-// further seats of the same model.
-func (r *run) identities() (identity, maker map[string]string) {
-	identity, maker = map[string]string{}, map[string]string{}
-	count := map[string]int{}
+// identities returns a function that says the identity in records and the maker of a member or reviewer with an
+// id. The identity is the model, so that moving to a roster begins no new series, with "#2", "#3" behind it
+// for further seats of the same model.
+func (r *run) identities() func(id string) (identity, maker string) {
+	if r.plan.CouncilName == "" { // the ids are the identities
+		return func(id string) (string, string) { return id, council.Maker(id, r.plan.Rules.Providers) }
+	}
+	identities, makers, count := map[string]string{}, map[string]string{}, map[string]int{}
 	for _, m := range slices.Concat(r.plan.Members, r.plan.Reviewers) {
-		if identity[m.ID] != "" {
+		if identities[m.ID] != "" {
 			continue
 		}
 		count[m.Model]++
-		identity[m.ID] = m.Model
+		identities[m.ID] = m.Model
 		if n := count[m.Model]; n > 1 {
-			identity[m.ID] = fmt.Sprintf("%s#%d", m.Model, n)
+			identities[m.ID] = fmt.Sprintf("%s#%d", m.Model, n)
 		}
-		maker[m.ID] = cmp.Or(m.Maker, council.Maker(m.Model, r.plan.Rules.Providers))
+		makers[m.ID] = cmp.Or(m.Maker, council.Maker(m.Model, r.plan.Rules.Providers))
 	}
-	return identity, maker
+	return func(id string) (string, string) { return identities[id], makers[id] }
 }
 
 // find returns the value of a key, or nil.

@@ -280,9 +280,12 @@ func (r *run) warn(code council.WarningCode, message string) {
 
 // warnOfOptionsLeftOut warns of options that are set and that models do not take.
 func (r *run) warnOfOptionsLeftOut() {
-	seats := map[string][]string{} // by option
+	var seats map[string][]string // by option
 	add := func(seat string, spent council.Spent) {
 		for _, option := range spent.LeftOut {
+			if seats == nil {
+				seats = map[string][]string{}
+			}
 			if !slices.Contains(seats[option], seat) {
 				seats[option] = append(seats[option], seat)
 			}
@@ -296,6 +299,9 @@ func (r *run) warnOfOptionsLeftOut() {
 	}
 	if s := r.session.Stage3; s != nil {
 		add(s.Model, s.Spent)
+	}
+	if len(seats) == 0 { // as a rule
+		return
 	}
 	for _, option := range slices.Sorted(maps.Keys(seats)) {
 		r.warn(council.WarnOptionLeftOut, option+" is set, and these models do not take it: they were asked without it: "+
