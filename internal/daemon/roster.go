@@ -229,7 +229,7 @@ func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*hous
 		Order: base.Order, Temperature: base.Sampling.Temperature, ReviewTemperature: base.ReviewSampling.Temperature,
 		MaxOutputTokens: base.Sampling.MaxOutputTokens,
 	}
-	base.Seats, base.AllowedModels = r.Members(), nil
+	base.Seats, base.AllowedModels, base.Validations = r.Members(), nil, pipeline.NewValidations()
 	base.Hash = func(members, reviewers []council.Member) string { return roster.Hash(settings, members, reviewers) }
 	var errs []error
 	for _, c := range r.Councils {

@@ -99,6 +99,10 @@ type Options struct {
 	Consent       int                  // ADR-018's levels; 0 keeps no records
 	HashSecret    string               // keys query_hash; required for consent 4
 
+	// Validations has a place for each reply that may be validated against a schema at once, as
+	// NewValidations makes them; nil: this pipeline shares its places with no other.
+	Validations chan struct{}
+
 	// NewID and NewSeed are replaced in tests; nil is the real thing.
 	NewID   func() string
 	NewSeed func() int64
@@ -141,8 +145,6 @@ type Pipeline struct {
 	terms   *disagreement.Matcher // nil: no detector
 	rules   council.Rules         // of the plans that it makes
 	made    council.Versions      // likewise
-	// validations holds a place for each reply that is validated against a schema at the moment.
-	validations chan struct{}
 }
 
 // maxValidations is how many replies are validated at once.
@@ -162,12 +164,14 @@ func New(o Options) (*Pipeline, error) {
 	if o.NewID == nil {
 		o.NewID = newID
 	}
+	if o.Validations == nil {
+		o.Validations = NewValidations()
+	}
 	if o.NewSeed == nil {
 		o.NewSeed = func() int64 { return rand.Int64N(council.MaxSeed + 1) }
 	}
 	p := &Pipeline{
-		validations: make(chan struct{}, maxValidations),
-		o:           o, allowed: map[string]bool{},
+		o: o, allowed: map[string]bool{},
 		rules: council.Rules{
 			Quorum: o.Quorum, StragglerGrace: o.StragglerGrace, Sampling: o.Sampling, ReviewSampling: o.ReviewSampling,
 			ReviewPrompt: stage2.PromptVersion, BallotRepair: o.BallotRepair, SelfReviewRate: o.SelfReviewRate,
@@ -192,6 +196,9 @@ func New(o Options) (*Pipeline, error) {
 	}
 	return p, nil
 }
+
+// NewValidations returns the places in which the pipelines of one process validate replies.
+func NewValidations() chan struct{} { return make(chan struct{}, maxValidations) }
 
 // newID returns a UUID of version 7: ids of later sessions sort behind.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }

@@ -68,7 +68,7 @@ func (r *run) writers() (council.Completer, *council.Error) {
 		return nil, &council.Error{Code: council.CodeInvalid, Detail: "the output_schema cannot be used: " + err.Error()}
 	}
 	return &schema.Completer{
-		Next: r.calls, Schema: compiled, Format: r.plan.Output, NewMarkers: anonymize.NewMarkers, Places: r.p.validations,
+		Next: r.calls, Schema: compiled, Format: r.plan.Output, NewMarkers: anonymize.NewMarkers, Places: r.p.o.Validations,
 	}, nil
 }
 
