@@ -74,7 +74,7 @@ func (a accounts) Add(sessionID string, landed []council.Landed) {
 	for _, l := range landed {
 		// Attempts without a known cost are in the ledger, as uncertain.
 		if usage := l.Completion.Usage; usage.CostUSD != nil && *usage.CostUSD > 0 {
-			known := outcome(llm.Consumed{Usage: usage})
+			known := outcome(llm.Consumed{Usage: usage}, new(spend.Tokens))
 			charges = append(charges, spend.Charge{
 				Stage: l.Stage, Model: l.Model, Tokens: known.Tokens, USD: known.CostUSD, Source: spend.SourceProvider,
 			})
@@ -91,7 +91,7 @@ func (a accounts) Close(ctx context.Context, sessionID string, cut error) []coun
 
 // gate has each request pass the accounts.
 func gate(a *spend.Accounts) llm.Gate {
-	return func(ctx context.Context, r llm.Request) (func(llm.Consumed) *float64, *council.Failure) {
+	return func(ctx context.Context, r llm.Request) (llm.Settlement, *council.Failure) {
 		call := r.Call
 		reserved, failure := a.Reserve(ctx, spend.Attempt{
 			Session: call.Session, Stage: call.Stage, Model: call.Model, Provider: r.Provider, Number: r.Number,
@@ -100,26 +100,37 @@ func gate(a *spend.Accounts) llm.Gate {
 		if failure != nil {
 			return nil, failure
 		}
-		return func(c llm.Consumed) *float64 {
-			charge := reserved.Settle(ctx, outcome(c))
-			if charge.USD == nil || charge.Source == spend.SourceBound {
-				return nil
-			}
-			return new(charge.USD.Float64())
-		}, nil
+		return &settlement{reserved: reserved}, nil
 	}
 }
 
-func outcome(c llm.Consumed) spend.Outcome {
+// settlement implements llm.Settlement.
+type settlement struct {
+	reserved spend.Reservation
+	tokens   spend.Tokens
+}
+
+// Settle implements llm.Settlement.
+func (s *settlement) Settle(ctx context.Context, c llm.Consumed) *float64 {
+	charge := s.reserved.Settle(ctx, outcome(c, &s.tokens))
+	if charge.USD == nil || charge.Source == spend.SourceBound {
+		return nil
+	}
+	return new(charge.USD.Float64())
+}
+
+// outcome returns what is known of a request, with its tokens in the given place.
+func outcome(c llm.Consumed, tokens *spend.Tokens) spend.Outcome {
 	o := spend.Outcome{Free: c.Free}
 	if c.Usage.CostUSD != nil {
 		o.CostUSD = new(spend.FromFloat(*c.Usage.CostUSD))
 	}
 	if c.Usage.InputTokens != nil && c.Usage.OutputTokens != nil {
-		o.Tokens = &spend.Tokens{
+		*tokens = spend.Tokens{
 			Input: *c.Usage.InputTokens, CachedInput: c.Kinds.CachedInput, CacheWrite: c.Kinds.CacheWrite,
 			Output: *c.Usage.OutputTokens, Reasoning: c.Kinds.Reasoning,
 		}
+		o.Tokens = tokens
 	}
 	return o
 }

@@ -127,10 +127,22 @@ func (o Options) validate() error {
 }
 
 // Gate decides whether a request may be sent, and is told what it consumed. Where it may not, the
-// failure ends the call. Otherwise settle is called when the request is over, at least once, of
-// which the first time counts. It returns the cost in US dollars, where somebody knows it. A Gate
-// is called concurrently.
-type Gate func(context.Context, Request) (settle func(Consumed) (costUSD *float64), failure *council.Failure)
+// failure ends the call. A Gate is called concurrently.
+type Gate func(context.Context, Request) (Settlement, *council.Failure)
+
+// Settlement is told when a request is over, at least once, of which the first time counts. It
+// returns the cost in US dollars, where somebody knows it. A nil one is told nothing.
+type Settlement interface {
+	Settle(context.Context, Consumed) (costUSD *float64)
+}
+
+// settle tells a settlement what a request consumed.
+func settle(ctx context.Context, s Settlement, c Consumed) (costUSD *float64) {
+	if s == nil {
+		return nil
+	}
+	return s.Settle(ctx, c)
+}
 
 // Request is a request before it is sent.
 type Request struct {
@@ -308,12 +320,12 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			call: &call, dialect: p.dialect, model: m.name, without: without, onDelta: call.OnDelta,
 			pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint,
 		}
-		settle, failure := c.reserve(ctx, p, m, x, total.Attempts+1, ticket)
+		settlement, failure := c.reserve(ctx, p, m, x, total.Attempts+1, ticket)
 		call.Lost = false // that request is counted
 		if failure != nil {
 			return failure
 		}
-		reply, again, failure := c.attempt(ctx, p, m, x, settle, ticket)
+		reply, again, failure := c.attempt(ctx, p, m, x, settlement, ticket)
 		if total.Attempts++; total.Attempts == 1 {
 			total.Usage = reply.Usage
 		} else {
@@ -424,9 +436,9 @@ func (p *provider) now() time.Duration { return time.Since(p.start) }
 // gives back what admit took.
 func (c *Client) reserve(
 	ctx context.Context, p *provider, m *model, x *exchange, number int, t ticket,
-) (settle func(Consumed) *float64, failure *council.Failure) {
+) (settlement Settlement, failure *council.Failure) {
 	if c.gate == nil {
-		return func(Consumed) *float64 { return nil }, nil
+		return nil, nil
 	}
 	judged := false
 	defer func() {
@@ -435,9 +447,9 @@ func (c *Client) reserve(
 		}
 	}()
 	x.prepared = x.request()
-	settle, failure = c.gate(ctx, Request{Call: x.call, Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
+	settlement, failure = c.gate(ctx, Request{Call: x.call, Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
 	judged = true
-	return settle, failure
+	return settlement, failure
 }
 
 // countLost tells the gate of the request of a process that is gone, where this call ended before its
@@ -450,12 +462,12 @@ func (c *Client) countLost(ctx context.Context, p *provider, x *exchange) {
 
 // attempt sends one request. It reports whether another one may succeed.
 func (c *Client) attempt(
-	caller context.Context, p *provider, m *model, x *exchange, settle func(Consumed) *float64, t ticket,
+	caller context.Context, p *provider, m *model, x *exchange, settlement Settlement, t ticket,
 ) (completion council.Completion, again bool, failure *council.Failure) {
 	judgement := unclear
 	call := x.call
-	defer settle(Consumed{})                    // when OnDelta panics
-	defer func() { p.leave(m, t, judgement) }() // also when OnDelta panics
+	defer settle(caller, settlement, Consumed{}) // when OnDelta panics
+	defer func() { p.leave(m, t, judgement) }()  // also when OnDelta panics
 	ctx, cut := context.WithCancelCause(caller)
 	defer cut(nil)
 	timer := time.AfterFunc(c.attemptTimeout, func() { cut(errAttemptTimeout) })
@@ -471,7 +483,7 @@ func (c *Client) attempt(
 		r, err = x.reply(ctx)
 	}
 	completion.Usage, completion.Doubted = consumed(x, r), r.doubted
-	if cost := settle(Consumed{Free: x.free(), Usage: r.usage, Kinds: r.kinds}); completion.Usage.CostUSD == nil {
+	if cost := settle(caller, settlement, Consumed{Free: x.free(), Usage: r.usage, Kinds: r.kinds}); completion.Usage.CostUSD == nil {
 		completion.Usage.CostUSD = cost
 	}
 	failure = judge(ctx, x, r, err)

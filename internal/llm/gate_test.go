@@ -78,13 +78,13 @@ func TestGate(t *testing.T) {
 			var asked []int
 			var got []string
 			o := fakeOptions()
-			o.Gate = func(_ context.Context, r Request) (func(Consumed) *float64, *council.Failure) {
+			o.Gate = func(_ context.Context, r Request) (Settlement, *council.Failure) {
 				asked = append(asked, int(r.Bytes))
 				if r.Number != len(asked) || r.Call.Session != "s" {
 					t.Errorf("%s: request %d of session %q", c.name, r.Number, r.Call.Session)
 				}
 				done := false
-				return func(consumed Consumed) *float64 {
+				return settled(func(consumed Consumed) *float64 {
 					if done {
 						return nil
 					}
@@ -98,7 +98,7 @@ func TestGate(t *testing.T) {
 						return nil
 					}
 					return new(0.25)
-				}, nil
+				}), nil
 			}
 			provider := &sequence{plays: c.plays}
 			client := fakeClient(t, o, counted(provider.RoundTrip))
@@ -122,15 +122,20 @@ func TestGate(t *testing.T) {
 	}
 }
 
+// settled is a Settlement.
+type settled func(Consumed) *float64
+
+func (f settled) Settle(_ context.Context, c Consumed) *float64 { return f(c) }
+
 // A request that the gate refuses is not sent, and ends the call.
 func TestGateRefuses(t *testing.T) {
 	o := fakeOptions()
 	requests := 0
-	o.Gate = func(_ context.Context, r Request) (func(Consumed) *float64, *council.Failure) {
+	o.Gate = func(_ context.Context, r Request) (Settlement, *council.Failure) {
 		if r.Number == 2 {
 			return nil, &council.Failure{Code: council.FailBudget, Message: "no room"}
 		}
-		return func(Consumed) *float64 { return nil }, nil
+		return nil, nil
 	}
 	synctest.Test(t, func(t *testing.T) {
 		client := fakeClient(t, o, func(r *http.Request) (*http.Response, error) {
@@ -171,7 +176,7 @@ func TestGateCountsWhatWasLost(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := fakeOptions()
 			var got []string
-			o.Gate = func(_ context.Context, r Request) (func(Consumed) *float64, *council.Failure) {
+			o.Gate = func(_ context.Context, r Request) (Settlement, *council.Failure) {
 				how := "sent"
 				if r.Unsent {
 					how = "unsent"
@@ -180,7 +185,7 @@ func TestGateCountsWhatWasLost(t *testing.T) {
 					t.Errorf("%s: %+v", c.name, r)
 				}
 				got = append(got, how)
-				return func(Consumed) *float64 { return nil }, nil
+				return nil, nil
 			}
 			client := fakeClient(t, o, (&sequence{plays: []roundTripper{good()}}).RoundTrip)
 			ctx, cancel := context.WithCancel(t.Context())

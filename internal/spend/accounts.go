@@ -390,7 +390,8 @@ type Attempt struct {
 	Lost bool
 }
 
-// Reservation is the room of an attempt in its session's account. A nil one holds nothing.
+// Reservation is the room of an attempt in its session's account. The zero value holds nothing. It must
+// not be copied once it was settled.
 type Reservation struct {
 	a        *Accounts
 	s        *session
@@ -419,15 +420,15 @@ func stageShare(s *session, stage council.Stage) int64 {
 
 // Reserve takes room for an attempt, or returns why it must not be sent. Every reservation must be
 // settled. Of a session that is not open nothing is known or limited: the reservation is nil.
-func (a *Accounts) Reserve(ctx context.Context, at Attempt) (*Reservation, *council.Failure) {
-	r := &Reservation{a: a, at: at}
+func (a *Accounts) Reserve(ctx context.Context, at Attempt) (Reservation, *council.Failure) {
+	r := Reservation{a: a, at: at}
 	r.tariff, r.priced = a.o.Tariff(at.Model)
-	failure := a.reserve(r)
+	failure := a.reserve(&r)
 	if at.Lost && r.s != nil {
 		a.save(ctx, r.s)
 	}
-	if failure != nil || r.s == nil {
-		return nil, failure
+	if failure != nil {
+		return Reservation{}, failure
 	}
 	return r, nil
 }
@@ -533,7 +534,7 @@ type Outcome struct {
 // Under limits that a ledger serves, a cost that is uncertain is in the ledger when Settle returns: a
 // process that goes on with the session could not learn it from anything else.
 func (r *Reservation) Settle(ctx context.Context, o Outcome) Charge {
-	if r == nil {
+	if r.s == nil {
 		return Charge{}
 	}
 	charge := r.settle(o)
