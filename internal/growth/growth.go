@@ -26,16 +26,22 @@ const attempts = 5
 // measured. Linear returns the time for Large.
 func Linear(tb testing.TB, before func(n int) (work func())) time.Duration {
 	tb.Helper()
-	const disturbance = 100 * time.Millisecond
-	few, many := before(Small), before(Large)
+	return LinearTo(tb, Large, before)
+}
+
+// LinearTo is Linear with another number of bytes in place of Large, for texts that may not be as long.
+func LinearTo(tb testing.TB, most int, before func(n int) (work func())) time.Duration {
+	tb.Helper()
+	const disturbance, times = 100 * time.Millisecond, Large / Small
+	few, many := before(most/times), before(most)
 	var small, large time.Duration
 	for range attempts {
 		small, large = Took(tb, few), Took(tb, many)
-		if large <= 4*Large/Small*small+disturbance {
+		if large <= 4*times*small+disturbance {
 			return large
 		}
 	}
-	tb.Errorf("%d times the bytes take %s instead of %s", Large/Small, large, small)
+	tb.Errorf("%d times the bytes take %s instead of %s", times, large, small)
 	return large
 }
 
