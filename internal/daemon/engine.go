@@ -236,10 +236,13 @@ func (e *Engine) runner() *pipeline.Pipeline {
 
 // Run implements httpapi.Council.
 func (e *Engine) Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error) {
-	if before := e.before.Load(); before != nil && plan.Roster != "" && before.roster.Hash == plan.Roster {
-		return before.pipelines[before.first].Run(ctx, plan, observer, log) // with its providers
+	h := e.house.Load()
+	// A plan of the roster before runs with its providers. One of both rosters, of which only what
+	// they point to differs, such as a key in a file, runs with what it is now.
+	if before := e.before.Load(); before != nil && h.roster.Hash != plan.Roster && before.roster.Hash == plan.Roster {
+		h = before
 	}
-	return e.runner().Run(ctx, plan, observer, log)
+	return h.pipelines[h.first].Run(ctx, plan, observer, log)
 }
 
 // Probe is pipeline.Pipeline.Probe.

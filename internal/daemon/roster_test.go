@@ -597,12 +597,23 @@ providers:
     key_variable: ROSTER_TEST_KEY
 `, server.URL, secret)
 	d, path := onRoster(t, text, nil)
-	d.Ask(t, anyQuestion)
-	mu.Lock()
-	if diff := cmp.Diff(map[string]bool{"from-a-file council preview Bearer from-a-variable": true}, seen); diff != "" {
-		t.Errorf("headers (-want +got):\n%s", diff)
+	asks := func(want string) {
+		t.Helper()
+		d.Ask(t, anyQuestion)
+		mu.Lock()
+		defer mu.Unlock()
+		if diff := cmp.Diff(map[string]bool{want: true}, seen); diff != "" {
+			t.Errorf("headers (-want +got):\n%s", diff)
+		}
+		clear(seen)
 	}
-	mu.Unlock()
+	asks("from-a-file council preview Bearer from-a-variable")
+	// A new key, in a roster that says the same, counts from the reload on.
+	if err := os.WriteFile(secret, []byte("another\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.Reload(t.Context())
+	asks("another council preview Bearer from-a-variable")
 	if err := os.Remove(secret); err != nil {
 		t.Fatal(err)
 	}
