@@ -69,7 +69,7 @@ func (a accounts) Open(ctx context.Context, plan council.Plan) *council.Error {
 }
 
 // Add implements pipeline.Accounts.
-func (a accounts) Add(sessionID string, landed []council.Landed) {
+func (a accounts) Add(sessionID string, landed []council.Landed, lost int) {
 	charges := make([]spend.Charge, 0, len(landed))
 	for _, l := range landed {
 		// Attempts without a known cost are in the ledger, as uncertain.
@@ -80,7 +80,7 @@ func (a accounts) Add(sessionID string, landed []council.Landed) {
 			})
 		}
 	}
-	a.Accounts.Add(sessionID, charges...)
+	a.Accounts.Add(sessionID, lost, charges...)
 }
 
 // Close implements pipeline.Accounts.
@@ -93,10 +93,15 @@ func (a accounts) Close(ctx context.Context, sessionID string, cut error) []coun
 func gate(a *spend.Accounts) llm.Gate {
 	return func(ctx context.Context, r llm.Request) (llm.Settlement, *council.Failure) {
 		call := r.Call
-		reserved, failure := a.Reserve(ctx, spend.Attempt{
+		at := spend.Attempt{
 			Session: call.Session, Stage: call.Stage, Model: call.Model, Provider: r.Provider, Number: r.Number,
-			Bytes: r.Bytes, OutputLimit: call.MaxOutputTokens, Lost: call.Lost, Unsent: r.Unsent,
-		})
+			Bytes: r.Bytes, OutputLimit: call.MaxOutputTokens,
+		}
+		if r.Lost {
+			a.Lose(ctx, at)
+			return nil, nil
+		}
+		reserved, failure := a.Reserve(ctx, at)
 		if failure != nil {
 			return nil, failure
 		}

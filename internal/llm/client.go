@@ -150,8 +150,8 @@ type Request struct {
 	Provider string // its name
 	Number   int    // of the requests of the call, from 1
 	Bytes    int64  // of its body
-	// Unsent says that the call ended before its first request, and that Call.Lost counts all the same.
-	Unsent bool
+	// Lost says that it is one that a process that is gone may have sent, as in Call.Lost. It is not sent here.
+	Lost bool
 }
 
 // Consumed is what is known of a request afterwards.
@@ -284,11 +284,10 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	}
 	asked := p.dialect.asked(&call)
 	without := p.dialect.known() | options(m.refuses.Load())
-	defer func() {
-		if call.Lost {
-			c.countLost(ctx, p, &exchange{call: &call, dialect: p.dialect, model: m.name, without: without})
-		}
-	}()
+	if call.Lost && c.gate != nil { // before anything can end this call or make it wait: that one was paid for all the same
+		lost := exchange{call: &call, dialect: p.dialect, model: m.name, without: without}
+		_, _ = c.gate(ctx, Request{Call: &call, Provider: p.Name, Bytes: int64(len(lost.request())), Lost: true})
+	}
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
@@ -321,7 +320,6 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			pause: max(deltaPause, call.DeltaPause), address: p.address, hint: p.hint,
 		}
 		settlement, failure := c.reserve(ctx, p, m, x, total.Attempts+1, ticket)
-		call.Lost = false // that request is counted
 		if failure != nil {
 			return failure
 		}
@@ -449,15 +447,10 @@ func (c *Client) reserve(
 	x.prepared = x.request()
 	settlement, failure = c.gate(ctx, Request{Call: x.call, Provider: p.Name, Number: number, Bytes: int64(len(x.prepared))})
 	judged = true
-	return settlement, failure
-}
-
-// countLost tells the gate of the request of a process that is gone, where this call ended before its
-// first request: that of the other process was paid for all the same.
-func (c *Client) countLost(ctx context.Context, p *provider, x *exchange) {
-	if c.gate != nil {
-		_, _ = c.gate(ctx, Request{Call: x.call, Provider: p.Name, Bytes: int64(len(x.request())), Unsent: true})
+	if failure != nil && ctx.Err() != nil {
+		failure = ended(ctx)
 	}
+	return settlement, failure
 }
 
 // attempt sends one request. It reports whether another one may succeed.

@@ -168,18 +168,18 @@ func TestGateCountsWhatWasLost(t *testing.T) {
 	}{
 		{"it must not begin", true, func(call *council.Call, _ func()) {
 			call.MayBegin = func(context.Context) *council.Failure { return &council.Failure{Code: council.FailBudget} }
-		}, "unsent"},
-		{"its time is over", true, func(_ *council.Call, cancel func()) { cancel() }, "unsent"},
+		}, "lost"},
+		{"its time is over", true, func(_ *council.Call, cancel func()) { cancel() }, "lost"},
 		{"nothing was lost", false, func(_ *council.Call, cancel func()) { cancel() }, ""},
-		{"it is sent", true, func(*council.Call, func()) {}, "sent"},
+		{"it is sent", true, func(*council.Call, func()) {}, "lost sent"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			o := fakeOptions()
 			var got []string
 			o.Gate = func(_ context.Context, r Request) (Settlement, *council.Failure) {
 				how := "sent"
-				if r.Unsent {
-					how = "unsent"
+				if r.Lost {
+					how = "lost"
 				}
 				if !r.Call.Lost || r.Bytes == 0 {
 					t.Errorf("%s: %+v", c.name, r)

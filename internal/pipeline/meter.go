@@ -55,27 +55,18 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 			completion, err = council.Completion{}, council.Panicked(v)
 		}
 	}()
-	uncalled := func(failure *council.Failure) (council.Completion, error) {
-		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, failure
-	}
 	var prompt int64
 	for _, message := range call.Messages {
 		prompt += int64(len(message.Content))
 	}
 	call.Session = m.plan.SessionID
 	call.Lost = m.repeats(call, prompt)
-	if m.overBudget(call.Lost) {
-		return uncalled(&council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"})
-	}
-	if m.mayCall != nil {
-		asked := call
-		call.MayBegin = func(ctx context.Context) *council.Failure { return m.mayCall(ctx, asked) }
-		if failure := call.MayBegin(ctx); failure != nil {
-			return uncalled(failure)
+	if refusal := m.refuse(ctx, &call, prompt); refusal != nil {
+		if call.Lost { // what the other process may have sent counts all the same
+			call.MayBegin = func(context.Context) *council.Failure { return refusal }
+			_, _ = m.Completer.Complete(ctx, call)
 		}
-	}
-	if !m.hold(prompt) {
-		return uncalled(m.full("not called: with the prompt"))
+		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, refusal
 	}
 	completion, err = m.completeWith(ctx, call, prompt)
 	m.add(call.Stage, call.Model, completion.Usage)
@@ -89,6 +80,24 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 func (m *meter) completeWith(ctx context.Context, call council.Call, prompt int64) (council.Completion, error) {
 	defer m.release(prompt) // also when the call panics
 	return m.Completer.Complete(ctx, call)
+}
+
+// refuse returns why a call must not begin, or nil: then its prompt takes room.
+func (m *meter) refuse(ctx context.Context, call *council.Call, prompt int64) *council.Failure {
+	if m.overBudget(call.Lost) {
+		return &council.Failure{Code: council.FailBudget, Message: "not called: the session's budget is spent"}
+	}
+	if m.mayCall != nil {
+		asked := *call
+		call.MayBegin = func(ctx context.Context) *council.Failure { return m.mayCall(ctx, asked) }
+		if failure := call.MayBegin(ctx); failure != nil {
+			return failure
+		}
+	}
+	if !m.hold(prompt) {
+		return m.full("not called: with the prompt")
+	}
+	return nil
 }
 
 // hold takes room for so many bytes more, and reports whether there was enough.

@@ -36,8 +36,9 @@ type Accounts interface {
 	// Open begins the account of a session before its first call, or returns why the session must
 	// not begin. Opening it again does nothing.
 	Open(ctx context.Context, plan council.Plan) *council.Error
-	// Add charges the account with calls that a process made that is gone.
-	Add(sessionID string, landed []council.Landed)
+	// Add charges the account with calls that a process made that is gone. lost is how many more it may
+	// have made: they come again with council.Call.Lost.
+	Add(sessionID string, landed []council.Landed, lost int)
 	// Close ends the account, and returns what a reader of the session should know. cut is the cause
 	// that ended a run that is kept, so that another process may go on with it; nil for any other end.
 	Close(ctx context.Context, sessionID string, cut error) []council.Warning

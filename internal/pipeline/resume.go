@@ -161,6 +161,29 @@ func (p past) open() council.Stage {
 	return ""
 }
 
+// lost returns how many seats of the open stage have no result: each may have had a call in flight.
+func (p past) lost(plan council.Plan) int {
+	var seats []council.Member
+	var result council.EventType
+	switch p.open() {
+	case council.Stage1:
+		seats, result = plan.Members, council.EventAnswer
+	case council.Stage2:
+		seats, result = plan.Reviewers, council.EventBallot
+	case council.Stage3: // one call at a time
+		return 1
+	default:
+		return 0
+	}
+	without := 0
+	for _, seat := range seats {
+		if !p.told[told{result, seat.ID}] {
+			without++
+		}
+	}
+	return without
+}
+
 // keep connects the run to its log. leave ends the run's context.
 func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelCauseFunc) *council.Error {
 	r.kept, r.left = kept, ctx.Done()
@@ -214,7 +237,7 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 		r.meter.add(landed.Stage, landed.Model, landed.Completion.Usage)
 	}
 	if r.p.o.Accounts != nil {
-		r.p.o.Accounts.Add(r.plan.SessionID, slices.Collect(answers.Landed()))
+		r.p.o.Accounts.Add(r.plan.SessionID, slices.Collect(answers.Landed()), r.past.lost(r.plan))
 	}
 	return nil
 }

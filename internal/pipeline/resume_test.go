@@ -21,8 +21,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// calls counts the calls that pass through it, by stage, seat, model and turns: a repair
-// has more turns than the call before it.
+// calls counts the calls that pass through it and may begin, by stage, seat, model and turns: a
+// repair has more turns than the call before it.
 type calls struct {
 	council.Completer
 	mu    sync.Mutex // guards count
@@ -30,9 +30,23 @@ type calls struct {
 }
 
 func (c *calls) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
-	c.mu.Lock()
-	c.count[fmt.Sprintf("%s %s %s %d", call.Stage, call.Seat, call.Model, len(call.Messages))]++
-	c.mu.Unlock()
+	count := sync.OnceFunc(func() {
+		c.mu.Lock()
+		c.count[fmt.Sprintf("%s %s %s %d", call.Stage, call.Seat, call.Model, len(call.Messages))]++
+		c.mu.Unlock()
+	})
+	mayBegin := call.MayBegin
+	if mayBegin == nil {
+		count()
+		return c.Completer.Complete(ctx, call)
+	}
+	call.MayBegin = func(ctx context.Context) *council.Failure {
+		failure := mayBegin(ctx)
+		if failure == nil {
+			count()
+		}
+		return failure
+	}
 	return c.Completer.Complete(ctx, call)
 }
 

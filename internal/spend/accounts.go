@@ -104,6 +104,9 @@ type session struct {
 	calls              []Charge                         // that the ledger does not have yet
 	tokens, tokensHeld int64                            // settled, and reserved by attempts in flight; both with a limit of tokens only
 	told               bool                             // Add was called
+	lost               int                              // attempts of a process that is gone that are to be charged
+	counted            chan struct{}                    // closed when they are, or nobody waits for it any more; nil: there are none
+	endWait            func()                           // closes it
 	billed             string                           // the council that its bills have
 	over               *scope                           // the limit that it does not fit
 	warnings           map[council.WarningCode][]string // models, by code
@@ -383,11 +386,6 @@ type Attempt struct {
 	Number      int    // of the attempts of the call, from 1
 	Bytes       int64  // of the body
 	OutputLimit *int   // in tokens; nil: the provider's own
-	// Unsent says that the attempt is not made, and that Lost counts all the same.
-	Unsent bool
-	// Lost says that a process that is gone may have sent the same request, and nobody knows what
-	// came of it: its bound is charged as well.
-	Lost bool
 }
 
 // Reservation is the room of an attempt in its session's account. The zero value holds nothing. It must
@@ -420,43 +418,88 @@ func stageShare(s *session, stage council.Stage) int64 {
 
 // Reserve takes room for an attempt, or returns why it must not be sent. Every reservation must be
 // settled. Of a session that is not open nothing is known or limited: the reservation is nil.
+//
+// In a session that goes on, it waits until all that [Accounts.Add] was told to be lost is charged, for
+// some seconds at most.
 func (a *Accounts) Reserve(ctx context.Context, at Attempt) (Reservation, *council.Failure) {
-	r := Reservation{a: a, at: at}
-	r.tariff, r.priced = a.o.Tariff(at.Model)
-	failure := a.reserve(&r)
-	if at.Lost && r.s != nil {
-		a.save(ctx, r.s)
+	if failure := a.awaitLost(ctx, at.Session); failure != nil {
+		return Reservation{}, failure
 	}
-	if failure != nil {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.attemptLocked(at)
+	if failure := a.reserveLocked(&r); failure != nil {
 		return Reservation{}, failure
 	}
 	return r, nil
 }
 
-// reserve is Reserve without the ledger.
-func (a *Accounts) reserve(r *Reservation) *council.Failure {
+// Lose charges an attempt that a process that is gone may have made with its bound, because nobody
+// knows what came of it.
+func (a *Accounts) Lose(ctx context.Context, at Attempt) {
+	a.mu.Lock()
+	r := a.attemptLocked(at)
+	if r.s == nil {
+		a.mu.Unlock()
+		return
+	}
+	a.chargeLocked(r.s, r.lost())
+	a.billLocked(r.s, r.lost())
+	r.s.warn(council.WarnCostUncertain, at.Model)
+	if at.OutputLimit != nil {
+		r.s.tokens += min(at.Bytes, maxTokens) + min(int64(*at.OutputLimit), maxTokens)
+	}
+	a.mu.Unlock()
+	a.save(ctx, r.s)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	at := r.at
-	if r.s = a.sessions[at.Session]; r.s == nil {
+	if r.s.lost--; r.s.lost == 0 {
+		r.s.endWait()
+	}
+}
+
+// lostPatience is how long attempts wait for those to be charged that were lost. The calls that repeat
+// these begin together, and at once. A seat that makes no call may be among those that are waited for.
+const lostPatience = 2 * time.Second
+
+// awaitLost waits until the attempts of a session that were lost are charged.
+func (a *Accounts) awaitLost(ctx context.Context, id string) *council.Failure {
+	a.mu.Lock()
+	s := a.sessions[id]
+	if s == nil || s.counted == nil {
+		a.mu.Unlock()
 		return nil
 	}
+	a.mu.Unlock()
+	select {
+	case <-s.counted:
+	case <-ctx.Done():
+		return &council.Failure{Code: council.FailCancelled, Message: "not called: the call ended while it waited"}
+	}
+	return nil
+}
+
+// attemptLocked returns the reservation of an attempt, which holds nothing yet.
+func (a *Accounts) attemptLocked(at Attempt) Reservation {
+	r := Reservation{a: a, s: a.sessions[at.Session], at: at}
+	if r.s == nil {
+		return r
+	}
+	r.tariff, r.priced = a.o.Tariff(at.Model)
 	if r.priced && at.OutputLimit != nil {
 		r.bound, r.bounded = a.over[at.Model].raise(r.tariff.Bound(at.Bytes, int64(*at.OutputLimit))), true
 	}
+	return r
+}
+
+// reserveLocked is Reserve without its waiting.
+func (a *Accounts) reserveLocked(r *Reservation) *council.Failure {
+	if r.s == nil {
+		return nil
+	}
+	at := r.at
 	if !a.o.Hard && r.s.Limit != nil {
 		r.expected, _ = a.costsLocked(at.Model, string(at.Stage)).median()
-	}
-	if at.Lost {
-		a.chargeLocked(r.s, r.lost())
-		a.billLocked(r.s, r.lost())
-		r.s.warn(council.WarnCostUncertain, at.Model)
-		if at.OutputLimit != nil {
-			r.s.tokens += min(at.Bytes, maxTokens) + min(int64(*at.OutputLimit), maxTokens)
-		}
-	}
-	if at.Unsent {
-		return &council.Failure{Code: council.FailBudget, Message: "not called: the call has ended"}
 	}
 	refusal := a.roomLocked(r)
 	if refusal == "" && a.o.Hard && r.s.MaxTokens != nil {
@@ -661,8 +704,9 @@ func (a *Accounts) chargeLocked(s *session, c Charge) {
 }
 
 // Add charges an open session with the calls of a process that is gone, besides those that the
-// ledger has. It does that once.
-func (a *Accounts) Add(session string, calls ...Charge) {
+// ledger has. It does that once. lost is how many calls may have been in flight: under hard limits
+// no attempt is sent before each of them was charged with [Accounts.Lose].
+func (a *Accounts) Add(session string, lost int, calls ...Charge) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.sessions[session]
@@ -670,6 +714,11 @@ func (a *Accounts) Add(session string, calls ...Charge) {
 		return
 	}
 	s.told = true
+	if a.o.Hard && lost > 0 {
+		s.lost, s.counted = lost, make(chan struct{})
+		s.endWait = sync.OnceFunc(func() { close(s.counted) })
+		time.AfterFunc(lostPatience, s.endWait)
+	}
 	for _, c := range calls {
 		a.chargeLocked(s, c)
 		if c.Tokens != nil {

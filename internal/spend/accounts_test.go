@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -596,10 +597,10 @@ func TestGoesOn(t *testing.T) {
 		t.Fatal(failure)
 	}
 	state("0.2 1.8")
-	again.Add("s", spend.Charge{Stage: council.Stage1, Model: "a", USD: new(spend.Dollar / 2), Source: spend.SourceTariff})
+	again.Add("s", 1, spend.Charge{Stage: council.Stage1, Model: "a", USD: new(spend.Dollar / 2), Source: spend.SourceTariff})
 	state("0.7 1.3")
 	at := one(council.Stage2, million*3/10)
-	at.Lost = true
+	again.Lose(t.Context(), at)
 	r, failure := again.Reserve(t.Context(), at)
 	if failure != nil {
 		t.Fatal(failure)
@@ -618,17 +619,64 @@ func TestGoesOn(t *testing.T) {
 func TestLostAndNotRepeated(t *testing.T) {
 	a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
 	open(t, a, 100*million, "a")
-	at := one(council.Stage1, 30)
-	at.Lost, at.Unsent = true, true
-	if _, failure := a.Reserve(t.Context(), at); failure == nil {
-		t.Error("a call that must not begin begins")
-	}
+	a.Lose(t.Context(), one(council.Stage1, 30))
 	if _, failure := a.Reserve(t.Context(), one(council.Stage3, 71)); failure == nil {
 		t.Error("its room is given to another call")
 	}
 	if _, failure := a.Reserve(t.Context(), one(council.Stage3, 70)); failure != nil {
 		t.Error(failure)
 	}
+}
+
+// What was lost is charged before anything is reserved, whichever seat comes first: otherwise the room
+// of one seat's lost call goes to another seat. A seat that makes no call is not waited for forever.
+func TestLostBeforeReserved(t *testing.T) {
+	for _, hard := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			a := spend.NewAccounts(spend.Options{Hard: hard, Tariff: tariffs})
+			open(t, a, 100*million, "a")
+			a.Add("s", 3)
+			start := time.Now()
+			var refused *council.Failure
+			var waited time.Duration
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				_, refused = a.Reserve(t.Context(), one(council.Stage3, 41))
+				waited = time.Since(start)
+			})
+			for range 2 {
+				time.Sleep(time.Millisecond)
+				a.Lose(t.Context(), one(council.Stage1, 20))
+			}
+			synctest.Wait()
+			time.Sleep(time.Millisecond)
+			a.Lose(t.Context(), one(council.Stage1, 20))
+			wg.Wait()
+			if hard && (refused == nil || waited != 3*time.Millisecond) || !hard && (refused != nil || waited != 0) {
+				t.Errorf("hard %t: %v after %s", hard, refused, waited)
+			}
+			if _, failure := a.Reserve(t.Context(), one(council.Stage3, 40)); failure != nil {
+				t.Errorf("hard %t: %v", hard, failure)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
+		open(t, a, 100*million, "a")
+		a.Add("s", 2)
+		a.Lose(t.Context(), one(council.Stage1, 20))
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, failure := a.Reserve(gone, one(council.Stage3, 1)); failure == nil || failure.Code != council.FailCancelled {
+			t.Errorf("a call that has ended: %v", failure)
+		}
+		start := time.Now()
+		for range 2 {
+			if _, failure := a.Reserve(t.Context(), one(council.Stage3, 1)); failure != nil || time.Since(start) != 2*time.Second {
+				t.Errorf("%v after %s, want 2 s", failure, time.Since(start))
+			}
+		}
+	})
 }
 
 // Without its ledger no session begins under a limit of a day, and any other does.

@@ -100,12 +100,12 @@ func TestBillsOfThisProcess(t *testing.T) {
 	if failure := again.Open(t.Context(), o); failure != nil {
 		t.Fatal(failure)
 	}
-	again.Add("s", spend.Charge{Stage: council.Stage1, Model: "a", USD: new(spend.Dollar / 2), Source: spend.SourceTariff})
+	again.Add("s", 1, spend.Charge{Stage: council.Stage1, Model: "a", USD: new(spend.Dollar / 2), Source: spend.SourceTariff})
 	if got := bills(again); len(got) != 0 {
 		t.Errorf("paid before: %v", got)
 	}
 	at := one(council.Stage2, 3)
-	at.Lost = true
+	again.Lose(t.Context(), at)
 	if _, failure := again.Reserve(t.Context(), at); failure != nil {
 		t.Fatal(failure)
 	}
