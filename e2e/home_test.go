@@ -122,14 +122,20 @@ func TestChoices(t *testing.T) {
 // conversation.
 func TestAgain(t *testing.T) {
 	t.Parallel()
-	origin := daemon(t, nil, members()...)
+	seats := members()
+	for i := range seats {
+		seats[i].ResponseFormat = simllm.FormatHonoured
+	}
+	origin := daemon(t, nil, seats...)
 	post(t, origin, `{"messages": [{"role": "user", "content": "First <b>question</b>?"}, {"role": "assistant", "content": "First answer."},
-		{"role": "user", "content": "And then?"}], "models": ["amber", "birch", "cedar"], "category": "coding"}`)
+		{"role": "user", "content": "And then?"}],
+		"models": ["amber", "birch", "cedar"], "category": "coding", "output_schema": {"type": "object"}}`)
 	id := get[struct{ Sessions []council.Summary }](t, origin+"/v1/council").Sessions[0].ID
 	p := open(t, origin, "#/again/"+id)
 	p.until(`document.getElementById("query").value === "And then?"`)
 	p.says("#earlier", "First <b>question</b>?")
 	p.says("#earlier", "First answer.")
+	p.says("#earlier", "As before, the answer has to fit a JSON Schema.")
 	p.until(`!document.getElementById("models").hidden && document.activeElement.id === "query"`)
 	p.shot("again")
 	p.do(chromedp.Click(chromedp.CSS(`#models-choice input[value="dune"]`)))
@@ -142,6 +148,9 @@ func TestAgain(t *testing.T) {
 	}
 	if !slices.Equal(got.Models, []string{"amber", "birch", "cedar", "dune"}) || got.Category != "coding" {
 		t.Errorf("asked were %v in %q", got.Models, got.Category)
+	}
+	if string(got.OutputSchema) != `{"type":"object"}` {
+		t.Errorf("the schema is %s", got.OutputSchema)
 	}
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/again/none-such"`))
 	p.says("#ask-problem", "there is no session")

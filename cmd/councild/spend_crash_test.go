@@ -26,8 +26,7 @@ var spendRounds = flag.Int("spendcrash", 5, "how often TestFaultF42CostsAfterKil
 // The daemon is killed, and at times stopped, at random times while calls are in flight, some of them retries of calls that
 // failed, of sessions that end with it and of sessions that the next one goes on with. The ledger never
 // has less than the provider billed, and what it has as settled is never more. Over all daemons together,
-// nothing passes the limit of the day. A session that goes on may pass its own limit by a request that was
-// in flight: how many did is said.
+// nothing passes the limit of the day, and no session its own.
 func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -35,7 +34,7 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	b.Delay = 15 * time.Millisecond
 	dir := t.TempDir()
 	ledger := filepath.Join(dir, "spend.jsonl")
-	day := (2 * spend.Dollar).Times(int64(*spendRounds)) // it is reached in the last rounds
+	day := (10 * spend.Dollar).Times(int64(*spendRounds)) // it is reached in the last rounds
 	var mu sync.Mutex                                    // guards what follows
 	limits, refused := map[string]spend.USD{}, 0
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -62,10 +61,10 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 		p, url := begin()
 		var over atomic.Bool
 		var callers sync.WaitGroup
-		for n := range 8 {
+		for n := range 64 {
 			callers.Go(func() {
 				caller := daemontest.Caller{Base: url}
-				random := rand.New(rand.NewPCG(seed, uint64(100*round+n)))
+				random := rand.New(rand.NewPCG(seed, uint64(1000*round+n)))
 				for asked := 0; !over.Load(); asked++ {
 					payer, limit := fmt.Sprintf("payer-%d-%d-%d", round, n, asked), 5e10+spend.USD(random.Int64N(25e10))
 					mu.Lock()
@@ -120,14 +119,13 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 	_ = p.Wait()
 	r := compare("in the end")
 	sum, requests := b.Billed()
-	passed := 0
 	for payer, billed := range b.ByPayer() {
 		if billed > limits[payer] {
-			passed++
+			t.Errorf("%s was billed %v, and its limit is %v", payer, billed, limits[payer])
 		}
 	}
-	daemontest.Fault(t, "F42", "the ledger never has less than the provider billed, nor more as settled, and the day's limit is not passed",
+	daemontest.Fault(t, "F42", "the ledger never has less than the provider billed, nor more as settled, and no limit is passed, of day or session",
 		"%d times kill -9 or SIGTERM: %v US dollars billed in %d requests of %d sessions, the ledger has %v of %v, %v of it uncertain; "+
-			"%d sessions were refused, %d passed their own limits",
-		*spendRounds, sum, requests, len(b.ByPayer()), r.Total, day, r.Uncertain, refused, passed)
+			"%d sessions were refused, none passed its own limit",
+		*spendRounds, sum, requests, len(b.ByPayer()), r.Total, day, r.Uncertain, refused)
 }

@@ -34,9 +34,10 @@ export async function again(section, signal, id) {
   try {
     const asked = await getAgain(`v1/council/${encodeURIComponent(id)}/request`, away(place), signal);
     if (signal.aborted) return;
-    const { query, messages = [], models, council: name, chairman, max_cost_usd, category, language } = asked;
+    const { query, messages = [], models, council: name, chairman, max_cost_usd, category, language, data_class, output_schema } = asked;
     draft = {
-      query: query ?? messages.at(-1)?.content, messages: messages.slice(0, -1), models, council: name, chairman, max_cost_usd, category, language,
+      query: query ?? messages.at(-1)?.content, messages: messages.slice(0, -1),
+      models, council: name, chairman, max_cost_usd, category, language, data_class, output_schema,
     };
     keep();
     place.replaceChildren();
@@ -111,16 +112,20 @@ function fill() {
   for (const name of texts) $(name).value = draft[name] ?? "";
   if (draft.chairman === chairman) $("chairman").value = "";
   $("max_cost_usd").placeholder = limit === null ? "none" : String(limit);
-  const earlier = draft.messages ?? [];
-  $("earlier").hidden = earlier.length === 0;
+  const { messages: earlier = [], data_class: dataClass, output_schema: schema } = draft;
+  const conditions = [
+    dataClass && `the data is of the class ${dataClass}`, schema && "the answer has to fit a JSON Schema",
+  ].filter(Boolean);
+  $("earlier").hidden = earlier.length + conditions.length === 0;
   $("earlier").replaceChildren(
-    el("h2", {}, "Earlier in this conversation"),
+    earlier.length > 0 ? el("h2", {}, "Earlier in this conversation") : "",
     ...earlier.map(({ role, content }) => el("div", { class: "turn" },
       el("p", { class: "hint" }, { user: "You", assistant: "The council", system: "Instructions" }[role] ?? role),
       el("p", { class: "said-before", tabindex: "0" }, content))),
+    conditions.length > 0 ? el("p", {}, `As before, ${conditions.join(", and ")}.`) : "",
     el("button", {
       type: "button", onclick: () => {
-        draft.messages = [];
+        Object.assign(draft, { messages: [], data_class: null, output_schema: null });
         keep();
         fill();
         estimateSoon();
@@ -164,12 +169,13 @@ function keep() {
 
 // request is the draft, as read has left it, in the form of POST /v1/council.
 function request() {
-  const { query, messages = [], models, council: name, max_cost_usd: cost } = draft;
+  const { query, messages = [], models, council: name, max_cost_usd: cost, data_class, output_schema } = draft;
   const rest = Object.fromEntries(["chairman", "category", "language"]
     .map((name) => [name, draft[name].trim()]).filter(([, text]) => text));
   return {
     ...(messages.length > 0 ? { messages: [...messages, { role: "user", content: query }] } : { query }),
     ...(name && { council: name }), ...(models && { models }), ...rest,
+    ...(data_class && { data_class }), ...(output_schema && { output_schema }),
     // The daemon refuses what is no number, and says so.
     ...(cost.trim() && { max_cost_usd: Number.isFinite(Number(cost)) ? Number(cost) : cost }),
   };
