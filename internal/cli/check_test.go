@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,6 +41,13 @@ func TestCheck(t *testing.T) {
 	const key = "sk-very-secret"
 	sim := keyed(t, key)
 	open := daemontest.Quick(t)
+	quick, _, _ := daemontest.Held(t)
+	misspelt := filepath.Join(t.TempDir(), "roster.yaml")
+	const roster = "version: 1\nmodels: {one: {provider: box, model: quic}, two: {provider: box, model: xyz}}\n" +
+		"councils: {main: {members: [one, two]}}\nproviders: {box: {base_url: %s}}\n"
+	if err := os.WriteFile(misspelt, fmt.Appendf(nil, roster, quick), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name string
 		env  map[string]string
@@ -133,6 +142,12 @@ func TestCheck(t *testing.T) {
 			map[string]string{"BASE_URL": open, "MODELS": "ollama:llama3,a"},
 			exitError,
 			[]string{`no provider has the name "ollama"`, "add ollama=URL to LLM_COUNCIL_PROVIDERS"},
+		},
+		{
+			"misspelt models of a roster",
+			map[string]string{"BASE_URL": sim.URL(), "MODELS": "", "ROSTER": misspelt},
+			exitError,
+			[]string{"box:quic: write model: quick in the roster", "box:xyz: write another model in the roster"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -203,12 +203,16 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 	name, id := council.SplitModel(model, cfg.ProviderNames())
 	checked := CheckedModel{Model: model, Provider: cmp.Or(name, "default")}
 	var lists []string // the settings that name the model
+	chairman := cfg.Chairman
+	if chairman == "" && cfg.Roster == "" && len(cfg.Models) > 0 {
+		chairman = cfg.Models[0]
+	}
 	for _, list := range []struct {
 		role, variable string
 		models         []string
 	}{
 		{"member", "LLM_COUNCIL_MODELS", cfg.Models},
-		{"chairman", "LLM_COUNCIL_CHAIRMAN", []string{cmp.Or(cfg.Chairman, cmp.Or(cfg.Models...))}},
+		{"chairman", "LLM_COUNCIL_CHAIRMAN", []string{chairman}},
 		{"fallback", "LLM_COUNCIL_CHAIRMAN_FALLBACKS", cfg.ChairmanFallbacks},
 		{"reviewer", "LLM_COUNCIL_REVIEWERS", cfg.Reviewers},
 		{"allowed", "LLM_COUNCIL_ALLOWED_MODELS", cfg.AllowedModels},
@@ -219,6 +223,13 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 				lists = append(lists, list.variable)
 			}
 		}
+	}
+	where, prefix := strings.Join(lists, " and "), ""
+	switch {
+	case cfg.Roster != "": // there, the provider has a field of its own
+		where, prefix = "the roster", "model: "
+	case name != "":
+		prefix = name + ":"
 	}
 	p := providers[slices.IndexFunc(providers, func(p CheckedProvider) bool { return p.Name == checked.Provider })]
 	switch {
@@ -231,17 +242,14 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 	default:
 		checked.Finding = Finding{
 			VerdictWrong, fmt.Sprintf("it is not among the %d models that its provider lists", len(p.models)),
-			"write another model in " + strings.Join(lists, " and "),
+			"write another model in " + where,
 		}
 		if prefix, ok := cfg.UnknownProvider(model); ok {
 			checked.Problem = fmt.Sprintf("no provider has the name %q, and the default one does not list %q", prefix, model)
 			checked.Remedy = "add " + prefix + "=URL to LLM_COUNCIL_PROVIDERS, or " + checked.Remedy
 		}
 		if meant := alike(id, p.models); len(meant) > 0 {
-			if name != "" {
-				name += ":"
-			}
-			checked.Remedy = "write " + name + strings.Join(meant, " or "+name) + " in " + strings.Join(lists, " and ")
+			checked.Remedy = "write " + prefix + strings.Join(meant, " or "+prefix) + " in " + where
 		}
 	}
 	return checked

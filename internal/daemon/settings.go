@@ -57,8 +57,12 @@ func checkSimulated(cfg config.Config) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return fmt.Errorf("LLM_COUNCIL_MODELS or another list of models: there is no simulated model %s: use %s",
-		strings.Join(unknown, ", "), strings.Join(known, ", "))
+	where := "LLM_COUNCIL_MODELS or another list of models"
+	if cfg.Roster != "" {
+		where = "LLM_COUNCIL_ROSTER"
+	}
+	return fmt.Errorf("%s: there is no simulated model %s: use %s",
+		where, strings.Join(unknown, ", "), strings.Join(known, ", "))
 }
 
 // builtIn returns the simulated models that settings can name.
