@@ -229,7 +229,7 @@ func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*hous
 		Order: base.Order, Temperature: base.Sampling.Temperature, ReviewTemperature: base.ReviewSampling.Temperature,
 		MaxOutputTokens: base.Sampling.MaxOutputTokens,
 	}
-	base.Seats, base.AllowedModels, base.Validations = r.Members(), nil, pipeline.NewValidations()
+	base.Seats, base.AllowedModels, base.Validations = seats(cfg, r), nil, pipeline.NewValidations()
 	base.Hash = func(members, reviewers []council.Member) string { return roster.Hash(settings, members, reviewers) }
 	var errs []error
 	for _, c := range r.Councils {
@@ -247,6 +247,24 @@ func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*hous
 		h.pipelines[c.Name] = p
 	}
 	return h, errors.Join(errs...)
+}
+
+// seats returns the members of a roster by their ids. Where hard limits of cost need a limit of each reply and
+// none is configured, models that think have more room than the others.
+func seats(cfg config.Config, r *roster.Roster) map[string]council.Member {
+	members := r.Members()
+	if cfg.MaxOutputTokens != nil || !isHard(cfg) {
+		return members
+	}
+	for id, m := range members {
+		if p := m.Profile; p != nil && p.ReasoningEffort != "" && p.ReasoningEffort != "none" && p.MaxOutputTokens == 0 {
+			thinking := *p
+			thinking.MaxOutputTokens = thinkingOutputTokens
+			m.Profile = &thinking
+			members[id] = m
+		}
+	}
+	return members
 }
 
 // least returns the lower of two limits, of which nil is none.

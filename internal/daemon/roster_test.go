@@ -629,6 +629,46 @@ providers:
 	}
 }
 
+// Under hard limits without a limit of replies, a model that thinks first has more room than another one.
+func TestRoomToThink(t *testing.T) {
+	p := tap(t)
+	const text = `
+version: 1
+models:
+  one: {model: a, price: free, reasoning_effort: high}
+  two: {model: b, price: free}
+  three: {model: c, price: free, reasoning_effort: none}
+  four: {model: d, price: free, reasoning_effort: low, max_output_tokens: 900}
+councils: {main: {members: [one, two, three, four]}}
+`
+	for _, env := range []map[string]string{{"COST_LIMITS": "hard"}, {"COST_LIMITS": "hard", "MAX_OUTPUT_TOKENS": "700"}, {}} {
+		p.mu.Lock()
+		p.bodies = nil
+		p.mu.Unlock()
+		all := map[string]string{"BASE_URL": p.url, "MODELS": "", "ROSTER": writeRoster(t, text)}
+		maps.Copy(all, env)
+		daemontest.Start(t, all).Ask(t, anyQuestion)
+		want := map[any]any{"a": 16384.0, "b": 4096.0, "c": 4096.0, "d": 900.0}
+		switch {
+		case env["COST_LIMITS"] == "":
+			want = map[any]any{"a": nil, "b": nil, "c": nil, "d": 900.0}
+		case env["MAX_OUTPUT_TOKENS"] != "":
+			want = map[any]any{"a": 700.0, "b": 700.0, "c": 700.0, "d": 900.0}
+		}
+		p.mu.Lock()
+		for _, body := range p.bodies {
+			got := body["max_tokens"]
+			if named, ok := body["max_completion_tokens"]; ok {
+				got = named
+			}
+			if got != want[body["model"]] {
+				t.Errorf("%v: a reply of %v may have %v tokens, want %v", env, body["model"], got, want[body["model"]])
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
 // The options of a model are in all its requests, but its persona stands before its answers only.
 func TestOptionsOfTheRoster(t *testing.T) {
 	p := tap(t)

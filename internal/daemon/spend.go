@@ -21,8 +21,12 @@ import (
 )
 
 // defaultOutputTokens is the limit of each reply under hard limits of cost where none is configured:
-// without one, nobody knows what a call can cost. Answers are seldom longer.
-const defaultOutputTokens = 4096
+// without one, nobody knows what a call can cost. Answers are seldom longer. Models that the roster has
+// think first need the room of thinkingOutputTokens.
+const (
+	defaultOutputTokens  = 4096
+	thinkingOutputTokens = 16384
+)
 
 // isHard reports whether no limit of cost may be passed.
 func isHard(cfg config.Config) bool { return cfg.CostLimits == "hard" }
