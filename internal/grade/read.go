@@ -1,0 +1,336 @@
+package grade
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	// emphasis is what Markdown puts around words.
+	emphasis = "*_`~"
+	// before is what Markdown puts before a line.
+	before = emphasis + "#>-+• \t"
+	// outer is what stands around an answer without belonging to it.
+	outer = emphasis + "\"'“”„‘’«»"
+)
+
+// lines returns the lines of a text without the blanks around them, and without empty ones.
+func lines(text string) []string {
+	var all []string
+	for line := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == '\n' || c == '\r' }) {
+		if line = strings.TrimFunc(line, unicode.IsSpace); line != "" {
+			all = append(all, line)
+		}
+	}
+	return all
+}
+
+// answerLine returns what stands behind "ANSWER:" in the last line that begins so, in any case
+// and markup.
+func answerLine(text string) (answer string, ok bool) {
+	const label = "answer"
+	for _, line := range slices.Backward(lines(text)) {
+		rest := strings.TrimLeft(line, before)
+		opened := line[:len(line)-len(rest)]
+		if len(rest) < len(label) || !strings.EqualFold(rest[:len(label)], label) {
+			continue
+		}
+		behind := strings.TrimLeft(rest[len(label):], emphasis+" \t")
+		closed := len(behind) < len(rest)-len(label) // the emphasis ends before the colon
+		colon, size := utf8.DecodeRuneInString(behind)
+		if colon != ':' && colon != '：' {
+			continue
+		}
+		answer = behind[size:]
+		if mark := strings.TrimFunc(opened, func(c rune) bool { return !strings.ContainsRune(emphasis, c) }); mark != "" && !closed {
+			mark = reversed(mark)
+			if trimmed, ok := strings.CutPrefix(answer, mark); ok {
+				answer = trimmed
+			} else {
+				answer = strings.TrimSuffix(answer, mark)
+			}
+		}
+		return strings.TrimFunc(answer, unicode.IsSpace), true
+	}
+	return "", false
+}
+
+func reversed(s string) string {
+	runes := []rune(s)
+	slices.Reverse(runes)
+	return string(runes)
+}
+
+// onlyLine returns the line of a text that has one, else "".
+func onlyLine(text string) string {
+	if all := lines(text); len(all) == 1 {
+		return all[0]
+	}
+	return ""
+}
+
+// normal returns a text without regard to case, blanks, outer quotes and markup, and full stops
+// at its end. Case is that of single characters (Unicode's simple folding): ß is not ss.
+func normal(text string) string {
+	for {
+		trimmed := strings.TrimFunc(strings.Trim(strings.TrimFunc(text, unicode.IsSpace), outer), unicode.IsSpace)
+		trimmed = strings.TrimRight(trimmed, ".。")
+		if trimmed == text {
+			break
+		}
+		text = trimmed
+	}
+	return strings.Map(folded, strings.Join(strings.Fields(text), " "))
+}
+
+// folded returns one character for all that differ in case only.
+func folded(c rune) rune {
+	least := c
+	for next := unicode.SimpleFold(c); next != c; next = unicode.SimpleFold(next) {
+		least = min(least, next)
+	}
+	lower := unicode.ToLower(least)
+	for next := unicode.SimpleFold(least); next != least; next = unicode.SimpleFold(next) {
+		if next == lower {
+			return lower
+		}
+	}
+	return least
+}
+
+// option returns the option with which an answer begins. An answer that begins with none is an
+// answer all the same. One that joins two options, as in "A or B", is none.
+func (g *Grader) option(answer string) (form string, ok bool) {
+	first, rest := g.cutOption(strings.TrimLeft(answer, outer+"([{ \t"))
+	if first == "" {
+		form = normal(answer)
+		return form, form != ""
+	}
+	rest = strings.TrimLeft(rest, outer+")]}.: \t")
+	bare := strings.TrimLeft(rest, ",;/&+|- \t")
+	joined := len(bare) < len(rest)
+	word := strings.IndexFunc(bare, func(c rune) bool { return !unicode.IsLetter(c) })
+	if word > 0 && !joined {
+		switch strings.ToLower(bare[:word]) {
+		case "or", "and":
+			joined = true
+		}
+		bare = bare[word:]
+	}
+	second, tail := g.cutOption(strings.TrimLeft(bare, outer+"([{/ \t"))
+	if second != "" && (joined || !strings.ContainsFunc(tail, unicode.IsLetter)) {
+		return "", false
+	}
+	return first, true
+}
+
+// cutOption returns the longest option that a text begins with as a word of its own, or "".
+func (g *Grader) cutOption(text string) (option, rest string) {
+	for _, o := range g.spec.Options {
+		if len(o) <= len(option) || len(o) > len(text) || !strings.EqualFold(text[:len(o)], o) {
+			continue
+		}
+		if next, _ := utf8.DecodeRuneInString(text[len(o):]); len(text) == len(o) || !unicode.IsLetter(next) && !unicode.IsDigit(next) {
+			option, rest = o, text[len(o):]
+		}
+	}
+	return option, rest
+}
+
+// numeral is a number, in groups of three or without groups, or a fraction of two whole ones.
+var numeral = regexp.MustCompile(`^([+-]?)[$€£¥]?([+-]?)(\d+/\d+|(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][+-]?\d{1,9})?)(.*)$`)
+
+// behind says what may stand behind a number.
+type behind int
+
+const (
+	prose    behind = iota // anything without a digit
+	unitOnly               // two words of it at most
+)
+
+// readNumber reads the number with which an answer begins.
+func readNumber(answer string, b behind) (value float64, ok bool) {
+	answer = strings.TrimFunc(strings.Trim(answer, outer+" \t"), unicode.IsSpace)
+	if inner, boxed := strings.CutPrefix(answer, `\boxed{`); boxed {
+		answer = strings.TrimSuffix(inner, "}")
+	}
+	parts := numeral.FindStringSubmatch(strings.Replace(answer, "−", "-", 1))
+	if parts == nil || parts[1] != "" && parts[2] != "" || !strings.ContainsAny(parts[3], "0123456789") {
+		return 0, false
+	}
+	rest := parts[4]
+	if strings.ContainsFunc(rest, unicode.IsDigit) || b == unitOnly && len(strings.Fields(rest)) > 2 {
+		return 0, false
+	}
+	if next, _ := utf8.DecodeRuneInString(rest); next == '/' || next == '^' {
+		return 0, false
+	}
+	over, under, isFraction := strings.Cut(strings.ReplaceAll(parts[3], ",", ""), "/")
+	value, err := strconv.ParseFloat(over, 64)
+	if err == nil && isFraction {
+		var divisor float64
+		divisor, err = strconv.ParseFloat(under, 64)
+		value /= divisor
+	}
+	if err != nil || math.IsInf(value, 0) || math.IsNaN(value) {
+		return 0, false
+	}
+	if parts[1]+parts[2] == "-" {
+		value = -value
+	}
+	return value, true
+}
+
+// number returns the canonical form of a number.
+func number(value float64) string {
+	return strconv.FormatFloat(value+0, 'g', -1, 64) // -0 + 0 is 0
+}
+
+// readJSON returns the last object or array that stands in a text, or the value that a text is,
+// in canonical form: keys sorted, numbers by value. A value with a key twice is none.
+func readJSON(text string) (form string, ok bool) {
+	if value, end, err := decode(text); err == nil && strings.TrimFunc(text[end:], unicode.IsSpace) == "" {
+		return canonical(value)
+	}
+	var last any
+	found := false
+	// What is read in vain is bounded, so that no text takes more than time in proportion to it.
+	for at, budget := 0, 8*len(text)+64<<10; budget > 0; {
+		start := opening.FindStringIndex(text[at:])
+		if start == nil {
+			break
+		}
+		at += start[0]
+		value, length, err := decode(text[at:])
+		if err != nil {
+			budget -= length
+			at++
+			continue
+		}
+		last, found = value, true
+		at += length
+	}
+	if !found {
+		return "", false
+	}
+	return canonical(last)
+}
+
+// twice stands for an object that has a key twice.
+type twice struct{}
+
+// opening is how an object or an array begins.
+var opening = regexp.MustCompile(`\{\s*["}]|\[\s*(?:[\[{"\]\d-]|true|false|null)`)
+
+// decode reads the JSON value that a text begins with, and returns how long it is. After an
+// error that is how much was read.
+func decode(text string) (value any, length int, err error) {
+	r := strings.NewReader(text)
+	d := json.NewDecoder(r)
+	d.UseNumber()
+	if value, err = decodeNext(d, 0); err != nil {
+		return nil, len(text) - r.Len(), err
+	}
+	return value, int(d.InputOffset()), nil
+}
+
+func decodeNext(d *json.Decoder, depth int) (any, error) {
+	token, err := d.Token()
+	if err != nil {
+		return nil, err
+	}
+	delim, opens := token.(json.Delim)
+	if !opens {
+		return token, nil
+	}
+	const deepest = 1000
+	if depth == deepest {
+		return nil, errors.New("the value is nested too deep")
+	}
+	members, elements, doubled := map[string]any{}, []any{}, false
+	for d.More() {
+		var key string
+		if delim == '{' {
+			name, err := d.Token()
+			if err != nil {
+				return nil, err
+			}
+			key, _ = name.(string)
+			_, again := members[key]
+			doubled = doubled || again
+		}
+		element, err := decodeNext(d, depth+1)
+		if err != nil {
+			return nil, err
+		}
+		if _, isTwice := element.(twice); isTwice {
+			doubled = true
+		}
+		if delim == '{' {
+			members[key] = element
+		} else {
+			elements = append(elements, element)
+		}
+	}
+	if _, err := d.Token(); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	} else if err != nil {
+		return nil, io.ErrUnexpectedEOF
+	}
+	switch {
+	case doubled:
+		return twice{}, nil
+	case delim == '{':
+		return members, nil
+	default:
+		return elements, nil
+	}
+}
+
+// canonical returns the canonical form of a value, unless it has a key twice or a number that is
+// not finite.
+func canonical(value any) (form string, ok bool) {
+	if !settle(&value) {
+		return "", false
+	}
+	data, err := json.Marshal(value)
+	return string(data), err == nil
+}
+
+// settle replaces each number by its canonical form.
+func settle(value *any) bool {
+	switch v := (*value).(type) {
+	case twice:
+		return false
+	case json.Number:
+		f, err := v.Float64()
+		if err != nil {
+			return false
+		}
+		if strings.ContainsAny(v.String(), ".eE") || f == 0 {
+			*value = json.Number(number(f))
+		}
+	case map[string]any:
+		for key, member := range v {
+			if !settle(&member) {
+				return false
+			}
+			v[key] = member
+		}
+	case []any:
+		for i := range v {
+			if !settle(&v[i]) {
+				return false
+			}
+		}
+	}
+	return true
+}
