@@ -21,7 +21,7 @@ var floors = [][]string{
 	{
 		"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/disagreement",
 		"internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
-		"internal/grade", "internal/replies", "internal/journal", "internal/client", "internal/spend", "api", "web",
+		"internal/grade", "internal/worth", "internal/replies", "internal/journal", "internal/client", "internal/spend", "api", "web",
 	},
 	{
 		"internal/stage1", "internal/stage2", "internal/stage3", "internal/schema", "internal/render", "internal/roster", "internal/sessions",

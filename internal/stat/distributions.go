@@ -15,6 +15,9 @@ func StudentP(t, df float64) float64 {
 	return 2 * distuv.StudentsT{Sigma: 1, Nu: df}.Survival(math.Abs(t))
 }
 
+// StudentAbove returns the probability that Student's t is above t.
+func StudentAbove(t, df float64) float64 { return distuv.StudentsT{Sigma: 1, Nu: df}.Survival(t) }
+
 // StudentQuantile returns the quantile of Student's t at the probability p.
 func StudentQuantile(p, df float64) float64 { return distuv.StudentsT{Sigma: 1, Nu: df}.Quantile(p) }
 
@@ -81,6 +84,52 @@ func BenjaminiHochberg(p []float64) []float64 {
 		q[i] = least
 	}
 	return q
+}
+
+// Holm returns the adjusted p values of a family, in their order: those of a step-down test
+// that holds the chance of any false rejection (Holm 1979).
+func Holm(p []float64) []float64 {
+	order := make([]int, len(p)) // by p, the least first
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p[a], p[b]) })
+	adjusted, most := make([]float64, len(p)), 0.0
+	for rank, i := range order {
+		most = max(most, min(1, p[i]*float64(len(p)-rank)))
+		adjusted[i] = most
+	}
+	return adjusted
+}
+
+// McNemar returns exact p values of paired binary outcomes, of which so many are 1 for the
+// first only and for the second only (McNemar 1947): of any difference, of the first being
+// better, and the mid-p of any difference (Fagerland, Lydersen and Laake 2013).
+func McNemar(first, second int) (twoSided, better, mid float64) {
+	n := first + second
+	if n == 0 {
+		return 1, 1, 1
+	}
+	half := distuv.Binomial{N: float64(n), P: 0.5}
+	atMost := func(k int) float64 { return half.CDF(float64(k)) }
+	fewer := min(first, second)
+	twoSided = min(1, 2*atMost(fewer))
+	return twoSided, atMost(second), min(1, 2*atMost(fewer)-half.Prob(float64(fewer)))
+}
+
+// PoissonBinomial returns the probabilities of 0 to len(p) successes in independent trials
+// that succeed with the probabilities p.
+func PoissonBinomial(p []float64) []float64 {
+	chances := make([]float64, 1, len(p)+1)
+	chances[0] = 1
+	for _, success := range p {
+		chances = append(chances, 0)
+		for k := len(chances) - 1; k > 0; k-- {
+			chances[k] = chances[k]*(1-success) + chances[k-1]*success
+		}
+		chances[0] *= 1 - success
+	}
+	return chances
 }
 
 // SignTest returns the exact two-sided p of the sum of x, when chance gives each of

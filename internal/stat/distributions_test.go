@@ -289,3 +289,70 @@ func TestHalfWidth(t *testing.T) {
 		t.Errorf("half-width %v, want %v", got, want)
 	}
 }
+
+func TestHolmVectors(t *testing.T) {
+	var vectors struct {
+		Tol   float64
+		Cases []struct{ P, Adjusted []float64 }
+	}
+	readVectors(t, "holm.json", &vectors)
+	for i, v := range vectors.Cases {
+		if diff := cmp.Diff(v.Adjusted, Holm(v.P), cmpopts.EquateApprox(vectors.Tol, 1e-320)); diff != "" {
+			t.Errorf("case %d (-want +got):\n%s", i, diff)
+		}
+	}
+	if len(vectors.Cases) != 5 || len(Holm(nil)) != 0 {
+		t.Errorf("%d cases in the file, adjusted p of no test: %v", len(vectors.Cases), Holm(nil))
+	}
+}
+
+func TestMcNemarVectors(t *testing.T) {
+	var vectors struct {
+		Tol   float64
+		Cases []struct {
+			First  int     `json:"council_only"`
+			Second int     `json:"other_only"`
+			P      float64 `json:"p_two_sided"`
+			Better float64 `json:"p_council_better"`
+			Mid    float64 `json:"p_mid"`
+		}
+	}
+	readVectors(t, "mcnemar.json", &vectors)
+	if len(vectors.Cases) != 11 {
+		t.Fatalf("%d cases in the file", len(vectors.Cases))
+	}
+	for _, v := range vectors.Cases {
+		p, better, mid := McNemar(v.First, v.Second)
+		if diff := cmp.Diff([]float64{v.P, v.Better, v.Mid}, []float64{p, better, mid}, cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" {
+			t.Errorf("%d and %d (-want +got):\n%s", v.First, v.Second, diff)
+		}
+	}
+}
+
+// The distribution of the sum is that of the binomial where all probabilities are equal, and that
+// of every outcome, counted, where they are not.
+func TestPoissonBinomial(t *testing.T) {
+	equal := PoissonBinomial([]float64{0.3, 0.3, 0.3, 0.3, 0.3})
+	for k, p := range equal {
+		if want := (distuv.Binomial{N: 5, P: 0.3}).Prob(float64(k)); math.Abs(p-want) > 1e-14 {
+			t.Errorf("%d of 5: %v, want %v", k, p, want)
+		}
+	}
+	p := []float64{0.1, 0.5, 0.9, 1}
+	want := make([]float64, len(p)+1)
+	for outcome := range 1 << len(p) {
+		chance, successes := 1.0, 0
+		for i, success := range p {
+			if outcome>>i&1 == 1 {
+				chance *= success
+				successes++
+			} else {
+				chance *= 1 - success
+			}
+		}
+		want[successes] += chance
+	}
+	if diff := cmp.Diff(want, PoissonBinomial(p), cmpopts.EquateApprox(0, 1e-15)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -3,6 +3,7 @@ package stat
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -26,6 +27,70 @@ func TestBCaVectors(t *testing.T) {
 	for _, v := range vectors.Cases {
 		low, high, ok := bca(v.Theta, v.Jackknife, v.Replicates)
 		if diff := cmp.Diff(v.BCa, [2]float64{low, high}, cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" || !ok {
+			t.Errorf("%s: %t (-want +got):\n%s", v.Name, ok, diff)
+		}
+	}
+}
+
+// The draws of clusters are given in the reference values.
+func TestClusterBootstrapVectors(t *testing.T) {
+	var vectors struct {
+		Tol   float64
+		Cases []struct {
+			Name string
+			Data struct {
+				Cost, Right []float64
+				Errors      [][]float64
+			}
+			Draws    [][]int
+			Estimate float64
+			BCa      [2]float64 `json:"bca95"`
+		}
+	}
+	readVectors(t, "bootstrap_cluster.json", &vectors)
+	if len(vectors.Cases) != 2 {
+		t.Fatalf("%d cases in the file", len(vectors.Cases))
+	}
+	for _, v := range vectors.Cases {
+		statistic := func(units []int) float64 { // cost per right answer
+			var cost, right float64
+			for _, i := range units {
+				cost, right = cost+v.Data.Cost[i], right+v.Data.Right[i]
+			}
+			return cost / right
+		}
+		if v.Data.Errors != nil { // k/(1+(k-1) phi), phi the mean correlation of errors
+			statistic = func(units []int) float64 {
+				columns := make([][]float64, len(v.Data.Errors[0]))
+				for _, i := range units {
+					for k, e := range v.Data.Errors[i] {
+						columns[k] = append(columns[k], e)
+					}
+				}
+				sum, pairs, seats := 0.0, 0.0, float64(len(columns))
+				for k := range columns {
+					for other := range k {
+						phi, _ := Pearson(columns[k], columns[other])
+						sum, pairs = sum+phi, pairs+1
+					}
+				}
+				return seats / (1 + (seats-1)*sum/pairs)
+			}
+		}
+		all := make([]int, len(v.Draws[0]))
+		for i := range all {
+			all[i] = i
+		}
+		left, replicates := make([]float64, len(all)), make([]float64, len(v.Draws))
+		for i := range all {
+			left[i] = statistic(slices.Concat(all[:i], all[i+1:]))
+		}
+		for i, draw := range v.Draws {
+			replicates[i] = statistic(draw)
+		}
+		low, high, ok := bca(statistic(all), left, replicates)
+		want := [3]float64{v.Estimate, v.BCa[0], v.BCa[1]}
+		if diff := cmp.Diff(want, [3]float64{statistic(all), low, high}, cmpopts.EquateApprox(vectors.Tol, 0)); diff != "" || !ok {
 			t.Errorf("%s: %t (-want +got):\n%s", v.Name, ok, diff)
 		}
 	}

@@ -1,0 +1,179 @@
+package worth
+
+import (
+	"math"
+
+	"github.com/councild/councild/internal/stat"
+)
+
+// JudgedMargin is the margin of judged comparisons, where a difference is from -1 to 1.
+const JudgedMargin = 0.10
+
+// JudgedQuestion is what judges said of the treatment and each other arm at one question.
+type JudgedQuestion struct {
+	ID      string
+	Cluster string
+	Against map[string]Judgement // by arm
+}
+
+// Judgement is what judges said of the treatment and one other arm.
+type Judgement struct {
+	// Verdicts are of each judge, with the treatment shown first and second: 1 where the treatment
+	// is better, 0 where the other is, .5 for a tie, and nil where the reply was no judgement.
+	Verdicts [][2]*float64
+	// LogLength is log2 of the treatment's length over the other's.
+	LogLength float64
+}
+
+// Judged is what a judged comparison adds to a [Comparison].
+type Judged struct {
+	EqualLength *EqualLength `json:"at_equal_length"` // null where the lengths do not vary
+	Unstable    int          `json:"unstable"`        // pairs of orders that got different verdicts
+	Missing     int          `json:"missing"`         // replies that are no judgement
+
+	sameLength bool // of all texts: the difference is that at equal length
+}
+
+// EqualLength is the difference that is left where both texts are as long: the intercept of least
+// squares on log2 of the ratio of lengths, with errors by leaving out one cluster.
+type EqualLength struct {
+	Estimate    float64 `json:"estimate"`
+	PerDoubling float64 `json:"per_doubling"` // of the ratio
+	SE          float64 `json:"se"`
+	Lower       float64 `json:"lower_one_sided"`
+	Upper       float64 `json:"upper_one_sided"`
+}
+
+// AtEqualLength returns the difference at equal length of pairs with those log2 ratios, nil where
+// that is undefined.
+func AtEqualLength(pairs []Pair, ratios []float64) *EqualLength {
+	type sums struct{ n, x, xx, y, xy float64 }
+	minus := func(a, b sums) sums { return sums{a.n - b.n, a.x - b.x, a.xx - b.xx, a.y - b.y, a.xy - b.xy} }
+	fit := func(s sums) (intercept, slope float64, ok bool) {
+		det := s.n*s.xx - s.x*s.x
+		if det <= 1e-12*s.n*s.xx {
+			return 0, 0, false
+		}
+		slope = (s.n*s.xy - s.x*s.y) / det
+		return (s.y - slope*s.x) / s.n, slope, true
+	}
+	var all sums
+	index, clusters := map[string]int{}, []sums{}
+	for i, p := range pairs {
+		x, at := ratios[i], len(clusters)
+		if found, ok := index[p.Cluster]; ok {
+			at = found
+		} else {
+			index[p.Cluster] = at
+			clusters = append(clusters, sums{})
+		}
+		one := sums{1, x, x * x, p.D, x * p.D}
+		all, clusters[at] = minus(all, minus(sums{}, one)), minus(clusters[at], minus(sums{}, one))
+	}
+	estimate, slope, ok := fit(all)
+	if !ok || len(clusters) < 2 {
+		return nil
+	}
+	spread := 0.0
+	for _, c := range clusters {
+		without, _, ok := fit(minus(all, c))
+		if !ok {
+			return nil
+		}
+		spread += (without - estimate) * (without - estimate)
+	}
+	g := float64(len(clusters))
+	e := &EqualLength{Estimate: estimate, PerDoubling: slope, SE: math.Sqrt((g - 1) / g * spread)}
+	limit := stat.StudentQuantile(1-Level, g-1) * e.SE
+	e.Lower, e.Upper = estimate-limit, estimate+limit
+	return e
+}
+
+// CompareJudged compares the treatment with each comparator as judges see it. Such a verdict is by
+// the judgement of these judges, never what is right. It must be the same with all missing
+// judgements for either side. The plan has no members: nobody was judged against each of them.
+func CompareJudged(questions []JudgedQuestion, plan Plan) Report {
+	r := judgedReport(questions, plan, nil)
+	if r.Verdict == Undecided {
+		return r
+	}
+	for _, side := range []float64{0, 1} {
+		if judgedReport(questions, plan, &side).Verdict != r.Verdict {
+			r.Verdict, r.Reason = Undecided, DependsOnMissing
+			break
+		}
+	}
+	return r
+}
+
+// judgedReport is CompareJudged with missing judgements left out, or for one side.
+func judgedReport(questions []JudgedQuestion, plan Plan, instead *float64) Report {
+	clusters := map[string]bool{}
+	for _, q := range questions {
+		clusters[q.Cluster] = true
+	}
+	r := Report{
+		Questions: len(questions), Clusters: len(clusters), Verdict: Undecided, Margin: plan.Margin,
+		Treatment: plan.Treatment, Comparisons: []Comparison{}, Described: []Comparison{}, Arms: []ArmFigures{}, Power: []Power{},
+	}
+	if len(questions) > 0 {
+		r.Power = Powers(r.Clusters, plan.Margin)
+	}
+	compare := func(arm string) Comparison {
+		pairs, judged := judge(questions, arm, instead)
+		c := comparison(nil, plan, arm, pairs, plan.Margin)
+		c.Judged, c.CostPerAdditionalRight = judged, nil
+		return c
+	}
+	sizes := make([]*Interval, 0, len(plan.Comparators))
+	for _, arm := range plan.Comparators {
+		c := compare(arm)
+		r.Comparisons, sizes = append(r.Comparisons, c), append(sizes, c.Interval)
+	}
+	for _, arm := range plan.Described {
+		r.Described = append(r.Described, compare(arm))
+	}
+	tested := pointers(r.Comparisons)
+	adjust(tested, func(c *Comparison) (*float64, **float64) { return c.PShort, &c.PShortAdjusted })
+	adjust(append(pointers(r.Comparisons), pointers(r.Described)...),
+		func(c *Comparison) (*float64, **float64) { return c.P, &c.PAdjusted })
+	r.judge(tested, sizes, true)
+	return r
+}
+
+// judge returns the differences of the treatment and one arm. A question without any judgement is
+// left out.
+func judge(questions []JudgedQuestion, arm string, instead *float64) ([]Pair, *Judged) {
+	judged := &Judged{sameLength: true}
+	var pairs []Pair
+	var ratios []float64
+	for _, q := range questions {
+		j, ok := q.Against[arm]
+		if !ok {
+			continue
+		}
+		sum, n := 0.0, 0.0
+		for _, orders := range j.Verdicts {
+			if orders[0] != nil && orders[1] != nil && *orders[0] != *orders[1] {
+				judged.Unstable++
+			}
+			for _, v := range orders {
+				if v == nil {
+					judged.Missing++
+					v = instead
+				}
+				if v != nil {
+					sum += *v
+					n++
+				}
+			}
+		}
+		if n == 0 {
+			continue
+		}
+		pairs, ratios = append(pairs, Pair{q.Cluster, 2*sum/n - 1}), append(ratios, j.LogLength)
+		judged.sameLength = judged.sameLength && math.Abs(j.LogLength) < 1e-9
+	}
+	judged.EqualLength = AtEqualLength(pairs, ratios)
+	return pairs, judged
+}

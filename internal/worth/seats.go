@@ -1,0 +1,300 @@
+package worth
+
+import (
+	"math"
+
+	"github.com/councild/councild/internal/stat"
+)
+
+// SeatQuestion is what the seats of a council made of one graded question.
+type SeatQuestion struct {
+	ID      string
+	Cluster string
+	Wrong   []bool // by seat; an answer that failed or cannot be graded is wrong
+	// Vote is the score of the commonest answer, and VoteWithout without a seat's answer, by seat.
+	// Ranked is that of the first by Borda count, and RankedWithout without a seat's answer and
+	// ballot. Nil: they were not counted.
+	Vote, Ranked               *float64
+	VoteWithout, RankedWithout []*float64
+}
+
+// SeatsReport says what the errors of the seats have in common.
+type SeatsReport struct {
+	Questions int          `json:"questions"`
+	Clusters  int          `json:"clusters"`
+	Seats     []SeatFigure `json:"seats"`
+	// Phi is the correlation of the errors of two seats, null on the diagonal and where one of
+	// them does not vary. MeanPhi is their mean.
+	Phi     [][]*float64 `json:"phi"`
+	MeanPhi *float64     `json:"mean_phi"`
+	// Varying is how many seats were right at times and wrong at times. Effective is how many
+	// independent seats they are worth, k/(1+(k-1) mean phi) (Kish 1965); null where the
+	// denominator is 1e-9 or less. The interval needs 15 errors and 15 right answers of each seat.
+	Varying   int           `json:"seats_that_vary"`
+	Effective stat.Estimate `json:"effective_seats"`
+	// AllWrong is the share of questions at which every seat is wrong. Ceiling, the rest, is the most
+	// that a vote or a ranking can reach. A synthesis can do better.
+	AllWrong *float64 `json:"all_wrong"`
+	Ceiling  *float64 `json:"ceiling"`
+	// Majority is the share of questions at which most seats are right, half of it for ties, and
+	// Independent what it would be if errors were independent. Gap is how much the common errors cost.
+	Majority    *float64 `json:"majority"`
+	Independent *float64 `json:"majority_if_independent"`
+	Gap         *float64 `json:"gap"`
+	Vote        *float64 `json:"vote"`   // the mean score; null where it was not counted
+	Ranked      *float64 `json:"ranked"` // likewise
+}
+
+// SeatFigure is one seat.
+type SeatFigure struct {
+	Accuracy        *float64 `json:"accuracy"`
+	MajorityWithout *float64 `json:"majority_without"` // of the other seats
+	// Vote and Ranked are what the seat adds: with it less without it. P is adjusted by Holm over all
+	// seats and both.
+	Vote   *SeatEffect `json:"vote"`
+	Ranked *SeatEffect `json:"ranked"`
+}
+
+// SeatEffect is what a seat adds.
+type SeatEffect struct {
+	*Interval
+	PAdjusted float64 `json:"p_adjusted"`
+}
+
+// Seats returns what the errors of so many seats have in common.
+func Seats(questions []SeatQuestion, seats int) SeatsReport {
+	r := SeatsReport{Questions: len(questions), Seats: make([]SeatFigure, seats), Phi: stat.Matrix(seats, seats, (*float64)(nil))}
+	clusters := map[string][]SeatQuestion{}
+	var names []string
+	for _, q := range questions {
+		if clusters[q.Cluster] == nil {
+			names = append(names, q.Cluster)
+		}
+		clusters[q.Cluster] = append(clusters[q.Cluster], q)
+	}
+	r.Clusters = len(names)
+	if len(questions) == 0 {
+		return r
+	}
+	all := newErrors(seats)
+	parts := make([]*errorCounts, len(names))
+	for i, name := range names {
+		parts[i] = newErrors(seats)
+		for _, q := range clusters[name] {
+			parts[i].add(q.Wrong)
+		}
+		all.plus(parts[i], 1)
+	}
+	for i := range seats {
+		for j := range seats {
+			if phi, ok := all.phi(i, j); ok && i != j {
+				r.Phi[i][j] = &phi
+			}
+		}
+	}
+	if mean, varying := all.meanPhi(); varying > 0 {
+		r.Varying = varying
+		if !math.IsNaN(mean) {
+			r.MeanPhi = &mean
+			r.Effective = effective(all, parts, mean, varying)
+		}
+	}
+	r.majorities(questions, all)
+	r.without(questions)
+	return r
+}
+
+// majorities sets what concerns how many seats are right at once.
+func (r *SeatsReport) majorities(questions []SeatQuestion, all *errorCounts) {
+	n := float64(len(questions))
+	accuracies := make([]float64, len(r.Seats))
+	for i := range r.Seats {
+		accuracies[i] = 1 - all.wrong[i]/n
+		r.Seats[i].Accuracy = &accuracies[i]
+	}
+	allWrong, majority := 0.0, 0.0
+	without := make([]float64, len(r.Seats))
+	for _, q := range questions {
+		right := 0
+		for _, wrong := range q.Wrong {
+			if !wrong {
+				right++
+			}
+		}
+		if right == 0 {
+			allWrong++
+		}
+		majority += most(right, len(q.Wrong))
+		for i, wrong := range q.Wrong {
+			others := right
+			if !wrong {
+				others--
+			}
+			without[i] += most(others, len(q.Wrong)-1)
+		}
+	}
+	if len(r.Seats) > 1 {
+		for i := range r.Seats {
+			r.Seats[i].MajorityWithout = new(without[i] / n)
+		}
+	}
+	independent := 0.0
+	for right, p := range stat.PoissonBinomial(accuracies) {
+		independent += p * most(right, len(r.Seats))
+	}
+	r.AllWrong, r.Ceiling = new(allWrong/n), new(1-allWrong/n)
+	r.Majority, r.Independent, r.Gap = new(majority/n), &independent, new(independent-majority/n)
+}
+
+// most is 1 where more than half of the seats are right, and .5 where half of them are.
+func most(right, seats int) float64 {
+	switch {
+	case 2*right > seats:
+		return 1
+	case 2*right == seats:
+		return 0.5
+	default:
+		return 0
+	}
+}
+
+// without sets what each seat adds to a vote and to a ranking.
+func (r *SeatsReport) without(questions []SeatQuestion) {
+	counted := func(whole func(SeatQuestion) (*float64, []*float64), to **float64, effect func(*SeatFigure) **SeatEffect) []*SeatEffect {
+		sum, effects := 0.0, []*SeatEffect(nil)
+		pairs := make([][]Pair, len(r.Seats))
+		for _, q := range questions {
+			with, others := whole(q)
+			if with == nil || len(others) != len(r.Seats) {
+				return nil
+			}
+			sum += *with
+			for i, other := range others {
+				if other != nil {
+					pairs[i] = append(pairs[i], Pair{q.Cluster, *with - *other})
+				}
+			}
+		}
+		*to = new(sum / float64(len(questions)))
+		for i := range r.Seats {
+			if interval := Paired(pairs[i]); interval != nil {
+				one := &SeatEffect{Interval: interval}
+				*effect(&r.Seats[i]) = one
+				effects = append(effects, one)
+			}
+		}
+		return effects
+	}
+	effects := counted(func(q SeatQuestion) (*float64, []*float64) { return q.Vote, q.VoteWithout },
+		&r.Vote, func(s *SeatFigure) **SeatEffect { return &s.Vote })
+	effects = append(effects, counted(func(q SeatQuestion) (*float64, []*float64) { return q.Ranked, q.RankedWithout },
+		&r.Ranked, func(s *SeatFigure) **SeatEffect { return &s.Ranked })...)
+	ps := make([]float64, len(effects))
+	for i, e := range effects {
+		ps[i] = e.P
+	}
+	for i, p := range stat.Holm(ps) {
+		effects[i].PAdjusted = p
+	}
+}
+
+// errorCounts counts errors of seats, and errors that two of them share.
+type errorCounts struct {
+	n     float64
+	wrong []float64
+	both  [][]float64
+}
+
+func newErrors(seats int) *errorCounts {
+	return &errorCounts{wrong: make([]float64, seats), both: stat.Matrix(seats, seats, 0.0)}
+}
+
+func (e *errorCounts) add(wrong []bool) {
+	e.n++
+	for i, is := range wrong {
+		if !is {
+			continue
+		}
+		e.wrong[i]++
+		for j, too := range wrong {
+			if too {
+				e.both[i][j]++
+			}
+		}
+	}
+}
+
+// plus adds other counts, so many times.
+func (e *errorCounts) plus(other *errorCounts, times float64) {
+	e.n += times * other.n
+	for i := range e.wrong {
+		e.wrong[i] += times * other.wrong[i]
+		for j := range e.both[i] {
+			e.both[i][j] += times * other.both[i][j]
+		}
+	}
+}
+
+func (e *errorCounts) varies(i int) bool { return e.wrong[i] > 0 && e.wrong[i] < e.n }
+
+// phi returns the correlation of the errors of two seats.
+func (e *errorCounts) phi(i, j int) (float64, bool) {
+	if !e.varies(i) || !e.varies(j) {
+		return 0, false
+	}
+	variance := func(k int) float64 { return e.wrong[k] * (e.n - e.wrong[k]) }
+	return (e.n*e.both[i][j] - e.wrong[i]*e.wrong[j]) / math.Sqrt(variance(i)*variance(j)), true
+}
+
+// meanPhi returns the mean correlation over pairs of seats that vary, NaN below two of them.
+func (e *errorCounts) meanPhi() (mean float64, varying int) {
+	sum, pairs := 0.0, 0.0
+	for i := range e.wrong {
+		if e.varies(i) {
+			varying++
+		}
+		for j := range i {
+			if phi, ok := e.phi(i, j); ok {
+				sum += phi
+				pairs++
+			}
+		}
+	}
+	return sum / pairs, varying
+}
+
+// kish returns how many independent seats k seats are worth, NaN where that is undefined.
+func kish(k int, mean float64) float64 {
+	if over := 1 + float64(k-1)*mean; over > 1e-9 {
+		return float64(k) / over
+	}
+	return math.NaN()
+}
+
+// effective returns how many independent seats the seats are worth. The interval is that of
+// atanh(mean phi) by leaving out one cluster, on t with one degree of freedom less than clusters.
+func effective(all *errorCounts, parts []*errorCounts, mean float64, varying int) (e stat.Estimate) {
+	if value := kish(varying, mean); !math.IsNaN(value) {
+		e.Value = &value
+	}
+	const enough = 15
+	for _, wrong := range all.wrong {
+		if wrong < enough || all.n-wrong < enough {
+			return e
+		}
+	}
+	without := make([]float64, len(parts))
+	for i, part := range parts {
+		all.plus(part, -1)
+		left, _ := all.meanPhi()
+		all.plus(part, 1)
+		without[i] = math.Atanh(left)
+	}
+	g, centre := float64(len(parts)), math.Atanh(mean)
+	half := stat.StudentQuantile(1-Level/2, g-1) * math.Sqrt((g-1)*stat.PopVariance(without))
+	low, high := kish(varying, math.Tanh(centre+half)), kish(varying, math.Tanh(centre-half))
+	if g > 1 && !math.IsNaN(low) && !math.IsNaN(high) {
+		e.Lower, e.Upper = &low, &high
+	}
+	return e
+}
