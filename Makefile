@@ -79,7 +79,8 @@ costs: build ## Measure what it costs to keep sessions, inside the daemon and on
 fuzz: ## Fuzz every parser, each for FUZZTIME.
 	tools/fuzz.sh $(FUZZTIME)
 
-validate: ## Hold the statistics of the bias report against simulated truth: over an hour.
+validate: ## Hold the statistics of comparisons and of the bias report against simulated truth: over an hour.
+	$(GO) run ./cmd/councild validate-statistics --worth
 	$(GO) run ./cmd/councild validate-statistics
 
 lint: ## Check format, vet, linters, known vulnerabilities, and that go.mod is tidy.

@@ -1,5 +1,5 @@
-// Package biascheck compares the bias report with simulated truth. It computes the
-// report over many simulated data sets, with a planted bias or without any, and counts
+// Package biascheck compares the bias report, and the verdicts of package worth, with
+// simulated truth. It computes the report over many simulated data sets, with a planted bias or without any, and counts
 // false verdicts, the intervals that cover the planted effect, and the power to find it.
 // A command prints these shares, each beside the bounds that it must keep.
 //
@@ -49,6 +49,14 @@ func (f Figure) ok() bool {
 	return f.trials == 0 && f.untried || f.low <= share && share <= f.high
 }
 
+// widen sets the bounds within which the share is all right.
+func (f *Figure) widen(o Options) {
+	widening := func(bound float64) float64 {
+		return max(f.errors, o.Widen) * math.Sqrt(bound*(1-bound)/float64(o.Replicates))
+	}
+	f.low, f.high = max(0, f.line.low-widening(f.line.low)), min(1, f.line.high+widening(f.line.high))
+}
+
 // String returns the share in percent, marked where it is out of bounds.
 func (f Figure) String() string {
 	share := 100 * float64(f.hits) / float64(f.trials)
@@ -78,10 +86,7 @@ func Run(ctx context.Context, progress io.Writer, scenarios []Scenario, o Option
 		var shares strings.Builder
 		for i := range done {
 			f := &done[i]
-			widening := func(bound float64) float64 {
-				return max(f.errors, o.Widen) * math.Sqrt(bound*(1-bound)/float64(replicates))
-			}
-			f.low, f.high = max(0, f.line.low-widening(f.line.low)), min(1, f.line.high+widening(f.line.high))
+			f.widen(Options{Replicates: replicates, Widen: o.Widen})
 			shares.WriteString(" " + strings.TrimSpace(f.String()))
 		}
 		took := time.Since(start).Round(100 * time.Millisecond)
@@ -151,12 +156,22 @@ func (s *Scenario) plant(ctx context.Context, draws *rand.Rand, replicates int) 
 // each computes the reports over the replicates on all processors and calls take for
 // each, one at a time.
 func (s Scenario) each(ctx context.Context, draws *rand.Rand, replicates int, take func(bias.Report)) error {
+	var mu sync.Mutex // guards what take changes
+	return forEach(ctx, draws, replicates, func(seed uint64) {
+		r := s.report(seed)
+		mu.Lock()
+		defer mu.Unlock()
+		take(r)
+	})
+}
+
+// forEach calls simulate for so many seeds, on all processors at once.
+func forEach(ctx context.Context, draws *rand.Rand, replicates int, simulate func(seed uint64)) error {
 	seeds := make(chan uint64, replicates)
 	for range replicates {
 		seeds <- draws.Uint64()
 	}
 	close(seeds)
-	var mu sync.Mutex // guards what take changes
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
@@ -164,10 +179,7 @@ func (s Scenario) each(ctx context.Context, draws *rand.Rand, replicates int, ta
 				if ctx.Err() != nil {
 					return
 				}
-				r := s.report(seed)
-				mu.Lock()
-				take(r)
-				mu.Unlock()
+				simulate(seed)
 			}
 		})
 	}

@@ -15,6 +15,7 @@ type validateCmd struct {
 	Replicates int     `help:"Data sets behind most figures." default:"1000" placeholder:"N"`
 	Seed       uint64  `help:"Replays the data sets." default:"1" placeholder:"N"`
 	Widen      float64 `help:"Widen every bound by at least this many binomial standard errors." placeholder:"X"`
+	Worth      bool    `help:"Simulate comparisons of a council with others, and count their verdicts, in place of the bias report."`
 	Only       string  `help:"Run the scenarios whose name matches, such as '^ceiling'." placeholder:"REGEXP"`
 }
 
@@ -27,12 +28,16 @@ func (c validateCmd) Run(ctx context.Context, std IO) error {
 		const text = "--replicates takes a whole number above 0, --widen a number from 0 on, --only a regular expression"
 		return usageError{errors.Join(errors.New(text), err)}
 	}
-	chosen := biascheck.Matching(only)
-	if len(chosen) == 0 {
+	start, o := time.Now(), biascheck.Options{Replicates: c.Replicates, Seed: c.Seed, Widen: c.Widen}
+	var figures []biascheck.Figure
+	if c.Worth {
+		figures, err = biascheck.RunWorth(ctx, std.Stderr, biascheck.Comparisons(only), o)
+	} else {
+		figures, err = biascheck.Run(ctx, std.Stderr, biascheck.Matching(only), o)
+	}
+	if err == nil && len(figures) == 0 {
 		return usageError{fmt.Errorf("--only %q matches no scenario; without it, their names stand on stderr as they end", c.Only)}
 	}
-	start := time.Now()
-	figures, err := biascheck.Run(ctx, std.Stderr, chosen, biascheck.Options{Replicates: c.Replicates, Seed: c.Seed, Widen: c.Widen})
 	if err != nil {
 		return err
 	}
