@@ -303,7 +303,7 @@ func (a *Accounts) refusalLocked(s *session) *council.Error {
 					Field: "max_cost_usd",
 					Message: fmt.Sprintf("the limit is %v US dollars, and the first calls can cost %v of the %d %% that are theirs",
 						*s.Limit, *s.First, percent),
-					Fix: fmt.Sprintf("give %v or more, or lower %s or the number of members", least,
+					Fix: fmt.Sprintf("give %v or more, where council and daemon allow it, or lower %s or the number of members", least,
 						a.o.Names.Of(council.SettingMaxOutputTokens)),
 				}},
 			}
