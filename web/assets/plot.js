@@ -4,7 +4,7 @@ import { el, number, svg } from "./dom.js";
 
 const row = 30, gap = 16; // height of a row, and between the columns, in pixels
 const letter = 7.6; // width of a letter of a label, in pixels
-const least = 260; // width; a narrower place scrolls
+const least = 260; // width; a narrower place shows the plot smaller
 
 // plot draws estimates with their intervals over one axis, in the full width of its place.
 // By default the axis is centred on 0. A band shows the effects that are too small to
