@@ -71,6 +71,7 @@ type Grader struct {
 	references []string         // canonical forms, of which any is right; not for Number and Regex
 	numbers    []float64        // of Number
 	patterns   []*regexp.Regexp // of Regex
+	options    []string         // normal forms of those of the Spec, by index
 	words      int              // most words of a reference or an option: a line of more is no answer alone
 }
 
@@ -81,6 +82,9 @@ func New(s Spec, reference json.RawMessage) (*Grader, error) {
 		return nil, err
 	}
 	g := &Grader{spec: s}
+	for _, option := range s.Options {
+		g.options = append(g.options, normal(option))
+	}
 	if s.Type == JSON {
 		value, ok := readJSON(string(reference))
 		if !ok {
@@ -195,7 +199,7 @@ func (g *Grader) add(text string) error {
 		return badReference("%.64q is empty: write the right answer", text)
 	}
 	if g.spec.Type == Choice {
-		at := slices.IndexFunc(g.spec.Options, func(option string) bool { return normal(option) == normal(text) })
+		at := slices.Index(g.options, normal(text))
 		if at < 0 {
 			return badReference("%.64q is not among the options: write one of %s", text, strings.Join(g.spec.Options, ", "))
 		}

@@ -214,6 +214,7 @@ func FuzzGrade(f *testing.F) {
 		f.Add(c.Answer)
 	}
 	f.Add("ANSWER: \"\"*.\"*.")
+	f.Add("\"\vA") // blanks that stand among quotes
 	f.Add(strings.Repeat("[", 2000) + "{")
 	var graders []*grade.Grader
 	for _, c := range vectors(f) {
@@ -257,12 +258,12 @@ func TestHostile(t *testing.T) {
 		}
 		seen[g.Type()] = true
 		for _, pattern := range []string{"[", `{"a":`, `{"a":1,"a":`, `["`, "ANSWER:\n", "ANSWER: 1,", `."`, "*ANSWER", "A or ", "[1,", " ", "[ "} {
-			growth.Linear(t, func(n int) func() {
+			growth.LinearTo(t, growth.Large/4, func(n int) func() {
 				text := strings.Repeat(pattern, n/len(pattern))
 				return func() { g.Grade(text) }
 			})
 		}
-		growth.Linear(t, func(n int) func() {
+		growth.LinearTo(t, growth.Large/4, func(n int) func() {
 			text := strings.Repeat("[", n/2) + `"` + strings.Repeat("a", n/2)
 			return func() { g.Grade(text) }
 		})

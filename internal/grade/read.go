@@ -109,37 +109,39 @@ func folded(c rune) rune {
 // option returns the option with which an answer begins. An answer that begins with none is an
 // answer all the same. One that joins two options, as in "A or B", is none.
 func (g *Grader) option(answer string) (form string, ok bool) {
-	first, rest := g.cutOption(strings.TrimLeft(answer, outer+"([{ \t"))
+	answer = normal(answer)
+	first, rest := g.cutOption(strings.TrimLeft(answer, outer+"([{ "))
 	if first == "" {
-		form = normal(answer)
-		return form, form != ""
+		return answer, answer != ""
 	}
-	rest = strings.TrimLeft(rest, outer+")]}.: \t")
-	bare := strings.TrimLeft(rest, ",;/&+|- \t")
+	rest = strings.TrimLeft(rest, outer+")]}.: ")
+	bare := strings.TrimLeft(rest, ",;/&+|- ")
 	joined := len(bare) < len(rest)
 	word := strings.IndexFunc(bare, func(c rune) bool { return !unicode.IsLetter(c) })
 	if word > 0 && !joined {
-		switch strings.ToLower(bare[:word]) {
+		switch bare[:word] {
 		case "or", "and":
 			joined = true
 		}
 		bare = bare[word:]
 	}
-	second, tail := g.cutOption(strings.TrimLeft(bare, outer+"([{/ \t"))
+	second, tail := g.cutOption(strings.TrimLeft(bare, outer+"([{/ "))
 	if second != "" && (joined || !strings.ContainsFunc(tail, unicode.IsLetter)) {
 		return "", false
 	}
 	return first, true
 }
 
-// cutOption returns the longest option that a text begins with as a word of its own, or "".
+// cutOption returns the longest option that a normal text begins with as a word of its own, or "".
 func (g *Grader) cutOption(text string) (option, rest string) {
-	for _, o := range g.spec.Options {
-		if len(o) <= len(option) || len(o) > len(text) || !strings.EqualFold(text[:len(o)], o) {
+	longest := 0
+	for i, o := range g.options {
+		behind, begins := strings.CutPrefix(text, o)
+		if !begins || len(o) <= longest {
 			continue
 		}
-		if next, _ := utf8.DecodeRuneInString(text[len(o):]); len(text) == len(o) || !unicode.IsLetter(next) && !unicode.IsDigit(next) {
-			option, rest = o, text[len(o):]
+		if next, _ := utf8.DecodeRuneInString(behind); behind == "" || !unicode.IsLetter(next) && !unicode.IsDigit(next) {
+			option, rest, longest = g.spec.Options[i], behind, len(o)
 		}
 	}
 	return option, rest
