@@ -2,8 +2,11 @@ package anonymize
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
+	"strconv"
 	"strings"
+	"sync"
 )
 
 // Markers stand around text that models are shown as data. Each prompt has markers of
@@ -19,6 +22,24 @@ func NewMarkers() Markers {
 	var token [8]byte
 	_, _ = rand.Read(token[:]) // it never fails
 	return Markers{Token: hex.EncodeToString(token[:])}
+}
+
+// MarkersFrom returns a function that returns the markers of the next prompt of a seat. With the same key
+// they are the same in each process, and nobody who does not know it knows them. An empty key has all
+// markers drawn anew. The function may be called for several seats at once.
+func MarkersFrom(key string) func(seat string) Markers {
+	if key == "" {
+		return func(string) Markers { return NewMarkers() }
+	}
+	var mu sync.Mutex
+	made := map[string]int{}
+	return func(seat string) Markers {
+		mu.Lock()
+		defer mu.Unlock()
+		made[seat]++
+		sum := sha256.Sum256([]byte("councild markers\x00" + key + "\x00" + seat + "\x00" + strconv.Itoa(made[seat])))
+		return Markers{Token: hex.EncodeToString(sum[:8])}
+	}
 }
 
 // Append appends text to a prompt between the markers of its kind ("QUESTION", "ANSWER",

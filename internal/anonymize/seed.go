@@ -27,6 +27,17 @@ func ShowOwn(seed int64, rate float64) bool {
 	return float64(u)/(1<<53) < rate
 }
 
+// Deranged returns a random permutation of ids, drawn by the seed, in which none stays what it was: to each
+// id belongs the next one in a random cycle. A single id stays.
+func Deranged(seed int64, ids []string) map[string]string {
+	order := pick(ids, newStream(seed, "placebo", "").permutation(len(ids)))
+	next := make(map[string]string, len(order))
+	for i, id := range order {
+		next[id] = order[(i+1)%len(order)]
+	}
+	return next
+}
+
 // stream is a sequence of random choices for one purpose. It draws bounded
 // numbers itself: math/rand/v2 specifies its sources, but the methods that use them may
 // change.

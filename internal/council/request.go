@@ -140,6 +140,9 @@ type Plan struct {
 	// Token names the caller's token in what is said of costs; "": no token is asked for. A front
 	// door sets it.
 	Token string `json:"token"`
+	// MarkerKey makes the markers of the prompts, so that the same plan sends the same prompts; "": each
+	// prompt has markers that are drawn for it. Who knows it can write the end of a block.
+	MarkerKey string `json:"-"`
 }
 
 // Rules are the settings, besides those that a Request can change, that shape a run.

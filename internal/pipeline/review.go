@@ -83,7 +83,7 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	defer cancel()
 	r.session.Stage2 = stage2.Ask(ctx, r.calls, stage2.Input{
 		Question: r.plan.Question(), Answers: r.answers, Reviewers: r.plan.Reviewers, Slates: slates,
-		NewMarkers: anonymize.NewMarkers,
+		NewMarkers: r.markers(council.Stage2),
 	}, stage2.Options{Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair},
 		func(v council.Review) {
 			r.observe(council.EventBallot, v)
@@ -202,4 +202,13 @@ func shown(reviews []council.Review) (n int) {
 // scoresOf returns the scores of a review. Only a ballot that counts has any.
 func scoresOf(v council.Review) map[council.Label]float64 {
 	return cmp.Or(v.ParsedRanking, &council.Ballot{}).Scores
+}
+
+// markers returns what makes the markers of the prompts of a stage.
+func (r *run) markers(stage council.Stage) func(seat string) anonymize.Markers {
+	key := r.plan.MarkerKey
+	if key != "" {
+		key += " " + string(stage)
+	}
+	return anonymize.MarkersFrom(key)
 }

@@ -40,7 +40,7 @@ func (r *run) synthesise(ctx context.Context, slate council.Slate) *council.Erro
 	}
 	synthesis, failed := stage3.Write(stageCtx, writers, stage3.Input{
 		Question: r.plan.Question(), Slate: slate, Answers: r.answers, Standings: standings, Reviews: counted,
-		NewMarkers: anonymize.NewMarkers, Chairmen: chairmen, First: r.authors[0],
+		NewMarkers: r.markers(council.Stage3), Chairmen: chairmen, First: r.authors[0],
 	}, o)
 	if failure := r.stop(ctx); failure != nil && failure.Code != council.CodePartialRefused {
 		return failure

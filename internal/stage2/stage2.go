@@ -14,8 +14,8 @@ type Input struct {
 	Answers   map[string]string // member id -> answer
 	Reviewers []council.Member
 	Slates    []council.Slate // slate i is shown to reviewer i
-	// NewMarkers makes the markers of one prompt.
-	NewMarkers func() anonymize.Markers
+	// NewMarkers makes the markers of the next prompt of a seat.
+	NewMarkers func(seat string) anonymize.Markers
 }
 
 // Options say how the reviewers are called.
@@ -57,7 +57,7 @@ func review(ctx context.Context, c council.Completer, in Input, i int, f *counci
 	labels := r.Slate.Labels()
 	call := council.Call{
 		Stage: council.Stage2, Seat: in.Reviewers[i].ID, Model: in.Reviewers[i].Model, Profile: in.Reviewers[i].Profile,
-		Messages: prompt(in.Question, r.Slate, in.Answers, in.NewMarkers()),
+		Messages: prompt(in.Question, r.Slate, in.Answers, in.NewMarkers(in.Reviewers[i].ID)),
 		Sampling: in.Reviewers[i].Sampling(o.Sampling), Format: f,
 	}
 	completion, err := c.Complete(ctx, call)
@@ -70,7 +70,7 @@ func review(ctx context.Context, c council.Completer, in Input, i int, f *counci
 	ballot, err := ParseBallot(completion.Text, labels)
 	if o.Repair && (err != nil || ballot.Partial(len(labels))) {
 		// The author of the reply knew the markers of the first prompt: they are drawn anew.
-		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers())
+		again := prompt(in.Question, r.Slate, in.Answers, in.NewMarkers(call.Seat))
 		call.Messages = repairPrompt(again, completion.Text, ballot, labels)
 		if better, ok := repair(ctx, c, call, &r, len(ballot.Ranking)); ok {
 			ballot, err = better, nil

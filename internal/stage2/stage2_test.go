@@ -32,7 +32,7 @@ func TestAskKeepsSeatsApart(t *testing.T) {
 	in := Input{
 		Question: "Why is the sky blue?", Answers: map[string]string{"x": "Scattering.", "y": "The sea."},
 		Slates: []council.Slate{slate, slate, slate},
-		NewMarkers: func() anonymize.Markers {
+		NewMarkers: func(string) anonymize.Markers {
 			if prompts.Add(1) == 2 {
 				panic("a defect")
 			}

@@ -23,8 +23,8 @@ type Input struct {
 	Answers   map[string]string
 	Standings []council.Standing // best first; empty when there is no ranking
 	Reviews   []council.Review   // those with a ranking
-	// NewMarkers makes the markers of one prompt.
-	NewMarkers func() anonymize.Markers
+	// NewMarkers makes the markers of the next prompt of a seat.
+	NewMarkers func(seat string) anonymize.Markers
 	// Chairmen are tried in order. When all fail, the best answer of Standings takes the
 	// place of the synthesis, or the answer of First if there are no standings.
 	Chairmen []council.Member
@@ -79,7 +79,7 @@ func Write(ctx context.Context, c council.Completer, in Input, o Options) (counc
 	for i, chairman := range in.Chairmen {
 		completion, err := c.Complete(ctx, council.Call{
 			Stage: council.Stage3, Seat: council.SeatChairman, Model: chairman.Model, Profile: chairman.Profile,
-			Messages: prompt(in, in.NewMarkers()), Sampling: chairman.Sampling(o.Sampling), OnDelta: onDelta, DeltaPause: deltaPause,
+			Messages: prompt(in, in.NewMarkers(council.SeatChairman)), Sampling: chairman.Sampling(o.Sampling), OnDelta: onDelta, DeltaPause: deltaPause,
 		})
 		failure := council.AsFailure(err)
 		if failure == nil && completion.FinishReason == "length" { // half an answer must not pass for a whole one

@@ -97,7 +97,7 @@ func TestWriteKeepsTheFirstFailure(t *testing.T) {
 	}
 	t.Cleanup(client.Close)
 	in := Input{
-		Question: "Why is the sky blue?", Answers: map[string]string{"x": "Scattering."}, First: "x", NewMarkers: anonymize.NewMarkers,
+		Question: "Why is the sky blue?", Answers: map[string]string{"x": "Scattering."}, First: "x", NewMarkers: anonymize.MarkersFrom(""),
 		Chairmen: []council.Member{{ID: "first", Model: "first"}, {ID: "second", Model: "second"}},
 	}
 	s, failed := Write(t.Context(), client, in, Options{})

@@ -1,0 +1,168 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/council"
+)
+
+// ArmKind says what an arm does in place of the council.
+type ArmKind string
+
+// The kinds of arms that make calls of their own.
+const (
+	ArmSynthesis ArmKind = "synthesis" // the chairman reads the answers: no reviews, no standings
+	ArmPlacebo   ArmKind = "placebo"   // as the council, but reviews and standings are of other answers
+	ArmEnsemble  ArmKind = "ensemble"  // one model answers several times, then a synthesis of these answers
+)
+
+// Arm is another way to answer a question than the council's. Its calls belong to a session of its own, named
+// after the plan's with "-" and the kind behind it.
+type Arm struct {
+	Kind  ArmKind
+	Model council.Member // of an ensemble
+	// Samples is how often an ensemble asks its model, 2 or more.
+	Samples int
+}
+
+// ArmResult is what an arm made of a question. Session holds what was paid for also where there is a Failure.
+type ArmResult struct {
+	Kind    ArmKind
+	Session *council.Session
+	Failure *council.Error
+}
+
+// Panel runs the council of a plan, and then each arm over the same answers of the members, so that the arms differ
+// only in what they do with them. An arm has the time of a session, and what its limit of cost leaves of the
+// council's. landed returns the calls of a session that were answered before, which count against its limits; nil:
+// there are none.
+//
+// A failed council has its *council.Error in the result of the kind "". An error is a *council.Error of CodeCancelled:
+// ctx has ended.
+func (p *Pipeline) Panel(
+	ctx context.Context, plan council.Plan, arms []Arm, landed func(sessionID string) []council.Landed,
+) ([]ArmResult, error) {
+	limit, left := plan.MaxCostUSD, 0.0
+	if limit != nil {
+		left = *limit
+	}
+	results := make([]ArmResult, 0, 1+len(arms))
+	for i := -1; i < len(arms); i++ {
+		var arm Arm
+		mine := plan
+		if limit != nil {
+			mine.MaxCostUSD = new(left)
+		}
+		if i >= 0 {
+			arm = arms[i]
+			mine.SessionID = plan.SessionID + "-" + string(arm.Kind)
+		}
+		result := ArmResult{Kind: arm.Kind}
+		if limit != nil && left <= 0 {
+			result.Failure = &council.Error{Code: council.CodeOverBudget, Detail: "the budget of the question is spent"}
+			result.Session = mine.Session()
+			results = append(results, result)
+			continue
+		}
+		result.Failure = p.Open(ctx, mine)
+		if result.Failure == nil && p.o.Accounts != nil && landed != nil {
+			if past := landed(mine.SessionID); len(past) > 0 {
+				p.o.Accounts.Add(mine.SessionID, past, 0)
+			}
+		}
+		switch {
+		case result.Failure != nil:
+			result.Session = mine.Session()
+		case i < 0:
+			var err error
+			result.Session, err = p.Run(ctx, mine, nil, nil)
+			result.Failure, _ = errors.AsType[*council.Error](err)
+		default:
+			result.Session, result.Failure = p.arm(ctx, mine, arm, results[0].Session)
+		}
+		results = append(results, result)
+		if ctx.Err() != nil {
+			return results, &council.Error{Code: council.CodeCancelled, Detail: "the session was cancelled", Cause: context.Cause(ctx)}
+		}
+		if cost := result.Session.Metadata.Usage.CostUSD; cost != nil {
+			left -= *cost
+		}
+	}
+	return results, nil
+}
+
+// arm runs one arm of a question on the session of the council.
+func (p *Pipeline) arm(ctx context.Context, plan council.Plan, arm Arm, held *council.Session) (*council.Session, *council.Error) {
+	if arm.Kind == ArmEnsemble {
+		plan.Members = p.samples(arm)
+		plan.Reviewers = nil
+	}
+	r := p.newRun(plan, nil)
+	var failure *council.Error
+	panicked := protect(r.log, func() { failure = r.runArm(ctx, arm, held) })
+	if panicked != nil {
+		failure = panicked
+	}
+	r.closeAccount(ctx)
+	r.finish(failure)
+	return r.session, failure
+}
+
+func (r *run) runArm(ctx context.Context, arm Arm, held *council.Session) *council.Error {
+	if arm.Kind == ArmEnsemble {
+		if failure := r.ask(ctx); failure != nil {
+			return failure
+		}
+		return r.synthesise(ctx, r.draw().Canonical)
+	}
+	for _, a := range held.Stage1 {
+		if a.Status == council.OutcomeOK {
+			r.authors = append(r.authors, a.Model)
+			r.answers[a.Model] = *a.Response
+		}
+	}
+	if quorum := Quorum(r.plan.Rules.Quorum, len(r.plan.Members)); len(r.authors) < quorum {
+		return &council.Error{
+			Code: council.CodeNoQuorum, Detail: fmt.Sprintf("%d of %d members answered, the quorum is %d", len(r.authors), len(r.plan.Members), quorum),
+		}
+	}
+	if arm.Kind == ArmPlacebo {
+		if held.Metadata.Agreement.Ballots == 0 {
+			return &council.Error{Code: council.CodeNoQuorum, Detail: "there is no ranking that could be permuted"}
+		}
+		r.permute(held)
+	}
+	return r.synthesise(ctx, r.draw().Canonical)
+}
+
+// permute gives the run the reviews and standings of a session, with each answer in the place of another one.
+func (r *run) permute(held *council.Session) {
+	other := anonymize.Deranged(r.plan.Seed, r.authors)
+	r.session.Metadata.Agreement = held.Metadata.Agreement
+	for _, st := range held.Metadata.AggregateRankings {
+		st.Model = other[st.Model]
+		r.session.Metadata.AggregateRankings = append(r.session.Metadata.AggregateRankings, st)
+	}
+	for _, v := range held.Stage2 {
+		v.Slate = slices.Clone(v.Slate)
+		for i := range v.Slate {
+			v.Slate[i].Member = other[v.Slate[i].Member]
+		}
+		v.Spent = council.Spent{Usage: council.NoUsage()}
+		r.session.Stage2 = append(r.session.Stage2, v)
+	}
+}
+
+// samples returns the seats of an ensemble.
+func (p *Pipeline) samples(arm Arm) []council.Member {
+	seats := make([]council.Member, arm.Samples)
+	for i := range seats {
+		seats[i] = arm.Model
+		seats[i].ID = fmt.Sprintf("%s#%d", council.ModelOf(arm.Model.ID), i+1)
+	}
+	return seats
+}
