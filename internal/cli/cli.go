@@ -31,17 +31,19 @@ const (
 	exitError       = 1   // the command failed
 	exitUsage       = 2   // the command line or the environment is wrong
 	exitFound       = 3   // the report finds what it was told to fail on, or no limit of cost leaves room for an estimate
+	exitStopped     = 4   // a run of many questions ended early, and the same command goes on
 	ExitInterrupted = 130 // a signal ended the command: 128 and the number of SIGINT, as shells have it
 )
 
 // exitCodes explains the exit codes in the help.
 const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 bias-report --fail-on found a bias, or " +
-	"ask --estimate a limit of cost without room; 130 interrupted."
+	"ask --estimate a limit of cost without room; 4 batch or compare ended early, and the same command goes on; 130 interrupted."
 
 type commands struct {
 	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
 	Demo        demoCmd        `cmd:"" help:"Run the daemon with a simulated council: no key and no network needed."`
 	Ask         askCmd         `cmd:"" help:"Put one question to the council."`
+	Batch       batchCmd       `cmd:"" help:"Put the questions of a file to the council, and grade the answers."`
 	Check       checkCmd       `cmd:"" help:"Ask each provider for its models, and say what is wrong with addresses, keys and names."`
 	Sessions    sessionsCmd    `cmd:"" help:"List, show and delete the sessions of a daemon."`
 	BiasReport  biasReportCmd  `cmd:"" help:"Report what the reviews of many sessions reveal."`
@@ -69,6 +71,9 @@ type interruptedError struct{ error }
 
 // findingError says that a report finds what the command was told to fail on.
 type findingError struct{ error }
+
+// stoppedError says why a run of many questions ended early.
+type stoppedError struct{ error }
 
 // exited is the exit code with which kong leaves the parser by itself, as after --help.
 type exited int
@@ -126,6 +131,9 @@ func Main(ctx context.Context, std IO) (code int) {
 		_, _ = fmt.Fprintln(terminal{std.Stderr}, "councild:", err) // It may hold what a model wrote.
 		if _, ok := errors.AsType[usageError](err); ok {
 			return exitUsage
+		}
+		if _, ok := errors.AsType[stoppedError](err); ok {
+			return exitStopped
 		}
 		if _, ok := errors.AsType[interruptedError](err); ok || ctx.Err() != nil && errors.Is(err, context.Canceled) {
 			return ExitInterrupted

@@ -31,6 +31,8 @@ type EngineOptions struct {
 	Recorder  pipeline.Recorder // nil: no records are kept
 	Ledger    spend.Ledger      // nil: what sessions cost is not kept, and there is no limit of a day
 	Log       *slog.Logger
+	// Keep wraps what performs the calls of all sessions; nil: nothing does.
+	Keep func(council.Completer) council.Completer
 	// Category and Language are those of questions that name none.
 	Category, Language string
 	Version            string
@@ -153,6 +155,9 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 	if e.tracing != nil {
 		base.Completer = e.tracing.Completer(base.Completer, cfg.ProviderNames())
 	}
+	if e.o.Keep != nil {
+		base.Completer = e.o.Keep(base.Completer)
+	}
 	h, err := newHouse(cfg, r, base)
 	if err != nil {
 		return nil, err
@@ -248,6 +253,13 @@ func (e *Engine) Run(ctx context.Context, plan council.Plan, observer council.Ob
 // Probe is pipeline.Pipeline.Probe.
 func (e *Engine) Probe(ctx context.Context, plan council.Plan, repeats int, out pipeline.Recorder) ([]*council.Session, error) {
 	return e.runner().Probe(ctx, plan, repeats, out)
+}
+
+// Panel is pipeline.Pipeline.Panel.
+func (e *Engine) Panel(
+	ctx context.Context, plan council.Plan, arms []pipeline.Arm, landed func(string) []council.Landed,
+) ([]pipeline.ArmResult, error) {
+	return e.runner().Panel(ctx, plan, arms, landed)
 }
 
 // Open implements httpapi.Budget.

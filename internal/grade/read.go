@@ -336,3 +336,12 @@ func settle(value *any) bool {
 	}
 	return true
 }
+
+// IsJSON reports whether a text is one JSON value, with nothing behind it, in which no key stands twice.
+func IsJSON(text string) bool {
+	value, end, err := decode(text)
+	if _, isTwice := value.(twice); err != nil || isTwice {
+		return false
+	}
+	return strings.TrimFunc(text[end:], unicode.IsSpace) == ""
+}

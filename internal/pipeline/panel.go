@@ -29,6 +29,9 @@ type Arm struct {
 	Samples int
 }
 
+// Session returns the id of the arm's session at a question.
+func (a Arm) Session(council string) string { return council + "-" + string(a.Kind) }
+
 // ArmResult is what an arm made of a question. Session holds what was paid for also where there is a Failure.
 type ArmResult struct {
 	Kind    ArmKind
@@ -59,7 +62,7 @@ func (p *Pipeline) Panel(
 		}
 		if i >= 0 {
 			arm = arms[i]
-			mine.SessionID = plan.SessionID + "-" + string(arm.Kind)
+			mine.SessionID = arm.Session(plan.SessionID)
 		}
 		result := ArmResult{Kind: arm.Kind}
 		if limit != nil && left <= 0 {

@@ -99,7 +99,7 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 			reason := cmp.Or(v.ParsedRanking.Reason, "the reviewer gave no reason")
 			r.degrade(council.Stage2, v.Model, &council.Failure{Code: council.FailAbstained, Message: reason})
 		default:
-			r.votes[v.Model] = vote(v)
+			r.votes[v.Model] = Vote(v)
 			if v.ParsedRanking.Partial(len(v.Slate)) {
 				partial = append(partial, v.Model)
 			}
@@ -111,8 +111,8 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	r.warnOfFastestOnly(council.Stage2)
 }
 
-// vote returns the ballot of a review as a vote on members.
-func vote(v council.Review) ranking.Vote {
+// Vote returns the ballot of a review as a vote on members.
+func Vote(v council.Review) ranking.Vote {
 	groups := v.ParsedRanking.Groups()
 	vote := ranking.Vote{Reviewer: v.Model, Shown: make([]string, 0, len(v.Slate)), Places: make([][]string, 0, len(groups))}
 	for _, shown := range v.Slate {

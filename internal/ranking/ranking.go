@@ -17,12 +17,12 @@ import (
 
 // Vote is one reviewer's ballot, over members.
 type Vote struct {
-	Reviewer string
-	Shown    []string // the candidates on its slate: all, or all but its own
+	Reviewer string   `json:"reviewer"`
+	Shown    []string `json:"shown"` // the candidates on its slate: all, or all but its own
 	// Places holds the members that it ranked, best first; members at one place tie.
 	// Members that were not shown, the reviewer itself and repetitions are left out, and
 	// the places behind them move up.
-	Places [][]string
+	Places [][]string `json:"places"`
 }
 
 // RankValues returns the rank_value of each candidate that the vote ranks: the

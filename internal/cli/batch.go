@@ -1,0 +1,376 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/batch"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/store"
+)
+
+// batchFlags are those of every command that asks the questions of a file.
+type batchFlags struct {
+	File        string   `help:"The questions, one JSON object a line." required:"" placeholder:"FILE"`
+	Out         string   `help:"File for the results; calls are kept beside it. The same command goes on where it ended." required:"" placeholder:"FILE"`
+	MaxCostUSD  float64  `name:"max-cost-usd" help:"Most that all of it may cost, in US dollars." required:"" placeholder:"X"`
+	Grader      string   `help:"How to compare with references that name no grader: ${enum}." enum:",exact,normalised,choice,number,regex,json" default:""`
+	Concurrency int      `help:"Questions at once." default:"4" placeholder:"N"`
+	Council     string   `placeholder:"NAME" help:"A council of the roster, in place of its default."`
+	Models      []string `placeholder:"A,B" help:"The members, in place of LLM_COUNCIL_MODELS."`
+	Chairman    string   `placeholder:"MODEL" help:"Who writes the final answer, in place of LLM_COUNCIL_CHAIRMAN."`
+	Seed        *int64   `placeholder:"N" help:"Draws labels, orders and ids; default: from the questions."`
+	Simulate    bool     `help:"Ask four simulated models: no key and no network needed."`
+	Yes         bool     `help:"Start: without it the command says what it would cost at most, and ends."`
+}
+
+type batchCmd struct {
+	batchFlags
+	Records string `help:"Append the records of the reviews to this store, for the bias report." placeholder:"FILE"`
+}
+
+// Help returns what the help of the command says below its summary.
+func (batchCmd) Help() string {
+	return "A question is a line such as {\"id\": \"q1\", \"query\": \"How many legs has a spider?\", \"reference\": 8, \"grader\": {\"type\": \"number\"}}; " +
+		"reference and grader may be left out. Each reply is kept before it is used: after a crash, a signal or with a higher limit, the same " +
+		"command goes on and pays for no finished call twice. Results and calls hold texts.\n\n" + exitCodes
+}
+
+// Run asks the questions of a file.
+func (c batchCmd) Run(ctx context.Context, std IO) error {
+	b, err := c.begin(ctx, std, c.Records, func(*batch.Plan, council.Plan, []batch.Question) error { return nil })
+	if err != nil {
+		return err
+	}
+	defer b.close(ctx)
+	if err := b.announce(std, c.Yes || c.Simulate); err != nil {
+		return err
+	}
+	return b.run(ctx, std, c.batchFlags)
+}
+
+// asked is the council of a run, with what its flags say of each question.
+type asked struct {
+	*daemon.Engine
+	flags batchFlags
+}
+
+// Prepare implements batch.Council.
+func (a asked) Prepare(r council.Request) (council.Plan, error) {
+	r.Council, r.Models, r.Chairman = a.flags.Council, a.flags.Models, a.flags.Chairman
+	return a.Engine.Prepare(r)
+}
+
+// begun is a run that is ready to ask.
+type begun struct {
+	engine    asked
+	calls     *batch.Calls
+	plan      batch.Plan
+	questions []batch.Question // in the order of the plan
+	arms      []pipeline.Arm
+	bound     *float64 // of all questions; nil: nobody knows
+	perCall   int      // calls of a question
+	teardown  []func(context.Context) error
+}
+
+func (b *begun) close(ctx context.Context) {
+	for _, step := range slices.Backward(b.teardown) {
+		_ = step(ctx)
+	}
+}
+
+// begin reads the questions and makes everything that the run needs. shape completes the plan.
+func (c batchFlags) begin(
+	ctx context.Context, std IO, records string, shape func(*batch.Plan, council.Plan, []batch.Question) error,
+) (_ *begun, err error) {
+	cfg, err := loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	if c.Concurrency < 1 || !(c.MaxCostUSD > 0) || math.IsInf(c.MaxCostUSD, 0) || c.Seed != nil && (*c.Seed < 0 || *c.Seed > council.MaxSeed) {
+		return nil, usageError{fmt.Errorf(
+			"--concurrency takes a whole number from 1 on, --max-cost-usd a number above 0, --seed a whole number from 0 to %d", int64(council.MaxSeed))}
+	}
+	file, err := os.ReadFile(c.File)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--file: %w: name a file of questions that can be read", err)}
+	}
+	questions, problems := batch.Read(file, c.Grader)
+	if len(problems) > 0 {
+		return nil, usageError{c.refused(problems)}
+	}
+	b := &begun{}
+	defer func() {
+		if err != nil {
+			b.close(ctx)
+		}
+	}()
+	var sim simllm.Options
+	if c.Simulate {
+		cfg = daemon.Simulated(cfg, "")
+		cfg.BiasPersistence = false
+		cfg.MaxOutputTokens = new(1024)
+		sim.Models = instantCouncil()
+	} else if err := cfg.RequireCouncil(); err != nil {
+		return nil, usageError{err}
+	}
+	var recorder pipeline.Recorder
+	if records != "" {
+		cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
+		kept, err := openOnce(ctx, records)
+		if err != nil {
+			return nil, err
+		}
+		b.teardown = append(b.teardown, func(context.Context) error { return kept.Close() })
+		recorder = kept
+	}
+	var calls *batch.Calls // opened when the plan is known
+	o := daemon.EngineOptions{
+		Config: cfg, Simulated: sim, Recorder: recorder, Log: slog.New(slog.DiscardHandler), Version: std.Version,
+		Keep: func(next council.Completer) council.Completer {
+			return completerFunc(func(ctx context.Context, call council.Call) (council.Completion, error) {
+				return calls.Completer(next).Complete(ctx, call)
+			})
+		},
+	}
+	if err := b.house(ctx, o, c, questions); err != nil {
+		return nil, err
+	}
+	first, err := b.engine.Prepare(questions[0].Request())
+	if err != nil {
+		return nil, usageError{readable(err)}
+	}
+	b.plan = batch.New(file, questions, first, c.Grader)
+	if c.Seed != nil {
+		b.plan.Seed = *c.Seed
+	}
+	if err := shape(&b.plan, first, questions); err != nil {
+		return nil, usageError{err}
+	}
+	b.arms = b.plan.Panel()
+	b.questions = b.plan.Ordered(questions)
+	if err := b.measure(); err != nil {
+		return nil, err
+	}
+	if err := b.plan.Matches(c.Out); err != nil {
+		return nil, usageError{err}
+	}
+	if calls, err = batch.OpenCalls(c.Out+".calls", b.plan.Hash()); err != nil {
+		return nil, usageError{err}
+	}
+	b.calls = calls
+	b.teardown = append(b.teardown, func(context.Context) error { return calls.Close() })
+	return b, nil
+}
+
+// refused says what is wrong with a file of questions.
+func (c batchFlags) refused(problems []batch.Problem) error {
+	const most = 20
+	var lines []string
+	for _, p := range problems[:min(most, len(problems))] {
+		lines = append(lines, p.String())
+	}
+	if more := len(problems) - most; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Errorf("--file %s: nothing was asked:\n%s", c.File, strings.Join(lines, "\n"))
+}
+
+// house makes the engine. Limits of cost are hard where the price and the length of each reply are known, which changes
+// nothing else.
+func (b *begun) house(ctx context.Context, o daemon.EngineOptions, c batchFlags, questions []batch.Question) error {
+	e, err := daemon.NewEngine(ctx, o)
+	if err != nil {
+		return err
+	}
+	b.engine = asked{e, c}
+	plan, err := b.engine.Prepare(questions[0].Request())
+	if err == nil && e.Estimate(plan).Upper != nil && o.Config.CostLimits != "hard" {
+		e.Close(ctx)
+		o.Config.CostLimits = "hard"
+		if e, err = daemon.NewEngine(ctx, o); err != nil {
+			return err
+		}
+		b.engine = asked{e, c}
+	}
+	b.teardown = append(b.teardown, func(ctx context.Context) error {
+		e.Close(ctx)
+		return nil
+	})
+	return nil
+}
+
+// measure adds up what the questions may cost, and finds what is wrong with any of them before one is asked.
+func (b *begun) measure() error {
+	bound := new(float64)
+	var problems []string
+	for _, q := range b.questions {
+		plan, err := b.engine.Prepare(q.Request())
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("question %.64q: %v", q.ID, readable(err)))
+			continue
+		}
+		if b.perCall == 0 {
+			b.perCall = b.engine.Estimate(plan).Calls
+			for _, arm := range b.arms {
+				b.perCall += max(1, arm.Samples+1)
+			}
+		}
+		if one := batch.Bound(b.engine, plan, b.arms); one == nil {
+			bound = nil
+		} else if bound != nil {
+			*bound += *one
+		}
+	}
+	b.bound = bound
+	if len(problems) > 0 {
+		return usageError{errors.New("nothing was asked:\n" + strings.Join(problems[:min(20, len(problems))], "\n"))}
+	}
+	return nil
+}
+
+// announce says what the run takes. Without leave to start that is all.
+func (b *begun) announce(std IO, start bool) error {
+	text := fmt.Sprintf("%d questions of at most %d calls each, %d in all, without calls that are tried again.\n",
+		len(b.questions), b.perCall, len(b.questions)*b.perCall)
+	switch {
+	case b.bound == nil:
+		text += "They have no bound: the price of a model, or LLM_COUNCIL_MAX_OUTPUT_TOKENS, is not set. Questions are begun as long as what " +
+			"they cost is below --max-cost-usd; what is under way then can pass it.\n"
+	default:
+		text += fmt.Sprintf("They cost $%.2f at most; as a rule much less. --max-cost-usd is never passed.\n", *b.bound)
+	}
+	_, _ = fmt.Fprintf(std.Stderr, "%sPlan %s\n", text, b.plan.Hash())
+	if !start {
+		return usageError{errors.New("nothing was asked: the same command with --yes starts it")}
+	}
+	return nil
+}
+
+// run asks the questions, and ends the file of results when all are over.
+func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
+	out, err := b.ask(ctx, std, c)
+	if err != nil {
+		return err
+	}
+	if err := b.stopped(out, c); err != nil {
+		return err
+	}
+	if err := batch.Finish(c.Out, b.plan, out.Results); err != nil {
+		return err
+	}
+	failed, graded, right := 0, 0, 0.0
+	for _, r := range out.Results {
+		if r.Status == council.StatusFailed {
+			failed++
+		}
+		if _, ok := r.Arms[batch.ArmVote]; ok {
+			graded++
+			if r.Score != nil {
+				right += *r.Score
+			}
+		}
+	}
+	text := fmt.Sprintf("%d questions, %d without an answer, %s\n", len(out.Results), failed, dollars(out.Usage))
+	if graded > 0 {
+		text += fmt.Sprintf("Right: %.4g of %d\n", right, graded)
+	}
+	_, err = fmt.Fprintf(std.Stdout, "%sResults: %s\n", text, c.Out)
+	if err == nil && failed > 0 {
+		return fmt.Errorf("%d questions have no answer: %s says why", failed, c.Out)
+	}
+	return err
+}
+
+func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (batch.Outcome, error) {
+	start := time.Now()
+	o := batch.Options{
+		Council: b.engine, Calls: b.calls, Plan: b.plan, Questions: b.questions, Out: c.Out, MaxCostUSD: c.MaxCostUSD, Concurrency: c.Concurrency,
+	}
+	if isTerminal(std.Stderr) {
+		o.Progress = func(p batch.Progress) {
+			left := time.Duration(float64(time.Since(start)) / float64(p.Done) * float64(p.Questions-p.Done)).Round(time.Second)
+			_, _ = fmt.Fprintf(std.Stderr, "\r\x1b[K%d of %d questions, %s, some %v left", p.Done, p.Questions, dollars(p.Usage), left)
+			if p.Done == p.Questions {
+				_, _ = fmt.Fprintln(std.Stderr)
+			}
+		}
+	}
+	return batch.Run(ctx, o)
+}
+
+// stopped returns why a run has not ended, nil where it has.
+func (b *begun) stopped(out batch.Outcome, c batchFlags) error {
+	if out.Stopped == nil {
+		return nil
+	}
+	var why string
+	switch *out.Stopped {
+	case batch.StoppedByCap:
+		why = fmt.Sprintf("the next question may cost more than what is left of $%g: the same command with a higher --max-cost-usd goes on", c.MaxCostUSD)
+	case batch.StoppedUnknown:
+		why = "nobody tells what the calls cost, so that --max-cost-usd cannot hold: give the models' prices in LLM_COUNCIL_PRICES"
+	default:
+		why = "it was interrupted: the same command goes on"
+	}
+	return stoppedError{fmt.Errorf("%d of %d questions are over, %s; %s", len(out.Results), len(b.questions), dollars(out.Usage), why)}
+}
+
+// dollars says what calls cost.
+func dollars(u council.Usage) string {
+	switch {
+	case u.CostUSD == nil:
+		return "cost unknown"
+	case u.Partial:
+		return fmt.Sprintf("at least $%.4f", *u.CostUSD)
+	default:
+		return fmt.Sprintf("$%.4f", *u.CostUSD)
+	}
+}
+
+// completerFunc makes a council.Completer of a function.
+type completerFunc func(context.Context, council.Call) (council.Completion, error)
+
+// Complete implements council.Completer.
+func (f completerFunc) Complete(ctx context.Context, c council.Call) (council.Completion, error) {
+	return f(ctx, c)
+}
+
+// once is a record store that appends the records of a session once.
+type once struct {
+	*store.Store
+	held map[string]struct{}
+}
+
+func openOnce(ctx context.Context, path string) (*once, error) {
+	s, _, err := store.Open(store.Options{Path: path}) //nolint:contextcheck // a store lives until it is closed
+	if err != nil {
+		return nil, err
+	}
+	held, err := s.Sessions(ctx, time.Time{})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(err, s.Close())
+	}
+	return &once{s, held}, nil
+}
+
+// Append implements pipeline.Recorder.
+func (o *once) Append(ctx context.Context, records []council.BiasMetricRecord) error {
+	if len(records) > 0 {
+		if _, ok := o.held[records[0].SessionID]; ok {
+			return nil
+		}
+	}
+	return o.Store.Append(ctx, records)
+}
