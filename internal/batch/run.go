@@ -50,6 +50,10 @@ type Outcome struct {
 	Usage   council.Usage
 	// Stopped says why not all questions were asked; nil: they were. The same run goes on.
 	Stopped *Stop
+	// Left is what was left of the limit of cost, in US dollars. Next is the most that the next question could have cost,
+	// where it was not begun for that reason; nil: nobody knows, or it was begun.
+	Left float64
+	Next *float64
 }
 
 // Stop is why a run ended early.
@@ -144,6 +148,7 @@ type run struct {
 	written   []Result
 	usage     council.Usage
 	stop      *Stop
+	next      *float64 // as in Outcome
 	failed    error
 }
 
@@ -199,7 +204,7 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	wg.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := Outcome{Results: r.written, Usage: r.usage, Stopped: r.stop}
+	out := Outcome{Results: r.written, Usage: r.usage, Stopped: r.stop, Left: r.leftLocked(), Next: r.next}
 	switch {
 	case r.failed != nil:
 		return out, r.failed
@@ -303,7 +308,7 @@ func (r *run) admit(ctx context.Context, bound *float64) (room float64, ok bool)
 		case r.over == 0 && bound == nil && r.asked == 0 && left > 0:
 			return r.holdLocked(left), true
 		case r.asked == 0:
-			r.stop = new(StoppedByCap)
+			r.stop, r.next = new(StoppedByCap), bound
 			return 0, false
 		}
 		r.changed.Wait()

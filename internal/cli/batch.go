@@ -318,7 +318,12 @@ func (b *begun) stopped(out batch.Outcome, c batchFlags) error {
 	var why string
 	switch *out.Stopped {
 	case batch.StoppedByCap:
-		why = fmt.Sprintf("the next question may cost more than what is left of $%g: the same command with a higher --max-cost-usd goes on", c.MaxCostUSD)
+		could := "more than that"
+		if out.Next != nil {
+			could = fmt.Sprintf("$%.6f", *out.Next)
+		}
+		why = fmt.Sprintf("$%.6f are left of --max-cost-usd, and the next question can cost %s: the same command with a higher limit goes on",
+			out.Left, could)
 	case batch.StoppedUnknown:
 		why = "nobody tells what the calls cost, so that --max-cost-usd cannot hold: give the models' prices in LLM_COUNCIL_PRICES"
 	default:
