@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/councild/councild/internal/batch"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/worth"
+)
+
+type compareCmd struct {
+	batchFlags
+	Arms     []string `help:"What the council is compared with: best, vote, ranked, synthesis, placebo, ensemble, member:ID." default:"best,vote,ranked,synthesis" placeholder:"A,B"`
+	Margin   *float64 `help:"Least difference that counts, in shares of right answers; default 0.05." placeholder:"X"`
+	ValueUSD *float64 `name:"value-usd" help:"What a right answer is worth, in US dollars: the verdict is in money then, without a margin." placeholder:"V"`
+	Samples  *int     `help:"How often an ensemble asks its model; default twice the number of members." placeholder:"N"`
+	Ensemble string   `help:"The seat whose model an ensemble asks; default the chairman." placeholder:"ID"`
+	FailOn   []string `name:"fail-on" help:"Exit with 3 for these verdicts: does_not_pay, undecided." placeholder:"A,B"`
+	Finish   bool     `help:"Ask nothing more: end a stopped run for good, with what was asked."`
+	Format   string   `help:"${enum}." enum:"text,json,csv,html" default:"text"`
+}
+
+// Help returns what the help of the command says below its summary.
+func (compareCmd) Help() string {
+	return "All arms of a question share the answers of the council's members, and differ only in what they do with them. Nothing is scored " +
+		"before the end. docs/worth.md says how to ask.\n\n" + exitCodes
+}
+
+// Run compares the council with simpler ways to answer the questions of a file.
+func (c compareCmd) Run(ctx context.Context, std IO) error {
+	if err := c.check(); err != nil {
+		return usageError{err}
+	}
+	b, err := c.begin(ctx, std, "", c.shape)
+	if err != nil {
+		return err
+	}
+	defer b.close(ctx)
+	results, err := c.results(ctx, std, b)
+	if err != nil {
+		return err
+	}
+	compared := batch.Compare(b.plan, b.questions, results)
+	if err := batch.Finish(c.Out, b.plan, results); err != nil {
+		return err
+	}
+	if err := c.write(std, compared); err != nil {
+		return err
+	}
+	if slices.Contains(c.FailOn, string(compared.Verdict)) {
+		return findingError{fmt.Errorf("the verdict is %s", compared.Verdict)}
+	}
+	return nil
+}
+
+func (c compareCmd) check() error {
+	for _, verdict := range c.FailOn {
+		if verdict != string(worth.DoesNotPay) && verdict != string(worth.Undecided) {
+			return errors.New("--fail-on takes does_not_pay, undecided or both")
+		}
+	}
+	positive := func(v *float64) bool { return v == nil || *v > 0 && !math.IsInf(*v, 0) }
+	switch {
+	case c.Margin != nil && c.ValueUSD != nil:
+		return errors.New("--margin and --value-usd are both given: the verdict is either in right answers or in money")
+	case !positive(c.Margin) || !positive(c.ValueUSD) || c.Margin != nil && *c.Margin >= 1:
+		return errors.New("--margin takes a number above 0 and below 1, --value-usd one above 0")
+	case c.Samples != nil && *c.Samples < 2:
+		return errors.New("--samples takes a whole number from 2 on")
+	}
+	return nil
+}
+
+// shape completes the plan.
+func (c compareCmd) shape(p *batch.Plan, session council.Plan, questions []batch.Question) error {
+	closed := 0
+	for _, q := range questions {
+		if q.Closed() {
+			closed++
+		}
+	}
+	if closed < len(questions) {
+		return fmt.Errorf("%d of %d questions have no right answer: give each a reference and a grader", len(questions)-closed, len(questions))
+	}
+	var err error
+	if p.Arms, err = batch.Arms(c.Arms, p.Members, true); err != nil {
+		return fmt.Errorf("--arms: %w", err)
+	}
+	p.Alpha, p.Margin, p.ValueUSD = worth.Level, 0.05, c.ValueUSD
+	if c.Margin != nil {
+		p.Margin = *c.Margin
+	}
+	if !slices.Contains(p.Arms, string(pipeline.ArmEnsemble)) {
+		return nil
+	}
+	p.Ensemble, p.Samples = session.Chairmen[0], 2*len(p.Members)
+	if c.Samples != nil {
+		p.Samples = *c.Samples
+	}
+	if c.Ensemble != "" {
+		seats := slices.Concat(p.Members, p.Reviewers, p.Chairmen)
+		at := slices.IndexFunc(seats, func(m council.Member) bool { return m.ID == c.Ensemble })
+		if at < 0 {
+			return fmt.Errorf("--ensemble: the council has no seat %.64q", c.Ensemble)
+		}
+		p.Ensemble = seats[at]
+	}
+	return nil
+}
+
+// results asks the questions, or reads what was asked of them.
+func (c compareCmd) results(ctx context.Context, std IO, b *begun) ([]batch.Result, error) {
+	if c.Finish {
+		f, err := batch.Open(c.Out)
+		if err == nil && len(f.Results) == 0 {
+			err = fmt.Errorf("%s holds no question that was asked", c.Out)
+		}
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--finish: %w", err)}
+		}
+		return f.Results, nil
+	}
+	if err := b.announce(std, c.Yes || c.Simulate); err != nil {
+		return nil, err
+	}
+	out, err := b.ask(ctx, std, c.batchFlags)
+	if err == nil {
+		err = b.stopped(out, c.batchFlags)
+	}
+	return out.Results, err
+}
+
+func (c compareCmd) write(std IO, compared render.Comparison) error {
+	return writeIndented(std.Stdout, compared)
+}
+
+type seated struct {
+	worth.SeatsReport
+	Members []string `json:"members"`
+	Source  string   `json:"source"`
+}
+
+type seatsCmd struct {
+	Input  string `help:"A file of results, of batch or compare." required:"" placeholder:"FILE"`
+	Format string `help:"${enum}." enum:"text,json,csv,html" default:"text"`
+}
+
+// Run says what the errors of the seats of a council have in common.
+func (c seatsCmd) Run(std IO) error {
+	f, err := batch.Open(c.Input)
+	if err != nil {
+		return usageError{fmt.Errorf("--input: %w", err)}
+	}
+	rows, members, err := batch.Seats(f)
+	if err != nil {
+		return usageError{fmt.Errorf("--input %s: %w", c.Input, err)}
+	}
+	seats := seated{worth.Seats(rows, len(members)), members, c.Input}
+	return writeIndented(std.Stdout, seats)
+}
