@@ -27,7 +27,7 @@ var floors = [][]string{
 		"internal/stage1", "internal/stage2", "internal/stage3", "internal/schema", "internal/render", "internal/roster", "internal/sessions",
 	},
 	{"internal/httpapi", "internal/mcpserver", "internal/pipeline", "internal/biascheck"},
-	{"internal/daemon"},
+	{"internal/daemon", "internal/batch"},
 	{"internal/daemon/daemontest", "internal/cli"},
 	{"cmd/councild"},
 }

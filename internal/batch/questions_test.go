@@ -1,0 +1,125 @@
+package batch_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/councild/councild/internal/batch"
+	"github.com/councild/councild/internal/growth"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRead(t *testing.T) {
+	file := "\ufeff" + `{"id":"a","query":"What?","reference":"x"}` + "\r\n\r\n" +
+		`{"id":"b","messages":[{"role":"user","content":"What?"}],"reference":[1,2],"grader":{"type":"number"},"group":"g","labels":{"k":"v"}}` + "\n" +
+		`  {"id":"c","query":"Why?","category":"math","language":"de","reference":null}`
+	questions, problems := batch.Read([]byte(file), "exact")
+	if len(problems) > 0 || len(questions) != 3 {
+		t.Fatal(questions, problems)
+	}
+	a, b, c := questions[0], questions[1], questions[2]
+	if !a.Closed() || !b.Closed() || c.Closed() || a.Cluster() != "a" || b.Cluster() != "group g" || b.Labels["k"] != "v" {
+		t.Errorf("%+v", questions)
+	}
+	if q := a.Request().Query; !strings.HasPrefix(q, "What?\n\n") || !strings.Contains(q, "ANSWER:") {
+		t.Errorf("asked is %q", q)
+	}
+	if m := b.Request().Messages; !strings.Contains(m[0].Content, "ANSWER:") || b.Messages[0].Content != "What?" {
+		t.Errorf("asked is %v of %v", m, b.Messages)
+	}
+	if r := c.Request(); r.Query != "Why?" || r.Category != "math" || r.Language != "de" {
+		t.Errorf("asked is %+v", r)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	for line, want := range map[string]batch.Code{
+		"{\"id\":\"\xff\"}":         batch.NotUTF8,
+		"{":                         batch.NotJSON,
+		`{"id":"a","id":"b"}`:       batch.NotJSON,
+		`{"id":"a","query":"w"} {}`: batch.NotJSON,
+		`["a"]`:                     batch.NotObject,
+		strings.Repeat(" 1", 3<<20): batch.TooLong,
+		`{"id":"a","qery":"w"}`:     batch.UnknownField,
+		`{"ID":"a","query":"w"}`:    batch.UnknownField,
+		`{"id":"a","query":7}`:      batch.BadField,
+		`{"id":"a","query":"w","category":"cats"}`:                          batch.BadField,
+		`{"id":"a","query":"w","language":"deutsch"}`:                       batch.BadField,
+		`{"id":"a","query":"w","messages":[{"role":"user","content":"w"}]}`: batch.BadField,
+		`{"id":"` + strings.Repeat("a", 201) + `","query":"w"}`:             batch.BadField,
+		`{"query":"w"}`:                          batch.MissingID,
+		`{"id":"first","query":"w"}`:             batch.DuplicateID,
+		`{"id":"a","query":" "}`:                 batch.NoQuestion,
+		`{"id":"a","query":"w","reference":"x"}`: batch.BadGrader,
+		`{"id":"a","query":"w","reference":"x","grader":{"type":"guess"}}`:             batch.BadGrader,
+		`{"id":"a","query":"w","grader":{"type":"exact"}}`:                             batch.BadReference,
+		`{"id":"a","query":"w","reference":"x","grader":{"type":"number"}}`:            batch.BadReference,
+		`{"id":"a","query":"w","reference":"x","grader":{"type":"exact","what":true}}`: batch.UnknownField,
+	} {
+		questions, problems := batch.Read([]byte(`{"id":"first","query":"w"}`+"\n\n"+line+"\n"), "")
+		if len(problems) != 1 || problems[0].Code != want || problems[0].Line != 3 || problems[0].Detail == "" || len(questions) != 1 {
+			t.Errorf("%.80q: %v, want %s", line, problems, want)
+		}
+	}
+	if _, problems := batch.Read([]byte("\n \n"), ""); len(problems) != 1 {
+		t.Errorf("an empty file: %v", problems)
+	}
+}
+
+// Whatever a file holds, each line that is not empty is a question or a problem.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"id":"a","query":"w","reference":[1,2],"grader":{"type":"number","abs":1}}`), "")
+	f.Add([]byte("\ufeff{\"id\":\"a\",\"query\":\"w\",\"reference\":\"(\"}\r\n{}"), "regex")
+	f.Fuzz(func(t *testing.T, file []byte, grader string) {
+		questions, problems := batch.Read(file, grader)
+		lines := 0
+		for line := range strings.Lines(strings.TrimPrefix(string(file), "\ufeff")) {
+			if strings.TrimSpace(line) != "" {
+				lines++
+			}
+		}
+		if len(questions)+len(problems) != max(1, lines) {
+			t.Fatalf("%d questions and %d problems of %d lines", len(questions), len(problems), lines)
+		}
+		ids := map[string]bool{}
+		for _, q := range questions {
+			if q.ID == "" || ids[q.ID] {
+				t.Fatalf("the id %q is empty or stands twice", q.ID)
+			}
+			ids[q.ID] = true
+			q.Request()
+		}
+	})
+}
+
+func TestReadIsLinear(t *testing.T) {
+	for _, pattern := range []string{`{"id":"a"}` + "\n", "[", `{"a":`, "\n", `{"id":"a","query":"w"} `} {
+		growth.LinearTo(t, growth.Large/4, func(n int) func() {
+			file := []byte(strings.Repeat(pattern, n/len(pattern)))
+			return func() { batch.Read(file, "") }
+		})
+	}
+}
+
+func score(x float64) *float64 { return &x }
+
+func TestVote(t *testing.T) {
+	right, wrong, other := batch.Member{Form: "7", Score: score(1)}, batch.Member{Form: "8", Score: score(0)}, batch.Member{Form: "9", Score: score(0)}
+	none := batch.Member{Ungradable: true}
+	for _, tt := range []struct {
+		members []batch.Member
+		want    *float64
+	}{
+		{[]batch.Member{right, right, wrong}, score(1)},
+		{[]batch.Member{right, wrong, wrong}, score(0)},
+		{[]batch.Member{right, wrong}, score(0.5)},
+		{[]batch.Member{right, wrong, other}, score(1.0 / 3)},
+		{[]batch.Member{right, none, none}, score(1)},
+		{[]batch.Member{none, none}, nil},
+		{nil, nil},
+	} {
+		if diff := cmp.Diff(tt.want, batch.Vote(tt.members)); diff != "" {
+			t.Errorf("%v: %s", tt.members, diff)
+		}
+	}
+}
