@@ -80,7 +80,7 @@ func observe(t *testing.T, provider string) *onlooker {
 			w.requests[sum]++
 			w.mu.Unlock()
 		}
-		onwards, err := http.NewRequestWithContext(t.Context(), r.Method, provider+r.URL.Path, bytes.NewReader(body))
+		onwards, err := http.NewRequestWithContext(r.Context(), r.Method, provider+r.URL.Path, bytes.NewReader(body))
 		if err != nil {
 			t.Error(err)
 			return

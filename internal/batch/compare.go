@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/councild/councild/internal/council"
@@ -135,7 +136,10 @@ func (p Plan) settings() [][2]string {
 		return strings.Join(names, ", ")
 	}
 	s := [][2]string{
-		{"council", p.Council}, {"members", ids(p.Members)}, {"reviewers", ids(p.Reviewers)}, {"chairman", ids(p.Chairmen[:1])},
+		{"council", p.Council},
+		{"members", ids(p.Members)},
+		{"reviewers", ids(p.Reviewers)},
+		{"chairman", ids(p.Chairmen[:1])},
 		{"arms", strings.Join(p.Arms, ", ")},
 	}
 	if p.Samples > 0 {
@@ -145,8 +149,11 @@ func (p Plan) settings() [][2]string {
 		s = append(s, [2]string{"temperature", fmt.Sprint(*t)})
 	}
 	return append(s, [][2]string{
-		{"order", string(p.Order)}, {"seed", fmt.Sprint(p.Seed)}, {"questions file", p.File},
-		{"prompts", p.Rules.ReviewPrompt + ", " + p.Versions.Synthesis + ", " + p.Grades}, {"councild", p.Versions.Councild},
+		{"order", string(p.Order)},
+		{"seed", strconv.FormatInt(p.Seed, 10)},
+		{"questions file", p.File},
+		{"prompts", p.Rules.ReviewPrompt + ", " + p.Versions.Synthesis + ", " + p.Grades},
+		{"councild", p.Versions.Councild},
 	}...)
 }
 

@@ -55,14 +55,14 @@ func (p Plan) Hash() string {
 // canonical returns a value as JSON with sorted keys and without blanks.
 func canonical(value any) []byte {
 	data, _ := json.Marshal(value) // plain data
-	var any any
+	var plain any
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	_ = d.Decode(&any)
+	_ = d.Decode(&plain)
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(any) // sorts the keys of a map
+	_ = e.Encode(plain) // sorts the keys of a map
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 

@@ -137,9 +137,10 @@ func readLine(line []byte, grader string) (q Question, problem *Problem) {
 	}
 	var members map[string]json.RawMessage
 	_ = json.Unmarshal(line, &members) // it is an object
+	known := fields()
 	for name := range members {
-		if !slices.Contains(fields, name) { // also one that differs in case only, which the decoder below would take
-			return bad(UnknownField, "%.64q is none: use %s", name, strings.Join(fields, ", "))
+		if !slices.Contains(known, name) { // also one that differs in case only, which the decoder below would take
+			return bad(UnknownField, "%.64q is none: use %s", name, strings.Join(known, ", "))
 		}
 	}
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -183,15 +184,15 @@ func readLine(line []byte, grader string) (q Question, problem *Problem) {
 
 func isNull(value json.RawMessage) bool { return len(value) == 0 || string(value) == "null" }
 
-// fields are the names of the fields of a Question.
-var fields = func() (names []string) {
+// fields returns the names of the fields of a Question.
+func fields() (names []string) {
 	for f := range reflect.TypeFor[Question]().Fields() {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
 			names = append(names, name)
 		}
 	}
 	return names
-}()
+}
 
 // typeName returns what JSON calls a type of a field.
 func typeName(t reflect.Type) string {

@@ -101,20 +101,18 @@ func TestReadIsLinear(t *testing.T) {
 	}
 }
 
-func score(x float64) *float64 { return &x }
-
 func TestVote(t *testing.T) {
-	right, wrong, other := batch.Member{Form: "7", Score: score(1)}, batch.Member{Form: "8", Score: score(0)}, batch.Member{Form: "9", Score: score(0)}
+	right, wrong, other := batch.Member{Form: "7", Score: new(1.0)}, batch.Member{Form: "8", Score: new(0.0)}, batch.Member{Form: "9", Score: new(0.0)}
 	none := batch.Member{Ungradable: true}
 	for _, tt := range []struct {
 		members []batch.Member
 		want    *float64
 	}{
-		{[]batch.Member{right, right, wrong}, score(1)},
-		{[]batch.Member{right, wrong, wrong}, score(0)},
-		{[]batch.Member{right, wrong}, score(0.5)},
-		{[]batch.Member{right, wrong, other}, score(1.0 / 3)},
-		{[]batch.Member{right, none, none}, score(1)},
+		{[]batch.Member{right, right, wrong}, new(1.0)},
+		{[]batch.Member{right, wrong, wrong}, new(0.0)},
+		{[]batch.Member{right, wrong}, new(0.5)},
+		{[]batch.Member{right, wrong, other}, new(1.0 / 3)},
+		{[]batch.Member{right, none, none}, new(1.0)},
 		{[]batch.Member{none, none}, nil},
 		{nil, nil},
 	} {

@@ -136,8 +136,9 @@ func result(q Question, plan council.Plan, ran []pipeline.ArmResult) Result {
 	}
 	r.Arms[ArmRanked] = &Arm{Failed: len(r.Ballots) == 0, CostUSD: panel.cost(), Calls: panel.calls}
 	for _, ar := range ran[1:] {
-		base := panel
+		base := panel // of a placebo
 		switch ar.Kind {
+		case pipeline.ArmPlacebo:
 		case pipeline.ArmSynthesis:
 			base = answers
 		case pipeline.ArmEnsemble:

@@ -382,7 +382,7 @@ func isCut(ran []pipeline.ArmResult) bool {
 
 // sessions returns the ids of the sessions of a question.
 func (r *run) sessions(id string) []string {
-	ids := []string{id}
+	ids := append(make([]string, 0, 1+len(r.arms)), id)
 	for _, arm := range r.arms {
 		ids = append(ids, arm.Session(id))
 	}

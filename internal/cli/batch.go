@@ -244,11 +244,10 @@ func (b *begun) measure() error {
 func (b *begun) announce(std IO, start bool) error {
 	text := fmt.Sprintf("%d questions of at most %d calls each, %d in all, without calls that are tried again.\n",
 		len(b.questions), b.perCall, len(b.questions)*b.perCall)
-	switch {
-	case b.bound == nil:
+	if b.bound == nil {
 		text += "They have no bound: the price of a model, or LLM_COUNCIL_MAX_OUTPUT_TOKENS, is not set. Questions are begun as long as what " +
 			"they cost is below --max-cost-usd; what is under way then can pass it.\n"
-	default:
+	} else {
 		text += fmt.Sprintf("They cost $%.2f at most; as a rule much less. --max-cost-usd is never passed.\n", *b.bound)
 	}
 	_, _ = fmt.Fprintf(std.Stderr, "%sPlan %s\n", text, b.plan.Hash())
@@ -264,7 +263,7 @@ func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := b.stopped(out, c); err != nil {
+	if err := b.stopped(out); err != nil {
 		return err
 	}
 	if err := batch.Finish(c.Out, b.plan, out.Results); err != nil {
@@ -311,7 +310,7 @@ func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (batch.Outcome, e
 }
 
 // stopped returns why a run has not ended, nil where it has.
-func (b *begun) stopped(out batch.Outcome, c batchFlags) error {
+func (b *begun) stopped(out batch.Outcome) error {
 	if out.Stopped == nil {
 		return nil
 	}

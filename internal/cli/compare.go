@@ -131,7 +131,7 @@ func (c compareCmd) results(ctx context.Context, std IO, b *begun) ([]batch.Resu
 	}
 	out, err := b.ask(ctx, std, c.batchFlags)
 	if err == nil {
-		err = b.stopped(out, c.batchFlags)
+		err = b.stopped(out)
 	}
 	return out.Results, err
 }

@@ -45,7 +45,8 @@ func listen(h *heard) func(*pipeline.Options) {
 }
 
 var allArms = []pipeline.Arm{
-	{Kind: pipeline.ArmSynthesis}, {Kind: pipeline.ArmPlacebo},
+	{Kind: pipeline.ArmSynthesis},
+	{Kind: pipeline.ArmPlacebo},
 	{Kind: pipeline.ArmEnsemble, Model: council.Member{ID: "birch", Model: "birch"}, Samples: 6},
 }
 
@@ -79,13 +80,13 @@ func TestPanel(t *testing.T) {
 	if s := chairman("-synthesis"); strings.Contains(s, "REVIEW") || standing.MatchString(s) {
 		t.Errorf("the synthesis was shown reviews: %s", s)
 	}
-	real, placebo := standing.FindAllStringSubmatch(chairman(""), -1), standing.FindAllStringSubmatch(chairman("-placebo"), -1)
-	if len(real) != 3 || len(placebo) != 3 {
-		t.Fatalf("%d and %d standings", len(real), len(placebo))
+	shown, placebo := standing.FindAllStringSubmatch(chairman(""), -1), standing.FindAllStringSubmatch(chairman("-placebo"), -1)
+	if len(shown) != 3 || len(placebo) != 3 {
+		t.Fatalf("%d and %d standings", len(shown), len(placebo))
 	}
-	for i := range real {
-		if real[i][1] == placebo[i][1] || real[i][2] != placebo[i][2] {
-			t.Errorf("place %d: %v, and in the placebo %v", i+1, real[i][0], placebo[i][0])
+	for i := range shown {
+		if shown[i][1] == placebo[i][1] || shown[i][2] != placebo[i][2] {
+			t.Errorf("place %d: %v, and in the placebo %v", i+1, shown[i][0], placebo[i][0])
 		}
 	}
 	for _, text := range said.prompts(plan.SessionID+"-ensemble", council.Stage3) {
