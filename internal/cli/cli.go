@@ -40,21 +40,21 @@ const exitCodes = "Exit codes: 0 done; 1 failed; 2 the command line or a setting
 	"ask --estimate a limit of cost without room; 4 batch or compare ended early, and the same command goes on; 130 interrupted."
 
 type commands struct {
-	Seats       seatsCmd       `cmd:"" help:"Say what the errors of the seats of a council have in common."`
 	Serve       serveCmd       `cmd:"" help:"Run the daemon."`
 	Demo        demoCmd        `cmd:"" help:"Run the daemon with a simulated council: no key and no network needed."`
 	Ask         askCmd         `cmd:"" help:"Put one question to the council."`
-	Batch       batchCmd       `cmd:"" help:"Put the questions of a file to the council, and grade the answers."`
 	Check       checkCmd       `cmd:"" help:"Ask each provider for its models, and say what is wrong with addresses, keys and names."`
 	Sessions    sessionsCmd    `cmd:"" help:"List, show and delete the sessions of a daemon."`
 	BiasReport  biasReportCmd  `cmd:"" help:"Report what the reviews of many sessions reveal."`
 	Leaderboard leaderboardCmd `cmd:"" help:"Rank the models over many sessions."`
+	Batch       batchCmd       `cmd:"" help:"Put the questions of a file to the council, and grade the answers."`
+	Compare     compareCmd     `cmd:"" help:"Say whether the council is worth its money: compare it with simpler ways to answer a file of questions."`
+	Seats       seatsCmd       `cmd:"" help:"Say what the errors of the seats of a council have in common."`
 	Spend       spendCmd       `cmd:"" help:"Say what sessions cost, by day, token, council or model."`
 	Prices      pricesCmd      `cmd:"" help:"Print what the configured models cost, from their providers or a file."`
 	Roster      rosterCmd      `cmd:"" help:"Check or show the file that names models and councils."`
 	Token       tokenCmd       `cmd:"" help:"Make a token for the roster."`
 	Store       storeCmd       `cmd:"" help:"Look into the record store."`
-	Compare     compareCmd     `cmd:"" help:"Say whether the council is worth its money: compare it with simpler ways to answer a file of questions."`
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
 	Probe       probeCmd       `cmd:"" help:"Learn how far reviewers agree with themselves, and whether they changed."`
 	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`

@@ -19,7 +19,7 @@ func TestCompletionInBash(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
-		"councild s":                    "serve sessions spend store simulate",
+		"councild s":                    "serve sessions seats spend store simulate",
 		"councild ask --c":              "--council --chairman --category",
 		"councild ask --quiet --follow": "--follow",
 		"councild sessions ":            "list show delete --help",
