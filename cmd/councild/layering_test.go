@@ -17,7 +17,7 @@ const module = "github.com/councild/councild"
 // lower floors; packages on one floor never import each other. A package of the bottom
 // floor imports the standard library and the libraries that it owns.
 var floors = [][]string{
-	{"internal/council", "internal/disk", "internal/growth", "internal/journal/journaltest", "internal/pipenet", "internal/stat"},
+	{"examples", "internal/council", "internal/disk", "internal/growth", "internal/journal/journaltest", "internal/pipenet", "internal/stat"},
 	{
 		"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/disagreement",
 		"internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",

@@ -70,13 +70,16 @@ type CheckedModel struct {
 // Check asks every provider that the settings name for its list of models, all at once, and
 // looks up the models of the settings there. It calls no model. It takes some 10 seconds at most.
 func Check(ctx context.Context, cfg config.Config) Checked {
-	sim := CheckedProvider{
-		Name: config.SimProvider, BaseURL: "built in", Key: "none", Finding: Finding{Verdict: VerdictOK}, models: simulated(builtIn()),
-	}
-	for i, name := range sim.models {
-		sim.models[i] = strings.TrimPrefix(name, config.SimProvider+":")
+	sim := CheckedProvider{Name: config.SimProvider, BaseURL: "built in", Key: "none", Finding: Finding{Verdict: VerdictOK}}
+	for _, m := range builtIn() {
+		sim.models = append(sim.models, m.Name)
 	}
 	sim.Listed = new(len(sim.models))
+	for _, name := range cfg.Named() {
+		if m, ok, err := findSimulated(builtIn(), name); isSimulated(name) && ok && err == nil {
+			sim.models = append(sim.models, m.Name) // It may have settings.
+		}
+	}
 	c := Checked{Providers: make([]CheckedProvider, 1+len(cfg.Providers))}
 	var asking sync.WaitGroup
 	asking.Go(func() {

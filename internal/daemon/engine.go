@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/councild/councild/examples"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
@@ -27,7 +28,7 @@ import (
 // EngineOptions are what an engine is made of.
 type EngineOptions struct {
 	Config    config.Config
-	Simulated simllm.Options    // of the simulated provider; no models: the built-in ones
+	Simulated simllm.Options    // of the simulated provider; no models: the built-in ones; no closed questions: those of examples
 	Recorder  pipeline.Recorder // nil: no records are kept
 	Ledger    spend.Ledger      // nil: what sessions cost is not kept, and there is no limit of a day
 	Log       *slog.Logger
@@ -69,6 +70,11 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	}
 	if o.Simulated.Models == nil {
 		o.Simulated.Models = builtIn()
+	}
+	if o.Simulated.Closed == nil {
+		if o.Simulated.Closed, err = simllm.ReadClosed(examples.Questions()); err != nil {
+			return nil, err
+		}
 	}
 	e := &Engine{o: o, reloaded: make(chan struct{}, 1)}
 	defer func() {

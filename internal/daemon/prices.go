@@ -44,8 +44,14 @@ func newPrices(cfg config.Config, r *roster.Roster, sim []simllm.Model) (*prices
 		return nil, err
 	}
 	p := &prices{written: written, providers: cfg.ProviderNames(), lists: map[string]spend.List{}}
-	for _, m := range sim {
-		if name := config.SimProvider + ":" + m.Name; lacks(written, name) {
+	names := simulated(sim)
+	for _, name := range cfg.Named() {
+		if _, ok, err := findSimulated(sim, name); isSimulated(name) && ok && err == nil && !slices.Contains(names, name) {
+			names = append(names, name) // one with settings
+		}
+	}
+	for _, name := range names {
+		if m, _, _ := findSimulated(sim, name); lacks(written, name) {
 			perMillion := func(dollars float64) spend.Price { return spend.Price(spend.FromFloat(dollars) / 1e6) }
 			p.written[name] = spend.Flat(perMillion(m.Price.Input), perMillion(m.Price.Output))
 		}

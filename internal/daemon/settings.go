@@ -48,21 +48,32 @@ func checkPrices(cfg config.Config) error {
 	return err
 }
 
-// checkSimulated reports the simulated models that do not exist.
+// checkSimulated reports the simulated models that do not exist, or whose settings are wrong.
 func checkSimulated(cfg config.Config) error {
-	known := simulated(builtIn())
-	unknown := slices.DeleteFunc(cfg.Named(), func(model string) bool {
-		return !isSimulated(model) || slices.Contains(known, model)
-	})
-	if len(unknown) == 0 {
-		return nil
-	}
 	where := "LLM_COUNCIL_MODELS or another list of models"
 	if cfg.Roster != "" {
 		where = "LLM_COUNCIL_ROSTER"
 	}
+	var unknown []string
+	for _, model := range slices.DeleteFunc(cfg.Named(), func(model string) bool { return !isSimulated(model) }) {
+		_, ok, err := findSimulated(builtIn(), model)
+		if err != nil {
+			return fmt.Errorf("%s: the simulated model %s: %w", where, model, err)
+		}
+		if !ok {
+			unknown = append(unknown, model)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
 	return fmt.Errorf("%s: there is no simulated model %s: use %s",
-		where, strings.Join(unknown, ", "), strings.Join(known, ", "))
+		where, strings.Join(unknown, ", "), strings.Join(simulated(builtIn()), ", "))
+}
+
+// findSimulated is simllm.Find for the name by which a configuration calls a model.
+func findSimulated(models []simllm.Model, name string) (simllm.Model, bool, error) {
+	return simllm.Find(models, strings.TrimPrefix(name, config.SimProvider+":"))
 }
 
 // builtIn returns the simulated models that settings can name.

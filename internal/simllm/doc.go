@@ -43,6 +43,23 @@
 // to 10. The ranking sorts by the latent score. Answers of exactly the same latent
 // score share a place.
 //
+// # Closed questions
+//
+// A model may have an ability, and a provider questions to which the right answer is known. Such a
+// model ends its answer to such a question with a line that holds what it answers, behind
+// "ANSWER:" where the prompt has this word. Model i is right at question q when
+//
+//	sqrt(Common_i) * u_q + sqrt(1 - Common_i) * w_iq
+//
+// is below the normal quantile of its accuracy. u is how hard the question is for all, w the model's
+// own luck; both standard normal. The errors of two models are correlated as Common of
+// both says. Those who are wrong give one of a few wrong answers, with equal probabilities.
+//
+// As a reviewer, it adds Discernment to the latent score of right answers. As chairman, it gives
+// the right answer if it has insight and is shown that answer; insight is drawn as rightness is,
+// from the same u and its own w. Otherwise it gives the answer with the most support in the ranking
+// that it is shown, or without a ranking the most frequent one.
+//
 // # What it depends on
 //
 // All random draws come from a hash of Options.Seed, the model's name and the content
@@ -50,7 +67,9 @@
 // byte for byte, at any time and in any order. The exceptions are the headers Date and
 // X-Simulated-Dwell-Us, faults with a limited number of Times, and what Model.Reply
 // writes. Two seats of one model therefore write the same answer. The noise of a
-// review is drawn for the question, the answer and its place.
+// review is drawn for the question, the answer and its place. What an ability makes of a closed
+// question is drawn for the seed of the server, the question and the model. A request may have a
+// seed: with another one, w and the wrong answer are drawn anew, and u is not.
 //
 // The usage figures are estimates at 4 bytes a token.
 package simllm

@@ -64,6 +64,15 @@ func newServer(tb testing.TB, models ...Model) *Server {
 	return s
 }
 
+// names returns the names of the models, in the order configured.
+func (s *Server) names() []string {
+	var names []string
+	for _, m := range s.configured {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
 // ask returns the text of the reply to a request, without a network.
 func ask(tb testing.TB, s *Server, model, content string) string {
 	tb.Helper()

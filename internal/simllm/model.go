@@ -41,6 +41,9 @@ type Model struct {
 	// Noise is the standard deviation of its scores, 0 to 10.
 	Noise float64
 
+	// Ability is what it makes of the questions of Options.Closed; nil: they are questions like any other.
+	Ability *Ability
+
 	// Latency is the time from the request read to the first byte of the reply.
 	Latency Latency
 	// FirstChunk takes the place of Latency in a stream; 0 keeps Latency.
@@ -125,6 +128,11 @@ func (m Model) validate() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Affinity)) {
 		check(bound{fmt.Sprintf("Affinity[%q]", name), m.Affinity[name], -10, 10})
+	}
+	if m.Ability != nil {
+		for _, b := range m.Ability.bounds() {
+			check(bound{"Ability: " + b.name, *b.value, b.low, b.high})
+		}
 	}
 	for place, effect := range m.Position {
 		check(bound{fmt.Sprintf("Position[%d]", place), effect, -10, 10})

@@ -18,6 +18,14 @@ type request struct {
 	promptBytes int
 }
 
+// sample says which of several samples is wanted.
+func (q *request) sample() string {
+	if seed := string(q.body.Seed); seed != "null" {
+		return seed
+	}
+	return ""
+}
+
 // response is what is sent for a request.
 type response struct {
 	status      int

@@ -27,6 +27,7 @@ type verdict struct {
 func (m *model) judge(t Task) []verdict {
 	verdicts := make([]verdict, len(t.Answers))
 	noise := m.noise(t.Question)
+	c := m.closed(t.Question)
 	for place, a := range t.Answers {
 		v := baseScore + m.phrases.quality(a.Text) + m.Harshness
 		for _, author := range m.liked {
@@ -46,6 +47,9 @@ func (m *model) judge(t Task) []verdict {
 		}
 		if m.Noise != 0 {
 			v += m.Noise * noise(a.Text, strconv.Itoa(place))
+		}
+		if c != nil && strings.EqualFold(c.claimed(a.Text), c.Right) {
+			v += m.Ability.Discernment
 		}
 		verdicts[place] = verdict{Answer: a, latent: v, score: min(max(int(math.Round(v)), 1), 10)}
 	}

@@ -167,7 +167,7 @@ func prompts(t *testing.T) []string {
 		question := fmt.Sprintf("Why question %d?", n)
 		texts := make([]string, len(writers()))
 		for place := range texts {
-			texts[place] = ask(t, s, s.names[(place+n)%len(texts)], question)
+			texts[place] = ask(t, s, s.names()[(place+n)%len(texts)], question)
 		}
 		all[n] = brief(token, question, labelled(texts...), nil, ranking)
 	}

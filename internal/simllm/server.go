@@ -25,8 +25,9 @@ const maxRequestBytes = 16 << 20
 // Options configure a Server. They must not be changed while it is in use.
 type Options struct {
 	Seed   uint64
-	APIKey string  // required of every request, as the bearer token or in a header api-key; "": none is
-	Models []Model // at least one
+	APIKey string   // required of every request, as the bearer token or in a header api-key; "": none is
+	Models []Model  // at least one
+	Closed []Closed // the questions to which models with an Ability know the right answer
 }
 
 // Server is a simulated provider. It is an http.Handler for
@@ -35,11 +36,11 @@ type Options struct {
 //	GET  /models
 //
 // and the same below /v1. Every error has OpenAI's form,
-// {"error": {message, type, param, code}}.
+// {"error": {message, type, param, code}}. Names of models are those that [Find] finds.
 type Server struct {
 	apiKey      string
-	names       []string // in the order configured
-	models      map[string]*model
+	configured  []Model
+	models      map[string]*model // of those configured
 	connections atomic.Int64
 }
 
@@ -52,7 +53,12 @@ type model struct {
 	layout    string
 	liked     []author
 	faults    []fault
+	known     []Closed
+	*counters
+}
 
+// counters hold what a model has seen.
+type counters struct {
 	mu    sync.Mutex // guards stats
 	stats ModelStats
 }
@@ -65,16 +71,21 @@ type author struct {
 
 // New returns a server, or every problem of the options at once.
 func New(o Options) (*Server, error) {
-	s := &Server{apiKey: o.APIKey, models: make(map[string]*model, len(o.Models))}
+	s := &Server{apiKey: o.APIKey, configured: o.Models, models: make(map[string]*model, len(o.Models))}
 	p := newPhrases()
 	var errs []error
+	for _, c := range o.Closed {
+		if c.Query == "" || c.Right == "" || len(c.Wrong) == 0 {
+			errs = append(errs, fmt.Errorf("the closed question %.40q lacks its text, its right answer or wrong ones", c.Query))
+		}
+	}
 	if len(o.Models) == 0 {
 		errs = append(errs, errors.New("no models"))
 	}
 	signatures := map[string]string{}
 	for _, configured := range o.Models {
 		errs = append(errs, configured.validate())
-		m := newModel(configured, o.Seed, p)
+		m := newModel(configured, o, p)
 		if other, taken := signatures[m.signature]; s.models[m.Name] != nil {
 			errs = append(errs, fmt.Errorf("model %q: the name is taken", m.Name))
 		} else if taken {
@@ -82,7 +93,6 @@ func New(o Options) (*Server, error) {
 		}
 		signatures[m.signature] = m.Name
 		s.models[m.Name] = m
-		s.names = append(s.names, m.Name)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -90,11 +100,27 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-func newModel(configured Model, seed uint64, p *phrases) *model {
+// model returns the model of a name, or nil. One with settings in its name writes in the style of
+// the one without, and is counted with it.
+func (s *Server) model(name string) *model {
+	if m := s.models[name]; m != nil {
+		return m
+	}
+	found, ok, err := Find(s.configured, name)
+	if !ok || err != nil {
+		return nil
+	}
+	base, _, _ := strings.Cut(name, "?")
+	m := *s.models[base]
+	m.Model = found
+	return &m
+}
+
+func newModel(configured Model, o Options, p *phrases) *model {
 	m := &model{
-		Model: configured, seed: strconv.FormatUint(seed, 10), phrases: p,
+		Model: configured, seed: strconv.FormatUint(o.Seed, 10), phrases: p,
 		signature: p.signature(configured.Name),
-		faults:    make([]fault, len(configured.Faults)),
+		faults:    make([]fault, len(configured.Faults)), known: o.Closed, counters: &counters{},
 	}
 	h := digest("layout", m.Name)
 	m.layout = layouts()[int(h[0])%len(layouts())]
@@ -185,8 +211,8 @@ func write(w http.ResponseWriter, status int, v any) {
 
 func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
 	models := modelList{Object: "list"}
-	for _, name := range s.names {
-		models.Data = append(models.Data, modelCard{ID: name, Object: "model", OwnedBy: fingerprint})
+	for _, m := range s.configured {
+		models.Data = append(models.Data, modelCard{ID: m.Name, Object: "model", OwnedBy: fingerprint})
 	}
 	write(w, http.StatusOK, models)
 }
@@ -207,7 +233,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 		refuse(w, newError(400, "the request is not the JSON of a chat completion: "+err.Error()))
 		return
 	}
-	m := s.models[body.Model]
+	m := s.model(body.Model)
 	if m != nil && m.Dialect != DialectOwn {
 		var members map[string]json.RawMessage
 		_ = json.Unmarshal(raw, &members) // it is an object

@@ -105,7 +105,7 @@ func TestStartRefuses(t *testing.T) {
 func TestPresets(t *testing.T) {
 	s := newServer(t, slices.Concat(Council(), Troubled())...)
 	want := []string{"amber", "birch", "cedar", "dune", "down", "limited", "silent", "abstainer", "garbler", "slow"}
-	if diff := cmp.Diff(want, s.names); diff != "" {
+	if diff := cmp.Diff(want, s.names()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -372,12 +372,12 @@ func everything(t *testing.T, s *Server) []object {
 	var requests []object
 	for i := range 4 {
 		question := "What is the use of number " + strconv.Itoa(i) + "?"
-		texts := make([]string, 0, len(s.names))
-		for _, name := range s.names {
+		texts := make([]string, 0, len(s.names()))
+		for _, name := range s.names() {
 			requests = append(requests, chat(name, question))
 			texts = append(texts, ask(t, s, name, question))
 		}
-		for _, name := range s.names {
+		for _, name := range s.names() {
 			requests = append(requests,
 				chat(name, brief(token, question, labelled(texts...), nil, ranking)),
 				chat(name, brief(token, question, labelled(texts...), []string{"good"}, "Write.")))
@@ -615,7 +615,7 @@ func BenchmarkReview(b *testing.B) {
 	}
 	r := start(b, Options{Models: models})
 	texts := make([]string, len(models))
-	for i, name := range r.names {
+	for i, name := range r.names() {
 		texts[i] = ask(b, r.Server, name, "What is the use of benchmarks?")
 	}
 	body := encode(chat("amber", brief(token, "What is the use of benchmarks?", labelled(texts...), nil, ranking)))

@@ -17,11 +17,12 @@ type chatRequest struct {
 		Role    string  `json:"role"`
 		Content content `json:"content"`
 	} `json:"messages"`
-	N                   *int `json:"n"`
-	MaxTokens           *int `json:"max_tokens"`
-	MaxCompletionTokens *int `json:"max_completion_tokens"`
-	ResponseFormat      any  `json:"response_format"`
-	Stream              bool `json:"stream"`
+	N                   *int            `json:"n"`
+	MaxTokens           *int            `json:"max_tokens"`
+	MaxCompletionTokens *int            `json:"max_completion_tokens"`
+	Seed                json.RawMessage `json:"seed"` // a whole number; see the package comment
+	ResponseFormat      any             `json:"response_format"`
+	Stream              bool            `json:"stream"`
 	StreamOptions       struct {
 		IncludeUsage bool `json:"include_usage"`
 	} `json:"stream_options"`

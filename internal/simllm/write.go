@@ -33,7 +33,11 @@ func (m *model) answer(q *request) string {
 		}
 	}
 	rng.Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
-	return m.compose("Simulated answer.", q.task.Question, points, rng)
+	text := m.compose("Simulated answer.", q.task.Question, points, rng)
+	if c := m.closed(q.task.Question); c != nil {
+		return conclude(text, m.claim(c, q.sample()), q)
+	}
+	return text
 }
 
 // synthesis writes one answer from the best points of the answers shown. It quotes only
@@ -49,7 +53,11 @@ func (m *model) synthesis(q *request) string {
 	}
 	slices.SortStableFunc(points, func(a, b string) int { return m.phrases.grades[b] - m.phrases.grades[a] })
 	points = points[:min(len(points), pointCount)]
-	return m.compose("Simulated synthesis.", q.task.Question, points, m.draws("synthesis", q.key))
+	text := m.compose("Simulated synthesis.", q.task.Question, points, m.draws("synthesis", q.key))
+	if c := m.closed(q.task.Question); c != nil {
+		return conclude(text, m.elect(q, c), q)
+	}
+	return text
 }
 
 // point returns the point that a line of an answer makes, and its grade.
