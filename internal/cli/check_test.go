@@ -138,6 +138,12 @@ func TestCheck(t *testing.T) {
 			},
 		},
 		{
+			"simulated models with settings",
+			map[string]string{"BASE_URL": sim.URL(), "MODELS": "sim:amber?accuracy=.7,sim:birch", "CHAIRMAN": "sim:cedar?accuracy=7"},
+			exitError,
+			[]string{"sim:amber?accuracy=.7  member    sim       ok\n", "sim:cedar?accuracy=7: accuracy is not a number from 0 to 1: write one"},
+		},
+		{
 			"a misspelt provider",
 			map[string]string{"BASE_URL": open, "MODELS": "ollama:llama3,a"},
 			exitError,

@@ -235,12 +235,15 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 		prefix = name + ":"
 	}
 	p := providers[slices.IndexFunc(providers, func(p CheckedProvider) bool { return p.Name == checked.Provider })]
+	_, simulated, err := findSimulated(builtIn(), model)
 	switch {
+	case isSimulated(model) && err != nil:
+		checked.Finding = Finding{VerdictWrong, "its settings are wrong", err.Error()}
 	case p.models == nil && p.Verdict == VerdictWrong:
 		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider has not listed its models"}
 	case p.models == nil:
 		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider has no list of models"}
-	case isListed(id, p.models):
+	case isListed(id, p.models), isSimulated(model) && simulated:
 		checked.Verdict = VerdictOK
 	default:
 		checked.Finding = Finding{

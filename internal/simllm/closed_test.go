@@ -226,13 +226,13 @@ func TestCouncilOfAbility(t *testing.T) {
 	names := []string{"amber", "birch", "cedar", "dune"}
 	type shares struct{ member, first, council, placebo, plain float64 }
 	run := func(discernment, insight float64) (out shares) {
-		const seeds = 6
+		const seeds = 3
 		n := 0.0
 		for seed := range uint64(seeds) {
 			models := []Model{{Name: "chair", Ability: &Ability{Accuracy: 0.5, Common: 0.6, Insight: insight}}}
 			for _, name := range names {
 				models = append(models, Model{
-					Name: name, Spread: 0.8, Noise: 0.6, Ability: &Ability{Accuracy: 0.6, Common: 0.6, Discernment: discernment},
+					Name: name, Spread: 0.8, Length: 0.4, Noise: 0.6, Ability: &Ability{Accuracy: 0.6, Common: 0.6, Discernment: discernment},
 				})
 			}
 			s := start(t, Options{Seed: seed, Models: models, Closed: known(t)})
