@@ -118,7 +118,9 @@ func TestComputed(t *testing.T) {
 			t.Errorf("%s: computed is %v, but the reference is %s", q.ID, answer, q.Reference)
 		}
 	}
-	facts := []string{"world-04", "world-05", "world-06", "world-07", "world-09", "language-01", "language-05", "language-06", "language-09"}
+	facts := []string{
+		"world-04", "world-05", "world-06", "world-07", "world-09", "language-01", "language-05", "language-06", "language-09",
+	}
 	if !slices.Equal(left, facts) {
 		t.Errorf("not computed are %v, want %v", left, facts)
 	}
@@ -259,7 +261,8 @@ func units() []any {
 // TestCode runs the code of the questions about code.
 func TestCode(t *testing.T) {
 	var program strings.Builder
-	program.WriteString("package main\n\nimport (\n\"encoding/json\"\n\"fmt\"\n\"strings\"\n)\n\nvar _, _ = json.Marshal, strings.Map\n\nfunc main() {\n")
+	program.WriteString("package main\n\nimport (\n\"encoding/json\"\n\"fmt\"\n\"strings\"\n)\n\n" +
+		"var _, _ = json.Marshal, strings.Map\n\nfunc main() {\n")
 	var asked []question
 	for _, q := range questions(t) {
 		if q.Category != "coding" {

@@ -21,15 +21,15 @@ func TestLoadConfig(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		"nothing wrong":                       {nil, ""},
-		"no lexicon there":                    {map[string]string{"LEXICON": "missing.json"}, `LLM_COUNCIL_LEXICON: "missing.json" cannot be read`},
-		"a device":                            {map[string]string{"LEXICON": "/dev/null"}, `LLM_COUNCIL_LEXICON: "/dev/null" is no regular file`},
-		"not a lexicon":                       {map[string]string{"LEXICON": lexicon}, "is no lexicon"},
-		"a lexicon without use":               {map[string]string{"LEXICON": lexicon, "DEMOGRAPHICS": "false"}, ""},
-		"an unknown simulation":               {map[string]string{"CHAIRMAN": "sim:ambr"}, "there is no simulated model sim:ambr: use sim:amber, "},
-		"a simulation with settings":          {map[string]string{"CHAIRMAN": "sim:amber?accuracy=.7&insight=1"}, ""},
-		"an unknown simulation with settings": {map[string]string{"CHAIRMAN": "sim:ambr?accuracy=.7"}, "there is no simulated model sim:ambr?"},
-		"a simulation with wrong settings": {
+		"nothing wrong":              {nil, ""},
+		"no lexicon there":           {map[string]string{"LEXICON": "missing.json"}, `LLM_COUNCIL_LEXICON: "missing.json" cannot be read`},
+		"a device":                   {map[string]string{"LEXICON": "/dev/null"}, `LLM_COUNCIL_LEXICON: "/dev/null" is no regular file`},
+		"not a lexicon":              {map[string]string{"LEXICON": lexicon}, "is no lexicon"},
+		"a lexicon without use":      {map[string]string{"LEXICON": lexicon, "DEMOGRAPHICS": "false"}, ""},
+		"an unknown simulation":      {map[string]string{"CHAIRMAN": "sim:ambr"}, "there is no simulated model sim:ambr: use sim:amber, "},
+		"settings of a simulation":   {map[string]string{"CHAIRMAN": "sim:amber?accuracy=.7&insight=1"}, ""},
+		"settings of an unknown one": {map[string]string{"CHAIRMAN": "sim:ambr?accuracy=.7"}, "there is no simulated model sim:ambr?"},
+		"wrong settings of one": {
 			map[string]string{"CHAIRMAN": "sim:amber?accuracy=7"},
 			"the simulated model sim:amber?accuracy=7: accuracy is not a number from 0 to 1: write one, as in ?accuracy=.7",
 		},

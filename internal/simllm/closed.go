@@ -170,13 +170,11 @@ func texts(reference json.RawMessage) []string {
 	if json.Unmarshal(reference, &list) != nil {
 		list = []json.RawMessage{reference}
 	}
-	var all []string
-	for _, element := range list {
-		var text string
-		if json.Unmarshal(element, &text) != nil {
-			text = string(element)
+	all := make([]string, len(list))
+	for i, element := range list {
+		if json.Unmarshal(element, &all[i]) != nil {
+			all[i] = string(element)
 		}
-		all = append(all, text)
 	}
 	return all
 }

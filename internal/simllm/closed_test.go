@@ -91,7 +91,10 @@ func TestPlantedAccuracy(t *testing.T) {
 // A question has the same outcome whenever it is asked. Another sample, which the seed of the request
 // names, shares how hard the question is, and no more.
 func TestSamples(t *testing.T) {
-	s := start(t, Options{Models: []Model{{Name: "m", Ability: NewAbility(0.6)}, {Name: "n", Ability: &Ability{Accuracy: 0.6, Common: 1}}}, Closed: known(t)})
+	s := start(t, Options{
+		Models: []Model{{Name: "m", Ability: NewAbility(0.6)}, {Name: "n", Ability: &Ability{Accuracy: 0.6, Common: 1}}},
+		Closed: known(t),
+	})
 	sampled := func(model, question string, seed any) string {
 		body := chat(model, question)
 		if seed != nil {
@@ -283,11 +286,13 @@ func TestElect(t *testing.T) {
 		{"asked for a line at the end", "chair", "How many?", `End with "ANSWER:".`, []string{"x\n9"}, "\n\nANSWER: 9"},
 		{
 			"most points", "chair", "How many?", table + "1. Answer 1: 90%; 3\n2. Answer 2: 40%; 3\n2. Answer 3: 40%; 3\n\nGo.",
-			[]string{"7", "8", "8"}, "\n\n7",
+			[]string{"7", "8", "8"},
+			"\n\n7",
 		},
 		{
 			"most points together", "chair", "How many?", table + "1. Answer 1: 70%; 3\n2. Answer 2: 40%; 3\n2. Answer 3: 40%; 3\n\nGo.",
-			[]string{"7", "8", "8"}, "\n\n8",
+			[]string{"7", "8", "8"},
+			"\n\n8",
 		},
 		{"an unknown answer", "chair", "How many?", "Go.", []string{"Answer: 1", "ANSWER: 70"}, "\n\n70"},
 		{"insight", "insight", "How many?", "Go.", []string{"7", "8", "8"}, "\n\n7"},
@@ -298,7 +303,8 @@ func TestElect(t *testing.T) {
 		for i, text := range tt.answers {
 			answers[i] = Answer{Label: fmt.Sprintf("Answer %d", i+1), Text: text}
 		}
-		if got := s.reply(t, chat(tt.chairman, brief(token, tt.question, answers, []string{"a review"}, tt.instructions))); !strings.HasSuffix(got, tt.want) {
+		got := s.reply(t, chat(tt.chairman, brief(token, tt.question, answers, []string{"a review"}, tt.instructions)))
+		if !strings.HasSuffix(got, tt.want) {
 			t.Errorf("%s: want %q at the end of %q", tt.name, tt.want, got)
 		}
 	}
@@ -364,12 +370,20 @@ func TestSettingsInName(t *testing.T) {
 
 func TestReadClosed(t *testing.T) {
 	for line, want := range map[string][]Closed{
-		`{"query": "a", "reference": 4, "grader": {"type": "number"}}`:                                      {{"a", "4", []string{"5", "3", "6"}}},
-		`{"query": "a", "reference": "-250.5", "grader": {"type": "number"}}`:                               {{"a", "-250.5", []string{"-225.45", "-275.55", "-200.4"}}},
-		`{"query": "a", "reference": ["x", "y"], "grader": {"type": "choice", "options": ["X", "y", "z"]}}`: {{"a", "x", []string{"z"}}},
-		`{"query": "a", "reference": {"b": 1}, "grader": {"type": "json"}, "labels": {"sim_wrong": "{}"}}`:  {{"a", `{"b":1}`, []string{"{}"}}},
-		`{"query": "a", "reference": "b+", "grader": {"type": "regex"}, "labels": {"sim_wrong": "c"}}`:      nil,
-		`{"query": "a", "reference": "b", "grader": {"type": "exact"}}`:                                     nil,
+		`{"query": "a", "reference": 4, "grader": {"type": "number"}}`: {
+			{"a", "4", []string{"5", "3", "6"}},
+		},
+		`{"query": "a", "reference": "-250.5", "grader": {"type": "number"}}`: {
+			{"a", "-250.5", []string{"-225.45", "-275.55", "-200.4"}},
+		},
+		`{"query": "a", "reference": ["x", "y"], "grader": {"type": "choice", "options": ["X", "y", "z"]}}`: {
+			{"a", "x", []string{"z"}},
+		},
+		`{"query": "a", "reference": {"b": 1}, "grader": {"type": "json"}, "labels": {"sim_wrong": "{}"}}`: {
+			{"a", `{"b":1}`, []string{"{}"}},
+		},
+		`{"query": "a", "reference": "b+", "grader": {"type": "regex"}, "labels": {"sim_wrong": "c"}}`: nil,
+		`{"query": "a", "reference": "b", "grader": {"type": "exact"}}`:                                nil,
 		`{"query": "a"}`: nil,
 		"\ufeff\r\n":     nil,
 	} {

@@ -2,6 +2,7 @@ package simllm
 
 import (
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,6 +23,14 @@ func TestTimePerByte(t *testing.T) {
 		"markers without end":   repeated(begin, "=== BEGIN ANSWER "+token+": A ===\n", ballotWord),
 		"many answers":          repeated(begin, answer, ballotWord),
 		"many answers to merge": repeated(begin, answer, ""),
+		"a long ranking":        repeated(begin+answer, "1. A: 50%; 3\n", ""),
+		"many claims": func(n int) any {
+			var b strings.Builder
+			for i := 0; b.Len() < n; i++ {
+				b.WriteString(strings.Replace(answer, "\nx\n", "\nANSWER: "+strconv.Itoa(i)+"\n", 1))
+			}
+			return begin + b.String()
+		},
 		"a long question and many answers": func(n int) any {
 			question := strings.Repeat("why ", n/8)
 			return "=== BEGIN QUESTION " + token + " ===\n" + question + "\n=== END QUESTION " + token + " ===\n" +
@@ -45,7 +54,13 @@ func TestTimePerByte(t *testing.T) {
 			return parts
 		},
 	}
-	s := newServer(t, Model{Name: "m", Noise: 1, LengthBias: 1, Affinity: map[string]float64{"m": 1}})
+	s, err := New(Options{
+		Models: []Model{{Name: "m", Noise: 1, LengthBias: 1, Affinity: map[string]float64{"m": 1}, Ability: NewAbility(0.5)}},
+		Closed: []Closed{{Query: "Why?", Right: "so", Wrong: []string{"thus"}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, content := range tests {
 		t.Run(name, func(t *testing.T) {
 			growth.Linear(t, func(n int) func() {
