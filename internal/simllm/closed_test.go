@@ -1,6 +1,7 @@
 package simllm
 
 import (
+	"encoding/hex"
 	"fmt"
 	"math"
 	"strings"
@@ -400,5 +401,30 @@ func TestReadClosed(t *testing.T) {
 	}
 	if _, err := New(Options{Models: []Model{{Name: "m", Ability: &Ability{Accuracy: 2}}}}); err == nil {
 		t.Error("an accuracy of 2 was accepted")
+	}
+}
+
+// TestRepliesStay holds that models without an ability write what they always wrote, byte for byte.
+// Records of simulated sessions, and the pages that quote them, depend on it.
+func TestRepliesStay(t *testing.T) {
+	models := Council()
+	for i := range models {
+		models[i].Latency = Latency{}
+	}
+	s := newServer(t, models...)
+	const question = "What is the capital of Australia?\n\nEnd with a line that begins with \"ANSWER:\"."
+	answers := labelled("one\n\nANSWER: Canberra", "two\n\nANSWER: Sydney", "three")
+	var texts []string
+	for _, m := range models {
+		for _, prompt := range []string{
+			question, brief(token, question, answers, nil, ranking),
+			brief(token, question, answers, []string{"a review"}, "1. Response A: 50%; 3\n\nWrite it."),
+		} {
+			texts = append(texts, ask(t, s, m.Name, prompt))
+		}
+	}
+	sum := digest(texts...)
+	if got := hex.EncodeToString(sum[:8]); got != "c90f521efb342af9" {
+		t.Errorf("the digest of the replies is %s", got)
 	}
 }
