@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/grade"
 	"github.com/councild/councild/internal/pipeline"
@@ -141,7 +142,9 @@ func (p Plan) Panel() []pipeline.Arm {
 		case pipeline.ArmSynthesis, pipeline.ArmPlacebo:
 			arms = append(arms, pipeline.Arm{Kind: kind})
 		case pipeline.ArmEnsemble:
-			arms = append(arms, pipeline.Arm{Kind: kind, Model: p.Ensemble, Samples: p.Samples})
+			arms = append(arms, pipeline.Arm{
+				Kind: kind, Model: p.Ensemble, Samples: p.Samples, Seeded: strings.HasPrefix(p.Ensemble.Model, config.SimProvider+":"),
+			})
 		}
 	}
 	return arms

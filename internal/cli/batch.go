@@ -120,8 +120,8 @@ func (c batchFlags) begin(
 	if c.Simulate {
 		cfg = daemon.Simulated(cfg, "")
 		cfg.BiasPersistence = false
-		cfg.MaxOutputTokens = new(1024)
-		sim.Models = instantCouncil()
+		cfg.MaxOutputTokens = new(2048) // for a bound; some of them write long answers
+		sim.Models = ableCouncil()
 	} else if err := cfg.RequireCouncil(); err != nil {
 		return nil, usageError{err}
 	}
@@ -172,6 +172,16 @@ func (c batchFlags) begin(
 	b.calls = calls
 	b.teardown = append(b.teardown, func(context.Context) error { return calls.Close() })
 	return b, nil
+}
+
+// ableCouncil returns the simulated council, whose members know the answers to the questions of examples as often as
+// their accuracies say.
+func ableCouncil() []simllm.Model {
+	models := instantCouncil()
+	for i, accuracy := range []float64{0.70, 0.65, 0.65, 0.60} {
+		models[i].Ability = simllm.NewAbility(accuracy)
+	}
+	return models
 }
 
 // refused says what is wrong with a file of questions.

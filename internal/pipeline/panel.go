@@ -1,10 +1,14 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
@@ -25,8 +29,10 @@ const (
 type Arm struct {
 	Kind  ArmKind
 	Model council.Member // of an ensemble
-	// Samples is how often an ensemble asks its model, 2 or more.
+	// Samples is how often an ensemble asks its model, 2 or more. Seeded gives each request a seed of its own, for
+	// models that would answer all of them alike.
 	Samples int
+	Seeded  bool
 }
 
 // Session returns the id of the arm's session at a question.
@@ -166,6 +172,15 @@ func (p *Pipeline) samples(arm Arm) []council.Member {
 	for i := range seats {
 		seats[i] = arm.Model
 		seats[i].ID = fmt.Sprintf("%s#%d", council.ModelOf(arm.Model.ID), i+1)
+		if arm.Seeded {
+			profile := *cmp.Or(arm.Model.Profile, &council.Profile{})
+			profile.Body = maps.Clone(profile.Body)
+			if profile.Body == nil {
+				profile.Body = map[string]json.RawMessage{}
+			}
+			profile.Body["seed"] = json.RawMessage(strconv.Itoa(i + 1))
+			seats[i].Profile = &profile
+		}
 	}
 	return seats
 }
