@@ -1,0 +1,138 @@
+package stat
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// EBH returns which hypotheses of a family stand at a false discovery rate of alpha, given an
+// e value of 0 or more for each: those of the k greatest, with k as large as possible, where
+// the k-th greatest is at least K/(alpha k) for K hypotheses. No independence is needed (Wang
+// and Ramdas 2022).
+func EBH(e []float64, alpha float64) []bool {
+	order := make([]int, len(e)) // the greatest first
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(e[b], e[a]) })
+	k := len(e)
+	for k > 0 && e[order[k-1]] < float64(len(e))/(alpha*float64(k)) {
+		k--
+	}
+	stand := make([]bool, len(e))
+	for _, i := range order[:k] {
+		stand[i] = true
+	}
+	return stand
+}
+
+// Mixture is the normal mixture martingale (Robbins 1970): an e value of the hypothesis that an
+// estimate is 0, and an interval of it, both of which hold however often one looks. They are
+// asymptotic: what n observations give must be as good as normal (Waudby-Smith, Arbour, Sinha,
+// Kennedy and Ramdas 2024, theorem 2.2). The value is the variance of the mixture over that of
+// an observation.
+type Mixture float64
+
+// TunedMixture returns the mixture whose 1-alpha interval is narrowest about n observations.
+func TunedMixture(alpha, n float64) Mixture {
+	twice := -2 * math.Log(alpha)
+	return Mixture((twice + math.Log(1+twice)) / n)
+}
+
+// LogE returns the natural logarithm of the e value of an estimate from n observations that
+// lies z standard errors from 0.
+func (m Mixture) LogE(n, z float64) float64 {
+	r := n * float64(m)
+	return (r*z*z/(1+r) - math.Log1p(r)) / 2
+}
+
+// Factor returns the half-width, in standard errors, of the 1-alpha interval of an estimate
+// from n observations. The interval leaves out 0 where the e value is above 1/alpha.
+func (m Mixture) Factor(n, alpha float64) float64 {
+	r := n * float64(m)
+	return math.Sqrt((1 + 1/r) * math.Log((1+r)/(alpha*alpha)))
+}
+
+// Betting is the 1-alpha interval of the mean of values from 0 to 1, in the order in which they
+// came, that holds however often one looks and whatever the distribution: hedged capital with
+// predictable bets, of theta and c one half (Waudby-Smith and Ramdas 2024, section 4.2).
+type Betting struct {
+	x, bets []float64 // the bets before they are cut off
+	alpha   float64
+}
+
+// NewBetting returns the bets on values.
+func NewBetting(x []float64, alpha float64) Betting {
+	b := Betting{x: x, bets: make([]float64, len(x)), alpha: alpha}
+	sum, squares := 0.5, 0.25 // of a value, and of a squared deviation, before the first
+	for i, v := range x {
+		t := float64(i + 1)
+		variance := squares / t
+		b.bets[i] = math.Sqrt(2 * math.Log(2/alpha) / (variance * t * math.Log1p(t)))
+		sum += v
+		mean := sum / (t + 1)
+		squares += (v - mean) * (v - mean)
+	}
+	return b
+}
+
+// logCapital returns the logarithms of what bets on a mean above m, and below it, have made of 1.
+func (b Betting) logCapital(m float64) (above, below float64) {
+	const c = 0.5 // of what could be lost, the most that is staked
+	for i, v := range b.x {
+		above += math.Log1p(min(b.bets[i], c/m) * (v - m))
+		below += math.Log1p(-min(b.bets[i], c/(1-m)) * (v - m))
+	}
+	return above, below
+}
+
+// LogE returns the natural logarithm of the e value of the hypothesis that the mean is m,
+// between 0 and 1: the mean of both capitals.
+func (b Betting) LogE(m float64) float64 {
+	above, below := b.logCapital(m)
+	return logSum(above, below) - math.Ln2
+}
+
+// Interval returns the interval: the means at which no capital has reached 2/alpha.
+func (b Betting) Interval() (low, high float64) {
+	most := math.Log(2 / b.alpha)
+	low = edge(func(m float64) bool { above, _ := b.logCapital(m); return above < most })
+	high = 1 - edge(func(m float64) bool { _, below := b.logCapital(1 - m); return below < most })
+	return low, high
+}
+
+// edge returns where holds, which is false up to a number between 0 and 1 and true from there
+// on, becomes true.
+func edge(holds func(float64) bool) float64 {
+	const precision = 1e-12
+	low, high := 0., 1.
+	if holds(low) {
+		return low
+	}
+	for high-low > precision {
+		if middle := (low + high) / 2; holds(middle) {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high
+}
+
+// LogMean returns the logarithm of the mean of at least one number, given their logarithms.
+func LogMean(logs []float64) float64 {
+	sum := math.Inf(-1)
+	for _, v := range logs {
+		sum = logSum(sum, v)
+	}
+	return sum - math.Log(float64(len(logs)))
+}
+
+// logSum returns the logarithm of the sum of two numbers, given their logarithms.
+func logSum(a, b float64) float64 {
+	if a < b {
+		a, b = b, a
+	}
+	return a + math.Log1p(math.Exp(b-a))
+}
