@@ -29,7 +29,9 @@ type Options struct {
 	// MinSessions is how many sessions a verdict takes; below it figures count as
 	// preliminary. 0 stands for ADR-018's 20.
 	MinSessions int
-	Settings    council.SettingNames // for the reasons of what is not reported
+	// RetentionDays is the age, in days, from which records are deleted; nil: never.
+	RetentionDays *int
+	Settings      council.SettingNames // for the reasons of what is not reported
 	Query
 }
 
