@@ -125,7 +125,8 @@ type biasReportCmd struct {
 	recordFile
 	Split   string `help:"Describe the sessions of each category or language apart: ${enum}." enum:",category,language" default:""`
 	Format  string `help:"Form of the report: ${enum}." enum:"text,json,csv,html" default:"text"`
-	FailOn  string `help:"End with exit code 3 when the verdict on a headline is this: ${enum}." enum:",bias" default:""`
+	Monitor bool   `help:"Say whether bias has begun, over all sessions of the council since it last changed: you may look each morning."`
+	FailOn  string `help:"End with exit code 3 when the verdict on a headline is this, or with --monitor on an alarm: ${enum}." enum:",bias" default:""`
 	Verbose bool   `help:"Show the reviewers' profiles and the positions in full."`
 }
 
@@ -135,6 +136,9 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	cfg, paths, err := c.load()
 	if err != nil {
 		return err
+	}
+	if c.Monitor {
+		return c.monitor(ctx, std, cfg, paths)
 	}
 	q := c.query()
 	q.Split = c.Split
@@ -172,6 +176,38 @@ func (c *biasReportCmd) print(w io.Writer, r bias.Report) error {
 	default:
 		return show(w, render.Text(r, c.Verbose, config.SettingNames()))
 	}
+}
+
+// monitor prints the monitor. Its error is a findingError when there is an alarm that it shall
+// fail on.
+func (c *biasReportCmd) monitor(ctx context.Context, std IO, cfg config.Config, paths []string) error {
+	if c.Sessions != nil || c.Days != nil || c.Split != "" {
+		return usageError{errors.New("--monitor takes all sessions: --sessions, --days and --split do not go with it, --since does")}
+	}
+	m, err := daemon.Monitor(ctx, cfg, paths, c.query())
+	if err != nil {
+		return err
+	}
+	switch c.Format {
+	case "json":
+		err = writeIndented(std.Stdout, m)
+	case "csv":
+		err = show(std.Stdout, render.MonitorCSV(m))
+	case "html":
+		err = show(std.Stdout, render.MonitorHTML(m))
+	default:
+		err = show(std.Stdout, render.Monitor(m, config.SettingNames()))
+	}
+	if err != nil || c.FailOn == "" {
+		return err
+	}
+	if m.Status == bias.StatusCollecting {
+		_, _ = fmt.Fprintf(std.Stderr, "councild: no alarm yet: %d more sessions are needed, so --fail-on found nothing\n", m.SessionsNeeded)
+	}
+	if slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Alarm }) {
+		return findingError{errors.New(m.Headline)}
+	}
+	return nil
 }
 
 // day is a time on the command line.

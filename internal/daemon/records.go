@@ -36,7 +36,7 @@ func OpenStore(cfg config.Config, on disk.Disk, log *slog.Logger) (*store.Store,
 func options(cfg config.Config, q bias.Query) bias.Options {
 	return bias.Options{
 		Now: time.Now(), WindowSessions: cfg.BiasWindowSessions, WindowDays: cfg.BiasWindowDays, MinSessions: cfg.MinBiasSessions,
-		Settings: config.SettingNames(), Query: q,
+		RetentionDays: cfg.BiasRetentionDays, Settings: config.SettingNames(), Query: q,
 	}
 }
 
@@ -120,6 +120,17 @@ func Report(ctx context.Context, cfg config.Config, paths []string, q bias.Query
 		return bias.Report{}, err
 	}
 	return collector.Report(), nil
+}
+
+// Monitor computes the monitor of the bias report over the record stores at the paths, read as
+// one, from all their sessions that the query does not leave out.
+func Monitor(ctx context.Context, cfg config.Config, paths []string, q bias.Query) (bias.Monitor, error) {
+	q.Sessions, q.Days = new(0), new(0)
+	collector, err := collect(ctx, paths, options(cfg, q))
+	if err != nil {
+		return bias.Monitor{}, err
+	}
+	return collector.Monitor(nil), nil
 }
 
 // Leaderboard computes the leaderboard over the record stores at the paths, read as one.

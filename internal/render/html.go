@@ -48,6 +48,8 @@ func functions() template.FuncMap {
 		"verdict": verdict,
 		"filter":  filterNote,
 		"place":   func(position int) int { return position + 1 },
+
+		"notes": monitorNotes, "estimated": estimated, "within": watchedInterval,
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package render turns a bias report and a leaderboard into documents for people:
+// Package render turns a bias report, its monitor and a leaderboard into documents for people:
 // text for a terminal, CSV for a spreadsheet and one HTML page.
 //
 // Names of members, files and sessions come from record files, which anybody may

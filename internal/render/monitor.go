@@ -1,0 +1,117 @@
+package render
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+)
+
+//go:embed monitor.html
+var monitorHTML string
+
+var monitorPage = page(monitorHTML) //nolint:gochecknoglobals // parsed once
+
+// Monitor returns a monitor as text in at most 80 columns.
+func Monitor(m bias.Monitor, names council.SettingNames) []byte {
+	var b bytes.Buffer
+	b.WriteString(wrap(m.Headline+".", "") + "\n\n")
+	if m.Window.Sessions == 0 {
+		b.WriteString(noSessions(names))
+	} else {
+		fmt.Fprintf(&b, "%d sessions, %d records, %s to %s\n", m.Window.Sessions, m.Window.Records,
+			m.Window.Start.Format(time.DateOnly), m.Window.End.Format(time.DateOnly))
+	}
+	for _, note := range monitorNotes(m) {
+		b.WriteString(wrap(note, "") + "\n")
+	}
+	const header = "HEADLINE\tESTIMATE\t95 % AT ANY TIME\tLOG E\tSESSIONS\tALARM"
+	writeTable(&b, "\n", header, m.Watched, func(w bias.Watched) string {
+		return strings.Join([]string{
+			watchedLabel(w), estimated("%.2f", w), watchedInterval("%.2f", w), figure("%.1f", w.LogE), strconv.Itoa(w.Clusters), alarm(w),
+		}, "\t")
+	})
+	for _, w := range m.Watched {
+		if w.Alarm || w.LogE == nil {
+			b.WriteString("\n" + watchedLabel(w) + "\n" + wrap(w.Reason, "  ") + "\n")
+		}
+	}
+	writeFilters(&b, m.Filters)
+	writeSkipped(&b, m.Skipped)
+	return b.Bytes()
+}
+
+// MonitorCSV returns the headlines of a monitor as one table (RFC 4180) whose columns have the
+// field names of the JSON form. An undefined figure is an empty cell.
+func MonitorCSV(m bias.Monitor) []byte {
+	rows := [][]string{{
+		"headline", "subject", "unit", "point_estimate", "ci_lower", "ci_upper", "log_e", "members", "clusters", "delta", "alarm", "reason",
+	}}
+	for _, w := range m.Watched {
+		rows = append(rows, []string{
+			w.Name, Cell(w.Subject), w.Unit, number(w.PointEstimate), number(w.CILower), number(w.CIUpper), number(w.LogE),
+			strconv.Itoa(w.Members), strconv.Itoa(w.Clusters), number(w.Delta), strconv.FormatBool(w.Alarm), w.Reason,
+		})
+	}
+	return table(rows)
+}
+
+// MonitorHTML returns a monitor as one HTML page that needs no other file. It panics as [HTML]
+// does.
+func MonitorHTML(m bias.Monitor) []byte {
+	var b bytes.Buffer
+	if err := monitorPage.Execute(&b, m); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+// monitorNotes says what a monitor looks at, and when it raises an alarm.
+func monitorNotes(m bias.Monitor) []string {
+	var notes []string
+	if m.OtherCouncils > 0 {
+		notes = append(notes, fmt.Sprintf("Council %s. %d sessions of other councils are left out.", clip(m.ConfigVersion), m.OtherCouncils))
+	}
+	if m.RetentionDays != nil {
+		notes = append(notes, fmt.Sprintf("Records older than %d days are deleted: the monitor begins anew with the oldest that are left.",
+			*m.RetentionDays))
+	}
+	if m.Status == bias.StatusCollecting {
+		return notes
+	}
+	return append(notes, fmt.Sprintf("An alarm takes log e = %.1f, less where several headlines rise, and an effect that counts. "+
+		"You may look as often as you like: at most %.0f %% of councils without a bias ever see one.",
+		math.Log(float64(len(m.Watched))/m.Level), 100*m.Level))
+}
+
+func watchedLabel(w bias.Watched) string { return label(bias.Metric{Name: w.Name, Subject: w.Subject}) }
+
+func alarm(w bias.Watched) string {
+	if w.Alarm {
+		return "ALARM"
+	}
+	return "-"
+}
+
+// estimated returns the estimate of a headline, with its sign unless it is a share.
+func estimated(format string, w bias.Watched) string {
+	return figure(signedUnlessShare(format, w), w.PointEstimate)
+}
+
+func watchedInterval(format string, w bias.Watched) string {
+	return interval(signedUnlessShare(format, w), w.CILower, w.CIUpper)
+}
+
+// signedUnlessShare has a format print the sign too where 0 means no effect.
+func signedUnlessShare(format string, w bias.Watched) string {
+	if w.Delta == nil {
+		return format
+	}
+	return strings.Replace(format, "%", "%+", 1)
+}
