@@ -17,7 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
@@ -519,6 +521,63 @@ func TestFailOnBias(t *testing.T) {
 	}
 	if code, _, stderr := command(t, "bias-report", "--fail-on", "bias"); code != 0 || !strings.Contains(stderr, "no verdict: 10 more sessions") {
 		t.Errorf("exit %d: %s", code, stderr)
+	}
+}
+
+// With --monitor, an alarm is exit code 3 with --fail-on, in each form of the output, and too
+// few sessions are said to be no alarm. Flags that choose sessions by their age are refused.
+func TestMonitor(t *testing.T) {
+	daemontest.Setenv(t, nil)
+	dir := t.TempDir()
+	write := func(name string, effects biassim.Effects) string {
+		path, members := filepath.Join(dir, name), biassim.Members()
+		var lines bytes.Buffer
+		for _, record := range biassim.Generate(biassim.Options{
+			Seed: 4, Sessions: 140, Start: time.Now().AddDate(-1, 0, 0), Order: council.OrderBalanced, Effects: effects,
+			Slates: func(session int) []council.Slate {
+				return anonymize.Draw(anonymize.Options{Seed: int64(session), Authors: members, Reviewers: members}).Reviewer
+			},
+		}) {
+			line, err := json.Marshal(record)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines.Write(append(line, '\n'))
+		}
+		if err := os.WriteFile(path, lines.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	quiet, biased := write("quiet.jsonl", biassim.Effects{}), write("biased.jsonl", biassim.Effects{Position: []float64{0.8}})
+	since := time.Now().AddDate(-1, 0, 1).Format(time.DateOnly) // four sessions a day
+	for _, tt := range []struct {
+		args           string
+		code           int
+		stdout, stderr string
+	}{
+		{"--input " + quiet, 0, "No alarm after 140 sessions", ""},
+		{"--input " + quiet + " --fail-on bias", 0, "No alarm after 140 sessions", ""},
+		{"--input " + quiet + " --since " + since, 0, "No alarm after 13", ""},
+		{"--input " + biased, 0, "position: place 1", ""},
+		{"--input " + biased + " --fail-on bias", 3, "ALARM", "Alarm after 140 sessions: position (place 1)"},
+		{"--input " + biased + " --fail-on bias --format json", 3, `"council_config_version": "biassim"`, "Alarm"},
+		{"--input " + biased + " --fail-on bias --format csv", 3, "position,place 1,points,", "Alarm"},
+		{"--input " + biased + " --fail-on bias --format html", 3, "<h1>Bias monitor</h1>", "Alarm"},
+		{"--input ../bias/testdata/e2e_planted.jsonl --fail-on bias", 0, "Collecting data (40 of 100 sessions)", "60 more sessions are needed"},
+		{"--sessions 10", 2, "", "--since does"},
+		{"--days 0", 2, "", "--since does"},
+		{"--split category", 2, "", "--since does"},
+	} {
+		code, stdout, stderr := command(t, append([]string{"bias-report", "--monitor"}, strings.Fields(tt.args)...)...)
+		if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) || tt.stderr == "" && stderr != "" {
+			t.Errorf("%s: exit %d, want %d: %s%s", tt.args, code, tt.code, stdout, stderr)
+		}
+	}
+	_, stdout, _ := command(t, "bias-report", "--monitor", "--input", quiet, "--format", "json")
+	var m bias.Monitor
+	if err := json.Unmarshal([]byte(stdout), &m); err != nil || m.Window.Sessions != 140 || len(m.Watched) != 8 {
+		t.Errorf("%v: %d sessions, %d headlines", err, m.Window.Sessions, len(m.Watched))
 	}
 }
 
