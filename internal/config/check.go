@@ -114,6 +114,7 @@ func (c *Config) check(p *problems) {
 		{c.DialTimeout > 0, "LLM_COUNCIL_DIAL_TIMEOUT", outOfRange + "use a time above 0"},
 		{c.IdleTimeout > 0, "LLM_COUNCIL_IDLE_TIMEOUT", outOfRange + "use a time above 0"},
 		{within(c.StragglerGrace, 0, math.MaxInt64), "LLM_COUNCIL_STRAGGLER_GRACE", outOfRange + "use a time of 0 or more, or off"},
+		{within(c.MonitorInterval, time.Minute, math.MaxInt64), "LLM_COUNCIL_MONITOR_INTERVAL", outOfRange + "use a time of 1m or more, or off"},
 		{c.DrainTimeout >= 0, "LLM_COUNCIL_DRAIN_TIMEOUT", outOfRange + "use a time of 0 or more"},
 
 		{

@@ -105,17 +105,18 @@ type Config struct {
 	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS; unset: a built-in list, in English"`
 	DemographicsThreshold float64 `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
 
-	BiasPersistence    bool          `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
-	BiasStore          string        `envconfig:"LLM_COUNCIL_BIAS_STORE" default:"~/.llm-council/bias_metrics.jsonl" desc:"file of the bias records; ~ is the home directory"`
-	BiasConsent        int           `envconfig:"LLM_COUNCIL_BIAS_CONSENT" default:"1" desc:"consent level of the records, 0 to 4 (ADR-018); 0 keeps none, 4 adds a keyed hash of the question"`
-	BiasWindowSessions int           `envconfig:"LLM_COUNCIL_BIAS_WINDOW_SESSIONS" default:"100" desc:"sessions that the bias report looks back; 0: no limit"`
-	BiasWindowDays     int           `envconfig:"LLM_COUNCIL_BIAS_WINDOW_DAYS" default:"30" desc:"days that the bias report looks back; 0: no limit"`
-	MinBiasSessions    int           `envconfig:"LLM_COUNCIL_MIN_BIAS_SESSIONS" default:"20" desc:"least sessions for a verdict in the bias report; at least 10"`
-	BiasFsync          council.Fsync `envconfig:"LLM_COUNCIL_BIAS_FSYNC" default:"session" desc:"when records are synced to disk: session (before the answer), interval, or off (the operating system decides)"`
-	BiasFsyncInterval  time.Duration `envconfig:"LLM_COUNCIL_BIAS_FSYNC_INTERVAL" default:"1s" desc:"most time between the answer and the sync, above 0, if BIAS_FSYNC is interval"`
-	BiasRotateBytes    Bytes         `envconfig:"LLM_COUNCIL_BIAS_ROTATE_BYTES" default:"64MiB" desc:"size from which the record file becomes a closed, compressed segment, 1 or more"`
-	BiasRetentionDays  *int          `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
-	HashSecret         Secret        `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hash of the question; required for consent level 4"`
+	BiasPersistence    bool           `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
+	BiasStore          string         `envconfig:"LLM_COUNCIL_BIAS_STORE" default:"~/.llm-council/bias_metrics.jsonl" desc:"file of the bias records; ~ is the home directory"`
+	BiasConsent        int            `envconfig:"LLM_COUNCIL_BIAS_CONSENT" default:"1" desc:"consent level of the records, 0 to 4 (ADR-018); 0 keeps none, 4 adds a keyed hash of the question"`
+	BiasWindowSessions int            `envconfig:"LLM_COUNCIL_BIAS_WINDOW_SESSIONS" default:"100" desc:"sessions that the bias report looks back; 0: no limit"`
+	BiasWindowDays     int            `envconfig:"LLM_COUNCIL_BIAS_WINDOW_DAYS" default:"30" desc:"days that the bias report looks back; 0: no limit"`
+	MinBiasSessions    int            `envconfig:"LLM_COUNCIL_MIN_BIAS_SESSIONS" default:"20" desc:"least sessions for a verdict in the bias report; at least 10"`
+	MonitorInterval    *time.Duration `envconfig:"LLM_COUNCIL_MONITOR_INTERVAL" desc:"how often the monitor of the bias report is computed for the metrics, 1m or more; off: never"`
+	BiasFsync          council.Fsync  `envconfig:"LLM_COUNCIL_BIAS_FSYNC" default:"session" desc:"when records are synced to disk: session (before the answer), interval, or off (the operating system decides)"`
+	BiasFsyncInterval  time.Duration  `envconfig:"LLM_COUNCIL_BIAS_FSYNC_INTERVAL" default:"1s" desc:"most time between the answer and the sync, above 0, if BIAS_FSYNC is interval"`
+	BiasRotateBytes    Bytes          `envconfig:"LLM_COUNCIL_BIAS_ROTATE_BYTES" default:"64MiB" desc:"size from which the record file becomes a closed, compressed segment, 1 or more"`
+	BiasRetentionDays  *int           `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
+	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hash of the question; required for consent level 4"`
 
 	SessionsDir       string        `envconfig:"LLM_COUNCIL_SESSIONS_DIR" desc:"directory in which sessions in the background and with an Idempotency-Key are kept, so that a restart goes on with them; unset: sessions beside BIAS_STORE; off: they are in memory only"`
 	SessionsKey       Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in SESSIONS_DIR are encrypted, 16 or more characters; unset: they are not"`

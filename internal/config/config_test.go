@@ -186,6 +186,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"BIAS_WINDOW_SESSIONS", "0", nil, func(c *config.Config) { c.BiasWindowSessions = 0 }},
 		{"BIAS_WINDOW_DAYS", "0", nil, func(c *config.Config) { c.BiasWindowDays = 0 }},
 		{"MIN_BIAS_SESSIONS", "10", nil, func(c *config.Config) { c.MinBiasSessions = 10 }},
+		{"MONITOR_INTERVAL", "1h", nil, func(c *config.Config) { c.MonitorInterval = new(time.Hour) }},
 		{"BIAS_FSYNC", "interval", nil, func(c *config.Config) { c.BiasFsync = "interval" }},
 		{"BIAS_FSYNC_INTERVAL", "10ms", nil, func(c *config.Config) { c.BiasFsyncInterval = 10 * time.Millisecond }},
 		{"BIAS_ROTATE_BYTES", "1MB", nil, func(c *config.Config) { c.BiasRotateBytes = 1e6 }},
@@ -341,6 +342,8 @@ func TestInvalid(t *testing.T) {
 		quoted("MAX_ATTEMPTS", "0", atLeast1),
 		quoted("IDLE_TIMEOUT", "never", duration),
 		quoted("IDLE_TIMEOUT", "0", above0),
+		quoted("MONITOR_INTERVAL", "daily", duration),
+		quoted("MONITOR_INTERVAL", "59s", " is out of range: use a time of 1m or more, or off"),
 		quoted("STRAGGLER_GRACE", "2", duration),
 		quoted("STRAGGLER_GRACE", "-1s", " is out of range: use a time of 0 or more, or off"),
 		quoted("TIMEOUT", "off", duration),
@@ -605,7 +608,7 @@ func TestUnprefixedVariablesAreNotRead(t *testing.T) {
 
 func TestOff(t *testing.T) {
 	c := mustLoad(t, vars{
-		"STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off",
+		"MONITOR_INTERVAL": "off", "STRAGGLER_GRACE": "off", "RATE_LIMIT": "off", "BIAS_RETENTION_DAYS": "off", "MAX_COST_USD": "off",
 		"MAX_TOTAL_TOKENS": " off ", "TEMPERATURE": "off",
 	})
 	if d := diff(defaults(), c); d != "" {

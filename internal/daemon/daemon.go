@@ -14,7 +14,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -187,6 +186,9 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		options.Metrics = d.engine.metrics.Handler()
 		if d.store != nil {
 			d.measureVerdicts(ctx)
+			if cfg.MonitorInterval != nil {
+				d.measureMonitor(ctx)
+			}
 		}
 	}
 	if d.engine.tracing != nil {
@@ -226,14 +228,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 
 // watchPrices has the prices of providers asked for until the daemon is closed.
 func (d *Daemon) watchPrices(ctx context.Context) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var watching sync.WaitGroup
-	watching.Go(func() { d.engine.watchPrices(ctx, d.log) })
-	d.teardown.push("the prices", func(context.Context) error {
-		cancel()
-		watching.Wait()
-		return nil
-	})
+	d.runBeside(ctx, "the prices", func(ctx context.Context) { d.engine.watchPrices(ctx, d.log) })
 }
 
 // Reload reads the roster again, and puts it in force as a whole. Sessions that run keep the one before. When

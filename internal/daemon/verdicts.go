@@ -87,17 +87,22 @@ func (v *verdicts) compute(ctx context.Context) (map[string]string, error) {
 // measureVerdicts adds the verdicts of the bias report to the metrics.
 func (d *Daemon) measureVerdicts(ctx context.Context) {
 	v := newVerdicts(d.Report, d.log)
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() { v.run(ctx) })
-	d.teardown.push("the verdicts", always(func() {
-		stop()
-		running.Wait()
-	}))
+	d.runBeside(ctx, "the verdicts", v.run)
 	d.engine.metrics.Gauges("councild_bias_verdict", "1 for the verdict of each headline of the bias report.",
 		[]string{"metric", "verdict"}, func(set func(float64, ...string)) {
 			for metric, verdict := range v.current() {
 				set(1, metric, verdict)
 			}
 		})
+}
+
+// runBeside starts run, which ends with its context. Stopping the daemon ends it and waits for it.
+func (d *Daemon) runBeside(ctx context.Context, name string, run func(context.Context)) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
+	d.teardown.push(name, always(func() {
+		stop()
+		running.Wait()
+	}))
 }
