@@ -189,15 +189,26 @@ func forEach(ctx context.Context, draws *rand.Rand, replicates int, simulate fun
 
 // report returns the report over one data set.
 func (s Scenario) report(seed uint64) bias.Report {
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	collector := bias.NewCollector(bias.Options{Now: start.AddDate(1, 0, 0)})
-	for _, record := range biassim.Generate(biassim.Options{
-		Seed: seed, Sessions: s.sessions, Start: start, Members: biassim.Council(s.members), Outside: s.outside,
-		Slates: s.slates(seed), Order: cmp.Or(s.order, council.OrderBalanced), Effects: s.effects, World: s.world,
-	}) {
+	collector := newCollector()
+	for _, record := range s.records(seed) {
 		collector.Add(record)
 	}
 	return collector.Report()
+}
+
+// start is when a data set begins.
+func start() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+func newCollector() *bias.Collector {
+	return bias.NewCollector(bias.Options{Now: start().AddDate(2, 0, 0)})
+}
+
+// records returns one data set.
+func (s Scenario) records(seed uint64) []council.BiasMetricRecord {
+	return biassim.Generate(biassim.Options{
+		Seed: seed, Sessions: s.sessions, Start: start(), Members: biassim.Council(s.members), Outside: s.outside,
+		Slates: s.slates(seed), Order: cmp.Or(s.order, council.OrderBalanced), Effects: s.effects, World: s.world,
+	})
 }
 
 // awayFor is how many sessions a member that comes and goes is away at a time.

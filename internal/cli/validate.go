@@ -32,6 +32,11 @@ func (c validateCmd) Run(ctx context.Context, std IO) error {
 	var figures []biascheck.Figure
 	if c.Worth {
 		figures, err = biascheck.RunWorth(ctx, std.Stderr, biascheck.Comparisons(only), o)
+		if err == nil {
+			var streams []biascheck.Figure
+			streams, err = biascheck.RunStreams(ctx, std.Stderr, biascheck.Streams(only), o)
+			figures = append(figures, streams...)
+		}
 	} else {
 		figures, err = biascheck.Run(ctx, std.Stderr, biascheck.Matching(only), o)
 	}

@@ -1,0 +1,265 @@
+package biascheck
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/biassim"
+	"github.com/councild/councild/internal/stat"
+)
+
+// The tables of streams.
+const (
+	tableStreams = "Streams of 1500 sessions in which nobody is favoured and the monitor ever raises an alarm, %, and those in which it " +
+		"ever finds an effect of any size."
+	tableShifts = "Streams in which the monitor has found what is planted, %. Columns: sessions."
+)
+
+// streamSessions is how long a stream is.
+const streamSessions = 1500
+
+// looks returns after how many sessions the monitor is looked at.
+func looks() []int {
+	var all []int
+	for n := bias.MonitorFrom; n <= streamSessions; n += 50 {
+		if n <= 500 || n%100 == 0 {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// Stream is a kind of simulated stream of sessions, at which the monitor looks again and again.
+type Stream struct {
+	data Scenario // without lines
+	// shift is what every member adds to its own answers, in standard deviations of the
+	// figure of one session; it is planted instead of effects.
+	shift   float64
+	prefer  float64 // for the synthesis in shadow sessions, 0.1 to 0.9; 0.5 is neither
+	planted string  // the headline that has an effect; "": none
+	stop    finding // after which nobody looks again
+	lines   []streamLine
+}
+
+// finding is what a monitor may find in a stream.
+type finding func(s Stream, m bias.Monitor) bool
+
+// streamLine is a share of the streams in which some monitor, over so many sessions at most,
+// finds something.
+type streamLine struct {
+	line
+	most  int
+	finds finding
+}
+
+func (s Stream) name() string {
+	return fmt.Sprintf("streams, %s, %d members", s.data.row(), s.data.members)
+}
+
+// Streams returns the kinds of streams whose name matches.
+func Streams(only *regexp.Regexp) []Stream {
+	return slices.DeleteFunc(streams(), func(s Stream) bool { return !only.MatchString(s.name()) })
+}
+
+// RunStreams runs simulated streams whose truth is known, and returns what the monitor made of
+// them. It writes a line to progress when a kind of stream ends.
+func RunStreams(ctx context.Context, progress io.Writer, all []Stream, o Options) ([]Figure, error) {
+	var figures []Figure
+	for k, s := range all {
+		start, replicates := time.Now(), max(1, o.Replicates*s.data.percent/100)
+		done, err := s.run(ctx, o.Seed, replicates)
+		if err != nil {
+			return nil, err
+		}
+		var shares strings.Builder
+		for i := range done {
+			done[i].widen(Options{Replicates: replicates, Widen: o.Widen})
+			shares.WriteString(" " + strings.TrimSpace(done[i].String()))
+		}
+		took := time.Since(start).Round(100 * time.Millisecond)
+		_, err = fmt.Fprintf(progress, "%d/%d %s: %d streams, %s:%s\n", k+1, len(all), s.name(), replicates, took, shares.String())
+		if err != nil {
+			return nil, err
+		}
+		figures = append(figures, done...)
+	}
+	return figures, nil
+}
+
+// run adds up what the lines count over the streams of a kind, which follow from its name.
+func (s Stream) run(ctx context.Context, seed uint64, replicates int) ([]Figure, error) {
+	name := fnv.New64a()
+	_, _ = io.WriteString(name, s.name())
+	draws := rand.New(rand.NewPCG(seed, name.Sum64())) //nolint:gosec // a simulation is to be repeatable, not secret
+	if s.shift != 0 {
+		sd, err := s.deviation(ctx, draws)
+		if err != nil {
+			return nil, err
+		}
+		s.data.effects = biassim.Effects{Self: s.shift * sd}
+	}
+	figures := make([]Figure, len(s.lines))
+	for i, l := range s.lines {
+		figures[i] = Figure{line: l.line, trials: replicates}
+	}
+	var mu sync.Mutex // guards figures
+	return figures, forEach(ctx, draws, replicates, func(seed uint64) {
+		monitors := s.watch(ctx, seed)
+		mu.Lock()
+		defer mu.Unlock()
+		for i, l := range s.lines {
+			if slices.ContainsFunc(monitors, func(m bias.Monitor) bool { return m.Window.Sessions <= l.most && l.finds(s, m) }) {
+				figures[i].hits++
+			}
+		}
+	})
+}
+
+// deviation returns the standard deviation of the self-preference of one session, in points,
+// from the standard errors of a few reports.
+func (s Stream) deviation(ctx context.Context, draws *rand.Rand) (float64, error) {
+	const reports = 20
+	s.data.sessions = 400
+	sum := 0.
+	err := s.data.each(ctx, draws, reports, func(r bias.Report) {
+		sum += *flatten(r.Metrics)["self_preference"].StandardError
+	})
+	return sum / reports * math.Sqrt(float64(s.data.sessions)), err
+}
+
+// watch returns what the monitor says at each look at a stream, up to the one that ends it.
+func (s Stream) watch(ctx context.Context, seed uint64) []bias.Monitor {
+	records, collector, shadow := s.data.records(seed), newCollector(), s.shadow(seed)
+	var monitors []bias.Monitor
+	sessions, last := 0, ""
+	for _, n := range looks() {
+		for len(records) > 0 && (sessions < n || records[0].SessionID == last) {
+			if records[0].SessionID != last {
+				sessions, last = sessions+1, records[0].SessionID
+			}
+			collector.Add(records[0])
+			records = records[1:]
+		}
+		m := collector.Monitor(shadow[:n])
+		monitors = append(monitors, m)
+		if ctx.Err() != nil || s.stop(s, m) {
+			break
+		}
+	}
+	return monitors
+}
+
+// shadow returns the shares of two reviewers that preferred the synthesis, by session. In half
+// of the sessions both have one opinion, and one of five opinions is a tie.
+func (s Stream) shadow(seed uint64) []float64 {
+	draws := rand.New(rand.NewPCG(seed, 200)) //nolint:gosec // a simulation is to be repeatable, not secret
+	const tie = 0.2
+	opinion := func() float64 {
+		switch u := draws.Float64(); {
+		case u < tie:
+			return 0.5
+		case u < s.prefer+tie/2:
+			return 1
+		default:
+			return 0
+		}
+	}
+	x := make([]float64, streamSessions)
+	for i := range x {
+		if x[i] = opinion(); draws.IntN(2) == 0 {
+			x[i] = (x[i] + opinion()) / 2
+		}
+	}
+	return x
+}
+
+// falseAlarm finds an alarm of a headline that has no effect.
+func falseAlarm(s Stream, m bias.Monitor) bool {
+	return slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Alarm && w.Name != s.planted })
+}
+
+// alarm finds the alarm of the headline that has an effect.
+func alarm(s Stream, m bias.Monitor) bool {
+	return slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Alarm && w.Name == s.planted })
+}
+
+// evidence finds the headline that has an effect, whatever its size.
+func evidence(s Stream, m bias.Monitor) bool { return slices.Contains(stand(m), s.planted) }
+
+// falseEvidence finds a headline that has no effect.
+func falseEvidence(s Stream, m bias.Monitor) bool {
+	return slices.ContainsFunc(stand(m), func(name string) bool { return name != s.planted })
+}
+
+// stand returns the headlines that stand by their e values alone.
+func stand(m bias.Monitor) (names []string) {
+	e := make([]float64, len(m.Watched))
+	for i, w := range m.Watched {
+		if w.LogE != nil {
+			e[i] = math.Exp(*w.LogE)
+		}
+	}
+	for i, stands := range stat.EBH(e, alpha) {
+		if stands {
+			names = append(names, m.Watched[i].Name)
+		}
+	}
+	return names
+}
+
+// streams returns all kinds, in the order in which they run.
+func streams() []Stream {
+	var all []Stream
+	innocent := func(data Scenario, members int, own bool) {
+		data.members, data.own, data.sessions, data.percent = members, own, streamSessions, 6
+		s := Stream{data: data, prefer: 0.5, stop: falseAlarm}
+		bound := 0.05
+		if data.world.Constant != nil {
+			s.planted, bound = "harshness", 0.075 // which is true, and loosens the adjustment of the others
+		}
+		row := fmt.Sprintf("%s, %d members", data.row(), members)
+		s.lines = []streamLine{
+			{line{table: tableStreams, row: row, column: "alarm", high: bound, errors: 2}, streamSessions, falseAlarm},
+			{line{table: tableStreams, row: row, column: "any size", high: 1}, streamSessions, falseEvidence},
+		}
+		all = append(all, s)
+	}
+	for _, world := range worlds() {
+		if !strings.Contains(world.what, "20 %") { // a wider spread misleads more
+			innocent(world, 4, true)
+		}
+	}
+	innocent(worlds()[0], 5, false)
+	planted := func(what, headline string, s Stream, finds finding, least map[int]float64) {
+		s.data.what, s.planted, s.stop = what, headline, finds
+		s.data.members, s.data.own, s.data.sessions, s.data.percent = 4, true, streamSessions, 4
+		s.prefer = max(s.prefer, 0.5)
+		for _, n := range []int{200, 350, 500, 800, 1200, 1500} {
+			l := line{table: tableShifts, row: what, column: strconv.Itoa(n), low: least[n], high: 1, errors: 2}
+			s.lines = append(s.lines, streamLine{l, n, finds})
+		}
+		all = append(all, s)
+	}
+	const self = "self_preference"
+	planted("self-preference, .2 SD: evidence", self, Stream{shift: 0.2}, evidence, map[int]float64{500: 0.5, 800: 0.9})
+	planted("self-preference, .1 SD: evidence", self, Stream{shift: 0.1}, evidence, map[int]float64{1500: 0.5})
+	planted("self-preference +0.4: alarm", self, Stream{data: Scenario{effects: biassim.Effects{Self: 0.4}}}, alarm, map[int]float64{500: 0.9})
+	planted("first place +0.25: alarm", "position", Stream{data: Scenario{effects: biassim.Effects{Position: []float64{0.25}}}}, alarm, nil)
+	planted("harshness -0.5: alarm", "harshness", Stream{data: Scenario{effects: biassim.Effects{Harshness: one(-0.5)}}}, alarm,
+		map[int]float64{500: 0.9})
+	planted("harshness -1.2 from the middle on: alarm", "harshness", Stream{data: Scenario{effects: biassim.Effects{Jump: one(-1.2)}}}, alarm, nil)
+	planted("anchoring -0.4: alarm", "anchoring", Stream{data: Scenario{effects: biassim.Effects{Anchoring: -0.4}}}, alarm, nil)
+	planted("shadow preference .6: alarm", "shadow_preference", Stream{prefer: 0.6}, alarm, map[int]float64{800: 0.5})
+	return all
+}
