@@ -21,8 +21,8 @@ import (
 
 // The tables of streams.
 const (
-	tableStreams = "Streams of 1500 sessions in which nobody is favoured and the monitor ever raises an alarm, %, and those in which it " +
-		"ever finds an effect of any size."
+	tableStreams = "Streams of 1500 sessions in which nobody is favoured, %. Columns: the monitor ever raises an alarm other than " +
+		"harshness, one of harshness, finds an effect of any size."
 	tableShifts = "Streams in which the monitor has found what is planted, %. Columns: sessions."
 )
 
@@ -45,11 +45,11 @@ type Stream struct {
 	data Scenario // without lines
 	// shift is what every member adds to its own answers, in standard deviations of the
 	// figure of one session; it is planted instead of effects.
-	shift   float64
-	prefer  float64 // for the synthesis in shadow sessions, 0.1 to 0.9; 0.5 is neither
-	planted string  // the headline that has an effect; "": none
-	stop    finding // after which nobody looks again
-	lines   []streamLine
+	shift    float64
+	prefer   float64 // for the synthesis in shadow sessions, 0.1 to 0.9; 0.5 is neither
+	affected string  // the headline that is planted or, where nobody is favoured, may have an effect all the same
+	stop     finding // after which nobody looks again
+	lines    []streamLine
 }
 
 // finding is what a monitor may find in a stream.
@@ -184,23 +184,21 @@ func (s Stream) shadow(seed uint64) []float64 {
 	return x
 }
 
-// falseAlarm finds an alarm of a headline that has no effect.
-func falseAlarm(s Stream, m bias.Monitor) bool {
-	return slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Alarm && w.Name != s.planted })
-}
-
-// alarm finds the alarm of the headline that has an effect.
+// alarm finds the alarm of the headline that is affected.
 func alarm(s Stream, m bias.Monitor) bool {
-	return slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Alarm && w.Name == s.planted })
+	return slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Alarm && w.Name == s.affected })
 }
 
-// evidence finds the headline that has an effect, whatever its size.
-func evidence(s Stream, m bias.Monitor) bool { return slices.Contains(stand(m), s.planted) }
-
-// falseEvidence finds a headline that has no effect.
-func falseEvidence(s Stream, m bias.Monitor) bool {
-	return slices.ContainsFunc(stand(m), func(name string) bool { return name != s.planted })
+// otherAlarm finds an alarm of another headline.
+func otherAlarm(s Stream, m bias.Monitor) bool {
+	return slices.ContainsFunc(m.Watched, func(w bias.Watched) bool { return w.Alarm && w.Name != s.affected })
 }
+
+// evidence finds the headline that is affected, whatever its size.
+func evidence(s Stream, m bias.Monitor) bool { return slices.Contains(stand(m), s.affected) }
+
+// anyEvidence finds a headline, whatever its size.
+func anyEvidence(_ Stream, m bias.Monitor) bool { return len(stand(m)) > 0 }
 
 // stand returns the headlines that stand by their e values alone.
 func stand(m bias.Monitor) (names []string) {
@@ -223,16 +221,21 @@ func streams() []Stream {
 	var all []Stream
 	innocent := func(data Scenario, members int, own bool) {
 		data.members, data.own, data.sessions, data.percent = members, own, streamSessions, 6
-		s := Stream{data: data, prefer: 0.5, stop: falseAlarm}
-		bound := 0.05
+		s := Stream{data: data, prefer: 0.5, affected: "harshness", stop: otherAlarm}
+		bound, harsh := 0.05, 0.05
+		if data.world.Spread > 0 || data.world.Constant != nil {
+			harsh = 1 // answers above or below the middle of the scale get other scores from who uses more or less of it
+		}
 		if data.world.Constant != nil {
-			s.planted, bound = "harshness", 0.075 // which is true, and loosens the adjustment of the others
+			bound = 0.075 // its harshness loosens the adjustment of the others
 		}
-		row := fmt.Sprintf("%s, %d members", data.row(), members)
-		s.lines = []streamLine{
-			{line{table: tableStreams, row: row, column: "alarm", high: bound, errors: 2}, streamSessions, falseAlarm},
-			{line{table: tableStreams, row: row, column: "any size", high: 1}, streamSessions, falseEvidence},
+		add := func(column string, bound float64, finds finding) {
+			l := line{table: tableStreams, row: fmt.Sprintf("%s, %d members", data.row(), members), column: column, high: bound, errors: 2}
+			s.lines = append(s.lines, streamLine{l, streamSessions, finds})
 		}
+		add("alarm", bound, otherAlarm)
+		add("harsh", harsh, alarm)
+		add("any size", 1, anyEvidence)
 		all = append(all, s)
 	}
 	for _, world := range worlds() {
@@ -242,7 +245,7 @@ func streams() []Stream {
 	}
 	innocent(worlds()[0], 5, false)
 	planted := func(what, headline string, s Stream, finds finding, least map[int]float64) {
-		s.data.what, s.planted, s.stop = what, headline, finds
+		s.data.what, s.affected, s.stop = what, headline, finds
 		s.data.members, s.data.own, s.data.sessions, s.data.percent = 4, true, streamSessions, 4
 		s.prefer = max(s.prefer, 0.5)
 		for _, n := range []int{200, 350, 500, 800, 1200, 1500} {
