@@ -7,7 +7,8 @@
 // question, its answers and its reviewers, so the figures that treat them as
 // independent only describe. Biases are estimated within sessions, by least
 // squares with what sessions, answers and reviewers differ in absorbed, and tested
-// between sessions. [Consistency] measures how far reviewers agree with
+// between sessions. A [Monitor] says of the same biases whether they have begun, however
+// often one looks. [Consistency] measures how far reviewers agree with
 // themselves when they review the same answers again (ADR-015, phase 2).
 //
 // The package works on values alone. Reading the record store, the clock, settings and

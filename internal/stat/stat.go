@@ -1,5 +1,5 @@
 // Package stat holds the arithmetic of statistics: summaries, distributions,
-// correlation and agreement, adjustment for many tests, resampling, the fit of
+// correlation and agreement, adjustment for many tests, e values, resampling, the fit of
 // tables, and least squares with errors that are robust to clusters. It is the only
 // package that imports gonum.
 //
