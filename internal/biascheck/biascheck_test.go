@@ -58,17 +58,70 @@ func TestFiguresOutOfBounds(t *testing.T) {
 	}
 }
 
-// docs/statistics.md holds the tables in full, and nothing in them is out of bounds.
-func TestFiguresAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/statistics.md")
+// A few streams, of which those without a bias raise no alarm and those with one do.
+func TestStreams(t *testing.T) {
+	chosen := Streams(regexp.MustCompile("^streams, (plain, own hidden|harshness -0.5|shadow preference)"))
+	figures, err := RunStreams(t.Context(), io.Discard, chosen, Options{Replicates: 50, Seed: 1, Widen: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var figures []Figure
+	var tables strings.Builder
+	if bad, err := Print(&tables, figures); err != nil || bad > 0 || len(chosen) != 3 {
+		t.Errorf("%d kinds of streams: %d figures are out of bounds, %v:\n%s", len(chosen), bad, err, tables.String())
+	}
+	found := 0
+	for _, f := range figures {
+		if f.table == tableShifts && f.column == "1500" && f.hits == f.trials {
+			found++
+		}
+	}
+	if found != 2 {
+		t.Errorf("of two planted effects %d are found:\n%s", found, tables.String())
+	}
+}
+
+// In simulated shadow sessions the preference is what it should be.
+func TestShadowSessions(t *testing.T) {
+	for _, prefer := range []float64{0.5, 0.6} {
+		sum := 0.
+		const streams = 20
+		for seed := range uint64(streams) {
+			for _, x := range (Stream{prefer: prefer}).shadow(seed) {
+				sum += x / (streams * streamSessions)
+			}
+		}
+		if sum < prefer-0.01 || sum > prefer+0.01 { // four standard errors
+			t.Errorf("the preference is %v, want %v", sum, prefer)
+		}
+	}
+}
+
+// docs/statistics.md holds the tables in full, and nothing in them is out of bounds.
+func TestFiguresAreDocumented(t *testing.T) {
+	var reports, comparing []Figure
 	for _, s := range scenarios() {
 		for _, l := range s.lines {
-			figures = append(figures, Figure{line: l})
+			reports = append(reports, Figure{line: l})
 		}
+	}
+	for _, c := range comparisons() {
+		comparing = append(comparing, Figure{line: c.line})
+	}
+	for _, s := range streams() {
+		for _, l := range s.lines {
+			comparing = append(comparing, Figure{line: l.line})
+		}
+	}
+	checkDocumented(t, reports)
+	checkDocumented(t, comparing)
+}
+
+// checkDocumented fails the test unless docs/statistics.md has the tables of the figures.
+func checkDocumented(t *testing.T, figures []Figure) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/statistics.md")
+	if err != nil {
+		t.Fatal(err)
 	}
 	var tables strings.Builder
 	if _, err := Print(&tables, figures); err != nil {

@@ -50,9 +50,9 @@ func Monitor(m bias.Monitor, names council.SettingNames) []byte {
 // MonitorCSV returns the headlines of a monitor as one table (RFC 4180) whose columns have the
 // field names of the JSON form. An undefined figure is an empty cell.
 func MonitorCSV(m bias.Monitor) []byte {
-	rows := [][]string{{
+	rows := append(make([][]string, 0, 1+len(m.Watched)), []string{
 		"headline", "subject", "unit", "point_estimate", "ci_lower", "ci_upper", "log_e", "members", "clusters", "delta", "alarm", "reason",
-	}}
+	})
 	for _, w := range m.Watched {
 		rows = append(rows, []string{
 			w.Name, Cell(w.Subject), w.Unit, number(w.PointEstimate), number(w.CILower), number(w.CIUpper), number(w.LogE),

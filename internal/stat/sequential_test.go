@@ -106,7 +106,7 @@ func TestBettingHoldsAtAnyTime(t *testing.T) {
 	if low, high := NewBetting(nil, 0.05).Interval(); low != 0 || high != 1 {
 		t.Errorf("without a value from %v to %v", low, high)
 	}
-	random := rand.New(rand.NewPCG(7, 7)) //nolint:gosec // repeatable
+	random := rand.New(rand.NewPCG(7, 7))
 	for name, draw := range map[string]func() float64{
 		"seldom 1": func() float64 { return float64(min(1, max(0, int(random.Float64()*50)-48))) },
 		"halves":   func() float64 { return float64(random.IntN(3)) / 2 },
