@@ -17,9 +17,10 @@ import (
 	"github.com/councild/councild/internal/stage2"
 )
 
-// The metrics say what the monitor finds about the council that answers now, over all of its
-// sessions, and nothing of another council or without the setting.
-func TestMonitorMeasured(t *testing.T) {
+// monitored returns the metrics of a daemon over 240 sessions, of which another council has the newer half, when the
+// monitor was computed or at once where it is off.
+func monitored(t *testing.T, env map[string]string) string {
+	t.Helper()
 	members := biassim.Members()
 	var lines bytes.Buffer
 	for s, record := range biassim.Generate(biassim.Options{
@@ -39,27 +40,30 @@ func TestMonitorMeasured(t *testing.T) {
 		}
 		lines.Write(append(line, '\n'))
 	}
-	measure := func(env map[string]string) string {
-		env["BIAS_STORE"] = filepath.Join(t.TempDir(), "records.jsonl")
-		if err := os.WriteFile(env["BIAS_STORE"], lines.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		d := daemontest.Start(t, env)
-		var text string
-		scrape := func() string {
-			_, body := d.Call(t, "GET", "/metrics", "")
-			return string(body)
-		}
-		if env["MONITOR_INTERVAL"] == "off" {
-			return scrape()
-		}
-		daemontest.Until(t, func() bool {
-			text = scrape()
-			return strings.Contains(text, "councild_monitor_alarm{")
-		})
-		return text
+	env["BIAS_STORE"] = filepath.Join(t.TempDir(), "records.jsonl")
+	if err := os.WriteFile(env["BIAS_STORE"], lines.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	text := measure(map[string]string{"MONITOR_INTERVAL": "1m"})
+	d := daemontest.Start(t, env)
+	var text string
+	scrape := func() string {
+		_, body := d.Call(t, "GET", "/metrics", "")
+		return string(body)
+	}
+	if env["MONITOR_INTERVAL"] == "off" {
+		return scrape()
+	}
+	daemontest.Until(t, func() bool {
+		text = scrape()
+		return strings.Contains(text, "councild_monitor_alarm{")
+	})
+	return text
+}
+
+// The metrics say what the monitor finds about the council that answers now, over all of its
+// sessions, and nothing of another council or without the setting.
+func TestMonitorMeasured(t *testing.T) {
+	text := monitored(t, map[string]string{"MONITOR_INTERVAL": "1m"})
 	for _, want := range []string{
 		`(?m)^councild_monitor_alarm\{headline="position"\} 1$`, `(?m)^councild_monitor_alarm\{headline="harshness"\} 0$`,
 		`(?m)^councild_monitor_log_e\{headline="position"\} [1-9][0-9]+\.`, `(?m)^councild_monitor_log_e\{headline="anchoring"\} `,
@@ -77,10 +81,10 @@ func TestMonitorMeasured(t *testing.T) {
 			t.Errorf("docs/operations.md lacks %s", name)
 		}
 	}
-	if text := measure(map[string]string{"MONITOR_INTERVAL": "off"}); strings.Contains(text, "councild_monitor") {
+	if text := monitored(t, map[string]string{"MONITOR_INTERVAL": "off"}); strings.Contains(text, "councild_monitor") {
 		t.Error("the monitor is measured, although it is off")
 	}
-	if text := measure(map[string]string{"MONITOR_INTERVAL": "1h", "CONFIG_VERSION": "other"}); !strings.Contains(text, `councild_monitor_alarm{headline="position"} 1`) {
+	if text := monitored(t, map[string]string{"MONITOR_INTERVAL": "1h", "CONFIG_VERSION": "other"}); !strings.Contains(text, `councild_monitor_alarm{headline="position"} 1`) {
 		t.Error("/metrics lacks the alarm of the other council")
 	}
 }

@@ -660,6 +660,12 @@ var settings = map[string]func(t *testing.T){
 		differ(t, reportUnder(t, "", "").Metrics[0].Confidence, reportUnder(t, "MIN_BIAS_SESSIONS", "40").Metrics[0].Confidence,
 			bias.ConfidenceModerate, bias.ConfidencePreliminary)
 	},
+	"MONITOR_INTERVAL": func(t *testing.T) {
+		shown := func(interval string) bool {
+			return strings.Contains(monitored(t, map[string]string{"MONITOR_INTERVAL": interval}), "councild_monitor_alarm{")
+		}
+		differ(t, shown("off"), shown("1m"), false, true)
+	},
 	"BIAS_FSYNC": func(t *testing.T) {
 		differ(t, synced(t, "session", ""), synced(t, "off", ""), true, false)
 	},
