@@ -36,10 +36,24 @@ func Start(tb testing.TB) *Cluster {
 	return c
 }
 
-// New starts a cluster with its files in dir, and waits until it has a leader. The
+// New starts a cluster with its files below dir, and waits until it has a leader. The
 // caller stops it, also after an error.
-func New(dir string) (*Cluster, error) {
-	c := &Cluster{Dir: dir}
+//
+// The servers must know each other's ports before they start. Another process may take one
+// of these meanwhile: then New tries it with others.
+func New(dir string) (c *Cluster, err error) {
+	for attempt := range 3 {
+		if c, err = begin(filepath.Join(dir, strconv.Itoa(attempt))); err == nil {
+			break
+		}
+		c.Stop()
+	}
+	c.Dir = dir
+	return c, err
+}
+
+func begin(dir string) (*Cluster, error) {
+	c := &Cluster{}
 	var routes []*url.URL
 	var ports []int
 	for range 3 {
@@ -86,7 +100,7 @@ func (c *Cluster) Run(i int) (err error) {
 		return err
 	}
 	c.Servers[i].Start()
-	if !c.Servers[i].ReadyForConnections(time.Minute) {
+	if !c.Servers[i].ReadyForConnections(30 * time.Second) {
 		return errors.New("a server did not start")
 	}
 	o.Port = c.Servers[i].Addr().(*net.TCPAddr).Port
