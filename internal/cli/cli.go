@@ -55,6 +55,7 @@ type commands struct {
 	Roster      rosterCmd      `cmd:"" help:"Check or show the file that names models and councils."`
 	Token       tokenCmd       `cmd:"" help:"Make a token for the roster."`
 	Store       storeCmd       `cmd:"" help:"Look into the record store."`
+	Import      importCmd      `cmd:"" help:"Read judgements that others have collected: graded rows, or records for a report."`
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`
 	Probe       probeCmd       `cmd:"" help:"Learn how far reviewers agree with themselves, and whether they changed."`
 	Simulate    simulateCmd    `cmd:"" help:"Write the records of simulated sessions, to have something to report on."`

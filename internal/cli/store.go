@@ -18,6 +18,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/imports"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
 )
@@ -146,7 +147,7 @@ func (c exportCmd) export(ctx context.Context, path string, out, stderr io.Write
 			cells, err := row(l)
 			return errors.Join(err, rows.Write(cells))
 		}
-		err = rows.Write(columns())
+		err = rows.Write(imports.RecordColumns())
 	}
 	skipped := 0
 	for line, readErr := range store.ReadLines(ctx, path) {
@@ -200,17 +201,7 @@ func (c publishCmd) Run(ctx context.Context, std IO) error {
 	return err
 }
 
-// columns returns the names of the cells that row returns.
-func columns() []string {
-	return []string{
-		"schema_version", "session_id", "timestamp", "consent_level", "category", "token_count_bucket", "language",
-		"reviewer_id", "model_id", "position", "response_length_chars", "score_value", "score_scale", "council_config_version",
-		"query_hash", "own", "n_shown", "order_design", "rank_value", "ballot_status",
-		"provider_reviewer", "provider_candidate", "block_id", "roster_reviewer", "roster_candidate",
-	}
-}
-
-// row returns a record as a row of a table. A field that is null or missing is an empty
+// row returns a record as a row of a table, with the cells of imports.RecordColumns. A field that is null or missing is an empty
 // cell. The position is that of the line, also for an old schema. Texts are quoted so
 // that no program for tables takes one for a formula.
 func row(l store.Line) ([]string, error) {

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/councild/councild/internal/imports"
+)
+
+type importCmd struct {
+	From string `help:"Form of the judgements: ${enum}." enum:"judgebench,mtbench-pairs,csv" required:""`
+	In   string `help:"File of judgements." required:"" placeholder:"FILE"`
+	Out  string `help:"New file for the rows." required:"" placeholder:"FILE"`
+}
+
+// Run reads judgements that others have collected, and writes records or graded rows. Its error says
+// that lines were rejected, each of which it names.
+func (c importCmd) Run(ctx context.Context, std IO) (err error) {
+	in, err := os.Open(c.In)
+	if err != nil {
+		return usageError{fmt.Errorf("--in: %w", err)}
+	}
+	defer func() { err = errors.Join(err, in.Close()) }()
+	if err := newFile(c.Out); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(c.Out, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return usageError{fmt.Errorf("--out names a new file: %w", err)}
+	}
+	s, err := imports.Read(ctx, imports.Format(c.From), in, out, func(r imports.Rejection) {
+		_, _ = fmt.Fprintln(terminal{std.Stderr}, r.Error())
+	})
+	if err = errors.Join(err, out.Close()); err != nil {
+		err = errors.Join(fmt.Errorf("reading %s: %w", c.In, err), os.Remove(c.Out))
+		if _, ok := errors.AsType[*imports.HeaderError](err); ok {
+			return usageError{err}
+		}
+		return err
+	}
+	kind := "records\nReport:   councild bias-report --sessions 0 --days 0 --input " + c.Out
+	if s.Graded {
+		kind = "graded rows"
+	}
+	_, err = fmt.Fprintf(std.Stdout, "Accepted: %d lines\nRejected: %d lines\n%s: %d %s\n", s.Accepted, s.Rejected, c.Out, s.Written, kind)
+	if s.Rejected > 0 {
+		err = errors.Join(err, fmt.Errorf("%d lines of %s are no rows", s.Rejected, c.In))
+	}
+	return err
+}

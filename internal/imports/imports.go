@@ -1,0 +1,210 @@
+// Package imports reads judgements that others have collected, and writes them in councild's own forms:
+// records of reviews, or graded rows, which say how arms answered a question. Nothing is guessed: a line
+// that does not say where answers were shown, on which scale they were scored or who wrote them is
+// rejected.
+//
+// It leaves files, and what to make of the rows, to others.
+package imports
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf8"
+)
+
+// Format is a form in which others keep judgements.
+type Format string
+
+// The formats.
+const (
+	// JudgeBench is the output of JudgeBench's judges (Tan et al. 2024): JSON lines, each a pair of
+	// answers, one right and one wrong, with a judge's decisions in both orders.
+	JudgeBench Format = "judgebench"
+	// MTBenchPairs is the output of MT-bench's pairwise judges (Zheng et al. 2023): JSON lines, each a
+	// pair of models at a question, with a judge's decisions in both orders.
+	MTBenchPairs Format = "mtbench-pairs"
+	// CSV is a table of records, with the columns of [RecordColumns], or of graded rows, with the columns
+	// id, group, score:ARM and cost_usd:ARM.
+	CSV Format = "csv"
+)
+
+// Row is a graded question.
+type Row struct {
+	ID      string `json:"id"`      // 1 to 200 characters, unique
+	Cluster string `json:"cluster"` // its group, or its id
+	// Scores are from 0 to 1, by arm. Null is missing.
+	Scores map[string]*float64 `json:"scores"`
+	// CostUSD is what an arm cost alone, in US dollars, 0 or more. Null is unknown.
+	CostUSD map[string]*float64 `json:"cost_usd"`
+}
+
+// Code says why a line is rejected, from a closed list. A table of records adds those of store.Reason.
+type Code string
+
+// The codes.
+const (
+	NotUTF8      Code = "not_utf8"
+	NotJSON      Code = "not_json"      // not a JSON value, or more than one
+	NotObject    Code = "not_object"    // JSON, but not an object
+	TooLong      Code = "too_long"      // over 16 MiB
+	BadRow       Code = "bad_row"       // of a table: its quotes are wrong, or it has not as many cells as there are columns
+	MissingField Code = "missing_field" // what the line needs is missing, null or empty
+	BadField     Code = "bad_field"     // a value is of the wrong type, out of range or not on its closed list
+	Duplicate    Code = "duplicate"     // an earlier line says the same of the same
+	OneOrder     Code = "one_order"     // the judge saw the answers in one order only
+	NoAnswers    Code = "no_answers"    // the prompt does not show for certain which text either answer is
+	NotSwapped   Code = "not_swapped"   // the second prompt does not show the answers of the first in reversed order
+)
+
+// Rejection is a line that is no row.
+type Rejection struct {
+	Line   int64 // 1-based
+	Code   Code
+	Detail string // what is wrong, or ""
+}
+
+func (r *Rejection) Error() string {
+	if r.Detail == "" {
+		return fmt.Sprintf("line %d: %s", r.Line, r.Code)
+	}
+	return fmt.Sprintf("line %d: %s: %s", r.Line, r.Code, r.Detail)
+}
+
+// reject returns a rejection of the line that is being read.
+func reject(code Code, format string, args ...any) error {
+	return &Rejection{Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// HeaderError says that a table cannot be read at all.
+type HeaderError struct{ problem string }
+
+func (e *HeaderError) Error() string { return e.problem }
+
+// Summary counts lines. Each line that is not empty is accepted or rejected.
+type Summary struct {
+	Graded             bool // what was written: graded rows, or else records
+	Accepted, Rejected int  // lines of the input, but for the header of a table
+	Written            int  // lines of the output
+}
+
+// reader reads one format.
+type reader interface {
+	// line writes the rows of a line, or keeps them for the end. A line that is rejected is a *Rejection.
+	line(text []byte, write func(any) error) error
+	// end writes what was kept.
+	end(write func(any) error) error
+}
+
+// Read reads judgements and writes them as JSON lines, records or graded rows. It tells of every line that
+// it rejects. An error is a *[HeaderError], or one of ctx, the input or the output.
+func Read(ctx context.Context, from Format, in io.Reader, out io.Writer, rejected func(Rejection)) (s Summary, err error) {
+	buffered := bufio.NewWriter(out)
+	write := func(row any) error {
+		line, err := json.Marshal(row)
+		if err != nil {
+			return err
+		}
+		s.Written++
+		_, err = buffered.Write(append(line, '\n'))
+		return err
+	}
+	count := func(number int64, err error) error {
+		r, isRejection := errors.AsType[*Rejection](err)
+		switch {
+		case isRejection:
+			s.Rejected++
+			r.Line = number
+			rejected(*r)
+			return nil
+		case err == nil:
+			s.Accepted++
+		}
+		return err
+	}
+	switch from {
+	case JudgeBench:
+		s.Graded = true
+		err = readLines(ctx, in, &judgeBench{rows: map[string]*Row{}, judges: map[string]bool{}}, write, count)
+	case MTBenchPairs:
+		err = readLines(ctx, in, &mtBench{seen: map[string]bool{}}, write, count)
+	case CSV:
+		s.Graded, err = readTable(ctx, in, write, count)
+	default:
+		return s, fmt.Errorf("%q is no format", from)
+	}
+	return s, errors.Join(err, buffered.Flush())
+}
+
+// longest is how many bytes a line may have: a line of JudgeBench has two answers and two judgements.
+const longest = 16 << 20
+
+// readLines reads JSON lines. A byte order mark and empty lines are passed over.
+func readLines(ctx context.Context, in io.Reader, r reader, write func(any) error, count func(int64, error) error) error {
+	lines := bufio.NewReaderSize(in, 1<<16)
+	for number, last := int64(1), false; !last; number++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		line, tooLong, err := readLine(lines)
+		last = errors.Is(err, io.EOF)
+		if err != nil && !last {
+			return fmt.Errorf("reading line %d: %w", number, err)
+		}
+		if number == 1 {
+			line = bytes.TrimPrefix(line, []byte("\ufeff"))
+		}
+		line = bytes.TrimSpace(line)
+		switch {
+		case tooLong:
+			err = reject(TooLong, "it has over %d bytes", longest)
+		case len(line) == 0:
+			continue
+		case !utf8.Valid(line):
+			err = reject(NotUTF8, "")
+		default:
+			err = r.line(line, write)
+		}
+		if err = count(number, err); err != nil {
+			return err
+		}
+	}
+	return r.end(write)
+}
+
+// readLine returns the next line, or none where it is too long. The error is io.EOF after the last one.
+func readLine(r *bufio.Reader) (line []byte, tooLong bool, err error) {
+	for {
+		var part []byte
+		part, err = r.ReadSlice('\n')
+		if tooLong = tooLong || len(line)+len(part) > longest; tooLong {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, tooLong, err
+		}
+	}
+}
+
+// decode reads the object of a line.
+func decode[T any](line []byte) (T, error) {
+	var value *T
+	var none T
+	err := json.Unmarshal(line, &value)
+	mistyped, isType := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case isType && mistyped.Field != "":
+		return none, reject(BadField, "%.64s", mistyped.Field)
+	case isType, err == nil && value == nil:
+		return none, reject(NotObject, "")
+	case err != nil:
+		return none, reject(NotJSON, "%s", err.Error())
+	}
+	return *value, nil
+}

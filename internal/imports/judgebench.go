@@ -1,0 +1,126 @@
+package imports
+
+// judgeBench reads the output of judges of JudgeBench. A judge is a seat, named after its prompts and its
+// model; the source of a pair is its group. Lines of several judges at one pair are one row.
+type judgeBench struct {
+	rows   map[string]*Row // by pair
+	order  []*Row
+	judges map[string]bool
+}
+
+// judgeBenchLine is a pair with the decisions of a judge.
+type judgeBenchLine struct {
+	PairID    string               `json:"pair_id"`
+	Source    string               `json:"source"`
+	Label     string               `json:"label"` // which answer is the right one
+	JudgeName string               `json:"judge_name"`
+	Judgments []*judgeBenchVerdict `json:"judgments"` // as shown, and in reversed order; null: the call failed
+}
+
+type judgeBenchVerdict struct {
+	Judgment struct {
+		Model string `json:"judge_model"`
+	} `json:"judgment"`
+	Decision *string `json:"decision"` // of the answers as they were shown; null: none could be read
+}
+
+// mostJudges bounds the rows, each of which has all judges.
+const mostJudges = 100
+
+const (
+	firstBetter  = "A>B"
+	secondBetter = "B>A"
+	tie          = "A=B"
+)
+
+// line implements reader. The judge is right where the net of both orders, with 1 for the right answer,
+// -1 for the other and 0 for a tie, is above 0, as JudgeBench counts. A decision that is missing is 0, and
+// where both are, the score is.
+func (j *judgeBench) line(text []byte, _ func(any) error) error {
+	l, err := decode[judgeBenchLine](text)
+	switch {
+	case err != nil:
+		return err
+	case l.PairID == "" || l.Source == "" || l.Label == "" || l.JudgeName == "" || l.Judgments == nil:
+		return reject(MissingField, "pair_id, source, label, judge_name and judgments are needed")
+	case len(l.PairID) > longestID || len(l.Source) > longestID || len(l.JudgeName) > longestID:
+		return reject(BadField, "pair_id, source or judge_name has over %d bytes", longestID)
+	case l.Label != firstBetter && l.Label != secondBetter:
+		return reject(BadField, "label is %.40q, not %s or %s", l.Label, firstBetter, secondBetter)
+	case len(l.Judgments) == 1:
+		return reject(OneOrder, "")
+	case len(l.Judgments) != 2:
+		return reject(BadField, "there are %d judgments", len(l.Judgments))
+	}
+	row := j.rows[l.PairID]
+	if row != nil && row.Cluster != l.Source {
+		return reject(BadField, "source is %.40q, and %.40q on an earlier line of the pair", l.Source, row.Cluster)
+	}
+	judge, net, missing := "", 0, 0
+	for order, v := range l.Judgments {
+		if v == nil {
+			missing++
+			continue
+		}
+		model := v.Judgment.Model
+		if model == "" || len(model) > longestID || judge != "" && judge != l.JudgeName+":"+model {
+			return reject(BadField, "judge_model is missing or too long, or two models are named")
+		}
+		judge = l.JudgeName + ":" + model
+		if v.Decision == nil {
+			missing++
+			continue
+		}
+		switch *v.Decision {
+		case firstBetter, secondBetter:
+			if (*v.Decision == l.Label) == (order == 0) {
+				net++
+			} else {
+				net--
+			}
+		case tie:
+		default:
+			return reject(BadField, "decision is %.40q, not %s, %s or %s", *v.Decision, firstBetter, secondBetter, tie)
+		}
+	}
+	if judge != "" && !j.judges[judge] && len(j.judges) == mostJudges {
+		return reject(BadField, "there are over %d judges", mostJudges)
+	}
+	if row != nil {
+		if _, judged := row.Scores[judge]; judged || judge == "" {
+			return reject(Duplicate, "the pair has a row already")
+		}
+	} else {
+		row = &Row{ID: l.PairID, Cluster: l.Source, Scores: map[string]*float64{}, CostUSD: map[string]*float64{}}
+		j.rows[l.PairID] = row
+		j.order = append(j.order, row)
+	}
+	if judge == "" { // end says that whoever was asked gave no judgement
+		return nil
+	}
+	j.judges[judge] = true
+	switch {
+	case missing == 2:
+		row.Scores[judge] = nil
+	case net > 0:
+		row.Scores[judge] = new(1.0)
+	default:
+		row.Scores[judge] = new(0.0)
+	}
+	return nil
+}
+
+// end implements reader. A judge that said nothing of a pair has no score there.
+func (j *judgeBench) end(write func(any) error) error {
+	for _, row := range j.order {
+		for judge := range j.judges {
+			if _, ok := row.Scores[judge]; !ok {
+				row.Scores[judge] = nil
+			}
+		}
+		if err := write(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package imports
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// mtBench reads the output of pairwise judges of MT-bench. A line becomes the records of two sessions, one
+// for each order, in one block. The score of an answer is 1 for a win, 0 for a loss and .5 for a tie.
+type mtBench struct {
+	seen map[string]bool // sessions with their reviewer
+}
+
+// mtBenchLine is a pair of models at a question with the decisions of a judge.
+type mtBenchLine struct {
+	Question *int64   `json:"question_id"`
+	Model1   string   `json:"model_1"` // shown first in game 1
+	Model2   string   `json:"model_2"`
+	Winner1  string   `json:"g1_winner"`
+	Winner2  string   `json:"g2_winner"`
+	Judge    []string `json:"judge"` // model, and name of the prompt
+	Prompt1  string   `json:"g1_user_prompt"`
+	Prompt2  string   `json:"g2_user_prompt"`
+	Turn     int      `json:"turn"`
+	Time     float64  `json:"tstamp"` // seconds since 1970
+}
+
+// line implements reader.
+func (m *mtBench) line(text []byte, write func(any) error) error {
+	l, err := decode[mtBenchLine](text)
+	if err != nil {
+		return err
+	}
+	if err := l.check(); err != nil {
+		return err
+	}
+	first, second, ok := shown(l.Prompt1)
+	again, before, okToo := shown(l.Prompt2)
+	switch {
+	case !ok || !okToo:
+		return reject(NoAnswers, "")
+	case first != before || second != again:
+		return reject(NotSwapped, "")
+	}
+	block := fmt.Sprintf("mt-%d-%d-%s|%s", *l.Question, l.Turn, l.Model1, l.Model2)
+	if m.seen[block+"\x00"+l.Judge[0]] {
+		return reject(Duplicate, "%.100q, judged by %.40q", block, l.Judge[0])
+	}
+	m.seen[block+"\x00"+l.Judge[0]] = true
+	question := sha256.Sum256([]byte(strconv.FormatInt(*l.Question, 10))) // its text is not on the line, but its number is the same in all
+	record := council.BiasMetricRecord{
+		SchemaVersion: council.RecordSchema, Timestamp: time.UnixMilli(int64(l.Time * 1000)).UTC(), ConsentLevel: 1,
+		ReviewerID: l.Judge[0], ScoreScale: "0-1", CouncilConfig: string(MTBenchPairs) + "/" + l.Judge[1],
+		QueryHash: new(hex.EncodeToString(question[:8])), NShown: 2, BlockID: &block,
+	}
+	models := []string{l.Model1, l.Model2}
+	lengths := []int{utf8.RuneCountInString(first), utf8.RuneCountInString(second)}
+	for game, winner := range []string{l.Winner1, l.Winner2} {
+		record.SessionID = fmt.Sprintf("%s-g%d", block, game+1)
+		for i := range models {
+			at := i ^ game // game 2 shows model 2 first
+			record.ModelID, record.ResponseLengthChars, record.Position = models[at], lengths[at], new(i)
+			record.Own = record.ModelID == record.ReviewerID
+			record.ScoreValue, record.RankValue, record.Status = score(winner, at)
+			if err := write(record); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// end implements reader.
+func (*mtBench) end(func(any) error) error { return nil }
+
+func (l mtBenchLine) check() error {
+	const latest = 253402300799 // the last second of the year 9999
+	if l.Question == nil || l.Model1 == "" || l.Model2 == "" || l.Winner1 == "" || l.Winner2 == "" || l.Prompt1 == "" || l.Prompt2 == "" {
+		return reject(MissingField, "question_id, both models, both winners, both prompts, judge, turn and tstamp are needed")
+	}
+	for _, winner := range []string{l.Winner1, l.Winner2} {
+		switch winner {
+		case "model_1", "model_2", "tie", "error":
+		default:
+			return reject(BadField, "a winner is %.40q, not model_1, model_2, tie or error", winner)
+		}
+	}
+	switch {
+	case l.Model1 == l.Model2 || len(l.Model1) > longestID || len(l.Model2) > longestID:
+		return reject(BadField, "model_1 and model_2 are the same, or have over %d bytes", longestID)
+	case len(l.Judge) != 2 || l.Judge[0] == "" || l.Judge[1] == "" || len(l.Judge[0])+len(l.Judge[1]) > longestID:
+		return reject(BadField, "judge is not a model and the name of a prompt, with %d bytes at most", longestID)
+	case l.Turn != 1 && l.Turn != 2:
+		return reject(BadField, "turn is %d, not 1 or 2", l.Turn)
+	case !(l.Time > 0 && l.Time <= latest):
+		return reject(BadField, "tstamp is %v, not seconds since 1970", l.Time)
+	}
+	return nil
+}
+
+// score returns the score and the rank of model 0 or 1 where this one wins.
+func score(winner string, model int) (score, rank *float64, status council.BallotStatus) {
+	switch winner {
+	case "error": // no decision could be read
+		return nil, nil, council.BallotInvalid
+	case "tie":
+		return new(0.5), new(0.5), council.BallotOK
+	case []string{"model_1", "model_2"}[model]:
+		return new(1.0), new(0.0), council.BallotOK
+	default:
+		return new(0.0), new(1.0), council.BallotOK
+	}
+}
+
+// shown returns what the prompt of a judge shows as the answers of assistants A and B: of two turns, both
+// answers in one. It reports false where a marker of the prompt does not stand there as often as it should,
+// so that it may be part of an answer.
+func shown(prompt string) (a, b string, ok bool) {
+	texts := make([]string, 2)
+	for i, name := range []string{"A", "B"} {
+		single, found := between(prompt, "[The Start of Assistant "+name+"'s Answer]\n", "\n[The End of Assistant "+name+"'s Answer]")
+		if found {
+			texts[i] = single
+			continue
+		}
+		talk, found := between(prompt, "<|The Start of Assistant "+name+"'s Conversation with User|>\n\n",
+			"\n\n<|The End of Assistant "+name+"'s Conversation with User|>")
+		turns := strings.Split(talk, "### Assistant "+name+":\n")
+		if !found || len(turns) != 3 || strings.Count(talk, "### User:\n") != 2 {
+			return "", "", false
+		}
+		answer, _, asked := strings.Cut(turns[1], "\n\n### User:\n")
+		if !asked {
+			return "", "", false
+		}
+		texts[i] = answer + turns[2]
+	}
+	return texts[0], texts[1], true
+}
+
+// between returns what stands between two markers, each of which stands in the text once.
+func between(text, begin, end string) (string, bool) {
+	if strings.Count(text, begin) != 1 || strings.Count(text, end) != 1 {
+		return "", false
+	}
+	_, rest, _ := strings.Cut(text, begin)
+	content, _, found := strings.Cut(rest, end)
+	return content, found
+}

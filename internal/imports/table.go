@@ -1,0 +1,231 @@
+package imports
+
+import (
+	"bufio"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/store"
+)
+
+// longestID is how many characters the id of a question may have.
+const longestID = 200
+
+// longestRecord is how many bytes the fields of a record may have: the record store reads lines of 64 KiB.
+const longestRecord = 60 << 10
+
+// RecordColumns returns the columns of a table of records, in the order of the export.
+func RecordColumns() []string {
+	return []string{
+		"schema_version", "session_id", "timestamp", "consent_level", "category", "token_count_bucket", "language",
+		"reviewer_id", "model_id", "position", "response_length_chars", "score_value", "score_scale", "council_config_version",
+		"query_hash", "own", "n_shown", "order_design", "rank_value", "ballot_status",
+		"provider_reviewer", "provider_candidate", "block_id", "roster_reviewer", "roster_candidate",
+	}
+}
+
+// The columns of a table of graded rows. Behind the prefixes stands the name of an arm.
+const (
+	columnID    = "id"
+	columnGroup = "group"
+	prefixScore = "score:"
+	prefixCost  = "cost_usd:"
+)
+
+// readTable reads a table of records or of graded rows, as its header says.
+func readTable(ctx context.Context, in io.Reader, write func(any) error, count func(int64, error) error) (graded bool, err error) {
+	buffered := bufio.NewReader(in)
+	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" {
+		_, _ = buffered.Discard(3)
+	}
+	cells := csv.NewReader(buffered) // It holds every row to the number of columns of the first.
+	header, err := cells.Read()
+	if err != nil {
+		return false, &HeaderError{fmt.Sprintf("the first line is no header of a table: %s", err)}
+	}
+	t := table{header: slices.Clone(header), ids: map[string]bool{}}
+	if graded, err = t.check(); err != nil {
+		return false, err
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return graded, err
+		}
+		row, err := cells.Read()
+		if errors.Is(err, io.EOF) {
+			return graded, nil
+		}
+		var line int64
+		if wrong, ok := errors.AsType[*csv.ParseError](err); ok {
+			line, err = int64(wrong.StartLine), reject(BadRow, "%s", wrong.Err.Error())
+		} else if err != nil {
+			return graded, err
+		} else {
+			at, _ := cells.FieldPos(0)
+			line, err = int64(at), t.row(row, graded, write)
+		}
+		if err := count(line, err); err != nil {
+			return graded, err
+		}
+	}
+}
+
+// table is a table whose header was read.
+type table struct {
+	header []string
+	ids    map[string]bool // of graded rows so far
+}
+
+// check says which kind of table it is, or what is wrong with its header.
+func (t table) check() (graded bool, err error) {
+	bad := func(format string, args ...any) (bool, error) {
+		return false, &HeaderError{fmt.Sprintf(format, args...)}
+	}
+	columns, records := map[string]int{}, map[string]bool{}
+	for _, column := range t.header {
+		columns[column]++
+	}
+	for _, column := range RecordColumns() {
+		records[column] = true
+	}
+	graded = columns[columnID] > 0
+	arms := 0
+	for _, column := range t.header {
+		score, isScore := strings.CutPrefix(column, prefixScore)
+		cost, isCost := strings.CutPrefix(column, prefixCost)
+		switch {
+		case columns[column] > 1:
+			return bad("the column %.64q stands there twice: remove one", column)
+		case !graded && records[column], graded && (column == columnID || column == columnGroup):
+		case graded && isScore && score != "":
+			arms++
+		case graded && isCost && columns[prefixScore+cost] > 0:
+		case graded:
+			return bad("the column %.64q is not known beside id: use group, score:ARM, and cost_usd:ARM for an arm with scores", column)
+		default:
+			return bad("the column %.64q is not known: a table of graded rows has a column id, one of records those of "+
+				"councild store export --format csv, with commas between them", column)
+		}
+	}
+	if graded {
+		if arms == 0 {
+			return bad("there is no column with scores: name one score:ARM")
+		}
+		return true, nil
+	}
+	for _, column := range []string{"session_id", "timestamp", "reviewer_id", "model_id", "response_length_chars"} {
+		if columns[column] == 0 {
+			return bad("a table of records needs the column %s", column)
+		}
+	}
+	return false, nil
+}
+
+func (t table) row(cells []string, graded bool, write func(any) error) error {
+	values := map[string]string{}
+	for i, cell := range cells {
+		if !utf8.ValidString(cell) {
+			return reject(NotUTF8, "%s", t.header[i])
+		}
+		// The export quotes what a program for tables takes for a formula.
+		if rest, quoted := strings.CutPrefix(cell, "'"); quoted && rest != "" && strings.ContainsRune("=+-@\t\r", rune(rest[0])) {
+			cell = rest
+		}
+		if cell != "" {
+			values[t.header[i]] = cell
+		}
+	}
+	if graded {
+		return t.graded(values, write)
+	}
+	return record(values, write)
+}
+
+// graded writes a graded row. An empty cell is null.
+func (t table) graded(values map[string]string, write func(any) error) error {
+	r := Row{ID: values[columnID], Cluster: values[columnGroup], Scores: map[string]*float64{}, CostUSD: map[string]*float64{}}
+	switch {
+	case r.ID == "":
+		return reject(MissingField, "%s", columnID)
+	case utf8.RuneCountInString(r.ID) > longestID:
+		return reject(BadField, "the id has over %d characters", longestID)
+	case t.ids[r.ID]:
+		return reject(Duplicate, "the id is that of an earlier line")
+	}
+	if r.Cluster == "" {
+		r.Cluster = r.ID
+	}
+	for _, column := range t.header {
+		for prefix, to := range map[string]map[string]*float64{prefixScore: r.Scores, prefixCost: r.CostUSD} {
+			arm, ok := strings.CutPrefix(column, prefix)
+			if !ok {
+				continue
+			}
+			to[arm] = nil
+			cell, given := values[column]
+			if !given {
+				continue
+			}
+			value, err := strconv.ParseFloat(cell, 64)
+			if err != nil || !(value >= 0) || math.IsInf(value, 0) || prefix == prefixScore && value > 1 {
+				return reject(BadField, "%.64s is %.40q", column, cell)
+			}
+			to[arm] = &value
+		}
+	}
+	t.ids[r.ID] = true
+	return write(r)
+}
+
+// record writes a record. It is one when the record store reads it.
+func record(values map[string]string, write func(any) error) error {
+	object := map[string]any{"schema_version": council.RecordSchema}
+	nested := map[string][2]string{
+		"category": {"query_metadata", "category"}, "token_count_bucket": {"query_metadata", "token_count_bucket"},
+		"language": {"query_metadata", "language"}, "provider_reviewer": {"provider", "reviewer"},
+		"provider_candidate": {"provider", "candidate"}, "roster_reviewer": {"roster_ids", "reviewer"},
+		"roster_candidate": {"roster_ids", "candidate"},
+	}
+	for column, cell := range values {
+		var value any = cell
+		switch column {
+		case "consent_level", "position", "response_length_chars", "score_value", "n_shown", "rank_value":
+			value = json.Number(cell)
+		case "own":
+			value = json.RawMessage(cell)
+		}
+		if at, ok := nested[column]; ok {
+			if object[at[0]] == nil {
+				object[at[0]] = map[string]any{}
+			}
+			object[at[0]].(map[string]any)[at[1]] = value
+		} else {
+			object[column] = value
+		}
+	}
+	line, err := json.Marshal(object)
+	if err != nil {
+		return reject(BadField, "a number, or true or false, is none")
+	}
+	if len(line) > longestRecord {
+		return reject(TooLong, "the record has over %d bytes", longestRecord)
+	}
+	_, err = store.ParseRecord(line)
+	if wrong, ok := errors.AsType[*store.LineError](err); ok {
+		if wrong.Err == nil {
+			return reject(Code(wrong.Reason), "")
+		}
+		return reject(Code(wrong.Reason), "%s", wrong.Err.Error())
+	}
+	return write(json.RawMessage(line)) // What the table does not say, the record does not either.
+}
