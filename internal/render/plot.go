@@ -1,0 +1,143 @@
+package render
+
+import (
+	"math"
+	"strconv"
+)
+
+// plot is a figure with a row for each interval. Its lengths across are in percent of its width and those down in
+// pixels, so that it fits a phone and a wide screen with letters of the same size.
+type plot struct {
+	Label   string // what it shows, for who cannot see it
+	Rows    []plotRow
+	Lines   []segment
+	Ticks   []tick
+	Zero    float64
+	HasZero bool
+	Axis    float64 // where the rows end
+	Height  float64
+}
+
+// plotRow is one row of a plot: a line of text, and below it an interval about a point.
+type plotRow struct {
+	Label, Side         string  // text at the left and at the right end
+	Top, Base, Y        float64 // of the row, of its text, of the interval
+	Shown               bool    // there is a point
+	Low, High, Point    float64
+	InnerLow, InnerHigh float64 // a narrower interval; both 0: none
+	BandFrom, BandWidth float64 // the effects too small to count; no band has width 0
+	BarFrom, BarWidth   float64 // a bar beside the point; none has width 0
+	Flagged, Hollow     bool
+}
+
+type tick struct {
+	X    float64
+	Text string
+}
+
+type segment struct{ X1, Y1, X2, Y2 float64 }
+
+// The measures of a plot, across in percent and down in pixels.
+const (
+	plotLeft, plotRight = 2.0, 98.0
+	rowHeight           = 44.0
+)
+
+// span is what a row of a plot shows. What is undefined is not drawn.
+type span struct {
+	Label, Side      string
+	Point, Low, High *float64
+	Inner            *[2]float64
+	Delta            *float64 // effects up to this size are too small to count
+	Flagged          bool
+}
+
+// newPlot returns the plot of some intervals. Its axis holds 0.
+func newPlot(label string, spans []span) *plot {
+	values := []float64{0}
+	for _, s := range spans {
+		for _, x := range []*float64{s.Point, s.Low, s.High, s.Delta} {
+			if x != nil {
+				values = append(values, *x)
+			}
+		}
+		if s.Delta != nil {
+			values = append(values, -*s.Delta)
+		}
+	}
+	across := scaleOf(plotLeft, plotRight, values)
+	p := &plot{Label: label, Zero: across.at(0), HasZero: true, Ticks: across.ticks()}
+	for _, s := range spans {
+		row := p.add(s.Label, s.Side)
+		row.Flagged = s.Flagged
+		if s.Delta != nil {
+			row.BandFrom = across.at(-*s.Delta)
+			row.BandWidth = math.Round(100*(across.at(*s.Delta)-row.BandFrom)) / 100
+		}
+		if s.Point == nil {
+			continue
+		}
+		row.Shown, row.Point = true, across.at(*s.Point)
+		row.Low, row.High = row.Point, row.Point
+		if s.Low != nil && s.High != nil {
+			row.Low, row.High = across.at(*s.Low), across.at(*s.High)
+		}
+		if s.Inner != nil {
+			row.InnerLow, row.InnerHigh = across.at(s.Inner[0]), across.at(s.Inner[1])
+		}
+	}
+	return p
+}
+
+// add appends an empty row. It is valid until the next.
+func (p *plot) add(label, side string) *plotRow {
+	p.Rows = append(p.Rows, plotRow{Label: label, Side: side, Top: p.Axis, Base: p.Axis + 16, Y: p.Axis + 30})
+	p.Axis += rowHeight
+	p.Height = p.Axis + 24
+	return &p.Rows[len(p.Rows)-1]
+}
+
+// scale maps values to a part of the width, in percent.
+type scale struct{ low, high, step, from, to float64 }
+
+// scaleOf returns a scale from one tick to another that holds the values, of which there is at least one.
+func scaleOf(from, to float64, values []float64) scale {
+	low, high := values[0], values[0]
+	for _, x := range values {
+		low, high = min(low, x), max(high, x)
+	}
+	// Ticks keep the same distance on the screen, however much of the width the scale takes.
+	step := tickDistance((high - low) * (plotRight - plotLeft) / (to - from))
+	s := scale{step * math.Floor(low/step), step * math.Ceil(high/step), step, from, to}
+	if s.low == s.high {
+		s.high += step
+	}
+	return s
+}
+
+func (s scale) at(x float64) float64 {
+	return math.Round(100*(s.from+(s.to-s.from)*(x-s.low)/(s.high-s.low))) / 100
+}
+
+func (s scale) ticks() (all []tick) {
+	for i := 0.0; s.low+i*s.step <= s.high+s.step/2; i++ {
+		x := s.low + i*s.step
+		all = append(all, tick{s.at(x), strconv.FormatFloat(math.Round(x*1e6)/1e6, 'g', -1, 64)})
+	}
+	return all
+}
+
+// tickDistance returns the distance of ticks over a span: 1, 2 or 5 times a power of
+// ten.
+func tickDistance(span float64) float64 {
+	if !(span > 0) {
+		return 1
+	}
+	power := math.Pow(10, math.Floor(math.Log10(span/4)))
+	for _, k := range []float64{1, 2, 5} {
+		if span/(k*power) <= 6 {
+			return k * power
+		}
+	}
+	return 10 * power
+}
