@@ -1,6 +1,14 @@
 package render
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/worth"
 )
@@ -22,6 +30,532 @@ type Comparison struct {
 	Ungradable   map[string]int `json:"ungradable"` // answers that no grader could read, by arm
 	Fallbacks    map[string]int `json:"fallbacks"`  // answers that stand in for those of a chairman that failed, by arm
 	Usage        council.Usage  `json:"usage"`      // of all calls
-	// Described are the settings of the plan that a reader wants to know, such as models and sampling, in order.
+	// Settings are those of the plan that a reader wants to know, such as models and sampling, in order.
 	Settings [][2]string `json:"settings"`
+}
+
+// The arms of which a report says something that it says of no other.
+const (
+	armSynthesis = "synthesis"
+	armPlacebo   = "placebo"
+	armEnsemble  = "ensemble"
+)
+
+// ComparisonText returns a comparison in at most 80 columns.
+func ComparisonText(c Comparison) []byte { return c.document().text() }
+
+// ComparisonHTML returns a comparison as one HTML page that needs no other file. It panics as [HTML] does.
+func ComparisonHTML(c Comparison) []byte { return c.document().html() }
+
+func (c Comparison) document() document {
+	d := document{Title: "Is the council worth its money?", Headline: c.headline(), Facts: c.facts()}
+	add := func(s section) {
+		s.ID = "part" + strconv.Itoa(len(d.Sections))
+		d.Sections = append(d.Sections, s)
+	}
+	add(section{
+		Title: "The council less each other way", Notes: c.differenceNotes(), Plot: c.plot(c.Comparisons, nil),
+		Tables: c.tables(c.Comparisons, nil),
+	})
+	if b := c.Best; b != nil {
+		add(section{
+			Title: "The council less the best member", Notes: c.bestNotes(), Plot: c.plot(b.Members, b.Size), Tables: c.tables(b.Members, b.Size),
+		})
+	}
+	if len(c.Described) > 0 || slices.ContainsFunc(c.Comparisons, isSynthesis) {
+		reviews := slices.Concat(c.Described, only(c.Comparisons, isSynthesis))
+		add(section{Title: "Do the reviews matter?", Notes: c.reviewNotes(reviews), Plot: c.plot(reviews, nil), Tables: c.tables(reviews, nil)})
+	}
+	if len(c.Arms) > 0 {
+		add(section{Title: "Cost and score", Notes: c.costNotes(), Plot: c.costPlot(), Tables: []grid{c.costs(), c.further()}})
+	}
+	if len(c.Power) > 0 {
+		add(section{
+			Title: "What could have been seen", Notes: powerNotes(), Power: newPowerPlot(c.Clusters, c.Margin, c.Power),
+			Tables: []grid{powers(c.Margin, c.Power)},
+		})
+	}
+	notes, counts := c.missing()
+	add(section{Title: "Answers that are missing", Notes: notes, Tables: []grid{counts}})
+	settings := make([]string, len(c.Settings))
+	for i, s := range c.Settings {
+		settings[i] = printable(s[0] + ": " + s[1])
+	}
+	add(section{Title: "The plan", Notes: []string{"It was made before anything was asked."}, List: append(settings, "SHA-256: "+printable(c.PlanHash))})
+	add(section{Title: "What is not claimed", List: c.notClaimed()})
+	return d
+}
+
+func isSynthesis(c worth.Comparison) bool { return c.Arm == armSynthesis }
+
+// tested returns the comparisons of the verdict.
+func (c Comparison) tested() []worth.Comparison {
+	if c.Best == nil {
+		return c.Comparisons
+	}
+	return slices.Concat(c.Comparisons, c.Best.Members)
+}
+
+// net says of differences that costs are taken off.
+func (c Comparison) net() string {
+	if c.ValueUSD != nil {
+		return " net of costs"
+	}
+	return ""
+}
+
+// facts returns what was asked, and what it cost.
+func (c Comparison) facts() []string {
+	asked := counted(c.Questions, "question")
+	if c.Clusters < c.Questions {
+		asked += " in " + counted(c.Clusters, "cluster")
+	}
+	asked += "."
+	if c.Stopped {
+		asked += fmt.Sprintf(" The run ended before all %s questions of the plan were asked. They were asked in random order, so these are a random sample.",
+			grouped(c.Planned))
+	}
+	switch {
+	case c.Usage.CostUSD == nil:
+		asked += " Nobody knows what the run cost."
+	case c.Usage.Partial:
+		asked += " The run cost at least $" + usd(*c.Usage.CostUSD) + "."
+	default:
+		asked += " The run cost $" + usd(*c.Usage.CostUSD) + "."
+	}
+	return []string{asked}
+}
+
+// unit says what a point is.
+func (c Comparison) unit() string {
+	switch {
+	case c.Judged:
+		return "A difference of 100 points says that the council's answer was preferred every time, 0 that both were preferred as often, " +
+			"and -100 the contrary. Each judge saw both orders; where they disagree it is a tie."
+	case c.ValueUSD != nil:
+		return fmt.Sprintf("A difference of 1 point is one right answer more in 100 questions, less the further cost of these questions over $%s, "+
+			"the worth of a right answer.", usd(*c.ValueUSD))
+	default:
+		return "A difference of 1 point is one right answer more in 100 questions."
+	}
+}
+
+// differenceNotes says how to read differences.
+func (c Comparison) differenceNotes() []string {
+	legend := "The verdict needs a lower end of each 90 % interval above 0: it is a one-sided 95 % limit."
+	if c.Judged {
+		legend += " It needs that at equal length of the texts, too."
+	}
+	if c.Margin > 0 {
+		legend += fmt.Sprintf(" A difference of less than %s is too small to count.", points(c.Margin))
+	}
+	notes := []string{c.unit(), legend + " p is of any difference, adjusted by Holm over all comparisons."}
+	if slices.ContainsFunc(c.Comparisons, func(one worth.Comparison) bool { return one.Arm == armEnsemble }) {
+		notes = append(notes, c.ensembleNote())
+	}
+	return notes
+}
+
+// bestNotes says how the council compares with the best member.
+func (c Comparison) bestNotes() []string {
+	notes := []string{"Which member is the best is not known, so the council has to beat each of them."}
+	i := c.Best.Size
+	if i == nil {
+		return append(notes, "The size of the advantage is not defined: there are fewer than two clusters.")
+	}
+	picked := map[string]int{}
+	for _, fold := range c.Best.Picked {
+		for _, arm := range fold {
+			picked[arm]++
+		}
+	}
+	times := make([]string, 0, len(picked))
+	for _, arm := range slices.SortedFunc(maps.Keys(picked), func(a, b string) int { return cmp.Or(picked[b]-picked[a], cmp.Compare(a, b)) }) {
+		times = append(times, fmt.Sprintf("%s %d times", clip(arm), picked[arm]))
+	}
+	return append(notes, fmt.Sprintf("Against whoever was the best in the other parts of the questions the difference is %s points%s (90 %% interval %s). "+
+		"This is the size of the advantage, no test. Picked in %s: %s.",
+		signed(i.Estimate), c.net(), limits(i.Lower, i.Upper), counted(len(c.Best.Picked), "part"), strings.Join(times, ", ")))
+}
+
+// reviewNotes says whether the reviews matter.
+func (c Comparison) reviewNotes(all []worth.Comparison) (notes []string) {
+	for _, r := range all {
+		what := map[string]string{
+			armPlacebo:   "placebo (the same reviews and standings under wrong labels)",
+			armSynthesis: "synthesis (the chairman without reviews)",
+		}[r.Arm]
+		what = "Council less " + cmp.Or(what, clip(r.Arm)) + ": "
+		if r.Interval == nil || r.PAdjusted == nil {
+			notes = append(notes, what+"not defined, there are fewer than two clusters.")
+			continue
+		}
+		outcome := "no difference is shown, nor that they are equal"
+		switch {
+		case *r.PAdjusted < worth.Level && r.Interval.Estimate > 0:
+			outcome = "the council's own reviews make it better"
+		case *r.PAdjusted < worth.Level:
+			outcome = "the council's own reviews make it worse"
+		case r.PEquivalent != nil && *r.PEquivalent < worth.Level:
+			outcome = fmt.Sprintf("the two are within %s of each other (two one-sided tests, p %s)", points(c.Margin), readableP(r.PEquivalent))
+		}
+		notes = append(notes, fmt.Sprintf("%s%s points%s (90 %% interval %s, p %s): %s.", what, signed(r.Interval.Estimate), c.net(),
+			limits(r.Interval.Lower, r.Interval.Upper), readableP(r.PAdjusted), outcome))
+	}
+	return notes
+}
+
+// plot returns the plot of comparisons, and of the cross-fitted size where there is one.
+func (c Comparison) plot(all []worth.Comparison, size *worth.Interval) *plot {
+	var spans []span
+	add := func(name string, i *worth.Interval, short *float64) {
+		s := intervalSpan(name, i)
+		s.Flagged = short != nil && *short < worth.Level
+		if c.Margin > 0 {
+			s.Delta = new(100 * c.Margin)
+		}
+		spans = append(spans, s)
+	}
+	if size != nil {
+		add("best member, cross-fitted", size, nil)
+	}
+	for _, one := range all {
+		add(c.armName(one.Arm), one.Interval, one.PShortAdjusted)
+	}
+	if len(spans) == 0 {
+		return nil
+	}
+	return newPlot("Differences in points, with 90 % intervals as thick lines and 95 % intervals as thin ones. "+
+		"The band holds differences that are too small to count. The table that follows holds the same figures.", spans)
+}
+
+// armName returns the name of an arm. Of an ensemble it says what it costs beside the council.
+func (c Comparison) armName(arm string) string {
+	if arm != armEnsemble || c.EnsembleCost == nil {
+		return clip(arm)
+	}
+	if c.equalCost() {
+		return arm + ", equal cost"
+	}
+	return arm + ", cost x " + rough(*c.EnsembleCost)
+}
+
+// equalCost reports whether the ensemble costs what the council does, but for 10 %.
+func (c Comparison) equalCost() bool {
+	return c.EnsembleCost != nil && math.Abs(*c.EnsembleCost-1) <= 0.1+1e-9
+}
+
+// tables returns the figures of comparisons, and of the cross-fitted size where there is one.
+func (c Comparison) tables(all []worth.Comparison, size *worth.Interval) []grid {
+	main := grid{Columns: []column{
+		{"Compared with", "COMPARED WITH", true}, {"Points" + c.net(), "POINTS", false}, {"90 % interval", "90 % INTERVAL", false},
+		{"95 % interval", "95 % INTERVAL", false}, {"p (Holm)", "P", false}, {"Mean squared difference", "", false},
+		{"p short of the margin (Holm)", "", false}, {"p equal within the margin", "", false},
+	}}
+	add := func(name string, i *worth.Interval, p, short, equal *float64) {
+		if i == nil {
+			main.add(name, "-", "-", "-", "-", "-", "-", "-")
+			return
+		}
+		main.add(name, signed(i.Estimate), limits(i.Lower, i.Upper), limits(i.CI95[0], i.CI95[1]), readableP(p), fmt.Sprintf("%.3f", i.Discordance),
+			readableP(short), readableP(equal))
+	}
+	if size != nil {
+		add("best, cross-fitted", size, nil, nil, nil)
+	}
+	judged := grid{Title: "At equal length", Columns: []column{
+		{"Compared with", "COMPARED WITH", true}, {"Points", "POINTS", false}, {"90 % interval", "90 % INTERVAL", false},
+		{"Orders that disagree", "ORDERS DISAGREE", false}, {"No judgement", "NO JUDGEMENT", false}, {"Points for each doubling of length", "", false},
+	}}
+	for _, one := range all {
+		name := c.armName(one.Arm)
+		add(name, one.Interval, one.PAdjusted, one.PShortAdjusted, one.PEquivalent)
+		if j := one.Judged; j != nil {
+			estimate, within, slope := "-", "-", "-"
+			if e := j.EqualLength; e != nil {
+				estimate, within, slope = signed(e.Estimate), limits(e.Lower, e.Upper), signed(e.PerDoubling)
+			}
+			judged.add(name, estimate, within, grouped(j.Unstable), grouped(j.Missing), slope)
+		}
+	}
+	return []grid{main, judged}
+}
+
+// costNotes says which arms are worth a thought.
+func (c Comparison) costNotes() (notes []string) {
+	var frontier, dominated, unknown []string
+	for _, a := range c.Arms {
+		switch {
+		case a.Frontier == nil:
+			unknown = append(unknown, clip(a.Arm))
+		case *a.Frontier:
+			frontier = append(frontier, clip(a.Arm))
+		}
+		if a.DominatedBy != "" {
+			dominated = append(dominated, fmt.Sprintf("%s by %s", clip(a.Arm), clip(a.DominatedBy)))
+		}
+	}
+	if len(frontier) > 0 {
+		notes = append(notes, "On the frontier, where nothing that costs less scores as much: "+list(frontier)+".")
+	}
+	if len(dominated) > 0 {
+		notes = append(notes, "Dominated, because a cheaper way is shown to be better: "+list(dominated)+".")
+	}
+	if len(unknown) > 0 {
+		notes = append(notes, "Nobody knows what these cost: "+list(unknown)+".")
+	}
+	return notes
+}
+
+func (c Comparison) ensembleNote() string {
+	switch {
+	case c.EnsembleCost == nil:
+		return "Nobody knows what the ensemble costs beside the council, so it is no comparison at equal cost."
+	case c.equalCost():
+		return fmt.Sprintf("The ensemble is a comparison at equal cost: it costs %s of what the council does.", rough(*c.EnsembleCost))
+	default:
+		return fmt.Sprintf("The ensemble is no comparison at equal cost: it costs %s of what the council does.", rough(*c.EnsembleCost))
+	}
+}
+
+// costs returns what each arm scored and cost.
+func (c Comparison) costs() grid {
+	g := grid{Columns: []column{
+		{"Way", "WAY", true}, {"Score", "SCORE", false}, {"USD", "USD", false}, {"USD per right answer", "PER RIGHT", false},
+		{"95 % interval", "95 % INTERVAL", false}, {"Frontier", "", true}, {"Dominated by", "", true},
+	}}
+	for _, a := range c.Arms {
+		frontier := "-"
+		if a.Frontier != nil {
+			frontier = map[bool]string{true: "yes", false: "no"}[*a.Frontier]
+		}
+		within := "-"
+		if e := a.CostPerRight; e.Lower != nil && e.Upper != nil {
+			within = usd(*e.Lower) + " to " + usd(*e.Upper)
+		}
+		g.add(clip(a.Arm), share(a.Score), usdOrNone(a.CostUSD), usdOrNone(a.CostPerRight.Value), within, frontier, cmp.Or(clip(a.DominatedBy), "-"))
+	}
+	return g
+}
+
+// further returns what a further right answer costs.
+func (c Comparison) further() grid {
+	g := grid{Title: "What a further right answer of the council costs, in US dollars", Columns: []column{
+		{"Compared with", "COMPARED WITH", true}, {"USD", "USD", false}, {"Why it is not defined", "WHY IT IS NOT DEFINED", true},
+	}}
+	arms := map[string]worth.ArmFigures{}
+	for _, a := range c.Arms {
+		arms[a.Arm] = a
+	}
+	for _, one := range slices.Concat(c.tested(), c.Described) {
+		why := ""
+		if one.CostPerAdditionalRight == nil {
+			why = "the council has no more right answers"
+			if arms[one.Arm].CostUSD == nil || arms[c.Treatment].CostUSD == nil {
+				why = "a cost is not known"
+			}
+		}
+		g.add(clip(one.Arm), usdOrNone(one.CostPerAdditionalRight), why)
+	}
+	return g
+}
+
+// costPlot shows the score of each arm with the frontier, and beside it what it costs.
+func (c Comparison) costPlot() *plot {
+	const middle, bars = 58.0, 66.0
+	var scores []float64
+	dearest := 0.0
+	for _, a := range c.Arms {
+		scores = append(scores, 100*a.Score)
+		if a.CostUSD != nil {
+			dearest = max(dearest, *a.CostUSD)
+		}
+	}
+	across := scaleOf(plotLeft, middle, 0.5, scores)
+	p := &plot{
+		Label: "Score of each way in percent, the cheapest first, with a line through those on the frontier, and what a question costs as bars. " +
+			"The table that follows holds the same figures.",
+		Ticks: across.ticks(),
+	}
+	last := -1
+	for i, a := range c.Arms {
+		side := "cost not known"
+		if a.CostUSD != nil && c.Questions > 0 {
+			side = "$" + usd(*a.CostUSD/float64(c.Questions))
+		}
+		row := p.add(lastRunes(clip(a.Arm), 28), share(a.Score)+", "+side)
+		row.Shown, row.Point = true, across.at(100*a.Score)
+		row.Low, row.High = row.Point, row.Point
+		row.Hollow = a.Frontier == nil || !*a.Frontier
+		if a.CostUSD != nil && dearest > 0 {
+			row.BarFrom, row.BarWidth = bars, math.Round(100*(plotRight-bars)**a.CostUSD/dearest)/100
+		}
+		if row.Hollow {
+			continue
+		}
+		if last >= 0 {
+			p.Lines = append(p.Lines, segment{p.Rows[last].Point, p.Rows[last].Y, row.Point, row.Y})
+		}
+		last = i
+	}
+	return p
+}
+
+func powerNotes() []string {
+	return []string{
+		"The least difference that is found in four of five such runs, against one other way. To beat several at once takes more questions. " +
+			"It depends on the share of questions at which the scores differ, which nobody knows before.",
+	}
+}
+
+// powers returns what a number of questions can show.
+func powers(margin float64, all []worth.Power) grid {
+	g := grid{Columns: []column{
+		{"Scores differ at", "SCORES DIFFER AT", true}, {"Can be shown", "CAN BE SHOWN", false},
+		{points(margin) + " take", strings.ToUpper(points(margin)) + " TAKE", false},
+	}}
+	for _, p := range all {
+		g.add(fmt.Sprintf("%.0f %% of questions", 100*p.Discordance), about(p.MDE80), counted(p.Needed, "question"))
+	}
+	return g
+}
+
+// PowerText returns what so many questions can show, for the time before they are asked. Questions of one source count
+// once. The margin is a difference in scores, as in [worth.Plan].
+func PowerText(questions int, margin float64, all []worth.Power) []byte {
+	facts := powerNotes()
+	if questions < worth.LeastClusters {
+		facts = append(facts, fmt.Sprintf("A verdict takes %d.", worth.LeastClusters))
+	}
+	return document{
+		Headline: fmt.Sprintf("What %s can show", counted(questions, "question")),
+		Facts:    facts, Sections: []section{{Tables: []grid{powers(margin, all)}}},
+	}.text()
+}
+
+// missing says which answers are missing, and how they count.
+func (c Comparison) missing() (notes []string, counts grid) {
+	counts = grid{Columns: []column{
+		{"Way", "WAY", true}, {"No answer", "NO ANSWER", false}, {"Ungradable", "UNGRADABLE", false}, {"Fallback", "FALLBACK", false},
+	}}
+	names := []string{c.Treatment}
+	for _, one := range slices.Concat(c.tested(), c.Described) {
+		names = append(names, one.Arm)
+	}
+	for _, name := range names {
+		if c.Failed[name]+c.Ungradable[name]+c.Fallbacks[name] > 0 {
+			counts.add(clip(name), grouped(c.Failed[name]), grouped(c.Ungradable[name]), grouped(c.Fallbacks[name]))
+		}
+	}
+	if len(counts.Rows) == 0 {
+		return []string{"No answer failed, none was ungradable, and no fallback stood in for the chairman."}, counts
+	}
+	note := "An answer that failed or could not be graded counts as wrong. A verdict must be the same without it."
+	if c.Judged {
+		note = "Where an answer failed nothing was judged."
+	}
+	return []string{note + " A fallback stands in for a chairman that failed, and is the council's answer."}, counts
+}
+
+// notClaimed returns what the report does not say.
+func (c Comparison) notClaimed() []string {
+	claims := []string{
+		"Anything about other questions, other models or other settings than these.",
+		"That two ways are equal, unless the test of equivalence says so: no difference shown is not no difference.",
+	}
+	if c.Judged {
+		claims = append(claims, "That an answer is correct: judges say which of two texts they prefer.")
+	}
+	return claims
+}
+
+// ComparisonCSV returns a comparison as one table (RFC 4180) whose columns have the field names of the JSON form. The
+// first column says what a row is: a figure of the report, a comparison, an arm, what a share of differing scores
+// allows, or a setting. Differences are shares, not points. An undefined figure is an empty cell.
+func ComparisonCSV(c Comparison) []byte {
+	columns := []string{
+		"record", "name", "value", "n", "clusters", "estimate", "lower_one_sided", "upper_one_sided", "ci95_lower", "ci95_upper", "discordance",
+		"p", "p_adjusted", "p_short_of_margin", "p_short_of_margin_adjusted", "p_equivalent", "cost_per_additional_right_usd",
+		"at_equal_length", "at_equal_length_lower_one_sided", "at_equal_length_upper_one_sided", "unstable", "missing",
+		"score", "cost_usd", "cost_per_right_usd", "cost_per_right_usd_ci_lower", "cost_per_right_usd_ci_upper", "frontier", "dominated_by",
+		"failed", "ungradable", "fallbacks", "mde80", "needed",
+	}
+	var rows []map[string]string
+	value := func(name, value string) {
+		rows = append(rows, map[string]string{"record": "report", "name": name, "value": value})
+	}
+	value("verdict", string(c.Verdict))
+	value("reason", string(c.Reason))
+	value("needed", wholeOrNone(c.Needed))
+	value("questions", strconv.Itoa(c.Questions))
+	value("clusters", strconv.Itoa(c.Clusters))
+	value("planned", strconv.Itoa(c.Planned))
+	value("margin", number(&c.Margin))
+	value("value_usd", number(c.ValueUSD))
+	value("judges", strings.Join(c.Judges, ", "))
+	value("ensemble_cost_ratio", number(c.EnsembleCost))
+	value("cost_usd", number(c.Usage.CostUSD))
+	value("plan_hash", c.PlanHash)
+	add := func(record string, all ...worth.Comparison) {
+		for _, one := range all {
+			row := intervalCells(one.Interval)
+			row["record"], row["name"] = record, one.Arm
+			row["p"], row["p_adjusted"], row["p_equivalent"] = number(one.P), number(one.PAdjusted), number(one.PEquivalent)
+			row["p_short_of_margin"], row["p_short_of_margin_adjusted"] = number(one.PShort), number(one.PShortAdjusted)
+			row["cost_per_additional_right_usd"] = number(one.CostPerAdditionalRight)
+			if j := one.Judged; j != nil {
+				row["unstable"], row["missing"] = strconv.Itoa(j.Unstable), strconv.Itoa(j.Missing)
+				if e := j.EqualLength; e != nil {
+					row["at_equal_length"] = number(&e.Estimate)
+					row["at_equal_length_lower_one_sided"], row["at_equal_length_upper_one_sided"] = number(&e.Lower), number(&e.Upper)
+				}
+			}
+			rows = append(rows, row)
+		}
+	}
+	add("comparison", c.Comparisons...)
+	if c.Best != nil {
+		add("member", c.Best.Members...)
+		add("best_size", worth.Comparison{Interval: c.Best.Size})
+	}
+	add("described", c.Described...)
+	for _, a := range c.Arms {
+		row := map[string]string{
+			"record": "arm", "name": a.Arm, "score": number(&a.Score), "missing": strconv.Itoa(a.Missing), "cost_usd": number(a.CostUSD),
+			"cost_per_right_usd": number(a.CostPerRight.Value), "dominated_by": a.DominatedBy,
+			"cost_per_right_usd_ci_lower": number(a.CostPerRight.Lower), "cost_per_right_usd_ci_upper": number(a.CostPerRight.Upper),
+			"failed": strconv.Itoa(c.Failed[a.Arm]), "ungradable": strconv.Itoa(c.Ungradable[a.Arm]), "fallbacks": strconv.Itoa(c.Fallbacks[a.Arm]),
+		}
+		if a.Frontier != nil {
+			row["frontier"] = strconv.FormatBool(*a.Frontier)
+		}
+		rows = append(rows, row)
+	}
+	for _, p := range c.Power {
+		rows = append(rows, map[string]string{
+			"record": "power", "discordance": number(&p.Discordance), "mde80": number(&p.MDE80), "needed": strconv.Itoa(p.Needed),
+		})
+	}
+	for _, s := range c.Settings {
+		rows = append(rows, map[string]string{"record": "setting", "name": s[0], "value": s[1]})
+	}
+	return sheet(columns, rows)
+}
+
+// intervalCells returns the cells of an interval by column.
+func intervalCells(i *worth.Interval) map[string]string {
+	if i == nil {
+		return map[string]string{}
+	}
+	return map[string]string{
+		"n": strconv.Itoa(i.N), "clusters": strconv.Itoa(i.Clusters), "estimate": number(&i.Estimate), "discordance": number(&i.Discordance),
+		"lower_one_sided": number(&i.Lower), "upper_one_sided": number(&i.Upper), "ci95_lower": number(&i.CI95[0]), "ci95_upper": number(&i.CI95[1]),
+	}
+}
+
+func wholeOrNone(n *int) string {
+	if n == nil {
+		return ""
+	}
+	return strconv.Itoa(*n)
 }

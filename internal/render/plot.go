@@ -3,6 +3,8 @@ package render
 import (
 	"math"
 	"strconv"
+
+	"github.com/councild/councild/internal/worth"
 )
 
 // plot is a figure with a row for each interval. Its lengths across are in percent of its width and those down in
@@ -52,6 +54,17 @@ type span struct {
 	Flagged          bool
 }
 
+// intervalSpan returns the span of a difference in points, with its 90 % interval inside that of 95 %.
+func intervalSpan(name string, i *worth.Interval) span {
+	s := span{Label: lastRunes(name, 28), Side: "no figure"}
+	if i != nil {
+		s.Side = signed(i.Estimate) + " (" + limits(i.Lower, i.Upper) + ")"
+		s.Point, s.Low, s.High = new(100*i.Estimate), new(100*i.CI95[0]), new(100*i.CI95[1])
+		s.Inner = &[2]float64{100 * i.Lower, 100 * i.Upper}
+	}
+	return s
+}
+
 // newPlot returns the plot of some intervals. Its axis holds 0.
 func newPlot(label string, spans []span) *plot {
 	values := []float64{0}
@@ -65,7 +78,7 @@ func newPlot(label string, spans []span) *plot {
 			values = append(values, -*s.Delta)
 		}
 	}
-	across := scaleOf(plotLeft, plotRight, values)
+	across := scaleOf(plotLeft, plotRight, 1, values)
 	p := &plot{Label: label, Zero: across.at(0), HasZero: true, Ticks: across.ticks()}
 	for _, s := range spans {
 		row := p.add(s.Label, s.Side)
@@ -100,14 +113,14 @@ func (p *plot) add(label, side string) *plotRow {
 // scale maps values to a part of the width, in percent.
 type scale struct{ low, high, step, from, to float64 }
 
-// scaleOf returns a scale from one tick to another that holds the values, of which there is at least one.
-func scaleOf(from, to float64, values []float64) scale {
+// scaleOf returns a scale from one tick to another that holds the values, of which there is at least one. The fewest
+// ticks are wanted where it takes the smallest part of the width.
+func scaleOf(from, to, part float64, values []float64) scale {
 	low, high := values[0], values[0]
 	for _, x := range values {
 		low, high = min(low, x), max(high, x)
 	}
-	// Ticks keep the same distance on the screen, however much of the width the scale takes.
-	step := tickDistance((high - low) * (plotRight - plotLeft) / (to - from))
+	step := tickDistance((high - low) / part)
 	s := scale{step * math.Floor(low/step), step * math.Ceil(high/step), step, from, to}
 	if s.low == s.high {
 		s.high += step

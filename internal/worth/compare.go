@@ -36,8 +36,8 @@ type Plan struct {
 	Seed     uint64 // of folds and resampling
 }
 
-// least is the number of clusters from which on there is a verdict.
-const least = 30
+// LeastClusters is the number of clusters from which on there is a verdict.
+const LeastClusters = 30
 
 // Verdict is the outcome of a comparison.
 type Verdict string
@@ -223,7 +223,7 @@ func report(questions []Question, plan Plan, m missing) Report {
 // judge draws the verdict. A treatment pays when it beats every comparator at the one-sided 5 %
 // level, which needs no adjustment (intersection-union, Berger 1982), and by the margin.
 func (r *Report) judge(tested []*Comparison, sizes []*Interval, known bool) {
-	lacks := func(i *Interval) bool { return i == nil || i.Clusters < least }
+	lacks := func(i *Interval) bool { return i == nil || i.Clusters < LeastClusters }
 	few := func(c *Comparison) bool { return lacks(c.Interval) }
 	switch {
 	case len(tested) == 0 || slices.ContainsFunc(tested, few) || slices.ContainsFunc(sizes, lacks):

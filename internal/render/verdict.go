@@ -1,0 +1,180 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/worth"
+)
+
+// headline says the verdict in plain words, with what was seen and what could have been.
+func (c Comparison) headline() string {
+	by := ""
+	if c.Judged {
+		by = ", by the judgement of " + list(clipped(c.Judges))
+	}
+	switch c.Verdict {
+	case worth.Pays:
+		return "Pays" + by + ": " + c.pays()
+	case worth.DoesNotPay:
+		return "Does not pay" + by + ": " + c.doesNotPay()
+	default:
+		return "Undecided" + by + ": " + c.undecided()
+	}
+}
+
+// pays says what the council has beaten, by the comparison with the lowest limit.
+func (c Comparison) pays() string {
+	nearest := slices.MinFunc(c.tested(), func(a, b worth.Comparison) int { return cmp.Compare(a.Interval.Lower, b.Interval.Lower) })
+	cost := ""
+	if times := c.times(nearest.Arm); times != "" {
+		cost = ", at " + times + " its cost"
+	}
+	return fmt.Sprintf("the council beats every simpler way in the plan. The nearest is %s, which it beats by %s points%s (lower limit %s%s)%s.",
+		clip(nearest.Arm), signed(nearest.Interval.Estimate), c.net(), signed(nearest.Interval.Lower), atEqualLength(nearest), cost)
+}
+
+// times says how many times the cost of an arm the council costs, "" where that is not known.
+func (c Comparison) times(arm string) string {
+	cost := map[string]*float64{}
+	for _, a := range c.Arms {
+		cost[a.Arm] = a.CostUSD
+	}
+	if council, other := cost[c.Treatment], cost[arm]; council != nil && other != nil && *other > 0 {
+		return rough(*council / *other) + " times"
+	}
+	return ""
+}
+
+// doesNotPay says which arms the council is not enough better than.
+func (c Comparison) doesNotPay() string {
+	short := only(c.tested(), func(one worth.Comparison) bool { return one.PShortAdjusted != nil && *one.PShortAdjusted < worth.Level })
+	against := make([]string, len(short))
+	for i, one := range short {
+		against[i] = fmt.Sprintf("%s (%s points%s, upper limit %s)", clip(one.Arm), signed(one.Interval.Estimate), c.net(), signed(one.Interval.Upper))
+	}
+	if c.ValueUSD != nil {
+		return fmt.Sprintf("where a right answer is worth $%s, the council costs more than it adds beside %s.", usd(*c.ValueUSD), list(against))
+	}
+	return fmt.Sprintf("the council is less than %s better than %s.", points(c.Margin), list(against))
+}
+
+// undecided says why there is no verdict, and what the questions could have shown.
+func (c Comparison) undecided() string {
+	var why string
+	switch c.Reason {
+	case worth.Insufficient:
+		why = c.insufficient()
+	case worth.DependsOnMissing:
+		why = "the verdict would be another one without the questions at which an answer is missing, which counts as wrong."
+		if c.Judged {
+			why = "the verdict would be another one if all replies that are no judgement were for one side."
+		}
+	case worth.ShortOfMargin:
+		why = c.shortOfMargin()
+	case worth.CostUnknown:
+		unknown := only(c.Arms, func(a worth.ArmFigures) bool { return a.CostUSD == nil })
+		names := make([]string, len(unknown))
+		for i, a := range unknown {
+			names[i] = a.Arm
+		}
+		why = "the verdict is in money, and nobody knows what these cost: " + list(clipped(names)) + "."
+	case worth.TooFew:
+		return c.tooFew()
+	default:
+		why = "no reason is known."
+	}
+	return strings.TrimSpace(why + " " + c.couldShow())
+}
+
+// insufficient says how many clusters are there, and how many it takes.
+func (c Comparison) insufficient() string {
+	if len(c.tested()) == 0 {
+		return "the plan has nothing to compare the council with."
+	}
+	least := c.Clusters
+	for _, one := range c.tested() {
+		if one.Interval == nil {
+			least = min(least, 1)
+		} else {
+			least = min(least, one.Interval.Clusters)
+		}
+	}
+	return fmt.Sprintf("a verdict takes %s, and there are %s. Questions of one group are one cluster, and others are one each.",
+		counted(worth.LeastClusters, "cluster"), grouped(least))
+}
+
+// shortOfMargin says which arms are beaten, but by less than the margin.
+func (c Comparison) shortOfMargin() string {
+	var by []string
+	add := func(name string, i *worth.Interval) {
+		if i != nil && i.Estimate < c.Margin {
+			by = append(by, fmt.Sprintf("%s by %s points (90 %% interval %s)", name, signed(i.Estimate), limits(i.Lower, i.Upper)))
+		}
+	}
+	for _, one := range c.Comparisons {
+		add(clip(one.Arm), one.Interval)
+	}
+	if c.Best != nil {
+		add("the best member", c.Best.Size)
+	}
+	return fmt.Sprintf("the council beats every simpler way in the plan, but not each by %s: %s.", points(c.Margin), list(by))
+}
+
+// tooFew says what the questions can show, what the margin takes, and what was not beaten.
+func (c Comparison) tooFew() string {
+	open := only(c.tested(), func(one worth.Comparison) bool {
+		return one.Interval.Lower <= 0 || one.Judged != nil && one.Judged.EqualLength != nil && one.Judged.EqualLength.Lower <= 0
+	})
+	against := make([]string, len(open))
+	for i, one := range open {
+		against[i] = fmt.Sprintf("%s (%s points%s, 90 %% interval %s%s)", clip(one.Arm), signed(one.Interval.Estimate), c.net(),
+			limits(one.Interval.Lower, one.Interval.Upper), atEqualLength(one))
+	}
+	text := c.couldShow()
+	if len(against) > 0 {
+		text += " Not shown to be beaten: " + list(against) + "."
+	}
+	return text
+}
+
+// couldShow says what so many questions can show where scores differ as often as they did, against the arm with which
+// they differ the most, and how many questions the margin takes.
+func (c Comparison) couldShow() string {
+	var most *worth.Interval
+	for _, one := range c.tested() {
+		if one.Interval != nil && (most == nil || one.Interval.Discordance > most.Discordance) {
+			most = one.Interval
+		}
+	}
+	if most == nil {
+		return ""
+	}
+	asked := counted(most.Clusters, "question")
+	if most.Clusters < most.N {
+		asked = fmt.Sprintf("%s in %s", counted(most.N, "question"), counted(most.Clusters, "cluster"))
+	}
+	if most.Discordance == 0 {
+		return asked + " got the same scores whoever answered."
+	}
+	text := fmt.Sprintf("%s can show a difference of %s%s", asked, about(worth.MDE80(most.Discordance, most.Clusters)), c.net())
+	if c.Margin > 0 {
+		needed := worth.Needed(most.Discordance, c.Margin)
+		text += fmt.Sprintf("; %s take %s", points(c.Margin), grouped(needed))
+		if needed <= most.Clusters {
+			text += ", so the council is hardly that much better"
+		}
+	}
+	return text + "."
+}
+
+// atEqualLength returns the difference at equal length of a judged comparison, "" where there is none.
+func atEqualLength(one worth.Comparison) string {
+	if one.Judged == nil || one.Judged.EqualLength == nil {
+		return ""
+	}
+	e := one.Judged.EqualLength
+	return fmt.Sprintf("; at equal length %s, lower limit %s", signed(e.Estimate), signed(e.Lower))
+}

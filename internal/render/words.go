@@ -1,0 +1,98 @@
+package render
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// signed returns a difference in points, with its sign.
+func signed(x float64) string { return fmt.Sprintf("%+.1f", math.Round(1000*x)/10+0) } // 0 has no minus
+
+// limits returns both ends of an interval in points.
+func limits(low, high float64) string { return signed(low) + " to " + signed(high) }
+
+// points returns a margin in points.
+func points(x float64) string {
+	return unit(strconv.FormatFloat(math.Round(1e4*x)/100, 'f', -1, 64))
+}
+
+// about returns a size in points with two digits.
+func about(x float64) string { return unit(rough(100 * x)) }
+
+func unit(number string) string {
+	if number == "1" {
+		return "1 point"
+	}
+	return number + " points"
+}
+
+// rough returns a number above 0 with two digits, or as a whole number.
+func rough(x float64) string {
+	if x < 9.95 {
+		return fmt.Sprintf("%.2g", x)
+	}
+	return grouped(int(math.Round(x)))
+}
+
+// share returns a share in percent.
+func share(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
+
+func shareOrNone(x *float64) string {
+	if x == nil {
+		return "-"
+	}
+	return share(*x)
+}
+
+// usd returns an amount in US dollars, with three digits where it is below 1.
+func usd(x float64) string {
+	digits := 2
+	if size := math.Abs(x); size > 0 && size < 1 {
+		digits = min(2-int(math.Floor(math.Log10(size))), 12)
+	}
+	return strconv.FormatFloat(x, 'f', digits, 64)
+}
+
+func usdOrNone(x *float64) string {
+	if x == nil {
+		return "-"
+	}
+	return usd(*x)
+}
+
+// grouped returns a number with commas between thousands.
+func grouped(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// counted returns a number of things, such as "1 question".
+func counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return grouped(n) + " " + thing + "s"
+}
+
+// list returns names as "a, b and c".
+func list(names []string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
+// clipped returns names as clip does.
+func clipped(names []string) []string {
+	short := make([]string, len(names))
+	for i, name := range names {
+		short[i] = clip(name)
+	}
+	return short
+}
