@@ -42,6 +42,7 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	defer b.close(ctx)
+	_, _ = std.Stderr.Write(render.PowerText(b.plan.Clusters, b.plan.Margin, worth.Powers(b.plan.Clusters, b.plan.Margin)))
 	results, err := c.results(ctx, std, b)
 	if err != nil {
 		return err
@@ -136,14 +137,18 @@ func (c compareCmd) results(ctx context.Context, std IO, b *begun) ([]batch.Resu
 	return out.Results, err
 }
 
-func (c compareCmd) write(std IO, compared render.Comparison) error {
-	return writeIndented(std.Stdout, compared)
-}
-
-type seated struct {
-	worth.SeatsReport
-	Members []string `json:"members"`
-	Source  string   `json:"source"`
+func (c compareCmd) write(std IO, compared render.Comparison) (err error) {
+	switch c.Format {
+	case "json":
+		return writeIndented(std.Stdout, compared)
+	case "csv":
+		_, err = std.Stdout.Write(render.ComparisonCSV(compared))
+	case "html":
+		_, err = std.Stdout.Write(render.ComparisonHTML(compared))
+	default:
+		_, err = terminal{std.Stdout}.Write(render.ComparisonText(compared))
+	}
+	return err
 }
 
 type seatsCmd struct {
@@ -161,6 +166,16 @@ func (c seatsCmd) Run(std IO) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--input %s: %w", c.Input, err)}
 	}
-	seats := seated{worth.Seats(rows, len(members)), members, c.Input}
-	return writeIndented(std.Stdout, seats)
+	seats := render.Seats{SeatsReport: worth.Seats(rows, len(members)), Members: members, Source: c.Input}
+	switch c.Format {
+	case "json":
+		return writeIndented(std.Stdout, seats)
+	case "csv":
+		_, err = std.Stdout.Write(render.SeatsCSV(seats))
+	case "html":
+		_, err = std.Stdout.Write(render.SeatsHTML(seats))
+	default:
+		_, err = terminal{std.Stdout}.Write(render.SeatsText(seats))
+	}
+	return err
 }
