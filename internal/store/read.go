@@ -422,24 +422,35 @@ func Read(ctx context.Context, r io.Reader) iter.Seq2[council.BiasMetricRecord, 
 // read reads r as Read does; file is the name for its errors. When torn is true, an
 // unterminated line follows the content of r.
 func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(Line, error) bool) {
-	lines := bufio.NewReaderSize(r, maxLine)
 	scanner := newScanner()
+	readAs(ctx, r, file, torn, func(text []byte) (Line, error) {
+		record, err := scanner.parse(text)
+		return Line{record, text}, err
+	}, yield)
+}
+
+// readAs is read for lines that hold what parse reads. Its text is valid until the next line is read,
+// and its errors are *LineErrors.
+func readAs[T any](
+	ctx context.Context, r io.Reader, file string, torn bool, parse func(text []byte) (T, error), yield func(T, error) bool,
+) {
+	lines := bufio.NewReaderSize(r, maxLine)
 	for n := int64(1); ; n++ {
+		var found T
 		if err := ctx.Err(); err != nil {
-			yield(Line{}, err)
+			yield(found, err)
 			return
 		}
 		line, tooLong, err := readLine(ctx, lines)
 		if n == 1 {
 			line = bytes.TrimPrefix(line, []byte("\ufeff"))
 		}
-		var found Line
 		var bad error
 		switch {
 		case errors.Is(err, errDamaged):
 			bad = &LineError{Reason: ReasonDamaged, Err: err}
 		case err != nil && !errors.Is(err, io.EOF):
-			yield(Line{}, fmt.Errorf("reading line %d of the record store: %w", n, err))
+			yield(found, fmt.Errorf("reading line %d of the record store: %w", n, err))
 			return
 		case tooLong:
 			bad = &LineError{Reason: ReasonTooLong}
@@ -450,8 +461,7 @@ func read(ctx context.Context, r io.Reader, file string, torn bool, yield func(L
 		case err != nil:
 			bad = &LineError{Reason: ReasonUnterminated}
 		default:
-			found.Text = bytes.TrimRight(line, "\t\r\n")
-			found.BiasMetricRecord, bad = scanner.parse(found.Text)
+			found, bad = parse(bytes.TrimRight(line, "\t\r\n"))
 		}
 		if lineErr, ok := errors.AsType[*LineError](bad); ok {
 			lineErr.File, lineErr.Line = file, n
