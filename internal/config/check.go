@@ -49,6 +49,7 @@ func (c *Config) complete(p *problems) {
 	for variable, path := range map[string]*string{
 		"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_SESSIONS_DIR": &c.SessionsDir,
 		"LLM_COUNCIL_NATS_CA": &c.NatsCA, "LLM_COUNCIL_ROSTER": &c.Roster, "LLM_COUNCIL_SPEND_STORE": &c.SpendStore,
+		"LLM_COUNCIL_EVIDENCE_STORE": &c.EvidenceStore,
 	} {
 		rest, ok := strings.CutPrefix(*path, "~")
 		if !ok {
@@ -147,6 +148,8 @@ func (c *Config) check(p *problems) {
 		{within(c.Temperature, 0, 2), "LLM_COUNCIL_TEMPERATURE", outOfRange + "use 0 to 2"},
 		{within(c.ReviewTemperature, 0, 2), "LLM_COUNCIL_REVIEW_TEMPERATURE", outOfRange + "use 0 to 2"},
 		{within(&c.SelfReviewRate, 0, 1), "LLM_COUNCIL_SELF_REVIEW_RATE", outOfRange + "use 0 to 1"},
+		{within(&c.ShadowRate, 0, 1), "LLM_COUNCIL_SHADOW_RATE", outOfRange + "use 0 to 1"},
+		{within(&c.LabelRate, 0, 1), "LLM_COUNCIL_LABEL_RATE", outOfRange + "use 0 to 1"},
 
 		{within(&c.LengthCorrelationThreshold, 0, 1), "LLM_COUNCIL_LENGTH_CORRELATION_THRESHOLD", outOfRange + "use 0 to 1"},
 		{
@@ -245,6 +248,10 @@ func (c *Config) checkSecrets(p *problems) {
 		}
 	}
 	unreadable := p.texts["LLM_COUNCIL_HASH_SECRET_FILE"] != "" // reported by readFiles
+	if c.LabelRate > 0 && c.HashSecret == "" && !unreadable {
+		p.add("LLM_COUNCIL_HASH_SECRET", "is not set, and LLM_COUNCIL_LABEL_RATE is above 0: "+
+			"set it to a long random text, because feedback is refused without it")
+	}
 	if c.BiasConsent == 4 && c.HashSecret == "" && !unreadable {
 		p.add("LLM_COUNCIL_HASH_SECRET", "is not set, and LLM_COUNCIL_BIAS_CONSENT is 4: "+
 			"set it to a long random text, or choose a lower consent level")
@@ -308,6 +315,14 @@ func isVisible(s Secret) bool {
 }
 
 func (c *Config) checkCouncil(p *problems) {
+	if path, _ := c.EvidenceFile(); path == "" {
+		for variable, rate := range map[string]float64{"LLM_COUNCIL_SHADOW_RATE": c.ShadowRate, "LLM_COUNCIL_LABEL_RATE": c.LabelRate} {
+			if rate > 0 {
+				p.add(variable, "is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept "+
+					"and LLM_COUNCIL_EVIDENCE_STORE name a file")
+			}
+		}
+	}
 	if c.Roster != "" {
 		var beside []string
 		for _, variable := range []string{

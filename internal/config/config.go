@@ -116,7 +116,11 @@ type Config struct {
 	BiasFsyncInterval  time.Duration  `envconfig:"LLM_COUNCIL_BIAS_FSYNC_INTERVAL" default:"1s" desc:"most time between the answer and the sync, above 0, if BIAS_FSYNC is interval"`
 	BiasRotateBytes    Bytes          `envconfig:"LLM_COUNCIL_BIAS_ROTATE_BYTES" default:"64MiB" desc:"size from which the record file becomes a closed, compressed segment, 1 or more"`
 	BiasRetentionDays  *int           `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
-	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hash of the question; required for consent level 4"`
+	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hashes of questions and of persons; required for consent level 4 and for feedback"`
+
+	EvidenceStore string  `envconfig:"LLM_COUNCIL_EVIDENCE_STORE" desc:"file of what reviewers and people say of whole sessions (SHADOW_RATE, feedback), kept while bias records are; unset: evidence.jsonl beside BIAS_STORE; off: none is written"`
+	ShadowRate    float64 `envconfig:"LLM_COUNCIL_SHADOW_RATE" default:"0" desc:"share of sessions, 0 to 1, after which reviewers compare the final answer with the top-ranked one, at their own cost"`
+	LabelRate     float64 `envconfig:"LLM_COUNCIL_LABEL_RATE" default:"0" desc:"share of sessions, 0 to 1, that say label_wanted, so that people are asked which answer they prefer; SHADOW_RATE counts as 1 for them"`
 
 	SessionsDir       string        `envconfig:"LLM_COUNCIL_SESSIONS_DIR" desc:"directory in which sessions in the background and with an Idempotency-Key are kept, so that a restart goes on with them; unset: sessions beside BIAS_STORE; off: they are in memory only"`
 	SessionsKey       Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in SESSIONS_DIR are encrypted, 16 or more characters; unset: they are not"`
@@ -189,6 +193,19 @@ func (c Config) SpendFile() (path string, named bool) {
 		return "", false
 	default:
 		return c.SpendStore, true
+	}
+}
+
+// EvidenceFile returns the file of what reviewers and people say of sessions, "" for none, and whether
+// somebody named it.
+func (c Config) EvidenceFile() (path string, named bool) {
+	switch {
+	case c.EvidenceStore == "off" || !c.KeepsRecords():
+		return "", false
+	case c.EvidenceStore == "":
+		return filepath.Join(filepath.Dir(c.BiasStore), "evidence.jsonl"), false
+	default:
+		return c.EvidenceStore, true
 	}
 }
 

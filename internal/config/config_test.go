@@ -192,6 +192,9 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"BIAS_ROTATE_BYTES", "1MB", nil, func(c *config.Config) { c.BiasRotateBytes = 1e6 }},
 		{"BIAS_RETENTION_DAYS", "90", nil, func(c *config.Config) { c.BiasRetentionDays = new(90) }},
 		{"HASH_SECRET", "s3cret", nil, func(c *config.Config) { c.HashSecret = "s3cret" }},
+		{"EVIDENCE_STORE", "~/evidence.jsonl", nil, func(c *config.Config) { c.EvidenceStore = home + "/evidence.jsonl" }},
+		{"SHADOW_RATE", "0.1", nil, func(c *config.Config) { c.ShadowRate = 0.1 }},
+		{"LABEL_RATE", "1", vars{"HASH_SECRET": "s3cret"}, func(c *config.Config) { c.LabelRate, c.HashSecret = 1, "s3cret" }},
 		{"SESSIONS_DIR", "off", nil, func(c *config.Config) { c.SessionsDir = "off" }},
 		{"SESSIONS_KEY", "sixteen letters.", nil, func(c *config.Config) { c.SessionsKey = "sixteen letters." }},
 		{"NATS_URL", "nats://a:4222, tls://b:4222", nil, func(c *config.Config) { c.NatsURL = "nats://a:4222, tls://b:4222" }},
@@ -370,6 +373,9 @@ func TestInvalid(t *testing.T) {
 		quoted("RANDOM_SEED", "random", whole),
 		quoted("SELF_REVIEW_RATE", "10%", number),
 		quoted("SELF_REVIEW_RATE", "1.1", unit),
+		quoted("SHADOW_RATE", "10%", number),
+		quoted("SHADOW_RATE", "1.1", unit),
+		quoted("LABEL_RATE", "-0.1", unit),
 		quoted("PARTIAL_BALLOTS", "drop", " is not a policy: use available or tied_last"),
 		quoted("BIAS_AUDIT", "on", " is neither true nor false: write one of them"),
 		quoted("LENGTH_CORRELATION_THRESHOLD", "x", number),
@@ -467,6 +473,24 @@ func TestRelations(t *testing.T) {
 				"consent level",
 		},
 		{"consent 3 without a secret", vars{"BIAS_CONSENT": "3"}, ""},
+		{
+			"labels without a secret",
+			vars{"LABEL_RATE": "0.1"},
+			"LLM_COUNCIL_HASH_SECRET: is not set, and LLM_COUNCIL_LABEL_RATE is above 0: set it to a long random text, because feedback is " +
+				"refused without it",
+		},
+		{
+			"a shadow rate without records",
+			vars{"SHADOW_RATE": "0.1", "BIAS_PERSISTENCE": "false"},
+			"LLM_COUNCIL_SHADOW_RATE: is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept and " +
+				"LLM_COUNCIL_EVIDENCE_STORE name a file",
+		},
+		{
+			"a label rate without a file",
+			vars{"LABEL_RATE": "0.1", "HASH_SECRET": "s3cret", "EVIDENCE_STORE": "off"},
+			"LLM_COUNCIL_LABEL_RATE: is above 0, and what it gathers is kept nowhere: set it to 0, or let bias records be kept and " +
+				"LLM_COUNCIL_EVIDENCE_STORE name a file",
+		},
 		{
 			"a key without a provider",
 			vars{"PROVIDERS": "a=https://host/v1", "API_KEY_A": "k", "API_KEY_B": "k"},
