@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 
 	"github.com/councild/councild/internal/council"
@@ -22,8 +23,23 @@ func SeedFor(randomSeed int64, question string) int64 {
 
 // ShowOwn reports whether reviewers are shown their own answers in the session of
 // this seed. Over all seeds they are in the given share of sessions, 0 to 1.
-func ShowOwn(seed int64, rate float64) bool {
-	u := newStream(seed, "own answers", "").chacha.Uint64() >> 11
+func ShowOwn(seed int64, rate float64) bool { return chance(seed, "own answers", rate) }
+
+// Shadowed reports whether reviewers compare the synthesis of the session of this seed with its
+// top-ranked answer. Over all seeds they do so in the given share of sessions, 0 to 1.
+func Shadowed(seed int64, rate float64) bool { return chance(seed, "shadow", rate) }
+
+// LabelWanted reports whether people are asked what they prefer in the session of this seed. Over all
+// seeds they are asked in the given share of sessions, 0 to 1.
+func LabelWanted(seed int64, rate float64) bool { return chance(seed, "label wanted", rate) }
+
+// SynthesisFirst is the coin of a session that says whether the first of those who compare the
+// synthesis with another answer sees the synthesis first.
+func SynthesisFirst(seed int64) bool { return chance(seed, "synthesis first", 0.5) }
+
+// chance is true with a probability of rate, independently for different purposes.
+func chance(seed int64, purpose string, rate float64) bool {
+	u := newStream(seed, purpose, "").chacha.Uint64() >> 11
 	return float64(u)/(1<<53) < rate
 }
 
@@ -36,6 +52,22 @@ func Deranged(seed int64, ids []string) map[string]string {
 		next[id] = order[(i+1)%len(order)]
 	}
 	return next
+}
+
+// Top returns the member that is ranked first. Of several that share the place, the seed draws one.
+// It returns "" without standings.
+func Top(seed int64, standings []council.Standing) string {
+	var first []string
+	for _, s := range standings {
+		if s.FinalRank == 1 {
+			first = append(first, s.Model)
+		}
+	}
+	if len(first) == 0 {
+		return ""
+	}
+	slices.Sort(first)
+	return first[newStream(seed, "top", "").below(len(first))]
 }
 
 // stream is a sequence of random choices for one purpose. It draws bounded

@@ -409,3 +409,49 @@ func BenchmarkDraw(b *testing.B) {
 		})
 	}
 }
+
+// The draws of a session are of the shares that were asked for, and do not depend on each other.
+func TestShares(t *testing.T) {
+	const seeds = 20000
+	both, shadowed, wanted, first := 0, 0, 0, 0
+	for seed := range int64(seeds) {
+		s, w := Shadowed(seed, 0.25), LabelWanted(seed, 0.1)
+		for count, drawn := range map[*int]bool{&both: s && w, &shadowed: s, &wanted: w, &first: SynthesisFirst(seed)} {
+			if drawn {
+				*count++
+			}
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		count int
+		share float64
+	}{{"shadowed", shadowed, 0.25}, {"wanted", wanted, 0.1}, {"both", both, 0.025}, {"synthesis first", first, 0.5}} {
+		if off := math.Abs(float64(c.count) - seeds*c.share); off > 4*math.Sqrt(seeds*c.share*(1-c.share)) {
+			t.Errorf("%s: %d of %d seeds, want a share of %v", c.name, c.count, seeds, c.share)
+		}
+	}
+	if Shadowed(1, 0) || !Shadowed(1, 1) {
+		t.Error("shares of 0 and 1 are none and all")
+	}
+}
+
+// A tie for the first place is drawn, each with the same probability, whatever the order of the standings.
+func TestTop(t *testing.T) {
+	standings := []council.Standing{{Model: "a", FinalRank: 1}, {Model: "b", FinalRank: 1}, {Model: "c", FinalRank: 3}}
+	turned := []council.Standing{standings[2], standings[1], standings[0]}
+	count := map[string]int{}
+	for seed := range int64(2000) {
+		top := Top(seed, standings)
+		count[top]++
+		if other := Top(seed, turned); other != top {
+			t.Fatalf("seed %d: %s, and in another order %s", seed, top, other)
+		}
+	}
+	if count["a"]+count["b"] != 2000 || count["a"] < 900 || count["b"] < 900 {
+		t.Errorf("%v, want a and b as often", count)
+	}
+	if top := Top(1, nil); top != "" {
+		t.Errorf("without standings %q is first", top)
+	}
+}

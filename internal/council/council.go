@@ -28,6 +28,10 @@ const (
 	Stage3 Stage = "stage3" // the chairman writes
 )
 
+// StageShadow is the stage of calls after the end of a session, which compare its synthesis with the
+// top-ranked answer. Nothing of it is part of the session.
+const StageShadow Stage = "shadow"
+
 // SeatChairman is the Seat of all calls of stage 3: the chairman and those that write in
 // its place take the seat one after the other.
 const SeatChairman = "chairman"

@@ -13,7 +13,8 @@
 // "=== END QUESTION token ===" (token is 16 hexadecimal digits) and, under the same
 // token, answers between "=== BEGIN ANSWER token: label ===" and
 // "=== END ANSWER token: label ===". It is a review when the text after the last
-// marker contains "ranking" in double quotes, and a synthesis otherwise. Another last
+// marker contains "ranking" in double quotes, a choice when it contains "CHOICE:" and
+// there are two answers, and a synthesis otherwise. Another last
 // message that contains "ranking" in double quotes asks for the ballot of a review
 // again, when the user's message before it was that review. Every other conversation
 // is a question.
@@ -41,7 +42,8 @@
 //
 // where z is standard normal. The score is the latent score, rounded and clamped to 1
 // to 10. The ranking sorts by the latent score. Answers of exactly the same latent
-// score share a place.
+// score share a place. Of two answers a choice is the one with the higher score, and a
+// tie when the scores are equal.
 //
 // # Closed questions
 //

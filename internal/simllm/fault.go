@@ -130,7 +130,7 @@ func (f Fault) validate() error {
 		errs = append(errs, fmt.Errorf("the rate is %v, not above 0 and up to 1", f.Rate))
 	}
 	for _, kind := range f.Tasks {
-		if kind != Question && kind != Review && kind != Synthesis {
+		if kind != Question && kind != Review && kind != Synthesis && kind != Choice {
 			errs = append(errs, fmt.Errorf("unknown task %q", kind))
 		}
 	}

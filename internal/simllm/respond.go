@@ -58,6 +58,8 @@ func (m *model) text(q *request, fault FaultKind) string {
 		return m.review(q, fault)
 	case Synthesis:
 		return m.synthesis(q)
+	case Choice:
+		return m.choice(q)
 	default:
 		return m.answer(q)
 	}

@@ -133,6 +133,19 @@ func (m *model) review(q *request, fault FaultKind) string {
 	return critique + fence(string(encode(b)))
 }
 
+// choice says which of two answers the model prefers: the one with the higher score.
+func (m *model) choice(q *request) string {
+	verdicts := m.judge(q.task)
+	chosen := "tie"
+	switch cmp.Compare(verdicts[0].score, verdicts[1].score) {
+	case 1:
+		chosen = "A"
+	case -1:
+		chosen = "B"
+	}
+	return prose(verdicts, m.critiques(q, verdicts)) + choiceWord + " " + chosen + "\n"
+}
+
 // newBallot returns the ballot of verdicts, which are sorted from best to worst.
 func newBallot(verdicts []verdict) ballot {
 	b := ballot{Ranking: []any{}, Scores: map[string]int{}}

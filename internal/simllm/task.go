@@ -8,8 +8,12 @@ import (
 	"strings"
 )
 
-// ballotWord is a text that only the instructions of a review contain.
-const ballotWord = `"ranking"`
+// ballotWord and choiceWord are texts that only the instructions of a review, and of a comparison,
+// contain.
+const (
+	ballotWord = `"ranking"`
+	choiceWord = "CHOICE:"
+)
 
 // TaskKind says what a request asks for.
 type TaskKind string
@@ -19,6 +23,7 @@ const (
 	Question  TaskKind = "question"  // write an answer
 	Review    TaskKind = "review"    // rank and score answers
 	Synthesis TaskKind = "synthesis" // write one answer from several
+	Choice    TaskKind = "choice"    // say which of two answers is better
 )
 
 // Task is what a request asks for.
@@ -63,7 +68,7 @@ func readTask(model string, conversation []turn) Task {
 	return task
 }
 
-// readBrief reads a review or a synthesis from a text in the form that the
+// readBrief reads a review, a choice or a synthesis from a text in the form that the
 // package comment describes. Markers without the token of the question's own
 // marker are ordinary text.
 func readBrief(text string) (Task, bool) {
@@ -91,9 +96,13 @@ func readBrief(text string) (Task, bool) {
 		_, text, _ = strings.Cut(text[i:], "\n")
 	}
 	task.instructions = strings.TrimSpace(text)
-	task.Kind = Synthesis
-	if strings.Contains(task.instructions, ballotWord) {
+	switch {
+	case strings.Contains(task.instructions, ballotWord):
 		task.Kind = Review
+	case strings.Contains(task.instructions, choiceWord) && len(task.Answers) == 2:
+		task.Kind = Choice
+	default:
+		task.Kind = Synthesis
 	}
 	return task, true
 }

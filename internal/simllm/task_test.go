@@ -41,6 +41,16 @@ func TestReadTask(t *testing.T) {
 			Task{Kind: Synthesis, Question: "why?", Answers: two},
 		},
 		{
+			"a choice",
+			[]turn{{"user", brief(token, "why?", two, nil, "End with CHOICE: <A, B or tie>")}},
+			Task{Kind: Choice, Question: "why?", Answers: two},
+		},
+		{
+			"a choice among three",
+			[]turn{{"user", brief(token, "why?", labelled("a", "b", "c"), nil, "CHOICE: one")}},
+			Task{Kind: Synthesis, Question: "why?", Answers: labelled("a", "b", "c")},
+		},
+		{
 			"ranking in an answer alone does not make a review",
 			[]turn{{"user", brief(token, "why?", labelled(`"ranking"`), nil, "Write the answer.")}},
 			Task{Kind: Synthesis, Question: "why?", Answers: labelled(`"ranking"`)},

@@ -34,7 +34,12 @@ const instructions = "First write a short critique of each answer, naming it by 
 
 // prompt returns the messages that show a reviewer its slate.
 func prompt(question string, slate council.Slate, answers map[string]string, markers anonymize.Markers) []council.Message {
-	size := len(question) + len(instructions) + (len(slate)+2)*anonymize.BlockBytes
+	return messages(question, slate, answers, markers, instructions)
+}
+
+// messages shows a reader the answers on a slate, and ends with what it is to do.
+func messages(question string, slate council.Slate, answers map[string]string, markers anonymize.Markers, task string) []council.Message {
+	size := len(question) + len(task) + (len(slate)+2)*anonymize.BlockBytes
 	for _, shown := range slate {
 		size += len(answers[shown.Member])
 	}
@@ -45,7 +50,7 @@ func prompt(question string, slate council.Slate, answers map[string]string, mar
 	for _, shown := range slate {
 		markers.Append(&b, "ANSWER", string(shown.Label), answers[shown.Member])
 	}
-	b.WriteString(instructions)
+	b.WriteString(task)
 	return []council.Message{{Role: council.RoleSystem, Content: system}, {Role: council.RoleUser, Content: b.String()}}
 }
 
