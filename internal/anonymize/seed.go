@@ -1,8 +1,10 @@
 package anonymize
 
 import (
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -68,6 +70,14 @@ func Top(seed int64, standings []council.Standing) string {
 	}
 	slices.Sort(first)
 	return first[newStream(seed, "top", "").below(len(first))]
+}
+
+// KeyedHash returns 16 hexadecimal digits of the HMAC-SHA-256 of a text: the same for the same text, and
+// no way back to it without the key.
+func KeyedHash(key, text string) string {
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte(text))
+	return hex.EncodeToString(mac.Sum(nil))[:16]
 }
 
 // stream is a sequence of random choices for one purpose. It draws bounded

@@ -183,6 +183,15 @@ func (c *Client) Delete(ctx context.Context, id string) (deleted bool, err error
 	return resp.StatusCode == http.StatusNoContent, resp.Body.Close()
 }
 
+// Feedback sends what a person says of a session that has ended, and returns what is kept of it.
+func (c *Client) Feedback(ctx context.Context, id string, f council.Feedback) (kept council.Kept, err error) {
+	body, err := json.Marshal(f)
+	if err != nil {
+		return kept, err
+	}
+	return kept, c.call(ctx, http.MethodPost, Path(id)+"/feedback", body, http.StatusCreated, &kept)
+}
+
 // Healthy returns nil when the daemon answers that it is alive.
 func (c *Client) Healthy(ctx context.Context) error {
 	var health struct{ Status string }

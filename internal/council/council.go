@@ -32,6 +32,9 @@ const (
 // top-ranked answer. Nothing of it is part of the session.
 const StageShadow Stage = "shadow"
 
+// ShadowSuffix stands behind the id of a session in the id of the account that StageShadow has.
+const ShadowSuffix = "-shadow"
+
 // SeatChairman is the Seat of all calls of stage 3: the chairman and those that write in
 // its place take the seat one after the other.
 const SeatChairman = "chairman"

@@ -143,6 +143,11 @@ type Plan struct {
 	// MarkerKey makes the markers of the prompts, so that the same plan sends the same prompts; "": each
 	// prompt has markers that are drawn for it. Who knows it can write the end of a block.
 	MarkerKey string `json:"-"`
+	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session, and
+	// ShadowRate in which share of sessions they do. LabelWanted is that of Metadata.
+	Shadow      bool    `json:"shadow,omitempty"`
+	ShadowRate  float64 `json:"shadow_rate,omitempty"` // 0 to 1
+	LabelWanted bool    `json:"label_wanted,omitempty"`
 }
 
 // Rules are the settings, besides those that a Request can change, that shape a run.
@@ -283,7 +288,7 @@ func (p Plan) Session() *Session {
 				Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{}, WinnerSupport: []Support{},
 				LeaveOneOut: []Omission{},
 			}},
-			Seed: p.Seed, Order: p.Order, Warnings: []Warning{}, Versions: p.Versions,
+			Seed: p.Seed, Order: p.Order, Warnings: []Warning{}, Versions: p.Versions, LabelWanted: p.LabelWanted,
 			Usage: TotalUsage{ByStage: map[Stage]Usage{}, ByModel: map[string]Usage{}},
 		},
 	}

@@ -169,6 +169,8 @@ type Metadata struct {
 	Timing   Timing     `json:"timing"`
 	Warnings []Warning  `json:"warnings"`
 	Versions Versions   `json:"versions"`
+	// LabelWanted says that the session was drawn to have people say which answer they prefer.
+	LabelWanted bool `json:"label_wanted,omitempty"`
 }
 
 // Tally is what stage 2 adds up to.

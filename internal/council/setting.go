@@ -15,6 +15,8 @@ const (
 	SettingBiasConsent           Setting = "BiasConsent"
 	SettingBiasPersistence       Setting = "BiasPersistence"
 	SettingBiasWindowDays        Setting = "BiasWindowDays"
+	SettingEvidenceStore         Setting = "EvidenceStore"
+	SettingHashSecret            Setting = "HashSecret"
 	SettingMaxBodyBytes          Setting = "MaxBodyBytes"
 	SettingMaxCostUSD            Setting = "MaxCostUSD"
 	SettingMaxCostUSDPerDay      Setting = "MaxCostUSDPerDay"

@@ -75,6 +75,7 @@ type Daemon struct {
 	store     *store.Store     // nil when records are switched off
 	publisher *publisher       // of records to the cluster; nil: there is none
 	ledger    *ledger          // nil when what sessions cost is not kept
+	evidence  *evidence        // nil when what people and reviewers say of sessions is not kept
 	journal   *journal.Journal // nil when sessions are in memory only
 	engine    *Engine
 	listener  net.Listener
@@ -139,6 +140,12 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		d.teardown.push("the ledger of costs", func(context.Context) error { return d.ledger.close() })
 		keepsCosts = d.ledger
 	}
+	if d.evidence, err = openEvidence(ctx, cfg, o.Disk, log); err != nil {
+		return nil, err
+	}
+	if d.evidence != nil {
+		d.teardown.push("the evidence file", func(context.Context) error { return d.evidence.store.Close() })
+	}
 	node := rand.Text()
 	if d.journal, err = openJournal(ctx, cfg, node, log); err != nil {
 		return nil, err
@@ -148,7 +155,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	recorder = d.shareRecords(ctx, recorder)
 	if d.engine, err = NewEngine(ctx, EngineOptions{
-		Config: cfg, Recorder: recorder, Ledger: keepsCosts, Log: log, Version: o.Version, Category: o.Category, Language: o.Language,
+		Config: cfg, Recorder: recorder, Ledger: keepsCosts, Evidence: d.evidence, Log: log, Version: o.Version, Category: o.Category, Language: o.Language,
 	}); err != nil {
 		return nil, err
 	}
@@ -181,6 +188,9 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		},
 		MaxBodyBytes: int64(cfg.MaxBodyBytes), MaxMessages: cfg.MaxMessages, BodyTimeout: bodyTimeout,
 		Log: log, Version: o.Version, Settings: config.SettingNames(),
+	}
+	if d.evidence != nil {
+		options.Ended, options.Labels = d.engine.Ended, d.evidence
 	}
 	if cfg.Metrics {
 		options.Metrics = d.engine.metrics.Handler()

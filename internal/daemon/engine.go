@@ -31,6 +31,7 @@ type EngineOptions struct {
 	Simulated simllm.Options    // of the simulated provider; no models: the built-in ones; no closed questions: those of examples
 	Recorder  pipeline.Recorder // nil: no records are kept
 	Ledger    spend.Ledger      // nil: what sessions cost is not kept, and there is no limit of a day
+	Evidence  *evidence         // nil: nobody is asked about whole sessions
 	Log       *slog.Logger
 	// Keep wraps what performs the calls of all sessions; nil: nothing does.
 	Keep func(council.Completer) council.Completer
@@ -101,6 +102,9 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	}
 	if o.Recorder != nil {
 		e.base.Recorder = e.metrics.Recorder(o.Recorder)
+	}
+	if o.Evidence == nil {
+		e.base.ShadowRate, e.base.LabelRate = 0, 0
 	}
 	e.base.Accounts = accounts{e.accounts, &e.stopping}
 	if cfg.Demographics {
@@ -230,6 +234,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		ReviewSampling: council.Sampling{Temperature: cfg.ReviewTemperature, MaxOutputTokens: outputLimit(cfg)},
 		BallotRepair:   cfg.BallotRepair, PartialBallots: cfg.PartialBallots,
 		Order: cfg.Order, RandomSeed: cfg.RandomSeed, SelfReviewRate: cfg.SelfReviewRate,
+		ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
 		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
 		Audit: audit, LexiconLimit: cfg.DemographicsThreshold,
@@ -247,13 +252,29 @@ func (e *Engine) runner() *pipeline.Pipeline {
 
 // Run implements httpapi.Council.
 func (e *Engine) Run(ctx context.Context, plan council.Plan, observer council.Observer, log *council.Log) (*council.Session, error) {
+	return e.of(plan).Run(ctx, plan, observer, log)
+}
+
+// of returns a pipeline for a plan.
+func (e *Engine) of(plan council.Plan) *pipeline.Pipeline {
 	h := e.house.Load()
 	// A plan of the roster before runs with its providers. One of both rosters, of which only what
 	// they point to differs, such as a key in a file, runs with what it is now.
 	if before := e.before.Load(); before != nil && h.roster.Hash != plan.Roster && before.roster.Hash == plan.Roster {
 		h = before
 	}
-	return h.pipelines[h.first].Run(ctx, plan, observer, log)
+	return h.pipelines[h.first]
+}
+
+// Ended has reviewers compare what came of a session, where its plan asks for it, and keeps what they say.
+func (e *Engine) Ended(ctx context.Context, plan council.Plan, session *council.Session) {
+	record := e.of(plan).Shadow(ctx, plan, session)
+	if record == nil || e.o.Evidence == nil {
+		return
+	}
+	if err := e.o.Evidence.keep(ctx, store.Evidence{Shadow: record}); err != nil {
+		e.o.Log.ErrorContext(ctx, "what reviewers said of a session was not written", "session_id", plan.SessionID, "error", err)
+	}
 }
 
 // Probe is pipeline.Pipeline.Probe.

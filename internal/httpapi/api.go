@@ -127,8 +127,12 @@ type Options struct {
 	MaxBodyBytes  int64
 	MaxMessages   int           // of a conversation
 	BodyTimeout   time.Duration // how long a client may take to send a body
-	Metrics       http.Handler  // serves GET /metrics; nil: there is none
-	MCP           http.Handler  // serves POST /mcp; nil: there is none
+	// Ended does what follows a session with a result, once its end is shown; nil: nothing does. Its context ends with
+	// Cancel. The session must not be changed.
+	Ended   func(ctx context.Context, plan council.Plan, session *council.Session)
+	Labels  Labels       // keeps what people say of sessions; nil: nothing is kept
+	Metrics http.Handler // serves GET /metrics; nil: there is none
+	MCP     http.Handler // serves POST /mcp; nil: there is none
 	// Middleware wraps all handlers; nil: there is none. When the handler that it wraps
 	// returns, Pattern of the request is the pattern of its route, "" where there is none.
 	Middleware func(http.Handler) http.Handler
@@ -152,6 +156,9 @@ type API struct {
 	ending    sync.WaitGroup // of the sessions whose end is not shown yet
 	resumed   sync.WaitGroup // of the sessions that Resume goes on with
 	takenOver atomic.Int64   // how many they are
+	follow    chan struct{}  // one element per session after whose end something is done
+	cancelled <-chan struct{}
+	cancel    func() // closes cancelled
 	router    *chi.Mux
 }
 
@@ -161,7 +168,9 @@ func New(o Options) (*API, error) {
 		o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
+	cancelled := make(chan struct{})
 	a := &API{
+		cancelled: cancelled, cancel: sync.OnceFunc(func() { close(cancelled) }), follow: make(chan struct{}, o.MaxSessions),
 		o: o, places: make(chan struct{}, o.MaxSessions), bodies: newShares(4 * o.MaxSessions), reports: newShares(maxReports),
 		started: time.Now(), sessions: sessions.New(o.Kept),
 		buffers: sync.Pool{New: func() any { return bufio.NewWriterSize(nil, maxWrite) }},
@@ -204,6 +213,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodGet, "/v1/council/{id}", a.session},
 		{private, http.MethodDelete, "/v1/council/{id}", a.deleteSession},
 		{private, http.MethodGet, "/v1/council/{id}/events", a.events},
+		{private, http.MethodPost, "/v1/council/{id}/feedback", a.feedback},
 		{private, http.MethodGet, "/v1/council/{id}/request", a.request},
 		{asking, http.MethodPost, "/v1/council/estimate", a.estimate},
 		{private, http.MethodGet, "/v1/councils", a.councils},
@@ -224,7 +234,7 @@ func (a *API) routes() *chi.Mux {
 // Close forgets the sessions in memory. No session may run any more but those that
 // Resume has not come to: they are left to another process.
 func (a *API) Close(ctx context.Context) error {
-	a.sessions.Cancel(context.Canceled)
+	a.Cancel(context.Canceled)
 	a.resumed.Wait()
 	a.sessions.Close(ctx)
 	return nil

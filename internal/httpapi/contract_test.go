@@ -106,7 +106,7 @@ var schemas = map[string]reflect.Type{
 	"Reason": reflect.TypeFor[httpapi.Reason](), "Health": reflect.TypeFor[httpapi.Health](),
 	"Readiness": reflect.TypeFor[httpapi.Readiness](),
 	"Problem":   reflect.TypeFor[council.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](),
-	"Summary": reflect.TypeFor[council.Summary](),
+	"Summary": reflect.TypeFor[council.Summary](), "Feedback": reflect.TypeFor[council.Feedback](), "Kept": reflect.TypeFor[council.Kept](),
 	"Started": reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
 	"AnswerDelta": reflect.TypeFor[council.AnswerDelta](), "AnswerRestart": reflect.TypeFor[council.AnswerRestart](),
 	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[httpapi.ModelList](),
@@ -375,12 +375,12 @@ func manySessions() *bias.Collector {
 // body that the contract describes.
 func TestContractHasTheStatuses(t *testing.T) {
 	const perMinute = 40 // sessions, more than the rows take
-	doc := contract(t)
+	doc, labels := contract(t), &fakeLabels{key: "s3cret"}
 	s := start(t, []simllm.Model{
 		{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}},
 		{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}},
 	}, func(o *httpapi.Options, p *pipeline.Options) {
-		o.Tokens, o.Limits.PerMinute = tokens(secret), new(perMinute)
+		o.Tokens, o.Limits.PerMinute, o.Labels = tokens(secret), new(perMinute), labels
 		p.Timeout = 5 * time.Second
 		inner, err := pipeline.New(*p)
 		if err != nil {
@@ -453,6 +453,16 @@ func TestContractHasTheStatuses(t *testing.T) {
 		s.daemon.notReady, s.daemon.report, s.daemon.board = nil, nil, nil
 		s.daemon.draining.Store(false)
 		s.daemon.spendFails.Store(false)
+		labels.err = nil
+	}
+	feedback := func(id func() string, body string, headers ...string) call {
+		return call{method: "POST", path: "/v1/council/{id}/feedback", body: body, headers: headers, id: id}
+	}
+	full := feedback(finished, `{"rating":5}`, auth...)
+	full.prepare = func() { labels.err = errors.New("no disk") }
+	slow := feedback(finished, "", auth...)
+	slow.send = func() (*http.Response, []byte) {
+		return s.stalled(t, "POST", "/v1/council/"+finished()+"/feedback", auth...)
 	}
 	calls := []call{
 		{method: "POST", path: "/v1/council", body: `{"query":"x"}`, headers: auth},
@@ -496,6 +506,18 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/v1/council/{id}/events", id: finished},
 		{method: "GET", path: "/v1/council/{id}/events", headers: auth},
 		{method: "PUT", path: "/v1/council/{id}/events", headers: auth, id: finished},
+		feedback(finished, `{"preferred":"synthesis","over":["amber"],"rating":5,"by":"me"}`, auth...),
+		feedback(finished, `{`, auth...),
+		feedback(finished, `{"rating":5}`),
+		feedback(finished, `{"rating":5}`, append([]string{"Origin", "https://elsewhere.example"}, auth...)...),
+		feedback(nil, `{"rating":5}`, auth...),
+		{method: "PUT", path: "/v1/council/{id}/feedback", headers: auth, id: finished},
+		slow,
+		feedback(sync.OnceValue(func() string { return inBackground(`["hang","hang"]`) }), `{"rating":5}`, auth...),
+		feedback(finished, strings.Repeat(" ", 2<<20), auth...),
+		feedback(finished, `x`, append([]string{"Content-Type", "text/csv"}, auth...)...),
+		feedback(finished, `{}`, auth...),
+		full,
 		{method: "DELETE", path: "/v1/council/{id}", headers: auth, id: finished},
 		{method: "POST", path: "/v1/council", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/v1/council", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/sessions"
@@ -161,17 +162,54 @@ func (a *API) Resume(ctx context.Context) {
 // TakenOver returns how many sessions Resume went on with.
 func (a *API) TakenOver() int64 { return a.takenOver.Load() }
 
-// run carries out a session from its first event to its last. It frees the place of
-// the session before a client learns that the session is over.
+// run carries out a session, and after its end what follows a session.
 func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, release func()) {
 	a.ending.Add(1)
 	defer a.ending.Done()
-	defer func() { // the end of a session that is kept is stored before it is shown
+	session, err := a.carryOut(ctx, s, plan, release)
+	select { // the end of a session that is kept is stored before it is shown
+	case <-s.Done():
+	case <-ctx.Done(): // cancelled, or another node has the session
+		return
+	}
+	if err == nil && a.o.Ended != nil {
+		a.ended(ctx, plan, session)
+	}
+}
+
+// ended does what follows a session until Cancel is called. As many may do so at once as sessions may
+// run: where a provider is too slow for that, nothing follows further sessions.
+func (a *API) ended(ctx context.Context, plan council.Plan, session *council.Session) {
+	select {
+	case a.follow <- struct{}{}:
+		defer func() { <-a.follow }()
+	default:
+		a.o.Log.WarnContext(ctx, "the reviewers are not asked about this session: they still have as many others as may run at once",
+			"session_id", plan.SessionID)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	watching.Go(func() {
 		select {
-		case <-s.Done():
-		case <-ctx.Done(): // cancelled, or another node has the session
+		case <-a.cancelled:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	defer func() {
+		if v := recover(); v != nil {
+			a.logPanic(ctx, "session that had ended", v)
 		}
 	}()
+	a.o.Ended(ctx, plan, session)
+}
+
+// carryOut carries out a session from its first event to its last. It frees the place of
+// the session before a client learns that the session is over.
+func (a *API) carryOut(ctx context.Context, s *sessions.Session, plan council.Plan, release func()) (*council.Session, error) {
 	session, err := a.perform(ctx, plan, s)
 	release()
 	if err = finish(ctx, s, session, err); err != nil {
@@ -181,6 +219,7 @@ func (a *API) run(ctx context.Context, s *sessions.Session, plan council.Plan, r
 		session.Status = council.StatusFailed
 		_ = finish(ctx, s, session, err)
 	}
+	return session, err
 }
 
 // finish ends a session as its run returned it.
@@ -227,7 +266,7 @@ func wait(r *http.Request, s *sessions.Session) (*council.Session, error) {
 // ends a request, the cause is another.
 func clientGone(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), context.Canceled) }
 
-// Idle waits until no session runs, and the ends of all are shown. It then keeps all places,
+// Idle waits until no session runs, the ends of all are shown, and what follows them is done. It then keeps all places,
 // so that no session begins any more. It is for shutting down.
 func (a *API) Idle(ctx context.Context) error {
 	for range cap(a.places) - a.taken {
@@ -251,5 +290,9 @@ func (a *API) Idle(ctx context.Context) error {
 	}
 }
 
-// Cancel cancels every session that runs. Those that are kept go on elsewhere.
-func (a *API) Cancel(cause error) { a.sessions.Cancel(cause) }
+// Cancel cancels every session that runs, and what follows those that have ended. Sessions that are kept go on
+// elsewhere.
+func (a *API) Cancel(cause error) {
+	a.cancel()
+	a.sessions.Cancel(cause)
+}

@@ -292,7 +292,8 @@ func wanted(t reflect.Type) string {
 	}
 	kinds := map[reflect.Kind]string{
 		reflect.Struct: "an object", reflect.Slice: "a list", reflect.Bool: "true or false", reflect.String: "a text",
-		reflect.Int64: "a whole number of at most 18 digits", reflect.Float64: "a number below 1e308",
+		reflect.Int: "a whole number of at most 18 digits", reflect.Int64: "a whole number of at most 18 digits",
+		reflect.Float64: "a number below 1e308",
 	}
 	return cmp.Or(types[t], kinds[t.Kind()])
 }

@@ -91,6 +91,8 @@ type Options struct {
 	Language       string  // of questions that name none; "": unknown
 	RandomSeed     *int64  // nil: every session draws its own seed
 	SelfReviewRate float64 // share of sessions in which own answers are reviewed, 0 to 1
+	ShadowRate     float64 // share of sessions for Shadow, 0 to 1
+	LabelRate      float64 // share of sessions of which people are asked what they prefer, 0 to 1
 	PartialBallots council.PartialPolicy
 
 	ConfigVersion string               // "": the review prompt's version

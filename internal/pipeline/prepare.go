@@ -92,6 +92,8 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 	if err := v.err(); err != nil {
 		return council.Plan{}, err
 	}
+	plan.ShadowRate, plan.LabelWanted = p.o.ShadowRate, !plan.Direct && anonymize.LabelWanted(plan.Seed, p.o.LabelRate)
+	plan.Shadow = plan.LabelWanted || !plan.Direct && anonymize.Shadowed(plan.Seed, p.o.ShadowRate)
 	return plan, nil
 }
 

@@ -3,14 +3,12 @@ package pipeline
 import (
 	"cmp"
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
 	"unicode/utf8"
 
+	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/ranking"
 )
@@ -76,9 +74,7 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 
 // records returns one record for each candidate on the slate of each reviewer.
 func (r *run) records() []council.BiasMetricRecord {
-	metadata := council.QueryMetadata{
-		Category: optional(r.plan.Category), Language: optional(r.plan.Language), TokenCountBucket: r.tokenBucket(),
-	}
+	metadata := r.queryMetadata()
 	lengths := map[string]int{} // of the answers, in characters
 	for member, text := range r.answers {
 		lengths[member] = utf8.RuneCountInString(text)
@@ -150,6 +146,12 @@ func ballotStatus(v council.Review) council.BallotStatus {
 	}
 }
 
+func (r *run) queryMetadata() council.QueryMetadata {
+	return council.QueryMetadata{
+		Category: optional(r.plan.Category), Language: optional(r.plan.Language), TokenCountBucket: r.tokenBucket(),
+	}
+}
+
 // tokenBucket returns the size of the question in prompt tokens, as counted by the
 // provider of the first member, in configured order, that reports them.
 func (r *run) tokenBucket() *string {
@@ -169,9 +171,7 @@ func (r *run) queryHash() *string {
 	if r.plan.Rules.Consent < 4 || r.p.o.HashSecret == "" {
 		return nil
 	}
-	mac := hmac.New(sha256.New, []byte(r.p.o.HashSecret))
-	mac.Write([]byte(r.plan.Question()))
-	return new(hex.EncodeToString(mac.Sum(nil))[:16])
+	return new(anonymize.KeyedHash(r.p.o.HashSecret, r.plan.Question()))
 }
 
 func optional(s string) *string {

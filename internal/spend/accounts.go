@@ -407,7 +407,7 @@ type Reservation struct {
 // What a stage leaves passes on to the next ones.
 func stageShare(s *session, stage council.Stage) int64 {
 	switch {
-	case s.Direct || stage == council.Stage3:
+	case s.Direct || stage == council.Stage3 || stage == council.StageShadow:
 		return 100
 	case stage == council.Stage2:
 		return 80

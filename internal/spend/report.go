@@ -3,7 +3,10 @@ package spend
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/councild/councild/internal/council"
 )
 
 // By is what the rows of a report are of.
@@ -92,7 +95,7 @@ func ReadReport(lines func(yield func([]byte, error) bool), a *Accounts, q Query
 	}
 	for _, e := range c.open {
 		c.charge(e, "", func(s *scope) { e.addWhole(s, 1) })
-		c.row(e, "").Sessions++
+		c.row(e, "").Sessions += e.sessions()
 	}
 	r := Report{
 		Total: c.total.spent(), Uncertain: c.total.uncertain, Unknown: c.total.unknown, By: q.By, Rows: []Row{}, Limits: limits,
@@ -143,15 +146,23 @@ func (c *collector) add(e entry) {
 		row.Calls++
 		if !seen[row] && c.q.By == ByModel { // the other rows count each session once, at its end
 			seen[row] = true
-			row.Sessions++
+			row.Sessions += e.sessions()
 		}
 	}
 	delete(c.calls, e.Session)
 	if c.q.By != ByModel {
-		c.row(e, "").Sessions++
+		c.row(e, "").Sessions += e.sessions()
 	}
 	c.ended[e.Session] = true
 	delete(c.open, e.Session)
+}
+
+// sessions returns for how many sessions an entry counts: a comparison after a session is none.
+func (e entry) sessions() int {
+	if strings.HasSuffix(e.Session, council.ShadowSuffix) {
+		return 0
+	}
+	return 1
 }
 
 // charge adds what add adds to the sum and to a row.

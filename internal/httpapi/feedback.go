@@ -1,0 +1,167 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/council"
+)
+
+// Labels keep what people say of sessions.
+type Labels interface {
+	// Keep returns nil once the record is kept, as BIAS_FSYNC defines it.
+	Keep(ctx context.Context, record council.LabelRecord) error
+	// Key is the key of the hash that stands for a person; "": there is none, and nothing can be kept.
+	Key() string
+}
+
+// feedback is POST /v1/council/{id}/feedback: what a person says of a session that has ended.
+func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
+	if a.o.Labels == nil {
+		return nothing(r, "to have feedback kept, let bias records be kept ("+a.o.Settings.Of(council.SettingBiasPersistence)+
+			") and "+a.o.Settings.Of(council.SettingEvidenceStore)+" name a file")
+	}
+	s, err := a.find(r)
+	if err != nil {
+		return err
+	}
+	if s.Summary().Status == council.StatusRunning {
+		return &council.Error{
+			Code: council.CodeConflict, SessionID: s.ID, Detail: "the session still runs; send the feedback when it has ended",
+		}
+	}
+	var f council.Feedback
+	p, err := a.decode(w, r, &f, false)
+	if err != nil {
+		return err
+	}
+	var session council.Session
+	body, err := s.JSON()
+	if err == nil {
+		err = json.Unmarshal(body, &session)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the session: %w", err)
+	}
+	key := a.o.Labels.Key()
+	if key == "" {
+		p.add("by", "persons are kept as a keyed hash, and there is no key", "set "+a.o.Settings.Of(council.SettingHashSecret))
+	}
+	checkFeedback(p, f, &session)
+	if err := p.err("the feedback is not valid"); err != nil {
+		return err
+	}
+	record := label(f, &session)
+	record.Labelled, record.By = time.Now().UTC(), anonymize.KeyedHash(key, cmp.Or(f.By, a.label(r)))
+	if err := a.o.Labels.Keep(r.Context(), record); err != nil {
+		return &council.Error{
+			Code: council.CodeUnavailable, SessionID: s.ID, RetryAfter: 5 * time.Second, Cause: err,
+			Detail: "the feedback cannot be written now; the log says why; send it again later",
+		}
+	}
+	return writeJSON(w, http.StatusCreated, record.Kept)
+}
+
+// saw returns the words in which a person can name what a session shows: the members that answered, and
+// the synthesis.
+func saw(s *council.Session) []string {
+	var words []string
+	for _, answer := range s.Stage1 {
+		if answer.Status == council.OutcomeOK {
+			words = append(words, answer.Model)
+		}
+	}
+	if s.Stage3 != nil {
+		words = append(words, string(council.ChoiceSynthesis))
+	}
+	return words
+}
+
+// checkFeedback adds everything that is wrong with what a person says of a session.
+func checkFeedback(p *problems, f council.Feedback, s *council.Session) {
+	known := saw(s)
+	unknown := func(field, word string) bool {
+		if slices.Contains(known, word) {
+			return false
+		}
+		p.add(field, fmt.Sprintf("%.64q is no answer of this session", word), "use "+strings.Join(known, ", "))
+		return true
+	}
+	wrong := false
+	for i, word := range f.Over {
+		wrong = unknown("over["+strconv.Itoa(i)+"]", word) || wrong
+	}
+	if f.Rating != nil && !p.about("rating") && (*f.Rating < 1 || *f.Rating > 5) {
+		p.add("rating", "the rating is out of range", "give a whole number from 1 to 5")
+	}
+	switch tie := f.Preferred == string(council.ChoiceTie); {
+	case f.Preferred == "" && f.Rating == nil:
+		if !p.about("rating") && !p.about("preferred") {
+			p.add("preferred", "there is neither a preference nor a rating", "give preferred with over, or rating, or all of them")
+		}
+	case f.Preferred == "":
+		if s.Answer == "" {
+			p.add("rating", "the session has no answer", "rate one that has")
+		}
+	case !tie && unknown("preferred", f.Preferred), wrong || p.about("over"):
+	case tie && len(others(f)) < 2, len(others(f)) < 1:
+		p.add("over", "it takes two answers to prefer one", "name all answers that the person saw")
+	}
+}
+
+// others returns what the person saw besides what they prefer, sorted.
+func others(f council.Feedback) []string {
+	over := slices.DeleteFunc(slices.Clone(f.Over), func(word string) bool { return word == f.Preferred })
+	slices.Sort(over)
+	return append([]string{}, slices.Compact(over)...)
+}
+
+// label returns what is kept of a feedback, but for its time and person.
+func label(f council.Feedback, s *council.Session) council.LabelRecord {
+	meta := s.Metadata
+	record := council.LabelRecord{
+		SchemaVersion: council.LabelSchema, Timestamp: s.Created, Wanted: meta.LabelWanted, CouncilConfig: meta.Versions.CouncilConfig,
+		Kept:  council.Kept{SessionID: s.ID, Over: others(f), Rating: f.Rating},
+		Borda: map[string]float64{}, Ballots: []council.LabelBallot{},
+	}
+	if f.Preferred != "" {
+		record.Preferred = &f.Preferred
+	}
+	if s.Stage3 != nil && s.Stage3.Status == council.OutcomeOK {
+		record.Chairman = &s.Stage3.Model
+	}
+	if top := anonymize.Top(meta.Seed, meta.AggregateRankings); meta.Agreement.Ballots > 0 && top != "" {
+		record.TopModel = &top
+	}
+	seen := append(slices.Clone(record.Over), f.Preferred)
+	for _, standing := range meta.AggregateRankings {
+		if slices.Contains(seen, standing.Model) && standing.VoteCount > 0 {
+			record.Borda[standing.Model] = standing.BordaScore
+		}
+	}
+	for _, review := range s.Stage2 {
+		if review.Status != council.OutcomeOK || review.ParsedRanking == nil {
+			continue
+		}
+		places := map[string]int{}
+		for place, group := range review.ParsedRanking.Groups() {
+			for _, l := range group {
+				if member := review.LabelToModel[l].Model; slices.Contains(seen, member) {
+					places[member] = place
+				}
+			}
+		}
+		if len(places) > 1 {
+			record.Ballots = append(record.Ballots, council.LabelBallot{ID: review.Model, Places: places})
+		}
+	}
+	return record
+}

@@ -1,0 +1,95 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/councild/councild/internal/anonymize"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stage2"
+)
+
+// Shadow has reviewers compare the synthesis of a session that has ended with its top-ranked answer,
+// where the plan asks for it, and returns what they said. Asked are reviewers of whose models no seat
+// wrote either text. The session stays as it is: the calls have an account of their own, under the id of
+// the session with council.ShadowSuffix behind it, within what the session left of its limits.
+//
+// It returns nil where there is nothing to compare: something took the place of the synthesis, it has
+// the form of a schema, no ballot was counted, both texts are equal, or nobody may be asked. In a session
+// of which people are asked too, a record without reviewers stands for the last. It returns nil as well
+// when ctx ends before all have answered: the fastest alone would be another council.
+func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *council.Session) *council.ShadowRecord {
+	r := p.newRun(plan, nil)
+	r.session = session
+	synthesis := session.Stage3
+	if !plan.Shadow || plan.Rules.Consent == 0 || plan.Output != nil || synthesis == nil || synthesis.Status != council.OutcomeOK ||
+		session.Metadata.Agreement.Ballots == 0 {
+		return nil
+	}
+	top, text := anonymize.Top(plan.Seed, session.Metadata.AggregateRankings), ""
+	for _, a := range session.Stage1 {
+		if a.Model == top && a.Response != nil {
+			text = *a.Response
+		}
+	}
+	if text == "" || strings.TrimSpace(text) == strings.TrimSpace(synthesis.Response) {
+		return nil
+	}
+	record := &council.ShadowRecord{
+		SchemaVersion: council.ShadowSchema, SessionID: session.ID, Timestamp: plan.Created, Rate: plan.ShadowRate, Wanted: plan.LabelWanted,
+		CouncilConfig: plan.Versions.CouncilConfig, Prompt: stage2.ShadowPromptVersion, Chairman: synthesis.Model, TopModel: top,
+		Lengths:       council.ShadowLengths{Synthesis: utf8.RuneCountInString(synthesis.Response), Top: utf8.RuneCountInString(text)},
+		QueryMetadata: r.queryMetadata(), QueryHash: r.queryHash(), Reviewers: []council.ShadowReview{},
+	}
+	in := stage2.Shadow{
+		Question: plan.Question(), Synthesis: synthesis.Response, Top: text, SynthesisFirst: anonymize.SynthesisFirst(plan.Seed),
+		NewMarkers: anonymize.NewMarkers,
+	}
+	authors := []string{plan.ModelOf(synthesis.Model), plan.ModelOf(top)}
+	for _, reviewer := range plan.Reviewers {
+		if !slices.Contains(authors, reviewer.Model) {
+			in.Reviewers = append(in.Reviewers, reviewer)
+		}
+	}
+	if len(in.Reviewers) > 0 {
+		record.Reviewers = p.compare(ctx, plan, session.Metadata.Usage.Total, in)
+	}
+	if ctx.Err() != nil || len(record.Reviewers) == 0 && !plan.LabelWanted {
+		return nil
+	}
+	return record
+}
+
+// compare asks the reviewers, within what the session left of its limits and the time of a stage 2. It
+// returns nobody's reviews where nothing is left.
+func (p *Pipeline) compare(ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow) []council.ShadowReview {
+	none := []council.ShadowReview{}
+	sampling := plan.Rules.ReviewSampling
+	// The plan of the comparison alone: its calls, what they can cost, and their limits.
+	plan.SessionID += council.ShadowSuffix
+	plan.Conversation = []council.Message{{Role: council.RoleUser, Content: in.Question + in.Synthesis + in.Top}}
+	plan.Members, plan.Reviewers, plan.Chairmen, plan.Rules.BallotRepair = nil, in.Reviewers, nil, false
+	if plan.MaxCostUSD != nil && spent.CostUSD != nil {
+		plan.MaxCostUSD = new(*plan.MaxCostUSD - *spent.CostUSD)
+		if *plan.MaxCostUSD <= 0 {
+			return none
+		}
+	}
+	if plan.MaxTotalTokens != nil {
+		plan.MaxTotalTokens = new(*plan.MaxTotalTokens - spent.Tokens())
+		if *plan.MaxTotalTokens <= 0 {
+			return none
+		}
+	}
+	if p.Open(ctx, plan) != nil {
+		return none
+	}
+	defer p.Drop(context.WithoutCancel(ctx), plan.SessionID)
+	ctx, cancel := context.WithTimeoutCause(ctx, stageEnd(council.Stage2, plan.Timeout)-stageEnd(council.Stage1, plan.Timeout),
+		errors.New("the time for the comparison ran out"))
+	defer cancel()
+	return stage2.Compare(ctx, newMeter(p.o, plan), in, sampling)
+}
