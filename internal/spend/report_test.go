@@ -128,3 +128,20 @@ func TestEstimate(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// What is asked after a session costs, and is no session of its own.
+func TestReportOfComparisons(t *testing.T) {
+	const ledger = `{"type":"close","day":"2026-11-23","session":"1","token":"x","council":"a","calls":[{"stage":"stage1","model":"a","usd":1}]}
+{"type":"open","day":"2026-11-23","session":"1-shadow","token":"x","council":"a"}
+{"type":"close","day":"2026-11-23","session":"1-shadow","token":"x","council":"a","calls":[{"stage":"shadow","model":"a","usd":0.5}]}
+`
+	for _, by := range []spend.By{spend.ByDay, spend.ByModel} {
+		r, err := spend.ReadReport(lines(ledger), nil, spend.Query{By: by}, time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
+		if err != nil || len(r.Rows) != 1 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if row := r.Rows[0]; row.Sessions != 1 || row.Calls != 2 || r.Total.String() != "1.5" {
+			t.Errorf("by %s: %d sessions with %d calls, %v US dollars", by, row.Sessions, row.Calls, r.Total)
+		}
+	}
+}
