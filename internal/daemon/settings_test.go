@@ -711,6 +711,32 @@ var settings = map[string]func(t *testing.T){
 		one, again := hash("one"), hash("one")
 		differ(t, one == hash("two"), one == again, false, true)
 	},
+	"EVIDENCE_STORE": func(t *testing.T) {
+		kept := func(file string) bool {
+			d := onTap(t, tap(t), "EVIDENCE_STORE", file)
+			d.End(t)
+			_, err := os.Stat(filepath.Join(filepath.Dir(d.Config.BiasStore), "evidence.jsonl"))
+			return err == nil
+		}
+		differ(t, kept(""), kept("off"), true, false)
+	},
+	"SHADOW_RATE": func(t *testing.T) {
+		compared := func(rate string) int {
+			d := onTap(t, tap(t), "SHADOW_RATE", rate)
+			d.Ask(t, anyQuestion)
+			d.End(t)
+			return len(evidenceOf(t, d))
+		}
+		differ(t, compared(""), compared("1"), 0, 1)
+	},
+	"LABEL_RATE": func(t *testing.T) {
+		wanted := func(rate string) bool {
+			return daemontest.Start(t, map[string]string{
+				"BASE_URL": tap(t).url, "MODELS": "a,b", "LABEL_RATE": rate, "HASH_SECRET": "s3cret",
+			}).Ask(t, anyQuestion).Metadata.LabelWanted
+		}
+		differ(t, wanted(""), wanted("1"), false, true)
+	},
 	"SESSIONS_DIR": func(t *testing.T) {
 		afterwards := func(dir string) int {
 			env := map[string]string{
