@@ -1,0 +1,429 @@
+package worth
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
+)
+
+// From so many on, figures are given: clusters of shadow sessions, sessions with a label for a sentence
+// about people, and sessions with a label for an interval of agreement.
+const (
+	ShadowFrom    = 30
+	PeopleFrom    = 50
+	AgreementFrom = 20
+)
+
+// EqualWithin is how far from one half a share may be to count as equal.
+const EqualWithin = 0.05
+
+// GainFrom is the gain from which on the judge adds something.
+const GainFrom = 1.1
+
+// Preference says what is preferred, the synthesis or the answer that was ranked first. It is taste, never
+// what is right, and never [Pays].
+type Preference string
+
+// The preferences.
+const (
+	SynthesisPreferred Preference = "synthesis_preferred"
+	TopPreferred       Preference = "top_preferred"
+	EqualPreference    Preference = "equal"        // within .05 of one half
+	Inconclusive       Preference = "inconclusive" // none of these
+	TooFewSessions     Preference = "insufficient" // sessions
+)
+
+// Share is a mean share over sessions, with the interval of [Paired].
+type Share struct {
+	Clusters int     `json:"clusters"` // sessions of one question are one
+	Estimate float64 `json:"estimate"` // 0 to 1
+	// Lower and Upper are one-sided 95 % limits.
+	Lower float64    `json:"lower_one_sided"`
+	Upper float64    `json:"upper_one_sided"`
+	CI95  [2]float64 `json:"ci95"`
+}
+
+// share returns the mean of values from 0 to 1 with its interval, nil for fewer than two clusters.
+func share(pairs []Pair) *Share {
+	i := Paired(pairs)
+	if i == nil {
+		return nil
+	}
+	of := func(d float64) float64 { return (d + 1) / 2 }
+	return &Share{
+		Clusters: i.Clusters, Estimate: of(i.Estimate), Lower: of(i.Lower), Upper: of(i.Upper), CI95: [2]float64{of(i.CI95[0]), of(i.CI95[1])},
+	}
+}
+
+// pair returns a value from 0 to 1 as the difference of both sides.
+func pair(cluster string, value float64) Pair { return Pair{cluster, 2*value - 1} }
+
+// Evidence is what reviewers and people say of whole sessions of one council.
+type Evidence struct {
+	Shadow Shadow `json:"shadow"`
+	People People `json:"people"`
+}
+
+// Shadow is what reviewers that wrote neither text made of the synthesis and the top-ranked answer.
+type Shadow struct {
+	Verdict  Preference `json:"verdict"`
+	Sessions int        `json:"sessions"` // with a choice
+	Choices  int        `json:"choices"`
+	Missing  int        `json:"missing"` // reviewers that made none
+	// Synthesis is the share of the synthesis, ties half, of the reviewers of a session.
+	Synthesis *Share `json:"synthesis"`
+	// EqualLength is that share where both texts are as long; null where lengths cannot tell.
+	EqualLength *EqualShare `json:"at_equal_length"`
+	// First is the share of the text that was shown first, ties half: .5 where the order does not matter.
+	First     *Share           `json:"first_shown"`
+	Reviewers []ShadowReviewer `json:"reviewers"` // by id
+}
+
+// EqualShare is a share at equal length.
+type EqualShare struct {
+	Estimate    float64    `json:"estimate"`
+	PerDoubling float64    `json:"per_doubling"` // of the ratio of the lengths, synthesis over top
+	CI95        [2]float64 `json:"ci95"`
+}
+
+// ShadowReviewer is one reviewer.
+type ShadowReviewer struct {
+	ID        string  `json:"id"`
+	Choices   int     `json:"choices"`
+	Synthesis float64 `json:"synthesis"` // its share, ties half
+	First     float64 `json:"first_shown"`
+}
+
+// People is what people said. Figures are of sessions that were drawn to be asked about (wanted); those
+// that chose themselves are described in Unasked.
+type People struct {
+	Verdict  Preference `json:"verdict"`
+	Labels   int        `json:"labels"`   // the last of each person and session
+	Persons  int        `json:"persons"`  // by their hashes
+	Dominant *string    `json:"dominant"` // the person with more than half of the labels
+	Rating   *float64   `json:"rating"`   // mean, 1 to 5, of wanted sessions
+	Ratings  int        `json:"ratings"`
+	Wanted   int        `json:"wanted"`   // sessions
+	Labelled int        `json:"labelled"` // of them, those in which somebody compared the synthesis with the top-ranked answer
+	// Synthesis is the share of people for the synthesis over the top-ranked answer, ties half.
+	Synthesis *Share `json:"synthesis"`
+	// Lowest and Highest are that share if all wanted sessions without a label were for one side.
+	Lowest  *Share `json:"if_the_others_prefer_the_top"`
+	Highest *Share `json:"if_the_others_prefer_the_synthesis"`
+	// Powered is the share with what the reviewers say of other sessions; null below 50 labels.
+	Powered *PPI `json:"with_reviewers"`
+	// JudgeAdds says that the reviewers are worth 10 % more labels or above; null without Powered.
+	JudgeAdds *bool      `json:"reviewers_add"`
+	Agreement Agreements `json:"agreement"`
+	Unasked   Unasked    `json:"unasked"`
+}
+
+// Unasked describes labels that nobody asked for. They stand for those who gave them alone.
+type Unasked struct {
+	Labels    int        `json:"labels"`
+	Synthesis *float64   `json:"synthesis"` // share over the top-ranked answer
+	Agreement Agreements `json:"agreement"`
+}
+
+// Agreements say how often the council orders answers as people do.
+type Agreements struct {
+	Borda     *Agreement            `json:"borda"`     // the order of the council; null without a pair
+	Reviewers []AgreementOfReviewer `json:"reviewers"` // by id
+}
+
+// AgreementOfReviewer is that of one reviewer.
+type AgreementOfReviewer struct {
+	ID string `json:"id"`
+	Agreement
+}
+
+// Agreement is how often an order is that of people, of pairs of answers of which a person prefers one.
+// Chance is .5.
+type Agreement struct {
+	Pairs    int     `json:"pairs"`
+	Sessions int     `json:"sessions"`
+	Share    float64 `json:"share"` // ordered as the person does, ties half; own answers are left out
+	// Interval is over sessions; null below 20 of them, and for sessions that chose themselves.
+	Interval *Share `json:"interval"`
+}
+
+// Weigh returns what records say. Of labels of one person and session the last counts, and shadow
+// records of one session count once.
+func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidence {
+	last := map[[2]string]council.LabelRecord{}
+	for _, l := range labels {
+		key := [2]string{l.SessionID, l.By}
+		if before, ok := last[key]; !ok || !l.Labelled.Before(before.Labelled) {
+			last[key] = l
+		}
+	}
+	labels = slices.SortedFunc(maps.Values(last), func(a, b council.LabelRecord) int {
+		return cmp.Or(a.Timestamp.Compare(b.Timestamp), cmp.Compare(a.SessionID, b.SessionID), cmp.Compare(a.By, b.By))
+	})
+	seen := map[string]bool{}
+	shadows = slices.DeleteFunc(slices.Clone(shadows), func(s council.ShadowRecord) bool {
+		again := seen[s.SessionID]
+		seen[s.SessionID] = true
+		return again
+	})
+	return Evidence{Shadow: ofShadows(shadows), People: ofPeople(shadows, labels)}
+}
+
+// judgeOf returns the share of the synthesis among the choices of a record, and false without any.
+func judgeOf(s council.ShadowRecord) (share float64, ok bool) {
+	n := 0
+	for _, r := range s.Reviewers {
+		if r.Choice != nil {
+			share += *r.Choice.Value()
+			n++
+		}
+	}
+	return share / float64(n), n > 0
+}
+
+func ofShadows(records []council.ShadowRecord) Shadow {
+	s := Shadow{Reviewers: []ShadowReviewer{}}
+	var synthesis, first []Pair
+	var ratios []float64
+	byID := map[string]*ShadowReviewer{}
+	for _, r := range records {
+		cluster := r.SessionID
+		if r.QueryHash != nil { // sessions of one question are one cluster
+			cluster = "question " + *r.QueryHash
+		}
+		share, ok := judgeOf(r)
+		shown, n := 0.0, 0
+		for _, v := range r.Reviewers {
+			if v.Choice == nil {
+				s.Missing++
+				continue
+			}
+			value := *v.Choice.Value()
+			forFirst := value
+			if v.First == council.ChoiceTop {
+				forFirst = 1 - value
+			}
+			if byID[v.ID] == nil {
+				byID[v.ID] = &ShadowReviewer{ID: v.ID}
+			}
+			byID[v.ID].Choices++
+			byID[v.ID].Synthesis += value
+			byID[v.ID].First += forFirst
+			shown += forFirst
+			n++
+		}
+		if !ok {
+			continue
+		}
+		s.Sessions++
+		s.Choices += n
+		synthesis, first = append(synthesis, pair(cluster, share)), append(first, pair(cluster, shown/float64(n)))
+		ratios = append(ratios, math.Log2(float64(max(r.Lengths.Synthesis, 1))/float64(max(r.Lengths.Top, 1))))
+	}
+	for _, id := range slices.Sorted(maps.Keys(byID)) {
+		v := *byID[id]
+		v.Synthesis /= float64(v.Choices)
+		v.First /= float64(v.Choices)
+		s.Reviewers = append(s.Reviewers, v)
+	}
+	s.Synthesis, s.First = share(synthesis), share(first)
+	raw := Paired(synthesis)
+	if raw == nil {
+		s.Verdict = TooFewSessions
+		return s
+	}
+	if equal := AtEqualLength(synthesis, ratios); equal != nil {
+		limit := stat.StudentQuantile(1-Level/2, raw.df()) * equal.SE
+		s.EqualLength = &EqualShare{
+			Estimate: (equal.Estimate + 1) / 2, PerDoubling: equal.PerDoubling / 2,
+			CI95: [2]float64{(equal.Estimate - limit + 1) / 2, (equal.Estimate + limit + 1) / 2},
+		}
+	} else if !slices.ContainsFunc(ratios, func(r float64) bool { return math.Abs(r) > 1e-9 }) {
+		s.EqualLength = &EqualShare{Estimate: s.Synthesis.Estimate, CI95: s.Synthesis.CI95}
+	}
+	switch {
+	case raw.Clusters < ShadowFrom:
+		s.Verdict = TooFewSessions
+	case s.EqualLength == nil:
+		s.Verdict = Inconclusive
+	default:
+		low, high := min(s.Synthesis.CI95[0], s.EqualLength.CI95[0]), max(s.Synthesis.CI95[1], s.EqualLength.CI95[1])
+		s.Verdict = preference(low, high, s.Synthesis.Lower, s.Synthesis.Upper)
+	}
+	return s
+}
+
+// preference returns what 95 % intervals from low to high, and 90 % intervals from lower to upper, say. A
+// difference that is certain and too small to count is equal.
+func preference(low, high, lower, upper float64) Preference {
+	switch {
+	case lower >= 0.5-EqualWithin && upper <= 0.5+EqualWithin:
+		return EqualPreference
+	case low > 0.5:
+		return SynthesisPreferred
+	case high < 0.5:
+		return TopPreferred
+	default:
+		return Inconclusive
+	}
+}
+
+// compared returns how much of what a person prefers goes to the synthesis, where the person saw it and
+// the top-ranked answer, and prefers one of them or none.
+func compared(l council.LabelRecord) *float64 {
+	if l.Preferred == nil || l.Chairman == nil || l.TopModel == nil {
+		return nil
+	}
+	saw := func(word string) bool { return *l.Preferred == word || slices.Contains(l.Over, word) }
+	if !saw(string(council.ChoiceSynthesis)) || !saw(*l.TopModel) {
+		return nil
+	}
+	switch *l.Preferred {
+	case string(council.ChoiceSynthesis):
+		return new(1.0)
+	case *l.TopModel:
+		return new(0.0)
+	case string(council.ChoiceTie):
+		return new(0.5)
+	default: // another answer, which is better than both
+		return nil
+	}
+}
+
+func ofPeople(shadows []council.ShadowRecord, labels []council.LabelRecord) People {
+	p := People{Labels: len(labels)}
+	wanted := map[string]bool{}
+	judges := map[string]float64{} // of wanted sessions
+	var others []float64
+	for _, s := range shadows {
+		judge, ok := judgeOf(s)
+		switch {
+		case s.Wanted && ok:
+			judges[s.SessionID] = judge
+		case !s.Wanted && ok:
+			others = append(others, judge)
+		}
+		if s.Wanted {
+			wanted[s.SessionID] = true
+		}
+	}
+	persons := map[string]int{}
+	votes := map[string][]float64{} // by wanted session
+	var unasked, asked []council.LabelRecord
+	var volunteers []float64
+	ratings := 0
+	for _, l := range labels {
+		if persons[l.By]++; 2*persons[l.By] > len(labels) {
+			p.Dominant = &l.By
+		}
+		value := compared(l)
+		if !l.Wanted {
+			unasked = append(unasked, l)
+			if value != nil {
+				volunteers = append(volunteers, *value)
+			}
+			continue
+		}
+		asked = append(asked, l)
+		wanted[l.SessionID] = true
+		if value != nil {
+			votes[l.SessionID] = append(votes[l.SessionID], *value)
+		}
+		if l.Rating != nil {
+			ratings += *l.Rating
+			p.Ratings++
+		}
+	}
+	p.Persons, p.Wanted, p.Labelled = len(persons), len(wanted), len(votes)
+	if p.Ratings > 0 {
+		p.Rating = new(float64(ratings) / float64(p.Ratings))
+	}
+	p.Agreement = agreement(asked, AgreementFrom)
+	p.Unasked = Unasked{Labels: len(unasked), Agreement: agreement(unasked, math.MaxInt)}
+	if len(volunteers) > 0 {
+		p.Unasked.Synthesis = new(stat.Mean(volunteers))
+	}
+	var people, low, high []Pair
+	var said, judged []float64
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		if votes[id] == nil {
+			low, high = append(low, pair(id, 0)), append(high, pair(id, 1))
+			continue
+		}
+		vote := pair(id, stat.Mean(votes[id]))
+		people, low, high = append(people, vote), append(low, vote), append(high, vote)
+		if judge, ok := judges[id]; ok {
+			said, judged = append(said, stat.Mean(votes[id])), append(judged, judge)
+		}
+	}
+	p.Synthesis, p.Lowest, p.Highest = share(people), share(low), share(high)
+	p.Verdict = TooFewSessions
+	if p.Labelled < PeopleFrom {
+		return p
+	}
+	main := *p.Synthesis
+	if len(said) >= PeopleFrom && len(others) > 0 {
+		if p.Powered = PredictionPowered(said, judged, others); p.Powered != nil {
+			p.JudgeAdds = new(p.Powered.Gain >= GainFrom)
+			main = Share{Lower: p.Powered.Lower, Upper: p.Powered.Upper, CI95: p.Powered.CI95}
+		}
+	}
+	// What is said of people must be true whatever those think who were asked and said nothing.
+	p.Verdict = preference(min(main.CI95[0], p.Lowest.CI95[0]), max(main.CI95[1], p.Highest.CI95[1]),
+		min(main.Lower, p.Lowest.Lower), max(main.Upper, p.Highest.Upper))
+	return p
+}
+
+// agreement returns how often the council and each reviewer order two answers as people do, with an
+// interval from so many sessions on.
+func agreement(labels []council.LabelRecord, from int) Agreements {
+	var borda []Pair
+	reviewers := map[string][]Pair{}
+	for _, l := range labels {
+		if l.Preferred == nil {
+			continue
+		}
+		better := *l.Preferred
+		for _, worse := range l.Over {
+			a, hasA := l.Borda[better]
+			b, hasB := l.Borda[worse]
+			if hasA && hasB {
+				borda = append(borda, pair(l.SessionID, order(cmp.Compare(a, b))))
+			}
+			for _, ballot := range l.Ballots {
+				a, hasA := ballot.Places[better]
+				b, hasB := ballot.Places[worse]
+				if hasA && hasB && ballot.ID != better && ballot.ID != worse {
+					reviewers[ballot.ID] = append(reviewers[ballot.ID], pair(l.SessionID, order(cmp.Compare(b, a))))
+				}
+			}
+		}
+	}
+	of := func(pairs []Pair) Agreement {
+		sum, sessions := 0.0, map[string]bool{}
+		for _, p := range pairs {
+			sum += (p.D + 1) / 2
+			sessions[p.Cluster] = true
+		}
+		a := Agreement{Pairs: len(pairs), Sessions: len(sessions), Share: sum / float64(len(pairs))}
+		if a.Sessions >= from {
+			a.Interval = share(pairs)
+		}
+		return a
+	}
+	all := Agreements{Reviewers: []AgreementOfReviewer{}}
+	if len(borda) > 0 {
+		all.Borda = new(of(borda))
+	}
+	for _, id := range slices.Sorted(maps.Keys(reviewers)) {
+		all.Reviewers = append(all.Reviewers, AgreementOfReviewer{id, of(reviewers[id])})
+	}
+	return all
+}
+
+// order is 1 where an order is that of the person, 0 where it is the other way round, and .5 for a tie.
+func order(compared int) float64 { return float64(compared+1) / 2 }

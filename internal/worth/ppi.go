@@ -1,0 +1,71 @@
+package worth
+
+import (
+	"math"
+
+	"github.com/councild/councild/internal/stat"
+)
+
+// PPI is the mean of people's labels, from the few sessions that have some and a judge that says
+// something of many: prediction-powered inference with a tuned weight (PPI++; Angelopoulos, Duchi and
+// Zrnic 2023). The judge may be biased: what it gets wrong where people spoke is taken off.
+type PPI struct {
+	Labelled int     `json:"labelled"` // sessions with a label, n
+	Others   int     `json:"others"`   // sessions with the judge alone, N
+	Lambda   float64 `json:"lambda"`   // the weight of the judge, 0 to 1
+	Estimate float64 `json:"estimate"`
+	SE       float64 `json:"se"`
+	// Lower and Upper are one-sided 95 % limits, on the t distribution with n-1 degrees of freedom.
+	Lower float64    `json:"lower_one_sided"`
+	Upper float64    `json:"upper_one_sided"`
+	CI95  [2]float64 `json:"ci95"`
+	// Gain is how many times as many labels would say as much without the judge.
+	Gain float64 `json:"gain"`
+}
+
+// PredictionPowered returns the mean of labels, whose sessions the judge judged too, with what it said of
+// others. It is nil for fewer than two labels, and where neither labels nor judge leave an error to tell.
+func PredictionPowered(labels, judged, others []float64) *PPI {
+	n, m := float64(len(labels)), float64(len(others))
+	if len(labels) < 2 {
+		return nil
+	}
+	p := &PPI{Labelled: len(labels), Others: len(others)}
+	if len(others) > 0 {
+		all := append(append([]float64{}, judged...), others...)
+		// The covariance has divisor n, and the pooled variance n+N-1, as in the authors' ppi_py.
+		if spread := variance(all) * (n + m) / (n + m - 1); spread > 0 {
+			p.Lambda = min(max(covariance(labels, judged)/((1+n/m)*spread), 0), 1)
+		}
+	}
+	corrected := make([]float64, len(labels))
+	for i := range labels {
+		corrected[i] = labels[i] - p.Lambda*judged[i]
+	}
+	p.Estimate = stat.Mean(corrected)
+	square := variance(corrected) / n
+	if len(others) > 0 {
+		p.Estimate += p.Lambda * stat.Mean(others)
+		square += p.Lambda * p.Lambda * variance(others) / m
+	}
+	if square <= 0 {
+		return nil
+	}
+	p.SE = math.Sqrt(square)
+	limit := func(level float64) float64 { return stat.StudentQuantile(level, n-1) * p.SE }
+	p.Lower, p.Upper = p.Estimate-limit(1-Level), p.Estimate+limit(1-Level)
+	p.CI95 = [2]float64{p.Estimate - limit(1-Level/2), p.Estimate + limit(1-Level/2)}
+	p.Gain = variance(labels) / n / square
+	return p
+}
+
+// variance has the number of values as its divisor.
+func variance(x []float64) float64 { return covariance(x, x) }
+
+func covariance(x, y []float64) float64 {
+	a, b, sum := stat.Mean(x), stat.Mean(y), 0.0
+	for i := range x {
+		sum += (x[i] - a) * (y[i] - b)
+	}
+	return sum / float64(len(x))
+}
