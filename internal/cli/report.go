@@ -126,6 +126,9 @@ type biasReportCmd struct {
 	Split   string `help:"Describe the sessions of each category or language apart: ${enum}." enum:",category,language" default:""`
 	Format  string `help:"Form of the report: ${enum}." enum:"text,json,csv,html" default:"text"`
 	Monitor bool   `help:"Say whether bias has begun, over all sessions of the council since it last changed: you may look each morning."`
+
+	Evidence []string `help:"Evidence file to read (repeatable, read as one); default LLM_COUNCIL_EVIDENCE_STORE, and none with --input." placeholder:"FILE" sep:"none"`
+
 	FailOn  string `help:"End with exit code 3 when the verdict on a headline is this, or with --monitor on an alarm: ${enum}." enum:",bias" default:""`
 	Verbose bool   `help:"Show the reviewers' profiles and the positions in full."`
 }
@@ -142,8 +145,11 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	}
 	q := c.query()
 	q.Split = c.Split
-	r, err := daemon.Report(ctx, cfg, paths, q)
-	if err != nil {
+	var r render.Report
+	if r.Report, err = daemon.Report(ctx, cfg, paths, q); err != nil {
+		return err
+	}
+	if r.Evidence, err = c.evidence(ctx, cfg, q); err != nil {
 		return err
 	}
 	if err := c.print(std.Stdout, r); err != nil || c.FailOn == "" {
@@ -164,13 +170,27 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	return nil
 }
 
+// evidence returns what reviewers and people say of whole sessions, nil where there is nothing.
+func (c *biasReportCmd) evidence(ctx context.Context, cfg config.Config, q bias.Query) (*render.Evidence, error) {
+	for _, path := range c.Evidence {
+		if err := store.Find(path); err != nil {
+			return nil, fmt.Errorf("reading the evidence: %w", err)
+		}
+	}
+	paths := c.Evidence
+	if path, _ := cfg.EvidenceFile(); path != "" && len(paths) == 0 && len(c.Input) == 0 {
+		paths = []string{path}
+	}
+	return daemon.Evidence(ctx, paths, q)
+}
+
 // print writes the report in the form that was asked for.
-func (c *biasReportCmd) print(w io.Writer, r bias.Report) error {
+func (c *biasReportCmd) print(w io.Writer, r render.Report) error {
 	switch c.Format {
 	case "json":
 		return writeIndented(w, r)
 	case "csv":
-		return show(w, render.CSV(r))
+		return show(w, render.CSV(r.Report))
 	case "html":
 		return show(w, render.HTML(r))
 	default:

@@ -97,6 +97,8 @@ type LabelRecord struct {
 	CouncilConfig string    `json:"council_config_version"`
 	Chairman      *string   `json:"chairman"`  // the member that wrote the synthesis; null where something took its place
 	TopModel      *string   `json:"top_model"` // null where there is no ranking
+	// QueryMetadata has what the caller said of the question; the size of the question is not told.
+	QueryMetadata QueryMetadata `json:"query_metadata"`
 	Kept
 	Borda   map[string]float64 `json:"borda"`   // Borda scores of the members that the person saw, by id
 	Ballots []LabelBallot      `json:"ballots"` // of reviewers that ranked some of them

@@ -1,14 +1,22 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"time"
 
+	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/worth"
 )
 
 // evidence keeps what reviewers and people say of whole sessions.
@@ -49,6 +57,123 @@ func (e *evidence) keep(ctx context.Context, record store.Evidence) error {
 		return err
 	}
 	return wait(ctx)
+}
+
+// Evidence reads what reviewers and people say of the sessions that a query asks for, from the evidence files at the
+// paths, read as one. It is of the newest council and prompt, and nil where there is nothing. The window of the
+// settings does not apply: shadow sessions and labels are few. A query of single members has none.
+func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.Evidence, error) {
+	if q.Reviewer != "" || q.Model != "" {
+		return nil, nil
+	}
+	g := gathering{q: q, skipped: map[store.Reason]*bias.Skipped{}}
+	if q.Days != nil && *q.Days > 0 {
+		if from := time.Now().Add(-time.Duration(*q.Days) * 24 * time.Hour); from.After(g.q.Since) {
+			g.q.Since = from
+		}
+	}
+	for _, path := range paths {
+		for e, err := range store.ReadEvidence(ctx, path) {
+			if bad, ok := errors.AsType[*store.LineError](err); ok {
+				g.skip(bad)
+			} else if err != nil {
+				return nil, fmt.Errorf("LLM_COUNCIL_EVIDENCE_STORE: %w", err)
+			} else {
+				g.add(e)
+			}
+		}
+	}
+	return g.weigh(), nil
+}
+
+// gathering is evidence on its way.
+type gathering struct {
+	q       bias.Query
+	shadows []council.ShadowRecord
+	labels  []council.LabelRecord
+	skipped map[store.Reason]*bias.Skipped
+}
+
+func (g *gathering) skip(bad *store.LineError) {
+	if g.skipped[bad.Reason] == nil {
+		g.skipped[bad.Reason] = &bias.Skipped{Reason: string(bad.Reason), FirstFile: &bad.File, FirstLine: &bad.Line}
+	}
+	g.skipped[bad.Reason].Count++
+}
+
+// add takes a record that the query asks for.
+func (g *gathering) add(e store.Evidence) {
+	wanted := func(at time.Time, config string, m council.QueryMetadata) bool {
+		is := func(asked string, told *string) bool { return asked == "" || told != nil && *told == asked }
+		return !at.Before(g.q.Since) && (g.q.Until.IsZero() || at.Before(g.q.Until)) && (g.q.ConfigVersion == "" || config == g.q.ConfigVersion) &&
+			is(g.q.Category, m.Category) && is(g.q.Language, m.Language)
+	}
+	switch {
+	case e.Shadow != nil && wanted(e.Shadow.Timestamp, e.Shadow.CouncilConfig, e.Shadow.QueryMetadata):
+		g.shadows = append(g.shadows, *e.Shadow)
+	case e.Label != nil && wanted(e.Label.Timestamp, e.Label.CouncilConfig, e.Label.QueryMetadata):
+		g.labels = append(g.labels, *e.Label)
+	}
+}
+
+// weigh returns what the records of the newest council and prompt say.
+func (g *gathering) weigh() *render.Evidence {
+	g.newest()
+	var at time.Time
+	config, prompt := "", "" // of the newest records
+	for _, s := range g.shadows {
+		if !s.Timestamp.Before(at) {
+			at, config, prompt = s.Timestamp, s.CouncilConfig, s.Prompt
+		}
+	}
+	for _, l := range g.labels {
+		if l.Timestamp.After(at) {
+			at, config = l.Timestamp, l.CouncilConfig
+		}
+	}
+	all := len(g.shadows) + len(g.labels)
+	if all == 0 && len(g.skipped) == 0 {
+		return nil
+	}
+	g.shadows = slices.DeleteFunc(g.shadows, func(s council.ShadowRecord) bool { return s.CouncilConfig != config || s.Prompt != prompt })
+	g.labels = slices.DeleteFunc(g.labels, func(l council.LabelRecord) bool { return l.CouncilConfig != config })
+	found := &render.Evidence{
+		CouncilConfig: config, LeftOut: all - len(g.shadows) - len(g.labels), Skipped: []bias.Skipped{}, Evidence: worth.Weigh(g.shadows, g.labels),
+	}
+	for _, reason := range slices.Sorted(maps.Keys(g.skipped)) {
+		found.Skipped = append(found.Skipped, *g.skipped[reason])
+	}
+	return found
+}
+
+// newest drops all but the newest sessions, where the query says how many it wants.
+func (g *gathering) newest() {
+	if g.q.Sessions == nil || *g.q.Sessions <= 0 {
+		return
+	}
+	began := map[string]time.Time{}
+	for _, s := range g.shadows {
+		began[s.SessionID] = s.Timestamp
+	}
+	for _, l := range g.labels {
+		began[l.SessionID] = l.Timestamp
+	}
+	ids := slices.SortedFunc(maps.Keys(began), func(a, b string) int { return cmp.Or(began[b].Compare(began[a]), cmp.Compare(b, a)) })
+	for _, id := range ids[min(*g.q.Sessions, len(ids)):] {
+		delete(began, id)
+	}
+	isOld := func(id string) bool { _, young := began[id]; return !young }
+	g.shadows = slices.DeleteFunc(g.shadows, func(s council.ShadowRecord) bool { return isOld(s.SessionID) })
+	g.labels = slices.DeleteFunc(g.labels, func(l council.LabelRecord) bool { return isOld(l.SessionID) })
+}
+
+// Evidence implements httpapi.Daemon.
+func (d *Daemon) Evidence(ctx context.Context, q bias.Query) (*render.Evidence, error) {
+	path, _ := d.cfg.EvidenceFile()
+	if path == "" {
+		return nil, nil
+	}
+	return Evidence(ctx, []string{path}, q)
 }
 
 // Keep implements httpapi.Labels.

@@ -25,6 +25,7 @@ import (
 	"github.com/councild/councild/api"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/sessions"
 )
@@ -47,6 +48,9 @@ type Budget interface {
 type Daemon interface {
 	// Report computes the bias report over the record store.
 	Report(ctx context.Context, q bias.Query) (bias.Report, error)
+	// Evidence computes what reviewers and people say of whole sessions; nil where there is nothing, or the query is
+	// of single members.
+	Evidence(ctx context.Context, q bias.Query) (*render.Evidence, error)
 	// Leaderboard computes the leaderboard over the record store.
 	Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboard, error)
 	// NotReady returns the reasons why no session should be sent here, and what else

@@ -26,6 +26,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
@@ -37,6 +38,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // daemon in good health.
 type fakeDaemon struct {
 	report   func(bias.Query) (bias.Report, error)
+	evidence func(bias.Query) (*render.Evidence, error)
 	board    func(bias.Query) (bias.Leaderboard, error)
 	notReady func() []httpapi.Reason
 	draining atomic.Bool
@@ -71,6 +73,13 @@ func (d *fakeDaemon) Report(_ context.Context, q bias.Query) (bias.Report, error
 		return d.report(q)
 	}
 	return bias.NewCollector(bias.Options{Now: time.Now()}).Report(), nil
+}
+
+func (d *fakeDaemon) Evidence(_ context.Context, q bias.Query) (*render.Evidence, error) {
+	if d.evidence != nil {
+		return d.evidence(q)
+	}
+	return nil, nil
 }
 
 func (d *fakeDaemon) Leaderboard(_ context.Context, q bias.Query) (bias.Leaderboard, error) {

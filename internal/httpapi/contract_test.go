@@ -23,9 +23,11 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/worth"
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-chi/chi/v5"
 	"github.com/google/go-cmp/cmp"
@@ -90,7 +92,13 @@ var schemas = map[string]reflect.Type{
 	"Versions": reflect.TypeFor[council.Versions](), "FieldError": reflect.TypeFor[council.FieldError](),
 	"Order": reflect.TypeFor[council.Order](), "Stage": reflect.TypeFor[council.Stage](),
 	"FailureCode": reflect.TypeFor[council.FailureCode](),
-	"Report":      reflect.TypeFor[bias.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
+	"Evidence":    reflect.TypeFor[render.Evidence](), "Shadow": reflect.TypeFor[worth.Shadow](),
+	"ShadowReviewer": reflect.TypeFor[worth.ShadowReviewer](), "Share": reflect.TypeFor[worth.Share](),
+	"EqualShare": reflect.TypeFor[worth.EqualShare](), "People": reflect.TypeFor[worth.People](), "PPI": reflect.TypeFor[worth.PPI](),
+	"Unasked": reflect.TypeFor[worth.Unasked](), "PeopleAgreements": reflect.TypeFor[worth.Agreements](),
+	"PeopleAgreement": reflect.TypeFor[worth.Agreement](), "ReviewerAgreement": reflect.TypeFor[worth.AgreementOfReviewer](),
+	"Preference": reflect.TypeFor[worth.Preference](),
+	"Report":     reflect.TypeFor[render.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
 	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
 	"Metric": reflect.TypeFor[bias.Metric](), "SecondFit": reflect.TypeFor[bias.SecondFit](), "Profile": reflect.TypeFor[bias.Profile](),
 	"Position": reflect.TypeFor[bias.Position](), "ModelPosition": reflect.TypeFor[bias.ModelPosition](),
@@ -135,7 +143,7 @@ var subsets = map[string]bool{"Answer.status": true, "Review.status": true, "Syn
 // names, types, what may be null, what may be missing, and the closed lists.
 func TestContractHasTheStructs(t *testing.T) {
 	doc := contract(t)
-	constants := stringConstants(t, "../council", "../bias", "../spend")
+	constants := stringConstants(t, "../council", "../bias", "../spend", "../worth")
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(schemas)), slices.Sorted(maps.Keys(doc.Components.Schemas))); diff != "" {
 		t.Fatalf("schemas and types: %s", diff)
 	}
@@ -284,7 +292,7 @@ func jsonType(typ reflect.Type) string {
 		return "integer"
 	case reflect.Float64:
 		return "number"
-	case reflect.Slice:
+	case reflect.Slice, reflect.Array:
 		return "array"
 	case reflect.Struct:
 		if typ == reflect.TypeFor[time.Time]() {
@@ -349,6 +357,34 @@ func (m moody) Prepare(r council.Request) (council.Plan, error) {
 
 // fullReport is a report in which nothing is empty.
 func fullReport(bias.Query) (bias.Report, error) { return manySessions().Report(), nil }
+
+// fullEvidence is evidence in which nothing is empty.
+func fullEvidence(bias.Query) (*render.Evidence, error) {
+	var shadows []council.ShadowRecord
+	var labels []council.LabelRecord
+	for i := range 120 {
+		synthesis, at, choice := "synthesis", time.Now(), council.ChoiceSynthesis
+		if i%3 == 0 {
+			synthesis, choice = "b", council.ChoiceTop
+		}
+		shadows = append(shadows, council.ShadowRecord{
+			SessionID: strconv.Itoa(i), Timestamp: at, Wanted: i < 60, Chairman: "a", TopModel: "b",
+			Lengths:   council.ShadowLengths{Synthesis: 100 + i, Top: 100},
+			Reviewers: []council.ShadowReview{{ID: "c", First: council.ChoiceTop, Choice: &choice, Status: council.OutcomeOK}},
+		})
+		labels = append(labels, council.LabelRecord{
+			Timestamp: at, Labelled: at, Wanted: i < 60, Chairman: new("a"), TopModel: new("b"), Borda: map[string]float64{"b": 1, "d": 0},
+			Kept:    council.Kept{SessionID: strconv.Itoa(i), Preferred: &synthesis, Over: []string{"synthesis", "b", "d"}, Rating: new(3), By: "x"},
+			Ballots: []council.LabelBallot{{ID: "c", Places: map[string]int{"b": 0, "d": 1}}},
+		})
+	}
+	e := &render.Evidence{Evidence: worth.Weigh(shadows, labels)}
+	e.Skipped = []bias.Skipped{{Reason: "not_json", Count: 1, FirstFile: new("evidence.jsonl"), FirstLine: new(int64(1))}}
+	if p := e.People; p.Powered == nil || p.Agreement.Borda == nil || p.Dominant == nil || len(p.Unasked.Agreement.Reviewers) == 0 {
+		return nil, errors.New("something is missing")
+	}
+	return e, nil
+}
 
 func fullLeaderboard(bias.Query) (bias.Leaderboard, error) {
 	return manySessions().Leaderboard(council.PolicyAvailable), nil
@@ -450,7 +486,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	finished, failed := over(`["amber","birch","cedar"]`), over(`["down","down"]`)
 	hanging := sync.OnceValue(func() string { return inBackground(`["hang","hang"]`) })
 	ready := func() {
-		s.daemon.notReady, s.daemon.report, s.daemon.board = nil, nil, nil
+		s.daemon.notReady, s.daemon.report, s.daemon.evidence, s.daemon.board = nil, nil, nil, nil
 		s.daemon.draining.Store(false)
 		s.daemon.spendFails.Store(false)
 		labels.err = nil
@@ -603,7 +639,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/mcp", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/mcp", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "GET", path: "/v1/bias-report", headers: auth},
-		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() { s.daemon.report = fullReport }},
+		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() { s.daemon.report, s.daemon.evidence = fullReport, fullEvidence }},
 		{method: "GET", path: "/v1/bias-report?format=text", headers: auth},
 		{method: "GET", path: "/v1/bias-report?format=csv", headers: auth},
 		{method: "GET", path: "/v1/bias-report?format=html", headers: auth},

@@ -59,7 +59,14 @@ func (a *API) feedback(w http.ResponseWriter, r *http.Request) error {
 	if err := p.err("the feedback is not valid"); err != nil {
 		return err
 	}
-	record := label(f, &session)
+	record, request := label(f, &session), s.Request()
+	for value, to := range map[string]**string{
+		request.Category: &record.QueryMetadata.Category, request.Language: &record.QueryMetadata.Language,
+	} {
+		if value != "" {
+			*to = &value
+		}
+	}
 	record.Labelled, record.By = time.Now().UTC(), anonymize.KeyedHash(key, cmp.Or(f.By, a.label(r)))
 	if err := a.o.Labels.Keep(r.Context(), record); err != nil {
 		return &council.Error{

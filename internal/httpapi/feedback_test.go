@@ -63,7 +63,7 @@ func (s *server) feedback(t *testing.T, id, body string, headers ...string) (int
 func TestFeedback(t *testing.T) {
 	labels := &fakeLabels{key: "s3cret"}
 	s := start(t, nil, withLabels(labels))
-	id := s.background(t, `"query":"Why is the sky blue?"`)
+	id := s.background(t, `"query":"Why is the sky blue?","category":"knowledge"`)
 	s.watch(t, id)
 	session := s.session(t, id)
 	if !session.Metadata.LabelWanted {
@@ -87,7 +87,7 @@ func TestFeedback(t *testing.T) {
 	}
 	meta := session.Metadata
 	if !record.Wanted || record.CouncilConfig != meta.Versions.CouncilConfig || !record.Timestamp.Equal(session.Created) ||
-		record.Labelled.Before(session.Created) {
+		record.Labelled.Before(session.Created) || *record.QueryMetadata.Category != "knowledge" || record.QueryMetadata.Language != nil {
 		t.Errorf("the record does not say which session it is of: %+v", record)
 	}
 	if record.Chairman == nil || *record.Chairman != session.Stage3.Model || record.TopModel == nil ||

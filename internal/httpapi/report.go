@@ -61,18 +61,22 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 	query := p.records()
 	query.Split = p.choice("split", "use one of", []string{"category", "language"})
 	format := p.format("json", "text", "csv", "html")
-	if err := p.err(); err != nil {
+	err := p.err()
+	if err != nil {
 		return err
 	}
-	report, err := a.o.Daemon.Report(r.Context(), query)
-	if err != nil {
+	report := render.Report{}
+	if report.Report, err = a.o.Daemon.Report(r.Context(), query); err != nil {
+		return err
+	}
+	if report.Evidence, err = a.o.Daemon.Evidence(r.Context(), query); err != nil {
 		return err
 	}
 	switch format {
 	case "text":
 		return sendForm(w, format, render.Text(report, true, a.o.Settings))
 	case "csv":
-		return sendForm(w, format, render.CSV(report))
+		return sendForm(w, format, render.CSV(report.Report))
 	case "html":
 		return sendForm(w, format, render.HTML(report))
 	default:

@@ -112,7 +112,7 @@ func (s *Server) addTools() {
 		Description: "What the reviews of many sessions reveal about the bias of the models as judges: towards long answers, first places, " +
 			"their own answers, and how harsh each one is.",
 		InputSchema: schema[reportArgs](categories), OutputSchema: document("Report"),
-	}, "/v1/bias-report", func(r bias.Report) []byte { return render.Text(r, true, s.o.Settings) })
+	}, "/v1/bias-report", func(r render.Report) []byte { return render.Text(r, true, s.o.Settings) })
 	addReport(s, &mcp.Tool{
 		Name: "leaderboard", Title: "Leaderboard", Description: "The models ranked over many sessions of the council, by how others rated them.",
 		InputSchema: schema[reportArgs](categories), OutputSchema: document("Leaderboard"),

@@ -51,6 +51,8 @@ func functions() template.FuncMap {
 		"verdict": verdict,
 		"filter":  filterNote,
 		"place":   func(position int) int { return position + 1 },
+		"title":   func() string { return evidenceTitle },
+		"note":    func() string { return evidenceNote },
 
 		"notes": monitorNotes, "estimated": estimated, "within": watchedInterval,
 	}
@@ -70,12 +72,12 @@ func LeaderboardHTML(l bias.Leaderboard) []byte {
 // metrics has a plot of intervals, and below it the same figures as a table. HTML
 // panics when the page's template does not fit the report, which is a mistake in this
 // package.
-func HTML(r bias.Report) []byte {
+func HTML(r Report) []byte {
 	var b bytes.Buffer
 	if err := reportPage.Execute(&b, struct {
-		bias.Report
+		Report
 		Plots []metricsPlot
-	}{r, plotsOf(r)}); err != nil {
+	}{r, plotsOf(r.Report)}); err != nil {
 		panic(err)
 	}
 	return b.Bytes()

@@ -77,7 +77,7 @@ func TestText(t *testing.T) {
 				name += "_verbose"
 			}
 			t.Run(name, func(t *testing.T) {
-				text := Text(report, verbose, config.SettingNames())
+				text := Text(Report{Report: report}, verbose, config.SettingNames())
 				for line := range strings.Lines(string(text)) {
 					if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 						t.Errorf("a line has %d columns: %s", n, line)
@@ -130,9 +130,9 @@ func TestHostileNames(t *testing.T) {
 		body []byte
 		not  []string
 	}{
-		"text": {Text(r, true, nil), []string{"\x1b", "\x00", "\r"}},
+		"text": {Text(Report{Report: r}, true, nil), []string{"\x1b", "\x00", "\r"}},
 		"CSV":  {CSV(r), []string{",=", "\n="}},
-		"HTML": {HTML(r), []string{"<script>", "\x1b", "\x00"}},
+		"HTML": {HTML(Report{Report: r}), []string{"<script>", "\x1b", "\x00"}},
 	} {
 		for _, hostile := range tt.not {
 			if bytes.Contains(tt.body, []byte(hostile)) {
@@ -211,7 +211,7 @@ func TestCSVOfSkippedRecords(t *testing.T) {
 func TestHTML(t *testing.T) {
 	for name, r := range reports(t) {
 		t.Run(name, func(t *testing.T) {
-			page := string(HTML(r))
+			page := string(HTML(Report{Report: r}))
 			for _, wrong := range []string{"<script", "http:", "https:", "ZgotmplZ", "%!"} {
 				if strings.Contains(page, wrong) {
 					t.Errorf("the page runs a script, loads something or is not whole: it holds %q", wrong)
@@ -286,7 +286,7 @@ func elements(t *testing.T, page string) (plots, tables, marks int) {
 }
 
 func TestHTMLOfAFlaggedReport(t *testing.T) {
-	page := string(HTML(reports(t)["flagged"]))
+	page := string(HTML(Report{Report: reports(t)["flagged"]}))
 	for _, want := range []string{"&lt;script&gt;", "one by one", `<b class="bias">change</b>`, "Unusual sessions", "s000007"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)

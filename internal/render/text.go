@@ -26,11 +26,11 @@ of 0 days (%s) reaches back without a limit.
 // Text returns a report in at most 80 columns: the headline, the metrics, and what
 // was skipped. Verbose adds the reviewers' profiles, the positions, all reasons and
 // what is not measured.
-func Text(r bias.Report, verbose bool, names council.SettingNames) []byte {
+func Text(r Report, verbose bool, names council.SettingNames) []byte {
 	var b bytes.Buffer
 	switch {
 	case r.Status != bias.StatusCollecting:
-		writeFigures(&b, r, verbose)
+		writeFigures(&b, r.Report, verbose)
 	case r.Window.Sessions == 0:
 		b.WriteString(r.Headline + "\n\n" + noSessions(names))
 	default:
@@ -38,6 +38,7 @@ func Text(r bias.Report, verbose bool, names council.SettingNames) []byte {
 	}
 	writeFilters(&b, r.Filters)
 	writeSkipped(&b, r.Skipped)
+	writeEvidence(&b, r.Evidence)
 	return b.Bytes()
 }
 

@@ -37,7 +37,7 @@ const (
 	TooFewSessions     Preference = "insufficient" // sessions
 )
 
-// Share is a mean share over sessions, with the interval of [Paired].
+// Share is a mean share over sessions, with the interval of [Paired], cut at 0 and 1.
 type Share struct {
 	Clusters int     `json:"clusters"` // sessions of one question are one
 	Estimate float64 `json:"estimate"` // 0 to 1
@@ -53,7 +53,7 @@ func share(pairs []Pair) *Share {
 	if i == nil {
 		return nil
 	}
-	of := func(d float64) float64 { return (d + 1) / 2 }
+	of := func(d float64) float64 { return min(max((d+1)/2, 0), 1) }
 	return &Share{
 		Clusters: i.Clusters, Estimate: of(i.Estimate), Lower: of(i.Lower), Upper: of(i.Upper), CI95: [2]float64{of(i.CI95[0]), of(i.CI95[1])},
 	}

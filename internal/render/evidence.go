@@ -1,0 +1,162 @@
+package render
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/worth"
+)
+
+// Report is a bias report, with what reviewers and people say of whole sessions.
+type Report struct {
+	bias.Report
+	Evidence *Evidence `json:"evidence,omitempty"` // nil: there is none, or nobody asked for it
+}
+
+// Evidence is what reviewers and people say of the sessions of one council: the one that the newest
+// record is of.
+type Evidence struct {
+	CouncilConfig string         `json:"council_config_version"`
+	LeftOut       int            `json:"left_out"` // records of other councils
+	Skipped       []bias.Skipped `json:"skipped"`
+	worth.Evidence
+}
+
+// evidenceTitle heads the evidence, and evidenceNote says what it can never say.
+const (
+	evidenceTitle = "Does the council pay?"
+	evidenceNote  = "How often the final answer is preferred to the answer that the council ranked first. That is taste, of the " +
+		"council's own members or of people, and never what is right."
+)
+
+// preferenceRow is one share of the evidence.
+type preferenceRow struct {
+	Name     string
+	Estimate string
+	Interval string
+	Sessions int
+}
+
+// Preferences returns the shares that there are.
+func (e *Evidence) Preferences() []preferenceRow {
+	var rows []preferenceRow
+	add := func(name string, sessions int, estimate *float64, low, high float64) {
+		rows = append(rows, preferenceRow{name, figure("%.2f", estimate), interval("%.2f", &low, &high), sessions})
+	}
+	share := func(name string, sessions int, s *worth.Share) {
+		if s != nil {
+			add(name, sessions, &s.Estimate, s.CI95[0], s.CI95[1])
+		}
+	}
+	shadow, people := e.Shadow, e.People
+	share("reviewers, for the final answer", shadow.Sessions, shadow.Synthesis)
+	if s := shadow.EqualLength; s != nil {
+		add("the same at equal length", shadow.Sessions, &s.Estimate, s.CI95[0], s.CI95[1])
+	}
+	share("reviewers, for the text shown first", shadow.Sessions, shadow.First)
+	share("people, for the final answer", people.Labelled, people.Synthesis)
+	if p := people.Powered; p != nil {
+		add("people, helped by reviewers", p.Labelled, &p.Estimate, p.CI95[0], p.CI95[1])
+	}
+	if people.Wanted > people.Labelled && people.Verdict != worth.TooFewSessions {
+		share("if silent people prefer the first", people.Wanted, people.Lowest)
+		share("if they prefer the final answer", people.Wanted, people.Highest)
+	}
+	return rows
+}
+
+// agreementRow is one agreement with people.
+type agreementRow struct {
+	Name, Agrees, Interval string
+	Pairs, Sessions        int
+}
+
+// Agreements returns how often the council and its reviewers order answers as people do, who were asked or
+// who spoke unasked.
+func (e *Evidence) Agreements() []agreementRow {
+	var rows []agreementRow
+	add := func(name string, a worth.Agreement) {
+		row := agreementRow{name, figure("%.2f", &a.Share), "-", a.Pairs, a.Sessions}
+		if i := a.Interval; i != nil {
+			row.Interval = interval("%.2f", &i.CI95[0], &i.CI95[1])
+		}
+		rows = append(rows, row)
+	}
+	all := func(behind string, a worth.Agreements) {
+		if a.Borda != nil {
+			add("the council"+behind, *a.Borda)
+		}
+		for _, r := range a.Reviewers {
+			add(clip(r.ID)+behind, r.Agreement)
+		}
+	}
+	all("", e.People.Agreement)
+	all(", unasked", e.People.Unasked.Agreement)
+	return rows
+}
+
+// Sentences returns what the evidence says, in words.
+func (e *Evidence) Sentences() []string {
+	shadow, people := e.Shadow, e.People
+	say := func(who string, p worth.Preference, sessions, from int) string {
+		switch p {
+		case worth.SynthesisPreferred:
+			return who + " prefer the final answer to the answer that was ranked first."
+		case worth.TopPreferred:
+			return who + " prefer the answer that was ranked first to the final answer."
+		case worth.EqualPreference:
+			return who + " prefer neither: the share is within " + strconv.FormatFloat(worth.EqualWithin, 'f', -1, 64) + " of one half."
+		case worth.Inconclusive:
+			return who + ": these sessions do not tell which answer is preferred."
+		default:
+			return fmt.Sprintf("%s: %d of %d sessions that it takes.", who, sessions, from)
+		}
+	}
+	all := []string{say("Reviewers that wrote neither text", shadow.Verdict, shadow.Sessions, worth.ShadowFrom)}
+	if people.Wanted > 0 {
+		all = append(all, say("People", people.Verdict, people.Labelled, worth.PeopleFrom),
+			fmt.Sprintf("%d of %d sessions that people were asked about have their word on both answers.", people.Labelled, people.Wanted))
+	}
+	if people.JudgeAdds != nil && !*people.JudgeAdds {
+		all = append(all, fmt.Sprintf("The reviewers add nothing to what people say: with them it is as if there were %.2f times as many labels.",
+			people.Powered.Gain))
+	}
+	if people.Dominant != nil {
+		all = append(all, fmt.Sprintf("More than half of the labels are of one person, %s.", clip(*people.Dominant)))
+	}
+	if people.Rating != nil {
+		all = append(all, fmt.Sprintf("Mean rating of final answers by people who were asked: %.1f of 5 (ratings: %d).", *people.Rating, people.Ratings))
+	}
+	if n := people.Unasked.Labels; n > 0 {
+		text := fmt.Sprintf("Labels of sessions that nobody asked about: %d. They stand for those who gave them alone.", n)
+		if s := people.Unasked.Synthesis; s != nil {
+			text += fmt.Sprintf(" Their share for the final answer is %.2f.", *s)
+		}
+		all = append(all, text)
+	}
+	if e.LeftOut > 0 {
+		all = append(all, fmt.Sprintf("Left out, because they are of another council or prompt than the newest record: %d.", e.LeftOut))
+	}
+	return all
+}
+
+// writeEvidence writes the evidence, if there is any.
+func writeEvidence(b *bytes.Buffer, e *Evidence) {
+	if e == nil {
+		return
+	}
+	b.WriteString("\n" + evidenceTitle + "\n\n" + wrap(evidenceNote, "") + "\n\n")
+	for _, sentence := range e.Sentences() {
+		b.WriteString(wrap(sentence, "") + "\n")
+	}
+	writeTable(b, "\n", "PREFERENCE\tSHARE\t95 % INTERVAL\tSESSIONS", e.Preferences(), func(r preferenceRow) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%d", r.Name, r.Estimate, r.Interval, r.Sessions)
+	})
+	writeTable(b, "\nHow often answers are ordered as a person orders them (chance: 0.50):\n\n", "ORDER OF\tAGREES\t95 % INTERVAL\tPAIRS\tSESSIONS",
+		e.Agreements(), func(r agreementRow) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%d\t%d", r.Name, r.Agrees, r.Interval, r.Pairs, r.Sessions)
+		})
+	writeSkipped(b, e.Skipped)
+}
