@@ -26,6 +26,7 @@ type CouncilCard struct {
 	MaxCostUSD    *float64 `json:"max_cost_usd"`
 	MaxQueryBytes int64    `json:"max_query_bytes"`
 	KeepsSessions bool     `json:"keeps_sessions"` // sessions in the background outlive the daemon
+	KeepsFeedback bool     `json:"keeps_feedback"` // what people say of sessions is kept
 	Lately        *Lately  `json:"lately"`         // null where no session is known
 }
 
@@ -73,6 +74,7 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 			Name: plan.CouncilLabel(), Default: offer.Default, Members: members, Reviewers: reviewers, Chairman: chairmen[0], Fallbacks: chairmen[1:],
 			AllowedModels: a.allowed(plan), Calls: len(members) + len(reviewers) + 1,
 			MaxCostUSD: plan.MaxCostUSD, MaxQueryBytes: a.o.MaxQueryBytes, KeepsSessions: a.o.Kept.Journal != nil,
+			KeepsFeedback: a.o.Labels != nil && a.o.Labels.Key() != "",
 			Lately: lately(a.sessions.Lately(plan.Council(), maxLately)),
 		})
 	}

@@ -114,6 +114,11 @@ export async function cancel(id) {
   if ((await session(id)).status === "running") await remove(id);
 }
 
+// feedback sends what the reader says of a session that has ended.
+export function feedback(id, said) {
+  return call(`${path(id)}/feedback`, { method: "POST", body: JSON.stringify(said), headers: { "Content-Type": "application/json" } });
+}
+
 const path = (id) => `v1/council/${encodeURIComponent(id)}`;
 
 // follow calls handle once with each event of a session, from the first to the last. It

@@ -20,7 +20,7 @@ export async function report(section, signal, _, query) {
         + "“Would be found” is the effect that would be found with a probability of 80 %."),
       splits(r.splits), units(r.metrics).map(([unit, metrics]) => measured(unit, metrics)), profiles(r), series(r.series),
       positions(r.positions), modelPositions(r.model_positions), changes(r.change_points), anomalies(r.anomalies), calibrated(r.calibrated),
-    ], skipped(r.skipped), notMeasured(r.not_measured)));
+    ], evidence(r.evidence), skipped(r.skipped), notMeasured(r.not_measured)));
 }
 
 // leaderboard shows the models ranked over the sessions that a query selects.
@@ -308,6 +308,61 @@ function splits(rows) {
       { title: "95 % interval", numeric: true, cell: (m) => interval(m.ci_lower, m.ci_upper) },
       { title: "Scores", numeric: true, cell: (m) => String(m.count) },
     ], s.models))) : null;
+}
+
+const preferences = {
+  synthesis_preferred: " prefer the final answer to the answer that was ranked first.",
+  top_preferred: " prefer the answer that was ranked first to the final answer.",
+  equal: " prefer neither: the share is within 0.05 of one half.",
+  inconclusive: ": these sessions do not tell which answer is preferred.",
+  insufficient: ": too few sessions to tell.",
+};
+
+// evidence says what reviewers and people prefer. Intervals are of 95 %.
+function evidence(e) {
+  if (!e) return null;
+  const { shadow, people } = e;
+  const share = (name, sessions, s) => (s ? [{ name, sessions, estimate: s.estimate, lower: s.ci95[0], upper: s.ci95[1] }] : []);
+  const shares = [
+    ...share("Reviewers, for the final answer", shadow.sessions, shadow.synthesis),
+    ...share("The same at equal length", shadow.sessions, shadow.at_equal_length),
+    ...share("Reviewers, for the text shown first", shadow.sessions, shadow.first_shown),
+    ...share("People, for the final answer", people.labelled, people.synthesis),
+    ...share("People, helped by reviewers", people.with_reviewers?.labelled, people.with_reviewers),
+    ...(people.verdict === "insufficient" || people.wanted === people.labelled ? [] : [
+      ...share("If silent people prefer the first", people.wanted, people.if_the_others_prefer_the_top),
+      ...share("If they prefer the final answer", people.wanted, people.if_the_others_prefer_the_synthesis),
+    ]),
+  ];
+  const orders = ({ borda, reviewers }, behind) => [
+    ...(borda ? [{ id: `The council${behind}`, ...borda }] : []), ...reviewers.map((r) => ({ ...r, id: `${r.id}${behind}` })),
+  ];
+  const agreements = [...orders(people.agreement, ""), ...orders(people.unasked.agreement, ", unasked")];
+  return el("section", { class: "figure" }, el("h2", {}, "Does the council pay?"),
+    el("p", { class: "hint" }, "How often the final answer is preferred to the answer that the council ranked first. That is taste, of the "
+      + "council’s own members or of people, and never what is right."),
+    el("p", {}, `Reviewers that wrote neither text${preferences[shadow.verdict]}`),
+    people.wanted ? el("p", {}, `People${preferences[people.verdict]} ${people.labelled} of ${count(people.wanted, "session")} that people `
+      + "were asked about have their word on both answers.") : null,
+    people.reviewers_add === false ? el("p", {}, "The reviewers add nothing to what people say.") : null,
+    people.dominant ? el("p", {}, `More than half of the labels are of one person, ${people.dominant}.`) : null,
+    people.unasked.labels ? el("p", {}, `${count(people.unasked.labels, "label")} of sessions that nobody asked about stand for those who gave `
+      + "them alone.") : null,
+    shares.length ? [plot("How often each is preferred, with its 95 % interval", shares.map((s) => ({ label: s.name, ...s })), { low: 0, high: 1 }),
+      folded("How often each is preferred", [
+        { title: "Preference", cell: (s) => s.name },
+        { title: "Share", numeric: true, cell: (s) => number(s.estimate) },
+        { title: "95 % interval", numeric: true, cell: (s) => interval(s.lower, s.upper) },
+        { title: "Sessions", numeric: true, cell: (s) => String(s.sessions) },
+      ], shares)] : null,
+    agreements.length ? folded("How often answers are ordered as people order them; chance is 0.50", [
+      { title: "Order of", cell: (a) => a.id },
+      { title: "Agrees", numeric: true, cell: (a) => number(a.share) },
+      { title: "95 % interval", numeric: true, cell: (a) => (a.interval ? interval(...a.interval.ci95) : "–") },
+      { title: "Pairs", numeric: true, cell: (a) => String(a.pairs) },
+      { title: "Sessions", numeric: true, cell: (a) => String(a.sessions) },
+    ], agreements) : null,
+    skipped(e.skipped));
 }
 
 function changes(rows) {

@@ -141,13 +141,14 @@ function layout(section, signal, id) {
     + "The labels in a review are those of its own slate."), reviews.list);
   const audit = part("Audit", "Audit");
   const figures = part("Figures", "Figures"), bill = el("div", { class: "hint" });
+  const choice = part("Choice", "Which answer do you prefer?");
   const further = part("Further", "Go on");
   const heading = el("h1", { class: "question", tabindex: "-1", dir: "auto" });
   const whole = el("details", { hidden: true, class: "fold" }, el("summary", {}, "The whole question"));
   section.replaceChildren(
     el("p", { class: "kicker" }, `Session ${id}`), turns, heading, whole,
     el("ol", { class: "steps", "aria-label": "Progress" }, steps), el("div", { class: "row" }, said, waited, stop), line, notices,
-    el("div", { class: "columns" }, el("div", {}, answer), el("div", {}, wholeAnswers, ranking, wholeReviews, audit, figures)), compared, further);
+    el("div", { class: "columns" }, el("div", {}, answer), el("div", {}, wholeAnswers, ranking, wholeReviews, audit, figures)), compared, choice, further);
 
   let begun = null; // when the session began, by the daemon's clock; null until that is known
   let reviewed = 0; // ms from then to the reviews
@@ -170,6 +171,21 @@ function layout(section, signal, id) {
   };
   const notice = (kind, ...content) => notices.append(el("div", { class: `notice ${kind}` }, content));
 
+  let keeps = false; // whether the daemon keeps what readers say
+  // seen returns the members whose answers are open.
+  const seen = () => [...new Set([
+    ...[...answers.seats].filter(([, s]) => s.item.firstChild.open && s.body.querySelector(".prose")).map(([model]) => model),
+    ...[...compared.querySelectorAll("details[open] select")].map((select) => select.value),
+  ])].filter((model) => ended?.stage1?.some((a) => a.model === model && a.status === "ok"));
+  // prefer has the reader choose among the answers that are open.
+  const prefer = async () => {
+    const { preference } = await import("./feedback.js");
+    const { form, draw } = preference(id, seen);
+    choice.append(form);
+    choice.hidden = false;
+    for (const place of [answers.list, compared]) for (const event of ["toggle", "change"]) place.addEventListener(event, draw, true);
+  };
+
   let what; // what was asked; null where the daemon cannot tell, undefined until it is known
   let ended = null, drawn = false; // the session at its end; whether what can be done with it is shown
   const view = {
@@ -181,6 +197,7 @@ function layout(section, signal, id) {
     },
     asked: (request, s, cards, started) => {
       what = request;
+      keeps = cards.some((c) => c.keeps_feedback);
       const messages = request?.messages ?? [{ role: "user", content: request?.query ?? s.query }];
       view.question(messages.at(-1).content);
       if (messages.length > 1) turns.replaceChildren(conversation(messages.slice(0, -1)));
@@ -292,9 +309,18 @@ function layout(section, signal, id) {
       }
       if (what === undefined) return; // it follows
       drawn = true;
+      const wanted = keeps && ended.metadata?.label_wanted;
+      if (wanted) prefer();
+      const asking = el("button", { type: "button", class: "plain", onclick: async () => {
+        asking.hidden = true;
+        await prefer();
+        choice.querySelector("h2").tabIndex = -1;
+        choice.querySelector("h2").focus();
+      } }, "Say which answer you prefer");
       further.replaceChildren(further.firstChild, what && ended.answer ? followUp(what, ended.answer) : "",
         el("div", { class: "tools" },
           what ? el("a", { href: `#/again/${id}` }, "Ask again with changes") : null,
+          keeps && ended.answer && !wanted ? asking : null,
           el("button", { type: "button", class: "plain", onclick: () => discard(id, notices) }, "Delete this session")));
       further.hidden = false;
     },

@@ -1,0 +1,61 @@
+// What the reader says of a session that has ended: which of the answers that are open they
+// prefer, and how good the final one is.
+
+import { feedback } from "./api.js";
+import { el, problem } from "./dom.js";
+
+// preference returns a form for a session. Its function seen returns the members whose answers
+// are open; draw shows them as choices, and is to be called when they change.
+export function preference(id, seen) {
+  const choices = el("div", { class: "preferences" });
+  const said = el("p", { role: "status", class: "hint" });
+  const trouble = el("div", { role: "alert" });
+  const rating = el("select", { id: "rating" }, el("option", { value: "" }, "not rated"),
+    ["1, very poor", "2", "3", "4", "5, excellent"].map((words) => el("option", { value: words[0] }, words)));
+  const radios = new Map(); // by the word that is sent
+  const radio = (word, words) => {
+    if (!radios.has(word)) {
+      radios.set(word, el("label", {}, el("input", { type: "radio", name: "preferred", value: word }), ` ${words}`));
+    }
+    return radios.get(word);
+  };
+  const draw = () => {
+    const open = seen();
+    const shown = open.length === 0 ? [] : [radio("synthesis", "The final answer"),
+      ...open.map((model) => radio(model, `The answer of ${model}`)), radio("tie", "They are equally good")];
+    if (shown.length === choices.children.length && shown.every((label, i) => label === choices.children[i])) return;
+    for (const [, label] of radios) if (!shown.includes(label)) label.firstChild.checked = false;
+    const held = document.activeElement; // an element that is moved loses the focus
+    choices.replaceChildren(...shown);
+    if (choices.contains(held)) held.focus({ preventScroll: true });
+    hint.hidden = shown.length > 0;
+  };
+  const hint = el("p", { class: "hint" }, "Open the answers that you want to compare the final one with, such as the one that was ranked first.");
+  const button = el("button", { class: "primary" }, "Send");
+  const form = el("form", {
+    onsubmit: async (event) => {
+      event.preventDefault();
+      trouble.replaceChildren();
+      const preferred = choices.querySelector("input:checked")?.value;
+      if (!preferred && !rating.value) {
+        said.textContent = "Choose an answer, or a rating, first.";
+        return;
+      }
+      button.disabled = true;
+      said.textContent = "";
+      try {
+        await feedback(id, {
+          ...(preferred ? { preferred, over: ["synthesis", ...seen()] } : {}), ...(rating.value ? { rating: Number(rating.value) } : {}),
+        });
+        said.textContent = "Kept. You can change it, and send it again.";
+      } catch (error) {
+        trouble.replaceChildren(problem(error));
+      } finally {
+        button.disabled = false;
+      }
+    },
+  }, el("fieldset", {}, el("legend", {}, "Of the answers that are open"), hint, choices),
+  el("div", { class: "row" }, el("label", { for: "rating" }, "The final answer is "), rating, button), said, trouble);
+  draw();
+  return { form, draw };
+}
