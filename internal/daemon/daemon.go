@@ -155,7 +155,8 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	recorder = d.shareRecords(ctx, recorder)
 	if d.engine, err = NewEngine(ctx, EngineOptions{
-		Config: cfg, Recorder: recorder, Ledger: keepsCosts, Evidence: d.evidence, Log: log, Version: o.Version, Category: o.Category, Language: o.Language,
+		Config: cfg, Recorder: recorder, Ledger: keepsCosts, Evidence: d.evidence, Log: log,
+		Version: o.Version, Category: o.Category, Language: o.Language,
 	}); err != nil {
 		return nil, err
 	}

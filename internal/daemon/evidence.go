@@ -105,7 +105,8 @@ func (g *gathering) skip(bad *store.LineError) {
 func (g *gathering) add(e store.Evidence) {
 	wanted := func(at time.Time, config string, m council.QueryMetadata) bool {
 		is := func(asked string, told *string) bool { return asked == "" || told != nil && *told == asked }
-		return !at.Before(g.q.Since) && (g.q.Until.IsZero() || at.Before(g.q.Until)) && (g.q.ConfigVersion == "" || config == g.q.ConfigVersion) &&
+		return !at.Before(g.q.Since) && (g.q.Until.IsZero() || at.Before(g.q.Until)) &&
+			(g.q.ConfigVersion == "" || config == g.q.ConfigVersion) &&
 			is(g.q.Category, m.Category) && is(g.q.Language, m.Language)
 	}
 	switch {
@@ -138,7 +139,8 @@ func (g *gathering) weigh() *render.Evidence {
 	g.shadows = slices.DeleteFunc(g.shadows, func(s council.ShadowRecord) bool { return s.CouncilConfig != config || s.Prompt != prompt })
 	g.labels = slices.DeleteFunc(g.labels, func(l council.LabelRecord) bool { return l.CouncilConfig != config })
 	found := &render.Evidence{
-		CouncilConfig: config, LeftOut: all - len(g.shadows) - len(g.labels), Skipped: []bias.Skipped{}, Evidence: worth.Weigh(g.shadows, g.labels),
+		CouncilConfig: config, LeftOut: all - len(g.shadows) - len(g.labels), Skipped: []bias.Skipped{},
+		Evidence: worth.Weigh(g.shadows, g.labels),
 	}
 	for _, reason := range slices.Sorted(maps.Keys(g.skipped)) {
 		found.Skipped = append(found.Skipped, *g.skipped[reason])

@@ -65,7 +65,8 @@ func TestShadowSessions(t *testing.T) {
 	if err := json.Unmarshal(data, &bill); err != nil {
 		t.Fatal(err)
 	}
-	if row := bill.Rows[0]; row.Sessions != 1 || row.Calls != 7+len(record.Reviewers) || bill.Total.Float64() <= *session.Metadata.Usage.CostUSD {
+	if row := bill.Rows[0]; row.Sessions != 1 || row.Calls != 7+len(record.Reviewers) ||
+		bill.Total.Float64() <= *session.Metadata.Usage.CostUSD {
 		t.Errorf("the ledger has %d sessions with %d calls for %v", row.Sessions, row.Calls, bill.Total)
 	}
 	if n := len(d.Records(t)); n != 6 {
@@ -134,7 +135,9 @@ func TestFeedbackIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	kept, err := c.Feedback(t.Context(), session.ID, council.Feedback{Preferred: "synthesis", Over: []string{"a", "b"}, Rating: new(5), By: "lovelace"})
+	kept, err := c.Feedback(t.Context(), session.ID, council.Feedback{
+		Preferred: "synthesis", Over: []string{"a", "b"}, Rating: new(5), By: "lovelace",
+	})
 	if err != nil || kept.SessionID != session.ID || len(kept.By) != 16 {
 		t.Fatalf("%+v, %v", kept, err)
 	}
@@ -168,7 +171,8 @@ func TestFeedbackToAnotherNode(t *testing.T) {
 	}
 	there(t, all[1], started.ID)
 	daemontest.Until(t, func() bool { return state(t, all[1], started.ID).Status != council.StatusRunning })
-	if status, data := all[1].Call(t, "POST", "/v1/council/"+started.ID+"/feedback", `{"preferred":"b","over":["a"]}`); status != http.StatusCreated {
+	status, data := all[1].Call(t, "POST", "/v1/council/"+started.ID+"/feedback", `{"preferred":"b","over":["a"]}`)
+	if status != http.StatusCreated {
 		t.Fatalf("%d %s", status, data)
 	}
 	if found := evidenceOf(t, all[1]); len(found) != 1 || found[0].Label == nil || found[0].Label.SessionID != started.ID {

@@ -639,7 +639,9 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/mcp", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/mcp", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "GET", path: "/v1/bias-report", headers: auth},
-		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() { s.daemon.report, s.daemon.evidence = fullReport, fullEvidence }},
+		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() {
+			s.daemon.report, s.daemon.evidence = fullReport, fullEvidence
+		}},
 		{method: "GET", path: "/v1/bias-report?format=text", headers: auth},
 		{method: "GET", path: "/v1/bias-report?format=csv", headers: auth},
 		{method: "GET", path: "/v1/bias-report?format=html", headers: auth},

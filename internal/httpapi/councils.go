@@ -75,7 +75,7 @@ func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
 			AllowedModels: a.allowed(plan), Calls: len(members) + len(reviewers) + 1,
 			MaxCostUSD: plan.MaxCostUSD, MaxQueryBytes: a.o.MaxQueryBytes, KeepsSessions: a.o.Kept.Journal != nil,
 			KeepsFeedback: a.o.Labels != nil && a.o.Labels.Key() != "",
-			Lately: lately(a.sessions.Lately(plan.Council(), maxLately)),
+			Lately:        lately(a.sessions.Lately(plan.Council(), maxLately)),
 		})
 	}
 	return writeJSON(w, http.StatusOK, list)

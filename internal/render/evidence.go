@@ -127,7 +127,8 @@ func (e *Evidence) Sentences() []string {
 		all = append(all, fmt.Sprintf("More than half of the labels are of one person, %s.", clip(*people.Dominant)))
 	}
 	if people.Rating != nil {
-		all = append(all, fmt.Sprintf("Mean rating of final answers by people who were asked: %.1f of 5 (ratings: %d).", *people.Rating, people.Ratings))
+		all = append(all, fmt.Sprintf("Mean rating of final answers by people who were asked: %.1f of 5 (ratings: %d).",
+			*people.Rating, people.Ratings))
 	}
 	if n := people.Unasked.Labels; n > 0 {
 		text := fmt.Sprintf("Labels of sessions that nobody asked about: %d. They stand for those who gave them alone.", n)
@@ -154,9 +155,9 @@ func writeEvidence(b *bytes.Buffer, e *Evidence) {
 	writeTable(b, "\n", "PREFERENCE\tSHARE\t95 % INTERVAL\tSESSIONS", e.Preferences(), func(r preferenceRow) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%d", r.Name, r.Estimate, r.Interval, r.Sessions)
 	})
-	writeTable(b, "\nHow often answers are ordered as a person orders them (chance: 0.50):\n\n", "ORDER OF\tAGREES\t95 % INTERVAL\tPAIRS\tSESSIONS",
-		e.Agreements(), func(r agreementRow) string {
-			return fmt.Sprintf("%s\t%s\t%s\t%d\t%d", r.Name, r.Agrees, r.Interval, r.Pairs, r.Sessions)
-		})
+	const agreement = "\nHow often answers are ordered as a person orders them (chance: 0.50):\n\n"
+	writeTable(b, agreement, "ORDER OF\tAGREES\t95 % INTERVAL\tPAIRS\tSESSIONS", e.Agreements(), func(r agreementRow) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d", r.Name, r.Agrees, r.Interval, r.Pairs, r.Sessions)
+	})
 	writeSkipped(b, e.Skipped)
 }

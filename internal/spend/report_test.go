@@ -131,7 +131,8 @@ func TestEstimate(t *testing.T) {
 
 // What is asked after a session costs, and is no session of its own.
 func TestReportOfComparisons(t *testing.T) {
-	const ledger = `{"type":"close","day":"2026-11-23","session":"1","token":"x","council":"a","calls":[{"stage":"stage1","model":"a","usd":1}]}
+	const ledger = `{"type":"close","day":"2026-11-23","session":"1","token":"x","council":"a","calls":[
+  {"stage":"stage1","model":"a","usd":1}]}
 {"type":"open","day":"2026-11-23","session":"1-shadow","token":"x","council":"a"}
 {"type":"close","day":"2026-11-23","session":"1-shadow","token":"x","council":"a","calls":[{"stage":"shadow","model":"a","usd":0.5}]}
 `

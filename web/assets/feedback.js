@@ -30,7 +30,8 @@ export function preference(id, seen) {
     if (choices.contains(held)) held.focus({ preventScroll: true });
     hint.hidden = shown.length > 0;
   };
-  const hint = el("p", { class: "hint" }, "Open the answers that you want to compare the final one with, such as the one that was ranked first.");
+  const hint = el("p", { class: "hint" }, "Open the answers that you want to compare the final one with, "
+    + "such as the one that was ranked first.");
   const button = el("button", { class: "primary" }, "Send");
   const form = el("form", {
     onsubmit: async (event) => {

@@ -346,9 +346,10 @@ function evidence(e) {
       + "were asked about have their word on both answers.") : null,
     people.reviewers_add === false ? el("p", {}, "The reviewers add nothing to what people say.") : null,
     people.dominant ? el("p", {}, `More than half of the labels are of one person, ${people.dominant}.`) : null,
-    people.unasked.labels ? el("p", {}, `${count(people.unasked.labels, "label")} of sessions that nobody asked about stand for those who gave `
-      + "them alone.") : null,
-    shares.length ? [plot("How often each is preferred, with its 95 % interval", shares.map((s) => ({ label: s.name, ...s })), { low: 0, high: 1 }),
+    people.unasked.labels ? el("p", {}, `${count(people.unasked.labels, "label")} of sessions that nobody asked about stand for those `
+      + "who gave them alone.") : null,
+    shares.length ? [
+      plot("How often each is preferred, with its 95 % interval", shares.map((s) => ({ label: s.name, ...s })), { low: 0, high: 1 }),
       folded("How often each is preferred", [
         { title: "Preference", cell: (s) => s.name },
         { title: "Share", numeric: true, cell: (s) => number(s.estimate) },
@@ -361,7 +362,7 @@ function evidence(e) {
       { title: "95 % interval", numeric: true, cell: (a) => (a.interval ? interval(...a.interval.ci95) : "–") },
       { title: "Pairs", numeric: true, cell: (a) => String(a.pairs) },
       { title: "Sessions", numeric: true, cell: (a) => String(a.sessions) },
-    ], agreements) : null,
+    ], agreements, true) : null,
     skipped(e.skipped));
 }
 

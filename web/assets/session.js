@@ -148,7 +148,8 @@ function layout(section, signal, id) {
   section.replaceChildren(
     el("p", { class: "kicker" }, `Session ${id}`), turns, heading, whole,
     el("ol", { class: "steps", "aria-label": "Progress" }, steps), el("div", { class: "row" }, said, waited, stop), line, notices,
-    el("div", { class: "columns" }, el("div", {}, answer), el("div", {}, wholeAnswers, ranking, wholeReviews, audit, figures)), compared, choice, further);
+    el("div", { class: "columns" }, el("div", {}, answer), el("div", {}, wholeAnswers, ranking, wholeReviews, audit, figures)),
+    compared, choice, further);
 
   let begun = null; // when the session began, by the daemon's clock; null until that is known
   let reviewed = 0; // ms from then to the reviews
