@@ -142,7 +142,7 @@ type Plan struct {
 	Token string `json:"token"`
 	// MarkerKey makes the markers of the prompts, so that the same plan sends the same prompts; "": each
 	// prompt has markers that are drawn for it. Who knows it can write the end of a block.
-	MarkerKey string `json:"-"`
+	MarkerKey string `json:"marker_key,omitempty"`
 	// Shadow says that reviewers compare the synthesis with the top-ranked answer after the session, and
 	// ShadowRate in which share of sessions they do. LabelWanted is that of Metadata.
 	Shadow      bool    `json:"shadow,omitempty"`

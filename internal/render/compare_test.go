@@ -329,8 +329,8 @@ func TestPowerText(t *testing.T) {
 	}
 }
 
-// TestHostileEvidence holds that no name in a file of results can steer a terminal, be markup or run in a spreadsheet.
-func TestHostileEvidence(t *testing.T) {
+// TestHostileComparison holds that no name in a file of results can steer a terminal, be markup or run in a spreadsheet.
+func TestHostileComparison(t *testing.T) {
 	const name = "=1+1\x1b[31m\xff\x00<script>\t\r\n" + `" onload="x`
 	rows := questions(60, 1, map[string]float64{"council": 0.8, name: 0.5})
 	for i := range rows {
