@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,7 +156,7 @@ func TestReportOfPreferences(t *testing.T) {
 		text = append(text, line...)
 	}
 	for i := range 90 {
-		id, at, choice := fmt.Sprint(i), time.Now().UTC(), council.ChoiceSynthesis
+		id, at, choice := strconv.Itoa(i), time.Now().UTC(), council.ChoiceSynthesis
 		if i%10 == 0 {
 			choice = council.ChoiceTop
 		}
@@ -166,7 +167,7 @@ func TestReportOfPreferences(t *testing.T) {
 		}})
 		write(store.Evidence{Label: &council.LabelRecord{
 			SchemaVersion: council.LabelSchema, Timestamp: at, Labelled: at, Wanted: i < 60, Chairman: new("amber"), TopModel: new("birch"),
-			Kept:  council.Kept{SessionID: id, Preferred: new("birch"), Over: []string{"dune", "synthesis"}, By: fmt.Sprint(i % 3)},
+			Kept:  council.Kept{SessionID: id, Preferred: new("birch"), Over: []string{"dune", "synthesis"}, By: strconv.Itoa(i % 3)},
 			Borda: map[string]float64{"birch": 2, "dune": 1},
 		}})
 	}

@@ -129,7 +129,9 @@ func TestShadowExceptions(t *testing.T) {
 		{"nobody is left", members(3), func(o *pipeline.Options) { o.ShadowRate, o.Reviewers = 1, o.Models[:1] }, council.Request{}, -1},
 		{
 			"nobody is left, and people are asked", members(3),
-			func(o *pipeline.Options) { o.LabelRate, o.Reviewers = 1, o.Models[:1] }, council.Request{}, 0,
+			func(o *pipeline.Options) { o.LabelRate, o.Reviewers = 1, o.Models[:1] },
+			council.Request{},
+			0,
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -39,8 +39,8 @@ type preferenceRow struct {
 	Sessions int
 }
 
-// Preferences returns the shares that there are.
-func (e *Evidence) Preferences() []preferenceRow {
+// preferences returns the shares that there are.
+func preferences(e *Evidence) []preferenceRow {
 	var rows []preferenceRow
 	add := func(name string, sessions int, estimate *float64, low, high float64) {
 		rows = append(rows, preferenceRow{name, figure("%.2f", estimate), interval("%.2f", &low, &high), sessions})
@@ -73,9 +73,9 @@ type agreementRow struct {
 	Pairs, Sessions        int
 }
 
-// Agreements returns how often the council and its reviewers order answers as people do, who were asked or
+// agreements returns how often the council and its reviewers order answers as people do, who were asked or
 // who spoke unasked.
-func (e *Evidence) Agreements() []agreementRow {
+func agreements(e *Evidence) []agreementRow {
 	var rows []agreementRow
 	add := func(name string, a worth.Agreement) {
 		row := agreementRow{name, figure("%.2f", &a.Share), "-", a.Pairs, a.Sessions}
@@ -97,8 +97,8 @@ func (e *Evidence) Agreements() []agreementRow {
 	return rows
 }
 
-// Sentences returns what the evidence says, in words.
-func (e *Evidence) Sentences() []string {
+// sentences returns what the evidence says, in words.
+func sentences(e *Evidence) []string {
 	shadow, people := e.Shadow, e.People
 	say := func(who string, p worth.Preference, sessions, from int) string {
 		switch p {
@@ -149,14 +149,14 @@ func writeEvidence(b *bytes.Buffer, e *Evidence) {
 		return
 	}
 	b.WriteString("\n" + evidenceTitle + "\n\n" + wrap(evidenceNote, "") + "\n\n")
-	for _, sentence := range e.Sentences() {
+	for _, sentence := range sentences(e) {
 		b.WriteString(wrap(sentence, "") + "\n")
 	}
-	writeTable(b, "\n", "PREFERENCE\tSHARE\t95 % INTERVAL\tSESSIONS", e.Preferences(), func(r preferenceRow) string {
+	writeTable(b, "\n", "PREFERENCE\tSHARE\t95 % INTERVAL\tSESSIONS", preferences(e), func(r preferenceRow) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%d", r.Name, r.Estimate, r.Interval, r.Sessions)
 	})
 	const agreement = "\nHow often answers are ordered as a person orders them (chance: 0.50):\n\n"
-	writeTable(b, agreement, "ORDER OF\tAGREES\t95 % INTERVAL\tPAIRS\tSESSIONS", e.Agreements(), func(r agreementRow) string {
+	writeTable(b, agreement, "ORDER OF\tAGREES\t95 % INTERVAL\tPAIRS\tSESSIONS", agreements(e), func(r agreementRow) string {
 		return fmt.Sprintf("%s\t%s\t%s\t%d\t%d", r.Name, r.Agrees, r.Interval, r.Pairs, r.Sessions)
 	})
 	writeSkipped(b, e.Skipped)

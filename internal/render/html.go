@@ -55,6 +55,7 @@ func functions() template.FuncMap {
 		"note":    func() string { return evidenceNote },
 
 		"notes": monitorNotes, "estimated": estimated, "within": watchedInterval,
+		"sentences": sentences, "preferences": preferences, "agreements": agreements,
 	}
 }
 

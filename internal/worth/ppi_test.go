@@ -34,7 +34,9 @@ func TestPPIVectors(t *testing.T) {
 			name      string
 			got, want float64
 		}{
-			{"lambda", got.Lambda, want.Lambda}, {"the estimate", got.Estimate, want.Estimate}, {"the error", got.SE, want.SE},
+			{"lambda", got.Lambda, want.Lambda},
+			{"the estimate", got.Estimate, want.Estimate},
+			{"the error", got.SE, want.SE},
 			{"the gain", got.Gain, want.Gain},
 		} {
 			if !near(v.got, v.want) {
