@@ -106,7 +106,15 @@ func Compare(p Plan, questions []Question, results []Result) render.Comparison {
 	if sum := total(treatment); sum > 0 && len(treatment) == len(results) {
 		out.EnsembleCost = new(total(ensemble) / sum)
 	}
-	out.Report = worth.Compare(rows, p.worthPlan())
+	if len(p.Judges) == 0 {
+		out.Report = worth.Compare(rows, p.worthPlan())
+		return out
+	}
+	out.Judged = true
+	for _, m := range p.Judges {
+		out.Judges = append(out.Judges, m.ID)
+	}
+	out.Report = worth.CompareJudged(judgedQuestions(questions, results), p.worthPlan())
 	return out
 }
 

@@ -38,13 +38,13 @@ type Plan struct {
 	Grader    string           `json:"grader"` // the type for references without one; "": none
 	Seed      int64            `json:"seed"`
 	// Arms are what a comparison compares, in the order in which they stand in the report; none in a batch.
-	Arms     []string       `json:"arms"`
-	Ensemble council.Member `json:"ensemble"` // whose model an ensemble asks
-	Samples  int            `json:"samples"`  // of an ensemble; 0: there is none
-	Judges   []string       `json:"judges"`
-	Margin   float64        `json:"margin"` // as in worth.Plan
-	ValueUSD *float64       `json:"value_usd"`
-	Alpha    float64        `json:"alpha"` // error level of a verdict
+	Arms     []string         `json:"arms"`
+	Ensemble council.Member   `json:"ensemble"` // whose model an ensemble asks
+	Samples  int              `json:"samples"`  // of an ensemble; 0: there is none
+	Judges   []council.Member `json:"judges"`   // who compare answers, where there are no right ones
+	Margin   float64          `json:"margin"`   // as in worth.Plan
+	ValueUSD *float64         `json:"value_usd"`
+	Alpha    float64          `json:"alpha"` // error level of a verdict
 }
 
 // Hash returns the SHA-256, in hex, of the plan as JSON with sorted keys and without blanks.
@@ -90,7 +90,7 @@ func New(file []byte, questions []Question, session council.Plan, grader string)
 		OnPartial: string(session.OnPartial), Rules: session.Rules, Versions: session.Versions, Grades: grade.Version, Grader: grader,
 		Seed:   int64(binary.BigEndian.Uint64(sum[:8]) & council.MaxSeed),
 		Arms:   []string{},
-		Judges: []string{},
+		Judges: []council.Member{},
 	}
 	p.Rules.Consent, p.Rules.Providers = 0, nil
 	clusters := map[string]bool{}

@@ -34,12 +34,13 @@ type Result struct {
 	Score      *float64 `json:"score"`
 	Ungradable bool     `json:"ungradable"`
 	// Arms are what each way to answer the question came to, by name.
-	Arms     map[string]*Arm  `json:"arms"`
-	Members  []Member         `json:"members"` // in the order of the plan
-	Ballots  []ranking.Vote   `json:"ballots"` // of reviewers whose ballots count
-	Usage    council.Usage    `json:"usage"`   // of all calls of the question
-	Seed     int64            `json:"seed"`
-	Versions council.Versions `json:"versions"`
+	Arms     map[string]*Arm      `json:"arms"`
+	Members  []Member             `json:"members"`          // in the order of the plan
+	Ballots  []ranking.Vote       `json:"ballots"`          // of reviewers whose ballots count
+	Judged   map[string]Judgement `json:"judged,omitempty"` // by arm, where there are judges
+	Usage    council.Usage        `json:"usage"`            // of all calls of the question
+	Seed     int64                `json:"seed"`
+	Versions council.Versions     `json:"versions"`
 }
 
 // Arm is what one way to answer a question came to.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/councild/councild/internal/council"
@@ -23,6 +24,10 @@ type Council interface {
 	Prepare(r council.Request) (council.Plan, error)
 	Estimate(plan council.Plan) spend.Estimate
 	Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, landed func(string) []council.Landed) ([]pipeline.ArmResult, error)
+	Judge(
+		ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string,
+		landed func(string) []council.Landed,
+	) ([]pipeline.Verdict, bool)
 }
 
 // Options are what a run works with.
@@ -195,7 +200,7 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	defer waking()
 	var wg sync.WaitGroup
 	for i := len(earlier); i < len(o.Questions); i++ {
-		room, ok := r.admit(ctx, Bound(o.Council, plans[i], r.arms))
+		room, ok := r.admit(ctx, Bound(o.Council, plans[i], o.Plan))
 		if !ok {
 			break
 		}
@@ -261,27 +266,41 @@ func appendLine(w io.Writer, value any) error {
 	return nil
 }
 
-// Bound returns the most that the council and the arms of a question can cost, in US dollars, without calls that are
-// tried again; nil: nobody knows.
-func Bound(c Council, plan council.Plan, arms []pipeline.Arm) *float64 {
-	e := c.Estimate(plan)
+// Bound returns the most that a question can cost under a plan, in US dollars, without calls that are tried again; nil:
+// nobody knows.
+func Bound(c Council, session council.Plan, p Plan) *float64 {
+	e := c.Estimate(session)
 	if e.Upper == nil {
 		return nil
 	}
-	sum := *e.Upper
-	for _, arm := range arms {
-		switch arm.Kind {
-		case pipeline.ArmEnsemble:
-			ensemble := plan
-			ensemble.Members, ensemble.Reviewers = slices.Repeat([]council.Member{arm.Model}, arm.Samples), nil
-			upper := c.Estimate(ensemble).Upper
-			if upper == nil {
-				return nil
-			}
-			sum = sum.Plus(*upper)
-		default:
-			sum = sum.Plus(*e.ByStage[string(council.Stage3)].Upper)
+	parts := []*spend.USD{e.Upper}
+	for _, arm := range p.Panel() {
+		if arm.Kind != pipeline.ArmEnsemble {
+			parts = append(parts, e.ByStage[string(council.Stage3)].Upper)
+			continue
 		}
+		ensemble := session
+		ensemble.Members, ensemble.Reviewers = slices.Repeat([]council.Member{arm.Model}, arm.Samples), nil
+		parts = append(parts, c.Estimate(ensemble).Upper)
+	}
+	if pairs := p.judged(); len(pairs) > 0 {
+		judged := session
+		judged.Members, judged.Reviewers, judged.Chairmen, judged.Rules.BallotRepair = nil, p.Judges, nil, false
+		if most := p.Rules.Sampling.MaxOutputTokens; most != nil { // both answers are in the prompt, of 8 bytes a token at most
+			judged.Conversation = append(slices.Clone(session.Conversation),
+				council.Message{Role: council.RoleUser, Content: strings.Repeat(" ", 2*8**most)})
+		}
+		upper := c.Estimate(judged).Upper
+		for range 2 * len(pairs) {
+			parts = append(parts, upper)
+		}
+	}
+	var sum spend.USD
+	for _, part := range parts {
+		if part == nil {
+			return nil
+		}
+		sum = sum.Plus(*part)
 	}
 	return new(sum.Float64())
 }
@@ -336,8 +355,11 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 		plan.MaxCostUSD = new(room + r.Calls.Cost(r.sessions(plan.SessionID)...))
 		ran, err := r.Council.Panel(ctx, plan, r.arms, r.Calls.Landed)
 		short := err == nil && isCut(ran)
-		if err == nil && !short && r.Calls.err() == nil {
-			r.end(i, result(r.Questions[i], plan, ran))
+		if err == nil && !short {
+			done := result(r.Questions[i], plan, ran)
+			if short = r.judge(ctx, plan, &done); !short && ctx.Err() == nil && r.Calls.err() == nil {
+				r.end(i, done)
+			}
 		}
 		r.release(room)
 		if !short {
@@ -385,6 +407,9 @@ func (r *run) sessions(id string) []string {
 	ids := append(make([]string, 0, 1+len(r.arms)), id)
 	for _, arm := range r.arms {
 		ids = append(ids, arm.Session(id))
+	}
+	for _, arm := range r.Plan.judged() {
+		ids = append(ids, pipeline.JudgeSession(id, arm, 0), pipeline.JudgeSession(id, arm, 1))
 	}
 	return ids
 }

@@ -49,7 +49,7 @@ func (batchCmd) Help() string {
 
 // Run asks the questions of a file.
 func (c batchCmd) Run(ctx context.Context, std IO) error {
-	b, err := c.begin(ctx, std, c.Records, func(*batch.Plan, council.Plan, []batch.Question) error { return nil })
+	b, err := c.begin(ctx, std, c.Records, nil, func(*batch.Plan, asked, council.Plan, []batch.Question) error { return nil })
 	if err != nil {
 		return err
 	}
@@ -90,9 +90,10 @@ func (b *begun) close(ctx context.Context) {
 	}
 }
 
-// begin reads the questions and makes everything that the run needs. shape completes the plan.
+// begin reads the questions and makes everything that the run needs. It may ask the judges beside the council. shape
+// completes the plan.
 func (c batchFlags) begin(
-	ctx context.Context, std IO, records string, shape func(*batch.Plan, council.Plan, []batch.Question) error,
+	ctx context.Context, std IO, records string, judges []string, shape func(*batch.Plan, asked, council.Plan, []batch.Question) error,
 ) (_ *begun, err error) {
 	cfg, err := loadConfig()
 	if err != nil {
@@ -125,6 +126,7 @@ func (c batchFlags) begin(
 	} else if err := cfg.RequireCouncil(); err != nil {
 		return nil, usageError{err}
 	}
+	cfg.AllowedModels = append(slices.Clone(cfg.AllowedModels), judges...) // naming them here allows them
 	var recorder pipeline.Recorder
 	if records != "" {
 		cfg.BiasConsent = max(cfg.BiasConsent, 1) // naming a file is consent to write it
@@ -155,7 +157,7 @@ func (c batchFlags) begin(
 	if c.Seed != nil {
 		b.plan.Seed = *c.Seed
 	}
-	if err := shape(&b.plan, first, questions); err != nil {
+	if err := shape(&b.plan, b.engine, first, questions); err != nil {
 		return nil, usageError{err}
 	}
 	b.arms = b.plan.Panel()
@@ -234,10 +236,11 @@ func (b *begun) measure() error {
 		if b.perCall == 0 {
 			b.perCall = b.engine.Estimate(plan).Calls
 			for _, arm := range b.arms {
-				b.perCall += max(1, arm.Samples+1)
+				b.perCall += arm.Samples + 1
 			}
+			b.perCall += b.plan.JudgeCalls()
 		}
-		if one := batch.Bound(b.engine, plan, b.arms); one == nil {
+		if one := batch.Bound(b.engine, plan, b.plan); one == nil {
 			bound = nil
 		} else if bound != nil {
 			*bound += *one

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,10 +17,11 @@ import (
 
 type compareCmd struct {
 	batchFlags
-	Arms     []string `help:"What the council is compared with: best, vote, ranked, synthesis, placebo, ensemble, member:ID." default:"best,vote,ranked,synthesis" placeholder:"A,B"`
-	Margin   *float64 `help:"Least difference that counts, in shares of right answers; default 0.05." placeholder:"X"`
+	Arms     []string `help:"What the council is compared with: best, vote, ranked, synthesis, placebo, ensemble, member:ID; default best, vote, ranked, synthesis." placeholder:"A,B"`
+	Margin   *float64 `help:"Least difference that counts, in shares of right answers, default 0.05; with judges in wins less losses, default 0.10." placeholder:"X"`
 	ValueUSD *float64 `name:"value-usd" help:"What a right answer is worth, in US dollars: the verdict is in money then, without a margin." placeholder:"V"`
 	Samples  *int     `help:"How often an ensemble asks its model; default twice the number of members." placeholder:"N"`
+	Judges   []string `help:"Models that compare the answers of questions without right ones, of makers of whom none sits at the table." placeholder:"A,B"`
 	Ensemble string   `help:"The seat whose model an ensemble asks; default the chairman." placeholder:"ID"`
 	FailOn   []string `name:"fail-on" help:"Exit with 3 for these verdicts: does_not_pay, undecided." placeholder:"A,B"`
 	Finish   bool     `help:"Ask nothing more: end a stopped run for good, with what was asked."`
@@ -37,7 +39,7 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 	if err := c.check(); err != nil {
 		return usageError{err}
 	}
-	b, err := c.begin(ctx, std, "", c.shape)
+	b, err := c.begin(ctx, std, "", c.Judges, c.shape)
 	if err != nil {
 		return err
 	}
@@ -79,24 +81,73 @@ func (c compareCmd) check() error {
 }
 
 // shape completes the plan.
-func (c compareCmd) shape(p *batch.Plan, session council.Plan, questions []batch.Question) error {
+func (c compareCmd) shape(p *batch.Plan, engine asked, session council.Plan, questions []batch.Question) error {
 	closed := 0
 	for _, q := range questions {
 		if q.Closed() {
 			closed++
 		}
 	}
-	if closed < len(questions) {
-		return fmt.Errorf("%d of %d questions have no right answer: give each a reference and a grader", len(questions)-closed, len(questions))
+	switch {
+	case closed > 0 && closed < len(questions):
+		return fmt.Errorf("%d of %d questions have no right answer: graded and judged questions are not compared together, so make two files of them",
+			len(questions)-closed, len(questions))
+	case closed > 0 && len(c.Judges) > 0:
+		return errors.New("--judges are for questions without right answers: leave them out")
+	case closed == 0 && len(c.Judges) == 0:
+		return errors.New("the questions have no right answers: give each a reference and a grader, or name --judges")
+	case closed == 0 && c.ValueUSD != nil:
+		return errors.New("--value-usd is the worth of a right answer, and the questions have none")
+	}
+	arms := c.Arms
+	if arms == nil {
+		arms = []string{string(pipeline.ArmSynthesis)}
+		if closed > 0 {
+			arms = append(arms, batch.ArmVote)
+		}
 	}
 	var err error
-	if p.Arms, err = batch.Arms(c.Arms, p.Members, true); err != nil {
+	if p.Arms, err = batch.Arms(arms, p.Members, closed > 0); err != nil {
 		return fmt.Errorf("--arms: %w", err)
 	}
 	p.Alpha, p.Margin, p.ValueUSD = worth.Level, 0.05, c.ValueUSD
+	if closed == 0 {
+		p.Margin = worth.JudgedMargin
+	}
 	if c.Margin != nil {
 		p.Margin = *c.Margin
 	}
+	if err := c.ensemble(p, session); err != nil {
+		return err
+	}
+	for _, name := range c.Judges {
+		judge, err := judgeOf(engine, *p, name)
+		if err != nil {
+			return fmt.Errorf("--judges: %w", err)
+		}
+		p.Judges = append(p.Judges, judge)
+	}
+	return nil
+}
+
+// judgeOf returns the seat of a judge. Its maker must have no other seat.
+func judgeOf(engine asked, p batch.Plan, name string) (council.Member, error) {
+	plan, err := engine.Engine.Prepare(council.Request{Query: "?", Models: []string{name}, Direct: true})
+	if err != nil {
+		return council.Member{}, readable(err)
+	}
+	judge := plan.Members[0]
+	maker := func(m council.Member) string { return cmp.Or(m.Maker, council.Maker(m.ID, plan.Rules.Providers)) }
+	for _, m := range slices.Concat(p.Members, p.Reviewers, p.Chairmen, []council.Member{p.Ensemble}) {
+		if m.ID != "" && maker(m) == maker(judge) {
+			return judge, fmt.Errorf("%s and %s are of one maker, %s, and models prefer their own: name a judge of another maker", name, m.ID, maker(m))
+		}
+	}
+	return judge, nil
+}
+
+// ensemble completes the plan where an ensemble is among the arms.
+func (c compareCmd) ensemble(p *batch.Plan, session council.Plan) error {
 	if !slices.Contains(p.Arms, string(pipeline.ArmEnsemble)) {
 		return nil
 	}

@@ -289,6 +289,14 @@ func (e *Engine) Panel(
 	return e.runner().Panel(ctx, plan, arms, landed)
 }
 
+// Judge is pipeline.Pipeline.Judge.
+func (e *Engine) Judge(
+	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string,
+	landed func(string) []council.Landed,
+) ([]pipeline.Verdict, bool) {
+	return e.runner().Judge(ctx, plan, arm, order, judges, answer, other, landed)
+}
+
 // Open implements httpapi.Budget.
 func (e *Engine) Open(ctx context.Context, plan council.Plan) *council.Error {
 	return e.runner().Open(ctx, plan)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stage2"
 )
 
 // ArmKind says what an arm does in place of the council.
@@ -77,12 +78,7 @@ func (p *Pipeline) Panel(
 			results = append(results, result)
 			continue
 		}
-		result.Failure = p.Open(ctx, mine)
-		if result.Failure == nil && p.o.Accounts != nil && landed != nil {
-			if past := landed(mine.SessionID); len(past) > 0 {
-				p.o.Accounts.Add(mine.SessionID, past, 0)
-			}
-		}
+		result.Failure = p.open(ctx, mine, landed)
 		switch {
 		case result.Failure != nil:
 			result.Session = mine.Session()
@@ -102,6 +98,55 @@ func (p *Pipeline) Panel(
 		}
 	}
 	return results, nil
+}
+
+// open is Open for a session of which calls were answered before, as in Panel.
+func (p *Pipeline) open(ctx context.Context, plan council.Plan, landed func(string) []council.Landed) *council.Error {
+	failure := p.Open(ctx, plan)
+	if failure == nil && p.o.Accounts != nil && landed != nil {
+		if past := landed(plan.SessionID); len(past) > 0 {
+			p.o.Accounts.Add(plan.SessionID, past, 0)
+		}
+	}
+	return failure
+}
+
+// JudgeSession returns the id of the session in which judges compare an arm with the council, in order 0 or 1.
+func JudgeSession(council, arm string, order int) string {
+	return fmt.Sprintf("%s-judge-%s-%d", council, arm, order+1)
+}
+
+// Judge has judges compare the council's answer with that of another arm, blind, once each: in order 0 the first judge
+// sees the council's answer first, the second one the other answer first, and so on; in order 1 it is the reverse. The
+// limits of the plan are those of these calls. It returns, for each judge, whether it saw the council's answer first,
+// and its verdict: 1 where that is better, 0 where the other is, .5 for neither, and nil where the reply was no
+// judgement. It reports short where a limit of cost kept it from a call.
+func (p *Pipeline) Judge(
+	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string,
+	landed func(sessionID string) []council.Landed,
+) (verdicts []Verdict, short bool) {
+	plan.SessionID = JudgeSession(plan.SessionID, arm, order)
+	if plan.MarkerKey != "" {
+		plan.MarkerKey += " " + plan.SessionID
+	}
+	reviews, short := p.compare(ctx, plan, council.NoUsage(), stage2.Shadow{
+		Question: plan.Question(), Synthesis: answer, Top: other, Reviewers: judges, SynthesisFirst: order == 0,
+		NewMarkers: anonymize.MarkersFrom(plan.MarkerKey),
+	}, landed)
+	for _, review := range reviews {
+		v := Verdict{First: review.First == council.ChoiceSynthesis}
+		if review.Choice != nil {
+			v.Value = review.Choice.Value()
+		}
+		verdicts = append(verdicts, v)
+	}
+	return verdicts, short
+}
+
+// Verdict is what a judge said of two answers, as Judge returns it.
+type Verdict struct {
+	First bool
+	Value *float64
 }
 
 // arm runs one arm of a question on the session of the council.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/anonymize"
@@ -46,7 +47,7 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 	}
 	in := stage2.Shadow{
 		Question: plan.Question(), Synthesis: synthesis.Response, Top: text, SynthesisFirst: anonymize.SynthesisFirst(plan.Seed),
-		NewMarkers: anonymize.NewMarkers,
+		NewMarkers: r.markers(council.StageShadow),
 	}
 	authors := []string{plan.ModelOf(synthesis.Model), plan.ModelOf(top)}
 	for _, reviewer := range plan.Reviewers {
@@ -55,7 +56,9 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 		}
 	}
 	if len(in.Reviewers) > 0 {
-		record.Reviewers = p.compare(ctx, plan, session.Metadata.Usage.Total, in)
+		shadow := plan
+		shadow.SessionID += council.ShadowSuffix
+		record.Reviewers, _ = p.compare(ctx, shadow, session.Metadata.Usage.Total, in, nil)
 	}
 	if ctx.Err() != nil || len(record.Reviewers) == 0 && !plan.LabelWanted {
 		return nil
@@ -63,33 +66,50 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 	return record
 }
 
-// compare asks the reviewers, within what the session left of its limits and the time of a stage 2. It
-// returns nobody's reviews where nothing is left.
-func (p *Pipeline) compare(ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow) []council.ShadowReview {
+// compare asks the reviewers, within what was left of the limits of the plan and the time of a stage 2. It
+// returns nobody's reviews where nothing is left, and whether a limit kept it from a call. landed is as in Panel.
+func (p *Pipeline) compare(
+	ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow, landed func(string) []council.Landed,
+) (reviews []council.ShadowReview, short bool) {
 	none := []council.ShadowReview{}
 	sampling := plan.Rules.ReviewSampling
 	// The plan of the comparison alone: its calls, what they can cost, and their limits.
-	plan.SessionID += council.ShadowSuffix
 	plan.Conversation = []council.Message{{Role: council.RoleUser, Content: in.Question + in.Synthesis + in.Top}}
 	plan.Members, plan.Reviewers, plan.Chairmen, plan.Rules.BallotRepair = nil, in.Reviewers, nil, false
 	if plan.MaxCostUSD != nil && spent.CostUSD != nil {
 		plan.MaxCostUSD = new(*plan.MaxCostUSD - *spent.CostUSD)
 		if *plan.MaxCostUSD <= 0 {
-			return none
+			return none, true
 		}
 	}
 	if plan.MaxTotalTokens != nil {
 		plan.MaxTotalTokens = new(*plan.MaxTotalTokens - spent.Tokens())
 		if *plan.MaxTotalTokens <= 0 {
-			return none
+			return none, true
 		}
 	}
-	if p.Open(ctx, plan) != nil {
-		return none
+	if p.open(ctx, plan, landed) != nil {
+		return none, true
 	}
 	defer p.Drop(context.WithoutCancel(ctx), plan.SessionID)
 	ctx, cancel := context.WithTimeoutCause(ctx, stageEnd(council.Stage2, plan.Timeout)-stageEnd(council.Stage1, plan.Timeout),
 		errors.New("the time for the comparison ran out"))
 	defer cancel()
-	return stage2.Compare(ctx, newMeter(p.o, plan), in, sampling)
+	bounded := &budgeted{Completer: newMeter(p.o, plan)}
+	reviews = stage2.Compare(ctx, bounded, in, sampling)
+	return reviews, bounded.short.Load()
+}
+
+// budgeted notices that a limit kept a call from being made.
+type budgeted struct {
+	council.Completer
+	short atomic.Bool
+}
+
+func (b *budgeted) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	completion, err := b.Completer.Complete(ctx, call)
+	if f := council.AsFailure(err); f != nil && f.Code == council.FailBudget {
+		b.short.Store(true)
+	}
+	return completion, err
 }

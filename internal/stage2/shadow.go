@@ -20,14 +20,14 @@ const compare = "Which of the two answers serves the person who asked better? Wr
 	"CHOICE: <A, B or tie>\n\n" +
 	"A stands for Response A, B for Response B, and tie for neither being better."
 
-// Shadow is what reviewers compare after a session.
+// Shadow is what reviewers, or judges, compare after a session.
 type Shadow struct {
 	Question       string
 	Synthesis, Top string
 	Reviewers      []council.Member
 	// SynthesisFirst is for the first reviewer. The order alternates from one to the next.
 	SynthesisFirst bool
-	NewMarkers     func() anonymize.Markers // of one prompt
+	NewMarkers     func(seat string) anonymize.Markers // of the next prompt of a seat
 }
 
 // Compare asks every reviewer once which text is better, all at once, and waits for all of them. It
@@ -59,7 +59,7 @@ func (in Shadow) ask(
 	texts := map[string]string{string(council.ChoiceSynthesis): in.Synthesis, string(council.ChoiceTop): in.Top}
 	completion, err := c.Complete(ctx, council.Call{
 		Stage: council.StageShadow, Seat: reviewer.ID, Model: reviewer.Model, Profile: reviewer.Profile,
-		Messages: messages(in.Question, slate, texts, in.NewMarkers(), compare), Sampling: reviewer.Sampling(sampling),
+		Messages: messages(in.Question, slate, texts, in.NewMarkers(reviewer.ID), compare), Sampling: reviewer.Sampling(sampling),
 	})
 	if err != nil {
 		return r

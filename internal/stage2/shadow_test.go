@@ -42,7 +42,7 @@ func TestCompare(t *testing.T) {
 	}
 	t.Cleanup(client.Close)
 	in := Shadow{
-		Question: "Why is the sky blue?", Synthesis: "Scattering.", Top: "The sea.", SynthesisFirst: true, NewMarkers: anonymize.NewMarkers,
+		Question: "Why is the sky blue?", Synthesis: "Scattering.", Top: "The sea.", SynthesisFirst: true, NewMarkers: anonymize.MarkersFrom(""),
 	}
 	for _, name := range []string{"first", "first", "vague", "broken"} {
 		in.Reviewers = append(in.Reviewers, council.Member{ID: name, Model: name})
@@ -70,7 +70,7 @@ func TestCompare(t *testing.T) {
 func TestCompareKeepsSeatsApart(t *testing.T) {
 	in := Shadow{
 		Reviewers: []council.Member{{ID: "a", Model: "a"}}, SynthesisFirst: true,
-		NewMarkers: func() anonymize.Markers { panic("a defect") },
+		NewMarkers: func(string) anonymize.Markers { panic("a defect") },
 	}
 	want := []council.ShadowReview{{ID: "a", First: council.ChoiceSynthesis, Status: council.OutcomeError}}
 	if diff := cmp.Diff(want, Compare(t.Context(), nil, in, council.Sampling{})); diff != "" {

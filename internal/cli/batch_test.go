@@ -1,0 +1,198 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/councild/councild/examples"
+	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/worth"
+)
+
+// write writes a file of the test, and returns its name.
+func write(t *testing.T, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// ended is what a command did.
+type ended struct {
+	code           int
+	stdout, stderr string
+}
+
+// run runs a command with variables.
+func run(t *testing.T, env map[string]string, args ...string) (e ended) {
+	t.Helper()
+	for name, value := range env {
+		t.Setenv(name, value)
+	}
+	e.code, e.stdout, e.stderr = command(t, args...)
+	return e
+}
+
+func TestBatch(t *testing.T) {
+	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
+	records := filepath.Join(t.TempDir(), "records.jsonl")
+	args := []string{"batch", "--file", file, "--out", out, "--max-cost-usd", "150", "--simulate", "--records", records}
+	first := run(t, nil, args...)
+	if first.code != 0 || !strings.Contains(first.stdout, "60 questions, 0 without an answer, $") || !strings.Contains(first.stdout, "Right: ") {
+		t.Fatalf("%+v", first)
+	}
+	results, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := run(t, nil, args...); again.code != 0 || again.stdout != first.stdout {
+		t.Errorf("again: %+v", again)
+	}
+	if err := os.Remove(out); err != nil { // the calls are kept
+		t.Fatal(err)
+	}
+	if again := run(t, nil, args...); again.code != 0 {
+		t.Errorf("from the calls: %+v", again)
+	}
+	if now, err := os.ReadFile(out); err != nil || !bytes.Equal(now, results) {
+		t.Errorf("the results differ: %v", err)
+	}
+	if r := run(t, nil, "store", "verify", "--input", records); r.code != 0 || !strings.Contains(r.stdout, "720") { // 60 sessions, each record once
+		t.Errorf("%+v", r)
+	}
+	other := run(t, nil, append(args, "--seed", "7")...)
+	if other.code != 2 || !strings.Contains(other.stderr, "differs in seed:") {
+		t.Errorf("another plan: %+v", other)
+	}
+	for _, name := range []string{out, out + ".calls"} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+}
+
+func TestBatchRefuses(t *testing.T) {
+	good := write(t, "good.jsonl", []byte(`{"id":"a","query":"What?"}`))
+	bad := write(t, "bad.jsonl", []byte(strings.Repeat("{\n", 25)))
+	out := filepath.Join(t.TempDir(), "R")
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--file", good, "--max-cost-usd", "1"}, "the same command with --yes starts it"},
+		{[]string{"--file", bad, "--max-cost-usd", "1", "--yes"}, "line 20: not_json: "},
+		{[]string{"--file", bad, "--max-cost-usd", "1", "--yes"}, "and 5 more"},
+		{[]string{"--file", "nowhere", "--max-cost-usd", "1", "--yes"}, "name a file of questions"},
+		{[]string{"--file", good, "--max-cost-usd", "0", "--yes"}, "--max-cost-usd a number above 0"},
+		{[]string{"--file", good, "--yes"}, "--max-cost-usd"},
+	} {
+		r := run(t, map[string]string{"LLM_COUNCIL_MODELS": "sim:amber,sim:birch"}, append([]string{"batch", "--out", out}, tt.args...)...)
+		if r.code != 2 || !strings.Contains(r.stderr, tt.want) {
+			t.Errorf("%v: %+v, want %q", tt.args, r, tt.want)
+		}
+		if _, err := os.Stat(out); err == nil {
+			t.Fatalf("%v: something was written", tt.args)
+		}
+	}
+}
+
+// A limit of cost stops a run, and the same command with a higher one goes on.
+func TestBatchStops(t *testing.T) {
+	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
+	args := []string{"batch", "--file", file, "--out", out, "--simulate", "--max-cost-usd"}
+	stopped := run(t, nil, append(args, "2")...)
+	if stopped.code != 4 || !strings.Contains(stopped.stderr, "the same command with a higher limit goes on") {
+		t.Fatalf("%+v", stopped)
+	}
+	if done := run(t, nil, append(args, "150")...); done.code != 0 || !strings.Contains(done.stdout, "60 questions") {
+		t.Errorf("%+v", done)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
+	args := []string{
+		"compare", "--file", file, "--out", out, "--max-cost-usd", "300", "--simulate", "--arms", "best,vote,synthesis,placebo,ensemble,member:sim:dune",
+	}
+	asJSON := run(t, nil, append(args, "--format", "json")...)
+	var c render.Comparison
+	if err := json.Unmarshal([]byte(asJSON.stdout), &c); err != nil || asJSON.code != 0 {
+		t.Fatal(err, asJSON)
+	}
+	arms := map[string]float64{}
+	for _, a := range c.Arms {
+		arms[a.Arm] = a.Score
+	}
+	if len(arms) != 10 || c.Questions != 60 || c.EnsembleCost == nil || len(c.Best.Members) != 4 || len(c.Described) != 1 ||
+		len(c.Comparisons) != 5 || c.Verdict == worth.DoesNotPay && arms["council"] > arms["ranked"]+0.2 {
+		t.Errorf("%v: %+v", arms, c)
+	}
+	if arms["member:sim:amber"] < 0.5 || arms["member:sim:amber"] > 0.9 { // planted is .70
+		t.Errorf("amber scores %v", arms["member:sim:amber"])
+	}
+	for format, want := range map[string]string{"text": "What is not claimed", "csv": "council", "html": "<!doctype html>"} {
+		if r := run(t, nil, append(args, "--format", format)...); r.code != 0 || !strings.Contains(strings.ToLower(r.stdout), strings.ToLower(want)) {
+			t.Errorf("%s: code %d: %.300s", format, r.code, r.stdout)
+		}
+	}
+	if r := run(t, nil, append(args, "--fail-on", string(c.Verdict))...); c.Verdict != worth.Pays && r.code != 3 {
+		t.Errorf("%+v", r)
+	}
+	seats := run(t, nil, "seats", "--input", out, "--format", "json")
+	var s render.Seats
+	if err := json.Unmarshal([]byte(seats.stdout), &s); err != nil || len(s.Members) != 4 || s.MeanPhi == nil || s.Seats[0].Vote == nil || s.Seats[0].Ranked == nil {
+		t.Errorf("%v: %+v", err, seats)
+	}
+}
+
+// A stopped comparison shows no score, and --finish ends it with what was asked.
+func TestCompareStopsAndFinishes(t *testing.T) {
+	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
+	args := []string{"compare", "--file", file, "--out", out, "--simulate", "--arms", "vote", "--format", "json", "--max-cost-usd"}
+	stopped := run(t, nil, append(args, "1.5")...)
+	data, err := os.ReadFile(out)
+	if stopped.code != 4 || stopped.stdout != "" || err != nil || bytes.Contains(data, []byte(`"score":1`)) || bytes.Count(data, []byte("\n")) < 2 {
+		t.Fatalf("%+v, %v", stopped, err)
+	}
+	if seats := run(t, nil, "seats", "--input", out); seats.code != 2 || !strings.Contains(seats.stderr, "nothing is scored before") {
+		t.Errorf("%+v", seats)
+	}
+	finished := run(t, nil, append(args, "1.5", "--finish")...)
+	var c render.Comparison
+	if err := json.Unmarshal([]byte(finished.stdout), &c); err != nil || !c.Stopped || c.Planned != 60 || c.Questions >= 60 || c.Questions == 0 {
+		t.Fatalf("%v: %+v", err, finished)
+	}
+	if again := run(t, nil, append(args, "300")...); again.stdout != finished.stdout { // it is closed for good
+		t.Errorf("%+v", again)
+	}
+}
+
+func TestCompareJudged(t *testing.T) {
+	file := write(t, "q.jsonl", []byte(`{"id":"a","query":"How would you split a service?"}`+"\n"+`{"id":"b","query":"What is a good name?"}`))
+	args := []string{"compare", "--file", file, "--out", filepath.Join(t.TempDir(), "R"), "--max-cost-usd", "50", "--simulate", "--format", "json"}
+	r := run(t, nil, append(args, "--arms", "member:sim:cedar", "--judges", "sim:birch?accuracy=.5")...)
+	var c render.Comparison
+	if err := json.Unmarshal([]byte(r.stdout), &c); err != nil || !c.Judged || len(c.Judges) != 1 || c.Reason != worth.Insufficient || len(c.Comparisons) != 2 {
+		t.Errorf("%v: %+v", err, r)
+	}
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--arms", "best", "--judges", "sim:birch?accuracy=.5"}, "best needs right answers"},
+		{[]string{"--judges", "sim:amber"}, "of one maker"},
+		{nil, "name --judges"},
+		{[]string{"--arms", "guess", "--judges", "sim:birch?accuracy=.5"}, "is no arm"},
+		{[]string{"--arms", "member:nobody", "--judges", "sim:birch?accuracy=.5"}, "no seat"},
+	} {
+		if r := run(t, nil, append(args, tt.args...)...); r.code != 2 || !strings.Contains(r.stderr, tt.want) {
+			t.Errorf("%v: %+v, want %q", tt.args, r, tt.want)
+		}
+	}
+}
