@@ -106,11 +106,7 @@ func (c Comparison) net() string {
 
 // facts returns what was asked, and what it cost.
 func (c Comparison) facts() []string {
-	asked := counted(c.Questions, "question")
-	if c.Clusters < c.Questions {
-		asked += " in " + counted(c.Clusters, "cluster")
-	}
-	asked += "."
+	asked := asked(c.Questions, c.Clusters) + "."
 	if c.Stopped {
 		asked += fmt.Sprintf(" The run ended before all %s questions of the plan were asked. They were asked in random order, so these are a random sample.",
 			grouped(c.Planned))
@@ -341,21 +337,21 @@ func (c Comparison) costs() grid {
 // further returns what a further right answer costs.
 func (c Comparison) further() grid {
 	g := grid{Title: "What a further right answer of the council costs, in US dollars", Columns: []column{
-		{"Compared with", "COMPARED WITH", true}, {"USD", "USD", false}, {"Why it is not defined", "WHY IT IS NOT DEFINED", true},
+		{"Compared with", "COMPARED WITH", true}, {"USD", "USD", true},
 	}}
 	arms := map[string]worth.ArmFigures{}
 	for _, a := range c.Arms {
 		arms[a.Arm] = a
 	}
-	for _, one := range slices.Concat(c.tested(), c.Described) {
-		why := ""
-		if one.CostPerAdditionalRight == nil {
-			why = "the council has no more right answers"
-			if arms[one.Arm].CostUSD == nil || arms[c.Treatment].CostUSD == nil {
-				why = "a cost is not known"
-			}
+	for _, one := range c.tested() {
+		switch {
+		case one.CostPerAdditionalRight != nil:
+			g.add(clip(one.Arm), usd(*one.CostPerAdditionalRight))
+		case arms[one.Arm].CostUSD == nil || arms[c.Treatment].CostUSD == nil:
+			g.add(clip(one.Arm), "not defined: a cost is not known")
+		default:
+			g.add(clip(one.Arm), "not defined: the council has no more right answers")
 		}
-		g.add(clip(one.Arm), usdOrNone(one.CostPerAdditionalRight), why)
 	}
 	return g
 }

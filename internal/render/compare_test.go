@@ -220,7 +220,7 @@ func TestVerdictSentences(t *testing.T) {
 	}{
 		{"pays", worth.Pays, "", []string{"Pays: the council beats every simpler way in the plan. The nearest is vote", "lower limit +", "at 3 times its cost"}},
 		{"does_not_pay", worth.DoesNotPay, "", []string{"Does not pay: the council is less than 5 points better than vote", "upper limit"}},
-		{"too_few", worth.Undecided, worth.TooFew, []string{"36 questions can show a difference of", "; 5 points take", "Not shown to be beaten: ranked"}},
+		{"too_few", worth.Undecided, worth.TooFew, []string{"36 questions can show a difference of", "; 5 points take", "Not shown to be beaten, in points with 90 % intervals: ranked +"}},
 		{"too_few_same", worth.Undecided, worth.TooFew, []string{"40 questions got the same scores"}},
 		{"insufficient", worth.Undecided, worth.Insufficient, []string{"a verdict takes 30 clusters, and there are 20", "60 questions in 20 clusters can show"}},
 		{"insufficient_no_arm", worth.Undecided, worth.Insufficient, []string{"nothing to compare"}},
@@ -229,7 +229,7 @@ func TestVerdictSentences(t *testing.T) {
 		{"depends_on_missing", worth.Undecided, worth.DependsOnMissing, []string{"without the questions at which an answer is missing"}},
 		{"cost_unknown", worth.Undecided, worth.CostUnknown, []string{"the verdict is in money, and nobody knows what these cost: ranked."}},
 		{"value_pays", worth.Pays, "", []string{"Pays: ", "points net of costs"}},
-		{"value_does_not_pay", worth.DoesNotPay, "", []string{"where a right answer is worth $0.0200, the council costs more than it adds beside"}},
+		{"value_does_not_pay", worth.DoesNotPay, "", []string{"where a right answer is worth $0.0200, the council costs more than it adds, in points net of costs, beside"}},
 		{"judged_pays", worth.Pays, "", []string{"Pays, by the judgement of third/judge and fourth/judge: ", "at equal length +"}},
 		{"judged_does_not_pay", worth.DoesNotPay, "", []string{"Does not pay, by the judgement of ", "less than 10 points better than"}},
 		{"judged_too_few", worth.Undecided, worth.TooFew, []string{"Undecided, by the judgement of ", "; 10 points take"}},

@@ -287,6 +287,7 @@ func elements(t *testing.T, page string) (plots, tables, marks int) {
 
 func TestHTMLOfAFlaggedReport(t *testing.T) {
 	page := string(HTML(Report{Report: reports(t)["flagged"]}))
+	golden(t, "flagged.html", []byte(page))
 	for _, want := range []string{"&lt;script&gt;", "one by one", `<b class="bias">change</b>`, "Unusual sessions", "s000007"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)

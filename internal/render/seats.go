@@ -26,7 +26,7 @@ func SeatsHTML(s Seats) []byte { return s.document().html() }
 func (s Seats) document() document {
 	d := document{
 		Title: "Which seats does the council need?", Headline: s.headline(),
-		Facts: []string{fmt.Sprintf("%s in %s, from %s.", counted(s.Questions, "question"), counted(s.Clusters, "cluster"), clip(s.Source))},
+		Facts: []string{fmt.Sprintf("%s, from %s.", asked(s.Questions, s.Clusters), clip(s.Source))},
 	}
 	add := func(part section) {
 		part.ID = "part" + strconv.Itoa(len(d.Sections))
@@ -40,19 +40,19 @@ func (s Seats) document() document {
 	})
 	add(section{Title: "What a majority makes of them", Notes: s.majorityNotes(), Tables: []grid{s.seats()}})
 	for _, way := range []struct {
-		name   string
-		mean   *float64
-		effect func(worth.SeatFigure) *worth.SeatEffect
+		name, without string
+		mean          *float64
+		effect        func(worth.SeatFigure) *worth.SeatEffect
 	}{
-		{"vote", s.Vote, func(f worth.SeatFigure) *worth.SeatEffect { return f.Vote }},
-		{"ranking", s.Ranked, func(f worth.SeatFigure) *worth.SeatEffect { return f.Ranked }},
+		{"vote", "answer", s.Vote, func(f worth.SeatFigure) *worth.SeatEffect { return f.Vote }},
+		{"ranking", "answer and ballot", s.Ranked, func(f worth.SeatFigure) *worth.SeatEffect { return f.Ranked }},
 	} {
 		part := section{Title: "What each seat adds to a " + way.name}
 		if way.mean == nil {
 			part.Notes = []string{"Not defined: it was not counted at every question."}
 		} else {
-			part.Notes = []string{fmt.Sprintf("The %s scores %s. It was counted again without the answer and ballot of each seat. A point is one right "+
-				"answer in 100 questions; p is adjusted by Holm over all seats, for vote and ranking together.", way.name, share(*way.mean))}
+			part.Notes = []string{fmt.Sprintf("The %s scores %s. It was counted again without the %s of each seat. A point is one right "+
+				"answer in 100 questions; p is adjusted by Holm over all seats, for vote and ranking together.", way.name, share(*way.mean), way.without)}
 			part.Plot, part.Tables = s.effects(way.effect)
 		}
 		add(part)
@@ -112,7 +112,7 @@ func (s Seats) name(i int) string {
 // inRow is how many correlations fit beside a name in a text.
 const inRow = 8
 
-// correlations returns phi of each pair of seats, as one table on a page and in a text as one for each eight seats.
+// correlations returns phi of each pair of seats, in one table for each eight seats.
 func (s Seats) correlations() (all []grid) {
 	for from := 0; from < len(s.Seats); from += inRow {
 		g := grid{Columns: []column{{"Seat", "SEAT", true}}}

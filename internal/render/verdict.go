@@ -32,8 +32,8 @@ func (c Comparison) pays() string {
 	if times := c.times(nearest.Arm); times != "" {
 		cost = ", at " + times + " its cost"
 	}
-	return fmt.Sprintf("the council beats every simpler way in the plan. The nearest is %s, which it beats by %s points%s (lower limit %s%s)%s.",
-		clip(nearest.Arm), signed(nearest.Interval.Estimate), c.net(), signed(nearest.Interval.Lower), atEqualLength(nearest), cost)
+	return fmt.Sprintf("the council beats every simpler way in the plan. The nearest is %s, which it beats by %.1f points%s (lower limit %s%s)%s.",
+		clip(nearest.Arm), 100*nearest.Interval.Estimate, c.net(), signed(nearest.Interval.Lower), atEqualLength(nearest), cost)
 }
 
 // times says how many times the cost of an arm the council costs, "" where that is not known.
@@ -53,10 +53,10 @@ func (c Comparison) doesNotPay() string {
 	short := only(c.tested(), func(one worth.Comparison) bool { return one.PShortAdjusted != nil && *one.PShortAdjusted < worth.Level })
 	against := make([]string, len(short))
 	for i, one := range short {
-		against[i] = fmt.Sprintf("%s (%s points%s, upper limit %s)", clip(one.Arm), signed(one.Interval.Estimate), c.net(), signed(one.Interval.Upper))
+		against[i] = fmt.Sprintf("%s (%s, upper limit %s)", clip(one.Arm), signed(one.Interval.Estimate), signed(one.Interval.Upper))
 	}
 	if c.ValueUSD != nil {
-		return fmt.Sprintf("where a right answer is worth $%s, the council costs more than it adds beside %s.", usd(*c.ValueUSD), list(against))
+		return fmt.Sprintf("where a right answer is worth $%s, the council costs more than it adds, in points net of costs, beside %s.", usd(*c.ValueUSD), list(against))
 	}
 	return fmt.Sprintf("the council is less than %s better than %s.", points(c.Margin), list(against))
 }
@@ -111,7 +111,7 @@ func (c Comparison) shortOfMargin() string {
 	var by []string
 	add := func(name string, i *worth.Interval) {
 		if i != nil && i.Estimate < c.Margin {
-			by = append(by, fmt.Sprintf("%s by %s points (90 %% interval %s)", name, signed(i.Estimate), limits(i.Lower, i.Upper)))
+			by = append(by, fmt.Sprintf("%s by %.1f (90 %% interval %s)", name, 100*i.Estimate, limits(i.Lower, i.Upper)))
 		}
 	}
 	for _, one := range c.Comparisons {
@@ -130,12 +130,12 @@ func (c Comparison) tooFew() string {
 	})
 	against := make([]string, len(open))
 	for i, one := range open {
-		against[i] = fmt.Sprintf("%s (%s points%s, 90 %% interval %s%s)", clip(one.Arm), signed(one.Interval.Estimate), c.net(),
+		against[i] = fmt.Sprintf("%s %s (%s%s)", clip(one.Arm), signed(one.Interval.Estimate),
 			limits(one.Interval.Lower, one.Interval.Upper), atEqualLength(one))
 	}
 	text := c.couldShow()
 	if len(against) > 0 {
-		text += " Not shown to be beaten: " + list(against) + "."
+		text += fmt.Sprintf(" Not shown to be beaten, in points%s with 90 %% intervals: %s.", c.net(), list(against))
 	}
 	return text
 }
@@ -152,10 +152,7 @@ func (c Comparison) couldShow() string {
 	if most == nil {
 		return ""
 	}
-	asked := counted(most.Clusters, "question")
-	if most.Clusters < most.N {
-		asked = fmt.Sprintf("%s in %s", counted(most.N, "question"), counted(most.Clusters, "cluster"))
-	}
+	asked := asked(most.N, most.Clusters)
 	if most.Discordance == 0 {
 		return asked + " got the same scores whoever answered."
 	}
@@ -164,7 +161,7 @@ func (c Comparison) couldShow() string {
 		needed := worth.Needed(most.Discordance, c.Margin)
 		text += fmt.Sprintf("; %s take %s", points(c.Margin), grouped(needed))
 		if needed <= most.Clusters {
-			text += ", so the council is hardly that much better"
+			text += ", so the difference may be smaller than that"
 		}
 	}
 	return text + "."

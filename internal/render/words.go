@@ -79,6 +79,14 @@ func counted(n int, thing string) string {
 	return grouped(n) + " " + thing + "s"
 }
 
+// asked returns how many questions there are, and how many clusters where these are fewer.
+func asked(questions, clusters int) string {
+	if clusters < questions {
+		return counted(questions, "question") + " in " + counted(clusters, "cluster")
+	}
+	return counted(questions, "question")
+}
+
 // list returns names as "a, b and c".
 func list(names []string) string {
 	if len(names) < 2 {
