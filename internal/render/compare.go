@@ -119,6 +119,11 @@ func (c Comparison) facts() []string {
 	default:
 		asked += " The run cost $" + usd(*c.Usage.CostUSD) + "."
 	}
+	if c.Reason == worth.TooFew {
+		if open := c.notBeaten(); open != "" {
+			return []string{open, asked}
+		}
+	}
 	return []string{asked}
 }
 
@@ -127,7 +132,7 @@ func (c Comparison) unit() string {
 	switch {
 	case c.Judged:
 		return "A difference of 100 points says that the council's answer was preferred every time, 0 that both were preferred as often, " +
-			"and -100 the contrary. Each judge saw both orders; where they disagree it is a tie."
+			"and -100 the contrary. Each judge saw both orders, and where the two disagree it is a tie."
 	case c.ValueUSD != nil:
 		return fmt.Sprintf("A difference of 1 point is one right answer more in 100 questions, less the further cost of these questions over $%s, "+
 			"the worth of a right answer.", usd(*c.ValueUSD))
@@ -221,8 +226,15 @@ func (c Comparison) plot(all []worth.Comparison, size *worth.Interval) *plot {
 	if len(spans) == 0 {
 		return nil
 	}
-	return newPlot("Differences in points, with 90 % intervals as thick lines and 95 % intervals as thin ones. "+
-		"The band holds differences that are too small to count. The table that follows holds the same figures.", spans)
+	p := newPlot("Differences with their intervals. The table that follows holds the same figures.", spans)
+	p.Caption = "Points" + c.net() + ", with the 90 % interval as a thick line and the 95 % interval as a thin one."
+	if c.Margin > 0 {
+		p.Caption += fmt.Sprintf(" The band holds less than %s.", points(c.Margin))
+	}
+	if slices.ContainsFunc(spans, func(s span) bool { return s.Flagged }) {
+		p.Caption += " At a square the council is shown to be less than the margin better."
+	}
+	return p
 }
 
 // armName returns the name of an arm. Of an ensemble it says what it costs beside the council.
@@ -308,9 +320,9 @@ func (c Comparison) ensembleNote() string {
 	case c.EnsembleCost == nil:
 		return "Nobody knows what the ensemble costs beside the council, so it is no comparison at equal cost."
 	case c.equalCost():
-		return fmt.Sprintf("The ensemble is a comparison at equal cost: it costs %s of what the council does.", rough(*c.EnsembleCost))
+		return fmt.Sprintf("The ensemble is a comparison at equal cost: it costs %s times as much as the council.", rough(*c.EnsembleCost))
 	default:
-		return fmt.Sprintf("The ensemble is no comparison at equal cost: it costs %s of what the council does.", rough(*c.EnsembleCost))
+		return fmt.Sprintf("The ensemble is no comparison at equal cost: it costs %s times as much as the council.", rough(*c.EnsembleCost))
 	}
 }
 
@@ -369,9 +381,9 @@ func (c Comparison) costPlot() *plot {
 	}
 	across := scaleOf(plotLeft, middle, 0.5, scores)
 	p := &plot{
-		Label: "Score of each way in percent, the cheapest first, with a line through those on the frontier, and what a question costs as bars. " +
-			"The table that follows holds the same figures.",
-		Ticks: across.ticks(),
+		Label:   "Score and cost of each way. The table that follows holds the same figures.",
+		Caption: "Dots are scores in percent, with a line through those on the frontier. Bars are the cost of a question. The cheapest way is first.",
+		Ticks:   across.ticks(),
 	}
 	last := -1
 	for i, a := range c.Arms {

@@ -149,7 +149,6 @@ func sheet(columns []string, rows []map[string]string) []byte {
 // powerPlot shows the least difference that a number of questions shows, with a curve for each share of questions at
 // which the scores differ.
 type powerPlot struct {
-	Label        string
 	Curves       []curve
 	Across       []tick // questions
 	Down         []tick // points; X is a height
@@ -157,6 +156,7 @@ type powerPlot struct {
 	Margin       float64 // a height
 	Here         float64 // where the questions of the run are, in percent; 0: outside
 	HereText     string
+	HereLeft     bool // its text stands to the left of it
 }
 
 // curve has its points in percent across and pixels down.
@@ -187,8 +187,7 @@ func newPowerPlot(clusters int, margin float64, powers []worth.Power) *powerPlot
 	}
 	points := scaleOf(height, 0, 1, values)
 	p := &powerPlot{
-		Label: "The least difference that numbers of questions show, in points. The table that follows holds figures of this run.",
-		Axis:  height, Height: height + 24, Margin: points.at(100 * margin), Down: points.ticks(),
+		Axis: height, Height: height + 24, Margin: points.at(100 * margin), Down: points.ticks(),
 	}
 	for n := first; n <= last; n *= 2 {
 		p.Across = append(p.Across, tick{x(n), grouped(int(n))})
@@ -202,7 +201,8 @@ func newPowerPlot(clusters int, margin float64, powers []worth.Power) *powerPlot
 		p.Curves = append(p.Curves, c)
 	}
 	if float64(clusters) >= first {
-		p.Here, p.HereText = x(float64(clusters)), grouped(clusters)
+		p.Here, p.HereText = x(float64(clusters)), grouped(clusters)+" here"
+		p.HereLeft = p.Here > 60
 	}
 	return p
 }

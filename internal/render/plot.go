@@ -10,7 +10,8 @@ import (
 // plot is a figure with a row for each interval. Its lengths across are in percent of its width and those down in
 // pixels, so that it fits a phone and a wide screen with letters of the same size.
 type plot struct {
-	Label   string // what it shows, for who cannot see it
+	Label   string // what it shows, for a reader who cannot see it
+	Caption string // how to read it, for one who can; "": none
 	Rows    []plotRow
 	Lines   []segment
 	Ticks   []tick

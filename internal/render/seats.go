@@ -193,8 +193,9 @@ func (s Seats) effects(of func(worth.SeatFigure) *worth.SeatEffect) (*plot, []gr
 		spans[i] = intervalSpan(s.name(i), e.Interval)
 		g.add(s.name(i), signed(e.Estimate), limits(e.Lower, e.Upper), limits(e.CI95[0], e.CI95[1]), readableP(&e.PAdjusted))
 	}
-	return newPlot("What each seat adds in points, with 90 % intervals as thick lines and 95 % intervals as thin ones. "+
-		"The table that follows holds the same figures.", spans), []grid{g}
+	p := newPlot("What each seat adds, with intervals. The table that follows holds the same figures.", spans)
+	p.Caption = "Points, with the 90 % interval as a thick line and the 95 % interval as a thin one."
+	return p, []grid{g}
 }
 
 // SeatsCSV returns what the errors of seats have in common as one table (RFC 4180). A row is a figure of all seats, of

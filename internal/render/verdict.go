@@ -81,8 +81,7 @@ func (c Comparison) undecided() string {
 			names[i] = a.Arm
 		}
 		why = "the verdict is in money, and nobody knows what these cost: " + list(clipped(names)) + "."
-	case worth.TooFew:
-		return c.tooFew()
+	case worth.TooFew: // what could be shown says it
 	default:
 		why = "no reason is known."
 	}
@@ -123,8 +122,8 @@ func (c Comparison) shortOfMargin() string {
 	return fmt.Sprintf("the council beats every simpler way in the plan, but not each by %s: %s.", points(c.Margin), list(by))
 }
 
-// tooFew says what the questions can show, what the margin takes, and what was not beaten.
-func (c Comparison) tooFew() string {
+// notBeaten says which arms leave too few questions undecided, "" for none.
+func (c Comparison) notBeaten() string {
 	open := only(c.tested(), func(one worth.Comparison) bool {
 		return one.Interval.Lower <= 0 || one.Judged != nil && one.Judged.EqualLength != nil && one.Judged.EqualLength.Lower <= 0
 	})
@@ -133,11 +132,10 @@ func (c Comparison) tooFew() string {
 		against[i] = fmt.Sprintf("%s %s (%s%s)", clip(one.Arm), signed(one.Interval.Estimate),
 			limits(one.Interval.Lower, one.Interval.Upper), atEqualLength(one))
 	}
-	text := c.couldShow()
-	if len(against) > 0 {
-		text += fmt.Sprintf(" Not shown to be beaten, in points%s with 90 %% intervals: %s.", c.net(), list(against))
+	if len(against) == 0 {
+		return ""
 	}
-	return text
+	return fmt.Sprintf("Not shown to be beaten, in points%s with 90 %% intervals: %s.", c.net(), list(against))
 }
 
 // couldShow says what so many questions can show where scores differ as often as they did, against the arm with which
