@@ -39,6 +39,7 @@ const (
 	armSynthesis = "synthesis"
 	armPlacebo   = "placebo"
 	armEnsemble  = "ensemble"
+	armMember    = "member:" // before its id
 )
 
 // ComparisonText returns a comparison in at most 80 columns.

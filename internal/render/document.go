@@ -75,6 +75,9 @@ func (g grid) write(b *bytes.Buffer) {
 		for i, c := range row {
 			switch {
 			case i == 0:
+				if len([]rune(c.Text)) > textCells {
+					c.Text = strings.TrimPrefix(c.Text, armMember)
+				}
 				texts = append(texts, lastRunes(c.Text, textCells))
 			case g.Columns[i].Short != "":
 				texts = append(texts, c.Text)

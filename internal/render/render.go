@@ -2,8 +2,9 @@
 // simpler ways to answer, and what the errors of its seats have in common into documents for
 // people: text for a terminal, CSV for a spreadsheet and one HTML page.
 //
-// Names of members, files and sessions come from files, which anybody may have written. Each form makes them harmless: control characters are replaced, HTML
-// is escaped, and no cell of a table begins like a formula.
+// Names of members, files and sessions come from files, which anybody may have written.
+// Each form makes them harmless: control characters are replaced, HTML is escaped, and no
+// cell of a table begins like a formula.
 //
 // The package leaves to others to compute the figures, to encode them as JSON, and to
 // send or print what it returns.
