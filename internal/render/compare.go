@@ -78,11 +78,11 @@ func (c Comparison) document() document {
 	}
 	notes, counts := c.missing()
 	add(section{Title: "Answers that are missing", Notes: notes, Tables: []grid{counts}})
-	settings := make([]string, len(c.Settings))
-	for i, s := range c.Settings {
-		settings[i] = printable(s[0] + ": " + s[1])
+	plan := section{Title: "The plan", Notes: []string{"It was made before anything was asked."}}
+	for _, s := range append(slices.Clone(c.Settings), [2]string{"SHA-256", c.PlanHash}) {
+		plan.List = append(plan.List, printable(s[0]+": "+s[1]))
 	}
-	add(section{Title: "The plan", Notes: []string{"It was made before anything was asked."}, List: append(settings, "SHA-256: "+printable(c.PlanHash))})
+	add(plan)
 	add(section{Title: "What is not claimed", List: c.notClaimed()})
 	return d
 }
@@ -109,8 +109,8 @@ func (c Comparison) net() string {
 func (c Comparison) facts() []string {
 	asked := asked(c.Questions, c.Clusters) + "."
 	if c.Stopped {
-		asked += fmt.Sprintf(" The run ended before all %s questions of the plan were asked. They were asked in random order, so these are a random sample.",
-			grouped(c.Planned))
+		asked += fmt.Sprintf(" The run ended before all %s questions of the plan were asked. "+
+			"They were asked in random order, so these are a random sample.", grouped(c.Planned))
 	}
 	switch {
 	case c.Usage.CostUSD == nil:
@@ -135,7 +135,7 @@ func (c Comparison) unit() string {
 		return "A difference of 100 points says that the council's answer was preferred every time, 0 that both were preferred as often, " +
 			"and -100 the contrary. Each judge saw both orders, and where the two disagree it is a tie."
 	case c.ValueUSD != nil:
-		return fmt.Sprintf("A difference of 1 point is one right answer more in 100 questions, less the further cost of these questions over $%s, "+
+		return fmt.Sprintf("A difference of 1 point is one right answer more in 100 questions, less the further cost of these over $%s, "+
 			"the worth of a right answer.", usd(*c.ValueUSD))
 	default:
 		return "A difference of 1 point is one right answer more in 100 questions."
@@ -175,8 +175,8 @@ func (c Comparison) bestNotes() []string {
 	for _, arm := range slices.SortedFunc(maps.Keys(picked), func(a, b string) int { return cmp.Or(picked[b]-picked[a], cmp.Compare(a, b)) }) {
 		times = append(times, fmt.Sprintf("%s %d times", clip(arm), picked[arm]))
 	}
-	return append(notes, fmt.Sprintf("Against whoever was the best in the other parts of the questions the difference is %s points%s (90 %% interval %s). "+
-		"This is the size of the advantage, no test. Picked in %s: %s.",
+	return append(notes, fmt.Sprintf("Against whoever was the best in the other parts of the questions the difference is %s points%s "+
+		"(90 %% interval %s). This is the size of the advantage, no test. Picked in %s: %s.",
 		signed(i.Estimate), c.net(), limits(i.Lower, i.Upper), counted(len(c.Best.Picked), "part"), strings.Join(times, ", ")))
 }
 
@@ -257,24 +257,33 @@ func (c Comparison) equalCost() bool {
 // tables returns the figures of comparisons, and of the cross-fitted size where there is one.
 func (c Comparison) tables(all []worth.Comparison, size *worth.Interval) []grid {
 	main := grid{Columns: []column{
-		{"Compared with", "COMPARED WITH", true}, {"Points" + c.net(), "POINTS", false}, {"90 % interval", "90 % INTERVAL", false},
-		{"95 % interval", "95 % INTERVAL", false}, {"p (Holm)", "P", false}, {"Mean squared difference", "", false},
-		{"p short of the margin (Holm)", "", false}, {"p equal within the margin", "", false},
+		{"Compared with", "COMPARED WITH", true},
+		{"Points" + c.net(), "POINTS", false},
+		{"90 % interval", "90 % INTERVAL", false},
+		{"95 % interval", "95 % INTERVAL", false},
+		{"p (Holm)", "P", false},
+		{"Mean squared difference", "", false},
+		{"p short of the margin (Holm)", "", false},
+		{"p equal within the margin", "", false},
 	}}
 	add := func(name string, i *worth.Interval, p, short, equal *float64) {
 		if i == nil {
 			main.add(name, "-", "-", "-", "-", "-", "-", "-")
 			return
 		}
-		main.add(name, signed(i.Estimate), limits(i.Lower, i.Upper), limits(i.CI95[0], i.CI95[1]), readableP(p), fmt.Sprintf("%.3f", i.Discordance),
-			readableP(short), readableP(equal))
+		main.add(name, signed(i.Estimate), limits(i.Lower, i.Upper), limits(i.CI95[0], i.CI95[1]), readableP(p),
+			fmt.Sprintf("%.3f", i.Discordance), readableP(short), readableP(equal))
 	}
 	if size != nil {
 		add("best, cross-fitted", size, nil, nil, nil)
 	}
 	judged := grid{Title: "At equal length", Columns: []column{
-		{"Compared with", "COMPARED WITH", true}, {"Points", "POINTS", false}, {"90 % interval", "90 % INTERVAL", false},
-		{"Orders that disagree", "ORDERS DISAGREE", false}, {"No judgement", "NO JUDGEMENT", false}, {"Points for each doubling of length", "", false},
+		{"Compared with", "COMPARED WITH", true},
+		{"Points", "POINTS", false},
+		{"90 % interval", "90 % INTERVAL", false},
+		{"Orders that disagree", "ORDERS DISAGREE", false},
+		{"No judgement", "NO JUDGEMENT", false},
+		{"Points for each doubling of length", "", false},
 	}}
 	for _, one := range all {
 		name := c.armName(one.Arm)
@@ -330,8 +339,13 @@ func (c Comparison) ensembleNote() string {
 // costs returns what each arm scored and cost.
 func (c Comparison) costs() grid {
 	g := grid{Columns: []column{
-		{"Way", "WAY", true}, {"Score", "SCORE", false}, {"USD", "USD", false}, {"USD per right answer", "PER RIGHT", false},
-		{"95 % interval", "95 % INTERVAL", false}, {"Frontier", "", true}, {"Dominated by", "", true},
+		{"Way", "WAY", true},
+		{"Score", "SCORE", false},
+		{"USD", "USD", false},
+		{"USD per right answer", "PER RIGHT", false},
+		{"95 % interval", "95 % INTERVAL", false},
+		{"Frontier", "", true},
+		{"Dominated by", "", true},
 	}}
 	for _, a := range c.Arms {
 		frontier := "-"
@@ -342,7 +356,8 @@ func (c Comparison) costs() grid {
 		if e := a.CostPerRight; e.Lower != nil && e.Upper != nil {
 			within = usd(*e.Lower) + " to " + usd(*e.Upper)
 		}
-		g.add(clip(a.Arm), share(a.Score), usdOrNone(a.CostUSD), usdOrNone(a.CostPerRight.Value), within, frontier, cmp.Or(clip(a.DominatedBy), "-"))
+		g.add(clip(a.Arm), share(a.Score), usdOrNone(a.CostUSD), usdOrNone(a.CostPerRight.Value), within,
+			frontier, cmp.Or(clip(a.DominatedBy), "-"))
 	}
 	return g
 }
@@ -372,19 +387,20 @@ func (c Comparison) further() grid {
 // costPlot shows the score of each arm with the frontier, and beside it what it costs.
 func (c Comparison) costPlot() *plot {
 	const middle, bars = 58.0, 66.0
-	var scores []float64
+	scores := make([]float64, len(c.Arms))
 	dearest := 0.0
-	for _, a := range c.Arms {
-		scores = append(scores, 100*a.Score)
+	for i, a := range c.Arms {
+		scores[i] = 100 * a.Score
 		if a.CostUSD != nil {
 			dearest = max(dearest, *a.CostUSD)
 		}
 	}
 	across := scaleOf(plotLeft, middle, 0.5, scores)
 	p := &plot{
-		Label:   "Score and cost of each way. The table that follows holds the same figures.",
-		Caption: "Dots are scores in percent, with a line through those on the frontier. Bars are the cost of a question. The cheapest way is first.",
-		Ticks:   across.ticks(),
+		Label: "Score and cost of each way. The table that follows holds the same figures.",
+		Caption: "Dots are scores in percent, with a line through those on the frontier. Bars are the cost of a question. " +
+			"The cheapest way is first.",
+		Ticks: across.ticks(),
 	}
 	last := -1
 	for i, a := range c.Arms {
@@ -420,7 +436,8 @@ func powerNotes() []string {
 // powers returns what a number of questions can show.
 func powers(margin float64, all []worth.Power) grid {
 	g := grid{Columns: []column{
-		{"Scores differ at", "SCORES DIFFER AT", true}, {"Can be shown", "CAN BE SHOWN", false},
+		{"Scores differ at", "SCORES DIFFER AT", true},
+		{"Can be shown", "CAN BE SHOWN", false},
 		{points(margin) + " take", strings.ToUpper(points(margin)) + " TAKE", false},
 	}}
 	for _, p := range all {
@@ -447,11 +464,8 @@ func (c Comparison) missing() (notes []string, counts grid) {
 	counts = grid{Columns: []column{
 		{"Way", "WAY", true}, {"No answer", "NO ANSWER", false}, {"Ungradable", "UNGRADABLE", false}, {"Fallback", "FALLBACK", false},
 	}}
-	names := []string{c.Treatment}
-	for _, one := range slices.Concat(c.tested(), c.Described) {
-		names = append(names, one.Arm)
-	}
-	for _, name := range names {
+	for _, one := range slices.Concat([]worth.Comparison{{Arm: c.Treatment}}, c.tested(), c.Described) {
+		name := one.Arm
 		if c.Failed[name]+c.Ungradable[name]+c.Fallbacks[name] > 0 {
 			counts.add(clip(name), grouped(c.Failed[name]), grouped(c.Ungradable[name]), grouped(c.Fallbacks[name]))
 		}
@@ -558,7 +572,8 @@ func intervalCells(i *worth.Interval) map[string]string {
 	}
 	return map[string]string{
 		"n": strconv.Itoa(i.N), "clusters": strconv.Itoa(i.Clusters), "estimate": number(&i.Estimate), "discordance": number(&i.Discordance),
-		"lower_one_sided": number(&i.Lower), "upper_one_sided": number(&i.Upper), "ci95_lower": number(&i.CI95[0]), "ci95_upper": number(&i.CI95[1]),
+		"lower_one_sided": number(&i.Lower), "upper_one_sided": number(&i.Upper),
+		"ci95_lower": number(&i.CI95[0]), "ci95_upper": number(&i.CI95[1]),
 	}
 }
 

@@ -93,7 +93,9 @@ func comparisons() map[string]Comparison {
 			EnsembleCost: new(0.625), Failed: map[string]int{}, Ungradable: map[string]int{}, Fallbacks: map[string]int{},
 			Usage: council.Usage{CostUSD: new(12.345)},
 			Settings: [][2]string{
-				{"council", "default"}, {"members", "lab/large-model-2026, lab/small, other/one"}, {"ensemble", "6 times lab/large-model-2026"},
+				{"council", "default"},
+				{"members", "lab/large-model-2026, lab/small, other/one"},
+				{"ensemble", "6 times lab/large-model-2026"},
 				{"seed", "3"},
 			},
 		}
@@ -111,6 +113,7 @@ func comparisons() map[string]Comparison {
 	cheap.ValueUSD = new(0.02)
 	near := plan
 	near.Margin = 0.12
+	alone := worth.Plan{Treatment: "council", Described: []string{"placebo"}, Margin: 0.05}
 	simple := worth.Plan{Treatment: "council", Comparators: []string{"ranked"}, Margin: 0.05}
 
 	unknown := questions(200, 1, truth(0.9, 0.6))
@@ -138,7 +141,7 @@ func comparisons() map[string]Comparison {
 		"too_few":                   compare(questions(36, 1, truth(0.75, 0.65)), plan),
 		"too_few_same":              compare(questions(40, 1, map[string]float64{"council": 1, "ranked": 1}), simple),
 		"insufficient":              compare(questions(60, 3, truth(0.75, 0.65)), plan),
-		"insufficient_no_arm":       compare(questions(60, 1, truth(0.75, 0.65)), worth.Plan{Treatment: "council", Described: []string{"placebo"}, Margin: 0.05}),
+		"insufficient_no_arm":       compare(questions(60, 1, truth(0.75, 0.65)), alone),
 		"short_of_margin":           compare(questions(900, 1, truth(0.74, 0.66)), near),
 		"depends_on_missing":        compare(missing, simple),
 		"cost_unknown":              compare(unknown, valued),
@@ -152,7 +155,8 @@ func comparisons() map[string]Comparison {
 	}
 	stopped := all["too_few"]
 	stopped.Planned, stopped.Stopped, stopped.Usage.Partial = 100, true, true
-	stopped.Failed, stopped.Ungradable, stopped.Fallbacks = map[string]int{"council": 1}, map[string]int{"member:lab/small": 1234, "nobody": 3}, map[string]int{"council": 2}
+	stopped.Failed, stopped.Fallbacks = map[string]int{"council": 1}, map[string]int{"council": 2}
+	stopped.Ungradable = map[string]int{"member:lab/small": 1234, "nobody": 3}
 	stopped.EnsembleCost = new(1.1)
 	all["too_few"] = stopped
 	return all
@@ -232,22 +236,32 @@ func TestVerdictSentences(t *testing.T) {
 		reason  worth.Reason
 		want    []string
 	}{
-		{"pays", worth.Pays, "", []string{"Pays: the council beats every simpler way in the plan. The nearest is vote", "lower limit +", "at 3 times its cost"}},
+		{"pays", worth.Pays, "", []string{
+			"Pays: the council beats every simpler way in the plan. The nearest is vote", "lower limit +", "at 3 times its cost",
+		}},
 		{"does_not_pay", worth.DoesNotPay, "", []string{"Does not pay: the council is less than 5 points better than vote", "upper limit"}},
-		{"too_few", worth.Undecided, worth.TooFew, []string{"36 questions can show a difference of", "; 5 points take", "Not shown to be beaten, in points with 90 % intervals: ranked +"}},
+		{"too_few", worth.Undecided, worth.TooFew, []string{
+			"36 questions can show a difference of", "; 5 points take", "Not shown to be beaten, in points with 90 % intervals: ranked +",
+		}},
 		{"too_few_same", worth.Undecided, worth.TooFew, []string{"40 questions got the same scores"}},
-		{"insufficient", worth.Undecided, worth.Insufficient, []string{"a verdict takes 30 clusters, and there are 20", "60 questions in 20 clusters can show"}},
+		{"insufficient", worth.Undecided, worth.Insufficient, []string{
+			"a verdict takes 30 clusters, and there are 20", "60 questions in 20 clusters can show",
+		}},
 		{"insufficient_no_arm", worth.Undecided, worth.Insufficient, []string{"nothing to compare"}},
 		{"empty", worth.Undecided, worth.Insufficient, []string{"a verdict takes 30 clusters, and there are 0."}},
 		{"short_of_margin", worth.Undecided, worth.ShortOfMargin, []string{"but not each by 12 points: ", "the best member by"}},
 		{"depends_on_missing", worth.Undecided, worth.DependsOnMissing, []string{"without the questions at which an answer is missing"}},
 		{"cost_unknown", worth.Undecided, worth.CostUnknown, []string{"the verdict is in money, and nobody knows what these cost: ranked."}},
 		{"value_pays", worth.Pays, "", []string{"Pays: ", "points net of costs"}},
-		{"value_does_not_pay", worth.DoesNotPay, "", []string{"where a right answer is worth $0.0200, the council costs more than it adds, in points net of costs, beside"}},
+		{"value_does_not_pay", worth.DoesNotPay, "", []string{
+			"where a right answer is worth $0.0200, the council costs more than it adds, in points net of costs, beside",
+		}},
 		{"judged_pays", worth.Pays, "", []string{"Pays, by the judgement of third/judge and fourth/judge: ", "at equal length +"}},
 		{"judged_does_not_pay", worth.DoesNotPay, "", []string{"Does not pay, by the judgement of ", "less than 10 points better than"}},
 		{"judged_too_few", worth.Undecided, worth.TooFew, []string{"Undecided, by the judgement of ", "; 10 points take"}},
-		{"judged_depends_on_missing", worth.Undecided, worth.DependsOnMissing, []string{"if all replies that are no judgement were for one side"}},
+		{"judged_depends_on_missing", worth.Undecided, worth.DependsOnMissing, []string{
+			"if all replies that are no judgement were for one side",
+		}},
 	} {
 		c, ok := all[tt.name]
 		if !ok {
@@ -257,7 +271,8 @@ func TestVerdictSentences(t *testing.T) {
 			t.Errorf("%s: the verdict is %s %s, want %s %s", tt.name, c.Verdict, c.Reason, tt.verdict, tt.reason)
 		}
 		for form, body := range map[string]string{
-			"text": strings.Join(strings.Fields(string(ComparisonText(c))), " "), "HTML": strings.ReplaceAll(string(ComparisonHTML(c)), "&#43;", "+"),
+			"text": strings.Join(strings.Fields(string(ComparisonText(c))), " "),
+			"HTML": strings.ReplaceAll(string(ComparisonHTML(c)), "&#43;", "+"),
 		} {
 			for _, want := range tt.want {
 				if !strings.Contains(body, want) {
@@ -278,7 +293,8 @@ func TestVerdictSentences(t *testing.T) {
 // TestEqualCost holds that an ensemble is a comparison at equal cost only within 10 % of the council's.
 func TestEqualCost(t *testing.T) {
 	for ratio, want := range map[float64]string{
-		0.62: "ensemble, cost x 0.62", 0.89: "ensemble, cost x 0.89", 0.9: "ensemble, equal cost", 1.1: "ensemble, equal cost", 1.11: "ensemble, cost x 1.1",
+		0.62: "ensemble, cost x 0.62", 0.89: "ensemble, cost x 0.89",
+		0.9: "ensemble, equal cost", 1.1: "ensemble, equal cost", 1.11: "ensemble, cost x 1.1",
 	} {
 		c := Comparison{EnsembleCost: &ratio}
 		if got := c.armName(armEnsemble); got != want {
@@ -338,7 +354,8 @@ func TestPowerText(t *testing.T) {
 	text := PowerText(100, 0.05, worth.Powers(100, 0.05))
 	narrow(t, text)
 	golden(t, "power.txt", text)
-	if few := string(PowerText(20, 0.05, worth.Powers(20, 0.05))); !strings.Contains(few, fmt.Sprintf("A verdict takes %d.", worth.LeastClusters)) {
+	few := string(PowerText(20, 0.05, worth.Powers(20, 0.05)))
+	if !strings.Contains(few, fmt.Sprintf("A verdict takes %d.", worth.LeastClusters)) {
 		t.Error(few)
 	}
 }

@@ -135,7 +135,8 @@ func (d document) html() []byte {
 
 // sheet returns rows of cells by column as one table (RFC 4180). A column that a row lacks is an empty cell.
 func sheet(columns []string, rows []map[string]string) []byte {
-	all := [][]string{columns}
+	all := make([][]string, 0, 1+len(rows))
+	all = append(all, columns)
 	for _, row := range rows {
 		cells := make([]string, len(columns))
 		for i, name := range columns {
@@ -184,11 +185,11 @@ func newPowerPlot(clusters int, margin float64, powers []worth.Power) *powerPlot
 		return math.Round(100*(left+(plotRight-left)*math.Log(n/first)/math.Log(last/first))) / 100
 	}
 	mde := func(p worth.Power, n float64) float64 { return 100 * worth.MDE80(p.Discordance, int(n)) }
-	values := []float64{0, 100 * margin}
+	top := margin * 100
 	for _, p := range powers {
-		values = append(values, mde(p, first))
+		top = max(top, mde(p, first))
 	}
-	points := scaleOf(height, 0, 1, values)
+	points := scaleOf(height, 0, 1, []float64{0, top})
 	p := &powerPlot{
 		Axis: height, Height: height + 24, Margin: points.at(100 * margin), Down: points.ticks(),
 	}

@@ -52,7 +52,8 @@ func (s Seats) document() document {
 			part.Notes = []string{"Not defined: it was not counted at every question."}
 		} else {
 			part.Notes = []string{fmt.Sprintf("The %s scores %s. It was counted again without the %s of each seat. A point is one right "+
-				"answer in 100 questions; p is adjusted by Holm over all seats, for vote and ranking together.", way.name, share(*way.mean), way.without)}
+				"answer in 100 questions; p is adjusted by Holm over all seats, for vote and ranking together.",
+				way.name, share(*way.mean), way.without)}
 			part.Plot, part.Tables = s.effects(way.effect)
 		}
 		add(part)
@@ -81,7 +82,7 @@ func (s Seats) headline() string {
 	}
 	text += fmt.Sprintf(": the mean correlation of their errors is %.2f.", *s.MeanPhi)
 	if left := len(s.Seats) - s.Varying; left > 0 {
-		text += fmt.Sprintf(" %s always right or always wrong, and left out.", map[bool]string{true: "1 seat was", false: grouped(left) + " seats were"}[left == 1])
+		text += fmt.Sprintf(" Left out: %s that made no error, or nothing else.", counted(left, "seat"))
 	}
 	if e.Lower == nil {
 		text += " There is no interval: it takes 15 errors and 15 right answers of each seat, and more than one cluster."
@@ -169,7 +170,11 @@ func (s Seats) majorityNotes() []string {
 
 // seats returns how often each seat is right, and most of the others.
 func (s Seats) seats() grid {
-	g := grid{Columns: []column{{"Seat", "SEAT", true}, {"Right", "RIGHT", false}, {"Most of the others right", "MOST OF THE OTHERS RIGHT", false}}}
+	g := grid{Columns: []column{
+		{"Seat", "SEAT", true},
+		{"Right", "RIGHT", false},
+		{"Most of the others right", "MOST OF THE OTHERS RIGHT", false},
+	}}
 	for i, f := range s.Seats {
 		g.add(s.name(i), shareOrNone(f.Accuracy), shareOrNone(f.MajorityWithout))
 	}
@@ -179,7 +184,10 @@ func (s Seats) seats() grid {
 // effects returns what each seat adds.
 func (s Seats) effects(of func(worth.SeatFigure) *worth.SeatEffect) (*plot, []grid) {
 	g := grid{Columns: []column{
-		{"Seat", "SEAT", true}, {"Points", "POINTS", false}, {"90 % interval", "90 % INTERVAL", false}, {"95 % interval", "95 % INTERVAL", false},
+		{"Seat", "SEAT", true},
+		{"Points", "POINTS", false},
+		{"90 % interval", "90 % INTERVAL", false},
+		{"95 % interval", "95 % INTERVAL", false},
 		{"p (Holm)", "P", false},
 	}}
 	spans := make([]span, len(s.Seats))

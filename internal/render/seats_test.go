@@ -85,14 +85,16 @@ func TestSeatsInWords(t *testing.T) {
 	all := seats()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		want := map[string][]string{
-			"seats":        {"4 seats are worth 2.2 independent ones (95 % interval 1.", "errors in common cost", "No vote and no ranking", "no ceiling for a synthesis"},
+			"seats": {
+				"4 seats are worth 2.2 independent ones (95 % interval 1.", "errors in common cost", "No vote and no ranking", "no ceiling for a synthesis",
+			},
 			"few":          {"There is no interval: it takes 15 errors"},
 			"many":         {"11 seats are worth", "With seats from 9 on"},
 			"perfect":      {"How many independent seats 3 seats are worth is not defined: fewer than two of them"},
 			"nobody":       {"not defined: there are no questions"},
 			"no_questions": {"not defined: there are no questions", "Not defined: it was not counted at every question."},
 			"opposed":      {"not defined: their errors exclude each other"},
-			"one_perfect":  {"2 seats are worth", "1 seat was always right or always wrong"},
+			"one_perfect":  {"2 seats are worth", "Left out: 1 seat that made no error, or nothing else."},
 		}[name]
 		if len(want) == 0 {
 			t.Errorf("%s: nothing is wanted", name)
@@ -118,7 +120,10 @@ func TestShade(t *testing.T) {
 }
 
 func TestAmounts(t *testing.T) {
-	for amount, want := range map[float64]string{0: "0.00", 12.345: "12.35", 1: "1.00", 0.5: "0.500", 0.012345: "0.0123", 1e-5: "0.0000100", -0.25: "-0.250"} {
+	for amount, want := range map[float64]string{
+		0: "0.00", 12.345: "12.35", 1: "1.00", 0.5: "0.500",
+		0.012345: "0.0123", 1e-5: "0.0000100", -0.25: "-0.250",
+	} {
 		if got := usd(amount); got != want {
 			t.Errorf("%v: %s, want %s", amount, got, want)
 		}

@@ -32,7 +32,8 @@ func (c Comparison) pays() string {
 	if times := c.times(nearest.Arm); times != "" {
 		cost = ", at " + times + " its cost"
 	}
-	return fmt.Sprintf("the council beats every simpler way in the plan. The nearest is %s, which it beats by %.1f points%s (lower limit %s%s)%s.",
+	return fmt.Sprintf("the council beats every simpler way in the plan. "+
+		"The nearest is %s, which it beats by %.1f points%s (lower limit %s%s)%s.",
 		clip(nearest.Arm), 100*nearest.Interval.Estimate, c.net(), signed(nearest.Interval.Lower), atEqualLength(nearest), cost)
 }
 
@@ -56,7 +57,8 @@ func (c Comparison) doesNotPay() string {
 		against[i] = fmt.Sprintf("%s (%s, upper limit %s)", clip(one.Arm), signed(one.Interval.Estimate), signed(one.Interval.Upper))
 	}
 	if c.ValueUSD != nil {
-		return fmt.Sprintf("where a right answer is worth $%s, the council costs more than it adds, in points net of costs, beside %s.", usd(*c.ValueUSD), list(against))
+		return fmt.Sprintf("where a right answer is worth $%s, the council costs more than it adds, in points net of costs, beside %s.",
+			usd(*c.ValueUSD), list(against))
 	}
 	return fmt.Sprintf("the council is less than %s better than %s.", points(c.Margin), list(against))
 }
