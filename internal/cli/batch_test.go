@@ -63,7 +63,7 @@ func TestBatch(t *testing.T) {
 	if now, err := os.ReadFile(out); err != nil || !bytes.Equal(now, results) {
 		t.Errorf("the results differ: %v", err)
 	}
-	if r := run(t, nil, "store", "verify", "--input", records); r.code != 0 || !strings.Contains(r.stdout, "720") { // 60 sessions, each record once
+	if r := run(t, nil, "store", "verify", records); r.code != 0 || !strings.Contains(r.stdout, "720") { // 60 sessions, each record once
 		t.Errorf("%+v", r)
 	}
 	other := run(t, nil, append(args, "--seed", "7")...)
