@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,12 +16,15 @@ import (
 // takes long. One that could not be computed shows nothing.
 func TestMonitorInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // guards what follows
 		computed, takes := 0, time.Second
 		var fails error
 		m := &monitor{every: time.Hour, log: slog.New(slog.DiscardHandler), compute: func(context.Context) (bias.Monitor, error) {
+			mu.Lock()
 			computed++
-			err := fails
-			time.Sleep(takes)
+			err, pause := fails, takes
+			mu.Unlock()
+			time.Sleep(pause)
 			if err != nil {
 				return bias.Monitor{}, err
 			}
@@ -36,6 +40,8 @@ func TestMonitorInterval(t *testing.T) {
 			t.Helper()
 			time.Sleep(d)
 			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
 			if computed != times || len(m.current()) != headlines {
 				t.Errorf("computed %d times, want %d; %d headlines, want %d", computed, times, len(m.current()), headlines)
 			}
@@ -43,9 +49,13 @@ func TestMonitorInterval(t *testing.T) {
 		after(0, 1, 0)
 		after(time.Second, 1, 1)
 		after(time.Hour-time.Second, 1, 1)
+		mu.Lock()
 		takes = 10 * time.Minute
+		mu.Unlock()
 		after(time.Second, 2, 1)
+		mu.Lock()
 		fails = errors.New("the disk is away")
+		mu.Unlock()
 		after(time.Hour+11*time.Minute, 2, 1) // it rests for ten times as long as it took
 		after(39*time.Minute, 3, 1)
 		after(10*time.Minute, 3, 0)
