@@ -21,9 +21,8 @@ import (
 
 // The tables of streams.
 const (
-	tableStreams = "Streams of 1500 sessions in which nobody is favoured, %. Columns: the monitor ever raises an alarm other than " +
-		"harshness, one of harshness, finds an effect of any size."
-	tableShifts = "Streams in which the monitor has found what is planted, %. Columns: sessions."
+	tableStreams = "Streams of 1500 sessions in which nobody is favoured, %: an alarm other than harshness, one of harshness, evidence of any size."
+	tableShifts  = "Streams in which the monitor has found what is planted, %. Columns: sessions."
 )
 
 // streamSessions is how long a stream is.
@@ -43,12 +42,13 @@ func looks() []int {
 // Stream is a kind of simulated stream of sessions, at which the monitor looks again and again.
 type Stream struct {
 	data Scenario // without lines
-	// shift is what every member adds to its own answers, in standard deviations of the
-	// figure of one session; it is planted instead of effects.
+	// shift is what is planted, in standard deviations of one session's figure of the
+	// affected headline; 0: the effects of data are.
 	shift    float64
-	prefer   float64 // for the synthesis in shadow sessions, 0.1 to 0.9; 0.5 is neither
-	affected string  // the headline that is planted or, where nobody is favoured, may have an effect all the same
-	stop     finding // after which nobody looks again
+	effect   func(points float64) biassim.Effects // what plants it
+	prefer   float64                              // for the synthesis in shadow sessions, 0.1 to 0.9; 0.5 is neither
+	affected string                               // the headline that is planted or, where nobody is favoured, may have an effect all the same
+	stop     finding                              // after which nobody looks again
 	lines    []streamLine
 }
 
@@ -103,11 +103,9 @@ func (s Stream) run(ctx context.Context, seed uint64, replicates int) ([]Figure,
 	_, _ = io.WriteString(name, s.name())
 	draws := rand.New(rand.NewPCG(seed, name.Sum64())) //nolint:gosec // a simulation is to be repeatable, not secret
 	if s.shift != 0 {
-		sd, err := s.deviation(ctx, draws)
-		if err != nil {
+		if err := s.plant(ctx, draws); err != nil {
 			return nil, err
 		}
-		s.data.effects = biassim.Effects{Self: s.shift * sd}
 	}
 	figures := make([]Figure, len(s.lines))
 	for i, l := range s.lines {
@@ -126,16 +124,19 @@ func (s Stream) run(ctx context.Context, seed uint64, replicates int) ([]Figure,
 	})
 }
 
-// deviation returns the standard deviation of the self-preference of one session, in points,
-// from the standard errors of a few reports.
-func (s Stream) deviation(ctx context.Context, draws *rand.Rand) (float64, error) {
-	const reports = 20
-	s.data.sessions = 400
-	sum := 0.
-	err := s.data.each(ctx, draws, reports, func(r bias.Report) {
-		sum += *flatten(r.Metrics)["self_preference"].StandardError
+// plant plants the effect that shifts the figure as far as it should be, from the figures of a
+// few reports with an effect of a fifth of a point.
+func (s *Stream) plant(ctx context.Context, draws *rand.Rand) error {
+	const reports, points, sessions = 20, 0.2, 400
+	pilot := s.data
+	pilot.sessions, pilot.effects = sessions, s.effect(points)
+	figure, se := 0., 0.
+	err := pilot.each(ctx, draws, reports, func(r bias.Report) {
+		m := flatten(r.Metrics)[s.affected]
+		figure, se = figure+*m.PointEstimate, se+*m.StandardError
 	})
-	return sum / reports * math.Sqrt(float64(s.data.sessions)), err
+	s.data.effects = s.effect(points * s.shift * se * math.Sqrt(sessions) / math.Abs(figure))
+	return err
 }
 
 // watch returns what the monitor says at each look at a stream, up to the one that ends it.
@@ -255,8 +256,16 @@ func streams() []Stream {
 		all = append(all, s)
 	}
 	const self = "self_preference"
-	planted("self-preference, .2 SD: evidence", self, Stream{shift: 0.2}, evidence, map[int]float64{500: 0.5, 800: 0.9})
-	planted("self-preference, .1 SD: evidence", self, Stream{shift: 0.1}, evidence, map[int]float64{1500: 0.5})
+	shift := func(what, headline string, sd float64, effect func(float64) biassim.Effects, least map[int]float64) {
+		what = fmt.Sprintf("%s, .%.0f SD: evidence", what, 10*sd)
+		planted(what, headline, Stream{shift: sd, effect: effect}, evidence, least)
+	}
+	toSelf := func(points float64) biassim.Effects { return biassim.Effects{Self: points} }
+	toAnchoring := func(points float64) biassim.Effects { return biassim.Effects{Anchoring: -points} }
+	shift("anchoring", "anchoring", 0.2, toAnchoring, map[int]float64{800: 0.9})
+	shift("anchoring", "anchoring", 0.1, toAnchoring, map[int]float64{1500: 0.5})
+	shift("self-preference", self, 0.2, toSelf, map[int]float64{500: 0.5, 800: 0.9})
+	shift("self-preference", self, 0.1, toSelf, nil)
 	planted("self-preference +0.4: alarm", self, Stream{data: Scenario{effects: biassim.Effects{Self: 0.4}}}, alarm, map[int]float64{500: 0.9})
 	planted("first place +0.25: alarm", "position", Stream{data: Scenario{effects: biassim.Effects{Position: []float64{0.25}}}}, alarm, nil)
 	planted("harshness -0.5: alarm", "harshness", Stream{data: Scenario{effects: biassim.Effects{Harshness: one(-0.5)}}}, alarm,
