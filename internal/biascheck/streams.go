@@ -21,7 +21,8 @@ import (
 
 // The tables of streams.
 const (
-	tableStreams = "Streams of 1500 sessions in which nobody is favoured, %: an alarm other than harshness, one of harshness, evidence of any size."
+	tableStreams = "Streams of 1500 sessions in which nobody is favoured, %: an alarm other than harshness, one of harshness, " +
+		"evidence of any size."
 	tableShifts  = "Streams in which the monitor has found what is planted, %. Columns: sessions."
 )
 
