@@ -23,7 +23,7 @@ import (
 const (
 	tableStreams = "Streams of 1500 sessions in which nobody is favoured, %: an alarm other than harshness, one of harshness, " +
 		"evidence of any size."
-	tableShifts  = "Streams in which the monitor has found what is planted, %. Columns: sessions."
+	tableShifts = "Streams in which the monitor has found what is planted, %. Columns: sessions."
 )
 
 // streamSessions is how long a stream is.
@@ -271,7 +271,8 @@ func streams() []Stream {
 	planted("first place +0.25: alarm", "position", Stream{data: Scenario{effects: biassim.Effects{Position: []float64{0.25}}}}, alarm, nil)
 	planted("harshness -0.5: alarm", "harshness", Stream{data: Scenario{effects: biassim.Effects{Harshness: one(-0.5)}}}, alarm,
 		map[int]float64{500: 0.9})
-	planted("harshness -1.2 from the middle on: alarm", "harshness", Stream{data: Scenario{effects: biassim.Effects{Jump: one(-1.2)}}}, alarm, nil)
+	planted("harshness -1.2 from the middle on: alarm", "harshness", Stream{data: Scenario{effects: biassim.Effects{Jump: one(-1.2)}}}, alarm,
+		nil)
 	planted("anchoring -0.4: alarm", "anchoring", Stream{data: Scenario{effects: biassim.Effects{Anchoring: -0.4}}}, alarm, nil)
 	planted("shadow preference .6: alarm", "shadow_preference", Stream{prefer: 0.6}, alarm, map[int]float64{800: 0.5})
 	return all

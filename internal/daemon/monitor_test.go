@@ -84,7 +84,8 @@ func TestMonitorMeasured(t *testing.T) {
 	if text := monitored(t, map[string]string{"MONITOR_INTERVAL": "off"}); strings.Contains(text, "councild_monitor") {
 		t.Error("the monitor is measured, although it is off")
 	}
-	if text := monitored(t, map[string]string{"MONITOR_INTERVAL": "1h", "CONFIG_VERSION": "other"}); !strings.Contains(text, `councild_monitor_alarm{headline="position"} 1`) {
+	text = monitored(t, map[string]string{"MONITOR_INTERVAL": "1h", "CONFIG_VERSION": "other"})
+	if !strings.Contains(text, `councild_monitor_alarm{headline="position"} 1`) {
 		t.Error("/metrics lacks the alarm of the other council")
 	}
 }

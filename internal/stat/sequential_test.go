@@ -93,7 +93,8 @@ func TestBettingVectors(t *testing.T) {
 		for _, want := range v.Expected {
 			b := NewBetting(v.X[:want.T], v.Alpha)
 			low, high := b.Interval()
-			if diff := cmp.Diff([]float64{want.Betting[0], want.Betting[1], want.LogE}, []float64{low, high, b.LogE(0.5)}, approximately); diff != "" {
+			expected, got := []float64{want.Betting[0], want.Betting[1], want.LogE}, []float64{low, high, b.LogE(0.5)}
+			if diff := cmp.Diff(expected, got, approximately); diff != "" {
 				t.Errorf("%s, after %d (-want +got):\n%s", v.Name, want.T, diff)
 			}
 		}
