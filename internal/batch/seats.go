@@ -1,7 +1,11 @@
 package batch
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"maps"
+	"os"
 	"slices"
 
 	"github.com/councild/councild/internal/ranking"
@@ -35,8 +39,8 @@ func Seats(f File) ([]worth.SeatQuestion, []string, error) {
 			at := slices.IndexFunc(r.Members, func(m Member) bool { return m.ID == id })
 			row.Wrong[i] = at < 0 || r.Members[at].Score == nil || *r.Members[at].Score < 0.5
 			others := slices.DeleteFunc(slices.Clone(r.Members), func(m Member) bool { return m.ID == id })
-			row.VoteWithout = append(row.VoteWithout, vote0(Vote(others), row.Vote))
-			row.RankedWithout = append(row.RankedWithout, vote0(first(others, without(r.Ballots, id), f.Plan.Rules.PartialBallots), row.Ranked))
+			row.VoteWithout = append(row.VoteWithout, scoreWithout(Vote(others), row.Vote))
+			row.RankedWithout = append(row.RankedWithout, scoreWithout(first(others, without(r.Ballots, id), f.Plan.Rules.PartialBallots), row.Ranked))
 		}
 		rows = append(rows, row)
 	}
@@ -46,9 +50,45 @@ func Seats(f File) ([]worth.SeatQuestion, []string, error) {
 	return rows, ids, nil
 }
 
-// vote0 returns the score that is left without a seat: 0 where there is no answer any more, and nil where the score
+// SeatsOfRows returns the same of a file of graded rows, as councild import writes them: each arm is a seat. It reports
+// false where the file holds something else.
+func SeatsOfRows(name string) (rows []worth.SeatQuestion, ids []string, ok bool, err error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	type row struct {
+		ID      string              `json:"id"`
+		Cluster string              `json:"cluster"`
+		Scores  map[string]*float64 `json:"scores"`
+	}
+	var all []row
+	names := map[string]bool{}
+	for line := range bytes.Lines(data) {
+		var r row
+		if json.Unmarshal(line, &r) != nil || r.ID == "" || r.Scores == nil {
+			return nil, nil, false, nil
+		}
+		for name := range r.Scores {
+			names[name] = true
+		}
+		all = append(all, r)
+	}
+	ids = slices.Sorted(maps.Keys(names))
+	for _, r := range all {
+		q := worth.SeatQuestion{ID: r.ID, Cluster: r.Cluster, Wrong: make([]bool, len(ids))}
+		for i, id := range ids {
+			score := r.Scores[id]
+			q.Wrong[i] = score == nil || *score < 0.5
+		}
+		rows = append(rows, q)
+	}
+	return rows, ids, len(rows) > 0, nil
+}
+
+// scoreWithout returns the score that is left without a seat: 0 where there is no answer any more, and nil where the score
 // with the seat is none.
-func vote0(score, with *float64) *float64 {
+func scoreWithout(score, with *float64) *float64 {
 	if with != nil && score == nil {
 		return new(float64)
 	}

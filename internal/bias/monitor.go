@@ -109,6 +109,12 @@ func (c *Collector) Monitor(shadow []float64) Monitor {
 	return m
 }
 
+// NewestCouncil returns the council_config_version of the sessions that [Collector.Monitor] takes.
+func (c *Collector) NewestCouncil() string {
+	w := c.window()
+	return w.keepNewestCouncil()
+}
+
 // keepNewestCouncil leaves the sessions of the council that the newest session had, and
 // returns its version: that of the newest session which tells one.
 func (w *window) keepNewestCouncil() (version string) {

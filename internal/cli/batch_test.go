@@ -3,13 +3,18 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/examples"
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/render"
+	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/worth"
 )
 
@@ -194,5 +199,44 @@ func TestCompareJudged(t *testing.T) {
 		if r := run(t, nil, append(args, tt.args...)...); r.code != 2 || !strings.Contains(r.stderr, tt.want) {
 			t.Errorf("%v: %+v, want %q", tt.args, r, tt.want)
 		}
+	}
+}
+
+// Whose synthesis is preferred in shadow sessions shows in the monitor.
+func TestMonitorOfShadows(t *testing.T) {
+	records := filepath.Join(t.TempDir(), "records.jsonl")
+	if r := run(t, nil, "simulate", "--out", records, "--sessions", "120"); r.code != 0 {
+		t.Fatal(r)
+	}
+	var version struct {
+		Version string `json:"council_config_version"`
+	}
+	first, err := os.ReadFile(records)
+	if err != nil || json.Unmarshal(bytes.SplitN(first, []byte("\n"), 2)[0], &version) != nil {
+		t.Fatal(err)
+	}
+	var lines []byte
+	for i := range 60 {
+		line, err := store.EncodeEvidence(store.Evidence{Shadow: &council.ShadowRecord{
+			SchemaVersion: council.ShadowSchema, SessionID: fmt.Sprintf("s%d", i), Timestamp: time.Now().UTC(), Rate: 1, CouncilConfig: version.Version,
+			Prompt: "shadow-1", Chairman: "a", TopModel: "b", Lengths: council.ShadowLengths{Synthesis: 100, Top: 100},
+			Reviewers: []council.ShadowReview{{ID: "c", First: council.ChoiceTop, Choice: new(council.ChoiceSynthesis), Status: council.OutcomeOK}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, line...)
+	}
+	evidence := write(t, "evidence.jsonl", lines)
+	r := run(t, nil, "bias-report", "--monitor", "--input", records, "--evidence", evidence, "--format", "json")
+	var m bias.Monitor
+	if err := json.Unmarshal([]byte(r.stdout), &m); err != nil || len(m.Watched) != 8 {
+		t.Fatal(err, r)
+	}
+	if w := m.Watched[7]; w.Clusters != 60 || w.PointEstimate == nil || *w.PointEstimate != 1 || !w.Alarm {
+		t.Errorf("%+v", w)
+	}
+	if r := run(t, nil, "bias-report", "--monitor", "--input", records, "--evidence", evidence, "--fail-on", "bias"); r.code != 3 {
+		t.Errorf("code %d: %s", r.code, r.stderr)
 	}
 }

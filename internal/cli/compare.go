@@ -203,19 +203,21 @@ func (c compareCmd) write(std IO, compared render.Comparison) (err error) {
 }
 
 type seatsCmd struct {
-	Input  string `help:"A file of results, of batch or compare." required:"" placeholder:"FILE"`
+	Input  string `help:"A file of results, of batch or compare, or of graded rows, as import writes them." required:"" placeholder:"FILE"`
 	Format string `help:"${enum}." enum:"text,json,csv,html" default:"text"`
 }
 
 // Run says what the errors of the seats of a council have in common.
 func (c seatsCmd) Run(std IO) error {
-	f, err := batch.Open(c.Input)
+	rows, members, graded, err := batch.SeatsOfRows(c.Input)
+	if err == nil && !graded {
+		var f batch.File
+		if f, err = batch.Open(c.Input); err == nil {
+			rows, members, err = batch.Seats(f)
+		}
+	}
 	if err != nil {
 		return usageError{fmt.Errorf("--input: %w", err)}
-	}
-	rows, members, err := batch.Seats(f)
-	if err != nil {
-		return usageError{fmt.Errorf("--input %s: %w", c.Input, err)}
 	}
 	seats := render.Seats{SeatsReport: worth.Seats(rows, len(members)), Members: members, Source: c.Input}
 	switch c.Format {

@@ -149,7 +149,11 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	if r.Report, err = daemon.Report(ctx, cfg, paths, q); err != nil {
 		return err
 	}
-	if r.Evidence, err = c.evidence(ctx, cfg, q); err != nil {
+	evidence, err := c.evidenceFiles(cfg)
+	if err != nil {
+		return err
+	}
+	if r.Evidence, err = daemon.Evidence(ctx, evidence, q); err != nil {
 		return err
 	}
 	if err := c.print(std.Stdout, r); err != nil || c.FailOn == "" {
@@ -170,18 +174,17 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	return nil
 }
 
-// evidence returns what reviewers and people say of whole sessions, nil where there is nothing.
-func (c *biasReportCmd) evidence(ctx context.Context, cfg config.Config, q bias.Query) (*render.Evidence, error) {
+// evidenceFiles returns the evidence files to read.
+func (c *biasReportCmd) evidenceFiles(cfg config.Config) ([]string, error) {
 	for _, path := range c.Evidence {
 		if err := store.Find(path); err != nil {
 			return nil, fmt.Errorf("reading the evidence: %w", err)
 		}
 	}
-	paths := c.Evidence
-	if path, _ := cfg.EvidenceFile(); path != "" && len(paths) == 0 && len(c.Input) == 0 {
-		paths = []string{path}
+	if path, _ := cfg.EvidenceFile(); path != "" && len(c.Evidence) == 0 && len(c.Input) == 0 {
+		return []string{path}, nil
 	}
-	return daemon.Evidence(ctx, paths, q)
+	return c.Evidence, nil
 }
 
 // print writes the report in the form that was asked for.
@@ -204,7 +207,11 @@ func (c *biasReportCmd) monitor(ctx context.Context, std IO, cfg config.Config, 
 	if c.Sessions != nil || c.Days != nil || c.Split != "" {
 		return usageError{errors.New("--monitor takes all sessions: --sessions, --days and --split do not go with it, --since does")}
 	}
-	m, err := daemon.Monitor(ctx, cfg, paths, c.query())
+	evidence, err := c.evidenceFiles(cfg)
+	if err != nil {
+		return err
+	}
+	m, err := daemon.Monitor(ctx, cfg, paths, evidence, c.query())
 	if err != nil {
 		return err
 	}

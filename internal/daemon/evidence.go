@@ -66,7 +66,16 @@ func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.Eviden
 	if q.Reviewer != "" || q.Model != "" {
 		return nil, nil
 	}
-	g := gathering{q: q, skipped: map[store.Reason]*bias.Skipped{}}
+	g, err := gather(ctx, paths, q)
+	if err != nil {
+		return nil, err
+	}
+	return g.weigh(), nil
+}
+
+// gather reads the records that a query asks for.
+func gather(ctx context.Context, paths []string, q bias.Query) (*gathering, error) {
+	g := &gathering{q: q, skipped: map[store.Reason]*bias.Skipped{}}
 	if q.Days != nil && *q.Days > 0 {
 		if from := time.Now().Add(-time.Duration(*q.Days) * 24 * time.Hour); from.After(g.q.Since) {
 			g.q.Since = from
@@ -83,7 +92,7 @@ func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.Eviden
 			}
 		}
 	}
-	return g.weigh(), nil
+	return g, nil
 }
 
 // gathering is evidence on its way.

@@ -80,5 +80,9 @@ func (d *Daemon) monitor(ctx context.Context) (bias.Monitor, error) {
 	if err != nil {
 		return bias.Monitor{}, err
 	}
-	return Monitor(ctx, d.cfg, []string{d.cfg.BiasStore}, bias.Query{ConfigVersion: plan.Versions.CouncilConfig})
+	var evidence []string
+	if path, _ := d.cfg.EvidenceFile(); path != "" {
+		evidence = append(evidence, path)
+	}
+	return Monitor(ctx, d.cfg, []string{d.cfg.BiasStore}, evidence, bias.Query{ConfigVersion: plan.Versions.CouncilConfig})
 }

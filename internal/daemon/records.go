@@ -13,6 +13,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/store"
+	"github.com/councild/councild/internal/worth"
 )
 
 // OpenStore opens the record store as cfg says, on a disk of which nil is the operating
@@ -122,15 +123,20 @@ func Report(ctx context.Context, cfg config.Config, paths []string, q bias.Query
 	return collector.Report(), nil
 }
 
-// Monitor computes the monitor of the bias report over the record stores at the paths, read as
-// one, from all their sessions that the query does not leave out.
-func Monitor(ctx context.Context, cfg config.Config, paths []string, q bias.Query) (bias.Monitor, error) {
+// Monitor computes the monitor of the bias report over the record stores and the evidence files at the paths, each
+// read as one, from all their sessions that the query does not leave out.
+func Monitor(ctx context.Context, cfg config.Config, paths, evidence []string, q bias.Query) (bias.Monitor, error) {
 	q.Sessions, q.Days = new(0), new(0)
 	collector, err := collect(ctx, paths, options(cfg, q))
 	if err != nil {
 		return bias.Monitor{}, err
 	}
-	return collector.Monitor(nil), nil
+	q.ConfigVersion = collector.NewestCouncil()
+	g, err := gather(ctx, evidence, q)
+	if err != nil {
+		return bias.Monitor{}, err
+	}
+	return collector.Monitor(worth.Preferences(g.shadows)), nil
 }
 
 // Leaderboard computes the leaderboard over the record stores at the paths, read as one.

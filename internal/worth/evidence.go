@@ -173,6 +173,22 @@ func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidenc
 	return Evidence{Shadow: ofShadows(shadows), People: ofPeople(shadows, labels)}
 }
 
+// Preferences returns, for each shadow session in the order in which they began, the share of its reviewers, 0 to 1, that
+// preferred the synthesis, ties half. A session without a choice is left out.
+func Preferences(records []council.ShadowRecord) []float64 {
+	records = slices.SortedStableFunc(slices.Values(records), func(a, b council.ShadowRecord) int {
+		return cmp.Or(a.Timestamp.Compare(b.Timestamp), cmp.Compare(a.SessionID, b.SessionID))
+	})
+	records = slices.CompactFunc(records, func(a, b council.ShadowRecord) bool { return a.SessionID == b.SessionID })
+	var shares []float64
+	for _, r := range records {
+		if share, ok := judgeOf(r); ok {
+			shares = append(shares, share)
+		}
+	}
+	return shares
+}
+
 // judgeOf returns the share of the synthesis among the choices of a record, and false without any.
 func judgeOf(s council.ShadowRecord) (share float64, ok bool) {
 	n := 0
