@@ -415,7 +415,7 @@ func (c Comparison) costPlot() *plot {
 		if a.CostUSD != nil && dearest > 0 {
 			row.BarFrom, row.BarWidth = bars, math.Round(100*(plotRight-bars)**a.CostUSD/dearest)/100
 		}
-		if row.Hollow {
+		if row.Hollow || last >= 0 && a.Score <= c.Arms[last].Score { // of equal cost, the line goes through the better
 			continue
 		}
 		if last >= 0 {
