@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -29,6 +30,9 @@ func TestReportsAccessible(t *testing.T) {
 		page, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
+		}
+		if !bytes.Contains(page, []byte("<!doctype html>")) { // a part of a page
+			continue
 		}
 		name := strings.TrimSuffix(filepath.Base(file), golden)
 		t.Run(name, func(t *testing.T) {

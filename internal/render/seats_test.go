@@ -86,7 +86,8 @@ func TestSeatsInWords(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		want := map[string][]string{
 			"seats": {
-				"4 seats are worth 2.2 independent ones (95 % interval 1.", "errors in common cost", "No vote and no ranking", "no ceiling for a synthesis",
+				"4 seats are worth 2.2 independent ones (95 % interval 1.", "errors in common cost",
+				"No vote and no ranking", "no ceiling for a synthesis",
 			},
 			"few":          {"There is no interval: it takes 15 errors"},
 			"many":         {"11 seats are worth", "With seats from 9 on"},
