@@ -29,7 +29,7 @@ type Calls struct {
 	kept   map[string]council.Landed   // by key
 	landed map[string][]council.Landed // the same by session
 	drawn  map[string]int              // calls so far, by session, stage and seat
-	cost   map[string]float64          // of the kept calls in US dollars, by session
+	cost   map[string]float64          // in US dollars, by session
 	total  float64                     // the sum of those
 	broken error                       // why no further outcome can be kept
 	leave  func(error)                 // ends the run; nil: nothing does
@@ -96,6 +96,10 @@ func (c *Calls) read(plan string) error {
 		}
 		if e.Landed != nil {
 			c.add(e)
+			if cost := e.Completion.Usage.CostUSD; cost != nil {
+				c.cost[e.Session] += *cost
+				c.total += *cost
+			}
 		}
 	}
 	if n > 0 {
@@ -108,13 +112,18 @@ func (c *Calls) read(plan string) error {
 func (c *Calls) add(e entry) {
 	c.kept[e.Key] = *e.Landed
 	c.landed[e.Session] = append(c.landed[e.Session], *e.Landed)
-	if cost := e.Completion.Usage.CostUSD; cost != nil {
-		c.cost[e.Session] += *cost
-		c.total += *cost
-	}
 }
 
-// Cost returns what the kept calls cost as far as it is known, in US dollars: those of these sessions, or all.
+// Bill adds what a request cost, or can have cost.
+func (c *Calls) Bill(session string, usd float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cost[session] += usd
+	c.total += usd
+}
+
+// Cost returns what the calls in the file cost as far as that is known, and what was billed since, in US dollars: of
+// these sessions, or in all.
 func (c *Calls) Cost(sessions ...string) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

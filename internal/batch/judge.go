@@ -37,9 +37,7 @@ func (p Plan) JudgeCalls() int { return 2 * len(p.Judges) * len(p.judged()) }
 
 // judge has the judges of the plan compare the council's answer with each arm's. It reports whether a limit of cost
 // kept one from a call.
-func (r *run) judge(ctx context.Context, plan council.Plan, done *Result) (short bool) {
-	limit := *plan.MaxCostUSD
-	all := r.sessions(plan.SessionID)
+func (r *run) judge(ctx context.Context, plan council.Plan, done *Result, b pipeline.Budget) (short bool) {
 	for _, arm := range r.Plan.judged() {
 		if done.Judged == nil {
 			done.Judged = map[string]Judgement{}
@@ -56,9 +54,7 @@ func (r *run) judge(ctx context.Context, plan council.Plan, done *Result) (short
 			j.LogLength = math.Log2(float64(utf8.RuneCountInString(done.Answer)) / float64(utf8.RuneCountInString(other)))
 			for order := range 2 {
 				id := pipeline.JudgeSession(plan.SessionID, arm, order)
-				mine := plan
-				mine.MaxCostUSD = new(limit - r.Calls.Cost(all...) + r.Calls.Cost(id))
-				verdicts, cut := r.Council.Judge(ctx, mine, arm, order, r.Plan.Judges, done.Answer, other, r.Calls.Landed)
+				verdicts, cut := r.Council.Judge(ctx, plan, arm, order, r.Plan.Judges, done.Answer, other, b)
 				short = short || cut
 				for i, v := range verdicts {
 					place := 1

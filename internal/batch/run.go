@@ -2,6 +2,7 @@ package batch
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,10 +24,9 @@ import (
 type Council interface {
 	Prepare(r council.Request) (council.Plan, error)
 	Estimate(plan council.Plan) spend.Estimate
-	Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, landed func(string) []council.Landed) ([]pipeline.ArmResult, error)
+	Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.Budget) ([]pipeline.ArmResult, error)
 	Judge(
-		ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string,
-		landed func(string) []council.Landed,
+		ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b pipeline.Budget,
 	) ([]pipeline.Verdict, bool)
 }
 
@@ -352,12 +352,17 @@ func (r *run) release(room float64) {
 // is asked: what it has paid for is kept.
 func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 	for attempt := 1; ; attempt++ {
-		plan.MaxCostUSD = new(room + r.Calls.Cost(r.sessions(plan.SessionID)...))
-		ran, err := r.Council.Panel(ctx, plan, r.arms, r.Calls.Landed)
+		all := r.sessions(plan.SessionID)
+		before := r.Calls.Cost(all...)
+		b := pipeline.Budget{Landed: r.Calls.Landed, Limit: func(session string) float64 {
+			answered := r.Calls.usage(session).CostUSD // is answered again for nothing, and counts
+			return room - (r.Calls.Cost(all...) - before) + *cmp.Or(answered, new(float64))
+		}}
+		ran, err := r.Council.Panel(ctx, plan, r.arms, b)
 		short := err == nil && isCut(ran)
 		if err == nil && !short {
 			done := result(r.Questions[i], plan, ran)
-			if short = r.judge(ctx, plan, &done); !short && ctx.Err() == nil && r.Calls.err() == nil {
+			if short = r.judge(ctx, plan, &done, b); !short && ctx.Err() == nil && r.Calls.err() == nil {
 				r.end(i, done)
 			}
 		}
@@ -365,7 +370,7 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 		if !short {
 			return
 		}
-		r.Calls.forget(r.sessions(plan.SessionID)...)
+		r.Calls.forget(all...)
 		var ok bool
 		if room, ok = r.again(ctx, attempt); !ok {
 			return

@@ -17,6 +17,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/simllm"
+	"github.com/councild/councild/internal/spend"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -140,6 +141,7 @@ func (c batchFlags) begin(
 	var calls *batch.Calls // opened when the plan is known
 	o := daemon.EngineOptions{
 		Config: cfg, Simulated: sim, Recorder: recorder, Log: slog.New(slog.DiscardHandler), Version: std.Version,
+		Billed: func(session string, cost spend.USD) { calls.Bill(session, cost.Float64()) },
 		Keep: func(next council.Completer) council.Completer {
 			return completerFunc(func(ctx context.Context, call council.Call) (council.Completion, error) {
 				return calls.Completer(next).Complete(ctx, call)

@@ -35,6 +35,8 @@ type EngineOptions struct {
 	Log       *slog.Logger
 	// Keep wraps what performs the calls of all sessions; nil: nothing does.
 	Keep func(council.Completer) council.Completer
+	// Billed is told what each request of a session cost or can have cost; nil: nobody is. It must return at once.
+	Billed func(session string, cost spend.USD)
 	// Category and Language are those of questions that name none.
 	Category, Language string
 	Version            string
@@ -83,7 +85,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 			e.Close(ctx)
 		}
 	}()
-	e.accounts = newAccounts(cfg, e.tariff, o.Ledger, func(token string) *spend.USD { return e.house.Load().dayLimits[token] })
+	e.accounts = newAccounts(o, e.tariff, func(token string) *spend.USD { return e.house.Load().dayLimits[token] })
 	e.metrics = telemetry.NewMetrics(o.Version, func() []council.Breaker { return e.house.Load().client.Breakers() })
 	if e.tracing, err = telemetry.NewTracing(ctx, o.Version, o.Log); err != nil {
 		return nil, err
@@ -283,18 +285,15 @@ func (e *Engine) Probe(ctx context.Context, plan council.Plan, repeats int, out 
 }
 
 // Panel is pipeline.Pipeline.Panel.
-func (e *Engine) Panel(
-	ctx context.Context, plan council.Plan, arms []pipeline.Arm, landed func(string) []council.Landed,
-) ([]pipeline.ArmResult, error) {
-	return e.runner().Panel(ctx, plan, arms, landed)
+func (e *Engine) Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.Budget) ([]pipeline.ArmResult, error) {
+	return e.runner().Panel(ctx, plan, arms, b)
 }
 
 // Judge is pipeline.Pipeline.Judge.
 func (e *Engine) Judge(
-	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string,
-	landed func(string) []council.Landed,
+	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b pipeline.Budget,
 ) ([]pipeline.Verdict, bool) {
-	return e.runner().Judge(ctx, plan, arm, order, judges, answer, other, landed)
+	return e.runner().Judge(ctx, plan, arm, order, judges, answer, other, b)
 }
 
 // Open implements httpapi.Budget.

@@ -46,9 +46,10 @@ func outputLimit(cfg config.Config) *int {
 // newAccounts returns the accounts that hold the limits of cost. Without a ledger there are none of
 // a day: what earlier sessions cost is not known.
 func newAccounts(
-	cfg config.Config, tariff func(string) (spend.Tariff, bool), l spend.Ledger, ofToken func(string) *spend.USD,
+	engine EngineOptions, tariff func(string) (spend.Tariff, bool), ofToken func(string) *spend.USD,
 ) *spend.Accounts {
-	o := spend.Options{Hard: isHard(cfg), Tariff: tariff, Ledger: l, Names: config.SettingNames()}
+	cfg, l := engine.Config, engine.Ledger
+	o := spend.Options{Hard: isHard(cfg), Tariff: tariff, Ledger: l, Billed: engine.Billed, Names: config.SettingNames()}
 	if l != nil && cfg.MaxCostUSDPerDay != nil {
 		o.Day = new(spend.FromFloat(*cfg.MaxCostUSDPerDay))
 	}

@@ -46,39 +46,30 @@ type ArmResult struct {
 	Failure *council.Error
 }
 
+// Budget says what the sessions of a question may cost, and what was answered before.
+type Budget struct {
+	// Limit returns the most that a session may cost, in US dollars, when it begins; nil: the plan says it.
+	Limit func(sessionID string) float64
+	// Landed returns the calls of a session that were answered before, which count against its limit; nil: none were.
+	Landed func(sessionID string) []council.Landed
+}
+
 // Panel runs the council of a plan, and then each arm over the same answers of the members, so that the arms differ
-// only in what they do with them. An arm has the time of a session, and what its limit of cost leaves of the
-// council's. landed returns the calls of a session that were answered before, which count against its limits; nil:
-// there are none.
+// only in what they do with them. An arm has the time of a session.
 //
 // A failed council has its *council.Error in the result of the kind "". An error is a *council.Error of CodeCancelled:
 // ctx has ended.
-func (p *Pipeline) Panel(
-	ctx context.Context, plan council.Plan, arms []Arm, landed func(sessionID string) []council.Landed,
-) ([]ArmResult, error) {
-	limit, left := plan.MaxCostUSD, 0.0
-	if limit != nil {
-		left = *limit
-	}
+func (p *Pipeline) Panel(ctx context.Context, plan council.Plan, arms []Arm, b Budget) ([]ArmResult, error) {
 	results := make([]ArmResult, 0, 1+len(arms))
 	for i := -1; i < len(arms); i++ {
 		var arm Arm
 		mine := plan
-		if limit != nil {
-			mine.MaxCostUSD = new(left)
-		}
 		if i >= 0 {
 			arm = arms[i]
 			mine.SessionID = arm.Session(plan.SessionID)
 		}
 		result := ArmResult{Kind: arm.Kind}
-		if limit != nil && left <= 0 {
-			result.Failure = &council.Error{Code: council.CodeOverBudget, Detail: "the budget of the question is spent"}
-			result.Session = mine.Session()
-			results = append(results, result)
-			continue
-		}
-		result.Failure = p.open(ctx, mine, landed)
+		result.Failure = p.open(ctx, &mine, b)
 		switch {
 		case result.Failure != nil:
 			result.Session = mine.Session()
@@ -93,18 +84,20 @@ func (p *Pipeline) Panel(
 		if ctx.Err() != nil {
 			return results, &council.Error{Code: council.CodeCancelled, Detail: "the session was cancelled", Cause: context.Cause(ctx)}
 		}
-		if cost := result.Session.Metadata.Usage.CostUSD; cost != nil {
-			left -= *cost
-		}
 	}
 	return results, nil
 }
 
-// open is Open for a session of which calls were answered before, as in Panel.
-func (p *Pipeline) open(ctx context.Context, plan council.Plan, landed func(string) []council.Landed) *council.Error {
-	failure := p.Open(ctx, plan)
-	if failure == nil && p.o.Accounts != nil && landed != nil {
-		if past := landed(plan.SessionID); len(past) > 0 {
+// open is Open for a session with a budget, of which the plan gets the limit.
+func (p *Pipeline) open(ctx context.Context, plan *council.Plan, b Budget) *council.Error {
+	if b.Limit != nil {
+		if plan.MaxCostUSD = new(b.Limit(plan.SessionID)); *plan.MaxCostUSD <= 0 {
+			return &council.Error{Code: council.CodeOverBudget, Detail: "the budget of the question is spent"}
+		}
+	}
+	failure := p.Open(ctx, *plan)
+	if failure == nil && p.o.Accounts != nil && b.Landed != nil {
+		if past := b.Landed(plan.SessionID); len(past) > 0 {
 			p.o.Accounts.Add(plan.SessionID, past, 0)
 		}
 	}
@@ -117,13 +110,11 @@ func JudgeSession(council, arm string, order int) string {
 }
 
 // Judge has judges compare the council's answer with that of another arm, blind, once each: in order 0 the first judge
-// sees the council's answer first, the second one the other answer first, and so on; in order 1 it is the reverse. The
-// limits of the plan are those of these calls. It returns, for each judge, whether it saw the council's answer first,
+// sees the council's answer first, the second one the other answer first, and so on; in order 1 it is the reverse. It returns, for each judge, whether it saw the council's answer first,
 // and its verdict: 1 where that is better, 0 where the other is, .5 for neither, and nil where the reply was no
 // judgement. It reports short where a limit of cost kept it from a call.
 func (p *Pipeline) Judge(
-	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string,
-	landed func(sessionID string) []council.Landed,
+	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b Budget,
 ) (verdicts []Verdict, short bool) {
 	plan.SessionID = JudgeSession(plan.SessionID, arm, order)
 	if plan.MarkerKey != "" {
@@ -132,7 +123,7 @@ func (p *Pipeline) Judge(
 	reviews, short := p.compare(ctx, plan, council.NoUsage(), stage2.Shadow{
 		Question: plan.Question(), Synthesis: answer, Top: other, Reviewers: judges, SynthesisFirst: order == 0,
 		NewMarkers: anonymize.MarkersFrom(plan.MarkerKey),
-	}, landed)
+	}, b)
 	for _, review := range reviews {
 		v := Verdict{First: review.First == council.ChoiceSynthesis}
 		if review.Choice != nil {

@@ -57,7 +57,7 @@ func TestPanel(t *testing.T) {
 	said := &heard{}
 	h := build(t, members(3), listen(said))
 	plan := h.plan(t, council.Request{})
-	results, err := h.Panel(t.Context(), plan, allArms, nil)
+	results, err := h.Panel(t.Context(), plan, allArms, pipeline.Budget{})
 	if err != nil || len(results) != 4 {
 		t.Fatal(err, results)
 	}
@@ -111,7 +111,7 @@ func TestPanelRepeatsItsPrompts(t *testing.T) {
 		h := build(t, members(3), listen(said))
 		plan := h.plan(t, council.Request{Seed: new(int64(7))})
 		plan.SessionID, plan.MarkerKey = "session", key
-		if _, err := h.Panel(t.Context(), plan, allArms, nil); err != nil {
+		if _, err := h.Panel(t.Context(), plan, allArms, pipeline.Budget{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range said.calls {
@@ -134,7 +134,7 @@ func TestPanelThatFails(t *testing.T) {
 	models := members(3)
 	models[1] = with(models[1], simllm.Fault{Kind: simllm.FaultHTML})
 	h := build(t, models)
-	results, err := h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, nil)
+	results, err := h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, pipeline.Budget{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestPanelThatFails(t *testing.T) {
 	}
 	models[2] = with(models[2], simllm.Fault{Kind: simllm.FaultHTML})
 	h = build(t, models)
-	if results, err = h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, nil); err != nil {
+	if results, err = h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, pipeline.Budget{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range results {
@@ -157,12 +157,16 @@ func TestPanelThatFails(t *testing.T) {
 func TestPanelWithinALimit(t *testing.T) {
 	h := build(t, members(3))
 	plan := h.plan(t, council.Request{})
-	whole, err := h.Panel(t.Context(), plan, nil, nil)
+	whole, err := h.Panel(t.Context(), plan, nil, pipeline.Budget{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan.MaxCostUSD = new(0.999 * *whole[0].Session.Metadata.Usage.CostUSD) // the chairman begins below it, and ends above
-	results, err := h.Panel(t.Context(), plan, allArms, nil)
+	left := 0.999 * *whole[0].Session.Metadata.Usage.CostUSD // the chairman begins below it, and ends above
+	results, err := h.Panel(t.Context(), plan, allArms, pipeline.Budget{Limit: func(string) float64 {
+		limit := left
+		left = 0
+		return limit
+	}})
 	if err != nil || results[0].Failure != nil {
 		t.Fatal(err, results)
 	}
@@ -177,7 +181,7 @@ func TestPanelIsCancelled(t *testing.T) {
 	h := build(t, members(3))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if results, err := h.Panel(ctx, h.plan(t, council.Request{}), allArms, nil); err == nil || len(results) != 1 {
+	if results, err := h.Panel(ctx, h.plan(t, council.Request{}), allArms, pipeline.Budget{}); err == nil || len(results) != 1 {
 		t.Errorf("%d results, %v", len(results), err)
 	}
 }

@@ -58,7 +58,7 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 	if len(in.Reviewers) > 0 {
 		shadow := plan
 		shadow.SessionID += council.ShadowSuffix
-		record.Reviewers, _ = p.compare(ctx, shadow, session.Metadata.Usage.Total, in, nil)
+		record.Reviewers, _ = p.compare(ctx, shadow, session.Metadata.Usage.Total, in, Budget{})
 	}
 	if ctx.Err() != nil || len(record.Reviewers) == 0 && !plan.LabelWanted {
 		return nil
@@ -67,9 +67,9 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 }
 
 // compare asks the reviewers, within what was left of the limits of the plan and the time of a stage 2. It
-// returns nobody's reviews where nothing is left, and whether a limit kept it from a call. landed is as in Panel.
+// returns nobody's reviews where nothing is left, and whether a limit kept it from a call.
 func (p *Pipeline) compare(
-	ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow, landed func(string) []council.Landed,
+	ctx context.Context, plan council.Plan, spent council.Usage, in stage2.Shadow, b Budget,
 ) (reviews []council.ShadowReview, short bool) {
 	none := []council.ShadowReview{}
 	sampling := plan.Rules.ReviewSampling
@@ -88,7 +88,7 @@ func (p *Pipeline) compare(
 			return none, true
 		}
 	}
-	if p.open(ctx, plan, landed) != nil {
+	if p.open(ctx, &plan, b) != nil {
 		return none, true
 	}
 	defer p.Drop(context.WithoutCancel(ctx), plan.SessionID)

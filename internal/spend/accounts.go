@@ -25,7 +25,9 @@ type Options struct {
 	TokenLimit func(token string) *USD
 	// Tariff returns what a model costs, as far as that is known. It is called concurrently.
 	Tariff func(model string) (Tariff, bool)
-	Ledger Ledger           // nil: nothing is kept
+	Ledger Ledger // nil: nothing is kept
+	// Billed is told what each request of a session cost or can have cost; nil: nobody is. It must return at once.
+	Billed func(session string, cost USD)
 	Now    func() time.Time // nil: time.Now
 	Names  council.SettingNames
 }
