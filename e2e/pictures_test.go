@@ -9,6 +9,8 @@ import (
 	"image/draw"
 	"image/gif"
 	"image/png"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/councild/councild/internal/cli"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -111,7 +114,19 @@ func TestPictures(t *testing.T) {
 	p.until(`document.querySelector("#leaderboard .plot")`)
 	<-time.After(300 * time.Millisecond)
 	save("leaderboard.png", func(f *os.File) error { return png.Encode(f, reduced(p.window())) })
-	for _, name := range []string{"page.gif", "page.png", "report.png", "leaderboard.png"} {
+	worth, seats := compared(t)
+	for name, page := range map[string][]byte{"worth.png": worth, "seats.png": seats} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			_, _ = w.Write(page)
+		}))
+		t.Cleanup(server.Close)
+		p := open(t, server.URL, "")
+		p.look(1000, 900, "light")
+		<-time.After(300 * time.Millisecond)
+		save(name, func(f *os.File) error { return png.Encode(f, reduced(p.window())) })
+	}
+	for _, name := range []string{"page.gif", "page.png", "report.png", "leaderboard.png", "worth.png", "seats.png"} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Size() < 5_000 || info.Size() > 1<<20 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
@@ -119,6 +134,22 @@ func TestPictures(t *testing.T) {
 	if text := p.text("#leaderboard"); !strings.Contains(text, "Leaderboard") {
 		t.Errorf("the leaderboard reads %q", text)
 	}
+}
+
+// compared returns the reports of compare and of seats over the questions of the examples, of the simulated council.
+func compared(t *testing.T) (worth, seats []byte) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "results.jsonl")
+	run := func(args ...string) []byte {
+		var page, log bytes.Buffer
+		if code := cli.Main(t.Context(), cli.IO{Args: args, Stdout: &page, Stderr: &log}); code != 0 {
+			t.Fatalf("%v: exit code %d: %s", args, code, log.String())
+		}
+		return page.Bytes()
+	}
+	worth = run("compare", "--file", "../examples/questions.jsonl", "--out", out, "--max-cost-usd", "150", "--simulate",
+		"--arms", "best,vote,ranked,synthesis,placebo,ensemble", "--format", "html")
+	return worth, run("seats", "--input", out, "--format", "html")
 }
 
 // movie makes a picture that moves, half a second for each frame and three for the last.

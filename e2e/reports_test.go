@@ -36,6 +36,7 @@ func TestReportsAccessible(t *testing.T) {
 		}
 		name := strings.TrimSuffix(filepath.Base(file), golden)
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 				w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -26,6 +26,8 @@ const (
 	tableLost   = "Comparisons with the verdict does_not_pay where the council is better by the margin, %. Columns: questions."
 	tableCover  = "95 % intervals that hold the planted difference, %. Columns: questions."
 	tableSeats  = "95 % intervals that hold the number of effective seats, four of .7, %. Columns: questions."
+	tablePeople = "95 % intervals that hold the share of people who prefer the synthesis (.6), with 300 sessions judged by reviewers alone, %. " +
+		"Columns: labels."
 )
 
 const (
@@ -137,6 +139,28 @@ func covers(c Comparison, questions []biassim.GradedQuestion) (hit, tried bool) 
 	interval, truth := worth.Paired(pairs), c.world.Accuracy[0]-c.world.Accuracy[1]
 	tried = interval.Discordance*float64(interval.N) >= 20
 	return tried && interval.CI95[0] <= truth && truth <= interval.CI95[1], tried
+}
+
+// unlabelled is how many sessions only reviewers judge.
+const unlabelled = 300
+
+// coversPeople counts intervals that hold the preference of people, the first of the arms, whose likes the others are
+// as reviewers.
+func coversPeople(c Comparison, sessions []biassim.GradedQuestion) (hit, tried bool) {
+	var labels, judged, others []float64
+	for i, s := range sessions {
+		judge := 0.0
+		for _, choice := range s.Score[1:] {
+			judge += choice / float64(len(s.Score)-1)
+		}
+		if i < unlabelled {
+			others = append(others, judge)
+			continue
+		}
+		labels, judged = append(labels, s.Score[0]), append(judged, judge)
+	}
+	ci, truth := worth.PredictionPowered(labels, judged, others).CI95, c.world.Accuracy[0]
+	return ci[0] <= truth && truth <= ci[1], true
 }
 
 // coversSeats counts intervals that hold the number of effective seats.
@@ -270,6 +294,23 @@ func comparisons() []Comparison {
 			line:  line{table: tableSeats, row: "intervals", low: 0.93, high: 0.97},
 			world: biassim.Graded{Questions: n, Accuracy: []float64{0.7, 0.7, 0.7, 0.7}}, count: coversSeats,
 		})
+	}
+	for _, people := range []struct {
+		row       string
+		reviewers []float64
+	}{
+		{"one reviewer", []float64{0.6}},
+		{"three reviewers", []float64{0.6, 0.6, 0.6}},
+		{"three reviewers who like it better", []float64{0.75, 0.8, 0.85}},
+		{"three reviewers who like it less", []float64{0.3, 0.4, 0.5}},
+	} {
+		for _, labels := range []int{50, 100, 400} {
+			add(Comparison{
+				line:  line{table: tablePeople, row: people.row, low: 0.93, high: 0.97},
+				world: biassim.Graded{Questions: unlabelled + labels, Accuracy: append([]float64{0.6}, people.reviewers...)}, count: coversPeople,
+			})
+			all[len(all)-1].column = strconv.Itoa(labels)
+		}
 	}
 	return all
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 
 	"github.com/councild/councild/internal/batch"
@@ -219,7 +220,7 @@ func (c seatsCmd) Run(std IO) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--input: %w", err)}
 	}
-	seats := render.Seats{SeatsReport: worth.Seats(rows, len(members)), Members: members, Source: c.Input}
+	seats := render.Seats{SeatsReport: worth.Seats(rows, len(members)), Members: members, Source: filepath.Base(c.Input)}
 	switch c.Format {
 	case "json":
 		return writeIndented(std.Stdout, seats)
