@@ -150,13 +150,13 @@ func (w *onlooker) counts(t *testing.T, calls string) (counts map[[sha256.Size]b
 	return counts, left
 }
 
-// A batch of 50 questions is killed at random moments until it has ended, again and again. A call whose reply was kept
+// A batch of 50 questions, or of fewer in a short test, is killed at random moments until it has ended, again and again. A call whose reply was kept
 // never reaches the provider again, and the file of results is that of a batch that nobody disturbed.
 func TestFaultF44BatchAfterKillNine(t *testing.T) {
 	b := daemontest.Bill(t, 0)
 	b.Delay = 10 * time.Millisecond
 	seen := observe(t, b.URL)
-	const count = 50
+	count := min(50, 2+*batchKills)
 	questions := questionsFile(t, count, func(i int) int { return i % 7 })
 	command := func(seed int, out string) *process {
 		return start(t, []string{
@@ -169,9 +169,10 @@ func TestFaultF44BatchAfterKillNine(t *testing.T) {
 		batches++
 		dir := t.TempDir()
 		out := filepath.Join(dir, "results.jsonl")
-		for {
+		for start := 1; ; start++ {
 			before, _ := seen.counts(t, out+".calls")
 			p := command(batches, out)
+			line(t, p.stderr, "Plan ") // it begins to ask
 			ended := make(chan finished, 1)
 			go func() { ended <- finish(p) }()
 			over := false
@@ -180,7 +181,7 @@ func TestFaultF44BatchAfterKillNine(t *testing.T) {
 				if over = true; f.end != nil {
 					t.Fatalf("batch %d: %v: %s", batches, f.end, f.err)
 				}
-			case <-time.After(30*time.Millisecond + time.Duration(rng.Int64N(int64(300*time.Millisecond)))):
+			case <-time.After(time.Duration(rng.Int64N(int64(200*time.Millisecond + time.Duration(start)*20*time.Millisecond)))):
 				kills++
 				if err := p.Process.Kill(); err != nil {
 					t.Error(err)
