@@ -105,6 +105,14 @@ func observe(t *testing.T, provider string) *onlooker {
 	return w
 }
 
+// forget begins anew: the next batch asks the members the same questions.
+func (w *onlooker) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.requests)
+	clear(w.bodies)
+}
+
 func (w *onlooker) note(sum [sha256.Size]byte, body, data []byte) {
 	var asked struct{ Model string }
 	var said struct {
@@ -167,6 +175,7 @@ func TestFaultF44BatchAfterKillNine(t *testing.T) {
 	kills, batches, checked, repeated, left := 0, 0, 0, 0, 0
 	for kills < *batchKills {
 		batches++
+		seen.forget()
 		dir := t.TempDir()
 		out := filepath.Join(dir, "results.jsonl")
 		for start := 1; ; start++ {
