@@ -263,6 +263,9 @@ func TestFaultF45BatchUnderALimit(t *testing.T) {
 			ended++
 		case 4:
 			stopped++
+			if strings.Contains(said, "can cost more than that") { // it was asked with all that was left, and requests failed
+				continue
+			}
 			sums := money.FindStringSubmatch(said)
 			if len(sums) != 3 {
 				t.Errorf("batch %d: %s", i, said)
