@@ -43,11 +43,15 @@ func recordsOf(n int) []council.BiasMetricRecord {
 	for s := range n {
 		start := now.Add(time.Duration(s-n) * time.Hour)
 		for i, reviewer := range members {
+			var given []float64
 			for p := range len(members) - 1 {
 				j := (i + 1 + p) % len(members)
 				r := record(fmt.Sprintf("s%06d", s), start, reviewer, members[j], float64(3+rng.IntN(5)+j/2))
 				r.Position, r.ResponseLengthChars = &p, 500+rng.IntN(1500)
-				records = append(records, r)
+				records, given = append(records, r), append(given, *r.ScoreValue)
+			}
+			for k := range given {
+				records[len(records)-len(given)+k].RankValue = new(stat.PlaceOf(given, k))
 			}
 		}
 	}
@@ -146,7 +150,7 @@ func TestReportByHand(t *testing.T) {
 	}
 	got := collect(unlimited, records).Report()
 	// The scores of a session do not vary beside its answers, so nothing can be fitted.
-	for _, m := range got.Metrics[3:] {
+	for _, m := range got.Metrics[4:] {
 		if m.PointEstimate != nil || m.Verdict != nil && *m.Verdict != VerdictNotIdentified {
 			t.Errorf("%s = %v, verdict %v", m.Name, m.PointEstimate, *m.Verdict)
 		}

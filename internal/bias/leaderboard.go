@@ -3,6 +3,7 @@ package bias
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -99,23 +100,16 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	byCategory := map[string][]standings{}
 	duplicates, bad := 0, 0
 	for _, s := range c.order {
-		rows := s.rows
 		duplicates += s.duplicates
-		l.Window.Records += len(rows)
+		l.Window.Records += len(s.rows)
 		of := standings{query: s.query, models: map[int32]standing{}}
-		for len(rows) > 0 {
-			n := slices.IndexFunc(rows, func(r row) bool { return r.reviewer != rows[0].reviewer })
-			if n < 0 {
-				n = len(rows)
-			}
+		for rows := range ballots(s.rows) {
 			if place := rank[rows[0].reviewer]; place < reviewers.from || place >= reviewers.to {
-				rows = rows[n:]
 				continue
 			}
-			if !count(ranked(rows[:n]), policy, of.models) {
-				bad += n
+			if !count(rows, policy, of.models) {
+				bad += len(rows)
 			}
-			rows = rows[n:]
 		}
 		if len(of.models) == 0 {
 			continue
@@ -134,6 +128,22 @@ func (c *Collector) Leaderboard(policy council.PartialPolicy) Leaderboard {
 	}
 	l.Skipped = c.skips(Skipped{Reason: reasonDuplicate, Count: duplicates}, Skipped{Reason: reasonRank, Count: bad})
 	return l
+}
+
+// ballots returns the ballot of each reviewer from rows that are sorted by reviewer.
+func ballots(rows []row) iter.Seq[[]row] {
+	return func(yield func([]row) bool) {
+		for len(rows) > 0 {
+			n := slices.IndexFunc(rows, func(r row) bool { return r.reviewer != rows[0].reviewer })
+			if n < 0 {
+				n = len(rows)
+			}
+			if !yield(ranked(rows[:n])) {
+				return
+			}
+			rows = rows[n:]
+		}
+	}
 }
 
 // ranked returns one reviewer's ballot, ranked by its scores where its schema has no

@@ -43,11 +43,13 @@ func (s sums) mean() (mean float64, n int) {
 	return total / count, int(count)
 }
 
-// interval returns the 95 % interval of the mean: Student's t on one degree of freedom less
-// than questions, with the standard error by leaving out one question at a time (CV3,
-// MacKinnon, Nielsen and Webb 2023). It is nil below two questions. The scores are 1 to 10,
-// and so is the interval.
-func (s sums) interval() (low, high *float64) {
+// interval returns the 95 % interval of a mean of scores, which are 1 to 10.
+func (s sums) interval() (low, high *float64) { return s.within(1, 10) }
+
+// within returns the 95 % interval of the mean of values from lowest to highest: Student's t
+// on one degree of freedom less than questions, with the standard error by leaving out one
+// question at a time (CV3, MacKinnon, Nielsen and Webb 2023). It is nil below two questions.
+func (s sums) within(lowest, highest float64) (low, high *float64) {
 	if len(s) < 2 {
 		return nil, nil
 	}
@@ -59,7 +61,7 @@ func (s sums) interval() (low, high *float64) {
 	}
 	g := float64(len(s))
 	half := math.Sqrt((g-1)/g*squares) * stat.StudentQuantile(0.975, g-1)
-	return new(max(1, total/n-half)), new(min(10, total/n+half))
+	return new(max(lowest, total/n-half)), new(min(highest, total/n+half))
 }
 
 // zIntervals returns the 95 % interval of each reviewer's harshness z, by leaving out one

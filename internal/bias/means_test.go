@@ -138,6 +138,51 @@ func TestMeanIntervalsCover(t *testing.T) {
 	}
 }
 
+// Ballots of four reviewers that see the same worth, each through noise of its own, in questions that are easy or
+// hard and are asked twice: the interval of their likeness holds the mean over all questions of this kind, found over
+// many of them, in about 95 % of windows.
+func TestBallotSimilarityCovers(t *testing.T) {
+	const windows, questions, members = 400, 30, 4
+	random := rand.New(rand.NewPCG(7, 11))
+	draw := func(questions int) *window {
+		w := &window{names: []string{"a", "b", "c", "d"}, clusters: questions}
+		for session := range 2 * questions {
+			x := scores{cluster: session / 2, reviewers: []int{0, 1, 2, 3}, candidates: []int{0, 1, 2, 3}}
+			easy := float64(x.cluster%3) / 2
+			worth := make([]float64, members)
+			for j := range worth {
+				worth[j] = easy * random.NormFloat64()
+			}
+			for reviewer := range members {
+				place := make([]float64, members) // sorts as a place does
+				for j := range place {
+					place[j] = worth[j] + random.NormFloat64()
+				}
+				place[reviewer] = math.NaN()
+				x.place = append(x.place, place)
+			}
+			w.sessions = append(w.sessions, x)
+		}
+		return w
+	}
+	c := NewCollector(Options{Now: now})
+	truth := *c.ballotSimilarity(draw(30000), Window{}).PointEstimate
+	held := 0
+	for range windows {
+		m := c.ballotSimilarity(draw(questions), Window{})
+		if m.Clusters != questions || m.SampleSize > 2*questions {
+			t.Fatalf("%d questions of %d sessions", m.Clusters, m.SampleSize)
+		}
+		if *m.CILower <= truth && truth <= *m.CIUpper {
+			held++
+		}
+	}
+	t.Logf("the intervals hold %.3f in %.1f %%", truth, 100*share(held, windows))
+	if got := share(held, windows); got < 0.92 || got > 0.98 {
+		t.Errorf("the intervals hold %.3f in %.1f %%", truth, 100*got)
+	}
+}
+
 func share(n, of int) float64 { return float64(n) / float64(of) }
 
 // Where z is not defined, or the questions leave it open, there is no interval.

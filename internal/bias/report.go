@@ -203,6 +203,7 @@ func (c *Collector) Report() Report {
 				c.correlation("pooled_length_score_correlation", "length", length, r.Window),
 				c.positionCorrelation(position, r.Window, w.early),
 				c.agreement(&w, r.Window),
+				c.ballotSimilarity(&w, r.Window),
 			}
 		},
 	)

@@ -55,6 +55,7 @@ type scores struct {
 	// By reviewer and candidate, as they stand in reviewers and candidates.
 	y        [][]float64 // 1 to 10; NaN when no score was given
 	length   [][]float64 // of the answer, in code points; NaN without a record
+	place    [][]float64 // on the ballot, own answers left out; NaN when not ranked
 	position [][]int     // 0-based place shown; -1 when unknown or not shown
 	own      [][]bool    // the reviewer wrote the candidate
 	family   [][]bool    // another model of the reviewer's provider wrote it
@@ -206,18 +207,21 @@ func (s *session) scores(rank []int) scores {
 	x.candidates = slices.Compact(x.candidates)
 	m, n := len(x.reviewers), len(x.candidates)
 	x.y, x.length, x.position = stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, -1)
-	x.own, x.family = stat.Matrix(m, n, false), stat.Matrix(m, n, false)
-	i := -1
-	for k, r := range s.rows {
-		if k == 0 || r.reviewer != s.rows[k-1].reviewer {
-			i++
+	x.own, x.family, x.place = stat.Matrix(m, n, false), stat.Matrix(m, n, false), stat.Matrix(m, n, math.NaN())
+	i := 0
+	for ballot := range ballots(s.rows) {
+		for _, r := range ballot {
+			j, _ := slices.BinarySearch(x.candidates, rank[r.candidate])
+			x.y[i][j], x.length[i][j], x.position[i][j] = r.score, float64(r.length), int(r.position)
+			x.own[i][j], x.family[i][j] = r.own, r.family
+			if !r.own {
+				x.place[i][j] = r.rank
+			}
+			if r.shown > 0 {
+				x.shown[i] = int(r.shown)
+			}
 		}
-		j, _ := slices.BinarySearch(x.candidates, rank[r.candidate])
-		x.y[i][j], x.length[i][j], x.position[i][j] = r.score, float64(r.length), int(r.position)
-		x.own[i][j], x.family[i][j] = r.own, r.family
-		if r.shown > 0 {
-			x.shown[i] = int(r.shown)
-		}
+		i++
 	}
 	if s.order == "" {
 		x.shared = oneOrder(x.position)
@@ -229,7 +233,7 @@ func (s *session) scores(rank []int) scores {
 func (x *scores) narrow(reviewers, candidates span) {
 	i, j := reviewers.among(x.reviewers)
 	x.reviewers, x.shown, x.y, x.length = x.reviewers[i:j], x.shown[i:j], x.y[i:j], x.length[i:j]
-	x.position, x.own, x.family = x.position[i:j], x.own[i:j], x.family[i:j]
+	x.position, x.own, x.family, x.place = x.position[i:j], x.own[i:j], x.family[i:j], x.place[i:j]
 	j, k := candidates.among(x.candidates)
 	x.candidates = x.candidates[j:k]
 	for i := range x.y {

@@ -15,6 +15,7 @@ func TestScoresOfASession(t *testing.T) {
 	ab := record("s", now, "b", "a", 7)
 	ab.Position, ab.Provider = new(1), council.ProviderPair{Reviewer: "x", Candidate: "x"}
 	own := record("s", now, "b", "b", 9)
+	ab.RankValue, own.RankValue = new(0.), new(1.)
 	own.Own, own.NShown, own.Provider = true, 3, council.ProviderPair{Reviewer: "x", Candidate: "x"}
 	silent := record("s", now, "a", "b", 0)
 	silent.ScoreValue, silent.Position = nil, nil
@@ -27,6 +28,7 @@ func TestScoresOfASession(t *testing.T) {
 			id: "s", start: now, shared: true, reviewers: []int{0, 1}, candidates: []int{0, 1}, shown: []int{1, 3},
 			y: [][]float64{{nan, nan}, {7, 9}}, length: [][]float64{{nan, 1000}, {1000, 1000}}, position: [][]int{{-1, -1}, {1, 0}},
 			own: [][]bool{{false, false}, {false, true}}, family: [][]bool{{false, false}, {true, false}},
+			place: [][]float64{{nan, nan}, {0, nan}},
 		}},
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(window{}, scores{}), cmpopts.EquateNaNs()); diff != "" {

@@ -5,7 +5,7 @@ import { number } from "./dom.js";
 const topics = {
   position: "effect of the place", self_preference: "self-preference", family_affinity: "preference for the own provider",
   affinity: "affinity between two models", pair: "affinity between two models", length_points_per_doubling: "effect of length",
-  length_slope_deviation: "reward for length of its own", discrimination: "spread of scores",
+  length_slope_deviation: "reward for length of its own", discrimination: "spread of scores", ballot_similarity: "likeness of ballots",
   pooled_length_score_correlation: "length and score", position_score_correlation: "place and score",
 };
 

@@ -1,0 +1,93 @@
+package bias
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/councild/councild/internal/stat"
+)
+
+// likeness is what Kendall's tau-b of pairs of ballots come to.
+type likeness struct {
+	tally
+	taus sums
+}
+
+// ballotSimilarity describes how alike the reviewers of a session rank the answers that neither of the two
+// wrote: the mean of Kendall's tau-b over pairs of ballots, -1 to 1. Its members are the pairs of reviewers. Two
+// ballots do not enter where they share fewer than two answers, or one of them ties all that they share.
+func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
+	all, pairs := &likeness{}, map[[2]int]*likeness{}
+	for _, k := range w.byCluster() {
+		x := &w.sessions[k]
+		entered := map[[2]int]struct{}{} // records, by reviewer and candidate
+		for i, a := range x.place {
+			for j, b := range x.place[:i] {
+				shared := bothRanked(a, b)
+				tau, ok := stat.KendallTau(at(a, shared), at(b, shared))
+				if !ok {
+					continue
+				}
+				for _, candidate := range shared {
+					entered[[2]int{i, candidate}], entered[[2]int{j, candidate}] = struct{}{}, struct{}{}
+				}
+				pair := [2]int{x.reviewers[j], x.reviewers[i]}
+				if pairs[pair] == nil {
+					pairs[pair] = &likeness{}
+				}
+				pairs[pair].add(x.cluster, k, tau, 2*len(shared))
+				all.add(x.cluster, k, tau, 0)
+			}
+		}
+		all.records += len(entered)
+	}
+	m := c.similar("ballot_similarity", all, span)
+	for _, pair := range slices.SortedFunc(maps.Keys(pairs), func(a, b [2]int) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) }) {
+		subject := w.names[pair[0]] + " and " + w.names[pair[1]]
+		member := c.similar(m.Name+"|"+subject, pairs[pair], span)
+		member.Subject = subject
+		m.Members = append(m.Members, member)
+	}
+	return m
+}
+
+func (l *likeness) add(cluster, session int, tau float64, records int) {
+	l.tally.add(cluster, session)
+	l.records += records - 1 // the tally counts one
+	l.taus.add(cluster, tau)
+}
+
+// similar returns the metric of a likeness.
+func (c *Collector) similar(name string, l *likeness, span Window) Metric {
+	m := c.metric(name, "Kendall's tau-b", "mean of Kendall's tau-b over pairs of ballots, own answers of both left out, "+
+		"interval by leaving out one question, descriptive", l.tally, span)
+	if c.describe(&m, "two ballots that can be compared") {
+		mean, _ := l.taus.mean()
+		m.PointEstimate = &mean
+		m.CILower, m.CIUpper = l.taus.within(-1, 1)
+		if m.Verdict == nil {
+			m.Reason = "descriptive: likeness, never accuracy; ballots that are alike may be right together, or wrong together"
+		}
+	}
+	return m
+}
+
+// bothRanked returns the candidates that two ballots rank.
+func bothRanked(a, b []float64) (candidates []int) {
+	for j := range a {
+		if !math.IsNaN(a[j]) && !math.IsNaN(b[j]) {
+			candidates = append(candidates, j)
+		}
+	}
+	return candidates
+}
+
+func at(values []float64, indices []int) []float64 {
+	picked := make([]float64, len(indices))
+	for k, i := range indices {
+		picked[k] = values[i]
+	}
+	return picked
+}
