@@ -78,11 +78,7 @@ func (c Comparison) document() document {
 	}
 	notes, counts := c.missing()
 	add(section{Title: "Answers that are missing", Notes: notes, Tables: []grid{counts}})
-	plan := section{Title: "The plan", Notes: []string{"It was made before anything was asked."}}
-	for _, s := range append(slices.Clone(c.Settings), [2]string{"SHA-256", c.PlanHash}) {
-		plan.List = append(plan.List, printable(s[0]+": "+s[1]))
-	}
-	add(plan)
+	add(planOf(c.Settings, c.PlanHash))
 	add(section{Title: "What is not claimed", List: c.notClaimed()})
 	return d
 }
@@ -304,9 +300,9 @@ func (c Comparison) costNotes() (notes []string) {
 	var frontier, dominated, unknown []string
 	for _, a := range c.Arms {
 		switch {
-		case a.Frontier == nil:
+		case a.CostUSD == nil:
 			unknown = append(unknown, clip(a.Arm))
-		case *a.Frontier:
+		case a.Frontier != nil && *a.Frontier:
 			frontier = append(frontier, clip(a.Arm))
 		}
 		if a.DominatedBy != "" {
@@ -446,16 +442,25 @@ func powers(margin float64, all []worth.Power) grid {
 	return g
 }
 
-// PowerText returns what so many questions can show, for the time before they are asked. Questions of one source count
-// once. The margin is a difference in scores, as in [worth.Plan].
-func PowerText(questions int, margin float64, all []worth.Power) []byte {
+// planOf returns the plan of a comparison.
+func planOf(settings [][2]string, hash string) section {
+	plan := section{Title: "The plan", Notes: []string{"It was made before anything was asked."}}
+	for _, s := range append(slices.Clone(settings), [2]string{"SHA-256", hash}) {
+		plan.List = append(plan.List, printable(s[0]+": "+s[1]))
+	}
+	return plan
+}
+
+// PlanText returns the plan of a comparison, and what so many questions can show, for the time before they are asked.
+// Questions of one source count once. The margin is a difference in scores, as in [worth.Plan].
+func PlanText(questions int, margin float64, all []worth.Power, settings [][2]string, hash string) []byte {
 	facts := powerNotes()
 	if questions < worth.LeastClusters {
 		facts = append(facts, fmt.Sprintf("A verdict takes %d.", worth.LeastClusters))
 	}
 	return document{
 		Headline: fmt.Sprintf("What %s can show", counted(questions, "question")),
-		Facts:    facts, Sections: []section{{Tables: []grid{powers(margin, all)}}},
+		Facts:    facts, Sections: []section{{Tables: []grid{powers(margin, all)}}, planOf(settings, hash)},
 	}.text()
 }
 

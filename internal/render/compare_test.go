@@ -350,11 +350,14 @@ func TestComparisonCSV(t *testing.T) {
 	}
 }
 
-func TestPowerText(t *testing.T) {
-	text := PowerText(100, 0.05, worth.Powers(100, 0.05))
+func TestPlanText(t *testing.T) {
+	plan := func(questions int) []byte {
+		return PlanText(questions, 0.05, worth.Powers(questions, 0.05), [][2]string{{"arms", "council, best"}, {"seed", "7"}}, strings.Repeat("0f", 32))
+	}
+	text := plan(100)
 	narrow(t, text)
-	golden(t, "power.txt", text)
-	few := string(PowerText(20, 0.05, worth.Powers(20, 0.05)))
+	golden(t, "plan.txt", text)
+	few := string(plan(20))
 	if !strings.Contains(few, fmt.Sprintf("A verdict takes %d.", worth.LeastClusters)) {
 		t.Error(few)
 	}

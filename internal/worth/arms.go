@@ -28,7 +28,7 @@ func figures(questions []Question, plan Plan) []ArmFigures {
 			return cmp.Compare(*a.CostUSD, *b.CostUSD)
 		}
 	})
-	dominate(questions, arms)
+	dominate(questions, arms, plan.Described)
 	return arms
 }
 
@@ -84,18 +84,20 @@ func armFigures(questions []Question, name string, seed uint64) ArmFigures {
 }
 
 // dominate says which arms are on the frontier of cost and score, and which are dominated: a
-// cheaper arm is better, by a one-sided test that Holm adjusts over all such pairs.
-func dominate(questions []Question, arms []ArmFigures) {
+// cheaper arm is better, by a one-sided test that Holm adjusts over all such pairs. Arms that are only
+// described, such as a placebo, are no choices: they are neither, and dominate nobody.
+func dominate(questions []Question, arms []ArmFigures, described []string) {
+	isChoice := func(a ArmFigures) bool { return a.CostUSD != nil && !slices.Contains(described, a.Arm) }
 	type pair struct{ cheaper, dearer int }
 	var tested []pair
 	var ps []float64
 	for d := range arms {
-		if arms[d].CostUSD == nil {
+		if !isChoice(arms[d]) {
 			continue
 		}
 		frontier := true
 		for c := range arms {
-			if arms[c].CostUSD == nil || *arms[c].CostUSD >= *arms[d].CostUSD {
+			if !isChoice(arms[c]) || *arms[c].CostUSD >= *arms[d].CostUSD {
 				continue
 			}
 			frontier = frontier && arms[c].Score < arms[d].Score

@@ -100,7 +100,7 @@ type ArmFigures struct {
 	CostUSD *float64 `json:"cost_usd"`
 	// CostPerRight is the cost per right answer, in US dollars, with its BCa interval over clusters.
 	CostPerRight stat.Estimate `json:"cost_per_right_usd"`
-	// Frontier says that no arm that costs less scores as much; null where a cost is unknown.
+	// Frontier says that no arm that costs less scores as much; null where a cost is unknown, and where the arm is only described.
 	// DominatedBy is a cheaper arm that is better, by Holm over all such pairs; "" for none.
 	Frontier    *bool  `json:"frontier"`
 	DominatedBy string `json:"dominated_by"`

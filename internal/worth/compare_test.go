@@ -150,6 +150,17 @@ func TestCosts(t *testing.T) {
 	if want := []string{"badtrue", "goodtrue", "councilfalsegood"}; !slices.Equal(order, want) {
 		t.Errorf("%v, want %v", order, want)
 	}
+	// A placebo is no choice, however good and cheap.
+	placebo := plan
+	placebo.Described = []string{"placebo"}
+	for _, q := range questions {
+		q.Score["placebo"], q.CostUSD["placebo"] = 1, 0.0001
+	}
+	for _, arm := range worth.Compare(questions, placebo).Arms {
+		if isPlacebo := arm.Arm == "placebo"; isPlacebo != (arm.Frontier == nil) || arm.DominatedBy == "placebo" {
+			t.Errorf("beside a placebo: %+v", arm)
+		}
+	}
 	delete(questions[11].CostUSD, "good")
 	value := 1.0
 	plan.ValueUSD = &value

@@ -164,29 +164,28 @@ func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidenc
 	labels = slices.SortedFunc(maps.Values(last), func(a, b council.LabelRecord) int {
 		return cmp.Or(a.Timestamp.Compare(b.Timestamp), cmp.Compare(a.SessionID, b.SessionID), cmp.Compare(a.By, b.By))
 	})
-	seen := map[string]bool{}
-	shadows = slices.DeleteFunc(slices.Clone(shadows), func(s council.ShadowRecord) bool {
-		again := seen[s.SessionID]
-		seen[s.SessionID] = true
-		return again
-	})
+	shadows = distinct(shadows)
 	return Evidence{Shadow: ofShadows(shadows), People: ofPeople(shadows, labels)}
 }
 
 // Preferences returns, for each shadow session in the order in which they began, the share of its reviewers, 0 to 1, that
 // preferred the synthesis, ties half. A session without a choice is left out.
 func Preferences(records []council.ShadowRecord) []float64 {
-	records = slices.SortedStableFunc(slices.Values(records), func(a, b council.ShadowRecord) int {
-		return cmp.Or(a.Timestamp.Compare(b.Timestamp), cmp.Compare(a.SessionID, b.SessionID))
-	})
-	records = slices.CompactFunc(records, func(a, b council.ShadowRecord) bool { return a.SessionID == b.SessionID })
 	var shares []float64
-	for _, r := range records {
+	for _, r := range distinct(records) {
 		if share, ok := judgeOf(r); ok {
 			shares = append(shares, share)
 		}
 	}
 	return shares
+}
+
+// distinct returns one record of each session, in the order in which the sessions began.
+func distinct(records []council.ShadowRecord) []council.ShadowRecord {
+	records = slices.SortedStableFunc(slices.Values(records), func(a, b council.ShadowRecord) int {
+		return cmp.Or(a.Timestamp.Compare(b.Timestamp), cmp.Compare(a.SessionID, b.SessionID))
+	})
+	return slices.CompactFunc(records, func(a, b council.ShadowRecord) bool { return a.SessionID == b.SessionID })
 }
 
 // judgeOf returns the share of the synthesis among the choices of a record, and false without any.
