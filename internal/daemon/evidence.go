@@ -129,8 +129,25 @@ func (g *gathering) add(e store.Evidence) {
 // weigh returns what the records of the newest council and prompt say.
 func (g *gathering) weigh() *render.Evidence {
 	g.newest()
+	all := len(g.shadows) + len(g.labels)
+	if all == 0 && len(g.skipped) == 0 {
+		return nil
+	}
+	config := g.ofOne()
+	found := &render.Evidence{
+		CouncilConfig: config, LeftOut: all - len(g.shadows) - len(g.labels), Skipped: []bias.Skipped{},
+		Evidence: worth.Weigh(g.shadows, g.labels),
+	}
+	for _, reason := range slices.Sorted(maps.Keys(g.skipped)) {
+		found.Skipped = append(found.Skipped, *g.skipped[reason])
+	}
+	return found
+}
+
+// ofOne drops all records but those of the newest council and prompt, and returns the version of that council.
+func (g *gathering) ofOne() (config string) {
 	var at time.Time
-	config, prompt := "", "" // of the newest records
+	prompt := ""
 	for _, s := range g.shadows {
 		if !s.Timestamp.Before(at) {
 			at, config, prompt = s.Timestamp, s.CouncilConfig, s.Prompt
@@ -141,20 +158,9 @@ func (g *gathering) weigh() *render.Evidence {
 			at, config = l.Timestamp, l.CouncilConfig
 		}
 	}
-	all := len(g.shadows) + len(g.labels)
-	if all == 0 && len(g.skipped) == 0 {
-		return nil
-	}
 	g.shadows = slices.DeleteFunc(g.shadows, func(s council.ShadowRecord) bool { return s.CouncilConfig != config || s.Prompt != prompt })
 	g.labels = slices.DeleteFunc(g.labels, func(l council.LabelRecord) bool { return l.CouncilConfig != config })
-	found := &render.Evidence{
-		CouncilConfig: config, LeftOut: all - len(g.shadows) - len(g.labels), Skipped: []bias.Skipped{},
-		Evidence: worth.Weigh(g.shadows, g.labels),
-	}
-	for _, reason := range slices.Sorted(maps.Keys(g.skipped)) {
-		found.Skipped = append(found.Skipped, *g.skipped[reason])
-	}
-	return found
+	return config
 }
 
 // newest drops all but the newest sessions, where the query says how many it wants.

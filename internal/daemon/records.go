@@ -132,10 +132,14 @@ func Monitor(ctx context.Context, cfg config.Config, paths, evidence []string, q
 		return bias.Monitor{}, err
 	}
 	q.ConfigVersion = collector.NewestCouncil()
+	if q.Reviewer != "" || q.Model != "" { // what is preferred is of whole councils
+		evidence = nil
+	}
 	g, err := gather(ctx, evidence, q)
 	if err != nil {
 		return bias.Monitor{}, err
 	}
+	g.ofOne()
 	return collector.Monitor(worth.Preferences(g.shadows)), nil
 }
 

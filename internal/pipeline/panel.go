@@ -110,9 +110,8 @@ func JudgeSession(council, arm string, order int) string {
 }
 
 // Judge has judges compare the council's answer with that of another arm, blind, once each: in order 0 the first judge
-// sees the council's answer first, the second one the other answer first, and so on; in order 1 it is the reverse. It returns, for each judge, whether it saw the council's answer first,
-// and its verdict: 1 where that is better, 0 where the other is, .5 for neither, and nil where the reply was no
-// judgement. It reports short where a limit of cost kept it from a call.
+// sees the council's answer first, the second one the other answer first, and so on; in order 1 it is the reverse. It
+// returns what each judge said, and reports short where a limit of cost kept it from a call.
 func (p *Pipeline) Judge(
 	ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b Budget,
 ) (verdicts []Verdict, short bool) {
@@ -134,10 +133,10 @@ func (p *Pipeline) Judge(
 	return verdicts, short
 }
 
-// Verdict is what a judge said of two answers, as Judge returns it.
+// Verdict is what a judge said of the council's answer and another one.
 type Verdict struct {
-	First bool
-	Value *float64
+	First bool     // it saw the council's answer first
+	Value *float64 // 1 where that is better, 0 where the other is, .5 for neither; nil: the reply was no judgement
 }
 
 // arm runs one arm of a question on the session of the council.

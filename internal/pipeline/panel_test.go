@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
@@ -184,4 +186,34 @@ func TestPanelIsCancelled(t *testing.T) {
 	if results, err := h.Panel(ctx, h.plan(t, council.Request{}), allArms, pipeline.Budget{}); err == nil || len(results) != 1 {
 		t.Errorf("%d results, %v", len(results), err)
 	}
+}
+
+// Each arm has the time of a session: the arms together may take longer than one may. Models take as long as real ones.
+func TestPanelAtRealSpeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := map[string]time.Duration{
+			"amber": 20 * time.Second, "birch": 60 * time.Second, "cedar": 90 * time.Second, "dune": 170 * time.Second,
+		}
+		h := bubble(t, members(4), taking(func(model string, task simllm.TaskKind) time.Duration {
+			if task == simllm.Question {
+				return answers[model]
+			}
+			return 100 * time.Second
+		}))
+		begun := time.Now()
+		results, err := h.Panel(t.Context(), h.plan(t, council.Request{}), allArms, pipeline.Budget{})
+		took := time.Since(begun)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range results {
+			if r.Failure != nil || len(r.Session.Degradation) > 0 || r.Session.Stage3.Status != council.OutcomeOK {
+				t.Errorf("%s: %v %v", r.Kind, r.Failure, r.Session.Degradation)
+			}
+		}
+		// The council takes 170 + 100 + 100 s, synthesis and placebo 100 s each, the ensemble 60 + 100 s.
+		if own := took - 730*time.Second; own < 0 || own > time.Second {
+			t.Errorf("the panel took %v", took)
+		}
+	})
 }

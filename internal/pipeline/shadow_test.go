@@ -4,7 +4,9 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -248,5 +250,54 @@ func TestShadowThatIsCut(t *testing.T) {
 	cancel()
 	if record := <-done; record != nil {
 		t.Errorf("%+v", record)
+	}
+}
+
+// Reviewers that take as long as real ones are waited for within the time of a stage 2. One that takes longer made no
+// choice, and keeps none of the others from being counted.
+func TestShadowAtRealSpeed(t *testing.T) {
+	for slowest, status := range map[time.Duration]council.Outcome{
+		150 * time.Second: council.OutcomeOK, 15 * time.Minute: council.OutcomeError,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var shadow atomic.Bool
+			late := ""
+			h := bubble(t, members(5), taking(func(model string, _ simllm.TaskKind) time.Duration {
+				switch {
+				case !shadow.Load():
+					return 20 * time.Second
+				case model == late:
+					return slowest
+				default:
+					return 60 * time.Second
+				}
+			}), shadowed)
+			plan, session := h.ended(t, council.Request{})
+			top := anonymize.Top(plan.Seed, session.Metadata.AggregateRankings)
+			for _, seat := range plan.Reviewers {
+				if seat.ID != top && seat.ID != session.Stage3.Model {
+					late = seat.Model
+				}
+			}
+			shadow.Store(true)
+			begun := time.Now()
+			record := h.Shadow(t.Context(), plan, session)
+			took := time.Since(begun)
+			if record == nil || len(record.Reviewers) < 3 {
+				t.Fatalf("after %v: %+v", took, record)
+			}
+			for _, r := range record.Reviewers {
+				want := council.OutcomeOK
+				if r.ID == late {
+					want = status
+				}
+				if r.Status != want || (r.Choice != nil) != (want == council.OutcomeOK) {
+					t.Errorf("%s: %s, %v", r.ID, r.Status, r.Choice)
+				}
+			}
+			if least := min(slowest, 3*time.Minute); took < least || took > least+time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
 	}
 }
