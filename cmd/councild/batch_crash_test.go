@@ -158,8 +158,9 @@ func (w *onlooker) counts(t *testing.T, calls string) (counts map[[sha256.Size]b
 	return counts, left
 }
 
-// A batch of 50 questions, or of fewer in a short test, is killed at random moments until it has ended, again and again. A call whose reply was kept
-// never reaches the provider again, and the file of results is that of a batch that nobody disturbed.
+// A batch of 50 questions, or of fewer in a short test, is killed at random moments until it has ended, again and
+// again. A call whose reply was kept never reaches the provider again, and the file of results is that of a batch that
+// nobody disturbed.
 func TestFaultF44BatchAfterKillNine(t *testing.T) {
 	b := daemontest.Bill(t, 0)
 	b.Delay = 10 * time.Millisecond

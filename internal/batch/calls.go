@@ -24,8 +24,10 @@ type Calls struct {
 	name string
 	lock *disk.Lock
 
+	writing sync.Mutex // held while the file is written, and never by whoever only wants to know
+	file    disk.File
+
 	mu     sync.Mutex
-	file   disk.File
 	kept   map[string]council.Landed   // by key
 	landed map[string][]council.Landed // the same by session
 	drawn  map[string]int              // calls so far, by session, stage and seat
@@ -105,7 +107,7 @@ func (c *Calls) read(plan string) error {
 	if n > 0 {
 		return nil
 	}
-	return c.write(entry{Plan: plan})
+	return appendLine(c.file, entry{Plan: plan})
 }
 
 // add adds an outcome that is in the file.
@@ -135,18 +137,6 @@ func (c *Calls) Cost(sessions ...string) float64 {
 		sum += c.cost[session]
 	}
 	return sum
-}
-
-// write appends a line, and returns when it is on the disk.
-func (c *Calls) write(e entry) error {
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	if _, err := c.file.Write(append(line, '\n')); err != nil {
-		return err
-	}
-	return c.file.Sync()
 }
 
 // Close releases the file.
@@ -198,21 +188,31 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	outcome := council.Landed{
 		Stage: call.Stage, Seat: call.Seat, Number: number, Model: call.Model, Completion: completion, Failure: failure,
 	}
+	if broken := c.keep(entry{Key: key, Session: call.Session, Landed: &outcome}); broken != nil {
+		return council.Completion{Spent: completion.Spent}, &council.Failure{Code: council.FailInterrupted, Message: broken.Error()}
+	}
+	return completion, err
+}
+
+// keep keeps an outcome. After the first error nothing more is kept, and the run ends.
+func (c *Calls) keep(e entry) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	broken := c.err()
+	if broken != nil {
+		return broken
+	}
+	if err := appendLine(c.file, e); err != nil {
+		broken = fmt.Errorf("keeping a reply: %w", err)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.broken != nil {
-		return completion, err
+	if c.broken = broken; broken == nil {
+		c.add(e)
+	} else if c.leave != nil {
+		c.leave(broken)
 	}
-	this := entry{Key: key, Session: call.Session, Landed: &outcome}
-	if err := c.write(this); err != nil {
-		c.broken = fmt.Errorf("keeping a reply: %w", err)
-		if c.leave != nil {
-			c.leave(c.broken)
-		}
-		return council.Completion{Spent: completion.Spent}, &council.Failure{Code: council.FailInterrupted, Message: c.broken.Error()}
-	}
-	c.add(this)
-	return completion, err
+	return broken
 }
 
 // isOutcome reports whether a failure is what came of a call, and not of the end of this process or of a limit.

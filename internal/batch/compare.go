@@ -76,15 +76,15 @@ func (p Plan) worthPlan() worth.Plan {
 
 // Compare grades what came of the questions, in place, and compares the arms of the plan. Questions are those of the
 // results, in their order.
-func Compare(p Plan, questions []Question, results []Result) render.Comparison {
+func Compare(p Plan, questions []Prepared, results []Result) render.Comparison {
 	rows := make([]worth.Question, len(results))
 	out := render.Comparison{
 		PlanHash: p.Hash(), Planned: p.Questions, Stopped: len(results) < p.Questions, Judges: []string{},
-		Failed: map[string]int{}, Ungradable: map[string]int{}, Fallbacks: map[string]int{}, Usage: council.NoUsage(), Settings: p.settings(),
+		Failed: map[string]int{}, Ungradable: map[string]int{}, Fallbacks: map[string]int{}, Usage: council.NoUsage(), Settings: p.Settings(),
 	}
 	var ensemble, treatment []float64
 	for i := range results {
-		r, q := &results[i], &questions[i]
+		r, q := &results[i], &questions[i].Question
 		r.grade(*q, p.Rules.PartialBallots)
 		rows[i] = worth.Question{ID: q.ID, Cluster: q.Cluster(), Score: map[string]float64{}, CostUSD: map[string]float64{}}
 		for name, arm := range r.Arms {
@@ -131,8 +131,8 @@ func count(counts map[string]int, name string, yes bool) {
 	}
 }
 
-// settings returns what a reader of a report wants to know of a plan.
-func (p Plan) settings() [][2]string {
+// Settings returns what a reader of a report wants to know of a plan: names and values, in order.
+func (p Plan) Settings() [][2]string {
 	ids := func(members []council.Member) string {
 		names := make([]string, len(members))
 		for i, m := range members {
@@ -152,6 +152,14 @@ func (p Plan) settings() [][2]string {
 	}
 	if p.Samples > 0 {
 		s = append(s, [2]string{"ensemble", fmt.Sprintf("%d times %s", p.Samples, p.Ensemble.Model)})
+	}
+	if len(p.Judges) > 0 {
+		s = append(s, [2]string{"judges", ids(p.Judges)})
+	}
+	if p.ValueUSD != nil {
+		s = append(s, [2]string{"value of a right answer", fmt.Sprintf("$%v", *p.ValueUSD)})
+	} else {
+		s = append(s, [2]string{"margin", fmt.Sprint(p.Margin)})
 	}
 	if t := p.Rules.Sampling.Temperature; t != nil {
 		s = append(s, [2]string{"temperature", fmt.Sprint(*t)})

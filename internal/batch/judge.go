@@ -113,7 +113,7 @@ func (c *Calls) usage(session string) council.Usage {
 }
 
 // judgedQuestions returns what worth needs to know of the results.
-func judgedQuestions(questions []Question, results []Result) []worth.JudgedQuestion {
+func judgedQuestions(questions []Prepared, results []Result) []worth.JudgedQuestion {
 	rows := make([]worth.JudgedQuestion, len(results))
 	for i, r := range results {
 		rows[i] = worth.JudgedQuestion{ID: r.ID, Cluster: questions[i].Cluster(), Against: map[string]worth.Judgement{}}

@@ -150,15 +150,26 @@ func (p Plan) Panel() []pipeline.Arm {
 	return arms
 }
 
-// Matches returns an error where the file of that name holds the results of another plan.
-func (p Plan) Matches(name string) error {
+// Held returns what the file of that name holds of the questions, which are in the order of the plan; nothing where there
+// is no such file. The results of another plan are an error.
+func (p Plan) Held(name string, questions []Question) (File, error) {
 	held, err := Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return File{}, nil
 	}
-	if err == nil && held.size > 0 && held.Hash != p.Hash() {
-		err = fmt.Errorf("%s holds the results of another plan, which differs in %s: write to another file, or ask as before",
+	switch {
+	case err != nil:
+		return File{}, err
+	case held.size > 0 && held.Hash != p.Hash():
+		return File{}, fmt.Errorf("%s holds the results of another plan, which differs in %s: write to another file, or ask as before",
 			name, strings.Join(p.Differs(held.Plan), ", "))
+	case len(held.Results) > len(questions):
+		return File{}, fmt.Errorf("%s holds more questions than the plan has: it is damaged", name)
 	}
-	return err
+	for i, result := range held.Results {
+		if result.ID != questions[i].ID {
+			return File{}, fmt.Errorf("%s: question %d is %.64q and not %.64q: it is damaged", name, i+1, result.ID, questions[i].ID)
+		}
+	}
+	return held, nil
 }

@@ -7,11 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
+	"math"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/councild/councild/internal/council"
@@ -22,8 +20,6 @@ import (
 
 // Council is what a run asks.
 type Council interface {
-	Prepare(r council.Request) (council.Plan, error)
-	Estimate(plan council.Plan) spend.Estimate
 	Panel(ctx context.Context, plan council.Plan, arms []pipeline.Arm, b pipeline.Budget) ([]pipeline.ArmResult, error)
 	Judge(
 		ctx context.Context, plan council.Plan, arm string, order int, judges []council.Member, answer, other string, b pipeline.Budget,
@@ -35,12 +31,20 @@ type Options struct {
 	Council     Council
 	Calls       *Calls
 	Plan        Plan
-	Questions   []Question // in the order of the plan
+	Questions   []Prepared // in the order of the plan
 	Out         string     // the file of results
+	Held        File       // what that file holds, as [Plan.Held] returns it
 	MaxCostUSD  float64    // what the run may cost, what it has cost included
 	Concurrency int        // questions at once, 1 or more
 	// Progress is told of each question that is over; nil: nobody is.
 	Progress func(Progress)
+}
+
+// Prepared is a question that is ready to be asked.
+type Prepared struct {
+	Question
+	Session council.Plan // as [Plan.Of] returns it
+	Bound   *float64     // the most that it can cost, in US dollars, without calls that are tried again; nil: nobody knows
 }
 
 // Progress is how far a run is.
@@ -137,9 +141,8 @@ func Open(name string) (File, error) {
 // run is a run while it runs.
 type run struct {
 	Options
-	arms   []pipeline.Arm
-	file   disk.File
-	closed bool // the file holds an end
+	arms []pipeline.Arm
+	file disk.File
 
 	mu        sync.Mutex
 	changed   *sync.Cond
@@ -158,16 +161,11 @@ type run struct {
 }
 
 // Run asks the questions that the file of results does not hold yet, and appends them in the order of the plan. It goes
-// on where an earlier run stopped, and asks nothing where one ended. With a plan that is not that of the file, it returns an error and asks nothing.
+// on where an earlier run stopped, and asks nothing where one ended.
 func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	r := &run{Options: o, arms: o.Plan.Panel(), done: map[int]Result{}, usage: council.NoUsage()}
 	r.changed = sync.NewCond(&r.mu)
-	earlier, err := r.open()
-	if err != nil {
-		return Outcome{}, err
-	}
-	defer func() { err = errors.Join(err, r.file.Close()) }()
-	for _, result := range earlier {
+	for _, result := range o.Held.Results {
 		if cost := result.Usage.CostUSD; cost != nil {
 			r.dearest = max(r.dearest, *cost)
 			if len(r.Calls.Landed(result.Session)) == 0 {
@@ -176,19 +174,14 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 		}
 		r.usage = r.usage.Plus(result.Usage)
 	}
-	r.over, r.written = len(earlier), earlier
-	plans := make([]council.Plan, len(o.Questions))
-	for i := range o.Questions[len(earlier):] {
-		q := o.Questions[len(earlier)+i]
-		plan, err := o.Council.Prepare(q.Request())
-		if err != nil {
-			return Outcome{}, fmt.Errorf("question %.64q: %w", q.ID, err)
-		}
-		plans[len(earlier)+i] = o.Plan.Of(q.ID, plan)
+	r.over, r.written = len(o.Held.Results), o.Held.Results
+	if o.Held.Ended {
+		return Outcome{Results: r.written, Usage: r.usage}, nil
 	}
-	if r.closed {
-		return Outcome{Results: earlier, Usage: r.usage}, nil
+	if err := r.open(); err != nil {
+		return Outcome{}, err
 	}
+	defer func() { err = errors.Join(err, r.file.Close()) }()
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
 	r.Calls.leave = func(cause error) { leave(cause) }
@@ -199,12 +192,12 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	})
 	defer waking()
 	var wg sync.WaitGroup
-	for i := len(earlier); i < len(o.Questions); i++ {
-		room, ok := r.admit(ctx, Bound(o.Council, plans[i], o.Plan))
+	for i := r.over; i < len(o.Questions); i++ {
+		room, ok := r.admit(ctx, o.Questions[i].Bound)
 		if !ok {
 			break
 		}
-		wg.Go(func() { r.ask(ctx, i, plans[i], room) })
+		wg.Go(func() { r.ask(ctx, i, o.Questions[i].Session, room) })
 	}
 	wg.Wait()
 	r.mu.Lock()
@@ -221,58 +214,37 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	return out, nil
 }
 
-// open opens the file of results, and returns what it holds.
-func (r *run) open() ([]Result, error) {
-	if err := r.Plan.Matches(r.Out); err != nil {
-		return nil, err
-	}
-	held, err := Open(r.Out)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if len(held.Results) > len(r.Questions) {
-		return nil, fmt.Errorf("%s holds more questions than the plan has: it is damaged", r.Out)
-	}
-	for i, result := range held.Results {
-		if result.ID != r.Questions[i].ID {
-			return nil, fmt.Errorf("%s: question %d is %.64q and not %.64q: it is damaged", r.Out, i+1, result.ID, r.Questions[i].ID)
-		}
-	}
-	r.closed = held.Ended
+// open opens the file of results behind the lines that are whole.
+func (r *run) open() (err error) {
 	if r.file, err = (disk.OS{}).OpenFile(r.Out, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-		return nil, err
+		return err
 	}
-	err = r.file.Truncate(held.size)
-	if err == nil && held.size == 0 {
+	err = r.file.Truncate(r.Held.size)
+	if err == nil && r.Held.size == 0 {
 		err = appendLine(r.file, head{"plan", r.Plan.Hash(), r.Plan})
 	}
 	if err != nil {
-		return nil, errors.Join(err, r.file.Close())
-	}
-	return held.Results, nil
-}
-
-func appendLine(w io.Writer, value any) error {
-	line, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	if _, err = w.Write(append(line, '\n')); err != nil {
-		return err
-	}
-	if f, ok := w.(disk.File); ok {
-		return f.Sync()
+		return errors.Join(err, r.file.Close())
 	}
 	return nil
 }
 
-// Bound returns the most that a question can cost under a plan, in US dollars, without calls that are tried again; nil:
-// nobody knows.
-func Bound(c Council, session council.Plan, p Plan) *float64 {
-	e := c.Estimate(session)
-	if e.Upper == nil {
-		return nil
+// appendLine appends a value as a line, and returns when it is on the disk.
+func appendLine(f disk.File, value any) error {
+	line, err := json.Marshal(value)
+	if err != nil {
+		return err
 	}
+	if _, err = f.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// Bound returns the most that the session of a question can cost under a plan, in US dollars, without calls that are tried
+// again; nil: nobody knows.
+func Bound(estimate func(council.Plan) spend.Estimate, session council.Plan, p Plan) *float64 {
+	e := estimate(session)
 	parts := []*spend.USD{e.Upper}
 	for _, arm := range p.Panel() {
 		if arm.Kind != pipeline.ArmEnsemble {
@@ -281,17 +253,11 @@ func Bound(c Council, session council.Plan, p Plan) *float64 {
 		}
 		ensemble := session
 		ensemble.Members, ensemble.Reviewers = slices.Repeat([]council.Member{arm.Model}, arm.Samples), nil
-		parts = append(parts, c.Estimate(ensemble).Upper)
+		parts = append(parts, estimate(ensemble).Upper)
 	}
-	if pairs := p.judged(); len(pairs) > 0 {
-		judged := session
-		judged.Members, judged.Reviewers, judged.Chairmen, judged.Rules.BallotRepair = nil, p.Judges, nil, false
-		if most := p.Rules.Sampling.MaxOutputTokens; most != nil { // both answers are in the prompt, of 8 bytes a token at most
-			judged.Conversation = append(slices.Clone(session.Conversation),
-				council.Message{Role: council.RoleUser, Content: strings.Repeat(" ", 2*8**most)})
-		}
-		upper := c.Estimate(judged).Upper
-		for range 2 * len(pairs) {
+	if arms := p.judged(); len(arms) > 0 {
+		upper := judges(estimate, session, p)
+		for range 2 * len(arms) {
 			parts = append(parts, upper)
 		}
 	}
@@ -303,6 +269,25 @@ func Bound(c Council, session council.Plan, p Plan) *float64 {
 		sum = sum.Plus(*part)
 	}
 	return new(sum.Float64())
+}
+
+// judges returns the most that the judges of a plan can cost once; nil: nobody knows. They read two answers, each as long
+// as any seat may write.
+func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p Plan) *spend.USD {
+	seats := slices.Concat(session.Members, session.Chairmen)
+	if p.Samples > 0 {
+		seats = append(seats, p.Ensemble)
+	}
+	limit := func(m council.Member) int {
+		return *cmp.Or(m.Sampling(session.Rules.Sampling).MaxOutputTokens, new(math.MaxInt))
+	}
+	longest := slices.MaxFunc(seats, func(a, b council.Member) int { return cmp.Compare(limit(a), limit(b)) })
+	if limit(longest) == math.MaxInt {
+		return nil
+	}
+	session.Members, session.Reviewers, session.Chairmen = []council.Member{longest, longest}, p.Judges, nil
+	session.Rules.BallotRepair = false
+	return estimate(session).ByStage[string(council.Stage2)].Upper
 }
 
 // leftLocked returns what the run may still cost beside the questions that are asked now.
@@ -361,7 +346,7 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 		ran, err := r.Council.Panel(ctx, plan, r.arms, b)
 		short := err == nil && isCut(ran)
 		if err == nil && !short {
-			done := result(r.Questions[i], plan, ran)
+			done := result(r.Questions[i].Question, plan, ran)
 			if short = r.judge(ctx, plan, &done, b); !short && ctx.Err() == nil && r.Calls.err() == nil {
 				r.end(i, done)
 			}
@@ -439,7 +424,7 @@ func (r *run) end(i int, result Result) {
 		}
 		delete(r.done, len(r.written))
 		if len(r.Plan.Arms) == 0 { // in a comparison nothing is scored before its end
-			next.grade(r.Questions[len(r.written)], r.Plan.Rules.PartialBallots)
+			next.grade(r.Questions[len(r.written)].Question, r.Plan.Rules.PartialBallots)
 		}
 		if r.failed = appendLine(r.file, next); r.failed == nil {
 			r.written = append(r.written, next)

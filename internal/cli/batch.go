@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,9 +56,6 @@ func (c batchCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	defer b.close(ctx)
-	if err := b.announce(std, c.Yes || c.Simulate); err != nil {
-		return err
-	}
 	return b.run(ctx, std, c.batchFlags)
 }
 
@@ -67,7 +65,7 @@ type asked struct {
 	flags batchFlags
 }
 
-// Prepare implements batch.Council.
+// Prepare returns the plan of a session of the council that the flags name.
 func (a asked) Prepare(r council.Request) (council.Plan, error) {
 	r.Council, r.Models, r.Chairman = a.flags.Council, a.flags.Models, a.flags.Chairman
 	return a.Engine.Prepare(r)
@@ -78,10 +76,10 @@ type begun struct {
 	engine    asked
 	calls     *batch.Calls
 	plan      batch.Plan
-	questions []batch.Question // in the order of the plan
-	arms      []pipeline.Arm
-	bound     *float64 // of all questions; nil: nobody knows
-	perCall   int      // calls of a question
+	questions []batch.Prepared // in the order of the plan
+	held      batch.File       // what was asked before
+	bound     *float64         // of all questions; nil: nobody knows
+	perCall   int              // calls of a question
 	teardown  []func(context.Context) error
 }
 
@@ -162,19 +160,19 @@ func (c batchFlags) begin(
 	if err := shape(&b.plan, b.engine, first, questions); err != nil {
 		return nil, usageError{err}
 	}
-	b.arms = b.plan.Panel()
-	b.questions = b.plan.Ordered(questions)
-	if err := b.measure(); err != nil {
+	ordered := b.plan.Ordered(questions)
+	if err := b.measure(ordered); err != nil {
 		return nil, err
 	}
-	if err := b.plan.Matches(c.Out); err != nil {
-		return nil, usageError{err}
+	if calls, err = batch.OpenCalls(c.Out+".calls", b.plan.Hash()); err == nil {
+		b.teardown = append(b.teardown, func(context.Context) error { return calls.Close() })
 	}
-	if calls, err = batch.OpenCalls(c.Out+".calls", b.plan.Hash()); err != nil {
+	var mismatch error // says more than that of the calls
+	b.held, mismatch = b.plan.Held(c.Out, ordered)
+	if err := cmp.Or(mismatch, err); err != nil {
 		return nil, usageError{err}
 	}
 	b.calls = calls
-	b.teardown = append(b.teardown, func(context.Context) error { return calls.Close() })
 	return b, nil
 }
 
@@ -225,30 +223,30 @@ func (b *begun) house(ctx context.Context, o daemon.EngineOptions, c batchFlags,
 	return nil
 }
 
-// measure adds up what the questions may cost, and finds what is wrong with any of them before one is asked.
-func (b *begun) measure() error {
-	bound := new(float64)
+// measure prepares the questions, adds up what they may cost, and finds what is wrong with any of them before one is asked.
+func (b *begun) measure(questions []batch.Question) error {
+	b.bound = new(float64)
 	var problems []string
-	for _, q := range b.questions {
-		plan, err := b.engine.Prepare(q.Request())
+	for _, q := range questions {
+		session, err := b.engine.Prepare(q.Request())
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("question %.64q: %v", q.ID, readable(err)))
 			continue
 		}
 		if b.perCall == 0 {
-			b.perCall = b.engine.Estimate(plan).Calls
-			for _, arm := range b.arms {
+			b.perCall = b.engine.Estimate(session).Calls + b.plan.JudgeCalls()
+			for _, arm := range b.plan.Panel() {
 				b.perCall += arm.Samples + 1
 			}
-			b.perCall += b.plan.JudgeCalls()
 		}
-		if one := batch.Bound(b.engine, plan, b.plan); one == nil {
-			bound = nil
-		} else if bound != nil {
-			*bound += *one
+		one := batch.Prepared{Question: q, Session: b.plan.Of(q.ID, session)}
+		if one.Bound = batch.Bound(b.engine.Estimate, session, b.plan); one.Bound == nil {
+			b.bound = nil
+		} else if b.bound != nil {
+			*b.bound += *one.Bound
 		}
+		b.questions = append(b.questions, one)
 	}
-	b.bound = bound
 	if len(problems) > 0 {
 		return usageError{errors.New("nothing was asked:\n" + strings.Join(problems[:min(20, len(problems))], "\n"))}
 	}
@@ -272,20 +270,42 @@ func (b *begun) announce(std IO, start bool) error {
 	return nil
 }
 
+// results asks the questions that were not asked yet, and returns what came of all.
+func (b *begun) results(ctx context.Context, std IO, c batchFlags) ([]batch.Result, error) {
+	if b.held.Ended {
+		return b.held.Results, nil
+	}
+	if err := b.announce(std, c.Yes || c.Simulate); err != nil {
+		return nil, err
+	}
+	out, err := b.ask(ctx, std, c)
+	if err == nil {
+		err = b.stopped(out)
+	}
+	return out.Results, err
+}
+
+// finish ends the file of results, where it has not ended.
+func (b *begun) finish(name string, results []batch.Result) error {
+	if b.held.Ended {
+		return nil
+	}
+	return batch.Finish(name, b.plan, results)
+}
+
 // run asks the questions, and ends the file of results when all are over.
 func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
-	out, err := b.ask(ctx, std, c)
+	results, err := b.results(ctx, std, c)
 	if err != nil {
 		return err
 	}
-	if err := b.stopped(out); err != nil {
+	if err := b.finish(c.Out, results); err != nil {
 		return err
 	}
-	if err := batch.Finish(c.Out, b.plan, out.Results); err != nil {
-		return err
-	}
+	usage := council.NoUsage()
 	failed, graded, right := 0, 0, 0.0
-	for _, r := range out.Results {
+	for _, r := range results {
+		usage = usage.Plus(r.Usage)
 		if r.Status == council.StatusFailed {
 			failed++
 		}
@@ -296,7 +316,7 @@ func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 			}
 		}
 	}
-	text := fmt.Sprintf("%d questions, %d without an answer, %s\n", len(out.Results), failed, dollars(out.Usage))
+	text := fmt.Sprintf("%d questions, %d without an answer, %s\n", len(results), failed, dollars(usage))
 	if graded > 0 {
 		text += fmt.Sprintf("Right: %.4g of %d\n", right, graded)
 	}
@@ -310,7 +330,8 @@ func (b *begun) run(ctx context.Context, std IO, c batchFlags) error {
 func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (batch.Outcome, error) {
 	start := time.Now()
 	o := batch.Options{
-		Council: b.engine, Calls: b.calls, Plan: b.plan, Questions: b.questions, Out: c.Out, MaxCostUSD: c.MaxCostUSD, Concurrency: c.Concurrency,
+		Council: b.engine, Calls: b.calls, Plan: b.plan, Questions: b.questions, Out: c.Out, Held: b.held,
+		MaxCostUSD: c.MaxCostUSD, Concurrency: c.Concurrency,
 	}
 	if isTerminal(std.Stderr) {
 		o.Progress = func(p batch.Progress) {

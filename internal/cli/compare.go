@@ -45,16 +45,19 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	defer b.close(ctx)
-	_, _ = std.Stderr.Write(render.PowerText(b.plan.Clusters, b.plan.Margin, worth.Powers(b.plan.Clusters, b.plan.Margin)))
+	if !b.held.Ended {
+		power := worth.Powers(b.plan.Clusters, b.plan.Margin)
+		_, _ = terminal{std.Stderr}.Write(render.PlanText(b.plan.Clusters, b.plan.Margin, power, b.plan.Settings(), b.plan.Hash()))
+	}
 	results, err := c.results(ctx, std, b)
 	if err != nil {
 		return err
 	}
 	compared := batch.Compare(b.plan, b.questions, results)
-	if err := batch.Finish(c.Out, b.plan, results); err != nil {
+	if err := b.finish(c.Out, results); err != nil {
 		return err
 	}
-	if err := c.write(std, compared); err != nil {
+	if err := writeAs(std.Stdout, c.Format, compared, render.ComparisonCSV, render.ComparisonHTML, render.ComparisonText); err != nil {
 		return err
 	}
 	if slices.Contains(c.FailOn, string(compared.Verdict)) {
@@ -167,40 +170,15 @@ func (c compareCmd) ensemble(p *batch.Plan, session council.Plan) error {
 	return nil
 }
 
-// results asks the questions, or reads what was asked of them.
+// results asks the questions, or returns what was asked of them.
 func (c compareCmd) results(ctx context.Context, std IO, b *begun) ([]batch.Result, error) {
-	if c.Finish {
-		f, err := batch.Open(c.Out)
-		if err == nil && len(f.Results) == 0 {
-			err = fmt.Errorf("%s holds no question that was asked", c.Out)
-		}
-		if err != nil {
-			return nil, usageError{fmt.Errorf("--finish: %w", err)}
-		}
-		return f.Results, nil
+	if !c.Finish {
+		return b.results(ctx, std, c.batchFlags)
 	}
-	if err := b.announce(std, c.Yes || c.Simulate); err != nil {
-		return nil, err
+	if len(b.held.Results) == 0 {
+		return nil, usageError{fmt.Errorf("--finish: %s holds no question that was asked", c.Out)}
 	}
-	out, err := b.ask(ctx, std, c.batchFlags)
-	if err == nil {
-		err = b.stopped(out)
-	}
-	return out.Results, err
-}
-
-func (c compareCmd) write(std IO, compared render.Comparison) (err error) {
-	switch c.Format {
-	case "json":
-		return writeIndented(std.Stdout, compared)
-	case "csv":
-		_, err = std.Stdout.Write(render.ComparisonCSV(compared))
-	case "html":
-		_, err = std.Stdout.Write(render.ComparisonHTML(compared))
-	default:
-		_, err = terminal{std.Stdout}.Write(render.ComparisonText(compared))
-	}
-	return err
+	return b.held.Results, nil
 }
 
 type seatsCmd struct {
@@ -221,15 +199,5 @@ func (c seatsCmd) Run(std IO) error {
 		return usageError{fmt.Errorf("--input: %w", err)}
 	}
 	seats := render.Seats{SeatsReport: worth.Seats(rows, len(members)), Members: members, Source: filepath.Base(c.Input)}
-	switch c.Format {
-	case "json":
-		return writeIndented(std.Stdout, seats)
-	case "csv":
-		_, err = std.Stdout.Write(render.SeatsCSV(seats))
-	case "html":
-		_, err = std.Stdout.Write(render.SeatsHTML(seats))
-	default:
-		_, err = terminal{std.Stdout}.Write(render.SeatsText(seats))
-	}
-	return err
+	return writeAs(std.Stdout, c.Format, seats, render.SeatsCSV, render.SeatsHTML, render.SeatsText)
 }

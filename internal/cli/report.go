@@ -113,9 +113,19 @@ func writeIndented(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// show writes a report or a leaderboard.
-func show(w io.Writer, text []byte) error {
-	if _, err := w.Write(text); err != nil {
+// writeAs writes a document in the form that was asked for: as JSON, or what one of the functions makes of it.
+func writeAs[T any](w io.Writer, format string, document T, csv, html, text func(T) []byte) (err error) {
+	switch format {
+	case "json":
+		err = writeIndented(w, document)
+	case "csv":
+		_, err = w.Write(csv(document))
+	case "html":
+		_, err = w.Write(html(document))
+	default:
+		_, err = terminal{w}.Write(text(document))
+	}
+	if err != nil {
 		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil
@@ -156,7 +166,9 @@ func (c *biasReportCmd) Run(ctx context.Context, std IO) error {
 	if r.Evidence, err = daemon.Evidence(ctx, evidence, q); err != nil {
 		return err
 	}
-	if err := c.print(std.Stdout, r); err != nil || c.FailOn == "" {
+	err = writeAs(std.Stdout, c.Format, r, func(r render.Report) []byte { return render.CSV(r.Report) }, render.HTML,
+		func(r render.Report) []byte { return render.Text(r, c.Verbose, config.SettingNames()) })
+	if err != nil || c.FailOn == "" {
 		return err
 	}
 	if r.Status == bias.StatusCollecting {
@@ -187,20 +199,6 @@ func (c *biasReportCmd) evidenceFiles(cfg config.Config) ([]string, error) {
 	return c.Evidence, nil
 }
 
-// print writes the report in the form that was asked for.
-func (c *biasReportCmd) print(w io.Writer, r render.Report) error {
-	switch c.Format {
-	case "json":
-		return writeIndented(w, r)
-	case "csv":
-		return show(w, render.CSV(r.Report))
-	case "html":
-		return show(w, render.HTML(r))
-	default:
-		return show(w, render.Text(r, c.Verbose, config.SettingNames()))
-	}
-}
-
 // monitor prints the monitor. Its error is a findingError when there is an alarm that it shall
 // fail on.
 func (c *biasReportCmd) monitor(ctx context.Context, std IO, cfg config.Config, paths []string) error {
@@ -215,16 +213,8 @@ func (c *biasReportCmd) monitor(ctx context.Context, std IO, cfg config.Config, 
 	if err != nil {
 		return err
 	}
-	switch c.Format {
-	case "json":
-		err = writeIndented(std.Stdout, m)
-	case "csv":
-		err = show(std.Stdout, render.MonitorCSV(m))
-	case "html":
-		err = show(std.Stdout, render.MonitorHTML(m))
-	default:
-		err = show(std.Stdout, render.Monitor(m, config.SettingNames()))
-	}
+	err = writeAs(std.Stdout, c.Format, m, render.MonitorCSV, render.MonitorHTML,
+		func(m bias.Monitor) []byte { return render.Monitor(m, config.SettingNames()) })
 	if err != nil || c.FailOn == "" {
 		return err
 	}
@@ -261,14 +251,6 @@ func (c *leaderboardCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	switch c.Format {
-	case "json":
-		return writeIndented(std.Stdout, l)
-	case "csv":
-		return show(std.Stdout, render.LeaderboardCSV(l))
-	case "html":
-		return show(std.Stdout, render.LeaderboardHTML(l))
-	default:
-		return show(std.Stdout, render.Leaderboard(l, config.SettingNames()))
-	}
+	return writeAs(std.Stdout, c.Format, l, render.LeaderboardCSV, render.LeaderboardHTML,
+		func(l bias.Leaderboard) []byte { return render.Leaderboard(l, config.SettingNames()) })
 }

@@ -47,14 +47,7 @@ func (c spendCmd) Run(ctx context.Context, std IO) error {
 	if err != nil {
 		return err
 	}
-	switch c.Format {
-	case "json":
-		return writeIndented(std.Stdout, r)
-	case "csv":
-		return show(std.Stdout, render.SpendCSV(r))
-	default:
-		return show(std.Stdout, render.Spend(r))
-	}
+	return writeAs(std.Stdout, c.Format, r, render.SpendCSV, nil, render.Spend)
 }
 
 type pricesCmd struct {

@@ -201,9 +201,9 @@ func (c publishCmd) Run(ctx context.Context, std IO) error {
 	return err
 }
 
-// row returns a record as a row of a table, with the cells of imports.RecordColumns. A field that is null or missing is an empty
-// cell. The position is that of the line, also for an old schema. Texts are quoted so
-// that no program for tables takes one for a formula.
+// row returns a record as a row of a table, with the cells of imports.RecordColumns. A field that is null or missing is
+// an empty cell. The position is that of the line, also for an old schema. Texts are quoted so that no program for
+// tables takes one for a formula.
 func row(l store.Line) ([]string, error) {
 	var told struct {
 		ConsentLevel *int `json:"consent_level"`
