@@ -182,7 +182,9 @@ func TestFaultF44BatchAfterKillNine(t *testing.T) {
 		for start := 1; ; start++ {
 			before, _ := seen.counts(t, out+".calls")
 			p := command(batches, out)
-			line(t, p.stderr, "Plan ") // it begins to ask
+			for said, err := "", error(nil); err == nil && !strings.Contains(said, "Plan "); { // it begins to ask, or had ended
+				said, err = p.stderr.ReadString('\n')
+			}
 			ended := make(chan finished, 1)
 			go func() { ended <- finish(p) }()
 			over := false
