@@ -170,7 +170,7 @@ func (c batchFlags) begin(
 	var mismatch error // says more than that of the calls
 	b.held, mismatch = b.plan.Held(c.Out, ordered)
 	if err := cmp.Or(mismatch, err); err != nil {
-		return nil, usageError{err}
+		return nil, usageError{fmt.Errorf("--out: %w", err)}
 	}
 	b.calls = calls
 	return b, nil

@@ -45,7 +45,7 @@ func (c compareCmd) Run(ctx context.Context, std IO) error {
 		return err
 	}
 	defer b.close(ctx)
-	if !b.held.Ended {
+	if !b.held.Ended && !c.Finish {
 		power := worth.Powers(b.plan.Clusters, b.plan.Margin)
 		_, _ = terminal{std.Stderr}.Write(render.PlanText(b.plan.Clusters, b.plan.Margin, power, b.plan.Settings(), b.plan.Hash()))
 	}
