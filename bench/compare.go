@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math"
 	"net/http"
 	"os"
 	"os/exec"
@@ -98,7 +97,10 @@ func compare(ctx context.Context, args []string) error {
 	if b.quick {
 		b.rounds = 1
 	}
-	begun, others := machine(*root), loadAverage()
+	begun, before := machine(*root), processorTimes()
+	time.Sleep(5 * time.Second)
+	start := processorTimes()
+	others := start.since(before).busy
 	var invalid error
 	for _, group := range []struct {
 		names string
@@ -134,8 +136,9 @@ func compare(ctx context.Context, args []string) error {
 		return fmt.Errorf("no figure has a name of %q", *only)
 	}
 	b.print()
-	fmt.Printf("\n%s; at the end %s\n", begun, busy())
-	if others > float64(runtime.NumCPU())/2 {
+	fmt.Printf("\n%s; other programs had %.1f %% of the processors just before, other guests of the host %.1f %% during the run\n",
+		begun, 100*others, 100*processorTimes().since(start).stolen)
+	if others > 0.25 {
 		fmt.Printf("\n**Other programs had the processors before this run: figures of time (T2, T3, T6, T10, T11, T15) mean nothing.**\n")
 	}
 	return invalid
@@ -158,21 +161,40 @@ func machine(root string) string {
 	git.Dir = root
 	commit, _ := git.Output()
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	return fmt.Sprintf("%s, %d processors, Linux %s, %s, commit %s, %s, %s", name, runtime.NumCPU(),
-		strings.TrimSpace(string(kernel)), runtime.Version(), strings.TrimSpace(string(commit)), time.Now().UTC().Format(time.DateTime), busy())
+	return fmt.Sprintf("%s, %d processors, Linux %s, %s, commit %s, %s", name, runtime.NumCPU(),
+		strings.TrimSpace(string(kernel)), runtime.Version(), strings.TrimSpace(string(commit)), time.Now().UTC().Format(time.DateTime))
 }
 
-func busy() string { return "load " + short(loadAverage()) }
+// processors are the times of all processors since the machine started, or shares of them: busy includes stolen, which
+// the host gave to other guests.
+type processors struct{ busy, stolen, all float64 }
 
-// loadAverage returns how many threads ran or waited for a processor in the last minute.
-func loadAverage() float64 {
-	text, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(text), " ")
-	average, err := strconv.ParseFloat(first, 64)
-	if err != nil {
-		return math.NaN()
+// processorTimes reads the first line of /proc/stat (proc(5)).
+func processorTimes() (p processors) {
+	text, _ := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(line) {
+		ticks, err := strconv.ParseFloat(field, 64)
+		if err != nil || i > 8 { // the name of the line; the time of guests, which is in that of users
+			continue
+		}
+		p.all += ticks
+		switch i {
+		case 4, 5: // idle, waiting for a disk
+		case 8:
+			p.stolen += ticks
+			p.busy += ticks
+		default:
+			p.busy += ticks
+		}
 	}
-	return average
+	return p
+}
+
+// since returns the shares of the time since an earlier look.
+func (p processors) since(earlier processors) processors {
+	all := p.all - earlier.all
+	return processors{busy: (p.busy - earlier.busy) / all, stolen: (p.stolen - earlier.stolen) / all, all: 1}
 }
 
 func (b *bencher) add(name, what, reach, then, floors string, measured any) {

@@ -36,6 +36,7 @@ func growth(ctx context.Context, args []string) error {
 	defer w.close()
 	g := &grower{bencher: &bencher{workplace: w, root: *root}, quick: *quick, most: *most, out: csv.NewWriter(os.Stdout)}
 	fmt.Printf("# %s\n", machine(*root))
+	start := processorTimes()
 	g.point("curve", "x", "y", "unit")
 	var invalid error
 	for _, group := range []struct {
@@ -52,7 +53,7 @@ func growth(ctx context.Context, args []string) error {
 			invalid = errors.Join(invalid, fmt.Errorf("%s: %w", group.name, err))
 		}
 	}
-	fmt.Printf("# at the end: %s\n", busy())
+	fmt.Printf("# other guests of the host had %.1f %% of the processors\n", 100*processorTimes().since(start).stolen)
 	return errors.Join(invalid, g.out.Error())
 }
 
