@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -195,17 +196,24 @@ func TestFaultF44BatchAfterKillNine(t *testing.T) {
 			ended := make(chan finished, 1)
 			go func() { ended <- finish(p) }()
 			over := false
-			select {
-			case f := <-ended:
+			end := func(f finished) {
 				if over = true; f.end != nil {
 					t.Fatalf("batch %d: %v: %s", batches, f.end, f.err)
 				}
+			}
+			select {
+			case f := <-ended:
+				end(f)
 			case <-time.After(time.Duration(rng.Int64N(int64(200*time.Millisecond + time.Duration(start)*20*time.Millisecond)))):
-				kills++
-				if err := p.Process.Kill(); err != nil {
-					t.Error(err)
+				switch err := p.Process.Kill(); {
+				case errors.Is(err, os.ErrProcessDone):
+					end(<-ended)
+				case err != nil:
+					t.Fatal(err)
+				default:
+					kills++
+					<-ended
 				}
-				<-ended
 			}
 			after, more := seen.counts(t, out+".calls")
 			for sum, n := range before {
