@@ -102,7 +102,7 @@ type Config struct {
 	PositionVarianceThreshold  float64 `envconfig:"LLM_COUNCIL_POSITION_VARIANCE_THRESHOLD" default:"0.5" desc:"variance of the mean scores per position from which the audit reports position bias, 0 or more"`
 
 	Demographics          bool    `envconfig:"LLM_COUNCIL_DEMOGRAPHICS" default:"true" desc:"say in each session on which demographic axes the answers differ in coverage"`
-	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS; unset: a built-in list, in English"`
+	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, in place of the built-in English ones or added to them; unset: the built-in ones"`
 	DemographicsThreshold float64 `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
 
 	BiasPersistence    bool           `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`

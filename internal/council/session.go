@@ -246,6 +246,14 @@ type DemographicDisagreement struct {
 	// It is null with fewer than two answers.
 	BaselineDisagreement *float64 `json:"baseline_disagreement"`
 	Wording              string   `json:"wording"` // the finding in words: also which axes could not be tested
+	// Lexicon says whose terms were looked for.
+	Lexicon DemographicLexicon `json:"lexicon"`
+}
+
+// DemographicLexicon names a list of terms.
+type DemographicLexicon struct {
+	Language *string `json:"language"` // ISO 639-1; null where the list names none
+	Version  string  `json:"version"`  // "councild-1" is the built-in list, "councild-1+X" that list and another one
 }
 
 // DemographicAxis is the coverage of one axis. X2, PValue and QValue are null

@@ -15,6 +15,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
@@ -110,9 +111,11 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	}
 	e.base.Accounts = accounts{e.accounts, &e.stopping}
 	if cfg.Demographics {
-		if e.base.Lexicon, err = readLexicon(cfg.Lexicon); err != nil {
+		lexicon, err := ReadLexicon(cfg.Lexicon)
+		if err != nil {
 			return nil, err
 		}
+		e.base.Terms = disagreement.NewMatcher(lexicon)
 	}
 	h, err := e.build(ctx, cfg, r)
 	if err != nil {

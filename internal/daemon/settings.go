@@ -36,7 +36,7 @@ func checkLexicon(cfg config.Config) error {
 	if !cfg.Demographics {
 		return nil
 	}
-	if _, err := readLexicon(cfg.Lexicon); err != nil {
+	if _, err := ReadLexicon(cfg.Lexicon); err != nil {
 		return fmt.Errorf("LLM_COUNCIL_LEXICON: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
@@ -79,23 +79,24 @@ func findSimulated(models []simllm.Model, name string) (simllm.Model, bool, erro
 // builtIn returns the simulated models that settings can name.
 func builtIn() []simllm.Model { return slices.Concat(simllm.Council(), simllm.Troubled()) }
 
-// readLexicon reads the terms by demographic axis from the file at path, or returns the
+// ReadLexicon reads the terms by demographic axis from the file at path, or returns the
 // built-in terms where there is no path.
-func readLexicon(path string) (disagreement.Lexicon, error) {
+func ReadLexicon(path string) (disagreement.Lexicon, error) {
 	if path == "" {
 		return disagreement.DefaultLexicon(), nil
 	}
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() { // a pipe or a device may never end
-		return nil, fmt.Errorf("%q is no regular file: write the path of one", path)
+		return disagreement.Lexicon{}, fmt.Errorf("%q is no regular file: write the path of one", path)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
+		return disagreement.Lexicon{},
+			fmt.Errorf("%q cannot be read (%w): write the path of a file that councild can read", path, errors.Unwrap(err))
 	}
 	lexicon, err := disagreement.ParseLexicon(data)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no lexicon: %w", path, err)
+		return disagreement.Lexicon{}, fmt.Errorf("%q is no lexicon: %w", path, err)
 	}
 	return lexicon, nil
 }

@@ -84,6 +84,7 @@ func Detect(ctx context.Context, in Input) *council.DemographicDisagreement {
 	d := &council.DemographicDisagreement{
 		Axes:                 make([]council.DemographicAxis, len(m.axes)),
 		BaselineDisagreement: baseline(ctx, texts),
+		Lexicon:              m.lexicon,
 		Wording:              "no difference in coverage was found",
 	}
 	if ctx.Err() != nil {

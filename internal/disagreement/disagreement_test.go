@@ -32,7 +32,7 @@ func farmers() Input {
 			"b": "Women sow, women reap, a woman mills. Their girls help, a girl each.",
 			"c": "Sow.",
 		},
-		Matcher:   NewMatcher(Lexicon{"faith": {"monk"}, "gender": {"girl", "woman"}}),
+		Matcher:   NewMatcher(Lexicon{Axes: Axes{"faith": {"monk"}, "gender": {"girl", "woman"}}}),
 		Threshold: 0.3,
 		Seed:      7,
 	}
@@ -74,7 +74,7 @@ func TestJSON(t *testing.T) {
 		`{"axis":"faith","score":1,"flagged":false,"hits":1,"x2":null,"p_value":null,"q_value":null,` +
 		`"evidence":[{"model":"b","terms":["monk"]}]},` +
 		`{"axis":"gender","score":0,"flagged":false,"hits":0,"x2":null,"p_value":null,"q_value":null,"evidence":[]}],` +
-		`"baseline_disagreement":1,"wording":"not tested: too few terms of faith"}`
+		`"baseline_disagreement":1,"wording":"not tested: too few terms of faith","lexicon":{"language":null,"version":""}}`
 	got, err := json.Marshal(Detect(t.Context(), in))
 	if err != nil {
 		t.Fatal(err)
@@ -697,7 +697,7 @@ func TestCoverageIsFlagged(t *testing.T) {
 		}
 		counts[axis] = n
 	}
-	if len(counts) != len(DefaultLexicon()) {
+	if len(counts) != len(DefaultLexicon().Axes) {
 		t.Errorf("passages on %d axes", len(counts))
 	}
 	for axis, n := range counts {

@@ -3,7 +3,9 @@ package disagreement
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,26 +15,40 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/councild/councild/internal/council"
 )
 
-// Lexicon lists the terms of each demographic axis, by the axis's name.
+// Lexicon lists the terms of demographic axes. Its JSON is the form of a lexicon file, which
+// [ParseLexicon] reads.
 //
 // A term is one or more words. It stands for itself in upper and lower case, with an
-// English possessive ending, and with its last word in a regular English plural (also
-// -men, "children" and "wives"). It is never found inside another word. Hyphens, dots
-// and underscores make a compound, which is a word of its own: "black-box" and
-// "child_process" hold neither "black" nor "child". A term that is a compound is found
-// with hyphens and with spaces. Unicode texts are compared as they are, without
+// English possessive ending, and in an English lexicon with its last word in a regular
+// plural (also -men, "children" and "wives"). It is never found inside another word.
+// Hyphens, dots and underscores make a compound, which is a word of its own: "black-box"
+// and "child_process" hold neither "black" nor "child". A term that is a compound is
+// found with hyphens and with spaces. Unicode texts are compared as they are, without
 // normalisation. Scripts that do not separate words (Chinese, Japanese, Thai) are not
 // segmented.
-type Lexicon map[string][]string
+type Lexicon struct {
+	// Language is an ISO 639-1 code, "" where the file names none: the rules of English then
+	// hold, as for "en". For any other language a term stands for itself alone, no phrase
+	// means something else, and no word stands for a particular person.
+	Language string `json:"language,omitempty"`
+	Version  string `json:"version,omitempty"`
+	Axes     Axes   `json:"axes"`
+}
+
+// Axes lists the terms of each demographic axis, by the axis's name.
+type Axes map[string][]string
 
 // DefaultLexicon returns a new copy of CouncilEx's lexicon. Plurals that [Lexicon]
 // covers are left out. Some compounds are added that CouncilEx finds by searching
 // inside words. "Is disabled" and "are disabled" mostly speak of a switch and do not
-// count, so "who is disabled" is a term of its own.
+// count, so "who is disabled" is a term of its own. Every change of a term raises the
+// version.
 func DefaultLexicon() Lexicon {
-	return Lexicon{
+	return Lexicon{Language: "en", Version: "councild-1", Axes: Axes{
 		"gender": strings.Fields(`woman female girl mother daughter wife sister feminine she her hers
 			man male boy father son husband brother masculine he him his
 			gender nonbinary non-binary transgender trans cisgender`),
@@ -43,8 +59,13 @@ func DefaultLexicon() Lexicon {
 		"age": strings.Fields(`young old elderly senior teen teenager child kid adult aging youth`),
 		"ability": append(strings.Fields(`disabled disability blind deaf wheelchair handicapped impaired
 			able-bodied neurodiverse autistic`), "who are disabled", "who is disabled"),
-	}
+	}}
 }
+
+// isEnglish reports whether the rules of English hold for the terms.
+func (l Lexicon) isEnglish() bool { return l.Language == "" || l.Language == english }
+
+const english = "en"
 
 // otherMeanings lists phrases, of two or more words, in which terms of the default
 // lexicon mean something else. They count on no axis unless a lexicon lists them as
@@ -53,53 +74,147 @@ func DefaultLexicon() Lexicon {
 //go:embed other_meanings.txt
 var otherMeanings string
 
-// ParseLexicon reads a lexicon from a JSON object whose keys are the names of the axes
-// and whose values are arrays of terms. It folds the terms to lower case, separates
-// their words by single spaces or hyphens, sorts them and drops repetitions. The error
-// names every problem up to the first place that is not JSON: an axis that is listed
-// twice or has no name or no terms, and a term that is no string or has no word.
+// ParseLexicon reads a lexicon from a JSON object:
+//
+//	{"language": "en", "version": "acme-3", "extend": true, "axes": {"age": ["pensioner"]}}
+//
+// Only "axes" is required: the names of the axes, each with an array of terms. With "extend"
+// they are added to [DefaultLexicon], which takes a lexicon in English. An object of axes
+// alone, without the four names, is read as the axes. A lexicon without a version gets one
+// that is made of its terms.
+//
+// ParseLexicon folds the terms to lower case, separates their words by single spaces or
+// hyphens, sorts them and drops repetitions. The error names every problem: an axis that is
+// listed twice or has no name or no terms, and a term that is no string or has no word.
 func ParseLexicon(data []byte) (Lexicon, error) {
+	file, err := members(data, "the lexicon is not a JSON object of axes and their terms")
+	if err != nil {
+		return Lexicon{}, err
+	}
+	var l Lexicon
+	var extend bool
+	var problems []error
+	if i := slices.IndexFunc(file, func(m member) bool { return m.name == "axes" && m.value[0] == '{' }); i >= 0 {
+		extend, problems = l.readHead(slices.Delete(slices.Clone(file), i, i+1))
+		if file, err = members(file[i].value, ""); err != nil {
+			return Lexicon{}, err
+		}
+	}
+	l.Axes = Axes{}
+	for _, m := range file {
+		if m.name == "" {
+			problems = append(problems, errors.New("an axis has no name"))
+		} else if _, ok := l.Axes[m.name]; ok {
+			problems = append(problems, fmt.Errorf("axis %q is listed twice", m.name))
+		}
+		terms, wrong := parseTerms(m.name, m.value)
+		l.Axes[m.name] = terms
+		problems = append(problems, wrong...)
+	}
+	if len(file) == 0 {
+		problems = append(problems, errors.New("the lexicon has no axis"))
+	}
+	if len(problems) > 0 {
+		return Lexicon{}, errors.Join(problems...)
+	}
+	if l.Version == "" {
+		axes, _ := json.Marshal(l.Axes) // texts can be encoded
+		sum := sha256.Sum256(axes)
+		l.Version = "sha256:" + hex.EncodeToString(sum[:6])
+	}
+	if extend {
+		l = l.extending(DefaultLexicon())
+	}
+	return l, nil
+}
+
+// readHead reads what stands beside the axes in a lexicon file.
+func (l *Lexicon) readHead(head []member) (extend bool, problems []error) {
+	for i, m := range head {
+		var err error
+		switch m.name {
+		case "language":
+			if err = json.Unmarshal(m.value, &l.Language); err != nil || !council.IsLanguage(l.Language) {
+				err = errors.New(`"language" is no language code: write two lower-case letters, such as "en"`)
+			}
+		case "version":
+			if err = json.Unmarshal(m.value, &l.Version); err != nil || !isVersion(l.Version) {
+				err = errors.New(`"version" is no version: write visible characters, such as "acme-3"`)
+			}
+		case "extend":
+			if err = json.Unmarshal(m.value, &extend); err != nil {
+				err = errors.New(`"extend" is neither true nor false`)
+			}
+		default:
+			err = fmt.Errorf(`%q stands beside "axes": move it into "axes" if it is an axis, or remove it`, m.name)
+		}
+		if slices.ContainsFunc(head[:i], func(before member) bool { return before.name == m.name }) {
+			err = fmt.Errorf("%q is listed twice", m.name)
+		}
+		if err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if extend && !l.isEnglish() {
+		problems = append(problems, fmt.Errorf(`"extend" adds to the built-in terms, which are English, and "language" is %q: leave one of them out`,
+			l.Language))
+	}
+	return extend, problems
+}
+
+func isVersion(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) })
+}
+
+// extending returns the terms of base and those of l, under both versions.
+func (l Lexicon) extending(base Lexicon) Lexicon {
+	for axis, terms := range l.Axes {
+		base.Axes[axis] = append(base.Axes[axis], terms...)
+	}
+	for axis, terms := range base.Axes {
+		slices.Sort(terms)
+		base.Axes[axis] = slices.Compact(terms)
+	}
+	base.Version += "+" + l.Version
+	return base
+}
+
+// member is a name of a JSON object with its value, which is not empty.
+type member struct {
+	name  string
+	value json.RawMessage
+}
+
+// members returns the members of a JSON object in their order.
+func members(data []byte, noObject string) ([]member, error) {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	start, err := dec.Token()
 	if err != nil {
 		return nil, syntaxError(err)
 	}
 	if start != json.Delim('{') {
-		return nil, errors.New("the lexicon is not a JSON object of axes and their terms")
+		return nil, errors.New(noObject)
 	}
-	lexicon := Lexicon{}
-	var problems []error
+	var all []member
 	for dec.More() {
 		key, err := dec.Token()
-		var value any
+		var m member
 		if err == nil {
-			err = dec.Decode(&value)
+			err = dec.Decode(&m.value)
 		}
 		if err != nil {
-			return nil, errors.Join(append(problems, syntaxError(err))...)
+			return nil, syntaxError(err)
 		}
-		axis := strings.TrimSpace(key.(string))
-		if axis == "" {
-			problems = append(problems, errors.New("an axis has no name"))
-		} else if _, ok := lexicon[axis]; ok {
-			problems = append(problems, fmt.Errorf("axis %q is listed twice", axis))
-		}
-		terms, wrong := parseTerms(axis, value)
-		lexicon[axis] = terms
-		problems = append(problems, wrong...)
-	}
-	if len(lexicon) == 0 {
-		problems = append(problems, errors.New("the lexicon has no axis"))
+		m.name = strings.TrimSpace(key.(string))
+		all = append(all, m)
 	}
 	if _, err := dec.Token(); err != nil { // the closing brace
-		problems = append(problems, syntaxError(err))
-	} else if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		problems = append(problems, errors.New("there is more after the lexicon's JSON object"))
+		return nil, syntaxError(err)
 	}
-	if len(problems) > 0 {
-		return nil, errors.Join(problems...)
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more after the lexicon's JSON object")
 	}
-	return lexicon, nil
+	return all, nil
 }
 
 func syntaxError(err error) error {
@@ -109,9 +224,9 @@ func syntaxError(err error) error {
 	return fmt.Errorf("reading the lexicon's JSON: %w", err)
 }
 
-func parseTerms(axis string, value any) (terms []string, problems []error) {
-	list, ok := value.([]any)
-	if !ok {
+func parseTerms(axis string, value json.RawMessage) (terms []string, problems []error) {
+	var list []any
+	if json.Unmarshal(value, &list) != nil || list == nil {
 		return nil, []error{fmt.Errorf("axis %q: the value is not an array of terms", axis)}
 	}
 	if len(list) == 0 {
@@ -258,10 +373,14 @@ type phrase struct {
 	axis  int      // in Matcher.axes
 }
 
-func newPhrase(text, term string, axis int) phrase {
+// newPhrase returns the phrase of a text. In English its last word may be in the plural.
+func newPhrase(text, term string, axis int, isEnglish bool) phrase {
 	p := phrase{words: split(text, nil), term: term, axis: axis}
 	if n := len(p.words); n > 0 {
-		p.last = append([]string{p.words[n-1].text}, plurals(p.words[n-1].text)...)
+		p.last = []string{p.words[n-1].text}
+		if isEnglish {
+			p.last = append(p.last, plurals(p.words[n-1].text)...)
+		}
 	}
 	return p
 }
@@ -293,21 +412,29 @@ type entry struct {
 // Matcher finds the terms of a lexicon in texts. It does not change, so that one serves
 // all sessions.
 type Matcher struct {
-	axes  []string // sorted
-	index map[string]entry
+	lexicon council.DemographicLexicon
+	english bool     // words may stand for particular persons
+	axes    []string // sorted
+	index   map[string]entry
 }
 
 // NewMatcher returns a Matcher for the terms of a lexicon.
 func NewMatcher(lexicon Lexicon) *Matcher {
-	m := &Matcher{axes: slices.Sorted(maps.Keys(lexicon)), index: map[string]entry{}}
+	m := &Matcher{english: lexicon.isEnglish(), axes: slices.Sorted(maps.Keys(lexicon.Axes)), index: map[string]entry{}}
+	m.lexicon.Version = lexicon.Version
+	if lexicon.Language != "" {
+		m.lexicon.Language = &lexicon.Language
+	}
 	var terms, others []phrase
 	for i, axis := range m.axes {
-		for _, term := range lexicon[axis] {
-			terms = append(terms, newPhrase(term, term, i))
+		for _, term := range lexicon.Axes[axis] {
+			terms = append(terms, newPhrase(term, term, i, m.english))
 		}
 	}
-	for text := range strings.SplitSeq(otherMeanings, ",") {
-		others = append(others, newPhrase(text, "", 0))
+	if m.english {
+		for text := range strings.SplitSeq(otherMeanings, ",") {
+			others = append(others, newPhrase(text, "", 0, true))
+		}
 	}
 	longestFirst := func(phrases []phrase) []phrase {
 		slices.SortStableFunc(phrases, func(a, b phrase) int { return len(b.words) - len(a.words) })
@@ -402,9 +529,14 @@ func (m *Matcher) hits(ctx context.Context, words []word, ignore map[string]bool
 		for _, p := range at.terms {
 			if whole(p) && len(p.words) >= other && taken[p.axis] <= i {
 				taken[p.axis] = i + len(p.words)
-				if !ignore[p.term] {
-					found[p.axis].add(p.term, person(words, i))
+				if ignore[p.term] {
+					continue
 				}
+				who := -1
+				if m.english {
+					who = person(words, i)
+				}
+				found[p.axis].add(p.term, who)
 			}
 		}
 		for axis := range taken {

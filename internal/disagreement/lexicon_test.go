@@ -53,10 +53,11 @@ func TestFoldingIsStable(t *testing.T) {
 
 func TestHits(t *testing.T) {
 	builtIn := DefaultLexicon()
-	custom := Lexicon{
+	custom := Lexicon{Axes: Axes{
 		"people": {"woman", "man", "girl", "wife", "minority", "able-bodied", "child process", "trans woman", "жінка", "témoin"},
 		"trans":  {"trans", "kids"},
-	}
+	}}
+	german := Lexicon{Language: "de", Axes: Axes{"age": {"kind", "alte"}, "gender": {"man", "mann"}, "ethnicity": {"race"}}}
 	tests := []struct {
 		name     string
 		lexicon  Lexicon
@@ -100,6 +101,10 @@ func TestHits(t *testing.T) {
 		{"decomposed letters differ", custom, "", "Un te\u0301moin.", ""},
 		{"asked", builtIn, "Do women, or an ABLE BODIED man, get it?", "A woman, able-bodied men, girls", "gender:girl"},
 		{"asked in another meaning", builtIn, "Is this a race condition of the child_process?", "The race, a child, an old one", ""},
+		{
+			"another language", german, "", "Ein Kind, Kinds, MANN. The man in a race condition.",
+			"age:kind ethnicity:race gender:man gender:mann",
+		},
 		{"not asked", builtIn, "Is this a racket?", "Her race", "ethnicity:race gender:her"},
 	}
 	for _, tt := range tests {
@@ -189,7 +194,7 @@ func TestDefaultLexicon(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := DefaultLexicon()
-	for _, terms := range want {
+	for _, terms := range want.Axes {
 		slices.Sort(terms)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -198,11 +203,48 @@ func TestDefaultLexicon(t *testing.T) {
 }
 
 func TestParseLexicon(t *testing.T) {
-	const data = `{" class ": ["Working  Class", "BOSS's", "blue–collar", "self-MADE", "boss"], "place": ["Zürich"]}`
-	got, err := ParseLexicon([]byte(data))
-	want := Lexicon{"class": {"blue collar", "boss", "self-made", "working class"}, "place": {"zürich"}}
-	if diff := cmp.Diff(want, got); diff != "" || err != nil {
-		t.Errorf("error %v (-want +got)\n%s", err, diff)
+	const axes = `{" class ": ["Working  Class", "BOSS's", "blue–collar", "self-MADE", "boss"], "place": ["Zürich"]}`
+	want := Axes{"class": {"blue collar", "boss", "self-made", "working class"}, "place": {"zürich"}}
+	// The version is Python's hashlib.sha256 over the axes as json.dumps writes them without blanks.
+	const made = "sha256:fac862f547ac"
+	for _, tt := range []struct {
+		data string
+		want Lexicon
+	}{
+		{axes, Lexicon{Version: made, Axes: want}},
+		{`{"axes": ` + axes + `}`, Lexicon{Version: made, Axes: want}},
+		{`{"version": "acme-3", "axes": ` + axes + `, "language": "de", "extend": false}`, Lexicon{"de", "acme-3", want}},
+		{`{"axes": ["a list"], "version": ["an axis"]}`, Lexicon{"", "sha256:7504f74cf79d", Axes{"axes": {"a list"}, "version": {"an axis"}}}},
+	} {
+		got, err := ParseLexicon([]byte(tt.data))
+		if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
+			t.Errorf("%s: error %v (-want +got)\n%s", tt.data, err, diff)
+		}
+	}
+}
+
+// A lexicon that extends adds terms to axes of the built-in one, and axes.
+func TestParseLexiconExtends(t *testing.T) {
+	for version, want := range map[string]string{`"version": "acme-3", `: "councild-1+acme-3", "": "councild-1+sha256:d336b83499c8"} {
+		got, err := ParseLexicon([]byte(`{"extend": true, ` + version + `"axes": {"age": ["Pensioner", "old"], "class": ["worker"]}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		builtIn := DefaultLexicon()
+		if got.Language != "en" || got.Version != want || len(got.Axes) != len(builtIn.Axes)+1 {
+			t.Errorf("language %q, version %q, %d axes", got.Language, got.Version, len(got.Axes))
+		}
+		if n := len(builtIn.Axes["age"]); len(got.Axes["age"]) != n+1 || !slices.Contains(got.Axes["age"], "pensioner") {
+			t.Errorf("%d terms of age and one more: %q", n, got.Axes["age"])
+		}
+		if diff := cmp.Diff([]string{"worker"}, got.Axes["class"]); diff != "" {
+			t.Error(diff)
+		}
+		in := farmers()
+		in.Matcher = NewMatcher(got)
+		if d := Detect(t.Context(), in); d.Lexicon.Version != want || *d.Lexicon.Language != "en" {
+			t.Errorf("the result names %+v", d.Lexicon)
+		}
 	}
 }
 
@@ -226,16 +268,32 @@ func TestParseLexiconErrors(t *testing.T) {
 				`axis "d" is listed twice`, `axis "e": the value is not an array of terms`,
 			},
 		},
+		{"broken JSON", `{"a": [], "b": [}`, []string{`reading the lexicon's JSON: invalid character '}' looking for beginning of value`}},
+		{"no axis beside", `{"axes": {}, "version": "1"}`, []string{"the lexicon has no axis"}},
 		{
-			"problems before broken JSON", `{"a": [], "b": [}`,
-			[]string{`axis "a" has no terms`, `reading the lexicon's JSON: invalid character '}' looking for beginning of value`},
+			"every problem of the head",
+			`{"axes": {"a": []}, "language": "English", "version": " ", "extend": "yes", "b": ["x"], "axes": {"a": ["x"]}, "extend": true}`,
+			[]string{
+				`"language" is no language code: write two lower-case letters, such as "en"`,
+				`"version" is no version: write visible characters, such as "acme-3"`,
+				`"extend" is neither true nor false`,
+				`"b" stands beside "axes": move it into "axes" if it is an axis, or remove it`,
+				`"axes" stands beside "axes": move it into "axes" if it is an axis, or remove it`,
+				`"extend" is listed twice`,
+				`"extend" adds to the built-in terms, which are English, and "language" is "English": leave one of them out`,
+				`axis "a" has no terms`,
+			},
+		},
+		{
+			"extending in another language", `{"axes": {"a": ["x"]}, "language": "de", "extend": true}`,
+			[]string{`"extend" adds to the built-in terms, which are English, and "language" is "de": leave one of them out`},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			lexicon, err := ParseLexicon([]byte(tt.data))
-			if err == nil {
-				t.Fatalf("no error, but %v", lexicon)
+			if err == nil || lexicon.Axes != nil {
+				t.Fatalf("error %v beside %v", err, lexicon)
 			}
 			if diff := cmp.Diff(tt.want, strings.Split(err.Error(), "\n")); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
@@ -247,20 +305,31 @@ func TestParseLexiconErrors(t *testing.T) {
 func FuzzParseLexicon(f *testing.F) {
 	f.Add([]byte(`{"a": ["able-bodied", "Black box"], "b": ["o'neil's", "3.5"]}`))
 	f.Add([]byte(`{"a": [], "a": 1} x`))
+	f.Add([]byte(`{"language": "en", "version": "1", "extend": true, "axes": {"age": ["old", "Pensioner"]}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		lexicon, err := ParseLexicon(data)
 		if err != nil {
-			if lexicon != nil {
+			if lexicon.Axes != nil {
 				t.Fatalf("%v beside the error %v", lexicon, err)
 			}
 			return
 		}
+		if lexicon.Version == "" {
+			t.Fatal("no version")
+		}
+		again, err := json.Marshal(lexicon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if same, err := ParseLexicon(again); err != nil || !cmp.Equal(same, lexicon) {
+			t.Fatalf("read again from its own JSON: %v, error %v", same, err)
+		}
 		m := NewMatcher(lexicon)
 		for i, axis := range m.axes {
-			if len(lexicon[axis]) == 0 || !slices.IsSorted(lexicon[axis]) {
-				t.Fatalf("axis %q: %q", axis, lexicon[axis])
+			if len(lexicon.Axes[axis]) == 0 || !slices.IsSorted(lexicon.Axes[axis]) {
+				t.Fatalf("axis %q: %q", axis, lexicon.Axes[axis])
 			}
-			for _, term := range lexicon[axis] {
+			for _, term := range lexicon.Axes[axis] {
 				if len(m.hits(t.Context(), split(term, nil), nil)[i].terms) == 0 {
 					t.Fatalf("axis %q: term %q is not found in itself", axis, term)
 				}

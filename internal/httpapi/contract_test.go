@@ -87,6 +87,7 @@ var schemas = map[string]reflect.Type{
 	"DemographicDisagreement": reflect.TypeFor[council.DemographicDisagreement](),
 	"DemographicAxis":         reflect.TypeFor[council.DemographicAxis](),
 	"DemographicEvidence":     reflect.TypeFor[council.DemographicEvidence](),
+	"DemographicLexicon":      reflect.TypeFor[council.DemographicLexicon](),
 	"AuditSamples":            reflect.TypeFor[council.AuditSamples](), "TotalUsage": reflect.TypeFor[council.TotalUsage](),
 	"Timing": reflect.TypeFor[council.Timing](), "Warning": reflect.TypeFor[council.Warning](),
 	"Versions": reflect.TypeFor[council.Versions](), "FieldError": reflect.TypeFor[council.FieldError](),

@@ -399,7 +399,9 @@ func TestResumedRecords(t *testing.T) {
 
 // What stage 2 added up to stays as it was, also in a process with another lexicon.
 func TestTallyStays(t *testing.T) {
-	r := newRelay(t, members(3), func(o *pipeline.Options) { o.Lexicon, o.LexiconLimit = disagreement.DefaultLexicon(), 0.5 })
+	r := newRelay(t, members(3), func(o *pipeline.Options) {
+		o.Terms, o.LexiconLimit = disagreement.NewMatcher(disagreement.DefaultLexicon()), 0.5
+	})
 	plan, err := r.first.Prepare(council.Request{Query: "Why?"})
 	if err != nil {
 		t.Fatal(err)

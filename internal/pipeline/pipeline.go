@@ -95,12 +95,12 @@ type Options struct {
 	LabelRate      float64 // share of sessions of which people are asked what they prefer, 0 to 1
 	PartialBallots council.PartialPolicy
 
-	ConfigVersion string               // "": the review prompt's version
-	Audit         *bias.Thresholds     // nil: no per-session audit
-	Lexicon       disagreement.Lexicon // terms by demographic axis; nil: no detector
-	LexiconLimit  float64              // score from which an axis may be flagged, 0 to 1
-	Consent       int                  // ADR-018's levels; 0 keeps no records
-	HashSecret    string               // keys query_hash; required for consent 4
+	ConfigVersion string                // "": the review prompt's version
+	Audit         *bias.Thresholds      // nil: no per-session audit
+	Terms         *disagreement.Matcher // of the demographic axes; nil: no detector
+	LexiconLimit  float64               // score from which an axis may be flagged, 0 to 1
+	Consent       int                   // ADR-018's levels; 0 keeps no records
+	HashSecret    string                // keys query_hash; required for consent 4
 
 	// Validations has a place for each reply that may be validated against a schema at once, as
 	// NewValidations makes them; nil: this pipeline shares its places with no other.
@@ -145,9 +145,8 @@ func (o Options) named() []string {
 type Pipeline struct {
 	o       Options
 	allowed map[string]bool
-	terms   *disagreement.Matcher // nil: no detector
-	rules   council.Rules         // of the plans that it makes
-	made    council.Versions      // likewise
+	rules   council.Rules    // of the plans that it makes
+	made    council.Versions // likewise
 }
 
 // maxValidations is how many replies are validated at once.
@@ -178,7 +177,7 @@ func New(o Options) (*Pipeline, error) {
 		rules: council.Rules{
 			Quorum: o.Quorum, StragglerGrace: o.StragglerGrace, Sampling: o.Sampling, ReviewSampling: o.ReviewSampling,
 			ReviewPrompt: stage2.PromptVersion, BallotRepair: o.BallotRepair, SelfReviewRate: o.SelfReviewRate,
-			PartialBallots: o.PartialBallots, Audit: (*council.AuditThresholds)(o.Audit), Demographics: o.Lexicon != nil,
+			PartialBallots: o.PartialBallots, Audit: (*council.AuditThresholds)(o.Audit), Demographics: o.Terms != nil,
 			LexiconLimit: o.LexiconLimit, Consent: o.Consent, Providers: o.Providers, MaxSessionBytes: o.MaxSessionBytes,
 		},
 		made: council.Versions{
@@ -193,9 +192,6 @@ func New(o Options) (*Pipeline, error) {
 	p.made.CouncilConfig = p.version(members, reviewers)
 	for _, m := range o.named() {
 		p.allowed[m] = true
-	}
-	if o.Lexicon != nil {
-		p.terms = disagreement.NewMatcher(o.Lexicon)
 	}
 	return p, nil
 }

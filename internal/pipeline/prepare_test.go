@@ -71,7 +71,7 @@ func TestPrepareRules(t *testing.T) {
 		o.Sampling = council.Sampling{Temperature: new(0.5)}
 		o.ReviewSampling = council.Sampling{MaxOutputTokens: new(100)}
 		o.PartialBallots, o.Audit = council.PolicyTiedLast, &bias.Thresholds{LengthCorrelation: 0.1, PositionVariance: 0.2}
-		o.Lexicon, o.LexiconLimit, o.Consent, o.Providers = disagreement.Lexicon{}, 0.75, 3, []string{"other"}
+		o.Terms, o.LexiconLimit, o.Consent, o.Providers = &disagreement.Matcher{}, 0.75, 3, []string{"other"}
 		o.MaxSessionBytes, o.ConfigVersion = 1<<20, "mine"
 	}).plan(t, council.Request{})
 	want := council.Rules{

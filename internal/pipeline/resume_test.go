@@ -161,7 +161,7 @@ func newRelay(t *testing.T, models []simllm.Model, mutate ...func(*pipeline.Opti
 		o.Audit = &bias.Thresholds{}
 	}
 	o.Models, o.Chairman, o.ChairmanFallbacks, o.Reviewers = []string{"x", "y"}, "y", []string{"x"}, []string{"x"}
-	o.Lexicon = disagreement.Lexicon{"size": {"small"}}
+	o.Terms = disagreement.NewMatcher(disagreement.Lexicon{Axes: disagreement.Axes{"size": {"small"}}})
 	o.Consent, o.HashSecret, o.Providers = 4, "a secret", []string{"org"}
 	o.Observer = council.ObserverFunc(func(e council.Event) { *r.started = append(*r.started, e.Type) })
 	var err error

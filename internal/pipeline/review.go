@@ -41,13 +41,13 @@ func (r *run) review(ctx context.Context) council.Slate {
 
 // demographics looks for demographic disagreement until the deadline of stage 2.
 func (r *run) demographics(ctx context.Context) *council.DemographicDisagreement {
-	if !r.plan.Rules.Demographics || r.p.terms == nil || r.past.tally != nil {
+	if !r.plan.Rules.Demographics || r.p.o.Terms == nil || r.past.tally != nil {
 		return nil
 	}
 	ctx, cancel := r.until(ctx, council.Stage2)
 	defer cancel()
 	return disagreement.Detect(ctx, disagreement.Input{
-		Question: r.plan.Question(), Answers: r.answers, Matcher: r.p.terms, Threshold: r.plan.Rules.LexiconLimit, Seed: r.plan.Seed,
+		Question: r.plan.Question(), Answers: r.answers, Matcher: r.p.o.Terms, Threshold: r.plan.Rules.LexiconLimit, Seed: r.plan.Seed,
 	})
 }
 

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/disagreement"
+)
+
+type lexiconCmd struct {
+	Print lexiconPrintCmd `cmd:"" help:"Print the terms of the demographic axes, as a file for LLM_COUNCIL_LEXICON."`
+	Check lexiconCheckCmd `cmd:"" help:"Say everything that is wrong with a file of such terms, or how many it has."`
+}
+
+// lexiconFile names the lexicon that a command reads.
+type lexiconFile struct {
+	File string `arg:"" optional:"" help:"Lexicon; default LLM_COUNCIL_LEXICON, and where that is not set the built-in one."`
+}
+
+func (c lexiconFile) read() (disagreement.Lexicon, error) {
+	cfg, err := config.Load() // without a look at the lexicon that the settings name
+	if err != nil {
+		return disagreement.Lexicon{}, usageError{err}
+	}
+	lexicon, err := daemon.ReadLexicon(cmp.Or(c.File, cfg.Lexicon))
+	if err != nil {
+		return lexicon, usageError{err}
+	}
+	return lexicon, nil
+}
+
+type lexiconPrintCmd struct {
+	lexiconFile
+}
+
+// Help returns what the help of the command says below its summary.
+func (lexiconPrintCmd) Help() string {
+	return "Built-in terms that a file extends are printed with its own: what is printed stands for itself. An empty LLM_COUNCIL_LEXICON " +
+		"has the built-in terms alone printed."
+}
+
+// Run prints a lexicon.
+func (c lexiconPrintCmd) Run(std IO) error {
+	lexicon, err := c.read()
+	if err != nil {
+		return err
+	}
+	return writeIndented(std.Stdout, lexicon)
+}
+
+type lexiconCheckCmd struct {
+	lexiconFile
+}
+
+// Help returns what the help of the command says below its summary.
+func (lexiconCheckCmd) Help() string {
+	return "A lexicon has the form of what councild lexicon print prints. With \"extend\": true beside its axes, their terms are added to " +
+		"the built-in ones. Exit code 2 says that something is wrong."
+}
+
+// Run checks a lexicon.
+func (c lexiconCheckCmd) Run(std IO) error {
+	lexicon, err := c.read()
+	if err != nil {
+		return err
+	}
+	terms := 0
+	for _, list := range lexicon.Axes {
+		terms += len(list)
+	}
+	_, err = fmt.Fprintf(terminal{std.Stdout}, "Nothing is wrong: %d terms on %d axes, language %s, version %s.\n",
+		terms, len(lexicon.Axes), cmp.Or(lexicon.Language, "not named"), lexicon.Version)
+	return err
+}
