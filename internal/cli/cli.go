@@ -54,6 +54,7 @@ type commands struct {
 	Prices      pricesCmd      `cmd:"" help:"Print what the configured models cost, from their providers or a file."`
 	Roster      rosterCmd      `cmd:"" help:"Check or show the file that names models and councils."`
 	Token       tokenCmd       `cmd:"" help:"Make a token for the roster."`
+	Disagree    disagreeCmd    `cmd:"" name:"disagreement" help:"Say on which demographic axes the answers of a session, or of a file, differ."`
 	Lexicon     lexiconCmd     `cmd:"" help:"Print or check the terms of demographic axes that answers are compared by."`
 	Store       storeCmd       `cmd:"" help:"Look into the record store."`
 	Import      importCmd      `cmd:"" help:"Read judgements that others have collected: graded rows, or records for a report."`

@@ -106,8 +106,8 @@ func TestCommandLine(t *testing.T) {
 			stderr: "LLM_COUNCIL_LEXICON: \"/etc/passwd\" is no lexicon|LLM_COUNCIL_ORDER",
 		},
 		{
-			name: "a lexicon that is not used", args: []string{"config"},
-			env: map[string]string{"LEXICON": "missing.json", "DEMOGRAPHICS": "false"}, stdout: "missing.json",
+			name: "a lexicon for requests alone", args: []string{"config"}, code: 2,
+			env: map[string]string{"LEXICON": "missing.json", "DEMOGRAPHICS": "false"}, stderr: "\"missing.json\" cannot be read",
 		},
 		{
 			name: "config that is wrong", args: []string{"config"}, env: map[string]string{"ORDER": "random"}, code: 2,

@@ -15,7 +15,6 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
@@ -45,6 +44,8 @@ type EngineOptions struct {
 
 // Engine holds the councils that can be asked, with the clients, and the simulated provider, under them.
 type Engine struct {
+	*Comparer
+
 	o        EngineOptions
 	base     pipeline.Options // of every council, without what the house has
 	house    atomic.Pointer[house]
@@ -110,12 +111,11 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		e.base.ShadowRate, e.base.LabelRate = 0, 0
 	}
 	e.base.Accounts = accounts{e.accounts, &e.stopping}
+	if e.Comparer, err = NewComparer(cfg); err != nil {
+		return nil, err
+	}
 	if cfg.Demographics {
-		lexicon, err := ReadLexicon(cfg.Lexicon)
-		if err != nil {
-			return nil, err
-		}
-		e.base.Terms = disagreement.NewMatcher(lexicon)
+		e.base.Terms = e.rules.Terms
 	}
 	h, err := e.build(ctx, cfg, r)
 	if err != nil {

@@ -275,6 +275,7 @@ func bearer(name string) string { return "Bearer " + secrets[name] }
 func TestTokensOfTheRoster(t *testing.T) {
 	d, _ := onRoster(t, guarded(), map[string]string{"API_TOKENS": "old:0123456789abcdef"})
 	const ask, report = `{"query":"x"}`, ""
+	const compared = `{"answers":[{"id":"a","text":"x"},{"id":"b","text":"y"}]}`
 	for _, c := range []struct {
 		name, method, path, body string
 		code                     int
@@ -292,6 +293,8 @@ func TestTokensOfTheRoster(t *testing.T) {
 		{"reader", "POST", "/v1/council/estimate", ask, 403, "add ask"},
 		{"reader", "POST", "/v1/chat/completions", `{"model":"council","messages":[]}`, 403, "add ask"},
 		{"reader", "POST", "/v1/responses", `{"model":"council","input":"x"}`, 403, "add ask"},
+		{"reader", "POST", "/v1/disagreement", compared, 403, "add ask"},
+		{"ci", "POST", "/v1/disagreement", compared, 200, `"council_ex"`}, // it costs nothing, and counts against no limit
 		{"nobody", "GET", "/v1/councils", "", 401, "or one that the roster has"},
 	} {
 		code, data := d.Call(t, c.method, c.path, c.body, "Authorization", bearer(c.name))

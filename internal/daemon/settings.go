@@ -33,9 +33,6 @@ func checkRoster(cfg config.Config) error {
 }
 
 func checkLexicon(cfg config.Config) error {
-	if !cfg.Demographics {
-		return nil
-	}
 	if _, err := ReadLexicon(cfg.Lexicon); err != nil {
 		return fmt.Errorf("LLM_COUNCIL_LEXICON: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}

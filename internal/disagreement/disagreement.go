@@ -279,16 +279,10 @@ func baseline(ctx context.Context, texts [][]word) *float64 {
 	distance, pairs := 0.0, 0
 	for i, a := range vocabularies {
 		for _, b := range vocabularies[:i] {
-			shared, union := 0, 0
-			for k := range max(len(a), len(b)) {
-				if n.look(ctx.Err) {
-					return nil
-				}
-				x, y := a.at(k), b.at(k)
-				shared += mathbits.OnesCount64(x & y)
-				union += mathbits.OnesCount64(x | y)
+			if ctx.Err() != nil {
+				return nil
 			}
-			if union > 0 {
+			if shared, union := a.compare(b); union > 0 {
 				distance += float64(union-shared) / float64(union)
 			}
 			pairs++
@@ -305,6 +299,16 @@ func (b *bits) set(n int) {
 		*b = append(*b, 0)
 	}
 	(*b)[n/64] |= 1 << (n % 64)
+}
+
+// compare returns how many numbers both sets have, and how many one of them has.
+func (b bits) compare(other bits) (shared, union int) {
+	for k := range max(len(b), len(other)) {
+		x, y := b.at(k), other.at(k)
+		shared += mathbits.OnesCount64(x & y)
+		union += mathbits.OnesCount64(x | y)
+	}
+	return shared, union
 }
 
 // at returns the numbers from 64 k on.

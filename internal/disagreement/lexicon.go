@@ -413,6 +413,7 @@ type entry struct {
 // all sessions.
 type Matcher struct {
 	lexicon council.DemographicLexicon
+	terms   Axes     // as the lexicon has them
 	english bool     // words may stand for particular persons
 	axes    []string // sorted
 	index   map[string]entry
@@ -421,7 +422,7 @@ type Matcher struct {
 // NewMatcher returns a Matcher for the terms of a lexicon.
 func NewMatcher(lexicon Lexicon) *Matcher {
 	m := &Matcher{english: lexicon.isEnglish(), axes: slices.Sorted(maps.Keys(lexicon.Axes)), index: map[string]entry{}}
-	m.lexicon.Version = lexicon.Version
+	m.lexicon.Version, m.terms = lexicon.Version, lexicon.Axes
 	if lexicon.Language != "" {
 		m.lexicon.Language = &lexicon.Language
 	}

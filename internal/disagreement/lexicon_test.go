@@ -225,8 +225,8 @@ func TestParseLexicon(t *testing.T) {
 
 // A lexicon that extends adds terms to axes of the built-in one, and axes.
 func TestParseLexiconExtends(t *testing.T) {
-	for version, want := range map[string]string{`"version": "acme-3", `: "councild-1+acme-3", "": "councild-1+sha256:d336b83499c8"} {
-		got, err := ParseLexicon([]byte(`{"extend": true, ` + version + `"axes": {"age": ["Pensioner", "old"], "class": ["worker"]}}`))
+	for version, want := range map[string]string{`, "version": "acme-3"`: "councild-1+acme-3", "": "councild-1+sha256:d336b83499c8"} {
+		got, err := ParseLexicon([]byte(`{"extend": true` + version + `, "axes": {"age": ["Pensioner", "old"], "class": ["worker"]}}`))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -116,6 +116,8 @@ type Options struct {
 	Budget  Budget // nil: there are no limits of cost
 	Spend   Spend
 	Daemon  Daemon
+	// Comparer compares answers that a caller has.
+	Comparer Comparer
 	// Offers returns the councils that a token may ask, by its name, the one that is asked by default
 	// first; nil: there is one.
 	Offers func(token string) ([]Offer, error)
@@ -168,7 +170,7 @@ type API struct {
 
 // New returns the handler of all routes. Close releases it.
 func New(o Options) (*API, error) {
-	if o.Council == nil || o.Daemon == nil || o.Spend == nil || o.Log == nil ||
+	if o.Council == nil || o.Daemon == nil || o.Spend == nil || o.Comparer == nil || o.Log == nil ||
 		o.MaxSessions < 1 || o.MaxBodyBytes < 1 || o.MaxMessages < 1 || o.BodyTimeout <= 0 {
 		return nil, errors.New("httpapi: an option is missing")
 	}
@@ -220,6 +222,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodPost, "/v1/council/{id}/feedback", a.feedback},
 		{private, http.MethodGet, "/v1/council/{id}/request", a.request},
 		{asking, http.MethodPost, "/v1/council/estimate", a.estimate},
+		{asking, http.MethodPost, "/v1/disagreement", a.disagreement},
 		{private, http.MethodGet, "/v1/councils", a.councils},
 		{private, http.MethodGet, "/v1/models", a.models},
 		{private, http.MethodGet, "/v1/models/*", a.model}, // an id may hold slashes

@@ -23,6 +23,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
@@ -96,6 +97,30 @@ func (d *fakeDaemon) NotReady() []httpapi.Reason {
 	return nil
 }
 
+func (d *fakeDaemon) rules() disagreement.Rules {
+	return disagreement.Rules{
+		Terms: disagreement.NewMatcher(disagreement.DefaultLexicon()), Threshold: 0.3, MaxQuestion: 100, MaxAnswer: 1000,
+		Settings: config.SettingNames(),
+	}
+}
+
+func (d *fakeDaemon) CheckDisagreement(r council.DisagreementRequest) error {
+	_, err := d.rules().Read(r)
+	return err
+}
+
+func (d *fakeDaemon) Disagreement(ctx context.Context, r council.DisagreementRequest) (council.DisagreementReport, error) {
+	in, err := d.rules().Read(r)
+	if err != nil {
+		return council.DisagreementReport{}, err
+	}
+	if r.Question == "panic" {
+		panic("a defect")
+	}
+	report, _ := disagreement.Report(ctx, in)
+	return report, nil
+}
+
 func (d *fakeDaemon) Stopping() bool { return d.draining.Load() }
 func (d *fakeDaemon) Draining() bool { return d.draining.Load() }
 
@@ -154,7 +179,8 @@ func start(t *testing.T, models []simllm.Model, mutate ...func(*httpapi.Options,
 		p.AllowedModels = append(p.AllowedModels, m.Name)
 	}
 	o := httpapi.Options{
-		Settings: config.SettingNames(), Daemon: s.daemon, Spend: s.daemon, MaxSessions: 4, Kept: generous(), MaxBodyBytes: 1 << 20, MaxMessages: 1000,
+		Settings: config.SettingNames(), Daemon: s.daemon, Spend: s.daemon, Comparer: s.daemon, MaxSessions: 4,
+		Kept: generous(), MaxBodyBytes: 1 << 20, MaxMessages: 1000,
 		BodyTimeout: 200 * time.Millisecond, Log: log, Version: "test",
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -434,6 +460,15 @@ var badInput = []struct {
 	{"a wrong method", "POST", "/v1/leaderboard", "{}", nil, 405, "method_not_allowed", nil},
 	{"an unknown parameter", "GET", "/v1/leaderboard?split=language", "", nil, 422, "invalid", []string{"split"}},
 	{"a bad parameter", "GET", "/v1/leaderboard?sessions=x&category=poetry", "", nil, 422, "invalid", []string{"category", "sessions"}},
+	{"no body", "POST", "/v1/disagreement", "", []string{"Content-Type", "application/json"}, 400, "malformed", nil},
+	{
+		"several problems", "POST", "/v1/disagreement",
+		`{"answers": [{"id": "a", "text": "x", "model": "y"}, {"id": "a", "text": ""}], "backend": "x", "threshold": 2, "lexicon": {}}`,
+		nil, 422, "invalid",
+		[]string{"answers[0].model", "answers[1].id", "answers[1].text", "backend", "lexicon", "threshold"},
+	},
+	{"one answer", "POST", "/v1/disagreement", `{"answers": [{"id": "a", "text": "x"}]}`, nil, 422, "invalid", []string{"answers"}},
+	{"a wrong method", "GET", "/v1/disagreement", "", nil, 405, "method_not_allowed", nil},
 	{"a batch", "POST", "/mcp", `[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]`, nil, 400, "malformed", nil},
 	{"JSON of a million levels", "POST", "/mcp", strings.Repeat("[", 1<<20), nil, 400, "malformed", nil},
 	{"a wrong method", "GET", "/mcp", "", nil, 405, "method_not_allowed", nil},

@@ -71,6 +71,9 @@ func TestContractHasTheRoutes(t *testing.T) {
 	}
 }
 
+// twoAnswers is a body of POST /v1/disagreement whose report has nothing empty.
+const twoAnswers = `{"question":"Why?","answers":[{"id":"a","text":"Women, women, women, women, women."},{"id":"b","text":"Rain."}]}`
+
 // schemas are the Go types behind the schemas of the contract.
 var schemas = map[string]reflect.Type{
 	"Request": reflect.TypeFor[council.Submission](), "Message": reflect.TypeFor[council.Message](),
@@ -87,6 +90,11 @@ var schemas = map[string]reflect.Type{
 	"DemographicDisagreement": reflect.TypeFor[council.DemographicDisagreement](),
 	"DemographicAxis":         reflect.TypeFor[council.DemographicAxis](),
 	"DemographicEvidence":     reflect.TypeFor[council.DemographicEvidence](),
+	"Disagreement":            reflect.TypeFor[council.DisagreementRequest](),
+	"ComparedAnswer":          reflect.TypeFor[council.ComparedAnswer](),
+	"DisagreementReport":      reflect.TypeFor[council.DisagreementReport](),
+	"ReferenceReport":         reflect.TypeFor[council.ReferenceReport](),
+	"ReferenceAxis":           reflect.TypeFor[council.ReferenceAxis](),
 	"DemographicLexicon":      reflect.TypeFor[council.DemographicLexicon](),
 	"AuditSamples":            reflect.TypeFor[council.AuditSamples](), "TotalUsage": reflect.TypeFor[council.TotalUsage](),
 	"Timing": reflect.TypeFor[council.Timing](), "Warning": reflect.TypeFor[council.Warning](),
@@ -458,7 +466,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 	respond := func(body string, headers ...string) call {
 		return call{method: "POST", path: "/v1/responses", body: body, headers: headers}
 	}
-	tooMany := func(path string) (*http.Response, []byte) { // of one caller's reports
+	tooMany := func(method, path, body string) (*http.Response, []byte) { // of one caller's reports
 		begun, release := make(chan struct{}), make(chan struct{})
 		s.daemon.report = func(bias.Query) (bias.Report, error) {
 			begun <- struct{}{}
@@ -474,7 +482,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		}
 		defer reports.Wait()
 		defer close(release)
-		return s.call(t, "GET", path, "", auth...)
+		return s.call(t, method, path, body, auth...)
 	}
 	overLimit := func(path, body string) (resp *http.Response, data []byte) {
 		for range 2 * perMinute {
@@ -677,6 +685,25 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council/estimate", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "POST", path: "/v1/council/estimate", body: `{"query":""}`, headers: auth},
 		{method: "POST", path: "/v1/council/estimate", body: `{"query":"panic"}`, headers: auth},
+		{method: "POST", path: "/v1/disagreement", body: twoAnswers, headers: auth},
+		{method: "POST", path: "/v1/disagreement", body: `{`, headers: auth},
+		{method: "POST", path: "/v1/disagreement", body: twoAnswers},
+		{
+			method: "POST", path: "/v1/disagreement", body: twoAnswers,
+			headers: append([]string{"Origin", "https://elsewhere.example"}, auth...),
+		},
+		{method: "PUT", path: "/v1/disagreement", headers: auth},
+		{
+			method: "POST", path: "/v1/disagreement",
+			send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/disagreement", auth...) },
+		},
+		{method: "POST", path: "/v1/disagreement", body: strings.Repeat(" ", 2<<20), headers: auth},
+		{method: "POST", path: "/v1/disagreement", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
+		{method: "POST", path: "/v1/disagreement", body: `{"answers":[]}`, headers: auth},
+		{method: "POST", path: "/v1/disagreement", body: strings.Replace(twoAnswers, "Why?", "panic", 1), headers: auth},
+		{method: "POST", path: "/v1/disagreement", send: func() (*http.Response, []byte) {
+			return tooMany("POST", "/v1/disagreement", twoAnswers)
+		}},
 		{method: "GET", path: "/v1/spend", headers: auth},
 		{method: "GET", path: "/v1/spend?by=model&format=text", headers: auth},
 		{method: "GET", path: "/v1/spend?by=council&format=csv", headers: auth},
@@ -685,11 +712,11 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "GET", path: "/v1/spend?by=x", headers: auth},
 		{method: "GET", path: "/v1/spend", headers: auth, prepare: func() { s.daemon.spendFails.Store(true) }},
 		{method: "GET", path: "/v1/spend", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
-		{method: "GET", path: "/v1/spend", send: func() (*http.Response, []byte) { return tooMany("/v1/spend") }},
+		{method: "GET", path: "/v1/spend", send: func() (*http.Response, []byte) { return tooMany("GET", "/v1/spend", "") }},
 		{method: "GET", path: "/v1/bias-report", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
-		{method: "GET", path: "/v1/bias-report", send: func() (*http.Response, []byte) { return tooMany("/v1/bias-report") }},
+		{method: "GET", path: "/v1/bias-report", send: func() (*http.Response, []byte) { return tooMany("GET", "/v1/bias-report", "") }},
 		{method: "GET", path: "/v1/leaderboard", headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
-		{method: "GET", path: "/v1/leaderboard", send: func() (*http.Response, []byte) { return tooMany("/v1/leaderboard") }},
+		{method: "GET", path: "/v1/leaderboard", send: func() (*http.Response, []byte) { return tooMany("GET", "/v1/leaderboard", "") }},
 		{method: "GET", path: "/"},
 		{method: "GET", path: "/", headers: []string{"If-None-Match", "*"}},
 		{method: "PUT", path: "/"},

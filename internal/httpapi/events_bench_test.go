@@ -49,7 +49,8 @@ func (c replayed) Run(_ context.Context, plan council.Plan, o council.Observer, 
 func benchServer(b *testing.B, deltas int) *httptest.Server {
 	b.Helper()
 	a, err := httpapi.New(httpapi.Options{
-		Council: replayed{deltas, new(atomic.Int64)}, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, Log: slog.New(slog.DiscardHandler), MaxSessions: 4,
+		Council: replayed{deltas, new(atomic.Int64)}, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, Comparer: &fakeDaemon{},
+		Log: slog.New(slog.DiscardHandler), MaxSessions: 4,
 		Kept: sessions.Options{Retention: time.Hour, Kept: 4, KeptBytes: 1 << 30}, MaxBodyBytes: 1 << 20, MaxMessages: 10,
 		BodyTimeout: time.Minute,
 	})

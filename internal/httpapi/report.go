@@ -24,17 +24,26 @@ const maxReports = 8
 // places.
 func (a *API) boundReports(next http.Handler) http.Handler {
 	return a.handler(func(w http.ResponseWriter, r *http.Request) error {
-		release, ok := a.reports.take(a.holder(r))
-		if !ok {
-			return &council.Error{
-				Code: council.CodeUnavailable, RetryAfter: time.Second,
-				Detail: "as many reports of this caller are being computed as may at once; try again in a moment",
-			}
+		release, err := a.placeForReport(r)
+		if err != nil {
+			return err
 		}
 		defer release()
 		next.ServeHTTP(w, r)
 		return nil
 	})
+}
+
+// placeForReport takes a place for a report, or refuses at once.
+func (a *API) placeForReport(r *http.Request) (release func(), err error) {
+	release, ok := a.reports.take(a.holder(r))
+	if !ok {
+		return nil, &council.Error{
+			Code: council.CodeUnavailable, RetryAfter: time.Second,
+			Detail: "as many reports of this caller are being computed as may at once; try again in a moment",
+		}
+	}
+	return release, nil
 }
 
 // records returns which records are asked for.

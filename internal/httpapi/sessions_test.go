@@ -777,7 +777,8 @@ func inBubble(t *testing.T, run func(ctx context.Context, o council.Observer)) (
 	t.Helper()
 	s := &server{}
 	o := httpapi.Options{
-		Council: scripted{run}, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, MaxSessions: 4, Kept: generous(), MaxBodyBytes: 1 << 20, MaxMessages: 1000,
+		Council: scripted{run}, Daemon: &fakeDaemon{}, Spend: &fakeDaemon{}, Comparer: &fakeDaemon{}, MaxSessions: 4, Kept: generous(),
+		MaxBodyBytes: 1 << 20, MaxMessages: 1000,
 		BodyTimeout: time.Minute, Log: slog.New(slog.DiscardHandler),
 	}
 	var err error

@@ -1,0 +1,125 @@
+package disagreement
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// councilExAxes returns CouncilEx's default lexicon, as it stands in lib/council_ex/bias_detector.ex.
+func councilExAxes() Axes {
+	return Axes{
+		"gender": strings.Fields(`
+			woman women female girl mother daughter wife sister feminine she her hers
+			man men male boy father son husband brother masculine he him his
+			gender nonbinary transgender trans cisgender`),
+		"ethnicity": strings.Fields(`
+			black white asian hispanic latino latina latinx african european
+			indigenous native immigrant minority ethnic race racial`),
+		"religion": strings.Fields(`
+			christian christianity catholic protestant muslim islam islamic jew jewish
+			hindu hinduism buddhist buddhism atheist agnostic religious secular`),
+		"age": strings.Fields(`
+			young old elderly senior teen teenager child kids adult aging youth`),
+		"ability": strings.Fields(`
+			disabled disability blind deaf wheelchair handicapped impaired
+			able-bodied neurodiverse autistic`),
+	}
+}
+
+// CouncilEx returns what CouncilEx's bias detector (lexicon backend) makes of the answers, to
+// compare [Detect] with it. It differs from Detect in all the ways that are named there: terms
+// are found inside words ("men" in "comment"), those of the question count, nothing is tested,
+// scores and baseline are rounded to four places, and pairs of answers with the same
+// vocabulary are left out of the baseline. Where the terms are the built-in ones, they are
+// CouncilEx's own. The zero report means that ctx ended before.
+func CouncilEx(ctx context.Context, in Input) council.ReferenceReport {
+	ids := slices.Sorted(maps.Keys(in.Answers))
+	texts := make([]string, len(ids)) // in lower case
+	for i, id := range ids {
+		texts[i] = strings.ToLower(in.Answers[id])
+	}
+	axes := in.Matcher.terms
+	if in.Matcher.lexicon.Version == DefaultLexicon().Version {
+		axes = councilExAxes()
+	}
+	report := council.ReferenceReport{Axes: make([]council.ReferenceAxis, 0, len(axes))}
+	for _, name := range slices.Sorted(maps.Keys(axes)) {
+		axis := council.ReferenceAxis{Axis: name, Evidence: []council.DemographicEvidence{}}
+		counts := make([]int, len(ids))
+		for i, id := range ids {
+			var matched []string
+			for _, term := range axes[name] {
+				if ctx.Err() != nil {
+					return council.ReferenceReport{}
+				}
+				if strings.Contains(texts[i], term) {
+					matched = append(matched, term)
+				}
+			}
+			if counts[i] = len(matched); len(matched) > 0 {
+				axis.Evidence = append(axis.Evidence, council.DemographicEvidence{Model: id, Terms: matched})
+			}
+		}
+		if s := score(counts); s != nil {
+			axis.Score = round4(*s)
+		}
+		report.Flagged = report.Flagged || axis.Score >= in.Threshold
+		report.Axes = append(report.Axes, axis)
+	}
+	slices.SortStableFunc(report.Axes, func(a, b council.ReferenceAxis) int { return cmp.Compare(b.Score, a.Score) })
+	report.BaselineDisagreement = councilExBaseline(ctx, texts)
+	if ctx.Err() != nil {
+		return council.ReferenceReport{}
+	}
+	return report
+}
+
+// councilExBaseline returns one less the mean Jaccard similarity of the texts' vocabularies over
+// the pairs whose vocabularies differ, 0 without such a pair. As in CouncilEx, words are runs of
+// ASCII letters, digits and underscores.
+func councilExBaseline(ctx context.Context, texts []string) float64 {
+	sets := make([]bits, len(texts))
+	ids := map[string]int{} // by word
+	var n steps
+	for i, text := range texts {
+		for w := range strings.FieldsFuncSeq(text, func(r rune) bool {
+			return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+		}) {
+			if n.look(ctx.Err) {
+				return 0
+			}
+			id, ok := ids[w]
+			if !ok {
+				id = len(ids)
+				ids[w] = id
+			}
+			sets[i].set(id)
+		}
+	}
+	similarity, pairs := 0.0, 0
+	for i, a := range sets {
+		for _, b := range sets[:i] {
+			shared, union := a.compare(b)
+			if shared < union && ctx.Err() == nil {
+				similarity += float64(shared) / float64(union)
+				pairs++
+			}
+		}
+	}
+	if pairs == 0 {
+		return 0
+	}
+	return round4(1 - similarity/float64(pairs))
+}
+
+// round4 rounds to four places, halves up as Float.round of Elixir does.
+func round4(x float64) float64 {
+	const places = 10_000
+	return math.Round(x*places) / places
+}

@@ -1,0 +1,125 @@
+package disagreement
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// The limits of a lexicon that a request brings. With them the time for a text is in proportion
+// to its length.
+const (
+	maxAxes      = 32
+	maxTerms     = 1000
+	maxTermWords = 8
+	maxSameFirst = 100 // terms that begin with the same word
+)
+
+const (
+	maxID    = 200 // bytes of the id of an answer
+	maxNamed = 20  // problems that an error names
+)
+
+// Rules say what holds for requests.
+type Rules struct {
+	Terms     *Matcher // where a request brings no lexicon
+	Threshold float64  // where a request names none
+	// MaxQuestion and MaxAnswer are the most bytes of a question and of an answer.
+	MaxQuestion, MaxAnswer int64
+	Settings               council.SettingNames // for messages
+}
+
+// Read returns what a request asks for. The error is a *council.Error of council.CodeInvalid
+// that lists the problems of the request, the first twenty where there are more.
+func (r Rules) Read(request council.DisagreementRequest) (Input, error) {
+	in := Input{Question: request.Question, Answers: map[string]string{}, Matcher: r.Terms, Threshold: r.Threshold}
+	var fields []council.FieldError
+	add := func(field, message, fix string) {
+		if len(fields) < maxNamed {
+			fields = append(fields, council.FieldError{Field: field, Message: message, Fix: fix})
+		}
+	}
+	tooLong := func(field, what string, text string, limit int64, setting council.Setting) {
+		if int64(len(text)) > limit {
+			add(field, fmt.Sprintf("%s has %d bytes, %d are allowed", what, len(text), limit), "shorten it, or raise "+r.Settings.Of(setting))
+		}
+	}
+	tooLong("question", "the question", request.Question, r.MaxQuestion, council.SettingMaxQueryBytes)
+	if n := len(request.Answers); n < council.MinCompared || n > council.MaxCompared {
+		add("answers", fmt.Sprintf("there are %d answers", n), fmt.Sprintf("give %d to %d", council.MinCompared, council.MaxCompared))
+	}
+	for i, a := range request.Answers {
+		at := fmt.Sprintf("answers[%d]", i)
+		if _, ok := in.Answers[a.ID]; ok {
+			add(at+".id", fmt.Sprintf("%.50q is the id of another answer too", a.ID), "give each answer an id of its own")
+		}
+		if a.ID == "" || len(a.ID) > maxID {
+			add(at+".id", fmt.Sprintf("the id has %d bytes", len(a.ID)), fmt.Sprintf("give one of 1 to %d bytes", maxID))
+		}
+		if strings.TrimSpace(a.Text) == "" {
+			add(at+".text", "the answer has no text", "give its text, or leave the answer out")
+		}
+		tooLong(at+".text", "the answer", a.Text, r.MaxAnswer, council.SettingMaxUpstreamBytes)
+		in.Answers[a.ID] = a.Text
+	}
+	if b := request.Backend; b != "" && b != council.BackendLexicon {
+		add("backend", fmt.Sprintf("%.50q is no backend", b), "use "+string(council.BackendLexicon))
+	}
+	if request.Threshold != nil {
+		if in.Threshold = *request.Threshold; in.Threshold < 0 || in.Threshold > 1 {
+			add("threshold", "the threshold is out of range", "give a number from 0 to 1")
+		}
+	}
+	if request.Lexicon != nil {
+		l, err := ParseLexicon(request.Lexicon)
+		if err == nil {
+			err = l.bounded()
+		}
+		if err == nil {
+			in.Matcher = NewMatcher(l)
+		} else {
+			for problem := range strings.Lines(err.Error()) {
+				add("lexicon", strings.TrimSpace(problem), "see councild lexicon print for the form, and councild lexicon check for a file")
+			}
+		}
+	}
+	if len(fields) > 0 {
+		return Input{}, &council.Error{Code: council.CodeInvalid, Detail: "the request is not valid", Fields: fields}
+	}
+	return in, nil
+}
+
+// bounded returns an error for a lexicon that would make texts slow to read.
+func (l Lexicon) bounded() error {
+	terms, first := 0, map[string]int{}
+	for axis, list := range l.Axes {
+		terms += len(list)
+		for _, term := range list {
+			words := strings.FieldsFunc(term, func(r rune) bool { return r == ' ' || r == '-' })
+			if len(words) > maxTermWords {
+				return fmt.Errorf("axis %.50q: a term has %d words, %d are allowed", axis, len(words), maxTermWords)
+			}
+			if first[words[0]]++; first[words[0]] > maxSameFirst {
+				return fmt.Errorf("more than %d terms begin with %.50q", maxSameFirst, words[0])
+			}
+		}
+	}
+	if terms > maxTerms || len(l.Axes) > maxAxes {
+		return fmt.Errorf("the lexicon has %d terms on %d axes, %d on %d are allowed", terms, len(l.Axes), maxTerms, maxAxes)
+	}
+	return nil
+}
+
+// Report compares the answers by the terms of the lexicon. It returns false when ctx ends before.
+func Report(ctx context.Context, in Input) (council.DisagreementReport, bool) {
+	d := Detect(ctx, in)
+	seeds := CouncilEx(ctx, in)
+	if d == nil || ctx.Err() != nil {
+		return council.DisagreementReport{}, false
+	}
+	return council.DisagreementReport{
+		Backend: council.BackendLexicon, Threshold: in.Threshold, DemographicDisagreement: *d, CouncilEx: seeds,
+	}, true
+}

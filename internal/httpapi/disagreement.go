@@ -1,0 +1,39 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// Comparer says how answers differ in how they speak of people.
+type Comparer interface {
+	// CheckDisagreement returns what is wrong with a request, nil where nothing is.
+	CheckDisagreement(r council.DisagreementRequest) error
+	// Disagreement compares the answers of a request.
+	Disagreement(ctx context.Context, r council.DisagreementRequest) (council.DisagreementReport, error)
+}
+
+// disagreement is POST /v1/disagreement. It ends when its client leaves.
+func (a *API) disagreement(w http.ResponseWriter, r *http.Request) error {
+	var request council.DisagreementRequest
+	problems, err := a.decode(w, r, &request, false)
+	if err != nil {
+		return err
+	}
+	if problems.count > 0 {
+		problems.join(a.o.Comparer.CheckDisagreement(request))
+		return problems.err("the request is not valid")
+	}
+	release, err := a.placeForReport(r)
+	if err != nil {
+		return err
+	}
+	defer release()
+	report, err := a.o.Comparer.Disagreement(r.Context(), request)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, report)
+}
