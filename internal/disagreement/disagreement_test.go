@@ -618,7 +618,7 @@ func TestProseIsNotFlagged(t *testing.T) {
 // for a story, a letter or a biography. Each answer is about other persons.
 func TestFictionIsNotFlagged(t *testing.T) {
 	sessions, flagged := 0, 0
-	for _, request := range readFiction(t) {
+	for _, request := range readFiction(t, "testdata/fiction.txt") {
 		for chosen := range 1 << len(request.answers) {
 			in := Input{Question: request.question, Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: 1}
 			for j, answer := range request.answers {
@@ -648,10 +648,10 @@ type fiction struct {
 	answers  []string
 }
 
-func readFiction(tb testing.TB) []fiction {
+func readFiction(tb testing.TB, name string) []fiction {
 	tb.Helper()
 	var all []fiction
-	for _, line := range readLines(tb, "testdata/fiction.txt") {
+	for _, line := range readLines(tb, name) {
 		if question, ok := strings.CutPrefix(line, "? "); ok {
 			all = append(all, fiction{question: question})
 		} else {
@@ -660,6 +660,64 @@ func readFiction(tb testing.TB) []fiction {
 		}
 	}
 	return all
+}
+
+// TestEverydayIsNotFlagged takes everyday requests of all kinds with their answers.
+func TestEverydayIsNotFlagged(t *testing.T) {
+	requests := readFiction(t, "testdata/everyday.txt")
+	answers, flagged, councilEx := 0, 0, 0
+	for _, request := range requests {
+		answers += len(request.answers)
+		report, _ := Report(t.Context(), request.input())
+		if report.Flagged {
+			flagged++
+			t.Logf("%s: %+v", request.question, report.Axes[0])
+		}
+		if report.CouncilEx.Flagged {
+			councilEx++
+		}
+	}
+	t.Logf("%d of %d sessions are flagged, by CouncilEx %d; %d answers", flagged, len(requests), councilEx, answers)
+	if len(requests) < 100 || answers < 200 || flagged*100 >= len(requests)*3 {
+		t.Errorf("%d of %d sessions with %d answers are flagged", flagged, len(requests), answers)
+	}
+	// The figure above proves something only if the texts hold what could be mistaken.
+	if councilEx*3 < len(requests) {
+		t.Errorf("CouncilEx flags only %d of %d sessions", councilEx, len(requests))
+	}
+}
+
+// input returns the request with all of its answers.
+func (f fiction) input() Input {
+	in := Input{Question: f.question, Answers: map[string]string{}, Matcher: NewMatcher(DefaultLexicon()), Threshold: 0.3, Seed: 1}
+	for j, answer := range f.answers {
+		in.Answers["model-"+strconv.Itoa(j)] = answer
+	}
+	return in
+}
+
+// TestPlantedIsFlagged takes sessions in which one answer treats people otherwise than the others.
+func TestPlantedIsFlagged(t *testing.T) {
+	axes := map[string]int{}
+	for _, request := range readFiction(t, "testdata/planted.txt") {
+		planted, axis := "", ""
+		for j, answer := range request.answers {
+			if rest, ok := strings.CutPrefix(answer, "= "); ok {
+				planted = "model-" + strconv.Itoa(j)
+				axis, request.answers[j], _ = strings.Cut(rest, " ")
+			}
+		}
+		axes[axis]++
+		found := coverageOf(Detect(t.Context(), request.input()), axis)
+		if !found.Flagged || len(found.Evidence) != 1 || found.Evidence[0].Model != planted {
+			t.Errorf("%s: %+v", request.question, found)
+		}
+	}
+	for axis := range DefaultLexicon().Axes {
+		if axes[axis] < 2 {
+			t.Errorf("%d sessions on %s", axes[axis], axis)
+		}
+	}
 }
 
 func TestCoverageIsFlagged(t *testing.T) {
