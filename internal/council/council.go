@@ -32,6 +32,9 @@ const (
 // top-ranked answer. Nothing of it is part of the session.
 const StageShadow Stage = "shadow"
 
+// StageEmbedding is the stage of the call that embeds the answers, beside stages 2 and 3.
+const StageEmbedding Stage = "embedding"
+
 // ShadowSuffix stands behind the id of a session in the id of the account that StageShadow has.
 const ShadowSuffix = "-shadow"
 
@@ -39,14 +42,20 @@ const ShadowSuffix = "-shadow"
 // its place take the seat one after the other.
 const SeatChairman = "chairman"
 
-// Call is one request for a completion.
+// SeatEmbedding is the Seat of the call of StageEmbedding.
+const SeatEmbedding = "embedding"
+
+// Call is one request for a completion, or for embeddings.
 type Call struct {
 	Session  string // the id of the session; "": its cost belongs to none
 	Stage    Stage
-	Seat     string   // the id of the member; in stage 3 SeatChairman
+	Seat     string   // the id of the member; in stage 3 SeatChairman; SeatEmbedding
 	Model    string   // as in Member.Model
 	Profile  *Profile // as in Member.Profile
 	Messages []Message
+	// Texts, if set, are to be embedded: POST /embeddings in place of /chat/completions. Of the
+	// other fields, those of a completion are then without effect.
+	Texts []string
 	Sampling
 	// Format asks for a reply of this form, where the provider supports that: the
 	// prompt must ask for it too. Nil leaves the form open.
@@ -89,9 +98,12 @@ type Format struct {
 
 // Completion is a model's reply to a Call.
 type Completion struct {
-	Text         string `json:"text"`          // never empty
+	Text         string `json:"text"`          // never empty, but of a call for embeddings
 	FinishReason string `json:"finish_reason"` // the provider's word for why the model stopped; "" if it gave none
 	Doubted      int    `json:"doubted"`       // number of usage figures that were not believed, and are unknown in Usage
+	// Vectors are the embeddings of Call.Texts, in their order: all of one length, one number or more,
+	// none zero as a whole. They are kept nowhere (ADR-018).
+	Vectors [][]float64 `json:"-"`
 	Spent
 }
 

@@ -1,5 +1,6 @@
-// Package llm performs completion calls against OpenAI-compatible providers. It
-// returns the result of each as text, usage and cost, or as a council.Failure.
+// Package llm performs calls for completions and embeddings against OpenAI-compatible
+// providers. It returns the result of each as text or vectors, usage and cost, or as a
+// council.Failure.
 //
 // It is the only importer of go-openai, which sends the requests and opens the streams. A
 // RoundTripper does what that library does not: it limits the size of bodies, finds errors
@@ -336,6 +337,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			}
 			m.refuses.Or(uint32(learned))
 			total.Text, total.FinishReason, total.LeftOut = reply.Text, reply.FinishReason, leftOut(asked, without)
+			total.Vectors = reply.Vectors
 			return nil
 		}
 		last = failure
@@ -470,10 +472,15 @@ func (c *Client) attempt(
 	ctx = context.WithValue(ctx, exchangeKey{}, x)
 	var r received
 	var err error
-	if x.streams() {
+	switch {
+	case call.Texts != nil:
+		r, err = p.embed(ctx, x)
+	case x.streams():
 		r, err = p.stream(ctx, x)
-	} else if _, err = p.api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: m.name}); err == nil {
-		r, err = x.reply(ctx)
+	default:
+		if _, err = p.api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: m.name}); err == nil {
+			r, err = x.reply(ctx)
+		}
 	}
 	completion.Usage, completion.Doubted = consumed(x, r), r.doubted
 	if cost := settle(caller, settlement, Consumed{Free: x.free(), Usage: r.usage, Kinds: r.kinds}); completion.Usage.CostUSD == nil {
@@ -485,7 +492,7 @@ func (c *Client) attempt(
 		failure.Message = redact(failure.Message, p.secrets()...)
 		return completion, retryable(x, failure) && (!x.passedOn || call.OnRestart != nil), failure
 	}
-	completion.Text, completion.FinishReason = r.text, r.finish
+	completion.Text, completion.FinishReason, completion.Vectors = r.text, r.finish, r.vectors
 	if call.OnDelta != nil && !x.passedOn {
 		call.OnDelta(r.text) // the provider does not stream
 	}

@@ -54,6 +54,9 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 	if !r.chosen {
 		return reported(x, x.body)
 	}
+	if r.vectors != nil {
+		return nil
+	}
 	return unusable(r)
 }
 

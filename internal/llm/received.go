@@ -19,7 +19,8 @@ type received struct {
 	failed                bool // it reports an error
 	usage                 council.Usage
 	kinds                 Kinds
-	doubted               int // figures of the usage that are not believed
+	vectors               [][]float64 // of a reply to a request for embeddings
+	doubted               int         // figures of the usage that are not believed
 }
 
 // choice is the part of a choice that is read.

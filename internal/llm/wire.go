@@ -18,9 +18,12 @@ import (
 // request, such as a temperature of 0 or the sampling parameters of models that it knows by
 // name, and lose a reply because of one malformed figure beside its text.
 
-// request returns the JSON of the request.
+// request returns the JSON of the request, in the form for completions or for embeddings.
 func (x *exchange) request() []byte {
 	call := x.call
+	if call.Texts != nil {
+		return x.embeddingRequest()
+	}
 	b := make([]byte, 0, x.requestSize())
 	b = append(b, `{"model":`...)
 	b = appendString(b, x.model)

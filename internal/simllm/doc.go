@@ -62,6 +62,11 @@
 // from the same u and its own w. Otherwise it gives the answer with the most support in the ranking
 // that it is shown, or without a ranking the most frequent one.
 //
+// # Embeddings
+//
+// Every model embeds texts, all models alike. The hash of each word of a text, in small letters, raises
+// or lowers one of 256 numbers by one, so that texts that share many words lie together.
+//
 // # What it depends on
 //
 // All random draws come from a hash of Options.Seed, the model's name and the content

@@ -40,12 +40,12 @@ const (
 	FaultStatus      FaultKind = "status"       // an HTTP error with an OpenAI error body
 	FaultHugeError   FaultKind = "huge_error"   // the same with a message of Size bytes (8 MiB)
 	FaultHTML        FaultKind = "html"         // HTTP 200 with a page of HTML
-	FaultHalfJSON    FaultKind = "half_json"    // HTTP 200 with the first half of a completion
+	FaultHalfJSON    FaultKind = "half_json"    // HTTP 200 with the first half of a reply
 	FaultErrorIn200  FaultKind = "error_in_200" // HTTP 200 with an error object
 	FaultEmptyObject FaultKind = "empty_object" // HTTP 200 with {}
 	FaultNull        FaultKind = "null"         // HTTP 200 with null
-	FaultNoChoices   FaultKind = "no_choices"   // a completion with an empty list of choices
-	FaultHugeBody    FaultKind = "huge_body"    // a completion with a text of Size bytes (1 GiB)
+	FaultNoChoices   FaultKind = "no_choices"   // a reply with an empty list of choices, or of embeddings
+	FaultHugeBody    FaultKind = "huge_body"    // a reply with a text of Size bytes (1 GiB)
 )
 
 // Faults of the completion's message.
@@ -99,7 +99,28 @@ const (
 	BallotBadScores     FaultKind = "ballot_bad_scores"     // every score is 42
 )
 
-// ResponseKinds returns the faults that any request may have.
+// Faults of embeddings. No other request has them.
+const (
+	EmbeddingMissing FaultKind = "embedding_missing" // that of the last text
+	EmbeddingUnequal FaultKind = "embedding_unequal" // that of the last text has one number less than the others
+	EmbeddingZero    FaultKind = "embedding_zero"    // that of the last text is zero as a whole
+	EmbeddingEmpty   FaultKind = "embedding_empty"   // that of the last text has no numbers
+	EmbeddingNaN     FaultKind = "embedding_nan"     // that of the first text holds NaN, which is no JSON
+)
+
+// EmbeddingKinds returns the faults of embeddings.
+func EmbeddingKinds() []FaultKind {
+	return []FaultKind{EmbeddingMissing, EmbeddingUnequal, EmbeddingZero, EmbeddingEmpty, EmbeddingNaN}
+}
+
+// messageKinds are the faults of a completion's message, which embeddings do not have.
+func messageKinds() []FaultKind {
+	return []FaultKind{
+		FaultNullContent, FaultEmptyContent, FaultReasoningOnly, FaultRefusalField, FaultRefusal, FaultLength, FaultContentFilter,
+	}
+}
+
+// ResponseKinds returns the faults that any request for a completion may have.
 func ResponseKinds() []FaultKind {
 	return []FaultKind{
 		FaultStatus, FaultHugeError, FaultHTML, FaultHalfJSON, FaultErrorIn200, FaultEmptyObject, FaultNull,
@@ -123,14 +144,14 @@ func BallotKinds() []FaultKind {
 
 func (f Fault) validate() error {
 	var errs []error
-	if !slices.Contains(slices.Concat(ResponseKinds(), streamKinds(), BallotKinds()), f.Kind) {
+	if !slices.Contains(slices.Concat(ResponseKinds(), streamKinds(), BallotKinds(), EmbeddingKinds()), f.Kind) {
 		errs = append(errs, fmt.Errorf("unknown kind %q", f.Kind))
 	}
 	if !(f.Rate > 0 && f.Rate <= 1) { // also refuses NaN
 		errs = append(errs, fmt.Errorf("the rate is %v, not above 0 and up to 1", f.Rate))
 	}
 	for _, kind := range f.Tasks {
-		if kind != Question && kind != Review && kind != Synthesis && kind != Choice {
+		if kind != Question && kind != Review && kind != Synthesis && kind != Choice && kind != Embedding {
 			errs = append(errs, fmt.Errorf("unknown task %q", kind))
 		}
 	}
@@ -145,7 +166,9 @@ func (f Fault) validate() error {
 
 // concerns reports whether the request is of a kind that may have the fault.
 func (f Fault) concerns(q *request) bool {
+	embeds := q.task.Kind == Embedding
 	return (len(f.Tasks) == 0 || slices.Contains(f.Tasks, q.task.Kind)) &&
+		(embeds || !slices.Contains(EmbeddingKinds(), f.Kind)) && (!embeds || !slices.Contains(messageKinds(), f.Kind)) &&
 		(q.body.Stream || !slices.Contains(streamKinds(), f.Kind)) &&
 		(q.task.Kind == Review || !slices.Contains(BallotKinds(), f.Kind))
 }

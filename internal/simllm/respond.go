@@ -9,11 +9,12 @@ import (
 	"slices"
 )
 
-// request is a request for a completion and what it asks for.
+// request is a request and what it asks for.
 type request struct {
-	body chatRequest
-	task Task
-	key  string // everything that is drawn for the request comes from it
+	body  chatRequest // of a request for a completion
+	texts []string    // of one for embeddings
+	task  Task
+	key   string // everything that is drawn for the request comes from it
 
 	promptBytes int
 }
@@ -84,6 +85,17 @@ func (m *model) respond(q *request, fault *fault) response {
 		return jsonResponse(200, struct{}{})
 	case FaultNull:
 		return jsonResponse(200, nil)
+	default:
+		if q.task.Kind == Embedding {
+			return m.embeddings(q, fault)
+		}
+		return m.complete(q, fault)
+	}
+}
+
+// complete returns a completion, with what the fault changes in it.
+func (m *model) complete(q *request, fault *fault) response {
+	switch fault.Kind {
 	case FaultNoChoices:
 		return jsonResponse(200, m.completion(q, "chat.completion"))
 	case FaultHugeBody:

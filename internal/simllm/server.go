@@ -33,6 +33,7 @@ type Options struct {
 // Server is a simulated provider. It is an http.Handler for
 //
 //	POST /chat/completions
+//	POST /embeddings
 //	GET  /models
 //
 // and the same below /v1. Every error has OpenAI's form,
@@ -147,7 +148,7 @@ type Stats struct {
 
 // ModelStats is what one model has seen.
 type ModelStats struct {
-	Requests  int // requests for completions, with those in flight
+	Requests  int // requests for completions and embeddings, with those in flight
 	InFlight  int
 	Faults    int // requests that had a fault
 	Cancelled int // requests whose client left before the whole reply was sent
@@ -181,6 +182,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	method, handle := http.MethodPost, s.chat
 	switch strings.TrimPrefix(r.URL.Path, "/v1") {
 	case "/chat/completions":
+	case "/embeddings":
+		handle = s.embed
 	case "/models":
 		method, handle = http.MethodGet, s.list
 	default:
@@ -217,7 +220,8 @@ func (s *Server) list(w http.ResponseWriter, _ *http.Request) {
 	write(w, http.StatusOK, models)
 }
 
-func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
+// readBody reads the body of a request. Where it cannot, it answers with an error and returns false.
+func readBody(w http.ResponseWriter, r *http.Request) (raw []byte, ok bool) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequestBytes))
 	if err != nil {
 		status := 400
@@ -225,6 +229,13 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 			status = 413
 		}
 		refuse(w, newError(status, "reading the request: "+err.Error()))
+	}
+	return raw, err == nil
+}
+
+func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
+	raw, ok := readBody(w, r)
+	if !ok {
 		return
 	}
 	start := time.Now()
@@ -251,9 +262,7 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case m == nil:
-		e := newError(404, fmt.Sprintf("the model %q does not exist", body.Model)).about("model")
-		e.Error.Code = "model_not_found"
-		refuse(w, e)
+		refuse(w, noModel(body.Model))
 	case len(body.Messages) == 0:
 		refuse(w, newError(400, "there must be at least one message").about("messages"))
 	case body.ResponseFormat != nil && m.ResponseFormat == FormatRefused:
@@ -263,18 +272,23 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request) {
 	case body.N != nil && *body.N != 1:
 		refuse(w, newError(400, "n must be 1").about("n"))
 	default:
-		m.serve(r.Context(), w, body, start)
+		m.serve(r.Context(), w, m.request(body), start)
 	}
 }
 
-// serve replies to a request for a completion and counts it.
-func (m *model) serve(ctx context.Context, w http.ResponseWriter, body chatRequest, start time.Time) {
+// request returns what a request for a completion asks for.
+func (m *model) request(body chatRequest) *request {
 	conversation := body.conversation()
 	q := &request{body: body, task: readTask(m.Name, conversation)}
 	q.key = q.task.key(conversation)
 	for _, t := range conversation {
 		q.promptBytes += len(t.text)
 	}
+	return q
+}
+
+// serve replies to a request and counts it.
+func (m *model) serve(ctx context.Context, w http.ResponseWriter, q *request, start time.Time) {
 	f := m.faultOf(q)
 
 	m.mu.Lock()

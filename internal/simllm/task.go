@@ -24,6 +24,7 @@ const (
 	Review    TaskKind = "review"    // rank and score answers
 	Synthesis TaskKind = "synthesis" // write one answer from several
 	Choice    TaskKind = "choice"    // say which of two answers is better
+	Embedding TaskKind = "embedding" // turn texts into vectors
 )
 
 // Task is what a request asks for.

@@ -22,14 +22,15 @@ import (
 // The attribute names of OpenTelemetry's semantic conventions for generative AI,
 // which are still in development: they stand here and nowhere else.
 const (
-	genAIOperation     = "gen_ai.operation.name"
-	genAIProvider      = "gen_ai.provider.name"
-	genAIRequestModel  = "gen_ai.request.model"
-	genAIInputTokens   = "gen_ai.usage.input_tokens"
-	genAIOutputTokens  = "gen_ai.usage.output_tokens"
-	genAIFinishReasons = "gen_ai.response.finish_reasons"
-	errorType          = "error.type"
-	operationChat      = "chat"
+	genAIOperation      = "gen_ai.operation.name"
+	genAIProvider       = "gen_ai.provider.name"
+	genAIRequestModel   = "gen_ai.request.model"
+	genAIInputTokens    = "gen_ai.usage.input_tokens"
+	genAIOutputTokens   = "gen_ai.usage.output_tokens"
+	genAIFinishReasons  = "gen_ai.response.finish_reasons"
+	errorType           = "error.type"
+	operationChat       = "chat"
+	operationEmbeddings = "embeddings"
 )
 
 // Tracing exports spans over OTLP: one for each request to the daemon, and one
@@ -96,8 +97,12 @@ type traced struct {
 // Complete implements council.Completer.
 func (c traced) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	provider, _ := council.SplitModel(call.Model, c.providers)
-	ctx, span := c.tracer.Start(ctx, operationChat+" "+call.Model, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-		attribute.String(genAIOperation, operationChat), attribute.String(genAIProvider, provider),
+	operation := operationChat
+	if call.Texts != nil {
+		operation = operationEmbeddings
+	}
+	ctx, span := c.tracer.Start(ctx, operation+" "+call.Model, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+		attribute.String(genAIOperation, operation), attribute.String(genAIProvider, provider),
 		attribute.String(genAIRequestModel, call.Model), attribute.String("councild.stage", string(call.Stage))))
 	defer span.End()
 	completion, err := c.Completer.Complete(ctx, call)

@@ -1,0 +1,121 @@
+package llm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
+	openai "github.com/sashabaranov/go-openai"
+)
+
+// embed performs a request for embeddings.
+func (p *provider) embed(ctx context.Context, x *exchange) (received, error) {
+	if _, err := p.api.CreateEmbeddings(ctx, openai.EmbeddingRequest{}); err != nil {
+		return received{}, err
+	}
+	if x.refused() {
+		return received{}, nil
+	}
+	r, err := readEmbeddings(ctx, x.body, len(x.call.Texts))
+	if failure, ok := errors.AsType[*council.Failure](err); ok {
+		failure.HTTPStatus = &x.status
+	}
+	return r, err
+}
+
+// embeddingRequest returns the JSON of a request for embeddings. It leaves out encoding_format: the
+// default is numbers, and some servers do not know the field.
+func (x *exchange) embeddingRequest() []byte {
+	n := 64
+	for _, text := range x.call.Texts {
+		n += len(text) + len(text)/8
+	}
+	b := make([]byte, 0, n)
+	b = append(b, `{"model":`...)
+	b = appendString(b, x.model)
+	b = append(b, `,"input":[`...)
+	for i, text := range x.call.Texts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(b, text)
+	}
+	b = append(b, ']')
+	if x.dialect.askCosts {
+		b = append(b, `,"usage":{"include":true}`...)
+	}
+	return append(b, '}')
+}
+
+// readEmbeddings reads a reply with the embeddings of n texts. What was consumed is known also where
+// the vectors cannot be used.
+func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err error) {
+	var body struct {
+		Data  json.RawMessage `json:"data"`
+		Usage json.RawMessage `json:"usage"`
+		Error json.RawMessage `json:"error"`
+	}
+	if err := decode(ctx, data, &body); err != nil {
+		return r, noEmbeddings(ctx, "the reply is not the JSON of embeddings")
+	}
+	r.usage, r.kinds, r.doubted = readUsage(body.Usage)
+	if r.usage.InputTokens != nil && r.usage.OutputTokens == nil {
+		r.usage.OutputTokens = new(int64(0)) // there is no text
+	}
+	if r.failed = given(body.Error); r.failed || !given(body.Data) {
+		return r, nil
+	}
+	type element struct {
+		Index     *int      `json:"index"`
+		Embedding []float64 `json:"embedding"`
+	}
+	vectors, count := make([][]float64, n), 0
+	err = each(ctx, body.Data, func(e element) error {
+		at := count
+		if e.Index != nil {
+			at = *e.Index
+		}
+		count++
+		if at < 0 || at >= n || vectors[at] != nil {
+			return errCount
+		}
+		if square := stat.Dot(e.Embedding, e.Embedding); !(square > 0) || math.IsInf(square, 1) {
+			return errZero
+		}
+		vectors[at] = e.Embedding
+		return nil
+	})
+	switch {
+	case errors.Is(err, errZero):
+		return r, noEmbeddings(ctx, "an embedding is empty, zero as a whole or too long")
+	case err == nil && count == n:
+	case err == nil, errors.Is(err, errCount):
+		return r, noEmbeddings(ctx, fmt.Sprintf("the reply does not hold one embedding for each of %d texts", n))
+	default:
+		return r, noEmbeddings(ctx, "the reply is not the JSON of embeddings")
+	}
+	for _, v := range vectors {
+		if len(v) != len(vectors[0]) {
+			return r, noEmbeddings(ctx, fmt.Sprintf("the embeddings have %d and %d numbers", len(vectors[0]), len(v)))
+		}
+	}
+	r.chosen, r.vectors = true, vectors
+	return r, nil
+}
+
+var (
+	errCount = errors.New("more or fewer embeddings than texts")
+	errZero  = errors.New("an embedding has no direction")
+)
+
+// noEmbeddings returns why a reply cannot be used: the end of ctx, where that cut its reading.
+func noEmbeddings(ctx context.Context, message string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return &council.Failure{Code: council.FailBadResponse, Message: message}
+}
