@@ -165,6 +165,9 @@ type keeper struct {
 
 // Complete implements council.Completer.
 func (k keeper) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
+	if call.Texts != nil { // nothing keeps embeddings
+		return k.next.Complete(ctx, call)
+	}
 	c := k.calls
 	c.mu.Lock()
 	seat := call.Session + "\x00" + string(call.Stage) + "\x00" + call.Seat

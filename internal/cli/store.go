@@ -227,7 +227,7 @@ func row(l store.Line) ([]string, error) {
 		strconv.Itoa(r.ResponseLengthChars), field(r.ScoreValue), text(r.ScoreScale), text(r.CouncilConfig), text(field(r.QueryHash)),
 		strconv.FormatBool(r.Own), shown, string(r.OrderDesign), field(r.RankValue), string(r.Status),
 		text(r.Provider.Reviewer), text(r.Provider.Candidate), text(field(r.BlockID)),
-		text(ids.Reviewer), text(ids.Candidate),
+		text(ids.Reviewer), text(ids.Candidate), field(r.StyleSimilarity), text(r.EmbeddingModel),
 	}, nil
 }
 

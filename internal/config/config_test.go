@@ -191,6 +191,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"BIAS_FSYNC_INTERVAL", "10ms", nil, func(c *config.Config) { c.BiasFsyncInterval = 10 * time.Millisecond }},
 		{"BIAS_ROTATE_BYTES", "1MB", nil, func(c *config.Config) { c.BiasRotateBytes = 1e6 }},
 		{"BIAS_RETENTION_DAYS", "90", nil, func(c *config.Config) { c.BiasRetentionDays = new(90) }},
+		{"EMBEDDING_MODEL", "ollama:nomic-embed-text", nil, func(c *config.Config) { c.EmbeddingModel = "ollama:nomic-embed-text" }},
 		{"HASH_SECRET", "s3cret", nil, func(c *config.Config) { c.HashSecret = "s3cret" }},
 		{"EVIDENCE_STORE", "~/evidence.jsonl", nil, func(c *config.Config) { c.EvidenceStore = home + "/evidence.jsonl" }},
 		{"SHADOW_RATE", "0.1", nil, func(c *config.Config) { c.ShadowRate = 0.1 }},

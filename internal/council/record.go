@@ -9,7 +9,7 @@ import (
 )
 
 // RecordSchema is the schema version of the records this program writes.
-const RecordSchema = "1.2.0"
+const RecordSchema = "1.3.0"
 
 // ScoreScale is the scale of the scores that reviewers are asked for.
 const ScoreScale = "1-10"
@@ -60,6 +60,11 @@ type BiasMetricRecord struct {
 	Status      BallotStatus `json:"ballot_status"`
 	Provider    ProviderPair `json:"provider"`
 	BlockID     *string      `json:"block_id"` // the frozen answers of a probe
+	// StyleSimilarity is the cosine of the embeddings of the reviewer's own answer and of the candidate,
+	// -1 to 1; nil where it was not measured, and before schema 1.3.0. The embeddings themselves are kept
+	// nowhere. EmbeddingModel is the model that made them: figures of two models are on two scales.
+	StyleSimilarity *float64 `json:"style_similarity,omitempty"`
+	EmbeddingModel  string   `json:"embedding_model,omitempty"`
 	// RosterIDs are the seats' ids in the roster; nil where there is none.
 	RosterIDs *SeatPair `json:"roster_ids,omitempty"`
 }

@@ -166,6 +166,18 @@ type Rules struct {
 	Consent         int              `json:"consent"`           // ADR-018's levels; 0 keeps no records
 	Providers       []string         `json:"providers"`         // names that send a model elsewhere: "name:model"
 	MaxSessionBytes int64            `json:"max_session_bytes"` // for its texts, and its prompts on their way; 0: no limit
+	// EmbeddingModel says how alike the answers are, for the records; "": nobody does. EmbeddingRefused says why
+	// it must not see these answers; "": it may.
+	EmbeddingModel   string `json:"embedding_model,omitempty"`
+	EmbeddingRefused string `json:"embedding_refused,omitempty"`
+}
+
+// EmbeddedChars is how many characters of an answer are embedded: with more, many models refuse the text.
+const EmbeddedChars = 6000
+
+// Embeds reports whether the answers are to be embedded.
+func (r Rules) Embeds() bool {
+	return r.EmbeddingModel != "" && r.EmbeddingRefused == "" && r.Consent > 0
 }
 
 // AuditThresholds holds ADR-015's limits, above which a figure raises its flag.

@@ -330,6 +330,7 @@ const (
 	WarnFastestOnly    WarningCode = "fastest_only"     // slow models are missing: only the fastest decided
 	WarnOptionLeftOut  WarningCode = "option_left_out"  // models do not take an option that is set: their calls were made without it
 	WarnTakenOver      WarningCode = "taken_over"       // the daemon that ran the session is gone, and another one went on with it
+	WarnNoStyle        WarningCode = "no_style"         // an embedding model is set, and how alike the answers are was not measured
 	WarnNotKept        WarningCode = "not_kept"         // the session could not be stored to its end: it would not outlive its daemon
 )
 

@@ -219,6 +219,7 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 		{"fallback", "LLM_COUNCIL_CHAIRMAN_FALLBACKS", cfg.ChairmanFallbacks},
 		{"reviewer", "LLM_COUNCIL_REVIEWERS", cfg.Reviewers},
 		{"allowed", "LLM_COUNCIL_ALLOWED_MODELS", cfg.AllowedModels},
+		{"embedding", "LLM_COUNCIL_EMBEDDING_MODEL", []string{cfg.EmbeddingModel}},
 	} {
 		if slices.Contains(list.models, model) {
 			checked.Roles = append(checked.Roles, list.role)
@@ -229,7 +230,7 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 	}
 	where, prefix := strings.Join(lists, " and "), ""
 	switch {
-	case cfg.Roster != "": // there, the provider has a field of its own
+	case cfg.Roster != "" && model != cfg.EmbeddingModel: // there, the provider has a field of its own
 		where, prefix = "the roster", "model: "
 	case name != "":
 		prefix = name + ":"
@@ -245,6 +246,8 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider has no list of models"}
 	case isListed(id, p.models), isSimulated(model) && simulated:
 		checked.Verdict = VerdictOK
+	case slices.Equal(checked.Roles, []string{"embedding"}):
+		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider does not list it, as some do not list models that embed"}
 	default:
 		checked.Finding = Finding{
 			VerdictWrong, fmt.Sprintf("it is not among the %d models that its provider lists", len(p.models)),

@@ -336,6 +336,12 @@ func (h *house) forbid(r council.Request, plan *council.Plan) error {
 			Field: "data_class", Message: fmt.Sprintf("%.64q is not a class of data", plan.DataClass), Fix: fix,
 		}}}
 	}
+	cleared := func(m roster.Model) bool {
+		return m.Member.Model == plan.Rules.EmbeddingModel && slices.Index(classes, m.Clearance) >= needed
+	}
+	if plan.Rules.EmbeddingModel != "" && !slices.ContainsFunc(h.roster.Models, cleared) {
+		plan.Rules.EmbeddingRefused = fmt.Sprintf("the roster does not clear %s for %s data", plan.Rules.EmbeddingModel, plan.DataClass)
+	}
 	var low []council.FieldError
 	var ids []string
 	for _, seat := range slices.Concat(plan.Members, plan.Reviewers, plan.Chairmen) {

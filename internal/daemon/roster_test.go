@@ -411,6 +411,36 @@ func TestClearance(t *testing.T) {
 	}
 }
 
+// The model that embeds answers sees those that the roster clears it for, and no others.
+func TestClearanceOfTheEmbeddingModel(t *testing.T) {
+	for model, want := range map[string]string{
+		"a": "", "c": "the roster does not clear c for internal data", "d": "the roster does not clear d for internal data",
+	} {
+		p := tap(t)
+		d := daemontest.Start(t, map[string]string{
+			"BASE_URL": p.url, "MODELS": "", "ROSTER": writeRoster(t, guarded()), "EMBEDDING_MODEL": model,
+		})
+		code, data := d.Call(t, "POST", "/v1/council", anyQuestion, "Authorization", bearer("boss"))
+		var s council.Session
+		if err := json.Unmarshal(data, &s); code != 200 || err != nil {
+			t.Fatalf("%d %s", code, data)
+		}
+		embedded := slices.ContainsFunc(p.bodies, func(body map[string]any) bool { return body["input"] != nil })
+		if embedded != (want == "") {
+			t.Errorf("%s embeds the answers: %v", model, embedded)
+		}
+		var said []string
+		for _, w := range s.Metadata.Warnings {
+			if w.Code == council.WarnNoStyle {
+				said = append(said, w.Message)
+			}
+		}
+		if want == "" && said != nil || !strings.HasSuffix(strings.Join(said, "; "), want) {
+			t.Errorf("%s: the session says %q", model, said)
+		}
+	}
+}
+
 // A reload under 200 sessions that run: each keeps the roster with which it began, and none mixes two.
 func TestReloadUnderSessions(t *testing.T) {
 	const sessions = 200

@@ -122,6 +122,9 @@ func Simulated(cfg config.Config, records string) config.Config {
 	cfg.AllowedModels = simulated(simllm.Troubled())
 	cfg.Roster, cfg.Chairman, cfg.ChairmanFallbacks, cfg.Reviewers = "", "", nil, nil
 	cfg.Quorum = 0
+	if !isSimulated(cfg.EmbeddingModel) {
+		cfg.EmbeddingModel = ""
+	}
 	cfg.MaxModels = max(cfg.MaxModels, len(cfg.Models))
 	cfg.BiasPersistence, cfg.BiasStore, cfg.SessionsDir = true, records, ""
 	cfg.BiasConsent = max(cfg.BiasConsent, 1)

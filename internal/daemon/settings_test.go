@@ -702,6 +702,14 @@ var settings = map[string]func(t *testing.T){
 		}
 		differ(t, kept("41"), kept("39"), 1, 0)
 	},
+	"EMBEDDING_MODEL": func(t *testing.T) {
+		measured := func(model string) bool {
+			d := onTap(t, tap(t), "EMBEDDING_MODEL", model)
+			d.Ask(t, anyQuestion)
+			return d.Records(t)[0].StyleSimilarity != nil
+		}
+		differ(t, measured(""), measured("d"), false, true)
+	},
 	"HASH_SECRET": func(t *testing.T) {
 		hash := func(secret string) string {
 			d := daemontest.Start(t, map[string]string{"BASE_URL": tap(t).url, "MODELS": "a,b", "BIAS_CONSENT": "4", "HASH_SECRET": secret})

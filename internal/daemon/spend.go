@@ -102,6 +102,9 @@ func gate(a *spend.Accounts) llm.Gate {
 			Session: call.Session, Stage: call.Stage, Model: call.Model, Provider: r.Provider, Number: r.Number,
 			Bytes: r.Bytes, OutputLimit: call.MaxOutputTokens,
 		}
+		if call.Texts != nil {
+			at.OutputLimit = new(int) // embeddings are no tokens
+		}
 		if r.Lost {
 			a.Lose(ctx, at)
 			return nil, nil

@@ -31,6 +31,7 @@ func RecordColumns() []string {
 		"reviewer_id", "model_id", "position", "response_length_chars", "score_value", "score_scale", "council_config_version",
 		"query_hash", "own", "n_shown", "order_design", "rank_value", "ballot_status",
 		"provider_reviewer", "provider_candidate", "block_id", "roster_reviewer", "roster_candidate",
+		"style_similarity", "embedding_model",
 	}
 }
 
@@ -199,7 +200,7 @@ func record(values map[string]string, write func(any) error) error {
 	for column, cell := range values {
 		var value any = cell
 		switch column {
-		case "consent_level", "position", "response_length_chars", "score_value", "n_shown", "rank_value":
+		case "consent_level", "position", "response_length_chars", "score_value", "n_shown", "rank_value", "style_similarity":
 			value = json.Number(cell)
 		case "own":
 			value = json.RawMessage(cell)

@@ -59,6 +59,9 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 	for _, message := range call.Messages {
 		prompt += int64(len(message.Content))
 	}
+	for _, text := range call.Texts {
+		prompt += int64(len(text))
+	}
 	call.Session = m.plan.SessionID
 	call.Lost = m.repeats(call, prompt)
 	if refusal := m.refuse(ctx, &call, prompt); refusal != nil {
@@ -130,15 +133,21 @@ func (m *meter) full(what string) *council.Failure {
 func (m *meter) repeats(call council.Call, prompt int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	name, counted := call.Seat, slices.Contains(m.repeated, call.Seat)
-	if call.Stage == council.Stage3 { // one seat, in which models take turns
-		name, counted = call.Model, len(m.repeated) > 0
+	name, open := call.Seat, call.Stage == m.open
+	counted := slices.Contains(m.repeated, name)
+	switch call.Stage {
+	case council.Stage3: // one seat, in which models take turns
+		name = call.Model
+		counted = slices.ContainsFunc(m.repeated, func(other string) bool { return other != council.SeatEmbedding })
+	case council.StageEmbedding: // beside both
+		open = m.open == council.Stage2 || m.open == council.Stage3
+	default: // one call at a time
 	}
-	if call.Stage != m.open || counted {
+	if !open || counted {
 		return false
 	}
 	m.repeated = append(m.repeated, name)
-	unknown := m.tokensUnknown || call.MaxOutputTokens == nil
+	unknown := m.tokensUnknown || call.MaxOutputTokens == nil && call.Texts == nil
 	m.addLocked(call.Stage, call.Model, council.Usage{})
 	m.tokensUnknown = unknown
 	m.lostTokens += prompt
@@ -172,11 +181,16 @@ func (m *meter) addLocked(stage council.Stage, model string, u council.Usage) {
 	m.costUnknown = m.costUnknown || u.CostUSD == nil || u.Partial
 	m.tokensUnknown = m.tokensUnknown || u.InputTokens == nil || u.OutputTokens == nil || u.Partial
 	m.spent = m.spent.Plus(u)
-	m.byStage[stage] = m.byStage[stage].Plus(u)
-	if before, ok := m.byModel[model]; ok {
+	addTo(m.byStage, stage, u)
+	addTo(m.byModel, model, u)
+}
+
+// addTo adds to one of several sums.
+func addTo[K comparable](sums map[K]council.Usage, key K, u council.Usage) {
+	if before, ok := sums[key]; ok {
 		u = before.Plus(u)
 	}
-	m.byModel[model] = u
+	sums[key] = u
 }
 
 // total returns the usage so far.

@@ -100,7 +100,9 @@ type Options struct {
 	Terms         *disagreement.Matcher // of the demographic axes; nil: no detector
 	LexiconLimit  float64               // score from which an axis may be flagged, 0 to 1
 	Consent       int                   // ADR-018's levels; 0 keeps no records
-	HashSecret    string                // keys query_hash; required for consent 4
+	// EmbeddingModel says how alike the answers are, for the records; "": nobody does.
+	EmbeddingModel string
+	HashSecret     string // keys query_hash; required for consent 4
 
 	// Validations has a place for each reply that may be validated against a schema at once, as
 	// NewValidations makes them; nil: this pipeline shares its places with no other.
@@ -179,6 +181,7 @@ func New(o Options) (*Pipeline, error) {
 			ReviewPrompt: stage2.PromptVersion, BallotRepair: o.BallotRepair, SelfReviewRate: o.SelfReviewRate,
 			PartialBallots: o.PartialBallots, Audit: (*council.AuditThresholds)(o.Audit), Demographics: o.Terms != nil,
 			LexiconLimit: o.LexiconLimit, Consent: o.Consent, Providers: o.Providers, MaxSessionBytes: o.MaxSessionBytes,
+			EmbeddingModel: o.EmbeddingModel,
 		},
 		made: council.Versions{
 			Councild: o.Version, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,

@@ -14,7 +14,8 @@ import (
 // len(plan.Members) + repeats * len(plan.Reviewers), without repairs.
 //
 // Each round is a session of its own, named after the plan's with "-1", "-2", ...
-// behind it, with the whole time and money budget of one. Its records carry the
+// behind it, with the whole time and money budget of one. How alike the answers are is
+// measured once. The records of a round carry the
 // plan's session id as block_id and go to out, never to the pipeline's Recorder.
 //
 // It returns the session of the answers and one for each round. An error is a
@@ -25,6 +26,12 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 	failure := p.Open(ctx, plan)
 	if failure == nil {
 		failure = asked.ask(ctx)
+	}
+	alike := new(style)
+	if failure == nil {
+		alike = asked.measureStyle(ctx, council.Stage2)
+		<-alike.done
+		asked.warnOfNoStyle(alike)
 	}
 	asked.closeAccount(ctx)
 	asked.finish(failure)
@@ -54,7 +61,9 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 		if failure != nil {
 			return sessions, failure
 		}
-		if err := out.Append(ctx, r.records()); err != nil {
+		records, members := r.records()
+		alike.fill(records, members)
+		if err := out.Append(ctx, records); err != nil {
 			return sessions, err
 		}
 		r.session.Persisted = true

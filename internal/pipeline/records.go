@@ -13,16 +13,20 @@ import (
 	"github.com/councild/councild/internal/ranking"
 )
 
-// persist starts to append the session's records. The returned function is called when
+// keepsRecords reports whether the session leaves records.
+func (r *run) keepsRecords() bool { return r.p.o.Recorder != nil && r.plan.Rules.Consent > 0 }
+
+// persist starts to append the session's records, as soon as it is known how alike the answers are. The returned function is called when
 // everything else is done: it waits for the records, at most appendTimeout, and notes the
 // outcome in the session. Records that take longer are still written, and the log says
 // how that ended. A goroutine that waits so long holds the records, and nothing else of
 // the session.
-func (r *run) persist(ctx context.Context) (wait func()) {
-	if r.p.o.Recorder == nil || r.plan.Rules.Consent == 0 || len(r.session.Stage2) == 0 {
+func (r *run) persist(ctx context.Context, alike *style) (wait func()) {
+	if !r.keepsRecords() || len(r.session.Stage2) == 0 {
 		return func() {}
 	}
-	records, log := r.records(), r.log
+	records, members := r.records()
+	log := r.log
 	appendOnce := r.p.o.Recorder.Append
 	if holds := r.p.o.Holds; holds != nil && r.kept != nil && len(r.kept.Past) > 0 {
 		appendOnce = func(ctx context.Context, records []council.BiasMetricRecord) error {
@@ -36,6 +40,8 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 	ctx = context.WithoutCancel(ctx)
 	done := make(chan error, 1)
 	go func() { // ends when Append returns, at the latest when the Recorder is closed
+		<-alike.done
+		alike.fill(records, members)
 		var err error
 		if failure := protect(log, func() { err = appendOnce(ctx, records) }); failure != nil {
 			err = failure
@@ -46,6 +52,7 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 		log.ErrorContext(ctx, "the session's records were not written", "error", err, "records", count)
 	}
 	return func() {
+		r.endStyle(alike)
 		select {
 		case err := <-done:
 			if err != nil {
@@ -72,8 +79,9 @@ func (r *run) persist(ctx context.Context) (wait func()) {
 	}
 }
 
-// records returns one record for each candidate on the slate of each reviewer.
-func (r *run) records() []council.BiasMetricRecord {
+// records returns one record for each candidate on the slate of each reviewer, and the member ids of
+// both.
+func (r *run) records() (records []council.BiasMetricRecord, members [][2]string) {
 	metadata := r.queryMetadata()
 	lengths := map[string]int{} // of the answers, in characters
 	for member, text := range r.answers {
@@ -81,12 +89,14 @@ func (r *run) records() []council.BiasMetricRecord {
 	}
 	queryHash := r.queryHash()
 	identify := r.identities()
-	records := make([]council.BiasMetricRecord, 0, shown(r.session.Stage2))
+	records = make([]council.BiasMetricRecord, 0, shown(r.session.Stage2))
+	members = make([][2]string, 0, cap(records))
 	for _, v := range r.session.Stage2 {
 		reviewer, reviewerMaker := identify(v.Model)
 		status, scores, ranks := ballotStatus(v), scoresOf(v), ranking.RankValues(r.votes[v.Model])
 		for position, shown := range v.Slate {
 			model, maker := identify(shown.Member)
+			members = append(members, [2]string{v.Model, shown.Member})
 			records = append(records, council.BiasMetricRecord{
 				SchemaVersion: council.RecordSchema, SessionID: r.session.ID, Timestamp: r.plan.Created, ConsentLevel: r.plan.Rules.Consent,
 				QueryMetadata: metadata, ReviewerID: reviewer, ModelID: model, Position: &position,
@@ -101,7 +111,7 @@ func (r *run) records() []council.BiasMetricRecord {
 			}
 		}
 	}
-	return records
+	return records, members
 }
 
 // identities returns a function that says the identity in records and the maker of a member or reviewer with an

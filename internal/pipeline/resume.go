@@ -161,8 +161,13 @@ func (p past) open() council.Stage {
 	return ""
 }
 
-// lost returns how many seats of the open stage have no result: each may have had a call in flight.
+// lost returns how many seats of the open stage have no result: each may have had a call in flight. So may
+// the embedding of the answers, which goes on beside stages 2 and 3.
 func (p past) lost(plan council.Plan) int {
+	embedding := 0
+	if plan.Rules.Embeds() {
+		embedding = 1
+	}
 	var seats []council.Member
 	var result council.EventType
 	switch p.open() {
@@ -171,11 +176,14 @@ func (p past) lost(plan council.Plan) int {
 	case council.Stage2:
 		seats, result = plan.Reviewers, council.EventBallot
 	case council.Stage3: // one call at a time
-		return 1
+		return 1 + embedding
 	default:
 		return 0
 	}
 	without := 0
+	if p.open() == council.Stage2 {
+		without = embedding
+	}
 	for _, seat := range seats {
 		if !p.told[told{result, seat.ID}] {
 			without++
@@ -204,6 +212,11 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 	}
 	r.meter.mayCall = func(ctx context.Context, call council.Call) *council.Failure {
 		switch {
+		case call.Stage == council.StageEmbedding: // the session does without it
+			if last || kept.MayCall(ctx) != nil {
+				return &council.Failure{Code: council.FailInterrupted, Message: "not called: this daemon may begin no call of the session"}
+			}
+			return nil
 		case last && call.Stage == council.Stage3: // the best answer can take the place of the synthesis
 			return &council.Failure{Code: council.FailInterrupted, Message: "not called: no daemon can go on with the session"}
 		case last:

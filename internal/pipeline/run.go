@@ -155,11 +155,16 @@ func (r *run) stages(ctx context.Context) *council.Error {
 		return nil
 	}
 	r.stored(ctx)
+	alike := new(style)
+	if r.keepsRecords() {
+		alike = r.measureStyle(ctx, council.Stage3)
+		defer alike.stop()
+	}
 	slate := r.review(ctx)
 	if ctx.Err() != nil { // reviews may be missing, so no records are kept
 		return r.stop(ctx)
 	}
-	waitForRecords := r.persist(ctx)
+	waitForRecords := r.persist(ctx, alike)
 	defer waitForRecords() // also when the session fails now: the reviews were paid for
 	if failure := r.stop(ctx); failure != nil {
 		return failure

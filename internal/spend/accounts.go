@@ -411,7 +411,7 @@ func stageShare(s *session, stage council.Stage) int64 {
 	switch {
 	case s.Direct || stage == council.Stage3 || stage == council.StageShadow:
 		return 100
-	case stage == council.Stage2:
+	case stage == council.Stage2 || stage == council.StageEmbedding:
 		return 80
 	default:
 		return 50

@@ -95,6 +95,11 @@ func calls(plan council.Plan) []planned {
 			add(council.Stage2, m, review+size([]council.Member{m}, rules.ReviewSampling), rules.ReviewSampling)
 		}
 	}
+	if rules.Embeds() {
+		const longest = 4 // bytes of a character
+		bytes := overhead + longest*council.EmbeddedChars*int64(len(plan.Members)) + int64(len(rules.EmbeddingModel))
+		all = append(all, planned{council.StageEmbedding, rules.EmbeddingModel, bytes, new(int)})
+	}
 	if len(plan.Chairmen) > 0 {
 		final(council.Stage3, plan.Chairmen[0], review+size(plan.Reviewers, rules.ReviewSampling))
 	}
@@ -145,6 +150,9 @@ func (a *Accounts) Opening(plan council.Plan) Opening {
 				o.Models = append(o.Models, m.Model)
 			}
 		}
+	}
+	if model := plan.Rules.EmbeddingModel; !plan.Direct && plan.Rules.Embeds() && !slices.Contains(o.Models, model) {
+		o.Models = append(o.Models, model)
 	}
 	if !a.o.Hard && !a.HasDayLimit() {
 		return o // nobody needs the rest

@@ -120,6 +120,11 @@ func Dot(x, y []float64) float64 {
 	return sum
 }
 
+// Cosine returns the cosine of the angle between two vectors, neither of them zero: from -1 to 1.
+func Cosine(x, y []float64) float64 {
+	return max(-1, min(Dot(x, y)/(math.Sqrt(Dot(x, x))*math.Sqrt(Dot(y, y))), 1))
+}
+
 // Quadratic returns x'Ax.
 func Quadratic(a, x []float64) float64 {
 	sum := 0.

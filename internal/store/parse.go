@@ -29,7 +29,7 @@ type wire struct {
 // ParseRecord returns the record in one line of any length. An error is always a
 // *LineError.
 //
-// The schema is 1.2.0, 1.1.0 or the integer 1 of ADR-018, which is returned as "1.0.0";
+// The schema is 1.3.0, 1.2.0, 1.1.0 or the integer 1 of ADR-018, which is returned as "1.0.0";
 // any patch level is accepted. The required fields are session_id, reviewer_id, model_id,
 // timestamp, response_length_chars and, when there is a score, its score_scale. The
 // position is nil before schema 1.2.0, where it did not yet mean the place that this
@@ -116,7 +116,7 @@ func schema(version any) string {
 			return "1.0.0"
 		}
 	case string:
-		for _, known := range []string{"1.2.", "1.1.", "1.0."} {
+		for _, known := range []string{"1.3.", "1.2.", "1.1.", "1.0."} {
 			if patch, ok := strings.CutPrefix(v, known); ok {
 				if _, err := strconv.ParseUint(patch, 10, 64); err == nil {
 					return v
@@ -163,6 +163,8 @@ func checkFields(r *council.BiasMetricRecord) error {
 		return errors.New("n_shown is negative")
 	case r.RankValue != nil && *r.RankValue < 0:
 		return errors.New("rank_value is negative")
+	case r.StyleSimilarity != nil && (*r.StyleSimilarity < -1 || *r.StyleSimilarity > 1):
+		return errors.New("style_similarity is not from -1 to 1")
 	}
 	if r.OrderDesign != "" && !r.OrderDesign.Known() {
 		return fmt.Errorf("order_design is %.40q", r.OrderDesign)

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -15,12 +16,14 @@ import (
 // differ from the line before. Of fields with few different values it remembers them all.
 // It leaves every other line to ParseRecord.
 type scanner struct {
-	wire   wire // the values of the last line
-	ids    council.SeatPair
-	fields []field // of the last line
-	others []field // of lines that have the ids of a roster, where the last one had none, or the other way round
-	seated bool    // the last line had them
+	wire    wire // the values of the last line
+	ids     council.SeatPair
+	layouts [4][]field // the fields of lines with (styled) and without a similarity, and (seated) the ids of a roster
+	last    int        // the layout of the last line
 }
+
+// The parts of the index of a layout.
+const styled, seated = 1, 2
 
 // field is a field of a record, in the order in which encoding/json writes them.
 type field struct {
@@ -32,8 +35,9 @@ type field struct {
 func newScanner() *scanner {
 	s := new(scanner)
 	w := &s.wire
+	var fields []field
 	add := func(key string, decode func([]byte) bool) {
-		s.fields = append(s.fields, field{key: []byte(key), decode: decode})
+		fields = append(fields, field{key: []byte(key), decode: decode})
 	}
 	add(`{"schema_version":`, into(&w.SchemaVersion, version))
 	add(`,"session_id":`, into(&w.SessionID, decoded[string]))
@@ -58,17 +62,24 @@ func newScanner() *scanner {
 	add(`,"provider":{"reviewer":`, into(&w.Provider.Reviewer, known[string]()))
 	add(`,"candidate":`, into(&w.Provider.Candidate, known[string]()))
 	add(`},"block_id":`, into(&w.BlockID, decoded[*string]))
-	s.others = make([]field, len(s.fields))
-	for i, f := range s.fields {
-		s.others[i] = field{key: f.key, decode: f.decode}
+	common := fields
+	similarity, model := into(&w.StyleSimilarity, known[*float64]()), into(&w.EmbeddingModel, known[string]())
+	reviewer, candidate := into(&s.ids.Reviewer, known[string]()), into(&s.ids.Candidate, known[string]())
+	for layout := range s.layouts {
+		fields = slices.Clone(common)
+		if layout&styled != 0 {
+			add(`,"style_similarity":`, similarity)
+			add(`,"embedding_model":`, model)
+		}
+		if layout&seated != 0 {
+			add(`,"roster_ids":{"reviewer":`, reviewer)
+			add(`,"candidate":`, candidate)
+			add(`}}`, nil)
+		} else {
+			add(`}`, nil)
+		}
+		s.layouts[layout] = fields
 	}
-	add(`}`, nil)
-	plain := s.fields
-	s.fields = s.others
-	add(`,"roster_ids":{"reviewer":`, into(&s.ids.Reviewer, known[string]()))
-	add(`,"candidate":`, into(&s.ids.Candidate, known[string]()))
-	add(`}}`, nil)
-	s.fields, s.others = plain, s.fields
 	return s
 }
 
@@ -115,28 +126,32 @@ func length(value []byte) (*int, bool) {
 
 // parse returns what ParseRecord returns.
 func (s *scanner) parse(line []byte) (council.BiasMetricRecord, error) {
-	if !s.decode(line) {
-		s.fields, s.others, s.seated = s.others, s.fields, !s.seated
-		for i := range s.fields { // what is remembered of the last such line is no longer in the wire
-			s.fields[i].last = s.fields[i].last[:0]
-		}
-		if !s.decode(line) {
+	for tried := 1; !s.decode(line); tried++ {
+		if tried == len(s.layouts) {
 			return ParseRecord(line)
 		}
+		s.last = (s.last + 1) % len(s.layouts)
+		for i := range s.layouts[s.last] { // what is remembered of the last such line is no longer in the wire
+			s.layouts[s.last][i].last = s.layouts[s.last][i].last[:0]
+		}
+	}
+	if s.last&styled == 0 {
+		s.wire.StyleSimilarity, s.wire.EmbeddingModel = nil, ""
 	}
 	record, err := s.wire.record()
-	if s.seated && err == nil {
+	if s.last&seated != 0 && err == nil {
 		record.RosterIDs = new(s.ids)
 	}
 	return record, err
 }
 
-// decode sets s.wire. It reports whether the line has the layout that this program
-// writes, and the scanner can decode every value.
+// decode sets s.wire. It reports whether the line has the layout of the last one, and the
+// scanner can decode every value.
 func (s *scanner) decode(line []byte) bool {
-	rest, ok := bytes.CutPrefix(line, s.fields[0].key)
-	for i := 0; ok && i < len(s.fields)-1; i++ {
-		f, next := &s.fields[i], s.fields[i+1].key
+	fields := s.layouts[s.last]
+	rest, ok := bytes.CutPrefix(line, fields[0].key)
+	for i := 0; ok && i < len(fields)-1; i++ {
+		f, next := &fields[i], fields[i+1].key
 		if len(f.last) == 0 || !bytes.HasPrefix(rest, f.last) {
 			f.last = f.last[:0]
 			end := bytes.Index(rest, next)

@@ -60,6 +60,9 @@ func written(t *testing.T) [][]byte {
 		if i/20%2 == 1 {
 			r.RosterIDs = &council.SeatPair{Reviewer: fmt.Sprint("r", i%5), Candidate: fmt.Sprint("é", i%6)}
 		}
+		if i/30%2 == 1 && i%4 > 0 {
+			r.StyleSimilarity, r.EmbeddingModel = new(float64(i%200-100)/100), fmt.Sprint("embed-", i/90)
+		}
 		switch i % 10 {
 		case 3:
 			r.Status, r.ScoreValue, r.RankValue, r.BlockID = council.BallotError, nil, nil, nil
@@ -190,7 +193,12 @@ func TestScannerIsParseRecordOnUnusualLines(t *testing.T) {
 		"own truer":              {"{", `{"own": truer, `},
 		"unknown order":          {"{", `{"order_design": "random", `},
 		"unknown status":         {"{", `{"ballot_status": "fine", `},
-		"later schema":           {"1.2.0", "1.3.0"},
+		"later schema":           {"1.2.0", "1.4.0"},
+		"a similarity":           {"null}", `null,"style_similarity":-0.25,"embedding_model":"e"}`},
+		"a similarity alone":     {"null}", `null,"style_similarity":1}`},
+		"too large a similarity": {"null}", `null,"style_similarity":1.01,"embedding_model":"e"}`},
+		"no similarity":          {"null}", `null,"style_similarity":null,"embedding_model":""}`},
+		"a similarity as text":   {"null}", `null,"style_similarity":"0.5","embedding_model":"e"}`},
 		"schema as a number":     {`"1.2.0"`, "1.2"},
 		"schema 2":               {`"1.2.0"`, "2"},
 		"schema null":            {`"1.2.0"`, "null"},
