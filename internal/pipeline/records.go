@@ -16,11 +16,11 @@ import (
 // keepsRecords reports whether the session leaves records.
 func (r *run) keepsRecords() bool { return r.p.o.Recorder != nil && r.plan.Rules.Consent > 0 }
 
-// persist starts to append the session's records, as soon as it is known how alike the answers are. The returned function is called when
-// everything else is done: it waits for the records, at most appendTimeout, and notes the
-// outcome in the session. Records that take longer are still written, and the log says
-// how that ended. A goroutine that waits so long holds the records, and nothing else of
-// the session.
+// persist starts to append the session's records, as soon as it is known how alike the answers are.
+// The returned function is called when everything else is done: it waits for the records, at most
+// appendTimeout, and notes the outcome in the session. Records that take longer are still written,
+// and the log says how that ended. A goroutine that waits so long holds the records, and nothing else
+// of the session.
 func (r *run) persist(ctx context.Context, alike *style) (wait func()) {
 	if !r.keepsRecords() || len(r.session.Stage2) == 0 {
 		return func() {}
