@@ -25,7 +25,7 @@ var floors = [][]string{
 	},
 	{
 		"internal/stage1", "internal/stage2", "internal/stage3", "internal/schema", "internal/render", "internal/roster", "internal/sessions",
-		"internal/imports",
+		"internal/imports", "internal/events",
 	},
 	{"internal/httpapi", "internal/mcpserver", "internal/pipeline", "internal/biascheck"},
 	{"internal/daemon", "internal/batch"},

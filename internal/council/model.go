@@ -73,3 +73,21 @@ func Maker(member string, providers []string) string {
 	maker, _, _ := strings.Cut(id, "/")
 	return maker
 }
+
+// OtherModel stands for a model without a name under which it is published.
+const OtherModel = "other"
+
+// IsPublicName reports whether a text can be the name under which a model is published: 1 to 64 of a to z, 0 to 9
+// and . _ / : -, the first a letter or a digit.
+func IsPublicName(name string) bool {
+	isPlain := func(c byte) bool { return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' }
+	if len(name) == 0 || len(name) > 64 || !isPlain(name[0]) {
+		return false
+	}
+	for i := range len(name) {
+		if !isPlain(name[i]) && strings.IndexByte("._/:-", name[i]) < 0 {
+			return false
+		}
+	}
+	return true
+}

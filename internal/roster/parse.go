@@ -351,7 +351,14 @@ func (r *reader) model(id string, n *yaml.Node) {
 		}),
 		"context_tokens": whole(r, "context_tokens", 1, func(v int64) { profile.ContextTokens = v }),
 		"clearance":      r.class("clearance", &m.Clearance),
-		"body":           func(n *yaml.Node) { profile.Body = r.body(n) },
+		"publish_as": func(n *yaml.Node) {
+			r.text("publish_as", &m.PublishAs)(n)
+			if m.PublishAs != "" && !council.IsPublicName(m.PublishAs) {
+				r.add(n, "publish_as is %s, which is no public name: write 1 to 64 of a to z, 0 to 9 and . _ / : -, "+
+					"the first a letter or a digit", quoted(m.PublishAs))
+			}
+		},
+		"body": func(n *yaml.Node) { profile.Body = r.body(n) },
 		"price": func(n *yaml.Node) {
 			m.Price = r.price(n)
 			r.later = append(r.later, func() { r.onePrice(m, n) })

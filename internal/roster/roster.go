@@ -40,6 +40,7 @@ type Model struct {
 	ID        string
 	Provider  string         // as it was written; "": the default one, or one that the name begins with
 	Member    council.Member // of the seat that this model takes; its Model is what LLM_COUNCIL_MODELS would call it
+	PublishAs string         // the name that events of consent have in place of the model's own; "": council.OtherModel
 	Clearance string         // the highest class that the model may see; "" where there are no classes
 	Price     *spend.Tariff  // nil: not given
 }

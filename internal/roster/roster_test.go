@@ -17,7 +17,7 @@ const valid = `# A roster with every key.
 version: 1
 default: deep
 models:
-  gpt: {model: openai/gpt-5, maker: openai, reasoning_effort: high, max_output_tokens: 16000, context_tokens: 400000, clearance: internal,
+  gpt: {model: openai/gpt-5, maker: openai, publish_as: openai/gpt-5, reasoning_effort: high, max_output_tokens: 16000, context_tokens: 400000, clearance: internal,
         price: {as_of: 2026-11-20, input: 1.25, cached_input: 0.125, output: 10, above: [{input_tokens: 272000, input: 2.5, output: 15}]}}
   skeptic: {provider: claude, model: claude-opus-4-6, clearance: internal, system: "Look for what is wrong.",
         body: {top_k: 40}, price: {as_of: 2026-11-20, input: 5, output: 25}}
@@ -53,6 +53,8 @@ func TestParse(t *testing.T) {
 		{"default", r.Default, "deep"},
 		{"model of gpt", gpt.Member.Model, "openai/gpt-5"},
 		{"maker of gpt", gpt.Member.Maker, "openai"},
+		{"public name of gpt", gpt.PublishAs, "openai/gpt-5"},
+		{"public name of local, which has none", local.PublishAs, ""},
 		{"profile of gpt", *gpt.Member.Profile, council.Profile{ReasoningEffort: "high", MaxOutputTokens: 16000, ContextTokens: 400000}},
 		{"price of gpt", gpt.Price.Line(), "{as_of: 2026-11-20, input: 1.25, cached_input: 0.125, output: 10, " +
 			"above: [{input_tokens: 272000, input: 2.5, output: 15}]}"},
@@ -105,6 +107,8 @@ func TestRules(t *testing.T) {
 		{"temperature, which no model has", "maker: openai", "temperature: 1", 5, `no key "temperature"`},
 		{"no tokens", "max_output_tokens: 16000", "max_output_tokens: 0", 5, "whole number from 1"},
 		{"tokens in words", "context_tokens: 400000", "context_tokens: many", 5, "whole number from 1"},
+		{"public name with blanks", "publish_as: openai/gpt-5", "publish_as: Our GPT", 5, "no public name"},
+		{"public name that is long", "publish_as: openai/gpt-5", "publish_as: " + strings.Repeat("a", 65), 5, "no public name"},
 		{"unknown clearance", "400000, clearance: internal", "400000, clearance: secret", 5, "none of classes"},
 		{"body with a model", "top_k: 40", "model: x", 8, "councild sets itself"},
 		{"body with messages", "top_k: 40", "messages: []", 8, "councild sets itself"},
@@ -238,6 +242,7 @@ func TestHash(t *testing.T) {
 		{"id", "skeptic", "critic", nil, false},
 		{"maker", "maker: openai", "maker: others", nil, false},
 		{"context", "context_tokens: 400000", "context_tokens: 300000", nil, false},
+		{"public name", "publish_as: openai/gpt-5", "publish_as: gpt", nil, false},
 		{"clearance", "400000, clearance: internal", "400000, clearance: public", nil, false},
 		{"comment", "# A roster", "# The roster", nil, false},
 		{"other council", "quorum: 2", "quorum: 3", nil, false},
