@@ -1,0 +1,185 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/councild/councild/internal/disk"
+)
+
+// Daily keeps lines in a store for each day (UTC) on which they were written, so that the lines of old days can be
+// deleted as whole files. The store of a day has the name of the path with the day before its ending: events.jsonl
+// becomes events-2026-11-20.jsonl. No other Daily has the path open. It is safe for concurrent use.
+type Daily struct {
+	o    Options
+	lock *disk.Lock
+
+	mu    sync.Mutex // guards all below
+	day   string     // of today; "" before the first line
+	today *Store     // nil before the first line
+}
+
+// OpenDaily opens the stores below a path. Retention and RotateBytes of the options have no effect. While another Daily has
+// the path open, the error is a *HeldError.
+func OpenDaily(o Options) (*Daily, error) {
+	o.RotateBytes, o.Retention = 0, 0
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	err := makeDir(filepath.Dir(o.Path))
+	if err != nil {
+		return nil, err
+	}
+	d := &Daily{o: o}
+	if d.lock, err = acquire(o.Path); err != nil {
+		return nil, err
+	}
+	if err := d.write(time.Now()); err != nil { // so that a disk that cannot be written to is known at once
+		return nil, errors.Join(err, d.Close())
+	}
+	return d, nil
+}
+
+// name returns the file of a day.
+func (d *Daily) name(day string) string { return nameOfDay(d.o.Path, day) }
+
+func nameOfDay(path, day string) string {
+	ending := filepath.Ext(path)
+	return strings.TrimSuffix(path, ending) + "-" + day + ending
+}
+
+// write has the store of a day open.
+func (d *Daily) write(now time.Time) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.writeLocked(now)
+}
+
+// writeLocked is write for who holds the lock. The store of the day before stays as long as it has lines that its disk does
+// not take: closing it would lose them.
+func (d *Daily) writeLocked(now time.Time) error {
+	day := now.UTC().Format(time.DateOnly)
+	if d.today != nil {
+		if waits := d.today.Healthy() != nil; waits || day <= d.day {
+			return nil
+		}
+	}
+	o := d.o
+	o.Path = d.name(day)
+	next, _, err := Open(o)
+	if err != nil {
+		return err
+	}
+	if d.today != nil {
+		if err := d.today.Close(); err != nil {
+			d.o.Log.Error("closing the store of a day", "error", err)
+		}
+	}
+	d.day, d.today = day, next
+	return nil
+}
+
+// AppendLines is Store.AppendLines with the store of the day.
+func (d *Daily) AppendLines(now time.Time, lines ...[]byte) (wait func(ctx context.Context) error, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lock == nil {
+		return nil, fs.ErrClosed
+	}
+	if err := d.writeLocked(now); err != nil {
+		return nil, err
+	}
+	return d.today.AppendLines(lines...)
+}
+
+// Days returns the days of which there are lines, as in 2026-11-20, the oldest first.
+func (d *Daily) Days() ([]string, error) { return daysOf(d.o.Path) }
+
+func daysOf(path string) (days []string, err error) {
+	before, after, _ := strings.Cut(filepath.Base(nameOfDay(path, "\x00")), "\x00")
+	entries, err := os.ReadDir(filepath.Dir(path))
+	for _, e := range entries {
+		day, isOurs := strings.CutPrefix(e.Name(), before)
+		day, ends := strings.CutSuffix(day, after)
+		if _, err := time.Parse(time.DateOnly, day); isOurs && ends && err == nil {
+			days = append(days, day)
+		}
+	}
+	slices.Sort(days)
+	return days, err
+}
+
+// DailyLines returns the lines of the stores below a path with their days, the oldest first, each line without its end and
+// valid until the next one. An error is the last element.
+func DailyLines(ctx context.Context, path string) iter.Seq2[DailyLine, error] {
+	return func(yield func(DailyLine, error) bool) {
+		path = resolve(path)
+		days, err := daysOf(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			yield(DailyLine{}, err)
+			return
+		}
+		for _, day := range days {
+			for line, err := range PlainLines(ctx, nameOfDay(path, day)) {
+				if errors.Is(err, fs.ErrNotExist) {
+					break // it was deleted meanwhile
+				}
+				if !yield(DailyLine{day, line}, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// DailyLine is a line of the store of a day.
+type DailyLine struct {
+	Day  string // as in 2026-11-20
+	Text []byte
+}
+
+// Remove deletes the lines of a day that is over.
+func (d *Daily) Remove(day string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lock == nil || day >= d.day {
+		return fmt.Errorf("removing the lines of %s: the day is not over, or the store is closed", day)
+	}
+	return cmp.Or(remove(d.o.Disk, d.name(day)), remove(d.o.Disk, d.name(day)+".lock"))
+}
+
+// Healthy is Store.Healthy of the store of the day.
+func (d *Daily) Healthy() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lock == nil {
+		return fs.ErrClosed
+	}
+	return d.today.Healthy()
+}
+
+// Close writes the lines that wait and releases the path. Calling it again does nothing.
+func (d *Daily) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lock == nil {
+		return nil
+	}
+	var err error
+	if d.today != nil {
+		err = d.today.Close()
+	}
+	err = errors.Join(err, d.lock.Close())
+	d.lock = nil
+	return err
+}
