@@ -56,6 +56,7 @@ type commands struct {
 	Token       tokenCmd       `cmd:"" help:"Make a token for the roster."`
 	Disagree    disagreeCmd    `cmd:"" name:"disagreement" help:"Say on which demographic axes the answers of a session, or of a file, differ."`
 	Lexicon     lexiconCmd     `cmd:"" help:"Print or check the terms of demographic axes that answers are compared by."`
+	Events      eventsCmd      `cmd:"" help:"Show what would leave the machine of a session, by its level of consent."`
 	Store       storeCmd       `cmd:"" help:"Look into the record store."`
 	Import      importCmd      `cmd:"" help:"Read judgements that others have collected: graded rows, or records for a report."`
 	Config      configCmd      `cmd:"" help:"Show every setting, where it comes from, and what it means."`

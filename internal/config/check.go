@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -37,6 +38,7 @@ func (c *Config) complete(p *problems) {
 		"LLM_COUNCIL_MODELS": c.Models, "LLM_COUNCIL_CHAIRMAN_FALLBACKS": c.ChairmanFallbacks,
 		"LLM_COUNCIL_REVIEWERS": c.Reviewers, "LLM_COUNCIL_ALLOWED_MODELS": c.AllowedModels,
 		"LLM_COUNCIL_CORS_ORIGINS": c.CORSOrigins, "LLM_COUNCIL_PRICES": c.Prices,
+		"LLM_COUNCIL_EVENT_ALLOW": c.EventAllow,
 	} {
 		trim(p, variable, models)
 	}
@@ -49,7 +51,7 @@ func (c *Config) complete(p *problems) {
 	for variable, path := range map[string]*string{
 		"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_SESSIONS_DIR": &c.SessionsDir,
 		"LLM_COUNCIL_NATS_CA": &c.NatsCA, "LLM_COUNCIL_ROSTER": &c.Roster, "LLM_COUNCIL_SPEND_STORE": &c.SpendStore,
-		"LLM_COUNCIL_EVIDENCE_STORE": &c.EvidenceStore,
+		"LLM_COUNCIL_EVIDENCE_STORE": &c.EvidenceStore, "LLM_COUNCIL_EVENT_STORE": &c.EventStore, "LLM_COUNCIL_EVENT_SINK": &c.EventSink,
 	} {
 		rest, ok := strings.CutPrefix(*path, "~")
 		if !ok {
@@ -79,6 +81,7 @@ func (c *Config) check(p *problems) {
 	c.checkSecrets(p)
 	c.checkCluster(p)
 	c.checkCouncil(p)
+	c.checkEvents(p)
 
 	for i, origin := range c.CORSOrigins {
 		if u, err := url.Parse(origin); origin != "" && (err != nil || u.Host == "" || origin != u.Scheme+"://"+u.Host ||
@@ -255,6 +258,38 @@ func (c *Config) checkSecrets(p *problems) {
 	if c.BiasConsent == 4 && c.HashSecret == "" && !unreadable {
 		p.add("LLM_COUNCIL_HASH_SECRET", "is not set, and LLM_COUNCIL_BIAS_CONSENT is 4: "+
 			"set it to a long random text, or choose a lower consent level")
+	}
+}
+
+// checkEvents does not quote the address: a bad one may hold a key.
+func (c *Config) checkEvents(p *problems) {
+	for i, text := range c.EventAllow {
+		if network, err := netip.ParsePrefix(text); text != "" && (err != nil || network != network.Masked()) {
+			p.add("LLM_COUNCIL_EVENT_ALLOW", "entry %d is no network: write it as in 10.1.0.0/16, without bits behind the length", i+1)
+		}
+	}
+	if !isVisible(c.EventToken) {
+		p.add("LLM_COUNCIL_EVENT_TOKEN", useVisible+": write the token alone, without blanks or line breaks")
+	}
+	if !c.EventsGoToURL() {
+		if c.EventToken != "" {
+			p.add("LLM_COUNCIL_EVENT_TOKEN", "is set, and LLM_COUNCIL_EVENT_SINK is no address: name one, or unset the token")
+		}
+		if c.EventSink != "" && c.EventSink == c.EventFile() {
+			p.add("LLM_COUNCIL_EVENT_SINK", "is the file of the events that wait: name another file")
+		}
+		return
+	}
+	u, err := url.Parse(c.EventSink)
+	if err != nil || !isBaseURL(c.EventSink) {
+		p.add("LLM_COUNCIL_EVENT_SINK", "is neither a file nor an address: write an address as in https://host/v1/events, without user, "+
+			"query or fragment")
+		return
+	}
+	ip, _ := netip.ParseAddr(u.Hostname())
+	allowed := slices.ContainsFunc(c.EventNetworks(), func(n netip.Prefix) bool { return n.Contains(ip.Unmap()) })
+	if u.Scheme != "https" && !allowed {
+		p.add("LLM_COUNCIL_EVENT_SINK", "is no https address: use https, or write an IP address that lies in LLM_COUNCIL_EVENT_ALLOW")
 	}
 }
 

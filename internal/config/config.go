@@ -14,7 +14,9 @@
 package config
 
 import (
+	"cmp"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -123,6 +125,11 @@ type Config struct {
 	ShadowRate    float64 `envconfig:"LLM_COUNCIL_SHADOW_RATE" default:"0" desc:"share of sessions, 0 to 1, after which reviewers compare the final answer with the top-ranked one, at their own cost"`
 	LabelRate     float64 `envconfig:"LLM_COUNCIL_LABEL_RATE" default:"0" desc:"share of sessions, 0 to 1, that say label_wanted, so that people are asked which answer they prefer; SHADOW_RATE counts as 1 for them"`
 
+	EventSink  string   `envconfig:"LLM_COUNCIL_EVENT_SINK" desc:"where the events of sessions go from BIAS_CONSENT 2 on: a file, or an https address such as https://events.example.com/v1/events; unset: nowhere"`
+	EventToken Secret   `envconfig:"LLM_COUNCIL_EVENT_TOKEN" desc:"bearer token for the address in EVENT_SINK"`
+	EventStore string   `envconfig:"LLM_COUNCIL_EVENT_STORE" desc:"file of the events that wait for EVENT_SINK; each day has one of its own, with the day before the ending of the name; unset: events.jsonl beside BIAS_STORE"`
+	EventAllow []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go besides public addresses; an address in EVENT_SINK that is written in digits and lies in one of them may be http"`
+
 	SessionsDir       string        `envconfig:"LLM_COUNCIL_SESSIONS_DIR" desc:"directory in which sessions in the background and with an Idempotency-Key are kept, so that a restart goes on with them; unset: sessions beside BIAS_STORE; off: they are in memory only"`
 	SessionsKey       Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in SESSIONS_DIR are encrypted, 16 or more characters; unset: they are not"`
 	NatsURL           string        `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of SESSIONS_DIR; unset: this daemon is alone"`
@@ -208,6 +215,30 @@ func (c Config) EvidenceFile() (path string, named bool) {
 	default:
 		return c.EvidenceStore, true
 	}
+}
+
+// SendsEvents reports whether events of sessions leave this process.
+func (c Config) SendsEvents() bool {
+	return c.EventSink != "" && c.BiasConsent >= 2 && c.KeepsRecords()
+}
+
+// EventsGoToURL reports whether EVENT_SINK is an address, and no file.
+func (c Config) EventsGoToURL() bool { return strings.Contains(c.EventSink, "://") }
+
+// EventFile returns the file of the events that wait.
+func (c Config) EventFile() string {
+	return cmp.Or(c.EventStore, filepath.Join(filepath.Dir(c.BiasStore), "events.jsonl"))
+}
+
+// EventNetworks returns the networks of EVENT_ALLOW.
+func (c Config) EventNetworks() []netip.Prefix {
+	networks := make([]netip.Prefix, 0, len(c.EventAllow))
+	for _, text := range c.EventAllow {
+		if network, err := netip.ParsePrefix(text); err == nil { // as check has made sure
+			networks = append(networks, network)
+		}
+	}
+	return networks
 }
 
 // Source says where a setting's value comes from.

@@ -196,6 +196,14 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"EVIDENCE_STORE", "~/evidence.jsonl", nil, func(c *config.Config) { c.EvidenceStore = home + "/evidence.jsonl" }},
 		{"SHADOW_RATE", "0.1", nil, func(c *config.Config) { c.ShadowRate = 0.1 }},
 		{"LABEL_RATE", "1", vars{"HASH_SECRET": "s3cret"}, func(c *config.Config) { c.LabelRate, c.HashSecret = 1, "s3cret" }},
+		{"EVENT_SINK", "https://events.example.com/v1/events", nil, func(c *config.Config) { c.EventSink = "https://events.example.com/v1/events" }},
+		{
+			"EVENT_TOKEN", "s3cret",
+			vars{"EVENT_SINK": "https://a.example"},
+			func(c *config.Config) { c.EventToken, c.EventSink = "s3cret", "https://a.example" },
+		},
+		{"EVENT_STORE", "~/waiting.jsonl", nil, func(c *config.Config) { c.EventStore = home + "/waiting.jsonl" }},
+		{"EVENT_ALLOW", "10.1.0.0/16, fd00::/8", nil, func(c *config.Config) { c.EventAllow = []string{"10.1.0.0/16", "fd00::/8"} }},
 		{"SESSIONS_DIR", "off", nil, func(c *config.Config) { c.SessionsDir = "off" }},
 		{"SESSIONS_KEY", "sixteen letters.", nil, func(c *config.Config) { c.SessionsKey = "sixteen letters." }},
 		{"NATS_URL", "nats://a:4222, tls://b:4222", nil, func(c *config.Config) { c.NatsURL = "nats://a:4222, tls://b:4222" }},
@@ -466,6 +474,33 @@ func TestRelations(t *testing.T) {
 			"a limit of a day without a file",
 			vars{"SPEND_STORE": "off", "MAX_COST_USD_PER_DAY": "1"},
 			`LLM_COUNCIL_SPEND_STORE: "off" leaves a limit of a day without the file that it needs: name a file, or unset it`,
+		},
+		{"events to a file", vars{"EVENT_SINK": "/srv/sent.jsonl"}, ""},
+		{
+			"events to the file in which they wait",
+			vars{"EVENT_SINK": "/srv/events.jsonl", "EVENT_STORE": "/srv/events.jsonl"},
+			"LLM_COUNCIL_EVENT_SINK: is the file of the events that wait: name another file",
+		},
+		{
+			"events without encryption",
+			vars{"EVENT_SINK": "http://events.example.com"},
+			"LLM_COUNCIL_EVENT_SINK: is no https address: use https, or write an IP address that lies in LLM_COUNCIL_EVENT_ALLOW",
+		},
+		{"events to an allowed address", vars{"EVENT_SINK": "http://10.1.2.3:8080/v1/events", "EVENT_ALLOW": "10.1.0.0/16"}, ""},
+		{
+			"events to an address with a key",
+			vars{"EVENT_SINK": "https://key@events.example.com"},
+			"LLM_COUNCIL_EVENT_SINK: is neither a file nor an address: write an address as in https://host/v1/events, without user, query or fragment",
+		},
+		{
+			"a token for a file",
+			vars{"EVENT_TOKEN": "s3cret"},
+			"LLM_COUNCIL_EVENT_TOKEN: is set, and LLM_COUNCIL_EVENT_SINK is no address: name one, or unset the token",
+		},
+		{
+			"a network with bits behind its length",
+			vars{"EVENT_ALLOW": "10.1.2.3/16"},
+			"LLM_COUNCIL_EVENT_ALLOW: entry 1 is no network: write it as in 10.1.0.0/16, without bits behind the length",
 		},
 		{
 			"consent 4 without a secret",
@@ -868,6 +903,7 @@ func TestSettings(t *testing.T) {
 		{"LLM_COUNCIL_API_KEY_C", "", config.SourceDefault, true},
 		{"LLM_COUNCIL_TIMEOUT", "60s", config.SourceEnvironment, false},
 		{"LLM_COUNCIL_HASH_SECRET", "[redacted]", config.SourceFile, true},
+		{"LLM_COUNCIL_EVENT_TOKEN", "", config.SourceDefault, true},
 		{"LLM_COUNCIL_SESSIONS_KEY", "", config.SourceDefault, true},
 		{"LLM_COUNCIL_NATS_CREDS", "", config.SourceDefault, true},
 	}

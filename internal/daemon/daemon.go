@@ -23,6 +23,7 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/mcpserver"
@@ -76,6 +77,7 @@ type Daemon struct {
 	publisher *publisher       // of records to the cluster; nil: there is none
 	ledger    *ledger          // nil when what sessions cost is not kept
 	evidence  *evidence        // nil when what people and reviewers say of sessions is not kept
+	outbox    *events.Outbox   // of events; nil when none are sent
 	journal   *journal.Journal // nil when sessions are in memory only
 	engine    *Engine
 	listener  net.Listener
@@ -146,6 +148,12 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.evidence != nil {
 		d.teardown.push("the evidence file", func(context.Context) error { return d.evidence.store.Close() })
 	}
+	if d.outbox, err = openOutbox(ctx, cfg, o.Disk, log); err != nil {
+		return nil, err
+	}
+	if d.outbox != nil {
+		d.teardown.push("the events that wait", func(context.Context) error { return d.outbox.Close() })
+	}
 	node := rand.Text()
 	if d.journal, err = openJournal(ctx, cfg, node, log); err != nil {
 		return nil, err
@@ -155,7 +163,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	recorder = d.shareRecords(ctx, recorder)
 	if d.engine, err = NewEngine(ctx, EngineOptions{
-		Config: cfg, Recorder: recorder, Ledger: keepsCosts, Evidence: d.evidence, Log: log,
+		Config: cfg, Recorder: recorder, Ledger: keepsCosts, Evidence: d.evidence, Outbox: d.outbox, Log: log,
 		Version: o.Version, Category: o.Category, Language: o.Language,
 	}); err != nil {
 		return nil, err
@@ -408,6 +416,11 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "prices_missing", Bearable: !isHard(d.cfg),
 			Message: "a provider did not tell its prices yet, and is asked again; prices in LLM_COUNCIL_PRICES go first",
+		})
+	}
+	if d.outbox != nil && d.outbox.Failing() != nil {
+		reasons = append(reasons, httpapi.Reason{
+			Code: "events", Bearable: true, Message: "events of sessions could not be delivered and wait for the next try; the log says why",
 		})
 	}
 	if d.rosterInvalid.Load() {

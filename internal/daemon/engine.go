@@ -15,6 +15,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
@@ -32,6 +33,7 @@ type EngineOptions struct {
 	Recorder  pipeline.Recorder // nil: no records are kept
 	Ledger    spend.Ledger      // nil: what sessions cost is not kept, and there is no limit of a day
 	Evidence  *evidence         // nil: nobody is asked about whole sessions
+	Outbox    *events.Outbox    // nil: no events are sent
 	Log       *slog.Logger
 	// Keep wraps what performs the calls of all sessions; nil: nothing does.
 	Keep func(council.Completer) council.Completer
@@ -106,6 +108,9 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	}
 	if o.Recorder != nil {
 		e.base.Recorder = e.metrics.Recorder(o.Recorder)
+	}
+	if o.Outbox != nil && e.base.Recorder != nil {
+		e.base.Recorder = &eventRecorder{Recorder: e.base.Recorder, engine: e, outbox: o.Outbox}
 	}
 	if o.Evidence == nil {
 		e.base.ShadowRate, e.base.LabelRate = 0, 0

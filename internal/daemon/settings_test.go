@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,6 +151,14 @@ func onTap(t *testing.T, p *tapped, name, value string) *daemontest.Daemon {
 	env := map[string]string{"BASE_URL": p.url, "MODELS": "a,b,c"}
 	env[name] = value
 	return daemontest.Start(t, env)
+}
+
+// onTapWith is onTap with several settings.
+func onTapWith(t *testing.T, p *tapped, env map[string]string) *daemontest.Daemon {
+	t.Helper()
+	all := map[string]string{"BASE_URL": p.url, "MODELS": "a,b,c"}
+	maps.Copy(all, env)
+	return daemontest.Start(t, all)
 }
 
 // session runs one session of a, b and c with a setting.
@@ -518,6 +527,86 @@ var settings = map[string]func(t *testing.T){
 			return err == nil
 		}
 		differ(t, kept(""), kept("off"), true, false)
+	},
+	"EVENT_SINK": func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "sent.jsonl")
+		found := func() bool {
+			data, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(data), `"event_id"`)
+		}
+		d := onTapWith(t, tap(t), map[string]string{"BIAS_CONSENT": "2"})
+		d.Ask(t, anyQuestion)
+		d.End(t)
+		waiting, err := filepath.Glob(filepath.Join(filepath.Dir(d.Config.BiasStore), "events*"))
+		if err != nil || len(waiting) > 0 {
+			t.Errorf("without a sink there are %v", waiting)
+		}
+		onTapWith(t, tap(t), map[string]string{"BIAS_CONSENT": "2", "EVENT_SINK": file}).Ask(t, anyQuestion)
+		daemontest.Until(t, found)
+	},
+	"EVENT_TOKEN": func(t *testing.T) {
+		header := func(token string) string {
+			got := make(chan string, 8)
+			server := sink(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("Authorization") })
+			onTapWith(t, tap(t), map[string]string{
+				"BIAS_CONSENT": "2", "EVENT_SINK": server.URL, "EVENT_ALLOW": "127.0.0.1/32", "EVENT_TOKEN": token,
+			}).Ask(t, anyQuestion)
+			return <-got
+		}
+		differ(t, header(""), header("s3cret"), "", "Bearer s3cret")
+	},
+	"EVENT_STORE": func(t *testing.T) {
+		waits := func(name string) int {
+			dir := t.TempDir()
+			d := onTapWith(t, tap(t), map[string]string{
+				"BIAS_STORE": filepath.Join(dir, "records.jsonl"), "BIAS_CONSENT": "2", "EVENT_SINK": filepath.Join(dir, "sent"), "EVENT_STORE": name,
+			})
+			d.Ask(t, anyQuestion)
+			d.End(t)
+			files, err := filepath.Glob(filepath.Join(dir, "events-*.jsonl"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(files)
+		}
+		differ(t, waits(""), waits(filepath.Join(t.TempDir(), "waiting.jsonl")), 1, 0)
+	},
+	"EVENT_ALLOW": func(t *testing.T) {
+		reached := func(networks string) bool {
+			listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var connections atomic.Int32
+			var listening sync.WaitGroup
+			listening.Go(func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					connections.Add(1)
+					_ = conn.Close()
+				}
+			})
+			defer listening.Wait()
+			defer listener.Close()
+			_, port, err := net.SplitHostPort(listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := onTapWith(t, tap(t), map[string]string{
+				"BIAS_CONSENT": "2", "EVENT_SINK": "https://localhost:" + port, "EVENT_ALLOW": networks,
+			})
+			d.Ask(t, anyQuestion)
+			daemontest.Until(t, func() bool {
+				_, data := d.Call(t, "GET", "/readyz", "")
+				return strings.Contains(string(data), `"events"`)
+			})
+			d.End(t)
+			return connections.Load() > 0
+		}
+		differ(t, reached(""), reached("127.0.0.0/8,::1/128"), false, true)
 	},
 	"MAX_TOTAL_TOKENS": func(t *testing.T) {
 		differ(t, session(t, "", "").Status, session(t, "MAX_TOTAL_TOKENS", "1").Status, council.StatusComplete, council.StatusDegraded)

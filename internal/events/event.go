@@ -103,8 +103,9 @@ func rankings(records []council.BiasMetricRecord, o Options) []Ranking {
 		}
 		all.Add(r)
 	}
-	var places []Ranking
-	for _, entry := range all.Leaderboard(o.Policy).Entries {
+	entries := all.Leaderboard(o.Policy).Entries
+	places := make([]Ranking, 0, len(entries))
+	for _, entry := range entries {
 		places = append(places, Ranking{Model: published[entry.Model], Rank: entry.Rank, BordaNormalized: entry.BordaNormalized})
 	}
 	// Entries that tie are sorted by names that are not sent.

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/councild/councild/internal/daemon"
+)
+
+type eventsCmd struct {
+	Preview eventsPreviewCmd `cmd:"" help:"Print the events that the newest sessions would send."`
+}
+
+type eventsPreviewCmd struct {
+	Input    string `help:"Record file to read; default LLM_COUNCIL_BIAS_STORE." placeholder:"FILE"`
+	Level    *int   `help:"Level of consent, 0 to 4; default LLM_COUNCIL_BIAS_CONSENT." placeholder:"N"`
+	Sessions int    `help:"Most sessions to show." default:"5" placeholder:"N"`
+}
+
+// Help returns what the help of the command says below its summary.
+func (eventsPreviewCmd) Help() string {
+	return "Nothing is sent. Each line is one event, byte for byte as it would stand in a delivery, but for the ids that are drawn. " +
+		"At levels 0 and 1 there are none. A query hash is there only if the records have one, which takes level 4 when they were made."
+}
+
+// Run prints events.
+func (c eventsPreviewCmd) Run(ctx context.Context, std IO) error {
+	cfg, err := loadConfig()
+	if err != nil {
+		return err
+	}
+	level := *cmp.Or(c.Level, &cfg.BiasConsent)
+	if level < 0 || level > 4 || c.Sessions < 1 {
+		return usageError{errors.New("--level takes 0 to 4, and --sessions 1 or more")}
+	}
+	found, err := daemon.PreviewEvents(ctx, cfg, cmp.Or(c.Input, cfg.BiasStore), level, c.Sessions)
+	if err != nil {
+		return fmt.Errorf("reading the records: %w", err)
+	}
+	out := json.NewEncoder(std.Stdout)
+	out.SetEscapeHTML(false)
+	for _, e := range found {
+		if err := out.Encode(e); err != nil {
+			return fmt.Errorf("writing the events: %w", err)
+		}
+	}
+	if len(found) == 0 {
+		_, err = fmt.Fprintf(std.Stderr, "No event: at level %d nothing is sent, or no session of the records has a ranking.\n", level)
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/events"
+	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/roster"
+	"github.com/councild/councild/internal/store"
+)
+
+// openOutbox opens the outbox of events. It returns nil where none are sent.
+func openOutbox(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*events.Outbox, error) {
+	if !cfg.SendsEvents() {
+		if cfg.EventSink != "" {
+			log.InfoContext(ctx, "no events are sent: that takes LLM_COUNCIL_BIAS_CONSENT of 2 or more, and records that are kept")
+		}
+		return nil, nil
+	}
+	var sink events.Sink = events.NewHTTPSink(cfg.EventSink, cfg.EventToken.Reveal(), cfg.EventNetworks())
+	if !cfg.EventsGoToURL() {
+		file, err := events.OpenFileSink(cfg.EventSink, on, log.With("store", "event_sink")) //nolint:contextcheck // it lives until it is closed
+		if err != nil {
+			return nil, fmt.Errorf("LLM_COUNCIL_EVENT_SINK: %w", err)
+		}
+		sink = file
+	}
+	o, err := events.OpenOutbox(ctx, events.OutboxOptions{Path: cfg.EventFile(), Sink: sink, Disk: on, Log: log.With("store", "events")})
+	if err != nil {
+		return nil, fmt.Errorf("LLM_COUNCIL_EVENT_STORE: %w", err)
+	}
+	log.InfoContext(ctx, "events of sessions are sent", "sink", cfg.EventSink, "consent", cfg.BiasConsent)
+	return o, nil
+}
+
+// eventRecorder puts the event of a session into the outbox before its records are kept. In this order a session that goes
+// on after a crash lacks no event: the outbox knows of which sessions it has one.
+type eventRecorder struct {
+	pipeline.Recorder
+	engine *Engine
+	outbox *events.Outbox
+}
+
+// Append implements pipeline.Recorder.
+func (r *eventRecorder) Append(ctx context.Context, records []council.BiasMetricRecord) error {
+	o := eventOptions(r.engine.o.Config, r.engine.house.Load().roster)
+	if len(records) > 0 {
+		o.Level = min(o.Level, records[0].ConsentLevel)
+	}
+	if e := events.Make(records, o); e != nil {
+		if err := r.outbox.Add(ctx, records[0].SessionID, e); err != nil {
+			r.engine.o.Log.ErrorContext(ctx, "the event of a session is not on disk", "session_id", records[0].SessionID, "error", err)
+		}
+	}
+	return r.Recorder.Append(ctx, records)
+}
+
+// eventOptions returns how events are made. Without a roster no model is published.
+func eventOptions(cfg config.Config, r *roster.Roster) events.Options {
+	o := events.Options{Level: cfg.BiasConsent, Policy: cfg.PartialBallots}
+	if cfg.BiasAudit {
+		o.Audit = &bias.Thresholds{LengthCorrelation: cfg.LengthCorrelationThreshold, PositionVariance: cfg.PositionVarianceThreshold}
+	}
+	if r != nil {
+		o.Publish = func(id string) string {
+			m, _ := r.Model(id)
+			return m.PublishAs
+		}
+	}
+	return o
+}
+
+// PreviewEvents returns the events that sessions of the newest records would send at a level of consent, the oldest first.
+// The ids that are drawn are others each time.
+func PreviewEvents(ctx context.Context, cfg config.Config, path string, level, sessions int) ([]events.Event, error) {
+	cfg, r, err := readRoster(cfg)
+	if err != nil {
+		return nil, err
+	}
+	o := eventOptions(cfg, r)
+	o.Level = level
+	order, bySession := []string{}, map[string][]council.BiasMetricRecord{}
+	for record, err := range store.ReadFile(ctx, path) {
+		if _, bad := errors.AsType[*store.LineError](err); bad {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		id := record.SessionID
+		if bySession[id] == nil {
+			order = append(order, id)
+		}
+		bySession[id] = append(bySession[id], record)
+		if len(order) > 2*sessions { // some sessions have no event; records of one session stand together
+			delete(bySession, order[0])
+			order = order[1:]
+		}
+	}
+	var found []events.Event
+	for _, id := range order {
+		if e := events.Make(bySession[id], o); e != nil {
+			found = append(found, *e)
+		}
+	}
+	return found[max(0, len(found)-sessions):], nil
+}

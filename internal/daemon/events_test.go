@@ -1,0 +1,245 @@
+package daemon_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/events"
+)
+
+// publishing is a roster in which one of three models has a public name.
+const publishing = `version: 1
+models:
+  one: {model: a, publish_as: maker/model-a}
+  two: {model: b}
+  three: {model: c}
+councils:
+  all: {members: [one, two, three]}
+`
+
+// recorder passes connections on to an address, and keeps each byte that comes in.
+type recorder struct {
+	url string
+
+	mu  sync.Mutex // guards buf
+	buf bytes.Buffer
+}
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.buf.Write(p)
+}
+
+func (r *recorder) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.buf.String()
+}
+
+// record starts a recorder in front of the server at a URL.
+func record(t *testing.T, to string) *recorder {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &recorder{url: "http://" + listener.Addr().String()}
+	var passing sync.WaitGroup
+	passing.Go(func() {
+		for {
+			in, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			passing.Go(func() {
+				defer in.Close()
+				out, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(to, "http://"))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer out.Close()
+				passing.Go(func() {
+					_, _ = io.Copy(in, out)
+					_ = in.Close()
+				})
+				_, _ = io.Copy(io.MultiWriter(out, r), in)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		passing.Wait()
+	})
+	return r
+}
+
+// sink starts a server that takes events, and counts deliveries.
+func sink(t *testing.T, handle http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(handle)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// Every byte that leaves the machine, at each level of consent: nothing at 0 and 1, and from 2 on one event a session, made of
+// its records, that holds no text and no name of a model but a public one.
+func TestEventsOnTheWire(t *testing.T) {
+	const question = `{"query":"Tell me about marmalade","category":"knowledge","language":"en"}`
+	for level := range 5 {
+		t.Run(strconv.Itoa(level), func(t *testing.T) {
+			took := make(chan struct{}, 8)
+			wire := record(t, sink(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				w.WriteHeader(http.StatusAccepted)
+				took <- struct{}{}
+			}).URL)
+			d, _ := onRoster(t, publishing, map[string]string{
+				"BIAS_CONSENT": strconv.Itoa(level), "HASH_SECRET": "a secret of this test", "EVENT_SINK": wire.url + "/v1/events",
+				"EVENT_TOKEN": "sixteen-letters.", "EVENT_ALLOW": "127.0.0.0/8",
+			})
+			session := d.Ask(t, question)
+			if level >= 2 {
+				<-took
+			}
+			d.End(t) // ends a delivery that is on its way
+			if level < 2 {
+				if wire.String() != "" {
+					t.Errorf("at level %d this was sent: %s", level, wire)
+				}
+				return
+			}
+			head, body, _ := strings.Cut(wire.String(), "\r\n\r\n")
+			wantHead := fmt.Sprintf("POST /v1/events HTTP/1.1\r\nHost: %s\r\nUser-Agent: councild\r\nContent-Length: %d\r\n"+
+				"Authorization: Bearer sixteen-letters.\r\nContent-Type: application/json", strings.TrimPrefix(wire.url, "http://"), len(body))
+			if head != wantHead {
+				t.Errorf("the head is %q, want %q", head, wantHead)
+			}
+			var sent struct {
+				Events []events.Event `json:"events"`
+			}
+			if err := json.Unmarshal([]byte(body), &sent); err != nil || len(sent.Events) != 1 {
+				t.Fatalf("%s: %v", body, err)
+			}
+			want := events.Make(d.Records(t), events.Options{
+				Level: level, Policy: council.PolicyAvailable, Audit: &bias.Thresholds{LengthCorrelation: .3, PositionVariance: .5},
+				Publish: func(id string) string { return map[string]string{"one": "maker/model-a"}[id] },
+			})
+			previewed, err := daemon.PreviewEvents(t.Context(), d.Config, d.Config.BiasStore, level, 1)
+			if err != nil || len(previewed) != 1 {
+				t.Fatalf("%d events in the preview: %v", len(previewed), err)
+			}
+			for name, e := range map[string]*events.Event{"the records": want, "the preview": &previewed[0]} {
+				e.EventID = sent.Events[0].EventID
+				if level < 4 {
+					e.SessionID = sent.Events[0].SessionID
+				}
+				text, err := json.Marshal(e)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if all := `{"events":[` + string(text) + `]}`; body != all {
+					t.Errorf("%s was sent, and %s says %s", body, name, all)
+				}
+			}
+			hidden := []string{"marmalade", `"a"`, `"b"`, `"one"`, "a secret of this test"}
+			if level < 4 {
+				hidden = append(hidden, session.ID)
+			}
+			for _, text := range hidden {
+				if strings.Contains(wire.String(), text) {
+					t.Errorf("%s was sent: %s", text, wire)
+				}
+			}
+			if !strings.Contains(body, `"model":"maker/model-a"`) || strings.Count(body, `"model":"other"`) != 2 {
+				t.Errorf("the models are not maker/model-a and two others: %s", body)
+			}
+		})
+	}
+}
+
+// A sink that hangs slows neither a session nor the end of the daemon. The next daemon sends what waits.
+func TestEventsOutliveTheDaemon(t *testing.T) {
+	var mu sync.Mutex
+	arrived := map[string]int{}
+	hang := make(chan struct{})
+	reached := make(chan struct{}, 64)
+	server := sink(t, func(w http.ResponseWriter, r *http.Request) {
+		var sent struct {
+			Events []events.Event `json:"events"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&sent); err != nil {
+			t.Error(err)
+		}
+		reached <- struct{}{}
+		select {
+		case <-hang:
+		case <-r.Context().Done():
+			return // nobody knows any more what became of them
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, e := range sent.Events {
+			arrived[e.EventID]++
+		}
+		w.WriteHeader(http.StatusOK)
+	})
+	env := map[string]string{
+		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"), "BIAS_CONSENT": "2", "EVENT_SINK": server.URL, "EVENT_ALLOW": "127.0.0.1/32",
+	}
+	d, _ := onRoster(t, publishing, env)
+	const sessions = 3
+	for range sessions {
+		if s := d.Ask(t, anyQuestion); !s.Persisted {
+			t.Error("the records of a session are not kept")
+		}
+	}
+	<-reached
+	begun := time.Now()
+	d.End(t)
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("the daemon took %s to end", took)
+	}
+	close(hang)
+	d, _ = onRoster(t, publishing, env)
+	daemontest.Until(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(arrived) == sessions
+	})
+	d.End(t)
+	mu.Lock()
+	defer mu.Unlock()
+	for id, n := range arrived {
+		if n != 1 {
+			t.Errorf("the event %s arrived %d times", id, n)
+		}
+	}
+}
+
+// A sink that is away is told in /readyz, which stays green.
+func TestEventsThatWaitAreTold(t *testing.T) {
+	server := sink(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
+	d, _ := onRoster(t, publishing, map[string]string{"BIAS_CONSENT": "2", "EVENT_SINK": server.URL, "EVENT_ALLOW": "127.0.0.1/32"})
+	d.Ask(t, anyQuestion)
+	daemontest.Until(t, func() bool {
+		status, data := d.Call(t, "GET", "/readyz", "")
+		return status == http.StatusOK && strings.Contains(string(data), `"code":"events"`)
+	})
+}
