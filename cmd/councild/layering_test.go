@@ -24,8 +24,8 @@ var floors = [][]string{
 		"internal/grade", "internal/worth", "internal/replies", "internal/journal", "internal/client", "internal/spend", "api", "web",
 	},
 	{
-		"internal/stage1", "internal/stage2", "internal/stage3", "internal/schema", "internal/render", "internal/roster", "internal/sessions",
-		"internal/imports", "internal/events",
+		"internal/stage1", "internal/stage2", "internal/stage3", "internal/judge", "internal/schema", "internal/render", "internal/roster",
+		"internal/sessions", "internal/imports", "internal/events",
 	},
 	{"internal/httpapi", "internal/mcpserver", "internal/pipeline", "internal/biascheck"},
 	{"internal/daemon", "internal/batch"},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"regexp"
 	"strconv"
@@ -22,8 +23,10 @@ import (
 )
 
 type disagreeCmd struct {
-	Input string `arg:"" help:"A file of JSON lines, - for the standard input, or the id of a session that has ended."`
+	Input string `arg:"" optional:"" help:"A file of JSON lines, - for the standard input, or the id of a session that has ended."`
 
+	Backend   string   `default:"lexicon" enum:"lexicon,llm_judge" help:"Compare terms (lexicon), or have LLM_COUNCIL_JUDGE_MODEL rate (llm_judge), which costs two calls."`
+	Calibrate string   `placeholder:"FILE" help:"Have the judge rate benign sessions, each a line of the file: it flags nothing before. Two calls a line."`
 	Lexicon   string   `placeholder:"FILE" help:"Terms by demographic axis; default LLM_COUNCIL_LEXICON, or the daemon's."`
 	Threshold *float64 `placeholder:"X" help:"Score from which an axis may be flagged, 0 to 1; default LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD."`
 	Server    string   `placeholder:"URL" help:"Have the daemon at this URL compare, with the first of LLM_COUNCIL_API_TOKENS."`
@@ -34,7 +37,9 @@ type disagreeCmd struct {
 func (disagreeCmd) Help() string {
 	return "Each line of a file is the body of POST /v1/disagreement: {\"question\": \"...\", \"answers\": [{\"id\": \"a\", " +
 		"\"text\": \"...\"}, {\"id\": \"b\", \"text\": \"...\"}]}. A file is read here, unless --server is given; a session is asked of " +
-		"the daemon at --server or LLM_COUNCIL_ADDR. A difference may be justified, and proves no bias."
+		"the daemon at --server or LLM_COUNCIL_ADDR. A difference may be justified, and proves no bias.\n\n" +
+		"A judge is calibrated on sessions of your own in which nobody is treated otherwise, 100 or more: it passes when the upper bound of " +
+		"the share that it flags is below 3 %, which no flag in 99 sessions gives. Exit code 1 says that it did not."
 }
 
 // compare compares the answers of a request.
@@ -45,6 +50,12 @@ func (c disagreeCmd) Run(ctx context.Context, std IO) error {
 	cfg, err := loadConfig()
 	if err != nil {
 		return err
+	}
+	if (c.Input == "") == (c.Calibrate == "") {
+		return usageError{errors.New("name an input, or --calibrate FILE")}
+	}
+	if c.Calibrate != "" {
+		return c.calibrate(ctx, std, cfg)
 	}
 	var lexicon json.RawMessage
 	if c.Lexicon != "" {
@@ -61,6 +72,9 @@ func (c disagreeCmd) Run(ctx context.Context, std IO) error {
 			r.Lexicon = lexicon
 		}
 		r.Threshold = cmp.Or(c.Threshold, r.Threshold)
+		if c.Backend != string(council.BackendLexicon) {
+			r.Backend = council.DisagreementBackend(c.Backend)
+		}
 	}
 	if c.isSession() {
 		return asking(ctx, cfg, c.Server, func(d *client.Client) error {
@@ -119,11 +133,88 @@ func ofSession(ctx context.Context, d *client.Client, id string) (r council.Disa
 	return r, nil
 }
 
+// calibrate calibrates the judge, with progress on the standard error.
+func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) error {
+	if cfg.JudgeModel == "" {
+		return usageError{errors.New("there is no judge: name a model in LLM_COUNCIL_JUDGE_MODEL")}
+	}
+	var sessions []council.DisagreementRequest
+	if err := c.eachRequest(c.Calibrate, std, func(r council.DisagreementRequest) error {
+		sessions = append(sessions, r)
+		return nil
+	}); err != nil {
+		return err
+	}
+	e, err := disagreementEngine(ctx, cfg, std)
+	if err != nil {
+		return err
+	}
+	defer e.Close(ctx)
+	done := 0
+	found, unread, err := e.Calibrate(ctx, sessions, func() {
+		const each = 10
+		if done++; done%each == 0 || done == len(sessions) {
+			_, _ = fmt.Fprintf(std.Stderr, "%d of %d sessions\n", done, len(sessions))
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("nothing was kept: %w", readable(err))
+	}
+	if c.JSON {
+		err = json.NewEncoder(std.Stdout).Encode(found)
+	} else {
+		const percent = 100
+		_, err = fmt.Fprintf(terminal{std.Stdout}, "%s with %s, threshold %v: %d of %d benign sessions flagged, at most %.1f %% with 95 %% confidence. "+
+			"Sessions without ratings, which do not count: %d.\n",
+			found.Model, found.Prompt, found.Threshold, found.Flagged, found.Sessions, percent*found.Bound, unread)
+	}
+	if err == nil && !found.Passed {
+		err = errors.New("the bound is not below 3 %, so that the judge flags nothing: give more sessions, raise " +
+			"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD, or take another model")
+	}
+	return err
+}
+
+// disagreementEngine returns an engine that makes the calls of a judge here.
+func disagreementEngine(ctx context.Context, cfg config.Config, std IO) (*daemon.Engine, error) {
+	if err := cfg.RequireCouncil(); err != nil {
+		return nil, usageError{err}
+	}
+	return daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Log: slog.New(slog.DiscardHandler), Version: std.Version})
+}
+
 // lines compares the answers of each line of the input.
 func (c disagreeCmd) lines(ctx context.Context, std IO, cfg config.Config, change func(*council.DisagreementRequest)) error {
+	all := func(compare compare) error {
+		return c.eachRequest(c.Input, std, func(r council.DisagreementRequest) error {
+			change(&r)
+			return c.report(ctx, std, compare, r)
+		})
+	}
+	if c.Server != "" {
+		return asking(ctx, cfg, c.Server, func(d *client.Client) error { return all(at(d)) })
+	}
+	if c.Backend != string(council.BackendLexicon) {
+		e, err := disagreementEngine(ctx, cfg, std)
+		if err != nil {
+			return err
+		}
+		defer e.Close(ctx)
+		return all(e.Disagreement)
+	}
+	comparer, err := daemon.NewComparer(cfg)
+	if err != nil {
+		return usageError{err}
+	}
+	return all(comparer.Disagreement)
+}
+
+// eachRequest calls do with the request on each line of a file, or of the standard input, that is not blank.
+// Its error names the line.
+func (disagreeCmd) eachRequest(file string, std IO, do func(council.DisagreementRequest) error) error {
 	in := std.Stdin
-	if c.Input != "-" {
-		f, err := os.Open(c.Input)
+	if file != "-" {
+		f, err := os.Open(file)
 		if err != nil {
 			return usageError{fmt.Errorf("%w: name a file of JSON lines, - for the standard input, or the id of a session", err)}
 		}
@@ -133,24 +224,6 @@ func (c disagreeCmd) lines(ctx context.Context, std IO, cfg config.Config, chang
 	if in == nil {
 		return usageError{errors.New("there is no standard input: name a file")}
 	}
-	all := func(compare compare) error {
-		return eachRequest(in, func(r council.DisagreementRequest) error {
-			change(&r)
-			return c.report(ctx, std, compare, r)
-		})
-	}
-	if c.Server != "" {
-		return asking(ctx, cfg, c.Server, func(d *client.Client) error { return all(at(d)) })
-	}
-	comparer, err := daemon.NewComparer(cfg)
-	if err != nil {
-		return usageError{err}
-	}
-	return all(comparer.Disagreement)
-}
-
-// eachRequest calls do with the request on each line that is not blank. Its error names the line.
-func eachRequest(in io.Reader, do func(council.DisagreementRequest) error) error {
 	lines := bufio.NewReader(in)
 	requests := 0
 	for number := 1; ; number++ {
@@ -164,7 +237,7 @@ func eachRequest(in io.Reader, do func(council.DisagreementRequest) error) error
 			decoder := json.NewDecoder(bytes.NewReader(line))
 			decoder.DisallowUnknownFields()
 			wrong := decoder.Decode(&r)
-			if wrong == nil && decoder.More() {
+			if _, end := decoder.Token(); wrong == nil && !errors.Is(end, io.EOF) {
 				wrong = errors.New("there is more behind the object")
 			}
 			if wrong != nil {
@@ -229,5 +302,22 @@ func disagreementText(report council.DisagreementReport, answers int) string {
 			figure(axis.X2), figure(axis.PValue), figure(axis.QValue), councilEx[axis.Axis].Score, cell(cmp.Or(strings.Join(terms, "; "), "-")))
 	}
 	_ = t.Flush()
+	if j := report.Judgement; j != nil {
+		_, _ = fmt.Fprintf(&b, "%s, %s, asked in two orders:\n", cell(j.Model), j.Prompt)
+		_, _ = fmt.Fprintln(t, "AXIS\tFLAGGED\tRATING\tORDERS\tQUOTES\tREASON")
+		for _, axis := range j.Axes {
+			quotes := make([]string, len(axis.Quotes))
+			for i, q := range axis.Quotes {
+				quotes[i] = q.Model + ": " + strconv.Quote(q.Quote)
+			}
+			reason := "-"
+			if axis.Reason != nil {
+				reason = *axis.Reason
+			}
+			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\t%s\n", axis.Axis, yes[axis.Flagged], figure(axis.Rating), axis.Ratings,
+				cell(cmp.Or(strings.Join(quotes, "; "), "-")), cell(reason))
+		}
+		_ = t.Flush()
+	}
 	return b.String()
 }

@@ -52,6 +52,7 @@ func (c *Config) complete(p *problems) {
 		"LLM_COUNCIL_BIAS_STORE": &c.BiasStore, "LLM_COUNCIL_SESSIONS_DIR": &c.SessionsDir,
 		"LLM_COUNCIL_NATS_CA": &c.NatsCA, "LLM_COUNCIL_ROSTER": &c.Roster, "LLM_COUNCIL_SPEND_STORE": &c.SpendStore,
 		"LLM_COUNCIL_EVIDENCE_STORE": &c.EvidenceStore, "LLM_COUNCIL_EVENT_STORE": &c.EventStore, "LLM_COUNCIL_EVENT_SINK": &c.EventSink,
+		"LLM_COUNCIL_CALIBRATION_STORE": &c.CalibrationStore,
 	} {
 		rest, ok := strings.CutPrefix(*path, "~")
 		if !ok {

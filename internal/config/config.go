@@ -107,6 +107,9 @@ type Config struct {
 	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, in place of the built-in English ones or added to them; unset: the built-in ones"`
 	DemographicsThreshold float64 `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
 
+	JudgeModel       string `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, where a request to compare answers asks for llm_judge: as in MODELS, or with ROSTER an id of it; unset: there is none"`
+	CalibrationStore string `envconfig:"LLM_COUNCIL_CALIBRATION_STORE" desc:"file of the calibrations of JUDGE_MODEL, which flags nothing without one; unset: calibrations.jsonl beside BIAS_STORE"`
+
 	BiasPersistence    bool           `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
 	BiasStore          string         `envconfig:"LLM_COUNCIL_BIAS_STORE" default:"~/.llm-council/bias_metrics.jsonl" desc:"file of the bias records; ~ is the home directory"`
 	BiasConsent        int            `envconfig:"LLM_COUNCIL_BIAS_CONSENT" default:"1" desc:"consent level of the records, 0 to 4 (ADR-018); 0 keeps none, 4 adds a keyed hash of the question"`
@@ -202,6 +205,11 @@ func (c Config) SpendFile() (path string, named bool) {
 	default:
 		return c.SpendStore, true
 	}
+}
+
+// CalibrationFile returns the file of the calibrations of judges.
+func (c Config) CalibrationFile() string {
+	return cmp.Or(c.CalibrationStore, filepath.Join(filepath.Dir(c.BiasStore), "calibrations.jsonl"))
 }
 
 // EvidenceFile returns the file of what reviewers and people say of sessions, "" for none, and whether

@@ -180,6 +180,8 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"DEMOGRAPHICS", "false", nil, func(c *config.Config) { c.Demographics = false }},
 		{"LEXICON", "/etc/lexicon.json", nil, func(c *config.Config) { c.Lexicon = "/etc/lexicon.json" }},
 		{"DEMOGRAPHICS_THRESHOLD", "0.5", nil, func(c *config.Config) { c.DemographicsThreshold = 0.5 }},
+		{"JUDGE_MODEL", "openai/gpt-5", nil, func(c *config.Config) { c.JudgeModel = "openai/gpt-5" }},
+		{"CALIBRATION_STORE", "~/c.jsonl", nil, func(c *config.Config) { c.CalibrationStore = home + "/c.jsonl" }},
 		{"BIAS_PERSISTENCE", "0", nil, func(c *config.Config) { c.BiasPersistence = false }},
 		{"BIAS_STORE", "~/records.jsonl", nil, func(c *config.Config) { c.BiasStore = home + "/records.jsonl" }},
 		{"BIAS_CONSENT", "4", vars{"HASH_SECRET": "s3cret"}, func(c *config.Config) { c.BiasConsent, c.HashSecret = 4, "s3cret" }},

@@ -15,7 +15,13 @@ import (
 // Named returns every model that the settings name, each once.
 func (c Config) Named() []string {
 	var named []string
-	for _, model := range slices.Concat(c.Models, []string{c.Chairman}, c.ChairmanFallbacks, c.Reviewers, c.AllowedModels, []string{c.EmbeddingModel}) {
+	judge := c.JudgeModel
+	if c.Roster != "" { // an id, of a model that AllowedModels or Models has
+		judge = ""
+	}
+	for _, model := range slices.Concat(
+		c.Models, []string{c.Chairman}, c.ChairmanFallbacks, c.Reviewers, c.AllowedModels, []string{judge, c.EmbeddingModel},
+	) {
 		if model != "" && !slices.Contains(named, model) {
 			named = append(named, model)
 		}

@@ -1,13 +1,17 @@
 package council
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
 
 // DisagreementBackend names a way to say how answers differ in how they speak of people.
 type DisagreementBackend string
 
 // The backends.
 const (
-	BackendLexicon DisagreementBackend = "lexicon" // compares how often the answers use the terms of each axis
+	BackendLexicon DisagreementBackend = "lexicon"   // compares how often the answers use the terms of each axis
+	BackendJudge   DisagreementBackend = "llm_judge" // a model rates how far the answers differ in how they treat people
 )
 
 // The numbers of answers that a DisagreementRequest may hold.
@@ -27,6 +31,9 @@ type DisagreementRequest struct {
 	Lexicon json.RawMessage `json:"lexicon,omitempty"`
 	// Threshold is the score, 0 to 1, from which an axis may be flagged; nil: the configured one.
 	Threshold *float64 `json:"threshold,omitempty"`
+	// Token names the caller's token, to which calls are charged; "": no token is asked for. A front
+	// door sets it.
+	Token string `json:"-"`
 }
 
 // ComparedAnswer is one of the answers that are compared.
@@ -42,6 +49,54 @@ type DisagreementReport struct {
 	Threshold float64             `json:"threshold"` // as in the request, or the configured one
 	DemographicDisagreement
 	CouncilEx ReferenceReport `json:"council_ex"`
+	// Judgement is null but for BackendJudge. Flagged and Wording of the report are its own then, and
+	// the other figures those of the lexicon.
+	Judgement *DemographicJudgement `json:"judgement"`
+}
+
+// DemographicJudgement is what a model says of how far answers differ in how they treat people. It
+// was asked twice, in opposite orders, without knowing whose answers they are.
+type DemographicJudgement struct {
+	Flagged     bool         `json:"flagged"` // an axis is flagged
+	Reason      *string      `json:"reason"`  // why nothing could be flagged; null where it could
+	Axes        []JudgedAxis `json:"axes"`    // by falling rating, then by name; none where the judge gave no ratings
+	Model       string       `json:"model"`
+	Prompt      string       `json:"prompt"`      // the version of the judge's prompt
+	Calibration *Calibration `json:"calibration"` // the newest one of the model; null where there is none
+	Usage       Usage        `json:"usage"`       // of both calls
+}
+
+// JudgedAxis is what the judge says of an axis.
+type JudgedAxis struct {
+	Axis string `json:"axis"`
+	// Rating is the mean of both orders, 0 (no difference) to 10. It is null where they lie more than
+	// two points apart.
+	Rating *float64 `json:"rating"`
+	// Flagged is true when the rating reaches ten times the threshold.
+	Flagged bool `json:"flagged"`
+	// Ratings are those of both orders. One without a true quote counts as 0.
+	Ratings []float64     `json:"ratings"`
+	Quotes  []JudgedQuote `json:"quotes"` // that stand in the answers, of both orders
+	Reason  *string       `json:"reason"` // why a rating does not count; null where both do
+}
+
+// JudgedQuote is a passage of an answer, its runs of blanks folded to one space.
+type JudgedQuote struct {
+	Model string `json:"model"` // the id of the answer
+	Quote string `json:"quote"`
+}
+
+// Calibration says how often a judge flags benign sessions of the operator's own.
+type Calibration struct {
+	Model     string    `json:"model"`
+	Prompt    string    `json:"prompt"`    // the version of the judge's prompt
+	Axes      []string  `json:"axes"`      // sorted
+	Threshold float64   `json:"threshold"` // of the flags; it holds for higher ones too
+	Date      time.Time `json:"date"`
+	Sessions  int       `json:"sessions"`    // with ratings
+	Flagged   int       `json:"flagged"`     // of them
+	Bound     float64   `json:"upper_bound"` // one-sided 95 % bound of the share flagged (Clopper and Pearson 1934)
+	Passed    bool      `json:"passed"`      // the bound is below 3 %
 }
 
 // ReferenceReport is what CouncilEx's bias detector (lexicon backend) makes of the same

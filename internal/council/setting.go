@@ -17,6 +17,7 @@ const (
 	SettingBiasWindowDays        Setting = "BiasWindowDays"
 	SettingEvidenceStore         Setting = "EvidenceStore"
 	SettingHashSecret            Setting = "HashSecret"
+	SettingJudgeModel            Setting = "JudgeModel"
 	SettingMaxBodyBytes          Setting = "MaxBodyBytes"
 	SettingMaxCostUSD            Setting = "MaxCostUSD"
 	SettingMaxCostUSDPerDay      Setting = "MaxCostUSDPerDay"

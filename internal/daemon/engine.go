@@ -247,7 +247,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
 		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
-		Audit: audit, LexiconLimit: cfg.DemographicsThreshold, EmbeddingModel: cfg.EmbeddingModel,
+		Audit: audit, LexiconLimit: cfg.DemographicsThreshold, EmbeddingModel: cfg.EmbeddingModel, Judge: cfg.JudgeModel,
 	}
 }
 

@@ -246,7 +246,7 @@ func newHouse(cfg config.Config, r *roster.Roster, base pipeline.Options) (*hous
 		}
 		h.pipelines[c.Name] = p
 	}
-	return h, errors.Join(errs...)
+	return h, errors.Join(append(errs, h.checkJudge())...)
 }
 
 // seats returns the members of a roster by their ids. Where hard limits of cost need a limit of each reply and

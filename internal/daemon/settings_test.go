@@ -726,6 +726,26 @@ var settings = map[string]func(t *testing.T){
 		}
 		differ(t, flagged(""), flagged("1"), true, false)
 	},
+	"JUDGE_MODEL": func(t *testing.T) {
+		asked := func(judge string) int {
+			sim := daemontest.Provider(t, simllm.Model{Name: "a"}, simllm.Model{Name: "b"})
+			r, _ := sessionsOf(t, "planted.txt")
+			code, _, _ := ask(t, daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b", "JUDGE_MODEL": judge}), r[0])
+			return code
+		}
+		differ(t, asked(""), asked("b"), 422, 200)
+	},
+	"CALIBRATION_STORE": func(t *testing.T) {
+		sim := daemontest.Provider(t, simllm.Model{Name: "a"}, simllm.Model{Name: "b"})
+		kept := func(file string) bool {
+			d := daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b", "JUDGE_MODEL": "b", "CALIBRATION_STORE": file})
+			r, _ := sessionsOf(t, "everyday.txt")
+			calibrate(t, d, r[:1])
+			_, err := os.Stat(filepath.Join(filepath.Dir(d.Config.BiasStore), "calibrations.jsonl"))
+			return err == nil
+		}
+		differ(t, kept(""), kept(filepath.Join(t.TempDir(), "deep", "er.jsonl")), true, false)
+	},
 	"BIAS_PERSISTENCE": func(t *testing.T) {
 		differ(t, session(t, "", "").Persisted, session(t, "BIAS_PERSISTENCE", "false").Persisted, true, false)
 	},

@@ -465,6 +465,9 @@ func NewMatcher(lexicon Lexicon) *Matcher {
 	return m
 }
 
+// Axes returns the names of the axes, sorted.
+func (m *Matcher) Axes() []string { return slices.Clone(m.axes) }
+
 // mentioned returns the terms that a text holds anywhere, also in compounds and in
 // phrases that mean something else: a question about race conditions is answered with
 // the word "race".

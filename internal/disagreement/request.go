@@ -28,6 +28,7 @@ type Rules struct {
 	Threshold float64  // where a request names none
 	// MaxQuestion and MaxAnswer are the most bytes of a question and of an answer.
 	MaxQuestion, MaxAnswer int64
+	HasJudge               bool                 // council.BackendJudge may be asked for
 	Settings               council.SettingNames // for messages
 }
 
@@ -64,8 +65,12 @@ func (r Rules) Read(request council.DisagreementRequest) (Input, error) {
 		tooLong(at+".text", "the answer", a.Text, r.MaxAnswer, council.SettingMaxUpstreamBytes)
 		in.Answers[a.ID] = a.Text
 	}
-	if b := request.Backend; b != "" && b != council.BackendLexicon {
-		add("backend", fmt.Sprintf("%.50q is no backend", b), "use "+string(council.BackendLexicon))
+	switch b := request.Backend; {
+	case b == "" || b == council.BackendLexicon || b == council.BackendJudge && r.HasJudge:
+	case b == council.BackendJudge:
+		add("backend", "there is no judge here", "name a model in "+r.Settings.Of(council.SettingJudgeModel)+", or use "+string(council.BackendLexicon))
+	default:
+		add("backend", fmt.Sprintf("%.50q is no backend", b), "use "+string(council.BackendLexicon)+" or "+string(council.BackendJudge))
 	}
 	if request.Threshold != nil {
 		if in.Threshold = *request.Threshold; in.Threshold < 0 || in.Threshold > 1 {

@@ -99,7 +99,7 @@ func (d *fakeDaemon) NotReady() []httpapi.Reason {
 
 func (d *fakeDaemon) rules() disagreement.Rules {
 	return disagreement.Rules{
-		Terms: disagreement.NewMatcher(disagreement.DefaultLexicon()), Threshold: 0.3, MaxQuestion: 100, MaxAnswer: 1000,
+		Terms: disagreement.NewMatcher(disagreement.DefaultLexicon()), Threshold: 0.3, MaxQuestion: 100, MaxAnswer: 1000, HasJudge: true,
 		Settings: config.SettingNames(),
 	}
 }
@@ -118,6 +118,14 @@ func (d *fakeDaemon) Disagreement(ctx context.Context, r council.DisagreementReq
 		panic("a defect")
 	}
 	report, _ := disagreement.Report(ctx, in)
+	if r.Backend == council.BackendJudge {
+		report.Judgement = &council.DemographicJudgement{
+			Calibration: &council.Calibration{Axes: []string{"gender"}},
+			Axes: []council.JudgedAxis{{
+				Axis: "gender", Ratings: []float64{1, 2}, Quotes: []council.JudgedQuote{{Model: "a", Quote: "Women, women"}},
+			}},
+		}
+	}
 	return report, nil
 }
 

@@ -71,8 +71,13 @@ func TestContractHasTheRoutes(t *testing.T) {
 	}
 }
 
-// twoAnswers is a body of POST /v1/disagreement whose report has nothing empty.
-const twoAnswers = `{"question":"Why?","answers":[{"id":"a","text":"Women, women, women, women, women."},{"id":"b","text":"Rain."}]}`
+// twoAnswers is a body of POST /v1/disagreement whose report has nothing empty, and byJudge one that counts
+// as a session.
+const (
+	compared   = `"question":"Why?","answers":[{"id":"a","text":"Women, women, women, women, women."},{"id":"b","text":"Rain."}]}`
+	twoAnswers = "{" + compared
+	byJudge    = `{"backend":"llm_judge",` + compared
+)
 
 // schemas are the Go types behind the schemas of the contract.
 var schemas = map[string]reflect.Type{
@@ -93,6 +98,10 @@ var schemas = map[string]reflect.Type{
 	"Disagreement":            reflect.TypeFor[council.DisagreementRequest](),
 	"ComparedAnswer":          reflect.TypeFor[council.ComparedAnswer](),
 	"DisagreementReport":      reflect.TypeFor[council.DisagreementReport](),
+	"DemographicJudgement":    reflect.TypeFor[council.DemographicJudgement](),
+	"JudgedAxis":              reflect.TypeFor[council.JudgedAxis](),
+	"JudgedQuote":             reflect.TypeFor[council.JudgedQuote](),
+	"Calibration":             reflect.TypeFor[council.Calibration](),
 	"ReferenceReport":         reflect.TypeFor[council.ReferenceReport](),
 	"ReferenceAxis":           reflect.TypeFor[council.ReferenceAxis](),
 	"DemographicLexicon":      reflect.TypeFor[council.DemographicLexicon](),
@@ -700,6 +709,8 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/disagreement", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/v1/disagreement", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "POST", path: "/v1/disagreement", body: `{"answers":[]}`, headers: auth},
+		{method: "POST", path: "/v1/disagreement", body: byJudge, headers: auth},
+		{method: "POST", path: "/v1/disagreement", send: func() (*http.Response, []byte) { return overLimit("/v1/disagreement", byJudge) }},
 		{method: "POST", path: "/v1/disagreement", body: strings.Replace(twoAnswers, "Why?", "panic", 1), headers: auth},
 		{method: "POST", path: "/v1/disagreement", send: func() (*http.Response, []byte) {
 			return tooMany("POST", "/v1/disagreement", twoAnswers)

@@ -22,11 +22,20 @@ func (a *API) disagreement(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	wrong := a.o.Comparer.CheckDisagreement(request)
 	if problems.count > 0 {
-		problems.join(a.o.Comparer.CheckDisagreement(request))
+		problems.join(wrong)
 		return problems.err("the request is not valid")
 	}
-	release, err := a.placeForReport(r)
+	if wrong != nil { // before it counts against a limit
+		return wrong
+	}
+	request.Token = a.label(r)
+	place := a.placeForReport
+	if request.Backend == council.BackendJudge {
+		place = a.admit
+	}
+	release, err := place(r)
 	if err != nil {
 		return err
 	}

@@ -98,6 +98,7 @@ type Options struct {
 	ConfigVersion string                // "": the review prompt's version
 	Audit         *bias.Thresholds      // nil: no per-session audit
 	Terms         *disagreement.Matcher // of the demographic axes; nil: no detector
+	Judge         string                // model that rates how answers differ; "": there is none
 	LexiconLimit  float64               // score from which an axis may be flagged, 0 to 1
 	Consent       int                   // ADR-018's levels; 0 keeps no records
 	// EmbeddingModel says how alike the answers are, for the records; "": nobody does.

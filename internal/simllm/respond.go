@@ -51,7 +51,7 @@ func (m *model) text(q *request, fault FaultKind) string {
 			return text
 		}
 	}
-	if text, ok := m.structured(q); ok && q.task.Kind != Review {
+	if text, ok := m.structured(q); ok && q.task.Kind != Review && q.task.Kind != Judgement {
 		return text
 	}
 	switch q.task.Kind {
@@ -61,6 +61,8 @@ func (m *model) text(q *request, fault FaultKind) string {
 		return m.synthesis(q)
 	case Choice:
 		return m.choice(q)
+	case Judgement:
+		return judgement(q.task)
 	default:
 		return m.answer(q)
 	}

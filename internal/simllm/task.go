@@ -8,11 +8,12 @@ import (
 	"strings"
 )
 
-// ballotWord and choiceWord are texts that only the instructions of a review, and of a comparison,
-// contain.
+// ballotWord, choiceWord and ratingWord are texts that only the instructions of a review, of a comparison, and of
+// a judgement contain.
 const (
 	ballotWord = `"ranking"`
 	choiceWord = "CHOICE:"
+	ratingWord = `"rating"`
 )
 
 // TaskKind says what a request asks for.
@@ -25,6 +26,7 @@ const (
 	Synthesis TaskKind = "synthesis" // write one answer from several
 	Choice    TaskKind = "choice"    // say which of two answers is better
 	Embedding TaskKind = "embedding" // turn texts into vectors
+	Judgement TaskKind = "judgement" // rate on each axis how far answers differ
 )
 
 // Task is what a request asks for.
@@ -34,6 +36,8 @@ type Task struct {
 	Question string
 	Answers  []Answer // in the order shown; none for a question
 	Again    bool     // a review asked for a second time: only the ballot is wanted
+	Axes     []string // of a judgement
+	Token    string   // of the markers of a judgement
 
 	instructions string // what stands behind the last marker
 }
@@ -93,13 +97,19 @@ func readBrief(text string) (Task, bool) {
 	if len(task.Answers) == 0 {
 		return Task{}, false
 	}
-	if i := strings.LastIndex(text, token); i >= 0 { // skip reviews after the answers
+	// Skip reviews after the answers. Instructions may quote the token too, but not in the form of a marker.
+	if i := max(strings.LastIndex(text, token+": "), strings.LastIndex(text, token+" ===")); i >= 0 {
 		_, text, _ = strings.Cut(text[i:], "\n")
 	}
 	task.instructions = strings.TrimSpace(text)
 	switch {
 	case strings.Contains(task.instructions, ballotWord):
 		task.Kind = Review
+	case strings.Contains(task.instructions, ratingWord):
+		task.Kind, task.Token = Judgement, token
+		_, axes, _ := strings.Cut(task.instructions, "Rate each of these axes: ")
+		axes, _, _ = strings.Cut(axes, ".\n")
+		task.Axes = strings.Split(axes, ", ")
 	case strings.Contains(task.instructions, choiceWord) && len(task.Answers) == 2:
 		task.Kind = Choice
 	default:

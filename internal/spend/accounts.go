@@ -409,7 +409,7 @@ type Reservation struct {
 // What a stage leaves passes on to the next ones.
 func stageShare(s *session, stage council.Stage) int64 {
 	switch {
-	case s.Direct || stage == council.Stage3 || stage == council.StageShadow:
+	case s.Direct || stage == council.Stage3 || stage == council.StageShadow || stage == council.StageJudge:
 		return 100
 	case stage == council.Stage2 || stage == council.StageEmbedding:
 		return 80

@@ -171,6 +171,15 @@ func Wilson(k, n int) Estimate {
 	return Estimate{Value: &p, Lower: new(max(0, centre-half)), Upper: new(min(1, centre+half))}
 }
 
+// ClopperPearsonUpper returns the one-sided upper confidence bound of a share of which k of n are
+// observed (Clopper and Pearson 1934): 1 where k is n, also where nothing is observed.
+func ClopperPearsonUpper(k, n int, confidence float64) float64 {
+	if k >= n {
+		return 1
+	}
+	return distuv.Beta{Alpha: float64(k + 1), Beta: float64(n - k)}.Quantile(confidence)
+}
+
 // PosteriorMean returns the posterior mean of a normal distribution, given values of
 // it, with its 95 % credible interval. Beforehand its mean is normal about mean with the
 // weight of so many observations, and its variance inverse gamma with a shape and a

@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/judge"
+)
+
+// calibration returns the newest calibration of a model with the present prompt on these axes, nil where
+// there is none. It reads the file anew, so that a daemon knows of a calibration as soon as it is made. A
+// line that is no calibration is passed over: it can only be the rest of one that was cut off.
+func calibration(cfg config.Config, model string, axes []string) (*council.Calibration, error) {
+	f, err := os.Open(cfg.CalibrationFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("LLM_COUNCIL_CALIBRATION_STORE: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	var newest *council.Calibration
+	lines := bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		var c council.Calibration
+		if json.Unmarshal(line, &c) == nil && c.Model == model && c.Prompt == judge.PromptVersion && slices.Equal(c.Axes, axes) {
+			newest = &c
+		}
+		if errors.Is(err, io.EOF) {
+			return newest, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("LLM_COUNCIL_CALIBRATION_STORE: %w", err)
+		}
+	}
+}
+
+// keepCalibration adds a calibration to the file, on disk when it returns nil. It begins a line of its own,
+// so that nothing that was cut off before it can spoil it.
+func keepCalibration(cfg config.Config, c council.Calibration) (err error) {
+	path := cfg.CalibrationFile()
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("LLM_COUNCIL_CALIBRATION_STORE: %w", err)
+		}
+	}()
+	line, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	const forOwner = 0o700
+	if err := os.MkdirAll(filepath.Dir(path), forOwner); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(slices.Concat([]byte("\n"), line, []byte("\n")))
+	return errors.Join(err, f.Sync(), f.Close())
+}
