@@ -130,8 +130,10 @@ type Config struct {
 
 	EventSink  string   `envconfig:"LLM_COUNCIL_EVENT_SINK" desc:"where the events of sessions go from BIAS_CONSENT 2 on: a file, or an https address such as https://events.example.com/v1/events; unset: nowhere"`
 	EventToken Secret   `envconfig:"LLM_COUNCIL_EVENT_TOKEN" desc:"bearer token for the address in EVENT_SINK"`
-	EventStore string   `envconfig:"LLM_COUNCIL_EVENT_STORE" desc:"file of the events that wait for EVENT_SINK; each day has one of its own, with the day before the ending of the name; unset: events.jsonl beside BIAS_STORE"`
+	EventStore string   `envconfig:"LLM_COUNCIL_EVENT_STORE" desc:"file of the events that wait for EVENT_SINK, beside which EVENTS_INTAKE keeps its own; each day has a file, with the day before the ending of the name; unset: events.jsonl beside BIAS_STORE"`
 	EventAllow []string `envconfig:"LLM_COUNCIL_EVENT_ALLOW" desc:"comma list of networks such as 10.1.0.0/16 to which events may go besides public addresses; an address in EVENT_SINK that is written in digits and lies in one of them may be http"`
+
+	EventsIntake bool `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"take in the events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
 
 	SessionsDir       string        `envconfig:"LLM_COUNCIL_SESSIONS_DIR" desc:"directory in which sessions in the background and with an Idempotency-Key are kept, so that a restart goes on with them; unset: sessions beside BIAS_STORE; off: they are in memory only"`
 	SessionsKey       Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in SESSIONS_DIR are encrypted, 16 or more characters; unset: they are not"`
@@ -236,6 +238,13 @@ func (c Config) EventsGoToURL() bool { return strings.Contains(c.EventSink, "://
 // EventFile returns the file of the events that wait.
 func (c Config) EventFile() string {
 	return cmp.Or(c.EventStore, filepath.Join(filepath.Dir(c.BiasStore), "events.jsonl"))
+}
+
+// IntakeFile returns the file of the events that are taken in.
+func (c Config) IntakeFile() string {
+	path := c.EventFile()
+	ending := filepath.Ext(path)
+	return strings.TrimSuffix(path, ending) + "-intake" + ending
 }
 
 // EventNetworks returns the networks of EVENT_ALLOW.

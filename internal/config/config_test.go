@@ -206,6 +206,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		},
 		{"EVENT_STORE", "~/waiting.jsonl", nil, func(c *config.Config) { c.EventStore = home + "/waiting.jsonl" }},
 		{"EVENT_ALLOW", "10.1.0.0/16, fd00::/8", nil, func(c *config.Config) { c.EventAllow = []string{"10.1.0.0/16", "fd00::/8"} }},
+		{"EVENTS_INTAKE", "true", nil, func(c *config.Config) { c.EventsIntake = true }},
 		{"SESSIONS_DIR", "off", nil, func(c *config.Config) { c.SessionsDir = "off" }},
 		{"SESSIONS_KEY", "sixteen letters.", nil, func(c *config.Config) { c.SessionsKey = "sixteen letters." }},
 		{"NATS_URL", "nats://a:4222, tls://b:4222", nil, func(c *config.Config) { c.NatsURL = "nats://a:4222, tls://b:4222" }},

@@ -16,6 +16,7 @@ const (
 	SettingBiasPersistence       Setting = "BiasPersistence"
 	SettingBiasWindowDays        Setting = "BiasWindowDays"
 	SettingEvidenceStore         Setting = "EvidenceStore"
+	SettingEventsIntake          Setting = "EventsIntake"
 	SettingHashSecret            Setting = "HashSecret"
 	SettingJudgeModel            Setting = "JudgeModel"
 	SettingMaxBodyBytes          Setting = "MaxBodyBytes"

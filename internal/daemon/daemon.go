@@ -78,6 +78,7 @@ type Daemon struct {
 	ledger    *ledger          // nil when what sessions cost is not kept
 	evidence  *evidence        // nil when what people and reviewers say of sessions is not kept
 	outbox    *events.Outbox   // of events; nil when none are sent
+	intake    *events.Intake   // of events of other councils; nil when none are taken in
 	journal   *journal.Journal // nil when sessions are in memory only
 	engine    *Engine
 	listener  net.Listener
@@ -154,6 +155,14 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.outbox != nil {
 		d.teardown.push("the events that wait", func(context.Context) error { return d.outbox.Close() })
 	}
+	if cfg.EventsIntake {
+		if d.intake, err = events.OpenIntake(ctx, events.IntakeOptions{
+			Path: cfg.IntakeFile(), Disk: o.Disk, Log: log.With("store", "intake"),
+		}); err != nil {
+			return nil, fmt.Errorf("LLM_COUNCIL_EVENTS_INTAKE: %w", err)
+		}
+		d.teardown.push("the events that were taken in", func(context.Context) error { return d.intake.Close() })
+	}
 	node := rand.Text()
 	if d.journal, err = openJournal(ctx, cfg, node, log); err != nil {
 		return nil, err
@@ -200,6 +209,9 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	if d.evidence != nil {
 		options.Ended, options.Labels = d.engine.Ended, d.evidence
+	}
+	if d.intake != nil {
+		options.Intake = d.intake
 	}
 	if cfg.Metrics {
 		options.Metrics = d.engine.metrics.Handler()
@@ -416,6 +428,11 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "prices_missing", Bearable: !isHard(d.cfg),
 			Message: "a provider did not tell its prices yet, and is asked again; prices in LLM_COUNCIL_PRICES go first",
+		})
+	}
+	if d.intake != nil && d.intake.Healthy() != nil {
+		reasons = append(reasons, httpapi.Reason{
+			Code: "intake", Bearable: true, Message: "events of other councils could not be written and are refused; the log says why",
 		})
 	}
 	if d.outbox != nil && d.outbox.Failing() != nil {

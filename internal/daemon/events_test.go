@@ -2,6 +2,7 @@ package daemon_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/events"
+	"github.com/councild/councild/internal/store"
 )
 
 // publishing is a roster in which one of three models has a public name.
@@ -242,4 +245,108 @@ func TestEventsThatWaitAreTold(t *testing.T) {
 		status, data := d.Call(t, "GET", "/readyz", "")
 		return status == http.StatusOK && strings.Contains(string(data), `"code":"events"`)
 	})
+}
+
+// eventText is an event of today, as a sender would write it.
+func eventText(tb testing.TB, n int) string {
+	tb.Helper()
+	return fmt.Sprintf(`{"schema_version":"1.1.0","event_id":"00000000-0000-4000-8000-%012d","session_id":"00000000-0000-4000-8000-%012d",`+
+		`"day":%q,"category":null,"rankings":[{"model":"maker/x","rank":1,"borda_normalized":1},{"model":"other","rank":2,"borda_normalized":0}]}`,
+		n, n, time.Now().UTC().Format(time.DateOnly))
+}
+
+func TestIntakeRefuses(t *testing.T) {
+	const sends, asks = "token-of-the-sender", "token-of-the-asker"
+	tokens := fmt.Sprintf("tokens:\n  sender: {sha256: %x, may: [events]}\n  asker: {sha256: %x, may: [ask, report]}\n",
+		sha256.Sum256([]byte(sends)), sha256.Sum256([]byte(asks)))
+	d, _ := onRoster(t, publishing+tokens, map[string]string{"EVENTS_INTAKE": "true", "MAX_BODY_BYTES": "64KiB"})
+	one := `{"events":[` + eventText(t, 1) + `]}`
+	for _, c := range []struct {
+		name, token, body string
+		status            int
+		want              string
+	}{
+		{"no token", "", one, http.StatusUnauthorized, "unauthorized"},
+		{"a wrong token", sends + "x", one, http.StatusUnauthorized, "unauthorized"},
+		{"a token without the right", asks, one, http.StatusForbidden, "no right to events"},
+		{"no events", sends, `{"events":[]}`, http.StatusUnprocessableEntity, "send 1 to 1000"},
+		{"no list", sends, `{"events":{}}`, http.StatusUnprocessableEntity, "give a list"},
+		{"another field", sends, `{"events":[1],"more":1}`, http.StatusUnprocessableEntity, "no such field"},
+		{"too many", sends, `{"events":[` + strings.Repeat("1,", 1000) + `1]}`, http.StatusUnprocessableEntity, "1000 are allowed"},
+		{"too large", sends, `{"events":["` + strings.Repeat("x", 64<<10) + `"]}`, http.StatusRequestEntityTooLarge, "MAX_BODY_BYTES"},
+		{"no JSON", sends, `{"events":[`, http.StatusBadRequest, "not valid JSON"},
+		{"no event", sends, `{"events":[{"text":"What is it?"},null,7]}`, http.StatusOK, `"rejected":3`},
+		{"an event", sends, one, http.StatusOK, `{"accepted":1,"duplicates":0,"rejected":0,"events":[{"event_id":"00000000-0000-4000-8000-000000000001","status":"accepted"}]}`},
+		{"it again", sends, one, http.StatusOK, `"status":"duplicate"`},
+	} {
+		status, data := daemontest.Caller{Base: d.Base, Token: c.token}.Call(t, "POST", "/v1/events", c.body)
+		if status != c.status || !strings.Contains(string(data), c.want) {
+			t.Errorf("%s: %d %s, want %d with %s", c.name, status, data, c.status, c.want)
+		}
+		if strings.Contains(string(data), "What is it?") {
+			t.Errorf("%s: what was sent comes back: %s", c.name, data)
+		}
+	}
+}
+
+func TestIntakeNeedsTokens(t *testing.T) {
+	body := `{"events":[` + eventText(t, 1) + `]}`
+	for intake, want := range map[string]int{"true": http.StatusForbidden, "false": http.StatusNotFound} {
+		d := onTap(t, tap(t), "EVENTS_INTAKE", intake)
+		if status, data := d.Call(t, "POST", "/v1/events", body); status != want {
+			t.Errorf("EVENTS_INTAKE=%s without tokens: %d %s, want %d", intake, status, data, want)
+		}
+	}
+}
+
+// Two daemons: what one sends, the other takes in, each event once, also when the sender does not hear of it.
+func TestOneDaemonSendsToAnother(t *testing.T) {
+	const token = "token-of-the-sender"
+	receiver := onTapWith(t, tap(t), map[string]string{"EVENTS_INTAKE": "true", "API_TOKENS": "sender:" + token})
+	var lost atomic.Int32
+	between := sink(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		status, data := daemontest.Caller{Base: receiver.Base, Token: token}.Call(t, "POST", r.URL.Path, string(body))
+		if lost.Add(1) == 1 {
+			w.WriteHeader(http.StatusBadGateway) // the answer is lost
+			return
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write(data)
+	})
+	sender, _ := onRoster(t, publishing, map[string]string{
+		"BIAS_CONSENT": "4", "HASH_SECRET": "x", "EVENT_SINK": between.URL + "/v1/events", "EVENT_TOKEN": token, "EVENT_ALLOW": "127.0.0.1/32",
+	})
+	const sessions = 4
+	for range sessions {
+		sender.Ask(t, `{"query":"Why?","category":"math"}`)
+	}
+	kept := func() map[string]int {
+		ids := map[string]int{}
+		for line, err := range store.DailyLines(t.Context(), receiver.Config.IntakeFile()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			var l struct {
+				Organisation string       `json:"organisation"`
+				Event        events.Event `json:"event"`
+			}
+			if err := json.Unmarshal(line.Text, &l); err != nil || l.Organisation != "sender" {
+				t.Fatalf("%s: %v", line.Text, err)
+			}
+			ids[l.Event.SessionID]++
+		}
+		return ids
+	}
+	daemontest.Until(t, func() bool { return len(kept()) == sessions && lost.Load() > 1 })
+	sender.End(t)
+	receiver.End(t)
+	for id, n := range kept() {
+		if n != 1 {
+			t.Errorf("the event of %s was taken in %d times", id, n)
+		}
+	}
 }

@@ -571,6 +571,13 @@ var settings = map[string]func(t *testing.T){
 		}
 		differ(t, waits(""), waits(filepath.Join(t.TempDir(), "waiting.jsonl")), 1, 0)
 	},
+	"EVENTS_INTAKE": func(t *testing.T) {
+		took := func(intake string) int {
+			code, _ := onTap(t, tap(t), "EVENTS_INTAKE", intake).Call(t, "POST", "/v1/events", `{"events":[1]}`)
+			return code
+		}
+		differ(t, took("false"), took("true"), http.StatusNotFound, http.StatusForbidden)
+	},
 	"EVENT_ALLOW": func(t *testing.T) {
 		reached := func(networks string) bool {
 			listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -170,8 +170,11 @@ const (
 	maxSeats = 64
 	// maxVariance bounds the variance of scores from 1 to 10: half of them at either end.
 	maxVariance = 20.25
-	// KeptDays is how many days old an event may be, and how many days it is kept.
+	// KeptDays is how many days events are kept that were taken in.
 	KeptDays = 90
+	// maxAgeDays is how many days ago the day of an event may be: an event that is not known any more, because it was kept
+	// for KeptDays, is too old to be sent again.
+	maxAgeDays = KeptDays - 1
 )
 
 var (
@@ -258,8 +261,8 @@ func (e Event) check(now time.Time) error {
 		return errors.New("session_id is no UUID in lower case: draw one for each event")
 	case err != nil:
 		return errors.New("day is no day: write it as in 2026-11-20")
-	case day.Before(today.AddDate(0, 0, -KeptDays)):
-		return fmt.Errorf("day is more than %d days ago: events are kept no longer", KeptDays)
+	case day.Before(today.AddDate(0, 0, -maxAgeDays)):
+		return fmt.Errorf("day is more than %d days ago: send events sooner", maxAgeDays)
 	case day.After(today.AddDate(0, 0, 1)):
 		return errors.New("day is in the future: set the clock")
 	case len(e.Rankings) == 0 || len(e.Rankings) > maxSeats:

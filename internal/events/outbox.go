@@ -118,7 +118,7 @@ const (
 
 // OpenOutbox opens an outbox and goes on with the events that an earlier process left in it. Close ends it.
 func OpenOutbox(ctx context.Context, o OutboxOptions) (*Outbox, error) {
-	daily, err := store.OpenDaily(store.Options{Path: o.Path, Disk: o.Disk, Log: o.Log}) //nolint:contextcheck // it lives until it is closed
+	daily, err := store.OpenDaily(store.Options{Path: o.Path, Disk: o.Disk, Log: o.Log}, time.Now()) //nolint:contextcheck // it lives until it is closed
 	if err != nil {
 		return nil, errors.Join(err, o.Sink.Close())
 	}

@@ -137,6 +137,7 @@ type Options struct {
 	// Cancel. The session must not be changed.
 	Ended   func(ctx context.Context, plan council.Plan, session *council.Session)
 	Labels  Labels       // keeps what people say of sessions; nil: nothing is kept
+	Intake  Intake       // takes in events of other councils; nil: none are taken in
 	Metrics http.Handler // serves GET /metrics; nil: there is none
 	MCP     http.Handler // serves POST /mcp; nil: there is none
 	// Middleware wraps all handlers; nil: there is none. When the handler that it wraps
@@ -228,6 +229,7 @@ func (a *API) routes() *chi.Mux {
 		{private, http.MethodGet, "/v1/models/*", a.model}, // an id may hold slashes
 		{asking, http.MethodPost, "/v1/chat/completions", a.chat},
 		{asking, http.MethodPost, "/v1/responses", a.respond},
+		{private.With(a.requires(roster.MayEvents)), http.MethodPost, "/v1/events", a.takeEvents},
 		{private, http.MethodPost, "/mcp", a.mcp},
 		{reports, http.MethodGet, "/v1/bias-report", a.biasReport},
 		{reports, http.MethodGet, "/v1/leaderboard", a.leaderboard},

@@ -21,6 +21,7 @@ import (
 	"github.com/councild/councild/api"
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
+	consent "github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/render"
@@ -133,6 +134,8 @@ var schemas = map[string]reflect.Type{
 	"Readiness": reflect.TypeFor[httpapi.Readiness](),
 	"Problem":   reflect.TypeFor[council.Problem](), "SessionList": reflect.TypeFor[httpapi.SessionList](),
 	"Summary": reflect.TypeFor[council.Summary](), "Feedback": reflect.TypeFor[council.Feedback](), "Kept": reflect.TypeFor[council.Kept](),
+	"EventBatch": reflect.TypeFor[httpapi.EventBatch](), "Event": reflect.TypeFor[consent.Event](), "EventRanking": reflect.TypeFor[consent.Ranking](),
+	"Taken": reflect.TypeFor[consent.Taken](), "Receipt": reflect.TypeFor[consent.Receipt](),
 	"Started": reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
 	"AnswerDelta": reflect.TypeFor[council.AnswerDelta](), "AnswerRestart": reflect.TypeFor[council.AnswerRestart](),
 	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[httpapi.ModelList](),
@@ -161,7 +164,7 @@ var subsets = map[string]bool{"Answer.status": true, "Review.status": true, "Syn
 // names, types, what may be null, what may be missing, and the closed lists.
 func TestContractHasTheStructs(t *testing.T) {
 	doc := contract(t)
-	constants := stringConstants(t, "../council", "../bias", "../spend", "../worth")
+	constants := stringConstants(t, "../council", "../bias", "../spend", "../worth", "../events")
 	if diff := cmp.Diff(slices.Sorted(maps.Keys(schemas)), slices.Sorted(maps.Keys(doc.Components.Schemas))); diff != "" {
 		t.Fatalf("schemas and types: %s", diff)
 	}
@@ -429,12 +432,12 @@ func manySessions() *bias.Collector {
 // body that the contract describes.
 func TestContractHasTheStatuses(t *testing.T) {
 	const perMinute = 40 // sessions, more than the rows take
-	doc, labels := contract(t), &fakeLabels{key: "s3cret"}
+	doc, labels, intake := contract(t), &fakeLabels{key: "s3cret"}, openIntake(t)
 	s := start(t, []simllm.Model{
 		{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1}}},
 		{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}},
 	}, func(o *httpapi.Options, p *pipeline.Options) {
-		o.Tokens, o.Limits.PerMinute, o.Labels = tokens(secret), new(perMinute), labels
+		o.Tokens, o.Limits.PerMinute, o.Labels, o.Intake = tokens(secret), new(perMinute), labels, intake
 		p.Timeout = 5 * time.Second
 		inner, err := pipeline.New(*p)
 		if err != nil {
@@ -507,7 +510,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		s.daemon.notReady, s.daemon.report, s.daemon.evidence, s.daemon.board = nil, nil, nil, nil
 		s.daemon.draining.Store(false)
 		s.daemon.spendFails.Store(false)
-		labels.err = nil
+		labels.err, intake.err = nil, nil
 	}
 	feedback := func(id func() string, body string, headers ...string) call {
 		return call{method: "POST", path: "/v1/council/{id}/feedback", body: body, headers: headers, id: id}
@@ -656,6 +659,20 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/mcp", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/mcp", auth...) }},
 		{method: "POST", path: "/mcp", body: strings.Repeat(" ", 2<<20), headers: auth},
 		{method: "POST", path: "/mcp", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
+		{method: "POST", path: "/v1/events", body: `{"events":[{}]}`, headers: auth},
+		{method: "POST", path: "/v1/events", body: `{`, headers: auth},
+		{method: "POST", path: "/v1/events", body: `{"events":[{}]}`},
+		{method: "POST", path: "/v1/events", body: `{"events":[{}]}`, headers: append([]string{"Origin", "https://elsewhere.example"}, auth...)},
+		{method: "POST", path: "/v1/events", send: func() (*http.Response, []byte) {
+			return start(t, nil).call(t, "POST", "/v1/events", `{"events":[{}]}`)
+		}},
+		{method: "PUT", path: "/v1/events", headers: auth},
+		{method: "POST", path: "/v1/events", send: func() (*http.Response, []byte) { return s.stalled(t, "POST", "/v1/events", auth...) }},
+		{method: "POST", path: "/v1/events", body: strings.Repeat(" ", 2<<20), headers: auth},
+		{method: "POST", path: "/v1/events", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
+		{method: "POST", path: "/v1/events", body: `{"events":[]}`, headers: auth},
+		{method: "POST", path: "/v1/events", body: `{"events":[{}]}`, headers: auth, prepare: func() { intake.err = consent.ErrFull }},
+		{method: "POST", path: "/v1/events", body: `{"events":[{}]}`, headers: auth, prepare: func() { intake.err = errors.New("no disk") }},
 		{method: "GET", path: "/v1/bias-report", headers: auth},
 		{method: "GET", path: "/v1/bias-report", headers: auth, prepare: func() {
 			s.daemon.report, s.daemon.evidence = fullReport, fullEvidence

@@ -29,9 +29,9 @@ type Daily struct {
 	today *Store     // nil before the first line
 }
 
-// OpenDaily opens the stores below a path. Retention and RotateBytes of the options have no effect. While another Daily has
+// OpenDaily opens the stores below a path, at a time. Retention and RotateBytes of the options have no effect. While another Daily has
 // the path open, the error is a *HeldError.
-func OpenDaily(o Options) (*Daily, error) {
+func OpenDaily(o Options, now time.Time) (*Daily, error) {
 	o.RotateBytes, o.Retention = 0, 0
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func OpenDaily(o Options) (*Daily, error) {
 	if d.lock, err = acquire(o.Path); err != nil {
 		return nil, err
 	}
-	if err := d.write(time.Now()); err != nil { // so that a disk that cannot be written to is known at once
+	if err := d.write(now); err != nil { // so that a disk that cannot be written to is known at once
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil

@@ -14,7 +14,7 @@ import (
 
 func openDaily(t *testing.T, path string) *store.Daily {
 	t.Helper()
-	d, err := store.OpenDaily(store.Options{Path: path})
+	d, err := store.OpenDaily(store.Options{Path: path}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestDaily(t *testing.T) {
 func TestDailyAfterCrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	d := openDaily(t, path)
-	if _, err := store.OpenDaily(store.Options{Path: path}); err == nil {
+	if _, err := store.OpenDaily(store.Options{Path: path}, time.Now()); err == nil {
 		t.Error("the path was opened twice")
 	} else if _, held := errors.AsType[*store.HeldError](err); !held {
 		t.Error(err)
