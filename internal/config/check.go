@@ -169,6 +169,8 @@ func (c *Config) check(p *problems) {
 		{c.BiasWindowDays >= 0, "LLM_COUNCIL_BIAS_WINDOW_DAYS", outOfRange + "use 0 or more"},
 		{c.MinBiasSessions >= 10, "LLM_COUNCIL_MIN_BIAS_SESSIONS", outOfRange + "use 10 or more"},
 
+		{c.EventsMinOrgs >= 3, "LLM_COUNCIL_EVENTS_MIN_ORGS", outOfRange + "use 3 or more"},
+
 		{validPrefix.MatchString(c.NatsPrefix), "LLM_COUNCIL_NATS_PREFIX", "is not a prefix: use 1 to 32 of a to z, 0 to 9, - and _"},
 		{within(&c.NatsReplicas, 1, 5), "LLM_COUNCIL_NATS_REPLICAS", outOfRange + "use 1 to 5"},
 		{within(&c.Lease, time.Second, 10*time.Minute), "LLM_COUNCIL_LEASE", outOfRange + "use a time from 1s to 10m"},

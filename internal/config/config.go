@@ -135,6 +135,8 @@ type Config struct {
 
 	EventsIntake bool `envconfig:"LLM_COUNCIL_EVENTS_INTAKE" default:"false" desc:"take in the events of other councils at POST /v1/events, from tokens that may send events, and keep them for 90 days"`
 
+	EventsMinOrgs int `envconfig:"LLM_COUNCIL_EVENTS_MIN_ORGS" default:"5" desc:"organisations, with 5 sessions each, that a row of the board over events needs, at least 3"`
+
 	SessionsDir       string        `envconfig:"LLM_COUNCIL_SESSIONS_DIR" desc:"directory in which sessions in the background and with an Idempotency-Key are kept, so that a restart goes on with them; unset: sessions beside BIAS_STORE; off: they are in memory only"`
 	SessionsKey       Secret        `envconfig:"LLM_COUNCIL_SESSIONS_KEY" desc:"key with which the sessions in SESSIONS_DIR are encrypted, 16 or more characters; unset: they are not"`
 	NatsURL           string        `envconfig:"LLM_COUNCIL_NATS_URL" desc:"comma list of the addresses of a NATS JetStream cluster that keeps sessions for several daemons, in place of SESSIONS_DIR; unset: this daemon is alone"`

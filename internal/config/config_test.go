@@ -88,6 +88,7 @@ func defaults() config.Config {
 		BiasRotateBytes:            64 << 20,
 		BiasWindowSessions:         100,
 		BiasWindowDays:             30,
+		EventsMinOrgs:              5,
 		MinBiasSessions:            20,
 		Demographics:               true,
 		DemographicsThreshold:      0.3,
@@ -207,6 +208,7 @@ func TestEveryVariableChangesItsField(t *testing.T) {
 		{"EVENT_STORE", "~/waiting.jsonl", nil, func(c *config.Config) { c.EventStore = home + "/waiting.jsonl" }},
 		{"EVENT_ALLOW", "10.1.0.0/16, fd00::/8", nil, func(c *config.Config) { c.EventAllow = []string{"10.1.0.0/16", "fd00::/8"} }},
 		{"EVENTS_INTAKE", "true", nil, func(c *config.Config) { c.EventsIntake = true }},
+		{"EVENTS_MIN_ORGS", "3", nil, func(c *config.Config) { c.EventsMinOrgs = 3 }},
 		{"SESSIONS_DIR", "off", nil, func(c *config.Config) { c.SessionsDir = "off" }},
 		{"SESSIONS_KEY", "sixteen letters.", nil, func(c *config.Config) { c.SessionsKey = "sixteen letters." }},
 		{"NATS_URL", "nats://a:4222, tls://b:4222", nil, func(c *config.Config) { c.NatsURL = "nats://a:4222, tls://b:4222" }},
@@ -477,6 +479,10 @@ func TestRelations(t *testing.T) {
 			"a limit of a day without a file",
 			vars{"SPEND_STORE": "off", "MAX_COST_USD_PER_DAY": "1"},
 			`LLM_COUNCIL_SPEND_STORE: "off" leaves a limit of a day without the file that it needs: name a file, or unset it`,
+		},
+		{
+			"a board over two organisations", vars{"EVENTS_MIN_ORGS": "2"},
+			`LLM_COUNCIL_EVENTS_MIN_ORGS: "2" is out of range: use 3 or more`,
 		},
 		{"events to a file", vars{"EVENT_SINK": "/srv/sent.jsonl"}, ""},
 		{

@@ -157,7 +157,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	if cfg.EventsIntake {
 		if d.intake, err = events.OpenIntake(ctx, events.IntakeOptions{
-			Path: cfg.IntakeFile(), Disk: o.Disk, Log: log.With("store", "intake"),
+			Path: cfg.IntakeFile(), Disk: o.Disk, Log: log.With("store", "intake"), MinOrganisations: cfg.EventsMinOrgs,
 		}); err != nil {
 			return nil, fmt.Errorf("LLM_COUNCIL_EVENTS_INTAKE: %w", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -309,12 +310,15 @@ func TestOneDaemonSendsToAnother(t *testing.T) {
 		if err != nil {
 			return
 		}
-		status, data := daemontest.Caller{Base: receiver.Base, Token: token}.Call(t, "POST", r.URL.Path, string(body))
+		resp, data, err := daemontest.Caller{Base: receiver.Base, Token: token}.Send(r.Context(), "POST", r.URL.Path, string(body))
+		if err != nil {
+			return
+		}
 		if lost.Add(1) == 1 {
 			w.WriteHeader(http.StatusBadGateway) // the answer is lost
 			return
 		}
-		w.WriteHeader(status)
+		w.WriteHeader(resp.StatusCode)
 		_, _ = w.Write(data)
 	})
 	sender, _ := onRoster(t, publishing, map[string]string{
@@ -348,5 +352,48 @@ func TestOneDaemonSendsToAnother(t *testing.T) {
 		if n != 1 {
 			t.Errorf("the event of %s was taken in %d times", id, n)
 		}
+	}
+}
+
+// The board over the events of five organisations, over HTTP: what they sent before the daemon was started is looked at then.
+func TestBoardOverEvents(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records.jsonl")
+	tokens := ""
+	for k := range 5 {
+		tokens += fmt.Sprintf("org%d:token-of-organisation-%d,", k, k)
+	}
+	env := map[string]string{"EVENTS_INTAKE": "true", "BIAS_STORE": path, "API_TOKENS": strings.TrimSuffix(tokens, ",")}
+	d := onTapWith(t, tap(t), env)
+	board := filepath.Join(filepath.Dir(path), "events-intake-board.json")
+	n := 0
+	for k := range 5 {
+		var texts []string
+		for range 5 {
+			n++
+			texts = append(texts, eventText(t, n))
+		}
+		caller := daemontest.Caller{Base: d.Base, Token: fmt.Sprintf("token-of-organisation-%d", k)}
+		if status, data := caller.Call(t, "POST", "/v1/events", `{"events":[`+strings.Join(texts, ",")+`]}`); status != http.StatusOK {
+			t.Fatalf("%d %s", status, data)
+		}
+	}
+	read := func() (b events.Board) {
+		caller := daemontest.Caller{Base: d.Base, Token: "token-of-organisation-0"}
+		if status, data := caller.Call(t, "GET", "/v1/leaderboard?scope=events&days=7", ""); status != http.StatusOK || json.Unmarshal(data, &b) != nil {
+			t.Fatalf("%d %s", status, data)
+		}
+		return b
+	}
+	if b := read(); len(b.Models) > 0 || b.Day == nil {
+		t.Errorf("on the day on which the events were looked at before they came, there is %+v", b)
+	}
+	d.End(t)
+	if err := os.Remove(board); err != nil { // as if the events had come before the first look
+		t.Fatal(err)
+	}
+	d = onTapWith(t, tap(t), env)
+	if b := read(); len(b.Models) != 1 || b.Models[0].Model != "maker/x" || b.Models[0].Mean != 1 || b.Models[0].Organisations != 5 ||
+		b.Models[0].Sessions != 25 {
+		t.Errorf("the board is %+v", b)
 	}
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/journal/journaltest"
 	"github.com/councild/councild/internal/simllm"
 )
@@ -577,6 +578,17 @@ var settings = map[string]func(t *testing.T){
 			return code
 		}
 		differ(t, took("false"), took("true"), http.StatusNotFound, http.StatusForbidden)
+	},
+	"EVENTS_MIN_ORGS": func(t *testing.T) {
+		least := func(n string) int {
+			d := onTapWith(t, tap(t), map[string]string{"EVENTS_INTAKE": "true", "EVENTS_MIN_ORGS": n})
+			var b events.Board
+			if _, data := d.Call(t, "GET", "/v1/leaderboard?scope=events", ""); json.Unmarshal(data, &b) != nil {
+				t.Fatalf("%s", data)
+			}
+			return b.MinOrganisations
+		}
+		differ(t, least(""), least("3"), 5, 3)
 	},
 	"EVENT_ALLOW": func(t *testing.T) {
 		reached := func(networks string) bool {

@@ -33,7 +33,9 @@ type IntakeOptions struct {
 	Path string    // of the store.Daily
 	Disk disk.Disk // nil: the operating system's
 	Log  *slog.Logger
-	Now  func() time.Time // nil: time.Now
+	// MinOrganisations is how many organisations a row of the Board needs, 3 or more.
+	MinOrganisations int
+	Now              func() time.Time // nil: time.Now
 }
 
 // Intake takes in the events of organisations and keeps them for KeptDays. It is safe for concurrent use.
@@ -43,14 +45,19 @@ type Intake struct {
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 
-	mu   sync.Mutex // guards all below
-	orgs map[string]*organisation
+	mu    sync.Mutex // guards all below
+	orgs  map[string]*organisation
+	board boardState
 }
 
 // organisation is what is known of the events of one organisation.
 type organisation struct {
 	seen   map[[16]byte]string // the days on which the events came, by event_id
 	models map[string]bool
+	days   map[string]map[string]sum // by day on which sessions began, and row of the Board
+	// fresh counts the sessions since its newest snapshot of a row, by row and day on which they began; under "" those since
+	// its newest snapshot of any, under "" again.
+	fresh map[string]map[string]int
 }
 
 // intakeLine is a line of an intake.
@@ -70,6 +77,9 @@ func OpenIntake(ctx context.Context, o IntakeOptions) (*Intake, error) {
 		return nil, err
 	}
 	i := &Intake{o: o, daily: daily, orgs: map[string]*organisation{}}
+	if err := i.readBoard(); err != nil {
+		return nil, errors.Join(err, daily.Close())
+	}
 	i.tidy(ctx)
 	for line, err := range store.DailyLines(ctx, o.Path) {
 		if err != nil {
@@ -82,6 +92,7 @@ func OpenIntake(ctx context.Context, o IntakeOptions) (*Intake, error) {
 		}
 		i.addLocked(l, line.Day)
 	}
+	i.publish(ctx)
 	ctx, i.stop = context.WithCancel(context.WithoutCancel(ctx))
 	i.done.Go(func() { i.run(ctx) })
 	return i, nil
@@ -91,12 +102,29 @@ func OpenIntake(ctx context.Context, o IntakeOptions) (*Intake, error) {
 func (i *Intake) addLocked(l intakeLine, day string) {
 	org := i.orgs[l.Organisation]
 	if org == nil {
-		org = &organisation{seen: map[[16]byte]string{}, models: map[string]bool{}}
+		org = &organisation{seen: map[[16]byte]string{}, models: map[string]bool{}, days: map[string]map[string]sum{}, fresh: map[string]map[string]int{}}
 		i.orgs[strings.Clone(l.Organisation)] = org
 	}
 	org.seen[idBytes(l.Event.EventID)] = day
 	for _, r := range l.Event.Rankings {
 		org.models[r.Model] = true
+	}
+	if org.days[l.Event.Day] == nil {
+		org.days[l.Event.Day] = map[string]sum{}
+	}
+	count := func(row, day string) {
+		if !l.At.After(i.board.Taken[l.Organisation][row]) {
+			return
+		}
+		if org.fresh[row] == nil {
+			org.fresh[row] = map[string]int{}
+		}
+		org.fresh[row][day]++
+	}
+	count("", "")
+	for row, figure := range l.Event.rows() {
+		org.days[l.Event.Day][row] = org.days[l.Event.Day][row].plus(sum{1, figure})
+		count(row, l.Event.Day)
 	}
 }
 
@@ -121,7 +149,7 @@ func (i *Intake) Take(ctx context.Context, organisation string, texts []json.Raw
 			taken.Events[k] = Receipt{EventID: readID(text), Status: Rejected, Reason: err.Error()}
 		}
 	}
-	wait, err := i.accept(now, organisation, parsed, &taken)
+	wait, err := i.accept(now, organisation, parsed, &taken) //nolint:contextcheck // a write that has begun is finished
 	if err == nil {
 		err = wait(ctx)
 	}
@@ -203,7 +231,7 @@ func readID(text []byte) string {
 	return e.ID
 }
 
-// run deletes old events each hour until ctx ends.
+// run deletes old events, and looks whether there is something to publish, each hour until ctx ends.
 func (i *Intake) run(ctx context.Context) {
 	hourly := time.NewTicker(time.Hour)
 	defer hourly.Stop()
@@ -211,6 +239,7 @@ func (i *Intake) run(ctx context.Context) {
 		select {
 		case <-hourly.C:
 			i.tidy(ctx)
+			i.publish(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -226,6 +255,10 @@ func (i *Intake) tidy(ctx context.Context) {
 	defer i.mu.Unlock()
 	for _, org := range i.orgs {
 		maps.DeleteFunc(org.seen, func(_ [16]byte, day string) bool { return day < oldest })
+		maps.DeleteFunc(org.days, func(day string, _ map[string]sum) bool { return day < oldest })
+		for row, days := range org.fresh {
+			maps.DeleteFunc(days, func(day string, _ int) bool { return row != "" && day < oldest })
+		}
 	}
 }
 

@@ -43,7 +43,10 @@ func openIntake(t *testing.T, path string, c *clock) *events.Intake {
 }
 
 // event returns the text of a new event.
-func event(t *testing.T) json.RawMessage { return json.RawMessage(valid(t)) }
+func event(t *testing.T) json.RawMessage {
+	t.Helper()
+	return json.RawMessage(valid(t))
+}
 
 // take takes events in and returns how many were accepted, duplicates and rejected.
 func take(t *testing.T, i *events.Intake, organisation string, texts ...json.RawMessage) (counts [3]int) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -16,6 +17,8 @@ import (
 type Intake interface {
 	// Take returns what became of each event of an organisation, once those that are accepted are on disk.
 	Take(ctx context.Context, organisation string, events []json.RawMessage) (events.Taken, error)
+	// Board returns what is published over so many days, one of events.Windows.
+	Board(days int) events.Board
 }
 
 // EventBatch is the body of POST /v1/events.
@@ -26,7 +29,7 @@ type EventBatch struct {
 // takeEvents is POST /v1/events.
 func (a *API) takeEvents(w http.ResponseWriter, r *http.Request) error {
 	if a.o.Intake == nil {
-		return nothing(r, "to take events in, set "+a.o.Settings.Of(council.SettingEventsIntake))
+		return a.noEvents(r)
 	}
 	if a.callerOf(r).token == nil {
 		return &council.Error{
@@ -56,4 +59,25 @@ func (a *API) takeEvents(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	return writeJSON(w, http.StatusOK, taken)
+}
+
+func (a *API) noEvents(r *http.Request) error {
+	return nothing(r, "to take events in, set "+a.o.Settings.Of(council.SettingEventsIntake))
+}
+
+// eventBoard is GET /v1/leaderboard?scope=events.
+func (a *API) eventBoard(w http.ResponseWriter, r *http.Request, p *parameters) error {
+	days := p.choice("days", "use one of", []string{"7", "30", "90"})
+	p.choice("format", "a board over events has this form alone:", []string{"json"})
+	if err := p.err(); err != nil {
+		return err
+	}
+	if a.o.Intake == nil {
+		return a.noEvents(r)
+	}
+	window := 30
+	if days != "" {
+		window, _ = strconv.Atoi(days) // it is one of the choices
+	}
+	return writeJSON(w, http.StatusOK, a.o.Intake.Board(window))
 }

@@ -23,6 +23,15 @@ func (f *failingIntake) Take(ctx context.Context, organisation string, texts []j
 	return f.Intake.Take(ctx, organisation, texts)
 }
 
+// Board is one in which nothing is empty.
+func (f *failingIntake) Board(days int) consent.Board {
+	b := f.Intake.Board(days)
+	figures := consent.Figures{Mean: .5, CILower: new(.4), CIUpper: new(.6), Organisations: 5, Sessions: 25, AsOf: "2026-11-20"}
+	b.Models = []consent.ModelRow{{Model: "maker/x", Figures: figures}}
+	b.Bias = []consent.MetricRow{{Metric: "position_variance", Figures: figures}}
+	return b
+}
+
 func openIntake(t *testing.T) *failingIntake {
 	t.Helper()
 	i, err := consent.OpenIntake(t.Context(), consent.IntakeOptions{

@@ -136,7 +136,9 @@ var schemas = map[string]reflect.Type{
 	"Summary": reflect.TypeFor[council.Summary](), "Feedback": reflect.TypeFor[council.Feedback](), "Kept": reflect.TypeFor[council.Kept](),
 	"EventBatch": reflect.TypeFor[httpapi.EventBatch](), "Event": reflect.TypeFor[consent.Event](), "EventRanking": reflect.TypeFor[consent.Ranking](),
 	"Taken": reflect.TypeFor[consent.Taken](), "Receipt": reflect.TypeFor[consent.Receipt](),
-	"Started": reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
+	"EventBoard": reflect.TypeFor[consent.Board](), "EventModelRow": reflect.TypeFor[consent.ModelRow](),
+	"EventMetricRow": reflect.TypeFor[consent.MetricRow](),
+	"Started":        reflect.TypeFor[council.Started](), "Delta": reflect.TypeFor[council.Delta](), "Restart": reflect.TypeFor[council.Restart](),
 	"AnswerDelta": reflect.TypeFor[council.AnswerDelta](), "AnswerRestart": reflect.TypeFor[council.AnswerRestart](),
 	"Tally": reflect.TypeFor[council.Tally](), "ModelList": reflect.TypeFor[httpapi.ModelList](),
 	"ModelCard": reflect.TypeFor[httpapi.ModelCard](),
@@ -698,6 +700,12 @@ func TestContractHasTheStatuses(t *testing.T) {
 				return bias.Leaderboard{}, errors.New("no disk")
 			}
 		}},
+		{method: "GET", path: "/v1/leaderboard?scope=events&days=7", headers: auth},
+		{method: "GET", path: "/v1/leaderboard?scope=events", send: func() (*http.Response, []byte) {
+			return start(t, nil).call(t, "GET", "/v1/leaderboard?scope=events", "")
+		}},
+		{method: "GET", path: "/v1/leaderboard?scope=events&days=8", headers: auth},
+		{method: "GET", path: "/v1/leaderboard?scope=events&category=coding", headers: auth},
 		{method: "POST", path: "/v1/council/estimate", body: `{"query":"x"}`, headers: auth},
 		{method: "POST", path: "/v1/council/estimate", body: `{`, headers: auth},
 		{method: "POST", path: "/v1/council/estimate", body: `{"query":"x"}`},

@@ -96,6 +96,9 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 // leaderboard is GET /v1/leaderboard.
 func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
 	p := &parameters{r: r, query: r.URL.Query()}
+	if p.choice("scope", "use one of", []string{"records", "events"}) == "events" {
+		return a.eventBoard(w, r, p)
+	}
 	query := p.records()
 	format := p.format("json", "text", "csv", "html")
 	if err := p.err(); err != nil {

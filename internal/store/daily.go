@@ -69,10 +69,8 @@ func (d *Daily) write(now time.Time) error {
 // not take: closing it would lose them.
 func (d *Daily) writeLocked(now time.Time) error {
 	day := now.UTC().Format(time.DateOnly)
-	if d.today != nil {
-		if waits := d.today.Healthy() != nil; waits || day <= d.day {
-			return nil
-		}
+	if d.today != nil && (day <= d.day || d.today.waits()) {
+		return nil
 	}
 	o := d.o
 	o.Path = d.name(day)
@@ -88,6 +86,9 @@ func (d *Daily) writeLocked(now time.Time) error {
 	d.day, d.today = day, next
 	return nil
 }
+
+// waits reports whether there are lines that the disk has not taken.
+func (s *Store) waits() bool { return s.Healthy() != nil }
 
 // AppendLines is Store.AppendLines with the store of the day.
 func (d *Daily) AppendLines(now time.Time, lines ...[]byte) (wait func(ctx context.Context) error, err error) {
