@@ -481,7 +481,8 @@ func TestRelations(t *testing.T) {
 			`LLM_COUNCIL_SPEND_STORE: "off" leaves a limit of a day without the file that it needs: name a file, or unset it`,
 		},
 		{
-			"a board over two organisations", vars{"EVENTS_MIN_ORGS": "2"},
+			"a board over two organisations",
+			vars{"EVENTS_MIN_ORGS": "2"},
 			`LLM_COUNCIL_EVENTS_MIN_ORGS: "2" is out of range: use 3 or more`,
 		},
 		{"events to a file", vars{"EVENT_SINK": "/srv/sent.jsonl"}, ""},

@@ -358,11 +358,11 @@ func TestOneDaemonSendsToAnother(t *testing.T) {
 // The board over the events of five organisations, over HTTP: what they sent before the daemon was started is looked at then.
 func TestBoardOverEvents(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.jsonl")
-	tokens := ""
+	var tokens []string
 	for k := range 5 {
-		tokens += fmt.Sprintf("org%d:token-of-organisation-%d,", k, k)
+		tokens = append(tokens, fmt.Sprintf("org%d:token-of-organisation-%d", k, k))
 	}
-	env := map[string]string{"EVENTS_INTAKE": "true", "BIAS_STORE": path, "API_TOKENS": strings.TrimSuffix(tokens, ",")}
+	env := map[string]string{"EVENTS_INTAKE": "true", "BIAS_STORE": path, "API_TOKENS": strings.Join(tokens, ",")}
 	d := onTapWith(t, tap(t), env)
 	board := filepath.Join(filepath.Dir(path), "events-intake-board.json")
 	n := 0
