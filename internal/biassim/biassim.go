@@ -9,11 +9,12 @@
 //	  + Position_p + Self * 1[i = j] + Family * 1[same maker, i != j] + Harshness_i
 //	  + (Length + LengthSlope_i) * log2(length_sj / 1100) + Pair_ij
 //	  + Drift_i * (s/(S-1) - 1/2) + Jump_i * 1[s >= S/2]
-//	  + Anchoring * A_si * 1[p > 0]
+//	  + Anchoring * A_si * 1[p > 0] + 10 * Style * C_sij * 1[i != j]
 //
 // rounded to a multiple of Step and clamped to 1 to 10; a constant reviewer gives
 // its one score instead. A_si is the merit (quality and answer) of the answer that i
-// is shown first, less the mean merit of all it is shown. The parts in small letters
+// is shown first, less the mean merit of all it is shown. C_sij is the cosine of the embeddings of
+// i's own answer and of answer j, less its mean over the answers of others that i is shown. The parts in small letters
 // are independent and normal with mean 0 and the standard deviations below. The
 // natural logarithm of length_sj / 1100 is the sum of a model's, a session's and an
 // answer's part, normal too; the length is a whole number.
@@ -38,6 +39,12 @@
 //     They share difficulty_s and the session's part of the length, and of the variance of
 //     answer, shift, noise and the answer's part of the length the half. Frozen: they
 //     share the answers and their lengths wholly, and a block id instead of the hash.
+//
+// With World.Embedded, records have that cosine. An embedding is the sum of vectors in 16
+// dimensions: one of the session (of length 2.5), of the model (.6), of the answer (.8), and AlikeMaker
+// times one of the maker; with two numbers beside them, AlikeLength times the logarithm of the length, less
+// that of 1100, and AlikeMerit times the merit. The cosines then lie around .86. Those that a reviewer of
+// four answers meets have a standard deviation of .05, and lie .1 apart at most on average.
 //
 // Options.Slates determines which reviewers take part in a session, and in which order
 // each is shown the answers. All estimation is left to others.
@@ -86,6 +93,7 @@ const (
 	streamTails
 	streamNoise
 	streamRuns
+	streamStyle
 )
 
 // Members returns the ids of the simulated members: five models of four makers.
@@ -111,6 +119,7 @@ type Effects struct {
 	Jump        []float64          // by reviewer: added from the middle session on
 	Anchoring   float64            // per point that the first answer stands above the mean of the slate
 	Pair        map[[2]int]float64 // by reviewer and candidate
+	Style       float64            // per 0.1 of similarity to the own answer; it needs World.Embedded
 }
 
 // World is how the sessions differ from plain ones, without favour to anybody.
@@ -126,6 +135,10 @@ type World struct {
 	NoiseSpread  float64   // standard deviation of the logarithm of the noise's, over sessions
 	Runs         int       // sessions in a row that have one question; 0 and 1: each has its own
 	Frozen       bool      // the sessions of a run review the same answers, as a probe's do
+	Embedded     bool      // the records say how alike answers are
+	// AlikeLength, AlikeMerit and AlikeMaker say how much answers of like length, of like merit and of one maker
+	// lie together; 0: not at all.
+	AlikeLength, AlikeMerit, AlikeMaker float64
 }
 
 // Options say what is generated.
@@ -167,6 +180,7 @@ type generator struct {
 	quality, modelLength           []float64 // standard normal
 	factor                         []float64 // by reviewer
 	question                       chances   // of the run of sessions
+	styles                         *styles   // nil: nothing is embedded
 	base, step, correlated, shared float64
 }
 
@@ -199,6 +213,9 @@ func newGenerator(o Options) *generator {
 	stream := func(number uint64) *rand.Rand { return rand.New(rand.NewPCG(o.Seed, number)) }
 	g.draws, g.missing, g.tails = stream(streamPlain), stream(streamMissing), stream(streamTails)
 	g.noise, g.runs = stream(streamNoise), stream(streamRuns)
+	if o.World.Embedded {
+		g.styles = newStyles(stream(streamStyle), g.makers[:len(g.members)], o.World.AlikeMaker)
+	}
 	g.quality, g.modelLength = normals(g.draws, len(g.members)), normals(g.draws, len(g.members))
 	g.factor = make([]float64, len(g.reviewers))
 	for k, i := range stream(streamSpread).Perm(len(g.reviewers)) {
@@ -258,6 +275,14 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 		model, answer := g.correlate(g.modelLength[j], g.quality[j]), g.correlate(c.lengths[j], c.answers[j])
 		length[j] = math.Round(typicalLength * math.Exp(modelLengthSD*model+sessionLengthSD*c.length+answerLengthSD*answer))
 	}
+	var alike [][]float64 // cosines
+	if g.styles != nil {
+		logs := make([]float64, len(length))
+		for j, l := range length {
+			logs[j] = math.Log(l / typicalLength)
+		}
+		alike = g.similarities(s, merit, logs)
+	}
 	sway := math.Exp(w.NoiseSpread*g.noise.NormFloat64() - w.NoiseSpread*w.NoiseSpread)
 	share := float64(s) / float64(max(1, g.o.Sessions-1))
 	id, start, slates := fmt.Sprintf("s%05d", s), g.o.Start.Add(time.Duration(s)*interval).UTC(), g.o.Slates(s)
@@ -284,6 +309,15 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 				scores[p] += g.o.Effects.Anchoring * (merit[shown[0]] - mean)
 			}
 		}
+		var similar []float64 // to the own answer; nil: there is none, or nobody knows
+		if alike != nil && i < len(g.members) {
+			similar = alike[i]
+			for p, points := range g.mimicry(similar, shown, i) {
+				if at(w.Constant, i) == 0 {
+					scores[p] += points
+				}
+			}
+		}
 		ranked := slices.Clone(scores) // NaN for the own answer, which has no rank
 		if own := slices.Index(shown, i); own >= 0 {
 			ranked[own] = math.NaN()
@@ -295,6 +329,9 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 				ScoreScale: council.ScoreScale, CouncilConfig: "biassim", QueryHash: hash, BlockID: block,
 				Own: i == j, NShown: len(shown), OrderDesign: g.o.Order, Status: council.BallotError,
 				Provider: council.ProviderPair{Reviewer: g.makers[i], Candidate: g.makers[j]},
+			}
+			if similar != nil {
+				record.StyleSimilarity, record.EmbeddingModel = &similar[j], "biassim"
 			}
 			if !failed {
 				record.Status = council.BallotOK
