@@ -221,6 +221,9 @@ func TestSentences(t *testing.T) {
 			`metric_name: "position", subject: "0 of 5", verdict: "bias", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
 			"Answers at place 1 of 5 score 0.3 points higher than on average (0.2 to 0.4).",
 		}, {
+			`metric_name: "style_mimicry", verdict: "bias", point_estimate: 0.3, ci_lower: 0.2, ci_upper: 0.4`,
+			"An answer that is closer to the reviewer's own by 0.1 of similarity scores 0.3 points higher (0.2 to 0.4).",
+		}, {
 			`metric_name: "harshness", verdict: "insufficient", point_estimate: null, reason: "12 of the 20 sessions that a verdict takes"`,
 			"Harshness: 12 of the 20 sessions that a verdict takes.",
 		}, {

@@ -100,6 +100,7 @@ type facts struct {
 	category string        // that the caller named; "" for none
 	language string        // that the caller named; "" for none
 	order    council.Order // "" when the records do not tell
+	embedder string        // that measured how alike the answers are; "" for none
 	frozen   bool          // the answers are a probe's, which are reviewed more than once
 	early    bool          // the positions are of a schema in which they are not trusted
 }
@@ -108,7 +109,7 @@ type facts struct {
 func (f *facts) add(later facts) {
 	f.query, f.config = cmp.Or(f.query, later.query), cmp.Or(f.config, later.config)
 	f.category, f.language = cmp.Or(f.category, later.category), cmp.Or(f.language, later.language)
-	f.order = cmp.Or(f.order, later.order)
+	f.order, f.embedder = cmp.Or(f.order, later.order), cmp.Or(f.embedder, later.embedder)
 	f.frozen, f.early = f.frozen || later.frozen, f.early || later.early
 }
 
@@ -121,6 +122,7 @@ type row struct {
 	position            int32   // 0-based; -1 when the record does not tell
 	shown               int32   // size of the slate; 0 when the record does not tell
 	told                int32   // index into session.told
+	style               float32 // similarity to the reviewer's own answer, -1 to 1; NaN when it was not measured
 	own, family, early  bool
 }
 
@@ -154,7 +156,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		return
 	}
 	told := facts{
-		config: record.CouncilConfig, order: record.OrderDesign,
+		config: record.CouncilConfig, order: record.OrderDesign, embedder: record.EmbeddingModel,
 		frozen: record.BlockID != nil, early: council.EarlySchema(record.SchemaVersion),
 	}
 	if record.QueryMetadata.Category != nil {
@@ -173,7 +175,7 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 		return
 	}
 	r := row{
-		score: math.NaN(), rank: math.NaN(), position: -1,
+		score: math.NaN(), rank: math.NaN(), position: -1, style: float32(math.NaN()),
 		length: clamp(record.ResponseLengthChars), shown: clamp(record.NShown), own: record.Own, early: told.early,
 		family: !record.Own && record.Provider.Reviewer != "" && record.Provider.Reviewer == record.Provider.Candidate,
 	}
@@ -190,6 +192,9 @@ func (c *Collector) Add(record council.BiasMetricRecord) {
 	}
 	if record.RankValue != nil {
 		r.rank = *record.RankValue
+	}
+	if record.StyleSimilarity != nil {
+		r.style = float32(*record.StyleSimilarity)
 	}
 	s := c.session(record.SessionID, record.Timestamp)
 	r.told = s.tell(record.Timestamp, told)

@@ -16,12 +16,14 @@ import (
 const (
 	lengthAssociation  = "length_points_per_doubling"
 	anchoringName      = "anchoring"
+	styleName          = "style_mimicry"
 	standardisedSuffix = "_standardised"
 )
 
 const (
 	points        = "points"
 	perDoubling   = "points per doubling of the length"
+	perTenth      = "points per 0.1 of similarity"
 	leastSquares  = "least squares within sessions; errors by leaving out one question at a time (CV3)"
 	noPositions   = "no session tells the position at which each answer was shown"
 	sharedOrder   = "the reviewers of each session saw one order, so position cannot be told from quality"
@@ -85,7 +87,7 @@ type placed struct {
 func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split []stretch) (metrics []Metric, text string) {
 	h := findings{models: newModels(w), c: c, span: span}
 	h.adjusted = h.fitAdjusted()
-	family := slices.Concat([]Metric{h.length(), h.position(), h.slopes()}, h.favours(),
+	family := slices.Concat([]Metric{h.length(), h.position(), h.slopes()}, h.favours(), h.style(),
 		[]Metric{h.harshness(), h.affinity(), h.anchoring(), h.drift(fits, split)})
 	h.judge(family)
 	return slices.Concat(family, h.sharedOrder(), []Metric{h.discrimination()}), summary(family)
@@ -228,6 +230,32 @@ func (h *findings) favours() []Metric {
 	adjust(each, all)
 	self.Members = append(self.Members, each...)
 	return []Metric{self, family}
+}
+
+// style returns style mimicry, none where no record says how alike answers are.
+func (h *findings) style() []Metric {
+	if h.w.embedder == "" {
+		return nil
+	}
+	m := h.metric(styleName, perTenth, "every candidate and reviewer of a session absorbed, own answers left out, family and each reviewer's "+
+		"slope of length beside it (M7), and again beside the reviewers' discrimination; similarity by "+
+		h.w.embedder+", to which the same substance is alike too; "+leastSquares, h.alike, deltaStyle)
+	level, levels := testable(h.reviewers)
+	if !h.alike.testable() || levels < 2 {
+		m.missing(notTold)
+		return []Metric{m}
+	}
+	f := h.w.fit(h.w.plain(), h.styleModel(level, levels))
+	m.setContrast(f, only(f.N, 0))
+	switch {
+	case m.PointEstimate == nil:
+	case h.adjusted == nil:
+		m.withhold(h.noSecond())
+	default:
+		second := h.adjusted.style
+		m.setSecond(second, only(second.N, 0), h.spread)
+	}
+	return []Metric{m}
 }
 
 // noSecond returns why there is no second fit of any reviewer.

@@ -173,7 +173,8 @@ const (
 	deltaEffect    = 0.25 // of an own or a related answer, a reviewer, a doubling of the length
 	deltaPosition  = 0.15
 	deltaAnchoring = 0.10
-	deltaDrift     = 0.5 // over the window
+	deltaDrift     = 0.5  // over the window
+	deltaStyle     = 0.15 // per tenth of similarity
 )
 
 // The false discovery rates at which a headline is flagged.

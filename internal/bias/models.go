@@ -32,7 +32,7 @@ func (t *tally) add(cluster, session int) {
 // testable reports whether there is enough for an estimate and its test.
 func (t tally) testable() bool { return t.clusters >= preliminaryFrom }
 
-// models are the linear models of a window (M1 to M6), and tallies of its scores. The
+// models are the linear models of a window (M1 to M7), and tallies of its scores. The
 // models of a session's scores are
 //
 //	y = alpha_sj + rho_i + eta_si + pi(p) + gamma_i own + delta fam + beta_i log2(L) + e
@@ -47,6 +47,7 @@ type models struct {
 	own        []tally // scores given to oneself
 	self       tally
 	family     tally
+	alike      tally               // scores of others' answers that are known to be more or less like the reviewer's own
 	pairs      map[[2]int]*tally   // by reviewer and candidate, own reviews left out
 	ordered    tally               // scores at known places, where each reviewer saw an order of its own
 	randomised [maxSlate + 1]tally // the same, by the size of the slate
@@ -96,6 +97,9 @@ func newModels(w *window) *models {
 				m.pairs[pair] = &tally{}
 			}
 			counted = append(counted, &m.judges[c.reviewer], m.pairs[pair])
+			if !math.IsNaN(c.style[c.i][c.j]) {
+				counted = append(counted, &m.alike)
+			}
 		}
 		if c.family[c.i][c.j] {
 			counted = append(counted, &m.family)
@@ -302,6 +306,29 @@ func (m *models) slopeModel(level []int, levels int) design {
 	}
 }
 
+// styleModel is M7: how like the reviewer's own answer another one is, in tenths; family, and for the
+// reviewers of those levels what a doubling of the length is worth to each beside the others. Every
+// candidate and reviewer of a session is absorbed, and own answers are left out.
+func (m *models) styleModel(level []int, levels int) design {
+	n := levels - 1
+	return design{
+		Design: stat.Design{Rows: true, Columns: true, Regressors: 2 + n + m.places},
+		row: func(s *scores, i, j int, x []float64) bool {
+			reviewer := level[s.reviewers[i]]
+			if s.own[i][j] || reviewer < 0 || math.IsNaN(s.style[i][j]) {
+				return false
+			}
+			x[0] = 10 * s.style[i][j]
+			if s.family[i][j] {
+				x[1] = 1
+			}
+			code(x[2:2+n], reviewer, s.doublings(i, j))
+			m.setPlace(x[2+n:], s, i, j)
+			return true
+		},
+	}
+}
+
 // affinityModel is M6. Its solos are the pairs that can be tested, sorted: the
 // candidates, other than its own, that a reviewer may favour. Every candidate and
 // reviewer of a session is absorbed.
@@ -349,6 +376,7 @@ type adjustedFits struct {
 	favour      *stat.Fit // own answers as one coefficient
 	favourByOwn *stat.Fit // own answers by reviewer; nil where there are too few
 	affinities  *stat.Regression
+	style       *stat.Fit // nil where there are too few similarities
 }
 
 // fitAdjusted returns the fits to the adjusted scores, nil where no reviewer's scores
@@ -361,10 +389,16 @@ func (m *models) fitAdjusted() *adjustedFits {
 	if m.self.testable() {
 		designs = append(designs, m.favourModel(testable(m.own)))
 	}
+	if m.alike.testable() {
+		designs = append(designs, m.styleModel(m.spread.place, len(m.spread.strong)))
+	}
 	all := m.w.regress(m.spread.adjusted(), designs...)
 	fits := &adjustedFits{slopes: all[0].Fit(-1), favour: all[1].Fit(-1), affinities: all[2]}
 	if m.self.testable() {
 		fits.favourByOwn = all[3].Fit(-1)
+	}
+	if m.alike.testable() {
+		fits.style = all[len(all)-1].Fit(-1)
 	}
 	return fits
 }

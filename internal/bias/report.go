@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
 )
 
@@ -169,12 +170,16 @@ func (c *Collector) Report() Report {
 		SessionsNeeded: max(0, preliminaryFrom-len(w.sessions)),
 		Levels:         Levels{BelowHigh: levelBelowHigh, High: levelHigh},
 		NotMeasured: []NotMeasured{
-			{"style_mimicry", "it takes embeddings of the answers, and no text is recorded (ADR-018)"},
+			{styleName, "it takes embeddings of the answers: " + c.o.Settings.Of(council.SettingEmbeddingModel) +
+				" names a model for them, and only their cosines are recorded (ADR-018)"},
 			{"reasoning_length", "most providers do not return it"},
 		},
 		Metrics: []Metric{}, Reviewers: []Profile{}, Prior: weakPrior(), Positions: []Position{},
 		ModelPositions: []ModelPosition{}, Series: []SeriesPoint{},
 		ChangePoints: []ChangePoint{}, Anomalies: Anomalies{Found: []Anomaly{}, Limits: anomalyLimits}, Calibrated: []Calibrated{},
+	}
+	if w.embedder != "" {
+		r.NotMeasured = r.NotMeasured[1:]
 	}
 	if n := len(w.sessions); n > 0 {
 		r.Window.Start, r.Window.End = new(w.sessions[0].start), new(w.sessions[n-1].start)

@@ -50,7 +50,8 @@ func (o simulation) window(rng *rand.Rand) window {
 			id: strconv.Itoa(s), cluster: s / run, shared: o.shared, reviewers: indices, candidates: indices,
 			y: stat.Matrix(members, members, math.NaN()), length: stat.Matrix(members, members, 1000.),
 			position: stat.Matrix(members, members, -1),
-			own:      stat.Matrix(members, members, false), family: stat.Matrix(members, members, false), place: stat.Matrix(members, members, math.NaN()),
+			own:      stat.Matrix(members, members, false), family: stat.Matrix(members, members, false),
+			place: stat.Matrix(members, members, math.NaN()), style: stat.Matrix(members, members, math.NaN()),
 		}
 		session := 0.5 * rng.NormFloat64()
 		truth := make([]float64, members)

@@ -34,6 +34,7 @@ type window struct {
 	duplicates int      // records dropped because an earlier one says the same
 	filters    []Filter // what the members that were asked for stand for
 	early      bool     // some are of a schema whose positions are not trusted
+	embedder   string   // the model that measured how alike the answers of the latest such session are; "" for none
 }
 
 // scores are the scores of one session as the estimators see them. Reviewers and
@@ -46,6 +47,7 @@ type scores struct {
 	config     string // council_config_version; "" when the records do not tell
 	category   string // that the caller named; "" for none
 	language   string // that the caller named; "" for none
+	embedder   string // that measured how alike the answers are; "" for none
 	shared     bool   // the reviewers saw one order, so that position cannot be told from quality
 	frozen     bool   // a probe's review of answers that it shows again and again, in one order and its reverse
 	reviewers  []int
@@ -56,6 +58,7 @@ type scores struct {
 	y        [][]float64 // 1 to 10; NaN when no score was given
 	length   [][]float64 // of the answer, in code points; NaN without a record
 	place    [][]float64 // on the ballot, own answers left out; NaN when not ranked
+	style    [][]float64 // similarity to the reviewer's own answer; NaN where it was not measured, or by another model than that of the window
 	position [][]int     // 0-based place shown; -1 when unknown or not shown
 	own      [][]bool    // the reviewer wrote the candidate
 	family   [][]bool    // another model of the reviewer's provider wrote it
@@ -92,6 +95,16 @@ func (c *Collector) window() window {
 		}
 		x.cluster = known
 		w.sessions = append(w.sessions, x)
+		w.embedder = cmp.Or(x.embedder, w.embedder)
+	}
+	for _, x := range w.sessions {
+		if x.embedder != w.embedder { // its cosines are on another scale
+			for _, row := range x.style {
+				for j := range row {
+					row[j] = math.NaN()
+				}
+			}
+		}
 	}
 	return w
 }
@@ -193,7 +206,7 @@ func (w *window) byCluster() []int {
 func (s *session) scores(rank []int) scores {
 	x := scores{
 		id: s.id, start: s.start, config: s.config, category: s.category, language: s.language,
-		shared: s.order == council.OrderShared, frozen: s.frozen,
+		shared: s.order == council.OrderShared, frozen: s.frozen, embedder: s.embedder,
 	}
 	x.candidates = make([]int, 0, len(s.rows))
 	for k, r := range s.rows {
@@ -207,13 +220,14 @@ func (s *session) scores(rank []int) scores {
 	x.candidates = slices.Compact(x.candidates)
 	m, n := len(x.reviewers), len(x.candidates)
 	x.y, x.length, x.position = stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, -1)
-	x.own, x.family, x.place = stat.Matrix(m, n, false), stat.Matrix(m, n, false), stat.Matrix(m, n, math.NaN())
+	x.own, x.family = stat.Matrix(m, n, false), stat.Matrix(m, n, false)
+	x.place, x.style = stat.Matrix(m, n, math.NaN()), stat.Matrix(m, n, math.NaN())
 	i := 0
 	for ballot := range ballots(s.rows) {
 		for _, r := range ballot {
 			j, _ := slices.BinarySearch(x.candidates, rank[r.candidate])
 			x.y[i][j], x.length[i][j], x.position[i][j] = r.score, float64(r.length), int(r.position)
-			x.own[i][j], x.family[i][j] = r.own, r.family
+			x.own[i][j], x.family[i][j], x.style[i][j] = r.own, r.family, float64(r.style)
 			if !r.own {
 				x.place[i][j] = r.rank
 			}
@@ -233,12 +247,13 @@ func (s *session) scores(rank []int) scores {
 func (x *scores) narrow(reviewers, candidates span) {
 	i, j := reviewers.among(x.reviewers)
 	x.reviewers, x.shown, x.y, x.length = x.reviewers[i:j], x.shown[i:j], x.y[i:j], x.length[i:j]
-	x.position, x.own, x.family, x.place = x.position[i:j], x.own[i:j], x.family[i:j], x.place[i:j]
+	x.position, x.own, x.family = x.position[i:j], x.own[i:j], x.family[i:j]
+	x.place, x.style = x.place[i:j], x.style[i:j]
 	j, k := candidates.among(x.candidates)
 	x.candidates = x.candidates[j:k]
 	for i := range x.y {
 		x.y[i], x.length[i], x.position[i] = x.y[i][j:k], x.length[i][j:k], x.position[i][j:k]
-		x.own[i], x.family[i] = x.own[i][j:k], x.family[i][j:k]
+		x.own[i], x.family[i], x.style[i] = x.own[i][j:k], x.family[i][j:k], x.style[i][j:k]
 	}
 }
 

@@ -15,6 +15,7 @@ const (
 	SettingBiasConsent           Setting = "BiasConsent"
 	SettingBiasPersistence       Setting = "BiasPersistence"
 	SettingBiasWindowDays        Setting = "BiasWindowDays"
+	SettingEmbeddingModel        Setting = "EmbeddingModel"
 	SettingEvidenceStore         Setting = "EvidenceStore"
 	SettingEventsIntake          Setting = "EventsIntake"
 	SettingHashSecret            Setting = "HashSecret"

@@ -5,7 +5,8 @@ import { number } from "./dom.js";
 const topics = {
   position: "effect of the place", self_preference: "self-preference", family_affinity: "preference for the own provider",
   affinity: "affinity between two models", pair: "affinity between two models", length_points_per_doubling: "effect of length",
-  length_slope_deviation: "reward for length of its own", discrimination: "spread of scores", ballot_similarity: "likeness of ballots",
+  length_slope_deviation: "reward for length of its own", style_mimicry: "favour for answers like the own one",
+  discrimination: "spread of scores", ballot_similarity: "likeness of ballots",
   pooled_length_score_correlation: "length and score", position_score_correlation: "place and score",
 };
 
@@ -43,6 +44,7 @@ function effect(m) {
     case "length_points_per_doubling": return points("an answer of twice the length scores", "higher", "lower");
     case "length_slope_deviation":
       return points(`${who} scores an answer of twice the length`, "higher", "lower", " than the council does");
+    case "style_mimicry": return points("an answer that is closer to the reviewer's own by 0.1 of similarity scores", "higher", "lower");
     case "anchoring": return points("for each point that the first answer is better, those behind it score", "higher", "lower");
     case "drift": return points(`${who} became`, "milder", "harsher", " over the window");
     default: return `${topic(m)}${who ? ` of ${who}` : ""}: ${number(m.point_estimate)} ${m.unit}`;
