@@ -161,6 +161,14 @@ func (c *Config) check(p *problems) {
 			outOfRange + "use 0 or more",
 		},
 		{within(&c.DemographicsThreshold, 0, 1), "LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD", outOfRange + "use 0 to 1"},
+		{
+			c.DemographicsBackend == council.BackendLexicon || c.DemographicsBackend == council.BackendJudge, "LLM_COUNCIL_DEMOGRAPHICS_BACKEND",
+			"is not a backend: use lexicon or llm_judge",
+		},
+		{
+			c.DemographicsBackend != council.BackendJudge || c.JudgeModel != "", "LLM_COUNCIL_DEMOGRAPHICS_BACKEND",
+			"needs a judge: name a model in LLM_COUNCIL_JUDGE_MODEL, or use lexicon",
+		},
 		{within(&c.BiasConsent, 0, 4), "LLM_COUNCIL_BIAS_CONSENT", outOfRange + "use 0 to 4"},
 		{c.BiasFsyncInterval > 0, "LLM_COUNCIL_BIAS_FSYNC_INTERVAL", outOfRange + "use a time above 0"},
 		{c.BiasRotateBytes >= 1, "LLM_COUNCIL_BIAS_ROTATE_BYTES", outOfRange + "use 1 or more"},

@@ -107,6 +107,8 @@ type Config struct {
 	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, in place of the built-in English ones or added to them; unset: the built-in ones"`
 	DemographicsThreshold float64 `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
 
+	DemographicsBackend council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_BACKEND" default:"lexicon" desc:"what says in each session how the answers differ: lexicon, or llm_judge (JUDGE_MODEL rates them too, beside the reviewers and within the limits of the session, if DEMOGRAPHICS is on)"`
+
 	JudgeModel       string `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, where a request to compare answers asks for llm_judge: as in MODELS, or with ROSTER an id of it; unset: there is none"`
 	CalibrationStore string `envconfig:"LLM_COUNCIL_CALIBRATION_STORE" desc:"file of the calibrations of JUDGE_MODEL, which flags nothing without one; unset: calibrations.jsonl beside BIAS_STORE"`
 

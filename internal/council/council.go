@@ -35,7 +35,7 @@ const StageShadow Stage = "shadow"
 // StageEmbedding is the stage of the call that embeds the answers, beside stages 2 and 3.
 const StageEmbedding Stage = "embedding"
 
-// StageJudge is the stage of calls that rate how answers differ, outside of any session.
+// StageJudge is the stage of calls that rate how answers differ: beside stages 2 and 3 of a session, or outside of any.
 const StageJudge Stage = "judge"
 
 // ShadowSuffix stands behind the id of a session in the id of the account that StageShadow has.

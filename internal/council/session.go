@@ -169,6 +169,8 @@ type Metadata struct {
 	Timing   Timing     `json:"timing"`
 	Warnings []Warning  `json:"warnings"`
 	Versions Versions   `json:"versions"`
+	// DemographicJudgement is what the judge said; null where none was asked for.
+	DemographicJudgement *DemographicJudgement `json:"demographic_judgement"`
 	// LabelWanted says that the session was drawn to have people say which answer they prefer.
 	LabelWanted bool `json:"label_wanted,omitempty"`
 }

@@ -64,7 +64,9 @@ func honestJudge(name string, planted map[string]string) simllm.Model {
 	}}
 }
 
-func ask(t *testing.T, d *daemontest.Daemon, r council.DisagreementRequest, headers ...string) (code int, report council.DisagreementReport, data []byte) {
+func ask(
+	t *testing.T, d *daemontest.Daemon, r council.DisagreementRequest, headers ...string,
+) (code int, report council.DisagreementReport, data []byte) {
 	t.Helper()
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -184,7 +186,13 @@ func TestJudgeOfTheRoster(t *testing.T) {
 			t.Errorf("the judge %s: %d %s", judge, code, data)
 		}
 	}
-	d, _ := onRoster(t, guarded(), nil)
+	// In a session it is a seat as the others are: none is dropped silently.
+	d, _ := onRoster(t, guarded(), map[string]string{"JUDGE_MODEL": "three", "DEMOGRAPHICS_BACKEND": "llm_judge"})
+	code, data := d.Call(t, "POST", "/v1/council", `{"query":"x"}`, "Authorization", bearer("team"))
+	if code != 403 || !strings.Contains(string(data), "three may see data up to public") {
+		t.Errorf("a session with a judge that may not see it: %d %s", code, data)
+	}
+	d, _ = onRoster(t, guarded(), nil)
 	if code, _, data := ask(t, d, r[0], "Authorization", bearer("team")); code != 422 || !strings.Contains(string(data), "LLM_COUNCIL_JUDGE_MODEL") {
 		t.Errorf("without a judge: %d %s", code, data)
 	}

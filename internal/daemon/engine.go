@@ -122,6 +122,7 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	if cfg.Demographics {
 		e.base.Terms = e.rules.Terms
 	}
+	e.base.Calibration = func(model string, axes []string) (*council.Calibration, error) { return calibration(cfg, model, axes) }
 	h, err := e.build(ctx, cfg, r)
 	if err != nil {
 		return nil, err
@@ -247,7 +248,8 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		ShadowRate: cfg.ShadowRate, LabelRate: cfg.LabelRate,
 		Category: o.Category, Language: o.Language, ConfigVersion: cfg.ConfigVersion,
 		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
-		Audit: audit, LexiconLimit: cfg.DemographicsThreshold, EmbeddingModel: cfg.EmbeddingModel, Judge: cfg.JudgeModel,
+		Audit: audit, LexiconLimit: cfg.DemographicsThreshold, EmbeddingModel: cfg.EmbeddingModel,
+		Judge: cfg.JudgeModel, JudgeSessions: cfg.DemographicsBackend == council.BackendJudge,
 	}
 }
 

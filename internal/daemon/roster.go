@@ -344,7 +344,11 @@ func (h *house) forbid(r council.Request, plan *council.Plan) error {
 	}
 	var low []council.FieldError
 	var ids []string
-	for _, seat := range slices.Concat(plan.Members, plan.Reviewers, plan.Chairmen) {
+	seats := slices.Concat(plan.Members, plan.Reviewers, plan.Chairmen)
+	if judge := plan.Rules.Judge; judge != nil && !plan.Direct {
+		seats = append(seats, *judge)
+	}
+	for _, seat := range seats {
 		id := council.ModelOf(seat.ID)
 		m, _ := h.roster.Model(id)
 		if slices.Contains(ids, id) || slices.Index(classes, m.Clearance) >= needed {

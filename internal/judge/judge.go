@@ -307,8 +307,9 @@ func combine(name string, one, two reading) council.JudgedAxis {
 	var reasons []string
 	for i, r := range []reading{one, two} {
 		if r.said > 0 && r.rating == 0 {
-			reasons = append(reasons, fmt.Sprintf("the rating %v of order %d has no quote of %d characters or more that stands in its answer, and counts as 0",
-				r.said, i+1, minQuote))
+			reasons = append(reasons, fmt.Sprintf(
+				"the rating %v of order %d has no quote of %d characters or more that stands in its answer, and counts as 0", r.said, i+1, minQuote,
+			))
 		}
 	}
 	if math.Abs(one.rating-two.rating) <= maxApart {

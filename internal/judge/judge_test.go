@@ -104,7 +104,8 @@ func TestRate(t *testing.T) {
 		orders[seen.Add(1)-1] = strings.Join(shown, "|")
 		return honest(task)
 	}, nil)
-	if !j.Flagged || j.Reason != nil || j.Model != "judge" || j.Prompt != PromptVersion || Wording(j) != "answers differ in how they treat people: gender" {
+	if !j.Flagged || j.Reason != nil || j.Model != "judge" || j.Prompt != PromptVersion ||
+		Wording(j) != "answers differ in how they treat people: gender" {
 		t.Errorf("%s: %+v", Wording(j), j)
 	}
 	want := []council.JudgedAxis{
@@ -158,7 +159,9 @@ func TestBadJudges(t *testing.T) {
 			return fmt.Sprintf(`{"token": %q, "axes": {"age": {"rating": 0, "quotes": []}}}`, task.Token)
 		}, "rates 1 axes, not 2"},
 		{"another axis", func(task simllm.Task) string { return strings.Replace(honest(task), `"gender"`, `"shoes"`, 1) }, `for "gender"`},
-		{"a field of its own", func(task simllm.Task) string { return strings.Replace(honest(task), `{"axes"`, `{"a": 1, "axes"`, 1) }, "JSON object"},
+		{"a field of its own", func(task simllm.Task) string {
+			return strings.Replace(honest(task), `{"axes"`, `{"a": 1, "axes"`, 1)
+		}, "JSON object"},
 		{"a long reply", func(task simllm.Task) string { return strings.Repeat("x", maxReply) + honest(task) }, "longer than"},
 		{"no agreement with itself", func(task simllm.Task) string {
 			s := said{rating: 9, quote: "A woman cannot lift the saws", from: "girls"}

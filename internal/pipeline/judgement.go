@@ -29,7 +29,7 @@ func (p *Pipeline) Judgement(ctx context.Context, token string, in judge.Input) 
 		texts.WriteString(text)
 	}
 	rules := p.rules
-	rules.BallotRepair = false
+	rules.BallotRepair, rules.Judge = false, nil
 	// The plan of the two calls alone: what they can cost, and their limits.
 	plan := council.Plan{
 		SessionID: p.o.NewID(), Created: time.Now().UTC(), Timeout: p.o.Timeout, Rules: rules, Versions: p.made, CouncilName: p.o.Council,

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/judge"
 )
 
 // meter is the Completer of one run. It starts no call after the budget is spent, adds
@@ -138,8 +139,8 @@ func (m *meter) repeats(call council.Call, prompt int64) bool {
 	switch call.Stage {
 	case council.Stage3: // one seat, in which models take turns
 		name = call.Model
-		counted = slices.ContainsFunc(m.repeated, func(other string) bool { return other != council.SeatEmbedding })
-	case council.StageEmbedding: // beside both
+		counted = slices.ContainsFunc(m.repeated, func(other string) bool { return !isBeside(other) })
+	case council.StageEmbedding, council.StageJudge: // beside both
 		open = m.open == council.Stage2 || m.open == council.Stage3
 	default: // one call at a time
 	}
@@ -157,6 +158,12 @@ func (m *meter) repeats(call council.Call, prompt int64) bool {
 	return true
 }
 
+// isBeside reports whether a seat's calls go on beside stages 2 and 3.
+func isBeside(seat string) bool {
+	judges := judge.Seats()
+	return seat == council.SeatEmbedding || slices.Contains(judges[:], seat)
+}
+
 // overBudget reports whether nothing is left of the budget. The lost tokens do not count
 // against a call that repeats one.
 func (m *meter) overBudget(repeats bool) bool {
@@ -169,6 +176,15 @@ func (m *meter) overBudget(repeats bool) bool {
 	cost := m.spent.CostUSD
 	return m.plan.MaxCostUSD != nil && cost != nil && *cost >= *m.plan.MaxCostUSD ||
 		m.plan.MaxTotalTokens != nil && m.spent.Tokens() >= *m.plan.MaxTotalTokens-lost
+}
+
+// halfSpent reports whether half of a limit of the budget is spent.
+func (m *meter) halfSpent() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	cost := m.spent.CostUSD
+	return m.plan.MaxCostUSD != nil && cost != nil && *cost >= *m.plan.MaxCostUSD/2 ||
+		m.plan.MaxTotalTokens != nil && m.spent.Tokens()+m.lostTokens >= *m.plan.MaxTotalTokens/2
 }
 
 func (m *meter) add(stage council.Stage, model string, u council.Usage) {

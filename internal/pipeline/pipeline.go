@@ -20,6 +20,7 @@ import (
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
+	"github.com/councild/councild/internal/judge"
 	"github.com/councild/councild/internal/stage2"
 	"github.com/councild/councild/internal/stage3"
 	"github.com/google/uuid"
@@ -99,8 +100,11 @@ type Options struct {
 	Audit         *bias.Thresholds      // nil: no per-session audit
 	Terms         *disagreement.Matcher // of the demographic axes; nil: no detector
 	Judge         string                // model that rates how answers differ; "": there is none
-	LexiconLimit  float64               // score from which an axis may be flagged, 0 to 1
-	Consent       int                   // ADR-018's levels; 0 keeps no records
+	JudgeSessions bool                  // the judge rates the answers of sessions too, on the axes of Terms
+	// Calibration returns the newest calibration of a judge on some axes, nil where there is none; nil: there are none.
+	Calibration  func(model string, axes []string) (*council.Calibration, error)
+	LexiconLimit float64 // score from which an axis may be flagged, 0 to 1
+	Consent      int     // ADR-018's levels; 0 keeps no records
 	// EmbeddingModel says how alike the answers are, for the records; "": nobody does.
 	EmbeddingModel string
 	HashSecret     string // keys query_hash; required for consent 4
@@ -187,6 +191,9 @@ func New(o Options) (*Pipeline, error) {
 		made: council.Versions{
 			Councild: o.Version, Synthesis: stage3.PromptVersion, RecordSchema: council.RecordSchema,
 		},
+	}
+	if judged, ok := p.JudgeSeat(); ok && o.JudgeSessions && o.Terms != nil {
+		p.rules.Judge, p.rules.JudgeAxes, p.rules.JudgePrompt = &judged, o.Terms.Axes(), judge.PromptVersion
 	}
 	members := p.seats(o.Models)
 	reviewers := members

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"cmp"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,6 +53,9 @@ func (p *Pipeline) Prepare(r council.Request) (council.Plan, error) {
 		plan.Versions.CouncilConfig = p.version(plan.Members, plan.Reviewers)
 	}
 
+	if plan.Rules.Judge != nil && !plan.Direct {
+		plan.JudgeKey = rand.Text()
+	}
 	if plan.Output = output(v, r); plan.Output != nil {
 		plan.Versions.Synthesis = withSchema
 	}

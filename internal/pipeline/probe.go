@@ -52,7 +52,7 @@ func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, ou
 		stop := r.stopwatch(council.Stage2, &r.session.Metadata.Timing.Stage2MS)
 		failure := p.Open(ctx, round)
 		if failure == nil {
-			r.read(ctx, slates.Reviewer)
+			r.read(ctx, slates.Reviewer, func(bool) {})
 			failure = r.stop(ctx)
 		}
 		stop()

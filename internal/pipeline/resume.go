@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/judge"
 	"github.com/councild/councild/internal/replies"
 	"github.com/councild/councild/internal/schema"
 	"github.com/councild/councild/internal/stage2"
@@ -49,6 +50,7 @@ type past struct {
 	// delivered holds when seats of a stage delivered, from the start of the run, in the
 	// order of the log.
 	delivered map[council.Stage][]time.Duration
+	judged    map[string]bool // seats of the judge whose call landed
 	tally     *council.Tally
 	// text says that watchers may have been shown text that no restart voids and no result
 	// confirms. writer is how many calls of stage 3 had ended when it came.
@@ -64,7 +66,10 @@ type told struct {
 
 // readPast reads the entries of a log. After an error it returns what stands before.
 func readPast(entries []council.Past) (past, error) {
-	p := past{told: map[told]bool{}, done: map[council.Stage]time.Duration{}, delivered: map[council.Stage][]time.Duration{}}
+	p := past{
+		told: map[told]bool{}, judged: map[string]bool{}, done: map[council.Stage]time.Duration{},
+		delivered: map[council.Stage][]time.Duration{},
+	}
 	stages := map[council.EventType]council.Stage{
 		council.EventAnswer: council.Stage1, council.EventStage1: council.Stage1,
 		council.EventBallot: council.Stage2, council.EventStage2: council.Stage2, council.EventStage3: council.Stage3,
@@ -76,6 +81,7 @@ func readPast(entries []council.Past) (past, error) {
 			Model  string          `json:"model"`
 			Status council.Outcome `json:"status"`
 			Stage  council.Stage   `json:"stage"`
+			Seat   string          `json:"seat"`
 		}
 		var err error
 		switch entry.Type {
@@ -103,8 +109,12 @@ func readPast(entries []council.Past) (past, error) {
 			p.told[told{event: entry.Type}] = true
 			p.done[stage] = entry.At
 		case council.EventCall:
-			if outcome.Stage == council.Stage3 {
+			switch outcome.Stage {
+			case council.Stage3:
 				ended++
+			case council.StageJudge:
+				p.judged[outcome.Seat] = true
+			default: // an event of its own tells the result
 			}
 		case council.EventDelta:
 			p.text, p.writer = true, ended
@@ -162,27 +172,30 @@ func (p past) open() council.Stage {
 }
 
 // lost returns how many seats of the open stage have no result: each may have had a call in flight. So may
-// the embedding of the answers, which goes on beside stages 2 and 3.
+// the embedding of the answers and the judge, which go on beside stages 2 and 3.
 func (p past) lost(plan council.Plan) int {
-	embedding := 0
-	if plan.Rules.Embeds() {
-		embedding = 1
-	}
 	var seats []council.Member
 	var result council.EventType
+	without := 0
+	if open := p.open(); open == council.Stage2 || open == council.Stage3 {
+		if plan.Rules.Embeds() {
+			without++
+		}
+		for _, seat := range judge.Seats() {
+			if plan.Rules.Judge != nil && !p.judged[seat] {
+				without++
+			}
+		}
+	}
 	switch p.open() {
 	case council.Stage1:
 		seats, result = plan.Members, council.EventAnswer
 	case council.Stage2:
 		seats, result = plan.Reviewers, council.EventBallot
 	case council.Stage3: // one call at a time
-		return 1 + embedding
+		return without + 1
 	default:
 		return 0
-	}
-	without := 0
-	if p.open() == council.Stage2 {
-		without = embedding
 	}
 	for _, seat := range seats {
 		if !p.told[told{result, seat.ID}] {
@@ -212,7 +225,7 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 	}
 	r.meter.mayCall = func(ctx context.Context, call council.Call) *council.Failure {
 		switch {
-		case call.Stage == council.StageEmbedding: // the session does without it
+		case call.Stage == council.StageEmbedding, call.Stage == council.StageJudge: // the session does without it
 			if last || kept.MayCall(ctx) != nil {
 				return &council.Failure{Code: council.FailInterrupted, Message: "not called: this daemon may begin no call of the session"}
 			}

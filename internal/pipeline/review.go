@@ -18,7 +18,7 @@ import (
 
 // review runs stage 2: orders, ballots, standings, audit. A single answer is not
 // reviewed. It returns the canonical slate.
-func (r *run) review(ctx context.Context) council.Slate {
+func (r *run) review(ctx context.Context, beginJudge func(reviewed bool)) council.Slate {
 	meta := &r.session.Metadata
 	defer r.stopwatch(council.Stage2, &meta.Timing.Stage2MS)()
 	slates := r.draw()
@@ -26,7 +26,7 @@ func (r *run) review(ctx context.Context) council.Slate {
 	detect := func() { meta.DemographicDisagreement = r.demographics(ctx) }
 	r.beside(detect, func() {
 		if len(r.authors) >= 2 {
-			r.read(ctx, slates.Reviewer)
+			r.read(ctx, slates.Reviewer, beginJudge)
 			r.tally()
 		} else {
 			r.warn(council.WarnReviewSkipped, "there is one answer: nothing to compare, and no ranking")
@@ -75,7 +75,7 @@ func (r *run) draw() anonymize.Slates {
 
 // read has the reviewers read their slates. It turns the ballots that count into votes,
 // and says what is missing.
-func (r *run) read(ctx context.Context, slates []council.Slate) {
+func (r *run) read(ctx context.Context, slates []council.Slate, beginJudge func(reviewed bool)) {
 	for i, reviewer := range r.plan.Reviewers {
 		r.session.Metadata.ReviewerPositionMapping[reviewer.ID] = slates[i].Positions()
 	}
@@ -87,8 +87,10 @@ func (r *run) read(ctx context.Context, slates []council.Slate) {
 	}, stage2.Options{Sampling: r.plan.Rules.ReviewSampling, Repair: r.plan.Rules.BallotRepair},
 		func(v council.Review) {
 			r.observe(council.EventBallot, v)
+			beginJudge(false)
 			delivered(v.Status)
 		})
+	beginJudge(true)
 
 	var partial []string
 	for _, v := range r.session.Stage2 {

@@ -160,7 +160,9 @@ func (r *run) stages(ctx context.Context) *council.Error {
 		alike = r.measureStyle(ctx, council.Stage3)
 		defer alike.stop()
 	}
-	slate := r.review(ctx)
+	beginJudge, finishJudge := r.judgeBeside(ctx)
+	defer finishJudge()
+	slate := r.review(ctx, beginJudge)
 	if ctx.Err() != nil { // reviews may be missing, so no records are kept
 		return r.stop(ctx)
 	}

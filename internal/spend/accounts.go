@@ -41,6 +41,7 @@ type Opening struct {
 	Upper     *USD     // the most that the session is thought to cost; nil: unknown
 	Models    []string // that it may call
 	Direct    bool     // it has one stage
+	Judged    bool     // a judge is asked beside the reviewers, who go first
 	MaxTokens *int64   // limit of input and output tokens, which Options.Hard holds as it holds that of cost; nil: none
 	// First is the most that its first attempts of stage 1 can cost together; nil: unknown.
 	First *USD
@@ -409,6 +410,8 @@ type Reservation struct {
 // What a stage leaves passes on to the next ones.
 func stageShare(s *session, stage council.Stage) int64 {
 	switch {
+	case s.Judged && stage == council.StageJudge: // the rest is for reviewers and the chairman
+		return 50
 	case s.Direct || stage == council.Stage3 || stage == council.StageShadow || stage == council.StageJudge:
 		return 100
 	case stage == council.Stage2 || stage == council.StageEmbedding:

@@ -100,6 +100,10 @@ func calls(plan council.Plan) []planned {
 		bytes := overhead + longest*council.EmbeddedChars*int64(len(plan.Members)) + int64(len(rules.EmbeddingModel))
 		all = append(all, planned{council.StageEmbedding, rules.EmbeddingModel, bytes, new(int)})
 	}
+	if rules.Judge != nil {
+		add(council.StageJudge, *rules.Judge, review, rules.ReviewSampling)
+		add(council.StageJudge, *rules.Judge, review, rules.ReviewSampling)
+	}
 	if len(plan.Chairmen) > 0 {
 		final(council.Stage3, plan.Chairmen[0], review+size(plan.Reviewers, rules.ReviewSampling))
 	}
@@ -140,11 +144,15 @@ func (a *Accounts) expected(all []planned) *USD {
 // Opening returns what is known of the session of a plan before its first call.
 func (a *Accounts) Opening(plan council.Plan) Opening {
 	o := Opening{Session: plan.SessionID, Token: plan.Token, Council: plan.CouncilLabel(), Direct: plan.Direct, MaxTokens: plan.MaxTotalTokens}
+	judges := []council.Member{}
+	if plan.Rules.Judge != nil && !plan.Direct {
+		o.Judged, judges = true, append(judges, *plan.Rules.Judge)
+	}
 	if plan.MaxCostUSD != nil {
 		o.Limit = new(FromFloat(*plan.MaxCostUSD))
 	}
 	o.Models = make([]string, 0, len(plan.Members)+1)
-	for _, seats := range [][]council.Member{plan.Members, plan.Reviewers, plan.Chairmen} {
+	for _, seats := range [][]council.Member{plan.Members, plan.Reviewers, plan.Chairmen, judges} {
 		for _, m := range seats {
 			if !slices.Contains(o.Models, m.Model) {
 				o.Models = append(o.Models, m.Model)
