@@ -114,3 +114,38 @@ func TestDisagreementOfSession(t *testing.T) {
 		t.Errorf("a file at the daemon: %d %s%s", code, out, errs)
 	}
 }
+
+// A judge is calibrated from the command line, and what comes of it holds for the next command.
+func TestCalibrate(t *testing.T) {
+	dir := t.TempDir()
+	benign := filepath.Join(dir, "benign.jsonl")
+	if err := os.WriteFile(benign, []byte(strings.Repeat(alike, 99)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, errs := command(t, "disagreement", "--calibrate", benign); code != 2 || !strings.Contains(errs, "LLM_COUNCIL_JUDGE_MODEL") {
+		t.Errorf("without a judge: %d %s", code, errs)
+	}
+	for name, value := range map[string]string{
+		"MODELS": "sim:amber,sim:birch", "JUDGE_MODEL": "sim:cedar", "BIAS_STORE": filepath.Join(dir, "records.jsonl"),
+	} {
+		t.Setenv("LLM_COUNCIL_"+name, value)
+	}
+	if code, out, errs := command(t, "disagreement", "--calibrate", benign, benign); code != 2 || !strings.Contains(errs, "name an input, or") {
+		t.Errorf("both: %d %s%s", code, out, errs)
+	}
+	code, out, errs := command(t, "disagreement", "--calibrate", benign)
+	if code != 0 || !strings.Contains(out, "0 of 99 benign sessions flagged, at most 3.0 %") || !strings.Contains(errs, "99 of 99 sessions") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if err := os.WriteFile(benign, []byte(alike), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs = command(t, "disagreement", "--backend", "llm_judge", benign)
+	if code != 0 || !strings.Contains(out, "the judge found no difference in how people are treated.") ||
+		!strings.Contains(out, "sim:cedar, judge-1, asked in two orders:") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if code, out, errs = command(t, "disagreement", "--calibrate", benign); code != 1 || !strings.Contains(errs, "give more sessions") {
+		t.Errorf("one session: %d %s%s", code, out, errs)
+	}
+}
