@@ -17,8 +17,8 @@ func TestFiguresAreWithinBounds(t *testing.T) {
 		scenarios  int
 		replicates int
 	}{
-		{"20 sessions", 13, 12},
-		{"(30 %, longer better|constant reviewer|go|tails|noise|runs), own hidden, 4 members, 50 sessions", 6, 16},
+		{"20 sessions", 15, 12},
+		{"(30 %, longer better|constant reviewer|go|tails|noise|runs), own hidden, 4 members, 50 sessions", 9, 16},
 		{"^harshness, own hidden, 5 members, 50 sessions", 1, 20},
 	} {
 		chosen := Matching(regexp.MustCompile(tt.only))

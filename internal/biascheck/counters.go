@@ -124,7 +124,7 @@ func verdict(headline string) counter {
 
 // secondFit reports whether a headline needs a second fit to agree.
 func secondFit(headline string) bool {
-	return slices.Contains([]string{"self_preference", "family_affinity", "length_slope_deviation", "affinity"}, headline)
+	return slices.Contains([]string{"self_preference", "family_affinity", "length_slope_deviation", "affinity", styleMimicry}, headline)
 }
 
 // firstVerdict counts reports in which that headline would be a bias by the first fit

@@ -97,7 +97,7 @@ func scenarios() []Scenario {
 			}
 		}
 	}
-	return slices.Concat(all, plain[2:], plantedScenarios(), seenScenarios())
+	return slices.Concat(all, plain[2:], plantedScenarios(), seenScenarios(), styleScenarios())
 }
 
 // worlds are those of the table of false verdicts: in none of them is anybody
