@@ -10,7 +10,8 @@ import (
 
 // CouncilList is the body of GET /v1/councils.
 type CouncilList struct {
-	Councils []CouncilCard `json:"councils"`
+	Councils    []CouncilCard `json:"councils"`
+	TakesEvents bool          `json:"takes_events"` // of other councils, so that there is a board over them
 }
 
 // CouncilCard describes a council that can be asked.
@@ -62,7 +63,7 @@ func (a *API) offers(r *http.Request) ([]Offer, error) {
 
 // councils is GET /v1/councils.
 func (a *API) councils(w http.ResponseWriter, r *http.Request) error {
-	list := CouncilList{Councils: []CouncilCard{}}
+	list := CouncilList{Councils: []CouncilCard{}, TakesEvents: a.o.Intake != nil}
 	offers, err := a.offers(r)
 	if err != nil {
 		return err

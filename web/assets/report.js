@@ -1,7 +1,7 @@
 // What many sessions reveal, in words first: the bias report and the leaderboard. Under
 // each plot its figures are folded away as a table.
 
-import { call, getAgain } from "./api.js";
+import { call, get, getAgain } from "./api.js";
 import { away, count, el, moment, number, problem, table } from "./dom.js";
 import { plot } from "./plot.js";
 import { place, sentence, topic } from "./words.js";
@@ -25,6 +25,7 @@ export async function report(section, signal, _, query) {
 
 // leaderboard shows the models ranked over the sessions that a query selects.
 export async function leaderboard(section, signal, _, query) {
+  if (query.get("scope") === "events") return eventBoard(section, signal, query);
   const l = await open("leaderboard", "v1/leaderboard", section, signal, query);
   if (!l) return;
   section.append(el("p", { class: "lead" }, "For each model the mean over sessions of its normalised Borda score: 1 is always first, "
@@ -51,6 +52,54 @@ export async function leaderboard(section, signal, _, query) {
       ], board.entries, true)));
   }
   section.append(el("div", {}, skipped(l.skipped)));
+  if ((await get("v1/councils")).takes_events && !signal.aborted) {
+    section.append(el("p", {}, el("a", { href: "#/leaderboard?scope=events" }, "The board over the events of other organisations")));
+  }
+}
+
+const windows = ["7", "30", "90"];
+
+const indicators = {
+  position_variance: { title: "Variance of mean scores per position", low: 0, high: 1 },
+  length_correlation: { title: "Correlation of length and score", low: -1, high: 1 },
+  reviewer_agreement: { title: "Agreement of reviewers, Kendall’s W", low: 0, high: 1 },
+};
+
+// eventBoard shows what the events of many organisations say of models and of bias.
+async function eventBoard(section, signal, query) {
+  const days = query.get("days") ?? "30";
+  section.append(el("p", { class: "tools" }, "Days back:", windows.map((w) => el("a", {
+    href: `#/leaderboard?scope=events&days=${w}`, ...(w === days ? { "aria-current": "true" } : {}),
+  }, w)), el("a", { href: "#/leaderboard" }, "The sessions of this daemon")));
+  const place = el("div");
+  section.append(place);
+  let b;
+  try {
+    b = await getAgain(`v1/leaderboard?${new URLSearchParams({ scope: "events", days })}`, away(place), signal);
+  } catch (error) {
+    if (!signal.aborted) place.replaceChildren(problem(error));
+    return;
+  }
+  if (signal.aborted) return;
+  const columns = [
+    { title: "Mean", numeric: true, cell: (e) => number(e.mean) },
+    { title: "95 % interval", numeric: true, cell: (e) => interval(e.ci_lower, e.ci_upper) },
+    { title: "Organisations", numeric: true, cell: (e) => String(e.organisations) },
+    { title: "Sessions", numeric: true, cell: (e) => String(e.sessions) },
+    { title: "As of", cell: (e) => el("time", { datetime: e.as_of }, e.as_of) },
+  ];
+  const figure = (title, rows, name, range) => el("section", { class: "figure" }, el("h2", {}, title),
+    plot(`${title}, with 95 % interval`, rows.map((e) => ({
+      label: name(e), estimate: e.mean, lower: e.ci_lower, upper: e.ci_upper, note: count(e.organisations, "organisation"),
+    })), range),
+    folded(title, [{ title: "Of", cell: name }, ...columns], rows, true));
+  place.replaceChildren(
+    el("p", { class: "lead" }, "Over the organisations that send events by consent: the mean of their own means, so that each counts alike."),
+    el("p", { class: "hint" }, `A row takes ${b.min_organisations} organisations with ${b.min_sessions} sessions each. `
+      + "It changes once a day at most, and only with groups of organisations, so that nobody can tell what one of them sent."),
+    b.models.length + b.bias.length > 0 ? "" : el("p", {}, b.day ? `On ${b.day} there were too few.` : "The events were not looked at yet."),
+    b.models.length ? figure("Models", b.models, (e) => e.model, { low: 0, high: 1 }) : "",
+    ...b.bias.map((e) => figure(indicators[e.metric].title, [e], () => "All organisations", indicators[e.metric])));
 }
 
 const categories = ["coding", "math", "writing", "reasoning", "knowledge", "other"];
