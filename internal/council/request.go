@@ -168,7 +168,7 @@ type Rules struct {
 	// Judge rates beside the reviewers how far the answers differ on JudgeAxes in how they treat people; nil: nobody
 	// does. JudgePrompt is the version of its prompt.
 	Judge       *Member  `json:"judge,omitempty"`
-	JudgeAxes   []string `json:"judge_axes,omitempty"`
+	JudgeAxes   []string `json:"judge_axes"`
 	JudgePrompt string   `json:"judge_prompt,omitempty"`
 
 	Consent         int      `json:"consent"`           // ADR-018's levels; 0 keeps no records
