@@ -24,7 +24,7 @@ type Calls struct {
 	name string
 	lock *disk.Lock
 
-	writing sync.Mutex // held while the file is written, and never by whoever only wants to know
+	writing sync.Mutex // held while the file is written, without mu: nobody who only asks waits for the disk
 	file    disk.File
 
 	mu     sync.Mutex

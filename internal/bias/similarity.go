@@ -12,7 +12,8 @@ import (
 // likeness is what Kendall's tau-b of pairs of ballots come to.
 type likeness struct {
 	tally
-	taus sums
+	taus    sums
+	entered int // records
 }
 
 // ballotSimilarity describes how alike the reviewers of a session rank the answers that neither of the two
@@ -26,7 +27,7 @@ func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
 		for i, a := range x.place {
 			for j, b := range x.place[:i] {
 				shared := bothRanked(a, b)
-				tau, ok := stat.KendallTau(at(a, shared), at(b, shared))
+				tau, ok := stat.KendallTau(pick(a, shared), pick(b, shared))
 				if !ok {
 					continue
 				}
@@ -37,11 +38,12 @@ func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
 				if pairs[pair] == nil {
 					pairs[pair] = &likeness{}
 				}
-				pairs[pair].add(x.cluster, k, tau, 2*len(shared))
-				all.add(x.cluster, k, tau, 0)
+				pairs[pair].add(x.cluster, k, tau)
+				pairs[pair].entered += 2 * len(shared)
+				all.add(x.cluster, k, tau)
 			}
 		}
-		all.records += len(entered)
+		all.entered += len(entered)
 	}
 	m := c.similar("ballot_similarity", all, span)
 	for _, pair := range slices.SortedFunc(maps.Keys(pairs), func(a, b [2]int) int { return cmp.Or(a[0]-b[0], a[1]-b[1]) }) {
@@ -53,9 +55,8 @@ func (c *Collector) ballotSimilarity(w *window, span Window) Metric {
 	return m
 }
 
-func (l *likeness) add(cluster, session int, tau float64, records int) {
+func (l *likeness) add(cluster, session int, tau float64) {
 	l.tally.add(cluster, session)
-	l.records += records - 1 // the tally counts one
 	l.taus.add(cluster, tau)
 }
 
@@ -63,6 +64,7 @@ func (l *likeness) add(cluster, session int, tau float64, records int) {
 func (c *Collector) similar(name string, l *likeness, span Window) Metric {
 	m := c.metric(name, "Kendall's tau-b", "mean of Kendall's tau-b over pairs of ballots, own answers of both left out, "+
 		"interval by leaving out one question, descriptive", l.tally, span)
+	m.Records = l.entered
 	if c.describe(&m, "two ballots that can be compared") {
 		mean, _ := l.taus.mean()
 		m.PointEstimate = &mean
@@ -84,7 +86,7 @@ func bothRanked(a, b []float64) (candidates []int) {
 	return candidates
 }
 
-func at(values []float64, indices []int) []float64 {
+func pick(values []float64, indices []int) []float64 {
 	picked := make([]float64, len(indices))
 	for k, i := range indices {
 		picked[k] = values[i]

@@ -167,7 +167,7 @@ func (c batchFlags) begin(
 	if calls, err = batch.OpenCalls(c.Out+".calls", b.plan.Hash()); err == nil {
 		b.teardown = append(b.teardown, func(context.Context) error { return calls.Close() })
 	}
-	var mismatch error // says more than that of the calls
+	var mismatch error // it names the settings that differ, which the error of the calls does not
 	b.held, mismatch = b.plan.Held(c.Out, ordered)
 	if err := cmp.Or(mismatch, err); err != nil {
 		return nil, usageError{fmt.Errorf("--out: %w", err)}

@@ -29,10 +29,11 @@ import (
 //
 // Why that suffices: every published figure is a function of sums over whole shares. A row enters a share only if each
 // organisation has sent new sessions in it since its last snapshot of that row, in whatever window; otherwise the row stays as
-// it was, or is left out if others share it now. It enters two windows only if these differ in all of its organisations. So what an organisation has in a snapshot stands in no other one, beside
-// figures of two or more others that stand in no other one either. Whatever one organisation had sent, the others of its
-// share could have sent what makes up for it, and all boards would be the same. Squares, from which the interval over
-// organisations comes, are used of shares of at least squaredOrgs alone.
+// it was, or is left out if others share it now. It enters two windows only if these differ in all of its organisations. So
+// what an organisation has in a snapshot stands in no other one, beside figures of two or more others that stand in no other
+// one either. Whatever one organisation had sent, the others of its share could have sent what makes up for it, and all
+// boards would be the same. Squares, from which the interval over organisations comes, are used of shares of at least
+// squaredOrgs alone.
 const (
 	// shareOrgs is the least number of organisations of a share: one that reads the boards, and two others.
 	shareOrgs = 3

@@ -309,17 +309,18 @@ func (b *Outbox) failed(ctx context.Context, err error) {
 	}
 	b.notBefore = now.Add(pause)
 	var over []*letter
+	tries := attempts()
 	for _, l := range b.waiting {
 		if l.next.After(now) {
 			continue
 		}
 		age := now.Sub(l.added)
-		later := slices.IndexFunc(attempts(), func(at time.Duration) bool { return at > age })
+		later := slices.IndexFunc(tries, func(at time.Duration) bool { return at > age })
 		if later < 0 {
 			over = append(over, l)
 			continue
 		}
-		left := attempts()[later] - age
+		left := tries[later] - age
 		l.next = now.Add(left + time.Duration(rand.Int64N(int64(left)/10+1))) //nolint:gosec // so that not all retry at once
 	}
 	b.forgetLocked(over)

@@ -29,8 +29,8 @@ type Daily struct {
 	today *Store     // nil before the first line
 }
 
-// OpenDaily opens the stores below a path, at a time. Retention and RotateBytes of the options have no effect. While another Daily has
-// the path open, the error is a *HeldError.
+// OpenDaily opens the stores below a path, at a time. Retention and RotateBytes of the options have no effect. While
+// another Daily has the path open, the error is a *HeldError.
 func OpenDaily(o Options, now time.Time) (*Daily, error) {
 	o.RotateBytes, o.Retention = 0, 0
 	if err := o.complete(); err != nil {
@@ -44,7 +44,7 @@ func OpenDaily(o Options, now time.Time) (*Daily, error) {
 	if d.lock, err = acquire(o.Path); err != nil {
 		return nil, err
 	}
-	if err := d.write(now); err != nil { // so that a disk that cannot be written to is known at once
+	if err := d.writeLocked(now); err != nil { // so that a disk that cannot be written to is known at once
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
@@ -58,15 +58,8 @@ func nameOfDay(path, day string) string {
 	return strings.TrimSuffix(path, ending) + "-" + day + ending
 }
 
-// write has the store of a day open.
-func (d *Daily) write(now time.Time) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.writeLocked(now)
-}
-
-// writeLocked is write for who holds the lock. The store of the day before stays as long as it has lines that its disk does
-// not take: closing it would lose them.
+// writeLocked has the store of a day open. That of the day before stays as long as it has lines that its disk does not
+// take: closing it would lose them.
 func (d *Daily) writeLocked(now time.Time) error {
 	day := now.UTC().Format(time.DateOnly)
 	if d.today != nil && (day <= d.day || d.today.waits()) {
