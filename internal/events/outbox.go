@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -84,12 +85,12 @@ type Outbox struct {
 	stop  context.CancelFunc
 	done  sync.WaitGroup
 
-	mu        sync.Mutex // guards all below
-	waiting   []*letter  // in the order in which they were added
-	sessions  map[string]struct{}
-	notBefore time.Time // of the next delivery, after one that failed
-	failing   error     // why the last delivery failed; nil: it did not
-	gone      bool      // the sink wants nothing any more
+	mu        sync.Mutex           // guards all below
+	waiting   []*letter            // in the order in which they were added
+	sessions  map[string]time.Time // when the event of a session was added, for outboxDays
+	notBefore time.Time            // of the next delivery, after one that failed
+	failing   error                // why the last delivery failed; nil: it did not
+	gone      bool                 // the sink wants nothing any more
 }
 
 // letter is an event that waits.
@@ -122,7 +123,7 @@ func OpenOutbox(ctx context.Context, o OutboxOptions) (*Outbox, error) {
 	if err != nil {
 		return nil, errors.Join(err, o.Sink.Close())
 	}
-	b := &Outbox{o: o, daily: daily, wake: make(chan struct{}, 1), sessions: map[string]struct{}{}}
+	b := &Outbox{o: o, daily: daily, wake: make(chan struct{}, 1), sessions: map[string]time.Time{}}
 	if err := b.replay(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("reading the events that wait: %w", err), daily.Close(), o.Sink.Close())
 	}
@@ -147,7 +148,7 @@ func (b *Outbox) replay(ctx context.Context) error {
 			continue
 		}
 		if e.ID != "" {
-			b.sessions[l.Session] = struct{}{}
+			b.sessions[l.Session] = l.At
 			b.waiting = append(b.waiting, &letter{id: e.ID, text: l.Event, added: l.At})
 			waiting[e.ID] = true
 		}
@@ -184,7 +185,7 @@ func (b *Outbox) Add(ctx context.Context, session string, e *Event) error {
 	_, known := b.sessions[session]
 	full := len(b.waiting) >= maxWaiting
 	if !known && !full {
-		b.sessions[session] = struct{}{}
+		b.sessions[session] = now
 	}
 	b.mu.Unlock()
 	switch {
@@ -371,9 +372,13 @@ func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	}
 }
 
-// tidy deletes what is older than outboxDays.
+// tidy deletes and forgets what is older than outboxDays.
 func (b *Outbox) tidy(ctx context.Context) {
-	removeBefore(ctx, b.daily, time.Now().UTC().AddDate(0, 0, -outboxDays), b.o.Log)
+	then := time.Now().UTC().AddDate(0, 0, -outboxDays)
+	removeBefore(ctx, b.daily, then, b.o.Log)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	maps.DeleteFunc(b.sessions, func(_ string, added time.Time) bool { return added.Before(then) })
 }
 
 // removeBefore deletes the lines of days that ended before a time.

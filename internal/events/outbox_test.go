@@ -152,6 +152,25 @@ func TestOutboxGivesUpAfterDays(t *testing.T) {
 	})
 }
 
+// A session has one event, as long as the outbox keeps what it was given. After that it is forgotten, also by a
+// process that goes on running.
+func TestOutboxForgetsOldSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sink{send: takes}
+		o := openOutbox(t, filepath.Join(t.TempDir(), "events.jsonl"), s)
+		add(t, o, "one")
+		for _, step := range []struct{ days, want int }{{29, 1}, {2, 2}} {
+			time.Sleep(time.Duration(step.days) * 24 * time.Hour)
+			add(t, o, "one")
+			synctest.Wait()
+			if got := len(s.ids()); got != step.want {
+				t.Errorf("%d days later %d events were sent, want %d", step.days, got, step.want)
+			}
+		}
+		closeOutbox(t, o)
+	})
+}
+
 // What waits goes out as soon as the sink takes the first event again, and each event once.
 func TestOutboxGoesOnWhenTheSinkIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
