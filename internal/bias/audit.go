@@ -66,7 +66,7 @@ type AuditInput struct {
 //     Where no flag could be judged the risk is "indeterminate".
 func Audit(in AuditInput) council.BiasAudit {
 	byReviewer, byCandidate, byPosition := map[string][]float64{}, map[string][]float64{}, map[int][]float64{}
-	var scores []Score
+	scores := make([]Score, 0, len(in.Scores))
 	for _, s := range in.Scores {
 		if s.Own {
 			continue
@@ -184,7 +184,7 @@ func auditReviewers(a *council.BiasAudit, byReviewer map[string][]float64) {
 // explain beyond answers, over the residuals of both. It is nil for fewer than two
 // reviewers, where no chain of common answers links them, and without residuals.
 func reviewerEffect(given []Score) *council.ReviewerEffect {
-	var reviewers, candidates []string
+	reviewers, candidates := make([]string, 0, len(given)), make([]string, 0, len(given))
 	for _, s := range given {
 		reviewers, candidates = append(reviewers, s.Reviewer), append(candidates, s.Candidate)
 	}

@@ -40,29 +40,36 @@ func (u Usage) Believable() (believed Usage, doubted int) {
 
 // Plus returns the sum of u and v, or the largest number where the sum would be larger.
 func (u Usage) Plus(v Usage) Usage {
-	sum := Usage{Partial: u.Partial || v.Partial}
-	sum.InputTokens = plus(u.InputTokens, v.InputTokens, &sum.Partial, addTokens)
-	sum.OutputTokens = plus(u.OutputTokens, v.OutputTokens, &sum.Partial, addTokens)
-	sum.CostUSD = plus(u.CostUSD, v.CostUSD, &sum.Partial, func(a, b float64) float64 { return min(a+b, math.MaxFloat64) })
+	sum := NoUsage()
+	sum.Partial = u.Partial || v.Partial
+	sum.InputTokens = plus(sum.InputTokens, u.InputTokens, v.InputTokens, &sum.Partial, addTokens)
+	sum.OutputTokens = plus(sum.OutputTokens, u.OutputTokens, v.OutputTokens, &sum.Partial, addTokens)
+	addCost := func(a, b float64) float64 { return min(a+b, math.MaxFloat64) }
+	sum.CostUSD = plus(sum.CostUSD, u.CostUSD, v.CostUSD, &sum.Partial, addCost)
 	return sum
 }
 
 // Tokens returns the known tokens, input and output.
 func (u Usage) Tokens() int64 {
-	known := plus(u.InputTokens, u.OutputTokens, new(bool), addTokens)
+	known := plus(new(int64), u.InputTokens, u.OutputTokens, new(bool), addTokens)
 	return *cmp.Or(known, new(int64))
 }
 
 // NoUsage returns the usage of no call at all, which is known to be zero.
 func NoUsage() Usage {
-	return Usage{InputTokens: new(int64), OutputTokens: new(int64), CostUSD: new(float64)}
+	var figures struct { // one allocation in place of three: sums are made for each call
+		input, output int64
+		cost          float64
+	}
+	return Usage{InputTokens: &figures.input, OutputTokens: &figures.output, CostUSD: &figures.cost}
 }
 
-// plus adds two figures, either of which may be unknown. A known figure and an unknown
+// plus adds two figures in sum, either of which may be unknown. A known figure and an unknown
 // one give a partial sum; a known zero and an unknown one give an unknown sum.
-func plus[T int64 | float64](a, b *T, partial *bool, add func(T, T) T) *T {
+func plus[T int64 | float64](sum, a, b *T, partial *bool, add func(T, T) T) *T {
 	if a != nil && b != nil {
-		return new(add(*a, *b))
+		*sum = add(*a, *b)
+		return sum
 	}
 	known := cmp.Or(a, b)
 	if known == nil || *known == 0 {

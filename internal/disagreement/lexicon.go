@@ -495,6 +495,9 @@ type coverage struct {
 // add counts one occurrence of a term. Person is the gender of the particular person
 // that it stands for, -1 for none.
 func (c *coverage) add(term string, person int) {
+	if c.terms == nil { // most texts have no term of most axes
+		c.terms = map[string]int{}
+	}
 	c.terms[term]++
 	if person < 0 {
 		c.hits++
@@ -509,9 +512,6 @@ func (c *coverage) add(term string, person int) {
 // longest. When ctx ends, hits returns what it found until then.
 func (m *Matcher) hits(ctx context.Context, words []word, ignore map[string]bool) []coverage {
 	found := make([]coverage, len(m.axes))
-	for i := range found {
-		found[i].terms = map[string]int{}
-	}
 	taken := make([]int, len(m.axes)) // by axis, the end of the last phrase
 	var n steps
 	for i := range words {

@@ -23,8 +23,6 @@ import (
 // of which people are asked too, a record without reviewers stands for the last. It returns nil as well
 // when ctx ends before all have answered: the fastest alone would be another council.
 func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *council.Session) *council.ShadowRecord {
-	r := p.newRun(plan, nil)
-	r.session = session
 	synthesis := session.Stage3
 	if !plan.Shadow || plan.Rules.Consent == 0 || plan.Output != nil || synthesis == nil || synthesis.Status != council.OutcomeOK ||
 		session.Metadata.Agreement.Ballots == 0 {
@@ -39,6 +37,8 @@ func (p *Pipeline) Shadow(ctx context.Context, plan council.Plan, session *counc
 	if text == "" || strings.TrimSpace(text) == strings.TrimSpace(synthesis.Response) {
 		return nil
 	}
+	r := p.newRun(plan, nil)
+	r.session = session
 	record := &council.ShadowRecord{
 		SchemaVersion: council.ShadowSchema, SessionID: session.ID, Timestamp: plan.Created, Rate: plan.ShadowRate, Wanted: plan.LabelWanted,
 		CouncilConfig: plan.Versions.CouncilConfig, Prompt: stage2.ShadowPromptVersion, Chairman: synthesis.Model, TopModel: top,

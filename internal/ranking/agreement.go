@@ -11,9 +11,13 @@ import (
 // seed draws the resamples behind WinnerSupport. Without a counted vote, all is empty.
 func Agree(o Options, seed int64) council.Agreement {
 	c := newCount(o, o.Policy)
+	available := c // kendallW knows complete ballots by it
+	if o.Policy == council.PolicyTiedLast {
+		available = newCount(o, council.PolicyAvailable)
+	}
 	a := council.Agreement{
 		Ballots: len(c.ballots), Copeland: map[string]float64{}, Pairwise: map[string]map[string]int{},
-		KendallW:      newCount(o, council.PolicyAvailable).kendallW(),
+		KendallW:      available.kendallW(),
 		WinnerSupport: c.winnerSupport(seed), LeaveOneOut: c.leaveOneOut(),
 	}
 	if a.Ballots > 0 {

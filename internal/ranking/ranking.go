@@ -166,6 +166,7 @@ func newCount(o Options, policy council.PartialPolicy) count {
 	c := count{candidates: slices.Clone(o.Candidates), unit: 1, winUnit: 1}
 	slices.Sort(c.candidates)
 	index := indexOf(c.candidates)
+	c.ballots = make([]ballot, 0, len(o.Votes))
 	for _, v := range o.Votes {
 		twice, m, ranked := v.places(index, policy)
 		if m < 2 || ranked == 0 {

@@ -58,19 +58,22 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 	} else {
 		c.draw(seed, visit)
 	}
-	shares := make([]*big.Rat, n)
-	for j := range shares {
-		shares[j] = new(big.Rat)
-		for k, weight := range won[j*n : (j+1)*n] {
-			if weight == 0 {
-				continue
-			}
-			if part := big.NewRat(weight, total*int64(k+1)); shares[j].Sign() == 0 {
-				shares[j] = part
-			} else {
-				shares[j].Add(shares[j], part)
-			}
+	unit := int64(1) // shares of a resample are in 1/unit
+	for i, weight := range won {
+		if weight > 0 {
+			unit = lcm(unit, int64(i%n+1))
 		}
+	}
+	all := big.NewInt(total)
+	all.Mul(all, big.NewInt(unit))
+	shares := make([]*big.Rat, n)
+	var sum, weight, share big.Int
+	for j := range shares {
+		sum.SetInt64(0)
+		for k, w := range won[j*n : (j+1)*n] {
+			sum.Add(&sum, share.Mul(weight.SetInt64(w), share.SetInt64(unit/int64(k+1))))
+		}
+		shares[j] = new(big.Rat).SetFrac(&sum, all)
 	}
 	return shares
 }

@@ -393,7 +393,7 @@ func (s labelSet) order(text string) ([]entry, bool) {
 func (s labelSet) places(entries []entry) ([][]council.Label, bool) {
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, func(a, b entry) int { return cmp.Compare(a.rank, b.rank) })
-	var places [][]council.Label
+	places := make([][]council.Label, 0, len(entries))
 	sharing := make(map[int]int) // entries by rank
 	ranked := rankedBy(entries)
 	for i, e := range entries {

@@ -171,6 +171,7 @@ func (s labelSet) entries(v value, scores map[council.Label]float64) ([]entry, b
 	switch v.kind {
 	case list:
 		position := -1
+		entries = make([]entry, 0, len(v.items))
 		for _, item := range v.items {
 			e, ok := s.element(item, scores)
 			// A position may be the place in the ranking or on the slate.
