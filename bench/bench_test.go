@@ -22,11 +22,9 @@ func TestQuick(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, row := range b.rows {
-		t.Logf("%s: %s, floors %s", row.name, row.measured, row.floors)
-	}
-	if len(b.rows) != 8 {
-		t.Errorf("%d figures", len(b.rows))
+	b.print(t.Output())
+	if len(b.Figures) != 12 {
+		t.Errorf("%d figures", len(b.Figures))
 	}
 }
 
@@ -46,17 +44,12 @@ func TestInvalid(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.close()
-	p, err := w.provider(t.Context(), "-members", "1", "-dwell", "1ms")
+	a, err := w.arena(t.Context(), 4, []string{"-members", "1", "-dwell", "1ms"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.stop()
-	d, _, err := w.daemon(t.Context(), p, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.stop()
-	o, err := whole(w.perform(t.Context(), "load", "-url", d.url, "-sessions", "1"))
+	defer a.stop()
+	o, err := whole(a.load(t.Context(), plan{Clients: 1, Sessions: 1}))
 	if err == nil || !strings.Contains(err.Error(), "is not complete") {
 		t.Errorf("a session without ballots counts, or failed otherwise: %+v, %v", o, err)
 	}
@@ -99,5 +92,66 @@ func TestMultiply(t *testing.T) {
 	if len(lines) != 24 || !strings.Contains(lines[0], `"00000001-0511-`) || !strings.Contains(lines[0], "2026-11-22T") ||
 		!strings.Contains(lines[23], `"00000000-0511-`) || !strings.Contains(lines[23], "2026-11-23T") {
 		t.Errorf("%d lines, from %s to %s", len(lines), lines[0], lines[len(lines)-1])
+	}
+}
+
+// The probabilities that fewer than k of n fair coins show heads are below 2.5 % for k = 1 of 6, 2 of 9
+// and 9 of 27, and not for one more.
+func TestInterval(t *testing.T) {
+	for _, tc := range []struct{ n, low, high int }{{1, 1, 1}, {3, 1, 3}, {5, 1, 5}, {6, 1, 6}, {8, 1, 8}, {9, 2, 8}, {27, 8, 20}} {
+		var s series
+		for i := range tc.n {
+			s = append(s, float64(tc.n-i))
+		}
+		if low, high := s.interval(); low != float64(tc.low) || high != float64(tc.high) {
+			t.Errorf("of %d values: %v to %v, want %d to %d", tc.n, low, high, tc.low, tc.high)
+		}
+	}
+}
+
+func TestTurns(t *testing.T) {
+	var order string
+	note := func(name string) func() error {
+		return func() error {
+			order += name
+			return nil
+		}
+	}
+	for round := range 3 {
+		if err := turns(round, note("a"), note("b"), note("c")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if order != "abccbaabc" {
+		t.Errorf("order %s", order)
+	}
+}
+
+// Two results are compared figure by figure, and what depends on the machine is not judged.
+func TestAgainst(t *testing.T) {
+	older := result{Machine: "old", Figures: []figure{
+		{Name: "T1", What: "a", Values: series{1.2, 1.0, 1.1}},
+		{Name: "T2", What: "b", Values: series{1}},
+		{Name: "T3", What: "c", Values: series{2}, Local: true},
+		{Name: "T7", What: "d", Values: series{0}},
+		{Name: "T8", What: "gone", Values: series{1}},
+	}}
+	newer := result{Machine: "new", Figures: []figure{
+		{Name: "T1", What: "a", Values: series{1.2}},
+		{Name: "T2", What: "b", Values: series{0.9}}, // 1 / 0.9 is more than 1.1
+		{Name: "T3", What: "c", Values: series{3}, Local: true},
+		{Name: "T7", What: "d", Values: series{0}},
+		{Name: "T9", What: "invalid", Problem: "it failed"},
+	}}
+	var out strings.Builder
+	beside(&out, older, newer)
+	for _, want := range []string{
+		"| T1 | a | 1.1 (1 to 1.2) | 1.2 | 1.09 | yes |", "| T2 | b | 1 | 0.9 | 0.9 | **no** |",
+		"| T3 | c | 2 | 3 | 1.5 | depends on the machine |", "| T7 | d | 0 | 0 | 1 | yes |", "| T9 | invalid | | | only one run has it | |",
+		"2 of 3 ratios agree within 10 %.",
+	} {
+		if !strings.Contains(out.String(), want+"\n") {
+			t.Errorf("%q is missing in\n%s", want, &out)
+		}
 	}
 }

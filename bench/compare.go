@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,51 +21,21 @@ import (
 	"time"
 )
 
-// figure is a line of the table.
-type figure struct {
-	name     string
-	what     string
-	reach    string
-	then     string
-	measured string
-	floors   string
-}
-
 // bencher measures figures.
 type bencher struct {
 	*workplace
 	root   string
 	rounds int
 	quick  bool
-	rows   []figure
-}
-
-// series are the values of a figure, one a round.
-type series []float64
-
-func (s series) median() float64 {
-	sorted := slices.Sorted(slices.Values(s))
-	return sorted[len(sorted)/2]
-}
-
-// String returns the median, and the least and the largest value.
-func (s series) String() string {
-	return fmt.Sprintf("%s (%s to %s)", short(s.median()), short(slices.Min(s)), short(slices.Max(s)))
-}
-
-func short(x float64) string {
-	if x >= 1000 {
-		return strconv.FormatFloat(x, 'f', 0, 64)
-	}
-	return strconv.FormatFloat(x, 'g', 3, 64)
+	result
 }
 
 // count returns n, or a few in a quick run.
-func (b *bencher) count(n int) string {
+func (b *bencher) count(n int) int {
 	if b.quick {
 		n = max(8, n/50)
 	}
-	return strconv.Itoa(n)
+	return n
 }
 
 // dwell returns the time of a call, or a short one in a quick run.
@@ -75,12 +46,30 @@ func (b *bencher) dwell(span string) string {
 	return span
 }
 
+// few returns the rounds of a figure that is steady, or takes long.
+func (b *bencher) few() int { return (b.rounds + 2) / 3 }
+
+// turns runs each function once, in one round in this order and in the next backwards, so that a
+// machine that becomes faster or slower favours none.
+func turns(round int, run ...func() error) error {
+	for i := range run {
+		if round%2 == 1 {
+			i = len(run) - 1 - i
+		}
+		if err := run[i](); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func compare(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	root := flags.String("root", "..", "repository of councild")
-	rounds := flags.Int("rounds", 3, "rounds of each figure")
+	rounds := flags.Int("rounds", 9, "rounds of each figure; of those of T5, T7, T14 and of most Go benchmarks a third")
 	only := flags.String("only", "", "comma list of figures, such as T1,T5; empty: all")
 	quick := flags.Bool("quick", false, "a few sessions each: to see that it works, not to measure")
+	out := flags.String("out", "", "file for the result, which the command against compares with that of another run")
 	env := flags.String("env", "", "comma list of variables for the daemon beside what it has by default, such as GOMEMLIMIT=1GiB")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -129,25 +118,27 @@ func compare(ctx context.Context, args []string) error {
 			break
 		} else if err != nil {
 			invalid = errors.Join(invalid, fmt.Errorf("%s: %w", group.names, err))
-			b.add(strings.Fields(group.names)[0], group.names, "", "", "", "**invalid**: "+oneLine(err))
+			b.add(figure{Name: strings.Fields(group.names)[0], What: group.names, Problem: oneLine(err)})
 		}
 	}
-	if len(b.rows) == 0 && invalid == nil {
+	if len(b.Figures) == 0 && invalid == nil {
 		return fmt.Errorf("no figure has a name of %q", *only)
 	}
-	b.print()
-	fmt.Printf("\n%s; other programs had %.1f %% of the processors just before, other guests of the host %.1f %% during the run\n",
+	b.Machine = fmt.Sprintf("%s; other programs had %.1f %% of the processors just before, other guests of the host %.1f %% during the run",
 		begun, 100*others, 100*processorTimes().since(start).stolen)
+	b.print(os.Stdout)
+	fmt.Printf("\n%s\n\nIn brackets: the interval of the median, 95 %% and more; of fewer than six rounds, their range.\n", b.Machine)
 	if others > 0.25 {
 		fmt.Printf("\n**Other programs had the processors before this run: figures of time (T2, T3, T6, T10, T11, T15) mean nothing.**\n")
 	}
-	return invalid
-}
-
-// oneLine returns what went wrong as the cell of a table or a comment can hold it.
-func oneLine(err error) string {
-	text := strings.ReplaceAll(strings.Join(strings.Fields(err.Error()), " "), "|", "/")
-	return text[:min(len(text), 300)]
+	if *out == "" {
+		return invalid
+	}
+	text, err := json.MarshalIndent(b.result, "", " ")
+	if err == nil {
+		err = os.WriteFile(*out, append(text, '\n'), 0o600)
+	}
+	return errors.Join(invalid, err)
 }
 
 func machine(root string) string {
@@ -197,22 +188,6 @@ func (p processors) since(earlier processors) processors {
 	return processors{busy: (p.busy - earlier.busy) / all, stolen: (p.stolen - earlier.stolen) / all, all: 1}
 }
 
-func (b *bencher) add(name, what, reach, then, floors string, measured any) {
-	b.rows = append(b.rows, figure{name, what, reach, then, fmt.Sprint(measured), floors})
-}
-
-func (b *bencher) print() {
-	slices.SortStableFunc(b.rows, func(x, y figure) int {
-		nx, _ := strconv.Atoi(x.name[1:])
-		ny, _ := strconv.Atoi(y.name[1:])
-		return cmp.Compare(nx, ny)
-	})
-	fmt.Println("| # | figure | floors in the same run | measured: median (least to largest) | reach | then |\n|---|---|---|---|---|---|")
-	for _, r := range b.rows {
-		fmt.Printf("| %s | %s | %s | %s | %s | %s |\n", r.name, r.what, r.floors, r.measured, r.reach, r.then)
-	}
-}
-
 // whole returns an error when not every session of an outcome succeeded.
 func whole(o outcome, err error) (outcome, error) {
 	if err == nil && o.Failed+o.Refused > 0 {
@@ -221,181 +196,259 @@ func whole(o outcome, err error) (outcome, error) {
 	return o, err
 }
 
-// arena is a provider, and a daemon that asks it.
+// arena is a provider, a daemon that asks it, and the programs that put sessions to either.
 type arena struct {
+	*workplace
 	provider, daemon *process
+	workers          map[string]*worker // by their arguments
 }
 
-func (b *bencher) arena(ctx context.Context, provider []string, env ...string) (*arena, error) {
-	p, err := b.provider(ctx, provider...)
+// arena starts a provider and, with members, a daemon.
+func (w *workplace) arena(ctx context.Context, members int, provider []string, env ...string) (*arena, error) {
+	p, err := w.provider(ctx, provider...)
 	if err != nil {
 		return nil, err
 	}
-	d, _, err := b.daemon(ctx, p, 4, env...)
-	if err != nil {
-		p.stop()
-		return nil, err
+	a := &arena{workplace: w, provider: p, workers: map[string]*worker{}}
+	if members > 0 {
+		if a.daemon, _, err = w.daemon(ctx, p, members, env...); err != nil {
+			a.stop()
+			return nil, err
+		}
 	}
-	return &arena{p, d}, nil
+	return a, nil
 }
 
 func (a *arena) stop() {
-	a.daemon.stop()
+	for _, k := range a.workers {
+		k.stop()
+	}
+	if a.daemon != nil {
+		a.daemon.stop()
+	}
 	a.provider.stop()
 }
 
-// reference runs R1, or R0 when raw, with that plan.
-func (b *bencher) reference(ctx context.Context, a *arena, raw bool, plan ...string) (outcome, error) {
-	args := append([]string{"reference", "-url", a.provider.url}, plan...)
-	if raw {
-		args = append(args, "-raw")
+// run has the process with these arguments carry out a plan. It is started when it is first asked.
+func (a *arena) run(ctx context.Context, p plan, args ...string) (o outcome, err error) {
+	name := strings.Join(args, " ")
+	if a.workers[name] == nil {
+		if a.workers[name], err = a.worker(ctx, args...); err != nil {
+			return o, err
+		}
 	}
-	return whole(b.perform(ctx, args...))
+	return a.workers[name].run(p)
 }
 
-func (b *bencher) load(ctx context.Context, a *arena, plan ...string) (outcome, error) {
-	return b.perform(ctx, append([]string{"load", "-url", a.daemon.url}, plan...)...)
+// reference runs R1, or R0 with -raw.
+func (a *arena) reference(ctx context.Context, p plan, args ...string) (outcome, error) {
+	return whole(a.run(ctx, p, append([]string{"reference", "-url", a.provider.url}, args...)...))
+}
+
+// load puts sessions to the daemon. Refused ones are no error.
+func (a *arena) load(ctx context.Context, p plan, args ...string) (outcome, error) {
+	o, err := a.run(ctx, p, append([]string{"load", "-url", a.daemon.url}, args...)...)
+	if err == nil && o.Failed > 0 {
+		_, err = whole(o, nil)
+	}
+	return o, err
+}
+
+// asked puts sessions to the daemon, and returns what each takes of its processor time, in us.
+func (a *arena) asked(ctx context.Context, p plan, args ...string) (o outcome, cpu float64, err error) {
+	before := a.daemon.cpu()
+	o, err = whole(a.load(ctx, p, args...))
+	return o, (a.daemon.cpu() - before) / float64(max(o.Sessions, 1)), err
+}
+
+// warm has R1, R0 and the daemon run sessions that are not measured.
+func (a *arena) warm(ctx context.Context, p plan) error {
+	_, first := a.reference(ctx, p)
+	_, second := a.reference(ctx, p, "-raw")
+	_, third := whole(a.load(ctx, p))
+	return errors.Join(first, second, third)
 }
 
 // sessions measures T1 and half of T4.
 func (b *bencher) sessions(ctx context.Context) error {
-	a, err := b.arena(ctx, nil)
+	a, err := b.arena(ctx, 4, nil)
 	if err != nil {
 		return err
 	}
 	defer a.stop()
-	plan := []string{"-clients", "32", "-sessions", b.count(1500), "-warm", b.count(300)}
-	if _, err := whole(b.load(ctx, a, "-clients", "32", "-sessions", b.count(300))); err != nil { // it warms up
+	if err := a.warm(ctx, plan{Clients: 32, Sessions: b.count(600)}); err != nil {
 		return err
 	}
-	var ratio, ours, r1, r0, allocated series
-	for range b.rounds {
-		one, err := b.reference(ctx, a, false, plan...)
-		if err != nil {
+	var ours, r1, r0, allocated series
+	p := plan{Clients: 32, Sessions: b.count(500)}
+	for round := range b.rounds {
+		if err := turns(round, func() error {
+			o, err := a.reference(ctx, p)
+			r1 = append(r1, o.CPU)
+			return err
+		}, func() error {
+			o, err := a.reference(ctx, p, "-raw")
+			r0 = append(r0, o.CPU)
+			return err
+		}, func() error {
+			before, err := metric(a.daemon.url, "go_memstats_mallocs_total")
+			if err != nil {
+				return err
+			}
+			o, cpu, err := a.asked(ctx, p)
+			if err != nil {
+				return err
+			}
+			after, err := metric(a.daemon.url, "go_memstats_mallocs_total")
+			ours, allocated = append(ours, cpu), append(allocated, (after-before)/float64(o.Sessions))
+			return err
+		}); err != nil {
 			return err
 		}
-		raw, err := b.reference(ctx, a, true, plan...)
-		if err != nil {
-			return err
-		}
-		before, err := metric(a.daemon.url, "go_memstats_mallocs_total")
-		if err != nil {
-			return err
-		}
-		cpu := a.daemon.cpu()
-		o, err := whole(b.load(ctx, a, plan[:4]...)) // the daemon is warm, and all that it does is counted
-		if err != nil {
-			return err
-		}
-		each := (a.daemon.cpu() - cpu) / float64(o.Sessions)
-		after, err := metric(a.daemon.url, "go_memstats_mallocs_total")
-		if err != nil {
-			return err
-		}
-		ours, r1, r0 = append(ours, each), append(r1, one.CPU), append(r0, raw.CPU)
-		ratio, allocated = append(ratio, each/one.CPU), append(allocated, (after-before)/float64(o.Sessions))
 	}
 	seen, err := a.provider.stats()
 	if err != nil {
 		return err
 	}
-	b.add("T1", "CPU per session, whole daemon / R1", "<= 1.2", "<= 0.9",
-		fmt.Sprintf("R1 %s us, R0 %s us, daemon %s us; dwell %.2f to %.2f ms (half, 99 %%); requests of %d, %d and %d bytes",
+	b.add(figure{
+		Name: "T1", What: "CPU of a session, whole daemon / R1", Reach: "<= 1.2", Then: "<= 0.9", Values: ours.over(r1),
+		Beside: fmt.Sprintf("R1 %s us, R0 %s us, daemon %s us; dwell %.2f to %.2f ms (half, 99 %%); requests of %d, %d and %d bytes",
 			short(r1.median()), short(r0.median()), short(ours.median()), seen.DwellP50, seen.DwellP99, seen.Bytes[0], seen.Bytes[1], seen.Bytes[2]),
-		ratio)
-	b.add("T4", "allocations of a session", "<= 2,200", "<= 1,500", "", allocated)
+	})
+	b.add(figure{Name: "T4", What: "allocations of a session", Reach: "<= 2,200", Then: "<= 1,500", Values: allocated})
 	return nil
 }
 
+// loadShare is the rate of T2 as a share of what R1 reaches with 256 clients on this machine, so that a
+// slow machine is not fuller than a fast one. When the figure was set, it was 250/s where R1 reached 1,054/s.
+const loadShare = 0.24
+
 // open measures T2.
 func (b *bencher) open(ctx context.Context) error {
-	a, err := b.arena(ctx, nil)
+	a, err := b.arena(ctx, 4, nil)
 	if err != nil {
 		return err
 	}
 	defer a.stop()
-	plan := []string{"-rate", "250", "-during", "8s", "-clients", "32", "-warm", b.count(500)}
+	if err := a.warm(ctx, plan{Clients: 64, Sessions: b.count(600)}); err != nil {
+		return err
+	}
+	during := 4 * time.Second
 	if b.quick {
-		plan[3] = "1s"
+		during = time.Second
 	}
-	var p50, p99, ours, r1, r1p99, r0 series
-	for range b.rounds {
-		one, err := b.reference(ctx, a, false, plan...)
+	var ours, r1, r0, p99, r1p99, rates series
+	for round := range b.rounds {
+		best, err := a.reference(ctx, plan{Clients: 256, Sessions: b.count(1000)})
 		if err != nil {
 			return err
 		}
-		raw, err := b.reference(ctx, a, true, plan...)
-		if err != nil {
+		rates = append(rates, loadShare*float64(best.Sessions)/best.Seconds)
+		p := plan{Rate: rates[round], During: during}
+		// added returns what is added to three dwells, in ms: half of the sessions have less, 99 % have less.
+		added := func(o outcome, err error) (half, most float64, _ error) {
+			if err != nil {
+				return 0, 0, err
+			}
+			seen, err := a.provider.stats()
+			return o.P50 - 3*seen.DwellP50, o.P99 - 3*seen.DwellP50, err
+		}
+		if _, err := a.provider.stats(); err != nil { // forgets the dwells so far
 			return err
 		}
-		o, err := whole(b.load(ctx, a, plan...))
-		if err != nil {
+		if err := turns(round, func() error {
+			half, most, err := added(a.reference(ctx, p))
+			r1, r1p99 = append(r1, half), append(r1p99, most)
+			return err
+		}, func() error {
+			half, _, err := added(a.reference(ctx, p, "-raw"))
+			r0 = append(r0, half)
+			return err
+		}, func() error {
+			half, most, err := added(whole(a.load(ctx, p)))
+			ours, p99 = append(ours, half), append(p99, most)
+			return err
+		}); err != nil {
 			return err
 		}
-		seen, err := a.provider.stats()
-		if err != nil {
-			return err
-		}
-		path := 3 * seen.DwellP50
-		ours, r1, r0 = append(ours, o.P50-path), append(r1, one.P50-path), append(r0, raw.P50-path)
-		p50, p99 = append(p50, (o.P50-path)/(one.P50-path)), append(p99, (o.P99-path)/(one.P50-path))
-		r1p99 = append(r1p99, (one.P99-path)/(one.P50-path))
 	}
-	b.add("T2", "added p50 over the critical path, 20 ms provider, 250 sessions/s open loop / R1; p99 / R1's p50",
-		"<= 1.25; <= 3", "<= 1.05; <= 2",
-		fmt.Sprintf("R1 %s ms, R0 %s ms, daemon %s ms; p99 of R1 / its p50 %s",
-			short(r1.median()), short(r0.median()), short(ours.median()), r1p99),
-		p50.String()+"; "+p99.String())
+	b.add(figure{
+		Name: "T2", What: fmt.Sprintf("added p50 over the critical path, 20 ms provider, open loop at %.2f of what R1 reaches / R1", loadShare),
+		Reach: "<= 1.25", Then: "<= 1.05", Values: ours.over(r1),
+		Beside: fmt.Sprintf("%s sessions/s; R1 %s ms, R0 %s ms, daemon %s ms",
+			short(rates.median()), short(r1.median()), short(r0.median()), short(ours.median())),
+	})
+	b.add(figure{
+		Name: "T2", What: "added p99 / R1's added p50", Reach: "<= 3", Then: "<= 2", Values: p99.over(r1), Local: true,
+		Beside: "R1's p99 / its p50 " + r1p99.over(r1).String(),
+	})
+	b.add(figure{Name: "T2", What: "added p99 / R1's added p99", Values: p99.over(r1p99)})
 	return nil
 }
 
 // capacity measures T3 and T6.
 func (b *bencher) capacity(ctx context.Context) error {
-	a, err := b.arena(ctx, nil)
+	a, err := b.arena(ctx, 4, nil)
 	if err != nil {
 		return err
 	}
 	defer a.stop()
-	limited, _, err := b.daemon(ctx, a.provider, 4, "LLM_COUNCIL_MAX_SESSIONS=64")
+	small, err := b.arena(ctx, 4, nil, "LLM_COUNCIL_MAX_SESSIONS=64")
 	if err != nil {
 		return err
 	}
-	defer limited.stop()
-	plan := []string{"-clients", "256", "-sessions", b.count(4000), "-warm", b.count(500)}
-	during := "6s"
+	defer small.stop()
+	full := plan{Clients: 64, Sessions: b.count(1000)}
+	_, err = whole(small.load(ctx, full))
+	if err := errors.Join(err, a.warm(ctx, plan{Clients: 256, Sessions: b.count(600)})); err != nil {
+		return err
+	}
+	during := 3 * time.Second
 	if b.quick {
-		during = "1s"
+		during = time.Second
 	}
-	var ratio, accepted, r1, ours series
-	for range b.rounds {
-		one, err := b.reference(ctx, a, false, plan...)
+	rate := func(o outcome) float64 { return float64(o.Sessions) / o.Seconds }
+	var accepted, worth, r1, ours series
+	p := plan{Clients: 256, Sessions: b.count(1500)}
+	for round := range b.rounds {
+		if err := turns(round, func() error {
+			o, err := a.reference(ctx, p)
+			r1 = append(r1, rate(o))
+			return err
+		}, func() error {
+			o, err := whole(a.load(ctx, p))
+			ours = append(ours, rate(o))
+			return err
+		}); err != nil {
+			return err
+		}
+		// Twice the capacity stands between two measurements of it.
+		first, cpu1, err := small.asked(ctx, full)
 		if err != nil {
 			return err
 		}
-		o, err := whole(b.load(ctx, a, plan...))
+		before := small.daemon.cpu()
+		over, err := small.load(ctx, plan{Rate: 2 * rate(first), During: during})
 		if err != nil {
 			return err
 		}
-		r1, ours = append(r1, float64(one.Sessions)/one.Seconds), append(ours, float64(o.Sessions)/o.Seconds)
-		ratio = append(ratio, ours[len(ours)-1]/r1[len(r1)-1])
-		small := &arena{a.provider, limited}
-		best, err := whole(b.load(ctx, small, "-clients", "64", "-sessions", b.count(2000), "-warm", b.count(300)))
+		each := (small.daemon.cpu() - before) / float64(over.Sessions)
+		second, cpu2, err := small.asked(ctx, full)
 		if err != nil {
 			return err
 		}
-		capacity := float64(best.Sessions) / best.Seconds
-		over, err := b.load(ctx, small, "-rate", short(2*capacity), "-during", during, "-clients", "64", "-warm", b.count(300))
-		if err != nil {
-			return err
-		}
-		if over.Failed > 0 {
-			return errors.New(over.Why)
-		}
-		accepted = append(accepted, float64(over.Sessions)/over.Seconds/capacity)
+		accepted = append(accepted, 2*rate(over)/(rate(first)+rate(second)))
+		worth = append(worth, (cpu1+cpu2)/2/each)
 	}
-	b.add("T3", "sessions/s, 256 clients, 20 ms provider / R1's", ">= 0.8", ">= 1.0",
-		fmt.Sprintf("R1 %s/s, daemon %s/s", short(r1.median()), short(ours.median())), ratio)
-	b.add("T6", "accepted rate at twice the load / at capacity, MAX_SESSIONS=64", ">= 0.95", ">= 0.98", "", accepted)
+	b.add(figure{
+		Name: "T3", What: "sessions/s, 256 clients, 20 ms provider / R1's", Reach: ">= 0.8", Then: ">= 1.0", Values: ours.over(r1),
+		Beside: fmt.Sprintf("R1 %s/s, daemon %s/s", short(r1.median()), short(ours.median())),
+	})
+	b.add(figure{
+		Name: "T6", What: "accepted rate at twice the load / at capacity, MAX_SESSIONS=64", Reach: ">= 0.95", Then: ">= 0.98",
+		Values: accepted, Local: true, Beside: "the load generator, which has the same processors, sends what is refused, too",
+	})
+	b.add(figure{Name: "T6", What: "the same, sessions accepted for each second of the daemon's processor time", Values: worth})
 	return nil
 }
 
@@ -404,70 +457,72 @@ func (b *bencher) capacity(ctx context.Context) error {
 // connections in one moment would be refused by the kernel. Each program has a provider of
 // its own too, because idle connections of the one before would take the files and ports.
 func (b *bencher) inFlight(ctx context.Context) error {
-	plan := []string{"-rate", b.count(3500 / 4), "-during", "4s"}
+	p := plan{Rate: float64(b.count(3500 / 4)), During: 4 * time.Second}
 	provider := []string{"-dwell", b.dwell("5s")}
-	alone := func(raw bool) (float64, error) {
-		p, err := b.provider(ctx, provider...)
+	alone := func(args ...string) (float64, error) {
+		a, err := b.arena(ctx, 0, provider)
 		if err != nil {
 			return 0, err
 		}
-		defer p.stop()
-		o, err := b.reference(ctx, &arena{provider: p}, raw, plan...)
+		defer a.stop()
+		o, err := a.reference(ctx, p, args...)
 		return float64(o.PeakKB-o.IdleKB) / float64(max(o.Sessions, 1)), err
 	}
-	var ratio, ours, r1, r0, kept series
-	for range b.rounds {
-		a, err := b.arena(ctx, provider)
+	var ours, r1, r0, kept series
+	for range b.few() {
+		a, err := b.arena(ctx, 4, provider)
 		if err != nil {
 			return err
 		}
 		idle := memory(a.daemon.cmd.Process.Pid, "VmRSS")
-		o, err := whole(b.load(ctx, a, plan...))
+		o, err := whole(a.load(ctx, p))
 		peak := memory(a.daemon.cmd.Process.Pid, "VmHWM")
 		a.stop()
 		if err != nil {
 			return err
 		}
 		ours = append(ours, float64(peak-idle)/float64(o.Sessions))
-		one, err := alone(false)
+		one, err := alone()
 		if err != nil {
 			return err
 		}
-		raw, err := alone(true)
+		raw, err := alone("-raw")
 		if err != nil {
 			return err
 		}
 		r1, r0 = append(r1, one), append(r0, raw)
-		ratio = append(ratio, ours[len(ours)-1]/r1[len(r1)-1])
 	}
-	for range b.rounds {
+	for range b.few() {
 		perKept, err := b.kept(ctx)
 		if err != nil {
 			return err
 		}
 		kept = append(kept, perKept)
 	}
-	b.add("T5", "peak memory per session in flight, 5 s provider, 3,500 sessions / R1", "<= 1.9", "<= 1.4",
-		fmt.Sprintf("R1 %s KB, R0 %s KB, daemon %s KB; a finished session that can be fetched %s KB of heap",
-			short(r1.median()), short(r0.median()), short(ours.median()), short(kept.median())), ratio)
+	b.add(figure{
+		Name: "T5", What: "peak memory per session in flight, 5 s provider, 3,500 sessions / R1", Reach: "<= 1.9", Then: "<= 1.4",
+		Values: ours.over(r1),
+		Beside: fmt.Sprintf("R1 %s KB, R0 %s KB, daemon %s KB; a finished session that can be fetched %s KB of heap",
+			short(r1.median()), short(r0.median()), short(ours.median()), short(kept.median())),
+	})
 	return nil
 }
 
 // kept returns how many KB of the heap a finished session takes that can still be fetched.
 func (b *bencher) kept(ctx context.Context) (float64, error) {
-	a, err := b.arena(ctx, []string{"-dwell", "1ms"}, "LLM_COUNCIL_SESSIONS_DIR=off")
+	a, err := b.arena(ctx, 4, []string{"-dwell", "1ms"}, "LLM_COUNCIL_SESSIONS_DIR=off")
 	if err != nil {
 		return 0, err
 	}
 	defer a.stop()
-	if _, err := whole(b.load(ctx, a, "-mode", "kept", "-clients", "16", "-sessions", b.count(50))); err != nil {
+	if _, err := whole(a.load(ctx, plan{Clients: 16, Sessions: b.count(50)}, "-mode", "kept")); err != nil {
 		return 0, err
 	}
 	before, err := b.heap(a.daemon)
 	if err != nil {
 		return 0, err
 	}
-	o, err := whole(b.load(ctx, a, "-mode", "kept", "-clients", "16", "-sessions", b.count(800)))
+	o, err := whole(a.load(ctx, plan{Clients: 16, Sessions: b.count(800)}, "-mode", "kept"))
 	if err != nil {
 		return 0, err
 	}
@@ -495,19 +550,19 @@ func (b *bencher) heap(d *process) (float64, error) {
 
 // connections measures T7.
 func (b *bencher) connections(ctx context.Context) error {
-	plan := []string{"-clients", "8", "-sessions", b.count(300)}
+	p := plan{Clients: 8, Sessions: b.count(300)}
 	names := []string{"plain", "streamed", "R1 plain", "R1 streamed"}
 	opened := map[string]series{}
-	for range b.rounds {
-		a, err := b.arena(ctx, []string{"-late", "3ms", "-dwell", "2ms"})
+	for range b.few() {
+		a, err := b.arena(ctx, 4, []string{"-late", "3ms", "-dwell", "2ms"})
 		if err != nil {
 			return err
 		}
 		for i, run := range []func() (outcome, error){
-			func() (outcome, error) { return whole(b.load(ctx, a, plan...)) },
-			func() (outcome, error) { return whole(b.load(ctx, a, append(plan, "-mode", "stream")...)) },
-			func() (outcome, error) { return b.reference(ctx, a, false, plan...) },
-			func() (outcome, error) { return b.reference(ctx, a, false, append(plan, "-stream")...) },
+			func() (outcome, error) { return whole(a.load(ctx, p)) },
+			func() (outcome, error) { return whole(a.load(ctx, p, "-mode", "stream")) },
+			func() (outcome, error) { return a.reference(ctx, p) },
+			func() (outcome, error) { return a.reference(ctx, p, "-stream") },
 		} {
 			var each float64
 			if each, err = opening(a, run, i >= 2); err != nil {
@@ -520,9 +575,12 @@ func (b *bencher) connections(ctx context.Context) error {
 			return err
 		}
 	}
-	b.add("T7", "new connections per 1,000 calls with late terminators, of plain and of streamed sessions", "0", "0",
-		fmt.Sprintf("R1 %s; %s", short(opened[names[2]].median()), short(opened[names[3]].median())),
-		opened[names[0]].String()+"; "+opened[names[1]].String())
+	for i, what := range []string{"plain", "streamed"} {
+		b.add(figure{
+			Name: "T7", What: "new connections per 1,000 calls with late terminators, " + what + " sessions", Reach: "0", Then: "0",
+			Values: opened[names[i]], Beside: "R1 " + short(opened[names[2+i]].median()),
+		})
+	}
 	return nil
 }
 
@@ -552,88 +610,90 @@ func opening(a *arena, run func() (outcome, error), own bool) (float64, error) {
 
 // chunks measures T8: how much more a streamed session takes whose texts come in many chunks
 // than one whose texts come in few. The chunks of a reply come together, so that what is
-// measured is not the kernel's work for each packet.
+// measured is not the kernel's work for each packet. There are so many that they take a
+// multiple of everything else in a session.
 func (b *bencher) chunks(ctx context.Context) error {
-	const few, many = 40, 1000
-	plan := []string{"-clients", "8", "-sessions", b.count(300)}
-	arenas := map[int]*arena{}
+	const few, many = 40, 4000
+	p := plan{Clients: 8, Sessions: b.count(40)}
+	var arenas []*arena
 	for _, n := range []int{few, many} {
-		a, err := b.arena(ctx, []string{"-burst", "-answer", "8000", "-review", "8000", "-chunks", strconv.Itoa(n)})
+		a, err := b.arena(ctx, 4, []string{"-burst", "-answer", "8000", "-review", "8000", "-chunks", strconv.Itoa(n)})
 		if err != nil {
 			return err
 		}
 		defer a.stop()
-		arenas[n] = a
-		if _, err := whole(b.load(ctx, a, append(plan, "-mode", "stream")...)); err != nil { // it warms up
-			return err
-		}
+		arenas = append(arenas, a)
 	}
-	var ratio, ours, r1 series
-	for range b.rounds {
-		var mine, theirs [2]float64
-		for i, n := range []int{few, many} {
-			a := arenas[n]
-			cpu := a.daemon.cpu()
-			o, err := whole(b.load(ctx, a, append(plan, "-mode", "stream")...))
-			if err != nil {
+	var mine, theirs [2]series // by arena: us a session
+	for round := range b.rounds + 1 {
+		for i, a := range arenas {
+			if err := turns(round, func() error {
+				_, cpu, err := a.asked(ctx, p, "-mode", "stream")
+				mine[i] = append(mine[i], cpu)
+				return err
+			}, func() error {
+				one, err := a.reference(ctx, p, "-stream")
+				theirs[i] = append(theirs[i], one.CPU)
+				return err
+			}); err != nil {
 				return err
 			}
-			mine[i] = (a.daemon.cpu() - cpu) / float64(o.Sessions)
-			one, err := b.reference(ctx, a, false, append(plan, "-stream", "-warm", b.count(50))...)
-			if err != nil {
-				return err
-			}
-			theirs[i] = one.CPU
 		}
-		const each = 9 * (many - few)
-		ours, r1 = append(ours, (mine[1]-mine[0])/each), append(r1, (theirs[1]-theirs[0])/each)
-		ratio = append(ratio, ours[len(ours)-1]/r1[len(r1)-1])
 	}
-	b.add("T8", "CPU per relayed stream chunk, provider to watcher / go-openai's Recv, both over HTTP", "<= 0.5", "<= 0.25",
-		fmt.Sprintf("Recv %s us, daemon %s us", short(r1.median()), short(ours.median())), ratio)
+	chunk := func(of [2]series) (each series) {
+		for i := range of[0][1:] { // the first round warms up
+			each = append(each, (of[1][i+1]-of[0][i+1])/(9*(many-few)))
+		}
+		return each
+	}
+	ours, r1 := chunk(mine), chunk(theirs)
+	b.add(figure{
+		Name: "T8", What: "CPU per relayed stream chunk, provider to watcher / go-openai's Recv, both over HTTP", Reach: "<= 0.5", Then: "<= 0.25",
+		Values: ours.over(r1), Beside: fmt.Sprintf("Recv %s us, daemon %s us", short(r1.median()), short(ours.median())),
+	})
 	return nil
 }
 
 // streamed measures T16.
 func (b *bencher) streamed(ctx context.Context) error {
-	a, err := b.arena(ctx, []string{"-dwell", b.dwell("1s"), "-chunks", "50"})
+	a, err := b.arena(ctx, 4, []string{"-dwell", b.dwell("1s"), "-chunks", "50"})
 	if err != nil {
 		return err
 	}
 	defer a.stop()
 	cost := map[string]series{}
+	p := plan{Clients: 128, Sessions: b.count(256)}
+	ask := func(mode string) func() error {
+		return func() error {
+			_, cpu, err := a.asked(ctx, p, "-mode", mode)
+			cost[mode] = append(cost[mode], cpu)
+			return err
+		}
+	}
+	refer := func(name string, args ...string) func() error {
+		return func() error {
+			o, err := a.reference(ctx, p, args...)
+			cost[name] = append(cost[name], o.CPU)
+			return err
+		}
+	}
 	for round := range b.rounds + 1 {
-		for _, mode := range []string{"plain", "stream", "kept"} {
-			cpu := a.daemon.cpu()
-			o, err := whole(b.load(ctx, a, "-mode", mode, "-clients", "128", "-sessions", b.count(640)))
-			if err != nil {
-				return err
-			}
-			if round > 0 { // the first warms up
-				cost[mode] = append(cost[mode], (a.daemon.cpu()-cpu)/float64(o.Sessions))
-			}
-		}
-		for _, mode := range []string{"-stream=false", "-stream"} {
-			o, err := b.reference(ctx, a, false, mode, "-clients", "128", "-sessions", b.count(640))
-			if err != nil {
-				return err
-			}
-			if round > 0 {
-				cost[mode] = append(cost[mode], o.CPU)
-			}
+		if err := turns(round, ask("plain"), ask("stream"), ask("kept"), refer("R1"), refer("R1 stream", "-stream")); err != nil {
+			return err
 		}
 	}
-	ratio := func(mode, to string) (s series) {
-		for i, cpu := range cost[mode] {
-			s = append(s, cpu/cost[to][i])
-		}
-		return s
-	}
-	b.add("T16", "CPU of a streamed session, every text in 50 chunks 20 ms apart, and of a kept one, streamed too / a plain one",
-		"<= 1.25; <= 1.6", "<= 1.15; <= 1.4",
-		fmt.Sprintf("plain %s us; R1 streamed / R1 plain %s; daemon streamed / R1 streamed %s", short(cost["plain"].median()),
-			ratio("-stream", "-stream=false"), ratio("stream", "-stream")),
-		ratio("stream", "plain").String()+"; "+ratio("kept", "plain").String())
+	ratio := func(one, to string) series { return cost[one][1:].over(cost[to][1:]) } // the first round warms up
+	b.add(figure{
+		Name: "T16", What: "CPU of a streamed session, every text in 50 chunks 20 ms apart / a plain one", Reach: "<= 1.25", Then: "<= 1.15",
+		Values: ratio("stream", "plain"), Local: true,
+		Beside: fmt.Sprintf("plain %s us; R1 streamed / R1 plain %s", short(cost["plain"].median()), ratio("R1 stream", "R1")),
+	})
+	b.add(figure{Name: "T16", What: "CPU of a streamed session / R1, streamed", Values: ratio("stream", "R1 stream")})
+	b.add(figure{
+		Name: "T16", What: "CPU of a session that is kept and streamed / a plain one", Reach: "<= 1.6", Then: "<= 1.4",
+		Values: ratio("kept", "plain"), Local: true,
+	})
+	b.add(figure{Name: "T16", What: "CPU of a session that is kept and streamed / a streamed one", Values: ratio("kept", "stream")})
 	return nil
 }
 
@@ -643,7 +703,7 @@ func (b *bencher) simulated(ctx context.Context, sessions int) (string, error) {
 	if _, err := os.Stat(name); err == nil {
 		return name, nil
 	}
-	_, _, err := spent(ctx, b.councild, "simulate", "--sessions", strconv.Itoa(sessions), "--out", name)
+	_, err := spent(ctx, b.councild, "simulate", "--sessions", strconv.Itoa(sessions), "--out", name)
 	return name, err
 }
 
@@ -653,28 +713,35 @@ func (b *bencher) report(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var ratio, start, whole series
-	for range max(9, 3*b.rounds) {
-		empty, _, err := spent(ctx, b.councild, "version")
-		if err != nil {
+	var wall, cpu [3]series // start, R2, report
+	run := func(i int, program string, args ...string) func() error {
+		return func() error {
+			e, err := spent(ctx, program, args...)
+			wall[i], cpu[i] = append(wall[i], e.wall.Seconds()*1000), append(cpu[i], e.cpu.Seconds()*1000)
 			return err
 		}
-		full, _, err := spent(ctx, b.councild, "bias-report", "--input", file, "--sessions", "0", "--days", "0")
-		if err != nil {
-			return err
-		}
-		ms := func(d time.Duration) float64 { return d.Seconds() * 1000 }
-		start, whole, ratio = append(start, ms(empty)), append(whole, ms(full)), append(ratio, full.Seconds()/empty.Seconds())
 	}
-	b.add("T10", "whole report, all models, 1,000 sessions x 12, cold process / start of the process", "<= 4.2", "<= 3",
-		fmt.Sprintf("start %s ms, report %s ms", short(start.median()), short(whole.median())), ratio)
+	for round := range 3 * b.rounds {
+		if err := turns(round, run(0, b.councild, "version"), run(1, b.self, "read", "-file", file),
+			run(2, b.councild, "bias-report", "--input", file, "--sessions", "0", "--days", "0")); err != nil {
+			return err
+		}
+	}
+	b.add(figure{
+		Name: "T10", What: "whole report, all models, 1,000 sessions x 12, cold process / start of the process", Reach: "<= 4.2", Then: "<= 3",
+		Values: wall[2].over(wall[0]), Local: true, Beside: fmt.Sprintf("start %s ms, report %s ms", short(wall[0].median()), short(wall[2].median())),
+	})
+	b.add(figure{
+		Name: "T10", What: "CPU of the whole report / R2 reading the same records, both from cold", Values: cpu[2].over(cpu[1]),
+		Beside: fmt.Sprintf("R2 %s ms, report %s ms", short(cpu[1].median()), short(cpu[2].median())),
+	})
 	return nil
 }
 
 // page measures T14: the files that index.html names, packed, and what a test of the page
 // says about the longest task.
 func (b *bencher) page(ctx context.Context) error {
-	a, err := b.arena(ctx, nil)
+	a, err := b.arena(ctx, 4, nil)
 	if err != nil {
 		return err
 	}
@@ -729,12 +796,15 @@ func (b *bencher) page(ctx context.Context) error {
 			}
 		}
 	}
-	b.add("T14", fmt.Sprintf("the page's first paint, bytes of the bodies of %d files", len(seen)+1), "<= 60 KB", "", "", strconv.Itoa(total))
+	b.add(figure{
+		Name: "T14", What: "the page's first paint, bytes of the bodies over the wire", Reach: "<= 60 KB", Values: series{float64(total)},
+		Beside: fmt.Sprintf("%d files", len(seen)+1),
+	})
 	if b.quick {
 		return nil
 	}
 	var longest series
-	for range b.rounds {
+	for range b.few() {
 		cmd := started(ctx, "go", "test", "-count=1", "-run", "^TestLongestTask$", "-v", ".")
 		cmd.Dir = filepath.Join(b.root, "e2e")
 		out, err := cmd.CombinedOutput()
@@ -748,7 +818,10 @@ func (b *bencher) page(ctx context.Context) error {
 		}
 		longest = append(longest, ms)
 	}
-	b.add("T14", "longest task while the events of a session are drawn, Chromium, ms (0: none over 50)", "<= 50", "", "", longest)
+	b.add(figure{
+		Name: "T14", What: "longest task while the events of a session are drawn, Chromium, ms (0: none over 50)", Reach: "<= 50",
+		Values: longest, Local: true,
+	})
 	return nil
 }
 
@@ -760,7 +833,7 @@ func (b *bencher) start(ctx context.Context) error {
 	}
 	defer p.stop()
 	var ready, idle series
-	for range max(5, b.rounds) {
+	for range b.rounds {
 		d, took, err := b.daemon(ctx, p, 4)
 		if err != nil {
 			return err
@@ -773,91 +846,113 @@ func (b *bencher) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.add("T15", "start of `serve` to ready, ms; idle memory, MiB; binary, MB", "10; 20; 23, and what scale.md allows", "", "",
-		fmt.Sprintf("%s; %s; %.1f", ready, idle, float64(info.Size())/1e6))
+	for _, f := range []figure{
+		{What: "start of `serve` to ready, ms", Reach: "10", Values: ready, Local: true},
+		{What: "idle memory, MiB", Reach: "20, and what scale.md allows", Values: idle},
+		{What: "binary, MB", Reach: "23, and what scale.md allows", Values: series{float64(info.Size()) / 1e6}},
+	} {
+		f.Name = "T15"
+		b.add(f)
+	}
 	return nil
 }
 
-// benchmarks measures what Go benchmarks of councild measure.
+// benchmarks measures what Go benchmarks of councild measure. Those of the readers, of which encoding/json
+// takes long and is the base of a ratio, run in every round, and the others in every third.
 func (b *bencher) benchmarks(ctx context.Context) error {
 	values := map[string]series{}
+	for round := range b.rounds {
+		names, packages := "BenchmarkRead", []string{"./internal/store"}
+		if round%3 == 0 {
+			names += "|BenchmarkComplete|BenchmarkStreamChunk|BenchmarkAppend|BenchmarkAudit|BenchmarkReportWindow"
+			packages = append(packages, "./internal/llm", "./internal/bias", "./internal/daemon")
+		}
+		if err := b.goBench(ctx, values, names, packages...); err != nil {
+			return err
+		}
+	}
+	for name, of := range map[string][]string{
+		"T4": {"BenchmarkComplete/answer/councild allocs/op", "BenchmarkComplete/answer/go-openai allocs/op"},
+		"T8": {"BenchmarkStreamChunk/plain ns/chunk", "BenchmarkStreamChunk/plain recv-ns/chunk"},
+		"T9": {
+			"BenchmarkRead/read cpu-ns/record", "BenchmarkRead/encoding/json cpu-ns/record", "BenchmarkRead/bytes cpu-ns/record",
+			"BenchmarkReportWindow/old=1000008 reading-cpu-ms",
+		},
+		"T11": {"BenchmarkAppend/writers=512/store sessions/s", "BenchmarkAppend/writers=512/fsync_each sessions/s"},
+		"T12": {"BenchmarkRead/read_closed bytes/session"},
+		"T13": {"BenchmarkAudit ns/op"},
+	} {
+		for _, metric := range of {
+			if len(values[metric]) == 0 {
+				return fmt.Errorf("%s: no benchmark gave %q", name, metric)
+			}
+		}
+	}
+	library := values["BenchmarkComplete/answer/go-openai allocs/op"]
+	b.add(figure{
+		Name: "T4", What: "allocations of `llm.Complete` / go-openai alone", Reach: "<= 1.0", Then: "<= 0.6",
+		Values: values["BenchmarkComplete/answer/councild allocs/op"].over(library), Beside: "go-openai " + short(library.median()),
+	})
+	receive := values["BenchmarkStreamChunk/plain recv-ns/chunk"]
+	b.add(figure{
+		Name: "T8", What: "of that the client alone, time in one process (`BenchmarkStreamChunk`)",
+		Values: values["BenchmarkStreamChunk/plain ns/chunk"].over(receive), Beside: fmt.Sprintf("Recv %s us", short(receive.median()/1000)),
+	})
+	decode := values["BenchmarkRead/encoding/json cpu-ns/record"]
+	var window series // ms of each million of records / (ns * a million)
+	for _, ms := range values["BenchmarkReportWindow/old=1000008 reading-cpu-ms"] {
+		window = append(window, ms/(1_001_208*1e-6)/decode.median())
+	}
+	b.add(figure{
+		Name: "T9", What: "reading of 1,000,000 records, newest 100 sessions of a store as a daemon leaves it, CPU / R2", Reach: "<= 0.01",
+		Then: "<= 0.002", Values: window,
+		Beside: fmt.Sprintf("R2 %s us a record; R3, which counts lines, %s of it", short(decode.median()/1000),
+			short(values["BenchmarkRead/bytes cpu-ns/record"].over(decode).median())),
+	})
+	b.add(figure{
+		Name: "T9", What: "the same, all sessions, in one file, without a window", Reach: "<= 0.15", Then: "<= 0.06",
+		Values: values["BenchmarkRead/read cpu-ns/record"].over(decode),
+	})
+	each := values["BenchmarkAppend/writers=512/fsync_each sessions/s"]
+	b.add(figure{
+		Name: "T11", What: "durable sessions/s at 512 writers / one fsync each", Reach: ">= 20", Then: ">= 60",
+		Values: values["BenchmarkAppend/writers=512/store sessions/s"].over(each), Beside: fmt.Sprintf("one fsync each %s/s", short(each.median())),
+	})
+	b.add(figure{
+		Name: "T12", What: "bytes per session in a closed segment", Reach: "<= 224", Then: "<= 200",
+		Values: values["BenchmarkRead/read_closed bytes/session"][:1],
+	})
+	audit := values["BenchmarkAudit ns/op"]
+	for i := range audit {
+		audit[i] /= 1e6
+	}
+	b.add(figure{Name: "T13", What: "audit per session, resampling included, ms", Reach: "0.03: kept", Values: audit, Local: true})
+	return nil
+}
+
+// goBench runs Go benchmarks once, and adds what they report to values, by benchmark and unit.
+func (b *bencher) goBench(ctx context.Context, values map[string]series, names string, packages ...string) error {
 	benchtime := "1s"
 	if b.quick {
 		benchtime = "10ms"
 	}
-	for range b.rounds {
-		cmd := started(ctx, "go", "test", "-run", "^$", "-bench",
-			"^(BenchmarkComplete|BenchmarkStreamChunk|BenchmarkAppend|BenchmarkAudit|BenchmarkRead|BenchmarkReportWindow)$",
-			"-benchmem", "-benchtime", benchtime, "./internal/llm", "./internal/store", "./internal/bias", "./internal/daemon")
-		cmd.Dir = b.root
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
+	cmd := started(ctx, "go", append([]string{"test", "-run", "^$", "-bench", "^(" + names + ")$", "-benchmem", "-benchtime", benchtime}, packages...)...)
+	cmd.Dir = b.root
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 || !strings.HasPrefix(fields[0], "Benchmark") {
+			continue
 		}
-		for line := range strings.Lines(string(out)) {
-			fields := strings.Fields(line)
-			if len(fields) < 3 || !strings.HasPrefix(fields[0], "Benchmark") {
-				continue
-			}
-			name := regexp.MustCompile(`-\d+$`).ReplaceAllString(fields[0], "")
-			for i := 2; i+1 < len(fields); i += 2 {
-				if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
-					values[name+" "+fields[i+1]] = append(values[name+" "+fields[i+1]], v)
-				}
+		name := regexp.MustCompile(`-\d+$`).ReplaceAllString(fields[0], "")
+		for i := 2; i+1 < len(fields); i += 2 {
+			if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
+				values[name+" "+fields[i+1]] = append(values[name+" "+fields[i+1]], v)
 			}
 		}
 	}
-	over := func(a, c string) (ratios series, err error) {
-		if len(values[a]) == 0 || len(values[a]) != len(values[c]) {
-			return nil, fmt.Errorf("no benchmark gave %q and %q", a, c)
-		}
-		for i, v := range values[a] {
-			ratios = append(ratios, v/values[c][i])
-		}
-		return ratios, nil
-	}
-	allocations, err := over("BenchmarkComplete/answer/councild allocs/op", "BenchmarkComplete/answer/go-openai allocs/op")
-	if err != nil {
-		return err
-	}
-	b.add("T4", "allocations of `llm.Complete` / go-openai alone", "<= 1.0", "<= 0.6",
-		"go-openai "+short(values["BenchmarkComplete/answer/go-openai allocs/op"].median()), allocations)
-	chunk, err := over("BenchmarkStreamChunk/plain ns/chunk", "BenchmarkStreamChunk/plain recv-ns/chunk")
-	if err != nil {
-		return err
-	}
-	b.add("T8", "of that the client alone, time in one process (`BenchmarkStreamChunk`)", "", "",
-		fmt.Sprintf("Recv %s us", short(values["BenchmarkStreamChunk/plain recv-ns/chunk"].median()/1000)), chunk)
-	durable, err := over("BenchmarkAppend/writers=512/store sessions/s", "BenchmarkAppend/writers=512/fsync_each sessions/s")
-	if err != nil {
-		return err
-	}
-	b.add("T11", "durable sessions/s at 512 writers / one fsync each", ">= 20", ">= 60",
-		fmt.Sprintf("one fsync each %s/s", short(values["BenchmarkAppend/writers=512/fsync_each sessions/s"].median())), durable)
-	all, err := over("BenchmarkRead/read cpu-ns/record", "BenchmarkRead/encoding/json cpu-ns/record")
-	if err != nil {
-		return err
-	}
-	newest, err := over("BenchmarkReportWindow/old=1000008 reading-cpu-ms", "BenchmarkRead/encoding/json cpu-ns/record")
-	if err != nil {
-		return err
-	}
-	for i := range newest { // ms / (ns * a million records)
-		newest[i] /= 1_001_208 * 1e-6
-	}
-	b.add("T9",
-		"reading of 1,000,000 records: window of the newest 100 sessions of a store as a daemon leaves it; "+
-			"all, in one file, without a window; CPU / R2",
-		"<= 0.01; <= 0.15", "<= 0.002; <= 0.06",
-		fmt.Sprintf("R2 %s us a record; R3, which counts lines, %s of it",
-			short(values["BenchmarkRead/encoding/json cpu-ns/record"].median()/1000),
-			short(values["BenchmarkRead/bytes cpu-ns/record"].median()/values["BenchmarkRead/encoding/json cpu-ns/record"].median())),
-		newest.String()+"; "+all.String())
-	segment, audit := values["BenchmarkRead/read_closed bytes/session"], values["BenchmarkAudit ns/op"]
-	if len(segment) == 0 || len(audit) == 0 {
-		return errors.New("no BenchmarkRead, or no BenchmarkAudit")
-	}
-	b.add("T12", "bytes per session in a closed segment", "<= 224", "<= 200", "", short(segment.median()))
-	b.add("T13", "audit per session, resampling included, ms", "0.03: kept", "", "", short(audit.median()/1e6))
 	return nil
 }

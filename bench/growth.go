@@ -83,17 +83,24 @@ func (g *grower) upTo(points ...int) []int {
 
 // measured runs sessions and returns the outcome and the daemon's CPU in us a session.
 func (g *grower) measured(ctx context.Context, a *arena, clients, sessions int) (o outcome, cpu float64, err error) {
-	plan := []string{"-clients", strconv.Itoa(clients), "-sessions", strconv.Itoa(sessions)}
-	if _, err := whole(g.load(ctx, a, "-clients", plan[1], "-sessions", strconv.Itoa(max(clients, sessions/4)))); err != nil {
+	if _, err := whole(a.load(ctx, plan{Clients: clients, Sessions: max(clients, sessions/4)})); err != nil {
 		return o, 0, err
 	}
 	before := a.daemon.cpu()
-	o, err = whole(g.load(ctx, a, plan...))
+	o, err = whole(a.load(ctx, plan{Clients: clients, Sessions: sessions}))
 	return o, (a.daemon.cpu() - before) / float64(max(o.Sessions, 1)), err
 }
 
+// warmReference runs R1 twice, and returns what the second run took.
+func warmReference(ctx context.Context, a *arena, clients, sessions int, args ...string) (outcome, error) {
+	if _, err := a.reference(ctx, plan{Clients: clients, Sessions: max(clients, sessions/4)}, args...); err != nil {
+		return outcome{}, err
+	}
+	return a.reference(ctx, plan{Clients: clients, Sessions: sessions}, args...)
+}
+
 func (g *grower) clients(ctx context.Context) error {
-	a, err := g.arena(ctx, nil)
+	a, err := g.arena(ctx, 4, nil)
 	if err != nil {
 		return err
 	}
@@ -107,8 +114,7 @@ func (g *grower) clients(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		one, err := g.reference(ctx, a, false, "-clients", strconv.Itoa(n), "-sessions", strconv.Itoa(sessions),
-			"-warm", strconv.Itoa(max(n, sessions/4)))
+		one, err := warmReference(ctx, a, n, sessions)
 		if err != nil {
 			return err
 		}
@@ -132,8 +138,7 @@ func (g *grower) members(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			one, err := g.reference(ctx, a, false, "-members", strconv.Itoa(n), "-clients", "16",
-				"-sessions", strconv.Itoa(sessions), "-warm", strconv.Itoa(max(16, sessions/4)),
+			one, err := warmReference(ctx, a, 16, sessions, "-members", strconv.Itoa(n),
 				"-review", strconv.FormatInt(seen.Bytes[review], 10), "-synthesis", strconv.FormatInt(seen.Bytes[synthesis], 10))
 			if err != nil {
 				return err
@@ -177,17 +182,12 @@ func (g *grower) answers(ctx context.Context) error {
 
 // with runs f with a provider, and a daemon of so many members.
 func (g *grower) with(ctx context.Context, provider []string, members int, f func(*arena) error) error {
-	p, err := g.provider(ctx, provider...)
+	a, err := g.arena(ctx, members, provider)
 	if err != nil {
 		return err
 	}
-	defer p.stop()
-	d, _, err := g.daemon(ctx, p, members)
-	if err != nil {
-		return err
-	}
-	defer d.stop()
-	return f(&arena{p, d})
+	defer a.stop()
+	return f(a)
 }
 
 func (g *grower) reports(ctx context.Context) error {
@@ -203,28 +203,28 @@ func (g *grower) reports(ctx context.Context) error {
 		if err := multiply(source, file, n); err != nil {
 			return err
 		}
-		wall, peak, err := spent(ctx, g.councild, "bias-report", "--input", file, "--days", "0")
+		e, err := spent(ctx, g.councild, "bias-report", "--input", file, "--days", "0")
 		if err != nil {
 			return err
 		}
-		g.add("records: newest 100 sessions", n, wall.Seconds()*1000, "ms")
-		g.add("records: memory of the newest 100", n, float64(peak)/1024, "MiB")
-		wall, peak, err = spent(ctx, g.councild, "bias-report", "--input", file, "--days", "0", "--sessions", "0")
+		g.add("records: newest 100 sessions", n, e.wall.Seconds()*1000, "ms")
+		g.add("records: memory of the newest 100", n, float64(e.peakKB)/1024, "MiB")
+		e, err = spent(ctx, g.councild, "bias-report", "--input", file, "--days", "0", "--sessions", "0")
 		if err != nil {
 			return err
 		}
-		g.add("records: all", n, wall.Seconds()*1000, "ms")
-		g.add("records: memory of all", n, float64(peak)/1024, "MiB")
-		wall, _, err = spent(ctx, g.self, "read", "-file", file)
+		g.add("records: all", n, e.wall.Seconds()*1000, "ms")
+		g.add("records: memory of all", n, float64(e.peakKB)/1024, "MiB")
+		e, err = spent(ctx, g.self, "read", "-file", file)
 		if err != nil {
 			return err
 		}
-		g.add("records: R2", n, wall.Seconds()*1000, "ms")
-		wall, _, err = spent(ctx, g.self, "read", "-raw", "-file", file)
+		g.add("records: R2", n, e.wall.Seconds()*1000, "ms")
+		e, err = spent(ctx, g.self, "read", "-raw", "-file", file)
 		if err != nil {
 			return err
 		}
-		g.add("records: R3", n, wall.Seconds()*1000, "ms")
+		g.add("records: R3", n, e.wall.Seconds()*1000, "ms")
 		if err := os.Remove(file); err != nil {
 			return err
 		}

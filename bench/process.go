@@ -181,38 +181,69 @@ func (w *workplace) daemon(ctx context.Context, provider *process, members int, 
 	return nil, 0, fmt.Errorf("councild did not start:\n%s", text)
 }
 
-// perform runs a command of this program that prints an outcome.
-func (w *workplace) perform(ctx context.Context, args ...string) (o outcome, err error) {
+// worker is a process of this program that carries out plans, one after the other.
+type worker struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
+}
+
+func (w *workplace) worker(ctx context.Context, args ...string) (*worker, error) {
 	cmd := started(ctx, w.self, args...)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
+	in, err := cmd.StdinPipe()
 	if err != nil {
-		return o, fmt.Errorf("%s: %w", strings.Join(args, " "), err)
+		return nil, err
 	}
-	if err := json.Unmarshal(out, &o); err != nil {
-		return o, err
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	return &worker{cmd, in, json.NewDecoder(out)}, cmd.Start()
+}
+
+func (k *worker) run(p plan) (o outcome, err error) {
+	name := strings.Join(k.cmd.Args[1:], " ")
+	if err := json.NewEncoder(k.in).Encode(p); err != nil {
+		return o, fmt.Errorf("%s: %w", name, err)
+	}
+	if err := k.out.Decode(&o); err != nil {
+		return o, fmt.Errorf("%s: %w", name, err)
 	}
 	if o.Sessions == 0 {
-		return o, fmt.Errorf("%s: no session succeeded: %s", strings.Join(args, " "), o.Why)
+		return o, fmt.Errorf("%s: no session succeeded: %s", name, o.Why)
 	}
 	return o, nil
 }
 
-// spent runs a program to its end, and returns its time and its largest memory in KB.
-func spent(ctx context.Context, program string, args ...string) (wall time.Duration, peakKB int64, err error) {
+func (k *worker) stop() {
+	_ = k.in.Close() // it has no more plans, and ends
+	_ = k.cmd.Wait()
+}
+
+// expense is what a program took.
+type expense struct {
+	wall   time.Duration
+	cpu    time.Duration // user and system
+	peakKB int64
+}
+
+// spent runs a program to its end.
+func spent(ctx context.Context, program string, args ...string) (expense, error) {
 	cmd := started(ctx, program, args...)
 	var text bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.Discard, &text
 	begin := time.Now()
 	if err := cmd.Run(); err != nil {
-		return 0, 0, fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, text.String())
+		return expense{}, fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, text.String())
 	}
-	wall = time.Since(begin)
+	e := expense{wall: time.Since(begin), cpu: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}
 	usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage)
 	if !ok {
-		return 0, 0, errors.New("this system does not tell what a process took")
+		return e, errors.New("this system does not tell what a process took")
 	}
-	return wall, usage.Maxrss, nil
+	e.peakKB = usage.Maxrss
+	return e, nil
 }
 
 // metric returns the sum of a metric of a daemon.

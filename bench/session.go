@@ -22,19 +22,27 @@ import (
 
 // plan is how much load there is.
 type plan struct {
-	clients  int           // closed loop: as many sessions at a time
-	sessions int           // closed loop: in all
-	warm     int           // sessions that run before, as a closed loop, and are not measured
-	rate     float64       // open loop: sessions begun each second; 0: closed loop
-	during   time.Duration // open loop
+	Clients  int           // closed loop: as many sessions at a time
+	Sessions int           // closed loop: in all
+	Rate     float64       // open loop: sessions begun each second, however many run; 0: closed loop
+	During   time.Duration // open loop
 }
 
-func (p *plan) flags(f *flag.FlagSet) {
-	f.IntVar(&p.clients, "clients", 1, "sessions at a time")
-	f.IntVar(&p.sessions, "sessions", 100, "sessions in all")
-	f.IntVar(&p.warm, "warm", 0, "sessions before, that open connections and are not measured")
-	f.Float64Var(&p.rate, "rate", 0, "sessions begun each second, however many run; 0 keeps -clients running")
-	f.DurationVar(&p.during, "during", 10*time.Second, "how long at that rate")
+// perform carries out the plans that stand in in, and prints what came of each. A process that
+// lives as long as its figure is measured is warm, has its connections, and costs no start.
+func perform(ctx context.Context, in io.Reader, session func(context.Context) error) error {
+	plans, outcomes := json.NewDecoder(in), json.NewEncoder(os.Stdout)
+	for {
+		var p plan
+		if err := plans.Decode(&p); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := outcomes.Encode(p.perform(ctx, session)); err != nil {
+			return err
+		}
+	}
 }
 
 // outcome is what a run of sessions took.
@@ -72,38 +80,31 @@ func (p *plan) perform(ctx context.Context, session func(context.Context) error)
 			}
 		}
 	}
-	closed := func(sessions int) {
-		var all sync.WaitGroup
-		var begun atomic.Int64
-		for range p.clients {
-			all.Go(func() {
-				for begun.Add(1) <= int64(sessions) && ctx.Err() == nil {
-					one(time.Now())
-				}
-			})
-		}
-		all.Wait()
-	}
-	closed(p.warm)
-	times, o.Refused = nil, 0 // what failed stays
 	o.IdleKB = memory(os.Getpid(), "VmRSS")
 	begin, cpu := time.Now(), ownCPU()
-	if p.rate > 0 {
-		var all sync.WaitGroup
+	var all sync.WaitGroup
+	if p.Rate > 0 {
 		runtime.LockOSThread()
 		for n := 0; ; n++ {
-			due := begin.Add(time.Duration(float64(n) / p.rate * float64(time.Second)))
-			if due.Sub(begin) > p.during || ctx.Err() != nil {
+			due := begin.Add(time.Duration(float64(n) / p.Rate * float64(time.Second)))
+			if due.Sub(begin) > p.During || ctx.Err() != nil {
 				break
 			}
 			sleepExactly(due)
 			all.Go(func() { one(due) })
 		}
 		runtime.UnlockOSThread()
-		all.Wait()
 	} else {
-		closed(p.sessions)
+		var begun atomic.Int64
+		for range p.Clients {
+			all.Go(func() {
+				for begun.Add(1) <= int64(p.Sessions) && ctx.Err() == nil {
+					one(time.Now())
+				}
+			})
+		}
 	}
+	all.Wait()
 	o.Seconds = time.Since(begin).Seconds()
 	o.Sessions = len(times)
 	o.P50, o.P99 = quantile(times, 0.5), quantile(times, 0.99)
@@ -117,8 +118,6 @@ func ownCPU() time.Duration {
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // it cannot fail
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
-
-func (o outcome) print() error { return json.NewEncoder(os.Stdout).Encode(o) }
 
 // pool returns a client that keeps the connections of many sessions.
 func pool() *http.Client {
@@ -136,8 +135,6 @@ func reference(ctx context.Context, args []string) error {
 	members := flags.Int("members", 4, "members of the council")
 	reviewed := flags.Int("review", 9500, "bytes of a review's request")
 	read := flags.Int("synthesis", 14000, "bytes of a synthesis's request")
-	var p plan
-	p.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -177,7 +174,7 @@ func reference(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	return p.perform(ctx, func(ctx context.Context) error {
+	return perform(ctx, os.Stdin, func(ctx context.Context) error {
 		for _, task := range []int{answer, review} {
 			errs := make([]error, *members)
 			var all sync.WaitGroup
@@ -190,7 +187,7 @@ func reference(ctx context.Context, args []string) error {
 			}
 		}
 		return call(ctx, synthesis)
-	}).print()
+	})
 }
 
 // receive reads a streamed reply to its end.
@@ -232,8 +229,6 @@ func load(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("load", flag.ContinueOnError)
 	url := flags.String("url", "", "of the daemon")
 	mode := flags.String("mode", "plain", "plain, stream or kept")
-	var p plan
-	p.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -244,7 +239,7 @@ func load(ctx context.Context, args []string) error {
 	}
 	body := `{"query":` + string(question) + extra + `}`
 	client := pool()
-	return p.perform(ctx, func(ctx context.Context) error {
+	return perform(ctx, os.Stdin, func(ctx context.Context) error {
 		text, err := ask(ctx, client, http.MethodPost, *url+"/v1/council", body)
 		if err == nil && *mode == "kept" {
 			_, id, _ := strings.Cut(text, `"session_id":"`)
@@ -260,7 +255,7 @@ func load(ctx context.Context, args []string) error {
 			return fmt.Errorf("the session is not complete, or has no records: %.300s", text)
 		}
 		return nil
-	}).print()
+	})
 }
 
 func ask(ctx context.Context, client *http.Client, method, url, body string) (string, error) {

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// series are the values of a figure, one a round.
+type series []float64
+
+func (s series) median() float64 {
+	sorted := slices.Sorted(slices.Values(s))
+	return sorted[len(sorted)/2]
+}
+
+// interval returns the narrowest interval between two of the values that holds the true median with a
+// probability of 95 % (order statistics: fewer than k of n values lie below the median with the
+// probability of a binomial distribution). Fewer than six values cannot tell that: it is their range.
+func (s series) interval() (low, high float64) {
+	sorted := slices.Sorted(slices.Values(s))
+	n, k := len(sorted), 0
+	term := math.Pow(0.5, float64(n)) // the probability that k values lie below
+	for below := term; 2*below <= 0.05; below += term {
+		term *= float64(n-k) / float64(k+1)
+		k++
+	}
+	k = max(1, k)
+	return sorted[k-1], sorted[n-k]
+}
+
+// String returns the median, and its interval.
+func (s series) String() string {
+	if len(s) == 1 {
+		return short(s[0])
+	}
+	low, high := s.interval()
+	return fmt.Sprintf("%s (%s to %s)", short(s.median()), short(low), short(high))
+}
+
+// over returns the ratios within the rounds.
+func (s series) over(base series) (ratios series) {
+	for i := range min(len(s), len(base)) {
+		ratios = append(ratios, s[i]/base[i])
+	}
+	return ratios
+}
+
+func short(x float64) string {
+	if x >= 1000 {
+		return strconv.FormatFloat(x, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(x, 'g', 3, 64)
+}
+
+// figure is a line of the table. Name and What say which it is.
+type figure struct {
+	Name    string `json:"name"`
+	What    string `json:"what"`
+	Values  series `json:"values,omitempty"`
+	Problem string `json:"problem,omitempty"` // why there are none
+	Beside  string `json:"beside,omitempty"`  // what it is to be seen with, in the same run
+	Reach   string `json:"reach,omitempty"`
+	Then    string `json:"then,omitempty"`
+	// Local says that another machine changes it: a time, or a ratio of different kinds of work, such as that
+	// of a program to a system call.
+	Local bool `json:"local,omitempty"`
+}
+
+// result is what a run measured, as a file keeps it.
+type result struct {
+	Machine string   `json:"machine"`
+	Figures []figure `json:"figures"`
+}
+
+func (r *result) add(f figure) { r.Figures = append(r.Figures, f) }
+
+func (r *result) print(w io.Writer) {
+	slices.SortStableFunc(r.Figures, func(x, y figure) int {
+		nx, _ := strconv.Atoi(x.Name[1:])
+		ny, _ := strconv.Atoi(y.Name[1:])
+		return cmp.Compare(nx, ny)
+	})
+	fmt.Fprintln(w, "| # | figure | median (its interval) | beside it, in the same run | reach | then |\n|---|---|---|---|---|---|")
+	for _, f := range r.Figures {
+		measured := "**invalid**: " + f.Problem
+		if len(f.Values) > 0 {
+			measured = f.Values.String()
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", f.Name, f.What, measured, f.Beside, f.Reach, f.Then)
+	}
+}
+
+// against prints the figures of two results beside each other.
+func against(_ context.Context, args []string) error {
+	if len(args) != 2 {
+		return errors.New("name two files that compare wrote with -out, the older one first")
+	}
+	var results [2]result
+	for i, name := range args {
+		text, err := os.ReadFile(name)
+		if err == nil {
+			err = json.Unmarshal(text, &results[i])
+		}
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", name, err)
+		}
+	}
+	beside(os.Stdout, results[0], results[1])
+	return nil
+}
+
+// beside prints the figures of two results, their quotients, and whether ratios agree within 10 %.
+func beside(w io.Writer, older, newer result) {
+	fmt.Fprintf(w, "Older: %s\n\nNewer: %s\n\n| # | figure | older | newer | newer / older | within 10 %% |\n|---|---|---|---|---|---|\n",
+		older.Machine, newer.Machine)
+	agree, ratios := 0, 0
+	for _, f := range newer.Figures {
+		i := slices.IndexFunc(older.Figures, func(o figure) bool { return o.Name == f.Name && o.What == f.What })
+		if i < 0 || len(f.Values) == 0 || len(older.Figures[i].Values) == 0 {
+			fmt.Fprintf(w, "| %s | %s | | | only one run has it | |\n", f.Name, f.What)
+			continue
+		}
+		before := older.Figures[i].Values
+		quotient := f.Values.median() / before.median()
+		if f.Values.median() == before.median() { // both may be zero
+			quotient = 1
+		}
+		verdict := "depends on the machine"
+		if !f.Local {
+			ratios++
+			verdict = "**no**"
+			if math.Abs(math.Log(quotient)) <= math.Log(1.1) {
+				verdict = "yes"
+				agree++
+			}
+		}
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", f.Name, f.What, before, f.Values, short(quotient), verdict)
+	}
+	fmt.Fprintf(w, "\n%d of %d ratios agree within 10 %%.\n", agree, ratios)
+}
+
+// oneLine returns what went wrong as the cell of a table or a comment can hold it.
+func oneLine(err error) string {
+	text := strings.ReplaceAll(strings.Join(strings.Fields(err.Error()), " "), "|", "/")
+	return text[:min(len(text), 300)]
+}
