@@ -117,11 +117,17 @@ func TestFaultF34Daemon(t *testing.T) {
 	d.Ask(t, `{"query":"Is it there?"}`)
 	sessions := 0
 	for name, deed := range map[string]func() error{
-		"renamed":           func() error { return os.Rename(path, path+".1") },
-		"removed":           func() error { return os.Remove(path) },
-		"replaced":          func() error { return errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path)) },
-		"directory removed": func() error { return os.RemoveAll(filepath.Dir(path)) },
-		"lock removed":      func() error { return os.Remove(path + ".lock") },
+		"renamed":  func() error { return os.Rename(path, path+".1") },
+		"removed":  func() error { return os.Remove(path) },
+		"replaced": func() error { return errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path)) },
+		"directory removed": func() (err error) { // once more while the ledger writes what the last session cost, after its answer
+			daemontest.Until(t, func() bool {
+				err = os.RemoveAll(filepath.Dir(path))
+				return !errors.Is(err, syscall.ENOTEMPTY)
+			})
+			return err
+		},
+		"lock removed": func() error { return os.Remove(path + ".lock") },
 	} {
 		if err := deed(); err != nil {
 			t.Fatalf("%s: %v", name, err)

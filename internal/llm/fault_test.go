@@ -195,6 +195,7 @@ func TestUnreachable(t *testing.T) {
 // F07 and F08: a call ends at its limit, and the provider sees the close at once.
 func TestLimitsCloseTheConnection(t *testing.T) {
 	const limit = 200 * time.Millisecond
+	const busy = time.Second // for which a machine may let the process wait; the other limits are far longer
 	tests := []struct {
 		name   string
 		begin  string // what is sent before the silence
@@ -227,10 +228,10 @@ func TestLimitsCloseTheConnection(t *testing.T) {
 			start := time.Now()
 			_, f := failed(t, newClient(t, o), call)
 			ended := time.Now()
-			if took := ended.Sub(start); f.Code != council.FailTimeout || took < limit || took > limit+5*50*time.Millisecond {
+			if took := ended.Sub(start); f.Code != council.FailTimeout || took < limit || took > limit+busy {
 				t.Errorf("%v after %s", f, took)
 			}
-			if seen := (<-closed).Sub(ended); seen > 5*100*time.Millisecond {
+			if seen := (<-closed).Sub(ended); seen > busy {
 				t.Errorf("the provider saw the close %s later", seen)
 			}
 		})
