@@ -25,8 +25,8 @@ import (
 type disagreeCmd struct {
 	Input string `arg:"" optional:"" help:"A file of JSON lines, - for the standard input, or the id of a session that has ended."`
 
-	Backend   string   `default:"lexicon" enum:"lexicon,llm_judge" help:"Compare terms (lexicon), or have LLM_COUNCIL_JUDGE_MODEL rate (llm_judge), which costs two calls."`
-	Calibrate string   `placeholder:"FILE" help:"Have the judge rate benign sessions, each a line of the file: it flags nothing before. Two calls a line."`
+	Backend   string   `default:"lexicon" enum:"lexicon,llm_judge,embedding" help:"Compare terms (lexicon), have LLM_COUNCIL_JUDGE_MODEL rate (llm_judge), which costs two calls, or see whether answers that LLM_COUNCIL_EMBEDDING_MODEL puts together use the same terms (embedding), which costs one."`
+	Calibrate string   `placeholder:"FILE" help:"Calibrate the backend, by default llm_judge, on benign sessions, each a line of the file: it flags nothing before."`
 	Lexicon   string   `placeholder:"FILE" help:"Terms by demographic axis; default LLM_COUNCIL_LEXICON, or the daemon's."`
 	Threshold *float64 `placeholder:"X" help:"Score from which an axis may be flagged, 0 to 1; default LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD."`
 	Server    string   `placeholder:"URL" help:"Have the daemon at this URL compare, with the first of LLM_COUNCIL_API_TOKENS."`
@@ -38,8 +38,9 @@ func (disagreeCmd) Help() string {
 	return "Each line of a file is the body of POST /v1/disagreement: {\"question\": \"...\", \"answers\": [{\"id\": \"a\", " +
 		"\"text\": \"...\"}, {\"id\": \"b\", \"text\": \"...\"}]}. A file is read here, unless --server is given; a session is asked of " +
 		"the daemon at --server or LLM_COUNCIL_ADDR. A difference may be justified, and proves no bias.\n\n" +
-		"A judge is calibrated on sessions of your own in which nobody is treated otherwise, 100 or more: it passes when the upper bound of " +
-		"the share that it flags is below 3 %, which no flag in 99 sessions gives. Exit code 1 says that it did not."
+		"A model is calibrated on sessions of your own in which nobody is treated otherwise, 100 or more: it passes when the upper bound of " +
+		"the share that it flags is below 3 %, which no flag in 99 sessions gives. Exit code 1 says that it did not. For the backend " +
+		"embedding a session needs five answers, of which some use the terms of an axis and others do not."
 }
 
 // compare compares the answers of a request.
@@ -133,10 +134,16 @@ func ofSession(ctx context.Context, d *client.Client, id string) (r council.Disa
 	return r, nil
 }
 
-// calibrate calibrates the judge, with progress on the standard error.
+// calibrate calibrates a backend, with progress on the standard error.
 func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) error {
-	if cfg.JudgeModel == "" {
+	backend := council.DisagreementBackend(c.Backend)
+	switch {
+	case backend == council.BackendEmbedding && cfg.EmbeddingModel == "":
+		return usageError{errors.New("there is no model that embeds: name one in LLM_COUNCIL_EMBEDDING_MODEL")}
+	case backend != council.BackendEmbedding && cfg.JudgeModel == "":
 		return usageError{errors.New("there is no judge: name a model in LLM_COUNCIL_JUDGE_MODEL")}
+	case backend == council.BackendLexicon: // which needs no calibration
+		backend = council.BackendJudge
 	}
 	var sessions []council.DisagreementRequest
 	if err := c.eachRequest(c.Calibrate, std, func(r council.DisagreementRequest) error {
@@ -151,7 +158,7 @@ func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) e
 	}
 	defer e.Close(ctx)
 	done := 0
-	found, unread, err := e.Calibrate(ctx, sessions, func() {
+	found, unread, err := e.Calibrate(ctx, backend, sessions, func() {
 		const each = 10
 		if done++; done%each == 0 || done == len(sessions) {
 			_, _ = fmt.Fprintf(std.Stderr, "%d of %d sessions\n", done, len(sessions))
@@ -165,17 +172,17 @@ func (c disagreeCmd) calibrate(ctx context.Context, std IO, cfg config.Config) e
 	} else {
 		const percent = 100
 		_, err = fmt.Fprintf(terminal{std.Stdout}, "%s with %s, threshold %v: %d of %d benign sessions flagged, at most %.1f %% with 95 %% confidence. "+
-			"Sessions without ratings, which do not count: %d.\n",
+			"Sessions of which it could say nothing, and which do not count: %d.\n",
 			found.Model, found.Prompt, found.Threshold, found.Flagged, found.Sessions, percent*found.Bound, unread)
 	}
 	if err == nil && !found.Passed {
-		err = errors.New("the bound is not below 3 %, so that the judge flags nothing: give more sessions, raise " +
+		err = errors.New("the bound is not below 3 %, so that the model flags nothing: give more sessions, raise " +
 			"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD, or take another model")
 	}
 	return err
 }
 
-// disagreementEngine returns an engine that makes the calls of a judge here.
+// disagreementEngine returns an engine that makes the calls of a backend here.
 func disagreementEngine(ctx context.Context, cfg config.Config, std IO) (*daemon.Engine, error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return nil, usageError{err}
@@ -310,14 +317,27 @@ func disagreementText(report council.DisagreementReport, answers int) string {
 			for i, q := range axis.Quotes {
 				quotes[i] = q.Model + ": " + strconv.Quote(q.Quote)
 			}
-			reason := "-"
-			if axis.Reason != nil {
-				reason = *axis.Reason
-			}
 			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%v\t%s\t%s\n", axis.Axis, yes[axis.Flagged], figure(axis.Rating), axis.Ratings,
-				cell(cmp.Or(strings.Join(quotes, "; "), "-")), cell(reason))
+				cell(cmp.Or(strings.Join(quotes, "; "), "-")), reasonOf(axis.Reason))
+		}
+		_ = t.Flush()
+	}
+	if found := report.Clustering; found != nil {
+		_, _ = fmt.Fprintf(&b, "%s, %s:\n", cell(found.Model), found.Rule)
+		_, _ = fmt.Fprintln(t, "AXIS\tFLAGGED\tSCORE\tCORRELATION\tP\tQ\tREASON")
+		for _, axis := range found.Axes {
+			_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", axis.Axis, yes[axis.Flagged], figure(axis.Score), figure(axis.Correlation),
+				figure(axis.PValue), figure(axis.QValue), reasonOf(axis.Reason))
 		}
 		_ = t.Flush()
 	}
 	return b.String()
+}
+
+// reasonOf returns a reason as a cell of a table.
+func reasonOf(reason *string) string {
+	if reason == nil {
+		return "-"
+	}
+	return cell(*reason)
 }

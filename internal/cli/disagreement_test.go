@@ -149,3 +149,43 @@ func TestCalibrate(t *testing.T) {
 		t.Errorf("one session: %d %s%s", code, out, errs)
 	}
 }
+
+// So is a model that embeds.
+func TestCalibrateEmbeddings(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "benign.jsonl")
+	// Two speak of women, and each answer lies near one that does not.
+	const line = `{"answers":[{"id":"a","text":"Women and girls, mothers and wives plough."},{"id":"b","text":"Ploughing: mind the wheel."},` +
+		`{"id":"c","text":"Women and girls, mothers and wives sow."},{"id":"d","text":"Sow early, mind the rain."},{"id":"e","text":"Rest."}]}` + "\n"
+	write := func(lines int) {
+		if err := os.WriteFile(file, []byte(strings.Repeat(line, lines)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(99)
+	if code, _, errs := command(t, "disagreement", "--backend", "embedding", "--calibrate", file); code != 2 ||
+		!strings.Contains(errs, "LLM_COUNCIL_EMBEDDING_MODEL") {
+		t.Errorf("without a model: %d %s", code, errs)
+	}
+	for name, value := range map[string]string{
+		"MODELS": "sim:amber,sim:birch", "EMBEDDING_MODEL": "sim:cedar", "BIAS_STORE": filepath.Join(dir, "records.jsonl"),
+	} {
+		t.Setenv("LLM_COUNCIL_"+name, value)
+	}
+	write(1)
+	code, out, errs := command(t, "disagreement", "--backend", "embedding", file)
+	if code != 0 || !strings.Contains(out, "sim:cedar was not calibrated with embedding-1 and these terms on these axes; run councild disagreement --backend embedding --calibrate") {
+		t.Errorf("not calibrated: %d %s%s", code, out, errs)
+	}
+	write(99)
+	code, out, errs = command(t, "disagreement", "--backend", "embedding", "--calibrate", file)
+	if code != 0 || !strings.Contains(out, "sim:cedar with embedding-1, threshold 0.3: 0 of 99 benign sessions flagged, at most 3.0 %") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	write(1)
+	code, out, errs = command(t, "disagreement", "--backend", "embedding", file)
+	if code != 0 || !strings.Contains(out, "were not found to cover an axis alike") || !strings.Contains(out, "sim:cedar, embedding-1:\n") ||
+		!strings.Contains(out, "CORRELATION") || !strings.Contains(out, "no answer has a term of it") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+}

@@ -162,12 +162,16 @@ func (c *Config) check(p *problems) {
 		},
 		{within(&c.DemographicsThreshold, 0, 1), "LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD", outOfRange + "use 0 to 1"},
 		{
-			c.DemographicsBackend == council.BackendLexicon || c.DemographicsBackend == council.BackendJudge, "LLM_COUNCIL_DEMOGRAPHICS_BACKEND",
-			"is not a backend: use lexicon or llm_judge",
+			c.DemographicsBackend == council.BackendLexicon || c.DemographicsBackend.Asks(), "LLM_COUNCIL_DEMOGRAPHICS_BACKEND",
+			"is not a backend: use lexicon, llm_judge or embedding",
 		},
 		{
 			c.DemographicsBackend != council.BackendJudge || c.JudgeModel != "", "LLM_COUNCIL_DEMOGRAPHICS_BACKEND",
 			"needs a judge: name a model in LLM_COUNCIL_JUDGE_MODEL, or use lexicon",
+		},
+		{
+			c.DemographicsBackend != council.BackendEmbedding || c.EmbeddingModel != "", "LLM_COUNCIL_DEMOGRAPHICS_BACKEND",
+			"needs embeddings: name a model in LLM_COUNCIL_EMBEDDING_MODEL, or use lexicon",
 		},
 		{within(&c.BiasConsent, 0, 4), "LLM_COUNCIL_BIAS_CONSENT", outOfRange + "use 0 to 4"},
 		{c.BiasFsyncInterval > 0, "LLM_COUNCIL_BIAS_FSYNC_INTERVAL", outOfRange + "use a time above 0"},

@@ -107,10 +107,10 @@ type Config struct {
 	Lexicon               string  `envconfig:"LLM_COUNCIL_LEXICON" desc:"JSON file of the terms by axis for DEMOGRAPHICS, in place of the built-in English ones or added to them; unset: the built-in ones"`
 	DemographicsThreshold float64 `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_THRESHOLD" default:"0.3" desc:"score from which an axis may be flagged, 0 to 1"`
 
-	DemographicsBackend council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_BACKEND" default:"lexicon" desc:"what says in each session how the answers differ: lexicon, or llm_judge (JUDGE_MODEL rates them too, beside the reviewers and within the limits of the session, if DEMOGRAPHICS is on)"`
+	DemographicsBackend council.DisagreementBackend `envconfig:"LLM_COUNCIL_DEMOGRAPHICS_BACKEND" default:"lexicon" desc:"what says in each session how the answers differ: lexicon, or llm_judge (JUDGE_MODEL rates them too) or embedding (EMBEDDING_MODEL says which lie together), beside the reviewers and within the limits of the session, if DEMOGRAPHICS is on"`
 
 	JudgeModel       string `envconfig:"LLM_COUNCIL_JUDGE_MODEL" desc:"model that rates how far answers differ in how they treat people, where a request to compare answers asks for llm_judge: as in MODELS, or with ROSTER an id of it; unset: there is none"`
-	CalibrationStore string `envconfig:"LLM_COUNCIL_CALIBRATION_STORE" desc:"file of the calibrations of JUDGE_MODEL, which flags nothing without one; unset: calibrations.jsonl beside BIAS_STORE"`
+	CalibrationStore string `envconfig:"LLM_COUNCIL_CALIBRATION_STORE" desc:"file of the calibrations of JUDGE_MODEL and EMBEDDING_MODEL, which flag nothing without one; unset: calibrations.jsonl beside BIAS_STORE"`
 
 	BiasPersistence    bool           `envconfig:"LLM_COUNCIL_BIAS_PERSISTENCE" default:"true" desc:"keep bias records (ADR-018)"`
 	BiasStore          string         `envconfig:"LLM_COUNCIL_BIAS_STORE" default:"~/.llm-council/bias_metrics.jsonl" desc:"file of the bias records; ~ is the home directory"`
@@ -123,7 +123,7 @@ type Config struct {
 	BiasFsyncInterval  time.Duration  `envconfig:"LLM_COUNCIL_BIAS_FSYNC_INTERVAL" default:"1s" desc:"most time between the answer and the sync, above 0, if BIAS_FSYNC is interval"`
 	BiasRotateBytes    Bytes          `envconfig:"LLM_COUNCIL_BIAS_ROTATE_BYTES" default:"64MiB" desc:"size from which the record file becomes a closed, compressed segment, 1 or more"`
 	BiasRetentionDays  *int           `envconfig:"LLM_COUNCIL_BIAS_RETENTION_DAYS" desc:"age of its newest record, in days, from which a closed segment is deleted; off: never"`
-	EmbeddingModel     string         `envconfig:"LLM_COUNCIL_EMBEDDING_MODEL" desc:"model that embeds the answers of each session (POST /embeddings), so that the records say how alike they are and the bias report measures style mimicry; it gets the first 6000 characters of each answer; unset: none"`
+	EmbeddingModel     string         `envconfig:"LLM_COUNCIL_EMBEDDING_MODEL" desc:"model that embeds the answers of each session (POST /embeddings), so that the records say how alike they are and the bias report measures style mimicry, and those that a request to compare answers has for embedding; it gets the first 6000 characters of each answer; unset: none"`
 	HashSecret         Secret         `envconfig:"LLM_COUNCIL_HASH_SECRET" desc:"keys the hashes of questions and of persons; required for consent level 4 and for feedback"`
 
 	EvidenceStore string  `envconfig:"LLM_COUNCIL_EVIDENCE_STORE" desc:"file of what reviewers and people say of whole sessions (SHADOW_RATE, feedback), kept while bias records are; unset: evidence.jsonl beside BIAS_STORE; off: none is written"`
@@ -213,7 +213,7 @@ func (c Config) SpendFile() (path string, named bool) {
 	}
 }
 
-// CalibrationFile returns the file of the calibrations of judges.
+// CalibrationFile returns the file of the calibrations of judges and of models that embed.
 func (c Config) CalibrationFile() string {
 	return cmp.Or(c.CalibrationStore, filepath.Join(filepath.Dir(c.BiasStore), "calibrations.jsonl"))
 }

@@ -12,7 +12,12 @@ type DisagreementBackend string
 const (
 	BackendLexicon DisagreementBackend = "lexicon"   // compares how often the answers use the terms of each axis
 	BackendJudge   DisagreementBackend = "llm_judge" // a model rates how far the answers differ in how they treat people
+	// BackendEmbedding says whether the answers whose embeddings lie together cover an axis alike.
+	BackendEmbedding DisagreementBackend = "embedding"
 )
+
+// Asks reports whether the backend calls a model, which costs.
+func (b DisagreementBackend) Asks() bool { return b == BackendJudge || b == BackendEmbedding }
 
 // The numbers of answers that a DisagreementRequest may hold.
 const (
@@ -49,9 +54,38 @@ type DisagreementReport struct {
 	Threshold float64             `json:"threshold"` // as in the request, or the configured one
 	DemographicDisagreement
 	CouncilEx ReferenceReport `json:"council_ex"`
-	// Judgement is null but for BackendJudge. Flagged and Wording of the report are its own then, and
-	// the other figures those of the lexicon.
-	Judgement *DemographicJudgement `json:"judgement"`
+	// Judgement is null but for BackendJudge, and Clustering but for BackendEmbedding. Flagged and Wording of
+	// the report are its own then, and the other figures those of the lexicon.
+	Judgement  *DemographicJudgement  `json:"judgement"`
+	Clustering *DemographicClustering `json:"clustering"`
+}
+
+// DemographicClustering says whether the answers whose embeddings lie together cover an axis alike.
+type DemographicClustering struct {
+	Flagged     bool            `json:"flagged"`     // an axis is flagged
+	Reason      *string         `json:"reason"`      // why nothing could be flagged; null where it could
+	Axes        []ClusteredAxis `json:"axes"`        // by falling score, then by name; none where none was tested
+	Model       string          `json:"model"`       // that embeds
+	Rule        string          `json:"rule"`        // the version of the rule by which axes are flagged
+	Calibration *Calibration    `json:"calibration"` // the newest one of the model; null where there is none
+	Usage       Usage           `json:"usage"`       // of the embeddings; that of the session's where they were made for its records too
+}
+
+// ClusteredAxis says of an axis whether the answers whose embeddings lie together cover it alike.
+type ClusteredAxis struct {
+	Axis    string `json:"axis"`
+	Flagged bool   `json:"flagged"`
+	// Score is that of the lexicon.
+	Score *float64 `json:"score"`
+	// Correlation is that of two distances between answers: how many distinct terms of the axis one has more
+	// than the other, and one less the cosine of their embeddings. PValue is that of no positive correlation, by
+	// permutation (Mantel 1967). Both are nil where one of the distances does not vary.
+	Correlation *float64 `json:"correlation"`
+	PValue      *float64 `json:"p_value"`
+	// QValue is p adjusted over the axes that the lexicon flags (Benjamini and Hochberg 1995), nil for the others:
+	// they cannot be flagged.
+	QValue *float64 `json:"q_value"`
+	Reason *string  `json:"reason"` // why the axis was not tested; null where it was
 }
 
 // DemographicJudgement is what a model says of how far answers differ in how they treat people. It
@@ -86,14 +120,17 @@ type JudgedQuote struct {
 	Quote string `json:"quote"`
 }
 
-// Calibration says how often a judge flags benign sessions of the operator's own.
+// Calibration says how often a backend flags benign sessions of the operator's own.
 type Calibration struct {
-	Model     string    `json:"model"`
-	Prompt    string    `json:"prompt"`    // the version of the judge's prompt
+	Model string `json:"model"`
+	// Prompt is the version of the judge's prompt, or of the rule of BackendEmbedding.
+	Prompt string `json:"prompt"`
+	// Lexicon names the terms, and tells lists of one version apart; "" where the backend uses none.
+	Lexicon   string    `json:"lexicon,omitempty"`
 	Axes      []string  `json:"axes"`      // sorted
 	Threshold float64   `json:"threshold"` // of the flags; it holds for higher ones too
 	Date      time.Time `json:"date"`
-	Sessions  int       `json:"sessions"`    // with ratings
+	Sessions  int       `json:"sessions"`    // with ratings, or in which an axis was tested
 	Flagged   int       `json:"flagged"`     // of them
 	Bound     float64   `json:"upper_bound"` // one-sided 95 % bound of the share flagged (Clopper and Pearson 1934)
 	Passed    bool      `json:"passed"`      // the bound is below 3 %

@@ -174,18 +174,26 @@ type Rules struct {
 	Consent         int      `json:"consent"`           // ADR-018's levels; 0 keeps no records
 	Providers       []string `json:"providers"`         // names that send a model elsewhere: "name:model"
 	MaxSessionBytes int64    `json:"max_session_bytes"` // for its texts, and its prompts on their way; 0: no limit
-	// EmbeddingModel says how alike the answers are, for the records; "": nobody does. EmbeddingRefused says why
-	// it must not see these answers; "": it may.
+	// EmbeddingModel says how alike the answers are, for the records and for ClusterRule; "": nobody does.
+	// EmbeddingRefused says why it must not see these answers; "": it may.
 	EmbeddingModel   string `json:"embedding_model,omitempty"`
 	EmbeddingRefused string `json:"embedding_refused,omitempty"`
+	// ClusterRule is the version of the rule by which it is said whether answers that lie together cover a
+	// demographic axis alike; "": nobody does.
+	ClusterRule string `json:"cluster_rule,omitempty"`
 }
 
 // EmbeddedChars is how many characters of an answer are embedded: with more, many models refuse the text.
 const EmbeddedChars = 6000
 
+// MinClustered is the fewest answers of which it is asked whether those that lie together treat an axis
+// alike: of four, p would be 1/24 at least.
+const MinClustered = 5
+
 // Embeds reports whether the answers are to be embedded.
-func (r Rules) Embeds() bool {
-	return r.EmbeddingModel != "" && r.EmbeddingRefused == "" && r.Consent > 0
+func (p Plan) Embeds() bool {
+	r := p.Rules
+	return r.EmbeddingModel != "" && r.EmbeddingRefused == "" && (r.Consent > 0 || r.ClusterRule != "" && len(p.Members) >= MinClustered)
 }
 
 // AuditThresholds holds ADR-015's limits, above which a figure raises its flag.

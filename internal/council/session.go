@@ -171,6 +171,8 @@ type Metadata struct {
 	Versions Versions   `json:"versions"`
 	// DemographicJudgement is what the judge said; null where none was asked for.
 	DemographicJudgement *DemographicJudgement `json:"demographic_judgement"`
+	// DemographicClustering is what the embeddings of the answers say; null where nobody asked.
+	DemographicClustering *DemographicClustering `json:"demographic_clustering"`
 	// LabelWanted says that the session was drawn to have people say which answer they prefer.
 	LabelWanted bool `json:"label_wanted,omitempty"`
 }

@@ -13,13 +13,12 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/judge"
+	"github.com/councild/councild/internal/disagreement"
 )
 
-// calibration returns the newest calibration of a model with the present prompt on these axes, nil where
-// there is none. It reads the file anew, so that a daemon knows of a calibration as soon as it is made. A
+// calibration returns the newest calibration of an instrument, nil where there is none. It reads the file anew, so that a daemon knows of a calibration as soon as it is made. A
 // line that is no calibration is passed over: it can only be the rest of one that was cut off.
-func calibration(cfg config.Config, model string, axes []string) (*council.Calibration, error) {
+func calibration(cfg config.Config, instrument council.Calibration) (*council.Calibration, error) {
 	f, err := os.Open(cfg.CalibrationFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -33,7 +32,7 @@ func calibration(cfg config.Config, model string, axes []string) (*council.Calib
 	for {
 		line, err := lines.ReadBytes('\n')
 		var c council.Calibration
-		if json.Unmarshal(line, &c) == nil && c.Model == model && c.Prompt == judge.PromptVersion && slices.Equal(c.Axes, axes) {
+		if json.Unmarshal(line, &c) == nil && disagreement.Calibrates(c, instrument) {
 			newest = &c
 		}
 		if errors.Is(err, io.EOF) {

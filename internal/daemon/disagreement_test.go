@@ -3,6 +3,7 @@ package daemon_test
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,6 +80,7 @@ func ask(
 	return code, report, data
 }
 
+// calibrate calibrates the backend of the first session.
 func calibrate(t *testing.T, d *daemontest.Daemon, sessions []council.DisagreementRequest) (council.Calibration, int) {
 	t.Helper()
 	e, err := daemon.NewEngine(t.Context(), daemon.EngineOptions{Config: d.Config, Log: daemontest.Options(t).Log})
@@ -86,7 +88,7 @@ func calibrate(t *testing.T, d *daemontest.Daemon, sessions []council.Disagreeme
 		t.Fatal(err)
 	}
 	defer e.Close(t.Context())
-	c, unread, err := e.Calibrate(t.Context(), sessions, func() {})
+	c, unread, err := e.Calibrate(t.Context(), sessions[0].Backend, sessions, func() {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,5 +197,134 @@ func TestJudgeOfTheRoster(t *testing.T) {
 	d, _ = onRoster(t, guarded(), nil)
 	if code, _, data := ask(t, d, r[0], "Authorization", bearer("team")); code != 422 || !strings.Contains(string(data), "LLM_COUNCIL_JUDGE_MODEL") {
 		t.Errorf("without a judge: %d %s", code, data)
+	}
+}
+
+// harmless are sessions of the answers to several everyday requests, in which a session needs five.
+func harmless(t *testing.T, n int) []council.DisagreementRequest {
+	t.Helper()
+	everyday, _ := sessionsOf(t, "everyday.txt")
+	random := rand.New(rand.NewPCG(1, 0))
+	all := make([]council.DisagreementRequest, n)
+	for i := range all {
+		all[i] = council.DisagreementRequest{Question: "What would you say?", Backend: council.BackendEmbedding}
+		for _, k := range random.Perm(len(everyday))[:4] {
+			for _, a := range everyday[k].Answers {
+				all[i].Answers = append(all[i].Answers, council.ComparedAnswer{ID: fmt.Sprint("m", len(all[i].Answers)), Text: a.Text})
+			}
+		}
+	}
+	return all
+}
+
+// twoCamps are answers of which every other one speaks of women and girls.
+func twoCamps(n int) council.DisagreementRequest {
+	r := council.DisagreementRequest{Question: "Who inherits?", Backend: council.BackendEmbedding}
+	for i := range n {
+		text := strings.Repeat("The property is divided by the rules of the country. ", 3)
+		if i%2 == 0 {
+			text = strings.Repeat("Women and girls inherit less than men: daughters, wives and mothers have no share. ", 2)
+		}
+		r.Answers = append(r.Answers, council.ComparedAnswer{ID: fmt.Sprint("m", i), Text: text})
+	}
+	return r
+}
+
+// A model that embeds flags nothing before its calibration on everyday texts, and finds planted differences afterwards.
+// What it costs is charged to the caller.
+func TestEmbeddings(t *testing.T) {
+	sim := daemontest.Provider(t, simllm.Model{Name: "a"}, simllm.Model{Name: "b"}, simllm.Model{Name: "e", Price: simllm.Price{Input: 1}})
+	d := daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b", "EMBEDDING_MODEL": "e"})
+	code, report, data := ask(t, d, twoCamps(8))
+	found := report.Clustering
+	if code != 200 || report.Flagged || found == nil || found.Calibration != nil || !strings.Contains(report.Wording, "was not calibrated") {
+		t.Fatalf("before the calibration: %d %s", code, data)
+	}
+	if gender := found.Axes[0]; gender.Axis != "gender" || gender.QValue == nil || *gender.QValue > 0.05 || *gender.Correlation < 0.9 || gender.Flagged {
+		t.Errorf("before the calibration: %s", data)
+	}
+	if found.Usage.CostUSD == nil || *found.Usage.CostUSD <= 0 {
+		t.Errorf("the usage is %+v", found.Usage)
+	}
+	if _, spent := d.Call(t, "GET", "/v1/spend?by=model", ""); !strings.Contains(string(spent), `"e"`) {
+		t.Errorf("the ledger has no call for embeddings: %s", spent)
+	}
+	c, unread := calibrate(t, d, harmless(t, 110))
+	if !c.Passed || c.Flagged != 0 || c.Sessions+unread != 110 || c.Model != "e" || c.Prompt != "embedding-1" || !strings.HasPrefix(c.Lexicon, "councild-1 en sha256:") {
+		t.Errorf("the calibration: %+v, %d unread", c, unread)
+	}
+	for n := 7; n <= 12; n++ {
+		if code, report, data := ask(t, d, twoCamps(n)); code != 200 || !report.Flagged || report.Backend != council.BackendEmbedding ||
+			!strings.HasSuffix(report.Wording, ": gender") {
+			t.Errorf("%d answers: %d %s", n, code, data)
+		}
+	}
+	if _, report, _ := ask(t, d, harmless(t, 1)[0]); report.Flagged || report.Clustering.Reason != nil {
+		t.Errorf("a benign session: %+v", report.Clustering)
+	}
+	other := twoCamps(8)
+	other.Lexicon = []byte(`{"version": "councild-1", "axes": {"gender": ["woman", "girl", "daughter", "wife", "mother"]}}`)
+	if _, report, _ := ask(t, d, other); report.Flagged || !strings.Contains(report.Wording, "these terms on these axes") {
+		t.Errorf("other terms: %s", report.Wording)
+	}
+	// Sessions in which nothing can be tested are no evidence.
+	if c, unread := calibrate(t, d, slices.Repeat([]council.DisagreementRequest{twoCamps(4)}, 120)); c.Passed || c.Sessions != 0 || unread != 120 {
+		t.Errorf("on sessions of four answers: %+v, %d unread", c, unread)
+	}
+	if _, report, _ := ask(t, d, twoCamps(8)); report.Flagged {
+		t.Error("after a calibration that failed something is flagged")
+	}
+	// Harmless texts that lie together by their terms: the model may flag nothing.
+	if c, _ := calibrate(t, d, slices.Repeat([]council.DisagreementRequest{twoCamps(8)}, 100)); c.Passed || c.Flagged != 100 {
+		t.Errorf("on sessions that lie together by their terms: %+v", c)
+	}
+	if _, report, _ := ask(t, d, twoCamps(8)); report.Flagged || !strings.Contains(report.Wording, "100 of 100 benign sessions") {
+		t.Errorf("after a calibration that failed: %s", report.Wording)
+	}
+	// Four answers are not embedded: nothing could be said of them.
+	if _, report, _ := ask(t, d, twoCamps(4)); !strings.Contains(report.Wording, "it takes 5") || report.Clustering.Usage.CostUSD == nil || *report.Clustering.Usage.CostUSD != 0 {
+		t.Errorf("four answers: %s %+v", report.Wording, report.Clustering.Usage)
+	}
+}
+
+// What a provider answers that is no embedding of each answer flags nothing, and is the reason.
+func TestHostileEmbeddings(t *testing.T) {
+	for fault, want := range map[simllm.FaultKind]string{
+		simllm.EmbeddingMissing: "one embedding for each of 8 texts", simllm.EmbeddingUnequal: "256 and 255 numbers",
+		simllm.EmbeddingEmpty: "is empty", simllm.EmbeddingZero: "zero as a whole", simllm.EmbeddingNaN: "not the JSON of embeddings",
+		simllm.FaultNoChoices: "one embedding for each of 8 texts", simllm.FaultHalfJSON: "not the JSON of embeddings",
+	} {
+		bad := simllm.Model{Name: "e", Faults: []simllm.Fault{{Kind: fault, Rate: 1}}}
+		sim := daemontest.Provider(t, simllm.Model{Name: "a"}, simllm.Model{Name: "b"}, bad)
+		d := daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b", "EMBEDDING_MODEL": "e", "MAX_ATTEMPTS": "1"})
+		code, report, data := ask(t, d, twoCamps(8))
+		if code != 200 || report.Flagged || report.Clustering == nil || len(report.Clustering.Axes) > 0 || !strings.Contains(report.Wording, want) {
+			t.Errorf("%s: %d %s", fault, code, data)
+		}
+	}
+}
+
+// The limits of cost, the setting and the clearance of the roster hold for embeddings.
+func TestEmbeddingsWithinLimits(t *testing.T) {
+	sim := daemontest.Provider(t, simllm.Model{Name: "a"}, simllm.Model{Name: "b"}, simllm.Model{Name: "e"})
+	settings := map[string]string{
+		"BASE_URL": sim.URL(), "MODELS": "a,b", "EMBEDDING_MODEL": "e", "PRICES": "a=1/1,b=1/1,e=1/1", "MAX_COST_USD_PER_DAY": "0.0001",
+	}
+	d := daemontest.Start(t, settings)
+	if code, _, data := ask(t, d, twoCamps(8)); code != 200 {
+		t.Errorf("the first: %d %s", code, data)
+	}
+	if code, _, data := ask(t, d, twoCamps(8)); code != 429 || !strings.Contains(string(data), "over_budget") {
+		t.Errorf("over the budget of the day: %d %s", code, data)
+	}
+	d = daemontest.Start(t, map[string]string{"BASE_URL": sim.URL(), "MODELS": "a,b"})
+	if code, _, data := ask(t, d, twoCamps(8)); code != 422 || !strings.Contains(string(data), "LLM_COUNCIL_EMBEDDING_MODEL") {
+		t.Errorf("without a model that embeds: %d %s", code, data)
+	}
+	for model, want := range map[string]int{"a": 200, "b": 403} {
+		d, _ := onRoster(t, guarded(), map[string]string{"EMBEDDING_MODEL": model})
+		if code, _, data := ask(t, d, twoCamps(8), "Authorization", bearer("team")); code != want {
+			t.Errorf("the model %s: %d %s", model, code, data)
+		}
 	}
 }

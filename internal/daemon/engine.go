@@ -122,7 +122,9 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	if cfg.Demographics {
 		e.base.Terms = e.rules.Terms
 	}
-	e.base.Calibration = func(model string, axes []string) (*council.Calibration, error) { return calibration(cfg, model, axes) }
+	e.base.Calibration = func(instrument council.Calibration) (*council.Calibration, error) {
+		return calibration(cfg, instrument)
+	}
 	h, err := e.build(ctx, cfg, r)
 	if err != nil {
 		return nil, err
@@ -250,6 +252,7 @@ func pipelineOptions(o EngineOptions) pipeline.Options {
 		Consent: cfg.BiasConsent, HashSecret: cfg.HashSecret.Reveal(),
 		Audit: audit, LexiconLimit: cfg.DemographicsThreshold, EmbeddingModel: cfg.EmbeddingModel,
 		Judge: cfg.JudgeModel, JudgeSessions: cfg.DemographicsBackend == council.BackendJudge,
+		ClusterSessions: cfg.DemographicsBackend == council.BackendEmbedding,
 	}
 }
 

@@ -746,13 +746,16 @@ var settings = map[string]func(t *testing.T){
 		differ(t, flagged(""), flagged("1"), true, false)
 	},
 	"DEMOGRAPHICS_BACKEND": func(t *testing.T) {
-		judged := func(backend string) bool {
+		asked := func(backend string) council.Metadata {
 			sim := daemontest.Provider(t, simllm.Model{Name: "a"}, simllm.Model{Name: "b"})
 			return daemontest.Start(t, map[string]string{
-				"BASE_URL": sim.URL(), "MODELS": "a,b", "JUDGE_MODEL": "b", "DEMOGRAPHICS_BACKEND": backend,
-			}).Ask(t, anyQuestion).Metadata.DemographicJudgement != nil
+				"BASE_URL": sim.URL(), "MODELS": "a,b", "JUDGE_MODEL": "b", "EMBEDDING_MODEL": "b", "DEMOGRAPHICS_BACKEND": backend,
+			}).Ask(t, anyQuestion).Metadata
 		}
+		judged := func(backend string) bool { return asked(backend).DemographicJudgement != nil }
+		clustered := func(backend string) bool { return asked(backend).DemographicClustering != nil }
 		differ(t, judged(""), judged("llm_judge"), false, true)
+		differ(t, clustered("llm_judge"), clustered("embedding"), false, true)
 	},
 	"JUDGE_MODEL": func(t *testing.T) {
 		asked := func(judge string) int {

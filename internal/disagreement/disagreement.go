@@ -1,6 +1,8 @@
 // Package disagreement compares what the answers of one session say, beyond how
 // reviewers score them. [Detect] finds demographic axes (gender, age, ...) that some
-// answers cover and others do not, by the terms of a [Lexicon].
+// answers cover and others do not, by the terms of a [Lexicon]. [Coverage.Cluster] says whether
+// answers that lie together, as a model that embeds them sees it, cover such an axis alike. It flags
+// nothing without a calibration of that model, which [Calibrate] makes for every backend.
 //
 // The package takes texts and returns values of package council. It leaves to others
 // when to look, which lexicon file to read, and what to make of the result. Scores are

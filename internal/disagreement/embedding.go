@@ -2,67 +2,179 @@ package disagreement
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
 )
 
-// minClustered is the fewest answers of which it is asked whether those that lie together treat an axis
-// alike: of four, p would be 1/24 at least.
-const minClustered = 5
+// ClusterRule is the version of the rule by which [Coverage.Cluster] flags.
+const ClusterRule = "embedding-1"
 
-// Clustered says whether the answers whose embeddings lie together cover an axis alike.
-type Clustered struct {
-	Axis string
-	// Correlation is that of two distances between answers: how many distinct terms of the axis one has more
-	// than the other, and one less the cosine of their embeddings. PValue is that of no positive correlation, by
-	// permutation (Mantel 1967), and QValue is p adjusted over the axes (Benjamini and Hochberg 1995). All are
-	// nil with fewer than five answers, and where one of the distances does not vary.
-	Correlation, PValue, QValue *float64
+// Coverage is how the answers of one session cover the axes of a lexicon.
+type Coverage struct {
+	in     Input
+	ids    []string // of the answers, sorted
+	counts [][]int  // by axis and answer, the distinct terms
 }
 
-// Cluster compares how the answers cover each axis with how alike they are as a whole, which cosine says by
-// pairs of member ids. It returns the axes in the order of their names, nil when ctx ends before. It
-// describes and flags nothing: answers that differ in what they are about lie apart and use other terms, and how
-// often that happens on harmless texts depends on the model that embeds.
-func Cluster(ctx context.Context, in Input, cosine func(a, b string) float64) []Clustered {
-	models := slices.Sorted(maps.Keys(in.Answers))
+// Cover returns how answers cover the axes, nil when ctx ends before. It takes time in proportion to the
+// length of the texts.
+func Cover(ctx context.Context, in Input) *Coverage {
+	c := &Coverage{in: in, ids: slices.Sorted(maps.Keys(in.Answers)), counts: stat.Matrix(len(in.Matcher.axes), len(in.Answers), 0)}
 	asked := in.Matcher.mentioned(split(in.Question, ctx.Err))
-	found := make([][]coverage, len(models))
-	apart := stat.Matrix(len(models), len(models), 0.)
-	for j, model := range models {
-		found[j] = in.Matcher.hits(ctx, split(in.Answers[model], ctx.Err), asked)
-		for k, other := range models[:j] {
-			apart[j][k] = 1 - cosine(model, other)
-			apart[k][j] = apart[j][k]
+	for j, id := range c.ids {
+		for i, found := range in.Matcher.hits(ctx, split(in.Answers[id], ctx.Err), asked) {
+			c.counts[i][j] = len(found.terms)
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
 	}
-	axes := make([]Clustered, len(in.Matcher.axes))
+	return c
+}
+
+// Embedded is what a model that embeds says of the answers, and what is known of the model.
+type Embedded struct {
+	Model       string
+	Cosine      func(a, b string) float64 // of the embeddings of two answers, by their ids; nil: there are none
+	Missing     string                    // why there are none
+	Usage       council.Usage
+	Calibration *council.Calibration // the newest one of the model, nil where there is none
+}
+
+// Instrument is what a calibration for the flags of Cluster has to name.
+func (in Input) Instrument(model string) council.Calibration {
+	return council.Calibration{
+		Model: model, Prompt: ClusterRule, Lexicon: in.Matcher.fingerprint(), Axes: in.Matcher.Axes(), Threshold: in.Threshold,
+	}
+}
+
+// Cluster asks of each axis whether the answers whose embeddings lie together cover it alike: two distances
+// between answers are correlated over all pairs (Mantel 1967), how many distinct terms of the axis one has more
+// than the other, and one less the cosine of their embeddings. Lexical is what [Detect] found in the same answers.
+//
+// An axis is flagged where Detect flags it and the correlation is positive with a q value of at most .05, which
+// is p adjusted over the axes that Detect flags. So both have to say so: by itself, the correlation finds chance in
+// up to one benign session in twenty, and answers of other lengths in more, because long answers have more terms.
+// Which axes Detect flags does not depend on which answer covers what, so that p holds for those alone too.
+//
+// Even then nothing is flagged without a calibration of this model, rule, lexicon and threshold that passed: how
+// often benign answers that lie together use the same terms depends on the model that embeds and on the texts.
+func (c *Coverage) Cluster(lexical council.DemographicDisagreement, e Embedded) council.DemographicClustering {
+	found := council.DemographicClustering{
+		Axes: []council.ClusteredAxis{}, Model: e.Model, Rule: ClusterRule, Calibration: e.Calibration, Usage: e.Usage,
+	}
+	switch {
+	case len(c.ids) < council.MinClustered:
+		found.Reason = new(fmt.Sprintf("not tested: there are %d answers, and it takes %d", len(c.ids), council.MinClustered))
+	case e.Cosine == nil:
+		found.Reason = new("not tested: there are no embeddings of the answers: " + e.Missing)
+	case !c.covers(lexical): // after a takeover
+		found.Reason = new("not tested: this daemon has another lexicon than the one that compared the terms")
+	}
+	if found.Reason != nil {
+		return found
+	}
+	found.Axes = c.test(lexical, e.Cosine)
+	found.Reason = Uncalibrated(e.Calibration, c.in.Instrument(e.Model), council.BackendEmbedding)
+	tested := false
+	for i := range found.Axes {
+		axis := &found.Axes[i]
+		axis.Flagged = found.Reason == nil && reaches(*axis)
+		found.Flagged = found.Flagged || axis.Flagged
+		tested = tested || axis.Correlation != nil
+	}
+	if !tested {
+		found.Reason = new("not tested: the answers cover every axis alike, or all lie equally far apart")
+	}
+	return found
+}
+
+// covers reports whether Detect compared the same axes by the same terms, as far as their version says it.
+func (c *Coverage) covers(lexical council.DemographicDisagreement) bool {
+	for _, axis := range lexical.Axes {
+		if !slices.Contains(c.in.Matcher.axes, axis.Axis) {
+			return false
+		}
+	}
+	return lexical.Lexicon.Version == c.in.Matcher.lexicon.Version
+}
+
+// test returns what Cluster says of each axis, by the order of Detect. Nothing is flagged.
+func (c *Coverage) test(lexical council.DemographicDisagreement, cosine func(a, b string) float64) []council.ClusteredAxis {
+	n := len(c.ids)
+	apart := stat.Matrix(n, n, 0.)
+	for j, id := range c.ids {
+		for k, other := range c.ids[:j] {
+			apart[j][k] = 1 - cosine(id, other)
+			apart[k][j] = apart[j][k]
+		}
+	}
+	axes := make([]council.ClusteredAxis, 0, len(lexical.Axes))
 	var p []float64
-	var tested []*Clustered
-	for i, name := range in.Matcher.axes {
-		axes[i].Axis = name
-		differ := stat.Matrix(len(models), len(models), 0.)
+	var adjusted []int
+	for i, coverage := range lexical.Axes {
+		axis := council.ClusteredAxis{Axis: coverage.Axis, Score: coverage.Score}
+		counts := c.counts[slices.Index(c.in.Matcher.axes, coverage.Axis)]
+		differ := stat.Matrix(n, n, 0.)
 		for j := range differ {
 			for k := range differ {
-				differ[j][k] = math.Abs(float64(len(found[j][i].terms) - len(found[k][i].terms)))
+				differ[j][k] = math.Abs(float64(counts[j] - counts[k]))
 			}
 		}
-		if len(models) < minClustered {
-			continue
+		r, single, ok := stat.Mantel(differ, apart, uint64(c.in.Seed))
+		switch {
+		case ok:
+			axis.Correlation, axis.PValue = &r, &single
+			if coverage.Flagged {
+				p, adjusted = append(p, single), append(adjusted, i)
+			}
+		case slices.Max(counts) == 0:
+			axis.Reason = new("not tested: no answer has a term of it")
+		default:
+			axis.Reason = new("not tested: the answers do not differ in the number of its terms, or all lie equally far apart")
 		}
-		if r, single, ok := stat.Mantel(differ, apart, uint64(in.Seed)); ok {
-			axes[i].Correlation, axes[i].PValue = &r, &single
-			p, tested = append(p, single), append(tested, &axes[i])
-		}
+		axes = append(axes, axis)
 	}
 	for i, q := range stat.BenjaminiHochberg(p) {
-		tested[i].QValue = &q
+		axes[adjusted[i]].QValue = &q
 	}
 	return axes
+}
+
+// reaches reports whether an axis would be flagged by a model that is calibrated.
+func reaches(axis council.ClusteredAxis) bool {
+	return axis.QValue != nil && *axis.QValue <= level && *axis.Correlation > 0
+}
+
+// Reaches reports whether Cluster would flag if the model were calibrated, which is what a calibration counts.
+// ok is false where no axis was tested: such a session is no evidence that nothing is flagged.
+func Reaches(found council.DemographicClustering) (flags, ok bool) {
+	for _, axis := range found.Axes {
+		flags = flags || reaches(axis)
+		ok = ok || axis.Correlation != nil
+	}
+	return flags, ok
+}
+
+// ClusterWording returns what Cluster found in words.
+func ClusterWording(found council.DemographicClustering) string {
+	if found.Reason != nil {
+		return *found.Reason
+	}
+	var flagged []string
+	for _, axis := range found.Axes {
+		if axis.Flagged {
+			flagged = append(flagged, axis.Axis)
+		}
+	}
+	if len(flagged) == 0 {
+		return "answers that lie together were not found to cover an axis alike"
+	}
+	return "answers that lie together cover alike, and otherwise than the rest: " + strings.Join(flagged, ", ")
 }

@@ -118,14 +118,19 @@ func ParseLexicon(data []byte) (Lexicon, error) {
 		return Lexicon{}, errors.Join(problems...)
 	}
 	if l.Version == "" {
-		axes, _ := json.Marshal(l.Axes) // texts can be encoded
-		sum := sha256.Sum256(axes)
-		l.Version = "sha256:" + hex.EncodeToString(sum[:6])
+		l.Version = l.Axes.hash()
 	}
 	if extend {
 		l = l.extending(DefaultLexicon())
 	}
 	return l, nil
+}
+
+// hash tells lists of terms apart.
+func (a Axes) hash() string {
+	axes, _ := json.Marshal(a) // texts can be encoded
+	sum := sha256.Sum256(axes)
+	return "sha256:" + hex.EncodeToString(sum[:6])
 }
 
 // readHead reads what stands beside the axes in a lexicon file.
@@ -467,6 +472,15 @@ func NewMatcher(lexicon Lexicon) *Matcher {
 
 // Axes returns the names of the axes, sorted.
 func (m *Matcher) Axes() []string { return slices.Clone(m.axes) }
+
+// fingerprint names the version of the lexicon, its language and the very terms.
+func (m *Matcher) fingerprint() string {
+	language := "en"
+	if !m.english {
+		language = *m.lexicon.Language
+	}
+	return m.lexicon.Version + " " + language + " " + m.terms.hash()
+}
 
 // mentioned returns the terms that a text holds anywhere, also in compounds and in
 // phrases that mean something else: a question about race conditions is answered with

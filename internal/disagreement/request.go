@@ -28,7 +28,7 @@ type Rules struct {
 	Threshold float64  // where a request names none
 	// MaxQuestion and MaxAnswer are the most bytes of a question and of an answer.
 	MaxQuestion, MaxAnswer int64
-	HasJudge               bool                 // council.BackendJudge may be asked for
+	HasJudge, HasEmbedding bool                 // council.BackendJudge and council.BackendEmbedding may be asked for
 	Settings               council.SettingNames // for messages
 }
 
@@ -66,11 +66,15 @@ func (r Rules) Read(request council.DisagreementRequest) (Input, error) {
 		in.Answers[a.ID] = a.Text
 	}
 	switch b := request.Backend; {
-	case b == "" || b == council.BackendLexicon || b == council.BackendJudge && r.HasJudge:
+	case b == "" || b == council.BackendLexicon || b == council.BackendJudge && r.HasJudge || b == council.BackendEmbedding && r.HasEmbedding:
 	case b == council.BackendJudge:
 		add("backend", "there is no judge here", "name a model in "+r.Settings.Of(council.SettingJudgeModel)+", or use "+string(council.BackendLexicon))
+	case b == council.BackendEmbedding:
+		add("backend", "there is no model that embeds here",
+			"name one in "+r.Settings.Of(council.SettingEmbeddingModel)+", or use "+string(council.BackendLexicon))
 	default:
-		add("backend", fmt.Sprintf("%.50q is no backend", b), "use "+string(council.BackendLexicon)+" or "+string(council.BackendJudge))
+		add("backend", fmt.Sprintf("%.50q is no backend", b),
+			fmt.Sprintf("use %s, %s or %s", council.BackendLexicon, council.BackendJudge, council.BackendEmbedding))
 	}
 	if request.Threshold != nil {
 		if in.Threshold = *request.Threshold; in.Threshold < 0 || in.Threshold > 1 {

@@ -100,7 +100,8 @@ func (d *fakeDaemon) NotReady() []httpapi.Reason {
 func (d *fakeDaemon) rules() disagreement.Rules {
 	return disagreement.Rules{
 		Terms: disagreement.NewMatcher(disagreement.DefaultLexicon()), Threshold: 0.3, MaxQuestion: 100, MaxAnswer: 1000, HasJudge: true,
-		Settings: config.SettingNames(),
+		HasEmbedding: true,
+		Settings:     config.SettingNames(),
 	}
 }
 
@@ -118,6 +119,12 @@ func (d *fakeDaemon) Disagreement(ctx context.Context, r council.DisagreementReq
 		panic("a defect")
 	}
 	report, _ := disagreement.Report(ctx, in)
+	if r.Backend == council.BackendEmbedding {
+		report.Clustering = &council.DemographicClustering{
+			Calibration: &council.Calibration{Axes: []string{"gender"}, Lexicon: "councild-1"},
+			Axes:        []council.ClusteredAxis{{Axis: "gender"}},
+		}
+	}
 	if r.Backend == council.BackendJudge {
 		report.Judgement = &council.DemographicJudgement{
 			Calibration: &council.Calibration{Axes: []string{"gender"}},

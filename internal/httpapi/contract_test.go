@@ -72,12 +72,14 @@ func TestContractHasTheRoutes(t *testing.T) {
 	}
 }
 
-// twoAnswers is a body of POST /v1/disagreement whose report has nothing empty, and byJudge one that counts
-// as a session.
+// twoAnswers is a body of POST /v1/disagreement whose report has nothing empty, and byJudge and byEmbedding are ones
+// that count as a session.
 const (
 	compared   = `"question":"Why?","answers":[{"id":"a","text":"Women, women, women, women, women."},{"id":"b","text":"Rain."}]}`
 	twoAnswers = "{" + compared
 	byJudge    = `{"backend":"llm_judge",` + compared
+
+	byEmbedding = `{"backend":"embedding",` + compared
 )
 
 // schemas are the Go types behind the schemas of the contract.
@@ -99,6 +101,8 @@ var schemas = map[string]reflect.Type{
 	"Disagreement":            reflect.TypeFor[council.DisagreementRequest](),
 	"ComparedAnswer":          reflect.TypeFor[council.ComparedAnswer](),
 	"DisagreementReport":      reflect.TypeFor[council.DisagreementReport](),
+	"DemographicClustering":   reflect.TypeFor[council.DemographicClustering](),
+	"ClusteredAxis":           reflect.TypeFor[council.ClusteredAxis](),
 	"DemographicJudgement":    reflect.TypeFor[council.DemographicJudgement](),
 	"JudgedAxis":              reflect.TypeFor[council.JudgedAxis](),
 	"JudgedQuote":             reflect.TypeFor[council.JudgedQuote](),
@@ -735,6 +739,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/disagreement", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "POST", path: "/v1/disagreement", body: `{"answers":[]}`, headers: auth},
 		{method: "POST", path: "/v1/disagreement", body: byJudge, headers: auth},
+		{method: "POST", path: "/v1/disagreement", body: byEmbedding, headers: auth},
 		{method: "POST", path: "/v1/disagreement", send: func() (*http.Response, []byte) { return overLimit("/v1/disagreement", byJudge) }},
 		{method: "POST", path: "/v1/disagreement", body: strings.Replace(twoAnswers, "Why?", "panic", 1), headers: auth},
 		{method: "POST", path: "/v1/disagreement", send: func() (*http.Response, []byte) {

@@ -32,7 +32,7 @@ func (a *API) disagreement(w http.ResponseWriter, r *http.Request) error {
 	}
 	request.Token = a.label(r)
 	place := a.placeForReport
-	if request.Backend == council.BackendJudge {
+	if request.Backend.Asks() {
 		place = a.admit
 	}
 	release, err := place(r)

@@ -1,7 +1,7 @@
 // Package judge has a model say how far the answers of a session differ in how they treat
 // people of each demographic axis. [Rate] asks it twice, with the answers blinded and in opposite
 // orders, and believes a rating only where both agree and where verbatim quotes of the answers
-// support it. [Calibrate] says whether a model may flag at all.
+// support it. It flags nothing without a calibration of package disagreement.
 //
 // The answers are written by outsiders, and may try to steer the judge. They stand between markers
 // that nobody could know before, under labels that differ from order to order, and a reply that
@@ -23,12 +23,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/stat"
+	"github.com/councild/councild/internal/disagreement"
 )
 
 const (
@@ -40,9 +39,6 @@ const (
 	minQuote, maxQuotes = 12, 5
 	// maxReply is the length in bytes of the longest reply that is read.
 	maxReply = 1 << 20
-	// maxShare is the share of benign sessions below which the bound of a calibration must lie, at
-	// this confidence, one-sided.
-	maxShare, confidence = 0.03, 0.95
 )
 
 // Input is what the judge is asked about.
@@ -105,7 +101,7 @@ func Rate(ctx context.Context, c council.Completer, in Input) council.Demographi
 			return j
 		}
 	}
-	j.Reason = in.uncalibrated()
+	j.Reason = disagreement.Uncalibrated(in.Calibration, in.Instrument(), council.BackendJudge)
 	for _, name := range in.Axes {
 		axis := combine(name, readings[0][name], readings[1][name])
 		axis.Flagged = j.Reason == nil && axis.Rating != nil && *axis.Rating >= maxRating*in.Threshold && *axis.Rating > 0
@@ -150,32 +146,9 @@ func Reaches(j council.DemographicJudgement, threshold float64) (reaches, ok boo
 	return reaches, len(j.Axes) > 0
 }
 
-// Calibrate returns the calibration of a judge on so many benign sessions with ratings, of which some
-// would have been flagged. It passes when the one-sided 95 % Clopper-Pearson bound of their share is
-// below 3 %: without a flag, in 99 sessions or more.
-func Calibrate(model string, axes []string, threshold float64, sessions, flagged int, now time.Time) council.Calibration {
-	c := council.Calibration{
-		Model: model, Prompt: PromptVersion, Axes: axes, Threshold: threshold, Date: now.UTC(), Sessions: sessions, Flagged: flagged,
-		Bound: stat.ClopperPearsonUpper(flagged, sessions, confidence),
-	}
-	c.Passed = c.Bound < maxShare
-	return c
-}
-
-// uncalibrated returns why the judge may flag nothing, nil where it may.
-func (in Input) uncalibrated() *string {
-	c := in.Calibration
-	switch {
-	case c == nil || c.Model != in.Judge.Model || c.Prompt != PromptVersion || !slices.Equal(c.Axes, in.Axes):
-		return new("nothing is flagged: this model was not calibrated with this prompt on these axes; run councild disagreement --calibrate")
-	case !c.Passed:
-		return new(fmt.Sprintf("nothing is flagged: in its calibration the judge flagged %d of %d benign sessions, and the upper bound of "+
-			"their share, %.1f %%, is not below %.0f %%", c.Flagged, c.Sessions, 100*c.Bound, 100*maxShare))
-	case in.Threshold < c.Threshold:
-		return new(fmt.Sprintf("nothing is flagged: the judge was calibrated at the threshold %v, and %v is lower", c.Threshold, in.Threshold))
-	default:
-		return nil
-	}
+// Instrument is what a calibration for the flags of the judge has to name.
+func (in Input) Instrument() council.Calibration {
+	return council.Calibration{Model: in.Judge.Model, Prompt: PromptVersion, Axes: in.Axes, Threshold: in.Threshold}
 }
 
 // reversed returns the slate in the opposite order, under labels in the order shown.

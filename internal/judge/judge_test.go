@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/simllm"
@@ -78,7 +78,7 @@ func judged(t *testing.T, reply func(simllm.Task) string, change func(*Input)) c
 		Question: "Who gets a key?", Answers: map[string]string{"a": fair, "b": unfair, "c": "Those who open in the morning."},
 		Axes: []string{"age", "gender"}, Judge: council.Member{ID: "judge", Model: "judge"}, Stage: council.StageJudge, Threshold: 0.3,
 		NewMarkers:  anonymize.MarkersFrom(""),
-		Calibration: new(Calibrate("judge", []string{"age", "gender"}, 0.3, 100, 0, time.Now())),
+		Calibration: new(calibrated(100, 0)),
 	}
 	if change != nil {
 		change(&in)
@@ -221,10 +221,15 @@ func TestSteering(t *testing.T) {
 	}
 }
 
+// calibrated returns a calibration of the judge on its axes.
+func calibrated(sessions, flagged int) council.Calibration {
+	in := Input{Judge: council.Member{Model: "judge"}, Axes: []string{"age", "gender"}, Threshold: 0.3}
+	return disagreement.Calibrate(in.Instrument(), sessions, flagged, time.Now())
+}
+
 // Nothing is flagged without a calibration of this very model, prompt, axes and threshold.
 func TestUncalibrated(t *testing.T) {
 	axes := []string{"age", "gender"}
-	good := Calibrate("judge", axes, 0.3, 100, 0, time.Now())
 	for _, tt := range []struct {
 		name      string
 		change    func(*council.Calibration)
@@ -237,11 +242,11 @@ func TestUncalibrated(t *testing.T) {
 		{"another model", func(c *council.Calibration) { c.Model = "other" }, 0.3, "was not calibrated"},
 		{"another prompt", func(c *council.Calibration) { c.Prompt = "judge-0" }, 0.3, "was not calibrated"},
 		{"other axes", func(c *council.Calibration) { c.Axes = axes[:1] }, 0.3, "was not calibrated"},
-		{"98 sessions", func(c *council.Calibration) { *c = Calibrate("judge", axes, 0.3, 98, 0, time.Now()) }, 0.3, "0 of 98"},
-		{"a flag in 100", func(c *council.Calibration) { *c = Calibrate("judge", axes, 0.3, 100, 1, time.Now()) }, 0.3, "1 of 100"},
-		{"nothing", func(c *council.Calibration) { *c = Calibrate("judge", axes, 0.3, 0, 0, time.Now()) }, 0.3, "0 of 0"},
+		{"98 sessions", func(c *council.Calibration) { *c = calibrated(98, 0) }, 0.3, "0 of 98"},
+		{"a flag in 100", func(c *council.Calibration) { *c = calibrated(100, 1) }, 0.3, "1 of 100"},
+		{"nothing", func(c *council.Calibration) { *c = calibrated(0, 0) }, 0.3, "0 of 0"},
 	} {
-		c := good
+		c := calibrated(100, 0)
 		tt.change(&c)
 		j := judged(t, honest, func(in *Input) { in.Calibration, in.Threshold = &c, tt.threshold })
 		if j.Flagged != (tt.want == "") || (j.Reason == nil) != (tt.want == "") || j.Reason != nil && !strings.Contains(*j.Reason, tt.want) {
@@ -253,30 +258,6 @@ func TestUncalibrated(t *testing.T) {
 	}
 	if j := judged(t, honest, func(in *Input) { in.Calibration = nil }); j.Flagged || j.Reason == nil || len(j.Axes) != 2 {
 		t.Errorf("without a calibration: %+v", j)
-	}
-}
-
-// The least numbers of sessions that pass. The bounds are those of scipy's binomtest, from the tail of the binomial
-// distribution.
-func TestCalibrate(t *testing.T) {
-	for _, tt := range []struct {
-		sessions, flagged int
-		bound             float64
-		passed            bool
-	}{
-		{98, 0, 0.0301061986947731, false},
-		{99, 0, 0.029806673773350945, true},
-		{100, 0, 0.029513049607039987, true},
-		{100, 1, 0.046559811453538984, false},
-		{157, 1, 0.029857812021298058, true},
-		{10, 3, 0.6066242161054134, false},
-		{10, 10, 1, false},
-		{0, 0, 1, false},
-	} {
-		c := Calibrate("m", nil, 0.3, tt.sessions, tt.flagged, time.Now())
-		if math.Abs(c.Bound-tt.bound) > 1e-9 || c.Passed != tt.passed {
-			t.Errorf("%d of %d: %v, passed %v", tt.flagged, tt.sessions, c.Bound, c.Passed)
-		}
 	}
 }
 

@@ -65,13 +65,20 @@ func (r *run) judge(ctx context.Context) council.DemographicJudgement {
 		Question: r.plan.Question(), Answers: r.answers, Axes: rules.JudgeAxes, Judge: *rules.Judge, Sampling: rules.ReviewSampling,
 		Stage: council.StageJudge, Seed: r.plan.Seed, NewMarkers: anonymize.MarkersFrom(r.plan.JudgeKey), Threshold: rules.LexiconLimit,
 	}
-	if r.p.o.Calibration != nil {
-		var err error
-		if in.Calibration, err = r.p.o.Calibration(in.Judge.Model, in.Axes); err != nil {
-			r.log.WarnContext(ctx, "the calibration of the judge cannot be read: it flags nothing", "error", err)
-		}
-	}
+	in.Calibration = r.calibration(ctx, in.Instrument())
 	return judge.Rate(ctx, r.calls, in)
+}
+
+// calibration returns the newest calibration of an instrument, nil where there is none or it cannot be read.
+func (r *run) calibration(ctx context.Context, instrument council.Calibration) *council.Calibration {
+	if r.p.o.Calibration == nil {
+		return nil
+	}
+	c, err := r.p.o.Calibration(instrument)
+	if err != nil {
+		r.log.WarnContext(ctx, "the calibrations cannot be read: nothing is flagged", "error", err)
+	}
+	return c
 }
 
 // unasked is the judgement of a judge that was not asked.

@@ -18,9 +18,12 @@ import (
 func judging(o *pipeline.Options) {
 	o.Models, o.Judge, o.JudgeSessions = o.Models[:len(o.Models)-1], "judge", true
 	o.Terms, o.LexiconLimit = disagreement.NewMatcher(disagreement.DefaultLexicon()), 0.3
-	o.Calibration = func(model string, axes []string) (*council.Calibration, error) {
-		return &council.Calibration{Model: model, Prompt: "judge-1", Axes: axes, Threshold: 0.3, Sessions: 100, Passed: true}, nil
-	}
+	o.Calibration = passed
+}
+
+// passed returns a calibration that lets an instrument flag.
+func passed(instrument council.Calibration) (*council.Calibration, error) {
+	return new(disagreement.Calibrate(instrument, 100, 0, time.Time{})), nil
 }
 
 // judgedBy returns three members that take a minute a call, and a judge that takes as long as it is told to.

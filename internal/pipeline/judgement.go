@@ -3,11 +3,14 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/judge"
 )
 
@@ -24,27 +27,64 @@ func (p *Pipeline) JudgeSeat() (council.Member, bool) {
 // of cost, a model without a price, or the end of ctx.
 func (p *Pipeline) Judgement(ctx context.Context, token string, in judge.Input) (j council.DemographicJudgement, failure *council.Error) {
 	in.Stage, in.Sampling, in.NewMarkers = council.StageJudge, p.o.ReviewSampling, anonymize.MarkersFrom("")
-	var texts strings.Builder
-	for _, text := range in.Answers {
-		texts.WriteString(text)
+	texts := in.Question + strings.Join(slices.Collect(maps.Values(in.Answers)), "")
+	failure = p.outside(ctx, token, texts, []council.Member{in.Judge, in.Judge}, in.Sampling, func(ctx context.Context, calls council.Completer) {
+		j = judge.Rate(ctx, calls, in)
+	})
+	return j, failure
+}
+
+// Embedded has answers embedded, as Judgement asks a judge. Fewer than council.MinClustered are not, because nothing
+// could be said of them.
+func (p *Pipeline) Embedded(ctx context.Context, token string, answers map[string]string) (e disagreement.Embedded, failure *council.Error) {
+	e = disagreement.Embedded{Model: p.o.EmbeddingModel, Usage: council.NoUsage()}
+	if len(answers) < council.MinClustered {
+		return e, nil
 	}
+	ids := slices.Sorted(maps.Keys(answers))
+	texts := embedded(ids, answers)
+	seats := []council.Member{{ID: e.Model, Model: e.Model}}
+	noOutput := council.Sampling{MaxOutputTokens: new(int)}
+	failure = p.outside(ctx, token, strings.Join(texts, ""), seats, noOutput, func(ctx context.Context, calls council.Completer) {
+		reply, err := calls.Complete(ctx, council.Call{
+			Stage: council.StageEmbedding, Seat: council.SeatEmbedding, Model: e.Model, Texts: texts,
+		})
+		e.Usage = reply.Usage
+		var cosines map[[2]string]float64
+		if err == nil {
+			cosines, err = readCosines(ids, reply.Text)
+		}
+		if err != nil {
+			e.Missing = err.Error()
+			return
+		}
+		e.Cosine = func(a, b string) float64 { return cosines[[2]string{a, b}] }
+	})
+	return e, failure
+}
+
+// outside does work that calls each of the seats once with prompts made of texts, outside of any session and within
+// the time and the limits of cost of one.
+func (p *Pipeline) outside(
+	ctx context.Context, token, texts string, seats []council.Member, sampling council.Sampling, work func(context.Context, council.Completer),
+) *council.Error {
 	rules := p.rules
-	rules.BallotRepair, rules.Judge = false, nil
-	// The plan of the two calls alone: what they can cost, and their limits.
+	rules.BallotRepair, rules.Judge, rules.ClusterRule, rules.EmbeddingModel, rules.ReviewSampling = false, nil, "", "", sampling
+	// The plan of these calls alone: what they can cost, and their limits.
 	plan := council.Plan{
 		SessionID: p.o.NewID(), Created: time.Now().UTC(), Timeout: p.o.Timeout, Rules: rules, Versions: p.made, CouncilName: p.o.Council,
-		Conversation: []council.Message{{Role: council.RoleUser, Content: in.Question + texts.String()}},
-		Reviewers:    []council.Member{in.Judge, in.Judge}, MaxCostUSD: p.o.MaxCostUSD, MaxTotalTokens: p.o.MaxTotalTokens, Token: token,
+		Conversation: []council.Message{{Role: council.RoleUser, Content: texts}},
+		Reviewers:    seats, MaxCostUSD: p.o.MaxCostUSD, MaxTotalTokens: p.o.MaxTotalTokens, Token: token,
 	}
 	if failure := p.Open(ctx, plan); failure != nil {
-		return j, failure
+		return failure
 	}
 	defer p.Drop(context.WithoutCancel(ctx), plan.SessionID)
-	bounded, cancel := context.WithTimeoutCause(ctx, plan.Timeout, errors.New("the time for the judge ran out"))
+	bounded, cancel := context.WithTimeoutCause(ctx, plan.Timeout, errors.New("the time to compare the answers ran out"))
 	defer cancel()
-	j = judge.Rate(bounded, newMeter(p.o, plan), in)
+	work(bounded, similarities{newMeter(p.o, plan)})
 	if ctx.Err() != nil {
-		return j, &council.Error{Code: council.CodeCancelled, Detail: "the request was cancelled", Cause: context.Cause(ctx)}
+		return &council.Error{Code: council.CodeCancelled, Detail: "the request was cancelled", Cause: context.Cause(ctx)}
 	}
-	return j, nil
+	return nil
 }

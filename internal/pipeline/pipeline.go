@@ -96,16 +96,17 @@ type Options struct {
 	LabelRate      float64 // share of sessions of which people are asked what they prefer, 0 to 1
 	PartialBallots council.PartialPolicy
 
-	ConfigVersion string                // "": the review prompt's version
-	Audit         *bias.Thresholds      // nil: no per-session audit
-	Terms         *disagreement.Matcher // of the demographic axes; nil: no detector
-	Judge         string                // model that rates how answers differ; "": there is none
-	JudgeSessions bool                  // the judge rates the answers of sessions too, on the axes of Terms
-	// Calibration returns the newest calibration of a judge on some axes, nil where there is none; nil: there are none.
-	Calibration  func(model string, axes []string) (*council.Calibration, error)
+	ConfigVersion   string                // "": the review prompt's version
+	Audit           *bias.Thresholds      // nil: no per-session audit
+	Terms           *disagreement.Matcher // of the demographic axes; nil: no detector
+	Judge           string                // model that rates how answers differ; "": there is none
+	JudgeSessions   bool                  // the judge rates the answers of sessions too, on the axes of Terms
+	ClusterSessions bool                  // EmbeddingModel says of sessions too whether answers that lie together cover the axes of Terms alike
+	// Calibration returns the newest calibration of an instrument, nil where there is none; nil: there are none.
+	Calibration  func(instrument council.Calibration) (*council.Calibration, error)
 	LexiconLimit float64 // score from which an axis may be flagged, 0 to 1
 	Consent      int     // ADR-018's levels; 0 keeps no records
-	// EmbeddingModel says how alike the answers are, for the records; "": nobody does.
+	// EmbeddingModel says how alike the answers are, for the records and for ClusterSessions; "": nobody does.
 	EmbeddingModel string
 	HashSecret     string // keys query_hash; required for consent 4
 
@@ -194,6 +195,9 @@ func New(o Options) (*Pipeline, error) {
 	}
 	if judged, ok := p.JudgeSeat(); ok && o.JudgeSessions && o.Terms != nil {
 		p.rules.Judge, p.rules.JudgeAxes, p.rules.JudgePrompt = &judged, o.Terms.Axes(), judge.PromptVersion
+	}
+	if o.ClusterSessions && o.EmbeddingModel != "" && o.Terms != nil {
+		p.rules.ClusterRule = disagreement.ClusterRule
 	}
 	members := p.seats(o.Models)
 	reviewers := members

@@ -22,6 +22,7 @@ import (
 // *council.Error as from Run, which is CodeNoQuorum for fewer than two answers too, or
 // the error of out.
 func (p *Pipeline) Probe(ctx context.Context, plan council.Plan, repeats int, out Recorder) ([]*council.Session, error) {
+	plan.Rules.ClusterRule = ""
 	asked := p.newRun(plan, nil)
 	failure := p.Open(ctx, plan)
 	if failure == nil {

@@ -50,7 +50,7 @@ type past struct {
 	// delivered holds when seats of a stage delivered, from the start of the run, in the
 	// order of the log.
 	delivered map[council.Stage][]time.Duration
-	judged    map[string]bool // seats of the judge whose call landed
+	beside    map[string]bool // seats of the judge and of the embeddings whose call landed
 	tally     *council.Tally
 	// text says that watchers may have been shown text that no restart voids and no result
 	// confirms. writer is how many calls of stage 3 had ended when it came.
@@ -67,7 +67,7 @@ type told struct {
 // readPast reads the entries of a log. After an error it returns what stands before.
 func readPast(entries []council.Past) (past, error) {
 	p := past{
-		told: map[told]bool{}, judged: map[string]bool{}, done: map[council.Stage]time.Duration{},
+		told: map[told]bool{}, beside: map[string]bool{}, done: map[council.Stage]time.Duration{},
 		delivered: map[council.Stage][]time.Duration{},
 	}
 	stages := map[council.EventType]council.Stage{
@@ -112,8 +112,8 @@ func readPast(entries []council.Past) (past, error) {
 			switch outcome.Stage {
 			case council.Stage3:
 				ended++
-			case council.StageJudge:
-				p.judged[outcome.Seat] = true
+			case council.StageJudge, council.StageEmbedding:
+				p.beside[outcome.Seat] = true
 			default: // an event of its own tells the result
 			}
 		case council.EventDelta:
@@ -178,11 +178,11 @@ func (p past) lost(plan council.Plan) int {
 	var result council.EventType
 	without := 0
 	if open := p.open(); open == council.Stage2 || open == council.Stage3 {
-		if plan.Rules.Embeds() {
+		if plan.Embeds() && !p.beside[council.SeatEmbedding] {
 			without++
 		}
 		for _, seat := range judge.Seats() {
-			if plan.Rules.Judge != nil && !p.judged[seat] {
+			if plan.Rules.Judge != nil && !p.beside[seat] {
 				without++
 			}
 		}
@@ -243,7 +243,7 @@ func (r *run) keep(ctx context.Context, kept *council.Log, leave context.CancelC
 	}
 	answers, err := replies.New(kept.Past, replies.Options{
 		ModelOf: r.plan.ModelOf,
-		Next:    r.meter, Stored: kept.Stored, Observe: func(l council.Landed) { r.observe(council.EventCall, l) },
+		Next:    r.calls, Stored: kept.Stored, Observe: func(l council.Landed) { r.observe(council.EventCall, l) },
 	})
 	if err == nil {
 		r.past, err = readPast(kept.Past)

@@ -27,7 +27,7 @@ type run struct {
 	plan    council.Plan
 	start   time.Time
 	meter   *meter
-	calls   council.Completer // meter, behind replies where the run is kept
+	calls   council.Completer // similarities of the meter, behind replies where the run is kept
 	session *council.Session
 	log     *slog.Logger
 	authors []string                // members that answered, in configured order
@@ -121,7 +121,7 @@ func (r *run) closeAccount(ctx context.Context) {
 func (p *Pipeline) newRun(plan council.Plan, observer council.Observer) *run {
 	m := newMeter(p.o, plan)
 	return &run{
-		p: p, plan: plan, start: time.Now(), meter: m, calls: m, session: plan.Session(),
+		p: p, plan: plan, start: time.Now(), meter: m, calls: similarities{m}, session: plan.Session(),
 		log: p.o.Log.With("session_id", plan.SessionID), observer: observer, answers: map[string]string{}, votes: map[string]ranking.Vote{},
 	}
 }
@@ -156,10 +156,11 @@ func (r *run) stages(ctx context.Context) *council.Error {
 	}
 	r.stored(ctx)
 	alike := new(style)
-	if r.keepsRecords() {
+	if r.keepsRecords() || r.clusters() {
 		alike = r.measureStyle(ctx, council.Stage3)
 		defer alike.stop()
 	}
+	defer r.clusterBeside(ctx, alike)()
 	beginJudge, finishJudge := r.judgeBeside(ctx)
 	defer finishJudge()
 	slate := r.review(ctx, beginJudge)

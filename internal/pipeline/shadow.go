@@ -76,7 +76,7 @@ func (p *Pipeline) compare(
 	// The plan of the comparison alone: its calls, what they can cost, and their limits.
 	plan.Conversation = []council.Message{{Role: council.RoleUser, Content: in.Question + in.Synthesis + in.Top}}
 	plan.Members, plan.Reviewers, plan.Chairmen, plan.Rules.BallotRepair = nil, in.Reviewers, nil, false
-	plan.Rules.Judge = nil
+	plan.Rules.Judge, plan.Rules.ClusterRule = nil, ""
 	if plan.MaxCostUSD != nil && spent.CostUSD != nil {
 		plan.MaxCostUSD = new(*plan.MaxCostUSD - *spent.CostUSD)
 		if *plan.MaxCostUSD <= 0 {

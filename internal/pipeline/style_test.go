@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -272,32 +273,55 @@ func TestStyleEndsWithItsSession(t *testing.T) {
 	})
 }
 
-// A session that is taken over while the chairman writes asks for the embeddings again: nobody knows
-// whether the earlier process had them, so they may have been paid twice.
+// A session that is taken over has the similarities that its log holds, and asks again for those that it does not
+// hold: nobody knows whether the earlier process had them, so they may have been paid twice.
 func TestStyleAfterATakeover(t *testing.T) {
-	const stage2Done = 9 // events: the start, 3 answers, their end, 3 ballots, their end
-	h := build(t, withEmbedder(3), embedding)
-	plan := h.plan(t, council.Request{Seed: new(int64(4))})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	first := &tape{limit: stage2Done, cancel: cancel}
-	_, _ = h.Run(ctx, plan, first, first.log(nil))
-	if n := len(first.entries); n != stage2Done || first.entries[n-1].Type != council.EventStage2 {
-		t.Fatalf("the first process ended after %d events", n)
-	}
-	h.notes.batches = nil
-	second := &tape{}
-	s, err := h.Run(t.Context(), plan, second, second.log(first.entries))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if with, without := h.measured(); with != 6 || without != 0 {
-		t.Errorf("%d records have a similarity, %d none", with, without)
-	}
-	for _, w := range s.Metadata.Warnings {
-		if w.Code == council.WarnTakenOver && strings.HasSuffix(w.Message, "amber, embedding") {
-			return
+	for _, landed := range []bool{true, false} {
+		r := newRelay(t, withEmbedder(3), embedding)
+		plan, err := r.first.Prepare(council.Request{Query: "How alike?", Seed: new(int64(4))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := &tape{}
+		if _, err := r.first.Run(t.Context(), plan, whole, whole.log(nil)); err != nil {
+			t.Fatal(err)
+		}
+		isEmbedding := func(e council.Past) bool {
+			return e.Type == council.EventCall && bytes.Contains(e.Data, []byte(`"embedding"`))
+		}
+		at := slices.IndexFunc(whole.entries, isEmbedding)
+		if at < 0 || bytes.Contains(whole.entries[at].Data, []byte("ectors")) {
+			t.Fatalf("the log holds no similarities, or embeddings: %d", at)
+		}
+		call := whole.entries[at]
+		past := slices.Delete(whole.entries, at, at+1)
+		past = past[:slices.IndexFunc(past, func(e council.Past) bool { return e.Type == council.EventStage3 })]
+		if landed {
+			call.At = past[len(past)-1].At
+			past = append(past, call)
+		}
+		first := slices.Clone(r.notes.batches[0])
+		r.notes.batches = nil
+		s, err := r.second.Run(t.Context(), plan, &tape{}, (&tape{}).log(past))
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := 0
+		for call, n := range r.calls.count {
+			if strings.HasPrefix(call, "embedding") {
+				asked += n
+			}
+		}
+		again := slices.ContainsFunc(s.Metadata.Warnings, func(w council.Warning) bool {
+			return w.Code == council.WarnTakenOver && strings.Contains(w.Message, "embedding")
+		})
+		if again == landed || asked != map[bool]int{true: 1, false: 2}[landed] {
+			t.Errorf("landed %v: asked %d times, warnings %v", landed, asked, s.Metadata.Warnings)
+		}
+		for i, record := range r.notes.batches[0] {
+			if record.StyleSimilarity == nil || *record.StyleSimilarity != *first[i].StyleSimilarity {
+				t.Errorf("landed %v: the similarity of a record is %v", landed, record.StyleSimilarity)
+			}
 		}
 	}
-	t.Errorf("warnings %v", s.Metadata.Warnings)
 }

@@ -179,7 +179,7 @@ func (r *Replies) Complete(ctx context.Context, c council.Call) (council.Complet
 	}
 	switch {
 	case outcome.Failure != nil && outcome.Failure.Code == council.FailInterrupted: // the call was not made
-	case this.number == 1 && c.Stage != council.StageJudge: // whose calls no event of the run tells
+	case this.number == 1 && c.Stage != council.StageJudge && c.Stage != council.StageEmbedding: // no event of the run tells of those
 		mine.first = &outcome
 	default:
 		r.Observe(outcome)

@@ -95,7 +95,7 @@ func calls(plan council.Plan) []planned {
 			add(council.Stage2, m, review+size([]council.Member{m}, rules.ReviewSampling), rules.ReviewSampling)
 		}
 	}
-	if rules.Embeds() {
+	if plan.Embeds() {
 		const longest = 4 // bytes of a character
 		bytes := overhead + longest*council.EmbeddedChars*int64(len(plan.Members)) + int64(len(rules.EmbeddingModel))
 		all = append(all, planned{council.StageEmbedding, rules.EmbeddingModel, bytes, new(int)})
@@ -159,7 +159,7 @@ func (a *Accounts) Opening(plan council.Plan) Opening {
 			}
 		}
 	}
-	if model := plan.Rules.EmbeddingModel; !plan.Direct && plan.Rules.Embeds() && !slices.Contains(o.Models, model) {
+	if model := plan.Rules.EmbeddingModel; !plan.Direct && plan.Embeds() && !slices.Contains(o.Models, model) {
 		o.Models = append(o.Models, model)
 	}
 	if !a.o.Hard && !a.HasDayLimit() {

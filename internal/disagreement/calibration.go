@@ -1,0 +1,53 @@
+package disagreement
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/stat"
+)
+
+// maxShare is the share of benign sessions below which the bound of a calibration must lie, at this
+// confidence, one-sided.
+const maxShare, confidence = 0.03, 0.95
+
+// Calibrate returns the calibration of an instrument on so many benign sessions of which it could flag
+// something, and of which it would have flagged some. It passes when the one-sided 95 % Clopper-Pearson bound
+// of their share is below 3 %: without a flag, in 99 sessions or more.
+func Calibrate(instrument council.Calibration, sessions, flagged int, now time.Time) council.Calibration {
+	c := instrument
+	c.Date, c.Sessions, c.Flagged = now.UTC(), sessions, flagged
+	c.Bound = stat.ClopperPearsonUpper(flagged, sessions, confidence)
+	c.Passed = c.Bound < maxShare
+	return c
+}
+
+// Calibrates reports whether a calibration is one of an instrument, at any threshold.
+func Calibrates(c, instrument council.Calibration) bool {
+	return c.Model == instrument.Model && c.Prompt == instrument.Prompt && c.Lexicon == instrument.Lexicon &&
+		slices.Equal(c.Axes, instrument.Axes)
+}
+
+// Uncalibrated returns why an instrument may flag nothing by its newest calibration, nil where it may: the
+// calibration is its own, passed, and is of a threshold that is not higher.
+func Uncalibrated(c *council.Calibration, instrument council.Calibration, backend council.DisagreementBackend) *string {
+	switch {
+	case c == nil || !Calibrates(*c, instrument):
+		with := instrument.Prompt
+		if instrument.Lexicon != "" {
+			with += " and these terms"
+		}
+		return new(fmt.Sprintf("nothing is flagged: %s was not calibrated with %s on these axes; run councild disagreement --backend %s --calibrate",
+			instrument.Model, with, backend))
+	case !c.Passed:
+		return new(fmt.Sprintf("nothing is flagged: the calibration flagged %d of %d benign sessions, and the upper bound of "+
+			"their share, %.1f %%, is not below %.0f %%", c.Flagged, c.Sessions, 100*c.Bound, 100*maxShare))
+	case instrument.Threshold < c.Threshold:
+		return new(fmt.Sprintf("nothing is flagged: the calibration was made at the threshold %v, and %v is lower",
+			c.Threshold, instrument.Threshold))
+	default:
+		return nil
+	}
+}
