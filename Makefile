@@ -5,6 +5,7 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
+RESULT  ?= $(shell date -u +%F).json
 
 .PHONY: help run demo build test browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
 
@@ -44,8 +45,8 @@ pictures: browser ## Make the pictures of README.md and docs/ again.
 bench: ## Run the benchmarks.
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-bench-compare: ## Measure councild beside reference programs, and print the figures of docs/benchmarks.md: half an hour.
-	$(GO) -C bench run . compare
+bench-compare: ## Measure councild beside reference programs, and print the figures of docs/benchmarks.md: half an hour. RESULT is the file in bench/ that keeps them.
+	$(GO) -C bench run . compare -out $(RESULT)
 
 bench-growth: ## Measure how cost grows, and draw docs/growth-*.svg: a quarter of an hour, and 6 GB in the directory of temporary files.
 	$(GO) -C bench run . growth -records 10000000 > bench/growth.csv
