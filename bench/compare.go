@@ -648,8 +648,8 @@ func (b *bencher) chunks(ctx context.Context) error {
 	}
 	ours, r1 := chunk(mine), chunk(theirs)
 	b.add(figure{
-		Name: "T8", What: "CPU per relayed stream chunk, provider to watcher / go-openai's Recv, both over HTTP", Reach: "<= 0.5", Then: "<= 0.25",
-		Values: ours.over(r1), Beside: fmt.Sprintf("Recv %s us, daemon %s us", short(r1.median()), short(ours.median())),
+		Name: "T8", What: "CPU per relayed stream chunk, provider to watcher / go-openai's Recv, both over HTTP",
+		Reach: "<= 0.5", Then: "<= 0.25", Values: ours.over(r1), Beside: fmt.Sprintf("Recv %s us, daemon %s us", short(r1.median()), short(ours.median())),
 	})
 	return nil
 }
@@ -729,7 +729,8 @@ func (b *bencher) report(ctx context.Context) error {
 	}
 	b.add(figure{
 		Name: "T10", What: "whole report, all models, 1,000 sessions x 12, cold process / start of the process", Reach: "<= 4.2", Then: "<= 3",
-		Values: wall[2].over(wall[0]), Local: true, Beside: fmt.Sprintf("start %s ms, report %s ms", short(wall[0].median()), short(wall[2].median())),
+		Values: wall[2].over(wall[0]), Local: true,
+		Beside: fmt.Sprintf("start %s ms, report %s ms", short(wall[0].median()), short(wall[2].median())),
 	})
 	b.add(figure{
 		Name: "T10", What: "CPU of the whole report / R2 reading the same records, both from cold", Values: cpu[2].over(cpu[1]),
@@ -916,7 +917,8 @@ func (b *bencher) benchmarks(ctx context.Context) error {
 	each := values["BenchmarkAppend/writers=512/fsync_each sessions/s"]
 	b.add(figure{
 		Name: "T11", What: "durable sessions/s at 512 writers / one fsync each", Reach: ">= 20", Then: ">= 60",
-		Values: values["BenchmarkAppend/writers=512/store sessions/s"].over(each), Beside: fmt.Sprintf("one fsync each %s/s", short(each.median())),
+		Values: values["BenchmarkAppend/writers=512/store sessions/s"].over(each),
+		Beside: fmt.Sprintf("one fsync each %s/s", short(each.median())),
 	})
 	b.add(figure{
 		Name: "T12", What: "bytes per session in a closed segment", Reach: "<= 224", Then: "<= 200",
@@ -936,7 +938,8 @@ func (b *bencher) goBench(ctx context.Context, values map[string]series, names s
 	if b.quick {
 		benchtime = "10ms"
 	}
-	cmd := started(ctx, "go", append([]string{"test", "-run", "^$", "-bench", "^(" + names + ")$", "-benchmem", "-benchtime", benchtime}, packages...)...)
+	args := []string{"test", "-run", "^$", "-bench", "^(" + names + ")$", "-benchmem", "-benchtime", benchtime}
+	cmd := started(ctx, "go", append(args, packages...)...)
 	cmd.Dir = b.root
 	out, err := cmd.CombinedOutput()
 	if err != nil {
