@@ -6,6 +6,10 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
+# The packages whose tests simulate fewer data sets under the race detector (internal/race): they run once more without it.
+SIMULATIONS := ./internal/bias ./internal/biascheck ./internal/worth
+# So many packages are tested at once. The slowest mostly wait, so that two for each processor keep it busy.
+PACKAGES := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
 .PHONY: help run demo build test browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
 
@@ -26,7 +30,8 @@ test: browser promtool e2e/node_modules/.package-lock.json ## Install what the t
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -race -shuffle=on -parallel 4 $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 	$(GO) -C bench test .
-	$(GO) test -race -shuffle=on -timeout 30m ./...
+	$(GO) test -shuffle=on $(SIMULATIONS)
+	$(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m ./...
 
 browser:
 	@tools/browser.sh

@@ -17,7 +17,10 @@ const module = "github.com/councild/councild"
 // lower floors; packages on one floor never import each other. A package of the bottom
 // floor imports the standard library and the libraries that it owns.
 var floors = [][]string{
-	{"examples", "internal/council", "internal/disk", "internal/growth", "internal/journal/journaltest", "internal/pipenet", "internal/stat"},
+	{
+		"examples", "internal/council", "internal/disk", "internal/growth", "internal/journal/journaltest", "internal/pipenet", "internal/race",
+		"internal/stat",
+	},
 	{
 		"internal/anonymize", "internal/ranking", "internal/bias", "internal/biassim", "internal/disagreement",
 		"internal/llm", "internal/store", "internal/disk/faultdisk", "internal/config", "internal/simllm", "internal/telemetry",
@@ -53,6 +56,7 @@ var forbidden = map[string][]string{
 // forTests are packages that only tests import.
 var forTests = []string{
 	"internal/daemon/daemontest", "internal/disk/faultdisk", "internal/growth", "internal/journal/journaltest", "internal/pipenet",
+	"internal/race",
 }
 
 // owners are the libraries, each with the only package that may import it, beside the

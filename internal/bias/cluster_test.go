@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 )
 
 // TestQuestionsInRunsAreOneCluster asks ten questions five times in a row each and
@@ -14,7 +15,7 @@ import (
 // anomalies, 7 % of the reports, with 3.3 standard errors of the 100 reports. The
 // tests of five reviewers in one report are not independent, so theirs are wider.
 func TestQuestionsInRunsAreOneCluster(t *testing.T) {
-	const reports = 100
+	reports := race.Fewer(100)
 	drifts, changes, odd := 0, 0, 0
 	for seed := range uint64(reports) {
 		r := reportOf(simulation{sessions: 50, run: 5, hidden: true}, seed)
@@ -32,13 +33,13 @@ func TestQuestionsInRunsAreOneCluster(t *testing.T) {
 	}
 	t.Logf("of %d tests each, %d drifts and %d change points have p < 0.05; %d of %d reports hold an anomaly", 5*reports, drifts, changes,
 		odd, reports)
-	if drifts > 50 {
+	if drifts > 5*reports/10 {
 		t.Errorf("%d of %d drifts have p < 0.05", drifts, 5*reports)
 	}
-	if changes > 50 {
+	if changes > 5*reports/10 {
 		t.Errorf("%d of %d change points have p < 0.05", changes, 5*reports)
 	}
-	if odd > 15 {
+	if odd > reports*15/100 {
 		t.Errorf("%d of %d reports hold an anomaly", odd, reports)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 )
 
 // probeOf returns the records of a probe: four reviewers, which differ in harshness and in
@@ -70,7 +71,7 @@ func TestCompareProbesCovers(t *testing.T) {
 		earlier, later int
 		hashed         bool
 	}{{6, 6, false}, {5, 15, false}, {8, 8, true}} {
-		const probes = 400
+		probes := race.Fewer(400)
 		held := 0
 		for range probes {
 			for _, c := range CompareProbes(slices.Values(probeOf(random, "x", tt.earlier, tt.hashed, 0)),
@@ -81,7 +82,7 @@ func TestCompareProbesCovers(t *testing.T) {
 			}
 		}
 		t.Logf("%d and %d questions, hashed %v: %.3f", tt.earlier, tt.later, tt.hashed, share(held, 4*probes))
-		if share(held, 4*probes) < 0.95-3*math.Sqrt(0.95*0.05/probes) {
+		if share(held, 4*probes) < 0.95-3*math.Sqrt(0.95*0.05/float64(probes)) {
 			t.Errorf("%d and %d questions, hashed %v: %.3f of the intervals hold 0", tt.earlier, tt.later, tt.hashed, share(held, 4*probes))
 		}
 	}

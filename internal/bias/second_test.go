@@ -11,6 +11,7 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 )
 
 // inWorld returns the records of sessions of so many members in a world.
@@ -68,6 +69,7 @@ func TestMaskedMemberIsFound(t *testing.T) {
 // reviewers spread their scores differently and nobody favours anybody. The bound is
 // 5 % and 3.3 standard errors of 40 reports.
 func TestScaleUseIsNoFavour(t *testing.T) {
+	reports := race.Fewer(40)
 	for name, world := range map[string]biassim.World{
 		"spread by 30 %":                    {Spread: 0.3},
 		"spread by 30 %, long answers good": {Spread: 0.3, LongerBetter: 0.6},
@@ -75,7 +77,7 @@ func TestScaleUseIsNoFavour(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			flagged := 0
-			for seed := range uint64(40) {
+			for seed := range uint64(reports) {
 				found := verdicts(collect(unlimited, inWorld(seed, 60, 4, seed%2 == 0, world, biassim.Effects{})).Report())
 				for _, headline := range []string{"length_slope_deviation", "self_preference", "family_affinity", "affinity"} {
 					if found[headline] == VerdictBias {
@@ -84,8 +86,8 @@ func TestScaleUseIsNoFavour(t *testing.T) {
 					}
 				}
 			}
-			if flagged > 6 {
-				t.Errorf("%d of 40 reports call how the scale is used a bias", flagged)
+			if flagged > unbiasedFlagged(reports) {
+				t.Errorf("%d of %d reports call how the scale is used a bias", flagged, reports)
 			}
 		})
 	}
@@ -193,9 +195,10 @@ func TestFamilyWithOwnHidden(t *testing.T) {
 }
 
 // TestDetectableIsDetected plants the effect that a report without any prints as
-// detectable and counts the verdicts: 80 %, less 3.3 standard errors of 60 reports.
+// detectable and counts the verdicts: 80 %, less 3.3 standard errors.
 func TestDetectableIsDetected(t *testing.T) {
-	const reports = 60
+	reports := race.Fewer(60)
+	least := 0.8*float64(reports) - 3.3*math.Sqrt(0.8*0.2*float64(reports))
 	for _, tc := range []struct {
 		headline string
 		effects  func(points float64) biassim.Effects
@@ -221,7 +224,7 @@ func TestDetectableIsDetected(t *testing.T) {
 					found++
 				}
 			}
-			if found < 38 {
+			if float64(found) < least {
 				t.Errorf("an effect of %.2f is found in %d of %d reports", size, found, reports)
 			}
 		})

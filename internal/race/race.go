@@ -1,0 +1,14 @@
+// Package race is for tests that simulate: it tells whether the race detector watches them.
+//
+// The detector makes arithmetic five to ten times as slow and finds nothing in it that a few data sets
+// do not show. So such tests make fewer of them under -race, with bounds that fit the smaller number,
+// and `make test` runs their packages once more without -race, at full size.
+package race
+
+// Fewer returns n, and under the race detector a fifth of it.
+func Fewer(n int) int {
+	if Enabled {
+		return n / 5
+	}
+	return n
+}
