@@ -53,6 +53,10 @@ func TestAccessible(t *testing.T) {
 			p.until(seats(answers) + ` === "amber done, birch done, cedar done, dune done"`)
 		}},
 		"finished": {healthy, func(p *tab) { ended(p, "The answer is complete.") }},
+		"judged": {func(t *testing.T) string {
+			t.Helper()
+			return judging(t, true, rating([2]float64{8, 7}, "A woman loses them."))
+		}, func(p *tab) { ended(p, "The answer is complete.") }},
 		"degraded": {func(t *testing.T) string {
 			t.Helper()
 			return daemon(t, nil, append(members(), down)...)

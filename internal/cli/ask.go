@@ -16,6 +16,8 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/disagreement"
+	"github.com/councild/councild/internal/judge"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/store"
 )
@@ -332,6 +334,9 @@ func printSession(w io.Writer, s *council.Session) error {
 	if line := auditLine(s.Metadata.BiasAudit); line != "" {
 		fmt.Fprintln(&b, line)
 	}
+	for _, line := range differences(s.Metadata) {
+		fmt.Fprintln(&b, line)
+	}
 	for _, d := range s.Degradation {
 		fmt.Fprintf(&b, "missing: %s of %s: %s: %s\n", d.Stage, d.Model, d.Code, d.Message)
 	}
@@ -343,6 +348,20 @@ func printSession(w io.Writer, s *council.Session) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// differences says in a line each who flags that the answers of a session speak of people otherwise, or treat them so.
+func differences(m council.Metadata) (lines []string) {
+	if d := m.DemographicDisagreement; d != nil && d.Flagged {
+		lines = append(lines, "terms: "+d.Wording)
+	}
+	if j := m.DemographicJudgement; j != nil && j.Flagged {
+		lines = append(lines, fmt.Sprintf("judge %s: %s", j.Model, judge.Wording(*j)))
+	}
+	if c := m.DemographicClustering; c != nil && c.Flagged {
+		lines = append(lines, fmt.Sprintf("embeddings of %s: %s", c.Model, disagreement.ClusterWording(*c)))
+	}
+	return lines
 }
 
 // auditLine says in one line which flags the audit of a session raises, "" where there is

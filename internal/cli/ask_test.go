@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -344,5 +345,27 @@ func TestAuditLine(t *testing.T) {
 	}
 	if auditLine(nil) != "" || auditLine(&council.BiasAudit{}) != "" {
 		t.Error("a line without a flag")
+	}
+}
+
+// What the terms, a judge or embeddings flag is said, each in a line, and nothing else of them.
+func TestDifferences(t *testing.T) {
+	var m council.Metadata
+	if lines := differences(m); len(lines) > 0 {
+		t.Errorf("%q", lines)
+	}
+	m.DemographicDisagreement = &council.DemographicDisagreement{Wording: "answers differ in coverage"}
+	m.DemographicJudgement = &council.DemographicJudgement{Model: "j", Axes: []council.JudgedAxis{{Axis: "age", Flagged: true}}}
+	m.DemographicClustering = &council.DemographicClustering{Model: "e", Axes: []council.ClusteredAxis{{Axis: "gender", Flagged: true}}}
+	if lines := differences(m); len(lines) > 0 {
+		t.Errorf("nothing is flagged: %q", lines)
+	}
+	m.DemographicDisagreement.Flagged, m.DemographicJudgement.Flagged, m.DemographicClustering.Flagged = true, true, true
+	want := []string{
+		"terms: answers differ in coverage", "judge j: answers differ in how they treat people: age",
+		"embeddings of e: answers that lie together cover alike, and otherwise than the rest: gender",
+	}
+	if lines := differences(m); !slices.Equal(lines, want) {
+		t.Errorf("%q", lines)
 	}
 }

@@ -90,6 +90,40 @@ export function findings({ bias_audit: audit, demographic_disagreement: terms })
   return out.filter(Boolean);
 }
 
+// differences says what a judge, or the embeddings of the answers, made of how they speak of people. It stands beside the
+// terms, and is known when the session has ended.
+export function differences({ demographic_judgement: judgement, demographic_clustering: clusters }) {
+  return [
+    judgement && difference(`A judge, ${judgement.model}`, judgement, "no difference in how the answers treat people",
+      "How the judge rates differences in treating people, 0 to 10", [
+        { title: "Rating", numeric: true, cell: (a) => number(a.rating, 1) },
+        { title: "Both orders", cell: (a) => a.ratings.map((r) => number(r, 1)).join(", ") },
+        { title: "Quotes", cell: (a) => (a.quotes.length === 0 ? "–" : a.quotes.map((q) => el("p", {}, `${q.model}: “${q.quote}”`))) },
+      ]),
+    clusters && difference(`The embeddings of ${clusters.model}`, clusters, "no axis that answers that lie together cover alike",
+      "Whether answers that lie together cover an axis alike", [
+        { title: "Correlation", numeric: true, cell: (a) => number(a.correlation) },
+        { title: "p", numeric: true, cell: (a) => number(a.p_value, 3) },
+        { title: "q", numeric: true, cell: (a) => number(a.q_value, 3) },
+      ]),
+  ].flat().filter(Boolean);
+}
+
+// difference shows what one of them found: what is flagged, or why nothing can be, and each axis.
+function difference(who, { flagged, reason, axes }, none, caption, columns) {
+  const found = flagged ? `flags ${axes.filter((a) => a.flagged).map((a) => a.axis).join(", ")}. A difference may be justified.`
+    : reason ?? `found ${none}.`;
+  return [
+    el("p", {}, `${who}: ${found}`),
+    axes.length === 0 ? null : table(caption, [
+      { title: "Axis", cell: (a) => a.axis },
+      { title: "Flagged", cell: (a) => (a.flagged ? "yes" : "no") },
+      ...columns,
+      { title: "Remark", cell: (a) => a.reason ?? "–" },
+    ], axes),
+  ];
+}
+
 // extreme names the reviewers whose scores stand out, which is common by chance.
 const extreme = (direction, reviewers) => (reviewers.length === 0 ? null
   : el("li", {}, `Scored ${direction} than the others, as a reviewer does in nearly every session: ${reviewers.join(", ")}.`));

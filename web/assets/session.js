@@ -4,7 +4,7 @@
 
 import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
 import { ask, cancel, councils, follow, now, remove, request, session } from "./api.js";
-import { findings, spent, standings, totals, verdict } from "./audit.js";
+import { differences, findings, spent, standings, totals, verdict } from "./audit.js";
 import { copyButton, count, el, lasting, problem } from "./dom.js";
 import { growing, ready, show } from "./markdown.js";
 
@@ -267,6 +267,7 @@ function layout(section, signal, id) {
     done: (s) => {
       s.stage1.forEach(view.answer);
       s.stage2.forEach(view.review);
+      audit.querySelector("details")?.append(...differences(s.metadata));
       over();
       steps.forEach((step) => step.classList.add("past"));
       if (s.status === "degraded") {
