@@ -128,6 +128,7 @@ func TestDashboard(t *testing.T) {
 func metricNames(t *testing.T) map[string]bool {
 	t.Helper()
 	d := daemontest.Start(t, map[string]string{
+		"BIAS_CONSENT": "2", "EVENT_SINK": filepath.Join(t.TempDir(), "sink.jsonl"), "EVENTS_INTAKE": "true",
 		"MAX_COST_USD_PER_DAY": "1000", "MAX_COST_USD_PER_TOKEN_DAY": "1000", "PRICES": "sim:amber=1/2@2026-11-20",
 	})
 	for range 10 { // with fewer records there are no verdicts

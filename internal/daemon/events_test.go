@@ -246,6 +246,18 @@ func TestEventsThatWaitAreTold(t *testing.T) {
 		status, data := d.Call(t, "GET", "/readyz", "")
 		return status == http.StatusOK && strings.Contains(string(data), `"code":"events"`)
 	})
+	_, data := d.Call(t, "GET", "/metrics", "")
+	for _, want := range []string{
+		"councild_events_waiting 1\n", "councild_events_sent_total 0\n", "councild_events_rejected_total 0\n", "councild_events_given_up_total 0\n",
+		"councild_events_oldest_waiting_seconds ",
+	} {
+		if !strings.Contains(string(data), "\n"+want) {
+			t.Errorf("the metrics lack %q", want)
+		}
+	}
+	if strings.Contains(string(data), "councild_events_taken_total") {
+		t.Error("a daemon that takes no events in counts them")
+	}
 }
 
 // eventText is an event of today, as a sender would write it.
@@ -287,6 +299,15 @@ func TestIntakeRefuses(t *testing.T) {
 		if strings.Contains(string(data), "What is it?") {
 			t.Errorf("%s: what was sent comes back: %s", c.name, data)
 		}
+	}
+	_, data := daemontest.Caller{Base: d.Base, Token: asks}.Call(t, "GET", "/metrics", "")
+	for outcome, want := range map[string]int{"accepted": 1, "duplicate": 1, "rejected": 3} {
+		if line := fmt.Sprintf("\ncouncild_events_taken_total{outcome=%q} %d\n", outcome, want); !strings.Contains(string(data), line) {
+			t.Errorf("the metrics lack %q", line)
+		}
+	}
+	if strings.Contains(string(data), "councild_events_waiting") {
+		t.Error("a daemon that sends no events counts them")
 	}
 }
 

@@ -50,6 +50,7 @@ func (d *Daemon) measure() {
 			return 1
 		})
 	measureSpend(d.engine.metrics, d.engine.accounts)
+	d.measureEvents()
 	d.engine.metrics.Gauges("councild_price_age_days", "Days since the prices of a model were read, where that is known.",
 		[]string{"model"}, func(set func(float64, ...string)) {
 			for _, model := range d.engine.house.Load().cfg.Named() {
@@ -58,6 +59,34 @@ func (d *Daemon) measure() {
 				}
 			}
 		})
+}
+
+// measureEvents adds what became of events to the metrics, where some are sent or taken in.
+func (d *Daemon) measureEvents() {
+	if d.outbox != nil {
+		d.engine.metrics.Families([]telemetry.Family{
+			{Name: "councild_events_waiting", Help: "Events of sessions that wait for their sink."},
+			{Name: "councild_events_oldest_waiting_seconds", Help: "Time since the oldest of them was made; 0 where none waits."},
+			{Name: "councild_events_sent_total", Counter: true, Help: "Events that their sink has taken."},
+			{Name: "councild_events_rejected_total", Counter: true, Help: "Events that their sink rejects, and that are not sent again."},
+			{Name: "councild_events_given_up_total", Counter: true, Help: "Events that their sink did not take for three days."},
+		}, nil, func(set func(int, float64, ...string)) {
+			s := d.outbox.State()
+			for family, value := range []float64{float64(s.Waiting), s.Oldest.Seconds(), float64(s.Sent), float64(s.Rejected), float64(s.GivenUp)} {
+				set(family, value)
+			}
+		})
+	}
+	if d.intake != nil {
+		d.engine.metrics.Families([]telemetry.Family{{
+			Name: "councild_events_taken_total", Counter: true,
+			Help: "Events of other councils that came in, by what became of them: accepted, duplicate or rejected.",
+		}}, []string{"outcome"}, func(set func(int, float64, ...string)) {
+			for outcome, count := range d.intake.Outcomes() {
+				set(0, float64(count), string(outcome))
+			}
+		})
+	}
 }
 
 // measureSpend adds what the accounts hold to the metrics.

@@ -48,6 +48,7 @@ type Intake struct {
 	mu    sync.Mutex // guards all below
 	orgs  map[string]*organisation
 	board boardState
+	taken map[Status]int // events of this process, by what became of them
 }
 
 // organisation is what is known of the events of one organisation.
@@ -76,7 +77,7 @@ func OpenIntake(ctx context.Context, o IntakeOptions) (*Intake, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Intake{o: o, daily: daily, orgs: map[string]*organisation{}}
+	i := &Intake{o: o, daily: daily, orgs: map[string]*organisation{}, taken: map[Status]int{}}
 	if err := i.readBoard(); err != nil {
 		return nil, errors.Join(err, daily.Close())
 	}
@@ -156,7 +157,19 @@ func (i *Intake) Take(ctx context.Context, organisation string, texts []json.Raw
 	if err != nil {
 		return Taken{}, err
 	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.taken[Accepted] += taken.Accepted
+	i.taken[Duplicate] += taken.Duplicates
+	i.taken[Rejected] += taken.Rejected
 	return taken, nil
+}
+
+// Outcomes returns what became of the events that came since the intake was opened.
+func (i *Intake) Outcomes() map[Status]int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return map[Status]int{Accepted: i.taken[Accepted], Duplicate: i.taken[Duplicate], Rejected: i.taken[Rejected]}
 }
 
 // accept gives the events that were not rejected their places on disk. wait waits until they, and all before them, are there.

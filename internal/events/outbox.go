@@ -91,6 +91,28 @@ type Outbox struct {
 	notBefore time.Time            // of the next delivery, after one that failed
 	failing   error                // why the last delivery failed; nil: it did not
 	gone      bool                 // the sink wants nothing any more
+	ended     map[string]int       // events of this process that are done with, by outcome
+}
+
+// OutboxState is what an outbox has done since it was opened, and what is left to do.
+type OutboxState struct {
+	Waiting                 int
+	Oldest                  time.Duration // since the oldest event that waits was added; 0: none waits
+	Sent, Rejected, GivenUp int
+}
+
+// State returns the state of this moment.
+func (b *Outbox) State() OutboxState {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := OutboxState{
+		Waiting: len(b.waiting), Sent: b.ended[outcomeSent], Rejected: b.ended[outcomeRejected], GivenUp: b.ended[outcomeGivenUp],
+	}
+	now := time.Now()
+	for _, l := range b.waiting { // two may be added at once, in any order
+		s.Oldest = max(s.Oldest, now.Sub(l.added))
+	}
+	return s
 }
 
 // letter is an event that waits.
@@ -123,7 +145,7 @@ func OpenOutbox(ctx context.Context, o OutboxOptions) (*Outbox, error) {
 	if err != nil {
 		return nil, errors.Join(err, o.Sink.Close())
 	}
-	b := &Outbox{o: o, daily: daily, wake: make(chan struct{}, 1), sessions: map[string]time.Time{}}
+	b := &Outbox{o: o, daily: daily, wake: make(chan struct{}, 1), sessions: map[string]time.Time{}, ended: map[string]int{}}
 	if err := b.replay(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("reading the events that wait: %w", err), daily.Close(), o.Sink.Close())
 	}
@@ -357,6 +379,9 @@ func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 	if len(ids) == 0 {
 		return
 	}
+	b.mu.Lock()
+	b.ended[outcome] += len(ids)
+	b.mu.Unlock()
 	now := time.Now().UTC()
 	var lines [][]byte
 	for some := range slices.Chunk(ids, 1000) { // so that a line keeps within its limit

@@ -128,8 +128,15 @@ func TestOutboxGivesUpAfterDays(t *testing.T) {
 		o := openOutbox(t, path, s)
 		begun := time.Now()
 		add(t, o, "one")
-		time.Sleep(10 * 24 * time.Hour)
+		time.Sleep(20 * time.Hour)
+		if got := o.State(); got != (events.OutboxState{Waiting: 1, Oldest: 20 * time.Hour}) {
+			t.Errorf("while it waits the state is %+v", got)
+		}
+		time.Sleep(9 * 24 * time.Hour)
 		synctest.Wait()
+		if got := o.State(); got != (events.OutboxState{GivenUp: 1}) {
+			t.Errorf("after it was given up the state is %+v", got)
+		}
 		if o.Failing() == nil {
 			t.Error("the outbox does not say that the sink is away")
 		}
@@ -193,6 +200,9 @@ func TestOutboxGoesOnWhenTheSinkIsBack(t *testing.T) {
 		if o.Failing() != nil {
 			t.Error(o.Failing())
 		}
+		if got := o.State(); got != (events.OutboxState{Sent: 4}) {
+			t.Errorf("the state is %+v", got)
+		}
 		closeOutbox(t, o)
 		if got := outcomes(t, path); got["sent"] != 4 || len(got) != 1 {
 			t.Errorf("the outcomes are %v", got)
@@ -239,6 +249,9 @@ func TestOutboxIsRefused(t *testing.T) {
 		time.Sleep(time.Hour)
 		if len(s.tried()) != 1 {
 			t.Errorf("a rejected event was sent %d times", len(s.tried()))
+		}
+		if got := o.State(); got != (events.OutboxState{Rejected: 1}) {
+			t.Errorf("the state is %+v", got)
 		}
 		s.set(func([]string) ([]events.Receipt, error) { return nil, &events.Refusal{StatusCode: http.StatusGone} })
 		add(t, o, "gone")
