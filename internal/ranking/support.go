@@ -58,20 +58,23 @@ func (c count) exactSupport(seed int64) []*big.Rat {
 	} else {
 		c.draw(seed, visit)
 	}
-	unit := int64(1) // shares of a resample are in 1/unit
-	for i, weight := range won {
-		if weight > 0 {
-			unit = lcm(unit, int64(i%n+1))
+	unit := big.NewInt(1) // shares of a resample are in 1/unit
+	var sum, weight, share big.Int
+	for i, w := range won {
+		if w > 0 {
+			k := share.SetInt64(int64(i%n + 1))
+			unit.Mul(unit, k.Quo(k, sum.GCD(nil, nil, unit, k)))
 		}
 	}
-	all := big.NewInt(total)
-	all.Mul(all, big.NewInt(unit))
+	all := new(big.Int).Mul(big.NewInt(total), unit)
 	shares := make([]*big.Rat, n)
-	var sum, weight, share big.Int
 	for j := range shares {
 		sum.SetInt64(0)
 		for k, w := range won[j*n : (j+1)*n] {
-			sum.Add(&sum, share.Mul(weight.SetInt64(w), share.SetInt64(unit/int64(k+1))))
+			if w > 0 {
+				share.Quo(unit, share.SetInt64(int64(k+1)))
+				sum.Add(&sum, share.Mul(&share, weight.SetInt64(w)))
+			}
 		}
 		shares[j] = new(big.Rat).SetFrac(&sum, all)
 	}

@@ -235,6 +235,37 @@ func TestSupportAddsUpToOne(t *testing.T) {
 	})
 }
 
+// Here up to 71 candidates tie, and the least common multiple of the sizes of the ties is larger than 64 bits
+// hold. Each reviewer has favourites of its own, so that those of one reviewer have the same share.
+func TestSupportOfManyTies(t *testing.T) {
+	var o Options
+	sizes := []int{71, 67, 61, 59, 53, 47, 43, 41, 37, 31, 29, 23, 19, 17}
+	for r, size := range sizes {
+		v := Vote{Reviewer: fmt.Sprint("reviewer ", r), Places: [][]string{nil, nil}}
+		for k := range size {
+			v.Places[0] = append(v.Places[0], fmt.Sprintf("%d favourite %d", r, k))
+		}
+		o.Candidates = append(o.Candidates, v.Places[0]...)
+		o.Votes = append(o.Votes, v)
+	}
+	for r := range o.Votes {
+		v := &o.Votes[r]
+		v.Shown = o.Candidates
+		v.Places[1] = slices.DeleteFunc(slices.Clone(o.Candidates), func(c string) bool { return slices.Contains(v.Places[0], c) })
+	}
+	c := newCount(o, o.Policy)
+	sum := new(big.Rat)
+	for _, share := range c.exactSupport(1) {
+		if share.Sign() <= 0 {
+			t.Fatalf("a share is %v", share)
+		}
+		sum.Add(sum, share)
+	}
+	if sum.Cmp(big.NewRat(1, 1)) != 0 {
+		t.Errorf("the shares add up to %v", sum)
+	}
+}
+
 // The drawn shares are close to the exact ones, which are counted here for more ballots
 // than winnerSupport counts. They depend only on the seed.
 func TestSupportDrawsBeyondEightBallots(t *testing.T) {
