@@ -445,7 +445,8 @@ func TestLeaseAfterTakeOver(t *testing.T) {
 func TestFoundAtOnce(t *testing.T) {
 	t.Parallel()
 	cluster := journaltest.Start(t)
-	first, second := beginNode(t, cluster.URL), beginNode(t, cluster.URL)
+	long := func(o *sessions.Options) { o.Lease = time.Minute } // a busy machine may renew a short one too late
+	first, second := beginNode(t, cluster.URL, long), beginNode(t, cluster.URL, long)
 	for i := range 100 {
 		id := fmt.Sprintf("s%d", i)
 		add(t, first.Store, id, inBackground)
