@@ -7,9 +7,9 @@ IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
 # The packages whose tests simulate fewer data sets under the race detector (internal/race): they run once more without it.
-SIMULATIONS := ./internal/bias ./internal/biascheck ./internal/worth
-# So many packages are tested at once. The slowest mostly wait, so that two for each processor keep it busy.
-PACKAGES := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+SIMULATIONS := ./internal/bias ./internal/biascheck ./internal/disagreement ./internal/worth
+# So many packages are tested at once: one more than processors, because the slowest mostly wait.
+PACKAGES := $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 
 .PHONY: help run demo build test browser promtool pictures bench bench-compare bench-growth faults mistakes soak crash realtime scale costs fuzz validate lint format ci image image-test
 
