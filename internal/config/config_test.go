@@ -487,6 +487,17 @@ func TestRelations(t *testing.T) {
 			`LLM_COUNCIL_SPEND_STORE: "off" leaves a limit of a day without the file that it needs: name a file, or unset it`,
 		},
 		{
+			"a judge of every session without a model",
+			vars{"DEMOGRAPHICS_BACKEND": "llm_judge"},
+			`LLM_COUNCIL_DEMOGRAPHICS_BACKEND: "llm_judge" needs a judge: name a model in LLM_COUNCIL_JUDGE_MODEL, or use lexicon`,
+		},
+		{
+			"embeddings of every session without a model",
+			vars{"DEMOGRAPHICS_BACKEND": "embedding"},
+			`LLM_COUNCIL_DEMOGRAPHICS_BACKEND: "embedding" needs embeddings: name a model in LLM_COUNCIL_EMBEDDING_MODEL, or use lexicon`,
+		},
+		{"embeddings of every session", vars{"DEMOGRAPHICS_BACKEND": "embedding", "EMBEDDING_MODEL": "e"}, ""},
+		{
 			"a board over two organisations",
 			vars{"EVENTS_MIN_ORGS": "2"},
 			`LLM_COUNCIL_EVENTS_MIN_ORGS: "2" is out of range: use 3 or more`,
