@@ -16,8 +16,9 @@ import (
 	"github.com/councild/councild/internal/disagreement"
 )
 
-// calibration returns the newest calibration of an instrument, nil where there is none. It reads the file anew, so that a daemon knows of a calibration as soon as it is made. A
-// line that is no calibration is passed over: it can only be the rest of one that was cut off.
+// calibration returns the newest calibration of an instrument, nil where there is none. It reads the file anew, so that
+// a daemon knows of a calibration as soon as it is made. A line that is no calibration is passed over: it can only be the
+// rest of one that was cut off.
 func calibration(cfg config.Config, instrument council.Calibration) (*council.Calibration, error) {
 	f, err := os.Open(cfg.CalibrationFile())
 	if errors.Is(err, fs.ErrNotExist) {
