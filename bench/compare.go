@@ -649,7 +649,8 @@ func (b *bencher) chunks(ctx context.Context) error {
 	ours, r1 := chunk(mine), chunk(theirs)
 	b.add(figure{
 		Name: "T8", What: "CPU per relayed stream chunk, provider to watcher / go-openai's Recv, both over HTTP",
-		Reach: "<= 0.5", Then: "<= 0.25", Values: ours.over(r1), Beside: fmt.Sprintf("Recv %s us, daemon %s us", short(r1.median()), short(ours.median())),
+		Reach: "<= 0.5", Then: "<= 0.25", Values: ours.over(r1),
+		Beside: fmt.Sprintf("Recv %s us, daemon %s us", short(r1.median()), short(ours.median())),
 	})
 	return nil
 }
