@@ -940,7 +940,7 @@ func (b *bencher) goBench(ctx context.Context, values map[string]series, names s
 		benchtime = "10ms"
 	}
 	args := []string{"test", "-run", "^$", "-bench", "^(" + names + ")$", "-benchmem", "-benchtime", benchtime}
-	cmd := started(ctx, "go", append(args, packages...)...)
+	cmd := started(ctx, "go", slices.Concat(args, packages)...)
 	cmd.Dir = b.root
 	out, err := cmd.CombinedOutput()
 	if err != nil {
