@@ -28,7 +28,7 @@ build: ## Build the binary ./councild.
 test: browser promtool e2e/node_modules/.package-lock.json ## Install what the tests need, run every test; ARTIFACTS=DIR keeps screenshots.
 	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
-	$(GO) -C e2e test -race -shuffle=on -parallel 4 $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
+	$(GO) -C e2e test -shuffle=on -parallel 4 -timeout 20m $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 	$(GO) -C bench test .
 	$(GO) test -shuffle=on $(SIMULATIONS)
 	$(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m ./...
