@@ -6,8 +6,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
-# The packages whose tests simulate fewer data sets under the race detector (internal/race): they run once more without it.
-SIMULATIONS := ./internal/bias ./internal/biascheck ./internal/disagreement ./internal/worth
+# The packages whose tests do less under the race detector (internal/race): they run once more without it.
+UNRACED := ./internal/bias ./internal/biascheck ./internal/disagreement ./internal/schema ./internal/worth
 # So many packages are tested at once: one more than processors, because the slowest mostly wait.
 PACKAGES := $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 
@@ -30,7 +30,7 @@ test: browser promtool e2e/node_modules/.package-lock.json ## Install what the t
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -shuffle=on -parallel 4 -timeout 20m $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 	$(GO) -C bench test .
-	$(GO) test -shuffle=on $(SIMULATIONS)
+	$(GO) test -shuffle=on $(UNRACED)
 	$(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m ./...
 
 browser:
