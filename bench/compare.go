@@ -49,6 +49,23 @@ func (b *bencher) dwell(span string) string {
 // few returns the rounds of a figure that is steady, or takes long.
 func (b *bencher) few() int { return (b.rounds + 2) / 3 }
 
+// starts is how often the programs of T1, T2, T3 and T6 are started anew: in the same minutes, T1 had medians of 1.25 and
+// 1.40 with two starts of one program.
+const starts = 3
+
+// often returns the rounds of a start, which are twice b.rounds together.
+func (b *bencher) often() int { return (2*b.rounds + starts - 1) / starts }
+
+// anew calls measure for each start.
+func (b *bencher) anew(measure func() error) error {
+	for range starts {
+		if err := measure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // turns runs each function once, in one round in this order and in the next backwards, so that a
 // machine that becomes faster or slower favours none.
 func turns(round int, run ...func() error) error {
@@ -66,7 +83,7 @@ func turns(round int, run ...func() error) error {
 func compare(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	root := flags.String("root", "..", "repository of councild")
-	rounds := flags.Int("rounds", 9, "rounds of each figure; of those of T5, T7, T14 and of most Go benchmarks a third")
+	rounds := flags.Int("rounds", 9, "rounds of each figure; twice as many of T1, T2, T3 and T6, a third of T5, T7, T14 and most Go benchmarks")
 	only := flags.String("only", "", "comma list of figures, such as T1,T5; empty: all")
 	quick := flags.Bool("quick", false, "a few sessions each: to see that it works, not to measure")
 	out := flags.String("out", "", "file for the result, which the command against compares with that of another run")
@@ -271,43 +288,46 @@ func (a *arena) warm(ctx context.Context, p plan) error {
 
 // sessions measures T1 and half of T4.
 func (b *bencher) sessions(ctx context.Context) error {
-	a, err := b.arena(ctx, 4, nil)
-	if err != nil {
-		return err
-	}
-	defer a.stop()
-	if err := a.warm(ctx, plan{Clients: 32, Sessions: b.count(600)}); err != nil {
-		return err
-	}
 	var ours, r1, r0, allocated series
-	p := plan{Clients: 32, Sessions: b.count(500)}
-	for round := range b.rounds {
-		if err := turns(round, func() error {
-			o, err := a.reference(ctx, p)
-			r1 = append(r1, o.CPU)
-			return err
-		}, func() error {
-			o, err := a.reference(ctx, p, "-raw")
-			r0 = append(r0, o.CPU)
-			return err
-		}, func() error {
-			before, err := metric(a.daemon.url, "go_memstats_mallocs_total")
-			if err != nil {
-				return err
-			}
-			o, cpu, err := a.asked(ctx, p)
-			if err != nil {
-				return err
-			}
-			after, err := metric(a.daemon.url, "go_memstats_mallocs_total")
-			ours, allocated = append(ours, cpu), append(allocated, (after-before)/float64(o.Sessions))
-			return err
-		}); err != nil {
+	var seen stats
+	if err := b.anew(func() error {
+		a, err := b.arena(ctx, 4, nil)
+		if err != nil {
 			return err
 		}
-	}
-	seen, err := a.provider.stats()
-	if err != nil {
+		defer a.stop()
+		if err := a.warm(ctx, plan{Clients: 32, Sessions: b.count(600)}); err != nil {
+			return err
+		}
+		p := plan{Clients: 32, Sessions: b.count(500)}
+		for round := range b.often() {
+			if err := turns(round, func() error {
+				o, err := a.reference(ctx, p)
+				r1 = append(r1, o.CPU)
+				return err
+			}, func() error {
+				o, err := a.reference(ctx, p, "-raw")
+				r0 = append(r0, o.CPU)
+				return err
+			}, func() error {
+				before, err := metric(a.daemon.url, "go_memstats_mallocs_total")
+				if err != nil {
+					return err
+				}
+				o, cpu, err := a.asked(ctx, p)
+				if err != nil {
+					return err
+				}
+				after, err := metric(a.daemon.url, "go_memstats_mallocs_total")
+				ours, allocated = append(ours, cpu), append(allocated, (after-before)/float64(o.Sessions))
+				return err
+			}); err != nil {
+				return err
+			}
+		}
+		seen, err = a.provider.stats()
+		return err
+	}); err != nil {
 		return err
 	}
 	b.add(figure{
@@ -325,52 +345,57 @@ const loadShare = 0.24
 
 // open measures T2.
 func (b *bencher) open(ctx context.Context) error {
-	a, err := b.arena(ctx, 4, nil)
-	if err != nil {
-		return err
-	}
-	defer a.stop()
-	if err := a.warm(ctx, plan{Clients: 64, Sessions: b.count(600)}); err != nil {
-		return err
-	}
 	during := 4 * time.Second
 	if b.quick {
 		during = time.Second
 	}
 	var ours, r1, r0, p99, r1p99, rates series
-	for round := range b.rounds {
-		best, err := a.reference(ctx, plan{Clients: 256, Sessions: b.count(1000)})
+	if err := b.anew(func() error {
+		a, err := b.arena(ctx, 4, nil)
 		if err != nil {
 			return err
 		}
-		rates = append(rates, loadShare*float64(best.Sessions)/best.Seconds)
-		p := plan{Rate: rates[round], During: during}
-		// added returns what is added to three dwells, in ms: half of the sessions have less, 99 % have less.
-		added := func(o outcome, err error) (half, most float64, _ error) {
+		defer a.stop()
+		if err := a.warm(ctx, plan{Clients: 64, Sessions: b.count(600)}); err != nil {
+			return err
+		}
+		for round := range b.often() {
+			best, err := a.reference(ctx, plan{Clients: 256, Sessions: b.count(1000)})
 			if err != nil {
-				return 0, 0, err
+				return err
 			}
-			seen, err := a.provider.stats()
-			return o.P50 - 3*seen.DwellP50, o.P99 - 3*seen.DwellP50, err
+			p := plan{Rate: loadShare * float64(best.Sessions) / best.Seconds, During: during}
+			rates = append(rates, p.Rate)
+			// added returns what is added to three dwells, in ms: half of the sessions have less, 99 % have less.
+			added := func(o outcome, err error) (half, most float64, _ error) {
+				if err != nil {
+					return 0, 0, err
+				}
+				seen, err := a.provider.stats()
+				return o.P50 - 3*seen.DwellP50, o.P99 - 3*seen.DwellP50, err
+			}
+			if _, err := a.provider.stats(); err != nil { // forgets the dwells so far
+				return err
+			}
+			if err := turns(round, func() error {
+				half, most, err := added(a.reference(ctx, p))
+				r1, r1p99 = append(r1, half), append(r1p99, most)
+				return err
+			}, func() error {
+				half, _, err := added(a.reference(ctx, p, "-raw"))
+				r0 = append(r0, half)
+				return err
+			}, func() error {
+				half, most, err := added(whole(a.load(ctx, p)))
+				ours, p99 = append(ours, half), append(p99, most)
+				return err
+			}); err != nil {
+				return err
+			}
 		}
-		if _, err := a.provider.stats(); err != nil { // forgets the dwells so far
-			return err
-		}
-		if err := turns(round, func() error {
-			half, most, err := added(a.reference(ctx, p))
-			r1, r1p99 = append(r1, half), append(r1p99, most)
-			return err
-		}, func() error {
-			half, _, err := added(a.reference(ctx, p, "-raw"))
-			r0 = append(r0, half)
-			return err
-		}, func() error {
-			half, most, err := added(whole(a.load(ctx, p)))
-			ours, p99 = append(ours, half), append(p99, most)
-			return err
-		}); err != nil {
-			return err
-		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	b.add(figure{
 		Name: "T2", What: fmt.Sprintf("added p50 over the critical path, 20 ms provider, open loop at %.2f of what R1 reaches / R1", loadShare),
@@ -388,57 +413,62 @@ func (b *bencher) open(ctx context.Context) error {
 
 // capacity measures T3 and T6.
 func (b *bencher) capacity(ctx context.Context) error {
-	a, err := b.arena(ctx, 4, nil)
-	if err != nil {
-		return err
-	}
-	defer a.stop()
-	small, err := b.arena(ctx, 4, nil, "LLM_COUNCIL_MAX_SESSIONS=64")
-	if err != nil {
-		return err
-	}
-	defer small.stop()
-	full := plan{Clients: 64, Sessions: b.count(1000)}
-	_, err = whole(small.load(ctx, full))
-	if err := errors.Join(err, a.warm(ctx, plan{Clients: 256, Sessions: b.count(600)})); err != nil {
-		return err
-	}
 	during := 3 * time.Second
 	if b.quick {
 		during = time.Second
 	}
 	rate := func(o outcome) float64 { return float64(o.Sessions) / o.Seconds }
 	var accepted, worth, r1, ours series
-	p := plan{Clients: 256, Sessions: b.count(1500)}
-	for round := range b.rounds {
-		if err := turns(round, func() error {
-			o, err := a.reference(ctx, p)
-			r1 = append(r1, rate(o))
-			return err
-		}, func() error {
-			o, err := whole(a.load(ctx, p))
-			ours = append(ours, rate(o))
-			return err
-		}); err != nil {
-			return err
-		}
-		// Twice the capacity stands between two measurements of it.
-		first, cpu1, err := small.asked(ctx, full)
+	if err := b.anew(func() error {
+		a, err := b.arena(ctx, 4, nil)
 		if err != nil {
 			return err
 		}
-		before := small.daemon.cpu()
-		over, err := small.load(ctx, plan{Rate: 2 * rate(first), During: during})
+		defer a.stop()
+		small, err := b.arena(ctx, 4, nil, "LLM_COUNCIL_MAX_SESSIONS=64")
 		if err != nil {
 			return err
 		}
-		each := (small.daemon.cpu() - before) / float64(over.Sessions)
-		second, cpu2, err := small.asked(ctx, full)
-		if err != nil {
+		defer small.stop()
+		full := plan{Clients: 64, Sessions: b.count(1000)}
+		_, err = whole(small.load(ctx, full))
+		if err := errors.Join(err, a.warm(ctx, plan{Clients: 256, Sessions: b.count(600)})); err != nil {
 			return err
 		}
-		accepted = append(accepted, 2*rate(over)/(rate(first)+rate(second)))
-		worth = append(worth, (cpu1+cpu2)/2/each)
+		p := plan{Clients: 256, Sessions: b.count(1500)}
+		for round := range b.often() {
+			if err := turns(round, func() error {
+				o, err := a.reference(ctx, p)
+				r1 = append(r1, rate(o))
+				return err
+			}, func() error {
+				o, err := whole(a.load(ctx, p))
+				ours = append(ours, rate(o))
+				return err
+			}); err != nil {
+				return err
+			}
+			// Twice the capacity stands between two measurements of it.
+			first, cpu1, err := small.asked(ctx, full)
+			if err != nil {
+				return err
+			}
+			before := small.daemon.cpu()
+			over, err := small.load(ctx, plan{Rate: 2 * rate(first), During: during})
+			if err != nil {
+				return err
+			}
+			each := (small.daemon.cpu() - before) / float64(over.Sessions)
+			second, cpu2, err := small.asked(ctx, full)
+			if err != nil {
+				return err
+			}
+			accepted = append(accepted, 2*rate(over)/(rate(first)+rate(second)))
+			worth = append(worth, (cpu1+cpu2)/2/each)
+		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	b.add(figure{
 		Name: "T3", What: "sessions/s, 256 clients, 20 ms provider / R1's", Reach: ">= 0.8", Then: ">= 1.0", Values: ours.over(r1),
