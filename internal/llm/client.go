@@ -59,6 +59,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"regexp"
 	"slices"
@@ -237,8 +238,7 @@ func hint(base *url.URL) string {
 var versioned = regexp.MustCompile(`/v[0-9]`)
 
 // newPool returns a transport that keeps idle connections open during the pauses
-// between the stages of a session. With a buffer of 16 KiB a review prompt is sent in one
-// write.
+// between the stages of a session.
 func newPool(o Options) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	if t.DialContext = o.Dial; t.DialContext == nil {
@@ -247,7 +247,6 @@ func newPool(o Options) *http.Transport {
 	t.TLSHandshakeTimeout = o.DialTimeout
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = max(256, o.MaxCallsPerProvider)
-	t.WriteBufferSize = 16 << 10
 	return t
 }
 
@@ -469,7 +468,7 @@ func (c *Client) attempt(
 	defer timer.Stop()
 
 	x.cut = cut
-	ctx = context.WithValue(ctx, exchangeKey{}, x)
+	ctx = context.WithValue(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: x.wrote}), exchangeKey{}, x)
 	var r received
 	var err error
 	switch {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -135,7 +136,7 @@ func (c *cancelling) Read(p []byte) (int, error) {
 }
 
 // A prompt is copied once into a request, and again only where the connection has to be
-// changed. What was sent is let go.
+// changed.
 func TestRequestCopiesPromptOnce(t *testing.T) {
 	const size = 8 << 20
 	call := aCall()
@@ -162,8 +163,44 @@ func TestRequestCopiesPromptOnce(t *testing.T) {
 		if err != nil || !bytes.Equal(sent, body) || req.ContentLength != int64(len(body)) {
 			t.Errorf("a body of %d bytes, announced as %d, error %v", len(sent), req.ContentLength, err)
 		}
-		if err := b.Close(); err != nil || b.(*sending).rest != nil {
-			t.Errorf("after the request it holds %d bytes, error %v", len(b.(*sending).rest), err)
-		}
 	}
+}
+
+// A prompt arrives with the head of its request, and what was sent is let go while the model thinks.
+func TestSentIsLetGo(t *testing.T) {
+	const size = 64 << 20
+	call := aCall()
+	call.Messages = []council.Message{{Role: council.RoleUser, Content: strings.Repeat("a", size)}}
+	held := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := held()
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); err != nil || n < size {
+			t.Errorf("%d bytes arrived: %v", n, err)
+		}
+		now := held()
+		for end := time.Now().Add(5 * time.Second); now > before+size/2 && time.Now().Before(end); now = held() { // the client learns in a moment that all is sent
+			time.Sleep(time.Millisecond)
+		}
+		if now > before+size/2 {
+			t.Errorf("while the model thinks, %d MiB are held", (now-before)>>20)
+		}
+		_, _ = io.WriteString(w, goodBody)
+	}))
+	t.Cleanup(provider.Close)
+	o := fakeOptions()
+	o.Providers[0].BaseURL = provider.URL
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if completion, err := c.Complete(t.Context(), call); err != nil || completion.Text != "text" {
+		t.Errorf("%q, %v", completion.Text, err)
+	}
+	runtime.KeepAlive(call)
 }

@@ -2,12 +2,14 @@ package llm
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"mime"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -32,8 +34,9 @@ type exchange struct {
 	address  string                  // of the provider, for messages
 	hint     string                  // what HTTP 404 may come from; "" when nothing is known
 
-	sent     bool // the request left, at least in part
-	hopeless bool // there was no connection, and another attempt would fail too
+	sending  *bytes.Reader // the body, while it is sent
+	sent     bool          // the request left, at least in part
+	hopeless bool          // there was no connection, and another attempt would fail too
 	status   int
 	header   http.Header // nil when no response came
 	body     []byte      // empty when the reply is a stream
@@ -112,11 +115,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case err != nil:
 		return nil, broken(err)
 	}
-	resp.Body = &sending{rest: emptyObject}
+	resp.Body = io.NopCloser(strings.NewReader("{}"))
 	return resp, nil
 }
-
-var emptyObject = []byte("{}") //nolint:gochecknoglobals // nobody writes to it
 
 func isEventStream(h http.Header) bool {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))

@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/councild/councild/internal/council"
@@ -123,42 +123,27 @@ const (
 	escaped = "\"\\\n\r\t\b\f/"
 )
 
-// fill gives req its body, which is made once more for another connection.
+// fill gives req its body, which is made once more for another connection. net/http sends a bytes.Reader together with
+// the head, as far as its buffer has room; of any other type it sends the head first.
 func (x *exchange) fill(req *http.Request) {
 	b := x.prepared
 	if x.prepared = nil; b == nil {
 		b = x.request()
 	}
-	req.ContentLength = int64(len(b))
-	req.Body = &sending{rest: b}
-	req.GetBody = func() (io.ReadCloser, error) { return &sending{rest: x.request()}, nil }
-}
-
-// sending is the body of a request. It lets go of its bytes as soon as they are sent: the
-// reply may take minutes.
-type sending struct {
-	mu   sync.Mutex // guards rest: a request that is cancelled is closed while it is read
-	rest []byte
-}
-
-// Read implements io.Reader.
-func (s *sending) Read(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.rest) == 0 {
-		return 0, io.EOF
+	body := func(b []byte) io.ReadCloser {
+		x.sending = bytes.NewReader(b)
+		return io.NopCloser(x.sending)
 	}
-	n := copy(p, s.rest)
-	s.rest = s.rest[n:]
-	return n, nil
+	req.ContentLength = int64(len(b))
+	req.Body = body(b)
+	req.GetBody = func() (io.ReadCloser, error) { return body(x.request()), nil }
 }
 
-// Close implements io.Closer.
-func (s *sending) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rest = nil
-	return nil
+// wrote lets go of a request that is sent, by whoever sent it: the reply may take minutes.
+func (x *exchange) wrote(httptrace.WroteRequestInfo) {
+	if x.sending != nil && x.sending.Len() == 0 {
+		x.sending.Reset(nil)
+	}
 }
 
 // quickReply reads a completion, or a chunk of a stream, in one pass. At anything that is
