@@ -49,7 +49,7 @@ func (b *bencher) dwell(span string) string {
 // few returns the rounds of a figure that is steady, or takes long.
 func (b *bencher) few() int { return (b.rounds + 2) / 3 }
 
-// starts is how often the programs of T1, T2, T3 and T6 are started anew: in the same minutes, T1 had medians of 1.25 and
+// starts is how often the programs of T1, T2, T3, T6 and T8 are started anew: in the same minutes, T1 had medians of 1.25 and
 // 1.40 with two starts of one program.
 const starts = 3
 
@@ -83,7 +83,7 @@ func turns(round int, run ...func() error) error {
 func compare(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	root := flags.String("root", "..", "repository of councild")
-	rounds := flags.Int("rounds", 9, "rounds of each figure; twice as many of T1, T2, T3 and T6, a third of T5, T7, T14 and most Go benchmarks")
+	rounds := flags.Int("rounds", 9, "rounds of each figure; twice as many of T1, T2, T3, T6 and T8, a third of T5, T7, T14 and some Go benchmarks")
 	only := flags.String("only", "", "comma list of figures, such as T1,T5; empty: all")
 	quick := flags.Bool("quick", false, "a few sessions each: to see that it works, not to measure")
 	out := flags.String("out", "", "file for the result, which the command against compares with that of another run")
@@ -645,34 +645,42 @@ func opening(a *arena, run func() (outcome, error), own bool) (float64, error) {
 func (b *bencher) chunks(ctx context.Context) error {
 	const few, many = 40, 4000
 	p := plan{Clients: 8, Sessions: b.count(40)}
-	var arenas []*arena
-	for _, n := range []int{few, many} {
-		a, err := b.arena(ctx, 4, []string{"-burst", "-answer", "8000", "-review", "8000", "-chunks", strconv.Itoa(n)})
-		if err != nil {
-			return err
-		}
-		defer a.stop()
-		arenas = append(arenas, a)
-	}
 	var mine, theirs [2]series // by arena: us a session
-	for round := range b.rounds + 1 {
-		for i, a := range arenas {
-			if err := turns(round, func() error {
-				_, cpu, err := a.asked(ctx, p, "-mode", "stream")
-				mine[i] = append(mine[i], cpu)
-				return err
-			}, func() error {
-				one, err := a.reference(ctx, p, "-stream")
-				theirs[i] = append(theirs[i], one.CPU)
-				return err
-			}); err != nil {
+	if err := b.anew(func() error {
+		var arenas []*arena
+		for _, n := range []int{few, many} {
+			a, err := b.arena(ctx, 4, []string{"-burst", "-answer", "8000", "-review", "8000", "-chunks", strconv.Itoa(n)})
+			if err != nil {
 				return err
 			}
+			defer a.stop()
+			arenas = append(arenas, a)
 		}
+		for round := range b.often() + 1 {
+			for i, a := range arenas {
+				var ours, r1 float64
+				if err := turns(round, func() (err error) {
+					_, ours, err = a.asked(ctx, p, "-mode", "stream")
+					return err
+				}, func() error {
+					one, err := a.reference(ctx, p, "-stream")
+					r1 = one.CPU
+					return err
+				}); err != nil {
+					return err
+				}
+				if round > 0 { // the first round warms up
+					mine[i], theirs[i] = append(mine[i], ours), append(theirs[i], r1)
+				}
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	chunk := func(of [2]series) (each series) {
-		for i := range of[0][1:] { // the first round warms up
-			each = append(each, (of[1][i+1]-of[0][i+1])/(9*(many-few)))
+		for i := range of[0] {
+			each = append(each, (of[1][i]-of[0][i])/(9*(many-few)))
 		}
 		return each
 	}
@@ -894,9 +902,9 @@ func (b *bencher) start(ctx context.Context) error {
 func (b *bencher) benchmarks(ctx context.Context) error {
 	values := map[string]series{}
 	for round := range b.rounds {
-		names, packages := "BenchmarkRead", []string{"./internal/store"}
+		names, packages := "BenchmarkRead|BenchmarkAppend", []string{"./internal/store"}
 		if round%3 == 0 {
-			names += "|BenchmarkComplete|BenchmarkStreamChunk|BenchmarkAppend|BenchmarkAudit|BenchmarkReportWindow"
+			names += "|BenchmarkComplete|BenchmarkStreamChunk|BenchmarkAudit|BenchmarkReportWindow"
 			packages = append(packages, "./internal/llm", "./internal/bias", "./internal/daemon")
 		}
 		if err := b.goBench(ctx, values, names, packages...); err != nil {
