@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,7 +46,7 @@ func TestClusterBesideReviewers(t *testing.T) {
 		takes   int // seconds that the embeddings take
 		faults  []simllm.Fault
 		change  func(*pipeline.Options)
-		calls   int // for embeddings
+		calls   int64 // for embeddings
 		longer  time.Duration
 		reason  string // "": an axis is flagged
 	}{
@@ -69,7 +70,7 @@ func TestClusterBesideReviewers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				calls := 0
+				var calls atomic.Int64 // who is too late answers to nobody
 				front := func(next http.Handler) http.Handler {
 					slow := taking(func(model string, task simllm.TaskKind) time.Duration {
 						seconds := map[simllm.TaskKind]int{simllm.Question: 20, simllm.Review: reviews, simllm.Synthesis: chairman}[task]
@@ -80,7 +81,7 @@ func TestClusterBesideReviewers(t *testing.T) {
 					})(next)
 					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 						if strings.HasSuffix(r.URL.Path, "/embeddings") {
-							calls++
+							calls.Add(1)
 						}
 						slow.ServeHTTP(w, r)
 					})
@@ -96,8 +97,8 @@ func TestClusterBesideReviewers(t *testing.T) {
 					t.Errorf("the session took %v longer than its models, want %v", took, tt.longer)
 				}
 				found := s.Metadata.DemographicClustering
-				if s.Status != council.StatusComplete || found == nil || calls != tt.calls {
-					t.Fatalf("the session is %s, %d calls for embeddings, %+v", s.Status, calls, found)
+				if s.Status != council.StatusComplete || found == nil || calls.Load() != tt.calls {
+					t.Fatalf("the session is %s, %d calls for embeddings, %+v", s.Status, calls.Load(), found)
 				}
 				if tt.reason != "" {
 					if found.Flagged || found.Reason == nil || !strings.Contains(*found.Reason, tt.reason) {
