@@ -378,8 +378,8 @@ func TestPlantedIsClustered(t *testing.T) {
 			}
 			t.Logf("%d answers, %d passages: %.0f %% of %d sessions are flagged, %.0f %% by the lexicon; other axes %d times",
 				n, each, 100*float64(flagged)/float64(sessions), sessions, 100*float64(lexical)/float64(sessions), others)
-			found := []int{70, 90}[each-1]
-			if n > 6 && flagged*100 < found*sessions || others*10 > sessions || sessions < 60 {
+			power := []int{70, 90}[each-1] // in %
+			if n > 6 && flagged*100 < power*sessions || others*10 > sessions || sessions < 60 {
 				t.Errorf("%d answers, %d passages: %d of %d sessions are flagged, other axes %d times", n, each, flagged, sessions, others)
 			}
 		}

@@ -139,7 +139,7 @@ func (x *exchange) fill(req *http.Request) {
 	req.GetBody = func() (io.ReadCloser, error) { return body(x.request()), nil }
 }
 
-// wrote lets go of a request that is sent, by whoever sent it: the reply may take minutes.
+// wrote lets go of the body when all of it is sent: the reply may take minutes. The goroutine that sends calls it.
 func (x *exchange) wrote(httptrace.WroteRequestInfo) {
 	if x.sending != nil && x.sending.Len() == 0 {
 		x.sending.Reset(nil)

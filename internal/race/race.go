@@ -1,4 +1,4 @@
-// Package race is for tests that simulate: it tells whether the race detector watches them.
+// Package race is for tests that simulate or compute for long: it tells whether the race detector watches them.
 //
 // The detector makes arithmetic five to ten times as slow and finds nothing in it that a few data sets
 // do not show. So such tests make fewer of them under -race, with bounds that fit the smaller number,
