@@ -25,13 +25,14 @@ demo: ## Run the daemon with a simulated council: no key, no network.
 build: ## Build the binary ./councild.
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w -X main.version=$(VERSION)" -o councild ./cmd/councild
 
+# A process under the race detector sleeps for a second at its end unless GORACE says otherwise, and the tests start hundreds.
 test: browser promtool e2e/node_modules/.package-lock.json ## Install what the tests need, run every test; ARTIFACTS=DIR keeps screenshots.
 	npm --prefix e2e test
 	$(if $(ARTIFACTS),mkdir -p $(ARTIFACTS))
 	$(GO) -C e2e test -shuffle=on -parallel 4 -timeout 20m $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 	$(GO) -C bench test .
 	$(GO) test -shuffle=on $(UNRACED)
-	$(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m ./...
+	GORACE=atexit_sleep_ms=50 $(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m ./...
 
 browser:
 	@tools/browser.sh

@@ -19,6 +19,9 @@ import { APICallError, generateObject, generateText, Output, streamText } from "
 import { zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
 import { z } from "zod";
 
+// Most of a check is waiting for the simulated models.
+const together = { concurrency: 4 };
+
 const question = "Should a team of five split its monolith?";
 const asked = [{ role: "user", content: question }];
 
@@ -76,7 +79,7 @@ async function ended(id) {
 // sessionOf returns the id of the session of a completion or a chunk.
 const sessionOf = (completion) => completion.id.replace("chatcmpl-", "");
 
-describe("openai", () => {
+describe("openai", together, () => {
   it("lists the council and its members", async () => {
     const { data } = await client.models.list();
     const ids = data.map((m) => m.id);
@@ -239,7 +242,7 @@ describe("openai", () => {
   });
 });
 
-describe("ai", () => {
+describe("ai", together, () => {
   it("generates", async () => {
     const { text, finishReason, usage } = await generateText({ model, prompt: question });
     assert.match(text, /Simulated synthesis/);
@@ -278,7 +281,7 @@ describe("ai", () => {
   });
 });
 
-describe("langchain", () => {
+describe("langchain", together, () => {
   const chat = (fields) => new ChatOpenAI({ model: "council", apiKey: "none", maxRetries: 0, configuration: { baseURL }, ...fields });
 
   it("invokes", async () => {
@@ -309,7 +312,7 @@ describe("langchain", () => {
 });
 
 // The same council at POST /v1/responses, where these clients ask by default.
-describe("responses", () => {
+describe("responses", together, () => {
   it("answers openai", async () => {
     const response = await client.responses.create({ model: "council", instructions: "Be brief.", input: question });
     assert.match(response.output_text, /Simulated synthesis/);
@@ -403,7 +406,7 @@ describe("responses", () => {
 });
 
 // The simulated chairman writes JSON when it is asked to; the words in it are always the same.
-describe("JSON that fits a schema", () => {
+describe("JSON that fits a schema", together, () => {
   const Verdict = z.object({ verdict: z.enum(["yes", "no"]), reasons: z.array(z.string()), confidence: z.number() });
   const verdict = { verdict: "yes", reasons: ["Simulated text"], confidence: 1 };
 

@@ -69,6 +69,16 @@ func paragraphs(p *tab) string {
 	return value[string](p, `[...document.querySelectorAll('`+answer+` p')].map((p) => p.textContent).join("\n\n")`)
 }
 
+// readsWhole holds that the final answer becomes long(): the page draws its last piece a moment after it says that the
+// answer is complete.
+func (p *tab) readsWhole() {
+	p.Helper()
+	p.until(`document.querySelector('` + answer + `').textContent.includes("Sentence 59 of the final answer says what the council found.")`)
+	if got := paragraphs(p); got != long() {
+		p.Errorf("the answer reads %q", got)
+	}
+}
+
 // TestAskAndWatch asks, watches each step as it happens, and reads the result.
 func TestAskAndWatch(t *testing.T) {
 	t.Parallel()
@@ -106,10 +116,7 @@ func TestAskAndWatch(t *testing.T) {
 	}
 	p.shot("2-writing")
 	p.says(said, "The answer is complete.")
-	p.until(`document.querySelector('` + answer + `').textContent.includes("Sentence 59")`)
-	if got := paragraphs(p); got != long() {
-		t.Errorf("the answer reads %q", got)
-	}
+	p.readsWhole()
 	p.shot("3-complete")
 
 	session := p.session()
@@ -166,10 +173,7 @@ func TestReload(t *testing.T) {
 	p.until(`document.querySelector('` + answer + `[aria-busy="true"]')?.textContent.includes("Sentence 1 ")`)
 	p.do(chromedp.Reload())
 	p.says(said, "The answer is complete.")
-	p.until(`document.querySelector('` + answer + `').textContent.includes("Sentence 59")`)
-	if got := paragraphs(p); got != long() {
-		t.Errorf("after the reloads the answer reads %q", got)
-	}
+	p.readsWhole()
 }
 
 // line is a proxy that can lose responses.
@@ -260,10 +264,7 @@ func TestCutLine(t *testing.T) {
 	p.until(`document.querySelector('` + answer + `[aria-busy="true"]')?.textContent.includes("Sentence 1 ")`)
 	l.cutNow()
 	p.says(said, "The answer is complete.")
-	p.until(`document.querySelector('` + answer + `').textContent.includes("Sentence 59")`)
-	if got := paragraphs(p); got != long() {
-		t.Errorf("the answer reads %q", got)
-	}
+	p.readsWhole()
 	if value[bool](p, `[...document.querySelectorAll("#session .notice")].some((n) => n.checkVisibility())`) {
 		t.Errorf("the page still shows a notice: %s", p.text("#session"))
 	}

@@ -117,7 +117,7 @@ func TestBadStart(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	keyDir := keptIn(t, key)
+	keyDir, otherDir := keptIn(t, key), keptIn(t, key) // one for each case: a daemon holds its directory
 	heldDir := filepath.Join(t.TempDir(), "held")
 	held := startDaemon(t, daemontest.Members()[:2], "LLM_COUNCIL_SESSIONS_DIR="+heldDir)
 	t.Cleanup(func() { _ = held.Wait() }) // the end of the test's context kills it
@@ -161,7 +161,7 @@ func TestBadStart(t *testing.T) {
 		{"a file", "SESSIONS_DIR=" + file, 1, []string{"SESSIONS_DIR", "name a directory"}},
 		{"below a file", "SESSIONS_DIR=" + file + "/sessions", 1, []string{"SESSIONS_DIR", "name a directory"}},
 		{"a wrong key", "SESSIONS_DIR=" + keyDir + " SESSIONS_KEY=another-" + key, 1, []string{"SESSIONS_KEY", "it was written with"}},
-		{"no key", "SESSIONS_DIR=" + keyDir, 1, []string{"SESSIONS_KEY", "it was written with"}},
+		{"no key", "SESSIONS_DIR=" + otherDir, 1, []string{"SESSIONS_KEY", "it was written with"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

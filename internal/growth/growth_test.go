@@ -32,7 +32,7 @@ func TestLinear(t *testing.T) {
 		fails bool
 	}{
 		{"linear", func(int) int { return 100 }, false},
-		{"quadratic", func(n int) int { return n >> 4 }, true},
+		{"quadratic", func(n int) int { return n * (64 << 30) / (Large * Large) }, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := &failures{TB: t}
