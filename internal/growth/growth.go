@@ -14,20 +14,17 @@ import (
 )
 
 // The sizes, in bytes, that Linear compares: 128 KiB and 1 MiB. Under the race detector, which makes work
-// five to ten times as slow, it is a fifth of them.
-var (
-	Small = race.Fewer(128 << 10)
-	Large = race.Fewer(1 << 20)
+// five to ten times as slow, they are a fifth of that.
+const (
+	Small = 128 << 10 / race.Slowness
+	Large = 1 << 20 / race.Slowness
 )
-
-// times is how many times as large the larger text is.
-const times = 8
 
 // attempts is the number of measurements that have to be too slow for a failure.
 const attempts = 5
 
 // Linear fails the test when the work on a text of Large bytes takes far more than
-// eight times the time of a text of Small bytes. Quadratic work would take the
+// Large/Small times the time of a text of Small bytes. Quadratic work would take the
 // square of that. Function before prepares the work on a text of n bytes and is not
 // measured. Linear returns the time for Large.
 func Linear(tb testing.TB, before func(n int) (work func())) time.Duration {
@@ -38,7 +35,7 @@ func Linear(tb testing.TB, before func(n int) (work func())) time.Duration {
 // LinearTo is Linear with another number of bytes in place of Large, for texts that may not be as long.
 func LinearTo(tb testing.TB, most int, before func(n int) (work func())) time.Duration {
 	tb.Helper()
-	const disturbance = 100 * time.Millisecond
+	const disturbance, times = 100 * time.Millisecond, Large / Small
 	few, many := before(most/times), before(most)
 	var small, large time.Duration
 	for range attempts {

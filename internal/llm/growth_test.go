@@ -78,7 +78,7 @@ func TestTimePerByte(t *testing.T) {
 // A call that is cancelled in the middle of a long reply ends there. It takes far less work than a call
 // that reads and decodes the whole reply: an end that came late would take all of it. Time by the clock says nothing on a busy machine.
 func TestCancelInALongReply(t *testing.T) {
-	size := growth.Large
+	const size = growth.Large
 	for name, body := range map[string]string{
 		"choices": `{"choices":[{}` + strings.Repeat(`,{}`, size/3) + `]}`,
 		"parts":   `{"choices":[{"message":{"content":[{}` + strings.Repeat(`,{}`, size/3) + `]}}]}`,
@@ -87,7 +87,7 @@ func TestCancelInALongReply(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := once()
-			o.MaxReplyBytes = int64(2 * size)
+			o.MaxReplyBytes = 2 * size
 			contentType := "application/json"
 			call := aCall()
 			if name == "stream" {

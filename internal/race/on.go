@@ -4,3 +4,6 @@ package race
 
 // Enabled reports whether the race detector is on.
 const Enabled = true
+
+// Slowness divides how much tests do.
+const Slowness = 5
