@@ -468,7 +468,8 @@ func (c *Client) attempt(
 	defer timer.Stop()
 
 	x.cut = cut
-	ctx = context.WithValue(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: x.wrote}), exchangeKey{}, x)
+	x.trace.WroteRequest = x.wrote
+	ctx = context.WithValue(httptrace.WithClientTrace(ctx, &x.trace), exchangeKey{}, x)
 	var r received
 	var err error
 	switch {

@@ -9,6 +9,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"time"
 
@@ -42,7 +43,19 @@ type exchange struct {
 	body     []byte      // empty when the reply is a stream
 	events   *events     // nil when the reply is no stream
 	passedOn bool        // onDelta was called
+
+	// What each call needs once stands here, for one allocation.
+	trace    httptrace.ClientTrace
+	first    bytes.Reader // the body on the first connection
+	watched  watched
+	answered answered
 }
+
+// answered is the empty object that the library gets as a reply.
+type answered struct{ strings.Reader }
+
+// Close implements io.Closer.
+func (*answered) Close() error { return nil }
 
 type exchangeKey struct{}
 
@@ -85,7 +98,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.status, x.header = resp.StatusCode, resp.Header
 	body := resp.Body
 	if t.idle > 0 {
-		body = &watched{ReadCloser: body, idle: t.idle, timer: time.AfterFunc(t.idle, func() { x.cut(errIdle) })}
+		x.watched = watched{ReadCloser: body, idle: t.idle, timer: time.AfterFunc(t.idle, func() { x.cut(errIdle) })}
+		body = &x.watched
 	}
 	if x.onDelta != nil && resp.StatusCode < 300 && isEventStream(resp.Header) {
 		calm := &calm{Reader: body, ctx: req.Context(), pause: min(x.call.DeltaPause, maxReadPause), begun: time.Now()}
@@ -115,7 +129,8 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	case err != nil:
 		return nil, broken(err)
 	}
-	resp.Body = io.NopCloser(strings.NewReader("{}"))
+	x.answered.Reset("{}")
+	resp.Body = &x.answered
 	return resp, nil
 }
 

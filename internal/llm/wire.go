@@ -130,13 +130,14 @@ func (x *exchange) fill(req *http.Request) {
 	if x.prepared = nil; b == nil {
 		b = x.request()
 	}
-	body := func(b []byte) io.ReadCloser {
-		x.sending = bytes.NewReader(b)
-		return io.NopCloser(x.sending)
-	}
+	x.first.Reset(b)
+	x.sending = &x.first
 	req.ContentLength = int64(len(b))
-	req.Body = body(b)
-	req.GetBody = func() (io.ReadCloser, error) { return body(x.request()), nil }
+	req.Body = io.NopCloser(x.sending)
+	req.GetBody = func() (io.ReadCloser, error) {
+		x.sending = bytes.NewReader(x.request())
+		return io.NopCloser(x.sending), nil
+	}
 }
 
 // wrote lets go of the body when all of it is sent: the reply may take minutes. The goroutine that sends calls it.
