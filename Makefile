@@ -8,6 +8,9 @@ FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
 # The packages whose tests do less under the race detector (internal/race): they run once more without it.
 UNRACED := ./internal/bias ./internal/biascheck ./internal/disagreement ./internal/schema ./internal/worth
+# Tests of how work grows with its text (internal/growth) have shorter texts under the race detector: those of such a name run once more without it.
+LINEAR := Linear$$|TimePerByte|Growth|Hostile|FaultF33|LongReply
+TEXTS := $(filter-out $(UNRACED),$(addprefix ./,$(sort $(shell grep -rl 'growth\.L' --include='*_test.go' internal | xargs dirname))))
 # So many packages are tested at once: one more than processors, because the slowest mostly wait.
 PACKAGES := $(shell echo $$((1 + $$(getconf _NPROCESSORS_ONLN))))
 
@@ -32,6 +35,7 @@ test: browser promtool e2e/node_modules/.package-lock.json ## Install what the t
 	$(GO) -C e2e test -shuffle=on -parallel 4 -timeout 20m $(if $(ARTIFACTS),-artifacts -outputdir=$(abspath $(ARTIFACTS))) .
 	$(GO) -C bench test .
 	$(GO) test -shuffle=on $(UNRACED)
+	$(GO) test -shuffle=on -run '$(LINEAR)' $(TEXTS)
 	GORACE=atexit_sleep_ms=50 $(GO) test -race -shuffle=on -p $(PACKAGES) -timeout 30m ./...
 
 browser:

@@ -957,7 +957,7 @@ func (b *bencher) benchmarks(ctx context.Context) error {
 	b.add(figure{
 		Name: "T11", What: "durable sessions/s at 512 writers / one fsync each", Reach: ">= 20", Then: ">= 60",
 		Values: values["BenchmarkAppend/writers=512/store sessions/s"].over(each),
-		Beside: fmt.Sprintf("one fsync each %s/s", short(each.median())), Local: true, // the disk's time over the processors'
+		Beside: fmt.Sprintf("one fsync each %s/s", short(each.median())), Local: true, // how long an fsync takes is the disk's matter
 	})
 	b.add(figure{
 		Name: "T12", What: "bytes per session in a closed segment", Reach: "<= 224", Then: "<= 200",

@@ -3,6 +3,9 @@
 // It measures the processor time of the whole process, which a busy machine affects less
 // than the wall clock. Other goroutines of the process count too, so a measurement that
 // is too slow is repeated. What the work is, and that it is correct, is left to the tests.
+//
+// Give such a test a name that LINEAR in the Makefile matches: then it runs once more without the race
+// detector, on texts of full length.
 package growth
 
 import (

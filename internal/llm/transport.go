@@ -44,7 +44,7 @@ type exchange struct {
 	events   *events     // nil when the reply is no stream
 	passedOn bool        // onDelta was called
 
-	// What each call needs once stands here, for one allocation.
+	// Parts that each call needs once. Here they need no allocations of their own.
 	trace    httptrace.ClientTrace
 	first    bytes.Reader // the body on the first connection
 	watched  watched

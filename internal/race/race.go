@@ -1,9 +1,9 @@
 // Package race is for tests that simulate or compute for long: it tells whether the race detector watches them.
 //
 // The detector makes arithmetic five to ten times as slow and finds nothing in it that a few data sets
-// do not show. So such tests make fewer of them under -race, with bounds that fit the smaller number,
-// and `make test` runs their packages once more without -race, at full size. The texts of package growth
-// are shorter instead: slow work shows on them as well.
+// do not show. So such tests make fewer of them under -race, with bounds that fit the smaller number.
+// `make test` runs their packages once more without -race, at full size. Tests with package growth have
+// shorter texts under -race, and run once more too: the Makefile knows them by their names.
 package race
 
 // Fewer returns n, and under the race detector a fifth of it.
