@@ -105,13 +105,19 @@ func (s *server) session(t *testing.T, id string, headers ...string) (session co
 // background starts a session in the background.
 func (s *server) background(t *testing.T, body string, headers ...string) string {
 	t.Helper()
+	return s.summary(t, body, headers...).ID
+}
+
+// summary starts a session in the background and returns what is answered, which may
+// be that it has ended.
+func (s *server) summary(t *testing.T, body string, headers ...string) (started council.Summary) {
+	t.Helper()
 	resp, data := s.call(t, "POST", "/v1/council", `{"background":true,`+body+`}`, headers...)
-	var started council.Summary
-	if err := json.Unmarshal(data, &started); err != nil || resp.StatusCode != 202 || started.Status != council.StatusRunning ||
+	if err := json.Unmarshal(data, &started); err != nil || resp.StatusCode != 202 ||
 		resp.Header.Get("Location") != "/v1/council/"+started.ID || time.Since(started.Created) > time.Minute {
 		t.Fatalf("%d %s: %v", resp.StatusCode, data, err)
 	}
-	return started.ID
+	return started
 }
 
 // watch returns all events of a session, at its end.
@@ -311,7 +317,11 @@ func TestSessionWhileItRuns(t *testing.T) {
 	m, asked, release := waiting(t)
 	defer release()
 	s := start(t, []simllm.Model{m})
-	id := s.background(t, `"query":"x","seed":5,"models":["waiting","amber","birch"]`)
+	started := s.summary(t, `"query":"x","seed":5,"models":["waiting","amber","birch"]`)
+	if started.Status != council.StatusRunning {
+		t.Errorf("it is started as %s", started.Status)
+	}
+	id := started.ID
 	<-asked
 	session := s.session(t, id)
 	for len(session.Stage1) < 2 { // The two other models answer at any time.
