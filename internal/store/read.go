@@ -388,9 +388,32 @@ func (f File) content(ctx context.Context, length int64) (r io.ReadCloser, torn 
 	case !info.Mode().IsRegular(): // the end of a pipe cannot be read first
 		return io.NopCloser(f.file), false, nil
 	}
-	length = min(length, info.Size())
-	end, err := afterLastSession(ctx, f.file, length)
-	return io.NopCloser(io.NewSectionReader(f.file, 0, end)), end < length, err
+	end, torn, err := wholeSessions(ctx, f.file, length)
+	return io.NopCloser(io.NewSectionReader(f.file, 0, end)), torn, err
+}
+
+// wholeSessions returns where the last whole session in the first length bytes of the file
+// ends, and whether part of a session follows it. When the file becomes shorter meanwhile,
+// because its writer cuts such a part off, it looks again.
+func wholeSessions(ctx context.Context, file interface {
+	io.ReaderAt
+	Stat() (fs.FileInfo, error)
+}, length int64) (end int64, torn bool, err error) {
+	for size := int64(math.MaxInt64); ; {
+		info, err := file.Stat()
+		if err != nil {
+			return 0, false, err
+		}
+		if info.Size() >= size {
+			return 0, false, io.ErrUnexpectedEOF
+		}
+		size = info.Size()
+		within := min(length, size)
+		end, err := afterLastSession(ctx, file, within)
+		if !errors.Is(err, io.EOF) {
+			return end, end < within, err
+		}
+	}
 }
 
 var errDamaged = errors.New("the compressed data is damaged")

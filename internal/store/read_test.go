@@ -291,6 +291,66 @@ func TestReadWhileAnotherAppends(t *testing.T) {
 	}
 }
 
+// cutFile is a file that its writer cuts right after a reader asked for its size, so many times.
+type cutFile struct {
+	*os.File
+	sizes []int64
+}
+
+func (f *cutFile) Stat() (fs.FileInfo, error) {
+	info, err := f.File.Stat()
+	if len(f.sizes) > 0 && err == nil {
+		err = f.Truncate(f.sizes[0])
+		f.sizes = f.sizes[1:]
+	}
+	return info, err
+}
+
+// stuckFile is a file of which nothing can be read, whatever size it says it has.
+type stuckFile struct{ *os.File }
+
+func (stuckFile) ReadAt([]byte, int64) (int, error) { return 0, io.EOF }
+
+// A daemon that starts after a crash cuts the part of a session at the end of its file.
+func TestReadWhileTheEndIsCut(t *testing.T) {
+	whole := lines(t, "a")
+	part := strings.Repeat(lines(t, "b")[:100], 3)
+	size := int64(len(whole))
+	for _, tt := range []struct {
+		length int64
+		cuts   []int64
+		torn   bool
+	}{
+		{math.MaxInt64, nil, true},
+		{math.MaxInt64, []int64{size}, false},
+		{math.MaxInt64, []int64{size + 200, size + 100, size}, false},
+		{math.MaxInt64, []int64{size + 200, size + 100}, true},
+		{size, []int64{size}, false},
+	} {
+		path := newPath(t)
+		writeFile(t, path, whole+part)
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		end, torn, err := wholeSessions(t.Context(), &cutFile{file, tt.cuts}, tt.length)
+		if end != size || torn != tt.torn || err != nil {
+			t.Errorf("cut to %d of %d: %d, %t, %v", tt.cuts, size, end, torn, err)
+		}
+	}
+	path := newPath(t)
+	writeFile(t, path, whole)
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, _, err := wholeSessions(t.Context(), stuckFile{file}, math.MaxInt64); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a file that cannot be read: %v", err)
+	}
+}
+
 // Records as other programs write them, with other spaces and the old fields only.
 func TestReadForeignRecords(t *testing.T) {
 	input := `{"schema_version": "1.2.0", "session_id": "s1", "timestamp": "2025-12-17T12:00:00Z", "reviewer_id": "one/a", ` +
