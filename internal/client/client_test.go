@@ -14,13 +14,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/client"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/pipenet"
+	"github.com/councild/councild/internal/race"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 )
@@ -259,7 +259,7 @@ func watch(t *testing.T, o council.Observer, responses ...http.HandlerFunc) (
 	s *council.Session, behind []string, took time.Duration, err error,
 ) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		l := pipenet.Listen()
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			respond := responses[min(len(behind), len(responses)-1)]

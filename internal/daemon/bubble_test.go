@@ -28,6 +28,7 @@ import (
 	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipenet"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -60,7 +61,7 @@ func inBubble(t *testing.T, w scenario, f func(*bubble)) {
 	maps.Copy(env, w.env)
 	daemontest.Setenv(t, env)
 	o := daemontest.Options(t)
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		over, end := context.WithCancel(t.Context())
 		defer end()
 		var models []simllm.Model

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/race"
 )
 
 // The monitor is computed at the start and then at each interval, or less often where that
 // takes long. One that could not be computed shows nothing.
 func TestMonitorInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		var mu sync.Mutex // guards what follows
 		computed, takes := 0, time.Second
 		var fails error

@@ -8,15 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/race"
 )
 
 func TestTeardown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		var released []string
 		var steps teardown
 		steps.push("the first", always(func() { released = append(released, "the first") }))

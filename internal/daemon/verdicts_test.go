@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/bias"
+	"github.com/councild/councild/internal/race"
 	"github.com/google/go-cmp/cmp"
 )
 
 // Scrapes never wait for the verdicts, and have them computed at most once a minute, or
 // less often where that takes long.
 func TestVerdictsAreComputedBeside(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		computed, takes := 0, 2*time.Second
 		var fails error
 		v := newVerdicts(func(context.Context, bias.Query) (bias.Report, error) {

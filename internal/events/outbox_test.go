@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/events"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -123,7 +124,7 @@ func outcomes(t *testing.T, path string) map[string]int {
 
 // A sink that is away is tried ten times over three days, with pauses that grow. After that the event is given up.
 func TestOutboxGivesUpAfterDays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		path, s := filepath.Join(t.TempDir(), "events.jsonl"), &sink{send: away}
 		o := openOutbox(t, path, s)
 		begun := time.Now()
@@ -162,7 +163,7 @@ func TestOutboxGivesUpAfterDays(t *testing.T) {
 // A session has one event, as long as the outbox keeps what it was given. After that it is forgotten, also by a
 // process that goes on running.
 func TestOutboxForgetsOldSessions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		s := &sink{send: takes}
 		o := openOutbox(t, filepath.Join(t.TempDir(), "events.jsonl"), s)
 		add(t, o, "one")
@@ -180,7 +181,7 @@ func TestOutboxForgetsOldSessions(t *testing.T) {
 
 // What waits goes out as soon as the sink takes the first event again, and each event once.
 func TestOutboxGoesOnWhenTheSinkIsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		path, s := filepath.Join(t.TempDir(), "events.jsonl"), &sink{send: away}
 		o := openOutbox(t, path, s)
 		var want []string
@@ -212,7 +213,7 @@ func TestOutboxGoesOnWhenTheSinkIsBack(t *testing.T) {
 
 // The next process sends what waits, knows what was sent, and takes no second event of a session.
 func TestOutboxAfterRestart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		path, s := filepath.Join(t.TempDir(), "events.jsonl"), &sink{send: takes}
 		o := openOutbox(t, path, s)
 		add(t, o, "sent")
@@ -236,7 +237,7 @@ func TestOutboxAfterRestart(t *testing.T) {
 
 // A rejected event is not sent again, and a sink that is gone is not asked again.
 func TestOutboxIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		path, s := filepath.Join(t.TempDir(), "events.jsonl"), &sink{}
 		s.set(func(ids []string) (receipts []events.Receipt, _ error) {
 			for _, id := range ids {
@@ -269,7 +270,7 @@ func TestOutboxIsRefused(t *testing.T) {
 
 // Retry-After puts off the next try.
 func TestOutboxHeedsRetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		s := &sink{send: func([]string) ([]events.Receipt, error) {
 			return nil, &events.Refusal{StatusCode: http.StatusTooManyRequests, RetryAfter: time.Hour}
 		}}

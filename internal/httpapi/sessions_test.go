@@ -28,6 +28,7 @@ import (
 	"github.com/councild/councild/internal/httpapi"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/pipenet"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 )
@@ -841,7 +842,7 @@ func respond(t *testing.T, c net.Conn) (status int, body string) {
 }
 
 func TestHeartbeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		dial, stop := inBubble(t, func(_ context.Context, o council.Observer) {
 			for _, pause := range []time.Duration{10 * time.Second, 50 * time.Second} {
 				time.Sleep(pause)
@@ -874,7 +875,7 @@ func TestHeartbeat(t *testing.T) {
 // The connection of a reader that never reads is closed. Nothing is kept for it, and
 // other readers do not notice.
 func TestFaultF17(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		next := make(chan struct{})
 		dial, stop := inBubble(t, func(_ context.Context, o council.Observer) {
 			for i := range 100 {
@@ -925,7 +926,7 @@ func TestFaultF17(t *testing.T) {
 
 // A reader that does not even read the headers of a silent session is cut off in time.
 func TestMuteReaderOfASilentSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		next := make(chan struct{})
 		dial, stop := inBubble(t, func(context.Context, council.Observer) { <-next })
 		starter, mute := dial(), dial()
@@ -948,7 +949,7 @@ func TestMuteReaderOfASilentSession(t *testing.T) {
 
 // A slow reader keeps its connection while it takes each piece in time.
 func TestSlowReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		const pieces = 20
 		dial, stop := inBubble(t, func(_ context.Context, o council.Observer) {
 			o.Observe(council.Event{Type: council.EventDelta, Data: council.Delta{Text: strings.Repeat("x", pieces*64<<10)}})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -52,7 +53,7 @@ func TestBreakerOpensOn(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				c := fakeClient(t, once(), tt.play)
 				call := aCall()
 				call.OnDelta = func(string) {}
@@ -75,7 +76,7 @@ func TestBreakerOpensOn(t *testing.T) {
 
 // What the caller does says nothing about the model's health.
 func TestBreakerMindsNoCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		c := fakeClient(t, once(), hangs)
 		var wg sync.WaitGroup
 		for range breakerRequests {
@@ -109,7 +110,7 @@ func TestBreakerThresholds(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				play := good()
 				c := fakeClient(t, once(), func(r *http.Request) (*http.Response, error) { return play(r) })
 				for range tt.good {
@@ -131,7 +132,7 @@ func TestBreakerThresholds(t *testing.T) {
 
 // F04: the model fails for ever, then recovers.
 func TestBreakerCycle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		requests := 0
 		play := status(500)
 		c := fakeClient(t, once(), func(r *http.Request) (*http.Response, error) {
@@ -217,7 +218,7 @@ func TestBreakerCycle(t *testing.T) {
 
 // A request that was sent before the breaker opened does not count as its probe.
 func TestBreakerIgnoresLateResults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		late := make(chan struct{})
 		first := true
 		c := fakeClient(t, once(), func(r *http.Request) (*http.Response, error) {
@@ -246,7 +247,7 @@ func TestBreakerIgnoresLateResults(t *testing.T) {
 // The retries of a call end when its model's breaker opens. The call reports the error of
 // the provider.
 func TestBreakerEndsRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		s := &sequence{plays: []roundTripper{status(500)}}
 		c := fakeClient(t, fakeOptions(), s.RoundTrip)
 		for range breakerRequests {
@@ -262,7 +263,7 @@ func TestBreakerEndsRetries(t *testing.T) {
 
 // A call that waits for a slot while the breaker opens is not sent.
 func TestBreakerOpensWhileCallsWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		o := once()
 		o.MaxCallsPerProvider = 1
 		s := &sequence{plays: []roundTripper{func(r *http.Request) (*http.Response, error) {

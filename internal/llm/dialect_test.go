@@ -7,9 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -55,7 +55,7 @@ func TestRefusals(t *testing.T) {
 
 // What is left out is said of each answer, and the requests without it are no retries.
 func TestOptionsLeftOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		refuse := func(option string) roundTripper {
 			return reply(400, `{"error":{"message":"unsupported","param":"`+option+`"}}`)
 		}
@@ -77,7 +77,7 @@ func TestOptionsLeftOut(t *testing.T) {
 
 // A refusal that stays one is the failure of the call, and nothing is learned from it.
 func TestRefusalThatStays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		s := &sequence{plays: []roundTripper{reply(400, `{"error":{"message":"temperature, max_tokens: all is wrong"}}`)}}
 		c := fakeClient(t, fakeOptions(), s.RoundTrip)
 		call := aCall()
@@ -94,7 +94,7 @@ func TestRefusalThatStays(t *testing.T) {
 
 // What cannot fit the context is not sent.
 func TestTooLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		s := &sequence{plays: []roundTripper{good()}}
 		c := fakeClient(t, fakeOptions(), s.RoundTrip)
 		call := aCall()
@@ -114,7 +114,7 @@ func TestTooLong(t *testing.T) {
 
 // Headers and parameters of a provider go with each request to it, and stand in no message.
 func TestHeadersAndQuery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		o := fakeOptions()
 		o.Providers[0].Headers = map[string]string{"api-key": "a-long-secret-key"}
 		o.Providers[0].Query = map[string]string{"api-version": "2024-06-01", "sig": "a-signature&more"}

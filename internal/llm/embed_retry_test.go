@@ -6,11 +6,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/race"
 )
 
 const goodEmbeddings = `{"data":[{"index":0,"embedding":[1,2]}],"usage":{"prompt_tokens":3,"total_tokens":3}}`
@@ -19,7 +19,7 @@ func anEmbedding() council.Call { return council.Call{Model: "m", Texts: []strin
 
 // Embeddings are asked for again, pass the gate and count for the breaker as completions do.
 func TestEmbeddingsAsAnyCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		played := &sequence{plays: []roundTripper{status(503), status(429, "Retry-After", "20"), reply(200, goodEmbeddings)}}
 		var passed []int64
 		var consumed []Consumed

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 )
 
 // Each request of a call passes the gate with the size of its body, and the gate is told what became
@@ -73,7 +73,7 @@ func TestGate(t *testing.T) {
 			"0.25",
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			sent = nil
 			var asked []int
 			var got []string
@@ -137,7 +137,7 @@ func TestGateRefuses(t *testing.T) {
 		}
 		return nil, nil
 	}
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		client := fakeClient(t, o, func(r *http.Request) (*http.Response, error) {
 			requests++
 			return status(503)(r)
@@ -173,7 +173,7 @@ func TestGateCountsWhatWasLost(t *testing.T) {
 		{"nothing was lost", false, func(_ *council.Call, cancel func()) { cancel() }, ""},
 		{"it is sent", true, func(*council.Call, func()) {}, "lost sent"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			o := fakeOptions()
 			var got []string
 			o.Gate = func(_ context.Context, r Request) (Settlement, *council.Failure) {

@@ -7,10 +7,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -70,7 +70,7 @@ func TestModels(t *testing.T) {
 
 // A provider that never answers is given up after the time of an attempt.
 func TestModelsOfASilentProvider(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		c := fakeClient(t, fakeOptions(), func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()

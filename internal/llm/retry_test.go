@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
@@ -65,7 +66,7 @@ func TestWhatIsRetried(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				s := &sequence{plays: []roundTripper{tt.play}}
 				completion, err := fakeClient(t, fakeOptions(), s.RoundTrip).Complete(t.Context(), aCall())
 				if f := council.AsFailure(err); f == nil || f.Code != tt.want {
@@ -90,7 +91,7 @@ func TestRetryAfterIsWaitedOut(t *testing.T) {
 		{"Retry-After-Ms", "2000"},
 		{"Retry-After", time.Date(2000, 1, 1, 0, 0, 2, 0, time.UTC).Format(http.TimeFormat)}, // the fake clock's first day
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			s := &sequence{plays: []roundTripper{status(429, header...), good()}}
 			completion, err := fakeClient(t, fakeOptions(), s.RoundTrip).Complete(t.Context(), aCall())
 			if err != nil || len(s.times) != 2 || s.times[1] < 2*time.Second || s.times[1] > 2500*time.Millisecond {
@@ -119,7 +120,7 @@ func TestMayBegin(t *testing.T) {
 		{"the time ends first", time.Hour, nil, time.Minute, 1, council.FailTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				s := &sequence{plays: []roundTripper{status(500), good()}}
 				o := fakeOptions()
 				o.MaxCallsPerProvider = 1
@@ -170,7 +171,7 @@ func TestWaitThatDoesNotFitIsNotBegun(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				ctx := t.Context()
 				if tt.limit > 0 {
 					var cancel context.CancelFunc
@@ -190,7 +191,7 @@ func TestWaitThatDoesNotFitIsNotBegun(t *testing.T) {
 }
 
 func TestCancelWhileWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		s := &sequence{plays: []roundTripper{status(429, "Retry-After", "60")}}
 		c := fakeClient(t, fakeOptions(), s.RoundTrip)
@@ -210,7 +211,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 // While a call waits for its retry, another call uses its slot. If no slot is free after
 // the wait, the call reports the failure that it has.
 func TestWaitingCallsHoldNoSlot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		o := fakeOptions()
 		o.MaxCallsPerProvider = 1
 		s := &sequence{plays: []roundTripper{status(429, "Retry-After", "10"), hangs}}
@@ -259,7 +260,7 @@ func TestUsageIsSummed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				s := &sequence{plays: []roundTripper{tt.play, good()}}
 				got, err := fakeClient(t, fakeOptions(), s.RoundTrip).Complete(t.Context(), aCall())
 				if err != nil || got.Attempts != 2 {
@@ -276,7 +277,7 @@ func TestUsageIsSummed(t *testing.T) {
 // The request without the reply format is no retry: the call has as many retries as any
 // other.
 func TestFormatAndRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		s := &sequence{plays: []roundTripper{status(503), status(400), status(503), good()}}
 		c := fakeClient(t, fakeOptions(), s.RoundTrip)
 		call := aCall()
@@ -305,7 +306,7 @@ func TestRequestThatCannotBeMade(t *testing.T) {
 
 // A provider that refuses everything gets few more requests because of that.
 func TestRetryBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		var mu sync.Mutex // guards all
 		var all []time.Duration
 		start := time.Now()

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -204,7 +204,7 @@ func TestStreamMediaTypes(t *testing.T) {
 // than the pause, and the last one is passed on at once.
 func TestDeltasCoalesce(t *testing.T) {
 	const n, every = 2000, time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		var pieces []string
 		for range n {
 			pieces = append(pieces, `data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n")
@@ -236,7 +236,7 @@ func TestDeltasCoalesce(t *testing.T) {
 			t.Errorf("the end came after %s", took)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // slow ones are not kept at all
+	race.Bubble(t, func(t *testing.T) { // slow ones are not kept at all
 		var late time.Duration
 		call := aCall()
 		start := time.Now()
@@ -272,7 +272,7 @@ func (b *trickle) Read(p []byte) (n int, err error) {
 // often, but for its begin. Its end is not awaited longer than that.
 func TestStreamIsReadInPeace(t *testing.T) {
 	const n, every = 100, 20 * time.Millisecond
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		body := &trickle{every: every, start: time.Now()}
 		for range n {
 			body.pieces = append(body.pieces, `data: {"choices":[{"delta":{"content":"x"}}]}`+"\n\n")
@@ -310,7 +310,7 @@ func TestStreamIsReadInPeace(t *testing.T) {
 
 // A panic of OnDelta reaches the caller, and no goroutine is left running.
 func TestListenerThatPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		call := aCall()
 		call.OnDelta = func(string) { panic("listener") }
 		c := fakeClient(t, once(), slowly("text/event-stream", time.Second, chunks("a")[:90], "x", "x"))
@@ -327,7 +327,7 @@ func TestListenerThatPanics(t *testing.T) {
 func TestStreamIsRetriedBeforeTheFirstDelta(t *testing.T) {
 	const start = `data: {"choices":[{"delta":{"role":"assistant","content":""}}]}` + "\n\n"
 	for _, first := range []roundTripper{status(503), refuses(), eventStream(start), eventStream("")} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			s := &sequence{plays: []roundTripper{first, eventStream(chunks("a", "b"))}}
 			got, deltas, f := streamed(t.Context(), fakeClient(t, fakeOptions(), s.RoundTrip))
 			if f != nil || got.Attempts != 2 || got.Text != "ab" || strings.Join(deltas, "") != "ab" {
@@ -428,7 +428,7 @@ func TestTimeLimits(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				call := aCall()
 				if tt.stream {
 					call.OnDelta = func(string) {}
@@ -455,7 +455,7 @@ func TestRestart(t *testing.T) {
 	const end = "data: [DONE]\n\n"
 	stream := func(body string) roundTripper { return reply(http.StatusOK, body, "Content-Type", "text/event-stream") }
 	for _, restart := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			s := &sequence{plays: []roundTripper{status(503), stream(part), stream(part + part + end)}}
 			c := fakeClient(t, fakeOptions(), s.RoundTrip)
 			var told strings.Builder // in how many pieces a text arrives is a matter of time
@@ -481,7 +481,7 @@ func TestRestart(t *testing.T) {
 
 // The time that OnDelta takes does not count as silence of the provider.
 func TestSlowListener(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		call := aCall()
 		call.OnDelta = func(string) { time.Sleep(70 * time.Second) }
 		s := &sequence{plays: []roundTripper{slowly("text/event-stream", time.Second, chunks("a"), chunks("b"))}}
@@ -493,7 +493,7 @@ func TestSlowListener(t *testing.T) {
 
 // The caller's deadline and cancellation end a stream with their own causes.
 func TestStreamEndsWithItsCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		c := fakeClient(t, fakeOptions(), slowly("text/event-stream", 10*time.Second, chunks("a")[:90], "x", "x", "x"))
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 15*time.Second, errors.New("the stage is over"))
 		defer cancel()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -89,7 +90,7 @@ func TestWaitForTheRecords(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				models := append(members(3), simllm.Model{Name: "elder", Latency: simllm.Latency{Median: tt.chairman}})
 				log := &journal{}
 				h := bubble(t, models, nil, func(o *pipeline.Options) {
@@ -143,7 +144,7 @@ func (h hanging) Append(context.Context, []council.BiasMetricRecord) error {
 // Records that wait for a disk that hangs hold nothing else of their session in memory:
 // its texts may be a thousand times as large.
 func TestHangingRecordsHoldNoSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		recorder := hanging{make(chan struct{})}
 		h := bubble(t, members(3), nil, func(o *pipeline.Options) { o.Recorder = recorder })
 		answer := func() weak.Pointer[council.Session] {

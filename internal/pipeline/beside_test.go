@@ -3,10 +3,10 @@ package pipeline
 import (
 	"log/slog"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 )
 
 // A panic in the work beside the reviewers ends its session, but not the daemon.
@@ -26,7 +26,7 @@ func TestFaultF40Beside(t *testing.T) {
 
 // Work beside the reviewers never outlives its session, not even one that panics.
 func TestBesideIsAwaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		r := (&Pipeline{o: Options{Log: slog.New(slog.DiscardHandler)}}).newRun(council.Plan{Conversation: []council.Message{{}}}, nil)
 		ended := false
 		work := func() {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,6 +12,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -69,7 +69,7 @@ func TestClusterBesideReviewers(t *testing.T) {
 		{name: "not calibrated", members: 8, calls: 1, change: func(o *pipeline.Options) { o.Calibration = nil }, reason: "was not calibrated"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				var calls atomic.Int64 // who is too late answers to nobody
 				front := func(next http.Handler) http.Handler {
 					slow := taking(func(model string, task simllm.TaskKind) time.Duration {

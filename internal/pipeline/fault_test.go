@@ -15,11 +15,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/telemetry"
 )
@@ -62,7 +62,7 @@ func TestFaultF35(t *testing.T) {
 		{`{"prompt_tokens":3,"completion_tokens":-9223372036854775808,"cost":0.25}`, true, true, false},
 		{`{"prompt_tokens":"three","completion_tokens":"2","cost":"0.25"}`, false, false, false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			metrics := telemetry.NewMetrics("test", nil)
 			h := bubble(t, members(3), usageSaying(tt.usage), func(o *pipeline.Options) {
 				o.Completer, o.MaxCostUSD, o.MaxTotalTokens = metrics.Completer(o.Completer), new(1e6), new(int64(1e6))
@@ -98,7 +98,7 @@ func TestFaultF35(t *testing.T) {
 		"cost":   func(o *pipeline.Options) { o.MaxCostUSD = new(0.5) },
 		"tokens": func(o *pipeline.Options) { o.MaxTotalTokens = new(int64(4)) },
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			usage := `{"prompt_tokens":9223372036854775807,"completion_tokens":2,"cost":0.25}`
 			h := bubble(t, members(3), usageSaying(usage), mutate)
 			s := h.run(t, council.Request{})
@@ -124,7 +124,7 @@ func scrape(t *testing.T, m *telemetry.Metrics) string {
 // is too large: with the defaults, eight answers of 2 MiB would make 112 MiB of prompts.
 // Here everything is a sixteenth of that.
 func TestFaultF37Session(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		const most = 4 << 20
 		var models []simllm.Model
 		for i := range 8 {
@@ -425,7 +425,7 @@ func TestFaultF40(t *testing.T) {
 func TestFaultF41(t *testing.T) {
 	m := members(4)
 	m[1] = with(m[1], simllm.Fault{Kind: simllm.FaultStatus, Status: 500, Times: 1})
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		h := bubble(t, m, nil)
 		s := h.run(t, council.Request{})
 		if s.Status != council.StatusComplete || s.Stage1[1].Attempts != 2 {

@@ -3,7 +3,6 @@ package pipeline_test
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +10,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -46,7 +46,7 @@ func TestJudgeBesideReviewers(t *testing.T) {
 		{"done before the chairman", 50 * time.Second, true},
 		{"slower than the chairman", 170 * time.Second, false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			h := bubble(t, judgedBy(tt.latency), nil, judging)
 			start := time.Now()
 			s := h.run(t, council.Request{Query: "Who gets a key?"})

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disagreement"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 )
@@ -55,7 +55,7 @@ func TestResumeClock(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				h := bubble(t, m, nil, func(o *pipeline.Options) { o.StragglerGrace = tt.grace })
 				plan := h.plan(t, council.Request{TimeoutSeconds: new(200.0)}) // stage 1 ends after 80 s
 				whole := &tape{}

@@ -8,11 +8,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 )
@@ -190,7 +190,7 @@ func TestPanelIsCancelled(t *testing.T) {
 
 // Each arm has the time of a session: the arms together may take longer than one may. Models take as long as real ones.
 func TestPanelAtRealSpeed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		answers := map[string]time.Duration{
 			"amber": 20 * time.Second, "birch": 60 * time.Second, "cedar": 90 * time.Second, "dune": 170 * time.Second,
 		}

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 )
@@ -109,7 +109,7 @@ func TestFaultF38(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s stream=%v", tt.name, stream), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				race.Bubble(t, func(t *testing.T) {
 					models := members(4)
 					for i := range models {
 						models[i].FirstChunk, models[i].ChunkDelay = 0, seconds(tt.chunks)
@@ -223,7 +223,7 @@ func TestTimersAtTheirSecond(t *testing.T) {
 	} {
 		for _, o := range outcomes {
 			t.Run(tt.name+", "+o.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				race.Bubble(t, func(t *testing.T) {
 					models := members(4)
 					var front func(http.Handler) http.Handler
 					if tt.front != nil {
@@ -270,7 +270,7 @@ func TestTimersAtTheirSecond(t *testing.T) {
 // The text of members that write for two minutes comes as they write it, in at most four
 // events a second each.
 func TestMembersWriteForMinutes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		const first, chunk = 5 * time.Second, 120 * time.Millisecond
 		models := members(4)
 		for i := range models {
@@ -315,7 +315,7 @@ func TestMembersWriteForMinutes(t *testing.T) {
 // is not, however long it takes.
 func TestSilenceInAStream(t *testing.T) {
 	for _, pause := range []time.Duration{59 * time.Second, 61 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			models := members(3)
 			models[0].Length, models[0].FirstChunk, models[0].ChunkDelay = 0.4, 0, pause
 			h := bubbleWith(t, models, nil, func(o *llm.Options) { o.AttemptTimeout = 24 * time.Hour },

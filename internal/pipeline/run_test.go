@@ -12,13 +12,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/bias"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -987,7 +987,7 @@ func TestAnswerDeltas(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				m := members(3)
 				for i := range m {
 					m[i].FirstChunk, m[i].ChunkDelay = 0, 100*time.Millisecond

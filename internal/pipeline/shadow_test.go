@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/councild/councild/internal/anonymize"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 )
 
@@ -259,7 +259,7 @@ func TestShadowAtRealSpeed(t *testing.T) {
 	for slowest, status := range map[time.Duration]council.Outcome{
 		150 * time.Second: council.OutcomeOK, 15 * time.Minute: council.OutcomeError,
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			var shadow atomic.Bool
 			late := ""
 			h := bubble(t, members(5), taking(func(model string, _ simllm.TaskKind) time.Duration {

@@ -12,11 +12,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/pipeline"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/stat"
 )
@@ -133,7 +133,7 @@ func TestWhatIsEmbedded(t *testing.T) {
 		"no model":                  {func(o *pipeline.Options) { o.EmbeddingModel = "" }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				models := withEmbedder(3)
 				for i := range models {
 					models[i].Reply = func(task simllm.Task) (string, bool) {
@@ -198,7 +198,7 @@ func TestStyleIsInNobodysWay(t *testing.T) {
 		{name: "unknown", change: func(o *pipeline.Options) { o.EmbeddingModel = "none" }, word: "unknown_model"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				front := func(next http.Handler) http.Handler {
 					slow := taking(func(model string, task simllm.TaskKind) time.Duration {
 						seconds := map[simllm.TaskKind]int{simllm.Question: 20, simllm.Review: reviews, simllm.Synthesis: chairman}[task]
@@ -259,7 +259,7 @@ func TestStyleWithinLimits(t *testing.T) {
 
 // A caller that leaves ends the embeddings too.
 func TestStyleEndsWithItsSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		h := bubble(t, withEmbedder(3, simllm.Fault{Kind: simllm.FaultHang}), taking(func(string, simllm.TaskKind) time.Duration {
 			return 20 * time.Second
 		}), embedding)

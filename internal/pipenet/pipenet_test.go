@@ -6,15 +6,15 @@ import (
 	"net"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/pipenet"
+	"github.com/councild/councild/internal/race"
 )
 
 // An answer that takes an hour of the bubble's time arrives after exactly an hour.
 func TestTimePasses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		l := pipenet.Listen()
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			time.Sleep(time.Hour)

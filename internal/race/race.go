@@ -1,4 +1,5 @@
-// Package race is for tests that simulate or compute for long: it tells whether the race detector watches them.
+// Package race is for tests that the race detector watches: those that simulate or compute for long, and those in
+// bubbles of testing/synctest.
 //
 // The detector makes arithmetic five to ten times as slow and finds nothing in it that a few data sets
 // do not show. So such tests make fewer of them under -race, with bounds that fit the smaller number.

@@ -15,6 +15,7 @@ import (
 	"weak"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/google/go-cmp/cmp"
 )
@@ -262,7 +263,7 @@ func TestOwners(t *testing.T) {
 }
 
 func TestDelete(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		// Room for two of the sessions.
 		st := sessions.New(sessions.Options{Retention: time.Hour, Kept: 2, KeptBytes: 1 << 30})
 		var kept []*sessions.Session
@@ -302,7 +303,7 @@ func TestEviction(t *testing.T) {
 		}
 		return strings.Join(ids, " ")
 	}
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		st := sessions.New(sessions.Options{Retention: time.Hour, Kept: 2, KeptBytes: 1 << 20})
 		running := add(t, st, "a", func(s *sessions.Start) { s.Key = "a" })
 		for _, id := range []string{"b", "c", "d"} {
@@ -325,7 +326,7 @@ func TestEviction(t *testing.T) {
 			t.Errorf("kept %s", got)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		st := sessions.New(sessions.Options{Retention: time.Hour, Kept: 100, KeptBytes: 12 << 10})
 		for i := range 20 {
 			s := add(t, st, strconv.Itoa(i))
@@ -384,7 +385,7 @@ func TestLeave(t *testing.T) {
 
 // Finished sessions leave memory when their time is over, even without a call.
 func TestExpiryByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		st := sessions.New(sessions.Options{Retention: time.Minute, Kept: 100, KeptBytes: 1 << 30})
 		var left []weak.Pointer[sessions.Session]
 		for i := range 3 {
@@ -415,7 +416,7 @@ func TestExpiryByItself(t *testing.T) {
 
 // A closed store keeps nothing and has no timer.
 func TestClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		st := sessions.New(generous())
 		s, late := add(t, st, "one"), add(t, st, "two")
 		finish(t, s)
@@ -501,7 +502,7 @@ func BenchmarkObserve(b *testing.B) {
 // again, whether it was watched or not.
 func TestPackedSession(t *testing.T) {
 	for _, watched := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			st := sessions.New(generous())
 			defer st.Close(t.Context())
 			s := add(t, st, "one")

@@ -13,10 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/councild/councild/internal/race"
 )
 
 const someText = "A text of words that is long enough for a few chunks of a stream."
@@ -298,7 +299,7 @@ func TestPace(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(string(tt.fault.Kind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				tt.fault.Rate = 1
 				s := newServer(t, Model{Name: "m", Faults: []Fault{tt.fault}, Reply: func(Task) (string, bool) { return "Hi", true }})
 				began := time.Now()

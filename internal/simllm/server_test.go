@@ -13,10 +13,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/councild/councild/internal/race"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -320,7 +321,7 @@ func TestLatency(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				tt.model.Name, tt.model.Reply = "m", func(Task) (string, bool) { return "Hi", true }
 				s := newServer(t, tt.model)
 				body := chat("m", "?")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/spend"
 	"pgregory.net/rapid"
 )
@@ -632,7 +633,7 @@ func TestLostAndNotRepeated(t *testing.T) {
 // of one seat's lost call goes to another seat. A seat that makes no call is not waited for forever.
 func TestLostBeforeReserved(t *testing.T) {
 	for _, hard := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
 			a := spend.NewAccounts(spend.Options{Hard: hard, Tariff: tariffs})
 			open(t, a, 100*million, "a")
 			a.Add("s", 3)
@@ -660,7 +661,7 @@ func TestLostBeforeReserved(t *testing.T) {
 			}
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		a := spend.NewAccounts(spend.Options{Hard: true, Tariff: tariffs})
 		open(t, a, 100*million, "a")
 		a.Add("s", 2)

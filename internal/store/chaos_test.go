@@ -12,6 +12,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk/faultdisk"
+	"github.com/councild/councild/internal/race"
 )
 
 // Many sessions come at once while operations of every kind fail now and then. No session
@@ -23,7 +24,7 @@ func TestFaultF25Chaos(t *testing.T) {
 			d := &faultdisk.Disk{}
 			k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
 			var all []string
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				s := openWith(t, Options{
 					Path: path, Fsync: mode, Interval: time.Second, RotateBytes: int64(5 * len(lines(t, "00"))), Disk: d,
 				})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk/faultdisk"
+	"github.com/councild/councild/internal/race"
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
 )
@@ -251,7 +252,7 @@ func TestFaultF23Interval(t *testing.T) {
 	d := &faultdisk.Disk{}
 	k := &kept{ops: map[string]int{}, at: map[string]time.Time{}}
 	path := newPath(t)
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		rotate := int64(6 * len(lines(t, "00")))
 		s := openWith(t, Options{Path: path, Fsync: council.FsyncInterval, Interval: interval, RotateBytes: rotate, Disk: d})
 		for i := range 12 {
@@ -324,7 +325,7 @@ func TestFaultF24DiskFull(t *testing.T) {
 		"size unknown":    func(o faultdisk.Op, n int) (int, error) { return n, onlyIf(o.Kind == faultdisk.Stat, syscall.EIO) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				s, d := openTestDisk(t)
 				appendSessions(t, s, "a")
 				before := content(t, s.path)
@@ -532,7 +533,7 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 func TestFaultF25FsyncFails(t *testing.T) {
 	for _, mode := range []council.Fsync{council.FsyncSession, council.FsyncInterval} {
 		t.Run(string(mode), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				d := &faultdisk.Disk{}
 				s := openWith(t, Options{Path: newPath(t), Fsync: mode, Interval: time.Second, Disk: d})
 				appendSessions(t, s, "a")

@@ -392,13 +392,16 @@ func (f File) content(ctx context.Context, length int64) (r io.ReadCloser, torn 
 	return io.NopCloser(io.NewSectionReader(f.file, 0, end)), torn, err
 }
 
+// sizedReaderAt is what of a file wholeSessions needs.
+type sizedReaderAt interface {
+	io.ReaderAt
+	Stat() (fs.FileInfo, error)
+}
+
 // wholeSessions returns where the last whole session in the first length bytes of the file
 // ends, and whether part of a session follows it. When the file becomes shorter meanwhile,
 // because its writer cuts such a part off, it looks again.
-func wholeSessions(ctx context.Context, file interface {
-	io.ReaderAt
-	Stat() (fs.FileInfo, error)
-}, length int64) (end int64, torn bool, err error) {
+func wholeSessions(ctx context.Context, file sizedReaderAt, length int64) (end int64, torn bool, err error) {
 	for size := int64(math.MaxInt64); ; {
 		info, err := file.Stat()
 		if err != nil {

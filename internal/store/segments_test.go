@@ -14,6 +14,7 @@ import (
 
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/disk/faultdisk"
+	"github.com/councild/councild/internal/race"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -111,7 +112,7 @@ func TestReadFileTakesEveryForm(t *testing.T) {
 func TestCompressingFails(t *testing.T) {
 	for _, kind := range []faultdisk.Kind{faultdisk.Write, faultdisk.Sync, faultdisk.Rename, faultdisk.SyncDir, faultdisk.Remove} {
 		t.Run(string(kind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
 				d := &faultdisk.Disk{}
 				path := newPath(t)
 				writeFile(t, path+".000001", lines(t, "a"))
@@ -179,7 +180,7 @@ func TestRetention(t *testing.T) {
 		return string(written)
 	}
 	path := newPath(t)
-	synctest.Test(t, func(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
 		for i, data := range []string{dated("a", 40) + dated("b", 29), dated("c", 31), "no record\n", dated("d", -1)} {
 			writeFile(t, fmt.Sprintf("%s.%06d", path, i+1), data)
 		}
