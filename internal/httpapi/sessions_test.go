@@ -106,12 +106,12 @@ func (s *server) session(t *testing.T, id string, headers ...string) (session co
 // background starts a session in the background.
 func (s *server) background(t *testing.T, body string, headers ...string) string {
 	t.Helper()
-	return s.summary(t, body, headers...).ID
+	return s.begin(t, body, headers...).ID
 }
 
-// summary starts a session in the background and returns what is answered, which may
-// be that it has ended.
-func (s *server) summary(t *testing.T, body string, headers ...string) (started council.Summary) {
+// begin starts a session in the background and returns the answer. The session may have
+// ended by then.
+func (s *server) begin(t *testing.T, body string, headers ...string) (started council.Summary) {
 	t.Helper()
 	resp, data := s.call(t, "POST", "/v1/council", `{"background":true,`+body+`}`, headers...)
 	if err := json.Unmarshal(data, &started); err != nil || resp.StatusCode != 202 ||
@@ -318,7 +318,7 @@ func TestSessionWhileItRuns(t *testing.T) {
 	m, asked, release := waiting(t)
 	defer release()
 	s := start(t, []simllm.Model{m})
-	started := s.summary(t, `"query":"x","seed":5,"models":["waiting","amber","birch"]`)
+	started := s.begin(t, `"query":"x","seed":5,"models":["waiting","amber","birch"]`)
 	if started.Status != council.StatusRunning {
 		t.Errorf("it is started as %s", started.Status)
 	}

@@ -6,10 +6,10 @@ import (
 	"testing/synctest"
 )
 
-// Bubble runs f in a bubble of testing/synctest, which then has one processor if the race
-// detector is on: the runtime gives all timers of a bubble one state of the detector, which
-// is destroyed when two goroutines fire timers at once (golang.org/issue/78156). A test that
-// calls t.Parallel cannot use it.
+// Bubble runs f in a bubble of testing/synctest. Under the race detector the process has one
+// processor meanwhile: the runtime keeps one state of the detector for all timers of a bubble,
+// and two goroutines that fire timers at once corrupt it (golang.org/issue/78156). A parallel
+// test must not use Bubble, because the number of processors belongs to the process.
 func Bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	if Enabled {

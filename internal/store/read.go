@@ -408,7 +408,7 @@ func wholeSessions(ctx context.Context, file sizedReaderAt, length int64) (end i
 			return 0, false, err
 		}
 		if info.Size() >= size {
-			return 0, false, io.ErrUnexpectedEOF
+			return 0, false, fmt.Errorf("%s ends before its size: %w", info.Name(), io.ErrUnexpectedEOF)
 		}
 		size = info.Size()
 		within := min(length, size)

@@ -291,7 +291,7 @@ func TestReadWhileAnotherAppends(t *testing.T) {
 	}
 }
 
-// cutFile is a file that its writer cuts right after a reader asked for its size, so many times.
+// cutFile is a file that its writer cuts to the next of the sizes each time a reader has asked for its size.
 type cutFile struct {
 	*os.File
 	sizes []int64
