@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -106,6 +107,15 @@ func TestInterval(t *testing.T) {
 		if low, high := s.interval(); low != float64(tc.low) || high != float64(tc.high) {
 			t.Errorf("of %d values: %v to %v, want %d to %d", tc.n, low, high, tc.low, tc.high)
 		}
+	}
+}
+
+func TestSeries(t *testing.T) {
+	if got := (series{10, 1, 3, 2}).median(); got != 2.5 {
+		t.Errorf("median %v", got)
+	}
+	if got := (series{4, 6}).less(series{1, 2}).over(series{1, 2}); !slices.Equal(got, series{3, 2}) {
+		t.Errorf("ratios of differences: %v", got)
 	}
 }
 

@@ -19,7 +19,8 @@ type series []float64
 
 func (s series) median() float64 {
 	sorted := slices.Sorted(slices.Values(s))
-	return sorted[len(sorted)/2]
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // interval returns the narrowest interval between two of the values that holds the true median with a
@@ -52,6 +53,14 @@ func (s series) over(base series) (ratios series) {
 		ratios = append(ratios, s[i]/base[i])
 	}
 	return ratios
+}
+
+// less returns the differences within the rounds.
+func (s series) less(part series) (rest series) {
+	for i := range min(len(s), len(part)) {
+		rest = append(rest, s[i]-part[i])
+	}
+	return rest
 }
 
 func short(x float64) string {
