@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // The daemon and the references run sessions against the provider, plain and streamed, none
@@ -134,6 +136,15 @@ func TestTurns(t *testing.T) {
 	}
 	if order != "abccbaabc" {
 		t.Errorf("order %s", order)
+	}
+}
+
+// What a test prints of its reason comes behind what go test has downloaded.
+func TestOneLine(t *testing.T) {
+	err := errors.New("exit status 1\n" + strings.Repeat("go: downloading é\n", 100) + "no | browser")
+	got := oneLine(err)
+	if len(got) > 310 || !utf8.ValidString(got) || !strings.HasPrefix(got, "exit status 1 go:") || !strings.HasSuffix(got, "no / browser") {
+		t.Errorf("%d bytes: %s", len(got), got)
 	}
 }
 

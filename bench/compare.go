@@ -134,9 +134,8 @@ func compare(ctx context.Context, args []string) error {
 			invalid = errors.Join(invalid, fmt.Errorf("interrupted at %s: the figures after it are missing", group.names))
 			break
 		} else if err != nil {
-			err = fmt.Errorf("%s: %w", group.names, err)
-			fmt.Fprintln(os.Stderr, err)
-			invalid = errors.Join(invalid, err)
+			fmt.Fprintf(os.Stderr, "%s: %s\n", group.names, oneLine(err))
+			invalid = errors.Join(invalid, fmt.Errorf("%s: %w", group.names, err))
 			b.add(figure{Name: strings.Fields(group.names)[0], What: group.names, Problem: oneLine(err)})
 		}
 	}
@@ -409,7 +408,7 @@ func (b *bencher) open(ctx context.Context) error {
 		Name: "T2", What: "added p99 / R1's added p50", Reach: "<= 3", Then: "<= 2", Values: p99.over(r1), Local: true,
 		Beside: "R1's p99 / its p50 " + r1p99.over(r1).String(),
 	})
-	b.add(figure{Name: "T2", What: "added p99 / R1's added p99", Values: p99.over(r1p99), Local: true}) // six sessions a round have more
+	b.add(figure{Name: "T2", What: "added p99 / R1's added p99", Values: p99.over(r1p99)})
 	return nil
 }
 
@@ -705,28 +704,29 @@ func (b *bencher) streamed(ctx context.Context) error {
 		}
 		defer a.stop()
 		p := plan{Clients: 128, Sessions: b.count(256)}
-		this := map[string]series{}
-		ask := func(mode string) func() error {
-			return func() error {
-				_, cpu, err := a.asked(ctx, p, "-mode", mode)
-				this[mode] = append(this[mode], cpu)
-				return err
-			}
-		}
-		refer := func(name string, args ...string) func() error {
-			return func() error {
-				o, err := a.reference(ctx, p, args...)
-				this[name] = append(this[name], o.CPU)
-				return err
-			}
-		}
 		for round := range b.often() + 1 {
+			took := func(name string, cpu float64) {
+				if round > 0 { // the first round warms up
+					cost[name] = append(cost[name], cpu)
+				}
+			}
+			ask := func(mode string) func() error {
+				return func() error {
+					_, cpu, err := a.asked(ctx, p, "-mode", mode)
+					took(mode, cpu)
+					return err
+				}
+			}
+			refer := func(name string, args ...string) func() error {
+				return func() error {
+					o, err := a.reference(ctx, p, args...)
+					took(name, o.CPU)
+					return err
+				}
+			}
 			if err := turns(round, ask("plain"), ask("stream"), ask("kept"), refer("R1"), refer("R1 stream", "-stream")); err != nil {
 				return err
 			}
-		}
-		for name, values := range this {
-			cost[name] = append(cost[name], values[1:]...) // the first round warms up
 		}
 		return nil
 	}); err != nil {

@@ -157,8 +157,12 @@ func beside(w io.Writer, older, newer result) {
 	fmt.Fprintf(w, "\n%d of %d ratios agree within 10 %%.\n", agree, ratios)
 }
 
-// oneLine returns what went wrong as the cell of a table or a comment can hold it.
+// oneLine returns what went wrong as the cell of a table or a comment can hold it. Where a program printed much, the reason
+// stands at the end.
 func oneLine(err error) string {
 	text := strings.ReplaceAll(strings.Join(strings.Fields(err.Error()), " "), "|", "/")
-	return text[:min(len(text), 300)]
+	if len(text) > 300 {
+		text = strings.ToValidUTF8(text[:100]+" ... "+text[len(text)-200:], "")
+	}
+	return text
 }
