@@ -116,20 +116,35 @@ func TestPagesNameKnownVariables(t *testing.T) {
 	}
 }
 
-// docs/commands.md has the commands of the binary, and the make targets that pages name exist.
-func TestCommandsAreDocumented(t *testing.T) {
+// help returns what the binary says of a command.
+func help(t *testing.T, command ...string) string {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, "--help")
+	cmd := exec.CommandContext(t.Context(), self, append(command, "--help")...)
 	cmd.Env = append(os.Environ(), "COUNCILD_TEST_MAIN=1")
-	help, err := cmd.Output()
+	text, err := cmd.Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, commands, _ := strings.Cut(string(help), "Commands:\n")
+	return string(text)
+}
+
+// docs/commands.md has the commands of the binary and their flags, and the make targets that
+// pages name exist.
+func TestCommandsAreDocumented(t *testing.T) {
+	_, commands, _ := strings.Cut(help(t), "Commands:\n")
 	want := firsts(regexp.MustCompile(`(?m)^  ([a-z-]+(?: [a-z]+)?)  `).FindAllStringSubmatch(commands, -1))
+	for _, command := range want {
+		row := regexp.MustCompile("(?m)^\\| `councild " + command + "` \\|.*$").FindString(page(t, "docs/commands.md"))
+		for _, flag := range firsts(regexp.MustCompile(`(?m)^ +(?:-\w, )?(--[a-z-]+)`).FindAllStringSubmatch(help(t, strings.Fields(command)...), -1)) {
+			if flag != "--help" && !regexp.MustCompile(flag+`[^a-z-]`).MatchString(row) {
+				t.Errorf("docs/commands.md does not say that councild %s has %s", command, flag)
+			}
+		}
+	}
 	got := firsts(regexp.MustCompile("(?m)^\\| `councild ([a-z -]+)` \\|").FindAllStringSubmatch(page(t, "docs/commands.md"), -1))
 	slices.Sort(want)
 	slices.Sort(got)
@@ -143,6 +158,20 @@ func TestCommandsAreDocumented(t *testing.T) {
 				t.Errorf("%s says make %s, which is no target", name, target)
 			}
 		}
+	}
+}
+
+// docs/http.md has every route of the contract.
+func TestRoutesAreDocumented(t *testing.T) {
+	text := page(t, "docs/http.md")
+	routes := firsts(regexp.MustCompile(`(?m)^  (/[^: ]*):$`).FindAllStringSubmatch(page(t, "api/openapi.yaml"), -1))
+	for _, route := range routes {
+		if !strings.HasPrefix(route, "/assets/") && !strings.Contains(text, " "+route+"`") {
+			t.Errorf("docs/http.md does not have %s", route)
+		}
+	}
+	if len(routes) < 20 {
+		t.Errorf("found %d routes", len(routes))
 	}
 }
 
@@ -183,7 +212,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// ARCHITECTURE.md has the floors that the code has.
+// ARCHITECTURE.md has the floors that the code has, and the libraries beside their owners.
 func TestFloorsAreDocumented(t *testing.T) {
 	text := page(t, "ARCHITECTURE.md")
 	for i, names := range floors {
@@ -191,6 +220,12 @@ func TestFloorsAreDocumented(t *testing.T) {
 			if !strings.Contains(text, fmt.Sprintf("| %d | `%s` |", i, name)) {
 				t.Errorf("ARCHITECTURE.md does not put %s on floor %d", name, i)
 			}
+		}
+	}
+	for library, owner := range owners {
+		short := filepath.Base(regexp.MustCompile(`/v\d+$`).ReplaceAllString(library, ""))
+		if !regexp.MustCompile("(?m)^\\| \\d \\| `" + owner + "` \\|.*\\|[^|]*" + regexp.QuoteMeta(short) + "[^|]*\\|$").MatchString(text) {
+			t.Errorf("ARCHITECTURE.md does not name %s beside %s", short, owner)
 		}
 	}
 }

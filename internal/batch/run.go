@@ -363,7 +363,8 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 	}
 }
 
-// again waits until no question is asked, and returns all that is left for one whose room did not suffice.
+// again serves a question whose room did not suffice. It waits until no other question
+// runs, and returns all that is left of the limit.
 func (r *run) again(ctx context.Context, attempt int) (room float64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

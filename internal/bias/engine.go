@@ -14,8 +14,8 @@ type design struct {
 	// row sets the regressors of a cell in x, which is zero before. It reports false
 	// for a cell that does not enter; one without a score never does.
 	row func(s *scores, i, j int, x []float64) bool
-	// solo returns which of the solos the cell is that of, -1 for none. A design without
-	// solos has no such function.
+	// solo returns the index of the solo to which the cell belongs, or -1. A design
+	// without solos has no such function.
 	solo func(s *scores, i, j int) int
 }
 

@@ -64,10 +64,10 @@ type scores struct {
 	family   [][]bool    // another model of the reviewer's provider wrote it
 }
 
-// window returns the scores of the sessions in the window. The order in which the
-// records were added does not show in it, but that of records for the same
-// session, reviewer and candidate the first added counts, and so does the first that
-// tells where records of a session differ in what they tell of it.
+// window returns the scores of the sessions in the window. They do not depend on the
+// order in which the records were added, with two exceptions. Of several records for the
+// same session, reviewer and candidate, the first one counts. Where records of a session
+// differ in what they say of the session, the first one that says it counts.
 func (c *Collector) window() window {
 	names, rank := c.sortRows()
 	w := window{names: names}

@@ -350,7 +350,8 @@ func printSession(w io.Writer, s *council.Session) error {
 	return err
 }
 
-// differences says in a line each who flags that the answers of a session speak of people otherwise, or treat them so.
+// differences returns a line for each method that flags a difference in how the answers
+// of a session speak of people, or treat them.
 func differences(m council.Metadata) (lines []string) {
 	if d := m.DemographicDisagreement; d != nil && d.Flagged {
 		lines = append(lines, "terms: "+d.Wording)

@@ -50,8 +50,8 @@ func place(id string) (numbers []int) {
 	return numbers
 }
 
-// ReadEvents yields the events of a stream of them, and at last the error that broke
-// it, none at its end. An event that the stream breaks off in is not yielded.
+// ReadEvents yields the events of a stream. If the stream breaks, the error comes last, and
+// the event that was cut off is not yielded. A stream that ends normally yields no error.
 func ReadEvents(stream io.Reader) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		lines := bufio.NewScanner(stream)

@@ -26,7 +26,7 @@ type Profile struct {
 	System string `json:"system,omitempty"`
 	// ReasoningEffort is the provider's word for how much the model thinks, such as high.
 	ReasoningEffort string `json:"reasoning_effort,omitempty"`
-	// MaxOutputTokens takes the place of that of all seats; 0: that of all seats.
+	// MaxOutputTokens replaces the limit of all seats; 0 keeps that one.
 	MaxOutputTokens int `json:"max_output_tokens,omitempty"`
 	// ContextTokens is what prompt and reply may have together, in tokens; 0: unknown.
 	ContextTokens int64 `json:"context_tokens,omitempty"`

@@ -80,7 +80,7 @@ func (m *meter) Complete(ctx context.Context, call council.Call) (completion cou
 	return completion, err
 }
 
-// completeWith performs call, whose prompt takes room until then.
+// completeWith performs the call. The bytes of its prompt stay reserved until it returns.
 func (m *meter) completeWith(ctx context.Context, call council.Call, prompt int64) (council.Completion, error) {
 	defer m.release(prompt) // also when the call panics
 	return m.Completer.Complete(ctx, call)

@@ -658,7 +658,7 @@ func (r *Reservation) charge(o Outcome) Charge {
 	return c
 }
 
-// lost returns the charge of a request of which nobody knows what came of it.
+// lost returns the charge of a request whose outcome nobody knows: its bound, if it has one.
 func (r *Reservation) lost() Charge {
 	c := Charge{Stage: r.at.Stage, Model: r.at.Model, Provider: r.at.Provider, Source: SourceBound}
 	if r.bounded {

@@ -401,7 +401,7 @@ func (s *Store) commit(ctx context.Context, lines []byte, records int) error {
 	}
 }
 
-// errStuck is the reason why a session is refused at once.
+// errStuck is why the records of a session are refused at once.
 var errStuck = errors.New("the disk has not answered for so long that no more sessions can wait in memory: look at the disk")
 
 // enqueue adds the batch to the queue of the writer. The queue is bounded: a disk that

@@ -141,8 +141,8 @@ type AgreementOfReviewer struct {
 	Agreement
 }
 
-// Agreement is how often an order is that of people, of pairs of answers of which a person prefers one.
-// Chance is .5.
+// Agreement is the share of pairs of answers that an order ranks as a person does. Only
+// pairs of which the person prefers one answer count. Chance is .5.
 type Agreement struct {
 	Pairs    int     `json:"pairs"`
 	Sessions int     `json:"sessions"`

@@ -23,8 +23,8 @@ type PPI struct {
 	Gain float64 `json:"gain"`
 }
 
-// PredictionPowered returns the mean of labels, whose sessions the judge judged too, with what it said of
-// others. It is nil for fewer than two labels, and where neither labels nor judge leave an error to tell.
+// PredictionPowered estimates the mean of labels. judged are the values that the judge gave
+// in the same sessions, and others those that it gave in sessions without a label. It is nil for fewer than two labels, and where neither labels nor judge leave an error to tell.
 func PredictionPowered(labels, judged, others []float64) *PPI {
 	n, m := float64(len(labels)), float64(len(others))
 	if len(labels) < 2 {
