@@ -1,11 +1,13 @@
 package stage2
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/growth"
 )
 
@@ -31,6 +33,37 @@ func TestFaultF33Review(t *testing.T) {
 		})
 	}
 	t.Logf("fault F33: the slowest of %d hostile reviews of 1 MiB took %s (promised linear, 100 ms a MiB)", len(hostileUnits()), slowest)
+}
+
+// A review in the form that we ask for has its ranking, scores and abstention behind critiques of any length.
+func TestParseBallotBehindLongCritiques(t *testing.T) {
+	critiques, err := json.Marshal(map[council.Label]string{
+		"Response A": strings.Repeat("It says \"[x] > {y}\", and leaves out why. ", 1<<10), // 40 KiB
+		"Response B": "FINAL RANKING: Response A > Response B",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	votes := `"ranking":["Response B","Response A"],"scores":{"Response A":3,"Response B":9},"abstain":null`
+	const declines = `"ranking":["Response B","Response A"],"scores":{"Response A":3,"Response B":9},"abstain":"I wrote one of them."`
+	form := func(rest string) string { return `{"critiques":` + string(critiques) + `,` + rest + `}` }
+	for name, reply := range map[string]string{
+		"one object":     form(votes),
+		"critiques last": `{` + votes + `,"critiques":` + string(critiques) + `}`,
+		"in a fence":     "Here is my review.\n```json\n" + strings.ReplaceAll(form(votes), `,"`, ",\n\"") + "\n```\n",
+	} {
+		b, err := ParseBallot(reply, slateOf(2))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if b.Scores["Response B"] != 9 {
+			t.Errorf("%s: the scores are %v", name, b.Scores)
+		}
+	}
+	b, err := ParseBallot(form(declines), slateOf(2))
+	if err != nil || !b.Abstained {
+		t.Errorf("a reviewer that declines behind long critiques: %+v, %v", b, err)
+	}
 }
 
 func TestParseBallotReadsTheEnd(t *testing.T) {

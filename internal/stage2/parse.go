@@ -2,6 +2,7 @@ package stage2
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"math"
 	"regexp"
@@ -57,7 +58,8 @@ const maxText = 32 << 10
 // slate, which have the form of [council.Label]. It is pure and total, and works
 // in time linear in the reply. A reply of more than 1 MiB is invalid.
 //
-// Text inside reasoning tags is not looked at; of the rest, the last 32 KiB are.
+// Text inside reasoning tags is not looked at. Of the rest, the last 32 KiB are; where it
+// is longer, the critiques of a reply that holds one JSON object are taken out first.
 // The ballot is read from the last JSON value that ranks or scores a label of the
 // slate or abstains. If there is none, it is read from the last FINAL RANKING line, from
 // a table with a rank column, or from a list that gives every label a score "n/10". Prose
@@ -93,7 +95,10 @@ func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 	if blank(text) {
 		return council.Ballot{}, InvalidEmpty
 	}
-	text = tail(withoutReasoning(text), maxText)
+	text = withoutReasoning(text)
+	if len(text) > maxText {
+		text = tail(withoutCritiques(text), maxText)
+	}
 	if blank(text) {
 		return council.Ballot{}, InvalidReasoningOnly
 	}
@@ -112,6 +117,27 @@ func (s labelSet) parse(text string) (council.Ballot, InvalidReason) {
 		reason = inText
 	}
 	return council.Ballot{}, reason
+}
+
+// withoutCritiques returns text without the critiques of its JSON object, which are what
+// makes a reply long that is one object as [format] asks for. The end of such an object
+// alone would be a ranking without the key, the scores and the abstention that belong to
+// it.
+func withoutCritiques(text string) string {
+	begin, end := strings.IndexByte(text, '{'), strings.LastIndexByte(text, '}')+1
+	if begin < 0 || begin >= end {
+		return text
+	}
+	var object map[string]json.RawMessage
+	if json.Unmarshal([]byte(text[begin:end]), &object) != nil {
+		return text
+	}
+	maps.DeleteFunc(object, func(key string, _ json.RawMessage) bool { return plainKey(key) == "critiques" })
+	short, err := json.Marshal(object)
+	if err != nil {
+		return text
+	}
+	return text[:begin] + string(short) + text[end:]
 }
 
 // tail returns the whole lines among the last n bytes of text, or a part of the
