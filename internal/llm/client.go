@@ -237,6 +237,10 @@ func hint(base *url.URL) string {
 // versioned matches paths such as /v1 and /v1beta/openai.
 var versioned = regexp.MustCompile(`/v[0-9]`)
 
+// pingAfter is how long a connection over HTTP/2 may bring nothing before it is asked for a sign of life, and how
+// long that may take. Without it a connection whose path is dead would fail every later call.
+const pingAfter = 15 * time.Second
+
 // newPool returns a transport that keeps idle connections open during the pauses
 // between the stages of a session.
 func newPool(o Options) *http.Transport {
@@ -245,6 +249,13 @@ func newPool(o Options) *http.Transport {
 		t.DialContext = (&net.Dialer{Timeout: o.DialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
 	t.TLSHandshakeTimeout = o.DialTimeout
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
+	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+		if resp.StatusCode != http.StatusOK {
+			return errors.New("the proxy answered " + resp.Status)
+		}
+		return nil
+	}
 	t.MaxIdleConns = 0
 	t.MaxIdleConnsPerHost = max(256, o.MaxCallsPerProvider)
 	return t
@@ -468,7 +479,7 @@ func (c *Client) attempt(
 	defer timer.Stop()
 
 	x.cut = cut
-	x.trace.WroteRequest = x.wrote
+	x.trace.GotConn, x.trace.WroteRequest = x.connected, x.wrote
 	ctx = context.WithValue(httptrace.WithClientTrace(ctx, &x.trace), exchangeKey{}, x)
 	var r received
 	var err error

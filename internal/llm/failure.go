@@ -44,7 +44,11 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 		if _, ok := errors.AsType[*url.Error](err); !ok {
 			return &council.Failure{Code: council.FailRejected, Message: "the request could not be made: " + err.Error()}
 		}
-		return &council.Failure{Code: council.FailConnection, Message: "no connection to the provider at " + x.address + ": " + reason(err)}
+		message := "no connection to the provider at " + x.address
+		if x.sent {
+			message = "the connection to the provider at " + x.address + " broke before its reply began"
+		}
+		return &council.Failure{Code: council.FailConnection, Message: message + ": " + reason(err)}
 	}
 	if err != nil {
 		return &council.Failure{
@@ -196,11 +200,6 @@ func ended(ctx context.Context) *council.Failure {
 	return &council.Failure{Code: council.FailCancelled, Message: "cancelled: " + cause.Error()}
 }
 
-func isDial(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
-	return ok && op.Op == "dial"
-}
-
 // isMistrusted reports whether the other side was reached, but has no trusted
 // certificate or does not speak TLS. Another attempt would fail too.
 func isMistrusted(err error) bool {
@@ -230,7 +229,9 @@ func reason(err error) string {
 		if !ok || op.Err == nil {
 			return err.Error()
 		}
-		err = op.Err
+		if err = op.Err; op.Op == "proxyconnect" {
+			return "the proxy: " + reason(err)
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ func TestReason(t *testing.T) {
 		"connection reset by peer": &net.OpError{
 			Op: "read", Net: "tcp", Source: here, Addr: there, Err: syscall.ECONNRESET,
 		},
-		"connection refused": &net.OpError{
+		"the proxy: connection refused": &net.OpError{
 			Op: "proxyconnect", Net: "tcp", Err: &net.OpError{Op: "dial", Net: "tcp", Addr: there, Err: syscall.ECONNREFUSED},
 		},
 		"EOF": errors.New("EOF"),

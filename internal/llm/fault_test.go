@@ -89,7 +89,7 @@ func TestFaults(t *testing.T) {
 				o.MaxAttempts = 2
 				switch tt.fault.Kind {
 				case simllm.FaultHang, simllm.FaultSlowBody:
-					o.AttemptTimeout = 50 * time.Millisecond
+					o.AttemptTimeout = time.Second
 				case simllm.FaultStall, simllm.FaultLateEnd:
 					o.IdleTimeout = 300 * time.Millisecond
 				default: // comes to an end by itself

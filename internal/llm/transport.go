@@ -36,7 +36,7 @@ type exchange struct {
 	hint     string                  // what HTTP 404 may come from; "" when nothing is known
 
 	sending  *bytes.Reader // the body, while it is sent
-	sent     bool          // the request left, at least in part
+	sent     bool          // there was a connection, so that the request may have left
 	hopeless bool          // there was no connection, and another attempt would fail too
 	status   int
 	header   http.Header // nil when no response came
@@ -86,16 +86,13 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		req.URL.RawQuery = values.Encode()
 	}
-	x.sent = true
 	resp, err := t.base.RoundTrip(req)
 	if err != nil {
-		mistrusted := isMistrusted(err)
-		x.sent = !isDial(err) && !mistrusted
 		timeout, ok := errors.AsType[net.Error](err)
-		x.hopeless = mistrusted || ok && timeout.Timeout()
+		x.hopeless = isMistrusted(err) || ok && timeout.Timeout()
 		return nil, err
 	}
-	x.status, x.header = resp.StatusCode, resp.Header
+	x.sent, x.status, x.header = true, resp.StatusCode, resp.Header
 	body := resp.Body
 	if t.idle > 0 {
 		x.watched = watched{ReadCloser: body, idle: t.idle, timer: time.AfterFunc(t.idle, func() { x.cut(errIdle) })}
@@ -133,6 +130,9 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp.Body = &x.answered
 	return resp, nil
 }
+
+// connected notes that the request has a connection, encrypted where it has to be.
+func (x *exchange) connected(httptrace.GotConnInfo) { x.sent = true }
 
 func isEventStream(h http.Header) bool {
 	mediaType, _, err := mime.ParseMediaType(h.Get("Content-Type"))

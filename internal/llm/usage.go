@@ -77,7 +77,8 @@ func (reply *figures) kinds() Kinds {
 
 // read returns the figures that are believed, and counts the others.
 func (reply *figures) read() (u council.Usage, doubted int) {
-	count := func(f figure) *int64 {
+	var tokens [2]int64 // one allocation for both
+	count := func(f figure, n *int64) *int64 {
 		f.doubted = f.doubted || f.value != math.Trunc(f.value)
 		if f.doubted {
 			doubted++
@@ -86,9 +87,10 @@ func (reply *figures) read() (u council.Usage, doubted int) {
 			return nil
 		}
 		const most = 1 << 62 // far beyond what is believed
-		return new(int64(max(min(f.value, most), -most)))
+		*n = int64(max(min(f.value, most), -most))
+		return n
 	}
-	u.InputTokens, u.OutputTokens = count(reply.Input), count(reply.Output)
+	u.InputTokens, u.OutputTokens = count(reply.Input, &tokens[0]), count(reply.Output, &tokens[1])
 	if reply.Cost.doubted {
 		doubted++
 	} else if reply.Cost.given {

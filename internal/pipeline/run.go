@@ -361,7 +361,7 @@ func advice(code council.FailureCode, names council.SettingNames) string {
 		council.FailUnauthorized:    "check the provider's API key",
 		council.FailUnknownModel:    "check the model's name and " + names.Of(council.SettingProviders),
 		council.FailUnknownProvider: "check the model's name and " + names.Of(council.SettingProviders),
-		council.FailConnection:      "check the provider's address and its certificate, and that it is running",
+		council.FailConnection:      "check the provider's address and its certificate, that it is running, and that nothing in between ends long requests",
 		council.FailTooLarge: fmt.Sprintf("raise %s, the limit of a reply, or %s, that of a session",
 			names.Of(council.SettingMaxUpstreamBytes), names.Of(council.SettingMaxSessionBytes)),
 		council.FailLength:        "raise " + names.Of(council.SettingMaxOutputTokens),

@@ -1,0 +1,191 @@
+package llm
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/pipenet"
+	"github.com/councild/councild/internal/race"
+)
+
+// path is a connection whose way to the other side can vanish without a word.
+type path struct {
+	net.Conn
+	dead   *atomic.Bool
+	closed chan struct{}
+}
+
+func (p *path) Write(b []byte) (int, error) {
+	if p.dead.Load() {
+		return len(b), nil
+	}
+	return p.Conn.Write(b)
+}
+
+func (p *path) Read(b []byte) (int, error) {
+	n, err := p.Conn.Read(b)
+	if p.dead.Load() {
+		<-p.closed
+		return 0, net.ErrClosed
+	}
+	return n, err
+}
+
+func (p *path) Close() error {
+	select {
+	case <-p.closed:
+	default:
+		close(p.closed)
+	}
+	return p.Conn.Close()
+}
+
+// F08: over HTTP/2, too, a connection whose path is dead fails no later call, and a model that writes for minutes
+// without a byte keeps its connection.
+func TestDeadConnectionOverHTTP2(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
+		const writes = 2 * time.Minute
+		provider := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if r.ProtoMajor != 2 {
+				t.Errorf("the request came over %s", r.Proto)
+			}
+			time.Sleep(writes)
+			_, _ = io.WriteString(w, goodBody)
+		}))
+		network := pipenet.Listen()
+		provider.Listener, provider.EnableHTTP2 = network, true
+		provider.StartTLS()
+		defer provider.Close()
+
+		var paths []*path
+		o := fakeOptions()
+		o.Providers = []Provider{{BaseURL: "https://provider.test/v1"}}
+		o.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := network.DialContext(ctx, "", "")
+			if err != nil {
+				return nil, err
+			}
+			p := &path{Conn: conn, dead: new(atomic.Bool), closed: make(chan struct{})}
+			paths = append(paths, p)
+			return p, nil
+		}
+		c, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		roots := x509.NewCertPool()
+		roots.AddCert(provider.Certificate())
+		c.providers[""].pool.TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}
+
+		if _, err := c.Complete(t.Context(), aCall()); err != nil || len(paths) != 1 {
+			t.Fatalf("the first call: %v over %d connections", err, len(paths))
+		}
+		paths[0].dead.Store(true)
+		start := time.Now()
+		completion, err := c.Complete(t.Context(), aCall())
+		if err != nil || completion.Attempts != 2 || len(paths) != 2 {
+			t.Errorf("the call on the dead path: %v after %d attempts over %d connections", err, completion.Attempts, len(paths))
+		}
+		if lost := time.Since(start) - writes; lost < 2*pingAfter || lost > 2*pingAfter+backoffBase {
+			t.Errorf("the dead path cost %s", lost)
+		}
+		if _, err := c.Complete(t.Context(), aCall()); err != nil || len(paths) != 2 {
+			t.Errorf("the call after it: %v over %d connections", err, len(paths))
+		}
+	})
+}
+
+// A request that had no connection was free, whatever stood in the way.
+func TestNotSentIsFree(t *testing.T) {
+	listen := func() net.Listener {
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	refuses, stalls, closes := listen(), listen(), listen()
+	_ = refuses.Close()
+	go func() {
+		for {
+			conn, err := closes.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }))
+	defer proxy.Close()
+	breaks := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		panic(http.ErrAbortHandler)
+	}))
+	defer breaks.Close()
+	for _, tt := range []struct {
+		name, base, proxy string
+		leave             bool
+		free              bool
+		message           string
+	}{
+		{"refused", "https://" + refuses.Addr().String(), "", false, true, "no connection to the provider at "},
+		{"a proxy that is down", "https://api.test", "http://" + refuses.Addr().String(), false, true, "api.test: the proxy: connect: "},
+		{"a proxy that refuses", "https://api.test", proxy.URL, false, true, "api.test: the proxy answered 502 Bad Gateway"},
+		{"a handshake that stalls", "https://" + stalls.Addr().String(), "", false, true, "no connection to the provider at "},
+		{"a handshake that is cut off", "https://" + closes.Addr().String(), "", false, true, "no connection to the provider at "},
+		{"the caller leaves meanwhile", "https://" + stalls.Addr().String(), "", true, true, "cancelled"},
+		{"a connection that breaks", breaks.URL, "", false, false, "broke before its reply began: EOF"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := fakeOptions()
+			o.MaxAttempts, o.DialTimeout = 1, 300*time.Millisecond
+			o.Providers = []Provider{{BaseURL: tt.base}}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if tt.leave {
+				o.DialTimeout = time.Minute
+				time.AfterFunc(100*time.Millisecond, cancel)
+			}
+			var consumed []Consumed
+			o.Gate = func(context.Context, Request) (Settlement, *council.Failure) {
+				return settled(func(c Consumed) *float64 {
+					consumed = append(consumed, c)
+					return nil
+				}), nil
+			}
+			c, err := New(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if tt.proxy != "" { // as with HTTPS_PROXY, which net/http reads once in a process
+				address, err := url.Parse(tt.proxy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.providers[""].pool.Proxy = http.ProxyURL(address)
+			}
+			_, err = c.Complete(ctx, aCall())
+			if f := council.AsFailure(err); f == nil || !strings.Contains(f.Message, tt.message) {
+				t.Errorf("got %v, want %q in it", err, tt.message)
+			}
+			if len(consumed) == 0 || consumed[0].Free != tt.free {
+				t.Errorf("consumed %+v, want free %v", consumed, tt.free)
+			}
+		})
+	}
+}
