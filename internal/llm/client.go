@@ -64,7 +64,6 @@ import (
 	"regexp"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -192,7 +191,7 @@ type provider struct {
 type model struct {
 	name    string
 	breaker *breaker
-	refuses atomic.Uint32 // options
+	refuses refusals
 }
 
 // New returns a Client for the given providers. It opens no connection.
@@ -269,8 +268,8 @@ func (c *Client) Close() {
 }
 
 // Complete performs call, with retries as described in the package comment. A model that
-// refuses an option is asked again without it, and is never asked for it after that: see
-// options. The text of one that refuses to stream comes in one piece. Attempts and
+// refuses an option is asked again without it, and is never asked for it after that (of
+// temperature and effort: for this value): see options. The text of one that refuses to stream comes in one piece. Attempts and
 // usage are those of all requests; the usage of a request of which no reply arrived is
 // unknown. It implements council.Completer.
 func (c *Client) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
@@ -294,7 +293,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		return &council.Failure{Code: council.FailUnknownProvider, Message: "the model's name points at no configured provider"}
 	}
 	asked := p.dialect.asked(&call)
-	without := p.dialect.known() | options(m.refuses.Load())
+	without := p.dialect.known() | m.refuses.of(&call, asked)
 	if call.Lost && c.gate != nil { // before anything can end this call or make it wait: that one was paid for all the same
 		lost := exchange{call: &call, dialect: p.dialect, model: m.name, without: without}
 		_, _ = c.gate(ctx, Request{Call: &call, Provider: p.Name, Bytes: int64(len(lost.request())), Lost: true})
@@ -345,7 +344,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			if call.Stage != council.Stage2 {
 				learned &^= optFormat // it may have refused the schema of this caller, and no other
 			}
-			m.refuses.Or(uint32(learned))
+			m.refuses.learn(&call, learned)
 			total.Text, total.FinishReason, total.LeftOut = reply.Text, reply.FinishReason, leftOut(asked, without)
 			total.Vectors = reply.Vectors
 			return nil

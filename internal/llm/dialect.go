@@ -6,7 +6,9 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -14,7 +16,8 @@ import (
 // Providers that call themselves OpenAI-compatible differ in the options that they take. What is
 // known of a host from its documentation stands in dialectOf. What a provider refuses beyond that is
 // learned from its words: the request is repeated without that option, and the model is never
-// asked for it again.
+// asked for it again. It may take another value of a temperature or an effort, as high where it
+// has no minimal: each value is learned by itself.
 
 // dialect is what a provider is known to want.
 type dialect struct {
@@ -82,6 +85,58 @@ func optionNames(o options) []string {
 		return []string{"max_tokens", "max_completion_tokens"}
 	default:
 		return nil
+	}
+}
+
+// refusals are what a model has refused.
+type refusals struct {
+	mu    sync.Mutex       // guards known
+	known map[refused]bool // as many as there are options and values in the settings
+}
+
+// refused is an option and, where a model may take another one, its value.
+type refused struct {
+	option options
+	value  string
+}
+
+// in returns what is learned of a model that refuses the option in a call.
+func (o options) in(call *council.Call) refused {
+	switch {
+	case o == optTemperature && call.Temperature != nil:
+		return refused{o, strconv.FormatFloat(*call.Temperature, 'g', -1, 64)}
+	case o == optEffort && call.Profile != nil:
+		return refused{o, call.Profile.ReasoningEffort}
+	default:
+		return refused{o, ""}
+	}
+}
+
+// of returns which of the options that the call asks for the model has refused.
+func (r *refusals) of(call *council.Call, asked options) options {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var o options
+	for known := range r.known {
+		if asked&known.option != 0 && known == known.option.in(call) {
+			o |= known.option
+		}
+	}
+	return o
+}
+
+// learn adds what the model has refused of the call.
+func (r *refusals) learn(call *council.Call, learned options) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for o := options(1); o <= learned; o <<= 1 {
+		if learned&o == 0 {
+			continue
+		}
+		if r.known == nil {
+			r.known = map[refused]bool{}
+		}
+		r.known[o.in(call)] = true
 	}
 }
 

@@ -75,6 +75,53 @@ func TestOptionsLeftOut(t *testing.T) {
 	})
 }
 
+// A model that refuses one effort, or one temperature, is still asked for every other one.
+func TestRefusedValues(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
+		var body string
+		c := fakeClient(t, fakeOptions(), func(r *http.Request) (*http.Response, error) {
+			b, err := io.ReadAll(r.Body)
+			if err != nil {
+				return nil, err
+			}
+			switch body = string(b); {
+			case strings.Contains(body, `"reasoning_effort":"minimal"`):
+				return reply(400, `{"error":{"message":"reasoning_effort: minimal is not supported, use low, medium or high"}}`)(r)
+			case strings.Contains(body, `"temperature":1.2`):
+				return reply(400, `{"error":{"message":"temperature: 0 to 1"}}`)(r)
+			default:
+				return good()(r)
+			}
+		})
+		for _, tt := range []struct {
+			effort      string
+			temperature float64
+			attempts    int
+			leftOut     []string
+		}{
+			{"minimal", 0, 2, []string{"reasoning_effort"}},
+			{"high", 0, 1, nil},
+			{"minimal", 0, 1, []string{"reasoning_effort"}},
+			{"high", 1.2, 2, []string{"temperature"}},
+			{"high", 0, 1, nil},
+			{"minimal", 1.2, 1, []string{"temperature", "reasoning_effort"}},
+		} {
+			call := aCall()
+			call.Temperature, call.Profile = &tt.temperature, &council.Profile{ReasoningEffort: tt.effort}
+			got, err := c.Complete(t.Context(), call)
+			if err != nil || got.Attempts != tt.attempts {
+				t.Errorf("effort %s, temperature %g: %v after %d attempts, want %d", tt.effort, tt.temperature, err, got.Attempts, tt.attempts)
+			}
+			if diff := cmp.Diff(tt.leftOut, got.LeftOut); diff != "" {
+				t.Errorf("effort %s, temperature %g: left out (-want +got):\n%s", tt.effort, tt.temperature, diff)
+			}
+			if sent := strings.Contains(body, `"reasoning_effort":"high"`); sent != (tt.effort == "high") {
+				t.Errorf("effort %s: sent %s", tt.effort, body)
+			}
+		}
+	})
+}
+
 // A refusal that stays one is the failure of the call, and nothing is learned from it.
 func TestRefusalThatStays(t *testing.T) {
 	race.Bubble(t, func(t *testing.T) {
@@ -86,8 +133,8 @@ func TestRefusalThatStays(t *testing.T) {
 		if f := council.AsFailure(err); f == nil || f.Code != council.FailRejected || got.Attempts != 3 {
 			t.Errorf("%v after %d attempts", err, got.Attempts)
 		}
-		if learned := c.providers[""].model("m").refuses.Load(); learned != 0 {
-			t.Errorf("learned %b", learned)
+		if learned := c.providers[""].model("m").refuses.known; len(learned) != 0 {
+			t.Errorf("learned %v", learned)
 		}
 	})
 }

@@ -32,14 +32,14 @@ func TestDialects(t *testing.T) {
 		effort  string
 		body    string // a further member
 		leftOut string
-		refused int // requests of one model in the first session, none in the second
+		refused int // requests of one model in the first session, none in the second; answers and reviews have two temperatures
 	}{
-		"OpenAI, reasoning":      {simllm.DialectReasoning, "api.openai.com/v1", "high", "", "temperature", 1},
+		"OpenAI, reasoning":      {simllm.DialectReasoning, "api.openai.com/v1", "high", "", "temperature", 2},
 		"OpenAI, other":          {simllm.DialectChat, "api.openai.com/v1", "high", "", "reasoning_effort", 1},
-		"Azure, reasoning":       {simllm.DialectReasoning, "r.openai.azure.com/openai/v1", "high", "", "temperature", 1},
+		"Azure, reasoning":       {simllm.DialectReasoning, "r.openai.azure.com/openai/v1", "high", "", "temperature", 2},
 		"Azure, other":           {simllm.DialectChat, "r.openai.azure.com/openai/v1", "", "", "", 0},
 		"Azure, older addresses": {simllm.DialectAzureDeployment, "r.openai.azure.com/openai/deployments/d", "", "", "", 1},
-		"a gateway to reasoning": {simllm.DialectReasoning, "gateway.test/v1", "high", "", "temperature", 2},
+		"a gateway to reasoning": {simllm.DialectReasoning, "gateway.test/v1", "high", "", "temperature", 3},
 		"OpenRouter":             {simllm.DialectOpenRouter, "openrouter.ai/api/v1", "high", "provider", "", 0},
 		"Anthropic":              {simllm.DialectAnthropic, "api.anthropic.com/v1", "high", "thinking", "reasoning_effort", 0},
 		"Gemini":                 {simllm.DialectGemini, "generativelanguage.googleapis.com/v1beta/openai", "high", "", "", 0},
