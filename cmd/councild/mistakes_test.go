@@ -44,6 +44,8 @@ func TestMistakes(t *testing.T) {
 		sim.ServeHTTP(w, r)
 	}))
 	t.Cleanup(versioned.Close)
+	moved := httptest.NewServer(http.RedirectHandler("https://council.test/", http.StatusMovedPermanently))
+	t.Cleanup(moved.Close)
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -213,6 +215,12 @@ func TestMistakes(t *testing.T) {
 			[]string{"sessions", "list", "--server", versioned.URL},
 			"", 1,
 			"is no councild", "--server http://HOST:PORT",
+		},
+		{
+			"a daemon behind a redirect", "",
+			[]string{"ask", "--server", moved.URL, "Why?"},
+			"", 1,
+			"redirects to https://council.test", "write --server https://council.test",
 		},
 		{
 			"an unknown session", "API_TOKENS=" + token,

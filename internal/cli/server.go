@@ -88,6 +88,8 @@ func explainRefusal(o client.Options, err error) error {
 	case refused.Status == http.StatusUnauthorized:
 		return fmt.Errorf("%w; the daemon at %s does not know the first of LLM_COUNCIL_API_TOKENS: set it to a token of that daemon",
 			err, address)
+	case refused.Redirect != "":
+		return fmt.Errorf("%s redirects to %s: write --server %[2]s", address, refused.Redirect)
 	case refused.Cause == nil:
 		return fmt.Errorf("what answers at %s is no councild: %w; name a councild with --server http://HOST:PORT", address, err)
 	case refused.Status == http.StatusNotFound:

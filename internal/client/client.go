@@ -24,6 +24,9 @@ const (
 	// may take in Ask.
 	startTimeout  = 30 * time.Second
 	cancelTimeout = 5 * time.Second
+	// pingAfter is how long a connection over HTTP/2 may bring nothing before it is asked for a
+	// sign of life, and how long that may take: less than maxSilence together.
+	pingAfter = 15 * time.Second
 	// maxProblem is the most bytes that are read of a problem document, maxDocument those
 	// of another document, or of one line of events. The longest holds a whole session.
 	maxProblem  = 1 << 20
@@ -32,9 +35,11 @@ const (
 
 // Options are those of a Client. The URL is required.
 type Options struct {
-	URL   string       // of the daemon; a slash at its end makes no difference
-	Token string       // a bearer token; "": none is sent
-	HTTP  *http.Client // nil: http.DefaultClient. It must have no Timeout of its own.
+	URL   string // of the daemon; a slash at its end makes no difference
+	Token string // a bearer token; "": none is sent
+	// HTTP sends the requests; nil: over connections of its own, without following redirects. It
+	// must have no Timeout of its own.
+	HTTP *http.Client
 }
 
 // Client calls one daemon. It is safe for concurrent use.
@@ -47,7 +52,11 @@ func New(o Options) (*Client, error) {
 	}
 	o.URL = strings.TrimRight(o.URL, "/")
 	if o.HTTP == nil {
-		o.HTTP = http.DefaultClient
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
+		o.HTTP = &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse // a POST that is redirected would become a GET
+		}}
 	}
 	return &Client{o}, nil
 }
@@ -60,6 +69,8 @@ type Error struct {
 	What string // "the daemon answered 404 Not Found" or "the session failed"
 	// Status is that of the response, 0 for the failure of a session.
 	Status int
+	// Redirect is where a response sends the client, without a path; "" where it does not.
+	Redirect string
 	// Cause is what the problem document says; nil where the response holds none,
 	// because something else than a daemon answered.
 	Cause *council.Error
@@ -243,6 +254,9 @@ func (c *Client) send(ctx context.Context, method, path string, body []byte, wan
 	}
 	defer resp.Body.Close()
 	failed := &Error{What: "the daemon answered " + resp.Status, Status: resp.StatusCode}
+	if elsewhere, err := resp.Location(); err == nil {
+		failed.Redirect = elsewhere.Scheme + "://" + elsewhere.Host
+	}
 	var p council.Problem
 	if json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&p) == nil && p.Detail != "" {
 		failed.Cause = p.Cause()

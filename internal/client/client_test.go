@@ -326,6 +326,38 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// A path that vanishes costs half a minute over HTTP/2, too, and then the events go on.
+func TestSilenceOverHTTP2(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
+		paths := &pipenet.Paths{Listener: pipenet.Listen()}
+		daemon := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, first)
+			if _ = http.NewResponseController(w).Flush(); paths.Dialed() > 1 {
+				_, _ = io.WriteString(w, last)
+				return
+			}
+			<-r.Context().Done()
+		}))
+		daemon.Listener, daemon.EnableHTTP2 = paths, true
+		daemon.StartTLS()
+		defer daemon.Close()
+		c, err := client.New(client.Options{URL: "https://daemon"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		client.DialWith(c, paths.DialContext, daemon.Certificate())
+		start := time.Now()
+		s, err := c.Watch(t.Context(), "one", council.ObserverFunc(func(council.Event) { paths.Vanish() }))
+		if err != nil || s == nil {
+			t.Fatalf("got %v, %v", s, err)
+		}
+		if took := time.Since(start); took < 30*time.Second || took > 31*time.Second {
+			t.Errorf("took %s", took)
+		}
+	})
+}
+
 func TestWatchGivesUp(t *testing.T) {
 	unavailable := func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }
 	const half = "id: 1\nevent: stage3.delta\n"

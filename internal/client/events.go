@@ -29,6 +29,8 @@ const (
 	maxPause   = 5 * time.Second
 )
 
+var errSilent = fmt.Errorf("nothing came for %s", maxSilence)
+
 // Event is an entry of a session's log.
 type Event struct {
 	ID string // as the stream gives it, "" where it gives none
@@ -112,9 +114,14 @@ func (c *Client) Watch(ctx context.Context, id string, o council.Observer) (*cou
 // watch reads the events behind those that were seen, over one connection. If that is
 // broken, another one may bring more.
 func (c *Client) watch(ctx context.Context, id string, seen *string, o council.Observer) (s *council.Session, broken bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	silence := time.AfterFunc(maxSilence, cancel)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer func() {
+		if broken && errors.Is(context.Cause(ctx), errSilent) {
+			err = errSilent
+		}
+		cancel(nil)
+	}()
+	silence := time.AfterFunc(maxSilence, func() { cancel(errSilent) })
 	defer silence.Stop()
 	resp, err := c.send(ctx, http.MethodGet, Path(id)+"/events", nil, []int{http.StatusOK}, "Last-Event-ID", *seen)
 	if err != nil {

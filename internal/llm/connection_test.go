@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,38 +17,6 @@ import (
 	"github.com/councild/councild/internal/pipenet"
 	"github.com/councild/councild/internal/race"
 )
-
-// path is a connection whose way to the other side can vanish without a word.
-type path struct {
-	net.Conn
-	dead   *atomic.Bool
-	closed chan struct{}
-}
-
-func (p *path) Write(b []byte) (int, error) {
-	if p.dead.Load() {
-		return len(b), nil
-	}
-	return p.Conn.Write(b)
-}
-
-func (p *path) Read(b []byte) (int, error) {
-	n, err := p.Conn.Read(b)
-	if p.dead.Load() {
-		<-p.closed
-		return 0, net.ErrClosed
-	}
-	return n, err
-}
-
-func (p *path) Close() error {
-	select {
-	case <-p.closed:
-	default:
-		close(p.closed)
-	}
-	return p.Conn.Close()
-}
 
 // F08: over HTTP/2, too, a connection whose path is dead fails no later call, and a model that writes for minutes
 // without a byte keeps its connection.
@@ -64,23 +31,14 @@ func TestDeadConnectionOverHTTP2(t *testing.T) {
 			time.Sleep(writes)
 			_, _ = io.WriteString(w, goodBody)
 		}))
-		network := pipenet.Listen()
-		provider.Listener, provider.EnableHTTP2 = network, true
+		paths := &pipenet.Paths{Listener: pipenet.Listen()}
+		provider.Listener, provider.EnableHTTP2 = paths, true
 		provider.StartTLS()
 		defer provider.Close()
 
-		var paths []*path
 		o := fakeOptions()
 		o.Providers = []Provider{{BaseURL: "https://provider.test/v1"}}
-		o.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, err := network.DialContext(ctx, "", "")
-			if err != nil {
-				return nil, err
-			}
-			p := &path{Conn: conn, dead: new(atomic.Bool), closed: make(chan struct{})}
-			paths = append(paths, p)
-			return p, nil
-		}
+		o.Dial = paths.DialContext
 		c, err := New(o)
 		if err != nil {
 			t.Fatal(err)
@@ -90,20 +48,20 @@ func TestDeadConnectionOverHTTP2(t *testing.T) {
 		roots.AddCert(provider.Certificate())
 		c.providers[""].pool.TLSClientConfig = &tls.Config{RootCAs: roots, ServerName: "example.com", MinVersion: tls.VersionTLS12}
 
-		if _, err := c.Complete(t.Context(), aCall()); err != nil || len(paths) != 1 {
-			t.Fatalf("the first call: %v over %d connections", err, len(paths))
+		if _, err := c.Complete(t.Context(), aCall()); err != nil || paths.Dialed() != 1 {
+			t.Fatalf("the first call: %v over %d connections", err, paths.Dialed())
 		}
-		paths[0].dead.Store(true)
+		paths.Vanish()
 		start := time.Now()
 		completion, err := c.Complete(t.Context(), aCall())
-		if err != nil || completion.Attempts != 2 || len(paths) != 2 {
-			t.Errorf("the call on the dead path: %v after %d attempts over %d connections", err, completion.Attempts, len(paths))
+		if err != nil || completion.Attempts != 2 || paths.Dialed() != 2 {
+			t.Errorf("the call on the dead path: %v after %d attempts over %d connections", err, completion.Attempts, paths.Dialed())
 		}
 		if lost := time.Since(start) - writes; lost < 2*pingAfter || lost > 2*pingAfter+backoffBase {
 			t.Errorf("the dead path cost %s", lost)
 		}
-		if _, err := c.Complete(t.Context(), aCall()); err != nil || len(paths) != 2 {
-			t.Errorf("the call after it: %v over %d connections", err, len(paths))
+		if _, err := c.Complete(t.Context(), aCall()); err != nil || paths.Dialed() != 2 {
+			t.Errorf("the call after it: %v over %d connections", err, paths.Dialed())
 		}
 	})
 }
