@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -537,5 +538,57 @@ func TestAnswerInJSON(t *testing.T) {
 	p.until(`document.querySelector("#session .prose pre code")`)
 	if got := p.text("#session .prose pre"); strings.TrimSpace(got) != `{"verdict":"*yes*"}` {
 		t.Errorf("the answer is shown as %q", got)
+	}
+}
+
+// following is a script that has the page follow a session whose events arrive in pieces of some bytes, over one
+// connection. It resolves to what the page made of them.
+const following = `async (text, size) => {
+	const bytes = new TextEncoder().encode(text), got = [];
+	let from = 0;
+	globalThis.fetch = async () => (from > 0 ? new Response(null, { status: 404 }) : new Response(new ReadableStream({ pull(to) {
+		if (from >= bytes.length) return to.close();
+		to.enqueue(bytes.slice(from, from += size));
+	} })));
+	const { follow } = await import("/assets/api.js");
+	await follow("id", (type, data) => got.push(type + ": " + data), () => {}, new AbortController().signal);
+	return got;
+}`
+
+// Events are the same however a proxy cuts them, and with the line ends of Windows.
+func TestEventsInPieces(t *testing.T) {
+	t.Parallel()
+	p := open(t, daemon(t, nil, members()...), "")
+	p.until(`!document.getElementById("models").hidden`)
+	for _, end := range []string{"\n", "\r\n"} {
+		lines := []string{
+			"id: 1", "event: stage3.delta", `data: "äöü – 🜁: \u0041"`, "", ": a comment", "", "event: session.done", "data: 7", "", "",
+		}
+		text := strings.Join(lines, end)
+		for _, size := range []int{1, 2, 5, 1000} {
+			got := value[[]string](p, fmt.Sprintf(`(%s)(%q, %d)`, following, text, size))
+			if want := []string{"stage3.delta: äöü – 🜁: A", "session.done: 7"}; !slices.Equal(got, want) {
+				t.Errorf("with lines that end in %q, in pieces of %d bytes, the events are %q", end, size, got)
+			}
+		}
+	}
+}
+
+// An event of megabytes takes time in proportion to its length.
+func TestLongEvent(t *testing.T) {
+	p := open(t, daemon(t, nil, members()...), "")
+	p.until(`!document.getElementById("models").hidden`)
+	took := func(bytes int) float64 {
+		return value[float64](p, fmt.Sprintf(`(async () => {
+			const began = performance.now();
+			await (%s)("event: session.done\ndata: \"" + "x".repeat(%d) + "\"\n\n", 256);
+			return performance.now() - began;
+		})()`, following, bytes))
+	}
+	took(1 << 20) // the engine warms up
+	short, long := took(1<<20), took(4<<20)
+	t.Logf("1 MiB took %.0f ms, 4 MiB %.0f ms", short, long)
+	if long > 8*short+1000 {
+		t.Errorf("1 MiB took %.0f ms, and 4 MiB %.0f ms", short, long)
 	}
 }

@@ -162,17 +162,22 @@ export async function follow(id, handle, cut, signal) {
 }
 
 // events reads server-sent events. It leaves out an event that is incomplete when the
-// connection ends.
+// connection ends. A line is joined once, when its end is here, because one may have
+// megabytes.
 async function* events(body, alive) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "", event = {};
+  let rest = [], event = {}; // rest is the pieces of a line without its end
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
     alive();
-    const lines = (rest + value).split("\n");
-    rest = lines.pop();
-    for (const line of lines) {
+    const lines = value.split("\n");
+    rest.push(lines.shift());
+    if (lines.length === 0) continue;
+    lines.unshift(rest.join(""));
+    rest = [lines.pop()];
+    for (const whole of lines) {
+      const line = whole.replace(/\r$/, "");
       if (line === "") {
         if (event.data !== undefined) yield event;
         event = {};
