@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/councild/councild/internal/simllm"
@@ -159,6 +161,56 @@ func TestAway(t *testing.T) {
 		if value[bool](p, `document.querySelector("main > section:not([hidden])").textContent.includes("does not answer")`) {
 			t.Errorf("%s still says that the daemon does not answer", view)
 		}
+	}
+}
+
+// TestRefusals holds that the page tries again where a proxy or the daemon says that the daemon cannot answer now, with
+// the reason that the daemon gave, and that a defect of the daemon is shown at once, with what finds it in the log.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range map[string]struct {
+		status        int
+		detail, shown string
+		again         bool
+	}{
+		"busy":    {http.StatusServiceUnavailable, "it computes too many reports", "cannot answer now: it computes too many reports. Trying again in ", true},
+		"proxy":   {http.StatusBadGateway, "", "The daemon does not answer. Trying again in ", true},
+		"slow":    {http.StatusGatewayTimeout, "", "The daemon does not answer. Trying again in ", true},
+		"defect":  {http.StatusInternalServerError, "the records cannot be read", "A defect: the records cannot be readRequest R1", false},
+		"unknown": {http.StatusNotImplemented, "not here", "A defect: not hereRequest R1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var asked atomic.Int32
+			var healthy atomic.Bool
+			origin := before(t, daemon(t, map[string]string{"BIAS_STORE": simulated(t)}, members()...),
+				func(w http.ResponseWriter, r *http.Request, daemon http.Handler) {
+					if r.URL.Path != "/v1/bias-report" || healthy.Load() {
+						daemon.ServeHTTP(w, r)
+						return
+					}
+					asked.Add(1)
+					w.Header().Set("Content-Type", "application/problem+json")
+					w.WriteHeader(refusal.status)
+					if refusal.detail != "" {
+						_, _ = fmt.Fprintf(w, `{"title": "A defect", "detail": %q, "request_id": "R1"}`, refusal.detail)
+					}
+				})
+			p := open(t, origin, "#/report")
+			p.says("#report", refusal.shown)
+			if refusal.again {
+				for asked.Load() < 2 {
+					<-time.After(10 * time.Millisecond)
+				}
+				healthy.Store(true)
+				p.until(`document.querySelector("#report table")`)
+				return
+			}
+			<-time.After(2 * time.Second) // longer than the page waits before it tries again
+			if n := asked.Load(); n != 1 {
+				t.Errorf("the page asked %d times", n)
+			}
+		})
 	}
 }
 

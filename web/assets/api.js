@@ -50,18 +50,18 @@ export async function get(path) {
 }
 
 // getAgain is get, but tries again as long as the daemon cannot answer. It then calls
-// failed, at once and each second, with the seconds until it tries again. It throws when
-// trying again is useless or the signal is aborted.
+// failed, at once and each second, with the seconds until it tries again and the error. It
+// throws when trying again is useless or the signal is aborted.
 export async function getAgain(path, failed, signal) {
   for (let failures = 0; ; failures++) {
-    let wait;
+    let lost;
     try {
       return await get(path);
     } catch (error) {
       if (signal.aborted || isFinal(error)) throw error;
-      wait = delay(failures, error);
+      lost = error;
     }
-    await countdown(wait, failed, signal);
+    await countdown(delay(failures, lost), (seconds) => failed(seconds, lost), signal);
   }
 }
 
@@ -78,8 +78,10 @@ async function countdown(ms, left, signal) {
   }
 }
 
-// isFinal says whether the same call would fail again.
-const isFinal = (error) => error instanceof Problem && error.status < 500 && error.status !== 429;
+// isFinal says whether the same call would fail again. Where it would not, there is no
+// connection, the daemon is busy, or a proxy cannot reach it. A 500 is a defect, whose
+// reason the reader has to see.
+const isFinal = (error) => error instanceof Problem && ![429, 502, 503, 504].includes(error.status);
 
 // ask starts a session in the background and returns its id. Because of the key, the
 // question can be sent again after a lost connection and stays one session.

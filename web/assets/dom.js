@@ -100,14 +100,16 @@ export function problem(error) {
     body.request_id ? el("p", { class: "hint" }, `Request ${body.request_id}`) : null);
 }
 
-// away returns a function that says in a place that the daemon does not answer. Its
-// argument is the seconds until the daemon is asked again. They are not read out, since
-// they change each second.
+// away returns a function that says in a place that the daemon does not answer, or why it
+// cannot. Its arguments are the seconds until the daemon is asked again, and the error. The
+// seconds are not read out, since they change each second.
 export function away(place) {
-  const left = el("span", { "aria-hidden": "true" });
-  const notice = el("div", { class: "notice warn", role: "alert" }, el("p", {}, "The daemon does not answer. ", left));
-  return (wait) => {
+  const why = el("span"), left = el("span", { "aria-hidden": "true" });
+  const notice = el("div", { class: "notice warn", role: "alert" }, el("p", {}, why, left));
+  return (wait, { body }) => {
     if (!notice.isConnected) place.replaceChildren(notice);
+    const reason = body?.detail ? `The daemon cannot answer now: ${body.detail}. ` : "The daemon does not answer. ";
+    if (why.textContent !== reason) why.textContent = reason; // the same is not read out again
     left.textContent = `Trying again in ${wait} s.`;
   };
 }

@@ -117,7 +117,7 @@ const labels = {
 };
 
 // open shows the choices, and returns what the endpoint answers to them, null where it
-// refuses them: the problem stands under the choices then.
+// fails: the problem stands under the choices then.
 async function open(name, path, section, signal, query) {
   query.delete("format"); // the page reads JSON
   const asked = `${path}?${query}`;
@@ -129,8 +129,7 @@ async function open(name, path, section, signal, query) {
     waiting.remove();
     return signal.aborted ? null : got;
   } catch (error) {
-    if (signal.aborted || error.status !== 422) throw error;
-    waiting.replaceChildren(problem(error));
+    if (!signal.aborted) waiting.replaceChildren(problem(error));
     return null;
   }
 }
