@@ -173,7 +173,7 @@ func TestRefusals(t *testing.T) {
 		detail, shown string
 		again         bool
 	}{
-		"busy":    {http.StatusServiceUnavailable, "it computes too many reports", "cannot answer now: it computes too many reports. Trying again in ", true},
+		"busy":    {http.StatusServiceUnavailable, "too many reports", "cannot answer now: too many reports. Trying again in ", true},
 		"proxy":   {http.StatusBadGateway, "", "The daemon does not answer. Trying again in ", true},
 		"slow":    {http.StatusGatewayTimeout, "", "The daemon does not answer. Trying again in ", true},
 		"defect":  {http.StatusInternalServerError, "the records cannot be read", "A defect: the records cannot be readRequest R1", false},

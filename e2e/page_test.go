@@ -475,6 +475,55 @@ func TestToken(t *testing.T) {
 	second.says("#sessions", "A valid token is needed")
 }
 
+// TestTokenOfAList holds that the page asks for a token once where the token of a list that is kept up to date is refused, and
+// that the list goes on with the next one.
+func TestTokenOfAList(t *testing.T) {
+	t.Parallel()
+	const token = "a-token-of-sixteen-and-more"
+	models := members()
+	release := hold(t, models, simllm.Question)
+	var asked atomic.Int32 // for the list
+	origin := daemon(t, map[string]string{"API_TOKENS": token}, models...)
+	origin = before(t, origin, func(w http.ResponseWriter, r *http.Request, daemon http.Handler) {
+		if r.URL.Path == "/v1/council" && r.Method == http.MethodGet {
+			asked.Add(1)
+		}
+		daemon.ServeHTTP(w, r)
+	})
+	p := open(t, origin, "")
+	p.until(`document.getElementById("token").open`)
+	p.press(token + "\r")
+	p.until(`!document.getElementById("models").hidden`)
+	p.ask("Who am I?")
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
+	p.until(`document.querySelector("#sessions li")`)
+	p.do(chromedp.Evaluate[chromedp.Void](`sessionStorage.setItem("token", "another-token-that-is-wrong")`))
+	for refused := asked.Load() + 2; asked.Load() < refused; {
+		<-time.After(10 * time.Millisecond)
+	}
+	if value[bool](p, `document.getElementById("token").open`) {
+		t.Error("the list asks for a token by itself")
+	}
+	p.do(chromedp.Evaluate[chromedp.Void](`sessionStorage.setItem("token", "` + token + `")`))
+	release(simllm.Question, "amber", "birch", "cedar", "dune")
+	p.says("#sessions li", "complete")
+}
+
+// TestNotNow holds that the page asks for a token once when it is opened, and not again after "Not now".
+func TestNotNow(t *testing.T) {
+	t.Parallel()
+	p := open(t, daemon(t, map[string]string{"API_TOKENS": "a-token-of-sixteen-and-more"}, members()...), "")
+	p.until(`document.getElementById("token").open`)
+	p.do(chromedp.Evaluate[chromedp.Void](`document.getElementById("token").showModal = () => { globalThis.again = true; }`))
+	p.do(chromedp.Click(chromedp.ID("token-cancel")))
+	p.says("#sessions", "A valid token is needed")
+	p.until(`performance.getEntriesByType("resource").some((r) => r.name.endsWith("/v1/councils") && r.responseEnd > 0)`)
+	<-time.After(time.Second)
+	if value[bool](p, `globalThis.again === true`) {
+		t.Error("the page asks again")
+	}
+}
+
 // TestKeyboard holds that everything can be done without a mouse, in the order of the
 // page.
 func TestKeyboard(t *testing.T) {

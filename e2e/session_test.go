@@ -387,6 +387,30 @@ func TestOlderDaemon(t *testing.T) {
 	}
 }
 
+// One failure to say what was asked, while the events arrive, does not take away what can be done with the session.
+func TestOneFailure(t *testing.T) {
+	t.Parallel()
+	for _, part := range []string{"", "/request"} {
+		var failed atomic.Bool
+		origin := before(t, daemon(t, nil, members()...), func(w http.ResponseWriter, r *http.Request, daemon http.Handler) {
+			id, ok := strings.CutPrefix(strings.TrimSuffix(r.URL.Path, part), "/v1/council/")
+			if ok && r.Method == http.MethodGet && !strings.Contains(id, "/") && !failed.Swap(true) {
+				w.WriteHeader(http.StatusBadGateway)
+				return
+			}
+			daemon.ServeHTTP(w, r)
+		})
+		p := open(t, origin, "")
+		p.ask("What follows?")
+		p.says(said, "The answer is complete.")
+		p.until(`document.getElementById("follow-up")?.checkVisibility()`)
+		p.says("#part-further ~ .tools", "Ask again with changes")
+		if !failed.Load() {
+			t.Errorf("nothing failed at %q", part)
+		}
+	}
+}
+
 // A failed seat is not counted as an answer.
 func TestFailedSeatsAreCounted(t *testing.T) {
 	t.Parallel()

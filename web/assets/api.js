@@ -31,32 +31,36 @@ export function onUnauthorized(ask) {
 const token = () => sessionStorage.getItem("token");
 
 // call sends a request. A failure is a Problem, or a TypeError when the daemon
-// cannot be reached.
-export async function call(path, { headers = {}, ...options } = {}) {
+// cannot be reached. Where a token is needed, the reader is asked for one, unless the
+// request is unasked: one that the page sends by itself, time and again.
+export async function call(path, { headers = {}, unasked = false, ...options } = {}) {
   for (;;) {
     const used = token();
     const response = await fetch(path, { ...options, headers: used ? { ...headers, Authorization: `Bearer ${used}` } : headers });
     notice(response.headers.get("Date"));
     if (response.ok) return response;
-    if (response.status === 401 && await askToken(used)) continue;
+    if (response.status === 401 && !unasked && await askToken(used)) continue;
     const body = await response.json().catch(() => ({}));
     throw new Problem(response.status, body, Number(response.headers.get("Retry-After")));
   }
 }
 
 // get returns the JSON at a path.
-export async function get(path) {
-  return (await call(path)).json();
+export async function get(path, options) {
+  return (await call(path, options)).json();
 }
 
-// getAgain is get, but tries again as long as the daemon cannot answer. It then calls
-// failed, at once and each second, with the seconds until it tries again and the error. It
-// throws when trying again is useless or the signal is aborted.
-export async function getAgain(path, failed, signal) {
+// getAgain is get, but tries again as long as the daemon cannot answer, as tryAgain does.
+export const getAgain = (path, failed, signal) => tryAgain(() => get(path), failed, signal);
+
+// tryAgain calls a function that asks the daemon, again as long as the daemon cannot answer.
+// It then calls failed, at once and each second, with the seconds until it tries again and
+// the error. It throws when trying again is useless or the signal is aborted.
+export async function tryAgain(ask, failed, signal) {
   for (let failures = 0; ; failures++) {
     let lost;
     try {
-      return await get(path);
+      return await ask();
     } catch (error) {
       if (signal.aborted || isFinal(error)) throw error;
       lost = error;
@@ -81,7 +85,7 @@ async function countdown(ms, left, signal) {
 // isFinal says whether the same call would fail again. Where it would not, there is no
 // connection, the daemon is busy, or a proxy cannot reach it. A 500 is a defect, whose
 // reason the reader has to see.
-const isFinal = (error) => error instanceof Problem && ![429, 502, 503, 504].includes(error.status);
+export const isFinal = (error) => error instanceof Problem && ![429, 502, 503, 504].includes(error.status);
 
 // ask starts a session in the background and returns its id. Because of the key, the
 // question can be sent again after a lost connection and stays one session.
@@ -102,8 +106,8 @@ export async function ask(question) {
 }
 
 // session returns a session as far as it is known.
-export function session(id) {
-  return get(path(id));
+export function session(id, options) {
+  return get(path(id), options);
 }
 
 // remove deletes a session that has ended. One that runs is cancelled.
@@ -206,9 +210,9 @@ const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 export const request = (id) => get(`${path(id)}/request`);
 
 // councils returns the councils that can be asked, the one that is asked by default first,
-// and none where the daemon is too old to say.
+// and none where the daemon is too old to say, or does not.
 export function councils() {
-  return get("v1/councils").then((list) => list.councils, () => []);
+  return get("v1/councils", { unasked: true }).then((list) => list.councils, () => []);
 }
 
 let ahead = 0; // ms that the daemon's clock is ahead of this one

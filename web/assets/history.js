@@ -104,7 +104,7 @@ function keep(items, path, signal) {
       if (s.status === "running") node.querySelector(".took").textContent = elapsed(s);
     }
     if (++ticks % 3 > 0) return;
-    const { sessions } = await get(path()).catch(() => ({ sessions: [] })); // the next time
+    const { sessions } = await get(path(), { unasked: true }).catch(() => ({ sessions: [] })); // the next time
     if (signal.aborted) return;
     for (const s of sessions) {
       const shown = items.get(s.session_id);

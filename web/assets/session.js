@@ -3,7 +3,7 @@
 // for everybody with the same token.
 
 import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
-import { ask, cancel, councils, follow, now, remove, request, session } from "./api.js";
+import { ask, cancel, councils, follow, isFinal, now, remove, request, session, tryAgain } from "./api.js";
 import { differences, findings, spent, standings, totals, verdict } from "./audit.js";
 import { copyButton, count, el, lasting, problem } from "./dom.js";
 import { growing, ready, show } from "./markdown.js";
@@ -89,13 +89,15 @@ export async function watch(section, signal, id) {
     }
   };
   view.question(sessionStorage.getItem(`question ${id}`) ?? "A session of this daemon");
-  let asked = false; // it is asked for once, and after a failure again with the next connection
+  // What was asked is read beside the events, and again where the daemon cannot say it now. An older daemon never can.
+  const what = () => request(id).catch((error) => (isFinal(error) ? null : Promise.reject(error)));
+  let asked = false;
   const cut = (isCut, wait, atOnce) => {
     view.cut(isCut, wait, atOnce);
     if (isCut || asked) return;
     asked = true;
-    Promise.all([request(id).catch((error) => (error.status ? null : Promise.reject(error))), session(id), councils()])
-      .then(([what, s, cards]) => { if (!signal.aborted) view.asked(what, s, cards, state.started); }, () => { asked = false; });
+    tryAgain(() => Promise.all([what(), session(id), councils()]), () => {}, signal)
+      .then((found) => { if (!signal.aborted) view.asked(...found, state.started); }, () => { asked = false; });
   };
   try {
     await follow(id, handle, cut, signal);

@@ -23,7 +23,7 @@ export async function estimate(place, question, signal) {
   let said;
   try {
     const response = await call("v1/council/estimate", {
-      method: "POST", body: JSON.stringify(question), headers: { "Content-Type": "application/json" }, signal,
+      method: "POST", body: JSON.stringify(question), headers: { "Content-Type": "application/json" }, signal, unasked: true,
     });
     said = estimated(await response.json());
   } catch (error) {
