@@ -137,6 +137,49 @@ func TestElapsed(t *testing.T) {
 	}
 }
 
+// TestEndOutsideTheList holds that a session that is shown as running also ends on the page when it is in the list no
+// longer: because the list is of those that run, because others are newer, or because it was deleted.
+func TestEndOutsideTheList(t *testing.T) {
+	t.Parallel()
+	models := members()
+	wait := make(chan struct{})
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 1, Output: 10}
+		models[i].Reply = func(task simllm.Task) (string, bool) {
+			if task.Kind == simllm.Question && strings.Contains(task.Question, "held") {
+				<-wait
+			}
+			return "", false
+		}
+	}
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Is this one held?")
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
+	p.until(`document.querySelector("#sessions li .state.running")`)
+	for range 5 {
+		post(t, p.origin, `{"query": "And another?"}`)
+	}
+	without := before(t, p.origin, func(w http.ResponseWriter, r *http.Request, daemon http.Handler) {
+		if strings.HasPrefix(r.URL.Path, "/v1/council/") { // a daemon whose sessions are deleted once they have ended
+			http.NotFound(w, r)
+			return
+		}
+		daemon.ServeHTTP(w, r)
+	})
+	filtered, deleted := open(t, p.origin, "#/history"), open(t, without, "#/history")
+	for _, tab := range []*tab{filtered, deleted} {
+		tab.until(`document.querySelectorAll("#history li").length === 6`)
+		tab.do(chromedp.SendKeys(chromedp.ID("status"), "running"))
+		tab.until(`document.querySelectorAll("#history li").length === 1`)
+	}
+	close(wait)
+	for view, tab := range map[string]*tab{"sessions": p, "history": filtered} {
+		tab.until(`/complete · .+ · \d+\.\d s · \$\d/.test(document.querySelector("#` + view + ` li .hint").textContent)`)
+		tab.until(`document.querySelector("#` + view + ` li button").checkVisibility()`)
+	}
+	deleted.until(`document.querySelectorAll("#history li").length === 0`)
+}
+
 // TestAway holds that every view says that the daemon does not answer, with a countdown,
 // and shows what it has when the daemon is back.
 func TestAway(t *testing.T) {

@@ -1,6 +1,6 @@
 // Lists of sessions: the newest on the home page, and all of them in the history.
 
-import { get, getAgain, now, remove } from "./api.js";
+import { get, getAgain, now, remove, session } from "./api.js";
 import { away, el, lasting, moment, number, problem, seconds } from "./dom.js";
 
 const statuses = ["running", "complete", "degraded", "failed", "cancelled"];
@@ -89,31 +89,49 @@ export async function list(place, title, signal, filter, pages) {
     ? "No session matches."
     : "None yet. The daemon keeps finished sessions for a while, as it is configured. "
       + "Your browser keeps nothing of them after you close this tab.")]);
-  keep(items, () => read({ limit: items.size }), signal);
+  keep(items, () => read({ limit: Math.min(items.size, 1000) }), signal);
 }
 
 // keep counts the time of sessions that run, and shows how they end.
 function keep(items, path, signal) {
   let ticks = 0;
   const timer = setInterval(async () => {
-    if (signal.aborted || ![...items.values()].some(({ s }) => s.status === "running")) {
+    const running = [...items.values()].filter(({ s }) => s.status === "running");
+    if (signal.aborted || running.length === 0) {
       clearInterval(timer);
       return;
     }
-    for (const { s, node } of items.values()) {
-      if (s.status === "running") node.querySelector(".took").textContent = elapsed(s);
-    }
+    for (const { s, node } of running) node.querySelector(".took").textContent = elapsed(s);
     if (++ticks % 3 > 0) return;
-    const { sessions } = await get(path(), { unasked: true }).catch(() => ({ sessions: [] })); // the next time
+    const listed = await get(path(), { unasked: true }).catch(() => null);
+    if (listed === null) return; // the next time
+    // One that has left the list, by its end or because others are newer, is asked for by itself.
+    const left = running.map(({ s }) => s.session_id).filter((id) => !listed.sessions.some((s) => s.session_id === id));
+    const found = [...listed.sessions, ...await Promise.all(left.map(standing))];
     if (signal.aborted) return;
-    for (const s of sessions) {
+    for (const s of found) {
       const shown = items.get(s.session_id);
       if (!shown || shown.s.status === s.status) continue;
-      shown.s = Object.assign(shown.s, s);
-      shown.node.querySelector(".hint").replaceWith(facts(s));
+      if (s.status === "deleted") {
+        shown.node.remove();
+        items.delete(s.session_id);
+        continue;
+      }
+      Object.assign(shown.s, s);
+      shown.node.querySelector(".hint").replaceWith(facts(shown.s));
       shown.node.querySelector("button").hidden = false;
     }
   }, 1000);
+}
+
+// standing says how a session stands, as the list does. What cannot be said now still runs.
+async function standing(id) {
+  try {
+    const { status, metadata } = await session(id, { unasked: true });
+    return { session_id: id, status, cost_usd: metadata.usage.cost_usd, duration_ms: metadata.timing.total_ms || null };
+  } catch (error) {
+    return { session_id: id, status: error.status === 404 ? "deleted" : "running" };
+  }
 }
 
 // item shows a session in a list. It calls deleted when the reader has deleted it.
