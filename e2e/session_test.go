@@ -228,6 +228,45 @@ func TestFollowUp(t *testing.T) {
 	other.until(`document.querySelector("#session details.fold .prose")?.textContent.trim() === ` + fmt.Sprintf("%q", strings.TrimSpace(first)))
 }
 
+// Enter that is held, or pressed again before the daemon has answered, sends a question once: each session costs money.
+func TestEnterSendsOnce(t *testing.T) {
+	t.Parallel()
+	l := &line{}
+	origin := daemon(t, nil, members()...)
+	p := open(t, l.start(t, origin), "")
+	const enter = `for (const repeat of [false, true, true])
+		f.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", bubbles: true, cancelable: true, repeat }));`
+	p.until(`!document.getElementById("models").hidden`)
+	p.do(chromedp.SendKeys(chromedp.ID("query"), "How often?"))
+	p.do(chromedp.Evaluate[chromedp.Void](`{ const f = document.getElementById("query"); ` + enter + enter + ` }`))
+	p.says(said, "The answer is complete.")
+	p.until(`document.getElementById("follow-up")`)
+	before := value[string](p, `location.hash`)
+	p.do(chromedp.SendKeys(chromedp.ID("follow-up"), "And now?"))
+	p.do(chromedp.Evaluate[chromedp.Void](`{ const f = document.getElementById("follow-up"); ` + enter + enter + ` }`))
+	p.until(`location.hash !== "` + before + `" && document.querySelector("h1.question")?.textContent === "And now?"`)
+	p.says(said, "The answer is complete.")
+	if n := len(get[struct{ Sessions []any }](t, origin+"/v1/council").Sessions); n != 2 {
+		t.Errorf("there are %d sessions of 2 questions", n)
+	}
+
+	// While the daemon is away the form is busy, and can be sent again afterwards.
+	p.until(`document.getElementById("follow-up")`)
+	before = value[string](p, `location.hash`)
+	l.down.Store(new("/v1/"))
+	p.do(chromedp.SendKeys(chromedp.ID("follow-up"), "Once more?"))
+	p.press("\r")
+	p.press("\r")
+	p.until(`document.querySelector("#session form .notice.bad")`)
+	l.down.Store(nil)
+	p.press("\r")
+	p.until(`location.hash !== "` + before + `"`)
+	p.says(said, "The answer is complete.")
+	if n := len(get[struct{ Sessions []any }](t, origin+"/v1/council").Sessions); n != 3 {
+		t.Errorf("there are %d sessions of 3 questions", n)
+	}
+}
+
 // A session that was cancelled is no error, and the focus stays in the view.
 func TestCancelledIsNeutral(t *testing.T) {
 	t.Parallel()

@@ -91,6 +91,23 @@ export function copyButton(label, text) {
   return el("span", { class: "copying" }, said, button);
 }
 
+// save has the browser keep a blob as a file.
+export function save(blob, name) {
+  const url = URL.createObjectURL(blob);
+  el("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+// sendOnEnter has Enter in a field send its form, once however long it is held. Shift and
+// Enter begin a new line.
+export function sendOnEnter(field, form) {
+  field.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    if (!event.repeat) form.requestSubmit();
+  });
+}
+
 // problem shows what went wrong and how to correct it.
 export function problem(error) {
   const body = error.body ?? {};

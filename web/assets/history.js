@@ -139,17 +139,11 @@ function item(s, deleted) {
   const question = s.query || `Session ${s.session_id}`;
   const button = el("button", {
     type: "button", "aria-label": `Delete ${question}`, hidden: s.status === "running", onclick: async () => {
-      if (!await confirmed(question)) return;
       try {
-        await remove(s.session_id);
+        if (await discard(s.session_id, question)) await deleted();
       } catch (error) {
-        if (error.status !== 404) { // otherwise it is gone already
-          button.after(problem(error));
-          return;
-        }
+        button.after(problem(error));
       }
-      sessionStorage.removeItem(`question ${s.session_id}`);
-      await deleted();
     },
   }, "Delete");
   return el("li", {}, el("a", { href: `#/session/${s.session_id}` }, question), facts(s), button);
@@ -167,13 +161,18 @@ function facts(s) {
 
 const elapsed = (s) => `for ${lasting(now() - Date.parse(s.created))}`;
 
-// confirmed asks whether a session is to be deleted.
-function confirmed(question) {
-  return new Promise((resolve) => {
-    const dialog = document.getElementById("delete");
-    document.getElementById("delete-question").textContent = question;
-    dialog.returnValue = "";
+// discard asks whether a session is to be deleted, and deletes it. It returns whether the
+// session is gone.
+export async function discard(id, question) {
+  const dialog = document.getElementById("delete");
+  document.getElementById("delete-question").textContent = question;
+  dialog.returnValue = "";
+  const sure = await new Promise((resolve) => {
     dialog.onclose = () => resolve(dialog.returnValue === "delete");
     dialog.showModal();
   });
+  if (!sure) return false;
+  await remove(id).catch((error) => (error.status === 404 ? null : Promise.reject(error))); // it is gone already
+  sessionStorage.removeItem(`question ${id}`);
+  return true;
 }

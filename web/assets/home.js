@@ -1,7 +1,7 @@
 // The home page: the question form, who is on the council, and the newest sessions.
 
 import { ask, councils, getAgain } from "./api.js";
-import { away, count, el, number, problem, seconds } from "./dom.js";
+import { away, count, el, number, problem, seconds, sendOnEnter } from "./dom.js";
 import { list } from "./history.js";
 
 const $ = (id) => document.getElementById(id);
@@ -242,12 +242,7 @@ $("question-form").addEventListener("input", (event) => {
   estimateSoon();
 });
 
-$("query").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-    event.preventDefault();
-    $("question-form").requestSubmit();
-  }
-});
+sendOnEnter($("query"), $("question-form"));
 
 $("question-form").addEventListener("submit", async (event) => {
   event.preventDefault();

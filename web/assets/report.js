@@ -2,7 +2,7 @@
 // each plot its figures are folded away as a table.
 
 import { call, get, getAgain } from "./api.js";
-import { away, count, el, moment, number, problem, table } from "./dom.js";
+import { away, count, el, moment, number, problem, save, table } from "./dom.js";
 import { plot } from "./plot.js";
 import { place, sentence, topic } from "./words.js";
 
@@ -165,10 +165,7 @@ function form(name, asked, query) {
       type: "button", class: "plain", "aria-label": `Download as ${format}`, onclick: async (event) => {
         try {
           failed.replaceChildren();
-          const blob = await (await call(`${asked}&format=${format}`)).blob();
-          const url = URL.createObjectURL(blob);
-          el("a", { href: url, download: `${name}.${format === "text" ? "txt" : format}` }).click();
-          setTimeout(() => URL.revokeObjectURL(url), 1000);
+          save(await (await call(`${asked}&format=${format}`)).blob(), `${name}.${format === "text" ? "txt" : format}`);
         } catch (error) {
           failed.replaceChildren(problem(error));
         }

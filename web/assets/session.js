@@ -3,9 +3,10 @@
 // for everybody with the same token.
 
 import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
-import { ask, cancel, councils, follow, isFinal, now, remove, request, session, tryAgain } from "./api.js";
+import { ask, cancel, councils, follow, isFinal, now, request, session, tryAgain } from "./api.js";
 import { differences, findings, spent, standings, totals, verdict } from "./audit.js";
-import { copyButton, count, el, lasting, problem } from "./dom.js";
+import { copyButton, count, el, lasting, problem, save, sendOnEnter } from "./dom.js";
+import { discard } from "./history.js";
 import { growing, ready, show } from "./markdown.js";
 
 const fallbacks = {
@@ -321,11 +322,13 @@ function layout(section, signal, id) {
         choice.querySelector("h2").tabIndex = -1;
         choice.querySelector("h2").focus();
       } }, "Say which answer you prefer");
+      const discarding = () => discard(id, heading.textContent)
+        .then((gone) => { if (gone) location.hash = "#/"; }, (error) => notices.append(problem(error)));
       further.replaceChildren(further.firstChild, what && ended.answer ? followUp(what, ended.answer) : "",
         el("div", { class: "tools" },
           what ? el("a", { href: `#/again/${id}` }, "Ask again with changes") : null,
           keeps && ended.answer && !wanted ? asking : null,
-          el("button", { type: "button", class: "plain", onclick: () => discard(id, notices) }, "Delete this session")));
+          el("button", { type: "button", class: "plain", onclick: discarding }, "Delete this session")));
       further.hidden = false;
     },
   };
@@ -362,15 +365,10 @@ function followUp(what, answered) {
   const field = el("textarea", { id: "follow-up", rows: 3, required: true });
   const trouble = el("div", { role: "alert" });
   const button = el("button", { class: "primary" }, "Ask");
-  field.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
-      event.preventDefault();
-      form.requestSubmit();
-    }
-  });
   const form = el("form", {
     onsubmit: async (event) => {
       event.preventDefault();
+      if (button.disabled) return; // Enter sends the form all the same
       button.disabled = true;
       trouble.replaceChildren();
       const earlier = what.messages ?? [{ role: "user", content: query }];
@@ -379,24 +377,18 @@ function followUp(what, answered) {
         location.hash = `#/session/${await ask({ ...same, messages })}`;
       } catch (error) {
         trouble.replaceChildren(problem(error));
-      } finally {
-        button.disabled = false;
+        button.disabled = false; // otherwise the next session takes the place of the form
       }
     },
   }, el("label", { for: "follow-up" }, "A follow-up question"), field, el("div", { class: "row" },
     el("span", { class: "hint" }, "The council sees the whole conversation."), button), trouble);
+  sendOnEnter(field, form);
   return form;
 }
 
 // download is a button that saves a text as a file.
 function download(label, name, type, text) {
-  return el("button", {
-    type: "button", class: "plain", onclick: () => {
-      const url = URL.createObjectURL(new Blob([text()], { type }));
-      el("a", { href: url, download: name }).click();
-      setTimeout(() => URL.revokeObjectURL(url), 1000);
-    },
-  }, label);
+  return el("button", { type: "button", class: "plain", onclick: () => save(new Blob([text()], { type }), name) }, label);
 }
 
 // written returns a session as a Markdown document.
@@ -411,22 +403,4 @@ function written(s, what) {
   for (const r of s.stage2) lines.push(`# Review of ${r.model}`, r.ranking ?? `Failed: ${r.error?.message}`);
   lines.push(`Session ${s.session_id}, ${s.created}, ${s.status}.`);
   return `${lines.join("\n\n")}\n`;
-}
-
-// discard deletes the session after a question, and leads to the others.
-async function discard(id, notices) {
-  const dialog = document.getElementById("delete");
-  document.getElementById("delete-question").textContent = document.querySelector("h1.question").textContent;
-  dialog.returnValue = "";
-  const sure = await new Promise((resolve) => {
-    dialog.onclose = () => resolve(dialog.returnValue === "delete");
-    dialog.showModal();
-  });
-  if (!sure) return;
-  try {
-    await remove(id);
-    location.hash = "#/";
-  } catch (error) {
-    notices.append(problem(error));
-  }
 }
