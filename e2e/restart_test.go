@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -156,9 +157,18 @@ func TestKilledInTheAnswer(t *testing.T) {
 	}`))
 	p.kill()
 	page.until(firstNotice + `.startsWith("` + lostLine + `Trying again")`)
+	page.do(chromedp.Evaluate[chromedp.Void](`{
+		const said = document.querySelector('` + said + `'), all = window.said = [];
+		new MutationObserver(() => all.push(said.textContent)).observe(said, { childList: true });
+	}`))
 	p.start()
 	page.says(said, "The answer is complete.")
 	page.readsWhole()
+	told := value[[]string](page, `window.said`)
+	want := []string{"The text of the final answer was interrupted, and is written again.", "The answer is complete."}
+	if !slices.Equal(told, want) {
+		t.Errorf("the page says %q, want %q", told, want)
+	}
 	if value[bool](page, `window.doubled`) {
 		t.Error("the page showed the void part before the new text")
 	}

@@ -150,10 +150,11 @@ type Delta struct {
 	Text string `json:"text"` // never empty
 }
 
-// Restart voids all Deltas so far: the model that wrote them failed, and another one
-// begins again.
+// Restart voids all Deltas so far. The model that wrote them failed, and another one begins
+// again. With FailInterrupted the daemon of the session was gone, and its text is written
+// again, by the same model as a rule.
 type Restart struct {
-	Model  string      `json:"model"`  // which failed
+	Model  string      `json:"model"`  // whose text is void
 	Reason FailureCode `json:"reason"` // why
 }
 

@@ -77,7 +77,8 @@ export async function watch(section, signal, id) {
       case "stage3.restart":
         state.text = "";
         view.text("", false);
-        view.say(`${data.model} failed as chairman (${data.reason}). Another model takes over.`);
+        view.say(data.reason === "interrupted" ? "The text of the final answer was interrupted, and is written again."
+          : `${data.model} failed as chairman (${data.reason}). Another model takes over.`);
         break;
       case "stage3.done":
         view.synthesis(data);
