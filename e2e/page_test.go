@@ -290,6 +290,99 @@ func TestLostReply(t *testing.T) {
 	}
 }
 
+// TestSentAgainByHand holds that a question whose reply was lost, and that the reader sends again, stays one session, also
+// after a reload. A question that was changed is another one, and so is the same one that is asked again after an answer.
+func TestSentAgainByHand(t *testing.T) {
+	t.Parallel()
+	var lost atomic.Bool // the replies to all questions
+	origin := daemon(t, nil, members()...)
+	p := open(t, before(t, origin, func(w http.ResponseWriter, r *http.Request, daemon http.Handler) {
+		if lost.Load() && r.Method == http.MethodPost && r.URL.Path == "/v1/council" {
+			daemon.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		daemon.ServeHTTP(w, r)
+	}), "")
+	sessions := func(want int) {
+		t.Helper()
+		if got := len(get[struct{ Sessions []any }](t, origin+"/v1/council").Sessions); got != want {
+			t.Errorf("there are %d sessions, want %d", got, want)
+		}
+	}
+	// send sends the question of a form, and waits for the session, or for the end of all attempts.
+	send := func(form, field, question string, lose bool) {
+		t.Helper()
+		before := value[string](p, `location.hash`)
+		p.until(fmt.Sprintf(`document.querySelector("%s")?.checkVisibility() && !document.querySelector("%s .primary").disabled`, field, form))
+		lost.Store(lose)
+		p.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`{ const f = document.querySelector(%q);
+			f.value = %q; f.dispatchEvent(new Event("input", { bubbles: true })); f.form.requestSubmit(); }`, field, question)))
+		if lose {
+			p.until(fmt.Sprintf(`document.querySelector("%s [role=alert] .notice.bad")`, form))
+			return
+		}
+		p.until(`location.hash !== "` + before + `"`)
+		p.says(said, "The answer is complete.")
+	}
+	const home, query, next, followUp = "#question-form", "#query", "#session form", "#follow-up"
+	p.until(`!document.getElementById("models").hidden`)
+	send(home, query, "Was I heard?", true)
+	send(home, query, "Was I heard?", true)
+	p.do(chromedp.Reload())
+	p.until(`document.getElementById("query").value === "Was I heard?" && !document.getElementById("models").hidden`)
+	send(home, query, "Was I heard?", false)
+	sessions(1)
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
+	send(home, query, "Was I heard?", false)
+	sessions(2)
+
+	send(next, followUp, "And now?", true)
+	sessions(3)
+	p.do(chromedp.Reload())
+	p.until(`document.getElementById("follow-up")?.value === "And now?"`)
+	send(next, followUp, "And now?", false)
+	sessions(3)
+	p.do(chromedp.NavigateBack())
+	p.says("h1.question", "Was I heard?")
+	send(next, followUp, "And now?", false)
+	sessions(4)
+
+	send(next, followUp, "And then?", true)
+	send(next, followUp, "And after that?", false)
+	sessions(6)
+}
+
+// TestKeyOfAnotherRequest holds that a question whose key stands for another one can be sent again, with another key.
+func TestKeyOfAnotherRequest(t *testing.T) {
+	t.Parallel()
+	var keys []string // of the questions
+	var mu sync.Mutex // guards keys
+	p := open(t, before(t, daemon(t, nil, members()...), func(w http.ResponseWriter, r *http.Request, daemon http.Handler) {
+		if r.Method == http.MethodPost && r.URL.Path == "/v1/council" {
+			mu.Lock()
+			keys = append(keys, r.Header.Get("Idempotency-Key"))
+			first := len(keys) == 1
+			mu.Unlock()
+			if first {
+				w.WriteHeader(http.StatusConflict)
+				return
+			}
+		}
+		daemon.ServeHTTP(w, r)
+	}), "")
+	p.until(`!document.getElementById("models").hidden`)
+	p.do(chromedp.SendKeys(chromedp.ID("query"), "Whose key?"))
+	p.press("\r")
+	p.until(`document.querySelector("#ask-problem .notice")`)
+	p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
+	p.says(said, "The answer is complete.")
+	mu.Lock()
+	defer mu.Unlock()
+	if len(keys) != 2 || keys[0] == keys[1] {
+		t.Errorf("the keys are %q", keys)
+	}
+}
+
 // TestDegraded holds that the page says above the answer what is missing and which model
 // took over.
 func TestDegraded(t *testing.T) {

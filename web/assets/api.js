@@ -87,21 +87,47 @@ async function countdown(ms, left, signal) {
 // reason the reader has to see.
 export const isFinal = (error) => error instanceof Problem && ![429, 502, 503, 504].includes(error.status);
 
-// ask starts a session in the background and returns its id. Because of the key, the
-// question can be sent again after a lost connection and stays one session.
-export async function ask(question) {
-  const key = Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
-  const request = {
-    method: "POST", body: JSON.stringify({ ...question, background: true }),
-    headers: { "Content-Type": "application/json", "Idempotency-Key": key },
-  };
+// ask starts a session in the background and returns its id. The request and its key stay
+// in the draft, which keep stores, until the id is here: the same question that is sent
+// again after a lost reply, also by hand and after a reload, is the same session and paid
+// for once. Another question gets another key.
+export async function ask(question, draft, keep) {
+  const body = JSON.stringify({ ...question, background: true });
+  if (draft.sent?.body !== body) {
+    draft.sent = { body, key: Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("") };
+  }
+  keep();
+  const headers = { "Content-Type": "application/json", "Idempotency-Key": draft.sent.key };
   for (let attempt = 0; ; attempt++) {
     try {
-      return (await (await call("v1/council", request)).json()).session_id;
+      return (await (await call("v1/council", { method: "POST", body, headers })).json()).session_id;
     } catch (error) {
+      if (error.status === 409) { // the key stands for another request: the next try has a new one
+        draft.sent = null;
+        keep();
+      }
       if (error instanceof Problem || attempt === 3) throw error;
       await pause(delay(attempt));
     }
+  }
+}
+
+// kept returns what this tab has stored under a name.
+export function kept(name) {
+  try {
+    return JSON.parse(sessionStorage.getItem(name)) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+// keep stores something under a name, so that it survives a reload, unless it is too long
+// for the storage.
+export function keep(name, value) {
+  try {
+    sessionStorage.setItem(name, JSON.stringify(value));
+  } catch {
+    sessionStorage.removeItem(name); // what was stored before is not what the reader sees
   }
 }
 

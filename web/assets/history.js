@@ -173,6 +173,6 @@ export async function discard(id, question) {
   });
   if (!sure) return false;
   await remove(id).catch((error) => (error.status === 404 ? null : Promise.reject(error))); // it is gone already
-  sessionStorage.removeItem(`question ${id}`);
+  for (const name of ["question", "follow-up"]) sessionStorage.removeItem(`${name} ${id}`);
   return true;
 }

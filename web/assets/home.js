@@ -1,6 +1,6 @@
 // The home page: the question form, who is on the council, and the newest sessions.
 
-import { ask, councils, getAgain } from "./api.js";
+import { ask, councils, getAgain, keep as store, kept } from "./api.js";
 import { away, count, el, number, problem, seconds, sendOnEnter } from "./dom.js";
 import { list } from "./history.js";
 
@@ -8,7 +8,7 @@ const $ = (id) => document.getElementById(id);
 
 const texts = ["query", "chairman", "max_cost_usd", "category", "language"]; // fields of one value each
 
-let draft = kept(); // the request that the form holds, in the form of POST /v1/council
+let draft = kept("draft"); // the request that the form holds, in the form of POST /v1/council
 let cards = []; // from GET /v1/councils; none until they are known
 let council = null; // the card of the council that is chosen
 let estimating = new AbortController(); // aborted when the form changes, or is left
@@ -151,21 +151,7 @@ function read() {
   draft.models = models.length === usual.size && models.every((model) => usual.has(model)) ? null : models;
 }
 
-// kept returns the draft that this tab has stored.
-function kept() {
-  try {
-    return JSON.parse(sessionStorage.getItem("draft")) ?? {};
-  } catch {
-    return {};
-  }
-}
-
-// keep stores the draft, so that it survives a reload.
-function keep() {
-  try {
-    sessionStorage.setItem("draft", JSON.stringify(draft));
-  } catch { /* it is too long for the storage, and does not survive a reload */ }
-}
+const keep = () => store("draft", draft);
 
 // request is the draft, as read has left it, in the form of POST /v1/council.
 function request() {
@@ -257,7 +243,7 @@ $("question-form").addEventListener("submit", async (event) => {
   button.disabled = true;
   const { query } = draft;
   try {
-    const id = await ask(request());
+    const id = await ask(request(), draft, keep);
     try {
       sessionStorage.setItem(`question ${id}`, query); // for the list, and after a reload
     } catch { /* the question is too long for the storage: the list shows its beginning */ }

@@ -3,7 +3,7 @@
 // for everybody with the same token.
 
 import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
-import { ask, cancel, councils, follow, isFinal, now, request, session, tryAgain } from "./api.js";
+import { ask, cancel, councils, follow, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
 import { differences, findings, spent, standings, totals, verdict } from "./audit.js";
 import { copyButton, count, el, lasting, problem, save, sendOnEnter } from "./dom.js";
 import { discard } from "./history.js";
@@ -325,7 +325,7 @@ function layout(section, signal, id) {
       } }, "Say which answer you prefer");
       const discarding = () => discard(id, heading.textContent)
         .then((gone) => { if (gone) location.hash = "#/"; }, (error) => notices.append(problem(error)));
-      further.replaceChildren(further.firstChild, what && ended.answer ? followUp(what, ended.answer) : "",
+      further.replaceChildren(further.firstChild, what && ended.answer ? followUp(id, what, ended.answer) : "",
         el("div", { class: "tools" },
           what ? el("a", { href: `#/again/${id}` }, "Ask again with changes") : null,
           keeps && ended.answer && !wanted ? asking : null,
@@ -361,9 +361,14 @@ function conversation(messages) {
 }
 
 // followUp is the form for the next question of the conversation.
-function followUp(what, answered) {
+function followUp(id, what, answered) {
   const { seed, timeout_seconds: timeout, query, ...same } = what; // the next question has its own seed and time
-  const field = el("textarea", { id: "follow-up", rows: 3, required: true });
+  const name = `follow-up ${id}`, draft = kept(name), store = () => keep(name, draft);
+  const field = el("textarea", { id: "follow-up", rows: 3, required: true, oninput: () => {
+    draft.text = field.value;
+    store();
+  } });
+  field.value = draft.text ?? "";
   const trouble = el("div", { role: "alert" });
   const button = el("button", { class: "primary" }, "Ask");
   const form = el("form", {
@@ -375,7 +380,9 @@ function followUp(what, answered) {
       const earlier = what.messages ?? [{ role: "user", content: query }];
       const messages = [...earlier, { role: "assistant", content: answered }, { role: "user", content: field.value }];
       try {
-        location.hash = `#/session/${await ask({ ...same, messages })}`;
+        const next = await ask({ ...same, messages }, draft, store);
+        sessionStorage.removeItem(name);
+        location.hash = `#/session/${next}`;
       } catch (error) {
         trouble.replaceChildren(problem(error));
         button.disabled = false; // otherwise the next session takes the place of the form
