@@ -135,7 +135,7 @@ func TestAgain(t *testing.T) {
 	p.until(`document.getElementById("query").value === "And then?"`)
 	p.says("#earlier", "First <b>question</b>?")
 	p.says("#earlier", "First answer.")
-	p.says("#earlier", "As before, the answer has to fit a JSON Schema.")
+	p.says("#earlier", "As before, the answer has to fit a JSON Schema and it takes at most ")
 	p.until(`!document.getElementById("models").hidden && document.activeElement.id === "query"`)
 	p.shot("again")
 	p.do(chromedp.Click(chromedp.CSS(`#models-choice input[value="dune"]`)))
@@ -154,6 +154,44 @@ func TestAgain(t *testing.T) {
 	}
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/again/none-such"`))
 	p.says("#ask-problem", "there is no session")
+}
+
+// TestAgainWithLimits holds that the limits and choices that have no field are asked again, that the form names them, and that
+// it can leave them out.
+func TestAgainWithLimits(t *testing.T) {
+	t.Parallel()
+	origin := daemon(t, nil, members()...)
+	post(t, origin, `{"query": "Q?", "max_total_tokens": 100000, "on_partial": "refuse", "timeout_seconds": 60, "order": "per_reviewer"}`)
+	view := "#/again/" + get[struct{ Sessions []council.Summary }](t, origin+"/v1/council").Sessions[0].ID
+	limits := func(r council.Request) council.Request {
+		return council.Request{MaxTotalTokens: r.MaxTotalTokens, OnPartial: r.OnPartial, TimeoutSeconds: r.TimeoutSeconds, Order: r.Order}
+	}
+	ask := func(drop bool) council.Request {
+		t.Helper()
+		p := open(t, origin, view)
+		p.until(`document.getElementById("query").value === "Q?" && !document.getElementById("models").hidden`)
+		p.says("#earlier", "As before, the order is per_reviewer, it takes at most 1 min, it uses at most 100,000 tokens, "+
+			"and an answer of a part of the council is refused.")
+		if drop {
+			p.do(chromedp.Click(chromedp.CSS("#earlier button")))
+			p.until(`document.getElementById("earlier").hidden`)
+		}
+		p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
+		p.until(`location.hash.startsWith("#/session/")`)
+		return limits(p.request())
+	}
+	want := council.Request{
+		MaxTotalTokens: new(int64(100000)), OnPartial: council.PartialRefuse, TimeoutSeconds: new(60.0), Order: council.OrderPerReviewer,
+	}
+	if diff := cmp.Diff(want, ask(false)); diff != "" {
+		t.Errorf("what was asked again (-want +got):\n%s", diff)
+	}
+	post(t, origin, `{"query": "Q?"}`)
+	usual := limits(get[council.Request](t, origin+"/v1/council/"+
+		get[struct{ Sessions []council.Summary }](t, origin+"/v1/council").Sessions[0].ID+"/request"))
+	if diff := cmp.Diff(usual, ask(true)); diff != "" {
+		t.Errorf("without these (-want +got):\n%s", diff)
+	}
 }
 
 // TestFieldProblems holds that each problem is shown at its field.

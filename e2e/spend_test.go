@@ -17,8 +17,10 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
+	"github.com/google/go-cmp/cmp"
 )
 
 // limited starts a daemon whose models have prices, under hard limits of a session and of a day.
@@ -87,6 +89,36 @@ func TestCouncils(t *testing.T) {
 	p.says("#councils-choice", "chairman dune · lately $0.0")
 	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/again/` + id + `"`))
 	p.until(`document.querySelector('#councils input[value="fast"]')?.checked`)
+}
+
+// TestMembersBesideCouncils holds that members that were chosen are asked again where there are several councils, that they
+// can be changed, and that another council can take their place.
+func TestMembersBesideCouncils(t *testing.T) {
+	t.Parallel()
+	origin := twoCouncils(t)
+	post(t, origin, `{"query": "Who of you?", "models": ["amber", "dune"]}`)
+	view := "#/again/" + get[struct{ Sessions []council.Summary }](t, origin+"/v1/council").Sessions[0].ID
+	for name, again := range map[string]struct {
+		press string // a selector
+		want  council.Request
+	}{
+		"as before": {"#query", council.Request{Models: []string{"amber", "dune"}}},
+		"one more":  {`#models-choice input[value="cedar"]`, council.Request{Models: []string{"amber", "cedar", "dune"}}},
+		"a council": {`#councils input[value="fast"]`, council.Request{Council: "fast"}},
+	} {
+		p := open(t, origin, view)
+		p.until(`document.getElementById("models-choice").checkVisibility()`)
+		p.do(chromedp.Click(chromedp.CSS(again.press)))
+		if shown := value[bool](p, `document.getElementById("models").checkVisibility()`); shown != (again.want.Council == "") {
+			t.Errorf("%s: the members are shown: %v", name, shown)
+		}
+		p.do(chromedp.Click(chromedp.CSS("#question-form .primary")))
+		p.until(`location.hash.startsWith("#/session/")`)
+		got := p.request()
+		if diff := cmp.Diff(again.want, council.Request{Models: got.Models, Council: got.Council}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
 }
 
 // asked returns how many estimates the page has asked for.

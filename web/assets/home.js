@@ -1,12 +1,23 @@
 // The home page: the question form, who is on the council, and the newest sessions.
 
 import { ask, councils, getAgain, keep as store, kept } from "./api.js";
-import { away, count, el, number, problem, seconds, sendOnEnter } from "./dom.js";
+import { away, count, el, lasting, number, problem, seconds, sendOnEnter } from "./dom.js";
 import { list } from "./history.js";
 
 const $ = (id) => document.getElementById(id);
 
 const texts = ["query", "chairman", "max_cost_usd", "category", "language"]; // fields of one value each
+
+// What a session that is asked again has besides the fields, and how the form says so: null
+// for what is usual.
+const carried = {
+  data_class: (name) => `the data is of the class ${name}`,
+  output_schema: () => "the answer has to fit a JSON Schema",
+  order: (order) => (order === "balanced" ? null : `the order is ${order}`),
+  timeout_seconds: (s) => `it takes at most ${lasting(1000 * s)}`,
+  max_total_tokens: (n) => `it uses at most ${count(n, "token")}`,
+  on_partial: (choice) => (choice === "refuse" ? "an answer of a part of the council is refused" : null),
+};
 
 let draft = kept("draft"); // the request that the form holds, in the form of POST /v1/council
 let cards = []; // from GET /v1/councils; none until they are known
@@ -34,11 +45,8 @@ export async function again(section, signal, id) {
   try {
     const asked = await getAgain(`v1/council/${encodeURIComponent(id)}/request`, away(place), signal);
     if (signal.aborted) return;
-    const { query, messages = [], models, council: name, chairman, max_cost_usd, category, language, data_class, output_schema } = asked;
-    draft = {
-      query: query ?? messages.at(-1)?.content, messages: messages.slice(0, -1),
-      models, council: name, chairman, max_cost_usd, category, language, data_class, output_schema,
-    };
+    const { query, messages = [], seed, ...same } = asked; // it has a seed of its own
+    draft = { ...same, query: query ?? messages.at(-1)?.content, messages: messages.slice(0, -1) };
     keep();
     place.replaceChildren();
     window.history.replaceState(null, "", "#/"); // a reload keeps what the reader changes now
@@ -98,7 +106,8 @@ function fill() {
       el("p", { id: `about-${card.name}`, class: "hint" }, `${card.members.join(", ")} · chairman ${card.chairman}${
         cost == null ? "" : ` · lately $${number(cost, 4)}`}`));
   }));
-  $("models").hidden = council === null || several; // one of several councils is asked as it is
+  // One of several councils is asked as it is, unless a session that is asked again had members of the default one.
+  $("models").hidden = council === null || (several && !(draft.models && council === cards[0]));
   $("chairman-field").hidden = council === null;
   $("models-choice").replaceChildren(...known.map((model) => {
     const box = el("input", { type: "checkbox", name: "models", value: model });
@@ -112,20 +121,19 @@ function fill() {
   for (const name of texts) $(name).value = draft[name] ?? "";
   if (draft.chairman === chairman) $("chairman").value = "";
   $("max_cost_usd").placeholder = limit === null ? "none" : String(limit);
-  const { messages: earlier = [], data_class: dataClass, output_schema: schema } = draft;
-  const conditions = [
-    dataClass && `the data is of the class ${dataClass}`, schema && "the answer has to fit a JSON Schema",
-  ].filter(Boolean);
+  const { messages: earlier = [] } = draft;
+  const conditions = Object.entries(carried).map(([name, say]) => draft[name] != null && say(draft[name])).filter(Boolean);
   $("earlier").hidden = earlier.length + conditions.length === 0;
   $("earlier").replaceChildren(
     earlier.length > 0 ? el("h2", {}, "Earlier in this conversation") : "",
     ...earlier.map(({ role, content }) => el("div", { class: "turn" },
       el("p", { class: "hint" }, { user: "You", assistant: "The council", system: "Instructions" }[role] ?? role),
       el("p", { class: "said-before", tabindex: "0" }, content))),
-    conditions.length > 0 ? el("p", {}, `As before, ${conditions.join(", and ")}.`) : "",
+    conditions.length > 0 ? el("p", {}, `As before, ${new Intl.ListFormat("en").format(conditions)}.`) : "",
     el("button", {
       type: "button", onclick: () => {
-        Object.assign(draft, { messages: [], data_class: null, output_schema: null });
+        draft.messages = [];
+        for (const name of Object.keys(carried)) delete draft[name];
         keep();
         fill();
         estimateSoon();
@@ -139,7 +147,8 @@ function fill() {
 function read() {
   for (const name of texts) draft[name] = $(name).value;
   if (!council) return;
-  if (cards.length > 1) {
+  const chosen = council === cards[0] && (draft.models || !$("models").hidden);
+  if (cards.length > 1 && !chosen) {
     draft.council = council.name;
     draft.models = null;
     return;
@@ -155,13 +164,14 @@ const keep = () => store("draft", draft);
 
 // request is the draft, as read has left it, in the form of POST /v1/council.
 function request() {
-  const { query, messages = [], models, council: name, max_cost_usd: cost, data_class, output_schema } = draft;
-  const rest = Object.fromEntries(["chairman", "category", "language"]
-    .map((name) => [name, draft[name].trim()]).filter(([, text]) => text));
+  const { query, messages = [], models, council: name, max_cost_usd: cost } = draft;
+  const rest = Object.fromEntries([
+    ...["chairman", "category", "language"].map((name) => [name, draft[name].trim()]),
+    ...Object.keys(carried).map((name) => [name, draft[name]]),
+  ].filter(([, value]) => value));
   return {
     ...(messages.length > 0 ? { messages: [...messages, { role: "user", content: query }] } : { query }),
     ...(name && { council: name }), ...(models && { models }), ...rest,
-    ...(data_class && { data_class }), ...(output_schema && { output_schema }),
     // The daemon refuses what is no number, and says so.
     ...(cost.trim() && { max_cost_usd: Number.isFinite(Number(cost)) ? Number(cost) : cost }),
   };
@@ -216,7 +226,8 @@ function estimateSoon() {
 $("question-form").addEventListener("input", (event) => {
   if (event.target.name === "council") {
     draft.council = event.target.value;
-    draft.chairman = $("chairman").value = ""; // that of the other council
+    draft.models = null; // those of the other council, and so is the chairman
+    draft.chairman = $("chairman").value = "";
     choose();
     read();
     fill();
