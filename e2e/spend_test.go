@@ -229,6 +229,29 @@ func TestBillOfFailures(t *testing.T) {
 	p.says(figures, " US dollars of the cost are uncertain: attempts that were cut off or failed count")
 }
 
+// TestSmallCosts holds that a cost that is known is never shown as nothing, and that one that is known in part is shown as a
+// lower bound, wherever the page says what a session cost.
+func TestSmallCosts(t *testing.T) {
+	t.Parallel()
+	models := members()
+	for i := range models {
+		models[i].Price = simllm.Price{Input: 0.0005, Output: 0.001}
+	}
+	models[3].Price = simllm.Price{} // nobody says what it costs
+	p := open(t, daemon(t, nil, models...), "")
+	p.ask("Is it cheap?")
+	p.says(said, "The answer is complete.")
+	const cheap = `\$0\.0000\d*[1-9]\d?(?!\d)`
+	const figures = `document.querySelector("section[aria-labelledby=part-figures]")`
+	p.until(`/, at least ` + cheap + `/.test(` + figures + `?.querySelector("summary").textContent)`)
+	p.until(`/Cost ?at least ` + cheap + `/.test(` + figures + `.querySelector("dl").textContent)`)
+	p.until(`/It cost at least ` + cheap + `\./.test(` + figures + `.textContent)`)
+	p.until(`/Written by amber.* · ` + cheap + `/.test(document.querySelector("section[aria-labelledby=part-answer] .hint").textContent)`)
+	p.do(chromedp.Evaluate[chromedp.Void](`location.hash = "#/"`))
+	p.until(`/ · ` + cheap + `/.test(document.querySelector("#sessions li .hint")?.textContent)`)
+	p.until(`/Cost` + cheap + `/.test(document.getElementById("council-facts").textContent)`)
+}
+
 // TestBill holds that a session says at its end what it cost and what is left of today's
 // limit, and that the spend of the days stands on a page of its own.
 func TestBill(t *testing.T) {

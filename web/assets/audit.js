@@ -1,16 +1,19 @@
 // What a session says in figures: the ranking, the audit, and what it took.
 
-import { count, el, number, seconds, svg, table } from "./dom.js";
+import { count, el, number, seconds, svg, table, usd } from "./dom.js";
 
 // spent says what the answer or the review of a seat took.
 export function spent({ attempts, usage, latency_ms: ms }) {
   const tokens = usage.output_tokens == null ? "tokens unknown" : atLeast(usage, count(usage.output_tokens, "output token"));
-  const cost = usage.cost_usd == null ? "cost unknown" : atLeast(usage, `$${number(usage.cost_usd, 5)}`);
-  return [seconds(ms), attempts === 1 ? null : count(attempts, "attempt"), tokens, cost].filter(Boolean).join(" · ");
+  return [seconds(ms), attempts === 1 ? null : count(attempts, "attempt"), tokens, costing(usage)].filter(Boolean).join(" · ");
 }
 
 // atLeast marks a figure as a lower bound where some requests did not report theirs.
 const atLeast = ({ partial }, figure) => (partial ? `at least ${figure}` : figure);
+
+// cost writes what a usage cost, and costing does where nothing else says that it is a cost.
+export const cost = (usage) => (usage.cost_usd == null ? "unknown" : atLeast(usage, usd(usage.cost_usd)));
+export const costing = (usage) => (usage.cost_usd == null ? "cost unknown" : cost(usage));
 
 // bar draws a share of 1. The figure stands beside it.
 export function bar(share) {
@@ -151,7 +154,7 @@ export function totals({ metadata: m, persisted }) {
     "Time": `${seconds(m.timing.total_ms)}, of which answers ${seconds(m.timing.stage1_ms)}, `
       + `reviews ${seconds(m.timing.stage2_ms)}, final answer ${seconds(m.timing.stage3_ms)}`,
     "Tokens": `${tokens(total.input_tokens)} in, ${tokens(total.output_tokens)} out`,
-    "Cost": m.usage.cost_usd == null ? "unknown" : atLeast(total, `$${number(m.usage.cost_usd, 5)}`),
+    "Cost": cost(total),
     "Records": persisted ? "kept" : unkept(m.warnings),
     "Seed and order": `${m.seed}, ${m.order}`,
     "Version": `councild ${m.versions.councild}, council ${m.versions.council_config}, ${m.versions.synthesis}`,

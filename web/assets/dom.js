@@ -31,6 +31,13 @@ export function number(value, digits = 2) {
   return value.toLocaleString("en", format).replace("-", "−");
 }
 
+// usd writes an amount of US dollars. Small ones keep two figures that count.
+export function usd(amount) {
+  if (amount == null) return "unknown";
+  const digits = amount > 0 && amount < 0.01 ? Math.min(12, 1 - Math.floor(Math.log10(amount))) : amount < 1 ? 4 : 2;
+  return `$${number(amount, amount === 0 ? 2 : digits)}`;
+}
+
 // seconds writes milliseconds as seconds.
 export function seconds(ms) {
   return ms == null ? "–" : `${number(ms / 1000, 1)} s`;

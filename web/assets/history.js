@@ -1,7 +1,8 @@
 // Lists of sessions: the newest on the home page, and all of them in the history.
 
 import { get, getAgain, now, remove, session } from "./api.js";
-import { away, el, lasting, moment, number, problem, seconds } from "./dom.js";
+import { costing } from "./audit.js";
+import { away, el, lasting, moment, problem, seconds } from "./dom.js";
 
 const statuses = ["running", "complete", "degraded", "failed", "cancelled"];
 
@@ -152,11 +153,10 @@ function item(s, deleted) {
 // facts says how a session stands, when it was asked, how long it took and what it cost.
 function facts(s) {
   const ended = s.status !== "running";
-  const cost = s.cost_usd == null ? "cost unknown" : `$${number(s.cost_usd, 4)}`;
   return el("span", { class: "hint" },
     el("span", { class: `state ${s.status}` }, s.status), " · ", moment(s.created),
     !ended || s.duration_ms != null ? [" · ", el("span", { class: "took" }, ended ? seconds(s.duration_ms) : elapsed(s))] : null,
-    ended ? ` · ${cost}` : null);
+    ended ? ` · ${costing(s)}` : null);
 }
 
 const elapsed = (s) => `for ${lasting(now() - Date.parse(s.created))}`;

@@ -1,7 +1,7 @@
 // The home page: the question form, who is on the council, and the newest sessions.
 
 import { ask, councils, getAgain, keep as store, kept } from "./api.js";
-import { away, count, el, lasting, number, problem, seconds, sendOnEnter } from "./dom.js";
+import { away, count, el, lasting, problem, seconds, sendOnEnter, usd } from "./dom.js";
 import { list } from "./history.js";
 
 const $ = (id) => document.getElementById(id);
@@ -80,7 +80,7 @@ function describe() {
     ["Time", lately === null ? "not known yet"
       : `${seconds(lately.median_ms)}${lately.sessions < 10 ? "" : `; 9 of 10 took at most ${seconds(lately.p90_ms)}`}`],
     ["Cost", lately === null ? "not known yet"
-      : lately.median_cost_usd === null ? "unknown: the models have no prices" : `$${number(lately.median_cost_usd, 4)}`],
+      : lately.median_cost_usd === null ? "unknown: the models have no prices" : usd(lately.median_cost_usd)],
     ["Cost limit", limit == null ? null : `$${limit}`],
   ];
   $("council-lately").textContent = lately
@@ -104,7 +104,7 @@ function fill() {
     const cost = card.lately?.median_cost_usd;
     return el("div", { class: "choice" }, el("label", {}, radio, card.name),
       el("p", { id: `about-${card.name}`, class: "hint" }, `${card.members.join(", ")} · chairman ${card.chairman}${
-        cost == null ? "" : ` · lately $${number(cost, 4)}`}`));
+        cost == null ? "" : ` · lately ${usd(cost)}`}`));
   }));
   // One of several councils is asked as it is, unless a session that is asked again had members of the default one.
   $("models").hidden = council === null || (several && !(draft.models && council === cards[0]));

@@ -4,7 +4,7 @@
 
 import { answerInto, comparison, opinions, outcomes, reviewInto, seatList } from "./answers.js";
 import { ask, cancel, councils, follow, isFinal, keep, kept, now, request, session, tryAgain } from "./api.js";
-import { differences, findings, spent, standings, totals, verdict } from "./audit.js";
+import { costing, differences, findings, spent, standings, totals, verdict } from "./audit.js";
 import { copyButton, count, el, lasting, problem, save, sendOnEnter } from "./dom.js";
 import { discard } from "./history.js";
 import { growing, ready, show } from "./markdown.js";
@@ -284,7 +284,7 @@ function layout(section, signal, id) {
         notice("warn", el("p", {}, el("strong", {}, "Warnings:")), el("ul", {}, s.metadata.warnings.map((w) => el("li", {}, w.message))));
       }
       figures.replaceChildren(figures.firstChild, el("details", { class: "fold" },
-        el("summary", {}, `${lasting(s.metadata.timing.total_ms)}, ${cost(s)}`), totals(s)), bill);
+        el("summary", {}, `${lasting(s.metadata.timing.total_ms)}, ${costing(s.metadata.usage.total)}`), totals(s)), bill);
       import("./spend.js").then((spend) => spend.bill(bill, s, signal), () => {}); // without it, the cost stands in the summary
       figures.hidden = false;
       view.say(`The answer is ${s.status}.`);
@@ -342,8 +342,6 @@ function part(name, title, ...content) {
   heading.id = `part-${name.toLowerCase()}`;
   return el("section", { "aria-labelledby": heading.id, hidden: true }, heading, content);
 }
-
-const cost = (s) => (s.metadata.usage.cost_usd == null ? "cost unknown" : `$${s.metadata.usage.cost_usd.toFixed(4)}`);
 
 // usually says how long sessions of this council took lately.
 function usually({ sessions, median_ms: median, p90_ms: most }) {

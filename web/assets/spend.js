@@ -2,15 +2,8 @@
 // figures are US dollars. An unknown one is said to be unknown, and is never 0.
 
 import { call, get, getAgain } from "./api.js";
-import { bar } from "./audit.js";
-import { away, count, el, number, problem, table } from "./dom.js";
-
-// usd writes an amount. Small ones keep two figures that count.
-function usd(amount) {
-  if (amount == null) return "unknown";
-  const digits = amount > 0 && amount < 0.01 ? Math.min(12, 1 - Math.floor(Math.log10(amount))) : amount < 1 ? 4 : 2;
-  return `$${number(amount, amount === 0 ? 2 : digits)}`;
-}
+import { bar, cost } from "./audit.js";
+import { away, count, el, problem, table, usd } from "./dom.js";
 
 const whose = { day: "of today’s limit", token: "of this token’s limit of today" };
 
@@ -52,11 +45,11 @@ function estimated(e) {
 // bill says in a place what a session cost, what of it is uncertain, and what is left of
 // the limits of today.
 export async function bill(place, { metadata: { usage, warnings } }, signal) {
-  const cost = usage.cost_usd == null ? "What it cost is unknown." : `It cost ${usage.total.partial ? "at least " : ""}${usd(usage.cost_usd)}.`;
+  const sum = usage.cost_usd == null ? "What it cost is unknown." : `It cost ${cost(usage.total)}.`;
   const uncertain = warnings.find((w) => w.code === "cost_uncertain");
   const { limits } = await get("v1/spend?days=1").catch(() => ({ limits: [] })); // an older daemon knows none
   if (signal.aborted) return;
-  place.replaceChildren(el("p", {}, cost, uncertain ? ` ${uncertain.message}.` : null, limits.length ? ` Left are ${left(limits)}.` : null));
+  place.replaceChildren(el("p", {}, sum, uncertain ? ` ${uncertain.message}.` : null, limits.length ? ` Left are ${left(limits)}.` : null));
 }
 
 const kinds = { day: "Day (UTC)", council: "Council", model: "Model" };
