@@ -32,6 +32,7 @@ func TestProgress(t *testing.T) {
 		council.Tally{},
 		council.Delta{Text: "Half an"},
 		council.Restart{Model: "b", Reason: council.FailReset},
+		council.Restart{Model: "a", Reason: council.FailInterrupted},
 		council.Delta{Text: "A whole "},
 		council.Delta{Text: "answer."},
 		council.Synthesis{Model: "a", Spent: council.Spent{LatencyMS: 2000}},
@@ -44,6 +45,7 @@ func TestProgress(t *testing.T) {
   b declined to rank in 0.0 s
 the chairman writes ...
   b failed: reset; what it wrote is void, another model writes ...
+  the text of the answer was interrupted, and is void, the chairman writes ...
   a wrote the answer in 2.0 s
 `
 	var gotSteps, gotAnswer bytes.Buffer
@@ -55,7 +57,7 @@ the chairman writes ...
 	if diff := cmp.Diff(steps, gotSteps.String()); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff("Half an\n\nA whole answer.\n\n", gotAnswer.String()); diff != "" {
+	if diff := cmp.Diff("Half an\n\n\n\nA whole answer.\n\n", gotAnswer.String()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -72,7 +72,8 @@ func (p *progress) Observe(e council.Event) {
 	case council.Delta:
 		piece = data.Text
 	case council.Restart:
-		piece, step = "\n\n", fmt.Sprintf("  %s failed: %s; what it wrote is void, another model writes ...", data.Model, data.Reason)
+		why, writer := voided(data)
+		piece, step = "\n\n", fmt.Sprintf("  %s, %s writes ...", why, writer)
 	case council.Synthesis:
 		piece, step = "\n\n", fmt.Sprintf("  %s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000)
 	}
@@ -106,12 +107,21 @@ func (p *progress) draw(data any) {
 			p.screen.begin("") // The answer itself shows now that there is life.
 		}
 	case council.Restart:
-		p.screen.note(fmt.Sprintf("%s failed: %s; what it wrote is void", data.Model, data.Reason))
-		p.screen.begin("writes the answer", "another model")
+		why, writer := voided(data)
+		p.screen.note(why)
+		p.screen.begin("writes the answer", writer)
 	case council.Synthesis:
 		p.screen.begin("")
 		p.screen.note(fmt.Sprintf("%s wrote the answer in %.1f s", data.Model, data.LatencyMS/1000))
 	}
+}
+
+// voided says why the text of the final answer so far is void, and who writes it again.
+func voided(r council.Restart) (why, writer string) {
+	if r.Reason == council.FailInterrupted {
+		return "the text of the answer was interrupted, and is void", "the chairman"
+	}
+	return fmt.Sprintf("%s failed: %s; what it wrote is void", r.Model, r.Reason), "another model"
 }
 
 // tell shows a line of text for the user, wherever the progress is shown.
