@@ -256,21 +256,40 @@ func TestFaultF44BatchAfterKillNine(t *testing.T) {
 var money = regexp.MustCompile(`\$([0-9.]+) are left of --max-cost-usd, and the next question can cost \$([0-9.]+)`)
 
 // Batches of questions of random lengths run under random limits, at a provider that bills the most that a request can
-// cost. None spends more than its limit, and none stops before a question that would have fitted by its bound.
+// cost. Every other one is killed at random moments and goes on. None spends more than its limit, and none that was not
+// killed stops before a question that would have fitted by its bound.
 func TestFaultF45BatchUnderALimit(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	stopped, ended := 0, 0
+	stopped, ended, kills := 0, 0, 0
 	for i := range *batchCapped {
 		b := daemontest.Bill(t, seed*uint64(i%3)) // in some, requests are refused, fail and are cut off
+		b.Delay = time.Duration(i%2) * 10 * time.Millisecond
 		count := 1 + rng.IntN(12)
 		questions := questionsFile(t, count, func(int) int { return rng.IntN(2000) })
 		limit := 0.05 + rng.Float64()*0.4*float64(count)
-		p := start(t, []string{
-			"LLM_COUNCIL_BASE_URL=" + b.URL, "LLM_COUNCIL_MODELS=a,b,c", "LLM_COUNCIL_PRICES=" + b.Prices, "LLM_COUNCIL_MAX_OUTPUT_TOKENS=400",
-		}, "batch", "--file", questions, "--out", filepath.Join(t.TempDir(), "results.jsonl"),
-			"--max-cost-usd", strconv.FormatFloat(limit, 'f', -1, 64), "--concurrency", strconv.Itoa(1+rng.IntN(6)), "--yes")
+		out, concurrency := filepath.Join(t.TempDir(), "results.jsonl"), strconv.Itoa(1+rng.IntN(6))
+		command := func() *process {
+			return start(t, []string{
+				"LLM_COUNCIL_BASE_URL=" + b.URL, "LLM_COUNCIL_MODELS=a,b,c", "LLM_COUNCIL_PRICES=" + b.Prices, "LLM_COUNCIL_MAX_OUTPUT_TOKENS=400",
+			}, "batch", "--file", questions, "--out", out, "--max-cost-usd", strconv.FormatFloat(limit, 'f', -1, 64),
+				"--concurrency", concurrency, "--yes")
+		}
+		killed := false
+		for range 4 * (i % 2) {
+			p := command()
+			for said, err := "", error(nil); err == nil && !strings.Contains(said, "Plan "); { // it begins to ask
+				said, err = p.stderr.ReadString('\n')
+			}
+			time.Sleep(time.Duration(rng.Int64N(int64(100 * time.Millisecond))))
+			if p.Process.Kill() == nil {
+				killed = true
+				kills++
+			}
+			finish(p)
+		}
+		p := command()
 		said := finish(p).err
 		billed, _ := b.Billed()
 		if billed.Float64() > limit {
@@ -281,7 +300,8 @@ func TestFaultF45BatchUnderALimit(t *testing.T) {
 			ended++
 		case 4:
 			stopped++
-			if strings.Contains(said, "can cost more than that") { // it was asked with all that was left, and requests failed
+			// It was asked with all that was left, and requests failed; or what was under way counts, whether or not it was billed.
+			if killed || strings.Contains(said, "can cost more than that") {
 				continue
 			}
 			sums := money.FindStringSubmatch(said)
@@ -298,6 +318,7 @@ func TestFaultF45BatchUnderALimit(t *testing.T) {
 			t.Errorf("batch %d: exit code %d: %s", i, code, said)
 		}
 	}
-	daemontest.Fault(t, "F45", "no batch costs more than its limit, and none stops before a question that fits by its bound",
-		"%d batches: %d ended, %d stopped at their limit", *batchCapped, ended, stopped)
+	daemontest.Fault(t, "F45",
+		"no batch costs more than its limit, and none that was not killed stops before a question that fits by its bound",
+		"%d batches, %d times kill -9: %d ended, %d stopped at their limit", *batchCapped, kills, ended, stopped)
 }

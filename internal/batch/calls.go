@@ -19,7 +19,8 @@ import (
 )
 
 // Calls keep the outcome of each call in a file, in which it is before it is used. What the file holds is answered
-// from it. They are safe for concurrent use.
+// from it. They also keep what requests cost: the most that one can cost is in the file before it is sent, so that the file
+// never has less than the providers billed, however a process ends. They are safe for concurrent use.
 type Calls struct {
 	name string
 	lock *disk.Lock
@@ -31,17 +32,22 @@ type Calls struct {
 	kept   map[string]council.Landed   // by key
 	landed map[string][]council.Landed // the same by session
 	drawn  map[string]int              // calls so far, by session, stage and seat
-	cost   map[string]float64          // in US dollars, by session
+	cost   map[string]float64          // in US dollars, by session, without requests that are under way
 	total  float64                     // the sum of those
+	unkept map[string]float64          // what of the cost is missing in the file, or is too much there where it is negative, by session
 	broken error                       // why no further outcome can be kept
 	leave  func(error)                 // ends the run; nil: nothing does
 }
 
-// entry is a line of the file. The first one has the hash of the plan only.
+// entry is a line of the file. The first one has the hash of the plan only. Those before a request is sent have no outcome,
+// and neither have those of calls that came to none.
 type entry struct {
 	Plan    string `json:"plan,omitempty"`
 	Key     string `json:"key,omitempty"`
 	Session string `json:"session,omitempty"`
+	// BilledUSD is what the line adds to the cost of the session. It is negative where requests cost less than the lines
+	// before them had.
+	BilledUSD float64 `json:"billed_usd,omitempty"`
 	*council.Landed
 }
 
@@ -57,7 +63,7 @@ func OpenCalls(name, plan string) (_ *Calls, err error) {
 	}
 	c := &Calls{
 		name: name, lock: lock, kept: map[string]council.Landed{}, landed: map[string][]council.Landed{}, drawn: map[string]int{},
-		cost: map[string]float64{},
+		cost: map[string]float64{}, unkept: map[string]float64{},
 	}
 	defer func() {
 		if err != nil {
@@ -98,11 +104,9 @@ func (c *Calls) read(plan string) error {
 		}
 		if e.Landed != nil {
 			c.add(e)
-			if cost := e.Completion.Usage.CostUSD; cost != nil {
-				c.cost[e.Session] += *cost
-				c.total += *cost
-			}
 		}
+		c.cost[e.Session] += e.BilledUSD
+		c.total += e.BilledUSD
 	}
 	if n > 0 {
 		return nil
@@ -116,16 +120,25 @@ func (c *Calls) add(e entry) {
 	c.landed[e.Session] = append(c.landed[e.Session], *e.Landed)
 }
 
-// Bill adds what a request cost, or can have cost.
-func (c *Calls) Bill(session string, usd float64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.cost[session] += usd
-	c.total += usd
+// Hold keeps the most that a request can cost, in US dollars, before it is sent. settle says what it cost or can have cost,
+// and does not wait for the disk.
+func (c *Calls) Hold(session string, bound float64) (settle func(usd float64), err error) {
+	if bound > 0 {
+		if err := c.append(entry{Session: session, BilledUSD: bound}); err != nil {
+			return nil, err
+		}
+	}
+	return func(usd float64) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.cost[session] += usd
+		c.total += usd
+		c.unkept[session] += usd - bound
+	}, nil
 }
 
-// Cost returns what the calls in the file cost as far as that is known, and what was billed since, in US dollars: of
-// these sessions, or in all.
+// Cost returns what requests that are over cost or can have cost, in US dollars: of these sessions, or in all. A request
+// that was under way when an earlier process ended counts with the most that it can have cost.
 func (c *Calls) Cost(sessions ...string) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,9 +178,6 @@ type keeper struct {
 
 // Complete implements council.Completer.
 func (k keeper) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
-	if call.Texts != nil { // nothing keeps embeddings
-		return k.next.Complete(ctx, call)
-	}
 	c := k.calls
 	c.mu.Lock()
 	seat := call.Session + "\x00" + string(call.Stage) + "\x00" + call.Seat
@@ -185,20 +195,33 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	}
 	completion, err := k.next.Complete(ctx, call)
 	failure := council.AsFailure(err)
-	if failure != nil && !isOutcome(failure) {
-		return completion, err
+	e := entry{Session: call.Session}
+	if call.Texts == nil && (failure == nil || isOutcome(failure)) { // nothing keeps embeddings
+		e.Key = key
+		e.Landed = &council.Landed{
+			Stage: call.Stage, Seat: call.Seat, Number: number, Model: call.Model, Completion: completion, Failure: failure,
+		}
 	}
-	outcome := council.Landed{
-		Stage: call.Stage, Seat: call.Seat, Number: number, Model: call.Model, Completion: completion, Failure: failure,
-	}
-	if broken := c.keep(entry{Key: key, Session: call.Session, Landed: &outcome}); broken != nil {
+	if broken := c.keep(e); broken != nil {
 		return council.Completion{Spent: completion.Spent}, &council.Failure{Code: council.FailInterrupted, Message: broken.Error()}
 	}
 	return completion, err
 }
 
-// keep keeps an outcome. After the first error nothing more is kept, and the run ends.
+// keep keeps an outcome, if there is one, and what those requests of its session cost that are over.
 func (c *Calls) keep(e entry) error {
+	c.mu.Lock()
+	e.BilledUSD = c.unkept[e.Session]
+	delete(c.unkept, e.Session)
+	c.mu.Unlock()
+	if e.Landed == nil && e.BilledUSD == 0 {
+		return nil
+	}
+	return c.append(e)
+}
+
+// append appends a line to the file. After the first error nothing more is kept, and the run ends.
+func (c *Calls) append(e entry) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	broken := c.err()
@@ -206,14 +229,16 @@ func (c *Calls) keep(e entry) error {
 		return broken
 	}
 	if err := appendLine(c.file, e); err != nil {
-		broken = fmt.Errorf("keeping a reply: %w", err)
+		broken = fmt.Errorf("keeping calls: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.broken = broken; broken == nil {
+	if c.broken = broken; broken != nil {
+		if c.leave != nil {
+			c.leave(broken)
+		}
+	} else if e.Landed != nil {
 		c.add(e)
-	} else if c.leave != nil {
-		c.leave(broken)
 	}
 	return broken
 }

@@ -28,9 +28,19 @@ func (a answer) Complete(context.Context, council.Call) (council.Completion, err
 	return council.Completion{Text: string(a)}, nil
 }
 
-// The accounts tell what calls cost while they hold their own lock, so they must not wait for a disk.
-func TestBillDoesNotWaitForTheDisk(t *testing.T) {
-	calls, err := OpenCalls(filepath.Join(t.TempDir(), "out.calls"), "plan")
+func openCalls(t *testing.T, name string) *Calls {
+	t.Helper()
+	calls, err := OpenCalls(name, "plan")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return calls
+}
+
+// A reply is not kept before what its request cost is known, so that must not wait for a disk.
+func TestSettleDoesNotWaitForTheDisk(t *testing.T) {
+	calls := openCalls(t, filepath.Join(t.TempDir(), "out.calls"))
+	settle, err := calls.Hold("s", 0.5)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +55,7 @@ func TestBillDoesNotWaitForTheDisk(t *testing.T) {
 	<-slow.syncing
 	billed := make(chan float64)
 	go func() {
-		calls.Bill("s", 0.25)
+		settle(0.25)
 		billed <- calls.Cost("s")
 	}()
 	select {
@@ -54,7 +64,7 @@ func TestBillDoesNotWaitForTheDisk(t *testing.T) {
 			t.Errorf("cost %v, %d calls landed before they are on the disk", cost, len(calls.Landed("s")))
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("the bill waits for the disk")
+		t.Error("settling waits for the disk")
 	}
 	close(slow.released)
 	if err := <-kept; err != nil || len(calls.Landed("s")) != 1 {
@@ -62,5 +72,63 @@ func TestBillDoesNotWaitForTheDisk(t *testing.T) {
 	}
 	if err := calls.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// billed makes requests that can cost 1 US dollar each, and cost what it says.
+type billed struct {
+	*Calls
+	costs   []float64
+	failure error
+	before  func() // the end of the last one
+}
+
+func (b billed) Complete(_ context.Context, call council.Call) (council.Completion, error) {
+	for i, cost := range b.costs {
+		settle, err := b.Hold(call.Session, 1)
+		if err != nil {
+			return council.Completion{}, err
+		}
+		if b.before != nil && i == len(b.costs)-1 {
+			b.before()
+		}
+		settle(cost)
+	}
+	return council.Completion{}, b.failure
+}
+
+// What requests cost or can have cost counts after a restart too, also where they came to nothing or were under way.
+func TestCallsKeepTheCost(t *testing.T) {
+	for name, tt := range map[string]struct {
+		next      billed
+		cost, now float64 // when the process ends, and in the next one
+	}{
+		"a reply":                   {next: billed{costs: []float64{0.25}}, cost: 0.25, now: 0.25},
+		"a reply, at the second go": {next: billed{costs: []float64{1, 0.25}}, cost: 1.25, now: 1.25},
+		"a failure":                 {next: billed{costs: []float64{1}, failure: &council.Failure{Code: council.FailTimeout}}, cost: 1, now: 1},
+		"cancelled":                 {next: billed{costs: []float64{1}, failure: &council.Failure{Code: council.FailCancelled}}, cost: 1, now: 1},
+		"never reached":             {next: billed{costs: []float64{0}, failure: &council.Failure{Code: council.FailCancelled}}},
+		"killed while under way":    {next: billed{costs: []float64{1, 0.25}, before: func() { panic("kill -9") }}, cost: 1, now: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "out.calls")
+			calls := openCalls(t, file)
+			tt.next.Calls = calls
+			func() {
+				defer func() { _ = recover() }()
+				_, _ = calls.Completer(tt.next).Complete(t.Context(), council.Call{Session: "s", Stage: council.Stage1, Seat: "amber"})
+			}()
+			if got := calls.Cost("s"); got != tt.cost {
+				t.Errorf("the cost is %v, want %v", got, tt.cost)
+			}
+			if err := calls.Close(); err != nil {
+				t.Fatal(err)
+			}
+			calls = openCalls(t, file)
+			defer calls.Close()
+			if got := calls.Cost("s"); got != tt.now {
+				t.Errorf("after a restart the cost is %v, want %v", got, tt.now)
+			}
+		})
 	}
 }

@@ -139,7 +139,10 @@ func (c batchFlags) begin(
 	var calls *batch.Calls // opened when the plan is known
 	o := daemon.EngineOptions{
 		Config: cfg, Simulated: sim, Recorder: recorder, Log: slog.New(slog.DiscardHandler), Version: std.Version,
-		Billed: func(session string, cost spend.USD) { calls.Bill(session, cost.Float64()) },
+		Hold: func(session string, bound spend.USD) (func(spend.USD), error) {
+			settle, err := calls.Hold(session, bound.Float64())
+			return func(cost spend.USD) { settle(cost.Float64()) }, err
+		},
 		Keep: func(next council.Completer) council.Completer {
 			return completerFunc(func(ctx context.Context, call council.Call) (council.Completion, error) {
 				return calls.Completer(next).Complete(ctx, call)

@@ -37,8 +37,10 @@ type EngineOptions struct {
 	Log       *slog.Logger
 	// Keep wraps what performs the calls of all sessions; nil: nothing does.
 	Keep func(council.Completer) council.Completer
-	// Billed is told what each request of a session cost or can have cost; nil: nobody is. It must return at once.
-	Billed func(session string, cost spend.USD)
+	// Hold is told of each request of a session before it is sent, with the most that it can cost, 0 where nobody knows that.
+	// After an error it is not sent. The function that it returns is told once what the request cost or can have cost, and
+	// must return at once. Nil: nobody is told.
+	Hold func(session string, bound spend.USD) (settle func(cost spend.USD), err error)
 	// Category and Language are those of questions that name none.
 	Category, Language string
 	Version            string
@@ -167,7 +169,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 		maps.Copy(prices.lists, old.prices.lists)
 		old.prices.mu.Unlock()
 	} else if client, err = llm.New(llm.Options{
-		Gate:      gate(e.accounts),
+		Gate:      gate(e.accounts, e.o.Hold),
 		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: cfg.MaxCallsPerProvider,
 		AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
 		MaxReplyBytes: int64(cfg.MaxUpstreamBytes),

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func newAccounts(
 	engine EngineOptions, tariff func(string) (spend.Tariff, bool), ofToken func(string) *spend.USD,
 ) *spend.Accounts {
 	cfg, l := engine.Config, engine.Ledger
-	o := spend.Options{Hard: isHard(cfg), Tariff: tariff, Ledger: l, Billed: engine.Billed, Names: config.SettingNames()}
+	o := spend.Options{Hard: isHard(cfg), Tariff: tariff, Ledger: l, Names: config.SettingNames()}
 	if l != nil && cfg.MaxCostUSDPerDay != nil {
 		o.Day = new(spend.FromFloat(*cfg.MaxCostUSDPerDay))
 	}
@@ -94,8 +95,8 @@ func (a accounts) Close(ctx context.Context, sessionID string, cut error) []coun
 	return a.Accounts.Close(ctx, sessionID, goesOn)
 }
 
-// gate has each request pass the accounts.
-func gate(a *spend.Accounts) llm.Gate {
+// gate has each request pass the accounts, and then hold, which is as in EngineOptions.
+func gate(a *spend.Accounts, hold func(string, spend.USD) (func(spend.USD), error)) llm.Gate {
 	return func(ctx context.Context, r llm.Request) (llm.Settlement, *council.Failure) {
 		call := r.Call
 		at := spend.Attempt{
@@ -113,7 +114,15 @@ func gate(a *spend.Accounts) llm.Gate {
 		if failure != nil {
 			return nil, failure
 		}
-		return &settlement{reserved: reserved}, nil
+		s := &settlement{reserved: reserved}
+		if hold != nil {
+			var err error
+			if s.held, err = hold(call.Session, reserved.Bound()); err != nil {
+				s.Settle(ctx, llm.Consumed{Free: true})
+				return nil, &council.Failure{Code: council.FailInterrupted, Message: err.Error()}
+			}
+		}
+		return s, nil
 	}
 }
 
@@ -121,11 +130,16 @@ func gate(a *spend.Accounts) llm.Gate {
 type settlement struct {
 	reserved spend.Reservation
 	tokens   spend.Tokens
+	held     func(cost spend.USD) // nil: nobody is told, or was told before
 }
 
 // Settle implements llm.Settlement.
 func (s *settlement) Settle(ctx context.Context, c llm.Consumed) *float64 {
 	charge := s.reserved.Settle(ctx, outcome(c, &s.tokens))
+	if s.held != nil {
+		s.held(*cmp.Or(charge.USD, new(spend.USD)))
+		s.held = nil
+	}
 	if charge.USD == nil || charge.Source == spend.SourceBound {
 		return nil
 	}

@@ -25,9 +25,7 @@ type Options struct {
 	TokenLimit func(token string) *USD
 	// Tariff returns what a model costs, as far as that is known. It is called concurrently.
 	Tariff func(model string) (Tariff, bool)
-	Ledger Ledger // nil: nothing is kept
-	// Billed is told what each request of a session cost or can have cost; nil: nobody is. It must return at once.
-	Billed func(session string, cost USD)
+	Ledger Ledger           // nil: nothing is kept
 	Now    func() time.Time // nil: time.Now
 	Names  council.SettingNames
 }
@@ -575,6 +573,9 @@ type Outcome struct {
 	CostUSD *USD    // the provider's own figure
 	Tokens  *Tokens // nil: not reported, or not all
 }
+
+// Bound returns the most that the attempt can cost, 0 where nobody knows that.
+func (r *Reservation) Bound() USD { return r.bound }
 
 // Settle replaces the reservation of an attempt by what the attempt cost, and returns that. It does
 // nothing when it was called before. The cost is nil where nobody knows it.

@@ -43,9 +43,6 @@ func (a *Accounts) billLocked(s *session, c Charge) {
 	if c.USD != nil {
 		key := bill{s.billed, c.Model, c.Source}
 		a.bills[key] = a.bills[key].Plus(*c.USD)
-		if a.o.Billed != nil {
-			a.o.Billed(s.Session, *c.USD)
-		}
 	}
 }
 
