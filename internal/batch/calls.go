@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"sync"
 
 	"github.com/councild/councild/internal/council"
@@ -32,6 +31,7 @@ type Calls struct {
 	kept   map[string]council.Landed   // by key
 	landed map[string][]council.Landed // the same by session
 	drawn  map[string]int              // calls so far, by session, stage and seat
+	short  map[string]council.Stage    // in which a limit of cost kept a call from being made, by session
 	cost   map[string]float64          // in US dollars, by session, without requests that are under way
 	total  float64                     // the sum of those
 	unkept map[string]float64          // what of the cost is missing in the file, or is too much there where it is negative, by session
@@ -63,7 +63,7 @@ func OpenCalls(name, plan string) (_ *Calls, err error) {
 	}
 	c := &Calls{
 		name: name, lock: lock, kept: map[string]council.Landed{}, landed: map[string][]council.Landed{}, drawn: map[string]int{},
-		cost: map[string]float64{}, unkept: map[string]float64{},
+		short: map[string]council.Stage{}, cost: map[string]float64{}, unkept: map[string]float64{},
 	}
 	defer func() {
 		if err != nil {
@@ -114,10 +114,18 @@ func (c *Calls) read(plan string) error {
 	return appendLine(c.file, entry{Plan: plan})
 }
 
-// add adds an outcome that is in the file.
+// add adds an outcome that is in the file. Of the same call with another prompt, only the last one landed.
 func (c *Calls) add(e entry) {
 	c.kept[e.Key] = *e.Landed
-	c.landed[e.Session] = append(c.landed[e.Session], *e.Landed)
+	landed := c.landed[e.Session]
+	before := slices.IndexFunc(landed, func(l council.Landed) bool {
+		return l.Stage == e.Stage && l.Seat == e.Seat && l.Number == e.Number
+	})
+	if before < 0 {
+		c.landed[e.Session] = append(landed, *e.Landed)
+	} else {
+		landed[before] = *e.Landed
+	}
 }
 
 // Hold keeps the most that a request can cost, in US dollars, before it is sent. settle says what it cost or can have cost,
@@ -183,9 +191,12 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	seat := call.Session + "\x00" + string(call.Stage) + "\x00" + call.Seat
 	c.drawn[seat]++
 	number := c.drawn[seat]
-	sum := sha256.Sum256([]byte(seat + "\x00" + strconv.Itoa(number)))
+	// A question that is asked once more has other prompts behind a call that had no room before.
+	place, _ := json.Marshal([]any{seat, number, call.Model, call.Messages}) // plain data
+	sum := sha256.Sum256(place)
 	key := hex.EncodeToString(sum[:])
 	kept, ok := c.kept[key]
+	isShort := c.isShortLocked(call)
 	c.mu.Unlock()
 	if ok {
 		if kept.Failure != nil {
@@ -193,8 +204,18 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 		}
 		return kept.Completion, nil
 	}
+	if isShort {
+		return council.Completion{Spent: council.Spent{Usage: council.NoUsage()}}, &council.Failure{
+			Code: council.FailBudget, Message: "not called: there was no room for a call of the stage before",
+		}
+	}
 	completion, err := k.next.Complete(ctx, call)
 	failure := council.AsFailure(err)
+	if failure != nil && failure.Code == council.FailBudget {
+		c.mu.Lock()
+		c.short[call.Session] = call.Stage
+		c.mu.Unlock()
+	}
 	e := entry{Session: call.Session}
 	if call.Texts == nil && (failure == nil || isOutcome(failure)) { // nothing keeps embeddings
 		e.Key = key
@@ -206,6 +227,19 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 		return council.Completion{Spent: completion.Spent}, &council.Failure{Code: council.FailInterrupted, Message: broken.Error()}
 	}
 	return completion, err
+}
+
+// isShortLocked reports whether a call is of a stage after one in which a call had no room. Its question is asked once more,
+// and then the call would have another prompt.
+func (c *Calls) isShortLocked(call council.Call) bool {
+	switch c.short[call.Session] {
+	case council.Stage1:
+		return call.Stage == council.Stage2 || call.Stage == council.Stage3
+	case council.Stage2:
+		return call.Stage == council.Stage3
+	default:
+		return false
+	}
 }
 
 // keep keeps an outcome, if there is one, and what those requests of its session cost that are over.
@@ -257,8 +291,9 @@ func isOutcome(f *council.Failure) bool {
 func (c *Calls) forget(sessions ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for seat := range c.drawn {
-		for _, session := range sessions {
+	for _, session := range sessions {
+		delete(c.short, session)
+		for seat := range c.drawn {
 			if len(seat) > len(session) && seat[:len(session)+1] == session+"\x00" {
 				delete(c.drawn, seat)
 			}

@@ -132,3 +132,70 @@ func TestCallsKeepTheCost(t *testing.T) {
 		})
 	}
 }
+
+// replies are the replies to the calls that come, in their order. Those beyond them have no room.
+type replies []string
+
+func (r *replies) Complete(context.Context, council.Call) (council.Completion, error) {
+	if len(*r) == 0 {
+		return council.Completion{}, &council.Failure{Code: council.FailBudget}
+	}
+	text := (*r)[0]
+	*r = (*r)[1:]
+	return council.Completion{Text: text}, nil
+}
+
+// call is a call of a seat of a session with a prompt.
+func call(stage council.Stage, seat, prompt string) council.Call {
+	return council.Call{
+		Session: "s", Stage: stage, Seat: seat, Model: seat, Messages: []council.Message{{Role: council.RoleUser, Content: prompt}},
+	}
+}
+
+// A question that is asked once more gets the replies that were kept, but only to the same prompts.
+func TestCallsKnowThePrompt(t *testing.T) {
+	calls := openCalls(t, filepath.Join(t.TempDir(), "out.calls"))
+	defer calls.Close()
+	c := calls.Completer(&replies{"one", "two"})
+	for _, tt := range []struct{ prompt, want string }{{"a review", "one"}, {"a review", "one"}, {"two reviews", "two"}, {"two reviews", "two"}} {
+		got, err := c.Complete(t.Context(), call(council.Stage3, "amber", tt.prompt))
+		if err != nil || got.Text != tt.want {
+			t.Errorf("with %s: %q, %v, want %q", tt.prompt, got.Text, err, tt.want)
+		}
+		calls.forget("s")
+	}
+	if landed := calls.Landed("s"); len(landed) != 1 || landed[0].Completion.Text != "two" {
+		t.Errorf("landed are %+v, want the second reply alone", landed)
+	}
+}
+
+// Behind a call that had no room, nothing is paid for that would be asked again.
+func TestCallsStopBehindAShortStage(t *testing.T) {
+	calls := openCalls(t, filepath.Join(t.TempDir(), "out.calls"))
+	defer calls.Close()
+	left := &replies{"an answer"}
+	c := calls.Completer(left)
+	for _, tt := range []struct {
+		name string
+		call council.Call
+		more string // room for one more call
+		want string // "" where it is refused
+	}{
+		{"a member", call(council.Stage1, "amber", "what?"), "", "an answer"},
+		{"a reviewer without room", call(council.Stage2, "amber", "which?"), "", ""},
+		{"another reviewer", call(council.Stage2, "birch", "which?"), "a ballot", "a ballot"},
+		{"the chairman", call(council.Stage3, "amber", "one ballot"), "an end", ""},
+	} {
+		if tt.more != "" {
+			*left = append(*left, tt.more)
+		}
+		got, err := c.Complete(t.Context(), tt.call)
+		if refused := err != nil; refused != (tt.want == "") || got.Text != tt.want {
+			t.Errorf("%s: %q, %v, want %q", tt.name, got.Text, err, tt.want)
+		}
+	}
+	calls.forget("s")
+	if got, err := c.Complete(t.Context(), call(council.Stage3, "amber", "two ballots")); err != nil || got.Text != "an end" {
+		t.Errorf("the chairman, once more: %q, %v", got.Text, err)
+	}
+}

@@ -120,6 +120,40 @@ func TestBatchStops(t *testing.T) {
 	}
 }
 
+// A question whose share of a tight limit did not suffice is asked once more. What comes of it is what comes of it with room
+// for all, and nothing is paid for twice.
+func TestBatchAsksOnceMore(t *testing.T) {
+	file := write(t, "q.jsonl", bytes.Join(bytes.SplitAfter(examples.Questions(), []byte("\n"))[:12], nil))
+	results := map[string][]byte{}
+	for _, limit := range []string{"150", "1.1"} {
+		out := filepath.Join(t.TempDir(), "R")
+		r := run(t, nil, "batch", "--file", file, "--out", out, "--simulate", "--max-cost-usd", limit)
+		if r.code != 0 {
+			t.Fatalf("limit %s: %+v", limit, r)
+		}
+		var err error
+		if results[limit], err = os.ReadFile(out); err != nil {
+			t.Fatal(err)
+		}
+		calls, err := os.ReadFile(out + ".calls")
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := 0
+		for line := range bytes.Lines(calls) {
+			if bytes.Contains(line, []byte(`"seat":`)) {
+				count++
+			}
+		}
+		if count != 12*9 {
+			t.Errorf("limit %s: %d calls were made, want 9 for each of 12 questions", limit, count)
+		}
+	}
+	if !bytes.Equal(results["150"], results["1.1"]) {
+		t.Error("the results under a tight limit differ")
+	}
+}
+
 func TestCompare(t *testing.T) {
 	file, out := write(t, "q.jsonl", examples.Questions()), filepath.Join(t.TempDir(), "R")
 	args := []string{
