@@ -36,6 +36,10 @@ type Options struct {
 	Held        File       // what that file holds, as [Plan.Held] returns it
 	MaxCostUSD  float64    // what the run may cost, what it has cost included
 	Concurrency int        // questions at once, 1 or more
+	// Over is called with the id of the session of each question that is over, before the question has a line in the file of
+	// results. A session may have run before, without room for all of its calls: that run does not count. An error ends
+	// the run. Nil: nothing is called.
+	Over func(session string) error
 	// Progress is told of each question that is over; nil: nobody is.
 	Progress func(Progress)
 }
@@ -348,7 +352,7 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 		if err == nil && !short {
 			done := result(r.Questions[i].Question, plan, ran)
 			if short = r.judge(ctx, plan, &done, b); !short && ctx.Err() == nil && r.Calls.err() == nil {
-				r.end(i, done)
+				r.end(i, done, r.onOver(plan.SessionID))
 			}
 		}
 		r.release(room)
@@ -405,10 +409,21 @@ func (r *run) sessions(id string) []string {
 	return ids
 }
 
-// end notes what came of a question, and appends all lines whose turn it is.
-func (r *run) end(i int, result Result) {
+func (r *run) onOver(session string) error {
+	if r.Over == nil {
+		return nil
+	}
+	return r.Over(session)
+}
+
+// end notes what came of a question, and appends all lines whose turn it is; after an error none.
+func (r *run) end(i int, result Result, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err != nil {
+		r.failed = cmp.Or(r.failed, err)
+		return
+	}
 	r.done[i] = result
 	r.over++
 	answered := slices.ContainsFunc(result.Members, func(m Member) bool { return m.Answer != nil })

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/councild/councild/internal/batch"
@@ -76,10 +77,11 @@ type begun struct {
 	engine    asked
 	calls     *batch.Calls
 	plan      batch.Plan
-	questions []batch.Prepared // in the order of the plan
-	held      batch.File       // what was asked before
-	bound     *float64         // of all questions; nil: nobody knows
-	perCall   int              // calls of a question
+	questions []batch.Prepared           // in the order of the plan
+	held      batch.File                 // what was asked before
+	bound     *float64                   // of all questions; nil: nobody knows
+	perCall   int                        // calls of a question
+	over      func(session string) error // as in batch.Options
 	teardown  []func(context.Context) error
 }
 
@@ -134,7 +136,7 @@ func (c batchFlags) begin(
 			return nil, err
 		}
 		b.teardown = append(b.teardown, func(context.Context) error { return kept.Close() })
-		recorder = kept
+		recorder, b.over = kept, func(session string) error { return kept.over(ctx, session) }
 	}
 	var calls *batch.Calls // opened when the plan is known
 	o := daemon.EngineOptions{
@@ -334,7 +336,7 @@ func (b *begun) ask(ctx context.Context, std IO, c batchFlags) (batch.Outcome, e
 	start := time.Now()
 	o := batch.Options{
 		Council: b.engine, Calls: b.calls, Plan: b.plan, Questions: b.questions, Out: c.Out, Held: b.held,
-		MaxCostUSD: c.MaxCostUSD, Concurrency: c.Concurrency,
+		MaxCostUSD: c.MaxCostUSD, Concurrency: c.Concurrency, Over: b.over,
 	}
 	if isTerminal(std.Stderr) {
 		o.Progress = func(p batch.Progress) {
@@ -390,10 +392,13 @@ func (f completerFunc) Complete(ctx context.Context, c council.Call) (council.Co
 	return f(ctx, c)
 }
 
-// once is a record store that appends the records of a session once.
+// once is a record store that appends the records of a session once, when its question is over.
 type once struct {
 	*store.Store
 	held map[string]struct{}
+
+	mu      sync.Mutex // guards waiting
+	waiting map[string][]council.BiasMetricRecord
 }
 
 func openOnce(ctx context.Context, path string) (*once, error) {
@@ -405,15 +410,27 @@ func openOnce(ctx context.Context, path string) (*once, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.Join(err, s.Close())
 	}
-	return &once{s, held}, nil
+	return &once{Store: s, held: held, waiting: map[string][]council.BiasMetricRecord{}}, nil
 }
 
-// Append implements pipeline.Recorder.
-func (o *once) Append(ctx context.Context, records []council.BiasMetricRecord) error {
+// Append implements pipeline.Recorder. The records wait until over is called: the session may run again.
+func (o *once) Append(_ context.Context, records []council.BiasMetricRecord) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if len(records) > 0 {
-		if _, ok := o.held[records[0].SessionID]; ok {
-			return nil
-		}
+		o.waiting[records[0].SessionID] = records
 	}
-	return o.Store.Append(ctx, records)
+	return nil
+}
+
+// over appends the records of the last run of a session.
+func (o *once) over(ctx context.Context, session string) error {
+	o.mu.Lock()
+	records := o.waiting[session]
+	delete(o.waiting, session)
+	o.mu.Unlock()
+	if _, ok := o.held[session]; ok {
+		return nil
+	}
+	return o.Store.Append(context.WithoutCancel(ctx), records) // a signal ends the questions that are not over
 }

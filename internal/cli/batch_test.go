@@ -16,6 +16,7 @@ import (
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/worth"
+	"github.com/google/go-cmp/cmp"
 )
 
 // write writes a file of the test, and returns its name.
@@ -124,10 +125,10 @@ func TestBatchStops(t *testing.T) {
 // for all, and nothing is paid for twice.
 func TestBatchAsksOnceMore(t *testing.T) {
 	file := write(t, "q.jsonl", bytes.Join(bytes.SplitAfter(examples.Questions(), []byte("\n"))[:12], nil))
-	results := map[string][]byte{}
+	results, statuses := map[string][]byte{}, map[string]map[string]council.BallotStatus{}
 	for _, limit := range []string{"150", "1.1"} {
 		out := filepath.Join(t.TempDir(), "R")
-		r := run(t, nil, "batch", "--file", file, "--out", out, "--simulate", "--max-cost-usd", limit)
+		r := run(t, nil, "batch", "--file", file, "--out", out, "--records", out+".records", "--simulate", "--max-cost-usd", limit)
 		if r.code != 0 {
 			t.Fatalf("limit %s: %+v", limit, r)
 		}
@@ -148,6 +149,20 @@ func TestBatchAsksOnceMore(t *testing.T) {
 		if count != 12*9 {
 			t.Errorf("limit %s: %d calls were made, want 9 for each of 12 questions", limit, count)
 		}
+		statuses[limit] = map[string]council.BallotStatus{}
+		for record, err := range store.ReadFile(t.Context(), out+".records") {
+			if err != nil {
+				t.Fatal(err)
+			}
+			key := record.SessionID + " " + record.ReviewerID + " " + record.ModelID
+			if _, twice := statuses[limit][key]; twice {
+				t.Errorf("limit %s: a second record of %s", limit, key)
+			}
+			statuses[limit][key] = record.Status
+		}
+	}
+	if diff := cmp.Diff(statuses["150"], statuses["1.1"]); diff != "" {
+		t.Errorf("the records under a tight limit differ: %s", diff)
 	}
 	if !bytes.Equal(results["150"], results["1.1"]) {
 		t.Error("the results under a tight limit differ")
