@@ -59,8 +59,9 @@ type Progress struct {
 
 // Outcome says how a run ended.
 type Outcome struct {
-	Results []Result // in the order of the plan
-	Usage   council.Usage
+	Results []Result // in the order of the plan: the questions that have a line in the file
+	Over    int      // questions that are over, also those that wait for earlier ones
+	CostUSD float64  // what counts against the limit of cost
 	// Stopped says why not all questions were asked; nil: they were. The same run goes on.
 	Stopped *Stop
 	// Left is what was left of the limit of cost, in US dollars. Next is the most that the next question could have cost,
@@ -180,7 +181,7 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	}
 	r.over, r.written = len(o.Held.Results), o.Held.Results
 	if o.Held.Ended {
-		return Outcome{Results: r.written, Usage: r.usage}, nil
+		return Outcome{Results: r.written, Over: r.over}, nil
 	}
 	if err := r.open(); err != nil {
 		return Outcome{}, err
@@ -206,7 +207,7 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 	wg.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := Outcome{Results: r.written, Usage: r.usage, Stopped: r.stop, Left: r.leftLocked(), Next: r.next}
+	out := Outcome{Results: r.written, Over: r.over, CostUSD: r.costLocked(), Stopped: r.stop, Left: r.leftLocked(), Next: r.next}
 	switch {
 	case r.failed != nil:
 		return out, r.failed
@@ -294,8 +295,11 @@ func judges(estimate func(council.Plan) spend.Estimate, session council.Plan, p 
 	return estimate(session).ByStage[string(council.Stage2)].Upper
 }
 
+// costLocked returns what the run cost, or can have cost.
+func (r *run) costLocked() float64 { return r.elsewhere + r.Calls.Cost() }
+
 // leftLocked returns what the run may still cost beside the questions that are asked now.
-func (r *run) leftLocked() float64 { return r.MaxCostUSD - r.elsewhere - r.Calls.Cost() - r.held }
+func (r *run) leftLocked() float64 { return r.MaxCostUSD - r.costLocked() - r.held }
 
 // admit waits until the next question may be asked, and returns what it may cost at most. It reports false where it
 // must not be asked.
@@ -426,6 +430,7 @@ func (r *run) end(i int, result Result, err error) {
 	}
 	r.done[i] = result
 	r.over++
+	r.usage = r.usage.Plus(result.Usage)
 	answered := slices.ContainsFunc(result.Members, func(m Member) bool { return m.Answer != nil })
 	switch cost := result.Usage.CostUSD; {
 	case cost != nil:
@@ -444,7 +449,6 @@ func (r *run) end(i int, result Result, err error) {
 		}
 		if r.failed = appendLine(r.file, next); r.failed == nil {
 			r.written = append(r.written, next)
-			r.usage = r.usage.Plus(next.Usage)
 		}
 	}
 	if r.Progress != nil {

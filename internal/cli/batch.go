@@ -369,7 +369,12 @@ func (b *begun) stopped(out batch.Outcome) error {
 	default:
 		why = "it was interrupted: the same command goes on"
 	}
-	return stoppedError{fmt.Errorf("%d of %d questions are over, %s; %s", len(out.Results), len(b.questions), dollars(out.Usage), why)}
+	waiting := ""
+	if n := out.Over - len(out.Results); n > 0 {
+		waiting = fmt.Sprintf(" (%d of them wait for earlier ones: they have no line in the file yet, and are not paid for again)", n)
+	}
+	return stoppedError{fmt.Errorf("%d of %d questions are over%s, $%.4f count against --max-cost-usd; %s",
+		out.Over, len(b.questions), waiting, out.CostUSD, why)}
 }
 
 // dollars says what calls cost.
