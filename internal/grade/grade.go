@@ -18,7 +18,7 @@ import (
 
 // Version names the rules of the graders and the words of [Grader.Instruction]. Scores of
 // different versions are not compared.
-const Version = "grade-1"
+const Version = "grade-2"
 
 // The types of graders. The first four read the last line that begins with "ANSWER:", in any
 // case and markup, or a text of one line that is nothing but the answer.

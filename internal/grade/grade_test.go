@@ -113,6 +113,15 @@ func TestGrade(t *testing.T) {
 		{grade.Spec{Type: grade.JSON}, `[0]`, "[-0.0]", right},
 		{grade.Spec{Type: grade.JSON}, `[12345678901234567890]`, "[12345678901234567891]", wrong},
 		{grade.Spec{Type: grade.JSON}, `[0]`, "[1e999]", none},
+		{grade.Spec{Type: grade.JSON}, `[0]`, "[1e-999999999999999999999]", right},
+		{grade.Spec{Type: grade.JSON}, `[0]`, "[1e999999999999999999999]", none},
+		{grade.Spec{Type: grade.JSON}, `{"total":2500000}`, `{"total":2500000.00}`, right},
+		{grade.Spec{Type: grade.JSON}, `{"total":2500000}`, `{"total":2.5e6}`, right},
+		{grade.Spec{Type: grade.JSON}, `[12345678901234567890]`, "[12345678901234567890.0]", right},
+		{grade.Spec{Type: grade.JSON}, `[12345678901234567890]`, "[12345678901234567890.1]", wrong},
+		{grade.Spec{Type: grade.JSON}, `[-1000000000000000000000000]`, "[-1E+24]", right},
+		{grade.Spec{Type: grade.JSON}, `[0.00000001]`, "[1e-8]", right},
+		{grade.Spec{Type: grade.JSON}, `[-120.50]`, "[-1.205e2]", right},
 	} {
 		g, err := grade.New(c.spec, json.RawMessage(c.reference))
 		if err != nil {
@@ -136,6 +145,11 @@ func TestForms(t *testing.T) {
 		{grade.Spec{Type: grade.Choice, Options: []string{"Yes", "No"}}, []string{"ANSWER: yes", "**Answer:** YES.", "Yes"}, "Yes"},
 		{grade.Spec{Type: grade.Normalised}, []string{"ANSWER: The  Hague", "ANSWER: *the hague*."}, "the hague"},
 		{grade.Spec{Type: grade.JSON}, []string{`{"b": 1.0, "a": [2e0]}`, "```json\n{\"a\":[2],\"b\":1}\n```"}, `{"a":[2],"b":1}`},
+		{grade.Spec{Type: grade.JSON}, []string{"[2500000]", "[2500000.00]", "[2.5e6]"}, "[2500000]"},
+		{grade.Spec{Type: grade.JSON}, []string{"[25e30]", "[2.50E+31]", "[0.025e33]", "[25" + strings.Repeat("0", 30) + "]"}, "[25e30]"},
+		{grade.Spec{Type: grade.JSON}, []string{"[0.0012]", "[1.2e-3]", "[0.00120]"}, "[0.0012]"},
+		{grade.Spec{Type: grade.JSON}, []string{"[-12.5]", "[-1.25e1]", "[-125e-1]"}, "[-12.5]"},
+		{grade.Spec{Type: grade.JSON}, []string{"[1e-30]", "[0.1e-29]"}, "[1e-30]"},
 	} {
 		reference := json.RawMessage(`"No"`)
 		if c.spec.Type == grade.Number || c.spec.Type == grade.JSON {

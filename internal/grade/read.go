@@ -307,6 +307,34 @@ func canonical(value any) (form string, ok bool) {
 	return string(data), err == nil
 }
 
+// decimal returns the canonical form of a number of JSON, exactly. As a float64 it is finite and not 0, so that its exponent
+// is small, or the text is long.
+func decimal(text string) string {
+	digits, negative := strings.CutPrefix(text, "-")
+	mantissa, power, _ := strings.Cut(strings.ToLower(digits), "e")
+	whole, part, _ := strings.Cut(mantissa, ".")
+	exponent, _ := strconv.Atoi(power) // without one it is 0
+	exponent -= len(part)
+	all := strings.TrimLeft(whole+part, "0")
+	digits = strings.TrimRight(all, "0")
+	exponent += len(all) - len(digits)
+	const most, least = 21, -6 // places of the point between which there is no exponent, as in JavaScript
+	switch point := len(digits) + exponent; {
+	case exponent >= 0 && point <= most:
+		digits += strings.Repeat("0", exponent)
+	case exponent < 0 && point > 0:
+		digits = digits[:point] + "." + digits[point:]
+	case exponent < 0 && point > least:
+		digits = "0." + strings.Repeat("0", -point) + digits
+	default:
+		digits += "e" + strconv.Itoa(exponent)
+	}
+	if negative {
+		return "-" + digits
+	}
+	return digits
+}
+
 // settle replaces each number by its canonical form.
 func settle(value *any) bool {
 	switch v := (*value).(type) {
@@ -317,8 +345,9 @@ func settle(value *any) bool {
 		if err != nil {
 			return false
 		}
-		if strings.ContainsAny(v.String(), ".eE") || f == 0 {
-			*value = json.Number(number(f))
+		*value = json.Number("0")
+		if f != 0 {
+			*value = json.Number(decimal(v.String()))
 		}
 	case map[string]any:
 		for key, member := range v {
