@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -223,14 +224,22 @@ func (i *Intake) accept(now time.Time, name string, parsed []Event, taken *Taken
 		isNew[receipt.EventID] = true
 		lines, accepted = append(lines, append(text, '\n')), append(accepted, line)
 	}
-	// Without lines it waits for those of earlier calls: a duplicate may not be on disk yet.
-	if wait, err = i.daily.AppendLines(now, lines...); err != nil {
+	written, err := i.daily.AppendLines(now, lines...)
+	if err != nil {
 		return nil, err
 	}
 	for _, line := range accepted {
 		i.addLocked(line, now.Format(time.DateOnly))
 	}
-	return wait, nil
+	if taken.Duplicates == 0 {
+		return written, nil
+	}
+	// A duplicate may not be on disk yet. Without lines it waits for those of earlier calls.
+	earlier, err := i.daily.AppendLines(now)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error { return cmp.Or(written(ctx), earlier(ctx)) }, nil
 }
 
 // readID returns the event_id of an event that was rejected, as far as it has one.

@@ -2,14 +2,18 @@ package events_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/growth"
 	"github.com/councild/councild/internal/store"
@@ -119,6 +123,51 @@ func TestIntakeAtOnce(t *testing.T) {
 	}
 	if sum != len(all) || lines != len(all) {
 		t.Errorf("%d of %d events were accepted, and %d are on disk", sum, len(all), lines)
+	}
+}
+
+// An event that a full disk did not take is no duplicate before it is there, whatever else is sent with it.
+func TestIntakeOnAFullDisk(t *testing.T) {
+	var d faultdisk.Disk
+	path := filepath.Join(t.TempDir(), "intake.jsonl")
+	c := &clock{now: began}
+	i, err := events.OpenIntake(t.Context(), events.IntakeOptions{Path: path, Disk: &d, Log: slog.New(slog.DiscardHandler), Now: c.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := event(t), event(t)
+	d.Fail(func(o faultdisk.Op, bytes int) (int, error) { // a write of nothing succeeds
+		if o.Kind == faultdisk.Write && bytes > 0 {
+			return 0, syscall.ENOSPC
+		}
+		return bytes, nil
+	})
+	if _, err := i.Take(t.Context(), "a", []json.RawMessage{first}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("the first time: %v", err)
+	}
+	if taken, err := i.Take(t.Context(), "a", []json.RawMessage{first}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("the second time: %+v, %v", taken, err)
+	}
+	var writes atomic.Int32
+	d.Fail(func(o faultdisk.Op, bytes int) (int, error) { // another event fits, once
+		if o.Kind == faultdisk.Write && writes.Add(1) > 1 {
+			return 0, syscall.ENOSPC
+		}
+		return bytes, nil
+	})
+	if taken, err := i.Take(t.Context(), "a", []json.RawMessage{first, second}); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("with another event: %+v, %v", taken, err)
+	}
+	d.Fail(nil)
+	if err := i.Close(); err != nil {
+		t.Fatal(err)
+	}
+	i = openIntake(t, path, c)
+	if got := take(t, i, "a", first, second); got != [3]int{0, 2, 0} {
+		t.Errorf("after a restart with space the outcomes are %v, want 2 duplicates", got)
+	}
+	if err := i.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

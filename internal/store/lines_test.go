@@ -9,8 +9,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/councild/councild/internal/disk/faultdisk"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -131,4 +135,47 @@ func TestPlainLines(t *testing.T) {
 	if got := plain(t, path); strings.Join(got, "") != strings.Join(append(want, `{"n":41}`), "") {
 		t.Errorf("after another start: %q", got[len(got)-3:])
 	}
+}
+
+// Whoever waits for earlier lines hears that they are not on a full disk. Nothing is written for that, which a full disk takes.
+func TestLinesWaitForEarlierOnes(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
+		var d faultdisk.Disk
+		path := filepath.Join(t.TempDir(), "lines.jsonl")
+		s, _, err := store.Open(store.Options{Path: path, Disk: &d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Fail(func(o faultdisk.Op, bytes int) (int, error) {
+			if o.Kind == faultdisk.Write && bytes > len("{}\n") { // so little fits
+				return 0, syscall.ENOSPC
+			}
+			return bytes, nil
+		})
+		if err := keep(t, s, "{\"n\":1}\n"); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("on a full disk: %v", err)
+		}
+		if err := keep(t, s); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("waiting for the line: %v", err)
+		}
+		if err := keep(t, s, "{}\n"); err != nil {
+			t.Errorf("a line that fits: %v", err)
+		}
+		if err := keep(t, s); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("waiting for the line behind one that fitted: %v", err)
+		}
+		d.Fail(nil)
+		for s.Healthy() != nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := keep(t, s); err != nil {
+			t.Errorf("when there is space again: %v", err)
+		}
+		if got := plain(t, path); !slices.Equal(got, []string{"{}", `{"n":1}`}) {
+			t.Errorf("the lines are %q", got)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -330,7 +330,7 @@ func (s *Store) Append(ctx context.Context, records []council.BiasMetricRecord) 
 //
 // When it returns, the lines have their place behind those of earlier calls. wait waits until they
 // are kept. It ends with its ctx too: then the lines are kept later. Without lines, it waits for those
-// of earlier calls.
+// of earlier calls, and fails while some of them were not written.
 func (s *Store) AppendLines(lines ...[]byte) (wait func(ctx context.Context) error, err error) {
 	var all []byte
 	for i, line := range lines {

@@ -87,6 +87,7 @@ func (w *writer) run() {
 
 // step writes, syncs and retries what is due now.
 func (w *writer) step(closed bool) {
+	w.writing = slices.DeleteFunc(w.writing, w.waitsInVain)
 	written := len(w.writing) > 0 && w.write(w.writing)
 	if len(w.unsynced) > 0 && (closed || !time.Now().Before(w.syncBy)) {
 		w.sync()
@@ -95,6 +96,16 @@ func (w *writer) step(closed bool) {
 		w.retry(closed)
 	}
 	w.rotateIfFull()
+}
+
+// waitsInVain answers a batch without lines, which waits for those before it, while some of those are not on the disk.
+// A full disk would take it: nothing is written for it.
+func (w *writer) waitsInVain(b *batch) bool {
+	if len(b.lines) > 0 || len(w.failed) == 0 {
+		return false
+	}
+	w.answer([]*batch{b}, w.err)
+	return true
 }
 
 // guard does the work. A panic in it fails the batches that are being written or synced,
