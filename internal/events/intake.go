@@ -270,8 +270,9 @@ func (i *Intake) run(ctx context.Context) {
 
 // tidy deletes and forgets events that are older than KeptDays.
 func (i *Intake) tidy(ctx context.Context) {
-	then := i.o.Now().UTC().AddDate(0, 0, -KeptDays)
-	removeBefore(ctx, i.daily, then, i.o.Log)
+	now := i.o.Now().UTC()
+	then := now.AddDate(0, 0, -KeptDays)
+	removeBefore(ctx, i.daily, now, then, i.o.Log)
 	oldest := then.Format(time.DateOnly)
 	i.mu.Lock()
 	defer i.mu.Unlock()

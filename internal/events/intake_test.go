@@ -11,11 +11,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/disk/faultdisk"
 	"github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/growth"
+	"github.com/councild/councild/internal/race"
 	"github.com/councild/councild/internal/store"
 )
 
@@ -203,6 +205,30 @@ func TestIntakeForgets(t *testing.T) {
 			t.Errorf("after %d days %d events are kept, want %d", day, kept, want)
 		}
 	}
+}
+
+// Events are deleted in time also where no newer ones come.
+func TestIntakeForgetsWhenIdle(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		i, err := events.OpenIntake(t.Context(), events.IntakeOptions{Path: filepath.Join(dir, "intake.jsonl"), Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		today := time.Now().UTC().Format(time.DateOnly)
+		take(t, i, "a", json.RawMessage(strings.ReplaceAll(string(event(t)), began.Format(time.DateOnly), today)))
+		for _, step := range []struct{ days, want int }{{events.KeptDays, 1}, {2, 0}} {
+			time.Sleep(time.Duration(step.days) * 24 * time.Hour)
+			synctest.Wait()
+			files, err := filepath.Glob(filepath.Join(dir, "intake-"+today+".jsonl"))
+			if err != nil || len(files) != step.want {
+				t.Errorf("%d days later there are %q, want %d files: %v", step.days, files, step.want, err)
+			}
+		}
+		if err := i.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // An organisation cannot fill the memory with names.

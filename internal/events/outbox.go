@@ -399,19 +399,20 @@ func (b *Outbox) write(ctx context.Context, ids []string, outcome string) {
 
 // tidy deletes and forgets what is older than outboxDays.
 func (b *Outbox) tidy(ctx context.Context) {
-	then := time.Now().UTC().AddDate(0, 0, -outboxDays)
-	removeBefore(ctx, b.daily, then, b.o.Log)
+	now := time.Now().UTC()
+	then := now.AddDate(0, 0, -outboxDays)
+	removeBefore(ctx, b.daily, now, then, b.o.Log)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	maps.DeleteFunc(b.sessions, func(_ string, added time.Time) bool { return added.Before(then) })
 }
 
 // removeBefore deletes the lines of days that ended before a time.
-func removeBefore(ctx context.Context, daily *store.Daily, then time.Time, log *slog.Logger) {
+func removeBefore(ctx context.Context, daily *store.Daily, now, then time.Time, log *slog.Logger) {
 	days, err := daily.Days()
 	for _, day := range days {
 		if day < then.Format(time.DateOnly) {
-			err = errors.Join(err, daily.Remove(day))
+			err = errors.Join(err, daily.Remove(now, day)) //nolint:contextcheck // a store lives until it is closed
 		}
 	}
 	if err != nil {

@@ -179,6 +179,25 @@ func TestOutboxForgetsOldSessions(t *testing.T) {
 	})
 }
 
+// What an outbox was given is deleted in time also where nothing is added any more.
+func TestOutboxForgetsWhenIdle(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		o := openOutbox(t, filepath.Join(dir, "events.jsonl"), &sink{send: takes})
+		add(t, o, "one")
+		today := time.Now().UTC().Format(time.DateOnly)
+		for _, step := range []struct{ days, want int }{{30, 1}, {2, 0}} {
+			time.Sleep(time.Duration(step.days) * 24 * time.Hour)
+			synctest.Wait()
+			files, err := filepath.Glob(filepath.Join(dir, "events-"+today+".jsonl"))
+			if err != nil || len(files) != step.want {
+				t.Errorf("%d days later there are %q, want %d files: %v", step.days, files, step.want, err)
+			}
+		}
+		closeOutbox(t, o)
+	})
+}
+
 // What waits goes out as soon as the sink takes the first event again, and each event once.
 func TestOutboxGoesOnWhenTheSinkIsBack(t *testing.T) {
 	race.Bubble(t, func(t *testing.T) {

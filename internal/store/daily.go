@@ -62,8 +62,8 @@ func nameOfDay(path, day string) string {
 // take: closing it would lose them.
 func (d *Daily) writeLocked(now time.Time) error {
 	day := now.UTC().Format(time.DateOnly)
-	if d.today != nil && (day <= d.day || d.today.waits()) {
-		return nil
+	if d.today != nil && (day <= d.day || d.today.Healthy() != nil) {
+		return nil //nolint:nilerr // the lines wait, and are tried again
 	}
 	o := d.o
 	o.Path = d.name(day)
@@ -79,9 +79,6 @@ func (d *Daily) writeLocked(now time.Time) error {
 	d.day, d.today = day, next
 	return nil
 }
-
-// waits reports whether there are lines that the disk has not taken.
-func (s *Store) waits() bool { return s.Healthy() != nil }
 
 // AppendLines is Store.AppendLines with the store of the day.
 func (d *Daily) AppendLines(now time.Time, lines ...[]byte) (wait func(ctx context.Context) error, err error) {
@@ -142,10 +139,15 @@ type DailyLine struct {
 	Text []byte
 }
 
-// Remove deletes the lines of a day that is over.
-func (d *Daily) Remove(day string) error {
+// Remove deletes the lines of a day that is over at a time, also where none have been written since that day.
+func (d *Daily) Remove(now time.Time, day string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.lock != nil {
+		if err := d.writeLocked(now); err != nil {
+			return err
+		}
+	}
 	if d.lock == nil || day >= d.day {
 		return fmt.Errorf("removing the lines of %s: the day is not over, or the store is closed", day)
 	}

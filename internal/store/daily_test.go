@@ -53,17 +53,24 @@ func TestDaily(t *testing.T) {
 	if got := dailyLines(t, path); !slices.Equal(got, want) {
 		t.Errorf("the lines are %q", got)
 	}
-	if err := d.Remove(today.Format(time.DateOnly)); err != nil {
+	last := today.AddDate(0, 0, 2)
+	if err := d.Remove(last, today.Format(time.DateOnly)); err != nil {
 		t.Fatal(err)
 	}
 	if got := dailyLines(t, path); !slices.Equal(got, want[2:]) {
 		t.Errorf("after a day was removed, the lines are %q", got)
 	}
-	if err := d.Remove(today.AddDate(0, 0, 2).Format(time.DateOnly)); err == nil {
+	if err := d.Remove(last, last.Format(time.DateOnly)); err == nil {
 		t.Error("the day that is written to was removed")
 	}
 	if files, err := filepath.Glob(filepath.Join(dir, "events-"+today.Format(time.DateOnly)+"*")); err != nil || len(files) > 0 {
 		t.Errorf("%v are left of the day that was removed", files)
+	}
+	if err := d.Remove(last.AddDate(0, 0, 1), last.Format(time.DateOnly)); err != nil {
+		t.Errorf("removing the last day with lines on the next one: %v", err)
+	}
+	if got := dailyLines(t, path); !slices.Equal(got, want[2:4]) {
+		t.Errorf("after the last day was removed, the lines are %q", got)
 	}
 }
 
