@@ -157,7 +157,9 @@ func (m *Metrics) Observe(e council.Event) {
 		t := data.Metadata.Timing
 		stages := map[council.Stage]float64{council.Stage1: t.Stage1MS, council.Stage2: t.Stage2MS, council.Stage3: t.Stage3MS}
 		for stage, ms := range stages {
-			m.stages.WithLabelValues(string(stage)).Observe(ms / 1000)
+			if ms > 0 { // else the session had no such stage
+				m.stages.WithLabelValues(string(stage)).Observe(ms / 1000)
+			}
 		}
 		m.overhead.Observe(t.OverheadMS / 1000)
 	case *council.Error:
@@ -187,7 +189,9 @@ func (c counted) Complete(ctx context.Context, call council.Call) (council.Compl
 		outcome = string(failure.Code)
 	}
 	c.calls.WithLabelValues(string(call.Stage), call.Model, outcome).Inc()
-	c.latency.WithLabelValues(string(call.Stage)).Observe(completion.LatencyMS / 1000)
+	if completion.Attempts > 0 { // else nothing was sent
+		c.latency.WithLabelValues(string(call.Stage)).Observe(completion.LatencyMS / 1000)
+	}
 	c.retries.WithLabelValues(string(call.Stage), call.Model).Add(float64(max(0, completion.Attempts-1)))
 	if completion.Doubted > 0 {
 		c.doubted.WithLabelValues(call.Model).Add(float64(completion.Doubted))

@@ -49,16 +49,17 @@ func TestMetrics(t *testing.T) {
 		LatencyMS: 1500, Attempts: 3, Usage: council.Usage{InputTokens: new(int64(40)), OutputTokens: new(int64(0))},
 	}}}
 	limited := fixed{
-		completion: council.Completion{Spent: council.Spent{Usage: council.Usage{InputTokens: new(int64(2))}}},
+		completion: council.Completion{Spent: council.Spent{Attempts: 1, Usage: council.Usage{InputTokens: new(int64(2))}}},
 		err:        &council.Failure{Code: council.FailRateLimited, Message: "a secret"},
 	}
+	unsent := fixed{err: &council.Failure{Code: council.FailBreakerOpen}}
 	verdicts := map[string]string{"harshness": "insufficient"}
 	m.Gauges("councild_bias_verdict", "Verdicts.", []string{"metric", "verdict"}, func(set func(float64, ...string)) {
 		for metric, verdict := range verdicts {
 			set(1, metric, verdict)
 		}
 	})
-	for _, c := range []fixed{good, limited} {
+	for _, c := range []fixed{good, limited, unsent} {
 		if got, err := m.Completer(c).Complete(t.Context(), call); !cmp.Equal(got, c.completion) || !errors.Is(err, c.err) {
 			t.Errorf("got %+v, %v", got, err)
 		}
@@ -102,7 +103,8 @@ func TestMetrics(t *testing.T) {
 		`councild_bias_verdict{metric="harshness",verdict="insufficient"} 1`,
 		`councild_ballots_total{status="invalid"} 1`,
 		`councild_records_total{outcome="persisted"} 2`, `councild_records_total{outcome="not_persisted"} 2`,
-		`councild_call_seconds_sum{stage="stage1"} 1.5`,
+		`councild_calls_total{model="a",outcome="breaker_open",stage="stage1"} 1`,
+		`councild_call_seconds_sum{stage="stage1"} 1.5`, `councild_call_seconds_count{stage="stage1"} 2`,
 		`councild_stage_seconds_sum{stage="stage1"} 2`, `councild_overhead_seconds_sum 0.003`,
 		`councild_breaker_open{model="a",provider="one"} 0`, `councild_breaker_open{model="b",provider="one"} 1`,
 		`councild_breaker_open{model="a",provider="two"} 0.5`,
@@ -115,6 +117,9 @@ func TestMetrics(t *testing.T) {
 	for line := range got {
 		if strings.Contains(line, "secret") {
 			t.Errorf("content in a metric: %s", line)
+		}
+		if strings.HasPrefix(line, `councild_stage_seconds_count{stage="stage2"}`) {
+			t.Errorf("a stage that did not run has a time: %s", line)
 		}
 		if strings.HasPrefix(line, "councild_cost_usd_total") {
 			t.Errorf("no provider said a cost: %s", line)
