@@ -2,6 +2,7 @@ package spend
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 
 	"github.com/councild/councild/internal/council"
@@ -39,13 +40,15 @@ const (
 	// schemaCopies is how many times its length a schema takes at most: once as the format, and twice
 	// in the prompt, as JSON in a JSON text.
 	schemaCopies = 3
+	// endless is the length of a reply without a limit. Sums with it stay negative.
+	endless = math.MinInt64 / 8
 )
 
 // planned is a call that a session makes when nothing fails.
 type planned struct {
 	stage council.Stage
 	model string
-	bytes int64 // of its body, at most
+	bytes int64 // of its body, at most; negative: nobody knows
 	limit *int  // of its output
 }
 
@@ -56,9 +59,11 @@ func calls(plan council.Plan) []planned {
 	// size is how long the replies of members are, at most.
 	size := func(members []council.Member, sampling council.Sampling) (bytes int64) {
 		for _, m := range members {
-			if limit := m.Sampling(sampling).MaxOutputTokens; limit != nil {
-				bytes += bytesPerToken * int64(*limit)
+			limit := m.Sampling(sampling).MaxOutputTokens
+			if limit == nil {
+				return endless
 			}
+			bytes += bytesPerToken * int64(*limit)
 		}
 		return bytes
 	}
@@ -115,7 +120,7 @@ func (a *Accounts) upper(all []planned) *USD {
 	var sum USD
 	for _, c := range all {
 		tariff, ok := a.o.Tariff(c.model)
-		if !ok || c.limit == nil {
+		if !ok || c.limit == nil || c.bytes < 0 {
 			return nil
 		}
 		a.mu.Lock()

@@ -1,6 +1,8 @@
 package spend_test
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +128,38 @@ func TestEstimate(t *testing.T) {
 	plan.Members[0].Model = "c"
 	if e = a.Estimate(plan); e.Fits || e.Upper != nil || strings.Join(e.Unpriced, ",") != "c" || e.ByModel["b"].Upper == nil {
 		t.Errorf("%+v", e)
+	}
+}
+
+// A prompt that quotes a reply without a limit can be of any length.
+func TestEstimateOfEndlessReplies(t *testing.T) {
+	seat := func(id string, limit int) council.Member {
+		return council.Member{ID: id, Model: id, Profile: &council.Profile{MaxOutputTokens: limit}}
+	}
+	for name, tt := range map[string]struct {
+		member, reviewer int // limits of their replies; 0: none
+		known            string
+	}{
+		"all have a limit":    {100, 100, "a b stage1 stage2 stage3"},
+		"a member has none":   {0, 100, ""},
+		"a reviewer has none": {100, 0, "stage1"},
+	} {
+		plan := council.Plan{
+			SessionID: "s", Members: []council.Member{seat("a", tt.member)}, Reviewers: []council.Member{seat("b", tt.reviewer)},
+			Chairmen: []council.Member{seat("a", 100)},
+		}
+		var known []string
+		e := spend.NewAccounts(hard(nil)).Estimate(plan)
+		for _, figures := range []map[string]spend.Figure{e.ByModel, e.ByStage} {
+			for _, of := range slices.Sorted(maps.Keys(figures)) {
+				if figures[of].Upper != nil {
+					known = append(known, of)
+				}
+			}
+		}
+		if got := strings.Join(known, " "); got != tt.known {
+			t.Errorf("%s: known are %q, want %q", name, got, tt.known)
+		}
 	}
 }
 
