@@ -150,14 +150,13 @@ func (a *Accounts) dayLimits(token string) [2]*USD {
 
 func (a *Accounts) today() string { return a.o.Now().UTC().Format(time.DateOnly) }
 
+func (a *Accounts) yesterday() string { return a.o.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly) }
+
 // limits reports whether a limit of cost concerns the session.
 func (a *Accounts) limits(s *session) bool { return s.Limit != nil || a.HasDayLimit() }
 
-// untilMidnight returns the time until the limits of a day begin again.
-func (a *Accounts) untilMidnight() time.Duration {
-	now := a.o.Now().UTC()
-	return now.Truncate(24 * time.Hour).Add(24 * time.Hour).Sub(now)
-}
+// resetsAt returns when the limits of the day of a time begin again: at the next midnight (UTC).
+func resetsAt(now time.Time) time.Time { return now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour) }
 
 // scopesLocked returns the scopes of a day and of a token on it.
 func (a *Accounts) scopesLocked(day, token string) [2]*scope {
@@ -286,9 +285,10 @@ func (a *Accounts) refusalLocked(s *session) *council.Error {
 			why = fmt.Sprintf(", %v are held by sessions that run, and this one may cost %v", scopes[i].held, *s.Limit)
 		}
 		if over {
+			now := a.o.Now()
 			s.over = scopes[i]
 			return &council.Error{
-				Code: council.CodeOverBudget, RetryAfter: a.untilMidnight(),
+				Code: council.CodeOverBudget, RetryAfter: resetsAt(now).Sub(now),
 				Detail: fmt.Sprintf("%s may cost %v US dollars a day (%s), %v are spent%s; wait until 00:00 UTC, or raise the limit",
 					whose, *limit, name, scopes[i].spent(), why),
 			}
@@ -354,12 +354,14 @@ func (s *session) warn(code council.WarningCode, model string) {
 	}
 }
 
-// forgetLocked forgets the days that are over, and on which no session that runs began.
+// forgetLocked forgets the days before yesterday on which no session that runs began. The clock may step back over midnight,
+// and then a day that was over goes on.
 func (a *Accounts) forgetLocked() {
-	if len(a.days) < 2 {
+	if len(a.days) < 3 {
 		return
 	}
-	keep := map[string]bool{a.today(): true}
+	yesterday := a.yesterday()
+	keep := map[string]bool{}
 	for _, s := range a.sessions {
 		keep[s.day] = true
 	}
@@ -367,12 +369,12 @@ func (a *Accounts) forgetLocked() {
 		keep[o.Day] = true
 	}
 	for day := range a.days {
-		if !keep[day] {
+		if day < yesterday && !keep[day] {
 			delete(a.days, day)
 		}
 	}
 	for key := range a.tokens {
-		if !keep[key[0]] {
+		if key[0] < yesterday && !keep[key[0]] {
 			delete(a.tokens, key)
 		}
 	}
@@ -814,7 +816,7 @@ func (a *Accounts) Limits(token string) []Limit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	limits, today := []Limit{}, a.today()
-	reset := a.o.Now().UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
+	reset := resetsAt(a.o.Now())
 	add := func(name string, limit *USD, s *scope) {
 		if limit != nil {
 			limits = append(limits, Limit{

@@ -717,3 +717,40 @@ func TestManyCalls(t *testing.T) {
 
 // words returns the values with blanks between them.
 func words(values ...any) string { return strings.TrimSuffix(fmt.Sprintln(values...), "\n") }
+
+// A clock that steps back over midnight takes nothing from what its day has cost. Older days are forgotten.
+func TestClockStepsBackOverMidnight(t *testing.T) {
+	midnight := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	now := midnight
+	a := spend.NewAccounts(spend.Options{Day: new(spend.Dollar), Tariff: tariffs, Now: func() time.Time { return now }})
+	buy := func(session string, at time.Time) *council.Error {
+		now = at
+		if failure := a.Open(t.Context(), spend.Opening{Session: session, Models: []string{"a"}}); failure != nil {
+			return failure
+		}
+		r, failure := a.Reserve(t.Context(), spend.Attempt{Session: session, Stage: council.Stage1, Model: "a", OutputLimit: new(1)})
+		if failure != nil {
+			t.Fatal(failure)
+		}
+		r.Settle(t.Context(), spend.Outcome{CostUSD: new(spend.Dollar)})
+		a.Close(t.Context(), session, false)
+		return nil
+	}
+	for session, step := range []struct {
+		at      time.Duration // from midnight
+		refused bool
+	}{
+		{-time.Second, false},
+		{time.Second, false},
+		{-time.Second, true},
+		{time.Second, true},
+		{24 * time.Hour, false},
+		{48 * time.Hour, false},
+		{24 * time.Hour, true},
+		{-time.Second, false},
+	} {
+		if failure := buy(strconv.Itoa(session), midnight.Add(step.at)); (failure != nil) != step.refused {
+			t.Errorf("step %d, %v from midnight: %v, want a refusal: %v", session, step.at, failure, step.refused)
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -123,7 +122,7 @@ func (a *Accounts) Replay(lines func(yield func([]byte, error) bool)) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	// A session may have begun on the day before. Those of earlier days count against no limit any more.
-	from := a.o.Now().UTC().Add(-24 * time.Hour).Format(time.DateOnly)
+	from := a.yesterday()
 	closed := map[string]bool{}
 	calls := map[string][]Charge{} // of sessions whose end has not come
 	for line, err := range lines {
