@@ -3,10 +3,7 @@ package batch
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,18 +186,5 @@ func Finish(name string, p Plan, results []Result) error {
 		_ = lines.Encode(r)
 	}
 	_ = lines.Encode(t)
-	var d disk.OS
-	next := name + ".next"
-	f, err := d.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b.Bytes())
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, d.Remove(next))
-	}
-	if err := d.Rename(next, name); err != nil {
-		return err
-	}
-	return d.SyncDir(filepath.Dir(name))
+	return disk.Replace(disk.OS{}, name, b.Bytes())
 }

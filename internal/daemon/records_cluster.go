@@ -424,7 +424,7 @@ func writeCursor(name string, c cursor) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(name, append(data, '\n'))
+	return disk.Replace(disk.OS{}, name, append(data, '\n'))
 }
 
 // Published is what came of sending a store to the cluster.

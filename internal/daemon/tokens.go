@@ -14,6 +14,7 @@ import (
 	"slices"
 
 	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/httpapi"
 )
 
@@ -33,7 +34,10 @@ func requireTokens(ctx context.Context, cfg config.Config, ofRoster []httpapi.To
 	token, err := readToken(ctx, path, log)
 	if errors.Is(err, fs.ErrNotExist) {
 		token = rand.Text()
-		if err = replaceFile(path, []byte(token+"\n")); err != nil {
+		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+			err = disk.Replace(disk.OS{}, path, []byte(token+"\n"))
+		}
+		if err != nil {
 			log.WarnContext(ctx, "the token cannot be kept: the next start makes another one, which does not find the sessions of this one",
 				"file", path, "error", err)
 		}
@@ -57,7 +61,7 @@ func ofSettings(cfg config.Config) []httpapi.Token {
 	return tokens
 }
 
-// readToken returns the token in a file that replaceFile wrote.
+// readToken returns the token in a file that requireTokens wrote.
 func readToken(ctx context.Context, path string, log *slog.Logger) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -79,24 +83,4 @@ func readToken(ctx context.Context, path string, log *slog.Logger) (string, erro
 			"file", path, "mode", info.Mode().Perm().String())
 	}
 	return string(token[1]), nil
-}
-
-// replaceFile puts data into a file that only this user can read. After a crash the file
-// holds the old data or the new.
-func replaceFile(path string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
-	}
-	return err
 }

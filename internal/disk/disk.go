@@ -1,6 +1,6 @@
 // Package disk holds the operations by which the record store changes the file system,
 // as an interface, and their implementation by the operating system. Package faultdisk
-// has an implementation for tests that fails on demand. The package also locks files.
+// has an implementation for tests that fails on demand. The package also locks and replaces files.
 // What is stored, and how a fault is handled, is left to package store.
 package disk
 
@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // Disk changes the file system.
@@ -70,6 +71,27 @@ func ExplainLink(name string, err error) error {
 		return &fs.PathError{Op: "opening", Path: name, Err: errLink}
 	}
 	return err
+}
+
+// Replace replaces a file by one with other data, which only its owner may read. After a crash the file is the old one or
+// the new one. A file with ".tmp" behind its name is removed. Only one at a time may replace a file.
+func Replace(d Disk, name string, data []byte) error {
+	next := name + ".tmp"
+	if err := d.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := d.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = d.Rename(next, name)
+	}
+	if err != nil {
+		return errors.Join(err, d.Remove(next))
+	}
+	return d.SyncDir(filepath.Dir(name))
 }
 
 // Rename implements Disk.

@@ -442,22 +442,7 @@ func (i *Intake) saveBoard(state boardState) error {
 	if err != nil {
 		return err
 	}
-	on, temporary := cmp.Or[disk.Disk](i.o.Disk, disk.OS{}), i.boardFile()+".tmp"
-	if err := on.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := on.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := on.Rename(temporary, i.boardFile()); err != nil {
-		return err
-	}
-	return on.SyncDir(filepath.Dir(i.boardFile()))
+	return disk.Replace(cmp.Or[disk.Disk](i.o.Disk, disk.OS{}), i.boardFile(), data)
 }
 
 // publish is Publish for the daemon, which tries again in an hour.
