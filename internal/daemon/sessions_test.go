@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -216,5 +217,66 @@ func TestTracedStream(t *testing.T) {
 	events := daemontest.Events(t, stream)
 	if got := events[len(events)-1].Type; got != council.EventDone {
 		t.Errorf("the session ends with %s", got)
+	}
+}
+
+// leaveTwo has a daemon leave two sessions, and starts one that has a place for one of them.
+// It returns the settings, the daemon, and the sessions that runs and that waits.
+func leaveTwo(t *testing.T, url string, arrived chan struct{}) (env map[string]string, d *daemontest.Daemon, runs, waits string) {
+	t.Helper()
+	env = map[string]string{
+		"BASE_URL": url, "MODELS": "waiting,quick", "DRAIN_TIMEOUT": "10ms", "MAX_SESSIONS": "2",
+		"BIAS_STORE": filepath.Join(t.TempDir(), "records.jsonl"),
+	}
+	first := daemontest.Start(t, env)
+	runs, waits = background(t, first, "One?"), background(t, first, "Two?")
+	<-arrived
+	<-arrived
+	first.End(t)
+	env = maps.Clone(env)
+	env["MAX_SESSIONS"], env["DRAIN_TIMEOUT"] = "1", ""
+	d = daemontest.Start(t, env)
+	d.Call(t, "GET", "/healthz", "") // it answers when it has claimed both
+	<-arrived
+	for line := range strings.Lines(d.Log.String()) {
+		if strings.Contains(line, `"session started"`) && strings.Contains(line, waits) {
+			runs, waits = waits, runs
+		}
+	}
+	return env, d, runs, waits
+}
+
+// lastStatus returns the status of a session at its end.
+func lastStatus(t *testing.T, d *daemontest.Daemon, id string) council.Status {
+	t.Helper()
+	next(t, d, id, "", 0)
+	var s council.Session
+	if _, data := d.Call(t, "GET", "/v1/council/"+id, ""); json.Unmarshal(data, &s) != nil {
+		t.Fatalf("%s", data)
+	}
+	return s.Status
+}
+
+// A session of an earlier daemon that waits for a place is cancelled by DELETE at once, for
+// good.
+func TestDeleteOfASessionThatWaits(t *testing.T) {
+	url, arrived, release := daemontest.Held(t)
+	env, second, runs, waits := leaveTwo(t, url, arrived)
+	if code, data := second.Call(t, "DELETE", "/v1/council/"+waits, ""); code != http.StatusAccepted {
+		t.Fatalf("%d %s", code, data)
+	}
+	if status := lastStatus(t, second, waits); status != council.StatusCancelled {
+		t.Errorf("it ends as %s", status)
+	}
+	release()
+	if status := lastStatus(t, second, runs); status != council.StatusComplete {
+		t.Errorf("the other session ends as %s", status)
+	}
+	second.End(t)
+	if status := lastStatus(t, daemontest.Start(t, env), waits); status != council.StatusCancelled {
+		t.Errorf("for the next daemon it is %s", status)
+	}
+	if n := len(arrived); n > 0 {
+		t.Errorf("%d more questions were asked", n)
 	}
 }

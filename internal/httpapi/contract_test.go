@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"log/slog"
 	"maps"
 	"net/http"
 	"path/filepath"
@@ -23,6 +24,7 @@ import (
 	"github.com/councild/councild/internal/council"
 	consent "github.com/councild/councild/internal/events"
 	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/pipeline"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/simllm"
@@ -502,6 +504,24 @@ func TestContractHasTheStatuses(t *testing.T) {
 		defer close(release)
 		return s.call(t, method, path, body, auth...)
 	}
+	notWritable := func() (*http.Response, []byte) { // where the session is kept
+		log := slog.New(slog.DiscardHandler)
+		j, err := journal.Open(t.Context(), journal.Options{
+			Dir: t.TempDir(), MaxBytes: 1 << 20, Prefix: "council", Node: "node", Replicas: 1, Lease: time.Minute, Log: log,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) {
+			o.Kept.Journal, o.Kept.Node, o.Kept.Log = j, "node", log
+		})
+		id := s.background(t, `"query":"x"`)
+		s.watch(t, id)
+		if err := errors.Join(j.Close(t.Context()), s.api.Close(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		return s.call(t, "DELETE", "/v1/council/"+id, "")
+	}
 	overLimit := func(path, body string) (resp *http.Response, data []byte) {
 		for range 2 * perMinute {
 			if resp, data = s.call(t, "POST", path, body, auth...); resp.StatusCode == http.StatusTooManyRequests {
@@ -563,6 +583,7 @@ func TestContractHasTheStatuses(t *testing.T) {
 			id: finished,
 		},
 		{method: "DELETE", path: "/v1/council/{id}", headers: auth},
+		{method: "DELETE", path: "/v1/council/{id}", send: notWritable},
 		{method: "GET", path: "/v1/council/{id}/events", headers: auth, id: finished},
 		{method: "GET", path: "/v1/council/{id}/events", headers: append([]string{"Last-Event-ID", "5"}, auth...), id: failed},
 		{method: "GET", path: "/v1/council/{id}/events", headers: append([]string{"Last-Event-ID", "x"}, auth...), id: finished},

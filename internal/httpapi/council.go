@@ -145,18 +145,31 @@ func (a *API) Resume(ctx context.Context) {
 			}
 			a.resumed.Go(func() {
 				defer cancel(nil)
-				if release == nil {
+				switch {
+				case release != nil:
+					a.run(ctx, s.Session, s.Plan, release)
+				case a.turn(ctx):
+					a.run(ctx, s.Session, s.Plan, free)
+				default:
 					select {
-					case a.places <- struct{}{}:
-						release = free
-					case <-s.Done(): // released, before its turn came
-						return
+					case <-s.Done(): // released
+					default: // cancelled: it ends without a place, because it calls nobody
+						_, _ = a.carryOut(ctx, s.Session, s.Plan, func() {})
 					}
 				}
-				a.run(ctx, s.Session, s.Plan, release)
 			})
 		},
 	})
+}
+
+// turn takes a place as soon as there is one. It reports false where ctx ends before.
+func (a *API) turn(ctx context.Context) bool {
+	select {
+	case a.places <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // TakenOver returns how many sessions Resume went on with.

@@ -95,7 +95,7 @@ func (a *API) deleteSession(w http.ResponseWriter, r *http.Request) error {
 	}
 	if summary := s.Summary(); summary.Status == council.StatusRunning {
 		if err := a.sessions.Stop(r.Context(), s); err != nil {
-			return unstored(s, "cancelled", err)
+			return unstored(s, "cancelled for good", err)
 		}
 		return writeJSON(w, http.StatusAccepted, summary)
 	}

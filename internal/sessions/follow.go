@@ -239,14 +239,21 @@ func (k *keeper) demote(ctx context.Context) bool {
 // appends meanwhile.
 const stopAttempts = 20
 
-// Stop cancels the run of a session that has not ended, on whatever node it runs.
+// Stop cancels the run of a session that has not ended, on whatever node it runs. After an
+// error, the run of a session of this process has ended, but the next process may go on with
+// it.
 func (st *Store) Stop(ctx context.Context, s *Session) error {
+	if s.keeper == nil {
+		s.Cancel(ErrDeleted)
+		return nil
+	}
 	st.mu.Lock()
 	here := st.sessions[s.ID] == s
 	st.mu.Unlock()
-	if here || s.keeper == nil {
-		s.Cancel(ErrDeleted)
-		return nil
+	if here {
+		if stored, err := s.keeper.cancel(ctx); stored || err != nil {
+			return err
+		}
 	}
 	var err error
 	for range stopAttempts {
@@ -260,7 +267,7 @@ func (st *Store) Stop(ctx context.Context, s *Session) error {
 		head := p.head
 		head.Node = st.o.Node
 		_, err = st.o.Journal.Append(ctx, s.keeper.id, p.seq, journal.Message{
-			Head: head, First: p.number + 1, Entries: []council.Entry{{Type: entryCancelled, Data: json.RawMessage("null")}},
+			Head: head, First: p.number + 1, Entries: []council.Entry{cancelRequest()},
 		})
 		if _, moved := errors.AsType[*journal.Moved](err); !moved {
 			return err

@@ -50,6 +50,8 @@ const (
 var (
 	errGone  = errors.New("its log is gone")
 	errTaken = errors.New("another process has taken it over")
+
+	errNotStored = errors.New("the request to cancel it is not stored")
 )
 
 // keeper stores the log of one session, one message at a time. What comes while a
@@ -213,6 +215,33 @@ func (k *keeper) warn(end *ending) {
 		Code:    council.WarnNotKept,
 		Message: "the session's log could not be stored while it ran: a crash of the daemon would have lost it",
 	})
+}
+
+// cancelRequest returns the entry that asks whoever runs the session to cancel it.
+func cancelRequest() council.Entry {
+	return council.Entry{Type: entryCancelled, Data: json.RawMessage("null")}
+}
+
+// cancel cancels the run at once, and waits until the log says so: otherwise the next process
+// would go on with the session. stored is false where this process appends to the log no
+// more: it has ended, it is gone, or it is another process's.
+func (k *keeper) cancel(ctx context.Context) (stored bool, err error) {
+	k.s.mu.Lock()
+	ends := k.closed
+	if !ends {
+		k.queue = append(k.queue, pending{entry: cancelRequest()})
+		k.wakeUp()
+	}
+	last := k.number + len(k.queue)
+	k.s.mu.Unlock()
+	k.s.Cancel(ErrDeleted)
+	k.stored(ctx)
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	if k.number < last && len(k.queue) > 0 {
+		return false, errNotStored
+	}
+	return k.number >= last && !ends, nil
 }
 
 // giveUpLocked has the session go on without its log: what was held back is shown. The

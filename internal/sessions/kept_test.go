@@ -632,3 +632,79 @@ func TestMoved(t *testing.T) {
 		})
 	}
 }
+
+// A session that its owner has cancelled is not gone on with, whether its process stops
+// before the run has ended, or is killed.
+func TestCancelledByOwner(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		dir := t.TempDir()
+		first := begin(t, dir)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Cancel = cancel })
+		observe(s)
+		if err := first.Stop(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if cause := context.Cause(ctx); !errors.Is(cause, sessions.ErrDeleted) {
+			t.Errorf("killed %v: the run here ends by %v", killed, cause)
+		}
+		if !killed {
+			first.Cancel(errors.New("the daemon stops"))
+			if err := first.Stop(t.Context(), s); err != nil {
+				t.Errorf("cancelled again, and handed over: %v", err)
+			}
+		}
+		first.stop(t)
+
+		resumed := begin(t, dir).resume(t)
+		if len(resumed) != 1 || !resumed[0].Cancelled {
+			t.Errorf("killed %v: the next process goes on with %v", killed, resumed)
+		}
+		if n := len(entries(resumed[0].Session, 0)); n != 3 {
+			t.Errorf("killed %v: it shows %d entries", killed, n)
+		}
+	}
+}
+
+// A session that is cancelled while its process hands it over is cancelled by the next one.
+func TestCancelledAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	first := begin(t, dir)
+	s := add(t, first.Store, "one", inBackground)
+	first.Cancel(errors.New("the daemon stops"))
+	if err := first.Stop(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	first.stop(t)
+	if resumed := begin(t, dir).resume(t); len(resumed) != 1 || !resumed[0].Cancelled {
+		t.Errorf("the next process goes on with %v", resumed)
+	}
+}
+
+// Where the request to cancel a session cannot be stored, its run ends at once all the same,
+// and its owner is told.
+func TestCancelledWithoutALog(t *testing.T) {
+	t.Parallel()
+	p := begin(t, t.TempDir())
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := add(t, p.Store, "one", inBackground, func(s *sessions.Start) { s.Cancel = cancel })
+	if err := p.journal.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan error)
+	go func() { told <- p.Stop(t.Context(), s) }()
+	<-ctx.Done()
+	select {
+	case err := <-told:
+		t.Fatal("told before it was tried:", err)
+	default:
+	}
+	select {
+	case err := <-told:
+		if err == nil {
+			t.Error("a request that is not stored counts as stored")
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("nobody is told")
+	}
+}
