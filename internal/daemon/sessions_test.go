@@ -280,3 +280,24 @@ func TestDeleteOfASessionThatWaits(t *testing.T) {
 		t.Errorf("%d more questions were asked", n)
 	}
 }
+
+// A daemon that stops leaves a session that waits for a place to the next one.
+func TestNothingBeginsWhileDraining(t *testing.T) {
+	url, arrived, release := daemontest.Held(t)
+	env, second, runs, waits := leaveTwo(t, url, arrived)
+	second.Stop()
+	for code := 0; code != http.StatusServiceUnavailable; {
+		code, _ = second.Call(t, "GET", "/readyz", "")
+	}
+	release()
+	second.End(t)
+	if n := len(arrived); n > 0 {
+		t.Errorf("%d questions were asked while the daemon stopped", n)
+	}
+	third := daemontest.Start(t, env)
+	for _, id := range []string{runs, waits} {
+		if status := lastStatus(t, third, id); status != council.StatusComplete {
+			t.Errorf("session %s ends as %s", id, status)
+		}
+	}
+}

@@ -162,14 +162,19 @@ func (a *API) Resume(ctx context.Context) {
 	})
 }
 
-// turn takes a place as soon as there is one. It reports false where ctx ends before.
+// turn takes a place as soon as there is one. It reports false where ctx ends before. While
+// the daemon stops, nobody gets one: the next daemon goes on with who still waits.
 func (a *API) turn(ctx context.Context) bool {
 	select {
 	case a.places <- struct{}{}:
-		return true
+		if !a.o.Daemon.Stopping() {
+			return true
+		}
+		<-a.places
+		<-ctx.Done()
 	case <-ctx.Done():
-		return false
 	}
+	return false
 }
 
 // TakenOver returns how many sessions Resume went on with.
