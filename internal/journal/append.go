@@ -29,8 +29,9 @@ const describedFull = "maximum bytes exceeded"
 
 // Moved is the error of an append behind a message that is not the last one of its log.
 type Moved struct {
-	// Last is the last message of the log, nil when the log is gone. It has no entries
-	// when it is a part of a larger message, or damaged.
+	// Last is the last message of the log, nil when the log is gone. It has no Entries
+	// when it is a part of a larger message, or damaged. Its Count is 0 where it is not the
+	// last part: then nothing of it can be read.
 	Last *Stored
 }
 
@@ -198,7 +199,7 @@ func (l *link) last(ctx context.Context, subject string) (*part, error) {
 
 // stored returns the message that a part is, with its entries where it has them all.
 func (p part) stored() *Stored {
-	s := &Stored{Message: Message{Head: p.Head, First: p.First}, Seq: p.seq, At: p.at}
+	s := &Stored{Message: Message{Head: p.Head, First: p.First}, Count: p.Count, Seq: p.seq, At: p.at}
 	if p.Parts == 1 {
 		s.Entries, _ = entries(p.body)
 	}

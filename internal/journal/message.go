@@ -58,8 +58,9 @@ type Message struct {
 // Stored is a message as it is in a log.
 type Stored struct {
 	Message
-	Seq uint64    // of its last part in the stream
-	At  time.Time // by the engine's clock, UTC
+	Count int       // of its entries, also where Entries has none
+	Seq   uint64    // of its last part in the stream
+	At    time.Time // by the engine's clock, UTC
 }
 
 // header is what a part of a message carries beside its bytes.
@@ -184,5 +185,6 @@ func (r *reader) add(p part) (m Stored, whole bool, damaged *Damaged) {
 		damaged = &Damaged{ID: r.id, Entry: r.next, Seq: p.seq, Reason: err.Error()}
 	}
 	r.next, r.body = p.First+p.Count, nil
-	return Stored{Message: Message{Head: p.Head, First: p.First, Entries: list}, Seq: p.seq, At: p.at}, err == nil, damaged
+	m = Stored{Message: Message{Head: p.Head, First: p.First, Entries: list}, Count: p.Count, Seq: p.seq, At: p.at}
+	return m, err == nil, damaged
 }

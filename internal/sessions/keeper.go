@@ -494,13 +494,13 @@ func (k *keeper) settle(last *journal.Stored, entries int) (stored int, ok bool)
 	if last.Epoch != k.head.Epoch {
 		return 0, false
 	}
-	n := len(last.Entries)
 	if last.Node == k.head.Node {
 		k.s.mu.Lock()
 		defer k.s.mu.Unlock()
-		stored = last.First + n - 1 - k.number
+		stored = last.First + last.Count - 1 - k.number
 		return stored, 0 <= stored && stored <= entries
 	}
+	n := len(last.Entries)
 	if n == 0 || last.Entries[n-1].Type != entryCancelled {
 		return 0, false
 	}

@@ -578,16 +578,18 @@ func TestMoved(t *testing.T) {
 		node     string
 		epoch    int
 		entry    council.EventType
+		length   int // of the entry
 		canceled error
 		want     string // the entries of the log
 	}{
-		{"its own", "me", 1, council.EventStarted, nil, "session.accepted session.started stage1.answer session.done"},
+		{"its own", "me", 1, council.EventStarted, 2, nil, "session.accepted session.started stage1.answer session.done"},
+		{"its own in two parts", "me", 1, council.EventStarted, 600 << 10, nil, "session.accepted session.started stage1.answer session.done"},
 		{
-			"a request to cancel it", "other", 1, "session.cancel_requested", sessions.ErrDeleted,
+			"a request to cancel it", "other", 1, "session.cancel_requested", 2, sessions.ErrDeleted,
 			"session.accepted session.cancel_requested session.started stage1.answer session.done",
 		},
 		{
-			"a claim", "other", 2, "session.claimed", errors.New("another process has taken it over"),
+			"a claim", "other", 2, "session.claimed", 2, errors.New("another process has taken it over"),
 			"session.accepted session.claimed",
 		},
 	} {
@@ -599,7 +601,7 @@ func TestMoved(t *testing.T) {
 			head := row.Head
 			head.Node, head.Epoch = tt.node, tt.epoch
 			if _, err := p.journal.Append(t.Context(), row.ID, row.Seq, journal.Message{
-				Head: head, First: 2, Entries: []council.Entry{{Type: tt.entry, Data: []byte("{}")}},
+				Head: head, First: 2, Entries: []council.Entry{{Type: tt.entry, Data: []byte("{" + strings.Repeat(" ", tt.length-2) + "}")}},
 			}); err != nil {
 				t.Fatal(err)
 			}
