@@ -80,6 +80,7 @@ type keeper struct {
 	drained chan struct{}      // closed when queue is stored; nil while nobody waits
 	open    bool               // the log cannot be written: all is shown at once
 	closed  bool               // the last entry is in the queue
+	stopped bool               // nothing is stored any more
 	end     *ending
 	owned   time.Time // a time at which this node had the session, as its log said later
 }
@@ -107,10 +108,9 @@ func (k *keeper) observeLocked(e council.Event) {
 	}
 	k.flushLocked()
 	if e.Type == council.EventCall {
-		k.queue = append(k.queue, pending{entry: entry})
-	} else {
-		k.pushLocked(pending{entry: entry, event: e})
+		e = council.Event{} // no client sees it
 	}
+	k.pushLocked(pending{entry: entry, event: e})
 	k.wakeUp()
 }
 
@@ -163,11 +163,14 @@ func (k *keeper) flushLocked() {
 
 func (k *keeper) clearTextLocked() { k.writers, k.texts, k.hidden = nil, nil, nil }
 
-// pushLocked puts an entry that clients see into the queue.
+// pushLocked puts an entry into the queue.
 func (k *keeper) pushLocked(p pending) {
 	k.queue = append(k.queue, p)
 	if k.open {
 		k.showLocked()
+	}
+	if k.stopped {
+		k.queue = nil
 	}
 }
 
@@ -203,7 +206,7 @@ func (k *keeper) finishLocked(end *ending) error {
 	k.closed, k.end = true, end
 	k.head.Status, k.head.CostUSD, k.head.Timing = end.session.Status, end.session.Metadata.Usage.CostUSD, end.session.Metadata.Timing
 	if end.failure != nil {
-		k.queue = append(k.queue, end.result())
+		k.pushLocked(end.result())
 	}
 	k.pushLocked(pending{entry: end.entry(), event: end.event})
 	k.wakeUp()
@@ -228,11 +231,12 @@ func cancelRequest() council.Entry {
 func (k *keeper) cancel(ctx context.Context) (stored bool, err error) {
 	k.s.mu.Lock()
 	ends := k.closed
+	last := k.number + len(k.queue)
 	if !ends {
-		k.queue = append(k.queue, pending{entry: cancelRequest()})
+		last++
+		k.pushLocked(pending{entry: cancelRequest()})
 		k.wakeUp()
 	}
-	last := k.number + len(k.queue)
 	k.s.mu.Unlock()
 	k.s.Cancel(ErrDeleted)
 	k.stored(ctx)
@@ -305,6 +309,7 @@ func (k *keeper) wakeUp() {
 
 // run stores until the last entry is stored or ctx ends.
 func (k *keeper) run(ctx context.Context) {
+	defer k.finish()
 	pause, failing := minPause, time.Time{}
 	for {
 		message, ok := k.next(ctx)
@@ -352,6 +357,13 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		pause = min(2*pause, maxPause)
 	}
+}
+
+// finish forgets what is not stored: a session with a queue is never packed.
+func (k *keeper) finish() {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	k.stopped, k.queue = true, nil
 }
 
 // over reports whether the session has ended without its log. A log without its end is of

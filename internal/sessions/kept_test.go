@@ -7,11 +7,13 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -565,6 +567,54 @@ func TestLogLost(t *testing.T) {
 	}
 	if get(t, p.Store, "", "one") != s {
 		t.Error("it cannot be fetched")
+	}
+}
+
+// A session that went on without its log leaves memory when its time is over, whatever
+// became of the log.
+func TestExpiryWithoutALog(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, p process, s *sessions.Session){
+		"deleted": func(t *testing.T, p process, s *sessions.Session) {
+			t.Helper()
+			if err := p.journal.Purge(t.Context(), journal.ID{Session: s.ID}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"full": func(_ *testing.T, _ process, s *sessions.Session) {
+			text := strings.Repeat("x", 1<<20)
+			for range 17 { // the stream has 16 MiB
+				s.Observe(council.Event{Type: council.EventAnswer, Data: council.Answer{Model: "a", Response: &text}})
+			}
+			s.Log().Stored(t.Context())
+		},
+		"not written": func(t *testing.T, p process, _ *sessions.Session) {
+			t.Helper()
+			if err := p.journal.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := beginWith(t, t.TempDir(), 1, func(o *sessions.Options) { o.Retention = time.Second })
+			held := func() weak.Pointer[sessions.Session] {
+				s := add(t, p.Store, "one", inBackground)
+				lose(t, p, s)
+				observe(s)
+				s.Log().Stored(t.Context())
+				observe(s)
+				finish(t, s)
+				<-s.Done()
+				return weak.Make(s)
+			}()
+			for deadline := time.Now().Add(time.Minute); held.Value() != nil; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the session is still in memory")
+				}
+				runtime.GC()
+			}
+		})
 	}
 }
 
