@@ -287,16 +287,18 @@ type plain struct {
 }
 
 // storedLast waits until the ends of all sessions in memory are stored, or ctx ends.
-func (st *Store) storedLast(ctx context.Context) {
+func (st *Store) storedLast(ctx context.Context) error {
 	stored := make(chan struct{})
 	select {
 	case st.plain <- plain{stored: stored}:
 	case <-ctx.Done():
-		return
+		return ctx.Err()
 	}
 	select {
 	case <-stored:
+		return nil
 	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

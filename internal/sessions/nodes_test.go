@@ -539,6 +539,40 @@ func TestLastBeforeClose(t *testing.T) {
 	}
 }
 
+// A session in memory that is deleted before its end is stored stays deleted.
+func TestDeletedBeforeStored(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	link := cluster.Link(t)
+	p, other := beginNode(t, link.URL), beginNode(t, cluster.URL)
+	link.Requests(func(subject string) journaltest.Fate {
+		var late time.Duration
+		if strings.HasPrefix(subject, "council.session.") {
+			late = 300 * time.Millisecond // less than an append waits for its answer
+		}
+		return journaltest.Fate{After: []time.Duration{late}}
+	})
+	for p.journal.Beat(t.Context()) != nil {
+		time.Sleep(10 * time.Millisecond) // until it is connected again
+	}
+	finish(t, add(t, p.Store, "one"))
+	forget(t, p.Store, get(t, p.Store, "", "one"))
+	finish(t, add(t, p.Store, "two"))
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if get(t, other.Store, "", "two") != nil { // what was stored before it can be seen
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the end of the other session is not stored")
+		}
+	}
+	for name, process := range map[string]process{"its node": p, "the other node": other} {
+		if get(t, process.Store, "", "one") != nil {
+			t.Errorf("%s shows it", name)
+		}
+	}
+}
+
 // A session is gone on with by a node that has its prompts. Only where there is none,
 // another one takes it.
 func TestPrompts(t *testing.T) {

@@ -506,12 +506,22 @@ func (st *Store) Lately(name string, n int) []Spent {
 // Delete forgets a session that has ended, and its idempotency key. It does nothing to
 // one that runs or is forgotten already.
 func (st *Store) Delete(ctx context.Context, s *Session) error {
+	if s.Summary().Status == council.StatusRunning {
+		return nil
+	}
+	if s.keeper == nil && st.o.Lease > 0 { // its end may still wait for being stored
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if err := st.storedLast(ctx); err != nil {
+			return err
+		}
+	}
 	st.mu.Lock()
 	if i := slices.Index(st.finished, s); i >= 0 {
 		st.forgetLocked(i, i+1)
 	}
 	st.mu.Unlock()
-	if s.keeper == nil && st.o.Lease == 0 || s.Summary().Status == council.StatusRunning {
+	if s.keeper == nil && st.o.Lease == 0 {
 		return nil
 	}
 	return st.o.Journal.Purge(ctx, journal.ID{Owner: string(s.key.owner), Session: s.ID})
@@ -583,7 +593,7 @@ func (st *Store) Close(ctx context.Context) {
 		}
 	}
 	if st.o.Lease > 0 && !again {
-		st.storedLast(ctx)
+		_ = st.storedLast(ctx) // further ends are lost to other nodes
 	}
 	st.stop()
 	st.keepers.Wait()
