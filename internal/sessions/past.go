@@ -43,15 +43,20 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 	if err := json.Unmarshal(stored[0].Entries[0].Data, &p.accepted); err != nil {
 		return nil, fmt.Errorf("reading the head of a session's log: %w", err)
 	}
-	before, owned := time.Duration(0), stored[0].At // what earlier owners took; since when it has its owner
+	before := stored[0].At // when the message before was stored
 	for _, m := range stored {
-		p.head, p.seq = m.Head, m.Seq
+		step := max(0, m.At.Sub(before)) // the clock of the engine may have been set back
+		p.head, p.seq, before = m.Head, m.Seq, m.At
+		at := p.elapsed
+		if !p.released {
+			at += step
+		}
 		for i, e := range m.Entries {
 			p.number = m.First + i
 			switch e.Type {
 			case entryAccepted:
 			case entryClaimed:
-				before, owned = p.elapsed, m.At
+				at = p.elapsed
 				p.owners++
 				p.released = false
 			case entryReleased:
@@ -61,19 +66,17 @@ func readPast(stored []journal.Stored, damaged error) (*past, error) {
 			case entryResult:
 				p.result = e.Data
 			default:
-				p.entries = append(p.entries, council.Past{Entry: e, At: before + m.At.Sub(owned)})
+				p.entries = append(p.entries, council.Past{Entry: e, At: at})
 				if e.Type != council.EventCall {
 					p.view.show(council.Event{Type: e.Type}, e)
 				}
 			}
 		}
+		p.elapsed = at
 		if p.released {
 			p.owner = ""
 		} else if n := len(m.Entries); n == 0 || m.Entries[n-1].Type != entryCancelled {
 			p.owner = m.Node
-		}
-		if !p.released {
-			p.elapsed = before + m.At.Sub(owned)
 		}
 	}
 	return p, nil
