@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -369,31 +372,93 @@ func TestResumedRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	past := upTo(t, whole.entries, council.EventStage2, 1)
-	for _, unknown := range []bool{false, true} {
-		r.notes.batches = nil
-		h := build(t, members(3), func(o *pipeline.Options) {
-			o.Recorder, o.Completer = r.notes, r.calls
-			o.Holds = func(context.Context, string, time.Time) (bool, error) {
-				if unknown {
-					return false, errors.New("the disk is gone")
+	r.notes.batches = nil
+	h := build(t, members(3), func(o *pipeline.Options) {
+		o.Recorder, o.Completer = r.notes, r.calls
+		o.Holds = func(context.Context, string, time.Time) (bool, error) { return false, nil }
+	})
+	after := &tape{}
+	got, err := h.Run(t.Context(), plan, after, after.log(past))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.Persisted || len(r.notes.batches) != 1 {
+		t.Errorf("persisted %v, %d batches, warnings %v", got.Persisted, len(r.notes.batches), got.Metadata.Warnings)
+	}
+	for _, batch := range r.notes.batches {
+		if batch[0].QueryHash != nil || batch[0].ConsentLevel != 4 || !batch[0].Timestamp.Equal(plan.Created) {
+			t.Errorf("record %+v", batch[0])
+		}
+	}
+}
+
+// While it cannot be told whether the records are there already, they wait: they are neither
+// lost nor written twice. The session waits no longer than for a slow disk.
+func TestRecordsThatMayBeThere(t *testing.T) {
+	const waits = "it cannot be told whether an earlier daemon has written them"
+	damage := errors.New("too many open files")
+	for _, tt := range []struct {
+		name      string
+		after     time.Duration // until then the store cannot be read
+		held      bool          // what it says then
+		err       error
+		persisted bool
+		warning   council.WarningCode
+		batches   int
+		logged    []string
+	}{
+		{"soon", time.Second, false, nil, true, "", 1, []string{waits}},
+		{"soon, and they are there", time.Second, true, nil, true, "", 0, []string{waits}},
+		{"late", time.Hour, false, nil, false, council.WarnNotYetWritten, 1, []string{waits, "were written after it had ended"}},
+		{"never", time.Hour, false, fs.ErrClosed, false, council.WarnNotYetWritten, 0, []string{waits, "were not written"}},
+		{"closed at once", 0, false, fs.ErrClosed, false, council.WarnNotPersisted, 0, []string{"were not written"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
+				log, notes, readable := &journal{}, &notebook{}, time.Now()
+				h := bubble(t, members(3), nil, func(o *pipeline.Options) {
+					o.Recorder, o.Log = notes, slog.New(slog.NewTextHandler(log, nil))
+					o.Holds = func(context.Context, string, time.Time) (bool, error) {
+						if time.Now().Before(readable) {
+							return false, damage
+						}
+						return tt.held, tt.err
+					}
+				})
+				plan, whole, after := h.plan(t, council.Request{}), &tape{}, &tape{}
+				if _, err := h.Run(t.Context(), plan, whole, whole.log(nil)); err != nil {
+					t.Fatal(err)
 				}
-				return false, nil
-			}
+				notes.batches = nil
+				begun := time.Now()
+				readable = begun.Add(tt.after)
+				got, err := h.Run(t.Context(), plan, after, after.log(upTo(t, whole.entries, council.EventStage3, 1)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(begun); took > 11*time.Second {
+					t.Errorf("the session waited for %s", took)
+				}
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				if got.Persisted != tt.persisted {
+					t.Errorf("persisted is %v", got.Persisted)
+				}
+				for _, code := range []council.WarningCode{council.WarnNotPersisted, council.WarnNotYetWritten} {
+					if warned(got, code) != (code == tt.warning) {
+						t.Errorf("warnings %v, want %q", got.Metadata.Warnings, tt.warning)
+					}
+				}
+				if len(notes.batches) != tt.batches {
+					t.Errorf("%d batches, want %d", len(notes.batches), tt.batches)
+				}
+				for _, message := range tt.logged {
+					if !log.has(message) {
+						t.Errorf("the log does not say %q", message)
+					}
+				}
+			})
 		})
-		after := &tape{}
-		got, err := h.Run(t.Context(), plan, after, after.log(past))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got.Persisted == unknown || warned(got, council.WarnNotPersisted) != unknown || (len(r.notes.batches) == 0) != unknown {
-			t.Errorf("unknown %v: persisted %v, %d batches, warnings %v",
-				unknown, got.Persisted, len(r.notes.batches), got.Metadata.Warnings)
-		}
-		for _, batch := range r.notes.batches {
-			if batch[0].QueryHash != nil || batch[0].ConsentLevel != 4 || !batch[0].Timestamp.Equal(plan.Created) {
-				t.Errorf("record %+v", batch[0])
-			}
-		}
 	}
 }
 

@@ -51,8 +51,9 @@ type Options struct {
 	Completer council.Completer
 	Recorder  Recorder // nil: no records are kept
 	// Holds reports whether the Recorder holds records of a session whose plan was made
-	// at that time. It is asked before a session that was taken over appends its own. Nil
-	// is for a Recorder that appends the records of a session once at most.
+	// at that time. It is asked before a session that was taken over appends its own, and
+	// again after an error, unless that is fs.ErrClosed: the Recorder is closed. Nil is for a
+	// Recorder that appends the records of a session once at most.
 	Holds    func(ctx context.Context, sessionID string, created time.Time) (bool, error)
 	Accounts Accounts         // nil: nobody limits what sessions cost beside the meter
 	Observer council.Observer // of every session; nil: none

@@ -3,7 +3,10 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -28,18 +31,19 @@ func (r *run) persist(ctx context.Context, alike *style) (wait func()) {
 	records, members := r.records()
 	log := r.log
 	appendOnce := r.p.o.Recorder.Append
-	if holds := r.p.o.Holds; holds != nil && r.kept != nil && len(r.kept.Past) > 0 {
+	if r.p.o.Holds != nil && r.kept != nil && len(r.kept.Past) > 0 {
+		p, id, created := r.p, r.plan.SessionID, r.plan.Created
 		appendOnce = func(ctx context.Context, records []council.BiasMetricRecord) error {
-			if held, err := holds(ctx, r.plan.SessionID, r.plan.Created); held || err != nil {
+			if held, err := p.holds(ctx, log, id, created); held || err != nil {
 				return err
 			}
-			return r.p.o.Recorder.Append(ctx, records)
+			return p.o.Recorder.Append(ctx, records)
 		}
 	}
 	count := len(records)
 	ctx = context.WithoutCancel(ctx)
 	done := make(chan error, 1)
-	go func() { // ends when Append returns, at the latest when the Recorder is closed
+	go func() { // ends when Append returns, at the latest soon after the Recorder is closed
 		<-alike.done
 		alike.fill(records, members)
 		var err error
@@ -66,7 +70,7 @@ func (r *run) persist(ctx context.Context, alike *style) (wait func()) {
 			log.WarnContext(ctx, "the session's records are not written yet", "records", count)
 			r.warn(
 				council.WarnNotYetWritten,
-				"the session's records are not written yet: the record store still tries, and the log says how it ends",
+				"the session's records are not written yet: this is still tried, and the log says how it ends",
 			)
 			go func() {
 				if err := <-done; err != nil {
@@ -76,6 +80,28 @@ func (r *run) persist(ctx context.Context, alike *style) (wait func()) {
 				log.InfoContext(ctx, "the session's records were written after it had ended", "records", count)
 			}()
 		}
+	}
+}
+
+// The pauses before it is asked again whether the Recorder holds the records of a session.
+const (
+	minHoldsPause = 100 * time.Millisecond
+	maxHoldsPause = 10 * time.Second
+)
+
+// holds reports whether the Recorder holds records of a session that was taken over. While that
+// cannot be told, it asks again, until the Recorder is closed: the records of a session are lost
+// if they are not appended, and count twice if they are appended twice.
+func (p *Pipeline) holds(ctx context.Context, log *slog.Logger, id string, created time.Time) (bool, error) {
+	for pause := minHoldsPause; ; pause = min(2*pause, maxHoldsPause) {
+		held, err := p.o.Holds(ctx, id, created)
+		if err == nil || errors.Is(err, fs.ErrClosed) {
+			return held, err
+		}
+		if pause == minHoldsPause {
+			log.WarnContext(ctx, "the session's records wait: it cannot be told whether an earlier daemon has written them", "error", err)
+		}
+		time.Sleep(pause)
 	}
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -71,6 +72,12 @@ func TestHolds(t *testing.T) {
 	}
 	if _, err := s.Holds(ctx, "other", old); !errors.Is(err, context.Canceled) {
 		t.Errorf("a search that was ended: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Holds(t.Context(), "live", recent); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("a closed store: %v", err)
 	}
 	empty := openStore(t, filepath.Join(t.TempDir(), "records.jsonl"))
 	if err := os.Remove(empty.path); err != nil {

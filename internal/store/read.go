@@ -177,8 +177,12 @@ func Find(path string) error {
 
 // Holds reports whether the store holds records of a session, which bear the time at
 // which the session was created or a later one. Closed segments of which the summary says
-// that all records are older are not read. Lines that hold no record are passed over.
+// that all records are older are not read. Lines that hold no record are passed over. The
+// error of a store that is closed matches fs.ErrClosed.
 func (s *Store) Holds(ctx context.Context, sessionID string, created time.Time) (bool, error) {
+	if err := s.Healthy(); errors.Is(err, fs.ErrClosed) {
+		return false, err
+	}
 	for id, err := range s.sessions(ctx, created) {
 		if id == sessionID || err != nil {
 			return err == nil, err
