@@ -114,7 +114,7 @@ func (x *index) filled(build int) {
 		return
 	}
 	x.rows, x.filling = x.filling, nil
-	for id := range maps.Clone(x.waits) {
+	for id := range x.waits { // tellLocked deletes what it has told
 		x.tellLocked(id)
 	}
 }

@@ -389,19 +389,15 @@ func (k *keeper) next(ctx context.Context) (m journal.Message, ok bool) {
 		if len(m.Entries) > 0 || over {
 			return m, !over
 		}
-		timer := time.NewTimer(due)
 		select {
 		case <-k.wake:
 		case <-k.foreign:
-			timer.Stop()
 			return m, true
-		case <-timer.C:
+		case <-time.After(due):
 		case <-ctx.Done():
-			timer.Stop()
 			k.abandon()
 			return m, false
 		}
-		timer.Stop()
 	}
 }
 

@@ -645,15 +645,12 @@ func (st *Store) forgetLocked(from, to int) {
 func (st *Store) retain(ctx context.Context) {
 	for {
 		next := st.purge(ctx)
-		timer := time.NewTimer(next)
 		select {
 		case <-st.tidy:
-		case <-timer.C:
+		case <-time.After(next):
 		case <-ctx.Done():
-			timer.Stop()
 			return
 		}
-		timer.Stop()
 	}
 }
 
@@ -662,20 +659,15 @@ func (st *Store) retain(ctx context.Context) {
 func (st *Store) purge(ctx context.Context) time.Duration {
 	const longest = time.Minute
 	rows := slices.DeleteFunc(st.o.Journal.All(), func(r journal.Row) bool { return r.Status == council.StatusRunning })
+	slices.SortFunc(rows, func(a, b journal.Row) int { return a.At.Compare(b.At) })
 	var bytes int64
 	for _, r := range rows {
 		bytes += r.Bytes
 	}
-	for now := st.o.Journal.Now(); len(rows) > 0; {
-		oldest := 0
-		for i, r := range rows {
-			if r.At.Before(rows[oldest].At) {
-				oldest = i
-			}
-		}
-		r := rows[oldest]
+	now := st.o.Journal.Now()
+	for i, r := range rows {
 		age := now.Sub(r.At)
-		if len(rows) <= st.o.Kept && bytes <= st.o.KeptBytes && age < st.o.Retention {
+		if len(rows)-i <= st.o.Kept && bytes <= st.o.KeptBytes && age < st.o.Retention {
 			return min(longest, st.o.Retention-age)
 		}
 		if err := st.o.Journal.Purge(ctx, r.ID); err != nil {
@@ -683,7 +675,6 @@ func (st *Store) purge(ctx context.Context) time.Duration {
 			return longest
 		}
 		bytes -= r.Bytes
-		rows = slices.Delete(rows, oldest, oldest+1)
 	}
 	return longest
 }
