@@ -28,6 +28,10 @@ const maxSteps = 1_000_000
 // to the instructions and to the text; instructionsPerStep times bytes count as one step.
 const maxPatternBytes, maxInstructions, instructionsPerStep = 4 << 10, 4 << 10, 100
 
+// maxAllInstructions is the most instructions of all patterns of a schema. To compile one takes about a microsecond and
+// 500 bytes.
+const maxAllInstructions = 64 << 10
+
 // bytesPerStep is how many bytes of a text count as one step: texts are counted and compared.
 const bytesPerStep = 256
 
@@ -178,8 +182,23 @@ func (e *enum) Validate(ctx *jsonschema.ValidatorContext, value any) {
 	ctx.AddError(&kind.Enum{Got: value, Want: e.values})
 }
 
-// pattern is the validator's engine for regular expressions: Go's own, which pays before it matches.
-func (s *Schema) pattern(text string) (jsonschema.Regexp, error) {
+// patterns is the validator's engine for regular expressions: Go's own, which pays before it matches. The
+// validator asks for each pattern several times. They are compiled once, within a limit for all of them.
+type patterns struct {
+	budget       *budget
+	known        map[string]*pattern
+	instructions int // of all that were asked for
+}
+
+var errPatterns = fmt.Errorf(
+	"its patterns take more than %d instructions together: repeat less, or use fewer patterns", maxAllInstructions,
+)
+
+// compile implements jsonschema.RegexpEngine.
+func (p *patterns) compile(text string) (jsonschema.Regexp, error) {
+	if known, ok := p.known[text]; ok {
+		return known, nil
+	}
 	if len(text) > maxPatternBytes {
 		return nil, fmt.Errorf("it has %d bytes, %d are allowed", len(text), maxPatternBytes)
 	}
@@ -187,15 +206,45 @@ func (s *Schema) pattern(text string) (jsonschema.Regexp, error) {
 	if err != nil {
 		return nil, err
 	}
-	program, err := syntax.Compile(parsed.Simplify())
+	n := programSize(parsed)
+	if n > maxInstructions {
+		return nil, fmt.Errorf("it takes %d instructions, %d are allowed: repeat less", n, maxInstructions)
+	}
+	if p.instructions += n; p.instructions > maxAllInstructions {
+		return nil, errPatterns
+	}
+	compiled, err := regexp.Compile(text)
 	if err != nil {
 		return nil, err
 	}
-	if n := len(program.Inst); n > maxInstructions {
-		return nil, fmt.Errorf("it takes %d instructions, %d are allowed: repeat less", n, maxInstructions)
+	p.known[text] = &pattern{compiled, p.budget, n}
+	return p.known[text], nil
+}
+
+// programSize returns how many instructions the program of a pattern has, give or take a few, without making it:
+// a pattern of 4 KiB may have millions.
+func programSize(re *syntax.Regexp) int {
+	inside := 0
+	for _, sub := range re.Sub {
+		inside += programSize(sub)
 	}
-	compiled, err := regexp.Compile(text)
-	return &pattern{compiled, s.budget, len(program.Inst)}, err
+	switch re.Op {
+	case syntax.OpLiteral:
+		return len(re.Rune)
+	case syntax.OpConcat:
+		return inside
+	case syntax.OpAlternate:
+		return inside + len(re.Sub) - 1
+	case syntax.OpCapture, syntax.OpStar:
+		return inside + 2
+	case syntax.OpRepeat:
+		if re.Max < 0 { // x{2,} is xx+
+			return inside*max(re.Min, 1) + 2
+		}
+		return max(inside*re.Max+re.Max-re.Min, 1) // x{2,4} is xx(x(x)?)?
+	default:
+		return inside + 1
+	}
 }
 
 type pattern struct {

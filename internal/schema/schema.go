@@ -60,11 +60,15 @@ func Compile(text []byte) (*Schema, error) {
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.UseLoader(noLoader{})
-	c.UseRegexpEngine(s.pattern)
+	p := &patterns{budget: s.budget, known: map[string]*pattern{}}
+	c.UseRegexpEngine(p.compile)
 	if err := c.AddResource(location, value); err != nil {
 		return nil, errors.New("its address cannot be used")
 	}
-	if s.compiled, err = c.Compile(location); err != nil {
+	switch s.compiled, err = c.Compile(location); {
+	case p.instructions > maxAllInstructions: // which the validator says of each pattern
+		return nil, errPatterns
+	case err != nil:
 		return nil, explainSchema(err)
 	}
 	s.meter()

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp/syntax"
 	"runtime"
 	"strconv"
 	"strings"
@@ -88,6 +89,15 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// schemaWith returns a schema with so many patterns of a form, which may have a place for their number.
+func schemaWith(n int, form string) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = `{"pattern":"` + strings.ReplaceAll(form, "%d", strconv.Itoa(i)) + `"}`
+	}
+	return `{"allOf":[` + strings.Join(all, ",") + `]}`
+}
+
 // What a caller is told of a schema names the place.
 func TestCompile(t *testing.T) {
 	deep := strings.Repeat(`{"not":`, 70) + "{}" + strings.Repeat("}", 70)
@@ -109,7 +119,11 @@ func TestCompile(t *testing.T) {
 		{"a broken pattern", `{"pattern":"("}`, "not a valid regex"},
 		{"a pattern of another engine", `{"pattern":"(?=x)"}`, "not a valid regex"},
 		{"a huge pattern", `{"pattern":"` + strings.Repeat("x", maxPatternBytes+1) + `"}`, "4096 are allowed"},
-		{"a pattern that explodes", `{"pattern":"x{1000}x{1000}x{1000}x{1000}x{1000}"}`, "repeat less"},
+		{
+			"a pattern that explodes", `{"pattern":"x{1000}x{1000}x{1000}x{1000}x{1000}"}`,
+			"it takes 5000 instructions, 4096 are allowed: repeat less",
+		},
+		{"many patterns that do not", schemaWith(17, "x{999}x{999}x{999}x{999}%d"), "its patterns take more than 65536 instructions together"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,6 +136,7 @@ func TestCompile(t *testing.T) {
 		`{}`, `{"type":"object"}`, `{"$schema":"http://json-schema.org/draft-07/schema#","$ref":"#/definitions/a","definitions":{"a":{}}}`,
 		`{"properties":{"$ref":{"type":"string"}},"enum":[{"$ref":"https://example.com"}]}`,
 		`{"$id":"https://example.com/x","$ref":"#/$defs/a","$defs":{"a":{}}}`,
+		schemaWith(16, "x{999}x{999}x{999}x{999}%d"), schemaWith(1000, "x{999}x{999}x{999}x{999}"),
 	} {
 		if _, err := Compile([]byte(text)); err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -211,7 +226,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// A schema is compiled in bounded time.
+// A schema is compiled in bounded time and with bounded memory.
 func TestHostileSchema(t *testing.T) {
 	objects := func(format string, step int) string {
 		var b strings.Builder
@@ -233,18 +248,44 @@ func TestHostileSchema(t *testing.T) {
 		"anchors":      objects(`"dI":{"$anchor":"aI","$ref":"#aI"}`, 0),
 		"dynamic":      objects(`"dI":{"$dynamicAnchor":"aI"}`, 0),
 		"patterns":     objects(`"dI":{"pattern":"(x{30}){30}I"}`, 0),
+		"equal":        objects(`"dI":{"pattern":"x{999}x{999}x{999}x{999}"}`, 0),
+		"exploding":    objects(`"dI":{"pattern":"I(`+strings.Repeat("x", 150)+`){800}"}`, 0),
 		"other places": last(objects(`"dI":{"$ref":"#/$defs/dI/x","x":{"x":{"x":{}}}}`, 0)),
 	} {
 		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
 			took := growth.Took(t, func() {
 				_, err := Compile([]byte(text))
 				t.Log(err)
 			})
-			t.Logf("%s for %d bytes", took, len(text))
-			if took > 20*time.Second {
-				t.Errorf("took %s", took)
+			runtime.ReadMemStats(&after)
+			allocated := (after.TotalAlloc - before.TotalAlloc) >> 20
+			t.Logf("%s and %d MiB for %d bytes", took, allocated, len(text))
+			if took > 20*time.Second || allocated > 256 {
+				t.Errorf("took %s and %d MiB", took, allocated)
 			}
 		})
+	}
+}
+
+// The size of a program is known before it is made.
+func TestProgramSize(t *testing.T) {
+	for _, text := range []string{
+		"", "abc", "(?i)abc", "^a.b$", `[a-z]\pL\bx`, "(a)(?:b)", "a*b+c?", "(a*)*", "ab|cd|[ef]g|", "x{3}y{2,}z{2,5}",
+		"(a|b{3}){7,9}", "(x{30}){30}", "x{999}x{999}", "(abc){0,50}", "x{0,1000}", "(?:x{0}){9}", "x{0,}", "(?s:.){1,900}",
+	} {
+		parsed, err := syntax.Parse(text, syntax.Perl)
+		if err != nil {
+			t.Fatal(err)
+		}
+		program, err := syntax.Compile(parsed.Simplify())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := programSize(parsed), len(program.Inst); got < want-5 || got > want+want/50+5 {
+			t.Errorf("%q: %d instructions, want %d", text, got, want)
+		}
 	}
 }
 
