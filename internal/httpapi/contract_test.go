@@ -744,6 +744,9 @@ func TestContractHasTheStatuses(t *testing.T) {
 		{method: "POST", path: "/v1/council/estimate", body: `x`, headers: append([]string{"Content-Type", "text/csv"}, auth...)},
 		{method: "POST", path: "/v1/council/estimate", body: `{"query":""}`, headers: auth},
 		{method: "POST", path: "/v1/council/estimate", body: `{"query":"panic"}`, headers: auth},
+		{method: "POST", path: "/v1/council/estimate", send: func() (*http.Response, []byte) {
+			return tooMany("POST", "/v1/council/estimate", `{"query":"x"}`)
+		}},
 		{method: "POST", path: "/v1/disagreement", body: twoAnswers, headers: auth},
 		{method: "POST", path: "/v1/disagreement", body: `{`, headers: auth},
 		{method: "POST", path: "/v1/disagreement", body: twoAnswers},

@@ -295,6 +295,11 @@ func TestReportsAreBounded(t *testing.T) {
 			t.Errorf("%s: %+v", path, p)
 		}
 	}
+	for _, body := range []string{`{"query":"x"}`, `{"query":""}`, `{"query":1}`} {
+		if resp, data := s.call(t, "POST", "/v1/council/estimate", body, "Authorization", "Bearer "+secret); resp.StatusCode != 503 {
+			t.Errorf("the estimate of %s: %d %s", body, resp.StatusCode, data)
+		}
+	}
 	if resp, data := s.call(t, "GET", "/v1/leaderboard", "", "Authorization", "Bearer "+other); resp.StatusCode != 200 {
 		t.Errorf("the other token: %d %s", resp.StatusCode, data)
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/councild/councild/internal/render"
 )
 
-// maxReports is the most reports and leaderboards that are computed at once: each
-// reads the records and keeps a core busy.
+// maxReports is the most reports, leaderboards and estimates that are computed at once: each keeps a core busy.
 const maxReports = 8
 
 // boundReports refuses a report beyond [maxReports]. A single caller gets half of the

@@ -51,13 +51,19 @@ func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
 	}
 }
 
-// estimate is POST /v1/council/estimate: what the same body would cost at POST /v1/council.
+// estimate is POST /v1/council/estimate: what the same body would cost at POST /v1/council. It takes a place, because to
+// check a schema is work.
 func (a *API) estimate(w http.ResponseWriter, r *http.Request) error {
 	var submission council.Submission
 	problems, err := a.decode(w, r, &submission, false)
 	if err != nil {
 		return err
 	}
+	release, err := a.placeForReport(r)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := a.refusal(r, problems, submission.Request); err != nil {
 		return err
 	}
