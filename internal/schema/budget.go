@@ -2,12 +2,14 @@ package schema
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"regexp/syntax"
 	"slices"
+	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/santhosh-tekuri/jsonschema/v6/kind"
@@ -21,7 +23,7 @@ import (
 // validate recovers. Formats are annotations here, as in draft 2020-12, so none is lost.
 
 // maxSteps is the most steps of one validation: visits of a value by a schema object, members and
-// items, names and alternatives to compare. A step takes about a microsecond and 500 bytes at most.
+// items, names, and values to compare. A step takes about a microsecond and 500 bytes at most.
 const maxSteps = 1_000_000
 
 // The most bytes of a pattern, and instructions of its program. Matching takes time in proportion
@@ -110,16 +112,51 @@ func (s *Schema) hook(object *jsonschema.Schema) {
 			steps += each * len(value)
 		case []any:
 			steps += each * len(value)
+			if n := len(value); object.UniqueItems && n > 20 {
+				steps += weight(value) // The validator compares their hashes,
+			} else if object.UniqueItems && n > 1 {
+				steps += weight(value) * (n / 2) // or each item with each other one.
+			}
 		case string:
 			steps += len(value) / bytesPerStep
+		case json.Number:
+			steps += weight(value) - 1
 		}
 		s.budget.pay(steps)
 		return nil
 	}}
-	if object.Enum != nil { // which the validator would compare before it calls the hook
-		object.Extensions = append(object.Extensions, &enum{s.budget, object.Enum.Values})
+	// The validator would compare these before it calls the hook.
+	if object.Enum != nil {
+		object.Extensions = append(object.Extensions, newEnum(s.budget, object.Enum.Values))
 		object.Enum = nil
 	}
+	if object.Const != nil {
+		object.Extensions = append(object.Extensions, newEnum(s.budget, []any{*object.Const}))
+		object.Const = nil
+	}
+}
+
+// weight returns how many steps it takes to compare a value: one for each value in it, and more for texts and for
+// numbers, of which the validator makes fractions.
+func weight(value any) int {
+	steps := 1
+	switch value := value.(type) {
+	case map[string]any:
+		for name, member := range value {
+			steps += len(name)/bytesPerStep + weight(member)
+		}
+	case []any:
+		for _, item := range value {
+			steps += weight(item)
+		}
+	case string:
+		steps += len(value) / bytesPerStep
+	case json.Number:
+		if len(value) > 20 || strings.ContainsAny(value.String(), "eE") {
+			steps += 3
+		}
+	}
+	return steps
 }
 
 // cost returns how many steps the work on a schema object takes at most, without the steps that the
@@ -165,15 +202,21 @@ func parts(object *jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(all, func(part *jsonschema.Schema) bool { return part == nil })
 }
 
-// enum compares a value with those that a schema object allows.
+// enum compares a value with those that a schema object allows: at least one of them.
 type enum struct {
 	budget *budget
 	values []any
+	weight int // of the values
 }
+
+func newEnum(b *budget, values []any) *enum { return &enum{b, values, weight(values) - 1} }
 
 // Validate implements jsonschema.SchemaExt.
 func (e *enum) Validate(ctx *jsonschema.ValidatorContext, value any) {
-	e.budget.pay(len(e.values))
+	e.budget.pay(e.weight) // A comparison ends at the first difference, so it is never longer than the value that is allowed.
+	if number, ok := value.(json.Number); ok {
+		e.budget.pay(len(e.values) * weight(number))
+	}
 	for _, allowed := range e.values {
 		if equal, _ := ctx.Equals(value, allowed); equal {
 			return

@@ -251,8 +251,10 @@ func (r *reader) value(depth int) (any, error) {
 // number refuses numbers that take long to compute with: those that no double holds, or that have
 // very many digits.
 func (r *reader) number(n json.Number) (any, error) {
-	if _, err := n.Float64(); err != nil || len(n) > maxNumberBytes {
-		return nil, problem(fmt.Sprintf("the number %s is too large or too long", shorten(n.String())))
+	digits, _, _ := strings.Cut(strings.ToLower(n.String()), "e")
+	f, err := n.Float64()
+	if tooSmall := f == 0 && strings.Trim(digits, "-0.") != ""; err != nil || tooSmall || len(n) > maxNumberBytes {
+		return nil, problem(fmt.Sprintf("the number %s is too large, too small or too long", shorten(n.String())))
 	}
 	return n, nil
 }

@@ -66,7 +66,9 @@ func TestCheck(t *testing.T) {
 		{"too small", `{"name": "Ada", "age": -1, "tags": []}`, "!at /age: minimum: got -1, want 0"},
 		{"an item twice", `{"name": "Ada", "tags": ["a", "a"]}`, "!at /tags: items at 0 and 1 are equal"},
 		{"a huge number", `{"name": "Ada", "age": 1e999999, "tags": []}`, "!the number 1e999999 is too large"},
-		{"a long number", `{"name": "Ada", "age": 1` + strings.Repeat("0", 150) + `, "tags": []}`, "!is too large or too long"},
+		{"a number close to zero", `{"name": "Ada", "age": 1e-999999, "tags": []}`, "!the number 1e-999999 is too large, too small"},
+		{"zero with an exponent", `{"name": "Ada", "age": 0.0e-999999, "tags": []}`, `{"name": "Ada", "age": 0.0e-999999, "tags": []}`},
+		{"a long number", `{"name": "Ada", "age": 1` + strings.Repeat("0", 150) + `, "tags": []}`, "!is too large, too small or too long"},
 		{"too deep", strings.Repeat("[", 66) + strings.Repeat("]", 66), "!nested deeper than 64 levels"},
 		{"too many values", "[" + strings.Repeat("1,", 100_000) + "1]", "!more than 100000 values"},
 		{"too long", strings.Repeat(" ", MaxReplyBytes+1), "!1048576 are allowed"},
@@ -187,6 +189,14 @@ func hostile() map[string]struct{ schema, reply string } {
 		"wrong items in many ways": {
 			`{"items":{"allOf":` + many(8, `{"minimum":5,"multipleOf":7,"maximum":-1}`) + `}}`, many(99_000, "1"),
 		},
+		"unique rows": {
+			`{"$defs":{"a":{"uniqueItems":true}},"allOf":` + many(10, `{"$ref":"#/$defs/a"}`) + `}`,
+			"[[" + strings.ReplaceAll(strings.Trim(numbered(20), "[]"), ",", strings.Repeat(",1e300", 4900)+"],[") +
+				strings.Repeat(",1e300", 4900) + "]]",
+		},
+		"constants": {
+			`{"$defs":{"a":{"const":` + many(3000, "1e300") + `}},"allOf":` + many(1800, `{"$ref":"#/$defs/a"}`) + `}`, many(3000, "1e300"),
+		},
 		"unique items":    {`{"uniqueItems":true}`, numbered(99_000)},
 		"a heavy pattern": {`{"pattern":"^(([a-z])+.)+[A-Z]([a-z])+$"}`, `"` + strings.Repeat("a", MaxReplyBytes-2) + `"`},
 		"many patterns": {
@@ -264,6 +274,40 @@ func TestHostileSchema(t *testing.T) {
 			t.Logf("%s and %d MiB for %d bytes", took, allocated, len(text))
 			if took > 20*time.Second || allocated > 256 {
 				t.Errorf("took %s and %d MiB", took, allocated)
+			}
+		})
+	}
+}
+
+// Comparing values is paid for by what is compared, however few they are.
+func TestStepsOfComparing(t *testing.T) {
+	list := "[" + strings.Repeat("1,", 999) + "1]"
+	tests := []struct {
+		name, schema, reply string
+		steps               int // at least
+	}{
+		{"a constant", `{"const":[` + list + `]}`, "[" + list + "]", 1000},
+		{"an object", `{"const":{"a":` + list + `}}`, `{"a":` + list + `}`, 1000},
+		{"choices", `{"enum":[` + strings.ReplaceAll(list, "]", ",2]") + "," + list + `]}`, list, 2000},
+		{"two items", `{"uniqueItems":true}`, "[" + list + "," + list + "]", 2000},
+		{"twenty items", `{"uniqueItems":true}`, "[" + strings.Repeat(list+",", 19) + list + "]", 200_000},
+		{"many items", `{"uniqueItems":true}`, "[" + strings.Repeat(list+",", 29) + list + "]", 30_000},
+		{"long texts", `{"uniqueItems":true}`, `["` + strings.Repeat("a", 400_000) + `","` + strings.Repeat("a", 400_000) + `"]`, 3000},
+		{"long names", `{"uniqueItems":true}`, `[{"` + strings.Repeat("a", 800_000) + `":1},{}]`, 3000},
+		{"large numbers", `{"uniqueItems":true}`, strings.ReplaceAll(list, "1", "1e300"), 5000},
+		{"pairs of large numbers", `{"uniqueItems":true}`, "[" + strings.Repeat("[1e300],", 19) + "[1e300]]", 1000},
+		{"a large number", `{"enum":` + list + `}`, "1e300", 4000},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := compiled(t, tt.schema)
+			_, _ = s.Check(t.Context(), tt.reply)
+			steps := maxSteps - s.budget.left
+			if steps < tt.steps {
+				t.Errorf("it takes %d steps, want %d", steps, tt.steps)
+			}
+			if most := 2*tt.steps + 100; steps > most {
+				t.Errorf("it takes %d steps, want at most %d", steps, most)
 			}
 		})
 	}
