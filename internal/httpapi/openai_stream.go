@@ -71,18 +71,20 @@ func (a *API) streamText(w http.ResponseWriter, r *http.Request, t *textStream) 
 		}
 	}()
 	behind := sessions.Position{}
+	again := r.Header.Get("Idempotency-Key") != "" // The session may have run, for a client that comes back.
 	a.stream(w, r, func(out *bufio.Writer) (more <-chan struct{}) {
 		events, next, more := s.Events(behind)
 		behind = next
 		_, _ = t.out.WriteTo(out) // what the stream begins with; an error comes with the next flush
-		void := 0                 // in a session that is kept: the events before the last restart, whose text need not be sent
+		void := 0                 // in such a session: the last restart; the text before it need not be sent
 		for i, e := range events {
-			if s.Kept() && e.Type == council.EventRestart {
+			if again && e.Type == council.EventRestart {
 				void = i
 			}
 		}
 		for i, e := range events {
-			if e.Type == council.EventDelta && i < void || i == void && e.Type == council.EventRestart && !t.sent {
+			restart := e.Type == council.EventRestart
+			if i < void && (restart || e.Type == council.EventDelta) || i == void && restart && !t.sent {
 				continue
 			}
 			t.event(e)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // everyEvent is a Council whose sessions have an event of every type. The seed says
-// how a session goes: 0 whole, 1 with a chairman that is lost, 2 without a quorum.
+// how a session goes: 0 whole, 1 with a chairman that is lost, 2 without a quorum, 3 with two chairmen that are lost.
 type everyEvent struct{}
 
 func (everyEvent) Prepare(r council.Request) (council.Plan, error) {
@@ -62,6 +64,8 @@ func (everyEvent) Run(_ context.Context, plan council.Plan, o council.Observer, 
 			Code: council.CodeNoQuorum, Detail: "1 of 2", Fields: []council.FieldError{{Field: "b", Message: "late", Fix: "wait"}},
 		}
 		events = append(events[:4:4], council.Event{Type: council.EventFailed, Data: err})
+	case 3:
+		events = slices.Insert(events, 8, events[6:8]...)
 	}
 	for _, e := range events {
 		o.Observe(e)
@@ -102,5 +106,35 @@ func TestWireForm(t *testing.T) {
 	}
 	if diff := cmp.Diff(string(want), text); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// lostTwice is everyEvent with two chairmen that are lost.
+type lostTwice struct{ everyEvent }
+
+func (lostTwice) Prepare(r council.Request) (council.Plan, error) {
+	r.Seed = new(int64(3))
+	return everyEvent{}.Prepare(r)
+}
+
+// A client that comes back for a session gets its whole answer, and nothing of those that were lost.
+func TestStreamAgainAfterLostChairmen(t *testing.T) {
+	for _, tt := range []struct{ path, body, delta, end string }{
+		{
+			"/v1/chat/completions", `{"model":"council","messages":[{"role":"user","content":"x"}],"stream":true}`, `"delta":{"content":`,
+			"data: [DONE]\n\n",
+		},
+		{"/v1/responses", `{"model":"council","input":"x","stream":true}`, `"type":"response.output_text.delta"`, `"type":"response.completed"`},
+	} {
+		s := start(t, nil, func(o *httpapi.Options, _ *pipeline.Options) { o.Council = lostTwice{} })
+		s.call(t, "POST", tt.path, tt.body, "Idempotency-Key", "k")
+		s.watch(t, "session-3")
+		_, data := s.call(t, "POST", tt.path, tt.body, "Idempotency-Key", "k")
+		if n := strings.Count(string(data), tt.delta); n != 1 {
+			t.Errorf("%s: %d pieces of text, want that of the last chairman: %s", tt.path, n, data)
+		}
+		if !strings.Contains(string(data), tt.end) {
+			t.Errorf("%s: the stream ends with %s", tt.path, data[max(0, len(data)-500):])
+		}
 	}
 }
