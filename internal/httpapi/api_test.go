@@ -472,6 +472,8 @@ var badInput = []struct {
 		"a bad parameter", "GET", "/v1/bias-report?sessions=-1&days=x&format=xml&since=now", "", nil, 422, "invalid",
 		[]string{"days", "format", "sessions", "since"},
 	},
+	{"a semicolon", "GET", "/v1/bias-report?model=nosuch;days=7", "", nil, 422, "invalid", []string{"query"}},
+	{"a bad escape", "GET", "/v1/bias-report?model=%zz&session=3", "", nil, 422, "invalid", []string{"query", "session"}},
 	{"a wrong method", "POST", "/v1/leaderboard", "{}", nil, 405, "method_not_allowed", nil},
 	{"an unknown parameter", "GET", "/v1/leaderboard?split=language", "", nil, 422, "invalid", []string{"split"}},
 	{"a bad parameter", "GET", "/v1/leaderboard?sessions=x&category=poetry", "", nil, 422, "invalid", []string{"category", "sessions"}},
@@ -488,6 +490,14 @@ var badInput = []struct {
 	{"JSON of a million levels", "POST", "/mcp", strings.Repeat("[", 1<<20), nil, 400, "malformed", nil},
 	{"a wrong method", "GET", "/mcp", "", nil, 405, "method_not_allowed", nil},
 	{"a path behind it", "POST", "/mcp/v1", "{}", nil, 404, "not_found", nil},
+}
+
+// An offset whose + is not written as %2B arrives with a blank.
+func TestOffsetWithoutEscape(t *testing.T) {
+	_, p := start(t, nil).mustFail(t, 422, council.CodeInvalid, "GET", "/v1/bias-report?since=2026-11-20T09:00:00+02:00", "")
+	if len(p.Errors) != 1 || !strings.Contains(p.Errors[0].Fix, "%2B") {
+		t.Errorf("the problems are %+v", p.Errors)
+	}
 }
 
 func TestBadInput(t *testing.T) {

@@ -65,7 +65,7 @@ func (p *parameters) language() string {
 
 // biasReport is GET /v1/bias-report.
 func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
-	p := &parameters{r: r, query: r.URL.Query()}
+	p := newParameters(r)
 	query := p.records()
 	query.Split = p.choice("split", "use one of", []string{"category", "language"})
 	format := p.format("json", "text", "csv", "html")
@@ -94,7 +94,7 @@ func (a *API) biasReport(w http.ResponseWriter, r *http.Request) error {
 
 // leaderboard is GET /v1/leaderboard.
 func (a *API) leaderboard(w http.ResponseWriter, r *http.Request) error {
-	p := &parameters{r: r, query: r.URL.Query()}
+	p := newParameters(r)
 	if p.choice("scope", "use one of", []string{"records", "events"}) == "events" {
 		return a.eventBoard(w, r, p)
 	}
@@ -137,12 +137,21 @@ func sendForm(w http.ResponseWriter, format string, body []byte) error {
 }
 
 // parameters reads the query of a URL. All problems of the query are one error, which
-// err returns.
+// err returns. newParameters makes it.
 type parameters struct {
 	problems
 	r     *http.Request
 	query url.Values // of r
 	known []string   // the parameters that were read, whether they are given or not
+}
+
+func newParameters(r *http.Request) *parameters {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	p := &parameters{r: r, query: query}
+	if err != nil { // The pairs with an error are not in query.
+		p.add("query", err.Error(), "write & between parameters, and in their values ; as %3B and % as %25")
+	}
+	return p
 }
 
 // get returns the value of a parameter, the last where it is given several times;
@@ -187,7 +196,8 @@ func (p *parameters) time(name string) time.Time {
 	}
 	t, err := council.ParseTime(value)
 	if err != nil {
-		p.add(name, fmt.Sprintf("%q is not a time", value), "use RFC 3339, as 2026-11-20T09:00:00Z, or a day in UTC, as 2026-11-20")
+		p.add(name, fmt.Sprintf("%q is not a time", value),
+			"use RFC 3339, as 2026-11-20T09:00:00Z, with + written as %2B, or a day in UTC, as 2026-11-20")
 	}
 	return t
 }

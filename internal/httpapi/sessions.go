@@ -24,7 +24,7 @@ const maxListed = 1000
 
 // listSessions is GET /v1/council.
 func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
-	p := &parameters{r: r, query: r.URL.Query()}
+	p := newParameters(r)
 	search := strings.ToLower(strings.TrimSpace(p.get("q")))
 	status := council.Status(p.choice("status", "use one of", []string{
 		string(council.StatusRunning), string(council.StatusComplete), string(council.StatusDegraded), string(council.StatusFailed),

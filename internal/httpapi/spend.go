@@ -23,7 +23,7 @@ const spendDays = 30
 
 // spend is GET /v1/spend. A token sees what its own sessions cost, and with the right to it those of all.
 func (a *API) spend(w http.ResponseWriter, r *http.Request) error {
-	p := &parameters{r: r, query: r.URL.Query()}
+	p := newParameters(r)
 	q := spend.Query{
 		Days: spendDays, By: spend.By(p.choice("by", "use one of", []string{"day", "token", "council", "model"})),
 	}
