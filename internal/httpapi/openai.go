@@ -165,14 +165,21 @@ func (f JSONSchema) ask(r *council.Request, p *problems, kind, place, inside str
 	}
 }
 
-// formatPlace returns the place in the body of what is wrong with the format that it asks for, or
-// field where that is about something else.
-func formatPlace(field, inside string) string {
-	switch field {
+// openAIPlace returns the place in the body of what is wrong with a field of council.Request. messages is where the
+// conversation stands in the body, and format where the format does that it asks for.
+func openAIPlace(field, messages, format string) string {
+	list, _, _ := strings.Cut(field, "[")
+	switch list {
 	case "output_schema":
-		return inside + ".schema"
+		return format + ".schema"
 	case "output_name":
-		return inside + ".name"
+		return format + ".name"
+	case "category", "language":
+		return "metadata." + field
+	case "council", "models":
+		return "model"
+	case "query":
+		return messages
 	default:
 		return field
 	}
@@ -198,7 +205,7 @@ func (c ChatRequest) request(p *problems) council.Request {
 	r := asked(c.Model, c.Metadata)
 	r.Seed = c.Seed
 	const schemaPlace = "response_format.json_schema"
-	p.rename = func(field string) string { return formatPlace(field, schemaPlace) }
+	p.rename = func(field string) string { return openAIPlace(field, "messages", schemaPlace) }
 	if f := c.ResponseFormat; f != nil {
 		asked := JSONSchema{}
 		if f.JSONSchema != nil {

@@ -147,8 +147,11 @@ func TestChatErrors(t *testing.T) {
 	}{
 		{"gpt-5", "", 404, "invalid_request_error", "not_found", "model"},
 		{"gpt-5", `,"n":2`, 422, "invalid_request_error", "invalid", "n"},
-		{"council/gpt-5", "", 403, "invalid_request_error", "forbidden", "models[0]"},
-		{"council/", "", 403, "invalid_request_error", "forbidden", "models[0]"},
+		{"council/gpt-5", "", 403, "invalid_request_error", "forbidden", "model"},
+		{"council/amber,gpt-5", "", 403, "invalid_request_error", "forbidden", "model"},
+		{"council/", "", 403, "invalid_request_error", "forbidden", "model"},
+		{"council", `,"metadata":{"category":"poetry"}`, 422, "invalid_request_error", "invalid", "metadata.category"},
+		{"council", `,"metadata":{"language":"en-GB"}`, 422, "invalid_request_error", "invalid", "metadata.language"},
 		{"council", `,"tools":[{"type":"function"}]`, 422, "invalid_request_error", "invalid", "tools"},
 		{"council", `,"functions":[{"name":"f"}]`, 422, "invalid_request_error", "invalid", "functions"},
 		{"council", `,"response_format":{"type":"yaml"}`, 422, "invalid_request_error", "invalid", "response_format.type"},
@@ -193,6 +196,11 @@ func TestChatErrors(t *testing.T) {
 	_, data := s.call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[]}`)
 	if !strings.Contains(string(data), `"param":"messages"`) {
 		t.Errorf("no message: %s", data)
+	}
+	_, data = s.call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"user","content":"`+
+		strings.Repeat("x", 1<<18+1)+`"}]}`)
+	if !strings.Contains(string(data), `"param":"messages"`) {
+		t.Errorf("a question that is too long: %s", data)
 	}
 	_, data = s.call(t, "POST", "/v1/chat/completions", `{"model":"council","messages":[{"role":"tool","content":"x"}]}`)
 	if !strings.Contains(string(data), `"param":"messages[0].role"`) {

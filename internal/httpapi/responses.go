@@ -86,10 +86,10 @@ func (c ResponseRequest) request(p *problems) council.Request {
 func (c ResponseRequest) place(field string) string {
 	var i int
 	switch n, err := fmt.Sscanf(field, "messages[%d]", &i); {
-	case field == "query" || field == "messages":
+	case field == "messages":
 		return "input"
 	case n == 0 || err != nil:
-		return formatPlace(field, "text.format")
+		return openAIPlace(field, "input", "text.format")
 	case c.Instructions != "" && i == 0:
 		return "instructions"
 	case c.Instructions != "":

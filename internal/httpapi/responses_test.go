@@ -167,7 +167,9 @@ func TestResponseErrors(t *testing.T) {
 		param  string
 	}{
 		{`{"model":"gpt-5","input":"x"}`, 404, "not_found", "model"},
-		{`{"model":"council/gpt-5","input":"x"}`, 403, "forbidden", "models[0]"},
+		{`{"model":"council/gpt-5","input":"x"}`, 403, "forbidden", "model"},
+		{`{"model":"council","input":"x","metadata":{"category":"poetry"}}`, 422, "invalid", "metadata.category"},
+		{`{"model":"council","input":"x","metadata":{"language":"en-GB"}}`, 422, "invalid", "metadata.language"},
 		{`{"model":"council"}`, 422, "invalid", "input"},
 		{`{"model":"council","input":[]}`, 422, "invalid", "input"},
 		{`{"model":"council","input":1}`, 422, "invalid", "input"},
