@@ -326,7 +326,8 @@ func TestCouncil(t *testing.T) {
 	s := start(t, nil)
 	// curl -d says that the body is a form, unless it is told otherwise.
 	for _, media := range []string{"application/json", "application/json; charset=UTF-8", "application/x-www-form-urlencoded", ""} {
-		resp, data := s.call(t, "POST", "/v1/council", `{"query":"What is <b>Go</b>?","seed":9007199254740991}`, "Content-Type", media)
+		resp, data := s.call(t, "POST", "/v1/council", `{"query":"What is <b>Go</b>?","seed":9007199254740991}`, "Content-Type", media,
+			"Content-Encoding", "identity")
 		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "application/json" || resp.Header.Get("X-Request-Id") == "" {
 			t.Fatalf("%s: %d %s", media, resp.StatusCode, data)
 		}
@@ -368,6 +369,11 @@ var badInput = []struct {
 	{
 		"another character set", "POST", "/v1/council", `{"query": "x"}`,
 		[]string{"Content-Type", "application/json; charset=latin1"},
+		415, "unsupported_media_type", nil,
+	},
+	{
+		"a compressed body", "POST", "/v1/council", "\x1f\x8b\x08",
+		[]string{"Content-Encoding", "gzip"},
 		415, "unsupported_media_type", nil,
 	},
 	{"2 MiB", "POST", "/v1/council", `{"query": "` + strings.Repeat("x", 2<<20) + `"}`, nil, 413, "too_large", nil},

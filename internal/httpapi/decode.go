@@ -75,9 +75,14 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// mediaType accepts JSON, and the media type that curl -d sends by itself. A form in
+// mediaType accepts JSON that is not compressed, and the media type that curl -d sends by itself. A form in
 // a browser could send that too, but not past the check of its origin.
 func mediaType(r *http.Request) error {
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return &council.Error{
+			Code: council.CodeUnsupportedMediaType, Detail: fmt.Sprintf("the body has the encoding %q; send it uncompressed", coding),
+		}
+	}
 	header := r.Header.Get("Content-Type")
 	media, params, err := mime.ParseMediaType(header)
 	charset := params["charset"]
