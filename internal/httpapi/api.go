@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 
 	"github.com/councild/councild/api"
 	"github.com/councild/councild/internal/bias"
@@ -194,7 +195,7 @@ func (a *API) routes() *chi.Mux {
 	if a.o.Middleware != nil {
 		r.Use(a.o.Middleware)
 	}
-	r.Use(route, a.identify, a.shareWithOrigins, a.recover, a.limitBodyTime, a.sameOrigin)
+	r.Use(middleware.GetHead, route, a.identify, a.shareWithOrigins, a.recover, a.limitBodyTime, a.sameOrigin)
 	r.NotFound(a.handler(a.notFound))
 	r.MethodNotAllowed(a.handler(a.methodNotAllowed))
 	if a.o.Metrics != nil {
@@ -305,6 +306,9 @@ func (a *API) methodNotAllowed(w http.ResponseWriter, r *http.Request) error {
 	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
 		if a.router.Match(chi.NewRouteContext(), method, r.URL.Path) {
 			w.Header().Add("Allow", method)
+			if method == http.MethodGet {
+				w.Header().Add("Allow", http.MethodHead)
+			}
 		}
 	}
 	return &council.Error{

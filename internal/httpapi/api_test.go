@@ -553,6 +553,52 @@ func TestBadInputIsDocumented(t *testing.T) {
 	}
 }
 
+// HEAD is for whatever GET is for, and answers alike, without the body.
+func TestHead(t *testing.T) {
+	s := start(t, nil)
+	for _, path := range []string{
+		"/", "/assets/main.js", "/healthz", "/readyz", "/metrics", "/openapi.yaml", "/v1/council", "/v1/council/x", "/v1/disagreement", "/x",
+	} {
+		get, body := s.call(t, "GET", path, "", "X-Request-Id", "an-id")
+		head, nothing := s.call(t, "HEAD", path, "", "X-Request-Id", "an-id")
+		if head.StatusCode != get.StatusCode {
+			t.Errorf("%s: the status is %d, of GET %d", path, head.StatusCode, get.StatusCode)
+		}
+		if want := int64(len(body)); head.ContentLength != want && path != "/metrics" && get.StatusCode != 405 { // whose problem names the method
+			t.Errorf("%s: the length is %d, of GET %d", path, head.ContentLength, want)
+		}
+		if media := head.Header.Get("Content-Type"); media != get.Header.Get("Content-Type") {
+			t.Errorf("%s: the media type is %q, of GET %q", path, media, get.Header.Get("Content-Type"))
+		}
+		if len(nothing) > 0 {
+			t.Errorf("%s: the body is %s", path, nothing)
+		}
+	}
+	resp, _ := s.call(t, "DELETE", "/healthz", "")
+	if diff := cmp.Diff([]string{"GET", "HEAD"}, resp.Header.Values("Allow")); diff != "" {
+		t.Errorf("what is allowed: %s", diff)
+	}
+}
+
+// HEAD of the events of a session does not wait for them.
+func TestHeadOfEvents(t *testing.T) {
+	m, asked, release := waiting(t)
+	defer release()
+	s := start(t, []simllm.Model{m})
+	id := s.begin(t, `"query":"x","models":["waiting","amber"]`).ID
+	<-asked
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	w := &timed{ResponseRecorder: httptest.NewRecorder()}
+	s.api.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "HEAD", "http://localhost/v1/council/"+id+"/events", http.NoBody))
+	if w.Code != 200 || w.Header().Get("Content-Type") != "text/event-stream" {
+		t.Errorf("%d %q", w.Code, w.Header().Get("Content-Type"))
+	}
+	if ctx.Err() != nil {
+		t.Error("it waits for the events")
+	}
+}
+
 func TestRunFailures(t *testing.T) {
 	down := simllm.Model{Name: "down", Faults: []simllm.Fault{{Kind: simllm.FaultStatus, Rate: 1, Status: 500}}}
 	hang := simllm.Model{Name: "hang", Faults: []simllm.Fault{{Kind: simllm.FaultHang, Rate: 1}}}

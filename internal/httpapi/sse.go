@@ -59,6 +59,9 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, send func(out *bufi
 		}
 	}()
 	w.WriteHeader(http.StatusOK)
+	if r.Method == http.MethodHead { // for which there is nothing to wait
+		return
+	}
 	paced := &pacedWriter{w: w, controller: http.NewResponseController(w)}
 	comment := time.NewTimer(heartbeat)
 	defer comment.Stop()
