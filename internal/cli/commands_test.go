@@ -152,6 +152,21 @@ func TestCommandLine(t *testing.T) {
 			name: "a probe of missing questions", args: []string{"probe", "--out", "x.jsonl", "--file", "missing.txt"}, code: 1,
 			stderr: "missing.txt",
 		},
+		{
+			name: "a probe of too many questions", code: 2, stderr: "--sessions one from 0 to 100000",
+			args: []string{"probe", "--simulate", "--out", "x.jsonl", "--sessions", "9223372036854775807"},
+		},
+		{
+			name: "a comparison with too large an ensemble", code: 2, stderr: "--samples takes a whole number from 2 to 100000",
+			args: []string{
+				"compare", "--simulate", "--arms", "ensemble", "--samples", "9223372036854775807", "--file", "../../examples/questions.jsonl",
+				"--out", "x.jsonl", "--max-cost-usd", "1",
+			},
+		},
+		{
+			name: "a validation of too much", args: []string{"validate-statistics", "--replicates", "9223372036854775807"}, code: 2,
+			stderr: "--replicates takes a whole number from 1 to 100000",
+		},
 		{name: "a validation of nothing", args: []string{"validate-statistics", "--replicates", "0"}, code: 2, stderr: "--replicates"},
 		{
 			name: "healthcheck of nothing", args: []string{"healthcheck"}, env: map[string]string{"ADDR": "127.0.0.1:1"}, code: 1,

@@ -78,8 +78,8 @@ func (c compareCmd) check() error {
 		return errors.New("--margin and --value-usd are both given: the verdict is either in right answers or in money")
 	case !positive(c.Margin) || !positive(c.ValueUSD) || c.Margin != nil && *c.Margin >= 1:
 		return errors.New("--margin takes a number above 0 and below 1, --value-usd one above 0")
-	case c.Samples != nil && *c.Samples < 2:
-		return errors.New("--samples takes a whole number from 2 on")
+	case c.Samples != nil && (*c.Samples < 2 || *c.Samples > maxCount):
+		return fmt.Errorf("--samples takes a whole number from 2 to %d", maxCount)
 	}
 	return nil
 }

@@ -21,6 +21,9 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
+// maxCount is the most of what a command makes in memory.
+const maxCount = 100_000
+
 type probeCmd struct {
 	Run     runProbeCmd     `cmd:"" default:"withargs" help:"Have reviewers read the same answers several times, and see if they agree with themselves."`
 	Compare compareProbeCmd `cmd:"" help:"Compare two probes, each of one run or several: who changed."`
@@ -95,8 +98,8 @@ func (c runProbeCmd) Run(ctx context.Context, std IO) error {
 }
 
 func (c runProbeCmd) check(cfg config.Config) error {
-	if c.Repeats < 2 || c.Sessions < 0 {
-		return usageError{errors.New("--repeats takes a whole number from 2 on, --sessions one from 0 on")}
+	if c.Repeats < 2 || c.Repeats > maxCount || c.Sessions < 0 || c.Sessions > maxCount {
+		return usageError{fmt.Errorf("--repeats takes a whole number from 2 to %d, --sessions one from 0 to %[1]d", maxCount)}
 	}
 	if err := newFile(c.Out); err != nil {
 		return err

@@ -24,9 +24,9 @@ type validateCmd struct {
 func (c validateCmd) Run(ctx context.Context, std IO) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // data sets are small and many: a sixth of the time
 	only, err := regexp.Compile(c.Only)
-	if c.Replicates < 1 || c.Widen < 0 || err != nil {
-		const text = "--replicates takes a whole number above 0, --widen a number from 0 on, --only a regular expression"
-		return usageError{errors.Join(errors.New(text), err)}
+	if c.Replicates < 1 || c.Replicates > maxCount || c.Widen < 0 || err != nil {
+		wrong := fmt.Errorf("--replicates takes a whole number from 1 to %d, --widen a number from 0 on, --only a regular expression", maxCount)
+		return usageError{errors.Join(wrong, err)}
 	}
 	start, o := time.Now(), biascheck.Options{Replicates: c.Replicates, Seed: c.Seed, Widen: c.Widen}
 	var figures []biascheck.Figure
