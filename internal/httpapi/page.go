@@ -40,10 +40,7 @@ var pageFiles = sync.OnceValue(func() map[string]pageFile { //nolint:gochecknogl
 			if entry.IsDir() {
 				continue
 			}
-			data, err := fs.ReadFile(web.Files, dir+"/"+entry.Name())
-			if dir == "." {
-				data, err = fs.ReadFile(web.Files, entry.Name())
-			}
+			data, err := fs.ReadFile(web.Files, strings.TrimPrefix(dir+"/"+entry.Name(), "./"))
 			if err != nil {
 				panic(err)
 			}
