@@ -3,7 +3,6 @@ package render
 import (
 	"bytes"
 	"cmp"
-	"encoding/csv"
 	"fmt"
 	"maps"
 	"slices"
@@ -35,16 +34,14 @@ func Spend(r spend.Report) []byte {
 
 // SpendCSV returns the rows of a report of what sessions cost.
 func SpendCSV(r spend.Report) []byte {
-	var b bytes.Buffer
-	w := csv.NewWriter(&b) // writing to a buffer does not fail
-	_ = w.Write([]string{string(r.By), "sessions", "calls", "total_usd", "uncertain_usd", "unknown_calls"})
+	rows := append(make([][]string, 0, 1+len(r.Rows)),
+		[]string{string(r.By), "sessions", "calls", "total_usd", "uncertain_usd", "unknown_calls"})
 	for _, row := range r.Rows {
-		_ = w.Write([]string{
+		rows = append(rows, []string{
 			Cell(row.Key), strconv.Itoa(row.Sessions), strconv.Itoa(row.Calls), row.Total.String(), row.Uncertain.String(), strconv.Itoa(row.Unknown),
 		})
 	}
-	w.Flush()
-	return b.Bytes()
+	return table(rows)
 }
 
 // Estimate returns what a session may cost as text.
