@@ -7,7 +7,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
 	"text/tabwriter"
 
@@ -99,11 +98,9 @@ func (tokenCmd) Help() string {
 	return "The token is printed once and kept nowhere: give it to its user. The roster holds its SHA-256 only."
 }
 
-var tokenName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
-
 // Run prints a new token, and what to write in the roster.
 func (c tokenCmd) Run(std IO) error {
-	if !tokenName.MatchString(c.Name) {
+	if !config.TokenName.MatchString(c.Name) {
 		return usageError{fmt.Errorf("%.64q is no name of a token: write 1 to 32 letters, digits, - and _", c.Name)}
 	}
 	token := rand.Text()

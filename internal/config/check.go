@@ -215,9 +215,9 @@ func isHostPort(addr string) bool {
 	return err == nil
 }
 
-// isBaseURL refuses user, query and fragment: they would be shown with the other
-// settings, and often hold a key.
-func isBaseURL(text string) bool {
+// IsBaseURL reports whether a text can be the base URL of a provider. It refuses user, query and fragment: they would be
+// shown with the other settings, and often hold a key.
+func IsBaseURL(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != "" &&
 		u.User == nil && !strings.ContainsAny(text, "?#")
@@ -225,12 +225,12 @@ func isBaseURL(text string) bool {
 
 // checkProviders quotes neither names nor URLs: a bad one may hold a key.
 func (c *Config) checkProviders(p *problems) {
-	if !isBaseURL(c.BaseURL) {
+	if !IsBaseURL(c.BaseURL) {
 		p.add("LLM_COUNCIL_BASE_URL", useURL)
 	}
 	seen := map[string]bool{}
 	for i, provider := range c.Providers {
-		if !providerName.MatchString(provider.Name) {
+		if !ProviderName.MatchString(provider.Name) {
 			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has no valid name: write name=url, the name of a to z, 0 to 9, _ and -", i+1)
 			continue // without a name, what the URL is cannot be told
 		}
@@ -245,7 +245,7 @@ func (c *Config) checkProviders(p *problems) {
 			p.add("LLM_COUNCIL_PROVIDERS", "entry %d has the name of an earlier one (- and _ count as equal): choose another name", i+1)
 		}
 		seen[key] = true
-		if !isBaseURL(provider.BaseURL) {
+		if !IsBaseURL(provider.BaseURL) {
 			p.add("LLM_COUNCIL_PROVIDERS", "the URL of entry %d "+useURL, i+1)
 		}
 	}
@@ -296,7 +296,7 @@ func (c *Config) checkEvents(p *problems) {
 		return
 	}
 	u, err := url.Parse(c.EventSink)
-	if err != nil || !isBaseURL(c.EventSink) {
+	if err != nil || !IsBaseURL(c.EventSink) {
 		p.add("LLM_COUNCIL_EVENT_SINK", "is neither a file nor an address: write an address as in https://host/v1/events, without user, "+
 			"query or fragment")
 		return

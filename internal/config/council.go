@@ -152,7 +152,7 @@ func isNear(host string) bool {
 func (c Config) UnknownProvider(model string) (name string, ok bool) {
 	name, id, found := strings.Cut(model, ":")
 	names := c.ProviderNames()
-	if !found || slices.Contains(names, name) || !providerName.MatchString(name) {
+	if !found || slices.Contains(names, name) || !ProviderName.MatchString(name) {
 		return "", false
 	}
 	isAlike := func(other string) bool { return 2*distance(name, other) < len(other) }
@@ -162,4 +162,5 @@ func (c Config) UnknownProvider(model string) (name string, ok bool) {
 	return name, slices.ContainsFunc(names, isAlike) || slices.Contains(known, name) || strings.ContainsAny(id, ":/")
 }
 
-var providerName = regexp.MustCompile(`^[a-z0-9_-]+$`)
+// ProviderName is the form of the name of a provider.
+var ProviderName = regexp.MustCompile(`^[a-z0-9_-]+$`)

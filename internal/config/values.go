@@ -50,7 +50,8 @@ type Token struct {
 // Tokens are bearer tokens, none of them or of their names twice.
 type Tokens []Token
 
-var tokenName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
+// TokenName is the form of the name of a token.
+var TokenName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
 
 // Set splits a comma list of token and name:token. It implements envconfig.Setter and
 // never fails: Load judges the entries, so that it can report every bad one. An entry
@@ -60,7 +61,7 @@ func (t *Tokens) Set(text string) error {
 	for entry := range strings.SplitSeq(text, ",") {
 		entry = strings.TrimSpace(entry)
 		token := Token{Secret: Secret(entry)}
-		if name, secret, ok := strings.Cut(entry, ":"); ok && tokenName.MatchString(name) {
+		if name, secret, ok := strings.Cut(entry, ":"); ok && TokenName.MatchString(name) {
 			token = Token{name, Secret(strings.TrimSpace(secret))}
 		}
 		*t = append(*t, token)

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
@@ -35,11 +34,7 @@ type Environment struct {
 	MaxModels int      // most members and most reviewers of a council
 }
 
-var (
-	modelID   = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
-	tokenName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`)
-	provider  = regexp.MustCompile(`^[a-z0-9_-]+$`)
-)
+var modelID = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 
 const (
 	useID    = "write 1 to 64 of a to z, 0 to 9, ., _ and -, the first a letter or a digit"
@@ -308,8 +303,8 @@ func (r *reader) file(root *yaml.Node) {
 			}
 			r.classes[n.Value] = true
 		}),
-		"tokens":    r.named("tokens", tokenName, "write 1 to 32 letters, digits, - and _", r.token),
-		"providers": r.named("providers", provider, "write it with a to z, 0 to 9, _ and -", r.provider),
+		"tokens":    r.named("tokens", config.TokenName, "write 1 to 32 letters, digits, - and _", r.token),
+		"providers": r.named("providers", config.ProviderName, "write it with a to z, 0 to 9, _ and -", r.provider),
 	}, "version", "models", "councils")
 	for _, check := range r.later {
 		check()
@@ -504,9 +499,7 @@ func (r *reader) provider(name string, n *yaml.Node) {
 	r.providers[name] = true
 	r.fields(n, "the provider "+name, map[string]func(*yaml.Node){
 		"base_url": func(n *yaml.Node) {
-			u, err := url.Parse(n.Value)
-			if n.Kind != yaml.ScalarNode || err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil ||
-				strings.ContainsAny(n.Value, "?#") {
+			if n.Kind != yaml.ScalarNode || !config.IsBaseURL(n.Value) {
 				r.add(n, "base_url is not an absolute http or https URL: write it as in https://host/v1, without user, query or fragment")
 				return
 			}
@@ -535,7 +528,7 @@ func (r *reader) values(what string, n *yaml.Node) map[string]Value {
 	r.each(n, what, func(key, value *yaml.Node) {
 		var v Value
 		switch {
-		case !tokenName.MatchString(key.Value):
+		case !config.TokenName.MatchString(key.Value):
 			r.add(key, "%s is no name for an entry of %s: write 1 to 32 letters, digits, - and _", quoted(key.Value), what)
 		case value.Kind == yaml.MappingNode:
 			r.fields(value, what+" "+key.Value, map[string]func(*yaml.Node){
