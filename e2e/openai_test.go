@@ -283,9 +283,9 @@ func TestOpenAIErrors(t *testing.T) {
 		{"another model", func(p *openai.ChatCompletionNewParams) { p.Model = "gpt-5" }, 404, "not_found", "model"},
 		{
 			"a member that may not be named", func(p *openai.ChatCompletionNewParams) { p.Model = "council/gpt-5" }, 403, "forbidden",
-			"models[0]",
+			"model",
 		},
-		{"no member", func(p *openai.ChatCompletionNewParams) { p.Model = "council/" }, 403, "forbidden", "models[0]"},
+		{"no member", func(p *openai.ChatCompletionNewParams) { p.Model = "council/" }, 403, "forbidden", "model"},
 		{"two answers", func(p *openai.ChatCompletionNewParams) { p.N = openai.Int(2) }, 422, "invalid", "n"},
 		{"tools", func(p *openai.ChatCompletionNewParams) {
 			p.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(openai.FunctionDefinitionParam{Name: "f"})}
