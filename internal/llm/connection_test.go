@@ -22,7 +22,7 @@ import (
 // without a byte keeps its connection.
 func TestDeadConnectionOverHTTP2(t *testing.T) {
 	race.Bubble(t, func(t *testing.T) {
-		const writes = 2 * time.Minute
+		const writes = 2*time.Minute + 7*time.Second // it ends between two signs of life
 		provider := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			if r.ProtoMajor != 2 {
@@ -77,7 +77,6 @@ func TestNotSentIsFree(t *testing.T) {
 		return l
 	}
 	refuses, stalls, closes := listen(), listen(), listen()
-	_ = refuses.Close()
 	go func() {
 		for {
 			conn, err := closes.Accept()
@@ -94,6 +93,7 @@ func TestNotSentIsFree(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}))
 	defer breaks.Close()
+	_ = refuses.Close() // after the others have their ports
 	for _, tt := range []struct {
 		name, base, proxy string
 		leave             bool
