@@ -169,13 +169,20 @@ func Weigh(shadows []council.ShadowRecord, labels []council.LabelRecord) Evidenc
 }
 
 // Preferences returns, for each shadow session in the order in which they began, the share of its reviewers, 0 to 1, that
-// preferred the synthesis, ties half. A session without a choice is left out.
+// preferred the synthesis, ties half. A session without a choice is left out, and so are the later ones of one
+// question, by query_hash: they are no further evidence, and the mean of them all would be another figure at each look.
 func Preferences(records []council.ShadowRecord) []float64 {
 	var shares []float64
+	asked := map[string]bool{}
 	for _, r := range distinct(records) {
-		if share, ok := judgeOf(r); ok {
-			shares = append(shares, share)
+		share, ok := judgeOf(r)
+		if !ok || r.QueryHash != nil && asked[*r.QueryHash] {
+			continue
 		}
+		if r.QueryHash != nil {
+			asked[*r.QueryHash] = true
+		}
+		shares = append(shares, share)
 	}
 	return shares
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -133,6 +134,26 @@ func TestShadowClusters(t *testing.T) {
 	}
 	if s := worth.Weigh(shadows, nil).Shadow; s.Verdict != worth.TooFewSessions || s.Synthesis.Clusters != 20 {
 		t.Errorf("%s with %d clusters", s.Verdict, s.Synthesis.Clusters)
+	}
+}
+
+// A question that is asked again and again, as by a check of health, is no further evidence for the
+// monitor: its first session with a choice counts.
+func TestPreferencesCountAQuestionOnce(t *testing.T) {
+	shadows, _ := world{synthesis: 0.9}.sessions(120, 0, 2)
+	shadows[0].Reviewers = nil // the first session of question 0 has no choice: the one after 20 others has
+	for i := range shadows {
+		shadows[i].QueryHash = new(strconv.Itoa(i % 20))
+	}
+	want := worth.Preferences(shadows[1:21])
+	if got := worth.Preferences(shadows); len(want) != 20 || !slices.Equal(got, want) {
+		t.Errorf("%d figures of 20 questions: %v, want %v", len(got), got, want)
+	}
+	for i := range shadows {
+		shadows[i].QueryHash = nil // nobody knows what they asked
+	}
+	if got := worth.Preferences(shadows); len(got) != 119 {
+		t.Errorf("%d figures of 119 sessions of unknown questions", len(got))
 	}
 }
 
