@@ -75,8 +75,11 @@ func pool(terms [][]float64) [][]float64 {
 // bca returns the 95 % bias-corrected and accelerated interval of an estimate, from
 // the estimates without each observation and those of bootstrap replicates (Efron
 // 1987). It reports false where one of these is NaN, where the jackknife values are
-// equal, and where the replicates lie all on one side of the estimate.
+// equal but for rounding, and where the replicates lie all on one side of the estimate.
 func bca(estimate float64, jackknife, replicates []float64) (low, high float64, ok bool) {
+	if Constant(jackknife) {
+		return 0, 0, false
+	}
 	smaller := 0.0
 	for _, r := range replicates {
 		switch {

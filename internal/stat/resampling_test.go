@@ -99,6 +99,18 @@ func TestClusterBootstrapVectors(t *testing.T) {
 // ratio is the first of two sums over the second.
 func ratio(sums []float64) float64 { return sums[0] / sums[1] }
 
+// A figure that is the same for all units has no interval, whatever rounding makes of it.
+func TestBootstrapOfAConstant(t *testing.T) {
+	for n := 20; n <= 60; n++ {
+		for _, v := range []float64{1. / 3, 0.6, 0.7, 7. / 9} {
+			terms := slices.Repeat([][]float64{{v, 1}}, n)
+			if low, high, ok := Bootstrap(terms, ratio, 18); ok {
+				t.Errorf("%d times %v: [%v, %v]", n, v, low, high)
+			}
+		}
+	}
+}
+
 // TestBootstrapCoverage counts how often the interval of the mean of 40 skewed
 // terms, and of a correlation, holds the truth: 95 % of 100, less 3.3 standard
 // errors and the two points that such intervals fall short of on 40 terms.
