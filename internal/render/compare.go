@@ -159,7 +159,7 @@ func (c Comparison) bestNotes() []string {
 	notes := []string{"Which member is the best is not known, so the council has to beat each of them."}
 	i := c.Best.Size
 	if i == nil {
-		return append(notes, "The size of the advantage is not defined: there are fewer than two clusters.")
+		return append(notes, "The size of the advantage is not defined: "+c.undefined()+".")
 	}
 	picked := map[string]int{}
 	for _, fold := range c.Best.Picked {
@@ -176,6 +176,14 @@ func (c Comparison) bestNotes() []string {
 		signed(i.Estimate), c.net(), limits(i.Lower, i.Upper), counted(len(c.Best.Picked), "part"), strings.Join(times, ", ")))
 }
 
+// undefined says why there is no difference.
+func (c Comparison) undefined() string {
+	if c.ValueUSD != nil && c.Clusters > 1 {
+		return "not every cost is known"
+	}
+	return "there are fewer than two clusters"
+}
+
 // reviewNotes says whether the reviews matter.
 func (c Comparison) reviewNotes(all []worth.Comparison) (notes []string) {
 	for _, r := range all {
@@ -185,7 +193,7 @@ func (c Comparison) reviewNotes(all []worth.Comparison) (notes []string) {
 		}[r.Arm]
 		what = "Council less " + cmp.Or(what, clip(r.Arm)) + ": "
 		if r.Interval == nil || r.PAdjusted == nil {
-			notes = append(notes, what+"not defined, there are fewer than two clusters.")
+			notes = append(notes, what+"not defined, "+c.undefined()+".")
 			continue
 		}
 		outcome := "no difference is shown, nor that they are equal"

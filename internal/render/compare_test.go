@@ -330,6 +330,31 @@ func TestReviewsMatter(t *testing.T) {
 	}
 }
 
+// A difference in money of which a cost is unknown is not printed, and the reason is the cost, not the number of clusters.
+func TestUnknownCostSentences(t *testing.T) {
+	rows := questions(60, 1, map[string]float64{"council": 0.9, "ranked": 0.5, "member:lab/small": 0.5, "placebo": 0.5})
+	for i := range rows[:30] {
+		delete(rows[i].CostUSD, "council")
+	}
+	plan := worth.Plan{
+		Treatment: "council", Comparators: []string{"ranked"}, Members: []string{"member:lab/small"}, Described: []string{"placebo"},
+		ValueUSD: new(0.05),
+	}
+	text := strings.Join(strings.Fields(string(ComparisonText(Comparison{Report: worth.Compare(rows, plan), Usage: council.NoUsage()}))), " ")
+	for _, want := range []string{
+		"the verdict is in money, and nobody knows what these cost: council.", "The size of the advantage is not defined: not every cost is known.",
+		"(the same reviews and standings under wrong labels): not defined, not every cost is known.", "ranked - - -",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the text lacks %q: %s", want, text)
+		}
+	}
+	few := worth.Compare(rows[30:31], plan)
+	if notes := (Comparison{Report: few}).bestNotes(); !strings.Contains(notes[1], "there are fewer than two clusters") {
+		t.Errorf("of one question: %q", notes)
+	}
+}
+
 func TestComparisonCSV(t *testing.T) {
 	c := comparisons()["pays"]
 	rows := wholeTable(t, ComparisonCSV(c))

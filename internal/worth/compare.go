@@ -18,7 +18,7 @@ type Question struct {
 	// Score is the score of an arm, from 0 to 1. One that is missing, because the arm failed or
 	// cannot be graded, counts as 0, and the verdict must be the same without it.
 	Score map[string]float64
-	// CostUSD is what the arm costs alone. One that is missing is unknown.
+	// CostUSD is what the arm costs alone. One that is missing is unknown, never 0.
 	CostUSD map[string]float64
 }
 
@@ -57,7 +57,7 @@ const (
 	Insufficient     Reason = "insufficient"       // fewer than 30 clusters
 	DependsOnMissing Reason = "depends_on_missing" // without the answers that could not be graded it would be another verdict
 	ShortOfMargin    Reason = "short_of_margin"    // better than all, by less than the margin
-	CostUnknown      Reason = "cost_unknown"       // the verdict is in money, and not every cost is known
+	CostUnknown      Reason = "cost_unknown"       // the verdict is in money, and not every cost that it takes is known
 	TooFew           Reason = "too_few"            // questions to tell
 )
 
@@ -65,7 +65,7 @@ const (
 type Comparison struct {
 	Arm string `json:"arm"`
 	// Interval is of the score of the treatment less that of the arm, net of costs with a value;
-	// null below two clusters.
+	// null below two clusters, and with a value where a cost is unknown.
 	Interval *Interval `json:"interval"`
 	// P is of any difference: McNemar's exact one for binary scores without groups, else by t.
 	// PAdjusted is Holm's over all comparisons of the report.
@@ -109,10 +109,12 @@ type ArmFigures struct {
 // Best is the treatment against whichever member is the best, which nobody knows.
 type Best struct {
 	Members []Comparison `json:"members"`
-	// Picked are the best members of the other folds, by fold. More than one share the place.
+	// Picked are the best members of the other folds, by fold. More than one share the place. There are
+	// none where nobody can tell in money, because a cost is unknown.
 	Picked [][]string `json:"picked"`
-	// Size is the difference to those picked. It is the size of the advantage, and no test: of a
-	// council as good as its best member it would say better too often.
+	// Size is the difference to those picked, null as that of a [Comparison] is. It is the size of
+	// the advantage, and no test: of a council as good as its best member it would say better too
+	// often.
 	Size *Interval `json:"size"`
 }
 
@@ -154,9 +156,9 @@ const (
 	gradedOnly                // the pair is left out
 )
 
-// differ returns the differences of two arms, and reports whether all costs that they need are known.
+// differ returns the differences of two arms, and reports whether all costs that they need are
+// known: otherwise there are none.
 func differ(questions []Question, plan Plan, m missing, first, second string) (pairs []Pair, known bool) {
-	known = true
 	for _, q := range questions {
 		a, hasA := q.Score[first]
 		b, hasB := q.Score[second]
@@ -167,12 +169,14 @@ func differ(questions []Question, plan Plan, m missing, first, second string) (p
 		if plan.ValueUSD != nil {
 			costA, knownA := q.CostUSD[first]
 			costB, knownB := q.CostUSD[second]
-			known = known && knownA && knownB
+			if !knownA || !knownB {
+				return nil, false
+			}
 			d -= (costA - costB) / *plan.ValueUSD
 		}
 		pairs = append(pairs, Pair{q.Cluster, d})
 	}
-	return pairs, known
+	return pairs, true
 }
 
 // report compares without the figures of the arms.
@@ -186,33 +190,32 @@ func report(questions []Question, plan Plan, m missing) Report {
 	} else if len(questions) > 0 {
 		r.Power = Powers(r.Clusters, plan.Margin)
 	}
-	known := true
-	compare := func(arm string) Comparison {
-		pairs, all := differ(questions, plan, m, plan.Treatment, arm)
-		known = known && all
-		return comparison(questions, plan, arm, pairs, r.Margin)
-	}
-	for _, arm := range plan.Comparators {
-		r.Comparisons = append(r.Comparisons, compare(arm))
-	}
-	if len(plan.Members) > 0 {
-		r.Best = &Best{}
-		for _, arm := range plan.Members {
-			r.Best.Members = append(r.Best.Members, compare(arm))
+	compare := func(arms []string) (all []Comparison, known bool) {
+		all, known = make([]Comparison, 0, len(arms)), true
+		for _, arm := range arms {
+			pairs, ok := differ(questions, plan, m, plan.Treatment, arm)
+			known = known && ok
+			all = append(all, comparison(questions, plan, arm, pairs, r.Margin))
 		}
-		r.Best.Picked, r.Best.Size = crossFit(questions, plan, m, foldOf(questions, plan.Seed))
+		return all, known
 	}
-	tested := slices.Clone(pointers(r.Comparisons))
+	var known bool
+	r.Comparisons, known = compare(plan.Comparators)
+	r.Described, _ = compare(plan.Described)
+	tested := pointers(r.Comparisons)
 	sizes := make([]*Interval, 0, len(r.Comparisons)+1)
 	for _, c := range r.Comparisons {
 		sizes = append(sizes, c.Interval)
 	}
-	if r.Best != nil {
-		tested = append(tested, pointers(r.Best.Members)...)
+	if len(plan.Members) > 0 {
+		members, all := compare(plan.Members)
+		r.Best = &Best{Members: members, Picked: [][]string{}}
+		if all {
+			r.Best.Picked, r.Best.Size = crossFit(questions, plan, m, foldOf(questions, plan.Seed))
+		}
+		known = known && all
+		tested = append(tested, pointers(members)...)
 		sizes = append(sizes, r.Best.Size)
-	}
-	for _, arm := range plan.Described {
-		r.Described = append(r.Described, compare(arm))
 	}
 	adjust(tested, func(c *Comparison) (*float64, **float64) { return c.PShort, &c.PShortAdjusted })
 	adjust(append(slices.Clone(tested), pointers(r.Described)...), func(c *Comparison) (*float64, **float64) { return c.P, &c.PAdjusted })
@@ -226,11 +229,11 @@ func (r *Report) judge(tested []*Comparison, sizes []*Interval, known bool) {
 	lacks := func(i *Interval) bool { return i == nil || i.Clusters < LeastClusters }
 	few := func(c *Comparison) bool { return lacks(c.Interval) }
 	switch {
-	case len(tested) == 0 || slices.ContainsFunc(tested, few) || slices.ContainsFunc(sizes, lacks):
-		r.Reason = Insufficient
-		return
 	case !known:
 		r.Reason = CostUnknown
+		return
+	case len(tested) == 0 || slices.ContainsFunc(tested, few) || slices.ContainsFunc(sizes, lacks):
+		r.Reason = Insufficient
 		return
 	}
 	beaten := !slices.ContainsFunc(tested, func(c *Comparison) bool { return !c.beaten() })

@@ -178,6 +178,50 @@ func TestCosts(t *testing.T) {
 	}
 }
 
+// A cost that nobody knows is not 0: no difference in money rests on it. A difference that does not take it stands, and
+// what is only described takes no verdict away.
+func TestUnknownCosts(t *testing.T) {
+	value := 1.0
+	plan := worth.Plan{
+		Treatment: "council", Comparators: []string{"vote"}, Members: []string{"small", "large"}, Described: []string{"placebo"},
+		ValueUSD: &value,
+	}
+	for _, c := range []struct {
+		arm                          string
+		reason                       worth.Reason
+		vote, small, size, described bool // have a difference
+	}{
+		{"", "", true, true, true, true},
+		{"vote", worth.CostUnknown, false, true, true, true},
+		{"large", worth.CostUnknown, true, true, false, true},
+		{"council", worth.CostUnknown, false, false, false, false},
+		{"placebo", "", true, true, true, false},
+	} {
+		questions := made(60, 5, map[string]float64{"council": 1, "vote": 0.4, "small": 0.4, "large": 0.3, "placebo": 1})
+		delete(questions[11].CostUSD, c.arm)
+		r := worth.Compare(questions, plan)
+		if r.Reason != c.reason || (r.Verdict == worth.Pays) != (c.reason == "") {
+			t.Errorf("a cost of %q is unknown: %s %s, want %s", c.arm, r.Verdict, r.Reason, c.reason)
+		}
+		for _, one := range []struct {
+			what string
+			has  bool
+			want bool
+		}{
+			{"vote", r.Comparisons[0].Interval != nil, c.vote},
+			{"a p of vote", r.Comparisons[0].P != nil || r.Comparisons[0].PShort != nil, c.vote},
+			{"small", r.Best.Members[0].Interval != nil, c.small},
+			{"the best", r.Best.Size != nil, c.size},
+			{"members that were picked", len(r.Best.Picked) > 0, c.size},
+			{"placebo", r.Described[0].Interval != nil, c.described},
+		} {
+			if one.has != one.want {
+				t.Errorf("a cost of %q is unknown, and there is a figure of %s: %t, want %t", c.arm, one.what, one.has, one.want)
+			}
+		}
+	}
+}
+
 // In worlds where the council is no better than its best member it seldom pays: at most 5 % of them,
 // and three standard errors. The table of many more is that of validate-statistics.
 func TestNullVerdicts(t *testing.T) {
