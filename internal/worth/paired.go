@@ -1,7 +1,7 @@
 // Package worth says whether a council is worth its money, from the scores and costs of the
 // arms of a comparison: paired differences with intervals, a verdict that names what was seen
-// and what could have been, what the errors of the seats have in common, and sequential
-// figures that may be looked at every day.
+// and what could have been, what the errors of the seats have in common, and what reviewers and
+// people prefer.
 //
 // It takes values and returns values. Where they come from, and how they are shown, is left to
 // others. What is undefined is null.

@@ -34,7 +34,7 @@ func PredictionPowered(labels, judged, others []float64) *PPI {
 	if len(others) > 0 {
 		all := append(append([]float64{}, judged...), others...)
 		// The covariance has divisor n, and the pooled variance n+N-1, as in the authors' ppi_py.
-		if spread := variance(all) * (n + m) / (n + m - 1); spread > 0 {
+		if spread := stat.PopVariance(all) * (n + m) / (n + m - 1); spread > 0 {
 			p.Lambda = min(max(covariance(labels, judged)/((1+n/m)*spread), 0), 1)
 		}
 	}
@@ -43,10 +43,10 @@ func PredictionPowered(labels, judged, others []float64) *PPI {
 		corrected[i] = labels[i] - p.Lambda*judged[i]
 	}
 	p.Estimate = stat.Mean(corrected)
-	square := variance(corrected) / n
+	square := stat.PopVariance(corrected) / n
 	if len(others) > 0 {
 		p.Estimate += p.Lambda * stat.Mean(others)
-		square += p.Lambda * p.Lambda * variance(others) / m
+		square += p.Lambda * p.Lambda * stat.PopVariance(others) / m
 	}
 	if square <= 0 {
 		return nil
@@ -55,13 +55,11 @@ func PredictionPowered(labels, judged, others []float64) *PPI {
 	limit := func(level float64) float64 { return stat.StudentQuantile(level, n-1) * p.SE }
 	p.Lower, p.Upper = p.Estimate-limit(1-Level), p.Estimate+limit(1-Level)
 	p.CI95 = [2]float64{p.Estimate - limit(1-Level/2), p.Estimate + limit(1-Level/2)}
-	p.Gain = variance(labels) / n / square
+	p.Gain = stat.PopVariance(labels) / n / square
 	return p
 }
 
-// variance has the number of values as its divisor.
-func variance(x []float64) float64 { return covariance(x, x) }
-
+// covariance has the number of values as its divisor.
 func covariance(x, y []float64) float64 {
 	a, b, sum := stat.Mean(x), stat.Mean(y), 0.0
 	for i := range x {
