@@ -132,8 +132,11 @@ type Standing struct {
 // Agreement is how far the ballots agree with each other, and how firm the
 // ranking is. It is for reading: nothing in it changes the vote.
 type Agreement struct {
-	KendallW *float64 `json:"kendall_w"` // 0 to 1; null when it is undefined
-	Ballots  int      `json:"ballots"`   // counted ballots
+	// KendallW is 0 to 1, and more than 0 by chance alone: with own answers hidden .40 of four
+	// members in the mean, .28 of five. It is null where some two answers are compared by fewer
+	// than two ballots, as with three members always.
+	KendallW *float64 `json:"kendall_w"`
+	Ballots  int      `json:"ballots"` // counted ballots
 	// CondorcetWinner is preferred to each other answer by more ballots than the
 	// other way round; null where there is none.
 	CondorcetWinner *string `json:"condorcet_winner"`

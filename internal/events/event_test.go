@@ -90,8 +90,8 @@ func TestMake(t *testing.T) {
 	if two.EventID == three.EventID || two.SessionID == three.SessionID {
 		t.Error("ids are not drawn for each event")
 	}
-	if w := three.BiasIndicators.ReviewerAgreement; w == nil || *w != 1 {
-		t.Error("the ballots agree wholly, and the agreement is not 1")
+	if w := three.BiasIndicators.ReviewerAgreement; w != nil {
+		t.Errorf("the agreement is %v, and no two of three ballots rank the same two answers", *w)
 	}
 	if r := three.BiasIndicators.LengthCorrelation; r == nil || *r != -1 {
 		t.Error("scores fall with the length, and the correlation is not -1")
@@ -157,7 +157,7 @@ func TestParseRefuses(t *testing.T) {
 		{`"borda_normalized":0.5`, `"borda_normalized":1.5`, "rankings[1].borda"},
 		{`,"borda_normalized":0.5`, ``, "a field is missing"},
 		{`"length_correlation":-1`, `"length_correlation":-2`, "length_correlation"},
-		{`"reviewer_agreement":1`, `"reviewer_agreement":1.01`, "reviewer_agreement"},
+		{`"reviewer_agreement":null`, `"reviewer_agreement":1.01`, "reviewer_agreement"},
 		{`"position_variance":`, `"position_variance":21,"x":`, "does not have"},
 		{`"flags":[]`, `"flags":["HELLO"]`, "flags"},
 		{`"flags":[]`, `"flags":["LENGTH_BIAS_DETECTED","LENGTH_BIAS_DETECTED"]`, "flags"},

@@ -77,12 +77,16 @@ func KendallTau(x, y []float64) (float64, bool) {
 // before the other less how many put it after. Where ratings are missing, NaN, each of
 // these differences is divided by the number of raters that compare the two (Durbin
 // 1951), and the correction is the share of sum k^3-k, over raters of k items, that T
-// is; the quotient is cut off at 1.
+// is; the quotient is cut off at 1, which ties may exceed that weigh more on a short row.
 //
-// It reports false for fewer than two raters, where no rater compares some two items,
-// and where every rater rates all items the same.
+// Chance alone gives more than 0: raters of all items that order them by chance have a W
+// of 1/m in the mean, and n raters that each leave out one item, another one each, of
+// n/((n-2)(n+1)).
+//
+// It reports false where fewer than two raters compare some two items, because one rater
+// only agrees with itself, and where every rater rates all items the same.
 func KendallW(y [][]float64) (float64, bool) {
-	raters, full, ties := 0, 0, 0
+	full, ties := 0, 0
 	for _, row := range y {
 		rated := 0
 		for _, v := range row {
@@ -98,12 +102,9 @@ func KendallW(y [][]float64) (float64, bool) {
 				ties += same*same - 1
 			}
 		}
-		if rated > 1 {
-			raters++
-		}
 		full += rated*rated*rated - rated
 	}
-	if raters < 2 || ties == full {
+	if ties == full {
 		return 0, false
 	}
 	n, squares := len(y[0]), 0.0
@@ -120,7 +121,7 @@ func KendallW(y [][]float64) (float64, bool) {
 					compared++
 				}
 			}
-			if compared == 0 {
+			if compared < 2 {
 				return 0, false
 			}
 			deviation += float64(before) / float64(compared)

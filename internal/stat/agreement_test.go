@@ -40,17 +40,19 @@ func TestKendallWOfIncompleteScores(t *testing.T) {
 		y    [][]float64
 		want float64 // NaN where it is undefined
 	}{
-		{"own answers hidden, agreed", [][]float64{{nan, 5, 3}, {7, nan, 3}, {7, 5, nan}}, 1},
-		// Of three reviewers of pairs, each candidate is put before one other and
-		// behind the other one.
-		{"own answers hidden, in a circle", [][]float64{{nan, 5, 3}, {3, nan, 7}, {7, 5, nan}}, 0},
-		{"one score is missing", [][]float64{{8, 5, 3}, {7, 5, nan}}, 1},
+		{"own answers hidden, agreed", [][]float64{{nan, 7, 5, 3}, {8, nan, 5, 3}, {8, 7, nan, 3}, {8, 7, 5, nan}}, 1},
+		// Each candidate is put before one other and behind the other one, by two of three reviewers.
+		{"in a circle", [][]float64{{9, 5, 3}, {3, 9, 7}, {4, 1, 9}}, 0},
+		{"three reviewers of pairs: each agrees with itself", [][]float64{{nan, 5, 3}, {7, nan, 3}, {7, 5, nan}}, nan},
+		{"one score is missing", [][]float64{{8, 5, 3}, {7, 5, nan}, {9, 6, 2}}, 1},
+		{"one score is missing, and one reviewer compares", [][]float64{{8, 5, 3}, {7, 5, nan}}, nan},
 		{"a silent reviewer", [][]float64{{8, 5, 3}, {7, 5, 2}, {nan, nan, nan}}, 1},
 		// Deviations 3, 0, -1, -2 from the means of the comparisons; 24 of 126 are ties.
 		{"ties and missing scores", [][]float64{{8, 5, 5, 5}, {7, 5, 3, 2}, {8, 4, nan, nan}}, 3 * 14. / 60 * 126 / 102},
-		{"ties weigh more on a short row", [][]float64{{7, 3, 3}, {nan, 7, 7}, {nan, 7, 7}, {nan, 3, 3}}, 1},
+		{"ties weigh more on a short row", [][]float64{{7, 3, 3}, {7, 3, 3}, {nan, 7, 7}, {nan, 7, 7}, {nan, 3, 3}}, 1},
 		{"one reviewer", [][]float64{{8, 5, 3}, {7, nan, nan}}, nan},
 		{"nobody compares two", [][]float64{{8, 5, nan}, {nan, 5, 3}}, nan},
+		{"one item", [][]float64{{8}, {5}}, nan},
 		{"all ties", [][]float64{{8, 8}, {3, 3}}, nan},
 		{"none", nil, nan},
 	} {
@@ -61,6 +63,36 @@ func TestKendallWOfIncompleteScores(t *testing.T) {
 		slices.Reverse(tc.y)
 		if again, _ := KendallW(tc.y); math.Abs(again-w) > 1e-12 {
 			t.Errorf("%s: W = %v and, in another order, %v", tc.name, w, again)
+		}
+	}
+}
+
+// By chance alone W is n/((n-2)(n+1)) of n raters that each leave out their own item, and 1/m of m raters of all.
+func TestKendallWByChance(t *testing.T) {
+	for n, want := range map[int]float64{4: 0.4, 5: 5. / 18, 7: 7. / 40} {
+		for _, hidden := range []bool{true, false} {
+			if !hidden {
+				want = 1 / float64(n)
+			}
+			rng := rand.New(rand.NewPCG(5, uint64(n)))
+			const draws = 2000
+			sum := 0.
+			for range draws {
+				y := make([][]float64, n)
+				for i := range y {
+					for range n {
+						y[i] = append(y[i], rng.Float64())
+					}
+					if hidden {
+						y[i][i] = math.NaN()
+					}
+				}
+				w, _ := KendallW(y)
+				sum += w / draws
+			}
+			if math.Abs(sum-want) > 0.02 { // four standard errors of four raters
+				t.Errorf("%d raters, own items left out %t: %.3f, want %.3f", n, hidden, sum, want)
+			}
 		}
 	}
 }

@@ -38,8 +38,9 @@ export function standings({ aggregate_rankings: rows, agreement }) {
     ], rows),
     el("p", { class: "hint" }, "Support is how often an answer wins when the ballots are resampled. "
       + "Confidence is how many of those asked to rank the answer did so."),
-    el("p", {}, agreement.kendall_w == null ? "There are too few ballots to say how far they agree." :
-      `Kendall’s W is ${number(agreement.kendall_w)} over ${count(agreement.ballots, "ballot")}: 1 is full agreement, 0 none.`,
+    el("p", {}, agreement.kendall_w == null ? "Too few ballots rank the same two answers to say how far they agree." :
+      `Kendall’s W is ${number(agreement.kendall_w)} over ${count(agreement.ballots, "ballot")}: 1 is full agreement. Chance alone gives `
+      + "about 0.40 with four members, 0.28 with five and 0.18 with seven.",
     swayed.length === 0 ? null : " One ballot less would change the winner: without that of "
       + `${swayed.map((o) => `${o.reviewer} it is ${o.winners.join(" and ")}`).join(", of ")}.`),
   ];
