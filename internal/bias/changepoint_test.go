@@ -25,11 +25,11 @@ func TestChangePointsAreReproducible(t *testing.T) {
 		h = append(h, v)
 	}
 	w, fits := fitsOf(h...)
-	points := w.changePoints(fits, []stretch{{0, 200}})
+	points := w.changePoints(fits, []stretch{run(0, 200)})
 	if len(points) != 2 || points[0].Sessions != 200 || points[1].Sessions != 133 {
 		t.Fatalf("change points %+v", points)
 	}
-	if diff := cmp.Diff(points, w.changePoints(fits, []stretch{{0, 200}})); diff != "" {
+	if diff := cmp.Diff(points, w.changePoints(fits, []stretch{run(0, 200)})); diff != "" {
 		t.Errorf("another time (-first +second):\n%s", diff)
 	}
 }
@@ -48,7 +48,7 @@ func TestChangePointFindsAJump(t *testing.T) {
 		h = append(h, v)
 	}
 	w, fits := fitsOf(h...)
-	points := w.changePoints(fits, []stretch{{10, 80}})
+	points := w.changePoints(fits, []stretch{run(10, 80)})
 	if len(points) != 1 { // a constant series has none
 		t.Fatalf("change points %+v", points)
 	}

@@ -4,12 +4,14 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/stat"
 )
@@ -41,9 +43,22 @@ func TestDriftVectors(t *testing.T) {
 	}
 }
 
+// run returns a stretch of sessions without any others between them.
+func run(from, to int) stretch {
+	var s stretch
+	for k := from; k < to; k++ {
+		s = append(s, k)
+	}
+	return s
+}
+
+func everyOther(from, to int) stretch {
+	return slices.DeleteFunc(run(from, to), func(s int) bool { return s%2 != from })
+}
+
 func TestStretches(t *testing.T) {
 	const n = 40
-	whole := []stretch{{0, n}}
+	whole := []stretch{run(0, n)}
 	for _, tc := range []struct {
 		name    string
 		config  func(s int) string
@@ -51,13 +66,18 @@ func TestStretches(t *testing.T) {
 		want    []stretch
 	}{
 		{"nothing changes", nil, nil, whole},
-		{"version", func(s int) string { return strconv.Itoa(s / 25) }, nil, []stretch{{0, 25}, {25, n}}},
+		{"version", func(s int) string { return strconv.Itoa(s / 25) }, nil, []stretch{run(0, 25), run(25, n)}},
 		{"version unknown at times", func(s int) string { return []string{"", "a"}[s%2] }, nil, whole},
-		{"version after unknown ones", func(s int) string { return map[int]string{3: "a", 20: "b"}[s] }, nil, []stretch{{0, 20}, {20, n}}},
-		{"one comes", nil, func(s int) []int { return []int{2}[:s/30] }, []stretch{{0, 30}, {30, n}}},
-		{"one goes", nil, func(s int) []int { return []int{2}[:1-s/30] }, []stretch{{0, 30}, {30, n}}},
-		{"one for another", nil, func(s int) []int { return []int{2 + s/20} }, []stretch{{0, 20}, {20, n}}},
-		{"one is missing at times", nil, func(s int) []int { return []int{2}[:(s+1)%2] }, []stretch{{0, n - 1}, {n - 1, n}}},
+		{"version after unknown ones", func(s int) string { return map[int]string{3: "a", 20: "b"}[s] }, nil, []stretch{run(0, 20), run(20, n)}},
+		{"two councils in turn", func(s int) string { return []string{"a", "b"}[s%2] }, nil, []stretch{everyOther(0, n), everyOther(1, n)}},
+		{
+			"a version comes back", func(s int) string { return map[int]string{0: "a", 10: "b", 20: "a"}[s] }, nil,
+			[]stretch{append(run(0, 10), run(20, n)...), run(10, 20)},
+		},
+		{"one comes", nil, func(s int) []int { return []int{2}[:s/30] }, []stretch{run(0, 30), run(30, n)}},
+		{"one goes", nil, func(s int) []int { return []int{2}[:1-s/30] }, []stretch{run(0, 30), run(30, n)}},
+		{"one for another", nil, func(s int) []int { return []int{2 + s/20} }, []stretch{run(0, 20), run(20, n)}},
+		{"one is missing at times", nil, func(s int) []int { return []int{2}[:(s+1)%2] }, []stretch{run(0, n-1), run(n-1, n)}},
 		{"a guest", nil, func(s int) []int { return map[int][]int{12: {2}, 20: {2}}[s] }, whole},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -71,7 +91,7 @@ func TestStretches(t *testing.T) {
 					sessions[s].candidates = append(sessions[s].candidates, tc.members(s)...)
 				}
 			}
-			if diff := cmp.Diff(tc.want, stretches(sessions), cmp.AllowUnexported(stretch{})); diff != "" {
+			if diff := cmp.Diff(tc.want, stretches(sessions)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -106,7 +126,7 @@ func TestDriftNeedsTenSessions(t *testing.T) {
 	for _, tc := range []struct {
 		split []stretch
 		want  int
-	}{{[]stretch{{0, 20}}, 1}, {[]stretch{{0, 11}, {11, 20}}, 1}, {[]stretch{{0, 10}, {10, 20}}, 2}, {[]stretch{{0, 9}}, 0}} {
+	}{{[]stretch{run(0, 20)}, 1}, {[]stretch{run(0, 11), run(11, 20)}, 1}, {[]stretch{run(0, 10), run(10, 20)}, 2}, {[]stretch{run(0, 9)}, 0}} {
 		if got := drifts(w, fits, tc.split); len(got) != tc.want {
 			t.Errorf("%v: drifts %+v", tc.split, got)
 		}
@@ -141,5 +161,28 @@ func TestDriftMetrics(t *testing.T) {
 	}
 	if len(m["drift"].Members) != 8 {
 		t.Errorf("%d members", len(m["drift"].Members))
+	}
+}
+
+// Two councils that are asked in turn are each looked at as they would be alone.
+func TestTwoCouncilsInTurn(t *testing.T) {
+	records := generated(3, 200, council.OrderBalanced, false, biassim.Effects{Drift: []float64{-3}})
+	session, last := -1, ""
+	for i := range records {
+		if records[i].SessionID != last {
+			session, last = session+1, records[i].SessionID
+		}
+		records[i].CouncilConfig = []string{"a", "b"}[session%2]
+	}
+	r := collect(unlimited, records).Report()
+	drift := byName(r.Metrics)["drift"]
+	if *drift.Verdict != VerdictBias || !strings.HasPrefix(drift.Subject, biassim.Members()[0]+" from ") {
+		t.Errorf("the planted drift is %s of %q: %s", *drift.Verdict, drift.Subject, drift.Reason)
+	}
+	if len(drift.Members) != 10 || drift.SampleSize != 100 {
+		t.Errorf("%d members, the first of %d sessions", len(drift.Members), drift.SampleSize)
+	}
+	if len(r.ChangePoints) != 10 || r.Anomalies.Cells != 1000 {
+		t.Errorf("%d change points, %d cells", len(r.ChangePoints), r.Anomalies.Cells)
 	}
 }

@@ -98,7 +98,7 @@ type question struct {
 // sessions.
 func questions(w *window, fits []stat.TwoWay, part stretch) []question {
 	sessions := map[int][]int{} // by cluster
-	for s := part.from; s < part.to; s++ {
+	for _, s := range part {
 		cluster := w.sessions[s].cluster
 		sessions[cluster] = append(sessions[cluster], s)
 	}
@@ -152,23 +152,48 @@ func (x *scores) judged(reviewer int) int {
 	return n
 }
 
-// stretch is a run of sessions, from one up to but without another, in which the
-// council stayed the same.
-type stretch struct{ from, to int }
+// stretch are sessions in which the council stayed the same, oldest first, by their indices in the
+// window.
+type stretch []int
 
-// stretches splits sessions, oldest first, where council_config_version changes
-// and where a member comes or goes for good (ADR-018: scores before and after are
-// not those of one reviewer). Members that span fewer sessions than a test takes
-// are guests and split nothing. A version that is not in the records is no change.
+// stretches splits sessions, oldest first, into those of each council_config_version, whether or
+// not others lie between them, and these where a member comes or goes for good (ADR-018: scores
+// before and after are not those of one reviewer). A session that does not tell its version has
+// that of the one before it.
 func stretches(sessions []scores) []stretch {
-	first, last := map[int]int{}, map[int]int{}
+	version := ""
+	for _, x := range slices.Backward(sessions) {
+		version = cmp.Or(x.config, version) // of the first that tells it
+	}
+	var councils []stretch
+	number := map[string]int{}
 	for s, x := range sessions {
-		for _, levels := range [][]int{x.reviewers, x.candidates} {
+		version = cmp.Or(x.config, version)
+		n, ok := number[version]
+		if !ok {
+			n = len(councils)
+			number[version], councils = n, append(councils, nil)
+		}
+		councils[n] = append(councils[n], s)
+	}
+	split := make([]stretch, 0, len(councils))
+	for _, council := range councils {
+		split = append(split, council.byMembers(sessions)...)
+	}
+	return split
+}
+
+// byMembers splits the sessions of one version where a member comes or goes for good. Members that
+// span fewer sessions than a test takes are guests and split nothing.
+func (part stretch) byMembers(sessions []scores) []stretch {
+	first, last := map[int]int{}, map[int]int{}
+	for k, s := range part {
+		for _, levels := range [][]int{sessions[s].reviewers, sessions[s].candidates} {
 			for _, member := range levels {
 				if _, ok := first[member]; !ok {
-					first[member] = s
+					first[member] = k
 				}
-				last[member] = s
+				last[member] = k
 			}
 		}
 	}
@@ -179,15 +204,11 @@ func stretches(sessions []scores) []stretch {
 		}
 	}
 	var split []stretch
-	config := ""
-	for s, x := range sessions {
-		if starts[s] || x.config != "" && config != "" && x.config != config {
-			split = append(split, stretch{from: s})
+	for k, s := range part {
+		if starts[k] {
+			split = append(split, nil)
 		}
-		if x.config != "" {
-			config = x.config
-		}
-		split[len(split)-1].to = s + 1
+		split[len(split)-1] = append(split[len(split)-1], s)
 	}
 	return split
 }
@@ -211,15 +232,15 @@ type drift struct {
 func drifts(w *window, fits []stat.TwoWay, split []stretch) []drift {
 	var all []drift
 	for _, part := range split {
-		span := float64(part.to - part.from - 1)
+		span := float64(len(part) - 1)
 		for reviewer := range w.names {
-			at, h := series(part.to-part.from, func(s int) float64 { return fits[part.from+s].Effect[reviewer] })
+			at, h := series(len(part), func(s int) float64 { return fits[part[s]].Effect[reviewer] })
 			if len(at) < preliminaryFrom {
 				continue
 			}
 			ordinals, clusters, distinct := make([]float64, len(at)), make([]int, len(at)), map[int]bool{}
 			for k, s := range at {
-				ordinals[k], clusters[k] = float64(s), w.sessions[part.from+s].cluster
+				ordinals[k], clusters[k] = float64(s), w.sessions[part[s]].cluster
 				distinct[clusters[k]] = true
 			}
 			d := drift{stretch: part, reviewer: reviewer, sessions: len(at), questions: len(distinct)}
@@ -271,12 +292,12 @@ func (w *window) changePoints(fits []stat.TwoWay, split []stretch) []ChangePoint
 			for i, q := range at {
 				deviations[q][len(points)-len(p)] = h[i] - mean // len(p) points are of earlier stretches
 			}
-			_, sessions := series(part.to-part.from, func(s int) float64 { return fits[part.from+s].Effect[reviewer] })
+			_, sessions := series(len(part), func(s int) float64 { return fits[part[s]].Effect[reviewer] })
 			first := w.sessions[asked[at[k]].first]
 			points = append(points, ChangePoint{
 				ReviewerID: id, SessionID: first.id, Start: first.start,
 				Before: stat.Mean(h[:k]), After: stat.Mean(h[k:]), Statistic: statistic, Sessions: len(sessions), Clusters: len(h),
-				WindowStart: w.sessions[part.from].start, WindowEnd: w.sessions[part.to-1].start,
+				WindowStart: w.sessions[part[0]].start, WindowEnd: w.sessions[part[len(part)-1]].start,
 			})
 		}
 		p = append(p, stat.PermuteCUSUM(deviations, len(points)-len(p), random)...)

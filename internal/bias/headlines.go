@@ -481,16 +481,16 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 		"trend of relative harshness over sessions, by least squares; errors by leaving out one question at a time (CV3)", h.scored,
 		deltaDrift)
 	trends := drifts(h.w, fits, split)
-	several := slices.ContainsFunc(trends, func(d drift) bool { return d.stretch != trends[0].stretch })
+	several := slices.ContainsFunc(trends, func(d drift) bool { return d.stretch[0] != trends[0].stretch[0] })
 	members := make([]Metric, 0, len(trends))
 	for _, d := range trends {
 		subject := h.w.names[d.reviewer]
-		from, to := h.w.sessions[d.from].start, h.w.sessions[d.to-1].start
+		from, to := h.w.sessions[d.stretch[0]].start, h.w.sessions[d.stretch[len(d.stretch)-1]].start
 		if several {
 			subject += " from " + from.Format(time.RFC3339)
 		}
 		t := tally{sessions: d.sessions, clusters: d.questions}
-		for s := d.from; s < d.to; s++ {
+		for _, s := range d.stretch {
 			if !math.IsNaN(fits[s].Effect[d.reviewer]) {
 				t.records += h.w.sessions[s].judged(d.reviewer)
 			}

@@ -324,7 +324,7 @@ func (w *window) series(fits []stat.TwoWay) []SeriesPoint {
 		if count > 0 {
 			p.MeanScore = new(total / count)
 		}
-		asked := questions(w, fits, stretch{from, to})
+		asked := questions(w, fits, w.byTime()[from:to])
 		for i, id := range w.names {
 			at, h := seriesOf(asked, i)
 			if len(h) == 0 {

@@ -330,7 +330,7 @@ func (w *window) given() [][]float64 {
 
 // profiles returns the profile of each member that gave a score.
 func (c *Collector) profiles(w *window, given [][]float64, by []sums, fits []stat.TwoWay) []Profile {
-	asked := questions(w, fits, stretch{to: len(fits)})
+	asked := questions(w, fits, w.byTime())
 	profiles, prior := []Profile{}, weakPrior()
 	var means []float64
 	var known []sums
