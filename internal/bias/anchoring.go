@@ -14,7 +14,7 @@ type anchoring struct {
 	// slate. Its error is 0 where the figure cannot be tested: below two questions, and
 	// where it is the same for all of them.
 	stat.Effect
-	questions, sessions int
+	questions, sessions int // questions that tell of it
 	records             int // scores that entered
 }
 
@@ -77,7 +77,7 @@ func anchor(w window) anchoring {
 	var order []int           // questions in the order of their first sessions
 	used, total, weight := 0, 0.0, 0.0
 	for s, x := range sessions {
-		sum, found := 0.0, false
+		sum, found, told := 0.0, false, false
 		for i, lead := range leads[s] {
 			f := slices.Index(x.position[i], 0)
 			if f < 0 || math.IsNaN(lead[f]) {
@@ -94,11 +94,17 @@ func anchor(w window) anchoring {
 			sum += after(f) - mean/shown
 			weight += lead[f] * stat.NaNSum(moved[s][i])
 			found = true
+			told = told || slices.ContainsFunc(lead, func(v float64) bool { return math.Abs(v) > tiny })
 		}
 		if !found {
 			continue
 		}
 		used++
+		// Where all leads are alike, such as that of the only answer that another reviewer scored, it
+		// makes no difference which one stood first.
+		if !told {
+			continue
+		}
 		if _, ok := sums[x.cluster]; !ok {
 			order = append(order, x.cluster)
 		}

@@ -60,7 +60,7 @@ func TestFewQuestionsAreNotTested(t *testing.T) {
 		t.Errorf("%d cells are tested for anomalies", r.Anomalies.Cells)
 	}
 	drift := byName(r.Metrics)["drift"]
-	if *drift.Verdict != VerdictInsufficient || !strings.Contains(drift.Reason, "9 in all") {
+	if *drift.Verdict != VerdictInsufficient || !strings.Contains(drift.Reason, "count as 9") {
 		t.Errorf("drift is %s: %s", *drift.Verdict, drift.Reason)
 	}
 }

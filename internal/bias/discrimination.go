@@ -1,6 +1,7 @@
 package bias
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -76,7 +77,13 @@ func (w *window) discriminations() *discrimination {
 		}
 	}
 	leave := min(blocks, w.clusters)
-	d.df = float64(leave - 1)
+	told := 0 // blocks in which reviewers meet: leaving out the others changes nothing
+	for l := range leave {
+		if slices.ContainsFunc(slices.Collect(maps.Values(meetings)), func(m *meeting) bool { return m.weight[l] > 0 }) {
+			told++
+		}
+	}
+	d.df = float64(max(1, told-1))
 	without := make([][]float64, leave) // b by member, without one block
 	for l := range without {
 		without[l] = make([]float64, n)

@@ -56,6 +56,9 @@ func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 	some := slices.ContainsFunc(members, enough)
 	tested := adjust(members, func(m Metric) bool { return !some || enough(m) })
 	if len(tested) == 0 {
+		if len(members) > 0 {
+			m.Clusters = slices.MaxFunc(members, func(a, b Metric) int { return a.Clusters - b.Clusters }).Clusters
+		}
 		m.missing(withoutMembers(members, otherwise))
 		return
 	}
@@ -90,7 +93,17 @@ func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split 
 	family := slices.Concat([]Metric{h.length(), h.position(), h.slopes()}, h.favours(), h.style(),
 		[]Metric{h.harshness(), h.affinity(), h.anchoring(), h.drift(fits, split)})
 	h.judge(family)
-	return slices.Concat(family, h.sharedOrder(), []Metric{h.discrimination()}), summary(family)
+	metrics = slices.Concat(family, h.sharedOrder(), []Metric{h.discrimination()})
+	c.setTiers(metrics)
+	return metrics, summary(family)
+}
+
+// setTiers sets the tiers of metrics and their members by what these turned out to rest on.
+func (c *Collector) setTiers(metrics []Metric) {
+	for i := range metrics {
+		metrics[i].Confidence = c.confidence(metrics[i].Clusters)
+		c.setTiers(metrics[i].Members)
+	}
 }
 
 func (h *findings) metric(name, unit, method string, t tally, delta float64) Metric {
@@ -318,10 +331,18 @@ func (h *findings) position() Metric {
 	h.placed = slices.DeleteFunc(slices.Clone(all), func(f placed) bool { return !testableAtOnce(f.Fit) })
 	if len(h.placed) == 0 {
 		m.Members = h.effects(m, "position_effect", h.randomised[:], all)
-		unknown := slices.IndexFunc(m.Members, func(effect Metric) bool { return effect.PointEstimate == nil })
-		m.missing(m.Members[unknown].Reason)
+		reason := fewSessions
+		if k := slices.IndexFunc(m.Members, func(effect Metric) bool { return effect.PointEstimate == nil }); k >= 0 {
+			reason, m.Clusters = m.Members[k].Reason, m.Members[k].Clusters
+		}
+		m.missing(reason)
 		return m
 	}
+	told := 0
+	for _, f := range h.placed {
+		told += f.LeastInformative()
+	}
+	m.Clusters = min(m.Clusters, told)
 	m.Members = h.effects(m, "position_effect", h.randomised[:], h.placed)
 	m.takeFigure(largest(pointers(m.Members)), len(m.Members))
 	m.Test, m.PValue = omnibus(h.placed)
@@ -351,8 +372,8 @@ func (h *findings) effects(of Metric, name string, tallies []tally, fits []place
 	return effects
 }
 
-// testableAtOnce reports whether every coefficient of a fit is determined, with a standard
-// error, and all of them can be tested at once.
+// testableAtOnce reports whether every coefficient of a fit is determined by enough questions, with
+// a standard error, and all of them can be tested at once.
 func testableAtOnce(f *stat.Fit) bool {
 	for k := range f.N {
 		estimable, robust := f.Estimable(only(f.N, k))
@@ -360,7 +381,7 @@ func testableAtOnce(f *stat.Fit) bool {
 			return false
 		}
 	}
-	return f.Clusters > f.N
+	return f.LeastInformative() >= max(preliminaryFrom, f.N+1)
 }
 
 // omnibus returns the Wald test of all position effects and its p. Those of several
@@ -374,8 +395,8 @@ func omnibus(fits []placed) (test *Test, p *float64) {
 			return &Test{Name: "F", Value: statistic, DF: df[:]}, &single
 		}
 		const tail = 1e-15 // beyond, a p that rounding makes 0 or 1 would be infinite
-		sum -= math.Sqrt(float64(f.Clusters)) * stat.NormalQuantile(max(tail, min(single, 1-tail)))
-		squares += float64(f.Clusters)
+		sum -= math.Sqrt(df[0]+df[1]) * stat.NormalQuantile(max(tail, min(single, 1-tail)))
+		squares += df[0] + df[1]
 	}
 	z := sum / math.Sqrt(squares)
 	return &Test{Name: "z", Value: z, DF: []float64{}}, new(stat.NormalCDF(-z))
@@ -393,7 +414,7 @@ func (h *findings) shapes(of Metric) []Metric {
 			if weights == nil {
 				continue
 			}
-			part := f.Effect(contrast(f.N, 0, weights), f.Clusters)
+			part := f.Effect(contrast(f.N, 0, weights), f.LeastInformative())
 			w := 1 / (part.SE * part.SE)
 			weight += w
 			e.Estimate += w * part.Estimate
@@ -405,6 +426,7 @@ func (h *findings) shapes(of Metric) []Metric {
 		}
 		e.Estimate, e.SE, e.CR1 = e.Estimate/weight, 1/math.Sqrt(weight), math.Sqrt(e.CR1)/weight
 		m := h.metric(shape, of.Unit, of.Method, h.ordered, *of.Delta)
+		m.Clusters = of.Clusters
 		if shape == "linear_per_step" {
 			m.Unit = "points per position"
 		}
@@ -661,7 +683,7 @@ func (h *findings) setFindable(m *Metric, headlines float64) {
 func (h *findings) findablePosition(m Metric, level float64) float64 {
 	smallest, q, rest := math.Inf(1), 0., 0.
 	for _, p := range h.placed {
-		smallest, q, rest = min(smallest, float64(p.size)), max(q, float64(p.N)), rest+float64(p.Clusters-p.N)
+		smallest, q, rest = min(smallest, float64(p.size)), max(q, float64(p.N)), rest+float64(p.LeastInformative()-p.N)
 	}
 	primacy := m.Members[slices.IndexFunc(m.Members, func(shape Metric) bool { return shape.Name == "primacy" })]
 	se := *primacy.StandardError

@@ -53,7 +53,7 @@ type Metric struct {
 	MinimumDetectableEffect *float64 `json:"minimum_detectable_effect"`
 	Delta                   *float64 `json:"delta"` // the least effect that counts as a bias, in the metric's unit
 
-	Clusters         int      `json:"clusters"` // sessions, those that answered one question counted once
+	Clusters         int      `json:"clusters"` // sessions that tell of the figure, those that answered one question counted once
 	StandardError    *float64 `json:"standard_error"`
 	StandardErrorCR1 *float64 `json:"standard_error_cr1"` // the usual clustered one, for comparison
 	Test             *Test    `json:"test"`
@@ -212,11 +212,12 @@ func (m *Metric) missing(reason string) {
 	}
 }
 
-// tooFew returns that there are fewer sessions than needed, or fewer questions where several
-// sessions asked the same.
+// tooFew returns that there are fewer sessions than needed, or how many the sessions count as
+// where several asked the same question or tell little of the figure.
 func (m *Metric) tooFew(needed int, what string) string {
 	if m.Clusters < m.SampleSize {
-		return fmt.Sprintf("%d sessions asked the same questions, %d in all: %s takes %d", m.SampleSize, m.Clusters, what, needed)
+		return fmt.Sprintf("%d sessions count as %d, for those that asked one question count once, and those that tell little of this do not: "+
+			"%s takes %d", m.SampleSize, m.Clusters, what, needed)
 	}
 	return fmt.Sprintf("%d of the %d sessions that %s takes", m.Clusters, needed, what)
 }
@@ -251,11 +252,11 @@ func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination) {
 	if m.PointEstimate == nil {
 		return
 	}
-	estimable, robust := f.Estimable(c)
-	e := f.Effect(c, min(m.Clusters, f.Clusters))
+	estimable, robust := m.rest(f, c)
+	e := f.Effect(c, m.Clusters)
 	e.SE = math.Sqrt(e.SE*e.SE + d.variance(f, c))
 	switch {
-	case !estimable:
+	case m.Clusters < preliminaryFrom || !estimable:
 		m.withhold(notTold)
 	case !robust:
 		m.withhold(oneSession)
@@ -278,10 +279,20 @@ func (m *Metric) decisive() *float64 {
 	return new(max(*m.PValue, m.SecondFit.PValue))
 }
 
+// rest makes a metric rest on no more questions than a contrast is told from, and reports
+// what [stat.Fit.Estimable] says of the contrast.
+func (m *Metric) rest(f *stat.Fit, c []float64) (estimable, robust bool) {
+	estimable, robust = f.Estimable(c)
+	if estimable {
+		m.Clusters = min(m.Clusters, f.Informative(c))
+	}
+	return estimable, robust
+}
+
 // setContrast sets a contrast of a fit's coefficients, on one degree of freedom less than
-// the metric has sessions.
+// the questions that tell of it.
 func (m *Metric) setContrast(f *stat.Fit, c []float64) {
-	estimable, robust := f.Estimable(c)
+	estimable, robust := m.rest(f, c)
 	switch {
 	case m.Clusters < preliminaryFrom || !estimable:
 		m.missing(notTold)

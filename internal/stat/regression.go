@@ -250,6 +250,10 @@ type Fit struct {
 	// Combinations of coefficients that do not change the fit, as a sum of vv': of
 	// all clusters, and of those that are left when one is left out.
 	unknown, fragile []float64
+
+	of     *Regression
+	solo   int
+	factor []float64 // of A
 }
 
 // Fit fits the regressors and, unless solo is negative, that solo as the last
@@ -268,9 +272,9 @@ func (r *Regression) Fit(solo int) *Fit {
 	square := func() []float64 { return make([]float64, n*n) }
 	f := &Fit{
 		N: n, Clusters: len(r.clusters), Beta: make([]float64, n), CV3: square(), CR1: square(),
-		unknown: square(), fragile: square(),
+		unknown: square(), fragile: square(), of: r, solo: solo, factor: square(),
 	}
-	a, part, meat := square(), square(), square()
+	a, part, meat := f.factor, square(), square()
 	scale, b, u := make([]float64, n), make([]float64, n), make([]float64, n)
 	for k := 1; k < r.Responses; k++ {
 		f.Others = append(f.Others, make([]float64, n))
@@ -341,14 +345,59 @@ func (f *Fit) Estimable(c []float64) (estimable, robust bool) {
 	return Quadratic(f.unknown, c) < slack, Quadratic(f.fragile, c) < slack
 }
 
-// Wald returns the F statistic of the hypothesis that all coefficients, of which there
-// are fewer than clusters, are zero: (G-q)/(q(G-1)) beta' V^-1 beta, with its degrees of
-// freedom q and G-q and its p.
+// fewest is the share of the informative clusters below which their effective number takes
+// their place.
+const fewest = 1. / 5
+
+// Informative returns from how many clusters a contrast that is estimable is told. The part
+// of a cluster is h_s = c'A^-1 A_s A^-1 c: what it adds to the variance of the contrast where
+// all observations vary alike. Clusters without a part do not count: absorbing effects leaves
+// none of their observations, or none that the contrast compares. Where the parts are so
+// unequal that the effective number of clusters, (sum h)^2 / sum h^2 (Carter, Schnepel and
+// Steigerwald 2017), is less than a fifth of those that are left, that number counts. Above,
+// CV3 makes up for it: it errs to the safe side where clusters are unequal.
+func (f *Fit) Informative(c []float64) int {
+	n := f.N
+	w := slices.Clone(c)
+	Solve(f.factor, n, w)
+	a, b := make([]float64, n*n), make([]float64, n)
+	whole, count, sum, squares := Dot(c, w), 0., 0., 0.
+	for _, cluster := range f.of.clusters {
+		f.of.equations(cluster, 0, f.solo, a, b)
+		part := 0.
+		for i, x := range w {
+			part += x * (2*Dot(a[i*n:i*n+i], w[:i]) + x*a[i*n+i])
+		}
+		if part > dependent*whole {
+			count++
+		}
+		sum, squares = sum+part, squares+part*part
+	}
+	if effective := sum * sum / squares; effective < fewest*count {
+		return int(math.Round(effective))
+	}
+	return int(count)
+}
+
+// LeastInformative returns the least of [Fit.Informative] over the coefficients.
+func (f *Fit) LeastInformative() int {
+	least := f.Clusters
+	for k := range f.N {
+		c := make([]float64, f.N)
+		c[k] = 1
+		least = min(least, f.Informative(c))
+	}
+	return least
+}
+
+// Wald returns the F statistic of the hypothesis that all coefficients are zero: (G-q)/(q(G-1))
+// beta' V^-1 beta, with its degrees of freedom q and G-q and its p. G is the least number of
+// informative clusters, which is above q.
 func (f *Fit) Wald() (statistic float64, df [2]float64, p float64) {
 	v, z := slices.Clone(f.CV3), slices.Clone(f.Beta)
 	Factor(v, f.N, nil)
 	Solve(v, f.N, z)
-	g, q := float64(f.Clusters), float64(f.N)
+	g, q := float64(f.LeastInformative()), float64(f.N)
 	statistic = (g - q) / (q * (g - 1)) * Dot(f.Beta, z)
 	return statistic, [2]float64{q, g - q}, FisherP(statistic, q, g-q)
 }

@@ -153,9 +153,46 @@ func TestSolosAreColumns(t *testing.T) {
 			if estimable, _ := got.Estimable([]float64{0, 1}); !estimable {
 				t.Errorf("seed %d: solo %d cannot be told", seed, k)
 			}
-			if diff := cmp.Diff(want, got, cmp.AllowUnexported(Fit{}), cmpopts.EquateApprox(1e-9, 1e-12)); diff != "" {
+			if diff := cmp.Diff(want, got, cmp.AllowUnexported(Fit{}), cmpopts.IgnoreFields(Fit{}, "of", "solo"),
+				cmpopts.EquateApprox(1e-9, 1e-12)); diff != "" {
 				t.Errorf("seed %d, solo %d (-want +got):\n%s", seed, k, diff)
 			}
+			for _, c := range [][]float64{{1, 0}, {0, 1}, {1, -1}} {
+				if a, b := want.Informative(c), got.Informative(c); a != b {
+					t.Errorf("seed %d, solo %d: %v is told from %d clusters, want %d", seed, k, c, b, a)
+				}
+			}
+		}
+	}
+}
+
+// Clusters that tell nothing of a contrast do not count for it, and of very unequal ones the effective
+// number does.
+func TestInformative(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		first, second func(cluster int) float64 // how widely each regressor varies in a cluster
+		want          [2]int
+	}{
+		{"alike", func(int) float64 { return 1 }, func(int) float64 { return 2 }, [2]int{20, 20}},
+		{"every other", func(int) float64 { return 1 }, func(c int) float64 { return float64(c % 2) }, [2]int{20, 10}},
+		{"a few unequal", func(c int) float64 { return max(1, 5-float64(c)) }, func(c int) float64 { return 1 + float64(c%3) }, [2]int{20, 20}},
+		{"three tell nearly all", func(c int) float64 { return math.Pow(10, float64(-min(c, 3)/3)) }, func(int) float64 { return 1 }, [2]int{3, 20}},
+		{"one tells nearly all", func(int) float64 { return 1 }, func(c int) float64 { return math.Pow(10, float64(-min(c, 1))) }, [2]int{20, 1}},
+	} {
+		r := NewRegression(Design{Rows: true, Regressors: 2, Responses: 1})
+		for c := range 20 {
+			for k := range 4 {
+				r.Add(0, k, -1, []float64{tc.first(c) * float64(k%2), tc.second(c) * float64(k/2), float64(c * k % 7)})
+			}
+			r.EndBlock(c, 1, 4)
+		}
+		f := r.Fit(-1)
+		if got := [2]int{f.Informative([]float64{1, 0}), f.Informative([]float64{0, 1})}; got != tc.want {
+			t.Errorf("%s: %v clusters are informative, want %v", tc.name, got, tc.want)
+		}
+		if got, want := f.LeastInformative(), min(tc.want[0], tc.want[1]); got != want {
+			t.Errorf("%s: the least is %d, want %d", tc.name, got, want)
 		}
 	}
 }
