@@ -235,6 +235,14 @@ func (s Scenario) slates(seed uint64) func(session int) []council.Slate {
 		if gone >= 0 {
 			slates = slices.Insert(slates, gone, council.Slate{})
 		}
+		if s.seldom > 0 && session%s.seldom > 0 {
+			alone := s.alone || session%2 == 0
+			for i := range slates {
+				if (i == 0) != alone {
+					slates[i] = council.Slate{}
+				}
+			}
+		}
 		if s.world.Frozen && session%s.world.Runs%2 == 1 {
 			for _, slate := range slates {
 				slices.Reverse(slate)

@@ -19,7 +19,8 @@ func TestFiguresAreWithinBounds(t *testing.T) {
 		scenarios  int
 		replicates int
 	}{
-		{"20 sessions", 15, 12},
+		{", 20 sessions", 15, 12},
+		{"^one reviewer (seldom|alone) .*, 5 members, 100 sessions", 3, 24},
 		{"(30 %, longer better|constant reviewer|go|tails|noise|runs), own hidden, 4 members, 50 sessions", 9, 16},
 		{"^harshness, own hidden, 5 members, 50 sessions", 1, 20},
 	} {

@@ -22,6 +22,8 @@ type Scenario struct {
 	world    biassim.World
 	outside  []string // reviewers that do not answer questions
 	leaving  bool     // members come and go
+	seldom   int      // the first reviewer meets the others in one of so many sessions; 0: in all
+	alone    bool     // in the other sessions it is alone; otherwise it is by turns alone and away
 	effects  biassim.Effects
 	seen     *detectable // what is planted instead of effects, if that depends on what reports print
 	percent  int         // of the usual number of data sets; 0 stands for 100
@@ -55,6 +57,7 @@ const planted = 2
 const (
 	tableFalse   = "Reports with a verdict of bias other than harshness, %, where nobody is favoured. Columns: sessions x members."
 	tableAny     = "Reports with any verdict, %, in the plain world. Columns: sessions x members."
+	tableSeldom  = "Reports with any verdict, %, where most sessions tell little and nobody is favoured. Columns: sessions x members."
 	tableAnomaly = "Reports with an anomaly, %. Columns: sessions x members."
 	tableDrift   = "Tests of drift that reject at 5 %, each reviewer, %. Columns: sessions x members."
 	tableChange  = "Tests of change points that reject at 5 %, each reviewer, %. Columns: sessions x members."
@@ -97,7 +100,7 @@ func scenarios() []Scenario {
 			}
 		}
 	}
-	return slices.Concat(all, plain[2:], plantedScenarios(), seenScenarios(), styleScenarios())
+	return slices.Concat(all, plain[2:], seldomScenarios(), plantedScenarios(), seenScenarios(), styleScenarios())
 }
 
 // worlds are those of the table of false verdicts: in none of them is anybody
@@ -120,6 +123,34 @@ func worlds() []Scenario {
 		{what: "outside reviewers", outside: []string{"cohere/o0", "xai/o1"}},
 		{what: "questions in runs", world: biassim.World{Runs: 5}},
 		{what: "frozen answers", world: biassim.World{Runs: 5, Frozen: true}},
+	}
+}
+
+// seldomScenarios are worlds without a bias in which few of the sessions compare the first reviewer with
+// the others.
+func seldomScenarios() []Scenario {
+	worlds := seldomWorlds()
+	all := make([]Scenario, 0, 4*len(worlds))
+	for _, world := range worlds {
+		for _, sessions := range []int{50, 100} {
+			for _, members := range []int{4, 5} {
+				s := world
+				s.sessions, s.members = sessions, members
+				s.lines = []line{{
+					table: tableSeldom, row: s.row(), column: fmt.Sprintf("%dx%d", sessions, members), high: 0.05, errors: 2, count: flagged(),
+				}}
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+func seldomWorlds() []Scenario {
+	return []Scenario{
+		{what: "one reviewer seldom met, missing ballots", seldom: 25, world: biassim.World{Missing: 0.2}},
+		{what: "one reviewer alone but for 1 of 20 sessions", seldom: 20, alone: true},
+		{what: "one reviewer alone but for 1 of 5 sessions", seldom: 5, alone: true},
 	}
 }
 

@@ -246,6 +246,9 @@ func streams() []Stream {
 		}
 	}
 	innocent(worlds()[0], 5, false)
+	for _, world := range seldomWorlds()[1:] {
+		innocent(world, 5, false)
+	}
 	planted := func(what, headline string, s Stream, finds finding, least map[int]float64) {
 		s.data.what, s.affected, s.stop = what, headline, finds
 		s.data.members, s.data.own, s.data.sessions, s.data.percent = 4, true, streamSessions, 4
