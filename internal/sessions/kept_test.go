@@ -150,7 +150,7 @@ func TestKept(t *testing.T) {
 	dir := t.TempDir()
 	first := begin(t, dir)
 	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Key, s.Owner = "k", "me" })
-	if !s.Kept() || add(t, first.Store, "plain").Kept() {
+	if s.Log() == nil || add(t, first.Store, "plain").Log() != nil {
 		t.Error("what is kept is not what somebody can come back to")
 	}
 	observe(s)
@@ -483,7 +483,7 @@ func TestNotKept(t *testing.T) {
 	if e, ok := errors.AsType[*council.Error](err); !ok || e.Code != council.CodeUnavailable || e.RetryAfter == 0 {
 		t.Errorf("got %v", err)
 	}
-	if add(t, p.Store, "plain").Kept() || get(t, p.Store, "", "two") != nil {
+	if add(t, p.Store, "plain").Log() != nil || get(t, p.Store, "", "two") != nil {
 		t.Error("a session is there that cannot be")
 	}
 	begun := time.Now()

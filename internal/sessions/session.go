@@ -59,9 +59,6 @@ type Session struct {
 	size    int64 // estimate of the bytes that the session holds at its end
 }
 
-// Kept reports whether the session outlives this process.
-func (s *Session) Kept() bool { return s.keeper != nil }
-
 // Log returns how the run of the session is kept, nil where it is not.
 func (s *Session) Log() *council.Log {
 	if s.keeper == nil {
