@@ -21,7 +21,7 @@ import (
 	"github.com/councild/councild/internal/store"
 )
 
-// maxCount is the most of what a command makes in memory.
+// maxCount is the most that a flag may count which a command makes in memory, such as sessions.
 const maxCount = 100_000
 
 type probeCmd struct {

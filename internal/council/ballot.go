@@ -134,7 +134,7 @@ type Standing struct {
 type Agreement struct {
 	// KendallW is 0 to 1, and more than 0 by chance alone: with own answers hidden .40 of four
 	// members in the mean, .28 of five. It is null where some two answers are compared by fewer
-	// than two ballots, as with three members always.
+	// than two ballots, as where three members review each other.
 	KendallW *float64 `json:"kendall_w"`
 	Ballots  int      `json:"ballots"` // counted ballots
 	// CondorcetWinner is preferred to each other answer by more ballots than the

@@ -77,7 +77,7 @@ func Evidence(ctx context.Context, paths []string, q bias.Query) (*render.Eviden
 func gather(ctx context.Context, paths []string, q bias.Query) (*gathering, error) {
 	g := &gathering{q: q, skipped: map[store.Reason]*bias.Skipped{}}
 	if q.Days != nil && *q.Days > 0 {
-		if from := time.Now().Add(-time.Duration(*q.Days) * 24 * time.Hour); from.After(g.q.Since) {
+		if from := time.Now().UTC().AddDate(0, 0, -*q.Days); from.After(g.q.Since) {
 			g.q.Since = from
 		}
 	}

@@ -32,7 +32,22 @@ func TestFaultF33Review(t *testing.T) {
 			}))
 		})
 	}
-	t.Logf("fault F33: the slowest of %d hostile reviews of 1 MiB took %s (promised linear, 100 ms a MiB)", len(hostileUnits()), slowest)
+	objects := map[string]func(n int) string{ // of which the critiques are taken out
+		"a deep object": func(n int) string { return `{"x":` + strings.Repeat("[", n/2) + strings.Repeat("]", n/2) + `}` },
+		"a long object": func(n int) string {
+			return `{"critiques":"` + strings.Repeat("<", n/2) + `","x":["` + strings.Repeat(`","`, n/6) + `"]}`
+		},
+	}
+	for name, object := range objects {
+		t.Run(name, func(t *testing.T) {
+			slowest = max(slowest, growth.Linear(t, func(n int) func() {
+				text := object(n)
+				return func() { _, _ = ParseBallot(text, labels) }
+			}))
+		})
+	}
+	t.Logf("fault F33: the slowest of %d hostile reviews of 1 MiB took %s (promised linear, 100 ms a MiB)",
+		len(hostileUnits())+len(objects), slowest)
 }
 
 // A review in the form that we ask for has its ranking, scores and abstention behind critiques of any length.
