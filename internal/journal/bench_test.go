@@ -137,18 +137,49 @@ func BenchmarkIndex(b *testing.B) {
 		b.StartTimer()
 		x := newIndex()
 		for n := range sessions {
-			subject := fmt.Sprintf("council.session.0123456789abcdef.01900000-0000-7000-8000-%012d", n)
-			x.put(0, ID{Owner: subject[16:32], Session: subject[33:]}, part{
-				header: header{Head: Head{
-					Node: "01900000-0000-7000-8000-000000000000", Status: council.StatusComplete, Created: time.Now(),
-					CostUSD: new(0.01), Query: strings.Repeat("a question ", 10), Bytes: 30 << 10,
-				}, First: 14, Part: 1, Parts: 1, Count: 1}, seq: uint64(n) + 1, at: time.Now(),
-			})
+			benchRow(x, n+1, n, council.StatusComplete)
 		}
 		b.StopTimer()
 		b.ReportMetric(float64(heap()-before)/sessions, "bytes/session")
 		runtime.KeepAlive(x)
 		b.StartTimer()
+	}
+}
+
+// benchRow puts the row of a session into an index, as the consumer brings it.
+func benchRow(x *index, seq, n int, status council.Status) {
+	subject := fmt.Sprintf("council.session.0123456789abcdef.01900000-0000-7000-8000-%012d", n)
+	x.put(0, ID{Owner: subject[16:32], Session: subject[33:]}, part{
+		header: header{Head: Head{
+			Node: "01900000-0000-7000-8000-000000000000", Status: status, Created: time.Now(), Key: fmt.Sprintf("%032x", n),
+			CostUSD: new(0.01), Query: strings.Repeat("a question ", 10), Bytes: 30 << 10,
+		}, First: 14, Part: 1, Parts: 1, Count: 1}, seq: uint64(seq), at: time.Now(),
+	})
+}
+
+// BenchmarkIndexTurn measures what the index does while one session comes and ends and the oldest goes, beside
+// others that are kept: its row while it runs, the search for its key, its row when it has ended, the counts of
+// sessions, and the oldest one, which is dropped.
+func BenchmarkIndexTurn(b *testing.B) {
+	for _, kept := range []int{1_000, 10_000, 100_000} {
+		b.Run(fmt.Sprintf("kept=%d", kept), func(b *testing.B) {
+			j := &Journal{index: newIndex()}
+			for n := range kept {
+				benchRow(j.index, 2*n+2, n, council.StatusComplete)
+			}
+			b.ReportAllocs()
+			for n := kept; b.Loop(); n++ {
+				benchRow(j.index, 2*n+1, n, council.StatusRunning)
+				if _, ok := j.Keyed(fmt.Sprintf("%032x", n)); !ok || len(j.Unended()) != 1 {
+					b.Fatal("the session is not there")
+				}
+				benchRow(j.index, 2*n+2, n, council.StatusComplete)
+				row, sessions, _ := j.Oldest()
+				if j.index.drop(row.ID, row.Seq); sessions != kept+1 {
+					b.Fatal(sessions)
+				}
+			}
+		})
 	}
 }
 
@@ -186,7 +217,7 @@ func BenchmarkOpen(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StopTimer()
-		if n := len(j.All()); n != 1000 {
+		if n := j.Stats().Sessions; n != 1000 {
 			b.Fatalf("%d sessions", n)
 		}
 		b.Logf("heap opened: %d KiB", (heap()-before)>>10)

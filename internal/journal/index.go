@@ -28,11 +28,19 @@ type Row struct {
 	At      time.Time // of the last part
 }
 
+// there returns a row, and false where there is none.
+func (r *Row) there() (row Row, ok bool) {
+	if r == nil {
+		return Row{}, false
+	}
+	return *r, true
+}
+
 // index holds a row for each log.
 type index struct {
 	mu      sync.Mutex // guards all below
-	rows    map[ID]Row
-	filling map[ID]Row           // while the index is built again, the new rows
+	rows    *table
+	filling *table               // while the index is built again, the new rows
 	build   int                  // number of the consumer that feeds the index
 	seen    uint64               // sequence of the last part that the consumer brought
 	gone    map[ID]uint64        // up to what the logs were purged that the consumer may still bring
@@ -41,12 +49,70 @@ type index struct {
 }
 
 func newIndex() *index {
-	return &index{rows: map[ID]Row{}, gone: map[ID]uint64{}, waits: map[ID]chan struct{}{}}
+	return &index{rows: newTable(), gone: map[ID]uint64{}, waits: map[ID]chan struct{}{}}
 }
+
+// table has rows, which do not change, and what is asked of them while sessions come and end. However many there
+// are, that does not take longer.
+type table struct {
+	rows    map[ID]*Row
+	running map[ID]*Row
+	keys    map[string]*Row
+	ended   []*Row // all rows that do not run, the oldest first, and some that are gone
+	bytes   int64  // of all rows that do not run
+}
+
+func newTable() *table {
+	return &table{rows: map[ID]*Row{}, running: map[ID]*Row{}, keys: map[string]*Row{}}
+}
+
+// put takes a row in place of the one before, if that is not newer, and reports whether it did.
+func (t *table) put(row *Row) bool {
+	if old := t.rows[row.ID]; old != nil && old.Seq > row.Seq {
+		return false
+	}
+	t.drop(row.ID, row.Seq)
+	t.rows[row.ID] = row
+	if row.Key != "" {
+		t.keys[row.Key] = row
+	}
+	if row.runs() {
+		t.running[row.ID] = row
+		return true
+	}
+	t.bytes += row.Bytes
+	// Ends come in order, but for those that this process appended itself.
+	at, ok := slices.BinarySearchFunc(t.ended, row.Seq, func(r *Row, seq uint64) int { return cmp.Compare(r.Seq, seq) })
+	if ok {
+		t.ended[at] = row
+	} else {
+		t.ended = slices.Insert(t.ended, at, row)
+	}
+	return true
+}
+
+// drop forgets the row of a log, if that is not newer.
+func (t *table) drop(id ID, seq uint64) {
+	row := t.rows[id]
+	if row == nil || row.Seq > seq {
+		return
+	}
+	delete(t.rows, id)
+	delete(t.running, id)
+	if t.keys[row.Key] == row {
+		delete(t.keys, row.Key)
+	}
+	if !row.runs() {
+		t.bytes -= row.Bytes
+	}
+}
+
+// has reports whether a row of ended is there.
+func (t *table) has(row *Row) bool { return t.rows[row.ID] == row }
 
 // put notes a part. build is that of the consumer that brought it, 0 for an append.
 func (x *index) put(build int, id ID, p part) {
-	row := Row{ID: id, Head: p.Head, Entries: p.First + p.Count - 1, Seq: p.seq, At: p.at}
+	row := &Row{ID: id, Head: p.Head, Entries: p.First + p.Count - 1, Seq: p.seq, At: p.at}
 	row.Node = unique.Make(p.Node).Value() // a node has many sessions
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -59,11 +125,10 @@ func (x *index) put(build int, id ID, p part) {
 	if p.seq <= x.gone[id] {
 		return
 	}
-	if x.filling != nil && x.filling[id].Seq <= p.seq {
-		x.filling[id] = row
+	if x.filling != nil {
+		x.filling.put(row)
 	}
-	if x.rows[id].Seq <= p.seq {
-		x.rows[id] = row
+	if x.rows.put(row) {
 		x.tellLocked(id)
 	}
 }
@@ -77,10 +142,9 @@ func (x *index) drop(id ID, seq uint64) {
 }
 
 func (x *index) dropLocked(id ID, seq uint64) {
-	for _, rows := range []map[ID]Row{x.rows, x.filling} {
-		if row, ok := rows[id]; ok && row.Seq <= seq {
-			delete(rows, id)
-		}
+	x.rows.drop(id, seq)
+	if x.filling != nil {
+		x.filling.drop(id, seq)
 	}
 	x.tellLocked(id)
 }
@@ -101,7 +165,7 @@ func (x *index) begin() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.build++
-	x.filling, x.seen = map[ID]Row{}, 0
+	x.filling, x.seen = newTable(), 0
 	clear(x.gone)
 	return x.build
 }
@@ -122,27 +186,7 @@ func (x *index) filled(build int) {
 func (x *index) get(id ID) (Row, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	row, ok := x.rows[id]
-	return row, ok
-}
-
-func (x *index) len() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.rows)
-}
-
-// list returns the rows that are wanted, in no order.
-func (x *index) list(wanted func(Row) bool) []Row {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	var rows []Row
-	for _, row := range x.rows {
-		if wanted(row) {
-			rows = append(rows, row)
-		}
-	}
-	return rows
+	return x.rows.rows[id].there()
 }
 
 // changes returns a channel that is closed when the row of a session changes, nil when
@@ -150,7 +194,7 @@ func (x *index) list(wanted func(Row) bool) []Row {
 func (x *index) changes(id ID) <-chan struct{} {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if _, ok := x.rows[id]; !ok {
+	if _, ok := x.rows.rows[id]; !ok {
 		return nil
 	}
 	if x.waits[id] == nil {
@@ -159,50 +203,95 @@ func (x *index) changes(id ID) <-chan struct{} {
 	return x.waits[id]
 }
 
-// snapshot is the index at one time.
-type snapshot struct {
-	seen uint64
-	rows map[ID]uint64 // their sequences
+// size returns how many rows there are, how many of them run, and the sequence of the last part that the
+// consumer brought.
+func (x *index) size() (rows, running int, seen uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.rows.rows), len(x.rows.running), x.seen
 }
 
-func (x *index) snapshot() snapshot {
+// forgetGone forgets the purged logs of which the consumer can bring nothing any more.
+func (x *index) forgetGone() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	maps.DeleteFunc(x.gone, func(_ ID, seq uint64) bool { return seq <= x.seen })
-	s := snapshot{seen: x.seen, rows: make(map[ID]uint64, len(x.rows))}
-	for id, row := range x.rows {
-		s.rows[id] = row.Seq
+}
+
+// sequences returns those of all rows.
+func (x *index) sequences() map[ID]uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	all := make(map[ID]uint64, len(x.rows.rows))
+	for id, row := range x.rows.rows {
+		all[id] = row.Seq
 	}
-	return s
+	return all
 }
 
 // Rows returns the sessions of an owner, in no order.
-func (j *Journal) Rows(owner string) []Row {
-	return j.index.list(func(r Row) bool { return r.Owner == owner })
+func (j *Journal) Rows(owner string) (rows []Row) {
+	j.index.mu.Lock()
+	defer j.index.mu.Unlock()
+	for id, row := range j.index.rows.rows {
+		if id.Owner == owner {
+			rows = append(rows, *row)
+		}
+	}
+	return rows
 }
 
 // Keyed returns the row of the session that a reservation is of, as Head.Key names it.
 func (j *Journal) Keyed(key string) (row Row, ok bool) {
-	rows := j.index.list(func(r Row) bool { return r.Key == key })
-	if len(rows) == 0 {
-		return row, false
-	}
-	return rows[0], true
+	j.index.mu.Lock()
+	defer j.index.mu.Unlock()
+	return j.index.rows.keys[key].there()
 }
 
-// All returns the sessions of all owners, in no order.
-func (j *Journal) All() []Row { return j.index.list(func(Row) bool { return true }) }
+// Oldest returns the session that ended first, of those that have not been purged, and the number and the bytes of
+// all that ended.
+func (j *Journal) Oldest() (row Row, sessions int, bytes int64) {
+	j.index.mu.Lock()
+	defer j.index.mu.Unlock()
+	t := j.index.rows
+	for ; len(t.ended) > 0; t.ended = t.ended[1:] {
+		if t.has(t.ended[0]) {
+			return *t.ended[0], len(t.rows) - len(t.running), t.bytes
+		}
+	}
+	return Row{}, 0, 0
+}
+
+// Newest returns the sessions that ended last, at most n of those that are wanted: the newest first. wanted does not
+// call the Journal, nor change or keep a row.
+func (j *Journal) Newest(n int, wanted func(*Row) bool) (rows []Row) {
+	j.index.mu.Lock()
+	defer j.index.mu.Unlock()
+	for _, row := range slices.Backward(j.index.rows.ended) {
+		if len(rows) >= n {
+			break
+		}
+		if j.index.rows.has(row) && wanted(row) {
+			rows = append(rows, *row)
+		}
+	}
+	return rows
+}
 
 // Unended returns the sessions whose last message says that they run, the oldest first.
-func (j *Journal) Unended() []Row {
-	rows := j.index.list(Row.runs)
+func (j *Journal) Unended() (rows []Row) {
+	j.index.mu.Lock()
+	for _, row := range j.index.rows.running {
+		rows = append(rows, *row)
+	}
+	j.index.mu.Unlock()
 	slices.SortFunc(rows, func(a, b Row) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.Session, b.Session))
 	})
 	return rows
 }
 
-func (r Row) runs() bool { return r.Status == council.StatusRunning }
+func (r *Row) runs() bool { return r.Status == council.StatusRunning }
 
 // Row returns the row of a session.
 func (j *Journal) Row(id ID) (Row, bool) { return j.index.get(id) }
@@ -287,7 +376,8 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 			j.index.filled(build)
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("after %d sessions: %w", j.index.len(), context.Cause(ctx))
+			rows, _, _ := j.index.size()
+			return fmt.Errorf("after %d sessions: %w", rows, context.Cause(ctx))
 		case <-time.After(poll):
 		}
 		if info, err = consumer.Info(ctx); err != nil {
@@ -298,8 +388,9 @@ func (j *Journal) fill(ctx context.Context, l *link) error {
 	return nil
 }
 
-// sweep drops the rows that were there before, and are in the stream no more.
-func (j *Journal) sweep(ctx context.Context, l *link, before snapshot) error {
+// sweep drops the rows whose logs are in the stream no more.
+func (j *Journal) sweep(ctx context.Context, l *link) error {
+	before := j.index.sequences()
 	info, err := l.log.Info(ctx, jetstream.WithSubjectFilter(j.o.Prefix+".session.*.*"))
 	if err != nil {
 		return fmt.Errorf("comparing the list of sessions: %w", err)
@@ -313,8 +404,8 @@ func (j *Journal) sweep(ctx context.Context, l *link, before snapshot) error {
 	x := j.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for id, seq := range before.rows {
-		if !here[id] && seq <= info.State.LastSeq && x.rows[id].Seq == seq {
+	for id, seq := range before {
+		if !here[id] && seq <= info.State.LastSeq { // a newer row stays
 			x.dropLocked(id, seq)
 		}
 	}

@@ -480,7 +480,8 @@ func (j *Journal) checkAll(ctx context.Context) {
 }
 
 func (j *Journal) check(ctx context.Context, l *link) error {
-	before := j.index.snapshot()
+	rows, _, seen := j.index.size()
+	j.index.forgetGone()
 	j.mu.Lock()
 	appended := j.appended
 	j.mu.Unlock()
@@ -496,16 +497,16 @@ func (j *Journal) check(ctx context.Context, l *link) error {
 	state := info.State
 	j.mu.Lock()
 	j.ahead = time.Until(info.TimeStamp)
-	j.bytes, j.lag = int64(min(state.Bytes, math.MaxInt64/2))+j.appended-appended, state.LastSeq-min(before.seen, state.LastSeq)
+	j.bytes, j.lag = int64(min(state.Bytes, math.MaxInt64/2))+j.appended-appended, state.LastSeq-min(seen, state.LastSeq)
 	j.mu.Unlock()
-	if state.LastSeq < before.seen {
+	if state.LastSeq < seen {
 		j.o.Log.Warn("the stream of sessions has lost messages; reading the list of sessions again")
 		return j.fill(ctx, l)
 	}
-	if state.NumSubjects == uint64(len(before.rows)) {
-		return nil
+	if state.NumSubjects >= uint64(rows) { //nolint:gosec // a length
+		return nil // the consumer brings what is missing
 	}
-	return j.sweep(try, l, before)
+	return j.sweep(try, l)
 }
 
 // Healthy returns why nothing can be kept now, or nil.
@@ -559,12 +560,13 @@ type Stats struct {
 
 // Stats returns the figures of now.
 func (j *Journal) Stats() Stats {
-	confirmed, running := j.Confirmed(), len(j.index.list(Row.runs))
+	confirmed := j.Confirmed()
+	rows, running, _ := j.index.size()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	s := Stats{
 		Connected: j.link != nil && j.link.conn.IsConnected(), Lag: j.lag, RecordsLag: j.recordsLag,
-		Bytes: j.bytes, MaxBytes: j.o.streamBytes(), Sessions: j.index.len(), Running: running,
+		Bytes: j.bytes, MaxBytes: j.o.streamBytes(), Sessions: rows, Running: running,
 	}
 	if j.o.URL != "" {
 		s.LeaseAge = time.Since(confirmed)

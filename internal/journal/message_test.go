@@ -80,23 +80,3 @@ func TestPartLost(t *testing.T) {
 		t.Errorf("whole %v, %v", whole, damaged)
 	}
 }
-
-// What a consumer brings late of a log that was purged is no row.
-func TestIndexDrop(t *testing.T) {
-	t.Parallel()
-	x := newIndex()
-	build := x.begin()
-	x.filled(build)
-	p := part{header: header{First: 1, Count: 1}, seq: 5}
-	x.put(build, one, p)
-	x.drop(one, 5)
-	x.put(build, one, p)
-	if row, ok := x.get(one); ok {
-		t.Errorf("purged, the row is %+v", row)
-	}
-	p.seq = 6
-	x.put(build, one, p)
-	if _, ok := x.get(one); !ok {
-		t.Error("a new log has no row")
-	}
-}

@@ -475,28 +475,28 @@ type Spent struct {
 }
 
 // Lately returns what the newest sessions of a council took, at most n of those that are
-// known here, of all owners, and that ended with an answer: the newest first.
+// known here, of all owners, and that ended with an answer: the newest first. Of those in
+// the journal it takes the ones that ended last.
 func (st *Store) Lately(name string, n int) []Spent {
 	list := []Spent{}
 	here := map[string]bool{}
-	add := func(status council.Status, s Spent) {
-		if status == council.StatusComplete || status == council.StatusDegraded {
-			list = append(list, s)
-		}
+	answered := func(status council.Status) bool {
+		return status == council.StatusComplete || status == council.StatusDegraded
 	}
 	for _, s := range st.all() {
 		s.mu.Lock()
 		if s.council == name {
 			here[s.ID] = true
-			add(s.status, Spent{s.Created, s.session.Metadata.Timing, s.session.Metadata.Usage.CostUSD})
+			if answered(s.status) {
+				list = append(list, Spent{s.Created, s.session.Metadata.Timing, s.session.Metadata.Usage.CostUSD})
+			}
 		}
 		s.mu.Unlock()
 	}
 	if st.o.Journal != nil {
-		for _, row := range st.o.Journal.All() {
-			if row.Council == name && !here[row.Session] {
-				add(row.Status, Spent{row.Created, row.Timing, row.CostUSD})
-			}
+		wanted := func(row *journal.Row) bool { return row.Council == name && answered(row.Status) && !here[row.Session] }
+		for _, row := range st.o.Journal.Newest(n, wanted) {
+			list = append(list, Spent{row.Created, row.Timing, row.CostUSD})
 		}
 	}
 	slices.SortFunc(list, func(a, b Spent) int { return b.Created.Compare(a.Created) })
@@ -658,25 +658,23 @@ func (st *Store) retain(ctx context.Context) {
 // the next one is.
 func (st *Store) purge(ctx context.Context) time.Duration {
 	const longest = time.Minute
-	rows := slices.DeleteFunc(st.o.Journal.All(), func(r journal.Row) bool { return r.Status == council.StatusRunning })
-	slices.SortFunc(rows, func(a, b journal.Row) int { return a.At.Compare(b.At) })
-	var bytes int64
-	for _, r := range rows {
-		bytes += r.Bytes
-	}
-	now := st.o.Journal.Now()
-	for i, r := range rows {
-		age := now.Sub(r.At)
-		if len(rows)-i <= st.o.Kept && bytes <= st.o.KeptBytes && age < st.o.Retention {
+	for tried := (journal.Row{}); ; {
+		oldest, sessions, bytes := st.o.Journal.Oldest()
+		age := st.o.Journal.Now().Sub(oldest.At)
+		switch {
+		case sessions == 0:
+			return longest
+		case sessions <= st.o.Kept && bytes <= st.o.KeptBytes && age < st.o.Retention:
 			return min(longest, st.o.Retention-age)
+		case oldest.ID == tried.ID && oldest.Seq == tried.Seq:
+			return time.Second // another process deleted it, and this one is yet to hear of that
 		}
-		if err := st.o.Journal.Purge(ctx, r.ID); err != nil {
-			st.o.Log.WarnContext(ctx, "a session whose time is over could not be deleted", "session_id", r.Session, "error", err)
+		if err := st.o.Journal.Purge(ctx, oldest.ID); err != nil {
+			st.o.Log.WarnContext(ctx, "a session whose time is over could not be deleted", "session_id", oldest.Session, "error", err)
 			return longest
 		}
-		bytes -= r.Bytes
+		tried = oldest
 	}
-	return longest
 }
 
 // encoder encodes one value after the other. Its zero value is ready.
