@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -21,12 +22,13 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
+	"github.com/councild/councild/internal/journal"
 	"github.com/councild/councild/internal/simllm"
 )
 
 // benchDaemon starts a whole daemon, records on disk included, over a simulated
-// provider in this process whose models take the given time.
-func benchDaemon(b *testing.B, latency time.Duration, sessions int) *daemontest.Daemon {
+// provider in this process whose models take the given time. The directory of kept sessions holds some already.
+func benchDaemon(b *testing.B, latency time.Duration, sessions int, dir string, kept int) *daemontest.Daemon {
 	b.Helper()
 	var models []simllm.Model
 	for _, name := range []string{"a", "b", "c", "d"} {
@@ -35,28 +37,36 @@ func benchDaemon(b *testing.B, latency time.Duration, sessions int) *daemontest.
 	return daemontest.Start(b, map[string]string{
 		"BASE_URL": daemontest.Provider(b, models...).URL(), "MODELS": "a,b,c,d", "LOG_LEVEL": "error",
 		"MAX_SESSIONS": strconv.Itoa(sessions), "MAX_CALLS_PER_PROVIDER": strconv.Itoa(4 * sessions),
+		"SESSIONS_DIR": dir, "SESSIONS_KEPT": strconv.Itoa(max(1000, kept)), "SESSIONS_KEPT_BYTES": "1GiB",
 	})
 }
 
 // BenchmarkSession measures one session, from the request of a client to its
 // answer, over loopback, with all its parts: 9 calls, 12 records and their fsync. The clients and the simulated provider run in the same
 // process: their work and their allocations are in the figures. A session that is kept
-// is stored in the journal, entry by entry.
+// is stored in the journal, entry by entry, beside others, of which the oldest goes.
 func BenchmarkSession(b *testing.B) {
 	for _, bench := range []struct {
 		clients int
 		latency time.Duration
 		kept    bool
+		beside  int
 	}{
-		{1, 0, false},
-		{1, 0, true},
-		{32, 20 * time.Millisecond, false},
-		{64, 20 * time.Millisecond, false},
-		{64, 20 * time.Millisecond, true},
-		{256, 20 * time.Millisecond, false},
+		{1, 0, false, 0},
+		{1, 0, true, 0},
+		{32, 20 * time.Millisecond, false, 0},
+		{64, 20 * time.Millisecond, false, 0},
+		{64, 20 * time.Millisecond, true, 0},
+		{256, 20 * time.Millisecond, false, 0},
+		{8, 0, true, 2_000},
+		{8, 0, true, 50_000},
 	} {
-		b.Run(fmt.Sprintf("clients=%d/provider=%s/kept=%t", bench.clients, bench.latency, bench.kept), func(b *testing.B) {
-			d := benchDaemon(b, bench.latency, bench.clients)
+		dir := filepath.Join(b.TempDir(), "sessions")
+		if bench.beside > 0 {
+			benchKept(b, dir, bench.beside)
+		}
+		b.Run(fmt.Sprintf("clients=%d/provider=%s/kept=%t/beside=%d", bench.clients, bench.latency, bench.kept, bench.beside), func(b *testing.B) {
+			d := benchDaemon(b, bench.latency, bench.clients, dir, bench.beside)
 			transport := &http.Transport{MaxIdleConnsPerHost: bench.clients}
 			b.Cleanup(transport.CloseIdleConnections)
 			client := &http.Client{Transport: transport}
@@ -90,6 +100,42 @@ func BenchmarkSession(b *testing.B) {
 			slices.Sort(overhead)
 			b.ReportMetric(overhead[len(overhead)/2], "overhead-p50-ms")
 		})
+	}
+}
+
+// benchKept stores ended sessions, each in one message.
+func benchKept(b *testing.B, dir string, sessions int) {
+	b.Helper()
+	j, err := journal.Open(b.Context(), journal.Options{
+		Dir: dir, MaxBytes: 1 << 30, Prefix: "council", Node: rand.Text(), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	work := make(chan int)
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for n := range work {
+				_, err := j.Append(b.Context(), journal.ID{Session: fmt.Sprintf("01900000-0000-7000-8000-%012d", n)}, 0, journal.Message{
+					Head: journal.Head{
+						Node: "bench", Epoch: 1, Status: council.StatusComplete, Created: time.Now(), Query: "Why?", Bytes: 20 << 10,
+					},
+					First: 1, Entries: []council.Entry{{Type: council.EventStarted, Data: json.RawMessage("{}")}},
+				})
+				if err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	for n := range sessions {
+		work <- n
+	}
+	close(work)
+	wg.Wait()
+	if err := j.Close(b.Context()); err != nil {
+		b.Fatal(err)
 	}
 }
 
