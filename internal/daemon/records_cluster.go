@@ -209,6 +209,7 @@ type follower struct {
 	copied  int                  // sessions since the cursor was written
 	checked time.Time            // when that was last tried
 	end     store.End            // of the store at that time
+	damages int64                // that the store had found at that time
 	failing bool                 // it failed
 	doubted bool                 // an append failed since: the file may have been cut and made a segment
 	begun   time.Time            // sessions that began before are looked for
@@ -381,14 +382,15 @@ func (f *follower) check(ctx context.Context) (lost bool) {
 	if f.checked.Sub(f.used) > time.Minute {
 		f.known = nil // it can be large
 	}
+	damages := f.store.Damages()
 	end, err := f.store.End()
 	if err == nil {
-		if lost = f.doubted || end.Before(f.end); lost {
-			f.log.WarnContext(ctx, "the record file failed or holds less than before: what it lacks is taken from the cluster again",
+		if lost = f.doubted || damages > f.damages || end.Before(f.end); lost {
+			f.log.WarnContext(ctx, "the record file failed, was changed, or holds less than before: what it lacks is taken from the cluster again",
 				"file", f.end, "now", end)
 			f.at, f.copied = journal.RecordsPlace{}, 1
 		}
-		f.end, f.doubted = end, false
+		f.end, f.damages, f.doubted = end, damages, false
 		if f.copied > 0 {
 			err = writeCursor(f.file, cursor{f.at, end})
 		}

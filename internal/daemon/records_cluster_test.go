@@ -1,10 +1,12 @@
 package daemon_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -286,6 +288,24 @@ func TestRecordsOfAllNodes(t *testing.T) {
 	last := simulated(33)[32:]
 	publish(t, last, c)
 	hold(t, "34 sessions", append(sessions, last...), a, b, c)
+}
+
+// A cut is noticed also where more is appended behind it, before anybody looks, than it took away.
+func TestRecordsCutAndAppended(t *testing.T) {
+	n := startNode(t, journaltest.Start(t).URL, filepath.Join(t.TempDir(), "records.jsonl"), 0)
+	sessions := simulated(6)
+	publish(t, sessions[:3], n)
+	hold(t, "3 sessions", sessions[:3], n)
+	size := len(readFile(t, n.path))
+	daemontest.Until(t, func() bool { // the node has just looked, and does so again after a second
+		written, _ := os.ReadFile(n.path + ".cursor")
+		return bytes.Contains(written, fmt.Appendf(nil, `"bytes":%d}`, size))
+	})
+	if err := os.Truncate(n.path, int64(size-10)); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, sessions[3:], n)
+	hold(t, "6 sessions", sessions, n)
 }
 
 // remakeRecords deletes the stream of records and makes it anew.

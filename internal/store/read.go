@@ -249,6 +249,10 @@ func (e End) Before(other End) bool {
 	return cmp.Or(cmp.Compare(e.Segments, other.Segments), cmp.Compare(e.Bytes, other.Bytes)) < 0
 }
 
+// Damages returns how often the store has found that its file may have lost records since it was opened: another
+// process changed or removed it, or the disk failed. What is appended behind a cut can hide it from End.
+func (s *Store) Damages() int64 { return s.damages.Load() }
+
 // End returns how far the store reaches. It goes back when a file was deleted or cut, and
 // when all closed segments became too old.
 func (s *Store) End() (End, error) {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/councild/councild/internal/council"
@@ -56,6 +57,7 @@ type Store struct {
 	wake     chan struct{}      // of capacity 1: there is something to write, or the store closes
 	stop     context.CancelFunc // stops the housekeeper
 	done     sync.WaitGroup     // the goroutines of the writer and the housekeeper
+	damages  atomic.Int64
 
 	mu     sync.Mutex // guards the fields below
 	queue  []*batch   // to be written

@@ -186,6 +186,7 @@ func (w *writer) write(batches []*batch) bool {
 	// that another program cut or wrote to may end within a line.
 	info, err := w.file.Stat()
 	if err == nil && w.size != unwritten && w.size != info.Size() {
+		w.store.damages.Add(1)
 		w.o.Log.Error("another process changed the record file", "bytes", info.Size(), "before", w.size)
 		d := data{File: w.file}
 		if err = d.cutTail(); err == nil {
@@ -273,6 +274,7 @@ func (w *writer) seal(batches []*batch, cause error) bool {
 	if len(batches) > 0 && w.store.lock.InPlace() == nil && w.file.Truncate(w.durable) == nil {
 		w.size = w.durable
 	}
+	w.store.damages.Add(1)
 	w.o.Log.Error("the record file is given up for a new one", "bytes", w.durable, "error", cause)
 	return w.fail(batches, cause)
 }
