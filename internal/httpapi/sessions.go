@@ -51,7 +51,7 @@ func (a *API) listSessions(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	found := slices.DeleteFunc(all, func(s council.Summary) bool {
-		return status != "" && s.Status != status || !strings.Contains(strings.ToLower(s.Query), search)
+		return status != "" && s.Status != status || search != "" && !strings.Contains(strings.ToLower(s.Query), search)
 	})
 	n := min(limit, len(found))
 	return writeJSON(w, http.StatusOK, SessionList{found[:n], n < len(found)})

@@ -229,13 +229,19 @@ func (x *index) sequences() map[ID]uint64 {
 	return all
 }
 
-// Rows returns the sessions of an owner, in no order.
-func (j *Journal) Rows(owner string) (rows []Row) {
+// Rows returns the sessions of an owner: those that run, then the others, of which the one that ended last comes
+// first. Nobody changes a row.
+func (j *Journal) Rows(owner string) (rows []*Row) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
-	for id, row := range j.index.rows.rows {
+	for id, row := range j.index.rows.running {
 		if id.Owner == owner {
-			rows = append(rows, *row)
+			rows = append(rows, row)
+		}
+	}
+	for _, row := range slices.Backward(j.index.rows.ended) {
+		if row.Owner == owner && j.index.rows.has(row) {
+			rows = append(rows, row)
 		}
 	}
 	return rows

@@ -89,6 +89,14 @@ func TestIndexAnswers(t *testing.T) {
 		if got := j.Unended(); len(got) != len(running) || slices.ContainsFunc(running, func(r Row) bool { return !slices.Contains(got, r) }) {
 			t.Fatalf("step %d: %+v run, not %+v", step, got, running)
 		}
+		rows := j.Rows("")
+		if len(rows) != len(x.rows.rows) || slices.ContainsFunc(rows, func(r *Row) bool { return x.rows.rows[r.ID] != r }) ||
+			!slices.IsSortedFunc(rows[len(running):], func(a, b *Row) int { return cmp.Compare(b.Seq, a.Seq) }) {
+			t.Fatalf("step %d: the rows are %+v", step, rows)
+		}
+		if rows := j.Rows("somebody else"); rows != nil {
+			t.Fatalf("step %d: rows of somebody else: %+v", step, rows)
+		}
 		if len(x.rows.keys) != keyed {
 			t.Fatalf("step %d: %d keys, not %d", step, len(x.rows.keys), keyed)
 		}

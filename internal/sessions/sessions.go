@@ -445,7 +445,9 @@ func (st *Store) List(owner Owner) []council.Summary {
 		}
 	}
 	if st.o.Journal != nil {
-		for _, row := range st.o.Journal.Rows(string(owner)) {
+		rows := st.o.Journal.Rows(string(owner))
+		list = slices.Grow(list, len(rows))
+		for _, row := range rows {
 			if !here[row.Session] {
 				list = append(list, council.Summary{
 					ID: row.Session, Status: row.Status, Created: row.Created, Query: row.Query, CostUSD: row.CostUSD, DurationMS: took(row.Timing),
