@@ -426,8 +426,12 @@ func (j *Journal) Purge(ctx context.Context, id ID) error {
 		return nil //nolint:nilerr // such an ID has no log
 	}
 	err = j.retry(ctx, j.reading, func(ctx context.Context, l *link) error {
+		row, _ := j.index.get(id)
 		last, err := l.last(ctx, subject)
 		if last == nil {
+			if err == nil {
+				j.index.drop(id, row.Seq) // another process purged it
+			}
 			return err
 		}
 		if err == nil && last.Key != "" {
