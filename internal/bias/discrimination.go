@@ -23,14 +23,16 @@ const (
 	hardlyFollows = "its scores hardly follow the answers"
 	noneFollow    = "no reviewer's scores follow the answers closely enough"
 	scaleUnknown  = "how widely each reviewer spreads its scores cannot be told from favour: " +
-		"it takes three reviewers who score two or more of the same answers"
+		"it takes three reviewers who score two or more of the same answers, and few of these with their highest or lowest score"
+	atEnd = "too many of these scores are the highest or the lowest that the reviewer gives, and such scores do not say how good the answers are"
 )
 
 // discrimination is how much of a difference in worth between two answers each
 // reviewer's scores show. A fit that assumes that all reviewers use the scale alike
 // finds favours where reviewers merely spread their scores differently.
 type discrimination struct {
-	w *window
+	w    *window
+	ends *ends
 	// b is the discrimination by member: 1 is the mean of those that count. It is NaN
 	// where it cannot be estimated.
 	b []float64
@@ -66,10 +68,10 @@ type products struct{ n, x, y, xy float64 }
 func (w *window) discriminations() *discrimination {
 	n := len(w.names)
 	d := &discrimination{
-		w: w, b: slices.Repeat([]float64{math.NaN()}, n), se: slices.Repeat([]float64{math.NaN()}, n),
+		w: w, ends: w.ends(), b: slices.Repeat([]float64{math.NaN()}, n), se: slices.Repeat([]float64{math.NaN()}, n),
 		reason: slices.Repeat([]string{scaleUnknown}, n), place: slices.Repeat([]int{-1}, n),
 	}
-	meetings := w.meetings()
+	meetings := d.meetings()
 	links := make([][]int, n)
 	for pair, m := range meetings {
 		if m.testable() {
@@ -151,19 +153,23 @@ func (d *discrimination) setErrors(without [][]float64) {
 }
 
 // meetings returns what each two reviewers gave to the same answers, by their
-// indices, the smaller first. Blocks hold whole clusters.
-func (w *window) meetings() map[[2]int]*meeting {
-	all := map[[2]int]*meeting{}
+// indices, the smaller first, without pairs that an end moves too often. Blocks hold
+// whole clusters.
+func (d *discrimination) meetings() map[[2]int]*meeting {
+	w, all := d.w, map[[2]int]*meeting{}
 	var both []int
 	for _, k := range w.byCluster() {
 		s := &w.sessions[k]
+		scored := d.ends.scores(s)
 		block := s.cluster * min(blocks, w.clusters) / w.clusters
 		for i := range s.reviewers {
 			for q := range i {
 				both = both[:0]
 				x, y := 0., 0.
-				for j := range s.candidates {
-					if first, second := s.y[q][j], s.y[i][j]; !math.IsNaN(first) && !math.IsNaN(second) {
+				for j, candidate := range s.candidates {
+					first, second := scored[q][j], scored[i][j]
+					moved := d.ends.pull(s.reviewers[q], candidate) | d.ends.pull(s.reviewers[i], candidate)
+					if !math.IsNaN(first) && !math.IsNaN(second) && moved == 0 {
 						both = append(both, j)
 						x, y = x+first, y+second
 					}
@@ -186,7 +192,7 @@ func (w *window) meetings() map[[2]int]*meeting {
 						at = len(m.candidates)
 						m.candidates, m.moments = append(m.candidates, s.candidates[j]), append(m.moments, [blocks]products{})
 					}
-					u, v := s.y[q][j]-x/n, s.y[i][j]-y/n
+					u, v := scored[q][j]-x/n, scored[i][j]-y/n
 					to := &m.moments[at][block]
 					to.n, to.x, to.y, to.xy = to.n+1, to.x+u, to.y+v, to.xy+u*v
 				}
@@ -354,7 +360,15 @@ func (d *discrimination) adjusted() responses { return responses{d.adjust, 1 + 2
 
 func (d *discrimination) adjust(k int) [][][]float64 {
 	s := &d.w.sessions[k]
-	judged := s.others()
+	scored := d.ends.scores(s)
+	judged := stat.Matrix(len(s.reviewers), len(s.candidates), math.NaN())
+	for i, row := range scored {
+		for j, y := range row {
+			if !s.own[i][j] && d.ends.pull(s.reviewers[i], s.candidates[j]) == 0 {
+				judged[i][j] = y
+			}
+		}
+	}
 	b := make([]float64, len(s.reviewers)) // 0 for one that does not count
 	for i, member := range s.reviewers {
 		if d.place[member] >= 0 {
@@ -366,7 +380,7 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 		}
 	}
 	y := make([][][]float64, 1+2*len(d.strong))
-	y[0] = d.solver.adjust(s.y, judged, b)
+	y[0] = d.solver.adjust(scored, judged, b)
 	for r := 1; r < len(y); r++ {
 		i := slices.Index(s.reviewers, d.strong[(r-1)/2])
 		if i < 0 {
@@ -378,7 +392,7 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 			step = -step
 		}
 		b[i] += step
-		y[r] = d.solver.adjust(s.y, judged, b)
+		y[r] = d.solver.adjust(scored, judged, b)
 		b[i] -= step
 	}
 	return y

@@ -41,7 +41,7 @@ const (
 	frozenOrders  = "the answers are frozen and their orders repeat, so chance does not decide which of them stands first"
 	sameProducts  = "undefined: the products are the same for every question"
 	fewSessions   = "there are fewer sessions than positions"
-	scaleUse      = "the scores alone show it, but the second fit does not: how widely the reviewers spread their scores may explain it"
+	scaleUse      = "the scores alone show it, but the second fit does not: how the reviewers use the scale may explain it"
 	shrinks       = "no effect shown; the estimate is about a third of a true effect, so none is called negligible"
 )
 
@@ -160,7 +160,7 @@ func (h *findings) slopes() Metric {
 	}
 	slopes := h.w.fit(h.w.plain(), h.slopeModel(level, n))
 	each := h.each(m, h.reviewers, slopes, func(member int) []float64 { return contrast(slopes.N, n-1, only(n, level[member])) })
-	h.setSecond(each, func(member int) (*stat.Fit, []float64) {
+	h.setSecond(each, func(int) pull { return 0 }, func(member int) (*stat.Fit, []float64) {
 		f, strong := h.adjusted.slopes, len(h.spread.strong)
 		return f, contrast(f.N, strong-1, only(strong, h.spread.place[member]))
 	})
@@ -169,8 +169,8 @@ func (h *findings) slopes() Metric {
 }
 
 // setSecond gives members, each named after a member of the council, the figures of
-// the second fit.
-func (h *findings) setSecond(each []Metric, second func(member int) (*stat.Fit, []float64)) {
+// the second fit. Pulls says how an end moves the scores that they come from.
+func (h *findings) setSecond(each []Metric, pulls func(member int) pull, second func(member int) (*stat.Fit, []float64)) {
 	for k := range each {
 		m := &each[k]
 		member, ok := slices.BinarySearch(h.w.names, m.Subject)
@@ -180,7 +180,7 @@ func (h *findings) setSecond(each []Metric, second func(member int) (*stat.Fit, 
 			m.withhold(h.spread.noSecondFit(member))
 		default:
 			f, c := second(member)
-			m.setSecond(f, c, h.spread)
+			m.setSecond(f, c, h.spread, pulls(member))
 		}
 	}
 }
@@ -215,6 +215,16 @@ func (h *findings) favours() []Metric {
 	level, levels := h.oneOwner()
 	model := h.favourModel(level, levels)
 	raw, standardised := h.w.fit(h.w.plain(), model), h.w.fit(h.standardised(), model)
+	var pulls [2]pull // on own answers and on those of the family, as far as they enter
+	for c := range h.w.cells(h.w.byTime()) {
+		switch p := h.spread.ends.pull(c.reviewer, c.candidate); {
+		case p.explains(1):
+		case c.own[c.i][c.j]:
+			pulls[0] |= p
+		case c.family[c.i][c.j]:
+			pulls[1] |= p
+		}
+	}
 	for k, m := range []*Metric{&self, &family} {
 		if m.Verdict != nil {
 			continue
@@ -229,7 +239,10 @@ func (h *findings) favours() []Metric {
 		case h.adjusted == nil:
 			m.withhold(h.noSecond())
 		default:
-			m.setSecond(h.adjusted.favour, c, h.spread)
+			m.setSecond(h.adjusted.favour, c, h.spread, pulls[k])
+			if m.untested() {
+				m.Verdict = new(VerdictNotIdentified)
+			}
 		}
 		m.Members = append(m.Members, alike)
 	}
@@ -239,7 +252,9 @@ func (h *findings) favours() []Metric {
 	level, levels = testable(h.own)
 	f := h.w.fit(h.w.plain(), h.favourModel(level, levels))
 	each := h.each(self, h.own, f, func(member int) []float64 { return only(f.N, level[member]) })
-	h.setSecond(each, func(member int) (*stat.Fit, []float64) { return h.adjusted.favourByOwn, only(f.N, level[member]) })
+	h.setSecond(each, func(member int) pull { return h.spread.ends.pull(member, member) }, func(member int) (*stat.Fit, []float64) {
+		return h.adjusted.favourByOwn, only(f.N, level[member])
+	})
 	adjust(each, all)
 	self.Members = append(self.Members, each...)
 	return []Metric{self, family}
@@ -266,7 +281,7 @@ func (h *findings) style() []Metric {
 		m.withhold(h.noSecond())
 	default:
 		second := h.adjusted.style
-		m.setSecond(second, only(second.N, 0), h.spread)
+		m.setSecond(second, only(second.N, 0), h.spread, 0)
 	}
 	return []Metric{m}
 }
@@ -288,23 +303,38 @@ func (h *findings) affinity() Metric {
 	plain := h.w.regress(h.w.plain(), h.affinityModel())[0]
 	pairs := h.sortedPairs()
 	members, solo := make([]Metric, 0, len(pairs)), 0
-	for _, pair := range pairs {
+	var alone []int // pairs that an end moves too often, whose second fits are their own
+	var designs []design
+	for k, pair := range pairs {
 		member := h.member(m, h.w.names[pair[0]]+">"+h.w.names[pair[1]], *h.pairs[pair])
 		member.Name = "pair|" + member.Subject
 		if h.pairs[pair].testable() {
 			f := plain.Fit(solo)
 			c := only(f.N, f.N-1)
 			member.setContrast(f, c)
-			if reason := h.spread.noSecondFit(pair[0]); member.PointEstimate != nil && reason != "" {
+			reason, at := h.spread.noSecondFit(pair[0]), h.spread.ends.pull(pair[0], pair[1])
+			switch {
+			case member.PointEstimate == nil:
+			case reason != "":
 				member.withhold(reason)
-			} else if member.PointEstimate != nil {
-				member.setSecond(h.adjusted.affinities.Fit(solo), c, h.spread)
+			case at.explains(*member.PointEstimate):
+				member.Reason = atEnd
+			case at > 0:
+				alone, designs = append(alone, k), append(designs, h.pairModel(pair))
+			default:
+				member.setSecond(h.adjusted.affinities.Fit(solo), c, h.spread, 0)
 			}
 			solo++
 		} else {
 			member.missing(notTold)
 		}
 		members = append(members, member)
+	}
+	if len(alone) > 0 {
+		for q, r := range h.w.regress(h.spread.adjusted(), designs...) {
+			f := r.Fit(-1)
+			members[alone[q]].setSecond(f, only(f.N, 0), h.spread, h.spread.ends.pull(pairs[alone[q]][0], pairs[alone[q]][1]))
+		}
 	}
 	h.headline(&m, members, notTold)
 	return m

@@ -45,7 +45,7 @@ type Metric struct {
 	// larger p of both counts, and 1 where their signs differ.
 	PValue    *float64   `json:"p_value"`
 	QValue    *float64   `json:"q_value"`
-	SecondFit *SecondFit `json:"second_fit"` // null where the metric has none
+	SecondFit *SecondFit `json:"second_fit"` // null where the metric has none, and where the ends of the scale may explain its figure
 	// MinimumDetectableEffect is the effect that the verdict finds with a probability
 	// of 80 %, null where there is no verdict to come. Of a headline with members it is
 	// the largest of theirs; of position it is the advantage of the first place over
@@ -247,8 +247,9 @@ func (m *Metric) withhold(reason string) {
 
 // setSecond sets the figure of the second fit of a metric that has a figure. Its variance
 // includes that of the discriminations. Without a second fit the metric loses its figure,
-// because reviewers who spread their scores differently could explain all of it.
-func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination) {
+// because reviewers who use the scale differently could explain all of it. Where the ends of
+// their ranges alone could, it keeps it, untested.
+func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination, moved pull) {
 	if m.PointEstimate == nil {
 		return
 	}
@@ -256,6 +257,10 @@ func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination) {
 	e := f.Effect(c, m.Clusters)
 	e.SE = math.Sqrt(e.SE*e.SE + d.variance(f, c))
 	switch {
+	case moved.explains(*m.PointEstimate) || estimable && moved.explains(e.Estimate):
+		m.Reason = atEnd
+	case !estimable && moved > 0: // what could tell it lies at an end
+		m.Reason = atEnd
 	case m.Clusters < preliminaryFrom || !estimable:
 		m.withhold(notTold)
 	case !robust:
@@ -267,9 +272,15 @@ func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination) {
 	}
 }
 
-// decisive returns the p that counts, nil for none: where there is a second fit, the
+// untested reports whether a metric has a figure that the ends of the reviewers' ranges may explain.
+func (m *Metric) untested() bool { return m.Reason == atEnd }
+
+// decisive returns the p that counts, nil for none and where the metric is not tested: where there is a second fit, the
 // larger of both, and 1 where the signs differ.
 func (m *Metric) decisive() *float64 {
+	if m.untested() {
+		return nil
+	}
 	if m.PValue == nil || m.SecondFit == nil {
 		return m.PValue
 	}
@@ -324,7 +335,7 @@ func all(Metric) bool { return true }
 // withoutMembers returns why no member has a figure: a special reason that some member
 // has, else otherwise.
 func withoutMembers(members []Metric, otherwise string) string {
-	for _, own := range []string{noVariation, scaleUnknown, hardlyFollows} {
+	for _, own := range []string{noVariation, scaleUnknown, atEnd, hardlyFollows} {
 		if slices.ContainsFunc(members, func(m Metric) bool { return m.Reason == own }) {
 			return strings.Replace(own, hardlyFollows, noneFollow, 1)
 		}
@@ -452,7 +463,7 @@ func (m *Metric) negligible() bool {
 // inside reports whether the 90 % interval lies within +-delta, in both fits where
 // there are two.
 func (m *Metric) inside() bool {
-	if m.PointEstimate == nil {
+	if m.PointEstimate == nil || m.untested() {
 		return false
 	}
 	within := func(estimate, se float64) bool {

@@ -364,6 +364,22 @@ func (m *models) affinityModel() design {
 	}
 }
 
+// pairModel is M6 for one pair, whose coefficient is the first.
+func (m *models) pairModel(pair [2]int) design {
+	d := m.affinityModel()
+	isPair := func(s *scores, i, j int) bool { return s.reviewers[i] == pair[0] && s.candidates[j] == pair[1] }
+	row := d.row
+	d.Solos, d.solo = 0, nil
+	d.Regressors++
+	d.row = func(s *scores, i, j int, x []float64) bool {
+		if isPair(s, i, j) && !s.own[i][j] {
+			x[0] = 1
+		}
+		return row(s, i, j, x[1:])
+	}
+	return m.spread.ends.within(d, func(s *scores, i, j int) bool { return s.own[i][j] || isPair(s, i, j) })
+}
+
 // sortedPairs returns the pairs by reviewer, then candidate.
 func (m *models) sortedPairs() [][2]int {
 	return slices.SortedFunc(maps.Keys(m.pairs), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
@@ -385,12 +401,19 @@ func (m *models) fitAdjusted() *adjustedFits {
 	if len(m.spread.strong) == 0 {
 		return nil
 	}
-	designs := []design{m.slopeModel(m.spread.place, len(m.spread.strong)), m.favourModel(m.oneOwner()), m.affinityModel()}
+	own := func(s *scores, i, j int) bool { return s.own[i][j] }
+	favour := func(s *scores, i, j int) bool {
+		return (s.own[i][j] || s.family[i][j]) && !m.spread.ends.pull(s.reviewers[i], s.candidates[j]).explains(1)
+	}
+	designs := []design{
+		m.spread.ends.within(m.slopeModel(m.spread.place, len(m.spread.strong)), nil),
+		m.spread.ends.within(m.favourModel(m.oneOwner()), favour), m.spread.ends.within(m.affinityModel(), own),
+	}
 	if m.self.testable() {
-		designs = append(designs, m.favourModel(testable(m.own)))
+		designs = append(designs, m.spread.ends.within(m.favourModel(testable(m.own)), favour))
 	}
 	if m.alike.testable() {
-		designs = append(designs, m.styleModel(m.spread.place, len(m.spread.strong)))
+		designs = append(designs, m.spread.ends.within(m.styleModel(m.spread.place, len(m.spread.strong)), nil))
 	}
 	all := m.w.regress(m.spread.adjusted(), designs...)
 	fits := &adjustedFits{slopes: all[0].Fit(-1), favour: all[1].Fit(-1), affinities: all[2]}

@@ -113,6 +113,10 @@ func worlds() []Scenario {
 		{what: scale(0.3), world: biassim.World{Spread: 0.3}},
 		{what: scale(0.2) + ", longer better", world: biassim.World{Spread: 0.2, LongerBetter: 0.6}},
 		{what: scale(0.3) + ", longer better", world: biassim.World{Spread: 0.3, LongerBetter: 0.6}},
+		{what: "gaps", world: biassim.World{Gap: 1.5}},
+		{what: "gaps, levels", world: biassim.World{Base: 7.5, Gap: 1.5, Levels: 2}},
+		{what: "gaps, levels, " + scale(0.3) + ", longer better", world: biassim.World{Base: 7.5, Gap: 1.5, Levels: 2, Spread: 0.3, LongerBetter: 0.6}},
+		{what: "gaps, curves", world: biassim.World{Gap: 1.5, Curve: 1}},
 		{what: "constant reviewer", world: biassim.World{Constant: []float64{planted: 7}}},
 		{what: "ceiling", world: biassim.World{Base: 9}},
 		{what: "coarse scores", world: biassim.World{Step: 2}},
@@ -351,8 +355,10 @@ func (s Scenario) row() string {
 // innocentLines are the lines of a world in which nobody is favoured.
 func (s Scenario) innocentLines() []line {
 	bound := 0.05
-	if s.world.Constant != nil {
-		bound = 0.075 // its harshness is true, and loosens the adjustment of the others
+	if s.world.Constant != nil || s.world.Curve > 0 {
+		// A constant reviewer's harshness is true, and loosens the adjustment of the others. A curve between the
+		// ends of the scale is not allowed for.
+		bound = 0.075
 	}
 	lines := []line{
 		{table: tableFalse, high: bound, count: favouring()},

@@ -5,7 +5,7 @@
 // Members answer and review; outside reviewers only review. In session s, reviewer
 // i gives candidate j, shown at place p, the score
 //
-//	Base + Factor_i * (quality_j + difficulty_s + answer_sj + shift_si + Sway_s * noise_sij)
+//	Base_i + Factor_i * (quality_j + difficulty_s + answer_sj + shift_si + Sway_s * noise_sij)
 //	  + Position_p + Self * 1[i = j] + Family * 1[same maker, i != j] + Harshness_i
 //	  + (Length + LengthSlope_i) * log2(length_sj / 1100) + Pair_ij
 //	  + Drift_i * (s/(S-1) - 1/2) + Jump_i * 1[s >= S/2]
@@ -19,7 +19,7 @@
 // natural logarithm of length_sj / 1100 is the sum of a model's, a session's and an
 // answer's part, normal too; the length is a whole number.
 //
-// In the plain world Base is 6, Factor, Sway and Step are 1, lengths have nothing to do
+// In the plain world Base_i is 6, Factor, Sway and Step are 1, lengths have nothing to do
 // with merit, every session has a question of its own and every ballot comes back.
 // World changes this. None of its fields favours anybody:
 //
@@ -29,7 +29,13 @@
 //   - LongerBetter: the correlation c of length and merit. With z the standard normal
 //     deviate of a quality or an answer, the model's or the answer's part of the
 //     logarithm of the length has the deviate c*z + sqrt(1-c^2)*z'.
-//   - Base and Step: a mean close to 10, where scores are clipped, and coarse scores.
+//   - Gap: the standard deviation of quality_j, which is .6 otherwise.
+//   - Levels: the Base_i of the R reviewers stand evenly from Base - Levels to
+//     Base + Levels and are dealt to them at random.
+//   - Curve: a score y, before it is rounded, becomes 1 + 9 v^c with v = (y-1)/9, cut
+//     to 0 to 1. The logarithms of the R reviewers' exponents c stand evenly from
+//     -log(1+Curve) to log(1+Curve) and are dealt to them at random.
+//   - Base and Step: a Base close to 10, where scores are clipped, and coarse scores.
 //   - Missing: this share of ballots, drawn one by one, failed and holds no score.
 //   - HeavyTails: noise is Student's t with three degrees of freedom, scaled to the same
 //     standard deviation.
@@ -51,6 +57,7 @@
 package biassim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -94,6 +101,8 @@ const (
 	streamNoise
 	streamRuns
 	streamStyle
+	streamLevels
+	streamCurve
 )
 
 // Members returns the ids of the simulated members: five models of four makers.
@@ -127,6 +136,9 @@ type Effects struct {
 type World struct {
 	Spread       float64   // of the reviewers' use of the scale; 0 to 1
 	Constant     []float64 // by reviewer, members first: the one score it gives; 0, or beyond the list: it judges
+	Gap          float64   // standard deviation of the members' quality; 0 stands for .6
+	Levels       float64   // how far the mean scores of the reviewers lie from Base at most
+	Curve        float64   // of the reviewers' use of the scale; 0: it is straight
 	LongerBetter float64   // correlation of an answer's length with its merit; -1 to 1
 	Base         float64   // mean of the scores before clamping; 0 stands for 6
 	Step         float64   // scores are multiples of it; 0 stands for 1
@@ -172,16 +184,16 @@ func Generate(o Options) []council.BiasMetricRecord {
 
 // generator holds what the sessions of a data set have in common.
 type generator struct {
-	o                              Options
-	members, reviewers             []string // members are the first of the reviewers
-	makers                         []string // of the reviewers
-	draws, missing, tails, noise   *rand.Rand
-	runs                           *rand.Rand
-	quality, modelLength           []float64 // standard normal
-	factor                         []float64 // by reviewer
-	question                       chances   // of the run of sessions
-	styles                         *styles   // nil: nothing is embedded
-	base, step, correlated, shared float64
+	o                                   Options
+	members, reviewers                  []string // members are the first of the reviewers
+	makers                              []string // of the reviewers
+	draws, missing, tails, noise        *rand.Rand
+	runs                                *rand.Rand
+	quality, modelLength                []float64 // standard normal
+	factor, level, exponent             []float64 // by reviewer
+	question                            chances   // of the run of sessions
+	styles                              *styles   // nil: nothing is embedded
+	base, step, gap, correlated, shared float64
 }
 
 // chances are the random parts of a session, as standard normal deviates.
@@ -217,14 +229,32 @@ func newGenerator(o Options) *generator {
 		g.styles = newStyles(stream(streamStyle), g.makers[:len(g.members)], o.World.AlikeMaker)
 	}
 	g.quality, g.modelLength = normals(g.draws, len(g.members)), normals(g.draws, len(g.members))
-	g.factor = make([]float64, len(g.reviewers))
-	for k, i := range stream(streamSpread).Perm(len(g.reviewers)) {
-		g.factor[i] = 1
-		if last := len(g.reviewers) - 1; last > 0 {
-			g.factor[i] += o.World.Spread * (2*float64(k)/float64(last) - 1)
-		}
-	}
+	g.gap = cmp.Or(o.World.Gap, qualitySD)
+	g.factor = deal(stream(streamSpread), len(g.reviewers), func(x float64) float64 { return 1 + o.World.Spread*x })
+	g.level = deal(stream(streamLevels), len(g.reviewers), func(x float64) float64 { return g.base + o.World.Levels*x })
+	g.exponent = deal(stream(streamCurve), len(g.reviewers), func(x float64) float64 { return math.Pow(1+o.World.Curve, x) })
 	return g
+}
+
+// deal returns the values of a function at n points that stand evenly from -1 to 1, in an order drawn at random.
+func deal(draws *rand.Rand, n int, of func(x float64) float64) []float64 {
+	dealt := make([]float64, n)
+	for k, i := range draws.Perm(n) {
+		x := 0.
+		if n > 1 {
+			x = 2*float64(k)/float64(n-1) - 1
+		}
+		dealt[i] = of(x)
+	}
+	return dealt
+}
+
+// bend returns a score as a reviewer's exponent has it.
+func (g *generator) bend(score float64, i int) float64 {
+	if g.exponent[i] == 1 {
+		return score
+	}
+	return 1 + 9*math.Pow(min(max((score-1)/9, 0), 1), g.exponent[i])
 }
 
 // chances draws the random parts of a session or a question.
@@ -271,7 +301,7 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 	}
 	merit, length := make([]float64, len(g.members)), make([]float64, len(g.members))
 	for j := range g.members {
-		merit[j] = qualitySD*g.quality[j] + answerSD*c.answers[j]
+		merit[j] = g.gap*g.quality[j] + answerSD*c.answers[j]
 		model, answer := g.correlate(g.modelLength[j], g.quality[j]), g.correlate(c.lengths[j], c.answers[j])
 		length[j] = math.Round(typicalLength * math.Exp(modelLengthSD*model+sessionLengthSD*c.length+answerLengthSD*answer))
 	}
@@ -303,7 +333,7 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 			if scores[p] != 0 {
 				continue
 			}
-			scores[p] = g.base + g.factor[i]*(difficultySD*c.difficulty+shiftSD*c.shifts[i]+merit[j]+noiseSD*sway*c.noise[i][j])
+			scores[p] = g.level[i] + g.factor[i]*(difficultySD*c.difficulty+shiftSD*c.shifts[i]+merit[j]+noiseSD*sway*c.noise[i][j])
 			scores[p] += g.planted(i, j, p, share) + (g.o.Effects.Length+at(g.o.Effects.LengthSlope, i))*math.Log2(length[j]/typicalLength)
 			if p > 0 {
 				scores[p] += g.o.Effects.Anchoring * (merit[shown[0]] - mean)
@@ -338,7 +368,7 @@ func (g *generator) session(records []council.BiasMetricRecord, s int) []council
 				if i != j {
 					record.RankValue = new(stat.PlaceOf(ranked, p))
 				}
-				record.ScoreValue = new(min(max(math.Round(scores[p]/g.step)*g.step, 1), 10))
+				record.ScoreValue = new(min(max(math.Round(g.bend(scores[p], i)/g.step)*g.step, 1), 10))
 			}
 			records = append(records, record)
 		}

@@ -286,3 +286,48 @@ func TestWhoTakesPart(t *testing.T) {
 		}
 	}
 }
+
+// means returns the mean scores of the three reviewers of council3 and of their candidates, sorted.
+func means(x []float64) (reviewers, candidates []float64) {
+	reviewers, candidates = make([]float64, 3), make([]float64, 3)
+	for k, y := range x {
+		if i := k % cells / 3; i < 3 {
+			reviewers[i] += y / float64(len(x)/3)
+			candidates[k%3] += y / float64(len(x)/3)
+		}
+	}
+	slices.Sort(reviewers)
+	slices.Sort(candidates)
+	return reviewers, candidates
+}
+
+func TestGapAndLevels(t *testing.T) {
+	plain, wide, _ := scores(2000, biassim.World{Gap: 1.2})
+	_, before := means(plain)
+	_, after := means(wide)
+	for k := range before {
+		// The mean of the qualities is not 0, so only their distances are as many times as large.
+		if k > 0 && math.Abs((after[k]-after[0])-2*(before[k]-before[0])) > 0.1 {
+			t.Errorf("candidates have means of %.2f, and with twice the gap of %.2f", before, after)
+		}
+	}
+	_, levels, _ := scores(2000, biassim.World{Levels: 1})
+	reviewers, _ := means(levels)
+	for k, want := range []float64{-1, 0, 1} {
+		if got := reviewers[k] - reviewers[1]; math.Abs(got-want) > 0.1 {
+			t.Errorf("level %d lies at %.2f, want %g", k, got, want)
+		}
+	}
+}
+
+func TestCurve(t *testing.T) {
+	plain, curved, _ := scores(2000, biassim.World{Curve: 1})
+	before, _ := means(plain)
+	after, _ := means(curved)
+	// A score of 6 becomes 1 + 9 (5/9)^c, with c of 2, 1 and 1/2.
+	for k, want := range []float64{3.8, 6, 7.7} {
+		if got := after[k] - before[1] + 6; math.Abs(got-want) > 0.35 {
+			t.Errorf("reviewer %d has a mean of %.2f, want %g", k, got, want)
+		}
+	}
+}
