@@ -13,7 +13,6 @@ import (
 
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/race"
 )
 
 // TestUncensor holds that no mean, and no standard deviation, makes the scores more likely. The likelihood has one
@@ -122,7 +121,6 @@ func TestEnds(t *testing.T) {
 // TestEndsAreNoFavour counts reports that call a favour or a slope a bias where some reviewers run into the ends of
 // the scale and others do not, or bend it. Where the ends were taken for the truth, a quarter to a half of them did.
 func TestEndsAreNoFavour(t *testing.T) {
-	reports := race.Fewer(40)
 	for name, world := range map[string]biassim.World{
 		"levels":                             {Base: 7.5, Gap: 1.5, Levels: 2},
 		"levels, spread, long answers good":  {Base: 7.5, Gap: 1.5, Levels: 2, Spread: 0.3, LongerBetter: 0.6},
@@ -130,19 +128,7 @@ func TestEndsAreNoFavour(t *testing.T) {
 		"answers beyond both ends, levels 2": {Gap: 2.5, Levels: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			flagged := 0
-			for seed := range uint64(reports) {
-				found := verdicts(collect(unlimited, inWorld(seed, 100, 7, seed%2 == 0, world, biassim.Effects{})).Report())
-				for _, headline := range []string{"length_slope_deviation", "self_preference", "family_affinity", "affinity"} {
-					if found[headline] == VerdictBias {
-						flagged++
-						break
-					}
-				}
-			}
-			if flagged > unbiasedFlagged(reports) {
-				t.Errorf("%d of %d reports call how the scale is used a bias", flagged, reports)
-			}
+			favoursNobody(t, 100, 7, world)
 		})
 	}
 }

@@ -69,27 +69,33 @@ func TestMaskedMemberIsFound(t *testing.T) {
 // reviewers spread their scores differently and nobody favours anybody. The bound is
 // 5 % and 3.3 standard errors of 40 reports.
 func TestScaleUseIsNoFavour(t *testing.T) {
-	reports := race.Fewer(40)
 	for name, world := range map[string]biassim.World{
 		"spread by 30 %":                    {Spread: 0.3},
 		"spread by 30 %, long answers good": {Spread: 0.3, LongerBetter: 0.6},
 		"one always gives 7":                {Constant: []float64{2: 7}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			flagged := 0
-			for seed := range uint64(reports) {
-				found := verdicts(collect(unlimited, inWorld(seed, 60, 4, seed%2 == 0, world, biassim.Effects{})).Report())
-				for _, headline := range []string{"length_slope_deviation", "self_preference", "family_affinity", "affinity"} {
-					if found[headline] == VerdictBias {
-						flagged++
-						break
-					}
-				}
-			}
-			if flagged > unbiasedFlagged(reports) {
-				t.Errorf("%d of %d reports call how the scale is used a bias", flagged, reports)
-			}
+			favoursNobody(t, 60, 4, world)
 		})
+	}
+}
+
+// favoursNobody fails the test where too many reports over so many sessions and members of a world call a favour or a
+// slope a bias.
+func favoursNobody(t *testing.T, sessions, members int, world biassim.World) {
+	t.Helper()
+	flagged, reports := 0, race.Fewer(40)
+	for seed := range uint64(reports) {
+		found := verdicts(collect(unlimited, inWorld(seed, sessions, members, seed%2 == 0, world, biassim.Effects{})).Report())
+		for _, headline := range []string{"length_slope_deviation", "self_preference", "family_affinity", "affinity"} {
+			if found[headline] == VerdictBias {
+				flagged++
+				break
+			}
+		}
+	}
+	if flagged > unbiasedFlagged(reports) {
+		t.Errorf("%d of %d reports call how the scale is used a bias", flagged, reports)
 	}
 }
 
