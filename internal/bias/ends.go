@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// censoredShare is the share of a reviewer's scores of a candidate at an end of its range above which
-	// they tell only that the answers are so good or better, or so bad or worse.
+	// censoredShare is the most of a reviewer's scores of a candidate that may lie at one end of its range. Where
+	// more do, what they would be without the end rests too much on the shape of a tail.
 	censoredShare = 0.25
-	// beyondEnd is how many scores of a reviewer one that lies beyond the end of its range stands for.
-	beyondEnd = 200
+	// outlierIn says how many outliers a reviewer's range leaves out at each end: one in so many of its scores.
+	outlierIn = 200
 )
 
 // pull is how an end of a reviewer's range moves its scores of a candidate.
@@ -49,8 +49,8 @@ type censored struct {
 
 func (p *censored) all() float64 { return p.n + p.low + p.high }
 
-// ends estimates what scores at the ends would be. A reviewer's range is from the lowest to the highest score
-// that it gave, but for one in [beyondEnd] on either side. It takes a score in between to have ends.
+// ends estimates what scores at the ends would be. A reviewer's range is from the lowest to the highest score that
+// it gave, without one outlier in [outlierIn] scores at each end. A range without a score in between has no ends.
 func (w *window) ends() *ends {
 	n := len(w.names)
 	e := &ends{low: slices.Repeat([]float64{math.NaN()}, n), high: slices.Repeat([]float64{math.NaN()}, n), pairs: map[[2]int]*censored{}}
@@ -61,8 +61,8 @@ func (w *window) ends() *ends {
 	cuts := make([][2]float64, n) // halfway from the ends to the next scores
 	for i, scores := range given {
 		slices.Sort(scores)
-		beyond := len(scores) / beyondEnd
-		scores = slices.Compact(scores[beyond : len(scores)-beyond])
+		outliers := len(scores) / outlierIn
+		scores = slices.Compact(scores[outliers : len(scores)-outliers])
 		if last := len(scores) - 1; last > 1 {
 			e.low[i], e.high[i] = scores[0], scores[last]
 			cuts[i] = [2]float64{(scores[0] + scores[1]) / 2, (scores[last-1] + scores[last]) / 2}
@@ -105,7 +105,7 @@ func uncensor(pairs []*censored, low, high float64) {
 		change := 0.
 		var squares, all float64
 		for _, p := range pairs {
-			below, above := sd*beyond((p.mean-low)/sd), sd*beyond((high-p.mean)/sd)
+			below, above := sd*meanAbove((p.mean-low)/sd), sd*meanAbove((high-p.mean)/sd)
 			p.atLow, p.atHigh = p.mean-below, p.mean+above
 			mean := (p.sum + p.low*p.atLow + p.high*p.atHigh) / p.all()
 			around := p.mean*p.mean + sd*sd
@@ -128,8 +128,8 @@ func uncensor(pairs []*censored, low, high float64) {
 	}
 }
 
-// beyond returns the mean of a standard normal deviate that is known to be above x.
-func beyond(x float64) float64 {
+// meanAbove returns the mean of a standard normal deviate that is known to be above x.
+func meanAbove(x float64) float64 {
 	const far = 10
 	if x > far { // the density and what lies above it are hardly above 0
 		return x + 1/x
@@ -153,7 +153,7 @@ func (e *ends) scores(s *scores) [][]float64 {
 	return y
 }
 
-// pull returns how an end moves too many of a reviewer's scores of a candidate, 0 for not.
+// pull returns in which direction an end moves too many of a reviewer's scores of a candidate, 0 for none.
 func (e *ends) pull(reviewer, candidate int) pull {
 	if p := e.pairs[[2]int{reviewer, candidate}]; p != nil {
 		return p.pull

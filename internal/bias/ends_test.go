@@ -119,7 +119,8 @@ func TestEnds(t *testing.T) {
 }
 
 // TestEndsAreNoFavour counts reports that call a favour or a slope a bias where some reviewers run into the ends of
-// the scale and others do not, or bend it. Where the ends were taken for the truth, a quarter to a half of them did.
+// the scale and others do not, or bend it. Where scores at the ends were taken for the truth, 14 to 26
+// of 40 did.
 func TestEndsAreNoFavour(t *testing.T) {
 	for name, world := range map[string]biassim.World{
 		"levels":                             {Base: 7.5, Gap: 1.5, Levels: 2},

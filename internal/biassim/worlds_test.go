@@ -291,10 +291,8 @@ func TestWhoTakesPart(t *testing.T) {
 func means(x []float64) (reviewers, candidates []float64) {
 	reviewers, candidates = make([]float64, 3), make([]float64, 3)
 	for k, y := range x {
-		if i := k % cells / 3; i < 3 {
-			reviewers[i] += y / float64(len(x)/3)
-			candidates[k%3] += y / float64(len(x)/3)
-		}
+		reviewers[k%cells/3] += y / float64(len(x)/3)
+		candidates[k%3] += y / float64(len(x)/3)
 	}
 	slices.Sort(reviewers)
 	slices.Sort(candidates)
