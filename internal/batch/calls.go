@@ -27,16 +27,31 @@ type Calls struct {
 	writing sync.Mutex // held while the file is written, without mu: nobody who only asks waits for the disk
 	file    disk.File
 
-	mu     sync.Mutex
-	kept   map[string]council.Landed   // by key
-	landed map[string][]council.Landed // the same by session
-	drawn  map[string]int              // calls so far, by session, stage and seat
-	short  map[string]council.Stage    // in which a limit of cost kept a call from being made, by session
-	cost   map[string]float64          // in US dollars, by session, without requests that are under way
-	total  float64                     // the sum of those
-	unkept map[string]float64          // what of the cost is missing in the file, or is too much there where it is negative, by session
-	broken error                       // why no further outcome can be kept
-	leave  func(error)                 // ends the run; nil: nothing does
+	mu       sync.Mutex
+	sessions map[string]*calls // by id
+	total    float64           // what they cost
+	broken   error             // why no further outcome can be kept
+	leave    func(error)       // ends the run; nil: nothing does
+}
+
+// calls are those of a session.
+type calls struct {
+	kept   map[string]council.Landed // by key
+	landed []council.Landed          // the same
+	drawn  map[string]int            // calls so far, by stage and seat
+	short  council.Stage             // in which a limit of cost kept a call from being made; "": in none
+	cost   float64                   // in US dollars, without requests that are under way
+	unkept float64                   // what of the cost is missing in the file, or is too much there where it is negative
+}
+
+// of returns the calls of a session.
+func (c *Calls) of(session string) *calls {
+	s := c.sessions[session]
+	if s == nil {
+		s = &calls{kept: map[string]council.Landed{}, drawn: map[string]int{}}
+		c.sessions[session] = s
+	}
+	return s
 }
 
 // entry is a line of the file. The first one has the hash of the plan only. Those before a request is sent have no outcome,
@@ -61,10 +76,7 @@ func OpenCalls(name, plan string) (_ *Calls, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Calls{
-		name: name, lock: lock, kept: map[string]council.Landed{}, landed: map[string][]council.Landed{}, drawn: map[string]int{},
-		short: map[string]council.Stage{}, cost: map[string]float64{}, unkept: map[string]float64{},
-	}
+	c := &Calls{name: name, lock: lock, sessions: map[string]*calls{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Close())
@@ -105,8 +117,10 @@ func (c *Calls) read(plan string) error {
 		if e.Landed != nil {
 			c.add(e)
 		}
-		c.cost[e.Session] += e.BilledUSD
-		c.total += e.BilledUSD
+		if e.Session != "" {
+			c.of(e.Session).cost += e.BilledUSD
+			c.total += e.BilledUSD
+		}
 	}
 	if n > 0 {
 		return nil
@@ -116,15 +130,15 @@ func (c *Calls) read(plan string) error {
 
 // add adds an outcome that is in the file. Of the same call with another prompt, only the last one landed.
 func (c *Calls) add(e entry) {
-	c.kept[e.Key] = *e.Landed
-	landed := c.landed[e.Session]
-	before := slices.IndexFunc(landed, func(l council.Landed) bool {
+	s := c.of(e.Session)
+	s.kept[e.Key] = *e.Landed
+	before := slices.IndexFunc(s.landed, func(l council.Landed) bool {
 		return l.Stage == e.Stage && l.Seat == e.Seat && l.Number == e.Number
 	})
 	if before < 0 {
-		c.landed[e.Session] = append(landed, *e.Landed)
+		s.landed = append(s.landed, *e.Landed)
 	} else {
-		landed[before] = *e.Landed
+		s.landed[before] = *e.Landed
 	}
 }
 
@@ -139,9 +153,10 @@ func (c *Calls) Hold(session string, bound float64) (settle func(usd float64), e
 	return func(usd float64) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.cost[session] += usd
+		s := c.of(session)
+		s.cost += usd
+		s.unkept += usd - bound
 		c.total += usd
-		c.unkept[session] += usd - bound
 	}, nil
 }
 
@@ -155,7 +170,7 @@ func (c *Calls) Cost(sessions ...string) float64 {
 	}
 	sum := 0.0
 	for _, session := range sessions {
-		sum += c.cost[session]
+		sum += c.of(session).cost
 	}
 	return sum
 }
@@ -173,7 +188,7 @@ func (c *Calls) Close() error {
 func (c *Calls) Landed(session string) []council.Landed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Clone(c.landed[session])
+	return slices.Clone(c.of(session).landed)
 }
 
 // Completer returns a Completer that answers what was kept, and keeps what next answers.
@@ -188,15 +203,16 @@ type keeper struct {
 func (k keeper) Complete(ctx context.Context, call council.Call) (council.Completion, error) {
 	c := k.calls
 	c.mu.Lock()
-	seat := call.Session + "\x00" + string(call.Stage) + "\x00" + call.Seat
-	c.drawn[seat]++
-	number := c.drawn[seat]
+	s := c.of(call.Session)
+	seat := string(call.Stage) + "\x00" + call.Seat
+	s.drawn[seat]++
+	number := s.drawn[seat]
 	// A question that is asked once more has other prompts behind a call that had no room before.
-	place, _ := json.Marshal([]any{seat, number, call.Model, call.Messages}) // plain data
+	place, _ := json.Marshal([]any{call.Session + "\x00" + seat, number, call.Model, call.Messages}) // plain data
 	sum := sha256.Sum256(place)
 	key := hex.EncodeToString(sum[:])
-	kept, ok := c.kept[key]
-	isShort := c.isShortLocked(call)
+	kept, ok := s.kept[key]
+	isShort := s.isShort(call.Stage)
 	c.mu.Unlock()
 	if ok {
 		if kept.Failure != nil {
@@ -213,7 +229,7 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	failure := council.AsFailure(err)
 	if failure != nil && failure.Code == council.FailBudget {
 		c.mu.Lock()
-		c.short[call.Session] = call.Stage
+		s.short = call.Stage
 		c.mu.Unlock()
 	}
 	e := entry{Session: call.Session}
@@ -229,14 +245,14 @@ func (k keeper) Complete(ctx context.Context, call council.Call) (council.Comple
 	return completion, err
 }
 
-// isShortLocked reports whether a call is of a stage after one in which a call had no room. Its question is asked once more,
+// isShort reports whether a call is of a stage after one in which a call had no room. Its question is asked once more,
 // and then the call would have another prompt.
-func (c *Calls) isShortLocked(call council.Call) bool {
-	switch c.short[call.Session] {
+func (s *calls) isShort(stage council.Stage) bool {
+	switch s.short {
 	case council.Stage1:
-		return call.Stage == council.Stage2 || call.Stage == council.Stage3
+		return stage == council.Stage2 || stage == council.Stage3
 	case council.Stage2:
-		return call.Stage == council.Stage3
+		return stage == council.Stage3
 	default:
 		return false
 	}
@@ -245,8 +261,8 @@ func (c *Calls) isShortLocked(call council.Call) bool {
 // keep keeps an outcome, if there is one, and what those requests of its session cost that are over.
 func (c *Calls) keep(e entry) error {
 	c.mu.Lock()
-	e.BilledUSD = c.unkept[e.Session]
-	delete(c.unkept, e.Session)
+	s := c.of(e.Session)
+	e.BilledUSD, s.unkept = s.unkept, 0
 	c.mu.Unlock()
 	if e.Landed == nil && e.BilledUSD == 0 {
 		return nil
@@ -287,17 +303,26 @@ func isOutcome(f *council.Failure) bool {
 	}
 }
 
-// forget begins the calls of a session anew: those that were kept come again.
+// again begins the calls of sessions anew: those that were kept come again.
+func (c *Calls) again(sessions ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, session := range sessions {
+		s := c.of(session)
+		s.short = ""
+		clear(s.drawn)
+	}
+}
+
+// forget drops the calls of sessions that nobody asks for any more, and keeps what they cost. The file has them still.
 func (c *Calls) forget(sessions ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, session := range sessions {
-		delete(c.short, session)
-		for seat := range c.drawn {
-			if len(seat) > len(session) && seat[:len(session)+1] == session+"\x00" {
-				delete(c.drawn, seat)
-			}
-		}
+		before := c.of(session)
+		delete(c.sessions, session)
+		s := c.of(session)
+		s.cost, s.unkept = before.cost, before.unkept
 	}
 }
 

@@ -129,6 +129,10 @@ func TestCallsKeepTheCost(t *testing.T) {
 			if got := calls.Cost("s"); got != tt.now {
 				t.Errorf("after a restart the cost is %v, want %v", got, tt.now)
 			}
+			calls.forget("s")
+			if got := calls.Cost("s"); got != tt.now || len(calls.Landed("s")) > 0 {
+				t.Errorf("when its calls are forgotten the cost is %v, want %v, and %d calls are there", got, tt.now, len(calls.Landed("s")))
+			}
 		})
 	}
 }
@@ -162,7 +166,7 @@ func TestCallsKnowThePrompt(t *testing.T) {
 		if err != nil || got.Text != tt.want {
 			t.Errorf("with %s: %q, %v, want %q", tt.prompt, got.Text, err, tt.want)
 		}
-		calls.forget("s")
+		calls.again("s")
 	}
 	if landed := calls.Landed("s"); len(landed) != 1 || landed[0].Completion.Text != "two" {
 		t.Errorf("landed are %+v, want the second reply alone", landed)
@@ -194,7 +198,7 @@ func TestCallsStopBehindAShortStage(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", tt.name, got.Text, err, tt.want)
 		}
 	}
-	calls.forget("s")
+	calls.again("s")
 	if got, err := c.Complete(t.Context(), call(council.Stage3, "amber", "two ballots")); err != nil || got.Text != "an end" {
 		t.Errorf("the chairman, once more: %q, %v", got.Text, err)
 	}

@@ -357,13 +357,14 @@ func (r *run) ask(ctx context.Context, i int, plan council.Plan, room float64) {
 			done := result(r.Questions[i].Question, plan, ran)
 			if short = r.judge(ctx, plan, &done, b); !short && ctx.Err() == nil && r.Calls.err() == nil {
 				r.end(i, done, r.onOver(plan.SessionID))
+				r.Calls.forget(all...)
 			}
 		}
 		r.release(room)
 		if !short {
 			return
 		}
-		r.Calls.forget(all...)
+		r.Calls.again(all...)
 		var ok bool
 		if room, ok = r.again(ctx, attempt); !ok {
 			return
