@@ -587,3 +587,41 @@ func BenchmarkReport(b *testing.B) {
 		}
 	}
 }
+
+// poolOf returns the records of n sessions, in each of which some of a pool of members answer, and review each
+// other's answers. Their scores follow the answers.
+func poolOf(n, pool, some int) []council.BiasMetricRecord {
+	rng := rand.New(rand.NewPCG(20, 0))
+	var records []council.BiasMetricRecord
+	for s := range n {
+		members := rng.Perm(pool)[:some]
+		worth, length := make([]float64, some), make([]int, some)
+		for j := range members {
+			worth[j], length[j] = rng.NormFloat64(), 500+rng.IntN(1500)
+		}
+		for i, reviewer := range members {
+			for p, j := range rng.Perm(some) {
+				if i == j {
+					continue
+				}
+				score := math.Round(min(max(6+worth[j]+rng.NormFloat64(), 1), 10))
+				r := record(fmt.Sprintf("s%06d", s), now.Add(time.Duration(s-n)*time.Minute), fmt.Sprintf("m%03d", reviewer), fmt.Sprintf("m%03d", members[j]), score)
+				r.Position, r.ResponseLengthChars = new(p), length[j]
+				records = append(records, r)
+			}
+		}
+	}
+	return records
+}
+
+func BenchmarkReportOfManyMembers(b *testing.B) {
+	for _, size := range []struct{ sessions, pool, some int }{{1_000, 4, 4}, {1_000, 20, 4}, {1_000, 8, 8}, {1_000, 16, 16}, {100, 400, 4}} {
+		records := poolOf(size.sessions, size.pool, size.some)
+		b.Run(fmt.Sprintf("sessions=%d/members=%d of %d", size.sessions, size.some, size.pool), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				collect(unlimited, records).Report()
+			}
+		})
+	}
+}

@@ -399,11 +399,11 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 }
 
 // variance returns what the errors of the discriminations add to the variance of a
-// contrast c of a fit to adjusted scores.
-func (d *discrimination) variance(f *stat.Fit, c []float64) float64 {
+// contrast of a fit to adjusted scores.
+func (d *discrimination) variance(of stat.Contrast) float64 {
 	g := make([]float64, len(d.strong))
 	for k := range g {
-		g[k] = (stat.Dot(c, f.Others[2*k]) - stat.Dot(c, f.Others[2*k+1])) / (2 * discriminationStep)
+		g[k] = (of.Others[2*k] - of.Others[2*k+1]) / (2 * discriminationStep)
 	}
 	return stat.Quadratic(d.covariance, g)
 }

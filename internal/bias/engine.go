@@ -51,7 +51,7 @@ func (w *window) regress(y responses, designs ...design) []*stat.Regression {
 }
 
 // fit fits a design to responses.
-func (w *window) fit(y responses, d design) *stat.Fit { return w.regress(y, d)[0].Fit(-1) }
+func (w *window) fit(y responses, d design) *stat.Fit { return w.regress(y, d)[0].Fit() }
 
 // add adds the cells of a session that enter.
 func (d *design) add(to *stat.Regression, s *scores, y [][][]float64, cell []float64) {

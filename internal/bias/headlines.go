@@ -89,11 +89,22 @@ type placed struct {
 // a summary of the verdicts in one sentence.
 func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split []stretch) (metrics []Metric, text string) {
 	h := findings{models: newModels(w), c: c, span: span}
-	h.adjusted = h.fitAdjusted()
-	family := slices.Concat([]Metric{h.length(), h.position(), h.slopes()}, h.favours(), h.style(),
-		[]Metric{h.harshness(), h.affinity(), h.anchoring(), h.drift(fits, split)})
+	var length, position, slopes, harshness, affinity, anchoring, drift Metric
+	var favours, style, shared []Metric
+	runTogether(
+		func() { h.adjusted = h.fitAdjusted() },
+		func() { // what has no second fit
+			length, position, harshness, anchoring = h.length(), h.position(), h.harshness(), h.anchoring()
+			drift, shared = h.drift(fits, split), h.sharedOrder()
+		},
+	)
+	runTogether(
+		func() { affinity = h.affinity() },
+		func() { slopes, favours, style = h.slopes(), h.favours(), h.style() },
+	)
+	family := slices.Concat([]Metric{length, position, slopes}, favours, style, []Metric{harshness, affinity, anchoring, drift})
 	h.judge(family)
-	metrics = slices.Concat(family, h.sharedOrder(), []Metric{h.discrimination()})
+	metrics = slices.Concat(family, shared, []Metric{h.discrimination()})
 	c.setTiers(metrics)
 	return metrics, summary(family)
 }
@@ -129,7 +140,7 @@ func (h *findings) each(of Metric, tallies []tally, f *stat.Fit, contrast func(m
 		}
 		m := h.member(of, h.w.names[member], t)
 		if t.testable() {
-			m.setContrast(f, contrast(member))
+			m.setContrast(f.Contrast(contrast(member)))
 		} else {
 			m.missing(notTold)
 		}
@@ -141,12 +152,13 @@ func (h *findings) each(of Metric, tallies []tally, f *stat.Fit, contrast func(m
 func (h *findings) length() Metric {
 	m := h.metric(lengthAssociation, perDoubling,
 		"candidate models and positions beside it, every reviewer of a session absorbed (M4); "+leastSquares, h.scored, deltaEffect)
-	if !h.scored.testable() {
+	level, n := repeated(h.answered)
+	if n < 2 {
 		m.missing(notTold)
 		return m
 	}
-	f := h.w.fit(h.w.plain(), h.lengthModel())
-	m.setContrast(f, only(f.N, 0))
+	f := h.w.fit(h.w.plain(), h.lengthModel(level, n))
+	m.setContrast(f.Contrast(only(f.N, 0)))
 	return m
 }
 
@@ -160,9 +172,9 @@ func (h *findings) slopes() Metric {
 	}
 	slopes := h.w.fit(h.w.plain(), h.slopeModel(level, n))
 	each := h.each(m, h.reviewers, slopes, func(member int) []float64 { return contrast(slopes.N, n-1, only(n, level[member])) })
-	h.setSecond(each, func(int) pull { return 0 }, func(member int) (*stat.Fit, []float64) {
+	h.setSecond(each, func(int) pull { return 0 }, func(member int) stat.Contrast {
 		f, strong := h.adjusted.slopes, len(h.spread.strong)
-		return f, contrast(f.N, strong-1, only(strong, h.spread.place[member]))
+		return f.Contrast(contrast(f.N, strong-1, only(strong, h.spread.place[member])))
 	})
 	h.headline(&m, each, notTold)
 	return m
@@ -170,7 +182,7 @@ func (h *findings) slopes() Metric {
 
 // setSecond gives members, each named after a member of the council, the figures of
 // the second fit. Pulls says how an end moves the scores that they come from.
-func (h *findings) setSecond(each []Metric, pulls func(member int) pull, second func(member int) (*stat.Fit, []float64)) {
+func (h *findings) setSecond(each []Metric, pulls func(member int) pull, second func(member int) stat.Contrast) {
 	for k := range each {
 		m := &each[k]
 		member, ok := slices.BinarySearch(h.w.names, m.Subject)
@@ -179,8 +191,7 @@ func (h *findings) setSecond(each []Metric, pulls func(member int) pull, second 
 		case h.spread.noSecondFit(member) != "":
 			m.withhold(h.spread.noSecondFit(member))
 		default:
-			f, c := second(member)
-			m.setSecond(f, c, h.spread, pulls(member))
+			m.setSecond(second(member), h.spread, pulls(member))
 		}
 	}
 }
@@ -232,14 +243,14 @@ func (h *findings) favours() []Metric {
 		c := only(raw.N, levels-1+k)
 		alike := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method,
 			tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
-		m.setContrast(raw, c)
-		alike.setContrast(standardised, c)
+		m.setContrast(raw.Contrast(c))
+		alike.setContrast(standardised.Contrast(c))
 		switch {
 		case m.PointEstimate == nil:
 		case h.adjusted == nil:
 			m.withhold(h.noSecond())
 		default:
-			m.setSecond(h.adjusted.favour, c, h.spread, pulls[k])
+			m.setSecond(h.adjusted.favour.Contrast(c), h.spread, pulls[k])
 			if m.untested() {
 				m.Verdict = new(VerdictNotIdentified)
 			}
@@ -252,8 +263,8 @@ func (h *findings) favours() []Metric {
 	level, levels = testable(h.own)
 	f := h.w.fit(h.w.plain(), h.favourModel(level, levels))
 	each := h.each(self, h.own, f, func(member int) []float64 { return only(f.N, level[member]) })
-	h.setSecond(each, func(member int) pull { return h.spread.ends.pull(member, member) }, func(member int) (*stat.Fit, []float64) {
-		return h.adjusted.favourByOwn, only(f.N, level[member])
+	h.setSecond(each, func(member int) pull { return h.spread.ends.pull(member, member) }, func(member int) stat.Contrast {
+		return h.adjusted.favourByOwn.Contrast(only(f.N, level[member]))
 	})
 	adjust(each, all)
 	self.Members = append(self.Members, each...)
@@ -274,14 +285,14 @@ func (h *findings) style() []Metric {
 		return []Metric{m}
 	}
 	f := h.w.fit(h.w.plain(), h.styleModel(level, levels))
-	m.setContrast(f, only(f.N, 0))
+	m.setContrast(f.Contrast(only(f.N, 0)))
 	switch {
 	case m.PointEstimate == nil:
 	case h.adjusted == nil:
 		m.withhold(h.noSecond())
 	default:
 		second := h.adjusted.style
-		m.setSecond(second, only(second.N, 0), h.spread, 0)
+		m.setSecond(second.Contrast(only(second.N, 0)), h.spread, 0)
 	}
 	return []Metric{m}
 }
@@ -300,18 +311,15 @@ func (h *findings) affinity() Metric {
 	m := h.metric("affinity", points,
 		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), "+
 			"and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
-	plain := h.w.regress(h.w.plain(), h.affinityModel())[0]
+	plain := h.w.regress(h.w.plain(), h.affinityModel())[0].FitSolos()
 	pairs := h.sortedPairs()
 	members, solo := make([]Metric, 0, len(pairs)), 0
 	var alone []int // pairs that an end moves too often, whose second fits are their own
-	var designs []design
 	for k, pair := range pairs {
 		member := h.member(m, h.w.names[pair[0]]+">"+h.w.names[pair[1]], *h.pairs[pair])
 		member.Name = "pair|" + member.Subject
 		if h.pairs[pair].testable() {
-			f := plain.Fit(solo)
-			c := only(f.N, f.N-1)
-			member.setContrast(f, c)
+			member.setContrast(plain[solo])
 			reason, at := h.spread.noSecondFit(pair[0]), h.spread.ends.pull(pair[0], pair[1])
 			switch {
 			case member.PointEstimate == nil:
@@ -320,9 +328,9 @@ func (h *findings) affinity() Metric {
 			case at.explains(*member.PointEstimate):
 				member.Reason = atEnd
 			case at > 0:
-				alone, designs = append(alone, k), append(designs, h.pairModel(pair))
+				alone = append(alone, k)
 			default:
-				member.setSecond(h.adjusted.affinities.Fit(solo), c, h.spread, 0)
+				member.setSecond(h.adjusted.affinities[solo], h.spread, 0)
 			}
 			solo++
 		} else {
@@ -330,10 +338,15 @@ func (h *findings) affinity() Metric {
 		}
 		members = append(members, member)
 	}
-	if len(alone) > 0 {
+	const atOnce = 8 // regressions, each of which holds sums of every question
+	for some := range slices.Chunk(alone, atOnce) {
+		designs := make([]design, len(some))
+		for q, k := range some {
+			designs[q] = h.pairModel(pairs[k])
+		}
 		for q, r := range h.w.regress(h.spread.adjusted(), designs...) {
-			f := r.Fit(-1)
-			members[alone[q]].setSecond(f, only(f.N, 0), h.spread, h.spread.ends.pull(pairs[alone[q]][0], pairs[alone[q]][1]))
+			pair := pairs[some[q]]
+			members[some[q]].setSecond(r.FitSolos()[0], h.spread, h.spread.ends.pull(pair[0], pair[1]))
 		}
 	}
 	h.headline(&m, members, notTold)
@@ -394,7 +407,7 @@ func (h *findings) effects(of Metric, name string, tallies []tally, fits []place
 			if f.Clusters < f.size {
 				m.missing(fewSessions)
 			} else {
-				m.setContrast(f.Fit, contrast(f.N, 0, only(f.size, p)))
+				m.setContrast(f.Contrast(contrast(f.N, 0, only(f.size, p))))
 			}
 			effects = append(effects, m)
 		}
@@ -568,9 +581,13 @@ func (h *findings) drift(fits []stat.TwoWay, split []stretch) Metric {
 func (h *findings) sharedOrder() []Metric {
 	var fits []placed
 	var all tally
+	level, levels := repeated(h.answered)
+	if levels < 2 {
+		return nil
+	}
 	for size, t := range h.shared {
 		if t.testable() {
-			fits = append(fits, placed{h.w.fit(h.w.plain(), h.sharedPositionModel(size)), size})
+			fits = append(fits, placed{h.w.fit(h.w.plain(), h.sharedPositionModel(size, level, levels)), size})
 			all = tally{clusters: all.clusters + t.clusters, sessions: all.sessions + t.sessions, records: all.records + t.records}
 		}
 	}

@@ -579,3 +579,32 @@ func TestBadLinesChangeNothing(t *testing.T) {
 		})
 	}
 }
+
+// Answers of a model that answered a single question tell nothing of length beside the model, and do not enter: the
+// length association is the same with them, and each of them would make every fit dearer.
+func TestRareModelsDoNotEnter(t *testing.T) {
+	records := recordsOf(40)
+	with := slices.Clone(records)
+	for s := range 30 {
+		member := func(k int) string { return fmt.Sprintf("new/%d", 3*s+k) }
+		for i := range 3 {
+			for p, j := range []int{(i + 1) % 3, (i + 2) % 3} {
+				r := record(fmt.Sprintf("rare%d", s), now.Add(time.Duration(s-40)*time.Hour), member(i), member(j), float64(3+(s+2*i+j)%5))
+				r.Position, r.ResponseLengthChars = &p, 500+100*j
+				with = append(with, r)
+			}
+		}
+	}
+	length := func(records []council.BiasMetricRecord) Metric {
+		metrics := collect(unlimited, records).Report().Metrics
+		return metrics[slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == lengthAssociation })]
+	}
+	want, got := length(records), length(with)
+	if want.PointEstimate == nil || got.PointEstimate == nil {
+		t.Fatalf("no figure: %+v, %+v", want, got)
+	}
+	figures := func(m Metric) []float64 { return []float64{*m.PointEstimate, *m.StandardError, m.Test.DF[0]} }
+	if diff := cmp.Diff(figures(want), figures(got), approx); diff != "" {
+		t.Errorf("(-without +with rare models):\n%s", diff)
+	}
+}

@@ -249,21 +249,22 @@ func (m *Metric) withhold(reason string) {
 // includes that of the discriminations. Without a second fit the metric loses its figure,
 // because reviewers who use the scale differently could explain all of it. Where the ends of
 // their ranges alone could, it keeps it, untested.
-func (m *Metric) setSecond(f *stat.Fit, c []float64, d *discrimination, moved pull) {
+func (m *Metric) setSecond(of stat.Contrast, d *discrimination, moved pull) {
 	if m.PointEstimate == nil {
 		return
 	}
-	estimable, robust := m.rest(f, c)
-	e := f.Effect(c, m.Clusters)
-	e.SE = math.Sqrt(e.SE*e.SE + d.variance(f, c))
+	e := m.rest(of)
+	if of.Estimable {
+		e.SE = math.Sqrt(e.SE*e.SE + d.variance(of))
+	}
 	switch {
-	case moved.explains(*m.PointEstimate) || estimable && moved.explains(e.Estimate):
+	case moved.explains(*m.PointEstimate) || of.Estimable && moved.explains(e.Estimate):
 		m.Reason = atEnd
-	case !estimable && moved > 0: // what could tell it lies at an end
+	case !of.Estimable && moved > 0: // what could tell it lies at an end
 		m.Reason = atEnd
-	case m.Clusters < preliminaryFrom || !estimable:
+	case m.Clusters < preliminaryFrom || !of.Estimable:
 		m.withhold(notTold)
-	case !robust:
+	case !of.Robust:
 		m.withhold(oneSession)
 	case !(e.SE > tiny):
 		m.withhold(noVariation)
@@ -290,27 +291,26 @@ func (m *Metric) decisive() *float64 {
 	return new(max(*m.PValue, m.SecondFit.PValue))
 }
 
-// rest makes a metric rest on no more questions than a contrast is told from, and reports
-// what [stat.Fit.Estimable] says of the contrast.
-func (m *Metric) rest(f *stat.Fit, c []float64) (estimable, robust bool) {
-	estimable, robust = f.Estimable(c)
-	if estimable {
-		m.Clusters = min(m.Clusters, f.Informative(c))
+// rest makes a metric rest on no more questions than a contrast is told from, and returns its effect on one degree of
+// freedom less.
+func (m *Metric) rest(of stat.Contrast) stat.Effect {
+	if of.Estimable {
+		m.Clusters = min(m.Clusters, of.Informative)
 	}
-	return estimable, robust
+	of.DF = float64(m.Clusters - 1)
+	return of.Effect
 }
 
-// setContrast sets a contrast of a fit's coefficients, on one degree of freedom less than
-// the questions that tell of it.
-func (m *Metric) setContrast(f *stat.Fit, c []float64) {
-	estimable, robust := m.rest(f, c)
+// setContrast sets a contrast of a fit's coefficients.
+func (m *Metric) setContrast(of stat.Contrast) {
+	e := m.rest(of)
 	switch {
-	case m.Clusters < preliminaryFrom || !estimable:
+	case m.Clusters < preliminaryFrom || !of.Estimable:
 		m.missing(notTold)
-	case !robust:
+	case !of.Robust:
 		m.missing(oneSession)
 	default:
-		m.set(f.Effect(c, m.Clusters))
+		m.set(e)
 	}
 }
 

@@ -45,6 +45,7 @@ type models struct {
 	reviewers  []tally // by member: scores given
 	judges     []tally // scores given to others
 	own        []tally // scores given to oneself
+	answered   []tally // by member: scores given to its answers
 	self       tally
 	family     tally
 	alike      tally               // scores of others' answers that are known to be more or less like the reviewer's own
@@ -54,9 +55,8 @@ type models struct {
 	shared     [maxSlate + 1]tally // under one order for all reviewers
 	mean, std  []float64           // of the scores that each member gave; std is 0 where undefined
 
-	candidates []int             // members with a score
-	place      [maxSlate + 1]int // first regressor of a slate's positions; -1 for none
-	places     int               // regressors of positions
+	place  [maxSlate + 1]int // first regressor of a slate's positions; -1 for none
+	places int               // regressors of positions
 }
 
 // standardised are the scores less the reviewer's mean, over its standard deviation.
@@ -79,16 +79,15 @@ func newModels(w *window) *models {
 	n := len(w.names)
 	m := &models{
 		w: w, spread: w.discriminations(),
-		reviewers: make([]tally, n), judges: make([]tally, n), own: make([]tally, n), pairs: map[[2]int]*tally{},
+		reviewers: make([]tally, n), judges: make([]tally, n), own: make([]tally, n), answered: make([]tally, n), pairs: map[[2]int]*tally{},
 		mean: make([]float64, n), std: make([]float64, n),
 	}
 	var placed [maxSlate + 1]tally
-	given, seen := make([][]float64, n), map[int]bool{}
+	given := make([][]float64, n)
 	var counted []*tally
 	for c := range w.cells(w.byCluster()) {
-		seen[c.candidate] = true
 		given[c.reviewer] = append(given[c.reviewer], c.score)
-		counted = append(counted[:0], &m.scored, &m.reviewers[c.reviewer])
+		counted = append(counted[:0], &m.scored, &m.reviewers[c.reviewer], &m.answered[c.candidate])
 		if c.own[c.i][c.j] {
 			counted = append(counted, &m.self, &m.own[c.reviewer])
 		} else {
@@ -116,7 +115,6 @@ func newModels(w *window) *models {
 			t.add(c.cluster, c.session)
 		}
 	}
-	m.candidates = slices.Sorted(maps.Keys(seen))
 	for i, scores := range given {
 		if len(scores) > 1 && !stat.Constant(scores) {
 			m.mean[i], m.std[i] = stat.MeanStdDev(scores)
@@ -179,11 +177,17 @@ func only(n, level int) []float64 {
 
 // testable returns the place of each member among those with enough behind them, -1 for
 // the others, and how many these are.
-func testable(tallies []tally) (level []int, levels int) {
+func testable(tallies []tally) (level []int, levels int) { return levelsFrom(preliminaryFrom, tallies) }
+
+// repeated does so for members with two questions or more: nothing of length can be told from a model's
+// answers to one question beside its own coefficient.
+func repeated(tallies []tally) (level []int, levels int) { return levelsFrom(2, tallies) }
+
+func levelsFrom(clusters int, tallies []tally) (level []int, levels int) {
 	level = make([]int, len(tallies))
 	for member, t := range tallies {
 		level[member] = -1
-		if t.testable() {
+		if t.clusters >= clusters {
 			level[member] = levels
 			levels++
 		}
@@ -207,25 +211,22 @@ func (m *models) positionModel(size int) design {
 }
 
 // sharedPositionModel is that of positions where all reviewers of a session saw one
-// order. It takes the quality of an answer for that of its model.
-func (m *models) sharedPositionModel(size int) design {
+// order, with models of those levels beside them. It takes the quality of an answer for
+// that of its model.
+func (m *models) sharedPositionModel(size int, level []int, levels int) design {
 	return design{
-		Design: stat.Design{Rows: true, Regressors: size - 1 + len(m.candidates) - 1},
+		Design: stat.Design{Rows: true, Regressors: size - 1 + levels - 1},
 		row: func(s *scores, i, j int, x []float64) bool {
-			if n, ok := s.slate(i, j); !ok || n != size || !s.shared {
+			n, ok := s.slate(i, j)
+			model := level[s.candidates[j]]
+			if !ok || n != size || !s.shared || model < 0 {
 				return false
 			}
 			code(x[:size-1], s.position[i][j], 1)
-			m.setModel(x[size-1:], s.candidates[j])
+			code(x[size-1:], model, 1)
 			return true
 		},
 	}
-}
-
-// setModel sets the regressors of a candidate.
-func (m *models) setModel(x []float64, candidate int) {
-	level, _ := slices.BinarySearch(m.candidates, candidate)
-	code(x, level, 1)
 }
 
 // harshnessModel is M2: the reviewers of those levels, with every candidate of a
@@ -269,15 +270,18 @@ func (m *models) favourModel(level []int, levels int) design {
 }
 
 // lengthModel is M4: doublings of the length, with every reviewer of a session
-// absorbed and models beside it.
-func (m *models) lengthModel() design {
-	models := len(m.candidates) - 1
+// absorbed and models of those levels beside it.
+func (m *models) lengthModel(level []int, levels int) design {
 	return design{
-		Design: stat.Design{Rows: true, Regressors: 1 + models + m.places},
+		Design: stat.Design{Rows: true, Regressors: levels + m.places},
 		row: func(s *scores, i, j int, x []float64) bool {
+			model := level[s.candidates[j]]
+			if model < 0 {
+				return false
+			}
 			x[0] = s.doublings(i, j)
-			m.setModel(x[1:1+models], s.candidates[j])
-			m.setPlace(x[1+models:], s, i, j)
+			code(x[1:levels], model, 1)
+			m.setPlace(x[levels:], s, i, j)
 			return true
 		},
 	}
@@ -364,18 +368,15 @@ func (m *models) affinityModel() design {
 	}
 }
 
-// pairModel is M6 for one pair, whose coefficient is the first.
+// pairModel is M6 for one pair.
 func (m *models) pairModel(pair [2]int) design {
 	d := m.affinityModel()
 	isPair := func(s *scores, i, j int) bool { return s.reviewers[i] == pair[0] && s.candidates[j] == pair[1] }
-	row := d.row
-	d.Solos, d.solo = 0, nil
-	d.Regressors++
-	d.row = func(s *scores, i, j int, x []float64) bool {
+	d.Solos, d.solo = 1, func(s *scores, i, j int) int {
 		if isPair(s, i, j) && !s.own[i][j] {
-			x[0] = 1
+			return 0
 		}
-		return row(s, i, j, x[1:])
+		return -1
 	}
 	return m.spread.ends.within(d, func(s *scores, i, j int) bool { return s.own[i][j] || isPair(s, i, j) })
 }
@@ -389,10 +390,10 @@ func (m *models) sortedPairs() [][2]int {
 // discrimination.
 type adjustedFits struct {
 	slopes      *stat.Fit
-	favour      *stat.Fit // own answers as one coefficient
-	favourByOwn *stat.Fit // own answers by reviewer; nil where there are too few
-	affinities  *stat.Regression
-	style       *stat.Fit // nil where there are too few similarities
+	favour      *stat.Fit       // own answers as one coefficient
+	favourByOwn *stat.Fit       // own answers by reviewer; nil where there are too few
+	affinities  []stat.Contrast // by pair that can be tested
+	style       *stat.Fit       // nil where there are too few similarities
 }
 
 // fitAdjusted returns the fits to the adjusted scores, nil where no reviewer's scores
@@ -416,12 +417,12 @@ func (m *models) fitAdjusted() *adjustedFits {
 		designs = append(designs, m.spread.ends.within(m.styleModel(m.spread.place, len(m.spread.strong)), nil))
 	}
 	all := m.w.regress(m.spread.adjusted(), designs...)
-	fits := &adjustedFits{slopes: all[0].Fit(-1), favour: all[1].Fit(-1), affinities: all[2]}
+	fits := &adjustedFits{slopes: all[0].Fit(), favour: all[1].Fit(), affinities: all[2].FitSolos()}
 	if m.self.testable() {
-		fits.favourByOwn = all[3].Fit(-1)
+		fits.favourByOwn = all[3].Fit()
 	}
 	if m.alike.testable() {
-		fits.style = all[len(all)-1].Fit(-1)
+		fits.style = all[len(all)-1].Fit()
 	}
 	return fits
 }

@@ -24,9 +24,10 @@ type Design struct {
 // Xd'yd, with X and y as deviations, which add up over the blocks of a cluster.
 type Regression struct {
 	Design
-	byCluster [][]float64 // nil for a cluster without observations
-	clusters  [][]float64 // those with observations, in the order in which they occur
-	total     []float64   // over all clusters
+	byCluster []*sums // nil for a cluster without observations
+	clusters  []*sums // those with observations, in the order in which they occur; of the first response only
+	total     *sums   // over all clusters
+	block     sums
 
 	// The observations of the block.
 	row, column []int
@@ -34,12 +35,60 @@ type Regression struct {
 	left        []float64   // of each observation: what absorbing leaves of 1 there and 0 elsewhere
 	x           [][]float64 // by regressor, then by response, of each observation
 
-	squares, means, counts, effects, laplacian []float64 // buffers
+	squares, means, counts, effects, laplacian, products []float64 // buffers
+}
+
+// sums are sufficient statistics: sums of products over observations.
+type sums struct {
+	responses int
+	a         []float64  // of the regressors with each other: the lower triangle, row by row
+	b         []float64  // for each response, of the regressors with it
+	solos     []soloSums // those that occur, ascending
+}
+
+// soloSums are the products of a solo with each regressor, with itself, and with each response.
+type soloSums struct {
+	solo     int
+	products []float64
+}
+
+func newSums(regressors, responses int) *sums {
+	return &sums{responses: responses, a: make([]float64, regressors*(regressors+1)/2), b: make([]float64, regressors*responses)}
+}
+
+// add adds the sums from as many responses or more.
+func (s *sums) add(from *sums) {
+	add(s.a, from.a)
+	add(s.b, from.b[:len(s.b)])
+	var room []float64 // for the products of solos that are new
+	for k, f := range from.solos {
+		products := f.products[:len(f.products)-from.responses+s.responses]
+		at, found := slices.BinarySearchFunc(s.solos, f.solo, func(e soloSums, solo int) int { return e.solo - solo })
+		if found {
+			add(s.solos[at].products, products)
+			continue
+		}
+		if room == nil {
+			left := len(from.solos) - k
+			room, s.solos = make([]float64, left*len(products)), slices.Grow(s.solos, left)
+		}
+		n := copy(room, products)
+		s.solos = slices.Insert(s.solos, at, soloSums{f.solo, room[:n:n]})
+		room = room[n:]
+	}
+}
+
+// matrix sets the lower triangle of A.
+func (s *sums) matrix(a []float64, n int) {
+	k := 0
+	for i := range n {
+		k += copy(a[i*n:], s.a[k:k+i+1])
+	}
 }
 
 // NewRegression returns a regression without observations.
 func NewRegression(d Design) *Regression {
-	return &Regression{Design: d, x: make([][]float64, d.Regressors+d.Responses)}
+	return &Regression{Design: d, x: make([][]float64, d.Regressors+d.Responses), total: newSums(d.Regressors, d.Responses)}
 }
 
 // Add adds an observation to the block: its row and column in the table, the solo that is
@@ -61,14 +110,16 @@ func (r *Regression) EndBlock(cluster, rows, columns int) {
 		return
 	}
 	r.absorb(rows, columns)
+	r.multiply()
 	if cluster >= len(r.byCluster) {
-		r.byCluster = append(r.byCluster, make([][]float64, cluster+1-len(r.byCluster))...)
+		r.byCluster = append(r.byCluster, make([]*sums, cluster+1-len(r.byCluster))...)
 	}
 	if r.byCluster[cluster] == nil {
-		r.byCluster[cluster] = make([]float64, r.first(r.Responses))
+		r.byCluster[cluster] = newSums(r.Regressors, 1)
 		r.clusters = append(r.clusters, r.byCluster[cluster])
 	}
-	r.addProducts(r.byCluster[cluster])
+	r.byCluster[cluster].add(&r.block)
+	r.total.add(&r.block)
 	r.row, r.column, r.solo = r.row[:0], r.column[:0], r.solo[:0]
 	for k := range r.x {
 		r.x[k] = r.x[k][:0]
@@ -178,61 +229,35 @@ func (r *Regression) count(group []int, groups int) []float64 {
 	return r.counts
 }
 
-// The sufficient statistics of a cluster are one list: the lower triangle of A over the
-// regressors, then for each solo its products with the regressors and with itself, then
-// for each response its products with the regressors and with the solos.
-
-// first returns where the products of a response begin.
-func (r *Regression) first(response int) int {
-	n := r.Regressors
-	return n*(n+1)/2 + r.Solos*(n+1) + response*(n+r.Solos)
-}
-
-// addProducts adds the products of the block to the statistics of its cluster.
-func (r *Regression) addProducts(to []float64) {
-	n := r.Regressors
-	at := 0
-	for i := range n {
-		for j := range i + 1 {
-			to[at] += Dot(r.x[i], r.x[j])
-			at++
+// multiply sets the sums of the block.
+func (r *Regression) multiply() {
+	n, to := r.Regressors, &r.block
+	to.responses, to.a, to.b, to.solos = r.Responses, to.a[:0], to.b[:0], to.solos[:0]
+	for i, x := range r.x[:n] {
+		for _, other := range r.x[:i+1] {
+			to.a = append(to.a, Dot(x, other))
 		}
 	}
-	solos, responses := to[at:], to[r.first(0):]
-	for q, y := range r.x[n:] {
-		for i := range n {
-			responses[q*(n+r.Solos)+i] += Dot(r.x[i], y)
+	for _, y := range r.x[n:] {
+		for _, x := range r.x[:n] {
+			to.b = append(to.b, Dot(x, y))
 		}
 	}
 	// A solo is 1 in one observation, so its products are what is left there.
+	r.products = slices.Grow(r.products[:0], len(r.solo)*(len(r.x)+1))
 	for k, solo := range r.solo {
 		if solo < 0 || r.left[k] <= dependent {
 			continue
 		}
-		at := solos[solo*(n+1):]
-		for j := range n {
-			at[j] += r.x[j][k]
+		from := len(r.products)
+		for _, x := range r.x[:n] {
+			r.products = append(r.products, x[k])
 		}
-		at[n] += r.left[k]
-		for q, y := range r.x[n:] {
-			responses[q*(n+r.Solos)+n+solo] += y[k]
+		r.products = append(r.products, r.left[k])
+		for _, y := range r.x[n:] {
+			r.products = append(r.products, y[k])
 		}
-	}
-}
-
-// equations sets the lower triangle of A and b for a response, from the statistics of a
-// cluster, with the regressors and, unless it is negative, a solo.
-func (r *Regression) equations(from []float64, response, solo int, a, b []float64) {
-	m, n := r.Regressors, len(b)
-	k := 0
-	for i := range m {
-		k += copy(a[i*n:], from[k:k+i+1])
-	}
-	at := from[r.first(response):]
-	copy(b, at[:m])
-	if solo >= 0 {
-		copy(a[m*n:], from[k+solo*(m+1):][:m+1])
-		b[m] = at[m+solo]
+		to.solos = append(to.solos, soloSums{solo, r.products[from:]})
 	}
 }
 
@@ -252,59 +277,36 @@ type Fit struct {
 	unknown, fragile []float64
 
 	of     *Regression
-	solo   int
 	factor []float64 // of A
 }
 
-// Fit fits the regressors and, unless solo is negative, that solo as the last
-// coefficient.
-func (r *Regression) Fit(solo int) *Fit {
+// Fit fits the regressors, without any solo.
+func (r *Regression) Fit() *Fit {
 	n := r.Regressors
-	if solo >= 0 {
-		n++
-	}
-	if r.total == nil {
-		r.total = make([]float64, r.first(r.Responses))
-		for _, c := range r.clusters {
-			add(r.total, c)
-		}
-	}
 	square := func() []float64 { return make([]float64, n*n) }
 	f := &Fit{
-		N: n, Clusters: len(r.clusters), Beta: make([]float64, n), CV3: square(), CR1: square(),
-		unknown: square(), fragile: square(), of: r, solo: solo, factor: square(),
+		N: n, Clusters: len(r.clusters), CV3: square(), CR1: square(), unknown: square(), fragile: square(), of: r, factor: square(),
 	}
 	a, part, meat := f.factor, square(), square()
-	scale, b, u := make([]float64, n), make([]float64, n), make([]float64, n)
-	for k := 1; k < r.Responses; k++ {
-		f.Others = append(f.Others, make([]float64, n))
-		r.equations(r.total, k, solo, a, f.Others[k-1])
-	}
-	r.equations(r.total, 0, solo, a, f.Beta)
-	for i := range n {
-		scale[i] = a[i*n+i]
-	}
-	total, score := slices.Clone(a), slices.Clone(f.Beta)
-	Factor(a, n, scale)
+	b, u := make([]float64, n), make([]float64, n)
+	scale := r.factor(a)
 	addNull(f.unknown, a, n)
-	Solve(a, n, f.Beta)
-	for _, beta := range f.Others {
+	for k := range r.Responses {
+		beta := slices.Clone(r.total.b[k*n : (k+1)*n])
 		Solve(a, n, beta)
+		f.Others = append(f.Others, beta)
 	}
+	f.Beta, f.Others = f.Others[0], f.Others[1:]
 	for _, c := range r.clusters {
-		r.equations(c, 0, solo, part, b)
+		c.matrix(part, n)
 		for i := range n {
-			u[i] = b[i]
+			u[i] = c.b[i]
 			for j := range n {
 				u[i] -= part[max(i, j)*n+min(i, j)] * f.Beta[j]
 			}
-			b[i] = score[i] - b[i]
 		}
 		AddOuter(meat, u)
-		for k, v := range part {
-			part[k] = total[k] - v
-		}
-		Factor(part, n, scale)
+		r.without(c, scale, part, b)
 		addNull(f.fragile, part, n)
 		Solve(part, n, b)
 		for i := range n {
@@ -318,6 +320,30 @@ func (r *Regression) Fit(solo int) *Fit {
 	}
 	f.sandwich(a, meat, g/(g-1))
 	return f
+}
+
+// factor factors A, and returns its diagonal.
+func (r *Regression) factor(a []float64) (scale []float64) {
+	n := r.Regressors
+	r.total.matrix(a, n)
+	for i := range n {
+		scale = append(scale, a[i*n+i])
+	}
+	Factor(a, n, scale)
+	return scale
+}
+
+// without factors A and sets b for the first response without a cluster.
+func (r *Regression) without(c *sums, scale, a, b []float64) {
+	n, k := r.Regressors, 0
+	for i := range n {
+		for j := range i + 1 {
+			a[i*n+j] = r.total.a[k] - c.a[k]
+			k++
+		}
+		b[i] = r.total.b[i] - c.b[i]
+	}
+	Factor(a, n, scale)
 }
 
 // sandwich sets CR1 = factor A^-1 meat A^-1, from the factored A.
@@ -349,6 +375,24 @@ func (f *Fit) Estimable(c []float64) (estimable, robust bool) {
 // their place.
 const fewest = 1. / 5
 
+// told counts the clusters that a contrast is told from.
+type told struct{ count, sum, squares float64 }
+
+// add adds a cluster with its part of the variance of the contrast, which is whole.
+func (t *told) add(part, whole float64) {
+	if part > dependent*whole {
+		t.count++
+	}
+	t.sum, t.squares = t.sum+part, t.squares+part*part
+}
+
+func (t *told) clusters() int {
+	if effective := t.sum * t.sum / t.squares; effective < fewest*t.count {
+		return int(math.Round(effective))
+	}
+	return int(t.count)
+}
+
 // Informative returns from how many clusters a contrast that is estimable is told. The part
 // of a cluster is h_s = c'A^-1 A_s A^-1 c: what it adds to the variance of the contrast where
 // all observations vary alike. Clusters without a part do not count: absorbing effects leaves
@@ -357,26 +401,26 @@ const fewest = 1. / 5
 // Steigerwald 2017), is less than a fifth of those that are left, that number counts. Above,
 // CV3 makes up for it: it errs to the safe side where clusters are unequal.
 func (f *Fit) Informative(c []float64) int {
-	n := f.N
 	w := slices.Clone(c)
-	Solve(f.factor, n, w)
-	a, b := make([]float64, n*n), make([]float64, n)
-	whole, count, sum, squares := Dot(c, w), 0., 0., 0.
+	Solve(f.factor, f.N, w)
+	whole, t := Dot(c, w), told{}
 	for _, cluster := range f.of.clusters {
-		f.of.equations(cluster, 0, f.solo, a, b)
-		part := 0.
-		for i, x := range w {
-			part += x * (2*Dot(a[i*n:i*n+i], w[:i]) + x*a[i*n+i])
-		}
-		if part > dependent*whole {
-			count++
-		}
-		sum, squares = sum+part, squares+part*part
+		t.add(cluster.bilinear(w, w), whole)
 	}
-	if effective := sum * sum / squares; effective < fewest*count {
-		return int(math.Round(effective))
+	return t.clusters()
+}
+
+// bilinear returns x'Ay.
+func (s *sums) bilinear(x, y []float64) float64 {
+	sum, k := 0., 0
+	for i := range x {
+		row := s.a[k : k+i+1]
+		k += i + 1
+		if row[i] != 0 { // a regressor that is zero throughout has no products
+			sum += x[i]*Dot(row, y) + y[i]*Dot(row[:i], x)
+		}
 	}
-	return int(count)
+	return sum
 }
 
 // LeastInformative returns the least of [Fit.Informative] over the coefficients.
@@ -415,6 +459,112 @@ func (f *Fit) Effect(c []float64, clusters int) Effect {
 	return Effect{
 		Estimate: Dot(c, f.Beta), SE: math.Sqrt(Quadratic(f.CV3, c)), CR1: math.Sqrt(Quadratic(f.CR1, c)), DF: float64(clusters - 1),
 	}
+}
+
+// Contrast is what a fit tells of a combination of its coefficients.
+type Contrast struct {
+	Effect                // on one degree of freedom less than informative clusters
+	Estimable   bool      // the observations determine it; where they do not, there is nothing more
+	Robust      bool      // they still do whichever cluster is left out
+	Informative int       // see [Fit.Informative]
+	Others      []float64 // the same for the further responses
+}
+
+// Contrast returns the contrast c of the coefficients.
+func (f *Fit) Contrast(c []float64) Contrast {
+	var k Contrast
+	if k.Estimable, k.Robust = f.Estimable(c); !k.Estimable {
+		return Contrast{}
+	}
+	k.Informative = f.Informative(c)
+	k.Effect = f.Effect(c, k.Informative)
+	for _, beta := range f.Others {
+		k.Others = append(k.Others, Dot(c, beta))
+	}
+	return k
+}
+
+// soloFit is the fit of a solo beside the regressors. Its coefficient is told by what they do not
+// explain of it: the solo less a combination of theirs (Frisch and Waugh 1933; Lovell 1963).
+type soloFit struct {
+	of          soloSums
+	combination []float64
+	square      float64   // of the solo less the combination
+	beta        []float64 // of the regressors beside the solo
+	told        told
+	scores      float64 // sum of squares
+	*Contrast
+}
+
+// FitSolos fits each solo beside the regressors, without the other solos, and returns its coefficient.
+func (r *Regression) FitSolos() []Contrast {
+	n, all := r.Regressors, make([]Contrast, r.Solos)
+	a, b, z := make([]float64, n*n), slices.Clone(r.total.b[:n]), make([]float64, n)
+	scale := r.factor(a)
+	Solve(a, n, b)
+	var fits []soloFit
+	for _, of := range r.total.solos {
+		f := soloFit{of: of, Contrast: &all[of.solo], combination: slices.Clone(of.products[:n]), beta: slices.Clone(b)}
+		forward(a, n, f.combination)
+		f.square = of.products[n] - Dot(f.combination, f.combination)
+		if f.square <= dependent*of.products[n] {
+			continue
+		}
+		back(a, n, n, f.combination)
+		for q := range r.Responses {
+			f.Others = append(f.Others, (of.products[n+1+q]-Dot(f.combination, r.total.b[q*n:(q+1)*n]))/f.square)
+		}
+		f.Estimate, f.Others = f.Others[0], f.Others[1:]
+		f.Estimable, f.Robust = true, true
+		for i, x := range f.combination {
+			f.beta[i] -= x * f.Estimate
+		}
+		fits = append(fits, f)
+	}
+	none := make([]float64, n+2)
+	for _, c := range r.clusters {
+		r.without(c, scale, a, b)
+		forward(a, n, b)
+		solos := c.solos
+		for k := range fits {
+			f, products := &fits[k], none
+			for len(solos) > 0 && solos[0].solo <= f.of.solo {
+				if solos[0].solo == f.of.solo {
+					products = solos[0].products
+				}
+				solos = solos[1:]
+			}
+			f.leaveOut(c, products, a, b, z)
+		}
+	}
+	g := float64(len(r.clusters))
+	for _, f := range fits {
+		f.SE, f.CR1 = math.Sqrt((g-1)/g*f.SE), math.Sqrt(g/(g-1)*f.scores)/f.square
+		f.Informative = f.told.clusters()
+		f.DF = float64(f.Informative - 1)
+	}
+	return all
+}
+
+// leaveOut adds to the fit how its coefficient differs without a cluster, squared, in SE; and what the cluster tells.
+// A and b are the factor of the regressors without the cluster and what forward makes of their products with the response.
+func (f *soloFit) leaveOut(c *sums, products, a, b, z []float64) {
+	n := len(z)
+	own, square, response := products[:n], products[n], products[n+1]
+	for i := range z {
+		z[i] = f.of.products[i] - own[i]
+	}
+	forward(a, n, z)
+	if left := f.of.products[n] - square - Dot(z, z); left > dependent*f.of.products[n] {
+		d := (f.of.products[n+1]-response-Dot(z, b))/left - f.Estimate
+		f.SE += d * d
+	} else {
+		f.Robust = false
+	}
+	score := response - square*f.Estimate - Dot(own, f.beta) -
+		(Dot(f.combination, c.b) - Dot(f.combination, own)*f.Estimate - c.bilinear(f.combination, f.beta))
+	f.scores += score * score
+	f.told.add(square-2*Dot(f.combination, own)+c.bilinear(f.combination, f.combination), f.square)
 }
 
 // HalfWidth returns the half-width of the two-sided interval of that confidence.
