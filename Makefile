@@ -6,6 +6,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 IMAGE   ?= councild:$(VERSION)
 FUZZTIME ?= 60s
 RESULT  ?= $(shell date -u +%F).json
+ROUNDS  ?= 9
 # The packages whose tests do less under the race detector (internal/race): they run once more without it.
 UNRACED := ./internal/bias ./internal/biascheck ./internal/disagreement ./internal/schema ./internal/worth
 # Tests of how work grows with its text (internal/growth) have shorter texts under the race detector: those of such a name run once more without it.
@@ -55,8 +56,8 @@ pictures: browser ## Make the pictures of README.md and docs/ again.
 bench: ## Run the benchmarks.
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-bench-compare: ## Measure councild beside reference programs, and print the figures of docs/benchmarks.md, 40 minutes; RESULT, in bench/, keeps them.
-	$(GO) -C bench run . compare -out $(RESULT)
+bench-compare: ## Measure councild beside reference programs, and print the figures of docs/benchmarks.md, 40 minutes; RESULT, in bench/, keeps them; ROUNDS is 9.
+	$(GO) -C bench run . compare -rounds $(ROUNDS) -out $(RESULT)
 
 bench-growth: ## Measure how cost grows, and draw docs/growth-*.svg: a quarter of an hour, and 6 GB in the directory of temporary files.
 	$(GO) -C bench run . growth -records 10000000 > bench/growth.csv
