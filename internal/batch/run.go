@@ -177,6 +177,7 @@ func Run(ctx context.Context, o Options) (_ Outcome, err error) {
 				r.elsewhere += *cost
 			}
 		}
+		r.Calls.forget(r.sessions(result.Session)...)
 		r.usage = r.usage.Plus(result.Usage)
 	}
 	r.over, r.written = len(o.Held.Results), o.Held.Results
