@@ -27,13 +27,13 @@ type Regression struct {
 	byCluster []*sums // nil for a cluster without observations
 	clusters  []*sums // those with observations, in the order in which they occur; of the first response only
 	total     *sums   // over all clusters
-	block     sums
 
 	// The observations of the block.
 	row, column []int
 	solo        []int       // the solo that is 1 at each observation, -1 for none; empty without solos
 	left        []float64   // of each observation: what absorbing leaves of 1 there and 0 elsewhere
 	x           [][]float64 // by regressor, then by response, of each observation
+	block       sums        // of these
 
 	squares, means, counts, effects, laplacian, products []float64 // buffers
 }

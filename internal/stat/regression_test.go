@@ -169,7 +169,7 @@ func TestSolosAreColumns(t *testing.T) {
 				t.Errorf("seed %d, solo %d (-want +got):\n%s", seed, k, diff)
 			}
 		}
-		if got[0].Robust != true || got[inOneCluster].Robust || got[isRegressor].Estimable {
+		if !got[0].Robust || got[inOneCluster].Robust || got[isRegressor].Estimable {
 			t.Errorf("seed %d: %+v", seed, got)
 		}
 	}
@@ -291,7 +291,8 @@ func TestFurtherResponses(t *testing.T) {
 			alone.EndBlock(o.cluster, 4, 5)
 		}
 	}
-	want, got := append(alone.Fit().Beta, alone.FitSolos()[0].Estimate), append(both.Fit().Others[0], both.FitSolos()[0].Others[0])
+	want := slices.Concat(alone.Fit().Beta, []float64{alone.FitSolos()[0].Estimate})
+	got := slices.Concat(both.Fit().Others[0], []float64{both.FitSolos()[0].Others[0]})
 	if diff := cmp.Diff(want, got, approx); diff != "" {
 		t.Errorf("coefficients (-alone +beside another):\n%s", diff)
 	}
