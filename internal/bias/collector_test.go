@@ -600,12 +600,11 @@ func poolOf(n, pool, some int) []council.BiasMetricRecord {
 			worth[j], length[j] = rng.NormFloat64(), 500+rng.IntN(1500)
 		}
 		for i, reviewer := range members {
-			for p, j := range rng.Perm(some) {
-				if i == j {
-					continue
-				}
+			others := slices.DeleteFunc(rng.Perm(some), func(j int) bool { return j == i })
+			for p, j := range others {
 				score := math.Round(min(max(6+worth[j]+rng.NormFloat64(), 1), 10))
-				r := record(fmt.Sprintf("s%06d", s), now.Add(time.Duration(s-n)*time.Minute), fmt.Sprintf("m%03d", reviewer), fmt.Sprintf("m%03d", members[j]), score)
+				start := now.Add(time.Duration(s-n) * time.Minute)
+				r := record(fmt.Sprintf("s%06d", s), start, fmt.Sprintf("m%03d", reviewer), fmt.Sprintf("m%03d", members[j]), score)
 				r.Position, r.ResponseLengthChars = new(p), length[j]
 				records = append(records, r)
 			}

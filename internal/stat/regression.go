@@ -492,7 +492,8 @@ type soloFit struct {
 	square      float64   // of the solo less the combination
 	beta        []float64 // of the regressors beside the solo
 	told        told
-	scores      float64 // sum of squares
+	moved       float64 // sum over clusters: what leaving one out changes in the coefficient, squared
+	scores      float64 // sum over clusters: its product of the solo less the combination with the residuals, squared
 	*Contrast
 }
 
@@ -539,15 +540,16 @@ func (r *Regression) FitSolos() []Contrast {
 	}
 	g := float64(len(r.clusters))
 	for _, f := range fits {
-		f.SE, f.CR1 = math.Sqrt((g-1)/g*f.SE), math.Sqrt(g/(g-1)*f.scores)/f.square
+		f.SE, f.CR1 = math.Sqrt((g-1)/g*f.moved), math.Sqrt(g/(g-1)*f.scores)/f.square
 		f.Informative = f.told.clusters()
 		f.DF = float64(f.Informative - 1)
 	}
 	return all
 }
 
-// leaveOut adds to the fit how its coefficient differs without a cluster, squared, in SE; and what the cluster tells.
-// A and b are the factor of the regressors without the cluster and what forward makes of their products with the response.
+// leaveOut adds what a cluster tells of the coefficient, and what leaving it out changes. Products are those of the solo
+// in the cluster; a is the factor of the regressors without the cluster, and b what forward makes of their products with
+// the response. Z is a buffer.
 func (f *soloFit) leaveOut(c *sums, products, a, b, z []float64) {
 	n := len(z)
 	own, square, response := products[:n], products[n], products[n+1]
@@ -557,7 +559,7 @@ func (f *soloFit) leaveOut(c *sums, products, a, b, z []float64) {
 	forward(a, n, z)
 	if left := f.of.products[n] - square - Dot(z, z); left > dependent*f.of.products[n] {
 		d := (f.of.products[n+1]-response-Dot(z, b))/left - f.Estimate
-		f.SE += d * d
+		f.moved += d * d
 	} else {
 		f.Robust = false
 	}
