@@ -11,6 +11,7 @@ type Design struct {
 	Rows       bool // absorb an effect of each row of each table
 	Columns    bool // absorb an effect of each column of each table
 	Regressors int  // that enter together
+	Further    int  // how many of these, the last ones, enter only where [Regression.Whole] is fitted
 	Responses  int  // that the regressors explain, each by itself
 	// Solos are further regressors, of which a fit takes one or none. Each is 1 for at
 	// most one observation of a block and 0 for the others. They take both effects
@@ -280,9 +281,16 @@ type Fit struct {
 	factor []float64 // of A
 }
 
+// Whole returns the regression with its further regressors.
+func (r *Regression) Whole() *Regression {
+	whole := *r
+	whole.Further = 0
+	return &whole
+}
+
 // Fit fits the regressors, without any solo.
 func (r *Regression) Fit() *Fit {
-	n := r.Regressors
+	n := r.n()
 	square := func() []float64 { return make([]float64, n*n) }
 	f := &Fit{
 		N: n, Clusters: len(r.clusters), CV3: square(), CR1: square(), unknown: square(), fragile: square(), of: r, factor: square(),
@@ -292,7 +300,7 @@ func (r *Regression) Fit() *Fit {
 	scale := r.factor(a)
 	addNull(f.unknown, a, n)
 	for k := range r.Responses {
-		beta := slices.Clone(r.total.b[k*n : (k+1)*n])
+		beta := slices.Clone(r.against(k))
 		Solve(a, n, beta)
 		f.Others = append(f.Others, beta)
 	}
@@ -322,9 +330,17 @@ func (r *Regression) Fit() *Fit {
 	return f
 }
 
+// n returns how many regressors enter.
+func (r *Regression) n() int { return r.Regressors - r.Further }
+
+// against returns the products of the regressors that enter with a response.
+func (r *Regression) against(response int) []float64 {
+	return r.total.b[response*r.Regressors:][:r.n()]
+}
+
 // factor factors A, and returns its diagonal.
 func (r *Regression) factor(a []float64) (scale []float64) {
-	n := r.Regressors
+	n := r.n()
 	r.total.matrix(a, n)
 	for i := range n {
 		scale = append(scale, a[i*n+i])
@@ -335,7 +351,7 @@ func (r *Regression) factor(a []float64) (scale []float64) {
 
 // without factors A and sets b for the first response without a cluster.
 func (r *Regression) without(c *sums, scale, a, b []float64) {
-	n, k := r.Regressors, 0
+	n, k := r.n(), 0
 	for i := range n {
 		for j := range i + 1 {
 			a[i*n+j] = r.total.a[k] - c.a[k]
@@ -487,7 +503,8 @@ func (f *Fit) Contrast(c []float64) Contrast {
 // soloFit is the fit of a solo beside the regressors. Its coefficient is told by what they do not
 // explain of it: the solo less a combination of theirs (Frisch and Waugh 1933; Lovell 1963).
 type soloFit struct {
-	of          soloSums
+	solo        int
+	of          soloProducts
 	combination []float64
 	square      float64   // of the solo less the combination
 	beta        []float64 // of the regressors beside the solo
@@ -497,23 +514,34 @@ type soloFit struct {
 	*Contrast
 }
 
+// soloProducts are the products of a solo with the regressors that enter, itself and the first response.
+type soloProducts struct {
+	regressors     []float64
+	self, response float64
+}
+
+func (r *Regression) soloProducts(of []float64) soloProducts {
+	return soloProducts{of[:r.n()], of[r.Regressors], of[r.Regressors+1]}
+}
+
 // FitSolos fits each solo beside the regressors, without the other solos, and returns its coefficient.
 func (r *Regression) FitSolos() []Contrast {
-	n, all := r.Regressors, make([]Contrast, r.Solos)
-	a, b, z := make([]float64, n*n), slices.Clone(r.total.b[:n]), make([]float64, n)
+	n, all := r.n(), make([]Contrast, r.Solos)
+	a, b, z := make([]float64, n*n), slices.Clone(r.against(0)), make([]float64, n)
 	scale := r.factor(a)
 	Solve(a, n, b)
 	var fits []soloFit
-	for _, of := range r.total.solos {
-		f := soloFit{of: of, Contrast: &all[of.solo], combination: slices.Clone(of.products[:n]), beta: slices.Clone(b)}
+	for _, s := range r.total.solos {
+		of := r.soloProducts(s.products)
+		f := soloFit{solo: s.solo, of: of, Contrast: &all[s.solo], combination: slices.Clone(of.regressors), beta: slices.Clone(b)}
 		forward(a, n, f.combination)
-		f.square = of.products[n] - Dot(f.combination, f.combination)
-		if f.square <= dependent*of.products[n] {
+		f.square = of.self - Dot(f.combination, f.combination)
+		if f.square <= dependent*of.self {
 			continue
 		}
 		back(a, n, n, f.combination)
 		for q := range r.Responses {
-			f.Others = append(f.Others, (of.products[n+1+q]-Dot(f.combination, r.total.b[q*n:(q+1)*n]))/f.square)
+			f.Others = append(f.Others, (s.products[r.Regressors+1+q]-Dot(f.combination, r.against(q)))/f.square)
 		}
 		f.Estimate, f.Others = f.Others[0], f.Others[1:]
 		f.Estimable, f.Robust = true, true
@@ -522,20 +550,20 @@ func (r *Regression) FitSolos() []Contrast {
 		}
 		fits = append(fits, f)
 	}
-	none := make([]float64, n+2)
+	none := soloProducts{regressors: make([]float64, n)}
 	for _, c := range r.clusters {
 		r.without(c, scale, a, b)
 		forward(a, n, b)
 		solos := c.solos
 		for k := range fits {
-			f, products := &fits[k], none
-			for len(solos) > 0 && solos[0].solo <= f.of.solo {
-				if solos[0].solo == f.of.solo {
-					products = solos[0].products
+			f, own := &fits[k], none
+			for len(solos) > 0 && solos[0].solo <= f.solo {
+				if solos[0].solo == f.solo {
+					own = r.soloProducts(solos[0].products)
 				}
 				solos = solos[1:]
 			}
-			f.leaveOut(c, products, a, b, z)
+			f.leaveOut(c, own, a, b, z)
 		}
 	}
 	g := float64(len(r.clusters))
@@ -547,26 +575,25 @@ func (r *Regression) FitSolos() []Contrast {
 	return all
 }
 
-// leaveOut adds what a cluster tells of the coefficient, and what leaving it out changes. Products are those of the solo
+// leaveOut adds what a cluster tells of the coefficient, and what leaving it out changes. Own are the products of the solo
 // in the cluster; a is the factor of the regressors without the cluster, and b what forward makes of their products with
 // the response. Z is a buffer.
-func (f *soloFit) leaveOut(c *sums, products, a, b, z []float64) {
+func (f *soloFit) leaveOut(c *sums, own soloProducts, a, b, z []float64) {
 	n := len(z)
-	own, square, response := products[:n], products[n], products[n+1]
 	for i := range z {
-		z[i] = f.of.products[i] - own[i]
+		z[i] = f.of.regressors[i] - own.regressors[i]
 	}
 	forward(a, n, z)
-	if left := f.of.products[n] - square - Dot(z, z); left > dependent*f.of.products[n] {
-		d := (f.of.products[n+1]-response-Dot(z, b))/left - f.Estimate
+	if left := f.of.self - own.self - Dot(z, z); left > dependent*f.of.self {
+		d := (f.of.response-own.response-Dot(z, b))/left - f.Estimate
 		f.moved += d * d
 	} else {
 		f.Robust = false
 	}
-	score := response - square*f.Estimate - Dot(own, f.beta) -
-		(Dot(f.combination, c.b) - Dot(f.combination, own)*f.Estimate - c.bilinear(f.combination, f.beta))
+	score := own.response - own.self*f.Estimate - Dot(own.regressors, f.beta) -
+		(Dot(f.combination, c.b) - Dot(f.combination, own.regressors)*f.Estimate - c.bilinear(f.combination, f.beta))
 	f.scores += score * score
-	f.told.add(square-2*Dot(f.combination, own)+c.bilinear(f.combination, f.combination), f.square)
+	f.told.add(own.self-2*Dot(f.combination, own.regressors)+c.bilinear(f.combination, f.combination), f.square)
 }
 
 // HalfWidth returns the half-width of the two-sided interval of that confidence.

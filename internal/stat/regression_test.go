@@ -279,6 +279,35 @@ func TestWald(t *testing.T) {
 	}
 }
 
+// TestFurtherRegressors holds that a regression is fitted as if its further regressors did not exist, and the whole of
+// it as if they were regressors like the others.
+func TestFurtherRegressors(t *testing.T) {
+	all := patchy(rand.New(rand.NewPCG(8, 0)), 20)
+	solo := func(o observation) int { return slices.Index([][2]int{{0, 1}, {1, 0}}, [2]int{o.row, o.column}) }
+	with := func(regressors, further int) *Regression {
+		return regress(Design{Rows: true, Columns: true, Regressors: regressors, Further: further, Solos: 2}, all, func(o observation) []float64 {
+			return []float64{hashed(o, 0), hashed(o, 1), hashed(o, 2), hashed(o, 3)}[:regressors]
+		}, solo)
+	}
+	split := with(4, 2)
+	for name, pair := range map[string][2]*Regression{"without": {with(2, 0), split}, "whole": {with(4, 0), split.Whole()}} {
+		want, got := pair[0].Fit(), pair[1].Fit()
+		for k := range want.N {
+			c := make([]float64, want.N)
+			c[k] = 1
+			if diff := cmp.Diff(want.Contrast(c), got.Contrast(c), approx); diff != "" {
+				t.Errorf("%s, coefficient %d (-want +got):\n%s", name, k, diff)
+			}
+		}
+		if want.N != got.N {
+			t.Errorf("%s: %d coefficients, want %d", name, got.N, want.N)
+		}
+		if diff := cmp.Diff(pair[0].FitSolos(), pair[1].FitSolos(), approx, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s, solos (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // TestFurtherResponses holds that each response is explained as if it were alone.
 func TestFurtherResponses(t *testing.T) {
 	all := patchy(rand.New(rand.NewPCG(7, 0)), 20)
