@@ -101,7 +101,7 @@ func TestReportByHand(t *testing.T) {
 	// Student's t with 12 degrees of freedom; shape 6, scale 1 + 10/11/8, weight 11.
 	half := 2.178812829667229 * math.Sqrt((1+10./88)/6/11)
 	want := Report{
-		SchemaVersion: "1.2.0", GeneratedAt: now, Status: StatusOK,
+		SchemaVersion: "1.3.0", GeneratedAt: now, Status: StatusOK,
 		Headline: "These records cannot tell any bias; not tested: length points per doubling, position, length slope deviation, " +
 			"self preference, family affinity, harshness, affinity, anchoring, drift",
 

@@ -48,6 +48,7 @@ type discrimination struct {
 	df         float64
 	covariance []float64
 	solver     worthSolver
+	squares    [][]float64 // see [discrimination.bent]; of the session that was adjusted last
 }
 
 // meeting is what two reviewers gave to the answers that both scored.
@@ -380,7 +381,9 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 		}
 	}
 	y := make([][][]float64, 1+2*len(d.strong))
-	y[0] = d.solver.adjust(scored, judged, b)
+	worth := d.solver.worths(scored, judged, b)
+	d.squares = squares(worth)
+	y[0] = withoutSpread(worth, scored, b)
 	for r := 1; r < len(y); r++ {
 		i := slices.Index(s.reviewers, d.strong[(r-1)/2])
 		if i < 0 {
@@ -392,10 +395,53 @@ func (d *discrimination) adjust(k int) [][][]float64 {
 			step = -step
 		}
 		b[i] += step
-		y[r] = d.solver.adjust(scored, judged, b)
+		y[r] = withoutSpread(d.solver.worths(scored, judged, b), scored, b)
 		b[i] -= step
 	}
 	return y
+}
+
+// withoutSpread returns the scores less (b - 1) m, in place of the worths m.
+func withoutSpread(worth, scored [][]float64, b []float64) [][]float64 {
+	for i, row := range worth {
+		for j, m := range row {
+			row[j] = scored[i][j] - (b[i]-1)*m
+		}
+	}
+	return worth
+}
+
+// squares returns the squares of each reviewer's worths, less their mean; 0 where there is none.
+func squares(worth [][]float64) [][]float64 {
+	all := stat.Matrix(len(worth), len(worth[0]), 0.)
+	for i, row := range worth {
+		n, dot := 0., 0.
+		for _, m := range row {
+			if !math.IsNaN(m) {
+				n, dot = n+1, dot+m*m
+			}
+		}
+		for j, m := range row {
+			if !math.IsNaN(m) {
+				all[i][j] = m*m - dot/n
+			}
+		}
+	}
+	return all
+}
+
+// bent adds to a design of the adjusted scores, which are those of strong alone, how each reviewer bends the scale
+// beside the others: as further regressors, the square of the answer's worth to the others, with a coefficient for
+// each. Where the discriminations are a line for each row (Mandel 1961), these are parabolas.
+func (d *discrimination) bent(of design) design {
+	n, row := of.Regressors, of.row
+	of.Further = len(d.strong) - 1
+	of.Regressors += of.Further
+	of.row = func(s *scores, i, j int, x []float64) bool {
+		code(x[n:], d.place[s.reviewers[i]], d.squares[i][j])
+		return row(s, i, j, x[:n])
+	}
+	return of
 }
 
 // variance returns what the errors of the discriminations add to the variance of a
@@ -411,20 +457,18 @@ func (d *discrimination) variance(of stat.Contrast) float64 {
 // worthSolver computes what the answers of a session are worth to its reviewers. It
 // holds buffers.
 type worthSolver struct {
-	normal, worth, level, above, below, others, judges []float64
+	normal, worth, level, above, below, judges []float64
 }
 
-// adjust returns the scores y of a session less (b_i - 1) m_j(-i). The worth m_j and
+// worths returns m_j(-i), the worth of answer j of a session to all reviewers but i. The worth m_j and
 // the levels a_k are the least squares of y = a_k + b_k m_j over the judged scores: those
-// that reviewers with a discrimination b above 0 gave to others. M_j(-i), the worth of
-// answer j to all reviewers but i, is sum b_k (y_kj - a_k) / sum b_k^2 over them, less
-// its mean over what i scored. A cell that no other reviewer scored becomes NaN, and so
-// do all of a reviewer without a discrimination.
-func (v *worthSolver) adjust(y, judged [][]float64, b []float64) [][]float64 {
+// that reviewers with a discrimination b above 0 gave to others. M_j(-i) is
+// sum b_k (y_kj - a_k) / sum b_k^2 over the others, less its mean over what i scored. It is NaN where y is, where
+// no other reviewer scored the answer, and throughout for a reviewer without a discrimination.
+func (v *worthSolver) worths(y, judged [][]float64, b []float64) [][]float64 {
 	n := len(y[0])
 	v.normal, v.worth, v.judges = stat.Zeros(v.normal, n*n), stat.Zeros(v.worth, n), stat.Zeros(v.judges, n)
 	v.level, v.above, v.below = stat.Zeros(v.level, len(b)), stat.Zeros(v.above, n), stat.Zeros(v.below, n)
-	v.others = stat.Zeros(v.others, n)
 	// A little on the diagonal makes the equations regular, and the worths of answers
 	// that no reviewer links with the others sum to zero by themselves.
 	const little = 1e-7
@@ -479,19 +523,17 @@ func (v *worthSolver) adjust(y, judged [][]float64, b []float64) [][]float64 {
 		}
 		mean, cells := 0., 0.
 		for j, score := range judged[i] {
-			v.others[j] = math.NaN()
 			above, below, judges := v.above[j], v.below[j], v.judges[j]
 			if !math.IsNaN(score) {
 				above, below, judges = above-b[i]*(score-v.level[i]), below-b[i]*b[i], judges-1
 			}
 			if judges > 0 && !math.IsNaN(y[i][j]) {
-				v.others[j] = above / below
-				mean, cells = mean+v.others[j], cells+1
+				to[i][j] = above / below
+				mean, cells = mean+to[i][j], cells+1
 			}
 		}
-		mean /= cells
 		for j := range n {
-			to[i][j] = y[i][j] - (b[i]-1)*(v.others[j]-mean)
+			to[i][j] -= mean / cells
 		}
 	}
 	return to

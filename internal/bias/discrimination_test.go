@@ -115,7 +115,7 @@ func TestAdjustedScoresLoseTheScale(t *testing.T) {
 		for j := range judged[4] {
 			judged[4][j] = math.NaN() // it has no discrimination
 		}
-		return solver.adjust(s.y, judged, b)
+		return withoutSpread(solver.worths(s.y, judged, b), s.y, b)
 	}
 	to := adjusted()
 	for i := range b {

@@ -24,6 +24,7 @@ const (
 	points        = "points"
 	perDoubling   = "points per doubling of the length"
 	perTenth      = "points per 0.1 of similarity"
+	thrice        = "and again beside the reviewers' discrimination, without and with a curve for each; "
 	leastSquares  = "least squares within sessions; errors by leaving out one question at a time (CV3)"
 	noPositions   = "no session tells the position at which each answer was shown"
 	sharedOrder   = "the reviewers of each session saw one order, so position cannot be told from quality"
@@ -41,7 +42,7 @@ const (
 	frozenOrders  = "the answers are frozen and their orders repeat, so chance does not decide which of them stands first"
 	sameProducts  = "undefined: the products are the same for every question"
 	fewSessions   = "there are fewer sessions than positions"
-	scaleUse      = "the scores alone show it, but the second fit does not: how the reviewers use the scale may explain it"
+	scaleUse      = "the scores alone show it; beside how the reviewers use the scale it is not certain, or too small to count"
 	shrinks       = "no effect shown; the estimate is about a third of a true effect, so none is called negligible"
 )
 
@@ -72,10 +73,10 @@ func (h *findings) headline(m *Metric, members []Metric, otherwise string) {
 // findings makes metrics of the models of a window.
 type findings struct {
 	*models
-	c        *Collector
-	span     Window
-	adjusted *adjustedFits // nil where no reviewer's scores follow the answers
-	placed   []placed      // what the position headline rests on
+	c             *Collector
+	span          Window
+	second, third *adjustedFits // nil where no reviewer's scores follow the answers
+	placed        []placed      // what the position headline rests on
 }
 
 // placed is the fit of positions in slates of one size.
@@ -92,8 +93,8 @@ func (c *Collector) headlines(w *window, span Window, fits []stat.TwoWay, split 
 	var length, position, slopes, harshness, affinity, anchoring, drift Metric
 	var favours, style, shared []Metric
 	runTogether(
-		func() { h.adjusted = h.fitAdjusted() },
-		func() { // what has no second fit
+		func() { h.second, h.third = h.fitAdjusted() },
+		func() { // what has no further fits
 			length, position, harshness, anchoring = h.length(), h.position(), h.harshness(), h.anchoring()
 			drift, shared = h.drift(fits, split), h.sharedOrder()
 		},
@@ -164,7 +165,7 @@ func (h *findings) length() Metric {
 
 func (h *findings) slopes() Metric {
 	m := h.metric("length_slope_deviation", perDoubling,
-		"every candidate of a session absorbed (M5), and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
+		"every candidate of a session absorbed (M5), "+thrice+leastSquares, h.scored, deltaEffect)
 	level, n := testable(h.reviewers)
 	if n < 2 {
 		m.missing(notReviewers)
@@ -172,17 +173,17 @@ func (h *findings) slopes() Metric {
 	}
 	slopes := h.w.fit(h.w.plain(), h.slopeModel(level, n))
 	each := h.each(m, h.reviewers, slopes, func(member int) []float64 { return contrast(slopes.N, n-1, only(n, level[member])) })
-	h.setSecond(each, func(int) pull { return 0 }, func(member int) stat.Contrast {
-		f, strong := h.adjusted.slopes, len(h.spread.strong)
+	h.setFurther(each, func(int) pull { return 0 }, func(of *adjustedFits, member int) stat.Contrast {
+		f, strong := of.slopes, len(h.spread.strong)
 		return f.Contrast(contrast(f.N, strong-1, only(strong, h.spread.place[member])))
 	})
 	h.headline(&m, each, notTold)
 	return m
 }
 
-// setSecond gives members, each named after a member of the council, the figures of
-// the second fit. Pulls says how an end moves the scores that they come from.
-func (h *findings) setSecond(each []Metric, pulls func(member int) pull, second func(member int) stat.Contrast) {
+// setFurther gives members, each named after a member of the council, the figures of
+// the further fits. Pulls says how an end moves the scores that they come from.
+func (h *findings) setFurther(each []Metric, pulls func(member int) pull, figure func(of *adjustedFits, member int) stat.Contrast) {
 	for k := range each {
 		m := &each[k]
 		member, ok := slices.BinarySearch(h.w.names, m.Subject)
@@ -191,7 +192,7 @@ func (h *findings) setSecond(each []Metric, pulls func(member int) pull, second 
 		case h.spread.noSecondFit(member) != "":
 			m.withhold(h.spread.noSecondFit(member))
 		default:
-			m.setSecond(second(member), h.spread, pulls(member))
+			m.setFurther(figure(h.second, member), figure(h.third, member), h.spread, pulls(member))
 		}
 	}
 }
@@ -213,8 +214,7 @@ func (h *findings) harshness() Metric {
 // same figure on standardised scores; further members of self-preference are the
 // reviewers.
 func (h *findings) favours() []Metric {
-	const method = "every candidate and reviewer of a session absorbed (M3), and again beside the reviewers' discrimination; " +
-		leastSquares
+	const method = "every candidate and reviewer of a session absorbed (M3), " + thrice + leastSquares
 	self := h.metric("self_preference", points, method, h.self, deltaEffect)
 	family := h.metric("family_affinity", points, method, h.family, deltaEffect)
 	if !h.self.testable() {
@@ -240,17 +240,17 @@ func (h *findings) favours() []Metric {
 		if m.Verdict != nil {
 			continue
 		}
-		c := only(raw.N, levels-1+k)
+		figure := func(f *stat.Fit) stat.Contrast { return f.Contrast(only(f.N, levels-1+k)) }
 		alike := h.c.metric(m.Name+standardisedSuffix, "standard deviations", m.Method,
 			tally{clusters: m.Clusters, sessions: m.SampleSize, records: m.Records}, h.span)
-		m.setContrast(raw.Contrast(c))
-		alike.setContrast(standardised.Contrast(c))
+		m.setContrast(figure(raw))
+		alike.setContrast(figure(standardised))
 		switch {
 		case m.PointEstimate == nil:
-		case h.adjusted == nil:
+		case h.second == nil:
 			m.withhold(h.noSecond())
 		default:
-			m.setSecond(h.adjusted.favour.Contrast(c), h.spread, pulls[k])
+			m.setFurther(figure(h.second.favour), figure(h.third.favour), h.spread, pulls[k])
 			if m.untested() {
 				m.Verdict = new(VerdictNotIdentified)
 			}
@@ -263,8 +263,8 @@ func (h *findings) favours() []Metric {
 	level, levels = testable(h.own)
 	f := h.w.fit(h.w.plain(), h.favourModel(level, levels))
 	each := h.each(self, h.own, f, func(member int) []float64 { return only(f.N, level[member]) })
-	h.setSecond(each, func(member int) pull { return h.spread.ends.pull(member, member) }, func(member int) stat.Contrast {
-		return h.adjusted.favourByOwn.Contrast(only(f.N, level[member]))
+	h.setFurther(each, func(member int) pull { return h.spread.ends.pull(member, member) }, func(of *adjustedFits, member int) stat.Contrast {
+		return of.favourByOwn.Contrast(only(of.favourByOwn.N, level[member]))
 	})
 	adjust(each, all)
 	self.Members = append(self.Members, each...)
@@ -277,7 +277,7 @@ func (h *findings) style() []Metric {
 		return nil
 	}
 	m := h.metric(styleName, perTenth, "every candidate and reviewer of a session absorbed, own answers left out, family and each reviewer's "+
-		"slope of length beside it (M7), and again beside the reviewers' discrimination; similarity by "+
+		"slope of length beside it (M7), "+thrice+"similarity by "+
 		h.w.embedder+", to which the same substance is alike too; "+leastSquares, h.alike, deltaStyle)
 	level, levels := testable(h.reviewers)
 	if !h.alike.testable() || levels < 2 {
@@ -285,14 +285,14 @@ func (h *findings) style() []Metric {
 		return []Metric{m}
 	}
 	f := h.w.fit(h.w.plain(), h.styleModel(level, levels))
-	m.setContrast(f.Contrast(only(f.N, 0)))
+	figure := func(f *stat.Fit) stat.Contrast { return f.Contrast(only(f.N, 0)) }
+	m.setContrast(figure(f))
 	switch {
 	case m.PointEstimate == nil:
-	case h.adjusted == nil:
+	case h.second == nil:
 		m.withhold(h.noSecond())
 	default:
-		second := h.adjusted.style
-		m.setSecond(second.Contrast(only(second.N, 0)), h.spread, 0)
+		m.setFurther(figure(h.second.style), figure(h.third.style), h.spread, 0)
 	}
 	return []Metric{m}
 }
@@ -309,12 +309,12 @@ func (h *findings) noSecond() string {
 
 func (h *findings) affinity() Metric {
 	m := h.metric("affinity", points,
-		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), "+
-			"and again beside the reviewers' discrimination; "+leastSquares, h.scored, deltaEffect)
+		"one fit per reviewer and candidate, every candidate and reviewer of a session absorbed (M6), "+thrice+leastSquares,
+		h.scored, deltaEffect)
 	plain := h.w.regress(h.w.plain(), h.affinityModel())[0].FitSolos()
 	pairs := h.sortedPairs()
 	members, solo := make([]Metric, 0, len(pairs)), 0
-	var alone []int // pairs that an end moves too often, whose second fits are their own
+	var alone []int // pairs that an end moves too often, whose further fits are their own
 	for k, pair := range pairs {
 		member := h.member(m, h.w.names[pair[0]]+">"+h.w.names[pair[1]], *h.pairs[pair])
 		member.Name = "pair|" + member.Subject
@@ -330,7 +330,7 @@ func (h *findings) affinity() Metric {
 			case at > 0:
 				alone = append(alone, k)
 			default:
-				member.setSecond(h.adjusted.affinities[solo], h.spread, 0)
+				member.setFurther(h.second.affinities[solo], h.third.affinities[solo], h.spread, 0)
 			}
 			solo++
 		} else {
@@ -342,11 +342,11 @@ func (h *findings) affinity() Metric {
 	for some := range slices.Chunk(alone, atOnce) {
 		designs := make([]design, len(some))
 		for q, k := range some {
-			designs[q] = h.pairModel(pairs[k])
+			designs[q] = h.spread.bent(h.pairModel(pairs[k]))
 		}
 		for q, r := range h.w.regress(h.spread.adjusted(), designs...) {
 			pair := pairs[some[q]]
-			members[some[q]].setSecond(r.FitSolos()[0], h.spread, h.spread.ends.pull(pair[0], pair[1]))
+			members[some[q]].setFurther(r.FitSolos()[0], r.Whole().FitSolos()[0], h.spread, h.spread.ends.pull(pair[0], pair[1]))
 		}
 	}
 	h.headline(&m, members, notTold)

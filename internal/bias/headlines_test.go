@@ -69,7 +69,7 @@ func TestVerdictsOnVectors(t *testing.T) {
 			t.Errorf("without a bias: %s is %q", name, verdict)
 		}
 	}
-	text := "No bias found; with 40 sessions an effect of 0.26 points (position) to 1.10 points (affinity) " +
+	text := "No bias found; with 40 sessions an effect of 0.26 points (position) to 1.14 points (affinity) " +
 		"would have been found in four of five such windows"
 	if null.Headline != text {
 		t.Errorf("headline: %s", null.Headline)

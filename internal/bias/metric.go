@@ -41,11 +41,13 @@ type Metric struct {
 
 	// PValue is that of the metric's own test; of a headline with members, the least
 	// of theirs after Benjamini and Hochberg. QValue is p among the headlines, and of
-	// a member among the members of its headline. Where there is a second fit, the
-	// larger p of both counts, and 1 where their signs differ.
-	PValue    *float64   `json:"p_value"`
-	QValue    *float64   `json:"q_value"`
-	SecondFit *SecondFit `json:"second_fit"` // null where the metric has none, and where the ends of the scale may explain its figure
+	// a member among the members of its headline. Where there are further fits, the
+	// largest p counts, and 1 where their signs differ.
+	PValue *float64 `json:"p_value"`
+	QValue *float64 `json:"q_value"`
+	// SecondFit and ThirdFit are null where the metric has none, and where the ends of the scale may explain its figure.
+	SecondFit *ScaleFit `json:"second_fit"` // with differences in the reviewers' discrimination taken out of the scores
+	ThirdFit  *ScaleFit `json:"third_fit"`  // the same, with a curve of each reviewer's scale beside
 	// MinimumDetectableEffect is the effect that the verdict finds with a probability
 	// of 80 %, null where there is no verdict to come. Of a headline with members it is
 	// the largest of theirs; of position it is the advantage of the first place over
@@ -73,9 +75,9 @@ func (m Metric) SubjectName() string {
 	return strings.TrimSpace(fmt.Sprintf("place %d %s", place+1, rest))
 }
 
-// SecondFit is a figure with differences in the reviewers' discrimination taken out
-// of the scores. Its error includes that of the discriminations.
-type SecondFit struct {
+// ScaleFit is a figure that allows for how the reviewers use the scale. Its error includes
+// that of the discriminations.
+type ScaleFit struct {
 	PointEstimate float64 `json:"point_estimate"`
 	StandardError float64 `json:"standard_error"`
 	PValue        float64 `json:"p_value"`
@@ -241,54 +243,70 @@ func (m *Metric) set(e stat.Effect) {
 // withhold takes back the figure of a metric, for a reason.
 func (m *Metric) withhold(reason string) {
 	m.PointEstimate, m.CILower, m.CIUpper, m.StandardError, m.StandardErrorCR1 = nil, nil, nil, nil, nil
-	m.Test, m.PValue, m.SecondFit = nil, nil, nil
+	m.Test, m.PValue, m.SecondFit, m.ThirdFit = nil, nil, nil, nil
 	m.missing(reason)
 }
 
-// setSecond sets the figure of the second fit of a metric that has a figure. Its variance
-// includes that of the discriminations. Without a second fit the metric loses its figure,
+// setFurther sets the figures of the second and the third fit of a metric that has a figure. Their variances
+// include that of the discriminations. Without them the metric loses its figure,
 // because reviewers who use the scale differently could explain all of it. Where the ends of
 // their ranges alone could, it keeps it, untested.
-func (m *Metric) setSecond(of stat.Contrast, d *discrimination, moved pull) {
+func (m *Metric) setFurther(second, third stat.Contrast, d *discrimination, moved pull) {
 	if m.PointEstimate == nil {
 		return
 	}
-	e := m.rest(of)
-	if of.Estimable {
-		e.SE = math.Sqrt(e.SE*e.SE + d.variance(of))
+	isEstimable, isRobust := second.Estimable && third.Estimable, second.Robust && third.Robust
+	m.rest(second)
+	e := [...]stat.Effect{second.Effect, m.rest(third)}
+	if isEstimable {
+		for k, of := range []stat.Contrast{second, third} {
+			e[k].SE = math.Sqrt(e[k].SE*e[k].SE + d.variance(of))
+		}
 	}
 	switch {
-	case moved.explains(*m.PointEstimate) || of.Estimable && moved.explains(e.Estimate):
+	case moved.explains(*m.PointEstimate) || isEstimable && (moved.explains(e[0].Estimate) || moved.explains(e[1].Estimate)):
 		m.Reason = atEnd
-	case !of.Estimable && moved > 0: // what could tell it lies at an end
+	case !isEstimable && moved > 0: // what could tell it lies at an end
 		m.Reason = atEnd
-	case m.Clusters < preliminaryFrom || !of.Estimable:
+	case m.Clusters < preliminaryFrom || !isEstimable:
 		m.withhold(notTold)
-	case !of.Robust:
+	case !isRobust:
 		m.withhold(oneSession)
-	case !(e.SE > tiny):
+	case !(e[0].SE > tiny && e[1].SE > tiny):
 		m.withhold(noVariation)
 	default:
-		m.SecondFit = &SecondFit{PointEstimate: e.Estimate, StandardError: e.SE, PValue: stat.StudentP(e.Estimate/e.SE, e.DF)}
+		df := float64(m.Clusters - 1)
+		for k, to := range []**ScaleFit{&m.SecondFit, &m.ThirdFit} {
+			*to = &ScaleFit{PointEstimate: e[k].Estimate, StandardError: e[k].SE, PValue: stat.StudentP(e[k].Estimate/e[k].SE, df)}
+		}
 	}
+}
+
+// further returns the figures of the further fits, none where the metric has none.
+func (m *Metric) further() []*ScaleFit {
+	if m.SecondFit == nil {
+		return nil
+	}
+	return []*ScaleFit{m.SecondFit, m.ThirdFit}
 }
 
 // untested reports whether a metric has a figure that the ends of the reviewers' ranges may explain.
 func (m *Metric) untested() bool { return m.Reason == atEnd }
 
-// decisive returns the p that counts, nil for none and where the metric is not tested: where there is a second fit, the
-// larger of both, and 1 where the signs differ.
+// decisive returns the p that counts, nil for none and where the metric is not tested: where there are further fits, the
+// largest of all, and 1 where the signs differ.
 func (m *Metric) decisive() *float64 {
 	if m.untested() {
 		return nil
 	}
-	if m.PValue == nil || m.SecondFit == nil {
-		return m.PValue
+	p := m.PValue
+	for _, again := range m.further() {
+		if math.Signbit(*m.PointEstimate) != math.Signbit(again.PointEstimate) {
+			return new(1.)
+		}
+		p = new(max(*p, again.PValue))
 	}
-	if math.Signbit(*m.PointEstimate) != math.Signbit(m.SecondFit.PointEstimate) {
-		return new(1.)
-	}
-	return new(max(*m.PValue, m.SecondFit.PValue))
+	return p
 }
 
 // rest makes a metric rest on no more questions than a contrast is told from, and returns its effect on one degree of
@@ -346,7 +364,7 @@ func withoutMembers(members []Metric, otherwise string) string {
 // showMember makes a headline show one of so many tested members.
 func (m *Metric) showMember(member *Metric, among int) {
 	m.takeFigure(member, among)
-	m.Test, m.SecondFit = member.Test, member.SecondFit
+	m.Test, m.SecondFit, m.ThirdFit = member.Test, member.SecondFit, member.ThirdFit
 	m.Records, m.SampleSize, m.Clusters, m.Confidence = member.Records, member.SampleSize, member.Clusters, member.Confidence
 }
 
@@ -389,7 +407,14 @@ func largest(metrics []*Metric) *Metric {
 func (m *Metric) significant() bool { return m.QValue != nil && *m.QValue < level(m.Clusters) }
 
 // passes reports whether a metric is significant, and large enough to count.
-func (m *Metric) passes() bool { return m.significant() && math.Abs(*m.PointEstimate) >= *m.Delta }
+func (m *Metric) passes() bool { return m.significant() && m.counts() }
+
+// counts reports whether an effect is at least delta, in all fits.
+func (m *Metric) counts() bool {
+	return math.Abs(*m.PointEstimate) >= *m.Delta && !slices.ContainsFunc(m.further(), func(again *ScaleFit) bool {
+		return math.Abs(again.PointEstimate) < *m.Delta
+	})
+}
 
 // setVerdict judges a metric that has a p and a q.
 func (c *Collector) setVerdict(m *Metric) {
@@ -411,10 +436,10 @@ func (c *Collector) setVerdict(m *Metric) {
 		reason = shrinks
 	case m.Name != anchoringName && m.negligible():
 		verdict, reason = VerdictNegligible, fmt.Sprintf("the 90 %% interval lies within %.2g %s", *m.Delta, m.Unit)
-	case m.significant():
-		reason = fmt.Sprintf("significant, but smaller than the %.2g %s that count", *m.Delta, m.Unit)
 	case m.explained():
 		reason = scaleUse
+	case m.significant():
+		reason = fmt.Sprintf("significant, but smaller than the %.2g %s that count", *m.Delta, m.Unit)
 	}
 	m.Verdict, m.Reason = &verdict, reason
 }
@@ -432,13 +457,13 @@ func (m *Metric) confirmed(level float64) bool {
 
 // explained reports whether a different use of the scale may explain what the scores
 // alone show: the first fit of the metric, or of any member, is significant and large
-// enough, although the second fit does not confirm it.
+// enough, although the further fits do not confirm it.
 func (m *Metric) explained() bool {
 	figures := m.tested()
 	if m.Subject == "" {
 		figures = []*Metric{m}
 	}
-	figures = slices.DeleteFunc(figures, func(figure *Metric) bool { return figure.SecondFit == nil })
+	figures = slices.DeleteFunc(figures, func(figure *Metric) bool { return figure.SecondFit == nil || figure.passes() })
 	p := make([]float64, len(figures))
 	for i, figure := range figures {
 		p[i] = *figure.PValue
@@ -460,8 +485,7 @@ func (m *Metric) negligible() bool {
 	return !slices.ContainsFunc(pointers(m.Members), func(member *Metric) bool { return member.Subject != "" && !member.inside() })
 }
 
-// inside reports whether the 90 % interval lies within +-delta, in both fits where
-// there are two.
+// inside reports whether the 90 % interval lies within +-delta, in all fits.
 func (m *Metric) inside() bool {
 	if m.PointEstimate == nil || m.untested() {
 		return false
@@ -469,18 +493,20 @@ func (m *Metric) inside() bool {
 	within := func(estimate, se float64) bool {
 		return math.Abs(estimate)+stat.Effect{SE: se, DF: m.Test.DF[0]}.HalfWidth(0.9) <= *m.Delta
 	}
-	return within(*m.PointEstimate, *m.StandardError) &&
-		(m.SecondFit == nil || within(m.SecondFit.PointEstimate, m.SecondFit.StandardError))
+	return within(*m.PointEstimate, *m.StandardError) && !slices.ContainsFunc(m.further(), func(again *ScaleFit) bool {
+		return !within(again.PointEstimate, again.StandardError)
+	})
 }
 
 // findable returns the effect that is significant at a level, and at least delta,
-// with a probability of 80 %: max((t_{1-a/2} + t_.80) se, delta + t_.80 se), with the
-// larger se where there are two fits.
+// with a probability of 80 %: max((t_{1-a/2} + t_.80) se, delta + t_.80 se). Where there are further fits, with the
+// largest se, and t_.85: their estimates go together, but each has to reach that.
 func (m *Metric) findable(level float64) float64 {
 	se, df := *m.StandardError, m.Test.DF[0]
-	if m.SecondFit != nil {
-		se = max(se, m.SecondFit.StandardError)
+	power := 0.8
+	for _, again := range m.further() {
+		se, power = max(se, again.StandardError), 0.85
 	}
-	likely := se * stat.StudentQuantile(0.8, df)
+	likely := se * stat.StudentQuantile(power, df)
 	return max(se*stat.StudentQuantile(1-level/2, df), *m.Delta) + likely
 }

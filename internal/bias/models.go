@@ -386,8 +386,8 @@ func (m *models) sortedPairs() [][2]int {
 	return slices.SortedFunc(maps.Keys(m.pairs), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
 }
 
-// adjustedFits are the second fits, to scores without the differences in the reviewers'
-// discrimination.
+// adjustedFits are the fits to scores without the differences in the reviewers'
+// discrimination: the second fits or, with what each reviewer's curve explains beside, the third.
 type adjustedFits struct {
 	slopes      *stat.Fit
 	favour      *stat.Fit       // own answers as one coefficient
@@ -396,11 +396,10 @@ type adjustedFits struct {
 	style       *stat.Fit       // nil where there are too few similarities
 }
 
-// fitAdjusted returns the fits to the adjusted scores, nil where no reviewer's scores
-// follow the answers.
-func (m *models) fitAdjusted() *adjustedFits {
+// fitAdjusted returns the second and the third fits, nil where no reviewer's scores follow the answers.
+func (m *models) fitAdjusted() (second, third *adjustedFits) {
 	if len(m.spread.strong) == 0 {
-		return nil
+		return nil, nil
 	}
 	own := func(s *scores, i, j int) bool { return s.own[i][j] }
 	favour := func(s *scores, i, j int) bool {
@@ -416,15 +415,25 @@ func (m *models) fitAdjusted() *adjustedFits {
 	if m.alike.testable() {
 		designs = append(designs, m.spread.ends.within(m.styleModel(m.spread.place, len(m.spread.strong)), nil))
 	}
+	for q, d := range designs {
+		designs[q] = m.spread.bent(d)
+	}
+	fits := func(all []*stat.Regression) *adjustedFits {
+		fits := &adjustedFits{slopes: all[0].Fit(), favour: all[1].Fit(), affinities: all[2].FitSolos()}
+		if m.self.testable() {
+			fits.favourByOwn = all[3].Fit()
+		}
+		if m.alike.testable() {
+			fits.style = all[len(all)-1].Fit()
+		}
+		return fits
+	}
 	all := m.w.regress(m.spread.adjusted(), designs...)
-	fits := &adjustedFits{slopes: all[0].Fit(), favour: all[1].Fit(), affinities: all[2].FitSolos()}
-	if m.self.testable() {
-		fits.favourByOwn = all[3].Fit()
+	second = fits(all)
+	for q, r := range all {
+		all[q] = r.Whole()
 	}
-	if m.alike.testable() {
-		fits.style = all[len(all)-1].Fit()
-	}
-	return fits
+	return second, fits(all)
 }
 
 // oneOwner returns the levels of own answers as one coefficient, or as none where there

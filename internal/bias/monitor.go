@@ -96,7 +96,7 @@ func (c *Collector) Monitor(shadow []float64) Monitor {
 		return m
 	}
 	h := findings{models: newModels(&w), c: c, span: m.Window}
-	h.adjusted = h.fitAdjusted()
+	h.second, h.third = h.fitAdjusted()
 	seven := slices.Concat([]Metric{h.position(), h.slopes()}, h.favours(), []Metric{h.harshness(), h.affinity(), h.anchoring()})
 	figures := make([][]watchedFigure, len(seven))
 	for i := range seven {
@@ -263,7 +263,7 @@ func (w *Watched) judge(figures []watchedFigure, stands bool, needed float64) {
 		if f.logE > best.logE {
 			best = f
 		}
-		if stands && f.logE >= needed && math.Abs(*f.PointEstimate) >= *f.Delta {
+		if stands && f.logE >= needed && f.counts() {
 			carrying = append(carrying, f.Metric)
 		}
 	}

@@ -112,9 +112,10 @@ func TestMonitorFollowsTheReport(t *testing.T) {
 	expect("length_slope_deviation", slopes...)
 	expect("anchoring", *metrics["anchoring"].PValue)
 	self, again := metrics["self_preference"], metrics["self_preference_standardised"]
-	worst := max(*self.PValue, self.SecondFit.PValue, *again.PValue)
+	worst := max(*self.PValue, self.SecondFit.PValue, self.ThirdFit.PValue, *again.PValue)
 	if math.Signbit(*self.PointEstimate) != math.Signbit(*again.PointEstimate) ||
-		math.Signbit(*self.PointEstimate) != math.Signbit(self.SecondFit.PointEstimate) {
+		math.Signbit(*self.PointEstimate) != math.Signbit(self.SecondFit.PointEstimate) ||
+		math.Signbit(*self.PointEstimate) != math.Signbit(self.ThirdFit.PointEstimate) {
 		worst = 1
 	}
 	expect("self_preference", worst)

@@ -15,7 +15,7 @@ import (
 )
 
 // ReportSchema is the schema version of a Report.
-const ReportSchema = "1.2.0"
+const ReportSchema = "1.3.0"
 
 // Why the Collector itself skips a record.
 const (

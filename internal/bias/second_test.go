@@ -12,6 +12,7 @@ import (
 	"github.com/councild/councild/internal/biassim"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/race"
+	"github.com/councild/councild/internal/stat"
 )
 
 // inWorld returns the records of sessions of so many members in a world.
@@ -251,5 +252,122 @@ func TestGapWithoutVariation(t *testing.T) {
 	if m := byName(collect(unlimited, records).Report().Metrics)["harshness"]; m.PointEstimate != nil ||
 		*m.Verdict != VerdictNotIdentified || m.Reason != noVariation {
 		t.Errorf("%q, %s", *m.Verdict, m.Reason)
+	}
+}
+
+// TestCurvesAreNoFavour does so over so many sessions that what is left of a curve is certain. Without the third fit, 15 of 40
+// reports call it a favour.
+func TestCurvesAreNoFavour(t *testing.T) {
+	favoursNobody(t, 800, 5, biassim.World{Gap: 1.5, Curve: 1})
+}
+
+// The third fit is least squares with a column for each effect: the pair, each reviewer's curve beside the others, the
+// places, each answer, and each reviewer of a session.
+func TestThirdFitByDenseLeastSquares(t *testing.T) {
+	const n, sessions = 5, 30
+	w := collect(unlimited, inWorld(5, sessions, n, false, biassim.World{Spread: 0.3, Curve: 1}, biassim.Effects{})).window()
+	d := w.discriminations()
+	var rows [][]float64
+	var y []float64
+	for k := range w.sessions {
+		s := &w.sessions[k]
+		adjusted, scored := d.adjust(k)[0], d.ends.scores(s)
+		for i := range n {
+			worth, squares := make([]float64, n), 0.
+			for j := range n {
+				if i != j {
+					worth[j] = (scored[i][j] - adjusted[i][j]) / (d.b[i] - 1)
+					squares += worth[j] * worth[j] / (n - 1)
+				}
+			}
+			for j := range n {
+				if i == j {
+					continue
+				}
+				if d.ends.pull(i, j) > 0 {
+					t.Fatal("not the case to be tested: an end moves a pair")
+				}
+				x := make([]float64, 1+(n-1)+(n-2)+(2*n-1)*sessions)
+				if i == 0 && j == 3 {
+					x[0] = 1
+				}
+				code(x[1:n], i, worth[j]*worth[j]-squares)
+				code(x[n:2*n-2], s.position[i][j], 1)
+				session := x[2*n-2+(2*n-1)*k:]
+				session[j] = 1
+				if i > 0 {
+					session[n+i-1] = 1
+				}
+				rows, y = append(rows, x), append(y, adjusted[i][j])
+			}
+		}
+	}
+	m := newModels(&w)
+	_, third := m.fitAdjusted()
+	pair := slices.Index(m.sortedPairs(), [2]int{0, 3})
+	if got, want := third.affinities[pair].Estimate, denseFit(t, rows, y); math.Abs(got-want) > 1e-7 {
+		t.Errorf("the estimate is %v, want %v", got, want)
+	}
+}
+
+// TestFurtherFits holds that the fit which says least counts.
+func TestFurtherFits(t *testing.T) {
+	figure := func(estimate, se, p float64) *ScaleFit {
+		return &ScaleFit{PointEstimate: estimate, StandardError: se, PValue: p}
+	}
+	for _, tc := range []struct {
+		name          string
+		second, third *ScaleFit
+		p             float64
+		isInside      bool
+	}{
+		{"no further fits", nil, nil, 0.01, true},
+		{"the second says less", figure(0.1, 0.02, 0.04), figure(0.1, 0.02, 0.02), 0.04, true},
+		{"the third says less", figure(0.1, 0.02, 0.02), figure(0.1, 0.02, 0.04), 0.04, true},
+		{"the first says least", figure(0.1, 0.02, 0.001), figure(0.1, 0.02, 0.002), 0.01, true},
+		{"the second has another sign", figure(-0.1, 0.02, 0.001), figure(0.1, 0.02, 0.002), 1, true},
+		{"the third has another sign", figure(0.1, 0.02, 0.001), figure(-0.1, 0.02, 0.002), 1, true},
+		{"the second may be large", figure(0.1, 0.2, 0.5), figure(0.1, 0.02, 0.04), 0.5, false},
+		{"the third may be large", figure(0.1, 0.02, 0.04), figure(0.1, 0.2, 0.5), 0.5, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			m := Metric{
+				PointEstimate: new(0.1), StandardError: new(0.02), PValue: new(0.01), SecondFit: tc.second, ThirdFit: tc.third,
+				Test: &Test{DF: []float64{99}}, Delta: new(0.25),
+			}
+			if got := *m.decisive(); got != tc.p {
+				t.Errorf("p = %v, want %v", got, tc.p)
+			}
+			if got := m.inside(); got != tc.isInside {
+				t.Errorf("negligible is %v", got)
+			}
+			likely := 0.02
+			if !tc.isInside {
+				likely = 0.2
+			}
+			power := 0.85
+			if tc.second == nil {
+				power = 0.8
+			}
+			want := max(likely*stat.StudentQuantile(0.975, 99), 0.25) + likely*stat.StudentQuantile(power, 99)
+			if got := m.findable(0.05); math.Abs(got-want) > 1e-9 {
+				t.Errorf("finds %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// TestCounts holds that an effect has to reach delta in every fit.
+func TestCounts(t *testing.T) {
+	for _, tc := range []struct {
+		first, second, third float64
+		want                 bool
+	}{{0.3, 0.3, 0.3, true}, {0.2, 0.3, 0.3, false}, {0.3, 0.2, 0.3, false}, {-0.3, -0.3, -0.2, false}, {-0.3, -0.25, -0.25, true}} {
+		m := Metric{
+			PointEstimate: &tc.first, Delta: new(0.25), SecondFit: &ScaleFit{PointEstimate: tc.second}, ThirdFit: &ScaleFit{PointEstimate: tc.third},
+		}
+		if got := m.counts(); got != tc.want {
+			t.Errorf("%+v counts: %v", tc, got)
+		}
 	}
 }

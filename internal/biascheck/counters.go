@@ -122,8 +122,8 @@ func verdict(headline string) counter {
 	return ofReport(func(_ bias.Report, metrics map[string]bias.Metric) bool { return found(metrics[headline]) })
 }
 
-// secondFit reports whether a headline needs a second fit to agree.
-func secondFit(headline string) bool {
+// needsFurther reports whether a headline needs the further fits to agree.
+func needsFurther(headline string) bool {
 	return slices.Contains([]string{"self_preference", "family_affinity", "length_slope_deviation", "affinity", styleMimicry}, headline)
 }
 

@@ -272,10 +272,10 @@ func (s *Scenario) add(table, what string, low, high float64, count counter) {
 }
 
 // addVerdicts adds how often the verdict of a headline finds what is planted, also
-// without the second fit where there is one.
+// without the further fits where there are any.
 func (s *Scenario) addVerdicts(headline string) {
 	s.add(tablePlanted, "verdict", 0, 1, verdict(headline))
-	if secondFit(headline) {
+	if needsFurther(headline) {
 		s.add(tablePlanted, "verdict, first fit", 0, 1, firstVerdict(headline))
 	}
 }

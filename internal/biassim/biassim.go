@@ -35,6 +35,8 @@
 //   - Curve: a score y, before it is rounded, becomes 1 + 9 v^c with v = (y-1)/9, cut
 //     to 0 to 1. The logarithms of the R reviewers' exponents c stand evenly from
 //     -log(1+Curve) to log(1+Curve) and are dealt to them at random.
+//   - SCurve: v becomes v + w sin(2 pi v)/(2 pi). The w of the R reviewers stand evenly from -SCurve to SCurve and are
+//     dealt to them at random: with one of .5, the middle of the scale is half as wide and its ends are half as wide again.
 //   - Base and Step: a Base close to 10, where scores are clipped, and coarse scores.
 //   - Missing: this share of ballots, drawn one by one, failed and holds no score.
 //   - HeavyTails: noise is Student's t with three degrees of freedom, scaled to the same
@@ -103,6 +105,7 @@ const (
 	streamStyle
 	streamLevels
 	streamCurve
+	streamSCurve
 )
 
 // Members returns the ids of the simulated members: five models of four makers.
@@ -139,6 +142,7 @@ type World struct {
 	Gap          float64   // standard deviation of the members' quality; 0 stands for .6
 	Levels       float64   // how far the mean scores of the reviewers lie from Base at most
 	Curve        float64   // of the reviewers' use of the scale; 0: it is straight
+	SCurve       float64   // how much narrower or wider than its ends the middle of their scales is; 0 to 1
 	LongerBetter float64   // correlation of an answer's length with its merit; -1 to 1
 	Base         float64   // mean of the scores before clamping; 0 stands for 6
 	Step         float64   // scores are multiples of it; 0 stands for 1
@@ -190,7 +194,7 @@ type generator struct {
 	draws, missing, tails, noise        *rand.Rand
 	runs                                *rand.Rand
 	quality, modelLength                []float64 // standard normal
-	factor, level, exponent             []float64 // by reviewer
+	factor, level, exponent, sCurve     []float64 // by reviewer
 	question                            chances   // of the run of sessions
 	styles                              *styles   // nil: nothing is embedded
 	base, step, gap, correlated, shared float64
@@ -233,6 +237,7 @@ func newGenerator(o Options) *generator {
 	g.factor = deal(stream(streamSpread), len(g.reviewers), func(x float64) float64 { return 1 + o.World.Spread*x })
 	g.level = deal(stream(streamLevels), len(g.reviewers), func(x float64) float64 { return g.base + o.World.Levels*x })
 	g.exponent = deal(stream(streamCurve), len(g.reviewers), func(x float64) float64 { return math.Pow(1+o.World.Curve, x) })
+	g.sCurve = deal(stream(streamSCurve), len(g.reviewers), func(x float64) float64 { return o.World.SCurve * x })
 	return g
 }
 
@@ -249,12 +254,13 @@ func deal(draws *rand.Rand, n int, of func(x float64) float64) []float64 {
 	return dealt
 }
 
-// bend returns a score as a reviewer's exponent has it.
+// bend returns a score as a reviewer's exponent and S-curve have it.
 func (g *generator) bend(score float64, i int) float64 {
-	if g.exponent[i] == 1 {
+	if g.exponent[i] == 1 && g.sCurve[i] == 0 {
 		return score
 	}
-	return 1 + 9*math.Pow(min(max((score-1)/9, 0), 1), g.exponent[i])
+	v := math.Pow(min(max((score-1)/9, 0), 1), g.exponent[i])
+	return 1 + 9*(v+g.sCurve[i]*math.Sin(2*math.Pi*v)/(2*math.Pi))
 }
 
 // chances draws the random parts of a session or a question.

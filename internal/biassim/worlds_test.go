@@ -329,3 +329,22 @@ func TestCurve(t *testing.T) {
 		}
 	}
 }
+
+func TestSCurve(t *testing.T) {
+	plain, curved, _ := scores(2000, biassim.World{SCurve: 1})
+	widths := func(x []float64) []float64 { // by reviewer, ascending: how far apart its scores lie
+		all := make([]float64, 3)
+		for i := range all {
+			_, all[i] = stat.MeanStdDev(slices.Concat(cell(x, 3*i), cell(x, 3*i+1), cell(x, 3*i+2)), nil)
+		}
+		slices.Sort(all)
+		return all
+	}
+	// About a middle of 5.5 they would lie 0, 1 and 2 times as far apart, were they all close to it.
+	before, after := widths(plain), widths(curved)
+	for k, want := range [][2]float64{{0.2, 0.6}, {0.9, 1.1}, {1.3, 1.8}} {
+		if got := after[k] / before[1]; got < want[0] || got > want[1] {
+			t.Errorf("scores lie %.2f times as far apart, want %v", got, want)
+		}
+	}
+}

@@ -125,7 +125,7 @@ var schemas = map[string]reflect.Type{
 	"Preference": reflect.TypeFor[worth.Preference](),
 	"Report":     reflect.TypeFor[render.Report](), "Window": reflect.TypeFor[bias.Window](), "Skipped": reflect.TypeFor[bias.Skipped](),
 	"Levels": reflect.TypeFor[bias.Levels](), "NotMeasured": reflect.TypeFor[bias.NotMeasured](), "Test": reflect.TypeFor[bias.Test](),
-	"Metric": reflect.TypeFor[bias.Metric](), "SecondFit": reflect.TypeFor[bias.SecondFit](), "Profile": reflect.TypeFor[bias.Profile](),
+	"Metric": reflect.TypeFor[bias.Metric](), "ScaleFit": reflect.TypeFor[bias.ScaleFit](), "Profile": reflect.TypeFor[bias.Profile](),
 	"Position": reflect.TypeFor[bias.Position](), "ModelPosition": reflect.TypeFor[bias.ModelPosition](),
 	"SeriesPoint": reflect.TypeFor[bias.SeriesPoint](), "SeriesValue": reflect.TypeFor[bias.SeriesValue](),
 	"Split": reflect.TypeFor[bias.Split](), "SplitMean": reflect.TypeFor[bias.SplitMean](),

@@ -257,13 +257,14 @@ function figure(title, metrics, label) {
     ], metrics),
     el("details", { class: "fold" }, el("summary", {}, "Methods and reasons"),
       el("dl", {}, metrics.map((m) => el("div", {},
-        el("dt", {}, label(m)), el("dd", {}, [m.method, m.reason, second(m)].filter(Boolean).join(". ")))))),
+        el("dt", {}, label(m)), el("dd", {}, [m.method, m.reason, ...further(m)].filter(Boolean).join(". ")))))),
   ];
 }
 
-// second says what the second fit of a metric found, if it has one.
-const second = ({ second_fit: s }) =>
-  (s ? `With the reviewers’ discrimination taken out: ${number(s.point_estimate)}, p = ${chance(s.p_value)}` : null);
+// further says what the second and the third fit of a metric found, if it has them.
+const further = ({ second_fit: second, third_fit: third }) => [
+  ["With the reviewers’ discrimination taken out", second], ["With a curve of each reviewer’s scale beside", third],
+].map(([how, fit]) => (fit ? `${how}: ${number(fit.point_estimate)}, p = ${chance(fit.p_value)}` : null));
 
 function profiles({ reviewers, prior }) {
   if (reviewers.length === 0) return null;
