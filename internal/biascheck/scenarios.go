@@ -117,6 +117,7 @@ func worlds() []Scenario {
 		{what: "gaps, levels", world: biassim.World{Base: 7.5, Gap: 1.5, Levels: 2}},
 		{what: "gaps, levels, " + scale(0.3) + ", longer better", world: biassim.World{Base: 7.5, Gap: 1.5, Levels: 2, Spread: 0.3, LongerBetter: 0.6}},
 		{what: "gaps, curves", world: biassim.World{Gap: 1.5, Curve: 1}},
+		{what: "gaps, S-curves", world: biassim.World{Gap: 1.5, SCurve: 0.75}},
 		{what: "constant reviewer", world: biassim.World{Constant: []float64{planted: 7}}},
 		{what: "ceiling", world: biassim.World{Base: 9}},
 		{what: "coarse scores", world: biassim.World{Step: 2}},
@@ -355,9 +356,7 @@ func (s Scenario) row() string {
 // innocentLines are the lines of a world in which nobody is favoured.
 func (s Scenario) innocentLines() []line {
 	bound := 0.05
-	if s.world.Constant != nil || s.world.Curve > 0 {
-		// A constant reviewer's harshness is true, and loosens the adjustment of the others. A curve between the
-		// ends of the scale is not allowed for.
+	if s.world.Constant != nil { // its harshness is true, and loosens the adjustment of the others
 		bound = 0.075
 	}
 	lines := []line{

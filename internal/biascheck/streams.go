@@ -225,14 +225,14 @@ func streams() []Stream {
 		data.members, data.own, data.sessions, data.percent = members, own, streamSessions, 6
 		s := Stream{data: data, prefer: 0.5, affected: "harshness", stop: otherAlarm}
 		bound, harsh := 0.05, 0.05
-		if w := data.world; w.Spread > 0 || w.Levels > 0 || w.Curve > 0 || w.Constant != nil {
+		if w := data.world; w.Spread > 0 || w.Levels > 0 || w.Curve > 0 || w.SCurve > 0 || w.Constant != nil {
 			harsh = 1 // answers above or below the middle of the scale get other scores from who uses it otherwise
 		}
 		if data.world.Constant != nil {
 			bound = 0.075 // its harshness loosens the adjustment of the others
 		}
-		if data.world.Curve > 0 {
-			bound = 1 // a curve between the ends of the scale is not allowed for
+		if data.world.SCurve > 0 {
+			bound = 1 // parabolas do not allow for all of it
 		}
 		add := func(column string, bound float64, finds finding) {
 			l := line{table: tableStreams, row: fmt.Sprintf("%s, %d members", data.row(), members), column: column, high: bound, errors: 2}
