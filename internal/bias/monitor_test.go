@@ -74,7 +74,7 @@ func TestMonitorRaisesAnAlarm(t *testing.T) {
 }
 
 // The e value of a headline is the mean of those of its members, each from the z that has the
-// p of its t, the larger p where there are two fits.
+// p of its t, the largest p where there are further fits.
 func TestMonitorFollowsTheReport(t *testing.T) {
 	c := collect(unlimited, generated(7, 240, council.OrderBalanced, true, biassim.Effects{Harshness: []float64{0.1}}))
 	m, metrics := c.Monitor([]float64{1, 0, 0.5, 0.5}), byName(c.Report().Metrics)
