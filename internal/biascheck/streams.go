@@ -232,7 +232,7 @@ func streams() []Stream {
 			bound = 0.075 // its harshness loosens the adjustment of the others
 		}
 		if data.world.SCurve > 0 {
-			bound = 1 // parabolas do not allow for all of it
+			bound = 1 // no bound: the third fit does not take all of it out
 		}
 		add := func(column string, bound float64, finds finding) {
 			l := line{table: tableStreams, row: fmt.Sprintf("%s, %d members", data.row(), members), column: column, high: bound, errors: 2}
