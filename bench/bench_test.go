@@ -20,10 +20,12 @@ func TestQuick(t *testing.T) {
 	}
 	defer w.close()
 	b := &bencher{workplace: w, root: "..", rounds: 1, quick: true}
-	for _, measure := range []func(context.Context) error{b.sessions, b.open, b.capacity, b.connections, b.chunks, b.page} {
-		if err := measure(t.Context()); err != nil {
+	for _, of := range []func(context.Context) measurement{b.sessions, b.open, b.capacity, b.connections, b.chunks, b.page} {
+		m := of(t.Context())
+		if err := m.part(); err != nil {
 			t.Fatal(err)
 		}
+		m.figures()
 	}
 	b.print(t.Output())
 	if len(b.Figures) != 12 {
@@ -98,23 +100,31 @@ func TestMultiply(t *testing.T) {
 	}
 }
 
-// The probabilities that fewer than k of n fair coins show heads are below 2.5 % for k = 1 of 6, 2 of 9
-// and 9 of 27, and not for one more.
+// The sums of ranks that a two-sided signed-rank test rejects at 5 % are at most 0 of 6 values, 5 of 9, 40 of 18 and 107 of 27, by the
+// usual tables (Wilcoxon and Wilcox 1964): the interval runs from the next average of a pair.
 func TestInterval(t *testing.T) {
-	for _, tc := range []struct{ n, low, high int }{{1, 1, 1}, {3, 1, 3}, {5, 1, 5}, {6, 1, 6}, {8, 1, 8}, {9, 2, 8}, {27, 8, 20}} {
+	for _, tc := range []struct{ n, rejected int }{{6, 0}, {7, 2}, {8, 3}, {9, 5}, {18, 40}, {27, 107}} {
 		var s series
 		for i := range tc.n {
-			s = append(s, float64(tc.n-i))
+			s = append(s, float64(int(1)<<i)) // no two pairs have the same average
 		}
-		if low, high := s.interval(); low != float64(tc.low) || high != float64(tc.high) {
-			t.Errorf("of %d values: %v to %v, want %d to %d", tc.n, low, high, tc.low, tc.high)
+		low, high := s.interval()
+		if w := s.walsh(); low != w[tc.rejected] || high != w[len(w)-1-tc.rejected] {
+			t.Errorf("of %d values: averages %d to %d, want %d to %d",
+				tc.n, slices.Index(w, low), slices.Index(w, high), tc.rejected, len(w)-1-tc.rejected)
+		}
+	}
+	for _, few := range []series{{1}, {3, 1, 2}, {5, 1, 4, 2, 3}} {
+		if low, high := few.interval(); low != 1 || high != float64(len(few)) {
+			t.Errorf("of %d values: %v to %v", len(few), low, high)
 		}
 	}
 }
 
 func TestSeries(t *testing.T) {
-	if got := (series{10, 1, 3, 2}).median(); got != 2.5 {
-		t.Errorf("median %v", got)
+	// The averages of pairs are 1, 1.5, 2, 2, 2.5, 3, 5.5, 6, 6.5, 10.
+	if got := (series{10, 1, 3, 2}).pseudomedian(); got != 2.75 {
+		t.Errorf("pseudomedian %v", got)
 	}
 	if got := (series{4, 6}).less(series{1, 2}).over(series{1, 2}); !slices.Equal(got, series{3, 2}) {
 		t.Errorf("ratios of differences: %v", got)

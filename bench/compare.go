@@ -46,24 +46,21 @@ func (b *bencher) dwell(span string) string {
 	return span
 }
 
-// few returns the rounds of a figure that is steady, or takes long.
-func (b *bencher) few() int { return (b.rounds + 2) / 3 }
+// parts is into how many parts a run is divided. Each figure is measured in each part, by programs that are
+// started anew, so that its rounds stand over the whole time of the run: for some minutes, a shared machine favours one
+// of two programs.
+const parts = 3
 
-// starts is how often the programs of T1, T2, T3, T6, T8 and T16 are started anew: in the same minutes, T1 had medians of 1.25 and
-// 1.40 with two starts of one program.
-const starts = 3
+// each returns the rounds of a part.
+func (b *bencher) each() int { return (b.rounds + parts - 1) / parts }
 
-// often returns the rounds of a start, which are twice b.rounds together.
-func (b *bencher) often() int { return (2*b.rounds + starts - 1) / starts }
+// often returns the rounds of a part where each takes little time: twice b.rounds together.
+func (b *bencher) often() int { return (2*b.rounds + parts - 1) / parts }
 
-// anew calls measure for each start.
-func (b *bencher) anew(measure func() error) error {
-	for range starts {
-		if err := measure(); err != nil {
-			return err
-		}
-	}
-	return nil
+// measurement is how some figures are measured: one part of their rounds at a time, and then the figures of all rounds.
+type measurement struct {
+	part    func() error
+	figures func()
 }
 
 // turns runs each function once, in one round in this order and in the next backwards, so that a
@@ -83,7 +80,7 @@ func turns(round int, run ...func() error) error {
 func compare(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("compare", flag.ContinueOnError)
 	root := flags.String("root", "..", "repository of councild")
-	rounds := flags.Int("rounds", 9, "rounds of each figure; twice as many of T1, T2, T3, T6, T8 and T16, a third of T5, T7, T14 and some Go benchmarks")
+	rounds := flags.Int("rounds", 9, "rounds of most figures, in three parts of the run; T1, T2, T3, T6, T8 and T16 have twice as many, T10 three times")
 	only := flags.String("only", "", "comma list of figures, such as T1,T5; empty: all")
 	quick := flags.Bool("quick", false, "a few sessions each: to see that it works, not to measure")
 	out := flags.String("out", "", "file for the result, which the command against compares with that of another run")
@@ -107,45 +104,62 @@ func compare(ctx context.Context, args []string) error {
 	time.Sleep(5 * time.Second)
 	start := processorTimes()
 	others := start.since(before).busy
-	var invalid error
-	for _, group := range []struct {
+	type group struct {
 		names string
-		run   func(context.Context) error
-	}{
-		{"T14", b.page}, // first, because its browser may be missing
-		{"T1 T4", b.sessions},
-		{"T2", b.open},
-		{"T3 T6", b.capacity},
-		{"T5", b.inFlight},
-		{"T7", b.connections},
-		{"T8", b.chunks},
-		{"T16", b.streamed},
-		{"T10", b.report},
-		{"T15", b.start},
-		{"T4 T8 T9 T11 T12 T13", b.benchmarks},
+		measurement
+		err error
+	}
+	var groups []*group
+	for _, g := range []group{
+		{names: "T14", measurement: b.page(ctx)}, // first, because its browser may be missing
+		{names: "T1 T4", measurement: b.sessions(ctx)},
+		{names: "T2", measurement: b.open(ctx)},
+		{names: "T3 T6", measurement: b.capacity(ctx)},
+		{names: "T5", measurement: b.inFlight(ctx)},
+		{names: "T7", measurement: b.connections(ctx)},
+		{names: "T8", measurement: b.chunks(ctx)},
+		{names: "T16", measurement: b.streamed(ctx)},
+		{names: "T10", measurement: b.report(ctx)},
+		{names: "T15", measurement: b.start(ctx)},
+		{names: "T4 T8 T9 T11 T12 T13", measurement: b.benchmarks(ctx)},
 	} {
-		if wanted := strings.Split(*only, ","); *only != "" && !slices.ContainsFunc(strings.Fields(group.names), func(name string) bool {
+		if wanted := strings.Split(*only, ","); *only != "" && !slices.ContainsFunc(strings.Fields(g.names), func(name string) bool {
 			return slices.Contains(wanted, name)
-		}) || b.quick && *only == "" && strings.HasSuffix(group.names, "T13") { // benchmarks take a minute however few their turns
+		}) || b.quick && *only == "" && strings.HasSuffix(g.names, "T13") { // benchmarks take a minute however few their turns
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "%s %s\n", time.Now().Format(time.TimeOnly), group.names)
-		if err := group.run(ctx); ctx.Err() != nil {
-			invalid = errors.Join(invalid, fmt.Errorf("interrupted at %s: the figures after it are missing", group.names))
-			break
-		} else if err != nil {
-			fmt.Fprintf(os.Stderr, "%s: %s\n", group.names, oneLine(err))
-			invalid = errors.Join(invalid, fmt.Errorf("%s: %w", group.names, err))
-			b.add(figure{Name: strings.Fields(group.names)[0], What: group.names, Problem: oneLine(err)})
+		groups = append(groups, &g)
+	}
+	if len(groups) == 0 {
+		return fmt.Errorf("no figure has a name of %q", *only)
+	}
+	for part := range parts {
+		for _, g := range groups {
+			if g.err != nil || ctx.Err() != nil {
+				continue
+			}
+			fmt.Fprintf(os.Stderr, "%s part %d of %d: %s\n", time.Now().Format(time.TimeOnly), part+1, parts, g.names)
+			if g.err = g.part(); g.err != nil && ctx.Err() == nil {
+				fmt.Fprintf(os.Stderr, "%s: %s\n", g.names, oneLine(g.err))
+			}
 		}
 	}
-	if len(b.Figures) == 0 && invalid == nil {
-		return fmt.Errorf("no figure has a name of %q", *only)
+	if ctx.Err() != nil {
+		return errors.New("interrupted: no figure has all its rounds")
+	}
+	var invalid error
+	for _, g := range groups {
+		if g.err == nil {
+			g.figures()
+			continue
+		}
+		invalid = errors.Join(invalid, fmt.Errorf("%s: %w", g.names, g.err))
+		b.add(figure{Name: strings.Fields(g.names)[0], What: g.names, Problem: oneLine(g.err)})
 	}
 	b.Machine = fmt.Sprintf("%s; other programs had %.1f %% of the processors just before, other guests of the host %.1f %% during the run",
 		begun, 100*others, 100*processorTimes().since(start).stolen)
 	b.print(os.Stdout)
-	fmt.Printf("\n%s\n\nIn brackets: the interval of the median, 95 %% and more; of fewer than six rounds, their range.\n", b.Machine)
+	fmt.Printf("\n%s\n\nIn brackets: the interval of the estimate, 95 %% and more; of fewer than six rounds, their range.\n", b.Machine)
 	if others > 0.25 {
 		fmt.Printf("\n**Other programs had the processors before this run: figures of time (T2, T3, T6, T10, T11, T15) mean nothing.**\n")
 	}
@@ -288,10 +302,10 @@ func (a *arena) warm(ctx context.Context, p plan) error {
 }
 
 // sessions measures T1 and half of T4.
-func (b *bencher) sessions(ctx context.Context) error {
+func (b *bencher) sessions(ctx context.Context) measurement {
 	var ours, r1, r0, allocated series
 	var seen stats
-	if err := b.anew(func() error {
+	return measurement{part: func() error {
 		a, err := b.arena(ctx, 4, nil)
 		if err != nil {
 			return err
@@ -300,7 +314,7 @@ func (b *bencher) sessions(ctx context.Context) error {
 		if err := a.warm(ctx, plan{Clients: 32, Sessions: b.count(600)}); err != nil {
 			return err
 		}
-		p := plan{Clients: 32, Sessions: b.count(500)}
+		p := plan{Clients: 32, Sessions: b.count(1000)}
 		for round := range b.often() {
 			if err := turns(round, func() error {
 				o, err := a.reference(ctx, p)
@@ -328,16 +342,14 @@ func (b *bencher) sessions(ctx context.Context) error {
 		}
 		seen, err = a.provider.stats()
 		return err
-	}); err != nil {
-		return err
-	}
-	b.add(figure{
-		Name: "T1", What: "CPU of a session, whole daemon / R1", Reach: "<= 1.2", Then: "<= 0.9", Values: ours.over(r1),
-		Beside: fmt.Sprintf("R1 %s us, R0 %s us, daemon %s us; dwell %.2f to %.2f ms (half, 99 %%); requests of %d, %d and %d bytes",
-			short(r1.median()), short(r0.median()), short(ours.median()), seen.DwellP50, seen.DwellP99, seen.Bytes[0], seen.Bytes[1], seen.Bytes[2]),
-	})
-	b.add(figure{Name: "T4", What: "allocations of a session", Reach: "<= 2,200", Then: "<= 1,500", Values: allocated})
-	return nil
+	}, figures: func() {
+		b.add(figure{
+			Name: "T1", What: "CPU of a session, whole daemon / R1", Reach: "<= 1.2", Then: "<= 0.9", Values: ours.over(r1),
+			Beside: fmt.Sprintf("R1 %s us, R0 %s us, daemon %s us; dwell %.2f to %.2f ms (half, 99 %%); requests of %d, %d and %d bytes",
+				short(r1.pseudomedian()), short(r0.pseudomedian()), short(ours.pseudomedian()), seen.DwellP50, seen.DwellP99, seen.Bytes[0], seen.Bytes[1], seen.Bytes[2]),
+		})
+		b.add(figure{Name: "T4", What: "allocations of a session", Reach: "<= 2,200", Then: "<= 1,500", Values: allocated})
+	}}
 }
 
 // loadShare is the rate of T2 as a share of what R1 reaches with 256 clients on this machine, so that a
@@ -345,13 +357,13 @@ func (b *bencher) sessions(ctx context.Context) error {
 const loadShare = 0.24
 
 // open measures T2.
-func (b *bencher) open(ctx context.Context) error {
+func (b *bencher) open(ctx context.Context) measurement {
 	during := 12 * time.Second // of 4 s, 400 to 1,000 sessions, the median of 18 ratios of p99 had an interval of a sixth to either side
 	if b.quick {
 		during = time.Second
 	}
 	var ours, r1, r0, p99, r1p99, rates series
-	if err := b.anew(func() error {
+	return measurement{part: func() error {
 		a, err := b.arena(ctx, 4, nil)
 		if err != nil {
 			return err
@@ -395,32 +407,30 @@ func (b *bencher) open(ctx context.Context) error {
 			}
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
-	b.add(figure{
-		Name: "T2", What: fmt.Sprintf("added p50 over the critical path, 20 ms provider, open loop at %.2f of what R1 reaches / R1", loadShare),
-		Reach: "<= 1.25", Then: "<= 1.05", Values: ours.over(r1),
-		Beside: fmt.Sprintf("%s sessions/s; R1 %s ms, R0 %s ms, daemon %s ms",
-			short(rates.median()), short(r1.median()), short(r0.median()), short(ours.median())),
-	})
-	b.add(figure{
-		Name: "T2", What: "added p99 / R1's added p50", Reach: "<= 3", Then: "<= 2", Values: p99.over(r1), Local: true,
-		Beside: "R1's p99 / its p50 " + r1p99.over(r1).String(),
-	})
-	b.add(figure{Name: "T2", What: "added p99 / R1's added p99", Values: p99.over(r1p99)})
-	return nil
+	}, figures: func() {
+		b.add(figure{
+			Name: "T2", What: fmt.Sprintf("added p50 over the critical path, 20 ms provider, open loop at %.2f of what R1 reaches / R1", loadShare),
+			Reach: "<= 1.25", Then: "<= 1.05", Values: ours.over(r1),
+			Beside: fmt.Sprintf("%s sessions/s; R1 %s ms, R0 %s ms, daemon %s ms",
+				short(rates.pseudomedian()), short(r1.pseudomedian()), short(r0.pseudomedian()), short(ours.pseudomedian())),
+		})
+		b.add(figure{
+			Name: "T2", What: "added p99 / R1's added p50", Reach: "<= 3", Then: "<= 2", Values: p99.over(r1), Local: true,
+			Beside: "R1's p99 / its p50 " + r1p99.over(r1).String(),
+		})
+		b.add(figure{Name: "T2", What: "added p99 / R1's added p99", Values: p99.over(r1p99)})
+	}}
 }
 
 // capacity measures T3 and T6.
-func (b *bencher) capacity(ctx context.Context) error {
+func (b *bencher) capacity(ctx context.Context) measurement {
 	during := 3 * time.Second
 	if b.quick {
 		during = time.Second
 	}
 	rate := func(o outcome) float64 { return float64(o.Sessions) / o.Seconds }
 	var accepted, worth, r1, ours series
-	if err := b.anew(func() error {
+	return measurement{part: func() error {
 		a, err := b.arena(ctx, 4, nil)
 		if err != nil {
 			return err
@@ -468,26 +478,24 @@ func (b *bencher) capacity(ctx context.Context) error {
 			worth = append(worth, (cpu1+cpu2)/2/each)
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
-	b.add(figure{
-		Name: "T3", What: "sessions/s, 256 clients, 20 ms provider / R1's", Reach: ">= 0.8", Then: ">= 1.0", Values: ours.over(r1),
-		Beside: fmt.Sprintf("R1 %s/s, daemon %s/s", short(r1.median()), short(ours.median())),
-	})
-	b.add(figure{
-		Name: "T6", What: "accepted rate at twice the load / at capacity, MAX_SESSIONS=64", Reach: ">= 0.95", Then: ">= 0.98",
-		Values: accepted, Local: true, Beside: "the load generator, which has the same processors, sends what is refused, too",
-	})
-	b.add(figure{Name: "T6", What: "the same, sessions accepted for each second of the daemon's processor time", Values: worth})
-	return nil
+	}, figures: func() {
+		b.add(figure{
+			Name: "T3", What: "sessions/s, 256 clients, 20 ms provider / R1's", Reach: ">= 0.8", Then: ">= 1.0", Values: ours.over(r1),
+			Beside: fmt.Sprintf("R1 %s/s, daemon %s/s", short(r1.pseudomedian()), short(ours.pseudomedian())),
+		})
+		b.add(figure{
+			Name: "T6", What: "accepted rate at twice the load / at capacity, MAX_SESSIONS=64", Reach: ">= 0.95", Then: ">= 0.98",
+			Values: accepted, Local: true, Beside: "the load generator, which has the same processors, sends what is refused, too",
+		})
+		b.add(figure{Name: "T6", What: "the same, sessions accepted for each second of the daemon's processor time", Values: worth})
+	}}
 }
 
 // inFlight measures T5. Each round has a new daemon, because memory that was used once stays.
 // Sessions begin within less than a dwell, so that all are in flight together: 14,000
 // connections in one moment would be refused by the kernel. Each program has a provider of
 // its own too, because idle connections of the one before would take the files and ports.
-func (b *bencher) inFlight(ctx context.Context) error {
+func (b *bencher) inFlight(ctx context.Context) measurement {
 	p := plan{Rate: float64(b.count(3500 / 4)), During: 4 * time.Second}
 	provider := []string{"-dwell", b.dwell("5s")}
 	alone := func(args ...string) (float64, error) {
@@ -500,7 +508,7 @@ func (b *bencher) inFlight(ctx context.Context) error {
 		return float64(o.PeakKB-o.IdleKB) / float64(max(o.Sessions, 1)), err
 	}
 	var ours, r1, r0, kept series
-	for range b.few() {
+	return measurement{part: func() error {
 		a, err := b.arena(ctx, 4, provider)
 		if err != nil {
 			return err
@@ -521,22 +529,17 @@ func (b *bencher) inFlight(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		r1, r0 = append(r1, one), append(r0, raw)
-	}
-	for range b.few() {
 		perKept, err := b.kept(ctx)
-		if err != nil {
-			return err
-		}
-		kept = append(kept, perKept)
-	}
-	b.add(figure{
-		Name: "T5", What: "peak memory per session in flight, 5 s provider, 3,500 sessions / R1", Reach: "<= 1.9", Then: "<= 1.4",
-		Values: ours.over(r1),
-		Beside: fmt.Sprintf("R1 %s KB, R0 %s KB, daemon %s KB; a finished session that can be fetched %s KB of heap",
-			short(r1.median()), short(r0.median()), short(ours.median()), short(kept.median())),
-	})
-	return nil
+		r1, r0, kept = append(r1, one), append(r0, raw), append(kept, perKept)
+		return err
+	}, figures: func() {
+		b.add(figure{
+			Name: "T5", What: "peak memory per session in flight, 5 s provider, 3,500 sessions / R1", Reach: "<= 1.9", Then: "<= 1.4",
+			Values: ours.over(r1),
+			Beside: fmt.Sprintf("R1 %s KB, R0 %s KB, daemon %s KB; a finished session that can be fetched %s KB of heap",
+				short(r1.pseudomedian()), short(r0.pseudomedian()), short(ours.pseudomedian()), short(kept.pseudomedian())),
+		})
+	}}
 }
 
 // kept returns how many KB of the heap a finished session takes that can still be fetched.
@@ -580,11 +583,11 @@ func (b *bencher) heap(d *process) (float64, error) {
 }
 
 // connections measures T7.
-func (b *bencher) connections(ctx context.Context) error {
+func (b *bencher) connections(ctx context.Context) measurement {
 	p := plan{Clients: 8, Sessions: b.count(300)}
 	names := []string{"plain", "streamed", "R1 plain", "R1 streamed"}
 	opened := map[string]series{}
-	for range b.few() {
+	return measurement{part: func() error {
 		a, err := b.arena(ctx, 4, []string{"-late", "3ms", "-dwell", "2ms"})
 		if err != nil {
 			return err
@@ -602,17 +605,15 @@ func (b *bencher) connections(ctx context.Context) error {
 			opened[names[i]] = append(opened[names[i]], each)
 		}
 		a.stop()
-		if err != nil {
-			return err
+		return err
+	}, figures: func() {
+		for i, what := range []string{"plain", "streamed"} {
+			b.add(figure{
+				Name: "T7", What: "new connections per 1,000 calls with late terminators, " + what + " sessions", Reach: "0", Then: "0",
+				Values: opened[names[i]], Beside: "R1 " + short(opened[names[2+i]].pseudomedian()),
+			})
 		}
-	}
-	for i, what := range []string{"plain", "streamed"} {
-		b.add(figure{
-			Name: "T7", What: "new connections per 1,000 calls with late terminators, " + what + " sessions", Reach: "0", Then: "0",
-			Values: opened[names[i]], Beside: "R1 " + short(opened[names[2+i]].median()),
-		})
-	}
-	return nil
+	}}
 }
 
 // opening returns how many connections a run opens per 1,000 calls, but for those that it
@@ -643,11 +644,11 @@ func opening(a *arena, run func() (outcome, error), own bool) (float64, error) {
 // than one whose texts come in few. The chunks of a reply come together, so that what is
 // measured is not the kernel's work for each packet. There are so many that they take a
 // multiple of everything else in a session.
-func (b *bencher) chunks(ctx context.Context) error {
+func (b *bencher) chunks(ctx context.Context) measurement {
 	const few, many = 40, 4000
 	p := plan{Clients: 8, Sessions: b.count(40)}
 	var mine, theirs [2]series // by arena: us a session
-	if err := b.anew(func() error {
+	return measurement{part: func() error {
 		var arenas []*arena
 		for _, n := range []int{few, many} {
 			a, err := b.arena(ctx, 4, []string{"-burst", "-answer", "8000", "-review", "8000", "-chunks", strconv.Itoa(n)})
@@ -676,28 +677,26 @@ func (b *bencher) chunks(ctx context.Context) error {
 			}
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
-	chunk := func(of [2]series) (each series) {
-		for i := range of[0] {
-			each = append(each, (of[1][i]-of[0][i])/(9*(many-few)))
+	}, figures: func() {
+		chunk := func(of [2]series) (each series) {
+			for i := range of[0] {
+				each = append(each, (of[1][i]-of[0][i])/(9*(many-few)))
+			}
+			return each
 		}
-		return each
-	}
-	ours, r1 := chunk(mine), chunk(theirs)
-	b.add(figure{
-		Name: "T8", What: "CPU per relayed stream chunk, provider to watcher / go-openai's Recv, both over HTTP",
-		Reach: "<= 0.5", Then: "<= 0.25", Values: ours.over(r1),
-		Beside: fmt.Sprintf("Recv %s us, daemon %s us", short(r1.median()), short(ours.median())),
-	})
-	return nil
+		ours, r1 := chunk(mine), chunk(theirs)
+		b.add(figure{
+			Name: "T8", What: "CPU per relayed stream chunk, provider to watcher / go-openai's Recv, both over HTTP",
+			Reach: "<= 0.5", Then: "<= 0.25", Values: ours.over(r1),
+			Beside: fmt.Sprintf("Recv %s us, daemon %s us", short(r1.pseudomedian()), short(ours.pseudomedian())),
+		})
+	}}
 }
 
 // streamed measures T16.
-func (b *bencher) streamed(ctx context.Context) error {
+func (b *bencher) streamed(ctx context.Context) measurement {
 	cost := map[string]series{}
-	if err := b.anew(func() error {
+	return measurement{part: func() error {
 		a, err := b.arena(ctx, 4, []string{"-dwell", b.dwell("1s"), "-chunks", "50"})
 		if err != nil {
 			return err
@@ -729,22 +728,20 @@ func (b *bencher) streamed(ctx context.Context) error {
 			}
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
-	ratio := func(one, to string) series { return cost[one].over(cost[to]) }
-	b.add(figure{
-		Name: "T16", What: "CPU of a streamed session, every text in 50 chunks 20 ms apart / a plain one", Reach: "<= 1.25", Then: "<= 1.15",
-		Values: ratio("stream", "plain"), Local: true,
-		Beside: fmt.Sprintf("plain %s us; R1 streamed / R1 plain %s", short(cost["plain"].median()), ratio("R1 stream", "R1")),
-	})
-	b.add(figure{Name: "T16", What: "CPU of a streamed session / R1, streamed", Values: ratio("stream", "R1 stream")})
-	b.add(figure{
-		Name: "T16", What: "CPU of a session that is kept and streamed / a plain one", Reach: "<= 1.6", Then: "<= 1.4",
-		Values: ratio("kept", "plain"), Local: true,
-	})
-	b.add(figure{Name: "T16", What: "CPU of a session that is kept and streamed / a streamed one", Values: ratio("kept", "stream")})
-	return nil
+	}, figures: func() {
+		ratio := func(one, to string) series { return cost[one].over(cost[to]) }
+		b.add(figure{
+			Name: "T16", What: "CPU of a streamed session, every text in 50 chunks 20 ms apart / a plain one", Reach: "<= 1.25", Then: "<= 1.15",
+			Values: ratio("stream", "plain"), Local: true,
+			Beside: fmt.Sprintf("plain %s us; R1 streamed / R1 plain %s", short(cost["plain"].pseudomedian()), ratio("R1 stream", "R1")),
+		})
+		b.add(figure{Name: "T16", What: "CPU of a streamed session / R1, streamed", Values: ratio("stream", "R1 stream")})
+		b.add(figure{
+			Name: "T16", What: "CPU of a session that is kept and streamed / a plain one", Reach: "<= 1.6", Then: "<= 1.4",
+			Values: ratio("kept", "plain"), Local: true,
+		})
+		b.add(figure{Name: "T16", What: "CPU of a session that is kept and streamed / a streamed one", Values: ratio("kept", "stream")})
+	}}
 }
 
 // simulated returns a file of so many simulated sessions of 12 records.
@@ -758,11 +755,7 @@ func (b *bencher) simulated(ctx context.Context, sessions int) (string, error) {
 }
 
 // report measures T10.
-func (b *bencher) report(ctx context.Context) error {
-	file, err := b.simulated(ctx, 1000)
-	if err != nil {
-		return err
-	}
+func (b *bencher) report(ctx context.Context) measurement {
 	var wall, cpu [4]series // start, report; R2 without records, R2
 	run := func(i int, program string, args ...string) func() error {
 		return func() error {
@@ -771,36 +764,41 @@ func (b *bencher) report(ctx context.Context) error {
 			return err
 		}
 	}
-	for round := range 3 * b.rounds {
-		if err := turns(round, run(0, b.councild, "version"),
-			run(1, b.councild, "bias-report", "--input", file, "--sessions", "0", "--days", "0"),
-			run(2, b.self, "read", "-file", os.DevNull), run(3, b.self, "read", "-file", file)); err != nil {
+	return measurement{part: func() error {
+		file, err := b.simulated(ctx, 1000)
+		if err != nil {
 			return err
 		}
-	}
-	b.add(figure{
-		Name: "T10", What: "whole report, all models, 1,000 sessions x 12, cold process / start of the process", Reach: "<= 4.2", Then: "<= 3",
-		Values: wall[1].over(wall[0]), Local: true,
-		Beside: fmt.Sprintf("start %s ms, report %s ms", short(wall[0].median()), short(wall[1].median())),
-	})
-	b.add(figure{
-		Name: "T10", What: "CPU of the whole report / R2 reading the same records, each without the start of its process",
-		Values: cpu[1].less(cpu[0]).over(cpu[3].less(cpu[2])),
-		Beside: fmt.Sprintf("start and report %s and %s ms, start and R2 %s and %s ms",
-			short(cpu[0].median()), short(cpu[1].median()), short(cpu[2].median()), short(cpu[3].median())),
-	})
-	return nil
+		for round := range 3 * b.each() {
+			if err := turns(round, run(0, b.councild, "version"),
+				run(1, b.councild, "bias-report", "--input", file, "--sessions", "0", "--days", "0"),
+				run(2, b.self, "read", "-file", os.DevNull), run(3, b.self, "read", "-file", file)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, figures: func() {
+		b.add(figure{
+			Name: "T10", What: "whole report, all models, 1,000 sessions x 12, cold process / start of the process", Reach: "<= 4.2", Then: "<= 3",
+			Values: wall[1].over(wall[0]), Local: true,
+			Beside: fmt.Sprintf("start %s ms, report %s ms", short(wall[0].pseudomedian()), short(wall[1].pseudomedian())),
+		})
+		b.add(figure{
+			Name: "T10", What: "CPU of the whole report / R2 reading the same records, each without the start of its process",
+			Values: cpu[1].less(cpu[0]).over(cpu[3].less(cpu[2])),
+			Beside: fmt.Sprintf("start and report %s and %s ms, start and R2 %s and %s ms",
+				short(cpu[0].pseudomedian()), short(cpu[1].pseudomedian()), short(cpu[2].pseudomedian()), short(cpu[3].pseudomedian())),
+		})
+	}}
 }
 
-// page measures T14: the files that index.html names, packed, and what a test of the page
-// says about the longest task.
-func (b *bencher) page(ctx context.Context) error {
+// firstPaint returns how many files index.html names, and how many bytes they have, packed, with itself.
+func (b *bencher) firstPaint(ctx context.Context) (files, total int, _ error) {
 	a, err := b.arena(ctx, 4, nil)
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	defer a.stop()
-	total := 0
 	fetch := func(path string) (string, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.daemon.url+path, http.NoBody)
 		if err != nil {
@@ -829,7 +827,7 @@ func (b *bencher) page(ctx context.Context) error {
 	}
 	index, err := fetch("/")
 	if err != nil {
-		return err
+		return 0, 0, err
 	}
 	seen := map[string]bool{}
 	queue := regexp.MustCompile(`(?:src|href)="(/?assets/[^"]+)"`).FindAllStringSubmatch(index, -1)
@@ -842,7 +840,7 @@ func (b *bencher) page(ctx context.Context) error {
 		seen[path] = true
 		text, err := fetch(path)
 		if err != nil {
-			return err
+			return 0, 0, err
 		}
 		if strings.HasSuffix(path, ".js") {
 			for _, m := range regexp.MustCompile(`(?m)^import [^;]*?"\./([^"]+)"`).FindAllStringSubmatch(text, -1) {
@@ -850,15 +848,17 @@ func (b *bencher) page(ctx context.Context) error {
 			}
 		}
 	}
-	b.add(figure{
-		Name: "T14", What: "the page's first paint, bytes of the bodies over the wire", Reach: "<= 60 KB", Values: series{float64(total)},
-		Beside: fmt.Sprintf("%d files", len(seen)+1),
-	})
-	if b.quick {
-		return nil
-	}
+	return 1 + len(seen), total, nil
+}
+
+// page measures T14: the files that index.html names, and what a test of the page says about the longest task.
+func (b *bencher) page(ctx context.Context) measurement {
+	var files, total int
 	var longest series
-	for range b.few() {
+	return measurement{part: func() (err error) {
+		if files, total, err = b.firstPaint(ctx); err != nil || b.quick {
+			return err
+		}
 		cmd := started(ctx, "go", "test", "-count=1", "-run", "^TestLongestTask$", "-v", ".")
 		cmd.Dir = filepath.Join(b.root, "e2e")
 		out, err := cmd.CombinedOutput()
@@ -867,122 +867,134 @@ func (b *bencher) page(ctx context.Context) error {
 			return fmt.Errorf("the page in a browser: %w\n%s", cmp.Or(err, errors.New("no longest task is told")), out)
 		}
 		ms, err := strconv.ParseFloat(string(m[2]), 64)
-		if err != nil {
-			return err
-		}
 		longest = append(longest, ms)
-	}
-	b.add(figure{
-		Name: "T14", What: "longest task while the events of a session are drawn, Chromium, ms (0: none over 50)", Reach: "<= 50",
-		Values: longest, Local: true,
-	})
-	return nil
+		return err
+	}, figures: func() {
+		b.add(figure{
+			Name: "T14", What: "the page's first paint, bytes of the bodies over the wire", Reach: "<= 60 KB", Values: series{float64(total)},
+			Beside: fmt.Sprintf("%d files", files),
+		})
+		if b.quick {
+			return
+		}
+		b.add(figure{
+			Name: "T14", What: "longest task while the events of a session are drawn, Chromium, ms (0: none over 50)", Reach: "<= 50",
+			Values: longest, Local: true,
+		})
+	}}
 }
 
 // start measures T15.
-func (b *bencher) start(ctx context.Context) error {
-	p, err := b.provider(ctx)
-	if err != nil {
-		return err
-	}
-	defer p.stop()
+func (b *bencher) start(ctx context.Context) measurement {
 	var ready, idle series
-	for range b.rounds {
-		d, took, err := b.daemon(ctx, p, 4)
+	var size float64
+	return measurement{part: func() error {
+		p, err := b.provider(ctx)
 		if err != nil {
 			return err
 		}
-		time.Sleep(time.Second)
-		ready, idle = append(ready, took.Seconds()*1000), append(idle, float64(memory(d.cmd.Process.Pid, "VmRSS"))/1024)
-		d.stop()
-	}
-	info, err := os.Stat(b.councild)
-	if err != nil {
+		defer p.stop()
+		for range b.each() {
+			d, took, err := b.daemon(ctx, p, 4)
+			if err != nil {
+				return err
+			}
+			time.Sleep(time.Second)
+			ready, idle = append(ready, took.Seconds()*1000), append(idle, float64(memory(d.cmd.Process.Pid, "VmRSS"))/1024)
+			d.stop()
+		}
+		info, err := os.Stat(b.councild)
+		if err == nil {
+			size = float64(info.Size()) / 1e6
+		}
 		return err
-	}
-	for _, f := range []figure{
-		{What: "start of `serve` to ready, ms", Reach: "10", Values: ready, Local: true},
-		{What: "idle memory, MiB", Reach: "20, and what scale.md allows", Values: idle},
-		{What: "binary, MB", Reach: "23, and what scale.md allows", Values: series{float64(info.Size()) / 1e6}},
-	} {
-		f.Name = "T15"
-		b.add(f)
-	}
-	return nil
+	}, figures: func() {
+		for _, f := range []figure{
+			{What: "start of `serve` to ready, ms", Reach: "10", Values: ready, Local: true},
+			{What: "idle memory, MiB", Reach: "20, and what scale.md allows", Values: idle},
+			{What: "binary, MB", Reach: "23, and what scale.md allows", Values: series{size}},
+		} {
+			f.Name = "T15"
+			b.add(f)
+		}
+	}}
 }
 
 // benchmarks measures what Go benchmarks of councild measure. Those of the readers, of which encoding/json
-// takes long and is the base of a ratio, run in every round, and the others in every third.
-func (b *bencher) benchmarks(ctx context.Context) error {
+// takes long and is the base of a ratio, run in every round, and the others in one of each part.
+func (b *bencher) benchmarks(ctx context.Context) measurement {
 	values := map[string]series{}
-	for round := range b.rounds {
-		names, packages := "BenchmarkRead|BenchmarkAppend", []string{"./internal/store"}
-		if round%3 == 0 {
-			names += "|BenchmarkComplete|BenchmarkStreamChunk|BenchmarkAudit|BenchmarkReportWindow"
-			packages = append(packages, "./internal/llm", "./internal/bias", "./internal/daemon")
-		}
-		if err := b.goBench(ctx, values, names, packages...); err != nil {
-			return err
-		}
-	}
-	for name, of := range map[string][]string{
-		"T4": {"BenchmarkComplete/answer/councild allocs/op", "BenchmarkComplete/answer/go-openai allocs/op"},
-		"T8": {"BenchmarkStreamChunk/plain ns/chunk", "BenchmarkStreamChunk/plain recv-ns/chunk"},
-		"T9": {
-			"BenchmarkRead/read cpu-ns/record", "BenchmarkRead/encoding/json cpu-ns/record", "BenchmarkRead/bytes cpu-ns/record",
-			"BenchmarkReportWindow/old=1000008 reading-cpu-ms",
-		},
-		"T11": {"BenchmarkAppend/writers=512/store sessions/s", "BenchmarkAppend/writers=512/fsync_each sessions/s"},
-		"T12": {"BenchmarkRead/read_closed bytes/session"},
-		"T13": {"BenchmarkAudit ns/op"},
-	} {
-		for _, metric := range of {
-			if len(values[metric]) == 0 {
-				return fmt.Errorf("%s: no benchmark gave %q", name, metric)
+	return measurement{part: func() error {
+		for round := range b.each() {
+			names, packages := "BenchmarkRead|BenchmarkAppend", []string{"./internal/store"}
+			if round == 0 {
+				names += "|BenchmarkComplete|BenchmarkStreamChunk|BenchmarkAudit|BenchmarkReportWindow"
+				packages = append(packages, "./internal/llm", "./internal/bias", "./internal/daemon")
+			}
+			if err := b.goBench(ctx, values, names, packages...); err != nil {
+				return err
 			}
 		}
-	}
-	library := values["BenchmarkComplete/answer/go-openai allocs/op"]
-	b.add(figure{
-		Name: "T4", What: "allocations of `llm.Complete` / go-openai alone", Reach: "<= 1.0", Then: "<= 0.6",
-		Values: values["BenchmarkComplete/answer/councild allocs/op"].over(library), Beside: "go-openai " + short(library.median()),
-	})
-	receive := values["BenchmarkStreamChunk/plain recv-ns/chunk"]
-	b.add(figure{
-		Name: "T8", What: "of that the client alone, time in one process (`BenchmarkStreamChunk`)",
-		Values: values["BenchmarkStreamChunk/plain ns/chunk"].over(receive), Beside: fmt.Sprintf("Recv %s us", short(receive.median()/1000)),
-	})
-	decode := values["BenchmarkRead/encoding/json cpu-ns/record"]
-	var window series // ms of each million of records / (ns * a million)
-	for _, ms := range values["BenchmarkReportWindow/old=1000008 reading-cpu-ms"] {
-		window = append(window, ms/(1_001_208*1e-6)/decode.median())
-	}
-	b.add(figure{
-		Name: "T9", What: "reading of 1,000,000 records, newest 100 sessions of a store as a daemon leaves it, CPU / R2", Reach: "<= 0.01",
-		Then: "<= 0.002", Values: window,
-		Beside: fmt.Sprintf("R2 %s us a record; R3, which counts lines, %s of it", short(decode.median()/1000),
-			short(values["BenchmarkRead/bytes cpu-ns/record"].over(decode).median())),
-	})
-	b.add(figure{
-		Name: "T9", What: "the same, all sessions, in one file, without a window", Reach: "<= 0.15", Then: "<= 0.06",
-		Values: values["BenchmarkRead/read cpu-ns/record"].over(decode),
-	})
-	each := values["BenchmarkAppend/writers=512/fsync_each sessions/s"]
-	b.add(figure{
-		Name: "T11", What: "durable sessions/s at 512 writers / one fsync each", Reach: ">= 20", Then: ">= 60",
-		Values: values["BenchmarkAppend/writers=512/store sessions/s"].over(each),
-		Beside: fmt.Sprintf("one fsync each %s/s", short(each.median())), Local: true, // how long an fsync takes is the disk's matter
-	})
-	b.add(figure{
-		Name: "T12", What: "bytes per session in a closed segment", Reach: "<= 224", Then: "<= 200",
-		Values: values["BenchmarkRead/read_closed bytes/session"][:1],
-	})
-	audit := values["BenchmarkAudit ns/op"]
-	for i := range audit {
-		audit[i] /= 1e6
-	}
-	b.add(figure{Name: "T13", What: "audit per session, resampling included, ms", Reach: "0.03: kept", Values: audit, Local: true})
-	return nil
+		for name, of := range map[string][]string{
+			"T4": {"BenchmarkComplete/answer/councild allocs/op", "BenchmarkComplete/answer/go-openai allocs/op"},
+			"T8": {"BenchmarkStreamChunk/plain ns/chunk", "BenchmarkStreamChunk/plain recv-ns/chunk"},
+			"T9": {
+				"BenchmarkRead/read cpu-ns/record", "BenchmarkRead/encoding/json cpu-ns/record", "BenchmarkRead/bytes cpu-ns/record",
+				"BenchmarkReportWindow/old=1000008 reading-cpu-ms",
+			},
+			"T11": {"BenchmarkAppend/writers=512/store sessions/s", "BenchmarkAppend/writers=512/fsync_each sessions/s"},
+			"T12": {"BenchmarkRead/read_closed bytes/session"},
+			"T13": {"BenchmarkAudit ns/op"},
+		} {
+			for _, metric := range of {
+				if len(values[metric]) == 0 {
+					return fmt.Errorf("%s: no benchmark gave %q", name, metric)
+				}
+			}
+		}
+		return nil
+	}, figures: func() {
+		library := values["BenchmarkComplete/answer/go-openai allocs/op"]
+		b.add(figure{
+			Name: "T4", What: "allocations of `llm.Complete` / go-openai alone", Reach: "<= 1.0", Then: "<= 0.6",
+			Values: values["BenchmarkComplete/answer/councild allocs/op"].over(library), Beside: "go-openai " + short(library.pseudomedian()),
+		})
+		receive := values["BenchmarkStreamChunk/plain recv-ns/chunk"]
+		b.add(figure{
+			Name: "T8", What: "of that the client alone, time in one process (`BenchmarkStreamChunk`)",
+			Values: values["BenchmarkStreamChunk/plain ns/chunk"].over(receive), Beside: fmt.Sprintf("Recv %s us", short(receive.pseudomedian()/1000)),
+		})
+		decode := values["BenchmarkRead/encoding/json cpu-ns/record"]
+		window := values["BenchmarkReportWindow/old=1000008 reading-cpu-ms"]
+		for i := range window {
+			window[i] /= 1_001_208 * 1e-6 * decode.pseudomedian() // ms of each million of records / (ns * a million)
+		}
+		b.add(figure{
+			Name: "T9", What: "reading of 1,000,000 records, newest 100 sessions of a store as a daemon leaves it, CPU / R2", Reach: "<= 0.01",
+			Then: "<= 0.002", Values: window,
+			Beside: fmt.Sprintf("R2 %s us a record; R3, which counts lines, %s of it", short(decode.pseudomedian()/1000),
+				short(values["BenchmarkRead/bytes cpu-ns/record"].over(decode).pseudomedian())),
+		})
+		b.add(figure{
+			Name: "T9", What: "the same, all sessions, in one file, without a window", Reach: "<= 0.15", Then: "<= 0.06",
+			Values: values["BenchmarkRead/read cpu-ns/record"].over(decode),
+		})
+		each := values["BenchmarkAppend/writers=512/fsync_each sessions/s"]
+		b.add(figure{
+			Name: "T11", What: "durable sessions/s at 512 writers / one fsync each", Reach: ">= 20", Then: ">= 60",
+			Values: values["BenchmarkAppend/writers=512/store sessions/s"].over(each),
+			Beside: fmt.Sprintf("one fsync each %s/s", short(each.pseudomedian())), Local: true, // how long an fsync takes is the disk's matter
+		})
+		b.add(figure{
+			Name: "T12", What: "bytes per session in a closed segment", Reach: "<= 224", Then: "<= 200",
+			Values: values["BenchmarkRead/read_closed bytes/session"][:1],
+		})
+		audit := values["BenchmarkAudit ns/op"]
+		for i := range audit {
+			audit[i] /= 1e6
+		}
+		b.add(figure{Name: "T13", What: "audit per session, resampling included, ms", Reach: "0.03: kept", Values: audit, Local: true})
+	}}
 }
 
 // goBench runs Go benchmarks once, and adds what they report to values, by benchmark and unit.

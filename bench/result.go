@@ -17,34 +17,52 @@ import (
 // series are the values of a figure, one a round.
 type series []float64
 
-func (s series) median() float64 {
-	sorted := slices.Sorted(slices.Values(s))
-	n := len(sorted)
-	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+// walsh returns the averages of all pairs of values, each value with itself too, in their order.
+func (s series) walsh() (averages series) {
+	for i, x := range s {
+		for _, y := range s[i:] {
+			averages = append(averages, (x+y)/2)
+		}
+	}
+	slices.Sort(averages)
+	return averages
 }
 
-// interval returns the narrowest interval between two of the values that holds the true median with a
-// probability of 95 % (order statistics: fewer than k of n values lie below the median with the
-// probability of a binomial distribution). Fewer than six values cannot tell that: it is their range.
+// pseudomedian returns the median of the averages of all pairs (Hodges and Lehmann 1963). As with the median of the values, a
+// round that went wrong changes little; its own error is a fifth smaller where the noise is normal.
+func (s series) pseudomedian() float64 {
+	averages := s.walsh()
+	n := len(averages)
+	return (averages[(n-1)/2] + averages[n/2]) / 2
+}
+
+// interval returns the narrowest interval between two averages of pairs that holds the true pseudomedian with a probability of
+// 95 %, where the noise is symmetric: the number of averages below it is distributed as Wilcoxon's sum of signed ranks. Fewer than
+// six values cannot tell that: it is their range.
 func (s series) interval() (low, high float64) {
-	sorted := slices.Sorted(slices.Values(s))
-	n, k := len(sorted), 0
-	term := math.Pow(0.5, float64(n)) // the probability that k values lie below
-	for below := term; 2*below <= 0.05; below += term {
-		term *= float64(n-k) / float64(k+1)
+	averages := s.walsh()
+	ways := make([]float64, len(averages)+1) // in which ranks 1 to n can have a sum
+	ways[0] = 1
+	for rank := range s {
+		for sum := len(averages); sum > rank; sum-- {
+			ways[sum] += ways[sum-rank-1]
+		}
+	}
+	k := 0
+	for below := ways[0]; 2*below <= 0.05*math.Exp2(float64(len(s))); below += ways[k] {
 		k++
 	}
 	k = max(1, k)
-	return sorted[k-1], sorted[n-k]
+	return averages[k-1], averages[len(averages)-k]
 }
 
-// String returns the median, and its interval.
+// String returns the pseudomedian, and its interval.
 func (s series) String() string {
 	if len(s) == 1 {
 		return short(s[0])
 	}
 	low, high := s.interval()
-	return fmt.Sprintf("%s (%s to %s)", short(s.median()), short(low), short(high))
+	return fmt.Sprintf("%s (%s to %s)", short(s.pseudomedian()), short(low), short(high))
 }
 
 // over returns the ratios within the rounds.
@@ -98,7 +116,7 @@ func (r *result) print(w io.Writer) {
 		ny, _ := strconv.Atoi(y.Name[1:])
 		return cmp.Compare(nx, ny)
 	})
-	fmt.Fprintln(w, "| # | figure | median (its interval) | beside it, in the same run | reach | then |\n|---|---|---|---|---|---|")
+	fmt.Fprintln(w, "| # | figure | estimate (its interval) | beside it, in the same run | reach | then |\n|---|---|---|---|---|---|")
 	for _, f := range r.Figures {
 		measured := "**invalid**: " + f.Problem
 		if len(f.Values) > 0 {
@@ -139,8 +157,8 @@ func beside(w io.Writer, older, newer result) {
 			continue
 		}
 		before := older.Figures[i].Values
-		quotient := f.Values.median() / before.median()
-		if f.Values.median() == before.median() { // both may be zero
+		quotient := f.Values.pseudomedian() / before.pseudomedian()
+		if f.Values.pseudomedian() == before.pseudomedian() { // both may be zero
 			quotient = 1
 		}
 		verdict := "depends on the machine"
