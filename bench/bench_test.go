@@ -28,7 +28,7 @@ func TestQuick(t *testing.T) {
 		m.figures()
 	}
 	b.print(t.Output())
-	if len(b.Figures) != 12 {
+	if len(b.Figures) != 13 {
 		t.Errorf("%d figures", len(b.Figures))
 	}
 }
