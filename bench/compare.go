@@ -183,7 +183,7 @@ func machine(root string) string {
 		return string(found[1])
 	}
 	// A guest is told the maker's name for many generations of processors, which the family and the model tell apart.
-	name := fmt.Sprintf("%s (family %s, model %s, %s MHz)", field("model name"), field("cpu family"), field("model"), field("cpu MHz"))
+	name := fmt.Sprintf("%s (family %s, model %s)", field("model name"), field("cpu family"), field("model"))
 	git := exec.Command("git", "describe", "--always", "--dirty")
 	git.Dir = root
 	commit, _ := git.Output()
