@@ -20,7 +20,7 @@ func TestQuick(t *testing.T) {
 	}
 	defer w.close()
 	b := &bencher{workplace: w, root: "..", rounds: 1, quick: true}
-	for _, of := range []func(context.Context) measurement{b.sessions, b.open, b.capacity, b.connections, b.chunks, b.page} {
+	for _, of := range []func(context.Context) measurement{b.open, b.capacity, b.connections, b.chunks, b.page} {
 		m := of(t.Context())
 		if err := m.part(); err != nil {
 			t.Fatal(err)

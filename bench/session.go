@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"os"
 	"runtime"
@@ -24,8 +25,9 @@ import (
 type plan struct {
 	Clients  int           // closed loop: as many sessions at a time
 	Sessions int           // closed loop: in all
-	Rate     float64       // open loop: sessions begun each second, however many run; 0: closed loop
+	Rate     float64       // open loop: sessions begun each second on average, however many run; 0: closed loop
 	During   time.Duration // open loop
+	Seed     int           // open loop: of the moments at which sessions begin
 }
 
 // perform carries out the plans that stand in in, and prints what came of each. A process that
@@ -85,11 +87,13 @@ func (p *plan) perform(ctx context.Context, session func(context.Context) error)
 	var all sync.WaitGroup
 	if p.Rate > 0 {
 		runtime.LockOSThread()
-		for n := 0; ; n++ {
-			due := begin.Add(time.Duration(float64(n) / p.Rate * float64(time.Second)))
-			if due.Sub(begin) > p.During || ctx.Err() != nil {
-				break
-			}
+		// Sessions begin independently of each other, as those of users do. At even distances, the stages of one session would fall
+		// upon those of another or between them, as the distance happens to divide the time of a stage.
+		arrivals := rand.New(rand.NewPCG(uint64(p.Seed), 0))
+		next := func(t time.Time) time.Time {
+			return t.Add(time.Duration(arrivals.ExpFloat64() / p.Rate * float64(time.Second)))
+		}
+		for due := next(begin); due.Sub(begin) <= p.During && ctx.Err() == nil; due = next(due) {
 			sleepExactly(due)
 			all.Go(func() { one(due) })
 		}
