@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 )
 
@@ -128,6 +129,27 @@ func TestSeries(t *testing.T) {
 	}
 	if got := (series{4, 6}).less(series{1, 2}).over(series{1, 2}); !slices.Equal(got, series{3, 2}) {
 		t.Errorf("ratios of differences: %v", got)
+	}
+}
+
+// The programs of a round have the same arrivals, which are random: as many as a Poisson process has, by its own variance.
+func TestArrivals(t *testing.T) {
+	begun := func(seed int) int {
+		p := plan{Rate: 2000, During: 100 * time.Millisecond, Seed: seed}
+		o := p.perform(t.Context(), func(context.Context) error { return nil })
+		return o.Sessions
+	}
+	var squares float64
+	for seed := range 10 {
+		n := begun(seed)
+		squares += float64((n - 200) * (n - 200))
+		if again := begun(seed); again != n {
+			t.Errorf("seed %d: %d sessions, then %d", seed, n, again)
+		}
+	}
+	// Of chi-squared with ten degrees of freedom, 1.5 and 29.6 leave 0.1 % on either side.
+	if squares/200 < 1.5 || squares/200 > 29.6 {
+		t.Errorf("squared deviations are %v of the mean in all", squares/200)
 	}
 }
 
