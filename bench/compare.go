@@ -535,8 +535,9 @@ func (b *bencher) kept(ctx context.Context) (float64, error) {
 	return (after - before) / 1024 / float64(o.Sessions), err
 }
 
-// heap returns how many bytes of a daemon's heap the last collection found in use, after one
-// that the runtime makes by itself every two minutes, or the load of small requests brings.
+// heap returns how many bytes of a daemon's heap were in use at the last collection, after one that the runtime makes by
+// itself every two minutes, or the load of small requests brings. It is told by the size at which the next one begins:
+// the size of the heap holds what has died and was not swept, too.
 func (b *bencher) heap(d *process) (float64, error) {
 	begun, err := metric(d.url, "go_gc_duration_seconds_count")
 	if err != nil {
@@ -548,7 +549,9 @@ func (b *bencher) heap(d *process) (float64, error) {
 			return 0, err
 		}
 		if collections >= begun+2 {
-			return metric(d.url, "go_memstats_heap_alloc_bytes")
+			next, err := metric(d.url, "go_memstats_next_gc_bytes")
+			percent, ofGOGC := metric(d.url, "go_gc_gogc_percent")
+			return next / (1 + percent/100), errors.Join(err, ofGOGC)
 		}
 	}
 }
