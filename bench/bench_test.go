@@ -132,7 +132,7 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// The programs of a round have the same arrivals, which are random: as many as a Poisson process has, by its own variance.
+// One seed has the same arrivals each time. Their number differs between seeds as in a Poisson process: its variance is its mean.
 func TestArrivals(t *testing.T) {
 	begun := func(seed int) int {
 		p := plan{Rate: 2000, During: 100 * time.Millisecond, Seed: seed}

@@ -46,6 +46,14 @@ func (b *bencher) dwell(span string) string {
 	return span
 }
 
+// during returns how long sessions begin in an open loop: for a second in a quick run.
+func (b *bencher) during(span time.Duration) time.Duration {
+	if b.quick {
+		span = time.Second
+	}
+	return span
+}
+
 // parts is into how many parts a run is divided. Each figure is measured in each part, by programs that are
 // started anew, so that its rounds stand over the whole time of the run: for some minutes, a shared machine favours one
 // of two programs.
@@ -310,10 +318,7 @@ const loadShare = 0.24
 
 // open measures T1, T2 and half of T4 under a load that leaves room.
 func (b *bencher) open(ctx context.Context) measurement {
-	during := 12 * time.Second // of 4 s, 400 to 1,000 sessions, the median of 18 ratios of p99 had an interval of a sixth to either side
-	if b.quick {
-		during = time.Second
-	}
+	during := b.during(12 * time.Second)     // of 4 s, 400 to 1,000 sessions, the median of 18 ratios of p99 had an interval of a sixth to either side
 	type side struct{ cpu, p50, p99 series } // us a session; ms that are added to three dwells: half of the sessions, 99 % have less
 	var ours, r1, r0 side
 	var rates, allocated series
@@ -327,6 +332,11 @@ func (b *bencher) open(ctx context.Context) measurement {
 		if err := a.warm(ctx, plan{Clients: 64, Sessions: b.count(600)}); err != nil {
 			return err
 		}
+		took := func(s *side, o outcome, cpu float64) (err error) {
+			seen, err = a.provider.stats()
+			s.cpu, s.p50, s.p99 = append(s.cpu, cpu), append(s.p50, o.P50-3*seen.DwellP50), append(s.p99, o.P99-3*seen.DwellP50)
+			return err
+		}
 		for round := range b.often() {
 			best, err := a.reference(ctx, plan{Clients: 256, Sessions: b.count(1000)})
 			if err != nil {
@@ -335,11 +345,6 @@ func (b *bencher) open(ctx context.Context) measurement {
 			// Each program has the same arrivals, and each round others.
 			p := plan{Rate: loadShare * float64(best.Sessions) / best.Seconds, During: during, Seed: len(rates)}
 			rates = append(rates, p.Rate)
-			took := func(s *side, o outcome, cpu float64) (err error) {
-				seen, err = a.provider.stats()
-				s.cpu, s.p50, s.p99 = append(s.cpu, cpu), append(s.p50, o.P50-3*seen.DwellP50), append(s.p99, o.P99-3*seen.DwellP50)
-				return err
-			}
 			if _, err := a.provider.stats(); err != nil { // forgets the dwells so far
 				return err
 			}
@@ -391,10 +396,6 @@ func (b *bencher) open(ctx context.Context) measurement {
 
 // capacity measures T3 and T6, and T1 where the processors are full.
 func (b *bencher) capacity(ctx context.Context) measurement {
-	during := 3 * time.Second
-	if b.quick {
-		during = time.Second
-	}
 	rate := func(o outcome) float64 { return float64(o.Sessions) / o.Seconds }
 	var accepted, worth, r1, ours, r1CPU, ourCPU series
 	return measurement{part: func() error {
@@ -432,7 +433,7 @@ func (b *bencher) capacity(ctx context.Context) measurement {
 				return err
 			}
 			before := small.daemon.cpu()
-			over, err := small.load(ctx, plan{Rate: 2 * rate(first), During: during})
+			over, err := small.load(ctx, plan{Rate: 2 * rate(first), During: b.during(3 * time.Second)})
 			if err != nil {
 				return err
 			}
@@ -535,9 +536,10 @@ func (b *bencher) kept(ctx context.Context) (float64, error) {
 	return (after - before) / 1024 / float64(o.Sessions), err
 }
 
-// heap returns how many bytes of a daemon's heap were in use at the last collection, after one that the runtime makes by
-// itself every two minutes, or the load of small requests brings. It is told by the size at which the next one begins:
-// the size of the heap holds what has died and was not swept, too.
+// heap returns how many bytes of a daemon's heap the last collection found in use, after one that the runtime makes by
+// itself every two minutes, or the load of small requests brings. They are known by the size at which the next
+// collection begins, which is that and GOGC percent more (go.dev/doc/gc-guide; of stacks and globals too, which do not
+// grow with what is kept). The size of the heap itself would not do: what has died stays in it until it is swept.
 func (b *bencher) heap(d *process) (float64, error) {
 	begun, err := metric(d.url, "go_gc_duration_seconds_count")
 	if err != nil {
@@ -669,10 +671,6 @@ func (b *bencher) chunks(ctx context.Context) measurement {
 
 // streamed measures T16.
 func (b *bencher) streamed(ctx context.Context) measurement {
-	during := 4 * time.Second
-	if b.quick {
-		during = time.Second
-	}
 	cost := map[string]series{}
 	return measurement{part: func() error {
 		a, err := b.arena(ctx, 4, []string{"-dwell", b.dwell("1s"), "-chunks", "50"})
@@ -681,7 +679,7 @@ func (b *bencher) streamed(ctx context.Context) measurement {
 		}
 		defer a.stop()
 		for round := range b.often() + 1 {
-			p := plan{Rate: 40, During: during, Seed: round}
+			p := plan{Rate: 40, During: b.during(4 * time.Second), Seed: round}
 			took := func(name string, cpu float64) {
 				if round > 0 { // the first round warms up
 					cost[name] = append(cost[name], cpu)

@@ -87,8 +87,8 @@ func (p *plan) perform(ctx context.Context, session func(context.Context) error)
 	var all sync.WaitGroup
 	if p.Rate > 0 {
 		runtime.LockOSThread()
-		// Sessions begin independently of each other, as those of users do. At even distances, the stages of one session would fall
-		// upon those of another or between them, as the distance happens to divide the time of a stage.
+		// Sessions begin independently of each other, as those of users do: a Poisson process. At even distances the stages of all
+		// sessions would fall upon each other where a stage is a multiple of the distance, and between each other elsewhere.
 		arrivals := rand.New(rand.NewPCG(uint64(p.Seed), 0))
 		next := func(t time.Time) time.Time {
 			return t.Add(time.Duration(arrivals.ExpFloat64() / p.Rate * float64(time.Second)))
