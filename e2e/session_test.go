@@ -117,6 +117,8 @@ func TestRankedAnswers(t *testing.T) {
 	p := open(t, daemon(t, nil, models...), "")
 	p.ask("Which is best?")
 	p.says(said, "The answer is complete.")
+	// Prose is drawn in later frames.
+	p.until(`[...document.querySelectorAll('` + answers + ` .opinions .prose, ` + reviews + ` .prose')].every((said) => said.textContent.includes("be shorter."))`)
 	rankings := p.session()["metadata"].(map[string]any)["aggregate_rankings"].([]any)
 	for i, r := range rankings {
 		standing := r.(map[string]any)
