@@ -26,6 +26,10 @@ const (
 	temporarySuffix  = ".tmp"
 )
 
+// window is how far back a compressed file refers, in bytes: some 37 sessions of four members. Records are like those just
+// before them, and a near reference takes fewer bits than a far one.
+const window = 256 << 10
+
 // maxWindow bounds the memory for decompressing a file, in bytes.
 const maxWindow = 32 << 20
 
@@ -284,7 +288,8 @@ func (h *housekeeper) writeCompressed(ctx context.Context, r io.Reader) (err err
 			_ = h.o.Disk.Remove(h.o.Path + temporarySuffix)
 		}
 	}()
-	compressor, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
+	compressor, err := zstd.NewWriter(to, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(window))
 	if err != nil {
 		return err
 	}
