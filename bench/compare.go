@@ -318,7 +318,8 @@ const loadShare = 0.24
 
 // open measures T1, T2 and half of T4 under a load that leaves room.
 func (b *bencher) open(ctx context.Context) measurement {
-	// Rounds are short: where the host gave a tenth of the time to other guests, for seconds on end, 54 rounds of 4 s had half the interval of 18 of 12 s.
+	// Rounds are short, so that R1 and the daemon meet the same machine: where other guests of the host took a tenth of the time,
+	// for some seconds at a time, 54 rounds of 4 s had half the interval of 18 rounds of 12 s.
 	during := b.during(4 * time.Second)
 	type side struct{ cpu, p50, p99 series } // us a session; ms that are added to three dwells: half of the sessions, 99 % have less
 	var ours, r1, r0 side
