@@ -61,6 +61,9 @@ func TestScaleS03(t *testing.T) {
 		ids = append(ids, theirs...)
 		stopped := time.Now()
 		sleeper.signal(t, syscall.SIGSTOP)
+		if _, err := syscall.Wait4(sleeper.process.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil { // its threads stop one by one
+			t.Fatal(err)
+		}
 		for _, release := range releases { // the replies arrive while it sleeps
 			release()
 		}

@@ -39,9 +39,12 @@ const (
 	// textInterval is the longest time that text on its way is shown and not stored.
 	textInterval = 5 * time.Second
 	// patience is how long a session waits for a log that cannot be written, before it
-	// goes on without one; on a cluster, as long as an append is tried. The pauses between
-	// attempts grow from minPause to maxPause.
+	// goes on without one; on a cluster, as long as an append is tried. Then it tries for
+	// lastTry once more: a process that stood still, and whose time is over without an
+	// answer, finds so whether another one has the session. The pauses between attempts
+	// grow from minPause to maxPause.
 	patience   = 15 * time.Second
+	lastTry    = 5 * time.Second
 	minPause   = 50 * time.Millisecond
 	maxPause   = 5 * time.Second
 	maxMessage = 4 << 20 // bytes of entries that are appended at once; one entry may be larger
@@ -319,7 +322,8 @@ func (k *keeper) run(ctx context.Context) {
 		if failing.IsZero() {
 			failing = time.Now()
 		}
-		err := k.store(ctx, message)
+		last := time.Since(failing) >= patience && !k.without()
+		err := k.try(ctx, message, last)
 		if err == nil {
 			pause, failing = minPause, time.Time{}
 			continue
@@ -344,10 +348,8 @@ func (k *keeper) run(ctx context.Context) {
 			}
 		}
 		k.s.store.o.Log.WarnContext(ctx, "an entry of a session could not be stored", "session_id", k.s.ID, "error", err)
-		if time.Since(failing) >= patience {
-			k.s.mu.Lock()
-			k.giveUpLocked()
-			k.s.mu.Unlock()
+		if last {
+			k.abandon()
 		}
 		select {
 		case <-time.After(pause):
@@ -357,6 +359,23 @@ func (k *keeper) run(ctx context.Context) {
 		}
 		pause = min(2*pause, maxPause)
 	}
+}
+
+// try stores a message, for a bounded time where it is the last try.
+func (k *keeper) try(ctx context.Context, m journal.Message, last bool) error {
+	if last {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, lastTry)
+		defer cancel()
+	}
+	return k.store(ctx, m)
+}
+
+// without reports whether the session goes on without its log.
+func (k *keeper) without() bool {
+	k.s.mu.Lock()
+	defer k.s.mu.Unlock()
+	return k.open
 }
 
 // finish forgets what is not stored: a session with a queue is never packed.

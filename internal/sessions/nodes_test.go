@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -506,6 +507,60 @@ func TestTakenOverAfterGivingUp(t *testing.T) {
 				t.Fatalf("%s is not the other node's", id)
 			}
 		}
+	}
+}
+
+// onMessage calls do when a message is logged, before the program that logs it goes on.
+type onMessage struct {
+	slog.Handler
+	message string
+	do      func()
+}
+
+func (h onMessage) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h onMessage) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == h.message {
+		h.do()
+	}
+	return nil
+}
+
+// A node that stood still finds that the time of an append is over, as one does whose
+// cluster is gone. It begins no call of a session that another node has taken over meanwhile.
+func TestStoodStill(t *testing.T) {
+	t.Parallel()
+	cluster := journaltest.Start(t)
+	link := cluster.Link(t)
+	awake := sync.OnceFunc(link.Mend)
+	first := beginNode(t, link.URL, func(o *sessions.Options) {
+		o.Log = slog.New(onMessage{slog.DiscardHandler, "an entry of a session could not be stored", awake})
+	})
+	second := beginNode(t, cluster.URL)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := add(t, first.Store, "one", inBackground, func(s *sessions.Start) { s.Cancel = cancel })
+	link.Stall(true, true)
+	observe(s)
+	for time.Since(first.journal.Confirmed()) < testLease*2/3 {
+		time.Sleep(10 * time.Millisecond) // the clock is what is waited for
+	}
+	begun := mayCall(ctx, s)
+	row, _ := second.journal.Row(journal.ID{Session: s.ID})
+	m := journal.Message{Head: row.Head, First: row.Entries + 1}
+	m.Node, m.Epoch, m.Status = "other", 2, council.StatusRunning
+	m.Entries = []council.Entry{{Type: "session.claimed", Data: []byte("{}")}}
+	if _, err := second.journal.Append(t.Context(), row.ID, row.Seq, m); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-begun; err != nil {
+		t.Error(err)
+	}
+	if ctx.Err() == nil {
+		t.Error("a call begins of a session that another node has")
+	}
+	body, err := s.JSON()
+	if err == nil && strings.Contains(string(body), string(council.WarnNotKept)) {
+		t.Errorf("%s", body)
 	}
 }
 
