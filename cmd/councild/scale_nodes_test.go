@@ -359,6 +359,7 @@ func TestScaleS04(t *testing.T) {
 		var releases []func()
 		var back []string
 		for i, n := range cutOff {
+			daemontest.Until(t, func() bool { return n.keeps(t) }) // after the round before
 			question := fmt.Sprintf("Question of round %d, cut off %s for a while?", round, ways[i])
 			h, release := w.hold(t, call{question, simllm.Question, "d"}, false)
 			releases = append(releases, release)

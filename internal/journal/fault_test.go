@@ -795,6 +795,55 @@ func TestBeatWhenBack(t *testing.T) {
 	}
 }
 
+// A lease that was not renewed because the cluster had no leader is renewed soon after it
+// has one.
+func TestBeatAfterElection(t *testing.T) {
+	t.Parallel()
+	c := journaltest.Start(t)
+	o := inside(t)
+	log := told{slog.DiscardHandler, make(chan string, 100)}
+	o.URL, o.Replicas, o.Lease, o.Log = c.Servers[0].ClientURL(), 3, time.Minute, slog.New(log)
+	j := open(t, o)
+	eventuallyNil(t, "the first lease", func() error {
+		if j.Confirmed().IsZero() {
+			return errors.New("none")
+		}
+		return nil
+	})
+	for _, s := range c.Servers[1:] {
+		s.Shutdown()
+		s.WaitForShutdown()
+	}
+	lostAt := time.Now()
+	for failed := false; !failed; {
+		j.beatNow()
+		select {
+		case message := <-log.messages:
+			failed = strings.Contains(message, "was not renewed")
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	for i := range c.Servers[1:] {
+		if err := c.Run(i + 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventuallyNil(t, "a leader", func() error {
+		_, err := j.PublishRecords(t.Context(), rand.Text(), []byte("line\n"))
+		return err
+	})
+	ledAt := time.Now()
+	eventuallyNil(t, "the next lease", func() error {
+		if j.Confirmed().Before(lostAt) {
+			return errors.New("none")
+		}
+		return nil
+	})
+	if took := time.Since(ledAt); took > o.Lease/6 {
+		t.Errorf("the lease was renewed %v after there was a leader", took)
+	}
+}
+
 // A node whose server does not answer any more goes to another one, and has its lease
 // again. The lease began anew where the others may have seen none.
 func TestAnotherServer(t *testing.T) {

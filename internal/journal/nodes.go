@@ -95,23 +95,32 @@ func (j *Journal) alive(entry jetstream.KeyValueEntry) {
 	}
 }
 
-// live renews the lease of this node.
+// live renews the lease of this node, and tries again soon when it was not renewed: an
+// election may be over, and without a lease no call begins.
 func (j *Journal) live(ctx context.Context) {
 	beats := time.NewTicker(j.o.Lease / 3)
 	defer beats.Stop()
+	failed := false
 	for due := false; ; {
 		err := j.Beat(ctx)
+		var again <-chan time.Time
 		if err != nil && ctx.Err() == nil {
-			j.o.Log.Warn("the lease of this node was not renewed", "error", err)
+			again = time.After(j.o.Lease / 20)
+			if due || !failed {
+				j.o.Log.Warn("the lease of this node was not renewed", "error", err)
+			}
 			// The server of the connection may be cut off from the others: try the next one. That
 			// there is no leader is said at once, and says so of every server during an election.
-			if l, failed := j.reading(ctx); failed == nil && l.conn.IsConnected() && (due || errors.Is(err, context.DeadlineExceeded)) {
+			if l, lost := j.reading(ctx); lost == nil && l.conn.IsConnected() && (due || errors.Is(err, context.DeadlineExceeded)) {
 				_ = l.conn.ForceReconnect()
 			}
 		}
+		failed = err != nil
 		select {
 		case <-ctx.Done():
 			return
+		case <-again:
+			due = false
 		case <-j.back: // the lease may be nearly over, or the server cut off
 			due = false
 		case <-beats.C:
