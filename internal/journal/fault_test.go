@@ -765,6 +765,17 @@ func TestRecordsLag(t *testing.T) {
 	<-done
 }
 
+// leaseAfter waits until the lease was renewed after a time.
+func leaseAfter(t *testing.T, j *Journal, at time.Time) {
+	t.Helper()
+	eventuallyNil(t, "a renewed lease", func() error {
+		if !j.Confirmed().After(at) {
+			return errors.New("none")
+		}
+		return nil
+	})
+}
+
 // The lease is renewed as soon as a connection is there again.
 func TestBeatWhenBack(t *testing.T) {
 	t.Parallel()
@@ -772,21 +783,11 @@ func TestBeatWhenBack(t *testing.T) {
 	o.Lease = time.Minute
 	p, o := through(t, o)
 	j := open(t, o)
-	eventuallyNil(t, "the first lease", func() error {
-		if j.Confirmed().IsZero() {
-			return errors.New("none")
-		}
-		return nil
-	})
+	leaseAfter(t, j, time.Time{})
 	held := j.Held()
 	cutAt := time.Now()
 	p.set(false, false)
-	eventuallyNil(t, "the next lease", func() error {
-		if j.Confirmed().Before(cutAt) {
-			return errors.New("none")
-		}
-		return nil
-	})
+	leaseAfter(t, j, cutAt)
 	if took := time.Since(cutAt); took > o.Lease/6 {
 		t.Errorf("the lease was renewed after %v", took)
 	}
@@ -804,12 +805,7 @@ func TestBeatAfterElection(t *testing.T) {
 	log := told{slog.DiscardHandler, make(chan string, 100)}
 	o.URL, o.Replicas, o.Lease, o.Log = c.Servers[0].ClientURL(), 3, time.Minute, slog.New(log)
 	j := open(t, o)
-	eventuallyNil(t, "the first lease", func() error {
-		if j.Confirmed().IsZero() {
-			return errors.New("none")
-		}
-		return nil
-	})
+	leaseAfter(t, j, time.Time{})
 	for _, s := range c.Servers[1:] {
 		s.Shutdown()
 		s.WaitForShutdown()
@@ -833,12 +829,7 @@ func TestBeatAfterElection(t *testing.T) {
 		return err
 	})
 	ledAt := time.Now()
-	eventuallyNil(t, "the next lease", func() error {
-		if j.Confirmed().Before(lostAt) {
-			return errors.New("none")
-		}
-		return nil
-	})
+	leaseAfter(t, j, lostAt)
 	if took := time.Since(ledAt); took > o.Lease/6 {
 		t.Errorf("the lease was renewed %v after there was a leader", took)
 	}

@@ -100,22 +100,22 @@ func (j *Journal) alive(entry jetstream.KeyValueEntry) {
 func (j *Journal) live(ctx context.Context) {
 	beats := time.NewTicker(j.o.Lease / 3)
 	defer beats.Stop()
-	failed := false
+	var again <-chan time.Time // nil when the lease was renewed
 	for due := false; ; {
 		err := j.Beat(ctx)
-		var again <-chan time.Time
-		if err != nil && ctx.Err() == nil {
-			again = time.After(j.o.Lease / 20)
-			if due || !failed {
+		if err == nil {
+			again = nil
+		} else if ctx.Err() == nil {
+			if due || again == nil {
 				j.o.Log.Warn("the lease of this node was not renewed", "error", err)
 			}
+			again = time.After(j.o.Lease / 20)
 			// The server of the connection may be cut off from the others: try the next one. That
 			// there is no leader is said at once, and says so of every server during an election.
-			if l, lost := j.reading(ctx); lost == nil && l.conn.IsConnected() && (due || errors.Is(err, context.DeadlineExceeded)) {
+			if l, failed := j.reading(ctx); failed == nil && l.conn.IsConnected() && (due || errors.Is(err, context.DeadlineExceeded)) {
 				_ = l.conn.ForceReconnect()
 			}
 		}
-		failed = err != nil
 		select {
 		case <-ctx.Done():
 			return

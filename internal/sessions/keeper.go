@@ -39,10 +39,10 @@ const (
 	// textInterval is the longest time that text on its way is shown and not stored.
 	textInterval = 5 * time.Second
 	// patience is how long a session waits for a log that cannot be written, before it
-	// goes on without one; on a cluster, as long as an append is tried. Then it tries for
-	// lastTry once more: a process that stood still, and whose time is over without an
-	// answer, finds so whether another one has the session. The pauses between attempts
-	// grow from minPause to maxPause.
+	// goes on without one; on a cluster, as long as an append is tried. Then it tries once
+	// more, for lastTry. A process that stood still may have had no answer in time for that
+	// reason alone: the last try tells it whether another one has the session. The pauses
+	// between attempts grow from minPause to maxPause.
 	patience   = 15 * time.Second
 	lastTry    = 5 * time.Second
 	minPause   = 50 * time.Millisecond
