@@ -56,7 +56,7 @@ pictures: browser ## Make the pictures of README.md and docs/ again.
 bench: ## Run the benchmarks.
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-bench-compare: ## Measure councild beside reference programs, and print the figures of docs/benchmarks.md, some 40 minutes; RESULT, in bench/, keeps them; ROUNDS is 9.
+bench-compare: browser ## Measure councild beside reference programs, and print the figures of docs/benchmarks.md, some 40 minutes; RESULT, in bench/, keeps them; ROUNDS is 9.
 	$(GO) -C bench run . compare -rounds $(ROUNDS) -out $(RESULT)
 
 bench-growth: ## Measure how cost grows, and draw docs/growth-*.svg: a quarter of an hour, and 6 GB in the directory of temporary files.
