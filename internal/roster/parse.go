@@ -519,8 +519,27 @@ func (r *reader) provider(name string, n *yaml.Node) {
 // visible is what a header's value, and the value of a query, may consist of.
 var visible = regexp.MustCompile(`^[!-~]+( [!-~]+)*$`)
 
-// secretName is what the names of headers and parameters that hold secrets look like.
-var secretName = regexp.MustCompile(`(?i)auth|key|secret|token|password|cookie`)
+// entryName is the form of the name of a header or of a parameter of a query.
+var entryName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// secretWord matches a word of the name of a header or parameter that holds a secret. Words are compared as a whole:
+// x-portkey-provider and x-author hold none.
+var secretWord = regexp.MustCompile(`^(keys?|auth|auth[nz]|authorization|authentication|bearer|jwt|pwd|passwd|passphrase|sig|signature|` +
+	`.*(password|token|cookies?|secrets?|credentials?|(api|access|auth|private|secret|subscription|virtual)keys?))$`)
+
+// camel finds where the next word of a name such as apiKey begins.
+var camel = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+
+// secretValue matches a text that is a secret under any name: a scheme of HTTP authentication, a key in the form that providers
+// give out, a JSON Web Token, or a list of settings with a key among them.
+var secretValue = regexp.MustCompile(`(?i)^(bearer|basic|token) |\b(sk|rk|gsk|xai|hf|ghp)[-_][a-z0-9_-]{16}|\bAIza[a-z0-9_-]{30}|` +
+	`\beyJ[a-z0-9_-]{10,}\.[a-z0-9_-]+\.|(api|access|secret)[-_]?key["']? ?[:=]`)
+
+// looksSecret reports whether the text of a header or parameter looks like a secret.
+func looksSecret(name, text string) bool {
+	words := strings.FieldsFunc(strings.ToLower(camel.ReplaceAllString(name, "$1-$2")), func(r rune) bool { return r == '-' || r == '_' })
+	return slices.ContainsFunc(words, secretWord.MatchString) || secretValue.MatchString(text)
+}
 
 // values reads headers, or what stands in a query.
 func (r *reader) values(what string, n *yaml.Node) map[string]Value {
@@ -528,8 +547,8 @@ func (r *reader) values(what string, n *yaml.Node) map[string]Value {
 	r.each(n, what, func(key, value *yaml.Node) {
 		var v Value
 		switch {
-		case !config.TokenName.MatchString(key.Value):
-			r.add(key, "%s is no name for an entry of %s: write 1 to 32 letters, digits, - and _", quoted(key.Value), what)
+		case !entryName.MatchString(key.Value):
+			r.add(key, "%s is no name for an entry of %s: write 1 to 64 letters, digits, - and _", quoted(key.Value), what)
 		case value.Kind == yaml.MappingNode:
 			r.fields(value, what+" "+key.Value, map[string]func(*yaml.Node){
 				"file": r.text("file", &v.File), "variable": r.text("variable", &v.Variable),
@@ -539,7 +558,7 @@ func (r *reader) values(what string, n *yaml.Node) map[string]Value {
 			}
 		case value.Kind != yaml.ScalarNode || !visible.MatchString(value.Value):
 			r.add(value, "%s %s is no text of visible ASCII: write one, or {file: PATH}, or {variable: NAME}", what, key.Value)
-		case secretName.MatchString(key.Value):
+		case looksSecret(key.Value, value.Value):
 			r.add(value, "%s %s looks like a secret, which no roster holds: write {file: PATH} or {variable: NAME}", what, key.Value)
 		default:
 			v.Text = value.Value

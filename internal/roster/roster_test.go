@@ -253,6 +253,44 @@ func TestHash(t *testing.T) {
 	}
 }
 
+// Headers and parameters that name a provider, a configuration or an organisation stand in a roster as they are. Secrets do not.
+func TestHeadersThatLookLikeSecrets(t *testing.T) {
+	refusal := func(t *testing.T, name, text string) string {
+		t.Helper()
+		file := strings.Replace(valid, "headers: {api-key: {file: /run/key}}", fmt.Sprintf("headers: {%s: %q}", name, text), 1)
+		_, err := roster.Parse([]byte(file), env)
+		if err == nil {
+			return ""
+		}
+		return err.Error()
+	}
+	for name, text := range map[string]string{
+		"x-portkey-provider": "openai", "X-Portkey-Config": "pc-council-1a2b3c", "x-portkey-trace-id": "council",
+		"x-portkey-strict-open-ai-compliance": "false", "x-portkey-metadata": `{"team": "council"}`,
+		"OpenAI-Organization": "org-a1b2c3d4e5f6g7h8", "openai-project": "proj_a1b2c3d4e5f6g7h8i9", "Helicone-Property-Environment": "production",
+		"helicone-cache-enabled": "true", "HTTP-Referer": "https://council.example", "X-Title": "council", "x-author": "ada",
+		"x-keyword": "council", "x-monkey": "1", "x-max-tokens": "100", "x-tokenizer": "cl100k", "anthropic-version": "2023-06-01",
+		"anthropic-beta": "context-1m", "cf-aig-metadata": "council", "x-authority": "a", "task-sketch-id": "risk-assessment-of-2026-09",
+	} {
+		if refused := refusal(t, name, text); refused != "" {
+			t.Errorf("%s: %s is refused: %s", name, text, refused)
+		}
+	}
+	for name, text := range map[string]string{
+		"Authorization": "abc", "proxy-authorization": "abc", "api-key": "abc", "X-Api-Key": "abc", "x-portkey-api-key": "abc",
+		"x-portkey-virtual-key": "abc", "Ocp-Apim-Subscription-Key": "abc", "apikey": "abc", "apiKey": "abc", "api_key": "abc",
+		"x-functions-key": "abc", "cf-aig-authorization": "abc", "Helicone-Auth": "abc", "Cookie": "a=b", "x-session-cookie": "abc",
+		"X-Auth-Token": "abc", "accessToken": "abc", "x-amz-security-token": "abc", "client-secret": "abc", "x-password": "abc",
+		"x-portkey-vertex-service-account-credentials": "abc", "x-jwt": "abc", "subscriptionkey": "abc",
+		"x-provider": "Bearer abc", "x-config": `{"provider": "openai", "api_key": "abc"}`, "x-user": "sk-a1b2c3d4e5f6g7h8i9j0",
+		"x-goog": "AIzaSyA1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q", "x-id": "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln",
+	} {
+		if refused := refusal(t, name, text); !strings.Contains(refused, "looks like a secret, which no roster holds") {
+			t.Errorf("%s: %s is not refused as a secret: %q", name, text, refused)
+		}
+	}
+}
+
 // hostile returns files of n bytes that make a careless reader slow or large.
 func hostile(n int) map[string]string {
 	fill := func(begin, piece, end string) string {
