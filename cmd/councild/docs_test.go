@@ -56,10 +56,14 @@ start from. A test of cmd/councild writes both from internal/config: ` + "`go te
 		fmt.Fprintf(&env, "\n# %s\n#%s=%s\n", s.Meaning, s.Name, s.Default)
 	}
 	text.WriteString(`
-Some settings are allowed but likely to be a mistake. The daemon logs a warning for each at start, and ` + "`councild config`" + ` prints it: a
-base URL without a path such as ` + "`/v1`" + `, or with ` + "`/chat/completions`" + ` at its end; a model ` + "`name:id`" + ` whose name looks like the name of a
-provider, when no provider has that name; a provider without a key. A simulated model that does not exist is an error. So is the lack of a
-key for a provider that is known to ask for one (OpenRouter, OpenAI, Anthropic, Gemini): the daemon does not start.
+Some settings are allowed but likely to be a mistake. The daemon logs a warning for each at start, and ` + "`councild config`" + ` and
+` + "`councild check`" + ` print it: a base URL without a path such as ` + "`/v1`" + `, or with ` + "`/chat/completions`" + ` at its end; a model ` + "`name:id`" + ` whose
+name looks like the name of a provider, when no provider has that name; a provider without a key; a value in quotes, which a shell removes
+and a file for ` + "`docker run --env-file`" + ` keeps. A simulated model that does not exist is an error. So is the lack of a key for a provider
+that is known to ask for one (OpenRouter, OpenAI, Anthropic, Gemini): the daemon does not start.
+
+In a namespace of Kubernetes with a Service that is named ` + "`llm-council`" + `, pods get variables such as ` + "`LLM_COUNCIL_PORT=tcp://10.96.0.12:80`" + `.
+They are passed over, with one line in the log.
 
 ## Traces
 

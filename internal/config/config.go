@@ -170,8 +170,13 @@ type Config struct {
 	// TokenDayLimits says that tokens of the roster have limits of a day of their own.
 	TokenDayLimits bool `ignored:"true"`
 
-	settings []Setting
+	settings     []Setting
+	serviceLinks []string // variables of Kubernetes Services, which are no settings
+	quoted       []string // variables whose texts keep the quotes around them
 }
+
+// ServiceLinks returns the variables that Kubernetes set for Services of the namespace, sorted. They are no settings.
+func (c Config) ServiceLinks() []string { return slices.Clone(c.serviceLinks) }
 
 // ProviderNames returns the names that may stand before the colon of a model:
 // SimProvider and those of Providers.

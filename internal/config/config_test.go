@@ -876,6 +876,100 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// A value that keeps the quotes around it is used as it is, with a warning that names the variable.
+func TestQuotesAreNotRemoved(t *testing.T) {
+	const url = "http://localhost:11434/v1"
+	warning := func(variable string) string {
+		return "LLM_COUNCIL_" + variable + ": stands in quotes, and they belong to the value: remove them; a shell would have done so, " +
+			"and a file of variables such as that of docker run --env-file keeps them"
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("\"sk-test-000000000000\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		vars vars
+		want []string
+	}{
+		"key and models": {
+			vars{"BASE_URL": url, "API_KEY": `"sk-test-000000000000"`, "MODELS": `"a,b,c"`},
+			[]string{warning("API_KEY"), warning("MODELS")},
+		},
+		"single quotes":    {vars{"BASE_URL": url, "MODELS": `'a,b,c'`}, []string{warning("MODELS")}},
+		"backticks":        {vars{"BASE_URL": url, "MODELS": "`a,b,c`"}, []string{warning("MODELS")}},
+		"quotes of a page": {vars{"BASE_URL": url, "MODELS": "“a,b,c”"}, []string{warning("MODELS")}},
+		"one entry":        {vars{"BASE_URL": url, "MODELS": `a, "b" ,c`}, []string{warning("MODELS")}},
+		"a file's content": {vars{"BASE_URL": url, "API_KEY_FILE": key, "MODELS": "a,b"}, []string{warning("API_KEY")}},
+		"another setting":  {vars{"BASE_URL": url, "MODELS": "a,b", "CONFIG_VERSION": `"2026-11"`}, []string{warning("CONFIG_VERSION")}},
+		"quotes inside":    {vars{"BASE_URL": url, "MODELS": `a"b,it's`, "CONFIG_VERSION": `the "new" one's`}, nil},
+		"one quote":        {vars{"BASE_URL": url, "MODELS": `",a`}, nil},
+		"no quotes":        {vars{"BASE_URL": url, "API_KEY": "sk-test-000000000000", "MODELS": "a,b,c"}, nil},
+		"nothing is set":   {nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if d := cmp.Diff(tt.want, mustLoad(t, tt.vars).Warnings()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+	t.Setenv("OTEL_SERVICE_NAME", `"council"`)
+	if got := mustLoad(t, nil).Warnings(); len(got) != 1 || !strings.HasPrefix(got[0], "OTEL_SERVICE_NAME: stands in quotes") {
+		t.Errorf("of OpenTelemetry's variables: %q", got)
+	}
+	// Where the value is refused, the error says so too.
+	for variable, value := range map[string]string{
+		"TIMEOUT": `"10m"`, "BASE_URL": `"` + url + `"`, "PROVIDERS": `'x=` + url + `'`, "METRICS": `"true"`, "ADDR": `"127.0.0.1:8080"`,
+		"MAX_BODY_BYTES": `'1MiB'`, "CORS_ORIGINS": `"https://chat.example.com"`, "API_KEY_FILE": `"` + key + `"`, "LOG_LEVEL": "“info”",
+	} {
+		_, err := load(t, vars{variable: value})
+		if err == nil || !strings.HasPrefix(err.Error(), "LLM_COUNCIL_"+variable+": ") ||
+			!strings.HasSuffix(err.Error(), "; its quotes belong to the value: remove them first") {
+			t.Errorf("%s=%s: %v", variable, value, err)
+		}
+	}
+}
+
+// Kubernetes sets variables for each Service of a namespace, also for one that is named llm-council. They are no settings.
+func TestServiceLinksArePassedOver(t *testing.T) {
+	for name, links := range map[string]vars{
+		"a service": {
+			"SERVICE_HOST": "10.96.0.12", "SERVICE_PORT": "80", "PORT": "tcp://10.96.0.12:80", "PORT_80_TCP": "tcp://10.96.0.12:80",
+			"PORT_80_TCP_PROTO": "tcp", "PORT_80_TCP_PORT": "80", "PORT_80_TCP_ADDR": "10.96.0.12",
+		},
+		"named ports": {
+			"SERVICE_HOST": "10.96.0.12", "SERVICE_PORT": "8080", "SERVICE_PORT_HTTP": "8080", "SERVICE_PORT_METRICS_2": "9090",
+			"PORT": "tcp://10.96.0.12:8080", "PORT_8080_TCP": "tcp://10.96.0.12:8080", "PORT_8080_TCP_PROTO": "tcp",
+			"PORT_8080_TCP_PORT": "8080", "PORT_8080_TCP_ADDR": "10.96.0.12", "PORT_9090_TCP_ADDR": "10.96.0.12",
+		},
+		"another protocol": {"PORT": "udp://10.96.0.12:53", "PORT_53_UDP": "udp://10.96.0.12:53", "PORT_53_UDP_PROTO": "udp", "PORT_5_SCTP": "sctp://10.0.0.1:5"},
+		"IPv6":             {"SERVICE_HOST": "fd00::12", "PORT": "tcp://[fd00::12]:80", "PORT_80_TCP_ADDR": "fd00::12"},
+		"of another name":  {"WEB_SERVICE_HOST": "10.96.0.12", "WEB_SERVICE_PORT": "80", "NATS_PORT": "tcp://10.0.0.1:4222", "NATS_PORT_4222_TCP_PORT": "4222"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := mustLoad(t, links)
+			if d := diff(defaults(), c); d != "" {
+				t.Errorf("they changed a setting: %s", d)
+			}
+			var want []string
+			for variable := range links {
+				want = append(want, "LLM_COUNCIL_"+variable)
+			}
+			slices.Sort(want)
+			if d := cmp.Diff(want, c.ServiceLinks()); d != "" {
+				t.Error(d)
+			}
+		})
+	}
+	for variable, value := range map[string]string{
+		"PORT": "8080", "PROT": "tcp://10.96.0.12:80", "SERVICE_HOST": "council.example", "SERVICE_PORT": "http", "PORT_80_TCP": "80",
+		"PORT_HTTP_TCP": "tcp://10.96.0.12:80", "PORT_80_TCP_NAME": "x", "SERVICE": "10.96.0.12", "PORT_80_TCP_PROTO": "http",
+	} {
+		if _, err := load(t, vars{variable: value}); err == nil || !strings.Contains(err.Error(), "LLM_COUNCIL_"+variable+": there is no such setting") {
+			t.Errorf("%s=%s: %v", variable, value, err)
+		}
+	}
+}
+
 func TestTracing(t *testing.T) {
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://me:secret@collector.test")
 	t.Setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=secret")

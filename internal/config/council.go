@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -109,6 +110,16 @@ func (c Config) Warnings() []string {
 	var warnings []string
 	warn := func(variable, format string, args ...any) {
 		warnings = append(warnings, variable+": "+fmt.Sprintf(format, args...))
+	}
+	quoted := c.quoted
+	for _, s := range Tracing() {
+		if isQuoted(os.Getenv(s.Name)) {
+			quoted = append(slices.Clip(quoted), s.Name)
+		}
+	}
+	for _, variable := range quoted {
+		warn(variable, "stands in quotes, and they belong to the value: remove them; a shell would have done so, and a file of variables "+
+			"such as that of docker run --env-file keeps them")
 	}
 	for _, u := range c.used() {
 		if strings.HasSuffix(u.url().Path, "/chat/completions") {

@@ -8,8 +8,10 @@ import (
 	"maps"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/kelseyhightower/envconfig"
 )
@@ -32,7 +34,8 @@ func Load(checks ...func(Config) error) (Config, error) {
 			given[variable] = text
 		}
 	}
-	p := &problems{texts: maps.Clone(given)}
+	links := takeServiceLinks(given)
+	p := &problems{texts: maps.Clone(given), given: given}
 	p.readFiles(given)
 
 	c, err := p.process()
@@ -43,6 +46,7 @@ func Load(checks ...func(Config) error) (Config, error) {
 		c.Providers[i].APIKey = Secret(p.texts[provider.KeyVariable()])
 	}
 	c.settings = p.settings(c.Providers, given)
+	c.serviceLinks, c.quoted = links, p.quoted()
 	p.unknown(given, c.settings)
 	c.complete(p)
 	c.check(p)
@@ -73,6 +77,7 @@ func environ() map[string]string {
 // problems collects what is wrong with the texts of the variables.
 type problems struct {
 	texts map[string]string // by variable, none empty, the files' contents among them
+	given map[string]string // the variables of the environment, as they were
 	errs  []error
 }
 
@@ -89,8 +94,58 @@ func (p *problems) invalid(variable, problem string) {
 
 // err returns all problems, sorted by variable, or nil.
 func (p *problems) err() error {
+	for i, err := range p.errs {
+		if variable, _, ok := strings.Cut(err.Error(), ": "); ok && isQuoted(p.given[variable]) {
+			p.errs[i] = fmt.Errorf("%w; its quotes belong to the value: remove them first", err)
+		}
+	}
 	slices.SortFunc(p.errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return errors.Join(p.errs...)
+}
+
+// serviceLink matches the variables, with their values, that Kubernetes sets for each Service of a namespace: LLM_COUNCIL_PORT and
+// LLM_COUNCIL_PORT_80_TCP_ADDR for one that is named llm-council, LLM_COUNCIL_WEB_PORT for llm-council-web. The value is a part
+// of the form, so that a mistake such as LLM_COUNCIL_PORT=8080 is still found.
+var serviceLink = regexp.MustCompile(`^` + prefix + `(?:[A-Z0-9_]+_)?(?:` +
+	`SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(?:_[A-Z0-9_]+)?=[0-9]+|` +
+	`PORT(?:_[0-9]+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://.+|` +
+	`PORT_[0-9]+_(?:TCP|UDP|SCTP)_(?:PROTO=(?:tcp|udp|sctp)|PORT=[0-9]+|ADDR=[0-9a-fA-F.:]+))$`)
+
+// takeServiceLinks removes the variables of Kubernetes Services and returns their names, sorted.
+func takeServiceLinks(vars map[string]string) []string {
+	var links []string
+	for variable, text := range vars {
+		if serviceLink.MatchString(variable + "=" + text) {
+			links = append(links, variable)
+			delete(vars, variable)
+		}
+	}
+	slices.Sort(links)
+	return links
+}
+
+// quoted returns the variables whose texts keep the quotes around them, sorted.
+func (p *problems) quoted() []string {
+	var variables []string
+	for variable, text := range p.texts {
+		if isQuoted(text) {
+			variables = append(variables, variable)
+		}
+	}
+	slices.Sort(variables)
+	return variables
+}
+
+// isQuoted reports whether a text, or an entry of it as a list, stands in quotes. A shell removes them. Docker's --env-file and
+// the manifests of Kubernetes pass them on.
+func isQuoted(text string) bool {
+	inQuotes := func(text string) bool {
+		first, size := utf8.DecodeRuneInString(text)
+		last, _ := utf8.DecodeLastRuneInString(text)
+		return len(text) > size && strings.ContainsRune("\"'`“‘„", first) && strings.ContainsRune("\"'`”“’‘", last)
+	}
+	text = strings.TrimSpace(text)
+	return inQuotes(text) || slices.ContainsFunc(strings.Split(text, ","), func(entry string) bool { return inQuotes(strings.TrimSpace(entry)) })
 }
 
 // readFiles gives every secret that has a _FILE variable the content of its file.

@@ -77,6 +77,10 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 	for _, warning := range cfg.Warnings() {
 		o.Log.WarnContext(ctx, "a setting is likely to be wrong", "setting", warning)
 	}
+	if links := cfg.ServiceLinks(); len(links) > 0 {
+		o.Log.InfoContext(ctx, "passed over the variables that Kubernetes sets for Services; enableServiceLinks: false leaves them out",
+			"variables", len(links), "first", links[0])
+	}
 	if o.Simulated.Models == nil {
 		o.Simulated.Models = builtIn()
 	}
