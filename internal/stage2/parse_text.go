@@ -378,17 +378,21 @@ func scored(text string) []string {
 	return scores
 }
 
-// refusalForm matches the ways in which a reviewer declines in prose. Each needs the
-// reviewer itself ("I"), a refusal, and what the reviewer refuses.
-var refusalForm = regexp.MustCompile(`(?i)` + strings.Join([]string{
-	`\bI(?:['’]m|['’]d| am)?(?: (?:really|simply|respectfully|unfortunately|also|must|will|would|have to|choose to|have chosen to))* ` +
+// englishRefusal matches the ways in which a reviewer declines in English, from the word "I" on. Each needs the reviewer
+// itself, a refusal, and what the reviewer refuses.
+var englishRefusal = regexp.MustCompile(`(?i)^(?:` + strings.Join([]string{
+	`I(?:['’]m|['’]d| am)?(?: (?:really|simply|respectfully|unfortunately|also|must|will|would|have to|choose to|have chosen to))* ` +
 		`(?:cannot|can not|can['’]t|won['’]t(?: be able to)?|will not(?: be able to)?|(?:not|un)(?: ?able| ?willing) to|` +
 		`not (?:comfortable|going to|in a position to)|` +
 		`do(?: not|n['’]t) (?:feel comfortable|think I can)|rather not|declin(?:e|ing) to|refus(?:e|ing) to)` +
 		`(?: (?:in good conscience|fairly|reliably|meaningfully|responsibly|` +
 		`provide|give|offer|produce|take part in|participate in|a|an|any|the|these|this|with))* ` +
 		`(?:rank|judg|evaluat|assess|review|compar|scor|rat(?:e|ing)|ballot|vote|assist|help (?:you|with)|comply|participate|continue)`,
-	`\bI (?:must |have to |choose to |will |would rather |have chosen to )*abstain\b`,
+	`I (?:must |have to |choose to |will |would rather |have chosen to )*abstain\b`,
+}, "|") + `)`)
+
+// foreignRefusal matches them in other languages.
+var foreignRefusal = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	// German.
 	`\b(?:ich (?:kann|möchte|werde|darf)|(?:kann|möchte|werde|darf) ich)\b[^.!?]{0,60}` +
 		`\bnicht (?:\pL+ )?(?:bewerten|beurteilen|einstufen|vergleichen|einordnen|helfen)`,
@@ -408,8 +412,37 @@ var refusalForm = regexp.MustCompile(`(?i)` + strings.Join([]string{
 	`(?:評価|順位付け|判断|比較)(?:を?する)?(?:こと)?[はが]?でき(?:ません|かねます)|棄権(?:し|いた)`,
 }, "|"))
 
+// mayRefuse reports whether sentence has words without which foreignRefusal cannot match. Matching that expression takes
+// a hundred times as long.
+func mayRefuse(sentence string) bool {
+	lower := strings.ToLower(strings.ToUpper(sentence)) // both, because the long s has only an upper case
+	has := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(lower, word) })
+	}
+	return has("nicht") && has("ich kann", "ich möchte", "ich werde", "ich darf", "kann ich", "möchte ich", "werde ich", "darf ich") ||
+		has("enthalte", "abst", "je ne peux", "je ne souhaite", "je ne veux", "no puedo", "não posso", "não consigo") ||
+		has("я не ", "я воздерж", "できません", "できかね", "棄権") || has("我") && has("无法", "不能", "不便", "弃权")
+}
+
+// findRefusal returns where in a sentence the reviewer declines, as regexp does; nil where it does not.
+func findRefusal(sentence string) []int {
+	for at := range max(len(sentence)-1, 0) {
+		if i := sentence[at]; (i == 'I' || i == 'i') && (at == 0 || !asciiWord(sentence[at-1])) && !asciiWord(sentence[at+1]) {
+			if found := englishRefusal.FindStringIndex(sentence[at:]); found != nil {
+				return []int{at, at + found[1]}
+			}
+		}
+	}
+	if !mayRefuse(sentence) {
+		return nil
+	}
+	return foreignRefusal.FindStringIndex(sentence)
+}
+
+// asciiWord reports whether a byte belongs to a word by the rules of regexp.
+func asciiWord(b byte) bool { return b == '_' || b < utf8.RuneSelf && isWord(rune(b)) }
+
 var (
-	sentenceEnd = regexp.MustCompile(`[.!?。！？]`)
 	strongLabel = regexp.MustCompile(`\b(?i:response|answer) [A-Z]{1,2}\b`)
 	comparative = regexp.MustCompile(`(?i)\b(?:above|below|higher|lower|better|worse|over|than|enough)\b`)
 )
@@ -429,8 +462,8 @@ func refusal(text string) (string, bool) {
 		if strings.HasPrefix(line, ">") {
 			continue
 		}
-		for _, sentence := range sentenceEnd.Split(line, -1) {
-			at := refusalForm.FindStringIndex(sentence)
+		for sentence := range strings.FieldsFuncSeq(line, func(r rune) bool { return strings.ContainsRune(".!?。！？", r) }) {
+			at := findRefusal(sentence)
 			if at != nil && !strings.ContainsAny(sentence[:at[0]], `"“”„«「`) &&
 				!strongLabel.MatchString(sentence) && !comparative.MatchString(sentence[at[1]:]) {
 				return line, true
