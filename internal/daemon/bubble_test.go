@@ -46,9 +46,10 @@ type bubble struct {
 // scenario is what surrounds a daemon in a bubble.
 type scenario struct {
 	env   map[string]string
-	dwell func(simllm.Task) time.Duration // of every model; nil: none
-	fault *simllm.Fault                   // of the model d
-	words int                             // of the chairman's answer, of which a stream brings one a second; 0: an answer at once
+	dwell func(simllm.Task) time.Duration     // of every model; nil: none
+	fault *simllm.Fault                       // of the model d
+	words int                                 // of the chairman's answer, of which a stream brings one a second; 0: an answer at once
+	front func(sim http.Handler) http.Handler // in front of the provider; nil: nothing is
 }
 
 // inBubble runs f with a daemon whose members are a, b, c and d.
@@ -91,7 +92,11 @@ func inBubble(t *testing.T, w scenario, f func(*bubble)) {
 			t.Fatal(err)
 		}
 		calls := pipenet.Listen()
-		provider := &http.Server{Handler: sim, ConnState: sim.ConnState, ReadHeaderTimeout: time.Minute}
+		var handler http.Handler = sim
+		if w.front != nil {
+			handler = w.front(sim)
+		}
+		provider := &http.Server{Handler: handler, ConnState: sim.ConnState, ReadHeaderTimeout: time.Minute}
 		go func() { _ = provider.Serve(calls) }()
 		defer provider.Close()
 

@@ -40,6 +40,31 @@ func (c *Client) Breakers() []council.Breaker {
 	return all
 }
 
+// attempts counts the requests to a model that ended within the span of a breaker: those after which a retry may help, and all
+// others. Unlike the breaker it counts a provider's refusals, such as HTTP 429.
+type attempts struct {
+	mu    sync.Mutex
+	ended window
+}
+
+func (a *attempts) add(now time.Duration, failed bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	kind := 0
+	if failed {
+		kind = 1
+	}
+	a.ended.add(now, kind)
+}
+
+// mostFail reports whether at least half of ten or more requests failed, as when a breaker opens.
+func (a *attempts) mostFail(now time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	other, failed := a.ended.sum(now, windowSlots)
+	return other+failed >= breakerRequests && failed >= other
+}
+
 // verdict is what the end of a request says about the health of the model.
 type verdict int
 

@@ -35,10 +35,12 @@
 // than one attempt may take, is not begun: the call ends at once with the provider's own
 // error.
 //
-// The retries of all calls to one provider share a budget: in any 10 s there are at
-// most 10, or 10 % of the calls begun in that time if that is more. Every model of
-// a provider has a circuit breaker (Nygard, "Release It!", 2007), which refuses
-// calls while the model is out of order: see breaker.
+// The retries of all calls to one provider share a budget: in any 10 s there are at most 10, or 10 % of the calls begun
+// in that time if that is more. A retry that is due while the budget has no room waits in a queue, first in, first out.
+// The call ends at once with the provider's own error when its turn would come after the caller's deadline, when the
+// breaker of the model opens, and when at least half of ten or more requests to the model failed within 30 s, HTTP 429
+// included. Every model of a provider has a circuit breaker (Nygard, "Release It!", 2007), which refuses calls while
+// the model is out of order: see breaker.
 //
 // Both are written by hand, because failsafe-go (v0.9.8) cannot keep the promises F01 to
 // F04 of docs/faults.md. Its retry budget is a share of the calls in flight: when every
@@ -189,9 +191,10 @@ type provider struct {
 
 // model is what is kept of a model from call to call.
 type model struct {
-	name    string
-	breaker *breaker
-	refuses refusals
+	name     string
+	breaker  *breaker
+	attempts attempts
+	refuses  refusals
 }
 
 // New returns a Client for the given providers. It opens no connection.
@@ -215,11 +218,13 @@ func New(o Options) (*Client, error) {
 			// A redirected POST would lose its body, and its key could go to a stranger.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
-		c.providers[p.Name] = &provider{
+		made := &provider{
 			Provider: p, dialect: dialectOf(u.Hostname()), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), transport: t,
 			pool:  pool,
-			slots: make(chan struct{}, o.MaxCallsPerProvider), start: time.Now(), budget: newBudget(), models: map[string]*model{},
+			slots: make(chan struct{}, o.MaxCallsPerProvider), start: time.Now(), models: map[string]*model{},
 		}
+		made.budget = newBudget(made.now)
+		c.providers[p.Name] = made
 	}
 	return c, nil
 }
@@ -314,11 +319,10 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 	}
 	next := firstRequest
 	var last *council.Failure
+	var place *claim // of the next retry
+	defer func() { p.budget.drop(place) }()
 	for retries := 0; ; {
-		ticket, failure := p.admit(ctx, m, next, last)
-		if next == retry {
-			p.budget.release()
-		}
+		ticket, failure := p.admit(ctx, m, next, place, last)
 		if failure == nil {
 			failure = p.mayBegin(ctx, m, call, ticket)
 		}
@@ -340,6 +344,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			total.Usage = total.Usage.Plus(reply.Usage)
 		}
 		total.Doubted += reply.Doubted
+		m.attempts.add(p.now(), again)
 		if failure == nil {
 			if call.Stage != council.Stage2 {
 				learned &^= optFormat // it may have refused the schema of this caller, and no other
@@ -350,6 +355,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			return nil
 		}
 		last = failure
+		p.budget.refuse(m)
 		if o := refusal(x, asked&^without); o != 0 {
 			without, learned, next = without|o, learned|o, sameAgain
 			continue
@@ -359,14 +365,14 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 			return failure
 		}
 		wait, ok := c.backoff(ctx, retries, failure)
-		if !ok || !m.breaker.admits(p.now()+wait) || !p.budget.reserve(p.now()) {
+		if !ok || !m.breaker.admits(p.now()+wait) {
 			return failure
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			p.budget.release()
-			return ended(ctx)
+		if place = p.budget.claim(ctx, m, wait); place == nil {
+			return failure
+		}
+		if !p.budget.await(ctx, place) {
+			return gaveUp(ctx, failure)
 		}
 		if told {
 			told = false
@@ -381,35 +387,44 @@ type request int
 
 const (
 	firstRequest request = iota
-	retry                // there is a reservation for it
+	retry                // it has a claim that was granted
 	sameAgain            // repeated without an option, which the budget does not count
 )
 
 // admit waits for one of the provider's slots and asks breaker and budget. Method leave
 // gives back the slot and the ticket. When the request may not be sent, admit returns the
 // failure of the request before it, unless the call was cancelled.
-func (p *provider) admit(ctx context.Context, m *model, r request, last *council.Failure) (ticket, *council.Failure) {
+func (p *provider) admit(ctx context.Context, m *model, r request, place *claim, last *council.Failure) (ticket, *council.Failure) {
 	if r == firstRequest && !m.breaker.admits(p.now()) {
 		return 0, m.breaker.failure(p.now()) // without waiting for a slot
 	}
-	select {
-	case p.slots <- struct{}{}:
-	case <-ctx.Done():
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return 0, ended(ctx)
+	for {
+		select {
+		case p.slots <- struct{}{}:
+		case <-ctx.Done():
+			return 0, gaveUp(ctx, last)
 		}
-		return 0, cmp.Or(last, ended(ctx))
-	}
-	t, ok := m.breaker.enter(p.now())
-	if !ok {
-		<-p.slots
-		return 0, cmp.Or(last, m.breaker.failure(p.now()))
-	}
-	if !p.budget.spend(p.now(), r) {
+		t, ok := m.breaker.enter(p.now())
+		if !ok {
+			<-p.slots
+			return 0, cmp.Or(last, m.breaker.failure(p.now()))
+		}
+		if p.budget.spend(r, place) {
+			return t, nil
+		}
 		p.leave(m, t, unclear)
-		return 0, last
+		if !p.budget.await(ctx, place) {
+			return 0, gaveUp(ctx, last)
+		}
 	}
-	return t, nil
+}
+
+// gaveUp returns why a call ends that waited: the failure of its last request, unless there is none or the call was cancelled.
+func gaveUp(ctx context.Context, last *council.Failure) *council.Failure {
+	if last == nil || errors.Is(ctx.Err(), context.Canceled) {
+		return ended(ctx)
+	}
+	return last
 }
 
 // mayBegin waits until a request that was admitted may be sent. Where it may not, it
@@ -525,7 +540,7 @@ func (p *provider) model(name string) *model {
 	defer p.mu.Unlock()
 	m := p.models[name]
 	if m == nil {
-		m = &model{name: name, breaker: newBreaker()}
+		m = &model{name: name, breaker: newBreaker(), attempts: attempts{ended: window{span: breakerSpan}}}
 		p.models[name] = m
 	}
 	return m

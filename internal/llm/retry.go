@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,54 +56,198 @@ const (
 	budgetShare = 10 // one retry for so many first requests
 )
 
-// budget limits the retries to one provider, so that failures do not multiply the load
-// of a provider in trouble.
+// budget limits the retries to one provider, so that failures do not multiply the load of a provider in trouble. A retry
+// for which there is no room waits until there is.
 type budget struct {
-	mu       sync.Mutex // guards all below
-	sent     window     // first requests, and retries
-	reserved int        // retries that are still waiting
+	now func() time.Duration
+
+	mu      sync.Mutex // guards all below
+	sent    window     // first requests, and retries
+	claims  []*claim   // the retries that are not sent yet, in the order in which they are due
+	granted int        // claims that may be sent
+	timer   *time.Timer
 }
 
-func newBudget() *budget { return &budget{sent: window{span: budgetSpan}} }
+// claim stands for a retry that is not sent yet.
+type claim struct {
+	model *model
+	due   time.Duration // when the call has waited for as long as it has to by itself
+	state claimState
+	ended chan struct{} // closed when the claim is granted or refused
+}
 
-// leftLocked returns how many retries may still be sent. Because whole slots are
-// forgotten, first requests count for at most the span and retries for at least the
-// span: the result may be too small, never too large.
-func (b *budget) leftLocked(now time.Duration) int {
+type claimState int
+
+const (
+	claimEarly   claimState = iota // it is not due
+	claimWaiting                   // it is due, and there is no room
+	claimGranted
+	claimRefused
+)
+
+func newBudget(now func() time.Duration) *budget {
+	return &budget{now: now, sent: window{span: budgetSpan}}
+}
+
+// claim takes a place in the queue for a retry that is due after a wait. It returns nil where waiting for room is pointless:
+// the deadline of ctx comes first if the provider goes on to get as many calls as now, or most requests of the model fail.
+// The caller calls drop in the end.
+func (b *budget) claim(ctx context.Context, m *model, wait time.Duration) *claim {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	c := &claim{model: m, due: now + wait, ended: make(chan struct{})}
+	ahead, _ := slices.BinarySearchFunc(b.claims, c.due, func(other *claim, due time.Duration) int {
+		if other.due <= due {
+			return -1
+		}
+		return 1
+	})
+	if b.roomLocked(now, len(b.claims)) > now && m.attempts.mostFail(now) {
+		return nil
+	}
+	if deadline, limited := ctx.Deadline(); limited && b.roomLocked(now, ahead)-now >= time.Until(deadline) {
+		return nil
+	}
+	b.claims = slices.Insert(b.claims, ahead, c)
+	return c
+}
+
+// roomLocked returns when the budget has room for a retry behind so many others, if the provider goes on to get as many calls
+// as now. Because whole slots are forgotten, first requests count for at most the span and retries for at least the span: the
+// budget may be too small, never too large.
+func (b *budget) roomLocked(now time.Duration, ahead int) time.Duration {
 	first, _ := b.sent.sum(now, windowSlots)
 	_, retries := b.sent.sum(now, windowSlots+1)
-	return max(budgetFloor, first/budgetShare) - retries
+	size := max(budgetFloor, first/budgetShare)
+	room := now
+	for slot := b.sent.number(now) - windowSlots; retries+ahead%size >= size; slot++ { // the oldest retries leave first
+		if n := b.sent.at(slot)[retry]; n > 0 {
+			retries -= n
+			room = time.Duration(slot+windowSlots+1) * (b.sent.span / windowSlots)
+		}
+	}
+	return room + time.Duration(ahead/size)*budgetSpan
 }
 
-// reserve holds a place in the budget for a retry that will be sent after a wait. The
-// caller must release it.
-func (b *budget) reserve(now time.Duration) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.leftLocked(now) <= b.reserved {
+// await waits until a claim is due and there is room for it, and reports whether its retry may be sent. It reports false when
+// ctx ends before, and when the model fails too often meanwhile.
+func (b *budget) await(ctx context.Context, c *claim) bool {
+	select {
+	case <-time.After(c.due - b.now()):
+	case <-c.ended:
+		return false
+	case <-ctx.Done():
 		return false
 	}
-	b.reserved++
-	return true
-}
-
-// release gives a reservation back.
-func (b *budget) release() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.reserved--
-}
-
-// spend counts a request that is about to be sent. It refuses a retry when the
-// budget has become smaller than it was when the retry was reserved.
-func (b *budget) spend(now time.Duration, r request) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r == retry && b.leftLocked(now) <= 0 {
+	if c.state == claimEarly {
+		c.state = claimWaiting
+		b.grantLocked()
+	}
+	pointless := b.pointlessLocked(c)
+	b.mu.Unlock()
+	if pointless {
 		return false
 	}
-	if r != sameAgain {
-		b.sent.add(now, int(r))
+	select {
+	case <-c.ended:
+	case <-ctx.Done():
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return c.state == claimGranted
+}
+
+// grantLocked grants the claims that wait while there is room, and is called again when there is more of it.
+func (b *budget) grantLocked() {
+	if b.timer != nil {
+		b.timer.Stop()
+		b.timer = nil
+	}
+	now := b.now()
+	for _, c := range b.claims {
+		if c.state != claimWaiting {
+			continue
+		}
+		if room := b.roomLocked(now, b.granted); room > now {
+			b.timer = time.AfterFunc(room-now, func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				b.grantLocked()
+			})
+			return
+		}
+		c.state = claimGranted
+		b.granted++
+		close(c.ended)
+	}
+}
+
+// refuse ends the claims of a model for which waiting became pointless.
+func (b *budget) refuse(m *model) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.claims) == 0 {
+		return
+	}
+	now := b.now()
+	b.claims = slices.DeleteFunc(b.claims, func(c *claim) bool {
+		if c.model != m || c.state == claimGranted || m.breaker.admits(max(now, c.due)) && !b.pointlessLocked(c) {
+			return false
+		}
+		c.state = claimRefused
+		close(c.ended)
+		return true
+	})
+	b.grantLocked() // which needs no timer any more where nobody waits
+}
+
+// pointlessLocked reports whether a claim waits for room although most requests of its model fail.
+func (b *budget) pointlessLocked(c *claim) bool {
+	return c.state == claimWaiting && c.model.attempts.mostFail(b.now())
+}
+
+// drop takes back a claim whose retry is not sent. It does nothing for nil, and for a claim that was spent or refused.
+func (b *budget) drop(c *claim) {
+	if c == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if at := slices.Index(b.claims, c); at >= 0 {
+		b.removeLocked(at)
+		b.grantLocked()
+	}
+}
+
+func (b *budget) removeLocked(at int) {
+	if b.claims[at].state == claimGranted {
+		b.granted--
+	}
+	b.claims = slices.Delete(b.claims, at, at+1)
+}
+
+// spend counts a request that is about to be sent. A retry has a claim that was granted. If the budget has become smaller
+// since then, spend refuses, and the claim is again the first that waits.
+func (b *budget) spend(r request, c *claim) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.now()
+	switch r {
+	case sameAgain:
+		return true
+	case retry:
+		if b.roomLocked(now, 0) > now {
+			b.granted--
+			c.state, c.ended = claimEarly, make(chan struct{})
+			return false
+		}
+		b.removeLocked(slices.Index(b.claims, c))
+	}
+	b.sent.add(now, int(r))
+	if len(b.claims) > 0 {
+		b.grantLocked()
 	}
 	return true
 }
@@ -131,6 +276,18 @@ func (w *window) add(now time.Duration, kind int) {
 		slot.number, slot.counts = n, [2]int{}
 	}
 	slot.counts[kind]++
+}
+
+// at returns the counts of a slot.
+func (w *window) at(number int64) [2]int {
+	if number < 0 {
+		return [2]int{}
+	}
+	slot := w.slots[number%int64(len(w.slots))]
+	if slot.number != number {
+		return [2]int{}
+	}
+	return slot.counts
 }
 
 // sum returns the counts of both kinds in the newest slots, up to n of them.

@@ -3,11 +3,16 @@ package llm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
+	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -202,9 +207,7 @@ func TestCancelWhileWaiting(t *testing.T) {
 			completion.Attempts != 1 {
 			t.Errorf("got %v after %s and %d attempts", err, time.Since(start), completion.Attempts)
 		}
-		if n := c.providers[""].budget.reserved; n != 0 {
-			t.Errorf("%d reservations are left", n)
-		}
+		noClaims(t, c)
 	})
 }
 
@@ -238,9 +241,7 @@ func TestWaitingCallsHoldNoSlot(t *testing.T) {
 		if diff := cmp.Diff([]time.Duration{0, 0}, s.times); diff != "" {
 			t.Error(diff)
 		}
-		if n := c.providers[""].budget.reserved; n != 0 {
-			t.Errorf("%d reservations are left", n)
-		}
+		noClaims(t, c)
 	})
 }
 
@@ -357,53 +358,331 @@ func TestRetryBudget(t *testing.T) {
 	})
 }
 
+// noClaims checks that no retry waits any more.
+func noClaims(t *testing.T, c *Client) {
+	t.Helper()
+	b := c.providers[""].budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.claims) != 0 || b.granted != 0 || b.timer != nil {
+		t.Errorf("%d claims are left, %d granted, timer %v", len(b.claims), b.granted, b.timer)
+	}
+}
+
+// Whatever calls do, and whoever leaves, retries never exceed the budget. Retries that wait are granted in turn, once there
+// is room.
 func TestBudgetHolds(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		b := newBudget()
-		var now time.Duration
-		var first, retries []time.Duration
-		recent := func(times []time.Duration) int {
-			n := 0
-			for _, at := range times {
-				if at > now-budgetSpan {
-					n++
-				}
-			}
-			return n
-		}
-		for range rapid.IntRange(1, 300).Draw(t, "steps") {
-			switch rapid.IntRange(0, 3).Draw(t, "step") {
-			case 0:
-				now += time.Duration(rapid.Int64Range(0, int64(3*time.Second)).Draw(t, "pause"))
-			case 1:
-				for range rapid.IntRange(1, 60).Draw(t, "first requests") {
-					b.spend(now, firstRequest)
-					first = append(first, now)
-				}
-			case 2:
-				used := recent(retries)
-				spent := len(retries) > 0 && retries[len(retries)-1] > now-budgetSpan*(windowSlots+1)/windowSlots
-				reserved := b.reserve(now)
-				if reserved && used >= max(budgetFloor, recent(first)/budgetShare) {
-					t.Fatalf("a reservation at %s beyond the budget", now)
-				}
-				if !reserved && b.reserved < budgetFloor && !spent {
-					t.Fatalf("no reservation at %s, with nothing spent", now)
-				}
-			case 3:
-				if b.reserved == 0 {
-					continue
-				}
-				sent := b.spend(now, retry)
-				b.release()
-				if !sent {
-					continue
-				}
-				retries = append(retries, now)
-				if n, limit := recent(retries), max(budgetFloor, recent(first)/budgetShare); n > limit {
-					t.Fatalf("%d retries in the 10 s up to %s, want at most %d", n, now, limit)
-				}
-			}
+	rapid.Check(t, func(rt *rapid.T) {
+		script := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) budgetStep {
+			return budgetStep{rapid.IntRange(0, 4).Draw(t, "kind"), rapid.IntRange(0, 5000).Draw(t, "number")}
+		}), 1, 200).Draw(rt, "steps")
+		var problem error
+		race.Bubble(t, func(*testing.T) { problem = playBudget(script) })
+		if problem != nil {
+			rt.Fatal(problem)
 		}
 	})
+}
+
+// budgetStep is a step of TestBudgetHolds. What its number means depends on its kind.
+type budgetStep struct{ kind, number int }
+
+// retrying is a call that waits for its retry.
+type retrying struct {
+	claim  *claim
+	cancel context.CancelFunc
+	done   chan bool
+}
+
+// budgetPlay is a budget with the calls of TestBudgetHolds.
+type budgetPlay struct {
+	*budget
+	first, retries []time.Duration // when they were sent
+	waiting        []retrying      // in the order in which they are due
+	granted        []*claim
+}
+
+// playBudget returns how the budget broke its promise in the steps, or nil.
+func playBudget(steps []budgetStep) error {
+	start := time.Now()
+	p := &budgetPlay{budget: newBudget(func() time.Duration { return time.Since(start) })}
+	m := &model{breaker: newBreaker(), attempts: attempts{ended: window{span: breakerSpan}}}
+	defer func() {
+		for _, w := range p.waiting {
+			p.leave(w)
+		}
+		for _, c := range p.granted {
+			p.drop(c)
+		}
+	}()
+	for _, step := range steps {
+		switch step.kind {
+		case 0:
+			time.Sleep(time.Duration(step.number) * time.Millisecond)
+		case 1:
+			for range step.number % 60 {
+				p.spend(firstRequest, nil)
+				p.first = append(p.first, p.now())
+			}
+		case 2:
+			c := p.claim(context.Background(), m, time.Duration(step.number)*time.Millisecond)
+			behind := func(w retrying) bool { return w.claim.due > c.due }
+			at := slices.IndexFunc(append(p.waiting, retrying{claim: &claim{due: math.MaxInt64}}), behind)
+			p.waiting = slices.Insert(p.waiting, at, p.wait(c))
+		case 3:
+			if len(p.granted) == 0 {
+				continue
+			}
+			c := p.granted[0]
+			p.granted = p.granted[1:]
+			if !p.spend(retry, c) {
+				p.waiting = slices.Insert(p.waiting, 0, p.wait(c))
+				break
+			}
+			p.retries = append(p.retries, p.now())
+			if n, limit := p.recent(p.retries, budgetSpan), max(budgetFloor, p.recent(p.first, budgetSpan)/budgetShare); n > limit {
+				return fmt.Errorf("%d retries in the 10 s up to %s, want at most %d", n, p.now(), limit)
+			}
+		case 4:
+			if len(p.waiting) == 0 {
+				continue
+			}
+			at := step.number % len(p.waiting)
+			p.leave(p.waiting[at])
+			p.waiting = slices.Delete(p.waiting, at, at+1)
+		}
+		if err := p.collect(); err != nil {
+			return err
+		}
+	}
+	for _, w := range p.waiting {
+		p.leave(w)
+	}
+	for _, c := range p.granted {
+		p.drop(c)
+	}
+	p.waiting, p.granted = nil, nil
+	if len(p.claims) != 0 || p.budget.granted != 0 || p.timer != nil {
+		return fmt.Errorf("%d claims are left, %d granted, timer %v", len(p.claims), p.budget.granted, p.timer)
+	}
+	return nil
+}
+
+func (p *budgetPlay) wait(c *claim) retrying {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := retrying{c, cancel, make(chan bool, 1)}
+	go func() { w.done <- p.await(ctx, c) }()
+	return w
+}
+
+func (p *budgetPlay) leave(w retrying) {
+	w.cancel()
+	<-w.done
+	p.drop(w.claim)
+}
+
+// recent returns how many times lie within the latest span.
+func (p *budgetPlay) recent(times []time.Duration, span time.Duration) int {
+	n := 0
+	for _, at := range times {
+		if at > p.now()-span {
+			n++
+		}
+	}
+	return n
+}
+
+// collect takes over the retries that were granted.
+func (p *budgetPlay) collect() error {
+	synctest.Wait()
+	var still []retrying
+	for _, w := range p.waiting {
+		select {
+		case ok := <-w.done:
+			w.cancel()
+			if !ok {
+				return fmt.Errorf("the retry that was due at %s was refused", w.claim.due)
+			}
+			if len(still) > 0 && still[0].claim.due < w.claim.due {
+				return fmt.Errorf("the retry that was due at %s was granted before one that was due at %s", w.claim.due, still[0].claim.due)
+			}
+			p.granted = append(p.granted, w.claim)
+		default:
+			still = append(still, w)
+		}
+	}
+	p.waiting = still
+	// The budget may count first requests for 9 s only, and retries for 11 s.
+	size := max(budgetFloor, p.recent(p.first, budgetSpan*9/10)/budgetShare)
+	if len(still) > 0 && still[0].claim.due <= p.now() && p.recent(p.retries, budgetSpan*11/10)+len(p.granted) < size {
+		return fmt.Errorf("at %s there is room for the retry that was due at %s", p.now(), still[0].claim.due)
+	}
+	return nil
+}
+
+// crowd is calls to one provider that begin at the same time.
+type crowd struct {
+	t     *testing.T
+	c     *Client
+	start time.Time
+	mu    sync.Mutex
+	sent  map[string][]time.Duration // when the requests of each call arrived, by its question
+	wg    sync.WaitGroup
+}
+
+// newCrowd returns a crowd without calls. play answers the nth request of a call, counted from 1.
+func newCrowd(t *testing.T, play func(question string, n int) roundTripper) *crowd {
+	t.Helper()
+	cr := &crowd{t: t, start: time.Now(), sent: map[string][]time.Duration{}}
+	cr.c = fakeClient(t, fakeOptions(), func(r *http.Request) (*http.Response, error) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		question := questionIn.FindStringSubmatch(string(body))[1]
+		cr.mu.Lock()
+		cr.sent[question] = append(cr.sent[question], time.Since(cr.start))
+		n := len(cr.sent[question])
+		cr.mu.Unlock()
+		return play(question, n)(r)
+	})
+	return cr
+}
+
+var questionIn = regexp.MustCompile(`"content":"([^"]*)"`)
+
+// ask begins a call, and hands its end to ended.
+func (cr *crowd) ask(ctx context.Context, model, question string, ended func(at time.Duration, attempts int, code council.FailureCode)) {
+	call := council.Call{Model: model, Messages: []council.Message{{Role: council.RoleUser, Content: question}}}
+	cr.wg.Go(func() {
+		completion, err := cr.c.Complete(ctx, call)
+		code := council.FailureCode("")
+		if err != nil {
+			code = council.AsFailure(err).Code
+		}
+		ended(time.Since(cr.start), completion.Attempts, code)
+	})
+	synctest.Wait() // the next call comes after this one
+}
+
+// A retry for which the budget has no room waits, in turn, until there is room.
+func TestRetriesWaitForTheBudget(t *testing.T) {
+	race.Bubble(t, func(t *testing.T) {
+		cr := newCrowd(t, func(_ string, n int) roundTripper {
+			if n == 1 {
+				return status(429, "Retry-After", "2")
+			}
+			return good()
+		})
+		const calls = 25
+		for i := range calls {
+			cr.ask(t.Context(), fmt.Sprint("m", i%5), fmt.Sprint(i), func(at time.Duration, attempts int, code council.FailureCode) {
+				if code != "" || attempts != 2 {
+					t.Errorf("call %d: %s after %d attempts and %s", i, code, attempts, at)
+				}
+			})
+		}
+		cr.wg.Wait()
+		// Ten retries come after their own wait of 2 to 2.25 s, ten when those are forgotten, five when these are.
+		waves := map[time.Duration]int{}
+		for question, sent := range cr.sent {
+			if len(sent) != 2 {
+				t.Fatalf("call %s: requests at %v", question, sent)
+			}
+			at := sent[1]
+			if at >= 2*time.Second && at <= 2250*time.Millisecond {
+				at = 2 * time.Second
+			}
+			waves[at]++
+		}
+		if diff := cmp.Diff(map[time.Duration]int{2 * time.Second: 10, 13 * time.Second: 10, 24 * time.Second: 5}, waves); diff != "" {
+			t.Error(diff)
+		}
+		noClaims(t, cr.c)
+	})
+}
+
+// Calls leave the queue at once when waiting became pointless, and give their place back.
+func TestRetriesThatDoNotWait(t *testing.T) {
+	// Ten calls use up the budget for 11 s. Their models are not asked again.
+	usedUp := func(t *testing.T, play func(question string, n int) roundTripper) *crowd {
+		t.Helper()
+		cr := newCrowd(t, func(question string, n int) roundTripper {
+			if strings.HasPrefix(question, "before") {
+				return []roundTripper{status(503), good()}[min(n, 2)-1]
+			}
+			return play(question, n)
+		})
+		for i := range budgetFloor {
+			cr.ask(t.Context(), fmt.Sprint("n", i/5), fmt.Sprint("before ", i), func(time.Duration, int, council.FailureCode) {})
+		}
+		time.Sleep(time.Second - time.Nanosecond) // all are over
+		cr.start = time.Now()
+		return cr
+	}
+	// The retries before came in the first second, and are forgotten at its end and 10 s later.
+	const room = 10*time.Second + time.Nanosecond
+	fails := func(string, int) roundTripper { return status(503) }
+	once := func(_ string, n int) roundTripper { return []roundTripper{status(503), good()}[min(n, 2)-1] }
+
+	t.Run("the deadline comes first", func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
+			cr := usedUp(t, once)
+			for limit, want := range map[time.Duration]council.FailureCode{room: council.FailUnavailable, room + 1: ""} {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				cr.ask(ctx, "m", limit.String(), func(at time.Duration, attempts int, code council.FailureCode) {
+					if code != want || want != "" && (at != 0 || attempts != 1) {
+						t.Errorf("limit %s: %q after %s and %d attempts", limit, code, at, attempts)
+					}
+				})
+			}
+			cr.wg.Wait()
+			noClaims(t, cr.c)
+		})
+	})
+	t.Run("one leaves", func(t *testing.T) {
+		race.Bubble(t, func(t *testing.T) {
+			cr := usedUp(t, once)
+			ctx, cancel := context.WithCancel(t.Context())
+			for i := range budgetFloor {
+				cr.ask(ctx, fmt.Sprint("m", i), fmt.Sprint(i), func(at time.Duration, attempts int, code council.FailureCode) {
+					if code != council.FailCancelled || at != time.Second || attempts != 1 {
+						t.Errorf("%q after %s and %d attempts", code, at, attempts)
+					}
+				})
+			}
+			cr.ask(t.Context(), "m", "last", func(at time.Duration, _ int, code council.FailureCode) {
+				if code != "" || at != room {
+					t.Errorf("%q after %s, want its turn after %s", code, at, room)
+				}
+			})
+			time.Sleep(time.Second)
+			cancel()
+			cr.wg.Wait()
+			noClaims(t, cr.c)
+		})
+	})
+	for name, play := range map[string]func(string, int) roundTripper{
+		"the breaker opens":          fails,
+		"a model refuses every call": func(string, int) roundTripper { return status(429) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			race.Bubble(t, func(t *testing.T) {
+				cr := usedUp(t, play)
+				for i := range breakerRequests {
+					if i == breakerRequests-1 {
+						time.Sleep(time.Second)
+					}
+					cr.ask(t.Context(), "m", fmt.Sprint(i), func(at time.Duration, attempts int, code council.FailureCode) {
+						if code == "" || at != time.Second || attempts != 1 {
+							t.Errorf("call %d: %q after %s and %d attempts", i, code, at, attempts)
+						}
+					})
+				}
+				cr.wg.Wait()
+				noClaims(t, cr.c)
+			})
+		})
+	}
 }
