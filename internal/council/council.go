@@ -102,7 +102,7 @@ type Format struct {
 // Completion is a model's reply to a Call.
 type Completion struct {
 	Text         string `json:"text"`          // never empty, but of a call for embeddings
-	FinishReason string `json:"finish_reason"` // the provider's word for why the model stopped; "" if it gave none
+	FinishReason string `json:"finish_reason"` // why the model stopped, in OpenAI's word where it has one; "": the provider gave none
 	Doubted      int    `json:"doubted"`       // number of usage figures that were not believed, and are unknown in Usage
 	// Vectors are the embeddings of Call.Texts, in their order: all of one length, one number or more,
 	// none zero as a whole. They are kept nowhere (ADR-018).

@@ -87,14 +87,15 @@ const (
 	FailTooLong         FailureCode = "too_long"         // not called: prompt and reply do not fit the model's context
 	FailTooLarge        FailureCode = "too_large"        // the reply is over the size limit
 	FailRateLimited     FailureCode = "rate_limited"     // HTTP 429
-	FailUnauthorized    FailureCode = "unauthorized"     // HTTP 401 or 403
+	FailOutOfQuota      FailureCode = "out_of_quota"     // HTTP 402, or a quota of a day or the money is used up, whatever the status
+	FailUnauthorized    FailureCode = "unauthorized"     // HTTP 401, or another one that blames the key
 	FailUnknownModel    FailureCode = "unknown_model"    // HTTP 404
 	FailRejected        FailureCode = "rejected"         // any other HTTP 4xx
 	FailUnavailable     FailureCode = "unavailable"      // HTTP 5xx
 	FailBadResponse     FailureCode = "bad_response"     // HTTP 200 with something else than a completion
 	FailEmpty           FailureCode = "empty"            // a completion without text
 	FailRefused         FailureCode = "refused"          // the model declined
-	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped it
+	FailContentFilter   FailureCode = "content_filter"   // the provider's filter stopped it, or refused the request
 	FailLength          FailureCode = "length"           // it ended at the token limit
 	FailCut             FailureCode = "cut"              // no answer within the grace for stragglers, after a quorum
 	FailBreakerOpen     FailureCode = "breaker_open"     // not called: the model failed too often of late

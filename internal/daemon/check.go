@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -160,6 +161,8 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable string, a
 		return checked
 	case isUnauthorized(failure) && p.APIKey == "":
 		return wrong("it asks for a key, and "+keyVariable+" is not set: "+failure.Message, "set "+keyVariable+" to a key of this provider")
+	case failure.Code != council.FailUnauthorized && isUnauthorized(failure):
+		return wrong("it refuses to list its models: "+failure.Message, "set "+keyVariable+" to a key that may use this provider from here")
 	case isUnauthorized(failure):
 		checked.Key = "refused"
 		return wrong("it refuses the key: "+failure.Message, "set "+keyVariable+" to a key of this provider")
@@ -179,7 +182,10 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable string, a
 	return checked
 }
 
-func isUnauthorized(f *council.Failure) bool { return f != nil && f.Code == council.FailUnauthorized }
+// isUnauthorized reports whether a provider refused access. HTTP 403 may have other reasons than the key.
+func isUnauthorized(f *council.Failure) bool {
+	return f != nil && (f.Code == council.FailUnauthorized || f.HTTPStatus != nil && *f.HTTPStatus == http.StatusForbidden)
+}
 
 // otherAddresses returns the base URLs that may be meant by one where nothing lists models.
 func otherAddresses(base string) []string {

@@ -329,6 +329,48 @@ func TestFaultF10(t *testing.T) {
 	daemontest.Fault(t, "F10", "typed outcome, no panic, no retry storm", "%d replies, each typed, one request each", len(replies))
 }
 
+// An error behind HTTP 200 is what a response with its status would be.
+func TestFaultF47(t *testing.T) {
+	for _, status := range []int{408, 429, 500, 502, 503, 529} {
+		for _, tasks := range [][]simllm.TaskKind{questions, reviews, syntheses} {
+			fault := simllm.Fault{Kind: simllm.FaultErrorIn200, Status: status, Tasks: tasks, Times: 1}
+			f := trialOf(t, tap(t, fault), "a,b,c,d", map[string]string{"CHAIRMAN": "d"})
+			s, restarts := f.streamed(t)
+			if n := len(f.requests("d", tasks...)); s.Status != council.StatusComplete || n != 2 || restarts != 0 {
+				t.Errorf("%d for %v: %s after %d requests and %d restarts", status, tasks, s.Status, n, restarts)
+			}
+		}
+	}
+	for _, tt := range []struct {
+		status, requests int
+		want             council.FailureCode
+	}{
+		{429, 3, council.FailRateLimited},
+		{503, 3, council.FailUnavailable},
+		{401, 1, council.FailUnauthorized},
+		{402, 1, council.FailOutOfQuota},
+		{404, 1, council.FailUnknownModel},
+		{0, 1, council.FailBadResponse},
+	} {
+		fault := simllm.Fault{Kind: simllm.FaultErrorIn200, Status: tt.status, Tasks: questions}
+		f := trialOf(t, tap(t, fault), "a,b,c,d", nil)
+		a := f.session(t, "").Stage1[3]
+		if n := len(f.requests("d", simllm.Question)); a.Error == nil || a.Error.Code != tt.want || n != tt.requests ||
+			!strings.Contains(a.Error.Message, "simulated failure") {
+			t.Errorf("%d: %+v after %d requests, want %s after %d", tt.status, a.Error, n, tt.want, tt.requests)
+		}
+	}
+	// The text of a member is passed on while it writes, and taken back when the member is asked again.
+	fault := simllm.Fault{Kind: simllm.StreamError, Status: 503, Tasks: questions, Times: 1}
+	f := trialOf(t, tap(t, fault), "a,b,c,d", nil)
+	s, count := f.events(t)
+	if s.Status != council.StatusComplete || s.Stage1[3].Attempts != 2 || count[council.EventAnswerRestart] > 1 {
+		t.Errorf("%s, %+v, %v", s.Status, s.Stage1[3].Error, count)
+	}
+	daemontest.Fault(t, "F47", "as a response with the status that it names",
+		"6 statuses in 3 stages: one retry each; 429 and 503 that stay: 3 requests; 401, 402, 404 and no status: one")
+}
+
 func TestFaultF11(t *testing.T) {
 	// A buffer that grows to the limit allocates a multiple of it, and twice as much
 	// under the race detector.

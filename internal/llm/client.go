@@ -356,7 +356,7 @@ func (c *Client) complete(ctx context.Context, call council.Call, total *council
 		}
 		last = failure
 		p.budget.refuse(m)
-		if o := refusal(x, asked&^without); o != 0 {
+		if o := refusal(x, failure, asked&^without); o != 0 {
 			without, learned, next = without|o, learned|o, sameAgain
 			continue
 		}
@@ -504,14 +504,14 @@ func (c *Client) attempt(
 		r, err = p.stream(ctx, x)
 	default:
 		if _, err = p.api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: m.name}); err == nil {
-			r, err = x.reply(ctx)
+			r, err = p.reply(ctx, x)
 		}
 	}
+	failure = judge(ctx, x, r, err)
 	completion.Usage, completion.Doubted = consumed(x, r), r.doubted
-	if cost := settle(caller, settlement, Consumed{Free: x.free(), Usage: r.usage, Kinds: r.kinds}); completion.Usage.CostUSD == nil {
+	if cost := settle(caller, settlement, Consumed{Free: x.free(r), Usage: r.usage, Kinds: r.kinds}); completion.Usage.CostUSD == nil {
 		completion.Usage.CostUSD = cost
 	}
-	failure = judge(ctx, x, r, err)
 	judgement = diagnose(caller, failure)
 	if failure != nil {
 		failure.Message = redact(failure.Message, p.secrets()...)
@@ -549,11 +549,15 @@ func (p *provider) model(name string) *model {
 // consumed returns what a request consumed: nothing if the provider refused it or was not
 // reached. It is unknown if the reply has no figures or was cut off.
 func consumed(x *exchange, r received) council.Usage {
-	if x.free() {
+	if x.free(r) {
 		return council.NoUsage()
 	}
 	return r.usage
 }
 
-// free reports whether a request cost nothing: the provider was not reached, or refused it.
-func (x *exchange) free() bool { return !x.sent || (x.status >= 400 && x.status < 500) }
+// free reports whether a request cost nothing: the provider was not reached, or refused it. A refusal behind HTTP 200 is one
+// where nothing came before it, and it names no usage.
+func (x *exchange) free(r received) bool {
+	refused := func(status int) bool { return status >= 400 && status < 500 }
+	return !x.sent || refused(x.status) || refused(x.named) && !r.chosen && r.usage == (council.Usage{})
+}

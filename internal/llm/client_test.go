@@ -121,7 +121,8 @@ func TestFailures(t *testing.T) {
 			usageIsZero: true,
 		},
 		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 401}, want: council.FailUnauthorized, status: 401, usageIsZero: true},
-		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 403}, want: council.FailUnauthorized, status: 403, usageIsZero: true},
+		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 402}, want: council.FailOutOfQuota, status: 402, usageIsZero: true},
+		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 403}, want: council.FailRejected, status: 403, usageIsZero: true},
 		{fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 404}, want: council.FailUnknownModel, status: 404, usageIsZero: true},
 		{
 			fault: simllm.Fault{Kind: simllm.FaultStatus, Status: 429, RetryAfter: "2"}, want: council.FailRateLimited, status: 429,

@@ -1,10 +1,11 @@
 package llm
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,6 +67,7 @@ const (
 	optStreamUsage // "stream_options": {"include_usage": true}
 	optStream
 	optTokensName // the name of the limit of output tokens that the dialect has: the other one is used
+	optSystem     // a message of the role system: its text is put before the user's first one
 )
 
 // optionNames are the names of options in requests and in the words of providers.
@@ -158,6 +160,9 @@ func (d dialect) asked(call *council.Call) options {
 	if call.MaxOutputTokens != nil {
 		o |= optTokensName
 	}
+	if hasSystem(call) {
+		o |= optSystem
+	}
 	return o
 }
 
@@ -183,15 +188,24 @@ func leftOut(asked, without options) []string {
 
 // refusal returns which of the options that a request had its provider may have refused: the one
 // that its words name, else the form of the reply, which models refuse in many ways.
-func refusal(x *exchange, sent options) options {
-	switch x.status {
+func refusal(x *exchange, f *council.Failure, sent options) options {
+	if f.Code == council.FailOutOfQuota || f.Code == council.FailContentFilter {
+		return 0
+	}
+	c := x.said()
+	switch cmp.Or(x.named, x.status) {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusUnprocessableEntity:
 	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusNotImplemented:
 		sent &= optStream
+	case http.StatusInternalServerError: // of a server whose template of the prompt refuses a role
+		sent &= optSystem
 	default:
 		return 0
 	}
-	words := strings.FieldsFunc(strings.ToLower(complaint(x.body)), func(r rune) bool {
+	if sent&optSystem != 0 && refusesSystem(c.message) {
+		return optSystem
+	}
+	words := strings.FieldsFunc(strings.ToLower(c.message+" "+c.param), func(r rune) bool {
 		return r != '_' && r != '.' && (r < 'a' || r > 'z')
 	})
 	for i, word := range words {
@@ -210,19 +224,49 @@ func refusal(x *exchange, sent options) options {
 	return sent & optFormat
 }
 
-// complaint returns what the body of an error says, with the name of the parameter at fault where
-// it has one of its own.
-func complaint(body []byte) string {
-	if len(body) > maxErrorBytes {
-		return ""
+var (
+	systemRole = regexp.MustCompile(`(?i)\b(system|developer)\W{0,2} (role|message|prompt|instruction)s?\b|` +
+		`\broles?\b\W{0,3}((is|of|=)\W{0,3})?(system|developer)\b|` +
+		`\.role\W.*\b(system|developer)\b`)
+	isRefused = regexp.MustCompile(`(?i)\bnot (be )?(supported|enabled|allowed|available|permitted|accepted|valid|implemented)\b|` +
+		`n[o']t support|\bunsupported\b|\bunexpected\b|\binvalid\b|\bunknown\b`)
+	// otherRoles are the words of templates and checks that name only the roles that they take.
+	otherRoles = regexp.MustCompile(`(?i)roles must alternate|` +
+		`only (the )?.?user.?(,? and|,? or|,) .?(assistant|model)|` +
+		`should be 'user'(,| or) 'assistant'|` +
+		`must be (one of )?.{0,3}user.{1,6}(assistant|model)|valid roles?: `)
+)
+
+// refusesSystem reports whether an error says that a model takes no message of the role system.
+func refusesSystem(words string) bool {
+	return systemRole.MatchString(words) && isRefused.MatchString(words) || otherRoles.MatchString(words)
+}
+
+func hasSystem(call *council.Call) bool {
+	return slices.ContainsFunc(call.Messages, func(m council.Message) bool { return m.Role == council.RoleSystem })
+}
+
+// messages returns the messages of a request: those of its call or, for a model that takes no system message, those
+// without it, with its text before the first message of the user.
+func (x *exchange) messages() []council.Message {
+	if x.without&optSystem == 0 || !hasSystem(x.call) {
+		return x.call.Messages
 	}
-	var e struct {
-		Error struct {
-			Param json.RawMessage `json:"param"`
-		} `json:"error"`
+	var system []string
+	var others []council.Message
+	for _, m := range x.call.Messages {
+		if m.Role == council.RoleSystem {
+			system = append(system, m.Content)
+		} else {
+			others = append(others, m)
+		}
 	}
-	_ = json.Unmarshal(body, &e) // without an error of that form there is no parameter
-	return errorMessage(body) + " " + string(e.Error.Param)
+	first := slices.IndexFunc(others, func(m council.Message) bool { return m.Role == council.RoleUser })
+	if first < 0 {
+		return append([]council.Message{{Role: council.RoleUser, Content: strings.Join(system, "\n\n")}}, others...)
+	}
+	others[first].Content = strings.Join(append(system, others[first].Content), "\n\n")
+	return others
 }
 
 // appendOptions appends the options of a request as members of its JSON.

@@ -66,7 +66,7 @@ func readEmbeddings(ctx context.Context, data []byte, n int) (r received, err er
 	if r.usage.InputTokens != nil && r.usage.OutputTokens == nil {
 		r.usage.OutputTokens = new(int64(0)) // there is no text
 	}
-	if r.failed = given(body.Error); r.failed || !given(body.Data) {
+	if given(body.Error) || !given(body.Data) {
 		return r, nil
 	}
 	type element struct {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -55,7 +54,10 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 			Code: council.FailBadResponse, Message: "the reply is not the JSON of a completion", HTTPStatus: new(x.status),
 		}
 	}
-	if !r.chosen {
+	if !r.chosen || r.fault != nil {
+		if r.fault != nil {
+			return reported(x, r.fault)
+		}
 		return reported(x, x.body)
 	}
 	if r.vectors != nil {
@@ -64,15 +66,30 @@ func judge(ctx context.Context, x *exchange, r received, err error) *council.Fai
 	return unusable(r)
 }
 
-// reported returns the Failure of a reply that is an error behind HTTP 200.
+// reported returns the Failure of a reply that is an error behind HTTP 200. An error that names a status is what a
+// response with that status would be.
 func reported(x *exchange, body []byte) *council.Failure {
+	c := readComplaint(body)
+	x.complaint, x.named = &c, c.status
 	failure := &council.Failure{
-		Code: council.FailBadResponse, Message: "the reply holds neither an answer nor why there is none", HTTPStatus: new(x.status),
+		Code: c.code(c.status), Message: "the reply holds neither an answer nor why there is none",
+		HTTPStatus: new(x.status), RetryAfterS: cmp.Or(retryAfter(x.header, time.Now()), c.wait),
 	}
-	if message := errorMessage(body); message != "" {
-		failure.Message = "the provider reports an error: " + message
+	if c.message != "" {
+		failure.Message = "the provider reports an error: " + c.message
+	}
+	if c.status != 0 {
+		failure.Message = fmt.Sprintf("the provider at %s reports the error %s behind HTTP %d", x.address, statusText(c.status), x.status)
+		if c.message != "" {
+			failure.Message += ": " + c.message
+		}
 	}
 	return failure
+}
+
+// statusText returns a status with its name, where it has one.
+func statusText(status int) string {
+	return strings.TrimSpace(strconv.Itoa(status) + " " + http.StatusText(status))
 }
 
 // broken returns the Failure of a reply whose body could not be read to its end.
@@ -94,15 +111,18 @@ func tooLarge(limit int64) *council.Failure {
 // unusable returns why a reply holds no text that could be used, or nil.
 func unusable(r received) *council.Failure {
 	switch {
-	case r.finish == "content_filter":
+	case r.finish == finishFilter:
 		return &council.Failure{Code: council.FailContentFilter, Message: "the provider's content filter stopped the reply"}
-	case r.finish == "error": // OpenRouter's, with the text up to there
+	case r.finish == finishBroken:
+		const message = "the provider broke the reply off: it lacks resources, or its network failed"
+		return &council.Failure{Code: council.FailUnavailable, Message: message}
+	case r.finish == finishError: // OpenRouter's, with the text up to there
 		return &council.Failure{Code: council.FailBadResponse, Message: "the provider broke the reply off with an error"}
 	case !blank(r.text):
 		return nil
 	case r.refusal != "":
 		return &council.Failure{Code: council.FailRefused, Message: "the model refused: " + r.refusal}
-	case r.finish == "length":
+	case r.finish == finishLength:
 		return &council.Failure{Code: council.FailLength, Message: "the token limit was reached before any text"}
 	default:
 		return &council.Failure{Code: council.FailEmpty, Message: "the reply holds no text"}
@@ -111,62 +131,30 @@ func unusable(r received) *council.Failure {
 
 // refusedBy turns a response with an error status into a Failure.
 func refusedBy(x *exchange) *council.Failure {
-	failure := &council.Failure{HTTPStatus: new(x.status), RetryAfterS: retryAfter(x.header, time.Now())}
-	hint := ""
-	switch {
-	case x.status == http.StatusTooManyRequests:
-		failure.Code = council.FailRateLimited
-	case x.status == http.StatusUnauthorized || x.status == http.StatusForbidden:
-		failure.Code = council.FailUnauthorized
-	case x.status == http.StatusNotFound:
-		failure.Code, hint = council.FailUnknownModel, x.hint
-	case x.status >= 500:
-		failure.Code = council.FailUnavailable
-	case x.status < 200: // no status that ends a request
-		failure.Code = council.FailBadResponse
-	default:
-		failure.Code = council.FailRejected
+	c := x.said()
+	failure := &council.Failure{
+		Code: c.code(x.status), Message: "the provider at " + x.address + " answered " + statusText(x.status),
+		HTTPStatus: new(x.status), RetryAfterS: c.wait,
 	}
-	status := fmt.Sprintf("%d %s", x.status, http.StatusText(x.status)) // the text may be missing
-	failure.Message = "the provider at " + x.address + " answered " + strings.TrimSpace(status) + hint
-	if message := errorMessage(x.body); message != "" {
-		failure.Message += ": " + message
+	if failure.Code == council.FailUnknownModel {
+		failure.Message += x.hint
+	}
+	if c.message != "" {
+		failure.Message += ": " + c.message
 	}
 	return failure
 }
 
-// errorMessage returns the message in the body of an error. Providers use the forms
-// {"error": {"message": ...}}, {"error": "..."}, {"message": ...}, {"detail": ...}, and
-// lists of them.
-func errorMessage(body []byte) string {
-	const depth = 4 // the deepest form in use; each level is decoded again
-	if len(body) > maxErrorBytes {
-		return ""
-	}
-	return wording(body, depth)
-}
-
-func wording(raw json.RawMessage, depth int) string {
-	if depth == 0 || !given(raw) {
-		return ""
-	}
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return text
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) == nil {
-		texts := make([]string, len(list))
-		for i, element := range list {
-			texts[i] = wording(element, depth-1)
+// said returns what the body of an error status says.
+func (x *exchange) said() *complaint {
+	if x.complaint == nil {
+		c := readComplaint(x.body)
+		if after := retryAfter(x.header, time.Now()); after != nil {
+			c.wait = after
 		}
-		return strings.Join(texts, ", ")
+		x.complaint = &c
 	}
-	var object struct{ Error, Message, Detail json.RawMessage }
-	if json.Unmarshal(raw, &object) != nil {
-		return ""
-	}
-	return cmp.Or(wording(object.Error, depth-1), wording(object.Message, depth-1), wording(object.Detail, depth-1))
+	return x.complaint
 }
 
 // retryAfter reads how long the provider asks to wait, in seconds: retry-after-ms

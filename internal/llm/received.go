@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -15,8 +16,9 @@ import (
 // received is what is read of a completion, or of one chunk of a stream.
 type received struct {
 	text, refusal, finish string
-	chosen                bool // there is a choice of index 0, the only one that was asked for
-	failed                bool // it reports an error
+	chosen                bool            // there is a choice of index 0, the only one that was asked for
+	whole                 bool            // its text is that of a whole message, not of a piece of one
+	fault                 json.RawMessage // the error that it reports; nil: none
 	usage                 council.Usage
 	kinds                 Kinds
 	vectors               [][]float64 // of a reply to a request for embeddings
@@ -25,10 +27,11 @@ type received struct {
 
 // choice is the part of a choice that is read.
 type choice struct {
-	Index        figure  `json:"index"`
-	Message      message `json:"message"` // of a completion
-	Delta        message `json:"delta"`   // of a chunk
-	FinishReason string  `json:"finish_reason"`
+	Index        figure          `json:"index"`
+	Message      *message        `json:"message"` // of a completion
+	Delta        *message        `json:"delta"`   // of a chunk
+	FinishReason string          `json:"finish_reason"`
+	Error        json.RawMessage `json:"error"` // OpenRouter's, where a model failed in the middle
 }
 
 type message struct {
@@ -63,21 +66,89 @@ func anyReply(ctx context.Context, data []byte, chunk bool) (r received, err err
 	if err != nil {
 		return r, err
 	}
-	r.failed = given(body.Error)
 	r.usage, r.kinds, r.doubted = readUsage(body.Usage)
 	err = each(ctx, body.Choices, func(c choice) (err error) {
 		if c.Index.value != 0 || r.chosen {
 			return nil
 		}
+		if !chunk && c.Message == nil && c.Delta != nil {
+			return errPiece
+		}
 		m := c.Message
-		if chunk {
+		if chunk && c.Delta != nil {
 			m = c.Delta
 		}
-		r.chosen, r.refusal, r.finish = true, m.Refusal, c.FinishReason
+		r.chosen, r.finish, r.whole = true, finishReason(c.FinishReason), c.Message != nil && m == c.Message
+		if isFault(c.Error) {
+			r.fault = c.Error
+		}
+		if m == nil {
+			return nil
+		}
+		r.refusal = m.Refusal
 		r.text, err = readContent(ctx, m.Content)
 		return err
 	})
+	switch {
+	case err != nil || r.fault != nil:
+	case isFault(body.Error), given(body.Error) && !r.chosen:
+		r.fault = body.Error
+		if len(data) <= maxErrorBytes { // there may be more beside it
+			r.fault = data
+		}
+	case chunk && !r.chosen && r.usage == (council.Usage{}) && saysFailure(data):
+		r.fault = data
+	}
 	return r, err
+}
+
+// isFault reports whether a member with the name error tells of one.
+func isFault(raw json.RawMessage) bool {
+	return given(raw) && !slices.Contains([]string{`""`, "{}", "[]", "false", "0"}, string(raw))
+}
+
+// saysFailure reports whether a chunk without a choice is an error that stands for itself, as {"object": "error"}.
+func saysFailure(data []byte) bool {
+	c := readComplaint(data)
+	return c.status != 0 || c.message != "" && slices.Contains(c.names, "error")
+}
+
+// The finish reasons as OpenAI and OpenRouter name them.
+const (
+	finishStop   = "stop"
+	finishLength = "length"
+	finishFilter = "content_filter"
+	finishError  = "error"
+	// finishBroken is DeepSeek's word for a reply that was broken off because the provider lacks resources.
+	finishBroken = "insufficient_system_resource"
+)
+
+// finishReason returns OpenAI's word for why a model stopped, and what has none as it is. Text that says that there is
+// no reason yet is none: a part must not be taken for the whole.
+func finishReason(word string) string {
+	switch word {
+	case "", finishStop, finishLength:
+		return word
+	}
+	switch strings.TrimPrefix(plain(word), "finishreason") {
+	case "null", "none", "unspecified", "":
+		return ""
+	case "stop", "endturn", "eos", "eostoken", "eosfound", "stopsequence", "stopped", "complete", "completed", "endofturn", "endofsequence":
+		return finishStop
+	case "length", "maxtokens", "maxtoken", "maxlength", "maxoutputtokens", "modellength", "maxnewtokens", "maxcompletiontokens",
+		"lengthlimit", "tokenlimit", "outputlimit", "errorlimit", "modelcontextwindowexceeded", "contextlength",
+		"contextwindowexceeded", "contextlengthexceeded":
+		return finishLength
+	case "contentfilter", "contentfiltered", "safety", "recitation", "prohibitedcontent", "blocklist", "blocked", "spii",
+		"sensitive", "moderation", "errortoxic", "guardrailintervened", "guardrails", "refusal", "imagesafety", "flagged":
+		return finishFilter
+	case "error":
+		return finishError
+	case "insufficientsystemresource", "networkerror", "overloaded", "unavailable":
+		return finishBroken
+	default:
+		return word
+	}
 }
 
 // decode is json.Unmarshal that stops when ctx has ended. For megabytes of JSON most of
@@ -88,10 +159,15 @@ func decode(ctx context.Context, data []byte, v any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something stands behind the JSON")
+		return errBehind
 	}
 	return nil
 }
+
+var (
+	errBehind = errors.New("something stands behind the JSON")
+	errPiece  = errors.New("the reply is a piece of a stream")
+)
 
 // cancellable reads data until ctx ends.
 type cancellable struct {

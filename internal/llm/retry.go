@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -30,7 +31,8 @@ func retryable(x *exchange, f *council.Failure) bool {
 	case council.FailConnection, council.FailReset, council.FailTruncated, council.FailRateLimited, council.FailUnavailable:
 		return true
 	case council.FailRejected:
-		return x.status == http.StatusRequestTimeout || x.status == http.StatusConflict || x.status == http.StatusTooEarly
+		status := cmp.Or(x.named, x.status)
+		return status == http.StatusRequestTimeout || status == http.StatusConflict || status == http.StatusTooEarly
 	default:
 		return false
 	}

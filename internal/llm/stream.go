@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,7 +38,7 @@ func (p *provider) stream(ctx context.Context, x *exchange) (r received, err err
 	}
 	defer stream.Close()
 	if x.events == nil { // the reply is no stream
-		return x.reply(ctx)
+		return p.reply(ctx, x)
 	}
 	in := &inlet{arrived: make(chan struct{}, 1), ended: make(chan struct{})}
 	var panicked any
@@ -113,7 +114,7 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 	var text, refusal strings.Builder
 	for {
 		data, err := x.events.next()
-		if err != nil && (x.events.done || r.finish != "") {
+		if err != nil && (x.events.done || r.finish != "" || r.whole) {
 			break // the text is complete, whatever the error
 		}
 		if errors.Is(err, io.EOF) {
@@ -126,12 +127,16 @@ func (p *provider) read(ctx context.Context, x *exchange, in *inlet) (r received
 			return r, err
 		}
 		c, err := x.chunk(ctx, data)
-		if err != nil {
-			return r, err
-		}
 		if c.usage != (council.Usage{}) || c.doubted > 0 {
 			r.usage, r.kinds, r.doubted = c.usage, c.kinds, c.doubted
 		}
+		if r.chosen = r.chosen || c.chosen; err != nil {
+			return r, err
+		}
+		if c.whole && text.Len() > 0 { // all of the text once more
+			c.text = ""
+		}
+		r.whole = r.whole || c.whole
 		r.finish = cmp.Or(c.finish, r.finish)
 		refusal.WriteString(c.refusal)
 		if int64(text.Len()+refusal.Len()+len(c.text)) > p.transport.maxBytes {
@@ -158,19 +163,26 @@ func (x *exchange) chunk(ctx context.Context, data []byte) (received, error) {
 		}
 		c, err = readReply(ctx, data, true)
 	}
+	if err != nil && readComplaint(data).message != "" { // a list of errors
+		return c, reported(x, data)
+	}
 	if err != nil {
 		const message = "a chunk of the stream is not the JSON of one"
 		return c, &council.Failure{Code: council.FailBadResponse, Message: message, HTTPStatus: new(x.status)}
 	}
-	if c.failed {
-		return c, reported(x, data)
+	if x.events.failing && c.fault == nil && !c.chosen {
+		c.fault = data
+	}
+	if x.events.failing = false; c.fault != nil {
+		return c, reported(x, c.fault)
 	}
 	return c, nil
 }
 
 // events reads a stream of server-sent events (WHATWG HTML, section 9.2). Only their
 // data is used. Most providers send one line of data for each event, and some forget the
-// blank line behind it, so a line that is complete JSON is taken as a whole event.
+// blank line behind it, so a line that is complete JSON is taken as a whole event. Some leave out the name of the field,
+// and some send a whole reply in place of a stream: a line that begins with a brace is data, too.
 type events struct {
 	calm *calm // under in
 	in   *bufio.Reader
@@ -181,13 +193,22 @@ type events struct {
 	long []byte                  // a line that is longer than the buffer of in
 	data []byte                  // of an event with several lines of it
 	done bool                    // [DONE] was seen
+	bare bool                    // the data has no field's name before it
+	// failing says that the event is an error by its name.
+	failing bool
 }
+
+const byteOrderMark = "\uFEFF"
+
+// endMark is what a stream ends with.
+const endMark = "[DONE]"
 
 // next returns the next line that holds data. It is valid until the next call.
 func (e *events) next() ([]byte, error) {
 	for !e.done {
 		line, err := e.line()
-		if data, ok := dataOf(line); ok && string(data) == "[DONE]" {
+		data, ok := e.dataOf(line)
+		if ok && string(data) == endMark {
 			e.done, e.calm.pause = true, 0 // the end is awaited
 			e.drain()
 		} else if ok && len(data) > 0 && (err == nil || json.Valid(data)) { // the last line may be cut off
@@ -212,8 +233,15 @@ func (e *events) rest(first []byte) ([]byte, error) {
 		if len(line) == 0 {
 			return e.data, nil
 		}
-		if data, ok := dataOf(line); ok {
+		data, ok := dataOf(line)
+		if e.bare {
+			data, ok = line, true
+		}
+		if ok {
 			e.data = append(append(e.data, '\n'), data...)
+		}
+		if e.bare && line[0] == '}' { // the end of an object that is indented
+			return e.data, nil
 		}
 		if int64(len(e.data)) > e.max {
 			return nil, tooLarge(e.max)
@@ -223,7 +251,44 @@ func (e *events) rest(first []byte) ([]byte, error) {
 
 func dataOf(line []byte) (data []byte, ok bool) {
 	data, ok = bytes.CutPrefix(line, []byte("data:"))
-	return bytes.TrimSpace(data), ok
+	data = bytes.TrimSpace(data)
+	if again, framed := bytes.CutPrefix(data, []byte("data:")); framed { // some gateways frame what is framed
+		data = bytes.TrimSpace(again)
+	}
+	return data, ok
+}
+
+// dataOf returns the data in a line, whether or not a field's name stands before it. It notes what else the line says.
+func (e *events) dataOf(line []byte) (data []byte, ok bool) {
+	if data, ok = dataOf(line); ok {
+		e.bare = false
+		return data, true
+	}
+	if name, isName := bytes.CutPrefix(line, []byte("event:")); isName {
+		e.failing = string(bytes.TrimSpace(name)) == "error"
+		return nil, false
+	}
+	line = bytes.TrimSpace(line)
+	e.bare = bytes.HasPrefix(line, []byte("{")) || string(line) == endMark
+	if whole, ends := beforeEnd(line); e.bare && ends && len(whole) > 0 {
+		e.done, line = true, whole
+	}
+	return line, e.bare
+}
+
+// beforeEnd returns what stands before the end mark of a stream, in the same line.
+func beforeEnd(line []byte) (before []byte, ok bool) {
+	if before, ok = bytes.CutSuffix(line, []byte(endMark)); !ok {
+		return line, false
+	}
+	return bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(before), []byte("data:"))), true
+}
+
+// isFramed reports whether a text begins as a stream of events.
+func isFramed(text []byte) bool {
+	return slices.ContainsFunc([]string{"data:", "event:", "id:", "retry:", ":"}, func(field string) bool {
+		return bytes.HasPrefix(text, []byte(field))
+	})
 }
 
 const (
@@ -274,8 +339,8 @@ func (e *events) line() ([]byte, error) {
 		if e.cr && read[0] == '\n' {
 			skip = 1
 		}
-		if !e.open && bytes.HasPrefix(read, []byte("\uFEFF")) { // a mark that the stream may begin with
-			skip = len("\uFEFF")
+		if !e.open && bytes.HasPrefix(read, []byte(byteOrderMark)) { // a mark that the stream may begin with
+			skip = len(byteOrderMark)
 		}
 		e.cr, e.open = false, true
 		read = read[skip:]
@@ -302,6 +367,9 @@ func (e *events) line() ([]byte, error) {
 // drain reads to the end of the body, so that the connection can be used again. It does
 // not wait long: the answer is complete.
 func (e *events) drain() {
+	if e.cut == nil { // it is all here
+		return
+	}
 	timer := time.AfterFunc(drainTimeout, func() { e.cut(errDrained) })
 	defer timer.Stop()
 	_, _ = io.CopyN(io.Discard, e.in, maxDrainBytes)

@@ -124,7 +124,7 @@ func TestStream(t *testing.T) {
 			name: "an error with choices",
 			body: a + `data: {"id":"x","choices":[{"delta":{"content":""},"finish_reason":"error"}],"error":{"code":502,` +
 				`"message":"boom"}}` + "\n\n" + done,
-			want: []string{"a"}, failure: council.FailBadResponse, message: "boom",
+			want: []string{"a"}, failure: council.FailUnavailable, message: "502 Bad Gateway behind HTTP 200: boom",
 		},
 		{
 			name: "an error event", body: a + "event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"boom\"}}\n\n",

@@ -35,14 +35,16 @@ type exchange struct {
 	address  string                  // of the provider, for messages
 	hint     string                  // what HTTP 404 may come from; "" when nothing is known
 
-	sending  *bytes.Reader // the body, while it is sent
-	sent     bool          // there was a connection, so that the request may have left
-	hopeless bool          // there was no connection, and another attempt would fail too
-	status   int
-	header   http.Header // nil when no response came
-	body     []byte      // empty when the reply is a stream
-	events   *events     // nil when the reply is no stream
-	passedOn bool        // onDelta was called
+	sending   *bytes.Reader // the body, while it is sent
+	sent      bool          // there was a connection, so that the request may have left
+	hopeless  bool          // there was no connection, and another attempt would fail too
+	status    int
+	named     int         // the status that an error behind HTTP 200 names; 0: none
+	complaint *complaint  // what the provider says of an error; nil: not read yet
+	header    http.Header // nil when no response came
+	body      []byte      // empty when the reply is a stream
+	events    *events     // nil when the reply is no stream
+	passedOn  bool        // onDelta was called
 
 	// Parts that each call needs once. Here they need no allocations of their own.
 	trace    httptrace.ClientTrace
@@ -98,7 +100,11 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		x.watched = watched{ReadCloser: body, idle: t.idle, timer: time.AfterFunc(t.idle, func() { x.cut(errIdle) })}
 		body = &x.watched
 	}
-	if x.onDelta != nil && resp.StatusCode < 300 && isEventStream(resp.Header) {
+	streams := false
+	if x.onDelta != nil && resp.StatusCode < 300 {
+		body, streams = peek(body, isEventStream(resp.Header))
+	}
+	if streams {
 		calm := &calm{Reader: body, ctx: req.Context(), pause: min(x.call.DeltaPause, maxReadPause), begun: time.Now()}
 		x.events = &events{calm: calm, in: bufio.NewReader(calm), cut: x.cut, max: t.maxBytes}
 		resp.Body = body
@@ -139,16 +145,56 @@ func isEventStream(h http.Header) bool {
 	return mediaType == "text/event-stream" && (err == nil || errors.Is(err, mime.ErrInvalidMediaParameter))
 }
 
+// peek reports whether a body is a stream of events. Where its type does not say so, its first bytes may.
+func peek(body io.ReadCloser, typed bool) (io.ReadCloser, bool) {
+	if typed {
+		return body, true
+	}
+	const first = len(byteOrderMark + "event:")
+	buffered := bufio.NewReader(body)
+	begin, _ := buffered.Peek(first) // what cannot be read now, cannot be read later
+	return struct {
+		io.Reader
+		io.Closer
+	}{buffered, body}, isFramed(bytes.TrimLeft(bytes.TrimPrefix(begin, []byte(byteOrderMark)), "\r\n\t "))
+}
+
 // reply reads the body of a response in one piece. The body of an error status is not
 // read as a reply: see refusedBy.
-func (x *exchange) reply(ctx context.Context) (received, error) {
+func (p *provider) reply(ctx context.Context, x *exchange) (received, error) {
 	if x.refused() {
 		return received{}, nil
 	}
 	if ctx.Err() != nil {
 		return received{}, ctx.Err()
 	}
-	return readReply(ctx, x.body, false)
+	r, err := readReply(ctx, x.body, false)
+	if err == nil || ctx.Err() != nil {
+		return r, err
+	}
+	return p.reframed(ctx, x, r, err)
+}
+
+// reframed reads a reply that came in another frame than was asked for: with the end mark of a stream behind it, as
+// the events of a stream, or as one object in each line. What breaks off before its end is no reply. r and err are what it
+// is as the JSON of a completion.
+func (p *provider) reframed(ctx context.Context, x *exchange, r received, err error) (received, error) {
+	body := bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(x.body), []byte(byteOrderMark)))
+	if whole, _ := beforeEnd(body); len(whole) < len(x.body) {
+		if again, failed := readReply(ctx, whole, false); failed == nil {
+			return again, nil
+		}
+	}
+	lines := errors.Is(err, errBehind) && bytes.HasPrefix(body, []byte("{")) && bytes.IndexByte(body, '\n') > 0
+	switch {
+	case lines, isFramed(body), errors.Is(err, errPiece):
+		x.events = &events{calm: &calm{}, in: bufio.NewReader(bytes.NewReader(body)), max: p.transport.maxBytes}
+		return p.read(ctx, x, &inlet{arrived: make(chan struct{}, 1)})
+	case readComplaint(body).message != "": // a list of errors
+		return received{fault: body}, nil
+	default:
+		return r, err
+	}
 }
 
 // refused reports whether the provider answered with a status that is no success.

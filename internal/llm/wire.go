@@ -28,7 +28,7 @@ func (x *exchange) request() []byte {
 	b = append(b, `{"model":`...)
 	b = appendString(b, x.model)
 	b = append(b, `,"messages":[`...)
-	for i, m := range call.Messages {
+	for i, m := range x.messages() {
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -161,6 +161,7 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 		case `"choices"`:
 			s.once(1)
 			if s.null() {
+				s.bad = s.bad || chunk // an error may stand beside it
 				return
 			}
 			s.must('[')
@@ -180,7 +181,7 @@ func quickReply(data []byte, chunk bool) (r received, ok bool) {
 			s.skip(1)
 		}
 	})
-	s.bad = s.bad || s.next() != 0 || s.at < len(data)
+	s.bad = s.bad || s.next() != 0 || s.at < len(data) || chunk && !r.chosen && !used.Input.given // it may be an error
 	r.usage, r.doubted = used.read()
 	r.kinds = used.kinds()
 	return r, !s.bad
@@ -191,6 +192,7 @@ func (s *scanner) choice(r *received, content string) {
 		switch string(key) {
 		case content:
 			s.once(4)
+			r.whole = content == `"message"`
 			s.object(func(key []byte) {
 				switch string(key) {
 				case `"content"`:
@@ -208,7 +210,9 @@ func (s *scanner) choice(r *received, content string) {
 			s.bad = string(s.number()) != "0" || s.bad
 		case `"finish_reason"`:
 			s.once(64)
-			r.finish = s.text()
+			r.finish = finishReason(s.text())
+		case `"error"`:
+			s.bad = !s.null() || s.bad
 		case `"message"`, `"delta"`: // the one that does not belong here
 			s.bad = true
 		default:
@@ -413,8 +417,6 @@ func (s *scanner) quoted() []byte {
 	s.bad = true
 	return nil
 }
-
-const finishStop = "stop"
 
 // text steps over a string, which it returns decoded, or over null.
 func (s *scanner) text() string {

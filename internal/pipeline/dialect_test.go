@@ -44,6 +44,7 @@ func TestDialects(t *testing.T) {
 		"Anthropic":              {simllm.DialectAnthropic, "api.anthropic.com/v1", "high", "thinking", "reasoning_effort", 0},
 		"Gemini":                 {simllm.DialectGemini, "generativelanguage.googleapis.com/v1beta/openai", "high", "", "", 0},
 		"Gemini, another effort": {simllm.DialectGemini, "generativelanguage.googleapis.com/v1beta/openai", "xhigh", "", "reasoning_effort", 1},
+		"Gemini, Gemma":          {simllm.DialectGemma, "generativelanguage.googleapis.com/v1beta/openai", "high", "", "", 1},
 		"Ollama":                 {simllm.DialectOllama, "ollama.test/v1", "high", "", "", 0},
 		"vLLM":                   {simllm.DialectVLLM, "vllm.test/v1", "high", "top_k", "", 0},
 	} {

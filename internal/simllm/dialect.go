@@ -1,6 +1,7 @@
 package simllm
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -33,6 +34,8 @@ const (
 	DialectAnthropic Dialect = "anthropic"
 	// DialectGemini is that of Gemini's compatible endpoint: no unknown member, four words for the effort.
 	DialectGemini Dialect = "gemini"
+	// DialectGemma is that of the Gemma models there: it refuses a system message, too.
+	DialectGemma Dialect = "gemma"
 	// DialectOllama ignores what it does not know, max_completion_tokens too.
 	DialectOllama Dialect = "ollama"
 	// DialectVLLM ignores what it does not know.
@@ -66,6 +69,11 @@ func (d Dialect) refuse(r *http.Request, members map[string]json.RawMessage) any
 		return unrecognized(members)
 	case DialectGemini:
 		return refuseLikeGemini(members)
+	case DialectGemma:
+		if bytes.Contains(members["messages"], []byte(`"role":"system"`)) {
+			return likeGoogle("Developer instruction is not enabled for models/gemma")
+		}
+		return refuseLikeGemini(members)
 	case DialectOwn, DialectOpenRouter, DialectAnthropic, DialectOllama, DialectVLLM:
 	}
 	return nil
@@ -91,8 +99,8 @@ func unrecognized(members map[string]json.RawMessage, known ...string) any {
 	return nil
 }
 
-// refuseLikeGemini writes errors in Google's form: a list of one.
-func refuseLikeGemini(members map[string]json.RawMessage) any {
+// likeGoogle returns a refusal in Google's form: a list of one.
+func likeGoogle(message string) any {
 	type status struct {
 		Code    int    `json:"code"`
 		Message string `json:"message"`
@@ -101,14 +109,17 @@ func refuseLikeGemini(members map[string]json.RawMessage) any {
 	type body struct {
 		Error status `json:"error"`
 	}
-	invalid := func(message string) any { return []body{{status{400, message, "INVALID_ARGUMENT"}}} }
+	return []body{{status{400, message, "INVALID_ARGUMENT"}}}
+}
+
+func refuseLikeGemini(members map[string]json.RawMessage) any {
 	if unknown := unknownMembers(members, "max_completion_tokens", "reasoning_effort"); len(unknown) > 0 {
-		return invalid(fmt.Sprintf("Invalid JSON payload received. Unknown name %q: Cannot find field.", unknown[0]))
+		return likeGoogle(fmt.Sprintf("Invalid JSON payload received. Unknown name %q: Cannot find field.", unknown[0]))
 	}
 	var word string
 	if effort, ok := members["reasoning_effort"]; ok {
 		if json.Unmarshal(effort, &word) != nil || !slices.Contains([]string{"high", "low", "medium", "none"}, word) {
-			return invalid(fmt.Sprintf("Invalid reasoning_effort: %s. Valid values are: high, low, medium, none", word))
+			return likeGoogle(fmt.Sprintf("Invalid reasoning_effort: %s. Valid values are: high, low, medium, none", word))
 		}
 	}
 	return nil

@@ -24,7 +24,9 @@ type Fault struct {
 	// Times is how many requests have the fault before it is over; 0 means no limit.
 	Times int
 
-	Status     int    // of FaultStatus, FaultHugeError: 400 to 599; 0 stands for 500
+	// Status is the status of FaultStatus and FaultHugeError, from 400 to 599; 0 stands for 500. FaultErrorIn200 and
+	// StreamError name it in their error; 0: they name none.
+	Status     int
 	RetryAfter string // of FaultStatus: the header as it is sent, seconds or a date; "" sends none
 	// Size is an amount that the kind explains; 0 stands for the amount named there.
 	Size int64
@@ -182,7 +184,9 @@ func (f Fault) withDefaults() Fault {
 		FaultHugeError: 8 << 20, FaultHugeBody: 1 << 30,
 		StreamComments: 10_000, StreamEmptyData: 100, StreamHugeLine: 10 << 20, StreamTiny: 1_000_000,
 	}
-	f.Status = cmp.Or(f.Status, http.StatusInternalServerError)
+	if f.Kind != FaultErrorIn200 && f.Kind != StreamError {
+		f.Status = cmp.Or(f.Status, http.StatusInternalServerError)
+	}
 	f.Delay = cmp.Or(f.Delay, forever)
 	f.Size = cmp.Or(f.Size, sizes[f.Kind], 1)
 	return f

@@ -55,7 +55,10 @@ func TestFaults(t *testing.T) {
 		{Fault{Kind: FaultHalfJSON}, func(r received) bool {
 			return r.err == nil && bytes.HasPrefix(r.body, []byte(`{"id":`)) && !json.Valid(r.body)
 		}},
-		{Fault{Kind: FaultErrorIn200}, func(r received) bool { return r.whole() && r.failure().Type == "server_error" }},
+		{Fault{Kind: FaultErrorIn200}, func(r received) bool { return r.whole() && r.failure().Type == "" }},
+		{Fault{Kind: FaultErrorIn200, Status: 429}, func(r received) bool {
+			return r.whole() && r.failure().Code == "429"
+		}},
 		{Fault{Kind: FaultEmptyObject}, func(r received) bool { return r.whole() && string(r.body) == "{}" }},
 		{Fault{Kind: FaultNull}, func(r received) bool { return r.whole() && string(r.body) == "null" }},
 		{Fault{Kind: FaultNoChoices}, func(r received) bool { return r.whole() && bytes.Contains(r.body, []byte(`"choices":[]`)) }},

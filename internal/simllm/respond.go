@@ -82,7 +82,7 @@ func (m *model) respond(q *request, fault *fault) response {
 		page := []byte("<!doctype html><title>Simulated page</title><p>Please sign in.</p>\n")
 		return response{status: 200, contentType: "text/html", pieces: [][]byte{page}}
 	case FaultErrorIn200:
-		return jsonResponse(200, newError(500, "simulated failure behind HTTP 200"))
+		return jsonResponse(200, namedError(fault.Status, "simulated failure behind HTTP 200"))
 	case FaultEmptyObject:
 		return jsonResponse(200, struct{}{})
 	case FaultNull:
@@ -206,7 +206,7 @@ func (m *model) stream(q *request, fault *fault, msg message, finish string) res
 		return r
 	}
 	if fault.Kind == StreamError {
-		r.pieces = append(r.pieces[:(len(r.pieces)+1)/2], event(newError(500, "simulated failure in the middle of the stream")))
+		r.pieces = append(r.pieces[:(len(r.pieces)+1)/2], event(namedError(fault.Status, "simulated failure in the middle of the stream")))
 		return r
 	}
 	if fault.Kind == StreamGarbage {

@@ -3,6 +3,7 @@ package simllm
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -87,6 +88,16 @@ func newError(status int, message string) errorBody {
 		e.Code = "invalid_request"
 	}
 	return errorBody{status, e}
+}
+
+// namedError returns an error object whose code is an HTTP status, as OpenRouter sends it; 0: it names none.
+func namedError(status int, message string) errorBody {
+	if status == 0 {
+		return errorBody{Error: errorObject{Message: message}}
+	}
+	e := newError(status, message)
+	e.Error.Code = strconv.Itoa(status)
+	return e
 }
 
 // about returns e with the name of the request's field that it is about.

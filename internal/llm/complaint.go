@@ -1,0 +1,500 @@
+package llm
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/councild/councild/internal/council"
+)
+
+// complaint is what the body of an error says. Providers use many forms: OpenAI's
+// {"error": {"message", "type", "code", "param"}}, texts and lists of that, the members at the top, and
+// gateways that wrap the error of a provider behind them, sometimes as JSON inside a text.
+type complaint struct {
+	message string   // the provider's reason in words; "" if it gives none
+	status  int      // the HTTP status that it names; 0 if it names none
+	names   []string // its codes, types and reasons, as plain returns them
+	quotas  string   // the names of the quotas that are used up
+	param   string   // the names of the parameters at fault
+	flagged bool     // it lists why the content was refused
+	wait    *float64 // seconds until it may be tried again; nil: it does not say
+}
+
+// complaintDepth is deeper than any form in use. What lies deeper is not read.
+const complaintDepth = 8
+
+// readComplaint reads the body of an error. A body that is too long or no JSON says nothing.
+func readComplaint(body []byte) complaint {
+	var c complaint
+	if len(body) > maxErrorBytes {
+		return c
+	}
+	var v any
+	if json.Unmarshal(unframed(body), &v) != nil {
+		return c
+	}
+	c.message = wording(v, complaintDepth)
+	c.collect(v, complaintDepth)
+	if c.status == 0 {
+		c.status = statusInWords(c.message)
+	}
+	if c.wait == nil {
+		c.wait = waitInWords(c.message)
+	}
+	return c
+}
+
+// unframed returns the JSON of an error that comes as an event of a stream, and anything else as it is.
+func unframed(body []byte) []byte {
+	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte(byteOrderMark)))
+	for line := range bytes.Lines(body) {
+		if data, ok := dataOf(line); ok && len(data) > 0 {
+			return data
+		}
+		if bytes.HasPrefix(line, []byte("{")) || bytes.HasPrefix(line, []byte("[")) {
+			break
+		}
+	}
+	return body
+}
+
+// unwrap returns the JSON inside a text, and anything else as it is.
+func unwrap(v any) any {
+	text, ok := v.(string)
+	if !ok {
+		return v
+	}
+	if trimmed := strings.TrimSpace(text); strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
+		var inner any
+		if json.Unmarshal([]byte(trimmed), &inner) == nil {
+			return inner
+		}
+	}
+	return v
+}
+
+// fields returns the members of an object under their names in lower case without underscores and hyphens.
+func fields(object map[string]any) map[string]any {
+	out := make(map[string]any, len(object))
+	for name, value := range object {
+		out[strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))] = value
+	}
+	return out
+}
+
+// wording returns the reason in an error in words: all that its members say and that no other one says too.
+func wording(v any, depth int) string {
+	if depth == 0 {
+		return ""
+	}
+	switch v := v.(type) {
+	case string:
+		if inner := unwrap(v); inner != any(v) {
+			if text := wording(inner, depth-1); text != "" {
+				return text
+			}
+		}
+		return v
+	case []any:
+		var texts []string
+		for _, element := range v {
+			if text := wording(element, depth-1); text != "" {
+				texts = append(texts, text)
+			}
+		}
+		return strings.Join(texts, ", ")
+	case map[string]any:
+		return wordingOf(fields(v), depth)
+	default:
+		return ""
+	}
+}
+
+func wordingOf(object map[string]any, depth int) string {
+	text := ""
+	add := func(more string) {
+		switch {
+		case more == "" || strings.Contains(text, more):
+		case strings.Contains(more, text): // also where there was none
+			text = more
+		default:
+			text += ": " + more
+		}
+	}
+	for _, name := range []string{
+		"error", "message", "msg", "detail", "errordescription", "errormessage", "errormsg", "errors", "statusmsg", "baseresp",
+		"metadata", "raw", "reasons", "innererror",
+	} {
+		if name == "baseresp" && !isFailing(object[name]) {
+			continue
+		}
+		add(wording(object[name], depth-1))
+	}
+	if reason, ok := object["reason"].(string); ok && (text == "" || strings.Contains(reason, " ")) {
+		add(reason)
+	}
+	for _, name := range []string{"title", "description", "data", "code", "type", "status"} {
+		if other := wording(object[name], depth-1); text == "" && plain(other) != "error" {
+			text = other
+		}
+	}
+	return text
+}
+
+// isFailing reports whether MiniMax's base_resp tells of an error: its status is 0 where there is none.
+func isFailing(v any) bool {
+	object, ok := v.(map[string]any)
+	return ok && object["status_code"] != 0.0
+}
+
+// collect reads the data of an error: what is inside it, it reads afterwards.
+func (c *complaint) collect(v any, depth int) {
+	v = unwrap(v)
+	if list, ok := v.([]any); ok && depth > 0 {
+		for _, element := range list {
+			c.collect(element, depth-1)
+		}
+		return
+	}
+	members, ok := v.(map[string]any)
+	if !ok || depth == 0 {
+		return
+	}
+	object := fields(members)
+	for _, name := range []string{
+		"code", "statuscode", "httpcode", "httpstatus", "status", "errorcode", "type", "errortype", "reason", "object", "error",
+	} {
+		c.name(object[name])
+	}
+	for _, name := range []string{"quotaid", "quotametric"} {
+		if text, ok := object[name].(string); ok {
+			c.quotas += " " + text
+		}
+	}
+	for _, name := range []string{"param", "parameter", "loc", "field"} {
+		c.param += " " + flat(object[name])
+	}
+	for _, name := range []string{"retrydelay", "retryafter", "retryafterseconds"} {
+		if c.wait == nil {
+			c.wait = seconds(object[name])
+		}
+	}
+	if reasons, ok := object["reasons"].([]any); ok && len(reasons) > 0 || object["flaggedinput"] != nil {
+		c.flagged = true
+	}
+	if base, ok := object["baseresp"].(map[string]any); ok && isFailing(base) {
+		c.name(ofMiniMax(base["status_code"]))
+	}
+	for _, name := range []string{
+		"error", "message", "detail", "details", "violations", "errors", "metadata", "raw", "data", "innererror",
+	} {
+		c.collect(object[name], depth-1)
+	}
+}
+
+// name takes a code, type or status.
+func (c *complaint) name(v any) {
+	switch v := v.(type) {
+	case float64:
+		if c.status == 0 && v == math.Trunc(v) && v >= 400 && v < 600 {
+			c.status = int(v)
+		}
+	case string:
+		if n, err := strconv.ParseFloat(v, 64); err == nil {
+			c.name(n)
+			return
+		}
+		name := plain(v)
+		if len(name) == 0 || len(name) > 100 { // a sentence is no name
+			return
+		}
+		c.names = append(c.names, name)
+		if c.status == 0 {
+			c.status = named(name)
+		}
+	}
+}
+
+// flat returns the texts of a list, or a text, with blanks between them.
+func flat(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case []any:
+		var texts []string
+		for _, element := range v {
+			if text, ok := element.(string); ok {
+				texts = append(texts, text)
+			}
+		}
+		return strings.Join(texts, " ")
+	default:
+		return ""
+	}
+}
+
+// plain returns the letters and digits of a name in lower case: rate_limit_error, RateLimitError and "Rate limit
+// error" are one name.
+func plain(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'A' && r <= 'Z':
+			return r + 'a' - 'A'
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r > '\u007f':
+			return r
+		default:
+			return -1
+		}
+	}, name)
+}
+
+// named returns the HTTP status that a name stands for, 0 if it is none of those that are known.
+func named(name string) int {
+	for _, end := range []string{"error", "exception"} {
+		name = strings.TrimSuffix(name, end)
+	}
+	switch name {
+	case "ratelimit", "ratelimited", "ratelimitexceeded", "ratelimitreached", "toomanyrequests", "resourceexhausted", "throttling",
+		"throttled", "limitrequests", "requestlimitexceeded", "tokenlimitexceeded", "concurrencylimitexceeded":
+		return http.StatusTooManyRequests
+	case "overloaded", "serverisoverloaded", "serveroverloaded", "engineoverloaded", "modeloverloaded", "serviceunavailable", "unavailable",
+		"servertemporarilyunavailable", "modelnotready", "slowdown", "insufficientsystemresource", "networkerror":
+		return http.StatusServiceUnavailable
+	case "server", "internalserver", "internal", "api", "upstream", "serverinternal":
+		return http.StatusInternalServerError
+	case "badgateway":
+		return http.StatusBadGateway
+	case "timeout", "gatewaytimeout", "deadlineexceeded", "servertimeout":
+		return http.StatusGatewayTimeout
+	case "requesttimeout":
+		return http.StatusRequestTimeout
+	case "authentication", "unauthorized", "unauthenticated", "invalidapikey", "apikeyinvalid", "invalidauthentication", "incorrectapikey":
+		return http.StatusUnauthorized
+	case "insufficientquota", "insufficientbalance", "insufficientcredits", "paymentrequired", "billing":
+		return http.StatusPaymentRequired
+	case "permission", "permissiondenied", "forbidden", "requestforbidden", "accessdenied":
+		return http.StatusForbidden
+	case "notfound", "modelnotfound":
+		return http.StatusNotFound
+	case "invalidrequest", "invalidargument", "badrequest", "failedprecondition":
+		return http.StatusBadRequest
+	default:
+		return 0
+	}
+}
+
+// ofMiniMax returns the name of what a status_code of MiniMax's base_resp stands for
+// (platform.minimax.io/docs/api-reference/errorcode).
+func ofMiniMax(code any) string {
+	switch code {
+	case 1001.0:
+		return "timeout"
+	case 1002.0, 1039.0, 1041.0:
+		return "rate_limit"
+	case 1004.0, 2049.0:
+		return "invalid_api_key"
+	case 1008.0, 2056.0:
+		return "insufficient_balance"
+	case 1026.0, 1027.0:
+		return "content_filter"
+	case 1000.0, 1013.0, 1024.0, 1033.0:
+		return "internal"
+	case 2013.0:
+		return "invalid_request"
+	default:
+		return ""
+	}
+}
+
+var leadingStatus = regexp.MustCompile(`(?i)^\W*(?:(?:http|api|upstream|status|error|code|request failed with)\W*)*([45]\d\d)\b`)
+
+// statusInWords returns the HTTP status that words begin with, or that they are the name of: "429 Too Many Requests",
+// "Error code: 503", "Rate limit exceeded".
+func statusInWords(words string) int {
+	if match := leadingStatus.FindStringSubmatch(words); match != nil {
+		status, _ := strconv.Atoi(match[1]) // three digits
+		return status
+	}
+	const longest = 40
+	if len(words) > longest {
+		return 0
+	}
+	name := plain(words)
+	for status := http.StatusBadRequest; status < 600; status++ {
+		if text := http.StatusText(status); text != "" && plain(text) == name {
+			return status
+		}
+	}
+	return named(name)
+}
+
+var (
+	waitPart = regexp.MustCompile(`(?i)(?:try again|retry|retry after|wait)(?: again)?(?: in| after| for)?:? ` +
+		`(\d[\d.hms]*)( ?(?:s|sec|seconds?|m|min|minutes?|h|hours?)\b)?`)
+	number = regexp.MustCompile(`^[\d.]+$`)
+)
+
+// waitInWords returns the seconds after which words ask to try again: "in 20s", "in 7m12.5s", "after 30 seconds".
+func waitInWords(words string) *float64 {
+	match := waitPart.FindStringSubmatch(words[:min(len(words), 4<<10)])
+	if match == nil {
+		return nil
+	}
+	amount, unit := strings.TrimRight(match[1], "."), strings.ToLower(strings.TrimSpace(match[2]))
+	switch {
+	case !number.MatchString(amount):
+		return seconds(strings.ToLower(amount))
+	case unit != "":
+		return seconds(amount + unit[:1])
+	default:
+		return nil
+	}
+}
+
+// seconds reads a duration: a number of seconds, or a text such as "45.5s".
+func seconds(v any) *float64 {
+	if text, ok := v.(string); ok {
+		if d, err := time.ParseDuration(text); err == nil {
+			v = d.Seconds()
+		} else if n, err := strconv.ParseFloat(text, 64); err == nil {
+			v = n
+		}
+	}
+	if n, ok := v.(float64); ok && n >= 0 && !math.IsInf(n, 1) {
+		return &n
+	}
+	return nil
+}
+
+// has reports whether one of the names holds one of the words.
+func (c *complaint) has(words ...string) bool {
+	return slices.ContainsFunc(c.names, func(name string) bool {
+		return slices.ContainsFunc(words, func(word string) bool { return strings.Contains(name, word) })
+	})
+}
+
+// code returns the code of a failure with an HTTP status, 0 where there is none. What the error is as data goes before
+// its status, since providers report one thing under several.
+func (c *complaint) code(status int) council.FailureCode {
+	switch {
+	case c.outOfQuota(status):
+		return council.FailOutOfQuota
+	case c.filtered(status):
+		return council.FailContentFilter
+	case status == http.StatusUnauthorized, status < 500 && c.has("invalidapikey", "apikeyinvalid", "incorrectapikey"),
+		status == http.StatusForbidden && c.blamesKey():
+		return council.FailUnauthorized
+	case status == http.StatusTooManyRequests:
+		return council.FailRateLimited
+	case status == http.StatusNotFound:
+		return council.FailUnknownModel
+	case status >= 500:
+		return council.FailUnavailable
+	case status < 200: // no status that ends a request
+		return council.FailBadResponse
+	default:
+		return council.FailRejected
+	}
+}
+
+var (
+	// perDay is in the names and words of limits that come back with the next day or later.
+	perDay = regexp.MustCompile(`(?i)per[ _-]?(day|week|month)|\((rpd|tpd)\)|` +
+		`\b(daily|weekly|monthly) (\w+ )?(limit|quota|cap|allowance|usage)|` +
+		`(limit|quota) (for|of) (today|the day|this (week|month))`)
+	// perMinute is in those of limits that pass while a session waits.
+	perMinute = regexp.MustCompile(`(?i)per[ _-]?(sec|min|hour)|\((rpm|tpm|rps)\)`)
+	// noMoney says that the account lacks money, or that a limit of spending is reached.
+	noMoney = regexp.MustCompile(`(?i)insufficient (account )?(balance|credits?|funds|quota)|` +
+		`not enough (balance|credits?|funds|quota)|` +
+		`balance is (too low|insufficient)|` +
+		`(no|more|out of|add|exhausted (all )?your|depleted your|purchase) (\w+ )?credits?\b|` +
+		`credits? (balance )?(is |are |has been |have been )?(exhausted|depleted|used up|too low)|` +
+		`(hard|spend|spending|budget|key|credit|billing) limit (has been |was |is )?(exceeded|reached)|` +
+		`reached your (\w+ )?(spend|spending|billing|credit) limit|` +
+		`budget has been exceeded|` +
+		`exceeded (your|the) (\w+ )?(budget|spend|spending|credit|billing)\b|` +
+		`payment (is )?required|` +
+		`(billing|account) (is )?not active|` +
+		`overdue (payment|bill|balance)|account (is )?(overdue|in arrears)|` +
+		`余额不足|欠费|额度不足|配额不足|无可用资源包`)
+	// usedUp says that a quota is used up, and not which one.
+	usedUp = regexp.MustCompile(`(?i)exceeded your current quota|` +
+		`quota (has been |is )?(exhausted|used up)|` +
+		`usage limit (has been |is )?(exceeded|reached)|` +
+		`reached your (\w+ )?usage limit`)
+	// noneAtAll is what Gemini says of a model that an account may not use.
+	noneAtAll = regexp.MustCompile(`(?i)\blimit: 0\b`)
+)
+
+// outOfQuota reports whether a request was refused because a quota or the money is used up, which does not pass
+// while a session waits. Gemini uses one status and the same words for limits of a minute, so that the names of the
+// quotas decide where they are given.
+func (c *complaint) outOfQuota(status int) bool {
+	text := c.message
+	if c.quotas != "" {
+		text = c.quotas
+	}
+	switch {
+	case status == http.StatusPaymentRequired:
+		return true
+	case c.has("insufficientquota", "insufficientbalance", "insufficientcredit", "insufficientuserquota", "insufficientfunds", "billing",
+		"paymentrequired", "exceededcurrentquota", "budgetexceeded", "creditsexhausted", "arrearage", "accountoverdue", "quotaexhausted",
+		"usagelimitreached", "spendlimit"):
+		return true
+	case status >= 500:
+		return noMoney.MatchString(c.message)
+	case status != http.StatusTooManyRequests:
+		return status >= 400 && noMoney.MatchString(c.message)
+	case perDay.MatchString(text), noneAtAll.MatchString(c.message):
+		return true
+	case perMinute.MatchString(text):
+		return false
+	default:
+		return noMoney.MatchString(c.message) || c.wait == nil && usedUp.MatchString(c.message)
+	}
+}
+
+// refusedContent says that a request was refused for its content.
+var refusedContent = regexp.MustCompile(`(?i)(input|prompt|request|content|message|text|query|output|response) ` +
+	`(was|is|were|has been|have been|may be|being|got) (\w+ )?flagged|` +
+	`flagged (as|for|by)\b|` +
+	`requires moderation|moderation (policy|policies|guidelines|error|system|check|filter)|` +
+	`content[ _-]?(management|moderation|safety|usage) polic|` +
+	`content polic(y|ies)|content[ _-]?filter|usage polic(y|ies)|` +
+	`considered (high risk|unsafe)|content exists risk|safety system|inappropriate content|` +
+	`敏感内容|内容安全`)
+
+// filtered reports whether a request was refused for its content.
+func (c *complaint) filtered(status int) bool {
+	switch {
+	case c.has("contentfilter", "responsibleai", "contentpolicy", "datainspection", "sensitivecontent", "prohibitedcontent",
+		"contentmoderation", "moderationblocked", "moderationerror", "contentsafety"):
+		return true
+	case status == http.StatusUnauthorized, status == http.StatusNotFound, status == http.StatusTooManyRequests:
+		return false
+	default:
+		return status >= 400 && status < 500 && (c.flagged || refusedContent.MatchString(c.message))
+	}
+}
+
+var (
+	aboutKey = regexp.MustCompile(`(?i)api[ _-]?key|\b(auth|access|bearer) ?token\b|invalid token|token (is )?(invalid|expired)|` +
+		`credential|authenticat|authorization header|` +
+		`\bkey (is )?(invalid|expired|disabled|revoked)`)
+	aboutOther = regexp.MustCompile(`(?i)\bmodels?\b|region|country|territory|location|\bpolic(y|ies)\b`)
+)
+
+// blamesKey reports whether an error says that the key is wrong. HTTP 403 may as well be about what the key may do,
+// or from where.
+func (c *complaint) blamesKey() bool {
+	return c.has("invalidauth", "authentication", "unauthenticated", "apikey") ||
+		aboutKey.MatchString(c.message) && !aboutOther.MatchString(c.message)
+}
