@@ -55,6 +55,9 @@ func TestFaultF42CostsAfterKillNine(t *testing.T) {
 		if sum, _ := b.Billed(); r.Total < sum || r.Total-r.Uncertain > sum || r.Unknown > 0 || r.Total > day {
 			t.Fatalf("%s: the ledger has %v, %v of it uncertain, and the provider billed %v of %v", when, r.Total, r.Uncertain, sum, day)
 		}
+		if r.Ledger.Damaged {
+			t.Fatalf("%s: the ledger is called damaged: %s", when, r.Ledger.Problem())
+		}
 		return r
 	}
 	for round := range *spendRounds {

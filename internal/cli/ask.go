@@ -104,8 +104,7 @@ func (c askCmd) session(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
 ) (session *council.Session, bill string, err error) {
 	if c.Server == "" && c.Follow == "" {
-		session, limit, err := c.inProcess(ctx, std, cfg, request, p)
-		return session, billed(session, limit, nil), err
+		return c.inProcess(ctx, std, cfg, request, p)
 	}
 	err = asking(ctx, cfg, c.Server, func(d *client.Client) error {
 		if c.Follow == "" {
@@ -253,12 +252,12 @@ func readText(ctx context.Context, r io.Reader, most int64) (string, error) {
 }
 
 // inProcess runs the council in this process. When a daemon holds the record store,
-// it runs without records. The limit is the session's limit of cost in US dollars, nil where it has none.
+// it runs without records. The bill says what it cost.
 func (c askCmd) inProcess(
 	ctx context.Context, std IO, cfg config.Config, request council.Request, p *progress,
-) (_ *council.Session, limit *float64, err error) {
+) (_ *council.Session, bill string, err error) {
 	if err := cfg.RequireCouncil(); err != nil {
-		return nil, nil, usageError{err}
+		return nil, "", usageError{err}
 	}
 	log := slog.New(slog.DiscardHandler)
 	if !c.Quiet {
@@ -278,25 +277,35 @@ func (c askCmd) inProcess(
 				Code: council.WarnNotPersisted, Message: held.Error() + "; to have a running daemon answer and record, use --server",
 			})
 		default:
-			return nil, nil, err
+			return nil, "", err
 		}
 	}
-	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Recorder: recorder, Log: log, Version: std.Version})
+	ledger, why, err := openLedger(ctx, cfg, log)
 	if err != nil {
-		return nil, nil, err
+		return nil, "", err
+	}
+	if ledger != nil {
+		defer ledger.Close(ctx)
+	}
+	if why != "" && !c.Quiet {
+		p.tell(std.Stderr, "not counted in the ledger of costs: "+why)
+	}
+	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Recorder: recorder, Ledger: ledger, Log: log, Version: std.Version})
+	if err != nil {
+		return nil, "", err
 	}
 	defer e.Close(ctx)
 	plan, err := e.Prepare(request)
 	if err != nil {
-		return nil, nil, err
+		return nil, "", err
 	}
 	plan.Deltas = p.answer != nil
 	session, err := e.Run(ctx, plan, p, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, "", err
 	}
 	session.Metadata.Warnings = append(session.Metadata.Warnings, warnings...)
-	return session, plan.MaxCostUSD, nil
+	return session, billed(session, plan.MaxCostUSD, e.Limits()), nil
 }
 
 // readable returns a council.Error as an error for people, with every field.

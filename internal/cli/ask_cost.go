@@ -13,6 +13,7 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/store"
 )
 
 // estimate prints what a question would cost. It is a finding when a limit leaves no room for it.
@@ -42,12 +43,35 @@ func (c askCmd) estimate(ctx context.Context, std IO, cfg config.Config, request
 	return err
 }
 
-// estimateHere estimates in this process, which does not know what earlier calls cost.
+// openLedger opens the ledger for a question that is asked in this process. why says why the question is not counted, "" where it
+// is, or where the log has said so. Under hard limits of a day, no question is asked that is not counted.
+func openLedger(ctx context.Context, cfg config.Config, log *slog.Logger) (l daemon.CommandLedger, why string, err error) {
+	l, err = daemon.OpenLedger(ctx, cfg, log)
+	path, _ := cfg.SpendFile()
+	held, isHeld := errors.AsType[*store.HeldError](err)
+	if isHeld {
+		err = fmt.Errorf("%s has %s open; with --server, a daemon answers and counts", holderOf(held), path)
+	}
+	switch {
+	case err != nil && cfg.CostLimits == "hard" && cfg.HasDayLimit():
+		return nil, "", fmt.Errorf("hard limits of a day need the ledger of costs: %w", err)
+	case err != nil:
+		return nil, err.Error(), nil
+	case path == "":
+		return nil, "LLM_COUNCIL_SPEND_STORE is off", nil
+	default:
+		return l, "", nil
+	}
+}
+
+// estimateHere estimates in this process. Of earlier calls it knows what counts against the limits of the day.
 func estimateHere(ctx context.Context, std IO, cfg config.Config, request council.Request) (spend.Estimate, error) {
 	if err := cfg.RequireCouncil(); err != nil {
 		return spend.Estimate{}, usageError{err}
 	}
-	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{Config: cfg, Log: slog.New(slog.DiscardHandler), Version: std.Version})
+	e, err := daemon.NewEngine(ctx, daemon.EngineOptions{
+		Config: cfg, Ledger: daemon.ReadLedger(cfg), Log: slog.New(slog.DiscardHandler), Version: std.Version,
+	})
 	if err != nil {
 		return spend.Estimate{}, err
 	}

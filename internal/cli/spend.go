@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"strings"
 
@@ -12,9 +13,11 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/render"
 	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/store"
 )
 
 type spendCmd struct {
+	What   string  `arg:"" optional:"" help:"What to do: ${enum}. Verify says what the ledger holds and what is lost, and accept takes a loss." enum:"report,verify,accept" default:"report"`
 	Input  string  `help:"Ledger to read; default LLM_COUNCIL_SPEND_STORE." placeholder:"FILE"`
 	Days   int     `help:"Today (UTC) and the days before it, 0 for all." default:"30" placeholder:"N"`
 	By     string  `help:"What the rows are of: ${enum}." enum:"day,token,council,model" default:"day"`
@@ -25,10 +28,12 @@ type spendCmd struct {
 // Help returns what the help of the command says below its summary.
 func (spendCmd) Help() string {
 	return "Sessions that run, and those that a crash ended, count with their whole limit, as uncertain. A running daemon knows more: " +
-		"ask it for GET /v1/spend."
+		"ask it for GET /v1/spend.\n\ncouncild spend verify ends with exit code 1 where the ledger is damaged and nobody has accepted that. " +
+		"Under hard limits of a day, no daemon starts on such a ledger. councild spend accept writes down what is lost and when you accepted " +
+		"it, and then the daemon starts. What is lost counts against no limit. Stop the daemon first."
 }
 
-// Run prints what sessions cost.
+// Run prints what sessions cost, or looks into the ledger.
 func (c spendCmd) Run(ctx context.Context, std IO) error {
 	if c.Days < 0 {
 		return usageError{errors.New("--days takes a whole number, 0 for no limit")}
@@ -43,11 +48,68 @@ func (c spendCmd) Run(ctx context.Context, std IO) error {
 			return usageError{errors.New("LLM_COUNCIL_SPEND_STORE is off: name a file with --input")}
 		}
 	}
+	switch c.What {
+	case "verify":
+		return c.verify(ctx, std, path)
+	case "accept":
+		return c.accept(ctx, std, path)
+	}
 	r, err := daemon.Spend(ctx, path, spend.Query{Days: c.Days, By: spend.By(c.By), Token: c.Token})
 	if err != nil {
 		return err
 	}
+	noteMissing(std, path)
 	return writeAs(std.Stdout, c.Format, r, render.SpendCSV, nil, render.Spend)
+}
+
+// noteMissing says on the standard error that there is no ledger.
+func noteMissing(std IO, path string) {
+	if err := store.Find(path); errors.Is(err, fs.ErrNotExist) {
+		_, _ = fmt.Fprintf(terminal{std.Stderr}, "councild: there is no ledger of costs at %s\n", path)
+	}
+}
+
+// verify prints what the ledger holds, all of it by day. A damage that nobody has accepted is an error.
+func (c spendCmd) verify(ctx context.Context, std IO, path string) error {
+	r, err := daemon.Spend(ctx, path, spend.Query{})
+	if err != nil {
+		return err
+	}
+	noteMissing(std, path)
+	if err := writeAs(std.Stdout, c.Format, r, render.SpendCSV, nil, render.Ledger); err != nil {
+		return err
+	}
+	if r.Ledger.Damaged {
+		return fmt.Errorf("the ledger of costs %s is damaged: %s; councild spend accept takes the loss", path, r.Ledger.Problem())
+	}
+	return nil
+}
+
+// accept takes the loss of what is damaged in the ledger or missing from it.
+func (c spendCmd) accept(ctx context.Context, std IO, path string) error {
+	state, err := daemon.AcceptLedger(ctx, path, slog.New(slog.DiscardHandler))
+	if held, ok := errors.AsType[*store.HeldError](err); ok {
+		return fmt.Errorf("%s has the ledger open: stop it, accept the loss, and start it again", holderOf(held))
+	}
+	if err != nil {
+		return err
+	}
+	text := "Nothing to accept: the ledger is whole.\n"
+	if state.Damaged {
+		text = "Accepted: " + state.Problem() + ".\n"
+	}
+	if _, err := io.WriteString(terminal{std.Stdout}, text); err != nil {
+		return fmt.Errorf("writing what was accepted: %w", err)
+	}
+	return nil
+}
+
+// holderOf names the process that has a store open.
+func holderOf(held *store.HeldError) string {
+	if held.Holder.PID == 0 {
+		return "another process"
+	}
+	return fmt.Sprintf("process %d on %s", held.Holder.PID, held.Holder.Host)
 }
 
 type pricesCmd struct {

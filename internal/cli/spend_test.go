@@ -1,10 +1,15 @@
 package cli
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/daemon"
+	"github.com/councild/councild/internal/daemon/daemontest"
 )
 
 func TestSpend(t *testing.T) {
@@ -30,11 +35,148 @@ func TestSpend(t *testing.T) {
 			}
 		}
 	}
-	if code, stdout, _ := command(t, "spend", "--input", path+".none"); code != 0 || !strings.Contains(stdout, "Total: 0 US dollars") {
-		t.Errorf("without a file: exit code %d, %s", code, stdout)
-	}
 	if code, _, stderr := command(t, "spend", "--days", "-1"); code != 2 || !strings.Contains(stderr, "--days") {
 		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for days, want := range map[string]string{
+		"30": "Nothing spent in the last 30 days.\n", "1": "Nothing spent today (UTC).\n", "0": "Nothing spent yet.\n",
+	} {
+		for _, input := range []string{path, path + ".none"} {
+			code, stdout, stderr := command(t, "spend", "--days", days, "--input", input)
+			if missing := strings.Contains(stderr, "there is no ledger of costs at "+input); code != 0 || stdout != want || missing != (input != path) {
+				t.Errorf("%s days of %s: exit code %d, %q, %q", days, input, code, stdout, stderr)
+			}
+		}
+	}
+}
+
+// Verify says what a ledger holds and what is lost, and accept takes the loss.
+func TestSpendVerify(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{"BASE_URL": priced(t), "MODELS": "a,b"})
+	path := filepath.Join(t.TempDir(), "spend.jsonl")
+	t.Setenv("LLM_COUNCIL_SPEND_STORE", path)
+	check := func(want int, parts string, args ...string) {
+		t.Helper()
+		code, stdout, stderr := command(t, append([]string{"spend"}, args...)...)
+		for part := range strings.SplitSeq(parts, "|") {
+			if code != want || !strings.Contains(stdout+stderr, part) {
+				t.Errorf("%q: exit code %d, %q is missing in %s%s", args, code, part, stdout, stderr)
+			}
+		}
+	}
+	check(0, "there is no ledger of costs at "+path, "verify")
+	if code, _, stderr := command(t, "spend", "accept"); code != 1 || !strings.Contains(stderr, "there is no ledger of costs") {
+		t.Errorf("accepting nothing: exit code %d: %s", code, stderr)
+	}
+	for range 2 {
+		if code, _, stderr := command(t, "ask", "Which way?"); code != 0 {
+			t.Fatal(stderr)
+		}
+	}
+	check(0, "Lines that can be read: 4, 0 of them without a checksum|Expected: at least 4. Missing: at least 0.|The ledger is whole.", "verify")
+	check(0, "Nothing to accept", "accept")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(data), "\n")
+	data = []byte(strings.Replace(lines[0], `"session"`, `"sessiom"`, 1) + lines[1])
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const problem = "1 line cannot be read (bad_checksum, first spend.jsonl line 1), at least 2 lines are missing"
+	check(1, "Lines that can be read: 1,|bad_checksum: 1, the first in spend.jsonl at line 1|Missing: at least 2.|Lost of 2|is damaged: "+problem+
+		"|councild spend accept", "verify")
+	check(1, `"damaged": true|"missing_lines": 2|"unreadable_lines": 1|"file": "spend.jsonl"`, "verify", "--format", "json")
+	check(0, "These sums are too low, because the ledger is damaged: "+problem, "report")
+	check(0, "Accepted: "+problem, "accept")
+	check(0, "Accepted on 2|1 lines that cannot be read, at least 2 missing lines, at least 0.0", "verify")
+	check(0, "a loss was accepted on 2")
+	check(0, "Nothing to accept", "accept")
+	l, err := daemon.OpenLedger(t.Context(), loaded(t), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check(1, "has the ledger open: stop it", "accept")
+	check(0, "Accepted on", "verify")
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func loaded(t *testing.T) config.Config {
+	t.Helper()
+	cfg, err := config.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// A question that is asked without a daemon counts in the ledger and against the limits of the day. Where another process has the
+// ledger, or there is none, a line says that it does not count.
+func TestAskCounts(t *testing.T) {
+	url, questions := heardBy(t)
+	env := map[string]string{
+		"BASE_URL": url, "MODELS": "a,b", "PRICES": "a=1/10,b=2/20", "MAX_OUTPUT_TOKENS": "100", "MAX_COST_USD": "1", "MAX_COST_USD_PER_DAY": "1.5",
+	}
+	ask := func(args ...string) (int, string) {
+		t.Helper()
+		code, _, stderr := command(t, append([]string{"ask", "Which way?"}, args...)...)
+		return code, stderr
+	}
+	spent := func() string {
+		t.Helper()
+		_, stdout, _ := command(t, "spend", "--format", "csv")
+		return stdout
+	}
+	daemontest.Setenv(t, env)
+	code, stderr := ask()
+	if code != 0 || strings.Contains(stderr, "not counted") || !strings.Contains(stderr, " of today's 1.5 left") || !strings.Contains(spent(), ",1,") {
+		t.Fatalf("exit code %d: %s%s", code, stderr, spent())
+	}
+	once := spent()
+	l, err := daemon.OpenLedger(t.Context(), loaded(t), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, stderr = ask(); code != 0 || strings.Count(stderr, "not counted in the ledger of costs: process ") != 1 ||
+		!strings.Contains(stderr, "with --server, a daemon answers and counts") {
+		t.Errorf("beside a daemon: exit code %d: %s", code, stderr)
+	}
+	if code, stderr = ask("--quiet"); code != 0 || stderr != "" {
+		t.Errorf("quietly: exit code %d: %s", code, stderr)
+	}
+	questions()
+	t.Setenv("LLM_COUNCIL_COST_LIMITS", "hard")
+	if code, stderr = ask(); code != 1 || !strings.Contains(stderr, "hard limits of a day need the ledger of costs: process ") {
+		t.Errorf("beside a daemon, under hard limits: exit code %d: %s", code, stderr)
+	}
+	if err := l.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if once != spent() {
+		t.Errorf("what was not counted is there: %s", spent())
+	}
+	t.Setenv("LLM_COUNCIL_MAX_COST_USD_PER_DAY", "1")
+	if code, _, stderr := command(t, "ask", "--estimate", "Which way?"); code != exitFound {
+		t.Errorf("an estimate that a limit of the day leaves no room for: exit code %d: %s", code, stderr)
+	}
+	if code, stderr = ask(); code != 1 || !strings.Contains(stderr, "may cost 1 US dollars a day") || len(questions()) > 0 {
+		t.Errorf("over the limit of the day: exit code %d: %s", code, stderr)
+	}
+	daemontest.Setenv(t, env)
+	t.Setenv("LLM_COUNCIL_MAX_COST_USD_PER_DAY", "")
+	t.Setenv("LLM_COUNCIL_SPEND_STORE", "off")
+	if code, stderr = ask(); code != 0 || !strings.Contains(stderr, "not counted in the ledger of costs: LLM_COUNCIL_SPEND_STORE is off") {
+		t.Errorf("without a ledger: exit code %d: %s", code, stderr)
+	}
+	t.Setenv("LLM_COUNCIL_SPEND_STORE", filepath.Join(os.DevNull, "spend.jsonl"))
+	if code, stderr = ask(); code != 0 || strings.Count(stderr, "not counted in the ledger of costs: ") != 1 {
+		t.Errorf("a ledger that cannot be written: exit code %d: %s", code, stderr)
 	}
 }
 

@@ -140,7 +140,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	var keepsCosts spend.Ledger
 	if d.ledger != nil {
-		d.teardown.push("the ledger of costs", func(context.Context) error { return d.ledger.close() })
+		d.teardown.push("the ledger of costs", d.ledger.Close)
 		keepsCosts = d.ledger
 	}
 	if d.evidence, err = openEvidence(ctx, cfg, o.Disk, log); err != nil {
@@ -178,11 +178,6 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.teardown.push("the engine", func(ctx context.Context) error { d.engine.Close(ctx); return nil })
-	if d.ledger != nil {
-		if err := d.engine.accounts.Replay(d.ledger.lines(ctx)); err != nil {
-			return nil, fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err)
-		}
-	}
 	if len(d.engine.house.Load().prices.asks) > 0 || cfg.Roster != "" {
 		d.watchPrices(ctx)
 	}
@@ -386,11 +381,10 @@ func (d *Daemon) Leaderboard(ctx context.Context, q bias.Query) (bias.Leaderboar
 
 // Spend implements httpapi.Spend.
 func (d *Daemon) Spend(ctx context.Context, q spend.Query) (spend.Report, error) {
-	lines := func(func([]byte, error) bool) {} // nothing is kept but what runs
-	if d.ledger != nil {
-		lines = d.ledger.lines(ctx)
+	if d.ledger == nil { // nothing is known but what runs
+		return spend.ReadReport(nil, nil, d.engine.accounts, q, time.Now())
 	}
-	return spend.ReadReport(lines, d.engine.accounts, q, time.Now())
+	return d.ledger.report(ctx, d.engine.accounts, q)
 }
 
 // Estimate implements httpapi.Spend.
@@ -416,6 +410,9 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 			}
 			reasons = append(reasons, httpapi.Reason{Code: "store", Message: message})
 		}
+	}
+	if d.ledger != nil {
+		reasons = append(reasons, d.ledger.notReady()...)
 	}
 	if d.journal != nil {
 		if why := d.notKept(); why != "" {

@@ -96,6 +96,13 @@ func NewEngine(ctx context.Context, o EngineOptions) (_ *Engine, err error) {
 		}
 	}()
 	e.accounts = newAccounts(o, e.tariff, func(token string) *spend.USD { return e.house.Load().dayLimits[token] })
+	if l, ok := o.Ledger.(interface {
+		replay(ctx context.Context, a *spend.Accounts) error
+	}); ok {
+		if err := l.replay(ctx, e.accounts); err != nil {
+			return nil, err
+		}
+	}
 	e.metrics = telemetry.NewMetrics(o.Version, func() []council.Breaker { return e.house.Load().client.Breakers() })
 	if e.tracing, err = telemetry.NewTracing(ctx, o.Version, o.Log); err != nil {
 		return nil, err
@@ -359,6 +366,9 @@ func (e *Engine) outOfOrder() (models []string, quorum bool) {
 
 // Estimate returns what the session of a plan may cost.
 func (e *Engine) Estimate(plan council.Plan) spend.Estimate { return e.accounts.Estimate(plan) }
+
+// Limits returns the limits of today of whoever needs no token, and what is left of them.
+func (e *Engine) Limits() []spend.Limit { return e.accounts.Limits("") }
 
 // Close releases what the engine holds. Runs must be over.
 func (e *Engine) Close(ctx context.Context) {

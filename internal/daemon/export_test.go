@@ -16,5 +16,8 @@ var ShareRecords = shareRecords
 // Collect reads a record store for a report.
 var Collect = collect
 
+// LedgerLines returns the lines of a ledger.
+var LedgerLines = ledgerLines
+
 // MeasureSpend adds what accounts hold to metrics.
 var MeasureSpend = measureSpend

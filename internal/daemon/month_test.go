@@ -23,7 +23,6 @@ import (
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/spend"
-	"github.com/councild/councild/internal/store"
 	"github.com/councild/councild/internal/telemetry"
 )
 
@@ -72,7 +71,7 @@ func (m *month) begin(t *testing.T) {
 			return tariff, ok && err == nil
 		},
 	})
-	if err := m.accounts.Replay(store.PlainLines(t.Context(), m.ledger.Name())); err != nil {
+	if err := m.accounts.Replay(daemon.LedgerLines(t.Context(), m.ledger.Name()), nil); err != nil {
 		t.Fatal(err)
 	}
 	m.metrics = telemetry.NewMetrics("", nil)

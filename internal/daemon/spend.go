@@ -4,21 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
-	"iter"
-	"log/slog"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
-	"github.com/councild/councild/internal/disk"
 	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/sessions"
 	"github.com/councild/councild/internal/spend"
-	"github.com/councild/councild/internal/store"
 )
 
 // defaultOutputTokens is the limit of each reply under hard limits of cost where none is configured:
@@ -160,129 +152,4 @@ func outcome(c llm.Consumed, tokens *spend.Tokens) spend.Outcome {
 		o.Tokens = tokens
 	}
 	return o
-}
-
-// ledger stores what sessions cost.
-type ledger struct {
-	path   string
-	store  *store.Store
-	log    *slog.Logger
-	closed chan struct{}  // closes first
-	writer sync.WaitGroup // of lines that nobody waits for
-
-	mu      sync.Mutex // guards waiting, and is held while lines get their place in the store
-	waiting [][]byte   // lines that nobody waits for
-}
-
-// gatherTime is how long lines that nobody waits for are gathered, so that they take one write.
-const gatherTime = 50 * time.Millisecond
-
-// ledgerInterval is the most time between writing a line of the ledger and its sync, where no limit
-// of a day needs the ledger.
-const ledgerInterval = time.Second
-
-// openLedger opens the ledger. It returns nil where there is none: also where nobody named a file, no
-// limit of a day needs one, and the one beside the records cannot be written.
-func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*ledger, error) {
-	path, named := cfg.SpendFile()
-	if path == "" {
-		return nil, nil
-	}
-	o := store.Options{
-		Path: path, Fsync: council.FsyncInterval, Interval: ledgerInterval, RotateBytes: int64(cfg.BiasRotateBytes),
-		Disk: on, Log: log.With("store", "spend"),
-	}
-	if cfg.HasDayLimit() {
-		o.Fsync = council.FsyncSession
-	}
-	s, _, err := store.Open(o) //nolint:contextcheck // a store lives until it is closed
-	switch {
-	case err == nil:
-		return &ledger{path: path, store: s, log: log, closed: make(chan struct{})}, nil
-	case named || cfg.HasDayLimit():
-		return nil, fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err)
-	default:
-		log.WarnContext(ctx, "what sessions cost is not kept: name a file in LLM_COUNCIL_SPEND_STORE, or off", "error", err)
-		return nil, nil
-	}
-}
-
-// Append implements spend.Ledger. Lines that cannot be written wait in memory and are written later.
-func (l *ledger) Append(ctx context.Context, synced bool, lines ...[]byte) error {
-	l.mu.Lock()
-	first := len(l.waiting) == 0
-	l.waiting = append(l.waiting, lines...)
-	if synced {
-		wait, err := l.writeLocked()
-		l.mu.Unlock()
-		if err != nil {
-			return err
-		}
-		return wait(ctx)
-	}
-	defer l.mu.Unlock()
-	if first {
-		ctx = context.WithoutCancel(ctx)
-		l.writer.Go(func() {
-			select {
-			case <-time.After(gatherTime):
-			case <-l.closed:
-			}
-			l.write(ctx)
-		})
-	}
-	return nil
-}
-
-// writeLocked hands the waiting lines to the store, in their order.
-func (l *ledger) writeLocked() (wait func(context.Context) error, err error) {
-	lines := l.waiting
-	l.waiting = nil
-	return l.store.AppendLines(lines...)
-}
-
-// write writes the lines that wait.
-func (l *ledger) write(ctx context.Context) {
-	l.mu.Lock()
-	wait, err := l.writeLocked()
-	l.mu.Unlock()
-	if err == nil {
-		err = wait(ctx)
-	}
-	if err != nil && ctx.Err() == nil {
-		l.log.ErrorContext(ctx, "what sessions cost could not be written yet", "error", err)
-	}
-}
-
-// lines returns the lines of the ledger. Those that wait are written before: their sessions do not run
-// any more, and would be missing.
-func (l *ledger) lines(ctx context.Context) iter.Seq2[[]byte, error] {
-	l.write(ctx)
-	return ledgerLines(ctx, l.path)
-}
-
-// ledgerLines returns the lines of the ledger at path, none where there is no file.
-func ledgerLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
-	return func(yield func([]byte, error) bool) {
-		for line, err := range store.PlainLines(ctx, path) {
-			if errors.Is(err, fs.ErrNotExist) {
-				return
-			}
-			if !yield(line, err) {
-				return
-			}
-		}
-	}
-}
-
-func (l *ledger) close() error {
-	close(l.closed)
-	l.writer.Wait()
-	return l.store.Close()
-}
-
-// Spend reads a report of what sessions cost from the ledger at path. Sessions that run count whole, as
-// uncertain.
-func Spend(ctx context.Context, path string, q spend.Query) (spend.Report, error) {
-	return spend.ReadReport(ledgerLines(ctx, path), nil, q, time.Now())
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
 	"github.com/councild/councild/internal/spend"
-	"github.com/councild/councild/internal/store"
 )
 
 // billed returns the sum of all bills.
@@ -34,7 +33,7 @@ func billed(b *daemontest.Biller) spend.USD {
 func replayed(t *testing.T, path string) spend.USD {
 	t.Helper()
 	a := spend.NewAccounts(spend.Options{Day: new(spend.Dollar)})
-	if err := a.Replay(store.PlainLines(t.Context(), path)); err != nil {
+	if err := a.Replay(daemon.LedgerLines(t.Context(), path), nil); err != nil {
 		t.Fatal(err)
 	}
 	return a.Limits("")[0].Used

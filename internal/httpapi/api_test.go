@@ -56,7 +56,12 @@ func (d *fakeDaemon) Spend(ctx context.Context, q spend.Query) (spend.Report, er
 	_ = a.Open(ctx, spend.Opening{Session: "1", Token: *q.Token, Models: []string{"amber"}})
 	r, _ := a.Reserve(ctx, spend.Attempt{Session: "1", Model: "amber", Bytes: 1000, OutputLimit: new(1000)})
 	r.Settle(ctx, spend.Outcome{})
-	return spend.ReadReport(func(func([]byte, error) bool) {}, a, q, time.Now())
+	broken := func(yield func(spend.Line, error) bool) {
+		yield(spend.Line{}, &spend.Damage{File: "spend.jsonl", Line: 1, Reason: spend.ReasonChecksum})
+	}
+	lost := map[string]spend.USD{"2026-11-21": spend.Dollar}
+	end := &spend.End{Lines: 3, Days: lost, Accepted: []spend.Acceptance{{At: time.Now().UTC(), Missing: 1, MissingUSD: lost}}}
+	return spend.ReadReport(broken, end, a, q, time.Now())
 }
 
 // Estimate returns one in which nothing is empty.

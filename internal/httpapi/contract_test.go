@@ -162,6 +162,7 @@ var schemas = map[string]reflect.Type{
 	"CouncilList":  reflect.TypeFor[httpapi.CouncilList](), "CouncilCard": reflect.TypeFor[httpapi.CouncilCard](),
 	"Lately": reflect.TypeFor[httpapi.Lately](),
 	"Spend":  reflect.TypeFor[spend.Report](), "SpendRow": reflect.TypeFor[spend.Row](), "Limit": reflect.TypeFor[spend.Limit](),
+	"Ledger": reflect.TypeFor[spend.State](), "LedgerReason": reflect.TypeFor[spend.Skipped](), "Acceptance": reflect.TypeFor[spend.Acceptance](),
 	"CostEstimate": reflect.TypeFor[spend.Estimate](), "EstimatePart": reflect.TypeFor[spend.Figure](),
 }
 

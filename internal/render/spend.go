@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/councild/councild/internal/spend"
 )
@@ -16,19 +17,87 @@ import (
 // Spend returns a report of what sessions cost as text.
 func Spend(r spend.Report) []byte {
 	var b bytes.Buffer
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "USD\tUNCERTAIN\tUNKNOWN\tCALLS\tSESSIONS\t  %s\n", r.By)
+	writeSpent(&b, r)
+	if l := r.Ledger; l != nil && l.Damaged {
+		fmt.Fprintf(&b, "These sums are too low, because the ledger is damaged: %s. councild spend verify shows what is left.\n", l.Problem())
+	} else if l != nil && len(l.Accepted) > 0 {
+		fmt.Fprintf(&b, "These sums may be too low: a loss was accepted on %s. councild spend verify shows what is left.\n",
+			l.Accepted[len(l.Accepted)-1].At.Format(time.DateOnly))
+	}
+	writeLimits(&b, r.Limits)
+	return b.Bytes()
+}
+
+// writeSpent writes the rows of a report, and their sum.
+func writeSpent(b *bytes.Buffer, r spend.Report) {
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	if len(r.Rows) > 0 {
+		_, _ = fmt.Fprintf(t, "USD\tUNCERTAIN\tUNKNOWN\tCALLS\tSESSIONS\t  %s\n", r.By)
+	}
 	for _, row := range r.Rows {
 		_, _ = fmt.Fprintf(t, "%v\t%v\t%d\t%d\t%d\t  %s\n",
 			row.Total, row.Uncertain, row.Unknown, row.Calls, row.Sessions, clip(cmp.Or(row.Key, "(none)")))
 	}
 	_ = t.Flush()
-	fmt.Fprintf(&b, "\nTotal: %v US dollars, of which at most %v are uncertain", r.Total, r.Uncertain)
+	if len(r.Rows) > 0 {
+		b.WriteString("\n")
+	}
+	b.WriteString(spent(r) + "\n")
+}
+
+// spent says in a sentence what was spent.
+func spent(r spend.Report) string {
+	var b strings.Builder
+	switch {
+	case r.Total > 0:
+		fmt.Fprintf(&b, "Total: %v US dollars", r.Total)
+	case r.Days == 0:
+		b.WriteString("Nothing spent yet")
+	case r.Days == 1:
+		b.WriteString("Nothing spent today (UTC)")
+	default:
+		fmt.Fprintf(&b, "Nothing spent in the last %d days", r.Days)
+	}
+	if r.Uncertain > 0 {
+		fmt.Fprintf(&b, ", of which at most %v are uncertain", r.Uncertain)
+	}
 	if r.Unknown > 0 {
 		fmt.Fprintf(&b, "; the cost of %d calls is unknown", r.Unknown)
 	}
-	b.WriteString("\n")
-	writeLimits(&b, r.Limits)
+	return b.String() + "."
+}
+
+// Ledger returns what a ledger holds, and what is lost, as text. The report is of all days.
+func Ledger(r spend.Report) []byte {
+	var b bytes.Buffer
+	l := r.Ledger
+	writeSpent(&b, r)
+	fmt.Fprintf(&b, "Lines that can be read: %d, %d of them without a checksum.\n", l.Lines, l.Unchecked)
+	if l.Expected == nil {
+		b.WriteString("Expected: not known, because no end of this ledger is kept yet.\n")
+	} else {
+		fmt.Fprintf(&b, "Expected: at least %d. Missing: at least %d.\n", *l.Expected, l.Missing)
+	}
+	fmt.Fprintf(&b, "Lines that cannot be read: %d.\n", l.Unreadable)
+	for _, s := range l.Reasons {
+		fmt.Fprintf(&b, "  %s: %d, the first in %s at line %d\n", printable(s.Reason), s.Count, printable(s.File), s.Line)
+	}
+	for _, day := range slices.Sorted(maps.Keys(l.MissingUSD)) {
+		fmt.Fprintf(&b, "Lost of %s: at least %v US dollars.\n", printable(day), l.MissingUSD[day])
+	}
+	if l.Torn {
+		b.WriteString("A part of a line stands at the end. A crash left it, or it is being written: it is no damage.\n")
+	}
+	for _, a := range l.Accepted {
+		fmt.Fprintf(&b, "Accepted on %s: %d lines that cannot be read, at least %d missing lines", a.At.Format(time.RFC3339), a.Unreadable, a.Missing)
+		for _, day := range slices.Sorted(maps.Keys(a.MissingUSD)) {
+			fmt.Fprintf(&b, ", at least %v US dollars of %s", a.MissingUSD[day], printable(day))
+		}
+		b.WriteString(".\n")
+	}
+	if !l.Damaged && len(l.Accepted) == 0 {
+		b.WriteString("The ledger is whole.\n")
+	}
 	return b.Bytes()
 }
 

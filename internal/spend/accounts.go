@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -53,6 +54,7 @@ type Accounts struct {
 	sessions map[string]*session
 	orphans  map[string]entry // sessions without an end in the ledger, of processes that are gone, with the calls that it has
 	days     map[string]*scope
+	recent   []string             // those days, the one that counted last at the end
 	tokens   map[[2]string]*scope // by day and token
 	over     map[string]overrun   // by model
 	costs    map[[2]string]*costs // by model and stage
@@ -150,8 +152,6 @@ func (a *Accounts) dayLimits(token string) [2]*USD {
 
 func (a *Accounts) today() string { return a.o.Now().UTC().Format(time.DateOnly) }
 
-func (a *Accounts) yesterday() string { return a.o.Now().UTC().AddDate(0, 0, -1).Format(time.DateOnly) }
-
 // limits reports whether a limit of cost concerns the session.
 func (a *Accounts) limits(s *session) bool { return s.Limit != nil || a.HasDayLimit() }
 
@@ -163,6 +163,7 @@ func (a *Accounts) scopesLocked(day, token string) [2]*scope {
 	if a.days[day] == nil {
 		a.days[day] = &scope{}
 	}
+	a.recent = moveToEnd(a.recent, day)
 	key := [2]string{day, token}
 	if a.tokens[key] == nil {
 		a.tokens[key] = &scope{}
@@ -354,13 +355,12 @@ func (s *session) warn(code council.WarningCode, model string) {
 	}
 }
 
-// forgetLocked forgets the days before yesterday on which no session that runs began. The clock may step back over midnight,
-// and then a day that was over goes on.
+// forgetLocked forgets all days but those that counted last, and those on which a session that runs began. It does not ask the
+// clock which days are old: a clock that jumps ahead and back must not lose what today has cost.
 func (a *Accounts) forgetLocked() {
-	if len(a.days) < 3 {
+	if len(a.recent) <= daysKept {
 		return
 	}
-	yesterday := a.yesterday()
 	keep := map[string]bool{}
 	for _, s := range a.sessions {
 		keep[s.day] = true
@@ -368,16 +368,13 @@ func (a *Accounts) forgetLocked() {
 	for _, o := range a.orphans {
 		keep[o.Day] = true
 	}
-	for day := range a.days {
-		if day < yesterday && !keep[day] {
-			delete(a.days, day)
-		}
+	for _, day := range a.recent[len(a.recent)-daysKept:] {
+		keep[day] = true
 	}
-	for key := range a.tokens {
-		if key[0] < yesterday && !keep[key[0]] {
-			delete(a.tokens, key)
-		}
-	}
+	isOld := func(day string) bool { return !keep[day] }
+	a.recent = slices.DeleteFunc(a.recent, isOld)
+	maps.DeleteFunc(a.days, func(day string, _ *scope) bool { return isOld(day) })
+	maps.DeleteFunc(a.tokens, func(key [2]string, _ *scope) bool { return isOld(key[0]) })
 }
 
 // Attempt is one request to a provider, before it is sent.

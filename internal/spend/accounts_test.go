@@ -37,15 +37,11 @@ func (m *memory) Append(_ context.Context, _ bool, lines ...[]byte) error {
 	return nil
 }
 
-func (m *memory) all(yield func([]byte, error) bool) {
+func (m *memory) all(yield func(spend.Line, error) bool) {
 	m.mu.Lock()
-	lines := slices.Clone(m.lines)
+	all := string(slices.Concat(m.lines...))
 	m.mu.Unlock()
-	for _, line := range lines {
-		if !yield(line, nil) {
-			return
-		}
-	}
+	lines(all)(yield)
 }
 
 const (
@@ -187,7 +183,7 @@ func TestHardLimitsHold(t *testing.T) {
 				}
 				clear(flying)
 				a = spend.NewAccounts(hard(ledger))
-				if err := a.Replay(ledger.all); err != nil {
+				if err := a.Replay(ledger.all, nil); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -249,7 +245,7 @@ func TestManyClientsEndAtTheLimit(t *testing.T) {
 		t.Errorf("%v used, %v reserved of %v; the provider billed %v", limit.Used, limit.Reserved, limit.Limit, billed.total)
 	}
 	again := spend.NewAccounts(options)
-	if err := again.Replay(ledger.all); err != nil || again.Limits("0")[0].Used != billed.total {
+	if err := again.Replay(ledger.all, nil); err != nil || again.Limits("0")[0].Used != billed.total {
 		t.Errorf("after a restart %v are used: %v", again.Limits("0")[0].Used, err)
 	}
 }
@@ -583,7 +579,7 @@ func TestGoesOn(t *testing.T) {
 	cutOff, _ := a.Reserve(t.Context(), one(council.Stage1, million/5))
 	cutOff.Settle(t.Context(), spend.Outcome{})
 	again := spend.NewAccounts(hard(ledger))
-	if err := again.Replay(ledger.all); err != nil {
+	if err := again.Replay(ledger.all, nil); err != nil {
 		t.Fatal(err)
 	}
 	state := func(want string) {
@@ -611,7 +607,7 @@ func TestGoesOn(t *testing.T) {
 	again.Close(t.Context(), "s", false)
 	state("1 0")
 	third := spend.NewAccounts(hard(ledger))
-	if err := third.Replay(ledger.all); err != nil || third.Limits("x")[1].Used != spend.Dollar {
+	if err := third.Replay(ledger.all, nil); err != nil || third.Limits("x")[1].Used != spend.Dollar {
 		t.Errorf("%v, %v", third.Limits("x"), err)
 	}
 }
@@ -710,7 +706,7 @@ func TestManyCalls(t *testing.T) {
 		}
 	}
 	again := spend.NewAccounts(options)
-	if err := again.Replay(ledger.all); err != nil || again.Limits("")[0].Used != 7000*million {
+	if err := again.Replay(ledger.all, nil); err != nil || again.Limits("")[0].Used != 7000*million {
 		t.Errorf("%v: %v", again.Limits(""), err)
 	}
 }
@@ -718,8 +714,9 @@ func TestManyCalls(t *testing.T) {
 // words returns the values with blanks between them.
 func words(values ...any) string { return strings.TrimSuffix(fmt.Sprintln(values...), "\n") }
 
-// A clock that steps back over midnight takes nothing from what its day has cost. Older days are forgotten.
-func TestClockStepsBackOverMidnight(t *testing.T) {
+// A clock that steps back over midnight, or jumps ahead and back, takes nothing from what its day has cost. Of all the days that it
+// ever showed, those are forgotten that counted longest ago.
+func TestClockJumps(t *testing.T) {
 	midnight := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	now := midnight
 	a := spend.NewAccounts(spend.Options{Day: new(spend.Dollar), Tariff: tariffs, Now: func() time.Time { return now }})
@@ -744,13 +741,55 @@ func TestClockStepsBackOverMidnight(t *testing.T) {
 		{time.Second, false},
 		{-time.Second, true},
 		{time.Second, true},
-		{24 * time.Hour, false},
-		{48 * time.Hour, false},
-		{24 * time.Hour, true},
-		{-time.Second, false},
+		{49 * time.Hour, false},
+		{time.Second, true},
+		{365 * 24 * time.Hour, false},
+		{-3650 * 24 * time.Hour, false},
+		{time.Second, true},
+		{365 * 24 * time.Hour, true},
+		{72 * time.Hour, false},
+		{96 * time.Hour, false},
+		{120 * time.Hour, false},
+		{144 * time.Hour, false},
+		{time.Second, true},
+		{168 * time.Hour, false},
+		{192 * time.Hour, false},
+		{time.Second, true},
+		{-time.Second, false}, // eight other days counted since
 	} {
 		if failure := buy(strconv.Itoa(session), midnight.Add(step.at)); (failure != nil) != step.refused {
 			t.Errorf("step %d, %v from midnight: %v, want a refusal: %v", session, step.at, failure, step.refused)
+		}
+	}
+}
+
+// A daemon that starts while the clock is wrong knows what the last days of its ledger cost when the clock is right again.
+func TestClockJumpsBeforeTheStart(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	now := noon
+	ledger := &memory{}
+	options := spend.Options{Day: new(spend.Dollar), Tariff: tariffs, Ledger: ledger, Now: func() time.Time { return now }}
+	for day := range 20 {
+		now = noon.AddDate(0, 0, day-19)
+		a := spend.NewAccounts(options)
+		open(t, a, spend.Dollar, "a")
+		r, _ := a.Reserve(t.Context(), one(council.Stage1, 7))
+		r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
+		a.Close(t.Context(), "s", false)
+	}
+	for _, jump := range []int{-3650, -2, 2, 3650} {
+		now = noon.AddDate(0, 0, jump)
+		state, err := spend.Check(ledger.all, nil)
+		if err != nil || state.Lines != 40 || state.Unchecked != 0 || state.Damaged {
+			t.Fatalf("%+v, %v", state, err)
+		}
+		a := spend.NewAccounts(options)
+		if err := a.Replay(ledger.all, state.Recent); err != nil {
+			t.Fatal(err)
+		}
+		now = noon
+		if used := a.Limits("")[0].Used; used != 7*million {
+			t.Errorf("a start %d days off: %v are spent, want %v", jump, used, 7*million)
 		}
 	}
 }

@@ -21,7 +21,8 @@
 //
 // The [Ledger] gets a line when a session begins and one with its calls when it ends. [Accounts]
 // replay those lines when a daemon starts. A session that has no end there counts with its whole
-// limit, as uncertain: its daemon was killed.
+// limit, as uncertain: its daemon was killed. Each line has a checksum, and the [End] of a ledger says how far it reaches at
+// least: [Check] and [ReadReport] say what cannot be read or is missing.
 //
 // The package leaves to others how calls are made, where prices come from, and how lines are
 // stored.

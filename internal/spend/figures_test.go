@@ -94,7 +94,7 @@ func TestBillsOfThisProcess(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	again := spend.NewAccounts(hard(ledger))
-	if err := again.Replay(ledger.all); err != nil {
+	if err := again.Replay(ledger.all, nil); err != nil {
 		t.Fatal(err)
 	}
 	if failure := again.Open(t.Context(), o); failure != nil {

@@ -1,9 +1,10 @@
 package spend
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"slices"
 
 	"github.com/councild/councild/internal/council"
 )
@@ -57,7 +58,7 @@ const (
 )
 
 // entry is a line of the ledger. Its type and day come first, so that the lines of other days can
-// be passed over unread.
+// be passed over unread, and its checksum last.
 type entry struct {
 	Type    string   `json:"type"`
 	Day     string   `json:"day"` // on which the session began, in UTC
@@ -71,7 +72,7 @@ type entry struct {
 
 func (e entry) line() []byte {
 	data, _ := json.Marshal(e) // it holds nothing that cannot be encoded
-	return append(data, '\n')
+	return append(seal(data), '\n')
 }
 
 // maxCalls is how many calls a line holds, so that it stays below the 64 KiB that a line of a store
@@ -107,36 +108,33 @@ func (e entry) addWhole(s *scope, sign int) {
 	s.uncertain = s.uncertain.Plus(*whole)
 }
 
-// readEntry reads a line of the ledger from a day on. It returns false for the others, and for lines that hold nothing.
-func readEntry(line []byte, from string) (e entry, ok bool) {
-	const key = `"day":"`
-	if _, day, ok := bytes.Cut(line, []byte(key)); ok && (len(day) < len(from) || string(day[:len(from)]) < from) {
-		return e, false
-	}
-	return e, json.Unmarshal(line, &e) == nil && e.Session != "" && e.Day >= from
-}
-
-// Replay takes in the lines of a ledger, in their order. It is called once, before any session is
-// opened. A session that has no end counts whole, as uncertain, until it is opened again.
-func (a *Accounts) Replay(lines func(yield func([]byte, error) bool)) error {
+// Replay takes in the lines of a ledger that can be read, in their order, as far as they are of some days. Nil takes all of them.
+// It is called once, before any session is opened. A session that has no end counts whole, as uncertain, until it is opened again.
+//
+// The days are the last ones of the ledger and not those before the clock's today: the clock may be wrong.
+func (a *Accounts) Replay(lines Lines, days []string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// A session may have begun on the day before. Those of earlier days count against no limit any more.
-	from := a.yesterday()
 	closed := map[string]bool{}
 	calls := map[string][]Charge{} // of sessions whose end has not come
 	for line, err := range lines {
+		if _, damaged := errors.AsType[*Damage](err); damaged {
+			continue
+		}
 		if err != nil {
 			return err
 		}
-		e, ok := readEntry(line, from)
-		switch {
-		case !ok:
-		case e.Type == entryOpen && !closed[e.Session]:
-			a.orphans[e.Session] = e
-		case e.Type == entryCalls:
+		if days != nil && !slices.Contains(days, line.day) {
+			continue
+		}
+		switch e := line.entry(); e.Type {
+		case entryOpen:
+			if !closed[e.Session] {
+				a.orphans[e.Session] = e
+			}
+		case entryCalls:
 			calls[e.Session] = append(calls[e.Session], e.Calls...)
-		case e.Type == entryClose:
+		case entryClose:
 			a.replayLocked(e, append(calls[e.Session], e.Calls...))
 			closed[e.Session] = true
 			delete(calls, e.Session)

@@ -33,8 +33,10 @@ type Report struct {
 	Uncertain USD     `json:"uncertain_usd"` // at most: attempts that failed or were cut off, and sessions without an end
 	Unknown   int     `json:"unknown_calls"` // calls of which nobody knows what they cost, and sessions without an end that had no limit
 	By        By      `json:"by"`
+	Days      int     `json:"days"`   // Query.Days
 	Rows      []Row   `json:"rows"`   // days in their order, else the largest total first
 	Limits    []Limit `json:"limits"` // of today
+	Ledger    *State  `json:"ledger"` // null: what sessions cost is not kept
 }
 
 // Row is what the sessions of one day, token, council or model cost.
@@ -59,9 +61,9 @@ type collector struct {
 	calls map[string][]Charge // theirs, as far as the ledger has them: they count whole
 }
 
-// ReadReport reads a report from the lines of a ledger. Sessions that run now are taken from
-// accounts; nil: none are known to run, and those without an end count whole.
-func ReadReport(lines func(yield func([]byte, error) bool), a *Accounts, q Query, now time.Time) (Report, error) {
+// ReadReport reads a report from the lines of a ledger, nil where there is none, and says what is damaged in it. The end is kept,
+// or nil. Sessions that run now are taken from accounts; nil: none are known to run, and those without an end count whole.
+func ReadReport(lines Lines, end *End, a *Accounts, q Query, now time.Time) (Report, error) {
 	q.By = cmp.Or(q.By, ByDay)
 	c := collector{q: q, rows: map[string]*Row{}, ended: map[string]bool{}, open: map[string]entry{}, calls: map[string][]Charge{}}
 	from := ""
@@ -80,13 +82,19 @@ func ReadReport(lines func(yield func([]byte, error) bool), a *Accounts, q Query
 			limits = slices.DeleteFunc(limits, func(l Limit) bool { return l.Scope == ScopeToken })
 		}
 	}
-	for line, err := range lines {
-		if err != nil {
-			return Report{}, err
+	var state *State
+	if lines != nil {
+		check := newChecker(end)
+		for line, err := range lines {
+			ok, err := check.take(line, err)
+			if err != nil {
+				return Report{}, err
+			}
+			if ok && line.day >= from {
+				c.add(line.entry())
+			}
 		}
-		if e, ok := readEntry(line, from); ok {
-			c.add(e)
-		}
+		state = new(check.result())
 	}
 	for _, e := range running {
 		if !c.ended[e.Session] && e.Day >= from {
@@ -98,7 +106,8 @@ func ReadReport(lines func(yield func([]byte, error) bool), a *Accounts, q Query
 		c.row(e, "").Sessions += e.sessions()
 	}
 	r := Report{
-		Total: c.total.spent(), Uncertain: c.total.uncertain, Unknown: c.total.unknown, By: q.By, Rows: []Row{}, Limits: limits,
+		Total: c.total.spent(), Uncertain: c.total.uncertain, Unknown: c.total.unknown, By: q.By, Days: q.Days, Rows: []Row{}, Limits: limits,
+		Ledger: state,
 	}
 	for _, row := range c.rows {
 		r.Rows = append(r.Rows, *row)

@@ -24,11 +24,11 @@ const bill = `{"type":"open","day":"2026-11-22","session":"1","token":"x","counc
 this is no entry
 `
 
-func lines(text string) func(func([]byte, error) bool) {
+func lines(text string) spend.Lines {
 	text = strings.ReplaceAll(text, "\n  ", "")
-	return func(yield func([]byte, error) bool) {
+	return func(yield func(spend.Line, error) bool) {
 		for line := range strings.Lines(text) {
-			if !yield([]byte(strings.TrimSpace(line)), nil) {
+			if !yield(spend.ParseLine([]byte(strings.TrimSpace(line)))) {
 				return
 			}
 		}
@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 			[]string{"2026-11-22 1 2 0.500000000001 0 0", "2026-11-23 1 2 0.25 0.25 1"},
 		},
 	} {
-		r, err := spend.ReadReport(lines(bill), nil, c.query, now)
+		r, err := spend.ReadReport(lines(bill), nil, nil, c.query, now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,11 +84,11 @@ func TestReportOfARunningSession(t *testing.T) {
 	open(t, a, spend.Dollar, "a")
 	r, _ := a.Reserve(t.Context(), one(council.Stage1, 7))
 	r.Settle(t.Context(), spend.Outcome{Tokens: &spend.Tokens{Input: 7}})
-	report, err := spend.ReadReport(ledger.all, a, spend.Query{}, time.Now())
+	report, err := spend.ReadReport(ledger.all, nil, a, spend.Query{}, time.Now())
 	if err != nil || report.Total != 7*million || report.Uncertain != 0 || len(report.Rows) != 1 || report.Rows[0].Sessions != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}
-	if report, err = spend.ReadReport(ledger.all, nil, spend.Query{}, time.Now()); err != nil || report.Uncertain != spend.Dollar {
+	if report, err = spend.ReadReport(ledger.all, nil, nil, spend.Query{}, time.Now()); err != nil || report.Uncertain != spend.Dollar {
 		t.Errorf("without its accounts: %+v, %v", report, err)
 	}
 }
@@ -171,7 +171,7 @@ func TestReportOfComparisons(t *testing.T) {
 {"type":"close","day":"2026-11-23","session":"1-shadow","token":"x","council":"a","calls":[{"stage":"shadow","model":"a","usd":0.5}]}
 `
 	for _, by := range []spend.By{spend.ByDay, spend.ByModel} {
-		r, err := spend.ReadReport(lines(ledger), nil, spend.Query{By: by}, time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
+		r, err := spend.ReadReport(lines(ledger), nil, nil, spend.Query{By: by}, time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
 		if err != nil || len(r.Rows) != 1 {
 			t.Fatalf("%+v, %v", r, err)
 		}

@@ -114,7 +114,7 @@ func daysOf(path string) (days []string, err error) {
 // valid until the next one. An error is the last element.
 func DailyLines(ctx context.Context, path string) iter.Seq2[DailyLine, error] {
 	return func(yield func(DailyLine, error) bool) {
-		path = resolve(path)
+		path = Resolve(path)
 		days, err := daysOf(path)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			yield(DailyLine{}, err)

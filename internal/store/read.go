@@ -107,46 +107,49 @@ func ReadLines(ctx context.Context, path string) iter.Seq2[Line, error] {
 // fs.ErrNotExist.
 func PlainLines(ctx context.Context, path string) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		for f, err := range files(path, false) {
-			if err != nil {
-				yield(nil, fmt.Errorf("opening %s: %w", path, err))
-				return
+		for line, err := range LinesAs(ctx, path, func(text []byte) ([]byte, error) { return text, nil }) {
+			if isLine(err) {
+				continue
 			}
-			more := true
-			err := f.plainLines(ctx, func(line []byte) bool {
-				more = yield(line, nil)
-				return more
-			})
-			if !more {
-				return
-			}
-			if err != nil && !isLine(err) && !errors.Is(err, errDamaged) {
-				yield(nil, fmt.Errorf("reading %s: %w", path, err))
+			if !yield(line, err) {
 				return
 			}
 		}
 	}
 }
 
-func (f File) plainLines(ctx context.Context, yield func([]byte) bool) error {
-	r, _, err := f.content(ctx, math.MaxInt64)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	for lines := bufio.NewReaderSize(r, maxLine); ; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		line, tooLong, err := readLine(ctx, lines)
-		if errors.Is(err, io.EOF) {
-			return nil // content has whole lines only
-		}
-		if err != nil {
-			return err
-		}
-		if line = bytes.TrimRight(line, "\t\r\n"); len(line) > 0 && !tooLong && !yield(line) {
-			return nil
+// LinesAs returns what parse makes of each line of a store that [Store.AppendLines] wrote, in their order. The text that parse
+// gets has no end of line and is valid until the next one. A *LineError, which also parse may return, concerns one line or the
+// rest of one file, and reading goes on. Any other error is the last element; where there is no file, it matches
+// fs.ErrNotExist.
+func LinesAs[T any](ctx context.Context, path string, parse func(text []byte) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		for f, err := range files(path, false) {
+			if err != nil {
+				yield(none, fmt.Errorf("opening %s: %w", path, err))
+				return
+			}
+			r, torn, err := f.content(ctx, math.MaxInt64)
+			if isLine(err) {
+				if !yield(none, err) {
+					return
+				}
+				continue
+			}
+			if err != nil {
+				yield(none, fmt.Errorf("reading %s: %w", path, err))
+				return
+			}
+			more := true
+			readAs(ctx, r, f.Name, torn, parse, func(found T, err error) bool {
+				more = yield(found, err) && (err == nil || isLine(err))
+				return more
+			})
+			_ = r.Close()
+			if !more {
+				return
+			}
 		}
 	}
 }
@@ -162,7 +165,7 @@ func recordsOf(lines iter.Seq2[Line, error]) iter.Seq2[council.BiasMetricRecord,
 // there is no data file between a rotation and the next session. It opens no file:
 // opening a named pipe would wait for its writer, and closing it would fail the writer.
 func Find(path string) error {
-	path = resolve(path)
+	path = Resolve(path)
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
 		return fmt.Errorf("%s is a directory", path)
@@ -293,7 +296,7 @@ func Files(path string) iter.Seq2[File, error] { return files(path, true) }
 // newest first.
 func files(path string, newestFirst bool) iter.Seq2[File, error] {
 	return func(yield func(File, error) bool) {
-		path := resolve(path)
+		path := Resolve(path)
 		closed, data, err := snapshot(path)
 		if err != nil {
 			yield(File{}, err)

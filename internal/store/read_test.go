@@ -453,10 +453,10 @@ func TestResolve(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, want := resolve(filepath.Join(dir, "relative")), filepath.Join(dir, "missing"); got != want {
+	if got, want := Resolve(filepath.Join(dir, "relative")), filepath.Join(dir, "missing"); got != want {
 		t.Errorf("a relative link to a file that does not exist leads to %s, want %s", got, want)
 	}
-	if got := resolve(filepath.Join(dir, "one")); filepath.Dir(got) != dir {
+	if got := Resolve(filepath.Join(dir, "one")); filepath.Dir(got) != dir {
 		t.Errorf("links in a circle lead to %s", got)
 	}
 }

@@ -39,6 +39,9 @@ type Options struct {
 	Retention   time.Duration // age of its newest record from which a closed segment is deleted; 0: never
 	Log         *slog.Logger  // nil: nothing is logged
 	Disk        disk.Disk     // nil: the operating system's
+	// Synced is called with the lines of each call of AppendLines once they are on disk, from one goroutine, and before Close
+	// has released the lock. It must return at once and not change the lines. Nil: nothing is called.
+	Synced func(lines []byte)
 
 	given string // Path before its links were resolved
 }
@@ -107,7 +110,7 @@ func (o *Options) complete() error {
 	case o.Fsync != council.FsyncSession && o.Fsync != council.FsyncInterval && o.Fsync != council.FsyncOff:
 		return fmt.Errorf("fsync is %q", o.Fsync)
 	}
-	o.given, o.Path = o.Path, resolve(o.Path)
+	o.given, o.Path = o.Path, Resolve(o.Path)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -117,12 +120,12 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// resolve follows symbolic links, because two names of one file must lead to one lock
+// Resolve follows symbolic links, because two names of one file must lead to one lock
 // and to the same segments. It also follows a link to a file that does not exist, since
 // there is no data file between a rotation and the next session. It stops at a link to a
 // directory that does not exist, at links in a circle, and at a link to something
 // without a name, as /dev/stdin is for a pipe.
-func resolve(path string) string {
+func Resolve(path string) string {
 	for range maxLinks {
 		if target, err := filepath.EvalSymlinks(path); err == nil {
 			return target
@@ -147,7 +150,7 @@ func resolve(path string) string {
 // leads returns nil while the name of the store leads to the file that it led to when
 // the store was opened.
 func (o Options) leads() error {
-	if now := resolve(o.given); now != o.Path {
+	if now := Resolve(o.given); now != o.Path {
 		return fmt.Errorf("%s led to %s when the store was opened and leads to %s now; put it back, or start again",
 			o.given, o.Path, now)
 	}
@@ -267,13 +270,15 @@ func (d *data) cutTail() (err error) {
 	}
 	size := d.info.Size()
 	d.end, err = afterLastSession(context.Background(), d, size)
-	if d.cut = size - d.end; err != nil || d.cut == 0 {
+	if d.cut = size - d.end; err != nil || size == 0 {
 		return err
 	}
-	if err := d.Truncate(d.end); err != nil {
-		return err
+	if d.cut > 0 {
+		if err := d.Truncate(d.end); err != nil {
+			return err
+		}
 	}
-	return d.Sync()
+	return d.Sync() // a process that was killed may have left lines that are in the cache alone
 }
 
 // afterLastSession returns the offset of the end of the last whole session in the first

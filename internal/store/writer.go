@@ -253,6 +253,11 @@ func (w *writer) sync() bool {
 	}
 	w.o.Log.Debug("records are on disk", "sessions", len(w.unsynced), "sync_ms", time.Since(start).Milliseconds())
 	w.doubt, w.durable = false, w.size
+	if w.o.Synced != nil {
+		for _, b := range w.unsynced {
+			w.o.Synced(b.lines)
+		}
+	}
 	w.answer(w.unsynced, nil)
 	w.unsynced = nil
 	return true

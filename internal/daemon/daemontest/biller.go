@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
-	"github.com/councild/councild/internal/store"
 )
 
 // Biller is a provider of [Members] that bills each request that it does not refuse with its bound: each
@@ -152,7 +152,7 @@ func (b *Biller) Billed() (sum spend.USD, requests int) {
 // Ledger reads all of the ledger at path, as a command does.
 func Ledger(tb testing.TB, path string) spend.Report {
 	tb.Helper()
-	r, err := spend.ReadReport(store.PlainLines(tb.Context(), path), nil, spend.Query{}, time.Now())
+	r, err := daemon.Spend(tb.Context(), path, spend.Query{})
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,0 +1,497 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/councild/councild/internal/config"
+	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/disk"
+	"github.com/councild/councild/internal/httpapi"
+	"github.com/councild/councild/internal/spend"
+	"github.com/councild/councild/internal/store"
+)
+
+// ledger stores what sessions cost. Beside it stands the file of its end, which says how far it reaches at least.
+type ledger struct {
+	path     string
+	store    *store.Store
+	disk     disk.Disk
+	log      *slog.Logger
+	required bool           // a limit of a day needs it
+	closed   chan struct{}  // closes first
+	writer   sync.WaitGroup // of lines that nobody waits for, and of the end
+
+	mu      sync.Mutex // guards waiting, and is held while lines get their place in the store
+	waiting [][]byte   // lines that nobody waits for
+
+	ended   chan struct{} // of capacity 1: there are lines that the end does not count yet
+	endFile sync.Mutex    // held while the end is written
+	endMu   sync.Mutex    // guards all below
+	synced  [][]byte      // lines on disk that the end does not count yet
+	direct  bool          // the ledger is being closed: whoever adds to synced writes the end
+	end     spend.End
+	endBad  bool        // the file of the end that was found is damaged
+	endErr  error       // why the end could not be written
+	state   spend.State // of the ledger, when it was last looked at
+	damages int64       // of the store, at that time
+}
+
+const (
+	// gatherTime is how long lines that nobody waits for are gathered, so that they take one write.
+	gatherTime = 50 * time.Millisecond
+
+	// ledgerInterval is the most time between writing a line of the ledger and its sync, where no limit
+	// of a day needs the ledger.
+	ledgerInterval = time.Second
+
+	// endInterval is the least time between two writes of the end. Lines that a process wrote in that time before it was killed
+	// can be taken away unnoticed.
+	endInterval = time.Second
+
+	// maxEndFile is more than any file of an end has, in bytes.
+	maxEndFile = 1 << 20
+)
+
+// errDamaged says that a ledger is damaged and a hard limit of a day needs all of it.
+var errDamaged = errors.New("the ledger of costs is damaged, and hard limits of a day need all of it")
+
+// openLedger opens the ledger. It returns nil where there is none: also where nobody named a file, no
+// limit of a day needs one, and the one beside the records cannot be written.
+func openLedger(ctx context.Context, cfg config.Config, on disk.Disk, log *slog.Logger) (*ledger, error) {
+	path, named := cfg.SpendFile()
+	if path == "" {
+		return nil, nil
+	}
+	if on == nil {
+		on = disk.OS{}
+	}
+	l := &ledger{
+		path: path, disk: on, log: log, required: cfg.HasDayLimit(), closed: make(chan struct{}), ended: make(chan struct{}, 1),
+	}
+	o := store.Options{
+		Path: path, Fsync: council.FsyncInterval, Interval: ledgerInterval, RotateBytes: int64(cfg.BiasRotateBytes),
+		Disk: on, Log: log.With("store", "spend"), Synced: l.noteSynced,
+	}
+	if l.required {
+		o.Fsync = council.FsyncSession
+	}
+	var recovery store.Recovery
+	var err error
+	l.store, recovery, err = store.Open(o) //nolint:contextcheck // a store lives until it is closed
+	switch {
+	case err == nil:
+	case named || cfg.HasDayLimit():
+		return nil, fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err)
+	default:
+		log.WarnContext(ctx, "what sessions cost is not kept: name a file in LLM_COUNCIL_SPEND_STORE, or off", "error", err)
+		return nil, nil
+	}
+	if recovery.CutBytes > 0 {
+		log.WarnContext(ctx, "cut an unfinished last line off the ledger of costs, left by a crash", "bytes", recovery.CutBytes)
+	}
+	if err := l.look(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err), l.store.Close())
+	}
+	if l.state.Damaged && isHard(cfg) && cfg.HasDayLimit() {
+		return nil, errors.Join(fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w: %s: %s; councild spend verify shows what is left, and "+
+			"councild spend accept takes the loss", errDamaged, path, l.state.Problem()), l.store.Close())
+	}
+	l.writer.Go(func() { l.keepEnd(context.WithoutCancel(ctx)) })
+	return l, nil
+}
+
+// look reads the whole ledger and its end when it is opened.
+func (l *ledger) look(ctx context.Context) error {
+	b, err := openBook(l.path)
+	if err != nil {
+		return err
+	}
+	if l.state, err = spend.Check(b.all(ctx), b.end); err != nil {
+		return err
+	}
+	if l.state.Damaged {
+		l.logDamage(ctx)
+	}
+	if b.end != nil {
+		l.end = b.end.Clone()
+	}
+	if !l.state.Damaged || b.end == nil {
+		l.end.CatchUp(l.state)
+	}
+	l.endBad = b.endBad
+	return nil
+}
+
+func (l *ledger) logDamage(ctx context.Context) {
+	l.log.ErrorContext(ctx, "the ledger of costs is damaged, so that sums are too low; councild spend verify shows what is left, and "+
+		"councild spend accept takes the loss", "file", l.path, "problem", l.state.Problem())
+}
+
+// Append implements spend.Ledger. Lines that cannot be written wait in memory and are written later.
+func (l *ledger) Append(ctx context.Context, synced bool, lines ...[]byte) error {
+	l.mu.Lock()
+	first := len(l.waiting) == 0
+	l.waiting = append(l.waiting, lines...)
+	if synced {
+		wait, err := l.writeLocked()
+		l.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		return wait(ctx)
+	}
+	defer l.mu.Unlock()
+	if first {
+		ctx = context.WithoutCancel(ctx)
+		l.writer.Go(func() {
+			select {
+			case <-time.After(gatherTime):
+			case <-l.closed:
+			}
+			l.write(ctx)
+		})
+	}
+	return nil
+}
+
+// writeLocked hands the waiting lines to the store, in their order.
+func (l *ledger) writeLocked() (wait func(context.Context) error, err error) {
+	lines := l.waiting
+	l.waiting = nil
+	return l.store.AppendLines(lines...)
+}
+
+// write writes the lines that wait.
+func (l *ledger) write(ctx context.Context) {
+	l.mu.Lock()
+	wait, err := l.writeLocked()
+	l.mu.Unlock()
+	if err == nil {
+		err = wait(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		l.log.ErrorContext(ctx, "what sessions cost could not be written yet", "error", err)
+	}
+}
+
+// noteSynced is told of lines that are on disk.
+func (l *ledger) noteSynced(lines []byte) {
+	l.endMu.Lock()
+	l.synced = append(l.synced, lines)
+	direct := l.direct
+	l.endMu.Unlock()
+	if direct {
+		l.writeEnd(context.Background())
+		return
+	}
+	select {
+	case l.ended <- struct{}{}:
+	default: // keepEnd has not yet seen the last signal
+	}
+}
+
+// keepEnd writes the end once in endInterval while lines come, until the ledger is closed.
+func (l *ledger) keepEnd(ctx context.Context) {
+	for {
+		select {
+		case <-l.ended:
+		case <-l.closed:
+			return
+		}
+		l.writeEnd(ctx)
+		l.lookAgain(ctx)
+		select {
+		case <-time.After(endInterval):
+		case <-l.closed:
+			return
+		}
+	}
+}
+
+// writeEnd adds to the end the lines that are on disk, and writes it down. Where the end that was found is damaged, that file stays
+// as it is until somebody accepts it.
+func (l *ledger) writeEnd(ctx context.Context) {
+	l.endFile.Lock()
+	defer l.endFile.Unlock()
+	l.endMu.Lock()
+	synced := l.synced
+	l.synced = nil
+	l.endMu.Unlock()
+	tally := spend.Tally(synced...)
+	l.endMu.Lock()
+	l.end.Add(tally)
+	nothing := len(synced) == 0 && l.endErr == nil || l.endBad
+	l.end.Written = time.Now().UTC()
+	text, before := l.end.Text(), l.endErr
+	l.endMu.Unlock()
+	if nothing {
+		return
+	}
+	err := disk.Replace(l.disk, endOf(l.path), text)
+	l.endMu.Lock()
+	l.endErr = err
+	l.endMu.Unlock()
+	if err != nil && before == nil {
+		l.log.ErrorContext(ctx, "how far the ledger of costs reaches could not be written down, and is tried again: "+
+			"until then it is not noticed when lines of it are taken away", "error", err)
+	}
+}
+
+// lookAgain reads the ledger once more when the store has found that another program changed it.
+func (l *ledger) lookAgain(ctx context.Context) {
+	damages := l.store.Damages()
+	if damages == l.damages {
+		return
+	}
+	l.damages = damages
+	b := l.known()
+	state, err := spend.Check(b.all(ctx), b.end)
+	if err != nil {
+		return // the log has why lines cannot be written either
+	}
+	l.endMu.Lock()
+	defer l.endMu.Unlock()
+	l.state = state
+	if state.Damaged {
+		l.logDamage(ctx)
+	}
+}
+
+// known returns the ledger with its end as it is now.
+func (l *ledger) known() book {
+	l.endMu.Lock()
+	defer l.endMu.Unlock()
+	b := book{path: l.path, endBad: l.endBad}
+	if !b.endBad {
+		b.end = new(l.end.Clone())
+	}
+	return b
+}
+
+// replay has accounts take in what the ledger holds.
+func (l *ledger) replay(ctx context.Context, a *spend.Accounts) error {
+	l.write(ctx)
+	l.endMu.Lock()
+	days := l.state.Recent
+	l.endMu.Unlock()
+	if err := a.Replay(ledgerLines(ctx, l.path), days); err != nil {
+		return fmt.Errorf("LLM_COUNCIL_SPEND_STORE: %w", err)
+	}
+	return nil
+}
+
+// report returns what sessions cost. Lines that wait are written before: their sessions do not run any more, and would be missing.
+func (l *ledger) report(ctx context.Context, a *spend.Accounts, q spend.Query) (spend.Report, error) {
+	l.write(ctx)
+	b := l.known()
+	r, err := spend.ReadReport(b.all(ctx), b.end, a, q, time.Now())
+	if err == nil {
+		l.endMu.Lock()
+		l.state = *r.Ledger
+		l.endMu.Unlock()
+	}
+	return r, err
+}
+
+// notReady returns what /readyz says of the ledger.
+func (l *ledger) notReady() (reasons []httpapi.Reason) {
+	if err := l.store.Healthy(); err != nil {
+		message := "what sessions cost could not be written and waits for the next try; the log says why"
+		if errno, ok := errors.AsType[syscall.Errno](err); ok { // its text holds no path
+			message = "what sessions cost could not be written and waits for the next try: " + errno.Error()
+		}
+		if l.required {
+			message += "; without the ledger no limit of a day can be held, and sessions are refused"
+		}
+		reasons = append(reasons, httpapi.Reason{Code: "ledger", Bearable: !l.required, Message: message})
+	}
+	l.endMu.Lock()
+	defer l.endMu.Unlock()
+	if l.state.Damaged {
+		reasons = append(reasons, httpapi.Reason{
+			Code: "ledger_damaged", Bearable: true,
+			Message: "sums of what sessions cost are too low: " + l.state.Problem() + "; councild spend verify shows what is left",
+		})
+	}
+	return reasons
+}
+
+// Close implements CommandLedger.
+func (l *ledger) Close(ctx context.Context) error {
+	close(l.closed)
+	l.writer.Wait()
+	l.endMu.Lock()
+	l.direct = true
+	l.endMu.Unlock()
+	l.writeEnd(ctx)
+	return l.store.Close()
+}
+
+// CommandLedger is the ledger of a command that runs councils without a daemon.
+type CommandLedger interface {
+	spend.Ledger
+	// Close writes what waits, and releases the ledger.
+	Close(ctx context.Context) error
+}
+
+// OpenLedger opens the ledger of the settings for a command. It returns nil where none is kept. While another process has it open,
+// the error is a *store.HeldError.
+func OpenLedger(ctx context.Context, cfg config.Config, log *slog.Logger) (CommandLedger, error) {
+	l, err := openLedger(ctx, cfg, nil, log)
+	if l == nil { // as an interface it would not be nil
+		return nil, err
+	}
+	return l, nil
+}
+
+// ReadLedger returns the ledger of the settings for a command that asks nothing: nothing is written to it, and another process may
+// have it open. It is nil where no limit of a day needs it.
+func ReadLedger(cfg config.Config) spend.Ledger {
+	path, _ := cfg.SpendFile()
+	if path == "" || !cfg.HasDayLimit() {
+		return nil
+	}
+	return readLedger(path)
+}
+
+// readLedger is the path of a ledger that is only read.
+type readLedger string
+
+// Append implements spend.Ledger.
+func (readLedger) Append(context.Context, bool, ...[]byte) error { return nil }
+
+// replay has accounts take in what the ledger holds.
+func (l readLedger) replay(ctx context.Context, a *spend.Accounts) error {
+	lines := ledgerLines(ctx, string(l))
+	state, err := spend.Check(lines, nil)
+	if err == nil {
+		err = a.Replay(lines, state.Recent)
+	}
+	return err
+}
+
+// endOf returns the file of the end of the ledger at path.
+func endOf(path string) string { return store.Resolve(path) + ".end" }
+
+// book is a ledger to read, with its end as it was before any line was read. The other order would miss lines that are added between.
+type book struct {
+	path   string
+	end    *spend.End // nil: none is kept, or it is damaged
+	endBad bool       // it is damaged
+}
+
+// openBook returns the ledger at path.
+func openBook(path string) (book, error) {
+	b := book{path: path}
+	f, err := disk.OpenRegular(endOf(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return b, nil
+	}
+	if err != nil {
+		return b, fmt.Errorf("the end of the ledger: %w", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxEndFile))
+	if err != nil {
+		return b, fmt.Errorf("the end of the ledger: %w", err)
+	}
+	end, err := spend.ParseEnd(text)
+	if err != nil {
+		b.endBad = true
+		return b, nil //nolint:nilerr // whoever reads the lines is told of it
+	}
+	b.end = &end
+	return b, nil
+}
+
+// all returns the lines of the ledger. A damaged file of the end counts as a line that cannot be read.
+func (b book) all(ctx context.Context) spend.Lines {
+	lines := ledgerLines(ctx, b.path)
+	if !b.endBad {
+		return lines
+	}
+	return func(yield func(spend.Line, error) bool) {
+		if yield(spend.Line{}, &spend.Damage{File: filepath.Base(endOf(b.path)), Line: 1, Reason: spend.ReasonChecksum}) {
+			lines(yield)
+		}
+	}
+}
+
+// ledgerLines returns the lines of the ledger at path, none where there is no file. Every reader of a ledger uses it.
+func ledgerLines(ctx context.Context, path string) spend.Lines {
+	parse := func(text []byte) (spend.Line, error) {
+		line, err := spend.ParseLine(text)
+		if d, bad := errors.AsType[*spend.Damage](err); bad {
+			err = &store.LineError{Reason: store.Reason(d.Reason)}
+		}
+		return line, err
+	}
+	return func(yield func(spend.Line, error) bool) {
+		for line, err := range store.LinesAs(ctx, path, parse) {
+			if errors.Is(err, fs.ErrNotExist) {
+				return
+			}
+			if bad, ok := errors.AsType[*store.LineError](err); ok {
+				err = &spend.Damage{File: bad.File, Line: bad.Line, Reason: string(bad.Reason)}
+			}
+			if !yield(line, err) {
+				return
+			}
+		}
+	}
+}
+
+// Spend reads a report of what sessions cost from the ledger at path. Sessions that run count whole, as
+// uncertain.
+func Spend(ctx context.Context, path string, q spend.Query) (spend.Report, error) {
+	b, err := openBook(path)
+	if err != nil {
+		return spend.Report{}, err
+	}
+	return spend.ReadReport(b.all(ctx), b.end, nil, q, time.Now())
+}
+
+// AcceptLedger takes the loss of what is damaged in the ledger at path or missing from it, and returns what that was. A daemon must
+// not have the ledger open.
+func AcceptLedger(ctx context.Context, path string, log *slog.Logger) (spend.State, error) {
+	if _, err := os.Lstat(endOf(path)); errors.Is(err, fs.ErrNotExist) {
+		if err := store.Find(path); err != nil {
+			return spend.State{}, fmt.Errorf("there is no ledger of costs: %w", err)
+		}
+	}
+	s, _, err := store.Open(store.Options{Path: path, Log: log}) //nolint:contextcheck // a store lives until it is closed
+	if err != nil {
+		return spend.State{}, err
+	}
+	state, err := acceptLoss(ctx, path)
+	return state, errors.Join(err, s.Close())
+}
+
+func acceptLoss(ctx context.Context, path string) (spend.State, error) {
+	b, err := openBook(path)
+	if err != nil {
+		return spend.State{}, err
+	}
+	state, err := spend.Check(b.all(ctx), b.end)
+	if err != nil || !state.Damaged {
+		return state, err
+	}
+	var end spend.End
+	if b.end != nil {
+		end = *b.end
+	}
+	now := time.Now()
+	end.Accept(state, now)
+	end.Written = now.UTC()
+	return state, disk.Replace(disk.OS{}, endOf(path), end.Text())
+}
