@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"sync"
@@ -180,6 +181,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 		maps.Copy(prices.lists, old.prices.lists)
 		old.prices.mu.Unlock()
 	} else if client, err = llm.New(llm.Options{
+		Version: e.o.Version, Trace: e.traceOf(),
 		Gate:      gate(e.accounts, e.o.Hold),
 		Providers: providers, MaxAttempts: cfg.MaxAttempts, MaxCallsPerProvider: cfg.MaxCallsPerProvider,
 		AttemptTimeout: cfg.AttemptTimeout, DialTimeout: cfg.DialTimeout, IdleTimeout: cfg.IdleTimeout,
@@ -200,6 +202,14 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 	}
 	h.providers, h.client, h.prices = providers, client, prices
 	return h, h.requirePrices(ctx, e.o.Log)
+}
+
+// traceOf returns what names the span of a call in its requests; nil when there are no spans.
+func (e *Engine) traceOf() func(context.Context, http.Header) {
+	if e.tracing == nil {
+		return nil
+	}
+	return e.tracing.Inject
 }
 
 // Reload reads the roster again. Sessions that run, and plans that were made, keep the one before. When

@@ -100,6 +100,10 @@ type Options struct {
 	MaxReplyBytes       int64         // of one reply; in a stream: of its text, and of each line
 	// Gate is asked before each request of a call, retries included; nil: every request may be sent.
 	Gate Gate
+	// Version is our own, for the User-Agent of requests; "": there is none.
+	Version string
+	// Trace adds to the headers of a request what names its span, which is in the context; nil: nothing does.
+	Trace func(context.Context, http.Header)
 	// Dial connects to a provider, as http.Transport.DialContext does. Nil connects by
 	// TCP within DialTimeout.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -210,7 +214,10 @@ func New(o Options) (*Client, error) {
 		c.names = append(c.names, p.Name)
 		u, _ := url.Parse(p.BaseURL) // it is valid
 		pool := newPool(o)
-		t := &transport{base: pool, headers: p.Headers, query: p.Query, maxBytes: o.MaxReplyBytes, idle: o.IdleTimeout}
+		t := &transport{
+			base: pool, headers: p.Headers, query: p.Query, maxBytes: o.MaxReplyBytes, idle: o.IdleTimeout,
+			agent: userAgent(o.Version), trace: o.Trace,
+		}
 		config := openai.DefaultConfig(p.APIKey)
 		config.BaseURL = p.BaseURL
 		config.HTTPClient = &http.Client{
@@ -227,6 +234,14 @@ func New(o Options) (*Client, error) {
 		c.providers[p.Name] = made
 	}
 	return c, nil
+}
+
+// userAgent returns the User-Agent of requests: who we are, and where to read about us.
+func userAgent(version string) string {
+	if version != "" {
+		version = "/" + version
+	}
+	return "councild" + version + " (+https://github.com/councild/councild)"
 }
 
 // hint returns a possible cause of HTTP 404 from a base URL without a version.

@@ -1,6 +1,7 @@
 package llm
 
 import (
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -183,4 +184,39 @@ func TestHeadersAndQuery(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Every request says who sends it, unless the provider has a header of that name, and what its caller adds of its span.
+func TestUserAgent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		version, header, want string
+	}{
+		"a release":  {"v1.2.3", "", "councild/v1.2.3 (+https://github.com/councild/councild)"},
+		"no version": {"", "", "councild (+https://github.com/councild/councild)"},
+		"a roster's": {"v1.2.3", "another/1", "another/1"},
+	} {
+		o := fakeOptions()
+		o.Version = tt.version
+		if tt.header != "" {
+			o.Providers[0].Headers = map[string]string{"user-agent": tt.header}
+		}
+		o.Trace = func(_ context.Context, h http.Header) { h.Set("Traceparent", "a span") }
+		var seen []string
+		c := fakeClient(t, o, func(r *http.Request) (*http.Response, error) {
+			if got := r.Header.Get("Traceparent"); got != "a span" {
+				t.Errorf("%s: traceparent %q", name, got)
+			}
+			seen = append(seen, strings.Join(r.Header.Values("User-Agent"), "|"))
+			return good()(r)
+		})
+		embed, stream := aCall(), aCall()
+		embed.Texts, stream.OnDelta = []string{"a"}, func(string) {}
+		for _, call := range []council.Call{aCall(), stream, embed} {
+			_, _ = c.Complete(t.Context(), call)
+		}
+		_, _ = c.Models(t.Context(), "")
+		if diff := cmp.Diff([]string{tt.want, tt.want, tt.want, tt.want}, seen); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
 }

@@ -68,7 +68,9 @@ type exchangeKey struct{}
 type transport struct {
 	base     http.RoundTripper
 	maxBytes int64
-	idle     time.Duration // 0: no limit
+	idle     time.Duration                      // 0: no limit
+	agent    string                             // the User-Agent of each request
+	trace    func(context.Context, http.Header) // as in Options
 	// headers and query are sent with each request.
 	headers, query map[string]string
 }
@@ -77,6 +79,10 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := req.Context().Value(exchangeKey{}).(*exchange) // every request of this package has one
 	if x.call != nil {
 		x.fill(req)
+	}
+	req.Header.Set("User-Agent", t.agent)
+	if t.trace != nil {
+		t.trace(req.Context(), req.Header)
 	}
 	for name, value := range t.headers {
 		req.Header.Set(name, value)

@@ -82,6 +82,12 @@ func (t *Tracing) Middleware(next http.Handler) http.Handler {
 		}))
 }
 
+// Inject adds the header traceparent to a request to a model (W3C Trace Context). It names the span of the call, which
+// is in ctx.
+func (t *Tracing) Inject(ctx context.Context, h http.Header) {
+	propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(h))
+}
+
 // Completer gives each call to a model its span, which names the provider of the model,
 // one of providers.
 func (t *Tracing) Completer(c council.Completer, providers []string) council.Completer {
