@@ -19,7 +19,7 @@ import (
 // mistake is what a user does wrong, and what has to be said then.
 type mistake struct {
 	name  string
-	env   string // variables without LLM_COUNCIL_, separated by blanks
+	env   string // variables, without LLM_COUNCIL_ where they begin so, separated by blanks
 	args  []string
 	stdin string
 	code  int
@@ -46,6 +46,9 @@ func TestMistakes(t *testing.T) {
 	t.Cleanup(versioned.Close)
 	moved := httptest.NewServer(http.RedirectHandler("https://council.test/", http.StatusMovedPermanently))
 	t.Cleanup(moved.Close)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) }))
+	t.Cleanup(proxy.Close)
+	behindProxy := "HTTP_PROXY=" + proxy.URL + " BASE_URL=http://models.corp.test/v1 MODELS=a,b"
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
@@ -122,6 +125,24 @@ func TestMistakes(t *testing.T) {
 			[]string{"check"},
 			"", 1,
 			"connection refused", "start the provider if it is yours, or set LLM_COUNCIL_BASE_URL=",
+		},
+		{
+			"a proxy that wants credentials, checked", behindProxy,
+			[]string{"check"},
+			"", 1,
+			"wrong: the proxy at " + strings.TrimPrefix(proxy.URL, "http://") + " wants credentials", "write user and password into HTTP_PROXY, as in http://USER:PASSWORD@",
+		},
+		{
+			"a proxy that wants credentials", behindProxy,
+			[]string{"ask", "Why?"},
+			"", 1,
+			"the proxy at " + strings.TrimPrefix(proxy.URL, "http://") + " wants credentials", "write user and password into HTTP_PROXY, as in http://USER:PASSWORD@",
+		},
+		{
+			"quotes of an env file, checked", "BASE_URL=" + sim.URL() + ` API_KEY="` + key + `" MODELS=a,b`,
+			[]string{"check"},
+			"", 1,
+			"LLM_COUNCIL_API_KEY: stands in quotes", "remove them",
 		},
 		{"a misspelt variable", "MODLES=a,b", []string{"serve"}, "", 2, "LLM_COUNCIL_MODLES: there is no such setting", "LLM_COUNCIL_MODELS"},
 		{"a time without a unit", right + " TIMEOUT=10", []string{"serve"}, "", 2, `LLM_COUNCIL_TIMEOUT: "10"`, "such as 30s or 10m"},
@@ -247,8 +268,10 @@ func play(t *testing.T, number int, m mistake, secret string) {
 	env := []string{"LLM_COUNCIL_ADDR=127.0.0.1:0"}
 	var shown []string
 	for assignment := range strings.FieldsSeq(m.env) {
-		env = append(env, "LLM_COUNCIL_"+assignment)
-		shown = append(shown, "LLM_COUNCIL_"+assignment)
+		if !strings.HasPrefix(assignment, "HTTP_PROXY=") {
+			assignment = "LLM_COUNCIL_" + assignment
+		}
+		env, shown = append(env, assignment), append(shown, assignment)
 	}
 	p := startProgramWith(t, cmp.Or(os.Getenv("COUNCILD_BINARY"), self), strings.NewReader(m.stdin), env, m.args...)
 	said, err := io.ReadAll(io.MultiReader(p.stderr, p.stdout))

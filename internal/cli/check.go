@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,8 +19,9 @@ type checkCmd struct {
 
 // Help returns what the help of the command says below its summary.
 func (checkCmd) Help() string {
-	return "Each provider of the settings is asked for its list of models, for 10 seconds at most. No model is called, and nothing is paid " +
-		"for. Exit code 1 says that something is wrong."
+	return "Each provider of the settings is asked for its list of models, for 10 seconds at most, and whether it knows the key where " +
+		"that costs nothing. No model is called, and nothing is paid for. Exit code 1 says that something is wrong. What could not be " +
+		"tested is named, and is no error."
 }
 
 // Run asks the providers for their models and prints what is wrong with the settings.
@@ -37,6 +37,9 @@ func (c checkCmd) Run(ctx context.Context, std IO) error {
 		return usageError{cfg.RequireCouncil()}
 	}
 	checked := daemon.Check(ctx, cfg)
+	for _, warning := range checked.Warnings {
+		_, _ = fmt.Fprintln(std.Stderr, "councild: likely to be wrong:", warning)
+	}
 	if ctx.Err() != nil {
 		return interruptedError{errors.New("interrupted: not everything was checked")}
 	}
@@ -79,7 +82,17 @@ func checkTable(c daemon.Checked) string {
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", cell(m.Model), strings.Join(m.Roles, ", "), m.Provider, verdict(m.Model, m.Finding))
 	}
 	_ = t.Flush()
-	return b.String() + cmp.Or(prefixed("\nWhat to do:\n", remedies.String()), "\nNothing is wrong.\n")
+	b.WriteString(prefixed("\nWhat to do:\n", remedies.String()))
+	switch {
+	case !c.OK:
+	case len(c.Untested) > 0:
+		b.WriteString("\nNothing is wrong with what could be tested. Not tested: " + visible(strings.Join(c.Untested, ", ")) + ".\n")
+	case remedies.Len() > 0:
+		b.WriteString("\nNothing is wrong yet.\n")
+	default:
+		b.WriteString("\nNothing is wrong.\n")
+	}
+	return b.String()
 }
 
 // prefixed returns a text behind a title, "" for none.

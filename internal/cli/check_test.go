@@ -7,8 +7,10 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/councild/councild/internal/daemon"
 	"github.com/councild/councild/internal/daemon/daemontest"
@@ -68,7 +70,48 @@ func TestCheck(t *testing.T) {
 			exitOK,
 			[]string{"member, allowed ", "member, fallback ", "chairman ", "reviewer "},
 		},
-		{"a list for all", map[string]string{"BASE_URL": open, "API_KEY": key, "MODELS": "a,b"}, exitOK, []string{" unproved  4 "}},
+		{
+			"a list for all",
+			map[string]string{"BASE_URL": open, "API_KEY": key, "MODELS": "a,b"},
+			exitOK,
+			[]string{" untested  4 ", "Nothing is wrong with what could be tested. Not tested: the key of default.\n"},
+		},
+		{
+			"a list for all, without a key",
+			map[string]string{"BASE_URL": open, "MODELS": "a,b"},
+			exitOK,
+			[]string{" none  4 ", "\nNothing is wrong.\n"},
+		},
+		{
+			"a list for all, and a key that is right",
+			map[string]string{"BASE_URL": router(t, key, `{"data":{"label":"x","limit_remaining":null}}`), "API_KEY": key, "MODELS": "~x/a,~x/b"},
+			exitOK,
+			[]string{" accepted  3 ", "\nNothing is wrong.\n"},
+		},
+		{
+			"a list for all, and a wrong key",
+			map[string]string{"BASE_URL": router(t, key, ""), "API_KEY": "sk-wrong-one", "MODELS": "~x/a,~x/b"},
+			exitError,
+			[]string{" refused  3 ", "wrong: it refuses the key: ", "default: set LLM_COUNCIL_API_KEY to a key of this provider"},
+		},
+		{
+			"a key that has spent its limit",
+			map[string]string{"BASE_URL": router(t, key, `{"data":{"label":"x","limit":5,"limit_remaining":0}}`), "API_KEY": key, "MODELS": "~x/a,~x/b"},
+			exitError,
+			[]string{" accepted  3 ", "wrong: the key has spent its limit", "raise the limit of the key at the provider"},
+		},
+		{
+			"a key for keys",
+			map[string]string{"BASE_URL": router(t, key, `{"data":{"label":"x","is_management_key":true}}`), "API_KEY": key, "MODELS": "~x/a,~x/b"},
+			exitError,
+			[]string{"the key manages other keys, and may call no model"},
+		},
+		{
+			"a misspelt alias",
+			map[string]string{"BASE_URL": router(t, key, `{"data":{"label":"x"}}`), "API_KEY": key, "MODELS": "~x/a,~x/bb"},
+			exitError,
+			[]string{"~x/bb: write ~x/b in LLM_COUNCIL_MODELS"},
+		},
 		{
 			"a wrong key",
 			map[string]string{"BASE_URL": sim.URL(), "API_KEY": "sk-wrong-one", "MODELS": "a,b"},
@@ -121,7 +164,73 @@ func TestCheck(t *testing.T) {
 			"no list",
 			map[string]string{"BASE_URL": serving(t, 404, "") + "/v1", "MODELS": "a,b"},
 			exitOK,
-			[]string{"unknown: it is reachable, and has no list of models", "Nothing is wrong."},
+			[]string{
+				"unknown: it is reachable, and has no list of models",
+				"Nothing is wrong with what could be tested. Not tested: the model a, the model b.\n",
+			},
+		},
+		{
+			"no list, and a key",
+			map[string]string{"BASE_URL": serving(t, 404, "") + "/v1", "API_KEY": key, "MODELS": "a,b"},
+			exitOK,
+			[]string{"Nothing is wrong with what could be tested. Not tested: the key of default, the model a, the model b.\n"},
+		},
+		{
+			"no models, as Ollama says it",
+			map[string]string{"PROVIDERS": "local=" + serving(t, 200, `{"object":"list","data":null}`) + "/v1", "MODELS": "local:llama3:8b,local:qwen3:14b"},
+			exitError,
+			[]string{"wrong: it lists no models", "local: load models there: with Ollama, ollama pull llama3:8b\n"},
+		},
+		{
+			"an empty list",
+			map[string]string{"BASE_URL": serving(t, 200, `{"data":[]}`) + "/v1", "MODELS": "a,b"},
+			exitError,
+			[]string{"wrong: it lists no models", "ollama pull a\n"},
+		},
+		{
+			"a model that ends",
+			map[string]string{"BASE_URL": listing(t, "a", inDays(13), "b", inDays(61)), "MODELS": "a,b"},
+			exitOK,
+			[]string{"ok: its provider shuts it down on " + inDays(13), "a: write another model in LLM_COUNCIL_MODELS\n", "\nNothing is wrong yet.\n"},
+		},
+		{
+			"a model that has ended",
+			map[string]string{"BASE_URL": listing(t, "a", inDays(-3), "b", ""), "MODELS": "b,c", "CHAIRMAN": "a"},
+			exitError,
+			[]string{"wrong: its provider shut it down on " + inDays(-3), "a: write another model in LLM_COUNCIL_CHAIRMAN\n"},
+		},
+		{
+			"versions of a model, and another one",
+			map[string]string{"BASE_URL": listing(t, "gpt-x-2026-08-07", "", "claude-x-20260807", "", "x-4-0613", "", "y-1", ""), "MODELS": "gpt-x,claude-x,x-4,y"},
+			exitError,
+			[]string{
+				"unknown: its provider lists gpt-x-2026-08-07, and may know this name as the newest version", "lists claude-x-20260807", "lists x-4-0613",
+				"y         member            default   wrong: it is not among the 4 models",
+			},
+		},
+		{
+			"a version that is not listed",
+			map[string]string{"BASE_URL": listing(t, "gpt-x", "", "b", ""), "MODELS": "gpt-x-2026-08-07,b"},
+			exitError,
+			[]string{"gpt-x-2026-08-07  member, chairman  default   wrong: it is not among the 2 models"},
+		},
+		{
+			"a part of a list",
+			map[string]string{"BASE_URL": serving(t, 200, `{"data":[{"id":"a"}],"has_more":true}`) + "/v1", "MODELS": "a,b"},
+			exitOK,
+			[]string{"b      member            default   unknown: its provider listed a part of its models only"},
+		},
+		{
+			"rules of a gateway",
+			map[string]string{"BASE_URL": listing(t, "openai/*", ""), "MODELS": "openai/x,anthropic/y"},
+			exitError,
+			[]string{"openai/x     member, chairman  default   ok\n", "anthropic/y  member            default   wrong"},
+		},
+		{
+			"quotes of an env file",
+			map[string]string{"BASE_URL": open, "MODELS": `"a,b"`},
+			exitError,
+			[]string{`"a: write a in LLM_COUNCIL_MODELS`},
 		},
 		{
 			"TLS to a plain port",
@@ -180,6 +289,37 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// router starts a provider of the models ~x/a, ~x/b and c whose list everybody may read, and that tests the right key.
+func router(t *testing.T, key, said string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/api/v1/models":
+			_, _ = w.Write([]byte(`{"data":[{"id":"~x/a"},{"id":"~x/b"},{"id":"c"}]}`))
+		case r.URL.Path == "/api/v1/key" && r.Header.Get("Authorization") == "Bearer "+key:
+			_, _ = w.Write([]byte(said))
+		default:
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = w.Write([]byte(`{"error":{"message":"User not found.","code":401}}`))
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL + "/api/v1"
+}
+
+// listing starts a provider that lists models with the days on which they end, "" for none.
+func listing(t *testing.T, modelsAndDays ...string) string {
+	t.Helper()
+	var cards []string
+	for i := 0; i < len(modelsAndDays); i += 2 {
+		cards = append(cards, fmt.Sprintf(`{"id":%q,"shutdown_date":%q}`, modelsAndDays[i], modelsAndDays[i+1]))
+	}
+	return serving(t, 200, `{"object":"list","data":[`+strings.Join(cards, ",")+`]}`) + "/v1"
+}
+
+// inDays returns the day in so many days.
+func inDays(days int) string { return time.Now().UTC().AddDate(0, 0, days).Format(time.DateOnly) }
+
 // underV1 starts a server that has the interface of a provider under /v1 only.
 func underV1(t *testing.T, sim *simllm.Running) string {
 	t.Helper()
@@ -221,10 +361,30 @@ func TestCheckAHostileList(t *testing.T) {
 		t.Errorf("%v: %.1000s", err, stdout)
 	}
 	daemontest.Setenv(t, map[string]string{
-		"BASE_URL": serving(t, 200, `{"data":[{"id":"`+strings.Repeat("x", 1<<20)+`"}]}`) + "/v1", "MODELS": "a,b",
+		"BASE_URL": serving(t, 200, `{"data":[{"id":"`+strings.Repeat("x", 8<<20)+`"}]}`) + "/v1", "MODELS": "a,b",
 	})
-	if code, stdout, _ := command(t, "check"); code != exitError || !strings.Contains(stdout, "larger than 1048576 bytes") {
+	if code, stdout, _ := command(t, "check"); code != exitError || !strings.Contains(stdout, "larger than 8388608 bytes") {
 		t.Errorf("exit %d: %.1000s", code, stdout)
+	}
+}
+
+// The check says what is likely to be wrong with the settings, and JSON has what could not be tested and when models end.
+func TestCheckWarns(t *testing.T) {
+	daemontest.Setenv(t, map[string]string{
+		"BASE_URL": listing(t, "a", inDays(13), "b", ""), "API_KEY": `"sk-test-000000000000"`, "MODELS": "a,b",
+	})
+	code, stdout, stderr := command(t, "check", "--json")
+	if code != exitOK || !strings.Contains(stderr, "councild: likely to be wrong: LLM_COUNCIL_API_KEY: stands in quotes") ||
+		strings.Contains(stdout+stderr, "sk-test") {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	var checked daemon.Checked
+	if err := json.Unmarshal([]byte(stdout), &checked); err != nil {
+		t.Fatal(err)
+	}
+	if !checked.OK || len(checked.Warnings) != 1 || !slices.Equal(checked.Untested, []string{"the key of default"}) ||
+		checked.Models[0].Ends == nil || *checked.Models[0].Ends != inDays(13) || checked.Models[1].Ends != nil {
+		t.Errorf("%s", stdout)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -15,13 +16,16 @@ import (
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
 	"github.com/councild/councild/internal/llm"
+	"github.com/councild/councild/internal/roster"
 )
 
 const (
 	// checkTimeout is how long a provider may take to list its models, all requests included.
 	checkTimeout = 10 * time.Second
-	// maxListBytes bounds such a list.
-	maxListBytes = 1 << 20
+	// maxListBytes bounds such a list. That of OpenRouter has over a megabyte.
+	maxListBytes = 8 << 20
+	// endsSoon is how long before its end a model is named.
+	endsSoon = 60 * 24 * time.Hour
 )
 
 // Verdict says whether what was checked is right.
@@ -36,7 +40,9 @@ const (
 
 // Checked is what a check of the providers and models of the settings found.
 type Checked struct {
-	OK        bool              `json:"ok"` // nothing is wrong
+	OK        bool              `json:"ok"`       // nothing is wrong with what could be tested
+	Untested  []string          `json:"untested"` // what could not be tested, as in "the key of default"
+	Warnings  []string          `json:"warnings"` // what is likely to be wrong with the settings
 	Providers []CheckedProvider `json:"providers"`
 	Models    []CheckedModel    `json:"models"`
 }
@@ -53,11 +59,11 @@ type Finding struct {
 type CheckedProvider struct {
 	Name    string `json:"name"` // "default" for the one without a name
 	BaseURL string `json:"base_url"`
-	Key     string `json:"key"`    // "none", "accepted", "refused", or "unproved" where the list is open to all
+	Key     string `json:"key"`    // "none", "accepted", "refused" or "untested"
 	Listed  *int   `json:"listed"` // models in its list; null where there is none
 	Finding
 
-	models []string
+	list *llm.ModelList // nil: there is none
 }
 
 // CheckedModel is a model that the settings name.
@@ -65,37 +71,40 @@ type CheckedModel struct {
 	Model    string   `json:"model"`
 	Roles    []string `json:"roles"`    // member, chairman, fallback, reviewer or allowed
 	Provider string   `json:"provider"` // as in CheckedProvider.Name
+	Ends     *string  `json:"ends"`     // the day on which its provider shuts it down, as in 2026-12-11; null where that is not known
 	Finding
 }
 
 // Check asks every provider that the settings name for its list of models, all at once, and
-// looks up the models of the settings there. It calls no model. It takes some 10 seconds at most.
+// looks up the models of the settings there. It tests their keys where that costs nothing, and calls no model. It takes some
+// 10 seconds at most.
 func Check(ctx context.Context, cfg config.Config) Checked {
 	sim := CheckedProvider{Name: config.SimProvider, BaseURL: "built in", Key: "none", Finding: Finding{Verdict: VerdictOK}}
+	sim.list = &llm.ModelList{}
 	for _, m := range builtIn() {
-		sim.models = append(sim.models, m.Name)
+		sim.list.Models = append(sim.list.Models, llm.ListedModel{ID: m.Name})
 	}
-	sim.Listed = new(len(sim.models))
+	sim.Listed = new(len(sim.list.Models))
 	for _, name := range cfg.Named() {
 		if m, ok, err := findSimulated(builtIn(), name); isSimulated(name) && ok && err == nil {
-			sim.models = append(sim.models, m.Name) // It may have settings.
+			sim.list.Models = append(sim.list.Models, llm.ListedModel{ID: m.Name}) // It may have settings.
 		}
 	}
-	c := Checked{Providers: make([]CheckedProvider, 1+len(cfg.Providers))}
+	c := Checked{Providers: make([]CheckedProvider, 1+len(cfg.Providers)), Untested: []string{}, Warnings: append([]string{}, cfg.Warnings()...)}
 	var asking sync.WaitGroup
 	asking.Go(func() {
 		p := config.Provider{BaseURL: cfg.BaseURL, APIKey: cfg.APIKey}
-		c.Providers[0] = checkProvider(ctx, p, "LLM_COUNCIL_API_KEY", func(u string) string { return "set LLM_COUNCIL_BASE_URL=" + u })
+		c.Providers[0] = checkProvider(ctx, p, "LLM_COUNCIL_API_KEY", modelOf(cfg, ""), func(u string) string { return "set LLM_COUNCIL_BASE_URL=" + u })
 	})
 	for i, p := range cfg.Providers {
 		asking.Go(func() {
 			if p.InRoster {
-				c.Providers[1+i] = checkProvider(ctx, p, "key_file of "+p.Name+" in the roster", func(u string) string {
+				c.Providers[1+i] = checkProvider(ctx, p, "key_file of "+p.Name+" in the roster", modelOf(cfg, p.Name), func(u string) string {
 					return "write base_url: " + u + " for " + p.Name + " in the roster"
 				})
 				return
 			}
-			c.Providers[1+i] = checkProvider(ctx, p, p.KeyVariable(), func(u string) string {
+			c.Providers[1+i] = checkProvider(ctx, p, p.KeyVariable(), modelOf(cfg, p.Name), func(u string) string {
 				return "write " + p.Name + "=" + u + " in LLM_COUNCIL_PROVIDERS"
 			})
 		})
@@ -110,68 +119,144 @@ func Check(ctx context.Context, cfg config.Config) Checked {
 	if !slices.ContainsFunc(c.Models, func(m CheckedModel) bool { return m.Provider == c.Providers[0].Name }) {
 		c.Providers = c.Providers[1:] // Nothing goes to the default provider.
 	}
+	for _, p := range c.Providers {
+		if p.Key == keyUntested && p.Verdict != VerdictWrong {
+			c.Untested = append(c.Untested, "the key of "+p.Name)
+		}
+	}
+	for _, m := range c.Models {
+		if m.Verdict == VerdictUnknown {
+			c.Untested = append(c.Untested, "the model "+m.Model)
+		}
+	}
 	c.OK = !slices.ContainsFunc(c.Providers, func(p CheckedProvider) bool { return p.Verdict == VerdictWrong }) &&
 		!slices.ContainsFunc(c.Models, func(m CheckedModel) bool { return m.Verdict == VerdictWrong })
 	return c
 }
 
-// listModels returns the models that a provider lists.
-func listModels(ctx context.Context, p config.Provider) ([]string, *council.Failure) {
-	p.Name = ""
+// The findings on a key.
+const (
+	keyNone     = "none"
+	keyAccepted = "accepted"
+	keyRefused  = "refused"
+	keyUntested = "untested"
+)
+
+// asking calls ask with a client of one provider, whose name it is given.
+func asking[T any](p config.Provider, ask func(*llm.Client, string) (T, error)) (result T, err error) {
 	client, err := llm.New(llm.Options{
 		Providers: []llm.Provider{reached(p)}, AttemptTimeout: checkTimeout, DialTimeout: checkTimeout,
 		MaxCallsPerProvider: 1, MaxReplyBytes: maxListBytes,
 	})
 	if err != nil {
-		return nil, council.AsFailure(err)
+		return result, err
 	}
 	defer client.Close()
-	models, err := client.Models(ctx, "")
-	return models, council.AsFailure(err)
+	return ask(client, p.Name)
 }
 
-// checkProvider asks a provider for its models. Function at words the remedy that its base URL
-// is another one.
-func checkProvider(ctx context.Context, p config.Provider, keyVariable string, at func(baseURL string) string) CheckedProvider {
+// listModels returns the models that a provider lists.
+func listModels(ctx context.Context, p config.Provider) (llm.ModelList, *council.Failure) {
+	list, err := asking(p, func(c *llm.Client, name string) (llm.ModelList, error) { return c.Models(ctx, name) })
+	return list, council.AsFailure(err)
+}
+
+// withoutKey returns a provider without what it knows a caller by, and whether there was something.
+func withoutKey(p config.Provider) (config.Provider, bool) {
+	isSecret := func(name string, value config.Secret) bool { return roster.LooksSecret(name, value.Reveal()) }
+	keyed := p.APIKey != ""
+	open := p
+	open.APIKey, open.Headers = "", map[string]config.Secret{}
+	for name, value := range p.Headers {
+		if isSecret(name, value) {
+			keyed = true
+		} else {
+			open.Headers[name] = value
+		}
+	}
+	return open, keyed
+}
+
+// checkKey tests the key of a provider, which has answered with it unless list is nil. A list that everybody can read does not show
+// that the key is right.
+func checkKey(ctx context.Context, p config.Provider, list *llm.ModelList) (state string, key llm.Key, refusal *council.Failure) {
+	open, keyed := withoutKey(p)
+	if !keyed {
+		return keyNone, llm.Key{}, nil
+	}
+	if list != nil {
+		if _, refused := listModels(ctx, open); isUnauthorized(refused) {
+			return keyAccepted, llm.Key{}, nil
+		}
+	}
+	key, err := asking(p, func(c *llm.Client, name string) (llm.Key, error) { return c.TestKey(ctx, name) })
+	switch {
+	case err == nil:
+		return keyAccepted, key, nil
+	case errors.Is(err, llm.ErrNoKeyTest):
+		return keyUntested, llm.Key{}, nil
+	default:
+		return keyRefused, llm.Key{}, council.AsFailure(err)
+	}
+}
+
+// checkProvider asks a provider for its models, and whether it knows the key. Function at words the remedy that its base URL is
+// another one. The model is one that goes there.
+func checkProvider(ctx context.Context, p config.Provider, keyVariable, model string, at func(baseURL string) string) CheckedProvider {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, errors.New("there was no answer within 10 s"))
 	defer cancel()
-	checked := CheckedProvider{Name: cmp.Or(p.Name, "default"), BaseURL: p.BaseURL, Key: "unproved"}
-	if p.APIKey == "" {
-		checked.Key = "none"
+	checked := CheckedProvider{Name: cmp.Or(p.Name, "default"), BaseURL: p.BaseURL, Key: keyNone}
+	_, keyed := withoutKey(p)
+	if keyed {
+		checked.Key = keyUntested
 	}
+	setKey := "set " + keyVariable + " to a key of this provider"
 	wrong := func(problem, remedy string) CheckedProvider {
 		checked.Finding = Finding{VerdictWrong, problem, remedy}
 		return checked
 	}
-	models, failure := listModels(ctx, p)
-	switch {
-	case failure == nil:
-		checked.models, checked.Listed, checked.Verdict = models, new(len(models)), VerdictOK
-		if p.APIKey == "" && p.AsksForKey() {
-			return wrong("it asks for a key, and "+keyVariable+" is not set", "set "+keyVariable+" to a key of this provider")
-		}
-		if p.APIKey != "" {
-			// A list that everybody can read does not show that the key is right.
-			open := p
-			open.APIKey = ""
-			if _, refused := listModels(ctx, open); isUnauthorized(refused) {
-				checked.Key = "accepted"
-			}
+	// withKey returns what was found, unless the key is wrong.
+	withKey := func() CheckedProvider {
+		state, key, refusal := checkKey(ctx, p, checked.list)
+		checked.Key = state
+		switch {
+		case state == keyRefused:
+			return wrong("it refuses the key: "+refusal.Message, setKey)
+		case key.Manages:
+			return wrong("the key manages other keys, and may call no model", setKey+" that may call models")
+		case key.Left != nil && *key.Left <= 0:
+			return wrong("the key has spent its limit", "raise the limit of the key at the provider, or "+setKey+" with another limit")
 		}
 		return checked
-	case isUnauthorized(failure) && p.APIKey == "":
-		return wrong("it asks for a key, and "+keyVariable+" is not set: "+failure.Message, "set "+keyVariable+" to a key of this provider")
+	}
+	list, failure := listModels(ctx, p)
+	switch {
+	case failure == nil:
+		checked.list, checked.Listed, checked.Verdict = &list, new(len(list.Models)), VerdictOK
+		if !keyed && p.AsksForKey() {
+			return wrong("it asks for a key, and "+keyVariable+" is not set", setKey)
+		}
+		if len(list.Models) == 0 {
+			return wrong("it lists no models", "load models there: with Ollama, ollama pull "+model)
+		}
+		return withKey()
+	case isUnauthorized(failure) && !keyed:
+		return wrong("it asks for a key, and "+keyVariable+" is not set: "+failure.Message, setKey)
 	case failure.Code != council.FailUnauthorized && isUnauthorized(failure):
 		return wrong("it refuses to list its models: "+failure.Message, "set "+keyVariable+" to a key that may use this provider from here")
 	case isUnauthorized(failure):
-		checked.Key = "refused"
-		return wrong("it refuses the key: "+failure.Message, "set "+keyVariable+" to a key of this provider")
+		checked.Key = keyRefused
+		return wrong("it refuses the key: "+failure.Message, setKey)
+	case failure.HTTPStatus != nil && *failure.HTTPStatus == http.StatusProxyAuthRequired && failure.Code == council.FailConnection:
+		problem, remedy, _ := strings.Cut(failure.Message, ": ")
+		return wrong(problem, remedy+", or name the provider's host in NO_PROXY if it is reached without a proxy")
 	case failure.Code != council.FailUnknownModel && failure.Code != council.FailBadResponse && failure.Code != council.FailRejected:
 		return wrong(failure.Message, "start the provider if it is yours, or "+at("https://HOST/v1"))
 	}
 	for _, other := range otherAddresses(p.BaseURL) {
-		p.BaseURL = other
-		if _, failure := listModels(ctx, p); failure == nil || isUnauthorized(failure) {
+		elsewhere := p
+		elsewhere.BaseURL = other
+		if _, failure := listModels(ctx, elsewhere); failure == nil || isUnauthorized(failure) {
 			return wrong("it answers at "+other+", not at this address", at(other))
 		}
 	}
@@ -179,12 +264,22 @@ func checkProvider(ctx context.Context, p config.Provider, keyVariable string, a
 		return wrong("something answers there that is no OpenAI-compatible provider: "+failure.Message, at("https://HOST/v1"))
 	}
 	checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "it is reachable, and has no list of models"}
-	return checked
+	return withKey()
 }
 
 // isUnauthorized reports whether a provider refused access. HTTP 403 may have other reasons than the key.
 func isUnauthorized(f *council.Failure) bool {
 	return f != nil && (f.Code == council.FailUnauthorized || f.HTTPStatus != nil && *f.HTTPStatus == http.StatusForbidden)
+}
+
+// modelOf returns the first model of the settings that goes to a provider, as that knows it, or "MODEL".
+func modelOf(cfg config.Config, provider string) string {
+	for _, model := range cfg.Named() {
+		if name, id := council.SplitModel(model, cfg.ProviderNames()); name == provider {
+			return id
+		}
+	}
+	return "MODEL"
 }
 
 // otherAddresses returns the base URLs that may be meant by one where nothing lists models.
@@ -246,37 +341,111 @@ func checkModel(cfg config.Config, model string, providers []CheckedProvider) Ch
 	switch {
 	case isSimulated(model) && err != nil:
 		checked.Finding = Finding{VerdictWrong, "its settings are wrong", err.Error()}
-	case p.models == nil && p.Verdict == VerdictWrong:
-		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider has not listed its models"}
-	case p.models == nil:
-		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider has no list of models"}
-	case isListed(id, p.models), isSimulated(model) && simulated:
+		return checked
+	case isSimulated(model) && simulated:
 		checked.Verdict = VerdictOK
+		return checked
+	case p.list == nil && p.Verdict == VerdictWrong:
+		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider has not listed its models"}
+		return checked
+	case p.list == nil:
+		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider has no list of models"}
+		return checked
+	case len(p.list.Models) == 0:
+		checked.Finding = Finding{Verdict: VerdictWrong, Problem: "its provider lists no models"}
+		return checked
+	}
+	listed, doubt := lookUp(id, p.BaseURL, *p.list)
+	switch {
+	case listed != nil && listed.Ends.IsZero():
+		checked.Verdict = VerdictOK
+	case listed != nil:
+		checked.Verdict, checked.Ends = VerdictOK, new(listed.Ends.Format(time.DateOnly))
+		if problem := ending(*listed, time.Now()); problem != "" {
+			checked.Problem = "its provider " + problem
+			checked.Remedy = "write another model in " + where
+		}
+		if isOver(*listed, time.Now()) {
+			checked.Verdict = VerdictWrong
+		}
+	case doubt != "":
+		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: doubt}
 	case slices.Equal(checked.Roles, []string{"embedding"}):
 		checked.Finding = Finding{Verdict: VerdictUnknown, Problem: "its provider does not list it, as some do not list models that embed"}
 	default:
+		ids := make([]string, len(p.list.Models))
+		for i, m := range p.list.Models {
+			ids[i] = m.ID
+		}
 		checked.Finding = Finding{
-			VerdictWrong, fmt.Sprintf("it is not among the %d models that its provider lists", len(p.models)),
+			VerdictWrong, fmt.Sprintf("it is not among the %d models that its provider lists", len(ids)),
 			"write another model in " + where,
 		}
 		if prefix, ok := cfg.UnknownProvider(model); ok {
 			checked.Problem = fmt.Sprintf("no provider has the name %q, and the default one does not list %q", prefix, model)
 			checked.Remedy = "add " + prefix + "=URL to LLM_COUNCIL_PROVIDERS, or " + checked.Remedy
 		}
-		if meant := alike(id, p.models); len(meant) > 0 {
+		if meant := alike(id, ids); len(meant) > 0 {
 			checked.Remedy = "write " + prefix + strings.Join(meant, " or "+prefix) + " in " + where
 		}
 	}
 	return checked
 }
 
-// isListed reports whether a list holds a model, under its own name or in the forms that are known:
-// Google's models/x, Ollama's x:latest, and OpenRouter's variants such as a/x:nitro, which it does not list.
-func isListed(id string, models []string) bool {
-	plain, _, isVariant := strings.Cut(id, ":")
-	return slices.ContainsFunc(models, func(m string) bool {
-		return m == id || m == "models/"+id || m == id+":latest" || isVariant && strings.Contains(plain, "/") && m == plain
-	})
+// ending says when a provider shuts a model down, "" where that is far or not known.
+func ending(m llm.ListedModel, now time.Time) string {
+	switch {
+	case m.Ends.IsZero() || m.Ends.Sub(now) > endsSoon:
+		return ""
+	case isOver(m, now):
+		return "shut it down on " + m.Ends.Format(time.DateOnly)
+	default:
+		return "shuts it down on " + m.Ends.Format(time.DateOnly)
+	}
+}
+
+// isOver reports whether the last day of a model has passed.
+func isOver(m llm.ListedModel, now time.Time) bool {
+	return !m.Ends.IsZero() && now.Sub(m.Ends) >= 24*time.Hour
+}
+
+// version matches what follows the name of a model where a list has a version of it, as in gpt-4-0613 and x-2026-08-07.
+var version = regexp.MustCompile(`^(?:models/)?(.+)-(?:[0-9]{3,8}|[0-9]{4}-[0-9]{2}-[0-9]{2}|latest)$`)
+
+// lookUp returns a model as a list has it, under its own name or in the forms that are known: Google's models/x, Ollama's x:latest,
+// and OpenRouter's variants such as a/x:nitro, which it does not list. Nil and "" say that the list lacks the model. Nil and a doubt
+// say that it lacks the name, and that the provider may know it all the same.
+func lookUp(id, baseURL string, list llm.ModelList) (m *llm.ListedModel, doubt string) {
+	forms := []string{id, "models/" + id, id + ":latest"}
+	if plain, _, isVariant := strings.Cut(id, ":"); isVariant && strings.Contains(plain, "/") {
+		forms = append(forms, plain)
+	}
+	for _, form := range forms {
+		if m, ok := list.Find(form); ok {
+			return &m, ""
+		}
+	}
+	for _, m := range list.Models {
+		if all, ok := strings.CutSuffix(m.ID, "*"); ok && strings.HasPrefix(id, all) { // a gateway's rule
+			return &llm.ListedModel{ID: id}, ""
+		}
+		if named := version.FindStringSubmatch(m.ID); named != nil && named[1] == id {
+			return nil, "its provider lists " + m.ID + ", and may know this name as the newest version"
+		}
+	}
+	begins := func(m llm.ListedModel) bool { return id != "" && strings.HasPrefix(m.ID, id[:1]) }
+	u, _ := url.Parse(baseURL)
+	switch {
+	case list.Partial:
+		return nil, "its provider listed a part of its models only"
+	case u != nil && strings.HasSuffix(u.Hostname(), ".azure.com"):
+		return nil, "its provider lists models, and this may be the name of a deployment"
+	case strings.HasPrefix(id, "~") || strings.HasPrefix(id, "@"): // OpenRouter's aliases and presets
+		if !slices.ContainsFunc(list.Models, begins) {
+			return nil, "its provider does not list names of this kind"
+		}
+	}
+	return nil, ""
 }
 
 // alike returns up to three models of a list that may be meant by a name that it does not hold.

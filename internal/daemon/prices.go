@@ -131,7 +131,7 @@ func (p *prices) missing() []string {
 func (h *house) askPrices(ctx context.Context, log *slog.Logger) {
 	for _, name := range h.prices.asks {
 		list := spend.List{}
-		data, err := h.client.ModelList(ctx, name)
+		data, err := h.client.ListModels(ctx, name)
 		if err == nil {
 			if list, err = spend.ParseList(data, time.Now().UTC().Truncate(24*time.Hour)); errors.Is(err, spend.ErrNoPrices) {
 				list, err = spend.List{}, nil

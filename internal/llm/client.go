@@ -183,6 +183,7 @@ type provider struct {
 	address   string // host and port as configured, for messages
 	hint      string // as in exchange
 	api       *openai.Client
+	http      *http.Client // under api
 	transport *transport
 	pool      *http.Transport
 	slots     chan struct{}
@@ -220,14 +221,15 @@ func New(o Options) (*Client, error) {
 		}
 		config := openai.DefaultConfig(p.APIKey)
 		config.BaseURL = p.BaseURL
-		config.HTTPClient = &http.Client{
+		over := &http.Client{
 			Transport: t,
 			// A redirected POST would lose its body, and its key could go to a stranger.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
+		config.HTTPClient = over
 		made := &provider{
-			Provider: p, dialect: dialectOf(u.Hostname()), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), transport: t,
-			pool:  pool,
+			Provider: p, dialect: dialectOf(u.Hostname()), address: u.Host, hint: hint(u), api: openai.NewClientWithConfig(config), http: over,
+			transport: t, pool: pool,
 			slots: make(chan struct{}, o.MaxCallsPerProvider), start: time.Now(), models: map[string]*model{},
 		}
 		made.budget = newBudget(made.now)
@@ -269,7 +271,10 @@ func newPool(o Options) *http.Transport {
 	}
 	t.TLSHandshakeTimeout = o.DialTimeout
 	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
-	t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+	t.OnProxyConnectResponse = func(_ context.Context, proxy *url.URL, _ *http.Request, resp *http.Response) error {
+		if resp.StatusCode == http.StatusProxyAuthRequired {
+			return &proxyError{proxy: proxy, variable: "HTTPS_PROXY"}
+		}
 		if resp.StatusCode != http.StatusOK {
 			return errors.New("the proxy answered " + resp.Status)
 		}

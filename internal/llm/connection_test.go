@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,6 +144,71 @@ func TestNotSentIsFree(t *testing.T) {
 			}
 			if len(consumed) == 0 || consumed[0].Free != tt.free {
 				t.Errorf("consumed %+v, want free %v", consumed, tt.free)
+			}
+		})
+	}
+}
+
+// A proxy that answers 407 is named, with the variable in which its credentials belong. One request finds it out.
+func TestProxyThatAsksForCredentials(t *testing.T) {
+	var asked atomic.Int64
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Proxy-Authenticate", `Basic realm="corp"`)
+		w.WriteHeader(http.StatusProxyAuthRequired)
+	}))
+	defer proxy.Close()
+	host := strings.TrimPrefix(proxy.URL, "http://")
+	for _, tt := range []struct{ name, base, proxy, want string }{
+		{
+			"without TLS", "http://models.corp.test/v1", proxy.URL,
+			"the proxy at " + host + " wants credentials (407 Proxy Authentication Required): write user and password into HTTP_PROXY, as in http://USER:PASSWORD@" + host,
+		},
+		{
+			"with TLS", "https://models.corp.test/v1", proxy.URL,
+			"the proxy at " + host + " wants credentials (407 Proxy Authentication Required): write user and password into HTTPS_PROXY, as in http://USER:PASSWORD@" + host,
+		},
+		{
+			"wrong credentials", "http://models.corp.test/v1", "http://ada:very-secret@" + host,
+			"the proxy at " + host + " refuses the credentials in HTTP_PROXY (407 Proxy Authentication Required): correct them there",
+		},
+		{
+			"wrong credentials with TLS", "https://models.corp.test/v1", "http://ada:very-secret@" + host,
+			"the proxy at " + host + " refuses the credentials in HTTPS_PROXY (407 Proxy Authentication Required): correct them there",
+		},
+		{"a provider without a proxy", proxy.URL, "", "the provider at " + host + " answered 407 Proxy Authentication Required"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := fakeOptions()
+			o.Providers = []Provider{{BaseURL: tt.base}}
+			c, err := New(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if tt.proxy != "" { // as with HTTP_PROXY, which net/http reads once in a process
+				address, err := url.Parse(tt.proxy)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.providers[""].pool.Proxy = http.ProxyURL(address)
+			}
+			streamed := aCall()
+			streamed.OnDelta = func(string) {}
+			for what, ask := range map[string]func() error{
+				"a call":           func() error { _, err := c.Complete(t.Context(), aCall()); return err },
+				"a stream":         func() error { _, err := c.Complete(t.Context(), streamed); return err },
+				"a list of models": func() error { _, err := c.Models(t.Context(), ""); return err },
+			} {
+				asked.Store(0)
+				err := ask()
+				f := council.AsFailure(err)
+				if f == nil || f.Message != tt.want || f.HTTPStatus == nil || *f.HTTPStatus != http.StatusProxyAuthRequired || asked.Load() != 1 {
+					t.Errorf("%s: %v after %d requests, want %q", what, err, asked.Load(), tt.want)
+				}
+				if f != nil && (f.Code == council.FailConnection) != (tt.proxy != "") {
+					t.Errorf("%s: code %s", what, f.Code)
+				}
 			}
 		})
 	}

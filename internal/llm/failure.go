@@ -30,6 +30,9 @@ var (
 
 // judge returns why a request brought no text, or nil when it did.
 func judge(ctx context.Context, x *exchange, r received, err error) *council.Failure {
+	if x.proxy != nil {
+		return &council.Failure{Code: council.FailConnection, Message: x.proxy.Error(), HTTPStatus: new(http.StatusProxyAuthRequired)}
+	}
 	if x.refused() {
 		return refusedBy(x)
 	}
@@ -186,6 +189,21 @@ func ended(ctx context.Context) *council.Failure {
 		return &council.Failure{Code: council.FailCut, Message: cause.Error()}
 	}
 	return &council.Failure{Code: council.FailCancelled, Message: "cancelled: " + cause.Error()}
+}
+
+// proxyError says that a proxy answered 407.
+type proxyError struct {
+	proxy    *url.URL
+	variable string // that names the proxy
+}
+
+// Error names the proxy and what to set. It holds no user and no password.
+func (e *proxyError) Error() string {
+	if e.proxy.User != nil {
+		return fmt.Sprintf("the proxy at %s refuses the credentials in %s (407 Proxy Authentication Required): correct them there", e.proxy.Host, e.variable)
+	}
+	return fmt.Sprintf("the proxy at %s wants credentials (407 Proxy Authentication Required): write user and password into %s, as in %s://USER:PASSWORD@%[1]s",
+		e.proxy.Host, e.variable, e.proxy.Scheme)
 }
 
 // isMistrusted reports whether the other side was reached, but has no trusted

@@ -38,6 +38,7 @@ type exchange struct {
 	sending   *bytes.Reader // the body, while it is sent
 	sent      bool          // there was a connection, so that the request may have left
 	hopeless  bool          // there was no connection, and another attempt would fail too
+	proxy     *proxyError   // the proxy in between asked for credentials; nil: it did not
 	status    int
 	named     int         // the status that an error behind HTTP 200 names; 0: none
 	complaint *complaint  // what the provider says of an error; nil: not read yet
@@ -97,10 +98,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(req)
 	if err != nil {
 		timeout, ok := errors.AsType[net.Error](err)
-		x.hopeless = isMistrusted(err) || ok && timeout.Timeout()
+		x.proxy, _ = errors.AsType[*proxyError](err)
+		x.hopeless = isMistrusted(err) || ok && timeout.Timeout() || x.proxy != nil
 		return nil, err
 	}
 	x.sent, x.status, x.header = true, resp.StatusCode, resp.Header
+	if x.status == http.StatusProxyAuthRequired {
+		x.proxy = t.refusingProxy(req)
+		x.hopeless = x.proxy != nil
+	}
 	body := resp.Body
 	if t.idle > 0 {
 		x.watched = watched{ReadCloser: body, idle: t.idle, timer: time.AfterFunc(t.idle, func() { x.cut(errIdle) })}
@@ -141,6 +147,19 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.answered.Reset("{}")
 	resp.Body = &x.answered
 	return resp, nil
+}
+
+// refusingProxy returns the proxy that a request without TLS went to, which asked for credentials; nil: it went to none.
+func (t *transport) refusingProxy(req *http.Request) *proxyError {
+	pool, ok := t.base.(*http.Transport)
+	if !ok || pool.Proxy == nil {
+		return nil
+	}
+	proxy, err := pool.Proxy(req)
+	if err != nil || proxy == nil {
+		return nil
+	}
+	return &proxyError{proxy: proxy, variable: "HTTP_PROXY"}
 }
 
 // connected notes that the request has a connection, encrypted where it has to be.

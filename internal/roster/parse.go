@@ -535,8 +535,8 @@ var camel = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 var secretValue = regexp.MustCompile(`(?i)^(bearer|basic|token) |\b(sk|rk|gsk|xai|hf|ghp)[-_][a-z0-9_-]{16}|\bAIza[a-z0-9_-]{30}|` +
 	`\beyJ[a-z0-9_-]{10,}\.[a-z0-9_-]+\.|(api|access|secret)[-_]?key["']? ?[:=]`)
 
-// looksSecret reports whether the text of a header or parameter looks like a secret.
-func looksSecret(name, text string) bool {
+// LooksSecret reports whether the text of a header or parameter looks like a secret.
+func LooksSecret(name, text string) bool {
 	words := strings.FieldsFunc(strings.ToLower(camel.ReplaceAllString(name, "$1-$2")), func(r rune) bool { return r == '-' || r == '_' })
 	return slices.ContainsFunc(words, secretWord.MatchString) || secretValue.MatchString(text)
 }
@@ -558,7 +558,7 @@ func (r *reader) values(what string, n *yaml.Node) map[string]Value {
 			}
 		case value.Kind != yaml.ScalarNode || !visible.MatchString(value.Value):
 			r.add(value, "%s %s is no text of visible ASCII: write one, or {file: PATH}, or {variable: NAME}", what, key.Value)
-		case looksSecret(key.Value, value.Value):
+		case LooksSecret(key.Value, value.Value):
 			r.add(value, "%s %s looks like a secret, which no roster holds: write {file: PATH} or {variable: NAME}", what, key.Value)
 		default:
 			v.Text = value.Value
