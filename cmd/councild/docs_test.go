@@ -50,6 +50,8 @@ start from. A test of cmd/councild writes both from internal/config: ` + "`go te
 `)
 	env.WriteString(`# Settings of councild: copy to .env, remove the # where you set something.
 # councild reads the environment, not this file: set -a; . ./.env; set +a
+# A shell needs single quotes around a value with ~, $ or blanks, as in LLM_COUNCIL_MODELS='~openai/gpt-latest,...'.
+# docker run --env-file keeps quotes as a part of the value: write none there.
 `)
 	for _, s := range settings {
 		text.WriteString(row(strings.TrimPrefix(s.Name, "LLM_COUNCIL_"), s))

@@ -23,7 +23,7 @@ func TestRosterCommands(t *testing.T) {
 		t.Errorf("the example: %d %s%s", code, out, errs)
 	}
 	code, out, errs = command(t, "roster", "show", "../../docs/roster.yaml")
-	for _, want := range []string{"deep (default)", "review-1+fast.", "claude-opus-4-6", "high", "input: 1.25"} {
+	for _, want := range []string{"deep (default)", "review-1+fast.", "claude-opus-5-5", "high", "input: 2"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("the example shows no %q: %d %s%s", want, code, out, errs)
 		}

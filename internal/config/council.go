@@ -65,15 +65,19 @@ func (p Provider) AsksForKey() bool {
 	return slices.Contains(hosts, p.url().Hostname())
 }
 
-// ListsPrices reports whether a provider, by its name, is known to list the prices of its models.
-func (c Config) ListsPrices(name string) bool {
-	p := Provider{BaseURL: c.BaseURL}
-	for _, other := range c.Providers {
-		if other.Name == name {
-			p = other
+// BaseURLOf returns the base URL of a provider, by its name.
+func (c Config) BaseURLOf(name string) string {
+	for _, p := range c.Providers {
+		if p.Name == name {
+			return p.BaseURL
 		}
 	}
-	return name != SimProvider && p.url().Hostname() == "openrouter.ai"
+	return c.BaseURL
+}
+
+// ListsPrices reports whether a provider, by its name, is known to list the prices of its models.
+func (c Config) ListsPrices(name string) bool {
+	return name != SimProvider && Provider{BaseURL: c.BaseURLOf(name)}.url().Hostname() == "openrouter.ai"
 }
 
 // url returns the base URL, which has been checked.

@@ -67,11 +67,11 @@ func SplitModel(name string, providers []string) (provider, model string) {
 }
 
 // Maker returns who makes a member's model, as far as its name tells: the part of
-// the model's own id before the first "/", or all of it.
+// the model's own id before the first "/", or all of it. The "~" of an alias, as in ~openai/gpt-latest, is no part of it.
 func Maker(member string, providers []string) string {
 	_, id := SplitModel(ModelOf(member), providers)
 	maker, _, _ := strings.Cut(id, "/")
-	return maker
+	return strings.TrimPrefix(maker, "~")
 }
 
 // OtherModel stands for a model without a name under which it is published.

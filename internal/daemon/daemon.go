@@ -178,7 +178,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	d.teardown.push("the engine", func(ctx context.Context) error { d.engine.Close(ctx); return nil })
-	if len(d.engine.house.Load().prices.asks) > 0 || cfg.Roster != "" {
+	if p := d.engine.house.Load().prices; len(p.asks) > 0 || len(p.others) > 0 || cfg.Roster != "" {
 		d.watchPrices(ctx)
 	}
 	d.measure()
@@ -253,7 +253,7 @@ func New(ctx context.Context, o Options) (_ *Daemon, err error) {
 	return d, nil
 }
 
-// watchPrices has the prices of providers asked for until the daemon is closed.
+// watchPrices has the lists of providers asked for until the daemon is closed.
 func (d *Daemon) watchPrices(ctx context.Context) {
 	d.runBeside(ctx, "the prices", func(ctx context.Context) { d.engine.watchPrices(ctx, d.log) })
 }
@@ -442,6 +442,25 @@ func (d *Daemon) NotReady() []httpapi.Reason {
 		reasons = append(reasons, httpapi.Reason{
 			Code: "roster_invalid", Bearable: true,
 			Message: "something is wrong with the roster that was read last: the one before stays in force, and the log says what it is",
+		})
+	}
+	var missing, ends []string
+	for _, r := range d.engine.house.Load().remarked() {
+		if r.code == modelMissing {
+			missing = append(missing, r.model)
+		} else {
+			ends = append(ends, r.model+" (its provider "+r.says+")")
+		}
+	}
+	if len(missing) > 0 {
+		reasons = append(reasons, httpapi.Reason{
+			Code: modelMissing, Bearable: true,
+			Message: "not in the list of their provider: " + strings.Join(missing, ", ") + "; councild check says what to write instead",
+		})
+	}
+	if len(ends) > 0 {
+		reasons = append(reasons, httpapi.Reason{
+			Code: modelEnds, Bearable: true, Message: "models end: " + strings.Join(ends, ", ") + "; configure others",
 		})
 	}
 	if models, quorum := d.engine.outOfOrder(); len(models) > 0 {

@@ -179,6 +179,7 @@ func (e *Engine) build(ctx context.Context, cfg config.Config, r *roster.Roster)
 		client = old.client
 		old.prices.mu.Lock()
 		maps.Copy(prices.lists, old.prices.lists)
+		maps.Copy(prices.remarks, old.prices.remarks)
 		old.prices.mu.Unlock()
 	} else if client, err = llm.New(llm.Options{
 		Version: e.o.Version, Trace: e.traceOf(),

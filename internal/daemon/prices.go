@@ -13,27 +13,42 @@ import (
 
 	"github.com/councild/councild/internal/config"
 	"github.com/councild/councild/internal/council"
+	"github.com/councild/councild/internal/llm"
 	"github.com/councild/councild/internal/roster"
 	"github.com/councild/councild/internal/simllm"
 	"github.com/councild/councild/internal/spend"
 )
 
 const (
-	// pricesEvery is the time between two looks at a provider's prices, or pricesAgain after a look
-	// that failed.
+	// pricesEvery is the time between two looks at a provider's list, or pricesAgain after a look for prices that failed.
 	pricesEvery, pricesAgain = 24 * time.Hour, time.Minute
-	// pricesTimeout bounds a look for which the start of a daemon waits.
+	// pricesTimeout bounds a look for which the start of a daemon waits, and the time that a provider without prices has for its list.
 	pricesTimeout = 10 * time.Second
 )
+
+// The codes of what the lists of providers say of configured models, at /readyz.
+const (
+	modelMissing = "model_missing"
+	modelEnds    = "model_ends"
+)
+
+// remark is what the list of a provider says of a configured model.
+type remark struct {
+	code  string // modelMissing or modelEnds
+	model string
+	says  string // as in "shuts it down on 2026-12-11"; "" for a missing one
+}
 
 // prices know what models cost: as somebody wrote it down, or else as their provider lists it.
 type prices struct {
 	written   map[string]spend.Tariff
 	providers []string // their names
-	asks      []string // names of the providers that are asked for their list
+	asks      []string // names of the providers that are asked for their prices
+	others    []string // names of the other providers that configured models go to
 
-	mu    sync.Mutex            // guards lists
-	lists map[string]spend.List // by provider; one without prices is empty, one that was never had is missing
+	mu      sync.Mutex            // guards what follows
+	lists   map[string]spend.List // by provider; one without prices is empty, one that was never had is missing
+	remarks map[string][]remark   // by provider, as its last list has it
 }
 
 // newPrices returns the prices that the settings give. Simulated models have the prices that they
@@ -43,7 +58,7 @@ func newPrices(cfg config.Config, r *roster.Roster, sim []simllm.Model) (*prices
 	if err != nil {
 		return nil, err
 	}
-	p := &prices{written: written, providers: cfg.ProviderNames(), lists: map[string]spend.List{}}
+	p := &prices{written: written, providers: cfg.ProviderNames(), lists: map[string]spend.List{}, remarks: map[string][]remark{}}
 	names := simulated(sim)
 	for _, name := range cfg.Named() {
 		if _, ok, err := findSimulated(sim, name); isSimulated(name) && ok && err == nil && !slices.Contains(names, name) {
@@ -60,6 +75,12 @@ func newPrices(cfg config.Config, r *roster.Roster, sim []simllm.Model) (*prices
 		provider, _ := council.SplitModel(model, p.providers)
 		if lacks(p.written, model) && !slices.Contains(p.asks, provider) && (isLimited(cfg) || cfg.ListsPrices(provider)) {
 			p.asks = append(p.asks, provider)
+		}
+	}
+	for _, model := range cfg.Named() {
+		provider, _ := council.SplitModel(model, p.providers)
+		if provider != config.SimProvider && !slices.Contains(p.asks, provider) && !slices.Contains(p.others, provider) {
+			p.others = append(p.others, provider)
 		}
 	}
 	return p, nil
@@ -92,7 +113,7 @@ func readPrices(cfg config.Config) (map[string]spend.Tariff, error) {
 	for i, entry := range cfg.Prices {
 		at := strings.LastIndex(entry, "=")
 		if at <= 0 {
-			errs = append(errs, fmt.Errorf("LLM_COUNCIL_PRICES: entry %d is not MODEL=INPUT/OUTPUT: write it as in openai/gpt-5=1.25/10", i+1))
+			errs = append(errs, fmt.Errorf("LLM_COUNCIL_PRICES: entry %d is not MODEL=INPUT/OUTPUT: write it as in gpt-6.1-sol=2/10", i+1))
 			continue
 		}
 		model := strings.TrimSpace(entry[:at])
@@ -127,7 +148,7 @@ func (p *prices) missing() []string {
 	return slices.DeleteFunc(slices.Clone(p.asks), func(name string) bool { return p.lists[name] != nil })
 }
 
-// askPrices asks each provider for its list of prices. Where there is none now, the last one stays.
+// askPrices asks each provider whose prices are wanted for its list. Where there is none now, the last one stays.
 func (h *house) askPrices(ctx context.Context, log *slog.Logger) {
 	for _, name := range h.prices.asks {
 		list := spend.List{}
@@ -144,7 +165,66 @@ func (h *house) askPrices(ctx context.Context, log *slog.Logger) {
 		h.prices.mu.Lock()
 		h.prices.lists[name] = list
 		h.prices.mu.Unlock()
+		h.readModels(name, data)
 	}
+}
+
+// askModels asks the other providers for their lists, of which only the models are read. A provider without a list says nothing.
+func (h *house) askModels(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pricesTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, name := range h.prices.others {
+		asking.Go(func() {
+			if data, err := h.client.ListModels(ctx, name); err == nil {
+				h.readModels(name, data)
+			}
+		})
+	}
+	asking.Wait()
+}
+
+// readModels notes what a provider's list says of the configured models.
+func (h *house) readModels(provider string, data []byte) {
+	list, err := llm.ReadModels(data)
+	if err != nil {
+		return
+	}
+	var remarks []remark
+	for _, model := range h.cfg.Named() {
+		name, id := council.SplitModel(model, h.prices.providers)
+		if name != provider {
+			continue
+		}
+		listed, doubt := lookUp(id, h.cfg.BaseURLOf(name), list)
+		switch {
+		case listed != nil:
+			if says := ending(*listed, time.Now()); says != "" {
+				remarks = append(remarks, remark{modelEnds, model, says})
+			}
+		case doubt == "" && model != h.cfg.EmbeddingModel: // some providers do not list models that embed
+			remarks = append(remarks, remark{code: modelMissing, model: model})
+		}
+	}
+	h.prices.mu.Lock()
+	defer h.prices.mu.Unlock()
+	h.prices.remarks[provider] = remarks
+}
+
+// remarked returns what the lists of the providers say of the configured models, in the order of these.
+func (h *house) remarked() []remark {
+	var all []remark
+	h.prices.mu.Lock()
+	defer h.prices.mu.Unlock()
+	for _, model := range h.cfg.Named() {
+		provider, _ := council.SplitModel(model, h.prices.providers)
+		for _, r := range h.prices.remarks[provider] {
+			if r.model == model {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
 }
 
 // unpriced returns the configured models of which nobody knows what they cost.
@@ -176,16 +256,29 @@ func (h *house) requirePrices(ctx context.Context, log *slog.Logger) error {
 		return nil
 	}
 	return fmt.Errorf("LLM_COUNCIL_PRICES: LLM_COUNCIL_COST_LIMITS is hard, and nobody knows what these models cost: %s; "+
-		"give their prices, as in openai/gpt-5=1.25/10, or use soft limits", strings.Join(unpriced, ", "))
+		"give their prices, as in gpt-6.1-sol=2/10, or use soft limits", strings.Join(unpriced, ", "))
 }
 
-// watchPrices asks for the prices at once and once a day, and again soon after a look that failed,
+// watchPrices asks for the lists of the providers at once and once a day, and for prices again soon after a look that failed,
 // until ctx ends.
 func (e *Engine) watchPrices(ctx context.Context, log *slog.Logger) {
 	warned := false
+	said := map[remark]bool{}
+	var asked time.Time // when the providers without prices were asked
 	for {
 		h := e.house.Load()
 		h.askPrices(ctx, log)
+		if time.Since(asked) >= pricesEvery {
+			h.askModels(ctx)
+			asked = time.Now()
+			clear(said) // what holds is said again each day
+		}
+		for _, r := range h.remarked() {
+			if !said[r] {
+				said[r] = true
+				r.log(ctx, log)
+			}
+		}
 		pause := pricesEvery
 		if len(h.prices.missing()) > 0 {
 			pause = pricesAgain
@@ -197,11 +290,19 @@ func (e *Engine) watchPrices(ctx context.Context, log *slog.Logger) {
 		select {
 		case <-time.After(pause):
 		case <-e.reloaded:
-			warned = false
+			warned, asked = false, time.Time{}
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+func (r remark) log(ctx context.Context, log *slog.Logger) {
+	if r.code == modelMissing {
+		log.WarnContext(ctx, "a configured model is not in the list of its provider; councild check says what to write instead", "model", r.model)
+		return
+	}
+	log.WarnContext(ctx, "a configured model ends: its provider "+r.says+"; configure another one", "model", r.model)
 }
 
 // ListedPrice is what a configured model costs.

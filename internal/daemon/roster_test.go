@@ -227,7 +227,7 @@ func TestRosterExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if shown.Default != "deep" || len(shown.Models) != 3 || len(shown.Councils) != 2 || shown.Models[1].Upstream != "claude-opus-4-6" {
+	if shown.Default != "deep" || len(shown.Models) != 3 || len(shown.Councils) != 2 || shown.Models[1].Upstream != "claude-opus-5-5" {
 		t.Errorf("got %+v", shown)
 	}
 	page, err := os.ReadFile("../../docs/roster.md")

@@ -28,6 +28,7 @@ func ParseList(data []byte, asOf time.Time) (List, error) {
 		Data []struct {
 			ID      string          `json:"id"`
 			Pricing json.RawMessage `json:"pricing"`
+			Alias   json.RawMessage `json:"alias_target"` // of a name that always means the newest model of a family
 		} `json:"data"`
 	}
 	list := List{}
@@ -37,6 +38,17 @@ func ParseList(data []byte, asOf time.Time) (List, error) {
 	for _, card := range cards.Data {
 		if t, err := readPricing(card.Pricing); err == nil && card.ID != "" {
 			t.AsOf = asOf
+			list[card.ID] = t
+		}
+	}
+	for _, card := range cards.Data {
+		var target struct {
+			Slug string `json:"slug"`
+		}
+		if _, priced := list[card.ID]; priced || card.ID == "" || json.Unmarshal(card.Alias, &target) != nil {
+			continue
+		}
+		if t, ok := list[target.Slug]; ok { // an alias without prices of its own costs what it stands for
 			list[card.ID] = t
 		}
 	}

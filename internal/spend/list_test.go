@@ -44,6 +44,20 @@ func TestParseList(t *testing.T) {
 	}
 }
 
+// An alias costs what its own entry says, or what the model costs that it stands for.
+func TestParseListOfAliases(t *testing.T) {
+	list, err := spend.ParseList([]byte(`{"data":[
+		{"id":"~x/own-latest","pricing":{"prompt":"0.000003","completion":"0.000004"},"alias_target":{"slug":"x/m-2"}},
+		{"id":"~x/m-latest","pricing":{"prompt":"-1","completion":"-1"},"alias_target":{"name":"M 2","slug":"x/m-2"}},
+		{"id":"x/m-2","pricing":{"prompt":"0.000001","completion":"0.000002"},"alias_target":null},
+		{"id":"~x/gone-latest","alias_target":{"slug":"x/gone"}},
+		{"id":"~x/odd-latest","alias_target":"x/m-2"}]}`), listed)
+	if err != nil || len(list) != 3 || list["~x/m-latest"].Line() != "{as_of: 2026-11-20, input: 1, output: 2}" ||
+		list["~x/own-latest"].Line() != "{as_of: 2026-11-20, input: 3, output: 4}" {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
 // A model without a clear price is left out, and so is a list without any.
 func TestParseListLeavesOut(t *testing.T) {
 	for name, pricing := range map[string]string{
