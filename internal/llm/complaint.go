@@ -18,7 +18,8 @@ import (
 // {"error": {"message", "type", "code", "param"}}, texts and lists of that, the members at the top, and
 // gateways that wrap the error of a provider behind them, sometimes as JSON inside a text.
 type complaint struct {
-	message string   // the provider's reason in words; "" if it gives none
+	message string   // the provider's reason; "" if it gives none
+	words   string   // the beginning of message, which is searched
 	status  int      // the HTTP status that it names; 0 if it names none
 	names   []string // its codes, types and reasons, as plain returns them
 	quotas  string   // the names of the quotas that are used up
@@ -27,8 +28,14 @@ type complaint struct {
 	wait    *float64 // seconds until it may be tried again; nil: it does not say
 }
 
-// complaintDepth is deeper than any form in use. What lies deeper is not read.
-const complaintDepth = 8
+const (
+	// complaintDepth is deeper than any form in use. What lies deeper is not read.
+	complaintDepth = 8
+	// maxWords bounds the words of an error that are searched, and the names of its quotas and parameters.
+	maxWords = 4 << 10
+	// maxNames is more names than any error has.
+	maxNames = 100
+)
 
 // readComplaint reads the body of an error. A body that is too long or no JSON says nothing.
 func readComplaint(body []byte) complaint {
@@ -41,12 +48,13 @@ func readComplaint(body []byte) complaint {
 		return c
 	}
 	c.message = wording(v, complaintDepth)
+	c.words = c.message[:min(len(c.message), maxWords)]
 	c.collect(v, complaintDepth)
 	if c.status == 0 {
-		c.status = statusInWords(c.message)
+		c.status = statusInWords(c.words)
 	}
 	if c.wait == nil {
-		c.wait = waitInWords(c.message)
+		c.wait = waitInWords(c.words)
 	}
 	return c
 }
@@ -83,13 +91,14 @@ func unwrap(v any) any {
 // fields returns the members of an object under their names in lower case without underscores and hyphens.
 func fields(object map[string]any) map[string]any {
 	out := make(map[string]any, len(object))
+	marks := strings.NewReplacer("_", "", "-", "")
 	for name, value := range object {
-		out[strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(name))] = value
+		out[marks.Replace(strings.ToLower(name))] = value
 	}
 	return out
 }
 
-// wording returns the reason in an error in words: all that its members say and that no other one says too.
+// wording returns the reason that an error gives. It joins what the members of the error say, and leaves out repetitions.
 func wording(v any, depth int) string {
 	if depth == 0 {
 		return ""
@@ -154,7 +163,7 @@ func isFailing(v any) bool {
 	return ok && object["status_code"] != 0.0
 }
 
-// collect reads the data of an error: what is inside it, it reads afterwards.
+// collect reads the data of an error. The outer members come first: the first status that an error names counts.
 func (c *complaint) collect(v any, depth int) {
 	v = unwrap(v)
 	if list, ok := v.([]any); ok && depth > 0 {
@@ -174,12 +183,14 @@ func (c *complaint) collect(v any, depth int) {
 		c.name(object[name])
 	}
 	for _, name := range []string{"quotaid", "quotametric"} {
-		if text, ok := object[name].(string); ok {
+		if text, ok := object[name].(string); ok && len(c.quotas) < maxWords {
 			c.quotas += " " + text
 		}
 	}
 	for _, name := range []string{"param", "parameter", "loc", "field"} {
-		c.param += " " + flat(object[name])
+		if len(c.param) < maxWords {
+			c.param += " " + flat(object[name])
+		}
 	}
 	for _, name := range []string{"retrydelay", "retryafter", "retryafterseconds"} {
 		if c.wait == nil {
@@ -212,7 +223,8 @@ func (c *complaint) name(v any) {
 			return
 		}
 		name := plain(v)
-		if len(name) == 0 || len(name) > 100 { // a sentence is no name
+		const longest = 100
+		if name == "" || len(name) > longest || len(c.names) == maxNames { // a sentence is no name
 			return
 		}
 		c.names = append(c.names, name)
@@ -255,7 +267,7 @@ func plain(name string) string {
 	}, name)
 }
 
-// named returns the HTTP status that a name stands for, 0 if it is none of those that are known.
+// named returns the HTTP status that a name stands for, or 0 if the name is not known.
 func named(name string) int {
 	for _, end := range []string{"error", "exception"} {
 		name = strings.TrimSuffix(name, end)
@@ -343,7 +355,7 @@ var (
 
 // waitInWords returns the seconds after which words ask to try again: "in 20s", "in 7m12.5s", "after 30 seconds".
 func waitInWords(words string) *float64 {
-	match := waitPart.FindStringSubmatch(words[:min(len(words), 4<<10)])
+	match := waitPart.FindStringSubmatch(words)
 	if match == nil {
 		return nil
 	}
@@ -380,8 +392,8 @@ func (c *complaint) has(words ...string) bool {
 	})
 }
 
-// code returns the code of a failure with an HTTP status, 0 where there is none. What the error is as data goes before
-// its status, since providers report one thing under several.
+// code returns the failure code of an error with an HTTP status. The status is 0 if the provider gave none. The names and words
+// of the error go before its status, because providers use several statuses for one thing.
 func (c *complaint) code(status int) council.FailureCode {
 	switch {
 	case c.outOfQuota(status):
@@ -411,7 +423,7 @@ var (
 		`(limit|quota) (for|of) (today|the day|this (week|month))`)
 	// perMinute is in those of limits that pass while a session waits.
 	perMinute = regexp.MustCompile(`(?i)per[ _-]?(sec|min|hour)|\((rpm|tpm|rps)\)`)
-	// noMoney says that the account lacks money, or that a limit of spending is reached.
+	// noMoney says that the account lacks money, or has reached its spending limit.
 	noMoney = regexp.MustCompile(`(?i)insufficient (account )?(balance|credits?|funds|quota)|` +
 		`not enough (balance|credits?|funds|quota)|` +
 		`balance is (too low|insufficient)|` +
@@ -438,7 +450,7 @@ var (
 // while a session waits. Gemini uses one status and the same words for limits of a minute, so that the names of the
 // quotas decide where they are given.
 func (c *complaint) outOfQuota(status int) bool {
-	text := c.message
+	text := c.words
 	if c.quotas != "" {
 		text = c.quotas
 	}
@@ -450,15 +462,15 @@ func (c *complaint) outOfQuota(status int) bool {
 		"usagelimitreached", "spendlimit"):
 		return true
 	case status >= 500:
-		return noMoney.MatchString(c.message)
+		return noMoney.MatchString(c.words)
 	case status != http.StatusTooManyRequests:
-		return status >= 400 && noMoney.MatchString(c.message)
-	case perDay.MatchString(text), noneAtAll.MatchString(c.message):
+		return status >= 400 && noMoney.MatchString(c.words)
+	case perDay.MatchString(text), noneAtAll.MatchString(c.words):
 		return true
 	case perMinute.MatchString(text):
 		return false
 	default:
-		return noMoney.MatchString(c.message) || c.wait == nil && usedUp.MatchString(c.message)
+		return noMoney.MatchString(c.words) || c.wait == nil && usedUp.MatchString(c.words)
 	}
 }
 
@@ -481,7 +493,7 @@ func (c *complaint) filtered(status int) bool {
 	case status == http.StatusUnauthorized, status == http.StatusNotFound, status == http.StatusTooManyRequests:
 		return false
 	default:
-		return status >= 400 && status < 500 && (c.flagged || refusedContent.MatchString(c.message))
+		return status >= 400 && status < 500 && (c.flagged || refusedContent.MatchString(c.words))
 	}
 }
 
@@ -496,5 +508,5 @@ var (
 // or from where.
 func (c *complaint) blamesKey() bool {
 	return c.has("invalidauth", "authentication", "unauthenticated", "apikey") ||
-		aboutKey.MatchString(c.message) && !aboutOther.MatchString(c.message)
+		aboutKey.MatchString(c.words) && !aboutOther.MatchString(c.words)
 }

@@ -953,3 +953,22 @@ func FuzzComplaint(f *testing.F) {
 		}
 	})
 }
+
+// Reading an error takes time in proportion to its length, up to the limit of an error's body.
+func TestComplaintsAreBounded(t *testing.T) {
+	const n = maxErrorBytes
+	for name, body := range map[string]string{
+		"words":    `{"error":{"message":"` + strings.Repeat("please try again in limit ", n/26-2) + `"}}`,
+		"members":  "{" + strings.Repeat(`"a_b":1,`, n/8-2) + `"a":1}`,
+		"quotas":   `{"error":{"violations":[` + strings.Repeat(`{"quotaId":"x"},`, n/16-4) + `{}]}}`,
+		"names":    `{"errors":[` + strings.Repeat(`{"code":"x"},`, n/13-4) + `{}]}`,
+		"brackets": strings.Repeat("[", n/2) + strings.Repeat("]", n/2),
+	} {
+		growth.Bounded(t, n, func() {
+			c := readComplaint([]byte(body))
+			if got := c.code(429); got == "" {
+				t.Errorf("%s: no code", name)
+			}
+		})
+	}
+}

@@ -202,10 +202,10 @@ func refusal(x *exchange, f *council.Failure, sent options) options {
 	default:
 		return 0
 	}
-	if sent&optSystem != 0 && refusesSystem(c.message) {
+	if sent&optSystem != 0 && refusesSystem(c.words) {
 		return optSystem
 	}
-	words := strings.FieldsFunc(strings.ToLower(c.message+" "+c.param), func(r rune) bool {
+	words := strings.FieldsFunc(strings.ToLower(c.words+" "+c.param), func(r rune) bool {
 		return r != '_' && r != '.' && (r < 'a' || r > 'z')
 	})
 	for i, word := range words {

@@ -107,7 +107,7 @@ func isFault(raw json.RawMessage) bool {
 	return given(raw) && !slices.Contains([]string{`""`, "{}", "[]", "false", "0"}, string(raw))
 }
 
-// saysFailure reports whether a chunk without a choice is an error that stands for itself, as {"object": "error"}.
+// saysFailure reports whether a chunk without a choice is an error, such as {"object": "error", "message": "..."}.
 func saysFailure(data []byte) bool {
 	c := readComplaint(data)
 	return c.status != 0 || c.message != "" && slices.Contains(c.names, "error")
