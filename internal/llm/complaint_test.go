@@ -893,8 +893,10 @@ func TestNoSystemRole(t *testing.T) {
 				})
 				call := aCall()
 				call.Messages = []council.Message{
-					{Role: "system", Content: "S"}, {Role: "user", Content: "U"},
-					{Role: "assistant", Content: "A"}, {Role: "user", Content: "V"},
+					{Role: "system", Content: "S"},
+					{Role: "user", Content: "U"},
+					{Role: "assistant", Content: "A"},
+					{Role: "user", Content: "V"},
 				}
 				for range 2 {
 					_, err := c.Complete(t.Context(), call)
